@@ -1,0 +1,57 @@
+# megatrain: `make demo` and `make test` are all a fresh machine needs; `make help` lists the rest.
+BUILD  ?= build
+PRESET ?= release
+JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
+PREFIX ?= /usr/local
+
+.PHONY: all build deps demo test test-asan test-tsan test-cuda soak install package format clean help
+
+all: build
+
+build: deps
+	@cmake --preset $(PRESET) $(CMAKE_ARGS) > $(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
+	@rm -f $(BUILD).configure.log
+	@cmake --build --preset $(PRESET) -j $(JOBS)
+	@scripts/build-note.sh $(BUILD)
+
+deps:
+	@scripts/install-deps.sh
+
+demo: build
+	@scripts/demo.sh $(BUILD)/megatrain
+
+test: build
+	@scripts/test.sh
+
+test-asan: deps
+	cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan
+
+test-tsan: deps
+	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
+
+test-cuda: build
+	@scripts/test-cuda.sh $(BUILD)
+
+soak: build
+	@scripts/soak.sh
+
+install: build
+	cmake --install $(BUILD) --prefix $(PREFIX)
+
+package: deps
+	@scripts/package.sh
+
+format:
+	clang-format -i $$(git ls-files '*.c' '*.h')
+
+clean:
+	rm -rf build build-*
+
+help:
+	@echo "make            build build/megatrain and the library"
+	@echo "make demo       install what is missing, build, train a small model, ask it questions (about 2 minutes)"
+	@echo "make test       everything that can be proved without a GPU"
+	@echo "make test-cuda  the same ops and models on this machine's GPU"
+	@echo "make soak       the long runs"
+	@echo "make install    into PREFIX (default /usr/local)"
+	@echo "make package    a relocatable tarball with the libraries a bare server lacks"

@@ -1,0 +1,9 @@
+# A file named *_avx2.c or *_avx512.c is compiled for that instruction set and called only after cpuid says so.
+foreach(source ${MT_SOURCES})
+  if(source MATCHES "_avx512\\.c$")
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS
+      "-mavx512f;-mavx512bw;-mavx512vl;-mavx512dq;-mavx2;-mfma")
+  elseif(source MATCHES "_avx2\\.c$")
+    set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "-mavx2;-mfma;-mf16c")
+  endif()
+endforeach()

@@ -1,0 +1,110 @@
+#include "base/file.h"
+
+#include "base/fault.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* Open a regular file for reading; *size is its length now. */
+static mt_rc open_regular(int *fd, size_t *size, const char *path, mt_err *err)
+{
+    struct stat st;
+    if (mt_fault(MT_FAULT_FILE)) return mt_fail(err, MT_EIO, "%s: input/output error", path);
+    *fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (*fd < 0) return mt_fail_errno(err, errno == ENOENT ? MT_ENOENT : MT_EIO, "%s", path);
+    if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
+        close(*fd);
+        return mt_fail(err, MT_EIO, "%s is not a regular file", path);
+    }
+    *size = (size_t)st.st_size;
+    return MT_OK;
+}
+
+mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err)
+{
+    int fd = -1;
+    size_t size = 0;
+    *out = (mt_map){ 0 };
+    MT_TRY(open_regular(&fd, &size, path, err));
+    if (size == 0) {
+        close(fd);
+        out->data = (const uint8_t *)"";
+        return MT_OK;
+    }
+    void *p = mmap(NULL, size, PROT_READ, MAP_PRIVATE, fd, 0);
+    int saved = errno;
+    close(fd);
+    errno = saved;
+    if (p == MAP_FAILED) return mt_fail_errno(err, MT_EIO, "mapping %s", path);
+    *out = (mt_map){ p, size };
+    return MT_OK;
+}
+
+void mt_map_close(mt_map *map)
+{
+    if (map->size) munmap((void *)(uintptr_t)map->data, map->size);
+    *map = (mt_map){ 0 };
+}
+
+mt_rc mt_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, mt_err *err)
+{
+    int fd = -1;
+    size_t size = 0, got = 0;
+    *out = NULL;
+    MT_TRY(open_regular(&fd, &size, path, err));
+    if (size > max_bytes) {
+        close(fd);
+        return mt_fail(err, MT_EFORMAT, "%s has %zu bytes, at most %zu expected", path, size, max_bytes);
+    }
+    char *s = mt_malloc(size + 1);
+    if (!s) {
+        close(fd);
+        return mt_fail(err, MT_ENOMEM, "no host memory to read %s (%zu bytes)", path, size);
+    }
+    while (got < size) {
+        ssize_t n = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : read(fd, s + got, size - got);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0) {
+            mt_rc rc = mt_fail_errno(err, MT_EIO, "reading %s", path);
+            close(fd);
+            mt_free(s);
+            return rc;
+        }
+        if (n == 0) break; /* it shrank under us: what is there is what we give */
+        got += (size_t)n;
+    }
+    close(fd);
+    s[got] = '\0';
+    *out = s;
+    if (n_bytes) *n_bytes = got;
+    return MT_OK;
+}
+
+bool mt_file_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+bool mt_dir_exists(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+char *mt_path_join(const char *dir, const char *name)
+{
+    size_t n = strlen(dir);
+    const char *slash = n && dir[n - 1] == '/' ? "" : "/";
+    return mt_asprintf("%s%s%s", dir, slash, name);
+}
+
+const char *mt_path_base(const char *path)
+{
+    const char *slash = strrchr(path, '/');
+    return slash ? slash + 1 : path;
+}

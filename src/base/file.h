@@ -1,0 +1,27 @@
+/* file.h - files that are read: mapped or whole, never trusted, errors that name the path. */
+#ifndef MT_BASE_FILE_H
+#define MT_BASE_FILE_H
+
+#include "base/mem.h"
+
+/* A read-only mapping of a whole file.  An empty file maps to data = "" and size = 0. */
+typedef struct mt_map {
+    const uint8_t *data;
+    size_t size;
+} mt_map;
+
+mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err);
+void mt_map_close(mt_map *map); /* accepts a zeroed or closed one */
+
+/* The whole file as a NUL-terminated string (NULs inside allowed; *n_bytes may be NULL). */
+mt_rc mt_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, mt_err *err);
+
+bool mt_file_exists(const char *path);
+bool mt_dir_exists(const char *path);
+
+/* dir + "/" + name, newly allocated; NULL: no memory. */
+char *mt_path_join(const char *dir, const char *name);
+/* The part after the last '/', inside path. */
+const char *mt_path_base(const char *path);
+
+#endif

@@ -1,0 +1,63 @@
+#include "base/utf8.h"
+
+int mt_utf8_decode(const char *s, size_t n, uint32_t *cp)
+{
+    const unsigned char *p = (const unsigned char *)s;
+    if (n == 0) return 0;
+    if (p[0] < 0x80) {
+        *cp = p[0];
+        return 1;
+    }
+    int len = p[0] >= 0xf0 ? 4 : p[0] >= 0xe0 ? 3 : 2;
+    static const uint32_t smallest[5] = { 0, 0, 0x80, 0x800, 0x10000 };
+    if (p[0] < 0xc2 || p[0] > 0xf4 || n < (size_t)len) return 0;
+    uint32_t v = p[0] & (0xffu >> (len + 1));
+    for (int i = 1; i < len; i++) {
+        if ((p[i] & 0xc0) != 0x80) return 0;
+        v = v << 6 | (p[i] & 0x3f);
+    }
+    if (v < smallest[len] || v > 0x10ffff || (v >= 0xd800 && v <= 0xdfff)) return 0;
+    *cp = v;
+    return len;
+}
+
+int mt_utf8_encode(uint32_t cp, char *out)
+{
+    unsigned char *o = (unsigned char *)out;
+    if (cp < 0x80) {
+        o[0] = (unsigned char)cp;
+        return 1;
+    }
+    if (cp < 0x800) {
+        o[0] = (unsigned char)(0xc0 | cp >> 6);
+        o[1] = (unsigned char)(0x80 | (cp & 0x3f));
+        return 2;
+    }
+    if (cp >= 0xd800 && cp <= 0xdfff) return 0;
+    if (cp < 0x10000) {
+        o[0] = (unsigned char)(0xe0 | cp >> 12);
+        o[1] = (unsigned char)(0x80 | (cp >> 6 & 0x3f));
+        o[2] = (unsigned char)(0x80 | (cp & 0x3f));
+        return 3;
+    }
+    if (cp > 0x10ffff) return 0;
+    o[0] = (unsigned char)(0xf0 | cp >> 18);
+    o[1] = (unsigned char)(0x80 | (cp >> 12 & 0x3f));
+    o[2] = (unsigned char)(0x80 | (cp >> 6 & 0x3f));
+    o[3] = (unsigned char)(0x80 | (cp & 0x3f));
+    return 4;
+}
+
+bool mt_utf8_valid(const char *s, size_t n, size_t *bad_at)
+{
+    uint32_t cp;
+    for (size_t i = 0; i < n;) {
+        int len = mt_utf8_decode(s + i, n - i, &cp);
+        if (!len) {
+            if (bad_at) *bad_at = i;
+            return false;
+        }
+        i += (size_t)len;
+    }
+    return true;
+}

@@ -1,0 +1,16 @@
+/* utf8.h - strict UTF-8: no overlong forms, no surrogates, nothing past U+10FFFF. */
+#ifndef MT_BASE_UTF8_H
+#define MT_BASE_UTF8_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Decode one code point; bytes used (1 to 4), or 0 if s does not start with a valid one. */
+int mt_utf8_decode(const char *s, size_t n, uint32_t *cp);
+/* Encode; bytes written to out[4], 0 if cp is not a scalar value. */
+int mt_utf8_encode(uint32_t cp, char *out);
+/* True if all n bytes are valid; else *bad_at (if given) is the first offending byte. */
+bool mt_utf8_valid(const char *s, size_t n, size_t *bad_at);
+
+#endif

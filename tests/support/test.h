@@ -1,0 +1,41 @@
+/* test.h - what every test file includes: cmocka, and a few habits. */
+#ifndef MT_TEST_H
+#define MT_TEST_H
+
+/* cmocka wants these four before it. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include <cmocka.h>
+
+#include "base/err.h"
+#include "base/mem.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define MT_FIXTURE(name) (MT_TESTS_DIR "/fixtures/" name)
+
+/* The call succeeds; otherwise its message is printed and the test fails. */
+#define assert_ok(call)                                                                                      \
+    do {                                                                                                     \
+        mt_rc ok_rc_ = (call);                                                                               \
+        if (ok_rc_) fail_msg("%s: %s: %s", #call, mt_rc_name(ok_rc_), err.msg);                              \
+    } while (0)
+
+/* The last error's message mentions `text`. */
+#define assert_says(text)                                                                                    \
+    do {                                                                                                     \
+        if (!strstr(err.msg, text)) fail_msg("expected \"%s\" in: %s", text, err.msg);                       \
+    } while (0)
+
+#define MT_TEST_MAIN(...)                                                                                    \
+    int main(void)                                                                                           \
+    {                                                                                                        \
+        const struct CMUnitTest tests[] = { __VA_ARGS__ };                                                   \
+        return cmocka_run_group_tests(tests, NULL, NULL);                                                    \
+    }
+
+#endif

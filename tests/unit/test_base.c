@@ -1,0 +1,229 @@
+/* The small things everything stands on: errors, sizes, numbers, strings, faults, the pool. */
+#include "test.h"
+
+#include "base/dtype.h"
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/str.h"
+#include "base/units.h"
+#include "base/utf8.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static void notes_prepend_context_and_keep_the_code(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_fail(&err, MT_EFORMAT, "header is %d bytes", 7);
+    assert_int_equal(mt_note(&err, "opening %s", "x.safetensors"), MT_EFORMAT);
+    assert_string_equal(err.msg, "opening x.safetensors: header is 7 bytes");
+    assert_string_equal(mt_rc_name(MT_EFORMAT), "MT_EFORMAT");
+}
+
+static void a_note_on_a_full_message_keeps_its_head(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    char big[MT_ERR_MSG_BYTES + 10];
+    memset(big, 'x', sizeof big - 1);
+    big[sizeof big - 1] = '\0';
+    mt_fail(&err, MT_EIO, "%s", big);
+    mt_note(&err, "reading");
+    assert_memory_equal(err.msg, "reading: xxx", 12);
+    assert_true(strlen(err.msg) < sizeof err.msg);
+}
+
+static void sizes_refuse_to_overflow(void **state)
+{
+    (void)state;
+    size_t n;
+    assert_false(mt_mul_size(SIZE_MAX / 2, 3, &n));
+    assert_false(mt_add_size(SIZE_MAX, 1, &n));
+    assert_true(mt_mul_size(6, 7, &n) && n == 42);
+    assert_null(mt_calloc(SIZE_MAX / 2, 3));
+}
+
+static void bytes_are_written_and_read_as_people_do(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    static const struct { const char *text; uint64_t bytes; } good[] = {
+        { "64M", 64000000 }, { "1.5T", 1500000000000 }, { "80Gi", 80ull << 30 }, { "123", 123 }, { "64 MB", 64000000 }, { "2MiB", 2 << 20 },
+    };
+    for (size_t i = 0; i < MT_COUNT(good); i++) {
+        uint64_t n;
+        assert_ok(mt_bytes_parse(good[i].text, &n, &err));
+        assert_int_equal(n, good[i].bytes);
+    }
+    static const char *const bad[] = { "", "x", "12Q", "-3G", "1e30", "nan" };
+    for (size_t i = 0; i < MT_COUNT(bad); i++) {
+        uint64_t n;
+        assert_int_equal(mt_bytes_parse(bad[i], &n, &err), MT_EINVAL);
+        assert_says("is not a size");
+    }
+    assert_string_equal(mt_bytes_text(512).s, "512 B");
+    assert_string_equal(mt_bytes_text(15ull << 30).s, "15.0 GiB");
+    assert_string_equal(mt_bytes_text((1ull << 30) - 1).s, "1.0 GiB");
+    assert_string_equal(mt_count_text(7615616512).s, "7.62B");
+    assert_string_equal(mt_seconds_text(200).s, "3 min 20 s");
+}
+
+static void every_half_float_survives_the_round_trip(void **state)
+{
+    (void)state;
+    for (uint32_t h = 0; h < 65536; h++) {
+        float f = mt_f16_to_f32((uint16_t)h), b = mt_bf16_to_f32((uint16_t)h);
+        if (isnan(f)) assert_true(isnan(mt_f16_to_f32(mt_f32_to_f16(f))));
+        else assert_int_equal(mt_f32_to_f16(f), h);
+        if (isnan(b)) assert_true(isnan(mt_bf16_to_f32(mt_f32_to_bf16(b))));
+        else assert_int_equal(mt_f32_to_bf16(b), h);
+    }
+    assert_int_equal(mt_f32_to_bf16(mt_f32_from_bits(0x3f808000)), 0x3f80); /* tie to even, down */
+    assert_int_equal(mt_f32_to_bf16(mt_f32_from_bits(0x3f818000)), 0x3f82); /* tie to even, up */
+    assert_int_equal(mt_f32_to_f16(65520.0f), 0x7c00);
+    assert_int_equal(mt_f32_to_f16(65519.996f), 0x7bff);
+    float e4m3[4];
+    const uint8_t codes[4] = { 0x7e, 0x08, 0x01, 0xb8 };
+    mt_to_f32(e4m3, codes, MT_DTYPE_F8_E4M3, 4);
+    assert_true(e4m3[0] == 448 && e4m3[1] == 0x1p-6f && e4m3[2] == 0x1p-9f && e4m3[3] == -1);
+}
+
+static void dtype_names_are_understood(void **state)
+{
+    (void)state;
+    mt_dtype t;
+    assert_true(mt_dtype_from_st("BF16", &t) && t == MT_DTYPE_BF16);
+    assert_true(mt_dtype_from_torch("torch.float16", &t) && t == MT_DTYPE_F16);
+    assert_true(mt_dtype_from_torch("bf16", &t) && t == MT_DTYPE_BF16);
+    assert_false(mt_dtype_from_st("Q4_0", &t));
+}
+
+static void utf8_is_strict(void **state)
+{
+    (void)state;
+    static const char *const bad[] = { "\xc0\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xe2\x82", "\xff", "a\x80" };
+    for (size_t i = 0; i < MT_COUNT(bad); i++) assert_false(mt_utf8_valid(bad[i], strlen(bad[i]), NULL));
+    for (uint32_t cp = 0; cp <= 0x10ffff; cp++) {
+        char s[4];
+        uint32_t back = 0;
+        int n = mt_utf8_encode(cp, s);
+        if (cp >= 0xd800 && cp <= 0xdfff) assert_int_equal(n, 0);
+        else assert_true(n && mt_utf8_decode(s, (size_t)n, &back) == n && back == cp);
+    }
+}
+
+static void json_strings_escape_what_json_must(void **state)
+{
+    (void)state;
+    mt_str b = { 0 };
+    mt_str_json(&b, "a\"\\\n\x01\xc3\xa9\xff", 8);
+    assert_string_equal(b.s, "\"a\\\"\\\\\\n\\u0001\xc3\xa9\xef\xbf\xbd\"");
+    mt_str_free(&b);
+}
+
+static void json_errors_say_where_and_what(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    json_t *doc;
+    assert_int_equal(mt_json_parse(&doc, "{\"a\": }", 7, "config.json", &err), MT_EFORMAT);
+    assert_says("config.json: not valid JSON at line 1");
+    static const char text[] = "{\"a\": \"x\", \"b\": null, \"c\": 4.0}";
+    assert_ok(mt_json_parse(&doc, text, sizeof text - 1, "config.json", &err));
+    int64_t v;
+    assert_int_equal(mt_json_i64(doc, "a", 0, &v, "config.json", &err), MT_EFORMAT);
+    assert_says("\"a\" should be an integer and is a string");
+    assert_ok(mt_json_i64(doc, "b", 9, &v, "config.json", &err));
+    assert_int_equal(v, 9);
+    assert_ok(mt_json_i64(doc, "c", 9, &v, "config.json", &err));
+    assert_int_equal(v, 4);
+    json_decref(doc);
+}
+
+static void a_missing_file_is_named(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_map map;
+    assert_int_equal(mt_map_open(&map, "/nowhere/at/all", &err), MT_ENOENT);
+    assert_says("/nowhere/at/all");
+}
+
+static void a_string_out_of_memory_fails_once_and_cleanly(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    for (int n = 0;; n++) {
+        mt_str b = { 0 };
+        char *out = NULL;
+        mt_fault_arm(MT_FAULT_ALLOC, n);
+        for (int i = 0; i < 100; i++) mt_str_printf(&b, "%d,", i);
+        mt_rc rc = mt_str_done(&b, &out, &err);
+        if (!mt_fault_disarm()) {
+            assert_int_equal(rc, MT_OK);
+            mt_free(out);
+            assert_true(n > 2);
+            break;
+        }
+        assert_int_equal(rc, MT_ENOMEM);
+        assert_null(out);
+    }
+}
+
+typedef struct { atomic_long sum; } total;
+static void add_index(void *arg, int64_t i) { atomic_fetch_add(&((total *)arg)->sum, i); }
+
+static void the_pool_visits_every_index_once(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    for (int threads = 1; threads <= 4; threads++) {
+        mt_pool *pool;
+        assert_ok(mt_pool_create(&pool, threads, &err));
+        for (int round = 0; round < 200; round++) {
+            total t = { 0 };
+            mt_pool_for(pool, round, add_index, &t);
+            assert_int_equal(t.sum, (long)round * (round - 1) / 2);
+        }
+        mt_pool_free(pool);
+    }
+}
+
+static void a_refused_thread_leaves_nothing_behind(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_pool *pool;
+    mt_fault_arm(MT_FAULT_THREAD, 1);
+    assert_int_equal(mt_pool_create(&pool, 4, &err), MT_ENOMEM);
+    assert_true(mt_fault_disarm());
+    assert_null(pool);
+}
+
+static void random_numbers_depend_on_all_three_keys(void **state)
+{
+    (void)state;
+    assert_true(mt_rng_u64(1, 2, 3) != mt_rng_u64(2, 2, 3));
+    assert_true(mt_rng_u64(1, 2, 3) != mt_rng_u64(1, 3, 3));
+    assert_true(mt_rng_u64(1, 2, 3) != mt_rng_u64(1, 2, 4));
+    double sum = 0, sq = 0;
+    for (int i = 0; i < 100000; i++) {
+        double x = mt_rng_normal(7, 1, (uint64_t)i);
+        sum += x, sq += x * x;
+    }
+    assert_true(fabs(sum / 1e5) < 0.02 && fabs(sq / 1e5 - 1) < 0.02);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_unit_test(a_note_on_a_full_message_keeps_its_head),
+             cmocka_unit_test(sizes_refuse_to_overflow), cmocka_unit_test(bytes_are_written_and_read_as_people_do),
+             cmocka_unit_test(every_half_float_survives_the_round_trip), cmocka_unit_test(dtype_names_are_understood),
+             cmocka_unit_test(utf8_is_strict), cmocka_unit_test(json_strings_escape_what_json_must),
+             cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(a_missing_file_is_named),
+             cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly), cmocka_unit_test(the_pool_visits_every_index_once),
+             cmocka_unit_test(a_refused_thread_leaves_nothing_behind), cmocka_unit_test(random_numbers_depend_on_all_three_keys))
