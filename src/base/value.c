@@ -1,0 +1,120 @@
+#include "base/value.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+mt_value mt_value_str(mt_arena *a, const char *s, size_t n)
+{
+    const char *copy = mt_arena_strndup(a, s, n);
+    mt_value v = { .type = copy ? MT_VALUE_STR : MT_VALUE_NULL };
+    if (copy) v.str.s = copy, v.str.n = n;
+    return v;
+}
+
+const mt_value *mt_value_get(const mt_value *v, const char *key)
+{
+    if (!v || v->type != MT_VALUE_MAP) return NULL;
+    size_t n = strlen(key);
+    for (size_t i = 0; i < v->map.n; i++) {
+        const mt_pair *p = &v->map.pairs[i];
+        if (p->key_n == n && memcmp(p->key, key, n) == 0) return &p->value;
+    }
+    return NULL;
+}
+
+bool mt_value_is(const mt_value *v, const char *text)
+{
+    return v && v->type == MT_VALUE_STR && v->str.n == strlen(text) && memcmp(v->str.s, text, v->str.n) == 0;
+}
+
+const char *mt_value_type_name(const mt_value *v)
+{
+    static const char *const names[] = { "null", "a boolean", "an integer", "a number", "a string", "a list", "an object" };
+    return v ? names[v->type] : "missing";
+}
+
+static bool is_number(const mt_value *v) { return v->type == MT_VALUE_INT || v->type == MT_VALUE_FLOAT; }
+
+static bool equal_maps(const mt_value *a, const mt_value *b)
+{
+    if (a->map.n != b->map.n) return false;
+    for (size_t i = 0; i < a->map.n; i++) {
+        const mt_pair *p = &a->map.pairs[i];
+        bool found = false;
+        for (size_t j = 0; j < b->map.n && !found; j++) {
+            const mt_pair *q = &b->map.pairs[j];
+            found = p->key_n == q->key_n && memcmp(p->key, q->key, p->key_n) == 0 && mt_value_equal(&p->value, &q->value);
+        }
+        if (!found) return false;
+    }
+    return true;
+}
+
+bool mt_value_equal(const mt_value *a, const mt_value *b)
+{
+    if (is_number(a) && is_number(b) && a->type != b->type)
+        return (a->type == MT_VALUE_INT ? (double)a->i : a->f) == (b->type == MT_VALUE_INT ? (double)b->i : b->f);
+    if (a->type != b->type) return false;
+    switch (a->type) {
+    case MT_VALUE_NULL: return true;
+    case MT_VALUE_BOOL: return a->b == b->b;
+    case MT_VALUE_INT: return a->i == b->i;
+    case MT_VALUE_FLOAT: return a->f == b->f;
+    case MT_VALUE_STR: return a->str.n == b->str.n && memcmp(a->str.s, b->str.s, a->str.n) == 0;
+    case MT_VALUE_LIST:
+        if (a->list.n != b->list.n) return false;
+        for (size_t i = 0; i < a->list.n; i++)
+            if (!mt_value_equal(&a->list.items[i], &b->list.items[i])) return false;
+        return true;
+    case MT_VALUE_MAP: return equal_maps(a, b);
+    }
+    return false;
+}
+
+/* repr(float): the shortest digits that read back, in Python's choice of form. */
+static void write_float(mt_str *out, double f)
+{
+    char s[40];
+    if (isnan(f)) return mt_str_puts(out, "NaN");
+    if (isinf(f)) return mt_str_puts(out, f < 0 ? "-Infinity" : "Infinity");
+    int digits = 1;
+    do snprintf(s, sizeof s, "%.*e", digits - 1, f);
+    while (strtod(s, NULL) != f && digits++ < 17);
+    int exponent = atoi(strchr(s, 'e') + 1);
+    if (exponent >= -4 && exponent < 16) {
+        int decimals = digits - 1 - exponent;
+        snprintf(s, sizeof s, "%.*f", decimals > 1 ? decimals : 1, f);
+    }
+    mt_str_puts(out, s);
+}
+
+void mt_value_write_json(mt_str *out, const mt_value *v)
+{
+    switch (v->type) {
+    case MT_VALUE_NULL: mt_str_puts(out, "null"); break;
+    case MT_VALUE_BOOL: mt_str_puts(out, v->b ? "true" : "false"); break;
+    case MT_VALUE_INT: mt_str_printf(out, "%lld", (long long)v->i); break;
+    case MT_VALUE_FLOAT: write_float(out, v->f); break;
+    case MT_VALUE_STR: mt_str_json(out, v->str.s, v->str.n); break;
+    case MT_VALUE_LIST:
+        mt_str_putc(out, '[');
+        for (size_t i = 0; i < v->list.n; i++) {
+            if (i) mt_str_puts(out, ", ");
+            mt_value_write_json(out, &v->list.items[i]);
+        }
+        mt_str_putc(out, ']');
+        break;
+    case MT_VALUE_MAP:
+        mt_str_putc(out, '{');
+        for (size_t i = 0; i < v->map.n; i++) {
+            if (i) mt_str_puts(out, ", ");
+            mt_str_json(out, v->map.pairs[i].key, v->map.pairs[i].key_n);
+            mt_str_puts(out, ": ");
+            mt_value_write_json(out, &v->map.pairs[i].value);
+        }
+        mt_str_putc(out, '}');
+        break;
+    }
+}

@@ -1,0 +1,69 @@
+/* value.h - data as records and templates see it: null, numbers, strings, lists and ordered maps.
+ *
+ * Values are small, passed by copy, and point into an arena (or into memory that outlives them): nothing
+ * is freed one by one.  Readers of JSON, Parquet, CSV and Arrow make them; chat templates read them.
+ * Strings are bytes with a length, always valid UTF-8, and NUL-terminated only when made by mt_value_str. */
+#ifndef MT_BASE_VALUE_H
+#define MT_BASE_VALUE_H
+
+#include "base/arena.h"
+#include "base/str.h"
+
+typedef enum mt_value_type {
+    MT_VALUE_NULL,
+    MT_VALUE_BOOL,
+    MT_VALUE_INT,
+    MT_VALUE_FLOAT,
+    MT_VALUE_STR,
+    MT_VALUE_LIST,
+    MT_VALUE_MAP,
+} mt_value_type;
+
+typedef struct mt_value mt_value;
+typedef struct mt_pair mt_pair;
+
+struct mt_value {
+    mt_value_type type;
+    uint32_t n_high_; /* padding made explicit, so values can be compared and hashed as bytes */
+    union {
+        bool b;
+        int64_t i;
+        double f;
+        struct {
+            const char *s;
+            size_t n;
+        } str;
+        struct {
+            const mt_value *items;
+            size_t n;
+        } list;
+        struct {
+            const mt_pair *pairs; /* in the order they were written; keys are unique, the last one wins */
+            size_t n;
+        } map;
+    };
+};
+
+struct mt_pair {
+    const char *key;
+    size_t key_n;
+    mt_value value;
+};
+
+/* A copy of s in the arena; type NULL if there is no memory. */
+mt_value mt_value_str(mt_arena *a, const char *s, size_t n);
+/* The value at key, or NULL when v is no map or has none. */
+const mt_value *mt_value_get(const mt_value *v, const char *key);
+bool mt_value_equal(const mt_value *a, const mt_value *b); /* 1 == 1.0, maps in any order */
+bool mt_value_is(const mt_value *v, const char *text);     /* a string equal to text */
+const char *mt_value_type_name(const mt_value *v);         /* "a string", "a list", ... */
+
+/* One JSON document.  `what` names it in messages.  Deeper than 512 levels is refused; integers that do not
+ * fit 64 bits become floats; duplicate keys keep the last.  *used (if given) is where it ended, so several
+ * may follow each other; without it anything but white space behind the document is an error. */
+mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err);
+
+/* Python's json.dumps(v, ensure_ascii=False): ", " and ": " between items, floats as repr() gives them. */
+void mt_value_write_json(mt_str *out, const mt_value *v);
+
+#endif

@@ -1,0 +1,290 @@
+/* value_json.c - a JSON reader that writes values straight into an arena.
+ *
+ * Recursive descent, one pass, no copy of strings that hold no escape (they point into the text, which the
+ * caller keeps as long as the values).  Items of a list under construction wait on one growing stack, so
+ * each finished list is one exact allocation. */
+#include "base/utf8.h"
+#include "base/value.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_DEPTH = 512 };
+
+typedef struct reader {
+    const char *text, *p, *end;
+    const char *what;
+    mt_arena *arena;
+    mt_pair *stack; /* items of the open lists and maps, innermost last (lists leave the key unset) */
+    size_t n_stack, cap_stack;
+    int depth;
+    mt_err *err;
+} reader;
+
+static mt_rc read_value(reader *r, mt_value *out);
+
+static mt_rc bad(const reader *r, const char *message)
+{
+    int line = 1;
+    const char *line_start = r->text;
+    for (const char *c = r->text; c < r->p; c++)
+        if (*c == '\n') line++, line_start = c + 1;
+    return mt_fail(r->err, MT_EFORMAT, "%s: not valid JSON at line %d, column %d: %s", r->what, line, (int)(r->p - line_start) + 1, message);
+}
+
+static mt_rc no_memory(const reader *r) { return mt_fail(r->err, MT_ENOMEM, "%s: no memory left for this document", r->what); }
+
+static void skip_space(reader *r)
+{
+    while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\r' || *r->p == '\t')) r->p++;
+}
+
+static bool take(reader *r, char c)
+{
+    skip_space(r);
+    if (r->p >= r->end || *r->p != c) return false;
+    r->p++;
+    return true;
+}
+
+static bool read_hex4(reader *r, uint32_t *out)
+{
+    if (r->end - r->p < 4) return false;
+    uint32_t v = 0;
+    for (int i = 0; i < 4; i++) {
+        char c = r->p[i];
+        int d = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+        if (d < 0) return false;
+        v = v << 4 | (uint32_t)d;
+    }
+    r->p += 4;
+    *out = v;
+    return true;
+}
+
+/* Behind "\u": one scalar value, from one escape or a surrogate pair; a lone surrogate becomes U+FFFD. */
+static mt_rc read_unicode_escape(reader *r, char *dst, size_t *n)
+{
+    uint32_t hi, lo;
+    if (!read_hex4(r, &hi)) return bad(r, "\\u needs four hexadecimal digits");
+    if (hi >= 0xd800 && hi <= 0xdbff && r->end - r->p >= 6 && r->p[0] == '\\' && r->p[1] == 'u') {
+        const char *mark = r->p;
+        r->p += 2;
+        if (!read_hex4(r, &lo)) return bad(r, "\\u needs four hexadecimal digits");
+        if (lo >= 0xdc00 && lo <= 0xdfff)
+            hi = 0x10000 + ((hi - 0xd800) << 10) + (lo - 0xdc00);
+        else
+            r->p = mark;
+    }
+    if (hi >= 0xd800 && hi <= 0xdfff) hi = 0xfffd;
+    *n += (size_t)mt_utf8_encode(hi, dst + *n);
+    return MT_OK;
+}
+
+/* From the first backslash on: the text decoded so far is [start, r->p). */
+static mt_rc read_escaped(reader *r, const char *start, const char **s, size_t *n)
+{
+    const char *close = r->p;
+    while (close < r->end && *close != '"') close += *close == '\\' && close + 1 < r->end ? 2 : 1;
+    if (close >= r->end) return bad(r, "a string that does not end");
+    char *dst = mt_arena_alloc(r->arena, (size_t)(close - start) + 1); /* decoding never lengthens */
+    if (!dst) return no_memory(r);
+    size_t k = (size_t)(r->p - start);
+    memcpy(dst, start, k);
+    while (*r->p != '"') {
+        if ((unsigned char)*r->p < 0x20) return bad(r, "a control character inside a string; write it as an escape");
+        if (*r->p != '\\') {
+            dst[k++] = *r->p++;
+            continue;
+        }
+        static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+        char c = r->p[1];
+        r->p += 2;
+        const char *hit = c ? strchr(from, c) : NULL;
+        if (c == 'u')
+            MT_TRY(read_unicode_escape(r, dst, &k));
+        else if (hit)
+            dst[k++] = to[hit - from];
+        else
+            return bad(r, "an unknown escape in a string");
+    }
+    r->p++;
+    dst[k] = '\0';
+    *s = dst;
+    *n = k;
+    return MT_OK;
+}
+
+static mt_rc read_string(reader *r, const char **s, size_t *n)
+{
+    const char *start = ++r->p;
+    while (r->p < r->end && *r->p != '"' && *r->p != '\\' && (unsigned char)*r->p >= 0x20) r->p++;
+    if (r->p >= r->end) return bad(r, "a string that does not end");
+    if (*r->p == '"') {
+        *s = start;
+        *n = (size_t)(r->p++ - start);
+    } else
+        MT_TRY(read_escaped(r, start, s, n));
+    size_t at;
+    if (!mt_utf8_valid(*s, *n, &at)) return bad(r, "a string that is not valid UTF-8");
+    return MT_OK;
+}
+
+static mt_rc read_number(reader *r, mt_value *out)
+{
+    const char *q = r->p;
+    bool integral = true;
+    if (q < r->end && *q == '-') q++;
+    const char *digits = q;
+    while (q < r->end && *q >= '0' && *q <= '9') q++;
+    if (q == digits || (*digits == '0' && q - digits > 1)) return bad(r, "a value was expected");
+    if (q < r->end && *q == '.') {
+        const char *dot = q++;
+        while (q < r->end && *q >= '0' && *q <= '9') q++;
+        if (q == dot + 1) return bad(r, "digits were expected behind the decimal point");
+        integral = false;
+    }
+    if (q < r->end && (*q == 'e' || *q == 'E')) {
+        q++;
+        if (q < r->end && (*q == '+' || *q == '-')) q++;
+        const char *e = q;
+        while (q < r->end && *q >= '0' && *q <= '9') q++;
+        if (q == e) return bad(r, "digits were expected in the exponent");
+        integral = false;
+    }
+    char copy[400]; /* strtod wants a terminator; longer numbers carry no more information */
+    size_t len = (size_t)(q - r->p);
+    if (len >= sizeof copy) return bad(r, "a number of more than 399 characters");
+    memcpy(copy, r->p, len);
+    copy[len] = '\0';
+    r->p = q;
+    if (integral && len <= 18)
+        *out = (mt_value){ .type = MT_VALUE_INT, .i = strtoll(copy, NULL, 10) };
+    else {
+        double f = strtod(copy, NULL);
+        if (integral && fabs(f) < 9.2e18)
+            *out = (mt_value){ .type = MT_VALUE_INT, .i = strtoll(copy, NULL, 10) };
+        else
+            *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = f };
+    }
+    return MT_OK;
+}
+
+static mt_rc push(reader *r, const mt_pair *p)
+{
+    if (mt_grow(&r->stack, &r->cap_stack, r->n_stack + 1, sizeof *r->stack, NULL)) return no_memory(r);
+    r->stack[r->n_stack++] = *p;
+    return MT_OK;
+}
+
+static mt_rc read_list(reader *r, mt_value *out)
+{
+    size_t base = r->n_stack;
+    r->p++;
+    if (!take(r, ']')) {
+        do {
+            mt_pair p = { 0 };
+            MT_TRY(read_value(r, &p.value));
+            MT_TRY(push(r, &p));
+        } while (take(r, ','));
+        if (!take(r, ']')) return bad(r, "',' or ']' was expected");
+    }
+    size_t n = r->n_stack - base;
+    mt_value *items = mt_arena_calloc(r->arena, n, sizeof *items);
+    if (!items) return no_memory(r);
+    for (size_t i = 0; i < n; i++) items[i] = r->stack[base + i].value;
+    r->n_stack = base;
+    *out = (mt_value){ .type = MT_VALUE_LIST };
+    out->list.items = items;
+    out->list.n = n;
+    return MT_OK;
+}
+
+/* The last of equal keys wins and keeps the first one's place, as Python's dict does.  Records have few
+ * keys, so the scan is quadratic only up to a size where sorting would not pay either. */
+static mt_rc push_pair(reader *r, size_t base, const mt_pair *p)
+{
+    if (r->n_stack - base <= 256)
+        for (size_t i = base; i < r->n_stack; i++)
+            if (r->stack[i].key_n == p->key_n && memcmp(r->stack[i].key, p->key, p->key_n) == 0) {
+                r->stack[i].value = p->value;
+                return MT_OK;
+            }
+    return push(r, p);
+}
+
+static mt_rc read_map(reader *r, mt_value *out)
+{
+    size_t base = r->n_stack;
+    r->p++;
+    if (!take(r, '}')) {
+        do {
+            mt_pair p = { 0 };
+            skip_space(r);
+            if (r->p >= r->end || *r->p != '"') return bad(r, "a key in double quotes was expected");
+            MT_TRY(read_string(r, &p.key, &p.key_n));
+            if (!take(r, ':')) return bad(r, "':' was expected behind a key");
+            MT_TRY(read_value(r, &p.value));
+            MT_TRY(push_pair(r, base, &p));
+        } while (take(r, ','));
+        if (!take(r, '}')) return bad(r, "',' or '}' was expected");
+    }
+    size_t n = r->n_stack - base;
+    mt_pair *pairs = mt_arena_calloc(r->arena, n, sizeof *pairs);
+    if (!pairs) return no_memory(r);
+    if (n) memcpy(pairs, r->stack + base, n * sizeof *pairs);
+    r->n_stack = base;
+    *out = (mt_value){ .type = MT_VALUE_MAP };
+    out->map.pairs = pairs;
+    out->map.n = n;
+    return MT_OK;
+}
+
+static bool take_word(reader *r, const char *word)
+{
+    size_t n = strlen(word);
+    if ((size_t)(r->end - r->p) < n || memcmp(r->p, word, n) != 0) return false;
+    r->p += n;
+    return true;
+}
+
+static mt_rc read_value(reader *r, mt_value *out)
+{
+    skip_space(r);
+    *out = (mt_value){ 0 };
+    if (r->p >= r->end) return bad(r, "the text ends where a value was expected");
+    if (*r->p == '{' || *r->p == '[') {
+        if (++r->depth > MAX_DEPTH) return bad(r, "nested deeper than 512 levels");
+        MT_TRY(*r->p == '{' ? read_map(r, out) : read_list(r, out));
+        r->depth--;
+        return MT_OK;
+    }
+    if (*r->p == '"') {
+        out->type = MT_VALUE_STR;
+        return read_string(r, &out->str.s, &out->str.n);
+    }
+    if (take_word(r, "true")) return *out = (mt_value){ .type = MT_VALUE_BOOL, .b = true }, MT_OK;
+    if (take_word(r, "false")) return *out = (mt_value){ .type = MT_VALUE_BOOL, .b = false }, MT_OK;
+    if (take_word(r, "null")) return MT_OK;
+    /* Python writes these, so data sets hold them. */
+    if (take_word(r, "NaN")) return *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = NAN }, MT_OK;
+    if (take_word(r, "Infinity")) return *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = INFINITY }, MT_OK;
+    if (take_word(r, "-Infinity")) return *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = -INFINITY }, MT_OK;
+    return read_number(r, out);
+}
+
+mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err)
+{
+    reader r = { .text = text, .p = text, .end = text + n, .what = what, .arena = a, .err = err };
+    mt_rc rc = read_value(&r, out);
+    if (!rc) {
+        skip_space(&r);
+        if (used)
+            *used = (size_t)(r.p - text);
+        else if (r.p < r.end)
+            rc = bad(&r, "something follows the end of the document");
+    }
+    mt_free(r.stack);
+    return rc;
+}
