@@ -1,0 +1,1 @@
+set(sources adamw.c adamw_avx2.c adamw_avx512.c)
