@@ -1,33 +1,16 @@
-/* sqnorm.c - the tree of sqnorm.h in plain C, and the choice among its implementations. */
+/* sqnorm.c - the tree of sqnorm.h, and the choice among the implementations of its lanes. */
 #include "ops/sqnorm.h"
 
 #include "base/cpuid.h"
+#include "ops/sqnorm_lanes.h"
 
 #include <assert.h>
 #include <string.h>
 
 enum { CHUNK = MT_SQNORM_CHUNK, LANES = MT_SQNORM_LANES };
 
-static inline void add_squares(double *lane, const float *x)
-{
-    for (int l = 0; l < LANES; l++) lane[l] += (double)x[l] * (double)x[l];
-}
-
-static void lanes_f32(double *lane, const float *x)
-{
-    memset(lane, 0, LANES * sizeof *lane);
-    for (int k = 0; k < CHUNK; k += LANES) add_squares(lane, x + k);
-}
-
-static void lanes_bf16(double *lane, const uint16_t *x)
-{
-    memset(lane, 0, LANES * sizeof *lane);
-    for (int k = 0; k < CHUNK; k += LANES) {
-        float wide[LANES];
-        for (int l = 0; l < LANES; l++) wide[l] = mt_bf16_to_f32(x[k + l]);
-        add_squares(lane, wide);
-    }
-}
+static void lanes_bf16(double *lane, const uint16_t *x) { sqnorm_lanes_bf16(lane, x); }
+static void lanes_f32(double *lane, const float *x) { sqnorm_lanes_f32(lane, x); }
 
 static double fold(double *lane)
 {
