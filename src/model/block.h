@@ -77,7 +77,7 @@ typedef struct mt_run {
 mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void *x, mt_err *err);
 mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const void *dx, mt_err *err);
 
-/* x_out may be NULL: stop before the last product (backward does not need it). */
+/* x_out: where the next layer's input goes. */
 mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
 /* Redo what `kept` lacks and backward needs. */
 mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err);

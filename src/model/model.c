@@ -1,8 +1,8 @@
 /* model.c - units, layouts, groups. */
 #include "model/model.h"
 
+#include "base/glob.h"
 #include "base/mem.h"
-#include "optim/patterns.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -89,7 +89,7 @@ static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, 
         w->decay = w->n_dims > 1 || (o && o->decay_all);
         char name[MT_NAME_BYTES];
         mt_weight_name(u, w, name);
-        w->frozen = o && mt_patterns_match(o->freeze, o->n_freeze, name);
+        w->frozen = o && mt_glob_any(o->freeze, o->n_freeze, name);
     }
     return MT_OK;
 }
@@ -199,7 +199,7 @@ static mt_rc check_patterns(const mt_model *m, const mt_model_options *o, mt_err
             for (int k = 0; k < m->units[i].layout->n_weights && !hit; k++) {
                 char name[MT_NAME_BYTES];
                 mt_weight_name(&m->units[i], &m->units[i].layout->weights[k], name);
-                hit = mt_patterns_match(&o->freeze[p], 1, name);
+                hit = mt_glob(o->freeze[p], name);
             }
         if (!hit)
             return mt_fail(err, MT_EINVAL, "freeze: \"%s\" matches no tensor; names look like \"model.layers.0.mlp.up_proj.weight\" (inspect lists them)",

@@ -164,15 +164,15 @@ typedef struct mt_round_grad {
 } mt_round_grad;
 
 /* *sum = sum of g^2 by the tree of sqnorm.h. */
-typedef struct mt_sqnorm {
+typedef struct mt_grad_norm {
     mt_dtype t;
     int64_t n;
     const void *g;
     double *sum;
     double *scratch; /* one double per chunk */
-} mt_sqnorm;
+} mt_grad_norm;
 
-/* The update of adamw.h over [0, n_decay) with decay and [n_decay, n) without. */
+/* The update of ops/adamw.h over [0, n_decay) with decay and [n_decay, n) without. */
 typedef struct mt_adamw {
     mt_dtype t; /* of g */
     int64_t n, n_decay;
@@ -182,14 +182,15 @@ typedef struct mt_adamw {
     const void *g;
     mt_adamw_coef coef, coef_no_decay;
     const double *guard; /* do nothing unless *guard is finite; NULL: always */
+    int64_t *n_bad;      /* += weights that left the finite range */
 } mt_adamw;
 
-typedef struct mt_join {
+typedef struct mt_join_halves {
     int64_t n;
     const uint16_t *hi;
     const int16_t *lo;
     float *w;
-} mt_join;
+} mt_join_halves;
 
 typedef struct mt_ops {
 #define MT_OP(n)                                                                                             \
@@ -209,5 +210,4 @@ const mt_ops *mt_ops_of(const mt_device *dev);
 #define MT_OP1(n) size_t mt_##n##_scratch(const mt_##n *a);
 #include "ops/ops.def"
 
-/* Per-op functions of the CPU, run on its stream's thread: the truth. */
 #endif
