@@ -1,0 +1,1 @@
+set(sources schedule.c)
