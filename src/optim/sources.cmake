@@ -1,1 +1,1 @@
-set(sources schedule.c)
+set(sources clip.c schedule.c select.c)
