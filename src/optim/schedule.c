@@ -1,5 +1,5 @@
-/* schedule.c - one function per schedule, one table of names; each mirrors the function of transformers' optimization.py
- * named in the table. */
+/* schedule.c - one function per schedule, one table of names.  Each mirrors the function of transformers' optimization.py named
+ * above it. */
 #include "optim/schedule.h"
 
 #include "base/mem.h"
@@ -19,6 +19,7 @@ static double progress(const mt_schedule *s, double step) { return (step - s->wa
 
 static double lifted(double factor, double floor_rate) { return fmax(0, factor * (1 - floor_rate) + floor_rate); }
 
+/* get_constant_schedule, get_constant_schedule_with_warmup */
 static double constant(const mt_schedule *s, double step)
 {
     (void)s, (void)step;
@@ -27,16 +28,26 @@ static double constant(const mt_schedule *s, double step)
 
 /* Schedules marked LINEAR_WARMUP in the table see only the steps after it. */
 
-static double linear(const mt_schedule *s, double step) { return fmax(0, (s->n_steps - step) / at_least_1(s->n_steps - s->warmup)); }
+/* get_linear_schedule_with_warmup */
+static double linear(const mt_schedule *s, double step)
+{
+    return fmax(0, (s->n_steps - step) / at_least_1(s->n_steps - s->warmup));
+}
 
-static double cosine(const mt_schedule *s, double step) { return fmax(0, half_cosine(pi * s->num_cycles * 2 * progress(s, step))); }
+/* get_cosine_schedule_with_warmup */
+static double cosine(const mt_schedule *s, double step)
+{
+    return fmax(0, half_cosine(pi * s->num_cycles * 2 * progress(s, step)));
+}
 
+/* get_cosine_with_hard_restarts_schedule_with_warmup */
 static double cosine_with_restarts(const mt_schedule *s, double step)
 {
     double p = progress(s, step);
     return p >= 1 ? 0 : fmax(0, half_cosine(pi * fmod(s->num_cycles * p, 1)));
 }
 
+/* get_polynomial_decay_schedule_with_warmup */
 static double polynomial(const mt_schedule *s, double step)
 {
     if (step > s->n_steps) return s->lr_end / s->lr;
@@ -44,14 +55,19 @@ static double polynomial(const mt_schedule *s, double step)
     return ((s->lr - s->lr_end) * pow(remaining, s->power) + s->lr_end) / s->lr;
 }
 
-static double inverse_sqrt(const mt_schedule *s, double step) { return 1 / sqrt((step + (s->timescale - s->warmup)) / s->timescale); }
+/* get_inverse_sqrt_schedule */
+static double inverse_sqrt(const mt_schedule *s, double step)
+{
+    return 1 / sqrt((step + (s->timescale - s->warmup)) / s->timescale);
+}
 
+/* get_cosine_with_min_lr_schedule_with_warmup */
 static double cosine_with_min_lr(const mt_schedule *s, double step)
 {
     return lifted(half_cosine(pi * s->num_cycles * 2 * progress(s, step)), s->min_lr_rate);
 }
 
-/* One step ahead of the others: its warm-up ends at 1 and its cosine at the minimum. */
+/* get_cosine_with_min_lr_schedule_with_warmup_lr_rate; one step ahead of the others: its last step is the minimum. */
 static double cosine_warmup_with_min_lr(const mt_schedule *s, double step)
 {
     if (step < s->warmup) {
@@ -61,6 +77,7 @@ static double cosine_warmup_with_min_lr(const mt_schedule *s, double step)
     return lifted(half_cosine(pi * s->num_cycles * 2 * progress(s, step + 1)), s->min_lr_rate);
 }
 
+/* get_wsd_schedule */
 static double warmup_stable_decay(const mt_schedule *s, double step)
 {
     if (step < s->warmup) return lifted(s->rise(step / at_least_1(s->warmup), s->num_cycles), s->min_lr_rate);
@@ -78,7 +95,10 @@ static double fall_linear(double p, double cycles) { return (void)cycles, 1 - p;
 static double fall_cosine(double p, double cycles) { return half_cosine(pi * cycles * 2 * p); }
 static double fall_sqrt(double p, double cycles) { return (void)cycles, 1 - sqrt(p); }
 
-static const struct { const char *name; mt_schedule_curve rise, fall; } curves[] = {
+static const struct {
+    const char *name;
+    mt_schedule_curve rise, fall;
+} curves[] = {
     { "linear", rise_linear, fall_linear },
     { "cosine", rise_cosine, fall_cosine },
     { "1-sqrt", rise_sqrt, fall_sqrt },
@@ -86,18 +106,18 @@ static const struct { const char *name; mt_schedule_curve rise, fall; } curves[]
 
 enum { LINEAR_WARMUP = 1, MIN_LR = 2, STAGES = 4 }; /* what mt_schedule_init resolves for a schedule */
 
-/* name in transformers, function, what it needs, default of num_cycles; and the function it mirrors */
+/* name in transformers, function, what it needs, default of num_cycles */
 #define SCHEDULES(X)                                                                                                             \
-    X(constant, constant, 0, 0)                                        /* get_constant_schedule */                               \
-    X(constant_with_warmup, constant, LINEAR_WARMUP, 0)                /* get_constant_schedule_with_warmup */                   \
-    X(linear, linear, LINEAR_WARMUP, 0)                                /* get_linear_schedule_with_warmup */                     \
-    X(cosine, cosine, LINEAR_WARMUP, 0.5)                              /* get_cosine_schedule_with_warmup */                     \
-    X(cosine_with_restarts, cosine_with_restarts, LINEAR_WARMUP, 1)    /* get_cosine_with_hard_restarts_schedule_with_warmup */  \
-    X(polynomial, polynomial, LINEAR_WARMUP, 0)                        /* get_polynomial_decay_schedule_with_warmup */           \
-    X(inverse_sqrt, inverse_sqrt, LINEAR_WARMUP, 0)                    /* get_inverse_sqrt_schedule */                           \
-    X(cosine_with_min_lr, cosine_with_min_lr, LINEAR_WARMUP | MIN_LR, 0.5) /* get_cosine_with_min_lr_schedule_with_warmup */     \
-    X(cosine_warmup_with_min_lr, cosine_warmup_with_min_lr, MIN_LR, 0.5) /* get_cosine_with_min_lr_schedule_with_warmup_lr_rate */ \
-    X(warmup_stable_decay, warmup_stable_decay, STAGES, 0.5)           /* get_wsd_schedule */
+    X(constant, constant, 0, 0)                                                                                                  \
+    X(constant_with_warmup, constant, LINEAR_WARMUP, 0)                                                                          \
+    X(linear, linear, LINEAR_WARMUP, 0)                                                                                          \
+    X(cosine, cosine, LINEAR_WARMUP, 0.5)                                                                                        \
+    X(cosine_with_restarts, cosine_with_restarts, LINEAR_WARMUP, 1)                                                              \
+    X(polynomial, polynomial, LINEAR_WARMUP, 0)                                                                                  \
+    X(inverse_sqrt, inverse_sqrt, LINEAR_WARMUP, 0)                                                                              \
+    X(cosine_with_min_lr, cosine_with_min_lr, LINEAR_WARMUP | MIN_LR, 0.5)                                                       \
+    X(cosine_warmup_with_min_lr, cosine_warmup_with_min_lr, MIN_LR, 0.5)                                                         \
+    X(warmup_stable_decay, warmup_stable_decay, STAGES, 0.5)
 
 static const struct kind {
     const char *name;
@@ -120,8 +140,16 @@ const char *mt_schedule_names(void)
 
 mt_schedule_config mt_schedule_defaults(void)
 {
-    return (mt_schedule_config){ .name = "constant", .num_cycles = NAN, .power = NAN, .lr_end = NAN, .timescale = NAN, .min_lr = NAN,
-                                 .min_lr_rate = NAN, .warmup_lr_rate = NAN, .num_decay_steps = NAN, .num_stable_steps = NAN,
+    return (mt_schedule_config){ .name = "constant",
+                                 .num_cycles = NAN,
+                                 .power = NAN,
+                                 .lr_end = NAN,
+                                 .timescale = NAN,
+                                 .min_lr = NAN,
+                                 .min_lr_rate = NAN,
+                                 .warmup_lr_rate = NAN,
+                                 .num_decay_steps = NAN,
+                                 .num_stable_steps = NAN,
                                  .min_lr_ratio = NAN };
 }
 
@@ -134,7 +162,8 @@ static mt_rc find_kind(const struct kind **out, const char *name, mt_err *err)
         if (!strcmp(kinds[i].name, name)) return MT_OK;
     }
     if (!strcmp(name, "reduce_lr_on_plateau") || !strcmp(name, "greedy"))
-        return mt_fail(err, MT_EUNSUPPORTED, "learning-rate schedule \"%s\" follows a metric as it is measured and is not supported; choose from: %s",
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "learning-rate schedule \"%s\" follows a metric as it is measured and is not supported; choose from: %s",
                        name, mt_schedule_names());
     return mt_fail(err, MT_EINVAL, "unknown learning-rate schedule \"%s\"; the known ones are: %s", name, mt_schedule_names());
 }
@@ -144,14 +173,17 @@ static mt_rc find_curve(size_t *out, const char *what, const char *name, const c
     if (!name) name = fallback;
     for (*out = 0; *out < MT_COUNT(curves); ++*out)
         if (!strcmp(curves[*out].name, name)) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "unknown %s \"%s\" of the warmup_stable_decay schedule; the known ones are: linear, cosine, 1-sqrt", what, name);
+    return mt_fail(err, MT_EINVAL,
+                   "unknown %s \"%s\" of the warmup_stable_decay schedule; the known ones are: linear, cosine, 1-sqrt", what,
+                   name);
 }
 
 /* transformers' TrainingArguments.get_warmup_steps. */
 static mt_rc resolve_warmup(mt_schedule *s, const mt_schedule_config *c, mt_err *err)
 {
     if (!(c->warmup_steps >= 0) || !isfinite(c->warmup_steps))
-        return mt_fail(err, MT_ERANGE, "%g warm-up steps: give a number of steps, or a share of the run between 0 and 1", c->warmup_steps);
+        return mt_fail(err, MT_ERANGE, "%g warm-up steps: give a number of steps, or a share of the run between 0 and 1",
+                       c->warmup_steps);
     if (!(c->warmup_ratio >= 0 && c->warmup_ratio <= 1))
         return mt_fail(err, MT_ERANGE, "a warm-up ratio of %g: it is a share of the run, between 0 and 1", c->warmup_ratio);
     if (c->warmup_steps >= 1)
@@ -164,10 +196,12 @@ static mt_rc resolve_warmup(mt_schedule *s, const mt_schedule_config *c, mt_err 
 static mt_rc resolve_min_lr(mt_schedule *s, const mt_schedule_config *c, mt_err *err)
 {
     if (isnan(c->min_lr) == isnan(c->min_lr_rate))
-        return mt_fail(err, MT_EINVAL, "schedule %s needs %s of min_lr and min_lr_rate", c->name, isnan(c->min_lr) ? "one" : "only one");
+        return mt_fail(err, MT_EINVAL, "schedule %s needs %s of min_lr and min_lr_rate", c->name,
+                       isnan(c->min_lr) ? "one" : "only one");
     s->min_lr_rate = isnan(c->min_lr) ? c->min_lr_rate : c->min_lr / c->lr;
     if (!(s->min_lr_rate >= 0 && s->min_lr_rate <= 1))
-        return mt_fail(err, MT_ERANGE, "schedule %s: the smallest learning rate must lie between 0 and the learning rate, not at %g of it",
+        return mt_fail(err, MT_ERANGE,
+                       "schedule %s: the smallest learning rate must lie between 0 and the learning rate, not at %g of it",
                        c->name, s->min_lr_rate);
     return MT_OK;
 }
@@ -175,16 +209,20 @@ static mt_rc resolve_min_lr(mt_schedule *s, const mt_schedule_config *c, mt_err 
 static mt_rc resolve_stages(mt_schedule *s, const mt_schedule_config *c, mt_err *err)
 {
     if (isnan(c->num_decay_steps))
-        return mt_fail(err, MT_EINVAL, "schedule warmup_stable_decay needs num_decay_steps: how many of the %.0f steps at the end the learning rate falls over",
+        return mt_fail(err, MT_EINVAL,
+                       "schedule warmup_stable_decay needs num_decay_steps: how many of the %.0f steps at the end the learning "
+                       "rate falls over",
                        s->n_steps);
     s->decay = trunc(c->num_decay_steps);
     s->stable = trunc(given(c->num_stable_steps, s->n_steps - s->warmup - s->decay));
     if (s->decay < 0 || s->stable < 0)
-        return mt_fail(err, MT_ERANGE, "schedule warmup_stable_decay: %.0f warm-up and %.0f decay steps do not fit into %.0f steps", s->warmup,
+        return mt_fail(err, MT_ERANGE,
+                       "schedule warmup_stable_decay: %.0f warm-up and %.0f decay steps do not fit into %.0f steps", s->warmup,
                        s->decay, s->n_steps);
     s->min_lr_rate = given(c->min_lr_ratio, 0);
     if (!(s->min_lr_rate >= 0 && s->min_lr_rate <= 1))
-        return mt_fail(err, MT_ERANGE, "schedule warmup_stable_decay: a min_lr_ratio of %g: it lies between 0 and 1", s->min_lr_rate);
+        return mt_fail(err, MT_ERANGE, "schedule warmup_stable_decay: a min_lr_ratio of %g: it lies between 0 and 1",
+                       s->min_lr_rate);
     size_t rise, fall;
     MT_TRY(find_curve(&rise, "warmup_type", c->warmup_type, "linear", err));
     MT_TRY(find_curve(&fall, "decay_type", c->decay_type, "cosine", err));
@@ -195,8 +233,11 @@ static mt_rc resolve_stages(mt_schedule *s, const mt_schedule_config *c, mt_err 
 
 static mt_rc check_base(const mt_schedule_config *c, mt_err *err)
 {
-    if (!(c->lr >= 0) || !isfinite(c->lr)) return mt_fail(err, MT_ERANGE, "a learning rate of %g: it is a positive number, often near 1e-5", c->lr);
-    if (c->n_steps < 1) return mt_fail(err, MT_ERANGE, "a learning-rate schedule over %lld steps: there must be at least one", (long long)c->n_steps);
+    if (!(c->lr >= 0) || !isfinite(c->lr))
+        return mt_fail(err, MT_ERANGE, "a learning rate of %g: it is a positive number, often near 1e-5", c->lr);
+    if (c->n_steps < 1)
+        return mt_fail(err, MT_ERANGE, "a learning-rate schedule over %lld steps: there must be at least one",
+                       (long long)c->n_steps);
     return MT_OK;
 }
 
@@ -204,10 +245,13 @@ static mt_rc check_shape(const mt_schedule *s, const char *name, mt_err *err)
 {
     if (!isfinite(s->num_cycles) || s->num_cycles < 0)
         return mt_fail(err, MT_ERANGE, "schedule %s: num_cycles is %g and must be a number from 0 up", name, s->num_cycles);
-    if (!isfinite(s->power) || s->power < 0) return mt_fail(err, MT_ERANGE, "schedule %s: power is %g and must be a number from 0 up", name, s->power);
-    if (!(s->timescale > 0)) return mt_fail(err, MT_ERANGE, "schedule %s: timescale is %g and must be positive", name, s->timescale);
+    if (!isfinite(s->power) || s->power < 0)
+        return mt_fail(err, MT_ERANGE, "schedule %s: power is %g and must be a number from 0 up", name, s->power);
+    if (!(s->timescale > 0))
+        return mt_fail(err, MT_ERANGE, "schedule %s: timescale is %g and must be positive", name, s->timescale);
     if (s->factor == polynomial && !(s->lr > s->lr_end))
-        return mt_fail(err, MT_ERANGE, "schedule polynomial: lr_end (%g) must be smaller than the learning rate (%g)", s->lr_end, s->lr);
+        return mt_fail(err, MT_ERANGE, "schedule polynomial: lr_end (%g) must be smaller than the learning rate (%g)", s->lr_end,
+                       s->lr);
     return MT_OK;
 }
 

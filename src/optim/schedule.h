@@ -23,17 +23,17 @@ typedef struct mt_schedule_config {
     double warmup_steps; /* from 1: steps; below 1: a share of n_steps, rounded up; 0: warmup_ratio decides */
     double warmup_ratio; /* share of n_steps, rounded up */
 
-    double num_cycles;           /* cosine, cosine_with_min_lr, warmup_stable_decay: 0.5; cosine_with_restarts: 1 */
-    double power;                /* polynomial: 1 */
-    double lr_end;               /* polynomial: 1e-7 */
-    double timescale;            /* inverse_sqrt: the warm-up, or 10000 without one */
-    double min_lr, min_lr_rate;  /* cosine_with_min_lr, cosine_warmup_with_min_lr: one of them must be given */
-    double warmup_lr_rate;       /* cosine_warmup_with_min_lr: where the warm-up starts; else at one step of it */
-    double num_decay_steps;      /* warmup_stable_decay: must be given */
-    double num_stable_steps;     /* warmup_stable_decay: what warm-up and decay leave */
-    double min_lr_ratio;         /* warmup_stable_decay: 0 */
-    const char *warmup_type;     /* warmup_stable_decay: "linear" (default), "cosine", "1-sqrt" */
-    const char *decay_type;      /* warmup_stable_decay: "cosine" (default), "linear", "1-sqrt" */
+    double num_cycles;          /* cosine, cosine_with_min_lr, warmup_stable_decay: 0.5; cosine_with_restarts: 1 */
+    double power;               /* polynomial: 1 */
+    double lr_end;              /* polynomial: 1e-7 */
+    double timescale;           /* inverse_sqrt: the warm-up, or 10000 without one */
+    double min_lr, min_lr_rate; /* cosine_with_min_lr, cosine_warmup_with_min_lr: one of them must be given */
+    double warmup_lr_rate;      /* cosine_warmup_with_min_lr: where the warm-up starts; else at one step of it */
+    double num_decay_steps;     /* warmup_stable_decay: must be given */
+    double num_stable_steps;    /* warmup_stable_decay: what warm-up and decay leave */
+    double min_lr_ratio;        /* warmup_stable_decay: 0 */
+    const char *warmup_type;    /* warmup_stable_decay: "linear" (default), "cosine", "1-sqrt" */
+    const char *decay_type;     /* warmup_stable_decay: "cosine" (default), "linear", "1-sqrt" */
 } mt_schedule_config;
 
 mt_schedule_config mt_schedule_defaults(void); /* name "constant", no warm-up, the rest not given */
@@ -49,7 +49,7 @@ struct mt_schedule {
     double warmup;        /* whole steps */
     double linear_warmup; /* those of them that rise from 0 before `factor` is asked; 0 where it does its own */
     double num_cycles, power, lr_end, timescale, min_lr_rate, warmup_lr_rate;
-    double stable, decay;             /* whole steps */
+    double stable, decay;         /* whole steps */
     mt_schedule_curve rise, fall; /* warmup_stable_decay's */
 };
 

@@ -6,7 +6,8 @@
 
 bool mt_select_match(const char *pattern, const char *name) { return fnmatch(pattern, name, 0) == 0; }
 
-/* Trainer.get_decay_parameter_names: the regular expressions there as patterns, and the norms it knows by class, by their usual names. */
+/* Trainer.get_decay_parameter_names: the regular expressions there as patterns, and the norms it knows by class, by their usual
+ * names. */
 bool mt_select_is_norm_or_bias(const char *name)
 {
     static const char *const patterns[] = {
@@ -20,7 +21,7 @@ bool mt_select_is_norm_or_bias(const char *name)
         "*[._]norm[0-9].*", /* norm1, norm2 */
         "*.norm_f.*",       /* Mamba's last */
         "ln_*",
-        "*.ln_*",           /* ln_1, ln_f: GPT-2 and its kin */
+        "*.ln_*", /* ln_1, ln_f: GPT-2 and its kin */
     };
     for (size_t i = 0; i < MT_COUNT(patterns); i++)
         if (mt_select_match(patterns[i], name)) return true;
@@ -52,8 +53,8 @@ static mt_rc freeze(mt_selected *out, const char *const *names, size_t n, const 
         n_hits++;
     }
     if (n_hits) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "freeze: \"%s\" matches none of the model's %zu parameters; their names look like \"%s\"", pattern, n,
-                   nearest(pattern, names, n));
+    return mt_fail(err, MT_EINVAL, "freeze: \"%s\" matches none of the model's %zu parameters; their names look like \"%s\"",
+                   pattern, n, nearest(pattern, names, n));
 }
 
 mt_rc mt_select(mt_selected *out, const char *const *names, size_t n, const mt_select_config *config, mt_err *err)
@@ -67,5 +68,6 @@ mt_rc mt_select(mt_selected *out, const char *const *names, size_t n, const mt_s
         n_trained += out[i].trained;
     }
     if (n_trained) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "freeze: the patterns match all %zu parameters, and nothing is left to train; take one away", n);
+    return mt_fail(err, MT_EINVAL, "freeze: the patterns match all %zu parameters, and nothing is left to train; take one away",
+                   n);
 }

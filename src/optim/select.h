@@ -1,8 +1,8 @@
 /* select.h - which parameters are trained, and which of those decay, by their names in the checkpoint.
  *
- * Frozen: the name matches one of the patterns a person gave.  Patterns are the shell's: `*` any characters (dots included), `?` one,
- * `[a-c]` one of a set, `[!a-c]` one outside it; the whole name must match.  A pattern that matches nothing is an error: it
- * is a misspelling, and the run would train what was meant to be left alone.
+ * Frozen: the name matches one of the patterns a person gave.  Patterns are the shell's: `*` any characters (dots included),
+ * `?` one, `[a-c]` one of a set, `[!a-c]` one outside it; the whole name must match.  A pattern that matches nothing is an
+ * error: it is a misspelling, and the run would train what was meant to be left alone.
  *
  * Decayed: every trained parameter but norms and biases, told by name as transformers' Trainer does (the list is in select.c), or
  * every one of them when asked. */

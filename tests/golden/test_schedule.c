@@ -44,11 +44,13 @@ static void factors_are_those_of_transformers(void **state)
     mt_err err = { 0 };
     json_t *doc = goldens(), *c, *point;
     size_t i, j, n = 0;
-    json_array_foreach(json_object_get(doc, "cases"), i, c) {
+    json_array_foreach(json_object_get(doc, "cases"), i, c)
+    {
         mt_schedule_config config = config_of(c);
         mt_schedule s;
         assert_ok(mt_schedule_init(&s, &config, &err));
-        json_array_foreach(json_object_get(c, "factors"), j, point) {
+        json_array_foreach(json_object_get(c, "factors"), j, point)
+        {
             int64_t step = json_integer_value(json_array_get(point, 0));
             double want = json_real_value(json_array_get(point, 1)), got = mt_schedule_factor(&s, step);
             if (!(fabs(got - want) <= 1e-12 * fabs(want) + 1e-15))
@@ -67,7 +69,8 @@ static void warmup_is_counted_as_transformers_does(void **state)
     mt_err err = { 0 };
     json_t *doc = goldens(), *row;
     size_t i;
-    json_array_foreach(json_object_get(doc, "warmups"), i, row) {
+    json_array_foreach(json_object_get(doc, "warmups"), i, row)
+    {
         mt_schedule_config c = mt_schedule_defaults();
         mt_schedule s;
         c.name = "linear";
@@ -105,8 +108,9 @@ static void an_unknown_name_is_answered_with_the_known(void **state)
     c.name = "cosin", c.n_steps = 10;
     assert_int_equal(mt_schedule_init(&s, &c, &err), MT_EINVAL);
     assert_says("\"cosin\"");
-    assert_says(": constant, constant_with_warmup, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt, cosine_with_min_lr, "
-                "cosine_warmup_with_min_lr, warmup_stable_decay");
+    assert_says(
+        ": constant, constant_with_warmup, linear, cosine, cosine_with_restarts, polynomial, inverse_sqrt, cosine_with_min_lr, "
+        "cosine_warmup_with_min_lr, warmup_stable_decay");
     c.name = "greedy";
     assert_int_equal(mt_schedule_init(&s, &c, &err), MT_EUNSUPPORTED);
     assert_says("\"greedy\"");

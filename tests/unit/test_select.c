@@ -19,7 +19,10 @@ enum { N = sizeof names / sizeof *names };
 static void patterns_are_the_shells(void **state)
 {
     (void)state;
-    static const struct { const char *pattern, *name; bool match; } cases[] = {
+    static const struct {
+        const char *pattern, *name;
+        bool match;
+    } cases[] = {
         { "model.embed_tokens.*", "model.embed_tokens.weight", true },
         { "*.norm.weight", "model.norm.weight", true },
         { "*.norm.weight", "model.layers.0.q_norm.weight", false },
@@ -63,8 +66,12 @@ static void norms_and_biases_are_told_by_name(void **state)
         "backbone.norm_f.weight",
     };
     static const char *const decay[] = {
-        "model.embed_tokens.weight", "lm_head.weight", "model.layers.0.mlp.gate_proj.weight", "model.layers.0.self_attn.o_proj.weight",
-        "model.layers.0.mlp.experts.gate_up_proj", "model.layers.0.normalizer_proj.weight",
+        "model.embed_tokens.weight",
+        "lm_head.weight",
+        "model.layers.0.mlp.gate_proj.weight",
+        "model.layers.0.self_attn.o_proj.weight",
+        "model.layers.0.mlp.experts.gate_up_proj",
+        "model.layers.0.normalizer_proj.weight",
     };
     for (size_t i = 0; i < MT_COUNT(no_decay); i++)
         if (!mt_select_is_norm_or_bias(no_decay[i])) fail_msg("%s would decay", no_decay[i]);
