@@ -1,0 +1,1 @@
+set(sources names.c safetensors.c)
