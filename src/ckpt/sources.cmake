@@ -1,1 +1,1 @@
-set(sources names.c safetensors.c)
+set(sources names.c safetensors.c shards.c)
