@@ -20,8 +20,8 @@ typedef struct meta_pair {
 } meta_pair;
 
 struct mt_safetensors {
-    mt_map map;            /* empty when the bytes are the caller's */
-    const uint8_t *bytes;  /* the whole file */
+    mt_map map;           /* empty when the bytes are the caller's */
+    const uint8_t *bytes; /* the whole file */
     size_t n_bytes;
     char *path;
     mt_arena arena;        /* names and metadata */
@@ -29,7 +29,7 @@ struct mt_safetensors {
     size_t n_tensors;
     meta_pair *meta;
     size_t n_meta;
-    mt__names names;       /* name -> index in tensors */
+    mt__names names; /* name -> index in tensors */
 };
 
 bool mt_st_size(mt_dtype dtype, int n_dims, const int64_t *shape, size_t *n, size_t *bytes)
@@ -70,8 +70,9 @@ static mt_rc read_dtype(const mt_safetensors *st, mt_st_tensor *t, const json_t 
     if (mt_dtype_from_st(dtype, &t->dtype)) return MT_OK;
     mt_str known = { 0 };
     for (int i = 0; i < MT_DTYPE_COUNT; i++) mt_str_printf(&known, "%s%s", i ? ", " : "", mt_dtype_st_name((mt_dtype)i));
-    mt_rc rc = mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" has dtype \"%.40s\", which this program does not read (it reads %s)", st->path,
-                       t->name, dtype, mt_str_ok(&known) ? known.s : "F32, BF16, F16 and others");
+    mt_rc rc =
+        mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" has dtype \"%.40s\", which this program does not read (it reads %s)",
+                st->path, t->name, dtype, mt_str_ok(&known) ? known.s : "F32, BF16, F16 and others");
     mt_str_free(&known);
     return rc;
 }
@@ -96,7 +97,8 @@ static mt_rc read_shape(const mt_safetensors *st, mt_st_tensor *t, const json_t 
 }
 
 /* data and n_data: everything behind the header. */
-static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const json_t *entry, const uint8_t *data, size_t n_data, mt_err *err)
+static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const json_t *entry, const uint8_t *data, size_t n_data,
+                          mt_err *err)
 {
     const json_t *offsets = json_object_get(entry, "data_offsets");
     const json_t *a = json_array_get(offsets, 0), *b = json_array_get(offsets, 1);
@@ -105,19 +107,21 @@ static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const json_
     int64_t begin = json_integer_value(a), end = json_integer_value(b);
     if (begin < 0 || end < begin) return bad_tensor(st, t->name, "its data_offsets do not begin before they end", err);
     if ((uint64_t)(end - begin) != t->bytes)
-        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%s\": data_offsets span %lld bytes, %s of %s needs %zu; the file is damaged",
-                       st->path, t->name, (long long)(end - begin), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_st_name(t->dtype),
-                       t->bytes);
+        return mt_fail(
+            err, MT_EFORMAT, "%s: tensor \"%s\": data_offsets span %lld bytes, %s of %s needs %zu; the file is damaged", st->path,
+            t->name, (long long)(end - begin), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_st_name(t->dtype), t->bytes);
     if ((uint64_t)end > n_data)
-        return mt_fail(err, MT_EFORMAT,
-                       "%s: tensor \"%s\" ends at byte %lld of the data and the file holds %zu; the download is incomplete, download the "
-                       "file again",
-                       st->path, t->name, (long long)end, n_data);
+        return mt_fail(
+            err, MT_EFORMAT,
+            "%s: tensor \"%s\" ends at byte %lld of the data and the file holds %zu; the download is incomplete, download the "
+            "file again",
+            st->path, t->name, (long long)end, n_data);
     t->data = data + begin;
     return MT_OK;
 }
 
-static mt_rc read_tensor(mt_safetensors *st, const char *name, const json_t *entry, const uint8_t *data, size_t n_data, mt_err *err)
+static mt_rc read_tensor(mt_safetensors *st, const char *name, const json_t *entry, const uint8_t *data, size_t n_data,
+                         mt_err *err)
 {
     mt_st_tensor *t = &st->tensors[st->n_tensors];
     *t = (mt_st_tensor){ .file = mt_path_base(st->path) };
@@ -135,7 +139,8 @@ static mt_rc read_meta(mt_safetensors *st, json_t *meta, mt_err *err)
 {
     const char *key;
     json_t *value;
-    if (!json_is_object(meta)) return mt_fail(err, MT_EFORMAT, "%s: __metadata__ is not an object; the file is damaged", st->path);
+    if (!json_is_object(meta))
+        return mt_fail(err, MT_EFORMAT, "%s: __metadata__ is not an object; the file is damaged", st->path);
     st->meta = mt_arena_calloc(&st->arena, json_object_size(meta), sizeof *st->meta);
     if (!st->meta) return no_memory(st, err);
     json_object_foreach(meta, key, value)
@@ -165,13 +170,15 @@ static mt_rc check_cover(const mt_safetensors *st, const uint8_t *data, size_t n
     for (size_t i = 0; i < st->n_tensors; i++) {
         const mt_st_tensor *t = &st->tensors[i];
         if (t->data < at)
-            return mt_fail(err, MT_EFORMAT, "%s: tensors \"%s\" and \"%s\" overlap; the file is damaged", st->path, t[-1].name, t->name);
+            return mt_fail(err, MT_EFORMAT, "%s: tensors \"%s\" and \"%s\" overlap; the file is damaged", st->path, t[-1].name,
+                           t->name);
         if (t->data > at) return bad_tensor(st, t->name, "there is a gap before its data", err);
         at += t->bytes;
     }
     size_t used = (size_t)(at - data);
     if (used != n_data)
-        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes follow the last tensor; the file is damaged, download it again", st->path, n_data - used);
+        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes follow the last tensor; the file is damaged, download it again", st->path,
+                       n_data - used);
     return MT_OK;
 }
 
@@ -186,7 +193,8 @@ static mt_rc parse_header(const mt_safetensors *st, json_t **out, size_t n_heade
     case json_error_out_of_memory: return no_memory(st, err);
     case json_error_duplicate_key: return mt_fail(err, MT_EFORMAT, "%s: the header names something twice: %s", st->path, je.text);
     default:
-        return mt_fail(err, MT_EFORMAT, "%s: the header is not valid JSON (%s at byte %d); not a safetensors file, or a damaged one", st->path,
+        return mt_fail(err, MT_EFORMAT,
+                       "%s: the header is not valid JSON (%s at byte %d); not a safetensors file, or a damaged one", st->path,
                        je.text, je.position + LENGTH_BYTES);
     }
 }
@@ -196,16 +204,19 @@ static mt_rc header_length(const mt_safetensors *st, size_t *out, mt_err *err)
     static const char lfs[] = "version https://git-lfs";
     uint64_t n = 0;
     if (st->n_bytes >= sizeof lfs - 1 && memcmp(st->bytes, lfs, sizeof lfs - 1) == 0)
-        return mt_fail(err, MT_EFORMAT, "%s is a Git LFS pointer, not the file itself; run \"git lfs pull\" in its folder", st->path);
+        return mt_fail(err, MT_EFORMAT, "%s is a Git LFS pointer, not the file itself; run \"git lfs pull\" in its folder",
+                       st->path);
     if (st->n_bytes < LENGTH_BYTES)
         return mt_fail(err, MT_EFORMAT, "%s: %zu bytes are no safetensors file; download it again", st->path, st->n_bytes);
     for (int i = 0; i < LENGTH_BYTES; i++) n |= (uint64_t)st->bytes[i] << 8 * i;
     if (n > MAX_HEADER_BYTES)
-        return mt_fail(err, MT_EFORMAT, "%s: the header claims %s, at most %s is allowed; this is not a safetensors file", st->path,
-                       mt_bytes_text(n).s, mt_bytes_text(MAX_HEADER_BYTES).s);
+        return mt_fail(err, MT_EFORMAT, "%s: the header claims %s, at most %s is allowed; this is not a safetensors file",
+                       st->path, mt_bytes_text(n).s, mt_bytes_text(MAX_HEADER_BYTES).s);
     if (n > st->n_bytes - LENGTH_BYTES)
-        return mt_fail(err, MT_EFORMAT, "%s: the header claims %llu bytes and the file has %zu; the download is incomplete, download the file again",
-                       st->path, (unsigned long long)n, st->n_bytes);
+        return mt_fail(
+            err, MT_EFORMAT,
+            "%s: the header claims %llu bytes and the file has %zu; the download is incomplete, download the file again",
+            st->path, (unsigned long long)n, st->n_bytes);
     *out = (size_t)n;
     return MT_OK;
 }

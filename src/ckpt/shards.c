@@ -19,7 +19,7 @@ struct mt_shards {
     const mt_st_tensor **tensors; /* borrowed from files */
     size_t n_tensors;
     size_t bytes;
-    mt__names names;              /* name -> index in tensors */
+    mt__names names; /* name -> index in tensors */
 };
 
 static bool ends_with(const char *s, const char *tail)
@@ -45,7 +45,8 @@ static mt_rc collect(mt_shards *s, const json_t *weight_map, mt_err *err)
     size_t n = 0;
     for (size_t f = 0; f < s->n_files; f++) n += mt_safetensors_count(s->files[f]);
     s->tensors = mt_calloc(n, sizeof *s->tensors);
-    if (!s->tensors || !mt__names_init(&s->names, n)) return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu tensors", n);
+    if (!s->tensors || !mt__names_init(&s->names, n))
+        return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu tensors", n);
     for (size_t f = 0; f < s->n_files; f++) {
         for (size_t i = 0; i < mt_safetensors_count(s->files[f]); i++) {
             const mt_st_tensor *t = mt_safetensors_at(s->files[f], i);
@@ -86,8 +87,10 @@ static mt_rc file_names(const char ***out, size_t *n_out, json_t *weight_map, mt
         const char *name = json_string_value(file);
         if (!name || !plain_file_name(name)) {
             mt_free(names);
-            return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is said to be in \"%.200s\", which is not the name of a .safetensors file in "
-                           "this directory", index_name, tensor, name ? name : "(no string)");
+            return mt_fail(err, MT_EFORMAT,
+                           "%s: tensor \"%.200s\" is said to be in \"%.200s\", which is not the name of a .safetensors file in "
+                           "this directory",
+                           index_name, tensor, name ? name : "(no string)");
         }
         names[n++] = name;
     }
@@ -110,8 +113,8 @@ static mt_rc check_present(const char *dir, const char *const *names, size_t n, 
         mt_free(path);
     }
     if (!missing) return MT_OK;
-    return mt_fail(err, MT_ENOENT, "%s is missing (%zu of the %zu files named in %s are there); download the model again", missing, n - n_missing,
-                   n, index_name);
+    return mt_fail(err, MT_ENOENT, "%s is missing (%zu of the %zu files named in %s are there); download the model again",
+                   missing, n - n_missing, n, index_name);
 }
 
 static mt_rc check_listed(const mt_shards *s, json_t *weight_map, mt_err *err)
@@ -122,8 +125,10 @@ static mt_rc check_listed(const mt_shards *s, json_t *weight_map, mt_err *err)
     json_object_foreach(weight_map, name, file)
     {
         if (!mt__names_find(&s->names, name, &i))
-            return mt_fail(err, MT_EFORMAT, "tensor \"%.200s\" is listed in %s and is not in %.200s; the files look like different revisions, "
-                           "download the model again", name, index_name, json_string_value(file));
+            return mt_fail(err, MT_EFORMAT,
+                           "tensor \"%.200s\" is listed in %s and is not in %.200s; the files look like different revisions, "
+                           "download the model again",
+                           name, index_name, json_string_value(file));
     }
     return MT_OK;
 }
@@ -154,9 +159,9 @@ static mt_rc open_index(mt_shards *s, const char *dir, const char *path, mt_err 
 
 /* What else lies in the directory, to open the one candidate or to say what was found instead. */
 typedef struct listing {
-    char *weights;  /* the first *.safetensors by name */
+    char *weights; /* the first *.safetensors by name */
     size_t n_weights;
-    char *pickled;  /* a pytorch_model.bin or the like */
+    char *pickled; /* a pytorch_model.bin or the like */
     char *gguf;
 } listing;
 
@@ -181,7 +186,8 @@ static mt_rc list_dir(listing *l, const char *dir, mt_err *err)
             keep_first(&l->weights, name, &no_memory);
         } else if (ends_with(name, ".gguf"))
             keep_first(&l->gguf, name, &no_memory);
-        else if (ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth") || ends_with(name, ".bin.index.json"))
+        else if (ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth") ||
+                 ends_with(name, ".bin.index.json"))
             keep_first(&l->pickled, name, &no_memory);
     }
     closedir(d);
@@ -191,11 +197,15 @@ static mt_rc list_dir(listing *l, const char *dir, mt_err *err)
 static mt_rc nothing_to_open(const listing *l, mt_err *err)
 {
     if (l->gguf)
-        return mt_fail(err, MT_EUNSUPPORTED, "the weights are in %s, and GGUF files are not read; download the original model, or convert them to "
-                       "safetensors", l->gguf);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "the weights are in %s, and GGUF files are not read; download the original model, or convert them to "
+                       "safetensors",
+                       l->gguf);
     if (l->pickled)
-        return mt_fail(err, MT_EUNSUPPORTED, "the weights are in %s, a pickle, which can run code and is not read; convert them to safetensors "
-                       "(transformers: from_pretrained, then save_pretrained), or download a revision that has them", l->pickled);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "the weights are in %s, a pickle, which can run code and is not read; convert them to safetensors "
+                       "(transformers: from_pretrained, then save_pretrained), or download a revision that has them",
+                       l->pickled);
     return mt_fail(err, MT_ENOENT, "no weights here: neither %s nor %s; download the model again", single_name, index_name);
 }
 
@@ -203,8 +213,9 @@ static mt_rc open_listed(mt_shards *s, const char *dir, const listing *l, mt_err
 {
     if (l->n_weights == 0) return nothing_to_open(l, err);
     if (l->n_weights > 1)
-        return mt_fail(err, MT_ENOENT, "%zu .safetensors files (%s, ...) and no %s that says which tensors they hold; download the index", l->n_weights,
-                       l->weights, index_name);
+        return mt_fail(err, MT_ENOENT,
+                       "%zu .safetensors files (%s, ...) and no %s that says which tensors they hold; download the index",
+                       l->n_weights, l->weights, index_name);
     if (strncmp(l->weights, "adapter_", 8) == 0)
         return mt_fail(err, MT_EUNSUPPORTED, "%s is an adapter, not a model; merge it into its base model first", l->weights);
     MT_TRY(add_file(s, dir, l->weights, err));

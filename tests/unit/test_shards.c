@@ -1,36 +1,18 @@
 /* Model directories: which files are opened, and what is said about those that cannot be. */
-#include "test.h"
+#include "tempdir.h"
 
 #include "base/fault.h"
-#include "base/file.h"
 #include "ckpt/shards.h"
-
-#include <dirent.h>
-#include <stdlib.h>
-#include <unistd.h>
 
 static const char first[] = "model-00001-of-00002.safetensors", second[] = "model-00002-of-00002.safetensors";
 static const char index_file[] = "model.safetensors.index.json";
 
-static char *dir; /* a fresh one for each test */
+static const char *dir; /* a fresh one for each test */
 
 static int make_dir(void **state)
 {
-    (void)state;
-    char template[] = "/tmp/mt-shards-XXXXXX";
-    assert_non_null(mkdtemp(template));
-    dir = mt_strdup(template);
-    return dir ? 0 : -1;
-}
-
-static int remove_dir(void **state)
-{
-    (void)state;
-    DIR *d = opendir(dir);
-    for (const struct dirent *e; (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
-    closedir(d);
-    int rc = rmdir(dir);
-    mt_free(dir);
+    int rc = tempdir_make(state);
+    dir = *state;
     return rc;
 }
 
@@ -239,7 +221,7 @@ static void every_allocation_and_file_call_may_fail(void **state)
     }
 }
 
-#define with_dir(test) cmocka_unit_test_setup_teardown(test, make_dir, remove_dir)
+#define with_dir(test) cmocka_unit_test_setup_teardown(test, make_dir, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(a_sharded_model_reads_as_one), with_dir(a_single_file_opens_under_any_name),
              with_dir(files_beside_the_index_are_left_alone), with_dir(a_missing_shard_is_named),
              with_dir(a_tensor_missing_from_its_shard_is_named), with_dir(a_tensor_in_two_files_is_taken_where_the_index_says),
