@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH_BYTES = 8, MAX_HEADER_BYTES = 100 * 1000 * 1000 }; /* the reference's limit */
+enum { LENGTH_BYTES = 8 };
 
 typedef struct meta_pair {
     const char *key, *value;
@@ -209,9 +209,9 @@ static mt_rc header_length(const mt_safetensors *st, size_t *out, mt_err *err)
     if (st->n_bytes < LENGTH_BYTES)
         return mt_fail(err, MT_EFORMAT, "%s: %zu bytes are no safetensors file; download it again", st->path, st->n_bytes);
     for (int i = 0; i < LENGTH_BYTES; i++) n |= (uint64_t)st->bytes[i] << 8 * i;
-    if (n > MAX_HEADER_BYTES)
+    if (n > MT_ST_MAX_HEADER_BYTES)
         return mt_fail(err, MT_EFORMAT, "%s: the header claims %s, at most %s is allowed; this is not a safetensors file",
-                       st->path, mt_bytes_text(n).s, mt_bytes_text(MAX_HEADER_BYTES).s);
+                       st->path, mt_bytes_text(n).s, mt_bytes_text(MT_ST_MAX_HEADER_BYTES).s);
     if (n > st->n_bytes - LENGTH_BYTES)
         return mt_fail(
             err, MT_EFORMAT,

@@ -26,7 +26,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum { MT_ST_MAX_DIMS = 8 };
+enum { MT_ST_MAX_DIMS = 8, MT_ST_MAX_HEADER_BYTES = 100 * 1000 * 1000 }; /* the latter is the reference's limit */
 
 typedef struct mt_st_tensor {
     const char *name;

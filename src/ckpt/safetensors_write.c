@@ -130,6 +130,9 @@ static mt_rc build_header(const mt_safetensors_writer *w, mt_str *h, mt_err *err
     put_header(w, h);
     if (!mt_str_ok(h)) return no_memory(w, err);
     uint64_t n = h->n - LENGTH_BYTES;
+    if (n > MT_ST_MAX_HEADER_BYTES)
+        return mt_fail(err, MT_ERANGE, "%s: names and metadata take %llu bytes, and no reader accepts more than %d", w->path,
+                       (unsigned long long)n, MT_ST_MAX_HEADER_BYTES);
     for (int i = 0; i < LENGTH_BYTES; i++) h->s[i] = (char)(n >> 8 * i & 0xff);
     return MT_OK;
 }

@@ -161,6 +161,24 @@ static void misuse_is_refused_and_leaves_nothing(void **state)
     mt_free(path);
 }
 
+static void a_header_that_nobody_would_read_is_not_written(void **state)
+{
+    mt_err err = { 0 };
+    mt_safetensors_writer *w;
+    char *path = mt_path_join(*state, "x.safetensors"), *text = mt_malloc(MT_ST_MAX_HEADER_BYTES);
+    assert_non_null(text);
+    memset(text, 'x', MT_ST_MAX_HEADER_BYTES);
+    text[MT_ST_MAX_HEADER_BYTES - 1] = '\0';
+    assert_ok(mt_safetensors_writer_create(&w, path, &err));
+    assert_ok(mt_safetensors_writer_meta(w, "text", text, &err));
+    assert_int_equal(mt_safetensors_writer_start(w, &err), MT_ERANGE);
+    assert_says("no reader accepts more than 100000000");
+    mt_safetensors_writer_free(w);
+    assert_int_equal(tempdir_count(*state, NULL), 0);
+    mt_free(text);
+    mt_free(path);
+}
+
 static void every_failure_of_a_file_or_of_memory_is_reported_and_cleaned_up(void **state)
 {
     static const struct { mt_fault_kind kind; mt_rc rc; } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
@@ -454,6 +472,7 @@ static void threads_may_write_different_tensors(void **state)
 #define with_dir(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(with_dir(rewriting_a_file_of_the_reference_gives_the_same_bytes), with_dir(tensors_may_come_in_pieces_and_in_any_order),
              with_dir(an_empty_file_and_an_empty_tensor_are_files_too), with_dir(misuse_is_refused_and_leaves_nothing),
+             with_dir(a_header_that_nobody_would_read_is_not_written),
              with_dir(every_failure_of_a_file_or_of_memory_is_reported_and_cleaned_up), with_dir(a_failed_write_leaves_the_old_file_alone),
              with_dir(killed_at_any_point_the_file_is_old_new_or_absent_and_never_half), with_dir(places_that_cannot_be_written_are_named),
              with_dir(a_small_file_is_saved_whole_or_not_at_all), cmocka_unit_test(tensors_are_dealt_to_files_in_order),
