@@ -24,7 +24,8 @@ static mt_rc reserve(const mt_outfile *f, size_t bytes, mt_err *err)
     if (code == EOPNOTSUPP || code == EINVAL) return MT_OK; /* a file system that cannot: it will grow as it is written */
     if (code == 0) return MT_OK;
     errno = code;
-    return mt_fail_errno(err, MT_EIO, "%s needs %s: free some space, or write somewhere else", f->path, mt_bytes_text(bytes).s);
+    return mt_fail_errno(err, MT_EIO, "no room for %s, which needs %s (free some space, or write somewhere else)", f->path,
+                         mt_bytes_text(bytes).s);
 }
 
 mt_rc mt_outfile_open(mt_outfile *f, const char *path, size_t bytes, mt_err *err)
