@@ -275,8 +275,6 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
 {
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *s = &e->units[u];
-        s->m = mt__buffer(e, MT_BUF_M, u, -1);
-        s->v = mt__buffer(e, MT_BUF_V, u, -1);
         s->parked = mt__buffer(e, MT_BUF_PARKED, u, -1);
         s->grad_dev = mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt__event(e, &s->landed, err));
