@@ -100,12 +100,20 @@ typedef struct segment {
     float *acc[64];
 } segment;
 
+/* Which of its group's accumulators a layer of the segment uses. */
+static int acc_index(const mt_engine *e, const segment *g, int layer)
+{
+    int n = 0;
+    for (int l = g->first; l < layer; l++) n += e->model->units[mt_layer_unit(l)].group == e->model->units[mt_layer_unit(layer)].group;
+    return n;
+}
+
 static mt_rc acquire_segment(mt_engine *e, segment *g, const sweep *s, mt_err *err)
 {
     for (int l = g->first; l < g->end; l++) {
         MT_TRY(visit(e, mt_layer_unit(l), &g->w[l - g->first], err));
         if (l + 1 < g->end) e->visit = (e->visit + 1) % e->n_visits; /* all of them stay lent */
-        MT_TRY(mt__grads_begin(e, mt_layer_unit(l), l - g->first, s->is_first, &g->acc[l - g->first], err));
+        MT_TRY(mt__grads_begin(e, mt_layer_unit(l), acc_index(e, g, l), s->is_first, &g->acc[l - g->first], err));
     }
     MT_TRY(mt__keeps_fetch(e, g->first, s->rows, err));
     return mt__keeps_acquire(e, g->first, err);
@@ -116,7 +124,7 @@ static mt_rc release_segment(mt_engine *e, const segment *g, const sweep *s, mt_
     for (int l = g->first; l + 1 < g->end; l++) MT_TRY(mt__ring_release(e, mt_layer_unit(l), err));
     MT_TRY(mt__keeps_release(e, g->first, err));
     MT_TRY(leave(e, mt_layer_unit(g->end - 1), err));
-    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, mt_layer_unit(l), l - g->first, s->is_last, err));
+    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, mt_layer_unit(l), acc_index(e, g, l), s->is_last, err));
     return MT_OK;
 }
 
@@ -131,7 +139,10 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
         acts[at] = mt__keeps_acts(e, l, true, at, row);
         mt_keep kept = l == g->first ? e->plan->place.layers[l].keep : MT_KEEP_NOTHING;
         MT_TRY(mt_layer_redo(&e->run, l, g->w[at], mb, &acts[at], kept, err));
-        if (l + 1 == g->end) break;
+        if (l + 1 == g->end) {
+            acts[at].gu_whole = kept == MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
+            break;
+        }
         mt_acts next = mt__keeps_acts(e, l + 1, true, at + 1, row);
         MT_TRY(mt_layer_finish(&e->run, l, g->w[at], mb, &acts[at], next.x, err));
     }

@@ -148,7 +148,7 @@ static double update_distance(rig *r, int unit, const mt_weight *w, const char *
 }
 
 /* Ten steps; returns the worst distance of any tensor's update.  `strict` also compares losses, norms, m and v. */
-static double ten_steps(const char *name, mt_hyper (*change)(mt_hyper), bool strict)
+static double ten_steps(const char *name, mt_hyper (*change)(mt_hyper), int64_t updates_before, bool strict)
 {
     mt_err err = { 0 };
     rig r;
@@ -158,6 +158,7 @@ static double ten_steps(const char *name, mt_hyper (*change)(mt_hyper), bool str
     read_steps(&s, name);
     mt_safetensors *after = golden_open(name, "adamw.safetensors");
     mt_hyper h = change ? change(s.hyper) : s.hyper;
+    mt_engine_set_updates(r.engine, updates_before);
     for (int i = 0; i < 10; i++) {
         mt_step_result result;
         assert_ok(mt_engine_step(r.engine, &r.batch, &h, &result, &err));
@@ -189,20 +190,19 @@ static double ten_steps(const char *name, mt_hyper (*change)(mt_hyper), bool str
 static void ten_adamw_steps_are_torchs(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < MT_COUNT(cases); i++) ten_steps(cases[i], NULL, true);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) ten_steps(cases[i], NULL, 0, true);
 }
 
 static mt_hyper without_decay(mt_hyper h) { return h.weight_decay = 0, h; }
 static mt_hyper without_clipping(mt_hyper h) { return h.max_grad_norm = INFINITY, h; }
-static mt_hyper without_correction(mt_hyper h) { return h.lr *= 1.0 - pow(h.beta1, 3), h; } /* as if t were off */
 
 static void the_comparison_notices_what_is_switched_off(void **state)
 {
     (void)state;
-    assert_true(ten_steps("qwen3", NULL, false) < 1e-3);
-    assert_true(ten_steps("qwen3", without_decay, false) > 1e-3);
-    assert_true(ten_steps("qwen3", without_clipping, false) > 1e-3);
-    assert_true(ten_steps("qwen3", without_correction, false) > 1e-3);
+    assert_true(ten_steps("qwen3", NULL, 0, false) < 1e-3);
+    assert_true(ten_steps("qwen3", without_decay, 0, false) > 1e-3);
+    assert_true(ten_steps("qwen3", without_clipping, 0, false) > 1e-3);
+    assert_true(ten_steps("qwen3", NULL, 100000, false) > 1e-3); /* bias corrections of a late step: none */
 }
 
 MT_TEST_MAIN(cmocka_unit_test(loss_logits_and_gradients_are_hugging_faces), cmocka_unit_test(ten_adamw_steps_are_torchs),
