@@ -22,7 +22,9 @@ static const char head[] =
     "  *free* may change.\n"
     "\n"
     "Defaults are the original's where it has the key, except: `model.name` has none; `model.device`, `attn_implementation` and\n"
-    "`num_workers` are `auto`; `trust_remote_code` is off and without effect; `num_steps` gives way to `epochs`.\n";
+    "`num_workers` are `auto`; `trust_remote_code` is off and without effect; `num_steps` gives way to `epochs`.\n"
+    "Two things the original did without a key: it decayed norms and biases too (`decay_norms_and_biases`) and read the data in file\n"
+    "order (`shuffle`).\n";
 
 /* '|' would end a table cell. */
 static void put_cell(mt_str *out, const char *text)

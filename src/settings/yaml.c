@@ -32,10 +32,11 @@ static mt_rc syntax_error(reader *r, mt_err *err)
     const char *problem = p->problem ? p->problem : "not YAML";
     if (p->error == YAML_READER_ERROR)
         return mt_fail(err, MT_EFORMAT, "%s: byte %zu: %s", r->name, p->problem_offset, problem);
+    char context[96] = "";
+    if (p->context) snprintf(context, sizeof context, ", %s that starts in line %zu", p->context, p->context_mark.line + 1);
     bool tab = strstr(problem, "cannot start any token") || strstr(problem, "tab character");
-    return mt_fail(err, MT_EFORMAT, "%s:%zu:%zu: %s%s%s%s", r->name, p->problem_mark.line + 1, p->problem_mark.column + 1,
-                   problem, p->context ? ", " : "", p->context ? p->context : "",
-                   tab ? " (indent with spaces: YAML does not allow tabs there)" : "");
+    return mt_fail(err, MT_EFORMAT, "%s:%zu:%zu: %s%s%s", r->name, p->problem_mark.line + 1, p->problem_mark.column + 1, problem,
+                   strstr(problem, "cannot start") ? "" : context, tab ? " (indent with spaces: YAML does not allow tabs there)" : "");
 }
 
 static mt_rc next_event(reader *r, yaml_event_t *event, mt_err *err)
