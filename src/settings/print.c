@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { VALUE_WIDTH = 36 };
+enum { VALUE_WIDTH = 36, VALUE_CUT = 60 };
 
 static void put_source(mt_str *out, const mt_setting_source *from)
 {
@@ -28,12 +28,19 @@ static int key_width(void)
     return widest;
 }
 
-/* Columns a UTF-8 text takes, near enough: one per code point. */
-static size_t columns(const char *s)
+/* One value, padded to its column, cut where it would push everything off the screen.  A code point counts as
+ * one column, which is near enough here. */
+static void put_value(mt_str *out, const char *text)
 {
-    size_t n = 0;
-    for (; *s; s++) n += ((unsigned char)*s & 0xc0) != 0x80;
-    return n;
+    int n = 0;
+    for (; *text && n < VALUE_CUT; n++) {
+        size_t bytes = 1;
+        while (((unsigned char)text[bytes] & 0xc0) == 0x80) bytes++;
+        mt_str_add(out, text, bytes);
+        text += bytes;
+    }
+    if (*text) mt_str_puts(out, "..."), n += 3;
+    for (; n < VALUE_WIDTH; n++) mt_str_putc(out, ' ');
 }
 
 void mt_settings_print(const mt_settings *s, mt_str *out)
@@ -46,9 +53,8 @@ void mt_settings_print(const mt_settings *s, mt_str *out)
         if (i && strcmp(row->section, row[-1].section) != 0) mt_str_putc(out, '\n');
         mt_str_clear(&value);
         mt__setting_format(&value, s, row);
-        size_t used = columns(value.s ? value.s : "");
-        mt_str_printf(out, "%-*s  %s", width, mt__setting_key(row).s, value.s ? value.s : "");
-        for (size_t pad = used; pad < VALUE_WIDTH; pad++) mt_str_putc(out, ' ');
+        mt_str_printf(out, "%-*s  ", width, mt__setting_key(row).s);
+        put_value(out, value.s ? value.s : "");
         mt_str_puts(out, "  ");
         put_source(out, &s->sources[i]);
         mt_str_putc(out, '\n');

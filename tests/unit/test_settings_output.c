@@ -85,6 +85,9 @@ static void the_dry_run_says_where_each_value_came_from(void **state)
     assert_ok(mt_settings_init(&s, &err));
     assert_ok(mt_settings_parse(&s, yaml, strlen(yaml), "c.yaml", &err));
     assert_ok(mt_settings_set(&s, "training.seed", "1", "--seed", &err));
+    assert_ok(mt_settings_set(&s, "logging.dashboard", "no", "--set", &err));
+    assert_ok(mt_settings_set(&s, "dataset.system_prompt",
+                              "\xc3\xa4\xc3\xa4\xc3\xa4 a long text that would push the rest of the line off the screen", "--set", &err));
     assert_ok(mt_settings_check(&s, MT_NEED_MODEL, &err));
     mt_settings_print(&s, &out);
     static const char *const lines[] = {
@@ -94,6 +97,8 @@ static void the_dry_run_says_where_each_value_came_from(void **state)
         "training.seed                         1                                     --seed\n",
         "save.output_dir                       runs/c                                default\n",
         "training.learning_rate                1.0e-05                               default\n",
+        "logging.dashboard                     off                                   --set\n",
+        "\"\xc3\xa4\xc3\xa4\xc3\xa4 a long text that would push the rest of the line off th...  --set\n",
         "\n\ndataset.name ",
     };
     for (size_t i = 0; i < MT_COUNT(lines); i++)
