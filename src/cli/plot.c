@@ -38,8 +38,10 @@ static void put_cell(mt_str *out, const grid *g, unsigned char bits)
     for (int i = 0; i < 8; i++)
         if (bits >> i & 1) cp |= braille[i];
     char utf8[4];
-    if (bits) mt_str_add(out, utf8, (size_t)mt_utf8_encode(cp, utf8));
-    else mt_str_putc(out, ' ');
+    if (bits)
+        mt_str_add(out, utf8, (size_t)mt_utf8_encode(cp, utf8));
+    else
+        mt_str_putc(out, ' ');
 }
 
 typedef struct range {
@@ -72,7 +74,10 @@ static void draw_curve(grid *g, const mt_curve *c, range x, range y)
 {
     int dots_w = g->columns * g->dots_x, dots_h = g->rows * g->dots_y, last_x = -1, last_y = 0;
     for (size_t i = 0; i < c->n;) {
-        if (!usable(c, i)) { i++; continue; }
+        if (!usable(c, i)) {
+            i++;
+            continue;
+        }
         int at = scale(c->x[i], x, dots_w), n = 0;
         double mean = 0;
         for (; i < c->n && (!usable(c, i) || scale(c->x[i], x, dots_w) == at); i++)
@@ -81,7 +86,8 @@ static void draw_curve(grid *g, const mt_curve *c, range x, range y)
         int steps = last_x < 0 ? 1 : clamp(abs(at - last_x) > abs(up - last_y) ? abs(at - last_x) : abs(up - last_y), 1, 1 << 20);
         if (last_x < 0) last_x = at, last_y = up;
         for (int s = 1; s <= steps; s++)
-            set_dot(g, last_x + (int)lround((double)(at - last_x) * s / steps), last_y + (int)lround((double)(up - last_y) * s / steps));
+            set_dot(g, last_x + (int)lround((double)(at - last_x) * s / steps),
+                    last_y + (int)lround((double)(up - last_y) * s / steps));
         last_x = at, last_y = up;
     }
 }
@@ -121,8 +127,10 @@ void mt_plot_curve(mt_str *out, const mt_curve *c)
     for (int row = 0; row < g.rows; row++) {
         bool labelled = row == 0 || row == g.rows - 1 || row == (g.rows - 1) / 2;
         double at = y.lo + (y.hi - y.lo) * (g.rows - 1 - row) / (g.rows - 1);
-        if (labelled) mt_str_printf(out, "%*.3g %s", LABEL - 1, at, c->utf8 ? "┤" : "|");
-        else mt_str_printf(out, "%*s%s", LABEL, "", c->utf8 ? "│" : "|");
+        if (labelled)
+            mt_str_printf(out, "%*.3g %s", LABEL - 1, at, c->utf8 ? "┤" : "|");
+        else
+            mt_str_printf(out, "%*s%s", LABEL, "", c->utf8 ? "│" : "|");
         int end = g.columns;
         while (end > 0 && !g.cells[row * g.columns + end - 1]) end--; /* no spaces at the end of a line */
         for (int col = 0; col < end; col++) put_cell(out, &g, g.cells[row * g.columns + col]);

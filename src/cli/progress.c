@@ -31,15 +31,19 @@ static void put_bar(mt_str *out, double filled, int cells, bool utf8, bool color
 
 static void put_counts(mt_str *out, const mt_progress_view *v)
 {
-    if (v->total > 0) mt_str_printf(out, "%.0f/%.0f  %d%%", v->done, v->total, (int)(share(v) * 100 + 1e-9));
-    else mt_str_printf(out, "%.0f", v->done);
+    if (v->total > 0)
+        mt_str_printf(out, "%.0f/%.0f  %d%%", v->done, v->total, (int)(share(v) * 100 + 1e-9));
+    else
+        mt_str_printf(out, "%.0f", v->done);
 }
 
 static void put_time(mt_str *out, const mt_progress_view *v)
 {
     bool finished = v->total > 0 && v->done >= v->total;
-    if (finished || v->left_s < 0) mt_str_printf(out, "%s", mt_seconds_text(v->elapsed_s).s);
-    else mt_str_printf(out, "%s left", mt_seconds_text(v->left_s).s);
+    if (finished || v->left_s < 0)
+        mt_str_printf(out, "%s", mt_seconds_text(v->elapsed_s).s);
+    else
+        mt_str_printf(out, "%s left", mt_seconds_text(v->left_s).s);
 }
 
 /* What must be there is measured first; the bar and then the note get what is left. */
@@ -61,8 +65,10 @@ void mt_progress_line(mt_str *out, const mt_progress_view *v, int columns, bool 
     mt_str_printf(&line, "%s  ", count_text);
     if (has_note) mt_str_printf(&line, "%s  ", v->note);
     mt_style_put(&line, time_text, MT_STYLE_CYAN, color);
-    if (fixed <= columns) mt_str_puts(out, line.s ? line.s : "");
-    else mt_text_fit(out, count_text, columns);
+    if (fixed <= columns)
+        mt_str_puts(out, line.s ? line.s : "");
+    else
+        mt_text_fit(out, count_text, columns);
     mt_str_free(&counts);
     mt_str_free(&time);
     mt_str_free(&line);
@@ -90,10 +96,7 @@ void mt_progress_start(mt_progress *p, const mt_terminal *terminal, const char *
     p->start_s = p->drawn_s = p->marks[0].at_s = p->marks[1].at_s = p->clock();
 }
 
-void mt_progress_skip(mt_progress *p, double done)
-{
-    p->done = p->marks[0].done = p->marks[1].done = done;
-}
+void mt_progress_skip(mt_progress *p, double done) { p->done = p->marks[0].done = p->marks[1].done = done; }
 
 double mt_progress_left(const mt_progress *p)
 {
@@ -104,8 +107,12 @@ double mt_progress_left(const mt_progress *p)
 
 static mt_progress_view view_of(const mt_progress *p)
 {
-    return (mt_progress_view){ .what = p->what, .note = p->note, .done = p->done, .total = p->total,
-                               .elapsed_s = p->clock() - p->start_s, .left_s = mt_progress_left(p) };
+    return (mt_progress_view){ .what = p->what,
+                               .note = p->note,
+                               .done = p->done,
+                               .total = p->total,
+                               .elapsed_s = p->clock() - p->start_s,
+                               .left_s = mt_progress_left(p) };
 }
 
 static void draw(mt_progress *p)

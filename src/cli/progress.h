@@ -19,7 +19,7 @@ typedef struct mt_progress_view {
     const char *note;   /* what else is worth a glance; the first to go when space is short; may be "" */
     double done, total; /* total 0: nobody knows */
     double elapsed_s;
-    double left_s;      /* negative: not known yet */
+    double left_s; /* negative: not known yet */
 } mt_progress_view;
 
 /* "training  [#####     ] 320/640  50%  loss 2.31  12 s left", at most `columns` wide, without a newline. */
@@ -33,11 +33,11 @@ typedef struct mt_progress {
     const char *what;            /* borrowed */
     char note[512];              /* the latest, for redrawing */
     double done, total;
-    double start_s, drawn_s;     /* when it began and was last drawn */
+    double start_s, drawn_s; /* when it began and was last drawn */
     struct {
         double at_s, done;
-    } marks[2];                  /* the speed is taken from the older mark, half to one minute ago */
-    bool open;                   /* the bar is on screen */
+    } marks[2]; /* the speed is taken from the older mark, half to one minute ago */
+    bool open;  /* the bar is on screen */
 } mt_progress;
 
 void mt_progress_start(mt_progress *p, const mt_terminal *terminal, const char *what, double total);

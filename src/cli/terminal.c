@@ -41,10 +41,14 @@ int mt_terminal_columns(const mt_terminal *t)
 
 void mt_style_put(mt_str *out, const char *text, mt_style style, bool color)
 {
-    static const char *const codes[] = { [MT_STYLE_PLAIN] = "0", [MT_STYLE_BOLD] = "1",   [MT_STYLE_DIM] = "2",  [MT_STYLE_RED] = "31",
-                                         [MT_STYLE_GREEN] = "32", [MT_STYLE_YELLOW] = "33", [MT_STYLE_CYAN] = "36" };
-    if (!color || style == MT_STYLE_PLAIN || !*text) mt_str_puts(out, text);
-    else mt_str_printf(out, "\x1b[%sm%s\x1b[0m", codes[style], text);
+    static const char *const codes[] = {
+        [MT_STYLE_PLAIN] = "0",  [MT_STYLE_BOLD] = "1",    [MT_STYLE_DIM] = "2",  [MT_STYLE_RED] = "31",
+        [MT_STYLE_GREEN] = "32", [MT_STYLE_YELLOW] = "33", [MT_STYLE_CYAN] = "36"
+    };
+    if (!color || style == MT_STYLE_PLAIN || !*text)
+        mt_str_puts(out, text);
+    else
+        mt_str_printf(out, "\x1b[%sm%s\x1b[0m", codes[style], text);
 }
 
 void mt_blocks_put(mt_str *out, double cells, bool utf8)

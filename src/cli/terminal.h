@@ -13,17 +13,25 @@
 typedef enum mt_color { MT_COLOR_AUTO, MT_COLOR_NEVER, MT_COLOR_ALWAYS } mt_color;
 
 typedef struct mt_terminal {
-    FILE *out;    /* borrowed; outlives the terminal */
-    bool live;    /* a person watches: lines can be drawn over */
-    bool utf8;    /* the locale's encoding, by LC_ALL, LC_CTYPE or LANG */
-    bool color;   /* AUTO: live, TERM is not dumb and NO_COLOR is not set (no-color.org) */
+    FILE *out;  /* borrowed; outlives the terminal */
+    bool live;  /* a person watches: lines can be drawn over */
+    bool utf8;  /* the locale's encoding, by LC_ALL, LC_CTYPE or LANG */
+    bool color; /* AUTO: live, TERM is not dumb and NO_COLOR is not set (no-color.org) */
 } mt_terminal;
 
 mt_terminal mt_terminal_of(FILE *out, mt_color color);
 /* Columns of the window now; COLUMNS, then 80, where there is no window. */
 int mt_terminal_columns(const mt_terminal *t);
 
-typedef enum mt_style { MT_STYLE_PLAIN, MT_STYLE_BOLD, MT_STYLE_DIM, MT_STYLE_RED, MT_STYLE_GREEN, MT_STYLE_YELLOW, MT_STYLE_CYAN } mt_style;
+typedef enum mt_style {
+    MT_STYLE_PLAIN,
+    MT_STYLE_BOLD,
+    MT_STYLE_DIM,
+    MT_STYLE_RED,
+    MT_STYLE_GREEN,
+    MT_STYLE_YELLOW,
+    MT_STYLE_CYAN
+} mt_style;
 
 /* `text` in a style, or as it is when color is false. */
 void mt_style_put(mt_str *out, const char *text, mt_style style, bool color);

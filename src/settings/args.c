@@ -22,15 +22,21 @@ static flag split_flag(const char *arg, const char *next)
     return f;
 }
 
-static bool is_named(const flag *f, const char *name) { return f->name_n == strlen(name) && strncmp(f->name, name, f->name_n) == 0; }
+static bool is_named(const flag *f, const char *name)
+{
+    return f->name_n == strlen(name) && strncmp(f->name, name, f->name_n) == 0;
+}
 
 /* The flag's value; *used counts the arguments it takes. */
 static mt_rc need_value(const flag *f, const char **value, int *used, mt_err *err)
 {
     *used = f->inline_value ? 1 : 2;
     *value = f->inline_value ? f->inline_value : f->next;
-    if (*value) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "%s needs a value", f->typed);
+    if (!*value) return mt_fail(err, MT_EINVAL, "%s needs a value", f->typed);
+    if (!f->inline_value && strncmp(*value, "--", 2) == 0)
+        return mt_fail(err, MT_EINVAL, "%s needs a value, found %.60s (a value that begins with -- is written %s=VALUE)",
+                       f->typed, *value, f->typed);
+    return MT_OK;
 }
 
 /* Rows whose flag may stand alone take the next argument only if it can be nothing else. */
@@ -125,8 +131,10 @@ mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err)
             flag f = split_flag(argv[i], i + 1 < *argc ? argv[i + 1] : NULL);
             MT_TRY(take_flag(s, &f, &used, err));
         }
-        if (used) i += used;
-        else argv[kept++] = argv[i++];
+        if (used)
+            i += used;
+        else
+            argv[kept++] = argv[i++];
     }
     argv[kept] = NULL;
     *argc = kept;

@@ -30,19 +30,25 @@ static mt_rc check_model(mt_settings *s, int needs, mt_err *err)
 {
     mt_model_settings *m = &s->model;
     if ((needs & MT_NEED_MODEL) && !*m->name)
-        return mt_fail(err, MT_EINVAL, "no model: set model.name in the configuration or give --model-name NAME (a directory or a hub name)");
+        return mt_fail(err, MT_EINVAL,
+                       "no model: set model.name in the configuration or give --model-name NAME (a directory or a hub name)");
     if (m->devices.n > 1)
-        return refuse(s, "model", "devices", err,
-                      "more than one GPU is not supported yet; name one, and the run uses it whole instead of quietly dropping the others");
+        return refuse(
+            s, "model", "devices", err,
+            "more than one GPU is not supported yet; name one, and the run uses it whole instead of quietly dropping the others");
     if (m->devices.n == 1) {
-        bool other = given(s, "model", "device") && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == m->devices.items[0]);
-        if (other) MT_TRY(mt__settings_notice(s, err, "model.devices names GPU %" PRId64 "; model.device is ignored", m->devices.items[0]));
+        bool other =
+            given(s, "model", "device") && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == m->devices.items[0]);
+        if (other)
+            MT_TRY(
+                mt__settings_notice(s, err, "model.devices names GPU %" PRId64 "; model.device is ignored", m->devices.items[0]));
         m->device = (mt_set_device){ MT_SET_DEVICE_CUDA, (int)m->devices.items[0] };
     }
     if (m->dtype == MT_DTYPE_F16)
         MT_TRY(mt__settings_notice(s, err, "dtype float16 is computed as bfloat16, which needs no loss scaling"));
     if (m->trust_remote_code)
-        MT_TRY(mt__settings_notice(s, err, "trust_remote_code is accepted and has no effect: no code from a model repository ever runs"));
+        MT_TRY(mt__settings_notice(s, err,
+                                   "trust_remote_code is accepted and has no effect: no code from a model repository ever runs"));
     return MT_OK;
 }
 
@@ -65,14 +71,15 @@ static mt_rc check_dataset(mt_settings *s, int needs, mt_err *err)
     const mt_dataset_settings *d = &s->dataset;
     if ((needs & MT_NEED_DATA) && !d->name.n && !*d->path)
         return mt_fail(err, MT_EINVAL,
-                       "no data: set dataset.name (an entry of dataset_info.json) or dataset.path (a file or folder), or give --dataset-name "
+                       "no data: set dataset.name (an entry of dataset_info.json) or dataset.path (a file or folder), or give "
+                       "--dataset-name "
                        "or --dataset-path");
-    if (d->name.n && *d->path)
-        MT_TRY(mt__settings_notice(s, err, "dataset.path is ignored: dataset.name is set"));
+    if (d->name.n && *d->path) MT_TRY(mt__settings_notice(s, err, "dataset.path is ignored: dataset.name is set"));
     if (*d->system_prompt && *d->default_system)
         MT_TRY(mt__settings_notice(s, err, "dataset.default_system has no effect: system_prompt replaces every system message"));
     if (d->train_on_prompt && d->mask_history)
-        return refuse(s, "dataset", "mask_history", err, "train_on_prompt trains on everything, mask_history on the last answer; choose one");
+        return refuse(s, "dataset", "mask_history", err,
+                      "train_on_prompt trains on everything, mask_history on the last answer; choose one");
     return check_mix(s, err);
 }
 
@@ -80,7 +87,8 @@ static mt_rc check_length(mt_settings *s, mt_err *err)
 {
     mt_training_settings *t = &s->training;
     if (t->num_steps && t->epochs > 0)
-        MT_TRY(mt__settings_notice(s, err, "num_steps %" PRId64 " decides the length of the run; epochs is ignored", t->num_steps));
+        MT_TRY(
+            mt__settings_notice(s, err, "num_steps %" PRId64 " decides the length of the run; epochs is ignored", t->num_steps));
     if (!t->num_steps && t->epochs == 0) t->num_steps = 100;
     if (t->gradient_accumulation_steps > 1)
         MT_TRY(mt__settings_notice(s, err,
@@ -99,11 +107,13 @@ static mt_rc check_schedule(mt_settings *s, mt_err *err)
     if (t->min_lr > t->learning_rate) return refuse(s, "training", "min_lr", err, "it is above learning_rate");
     if (t->lr_scheduler == MT_SET_LR_COSINE_WITH_MIN_LR && t->min_lr < 0 && t->min_lr_ratio < 0)
         return refuse(s, "training", "lr_scheduler", err, "cosine_with_min_lr needs min_lr or min_lr_ratio");
-    if (t->warmup_steps && t->warmup_ratio > 0) MT_TRY(mt__settings_notice(s, err, "warmup_steps is set; warmup_ratio is ignored"));
+    if (t->warmup_steps && t->warmup_ratio > 0)
+        MT_TRY(mt__settings_notice(s, err, "warmup_steps is set; warmup_ratio is ignored"));
     if (warmup && t->lr_scheduler == MT_SET_LR_CONSTANT)
         MT_TRY(mt__settings_notice(s, err, "lr_scheduler constant has no warm-up; write constant_with_warmup to have one"));
     if (!wsd && (t->num_stable_steps >= 0 || t->num_decay_steps >= 0))
-        MT_TRY(mt__settings_notice(s, err, "num_stable_steps and num_decay_steps matter to lr_scheduler warmup_stable_decay only"));
+        MT_TRY(
+            mt__settings_notice(s, err, "num_stable_steps and num_decay_steps matter to lr_scheduler warmup_stable_decay only"));
     return MT_OK;
 }
 

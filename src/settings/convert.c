@@ -160,8 +160,10 @@ static mt_rc plain_value(mt_value *out, mt_arena *a, const mt_yaml *node)
     if (!node->quoted && mt_yaml_number(node->text, &d)) {
         bool whole = !strpbrk(node->text, ".eE") && fabs(d) < 9e15;
         out->type = whole ? MT_VALUE_INT : MT_VALUE_FLOAT;
-        if (whole) out->i = (int64_t)d;
-        else out->f = d;
+        if (whole)
+            out->i = (int64_t)d;
+        else
+            out->f = d;
         return MT_OK;
     }
     *out = mt_value_str(a, node->text, strlen(node->text));
@@ -187,8 +189,10 @@ static mt_rc tree(mt_value *out, mt_arena *a, const mt_yaml *node, int *budget)
         if (!(pairs[i].key = mt_arena_strndup(a, it->key->text, pairs[i].key_n))) return MT_ENOMEM;
     }
     *out = (mt_value){ .type = map ? MT_VALUE_MAP : MT_VALUE_LIST };
-    if (map) out->map.pairs = pairs, out->map.n = n;
-    else out->list.items = values, out->list.n = n;
+    if (map)
+        out->map.pairs = pairs, out->map.n = n;
+    else
+        out->list.items = values, out->list.n = n;
     return MT_OK;
 }
 
@@ -253,7 +257,8 @@ mt_rc mt__setting_convert_text(mt_settings *s, const mt_setting *row, const char
 {
     if (!mt_utf8_valid(value, strlen(value), NULL)) return mt_fail(err, MT_EINVAL, "%s: the value is not valid UTF-8", where);
     bool collection = row->type >= MT_SETTING_STRS && (*value == '[' || *value == '{');
-    if (!collection) return mt__setting_convert(s, row, &(mt_yaml){ .kind = MT_YAML_SCALAR, .line = 1, .text = value }, where, err);
+    if (!collection)
+        return mt__setting_convert(s, row, &(mt_yaml){ .kind = MT_YAML_SCALAR, .line = 1, .text = value }, where, err);
     mt_arena a = { 0 };
     const mt_yaml *node;
     mt_rc rc = mt_yaml_parse(&node, &a, value, strlen(value), where, err);

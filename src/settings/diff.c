@@ -5,8 +5,9 @@
 
 const char *mt_setting_class_name(mt_setting_class cls)
 {
-    static const char *const names[] = { [MT_CLASS_FREE] = "free", [MT_CLASS_ARITHMETIC] = "arithmetic", [MT_CLASS_DATA] = "data",
-                                         [MT_CLASS_MODEL] = "model" };
+    static const char *const names[] = {
+        [MT_CLASS_FREE] = "free", [MT_CLASS_ARITHMETIC] = "arithmetic", [MT_CLASS_DATA] = "data", [MT_CLASS_MODEL] = "model"
+    };
     return names[cls];
 }
 
@@ -53,8 +54,10 @@ mt_rc mt_settings_diff(mt_setting_changes *out, const mt_settings *was, const mt
         mt_str_clear(&b);
         mt__setting_format(&a, was, row);
         mt__setting_format(&b, now, row);
-        if (a.failed || b.failed) rc = MT_ENOMEM;
-        else if (strcmp(a.s, b.s) != 0) rc = add_change(out, row, &a, &b);
+        if (a.failed || b.failed)
+            rc = MT_ENOMEM;
+        else if (strcmp(a.s, b.s) != 0)
+            rc = add_change(out, row, &a, &b);
     }
     mt_str_free(&a);
     mt_str_free(&b);

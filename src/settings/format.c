@@ -27,7 +27,8 @@ static bool is_plain(const char *s, size_t n)
 /* Code points that YAML cannot carry as they are, or would fold. */
 static bool needs_escape(uint32_t cp)
 {
-    return cp < 0x20 || (cp >= 0x7f && cp <= 0x9f) || cp == 0x2028 || cp == 0x2029 || cp == 0xfeff || cp == 0xfffe || cp == 0xffff;
+    return cp < 0x20 || (cp >= 0x7f && cp <= 0x9f) || cp == 0x2028 || cp == 0x2029 || cp == 0xfeff || cp == 0xfffe ||
+           cp == 0xffff;
 }
 
 static void put_text(mt_str *out, const char *s, size_t n, bool quote)
@@ -41,11 +42,16 @@ static void put_text(mt_str *out, const char *s, size_t n, bool quote)
         uint32_t cp;
         int len = mt_utf8_decode(s + i, n - i, &cp);
         if (!len) cp = 0xfffd, len = 1;
-        if (cp == '"' || cp == '\\') mt_str_printf(out, "\\%c", (char)cp);
-        else if (cp == '\n') mt_str_puts(out, "\\n");
-        else if (cp == '\t') mt_str_puts(out, "\\t");
-        else if (needs_escape(cp)) mt_str_printf(out, "\\u%04" PRIX32, cp);
-        else mt_str_add(out, s + i, (size_t)len);
+        if (cp == '"' || cp == '\\')
+            mt_str_printf(out, "\\%c", (char)cp);
+        else if (cp == '\n')
+            mt_str_puts(out, "\\n");
+        else if (cp == '\t')
+            mt_str_puts(out, "\\t");
+        else if (needs_escape(cp))
+            mt_str_printf(out, "\\u%04" PRIX32, cp);
+        else
+            mt_str_add(out, s + i, (size_t)len);
         i += (size_t)len;
     }
     mt_str_putc(out, '"');
@@ -101,8 +107,12 @@ static void put_value(mt_str *out, const mt_value *v)
 /* 5G rather than 5000000000, where nothing is lost. */
 static void put_bytes(mt_str *out, uint64_t v)
 {
-    static const struct { uint64_t unit; const char *name; } units[] = {
-        { UINT64_C(1) << 40, "Ti" }, { UINT64_C(1000000000000), "T" }, { 1 << 30, "Gi" }, { 1000000000, "G" },
+    static const struct {
+        uint64_t unit;
+        const char *name;
+    } units[] = {
+        { UINT64_C(1) << 40, "Ti" }, { UINT64_C(1000000000000), "T" },
+        { 1 << 30, "Gi" },           { 1000000000, "G" },
         { 1 << 20, "Mi" },           { 1000000, "M" },
     };
     for (size_t i = 0; i < MT_COUNT(units); i++)
@@ -115,8 +125,10 @@ static void put_bytes(mt_str *out, uint64_t v)
 
 static void put_device(mt_str *out, const mt_set_device *d)
 {
-    if (d->kind == MT_SET_DEVICE_CUDA) mt_str_printf(out, "cuda:%d", d->index);
-    else mt_str_puts(out, d->kind == MT_SET_DEVICE_CPU ? "cpu" : "auto");
+    if (d->kind == MT_SET_DEVICE_CUDA)
+        mt_str_printf(out, "cuda:%d", d->index);
+    else
+        mt_str_puts(out, d->kind == MT_SET_DEVICE_CPU ? "cpu" : "auto");
 }
 
 static void put_list(mt_str *out, const mt_setting *row, const void *field)
@@ -128,17 +140,17 @@ static void put_list(mt_str *out, const mt_setting *row, const void *field)
     mt_str_putc(out, '[');
     for (size_t i = 0; i < n; i++) {
         if (i) mt_str_puts(out, ", ");
-        if (row->type == MT_SETTING_STRS) put_text(out, strs->items[i], strlen(strs->items[i]), false);
-        else if (row->type == MT_SETTING_INTS) mt_str_printf(out, "%" PRId64, ints->items[i]);
-        else put_float(out, floats->items[i]);
+        if (row->type == MT_SETTING_STRS)
+            put_text(out, strs->items[i], strlen(strs->items[i]), false);
+        else if (row->type == MT_SETTING_INTS)
+            mt_str_printf(out, "%" PRId64, ints->items[i]);
+        else
+            put_float(out, floats->items[i]);
     }
     mt_str_putc(out, ']');
 }
 
-static bool is_word(const mt_setting *row, double v)
-{
-    return row->word && v == row->word_value;
-}
+static bool is_word(const mt_setting *row, double v) { return row->word && v == row->word_value; }
 
 void mt__setting_format(mt_str *out, const mt_settings *s, const mt_setting *row)
 {
@@ -148,20 +160,28 @@ void mt__setting_format(mt_str *out, const mt_settings *s, const mt_setting *row
     case MT_SETTING_STR: put_text(out, *(const char *const *)field, strlen(*(const char *const *)field), false); break;
     case MT_SETTING_BOOL: mt_str_puts(out, *(const bool *)field ? "true" : "false"); break;
     case MT_SETTING_INT:
-        if (is_word(row, (double)*(const int64_t *)field)) mt_str_puts(out, row->word);
-        else mt_str_printf(out, "%" PRId64, *(const int64_t *)field);
+        if (is_word(row, (double)*(const int64_t *)field))
+            mt_str_puts(out, row->word);
+        else
+            mt_str_printf(out, "%" PRId64, *(const int64_t *)field);
         break;
     case MT_SETTING_FLOAT:
-        if (is_word(row, *(const double *)field)) mt_str_puts(out, row->word);
-        else put_float(out, *(const double *)field);
+        if (is_word(row, *(const double *)field))
+            mt_str_puts(out, row->word);
+        else
+            put_float(out, *(const double *)field);
         break;
     case MT_SETTING_SHARE:
-        if (*(const double *)field >= 1) mt_str_printf(out, "%.0f", *(const double *)field);
-        else put_float(out, *(const double *)field);
+        if (*(const double *)field >= 1)
+            mt_str_printf(out, "%.0f", *(const double *)field);
+        else
+            put_float(out, *(const double *)field);
         break;
     case MT_SETTING_BYTES:
-        if (is_word(row, (double)*(const uint64_t *)field)) mt_str_puts(out, row->word);
-        else put_bytes(out, *(const uint64_t *)field);
+        if (is_word(row, (double)*(const uint64_t *)field))
+            mt_str_puts(out, row->word);
+        else
+            put_bytes(out, *(const uint64_t *)field);
         break;
     case MT_SETTING_ENUM:
     case MT_SETTING_DTYPE:
@@ -181,10 +201,14 @@ static void put_range(mt_str *out, const mt_setting *row)
 {
     const char *low = row->above_min ? " above " : " of at least ";
     bool capped = row->max < 1e12 && row->max != 9007199254740991.0;
-    if (!capped) mt_str_printf(out, "%s%.15g", low, row->min);
-    else if (row->above_min) mt_str_printf(out, " above %.15g and at most %.15g", row->min, row->max);
-    else if (row->below_max) mt_str_printf(out, " from %.15g to below %.15g", row->min, row->max);
-    else mt_str_printf(out, " from %.15g to %.15g", row->min, row->max);
+    if (!capped)
+        mt_str_printf(out, "%s%.15g", low, row->min);
+    else if (row->above_min)
+        mt_str_printf(out, " above %.15g and at most %.15g", row->min, row->max);
+    else if (row->below_max)
+        mt_str_printf(out, " from %.15g to below %.15g", row->min, row->max);
+    else
+        mt_str_printf(out, " from %.15g to %.15g", row->min, row->max);
 }
 
 static void put_choices(mt_str *out, const mt_setting *row)

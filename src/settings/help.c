@@ -23,9 +23,12 @@ static void put_usage(mt_str *out, const mt_setting *row)
 {
     mt_flag_text flag = mt__setting_flag(row);
     bool is_switch = row->type == MT_SETTING_BOOL || (row->bare && strcmp(row->bare, "true") == 0);
-    if (row->type == MT_SETTING_BOOL && row->flag_only) mt_str_puts(out, flag.s);
-    else if (is_switch) mt_str_printf(out, "--[no-]%s", flag.s + 2);
-    else mt_str_printf(out, row->bare ? "%s [%s]" : "%s %s", flag.s, meta(row));
+    if (row->type == MT_SETTING_BOOL && row->flag_only)
+        mt_str_puts(out, flag.s);
+    else if (is_switch)
+        mt_str_printf(out, "--[no-]%s", flag.s + 2);
+    else
+        mt_str_printf(out, row->bare ? "%s [%s]" : "%s %s", flag.s, meta(row));
 }
 
 /* `text` from column `at` on, broken at spaces; continuation lines start at INDENT. */
@@ -62,8 +65,10 @@ static void put_row(mt_str *out, const mt_setting *row)
     bool nothing = !*fallback || strcmp(fallback, "[]") == 0 || strcmp(fallback, "{}") == 0;
     if (!nothing && !row->flag_only) mt_str_printf(&right, " (default: %s)", fallback);
     mt_str_printf(out, "  %s", left.s ? left.s : "");
-    if (left.n + 4 > INDENT) mt_str_printf(out, "\n%*s", INDENT, "");
-    else mt_str_printf(out, "%*s", (int)(INDENT - left.n - 2), "");
+    if (left.n + 4 > INDENT)
+        mt_str_printf(out, "\n%*s", INDENT, "");
+    else
+        mt_str_printf(out, "%*s", (int)(INDENT - left.n - 2), "");
     put_wrapped(out, right.s ? right.s : "", INDENT);
     if (left.failed || right.failed) out->failed = true;
     mt_str_free(&left);

@@ -7,9 +7,12 @@ enum { VALUE_WIDTH = 36, VALUE_CUT = 60 };
 
 static void put_source(mt_str *out, const mt_setting_source *from)
 {
-    if (from->origin == MT_ORIGIN_DEFAULT) mt_str_puts(out, "default");
-    else if (from->origin == MT_ORIGIN_FLAG) mt_str_puts(out, from->name);
-    else mt_str_printf(out, "%s:%d", from->name, from->line);
+    if (from->origin == MT_ORIGIN_DEFAULT)
+        mt_str_puts(out, "default");
+    else if (from->origin == MT_ORIGIN_FLAG)
+        mt_str_puts(out, from->name);
+    else
+        mt_str_printf(out, "%s:%d", from->name, from->line);
 }
 
 void mt_settings_where(const mt_settings *s, const char *key, mt_str *out)
@@ -24,7 +27,8 @@ void mt_settings_where(const mt_settings *s, const char *key, mt_str *out)
 static int key_width(void)
 {
     int widest = 0;
-    for (size_t i = 0; i < mt__n_settings; i++) widest = (int)mt_max_i64(widest, (int64_t)strlen(mt__setting_key(&mt__settings[i]).s));
+    for (size_t i = 0; i < mt__n_settings; i++)
+        widest = (int)mt_max_i64(widest, (int64_t)strlen(mt__setting_key(&mt__settings[i]).s));
     return widest;
 }
 

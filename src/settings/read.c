@@ -27,14 +27,17 @@ static mt_rc unknown_key(const char *section, const mt_yaml *key, const char *na
 {
     mt_nearest search = { .word = key->text };
     for (size_t i = 0; i < mt__n_settings; i++)
-        if (strcmp(mt__settings[i].section, section) == 0 && !mt__settings[i].flag_only) mt_nearest_offer(&search, mt__settings[i].key);
+        if (strcmp(mt__settings[i].section, section) == 0 && !mt__settings[i].flag_only)
+            mt_nearest_offer(&search, mt__settings[i].key);
     const char *home = home_of(key->text, section);
     if (home)
-        return mt_fail(err, MT_EINVAL, "%s:%d: %s has no key \"%.60s\"; it belongs under %s:", name, key->line, section, key->text, home);
+        return mt_fail(err, MT_EINVAL, "%s:%d: %s has no key \"%.60s\"; it belongs under %s:", name, key->line, section,
+                       key->text, home);
     if (*search.best)
-        return mt_fail(err, MT_EINVAL, "%s:%d: %s has no key \"%.60s\"; did you mean %s?", name, key->line, section, key->text, search.best);
-    return mt_fail(err, MT_EINVAL, "%s:%d: %s has no key \"%.60s\"; docs/configuration.md lists them all", name, key->line, section,
-                   key->text);
+        return mt_fail(err, MT_EINVAL, "%s:%d: %s has no key \"%.60s\"; did you mean %s?", name, key->line, section, key->text,
+                       search.best);
+    return mt_fail(err, MT_EINVAL, "%s:%d: %s has no key \"%.60s\"; docs/configuration.md lists them all", name, key->line,
+                   section, key->text);
 }
 
 static mt_rc unknown_section(const mt_yaml *key, const char *name, mt_err *err)
@@ -44,7 +47,8 @@ static mt_rc unknown_section(const mt_yaml *key, const char *name, mt_err *err)
     const char *home = home_of(key->text, "");
     if (home) return mt_fail(err, MT_EINVAL, "%s:%d: \"%.60s\" belongs under a section: %s:", name, key->line, key->text, home);
     if (*search.best)
-        return mt_fail(err, MT_EINVAL, "%s:%d: there is no section \"%.60s\"; did you mean %s?", name, key->line, key->text, search.best);
+        return mt_fail(err, MT_EINVAL, "%s:%d: there is no section \"%.60s\"; did you mean %s?", name, key->line, key->text,
+                       search.best);
     mt_str list = { 0 };
     for (size_t i = 0; i < mt__n_sections; i++) mt_str_printf(&list, "%s%s", i ? ", " : "", mt__sections[i].name);
     mt_rc rc = mt_fail(err, MT_EINVAL, "%s:%d: there is no section \"%.60s\"; sections are %s", name, key->line, key->text,
@@ -75,9 +79,11 @@ static mt_rc read_section(mt_settings *s, const mt_yaml_item *section, const cha
     if (section->value->kind != MT_YAML_MAP) {
         char found[96];
         mt_yaml_describe(section->value, found);
-        return mt_fail(err, MT_EINVAL, "%s:%d: %s: expected keys and values, found %s", name, section->key->line, section->key->text, found);
+        return mt_fail(err, MT_EINVAL, "%s:%d: %s: expected keys and values, found %s", name, section->key->line,
+                       section->key->text, found);
     }
-    for (const mt_yaml_item *it = section->value->items; it; it = it->next) MT_TRY(read_value(s, section->key->text, it, name, err));
+    for (const mt_yaml_item *it = section->value->items; it; it = it->next)
+        MT_TRY(read_value(s, section->key->text, it, name, err));
     return MT_OK;
 }
 
@@ -86,10 +92,11 @@ static mt_rc refuse_flat(const mt_yaml *root, const char *name, mt_err *err)
 {
     for (const mt_yaml_item *it = root->items; it; it = it->next)
         if (strcmp(it->key->text, "model_name_or_path") == 0)
-            return mt_fail(err, MT_EUNSUPPORTED,
-                           "%s:%d: this is a flat file as LLaMA-Factory has it (model_name_or_path), which is not read yet; write the "
-                           "sectioned form, with the model under model: name:, the data under dataset: and the rest under training:",
-                           name, it->key->line);
+            return mt_fail(
+                err, MT_EUNSUPPORTED,
+                "%s:%d: this is a flat file as LLaMA-Factory has it (model_name_or_path), which is not read yet; write the "
+                "sectioned form, with the model under model: name:, the data under dataset: and the rest under training:",
+                name, it->key->line);
     return MT_OK;
 }
 
@@ -98,7 +105,8 @@ static mt_rc read_root(mt_settings *s, const mt_yaml *root, const char *name, mt
     if (root->kind != MT_YAML_MAP) {
         char found[96];
         mt_yaml_describe(root, found);
-        return mt_fail(err, MT_EFORMAT, "%s:%d: expected sections (model:, dataset:, training:, ...), found %s", name, root->line, found);
+        return mt_fail(err, MT_EFORMAT, "%s:%d: expected sections (model:, dataset:, training:, ...), found %s", name, root->line,
+                       found);
     }
     MT_TRY(refuse_flat(root, name, err));
     for (const mt_yaml_item *it = root->items; it; it = it->next) {

@@ -23,7 +23,8 @@ static const char head[] =
     "\n"
     "Defaults are the original's where it has the key, except: `model.name` has none; `model.device`, `attn_implementation` and\n"
     "`num_workers` are `auto`; `trust_remote_code` is off and without effect; `num_steps` gives way to `epochs`.\n"
-    "Two things the original did without a key: it decayed norms and biases too (`decay_norms_and_biases`) and read the data in file\n"
+    "Two things the original did without a key: it decayed norms and biases too (`decay_norms_and_biases`) and read the data in "
+    "file\n"
     "order (`shuffle`).\n";
 
 /* '|' would end a table cell. */
@@ -37,17 +38,22 @@ static void put_cell(mt_str *out, const char *text)
 
 static void put_default(mt_str *out, const mt_setting *row)
 {
-    if (row->shown_default) put_cell(out, row->shown_default);
-    else if (*row->fallback) mt_str_printf(out, "`%s`", row->fallback);
-    else mt_str_puts(out, "none");
+    if (row->shown_default)
+        put_cell(out, row->shown_default);
+    else if (*row->fallback)
+        mt_str_printf(out, "`%s`", row->fallback);
+    else
+        mt_str_puts(out, "none");
 }
 
 static void put_row(mt_str *out, const mt_setting *row)
 {
     mt_str accepts = { 0 };
     mt__setting_expected(&accepts, row);
-    if (row->flag_only) mt_str_printf(out, "| - | `%s` | ", mt__setting_flag(row).s);
-    else mt_str_printf(out, "| `%s` | `%s` | ", row->key, mt__setting_flag(row).s);
+    if (row->flag_only)
+        mt_str_printf(out, "| - | `%s` | ", mt__setting_flag(row).s);
+    else
+        mt_str_printf(out, "| `%s` | `%s` | ", row->key, mt__setting_flag(row).s);
     put_cell(out, accepts.s ? accepts.s : "");
     mt_str_puts(out, " | ");
     put_default(out, row);

@@ -22,12 +22,25 @@
 
 /* Choices.  The names carry mt_set_ because the parts they steer have types of their own. */
 typedef enum mt_tri { MT_TRI_AUTO, MT_TRI_FALSE, MT_TRI_TRUE } mt_tri;
-typedef enum mt_set_attention { MT_SET_ATTENTION_AUTO, MT_SET_ATTENTION_FLASH_2, MT_SET_ATTENTION_SDPA, MT_SET_ATTENTION_EAGER } mt_set_attention;
+typedef enum mt_set_attention {
+    MT_SET_ATTENTION_AUTO,
+    MT_SET_ATTENTION_FLASH_2,
+    MT_SET_ATTENTION_SDPA,
+    MT_SET_ATTENTION_EAGER
+} mt_set_attention;
 typedef enum mt_set_history { MT_SET_HISTORY_UNROLL, MT_SET_HISTORY_LAST } mt_set_history;
 typedef enum mt_set_mix { MT_SET_MIX_CONCAT, MT_SET_MIX_INTERLEAVE_UNDER, MT_SET_MIX_INTERLEAVE_OVER } mt_set_mix;
 typedef enum mt_set_bad_record { MT_SET_BAD_RECORD_SKIP, MT_SET_BAD_RECORD_STOP } mt_set_bad_record;
-typedef enum mt_set_overlong { MT_SET_OVERLONG_AUTO, MT_SET_OVERLONG_TRUNCATE, MT_SET_OVERLONG_SPLIT, MT_SET_OVERLONG_SKIP } mt_set_overlong;
-typedef enum mt_set_optimizer_type { MT_SET_OPTIMIZER_ADAMW, MT_SET_OPTIMIZER_DEEPSPEED_ADAM } mt_set_optimizer_type; /* the same thing */
+typedef enum mt_set_overlong {
+    MT_SET_OVERLONG_AUTO,
+    MT_SET_OVERLONG_TRUNCATE,
+    MT_SET_OVERLONG_SPLIT,
+    MT_SET_OVERLONG_SKIP
+} mt_set_overlong;
+typedef enum mt_set_optimizer_type {
+    MT_SET_OPTIMIZER_ADAMW,
+    MT_SET_OPTIMIZER_DEEPSPEED_ADAM
+} mt_set_optimizer_type; /* the same thing */
 typedef enum mt_set_home { MT_SET_HOME_AUTO, MT_SET_HOME_HOST } mt_set_home;
 typedef enum mt_set_adam_state { MT_SET_ADAM_STATE_F32, MT_SET_ADAM_STATE_BF16, MT_SET_ADAM_STATE_8BIT } mt_set_adam_state;
 typedef enum mt_set_decay { MT_SET_DECAY_LINEAR, MT_SET_DECAY_COSINE, MT_SET_DECAY_1_SQRT } mt_set_decay;
@@ -65,42 +78,42 @@ typedef struct mt_floats {
 } mt_floats;
 
 typedef struct mt_model_settings {
-    const char *name;                 /* a directory or a name on the hub */
-    const char *revision;             /* branch, tag or commit on the hub; "": the default branch */
-    mt_dtype dtype;                   /* what the device computes with: BF16, F32, or F16 (computed as BF16) */
-    mt_set_device device;          /* after mt_settings_check it has taken up a single entry of `devices` */
-    mt_ints devices;                  /* GPU numbers; more than one is refused */
+    const char *name;                     /* a directory or a name on the hub */
+    const char *revision;                 /* branch, tag or commit on the hub; "": the default branch */
+    mt_dtype dtype;                       /* what the device computes with: BF16, F32, or F16 (computed as BF16) */
+    mt_set_device device;                 /* after mt_settings_check it has taken up a single entry of `devices` */
+    mt_ints devices;                      /* GPU numbers; more than one is refused */
     mt_set_attention attn_implementation; /* EAGER: the plain attention, for comparing; all others: the fastest */
-    bool trust_remote_code;           /* accepted, no effect: no code from a model repository ever runs */
+    bool trust_remote_code;               /* accepted, no effect: no code from a model repository ever runs */
 } mt_model_settings;
 
 typedef struct mt_dataset_settings {
-    mt_strs name;              /* entries of dataset_info.json or names on the hub, joined */
-    const char *dataset_dir;   /* where dataset_info.json is */
-    const char *path;          /* a file or folder read directly; used when `name` is empty */
-    const char *split;         /* "": what the registry says, else train */
-    const char *subset;        /* "": what the registry says, else the default configuration */
-    const char *query_field;   /* with `path`: the column that asks */
+    mt_strs name;               /* entries of dataset_info.json or names on the hub, joined */
+    const char *dataset_dir;    /* where dataset_info.json is */
+    const char *path;           /* a file or folder read directly; used when `name` is empty */
+    const char *split;          /* "": what the registry says, else train */
+    const char *subset;         /* "": what the registry says, else the default configuration */
+    const char *query_field;    /* with `path`: the column that asks */
     const char *response_field; /* with `path`: the column that answers */
-    int64_t max_seq_len;       /* tokens of a sample, or of a packed row */
-    int64_t num_workers;       /* tokenizer threads; 0: one per core */
-    const char *system_prompt; /* replaces every record's system turn; "": keep them */
+    int64_t max_seq_len;        /* tokens of a sample, or of a packed row */
+    int64_t num_workers;        /* tokenizer threads; 0: one per core */
+    const char *system_prompt;  /* replaces every record's system turn; "": keep them */
     const char *default_system; /* fills in where a record has no system turn; "": none */
-    bool train_on_prompt;      /* train on every token, not the answers alone */
-    bool mask_history;         /* train on the last answer of a conversation only */
-    mt_set_history history;        /* conversations whose earlier turns render differently later on */
-    bool merge_turns;          /* join two turns of the same side instead of calling the record bad */
-    const char *template;      /* a built-in chat template; "": the model's own */
-    mt_value template_kwargs;  /* a map, handed to the chat template */
-    mt_tri packing;            /* AUTO: on for plain text, off for chat */
-    mt_set_overlong overlong;      /* AUTO: TRUNCATE for chat, SPLIT for plain text */
-    bool shuffle;              /* by seed and epoch */
-    mt_set_mix mix_strategy;       /* how several datasets become one */
+    bool train_on_prompt;       /* train on every token, not the answers alone */
+    bool mask_history;          /* train on the last answer of a conversation only */
+    mt_set_history history;     /* conversations whose earlier turns render differently later on */
+    bool merge_turns;           /* join two turns of the same side instead of calling the record bad */
+    const char *template;       /* a built-in chat template; "": the model's own */
+    mt_value template_kwargs;   /* a map, handed to the chat template */
+    mt_tri packing;             /* AUTO: on for plain text, off for chat */
+    mt_set_overlong overlong;   /* AUTO: TRUNCATE for chat, SPLIT for plain text */
+    bool shuffle;               /* by seed and epoch */
+    mt_set_mix mix_strategy;    /* how several datasets become one */
     mt_floats interleave_probs; /* one per dataset; empty: equal */
-    int64_t max_samples;       /* the first so many records of each dataset; 0: all */
+    int64_t max_samples;        /* the first so many records of each dataset; 0: all */
     mt_set_bad_record on_bad_record;
-    double max_bad_share;      /* more bad records than this share stop the run before step 0 */
-    const char *cache_dir;     /* tokenized samples; "": the user's cache directory */
+    double max_bad_share;  /* more bad records than this share stop the run before step 0 */
+    const char *cache_dir; /* tokenized samples; "": the user's cache directory */
 } mt_dataset_settings;
 
 typedef struct mt_training_settings {
@@ -110,23 +123,23 @@ typedef struct mt_training_settings {
     double epochs;                       /* passes over the data; 0: num_steps decides */
     double learning_rate;                /* the peak, reached after warm-up */
     mt_set_lr_scheduler lr_scheduler;
-    int64_t warmup_steps;                /* wins over warmup_ratio */
-    double warmup_ratio;                 /* share of all steps */
-    double min_lr;                       /* where the schedule ends; negative: as transformers has it */
-    double min_lr_ratio;                 /* the same as a share of learning_rate; negative: not given */
-    double num_cycles;                   /* cosine: waves, or restarts; negative: transformers' default */
-    double power;                        /* polynomial */
-    int64_t num_stable_steps;            /* warmup_stable_decay; negative: what the other two leave */
-    int64_t num_decay_steps;             /* warmup_stable_decay; negative: a tenth of all steps */
-    mt_set_decay decay_type;                 /* warmup_stable_decay */
+    int64_t warmup_steps;     /* wins over warmup_ratio */
+    double warmup_ratio;      /* share of all steps */
+    double min_lr;            /* where the schedule ends; negative: as transformers has it */
+    double min_lr_ratio;      /* the same as a share of learning_rate; negative: not given */
+    double num_cycles;        /* cosine: waves, or restarts; negative: transformers' default */
+    double power;             /* polynomial */
+    int64_t num_stable_steps; /* warmup_stable_decay; negative: what the other two leave */
+    int64_t num_decay_steps;  /* warmup_stable_decay; negative: a tenth of all steps */
+    mt_set_decay decay_type;  /* warmup_stable_decay */
     double weight_decay;
-    bool decay_norms_and_biases;         /* weight decay on norms and biases too, as the original did */
-    double max_grad_norm;                /* 0: no clipping; infinity: measure the norm, clip nothing */
-    mt_dtype grad_dtype;                 /* finished gradients are rounded to it: BF16 or F32 */
-    int64_t max_bad_steps;               /* so many non-finite steps in a row stop the run */
-    mt_strs freeze;                      /* patterns of tensor names that are not trained (* and ?) */
-    bool from_scratch;                   /* random weights from config.json alone */
-    bool deterministic;                  /* the same seed gives the same bits */
+    bool decay_norms_and_biases; /* weight decay on norms and biases too, as the original did */
+    double max_grad_norm;        /* 0: no clipping; infinity: measure the norm, clip nothing */
+    mt_dtype grad_dtype;         /* finished gradients are rounded to it: BF16 or F32 */
+    int64_t max_bad_steps;       /* so many non-finite steps in a row stop the run */
+    mt_strs freeze;              /* patterns of tensor names that are not trained (* and ?) */
+    bool from_scratch;           /* random weights from config.json alone */
+    bool deterministic;          /* the same seed gives the same bits */
     int64_t seed;
 } mt_training_settings;
 
@@ -137,46 +150,46 @@ typedef struct mt_optimizer_settings {
 } mt_optimizer_settings;
 
 typedef struct mt_memory_settings {
-    int64_t checkpoint_interval; /* layers between kept inputs, at most; the plan keeps more when it fits */
-    int64_t num_grad_slabs;      /* pinned buffers for gradients on their way out, at most */
-    bool strict_checkpointing;   /* hold checkpoint_interval exactly */
-    uint64_t device_memory;      /* bytes of device memory to use at most; 0: what is free */
-    uint64_t host_memory;        /* bytes of host memory to use at most; 0: what is free */
-    mt_set_home home;                /* where master weights and Adam's state may live */
-    mt_set_adam_state adam_state;    /* how Adam's two moments are stored */
-    mt_tri offload_inputs;       /* kept layer inputs in host memory */
-    int64_t optimizer_threads;   /* Adam on the host; 0: measured */
+    int64_t checkpoint_interval;  /* layers between kept inputs, at most; the plan keeps more when it fits */
+    int64_t num_grad_slabs;       /* pinned buffers for gradients on their way out, at most */
+    bool strict_checkpointing;    /* hold checkpoint_interval exactly */
+    uint64_t device_memory;       /* bytes of device memory to use at most; 0: what is free */
+    uint64_t host_memory;         /* bytes of host memory to use at most; 0: what is free */
+    mt_set_home home;             /* where master weights and Adam's state may live */
+    mt_set_adam_state adam_state; /* how Adam's two moments are stored */
+    mt_tri offload_inputs;        /* kept layer inputs in host memory */
+    int64_t optimizer_threads;    /* Adam on the host; 0: measured */
 } mt_memory_settings;
 
 typedef struct mt_eval_settings {
-    double val_size;    /* below 1: share of the data held out; from 1: number of samples; 0: none */
-    int64_t val_seed;   /* of the split; negative: training.seed */
-    mt_strs dataset;    /* entries like dataset.name, instead of val_size */
-    int64_t eval_steps; /* updates between evaluations; 0: only at the start and the end */
-    bool at_start;      /* evaluate before the first step */
+    double val_size;     /* below 1: share of the data held out; from 1: number of samples; 0: none */
+    int64_t val_seed;    /* of the split; negative: training.seed */
+    mt_strs dataset;     /* entries like dataset.name, instead of val_size */
+    int64_t eval_steps;  /* updates between evaluations; 0: only at the start and the end */
+    bool at_start;       /* evaluate before the first step */
     int64_t max_samples; /* evaluate on the first so many; 0: all */
 } mt_eval_settings;
 
 typedef struct mt_save_settings {
-    const char *output_dir; /* after mt_settings_check: never empty */
-    int64_t save_steps;     /* updates between checkpoints; 0: only at the end and on a signal */
-    int64_t keep_last;      /* checkpoints kept; 0: all */
-    bool save_only_model;   /* checkpoints without the resume files */
-    mt_dtype dtype;         /* of the saved weights; MT_DTYPE_COUNT: as the source has them */
+    const char *output_dir;  /* after mt_settings_check: never empty */
+    int64_t save_steps;      /* updates between checkpoints; 0: only at the end and on a signal */
+    int64_t keep_last;       /* checkpoints kept; 0: all */
+    bool save_only_model;    /* checkpoints without the resume files */
+    mt_dtype dtype;          /* of the saved weights; MT_DTYPE_COUNT: as the source has them */
     uint64_t max_shard_size; /* bytes of one safetensors file, about */
-    const char *resume;     /* flag only: "" no, "latest", or a checkpoint directory */
-    bool overwrite;         /* flag only: start anew in a directory that holds a run */
+    const char *resume;      /* flag only: "" no, "latest", or a checkpoint directory */
+    bool overwrite;          /* flag only: start anew in a directory that holds a run */
 } mt_save_settings;
 
 typedef struct mt_logging_settings {
-    int64_t log_interval;   /* updates between metrics lines */
-    bool enable_timing;     /* where each step's time went */
+    int64_t log_interval;     /* updates between metrics lines */
+    bool enable_timing;       /* where each step's time went */
     const char *metrics_file; /* JSON lines; relative to output_dir */
-    mt_tri color;           /* AUTO: on a terminal, unless NO_COLOR is set */
-    bool tensorboard;       /* also write event files into output_dir */
-    int64_t dashboard;      /* port of the live page on loopback; 0: off */
-    mt_strs sample_prompts; /* prompts answered during the run, to look at */
-    int64_t sample_steps;   /* updates between samples; 0: only at the end */
+    mt_tri color;             /* AUTO: on a terminal, unless NO_COLOR is set */
+    bool tensorboard;         /* also write event files into output_dir */
+    int64_t dashboard;        /* port of the live page on loopback; 0: off */
+    mt_strs sample_prompts;   /* prompts answered during the run, to look at */
+    int64_t sample_steps;     /* updates between samples; 0: only at the end */
 } mt_logging_settings;
 
 /* What a changed setting means to a run that is resumed. */
@@ -211,7 +224,7 @@ typedef struct mt_settings {
     mt_setting_source sources[MT_SETTINGS_MAX]; /* by table row; see mt_settings_where */
     const char *notices[MT_NOTICES_MAX];        /* for the banner: one sentence each */
     size_t n_notices;
-    mt_arena arena;                             /* owns every string and list above */
+    mt_arena arena; /* owns every string and list above */
 } mt_settings;
 
 /* Defaults.  On failure there is nothing to deinit. */

@@ -7,11 +7,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#define AT(s, k, ctype)                                                                                                      \
+#define AT(s, k, ctype)                                                                                                          \
     .section = #s, .key = #k, .offset = offsetof(mt_settings, s.k) + 0 * sizeof((ctype *)0 == &((mt_settings *)0)->s.k)
 
-#define ROW(s, k, ctype, t, c, dflt, text) AT(s, k, ctype), .type = MT_SETTING_##t, .cls = MT_CLASS_##c, .fallback = dflt, .help = text
+#define ROW(s, k, ctype, t, c, dflt, text)                                                                                       \
+    AT(s, k, ctype), .type = MT_SETTING_##t, .cls = MT_CLASS_##c, .fallback = dflt, .help = text
 
+/* clang-format off */
 #define STR(s, k, c, dflt, text, ...)          { ROW(s, k, const char *, STR, c, dflt, text), __VA_ARGS__ }
 #define BOOL(s, k, c, dflt, text, ...)         { ROW(s, k, bool, BOOL, c, dflt, text), __VA_ARGS__ }
 #define INT(s, k, c, dflt, lo, hi, text, ...)  { ROW(s, k, int64_t, INT, c, dflt, text), .min = lo, .max = hi, __VA_ARGS__ }
@@ -20,24 +22,37 @@
 #define ENUM(s, k, e, list, c, dflt, text, ...) { ROW(s, k, e, ENUM, c, dflt, text), .choices = list, __VA_ARGS__ }
 #define DTYPE(s, k, list, c, dflt, text, ...)  { ROW(s, k, mt_dtype, DTYPE, c, dflt, text), .choices = list, __VA_ARGS__ }
 #define STRS(s, k, c, text, ...)               { ROW(s, k, mt_strs, STRS, c, "[]", text), __VA_ARGS__ }
+/* clang-format on */
 
 #define COUNT_MAX 1e12 /* steps, samples: more than anyone has, and exact in a double */
 
 static const char *const tri[] = { [MT_TRI_AUTO] = "auto", [MT_TRI_FALSE] = "false", [MT_TRI_TRUE] = "true", NULL };
-static const char *const attention[] = { [MT_SET_ATTENTION_AUTO] = "auto", [MT_SET_ATTENTION_FLASH_2] = "flash_attention_2",
-                                         [MT_SET_ATTENTION_SDPA] = "sdpa", [MT_SET_ATTENTION_EAGER] = "eager", NULL };
+static const char *const attention[] = { [MT_SET_ATTENTION_AUTO] = "auto",
+                                         [MT_SET_ATTENTION_FLASH_2] = "flash_attention_2",
+                                         [MT_SET_ATTENTION_SDPA] = "sdpa",
+                                         [MT_SET_ATTENTION_EAGER] = "eager",
+                                         NULL };
 static const char *const history[] = { [MT_SET_HISTORY_UNROLL] = "unroll", [MT_SET_HISTORY_LAST] = "last", NULL };
-static const char *const mix[] = { [MT_SET_MIX_CONCAT] = "concat", [MT_SET_MIX_INTERLEAVE_UNDER] = "interleave_under",
-                                   [MT_SET_MIX_INTERLEAVE_OVER] = "interleave_over", NULL };
+static const char *const mix[] = { [MT_SET_MIX_CONCAT] = "concat",
+                                   [MT_SET_MIX_INTERLEAVE_UNDER] = "interleave_under",
+                                   [MT_SET_MIX_INTERLEAVE_OVER] = "interleave_over",
+                                   NULL };
 static const char *const bad_record[] = { [MT_SET_BAD_RECORD_SKIP] = "skip", [MT_SET_BAD_RECORD_STOP] = "stop", NULL };
-static const char *const overlong[] = { [MT_SET_OVERLONG_AUTO] = "auto", [MT_SET_OVERLONG_TRUNCATE] = "truncate",
-                                        [MT_SET_OVERLONG_SPLIT] = "split", [MT_SET_OVERLONG_SKIP] = "skip", NULL };
-static const char *const optimizers[] = { [MT_SET_OPTIMIZER_ADAMW] = "adamw", [MT_SET_OPTIMIZER_DEEPSPEED_ADAM] = "deepspeed_adam", NULL };
+static const char *const overlong[] = { [MT_SET_OVERLONG_AUTO] = "auto",
+                                        [MT_SET_OVERLONG_TRUNCATE] = "truncate",
+                                        [MT_SET_OVERLONG_SPLIT] = "split",
+                                        [MT_SET_OVERLONG_SKIP] = "skip",
+                                        NULL };
+static const char *const optimizers[] = {
+    [MT_SET_OPTIMIZER_ADAMW] = "adamw", [MT_SET_OPTIMIZER_DEEPSPEED_ADAM] = "deepspeed_adam", NULL
+};
 static const char *const homes[] = { [MT_SET_HOME_AUTO] = "auto", [MT_SET_HOME_HOST] = "host", NULL };
-static const char *const adam_states[] = { [MT_SET_ADAM_STATE_F32] = "float32", [MT_SET_ADAM_STATE_BF16] = "bf16",
-                                           [MT_SET_ADAM_STATE_8BIT] = "8bit", NULL };
-static const char *const decays[] = { [MT_SET_DECAY_LINEAR] = "linear", [MT_SET_DECAY_COSINE] = "cosine",
-                                      [MT_SET_DECAY_1_SQRT] = "1-sqrt", NULL };
+static const char *const adam_states[] = {
+    [MT_SET_ADAM_STATE_F32] = "float32", [MT_SET_ADAM_STATE_BF16] = "bf16", [MT_SET_ADAM_STATE_8BIT] = "8bit", NULL
+};
+static const char *const decays[] = {
+    [MT_SET_DECAY_LINEAR] = "linear", [MT_SET_DECAY_COSINE] = "cosine", [MT_SET_DECAY_1_SQRT] = "1-sqrt", NULL
+};
 static const char *const schedulers[] = {
     [MT_SET_LR_CONSTANT] = "constant",
     [MT_SET_LR_CONSTANT_WITH_WARMUP] = "constant_with_warmup",
@@ -50,7 +65,9 @@ static const char *const schedulers[] = {
     [MT_SET_LR_WARMUP_STABLE_DECAY] = "warmup_stable_decay",
     NULL,
 };
-static const char *const any_dtype[] = { [MT_DTYPE_F32] = "float32", [MT_DTYPE_BF16] = "bfloat16", [MT_DTYPE_F16] = "float16", NULL };
+static const char *const any_dtype[] = {
+    [MT_DTYPE_F32] = "float32", [MT_DTYPE_BF16] = "bfloat16", [MT_DTYPE_F16] = "float16", NULL
+};
 static const char *const grad_dtype[] = { [MT_DTYPE_F32] = "float32", [MT_DTYPE_BF16] = "bfloat16", NULL };
 
 const mt_section mt__sections[] = {
@@ -84,7 +101,8 @@ const mt_setting mt__settings[] = {
          "Entries of dataset_info.json or datasets on the hub; several are mixed as mix_strategy says. Wins over path.",
          .split = true, .flag = "dataset-name", .meta = "NAME,..."),
     STR(dataset, dataset_dir, DATA, "data",
-        "The folder of dataset_info.json: looked for from here, beside the configuration, then in the installed data.", .meta = "DIR"),
+        "The folder of dataset_info.json: looked for from here, beside the configuration, then in the installed data.",
+        .meta = "DIR"),
     STR(dataset, path, DATA, "", "A data file or folder to read directly, by query_field and response_field.",
         .flag = "dataset-path", .meta = "PATH"),
     STR(dataset, split, DATA, "", "Split of a hub dataset, also train[:1000] or train[5%:].", .meta = "SPLIT",
@@ -99,37 +117,43 @@ const mt_setting mt__settings[] = {
     BOOL(dataset, train_on_prompt, DATA, "false", "Train on every token instead of the answers alone."),
     BOOL(dataset, mask_history, DATA, "false", "Train on the last answer of a conversation only."),
     ENUM(dataset, history, mt_set_history, history, DATA, "unroll",
-         "Conversations whose earlier turns a template renders differently later on: one sample a turn (unroll), or the last turn only."),
+         "Conversations whose earlier turns a template renders differently later on: one sample a turn (unroll), or the last "
+         "turn only."),
     BOOL(dataset, merge_turns, DATA, "false", "Join two turns of the same side instead of counting the record as bad."),
     STR(dataset, template, DATA, "", "A built-in chat template by name (chatml, llama3, ...).", .meta = "NAME",
         .shown_default = "the model's own"),
-    { ROW(dataset, template_kwargs, mt_value, MAP, DATA, "{}", "Variables for the chat template, such as {enable_thinking: false}."),
+    { ROW(dataset, template_kwargs, mt_value, MAP, DATA, "{}",
+          "Variables for the chat template, such as {enable_thinking: false}."),
       .meta = "{K: V}" },
     ENUM(dataset, packing, mt_tri, tri, DATA, "auto",
-         "Pack whole samples into rows of max_seq_len; batch_size then counts rows. auto: on for plain text, off for chat.", .bare = "true"),
+         "Pack whole samples into rows of max_seq_len; batch_size then counts rows. auto: on for plain text, off for chat.",
+         .bare = "true"),
     ENUM(dataset, overlong, mt_set_overlong, overlong, DATA, "auto",
          "Samples beyond max_seq_len. auto: truncate for chat, split for plain text."),
     BOOL(dataset, shuffle, DATA, "true", "Shuffle by seed and epoch."),
     ENUM(dataset, mix_strategy, mt_set_mix, mix, DATA, "concat",
          "Several datasets: one after the other, or drawn in turn until the first (under) or the last (over) is used up."),
-    { ROW(dataset, interleave_probs, mt_floats, FLOATS, DATA, "[]", "Chance of each dataset when interleaving."),
-      .max = 1, .above_min = true, .meta = "P,...", .shown_default = "equal" },
+    { ROW(dataset, interleave_probs, mt_floats, FLOATS, DATA, "[]", "Chance of each dataset when interleaving."), .max = 1,
+      .above_min = true, .meta = "P,...", .shown_default = "equal" },
     INT(dataset, max_samples, DATA, "all", 1, COUNT_MAX, "The first so many records of each dataset.", .word = "all"),
-    ENUM(dataset, on_bad_record, mt_set_bad_record, bad_record, DATA, "skip", "Skip and count a record that cannot be used, or stop."),
+    ENUM(dataset, on_bad_record, mt_set_bad_record, bad_record, DATA, "skip",
+         "Skip and count a record that cannot be used, or stop."),
     NUM(dataset, max_bad_share, FREE, "0.05", 0, 1, "A larger share of bad records stops the run before the first step."),
     STR(dataset, cache_dir, FREE, "", "Where tokenized samples are kept for the next run.", .meta = "DIR",
         .shown_default = "the user's cache directory"),
 
     INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
-        "Samples of a step, times gradient_accumulation_steps. It never decides whether a run fits: the plan cuts micro-batches. auto: "
-        "what the plan finds fastest.",
+        "Samples of a step, times gradient_accumulation_steps. It never decides whether a run fits: the plan cuts micro-batches. "
+        "auto: what the plan finds fastest.",
         .word = "auto"),
-    INT(training, gradient_accumulation_steps, DATA, "1", 1, 1e6, "Multiplies batch_size; kept so that existing files mean the same."),
-    INT(training, num_steps, FREE, "auto", 1, COUNT_MAX, "Optimizer updates. auto: as many as epochs makes, or 100. Wins over epochs.",
-        .word = "auto"),
+    INT(training, gradient_accumulation_steps, DATA, "1", 1, 1e6,
+        "Multiplies batch_size; kept so that existing files mean the same."),
+    INT(training, num_steps, FREE, "auto", 1, COUNT_MAX,
+        "Optimizer updates. auto: as many as epochs makes, or 100. Wins over epochs.", .word = "auto"),
     NUM(training, epochs, FREE, "0", 0, 1e6, "Passes over the data, when num_steps is not given.", .shown_default = "not set"),
     NUM(training, learning_rate, FREE, "1e-5", 0, 1000, "The peak learning rate."),
-    ENUM(training, lr_scheduler, mt_set_lr_scheduler, schedulers, FREE, "constant", "How the learning rate moves, by transformers' names."),
+    ENUM(training, lr_scheduler, mt_set_lr_scheduler, schedulers, FREE, "constant",
+         "How the learning rate moves, by transformers' names."),
     INT(training, warmup_steps, FREE, "0", 0, COUNT_MAX, "Steps of linear warm-up. Wins over warmup_ratio."),
     NUM(training, warmup_ratio, FREE, "0", 0, 1, "Warm-up as a share of all steps."),
     NUM(training, min_lr, FREE, "auto", 0, 1000,
@@ -138,11 +162,11 @@ const mt_setting mt__settings[] = {
     NUM(training, min_lr_ratio, FREE, "none", 0, 1,
         "Learning rate at the end of cosine_with_min_lr and warmup_stable_decay, as a share of learning_rate.", .word = "none",
         .word_value = -1),
-    NUM(training, num_cycles, FREE, "auto", 0, 1e6, "Cosine waves (auto: 0.5), or the number of restarts (auto: 1).", .word = "auto",
-        .word_value = -1),
-    NUM(training, power, FREE, "1", 0, 100, "Exponent of the polynomial schedule."),
-    INT(training, num_stable_steps, FREE, "auto", 0, COUNT_MAX, "warmup_stable_decay: steps at the peak. auto: what the other two leave.",
+    NUM(training, num_cycles, FREE, "auto", 0, 1e6, "Cosine waves (auto: 0.5), or the number of restarts (auto: 1).",
         .word = "auto", .word_value = -1),
+    NUM(training, power, FREE, "1", 0, 100, "Exponent of the polynomial schedule."),
+    INT(training, num_stable_steps, FREE, "auto", 0, COUNT_MAX,
+        "warmup_stable_decay: steps at the peak. auto: what the other two leave.", .word = "auto", .word_value = -1),
     INT(training, num_decay_steps, FREE, "auto", 0, COUNT_MAX, "warmup_stable_decay: steps of decay. auto: a tenth of all steps.",
         .word = "auto", .word_value = -1),
     ENUM(training, decay_type, mt_set_decay, decays, FREE, "cosine", "warmup_stable_decay: the form of the decay."),
@@ -150,7 +174,8 @@ const mt_setting mt__settings[] = {
     BOOL(training, decay_norms_and_biases, ARITHMETIC, "false", "Apply weight decay to norms and biases too."),
     NUM(training, max_grad_norm, ARITHMETIC, "1.0", 0, INFINITY,
         "Clip the gradient's global norm. 0: no clipping, and two bytes a parameter less; .inf: measure only."),
-    DTYPE(training, grad_dtype, grad_dtype, ARITHMETIC, "bfloat16", "Finished gradients are rounded to it before norm and update."),
+    DTYPE(training, grad_dtype, grad_dtype, ARITHMETIC, "bfloat16",
+          "Finished gradients are rounded to it before norm and update."),
     INT(training, max_bad_steps, FREE, "5", 1, 1e6, "So many non-finite steps in a row stop the run."),
     STRS(training, freeze, ARITHMETIC, "Tensors that are not trained, by name; * and ? stand for anything.", .split = true,
          .meta = "PATTERN,..."),
@@ -158,7 +183,8 @@ const mt_setting mt__settings[] = {
     BOOL(training, deterministic, ARITHMETIC, "true", "The same seed gives the same bits; false takes the fastest kernels."),
     INT(training, seed, DATA, "42", 0, 9007199254740991.0, "Of shuffling, splitting and random weights."),
 
-    ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw", "Both names mean the same AdamW.", .flag = "optimizer"),
+    ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw", "Both names mean the same AdamW.",
+         .flag = "optimizer"),
     NUM(optimizer, beta1, ARITHMETIC, "0.9", 0, 1, "Decay of the first moment.", .below_max = true),
     NUM(optimizer, beta2, ARITHMETIC, "0.999", 0, 1, "Decay of the second moment.", .below_max = true),
     NUM(optimizer, eps, ARITHMETIC, "1e-8", 0, 1, "Added to the root of the second moment.", .above_min = true),
@@ -179,11 +205,14 @@ const mt_setting mt__settings[] = {
 
     { ROW(eval, val_size, double, SHARE, DATA, "0", "Held out from the data by seed: a share below 1, or a number of samples."),
       .max = COUNT_MAX, .meta = "SIZE" },
-    INT(eval, val_seed, DATA, "auto", 0, 9007199254740991.0, "Of that split. auto: training.seed.", .word = "auto", .word_value = -1),
-    STRS(eval, dataset, FREE, "Datasets to evaluate on, instead of val_size.", .split = true, .flag = "eval-dataset", .meta = "NAME,..."),
+    INT(eval, val_seed, DATA, "auto", 0, 9007199254740991.0, "Of that split. auto: training.seed.", .word = "auto",
+        .word_value = -1),
+    STRS(eval, dataset, FREE, "Datasets to evaluate on, instead of val_size.", .split = true, .flag = "eval-dataset",
+         .meta = "NAME,..."),
     INT(eval, eval_steps, FREE, "0", 0, COUNT_MAX, "Updates between evaluations; 0: at the start and the end only."),
     BOOL(eval, at_start, FREE, "true", "Evaluate before the first step.", .flag = "eval-at-start"),
-    INT(eval, max_samples, FREE, "all", 1, COUNT_MAX, "Evaluate on the first so many.", .word = "all", .flag = "eval-max-samples"),
+    INT(eval, max_samples, FREE, "all", 1, COUNT_MAX, "Evaluate on the first so many.", .word = "all",
+        .flag = "eval-max-samples"),
 
     STR(save, output_dir, FREE, "", "The run's directory. It is never overwritten unless asked.", .meta = "DIR",
         .shown_default = "runs/<config name>"),
@@ -193,8 +222,8 @@ const mt_setting mt__settings[] = {
     DTYPE(save, dtype, any_dtype, FREE, "auto", "Of the saved weights. auto: as the source has them.", .word = "auto",
           .word_value = MT_DTYPE_COUNT, .flag = "save-dtype"),
     BYTES(save, max_shard_size, FREE, "5G", "Size of one safetensors file, about."),
-    STR(save, resume, FREE, "", "Go on from the newest complete checkpoint, or from this one.", .flag_only = true, .bare = "latest",
-        .meta = "DIR", .shown_default = "no"),
+    STR(save, resume, FREE, "", "Go on from the newest complete checkpoint, or from this one.", .flag_only = true,
+        .bare = "latest", .meta = "DIR", .shown_default = "no"),
     BOOL(save, overwrite, FREE, "false", "Start anew in a directory that holds a run.", .flag_only = true),
 
     INT(logging, log_interval, FREE, "1", 1, COUNT_MAX, "Updates between metrics lines."),
@@ -202,8 +231,8 @@ const mt_setting mt__settings[] = {
     STR(logging, metrics_file, FREE, "metrics.jsonl", "JSON lines, inside output_dir unless absolute.", .meta = "FILE"),
     ENUM(logging, color, mt_tri, tri, FREE, "auto", "Colour in the terminal. auto: unless NO_COLOR is set.", .bare = "true"),
     BOOL(logging, tensorboard, FREE, "false", "Also write TensorBoard event files."),
-    INT(logging, dashboard, FREE, "off", 1, 65535, "Serve a live page of the run on this port of the loopback interface.", .word = "off",
-        .bare = "8088", .meta = "PORT"),
+    INT(logging, dashboard, FREE, "off", 1, 65535, "Serve a live page of the run on this port of the loopback interface.",
+        .word = "off", .bare = "8088", .meta = "PORT"),
     STRS(logging, sample_prompts, FREE, "Prompts answered during the run, to look at.", .meta = "TEXT|[...]"),
     INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX, "Updates between those answers; 0: at the end only."),
 };

@@ -33,12 +33,12 @@ typedef struct mt_setting {
     const char *const *choices; /* ENUM and DTYPE: NULL-terminated */
     const char *word;           /* numbers, sizes, dtypes: a word that stands for word_value ("auto") */
     double word_value;
-    bool split;                 /* STRS: "a,b" is two items */
-    bool flag_only;             /* not in files */
-    const char *flag;           /* without dashes; NULL: the key with - for _ */
-    const char *bare;           /* the value when the flag stands alone; NULL: it needs one (BOOL never does) */
-    const char *meta;           /* the value's name in --help; NULL: from the type */
-    const char *help;           /* sentences, without the default */
+    bool split;       /* STRS: "a,b" is two items */
+    bool flag_only;   /* not in files */
+    const char *flag; /* without dashes; NULL: the key with - for _ */
+    const char *bare; /* the value when the flag stands alone; NULL: it needs one (BOOL never does) */
+    const char *meta; /* the value's name in --help; NULL: from the type */
+    const char *help; /* sentences, without the default */
 } mt_setting;
 
 typedef struct mt_section {

@@ -23,20 +23,23 @@ typedef struct reader {
     int n_nodes, depth;
 } reader;
 
-static mt_rc no_memory(reader *r, mt_err *err) { return mt_fail(err, MT_ENOMEM, "%s: no memory for the file's contents", r->name); }
+static mt_rc no_memory(reader *r, mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "%s: no memory for the file's contents", r->name);
+}
 
 static mt_rc syntax_error(reader *r, mt_err *err)
 {
     const yaml_parser_t *p = &r->parser;
     if (p->error == YAML_MEMORY_ERROR) return no_memory(r, err);
     const char *problem = p->problem ? p->problem : "not YAML";
-    if (p->error == YAML_READER_ERROR)
-        return mt_fail(err, MT_EFORMAT, "%s: byte %zu: %s", r->name, p->problem_offset, problem);
+    if (p->error == YAML_READER_ERROR) return mt_fail(err, MT_EFORMAT, "%s: byte %zu: %s", r->name, p->problem_offset, problem);
     char context[96] = "";
     if (p->context) snprintf(context, sizeof context, ", %s that starts in line %zu", p->context, p->context_mark.line + 1);
     bool tab = strstr(problem, "cannot start any token") || strstr(problem, "tab character");
     return mt_fail(err, MT_EFORMAT, "%s:%zu:%zu: %s%s%s", r->name, p->problem_mark.line + 1, p->problem_mark.column + 1, problem,
-                   strstr(problem, "cannot start") ? "" : context, tab ? " (indent with spaces: YAML does not allow tabs there)" : "");
+                   strstr(problem, "cannot start") ? "" : context,
+                   tab ? " (indent with spaces: YAML does not allow tabs there)" : "");
 }
 
 static mt_rc next_event(reader *r, yaml_event_t *event, mt_err *err)
@@ -80,7 +83,8 @@ static mt_rc find_anchor(reader *r, const char *name, int line, const mt_yaml **
 {
     for (const anchor *a = r->anchors; a; a = a->next)
         if (strcmp(a->name, name) == 0) return *out = a->node, MT_OK;
-    return mt_fail(err, MT_EFORMAT, "%s:%d: *%.60s refers to an anchor that is not complete before this line", r->name, line, name);
+    return mt_fail(err, MT_EFORMAT, "%s:%d: *%.60s refers to an anchor that is not complete before this line", r->name, line,
+                   name);
 }
 
 static const mt_yaml_item *find_key(const mt_yaml_item *items, const char *key)
@@ -243,7 +247,8 @@ static mt_rc read_stream(reader *r, const mt_yaml **out, mt_err *err)
         yaml_event_delete(&event);
         if (type == YAML_STREAM_END_EVENT) return MT_OK;
         if (type != YAML_DOCUMENT_START_EVENT) continue; /* stream start, document end */
-        if (n_documents++) return mt_fail(err, MT_EFORMAT, "%s:%d: a second document starts here; keep one per file", r->name, line);
+        if (n_documents++)
+            return mt_fail(err, MT_EFORMAT, "%s:%d: a second document starts here; keep one per file", r->name, line);
         MT_TRY(next_event(r, &event, err));
         MT_TRY(read_node(r, &event, out, err));
     }
@@ -262,8 +267,10 @@ mt_rc mt_yaml_parse(const mt_yaml **out, mt_arena *arena, const char *text, size
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
     mt_rc rc = read_stream(&r, out, err);
     yaml_parser_delete(&r.parser);
-    if (rc) *out = NULL;
-    else if (*out && (*out)->kind == MT_YAML_SCALAR && mt_yaml_is_null(*out)) *out = NULL;
+    if (rc)
+        *out = NULL;
+    else if (*out && (*out)->kind == MT_YAML_SCALAR && mt_yaml_is_null(*out))
+        *out = NULL;
     return rc;
 }
 

@@ -18,14 +18,14 @@ typedef struct mt_yaml_item mt_yaml_item;
 
 struct mt_yaml {
     mt_yaml_kind kind;
-    bool quoted;           /* a scalar in quotes, a block scalar or tagged !!str: text, whatever it looks like */
-    int line;              /* from 1 */
-    const char *text;      /* scalar: NUL-terminated valid UTF-8 without NULs inside */
-    mt_yaml_item *items;   /* list and map, in order */
+    bool quoted;         /* a scalar in quotes, a block scalar or tagged !!str: text, whatever it looks like */
+    int line;            /* from 1 */
+    const char *text;    /* scalar: NUL-terminated valid UTF-8 without NULs inside */
+    mt_yaml_item *items; /* list and map, in order */
 };
 
 struct mt_yaml_item {
-    const mt_yaml *key;    /* NULL in a list */
+    const mt_yaml *key; /* NULL in a list */
     const mt_yaml *value;
     mt_yaml_item *next;
 };

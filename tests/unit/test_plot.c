@@ -11,7 +11,9 @@ static void curve(mt_str *out, const double *y, size_t n, int width, int height,
 {
     double *x = malloc(n * sizeof *x);
     for (size_t i = 0; i < n; i++) x[i] = (double)i + 1;
-    mt_plot_curve(out, &(mt_curve){ .x = x, .y = y, .n = n, .x_label = "step", .y_label = "loss", .width = width, .height = height, .utf8 = utf8 });
+    mt_plot_curve(
+        out, &(mt_curve){
+                 .x = x, .y = y, .n = n, .x_label = "step", .y_label = "loss", .width = width, .height = height, .utf8 = utf8 });
     free(x);
 }
 
@@ -53,7 +55,8 @@ static void odd_data_draws_without_harm(void **state)
 {
     (void)state;
     static const double cases[][4] = {
-        { NAN, NAN, NAN, NAN }, { 1, 1, 1, 1 }, { 0, 0, 0, 0 }, { NAN, 2, INFINITY, 3 }, { -1e308, 1e308, 0, 5 }, { 1e-320, 2e-320, 0, 0 },
+        { NAN, NAN, NAN, NAN },  { 1, 1, 1, 1 },          { 0, 0, 0, 0 },
+        { NAN, 2, INFINITY, 3 }, { -1e308, 1e308, 0, 5 }, { 1e-320, 2e-320, 0, 0 },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++)
         for (int utf8 = 0; utf8 < 2; utf8++)
@@ -79,7 +82,8 @@ static void lines_keep_to_the_width(void **state)
         mt_str s = { 0 };
         curve(&s, y, 1000, width, 10, true);
         int lines = 0;
-        for (char *line = strtok(s.s, "\n"); line; line = strtok(NULL, "\n"), lines++) assert_true(mt_text_columns(line) <= width);
+        for (char *line = strtok(s.s, "\n"); line; line = strtok(NULL, "\n"), lines++)
+            assert_true(mt_text_columns(line) <= width);
         assert_int_equal(lines, 13);
         mt_str_free(&s);
     }
@@ -102,4 +106,5 @@ static void bars_share_one_scale(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_falling_curve_looks_like_one), cmocka_unit_test(braille_has_eight_dots_to_a_character),
-             cmocka_unit_test(odd_data_draws_without_harm), cmocka_unit_test(lines_keep_to_the_width), cmocka_unit_test(bars_share_one_scale))
+             cmocka_unit_test(odd_data_draws_without_harm), cmocka_unit_test(lines_keep_to_the_width),
+             cmocka_unit_test(bars_share_one_scale))

@@ -8,12 +8,17 @@
 static double now;
 static double test_clock(void) { return now; }
 
-static const mt_progress_view half = { .what = "training", .note = "loss 2.31", .done = 320, .total = 640, .elapsed_s = 12, .left_s = 200 };
+static const mt_progress_view half = {
+    .what = "training", .note = "loss 2.31", .done = 320, .total = 640, .elapsed_s = 12, .left_s = 200
+};
 
 static void the_line_uses_the_room_there_is(void **state)
 {
     (void)state;
-    static const struct { int columns; const char *line; } cases[] = {
+    static const struct {
+        int columns;
+        const char *line;
+    } cases[] = {
         { 100, "training  [####################                    ]  320/640  50%  loss 2.31  3 min 20 s left" },
         { 79, "training  [############             ]  320/640  50%  loss 2.31  3 min 20 s left" },
         { 60, "training  [########         ]  320/640  50%  3 min 20 s left" },
@@ -91,8 +96,9 @@ static void logs_get_a_line_every_few_seconds(void **state)
 {
     (void)state;
     char *text = run(false, 12);
-    assert_string_equal(text, "training 5/100 (5%), 1 min 35 s left: loss 1\nsaved\ntraining 10/100 (10%), 1 min 30 s left: loss 1\n"
-                              "training 12/100 (12%), 1 min 28 s left: loss 1\n");
+    assert_string_equal(text,
+                        "training 5/100 (5%), 1 min 35 s left: loss 1\nsaved\ntraining 10/100 (10%), 1 min 30 s left: loss 1\n"
+                        "training 12/100 (12%), 1 min 28 s left: loss 1\n");
     free(text);
 }
 
@@ -135,9 +141,16 @@ static void text_is_measured_and_cut_by_columns(void **state)
     assert_int_equal(mt_text_columns("\xe4\xbd\xa0\xe5\xa5\xbd"), 4);
     assert_int_equal(mt_text_columns("e\xcc\x81"), 1);
     assert_int_equal(mt_text_columns("\xff\xff"), 2);
-    static const struct { const char *in; int columns; const char *out; } cases[] = {
-        { "hello world", 11, "hello world" }, { "hello world", 10, "hello w..." }, { "hello", 4, "hell" },
-        { "\xe4\xbd\xa0\xe5\xa5\xbd", 3, "\xe4\xbd\xa0" }, { "abc", 0, "" },
+    static const struct {
+        const char *in;
+        int columns;
+        const char *out;
+    } cases[] = {
+        { "hello world", 11, "hello world" },
+        { "hello world", 10, "hello w..." },
+        { "hello", 4, "hell" },
+        { "\xe4\xbd\xa0\xe5\xa5\xbd", 3, "\xe4\xbd\xa0" },
+        { "abc", 0, "" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_str s = { 0 };
@@ -173,5 +186,6 @@ static void the_environment_decides_encoding_and_colour(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(the_line_uses_the_room_there_is), cmocka_unit_test(no_width_is_overrun),
              cmocka_unit_test(bars_have_eighths_and_colour), cmocka_unit_test(logs_get_a_line_every_few_seconds),
-             cmocka_unit_test(terminals_get_one_line_that_is_drawn_over), cmocka_unit_test(the_time_left_follows_the_recent_speed),
-             cmocka_unit_test(text_is_measured_and_cut_by_columns), cmocka_unit_test(the_environment_decides_encoding_and_colour))
+             cmocka_unit_test(terminals_get_one_line_that_is_drawn_over),
+             cmocka_unit_test(the_time_left_follows_the_recent_speed), cmocka_unit_test(text_is_measured_and_cut_by_columns),
+             cmocka_unit_test(the_environment_decides_encoding_and_colour))

@@ -219,7 +219,9 @@ static void switches_take_a_value_only_when_it_is_one(void **state)
     mt_err err = { 0 };
     mt_settings s = open_settings(NULL);
     char rest[512];
-    assert_ok(args(&s, "--packing MODEL --shuffle false --from-scratch --dashboard MODEL2 --resume --color=false --tensorboard=yes", rest, &err));
+    assert_ok(args(&s,
+                   "--packing MODEL --shuffle false --from-scratch --dashboard MODEL2 --resume --color=false --tensorboard=yes",
+                   rest, &err));
     assert_string_equal(rest, "MODEL MODEL2");
     assert_int_equal(s.dataset.packing, MT_TRI_TRUE);
     assert_false(s.dataset.shuffle);
@@ -228,8 +230,9 @@ static void switches_take_a_value_only_when_it_is_one(void **state)
     assert_string_equal(s.save.resume, "latest");
     assert_int_equal(s.logging.color, MT_TRI_FALSE);
     assert_true(s.logging.tensorboard);
-    assert_ok(args(&s, "--dashboard 9000 --no-packing --resume runs/a/checkpoint-5 --template-kwargs {\"a\":\"x\",\"b\":[1]} --set "
-                       "dataset.name=[p,q] --dashboard off --set training.seed=null",
+    assert_ok(args(&s,
+                   "--dashboard 9000 --no-packing --resume runs/a/checkpoint-5 --template-kwargs {\"a\":\"x\",\"b\":[1]} --set "
+                   "dataset.name=[p,q] --dashboard off --set training.seed=null",
                    rest, &err));
     assert_int_equal(s.logging.dashboard, 0);
     assert_int_equal(s.dataset.packing, MT_TRI_FALSE);
@@ -258,7 +261,9 @@ static void unknown_flags_stay_and_the_nearest_is_known(void **state)
 static void notices_tell_what_is_different(void **state)
 {
     (void)state;
-    static const struct { const char *yaml, *says; } cases[] = {
+    static const struct {
+        const char *yaml, *says;
+    } cases[] = {
         { "model: {dtype: float16}", "dtype float16 is computed as bfloat16" },
         { "training: {num_steps: 5, epochs: 2}", "num_steps 5 decides the length of the run; epochs is ignored" },
         { "training: {gradient_accumulation_steps: 4}", "so 4 of its steps are one of these" },
@@ -283,7 +288,9 @@ static void notices_tell_what_is_different(void **state)
 static void the_output_directory_is_named_for_the_run(void **state)
 {
     (void)state;
-    static const struct { const char *config, *model, *dir; } cases[] = {
+    static const struct {
+        const char *config, *model, *dir;
+    } cases[] = {
         { "configs/qwen_7b.yaml", "m", "runs/qwen_7b" }, { "a.b.yml", "m", "runs/a.b" }, { ".hidden", "m", "runs/.hidden" },
         { NULL, "Qwen/Qwen2.5-7B", "runs/Qwen2.5-7B" },  { NULL, "..", "runs/run" },
     };

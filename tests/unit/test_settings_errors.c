@@ -17,7 +17,11 @@ static mt_rc load(const char *yaml, mt_err *err)
 static void files_are_refused_with_place_and_reason(void **state)
 {
     (void)state;
-    static const struct { const char *yaml; mt_rc rc; const char *says; } cases[] = {
+    static const struct {
+        const char *yaml;
+        mt_rc rc;
+        const char *says;
+    } cases[] = {
         /* keys and sections */
         { "training:\n  batchsize: 4", MT_EINVAL, "c.yaml:2: training has no key \"batchsize\"; did you mean batch_size?" },
         { "training:\n  learning_rat: 1", MT_EINVAL, "did you mean learning_rate?" },
@@ -25,8 +29,9 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "training:\n  quux: 4", MT_EINVAL, "c.yaml:2: training has no key \"quux\"; docs/configuration.md lists them all" },
         { "trainig:\n  seed: 4", MT_EINVAL, "c.yaml:1: there is no section \"trainig\"; did you mean training?" },
         { "batch_size: 4", MT_EINVAL, "c.yaml:1: \"batch_size\" belongs under a section: training:" },
-        { "\nfoo: {}", MT_EINVAL, "c.yaml:2: there is no section \"foo\"; sections are model, dataset, training, optimizer, memory, eval, "
-                                  "save, logging" },
+        { "\nfoo: {}", MT_EINVAL,
+          "c.yaml:2: there is no section \"foo\"; sections are model, dataset, training, optimizer, memory, eval, "
+          "save, logging" },
         { "training: 5", MT_EINVAL, "c.yaml:1: training: expected keys and values, found \"5\"" },
         { "[1]", MT_EFORMAT, "expected sections (model:, dataset:, training:, ...), found a list" },
         { "save:\n  resume: true", MT_EINVAL, "c.yaml:2: resume is not for files; give --resume on the command line" },
@@ -39,8 +44,9 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "training: {seed: {a: 1}}", MT_EINVAL, "expected an integer of at least 0, found a section" },
         { "training: {learning_rate: fast}", MT_EINVAL, "expected a number from 0 to 1000, found \"fast\"" },
         { "training: {deterministic: maybe}", MT_EINVAL, "expected true or false, found \"maybe\"" },
-        { "training: {lr_scheduler: cosin}", MT_EINVAL, "expected constant, constant_with_warmup, linear, cosine, cosine_with_restarts, "
-                                                        "cosine_with_min_lr, polynomial, inverse_sqrt or warmup_stable_decay" },
+        { "training: {lr_scheduler: cosin}", MT_EINVAL,
+          "expected constant, constant_with_warmup, linear, cosine, cosine_with_restarts, "
+          "cosine_with_min_lr, polynomial, inverse_sqrt or warmup_stable_decay" },
         { "dataset: {packing: 3}", MT_EINVAL, "expected auto, false or true, found \"3\"" },
         { "model: {dtype: int8}", MT_EINVAL, "expected float32, bfloat16 or float16, found \"int8\"" },
         { "save: {dtype: half precision}", MT_EINVAL, "expected auto, float32, bfloat16 or float16" },
@@ -119,11 +125,16 @@ static void what_a_command_needs_is_asked_for(void **state)
 static void flags_are_refused_by_name(void **state)
 {
     (void)state;
-    static const struct { const char *argv[4]; const char *says; } cases[] = {
+    static const struct {
+        const char *argv[5];
+        const char *says;
+    } cases[] = {
         { { "train", "--batch-size", "x" }, "--batch-size: expected an integer of at least 1, or auto, found \"x\"" },
         { { "train", "--batch-size" }, "--batch-size needs a value" },
+        { { "train", "--model-name", "--batch-size", "4" }, "--model-name needs a value, found --batch-size" },
         { { "train", "--batch_size=0" }, "--batch_size: expected" },
-        { { "train", "--set", "training.bach_size=4" }, "--set: there is no setting \"training.bach_size\"; did you mean training.batch_size?" },
+        { { "train", "--set", "training.bach_size=4" },
+          "--set: there is no setting \"training.bach_size\"; did you mean training.batch_size?" },
         { { "train", "--set", "zzz=4" }, "write section.key, such as training.batch_size" },
         { { "train", "--set", "training.seed" }, "--set training.seed: write --set section.key=value" },
         { { "train", "--set", "training.seed=x" }, "--set training.seed: expected an integer of at least 0, found \"x\"" },
@@ -138,9 +149,9 @@ static void flags_are_refused_by_name(void **state)
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
         mt_settings s;
-        char *argv[6] = { "megatrain" };
+        char *argv[7] = { "megatrain" };
         int argc = 1;
-        for (int j = 0; j < 4 && cases[i].argv[j]; j++) argv[argc++] = (char *)cases[i].argv[j];
+        for (int j = 0; j < 5 && cases[i].argv[j]; j++) argv[argc++] = (char *)cases[i].argv[j];
         assert_ok(mt_settings_init(&s, &err));
         assert_int_not_equal(mt_settings_args(&s, &argc, argv, &err), MT_OK);
         assert_says(cases[i].says);

@@ -26,9 +26,10 @@ static void help_fits_80_columns(void **state)
         if (n > 80 || (n && line[n - 1] == ' ')) fail_msg("%zu columns or a space at the end: %.*s", n, (int)n, line);
         line += n + 1;
     }
-    static const char *const flags[] = { "--config FILE",   "--model-name NAME", "--dataset-name NAME,...", "--dataset-path PATH",
-                                         "--batch-size N",  "--max-seq-len N",   "--num-steps N",           "--devices N,...",
-                                         "--set SECTION.",  "--[no-]deterministic", "--resume [DIR]",       "--dashboard [PORT]" };
+    static const char *const flags[] = { "--config FILE",        "--model-name NAME", "--dataset-name NAME,...",
+                                         "--dataset-path PATH",  "--batch-size N",    "--max-seq-len N",
+                                         "--num-steps N",        "--devices N,...",   "--set SECTION.",
+                                         "--[no-]deterministic", "--resume [DIR]",    "--dashboard [PORT]" };
     for (size_t i = 0; i < MT_COUNT(flags); i++)
         if (!strstr(s.s, flags[i])) fail_msg("--help does not mention %s", flags[i]);
     mt_str_free(&s);
@@ -87,7 +88,8 @@ static void the_dry_run_says_where_each_value_came_from(void **state)
     assert_ok(mt_settings_set(&s, "training.seed", "1", "--seed", &err));
     assert_ok(mt_settings_set(&s, "logging.dashboard", "no", "--set", &err));
     assert_ok(mt_settings_set(&s, "dataset.system_prompt",
-                              "\xc3\xa4\xc3\xa4\xc3\xa4 a long text that would push the rest of the line off the screen", "--set", &err));
+                              "\xc3\xa4\xc3\xa4\xc3\xa4 a long text that would push the rest of the line off the screen", "--set",
+                              &err));
     assert_ok(mt_settings_check(&s, MT_NEED_MODEL, &err));
     mt_settings_print(&s, &out);
     static const char *const lines[] = {
@@ -154,10 +156,54 @@ static void odd_texts_survive_the_round_trip(void **state)
 {
     (void)state;
     static const char *const texts[] = {
-        "",      " ",   "null", "~",     "true", "No",         "1e-5",     "0x1f",  "- a", "a: b", "a #b",  "#a", "'", "\"", "\\n",
-        "\n",    "a\n", "\t",   "a\r\n", "[a]",  "{a",         "*a",       "&a",    "!a",  "%a",   "@a",    "`a", "|", ">",  "y",
-        "\x01\x1f\x7f", "\xc2\x85\xc2\xa0", "\xe2\x80\xa8\xe2\x80\xa9", "\xef\xbb\xbf", "\xf0\x9f\x98\x80 \xe4\xbd\xa0", "<<", "---",
-        "...",   "a,b", "?",    "::",    "-",    "\xef\xbf\xbe", "1:30",    "2024-01-01", "=", "yes ", "Null",
+        "",
+        " ",
+        "null",
+        "~",
+        "true",
+        "No",
+        "1e-5",
+        "0x1f",
+        "- a",
+        "a: b",
+        "a #b",
+        "#a",
+        "'",
+        "\"",
+        "\\n",
+        "\n",
+        "a\n",
+        "\t",
+        "a\r\n",
+        "[a]",
+        "{a",
+        "*a",
+        "&a",
+        "!a",
+        "%a",
+        "@a",
+        "`a",
+        "|",
+        ">",
+        "y",
+        "\x01\x1f\x7f",
+        "\xc2\x85\xc2\xa0",
+        "\xe2\x80\xa8\xe2\x80\xa9",
+        "\xef\xbb\xbf",
+        "\xf0\x9f\x98\x80 \xe4\xbd\xa0",
+        "<<",
+        "---",
+        "...",
+        "a,b",
+        "?",
+        "::",
+        "-",
+        "\xef\xbf\xbe",
+        "1:30",
+        "2024-01-01",
+        "=",
+        "yes ",
+        "Null",
     };
     for (size_t i = 0; i < MT_COUNT(texts); i++) {
         mt_err err = { 0 };
@@ -165,7 +211,9 @@ static void odd_texts_survive_the_round_trip(void **state)
         const char *items[] = { "x", texts[i], texts[i] };
         assert_ok(mt_settings_set(&s, "dataset.system_prompt", texts[i], "--system-prompt", &err));
         s.logging.sample_prompts = (mt_strs){ items, 3 };
-        mt_pair pair = { .key = texts[i], .key_n = strlen(texts[i]), .value = mt_value_str(&s.arena, texts[i], strlen(texts[i])) };
+        mt_pair pair = { .key = texts[i],
+                         .key_n = strlen(texts[i]),
+                         .value = mt_value_str(&s.arena, texts[i], strlen(texts[i])) };
         s.dataset.template_kwargs = (mt_value){ .type = MT_VALUE_MAP, .map = { &pair, 1 } };
         assert_ok(mt_settings_check(&s, 0, &err));
         round_trip(&s);
@@ -176,7 +224,8 @@ static void odd_texts_survive_the_round_trip(void **state)
 static void numbers_survive_the_round_trip(void **state)
 {
     (void)state;
-    static const char *const numbers[] = { "0", "1e-300", "0.1", "0.30000000000000004", "123.456", "1e-5", "5e-324", "999.9999999999999" };
+    static const char *const numbers[] = { "0",       "1e-300", "0.1",    "0.30000000000000004",
+                                           "123.456", "1e-5",   "5e-324", "999.9999999999999" };
     for (size_t i = 0; i < MT_COUNT(numbers); i++) {
         mt_err err = { 0 };
         mt_settings s = read_settings(NULL);
@@ -200,7 +249,11 @@ static void numbers_survive_the_round_trip(void **state)
 static void changes_are_named_with_their_class(void **state)
 {
     (void)state;
-    static const struct { const char *key, *value; mt_setting_class cls; const char *was, *now; } cases[] = {
+    static const struct {
+        const char *key, *value;
+        mt_setting_class cls;
+        const char *was, *now;
+    } cases[] = {
         { "training.seed", "8", MT_CLASS_DATA, "7", "8" },
         { "model.name", "other", MT_CLASS_MODEL, "Qwen/Qwen2.5-7B-Instruct", "other" },
         { "training.learning_rate", "1e-4", MT_CLASS_FREE, "2.0e-05", "0.0001" },

@@ -29,7 +29,9 @@ static void show(mt_str *s, const mt_yaml *node)
 static void documents_become_trees(void **state)
 {
     (void)state;
-    static const struct { const char *in, *out; } cases[] = {
+    static const struct {
+        const char *in, *out;
+    } cases[] = {
         { "a: 1\nb: [x, 'y', {c: d}]", "{a=1 b=[x 'y' {c=d}]}" },
         { "a: |\n  two\n  lines\n", "{a='two\nlines\n'}" },
         { "a: !!str 5", "{a='5'}" },
@@ -37,7 +39,9 @@ static void documents_become_trees(void **state)
         { "base: &b {x: 1, y: 2}\nuse: {<<: *b, y: 3}", "{base={x=1 y=2} use={y=3 x=1}}" },
         { "a: &a {x: 1}\nb: &b {x: 2, y: 2}\nc: {<<: [*a, *b], z: 0}", "{a={x=1} b={x=2 y=2} c={z=0 x=1 y=2}}" },
         { "'<<': kept", "{<<=kept}" },
-        { "\xef\xbb\xbf" "a: b", "{a=b}" },
+        { "\xef\xbb\xbf"
+          "a: b",
+          "{a=b}" },
         { "--- {a: }\n", "{a=}" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
@@ -82,7 +86,9 @@ static void lines_are_remembered(void **state)
 static void malformed_documents_are_refused_with_their_place(void **state)
 {
     (void)state;
-    static const struct { const char *in, *says; } cases[] = {
+    static const struct {
+        const char *in, *says;
+    } cases[] = {
         { "a:\n\tb: 1", "c.yaml:2:1: found character that cannot start any token" },
         { "a:\n\tb: 1", "indent with spaces" },
         { "a: [1, 2", "c.yaml:2:1: did not find expected ',' or ']', while parsing a flow sequence that starts in line 1" },
@@ -134,9 +140,12 @@ static void size_is_bounded(void **state)
 static void numbers_are_what_people_mean(void **state)
 {
     (void)state;
-    static const struct { const char *in; double out; } good[] = { { "1e-5", 1e-5 }, { "1E5", 1e5 }, { "-0.5", -0.5 }, { "+3", 3 },
-                                                                  { ".5", 0.5 },    { "1_000", 1000 }, { "5.", 5 } };
-    static const char *const bad[] = { "", "-", ".", "e5", "1e", "0x10", "nan", ".nan", "inf", "1 2", "1,5", "1__", "_1", "1e999", "--1" };
+    static const struct {
+        const char *in;
+        double out;
+    } good[] = { { "1e-5", 1e-5 }, { "1E5", 1e5 }, { "-0.5", -0.5 }, { "+3", 3 }, { ".5", 0.5 }, { "1_000", 1000 }, { "5.", 5 } };
+    static const char *const bad[] = { "",    "-",   ".",   "e5",  "1e", "0x10",  "nan", ".nan",
+                                       "inf", "1 2", "1,5", "1__", "_1", "1e999", "--1" };
     double v;
     for (size_t i = 0; i < MT_COUNT(good); i++) {
         assert_true(mt_yaml_number(good[i].in, &v));
@@ -171,6 +180,7 @@ static void every_allocation_may_fail(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(documents_become_trees), cmocka_unit_test(nothing_is_nothing), cmocka_unit_test(lines_are_remembered),
-             cmocka_unit_test(malformed_documents_are_refused_with_their_place), cmocka_unit_test(size_is_bounded),
-             cmocka_unit_test(numbers_are_what_people_mean), cmocka_unit_test(every_allocation_may_fail))
+MT_TEST_MAIN(cmocka_unit_test(documents_become_trees), cmocka_unit_test(nothing_is_nothing),
+             cmocka_unit_test(lines_are_remembered), cmocka_unit_test(malformed_documents_are_refused_with_their_place),
+             cmocka_unit_test(size_is_bounded), cmocka_unit_test(numbers_are_what_people_mean),
+             cmocka_unit_test(every_allocation_may_fail))
