@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAP_MAX_VALUES = 1000, MAP_MAX_KEY = 100 };
-
 static mt_rc no_memory(const char *where, mt_err *err) { return mt_fail(err, MT_ENOMEM, "%s: no memory for the value", where); }
 
 static mt_rc unexpected(const mt_setting *row, const mt_yaml *node, mt_rc rc, const char *where, mt_err *err)
@@ -185,7 +183,7 @@ static mt_rc tree(mt_value *out, mt_arena *a, const mt_yaml *node, int *budget)
         MT_TRY(tree(map ? &pairs[i].value : &values[i], a, it->value, budget));
         if (!map) continue;
         pairs[i].key_n = strlen(it->key->text);
-        if (pairs[i].key_n > MAP_MAX_KEY) return MT_ERANGE;
+        if (pairs[i].key_n > MT_SETTING_MAP_KEY) return MT_ERANGE;
         if (!(pairs[i].key = mt_arena_strndup(a, it->key->text, pairs[i].key_n))) return MT_ENOMEM;
     }
     *out = (mt_value){ .type = map ? MT_VALUE_MAP : MT_VALUE_LIST };
@@ -242,7 +240,7 @@ mt_rc mt__setting_convert(mt_settings *s, const mt_setting *row, const mt_yaml *
 {
     void *field = mt__setting_field(s, row);
     mt_rc rc = MT_EINVAL;
-    int budget = MAP_MAX_VALUES;
+    int budget = MT_SETTING_MAP_VALUES;
     if (row->type == MT_SETTING_STRS || row->type == MT_SETTING_INTS || row->type == MT_SETTING_FLOATS)
         rc = list(s, row, node, field);
     else if (row->type == MT_SETTING_MAP) {

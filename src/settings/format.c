@@ -236,7 +236,9 @@ void mt__setting_expected(mt_str *out, const mt_setting *row)
     case MT_SETTING_STRS: mt_str_puts(out, "text or a list of texts"); break;
     case MT_SETTING_INTS: mt_str_puts(out, "a list of integers, each"), put_range(out, row); break;
     case MT_SETTING_FLOATS: mt_str_puts(out, "a list of numbers, each"), put_range(out, row); break;
-    case MT_SETTING_MAP: mt_str_printf(out, "keys and values (at most %d)", 1000); break;
+    case MT_SETTING_MAP:
+        mt_str_printf(out, "up to %d values under keys of up to %d bytes", MT_SETTING_MAP_VALUES, MT_SETTING_MAP_KEY);
+        break;
     }
     if (row->word) mt_str_printf(out, ", or %s", row->word);
 }

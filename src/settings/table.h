@@ -41,6 +41,8 @@ typedef struct mt_setting {
     const char *help; /* sentences, without the default */
 } mt_setting;
 
+enum { MT_SETTING_MAP_VALUES = 1000, MT_SETTING_MAP_KEY = 100 }; /* most values of a MAP, most bytes of a key in it */
+
 typedef struct mt_section {
     const char *name, *help;
 } mt_section;

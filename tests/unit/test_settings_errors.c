@@ -54,7 +54,8 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "model: {device: cuda:x}", MT_EINVAL, "found \"cuda:x\"" },
         { "model: {devices: [a]}", MT_EINVAL, "expected a list of integers, each from 0 to 1023, found a list" },
         { "memory: {device_memory: lots}", MT_EINVAL, "expected a size such as 64M, 1.5G or 80Gi, or auto, found \"lots\"" },
-        { "dataset: {template_kwargs: yes}", MT_EINVAL, "expected keys and values (at most 1000), found \"yes\"" },
+        { "dataset: {template_kwargs: yes}", MT_EINVAL,
+          "expected up to 1000 values under keys of up to 100 bytes, found \"yes\"" },
         { "dataset: {name: {a: b}}", MT_EINVAL, "expected text or a list of texts, found a section" },
         { "dataset: {name: [[a]]}", MT_EINVAL, "expected text or a list of texts" },
         { "model: {name: [a]}", MT_EINVAL, "expected text, found a list" },
@@ -169,7 +170,7 @@ static void aliases_cannot_unfold_without_end(void **state)
         mt_str_printf(&s, "x-%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
     mt_str_puts(&s, "dataset: {template_kwargs: {bomb: *a13}}\n");
     assert_int_equal(load(s.s, &err), MT_ERANGE);
-    assert_says("expected keys and values (at most 1000), found a section");
+    assert_says("expected up to 1000 values under keys of up to 100 bytes, found a section");
     mt_str_free(&s);
 }
 

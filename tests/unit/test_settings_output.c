@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "settings/settings.h"
+#include "settings/table.h"
 
 #include <stdlib.h>
 
@@ -74,6 +75,18 @@ static void no_flag_is_taken_twice(void **state)
     }
     assert_true(n > 80);
     mt_str_free(&help);
+}
+
+static void rows_are_whole_and_fields_are_their_own(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < mt__n_settings; i++) {
+        const mt_setting *a = &mt__settings[i];
+        assert_int_equal(a->help[strlen(a->help) - 1], '.');
+        assert_int_equal(a->choices != NULL, a->type == MT_SETTING_ENUM || a->type == MT_SETTING_DTYPE);
+        assert_ptr_equal(mt__setting_find(a->section, a->key), a);
+        for (size_t j = 0; j < i; j++) assert_int_not_equal(mt__settings[j].offset, a->offset);
+    }
 }
 
 static void the_dry_run_says_where_each_value_came_from(void **state)
@@ -285,6 +298,7 @@ static void changes_are_named_with_their_class(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(help_fits_80_columns), cmocka_unit_test(the_reference_page_is_up_to_date),
-             cmocka_unit_test(no_flag_is_taken_twice), cmocka_unit_test(the_dry_run_says_where_each_value_came_from),
-             cmocka_unit_test(what_is_written_reads_back_equal), cmocka_unit_test(odd_texts_survive_the_round_trip),
-             cmocka_unit_test(numbers_survive_the_round_trip), cmocka_unit_test(changes_are_named_with_their_class))
+             cmocka_unit_test(no_flag_is_taken_twice), cmocka_unit_test(rows_are_whole_and_fields_are_their_own),
+             cmocka_unit_test(the_dry_run_says_where_each_value_came_from), cmocka_unit_test(what_is_written_reads_back_equal),
+             cmocka_unit_test(odd_texts_survive_the_round_trip), cmocka_unit_test(numbers_survive_the_round_trip),
+             cmocka_unit_test(changes_are_named_with_their_class))
