@@ -10,7 +10,7 @@
 #define LINE_S   5.0 /* between lines of a log */
 #define MARK_S   30.0
 
-enum { MIN_BAR = 10, MAX_BAR = 40, NOTE_COLUMNS = 120 };
+enum { MIN_BAR = 5, MAX_BAR = 40, MIN_NOTE = 12, NOTE_COLUMNS = 120 };
 
 static double share(const mt_progress_view *v)
 {
@@ -46,24 +46,23 @@ static void put_time(mt_str *out, const mt_progress_view *v)
         mt_str_printf(out, "%s left", mt_seconds_text(v->left_s).s);
 }
 
-/* What must be there is measured first; the bar and then the note get what is left. */
+/* What must be there is measured first; the note, cut if need be, and then the bar get what is left. */
 void mt_progress_line(mt_str *out, const mt_progress_view *v, int columns, bool utf8, bool color)
 {
-    mt_str counts = { 0 }, time = { 0 }, line = { 0 };
+    mt_str counts = { 0 }, time = { 0 }, note = { 0 }, line = { 0 };
     put_counts(&counts, v);
     put_time(&time, v);
     const char *count_text = counts.s ? counts.s : "", *time_text = time.s ? time.s : "";
     int fixed = mt_text_columns(v->what) + mt_text_columns(count_text) + mt_text_columns(time_text) + 4;
-    int note = *v->note ? mt_text_columns(v->note) + 2 : 0;
-    int room = columns - fixed - 4; /* the bar's ends and the space around it */
-    bool has_bar = v->total > 0 && room >= MIN_BAR;
-    bool has_note = note && columns - fixed - (has_bar ? MIN_BAR + 4 : 0) >= note;
-    int cells = room - (has_note ? note : 0);
+    int room = columns - fixed;
+    if (room - 2 >= MIN_NOTE || room - 2 >= mt_text_columns(v->note)) mt_text_fit(&note, v->note, room - 2);
+    if (note.n) room -= mt_text_columns(note.s) + 2;
+    int cells = room - 4 < MAX_BAR ? room - 4 : MAX_BAR; /* the bar's ends and the space behind it */
     mt_style_put(&line, v->what, MT_STYLE_BOLD, color);
     mt_str_puts(&line, "  ");
-    if (has_bar) put_bar(&line, share(v), cells < MAX_BAR ? cells : MAX_BAR, utf8, color), mt_str_puts(&line, "  ");
+    if (v->total > 0 && cells >= MIN_BAR) put_bar(&line, share(v), cells, utf8, color), mt_str_puts(&line, "  ");
     mt_str_printf(&line, "%s  ", count_text);
-    if (has_note) mt_str_printf(&line, "%s  ", v->note);
+    if (note.n) mt_str_printf(&line, "%s  ", note.s);
     mt_style_put(&line, time_text, MT_STYLE_CYAN, color);
     if (fixed <= columns)
         mt_str_puts(out, line.s ? line.s : "");
@@ -71,6 +70,7 @@ void mt_progress_line(mt_str *out, const mt_progress_view *v, int columns, bool 
         mt_text_fit(out, count_text, columns);
     mt_str_free(&counts);
     mt_str_free(&time);
+    mt_str_free(&note);
     mt_str_free(&line);
 }
 

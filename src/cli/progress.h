@@ -16,13 +16,14 @@
 /* One moment of the work, ready to be drawn. */
 typedef struct mt_progress_view {
     const char *what;   /* "training" */
-    const char *note;   /* what else is worth a glance; the first to go when space is short; may be "" */
+    const char *note;   /* what else is worth a glance: "loss 2.31"; may be "" */
     double done, total; /* total 0: nobody knows */
     double elapsed_s;
     double left_s; /* negative: not known yet */
 } mt_progress_view;
 
-/* "training  [#####     ] 320/640  50%  loss 2.31  12 s left", at most `columns` wide, without a newline. */
+/* "training  [#####     ] 320/640  50%  loss 2.31  12 s left", at most `columns` wide, without a newline.
+ * Where space is short the bar shrinks first, then goes, then the note is cut. */
 void mt_progress_line(mt_str *out, const mt_progress_view *view, int columns, bool utf8, bool color);
 /* For logs: "training 320/640 (50%), 12 s left: loss 2.31". */
 void mt_progress_plain(mt_str *out, const mt_progress_view *view);

@@ -21,7 +21,7 @@ static void the_line_uses_the_room_there_is(void **state)
     } cases[] = {
         { 100, "training  [####################                    ]  320/640  50%  loss 2.31  3 min 20 s left" },
         { 79, "training  [############             ]  320/640  50%  loss 2.31  3 min 20 s left" },
-        { 60, "training  [########         ]  320/640  50%  3 min 20 s left" },
+        { 60, "training  [###   ]  320/640  50%  loss 2.31  3 min 20 s left" },
         { 50, "training  320/640  50%  loss 2.31  3 min 20 s left" },
         { 41, "training  320/640  50%  3 min 20 s left" },
         { 20, "320/640  50%" },
