@@ -12,7 +12,7 @@ const char *mt_setting_class_name(mt_setting_class cls)
 }
 
 /* FNV-1a over "key: value" lines. */
-uint64_t mt_settings_hash(const mt_settings *s, mt_setting_class cls)
+mt_rc mt_settings_hash(const mt_settings *s, mt_setting_class cls, uint64_t *out, mt_err *err)
 {
     uint64_t h = UINT64_C(0xcbf29ce484222325);
     mt_str line = { 0 };
@@ -22,10 +22,13 @@ uint64_t mt_settings_hash(const mt_settings *s, mt_setting_class cls)
         mt_str_clear(&line);
         mt_str_printf(&line, "%s: ", mt__setting_key(row).s);
         mt__setting_format(&line, s, row);
-        for (size_t j = 0; j <= line.n && line.s; j++) h = (h ^ (unsigned char)line.s[j]) * UINT64_C(0x100000001b3);
+        for (size_t j = 0; j <= line.n && !line.failed; j++) h = (h ^ (unsigned char)line.s[j]) * UINT64_C(0x100000001b3);
     }
+    bool ok = mt_str_ok(&line);
     mt_str_free(&line);
-    return h;
+    if (!ok) return mt_fail(err, MT_ENOMEM, "no memory to hash settings");
+    *out = h;
+    return MT_OK;
 }
 
 static mt_rc add_change(mt_setting_changes *out, const mt_setting *row, const mt_str *was, const mt_str *now)

@@ -1,6 +1,7 @@
 /* Settings out: help, the reference page, the dry run's table, the stored YAML, and what changed since. */
 #include "test.h"
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "settings/settings.h"
 #include "settings/table.h"
@@ -123,6 +124,14 @@ static void the_dry_run_says_where_each_value_came_from(void **state)
     mt_settings_deinit(&s);
 }
 
+static uint64_t hash(const mt_settings *s, int cls)
+{
+    uint64_t h;
+    mt_err err = { 0 };
+    assert_ok(mt_settings_hash(s, (mt_setting_class)cls, &h, &err));
+    return h;
+}
+
 static void assert_same(const mt_settings *a, const mt_settings *b)
 {
     mt_setting_changes changes;
@@ -130,8 +139,7 @@ static void assert_same(const mt_settings *a, const mt_settings *b)
     assert_ok(mt_settings_diff(&changes, a, b, &err));
     if (changes.n) fail_msg("%s: %s became %s", changes.items[0].key, changes.items[0].was, changes.items[0].now);
     mt_setting_changes_free(&changes);
-    for (int c = MT_CLASS_FREE; c <= MT_CLASS_MODEL; c++)
-        assert_true(mt_settings_hash(a, (mt_setting_class)c) == mt_settings_hash(b, (mt_setting_class)c));
+    for (int c = MT_CLASS_FREE; c <= MT_CLASS_MODEL; c++) assert_true(hash(a, c) == hash(b, c));
 }
 
 static void round_trip(mt_settings *s)
@@ -288,7 +296,7 @@ static void changes_are_named_with_their_class(void **state)
         assert_string_equal(changes.items[0].was, cases[i].was);
         assert_string_equal(changes.items[0].now, cases[i].now);
         for (int c = MT_CLASS_FREE; c <= MT_CLASS_MODEL; c++) {
-            bool same = mt_settings_hash(&was, (mt_setting_class)c) == mt_settings_hash(&now, (mt_setting_class)c);
+            bool same = hash(&was, c) == hash(&now, c);
             assert_int_equal(same, c != (int)cases[i].cls);
         }
         mt_setting_changes_free(&changes);
@@ -297,8 +305,37 @@ static void changes_are_named_with_their_class(void **state)
     mt_settings_deinit(&was);
 }
 
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_settings a = read_settings(MT_FIXTURE("settings/original.yaml")),
+                b = read_settings(MT_FIXTURE("settings/everything.yaml"));
+    for (int part = 0; part < 6; part++)
+        for (int n = 0;; n++) {
+            mt_setting_changes changes = { 0 };
+            mt_str s = { 0 };
+            uint64_t h;
+            mt_rc rc = MT_OK;
+            mt_fault_arm(MT_FAULT_ALLOC, n);
+            if (part == 0) rc = mt_settings_diff(&changes, &a, &b, &err);
+            if (part == 1) rc = mt_settings_hash(&a, MT_CLASS_DATA, &h, &err);
+            if (part == 2) mt_settings_print(&b, &s);
+            if (part == 3) mt_settings_write_yaml(&b, &s);
+            if (part == 4) mt_settings_help(&s);
+            if (part == 5) mt_settings_reference(&s);
+            bool hit = mt_fault_disarm(), failed = rc == MT_ENOMEM || !mt_str_ok(&s);
+            mt_setting_changes_free(&changes);
+            mt_str_free(&s);
+            assert_int_equal(hit, failed);
+            if (!hit) break;
+        }
+    mt_settings_deinit(&a);
+    mt_settings_deinit(&b);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(help_fits_80_columns), cmocka_unit_test(the_reference_page_is_up_to_date),
              cmocka_unit_test(no_flag_is_taken_twice), cmocka_unit_test(rows_are_whole_and_fields_are_their_own),
              cmocka_unit_test(the_dry_run_says_where_each_value_came_from), cmocka_unit_test(what_is_written_reads_back_equal),
              cmocka_unit_test(odd_texts_survive_the_round_trip), cmocka_unit_test(numbers_survive_the_round_trip),
-             cmocka_unit_test(changes_are_named_with_their_class))
+             cmocka_unit_test(changes_are_named_with_their_class), cmocka_unit_test(every_allocation_may_fail))
