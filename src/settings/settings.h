@@ -88,32 +88,32 @@ typedef struct mt_model_settings {
 } mt_model_settings;
 
 typedef struct mt_dataset_settings {
-    mt_strs name;               /* entries of dataset_info.json or names on the hub, joined */
-    const char *dataset_dir;    /* where dataset_info.json is */
-    const char *path;           /* a file or folder read directly; used when `name` is empty */
-    const char *split;          /* "": what the registry says, else train */
-    const char *subset;         /* "": what the registry says, else the default configuration */
-    const char *query_field;    /* with `path`: the column that asks */
-    const char *response_field; /* with `path`: the column that answers */
-    int64_t max_seq_len;        /* tokens of a sample, or of a packed row */
-    int64_t num_workers;        /* tokenizer threads; 0: one per core */
-    const char *system_prompt;  /* replaces every record's system turn; "": keep them */
-    const char *default_system; /* fills in where a record has no system turn; "": none */
-    bool train_on_prompt;       /* train on every token, not the answers alone */
-    bool mask_history;          /* train on the last answer of a conversation only */
-    mt_set_history history;     /* conversations whose earlier turns render differently later on */
-    bool merge_turns;           /* join two turns of the same side instead of calling the record bad */
-    const char *template;       /* a built-in chat template; "": the model's own */
-    mt_value template_kwargs;   /* a map, handed to the chat template */
-    mt_tri packing;             /* AUTO: on for plain text, off for chat */
-    mt_set_overlong overlong;   /* AUTO: TRUNCATE for chat, SPLIT for plain text */
-    bool shuffle;               /* by seed and epoch */
-    mt_set_mix mix_strategy;    /* how several datasets become one */
-    mt_floats interleave_probs; /* one per dataset; empty: equal */
-    int64_t max_samples;        /* the first so many records of each dataset; 0: all */
-    mt_set_bad_record on_bad_record;
-    double max_bad_share;  /* more bad records than this share stop the run before step 0 */
-    const char *cache_dir; /* tokenized samples; "": the user's cache directory */
+    mt_strs name;                    /* entries of dataset_info.json or names on the hub, joined */
+    const char *dataset_dir;         /* where dataset_info.json is */
+    const char *path;                /* a file or folder read directly; used when `name` is empty */
+    const char *split;               /* "": what the registry says, else train */
+    const char *subset;              /* "": what the registry says, else the default configuration */
+    const char *query_field;         /* with `path`: the column that asks */
+    const char *response_field;      /* with `path`: the column that answers */
+    int64_t max_seq_len;             /* tokens of a sample, or of a packed row */
+    int64_t num_workers;             /* tokenizer threads; 0: one per core */
+    const char *system_prompt;       /* replaces every record's system turn; "": keep them */
+    const char *default_system;      /* fills in where a record has no system turn; "": none */
+    bool train_on_prompt;            /* train on every token, not the answers alone */
+    bool mask_history;               /* train on the last answer of a conversation only */
+    mt_set_history history;          /* conversations whose earlier turns render differently later on */
+    bool merge_turns;                /* join two turns of the same side instead of calling the record bad */
+    const char *template;            /* a built-in chat template; "": the model's own */
+    mt_value template_kwargs;        /* a map, handed to the chat template */
+    mt_tri packing;                  /* AUTO: on for plain text, off for chat */
+    mt_set_overlong overlong;        /* AUTO: TRUNCATE for chat, SPLIT for plain text */
+    bool shuffle;                    /* by seed and epoch */
+    mt_set_mix mix_strategy;         /* how several datasets become one */
+    mt_floats interleave_probs;      /* one per dataset; empty: equal */
+    int64_t max_samples;             /* the first so many records of each dataset; 0: all */
+    mt_set_bad_record on_bad_record; /* a record that cannot be used: skip and count it, or stop */
+    double max_bad_share;            /* more bad records than this share stop the run before step 0 */
+    const char *cache_dir;           /* tokenized samples; "": the user's cache directory */
 } mt_dataset_settings;
 
 typedef struct mt_training_settings {
@@ -122,31 +122,31 @@ typedef struct mt_training_settings {
     int64_t num_steps;                   /* optimizer updates; 0 after mt_settings_check: `epochs` decides */
     double epochs;                       /* passes over the data; 0: num_steps decides */
     double learning_rate;                /* the peak, reached after warm-up */
-    mt_set_lr_scheduler lr_scheduler;
-    int64_t warmup_steps;     /* wins over warmup_ratio */
-    double warmup_ratio;      /* share of all steps */
-    double min_lr;            /* where the schedule ends; negative: as transformers has it */
-    double min_lr_ratio;      /* the same as a share of learning_rate; negative: not given */
-    double num_cycles;        /* cosine: waves, or restarts; negative: transformers' default */
-    double power;             /* polynomial */
-    int64_t num_stable_steps; /* warmup_stable_decay; negative: what the other two leave */
-    int64_t num_decay_steps;  /* warmup_stable_decay; negative: a tenth of all steps */
-    mt_set_decay decay_type;  /* warmup_stable_decay */
-    double weight_decay;
-    bool decay_norms_and_biases; /* weight decay on norms and biases too, as the original did */
-    double max_grad_norm;        /* 0: no clipping; infinity: measure the norm, clip nothing */
-    mt_dtype grad_dtype;         /* finished gradients are rounded to it: BF16 or F32 */
-    int64_t max_bad_steps;       /* so many non-finite steps in a row stop the run */
-    mt_strs freeze;              /* patterns of tensor names that are not trained (* and ?) */
-    bool from_scratch;           /* random weights from config.json alone */
-    bool deterministic;          /* the same seed gives the same bits */
-    int64_t seed;
+    mt_set_lr_scheduler lr_scheduler;    /* how the learning rate moves from step to step */
+    int64_t warmup_steps;                /* wins over warmup_ratio */
+    double warmup_ratio;                 /* share of all steps */
+    double min_lr;                       /* where the schedule ends; negative: as transformers has it */
+    double min_lr_ratio;                 /* the same as a share of learning_rate; negative: not given */
+    double num_cycles;                   /* cosine: waves, or restarts; negative: transformers' default */
+    double power;                        /* polynomial */
+    int64_t num_stable_steps;            /* warmup_stable_decay; negative: what the other two leave */
+    int64_t num_decay_steps;             /* warmup_stable_decay; negative: a tenth of all steps */
+    mt_set_decay decay_type;             /* warmup_stable_decay */
+    double weight_decay;                 /* decoupled: w -= lr * weight_decay * w */
+    bool decay_norms_and_biases;         /* weight decay on norms and biases too, as the original did */
+    double max_grad_norm;                /* 0: no clipping; infinity: measure the norm, clip nothing */
+    mt_dtype grad_dtype;                 /* finished gradients are rounded to it: BF16 or F32 */
+    int64_t max_bad_steps;               /* so many non-finite steps in a row stop the run */
+    mt_strs freeze;                      /* patterns of tensor names that are not trained (* and ?) */
+    bool from_scratch;                   /* random weights from config.json alone */
+    bool deterministic;                  /* the same seed gives the same bits */
+    int64_t seed;                        /* of shuffling, splitting and random weights */
 } mt_training_settings;
 
 typedef struct mt_optimizer_settings {
-    mt_set_optimizer_type type;
-    double beta1, beta2; /* decay of the first and second moment, [0, 1) */
-    double eps;
+    mt_set_optimizer_type type; /* as written; every choice is our AdamW */
+    double beta1, beta2;        /* decay of the first and second moment, [0, 1) */
+    double eps;                 /* added to the root of the second moment, above 0 */
 } mt_optimizer_settings;
 
 typedef struct mt_memory_settings {
