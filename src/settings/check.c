@@ -105,8 +105,9 @@ static mt_rc check_schedule(mt_settings *s, mt_err *err)
     if (t->min_lr >= 0 && t->min_lr_ratio >= 0)
         return refuse(s, "training", "min_lr_ratio", err, "min_lr says the same in other words; give one of the two");
     if (t->min_lr > t->learning_rate) return refuse(s, "training", "min_lr", err, "it is above learning_rate");
-    if (t->lr_scheduler == MT_SET_LR_COSINE_WITH_MIN_LR && t->min_lr < 0 && t->min_lr_ratio < 0)
-        return refuse(s, "training", "lr_scheduler", err, "cosine_with_min_lr needs min_lr or min_lr_ratio");
+    bool needs_min = t->lr_scheduler == MT_SET_LR_COSINE_WITH_MIN_LR || t->lr_scheduler == MT_SET_LR_COSINE_WARMUP_WITH_MIN_LR;
+    if (needs_min && t->min_lr < 0 && t->min_lr_ratio < 0)
+        return refuse(s, "training", "lr_scheduler", err, "this one needs min_lr or min_lr_ratio");
     if (t->warmup_steps && t->warmup_ratio > 0)
         MT_TRY(mt__settings_notice(s, err, "warmup_steps is set; warmup_ratio is ignored"));
     if (warmup && t->lr_scheduler == MT_SET_LR_CONSTANT)

@@ -242,3 +242,15 @@ void mt__setting_expected(mt_str *out, const mt_setting *row)
     }
     if (row->word) mt_str_printf(out, ", or %s", row->word);
 }
+
+const char *mt_settings_choice(const mt_settings *s, const char *key)
+{
+    for (size_t i = 0; i < mt__n_settings; i++) {
+        const mt_setting *row = &mt__settings[i];
+        if (!row->choices || strcmp(mt__setting_key(row).s, key) != 0) continue;
+        int choice;
+        memcpy(&choice, mt__setting_value(s, row), sizeof choice);
+        return is_word(row, choice) ? row->word : row->choices[choice];
+    }
+    return NULL;
+}

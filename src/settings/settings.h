@@ -43,7 +43,7 @@ typedef enum mt_set_optimizer_type {
 } mt_set_optimizer_type; /* the same thing */
 typedef enum mt_set_home { MT_SET_HOME_AUTO, MT_SET_HOME_HOST } mt_set_home;
 typedef enum mt_set_adam_state { MT_SET_ADAM_STATE_F32, MT_SET_ADAM_STATE_BF16, MT_SET_ADAM_STATE_8BIT } mt_set_adam_state;
-typedef enum mt_set_decay { MT_SET_DECAY_LINEAR, MT_SET_DECAY_COSINE, MT_SET_DECAY_1_SQRT } mt_set_decay;
+typedef enum mt_set_curve { MT_SET_CURVE_LINEAR, MT_SET_CURVE_COSINE, MT_SET_CURVE_1_SQRT } mt_set_curve;
 
 /* transformers' SchedulerType, less those that need more than the step number. */
 typedef enum mt_set_lr_scheduler {
@@ -53,6 +53,7 @@ typedef enum mt_set_lr_scheduler {
     MT_SET_LR_COSINE,
     MT_SET_LR_COSINE_WITH_RESTARTS,
     MT_SET_LR_COSINE_WITH_MIN_LR,
+    MT_SET_LR_COSINE_WARMUP_WITH_MIN_LR,
     MT_SET_LR_POLYNOMIAL,
     MT_SET_LR_INVERSE_SQRT,
     MT_SET_LR_WARMUP_STABLE_DECAY,
@@ -125,22 +126,25 @@ typedef struct mt_training_settings {
     mt_set_lr_scheduler lr_scheduler;    /* how the learning rate moves from step to step */
     int64_t warmup_steps;                /* wins over warmup_ratio */
     double warmup_ratio;                 /* share of all steps */
-    double min_lr;                       /* where the schedule ends; negative: as transformers has it */
-    double min_lr_ratio;                 /* the same as a share of learning_rate; negative: not given */
-    double num_cycles;                   /* cosine: waves, or restarts; negative: transformers' default */
-    double power;                        /* polynomial */
-    int64_t num_stable_steps;            /* warmup_stable_decay; negative: what the other two leave */
-    int64_t num_decay_steps;             /* warmup_stable_decay; negative: a tenth of all steps */
-    mt_set_decay decay_type;             /* warmup_stable_decay */
-    double weight_decay;                 /* decoupled: w -= lr * weight_decay * w */
-    bool decay_norms_and_biases;         /* weight decay on norms and biases too, as the original did */
-    double max_grad_norm;                /* 0: no clipping; infinity: measure the norm, clip nothing */
-    mt_dtype grad_dtype;                 /* finished gradients are rounded to it: BF16 or F32 */
-    int64_t max_bad_steps;               /* so many non-finite steps in a row stop the run */
-    mt_strs freeze;                      /* patterns of tensor names that are not trained (* and ?) */
-    bool from_scratch;                   /* random weights from config.json alone */
-    bool deterministic;                  /* the same seed gives the same bits */
-    int64_t seed;                        /* of shuffling, splitting and random weights */
+    double min_lr;               /* where the schedule ends; negative, here and below: not given, transformers' default holds */
+    double min_lr_ratio;         /* the same as a share of learning_rate (its min_lr_rate and min_lr_ratio) */
+    double warmup_lr_rate;       /* cosine_warmup_with_min_lr: where the warm-up starts */
+    double num_cycles;           /* cosine: waves, or restarts */
+    double power;                /* polynomial */
+    double timescale;            /* inverse_sqrt */
+    int64_t num_stable_steps;    /* warmup_stable_decay; negative: what the other two leave */
+    int64_t num_decay_steps;     /* warmup_stable_decay; negative: a tenth of all steps */
+    mt_set_curve warmup_type;    /* warmup_stable_decay */
+    mt_set_curve decay_type;     /* warmup_stable_decay */
+    double weight_decay;         /* decoupled: w -= lr * weight_decay * w */
+    bool decay_norms_and_biases; /* weight decay on norms and biases too, as the original did */
+    double max_grad_norm;        /* 0: no clipping; infinity: measure the norm, clip nothing */
+    mt_dtype grad_dtype;         /* finished gradients are rounded to it: BF16 or F32 */
+    int64_t max_bad_steps;       /* so many non-finite steps in a row stop the run */
+    mt_strs freeze;              /* shell patterns of tensor names that are not trained */
+    bool from_scratch;           /* random weights from config.json alone */
+    bool deterministic;          /* the same seed gives the same bits */
+    int64_t seed;                /* of shuffling, splitting and random weights */
 } mt_training_settings;
 
 typedef struct mt_optimizer_settings {
@@ -255,6 +259,9 @@ void mt_settings_print(const mt_settings *s, mt_str *out);
 void mt_settings_write_yaml(const mt_settings *s, mt_str *out);
 /* Where a setting came from: "qwen.yaml:12", "--batch-size" or "default". */
 void mt_settings_where(const mt_settings *s, const char *key, mt_str *out);
+
+/* The word of a setting that is a choice ("cosine" for "training.lr_scheduler"); NULL for any other key. */
+const char *mt_settings_choice(const mt_settings *s, const char *key);
 
 /* --help: the flags by section, at most 80 columns wide. */
 void mt_settings_help(mt_str *out);

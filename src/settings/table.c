@@ -50,8 +50,8 @@ static const char *const homes[] = { [MT_SET_HOME_AUTO] = "auto", [MT_SET_HOME_H
 static const char *const adam_states[] = {
     [MT_SET_ADAM_STATE_F32] = "float32", [MT_SET_ADAM_STATE_BF16] = "bf16", [MT_SET_ADAM_STATE_8BIT] = "8bit", NULL
 };
-static const char *const decays[] = {
-    [MT_SET_DECAY_LINEAR] = "linear", [MT_SET_DECAY_COSINE] = "cosine", [MT_SET_DECAY_1_SQRT] = "1-sqrt", NULL
+static const char *const curves[] = {
+    [MT_SET_CURVE_LINEAR] = "linear", [MT_SET_CURVE_COSINE] = "cosine", [MT_SET_CURVE_1_SQRT] = "1-sqrt", NULL
 };
 static const char *const schedulers[] = {
     [MT_SET_LR_CONSTANT] = "constant",
@@ -60,6 +60,7 @@ static const char *const schedulers[] = {
     [MT_SET_LR_COSINE] = "cosine",
     [MT_SET_LR_COSINE_WITH_RESTARTS] = "cosine_with_restarts",
     [MT_SET_LR_COSINE_WITH_MIN_LR] = "cosine_with_min_lr",
+    [MT_SET_LR_COSINE_WARMUP_WITH_MIN_LR] = "cosine_warmup_with_min_lr",
     [MT_SET_LR_POLYNOMIAL] = "polynomial",
     [MT_SET_LR_INVERSE_SQRT] = "inverse_sqrt",
     [MT_SET_LR_WARMUP_STABLE_DECAY] = "warmup_stable_decay",
@@ -157,19 +158,26 @@ const mt_setting mt__settings[] = {
     INT(training, warmup_steps, FREE, "0", 0, COUNT_MAX, "Steps of linear warm-up. Wins over warmup_ratio."),
     NUM(training, warmup_ratio, FREE, "0", 0, 1, "Warm-up as a share of all steps."),
     NUM(training, min_lr, FREE, "auto", 0, 1000,
-        "Learning rate at the end of cosine_with_min_lr and polynomial. auto: 1e-7 for polynomial, else 0.", .word = "auto",
+        "Learning rate where the schedule ends (cosine_with_min_lr, cosine_warmup_with_min_lr, polynomial, warmup_stable_decay). "
+        "auto: 1e-7 for polynomial, else 0.",
+        .word = "auto", .word_value = -1),
+    NUM(training, min_lr_ratio, FREE, "none", 0, 1, "The same as a share of learning_rate; give one of the two.", .word = "none",
         .word_value = -1),
-    NUM(training, min_lr_ratio, FREE, "none", 0, 1,
-        "Learning rate at the end of cosine_with_min_lr and warmup_stable_decay, as a share of learning_rate.", .word = "none",
-        .word_value = -1),
+    NUM(training, warmup_lr_rate, FREE, "auto", 0, 1,
+        "cosine_warmup_with_min_lr: where the warm-up starts, as a share of learning_rate. auto: at its first step.",
+        .word = "auto", .word_value = -1),
     NUM(training, num_cycles, FREE, "auto", 0, 1e6, "Cosine waves (auto: 0.5), or the number of restarts (auto: 1).",
         .word = "auto", .word_value = -1),
     NUM(training, power, FREE, "1", 0, 100, "Exponent of the polynomial schedule."),
+    NUM(training, timescale, FREE, "auto", 0, COUNT_MAX,
+        "inverse_sqrt: its time scale in steps. auto: the warm-up, or 10000 without one.", .above_min = true, .word = "auto",
+        .word_value = -1),
     INT(training, num_stable_steps, FREE, "auto", 0, COUNT_MAX,
         "warmup_stable_decay: steps at the peak. auto: what the other two leave.", .word = "auto", .word_value = -1),
     INT(training, num_decay_steps, FREE, "auto", 0, COUNT_MAX, "warmup_stable_decay: steps of decay. auto: a tenth of all steps.",
         .word = "auto", .word_value = -1),
-    ENUM(training, decay_type, mt_set_decay, decays, FREE, "cosine", "warmup_stable_decay: the form of the decay."),
+    ENUM(training, warmup_type, mt_set_curve, curves, FREE, "linear", "warmup_stable_decay: the form of the warm-up."),
+    ENUM(training, decay_type, mt_set_curve, curves, FREE, "cosine", "warmup_stable_decay: the form of the decay."),
     NUM(training, weight_decay, ARITHMETIC, "0.01", 0, 1000, "Decoupled weight decay, on matrices and embeddings."),
     BOOL(training, decay_norms_and_biases, ARITHMETIC, "false", "Apply weight decay to norms and biases too."),
     NUM(training, max_grad_norm, ARITHMETIC, "1.0", 0, INFINITY,
@@ -177,7 +185,8 @@ const mt_setting mt__settings[] = {
     DTYPE(training, grad_dtype, grad_dtype, ARITHMETIC, "bfloat16",
           "Finished gradients are rounded to it before norm and update."),
     INT(training, max_bad_steps, FREE, "5", 1, 1e6, "So many non-finite steps in a row stop the run."),
-    STRS(training, freeze, ARITHMETIC, "Tensors that are not trained, by name; * and ? stand for anything.", .split = true,
+    STRS(training, freeze, ARITHMETIC,
+         "Tensors that are not trained: shell patterns (*, ?, [a-c]) over their names in the checkpoint.", .split = true,
          .meta = "PATTERN,..."),
     BOOL(training, from_scratch, MODEL, "false", "Start from random weights made from config.json alone."),
     BOOL(training, deterministic, ARITHMETIC, "true", "The same seed gives the same bits; false takes the fastest kernels."),

@@ -128,6 +128,10 @@ static void new_keys_are_read_in_every_kind(void **state)
     assert_int_equal(s.training.num_steps, 0);
     assert_true(s.training.learning_rate == 1e-5);
     assert_int_equal(s.training.num_decay_steps, 1000);
+    assert_string_equal(mt_settings_choice(&s, "training.lr_scheduler"), "warmup_stable_decay");
+    assert_string_equal(mt_settings_choice(&s, "save.dtype"), "float32");
+    assert_null(mt_settings_choice(&s, "training.seed"));
+    assert_true(s.training.timescale < 0 && s.training.min_lr < 0);
     assert_int_equal(s.training.num_stable_steps, -1);
     assert_true(isinf(s.training.max_grad_norm));
     assert_int_equal(s.training.grad_dtype, MT_DTYPE_F32);

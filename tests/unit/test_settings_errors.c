@@ -46,7 +46,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "training: {deterministic: maybe}", MT_EINVAL, "expected true or false, found \"maybe\"" },
         { "training: {lr_scheduler: cosin}", MT_EINVAL,
           "expected constant, constant_with_warmup, linear, cosine, cosine_with_restarts, "
-          "cosine_with_min_lr, polynomial, inverse_sqrt or warmup_stable_decay" },
+          "cosine_with_min_lr, cosine_warmup_with_min_lr, polynomial, inverse_sqrt or warmup_stable_decay" },
         { "dataset: {packing: 3}", MT_EINVAL, "expected auto, false or true, found \"3\"" },
         { "model: {dtype: int8}", MT_EINVAL, "expected float32, bfloat16 or float16, found \"int8\"" },
         { "save: {dtype: half precision}", MT_EINVAL, "expected auto, float32, bfloat16 or float16" },
@@ -76,7 +76,8 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "model:\n  devices: [0, 1]", MT_EINVAL, "c.yaml:2: model.devices: more than one GPU is not supported yet" },
         { "training: {min_lr: 1e-6, min_lr_ratio: 0.1}", MT_EINVAL, "give one of the two" },
         { "training: {min_lr: 1}", MT_EINVAL, "training.min_lr: it is above learning_rate" },
-        { "training: {lr_scheduler: cosine_with_min_lr}", MT_EINVAL, "needs min_lr or min_lr_ratio" },
+        { "training: {lr_scheduler: cosine_with_min_lr}", MT_EINVAL,
+          "training.lr_scheduler: this one needs min_lr or min_lr_ratio" },
         { "eval: {val_size: 10, dataset: x}", MT_EINVAL, "eval.dataset: val_size already holds out" },
         { "dataset: {train_on_prompt: true, mask_history: true}", MT_EINVAL, "choose one" },
         { "dataset: {name: a, interleave_probs: [0.5, 0.5]}", MT_EINVAL, "one probability for each entry" },
