@@ -1,0 +1,5 @@
+set(sources
+  plot.c
+  progress.c
+  terminal.c
+)
