@@ -243,7 +243,8 @@ static mt_rc begin_step(mt_engine *e, const mt_batch *b, bool train, mt_err *err
 {
     MT_TRY(mt_watch_check(&e->watch, err));
     MT_TRY(mt__input_load(e, b, err));
-    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host + (size_t)e->model->n_units * sizeof(double), err));
+    /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit. */
+    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host, err));
     plan_visits(e, train);
     e->dscale = b->n_trained ? (float)(1.0 / (double)b->n_trained) : 0.0f;
     e->wait_update_ns = 0;

@@ -56,7 +56,7 @@ static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
     mt_unit_name(e->model, job->unit, name);
     MT_TRY(mt_sync(e->units[job->unit].landed, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
-    if (job->check_norm && !isfinite(e->host->norms[job->unit]))
+    if (job->check_norm && !isfinite(e->landed_norms[job->unit]))
         return mt_fail(err, MT_ENUMERIC, "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with "
                                          "a lower learning rate, or set max_grad_norm, which skips such steps", name);
     mt_pool_for(e->updater.pool, (mt__layout(e, job->unit)->n_train + PIECE - 1) / PIECE, update_piece, &h);
