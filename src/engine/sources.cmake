@@ -1,1 +1,1 @@
-set(sources batch.c batch_json.c engine.c grads.c input.c keeps.c load.c memory.c ring.c step.c updates.c)
+set(sources engine.c grads.c input.c keeps.c load.c memory.c ring.c step.c updates.c)

@@ -1,8 +1,8 @@
 /* batch.h - a step's worth of tokens on the host: documents end to end, no padding.
  *
  * targets[i] is what row i should predict, or MT_IGNORE; labels come shifted already (mt_batch_add does it). */
-#ifndef MT_ENGINE_BATCH_H
-#define MT_ENGINE_BATCH_H
+#ifndef MT_DATA_BATCH_H
+#define MT_DATA_BATCH_H
 
 #include "base/mem.h"
 

@@ -1,6 +1,6 @@
 /* batch_json.c - a batch from {"input_ids": [[...], ...], "labels": [[...], ...]}, rows of any length, labels optional. */
 #include "base/json.h"
-#include "engine/batch.h"
+#include "data/batch.h"
 
 #include <limits.h>
 

@@ -1,0 +1,1 @@
+set(sources batch.c batch_json.c)
