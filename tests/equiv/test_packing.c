@@ -102,7 +102,11 @@ static void micro_batches_and_row_chunks_change_only_rounding(void **state)
     }
 }
 
-static void bf16_stays_near_fp32(void **state)
+/* How far transformers' own bf16 gradients are from its fp32 ones on these models (torch 2.15, eager, CPU): the measure of what
+ * bf16 can do here.  These tiny models have large weights, so it is more than in practice. */
+static const double torch_bf16[] = { 0.0307, 0.0338, 0.0815, 0.0287 };
+
+static void bf16_is_no_further_from_fp32_than_torchs(void **state)
 {
     (void)state;
     for (size_t m = 0; m < MT_COUNT(models); m++) {
@@ -117,7 +121,7 @@ static void bf16_stays_near_fp32(void **state)
         compute(&r, &r.batch, &b, r.batch.n_trained, &rounded);
         double d = golden_distance(rounded.g, exact.g, exact.n);
         assert_true(fabs(rounded.loss / exact.loss - 1) < 1e-2);
-        if (!(d < 5e-2 && d > 1e-5)) fail_msg("%s: %.2e", models[m], d); /* near, and really computed in bf16 */
+        if (!(d < torch_bf16[m] && d > 1e-5)) fail_msg("%s: %.2e", models[m], d); /* near, and really computed in bf16 */
         mt_free(exact.g);
         mt_free(rounded.g);
         rig_close(&r);
@@ -125,4 +129,4 @@ static void bf16_stays_near_fp32(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(packed_rows_are_the_rows_alone), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
-             cmocka_unit_test(bf16_stays_near_fp32))
+             cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))
