@@ -200,8 +200,8 @@ static mt_rc get_slice(jrender *r, jval v, jval index, jval *out)
     if (ok && v.type == JV_STR) return slice_text(r, v, s, out);
     if (ok && mt__j_is_seq(v)) return slice_seq(r, v, s, out);
     if (ok && v.type == JV_RANGE) return slice_range(r, v, s, out);
-    *out = no_attribute(v, index, false);
-    return MT_OK;
+    if (!ok) return mt__j_fail(r, "slice indices must be integers or None or have an __index__ method");
+    return mt__j_fail(r, "'%s' object cannot be sliced", mt__j_type_name(v)); /* slices do not fall back to undefined */
 }
 
 static void get_at(jval v, int64_t i, jval *out)
@@ -224,18 +224,17 @@ static void get_at(jval v, int64_t i, jval *out)
 mt_rc mt__j_getitem(jrender *r, jval v, jval index, int method, jval *out)
 {
     if (v.type == JV_UNDEFINED) return mt__j_use_undefined(r, v);
+    if (index.type == JV_SLICE) return get_slice(r, v, index, out);
     if (v.type == JV_DICT) {
         const jval *hit = NULL;
         if (index.type == JV_STR)
             hit = mt__j_dict_text(v.dict, index.s, index.n);
-        else if (index.type != JV_LIST && index.type != JV_DICT && index.type != JV_SLICE && index.type != JV_TUPLE)
+        else if (index.type != JV_LIST && index.type != JV_DICT && index.type != JV_TUPLE)
             MT_TRY(mt__j_dict_find(r, v.dict, index, &hit));
         else if (index.type == JV_TUPLE && mt__j_dict_find(r, v.dict, index, &hit) != MT_OK)
             hit = NULL;
         if (hit) return *out = *hit, MT_OK;
-    } else if (index.type == JV_SLICE)
-        return get_slice(r, v, index, out);
-    else if (mt__j_is_integer(index) && (mt__j_is_seq(v) || v.type == JV_STR || v.type == JV_RANGE)) {
+    } else if (mt__j_is_integer(index) && (mt__j_is_seq(v) || v.type == JV_STR || v.type == JV_RANGE)) {
         get_at(v, mt__j_as_int(index), out);
         return MT_OK;
     }

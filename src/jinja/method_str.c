@@ -119,10 +119,7 @@ static mt_rc rsplit_white(jrender *r, jval s, int64_t max, pieces *p)
 {
     size_t end = mt__j_rstrip(s.s, s.n);
     while (end > 0) {
-        if (max >= 0 && (int64_t)p->n >= max) {
-            size_t from = mt__j_space_prefix(s.s, end);
-            return from < end ? add_piece(r, p, part(s, from, end)) : MT_OK;
-        }
+        if (max >= 0 && (int64_t)p->n >= max) return add_piece(r, p, part(s, 0, end));
         size_t at = end;
         while (at > 0) {
             size_t i = at - 1, len;

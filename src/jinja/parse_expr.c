@@ -604,6 +604,7 @@ mt_rc mt__j_parse_tuple(jparser *p, jnode **out, bool with_cond, const char *end
 
 static mt_rc check_target(jparser *p, const jtoken *at, const jnode *n)
 {
+    if (n->kind == N_NAME && p->in_for && mt__j_is_text(n->name, "loop")) return mt__j_syntax(p, at, "'loop' cannot be assigned inside a loop");
     if (n->kind == N_NAME || n->kind == N_NSREF) return MT_OK;
     if (n->kind != N_TUPLE) return mt__j_syntax(p, at, "this cannot be assigned to");
     for (uint32_t i = 0; i < n->n; i++) MT_TRY(check_target(p, at, n->kid[i]));

@@ -139,6 +139,7 @@ static mt_rc parse_for(jparser *p, jnode **out)
     const jtoken *opened = p->tok;
     jnode *part[6] = { 0 };
     MT_TRY(mt__j_node(p, out, N_FOR, opened));
+    p->in_for++;
     MT_TRY(parse_for_head(p, *out, part));
     uint8_t uses = p->uses;
     p->uses = 0;
@@ -152,6 +153,7 @@ static mt_rc parse_for(jparser *p, jnode **out)
         MT_TRY(parse_last_body(p, &part[3], "endfor", opened));
     else
         p->tok++;
+    p->in_for--;
     size_t base = p->n_stack;
     for (int i = 0; i < 6; i++) MT_TRY(mt__j_push(p, part[i]));
     return mt__j_adopt(p, *out, base);

@@ -249,17 +249,8 @@ static mt_rc bind_loop_else(resolver *r, symbols *s, jnode *n)
     return finish_frame(r, s, &n->else_frame);
 }
 
-static bool names_loop(const jnode *target)
-{
-    if (target->kind == N_NAME) return mt__j_is_text(target->name, "loop");
-    for (uint32_t i = 0; i < target->n; i++)
-        if (names_loop(target->kid[i])) return true;
-    return false;
-}
-
 static mt_rc bind_for(resolver *r, symbols *s, jnode *n)
 {
-    if (names_loop(n->kid[1])) return mt_fail(r->err, MT_EFORMAT, "%s:%u:%u: 'loop' cannot be a loop's variable", r->t->name, n->line, n->col);
     MT_TRY(bind(r, s, n->kid[0]));
     function own_fn = { .depth = s->fn->depth + 1 }, *fn = n->recursive ? &own_fn : s->fn;
     symbols body = { .parent = s, .fn = fn }, test = body, other = body;
