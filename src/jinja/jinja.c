@@ -113,11 +113,9 @@ mt_rc mt__j_fail_rc(jrender *r, mt_rc rc, const char *fmt, ...)
     return rc;
 }
 
-/* The arena says no for two reasons; only one of them is the machine's. */
-mt_rc mt__j_no_memory(jrender *r)
+mt_rc mt__j_too_much(jrender *r)
 {
-    if (r->a->total_bytes > r->a->max_bytes / 4) return mt__j_fail_rc(r, MT_ERANGE, "rendering needs more than %zu MiB of memory", r->a->max_bytes >> 20);
-    return mt__j_fail_rc(r, MT_ENOMEM, "no memory to render the template");
+    return mt__j_fail_rc(r, MT_ERANGE, "rendering needs more than %zu MiB of memory", r->a->max_bytes >> 20);
 }
 
 mt_rc mt__j_steps(jrender *r, size_t n)

@@ -395,7 +395,7 @@ mt_rc mt__j_pad(jrender *r, jval s, int64_t width, jval fill, char align, jval *
     int64_t have = (int64_t)mt__j_count(s.s, s.n), pad = width - have;
     if (mt__j_given(fill) && (fill.type != JV_STR || mt__j_count(fill.s, fill.n) != 1)) return mt__j_fail(r, "The fill character must be exactly one character long");
     if (pad <= 0) return *out = s, MT_OK;
-    if ((uint64_t)pad > r->a->max_bytes) return mt__j_no_memory(r);
+    if ((uint64_t)pad > r->a->max_bytes) return mt__j_too_much(r);
     MT_TRY(mt__j_steps(r, (size_t)pad));
     if (!mt__j_given(fill)) fill = mt__j_literal(" ");
     int64_t left = align == '<' ? 0 : align == '>' ? pad : pad / 2 + (pad & width & 1);

@@ -56,7 +56,7 @@ typedef struct jrender {
 
 mt_rc mt__j_fail(jrender *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 mt_rc mt__j_fail_rc(jrender *r, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-mt_rc mt__j_no_memory(jrender *r);
+mt_rc mt__j_too_much(jrender *r); /* past the bound on memory */
 mt_rc mt__j_steps(jrender *r, size_t n); /* n units of work, or MT_ERANGE */
 mt_rc mt__j_deeper(jrender *r);          /* one level of recursion, or MT_ERANGE; undo with r->depth-- */
 
