@@ -285,9 +285,9 @@ static mt_rc parse_dotted(jparser *p, jval *name)
     *name = first->value;
     while (p->tok->type == '.') {
         p->tok++;
-        const char *end = p->tok->value.s + p->tok->value.n;
         MT_TRY(mt__j_expect(p, T_NAME));
-        *name = mt__j_text(name->s, (size_t)(end - name->s));
+        const jval last = p->tok[-1].value;
+        *name = mt__j_text(name->s, (size_t)(last.s + last.n - name->s));
     }
     return MT_OK;
 }
