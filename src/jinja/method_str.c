@@ -106,7 +106,7 @@ static mt_rc split_white(jrender *r, jval s, int64_t max, pieces *p)
 {
     size_t at = mt__j_space_prefix(s.s, s.n);
     while (at < s.n) {
-        if (max >= 0 && (int64_t)p->n >= max) return add_piece(r, p, part(s, at, at + mt__j_rstrip(s.s + at, s.n - at)));
+        if (max >= 0 && (int64_t)p->n >= max) return add_piece(r, p, part(s, at, s.n));
         size_t end = at, len;
         while (end < s.n && !mt__j_is_space(mt__j_cp(s.s + end, s.n - end, &len))) end += len;
         MT_TRY(add_piece(r, p, part(s, at, end)));
