@@ -218,7 +218,7 @@ static mt_rc exec_inner(jrender *r, const jnode *n)
     switch (n->kind) {
     case N_BLOCK: return exec_block(r, n);
     case N_TEXT: return mt__j_put_str(r, n->value);
-    case N_PRINT: MT_TRY(mt__j_eval(r, n->kid[0], &v)); return mt__j_put_str(r, v);
+    case N_PRINT: return mt__j_print(r, n->kid[0]);
     case N_IF: return exec_if(r, n);
     case N_FOR: return mt__j_exec_for(r, n);
     case N_SET: MT_TRY(mt__j_eval(r, n->kid[1], &v)); return mt__j_assign(r, n->kid[0], v);

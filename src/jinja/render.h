@@ -136,6 +136,7 @@ mt_rc mt__j_bind_args(jrender *r, const char *what, const char *spec, int n_requ
 
 /* eval.c, exec.c, loop.c */
 mt_rc mt__j_eval(jrender *r, const jnode *n, jval *out);
+mt_rc mt__j_print(jrender *r, const jnode *n); /* append str() of an expression */
 mt_rc mt__j_eval_filter(jrender *r, const jnode *n, jval input, jval *out); /* a chain whose first input is a block's text */
 mt_rc mt__j_eval_args(jrender *r, const jnode *n, uint32_t first, jargs *out);
 mt_rc mt__j_exec(jrender *r, const jnode *n);
