@@ -2,7 +2,8 @@
  *
  * Recursive descent, one pass, no copy of strings that hold no escape (they point into the text, which the
  * caller keeps as long as the values).  Items of a list under construction wait on one growing stack, so
- * each finished list is one exact allocation. */
+ * each finished list is one exact allocation.  Strings are most of what training data is: they are scanned
+ * eight bytes at a time, and only those with a byte past ASCII are checked as UTF-8. */
 #include "base/utf8.h"
 #include "base/value.h"
 
@@ -16,8 +17,8 @@ typedef struct reader {
     const char *text, *p, *end;
     const char *what;
     mt_arena *arena;
-    mt_pair *stack; /* items of the open lists and maps, innermost last (lists leave the key unset) */
-    size_t n_stack, cap_stack;
+    mt_value_reader *keep; /* the stack and the scratch, kept between documents */
+    size_t n_stack;
     int depth;
     mt_err *err;
 } reader;
@@ -26,11 +27,12 @@ static mt_rc read_value(reader *r, mt_value *out);
 
 static mt_rc bad(const reader *r, const char *message)
 {
-    int line = 1;
+    int64_t line = r->keep->first_line ? r->keep->first_line : 1;
     const char *line_start = r->text;
     for (const char *c = r->text; c < r->p; c++)
         if (*c == '\n') line++, line_start = c + 1;
-    return mt_fail(r->err, MT_EFORMAT, "%s: not valid JSON at line %d, column %d: %s", r->what, line, (int)(r->p - line_start) + 1, message);
+    return mt_fail(r->err, MT_EFORMAT, "%s: not valid JSON at line %lld, column %lld: %s", r->what, (long long)line,
+                   (long long)(r->p - line_start) + 1, message);
 }
 
 static mt_rc no_memory(const reader *r) { return mt_fail(r->err, MT_ENOMEM, "%s: no memory left for this document", r->what); }
@@ -82,52 +84,73 @@ static mt_rc read_unicode_escape(reader *r, char *dst, size_t *n)
     return MT_OK;
 }
 
-/* From the first backslash on: the text decoded so far is [start, r->p). */
-static mt_rc read_escaped(reader *r, const char *start, const char **s, size_t *n)
+#define ONES  0x0101010101010101u
+#define HIGHS 0x8080808080808080u
+
+/* Nonzero if one of the eight bytes is zero; or below `n`. */
+static uint64_t any_zero(uint64_t x) { return (x - ONES) & ~x & HIGHS; }
+static uint64_t any_below(uint64_t x, uint64_t n) { return (x - ONES * n) & ~x & HIGHS; }
+
+/* The next quote, backslash or control character; *high collects the top bits of what was passed. */
+static const char *scan_string(const char *p, const char *end, uint64_t *high)
 {
-    const char *close = r->p;
-    while (close < r->end && *close != '"') close += *close == '\\' && close + 1 < r->end ? 2 : 1;
-    if (close >= r->end) return bad(r, "a string that does not end");
-    char *dst = mt_arena_alloc(r->arena, (size_t)(close - start) + 1); /* decoding never lengthens */
-    if (!dst) return no_memory(r);
-    size_t k = (size_t)(r->p - start);
-    memcpy(dst, start, k);
-    while (*r->p != '"') {
-        if ((unsigned char)*r->p < 0x20) return bad(r, "a control character inside a string; write it as an escape");
-        if (*r->p != '\\') {
-            dst[k++] = *r->p++;
-            continue;
-        }
-        static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-        char c = r->p[1];
-        r->p += 2;
-        const char *hit = c ? strchr(from, c) : NULL;
-        if (c == 'u')
-            MT_TRY(read_unicode_escape(r, dst, &k));
-        else if (hit)
-            dst[k++] = to[hit - from];
-        else
-            return bad(r, "an unknown escape in a string");
+    for (uint64_t x; end - p >= 8; p += 8) {
+        memcpy(&x, p, sizeof x);
+        if (any_zero(x ^ ONES * '"') | any_zero(x ^ ONES * '\\') | any_below(x, 0x20)) break;
+        *high |= x & HIGHS;
     }
-    r->p++;
-    dst[k] = '\0';
-    *s = dst;
-    *n = k;
+    for (; p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20; p++) *high |= (unsigned char)*p & 0x80u;
+    return p;
+}
+
+/* r->p is behind the backslash; at least one byte of room at dst per byte of the escape. */
+static mt_rc read_escape(reader *r, char *dst, size_t *n)
+{
+    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
+    if (r->p >= r->end) return bad(r, "a string that does not end");
+    char c = *r->p++;
+    if (c == 'u') return read_unicode_escape(r, dst, n);
+    const char *hit = c ? strchr(from, c) : NULL;
+    if (!hit) return bad(r, "an unknown escape in a string");
+    dst[(*n)++] = to[hit - from];
     return MT_OK;
+}
+
+/* A string with escapes, from the first backslash on: what is before it is [start, r->p). */
+static mt_rc read_escaped(reader *r, const char *start, uint64_t *high, size_t *n)
+{
+    mt_value_reader *k = r->keep;
+    *n = 0;
+    for (;;) {
+        size_t run = (size_t)(r->p - start);
+        if (mt_grow(&k->scratch, &k->cap_scratch, *n + run + 8, 1, NULL)) return no_memory(r); /* 8: an escape's UTF-8 */
+        memcpy(k->scratch + *n, start, run);
+        *n += run;
+        if (r->p >= r->end) return bad(r, "a string that does not end");
+        if (*r->p == '"') return MT_OK;
+        if (*r->p != '\\') return bad(r, "a control character inside a string; write it as an escape");
+        r->p++;
+        MT_TRY(read_escape(r, k->scratch, n));
+        start = r->p;
+        r->p = scan_string(start, r->end, high);
+    }
 }
 
 static mt_rc read_string(reader *r, const char **s, size_t *n)
 {
     const char *start = ++r->p;
-    while (r->p < r->end && *r->p != '"' && *r->p != '\\' && (unsigned char)*r->p >= 0x20) r->p++;
-    if (r->p >= r->end) return bad(r, "a string that does not end");
-    if (*r->p == '"') {
+    uint64_t high = 0;
+    r->p = scan_string(start, r->end, &high);
+    if (r->p < r->end && *r->p == '"') {
         *s = start;
-        *n = (size_t)(r->p++ - start);
-    } else
-        MT_TRY(read_escaped(r, start, s, n));
-    size_t at;
-    if (!mt_utf8_valid(*s, *n, &at)) return bad(r, "a string that is not valid UTF-8");
+        *n = (size_t)(r->p - start);
+    } else {
+        MT_TRY(read_escaped(r, start, &high, n));
+        *s = mt_arena_strndup(r->arena, r->keep->scratch, *n);
+        if (!*s) return no_memory(r);
+    }
+    if (high && !mt_utf8_valid(*s, *n, NULL)) return bad(r, "a string that is not valid UTF-8");
+    r->p++;
     return MT_OK;
 }
 
@@ -173,8 +196,10 @@ static mt_rc read_number(reader *r, mt_value *out)
 
 static mt_rc push(reader *r, const mt_pair *p)
 {
-    if (mt_grow(&r->stack, &r->cap_stack, r->n_stack + 1, sizeof *r->stack, NULL)) return no_memory(r);
-    r->stack[r->n_stack++] = *p;
+    mt_value_reader *k = r->keep;
+    if (r->n_stack == k->cap_stack && mt_grow(&k->stack, &k->cap_stack, r->n_stack + 1, sizeof *k->stack, NULL))
+        return no_memory(r);
+    k->stack[r->n_stack++] = *p;
     return MT_OK;
 }
 
@@ -191,9 +216,9 @@ static mt_rc read_list(reader *r, mt_value *out)
         if (!take(r, ']')) return bad(r, "',' or ']' was expected");
     }
     size_t n = r->n_stack - base;
-    mt_value *items = mt_arena_calloc(r->arena, n, sizeof *items);
+    mt_value *items = mt_arena_alloc(r->arena, n * sizeof *items); /* the stack holds larger ones: no overflow */
     if (!items) return no_memory(r);
-    for (size_t i = 0; i < n; i++) items[i] = r->stack[base + i].value;
+    for (size_t i = 0; i < n; i++) items[i] = r->keep->stack[base + i].value;
     r->n_stack = base;
     *out = (mt_value){ .type = MT_VALUE_LIST };
     out->list.items = items;
@@ -205,10 +230,11 @@ static mt_rc read_list(reader *r, mt_value *out)
  * keys, so the scan is quadratic only up to a size where sorting would not pay either. */
 static mt_rc push_pair(reader *r, size_t base, const mt_pair *p)
 {
+    mt_pair *stack = r->keep->stack;
     if (r->n_stack - base <= 256)
         for (size_t i = base; i < r->n_stack; i++)
-            if (r->stack[i].key_n == p->key_n && memcmp(r->stack[i].key, p->key, p->key_n) == 0) {
-                r->stack[i].value = p->value;
+            if (stack[i].key_n == p->key_n && memcmp(stack[i].key, p->key, p->key_n) == 0) {
+                stack[i].value = p->value;
                 return MT_OK;
             }
     return push(r, p);
@@ -231,9 +257,9 @@ static mt_rc read_map(reader *r, mt_value *out)
         if (!take(r, '}')) return bad(r, "',' or '}' was expected");
     }
     size_t n = r->n_stack - base;
-    mt_pair *pairs = mt_arena_calloc(r->arena, n, sizeof *pairs);
+    mt_pair *pairs = mt_arena_alloc(r->arena, n * sizeof *pairs);
     if (!pairs) return no_memory(r);
-    if (n) memcpy(pairs, r->stack + base, n * sizeof *pairs);
+    if (n) memcpy(pairs, r->keep->stack + base, n * sizeof *pairs);
     r->n_stack = base;
     *out = (mt_value){ .type = MT_VALUE_MAP };
     out->map.pairs = pairs;
@@ -274,17 +300,30 @@ static mt_rc read_value(reader *r, mt_value *out)
     return read_number(r, out);
 }
 
+mt_rc mt_value_reader_parse(mt_value_reader *keep, mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used,
+                            const char *what, mt_err *err)
+{
+    reader r = { .text = text, .p = text, .end = text + n, .what = what, .arena = a, .keep = keep, .err = err };
+    MT_TRY(read_value(&r, out));
+    skip_space(&r);
+    if (used)
+        *used = (size_t)(r.p - text);
+    else if (r.p < r.end)
+        return bad(&r, "something follows the end of the document");
+    return MT_OK;
+}
+
+void mt_value_reader_free(mt_value_reader *keep)
+{
+    mt_free(keep->stack);
+    mt_free(keep->scratch);
+    *keep = (mt_value_reader){ 0 };
+}
+
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err)
 {
-    reader r = { .text = text, .p = text, .end = text + n, .what = what, .arena = a, .err = err };
-    mt_rc rc = read_value(&r, out);
-    if (!rc) {
-        skip_space(&r);
-        if (used)
-            *used = (size_t)(r.p - text);
-        else if (r.p < r.end)
-            rc = bad(&r, "something follows the end of the document");
-    }
-    mt_free(r.stack);
+    mt_value_reader keep = { 0 };
+    mt_rc rc = mt_value_reader_parse(&keep, out, a, text, n, used, what, err);
+    mt_value_reader_free(&keep);
     return rc;
 }
