@@ -7,6 +7,7 @@
 #include "base/utf8.h"
 #include "base/value.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -182,15 +183,12 @@ static mt_rc read_number(reader *r, mt_value *out)
     memcpy(copy, r->p, len);
     copy[len] = '\0';
     r->p = q;
-    if (integral && len <= 18)
-        *out = (mt_value){ .type = MT_VALUE_INT, .i = strtoll(copy, NULL, 10) };
-    else {
-        double f = strtod(copy, NULL);
-        if (integral && fabs(f) < 9.2e18)
-            *out = (mt_value){ .type = MT_VALUE_INT, .i = strtoll(copy, NULL, 10) };
-        else
-            *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = f };
-    }
+    errno = 0;
+    long long i = integral ? strtoll(copy, NULL, 10) : 0;
+    if (integral && errno != ERANGE)
+        *out = (mt_value){ .type = MT_VALUE_INT, .i = i };
+    else
+        *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = strtod(copy, NULL) };
     return MT_OK;
 }
 

@@ -9,7 +9,7 @@
 #include <strings.h>
 
 static const mt_format *const formats[] = {
-    &mt__format_parquet, &mt__format_json, &mt__format_csv, &mt__format_text,
+    &mt__format_parquet, &mt__format_arrow, &mt__format_json, &mt__format_csv, &mt__format_text,
 };
 
 typedef struct foreign {
