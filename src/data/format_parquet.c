@@ -8,8 +8,9 @@
 
 #include <string.h>
 
-/* A record of more values than this is no training sample; the limit keeps a small file from claiming one. */
-enum { MAX_VALUES = 1 << 24 };
+/* A record of more values or bytes than this is no training sample; the limits keep a small file from claiming
+ * one with long runs and a dictionary. */
+enum { MAX_VALUES = 1 << 24, MAX_BYTES = 1 << 30 };
 
 typedef struct parquet_file {
     const mt_source *src;
@@ -28,7 +29,7 @@ typedef struct parquet_file {
 typedef struct row {
     parquet_file *f;
     mt_arena *arena;
-    size_t n_values;
+    size_t n_values, n_bytes;
     const char *trouble; /* a value that spoils the record, not the file */
     const char *trouble_column;
     mt_err *err;
@@ -82,7 +83,11 @@ static mt_rc cell_value(row *r, const pq_node *leaf, const pq_cell *cell, mt_val
         ok = mt__scalar_from_int(out, &leaf->scalar, narrow ? (int64_t)(uint32_t)cell->i : cell->i, r->arena);
         break;
     }
-    default: ok = mt__scalar_from_bytes(out, &leaf->scalar, cell->bytes.p, cell->bytes.n, false, r->arena, &trouble);
+    default:
+        if (cell->bytes.n > MAX_BYTES - r->n_bytes)
+            return mt_fail(r->err, MT_EFORMAT, "%s: a record of more than 1 GiB", r->f->src->path);
+        r->n_bytes += cell->bytes.n;
+        ok = mt__scalar_from_bytes(out, &leaf->scalar, cell->bytes.p, cell->bytes.n, false, r->arena, &trouble);
     }
     if (trouble && !r->trouble) r->trouble = trouble, r->trouble_column = leaf->name;
     return ok ? MT_OK : no_memory(r);

@@ -38,6 +38,9 @@ mt_rc mt__format_find(const mt_format **out, const mt_source *src, mt_err *err);
 /* True if the name ends like a data file's. */
 bool mt__format_has_extension(const char *path);
 
+/* Records from bytes in memory, for tests and fuzzers; borrowed until close.  `name` is used like a path. */
+mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt, mt_err *err);
+
 /* For next(): this record is bad (err says why), the file goes on. */
 static inline mt_rc mt__record_bad(mt_record_place *where)
 {

@@ -5,6 +5,7 @@
 #include "data/formats.h"
 #include "data/record_files.h"
 
+#include <string.h>
 #include <sys/mman.h>
 
 /* Pages of the mapping are given back behind the reader in steps of this, so that a file of any size holds
@@ -25,7 +26,9 @@ struct mt_records {
     mt_names files;
     mt_records_options opt;
     size_t current; /* index of the open file; files.n: all read */
-    open_file *file; /* NULL between files */
+    const mt_source *given; /* tests: bytes in memory instead of files */
+    mt_source given_bytes;
+    open_file *file;  /* NULL between files */
     open_file **past; /* read files stay mapped: records may still point into them */
     size_t n_past, cap_past;
     mt_err broken; /* sticky */
@@ -40,16 +43,31 @@ static void close_file(open_file *f)
     mt_free(f);
 }
 
-static mt_rc open_file_at(open_file **out, const char *path, const mt_records_options *opt, mt_err *err)
+static mt_rc map_file(open_file *f, const char *path, const mt_source *given, mt_err *err)
 {
+    if (given) {
+        f->src = *given;
+        return MT_OK;
+    }
+    MT_TRY(mt_map_open(&f->map, path, err));
+    if (f->map.size) madvise((void *)(uintptr_t)f->map.data, f->map.size, MADV_SEQUENTIAL);
+    f->src = (mt_source){ .data = f->map.data, .size = f->map.size };
+    return MT_OK;
+}
+
+/* Open the i-th file. */
+static mt_rc open_at(const mt_records *r, size_t i, open_file **out, mt_err *err)
+{
+    const char *path = r->files.items[i];
     *out = NULL;
     open_file *f = mt_calloc(1, sizeof *f);
     if (!f) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
-    mt_rc rc = mt_map_open(&f->map, path, err);
-    if (rc) goto fail;
-    f->src = (mt_source){ .path = path, .data = f->map.data, .size = f->map.size, .opt = *opt, .keep = &f->keep };
-    if (f->map.size) madvise((void *)(uintptr_t)f->map.data, f->map.size, MADV_SEQUENTIAL);
     const mt_format *format = NULL;
+    mt_rc rc = map_file(f, path, r->given, err);
+    if (rc) goto fail;
+    f->src.path = path;
+    f->src.opt = r->opt;
+    f->src.keep = &f->keep;
     rc = mt__format_find(&format, &f->src, err);
     if (rc) goto fail;
     rc = format->open(&f->reader, &f->src, err);
@@ -62,20 +80,31 @@ fail:
     return rc;
 }
 
-mt_rc mt_records_open(mt_records **out, const char *path, const mt_records_options *opt, mt_err *err)
+static mt_rc open_records(mt_records **out, const char *path, const mt_source *given, const mt_records_options *opt, mt_err *err)
 {
     *out = NULL;
     mt_records *r = mt_calloc(1, sizeof *r);
     if (!r) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", path);
     if (opt) r->opt = *opt;
-    mt_rc rc = mt__record_files(&r->files, path, &r->opt, err);
-    if (!rc) rc = open_file_at(&r->file, r->files.items[0], &r->opt, err);
+    if (given) r->given_bytes = *given, r->given = &r->given_bytes;
+    mt_rc rc = given ? mt__names_add(&r->files, path, strlen(path), err) : mt__record_files(&r->files, path, &r->opt, err);
+    if (!rc) rc = open_at(r, 0, &r->file, err);
     if (rc) {
         mt_records_close(r);
         return rc;
     }
     *out = r;
     return MT_OK;
+}
+
+mt_rc mt_records_open(mt_records **out, const char *path, const mt_records_options *opt, mt_err *err)
+{
+    return open_records(out, path, NULL, opt, err);
+}
+
+mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt, mt_err *err)
+{
+    return open_records(out, name, &(mt_source){ .data = data, .size = n }, opt, err);
 }
 
 /* The format's reader ends here; the mapping stays until the last record that points into it is gone. */
@@ -94,6 +123,7 @@ static mt_rc retire_file(mt_records *r, mt_err *err)
 
 static void release_behind(open_file *f)
 {
+    if (!f->map.size) return;
     size_t at = f->format->position ? f->format->position(f->reader) : 0;
     if (at < f->released + RELEASE_STEP) return;
     size_t upto = at / RELEASE_STEP * RELEASE_STEP;
@@ -119,7 +149,7 @@ static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_recor
             *where = (mt_record_place){ .state = MT_RECORD_END, .file = r->files.items[r->files.n - 1] };
             return MT_OK;
         }
-        if (!r->file) MT_TRY(open_file_at(&r->file, r->files.items[r->current], &r->opt, err));
+        if (!r->file) MT_TRY(open_at(r, r->current, &r->file, err));
         MT_TRY(next_in_file(r->file, arena, out, where, err));
         if (where->state != MT_RECORD_END) return MT_OK;
         if (r->current + 1 < r->files.n) MT_TRY(retire_file(r, err)); /* the last stays open for its columns */
@@ -150,7 +180,7 @@ mt_rc mt_records_rewind(mt_records *r, mt_err *err)
     r->file = NULL;
     r->broken = (mt_err){ 0 };
     r->current = 0;
-    return open_file_at(&r->file, r->files.items[0], &r->opt, err);
+    return open_at(r, 0, &r->file, err);
 }
 
 mt_rc mt_records_count(mt_records *r, int64_t *out, mt_err *err)
@@ -159,7 +189,7 @@ mt_rc mt_records_count(mt_records *r, int64_t *out, mt_err *err)
     int64_t total = 0;
     for (size_t i = 0; i < r->files.n; i++) {
         open_file *f;
-        MT_TRY(open_file_at(&f, r->files.items[i], &r->opt, err));
+        MT_TRY(open_at(r, i, &f, err));
         int64_t n = f->format->count ? f->format->count(f->reader) : -1;
         close_file(f);
         if (n < 0) return MT_OK;

@@ -132,4 +132,71 @@ static void every_file_reads_back_equal(void **state)
     each_case(compare);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(every_file_reads_back_equal))
+/* Reads to the end or the error.  The bytes are an exact copy, so that sanitizers see every byte past them. */
+static void read_all(const char *name, const uint8_t *data, size_t n, const mt_records_options *opt)
+{
+    mt_err err = { 0 };
+    mt_records *r = NULL;
+    mt_arena a = { 0 };
+    mt_value v;
+    mt_record_place where = { 0 };
+    uint8_t *copy = mt_malloc(n ? n : 1);
+    memcpy(copy, data, n);
+    mt_rc rc = mt__records_open_bytes(&r, name, copy, n, opt, &err);
+    if (rc) assert_null(r);
+    for (int i = 0; !rc && i < 3000 && where.state != MT_RECORD_END; i++) {
+        mt_arena_reset(&a);
+        rc = mt_records_next(r, &a, &v, &where, &err);
+    }
+    if (rc && !strstr(err.msg, name)) fail_msg("the message does not name %s: %s", name, err.msg);
+    mt_records_close(r);
+    mt_arena_free(&a);
+    mt_free(copy);
+}
+
+/* Long files are cut and damaged at fewer places, so that the test stays quick. */
+static size_t step_for(size_t n, size_t places) { return n < places ? 1 : n / places; }
+
+static void cut_everywhere(const golden_case *c)
+{
+    mt_err err = { 0 };
+    mt_map map;
+    if (!mt_file_exists(c->path)) return; /* a folder or glob */
+    assert_ok(mt_map_open(&map, c->path, &err));
+    for (size_t n = 0; n < map.size; n += step_for(map.size, 600)) read_all(mt_path_base(c->path), map.data, n, &c->opt);
+    mt_map_close(&map);
+}
+
+static void damage_everywhere(const golden_case *c)
+{
+    static const uint8_t masks[] = { 0xff, 0x80, 0x01 };
+    mt_err err = { 0 };
+    mt_map map;
+    if (!mt_file_exists(c->path)) return;
+    assert_ok(mt_map_open(&map, c->path, &err));
+    uint8_t *copy = mt_malloc(map.size + 1);
+    memcpy(copy, map.data, map.size);
+    for (size_t i = 0; i < map.size; i += step_for(map.size, 250))
+        for (size_t k = 0; k < MT_COUNT(masks); k++) {
+            copy[i] ^= masks[k];
+            read_all(mt_path_base(c->path), copy, map.size, &c->opt);
+            copy[i] ^= masks[k];
+        }
+    mt_free(copy);
+    mt_map_close(&map);
+}
+
+static void files_cut_off_anywhere_end_in_an_error_or_early(void **state)
+{
+    (void)state;
+    each_case(cut_everywhere);
+}
+
+static void damaged_bytes_never_crash(void **state)
+{
+    (void)state;
+    each_case(damage_everywhere);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(every_file_reads_back_equal), cmocka_unit_test(files_cut_off_anywhere_end_in_an_error_or_early),
+             cmocka_unit_test(damaged_bytes_never_crash))
