@@ -1,0 +1,1 @@
+set(sources choose.c cut.c plan.c)
