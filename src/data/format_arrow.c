@@ -19,7 +19,7 @@ typedef struct message {
 typedef struct arrow_file {
     const mt_source *src;
     ar_schema schema;
-    mt_names names;
+    mt_name_list names;
     ar_dictionary *dictionaries;
     size_t n_dictionaries, cap_dictionaries;
     /* stream */
@@ -210,7 +210,7 @@ static mt_rc load(arrow_file *f, mt_err *err)
 {
     MT_TRY(is_file(f->src->data, f->src->size) ? load_footer(f, err) : load_stream_schema(f, err));
     for (size_t i = 0; i < f->schema.root.n_children; i++)
-        MT_TRY(mt__names_add(&f->names, f->schema.root.children[i].name, f->schema.root.children[i].name_n, err));
+        MT_TRY(mt__name_list_add(&f->names, f->schema.root.children[i].name, f->schema.root.children[i].name_n, err));
     return MT_OK;
 }
 
@@ -224,7 +224,7 @@ static void close_arrow(void *reader)
     }
     mt_free(f->dictionaries);
     mt_arena_free(&f->batch.arena);
-    mt__names_free(&f->names);
+    mt__name_list_free(&f->names);
     mt_free(f);
 }
 
@@ -271,7 +271,7 @@ static int64_t count(void *reader)
     return total;
 }
 
-static const mt_names *columns(const void *reader) { return &((const arrow_file *)reader)->names; }
+static const mt_name_list *columns(const void *reader) { return &((const arrow_file *)reader)->names; }
 static size_t position(const void *reader) { return ((const arrow_file *)reader)->batch_start; }
 
 const mt_format mt__format_arrow = {

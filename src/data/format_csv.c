@@ -14,7 +14,7 @@ typedef struct csv_file {
     const char *p, *end;
     int64_t line; /* of p, from 1 */
     char delimiter;
-    mt_names columns;
+    mt_name_list columns;
     mt_pair *header; /* the columns as keys of records; in src->keep */
     mt_pair *fields; /* of the row being read */
     size_t n_fields, cap_fields;
@@ -149,7 +149,7 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
     return MT_OK;
 }
 
-static bool is_taken(const mt_names *names, const char *s)
+static bool is_taken(const mt_name_list *names, const char *s)
 {
     for (size_t i = 0; i < names->n; i++)
         if (strcmp(names->items[i], s) == 0) return true;
@@ -164,7 +164,7 @@ static mt_rc add_column(csv_file *f, const char *s, size_t n, mt_err *err)
         mt_free(name);
         name = mt_asprintf("%s.%d", base, k);
     }
-    mt_rc rc = name ? mt__names_add(&f->columns, name, strlen(name), err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    mt_rc rc = name ? mt__name_list_add(&f->columns, name, strlen(name), err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
     mt_free(base);
     mt_free(name);
     return rc;
@@ -204,7 +204,7 @@ static void close_csv(void *reader)
 {
     csv_file *f = reader;
     if (!f) return;
-    mt__names_free(&f->columns);
+    mt__name_list_free(&f->columns);
     mt_free(f->fields);
     mt_free(f);
 }
@@ -233,7 +233,7 @@ static mt_rc open_csv(void **out, const mt_source *src, mt_err *err)
     return MT_OK;
 }
 
-static const mt_names *columns(const void *reader) { return &((const csv_file *)reader)->columns; }
+static const mt_name_list *columns(const void *reader) { return &((const csv_file *)reader)->columns; }
 
 static size_t position(const void *reader)
 {

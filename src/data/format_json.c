@@ -27,7 +27,7 @@ typedef struct json_file {
     const char *end;
     json_cursor at;
     mt_value_reader parser;
-    mt_names columns;
+    mt_name_list columns;
 } json_file;
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -261,7 +261,7 @@ static mt_rc peek_columns(json_file *f, mt_arena *scratch, mt_err *err)
     f->at = start;
     if (rc == MT_ENOMEM) return mt_fail(err, rc, "%s: no memory for the first record", f->src->path);
     if (rc || where.state != MT_RECORD_OK) return MT_OK;
-    for (size_t i = 0; i < v.map.n; i++) MT_TRY(mt__names_add(&f->columns, v.map.pairs[i].key, v.map.pairs[i].key_n, err));
+    for (size_t i = 0; i < v.map.n; i++) MT_TRY(mt__name_list_add(&f->columns, v.map.pairs[i].key, v.map.pairs[i].key_n, err));
     return MT_OK;
 }
 
@@ -270,7 +270,7 @@ static void close_json(void *reader)
     json_file *f = reader;
     if (!f) return;
     mt_value_reader_free(&f->parser);
-    mt__names_free(&f->columns);
+    mt__name_list_free(&f->columns);
     mt_free(f);
 }
 
@@ -293,7 +293,7 @@ static mt_rc open_json(void **out, const mt_source *src, mt_err *err)
     return MT_OK;
 }
 
-static const mt_names *columns(const void *reader) { return &((const json_file *)reader)->columns; }
+static const mt_name_list *columns(const void *reader) { return &((const json_file *)reader)->columns; }
 
 static size_t position(const void *reader)
 {

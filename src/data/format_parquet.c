@@ -20,7 +20,7 @@ typedef struct parquet_file {
     size_t group;        /* the next one to open */
     int64_t group_left;  /* rows not yet read of the open one */
     size_t group_start;  /* its first byte */
-    mt_names names;
+    mt_name_list names;
     mt_value *stack; /* items of the open lists, innermost last */
     size_t n_stack, cap_stack;
 } parquet_file;
@@ -255,7 +255,7 @@ static void close_parquet(void *reader)
     mt_free(f->columns);
     mt_free(f->schema.leaves);
     mt_arena_free(&f->footer.arena);
-    mt__names_free(&f->names);
+    mt__name_list_free(&f->names);
     mt_free(f->stack);
     mt_free(f);
 }
@@ -267,7 +267,7 @@ static mt_rc load(parquet_file *f, mt_err *err)
     f->columns = mt_calloc(f->schema.n_leaves, sizeof *f->columns);
     if (!f->columns) return mt_fail(err, MT_ENOMEM, "%s: no memory for its columns", f->src->path);
     for (size_t i = 0; i < f->schema.root.n_children; i++)
-        MT_TRY(mt__names_add(&f->names, f->schema.root.children[i].name, f->schema.root.children[i].name_n, err));
+        MT_TRY(mt__name_list_add(&f->names, f->schema.root.children[i].name, f->schema.root.children[i].name_n, err));
     return MT_OK;
 }
 
@@ -287,7 +287,7 @@ static mt_rc open_parquet(void **out, const mt_source *src, mt_err *err)
 }
 
 static int64_t count(void *reader) { return ((parquet_file *)reader)->footer.n_rows; }
-static const mt_names *columns(const void *reader) { return &((const parquet_file *)reader)->names; }
+static const mt_name_list *columns(const void *reader) { return &((const parquet_file *)reader)->names; }
 
 /* Whole row groups only: inside one, every column is read at its own place. */
 static size_t position(const void *reader) { return ((const parquet_file *)reader)->group_start; }

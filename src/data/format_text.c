@@ -11,7 +11,7 @@ typedef struct text_file {
     const char *p, *end;
     int64_t line;
     bool done; /* document: it was handed out */
-    mt_names columns;
+    mt_name_list columns;
 } text_file;
 
 typedef struct piece {
@@ -91,7 +91,7 @@ static void close_text(void *reader)
 {
     text_file *f = reader;
     if (!f) return;
-    mt__names_free(&f->columns);
+    mt__name_list_free(&f->columns);
     mt_free(f);
 }
 
@@ -103,7 +103,7 @@ static mt_rc open_text(void **out, const mt_source *src, mt_err *err)
     *f = (text_file){ .src = src, .p = (const char *)src->data, .line = 1 };
     f->end = f->p + src->size;
     if (src->size >= 3 && memcmp(f->p, "\xef\xbb\xbf", 3) == 0) f->p += 3;
-    mt_rc rc = mt__names_add(&f->columns, "text", 4, err);
+    mt_rc rc = mt__name_list_add(&f->columns, "text", 4, err);
     if (rc) {
         close_text(f);
         return rc;
@@ -112,7 +112,7 @@ static mt_rc open_text(void **out, const mt_source *src, mt_err *err)
     return MT_OK;
 }
 
-static const mt_names *columns(const void *reader) { return &((const text_file *)reader)->columns; }
+static const mt_name_list *columns(const void *reader) { return &((const text_file *)reader)->columns; }
 
 static size_t position(const void *reader)
 {

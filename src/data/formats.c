@@ -101,7 +101,7 @@ mt_rc mt__format_find(const mt_format **out, const mt_source *src, mt_err *err)
                    src->path);
 }
 
-mt_rc mt__names_add(mt_names *names, const char *s, size_t n, mt_err *err)
+mt_rc mt__name_list_add(mt_name_list *names, const char *s, size_t n, mt_err *err)
 {
     MT_TRY(mt_grow(&names->items, &names->cap, names->n + 1, sizeof *names->items, err));
     char *copy = mt_strndup(s, n);
@@ -110,11 +110,11 @@ mt_rc mt__names_add(mt_names *names, const char *s, size_t n, mt_err *err)
     return MT_OK;
 }
 
-void mt__names_free(mt_names *names)
+void mt__name_list_free(mt_name_list *names)
 {
     for (size_t i = 0; i < names->n; i++) mt_free((void *)(uintptr_t)names->items[i]);
     mt_free(names->items);
-    *names = (mt_names){ 0 };
+    *names = (mt_name_list){ 0 };
 }
 
 bool mt__column_wanted(const mt_records_options *opt, const char *name)

@@ -14,10 +14,10 @@ typedef struct mt_source {
     mt_arena *keep; /* for what records point to besides the bytes (their keys): outlives the reader, as the bytes do */
 } mt_source;
 
-typedef struct mt_names {
+typedef struct mt_name_list {
     const char **items; /* each one and the array are owned */
     size_t n, cap;
-} mt_names;
+} mt_name_list;
 
 typedef struct mt_format {
     const char *name;
@@ -26,7 +26,7 @@ typedef struct mt_format {
     mt_rc (*open)(void **out, const mt_source *src, mt_err *err); /* src outlives the reader */
     mt_rc (*next)(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err);
     int64_t (*count)(void *reader); /* NULL: unknown */
-    const mt_names *(*columns)(const void *reader);
+    const mt_name_list *(*columns)(const void *reader);
     size_t (*position)(const void *reader); /* bytes before this offset are not needed again; NULL: unknown */
     void (*close)(void *reader);            /* accepts half-built ones */
 } mt_format;
@@ -53,8 +53,8 @@ static inline mt_rc mt__record_end(mt_record_place *where)
     return MT_OK;
 }
 
-mt_rc mt__names_add(mt_names *names, const char *s, size_t n, mt_err *err);
-void mt__names_free(mt_names *names);
+mt_rc mt__name_list_add(mt_name_list *names, const char *s, size_t n, mt_err *err);
+void mt__name_list_free(mt_name_list *names);
 
 /* A column is read if no list was given or it is in it. */
 bool mt__column_wanted(const mt_records_options *opt, const char *name);

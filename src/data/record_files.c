@@ -17,11 +17,11 @@ enum { MAX_FOLDER_DEPTH = 4 };
 
 static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
-static mt_rc add_joined(mt_names *out, const char *dir, const char *name, mt_err *err)
+static mt_rc add_joined(mt_name_list *out, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
     if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
-    mt_rc rc = mt__names_add(out, path, strlen(path), err);
+    mt_rc rc = mt__name_list_add(out, path, strlen(path), err);
     mt_free(path);
     return rc;
 }
@@ -44,7 +44,7 @@ static mt_rc read_json_in(json_t **out, const char *dir, const char *name, mt_er
 }
 
 /* save_to_disk: {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...]} */
-static mt_rc list_saved(mt_names *out, const char *dir, mt_err *err)
+static mt_rc list_saved(mt_name_list *out, const char *dir, mt_err *err)
 {
     json_t *state = NULL;
     MT_TRY(read_json_in(&state, dir, "state.json", err));
@@ -64,7 +64,7 @@ static mt_rc list_saved(mt_names *out, const char *dir, mt_err *err)
 }
 
 /* dataset_dict.json: {"splits": ["train", "test"]}, each a folder of save_to_disk */
-static mt_rc list_saved_split(mt_names *out, const char *dir, const char *split, mt_err *err)
+static mt_rc list_saved_split(mt_name_list *out, const char *dir, const char *split, mt_err *err)
 {
     json_t *dict = NULL;
     MT_TRY(read_json_in(&dict, dir, "dataset_dict.json", err));
@@ -98,7 +98,7 @@ static bool is_description(const char *name)
     return false;
 }
 
-static mt_rc walk(mt_names *out, const char *dir, int depth, mt_err *err)
+static mt_rc walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
 {
     DIR *d = opendir(dir);
     if (!d) return mt_fail_errno(err, MT_EIO, "%s", dir);
@@ -111,7 +111,7 @@ static mt_rc walk(mt_names *out, const char *dir, int depth, mt_err *err)
         else if (mt_dir_exists(path))
             rc = depth < MAX_FOLDER_DEPTH ? walk(out, path, depth + 1, err) : MT_OK;
         else if (mt__format_has_extension(path))
-            rc = mt__names_add(out, path, strlen(path), err);
+            rc = mt__name_list_add(out, path, strlen(path), err);
         mt_free(path);
     }
     closedir(d);
@@ -129,7 +129,7 @@ static bool names_split(const char *path, const char *split)
     return false;
 }
 
-static void keep_split(mt_names *files, size_t dir_n, const char *split)
+static void keep_split(mt_name_list *files, size_t dir_n, const char *split)
 {
     size_t kept = 0;
     for (size_t i = 0; i < files->n; i++) {
@@ -141,14 +141,14 @@ static void keep_split(mt_names *files, size_t dir_n, const char *split)
     files->n = kept;
 }
 
-static bool any_names_split(const mt_names *files, size_t dir_n, const char *split)
+static bool any_names_split(const mt_name_list *files, size_t dir_n, const char *split)
 {
     for (size_t i = 0; i < files->n; i++)
         if (names_split(files->items[i] + dir_n, split)) return true;
     return false;
 }
 
-static mt_rc list_heap(mt_names *out, const char *dir, const char *split, mt_err *err)
+static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, mt_err *err)
 {
     MT_TRY(walk(out, dir, 0, err));
     if (out->n == 0)
@@ -161,13 +161,13 @@ static mt_rc list_heap(mt_names *out, const char *dir, const char *split, mt_err
     return MT_OK;
 }
 
-static mt_rc list_glob(mt_names *out, const char *pattern, mt_err *err)
+static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)
 {
     glob_t g = { 0 };
     int got = glob(pattern, 0, NULL, &g);
     mt_rc rc = MT_OK;
     for (size_t i = 0; got == 0 && !rc && i < g.gl_pathc; i++)
-        if (mt_file_exists(g.gl_pathv[i])) rc = mt__names_add(out, g.gl_pathv[i], strlen(g.gl_pathv[i]), err);
+        if (mt_file_exists(g.gl_pathv[i])) rc = mt__name_list_add(out, g.gl_pathv[i], strlen(g.gl_pathv[i]), err);
     globfree(&g);
     if (rc) return rc;
     if (got == GLOB_NOSPACE) return mt_fail(err, MT_ENOMEM, "no host memory for the files of %s", pattern);
@@ -176,25 +176,25 @@ static mt_rc list_glob(mt_names *out, const char *pattern, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc list_folder(mt_names *out, const char *dir, const mt_records_options *opt, mt_err *err)
+static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_options *opt, mt_err *err)
 {
     if (has_file(dir, "dataset_dict.json")) return list_saved_split(out, dir, opt->split ? opt->split : "train", err);
     if (has_file(dir, "state.json")) return list_saved(out, dir, err);
     return list_heap(out, dir, opt->split, err);
 }
 
-mt_rc mt__record_files(mt_names *out, const char *path, const mt_records_options *opt, mt_err *err)
+mt_rc mt__record_files(mt_name_list *out, const char *path, const mt_records_options *opt, mt_err *err)
 {
-    *out = (mt_names){ 0 };
+    *out = (mt_name_list){ 0 };
     mt_rc rc;
     if (mt_file_exists(path))
-        rc = mt__names_add(out, path, strlen(path), err);
+        rc = mt__name_list_add(out, path, strlen(path), err);
     else if (mt_dir_exists(path))
         rc = list_folder(out, path, opt, err);
     else if (strpbrk(path, "*?["))
         rc = list_glob(out, path, err);
     else
         rc = mt_fail(err, MT_ENOENT, "%s: no such file or folder", path);
-    if (rc) mt__names_free(out);
+    if (rc) mt__name_list_free(out);
     return rc;
 }

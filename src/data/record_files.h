@@ -4,7 +4,7 @@
 
 #include "data/formats.h"
 
-/* Paths in the order they are to be read, never none.  Release with mt__names_free. */
-mt_rc mt__record_files(mt_names *out, const char *path, const mt_records_options *opt, mt_err *err);
+/* Paths in the order they are to be read, never none.  Release with mt__name_list_free. */
+mt_rc mt__record_files(mt_name_list *out, const char *path, const mt_records_options *opt, mt_err *err);
 
 #endif

@@ -23,7 +23,7 @@ typedef struct open_file {
 } open_file;
 
 struct mt_records {
-    mt_names files;
+    mt_name_list files;
     mt_records_options opt;
     size_t current; /* index of the open file; files.n: all read */
     const mt_source *given; /* tests: bytes in memory instead of files */
@@ -87,7 +87,7 @@ static mt_rc open_records(mt_records **out, const char *path, const mt_source *g
     if (!r) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", path);
     if (opt) r->opt = *opt;
     if (given) r->given_bytes = *given, r->given = &r->given_bytes;
-    mt_rc rc = given ? mt__names_add(&r->files, path, strlen(path), err) : mt__record_files(&r->files, path, &r->opt, err);
+    mt_rc rc = given ? mt__name_list_add(&r->files, path, strlen(path), err) : mt__record_files(&r->files, path, &r->opt, err);
     if (!rc) rc = open_at(r, 0, &r->file, err);
     if (rc) {
         mt_records_close(r);
@@ -202,7 +202,7 @@ mt_rc mt_records_count(mt_records *r, int64_t *out, mt_err *err)
 
 size_t mt_records_columns(const mt_records *r, const char *const **names)
 {
-    const mt_names *columns = r->file ? r->file->format->columns(r->file->reader) : NULL;
+    const mt_name_list *columns = r->file ? r->file->format->columns(r->file->reader) : NULL;
     *names = columns ? columns->items : NULL;
     return columns ? columns->n : 0;
 }
@@ -221,6 +221,6 @@ void mt_records_close(mt_records *r)
     close_file(r->file);
     close_past(r);
     mt_free(r->past);
-    mt__names_free(&r->files);
+    mt__name_list_free(&r->files);
     mt_free(r);
 }
