@@ -88,32 +88,52 @@ static mt_rc read_unicode_escape(reader *r, char *dst, size_t *n)
 #define ONES  0x0101010101010101u
 #define HIGHS 0x8080808080808080u
 
-/* Nonzero if one of the eight bytes is zero; or below `n`. */
-static uint64_t any_zero(uint64_t x) { return (x - ONES) & ~x & HIGHS; }
-static uint64_t any_below(uint64_t x, uint64_t n) { return (x - ONES * n) & ~x & HIGHS; }
+/* The top bit of the first byte that is zero, or below `n`, is the lowest bit set (later ones may be false). */
+static uint64_t zeros(uint64_t x) { return (x - ONES) & ~x & HIGHS; }
+static uint64_t below(uint64_t x, uint64_t n) { return (x - ONES * n) & ~x & HIGHS; }
 
-/* The next quote, backslash or control character; *high collects the top bits of what was passed. */
+/* The next quote, backslash or control character; *high collects the top bits of what was passed.  The lowest
+ * byte of a word is the first: we run on little-endian machines. */
 static const char *scan_string(const char *p, const char *end, uint64_t *high)
 {
     for (uint64_t x; end - p >= 8; p += 8) {
         memcpy(&x, p, sizeof x);
-        if (any_zero(x ^ ONES * '"') | any_zero(x ^ ONES * '\\') | any_below(x, 0x20)) break;
+        uint64_t stops = zeros(x ^ ONES * '"') | zeros(x ^ ONES * '\\') | below(x, 0x20);
+        if (stops) {
+            uint64_t passed = (stops & -stops) - 1; /* all bits below the stop's top bit */
+            *high |= x & passed & HIGHS;
+            return p + __builtin_ctzll(stops) / 8;
+        }
         *high |= x & HIGHS;
     }
     for (; p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20; p++) *high |= (unsigned char)*p & 0x80u;
     return p;
 }
 
+/* What stands behind a backslash, except 'u'; 0: nothing that may. */
+static char unescape(char c)
+{
+    switch (c) {
+    case 'n': return '\n';
+    case 't': return '\t';
+    case 'r': return '\r';
+    case 'b': return '\b';
+    case 'f': return '\f';
+    case '"':
+    case '\\':
+    case '/': return c;
+    default: return 0;
+    }
+}
+
 /* r->p is behind the backslash; at least one byte of room at dst per byte of the escape. */
 static mt_rc read_escape(reader *r, char *dst, size_t *n)
 {
-    static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
     if (r->p >= r->end) return bad(r, "a string that does not end");
-    char c = *r->p++;
+    char c = *r->p++, plain = unescape(c);
     if (c == 'u') return read_unicode_escape(r, dst, n);
-    const char *hit = c ? strchr(from, c) : NULL;
-    if (!hit) return bad(r, "an unknown escape in a string");
-    dst[(*n)++] = to[hit - from];
+    if (!plain) return bad(r, "an unknown escape in a string");
+    dst[(*n)++] = plain;
     return MT_OK;
 }
 
@@ -124,7 +144,8 @@ static mt_rc read_escaped(reader *r, const char *start, uint64_t *high, size_t *
     *n = 0;
     for (;;) {
         size_t run = (size_t)(r->p - start);
-        if (mt_grow(&k->scratch, &k->cap_scratch, *n + run + 8, 1, NULL)) return no_memory(r); /* 8: an escape's UTF-8 */
+        size_t need = *n + run + 8; /* 8: an escape's UTF-8 */
+        if (need > k->cap_scratch && mt_grow(&k->scratch, &k->cap_scratch, need, 1, NULL)) return no_memory(r);
         memcpy(k->scratch + *n, start, run);
         *n += run;
         if (r->p >= r->end) return bad(r, "a string that does not end");

@@ -149,6 +149,12 @@ static mt_rc finish_list(row *r, size_t base, mt_value *out)
     return MT_OK;
 }
 
+static mt_rc finish_map(row *r, size_t base, mt_value *out)
+{
+    size_t n = (r->f->n_stack - base) / 2;
+    return mt__map_from_items(out, n ? r->f->stack + base : NULL, n, r->arena) ? MT_OK : no_memory(r);
+}
+
 static mt_rc read_items(row *r, const pq_node *node, mt_value *out)
 {
     size_t base = r->f->n_stack;
@@ -161,8 +167,7 @@ static mt_rc read_items(row *r, const pq_node *node, mt_value *out)
         MT_TRY(mt__pq_column_fill(c, &more, r->err));
         more = more && c->rep[c->at] == node->rep_item;
     }
-    MT_TRY(node->kind == PQ_LIST ? finish_list(r, base, out)
-                                 : mt__map_from_items(out, r->f->stack + base, (r->f->n_stack - base) / 2, r->arena) ? MT_OK : no_memory(r));
+    MT_TRY(node->kind == PQ_LIST ? finish_list(r, base, out) : finish_map(r, base, out));
     r->f->n_stack = base;
     return MT_OK;
 }

@@ -1,0 +1,63 @@
+/* bench_formats.c - how fast records come out of data files: MB/s of the file, and records a second, one thread.
+ *
+ *     bench_formats FILE...
+ *
+ * bench_formats.py reads the same files with pyarrow and Hugging Face datasets. */
+#include "base/mem.h"
+#include "data/records.h"
+
+#include <stdio.h>
+#include <sys/stat.h>
+#include <time.h>
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static mt_rc read_all(const char *path, int64_t *n, mt_err *err)
+{
+    mt_records *r;
+    mt_arena arena = { 0 };
+    mt_value v;
+    mt_record_place where = { 0 };
+    MT_TRY(mt_records_open(&r, path, NULL, err));
+    mt_rc rc = MT_OK;
+    for (*n = 0; !rc; ++*n) {
+        mt_arena_reset(&arena);
+        rc = mt_records_next(r, &arena, &v, &where, err);
+        if (where.state == MT_RECORD_END) break;
+    }
+    mt_arena_free(&arena);
+    mt_records_close(r);
+    return rc;
+}
+
+static mt_rc measure(const char *path, mt_err *err)
+{
+    double best = 1e30;
+    int64_t n = 0;
+    struct stat st = { 0 };
+    for (int pass = 0; pass < 3; pass++) {
+        double t = seconds();
+        MT_TRY(read_all(path, &n, err));
+        t = seconds() - t;
+        if (t < best) best = t;
+    }
+    (void)stat(path, &st);
+    printf("megatrain  %-28s %8lld records  %7.3f s  %8.1f MB/s of the file\n", path, (long long)n, best, (double)st.st_size / best * 1e-6);
+    return MT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    for (int i = 1; i < argc; i++)
+        if (measure(argv[i], &err)) {
+            fprintf(stderr, "error: %s\n", err.msg);
+            return 1;
+        }
+    return 0;
+}
