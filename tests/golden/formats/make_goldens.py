@@ -198,6 +198,15 @@ bad_text = pa.table({"s": pa.array([b"ok", b"\xff\xfe", b"fine"], pa.binary())})
 pq.write_table(bad_text, os.path.join(FILES, "not_utf8.parquet"))
 case("not_utf8_parquet", "not_utf8.parquet", [{"s": "ok"}, {"s": "fine"}], bad=[2])
 
+import handmade  # noqa: E402
+
+for name, make in [("hand_two_level_list", handmade.two_level_list), ("hand_tuple_list", handmade.tuple_list),
+                   ("hand_bare_repeated", handmade.bare_repeated), ("hand_lz4_hadoop", lambda p: handmade.plain_binary(p, 5)),
+                   ("hand_lz4_hadoop_nested", lambda p: handmade.bare_repeated(p, 5))]:
+    path = os.path.join(FILES, name + ".parquet")
+    make(path)
+    case(name, name + ".parquet", records(pq.read_table(path)))
+
 # ---- Arrow --------------------------------------------------------------------------------------
 
 views = pa.table({
