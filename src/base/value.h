@@ -63,10 +63,10 @@ const char *mt_value_type_name(const mt_value *v);         /* "a string", "a lis
  * may follow each other; without it anything but white space behind the document is an error. */
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err);
 
-/* The same for those who read many documents: scratch memory is kept between them, and messages count lines
- * from `first_line` on.  Zero-initialise; strings may point into the text, which must outlive the values. */
+/* The same for those who read many documents: scratch memory is kept between them, and messages count
+ * from a given line and column on.  Zero-initialise; strings may point into the text, which must outlive the values. */
 typedef struct mt_value_reader {
-    int64_t first_line; /* number of the text's first line; 0 means 1 */
+    int64_t first_line, first_column; /* where the text starts, for messages; 0 means 1 */
     mt_pair *stack;     /* items of the open lists and maps, innermost last (lists leave the key unset) */
     size_t cap_stack;
     char *scratch; /* the string being decoded */

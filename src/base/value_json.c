@@ -29,11 +29,11 @@ static mt_rc read_value(reader *r, mt_value *out);
 static mt_rc bad(const reader *r, const char *message)
 {
     int64_t line = r->keep->first_line ? r->keep->first_line : 1;
-    const char *line_start = r->text;
-    for (const char *c = r->text; c < r->p; c++)
-        if (*c == '\n') line++, line_start = c + 1;
+    int64_t column = r->keep->first_column ? r->keep->first_column : 1;
+    for (const char *c = r->text; c < r->p; c++, column++)
+        if (*c == '\n') line++, column = 0;
     return mt_fail(r->err, MT_EFORMAT, "%s: not valid JSON at line %lld, column %lld: %s", r->what, (long long)line,
-                   (long long)(r->p - line_start) + 1, message);
+                   (long long)column, message);
 }
 
 static mt_rc no_memory(const reader *r) { return mt_fail(r->err, MT_ENOMEM, "%s: no memory left for this document", r->what); }

@@ -65,10 +65,21 @@ static void advance(json_file *f, const char *to)
 
 static void pass_space(json_file *f) { advance(f, skip_space(f->at.p, f->end)); }
 
-static mt_rc parse_here(json_file *f, mt_arena *arena, mt_value *out, size_t n, size_t *used, mt_err *err)
+static mt_rc parse_at(json_file *f, int64_t column, mt_arena *arena, mt_value *out, size_t n, size_t *used, mt_err *err)
 {
     f->parser.first_line = f->at.line;
+    f->parser.first_column = column;
     return mt_value_reader_parse(&f->parser, out, arena, f->at.p, n, used, f->src->path, err);
+}
+
+/* The column is looked for only when a message needs it: a whole array may be one line. */
+static mt_rc parse_here(json_file *f, mt_arena *arena, mt_value *out, size_t n, size_t *used, mt_err *err)
+{
+    mt_rc rc = parse_at(f, 1, arena, out, n, used, err);
+    if (rc != MT_EFORMAT || !err) return rc;
+    const char *text = (const char *)f->src->data, *line = f->at.p;
+    while (line > text && line[-1] != '\n') line--;
+    return parse_at(f, f->at.p - line + 1, arena, out, n, used, err);
 }
 
 static mt_rc check_map(const json_file *f, const mt_value *v, mt_record_place *where, mt_err *err)
@@ -187,20 +198,24 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
     return MT_OK;
 }
 
-/* True if the first or the second line that is not blank holds one whole document. */
-static bool looks_like_lines(json_file *f, mt_arena *scratch)
+/* *yes: the first or the second line that is not blank holds one whole document. */
+static mt_rc looks_like_lines(json_file *f, mt_arena *scratch, bool *yes, mt_err *err)
 {
     const char *p = f->at.p;
+    *yes = false;
     for (int tries = 0; tries < 2 && p < f->end;) {
         const char *eol = line_end(p, f->end);
         mt_value v;
         if (skip_space(p, eol) < eol) {
+            mt_rc rc = mt_value_reader_parse(&f->parser, &v, scratch, p, (size_t)(eol - p), NULL, f->src->path, err);
+            if (rc == MT_ENOMEM) return rc;
+            *yes = rc == MT_OK;
+            if (*yes) break;
             tries++;
-            if (!mt_value_reader_parse(&f->parser, &v, scratch, p, (size_t)(eol - p), NULL, "", NULL)) return true;
         }
         p = eol + (eol < f->end);
     }
-    return false;
+    return MT_OK;
 }
 
 /* One key of the outer object: stop on the list we look for, pass anything else. */
@@ -246,8 +261,11 @@ static mt_rc find_shape(json_file *f, mt_arena *scratch, mt_err *err)
     if (f->at.p < f->end && *f->at.p == '[') {
         f->shape = SHAPE_ARRAY;
         advance(f, f->at.p + 1);
-    } else
-        f->shape = looks_like_lines(f, scratch) ? SHAPE_LINES : SHAPE_STREAM;
+        return MT_OK;
+    }
+    bool lines;
+    MT_TRY(looks_like_lines(f, scratch, &lines, err));
+    f->shape = lines ? SHAPE_LINES : SHAPE_STREAM;
     return MT_OK;
 }
 

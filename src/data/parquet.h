@@ -8,7 +8,7 @@
  *   format_parquet.c   records from columns, by repetition and definition levels
  *
  * Bytes come from strangers.  Decoders that only look at bytes return a complaint (a string, NULL for fine);
- * whoever knows file and column makes it an error. */
+ * whoever knows file and column makes it an error.  One complaint is not about the bytes: mt__pq_no_memory. */
 #ifndef MT_DATA_PARQUET_H
 #define MT_DATA_PARQUET_H
 
@@ -41,6 +41,8 @@ typedef enum pq_encoding {
 } pq_encoding;
 
 typedef enum pq_repetition { PQ_REQUIRED, PQ_OPTIONAL, PQ_REPEATED } pq_repetition;
+
+extern const char mt__pq_no_memory[];
 
 /* ---- footer ---- */
 
@@ -76,6 +78,7 @@ typedef struct pq_footer {
     pq_group *groups;
     size_t n_groups;
     int64_t n_rows;
+    bool no_memory; /* while reading it */
 } pq_footer;
 
 mt_rc mt__pq_footer_read(pq_footer *out, const mt_source *src, mt_err *err);

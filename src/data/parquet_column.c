@@ -21,7 +21,8 @@ enum { MAX_DICTIONARY_BYTES = 256 << 20 };
 
 static mt_rc bad(const pq_column *c, mt_err *err, const char *message)
 {
-    return mt_fail(err, MT_EFORMAT, "%s: column \"%s\": %s", c->src->path, c->leaf->name, message);
+    mt_rc rc = message == mt__pq_no_memory ? MT_ENOMEM : MT_EFORMAT;
+    return mt_fail(err, rc, "%s: column \"%s\": %s", c->src->path, c->leaf->name, message);
 }
 
 static void read_data_header(mt_thrift *t, page_header *h)

@@ -106,7 +106,7 @@ static void read_converted_type(int c, pq_element *e)
         e->note = PQ_NOTE_NONE;
 }
 
-static void read_element(mt_thrift *t, mt_arena *arena, pq_element *e)
+static void read_element(mt_thrift *t, pq_footer *m, pq_element *e)
 {
     mt_thrift_field f = { 0 };
     int converted = -1, scale = 0;
@@ -119,8 +119,8 @@ static void read_element(mt_thrift *t, mt_arena *arena, pq_element *e)
         case 3: e->repetition = small_int(t, &f); break;
         case 4: {
             const uint8_t *s = mt__thrift_binary(t, &f, &n);
-            e->name = mt_arena_strndup(arena, (const char *)s, n);
-            if (!e->name) t->failed = true, t->p = t->end, e->name = "";
+            e->name = mt_arena_strndup(&m->arena, (const char *)s, n);
+            if (!e->name) m->no_memory = true, e->name = "";
             break;
         }
         case 5: e->n_children = mt__thrift_int(t, &f); break;
@@ -237,8 +237,8 @@ static mt_rc read_elements(mt_thrift *t, const mt_thrift_field *f, pq_footer *m,
     m->elements = mt_arena_calloc(&m->arena, n, sizeof *m->elements);
     if (!m->elements) return no_memory(src, err);
     for (; m->n_elements < n && type == MT_THRIFT_STRUCT && !t->failed; m->n_elements++)
-        read_element(t, &m->arena, &m->elements[m->n_elements]);
-    return MT_OK;
+        read_element(t, m, &m->elements[m->n_elements]);
+    return m->no_memory ? no_memory(src, err) : MT_OK;
 }
 
 static mt_rc read_footer(mt_thrift *t, pq_footer *m, const mt_source *src, mt_err *err)

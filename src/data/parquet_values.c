@@ -6,6 +6,8 @@
 /* Joined prefixes can make much of little; a batch of values never needs this much. */
 enum { MAX_JOINED_BYTES = 256 << 20 };
 
+const char mt__pq_no_memory[] = "no memory for its values (or a batch of them unpacks to more than 256 MiB)";
+
 static size_t fixed_width(const pq_node *leaf)
 {
     static const size_t widths[PQ_TYPES] = { [PQ_INT32] = 4, [PQ_INT64] = 8, [PQ_INT96] = 12, [PQ_FLOAT] = 4, [PQ_DOUBLE] = 8 };
@@ -120,7 +122,7 @@ static const char *read_delta_strings(pq_values *v, pq_cell *out, size_t n)
         v->previous.n = (size_t)shared[i];
         mt_str_add(&v->previous, (const char *)out[i].bytes.p, out[i].bytes.n);
         char *copy = mt_str_ok(&v->previous) ? mt_arena_strndup(&v->joined, v->previous.s, v->previous.n) : NULL;
-        if (!copy) return "no memory for its strings (or they unpack to more than 256 MiB a batch)";
+        if (!copy) return mt__pq_no_memory;
         out[i].bytes.p = (const uint8_t *)copy;
         out[i].bytes.n = v->previous.n;
         if (v->leaf->type == PQ_FIXED && out[i].bytes.n != v->leaf->width) return "a fixed-length value of another length";
@@ -135,7 +137,7 @@ static const char *read_split(pq_values *v, pq_cell *out, size_t n)
     if (v->stride - v->index < n) return "fewer values than entries";
     mt_arena_reset(&v->joined);
     uint8_t *joined = mt_arena_alloc(&v->joined, n * width);
-    if (!joined) return "no memory for its values";
+    if (!joined) return mt__pq_no_memory;
     for (size_t i = 0; i < n; i++, v->index++, joined += width) {
         for (size_t k = 0; k < width; k++) joined[k] = v->p[k * v->stride + v->index];
         load_cell(&out[i], v->leaf, joined);

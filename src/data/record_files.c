@@ -26,12 +26,13 @@ static mt_rc add_joined(mt_name_list *out, const char *dir, const char *name, mt
     return rc;
 }
 
-static bool has_file(const char *dir, const char *name)
+static mt_rc has_file(bool *out, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
-    bool there = path && mt_file_exists(path);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    *out = mt_file_exists(path);
     mt_free(path);
-    return there;
+    return MT_OK;
 }
 
 static mt_rc read_json_in(json_t **out, const char *dir, const char *name, mt_err *err)
@@ -178,8 +179,11 @@ static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)
 
 static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_options *opt, mt_err *err)
 {
-    if (has_file(dir, "dataset_dict.json")) return list_saved_split(out, dir, opt->split ? opt->split : "train", err);
-    if (has_file(dir, "state.json")) return list_saved(out, dir, err);
+    bool dict, saved;
+    MT_TRY(has_file(&dict, dir, "dataset_dict.json", err));
+    MT_TRY(has_file(&saved, dir, "state.json", err));
+    if (dict) return list_saved_split(out, dir, opt->split ? opt->split : "train", err);
+    if (saved) return list_saved(out, dir, err);
     return list_heap(out, dir, opt->split, err);
 }
 
