@@ -179,7 +179,7 @@ static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)
 
 static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_options *opt, mt_err *err)
 {
-    bool dict, saved;
+    bool dict = false, saved = false;
     MT_TRY(has_file(&dict, dir, "dataset_dict.json", err));
     MT_TRY(has_file(&saved, dir, "state.json", err));
     if (dict) return list_saved_split(out, dir, opt->split ? opt->split : "train", err);
