@@ -47,7 +47,8 @@ static mt_rc measure(const char *path, mt_err *err)
         if (t < best) best = t;
     }
     (void)stat(path, &st);
-    printf("megatrain  %-28s %8lld records  %7.3f s  %8.1f MB/s of the file\n", path, (long long)n, best, (double)st.st_size / best * 1e-6);
+    printf("megatrain  %-28s %8lld records  %7.3f s  %8.1f MB/s of the file\n", path, (long long)n, best,
+           (double)st.st_size / best * 1e-6);
     return MT_OK;
 }
 

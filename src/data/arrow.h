@@ -18,12 +18,12 @@
 typedef enum ar_kind {
     AR_NULL,
     AR_BOOL,
-    AR_INT,    /* `width` bytes, whatever `scalar` makes of them */
-    AR_FLOAT,  /* 4 or 8 bytes */
-    AR_BYTES,  /* offsets of 4 or 8 bytes into data */
-    AR_FIXED,  /* `width` bytes each */
-    AR_VIEW,   /* 16-byte views, short ones inline */
-    AR_LIST,   /* offsets of 4 or 8 bytes into the child */
+    AR_INT,   /* `width` bytes, whatever `scalar` makes of them */
+    AR_FLOAT, /* 4 or 8 bytes */
+    AR_BYTES, /* offsets of 4 or 8 bytes into data */
+    AR_FIXED, /* `width` bytes each */
+    AR_VIEW,  /* 16-byte views, short ones inline */
+    AR_LIST,  /* offsets of 4 or 8 bytes into the child */
     AR_LIST_VIEW,
     AR_FIXED_LIST,
     AR_STRUCT,
@@ -35,8 +35,8 @@ struct ar_field {
     const char *name; /* in src->keep */
     size_t name_n;
     ar_kind kind;
-    size_t width;        /* bytes of a value or of an offset */
-    bool is_unsigned;    /* AR_INT */
+    size_t width;     /* bytes of a value or of an offset */
+    bool is_unsigned; /* AR_INT */
     mt_scalar scalar;
     int64_t list_size; /* AR_FIXED_LIST */
     ar_field *children;
@@ -83,8 +83,8 @@ typedef struct ar_batch {
 } ar_batch;
 
 /* `batch` is a RecordBatch; with `values` it holds one column, the values of a dictionary. */
-mt_rc mt__ar_batch_load(ar_batch *out, mt_flat_table batch, const ar_field *field, bool values, const uint8_t *body, size_t body_n,
-                        const mt_source *src, mt_err *err);
+mt_rc mt__ar_batch_load(ar_batch *out, mt_flat_table batch, const ar_field *field, bool values, const uint8_t *body,
+                        size_t body_n, const mt_source *src, mt_err *err);
 
 /* ---- values ---- */
 

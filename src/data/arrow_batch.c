@@ -40,7 +40,8 @@ static mt_rc unpack(loader *l, const ar_field *f, ar_bytes *b)
     if (whole < 0 || whole > MT_CODEC_MAX_BYTES) return bad(l, f, "a buffer that would unpack to more than 1 GiB");
     uint8_t *out = mt_arena_alloc(&l->batch->arena, (size_t)whole);
     if (!out) return no_memory(l);
-    if (mt__decompress(l->codec, b->p, b->n, out, (size_t)whole, l->err)) return mt_note(l->err, "%s: column \"%s\"", l->src->path, f->name);
+    if (mt__decompress(l->codec, b->p, b->n, out, (size_t)whole, l->err))
+        return mt_note(l->err, "%s: column \"%s\"", l->src->path, f->name);
     *b = (ar_bytes){ .p = out, .n = (size_t)whole };
     return MT_OK;
 }
@@ -52,7 +53,8 @@ static mt_rc take_buffer(loader *l, const ar_field *f, ar_bytes *out)
     size_t i = l->next_buffer++;
     int64_t at = mt__flat_item_int(l->buffers, i, 0, 8), n = mt__flat_item_int(l->buffers, i, 8, 8);
     if (!out) return MT_OK;
-    if (at < 0 || n < 0 || (uint64_t)at > l->body_n || (uint64_t)n > l->body_n - (uint64_t)at) return bad(l, f, "a buffer reaches past its batch");
+    if (at < 0 || n < 0 || (uint64_t)at > l->body_n || (uint64_t)n > l->body_n - (uint64_t)at)
+        return bad(l, f, "a buffer reaches past its batch");
     *out = (ar_bytes){ .p = l->body + at, .n = (size_t)n, .in_file = true };
     return l->compressed && n ? unpack(l, f, out) : MT_OK;
 }
@@ -85,7 +87,8 @@ static mt_rc take_view_buffers(loader *l, ar_array *a, bool wanted)
     if (n < 0 || (uint64_t)n > l->buffers.n - l->next_buffer) return bad(l, a->field, "fewer buffers than the schema needs");
     a->variadic = mt_arena_calloc(&l->batch->arena, (size_t)n, sizeof *a->variadic);
     if (!a->variadic) return no_memory(l);
-    for (; a->n_variadic < (size_t)n; a->n_variadic++) MT_TRY(take_buffer(l, a->field, wanted ? &a->variadic[a->n_variadic] : NULL));
+    for (; a->n_variadic < (size_t)n; a->n_variadic++)
+        MT_TRY(take_buffer(l, a->field, wanted ? &a->variadic[a->n_variadic] : NULL));
     return MT_OK;
 }
 
@@ -132,7 +135,8 @@ static mt_rc load_children(loader *l, ar_array *a, bool wanted)
 {
     a->children = mt_arena_calloc(&l->batch->arena, a->field->n_children, sizeof *a->children);
     if (!a->children) return no_memory(l);
-    for (size_t i = 0; i < a->field->n_children; i++) MT_TRY(load_array(l, &a->children[i], &a->field->children[i], false, wanted));
+    for (size_t i = 0; i < a->field->n_children; i++)
+        MT_TRY(load_array(l, &a->children[i], &a->field->children[i], false, wanted));
     return check_children(l, a);
 }
 
@@ -173,8 +177,8 @@ static mt_rc load_root(loader *l, const ar_field *field, int64_t length)
     return check_children(l, root);
 }
 
-mt_rc mt__ar_batch_load(ar_batch *out, mt_flat_table batch, const ar_field *field, bool values, const uint8_t *body, size_t body_n,
-                        const mt_source *src, mt_err *err)
+mt_rc mt__ar_batch_load(ar_batch *out, mt_flat_table batch, const ar_field *field, bool values, const uint8_t *body,
+                        size_t body_n, const mt_source *src, mt_err *err)
 {
     mt_arena_reset(&out->arena);
     out->arena.max_bytes = MAX_BATCH_BYTES;

@@ -8,9 +8,31 @@ enum { MAX_DEPTH = 48, MAX_FIELDS = 10000 };
 
 /* The members of the union Type. */
 enum {
-    TYPE_NULL = 1, TYPE_INT, TYPE_FLOAT, TYPE_BINARY, TYPE_UTF8, TYPE_BOOL, TYPE_DECIMAL, TYPE_DATE, TYPE_TIME, TYPE_TIMESTAMP,
-    TYPE_INTERVAL, TYPE_LIST, TYPE_STRUCT, TYPE_UNION, TYPE_FIXED_BINARY, TYPE_FIXED_LIST, TYPE_MAP, TYPE_DURATION,
-    TYPE_LARGE_BINARY, TYPE_LARGE_UTF8, TYPE_LARGE_LIST, TYPE_RUN_END, TYPE_BINARY_VIEW, TYPE_UTF8_VIEW, TYPE_LIST_VIEW,
+    TYPE_NULL = 1,
+    TYPE_INT,
+    TYPE_FLOAT,
+    TYPE_BINARY,
+    TYPE_UTF8,
+    TYPE_BOOL,
+    TYPE_DECIMAL,
+    TYPE_DATE,
+    TYPE_TIME,
+    TYPE_TIMESTAMP,
+    TYPE_INTERVAL,
+    TYPE_LIST,
+    TYPE_STRUCT,
+    TYPE_UNION,
+    TYPE_FIXED_BINARY,
+    TYPE_FIXED_LIST,
+    TYPE_MAP,
+    TYPE_DURATION,
+    TYPE_LARGE_BINARY,
+    TYPE_LARGE_UTF8,
+    TYPE_LARGE_LIST,
+    TYPE_RUN_END,
+    TYPE_BINARY_VIEW,
+    TYPE_UTF8_VIEW,
+    TYPE_LIST_VIEW,
     TYPE_LARGE_LIST_VIEW,
 };
 
@@ -80,7 +102,8 @@ static mt_rc moment_type(const builder *b, ar_field *f, int64_t which, mt_flat_t
         f->scalar = (mt_scalar){ .kind = MT_SCALAR_TIME, .per_second = per_second(mt__flat_int(type, 0, 2, 1)) };
     } else if (which == TYPE_TIMESTAMP) {
         (void)mt__flat_string(type, 1, &zone_n);
-        f->scalar = (mt_scalar){ .kind = MT_SCALAR_TIMESTAMP, .per_second = per_second(mt__flat_int(type, 0, 2, 0)), .utc = zone_n > 0 };
+        f->scalar =
+            (mt_scalar){ .kind = MT_SCALAR_TIMESTAMP, .per_second = per_second(mt__flat_int(type, 0, 2, 0)), .utc = zone_n > 0 };
     } else
         f->scalar.kind = MT_SCALAR_INT; /* a duration: its number */
     return MT_OK;
@@ -101,7 +124,8 @@ static mt_rc nested(const builder *b, ar_field *f, ar_kind kind, size_t offset_w
     f->kind = kind;
     f->width = offset_width;
     if (kind != AR_STRUCT && f->n_children != 1) return bad(b, f, "a list without its item");
-    bool pairs = kind != AR_MAP || (f->children[0].kind == AR_STRUCT && f->children[0].n_children == 2 && !f->children[0].encoded);
+    bool pairs =
+        kind != AR_MAP || (f->children[0].kind == AR_STRUCT && f->children[0].n_children == 2 && !f->children[0].encoded);
     return pairs ? MT_OK : bad(b, f, "a map without key and value");
 }
 
@@ -194,7 +218,8 @@ mt_rc mt__ar_schema_read(ar_schema *out, mt_flat_table schema, const mt_source *
     *out = (ar_schema){ .root = { .kind = AR_STRUCT, .name = "" } };
     builder b = { .src = src, .schema = out, .err = err };
     if (!schema.at) return bad(&b, &out->root, "it is missing");
-    if (mt__flat_int(schema, 0, 2, 0) != 0) return mt_fail(err, MT_EUNSUPPORTED, "%s: big-endian Arrow data is not supported", src->path);
+    if (mt__flat_int(schema, 0, 2, 0) != 0)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: big-endian Arrow data is not supported", src->path);
     MT_TRY(read_fields(&b, &out->root, mt__flat_list(schema, 1, 4)));
     if (schema.buf->bad) return bad(&b, &out->root, "damaged");
     for (size_t i = 0; i < out->root.n_children; i++)

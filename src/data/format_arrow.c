@@ -168,7 +168,9 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
         MT_TRY(f->has_footer ? next_file_batch(f, &end, err) : next_stream_batch(f, &end, err));
         if (end) return mt__record_end(where);
     }
-    ar_row r = { .src = f->src, .dictionaries = f->dictionaries, .n_dictionaries = f->n_dictionaries, .arena = arena, .err = err };
+    ar_row r = {
+        .src = f->src, .dictionaries = f->dictionaries, .n_dictionaries = f->n_dictionaries, .arena = arena, .err = err
+    };
     MT_TRY(mt__ar_value(&r, &f->batch.root, f->row++, out));
     if (!r.trouble) return MT_OK;
     mt_fail(err, MT_EFORMAT, "%s, row %lld: column \"%s\": %s", f->src->path, (long long)where->row, r.trouble_column, r.trouble);
@@ -179,7 +181,8 @@ static mt_rc load_footer(arrow_file *f, mt_err *err)
 {
     const mt_source *src = f->src;
     f->has_footer = true;
-    if (src->size < 18 || memcmp(src->data + src->size - 6, "ARROW1", 6) != 0) return bad(f, err, "its end is missing; is it complete?");
+    if (src->size < 18 || memcmp(src->data + src->size - 6, "ARROW1", 6) != 0)
+        return bad(f, err, "its end is missing; is it complete?");
     size_t n = load_u32(src->data + src->size - 10);
     if (n > src->size - 18) return bad(f, err, "its footer is larger than the file");
     f->footer = (mt_flatbuf){ .data = src->data + src->size - 10 - n, .size = n };
@@ -249,10 +252,7 @@ static bool recognise(const uint8_t *data, size_t size)
     return is_file(data, size) || (size >= 8 && load_u32(data) == UINT32_MAX && load_u32(data + 4) <= size - 8);
 }
 
-static int64_t batch_rows(message *m)
-{
-    return m->header_type == HEADER_BATCH ? mt__flat_int(header_of(m), 0, 8, 0) : 0;
-}
+static int64_t batch_rows(message *m) { return m->header_type == HEADER_BATCH ? mt__flat_int(header_of(m), 0, 8, 0) : 0; }
 
 /* From the messages' descriptions alone; -1 where they cannot be read. */
 static int64_t count(void *reader)
@@ -262,7 +262,8 @@ static int64_t count(void *reader)
     int64_t total = 0;
     bool end = false;
     for (size_t i = 0; f->has_footer && i < f->batches.n; i++) {
-        if (read_block(f, f->batches, i, HEADER_BATCH, &m, NULL) || __builtin_add_overflow(total, batch_rows(&m), &total)) return -1;
+        if (read_block(f, f->batches, i, HEADER_BATCH, &m, NULL) || __builtin_add_overflow(total, batch_rows(&m), &total))
+            return -1;
     }
     for (size_t at = f->at; !f->has_footer && !end;) {
         if (read_message(f, at, &m, &at, &end, NULL)) return -1;

@@ -67,7 +67,8 @@ static mt_rc read_quoted(csv_file *f, mt_arena *arena, const char **s, size_t *n
     size_t n_doubled;
     const char *close = closing_quote(f, start, &n_doubled);
     if (!close)
-        return mt_fail(err, MT_EFORMAT, "%s, line %lld: a quoted field starts here and never ends", f->src->path, (long long)f->line);
+        return mt_fail(err, MT_EFORMAT, "%s, line %lld: a quoted field starts here and never ends", f->src->path,
+                       (long long)f->line);
     count_lines(f, start, close);
     f->p = close + 1;
     *s = start;
@@ -164,7 +165,8 @@ static mt_rc add_column(csv_file *f, const char *s, size_t n, mt_err *err)
         mt_free(name);
         name = mt_asprintf("%s.%d", base, k);
     }
-    mt_rc rc = name ? mt__name_list_add(&f->columns, name, strlen(name), err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    mt_rc rc =
+        name ? mt__name_list_add(&f->columns, name, strlen(name), err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
     mt_free(base);
     mt_free(name);
     return rc;
@@ -194,7 +196,8 @@ static mt_rc read_header(csv_file *f, mt_err *err)
     mt_rc rc = read_row(f, &scratch, &trouble, err);
     if (!rc && trouble) rc = mt_fail(err, MT_EFORMAT, "%s, header: %s", f->src->path, trouble);
     if (!rc && f->n_fields > MAX_COLUMNS)
-        rc = mt_fail(err, MT_EFORMAT, "%s: the header has %zu columns, at most %d are read", f->src->path, f->n_fields, MAX_COLUMNS);
+        rc = mt_fail(err, MT_EFORMAT, "%s: the header has %zu columns, at most %d are read", f->src->path, f->n_fields,
+                     MAX_COLUMNS);
     for (size_t i = 0; !rc && i < f->n_fields; i++) rc = add_column(f, f->fields[i].value.str.s, f->fields[i].value.str.n, err);
     mt_arena_free(&scratch);
     return rc ? rc : make_keys(f, err);

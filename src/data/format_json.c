@@ -16,8 +16,8 @@ typedef enum json_shape { SHAPE_LINES, SHAPE_STREAM, SHAPE_ARRAY } json_shape;
 /* Everything that says where we are, so that a look ahead can be undone. */
 typedef struct json_cursor {
     const char *p;
-    int64_t line;     /* of p, from 1 */
-    bool need_comma;  /* array: an item was read */
+    int64_t line;    /* of p, from 1 */
+    bool need_comma; /* array: an item was read */
     bool done;
 } json_cursor;
 

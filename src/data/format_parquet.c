@@ -49,7 +49,8 @@ static mt_rc peek(row *r, size_t leaf, pq_column **out)
     if (c->at < c->n) return MT_OK;
     bool more;
     MT_TRY(mt__pq_column_fill(c, &more, r->err));
-    if (!more) return mt_fail(r->err, MT_EFORMAT, "%s: column \"%s\" has fewer rows than the file says", r->f->src->path, c->leaf->name);
+    if (!more)
+        return mt_fail(r->err, MT_EFORMAT, "%s: column \"%s\" has fewer rows than the file says", r->f->src->path, c->leaf->name);
     return MT_OK;
 }
 
@@ -121,7 +122,8 @@ static mt_rc read_struct(row *r, const pq_node *node, mt_value *out)
 static mt_rc push(row *r, const mt_value *v)
 {
     parquet_file *f = r->f;
-    if (f->n_stack == f->cap_stack && mt_grow(&f->stack, &f->cap_stack, f->n_stack + 1, sizeof *f->stack, NULL)) return no_memory(r);
+    if (f->n_stack == f->cap_stack && mt_grow(&f->stack, &f->cap_stack, f->n_stack + 1, sizeof *f->stack, NULL))
+        return no_memory(r);
     f->stack[f->n_stack++] = *v;
     return MT_OK;
 }
@@ -206,8 +208,8 @@ static mt_rc open_group(parquet_file *f, mt_err *err)
     const pq_group *g = &f->footer.groups[f->group++];
     if (g->n_rows == 0) return MT_OK;
     if (g->n_chunks != f->schema.n_leaves)
-        return mt_fail(err, MT_EFORMAT, "%s: row group %zu has %zu columns, the schema %zu", f->src->path, f->group - 1, g->n_chunks,
-                       f->schema.n_leaves);
+        return mt_fail(err, MT_EFORMAT, "%s: row group %zu has %zu columns, the schema %zu", f->src->path, f->group - 1,
+                       g->n_chunks, f->schema.n_leaves);
     for (size_t i = 0; i < f->schema.root.n_children; i++) {
         const pq_node *top = &f->schema.root.children[i];
         for (size_t k = 0; top->wanted && k < top->n_leaves; k++)

@@ -21,8 +21,8 @@ typedef struct mt_name_list {
 
 typedef struct mt_format {
     const char *name;
-    const char *extensions;                                 /* ".json .jsonl" */
-    bool (*recognise)(const uint8_t *data, size_t size);    /* by content; NULL: by extension only */
+    const char *extensions;                                       /* ".json .jsonl" */
+    bool (*recognise)(const uint8_t *data, size_t size);          /* by content; NULL: by extension only */
     mt_rc (*open)(void **out, const mt_source *src, mt_err *err); /* src outlives the reader */
     mt_rc (*next)(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err);
     int64_t (*count)(void *reader); /* NULL: unknown */
@@ -39,7 +39,8 @@ mt_rc mt__format_find(const mt_format **out, const mt_source *src, mt_err *err);
 bool mt__format_has_extension(const char *path);
 
 /* Records from bytes in memory, for tests and fuzzers; borrowed until close.  `name` is used like a path. */
-mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt, mt_err *err);
+mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt,
+                             mt_err *err);
 
 /* For next(): this record is bad (err says why), the file goes on. */
 static inline mt_rc mt__record_bad(mt_record_place *where)

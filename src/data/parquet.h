@@ -92,10 +92,10 @@ struct pq_node {
     pq_node_kind kind;
     const char *name;
     size_t name_n;
-    bool wanted;     /* top level: the column is read */
-    int def_present; /* definition level from which the value is not null */
-    int def_item;    /* lists and maps: level from which there is an item */
-    int rep_item;    /* lists and maps: repetition level of the second item on */
+    bool wanted;       /* top level: the column is read */
+    int def_present;   /* definition level from which the value is not null */
+    int def_item;      /* lists and maps: level from which there is an item */
+    int rep_item;      /* lists and maps: repetition level of the second item on */
     pq_node *children; /* struct: fields; list: the item; map: key and value */
     size_t n_children;
     size_t first_leaf, n_leaves;
@@ -119,9 +119,9 @@ mt_rc mt__pq_schema_build(pq_schema *out, const pq_footer *footer, const mt_sour
 
 typedef struct pq_runs {
     const uint8_t *p, *end;
-    int width;      /* bits of a value, up to 32 */
-    uint64_t left;  /* values left in the current run */
-    bool packed;    /* bit-packed: values at `bits`, from bit `at` on; else all are `value` */
+    int width;     /* bits of a value, up to 32 */
+    uint64_t left; /* values left in the current run */
+    bool packed;   /* bit-packed: values at `bits`, from bit `at` on; else all are `value` */
     const uint8_t *bits;
     uint64_t at;
     uint32_t value;
@@ -173,7 +173,7 @@ typedef struct pq_values {
     size_t n_dict;
     pq_delta ints, prefixes; /* deltas: values or lengths; and lengths shared with the value before */
     size_t stride, index;    /* byte stream split */
-    mt_arena joined; /* delta byte arrays and split streams: bytes of the batch's values */
+    mt_arena joined;         /* delta byte arrays and split streams: bytes of the batch's values */
     mt_str previous;
 } pq_values;
 
@@ -199,8 +199,8 @@ typedef struct pq_column {
     size_t cap_page, cap_dict_page;
     pq_cell *dict;
     size_t n_dict, cap_dict;
-    size_t n, at;    /* entries of the batch, the current one */
-    size_t at_cell;  /* cells used: entries that are not null */
+    size_t n, at;   /* entries of the batch, the current one */
+    size_t at_cell; /* cells used: entries that are not null */
     uint8_t rep[PQ_BATCH], def[PQ_BATCH];
     pq_cell cells[PQ_BATCH];
 } pq_column;

@@ -70,8 +70,14 @@ static mt_rc read_page_header(pq_column *c, page_header *h, mt_err *err)
 {
     mt_thrift t = { .p = c->p, .end = c->end };
     mt_thrift_field f = { 0 };
-    *h = (page_header){ .type = -1, .whole = -1, .packed = -1, .n_values = -1, .encoding = -1, .compressed = true,
-                        .rep_encoding = PQ_RLE, .def_encoding = PQ_RLE };
+    *h = (page_header){ .type = -1,
+                        .whole = -1,
+                        .packed = -1,
+                        .n_values = -1,
+                        .encoding = -1,
+                        .compressed = true,
+                        .rep_encoding = PQ_RLE,
+                        .def_encoding = PQ_RLE };
     while (mt__thrift_next(&t, &f)) {
         switch (f.id) {
         case 1: h->type = mt__thrift_int(&t, &f); break;
@@ -106,8 +112,10 @@ static mt_rc unpack(pq_column *c, const uint8_t *in, size_t n, bool compressed, 
         return MT_OK;
     }
     if (whole == 0) return *out = in, MT_OK;
-    if (mt_grow(buffer, cap, whole, 1, NULL)) return mt_fail(err, MT_ENOMEM, "%s: no memory for a page of %zu bytes", c->src->path, whole);
-    if (mt__decompress(c->codec, in, n, *buffer, whole, err)) return mt_note(err, "%s: column \"%s\"", c->src->path, c->leaf->name);
+    if (mt_grow(buffer, cap, whole, 1, NULL))
+        return mt_fail(err, MT_ENOMEM, "%s: no memory for a page of %zu bytes", c->src->path, whole);
+    if (mt__decompress(c->codec, in, n, *buffer, whole, err))
+        return mt_note(err, "%s: column \"%s\"", c->src->path, c->leaf->name);
     *out = *buffer;
     return MT_OK;
 }
@@ -120,7 +128,8 @@ static mt_rc load_dictionary(pq_column *c, const page_header *h, const uint8_t *
     if (h->whole > MAX_DICTIONARY_BYTES) return bad(c, err, "a dictionary of more than 256 MiB");
     MT_TRY(unpack(c, in, (size_t)h->packed, true, (size_t)h->whole, &c->dict_page, &c->cap_dict_page, &p, err));
     int64_t least = c->leaf->type == PQ_FIXED ? (int64_t)c->leaf->width : 4;
-    if (h->n_values < 0 || h->n_values > h->whole / least) return bad(c, err, "a dictionary of more values than it has bytes for");
+    if (h->n_values < 0 || h->n_values > h->whole / least)
+        return bad(c, err, "a dictionary of more values than it has bytes for");
     c->n_dict = 0;
     MT_TRY(mt_grow(&c->dict, &c->cap_dict, (size_t)h->n_values, sizeof *c->dict, err));
     pq_values v = { 0 };
@@ -156,8 +165,8 @@ static const char *take_levels(pq_runs *runs, const uint8_t **p, const uint8_t *
 static mt_rc start_values(pq_column *c, const page_header *h, const uint8_t *p, const uint8_t *end, mt_err *err)
 {
     if (h->n_values < 0 || h->n_values > c->chunk_left) return bad(c, err, "a page of more entries than its column has");
-    const char *trouble = mt__pq_values_start(&c->values, c->leaf, h->encoding > 100 || h->encoding < 0 ? 100 : (int)h->encoding, p, end,
-                                              c->dict, c->n_dict);
+    const char *trouble = mt__pq_values_start(&c->values, c->leaf, h->encoding > 100 || h->encoding < 0 ? 100 : (int)h->encoding,
+                                              p, end, c->dict, c->n_dict);
     if (trouble) return bad(c, err, trouble);
     c->page_left = h->n_values;
     c->chunk_left -= h->n_values;
@@ -247,7 +256,9 @@ static mt_rc find_codec(pq_column *c, int codec, mt_err *err)
 {
     static const mt_codec codecs[] = { MT_CODEC_NONE,   MT_CODEC_SNAPPY,     MT_CODEC_GZIP, MT_CODEC_NONE /* LZO */,
                                        MT_CODEC_BROTLI, MT_CODEC_LZ4_HADOOP, MT_CODEC_ZSTD, MT_CODEC_LZ4_RAW };
-    if (codec == 3) return mt_fail(err, MT_EUNSUPPORTED, "%s: column \"%s\" is compressed with LZO, which is not supported", c->src->path, c->leaf->name);
+    if (codec == 3)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: column \"%s\" is compressed with LZO, which is not supported", c->src->path,
+                       c->leaf->name);
     if (codec < 0 || codec >= (int)MT_COUNT(codecs)) return bad(c, err, "an unknown compression");
     c->codec = codecs[codec];
     return MT_OK;

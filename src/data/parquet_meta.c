@@ -59,9 +59,9 @@ static void read_decimal_type(mt_thrift *t, mt_scalar *s)
 static void read_logical_type(mt_thrift *t, pq_element *e)
 {
     static const mt_scalar_kind kinds[16] = {
-        [1] = MT_SCALAR_BYTES, [4] = MT_SCALAR_BYTES, [5] = MT_SCALAR_DECIMAL, [6] = MT_SCALAR_DATE, [7] = MT_SCALAR_TIME,
-        [8] = MT_SCALAR_TIMESTAMP, [10] = MT_SCALAR_INT, [12] = MT_SCALAR_BYTES, [13] = MT_SCALAR_BYTES,
-        [14] = MT_SCALAR_UUID, [15] = MT_SCALAR_HALF,
+        [1] = MT_SCALAR_BYTES,  [4] = MT_SCALAR_BYTES,     [5] = MT_SCALAR_DECIMAL, [6] = MT_SCALAR_DATE,
+        [7] = MT_SCALAR_TIME,   [8] = MT_SCALAR_TIMESTAMP, [10] = MT_SCALAR_INT,    [12] = MT_SCALAR_BYTES,
+        [13] = MT_SCALAR_BYTES, [14] = MT_SCALAR_UUID,     [15] = MT_SCALAR_HALF,
     };
     mt_thrift_field f = { 0 };
     while (mt__thrift_next(t, &f)) {
@@ -177,13 +177,16 @@ static void read_chunk_facts(mt_thrift *t, chunk_facts *c)
 static mt_rc check_chunk(pq_chunk *out, const chunk_facts *c, const mt_source *src, mt_err *err)
 {
     if (c->encrypted) return mt_fail(err, MT_EUNSUPPORTED, "%s: encrypted columns are not read", src->path);
-    if (c->elsewhere) return mt_fail(err, MT_EUNSUPPORTED, "%s: its columns lie in other files, which is not supported", src->path);
+    if (c->elsewhere)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: its columns lie in other files, which is not supported", src->path);
     int64_t start = c->dict_at > 0 && c->dict_at < c->data_at ? c->dict_at : c->data_at;
     if (!c->has_meta || start < 0 || c->n_bytes < 0 || c->n_values < 0 || (uint64_t)start > src->size ||
         (uint64_t)c->n_bytes > src->size - (uint64_t)start)
         return mt_fail(err, MT_EFORMAT, "%s: a column is said to lie at byte %lld with %lld bytes; the file has %zu", src->path,
                        (long long)start, (long long)c->n_bytes, src->size);
-    *out = (pq_chunk){ .start = (uint64_t)start, .n_bytes = (uint64_t)c->n_bytes, .n_values = c->n_values, .type = c->type, .codec = c->codec };
+    *out = (pq_chunk){
+        .start = (uint64_t)start, .n_bytes = (uint64_t)c->n_bytes, .n_values = c->n_values, .type = c->type, .codec = c->codec
+    };
     return MT_OK;
 }
 
@@ -250,7 +253,8 @@ static mt_rc read_footer(mt_thrift *t, pq_footer *m, const mt_source *src, mt_er
         else if (f.id == 4 && !m->groups)
             MT_TRY(read_groups(t, &f, m, src, err));
         else if (f.id == 8)
-            return mt_fail(err, MT_EUNSUPPORTED, "%s is encrypted Parquet, which is not read; write it without encryption", src->path);
+            return mt_fail(err, MT_EUNSUPPORTED, "%s is encrypted Parquet, which is not read; write it without encryption",
+                           src->path);
         else
             mt__thrift_skip(t, &f);
     }
@@ -266,7 +270,8 @@ mt_rc mt__pq_footer_read(pq_footer *out, const mt_source *src, mt_err *err)
         return mt_fail(err, MT_EFORMAT, "%s starts as a Parquet file and does not end as one; is it complete?", src->path);
     memcpy(&n, src->data + src->size - 8, 4);
     if (n > src->size - 12)
-        return mt_fail(err, MT_EFORMAT, "%s: the Parquet footer is said to have %u bytes, the file has %zu", src->path, n, src->size);
+        return mt_fail(err, MT_EFORMAT, "%s: the Parquet footer is said to have %u bytes, the file has %zu", src->path, n,
+                       src->size);
     const uint8_t *end = src->data + src->size - 8;
     mt_thrift t = { .p = end - n, .end = end };
     mt_rc rc = read_footer(&t, out, src, err);

@@ -100,7 +100,8 @@ const char *mt__pq_delta_init(pq_delta *d, const uint8_t *p, const uint8_t *end)
     if (!mt__varint(&d->p, end, &per_block) || !mt__varint(&d->p, end, &n_mini) || !mt__varint(&d->p, end, &total) ||
         !mt__varint(&d->p, end, &first))
         return "a delta header is cut off";
-    if (per_block == 0 || per_block > 1 << 20 || n_mini == 0 || n_mini > per_block || per_block % n_mini || per_block / n_mini % 8)
+    if (per_block == 0 || per_block > 1 << 20 || n_mini == 0 || n_mini > per_block || per_block % n_mini ||
+        per_block / n_mini % 8)
         return "a delta header makes no sense";
     d->n_mini = n_mini;
     d->per_mini = per_block / n_mini;

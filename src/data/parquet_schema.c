@@ -25,7 +25,10 @@ typedef struct levels {
     int def, rep;
 } levels;
 
-static mt_rc bad(const builder *b, const char *message) { return mt_fail(b->err, MT_EFORMAT, "%s: Parquet schema: %s", b->src->path, message); }
+static mt_rc bad(const builder *b, const char *message)
+{
+    return mt_fail(b->err, MT_EFORMAT, "%s: Parquet schema: %s", b->src->path, message);
+}
 
 static mt_rc no_memory(const builder *b) { return mt_fail(b->err, MT_ENOMEM, "%s: no memory for the schema", b->src->path); }
 
@@ -48,8 +51,8 @@ static const pq_element *peek(const builder *b, size_t ahead)
 static mt_rc leaf_scalar(const builder *b, const pq_element *e, mt_scalar *out)
 {
     static const mt_scalar_kind plain[PQ_TYPES] = {
-        [PQ_BOOLEAN] = MT_SCALAR_BOOL, [PQ_INT32] = MT_SCALAR_INT,    [PQ_INT64] = MT_SCALAR_INT,
-        [PQ_INT96] = MT_SCALAR_INT96,  [PQ_FLOAT] = MT_SCALAR_FLOAT,  [PQ_DOUBLE] = MT_SCALAR_FLOAT,
+        [PQ_BOOLEAN] = MT_SCALAR_BOOL, [PQ_INT32] = MT_SCALAR_INT,        [PQ_INT64] = MT_SCALAR_INT,
+        [PQ_INT96] = MT_SCALAR_INT96,  [PQ_FLOAT] = MT_SCALAR_FLOAT,      [PQ_DOUBLE] = MT_SCALAR_FLOAT,
         [PQ_FIXED] = MT_SCALAR_BYTES,  [PQ_BYTE_ARRAY] = MT_SCALAR_BYTES,
     };
     *out = (mt_scalar){ .kind = plain[e->type] };
@@ -78,7 +81,8 @@ static mt_rc build_leaf(builder *b, const pq_element *e, pq_node *out, levels in
 {
     pq_schema *s = b->schema;
     if (e->type >= PQ_TYPES) return bad(b, "an unknown physical type");
-    if (e->type == PQ_FIXED && (e->type_length <= 0 || e->type_length > 1 << 20)) return bad(b, "a fixed-length column without a sane length");
+    if (e->type == PQ_FIXED && (e->type_length <= 0 || e->type_length > 1 << 20))
+        return bad(b, "a fixed-length column without a sane length");
     if (s->n_leaves >= MAX_LEAVES) return bad(b, "more than 10000 columns");
     out->kind = PQ_LEAF;
     out->type = (pq_type)e->type;
@@ -95,7 +99,8 @@ static mt_rc build_leaf(builder *b, const pq_element *e, pq_node *out, levels in
 static mt_rc build_fields(builder *b, const pq_element *e, pq_node *out, levels in)
 {
     out->kind = PQ_STRUCT;
-    if (e->n_children <= 0 || (uint64_t)e->n_children > b->footer->n_elements - b->next) return bad(b, "a group without its fields");
+    if (e->n_children <= 0 || (uint64_t)e->n_children > b->footer->n_elements - b->next)
+        return bad(b, "a group without its fields");
     out->n_children = (size_t)e->n_children;
     out->children = mt_arena_calloc(b->arena, out->n_children, sizeof *out->children);
     if (!out->children) return no_memory(b);

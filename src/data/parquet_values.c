@@ -30,9 +30,7 @@ static void load_cell(pq_cell *out, const pq_node *leaf, const uint8_t *p)
         out->f = f32;
         break;
     case PQ_DOUBLE: memcpy(&out->f, p, 8); break;
-    default:
-        out->bytes.p = p;
-        out->bytes.n = fixed_width(leaf);
+    default: out->bytes.p = p; out->bytes.n = fixed_width(leaf);
     }
 }
 
@@ -200,8 +198,14 @@ static const char *start_split(pq_values *v)
 const char *mt__pq_values_start(pq_values *v, const pq_node *leaf, int encoding, const uint8_t *p, const uint8_t *end,
                                 const pq_cell *dict, size_t n_dict)
 {
-    *v = (pq_values){ .leaf = leaf, .encoding = (pq_encoding)encoding, .p = p, .end = end, .dict = dict, .n_dict = n_dict,
-                      .joined = v->joined, .previous = v->previous };
+    *v = (pq_values){ .leaf = leaf,
+                      .encoding = (pq_encoding)encoding,
+                      .p = p,
+                      .end = end,
+                      .dict = dict,
+                      .n_dict = n_dict,
+                      .joined = v->joined,
+                      .previous = v->previous };
     v->joined.max_bytes = MAX_JOINED_BYTES;
     switch (encoding) {
     case PQ_PLAIN: return NULL;
@@ -209,7 +213,8 @@ const char *mt__pq_values_start(pq_values *v, const pq_node *leaf, int encoding,
     case PQ_RLE_DICTIONARY: v->encoding = PQ_RLE_DICTIONARY; return start_indices(v);
     case PQ_RLE: return start_rle_booleans(v);
     case PQ_DELTA_BINARY_PACKED: return start_delta_ints(v);
-    case PQ_DELTA_LENGTH_BYTE_ARRAY: return leaf->type == PQ_BYTE_ARRAY ? start_delta_strings(v) : "a string encoding on a column of numbers";
+    case PQ_DELTA_LENGTH_BYTE_ARRAY:
+        return leaf->type == PQ_BYTE_ARRAY ? start_delta_strings(v) : "a string encoding on a column of numbers";
     case PQ_DELTA_BYTE_ARRAY: return start_delta_strings(v);
     case PQ_BYTE_STREAM_SPLIT: return start_split(v);
     default: return "an unknown encoding";

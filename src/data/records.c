@@ -25,7 +25,7 @@ typedef struct open_file {
 struct mt_records {
     mt_name_list files;
     mt_records_options opt;
-    size_t current; /* index of the open file; files.n: all read */
+    size_t current;         /* index of the open file; files.n: all read */
     const mt_source *given; /* tests: bytes in memory instead of files */
     mt_source given_bytes;
     open_file *file;  /* NULL between files */
@@ -102,7 +102,8 @@ mt_rc mt_records_open(mt_records **out, const char *path, const mt_records_optio
     return open_records(out, path, NULL, opt, err);
 }
 
-mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt, mt_err *err)
+mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt,
+                             mt_err *err)
 {
     return open_records(out, name, &(mt_source){ .data = data, .size = n }, opt, err);
 }

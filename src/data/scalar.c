@@ -116,7 +116,8 @@ static bool put_decimal(mt_value *out, mt_arena *arena, uint8_t *number, size_t 
     return put_text(out, arena, p, (size_t)(end - p));
 }
 
-static bool decimal_from_bytes(mt_value *out, const mt_scalar *t, const uint8_t *p, size_t n, mt_arena *arena, const char **trouble)
+static bool decimal_from_bytes(mt_value *out, const mt_scalar *t, const uint8_t *p, size_t n, mt_arena *arena,
+                               const char **trouble)
 {
     uint8_t number[MAX_DECIMAL_BYTES];
     if (n > sizeof number || t->scale > MAX_DECIMAL_DIGITS || t->scale < -MAX_DECIMAL_DIGITS) {
@@ -161,7 +162,8 @@ static bool uuid_from_bytes(mt_value *out, const uint8_t *p, mt_arena *arena)
 {
     char s[40];
     int n = 0;
-    for (int i = 0; i < 16; i++) n += snprintf(s + n, sizeof s - (size_t)n, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", p[i]);
+    for (int i = 0; i < 16; i++)
+        n += snprintf(s + n, sizeof s - (size_t)n, "%s%02x", i == 4 || i == 6 || i == 8 || i == 10 ? "-" : "", p[i]);
     return put_text(out, arena, s, (size_t)n);
 }
 

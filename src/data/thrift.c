@@ -132,8 +132,10 @@ void mt__thrift_skip(mt_thrift *t, const mt_thrift_field *f)
     case MT_THRIFT_I32:
     case MT_THRIFT_I64: (void)varint(t); break;
     case MT_THRIFT_DOUBLE:
-        if (t->end - t->p < 8) fail(t);
-        else t->p += 8;
+        if (t->end - t->p < 8)
+            fail(t);
+        else
+            t->p += 8;
         break;
     case MT_THRIFT_BINARY: (void)mt__thrift_binary(t, f, &n); break;
     case MT_THRIFT_LIST:

@@ -41,8 +41,10 @@ static golden_case read_case(const mt_value *v, mt_arena *a)
     char path[1024];
     snprintf(path, sizeof path, GOLDEN "files/%s", text_at(v, "path", a));
     c.path = mt_arena_strndup(a, path, strlen(path));
-    c.opt = (mt_records_options){ .field = text_at(v, "field", a), .split = text_at(v, "split", a),
-                                  .columns = list_at(v, "columns", a), .sample_by = sample_by(v) };
+    c.opt = (mt_records_options){ .field = text_at(v, "field", a),
+                                  .split = text_at(v, "split", a),
+                                  .columns = list_at(v, "columns", a),
+                                  .sample_by = sample_by(v) };
     const char *delimiter = text_at(v, "delimiter", a);
     if (delimiter) c.opt.delimiter = *delimiter;
     return c;
@@ -113,7 +115,8 @@ static void compare(const golden_case *c)
         char *got_text = next_text(r, c, &a, &n_bad), *want_text = next_text(want, c, &a, &none);
         if (!got_text || !want_text || strcmp(got_text, want_text) != 0)
             if (got_text || want_text)
-                fail_msg("%s, record %zu:\n  got  %s\n  want %s", c->name, n, got_text ? got_text : "the end", want_text ? want_text : "the end");
+                fail_msg("%s, record %zu:\n  got  %s\n  want %s", c->name, n, got_text ? got_text : "the end",
+                         want_text ? want_text : "the end");
         bool end = !got_text;
         mt_free(got_text);
         mt_free(want_text);

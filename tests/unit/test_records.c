@@ -14,7 +14,8 @@ static mt_rc open_text(mt_records **r, const char *name, const char *text, mt_er
 }
 
 /* The first error, bad record or end: its rc, state in *where, message in err. */
-static mt_rc read_until_trouble(const char *name, const char *bytes, size_t n, const mt_records_options *opt, mt_record_place *where, mt_err *err)
+static mt_rc read_until_trouble(const char *name, const char *bytes, size_t n, const mt_records_options *opt,
+                                mt_record_place *where, mt_err *err)
 {
     mt_records *r = NULL;
     mt_arena a = { 0 };
@@ -31,7 +32,12 @@ static mt_rc read_until_trouble(const char *name, const char *bytes, size_t n, c
 static void files_that_cannot_be_read_are_refused_with_advice(void **state)
 {
     (void)state;
-    static const struct { const char *name, *bytes; size_t n; mt_rc rc; const char *says; } cases[] = {
+    static const struct {
+        const char *name, *bytes;
+        size_t n;
+        mt_rc rc;
+        const char *says;
+    } cases[] = {
         { "x.jsonl", "\x1f\x8b\x08", 3, MT_EUNSUPPORTED, "gunzip" },
         { "x.jsonl", "\x28\xb5\x2f\xfd", 4, MT_EUNSUPPORTED, "zstd -d" },
         { "x.csv", "PK\x03\x04", 4, MT_EUNSUPPORTED, "unzip" },
@@ -61,7 +67,11 @@ static void files_that_cannot_be_read_are_refused_with_advice(void **state)
 static void a_bad_record_is_named_and_reading_goes_on(void **state)
 {
     (void)state;
-    static const struct { const char *name, *text; int64_t line, row; const char *says; } cases[] = {
+    static const struct {
+        const char *name, *text;
+        int64_t line, row;
+        const char *says;
+    } cases[] = {
         { "x.jsonl", "{\"a\":1}\n\n{\"a\":}\n{\"a\":2}\n", 3, 2, "x.jsonl: not valid JSON at line 3, column 6: a value" },
         { "x.jsonl", "{\"a\":1}\n[]\n{\"a\":2}\n", 2, 2, "x.jsonl, line 2: a record must be an object, found a list" },
         { "x.jsonl", "{\"a\":1}\n{\"a\":\"\xff\"}\n{\"a\":2}\n", 2, 2, "not valid UTF-8" },
@@ -126,10 +136,16 @@ static void a_broken_file_stays_broken_until_rewound(void **state)
 static void columns_and_format_are_known_before_the_first_record(void **state)
 {
     (void)state;
-    static const struct { const char *path, *format, *first; size_t n; } cases[] = {
-        { FILES "array_pretty.json", "json", "a", 2 },     { FILES "comma.csv", "csv", "instruction", 3 },
-        { FILES "poem.txt", "text", "text", 1 },           { FILES "chat_zstd_v1.parquet", "parquet", "messages", 3 },
-        { FILES "arrow_file_plain_chat.arrow", "arrow", "messages", 3 }, { FILES "saved", "arrow", "instruction", 3 },
+    static const struct {
+        const char *path, *format, *first;
+        size_t n;
+    } cases[] = {
+        { FILES "array_pretty.json", "json", "a", 2 },
+        { FILES "comma.csv", "csv", "instruction", 3 },
+        { FILES "poem.txt", "text", "text", 1 },
+        { FILES "chat_zstd_v1.parquet", "parquet", "messages", 3 },
+        { FILES "arrow_file_plain_chat.arrow", "arrow", "messages", 3 },
+        { FILES "saved", "arrow", "instruction", 3 },
         { FILES "no_extension", "json", "a", 2 },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
@@ -147,7 +163,9 @@ static void columns_and_format_are_known_before_the_first_record(void **state)
 static void paths_that_lead_nowhere_say_so(void **state)
 {
     (void)state;
-    static const struct { const char *path, *split, *field, *format, *says; } cases[] = {
+    static const struct {
+        const char *path, *split, *field, *format, *says;
+    } cases[] = {
         { FILES "missing.jsonl", NULL, NULL, NULL, "no such file" },
         { FILES "*.nothing", NULL, NULL, NULL, "no file fits the pattern" },
         { FILES "saved_dict", "validation", NULL, NULL, "it has train, test" },
@@ -204,10 +222,18 @@ static void every_allocation_may_fail(void **state)
 {
     (void)state;
     static const char *const paths[] = {
-        FILES "array_pretty.json",           FILES "lines.jsonl",    FILES "odd.csv",
-        FILES "poem.txt",                    FILES "deep_v1.parquet", FILES "encoding_delta_strings_v2.parquet",
-        FILES "many_groups.parquet",         FILES "types.parquet",  FILES "arrow_file_zstd_chat.arrow",
-        FILES "arrow_stream_extra.arrow",    FILES "arrow_dictionary_delta.arrow", FILES "repo",
+        FILES "array_pretty.json",
+        FILES "lines.jsonl",
+        FILES "odd.csv",
+        FILES "poem.txt",
+        FILES "deep_v1.parquet",
+        FILES "encoding_delta_strings_v2.parquet",
+        FILES "many_groups.parquet",
+        FILES "types.parquet",
+        FILES "arrow_file_zstd_chat.arrow",
+        FILES "arrow_stream_extra.arrow",
+        FILES "arrow_dictionary_delta.arrow",
+        FILES "repo",
     };
     for (size_t i = 0; i < MT_COUNT(paths); i++)
         for (int n = 0;; n++) {
@@ -237,8 +263,9 @@ static void every_file_call_may_fail(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(files_that_cannot_be_read_are_refused_with_advice), cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on),
+MT_TEST_MAIN(cmocka_unit_test(files_that_cannot_be_read_are_refused_with_advice),
+             cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
-             cmocka_unit_test(columns_and_format_are_known_before_the_first_record), cmocka_unit_test(paths_that_lead_nowhere_say_so),
-             cmocka_unit_test(records_outlive_the_file_they_came_from), cmocka_unit_test(every_allocation_may_fail),
-             cmocka_unit_test(every_file_call_may_fail))
+             cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
+             cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(records_outlive_the_file_they_came_from),
+             cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_file_call_may_fail))
