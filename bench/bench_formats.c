@@ -40,7 +40,7 @@ static mt_rc measure(const char *path, mt_err *err)
     double best = 1e30;
     int64_t n = 0;
     struct stat st = { 0 };
-    for (int pass = 0; pass < 3; pass++) {
+    for (int pass = 0; pass < 5; pass++) {
         double t = seconds();
         MT_TRY(read_all(path, &n, err));
         t = seconds() - t;

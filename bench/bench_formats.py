@@ -73,10 +73,26 @@ def hugging_face(kind):
     return read
 
 
+def hugging_face_again(kind):
+    """From the Arrow file that the first run left in its cache."""
+    cached = {}
+
+    def read(path):
+        if path not in cached:
+            cached[path] = datasets.load_dataset(kind, data_files=path, split="train", cache_dir=tempfile.mkdtemp(dir=os.path.dirname(path)))
+        for _ in cached[path]:
+            pass
+    return read
+
+
 def timed(read, path):
-    start = time.perf_counter()
-    read(path)
-    return time.perf_counter() - start
+    """The best of five, as for megatrain."""
+    best = 1e30
+    for _ in range(5):
+        start = time.perf_counter()
+        read(path)
+        best = min(best, time.perf_counter() - start)
+    return best
 
 
 def ours(binary, path):
@@ -88,7 +104,7 @@ def main():
     binary, megabytes = sys.argv[1], int(sys.argv[2]) if len(sys.argv) > 2 else 100
     readers = {
         "x.jsonl": {"Python json.loads by line": json_lines, "pyarrow.json to_pylist": lambda p: pj.read_json(p).to_pylist(),
-                    "datasets json": hugging_face("json")},
+                    "datasets json": hugging_face("json"), "datasets json, cached": hugging_face_again("json")},
         "x.parquet": {"pyarrow.parquet to_pylist": parquet_file, "datasets parquet": hugging_face("parquet")},
         "x.arrow": {"pyarrow.ipc to_pylist": arrow_stream, "datasets arrow": hugging_face("arrow")},
     }

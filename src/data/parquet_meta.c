@@ -168,7 +168,12 @@ static void read_chunk_facts(mt_thrift *t, chunk_facts *c)
             read_column_meta(t, c);
             continue;
         }
-        if (f.id == 1) c->elsewhere = true;
+        if (f.id == 1) {
+            size_t n;
+            (void)mt__thrift_binary(t, &f, &n);
+            c->elsewhere = n > 0;
+            continue;
+        }
         if (f.id == 8 || f.id == 9) c->encrypted = true;
         mt__thrift_skip(t, &f);
     }
