@@ -8,27 +8,31 @@
 #include <string.h>
 #include <strings.h>
 
+/* The first two are known by their first bytes, whatever the name says. */
+enum { N_BY_MAGIC = 2 };
 static const mt_format *const formats[] = {
     &mt__format_parquet, &mt__format_arrow, &mt__format_json, &mt__format_csv, &mt__format_text,
 };
 
 typedef struct foreign {
+    size_t at;
     const char *magic;
     size_t n;
+    bool at_end_too;
     const char *is, *advice;
 } foreign;
 
-/* What people hand in by mistake, and what to do about it. */
+/* What people hand in by mistake, and what to do about it.  No text may start like this: "PARENT,AGE" is a header. */
 static const foreign foreigners[] = {
-    { "\x1f\x8b", 2, "gzip-compressed", "unpack it first (gunzip)" },
-    { "\x28\xb5\x2f\xfd", 4, "zstd-compressed", "unpack it first (zstd -d)" },
-    { "BZh", 3, "bzip2-compressed", "unpack it first (bunzip2)" },
-    { "\xfd\x37zXZ", 5, "xz-compressed", "unpack it first (unxz)" },
-    { "PK\x03\x04", 4, "a zip archive", "unpack it first (unzip)" },
-    { "\xff\xfe", 2, "UTF-16 text", "convert it (iconv -f UTF-16 -t UTF-8)" },
-    { "\xfe\xff", 2, "UTF-16 text", "convert it (iconv -f UTF-16 -t UTF-8)" },
-    { "PARE", 4, "an encrypted Parquet file", "write it without encryption" },
-    { "version https://git-lfs", 23, "a Git LFS pointer", "fetch the file itself (git lfs pull)" },
+    { 0, "\x1f\x8b", 2, false, "gzip-compressed", "unpack it first (gunzip)" },
+    { 0, "\x28\xb5\x2f\xfd", 4, false, "zstd-compressed", "unpack it first (zstd -d)" },
+    { 4, "1AY&SY", 6, false, "bzip2-compressed", "unpack it first (bunzip2)" },
+    { 0, "\xfd\x37zXZ", 5, false, "xz-compressed", "unpack it first (unxz)" },
+    { 0, "PK\x03\x04", 4, false, "a zip archive", "unpack it first (unzip)" },
+    { 0, "\xff\xfe", 2, false, "UTF-16 text", "convert it (iconv -f UTF-16 -t UTF-8)" },
+    { 0, "\xfe\xff", 2, false, "UTF-16 text", "convert it (iconv -f UTF-16 -t UTF-8)" },
+    { 0, "PARE", 4, true, "an encrypted Parquet file", "write it without encryption" },
+    { 0, "version https://git-lfs", 23, false, "a Git LFS pointer", "fetch the file itself (git lfs pull)" },
 };
 
 static bool ends_with(const char *s, const char *tail, size_t n)
@@ -54,12 +58,17 @@ bool mt__format_has_extension(const char *path)
     return false;
 }
 
+static bool is_foreign(const foreign *f, const mt_source *src)
+{
+    if (src->size < f->at + f->n || memcmp(src->data + f->at, f->magic, f->n) != 0) return false;
+    return !f->at_end_too || memcmp(src->data + src->size - f->n, f->magic, f->n) == 0;
+}
+
 static mt_rc refuse_foreign(const mt_source *src, mt_err *err)
 {
     for (size_t i = 0; i < MT_COUNT(foreigners); i++) {
         const foreign *f = &foreigners[i];
-        if (src->size >= f->n && memcmp(src->data, f->magic, f->n) == 0)
-            return mt_fail(err, MT_EUNSUPPORTED, "%s is %s; %s", src->path, f->is, f->advice);
+        if (is_foreign(f, src)) return mt_fail(err, MT_EUNSUPPORTED, "%s is %s; %s", src->path, f->is, f->advice);
     }
     return MT_OK;
 }
@@ -75,7 +84,7 @@ static const mt_format *by_name(const char *name)
 
 static const mt_format *by_magic(const mt_source *src)
 {
-    for (size_t i = 0; i < 2; i++)
+    for (size_t i = 0; i < N_BY_MAGIC; i++)
         if (formats[i]->recognise(src->data, src->size)) return formats[i];
     return NULL;
 }

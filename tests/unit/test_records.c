@@ -42,7 +42,7 @@ static void files_that_cannot_be_read_are_refused_with_advice(void **state)
         { "x.jsonl", "\x28\xb5\x2f\xfd", 4, MT_EUNSUPPORTED, "zstd -d" },
         { "x.csv", "PK\x03\x04", 4, MT_EUNSUPPORTED, "unzip" },
         { "x.txt", "\xff\xfe{\0", 4, MT_EUNSUPPORTED, "UTF-16" },
-        { "x.parquet", "PARE1234", 8, MT_EUNSUPPORTED, "encrypted" },
+        { "x.parquet", "PARE1234PARE", 12, MT_EUNSUPPORTED, "encrypted" },
         { "x.json", "version https://git-lfs.github.com/spec/v1\n", 43, MT_EUNSUPPORTED, "git lfs pull" },
         { "x.bin", "hello", 5, MT_EFORMAT, "neither its name nor its content" },
         { "x.parquet", "PAR1", 4, MT_EFORMAT, "is it complete?" },
@@ -61,6 +61,19 @@ static void files_that_cannot_be_read_are_refused_with_advice(void **state)
         assert_int_equal(read_until_trouble(cases[i].name, cases[i].bytes, cases[i].n, NULL, &where, &err), cases[i].rc);
         assert_says(cases[i].says);
         assert_says(cases[i].name);
+    }
+}
+
+static void text_that_starts_like_something_else_is_text(void **state)
+{
+    (void)state;
+    static const char *const headers[] = { "PARENT,AGE\n", "PAR,AGE\n", "BZh,ARROW\n", "PK,{\n" };
+    for (size_t i = 0; i < MT_COUNT(headers); i++) {
+        mt_err err = { 0 };
+        mt_records *r;
+        assert_ok(open_text(&r, "x.csv", headers[i], &err));
+        assert_string_equal(mt_records_format(r), "csv");
+        mt_records_close(r);
     }
 }
 
@@ -263,7 +276,8 @@ static void every_file_call_may_fail(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(files_that_cannot_be_read_are_refused_with_advice),
+MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
+             cmocka_unit_test(files_that_cannot_be_read_are_refused_with_advice),
              cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),

@@ -48,9 +48,20 @@ static void dates_and_times_are_iso_text(void **state)
 static void decimals_keep_every_digit(void **state)
 {
     (void)state;
-    static const struct { int64_t v; int scale; const char *want; } cases[] = {
-        { 0, 0, "\"0\"" },     { 5, 2, "\"0.05\"" },   { -5, 2, "\"-0.05\"" },  { 1234, 2, "\"12.34\"" }, { 100, 2, "\"1.00\"" },
-        { 12, -3, "\"12000\"" }, { 0, -3, "\"0\"" },   { 7, 1, "\"0.7\"" },     { INT64_MIN, 0, "\"-9223372036854775808\"" },
+    static const struct {
+        int64_t v;
+        int scale;
+        const char *want;
+    } cases[] = {
+        { 0, 0, "\"0\"" },
+        { 5, 2, "\"0.05\"" },
+        { -5, 2, "\"-0.05\"" },
+        { 1234, 2, "\"12.34\"" },
+        { 100, 2, "\"1.00\"" },
+        { 12, -3, "\"12000\"" },
+        { 0, -3, "\"0\"" },
+        { 7, 1, "\"0.7\"" },
+        { INT64_MIN, 0, "\"-9223372036854775808\"" },
         { INT64_MAX, 18, "\"9.223372036854775807\"" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++)
