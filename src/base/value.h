@@ -67,6 +67,7 @@ mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n
  * from a given line and column on.  Zero-initialise; strings may point into the text, which must outlive the values. */
 typedef struct mt_value_reader {
     int64_t first_line, first_column; /* where the text starts, for messages; 0 means 1 */
+    size_t max_values;                /* refuse documents of more; 0: any number */
     mt_pair *stack;                   /* items of the open lists and maps, innermost last (lists leave the key unset) */
     size_t cap_stack;
     char *scratch; /* the string being decoded */

@@ -19,7 +19,7 @@ typedef struct reader {
     const char *what;
     mt_arena *arena;
     mt_value_reader *keep; /* the stack and the scratch, kept between documents */
-    size_t n_stack;
+    size_t n_stack, n_values;
     int depth;
     mt_err *err;
 } reader;
@@ -176,6 +176,15 @@ static mt_rc read_string(reader *r, const char **s, size_t *n)
     return MT_OK;
 }
 
+/* Up to 18 digits, which always fit. */
+static int64_t short_int(const char *p, const char *end)
+{
+    bool negative = *p == '-';
+    int64_t v = 0;
+    for (p += negative; p < end; p++) v = v * 10 + (*p - '0');
+    return negative ? -v : v;
+}
+
 static mt_rc read_number(reader *r, mt_value *out)
 {
     const char *q = r->p;
@@ -197,6 +206,11 @@ static mt_rc read_number(reader *r, mt_value *out)
         while (q < r->end && *q >= '0' && *q <= '9') q++;
         if (q == e) return bad(r, "digits were expected in the exponent");
         integral = false;
+    }
+    if (integral && q - digits <= 18) {
+        *out = (mt_value){ .type = MT_VALUE_INT, .i = short_int(r->p, q) };
+        r->p = q;
+        return MT_OK;
     }
     char copy[400]; /* strtod wants a terminator; longer numbers carry no more information */
     size_t len = (size_t)(q - r->p);
@@ -299,6 +313,7 @@ static mt_rc read_value(reader *r, mt_value *out)
     skip_space(r);
     *out = (mt_value){ 0 };
     if (r->p >= r->end) return bad(r, "the text ends where a value was expected");
+    if (r->keep->max_values && ++r->n_values > r->keep->max_values) return bad(r, "more values than one document may have");
     if (*r->p == '{' || *r->p == '[') {
         if (++r->depth > MAX_DEPTH) return bad(r, "nested deeper than 512 levels");
         MT_TRY(*r->p == '{' ? read_map(r, out) : read_list(r, out));
@@ -309,6 +324,7 @@ static mt_rc read_value(reader *r, mt_value *out)
         out->type = MT_VALUE_STR;
         return read_string(r, &out->str.s, &out->str.n);
     }
+    if (*r->p >= '0' && *r->p <= '9') return read_number(r, out);
     if (take_word(r, "true")) return *out = (mt_value){ .type = MT_VALUE_BOOL, .b = true }, MT_OK;
     if (take_word(r, "false")) return *out = (mt_value){ .type = MT_VALUE_BOOL, .b = false }, MT_OK;
     if (take_word(r, "null")) return MT_OK;

@@ -11,6 +11,9 @@
 
 #include <string.h>
 
+/* A record of more values is no training sample, more likely a whole file that `field` should look into. */
+enum { MAX_VALUES = 1 << 24 };
+
 typedef enum json_shape { SHAPE_LINES, SHAPE_STREAM, SHAPE_ARRAY } json_shape;
 
 /* Everything that says where we are, so that a look ahead can be undone. */
@@ -298,6 +301,7 @@ static mt_rc open_json(void **out, const mt_source *src, mt_err *err)
     json_file *f = mt_calloc(1, sizeof *f);
     if (!f) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", src->path);
     f->src = src;
+    f->parser.max_values = MAX_VALUES;
     f->end = (const char *)src->data + src->size;
     mt_arena scratch = { 0 };
     mt_rc rc = find_shape(f, &scratch, err);

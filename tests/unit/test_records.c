@@ -123,6 +123,22 @@ static void a_bad_record_is_named_and_reading_goes_on(void **state)
     }
 }
 
+static void a_whole_file_is_no_record(void **state)
+{
+    (void)state;
+    enum { N = (1 << 24) + 10 };
+    mt_err err = { 0 };
+    mt_record_place where;
+    mt_str s = { 0 };
+    mt_str_puts(&s, "{\"data\":[0");
+    for (int i = 0; i < N; i++) mt_str_add(&s, ",0", 2);
+    mt_str_puts(&s, "]}");
+    assert_ok(read_until_trouble("x.json", s.s, s.n, NULL, &where, &err));
+    assert_int_equal(where.state, MT_RECORD_BAD);
+    assert_says("more values than one document may have");
+    mt_str_free(&s);
+}
+
 static void a_broken_file_stays_broken_until_rewound(void **state)
 {
     (void)state;
@@ -278,7 +294,7 @@ static void every_file_call_may_fail(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(files_that_cannot_be_read_are_refused_with_advice),
-             cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on),
+             cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on), cmocka_unit_test(a_whole_file_is_no_record),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
              cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(records_outlive_the_file_they_came_from),
