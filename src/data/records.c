@@ -160,8 +160,7 @@ static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_recor
 
 mt_rc mt_records_next(mt_records *r, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
-    mt_err own = { 0 };
-    if (!err) err = &own;
+    if (!err) return mt_records_next(r, arena, out, where, &(mt_err){ 0 });
     if (r->broken.rc) return mt_fail(err, r->broken.rc, "%s", r->broken.msg);
     mt_rc rc = next_record(r, arena, out, where, err);
     if (rc) r->broken = *err;

@@ -326,5 +326,8 @@ with open(os.path.join(HERE, "README.md"), "w") as out:
 `make_goldens.py` wrote everything here with pyarrow {pa.__version__} and datasets {datasets.__version__}:
 `files/` are the inputs, `expected/` the records that must come out, `cases.jsonl` the list that
 `tests/golden/test_formats.c` walks.  Run it again to add a case; results are compared exactly, as text.
+
+`handmade.py` puts together Parquet files that pyarrow reads and does not write; `plain_records.py` says what values
+become; `compare_random.py` draws random tables and compares what pyarrow wrote with what `bench_formats --print` reads.
 """)
 print(len(cases), "cases")
