@@ -53,7 +53,7 @@ typedef struct ar_schema {
     size_t n_fields;
 } ar_schema;
 
-mt_rc mt__ar_schema_read(ar_schema *out, mt_flat_table schema, const mt_source *src, mt_err *err);
+mt_rc mt__ar_schema_read(ar_schema *out, mt_flat_table schema, const mt_record_bytes *src, mt_err *err);
 /* The field whose values dictionary `id` holds; NULL: none. */
 const ar_field *mt__ar_dictionary_field(const ar_field *root, int64_t id);
 
@@ -84,7 +84,7 @@ typedef struct ar_batch {
 
 /* `batch` is a RecordBatch; with `values` it holds one column, the values of a dictionary. */
 mt_rc mt__ar_batch_load(ar_batch *out, mt_flat_table batch, const ar_field *field, bool values, const uint8_t *body,
-                        size_t body_n, const mt_source *src, mt_err *err);
+                        size_t body_n, const mt_record_bytes *src, mt_err *err);
 
 /* ---- values ---- */
 
@@ -96,7 +96,7 @@ typedef struct ar_dictionary {
 } ar_dictionary;
 
 typedef struct ar_row {
-    const mt_source *src;
+    const mt_record_bytes *src;
     const ar_dictionary *dictionaries;
     size_t n_dictionaries;
     mt_arena *arena;

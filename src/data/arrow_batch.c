@@ -17,7 +17,7 @@ typedef struct loader {
     size_t body_n;
     bool compressed;
     mt_codec codec;
-    const mt_source *src;
+    const mt_record_bytes *src;
     mt_err *err;
 } loader;
 
@@ -178,7 +178,7 @@ static mt_rc load_root(loader *l, const ar_field *field, int64_t length)
 }
 
 mt_rc mt__ar_batch_load(ar_batch *out, mt_flat_table batch, const ar_field *field, bool values, const uint8_t *body,
-                        size_t body_n, const mt_source *src, mt_err *err)
+                        size_t body_n, const mt_record_bytes *src, mt_err *err)
 {
     mt_arena_reset(&out->arena);
     out->arena.max_bytes = MAX_BATCH_BYTES;

@@ -37,7 +37,7 @@ enum {
 };
 
 typedef struct builder {
-    const mt_source *src;
+    const mt_record_bytes *src;
     ar_schema *schema;
     int depth;
     mt_err *err;
@@ -213,7 +213,7 @@ static mt_rc read_field(builder *b, ar_field *f, mt_flat_table t)
     return MT_OK;
 }
 
-mt_rc mt__ar_schema_read(ar_schema *out, mt_flat_table schema, const mt_source *src, mt_err *err)
+mt_rc mt__ar_schema_read(ar_schema *out, mt_flat_table schema, const mt_record_bytes *src, mt_err *err)
 {
     *out = (ar_schema){ .root = { .kind = AR_STRUCT, .name = "" } };
     builder b = { .src = src, .schema = out, .err = err };

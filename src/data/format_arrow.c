@@ -17,7 +17,7 @@ typedef struct message {
 } message;
 
 typedef struct arrow_file {
-    const mt_source *src;
+    const mt_record_bytes *src;
     ar_schema schema;
     mt_name_list names;
     ar_dictionary *dictionaries;
@@ -50,7 +50,7 @@ static uint32_t load_u32(const uint8_t *p)
 }
 
 /* The prefix at `at`: where the metadata starts and how long it is.  Length 0: the end of a stream. */
-static bool read_prefix(const mt_source *src, size_t at, size_t *start, size_t *n)
+static bool read_prefix(const mt_record_bytes *src, size_t at, size_t *start, size_t *n)
 {
     if (at > src->size || src->size - at < 4) return false;
     *n = load_u32(src->data + at);
@@ -179,7 +179,7 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
 
 static mt_rc load_footer(arrow_file *f, mt_err *err)
 {
-    const mt_source *src = f->src;
+    const mt_record_bytes *src = f->src;
     f->has_footer = true;
     if (src->size < 18 || memcmp(src->data + src->size - 6, "ARROW1", 6) != 0)
         return bad(f, err, "its end is missing; is it complete?");
@@ -231,7 +231,7 @@ static void close_arrow(void *reader)
     mt_free(f);
 }
 
-static mt_rc open_arrow(void **out, const mt_source *src, mt_err *err)
+static mt_rc open_arrow(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     arrow_file *f = mt_calloc(1, sizeof *f);

@@ -10,7 +10,7 @@
 #include <string.h>
 
 typedef struct csv_file {
-    const mt_source *src;
+    const mt_record_bytes *src;
     const char *p, *end;
     int64_t line; /* of p, from 1 */
     char delimiter;
@@ -212,7 +212,7 @@ static void close_csv(void *reader)
     mt_free(f);
 }
 
-static char choose_delimiter(const mt_source *src)
+static char choose_delimiter(const mt_record_bytes *src)
 {
     if (src->opt.delimiter) return src->opt.delimiter;
     if (src->opt.format) return strcmp(src->opt.format, "tsv") == 0 ? '\t' : ',';
@@ -220,7 +220,7 @@ static char choose_delimiter(const mt_source *src)
     return n >= 4 && (strcmp(src->path + n - 4, ".tsv") == 0 || strcmp(src->path + n - 4, ".TSV") == 0) ? '\t' : ',';
 }
 
-static mt_rc open_csv(void **out, const mt_source *src, mt_err *err)
+static mt_rc open_csv(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     csv_file *f = mt_calloc(1, sizeof *f);

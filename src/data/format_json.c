@@ -25,7 +25,7 @@ typedef struct json_cursor {
 } json_cursor;
 
 typedef struct json_file {
-    const mt_source *src;
+    const mt_record_bytes *src;
     json_shape shape;
     const char *end;
     json_cursor at;
@@ -295,7 +295,7 @@ static void close_json(void *reader)
     mt_free(f);
 }
 
-static mt_rc open_json(void **out, const mt_source *src, mt_err *err)
+static mt_rc open_json(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     json_file *f = mt_calloc(1, sizeof *f);

@@ -13,7 +13,7 @@
 enum { MAX_VALUES = 1 << 24, MAX_BYTES = 1 << 30 };
 
 typedef struct parquet_file {
-    const mt_source *src;
+    const mt_record_bytes *src;
     pq_footer footer;
     pq_schema schema;
     pq_column **columns; /* one per leaf; NULL: not wanted */
@@ -278,7 +278,7 @@ static mt_rc load(parquet_file *f, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc open_parquet(void **out, const mt_source *src, mt_err *err)
+static mt_rc open_parquet(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     parquet_file *f = mt_calloc(1, sizeof *f);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 typedef struct text_file {
-    const mt_source *src;
+    const mt_record_bytes *src;
     const char *p, *end;
     int64_t line;
     bool done; /* document: it was handed out */
@@ -96,7 +96,7 @@ static void close_text(void *reader)
     mt_free(f);
 }
 
-static mt_rc open_text(void **out, const mt_source *src, mt_err *err)
+static mt_rc open_text(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     text_file *f = mt_calloc(1, sizeof *f);

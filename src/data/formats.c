@@ -58,13 +58,13 @@ bool mt__format_has_extension(const char *path)
     return false;
 }
 
-static bool is_foreign(const foreign *f, const mt_source *src)
+static bool is_foreign(const foreign *f, const mt_record_bytes *src)
 {
     if (src->size < f->at + f->n || memcmp(src->data + f->at, f->magic, f->n) != 0) return false;
     return !f->at_end_too || memcmp(src->data + src->size - f->n, f->magic, f->n) == 0;
 }
 
-static mt_rc refuse_foreign(const mt_source *src, mt_err *err)
+static mt_rc refuse_foreign(const mt_record_bytes *src, mt_err *err)
 {
     for (size_t i = 0; i < MT_COUNT(foreigners); i++) {
         const foreign *f = &foreigners[i];
@@ -82,14 +82,14 @@ static const mt_format *by_name(const char *name)
     return NULL;
 }
 
-static const mt_format *by_magic(const mt_source *src)
+static const mt_format *by_magic(const mt_record_bytes *src)
 {
     for (size_t i = 0; i < N_BY_MAGIC; i++)
         if (formats[i]->recognise(src->data, src->size)) return formats[i];
     return NULL;
 }
 
-mt_rc mt__format_find(const mt_format **out, const mt_source *src, mt_err *err)
+mt_rc mt__format_find(const mt_format **out, const mt_record_bytes *src, mt_err *err)
 {
     if (src->opt.format) {
         *out = by_name(src->opt.format);

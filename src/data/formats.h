@@ -6,13 +6,13 @@
 #include "data/records.h"
 
 /* The bytes of one open file. */
-typedef struct mt_source {
+typedef struct mt_record_bytes {
     const char *path; /* for messages */
     const uint8_t *data;
     size_t size;
     mt_records_options opt;
     mt_arena *keep; /* for what records point to besides the bytes (their keys): outlives the reader, as the bytes do */
-} mt_source;
+} mt_record_bytes;
 
 typedef struct mt_name_list {
     const char **items; /* each one and the array are owned */
@@ -21,9 +21,9 @@ typedef struct mt_name_list {
 
 typedef struct mt_format {
     const char *name;
-    const char *extensions;                                       /* ".json .jsonl" */
-    bool (*recognise)(const uint8_t *data, size_t size);          /* by content; NULL: by extension only */
-    mt_rc (*open)(void **out, const mt_source *src, mt_err *err); /* src outlives the reader */
+    const char *extensions;                                             /* ".json .jsonl" */
+    bool (*recognise)(const uint8_t *data, size_t size);                /* by content; NULL: by extension only */
+    mt_rc (*open)(void **out, const mt_record_bytes *src, mt_err *err); /* src outlives the reader */
     mt_rc (*next)(void *reader, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err);
     int64_t (*count)(void *reader); /* NULL: unknown */
     const mt_name_list *(*columns)(const void *reader);
@@ -34,7 +34,7 @@ typedef struct mt_format {
 extern const mt_format mt__format_json, mt__format_csv, mt__format_text, mt__format_parquet, mt__format_arrow;
 
 /* The format of a file: the option's, else what its content says, else what its name says. */
-mt_rc mt__format_find(const mt_format **out, const mt_source *src, mt_err *err);
+mt_rc mt__format_find(const mt_format **out, const mt_record_bytes *src, mt_err *err);
 /* True if the name ends like a data file's. */
 bool mt__format_has_extension(const char *path);
 

@@ -81,7 +81,7 @@ typedef struct pq_footer {
     bool no_memory; /* while reading it */
 } pq_footer;
 
-mt_rc mt__pq_footer_read(pq_footer *out, const mt_source *src, mt_err *err);
+mt_rc mt__pq_footer_read(pq_footer *out, const mt_record_bytes *src, mt_err *err);
 
 /* ---- schema ---- */
 
@@ -113,7 +113,7 @@ typedef struct pq_schema {
 } pq_schema;
 
 /* Nodes live in `arena`, which must outlive all records (their keys point there). */
-mt_rc mt__pq_schema_build(pq_schema *out, const pq_footer *footer, const mt_source *src, mt_arena *arena, mt_err *err);
+mt_rc mt__pq_schema_build(pq_schema *out, const pq_footer *footer, const mt_record_bytes *src, mt_arena *arena, mt_err *err);
 
 /* ---- runs and deltas ---- */
 
@@ -187,7 +187,7 @@ void mt__pq_values_free(pq_values *v);
 /* ---- columns ---- */
 
 typedef struct pq_column {
-    const mt_source *src;
+    const mt_record_bytes *src;
     const pq_node *leaf;
     const uint8_t *p, *end; /* the rest of the chunk */
     int64_t chunk_left;     /* entries not yet in a page */
@@ -205,7 +205,7 @@ typedef struct pq_column {
     pq_cell cells[PQ_BATCH];
 } pq_column;
 
-mt_rc mt__pq_column_start(pq_column *c, const mt_source *src, const pq_node *leaf, const pq_chunk *chunk, mt_err *err);
+mt_rc mt__pq_column_start(pq_column *c, const mt_record_bytes *src, const pq_node *leaf, const pq_chunk *chunk, mt_err *err);
 /* Make the current entry available; *more is false at the end of the chunk. */
 mt_rc mt__pq_column_fill(pq_column *c, bool *more, mt_err *err);
 void mt__pq_column_free(pq_column *c);

@@ -264,7 +264,7 @@ static mt_rc find_codec(pq_column *c, int codec, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__pq_column_start(pq_column *c, const mt_source *src, const pq_node *leaf, const pq_chunk *chunk, mt_err *err)
+mt_rc mt__pq_column_start(pq_column *c, const mt_record_bytes *src, const pq_node *leaf, const pq_chunk *chunk, mt_err *err)
 {
     c->src = src;
     c->leaf = leaf;

@@ -179,7 +179,7 @@ static void read_chunk_facts(mt_thrift *t, chunk_facts *c)
     }
 }
 
-static mt_rc check_chunk(pq_chunk *out, const chunk_facts *c, const mt_source *src, mt_err *err)
+static mt_rc check_chunk(pq_chunk *out, const chunk_facts *c, const mt_record_bytes *src, mt_err *err)
 {
     if (c->encrypted) return mt_fail(err, MT_EUNSUPPORTED, "%s: encrypted columns are not read", src->path);
     if (c->elsewhere)
@@ -195,12 +195,13 @@ static mt_rc check_chunk(pq_chunk *out, const chunk_facts *c, const mt_source *s
     return MT_OK;
 }
 
-static mt_rc no_memory(const mt_source *src, mt_err *err)
+static mt_rc no_memory(const mt_record_bytes *src, mt_err *err)
 {
     return mt_fail(err, MT_ENOMEM, "%s: no memory for the file's description", src->path);
 }
 
-static mt_rc read_chunks(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, pq_group *g, const mt_source *src, mt_err *err)
+static mt_rc read_chunks(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, pq_group *g, const mt_record_bytes *src,
+                         mt_err *err)
 {
     int type;
     size_t n = mt__thrift_list(t, f, &type);
@@ -215,7 +216,7 @@ static mt_rc read_chunks(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, p
     return MT_OK;
 }
 
-static mt_rc read_groups(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, const mt_source *src, mt_err *err)
+static mt_rc read_groups(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, const mt_record_bytes *src, mt_err *err)
 {
     int type;
     size_t n = mt__thrift_list(t, f, &type);
@@ -238,7 +239,7 @@ static mt_rc read_groups(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, c
     return MT_OK;
 }
 
-static mt_rc read_elements(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, const mt_source *src, mt_err *err)
+static mt_rc read_elements(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, const mt_record_bytes *src, mt_err *err)
 {
     int type;
     size_t n = mt__thrift_list(t, f, &type);
@@ -249,7 +250,7 @@ static mt_rc read_elements(mt_thrift *t, const mt_thrift_field *f, pq_footer *m,
     return m->no_memory ? no_memory(src, err) : MT_OK;
 }
 
-static mt_rc read_footer(mt_thrift *t, pq_footer *m, const mt_source *src, mt_err *err)
+static mt_rc read_footer(mt_thrift *t, pq_footer *m, const mt_record_bytes *src, mt_err *err)
 {
     mt_thrift_field f = { 0 };
     while (mt__thrift_next(t, &f)) {
@@ -267,7 +268,7 @@ static mt_rc read_footer(mt_thrift *t, pq_footer *m, const mt_source *src, mt_er
     return MT_OK;
 }
 
-mt_rc mt__pq_footer_read(pq_footer *out, const mt_source *src, mt_err *err)
+mt_rc mt__pq_footer_read(pq_footer *out, const mt_record_bytes *src, mt_err *err)
 {
     *out = (pq_footer){ 0 };
     uint32_t n;

@@ -12,7 +12,7 @@ enum { MAX_DEPTH = 48, MAX_LEAVES = 10000 };
 
 typedef struct builder {
     const pq_footer *footer;
-    const mt_source *src;
+    const mt_record_bytes *src;
     mt_arena *arena;
     size_t next; /* element to read */
     pq_schema *schema;
@@ -218,7 +218,7 @@ static mt_rc build(builder *b, pq_node *out, levels at)
     return MT_OK;
 }
 
-mt_rc mt__pq_schema_build(pq_schema *out, const pq_footer *footer, const mt_source *src, mt_arena *arena, mt_err *err)
+mt_rc mt__pq_schema_build(pq_schema *out, const pq_footer *footer, const mt_record_bytes *src, mt_arena *arena, mt_err *err)
 {
     *out = (pq_schema){ 0 };
     builder b = { .footer = footer, .src = src, .arena = arena, .schema = out, .err = err };

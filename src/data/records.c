@@ -14,7 +14,7 @@ enum { RELEASE_STEP = 64 << 20 };
 
 typedef struct open_file {
     mt_map map;
-    mt_source src;
+    mt_record_bytes src;
     mt_arena keep;
     const mt_format *format;
     void *reader;
@@ -25,9 +25,9 @@ typedef struct open_file {
 struct mt_records {
     mt_name_list files;
     mt_records_options opt;
-    size_t current;         /* index of the open file; files.n: all read */
-    const mt_source *given; /* tests: bytes in memory instead of files */
-    mt_source given_bytes;
+    size_t current;               /* index of the open file; files.n: all read */
+    const mt_record_bytes *given; /* tests: bytes in memory instead of files */
+    mt_record_bytes given_bytes;
     open_file *file;  /* NULL between files */
     open_file **past; /* read files stay mapped: records may still point into them */
     size_t n_past, cap_past;
@@ -43,7 +43,7 @@ static void close_file(open_file *f)
     mt_free(f);
 }
 
-static mt_rc map_file(open_file *f, const char *path, const mt_source *given, mt_err *err)
+static mt_rc map_file(open_file *f, const char *path, const mt_record_bytes *given, mt_err *err)
 {
     if (given) {
         f->src = *given;
@@ -51,7 +51,7 @@ static mt_rc map_file(open_file *f, const char *path, const mt_source *given, mt
     }
     MT_TRY(mt_map_open(&f->map, path, err));
     if (f->map.size) madvise((void *)(uintptr_t)f->map.data, f->map.size, MADV_SEQUENTIAL);
-    f->src = (mt_source){ .data = f->map.data, .size = f->map.size };
+    f->src = (mt_record_bytes){ .data = f->map.data, .size = f->map.size };
     return MT_OK;
 }
 
@@ -80,7 +80,8 @@ fail:
     return rc;
 }
 
-static mt_rc open_records(mt_records **out, const char *path, const mt_source *given, const mt_records_options *opt, mt_err *err)
+static mt_rc open_records(mt_records **out, const char *path, const mt_record_bytes *given, const mt_records_options *opt,
+                          mt_err *err)
 {
     *out = NULL;
     mt_records *r = mt_calloc(1, sizeof *r);
@@ -105,7 +106,7 @@ mt_rc mt_records_open(mt_records **out, const char *path, const mt_records_optio
 mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt,
                              mt_err *err)
 {
-    return open_records(out, name, &(mt_source){ .data = data, .size = n }, opt, err);
+    return open_records(out, name, &(mt_record_bytes){ .data = data, .size = n }, opt, err);
 }
 
 /* The format's reader ends here; the mapping stays until the last record that points into it is gone. */

@@ -11,7 +11,7 @@
 #ifndef MT_ENGINE_ENGINE_H
 #define MT_ENGINE_ENGINE_H
 
-#include "engine/batch.h"
+#include "data/batch.h"
 #include "plan/plan.h"
 
 typedef struct mt_engine mt_engine;

@@ -92,7 +92,7 @@ static mt_rc send_out(mt_engine *e, int u, slot *out, mt_err *err)
     if (!to) MT_TRY(mt__updates_slab(e, &to, err));
     MT_TRY(mt_wait(e->copy_out, out->ready, err));
     MT_TRY(mt_copy(e->copy_out, to, out->p, bytes, MT_COPY_OUT, err));
-    if (!st->parked) MT_TRY(mt_copy(e->copy_out, &e->host->norms[u], &e->norms[u], sizeof(double), MT_COPY_OUT, err));
+    if (!st->parked) MT_TRY(mt_copy(e->copy_out, &e->landed_norms[u], &e->norms[u], sizeof(double), MT_COPY_OUT, err));
     MT_TRY(mt_record(e->copy_out, st->landed, err));
     MT_TRY(mt_record(e->copy_out, out->free, err));
     return st->parked ? MT_OK : mt__updates_now(e, u, to, err);

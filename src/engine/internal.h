@@ -123,6 +123,7 @@ struct mt_engine {
         int64_t n_bad;
         double norms[];
     } *host;
+    double *landed_norms; /* host, one a unit: arrives with the gradient when clipping is off, for the updater to look at */
     float dscale;
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */

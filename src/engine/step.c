@@ -3,6 +3,7 @@
  * Layer-major: while a unit's weights are on the device, every micro-batch of the sweep passes through it.  The engine queues
  * the compute of a unit before it waits for anything the next one needs. */
 #include "engine/internal.h"
+#include "optim/clip.h"
 
 #include <assert.h>
 #include <math.h>
@@ -99,12 +100,20 @@ typedef struct segment {
     float *acc[64];
 } segment;
 
+/* Which of its group's accumulators a layer of the segment uses. */
+static int acc_index(const mt_engine *e, const segment *g, int layer)
+{
+    int n = 0;
+    for (int l = g->first; l < layer; l++) n += e->model->units[mt_layer_unit(l)].group == e->model->units[mt_layer_unit(layer)].group;
+    return n;
+}
+
 static mt_rc acquire_segment(mt_engine *e, segment *g, const sweep *s, mt_err *err)
 {
     for (int l = g->first; l < g->end; l++) {
         MT_TRY(visit(e, mt_layer_unit(l), &g->w[l - g->first], err));
         if (l + 1 < g->end) e->visit = (e->visit + 1) % e->n_visits; /* all of them stay lent */
-        MT_TRY(mt__grads_begin(e, mt_layer_unit(l), l - g->first, s->is_first, &g->acc[l - g->first], err));
+        MT_TRY(mt__grads_begin(e, mt_layer_unit(l), acc_index(e, g, l), s->is_first, &g->acc[l - g->first], err));
     }
     MT_TRY(mt__keeps_fetch(e, g->first, s->rows, err));
     return mt__keeps_acquire(e, g->first, err);
@@ -115,7 +124,7 @@ static mt_rc release_segment(mt_engine *e, const segment *g, const sweep *s, mt_
     for (int l = g->first; l + 1 < g->end; l++) MT_TRY(mt__ring_release(e, mt_layer_unit(l), err));
     MT_TRY(mt__keeps_release(e, g->first, err));
     MT_TRY(leave(e, mt_layer_unit(g->end - 1), err));
-    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, mt_layer_unit(l), l - g->first, s->is_last, err));
+    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, mt_layer_unit(l), acc_index(e, g, l), s->is_last, err));
     return MT_OK;
 }
 
@@ -130,7 +139,10 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
         acts[at] = mt__keeps_acts(e, l, true, at, row);
         mt_keep kept = l == g->first ? e->plan->place.layers[l].keep : MT_KEEP_NOTHING;
         MT_TRY(mt_layer_redo(&e->run, l, g->w[at], mb, &acts[at], kept, err));
-        if (l + 1 == g->end) break;
+        if (l + 1 == g->end) {
+            acts[at].gu_whole = kept == MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
+            break;
+        }
         mt_acts next = mt__keeps_acts(e, l + 1, true, at + 1, row);
         MT_TRY(mt_layer_finish(&e->run, l, g->w[at], mb, &acts[at], next.x, err));
     }
@@ -139,12 +151,16 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
     return MT_OK;
 }
 
-static int first_backward_layer(const mt_engine *e) { return e->model->first_trained > 1 ? e->model->first_trained - 1 : 0; }
+/* Backward ends with the segment that holds the first trained layer; L: no layer needs it. */
+static int lowest_layer(const mt_engine *e)
+{
+    int L = (int)e->model->config->L, first = e->model->first_trained - 1; /* -1: the embedding */
+    return first >= L ? L : first <= 0 ? 0 : mt_plan_segment_start(e->plan, first);
+}
 
 static mt_rc backward_layers(mt_engine *e, const sweep *s, mt_err *err)
 {
-    int lowest = mt_plan_segment_start(e->plan, mt_min_i64(first_backward_layer(e), e->model->config->L - 1) < 0 ? 0 : (int)mt_min_i64(first_backward_layer(e), e->model->config->L - 1));
-    if (e->model->first_trained > e->model->config->L) return MT_OK; /* only the head trains */
+    int lowest = lowest_layer(e);
     for (int end = (int)e->model->config->L; end > lowest;) {
         segment g = { .first = mt_plan_segment_start(e->plan, end - 1), .end = end };
         MT_TRY(acquire_segment(e, &g, s, err));
@@ -173,8 +189,7 @@ static void plan_visits(mt_engine *e, bool train)
     int n = 0, L = (int)e->model->config->L;
     for (int u = 0; u <= L; u++) e->visits[n++] = u;
     e->visits[n++] = e->model->head;
-    int lowest = mt_plan_segment_start(e->plan, first_backward_layer(e) < L ? first_backward_layer(e) : L - 1);
-    for (int end = L; train && e->model->first_trained <= L && end > lowest;) {
+    for (int end = L; train && end > lowest_layer(e);) {
         int first = mt_plan_segment_start(e->plan, end - 1);
         for (int l = first; l < end; l++) e->visits[n++] = mt_layer_unit(l);
         end = first;
@@ -228,20 +243,21 @@ static mt_rc begin_step(mt_engine *e, const mt_batch *b, bool train, mt_err *err
 {
     MT_TRY(mt_watch_check(&e->watch, err));
     MT_TRY(mt__input_load(e, b, err));
-    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host + (size_t)e->model->n_units * sizeof(double), err));
+    /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit. */
+    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host, err));
     plan_visits(e, train);
     e->dscale = b->n_trained ? (float)(1.0 / (double)b->n_trained) : 0.0f;
     e->wait_update_ns = 0;
     return MT_OK;
 }
 
-/* The norm over units in order, in double. */
-static double global_norm(const mt_engine *e)
+/* Over units in order, in double. */
+static double sum_of_squares(const mt_engine *e)
 {
     double sum = 0;
     for (int u = 0; u < e->model->n_units; u++)
         if (mt__layout(e, u)->n_train) sum += e->host->norms[u];
-    return sqrt(sum);
+    return sum;
 }
 
 static void fill_result(const mt_engine *e, const mt_batch *b, mt_step_result *out)
@@ -258,7 +274,7 @@ static mt_rc forward_backward(mt_engine *e, const mt_batch *b, mt_step_result *o
     if (!e->updating) MT_TRY(mt__updates_stage_ahead(e, err));
     MT_TRY(mt_sync(e->sums_ready, err));
     fill_result(e, b, out);
-    out->grad_norm = global_norm(e);
+    out->grad_norm = sqrt(sum_of_squares(e));
     return MT_OK;
 }
 
@@ -282,10 +298,11 @@ static mt_rc finish_step(mt_engine *e, const mt_hyper *h, mt_step_result *out, m
         e->t++;
         return MT_OK;
     }
-    out->skipped = !isfinite(out->loss) || !isfinite(out->grad_norm);
+    mt_clip clip = mt_clip_of(sum_of_squares(e), h->max_grad_norm);
+    out->clip_scale = clip.scale;
+    out->skipped = !isfinite(out->loss) || !clip.finite;
     if (out->skipped) return mt__updates_drop(e, err);
-    out->clip_scale = mt_clip_scale(out->grad_norm, h->max_grad_norm);
-    mt__updates_coef(e, h, out->clip_scale);
+    mt__updates_coef(e, h, clip.scale);
     MT_TRY(mt__updates_all(e, err));
     e->t++;
     return MT_OK;

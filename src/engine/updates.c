@@ -56,7 +56,7 @@ static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
     mt_unit_name(e->model, job->unit, name);
     MT_TRY(mt_sync(e->units[job->unit].landed, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
-    if (job->check_norm && !isfinite(e->host->norms[job->unit]))
+    if (job->check_norm && !isfinite(e->landed_norms[job->unit]))
         return mt_fail(err, MT_ENUMERIC, "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with "
                                          "a lower learning rate, or set max_grad_norm, which skips such steps", name);
     mt_pool_for(e->updater.pool, (mt__layout(e, job->unit)->n_train + PIECE - 1) / PIECE, update_piece, &h);
@@ -275,8 +275,6 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
 {
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *s = &e->units[u];
-        s->m = mt__buffer(e, MT_BUF_M, u, -1);
-        s->v = mt__buffer(e, MT_BUF_V, u, -1);
         s->parked = mt__buffer(e, MT_BUF_PARKED, u, -1);
         s->grad_dev = mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt__event(e, &s->landed, err));

@@ -1,1 +1,1 @@
-set(sources clip.c schedule.c select.c)
+set(sources clip.c schedule.c)

@@ -245,7 +245,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
     MT_TRY(add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
-    return add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums, err);
+    return add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums + (size_t)p->model->n_units * sizeof(double), err);
 }
 
 static mt_rc list_buffers(mt_plan *p, mt_err *err)

@@ -1,7 +1,7 @@
 /* Which parameters are trained and which decay: patterns, the norms of many families, and misspellings. */
 #include "test.h"
 
-#include "optim/select.h"
+#include "model/select.h"
 
 static const char *const names[] = {
     "model.embed_tokens.weight",

@@ -1,4 +1,4 @@
-#include "engine/batch.h"
+#include "data/batch.h"
 
 #include <string.h>
 

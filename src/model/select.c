@@ -1,4 +1,4 @@
-#include "optim/select.h"
+#include "model/select.h"
 
 #include "base/mem.h"
 

@@ -6,8 +6,8 @@
  *
  * Decayed: every trained parameter but norms and biases, told by name as transformers' Trainer does (the list is in select.c), or
  * every one of them when asked. */
-#ifndef MT_OPTIM_SELECT_H
-#define MT_OPTIM_SELECT_H
+#ifndef MT_MODEL_SELECT_H
+#define MT_MODEL_SELECT_H
 
 #include "base/err.h"
 
