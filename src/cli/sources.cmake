@@ -1,0 +1,1 @@
+set(sources cmd_tokenize.c)
