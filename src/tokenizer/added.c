@@ -188,8 +188,8 @@ mt_rc mt_added_find(const mt_added *a, const mt_trie *which, const mt_unicode *u
         if (t->lstrip) start = skip_spaces_back(uc, s, start, done);
         if (t->rstrip) end = skip_spaces(uc, s, n, end);
         if (done < start) MT_TRY(push(out, done, start, -1, err));
-        MT_TRY(push(out, start, end, token, err));
-        done = end;
+        if (start < end) MT_TRY(push(out, start, end, token, err)); /* else the one before has stripped it all */
+        if (done < end) done = end;
     }
     return done < n ? push(out, done, n, -1, err) : MT_OK;
 }

@@ -58,34 +58,50 @@ static mt_rc add_unknown(start *w, size_t len, mt_err *err)
     return MT_OK;
 }
 
-/* The token of one character, with the affixes some vocabularies want. */
-static int32_t char_token(start *w, const char *s, size_t n, bool first, bool last)
+/* A character with the affixes some vocabularies want. */
+typedef struct spelled {
+    const char *s;
+    size_t n, n_prefix, n_char;
+} spelled;
+
+static spelled spell(start *w, const char *s, size_t n, bool first, bool last)
 {
     const mt_bpe *b = &w->m->bpe;
-    uint32_t cp;
-    if (!b->n_prefix && !b->n_suffix) {
-        mt_cp_at(s, n, 0, &cp);
-        return cp < 0x10000 ? b->char_ids[cp] : mt_vocab_id(&w->m->vocab, s, n);
-    }
-    size_t n_prefix = first ? 0 : b->n_prefix, n_suffix = last ? b->n_suffix : 0;
-    if (n_prefix) memcpy(w->st->piece, b->prefix, n_prefix);
-    memcpy(w->st->piece + n_prefix, s, n);
-    if (n_suffix) memcpy(w->st->piece + n_prefix + n, b->suffix, n_suffix);
-    return mt_vocab_id(&w->m->vocab, w->st->piece, n_prefix + n + n_suffix);
+    spelled p = { .s = s, .n = n, .n_prefix = first ? 0 : b->n_prefix, .n_char = n };
+    size_t n_suffix = last ? b->n_suffix : 0;
+    if (!p.n_prefix && !n_suffix) return p;
+    char *to = w->st->piece; /* start_chars made room */
+    if (p.n_prefix) memcpy(to, b->prefix, p.n_prefix);
+    memcpy(to + p.n_prefix, s, n);
+    if (n_suffix) memcpy(to + p.n_prefix + n, b->suffix, n_suffix);
+    p.s = to;
+    p.n = p.n_prefix + n + n_suffix;
+    return p;
 }
 
-static mt_rc add_char(start *w, const char *s, size_t n, bool first, bool last, mt_err *err)
+static int32_t char_token(const start *w, spelled p)
+{
+    uint32_t cp;
+    if (p.n != p.n_char) return mt_vocab_id(&w->m->vocab, p.s, p.n);
+    mt_cp_at(p.s, p.n, 0, &cp);
+    return cp < 0x10000 ? w->m->bpe.char_ids[cp] : mt_vocab_id(&w->m->vocab, p.s, p.n);
+}
+
+static mt_rc add_char(start *w, spelled p, mt_err *err)
 {
     const mt_bpe *b = &w->m->bpe;
-    int32_t id = char_token(w, s, n, first, last);
+    int32_t id = char_token(w, p);
     if (id >= 0) {
         MT_TRY(flush_unknown(w, err));
-        return add_symbol(w, id, n, err);
+        return add_symbol(w, id, p.n_char, err);
     }
-    if (b->spm) return add_symbol(w, MT_SYMBOL_UNKNOWN, n, err);
-    /* The reference does not flush a pending unknown before bytes; neither do we. */
-    if (!b->byte_fallback || !mt__all_bytes_known(b->byte_ids, s, n)) return add_unknown(w, n, err);
-    for (size_t i = 0; i < n; i++) MT_TRY(add_symbol(w, b->byte_ids[(uint8_t)s[i]], 1, err));
+    if (b->spm) return add_symbol(w, MT_SYMBOL_UNKNOWN, p.n_char, err);
+    /* The reference does not flush a pending unknown before bytes, and falls back for affixes too; so do we. */
+    if (!b->byte_fallback || !mt__all_bytes_known(b->byte_ids, p.s, p.n)) return add_unknown(w, p.n_char, err);
+    for (size_t i = 0; i < p.n; i++) {
+        bool inside = i >= p.n_prefix && i < p.n_prefix + p.n_char;
+        MT_TRY(add_symbol(w, b->byte_ids[(uint8_t)p.s[i]], inside, err));
+    }
     return MT_OK;
 }
 
@@ -99,7 +115,7 @@ static mt_rc start_chars(start *w, const char *s, size_t n, mt_err *err)
         if (len) MT_TRY(add_symbol(w, piece | MT_SYMBOL_FROZEN, len, err));
         else {
             len = mt_cp_at(s, n, i, &cp);
-            MT_TRY(add_char(w, s + i, len, i == 0, i + len == n, err));
+            MT_TRY(add_char(w, spell(w, s + i, len, i == 0, i + len == n), err));
         }
         i += len;
     }
@@ -192,7 +208,7 @@ static mt_rc offer(const mt_bpe *b, mt_model_state *st, int32_t left, mt_err *er
 /* A candidate is stale when its symbols have merged otherwise: the pair at its place no longer gives its id. */
 static bool still_holds(const mt_bpe *b, const mt_symbol *s, mt__candidate c)
 {
-    if (!s[c.at].len || s[c.at].next < 0) return false;
+    if (s[c.at].id == MT_SYMBOL_MERGED || s[c.at].next < 0) return false;
     const mt_merge *m = find_merge(b, s[c.at].id, s[s[c.at].next].id);
     return m && m->id == c.id && m->rank == c.rank;
 }
@@ -213,7 +229,7 @@ static mt_rc merge_long(const mt_bpe *b, mt_model_state *st, size_t n, mt_err *e
         left->id = c.id;
         left->len += right->len;
         left->next = right->next;
-        right->len = 0;
+        right->id = MT_SYMBOL_MERGED;
         if (left->next >= 0) s[left->next].prev = c.at;
         MT_TRY(offer(b, st, left->prev, err));
         MT_TRY(offer(b, st, c.at, err));
@@ -246,7 +262,7 @@ static mt_rc put_symbols(const mt_model *m, const mt_symbol *s, size_t n, const 
 {
     bool after_unk = false;
     for (size_t i = 0; i < n; i++) {
-        if (!s[i].len) continue;
+        if (s[i].id == MT_SYMBOL_MERGED) continue;
         if (m->bpe.spm) MT_TRY(put_spm(m, word, s[i], &after_unk, out, err));
         else MT_TRY(mt_pieces_push(out, s[i].id, s[i].len, err));
         word += s[i].len;

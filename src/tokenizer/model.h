@@ -29,11 +29,15 @@ typedef struct mt_merge {
 #define MT_MERGE_NONE UINT64_MAX
 
 typedef struct mt_symbol {
-    int32_t id;   /* MT_SYMBOL_UNKNOWN, or a token; MT_SYMBOL_FROZEN is set on those that never merge */
-    uint32_t len; /* bytes; 0: merged into the one before */
+    int32_t id;   /* a token, or one of the two below; MT_SYMBOL_FROZEN is set on those that never merge */
+    uint32_t len; /* bytes of the word it covers */
     int32_t prev, next;
 } mt_symbol;
-enum { MT_SYMBOL_UNKNOWN = -1, MT_SYMBOL_FROZEN = 1 << 30 };
+enum {
+    MT_SYMBOL_UNKNOWN = -1,
+    MT_SYMBOL_MERGED = -2, /* into the one before it */
+    MT_SYMBOL_FROZEN = 1 << 30,
+};
 
 typedef struct mt_bpe {
     mt_merge *merges; /* open addressing */
