@@ -47,6 +47,7 @@ typedef struct mt_oddities {
 typedef struct mt_sample {
     const int32_t *ids, *labels; /* [n]; labels as Hugging Face has them: the id itself, or -100 where nothing is trained */
     int64_t n;
+    int64_t n_uncut; /* tokens it had before it was cut to max_seq_len; 0: it was not cut */
 } mt_sample;
 
 mt_rc mt_sampler_scratch_create(mt_sampler_scratch **out, const mt_sampler *s, mt_err *err);
