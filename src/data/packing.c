@@ -4,9 +4,9 @@
 #include <string.h>
 
 enum {
-    WINDOW_MIN = 1024,
+    WINDOW_MIN = 4096,
     WINDOW_MAX = 65536,
-    WINDOW_ROWS = 64,      /* a window should fill about so many rows: its last one is seldom full */
+    WINDOW_ROWS = 256,     /* a window should fill about so many rows: its last one is seldom full */
     KEPT_SAMPLES = 1 << 20 /* windows remembered, counted in samples */
 };
 
