@@ -74,7 +74,7 @@ static void place_text(char *out, size_t n, const mt_record_place *p)
 static void count_bad(mt__chunk *c, mt_reason reason, const mt__record *r, const char *why)
 {
     c->counts.by_reason[reason]++;
-    if (reason == MT_REASON_NO_ROOM || c->n_bad_shown == MT_STORE_SHOWN) return;
+    if (mt_store_fine((int)reason) || c->n_bad_shown == MT_STORE_SHOWN) return;
     char *out = c->bad[c->n_bad_shown++];
     memset(out, 0, MT_STORE_TEXT); /* it becomes part of the file: no stray bytes */
     if (!r->bad) place_text(out, MT_STORE_TEXT / 2, &r->where); /* the reader's messages name the place */
@@ -165,6 +165,7 @@ static void add_counts(mt_store_counts *to, const mt_store_counts *c)
     to->odd.truncated += c->odd.truncated;
     to->odd.answers_cut += c->odd.answers_cut;
     to->odd.unrolled += c->odd.unrolled;
+    to->odd.turns_without_room += c->odd.turns_without_room;
 }
 
 mt_rc mt__chunk_write(const mt__chunk *c, mt__store_writer *w, mt_err *err)

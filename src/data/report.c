@@ -2,18 +2,12 @@
 
 #include <string.h>
 
-static const char *const reason_texts[MT_REASONS] = {
-#define TEXT(name, text) text,
-    MT_REASON_LIST(TEXT)
-#undef TEXT
-};
-
 void mt_report_reasons(mt_str *out, const mt_store_counts *c)
 {
     const char *between = "";
     for (int r = MT_REASON_NONE + 1; r < MT_REASONS; r++) {
         if (c->by_reason[r] == 0) continue;
-        mt_str_printf(out, "%s%lld %s", between, (long long)c->by_reason[r], reason_texts[r]);
+        mt_str_printf(out, "%s%lld %s", between, (long long)c->by_reason[r], mt_reason_text((mt_reason)r));
         between = ", ";
     }
 }

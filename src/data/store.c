@@ -106,11 +106,13 @@ void mt_store_close(mt_store *s)
 
 const mt_store_counts *mt_store_counted(const mt_store *s) { return &s->header.counts; }
 
+bool mt_store_fine(int r) { return r == MT_REASON_NONE || r == MT_REASON_NO_ROOM || r == MT_REASON_TOO_LONG; }
+
 int64_t mt_store_bad(const mt_store_counts *c)
 {
     int64_t n = 0;
     for (int r = 0; r < MT_REASONS; r++)
-        if (r != MT_REASON_NONE && r != MT_REASON_NO_ROOM) n += c->by_reason[r];
+        if (!mt_store_fine(r)) n += c->by_reason[r];
     return n;
 }
 

@@ -38,7 +38,9 @@ mt_rc mt_store_map(mt_store **out, const char *path, uint64_t key, mt_err *err);
 void mt_store_close(mt_store *s); /* accepts NULL */
 
 const mt_store_counts *mt_store_counted(const mt_store *s);
-/* Records that are bad: not usable, for whatever reason but length. */
+/* False for reasons that make a record bad; too long is not bad. */
+bool mt_store_fine(int reason);
+/* Records that are bad. */
 int64_t mt_store_bad(const mt_store_counts *c);
 /* The first bad records, at most MT_STORE_SHOWN: file, line or row, and what is wrong.  NULL past the last. */
 const char *mt_store_bad_text(const mt_store *s, int k);
