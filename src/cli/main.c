@@ -15,6 +15,7 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
+    { "data", mt_cmd_data, "what a run would be trained on: samples, trained tokens, lengths, what is cut or bad" },
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
     { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
     { "families", mt_cmd_families, "the model families that are known" },

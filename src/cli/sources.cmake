@@ -1,7 +1,9 @@
 set(sources
+  cmd_data.c
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c
+  data_view.c
   flags.c
   plot.c
   progress.c

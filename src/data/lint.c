@@ -99,7 +99,7 @@ mt_rc mt_lint(mt_findings *out, const mt_lint_input *in, mt_err *err)
 mt_rc mt_lint_verdict(const mt_findings *f, mt_err *err)
 {
     for (size_t i = 0; i < f->n; i++)
-        if (f->items[i].severity == MT_LINT_STOP) return mt_fail(err, MT_EINVAL, "%s", f->items[i].text);
+        if (f->items[i].severity == MT_LINT_STOP) return mt_fail(err, MT_ERANGE, "%s", f->items[i].text);
     return MT_OK;
 }
 

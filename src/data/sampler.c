@@ -110,7 +110,7 @@ static mt_rc keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text
     for (size_t k = 0; k < n_spans; k++)
         for (size_t i = spans[k].begin > begin ? spans[k].begin : begin; i < spans[k].end && i < end; i++)
             labels[i - begin] = w->tokens.ids[i];
-    w->places[w->n_places++] = (struct mt__sample_place){ w->n_ids, n, w->texts.n, s->config.keep_text ? text->n : 0 };
+    w->places[w->n_places++] = (struct mt__sample_place){ w->n_ids, n, w->texts.n, s->config.keep_text ? text->n : 0, 0 };
     w->n_ids += n;
     if (s->config.keep_text) mt_str_add(&w->texts, text->n ? text->s : "", text->n);
     return mt_str_ok(&w->texts) ? MT_OK : no_memory(err);
