@@ -125,6 +125,7 @@ struct mt_engine {
     } *host;
     double *landed_norms; /* host, one a unit: arrives with the gradient when clipping is off, for the updater to look at */
     float dscale;
+    bool in_flight; /* work was queued since the last settle */
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */
     int64_t wait_update_ns;

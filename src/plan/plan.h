@@ -116,6 +116,7 @@ typedef struct mt_plan {
     mt_buffer *buffers;
     size_t n_buffers, cap_buffers;
     size_t device_bytes, host_bytes;
+    double predicted_seconds; /* of a step, by whoever chose the placement; 0: nobody */
 } mt_plan;
 
 /* A plan from both halves, which are copied.  Refuses what contradicts itself. */
@@ -126,8 +127,20 @@ void mt_plan_free(mt_plan *plan);
 mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err);
 void mt_placement_free(mt_placement *p);
 
-/* The simple chooser: the least streaming and redoing that fits device_bytes (0: no limit).  Says what is short when
- * nothing fits. */
+/* What a plan is chosen for: room, and rates that say what is cheap. */
+typedef struct mt_machine {
+    size_t device_bytes, host_bytes;   /* this run may use */
+    double flops;                      /* of products, a second */
+    double copy_in, copy_out;          /* bytes a second */
+    double adam_host;                  /* parameters a second */
+} mt_machine;
+
+/* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
+mt_machine mt_machine_typical(void);
+
+/* The fastest placement that fits, by the time model of choose.c.  Says what is short when nothing fits. */
+mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
+/* The same for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
 
 /* The arithmetic as one number. */
