@@ -32,6 +32,8 @@ typedef struct mt_unit_place {
     bool resident;  /* weights stay on the device through the step instead of passing through the ring */
     mt_place home;  /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
+    bool borrows; /* staged: m borrows the unit's accumulator, v, lo and hi the layer's kept activations, both of which the last
+                     backward frees; else they take a stage slot */
 } mt_unit_place;
 
 typedef struct mt_layer_place {
@@ -147,6 +149,8 @@ mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, co
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
 static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
+/* Could unit u's staged state borrow?  Its accumulator must be its own, and what its layer keeps on the device large enough. */
+bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 

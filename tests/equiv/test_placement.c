@@ -62,6 +62,8 @@ static void draw(mt_placement *p, const mt_model *m, const mt_job *j, const mt_a
         at->home = roll(d, 3) ? MT_HOST : MT_DEVICE;
         at->resident = at->home == MT_DEVICE || roll(d, 3) == 0;
         at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
+        mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
+        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_can_borrow(&trial, u) && roll(d, 3);
     }
 }
 
@@ -94,7 +96,8 @@ static void describe(const mt_plan *plan, char *out, size_t n)
     for (int l = 0; l < plan->model->config->L; l++) k += snprintf(out + k, n - (size_t)k, " %d%c", p->layers[l].keep, p->layers[l].place == MT_HOST ? 'h' : 'd');
     k += snprintf(out + k, n - (size_t)k, "; units");
     for (int u = 0; u < plan->model->n_units; u++)
-        k += snprintf(out + k, n - (size_t)k, " %c%s%c", p->units[u].home == MT_HOST ? 'h' : 'd', p->units[u].resident ? "R" : "", "HDS"[p->units[u].site]);
+        k += snprintf(out + k, n - (size_t)k, " %c%s%c%s", p->units[u].home == MT_HOST ? 'h' : 'd', p->units[u].resident ? "R" : "", "HDS"[p->units[u].site],
+                      p->units[u].borrows ? "b" : "");
 }
 
 static void check_case(const arithmetic_case *c, int draws, uint64_t seed)
