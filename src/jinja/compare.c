@@ -56,7 +56,8 @@ mt_rc mt__j_equal(jrender *r, jval a, jval b, bool *out)
 {
     MT_TRY(mt__j_steps(r, 1));
     if (mt__j_is_number(a) && mt__j_is_number(b)) {
-        *out = mt__j_is_integer(a) && mt__j_is_integer(b) ? mt__j_as_int(a) == mt__j_as_int(b) : mt__j_as_float(a) == mt__j_as_float(b);
+        *out = mt__j_is_integer(a) && mt__j_is_integer(b) ? mt__j_as_int(a) == mt__j_as_int(b)
+                                                          : mt__j_as_float(a) == mt__j_as_float(b);
         return MT_OK;
     }
     *out = false;

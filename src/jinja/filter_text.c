@@ -5,7 +5,7 @@
 #include "jinja/method.h"
 
 #define FILTER(name) mt_rc name(jrender *r, jval v, const jval *a, const jargs *args, jval *out)
-#define UNUSED_ARGS (void)a, (void)args
+#define UNUSED_ARGS  (void)a, (void)args
 
 static mt_rc want_int(jrender *r, jval v, int64_t fallback, int64_t *out)
 {
@@ -23,11 +23,35 @@ static mt_rc flag(jrender *r, jval v, bool fallback, bool *out)
 }
 
 /* These take anything and work on its str(). */
-FILTER(mt__j_f_upper) { UNUSED_ARGS; MT_TRY(mt__j_str(r, v, &v)); return mt__j_change_case(r, v, true, out); }
-FILTER(mt__j_f_lower) { UNUSED_ARGS; MT_TRY(mt__j_str(r, v, &v)); return mt__j_change_case(r, v, false, out); }
-FILTER(mt__j_f_capitalize) { UNUSED_ARGS; MT_TRY(mt__j_str(r, v, &v)); return mt__j_capitalize(r, v, out); }
-FILTER(mt__j_f_string) { UNUSED_ARGS; return mt__j_str(r, v, out); }
-FILTER(mt__j_f_trim) { (void)args; MT_TRY(mt__j_str(r, v, &v)); return mt__j_strip(r, v, a[0], true, true, out); }
+FILTER(mt__j_f_upper)
+{
+    UNUSED_ARGS;
+    MT_TRY(mt__j_str(r, v, &v));
+    return mt__j_change_case(r, v, true, out);
+}
+FILTER(mt__j_f_lower)
+{
+    UNUSED_ARGS;
+    MT_TRY(mt__j_str(r, v, &v));
+    return mt__j_change_case(r, v, false, out);
+}
+FILTER(mt__j_f_capitalize)
+{
+    UNUSED_ARGS;
+    MT_TRY(mt__j_str(r, v, &v));
+    return mt__j_capitalize(r, v, out);
+}
+FILTER(mt__j_f_string)
+{
+    UNUSED_ARGS;
+    return mt__j_str(r, v, out);
+}
+FILTER(mt__j_f_trim)
+{
+    (void)args;
+    MT_TRY(mt__j_str(r, v, &v));
+    return mt__j_strip(r, v, a[0], true, true, out);
+}
 
 static bool starts_word(uint32_t cp) { return mt__j_is_space(cp) || (cp < 0x80 && cp && strchr("-({[<", (int)cp)); }
 
@@ -248,7 +272,10 @@ FILTER(mt__j_f_forceescape)
 FILTER(mt__j_f_striptags)
 {
     UNUSED_ARGS;
-    static const struct { const char *entity; char c; } entities[] = { { "&amp;", '&' }, { "&lt;", '<' }, { "&gt;", '>' }, { "&#34;", '"' }, { "&quot;", '"' }, { "&#39;", '\'' } };
+    static const struct {
+        const char *entity;
+        char c;
+    } entities[] = { { "&amp;", '&' }, { "&lt;", '<' }, { "&gt;", '>' }, { "&#34;", '"' }, { "&quot;", '"' }, { "&#39;", '\'' } };
     MT_TRY(mt__j_str(r, v, &v));
     jval plain;
     size_t mark = mt__j_mark(r);
@@ -269,7 +296,9 @@ FILTER(mt__j_f_striptags)
         len = blanks ? blanks : 1;
         if (blanks) continue;
         size_t k = 0;
-        while (k < MT_COUNT(entities) && !(plain.n - i >= strlen(entities[k].entity) && memcmp(plain.s + i, entities[k].entity, strlen(entities[k].entity)) == 0)) k++;
+        while (k < MT_COUNT(entities) && !(plain.n - i >= strlen(entities[k].entity) &&
+                                           memcmp(plain.s + i, entities[k].entity, strlen(entities[k].entity)) == 0))
+            k++;
         if (k < MT_COUNT(entities)) len = strlen(entities[k].entity);
         mt_str_putc(r->out, k < MT_COUNT(entities) ? entities[k].c : plain.s[i]);
     }
@@ -281,7 +310,8 @@ static mt_rc put_quoted_url(jrender *r, jval v, bool in_query)
     MT_TRY(mt__j_str(r, v, &v));
     for (uint32_t i = 0; i < v.n; i++) {
         unsigned char c = (unsigned char)v.s[i];
-        bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || strchr("_.-~", c) || (c == '/' && !in_query);
+        bool plain =
+            (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || strchr("_.-~", c) || (c == '/' && !in_query);
         if (plain && c)
             mt_str_putc(r->out, (char)c);
         else if (c == ' ' && in_query)
@@ -358,7 +388,8 @@ static mt_rc json_layout(jrender *r, const jval *a, jjson *how)
     if (how->pretty && a[1].type == JV_STR)
         how->indent = a[1];
     else if (how->pretty) {
-        if (!mt__j_is_integer(a[1])) return mt__j_fail(r, "tojson: indent must be a number or a string, not %s", mt__j_type_name(a[1]));
+        if (!mt__j_is_integer(a[1]))
+            return mt__j_fail(r, "tojson: indent must be a number or a string, not %s", mt__j_type_name(a[1]));
         MT_TRY(mt__j_binary(r, OP_MUL, mt__j_literal(" "), a[1], &how->indent));
     }
     if (!mt__j_given(a[2]) || a[2].type == JV_NONE) return MT_OK;

@@ -77,7 +77,8 @@ static mt_rc split_by(jrender *r, jval s, jval sep, int64_t max, pieces *p)
 static mt_rc rsplit_by(jrender *r, jval s, jval sep, int64_t max, pieces *p)
 {
     size_t end = s.n;
-    for (const char *hit; (max < 0 || (int64_t)p->n < max) && (hit = mt__j_rfind(s.s, end, sep.s, sep.n)); end = (size_t)(hit - s.s))
+    for (const char *hit; (max < 0 || (int64_t)p->n < max) && (hit = mt__j_rfind(s.s, end, sep.s, sep.n));
+         end = (size_t)(hit - s.s))
         MT_TRY(add_piece(r, p, mt__j_part(s, (size_t)(hit - s.s) + sep.n, end)));
     return add_piece(r, p, mt__j_part(s, 0, end));
 }

@@ -5,10 +5,14 @@
 
 const char *mt__j_type_name(jval v)
 {
-    static const char *const names[] = { "missing", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict",
-                                         "dict_keys", "range", "generator", "slice", "Namespace", "Macro", "function",
-                                         "builtin_function_or_method", "LoopContext", "Cycler", "Joiner" };
-    if (v.type == JV_VIEW) return v.view->kind == VIEW_KEYS ? "dict_keys" : v.view->kind == VIEW_VALUES ? "dict_values" : "dict_items";
+    static const char *const names[] = {
+        "missing",     "Undefined", "NoneType",  "bool",  "int",       "float",
+        "str",         "list",      "tuple",     "dict",  "dict_keys", "range",
+        "generator",   "slice",     "Namespace", "Macro", "function",  "builtin_function_or_method",
+        "LoopContext", "Cycler",    "Joiner"
+    };
+    if (v.type == JV_VIEW)
+        return v.view->kind == VIEW_KEYS ? "dict_keys" : v.view->kind == VIEW_VALUES ? "dict_values" : "dict_items";
     if (v.type == JV_ITER) return v.iter->what;
     return names[v.type];
 }
