@@ -225,6 +225,7 @@ static void get_at(jval v, int64_t i, jval *out)
 mt_rc mt__j_getitem(jrender *r, jval v, jval index, int method, jval *out)
 {
     if (v.type == JV_UNDEFINED) return mt__j_use_undefined(r, v);
+    if (v.type == JV_STR) MT_TRY(mt__j_scan(r, v.n));
     if (index.type == JV_SLICE) return get_slice(r, v, index, out);
     if (v.type == JV_DICT) {
         const jval *hit = NULL;

@@ -53,13 +53,14 @@ mt_rc mt__j_call_method(jrender *r, int row, jval self, const jargs *args, jval 
 {
     const jmethod_row *m = &mt__j_methods[row];
     jval bound[4];
+    if (self.type == JV_STR) MT_TRY(mt__j_scan(r, self.n));
     if (m->params) MT_TRY(mt__j_bind_args(r, m->name, m->params, m->n_required, args, bound));
     return m->fn(r, self, m->params ? bound : NULL, args, out);
 }
 
 /* ---- macros ---- */
 
-/* One more value a macro's special names see: the keyword arguments nobody took. */
+/* Keyword arguments that no parameter has taken yet. */
 typedef struct leftovers {
     jval *names, *values;
     size_t n;

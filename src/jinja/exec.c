@@ -73,9 +73,7 @@ static mt_rc unpack(jrender *r, const jnode *target, jval v)
     jiter it;
     jval item;
     r->at = target;
-    if (v.type == JV_UNDEFINED || mt__j_is_number(v) || v.type == JV_NONE) {
-        if (v.type != JV_UNDEFINED) return mt__j_fail(r, "cannot unpack non-iterable %s object", mt__j_type_name(v));
-    }
+    if (mt__j_is_number(v) || v.type == JV_NONE) return mt__j_fail(r, "cannot unpack non-iterable %s object", mt__j_type_name(v));
     MT_TRY(mt__j_iterate(r, v, &it));
     jval *items;
     MT_TRY(mt__j_new(r, target->n * sizeof *items, &items));

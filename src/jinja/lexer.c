@@ -256,7 +256,8 @@ static mt_rc lex_string(lexer *x)
     if (p >= x->end) return bad(x, start, "a string that is not closed");
     jval v = mt__j_text(start + 1, (size_t)(p - start - 1));
     if (escaped) {
-        char *dst = mt_arena_alloc(x->arena, v.n * 2 + 4); /* \777 is 3 characters and 2 bytes: never longer, but be safe */
+        char *dst =
+            mt_arena_alloc(x->arena, v.n + 4); /* no escape is shorter than what it stands for; + 4: the encoder's reach */
         if (!dst) return mt_fail(x->err, MT_ENOMEM, "no memory for the template %s", x->name);
         size_t k = 0;
         for (const char *q = start + 1; q < p;) {

@@ -4,7 +4,7 @@
 #include "jinja/chars.h"
 
 #define METHOD(name) mt_rc name(jrender *r, jval self, const jval *a, const jargs *args, jval *out)
-#define UNUSED_ARGS (void)a, (void)args
+#define UNUSED_ARGS  (void)a, (void)args
 
 static mt_rc all_are(jval s, bool (*is)(uint32_t), bool empty, jval *out)
 {

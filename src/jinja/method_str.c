@@ -87,7 +87,7 @@ static mt_rc window(jrender *r, jval s, jval start, jval end, size_t *from, size
     *ok = lo <= hi;
     *from = *ok ? mt__j_offset(s.s, s.n, (size_t)lo) : 0;
     *to = *ok ? mt__j_offset(s.s, s.n, (size_t)hi) : 0;
-    return mt__j_steps(r, s.n / 32);
+    return MT_OK;
 }
 
 static mt_rc find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at)
@@ -96,6 +96,7 @@ static mt_rc find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at
     bool ok;
     MT_TRY(mt__j_want_str(r, a[0], "the text to look for"));
     MT_TRY(window(r, s, a[1], a[2], &from, &to, &ok));
+    MT_TRY(mt__j_search(r, s.n, a[0].n));
     const char *hit = !ok         ? NULL
                       : backwards ? mt__j_rfind(s.s + from, to - from, a[0].s, a[0].n)
                                   : mt__j_find(s.s + from, to - from, a[0].s, a[0].n);
@@ -125,6 +126,7 @@ METHOD(mt__j_str_count)
     int64_t n = 0;
     MT_TRY(mt__j_want_str(r, a[0], "the text to count"));
     MT_TRY(window(r, self, a[1], a[2], &from, &to, &ok));
+    MT_TRY(mt__j_search(r, self.n, a[0].n));
     if (ok && a[0].n == 0) n = (int64_t)mt__j_count(self.s + from, to - from) + 1;
     for (const char *hit; ok && a[0].n && (hit = mt__j_find(self.s + from, to - from, a[0].s, a[0].n)); n++)
         from = (size_t)(hit - self.s) + a[0].n;
@@ -168,7 +170,7 @@ static mt_rc cut_as(jrender *r, size_t mark, jval like, jval *out)
 mt_rc mt__j_replace(jrender *r, jval s, jval from, jval to, int64_t count, jval *out)
 {
     size_t mark = mt__j_mark(r), at = 0, len;
-    MT_TRY(mt__j_steps(r, s.n / 16));
+    MT_TRY(mt__j_search(r, s.n, from.n));
     if (from.n && !mt__j_find(s.s, s.n, from.s, from.n)) return *out = s, MT_OK;
     for (; count != 0; count--) {
         const char *hit = mt__j_find(s.s + at, s.n - at, from.s, from.n);

@@ -106,6 +106,7 @@ mt_rc mt__j_dict_find(jrender *r, const jdict *d, jval key, const jval **out)
 {
     *out = NULL;
     MT_TRY(mt__j_steps(r, d->n / 8));
+    if (key.type == JV_STR && key.n >= 1024) MT_TRY(mt__j_steps(r, key.n / 1024 * d->n));
     if (key.type == JV_STR) {
         *out = mt__j_dict_text(d, key.s, key.n);
         return MT_OK;
@@ -199,7 +200,7 @@ mt_rc mt__j_length(jrender *r, jval v, int64_t *out)
     jval length;
     switch (v.type) {
     case JV_UNDEFINED: *out = 0; return MT_OK;
-    case JV_STR: *out = (int64_t)mt__j_count(v.s, v.n); return MT_OK;
+    case JV_STR: *out = (int64_t)mt__j_count(v.s, v.n); return mt__j_scan(r, v.n);
     case JV_LIST:
     case JV_TUPLE: *out = (int64_t)v.list->n; return MT_OK;
     case JV_DICT: *out = (int64_t)v.dict->n; return MT_OK;

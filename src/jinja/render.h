@@ -58,7 +58,10 @@ mt_rc mt__j_fail(jrender *r, const char *fmt, ...) __attribute__((format(printf,
 mt_rc mt__j_fail_rc(jrender *r, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
 mt_rc mt__j_too_much(jrender *r);        /* past the bound on memory */
 mt_rc mt__j_steps(jrender *r, size_t n); /* n units of work, or MT_ERANGE */
-mt_rc mt__j_deeper(jrender *r);          /* one level of recursion, or MT_ERANGE; undo with r->depth-- */
+/* Scanning n bytes of text, and looking for m bytes in it: cheap each, but a template can ask for it often. */
+static inline mt_rc mt__j_scan(jrender *r, size_t n) { return n < 1024 ? MT_OK : mt__j_steps(r, n / 1024); }
+static inline mt_rc mt__j_search(jrender *r, size_t n, size_t m) { return mt__j_steps(r, n / 64 + (n / 64) * (m / 64)); }
+mt_rc mt__j_deeper(jrender *r); /* one level of recursion, or MT_ERANGE; undo with r->depth-- */
 
 static inline size_t mt__j_mark(const jrender *r) { return r->out->n; }
 mt_rc mt__j_cut(jrender *r, size_t mark, jval *out);
@@ -126,7 +129,11 @@ struct jiter {
 mt_rc mt__j_iterate(jrender *r, jval v, jiter *it); /* start walking v, or TypeError */
 mt_rc mt__j_new_iter(jrender *r, jnext *next, jval over, void *state, const char *what, jval *out); /* over: its own iterator */
 mt_rc mt__j_collect(jrender *r, jval v, jval *list);                                                /* list(v) */
-static inline mt_rc mt__j_next(jrender *r, jiter *it, jval *out) { return it->next(r, it, out); }
+static inline mt_rc mt__j_next(jrender *r, jiter *it, jval *out)
+{
+    MT_TRY(mt__j_steps(r, 1));
+    return it->next(r, it, out);
+}
 
 /* call.c */
 mt_rc mt__j_call(jrender *r, jval callee, const jargs *args, jval *out);

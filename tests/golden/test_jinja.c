@@ -342,6 +342,9 @@ static void strangers_templates_cannot_run_away(void **state)
         { "{% for a in range(99999) %}{{ 'xxxxxxxxxxxxxxxx' * 1000 }}{% endfor %}", "longer than" },
         { "{% set ns = namespace(l=[1]) %}{% for a in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "memory" },
         { "{{ 'a'.center(999999999) }}", "memory" },
+        { "{% set s = 'a' * 800000 %}{{ s.rfind('b' ~ s[400000:]) }}", "too many steps" },
+        { "{% set s = 'a' * 4000000 %}{% for i in range(99999) %}{% if s|length %}{% endif %}{% endfor %}", "too many steps" },
+        { "{% for a in range(99999) %}{% for b in range(99999) if false %}{% endfor %}{% endfor %}", "too many steps" },
         { "{% set ns = namespace(s='ab') %}{% for a in range(99) %}{% set ns.s = ns.s.replace('', ns.s) %}{% endfor %}", "" },
     };
     mt_jinja_options opt = { .max_steps = 1000000, .max_output_bytes = 1 << 20, .max_memory_bytes = 16 << 20 };
