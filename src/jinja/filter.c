@@ -55,7 +55,6 @@ static const jfilter_row filters[] = {
     { "upper", mt__j_f_upper, "", 0 },
     { "urlencode", mt__j_f_urlencode, "", 0 },
     { "wordcount", mt__j_f_wordcount, "", 0 },
-    { "wordwrap", mt__j_f_wordwrap, "width,break_long_words,wrapstring,break_on_hyphens", 0 },
     { "xmlattr", mt__j_f_xmlattr, "autospace", 0 },
 };
 

@@ -16,7 +16,9 @@
  * whose text ends the message word for word); MT_EUNSUPPORTED, it wants what we refuse by name (include, import,
  * extends, block, random).  Messages begin "NAME:LINE:COLUMN: ", counted from 1, columns in characters.
  *
- * Known to differ from jinja2: integers are 64 bits wide (an overflow is an error). */
+ * Known to differ from jinja2: integers are 64 bits wide (an overflow is an error) and powers never complex; the filters
+ * pprint, urlize, wordwrap and random, the globals lipsum and self, \N{...} in strings and str.casefold, encode and
+ * translate do not exist; striptags knows five entities; a slice of a constant that is no sequence is an error. */
 #ifndef MT_JINJA_JINJA_H
 #define MT_JINJA_JINJA_H
 

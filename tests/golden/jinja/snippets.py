@@ -447,6 +447,7 @@ lines|indent(2, blank=true)
 lines|indent('> ')
 'a b  c-d'|wordcount
 'abc def ghi'|truncate(9)
+'x&y &amp; z'|striptags
 'abc def ghi'|truncate(7, leeway=0)
 'abc def ghi'|truncate(7, true, leeway=0)
 'abc def ghi'|truncate(7, true, '', 0)
@@ -465,7 +466,7 @@ html|forceescape
 '%(x)s'|format(x=5)
 d|attr('b')
 d|attr('keys') is callable
-'the quick brown fox'|wordwrap(10)
+'a <!-- x > y --> b  <i>c</i> < d'|striptags
 1000|filesizeformat
 1500000|filesizeformat
 2048|filesizeformat(true)
