@@ -114,7 +114,7 @@ FILTER(mt__j_f_unique)
         bool seen = false;
         MT_TRY(mt__j_follow(r, list.list->items[i], a[1], &key));
         MT_TRY(fold_case(r, key, exact, &key));
-        if (key.type == JV_LIST || key.type == JV_DICT) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
+        if (!mt__j_hashable(key)) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
         for (size_t k = 0; k < n && !seen; k++) MT_TRY(mt__j_equal(r, keys[k], key, &seen));
         if (!seen) keys[n] = key, kept[n++] = list.list->items[i];
     }

@@ -82,11 +82,11 @@ mt_rc mt__j_new_dict(jrender *r, size_t cap, jval *out, jdict **dict)
     return MT_OK;
 }
 
-static bool hashable(jval v)
+bool mt__j_hashable(jval v)
 {
     if (v.type == JV_TUPLE) {
         for (size_t i = 0; i < v.list->n; i++)
-            if (!hashable(v.list->items[i])) return false;
+            if (!mt__j_hashable(v.list->items[i])) return false;
         return true;
     }
     return v.type != JV_LIST && v.type != JV_DICT && v.type != JV_SLICE && !(v.type == JV_VIEW && v.view->kind != VIEW_VALUES);
@@ -111,7 +111,7 @@ mt_rc mt__j_dict_find(jrender *r, const jdict *d, jval key, const jval **out)
         *out = mt__j_dict_text(d, key.s, key.n);
         return MT_OK;
     }
-    if (!hashable(key)) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
+    if (!mt__j_hashable(key)) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
     for (size_t i = 0; i < d->n; i++) {
         bool same;
         MT_TRY(mt__j_equal(r, d->entries[i].key, key, &same));

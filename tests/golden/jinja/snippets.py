@@ -355,6 +355,8 @@ l|sum(start=10)
 l|reverse|list
 s|reverse
 words|unique|list
+[(1, {})]|unique|list
+{(1, []): 1}
 words|unique(case_sensitive=true)|list
 [1, 1.0, 2, true]|unique|list
 l|batch(2)|list
