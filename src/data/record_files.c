@@ -52,6 +52,8 @@ static mt_rc list_saved(mt_name_list *out, const char *dir, mt_err *err)
     MT_TRY(read_json_in(&state, dir, "state.json", err));
     const json_t *files = json_object_get(state, "_data_files");
     mt_rc rc = MT_OK;
+    if (json_array_size(json_object_get(state, "_indices_data_files")) > 0) /* versions of before 2021 */
+        rc = mt_fail(err, MT_EUNSUPPORTED, "%s picks its rows by a table of indices; save it again with flatten_indices()", dir);
     for (size_t i = 0; !rc && i < json_array_size(files); i++) {
         const char *name = json_string_value(json_object_get(json_array_get(files, i), "filename"));
         if (!name || strchr(name, '/'))
