@@ -16,6 +16,7 @@ static const struct {
     const char *help;
 } commands[] = {
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
+    { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
     { "families", mt_cmd_families, "the model families that are known" },
     { "grad", mt_cmd_grad, "loss and gradients of given tokens, for comparing with another implementation" },
 };

@@ -11,6 +11,8 @@
 
 #include "model/block.h"
 
+enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+
 typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
 
 typedef enum mt_site {
@@ -88,7 +90,7 @@ typedef struct mt_job {
     X(INPUT_HOST, "input.host")                                                                              \
     X(SUMS, "sums")             /* loss and norms */                                                         \
     X(SUMS_HOST, "sums.host")                                                                                \
-    X(BOUNCE, "bounce")         /* host: state on its way to or from a device home */
+    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */
 
 typedef enum mt_buffer_kind {
 #define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,

@@ -42,11 +42,12 @@ static mt_arithmetic arithmetic(int64_t micro, int64_t mlp, int64_t head)
 static void one_row(const rig *r, int64_t d, mt_batch *out)
 {
     mt_err err = { 0 };
-    int32_t from = r->batch.doc_start[d], n = r->batch.doc_start[d + 1] - from, labels[512];
+    int32_t from = r->batch.doc_start[d], n = r->batch.doc_start[d + 1] - from, ids[512], labels[512];
     assert_true(n <= 512);
+    memcpy(ids, r->batch.ids + from, (size_t)n * sizeof *ids); /* `out` may be the same batch, and move */
     labels[0] = MT_IGNORE;
     for (int32_t i = 1; i < n; i++) labels[i] = r->batch.targets[from + i - 1]; /* shift back */
-    assert_ok(mt_batch_add(out, r->batch.ids + from, labels, n, r->config->V, &err));
+    assert_ok(mt_batch_add(out, ids, labels, n, r->config->V, &err));
 }
 
 static const char *const models[] = { "llama_tied", "mistral_window", "qwen2_window", "qwen3" };
