@@ -393,6 +393,7 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
     if (status == cudaErrorInsufficientDriver && driver > 0)
         return mt_fail(err, MT_EUNSUPPORTED, "the NVIDIA driver knows CUDA %d.%d and this program needs %d.%d; update the driver", driver / 1000,
                        driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (driver == 0) return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA driver is installed here; install one, or use --device cpu");
     if (visible && (!*visible || *visible == '-'))
         return mt_fail(err, MT_EUNSUPPORTED, "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
     return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
