@@ -42,7 +42,8 @@ if(MT_CUDA_ARCH STREQUAL "all")
     list(APPEND archs 100 120)
   endif()
 endif()
-list(TRANSFORM archs APPEND -real OUTPUT_VARIABLE cuda_archs)
+list(TRANSFORM archs REPLACE "^90$" "90a" OUTPUT_VARIABLE cuda_archs) # every Hopper has 90a's warpgroup products
+list(TRANSFORM cuda_archs APPEND -real)
 list(GET archs -1 newest)
 list(APPEND cuda_archs ${newest}-virtual)
 

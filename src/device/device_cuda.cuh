@@ -40,6 +40,7 @@ typedef struct mt_cuda_device {
     int index;
     int n_sms;
     size_t shared_bytes; /* shared memory a block may ask for */
+    bool hopper;         /* compute capability 9.0: warpgroup products */
     bool tune;           /* choose products by timing them */
     cublasLtHandle_t lt;
     mt_cuda_product *products;

@@ -9,7 +9,7 @@ extern "C" {
 #include "base/split.h"
 }
 
-enum { THREADS = 256, W = 4 };
+enum { THREADS = 256, W = 8 };
 
 typedef struct param {
     uint16_t hi;
@@ -76,10 +76,10 @@ mt_rc mt__adamw_cuda(mt_stream *s, const mt_adamw *a, mt_err *err)
 {
     if (a->n == 0) return MT_OK;
     unsigned blocks = (unsigned)mt_min_i64(div_up(a->n, THREADS * W), (int64_t)mt_cuda_device_of(s)->n_sms * 32);
-    bool halves = is_aligned(a->hi, 8) && is_aligned(a->lo, 8) && is_aligned(a->m, 16) && is_aligned(a->v, 16);
+    bool halves = is_aligned(a->hi, 16) && is_aligned(a->lo, 16) && is_aligned(a->m, 32) && is_aligned(a->v, 32);
     if (a->t == MT_DTYPE_BF16)
-        update_kernel<bf16><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, halves && is_aligned(a->g, 8));
+        update_kernel<bf16><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, halves && is_aligned(a->g, 16));
     else
-        update_kernel<float><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, halves && is_aligned(a->g, 16));
+        update_kernel<float><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, halves && is_aligned(a->g, 32));
     return mt__cuda_launched(s, "adamw", err);
 }

@@ -1,8 +1,7 @@
 /* attention_mma.cu - attention.cu's formulas on the tensor cores, tile by tile, for bf16.
  *
- * A warp owns 16 rows of the result and keeps their sums in registers; a block of warps shares tiles of the other side,
- * brought in by asynchronous copies one tile ahead.  Products are mma.sync m16n8k16 (bf16 in, fp32 out), which every GPU
- * from sm_80 on runs.
+ * A team (a warp, or on Hopper four: attention_tiles.cuh) owns rows of the result and keeps their sums in registers; the
+ * teams of a block share tiles of the other side, brought in by asynchronous copies one tile ahead.
  *
  *   forward   a block owns queries and walks keys:       S = q k',  o = P v               (running maximum and sum)
  *   dq        a block owns queries and walks keys:       S = q k',  dP = do v',  dq = dS k
@@ -10,118 +9,13 @@
  *
  * No two blocks write one place and every sum has one order: results are repeatable.  Tiles ignore documents; a row's
  * visible range masks what it may not see, and tiles nobody sees are never visited (attention.cuh).
- * Head widths 64, 96, 128 and 256 have kernels; others are padded with zeros to the next in shared memory.  Rows there
- * are 8 elements longer than the head, so that the 8 rows an ldmatrix reads lie in different banks.
+ * Head widths 64, 96, 128 and 256 have kernels; others are padded with zeros to the next in shared memory.
  * Bytes moved: each tile of the walked side is read once per block that walks it (from L2, mostly); everything else once. */
 #include "ops/attention.cuh"
+#include "ops/attention_tiles.cuh"
 
 static const float LOG2E = 1.4426950408889634f;
 static const float LN2 = 0.6931471805599453f;
-
-/* -- pieces ---------------------------------------------------------------------------------------- */
-
-__device__ __forceinline__ uint32_t shared_address(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
-
-/* 16 bytes (or 4) from global to shared memory, in the background; zeros if not wanted. */
-__device__ __forceinline__ void copy16(void *dst, const void *src, bool wanted)
-{
-    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(wanted ? 16 : 0));
-}
-__device__ __forceinline__ void copy4(void *dst, const void *src, bool wanted)
-{
-    asm volatile("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(shared_address(dst)), "l"(src), "r"(wanted ? 4 : 0));
-}
-__device__ __forceinline__ void copies_commit(void) { asm volatile("cp.async.commit_group;"); }
-template <int N> __device__ __forceinline__ void copies_wait(void) { asm volatile("cp.async.wait_group %0;" ::"n"(N)); }
-
-__device__ __forceinline__ void ldmatrix(uint32_t r[4], const bf16 *p)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(p)));
-}
-__device__ __forceinline__ void ldmatrix_trans(uint32_t r[4], const bf16 *p)
-{
-    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
-                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
-                 : "r"(shared_address(p)));
-}
-
-/* c [16, 8] += a [16, 16] b [16, 8] */
-__device__ __forceinline__ void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
-{
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
-}
-
-__device__ __forceinline__ uint32_t pack(float low, float high)
-{
-    __nv_bfloat162 v = __floats2bfloat162_rn(low, high);
-    return *(uint32_t *)&v;
-}
-
-/* Where a lane points ldmatrix at: rows of an A operand (and of a transposed B), rows of a B operand. */
-template <int LD> __device__ __forceinline__ const bf16 *a_rows(const bf16 *tile, int lane) { return tile + (lane % 16) * LD + lane / 16 * 8; }
-template <int LD> __device__ __forceinline__ const bf16 *b_rows(const bf16 *tile, int lane)
-{
-    return tile + (lane / 16 * 8 + lane % 8) * LD + lane / 8 % 2 * 8;
-}
-
-/* A tile of rows [row0, row0 + ROWS) of one head, zeros past row N and past the head's width. */
-template <int ROWS, int DH, int THREADS>
-__device__ __forceinline__ void fetch_tile(bf16 *tile, const bf16 *head, int64_t ld, int row0, int N, int Dh)
-{
-    enum { LD = DH + 8, PER_ROW = DH / 8 };
-#pragma unroll
-    for (int at = threadIdx.x; at < ROWS * PER_ROW; at += THREADS) {
-        int r = at / PER_ROW, c = at % PER_ROW * 8;
-        bool wanted = row0 + r < N && c < Dh;
-        copy16(tile + r * LD + c, wanted ? head + (int64_t)(row0 + r) * ld + c : head, wanted);
-    }
-}
-
-/* acc [16, NCOLS] += rows [16, DH] of `a` times rows [NCOLS, DH] of `b`, transposed: both as they lie in memory. */
-template <int NCOLS, int DH> __device__ __forceinline__ void times_transposed(float acc[][4], const bf16 *a, const bf16 *b, int lane)
-{
-    enum { LD = DH + 8 };
-    const bf16 *pa = a_rows<LD>(a, lane), *pb = b_rows<LD>(b, lane);
-#pragma unroll
-    for (int k = 0; k < DH; k += 16) {
-        uint32_t ra[4], rb[4];
-        ldmatrix(ra, pa + k);
-#pragma unroll
-        for (int n = 0; n < NCOLS; n += 16) {
-            ldmatrix(rb, pb + n * LD + k);
-            mma(acc[n / 8], ra, rb[0], rb[1]);
-            mma(acc[n / 8 + 1], ra, rb[2], rb[3]);
-        }
-    }
-}
-
-/* acc [16, DH] += p [16, NROWS], in registers as mma leaves a result, times rows [NROWS, DH] of `b`. */
-template <int NROWS, int DH> __device__ __forceinline__ void times(float acc[][4], const float p[][4], const bf16 *b, int lane)
-{
-    enum { LD = DH + 8 };
-    const bf16 *pb = a_rows<LD>(b, lane);
-#pragma unroll
-    for (int k = 0; k < NROWS; k += 16) {
-        const float *c0 = p[k / 8], *c1 = p[k / 8 + 1];
-        uint32_t ra[4] = { pack(c0[0], c0[1]), pack(c0[2], c0[3]), pack(c1[0], c1[1]), pack(c1[2], c1[3]) }, rb[4];
-#pragma unroll
-        for (int n = 0; n < DH; n += 16) {
-            ldmatrix_trans(rb, pb + k * LD + n);
-            mma(acc[n / 8], ra, rb[0], rb[1]);
-            mma(acc[n / 8 + 1], ra, rb[2], rb[3]);
-        }
-    }
-}
-
-template <int N> __device__ __forceinline__ void clear(float acc[][4])
-{
-#pragma unroll
-    for (int n = 0; n < N; n++) acc[n][0] = acc[n][1] = acc[n][2] = acc[n][3] = 0;
-}
 
 /* 16 rows of a result, the lane's two rows at row0 and row0 + 8. */
 template <int DH> __device__ __forceinline__ void store_rows(bf16 *head, int64_t ld, int row0, int N, int Dh, const float acc[][4], float by0, float by1, int lane)
@@ -149,21 +43,23 @@ __device__ __forceinline__ float row_sum(float x)
 
 /* -- the side that owns queries -------------------------------------------------------------------- */
 
-/* What a lane knows of its two query rows, and its warp of its sixteen. */
+/* What a lane knows of its two query rows, and of all its team's. */
 typedef struct queries {
-    int row0, row1;           /* this lane's */
-    int from0, from1;         /* first key each sees; INT_MAX past the end */
-    int first, last;          /* the warp's rows that exist */
+    int row0, row1;            /* this lane's */
+    int from0, from1;          /* first key each sees; INT_MAX past the end */
+    int first, last;           /* the team's rows that exist */
     int from_first, from_last; /* first keys of those */
+    bool whole;                /* all the team's rows exist */
 } queries;
 
-__device__ __forceinline__ queries my_queries(const mt_attention &a, int q0, int warp, int lane)
+template <int TEAM> __device__ __forceinline__ queries my_queries(const mt_attention &a, int q0, int warp, int lane)
 {
     queries q;
     int N = (int)a.N;
-    q.first = q0 + warp * 16;
-    q.last = min(q.first + 15, N - 1);
-    q.row0 = q.first + lane / 4;
+    q.first = q0 + warp * 16 / TEAM * TEAM;
+    q.whole = q.first + TEAM <= N;
+    q.last = min(q.first + TEAM, N) - 1;
+    q.row0 = q0 + warp * 16 + lane / 4;
     q.row1 = q.row0 + 8;
     q.from0 = q.row0 < N ? first_key(a, q.row0) : 0x7fffffff;
     q.from1 = q.row1 < N ? first_key(a, q.row1) : 0x7fffffff;
@@ -172,10 +68,10 @@ __device__ __forceinline__ queries my_queries(const mt_attention &a, int q0, int
     return q;
 }
 
-/* No row of the warp sees any of these keys. */
+/* No row of the team sees any of these keys. */
 __device__ __forceinline__ bool sees_none(const queries &q, int key, int n) { return q.first > q.last || key > q.last || key + n <= q.from_first; }
 /* Every row sees all of them. */
-__device__ __forceinline__ bool sees_all(const queries &q, int key, int n) { return q.last == q.first + 15 && key + n - 1 <= q.first && key >= q.from_last; }
+__device__ __forceinline__ bool sees_all(const queries &q, int key, int n) { return q.whole && key + n - 1 <= q.first && key >= q.from_last; }
 
 template <int BN> __device__ __forceinline__ void mask(float s[][4], const queries &q, int key, int lane, float with)
 {
@@ -211,10 +107,12 @@ template <int BN> __device__ __forceinline__ float soften(float s[][4], int half
 
 template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) forward_kernel(mt_attention a)
 {
-    enum { LD = DH + 8, THREADS = BM * 2 };
-    extern __shared__ __align__(16) bf16 shared[];
-    bf16 *tq = shared, *tk = tq + BM * LD, *tv = tk + 2 * BN * LD; /* keys and values: two tiles each, in turn */
+    enum { THREADS = BM * 2 };
+    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN);
+    extern __shared__ unsigned char shared[];
+    bf16 *tq = aligned_shared(shared), *tk = tq + tile_elements<DH>(BM), *tv = tk + 2 * TILE; /* keys and values: two tiles each, in turn */
     int h = blockIdx.y, kv = h / (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int row0 = warp * 16 / TEAM * TEAM; /* of the team, in the block */
     int q0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * BM; /* late rows see most: they go first */
     const bf16 *k_head = (const bf16 *)a.k + (int64_t)kv * Dh, *v_head = (const bf16 *)a.v + (int64_t)kv * Dh;
     int key = first_key(a, q0), key_end = min(q0 + BM, N);
@@ -223,22 +121,20 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
     fetch_tile<BN, DH, THREADS>(tv, v_head, a.ldv, key, N, Dh);
     copies_commit();
 
-    queries q = my_queries(a, q0, warp, lane);
+    queries q = my_queries<TEAM>(a, q0, warp, lane);
     float o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, scale_log2 = a.scale * LOG2E;
     clear<DH / 8>(o);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
-        int next = (turn ^ 1) * BN * LD;
+        int next = (turn ^ 1) * TILE;
         if (key + BN < key_end) {
             fetch_tile<BN, DH, THREADS>(tk + next, k_head, a.ldk, key + BN, N, Dh);
             fetch_tile<BN, DH, THREADS>(tv + next, v_head, a.ldv, key + BN, N, Dh);
         }
         copies_commit();
-        copies_wait<1>();
-        __syncthreads();
+        copies_arrive();
         if (!sees_none(q, key, BN)) {
             float s[BN / 8][4];
-            clear<BN / 8>(s);
-            times_transposed<BN, DH>(s, tq + warp * 16 * LD, tk + turn * BN * LD, lane);
+            times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
             if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane, -INFINITY);
             float less0 = soften<BN>(s, 0, &top0, &sum0, scale_log2), less1 = soften<BN>(s, 2, &top1, &sum1, scale_log2);
 #pragma unroll
@@ -246,7 +142,7 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
                 o[n][0] *= less0, o[n][1] *= less0;
                 o[n][2] *= less1, o[n][3] *= less1;
             }
-            times<BN, DH>(o, s, tv + turn * BN * LD, lane);
+            times<BN, DH>(o, s, tv + turn * TILE, lane);
         }
         __syncthreads();
     }
@@ -260,10 +156,12 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
 
 template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) dq_kernel(mt_attention a, const float *delta)
 {
-    enum { LD = DH + 8, THREADS = BM * 2 };
-    extern __shared__ __align__(16) bf16 shared[];
-    bf16 *tq = shared, *td = tq + BM * LD, *tk = td + BM * LD, *tv = tk + 2 * BN * LD;
+    enum { THREADS = BM * 2 };
+    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN);
+    extern __shared__ unsigned char shared[];
+    bf16 *tq = aligned_shared(shared), *td = tq + tile_elements<DH>(BM), *tk = td + tile_elements<DH>(BM), *tv = tk + 2 * TILE;
     int h = blockIdx.y, kv = h / (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int row0 = warp * 16 / TEAM * TEAM; /* of the team, in the block */
     int q0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * BM;
     const bf16 *k_head = (const bf16 *)a.k + (int64_t)kv * Dh, *v_head = (const bf16 *)a.v + (int64_t)kv * Dh;
     int key = first_key(a, q0), key_end = min(q0 + BM, N);
@@ -273,26 +171,23 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) d
     fetch_tile<BN, DH, THREADS>(tv, v_head, a.ldv, key, N, Dh);
     copies_commit();
 
-    queries q = my_queries(a, q0, warp, lane);
+    queries q = my_queries<TEAM>(a, q0, warp, lane);
     float scale_log2 = a.scale * LOG2E, dq[DH / 8][4];
     float lse0 = q.row0 < N ? a.lse[(int64_t)q.row0 * a.H + h] * LOG2E : 0, lse1 = q.row1 < N ? a.lse[(int64_t)q.row1 * a.H + h] * LOG2E : 0;
     float delta0 = q.row0 < N ? delta[(int64_t)q.row0 * a.H + h] : 0, delta1 = q.row1 < N ? delta[(int64_t)q.row1 * a.H + h] : 0;
     clear<DH / 8>(dq);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
-        int next = (turn ^ 1) * BN * LD;
+        int next = (turn ^ 1) * TILE;
         if (key + BN < key_end) {
             fetch_tile<BN, DH, THREADS>(tk + next, k_head, a.ldk, key + BN, N, Dh);
             fetch_tile<BN, DH, THREADS>(tv + next, v_head, a.ldv, key + BN, N, Dh);
         }
         copies_commit();
-        copies_wait<1>();
-        __syncthreads();
+        copies_arrive();
         if (!sees_none(q, key, BN)) {
             float s[BN / 8][4], dp[BN / 8][4];
-            clear<BN / 8>(s);
-            clear<BN / 8>(dp);
-            times_transposed<BN, DH>(s, tq + warp * 16 * LD, tk + turn * BN * LD, lane);
-            times_transposed<BN, DH>(dp, td + warp * 16 * LD, tv + turn * BN * LD, lane);
+            times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
+            times_transposed<BM, BN, DH>(dp, td, row0, tv + turn * TILE, lane);
             if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane, -INFINITY);
 #pragma unroll
             for (int n = 0; n < BN / 8; n++)
@@ -301,7 +196,7 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) d
                     dp[n][e] = exp2f(s[n][e] * scale_log2 - lse0) * (dp[n][e] - delta0);
                     dp[n][2 + e] = exp2f(s[n][2 + e] * scale_log2 - lse1) * (dp[n][2 + e] - delta1);
                 }
-            times<BN, DH>(dq, dp, tk + turn * BN * LD, lane);
+            times<BN, DH>(dq, dp, tk + turn * TILE, lane);
         }
         __syncthreads();
     }
@@ -314,15 +209,17 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) d
 typedef struct keys {
     int row0, row1, end0, end1; /* end 0: past the last row */
     int first, last, end_first, end_last;
+    bool whole;
 } keys;
 
-__device__ __forceinline__ keys my_keys(const mt_attention &a, int k0, int warp, int lane)
+template <int TEAM> __device__ __forceinline__ keys my_keys(const mt_attention &a, int k0, int warp, int lane)
 {
     keys k;
     int N = (int)a.N;
-    k.first = k0 + warp * 16;
-    k.last = min(k.first + 15, N - 1);
-    k.row0 = k.first + lane / 4;
+    k.first = k0 + warp * 16 / TEAM * TEAM;
+    k.whole = k.first + TEAM <= N;
+    k.last = min(k.first + TEAM, N) - 1;
+    k.row0 = k0 + warp * 16 + lane / 4;
     k.row1 = k.row0 + 8;
     k.end0 = k.row0 < N ? end_query(a, k.row0) : 0;
     k.end1 = k.row1 < N ? end_query(a, k.row1) : 0;
@@ -334,7 +231,7 @@ __device__ __forceinline__ keys my_keys(const mt_attention &a, int k0, int warp,
 __device__ __forceinline__ bool seen_by_none(const keys &k, int query, int n) { return k.first > k.last || query + n <= k.first || query >= k.end_last; }
 __device__ __forceinline__ bool seen_by_all(const keys &k, int query, int n)
 {
-    return k.last == k.first + 15 && query >= k.last && query + n <= k.end_first;
+    return k.whole && query >= k.last && query + n <= k.end_first;
 }
 
 template <int BQ> __device__ __forceinline__ void mask_queries(float s[][4], const keys &k, int query, int lane)
@@ -365,18 +262,20 @@ __device__ __forceinline__ void fetch_queries(const mt_attention &a, const float
 /* DK, DV: which of the two this launch makes.  Both at once, where registers hold both sums. */
 template <int DH, int BM, int BQ, bool DK, bool DV> __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const float *delta)
 {
-    enum { LD = DH + 8, THREADS = BM * 2, TILE = BQ * LD };
-    extern __shared__ __align__(16) bf16 shared[];
-    bf16 *tk = shared, *tv = tk + BM * LD, *tq = tv + BM * LD, *td = tq + 2 * TILE;
+    enum { THREADS = BM * 2 };
+    constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BQ);
+    extern __shared__ unsigned char shared[];
+    bf16 *tk = aligned_shared(shared), *tv = tk + tile_elements<DH>(BM), *tq = tv + tile_elements<DH>(BM), *td = tq + 2 * TILE;
     float *numbers = (float *)(td + 2 * TILE); /* [2][lse, delta][BQ] */
     int kv = blockIdx.y, group = (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    int row0 = warp * 16 / TEAM * TEAM; /* of the team, in the block */
     int k0 = (int)blockIdx.x * BM, end = end_query(a, min(k0 + BM, N) - 1), n_tiles = (end - k0 + BQ - 1) / BQ, n_steps = n_tiles * group;
     fetch_tile<BM, DH, THREADS>(tk, (const bf16 *)a.k + (int64_t)kv * Dh, a.ldk, k0, N, Dh);
     fetch_tile<BM, DH, THREADS>(tv, (const bf16 *)a.v + (int64_t)kv * Dh, a.ldv, k0, N, Dh);
     fetch_queries<DH, BQ, THREADS>(a, delta, kv * group, k0, tq, td, numbers);
     copies_commit();
 
-    keys k = my_keys(a, k0, warp, lane);
+    keys k = my_keys<TEAM>(a, k0, warp, lane);
     float dk[DK ? DH / 8 : 1][4], dv[DV ? DH / 8 : 1][4], scale_log2 = a.scale * LOG2E;
     clear<DK ? DH / 8 : 1>(dk);
     clear<DV ? DH / 8 : 1>(dv);
@@ -386,13 +285,11 @@ template <int DH, int BM, int BQ, bool DK, bool DV> __global__ void __launch_bou
             fetch_queries<DH, BQ, THREADS>(a, delta, kv * group + (step + 1) / n_tiles, k0 + (step + 1) % n_tiles * BQ, tq + (turn ^ 1) * TILE,
                                            td + (turn ^ 1) * TILE, numbers + (turn ^ 1) * 2 * BQ);
         copies_commit();
-        copies_wait<1>();
-        __syncthreads();
+        copies_arrive();
         if (!seen_by_none(k, query, BQ)) {
             const float *lse = numbers + turn * 2 * BQ, *del = lse + BQ;
             float p[BQ / 8][4], dp[BQ / 8][4];
-            clear<BQ / 8>(p);
-            times_transposed<BQ, DH>(p, tk + warp * 16 * LD, tq + turn * TILE, lane);
+            times_transposed<BM, BQ, DH>(p, tk, row0, tq + turn * TILE, lane);
             if (!seen_by_all(k, query, BQ)) mask_queries<BQ>(p, k, query, lane);
 #pragma unroll
             for (int n = 0; n < BQ / 8; n++)
@@ -400,8 +297,7 @@ template <int DH, int BM, int BQ, bool DK, bool DV> __global__ void __launch_bou
                 for (int e = 0; e < 4; e++) p[n][e] = exp2f(p[n][e] * scale_log2 - lse[n * 8 + lane % 4 * 2 + e % 2] * LOG2E);
             if (DV) times<BQ, DH>(dv, p, td + turn * TILE, lane);
             if (DK) {
-                clear<BQ / 8>(dp);
-                times_transposed<BQ, DH>(dp, tv + warp * 16 * LD, td + turn * TILE, lane);
+                times_transposed<BM, BQ, DH>(dp, tv, row0, td + turn * TILE, lane);
 #pragma unroll
                 for (int n = 0; n < BQ / 8; n++)
 #pragma unroll
@@ -437,7 +333,7 @@ static mt_rc allow(mt_stream *s, const void *kernel, size_t bytes, mt_err *err)
 
 template <int DH, int BM, int BN> static mt_rc forward(mt_stream *s, const mt_attention *a, mt_err *err)
 {
-    size_t bytes = (size_t)(BM + 4 * BN) * (DH + 8) * sizeof(bf16);
+    size_t bytes = shared_for(BM + 4 * BN, DH);
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->H);
     MT_TRY(allow(s, (const void *)forward_kernel<DH, BM, BN>, bytes, err));
     forward_kernel<DH, BM, BN><<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a);
@@ -446,7 +342,7 @@ template <int DH, int BM, int BN> static mt_rc forward(mt_stream *s, const mt_at
 
 template <int DH, int BM, int BN> static mt_rc backward_dq(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
-    size_t bytes = (size_t)(2 * BM + 4 * BN) * (DH + 8) * sizeof(bf16);
+    size_t bytes = shared_for(2 * BM + 4 * BN, DH);
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->H);
     MT_TRY(allow(s, (const void *)dq_kernel<DH, BM, BN>, bytes, err));
     dq_kernel<DH, BM, BN><<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a, delta);
@@ -455,29 +351,47 @@ template <int DH, int BM, int BN> static mt_rc backward_dq(mt_stream *s, const m
 
 template <int DH, int BM, int BQ, bool DK, bool DV> static mt_rc backward_dkv(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
-    size_t bytes = (size_t)(2 * BM + 4 * BQ) * (DH + 8) * sizeof(bf16) + 4 * BQ * sizeof(float);
+    size_t bytes = shared_for(2 * BM + 4 * BQ, DH) + 4 * BQ * sizeof(float);
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->K);
     MT_TRY(allow(s, (const void *)dkv_kernel<DH, BM, BQ, DK, DV>, bytes, err));
     dkv_kernel<DH, BM, BQ, DK, DV><<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a, delta);
     return mt__cuda_launched(s, "attention backward", err);
 }
 
+/* Tile sizes: what registers and shared memory hold.  Hopper's are for its warpgroups, 64 rows a team. */
 mt_rc mt__attention_mma_fwd(mt_stream *s, const mt_attention *a, mt_err *err)
 {
+    bool roomy = mt_cuda_device_of(s)->shared_bytes >= 160 << 10, hopper = mt_cuda_device_of(s)->hopper;
     if (a->Dh <= 64) return forward<64, 128, 64>(s, a, err);
     if (a->Dh <= 96) return forward<96, 128, 64>(s, a, err);
-    if (a->Dh <= 128 && mt_cuda_device_of(s)->shared_bytes < 128 << 10) return forward<128, 64, 64>(s, a, err);
-    if (a->Dh <= 128) return forward<128, 128, 64>(s, a, err);
-    return forward<256, 64, 32>(s, a, err);
+    if (a->Dh <= 128) return roomy ? forward<128, 128, 64>(s, a, err) : forward<128, 64, 64>(s, a, err);
+    return hopper ? forward<256, 64, 64>(s, a, err) : forward<256, 32, 32>(s, a, err);
 }
 
-mt_rc mt__attention_mma_bwd(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
+static mt_rc backward_hopper(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
     if (a->Dh <= 64) {
         MT_TRY((backward_dq<64, 128, 64>(s, a, delta, err)));
         return backward_dkv<64, 128, 64, true, true>(s, a, delta, err);
     }
-    if (a->Dh <= 96) {
+    if (a->Dh <= 128) {
+        MT_TRY((backward_dq<128, 128, 64>(s, a, delta, err)));
+        return backward_dkv<128, 128, 64, true, true>(s, a, delta, err);
+    }
+    MT_TRY((backward_dq<256, 64, 32>(s, a, delta, err)));
+    MT_TRY((backward_dkv<256, 64, 32, false, true>(s, a, delta, err)));
+    return backward_dkv<256, 64, 32, true, false>(s, a, delta, err);
+}
+
+mt_rc mt__attention_mma_bwd(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
+{
+    bool is_96 = a->Dh > 64 && a->Dh <= 96;
+    if (mt_cuda_device_of(s)->hopper && !is_96) return backward_hopper(s, a, delta, err);
+    if (a->Dh <= 64) {
+        MT_TRY((backward_dq<64, 64, 64>(s, a, delta, err)));
+        return backward_dkv<64, 64, 64, true, true>(s, a, delta, err);
+    }
+    if (is_96) {
         MT_TRY((backward_dq<96, 64, 64>(s, a, delta, err)));
         return backward_dkv<96, 64, 32, true, true>(s, a, delta, err);
     }

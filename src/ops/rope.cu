@@ -5,10 +5,10 @@
  * Shapes: qkv, qk, dqkv [N, (H + K) Dh] with rows ld apart; cos, sin [positions, dr/2].  Bytes moved: (H + K) Dh elements
  * read and written a row; backward through a norm reads as many again.
  *
- * Without a norm a thread takes W pairs.  With one a warp takes a head: lane l holds pairs l, l + 32, ... */
+ * Without a norm a thread takes W pairs.  With one a warp takes a head: lane l holds pairs l, l + 32, ... in P places. */
 #include "ops/ops_cuda.cuh"
 
-enum { THREADS = 256, N_WARPS = THREADS / 32, MAX_HEAD = 512, MAX_PER_LANE = MAX_HEAD / 32 };
+enum { THREADS = 256, N_WARPS = THREADS / 32, MAX_HEAD = 512 };
 
 /* W neighbouring pairs of one head; direction -1 is the inverse rotation. */
 template <typename T, int W, mt_rope_style STYLE>
@@ -43,6 +43,9 @@ template <typename T> __global__ void copy_rest_kernel(mt_rope a, int64_t from)
     ((T *)a.qk)[i * a.ld_qk + h * a.Dh + d] = ((const T *)a.qkv)[i * a.ld_qkv + h * a.Dh + d];
 }
 
+/* Places a lane needs: at most two more than Dh / 32, when neither part fills whole warps. */
+static int places(int64_t Dh) { return (int)div_up(Dh, 32) + 2; }
+
 /* The dimension that lane `lane` holds in place k, such that both halves of a pair are in one lane: places 2m and 2m + 1
  * are pair lane + 32 m; what does not rotate follows.  -1: none. */
 __device__ __forceinline__ int dim_at(const mt_rope &a, int lane, int k)
@@ -57,11 +60,11 @@ __device__ __forceinline__ int dim_at(const mt_rope &a, int lane, int k)
     return d < a.Dh ? d : -1;
 }
 
-__device__ __forceinline__ void rotate(const mt_rope &a, float *x, int lane, int pos, float direction)
+template <int P> __device__ __forceinline__ void rotate(const mt_rope &a, float *x, int lane, int pos, float direction)
 {
     int half = a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2, pairs = (half + 31) / 32;
 #pragma unroll
-    for (int m = 0; m < MAX_PER_LANE / 2; m++) {
+    for (int m = 0; m < P / 2; m++) {
         int j = lane + 32 * m;
         if (m >= pairs || j >= half) continue;
         float c = a.cos[(int64_t)pos * half + j], s = direction * a.sin[(int64_t)pos * half + j], u = x[2 * m], v = x[2 * m + 1];
@@ -70,94 +73,98 @@ __device__ __forceinline__ void rotate(const mt_rope &a, float *x, int lane, int
     }
 }
 
-/* Places a lane needs: at most two more than Dh / 32 when neither part fills whole warps. */
-enum { PLACES = MAX_PER_LANE + 2 };
-
-template <typename T> __device__ __forceinline__ void load_head(const mt_rope &a, float *x, const T *p, int lane)
+template <typename T, int P> __device__ __forceinline__ void load_head(const mt_rope &a, float *x, const T *p, int lane)
 {
 #pragma unroll
-    for (int k = 0; k < PLACES; k++) {
+    for (int k = 0; k < P; k++) {
         int d = dim_at(a, lane, k);
         x[k] = d >= 0 ? to_f32(p[d]) : 0.0f;
     }
 }
 
-template <typename T> __device__ __forceinline__ void store_head(const mt_rope &a, T *p, const float *x, int lane)
+template <typename T, int P> __device__ __forceinline__ void store_head(const mt_rope &a, T *p, const float *x, int lane)
 {
 #pragma unroll
-    for (int k = 0; k < PLACES; k++) {
+    for (int k = 0; k < P; k++) {
         int d = dim_at(a, lane, k);
         if (d >= 0) p[d] = from_f32<T>(x[k]);
     }
 }
 
-__device__ __forceinline__ float head_rstd(const mt_rope &a, const float *x)
+template <int P> __device__ __forceinline__ float head_rstd(const mt_rope &a, const float *x)
 {
     float sum = 0;
 #pragma unroll
-    for (int k = 0; k < PLACES; k++) sum += x[k] * x[k];
+    for (int k = 0; k < P; k++) sum += x[k] * x[k];
     return rsqrtf(warp_sum(sum) / (float)a.Dh + a.eps);
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) norm_forward_kernel(mt_rope a)
+template <typename T, int P> __global__ void __launch_bounds__(THREADS) norm_forward_kernel(mt_rope a)
 {
     int64_t at = (int64_t)blockIdx.x * N_WARPS + threadIdx.x / 32, heads = a.H + a.K;
     int lane = threadIdx.x % 32;
     if (at >= a.N * heads) return;
     int64_t i = at / heads, h = at % heads;
     const T *w = (const T *)(h < a.H ? a.wq : a.wk);
-    float x[PLACES], one = a.one_plus ? 1.0f : 0.0f;
-    load_head(a, x, (const T *)a.qkv + i * a.ld_qkv + h * a.Dh, lane);
+    float x[P], one = a.one_plus ? 1.0f : 0.0f;
+    load_head<T, P>(a, x, (const T *)a.qkv + i * a.ld_qkv + h * a.Dh, lane);
     if (w) {
-        float r = head_rstd(a, x);
+        float r = head_rstd<P>(a, x);
 #pragma unroll
-        for (int k = 0; k < PLACES; k++) {
+        for (int k = 0; k < P; k++) {
             int d = dim_at(a, lane, k);
             if (d >= 0) x[k] *= r * (to_f32(w[d]) + one);
         }
     }
-    rotate(a, x, lane, a.pos[i], 1.0f);
-    store_head(a, (T *)a.qk + i * a.ld_qk + h * a.Dh, x, lane);
+    rotate<P>(a, x, lane, a.pos[i], 1.0f);
+    store_head<T, P>(a, (T *)a.qk + i * a.ld_qk + h * a.Dh, x, lane);
 }
 
-/* A block takes SUM_ROWS rows; each warp adds its heads' share of dwq and dwk in its own shared memory, the block adds
- * its warps in order, and the second stage the blocks. */
-template <typename T> __global__ void __launch_bounds__(THREADS) norm_backward_kernel(mt_rope a)
+/* A block takes SUM_ROWS rows; each warp adds its heads' share of dwq and dwk in registers, the block adds its warps in
+ * order, and the second stage the blocks. */
+template <typename T, int P> __global__ void __launch_bounds__(THREADS) norm_backward_kernel(mt_rope a)
 {
     extern __shared__ float shares[]; /* [N_WARPS][2 Dh] */
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh;
     bool sums = a.dwq || a.dwk;
-    if (sums)
-        for (int d = threadIdx.x; d < N_WARPS * 2 * Dh; d += THREADS) shares[d] = 0;
-    __syncthreads();
-    float *mine = shares + warp * 2 * Dh, one = a.one_plus ? 1.0f : 0.0f;
+    float one = a.one_plus ? 1.0f : 0.0f, dwq[P] = { 0 }, dwk[P] = { 0 };
     int64_t from = (int64_t)blockIdx.x * SUM_ROWS, to = from + SUM_ROWS < a.N ? from + SUM_ROWS : a.N, heads = a.H + a.K;
     for (int64_t at = from * heads + warp; at < to * heads; at += N_WARPS) {
         int64_t i = at / heads, h = at % heads;
         const T *w = (const T *)(h < a.H ? a.wq : a.wk);
         T *grad = (T *)a.dqkv + i * a.ld_dqkv + h * Dh;
-        float x[PLACES], dx[PLACES];
-        load_head(a, dx, grad, lane);
-        rotate(a, dx, lane, a.pos[i], -1.0f);
+        float x[P], dx[P];
+        load_head<T, P>(a, dx, grad, lane);
+        rotate<P>(a, dx, lane, a.pos[i], -1.0f);
         if (w) {
-            load_head(a, x, (const T *)a.qkv + i * a.ld_qkv + h * Dh, lane);
-            float r = head_rstd(a, x), dot = 0;
+            load_head<T, P>(a, x, (const T *)a.qkv + i * a.ld_qkv + h * Dh, lane);
+            float r = head_rstd<P>(a, x), dot = 0;
 #pragma unroll
-            for (int k = 0; k < PLACES; k++) {
+            for (int k = 0; k < P; k++) {
                 int d = dim_at(a, lane, k);
                 if (d < 0) continue;
                 float xh = x[k] * r;
-                if (sums) mine[(h < a.H ? 0 : Dh) + d] += dx[k] * xh;
+                if (h < a.H)
+                    dwq[k] += dx[k] * xh;
+                else
+                    dwk[k] += dx[k] * xh;
                 dx[k] *= to_f32(w[d]) + one;
                 dot += dx[k] * xh;
             }
             float mean = warp_sum(dot) / (float)Dh;
 #pragma unroll
-            for (int k = 0; k < PLACES; k++) dx[k] = r * (dx[k] - x[k] * r * mean);
+            for (int k = 0; k < P; k++) dx[k] = r * (dx[k] - x[k] * r * mean);
         }
-        store_head(a, grad, dx, lane);
+        store_head<T, P>(a, grad, dx, lane);
     }
     if (!sums) return;
+#pragma unroll
+    for (int k = 0; k < P; k++) {
+        int d = dim_at(a, lane, k);
+        if (d < 0) continue;
+        shares[warp * 2 * Dh + d] = dwq[k];
+        shares[warp * 2 * Dh + Dh + d] = dwk[k];
+    }
     __syncthreads();
     for (int d = threadIdx.x; d < 2 * Dh; d += THREADS) {
         float sum = 0;
@@ -191,7 +198,11 @@ template <typename T> static void forward(mt_stream *s, const mt_rope *a)
 {
     int64_t heads = a->N * (a->H + a->K), rotated = a->style == MT_ROPE_NONE ? 0 : a->dr;
     if (a->wq || a->wk) {
-        norm_forward_kernel<T><<<(unsigned)div_up(heads, N_WARPS), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+        unsigned blocks = (unsigned)div_up(heads, N_WARPS);
+        if (places(a->Dh) <= 6)
+            norm_forward_kernel<T, 6><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a);
+        else
+            norm_forward_kernel<T, 18><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a);
         return;
     }
     rotate_by<T>(s, a, a->qkv, a->ld_qkv, a->qk, a->ld_qk, 1.0f);
@@ -202,8 +213,10 @@ template <typename T> static void forward(mt_stream *s, const mt_rope *a)
 template <typename T> static void backward(mt_stream *s, const mt_rope *a)
 {
     size_t bytes = a->dwq || a->dwk ? (size_t)(N_WARPS * 2 * a->Dh) * sizeof(float) : 0;
-    if (a->wq || a->wk)
-        norm_backward_kernel<T><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
+    if ((a->wq || a->wk) && places(a->Dh) <= 6)
+        norm_backward_kernel<T, 6><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
+    else if (a->wq || a->wk)
+        norm_backward_kernel<T, 18><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
     else
         rotate_by<T>(s, a, a->dqkv, a->ld_dqkv, a->dqkv, a->ld_dqkv, -1.0f);
 }
