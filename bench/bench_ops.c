@@ -226,6 +226,7 @@ static void update(void)
     int64_t n = 233057792; /* a layer of the 7B */
     mt_adamw a = { .t = MT_DTYPE_BF16, .n = n, .n_decay = n - 100, .hi = filled((size_t)n * 2), .lo = filled((size_t)n * 2), .m = filled((size_t)n * 4),
                    .v = filled((size_t)n * 4), .g = filled((size_t)n * 2), .n_bad = filled(8) };
+    must(mt_fill(stream, a.v, 0x3c, (size_t)n * 4, &err)); /* 0.0115: a sum of squares is not negative */
     mt_adamw_step step = { .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .grad_scale = 1, .t = 10 };
     a.coef = mt_adamw_coef_of(&step);
     a.coef_no_decay = a.coef;

@@ -35,7 +35,7 @@ __device__ __forceinline__ int update_one(param *p, float grad, const mt_adamw_c
     return !ok || (__float_as_uint(v) & 0x7fffffff) >= 0x7f800000;
 }
 
-template <typename T, int N_AT_ONCE> __device__ __forceinline__ int update_some(const mt_adamw &a, int64_t i)
+template <typename T, int N_AT_ONCE> __device__ __forceinline__ int update_some(const mt_adamw &a, int64_t i, const mt_adamw_coef &coef)
 {
     vec<uint16_t, N_AT_ONCE> hi = load<uint16_t, N_AT_ONCE>(a.hi + i);
     vec<int16_t, N_AT_ONCE> lo = load<int16_t, N_AT_ONCE>(a.lo + i);
@@ -45,7 +45,7 @@ template <typename T, int N_AT_ONCE> __device__ __forceinline__ int update_some(
 #pragma unroll
     for (int k = 0; k < N_AT_ONCE; k++) {
         param p = { hi.at[k], lo.at[k], m.at[k], v.at[k] };
-        n_bad += update_one(&p, to_f32(g.at[k]), i + k < a.n_decay ? a.coef : a.coef_no_decay);
+        n_bad += update_one(&p, to_f32(g.at[k]), coef);
         hi.at[k] = p.hi;
         lo.at[k] = p.lo;
         m.at[k] = p.m;
@@ -64,10 +64,12 @@ template <typename T> __global__ void __launch_bounds__(THREADS) update_kernel(m
     int64_t step = (int64_t)gridDim.x * blockDim.x * W;
     int n_bad = 0;
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W; i < a.n; i += step) {
-        if (whole && i + W <= a.n)
-            n_bad += update_some<T, W>(a, i);
+        if (whole && i + W <= a.n_decay)
+            n_bad += update_some<T, W>(a, i, a.coef);
+        else if (whole && i >= a.n_decay && i + W <= a.n)
+            n_bad += update_some<T, W>(a, i, a.coef_no_decay);
         else
-            for (int64_t j = i; j < i + W && j < a.n; j++) n_bad += update_some<T, 1>(a, j);
+            for (int64_t j = i; j < i + W && j < a.n; j++) n_bad += update_some<T, 1>(a, j, j < a.n_decay ? a.coef : a.coef_no_decay);
     }
     if (n_bad) atomicAdd((unsigned long long *)a.n_bad, (unsigned long long)n_bad);
 }

@@ -73,16 +73,24 @@ __device__ __forceinline__ bool sees_none(const queries &q, int key, int n) { re
 /* Every row sees all of them. */
 __device__ __forceinline__ bool sees_all(const queries &q, int key, int n) { return q.whole && key + n - 1 <= q.first && key >= q.from_last; }
 
-template <int BN> __device__ __forceinline__ void mask(float s[][4], const queries &q, int key, int lane, float with)
+template <int BN> __device__ __forceinline__ void mask(float s[][4], const queries &q, int key, int lane)
 {
 #pragma unroll
     for (int n = 0; n < BN / 8; n++)
 #pragma unroll
         for (int e = 0; e < 2; e++) {
             int j = key + n * 8 + lane % 4 * 2 + e;
-            if (j > q.row0 || j < q.from0) s[n][e] = with;
-            if (j > q.row1 || j < q.from1) s[n][2 + e] = with;
+            if (j > q.row0 || j < q.from0) s[n][e] = -INFINITY;
+            if (j > q.row1 || j < q.from1) s[n][2 + e] = -INFINITY;
         }
+}
+
+/* 2^x; what is too small to be a normal number is 0. */
+__device__ __forceinline__ float power2(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
 }
 
 /* One row's half of the running softmax: s becomes exp, its weight is returned for what was summed before. */
@@ -92,12 +100,12 @@ template <int BN> __device__ __forceinline__ float soften(float s[][4], int half
 #pragma unroll
     for (int n = 0; n < BN / 8; n++) most = fmaxf(most, fmaxf(s[n][half], s[n][half + 1]));
     most = fmaxf(*top, row_max(most));
-    float base = most == -INFINITY ? 0.0f : most * scale_log2, less = exp2f(*top * scale_log2 - base), part = 0;
+    float base = most == -INFINITY ? 0.0f : most * scale_log2, less = power2(*top * scale_log2 - base), part = 0;
 #pragma unroll
     for (int n = 0; n < BN / 8; n++)
 #pragma unroll
         for (int e = half; e < half + 2; e++) {
-            s[n][e] = exp2f(s[n][e] * scale_log2 - base);
+            s[n][e] = power2(s[n][e] * scale_log2 - base);
             part += s[n][e];
         }
     *top = most;
@@ -118,33 +126,45 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
     int key = first_key(a, q0), key_end = min(q0 + BM, N);
     fetch_tile<BM, DH, THREADS>(tq, (const bf16 *)a.q + (int64_t)h * Dh, a.ldq, q0, N, Dh);
     fetch_tile<BN, DH, THREADS>(tk, k_head, a.ldk, key, N, Dh);
+    copies_commit();
     fetch_tile<BN, DH, THREADS>(tv, v_head, a.ldv, key, N, Dh);
+    if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tk + TILE, k_head, a.ldk, key + BN, N, Dh);
     copies_commit();
 
     queries q = my_queries<TEAM>(a, q0, warp, lane);
-    float o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, scale_log2 = a.scale * LOG2E;
+    float s[BN / 8][4], ahead[BN / 8][4], o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, scale_log2 = a.scale * LOG2E;
     clear<DH / 8>(o);
+    copies_arrive<1>();
+    start_times_transposed<BM, BN, DH>(s, tq, row0, tk, lane);
+    finish<DH, 0, BN / 8>(s);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
-        int next = (turn ^ 1) * TILE;
-        if (key + BN < key_end) {
-            fetch_tile<BN, DH, THREADS>(tk + next, k_head, a.ldk, key + BN, N, Dh);
-            fetch_tile<BN, DH, THREADS>(tv + next, v_head, a.ldv, key + BN, N, Dh);
-        }
+        copies_arrive<0>(); /* these values and the next keys */
+        if (key + 2 * BN < key_end) fetch_tile<BN, DH, THREADS>(tk + turn * TILE, k_head, a.ldk, key + 2 * BN, N, Dh);
+        if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tv + (turn ^ 1) * TILE, v_head, a.ldv, key + BN, N, Dh);
         copies_commit();
-        copies_arrive();
+        /* The next tile's scores are made while this one's are softened. */
+        bool more = key + BN < key_end && !sees_none(q, key + BN, BN);
+        if (more) start_times_transposed<BM, BN, DH>(ahead, tq, row0, tk + (turn ^ 1) * TILE, lane);
         if (!sees_none(q, key, BN)) {
-            float s[BN / 8][4];
-            times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
-            if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane, -INFINITY);
+            uint32_t p[BN / 16][4];
+            if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane);
             float less0 = soften<BN>(s, 0, &top0, &sum0, scale_log2), less1 = soften<BN>(s, 2, &top1, &sum1, scale_log2);
+            if (__any_sync(0xffffffffu, less0 != 1.0f || less1 != 1.0f)) {
 #pragma unroll
-            for (int n = 0; n < DH / 8; n++) {
-                o[n][0] *= less0, o[n][1] *= less0;
-                o[n][2] *= less1, o[n][3] *= less1;
+                for (int n = 0; n < DH / 8; n++) {
+                    o[n][0] *= less0, o[n][1] *= less0;
+                    o[n][2] *= less1, o[n][3] *= less1;
+                }
             }
-            times<BN, DH>(o, s, tv + turn * TILE, lane);
+            as_operand<BN>(p, s);
+            start_times<BN, DH>(o, p, tv + turn * TILE, lane);
         }
-        __syncthreads();
+        finish<DH, 0, DH / 8>(o);
+        finish<DH, 0, BN / 8>(ahead);
+#pragma unroll
+        for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) s[n][e] = ahead[n][e];
     }
     sum0 = row_sum(sum0);
     sum1 = row_sum(sum1);
@@ -178,27 +198,31 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) d
     clear<DH / 8>(dq);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
         int next = (turn ^ 1) * TILE;
+        copies_arrive<0>();
         if (key + BN < key_end) {
             fetch_tile<BN, DH, THREADS>(tk + next, k_head, a.ldk, key + BN, N, Dh);
             fetch_tile<BN, DH, THREADS>(tv + next, v_head, a.ldv, key + BN, N, Dh);
         }
         copies_commit();
-        copies_arrive();
-        if (!sees_none(q, key, BN)) {
-            float s[BN / 8][4], dp[BN / 8][4];
-            times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
-            times_transposed<BM, BN, DH>(dp, td, row0, tv + turn * TILE, lane);
-            if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane, -INFINITY);
+        if (sees_none(q, key, BN)) continue;
+        float s[BN / 8][4], dp[BN / 8][4];
+        uint32_t ds[BN / 16][4];
+        start_times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
+        start_times_transposed<BM, BN, DH>(dp, td, row0, tv + turn * TILE, lane);
+        finish<DH, 1, BN / 8>(s);
+        if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane);
 #pragma unroll
-            for (int n = 0; n < BN / 8; n++)
+        for (int n = 0; n < BN / 8; n++)
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    dp[n][e] = exp2f(s[n][e] * scale_log2 - lse0) * (dp[n][e] - delta0);
-                    dp[n][2 + e] = exp2f(s[n][2 + e] * scale_log2 - lse1) * (dp[n][2 + e] - delta1);
-                }
-            times<BN, DH>(dq, dp, tk + turn * TILE, lane);
-        }
-        __syncthreads();
+            for (int e = 0; e < 4; e++) s[n][e] = power2(s[n][e] * scale_log2 - (e < 2 ? lse0 : lse1));
+        finish<DH, 0, BN / 8>(dp);
+#pragma unroll
+        for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) dp[n][e] = s[n][e] * (dp[n][e] - (e < 2 ? delta0 : delta1));
+        as_operand<BN>(ds, dp);
+        start_times<BN, DH>(dq, ds, tk + turn * TILE, lane);
+        finish<DH, 0, DH / 8>(dq);
     }
     store_rows<DH>((bf16 *)a.dq + (int64_t)h * Dh, a.ld_d, q.row0, N, Dh, dq, a.scale, a.scale, lane);
 }
@@ -281,31 +305,38 @@ template <int DH, int BM, int BQ, bool DK, bool DV> __global__ void __launch_bou
     clear<DV ? DH / 8 : 1>(dv);
     for (int step = 0; step < n_steps; step++) {
         int turn = step & 1, query = k0 + step % n_tiles * BQ;
+        copies_arrive<0>();
         if (step + 1 < n_steps)
             fetch_queries<DH, BQ, THREADS>(a, delta, kv * group + (step + 1) / n_tiles, k0 + (step + 1) % n_tiles * BQ, tq + (turn ^ 1) * TILE,
                                            td + (turn ^ 1) * TILE, numbers + (turn ^ 1) * 2 * BQ);
         copies_commit();
-        copies_arrive();
-        if (!seen_by_none(k, query, BQ)) {
-            const float *lse = numbers + turn * 2 * BQ, *del = lse + BQ;
-            float p[BQ / 8][4], dp[BQ / 8][4];
-            times_transposed<BM, BQ, DH>(p, tk, row0, tq + turn * TILE, lane);
-            if (!seen_by_all(k, query, BQ)) mask_queries<BQ>(p, k, query, lane);
+        if (seen_by_none(k, query, BQ)) continue;
+        const float *lse = numbers + turn * 2 * BQ, *del = lse + BQ;
+        float p[BQ / 8][4], dp[BQ / 8][4];
+        uint32_t left[BQ / 16][4], left2[BQ / 16][4];
+        start_times_transposed<BM, BQ, DH>(p, tk, row0, tq + turn * TILE, lane);
+        if (DK) start_times_transposed<BM, BQ, DH>(dp, tv, row0, td + turn * TILE, lane);
+        finish<DH, DK, BQ / 8>(p);
+        if (!seen_by_all(k, query, BQ)) mask_queries<BQ>(p, k, query, lane);
+#pragma unroll
+        for (int n = 0; n < BQ / 8; n++)
+#pragma unroll
+            for (int e = 0; e < 4; e++) p[n][e] = power2(p[n][e] * scale_log2 - lse[n * 8 + lane % 4 * 2 + e % 2] * LOG2E);
+        if (DV) {
+            as_operand<BQ>(left, p);
+            start_times<BQ, DH>(dv, left, td + turn * TILE, lane);
+        }
+        if (DK) {
+            finish<DH, DV, BQ / 8>(dp);
 #pragma unroll
             for (int n = 0; n < BQ / 8; n++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) p[n][e] = exp2f(p[n][e] * scale_log2 - lse[n * 8 + lane % 4 * 2 + e % 2] * LOG2E);
-            if (DV) times<BQ, DH>(dv, p, td + turn * TILE, lane);
-            if (DK) {
-                times_transposed<BM, BQ, DH>(dp, tv, row0, td + turn * TILE, lane);
-#pragma unroll
-                for (int n = 0; n < BQ / 8; n++)
-#pragma unroll
-                    for (int e = 0; e < 4; e++) dp[n][e] = p[n][e] * (dp[n][e] - del[n * 8 + lane % 4 * 2 + e % 2]);
-                times<BQ, DH>(dk, dp, tq + turn * TILE, lane);
-            }
+                for (int e = 0; e < 4; e++) dp[n][e] = p[n][e] * (dp[n][e] - del[n * 8 + lane % 4 * 2 + e % 2]);
+            as_operand<BQ>(left2, dp);
+            start_times<BQ, DH>(dk, left2, tq + turn * TILE, lane);
         }
-        __syncthreads();
+        if (DV) finish<DH, 0, DH / 8>(dv);
+        if (DK) finish<DH, 0, DH / 8>(dk);
     }
     if (DK) store_rows<DH>((bf16 *)a.dk + (int64_t)kv * Dh, a.ld_d, k.row0, N, Dh, dk, a.scale, a.scale, lane);
     if (DV) store_rows<DH>((bf16 *)a.dv + (int64_t)kv * Dh, a.ld_d, k.row0, N, Dh, dv, 1.0f, 1.0f, lane);

@@ -47,10 +47,11 @@ __device__ __forceinline__ void copy4(void *dst, const void *src, bool wanted)
 }
 __device__ __forceinline__ void copies_commit(void) { asm volatile("cp.async.commit_group;"); }
 
-/* All but the copies committed last have arrived, for every thread of the block, and for the tensor cores. */
-__device__ __forceinline__ void copies_arrive(void)
+/* All copies but those of the LATER groups committed last have arrived, for every thread of the block and for the tensor
+ * cores; and every team has done what it did before. */
+template <int LATER> __device__ __forceinline__ void copies_arrive(void)
 {
-    asm volatile("cp.async.wait_group 1;");
+    asm volatile("cp.async.wait_group %0;" ::"n"(LATER));
 #if HAS_WGMMA
     asm volatile("fence.proxy.async.shared::cta;");
 #endif
@@ -106,12 +107,15 @@ __device__ __forceinline__ uint32_t pack(float low, float high)
     return *(uint32_t *)&v;
 }
 
-/* Results in registers as the left operand of the next product: columns k..k + 15. */
-__device__ __forceinline__ void as_operand(uint32_t a[4], const float p[][4], int k)
+/* Results in registers, N columns of them, as the left operand of the next product. */
+template <int N> __device__ __forceinline__ void as_operand(uint32_t a[][4], const float p[][4])
 {
-    const float *c0 = p[k / 8], *c1 = p[k / 8 + 1];
-    a[0] = pack(c0[0], c0[1]), a[1] = pack(c0[2], c0[3]);
-    a[2] = pack(c1[0], c1[1]), a[3] = pack(c1[2], c1[3]);
+#pragma unroll
+    for (int k = 0; k < N / 16; k++) {
+        const float *c0 = p[2 * k], *c1 = p[2 * k + 1];
+        a[k][0] = pack(c0[0], c0[1]), a[k][1] = pack(c0[2], c0[3]);
+        a[k][2] = pack(c1[0], c1[1]), a[k][3] = pack(c1[2], c1[3]);
+    }
 }
 
 template <int N> __device__ __forceinline__ void clear(float acc[][4])
@@ -145,19 +149,18 @@ template <int NCOLS, int DH> __device__ __forceinline__ void warp_times_transpos
     }
 }
 
-template <int NROWS, int DH> __device__ __forceinline__ void warp_times(float acc[][4], const float p[][4], const bf16 *b, int lane)
+template <int NROWS, int DH> __device__ __forceinline__ void warp_times(float acc[][4], const uint32_t a[][4], const bf16 *b, int lane)
 {
     enum { LD = DH + 8 };
     const bf16 *pb = a_rows<LD>(b, lane);
 #pragma unroll
     for (int k = 0; k < NROWS; k += 16) {
-        uint32_t ra[4], rb[4];
-        as_operand(ra, p, k);
+        uint32_t rb[4];
 #pragma unroll
         for (int n = 0; n < DH; n += 16) {
             ldmatrix_trans(rb, pb + k * LD + n);
-            mma(acc[n / 8], ra, rb[0], rb[1]);
-            mma(acc[n / 8 + 1], ra, rb[2], rb[3]);
+            mma(acc[n / 8], a[k / 16], rb[0], rb[1]);
+            mma(acc[n / 8 + 1], a[k / 16], rb[2], rb[3]);
         }
     }
 }
@@ -216,13 +219,9 @@ template <int N> __device__ __forceinline__ void wgmma_left(float d[][4], const 
     if constexpr (N == 256) WGMMA_LEFT("256", REGS_127, ACC_32(d, 0), "%128", "%129", "%130", "%131", "%132");
 }
 
-/* Registers are settled before, and results are there after. */
+/* Registers are settled before; what was begun is one group. */
 __device__ __forceinline__ void wgmma_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
-__device__ __forceinline__ void wgmma_end(void)
-{
-    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-    asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
-}
+__device__ __forceinline__ void wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
 template <int AROWS, int NCOLS, int DH> __device__ __forceinline__ void group_times_transposed(float acc[][4], const bf16 *a, const bf16 *b)
 {
@@ -230,27 +229,26 @@ template <int AROWS, int NCOLS, int DH> __device__ __forceinline__ void group_ti
 #pragma unroll
     for (int k = 0; k < DH; k += 16)
         wgmma_both<NCOLS>(acc, describe(a + k / 64 * AROWS * 64 + k % 64, 16), describe(b + k / 64 * NCOLS * 64 + k % 64, 16), k > 0);
-    wgmma_end();
+    wgmma_commit();
 }
 
-template <int NROWS, int DH> __device__ __forceinline__ void group_times(float acc[][4], const float p[][4], const bf16 *b)
+template <int NROWS, int DH> __device__ __forceinline__ void group_times(float acc[][4], const uint32_t a[][4], const bf16 *b)
 {
-    uint32_t ra[NROWS / 16][4];
-#pragma unroll
-    for (int k = 0; k < NROWS; k += 16) as_operand(ra[k / 16], p, k);
     wgmma_begin();
 #pragma unroll
-    for (int k = 0; k < NROWS; k += 16) wgmma_left<DH>(acc, ra[k / 16], describe(b + k * 64, NROWS * 128));
-    wgmma_end();
+    for (int k = 0; k < NROWS; k += 16) wgmma_left<DH>(acc, a[k / 16], describe(b + k * 64, NROWS * 128));
+    wgmma_commit();
 }
 
 #endif
 
 /* -- the two products ------------------------------------------------------------------------------ */
 
+/* Both only start; finish() waits.  Until then nobody may touch acc, the operand's registers or the tiles. */
+
 /* acc [team, NCOLS] = rows of tile a [AROWS, DH], from row0 on, times tile b [NCOLS, DH], transposed. */
 template <int AROWS, int NCOLS, int DH>
-__device__ __forceinline__ void times_transposed(float acc[][4], const bf16 *a, int row0, const bf16 *b, int lane)
+__device__ __forceinline__ void start_times_transposed(float acc[][4], const bf16 *a, int row0, const bf16 *b, int lane)
 {
 #if HAS_WGMMA
     if constexpr (team<DH>() == 64) {
@@ -261,16 +259,29 @@ __device__ __forceinline__ void times_transposed(float acc[][4], const bf16 *a, 
     warp_times_transposed<NCOLS, DH>(acc, a + row0 * (DH + 8), b, lane);
 }
 
-/* acc [team, DH] += p [team, NROWS], in registers as a product leaves it, times tile b [NROWS, DH]. */
-template <int NROWS, int DH> __device__ __forceinline__ void times(float acc[][4], const float p[][4], const bf16 *b, int lane)
+/* acc [team, DH] += a [team, NROWS], in registers, times tile b [NROWS, DH]. */
+template <int NROWS, int DH> __device__ __forceinline__ void start_times(float acc[][4], const uint32_t a[][4], const bf16 *b, int lane)
 {
 #if HAS_WGMMA
     if constexpr (team<DH>() == 64) {
-        group_times<NROWS, DH>(acc, p, b);
+        group_times<NROWS, DH>(acc, a, b);
         return;
     }
 #endif
-    warp_times<NROWS, DH>(acc, p, b, lane);
+    warp_times<NROWS, DH>(acc, a, b, lane);
+}
+
+/* All products but the LATER last started are done.  acc [team, 8 N] is one of them: naming it here keeps the compiler from
+ * reading it earlier. */
+template <int DH, int LATER, int N> __device__ __forceinline__ void finish(float acc[][4])
+{
+#if HAS_WGMMA
+    if constexpr (team<DH>() == 64) {
+        asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
+#pragma unroll
+        for (int n = 0; n < N; n++) asm volatile("" : "+f"(acc[n][0]), "+f"(acc[n][1]), "+f"(acc[n][2]), "+f"(acc[n][3])::"memory");
+    }
+#endif
 }
 
 #endif

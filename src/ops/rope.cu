@@ -60,16 +60,27 @@ __device__ __forceinline__ int dim_at(const mt_rope &a, int lane, int k)
     return d < a.Dh ? d : -1;
 }
 
-template <int P> __device__ __forceinline__ void rotate(const mt_rope &a, float *x, int lane, int pos, float direction)
+/* The angles of a row, for the pairs a lane holds: read once, used for all its heads. */
+template <int P> __device__ __forceinline__ void load_angles(const mt_rope &a, float *c, float *s, int lane, int pos)
+{
+    int half = a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2;
+#pragma unroll
+    for (int m = 0; m < P / 2; m++) {
+        int j = lane + 32 * m;
+        c[m] = j < half ? a.cos[(int64_t)pos * half + j] : 1.0f;
+        s[m] = j < half ? a.sin[(int64_t)pos * half + j] : 0.0f;
+    }
+}
+
+template <int P> __device__ __forceinline__ void rotate(const mt_rope &a, float *x, const float *c, const float *s, float direction)
 {
     int half = a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2, pairs = (half + 31) / 32;
 #pragma unroll
     for (int m = 0; m < P / 2; m++) {
-        int j = lane + 32 * m;
-        if (m >= pairs || j >= half) continue;
-        float c = a.cos[(int64_t)pos * half + j], s = direction * a.sin[(int64_t)pos * half + j], u = x[2 * m], v = x[2 * m + 1];
-        x[2 * m] = u * c - v * s;
-        x[2 * m + 1] = v * c + u * s;
+        if (m >= pairs) continue; /* these places hold what does not rotate */
+        float u = x[2 * m], v = x[2 * m + 1], sine = direction * s[m];
+        x[2 * m] = u * c[m] - v * sine;
+        x[2 * m + 1] = v * c[m] + u * sine;
     }
 }
 
@@ -99,25 +110,31 @@ template <int P> __device__ __forceinline__ float head_rstd(const mt_rope &a, co
     return rsqrtf(warp_sum(sum) / (float)a.Dh + a.eps);
 }
 
+/* A warp takes HEADS heads of a row. */
+enum { HEADS = 8 };
+
 template <typename T, int P> __global__ void __launch_bounds__(THREADS) norm_forward_kernel(mt_rope a)
 {
-    int64_t at = (int64_t)blockIdx.x * N_WARPS + threadIdx.x / 32, heads = a.H + a.K;
+    int64_t heads = a.H + a.K, per_row = (heads + HEADS - 1) / HEADS, at = (int64_t)blockIdx.x * N_WARPS + threadIdx.x / 32;
     int lane = threadIdx.x % 32;
-    if (at >= a.N * heads) return;
-    int64_t i = at / heads, h = at % heads;
-    const T *w = (const T *)(h < a.H ? a.wq : a.wk);
-    float x[P], one = a.one_plus ? 1.0f : 0.0f;
-    load_head<T, P>(a, x, (const T *)a.qkv + i * a.ld_qkv + h * a.Dh, lane);
-    if (w) {
-        float r = head_rstd<P>(a, x);
+    if (at >= a.N * per_row) return;
+    int64_t i = at / per_row, first = at % per_row * HEADS, end = first + HEADS < heads ? first + HEADS : heads;
+    float x[P], c[P / 2], s[P / 2], one = a.one_plus ? 1.0f : 0.0f;
+    load_angles<P>(a, c, s, lane, a.pos[i]);
+    for (int64_t h = first; h < end; h++) {
+        const T *w = (const T *)(h < a.H ? a.wq : a.wk);
+        load_head<T, P>(a, x, (const T *)a.qkv + i * a.ld_qkv + h * a.Dh, lane);
+        if (w) {
+            float r = head_rstd<P>(a, x);
 #pragma unroll
-        for (int k = 0; k < P; k++) {
-            int d = dim_at(a, lane, k);
-            if (d >= 0) x[k] *= r * (to_f32(w[d]) + one);
+            for (int k = 0; k < P; k++) {
+                int d = dim_at(a, lane, k);
+                if (d >= 0) x[k] *= r * (to_f32(w[d]) + one);
+            }
         }
+        rotate<P>(a, x, c, s, 1.0f);
+        store_head<T, P>(a, (T *)a.qk + i * a.ld_qk + h * a.Dh, x, lane);
     }
-    rotate<P>(a, x, lane, a.pos[i], 1.0f);
-    store_head<T, P>(a, (T *)a.qk + i * a.ld_qk + h * a.Dh, x, lane);
 }
 
 /* A block takes SUM_ROWS rows; each warp adds its heads' share of dwq and dwk in registers, the block adds its warps in
@@ -129,13 +146,16 @@ template <typename T, int P> __global__ void __launch_bounds__(THREADS) norm_bac
     bool sums = a.dwq || a.dwk;
     float one = a.one_plus ? 1.0f : 0.0f, dwq[P] = { 0 }, dwk[P] = { 0 };
     int64_t from = (int64_t)blockIdx.x * SUM_ROWS, to = from + SUM_ROWS < a.N ? from + SUM_ROWS : a.N, heads = a.H + a.K;
-    for (int64_t at = from * heads + warp; at < to * heads; at += N_WARPS) {
-        int64_t i = at / heads, h = at % heads;
+    float c[P / 2], s[P / 2];
+    for (int64_t at = 0; at < (to - from + N_WARPS - 1) / N_WARPS * heads; at++) { /* the heads of a row, then N_WARPS rows on */
+        int64_t i = from + warp + at / heads * N_WARPS, h = at % heads;
+        if (i >= to) break;
+        if (h == 0) load_angles<P>(a, c, s, lane, a.pos[i]);
         const T *w = (const T *)(h < a.H ? a.wq : a.wk);
         T *grad = (T *)a.dqkv + i * a.ld_dqkv + h * Dh;
         float x[P], dx[P];
         load_head<T, P>(a, dx, grad, lane);
-        rotate<P>(a, dx, lane, a.pos[i], -1.0f);
+        rotate<P>(a, dx, c, s, -1.0f);
         if (w) {
             load_head<T, P>(a, x, (const T *)a.qkv + i * a.ld_qkv + h * Dh, lane);
             float r = head_rstd<P>(a, x), dot = 0;
@@ -198,7 +218,7 @@ template <typename T> static void forward(mt_stream *s, const mt_rope *a)
 {
     int64_t heads = a->N * (a->H + a->K), rotated = a->style == MT_ROPE_NONE ? 0 : a->dr;
     if (a->wq || a->wk) {
-        unsigned blocks = (unsigned)div_up(heads, N_WARPS);
+        unsigned blocks = (unsigned)div_up(a->N * div_up(a->H + a->K, HEADS), N_WARPS);
         if (places(a->Dh) <= 6)
             norm_forward_kernel<T, 6><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a);
         else
