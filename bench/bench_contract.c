@@ -98,36 +98,42 @@ static void product(bench *b)
 }
 
 typedef struct rates {
-    double in, compute, out; /* seconds until each was done; 0: did not run */
+    double in, compute, out; /* seconds until each was done */
 } rates;
+
+typedef struct waiting {
+    mt_event *event;
+    double end;
+} waiting;
+
+/* sync() may be called from any thread: one each, so that every stream's end is seen when it happens. */
+static void *wait_for(void *arg)
+{
+    waiting *w = arg;
+    mt_err err = { 0 };
+    must(mt_sync(w->event, &err), &err);
+    w->end = now();
+    return NULL;
+}
 
 /* ROUNDS units in and out, and n_products products, whichever are asked for; each stream's time. */
 static rates together(bench *b, bool in, int n_products, bool out)
 {
-    rates r = { 0 };
     double start = now();
     for (int i = 0; i < ROUNDS; i++) {
         if (in) DO(mt_copy(b->in, b->slot_w[i % 2], b->host_w[i % N_UNITS], b->unit_bytes, MT_COPY_IN, &b->err));
         if (out) DO(mt_copy(b->out, b->host_g[i % N_UNITS], b->slot_g[i % 2], b->unit_bytes, MT_COPY_OUT, &b->err));
     }
-    for (int i = 0; i < n_products; i++) product(b);
     DO(mt_record(b->in, b->done_in, &b->err));
-    DO(mt_record(b->compute, b->done_compute, &b->err));
     DO(mt_record(b->out, b->done_out, &b->err));
-    /* Whichever ends first is waited for late; the times of the shorter ones are upper bounds unless all are close. */
-    if (n_products) {
-        DO(mt_sync(b->done_compute, &b->err));
-        r.compute = now() - start;
-    }
-    if (in) {
-        DO(mt_sync(b->done_in, &b->err));
-        r.in = now() - start;
-    }
-    if (out) {
-        DO(mt_sync(b->done_out, &b->err));
-        r.out = now() - start;
-    }
-    return r;
+    for (int i = 0; i < n_products; i++) product(b);
+    DO(mt_record(b->compute, b->done_compute, &b->err));
+    waiting w[3] = { { b->done_in, 0 }, { b->done_compute, 0 }, { b->done_out, 0 } };
+    pthread_t threads[3];
+    for (int i = 0; i < 3; i++)
+        if (pthread_create(&threads[i], NULL, wait_for, &w[i])) exit(1);
+    for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
+    return (rates){ w[0].end - start, w[1].end - start, w[2].end - start };
 }
 
 static void measure_overlap(bench *b)

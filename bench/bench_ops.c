@@ -1,6 +1,6 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5-7B.
  *
- *     bench_ops [DEVICE] [ROWS] [tune]        default: cuda 16384
+ *     bench_ops [DEVICE] [ROWS] [products | attention | rest | tune]        default: cuda 16384, all
  *
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
 #include "base/mem.h"
@@ -170,6 +170,18 @@ static void attention(int64_t N, int64_t length, int64_t heads, int64_t kv, int6
     for (size_t p = 0; p < sizeof all / sizeof *all; p++) dev->api->free(dev, all[p]);
 }
 
+static void attentions(int64_t rows)
+{
+    attention(rows, mt_min_i64(rows, 1024), H, K, DH, 0);
+    attention(rows, mt_min_i64(rows, 4096), H, K, DH, 0);
+    attention(rows, mt_min_i64(rows, 16384), H, K, DH, 0);
+    attention(rows, mt_min_i64(rows, 16384), H, K, DH, 1024);
+    attention(rows, mt_min_i64(rows, 256), H, K, DH, 0);
+    attention(rows, mt_min_i64(rows, 1024), 14, 2, 64, 0);
+    attention(rows, mt_min_i64(rows, 1024), 16, 8, 96, 0);
+    attention(rows, mt_min_i64(rows, 1024), 8, 4, 256, 0);
+}
+
 static void elementwise(int64_t N)
 {
     double rows = (double)N * D * 2;
@@ -243,7 +255,9 @@ static void update(void)
 int main(int argc, char **argv)
 {
     int64_t rows = argc > 2 ? atoi(argv[2]) : 16384;
-    mt_device_options o = { .tune = argc > 3 && strcmp(argv[3], "tune") == 0 };
+    const char *what = argc > 3 ? argv[3] : "all";
+    mt_device_options o = { .tune = strcmp(what, "tune") == 0 };
+    bool all = strcmp(what, "all") == 0;
     must(mt_device_open(&dev, argc > 1 ? argv[1] : "cuda", &o, &err));
     ops = mt_ops_of(dev);
     must(dev->api->stream_create(dev, &stream, "compute", &err));
@@ -251,18 +265,12 @@ int main(int argc, char **argv)
     must(dev->api->host_alloc(dev, (void **)&noise, NOISE, "noise", &err));
     for (size_t i = 0; i < NOISE / 2; i++) ((uint16_t *)(void *)noise)[i] = (uint16_t)((mt_rng_u64(1, 2, i) & 0x80ff) | 0x3f00);
     printf("%lld rows%s\n", (long long)rows, o.tune ? ", products chosen by timing" : "");
-    products(rows);
-    if (o.tune) return 0;
-    attention(rows, mt_min_i64(rows, 1024), H, K, DH, 0);
-    attention(rows, mt_min_i64(rows, 4096), H, K, DH, 0);
-    attention(rows, mt_min_i64(rows, 16384), H, K, DH, 0);
-    attention(rows, mt_min_i64(rows, 16384), H, K, DH, 1024);
-    attention(rows, mt_min_i64(rows, 256), H, K, DH, 0);
-    attention(rows, mt_min_i64(rows, 1024), 14, 2, 64, 0);
-    attention(rows, mt_min_i64(rows, 1024), 16, 8, 96, 0);
-    attention(rows, mt_min_i64(rows, 1024), 8, 4, 256, 0);
-    elementwise(rows);
-    update();
+    if (all || o.tune || strcmp(what, "products") == 0) products(rows);
+    if (all || strcmp(what, "attention") == 0) attentions(rows);
+    if (all || strcmp(what, "rest") == 0) {
+        elementwise(rows);
+        update();
+    }
     dev->api->event_free(done);
     dev->api->stream_free(stream);
     mt_device_close(dev);

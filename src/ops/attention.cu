@@ -74,13 +74,18 @@ template <typename T> __global__ void __launch_bounds__(THREADS) forward_kernel(
     if (lane == 0) a.lse[(int64_t)i * a.H + h] = top + logf(sum);
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) delta_kernel(mt_attention a, float *delta)
+/* W elements a lane at a time. */
+template <typename T, int W> __global__ void __launch_bounds__(THREADS) delta_kernel(mt_attention a, float *delta)
 {
     int i, h, lane = threadIdx.x % 32;
     if (!my_row(a.N, a.H, &i, &h)) return;
     const T *o = (const T *)a.o + (int64_t)i * a.ldo + (int64_t)h * a.Dh, *d_o = (const T *)a.d_o + (int64_t)i * a.ldo + (int64_t)h * a.Dh;
     float sum = 0;
-    for (int d = lane; d < (int)a.Dh; d += 32) sum += to_f32(o[d]) * to_f32(d_o[d]);
+    for (int d = lane * W; d < (int)a.Dh; d += 32 * W) {
+        vec<T, W> x = load<T, W>(o + d), y = load<T, W>(d_o + d);
+#pragma unroll
+        for (int k = 0; k < W; k++) sum += to_f32(x.at[k]) * to_f32(y.at[k]);
+    }
     sum = warp_sum(sum);
     if (lane == 0) delta[(int64_t)i * a.H + h] = sum;
 }
@@ -154,10 +159,13 @@ mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
     float *delta = (float *)a->scratch;
-    if (a->t == MT_DTYPE_BF16)
-        delta_kernel<bf16><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+    bool fours = a->Dh % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 16) && is_aligned(a->d_o, 16);
+    if (a->t == MT_DTYPE_BF16 && fours)
+        delta_kernel<bf16, 4><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+    else if (a->t == MT_DTYPE_BF16)
+        delta_kernel<bf16, 1><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
     else
-        delta_kernel<float><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+        delta_kernel<float, 1><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
     if (mt__attention_mma_fits(a, true)) return mt__attention_mma_bwd(s, a, delta, err);
     if (a->t == MT_DTYPE_BF16)
         backward<bf16>(s, a, delta);

@@ -128,25 +128,22 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
     fetch_tile<BN, DH, THREADS>(tk, k_head, a.ldk, key, N, Dh);
     copies_commit();
     fetch_tile<BN, DH, THREADS>(tv, v_head, a.ldv, key, N, Dh);
-    if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tk + TILE, k_head, a.ldk, key + BN, N, Dh);
     copies_commit();
 
     queries q = my_queries<TEAM>(a, q0, warp, lane);
-    float s[BN / 8][4], ahead[BN / 8][4], o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, scale_log2 = a.scale * LOG2E;
+    float o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, scale_log2 = a.scale * LOG2E;
     clear<DH / 8>(o);
-    copies_arrive<1>();
-    start_times_transposed<BM, BN, DH>(s, tq, row0, tk, lane);
-    finish<DH, 0, BN / 8>(s);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
-        copies_arrive<0>(); /* these values and the next keys */
-        if (key + 2 * BN < key_end) fetch_tile<BN, DH, THREADS>(tk + turn * TILE, k_head, a.ldk, key + 2 * BN, N, Dh);
-        if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tv + (turn ^ 1) * TILE, v_head, a.ldv, key + BN, N, Dh);
+        int next = (turn ^ 1) * TILE;
+        bool sees = !sees_none(q, key, BN);
+        float s[BN / 8][4];
+        uint32_t p[BN / 16][4];
+        copies_arrive<1>(); /* the keys */
+        if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tk + next, k_head, a.ldk, key + BN, N, Dh);
         copies_commit();
-        /* The next tile's scores are made while this one's are softened. */
-        bool more = key + BN < key_end && !sees_none(q, key + BN, BN);
-        if (more) start_times_transposed<BM, BN, DH>(ahead, tq, row0, tk + (turn ^ 1) * TILE, lane);
-        if (!sees_none(q, key, BN)) {
-            uint32_t p[BN / 16][4];
+        if (sees) {
+            start_times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
+            finish<DH, 0, BN / 8>(s);
             if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane);
             float less0 = soften<BN>(s, 0, &top0, &sum0, scale_log2), less1 = soften<BN>(s, 2, &top1, &sum1, scale_log2);
             if (__any_sync(0xffffffffu, less0 != 1.0f || less1 != 1.0f)) {
@@ -157,14 +154,14 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
                 }
             }
             as_operand<BN>(p, s);
-            start_times<BN, DH>(o, p, tv + turn * TILE, lane);
         }
-        finish<DH, 0, DH / 8>(o);
-        finish<DH, 0, BN / 8>(ahead);
-#pragma unroll
-        for (int n = 0; n < BN / 8; n++)
-#pragma unroll
-            for (int e = 0; e < 4; e++) s[n][e] = ahead[n][e];
+        copies_arrive<1>(); /* the values */
+        if (key + BN < key_end) fetch_tile<BN, DH, THREADS>(tv + next, v_head, a.ldv, key + BN, N, Dh);
+        copies_commit();
+        if (sees) {
+            start_times<BN, DH>(o, p, tv + turn * TILE, lane);
+            finish<DH, 0, DH / 8>(o);
+        }
     }
     sum0 = row_sum(sum0);
     sum1 = row_sum(sum1);
@@ -389,11 +386,13 @@ template <int DH, int BM, int BQ, bool DK, bool DV> static mt_rc backward_dkv(mt
     return mt__cuda_launched(s, "attention backward", err);
 }
 
-/* Tile sizes: what registers and shared memory hold.  Hopper's are for its warpgroups, 64 rows a team. */
+/* Tile sizes: what registers and shared memory hold, and what was fastest (docs/benchmarks.md).  Hopper's are for its
+ * warpgroups, 64 rows a team; heads of 96 it computes faster as 128 on those than as 96 without. */
 mt_rc mt__attention_mma_fwd(mt_stream *s, const mt_attention *a, mt_err *err)
 {
     bool roomy = mt_cuda_device_of(s)->shared_bytes >= 160 << 10, hopper = mt_cuda_device_of(s)->hopper;
     if (a->Dh <= 64) return forward<64, 128, 64>(s, a, err);
+    if (a->Dh <= 128 && hopper) return forward<128, 192, 128>(s, a, err);
     if (a->Dh <= 96) return forward<96, 128, 64>(s, a, err);
     if (a->Dh <= 128) return roomy ? forward<128, 128, 64>(s, a, err) : forward<128, 64, 64>(s, a, err);
     return hopper ? forward<256, 64, 64>(s, a, err) : forward<256, 32, 32>(s, a, err);
@@ -406,7 +405,7 @@ static mt_rc backward_hopper(mt_stream *s, const mt_attention *a, const float *d
         return backward_dkv<64, 128, 64, true, true>(s, a, delta, err);
     }
     if (a->Dh <= 128) {
-        MT_TRY((backward_dq<128, 128, 64>(s, a, delta, err)));
+        MT_TRY((backward_dq<128, 192, 64>(s, a, delta, err)));
         return backward_dkv<128, 128, 64, true, true>(s, a, delta, err);
     }
     MT_TRY((backward_dq<256, 64, 32>(s, a, delta, err)));
@@ -416,13 +415,12 @@ static mt_rc backward_hopper(mt_stream *s, const mt_attention *a, const float *d
 
 mt_rc mt__attention_mma_bwd(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
-    bool is_96 = a->Dh > 64 && a->Dh <= 96;
-    if (mt_cuda_device_of(s)->hopper && !is_96) return backward_hopper(s, a, delta, err);
+    if (mt_cuda_device_of(s)->hopper) return backward_hopper(s, a, delta, err);
     if (a->Dh <= 64) {
         MT_TRY((backward_dq<64, 64, 64>(s, a, delta, err)));
         return backward_dkv<64, 64, 64, true, true>(s, a, delta, err);
     }
-    if (is_96) {
+    if (a->Dh <= 96) {
         MT_TRY((backward_dq<96, 64, 64>(s, a, delta, err)));
         return backward_dkv<96, 64, 32, true, true>(s, a, delta, err);
     }

@@ -43,8 +43,12 @@ template <typename T> __global__ void copy_rest_kernel(mt_rope a, int64_t from)
     ((T *)a.qk)[i * a.ld_qk + h * a.Dh + d] = ((const T *)a.qkv)[i * a.ld_qkv + h * a.Dh + d];
 }
 
-/* Places a lane needs: at most two more than Dh / 32, when neither part fills whole warps. */
-static int places(int64_t Dh) { return (int)div_up(Dh, 32) + 2; }
+/* Places a lane needs: two for each of its pairs, and one for each of the rest.  At most 18. */
+static int places(const mt_rope *a)
+{
+    int64_t half = a->style == MT_ROPE_NONE ? 0 : a->dr / 2;
+    return (int)(2 * div_up(half, 32) + div_up(a->Dh - 2 * half, 32));
+}
 
 /* The dimension that lane `lane` holds in place k, such that both halves of a pair are in one lane: places 2m and 2m + 1
  * are pair lane + 32 m; what does not rotate follows.  -1: none. */
@@ -219,8 +223,8 @@ template <typename T> static void forward(mt_stream *s, const mt_rope *a)
     int64_t heads = a->N * (a->H + a->K), rotated = a->style == MT_ROPE_NONE ? 0 : a->dr;
     if (a->wq || a->wk) {
         unsigned blocks = (unsigned)div_up(a->N * div_up(a->H + a->K, HEADS), N_WARPS);
-        if (places(a->Dh) <= 6)
-            norm_forward_kernel<T, 6><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a);
+        if (places(a) <= 4)
+            norm_forward_kernel<T, 4><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a);
         else
             norm_forward_kernel<T, 18><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a);
         return;
@@ -233,8 +237,8 @@ template <typename T> static void forward(mt_stream *s, const mt_rope *a)
 template <typename T> static void backward(mt_stream *s, const mt_rope *a)
 {
     size_t bytes = a->dwq || a->dwk ? (size_t)(N_WARPS * 2 * a->Dh) * sizeof(float) : 0;
-    if ((a->wq || a->wk) && places(a->Dh) <= 6)
-        norm_backward_kernel<T, 6><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
+    if ((a->wq || a->wk) && places(a) <= 4)
+        norm_backward_kernel<T, 4><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
     else if (a->wq || a->wk)
         norm_backward_kernel<T, 18><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
     else

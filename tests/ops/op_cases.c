@@ -17,7 +17,7 @@
     *a = (from)
 
 #define CHECKED_OP(op, backward, same_bits, checker)                                                         \
-    static const op_spec spec_##op = { #op, (int)MT_COUNT(op##_cases), backward, same_bits, declare_##op, checker };
+    static const op_spec spec_##op = { #op, OP_ID_##op, (int)MT_COUNT(op##_cases), backward, same_bits, declare_##op, checker };
 
 static void links(op_run *r, op_buf *out, op_buf *seed) { out->seed = op_index(r, seed); }
 static void grows(op_run *r, op_buf *in, op_buf *grad) { in->grad = op_index(r, grad); }
@@ -223,11 +223,13 @@ CHECKED_OP(rope, true, false, NULL)
 /* -- attention ------------------------------------------------------------------------------------- */
 
 /* Leading dimensions: `gap` elements past the packed row. */
-static const struct {
+typedef struct attention_case {
     mt_attention a;
     int64_t gap;
     int64_t docs[8]; /* lengths, up to the first 0 */
-} attention_cases[] = {
+} attention_case;
+
+static const attention_case attention_cases[] = {
     { { .H = 1, .K = 1, .Dh = 2 }, 0, { 1 } },
     { { .H = 2, .K = 1, .Dh = 3 }, 0, { 5, 1, 7 } },
     { { .H = 4, .K = 2, .Dh = 16 }, 8, { 33, 1, 1, 30 } },
@@ -247,10 +249,17 @@ static const struct {
     { { .H = 8, .K = 2, .Dh = 128 }, 0, { 384, 127 } },
 };
 
-static void declare_attention(op_run *r, int c)
+static const attention_case long_attention_cases[] = {
+    { { .H = 4, .K = 2, .Dh = 128 }, 0, { 4096, 1000, 1, 3000 } },
+    { { .H = 2, .K = 1, .Dh = 128, .window = 1500 }, 128, { 9001 } },
+    { { .H = 4, .K = 1, .Dh = 64 }, 0, { 5000, 17, 2047, 1 } },
+    { { .H = 2, .K = 2, .Dh = 256 }, 0, { 3000, 1500 } },
+};
+
+static void declare_attention_of(op_run *r, const attention_case *c)
 {
-    ARGS(mt_attention, attention_cases[c].a);
-    const int64_t *docs = attention_cases[c].docs, gap = attention_cases[c].gap;
+    ARGS(mt_attention, c->a);
+    const int64_t *docs = c->docs, gap = c->gap;
     a->t = r->how.t;
     while (a->n_docs < 8 && docs[a->n_docs]) {
         a->N += docs[a->n_docs];
@@ -283,7 +292,11 @@ static void declare_attention(op_run *r, int c)
     add_scratch(r, &a->scratch, mt_attention_scratch(a));
 }
 
+static void declare_attention(op_run *r, int c) { declare_attention_of(r, &attention_cases[c]); }
+static void declare_long_attention(op_run *r, int c) { declare_attention_of(r, &long_attention_cases[c]); }
+
 CHECKED_OP(attention, true, false, NULL)
+const op_spec op_long_attention = { "long_attention", OP_ID_attention, (int)MT_COUNT(long_attention_cases), true, false, declare_long_attention, NULL };
 
 /* -- glu ------------------------------------------------------------------------------------------- */
 

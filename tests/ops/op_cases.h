@@ -55,8 +55,16 @@ typedef struct op_how {
 
 typedef struct op_run op_run;
 
+typedef enum op_id {
+#define MT_OP(n)  OP_ID_##n,
+#define MT_OP1(n) OP_ID_##n,
+#include "ops/ops.def"
+    OP_COUNT
+} op_id;
+
 typedef struct op_spec {
     const char *name;
+    op_id id;
     int n_cases;
     bool has_bwd;
     bool exact; /* the same bits on every device */
@@ -73,14 +81,9 @@ struct op_run {
     _Alignas(16) unsigned char args[OP_ARGS_BYTES];
 };
 
-typedef enum op_id {
-#define MT_OP(n)  OP_ID_##n,
-#define MT_OP1(n) OP_ID_##n,
-#include "ops/ops.def"
-    OP_COUNT
-} op_id;
-
 extern const op_spec *const op_specs[OP_COUNT];
+/* Attention over thousands of rows, for devices that are fast enough: short sequences hide races. */
+extern const op_spec op_long_attention;
 
 op_run *op_run_create(const op_spec *spec, int case_index, const op_how *how);
 void op_run_free(op_run *r);

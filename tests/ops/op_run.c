@@ -139,14 +139,11 @@ static mt_rc launch(op_run *r, const mt_ops *ops, mt_stream *s, int phase, mt_er
 {
     const void *a = r->args;
     bind(r, phase);
-    for (int id = 0; id < OP_COUNT; id++) {
-        if (op_specs[id] != r->spec) continue;
-        switch ((op_id)id) {
+    switch (r->spec->id) {
 #define MT_OP(n)  case OP_ID_##n: return phase == OP_FWD ? ops->n##_fwd(s, a, err) : ops->n##_bwd(s, a, err);
 #define MT_OP1(n) case OP_ID_##n: return ops->n(s, a, err);
 #include "ops/ops.def"
-        case OP_COUNT: break;
-        }
+    case OP_COUNT: break;
     }
     return mt_fail(err, MT_EINTERNAL, "no such op");
 }

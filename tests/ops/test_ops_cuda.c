@@ -84,10 +84,30 @@ static void gpu_agrees_with_cpu(void **state)
     op_run_free(truth);
 }
 
-static bool wanted(const op_spec *spec, int argc, char **argv)
+/* Against our own plain fp32 kernels, which the small cases hold to the CPU; and again and again. */
+static void long_attention_is_right_and_repeatable(void **state)
+{
+    point p = { &op_long_attention, 0, MT_DTYPE_BF16, "" };
+    (void)state;
+    for (; p.c < p.spec->n_cases; p.c++) {
+        op_run *truth = run(gpu, &p, (op_how){ .t = MT_DTYPE_F32 }), *first = run(gpu, &p, (op_how){ .t = MT_DTYPE_BF16 });
+        const char *wrong = op_check_written(first);
+        if (wrong) fail_msg("case %d: %s", p.c, wrong);
+        assert_near(first, truth, 1e-2, "long attention");
+        for (int k = 0; k < 20; k++) {
+            op_run *again = run(gpu, &p, (op_how){ .t = MT_DTYPE_BF16 });
+            assert_same(first, again, "run again");
+            op_run_free(again);
+        }
+        op_run_free(first);
+        op_run_free(truth);
+    }
+}
+
+static bool wanted(const char *name, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
-        if (strcmp(argv[i], spec->name) == 0) return true;
+        if (strcmp(argv[i], name) == 0) return true;
     return argc < 2;
 }
 
@@ -105,11 +125,12 @@ int main(int argc, char **argv)
     if (mt_device_open(&cpu, "cpu", NULL, &err)) return 1;
     for (int id = 0; id < OP_COUNT; id++)
         for (int c = 0; c < op_specs[id]->n_cases; c++)
-            for (int k = 0; k < 2 && wanted(op_specs[id], argc, argv); k++, n++) {
+            for (int k = 0; k < 2 && wanted(op_specs[id]->name, argc, argv); k++, n++) {
                 points[n] = (point){ op_specs[id], c, k ? MT_DTYPE_BF16 : MT_DTYPE_F32, "" };
                 snprintf(points[n].name, sizeof points[n].name, "%s %d %s", op_specs[id]->name, c, k ? "bf16" : "f32");
                 tests[n] = (struct CMUnitTest){ points[n].name, gpu_agrees_with_cpu, NULL, NULL, &points[n] };
             }
+    if (wanted("long_attention", argc, argv)) tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
     int n_failed = _cmocka_run_group_tests("ops on the GPU", tests, n, NULL, NULL);
     mt_device_close(gpu);
     mt_device_close(cpu);
