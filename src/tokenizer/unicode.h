@@ -46,6 +46,7 @@ enum {
     MT_UC_MARK = 1 << 12,    /* what the StripAccents normalizer removes */
     MT_UC_NFC_INERT = 1 << 13, /* stands alone under NFC: unchanged, never joined to what is before it */
     MT_UC_INERT = 1 << 14,     /* the same under all four normal forms */
+    MT_UC_OPAQUE = 1 << 15,    /* younger than the reference's normal forms: not even joined by what follows */
 };
 
 /* Sets of categories as bit masks over MT_GC_*: mt_gc_in(props, MT_GCS_LETTER). */
