@@ -22,7 +22,10 @@ static mt_rc read_json(const char *dir, const char *name, mt_arena *arena, mt_va
     if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
     *found = mt_file_exists(path);
     mt_rc rc = *found ? mt_file_read(&text, &n, path, MAX_FILE_BYTES, err) : MT_OK;
-    if (text) rc = mt_value_parse_json(out, arena, text, n, NULL, name, err);
+    if (text) {
+        const char *kept = mt_arena_strndup(arena, text, n); /* values point into it */
+        rc = kept ? mt_value_parse_json(out, arena, kept, n, NULL, name, err) : mt_fail(err, MT_ENOMEM, "%s: no host memory", name);
+    }
     mt_free(text);
     mt_free(path);
     if (!rc && *found && out->type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected, it is %s", name, mt_value_type_name(out));
