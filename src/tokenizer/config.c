@@ -24,11 +24,13 @@ static mt_rc read_json(const char *dir, const char *name, mt_arena *arena, mt_va
     mt_rc rc = *found ? mt_file_read(&text, &n, path, MAX_FILE_BYTES, err) : MT_OK;
     if (text) {
         const char *kept = mt_arena_strndup(arena, text, n); /* values point into it */
-        rc = kept ? mt_value_parse_json(out, arena, kept, n, NULL, name, err) : mt_fail(err, MT_ENOMEM, "%s: no host memory", name);
+        rc = kept ? mt_value_parse_json(out, arena, kept, n, NULL, name, err)
+                  : mt_fail(err, MT_ENOMEM, "%s: no host memory", name);
     }
     mt_free(text);
     mt_free(path);
-    if (!rc && *found && out->type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected, it is %s", name, mt_value_type_name(out));
+    if (!rc && *found && out->type != MT_VALUE_MAP)
+        rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected, it is %s", name, mt_value_type_name(out));
     return rc;
 }
 
@@ -39,7 +41,8 @@ static mt_rc read_roles(mt_tokenizer *tok, const mt_value *config, bool replace,
         const mt_value *v = mt_value_get(config, role_keys[r]);
         if (v && v->type == MT_VALUE_MAP) v = mt_value_get(v, "content");
         if (!v || v->type == MT_VALUE_NULL || (tok->role_text[r] && !replace)) continue;
-        if (v->type != MT_VALUE_STR) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" should be a string and is %s", what, role_keys[r], mt_value_type_name(v));
+        if (v->type != MT_VALUE_STR)
+            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" should be a string and is %s", what, role_keys[r], mt_value_type_name(v));
         mt_free(tok->role_text[r]);
         tok->role_text[r] = mt_strndup(v->str.s, v->str.n);
         if (!tok->role_text[r]) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
@@ -62,7 +65,9 @@ static mt_rc read_templates(mt_tokenizer *tok, const mt_value *config, const cha
     const mt_value *v = mt_value_get(config, "chat_template"), *name, *text;
     if (!v || v->type == MT_VALUE_NULL) return MT_OK;
     if (v->type == MT_VALUE_STR) return add_template(tok, "default", 7, v->str.s, v->str.n, err);
-    if (v->type != MT_VALUE_LIST) return mt_fail(err, MT_EFORMAT, "%s: \"chat_template\" should be a string or a list and is %s", what, mt_value_type_name(v));
+    if (v->type != MT_VALUE_LIST)
+        return mt_fail(err, MT_EFORMAT, "%s: \"chat_template\" should be a string or a list and is %s", what,
+                       mt_value_type_name(v));
     for (size_t i = 0; i < v->list.n; i++) {
         MT_TRY(mt__json_need(&v->list.items[i], "name", MT_VALUE_STR, &name, what, err));
         MT_TRY(mt__json_need(&v->list.items[i], "template", MT_VALUE_STR, &text, what, err));
@@ -87,15 +92,18 @@ static mt_rc read_template_file(mt_tokenizer *tok, const char *dir, mt_err *err)
         tok->templates[i] = tok->templates[--tok->n_templates];
         break;
     }
-    if (!mt_utf8_valid(text, n, &bad)) rc = mt_fail(err, MT_EFORMAT, "chat_template.jinja is not valid UTF-8 at byte %zu", bad);
-    else rc = add_template(tok, "default", 7, text, n, err);
+    if (!mt_utf8_valid(text, n, &bad))
+        rc = mt_fail(err, MT_EFORMAT, "chat_template.jinja is not valid UTF-8 at byte %zu", bad);
+    else
+        rc = add_template(tok, "default", 7, text, n, err);
     mt_free(text);
     return rc;
 }
 
 /* ---- tokens for a tokenizer.model ---- */
 
-static mt_rc add_token(mt_tokenizer *tok, const mt_value *flags, const char *s, size_t n, int64_t id, const char *what, mt_err *err)
+static mt_rc add_token(mt_tokenizer *tok, const mt_value *flags, const char *s, size_t n, int64_t id, const char *what,
+                       mt_err *err)
 {
     mt_added_token t = { .content = (char *)s, .n = n, .id = (int32_t)id, .special = true };
     if (id < 0 || id > INT32_MAX - 1) return mt_fail(err, MT_ERANGE, "%s: an added token has id %lld", what, (long long)id);
@@ -118,7 +126,8 @@ static mt_rc read_added_decoder(mt_tokenizer *tok, const mt_value *config, const
         char digits[16] = { 0 }, *end;
         memcpy(digits, p->key, p->key_n < 15 ? p->key_n : 15);
         long long id = strtoll(digits, &end, 10);
-        if (end == digits || *end) return mt_fail(err, MT_EFORMAT, "%s: key \"%s\" of \"added_tokens_decoder\" is not an id", what, digits);
+        if (end == digits || *end)
+            return mt_fail(err, MT_EFORMAT, "%s: key \"%s\" of \"added_tokens_decoder\" is not an id", what, digits);
         MT_TRY(mt__json_need(&p->value, "content", MT_VALUE_STR, &content, what, err));
         MT_TRY(add_token(tok, &p->value, content->str.s, content->str.n, id, what, err));
     }
@@ -134,7 +143,9 @@ static mt_rc read_added_file(mt_tokenizer *tok, const char *dir, mt_arena *arena
     MT_TRY(read_json(dir, what, arena, &map, &found, err));
     for (size_t i = 0; found && i < map.map.n; i++) {
         const mt_pair *p = &map.map.pairs[i];
-        if (p->value.type != MT_VALUE_INT) return mt_fail(err, MT_EFORMAT, "%s: the id of \"%.*s\" is not an integer", what, (int)mt_min_i64((int64_t)p->key_n, 60), p->key);
+        if (p->value.type != MT_VALUE_INT)
+            return mt_fail(err, MT_EFORMAT, "%s: the id of \"%.*s\" is not an integer", what,
+                           (int)mt_min_i64((int64_t)p->key_n, 60), p->key);
         if (mt_added_by_text(&tok->added, p->key, p->key_n)) continue;
         MT_TRY(add_token(tok, NULL, p->key, p->key_n, p->value.i, what, err));
     }

@@ -88,8 +88,10 @@ static mt_rc encode_between(call *c, mt_view text, mt_err *err)
     MT_TRY(mt_added_find(&tok->added, &tok->added.normalized, &tok->unicode, text.s, text.n, inner, err));
     for (size_t i = 0; i < inner->n; i++) {
         mt_segment s = inner->items[i];
-        if (s.token >= 0) MT_TRY(put_added(c, &text, s, err));
-        else MT_TRY(encode_plain(c, mt_view_slice(&text, s.start, s.end - s.start), err));
+        if (s.token >= 0)
+            MT_TRY(put_added(c, &text, s, err));
+        else
+            MT_TRY(encode_plain(c, mt_view_slice(&text, s.start, s.end - s.start), err));
     }
     return MT_OK;
 }
@@ -102,8 +104,10 @@ static mt_rc encode_text(call *c, const char *text, size_t n, mt_err *err)
     MT_TRY(mt_added_find(&tok->added, &tok->added.plain, &tok->unicode, text, n, outer, err));
     for (size_t i = 0; i < outer->n; i++) {
         mt_segment s = outer->items[i];
-        if (s.token >= 0) MT_TRY(put_added(c, &all, s, err));
-        else MT_TRY(encode_between(c, mt_view_slice(&all, s.start, s.end - s.start), err));
+        if (s.token >= 0)
+            MT_TRY(put_added(c, &all, s, err));
+        else
+            MT_TRY(encode_between(c, mt_view_slice(&all, s.start, s.end - s.start), err));
     }
     return MT_OK;
 }
@@ -118,7 +122,8 @@ mt_rc mt_tokenizer_encode(const mt_tokenizer *tok, mt_tok_scratch *sc, const cha
                           mt_err *err)
 {
     size_t bad, before = out->n;
-    if (n > MAX_TEXT_BYTES) return mt_fail(err, MT_ERANGE, "a text of %zu bytes, at most %d can be tokenized at once", n, MAX_TEXT_BYTES);
+    if (n > MAX_TEXT_BYTES)
+        return mt_fail(err, MT_ERANGE, "a text of %zu bytes, at most %d can be tokenized at once", n, MAX_TEXT_BYTES);
     if (!mt_utf8_valid(text, n, &bad)) return mt_fail(err, MT_EFORMAT, "the text is not valid UTF-8 at byte %zu", bad);
     bool ranges = flags & MT_ENCODE_RANGES;
     call c = { .tok = tok, .sc = sc, .out = out, .ranges = ranges, .tracked = ranges || tok->needs_origin };
@@ -162,7 +167,8 @@ mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n,
     for (size_t i = 0; i < n; i++) {
         const mt_added_token *added = mt_added_by_id(&tok->added, ids[i]);
         const mt_vocab_token *token = added ? NULL : mt_vocab_at(&tok->model.vocab, ids[i]);
-        if (added && !(skip_special && shows_as_special(added))) pieces[n_pieces++] = (mt_piece_text){ added->shown, added->n_shown, true };
+        if (added && !(skip_special && shows_as_special(added)))
+            pieces[n_pieces++] = (mt_piece_text){ added->shown, added->n_shown, true };
         if (token) pieces[n_pieces++] = model_piece(tok, token);
     }
     mt_rc rc = mt_decoder_apply(&tok->decoder, &arena, pieces, n_pieces, out, err);
@@ -182,8 +188,10 @@ mt_rc mt_tok_scratch_create(mt_tok_scratch **out, const mt_tokenizer *tok, mt_er
     mt_rc rc = mt_model_state_init(&sc->model, err);
     if (!rc) rc = mt_regex_state_create(&sc->norm.regex, err);
     sc->pretok.regex = sc->norm.regex; /* they take turns */
-    if (rc) mt_tok_scratch_free(sc);
-    else *out = sc;
+    if (rc)
+        mt_tok_scratch_free(sc);
+    else
+        *out = sc;
     return rc;
 }
 

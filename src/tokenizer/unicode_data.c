@@ -1,6 +1,8 @@
 /* Written by tests/golden/tokenizer/make_unicode.py; see unicode.h for what the numbers mean. */
 #include "tokenizer/unicode.h"
 
+/* clang-format off */
+
 /* first code point, properties: up to the next row */
 const mt__range mt__props_ranges[] = {
     {0x0,0x641a}, {0x9,0x607a}, {0xb,0x647a}, {0xd,0x607a}, {0xe,0x641a}, {0x20,0x6077}, {0x21,0x6112}, {0x24,0x6114},

@@ -41,7 +41,9 @@ static mt_rc find_best(const mt_unigram *u, mt__best *best, const char *s, size_
         uint32_t cp;
         size_t len = mt_cp_at(s, n, i, &cp);
         if (!extend(u, best, s, n, i, len)) {
-            if (u->unk_id < 0) return mt_fail(err, MT_EFORMAT, "the text has a character that is not in the vocabulary, which has no unknown token");
+            if (u->unk_id < 0)
+                return mt_fail(err, MT_EFORMAT,
+                               "the text has a character that is not in the vocabulary, which has no unknown token");
             offer(&best[i + len], add_scores(u, u->unk_score, best[i].score), i, u->unk_id);
         }
         i += len;
@@ -91,14 +93,16 @@ mt_rc mt__unigram_encode(const mt_model *m, mt_model_state *st, const char *s, s
     return MT_OK;
 }
 
-static mt_rc read_entry(mt_unigram *u, mt_vocab *vocab, mt_trie_key *keys, size_t i, const mt_value *v, const char *what, mt_err *err)
+static mt_rc read_entry(mt_unigram *u, mt_vocab *vocab, mt_trie_key *keys, size_t i, const mt_value *v, const char *what,
+                        mt_err *err)
 {
     if (v->type != MT_VALUE_LIST || v->list.n != 2 || v->list.items[0].type != MT_VALUE_STR ||
         (v->list.items[1].type != MT_VALUE_FLOAT && v->list.items[1].type != MT_VALUE_INT))
         return mt_fail(err, MT_EFORMAT, "%s: \"vocab\" entry %zu is not [\"token\", score]", what, i);
     const mt_value *token = &v->list.items[0], *score = &v->list.items[1];
     u->scores[i] = score->type == MT_VALUE_INT ? (double)score->i : score->f;
-    if (!isfinite(u->scores[i])) return mt_fail(err, MT_EFORMAT, "%s: the score of \"vocab\" entry %zu is not a finite number", what, i);
+    if (!isfinite(u->scores[i]))
+        return mt_fail(err, MT_EFORMAT, "%s: the score of \"vocab\" entry %zu is not a finite number", what, i);
     if (u->scores[i] < u->unk_score) u->unk_score = u->scores[i];
     keys[i] = (mt_trie_key){ token->str.s, token->str.n, (int32_t)i };
     return mt_vocab_add(vocab, token->str.s, token->str.n, (int64_t)i, err);
@@ -130,7 +134,8 @@ mt_rc mt_unigram_parse(mt_unigram *u, const mt_value *model, mt_vocab *vocab, co
     MT_TRY(read_entries(u, vocab, list, what, err));
     MT_TRY(mt__json_int(model, "unk_id", -1, &unk, what, err));
     if (unk < -1 || unk >= (int64_t)list->list.n)
-        return mt_fail(err, MT_ERANGE, "%s: \"unk_id\" is %lld, the vocabulary has %zu tokens", what, (long long)unk, list->list.n);
+        return mt_fail(err, MT_ERANGE, "%s: \"unk_id\" is %lld, the vocabulary has %zu tokens", what, (long long)unk,
+                       list->list.n);
     u->unk_id = (int32_t)unk;
     MT_TRY(mt__json_bool(model, "byte_fallback", false, &u->byte_fallback, what, err));
     mt__find_byte_tokens(vocab, u->byte_ids);

@@ -81,7 +81,8 @@ static void special_tokens_can_be_left_out(void **state)
 {
     (void)state;
     char *model = MT_TESTS_DIR "/golden/tokenizer/files/spm_bpe.model";
-    result with = run("the\n", 2, (char *[]){ "tokenize", model }), without = run("the\n", 3, (char *[]){ "tokenize", "--no-special", model });
+    result with = run("the\n", 2, (char *[]){ "tokenize", model }),
+           without = run("the\n", 3, (char *[]){ "tokenize", "--no-special", model });
     assert_int_equal(with.status, 0);
     assert_string_equal(with.out, without.out); /* a bare file has nothing around its text */
     release(&with);

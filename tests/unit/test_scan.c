@@ -7,6 +7,7 @@
 #include "tokenizer/scan.h"
 
 /* Characters every alternative of the patterns looks at; all older than any Oniguruma in use. */
+/* clang-format off */
 static const char *const alphabet[] = {
     "a", "b", "s", "t", "T", "r", "R", "e", "E", "v", "V", "m", "l", "L", "d", "D", "Z", "'", "'", "'", " ", " ", " ", "\t", "\n", "\n", "\r",
     "\v", "0", "7", "9", ".", ",", "!", "/", "/", "-", "_", "$", "+", "^", "<", "\x01", "\x7f", "\xc2\xa0", "\xc2\x85", "\xe3\x80\x80",
@@ -14,6 +15,7 @@ static const char *const alphabet[] = {
     "\xe4\xbd\xa0", "\xe9\xbe\xa5", "\xe9\xbe\xa6", "\xe3\x81\x82", "\xe3\x82\xa2", "\xe3\x83\xbc", "\xe3\x80\x82", "\xd9\xa3", "\xc2\xbd", "\xe2\x85\xa7",
     "\xe2\x82\xac", "\xe2\x80\x99", "\xe2\x80\x8d", "\xef\xb8\x8f", "\xf0\x9f\x98\x80", "\xf0\x9d\x9f\x98", "\xf0\x9d\x94\x98", "\xef\xbf\xbd",
 };
+/* clang-format on */
 
 static void random_text(mt_str *out, uint64_t i)
 {

@@ -10,13 +10,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BYTES_MODEL                                                                                                                   \
-    "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"\xc4\xa0\":2,\"\xc3\xa3\":3,\"\xc2\xa3\":4,\"ab\":5,\"\xc4\xa0" "ab\":6,\"\xc3\x83\":7,\"\xc2\xa9\":8},"   \
+#define BYTES_MODEL                                                                                                              \
+    "{\"type\":\"BPE\",\"vocab\":{\"a\":0,\"b\":1,\"\xc4\xa0\":2,\"\xc3\xa3\":3,\"\xc2\xa3\":4,\"ab\":5,\"\xc4\xa0"              \
+    "ab\":6,\"\xc3\x83\":7,\"\xc2\xa9\":8},"                                                                                     \
     "\"merges\":[\"a b\",[\"\xc4\xa0\",\"ab\"]]}"
-#define BYTES_JSON                                                                                                                    \
-    "{\"model\":" BYTES_MODEL ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},"      \
-    "\"normalizer\":{\"type\":\"NFC\"},\"added_tokens\":[{\"content\":\"<e>\",\"special\":true},{\"content\":\"<x>\"}],"                     \
-    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<e>\"}},{\"Sequence\":{\"id\":\"A\"}}],"       \
+#define BYTES_JSON                                                                                                               \
+    "{\"model\":" BYTES_MODEL                                                                                                    \
+    ",\"pre_tokenizer\":{\"type\":\"ByteLevel\",\"add_prefix_space\":false},\"decoder\":{\"type\":\"ByteLevel\"},"               \
+    "\"normalizer\":{\"type\":\"NFC\"},\"added_tokens\":[{\"content\":\"<e>\",\"special\":true},{\"content\":\"<x>\"}],"         \
+    "\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[{\"SpecialToken\":{\"id\":\"<e>\"}},{\"Sequence\":{\"id\":" \
+    "\"A\"}}],"                                                                                                                  \
     "\"special_tokens\":{\"<e>\":{\"ids\":[9]}}}}"
 
 static mt_tokenizer *open_json(const char *json)
@@ -39,12 +42,16 @@ static void encode(const mt_tokenizer *tok, const char *text, unsigned flags, mt
 static void ranges_say_where_each_token_came_from(void **state)
 {
     (void)state;
-    static const struct { int id; uint32_t start, end; } want[] = {
+    static const struct {
+        int id;
+        uint32_t start, end;
+    } want[] = {
         { 9, 0, 0 }, { 5, 0, 2 }, { 6, 2, 5 }, { 10, 5, 8 }, { 7, 8, 11 }, { 8, 8, 11 }, { 9, 11, 14 }, { 0, 14, 15 },
     };
     mt_tokenizer *tok = open_json(BYTES_JSON);
     mt_tokens t = { 0 };
-    encode(tok, "ab ab<x>e\xcc\x81<e>a", MT_ENCODE_SPECIAL | MT_ENCODE_RANGES, &t); /* e + accent becomes one character, two bytes */
+    encode(tok, "ab ab<x>e\xcc\x81<e>a", MT_ENCODE_SPECIAL | MT_ENCODE_RANGES,
+           &t); /* e + accent becomes one character, two bytes */
     assert_int_equal(t.n, MT_COUNT(want));
     for (size_t i = 0; i < t.n; i++) {
         assert_int_equal(t.ids[i], want[i].id);
@@ -106,7 +113,9 @@ static void malformed_files_are_refused_by_name_and_key(void **state)
 {
     (void)state;
 #define MODEL "\"model\":" BYTES_MODEL
-    static const struct { const char *json, *says; } cases[] = {
+    static const struct {
+        const char *json, *says;
+    } cases[] = {
         { "{", "t.json" },
         { "[]", "an object with \"model\"" },
         { "{}", "\"model\" is missing" },
@@ -121,13 +130,16 @@ static void malformed_files_are_refused_by_name_and_key(void **state)
         { "{\"model\":{\"type\":\"Unigram\",\"unk_id\":4,\"vocab\":[[\"a\",0.0]]}}", "\"unk_id\" is 4" },
         { "{\"model\":{\"type\":\"WordPiece\",\"vocab\":{\"a\":0}}}", "\"unk_token\" is missing" },
         { "{" MODEL ",\"normalizer\":{\"type\":\"Upside\"}}", "normalizer \"Upside\" is not known" },
-        { "{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}}", "regular expression" },
+        { "{" MODEL ",\"normalizer\":{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"(\"},\"content\":\"\"}}",
+          "regular expression" },
         { "{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"!!\"}}", "not base64" },
         { "{" MODEL ",\"normalizer\":{\"type\":\"Precompiled\",\"precompiled_charsmap\":\"/////w==\"}}", "its trie has" },
-        { "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Sideways\"}}", "\"behavior\" is \"Sideways\"" },
+        { "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Split\",\"pattern\":{\"String\":\"a\"},\"behavior\":\"Sideways\"}}",
+          "\"behavior\" is \"Sideways\"" },
         { "{" MODEL ",\"pre_tokenizer\":{\"type\":\"Metaspace\",\"prepend_scheme\":\"often\"}}", "\"prepend_scheme\"" },
         { "{" MODEL ",\"post_processor\":{\"type\":\"TemplateProcessing\",\"single\":[]}}", "the text 0 times" },
-        { "{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",0],\"sep\":3}}", "\"sep\" should be a list" },
+        { "{" MODEL ",\"post_processor\":{\"type\":\"BertProcessing\",\"cls\":[\"a\",0],\"sep\":3}}",
+          "\"sep\" should be a list" },
         { "{" MODEL ",\"decoder\":{\"type\":\"Enigma\"}}", "decoder \"Enigma\" is not known" },
         { "{" MODEL ",\"added_tokens\":[{\"id\":3}]}", "added token 0" },
     };
@@ -161,6 +173,34 @@ static void damaged_model_files_are_refused(void **state)
     assert_says("line 2");
     assert_int_equal(mt_tokenizer_open_model(&tok, "YQ== 0\n", 7, "x.tiktoken", &err), MT_EFORMAT);
     assert_says("byte 0x00 has no token");
+}
+
+/* Rules that each double the text: 200 of them must end in an error, not in all the memory there is. */
+static void rules_that_grow_without_end_are_stopped(void **state)
+{
+    (void)state;
+    static const char rule[] = "{\"type\":\"Replace\",\"pattern\":{\"String\":\"a\"},\"content\":\"aa\"}";
+    for (int in_decoder = 0; in_decoder < 2; in_decoder++) {
+        mt_err err = { 0 };
+        mt_str json = { 0 }, text = { 0 };
+        mt_tokens t = { 0 };
+        mt_tok_scratch *sc;
+        mt_str_printf(&json, "{\"model\":" BYTES_MODEL ",\"%s\":{\"type\":\"Sequence\",\"%s\":[", in_decoder ? "decoder" : "normalizer",
+                      in_decoder ? "decoders" : "normalizers");
+        for (int i = 0; i < 200; i++) mt_str_printf(&json, "%s%s", i ? "," : "", rule);
+        mt_str_puts(&json, "]}}");
+        mt_tokenizer *tok = open_json(json.s);
+        assert_ok(mt_tok_scratch_create(&sc, tok, &err));
+        mt_rc rc = mt_tokenizer_encode(tok, sc, "aaa", 3, 0, &t, &err);
+        if (in_decoder) rc = mt_tokenizer_decode(tok, t.ids, t.n, false, &text, &err);
+        assert_int_equal(rc, MT_ENOMEM);
+        assert_says("grows too much");
+        mt_tok_scratch_free(sc);
+        mt_tokenizer_close(tok);
+        mt_tokens_free(&t);
+        mt_str_free(&text);
+        mt_str_free(&json);
+    }
 }
 
 /* ---- directories ---- */
@@ -251,7 +291,8 @@ static void a_sentencepiece_model_gets_its_special_tokens_from_the_config(void *
     mt_tokens t = { 0 };
     make_folder(&f);
     put_golden(&f, "tokenizer.model", "spm_bpe_bytes.model");
-    put_text(&f, "tokenizer_config.json", "{\"add_eos_token\":true,\"added_tokens_decoder\":{\"5000\":{\"content\":\"<|im_end|>\",\"special\":true}}}");
+    put_text(&f, "tokenizer_config.json",
+             "{\"add_eos_token\":true,\"added_tokens_decoder\":{\"5000\":{\"content\":\"<|im_end|>\",\"special\":true}}}");
     put_text(&f, "added_tokens.json", "{\"<|extra|>\":5001}");
     assert_ok(mt_tokenizer_open(&tok, f.dir, &err));
     encode(tok, "<|im_end|><|extra|><s>", MT_ENCODE_SPECIAL, &t);
@@ -274,9 +315,10 @@ static void glm4_puts_its_own_tokens_in_front(void **state)
     mt_str text = { 0 };
     make_folder(&f);
     put_golden(&f, "tokenizer.model", "tiktoken.model");
-    put_text(&f, "tokenizer_config.json",
-             "{\"tokenizer_class\":\"ChatGLM4Tokenizer\",\"added_tokens_decoder\":{\"400\":{\"content\":\"[gMASK]\",\"special\":true},"
-             "\"401\":{\"content\":\"<sop>\",\"special\":true},\"402\":{\"content\":\"<|user|>\",\"special\":true}}}");
+    put_text(
+        &f, "tokenizer_config.json",
+        "{\"tokenizer_class\":\"ChatGLM4Tokenizer\",\"added_tokens_decoder\":{\"400\":{\"content\":\"[gMASK]\",\"special\":true},"
+        "\"401\":{\"content\":\"<sop>\",\"special\":true},\"402\":{\"content\":\"<|user|>\",\"special\":true}}}");
     assert_ok(mt_tokenizer_open(&tok, f.dir, &err));
     encode(tok, "<|user|>the \xc3\xa9", MT_ENCODE_SPECIAL, &t);
     assert_int_equal(t.ids[0], 400);
@@ -371,8 +413,10 @@ static void threads_share_a_tokenizer(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(ranges_say_where_each_token_came_from), cmocka_unit_test(ids_are_appended),
-             cmocka_unit_test(the_vocabulary_answers_questions), cmocka_unit_test(text_that_is_not_utf8_is_refused_with_its_place),
+             cmocka_unit_test(the_vocabulary_answers_questions),
+             cmocka_unit_test(text_that_is_not_utf8_is_refused_with_its_place),
              cmocka_unit_test(malformed_files_are_refused_by_name_and_key), cmocka_unit_test(damaged_model_files_are_refused),
+             cmocka_unit_test(rules_that_grow_without_end_are_stopped),
              cmocka_unit_test(configuration_beside_a_tokenizer_json_is_read),
              cmocka_unit_test(a_sentencepiece_model_gets_its_special_tokens_from_the_config),
              cmocka_unit_test(glm4_puts_its_own_tokens_in_front), cmocka_unit_test(every_allocation_may_fail),

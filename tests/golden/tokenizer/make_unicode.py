@@ -170,7 +170,7 @@ def main():
         if t != chr(c):
             lower[c] = t
     print("/* Written by tests/golden/tokenizer/make_unicode.py; see unicode.h for what the numbers mean. */")
-    print('#include "tokenizer/unicode.h"')
+    print('#include "tokenizer/unicode.h"\n\n/* clang-format off */')
     emit("props_ranges", "first code point, properties: up to the next row", ranges(props))
     scripts = script_classes()
     emit("script_ranges", "first code point, script: up to the next row; 0 joins any", ranges(lambda c: scripts.get(c, 0)))
