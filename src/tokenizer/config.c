@@ -1,7 +1,7 @@
 /* What lies beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json and chat_template.jinja.
  *
- * With a tokenizer.json these only name tokens and templates.  A bare tokenizer.model gets its special tokens and the
- * tokens around a text from them, too. */
+ * With a tokenizer.json these name roles and templates, and at most a few tokens it forgot.  A bare tokenizer.model gets
+ * its special tokens and the tokens around a text from them, too. */
 #include "tokenizer/json_read.h"
 #include "tokenizer/tokenizer_impl.h"
 
@@ -100,19 +100,23 @@ static mt_rc read_template_file(mt_tokenizer *tok, const char *dir, mt_err *err)
     return rc;
 }
 
-/* ---- tokens for a tokenizer.model ---- */
+/* ---- added tokens ---- */
 
+/* Tokens that are there keep their flags.  id < 0: the vocabulary's, or the next free one. */
 static mt_rc add_token(mt_tokenizer *tok, const mt_value *flags, const char *s, size_t n, int64_t id, const char *what,
                        mt_err *err)
 {
     mt_added_token t = { .content = (char *)s, .n = n, .id = (int32_t)id, .special = true };
-    if (id < 0 || id > INT32_MAX - 1) return mt_fail(err, MT_ERANGE, "%s: an added token has id %lld", what, (long long)id);
+    if (id > INT32_MAX - 1) return mt_fail(err, MT_ERANGE, "%s: an added token has id %lld", what, (long long)id);
+    if (mt_added_by_text(&tok->added, s, n)) return MT_OK;
     if (flags) {
         MT_TRY(mt__json_bool(flags, "special", false, &t.special, what, err));
         MT_TRY(mt__json_bool(flags, "lstrip", false, &t.lstrip, what, err));
         MT_TRY(mt__json_bool(flags, "rstrip", false, &t.rstrip, what, err));
         MT_TRY(mt__json_bool(flags, "single_word", false, &t.single_word, what, err));
+        MT_TRY(mt__json_bool(flags, "normalized", false, &t.normalized, what, err));
     }
+    if (tok->bare_model) t.normalized = false; /* its own code looks for them in the text as given */
     return mt_added_add(&tok->added, t, &tok->model.vocab, err);
 }
 
@@ -126,10 +130,10 @@ static mt_rc read_added_decoder(mt_tokenizer *tok, const mt_value *config, const
         char digits[16] = { 0 }, *end;
         memcpy(digits, p->key, p->key_n < 15 ? p->key_n : 15);
         long long id = strtoll(digits, &end, 10);
-        if (end == digits || *end)
+        if (end == digits || *end || id < 0)
             return mt_fail(err, MT_EFORMAT, "%s: key \"%s\" of \"added_tokens_decoder\" is not an id", what, digits);
         MT_TRY(mt__json_need(&p->value, "content", MT_VALUE_STR, &content, what, err));
-        MT_TRY(add_token(tok, &p->value, content->str.s, content->str.n, id, what, err));
+        MT_TRY(add_token(tok, &p->value, content->str.s, content->str.n, tok->bare_model ? id : -1, what, err));
     }
     return MT_OK;
 }
@@ -146,7 +150,6 @@ static mt_rc read_added_file(mt_tokenizer *tok, const char *dir, mt_arena *arena
         if (p->value.type != MT_VALUE_INT)
             return mt_fail(err, MT_EFORMAT, "%s: the id of \"%.*s\" is not an integer", what,
                            (int)mt_min_i64((int64_t)p->key_n, 60), p->key);
-        if (mt_added_by_text(&tok->added, p->key, p->key_n)) continue;
         MT_TRY(add_token(tok, NULL, p->key, p->key_n, p->value.i, what, err));
     }
     return MT_OK;
@@ -158,7 +161,7 @@ static mt_rc add_roles(mt_tokenizer *tok, mt_err *err)
     for (int r = 0; r < MT_TOK_ROLES; r++) {
         const char *text = tok->role_text[r];
         int32_t id = text ? mt_vocab_id(&tok->model.vocab, text, strlen(text)) : -1;
-        if (id < 0 || mt_added_by_text(&tok->added, text, strlen(text))) continue;
+        if (id < 0) continue;
         MT_TRY(add_token(tok, NULL, text, strlen(text), id, role_keys[r], err));
     }
     return MT_OK;
@@ -186,14 +189,14 @@ static mt_rc set_around(mt_tokenizer *tok, const mt_value *config, mt_err *err)
 static mt_rc complete_model(mt_tokenizer *tok, const mt_value *config, const char *dir, mt_arena *arena, mt_err *err)
 {
     const mt_value *class = mt_value_get(config, "tokenizer_class");
-    if (class && mt_value_is(class, "QWenTokenizer")) MT_TRY(mt__make_qwen1(tok, err));
+    if (tok->bare_model && class && mt_value_is(class, "QWenTokenizer")) MT_TRY(mt__make_qwen1(tok, err));
     MT_TRY(read_added_decoder(tok, config, "tokenizer_config.json", err));
-    MT_TRY(read_added_file(tok, dir, arena, err));
+    if (tok->bare_model) MT_TRY(read_added_file(tok, dir, arena, err));
     MT_TRY(add_roles(tok, err));
-    return set_around(tok, config, err);
+    return tok->bare_model ? set_around(tok, config, err) : MT_OK;
 }
 
-static mt_rc read_all(mt_tokenizer *tok, const char *dir, bool may_add_tokens, mt_arena *arena, mt_err *err)
+static mt_rc read_all(mt_tokenizer *tok, const char *dir, mt_arena *arena, mt_err *err)
 {
     static const char what[] = "tokenizer_config.json";
     mt_value config = { .type = MT_VALUE_MAP }, map;
@@ -209,13 +212,13 @@ static mt_rc read_all(mt_tokenizer *tok, const char *dir, bool may_add_tokens, m
     if (length && length->type == MT_VALUE_INT && length->i > 0 && length->i < (int64_t)1e15) tok->max_length = length->i;
     MT_TRY(read_templates(tok, &config, what, err));
     MT_TRY(read_template_file(tok, dir, err));
-    return may_add_tokens ? complete_model(tok, &config, dir, arena, err) : MT_OK;
+    return complete_model(tok, &config, dir, arena, err);
 }
 
-mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, bool may_add_tokens, mt_err *err)
+mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, mt_err *err)
 {
     mt_arena arena = { 0 };
-    mt_rc rc = read_all(tok, dir, may_add_tokens, &arena, err);
+    mt_rc rc = read_all(tok, dir, &arena, err);
     mt_arena_free(&arena);
     return rc;
 }

@@ -156,9 +156,9 @@ mt_rc mt_tokenizer_open(mt_tokenizer **out, const char *dir, mt_err *err)
         mt_free(path);
         return rc;
     }
-    bool json = !strcmp(mt_path_base(path), names[0]);
+    tok->bare_model = strcmp(mt_path_base(path), names[0]) != 0;
     rc = load_file(tok, path, err);
-    if (!rc) rc = mt__read_config(tok, dir, !json, err);
+    if (!rc) rc = mt__read_config(tok, dir, err);
     mt_free(path);
     return finish(out, tok, rc, dir, err);
 }

@@ -185,8 +185,8 @@ static void rules_that_grow_without_end_are_stopped(void **state)
         mt_str json = { 0 }, text = { 0 };
         mt_tokens t = { 0 };
         mt_tok_scratch *sc;
-        mt_str_printf(&json, "{\"model\":" BYTES_MODEL ",\"%s\":{\"type\":\"Sequence\",\"%s\":[", in_decoder ? "decoder" : "normalizer",
-                      in_decoder ? "decoders" : "normalizers");
+        mt_str_printf(&json, "{\"model\":" BYTES_MODEL ",\"%s\":{\"type\":\"Sequence\",\"%s\":[",
+                      in_decoder ? "decoder" : "normalizer", in_decoder ? "decoders" : "normalizers");
         for (int i = 0; i < 200; i++) mt_str_printf(&json, "%s%s", i ? "," : "", rule);
         mt_str_puts(&json, "]}}");
         mt_tokenizer *tok = open_json(json.s);
@@ -280,6 +280,34 @@ static void configuration_beside_a_tokenizer_json_is_read(void **state)
     remove_folder(&f);
     assert_int_equal(mt_tokenizer_open(&tok, f.dir, &err), MT_ENOENT);
     assert_says("no tokenizer.json and no tokenizer.model");
+}
+
+/* As transformers does it: what the vocabulary has is found in text, what it lacks gets the next id. */
+static void tokens_a_tokenizer_json_forgot_are_added(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    folder f;
+    mt_tokenizer *tok;
+    mt_tokens t = { 0 };
+    make_folder(&f);
+    put_text(&f, "tokenizer.json", BYTES_JSON);
+    put_text(
+        &f, "tokenizer_config.json",
+        "{\"bos_token\":\"ab\",\"eos_token\":\"<none>\",\"added_tokens_decoder\":{\"9\":{\"content\":\"<e>\",\"special\":false},"
+        "\"77\":{\"content\":\"<far>\",\"special\":true}}}");
+    assert_ok(mt_tokenizer_open(&tok, f.dir, &err));
+    assert_int_equal(mt_tokenizer_token_id(tok, "<far>", 5), 11);
+    assert_true(mt_tokenizer_is_special(tok, 9)); /* the tokenizer.json said so */
+    assert_true(mt_tokenizer_is_special(tok, 5));
+    assert_int_equal(mt_tokenizer_role_id(tok, MT_TOK_EOS), -1);
+    encode(tok, " ab<far>", 0, &t);
+    assert_int_equal(t.n, 3); /* space, the bos token, <far> */
+    assert_int_equal(t.ids[1], 5);
+    assert_int_equal(t.ids[2], 11);
+    mt_tokens_free(&t);
+    mt_tokenizer_close(tok);
+    remove_folder(&f);
 }
 
 static void a_sentencepiece_model_gets_its_special_tokens_from_the_config(void **state)
@@ -418,6 +446,7 @@ MT_TEST_MAIN(cmocka_unit_test(ranges_say_where_each_token_came_from), cmocka_uni
              cmocka_unit_test(malformed_files_are_refused_by_name_and_key), cmocka_unit_test(damaged_model_files_are_refused),
              cmocka_unit_test(rules_that_grow_without_end_are_stopped),
              cmocka_unit_test(configuration_beside_a_tokenizer_json_is_read),
+             cmocka_unit_test(tokens_a_tokenizer_json_forgot_are_added),
              cmocka_unit_test(a_sentencepiece_model_gets_its_special_tokens_from_the_config),
              cmocka_unit_test(glm4_puts_its_own_tokens_in_front), cmocka_unit_test(every_allocation_may_fail),
              cmocka_unit_test(threads_share_a_tokenizer))
