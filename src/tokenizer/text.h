@@ -37,8 +37,8 @@ mt_view mt_text_view(const mt_text *t);
 
 /* Empty it, keep the memory. */
 void mt_text_reset(mt_text *t, bool tracked, size_t max_bytes);
-/* How far n bytes of input may grow: no real rule makes eighteen characters of one. */
-static inline size_t mt_text_limit(size_t n) { return 64 * n + 65536; }
+/* How far n bytes of input may grow: real rules make at most eighteen characters of one.  Places in a text fit an int32. */
+static inline size_t mt_text_limit(size_t n) { return n < INT32_MAX / 64 - 1024 ? 64 * n + 65536 : INT32_MAX - 1; }
 /* Append n bytes that all come from input range [lo, hi). */
 void mt_text_put(mt_text *t, const char *s, size_t n, uint32_t lo, uint32_t hi);
 /* Append bytes [start, start + n) of a view, each with its own origin. */
