@@ -73,9 +73,8 @@ def models():
 
 def charsmap():
     """A small precompiled map, from a SentencePiece model with rules of our own."""
-    import sentencepiece as spm
     rules = {"Å": "A", "ﬁ": "fi", "ẛ": "s", "e\u0301": "é", "\t": " ", "\n": " ", "…": "...", "①": "1", "\u200b": "", "한": "han", "👨": "man"}
-    tsv = os.path.join(HERE, "rules.tsv.tmp")
+    tsv = "rules.tsv.tmp"  # its name ends up in the model
     with open(tsv, "w") as f:
         for k, v in rules.items():
             f.write(" ".join("%X" % ord(c) for c in k) + "\t" + " ".join("%X" % ord(c) for c in v) + "\n")
@@ -281,6 +280,9 @@ def archives(folder):
                 f.write(compact(c) + "\n")
 
 
+if len(sys.argv) > 2:
+    sys.argv[2] = os.path.abspath(sys.argv[2])
+os.chdir(HERE)
 if sys.argv[1] == "small":
     small()
 elif sys.argv[1] == "files":
