@@ -1,4 +1,8 @@
 # A file named *_avx2.c or *_avx512.c is compiled for that instruction set and called only after cpuid says so.
+# On other processors it compiles to nothing.
+if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  return()
+endif()
 foreach(source ${MT_SOURCES})
   if(source MATCHES "_avx512\\.c$")
     set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS

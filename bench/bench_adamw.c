@@ -1,0 +1,101 @@
+/* bench_adamw.c - AdamW on the host: parameters and bytes a second, per implementation and number of threads.
+ *
+ *     bench_adamw [millions of parameters] [seconds per line]
+ *
+ * The arrays are far larger than the caches, and each pass touches all of them, so this measures memory as training meets it. */
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/rng.h"
+#include "base/split.h"
+#include "ops/adamw.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+enum { PIECE = 1 << 16, BYTES_PER_PARAM = 26 };
+
+typedef struct job {
+    const mt_adamw_impl *impl;
+    mt_adamw_args args;
+} job;
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fill_piece(void *arg, int64_t piece)
+{
+    mt_adamw_args *a = arg;
+    size_t at = (size_t)piece * PIECE;
+    for (size_t i = at; i < at + PIECE; i++) {
+        uint64_t r = mt_rng_u64(1, 0, i);
+        mt_split((float)((int64_t)(r & 0xffff) - 0x8000) * 1e-6f, &a->hi[i], &a->lo[i]);
+        a->m[i] = a->v[i] = 0;
+        ((uint16_t *)(uintptr_t)a->g)[i] = mt_f32_to_bf16((float)((int64_t)(r >> 48) - 0x8000) * 1e-7f);
+    }
+}
+
+static void update_piece(void *arg, int64_t piece)
+{
+    const job *j = arg;
+    mt_adamw_args a = mt__adamw_rest(&j->args, (size_t)piece * PIECE);
+    a.n = PIECE;
+    j->impl->update(&a);
+}
+
+static void measure(const job *j, int n_threads, double at_least_s)
+{
+    mt_err err = { 0 };
+    mt_pool *pool;
+    if (mt_pool_create(&pool, n_threads, &err)) {
+        fprintf(stderr, "%s\n", err.msg);
+        exit(1);
+    }
+    double best = 1e30, begin = seconds();
+    for (int pass = 0; pass < 3 || seconds() - begin < at_least_s; pass++) {
+        double t = seconds();
+        mt_pool_for(pool, (int64_t)(j->args.n / PIECE), update_piece, (void *)(uintptr_t)j);
+        t = seconds() - t;
+        if (pass > 0 && t < best) best = t;
+    }
+    mt_pool_free(pool);
+    double rate = (double)j->args.n / best * 1e-9;
+    printf("%-9s %2d threads  %6.3f Gparam/s  %6.1f GB/s\n", j->impl->name, n_threads, rate, rate * BYTES_PER_PARAM);
+    fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+    size_t n = (size_t)(argc > 1 ? atoi(argv[1]) : 64) * 1000000 / PIECE * PIECE;
+    double at_least_s = argc > 2 ? atof(argv[2]) : 2;
+    mt_adamw_step step = {
+        .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.9, .t = 100
+    };
+    job j = { .args = { .n = n, .g_type = MT_DTYPE_BF16, .coef = mt_adamw_coef_of(&step) } };
+    j.args.hi = mt_malloc(2 * n);
+    j.args.lo = mt_malloc(2 * n);
+    j.args.m = mt_malloc(4 * n);
+    j.args.v = mt_malloc(4 * n);
+    j.args.g = mt_malloc(2 * n);
+    if (!n || !j.args.hi || !j.args.lo || !j.args.m || !j.args.v || !j.args.g) {
+        fprintf(stderr, "no memory for %zu parameters\n", n);
+        return 1;
+    }
+    for (size_t i = 0; i < n / PIECE; i++) fill_piece(&j.args, (int64_t)i);
+    printf("%zu parameters, bf16 gradients, %d bytes a parameter\n", n, BYTES_PER_PARAM);
+    for (size_t k = 0; k < mt_adamw_n_impls; k++) {
+        j.impl = &mt_adamw_impls[k];
+        if (!j.impl->supported()) continue;
+        for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s);
+    }
+    mt_free(j.args.hi);
+    mt_free(j.args.lo);
+    mt_free(j.args.m);
+    mt_free(j.args.v);
+    mt_free((void *)(uintptr_t)j.args.g);
+    return 0;
+}

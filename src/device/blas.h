@@ -1,0 +1,26 @@
+/* blas.h - OpenBLAS as we use it: single-threaded inside our own pool, and running the right kernels.
+ *
+ * A distribution's OpenBLAS does not know CPUs newer than itself and falls back to SSE3 code at a fifth of
+ * the speed.  It reads OPENBLAS_CORETYPE in a constructor, so the only cure is to set that variable and
+ * start the program again: mt_blas_reexec_if_slow(), first thing in main(). */
+#ifndef MT_DEVICE_BLAS_H
+#define MT_DEVICE_BLAS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+void mt_blas_single_thread(void);
+
+/* "OpenBLAS SkylakeX" */
+void mt_blas_name(char *out, size_t n);
+
+/* Rate of a product on one core, best of a dozen tries: tens of milliseconds. */
+double mt_blas_gflops(void);
+
+/* The OPENBLAS_CORETYPE this CPU deserves, or NULL if what runs is no worse.  Pure: for tests. */
+const char *mt_blas_better_core(const char *running, bool has_avx2, bool has_avx512);
+
+/* Re-executes the program once with the better core; returns if there is nothing to do or it cannot. */
+void mt_blas_reexec_if_slow(char **argv);
+
+#endif

@@ -1,0 +1,35 @@
+#include "device/device.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Weak: a build without CUDA simply does not define it. */
+extern const mt_device_api mt_device_cuda __attribute__((weak));
+
+static mt_rc open_cuda(mt_device **out, const char *word, const mt_device_options *options, mt_err *err)
+{
+    mt_device_options o = options ? *options : (mt_device_options){ 0 };
+    if (!&mt_device_cuda)
+        return mt_fail(err, MT_EUNSUPPORTED, "--device %s: this program was built without CUDA; install the CUDA toolkit and run make again", word);
+    if (word[4] == ':') {
+        char *end;
+        long index = strtol(word + 5, &end, 10);
+        if (end == word + 5 || *end || index < 0 || index > 1023)
+            return mt_fail(err, MT_EINVAL, "--device %s: expected cuda:N, such as cuda:0", word);
+        o.index = (int)index;
+    }
+    return mt_device_cuda.open(out, &o, err);
+}
+
+mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options *options, mt_err *err)
+{
+    *out = NULL;
+    if (strcmp(word, "cpu") == 0) return mt_device_cpu.open(out, options, err);
+    if (strcmp(word, "cuda") == 0 || strncmp(word, "cuda:", 5) == 0) return open_cuda(out, word, options, err);
+    if (strcmp(word, "auto") == 0) {
+        mt_err ignored;
+        if (&mt_device_cuda && mt_device_cuda.open(out, options, &ignored) == MT_OK) return MT_OK;
+        return mt_device_cpu.open(out, options, err);
+    }
+    return mt_fail(err, MT_EINVAL, "--device %s: expected auto, cpu, cuda or cuda:N", word);
+}

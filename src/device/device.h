@@ -1,0 +1,110 @@
+/* device.h - where compute happens: memory with a limit, streams, events, copies.
+ *
+ * A device is one table of functions (mt_device_api); two exist, cpu and cuda, and the engine cannot tell
+ * them apart.  The model is CUDA's, because it is the narrower one:
+ *
+ *   stream   an ordered queue of work; calls that take one return as soon as the work is queued
+ *   event    a point in a stream.  record() moves it to the stream's present end; wait() makes another
+ *            stream wait for the latest record; sync() makes the calling thread wait.  An event that was
+ *            never recorded is complete.
+ *   memory   alloc() takes device memory, under a name and a limit; host_alloc() host memory that copies
+ *            run from at full speed (pinned).  Neither is called inside a training step.
+ *
+ * Errors of queued work are sticky: the first one is kept, later work is skipped, and every call from
+ * then on, sync() above all, returns it.  No call blocks for ever on a failed device.
+ *
+ * Threads: one thread issues the work of a stream; sync() may be called from any. */
+#ifndef MT_DEVICE_DEVICE_H
+#define MT_DEVICE_DEVICE_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef struct mt_device mt_device;
+typedef struct mt_stream mt_stream;
+typedef struct mt_event mt_event;
+
+typedef enum mt_device_kind { MT_DEVICE_CPU, MT_DEVICE_CUDA } mt_device_kind;
+
+typedef enum mt_copy_dir { MT_COPY_IN, MT_COPY_OUT, MT_COPY_ON_DEVICE } mt_copy_dir;
+
+typedef struct mt_device_options {
+    size_t memory_limit; /* bytes of device memory this run may use; 0: what the device has free */
+    int index;           /* which one, where there are several */
+    int n_threads;       /* cpu: threads that compute; 0: one a core */
+} mt_device_options;
+
+typedef struct mt_device_info {
+    char name[128];      /* "NVIDIA H200", "CPU, 2 threads, OpenBLAS SkylakeX" */
+    size_t memory_limit; /* what alloc() may hand out in all */
+    size_t memory_used;  /* handed out now */
+    size_t memory_peak;  /* most handed out at once */
+    int n_threads;       /* cpu: threads that compute */
+} mt_device_info;
+
+typedef struct mt_device_api {
+    mt_device_kind kind;
+    const char *name; /* as --device spells it */
+    mt_rc (*open)(mt_device **out, const mt_device_options *options, mt_err *err);
+    void (*close)(mt_device *dev); /* waits for queued work; accepts NULL */
+    void (*info)(mt_device *dev, mt_device_info *out);
+
+    mt_rc (*alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err);
+    void (*free)(mt_device *dev, void *p); /* accepts NULL */
+    mt_rc (*host_alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err); /* zeroed */
+    void (*host_free)(mt_device *dev, void *p);
+
+    mt_rc (*stream_create)(mt_device *dev, mt_stream **out, const char *name, mt_err *err);
+    void (*stream_free)(mt_stream *s); /* waits for its work */
+    mt_rc (*event_create)(mt_device *dev, mt_event **out, mt_err *err);
+    void (*event_free)(mt_event *e); /* accepts NULL, like stream_free */
+
+    mt_rc (*record)(mt_stream *s, mt_event *e, mt_err *err);
+    mt_rc (*wait)(mt_stream *s, mt_event *e, mt_err *err);
+    mt_rc (*sync)(mt_event *e, mt_err *err);
+    mt_rc (*copy)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
+    mt_rc (*fill)(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
+} mt_device_api;
+
+/* Every device and stream begins with its table, so calls need nothing else. */
+struct mt_device {
+    const mt_device_api *api;
+};
+struct mt_stream {
+    const mt_device_api *api;
+    mt_device *dev;
+};
+struct mt_event {
+    const mt_device_api *api;
+};
+
+extern const mt_device_api mt_device_cpu;
+extern const mt_device_api mt_device_cuda; /* defined in builds that have it */
+
+/* Open by the user's word: "auto" (the GPU if there is one), "cpu", "cuda", "cuda:1". */
+mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options *options, mt_err *err);
+
+static inline void mt_device_close(mt_device *d)
+{
+    if (d) d->api->close(d);
+}
+static inline mt_rc mt_device_alloc(mt_device *d, void **out, size_t bytes, const char *name, mt_err *err)
+{
+    return d->api->alloc(d, out, bytes, name, err);
+}
+static inline mt_rc mt_record(mt_stream *s, mt_event *e, mt_err *err) { return s->api->record(s, e, err); }
+static inline mt_rc mt_wait(mt_stream *s, mt_event *e, mt_err *err) { return s->api->wait(s, e, err); }
+static inline mt_rc mt_sync(mt_event *e, mt_err *err) { return e->api->sync(e, err); }
+static inline mt_rc mt_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    return s->api->copy(s, dst, src, bytes, dir, err);
+}
+static inline mt_rc mt_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
+{
+    return s->api->fill(s, dst, byte, bytes, err);
+}
+
+#endif

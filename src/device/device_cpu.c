@@ -1,0 +1,423 @@
+/* device_cpu.c - the CPU as a device.
+ *
+ * Streams are threads with queues, so the engine's asynchrony is as real here as on a GPU and can be run
+ * under ThreadSanitizer; device memory is ordinary memory behind a limit that is enforced, so streaming a
+ * model through 64 MB is an ordinary test.
+ *
+ * After the first failure a stream goes on taking tasks off its queue but only marks events: waiters are
+ * released, nothing computes on broken data, and whoever syncs gets the error. */
+#include "device/device_cpu.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "base/units.h"
+#include "device/blas.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { QUEUE_TASKS = 256 };
+
+typedef enum task_kind { TASK_CALL, TASK_RECORD, TASK_WAIT, TASK_QUIT } task_kind;
+
+typedef struct cpu_device {
+    mt_device base;
+    mt_pool *pool;
+    size_t limit;
+    char blas_name[64];
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t event_done;
+    size_t used, peak;
+    bool failed;
+    mt_err error; /* the first one */
+} cpu_device;
+
+typedef struct cpu_event {
+    mt_event base;
+    cpu_device *dev;
+    uint64_t recorded; /* records queued so far; guarded by dev->lock, like the next */
+    uint64_t done;     /* records reached */
+} cpu_event;
+
+typedef struct task {
+    task_kind kind;
+    mt_cpu_task fn;
+    cpu_event *event;
+    uint64_t count; /* RECORD: which record this is; WAIT: which to wait for */
+    _Alignas(16) unsigned char args[MT_CPU_TASK_BYTES];
+} task;
+
+typedef struct cpu_stream {
+    mt_stream base;
+    pthread_t thread;
+    pthread_mutex_t lock;
+    pthread_cond_t not_empty, not_full;
+    size_t head, n;
+    task queue[QUEUE_TASKS];
+} cpu_stream;
+
+static cpu_device *device_of(const mt_stream *s) { return (cpu_device *)s->dev; }
+
+static void set_failed(cpu_device *d, const mt_err *error)
+{
+    pthread_mutex_lock(&d->lock);
+    if (!d->failed) {
+        d->failed = true;
+        d->error = *error;
+    }
+    pthread_cond_broadcast(&d->event_done);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static mt_rc check_failed(cpu_device *d, mt_err *err)
+{
+    pthread_mutex_lock(&d->lock);
+    bool failed = d->failed;
+    if (failed && err) *err = d->error;
+    mt_rc rc = failed ? d->error.rc : MT_OK;
+    pthread_mutex_unlock(&d->lock);
+    return rc;
+}
+
+/* -- streams --------------------------------------------------------------------------------------- */
+
+static mt_rc push(cpu_stream *s, const task *t, size_t n_args, mt_err *err)
+{
+    cpu_device *d = device_of(&s->base);
+    if (t->kind != TASK_QUIT && mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the device refused work (injected fault)");
+    if (t->kind != TASK_QUIT) MT_TRY(check_failed(d, err));
+    pthread_mutex_lock(&s->lock);
+    while (s->n == QUEUE_TASKS) pthread_cond_wait(&s->not_full, &s->lock);
+    task *slot = &s->queue[(s->head + s->n) % QUEUE_TASKS];
+    memcpy(slot, t, offsetof(task, args) + n_args);
+    s->n++;
+    pthread_cond_signal(&s->not_empty);
+    pthread_mutex_unlock(&s->lock);
+    return MT_OK;
+}
+
+static void reach(cpu_device *d, cpu_event *e, uint64_t count)
+{
+    pthread_mutex_lock(&d->lock);
+    if (e->done < count) e->done = count;
+    pthread_cond_broadcast(&d->event_done);
+    pthread_mutex_unlock(&d->lock);
+}
+
+/* Records are always queued before the waits for them, so even on a failed device this ends. */
+static void wait_until_reached(cpu_device *d, cpu_event *e, uint64_t count)
+{
+    pthread_mutex_lock(&d->lock);
+    while (e->done < count) pthread_cond_wait(&d->event_done, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+}
+
+static void run_task(cpu_device *d, const task *t)
+{
+    mt_err err = { 0 };
+    switch (t->kind) {
+    case TASK_CALL:
+        if (!check_failed(d, NULL) && t->fn(d->pool, t->args, &err)) set_failed(d, &err);
+        break;
+    case TASK_RECORD: reach(d, t->event, t->count); break;
+    case TASK_WAIT: wait_until_reached(d, t->event, t->count); break;
+    case TASK_QUIT: break;
+    }
+}
+
+static void *stream_main(void *arg)
+{
+    cpu_stream *s = arg;
+    task t;
+    do {
+        pthread_mutex_lock(&s->lock);
+        while (s->n == 0) pthread_cond_wait(&s->not_empty, &s->lock);
+        t = s->queue[s->head];
+        pthread_mutex_unlock(&s->lock);
+        run_task(device_of(&s->base), &t);
+        pthread_mutex_lock(&s->lock);
+        s->head = (s->head + 1) % QUEUE_TASKS;
+        s->n--;
+        pthread_cond_signal(&s->not_full);
+        pthread_mutex_unlock(&s->lock);
+    } while (t.kind != TASK_QUIT);
+    return NULL;
+}
+
+static mt_rc cpu_stream_create(mt_device *dev, mt_stream **out, const char *name, mt_err *err)
+{
+    *out = NULL;
+    cpu_stream *s = mt_calloc(1, sizeof *s);
+    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for the %s stream", name);
+    s->base = (mt_stream){ &mt_device_cpu, dev };
+    pthread_mutex_init(&s->lock, NULL);
+    pthread_cond_init(&s->not_empty, NULL);
+    pthread_cond_init(&s->not_full, NULL);
+    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, stream_main, s)) {
+        pthread_cond_destroy(&s->not_empty);
+        pthread_cond_destroy(&s->not_full);
+        pthread_mutex_destroy(&s->lock);
+        mt_free(s);
+        return mt_fail(err, MT_ENOMEM, "the system refused a thread for the %s stream; see ulimit -u", name);
+    }
+    *out = &s->base;
+    return MT_OK;
+}
+
+static void cpu_stream_free(mt_stream *stream)
+{
+    if (!stream) return;
+    cpu_stream *s = (cpu_stream *)stream;
+    push(s, &(task){ .kind = TASK_QUIT }, 0, NULL);
+    pthread_join(s->thread, NULL);
+    pthread_cond_destroy(&s->not_empty);
+    pthread_cond_destroy(&s->not_full);
+    pthread_mutex_destroy(&s->lock);
+    mt_free(s);
+}
+
+mt_rc mt_cpu_enqueue(mt_stream *s, mt_cpu_task fn, const void *args, size_t n_bytes, mt_err *err)
+{
+    if (n_bytes > MT_CPU_TASK_BYTES) return mt_fail(err, MT_EINTERNAL, "op arguments of %zu bytes", n_bytes);
+    task t;
+    t.kind = TASK_CALL;
+    t.fn = fn;
+    t.event = NULL;
+    t.count = 0;
+    memcpy(t.args, args, n_bytes);
+    return push((cpu_stream *)s, &t, n_bytes, err);
+}
+
+/* -- events ---------------------------------------------------------------------------------------- */
+
+static mt_rc cpu_event_create(mt_device *dev, mt_event **out, mt_err *err)
+{
+    *out = NULL;
+    cpu_event *e = mt_calloc(1, sizeof *e);
+    if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for an event");
+    e->base.api = &mt_device_cpu;
+    e->dev = (cpu_device *)dev;
+    *out = &e->base;
+    return MT_OK;
+}
+
+static void cpu_event_free(mt_event *e) { mt_free(e); }
+
+/* The number of the latest record, after counting `more` of them. */
+static uint64_t latest_record(cpu_event *e, int more)
+{
+    pthread_mutex_lock(&e->dev->lock);
+    uint64_t count = e->recorded += (uint64_t)more;
+    pthread_mutex_unlock(&e->dev->lock);
+    return count;
+}
+
+static mt_rc cpu_record(mt_stream *s, mt_event *event, mt_err *err)
+{
+    cpu_event *e = (cpu_event *)event;
+    mt_rc rc = push((cpu_stream *)s, &(task){ .kind = TASK_RECORD, .event = e, .count = latest_record(e, 1) }, 0, err);
+    if (rc) latest_record(e, -1); /* never queued: nobody may wait for it */
+    return rc;
+}
+
+static mt_rc cpu_wait(mt_stream *s, mt_event *event, mt_err *err)
+{
+    cpu_event *e = (cpu_event *)event;
+    return push((cpu_stream *)s, &(task){ .kind = TASK_WAIT, .event = e, .count = latest_record(e, 0) }, 0, err);
+}
+
+static mt_rc cpu_sync(mt_event *event, mt_err *err)
+{
+    cpu_event *e = (cpu_event *)event;
+    cpu_device *d = e->dev;
+    pthread_mutex_lock(&d->lock);
+    uint64_t count = e->recorded;
+    while (e->done < count && !d->failed) pthread_cond_wait(&d->event_done, &d->lock);
+    pthread_mutex_unlock(&d->lock);
+    return check_failed(d, err);
+}
+
+/* -- copies ---------------------------------------------------------------------------------------- */
+
+typedef struct copy_args {
+    void *dst;
+    const void *src; /* NULL: fill */
+    size_t bytes;
+    int byte;
+} copy_args;
+
+static mt_rc run_copy(mt_pool *pool, const void *args, mt_err *err)
+{
+    (void)pool;
+    const copy_args *c = args;
+    if (mt_fault(MT_FAULT_COPY)) return mt_fail(err, MT_EDEVICE, "a copy of %s failed (injected fault)", mt_bytes_text(c->bytes).s);
+    if (c->src)
+        memcpy(c->dst, c->src, c->bytes);
+    else
+        memset(c->dst, c->byte, c->bytes);
+    return MT_OK;
+}
+
+static mt_rc cpu_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    (void)dir;
+    if (bytes == 0) return MT_OK;
+    return mt_cpu_enqueue(s, run_copy, &(copy_args){ dst, src, bytes, 0 }, sizeof(copy_args), err);
+}
+
+static mt_rc cpu_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
+{
+    if (bytes == 0) return MT_OK;
+    return mt_cpu_enqueue(s, run_copy, &(copy_args){ dst, NULL, bytes, byte }, sizeof(copy_args), err);
+}
+
+/* -- memory ---------------------------------------------------------------------------------------- */
+
+enum { HEADER_BYTES = 64 }; /* before each block: its size; keeps 64-byte alignment */
+
+static mt_rc cpu_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)
+{
+    cpu_device *d = (cpu_device *)dev;
+    *out = NULL;
+    size_t whole = mt_round_up(bytes ? bytes : 1, 64);
+    pthread_mutex_lock(&d->lock);
+    bool fits = whole <= d->limit && d->used <= d->limit - whole && !mt_fault(MT_FAULT_DEVICE);
+    size_t used = d->used;
+    if (fits) d->used += whole;
+    if (d->used > d->peak) d->peak = d->used;
+    pthread_mutex_unlock(&d->lock);
+    if (!fits)
+        return mt_fail(err, MT_ENOMEM, "no device memory for %s (%s): %s of %s are in use", name, mt_bytes_text(bytes).s,
+                       mt_bytes_text(used).s, mt_bytes_text(d->limit).s);
+    unsigned char *p = aligned_alloc(64, HEADER_BYTES + whole);
+    if (!p) {
+        pthread_mutex_lock(&d->lock);
+        d->used -= whole;
+        pthread_mutex_unlock(&d->lock);
+        return mt_fail(err, MT_ENOMEM, "no memory for %s (%s)", name, mt_bytes_text(bytes).s);
+    }
+    memcpy(p, &whole, sizeof whole);
+    *out = p + HEADER_BYTES;
+    return MT_OK;
+}
+
+static void cpu_free(mt_device *dev, void *p)
+{
+    if (!p) return;
+    cpu_device *d = (cpu_device *)dev;
+    unsigned char *block = (unsigned char *)p - HEADER_BYTES;
+    size_t whole;
+    memcpy(&whole, block, sizeof whole);
+    pthread_mutex_lock(&d->lock);
+    d->used -= whole;
+    pthread_mutex_unlock(&d->lock);
+    free(block);
+}
+
+static mt_rc cpu_host_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)
+{
+    (void)dev;
+    size_t whole = mt_round_up(bytes ? bytes : 1, 64);
+    *out = mt_fault(MT_FAULT_ALLOC) ? NULL : aligned_alloc(64, whole);
+    if (!*out) return mt_fail(err, MT_ENOMEM, "no host memory for %s (%s)", name, mt_bytes_text(bytes).s);
+    memset(*out, 0, whole);
+    return MT_OK;
+}
+
+static void cpu_host_free(mt_device *dev, void *p)
+{
+    (void)dev;
+    free(p);
+}
+
+/* -- scratch of a thread --------------------------------------------------------------------------- */
+
+static pthread_key_t scratch_key;
+static pthread_once_t scratch_once = PTHREAD_ONCE_INIT;
+typedef struct scratch {
+    size_t bytes;
+    _Alignas(64) unsigned char data[];
+} scratch;
+static void make_scratch_key(void) { pthread_key_create(&scratch_key, free); }
+
+void *mt_cpu_thread_scratch(size_t bytes)
+{
+    pthread_once(&scratch_once, make_scratch_key);
+    scratch *s = pthread_getspecific(scratch_key);
+    if (!s || s->bytes < bytes) {
+        free(s);
+        pthread_setspecific(scratch_key, NULL);
+        if (mt_fault(MT_FAULT_ALLOC)) return NULL;
+        s = aligned_alloc(64, mt_round_up(sizeof *s + bytes, 64));
+        if (!s) return NULL;
+        s->bytes = bytes;
+        pthread_setspecific(scratch_key, s);
+    }
+    return s->data;
+}
+
+/* -- the device ------------------------------------------------------------------------------------ */
+
+static void cpu_close(mt_device *dev)
+{
+    if (!dev) return;
+    cpu_device *d = (cpu_device *)dev;
+    mt_pool_free(d->pool);
+    pthread_cond_destroy(&d->event_done);
+    pthread_mutex_destroy(&d->lock);
+    mt_free(d);
+}
+
+static mt_rc cpu_open(mt_device **out, const mt_device_options *o, mt_err *err)
+{
+    *out = NULL;
+    cpu_device *d = mt_calloc(1, sizeof *d);
+    if (!d) return mt_fail(err, MT_ENOMEM, "no host memory for the CPU device");
+    d->base.api = &mt_device_cpu;
+    d->limit = o && o->memory_limit ? o->memory_limit : SIZE_MAX / 2;
+    pthread_mutex_init(&d->lock, NULL);
+    pthread_cond_init(&d->event_done, NULL);
+    mt_blas_single_thread();
+    mt_blas_name(d->blas_name, sizeof d->blas_name);
+    mt_rc rc = mt_pool_create(&d->pool, o && o->n_threads > 0 ? o->n_threads : mt_cpu_count(), err);
+    if (rc) {
+        cpu_close(&d->base);
+        return rc;
+    }
+    *out = &d->base;
+    return MT_OK;
+}
+
+static void cpu_info(mt_device *dev, mt_device_info *out)
+{
+    cpu_device *d = (cpu_device *)dev;
+    int n = mt_pool_threads(d->pool);
+    pthread_mutex_lock(&d->lock);
+    *out = (mt_device_info){ .memory_limit = d->limit, .memory_used = d->used, .memory_peak = d->peak, .n_threads = n };
+    pthread_mutex_unlock(&d->lock);
+    snprintf(out->name, sizeof out->name, "CPU, %d thread%s, %s", n, n == 1 ? "" : "s", d->blas_name);
+}
+
+const mt_device_api mt_device_cpu = {
+    .kind = MT_DEVICE_CPU,
+    .name = "cpu",
+    .open = cpu_open,
+    .close = cpu_close,
+    .info = cpu_info,
+    .alloc = cpu_alloc,
+    .free = cpu_free,
+    .host_alloc = cpu_host_alloc,
+    .host_free = cpu_host_free,
+    .stream_create = cpu_stream_create,
+    .stream_free = cpu_stream_free,
+    .event_create = cpu_event_create,
+    .event_free = cpu_event_free,
+    .record = cpu_record,
+    .wait = cpu_wait,
+    .sync = cpu_sync,
+    .copy = cpu_copy,
+    .fill = cpu_fill,
+};

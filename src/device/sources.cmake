@@ -1,0 +1,1 @@
+set(sources blas.c device.c device_cpu.c)

@@ -1,0 +1,282 @@
+/* block.c - the decoder layer. */
+#include "model/block.h"
+
+#include "base/mem.h"
+
+/* -- finding things in a unit ---------------------------------------------------------------------- */
+
+static const mt_layout *layout_of(const mt_run *r, int layer) { return r->model->units[mt_layer_unit(layer)].layout; }
+
+static const void *weight(const mt_run *r, const mt_layout *l, const void *w, mt_role role)
+{
+    return l->at[role] < 0 ? NULL : (const char *)w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
+}
+
+static float *grad(const mt_layout *l, float *g, mt_role role) { return g && l->at[role] >= 0 && l->trains[role] ? g + l->at[role] : NULL; }
+
+static void *rows_at(const mt_run *r, const void *p, int64_t row, int64_t width)
+{
+    return (char *)(uintptr_t)p + (size_t)(row * width) * mt_dtype_bytes(r->t);
+}
+
+/* -- products over tensors that lie side by side --------------------------------------------------- */
+
+/* One product's share of a fused row: q, k, v or gate, up, joined where their weights touch and agree. */
+typedef struct part {
+    mt_role w, b;
+    int64_t first, n; /* columns of the joint output */
+} part;
+
+/* qkv and gate-up as lists of (weight role, bias role, width). */
+typedef struct fused {
+    part parts[3];
+    int n;
+    int64_t width;
+} fused;
+
+static void add_part(fused *f, const mt_layout *l, mt_role w, mt_role b, int64_t n, int64_t k)
+{
+    part *last = f->n ? &f->parts[f->n - 1] : NULL;
+    bool touches = last && l->at[last->w] + last->n * k == l->at[w] && l->trains[last->w] == l->trains[w] &&
+                   (l->at[b] < 0 || (l->at[last->b] + last->n == l->at[b] && l->trains[last->b] == l->trains[b]));
+    if (touches)
+        last->n += n;
+    else
+        f->parts[f->n++] = (part){ w, b, f->width, n };
+    f->width += n;
+}
+
+static fused qkv_parts(const mt_run *r, const mt_layout *l)
+{
+    const mt_config *c = r->model->config;
+    fused f = { 0 };
+    add_part(&f, l, MT_W_Q, MT_B_Q, c->H * c->Dh, c->D);
+    add_part(&f, l, MT_W_K, MT_B_K, c->K * c->Dh, c->D);
+    add_part(&f, l, MT_W_V, MT_B_V, c->K * c->Dh, c->D);
+    return f;
+}
+
+static fused gate_up_parts(const mt_run *r, const mt_layout *l)
+{
+    const mt_config *c = r->model->config;
+    fused f = { 0 };
+    add_part(&f, l, MT_W_GATE, MT_B_GATE, c->F, c->D);
+    add_part(&f, l, MT_W_UP, MT_B_UP, c->F, c->D);
+    return f;
+}
+
+static mt_rc fused_forward(const mt_run *r, const mt_layout *l, const fused *f, const void *w, int64_t n, const void *x, void *y, mt_err *err)
+{
+    for (int i = 0; i < f->n; i++) {
+        const part *p = &f->parts[i];
+        MT_TRY(r->ops->linear_fwd(r->stream,
+                                  &(mt_linear){ .t = r->t, .M = n, .N = p->n, .K = r->model->config->D, .ldy = f->width, .x = x,
+                                                .w = weight(r, l, w, p->w), .b = weight(r, l, w, p->b), .y = rows_at(r, y, 1, p->first),
+                                                .scratch = r->work.scratch },
+                                  err));
+    }
+    return MT_OK;
+}
+
+static mt_rc fused_backward(const mt_run *r, const mt_layout *l, const fused *f, const void *w, float *g, int64_t n, const void *x,
+                            const void *dy, void *dx, mt_err *err)
+{
+    for (int i = 0; i < f->n; i++) {
+        const part *p = &f->parts[i];
+        MT_TRY(r->ops->linear_bwd(r->stream,
+                                  &(mt_linear){ .t = r->t, .M = n, .N = p->n, .K = r->model->config->D, .ldy = f->width, .x = x,
+                                                .w = weight(r, l, w, p->w), .dy = rows_at(r, dy, 1, p->first), .dx = dx, .dx_add = i > 0,
+                                                .dw = grad(l, g, p->w), .db = grad(l, g, p->b), .scratch = r->work.scratch },
+                                  err));
+    }
+    return MT_OK;
+}
+
+/* -- pieces of the layer, forward ------------------------------------------------------------------ */
+
+static mt_rc norm(const mt_run *r, const mt_layout *l, const void *w, mt_role role, int64_t n, const void *x, mt_err *err)
+{
+    const mt_config *c = r->model->config;
+    return r->ops->rmsnorm_fwd(r->stream,
+                               &(mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .y = r->work.h, .rstd = r->work.rstd,
+                                              .x = x, .w = weight(r, l, w, role), .scratch = r->work.scratch },
+                               err);
+}
+
+static mt_rope rope_args(const mt_run *r, const mt_layout *l, const void *w, const mt_micro *mb, const mt_acts *a)
+{
+    const mt_config *c = r->model->config;
+    int64_t ld = (c->H + 2 * c->K) * c->Dh;
+    return (mt_rope){ .t = r->t, .style = c->rope.style, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr,
+                      .ld_qkv = ld, .ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh, .ld_dqkv = ld, .pos = mb->pos,
+                      .cos = r->cos, .sin = r->sin, .qkv = a->qkv, .qk = a->qk, .wq = weight(r, l, w, MT_W_Q_NORM),
+                      .wk = weight(r, l, w, MT_W_K_NORM), .eps = (float)c->eps, .scratch = r->work.scratch };
+}
+
+static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a)
+{
+    const mt_config *c = r->model->config;
+    int64_t ld = (c->H + 2 * c->K) * c->Dh, ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh;
+    return (mt_attention){ .t = r->t, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk, .ldk = ld_qk, .ldv = ld,
+                           .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest, .doc_start = mb->doc_start,
+                           .scale = (float)c->attention_scale, .window = c->window[layer], .q = a->qk,
+                           .k = rows_at(r, a->qk, 1, c->H * c->Dh), .v = rows_at(r, a->qkv, 1, (c->H + c->K) * c->Dh), .o = a->attn,
+                           .lse = a->lse, .scratch = r->work.scratch };
+}
+
+static mt_rc positions(const mt_run *r, const mt_layout *l, const void *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
+{
+    mt_rope rope = rope_args(r, l, w, mb, a);
+    return r->ops->rope_fwd(r->stream, &rope, err);
+}
+
+static mt_rc attend(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
+{
+    const mt_layout *l = layout_of(r, layer);
+    fused qkv = qkv_parts(r, l);
+    MT_TRY(norm(r, l, w, MT_W_NORM1, mb->n, a->x, err));
+    MT_TRY(fused_forward(r, l, &qkv, w, mb->n, r->work.h, a->qkv, err));
+    MT_TRY(positions(r, l, w, mb, a, err));
+    mt_attention att = attention_args(r, layer, mb, a);
+    return r->ops->attention_fwd(r->stream, &att, err);
+}
+
+static mt_rc mix(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
+{
+    const mt_config *c = r->model->config;
+    const mt_layout *l = layout_of(r, layer);
+    return r->ops->linear_fwd(r->stream,
+                              &(mt_linear){ .t = r->t, .M = mb->n, .N = c->D, .K = c->H * c->Dh, .x = a->attn, .w = weight(r, l, w, MT_W_O),
+                                            .b = weight(r, l, w, MT_B_O), .y = a->xmid, .add = a->x, .scratch = r->work.scratch },
+                              err);
+}
+
+/* Rows [first, first + n) of a tensor that holds either all rows or one chunk at a time. */
+static void *chunk_of(const mt_run *r, const mt_acts *a, int64_t first)
+{
+    return a->gu_whole ? rows_at(r, a->gu, first, 2 * r->model->config->F) : a->gu;
+}
+
+static mt_rc gate_up(const mt_run *r, int layer, const void *w, const mt_acts *a, int64_t first, int64_t n, mt_err *err)
+{
+    const mt_layout *l = layout_of(r, layer);
+    fused gu = gate_up_parts(r, l);
+    return fused_forward(r, l, &gu, w, n, rows_at(r, r->work.h, first, r->model->config->D), chunk_of(r, a, first), err);
+}
+
+/* Rows of the mlp from gate and up to x_out = xmid + down. */
+static mt_rc down(const mt_run *r, int layer, const void *w, const mt_acts *a, int64_t first, int64_t n, void *x_out, mt_err *err)
+{
+    const mt_config *c = r->model->config;
+    const mt_layout *l = layout_of(r, layer);
+    MT_TRY(r->ops->glu_fwd(r->stream, &(mt_glu){ .t = r->t, .act = c->act, .N = n, .F = c->F, .gu = chunk_of(r, a, first), .y = r->work.act }, err));
+    return r->ops->linear_fwd(r->stream,
+                              &(mt_linear){ .t = r->t, .M = n, .N = c->D, .K = c->F, .x = r->work.act, .w = weight(r, l, w, MT_W_DOWN),
+                                            .b = weight(r, l, w, MT_B_DOWN), .y = rows_at(r, x_out, first, c->D),
+                                            .add = rows_at(r, a->xmid, first, c->D), .scratch = r->work.scratch },
+                              err);
+}
+
+mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
+{
+    MT_TRY(attend(r, layer, w, mb, a, err));
+    MT_TRY(mix(r, layer, w, mb, a, err));
+    return mt_layer_finish(r, layer, w, mb, a, x_out, err);
+}
+
+mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
+{
+    MT_TRY(norm(r, layout_of(r, layer), w, MT_W_NORM2, mb->n, a->xmid, err));
+    for (int64_t first = 0; first < mb->n; first += r->mlp_rows) {
+        int64_t n = mt_min_i64(r->mlp_rows, mb->n - first);
+        MT_TRY(gate_up(r, layer, w, a, first, n, err));
+        MT_TRY(down(r, layer, w, a, first, n, x_out, err));
+    }
+    return MT_OK;
+}
+
+/* -- backward -------------------------------------------------------------------------------------- */
+
+mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err)
+{
+    if (kept <= MT_KEEP_INPUT)
+        MT_TRY(attend(r, layer, w, mb, a, err));
+    else if (a->qk != a->qkv)
+        MT_TRY(positions(r, layout_of(r, layer), w, mb, a, err)); /* what was kept is from before the head norm */
+    return kept < MT_KEEP_ALL ? mix(r, layer, w, mb, a, err) : MT_OK;
+}
+
+/* dgu and act of some rows: dx Wd through the activation.  act takes the place of its own gradient. */
+static mt_rc mlp_rows_backward(const mt_run *r, int layer, const void *w, float *g, const mt_acts *a, int64_t first, int64_t n,
+                               const void *dx, mt_err *err)
+{
+    const mt_config *c = r->model->config;
+    const mt_layout *l = layout_of(r, layer);
+    const mt_work *k = &r->work;
+    const void *dout = rows_at(r, dx, first, c->D);
+    void *gu = chunk_of(r, a, first);
+    if (!a->gu_whole) MT_TRY(gate_up(r, layer, w, a, first, n, err));
+    mt_linear d = { .t = r->t, .M = n, .N = c->D, .K = c->F, .w = weight(r, l, w, MT_W_DOWN), .dy = dout, .scratch = k->scratch };
+    mt_linear through = d, weights = d;
+    through.dx = k->act;
+    MT_TRY(r->ops->linear_bwd(r->stream, &through, err));
+    MT_TRY(r->ops->glu_bwd(r->stream, &(mt_glu){ .t = r->t, .act = c->act, .N = n, .F = c->F, .gu = gu, .dy = k->act, .dgu = gu, .y = k->act }, err));
+    weights.x = k->act;
+    weights.dw = grad(l, g, MT_W_DOWN);
+    weights.db = grad(l, g, MT_B_DOWN);
+    if (weights.dw || weights.db) MT_TRY(r->ops->linear_bwd(r->stream, &weights, err));
+    fused gate = gate_up_parts(r, l);
+    return fused_backward(r, l, &gate, w, g, n, rows_at(r, k->h, first, c->D), gu, rows_at(r, k->dh, first, c->D), err);
+}
+
+/* dx += the gradient that came through a norm of x; work.rstd is that norm's. */
+static mt_rc norm_backward(const mt_run *r, const mt_layout *l, const void *w, float *g, mt_role role, int64_t n, const void *x, void *dx,
+                           mt_err *err)
+{
+    const mt_config *c = r->model->config;
+    return r->ops->rmsnorm_bwd(r->stream,
+                               &(mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .rstd = r->work.rstd, .x = x,
+                                              .w = weight(r, l, w, role), .dy = r->work.dh, .dx = dx, .dx_add = true, .dw = grad(l, g, role),
+                                              .scratch = r->work.scratch },
+                               err);
+}
+
+static mt_rc attention_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, const void *dx,
+                                mt_err *err)
+{
+    const mt_config *c = r->model->config;
+    const mt_layout *l = layout_of(r, layer);
+    const mt_work *k = &r->work;
+    int64_t ld = (c->H + 2 * c->K) * c->Dh;
+    MT_TRY(r->ops->linear_bwd(r->stream,
+                              &(mt_linear){ .t = r->t, .M = mb->n, .N = c->D, .K = c->H * c->Dh, .x = a->attn, .w = weight(r, l, w, MT_W_O),
+                                            .dy = dx, .dx = k->dattn, .dw = grad(l, g, MT_W_O), .db = grad(l, g, MT_B_O), .scratch = k->scratch },
+                              err));
+    mt_attention att = attention_args(r, layer, mb, a);
+    att.d_o = k->dattn;
+    att.dq = k->dqkv;
+    att.dk = rows_at(r, k->dqkv, 1, c->H * c->Dh);
+    att.dv = rows_at(r, k->dqkv, 1, (c->H + c->K) * c->Dh);
+    att.ld_d = ld;
+    MT_TRY(r->ops->attention_bwd(r->stream, &att, err));
+    mt_rope rope = rope_args(r, l, w, mb, a);
+    rope.dqkv = k->dqkv;
+    rope.dwq = grad(l, g, MT_W_Q_NORM);
+    rope.dwk = grad(l, g, MT_W_K_NORM);
+    return r->ops->rope_bwd(r->stream, &rope, err);
+}
+
+mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx, mt_err *err)
+{
+    const mt_layout *l = layout_of(r, layer);
+    fused qkv = qkv_parts(r, l);
+    MT_TRY(norm(r, l, w, MT_W_NORM2, mb->n, a->xmid, err));
+    for (int64_t first = 0; first < mb->n; first += r->mlp_rows)
+        MT_TRY(mlp_rows_backward(r, layer, w, g, a, first, mt_min_i64(r->mlp_rows, mb->n - first), dx, err));
+    MT_TRY(norm_backward(r, l, w, g, MT_W_NORM2, mb->n, a->xmid, dx, err));
+
+    MT_TRY(attention_backward(r, layer, w, g, mb, a, dx, err));
+    MT_TRY(norm(r, l, w, MT_W_NORM1, mb->n, a->x, err));
+    MT_TRY(fused_backward(r, l, &qkv, w, g, mb->n, r->work.h, r->work.dqkv, r->work.dh, err));
+    return norm_backward(r, l, w, g, MT_W_NORM1, mb->n, a->x, dx, err);
+}

@@ -1,0 +1,333 @@
+/* config.c - config.json in, mt_config out. */
+#include "model/config.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "model/family.h"
+
+#include <limits.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_DIM = 1 << 24, MAX_LAYERS = 4096 };
+
+typedef struct reader {
+    const json_t *doc;
+    const char *path;
+    mt_config *c;
+    mt_err *err;
+} reader;
+
+static mt_rc assume(reader *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+static mt_rc assume(reader *r, const char *fmt, ...)
+{
+    char text[256];
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(text, sizeof text, fmt, ap);
+    va_end(ap);
+    mt_config *c = r->c;
+    char **grown = mt_realloc(c->assumptions, (c->n_assumptions + 1) * sizeof *grown);
+    if (grown) {
+        c->assumptions = grown;
+        if ((grown[c->n_assumptions] = mt_strdup(text))) {
+            c->n_assumptions++;
+            return MT_OK;
+        }
+    }
+    return mt_fail(r->err, MT_ENOMEM, "no host memory for the model's description");
+}
+
+/* The first of several spellings that is there; NULL: none. */
+static const char *spelling(const reader *r, const char *const *names)
+{
+    for (; *names; names++)
+        if (!mt_json_missing(json_object_get(r->doc, *names))) return *names;
+    return NULL;
+}
+
+static mt_rc dimension(reader *r, int64_t *out, int64_t fallback, const char *const *names)
+{
+    const char *key = spelling(r, names);
+    if (!key && fallback < 0)
+        return mt_fail(r->err, MT_EFORMAT, "%s: \"%s\" is missing; it is needed to know the model's shape", r->path, names[0]);
+    if (!key) return *out = fallback, MT_OK;
+    MT_TRY(mt_json_i64(r->doc, key, 0, out, r->path, r->err));
+    if (*out < 1 || *out > MAX_DIM) return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; 1 to %d expected", r->path, key, (long long)*out, MAX_DIM);
+    return MT_OK;
+}
+
+#define NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
+
+static mt_rc read_dimensions(reader *r)
+{
+    mt_config *c = r->c;
+    MT_TRY(dimension(r, &c->D, -1, NAMES("hidden_size", "n_embd", "d_model")));
+    MT_TRY(dimension(r, &c->L, -1, NAMES("num_hidden_layers", "num_layers", "n_layer")));
+    MT_TRY(dimension(r, &c->H, -1, NAMES("num_attention_heads", "n_head")));
+    MT_TRY(dimension(r, &c->K, c->H, NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
+    MT_TRY(dimension(r, &c->F, -1, NAMES("intermediate_size", "ffn_hidden_size", "n_inner")));
+    MT_TRY(dimension(r, &c->V, -1, NAMES("vocab_size", "padded_vocab_size")));
+    MT_TRY(dimension(r, &c->max_positions, 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length")));
+    int64_t head = c->family->default_head_dim ? c->family->default_head_dim : c->D / c->H;
+    MT_TRY(dimension(r, &c->Dh, head, NAMES("head_dim", "kv_channels")));
+    if (c->L > MAX_LAYERS) return mt_fail(r->err, MT_ERANGE, "%s: %lld layers, at most %d", r->path, (long long)c->L, MAX_LAYERS);
+    if (c->H % c->K)
+        return mt_fail(r->err, MT_EFORMAT, "%s: num_attention_heads=%lld is not a multiple of num_key_value_heads=%lld", r->path,
+                       (long long)c->H, (long long)c->K);
+    if (c->Dh % 2) return mt_fail(r->err, MT_EUNSUPPORTED, "%s: head_dim=%lld is odd; rotary positions need pairs", r->path, (long long)c->Dh);
+    return MT_OK;
+}
+
+static mt_rc read_activation(reader *r)
+{
+    static const struct {
+        const char *name;
+        mt_act act;
+    } known[] = { { "silu", MT_ACT_SILU }, { "swish", MT_ACT_SILU }, { "gelu_pytorch_tanh", MT_ACT_GELU_TANH },
+                  { "gelu_new", MT_ACT_GELU_TANH }, { "gelu", MT_ACT_GELU_ERF } };
+    const char *key = spelling(r, NAMES("hidden_act", "hidden_activation", "activation_function", "activation"));
+    const char *name = "silu";
+    if (key) MT_TRY(mt_json_str(r->doc, key, "silu", &name, r->path, r->err));
+    for (size_t i = 0; i < MT_COUNT(known); i++)
+        if (strcmp(known[i].name, name) == 0) return r->c->act = known[i].act, MT_OK;
+    return mt_fail(r->err, MT_EUNSUPPORTED, "%s: activation \"%s\" is not supported (silu, gelu, gelu_new, gelu_pytorch_tanh are)", r->path, name);
+}
+
+static mt_rc bias_by(reader *r, mt_bias_rule rule, const char *key, bool *out)
+{
+    *out = rule == MT_BIAS_ALWAYS;
+    return rule == MT_BIAS_BY_KEY ? mt_json_bool(r->doc, key, false, out, r->path, r->err) : MT_OK;
+}
+
+static mt_rc read_traits(reader *r)
+{
+    mt_config *c = r->c;
+    const mt_family *f = c->family;
+    const char *eps = spelling(r, NAMES("rms_norm_eps", "layernorm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"));
+    MT_TRY(mt_json_f64(r->doc, eps ? eps : "rms_norm_eps", f->default_eps, &c->eps, r->path, r->err));
+    if (!(c->eps >= 0 && c->eps < 1)) return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %g; 0 to 1 expected", r->path, eps, c->eps);
+    MT_TRY(mt_json_bool(r->doc, "tie_word_embeddings", f->default_tied, &c->tied, r->path, r->err));
+    MT_TRY(mt_json_f64(r->doc, "initializer_range", 0.02, &c->init_range, r->path, r->err));
+    MT_TRY(bias_by(r, f->qkv_bias, "attention_bias", &c->qkv_bias));
+    MT_TRY(bias_by(r, f->o_bias, "attention_bias", &c->o_bias));
+    MT_TRY(bias_by(r, f->mlp_bias, "mlp_bias", &c->mlp_bias));
+    c->qk_norm = f->qk_norm;
+    c->attention_scale = 1.0 / sqrt((double)c->Dh);
+    int64_t pad;
+    MT_TRY(mt_json_i64(r->doc, "pad_token_id", -1, &pad, r->path, r->err));
+    c->pad_id = pad >= 0 && pad < c->V ? (int32_t)pad : -1;
+    const char *dtype;
+    MT_TRY(mt_json_str(r->doc, spelling(r, NAMES("dtype", "torch_dtype")) ? spelling(r, NAMES("dtype", "torch_dtype")) : "dtype",
+                       "float32", &dtype, r->path, r->err));
+    if (!mt_dtype_from_torch(dtype, &c->dtype)) return mt_fail(r->err, MT_EFORMAT, "%s: unknown dtype \"%s\"", r->path, dtype);
+    return read_activation(r);
+}
+
+/* -- windows --------------------------------------------------------------------------------------- */
+
+static mt_rc window_from_layer_types(reader *r, const json_t *types, int64_t width)
+{
+    mt_config *c = r->c;
+    if (!json_is_array(types) || json_array_size(types) < (size_t)c->L)
+        return mt_fail(r->err, MT_EFORMAT, "%s: \"layer_types\" should list all %lld layers", r->path, (long long)c->L);
+    for (int64_t i = 0; i < c->L; i++) {
+        const json_t *v = json_array_get(types, (size_t)i);
+        const char *name = json_is_string(v) ? json_string_value(v) : "";
+        if (strcmp(name, "sliding_attention") == 0)
+            c->window[i] = width;
+        else if (strcmp(name, "full_attention") != 0 && strcmp(name, "attention") != 0)
+            return mt_fail(r->err, MT_EUNSUPPORTED, "%s: layer %lld is of type \"%s\"; only full and sliding attention are supported", r->path,
+                           (long long)i, name);
+    }
+    return MT_OK;
+}
+
+static mt_rc read_windows(reader *r)
+{
+    mt_config *c = r->c;
+    const mt_family *f = c->family;
+    const json_t *key = json_object_get(r->doc, "sliding_window"), *types = json_object_get(r->doc, "layer_types");
+    int64_t width = 0, first = 0;
+    bool used = f->window == MT_WINDOW_ALL;
+    c->window = mt_calloc((size_t)c->L, sizeof *c->window);
+    if (!c->window) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
+    if (f->window == MT_WINDOW_NEVER) return MT_OK;
+    MT_TRY(mt_json_i64(r->doc, "sliding_window", key ? 0 : f->default_window, &width, r->path, r->err)); /* null: full */
+    if (f->window == MT_WINDOW_LATE) {
+        MT_TRY(mt_json_bool(r->doc, "use_sliding_window", false, &used, r->path, r->err));
+        MT_TRY(mt_json_i64(r->doc, "max_window_layers", 28, &first, r->path, r->err));
+    }
+    if (width < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window\" is %lld", r->path, (long long)width);
+    if (!used || width == 0) return MT_OK;
+    if (!mt_json_missing(types)) return window_from_layer_types(r, types, width);
+    for (int64_t i = first; i < c->L; i++) c->window[i] = width;
+    return MT_OK;
+}
+
+/* -- rope ------------------------------------------------------------------------------------------ */
+
+static double yarn_mscale(double factor, double m) { return factor <= 1 ? 1.0 : 0.1 * m * log(factor) + 1.0; }
+
+static mt_rc read_yarn(reader *r, const json_t *d, mt_rope_spec *rope)
+{
+    double mscale, mscale_all, given;
+    MT_TRY(mt_json_f64(d, "beta_fast", 32, &rope->beta_fast, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "beta_slow", 1, &rope->beta_slow, r->path, r->err));
+    MT_TRY(mt_json_bool(d, "truncate", true, &rope->truncate, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "mscale", 0, &mscale, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "mscale_all_dim", 0, &mscale_all, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "attention_factor", 0, &given, r->path, r->err));
+    if (given != 0)
+        rope->attention_factor = given;
+    else if (mscale != 0 && mscale_all != 0)
+        rope->attention_factor = yarn_mscale(rope->factor, mscale) / yarn_mscale(rope->factor, mscale_all);
+    else
+        rope->attention_factor = yarn_mscale(rope->factor, 1);
+    return MT_OK;
+}
+
+static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
+{
+    static const struct {
+        const char *name;
+        mt_rope_type type;
+    } known[] = { { "default", MT_ROPE_DEFAULT }, { "linear", MT_ROPE_LINEAR }, { "dynamic", MT_ROPE_DYNAMIC },
+                  { "llama3", MT_ROPE_LLAMA3 },   { "yarn", MT_ROPE_YARN } };
+    const char *name, *old_name;
+    MT_TRY(mt_json_str(d, "type", "default", &old_name, r->path, r->err));
+    MT_TRY(mt_json_str(d, "rope_type", old_name, &name, r->path, r->err));
+    size_t i = 0;
+    while (i < MT_COUNT(known) && strcmp(known[i].name, name)) i++;
+    if (i == MT_COUNT(known))
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: rope scaling \"%s\" is not supported (default, linear, dynamic, llama3, yarn are)", r->path, name);
+    rope->type = known[i].type;
+    MT_TRY(mt_json_f64(d, "rope_theta", rope->theta, &rope->theta, r->path, r->err));
+    double from_top;
+    MT_TRY(mt_json_f64(d, "original_max_position_embeddings", (double)r->c->max_positions, &rope->original_positions, r->path, r->err));
+    MT_TRY(mt_json_f64(r->doc, "original_max_position_embeddings", rope->original_positions, &from_top, r->path, r->err));
+    rope->original_positions = from_top;
+    double implied = (double)r->c->max_positions / rope->original_positions;
+    MT_TRY(mt_json_f64(d, "factor", rope->type == MT_ROPE_YARN ? implied : 1, &rope->factor, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "low_freq_factor", 1, &rope->low_freq, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "high_freq_factor", 4, &rope->high_freq, r->path, r->err));
+    if (!(rope->factor >= 1 && rope->factor < 1e6 && rope->original_positions >= 1))
+        return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor, rope->original_positions);
+    return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK;
+}
+
+static mt_rc read_rope(reader *r)
+{
+    mt_config *c = r->c;
+    mt_rope_spec *rope = &c->rope;
+    double partial;
+    *rope = (mt_rope_spec){ .style = c->family->rope, .factor = 1, .attention_factor = 1 };
+    const json_t *d = json_object_get(r->doc, "rope_scaling");
+    if (mt_json_missing(d)) d = json_object_get(r->doc, "rope_parameters");
+    if (!mt_json_missing(d) && !json_is_object(d)) return mt_fail(r->err, MT_EFORMAT, "%s: the rope settings should be an object", r->path);
+    MT_TRY(mt_json_f64(r->doc, "rope_theta", c->family->default_theta, &rope->theta, r->path, r->err));
+    MT_TRY(mt_json_f64(r->doc, "partial_rotary_factor", 1, &partial, r->path, r->err));
+    if (!mt_json_missing(d)) {
+        MT_TRY(mt_json_f64(d, "partial_rotary_factor", partial, &partial, r->path, r->err));
+        MT_TRY(read_scaling(r, d, rope));
+    }
+    if (!(rope->theta > 1 && rope->theta < 1e15)) return mt_fail(r->err, MT_ERANGE, "%s: rope_theta is %g", r->path, rope->theta);
+    rope->dr = (int64_t)((double)c->Dh * partial);
+    if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh)
+        return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path, partial, (long long)c->Dh);
+    return MT_OK;
+}
+
+/* -- which family ---------------------------------------------------------------------------------- */
+
+static mt_rc refuse_unfit(reader *r)
+{
+    bool enc_dec = false;
+    MT_TRY(mt_json_bool(r->doc, "is_encoder_decoder", false, &enc_dec, r->path, r->err));
+    if (enc_dec)
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models", r->path, r->c->model_type);
+    static const char *const experts[] = { "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", NULL };
+    if (spelling(r, experts))
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is a mixture of experts (\"%s\"); only dense models are supported so far", r->path,
+                       r->c->model_type, spelling(r, experts));
+    if (!mt_json_missing(json_object_get(r->doc, "kv_lora_rank")))
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" uses latent attention (\"kv_lora_rank\"), which is not supported so far", r->path, r->c->model_type);
+    return MT_OK;
+}
+
+static mt_rc find_family(reader *r)
+{
+    mt_config *c = r->c;
+    const char *text;
+    MT_TRY(mt_json_str(r->doc, "model_type", "", &text, r->path, r->err));
+    snprintf(c->model_type, sizeof c->model_type, "%s", text);
+    const json_t *archs = json_object_get(r->doc, "architectures"), *first = json_array_get(archs, 0);
+    snprintf(c->architecture, sizeof c->architecture, "%s", json_is_string(first) ? json_string_value(first) : "");
+    MT_TRY(refuse_unfit(r));
+    c->family = mt_family_by_model_type(c->model_type);
+    if (!c->family && (c->family = mt_family_by_architecture(c->architecture)))
+        MT_TRY(assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type, c->architecture, c->family->name));
+    if (!c->family) {
+        c->family = &mt_family_llama;
+        MT_TRY(assume(r, "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves), "
+                         "if its tensors have those names and shapes", c->model_type));
+    }
+    return MT_OK;
+}
+
+static mt_rc resolve(reader *r)
+{
+    if (!json_is_object(r->doc)) return mt_fail(r->err, MT_EFORMAT, "%s: a JSON object was expected", r->path);
+    MT_TRY(find_family(r));
+    MT_TRY(read_dimensions(r));
+    MT_TRY(read_traits(r));
+    MT_TRY(read_windows(r));
+    return read_rope(r);
+}
+
+/* Takes the document over. */
+static mt_rc from_document(mt_config **out, json_t *doc, const char *what, mt_err *err)
+{
+    mt_config *c = mt_calloc(1, sizeof *c);
+    mt_rc rc = c ? resolve(&(reader){ .doc = doc, .path = what, .c = c, .err = err }) : mt_fail(err, MT_ENOMEM, "no host memory for the model's description");
+    json_decref(doc);
+    if (rc)
+        mt_config_close(c);
+    else
+        *out = c;
+    return rc;
+}
+
+mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err)
+{
+    json_t *doc;
+    *out = NULL;
+    MT_TRY(mt_json_parse(&doc, text, n, what, err));
+    return from_document(out, doc, what, err);
+}
+
+mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
+{
+    *out = NULL;
+    char *path = mt_dir_exists(dir_or_file) ? mt_path_join(dir_or_file, "config.json") : mt_strdup(dir_or_file);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    json_t *doc;
+    mt_rc rc = mt_json_read(&doc, path, err);
+    if (rc == MT_ENOENT)
+        rc = mt_fail(err, MT_ENOENT, "%s: no such file; a model is a directory with config.json and *.safetensors, as the hub has them", path);
+    if (!rc) rc = from_document(out, doc, path, err);
+    mt_free(path);
+    return rc;
+}
+
+void mt_config_close(mt_config *c)
+{
+    if (!c) return;
+    for (size_t i = 0; i < c->n_assumptions; i++) mt_free(c->assumptions[i]);
+    mt_free(c->assumptions);
+    mt_free(c->window);
+    mt_free(c);
+}

@@ -1,0 +1,255 @@
+/* model.c - units, layouts, groups. */
+#include "model/model.h"
+
+#include "base/mem.h"
+#include "model/select.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static mt_unit_kind kind_of(mt_role role)
+{
+    switch (role) {
+    case MT_W_EMBED: return MT_UNIT_EMBED;
+    case MT_W_FINAL_NORM:
+    case MT_W_HEAD: return MT_UNIT_HEAD;
+    default: return MT_UNIT_LAYER;
+    }
+}
+
+/* Does this model have a tensor of this role? */
+static bool has_role(const mt_config *c, mt_role role)
+{
+    switch (role) {
+    case MT_B_Q:
+    case MT_B_K:
+    case MT_B_V: return c->qkv_bias;
+    case MT_B_O: return c->o_bias;
+    case MT_B_GATE:
+    case MT_B_UP:
+    case MT_B_DOWN: return c->mlp_bias;
+    case MT_W_Q_NORM:
+    case MT_W_K_NORM: return c->qk_norm;
+    case MT_W_HEAD: return !c->tied;
+    default: return true;
+    }
+}
+
+/* Does this unit hold tensors of that kind?  A tied embedding holds the head's too. */
+static bool unit_holds(const mt_config *c, const mt_unit *u, mt_unit_kind kind)
+{
+    return u->kind == kind || (c->tied && u->kind == MT_UNIT_EMBED && kind == MT_UNIT_HEAD);
+}
+
+static int64_t dim_of(const mt_config *c, mt_dim d)
+{
+    switch (d) {
+    case MT_D: return c->D;
+    case MT_F: return c->F;
+    case MT_V: return c->V;
+    case MT_DH: return c->Dh;
+    case MT_H_DH: return c->H * c->Dh;
+    case MT_K_DH: return c->K * c->Dh;
+    case MT_NONE: break;
+    }
+    return 1;
+}
+
+void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BYTES])
+{
+    const char *mark = strstr(w->name, "%d");
+    if (!mark)
+        snprintf(out, MT_NAME_BYTES, "%s", w->name);
+    else
+        snprintf(out, MT_NAME_BYTES, "%.*s%d%s", (int)(mark - w->name), w->name, unit->layer, mark + 2);
+}
+
+void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
+{
+    const mt_unit *u = &m->units[unit];
+    if (u->kind == MT_UNIT_LAYER)
+        snprintf(out, MT_NAME_BYTES, "layer %d", u->layer);
+    else
+        snprintf(out, MT_NAME_BYTES, "%s", u->kind == MT_UNIT_HEAD ? "head" : m->config->tied ? "embedding and head" : "embedding");
+}
+
+/* -- one unit's layout ----------------------------------------------------------------------------- */
+
+static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, mt_err *err)
+{
+    out->weights = mt_calloc(MT_ROLES, sizeof *out->weights);
+    if (!out->weights) return mt_fail(err, MT_ENOMEM, "no host memory for the model's layout");
+    for (const mt_tensor_row *row = c->family->tensors; row->name; row++) {
+        if (!has_role(c, row->role) || !unit_holds(c, u, kind_of(row->role))) continue;
+        mt_weight *w = &out->weights[out->n_weights++];
+        *w = (mt_weight){ .role = row->role, .name = row->name, .n_dims = row->shape[1] ? 2 : 1 };
+        w->shape[0] = dim_of(c, row->shape[0]);
+        w->shape[1] = dim_of(c, row->shape[1]);
+        w->n = w->shape[0] * w->shape[1]; /* dimensions are at most 2^24 */
+    }
+    return MT_OK;
+}
+
+/* Frozen and decayed, by name, over the whole model: a pattern must match somewhere. */
+static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_options *o, mt_err *err)
+{
+    size_t n = 0, i = 0;
+    for (int u = 0; u < m->n_units; u++) n += (size_t)lists[u].n_weights;
+    char(*text)[MT_NAME_BYTES] = mt_calloc(n, sizeof *text);
+    const char **names = mt_calloc(n, sizeof *names);
+    mt_selected *chosen = mt_calloc(n, sizeof *chosen);
+    mt_rc rc = text && names && chosen ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %zu tensor names", n);
+    for (int u = 0; !rc && u < m->n_units; u++)
+        for (int k = 0; k < lists[u].n_weights; k++, i++) {
+            mt_weight_name(&m->units[u], &lists[u].weights[k], text[i]);
+            names[i] = text[i];
+        }
+    static const mt_model_options none;
+    if (!o) o = &none;
+    if (!rc) rc = mt_select(chosen, names, n, &(mt_select_config){ o->freeze, o->n_freeze, o->decay_all }, err);
+    i = 0;
+    for (int u = 0; !rc && u < m->n_units; u++)
+        for (int k = 0; k < lists[u].n_weights; k++, i++) {
+            lists[u].weights[k].frozen = !chosen[i].trained;
+            lists[u].weights[k].decay = chosen[i].decayed;
+        }
+    mt_free(text);
+    mt_free(names);
+    mt_free(chosen);
+    return rc;
+}
+
+static int region_of(const mt_weight *w) { return w->frozen ? 2 : w->decay ? 0 : 1; }
+
+/* True if b may follow a without a gap: one product serves both. */
+static bool side_by_side(mt_role a, mt_role b)
+{
+    return (a == MT_W_Q && b == MT_W_K) || (a == MT_W_K && b == MT_W_V) || (a == MT_B_Q && b == MT_B_K) ||
+           (a == MT_B_K && b == MT_B_V) || (a == MT_W_GATE && b == MT_W_UP) || (a == MT_B_GATE && b == MT_B_UP);
+}
+
+static void place_weights(mt_layout *l)
+{
+    int64_t at = 0, ends[3] = { 0 };
+    for (int role = 0; role < MT_ROLES; role++) l->at[role] = -1;
+    for (int region = 0; region < 3; region++) {
+        const mt_weight *before = NULL;
+        for (int i = 0; i < l->n_weights; i++) {
+            mt_weight *w = &l->weights[i];
+            if (region_of(w) != region) continue;
+            if (!before || !side_by_side(before->role, w->role)) at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
+            l->at[w->role] = w->offset = at;
+            l->trains[w->role] = !w->frozen;
+            at += w->n;
+            before = w;
+        }
+        at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
+        ends[region] = at;
+    }
+    l->n_decay = ends[0];
+    l->n_train = ends[1];
+    l->n_elems = ends[2];
+}
+
+static bool equal_layouts(const mt_layout *a, const mt_layout *b)
+{
+    if (a->n_weights != b->n_weights || a->n_elems != b->n_elems) return false;
+    for (int i = 0; i < a->n_weights; i++) {
+        const mt_weight *x = &a->weights[i], *y = &b->weights[i];
+        if (x->role != y->role || x->offset != y->offset || x->n != y->n || x->frozen != y->frozen) return false;
+    }
+    return true;
+}
+
+/* The group whose layout equals *l, which is released; or a new one, which takes it over. */
+static mt_rc join_group(mt_model *m, mt_unit *u, mt_layout *l, mt_err *err)
+{
+    for (u->group = 0; u->group < m->n_groups; u->group++)
+        if (equal_layouts(&m->layouts[u->group], l)) {
+            mt_free(l->weights);
+            return MT_OK;
+        }
+    mt_layout *grown = mt_realloc(m->layouts, (size_t)(m->n_groups + 1) * sizeof *grown);
+    if (!grown) {
+        mt_free(l->weights);
+        return mt_fail(err, MT_ENOMEM, "no host memory for the model's layout");
+    }
+    m->layouts = grown;
+    m->layouts[m->n_groups++] = *l;
+    return MT_OK;
+}
+
+/* -- the model ------------------------------------------------------------------------------------- */
+
+static mt_rc list_units(mt_model *m, mt_layout *lists, mt_err *err)
+{
+    const mt_config *c = m->config;
+    for (int i = 0; i < m->n_units; i++) {
+        mt_unit *u = &m->units[i];
+        u->kind = i == 0 ? MT_UNIT_EMBED : i <= c->L ? MT_UNIT_LAYER : MT_UNIT_HEAD;
+        u->layer = u->kind == MT_UNIT_LAYER ? i - 1 : -1;
+        MT_TRY(list_weights(&lists[i], c, u, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
+{
+    const mt_config *c = m->config;
+    m->n_units = (int)c->L + (c->tied ? 1 : 2);
+    m->head = c->tied ? 0 : m->n_units - 1;
+    m->units = mt_calloc((size_t)m->n_units, sizeof *m->units);
+    mt_layout *lists = mt_calloc((size_t)m->n_units, sizeof *lists);
+    mt_rc rc = m->units && lists ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %d units", m->n_units);
+    if (!rc) rc = list_units(m, lists, err);
+    if (!rc) rc = select_weights(m, lists, o, err);
+    for (int i = 0; lists && i < m->n_units; i++) {
+        if (rc) {
+            mt_free(lists[i].weights);
+            continue;
+        }
+        place_weights(&lists[i]);
+        rc = join_group(m, &m->units[i], &lists[i], err); /* takes the list over or releases it */
+    }
+    mt_free(lists);
+    for (int i = 0; !rc && i < m->n_units; i++) m->units[i].layout = &m->layouts[m->units[i].group]; /* they no longer move */
+    return rc;
+}
+
+static void count_params(mt_model *m)
+{
+    m->first_trained = m->n_units;
+    for (int i = m->n_units - 1; i >= 0; i--) {
+        const mt_layout *l = m->units[i].layout;
+        for (int k = 0; k < l->n_weights; k++) {
+            m->n_params += l->weights[k].n;
+            if (!l->weights[k].frozen) m->n_trained += l->weights[k].n;
+        }
+        if (l->n_train) m->first_trained = i;
+    }
+}
+
+mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_options *options, mt_err *err)
+{
+    *out = NULL;
+    mt_model *m = mt_calloc(1, sizeof *m);
+    if (!m) return mt_fail(err, MT_ENOMEM, "no host memory for the model");
+    m->config = config;
+    mt_rc rc = build_units(m, options, err);
+    if (rc) {
+        mt_model_free(m);
+        return rc;
+    }
+    count_params(m);
+    *out = m;
+    return MT_OK;
+}
+
+void mt_model_free(mt_model *m)
+{
+    if (!m) return;
+    for (int i = 0; i < m->n_groups; i++) mt_free(m->layouts[i].weights);
+    mt_free(m->layouts);
+    mt_free(m->units);
+    mt_free(m);
+}

@@ -1,0 +1,71 @@
+/* model.h - a model as a row of units, and how each unit's weights lie in one flat block.
+ *
+ *     units    embedding, layer 0 .. L-1, head.  With tied embeddings the head is the embedding's unit,
+ *              used twice.
+ *     layout   where each tensor lies in a unit's block.  Three regions, in this order: trained with weight
+ *              decay, trained without, frozen.  So Adam, the norm and every gradient work on one run of
+ *              n_train numbers, and decay is a split point, not a flag per number.
+ *     group    units with equal layouts; they share device buffers.
+ *
+ * Tensors that one product can serve (q, k, v; gate, up) lie side by side without a gap. */
+#ifndef MT_MODEL_MODEL_H
+#define MT_MODEL_MODEL_H
+
+#include "model/family.h"
+
+enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
+
+typedef struct mt_weight {
+    mt_role role;
+    const char *name; /* format; %d is the layer; borrowed from the family */
+    int n_dims;
+    int64_t shape[2];
+    int64_t n, offset; /* elements, in the unit's block */
+    bool frozen, decay;
+} mt_weight;
+
+typedef struct mt_layout {
+    mt_weight *weights;
+    int n_weights;
+    int64_t n_elems;          /* of the block, gaps included */
+    int64_t n_train, n_decay; /* [0, n_decay) decays, [n_decay, n_train) does not, the rest is frozen */
+    int64_t at[MT_ROLES];     /* offset of each role, -1: not in this unit */
+    bool trains[MT_ROLES];
+} mt_layout;
+
+typedef enum mt_unit_kind { MT_UNIT_EMBED, MT_UNIT_LAYER, MT_UNIT_HEAD } mt_unit_kind;
+
+typedef struct mt_unit {
+    mt_unit_kind kind;
+    int layer; /* of a layer */
+    int group;
+    const mt_layout *layout; /* the group's */
+} mt_unit;
+
+typedef struct mt_model_options {
+    const char *const *freeze; /* shell patterns over tensor names */
+    size_t n_freeze;
+    bool decay_all;            /* norms and biases decay too */
+} mt_model_options;
+
+typedef struct mt_model {
+    const mt_config *config; /* borrowed; outlives the model */
+    mt_unit *units;
+    int n_units;
+    int head; /* the unit that holds the head: the last one, or 0 when tied */
+    mt_layout *layouts; /* one per group */
+    int n_groups;
+    int first_trained; /* units before it need no backward */
+    int64_t n_params, n_trained;
+} mt_model;
+
+mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_options *options, mt_err *err);
+void mt_model_free(mt_model *m);
+
+/* "unit 3 (layer 2)"-like words for messages, and a tensor's name in the checkpoint. */
+void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES]);
+void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BYTES]);
+
+static inline int mt_layer_unit(int layer) { return layer + 1; }
+
+#endif

@@ -1,0 +1,56 @@
+/* rope_table.c - rotary frequencies with every scaling, then cos and sin per position.
+ * The formulas are those of transformers' modeling_rope_utils; angles are fp32 products as there. */
+#include "model/config.h"
+
+#include <math.h>
+
+static double llama3(const mt_rope_spec *r, double theta)
+{
+    double wavelength = 2 * M_PI / theta, L0 = r->original_positions;
+    if (wavelength < L0 / r->high_freq) return theta;
+    if (wavelength > L0 / r->low_freq) return theta / r->factor;
+    double s = (L0 / wavelength - r->low_freq) / (r->high_freq - r->low_freq);
+    return (1 - s) * theta / r->factor + s * theta;
+}
+
+/* The dimension whose wavelength makes n turns over the original length. */
+static double yarn_dim(const mt_rope_spec *r, double turns)
+{
+    return (double)r->dr * log(r->original_positions / (turns * 2 * M_PI)) / (2 * log(r->theta));
+}
+
+static double yarn(const mt_rope_spec *r, double theta, int64_t i)
+{
+    double lo = yarn_dim(r, r->beta_fast), hi = yarn_dim(r, r->beta_slow);
+    if (r->truncate) lo = floor(lo), hi = ceil(hi);
+    lo = fmax(lo, 0), hi = fmin(hi, (double)r->dr - 1);
+    if (lo == hi) hi += 0.001;
+    double ramp = fmin(fmax(((double)i - lo) / (hi - lo), 0), 1);
+    return theta * (1 - ramp) + theta / r->factor * ramp;
+}
+
+static double frequency(const mt_rope_spec *r, int64_t i)
+{
+    double theta = pow(r->theta, -2.0 * (double)i / (double)r->dr);
+    switch (r->type) {
+    case MT_ROPE_LINEAR: return theta / r->factor;
+    case MT_ROPE_LLAMA3: return llama3(r, theta);
+    case MT_ROPE_YARN: return yarn(r, theta, i);
+    case MT_ROPE_DYNAMIC: /* changes nothing up to max_positions, and longer rows are refused */
+    case MT_ROPE_DEFAULT: break;
+    }
+    return theta;
+}
+
+void mt_rope_tables(const mt_rope_spec *r, int64_t n_positions, float *cos_out, float *sin_out)
+{
+    int64_t half = r->dr / 2;
+    for (int64_t i = 0; i < half; i++) {
+        float theta = (float)frequency(r, i);
+        for (int64_t p = 0; p < n_positions; p++) {
+            float angle = (float)p * theta;
+            cos_out[p * half + i] = (float)(cos((double)angle) * r->attention_factor);
+            sin_out[p * half + i] = (float)(sin((double)angle) * r->attention_factor);
+        }
+    }
+}

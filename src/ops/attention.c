@@ -1,0 +1,142 @@
+/* attention.c - causal attention over packed documents, plainly.
+ *
+ * One piece of work is a document and a key/value head: its query heads read the same keys, and their
+ * gradients meet there without two threads writing one place.  Scores, softmax and sums are fp32.
+ * Backward rebuilds the probabilities from lse:  P = exp(S - lse),  delta = sum_j P dP = o . do,
+ *   dV += P do,   dS = P (dP - delta),   dQ = scale dS K,   dK = scale dS' Q. */
+#include "ops/ops_cpu.h"
+
+#include "device/device_cpu.h"
+
+#include <math.h>
+#include <stdatomic.h>
+#include <string.h>
+
+size_t mt_attention_scratch(const mt_attention *a) { return (size_t)(a->N * a->H) * sizeof(float); } /* delta */
+
+typedef struct job {
+    const mt_attention *a;
+    atomic_bool no_memory;
+} job;
+
+typedef struct piece {
+    int64_t start, len, kv; /* first row, rows, key/value head */
+    float *k, *v;           /* [len, Dh] */
+} piece;
+
+static void widen(const mt_attention *a, float *dst, const void *src, int64_t ld, int64_t start, int64_t len, int64_t head)
+{
+    for (int64_t i = 0; i < len; i++) mt_to_f32(dst + i * a->Dh, mt_at(src, a->t, (start + i) * ld + head * a->Dh), a->t, (size_t)a->Dh);
+}
+
+/* The document and head of piece `index`; scratch holds its keys, its values and `extra` more floats. */
+static bool open_piece(job *j, int64_t index, int64_t extra_rows, piece *p, float **extra)
+{
+    const mt_attention *a = j->a;
+    int64_t doc = index / a->K;
+    p->kv = index % a->K;
+    p->start = a->doc_start[doc];
+    p->len = a->doc_start[doc + 1] - p->start;
+    int64_t block = p->len * a->Dh;
+    float *s = mt_cpu_thread_scratch((size_t)(2 * block + extra_rows * block + 3 * a->Dh + 2 * p->len) * sizeof *s);
+    if (!s) {
+        atomic_store(&j->no_memory, true);
+        return false;
+    }
+    p->k = s;
+    p->v = s + block;
+    *extra = s + 2 * block;
+    widen(a, p->k, a->k, a->ldk, p->start, p->len, p->kv);
+    widen(a, p->v, a->v, a->ldv, p->start, p->len, p->kv);
+    return true;
+}
+
+static int64_t first_key(const mt_attention *a, int64_t i) { return a->window && i >= a->window ? i - a->window + 1 : 0; }
+
+static void forward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *q, float *o, float *s)
+{
+    int64_t from = first_key(a, i);
+    widen(a, q, a->q, a->ldq, p->start + i, 1, h);
+    float top = -INFINITY;
+    for (int64_t j = from; j <= i; j++) {
+        s[j] = a->scale * mt_dot(q, p->k + j * a->Dh, a->Dh);
+        if (s[j] > top) top = s[j];
+    }
+    double sum = 0;
+    for (int64_t j = from; j <= i; j++) sum += (double)(s[j] = expf(s[j] - top));
+    memset(o, 0, (size_t)a->Dh * sizeof *o);
+    for (int64_t j = from; j <= i; j++) mt_axpy(o, s[j], p->v + j * a->Dh, a->Dh);
+    float inv = (float)(1.0 / sum);
+    int64_t row = p->start + i;
+    for (int64_t d = 0; d < a->Dh; d++) mt_put(a->o, a->t, row * a->ldo + h * a->Dh + d, o[d] * inv);
+    a->lse[row * a->H + h] = top + (float)log(sum);
+}
+
+static void forward_piece(void *arg, int64_t index)
+{
+    job *j = arg;
+    const mt_attention *a = j->a;
+    piece p;
+    float *extra;
+    if (!open_piece(j, index, 0, &p, &extra)) return;
+    int64_t group = a->H / a->K;
+    for (int64_t h = p.kv * group; h < (p.kv + 1) * group; h++)
+        for (int64_t i = 0; i < p.len; i++) forward_one(a, &p, i, h, extra, extra + a->Dh, extra + 2 * a->Dh);
+}
+
+static mt_rc finish(const job *j, mt_err *err)
+{
+    return j->no_memory ? mt_fail(err, MT_ENOMEM, "no host memory for the keys and values of a document") : MT_OK;
+}
+
+mt_rc mt__attention_fwd_run(mt_pool *pool, const mt_attention *a, mt_err *err)
+{
+    job j = { .a = a };
+    mt_pool_for(pool, a->n_docs * a->K, forward_piece, &j);
+    return finish(&j, err);
+}
+
+static void backward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *dk, float *dv, float *q, float *d_o, float *dq)
+{
+    int64_t row = p->start + i, at = row * a->ldo + h * a->Dh;
+    widen(a, q, a->q, a->ldq, row, 1, h);
+    mt_to_f32(d_o, mt_at(a->d_o, a->t, at), a->t, (size_t)a->Dh);
+    float delta = 0, lse = a->lse[row * a->H + h];
+    for (int64_t d = 0; d < a->Dh; d++) delta += mt_get(a->o, a->t, at + d) * d_o[d];
+    memset(dq, 0, (size_t)a->Dh * sizeof *dq);
+    for (int64_t j = first_key(a, i); j <= i; j++) {
+        const float *k = p->k + j * a->Dh, *v = p->v + j * a->Dh;
+        float prob = expf(a->scale * mt_dot(q, k, a->Dh) - lse);
+        float ds = prob * (mt_dot(d_o, v, a->Dh) - delta) * a->scale;
+        mt_axpy(dv + j * a->Dh, prob, d_o, a->Dh);
+        mt_axpy(dk + j * a->Dh, ds, q, a->Dh);
+        mt_axpy(dq, ds, k, a->Dh);
+    }
+    mt_from_f32(mt_at_mut(a->dq, a->t, row * a->ld_d + h * a->Dh), a->t, dq, (size_t)a->Dh);
+}
+
+static void backward_piece(void *arg, int64_t index)
+{
+    job *j = arg;
+    const mt_attention *a = j->a;
+    piece p;
+    float *dk;
+    if (!open_piece(j, index, 2, &p, &dk)) return;
+    int64_t block = p.len * a->Dh, group = a->H / a->K;
+    float *dv = dk + block, *row = dv + block;
+    memset(dk, 0, (size_t)(2 * block) * sizeof *dk);
+    for (int64_t h = p.kv * group; h < (p.kv + 1) * group; h++)
+        for (int64_t i = 0; i < p.len; i++) backward_one(a, &p, i, h, dk, dv, row, row + a->Dh, row + 2 * a->Dh);
+    for (int64_t i = 0; i < p.len; i++) {
+        int64_t at = (p.start + i) * a->ld_d + p.kv * a->Dh;
+        mt_from_f32(mt_at_mut(a->dk, a->t, at), a->t, dk + i * a->Dh, (size_t)a->Dh);
+        mt_from_f32(mt_at_mut(a->dv, a->t, at), a->t, dv + i * a->Dh, (size_t)a->Dh);
+    }
+}
+
+mt_rc mt__attention_bwd_run(mt_pool *pool, const mt_attention *a, mt_err *err)
+{
+    job j = { .a = a };
+    mt_pool_for(pool, a->n_docs * a->K, backward_piece, &j);
+    return finish(&j, err);
+}

@@ -1,0 +1,67 @@
+/* glu.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate). */
+#include "ops/ops_cpu.h"
+
+#include <math.h>
+
+size_t mt_glu_scratch(const mt_glu *a)
+{
+    (void)a;
+    return 0;
+}
+
+/* act(x), and its derivative through *slope. */
+static float activate(mt_act act, float x, float *slope)
+{
+    if (act == MT_ACT_SILU) {
+        float s = 1.0f / (1.0f + expf(-x));
+        *slope = s * (1.0f + x * (1.0f - s));
+        return x * s;
+    }
+    if (act == MT_ACT_GELU_TANH) {
+        const float k = 0.7978845608f, c = 0.044715f; /* sqrt(2/pi) */
+        float th = tanhf(k * (x + c * x * x * x));
+        *slope = 0.5f * (1.0f + th) + 0.5f * x * (1.0f - th * th) * k * (1.0f + 3.0f * c * x * x);
+        return 0.5f * x * (1.0f + th);
+    }
+    float cdf = 0.5f * (1.0f + erff(x * 0.7071067812f));
+    *slope = cdf + x * 0.3989422804f * expf(-0.5f * x * x);
+    return x * cdf;
+}
+
+static void forward_row(void *arg, int64_t i)
+{
+    const mt_glu *a = arg;
+    float slope;
+    for (int64_t f = 0; f < a->F; f++) {
+        float gate = mt_get(a->gu, a->t, i * 2 * a->F + f), up = mt_get(a->gu, a->t, i * 2 * a->F + a->F + f);
+        mt_put(a->y, a->t, i * a->F + f, activate(a->act, gate, &slope) * up);
+    }
+}
+
+mt_rc mt__glu_fwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
+{
+    (void)err;
+    mt_pool_for(pool, a->N, forward_row, (void *)a);
+    return MT_OK;
+}
+
+/* All inputs of an element are read before its outputs are written: dgu may be gu, y may be dy. */
+static void backward_row(void *arg, int64_t i)
+{
+    const mt_glu *a = arg;
+    for (int64_t f = 0; f < a->F; f++) {
+        int64_t at_gate = i * 2 * a->F + f, at_up = at_gate + a->F, at = i * a->F + f;
+        float gate = mt_get(a->gu, a->t, at_gate), up = mt_get(a->gu, a->t, at_up), dy = mt_get(a->dy, a->t, at), slope;
+        float act = activate(a->act, gate, &slope);
+        mt_put(a->dgu, a->t, at_gate, dy * up * slope);
+        mt_put(a->dgu, a->t, at_up, dy * act);
+        if (a->y) mt_put(a->y, a->t, at, act * up);
+    }
+}
+
+mt_rc mt__glu_bwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
+{
+    (void)err;
+    mt_pool_for(pool, a->N, backward_row, (void *)a);
+    return MT_OK;
+}

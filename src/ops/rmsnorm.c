@@ -1,0 +1,79 @@
+/* rmsnorm.c - y = w * x * r (+ add), r = 1 / sqrt(mean(x^2) + eps).
+ * Backward, with u = w * dy and xh = x * r:  dx = r * (u - xh * mean(u * xh)),  dw += sum over rows of dy * xh. */
+#include "ops/ops_cpu.h"
+
+#include <math.h>
+#include <string.h>
+
+size_t mt_rmsnorm_scratch(const mt_rmsnorm *a) { return (size_t)(mt_sum_blocks(a->N) * a->D) * sizeof(float); }
+
+static float weight(const mt_rmsnorm *a, int64_t d) { return mt_get(a->w, a->t, d) + (a->one_plus ? 1.0f : 0.0f); }
+
+static void forward_row(const mt_rmsnorm *a, int64_t i)
+{
+    const void *x = mt_at(a->x, a->t, i * a->D);
+    double sum = 0;
+    for (int64_t d = 0; d < a->D; d++) {
+        float v = mt_get(x, a->t, d);
+        sum += (double)v * v;
+    }
+    float r = (float)(1.0 / sqrt(sum / (double)a->D + (double)a->eps));
+    a->rstd[i] = r;
+    for (int64_t d = 0; d < a->D; d++) {
+        float y = mt_get(x, a->t, d) * r * weight(a, d);
+        int64_t at = i * a->D + d;
+        if (a->add) y += mt_get(a->add, a->t, at);
+        mt_put(a->y, a->t, at, y);
+    }
+}
+
+static void forward_block(void *arg, int64_t block)
+{
+    const mt_rmsnorm *a = arg;
+    int64_t to = (block + 1) * MT_SUM_ROWS < a->N ? (block + 1) * MT_SUM_ROWS : a->N;
+    for (int64_t i = block * MT_SUM_ROWS; i < to; i++) forward_row(a, i);
+}
+
+mt_rc mt__rmsnorm_fwd_run(mt_pool *pool, const mt_rmsnorm *a, mt_err *err)
+{
+    (void)err;
+    mt_pool_for(pool, mt_sum_blocks(a->N), forward_block, (void *)a);
+    return MT_OK;
+}
+
+static void backward_row(const mt_rmsnorm *a, int64_t i, float *dw)
+{
+    int64_t base = i * a->D;
+    float r = a->rstd[i];
+    double dot = 0;
+    for (int64_t d = 0; d < a->D; d++) {
+        float xh = mt_get(a->x, a->t, base + d) * r, dy = mt_get(a->dy, a->t, base + d);
+        dot += (double)(weight(a, d) * dy) * xh;
+        if (dw) dw[d] += dy * xh;
+    }
+    float mean = (float)(dot / (double)a->D);
+    for (int64_t d = 0; d < a->D; d++) {
+        float xh = mt_get(a->x, a->t, base + d) * r, dy = mt_get(a->dy, a->t, base + d);
+        float dx = r * (weight(a, d) * dy - xh * mean);
+        if (a->dx_add) dx += mt_get(a->dx, a->t, base + d);
+        mt_put(a->dx, a->t, base + d, dx);
+    }
+}
+
+static void backward_block(void *arg, int64_t block)
+{
+    const mt_rmsnorm *a = arg;
+    float *dw = a->dw ? (float *)a->scratch + block * a->D : NULL;
+    if (dw) memset(dw, 0, (size_t)a->D * sizeof *dw);
+    int64_t to = (block + 1) * MT_SUM_ROWS < a->N ? (block + 1) * MT_SUM_ROWS : a->N;
+    for (int64_t i = block * MT_SUM_ROWS; i < to; i++) backward_row(a, i, dw);
+}
+
+mt_rc mt__rmsnorm_bwd_run(mt_pool *pool, const mt_rmsnorm *a, mt_err *err)
+{
+    (void)err;
+    mt_pool_for(pool, mt_sum_blocks(a->N), backward_block, (void *)a);
+    if (!a->dw) return MT_OK;
+    for (int64_t b = 0; b < mt_sum_blocks(a->N); b++) mt_axpy(a->dw, 1.0f, (const float *)a->scratch + b * a->D, a->D);
+    return MT_OK;
+}

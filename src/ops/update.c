@@ -1,0 +1,98 @@
+/* update.c - what happens to a finished gradient: rounded, measured, applied.  And hi + lo made whole. */
+#include "base/split.h"
+#include "ops/ops_cpu.h"
+#include "ops/sqnorm.h"
+
+#include <math.h>
+
+enum { PIECE = 16 * MT_SQNORM_CHUNK }; /* elements a thread takes at a time */
+
+static int64_t pieces(int64_t n) { return (n + PIECE - 1) / PIECE; }
+static int64_t piece_end(int64_t piece, int64_t n) { return (piece + 1) * PIECE < n ? (piece + 1) * PIECE : n; }
+
+size_t mt_round_grad_scratch(const mt_round_grad *a)
+{
+    (void)a;
+    return 0;
+}
+
+static void round_piece(void *arg, int64_t piece)
+{
+    const mt_round_grad *a = arg;
+    for (int64_t i = piece * PIECE, end = piece_end(piece, a->n); i < end; i++)
+        mt_put(a->g, a->t, i, a->acc2 ? a->acc[i] + a->acc2[i] : a->acc[i]);
+}
+
+mt_rc mt__round_grad_run(mt_pool *pool, const mt_round_grad *a, mt_err *err)
+{
+    (void)err;
+    mt_pool_for(pool, pieces(a->n), round_piece, (void *)a);
+    return MT_OK;
+}
+
+size_t mt_grad_norm_scratch(const mt_grad_norm *a) { return mt_sqnorm_n_chunks((size_t)a->n) * sizeof(double); }
+
+static void norm_piece(void *arg, int64_t piece)
+{
+    const mt_grad_norm *a = arg;
+    size_t per = PIECE / MT_SQNORM_CHUNK, first = (size_t)piece * per, all = mt_sqnorm_n_chunks((size_t)a->n);
+    mt_sqnorm_chunks(&(mt_sqnorm_args){ a->g, a->t, (size_t)a->n }, first, first + per < all ? per : all - first, a->scratch + first);
+}
+
+mt_rc mt__grad_norm_run(mt_pool *pool, const mt_grad_norm *a, mt_err *err)
+{
+    (void)err;
+    mt_pool_for(pool, pieces(a->n), norm_piece, (void *)a);
+    *a->sum = mt_sqnorm_add(a->scratch, mt_sqnorm_n_chunks((size_t)a->n));
+    return MT_OK;
+}
+
+size_t mt_adamw_scratch(const mt_adamw *a)
+{
+    (void)a;
+    return 0;
+}
+
+static size_t update_range(const mt_adamw *a, int64_t from, int64_t to, const mt_adamw_coef *coef)
+{
+    if (from >= to) return 0;
+    return mt_adamw_update(&(mt_adamw_args){ a->hi + from, a->lo + from, a->m + from, a->v + from, mt_at(a->g, a->t, from), a->t,
+                                             (size_t)(to - from), *coef });
+}
+
+/* A piece may straddle the end of the decayed region. */
+static void update_piece(void *arg, int64_t piece)
+{
+    const mt_adamw *a = arg;
+    int64_t from = piece * PIECE, to = piece_end(piece, a->n), split = a->n_decay < from ? from : a->n_decay > to ? to : a->n_decay;
+    size_t bad = update_range(a, from, split, &a->coef) + update_range(a, split, to, &a->coef_no_decay);
+    if (bad) __atomic_add_fetch(a->n_bad, (int64_t)bad, __ATOMIC_RELAXED);
+}
+
+mt_rc mt__adamw_run(mt_pool *pool, const mt_adamw *a, mt_err *err)
+{
+    (void)err;
+    if (a->guard && !isfinite(*a->guard)) return MT_OK;
+    mt_pool_for(pool, pieces(a->n), update_piece, (void *)a);
+    return MT_OK;
+}
+
+size_t mt_join_halves_scratch(const mt_join_halves *a)
+{
+    (void)a;
+    return 0;
+}
+
+static void join_piece(void *arg, int64_t piece)
+{
+    const mt_join_halves *a = arg;
+    int64_t from = piece * PIECE;
+    mt_join_array(a->w + from, a->hi + from, a->lo + from, (size_t)(piece_end(piece, a->n) - from));
+}
+
+mt_rc mt__join_halves_run(mt_pool *pool, const mt_join_halves *a, mt_err *err)
+{
+    (void)err;
+    mt_pool_for(pool, pieces(a->n), join_piece, (void *)a);
+    return MT_OK;
+}
