@@ -1,5 +1,6 @@
 """Single-thread encode throughput against the Rust package `tokenizers`, same text, same run, by CPU time.
 
+    cmake --build build --target bench_tokenizer
     python bench/compare_tokenizers.py [--mb 50] [--build build] DIR_WITH_TOKENIZERS
 
 The text is made from what the machine has: Python sources (code and English), the translations in /usr/share/locale
@@ -95,7 +96,7 @@ def main():
     with open(path, "wb") as f:
         f.write("\0".join(docs).encode())
     n_bytes = os.path.getsize(path)
-    exe = os.path.join(HERE, "..", args.build, "bench_tokenizer")
+    exe = os.path.join(HERE, "..", args.build, "bench", "bench_tokenizer")
     todo = {os.path.basename(os.path.dirname(f)): f for f in sorted(glob.glob(os.path.join(args.folder, "*", "tokenizer.json")))}
     if not args.no_trained:
         todo.update(trained(docs, work))
