@@ -44,6 +44,8 @@ static mt_rc read_piece(spm *s, mt_pb pb, mt_err *err)
         if (f.number == 3 && f.wire == 0) type = f.value;
     }
     if (pb.bad || !n || !mt_utf8_valid(text, n, NULL)) return malformed(s, "a piece", err);
+    if (mt_vocab_id(&s->tok->model.vocab, text, n) >= 0)
+        return mt_fail(err, MT_EFORMAT, "%s: piece %zu is there twice", s->what, s->n);
     if (!isfinite(score) || type < MT__PIECE_NORMAL || type > MT__PIECE_BYTE)
         return mt_fail(err, MT_EFORMAT, "%s: piece %zu has a score or type that makes no sense", s->what, s->n);
     MT_TRY(mt_grow(&s->scores, &s->cap_scores, s->n + 1, sizeof *s->scores, err));
@@ -94,7 +96,6 @@ static mt_rc read_model(spm *s, const char *bytes, size_t n, mt_err *err)
     }
     if (pb.bad || pb.p != pb.end || !s->n) return malformed(s, "the file", err);
     if (s->space_behind) return mt_fail(err, MT_EUNSUPPORTED, "%s: treat_whitespace_as_suffix is not supported", s->what);
-    if (s->tok->model.vocab.n != s->n) return mt_fail(err, MT_EFORMAT, "%s: a piece is there twice", s->what);
     return mt_vocab_finish(&s->tok->model.vocab, s->what, err);
 }
 

@@ -152,10 +152,11 @@ static mt_piece_text model_piece(const mt_tokenizer *tok, const mt_vocab_token *
     return (mt_piece_text){ token->s, token->n, false };
 }
 
-/* The reference knows special tokens by their content, so one that is shown otherwise is not left out. */
-static bool shows_as_special(const mt_added_token *t)
+/* The reference knows special tokens by what they show, whichever id led there. */
+static bool shows_special(const mt_tokenizer *tok, const char *s, size_t n)
 {
-    return t->special && t->n == t->n_shown && !memcmp(t->content, t->shown, t->n);
+    const mt_added_token *t = mt_added_by_text(&tok->added, s, n);
+    return t && t->special;
 }
 
 mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n, bool skip_special, mt_str *out, mt_err *err)
@@ -167,9 +168,9 @@ mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n,
     for (size_t i = 0; i < n; i++) {
         const mt_added_token *added = mt_added_by_id(&tok->added, ids[i]);
         const mt_vocab_token *token = added ? NULL : mt_vocab_at(&tok->model.vocab, ids[i]);
-        if (added && !(skip_special && shows_as_special(added)))
-            pieces[n_pieces++] = (mt_piece_text){ added->shown, added->n_shown, true };
-        if (token) pieces[n_pieces++] = model_piece(tok, token);
+        if (!added && !token) continue;
+        mt_piece_text piece = added ? (mt_piece_text){ added->shown, added->n_shown, true } : model_piece(tok, token);
+        if (!(skip_special && shows_special(tok, piece.s, piece.n))) pieces[n_pieces++] = piece;
     }
     mt_rc rc = mt_decoder_apply(&tok->decoder, &arena, pieces, n_pieces, out, err);
     if (!rc) mt_str_add(out, "", 0); /* so that out->s is a string even when nothing was said */

@@ -6,6 +6,8 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static const double unknown_penalty = 10.0; /* what an unknown character costs below the worst token */
 
@@ -93,6 +95,28 @@ mt_rc mt__unigram_encode(const mt_model *m, mt_model_state *st, const char *s, s
     return MT_OK;
 }
 
+/* The reference reads decimal numbers the quick way: all digits as one integer, made a double, divided by a power of ten.
+ * That is off by one unit in the last place now and then, and where two ways to cut a word tie, such a unit decides.  The
+ * file was written with the fewest digits that name the number, so they can be had back from the exact value. */
+static double as_the_reference_reads(double exact)
+{
+    char text[32], digits[32];
+    int precision = 1;
+    do snprintf(text, sizeof text, "%.*e", precision - 1, exact);
+    while (strtod(text, NULL) != exact && ++precision <= 17);
+    size_t n = 0;
+    const char *p = text;
+    for (; *p && *p != 'e'; p++)
+        if (*p >= '0' && *p <= '9') digits[n++] = *p;
+    digits[n] = '\0';
+    int exponent = (*p ? (int)strtol(p + 1, NULL, 10) : 0) - ((int)n - 1);
+    if (exponent >= 0 || exponent < -22) return exact; /* whole numbers are read exactly; nothing real is that small */
+    double scale = 1;                                  /* powers of ten up to 10^22 are exact */
+    for (int i = 0; i < -exponent; i++) scale *= 10;
+    double value = (double)strtoull(digits, NULL, 10) / scale;
+    return exact < 0 ? -value : value;
+}
+
 static mt_rc read_entry(mt_unigram *u, mt_vocab *vocab, mt_trie_key *keys, size_t i, const mt_value *v, const char *what,
                         mt_err *err)
 {
@@ -100,7 +124,7 @@ static mt_rc read_entry(mt_unigram *u, mt_vocab *vocab, mt_trie_key *keys, size_
         (v->list.items[1].type != MT_VALUE_FLOAT && v->list.items[1].type != MT_VALUE_INT))
         return mt_fail(err, MT_EFORMAT, "%s: \"vocab\" entry %zu is not [\"token\", score]", what, i);
     const mt_value *token = &v->list.items[0], *score = &v->list.items[1];
-    u->scores[i] = score->type == MT_VALUE_INT ? (double)score->i : score->f;
+    u->scores[i] = score->type == MT_VALUE_INT ? (double)score->i : as_the_reference_reads(score->f);
     if (!isfinite(u->scores[i]))
         return mt_fail(err, MT_EFORMAT, "%s: the score of \"vocab\" entry %zu is not a finite number", what, i);
     if (u->scores[i] < u->unk_score) u->unk_score = u->scores[i];

@@ -43,10 +43,7 @@ mt_rc mt_vocab_add(mt_vocab *v, const char *s, size_t n, int64_t id, mt_err *err
     if (n > MAX_TOKEN_BYTES) return mt_fail(err, MT_ERANGE, "a token of %zu bytes, at most %d are accepted", n, MAX_TOKEN_BYTES);
     if (2 * (v->n + 1) > v->n_slots) MT_TRY(mt_vocab_reserve(v, v->n + v->n / 2 + 16, err));
     uint32_t *slot = find_slot(v, s, n);
-    if (*slot) {
-        v->tokens[*slot - 1].id = (int32_t)id;
-        return MT_OK;
-    }
+    if (*slot && v->tokens[*slot - 1].id == (int32_t)id) return MT_OK;
     MT_TRY(mt_grow(&v->tokens, &v->cap, v->n + 1, sizeof *v->tokens, err));
     const char *copy = mt_arena_strndup(&v->arena, s, n);
     if (!copy) return mt_fail(err, MT_ENOMEM, "no host memory for a vocabulary of %zu tokens", v->n);
