@@ -114,7 +114,7 @@ static mt_rc add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, 
     if (bytes == 0) return MT_OK;
     MT_TRY(mt_grow(&p->buffers, &p->cap_buffers, p->n_buffers + 1, sizeof *p->buffers, err));
     mt_buffer *b = &p->buffers[p->n_buffers++];
-    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, 256) };
+    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, MT_DEVICE_ALIGN) };
     int n = snprintf(b->name, sizeof b->name, "%s", kind_names[kind]);
     if (i >= 0) n += snprintf(b->name + n, sizeof b->name - (size_t)n, " %d", i);
     if (j >= 0) snprintf(b->name + n, sizeof b->name - (size_t)n, ".%d", j);
