@@ -40,12 +40,25 @@ static void ask_model(const mt_settings *s, mt_feed_options *o)
     mt_config_close(config);
 }
 
+/* A bar for each dataset that has to be tokenized. */
+typedef struct bars {
+    mt_progress bar;
+    const mt_terminal *terminal;
+    const char *of; /* the dataset */
+    char what[128];
+} bars;
+
 static mt_rc on_progress(void *user, const mt_store_progress *p, mt_err *err)
 {
-    mt_progress *bar = user;
+    bars *b = user;
+    mt_progress *bar = &b->bar;
     char note[160];
     (void)err;
-    if (bar->what != p->what) mt_progress_start(bar, bar->terminal, p->what, 100);
+    if (b->of != p->what) {
+        b->of = p->what;
+        snprintf(b->what, sizeof b->what, "tokenizing %s", p->what);
+        mt_progress_start(bar, b->terminal, b->what, 100);
+    }
     snprintf(note, sizeof note, "%s records, %s tokens", mt_count_text((uint64_t)p->n_records).s, mt_count_text((uint64_t)p->n_tokens).s);
     mt_progress_update(bar, 100 * p->share, note);
     if (p->share >= 1) mt_progress_finish(bar);
@@ -75,8 +88,8 @@ int mt_cmd_data(int argc, char **argv)
     if (!rc && !o.help) {
         mt_color color = s.logging.color == MT_TRI_TRUE ? MT_COLOR_ALWAYS : s.logging.color == MT_TRI_FALSE ? MT_COLOR_NEVER : MT_COLOR_AUTO;
         mt_terminal out = mt_terminal_of(stdout, color), notes = mt_terminal_of(stderr, color);
-        mt_progress bar = { .terminal = &notes };
-        mt_feed_options fo = { .batch_size = 1, .lenient = true, .progress = on_progress, .user = &bar };
+        bars progress = { .terminal = &notes };
+        mt_feed_options fo = { .batch_size = 1, .lenient = true, .progress = on_progress, .user = &progress };
         ask_model(&s, &fo);
         rc = mt_feed_open(&f, &s, &fo, &err);
         if (!rc) rc = show(f, &s, &o, &out, &err);
