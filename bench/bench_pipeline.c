@@ -1,5 +1,6 @@
-/* bench_pipeline TOKENIZER_DIR CHAT.jsonl WORKERS OUT - conversations ({"messages": [...]}) to a store of samples: read, render, tokenize, mask, write.
- * Prints wall seconds, CPU seconds, samples, tokens and the most memory held, in MiB.  compare_pipeline.py runs it beside datasets + transformers. */
+/* bench_pipeline TOKENIZER_DIR CHAT.jsonl WORKERS OUT - conversations ({"messages": [...]}) to a store of samples: read, render,
+ * tokenize, mask, write. Prints wall seconds, CPU seconds, samples, tokens and the most memory held, in MiB.  compare_pipeline.py
+ * runs it beside datasets + transformers. */
 #include "data/store_build.h"
 
 #include <stdio.h>
@@ -35,7 +36,10 @@ static mt_rc run(char **argv, mt_err *err)
     if (!rc) rc = mt_sampler_open(&sampler, tok, &layout, &(mt_sampler_config){ .max_seq_len = 2048 }, err);
     double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);
     if (!rc) {
-        mt_store_job job = { .what = argv[2], .path = argv[2], .maker = mt_sample_maker_of(sampler), .vocab = (int64_t)mt_tokenizer_vocab_size(tok),
+        mt_store_job job = { .what = argv[2],
+                             .path = argv[2],
+                             .maker = mt_sample_maker_of(sampler),
+                             .vocab = (int64_t)mt_tokenizer_vocab_size(tok),
                              .n_workers = atoi(argv[3]) };
         rc = mt_store_build(argv[4], 1, &job, err);
     }

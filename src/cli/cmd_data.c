@@ -17,13 +17,19 @@ typedef struct options {
 
 static mt_rc parse(mt_settings *s, options *o, int argc, char **argv, mt_err *err)
 {
-    const mt_flag flags[] = { { "--show", MT_FLAG_INT, &o->show, "N", "print N samples, the tokens that are trained marked (default 1)", false },
+    const mt_flag flags[] = { { "--show", MT_FLAG_INT, &o->show, "N",
+                                "print N samples, the tokens that are trained marked (default 1)", false },
                               { "--ids", MT_FLAG_BOOL, &o->ids, NULL, "their token ids as well", false } };
-    const mt_usage usage = { "data", "--config FILE [--show N] [--ids]",
-                             "Show what a run would be trained on: samples with the trained tokens coloured (in [[brackets]] without colour), and\n"
-                             "a summary: lengths, what is cut, what is bad, what is not read.  Every setting of train is accepted too.\n"
-                             "Ends with 1 if training would stop at what was found.",
-                             NULL, flags, MT_COUNT(flags) };
+    const mt_usage usage = {
+        "data",
+        "--config FILE [--show N] [--ids]",
+        "Show what a run would be trained on: samples with the trained tokens coloured (in [[brackets]] without colour), and\n"
+        "a summary: lengths, what is cut, what is bad, what is not read.  Every setting of train is accepted too.\n"
+        "Ends with 1 if training would stop at what was found.",
+        NULL,
+        flags,
+        MT_COUNT(flags)
+    };
     MT_TRY(mt_settings_args(s, &argc, argv, err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &o->help, err));
     if (o->show < 0) return mt_fail(err, MT_EINVAL, "data: --show expects how many samples, not %lld", (long long)o->show);
@@ -59,7 +65,8 @@ static mt_rc on_progress(void *user, const mt_store_progress *p, mt_err *err)
         snprintf(b->what, sizeof b->what, "tokenizing %s", p->what);
         mt_progress_start(bar, b->terminal, b->what, 100);
     }
-    snprintf(note, sizeof note, "%s records, %s tokens", mt_count_text((uint64_t)p->n_records).s, mt_count_text((uint64_t)p->n_tokens).s);
+    snprintf(note, sizeof note, "%s records, %s tokens", mt_count_text((uint64_t)p->n_records).s,
+             mt_count_text((uint64_t)p->n_tokens).s);
     mt_progress_update(bar, 100 * p->share, note);
     if (p->share >= 1) mt_progress_finish(bar);
     return MT_OK;
@@ -86,7 +93,9 @@ int mt_cmd_data(int argc, char **argv)
     if (mt_settings_init(&s, &err)) return mt_cli_failed(&err);
     mt_rc rc = parse(&s, &o, argc, argv, &err);
     if (!rc && !o.help) {
-        mt_color color = s.logging.color == MT_TRI_TRUE ? MT_COLOR_ALWAYS : s.logging.color == MT_TRI_FALSE ? MT_COLOR_NEVER : MT_COLOR_AUTO;
+        mt_color color = s.logging.color == MT_TRI_TRUE    ? MT_COLOR_ALWAYS
+                         : s.logging.color == MT_TRI_FALSE ? MT_COLOR_NEVER
+                                                           : MT_COLOR_AUTO;
         mt_terminal out = mt_terminal_of(stdout, color), notes = mt_terminal_of(stderr, color);
         bars progress = { .terminal = &notes };
         mt_feed_options fo = { .batch_size = 1, .lenient = true, .progress = on_progress, .user = &progress };

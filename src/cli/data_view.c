@@ -17,9 +17,12 @@ static void put_safely(mt_str *out, const char *text, size_t n)
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)text[i];
         bool c1 = c == 0xc2 && i + 1 < n && (unsigned char)text[i + 1] < 0xa0; /* U+0080 to U+009F */
-        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) mt_str_printf(out, "\\x%02x", c);
-        else if (c1) mt_str_printf(out, "\\x%02x", (unsigned char)text[++i]);
-        else mt_str_putc(out, text[i]);
+        if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f)
+            mt_str_printf(out, "\\x%02x", c);
+        else if (c1)
+            mt_str_printf(out, "\\x%02x", (unsigned char)text[++i]);
+        else
+            mt_str_putc(out, text[i]);
     }
 }
 
@@ -39,7 +42,8 @@ static mt_rc put_run(mt_str *out, const mt_tokenizer *tok, const int32_t *ids, i
     return rc;
 }
 
-mt_rc mt_data_view_sample(mt_str *out, const mt_tokenizer *tok, const int32_t *ids, const int32_t *labels, int64_t n, bool color, mt_err *err)
+mt_rc mt_data_view_sample(mt_str *out, const mt_tokenizer *tok, const int32_t *ids, const int32_t *labels, int64_t n, bool color,
+                          mt_err *err)
 {
     for (int64_t i = 0, end; i < n; i = end) {
         bool trained = labels[i] != MT_IGNORE;
@@ -62,7 +66,8 @@ static void put_ids(mt_str *out, const int32_t *ids, const int32_t *labels, int6
     mt_str_putc(out, '\n');
 }
 
-static mt_rc put_sample(mt_str *out, const mt_feed *f, int64_t i, int32_t *ids, int32_t *labels, bool with_ids, bool color, mt_err *err)
+static mt_rc put_sample(mt_str *out, const mt_feed *f, int64_t i, int32_t *ids, int32_t *labels, bool with_ids, bool color,
+                        mt_err *err)
 {
     const mt_pipeline *p = mt_feed_pipeline(f);
     size_t d;
@@ -73,7 +78,8 @@ static mt_rc put_sample(mt_str *out, const mt_feed *f, int64_t i, int32_t *ids, 
     int64_t n = mt_store_length(store, sample);
     mt_store_read(store, sample, ids, labels);
     for (int64_t k = 1; k < n; k++) n_trained += labels[k] != MT_IGNORE;
-    snprintf(title, sizeof title, "--- sample %lld of %s: %lld tokens, %lld trained", (long long)sample + 1, mt_pipeline_name(p, d), (long long)n, (long long)n_trained);
+    snprintf(title, sizeof title, "--- sample %lld of %s: %lld tokens, %lld trained", (long long)sample + 1,
+             mt_pipeline_name(p, d), (long long)n, (long long)n_trained);
     mt_style_put(out, title, MT_STYLE_BOLD, color);
     mt_str_putc(out, '\n');
     MT_TRY(mt_data_view_sample(out, mt_feed_tokenizer(f), ids, labels, n, color, err));
@@ -85,7 +91,8 @@ static mt_rc put_sample(mt_str *out, const mt_feed *f, int64_t i, int32_t *ids, 
 static int64_t longest_of(const mt_pipeline *p)
 {
     int64_t longest = 0;
-    for (size_t i = 0; i < mt_pipeline_stores(p); i++) longest = mt_max_i64(longest, mt_store_counted(mt_pipeline_store(p, i))->longest);
+    for (size_t i = 0; i < mt_pipeline_stores(p); i++)
+        longest = mt_max_i64(longest, mt_store_counted(mt_pipeline_store(p, i))->longest);
     return longest;
 }
 
@@ -122,13 +129,16 @@ static void put_lengths(mt_str *out, const mt_pipeline *p, int columns, bool utf
     mt_bar bars[BARS];
     char labels[BARS][48], texts[BARS][48];
     for (size_t d = 0; d < mt_pipeline_stores(p); d++)
-        for (int64_t i = 0; i < mt_store_samples(mt_pipeline_store(p, d)); i++) counts[(mt_store_length(mt_pipeline_store(p, d), i) - 1) / width]++;
+        for (int64_t i = 0; i < mt_store_samples(mt_pipeline_store(p, d)); i++)
+            counts[(mt_store_length(mt_pipeline_store(p, d), i) - 1) / width]++;
     size_t n = (size_t)((longest + width - 1) / width), first = 0;
     while (first + 1 < n && counts[first] == 0) first++;
     for (size_t b = first; b < n; b++) {
         int64_t from = (int64_t)b * width + 1, to = mt_min_i64(((int64_t)b + 1) * width, longest);
-        if (from == to) snprintf(labels[b], sizeof labels[b], "%lld", (long long)to);
-        else snprintf(labels[b], sizeof labels[b], "%lld to %lld", (long long)from, (long long)to);
+        if (from == to)
+            snprintf(labels[b], sizeof labels[b], "%lld", (long long)to);
+        else
+            snprintf(labels[b], sizeof labels[b], "%lld to %lld", (long long)from, (long long)to);
         snprintf(texts[b], sizeof texts[b], "%lld", (long long)counts[b]);
         bars[b] = (mt_bar){ labels[b], texts[b], (double)counts[b] };
     }
@@ -161,8 +171,9 @@ static mt_rc put_dataset(mt_str *out, const mt_feed *f, size_t i, mt_err *err)
     const mt_store *s = mt_pipeline_store(p, i);
     const mt_store_counts *c = mt_store_counted(s);
     mt_str unmapped = { 0 };
-    mt_str_printf(out, "dataset      %s: %lld records, %lld samples, %s tokens, %.1f%% trained\n", mt_pipeline_name(p, i), (long long)c->n_records,
-                  (long long)c->n_samples, mt_count_text((uint64_t)c->n_tokens).s, share(c->n_trained, c->n_tokens));
+    mt_str_printf(out, "dataset      %s: %lld records, %lld samples, %s tokens, %.1f%% trained\n", mt_pipeline_name(p, i),
+                  (long long)c->n_records, (long long)c->n_samples, mt_count_text((uint64_t)c->n_tokens).s,
+                  share(c->n_trained, c->n_tokens));
     put_odd(out, c);
     int64_t left_out = c->n_records - c->by_reason[MT_REASON_NONE] - c->n_empty;
     if (left_out) {
@@ -194,12 +205,15 @@ mt_rc mt_data_view_summary(mt_str *out, const mt_feed *f, const mt_settings *s, 
     mt_pipeline_facts_of(p, &facts);
     mt_sampler_template(mt_feed_sampler(f), &template);
     mt_str_printf(out, "samples      %lld to train on, %lld to evaluate on\n", (long long)facts.n_train, (long long)facts.n_eval);
-    mt_str_printf(out, "tokens       %s an epoch, %.0f a sample; max_seq_len %lld\n", mt_count_text((uint64_t)facts.train_tokens).s,
+    mt_str_printf(out, "tokens       %s an epoch, %.0f a sample; max_seq_len %lld\n",
+                  mt_count_text((uint64_t)facts.train_tokens).s,
                   facts.n_train ? (double)facts.train_tokens / (double)facts.n_train : 0, (long long)s->dataset.max_seq_len);
     mt_str_printf(out, "template     %s\n", template);
     if (facts.n_rows)
-        mt_str_printf(out, "packing      %lld rows of %lld tokens, %.1f%% full\n", (long long)facts.n_rows, (long long)s->dataset.max_seq_len, 100 * facts.efficiency);
-    else mt_str_puts(out, "packing      off: samples are laid end to end, nothing is padded\n");
+        mt_str_printf(out, "packing      %lld rows of %lld tokens, %.1f%% full\n", (long long)facts.n_rows,
+                      (long long)s->dataset.max_seq_len, 100 * facts.efficiency);
+    else
+        mt_str_puts(out, "packing      off: samples are laid end to end, nothing is padded\n");
     for (size_t i = 0; i < mt_pipeline_stores(p); i++) MT_TRY(put_dataset(out, f, i, err));
     put_lengths(out, p, columns, utf8);
     return MT_OK;
@@ -212,7 +226,9 @@ void mt_data_view_findings(mt_str *out, const mt_findings *f, bool color)
     static const struct {
         const char *word;
         mt_style style;
-    } kinds[] = { [MT_LINT_NOTE] = { "note", MT_STYLE_CYAN }, [MT_LINT_WARN] = { "warning", MT_STYLE_YELLOW }, [MT_LINT_STOP] = { "stop", MT_STYLE_RED } };
+    } kinds[] = { [MT_LINT_NOTE] = { "note", MT_STYLE_CYAN },
+                  [MT_LINT_WARN] = { "warning", MT_STYLE_YELLOW },
+                  [MT_LINT_STOP] = { "stop", MT_STYLE_RED } };
     for (size_t i = 0; i < f->n; i++) {
         mt_style_put(out, kinds[f->items[i].severity].word, kinds[f->items[i].severity].style, color);
         mt_str_printf(out, "%*s%s\n", 13 - (int)strlen(kinds[f->items[i].severity].word), "", f->items[i].text);

@@ -12,6 +12,7 @@ void mt_data_view_findings(mt_str *out, const mt_findings *f, bool color);
 mt_rc mt_data_view_verdict(const mt_feed *f, const mt_settings *s, mt_err *err);
 
 /* One sample: `ids` and `labels` have n entries. */
-mt_rc mt_data_view_sample(mt_str *out, const mt_tokenizer *tok, const int32_t *ids, const int32_t *labels, int64_t n, bool color, mt_err *err);
+mt_rc mt_data_view_sample(mt_str *out, const mt_tokenizer *tok, const int32_t *ids, const int32_t *labels, int64_t n, bool color,
+                          mt_err *err);
 
 #endif

@@ -21,10 +21,15 @@ mt_rc mt_cache_dir(char **out, const char *dir, mt_err *err)
 {
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     *out = NULL;
-    if (dir && dir[0]) *out = mt_strdup(dir);
-    else if (xdg && xdg[0] == '/') *out = mt_asprintf("%s/megatrain", xdg); /* a relative one is to be ignored, the specification says */
-    else if (home && home[0]) *out = mt_asprintf("%s/.cache/megatrain", home);
-    else return mt_fail(err, MT_EINVAL, "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)");
+    if (dir && dir[0])
+        *out = mt_strdup(dir);
+    else if (xdg && xdg[0] == '/')
+        *out = mt_asprintf("%s/megatrain", xdg); /* a relative one is to be ignored, the specification says */
+    else if (home && home[0])
+        *out = mt_asprintf("%s/.cache/megatrain", home);
+    else
+        return mt_fail(err, MT_EINVAL,
+                       "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)");
     return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
 }
 
@@ -62,8 +67,10 @@ static mt_rc hash_blocks(int fd, int64_t size, const char *path, uint64_t *h, mt
         int64_t at = size > BLOCK ? (size - BLOCK) / (BLOCKS - 1) * i : 0;
         if (i == BLOCKS - 1 && size > BLOCK) at = size - BLOCK;
         ssize_t n = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : pread(fd, block, BLOCK, at);
-        if (n < 0) rc = mt_fail_errno(err, MT_EIO, "reading %s", path);
-        else *h = mt_hash(block, (size_t)n, *h);
+        if (n < 0)
+            rc = mt_fail_errno(err, MT_EIO, "reading %s", path);
+        else
+            *h = mt_hash(block, (size_t)n, *h);
         if (size <= BLOCK) break;
     }
     mt_free(block);
@@ -148,7 +155,8 @@ static mt_rc build_unlocked(const char *path, uint64_t key, const mt_store_job *
     return rc;
 }
 
-static mt_rc map_or_build(mt_store **out, const char *path, uint64_t key, const mt_store_job *job, bool locked, bool *built, mt_err *err)
+static mt_rc map_or_build(mt_store **out, const char *path, uint64_t key, const mt_store_job *job, bool locked, bool *built,
+                          mt_err *err)
 {
     mt_err ignored = { 0 };
     if (!mt_store_map(out, path, key, &ignored)) return MT_OK;

@@ -1,8 +1,8 @@
 /* cache.h - the store of a dataset: mapped if an earlier run has made it, made otherwise.
  *
- * A store is named by its key: the data files (path, size, time of change, blocks of their content), the maker's fingerprint (tokenizer,
- * template, settings) and what the job says.  Anything else leads to another name, so nothing stale is ever used.  A file that is damaged
- * is made anew.  Two runs that need the same store do not both make it: the second waits for the first. */
+ * A store is named by its key: the data files (path, size, time of change, blocks of their content), the maker's fingerprint
+ * (tokenizer, template, settings) and what the job says.  Anything else leads to another name, so nothing stale is ever used.  A
+ * file that is damaged is made anew.  Two runs that need the same store do not both make it: the second waits for the first. */
 #ifndef MT_DATA_CACHE_H
 #define MT_DATA_CACHE_H
 

@@ -76,7 +76,7 @@ static void count_bad(mt__chunk *c, mt_reason reason, const mt__record *r, const
     c->counts.by_reason[reason]++;
     if (mt_store_fine((int)reason) || c->n_bad_shown == MT_STORE_SHOWN) return;
     char *out = c->bad[c->n_bad_shown++];
-    memset(out, 0, MT_STORE_TEXT); /* it becomes part of the file: no stray bytes */
+    memset(out, 0, MT_STORE_TEXT);                              /* it becomes part of the file: no stray bytes */
     if (!r->bad) place_text(out, MT_STORE_TEXT / 2, &r->where); /* the reader's messages name the place */
     size_t n = strlen(out);
     snprintf(out + n, MT_STORE_TEXT - n, "%s", why);
@@ -87,10 +87,12 @@ static mt_rc check_sample(const mt_sample *s, int64_t vocab, mt_err *err)
     if (s->n < 1) return mt_fail(err, MT_EINTERNAL, "a sample without tokens");
     for (int64_t i = 0; i < s->n; i++) {
         if (s->ids[i] < 0 || s->ids[i] >= vocab)
-            return mt_fail(err, MT_ERANGE, "token id %d; the model's vocabulary has %lld: tokenizer and model do not belong together", s->ids[i],
+            return mt_fail(err, MT_ERANGE,
+                           "token id %d; the model's vocabulary has %lld: tokenizer and model do not belong together", s->ids[i],
                            (long long)vocab);
         if (s->labels[i] != s->ids[i] && s->labels[i] != MT_IGNORE)
-            return mt_fail(err, MT_EINTERNAL, "label %d of token %d is neither the token nor %d", s->labels[i], s->ids[i], MT_IGNORE);
+            return mt_fail(err, MT_EINTERNAL, "label %d of token %d is neither the token nor %d", s->labels[i], s->ids[i],
+                           MT_IGNORE);
     }
     return MT_OK;
 }

@@ -36,7 +36,8 @@ typedef struct mt__chunk {
     mt_err error; /* rc != 0: what stopped the work; the writer returns the first in the order of the records */
 } mt__chunk;
 
-/* Take records until the chunk is full or the files end; *left counts down, if it is not negative.  Errors are kept in the chunk. */
+/* Take records until the chunk is full or the files end; *left counts down, if it is not negative.  Errors are kept in the chunk.
+ */
 void mt__chunk_read(mt__chunk *c, mt_records *records, int64_t *left);
 /* Make the samples. */
 void mt__chunk_make(mt__chunk *c, const mt_store_job *job, void *scratch, uint32_t word_bytes);

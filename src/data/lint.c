@@ -34,8 +34,9 @@ static mt_rc lint_untrained(mt_findings *f, const mt_lint_input *in, mt_err *err
     const mt_store_counts *c = mt_store_counted(in->store);
     if (c->n_untrained == 0) return MT_OK;
     bool all = c->n_untrained == c->n_samples;
-    return found(f, all ? MT_LINT_STOP : MT_LINT_WARN, err, "%s: %lld of %lld samples (%.3g%%) train nothing%s", in->name, (long long)c->n_untrained,
-                 (long long)c->n_samples, percent(c->n_untrained, c->n_samples), all ? "; see what megatrain data --show prints" : "");
+    return found(f, all ? MT_LINT_STOP : MT_LINT_WARN, err, "%s: %lld of %lld samples (%.3g%%) train nothing%s", in->name,
+                 (long long)c->n_untrained, (long long)c->n_samples, percent(c->n_untrained, c->n_samples),
+                 all ? "; see what megatrain data --show prints" : "");
 }
 
 /* Answers that lost their end, and records of which no answer was left. */
@@ -48,10 +49,12 @@ static mt_rc lint_cut(mt_findings *f, const mt_lint_input *in, mt_err *err)
     mt_severity severity = share >= cut_stops ? MT_LINT_STOP : share >= cut_warns ? MT_LINT_WARN : MT_LINT_NOTE;
     char advice[128] = "";
     int64_t keeps = mt_store_keeps(in->store, cut_keeps);
-    if (severity != MT_LINT_NOTE && keeps > in->max_seq_len) snprintf(advice, sizeof advice, "; max_seq_len %lld would keep 95%% of the samples whole", (long long)keeps);
-    else if (severity != MT_LINT_NOTE) snprintf(advice, sizeof advice, "; raise max_seq_len, or leave such samples out with overlong: skip");
-    return found(f, severity, err, "%s: %lld of %lld answers (%.3g%%) are cut at max_seq_len %lld%s", in->name, (long long)n_cut, (long long)n,
-                 100 * share, (long long)in->max_seq_len, advice);
+    if (severity != MT_LINT_NOTE && keeps > in->max_seq_len)
+        snprintf(advice, sizeof advice, "; max_seq_len %lld would keep 95%% of the samples whole", (long long)keeps);
+    else if (severity != MT_LINT_NOTE)
+        snprintf(advice, sizeof advice, "; raise max_seq_len, or leave such samples out with overlong: skip");
+    return found(f, severity, err, "%s: %lld of %lld answers (%.3g%%) are cut at max_seq_len %lld%s", in->name, (long long)n_cut,
+                 (long long)n, 100 * share, (long long)in->max_seq_len, advice);
 }
 
 /* True as soon as one sample trains the token: usually the first. */
@@ -76,15 +79,16 @@ static mt_rc lint_end(mt_findings *f, const mt_lint_input *in, mt_err *err)
     if (in->end_id < 0) return MT_OK;
     MT_TRY(trains(in->store, in->end_id, &trained, err));
     if (trained) return MT_OK;
-    return found(f, MT_LINT_WARN, err, "%s: token %d, which ends an answer, is never trained: the model would not learn to stop", in->name, in->end_id);
+    return found(f, MT_LINT_WARN, err, "%s: token %d, which ends an answer, is never trained: the model would not learn to stop",
+                 in->name, in->end_id);
 }
 
 static mt_rc lint_spelled(mt_findings *f, const mt_lint_input *in, mt_err *err)
 {
     const mt_store_counts *c = mt_store_counted(in->store);
     if (c->n_spelled == 0) return MT_OK;
-    return found(f, MT_LINT_WARN, err, "%s: %lld of %lld records spell special tokens in their text; they become the real tokens", in->name,
-                 (long long)c->n_spelled, (long long)c->n_records);
+    return found(f, MT_LINT_WARN, err, "%s: %lld of %lld records spell special tokens in their text; they become the real tokens",
+                 in->name, (long long)c->n_spelled, (long long)c->n_records);
 }
 
 mt_rc mt_lint(mt_findings *out, const mt_lint_input *in, mt_err *err)

@@ -19,5 +19,9 @@ static mt_rc run(const void *ctx, void *scratch, const mt_value *record, const m
 
 mt_sample_maker mt_sample_maker_of(const mt_sampler *s)
 {
-    return (mt_sample_maker){ .ctx = s, .scratch_create = scratch_create, .scratch_free = scratch_free, .run = run, .fingerprint = mt_sampler_fingerprint(s) };
+    return (mt_sample_maker){ .ctx = s,
+                              .scratch_create = scratch_create,
+                              .scratch_free = scratch_free,
+                              .run = run,
+                              .fingerprint = mt_sampler_fingerprint(s) };
 }

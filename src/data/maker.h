@@ -7,8 +7,8 @@
 #include "data/sampler.h"
 
 /* As mt_sampler_run. */
-typedef mt_rc (*mt_sample_fn)(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n, mt_reason *reason,
-                              mt_oddities *odd, mt_err *err);
+typedef mt_rc (*mt_sample_fn)(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n,
+                              mt_reason *reason, mt_oddities *odd, mt_err *err);
 
 typedef struct mt_sample_maker {
     const void *ctx; /* borrowed; outlives all use */

@@ -19,7 +19,9 @@ static mt_rc sum_probs(mt_mix *m, const double *probs, mt_err *err)
     m->upto = mt_calloc(m->n_sets, sizeof *m->upto);
     if (!m->upto) return mt_fail(err, MT_ENOMEM, "no host memory to mix %zu datasets", m->n_sets);
     for (size_t d = 0; d < m->n_sets; d++) {
-        if (!(probs[d] > 0)) return mt_fail(err, MT_EINVAL, "interleave_probs: every dataset needs a chance above 0, number %zu has %g", d + 1, probs[d]);
+        if (!(probs[d] > 0))
+            return mt_fail(err, MT_EINVAL, "interleave_probs: every dataset needs a chance above 0, number %zu has %g", d + 1,
+                           probs[d]);
         sum += probs[d];
     }
     for (size_t d = 0; d < m->n_sets; d++) m->upto[d] = (d ? m->upto[d - 1] : 0) + probs[d] / sum;
@@ -64,7 +66,8 @@ static mt_rc count_places(mt_mix *m, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt_mix_init(mt_mix *m, mt_mix_strategy strategy, const int64_t *sizes, const double *probs, size_t n_sets, uint64_t seed, mt_err *err)
+mt_rc mt_mix_init(mt_mix *m, mt_mix_strategy strategy, const int64_t *sizes, const double *probs, size_t n_sets, uint64_t seed,
+                  mt_err *err)
 {
     *m = (mt_mix){ .strategy = strategy, .n_sets = n_sets, .seed = seed };
     m->sizes = mt_calloc(n_sets, sizeof *m->sizes);

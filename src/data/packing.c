@@ -31,11 +31,11 @@ struct mt_packing {
     /* for packing one window */
     struct item {
         int64_t place, length, row;
-    } *work;
-    int64_t *room;    /* [rows] left */
-    int32_t *next;    /* [rows] of the same room, -1: none */
-    int32_t *by_room; /* [row_tokens + 1] a row with exactly so much left, -1: none */
-    uint64_t *some;   /* a bit for each room that a row has */
+    } * work;
+    int64_t *room;     /* [rows] left */
+    int32_t *next;     /* [rows] of the same room, -1: none */
+    int32_t *by_room;  /* [row_tokens + 1] a row with exactly so much left, -1: none */
+    uint64_t *some;    /* a bit for each room that a row has */
     uint64_t *some_64; /* a bit for each word of `some` that is not 0 */
 };
 
@@ -134,7 +134,8 @@ static mt_rc pack_window(mt_packing *p, int64_t w, int64_t *n_rows, mt_err *err)
     for (int64_t i = 0; i < n; i++) {
         int64_t length = p->length(p->ctx, first + i);
         if (length < 1 || length > p->row_tokens)
-            return mt_fail(err, MT_EINTERNAL, "a sample of %lld tokens does not fit a row of %lld", (long long)length, (long long)p->row_tokens);
+            return mt_fail(err, MT_EINTERNAL, "a sample of %lld tokens does not fit a row of %lld", (long long)length,
+                           (long long)p->row_tokens);
         p->work[i] = (struct item){ first + i, length, 0 };
     }
     qsort(p->work, (size_t)n, sizeof *p->work, longest_first);
@@ -230,8 +231,10 @@ mt_rc mt_packing_row(mt_packing *p, int64_t r, const int64_t **items, int64_t *n
     int64_t low = 0, high = p->n_windows; /* rows_before[low] <= r < rows_before[high] */
     while (high - low > 1) {
         int64_t mid = low + (high - low) / 2;
-        if (p->rows_before[mid] <= r) low = mid;
-        else high = mid;
+        if (p->rows_before[mid] <= r)
+            low = mid;
+        else
+            high = mid;
     }
     window *k = &p->kept[low % p->n_kept];
     if (k->number != low) MT_TRY(fill_window(p, k, low, err));

@@ -91,9 +91,17 @@ static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host me
 static mt_rc open_store(mt_pipeline *p, size_t i, const mt_pipeline_part *part, const mt_pipeline_options *o, mt_err *err)
 {
     bool built;
-    mt_store_job job = { .what = part->name, .path = part->path, .records = part->records, .maker = part->maker, .specials = o->specials,
-                         .max_records = o->max_samples, .vocab = o->vocab, .n_workers = o->n_workers, .stop_on_bad = o->stop_on_bad,
-                         .progress = o->progress, .user = o->user };
+    mt_store_job job = { .what = part->name,
+                         .path = part->path,
+                         .records = part->records,
+                         .maker = part->maker,
+                         .specials = o->specials,
+                         .max_records = o->max_samples,
+                         .vocab = o->vocab,
+                         .n_workers = o->n_workers,
+                         .stop_on_bad = o->stop_on_bad,
+                         .progress = o->progress,
+                         .user = o->user };
     p->names[i] = mt_strdup(part->name);
     if (!p->names[i]) return no_memory(err);
     mt_rc rc = mt_cache_open(&p->stores[i], o->cache_dir, &job, &built, err);
@@ -109,7 +117,8 @@ static mt_rc open_stores(mt_pipeline *p, const mt_pipeline_options *o, mt_err *e
     p->stores = mt_calloc(p->n_stores, sizeof *p->stores);
     p->names = mt_calloc(p->n_stores, sizeof *p->names);
     if (!p->stores || !p->names) return no_memory(err);
-    for (size_t i = 0; i < p->n_stores; i++) MT_TRY(open_store(p, i, i < o->n_train ? &o->train[i] : &o->eval[i - o->n_train], o, err));
+    for (size_t i = 0; i < p->n_stores; i++)
+        MT_TRY(open_store(p, i, i < o->n_train ? &o->train[i] : &o->eval[i - o->n_train], o, err));
     return MT_OK;
 }
 
@@ -128,8 +137,8 @@ static mt_rc count_held(const mt_pipeline *p, const mt_pipeline_options *o, int6
     if (o->n_eval || o->val_size <= 0) return MT_OK;
     double held = o->val_size < 1 ? ceil(o->val_size * (double)*n_records) : o->val_size;
     if (held >= (double)*n_records)
-        return mt_fail(err, MT_ERANGE, "eval.val_size %g holds out %.0f of %lld records: nothing is left to train on", o->val_size, held,
-                       (long long)*n_records);
+        return mt_fail(err, MT_ERANGE, "eval.val_size %g holds out %.0f of %lld records: nothing is left to train on",
+                       o->val_size, held, (long long)*n_records);
     *n_held = (int64_t)held;
     return MT_OK;
 }
@@ -169,8 +178,8 @@ static mt_rc choose(mt_pipeline *p, const mt_pipeline_options *o, mt_err *err)
     MT_TRY(count_held(p, o, &n_records, &n_held, err));
     for (size_t d = 0; d < p->n_train; d++)
         if (o->train[d].num_samples > n_chosen(p->stores[d], &o->train[d]))
-            mt_warn("dataset %s: num_samples asks for %lld records and there are %lld; all are used", p->names[d], (long long)o->train[d].num_samples,
-                    (long long)n_chosen(p->stores[d], &o->train[d]));
+            mt_warn("dataset %s: num_samples asks for %lld records and there are %lld; all are used", p->names[d],
+                    (long long)o->train[d].num_samples, (long long)n_chosen(p->stores[d], &o->train[d]));
     MT_TRY(mt__group_init(&p->train, p->stores, p->n_train, err));
     MT_TRY(mt__group_init(&p->eval, p->stores + (own_eval ? p->n_train : 0), own_eval ? o->n_eval : p->n_train, err));
     divide(p, o, n_records, n_held);
@@ -188,8 +197,10 @@ static mt_rc choose(mt_pipeline *p, const mt_pipeline_options *o, mt_err *err)
 static mt_rc measure_group(mt_pipeline *p, const mt__group *g, mt_err *err)
 {
     int64_t units = mt_min_i64(p->per, g->n_units), tokens = units * p->row_tokens, docs = units;
-    if (g->packing) docs = units * mt_packing_most(g->packing);
-    else MT_TRY(mt__group_most_tokens(g, p->per, &tokens, err));
+    if (g->packing)
+        docs = units * mt_packing_most(g->packing);
+    else
+        MT_TRY(mt__group_most_tokens(g, p->per, &tokens, err));
     p->info.max_tokens = mt_max_i64(p->info.max_tokens, tokens);
     p->info.max_docs = mt_max_i64(p->info.max_docs, docs);
     p->info.longest = mt_max_i64(p->info.longest, mt__group_longest(g));
@@ -222,12 +233,16 @@ mt_rc mt_pipeline_open(mt_pipeline **out, const mt_pipeline_options *o, mt_err *
     p->base.api = &api;
     p->vocab = o->vocab;
     p->per = o->samples_per_step;
-    mt_rc rc = o->n_train && o->samples_per_step > 0 ? MT_OK : mt_fail(err, MT_EINVAL, "a run needs a dataset and at least one sample a step");
+    mt_rc rc = o->n_train && o->samples_per_step > 0
+                   ? MT_OK
+                   : mt_fail(err, MT_EINVAL, "a run needs a dataset and at least one sample a step");
     if (!rc) rc = open_stores(p, o, err);
     if (!rc) rc = choose(p, o, err);
     if (!rc) rc = measure(p, err);
-    if (rc) close_pipeline(&p->base);
-    else *out = p;
+    if (rc)
+        close_pipeline(&p->base);
+    else
+        *out = p;
     return rc;
 }
 
@@ -241,8 +256,11 @@ const char *mt_pipeline_name(const mt_pipeline *p, size_t i) { return p->names[i
 
 void mt_pipeline_facts_of(const mt_pipeline *p, mt_pipeline_facts *out)
 {
-    *out = (mt_pipeline_facts){ .n_train = p->train.n_samples, .n_eval = p->eval.n_samples, .train_tokens = mt__group_tokens(&p->train),
-                                .efficiency = 1, .built = p->built };
+    *out = (mt_pipeline_facts){ .n_train = p->train.n_samples,
+                                .n_eval = p->eval.n_samples,
+                                .train_tokens = mt__group_tokens(&p->train),
+                                .efficiency = 1,
+                                .built = p->built };
     if (!p->row_tokens) return;
     out->n_rows = p->train.n_units;
     out->efficiency = (double)out->train_tokens / ((double)out->n_rows * (double)p->row_tokens);

@@ -7,12 +7,14 @@
  *     ...
  *     mt_source_close(source);                                            // closes the pipeline too
  *
- * In this order: each dataset's first max_samples records are read; of the good ones a seeded choice of num_samples is kept; val_size of
- * those are held out, whole records by val_seed; what is left is mixed, and each epoch goes through it in an order of its own.
- * A step is the next samples_per_step samples of its epoch, or rows with packing; the last step of an epoch takes what is left.
- * With packing, which samples share a row is drawn once, by seed; an epoch shuffles the rows.  Samples in a row stay documents of their own.
+ * In this order: each dataset's first max_samples records are read; of the good ones a seeded choice of num_samples is kept;
+ * val_size of those are held out, whole records by val_seed; what is left is mixed, and each epoch goes through it in an order of
+ * its own. A step is the next samples_per_step samples of its epoch, or rows with packing; the last step of an epoch takes what
+ * is left. With packing, which samples share a row is drawn once, by seed; an epoch shuffles the rows.  Samples in a row stay
+ * documents of their own.
  *
- * Everything follows from the data, the options and the step's number; nothing that grows with the data is kept but a bit per sample. */
+ * Everything follows from the data, the options and the step's number; nothing that grows with the data is kept but a bit per
+ * sample. */
 #ifndef MT_DATA_PIPELINE_H
 #define MT_DATA_PIPELINE_H
 
@@ -41,7 +43,7 @@ typedef struct mt_pipeline_options {
     double val_size;          /* below 1: share of the records held out; from 1: number of records */
     int64_t max_eval_samples; /* evaluate on the first so many; 0: all */
     mt_mix_strategy mix;
-    const double *probs; /* [n_train], or NULL */
+    const double *probs;  /* [n_train], or NULL */
     bool stop_on_bad;     /* a bad record is an error */
     double max_bad_share; /* more than this share is one */
     const char *cache_dir;

@@ -8,7 +8,8 @@
 /* "8 two turns of one side in a row, 4 unknown role"; nothing if there are none. */
 void mt_report_reasons(mt_str *out, const mt_store_counts *c);
 
-/* What makes a dataset unusable: no samples, bad records beyond what is allowed.  The message has the counts and the first three. */
+/* What makes a dataset unusable: no samples, bad records beyond what is allowed.  The message has the counts and the first three.
+ */
 mt_rc mt_report_check(const mt_store *s, const char *name, bool stop_on_bad, double max_bad_share, mt_err *err);
 
 #endif

@@ -20,7 +20,8 @@ struct mt_store {
 static mt_rc check_header(const mt_store *s, const char *path, uint64_t key, mt_err *err)
 {
     const mt__store_header *h = &s->header;
-    if (memcmp(h->magic, MT__STORE_MAGIC, sizeof h->magic) != 0) return mt_fail(err, MT_EFORMAT, "%s is not a file of samples", path);
+    if (memcmp(h->magic, MT__STORE_MAGIC, sizeof h->magic) != 0)
+        return mt_fail(err, MT_EFORMAT, "%s is not a file of samples", path);
     if (h->version != MT__STORE_VERSION)
         return mt_fail(err, MT_EFORMAT, "%s is of version %u, expected %d", path, (unsigned)h->version, MT__STORE_VERSION);
     if (h->checksum != mt__store_checksum(h)) return mt_fail(err, MT_EFORMAT, "%s: the header is damaged", path);
@@ -69,7 +70,8 @@ static mt_rc check_content(const mt_store *s, const char *path, mt_err *err)
 
 static mt_rc check(mt_store *s, const char *path, uint64_t key, mt_err *err)
 {
-    if (s->map.size < MT__STORE_WORDS_AT) return mt_fail(err, MT_EFORMAT, "%s is no file of samples: %zu bytes", path, s->map.size);
+    if (s->map.size < MT__STORE_WORDS_AT)
+        return mt_fail(err, MT_EFORMAT, "%s is no file of samples: %zu bytes", path, s->map.size);
     memcpy(&s->header, s->map.data, sizeof s->header);
     MT_TRY(check_header(s, path, key, err));
     if (!sizes_fit(s)) return mt_fail(err, MT_EFORMAT, "%s: its parts do not fit its size", path);
@@ -116,7 +118,10 @@ int64_t mt_store_bad(const mt_store_counts *c)
     return n;
 }
 
-const char *mt_store_bad_text(const mt_store *s, int k) { return k < MT_STORE_SHOWN && s->header.bad[k][0] ? s->header.bad[k] : NULL; }
+const char *mt_store_bad_text(const mt_store *s, int k)
+{
+    return k < MT_STORE_SHOWN && s->header.bad[k][0] ? s->header.bad[k] : NULL;
+}
 
 uint64_t mt_store_content(const mt_store *s)
 {

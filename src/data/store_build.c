@@ -25,7 +25,7 @@ typedef struct build {
     pthread_t reader, *workers;
     void **scratches; /* [n_workers] */
     int n_workers, n_started;
-    bool reading;     /* the reader's thread exists */
+    bool reading; /* the reader's thread exists */
 } build;
 
 typedef struct worker {
@@ -91,7 +91,8 @@ static mt_rc start_threads(build *b, mt_err *err)
         *w = (worker){ b, b->n_started };
         if (mt_fault(MT_FAULT_THREAD) || pthread_create(&b->workers[b->n_started], NULL, make_samples, w)) {
             mt_free(w);
-            return mt_fail(err, MT_ENOMEM, "the system refused tokenizer thread %d of %d; see ulimit -u", b->n_started + 1, b->n_workers);
+            return mt_fail(err, MT_ENOMEM, "the system refused tokenizer thread %d of %d; see ulimit -u", b->n_started + 1,
+                           b->n_workers);
         }
     }
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&b->reader, NULL, read_records, b))
@@ -121,7 +122,8 @@ static mt_rc write_chunk(const build *b, const mt__chunk *c, mt__store_writer *w
     MT_TRY(mt__chunk_write(c, w, err));
     const mt_store_counts *n = &w->header.counts;
     if (!job->progress) return MT_OK;
-    return job->progress(job->user, &(mt_store_progress){ job->what, c->last ? 1 : c->share, n->n_records, n->n_samples, n->n_tokens }, err);
+    return job->progress(job->user,
+                         &(mt_store_progress){ job->what, c->last ? 1 : c->share, n->n_records, n->n_samples, n->n_tokens }, err);
 }
 
 static mt_rc write_chunks(build *b, mt__store_writer *w, mt_err *err)

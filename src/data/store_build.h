@@ -1,6 +1,8 @@
-/* store_build.h - records in, a store out: one thread reads, N workers make samples, the caller writes them in the order of the records.
+/* store_build.h - records in, a store out: one thread reads, N workers make samples, the caller writes them in the order of the
+ * records.
  *
- * The file is the same whatever the number of workers.  Chunks of records wait in a few slots, so memory does not grow with the data. */
+ * The file is the same whatever the number of workers.  Chunks of records wait in a few slots, so memory does not grow with the
+ * data. */
 #ifndef MT_DATA_STORE_BUILD_H
 #define MT_DATA_STORE_BUILD_H
 
@@ -18,14 +20,14 @@ typedef struct mt_store_progress {
 typedef mt_rc (*mt_store_progress_fn)(void *user, const mt_store_progress *p, mt_err *err);
 
 typedef struct mt_store_job {
-    const char *what, *path;   /* borrowed, as all that follows */
+    const char *what, *path; /* borrowed, as all that follows */
     mt_records_options records;
     mt_sample_maker maker;
-    const mt_specials *specials; /* tokens whose spelling in a record is counted; NULL: none */
-    int64_t max_records;         /* the first so many; 0: all */
-    int64_t vocab;               /* ids are below it */
-    int n_workers;               /* 0: one per core */
-    bool stop_on_bad;            /* the first bad record is an error */
+    const mt_specials *specials;   /* tokens whose spelling in a record is counted; NULL: none */
+    int64_t max_records;           /* the first so many; 0: all */
+    int64_t vocab;                 /* ids are below it */
+    int n_workers;                 /* 0: one per core */
+    bool stop_on_bad;              /* the first bad record is an error */
     mt_store_progress_fn progress; /* may be NULL */
     void *user;
 } mt_store_job;

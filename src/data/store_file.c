@@ -5,12 +5,16 @@
 
 #include <string.h>
 
-uint64_t mt__store_checksum(const mt__store_header *h) { return mt_hash(h, offsetof(mt__store_header, checksum), MT__STORE_VERSION); }
+uint64_t mt__store_checksum(const mt__store_header *h)
+{
+    return mt_hash(h, offsetof(mt__store_header, checksum), MT__STORE_VERSION);
+}
 
 uint64_t mt__store_hash(const uint8_t *bytes, size_t n)
 {
     uint64_t hash = 0;
-    for (size_t at = 0; at < n; at += MT__STORE_BLOCK) hash = mt_hash(bytes + at, n - at < MT__STORE_BLOCK ? n - at : MT__STORE_BLOCK, hash);
+    for (size_t at = 0; at < n; at += MT__STORE_BLOCK)
+        hash = mt_hash(bytes + at, n - at < MT__STORE_BLOCK ? n - at : MT__STORE_BLOCK, hash);
     return hash;
 }
 

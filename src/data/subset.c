@@ -29,8 +29,10 @@ int64_t mt_subset_at(const mt_subset *s, int64_t k)
     int64_t low = 0, high = n_blocks(s); /* before[low] <= k < before[high] */
     while (high - low > 1) {
         int64_t mid = low + (high - low) / 2;
-        if (s->before[mid] <= k) low = mid;
-        else high = mid;
+        if (s->before[mid] <= k)
+            low = mid;
+        else
+            high = mid;
     }
     k -= s->before[low];
     int64_t w = low * WORDS;

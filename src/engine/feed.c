@@ -26,7 +26,8 @@ static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host me
 
 /* -- datasets by name ------------------------------------------------------------------------------ */
 
-static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options *o, const char *name, mt_dataset_entry *out, mt_err *err)
+static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options *o, const char *name, mt_dataset_entry *out,
+                        mt_err *err)
 {
     if (!f->registry) {
         mt_registry_places places = { s->dataset.dataset_dir, s->config_path, o->installed };
@@ -42,7 +43,8 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     f->n_eval = eval->n;
     f->sets = mt_calloc(f->n_train + f->n_eval, sizeof *f->sets);
     if (!f->sets) return no_memory(err);
-    if (train->n == 0) MT_TRY(mt_dataset_direct(&f->sets[0].entry, s->dataset.path, s->dataset.query_field, s->dataset.response_field, err));
+    if (train->n == 0)
+        MT_TRY(mt_dataset_direct(&f->sets[0].entry, s->dataset.path, s->dataset.query_field, s->dataset.response_field, err));
     for (size_t i = 0; i < train->n; i++) MT_TRY(find_entry(f, s, o, train->items[i], &f->sets[i].entry, err));
     for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
@@ -78,9 +80,14 @@ static mt_sampler_config sampler_config(const mt_settings *s)
                                              [MT_SET_OVERLONG_SPLIT] = MT_OVERLONG_SPLIT,
                                              [MT_SET_OVERLONG_SKIP] = MT_OVERLONG_SKIP };
     const mt_dataset_settings *d = &s->dataset;
-    return (mt_sampler_config){ .max_seq_len = d->max_seq_len, .system_prompt = d->system_prompt, .default_system = d->default_system,
-                                .template = d->template, .template_kwargs = &d->template_kwargs, .train_on_prompt = d->train_on_prompt,
-                                .mask_history = d->mask_history, .merge_turns = d->merge_turns,
+    return (mt_sampler_config){ .max_seq_len = d->max_seq_len,
+                                .system_prompt = d->system_prompt,
+                                .default_system = d->default_system,
+                                .template = d->template,
+                                .template_kwargs = &d->template_kwargs,
+                                .train_on_prompt = d->train_on_prompt,
+                                .mask_history = d->mask_history,
+                                .merge_turns = d->merge_turns,
                                 .history = d->history == MT_SET_HISTORY_LAST ? MT_HISTORY_LAST : MT_HISTORY_UNROLL,
                                 .overlong = overlongs[d->overlong] };
 }
@@ -111,7 +118,8 @@ static mt_rc check_probs(const mt_feed *f, const mt_settings *s, mt_err *err)
 {
     size_t n = s->dataset.interleave_probs.n;
     if (n == 0 || n == f->n_train) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "dataset.interleave_probs has %zu numbers for %zu datasets; one for each is needed", n, f->n_train);
+    return mt_fail(err, MT_EINVAL, "dataset.interleave_probs has %zu numbers for %zu datasets; one for each is needed", n,
+                   f->n_train);
 }
 
 static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
@@ -122,20 +130,36 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
     if (!parts) return no_memory(err);
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         const dataset *x = &f->sets[i];
-        parts[i] = (mt_pipeline_part){ .name = x->entry.name, .path = x->entry.path, .records = x->records,
-                                       .maker = mt_sample_maker_of(x->sampler), .num_samples = x->entry.num_samples };
+        parts[i] = (mt_pipeline_part){ .name = x->entry.name,
+                                       .path = x->entry.path,
+                                       .records = x->records,
+                                       .maker = mt_sample_maker_of(x->sampler),
+                                       .num_samples = x->entry.num_samples };
     }
     int64_t batch = s->training.batch_size ? s->training.batch_size : mt_max_i64(o->batch_size, 1);
-    mt_pipeline_options po = { .train = parts, .n_train = f->n_train, .eval = parts + f->n_train, .n_eval = f->n_eval,
-                               .vocab = o->vocab ? o->vocab : (int64_t)mt_tokenizer_vocab_size(f->tok), .max_seq_len = d->max_seq_len,
-                               .samples_per_step = batch * s->training.gradient_accumulation_steps, .max_samples = d->max_samples,
-                               .packing = f->packs, .shuffle = d->shuffle, .seed = (uint64_t)s->training.seed,
+    mt_pipeline_options po = { .train = parts,
+                               .n_train = f->n_train,
+                               .eval = parts + f->n_train,
+                               .n_eval = f->n_eval,
+                               .vocab = o->vocab ? o->vocab : (int64_t)mt_tokenizer_vocab_size(f->tok),
+                               .max_seq_len = d->max_seq_len,
+                               .samples_per_step = batch * s->training.gradient_accumulation_steps,
+                               .max_samples = d->max_samples,
+                               .packing = f->packs,
+                               .shuffle = d->shuffle,
+                               .seed = (uint64_t)s->training.seed,
                                .val_seed = (uint64_t)(s->eval.val_seed >= 0 ? s->eval.val_seed : s->training.seed),
-                               .val_size = s->eval.val_size, .max_eval_samples = s->eval.max_samples, .mix = mix_of(d->mix_strategy),
+                               .val_size = s->eval.val_size,
+                               .max_eval_samples = s->eval.max_samples,
+                               .mix = mix_of(d->mix_strategy),
                                .probs = d->interleave_probs.n ? d->interleave_probs.items : NULL,
                                .stop_on_bad = d->on_bad_record == MT_SET_BAD_RECORD_STOP && !o->lenient,
-                               .max_bad_share = o->lenient ? 1 : d->max_bad_share, .cache_dir = d->cache_dir, .n_workers = (int)d->num_workers,
-                               .specials = f->specials, .progress = o->progress, .user = o->user };
+                               .max_bad_share = o->lenient ? 1 : d->max_bad_share,
+                               .cache_dir = d->cache_dir,
+                               .n_workers = (int)d->num_workers,
+                               .specials = f->specials,
+                               .progress = o->progress,
+                               .user = o->user };
     mt_rc rc = mt_pipeline_open(&f->pipeline, &po, err);
     mt_free(parts);
     return rc;
@@ -153,8 +177,11 @@ static int32_t end_of(const mt_feed *f, const dataset *d)
 static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
 {
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
-        mt_lint_input in = { .name = f->sets[i].entry.name, .store = mt_pipeline_store(f->pipeline, i), .max_seq_len = s->dataset.max_seq_len,
-                             .max_positions = i ? 0 : o->max_positions, .end_id = end_of(f, &f->sets[i]) };
+        mt_lint_input in = { .name = f->sets[i].entry.name,
+                             .store = mt_pipeline_store(f->pipeline, i),
+                             .max_seq_len = s->dataset.max_seq_len,
+                             .max_positions = i ? 0 : o->max_positions,
+                             .end_id = end_of(f, &f->sets[i]) };
         MT_TRY(mt_lint(&f->findings, &in, err));
     }
     return MT_OK;
@@ -171,8 +198,10 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     if (!rc) rc = open_samplers(f, s, err);
     if (!rc) rc = open_pipeline(f, s, o, err);
     if (!rc) rc = lint(f, s, o, err);
-    if (rc) mt_feed_close(f);
-    else *out = f;
+    if (rc)
+        mt_feed_close(f);
+    else
+        *out = f;
     return rc;
 }
 
@@ -210,7 +239,9 @@ const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }
 static bool is_read(const dataset *d, const char *column)
 {
     const mt_layout *l = &d->entry.layout;
-    const char *const chat[] = { l->prompt, l->query, l->response, l->history, l->messages, l->messages_too, l->system, l->tools };
+    const char *const chat[] = {
+        l->prompt, l->query, l->response, l->history, l->messages, l->messages_too, l->system, l->tools
+    };
     if (d->text) return l->text && strcmp(column, l->text) == 0;
     for (size_t i = 0; i < MT_COUNT(chat); i++)
         if (chat[i] && strcmp(column, chat[i]) == 0) return true;

@@ -1,7 +1,8 @@
 /* fake_maker.h - records whose samples are known without a tokenizer, and files of them.
  *
- * A record {"id": i, "n": k} becomes one sample of k tokens: i % 1000, then k - 1 trained tokens that depend on i.  "parts": p makes p such
- * samples of it, "bad": r a record of reason r, "fatal" an error, "uncut": u a sample that once had u tokens.  Records may hold a text too. */
+ * A record {"id": i, "n": k} becomes one sample of k tokens: i % 1000, then k - 1 trained tokens that depend on i.  "parts": p
+ * makes p such samples of it, "bad": r a record of reason r, "fatal" an error, "uncut": u a sample that once had u tokens.
+ * Records may hold a text too. */
 #ifndef MT_TEST_FAKE_MAKER_H
 #define MT_TEST_FAKE_MAKER_H
 
@@ -34,11 +35,12 @@ static inline int64_t fake_int(const mt_value *record, const char *key, int64_t 
 /* Token k of part p of record id. */
 static inline int32_t fake_token(int64_t id, int64_t p, int64_t k)
 {
-    return (int32_t)(k == 0 ? id % FAKE_VOCAB : (int64_t)mt_rng_below(7, (uint64_t)id, (uint64_t)(p * FAKE_LONGEST + k), FAKE_VOCAB));
+    return (int32_t)(k == 0 ? id % FAKE_VOCAB
+                            : (int64_t)mt_rng_below(7, (uint64_t)id, (uint64_t)(p * FAKE_LONGEST + k), FAKE_VOCAB));
 }
 
-static inline mt_rc fake_run(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n, mt_reason *reason,
-                             mt_oddities *odd, mt_err *err)
+static inline mt_rc fake_run(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n,
+                             mt_reason *reason, mt_oddities *odd, mt_err *err)
 {
     (void)ctx;
     fake_scratch *s = scratch;
@@ -65,7 +67,9 @@ static inline mt_rc fake_run(const void *ctx, void *scratch, const mt_value *rec
 
 static inline mt_sample_maker fake_maker(uint64_t fingerprint)
 {
-    return (mt_sample_maker){ .scratch_create = fake_scratch_create, .scratch_free = mt_free, .run = fake_run, .fingerprint = fingerprint };
+    return (mt_sample_maker){
+        .scratch_create = fake_scratch_create, .scratch_free = mt_free, .run = fake_run, .fingerprint = fingerprint
+    };
 }
 
 /* dir/name with `text`; the path is the caller's to free. */
@@ -84,7 +88,8 @@ static inline char *fake_records(const char *dir, const char *name, int64_t firs
 {
     mt_str text = { 0 };
     for (int64_t i = first; i < first + n; i++)
-        mt_str_printf(&text, "{\"id\": %lld, \"n\": %lld}\n", (long long)i, (long long)(2 + (int64_t)mt_rng_below(3, 0, (uint64_t)i, (uint64_t)longest - 1)));
+        mt_str_printf(&text, "{\"id\": %lld, \"n\": %lld}\n", (long long)i,
+                      (long long)(2 + (int64_t)mt_rng_below(3, 0, (uint64_t)i, (uint64_t)longest - 1)));
     assert_true(mt_str_ok(&text));
     char *path = fake_file(dir, name, text.s ? text.s : "");
     mt_str_free(&text);

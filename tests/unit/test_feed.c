@@ -3,7 +3,8 @@
 
 #include "engine/feed.h"
 
-#define DATASETS "metamathqa,open_platypus,mathinstruct,codealpaca,alpaca,sharegpt4,ultrachat_200k,openthoughts_114k,openr1_math_94k"
+#define DATASETS                                                                                                                 \
+    "metamathqa,open_platypus,mathinstruct,codealpaca,alpaca,sharegpt4,ultrachat_200k,openthoughts_114k,openr1_math_94k"
 
 static void set(mt_settings *s, const char *key, const char *value)
 {
@@ -97,4 +98,5 @@ static void what_lint_stops_is_refused(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name), IN_TEMPDIR(what_lint_stops_is_refused))
+MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name),
+             IN_TEMPDIR(what_lint_stops_is_refused))

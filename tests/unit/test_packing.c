@@ -16,7 +16,10 @@ static int64_t length_of(const void *ctx, int64_t i)
 {
     const lengths *l = ctx;
     double u = mt_rng_uniform(9, (uint64_t)l->shape, (uint64_t)i), row = (double)l->row;
-    double x = l->shape == 0 ? u * row : l->shape == 1 ? u * u * u * row : l->shape == 2 ? row * (0.2 + 0.2 * (int)(u * 3)) : row * (0.6 + 0.4 * u);
+    double x = l->shape == 0   ? u * row
+               : l->shape == 1 ? u * u * u * row
+               : l->shape == 2 ? row * (0.2 + 0.2 * (int)(u * 3))
+                               : row * (0.6 + 0.4 * u);
     int64_t n = (int64_t)x;
     return n < 1 ? 1 : n > l->row ? l->row : n;
 }
@@ -85,7 +88,8 @@ static void as_few_rows_as_first_fit_needs(void **state)
                 lengths l = { row, shape };
                 int64_t ours = check(&l, n), theirs = first_fit(&l, n);
                 if ((double)ours > (double)theirs * (n > 4096 ? 1.005 : 1))
-                    fail_msg("rows of %lld, shape %d: %lld rows, first fit takes %lld", (long long)row, shape, (long long)ours, (long long)theirs);
+                    fail_msg("rows of %lld, shape %d: %lld rows, first fit takes %lld", (long long)row, shape, (long long)ours,
+                             (long long)theirs);
             }
 }
 
@@ -104,7 +108,8 @@ static void any_row_is_the_same_in_any_order(void **state)
         const int64_t *x, *y;
         assert_ok(mt_packing_row(a, r, &x, &n, &err));
         for (int k = 0; k < 3; k++) { /* somewhere else first */
-            assert_ok(mt_packing_row(b, (int64_t)mt_rng_below(2, 1, (uint64_t)(i * 3 + k), (uint64_t)mt_packing_rows(b)), &y, &m, &err));
+            assert_ok(mt_packing_row(b, (int64_t)mt_rng_below(2, 1, (uint64_t)(i * 3 + k), (uint64_t)mt_packing_rows(b)), &y, &m,
+                                     &err));
         }
         assert_ok(mt_packing_row(b, r, &y, &m, &err));
         assert_int_equal(n, m);

@@ -17,11 +17,21 @@ typedef struct setup {
 /* A pipeline over files that are made here: sizes[k] records each, ids 10000 * k on. */
 static void make(setup *s, const char *dir, const int64_t *sizes, size_t n)
 {
-    *s = (setup){ .o = { .n_train = n, .vocab = FAKE_VOCAB, .max_seq_len = 64, .samples_per_step = 7, .shuffle = true, .seed = 5, .val_seed = 6,
-                         .max_bad_share = 0.05, .cache_dir = dir, .n_workers = 2 } };
+    *s = (setup){ .o = { .n_train = n,
+                         .vocab = FAKE_VOCAB,
+                         .max_seq_len = 64,
+                         .samples_per_step = 7,
+                         .shuffle = true,
+                         .seed = 5,
+                         .val_seed = 6,
+                         .max_bad_share = 0.05,
+                         .cache_dir = dir,
+                         .n_workers = 2 } };
     static const char *const names[] = { "a.jsonl", "b.jsonl", "c.jsonl" };
     for (size_t k = 0; k < n; k++)
-        s->parts[k] = (mt_pipeline_part){ .name = names[k], .path = fake_records(dir, names[k], 300 * (int64_t)k, sizes[k], 40), .maker = fake_maker(1) };
+        s->parts[k] = (mt_pipeline_part){ .name = names[k],
+                                          .path = fake_records(dir, names[k], 300 * (int64_t)k, sizes[k], 40),
+                                          .maker = fake_maker(1) };
     s->o.train = s->parts;
 }
 
@@ -179,8 +189,10 @@ static void what_is_held_out_is_never_trained_and_stays_the_same(void **state)
             n_held += held[i];
         }
         assert_int_equal(n_held, 38);
-        if (round == 0) memcpy(first, held, sizeof held);
-        else assert_memory_equal(first, held, sizeof held);
+        if (round == 0)
+            memcpy(first, held, sizeof held);
+        else
+            assert_memory_equal(first, held, sizeof held);
         mt_source_close(src);
         unmake(&s);
     }
@@ -339,7 +351,10 @@ static mt_rc failing_step(mt_source *s, int64_t step, mt_batch *out, mt_err *err
     if (step == 3) return mt_fail(err, MT_EIO, "step 3 cannot be read");
     return mt_batch_add(out, (int32_t[]){ (int32_t)step, 1 }, NULL, 2, 100, err);
 }
-static void failing_info(mt_source *s, mt_source_info *out) { (void)s, *out = (mt_source_info){ .max_tokens = 2, .max_docs = 1 }; }
+static void failing_info(mt_source *s, mt_source_info *out)
+{
+    (void)s, *out = (mt_source_info){ .max_tokens = 2, .max_docs = 1 };
+}
 static void failing_close(mt_source *s) { (void)s; }
 
 static void an_error_comes_with_its_own_step(void **state)
@@ -460,9 +475,10 @@ static void lint_finds_what_is_probably_wrong(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(every_sample_comes_once_an_epoch), IN_TEMPDIR(any_step_can_be_rebuilt), IN_TEMPDIR(epochs_and_seeds_differ),
-             IN_TEMPDIR(what_is_held_out_is_never_trained_and_stays_the_same), IN_TEMPDIR(records_are_held_out_whole),
-             IN_TEMPDIR(datasets_to_evaluate_on_are_kept_apart), IN_TEMPDIR(num_samples_is_a_seeded_choice_and_max_samples_the_first),
-             IN_TEMPDIR(interleaving_wraps_the_smaller_set), IN_TEMPDIR(packed_rows_hold_whole_documents), IN_TEMPDIR(prefetched_steps_are_the_same),
+MT_TEST_MAIN(IN_TEMPDIR(every_sample_comes_once_an_epoch), IN_TEMPDIR(any_step_can_be_rebuilt),
+             IN_TEMPDIR(epochs_and_seeds_differ), IN_TEMPDIR(what_is_held_out_is_never_trained_and_stays_the_same),
+             IN_TEMPDIR(records_are_held_out_whole), IN_TEMPDIR(datasets_to_evaluate_on_are_kept_apart),
+             IN_TEMPDIR(num_samples_is_a_seeded_choice_and_max_samples_the_first), IN_TEMPDIR(interleaving_wraps_the_smaller_set),
+             IN_TEMPDIR(packed_rows_hold_whole_documents), IN_TEMPDIR(prefetched_steps_are_the_same),
              cmocka_unit_test(an_error_comes_with_its_own_step), IN_TEMPDIR(too_many_bad_records_stop_before_the_first_step),
              IN_TEMPDIR(running_out_of_memory_is_a_clean_error), IN_TEMPDIR(lint_finds_what_is_probably_wrong))

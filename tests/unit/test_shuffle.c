@@ -66,7 +66,8 @@ static void neighbours_part(void **state)
 static void seeds_and_streams_give_other_orders(void **state)
 {
     (void)state;
-    mt_shuffle a = mt_shuffle_of(1000, 1, MT_SHUFFLE_EPOCH), b = mt_shuffle_of(1000, 1, MT_SHUFFLE_EPOCH + 1), c = mt_shuffle_of(1000, 2, MT_SHUFFLE_EPOCH);
+    mt_shuffle a = mt_shuffle_of(1000, 1, MT_SHUFFLE_EPOCH), b = mt_shuffle_of(1000, 1, MT_SHUFFLE_EPOCH + 1),
+               c = mt_shuffle_of(1000, 2, MT_SHUFFLE_EPOCH);
     int same_ab = 0, same_ac = 0;
     for (int64_t i = 0; i < 1000; i++) {
         same_ab += mt_shuffle_at(&a, i) == mt_shuffle_at(&b, i);
@@ -103,7 +104,10 @@ static void concatenated_sets_follow_each_other(void **state)
     mt_err err = { 0 };
     mt_mix m;
     assert_ok(mt_mix_init(&m, MT_MIX_CONCAT, (int64_t[]){ 3, 0, 2 }, NULL, 3, 1, &err));
-    static const struct { size_t set; int64_t k; } expected[] = { { 0, 0 }, { 0, 1 }, { 0, 2 }, { 2, 0 }, { 2, 1 } };
+    static const struct {
+        size_t set;
+        int64_t k;
+    } expected[] = { { 0, 0 }, { 0, 1 }, { 0, 2 }, { 2, 0 }, { 2, 1 } };
     assert_int_equal(m.n, 5);
     for (int64_t i = 0; i < 5; i++) {
         size_t set;
@@ -173,7 +177,7 @@ static void probabilities_are_kept(void **state)
     assert_says("number 2 has 0");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(every_place_is_taken_exactly_once), cmocka_unit_test(shuffles_are_even), cmocka_unit_test(neighbours_part),
-             cmocka_unit_test(seeds_and_streams_give_other_orders), cmocka_unit_test(the_kth_member_is_found),
-             cmocka_unit_test(concatenated_sets_follow_each_other), cmocka_unit_test(without_probabilities_sets_take_turns),
-             cmocka_unit_test(probabilities_are_kept))
+MT_TEST_MAIN(cmocka_unit_test(every_place_is_taken_exactly_once), cmocka_unit_test(shuffles_are_even),
+             cmocka_unit_test(neighbours_part), cmocka_unit_test(seeds_and_streams_give_other_orders),
+             cmocka_unit_test(the_kth_member_is_found), cmocka_unit_test(concatenated_sets_follow_each_other),
+             cmocka_unit_test(without_probabilities_sets_take_turns), cmocka_unit_test(probabilities_are_kept))

@@ -1,4 +1,5 @@
-/* The cache of tokenized samples: the same file from any number of threads, nothing torn by a crash, nothing stale, nothing damaged unnoticed. */
+/* The cache of tokenized samples: the same file from any number of threads, nothing torn by a crash, nothing stale, nothing
+ * damaged unnoticed. */
 #include "fake_maker.h"
 
 #include "base/fault.h"
@@ -85,9 +86,12 @@ static void the_file_does_not_depend_on_the_number_of_threads(void **state)
     mt_err err = { 0 };
     mt_str text = { 0 };
     for (int i = 0; i < 3000; i++)
-        if (i % 97 == 5) mt_str_puts(&text, "{ broken\n");
-        else if (i % 41 == 3) mt_str_printf(&text, "{\"id\": %d, \"bad\": %d}\n", i, 2 + i % 5);
-        else mt_str_printf(&text, "{\"id\": %d, \"n\": %d, \"parts\": %d}\n", i, 1 + i % 200, 1 + i % 3);
+        if (i % 97 == 5)
+            mt_str_puts(&text, "{ broken\n");
+        else if (i % 41 == 3)
+            mt_str_printf(&text, "{\"id\": %d, \"bad\": %d}\n", i, 2 + i % 5);
+        else
+            mt_str_printf(&text, "{\"id\": %d, \"n\": %d, \"parts\": %d}\n", i, 1 + i % 200, 1 + i % 3);
     char *data = fake_file(*state, "data.jsonl", text.s), *first = NULL, *other;
     size_t n_first = 0, n_other;
     mt_str_free(&text);
@@ -115,9 +119,10 @@ static void the_file_does_not_depend_on_the_number_of_threads(void **state)
 static void bad_records_are_counted_by_reason_and_the_first_three_are_shown(void **state)
 {
     mt_err err = { 0 };
-    char *data = fake_file(*state, "data.jsonl",
-                           "{\"id\": 1}\n{\"id\": 2, \"bad\": 4}\n{ nonsense\n{\"id\": 4}\n{\"id\": 5, \"bad\": 5}\n{\"id\": 6, \"bad\": 4}\n"
-                           "{\"id\": 7, \"bad\": 9}\n{\"id\": 8, \"parts\": 0}\n");
+    char *data = fake_file(
+        *state, "data.jsonl",
+        "{\"id\": 1}\n{\"id\": 2, \"bad\": 4}\n{ nonsense\n{\"id\": 4}\n{\"id\": 5, \"bad\": 5}\n{\"id\": 6, \"bad\": 4}\n"
+        "{\"id\": 7, \"bad\": 9}\n{\"id\": 8, \"parts\": 0}\n");
     char *path = mt_path_join(*state, "store");
     mt_store_job job = job_of(data, 2);
     mt_store *s;
@@ -138,7 +143,8 @@ static void bad_records_are_counted_by_reason_and_the_first_three_are_shown(void
     assert_null(mt_store_bad_text(s, 3));
     assert_ok(mt_report_check(s, "fake", false, 0.5, &err));
     assert_int_equal(mt_report_check(s, "fake", false, 0.05, &err), MT_EFORMAT);
-    assert_says("dataset fake: 4 of 8 records are bad (50%): 1 malformed record, 2 two turns of one side in a row, 1 unknown role, 1 no answer token left");
+    assert_says("dataset fake: 4 of 8 records are bad (50%): 1 malformed record, 2 two turns of one side in a row, 1 unknown "
+                "role, 1 no answer token left");
     assert_says("line 2: record 2 is bad on purpose");
     assert_says("More than max_bad_share (5%)");
     assert_int_equal(mt_report_check(s, "fake", true, 1, &err), MT_EFORMAT);
@@ -271,7 +277,7 @@ static void damaged_files_are_noticed_and_made_anew(void **state)
     struct stat st;
     assert_int_equal(stat(path, &st), 0);
     mt_log_set_sink(keep_notice, notice);
-    for (int64_t at = 0; at < st.st_size; at += at < 256 ? 3 : 331) { /* header, words, index, lengths */
+    for (int64_t at = 0; at < st.st_size; at += at < 256 ? 3 : 331) {                     /* header, words, index, lengths */
         if (at >= (int64_t)sizeof(mt__store_header) && at < MT__STORE_WORDS_AT) continue; /* nothing is there */
         FILE *f = fopen(path, "r+");
         fseek(f, at, SEEK_SET);
