@@ -1,1 +1,1 @@
-set(sources batch.c batch_json.c)
+set(sources batch.c batch_json.c source_tokens.c)

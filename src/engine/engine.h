@@ -35,8 +35,6 @@ typedef struct mt_step_result {
     int64_t wait_update_ns; /* how long the step waited for updates of the one before */
 } mt_step_result;
 
-typedef enum mt_state_kind { MT_STATE_HI, MT_STATE_LO, MT_STATE_M, MT_STATE_V, MT_STATE_KINDS } mt_state_kind;
-
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err);
 void mt_engine_free(mt_engine *e); /* accepts NULL and broken engines */
 
