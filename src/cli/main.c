@@ -15,6 +15,7 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
+    { "train", mt_cmd_train, "train or fine-tune a model" },
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
     { "families", mt_cmd_families, "the model families that are known" },
     { "grad", mt_cmd_grad, "loss and gradients of given tokens, for comparing with another implementation" },

@@ -1,6 +1,7 @@
 set(sources
   cmd_grad.c
   cmd_inspect.c
+  cmd_train.c
   flags.c
   plot.c
   progress.c
