@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/units.h"
+#include "ckpt/outdir.h"
 #include "engine/load.h"
 #include "engine/train_internal.h"
 #include "optim/clip.h"
@@ -36,6 +37,7 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
     if (held && s->overwrite) return mt_output_dir_clear(&t->dir, err);
     if (held && !*s->resume) return refuse_held(t, err);
     MT_TRY(mt_ckpt_sweep(t->dir.path, err));
+    MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
     MT_TRY(mt__train_find_resume(t, err));
     return held && t->resumed_from && !t->resumed_here ? refuse_held(t, err) : MT_OK;
 }

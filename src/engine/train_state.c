@@ -76,7 +76,8 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     if (strcmp(asked, "latest") != 0) return take_named(t, asked, err);
     MT_TRY(mt_ckpt_find_newest(&t->resumed_from, t->dir.path, err));
     t->resumed_here = true;
-    if (!t->resumed_from) mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
+    if (t->resumed_from) return mt_ckpt_prune(t->dir.path, t->s->save.keep_last, err); /* a kill may have come between saving and this */
+    mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
     return MT_OK;
 }
 
