@@ -173,7 +173,7 @@ mt_rc mt_ckpt_find_newest(char **out, const char *output_dir, mt_err *err)
         else if (bad == MT_ENOMEM)
             rc = no_memory(output_dir, err);
         else if (bad == MT_EINVAL)
-            mt_warn("%s", why.msg);
+            rc = mt_fail(err, bad, "%s; --overwrite starts anew", why.msg);
         else
             rc = set_aside(path, why.msg, err);
         mt_free(path);

@@ -57,7 +57,7 @@ static inline void workspace_write_rows(const char *dir, const char *name, int n
     mt_str s = { 0 };
     mt_str_puts(&s, "{\"input_ids\": [");
     for (int i = 0; i < n; i++) {
-        int len = 6 + (int)mt_rng_below(seed, 1, (uint64_t)i, 12), x = 3 + (int)mt_rng_below(seed, 2, (uint64_t)i, 50);
+        int len = 6 + (int)mt_rng_below(seed, 1, (uint64_t)i, 12), x = 3 + (int)((11 * seed + (uint64_t)i) % 50);
         mt_str_puts(&s, i ? ", [" : "[");
         for (int k = 0; k < len; k++, x = (x * 5 + 7) % WORKSPACE_VOCAB) mt_str_printf(&s, "%s%d", k ? ", " : "", x);
         mt_str_puts(&s, "]");
