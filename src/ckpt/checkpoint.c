@@ -43,13 +43,24 @@ uint64_t mt_ckpt_bytes(const mt_ckpt_save *s)
     return mt_export_bytes(s->model) + (s->only_model ? 0 : resume);
 }
 
-static mt_rc write_resume(const mt_ckpt_save *s, const char *dir, mt_err *err)
+/* Unit by unit: what is done with one may change it again (C5). */
+static mt_rc write_units(const mt_ckpt_save *s, mt_exporter *weights, const char *resume, mt_err *err)
 {
-    MT_TRY(mt_dir_make(dir, err));
-    for (int u = 0; u < s->model->model->n_units; u++) MT_TRY(mt__ckpt_write_unit(dir, s->model->model, u, s->io, err));
-    for (size_t i = 0; i < s->n_files; i++) {
-        char *path = mt_path_join(dir, s->files[i].name);
-        mt_rc rc = path ? mt_outfile_save(path, s->files[i].text, s->files[i].n, err) : no_memory(dir, err);
+    int n = s->model->model->n_units;
+    for (int i = 0; i < n; i++) {
+        int u = s->backwards ? n - 1 - i : i;
+        MT_TRY(mt_exporter_unit(weights, u, err));
+        if (!s->only_model) MT_TRY(mt__ckpt_write_unit(resume, s->model->model, u, s->io, err));
+        if (s->io->done) s->io->done(s->io->user, u);
+    }
+    return mt_exporter_finish(weights, err);
+}
+
+static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
+{
+    for (size_t i = 0; i < s->n_files && !s->only_model; i++) {
+        char *path = mt_path_join(resume, s->files[i].name);
+        mt_rc rc = path ? mt_outfile_save(path, s->files[i].text, s->files[i].n, err) : no_memory(resume, err);
         mt_free(path);
         if (rc) return rc;
     }
@@ -58,14 +69,15 @@ static mt_rc write_resume(const mt_ckpt_save *s, const char *dir, mt_err *err)
 
 static mt_rc fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
 {
-    MT_TRY(mt_export_write(s->model, s->io, dir, err));
-    if (!s->only_model) {
-        char *resume = mt_path_join(dir, "resume");
-        mt_rc rc = resume ? write_resume(s, resume, err) : no_memory(dir, err);
-        mt_free(resume);
-        if (rc) return rc;
-    }
-    return mt_manifest_write(dir, err); /* C3: last */
+    mt_exporter *weights = NULL;
+    char *resume = mt_path_join(dir, "resume");
+    mt_rc rc = resume ? mt_exporter_open(&weights, s->model, s->io, dir, err) : no_memory(dir, err);
+    if (!rc && !s->only_model) rc = mt_dir_make(resume, err);
+    if (!rc) rc = write_units(s, weights, resume, err);
+    if (!rc) rc = write_files(s, resume, err);
+    mt_exporter_close(weights);
+    mt_free(resume);
+    return rc ? rc : mt_manifest_write(dir, err); /* C3: last */
 }
 
 mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err)

@@ -24,6 +24,7 @@ typedef struct mt_ckpt_save {
     const mt_export *model;
     const mt_state_io *io;
     bool only_model; /* without resume/: nothing can go on from it */
+    bool backwards;  /* the last unit first: it is needed first */
     const mt_ckpt_file *files;
     size_t n_files;
 } mt_ckpt_save;

@@ -31,22 +31,27 @@ static mt_dtype dtype_of(const mt_export *x, const char *name)
     return d == MT_DTYPE_F64 ? MT_DTYPE_F32 : d; /* masters hold no more */
 }
 
-/* Every tensor of the directory, in the order of the files. */
-static mt_rc for_each(const mt_export *x, item_fn fn, void *arg, mt_err *err)
+/* Every tensor that a unit makes. */
+static mt_rc for_each_of(const mt_export *x, int unit, item_fn fn, void *arg, mt_err *err)
 {
     const mt_model *m = x->model;
-    item it;
-    for (it.unit = 0; it.unit < m->n_units; it.unit++)
-        for (int k = 0; k < m->units[it.unit].layout->n_weights; k++) {
-            it.w = &m->units[it.unit].layout->weights[k];
-            mt_weight_name(&m->units[it.unit], it.w, it.name);
-            it.dtype = dtype_of(x, it.name);
-            MT_TRY(fn(arg, &it, err));
-            if (it.w->role != MT_W_EMBED || !m->config->tied || !x->source || !mt_shards_find(x->source, head_name(m))) continue;
-            snprintf(it.name, sizeof it.name, "%s", head_name(m)); /* tied, and the source wrote it twice: so do we */
-            it.dtype = dtype_of(x, it.name);
-            MT_TRY(fn(arg, &it, err));
-        }
+    item it = { .unit = unit };
+    for (int k = 0; k < m->units[unit].layout->n_weights; k++) {
+        it.w = &m->units[unit].layout->weights[k];
+        mt_weight_name(&m->units[unit], it.w, it.name);
+        it.dtype = dtype_of(x, it.name);
+        MT_TRY(fn(arg, &it, err));
+        if (it.w->role != MT_W_EMBED || !m->config->tied || !x->source || !mt_shards_find(x->source, head_name(m))) continue;
+        snprintf(it.name, sizeof it.name, "%s", head_name(m)); /* tied, and the source wrote it twice: so do we */
+        it.dtype = dtype_of(x, it.name);
+        MT_TRY(fn(arg, &it, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc for_each(const mt_export *x, item_fn fn, void *arg, mt_err *err)
+{
+    for (int u = 0; u < x->model->n_units; u++) MT_TRY(for_each_of(x, u, fn, arg, err));
     return MT_OK;
 }
 
@@ -74,27 +79,29 @@ typedef struct piece {
     unsigned char out[MT_STATE_PIECE * 4];
 } piece;
 
-typedef struct writing {
+struct mt_exporter {
+    mt_export x;
     mt_shards_writer *shards;
-    const mt_state_io *io;
+    const mt_state_io *io; /* borrowed */
+    char *dir;
     piece *p;
-} writing;
+};
 
 static mt_rc declare(void *arg, const item *it, mt_err *err)
 {
-    const writing *w = arg;
+    const mt_exporter *w = arg;
     return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->n_dims, it->w->shape, err);
 }
 
 static mt_rc put(void *arg, const item *it, mt_err *err)
 {
-    const writing *w = arg;
+    const mt_exporter *w = arg;
     piece *p = w->p;
     for (int64_t first = 0; first < it->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, it->w->n - first), at = it->w->offset + first;
         MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_HI, at, n, p->hi, err));
         MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_LO, at, n, p->lo, err));
-        if (mt_split_check(p->hi, p->lo, (size_t)n) < (size_t)n)
+        if (mt_split_check(p->hi, p->lo, (size_t)n) < (size_t)n) /* C6 */
             return mt_fail(err, MT_ENUMERIC, "tensor \"%s\" holds numbers that are not finite; nothing is saved", it->name);
         mt_join_array(p->f, p->hi, p->lo, (size_t)n);
         mt_from_f32(p->out, it->dtype, p->f, (size_t)n);
@@ -103,21 +110,52 @@ static mt_rc put(void *arg, const item *it, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc write_weights(const mt_export *x, writing *w, const char *dir, mt_err *err)
+static mt_rc start(mt_exporter *w, mt_err *err)
 {
-    MT_TRY(mt_shards_writer_create(&w->shards, dir, x->max_shard_bytes, err));
-    MT_TRY(for_each(x, declare, w, err));
-    MT_TRY(mt_shards_writer_start(w->shards, err));
-    MT_TRY(for_each(x, put, w, err));
-    return mt_shards_writer_finish(w->shards, err);
+    w->p = mt_malloc(sizeof *w->p);
+    if (!w->dir || !w->p) return mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
+    MT_TRY(mt_shards_writer_create(&w->shards, w->dir, w->x.max_shard_bytes, err));
+    MT_TRY(for_each(&w->x, declare, w, err));
+    return mt_shards_writer_start(w->shards, err);
+}
+
+mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err)
+{
+    *out = NULL;
+    mt_exporter *w = mt_calloc(1, sizeof *w);
+    if (!w) return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", dir);
+    *w = (mt_exporter){ .x = *x, .io = io, .dir = mt_strdup(dir) };
+    mt_rc rc = start(w, err);
+    if (rc)
+        mt_exporter_close(w);
+    else
+        *out = w;
+    return rc;
+}
+
+mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err) { return for_each_of(&w->x, unit, put, w, err); }
+
+mt_rc mt_exporter_finish(mt_exporter *w, mt_err *err)
+{
+    MT_TRY(mt_shards_writer_finish(w->shards, err));
+    return mt__export_files(&w->x, w->dir, err);
+}
+
+void mt_exporter_close(mt_exporter *w)
+{
+    if (!w) return;
+    mt_shards_writer_free(w->shards);
+    mt_free(w->dir);
+    mt_free(w->p);
+    mt_free(w);
 }
 
 mt_rc mt_export_write(const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err)
 {
-    writing w = { .io = io, .p = mt_malloc(sizeof *w.p) };
-    if (!w.p) return mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
-    mt_rc rc = write_weights(x, &w, dir, err);
-    mt_shards_writer_free(w.shards);
-    mt_free(w.p);
-    return rc ? rc : mt__export_files(x, dir, err);
+    mt_exporter *w = NULL;
+    mt_rc rc = mt_exporter_open(&w, x, io, dir, err);
+    for (int u = 0; !rc && u < x->model->n_units; u++) rc = mt_exporter_unit(w, u, err);
+    if (!rc) rc = mt_exporter_finish(w, err);
+    mt_exporter_close(w);
+    return rc;
 }

@@ -107,8 +107,9 @@ static bool has_id(const mt_value *v, int32_t id)
 }
 
 /* The trained end of an answer must stop generation. */
-static mt_rc add_eos(document *d, int32_t id, const char *file, mt_err *err)
+static mt_rc add_eos(const mt_export *x, document *d, const char *file, mt_err *err)
 {
+    int32_t id = x->end_of_turn;
     const mt_value *old = mt_value_get(&d->root, "eos_token_id");
     if (id < 0 || has_id(old, id)) return MT_OK;
     size_t n = !old || old->type == MT_VALUE_NULL ? 0 : old->type == MT_VALUE_LIST ? old->list.n : 1;
@@ -116,7 +117,7 @@ static mt_rc add_eos(document *d, int32_t id, const char *file, mt_err *err)
     if (!ids) return no_memory(file, err);
     for (size_t i = 0; i < n; i++) ids[i] = old->type == MT_VALUE_LIST ? old->list.items[i] : *old;
     ids[n] = (mt_value){ .type = MT_VALUE_INT, .i = id };
-    mt_info("%s: token %d, which was trained to end an answer, is added to the eos ids", file, id);
+    if (!x->quiet) mt_info("%s: token %d, which was trained to end an answer, is added to the eos ids", file, id);
     return set(d, "eos_token_id", n ? (mt_value){ .type = MT_VALUE_LIST, .list = { ids, n + 1 } } : ids[0], err);
 }
 
@@ -131,7 +132,7 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
         const char *key = mt_value_get(&d->root, "torch_dtype") && !mt_value_get(&d->root, "dtype") ? "torch_dtype" : "dtype";
         MT_TRY(set(d, key, text_value(mt_dtype_name(x->dtype)), err));
     }
-    return add_eos(d, x->end_of_turn, "config.json", err);
+    return add_eos(x, d, "config.json", err);
 }
 
 static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
@@ -139,14 +140,14 @@ static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
     const mt_value *eos = mt_value_get(&d->root, "eos_token");
     const mt_value *content = eos && eos->type == MT_VALUE_MAP ? mt_value_get(eos, "content") : eos;
     if (!x->end_of_turn_text || x->end_of_turn < 0 || (content && mt_value_is(content, x->end_of_turn_text))) return MT_OK;
-    mt_info("tokenizer_config.json: eos_token becomes %s, which was trained to end an answer", x->end_of_turn_text);
+    if (!x->quiet) mt_info("tokenizer_config.json: eos_token becomes %s, which was trained to end an answer", x->end_of_turn_text);
     return set(d, "eos_token", text_value(x->end_of_turn_text), err);
 }
 
 static mt_rc fix(const mt_export *x, document *d, const char *name, mt_err *err)
 {
     if (strcmp(name, "config.json") == 0) return fix_config(x, d, err);
-    if (strcmp(name, "generation_config.json") == 0) return add_eos(d, x->end_of_turn, name, err);
+    if (strcmp(name, "generation_config.json") == 0) return add_eos(x, d, name, err);
     if (strcmp(name, "tokenizer_config.json") == 0) return fix_tokenizer(x, d, err);
     return MT_OK;
 }

@@ -11,6 +11,8 @@ typedef struct mt_state_io {
     /* Elements [first, first + n) of a unit's state: uint16 hi, int16 lo, float m and v. */
     mt_rc (*read)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
     mt_rc (*write)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
+    /* The unit has been read for the last time.  May be NULL. */
+    void (*done)(void *user, int unit);
 } mt_state_io;
 
 enum { MT_STATE_PIECE = 1 << 17 }; /* elements moved at a time */

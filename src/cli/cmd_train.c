@@ -11,6 +11,7 @@
 #include "model/flops.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -24,6 +25,7 @@ typedef struct curve {
 typedef struct app {
     mt_settings s;
     mt_terminal term; /* of stdout */
+    pthread_mutex_t lock; /* of the bar: notices may come from any thread */
     mt_progress bar;
     bool bar_open;
     curve losses;
@@ -86,11 +88,13 @@ static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, cons
 
 static void say(app *a, const char *line)
 {
+    pthread_mutex_lock(&a->lock);
     if (a->bar_open)
         mt_progress_say(&a->bar, line);
     else
         printf("%s\n", line);
     fflush(stdout);
+    pthread_mutex_unlock(&a->lock);
 }
 
 static void print_log(void *user, mt_log_level level, const char *text)
@@ -157,7 +161,9 @@ static void on_step(void *user, const mt_train_step *s)
     char note[256];
     snprintf(note, sizeof note, "loss %.4f  norm %.3g  lr %.3g  %s tokens/s%s", s->loss, s->grad_norm, s->learning_rate, mt_count_text((uint64_t)s->tokens_s).s,
              s->skipped ? "  (skipped: not finite)" : "");
+    pthread_mutex_lock(&a->lock);
     mt_progress_update(&a->bar, (double)s->step, note);
+    pthread_mutex_unlock(&a->lock);
     add_point(&a->losses, (double)s->step, s->loss);
 }
 
@@ -355,7 +361,7 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
 int mt_cmd_train(int argc, char **argv)
 {
     mt_err err = { 0 };
-    app a = { .eval_first = NAN, .eval_last = NAN };
+    app a = { .eval_first = NAN, .eval_last = NAN, .lock = PTHREAD_MUTEX_INITIALIZER };
     if (mt_settings_init(&a.s, &err)) return mt_cli_failed(&err);
     mt_log_set_sink(print_log, &a);
     mt_rc rc = command(&a, argc, argv, &err);

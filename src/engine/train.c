@@ -26,6 +26,7 @@ mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hoo
 void mt_trainer_close(mt_trainer *t)
 {
     if (!t) return;
+    (void)mt__train_saved(t, true, &(mt_err){ 0 });
     mt_engine_free(t->engine);
     mt_plan_free(t->plan);
     mt_device_close(t->dev);
@@ -83,6 +84,7 @@ static void count(mt_trainer *t, const mt_step_result *r, double seconds, double
     w->seconds += seconds;
     w->wait_data_s += wait_data_s;
     w->wait_update_s += 1e-9 * (double)r->wait_update_ns;
+    w->wait_save_s += 1e-9 * (double)r->wait_save_ns;
     t->last_loss = r->loss;
 }
 
@@ -93,7 +95,7 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
     return (mt_train_step){ .step = t->at.step, .n_steps = t->n_steps, .epoch = epoch_of(t, t->at.step),
                             .loss = t->at.window_steps ? t->at.window_loss / (double)t->at.window_steps : r->loss, .learning_rate = lr,
                             .grad_norm = r->grad_norm, .skipped = r->skipped, .seconds = w->seconds / n, .tokens_s = (double)w->n_tokens / s,
-                            .trained_s = (double)w->n_trained / s, .flops_s = w->flops / s, .wait_update_s = w->wait_update_s / n,
+                            .trained_s = (double)w->n_trained / s, .flops_s = w->flops / s, .wait_update_s = w->wait_update_s / n, .wait_save_s = w->wait_save_s / n,
                             .wait_data_s = w->wait_data_s / n };
 }
 
@@ -132,6 +134,7 @@ static void log_timing(mt_trainer *t, const mt_train_step *s)
     mt_metrics_float(m, "trained_tokens_per_second", s->trained_s);
     mt_metrics_float(m, "flops_per_second", s->flops_s);
     mt_metrics_float(m, "wait_update_seconds", s->wait_update_s);
+    mt_metrics_float(m, "wait_save_seconds", s->wait_save_s);
     mt_metrics_float(m, "wait_data_seconds", s->wait_data_s);
     mt_metrics_int(m, "device_memory_peak", (int64_t)d.memory_peak);
     if (getrusage(RUSAGE_SELF, &use) == 0) mt_metrics_int(m, "host_memory_peak", (int64_t)use.ru_maxrss * 1024);
@@ -202,6 +205,7 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
 {
     mt_train_step s;
     MT_TRY(take_step(t, &s, err));
+    MT_TRY(mt__train_saved(t, false, err));
     bool last = t->at.step == t->n_steps;
     if (t->hooks.step) t->hooks.step(t->hooks.user, &s);
     MT_TRY(log_step(t, &s, err));
@@ -217,14 +221,18 @@ static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
         MT_TRY(one_step(t, err));
         out->stopped = t->at.step < t->n_steps && t->hooks.stop && t->hooks.stop(t->hooks.user);
     }
-    if (out->stopped) return t->saved_step == t->at.step ? MT_OK : mt__train_save(t, err);
-    return mt__train_export(t, err);
+    if (out->stopped && t->saved_step != t->at.step) MT_TRY(mt__train_save(t, err));
+    MT_TRY(mt__train_saved(t, true, err));
+    return out->stopped ? MT_OK : mt__train_export(t, err);
 }
 
 mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
 {
     *out = (mt_train_result){ .checkpoint = "", .model_dir = "" };
-    if (run(t, out, err)) return mt__train_note_last(t, err);
+    if (run(t, out, err)) {
+        (void)mt__train_saved(t, true, &(mt_err){ 0 }); /* what is being written may yet become whole */
+        return mt__train_note_last(t, err);
+    }
     out->step = t->at.step;
     out->loss = t->last_loss;
     out->n_skipped = t->at.n_skipped;
@@ -238,6 +246,7 @@ mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt
     MT_TRY(take_step(t, step, err));
     double start = mt__seconds();
     MT_TRY(mt__train_save(t, err));
+    MT_TRY(mt__train_saved(t, true, err));
     *save_s = mt__seconds() - start;
     return t->s->save.save_only_model ? MT_OK : mt_ckpt_verify(t->checkpoint, err);
 }

@@ -11,6 +11,9 @@
 #include "engine/train.h"
 #include "optim/schedule.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 /* Where a run is; all of it is in every checkpoint. */
 typedef struct progress {
     int64_t step;    /* steps done, skipped ones included: the next is number `step` */
@@ -29,10 +32,27 @@ typedef struct saved_state {
     int64_t metrics_bytes;
 } saved_state;
 
+/* The thread that writes a checkpoint while the run goes on: one at a time. */
+typedef struct saver {
+    pthread_t thread;
+    bool running;         /* not joined yet */
+    atomic_bool finished; /* joining will not wait */
+    mt_engine *engine;
+    mt_export model;
+    mt_state_io io;
+    mt_ckpt_save ckpt;
+    mt_ckpt_file files[2];
+    mt_str state, settings;
+    int64_t keep_last;
+    double start_s, seconds;
+    mt_err error;   /* .rc: how it ended */
+    mt_err warning; /* .rc: nothing that matters to the run */
+} saver;
+
 /* Times and counts since the last line of metrics; not remembered. */
 typedef struct window {
     int64_t n_steps, n_tokens, n_trained;
-    double flops, seconds, wait_update_s, wait_data_s;
+    double flops, seconds, wait_update_s, wait_save_s, wait_data_s;
 } window;
 
 struct mt_trainer {
@@ -56,7 +76,8 @@ struct mt_trainer {
     progress at;
     window window;
     mt_batch batch;
-    int64_t saved_step; /* of the newest checkpoint; -1: none */
+    saver saver;
+    int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */
     double last_loss;
     bool resumed_here;  /* the checkpoint lies in our own directory */
     char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
@@ -75,7 +96,10 @@ mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err);
 
 /* -- train_save.c -- */
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t);
+/* Begin a checkpoint of the state as it is now; waits for the one before it. */
 mt_rc mt__train_save(mt_trainer *t, mt_err *err);
+/* Has it been written?  Waits if asked to; fails if it failed. */
+mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err);
 mt_rc mt__train_export(mt_trainer *t, mt_err *err);
 /* ".../checkpoint-20 is the last complete checkpoint" behind an error that ended the run. */
 mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err);

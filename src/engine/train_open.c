@@ -201,7 +201,7 @@ static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first
 static mt_rc open_engine(mt_trainer *t, mt_err *err)
 {
     MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads }, err));
-    t->io = (mt_state_io){ t->engine, read_state, write_state };
+    t->io = (mt_state_io){ .user = t->engine, .read = read_state, .write = write_state };
     mt_engine_set_updates(t->engine, t->at.updates);
     if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
     return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err) : mt_engine_init(t->engine, t->model, (uint64_t)t->s->training.seed, err);

@@ -67,7 +67,7 @@ static void fake_open(fake *f, const char *root, const char *const *freeze, size
         f->state[kind] = calloc((size_t)f->model->n_units, sizeof *f->state[kind]);
         for (int u = 0; u < f->model->n_units; u++) f->state[kind][u] = calloc((size_t)f->model->units[u].layout->n_elems, sizes[kind]);
     }
-    f->io = (mt_state_io){ f, fake_read, fake_write };
+    f->io = (mt_state_io){ .user = f, .read = fake_read, .write = fake_write };
     f->export = (mt_export){ .model = f->model, .source_dir = f->source.s, .dtype = MT_DTYPE_COUNT, .end_of_turn = -1 };
 }
 
