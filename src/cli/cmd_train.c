@@ -8,7 +8,7 @@
 #include "cli/progress.h"
 #include "data/source_tokens.h"
 #include "engine/train.h"
-#include "model/flops.h"
+#include "plan/flops.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -1,6 +1,8 @@
 set(sources
+  cmd_bench.c
   cmd_grad.c
   cmd_inspect.c
+  cmd_tokenize.c
   cmd_train.c
   flags.c
   plot.c

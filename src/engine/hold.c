@@ -12,8 +12,6 @@
 #include <string.h>
 #include <time.h>
 
-enum { BOUNCE_BYTES = 1 << 20 };
-
 mt_rc mt__hold_create(mt_engine *e, mt_err *err)
 {
     e->save_bounce = mt__buffer(e, MT_BUF_BOUNCE_SAVE, -1, -1);
@@ -53,8 +51,8 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err)
 static mt_rc read_device(mt_engine *e, int unit, const char *at, char *dst, size_t bytes, mt_err *err)
 {
     MT_TRY(mt_wait(e->save, e->units[unit].device_updated, err));
-    for (size_t done = 0; done < bytes; done += BOUNCE_BYTES) {
-        size_t n = bytes - done < BOUNCE_BYTES ? bytes - done : BOUNCE_BYTES;
+    for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
+        size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
         MT_TRY(mt_copy(e->save, e->save_bounce, at + done, n, MT_COPY_OUT, err));
         MT_TRY(mt_record(e->save, e->save_done, err));
         MT_TRY(mt_sync(e->save_done, err));

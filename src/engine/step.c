@@ -242,6 +242,7 @@ static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)
 static mt_rc begin_step(mt_engine *e, const mt_batch *b, bool train, mt_err *err)
 {
     MT_TRY(mt_watch_check(&e->watch, err));
+    e->in_flight = true;
     MT_TRY(mt__input_load(e, b, err));
     /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit. */
     MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host, err));
@@ -364,7 +365,8 @@ static mt_rc copy_logits(mt_engine *e, const sweep *s, const void *w, float *out
         for (int64_t first = 0; first < mb->n; first += e->run.head_rows) {
             int64_t n = mt_min_i64(e->run.head_rows, mb->n - first);
             MT_TRY(mt_head_logits(&e->run, w, first, n, err));
-            MT_TRY(mt_copy(e->compute, out + (e->cuts[i].first_row + first) * c->V, e->run.work.logits, (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
+            MT_TRY(mt__bounce(e, (char *)e->run.work.logits, (char *)(out + (e->cuts[i].first_row + first) * c->V), (size_t)(n * c->V) * sizeof(float),
+                              MT_COPY_OUT, err));
         }
     }
     return MT_OK;
@@ -383,8 +385,7 @@ static mt_rc logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
         MT_TRY(copy_logits(e, &s, w, out, err));
         MT_TRY(leave(e, e->model->head, err));
     }
-    MT_TRY(mt_record(e->compute, e->sums_ready, err));
-    return mt_sync(e->sums_ready, err);
+    return MT_OK;
 }
 
 mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err) { return sticky(e, logits(e, b, out, err), err); }

@@ -25,7 +25,7 @@ typedef struct mt_train_step {
     bool skipped;
     double seconds;             /* a step */
     double tokens_s, trained_s; /* tokens a second; padding is never counted because there is none */
-    double flops_s;             /* by model/flops.h */
+    double flops_s;             /* by plan/flops.h */
     double wait_update_s, wait_save_s, wait_data_s; /* a step */
 } mt_train_step;
 

@@ -2,7 +2,7 @@
  *
  * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is killed
  * again while it resumes.  The same with operations that fail instead.  MT_KILLS sets how many kills (20; `make soak`: 200). */
-#include "program.h"
+#include "process.h"
 #include "workspace.h"
 
 #include <math.h>

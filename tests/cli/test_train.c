@@ -1,6 +1,6 @@
 /* megatrain train with things that are wrong: each is refused with a message that names it and says what to do, and what was there
  * before is still there. */
-#include "program.h"
+#include "process.h"
 #include "workspace.h"
 
 #include <errno.h>

@@ -42,11 +42,12 @@ static mt_arithmetic arithmetic(int64_t micro, int64_t mlp, int64_t head)
 static void one_row(const rig *r, int64_t d, mt_batch *out)
 {
     mt_err err = { 0 };
-    int32_t from = r->batch.doc_start[d], n = r->batch.doc_start[d + 1] - from, labels[512];
+    int32_t from = r->batch.doc_start[d], n = r->batch.doc_start[d + 1] - from, ids[512], labels[512];
     assert_true(n <= 512);
+    memcpy(ids, r->batch.ids + from, (size_t)n * sizeof *ids); /* `out` may be the same batch, and move */
     labels[0] = MT_IGNORE;
     for (int32_t i = 1; i < n; i++) labels[i] = r->batch.targets[from + i - 1]; /* shift back */
-    assert_ok(mt_batch_add(out, r->batch.ids + from, labels, n, r->config->V, &err));
+    assert_ok(mt_batch_add(out, ids, labels, n, r->config->V, &err));
 }
 
 static const char *const models[] = { "llama_tied", "mistral_window", "qwen2_window", "qwen3" };
@@ -102,7 +103,11 @@ static void micro_batches_and_row_chunks_change_only_rounding(void **state)
     }
 }
 
-static void bf16_stays_near_fp32(void **state)
+/* How far transformers' own bf16 gradients are from its fp32 ones on these models (torch 2.15, eager, CPU): the measure of what
+ * bf16 can do here.  These tiny models have large weights, so it is more than in practice. */
+static const double torch_bf16[] = { 0.0307, 0.0338, 0.0815, 0.0287 };
+
+static void bf16_is_no_further_from_fp32_than_torchs(void **state)
 {
     (void)state;
     for (size_t m = 0; m < MT_COUNT(models); m++) {
@@ -117,7 +122,7 @@ static void bf16_stays_near_fp32(void **state)
         compute(&r, &r.batch, &b, r.batch.n_trained, &rounded);
         double d = golden_distance(rounded.g, exact.g, exact.n);
         assert_true(fabs(rounded.loss / exact.loss - 1) < 1e-2);
-        if (!(d < 5e-2 && d > 1e-5)) fail_msg("%s: %.2e", models[m], d); /* near, and really computed in bf16 */
+        if (!(d < torch_bf16[m] && d > 1e-5)) fail_msg("%s: %.2e", models[m], d); /* near, and really computed in bf16 */
         mt_free(exact.g);
         mt_free(rounded.g);
         rig_close(&r);
@@ -125,4 +130,4 @@ static void bf16_stays_near_fp32(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(packed_rows_are_the_rows_alone), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
-             cmocka_unit_test(bf16_stays_near_fp32))
+             cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))

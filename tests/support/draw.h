@@ -41,6 +41,8 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
         at->home = roll(d, 3) ? MT_HOST : MT_DEVICE;
         at->resident = at->home == MT_DEVICE || roll(d, 3) == 0;
         at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
+        mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
+        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_can_borrow(&trial, u) && roll(d, 3);
     }
 }
 
