@@ -44,14 +44,17 @@ uint64_t mt_ckpt_bytes(const mt_ckpt_save *s)
 }
 
 /* Unit by unit: what is done with one may change it again (C5). */
-static mt_rc write_units(const mt_ckpt_save *s, mt_exporter *weights, const char *resume, mt_err *err)
+static mt_rc write_units(const mt_ckpt_save *s, mt_exporter *weights, const char *resume, mt_manifest *list, mt_err *err)
 {
     int n = s->model->model->n_units;
+    char name[64];
     for (int i = 0; i < n; i++) {
         int u = s->backwards ? n - 1 - i : i;
         MT_TRY(mt_exporter_unit(weights, u, err));
         if (!s->only_model) MT_TRY(mt__ckpt_write_unit(resume, s->model->model, u, s->io, err));
         if (s->io->done) s->io->done(s->io->user, u);
+        snprintf(name, sizeof name, "resume/" MT__CKPT_UNIT, u);
+        if (!s->only_model) MT_TRY(mt_manifest_take(list, name, err));
     }
     return mt_exporter_finish(weights, err);
 }
@@ -70,14 +73,17 @@ static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
 static mt_rc fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
 {
     mt_exporter *weights = NULL;
+    mt_manifest list = { .dir = dir };
     char *resume = mt_path_join(dir, "resume");
     mt_rc rc = resume ? mt_exporter_open(&weights, s->model, s->io, dir, err) : no_memory(dir, err);
     if (!rc && !s->only_model) rc = mt_dir_make(resume, err);
-    if (!rc) rc = write_units(s, weights, resume, err);
+    if (!rc) rc = write_units(s, weights, resume, &list, err);
     if (!rc) rc = write_files(s, resume, err);
+    if (!rc) rc = mt_manifest_write(&list, err); /* C3: last */
+    mt_manifest_free(&list);
     mt_exporter_close(weights);
     mt_free(resume);
-    return rc ? rc : mt_manifest_write(dir, err); /* C3: last */
+    return rc;
 }
 
 mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err)

@@ -40,7 +40,7 @@ static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, m
     return MT_OK;
 }
 
-static char *unit_path(const char *dir, int unit) { return mt_asprintf("%s/unit-%03d.safetensors", dir, unit); }
+static char *unit_path(const char *dir, int unit) { return mt_asprintf("%s/" MT__CKPT_UNIT, dir, unit); }
 
 /* -- writing --------------------------------------------------------------------------------------- */
 

@@ -5,6 +5,8 @@
 
 #include "ckpt/state_io.h"
 
+#define MT__CKPT_UNIT "unit-%03d.safetensors" /* its name */
+
 mt_rc mt__ckpt_write_unit(const char *dir, const mt_model *m, int unit, const mt_state_io *io, mt_err *err);
 mt_rc mt__ckpt_load_unit(const char *dir, const mt_model *m, int unit, const mt_state_io *io, mt_err *err);
 
