@@ -74,7 +74,9 @@ static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, cons
     size_t n = strlen(path);
     if (n < 5 || strcmp(path + n - 5, ".json") != 0)
         return mt_fail(err, MT_EUNSUPPORTED, "dataset.path: a .json file of token rows ({\"input_ids\": [[...], ...]}) is expected, not %s", *path ? path : "nothing");
-    int64_t per_batch = s->training.batch_size ? s->training.batch_size : 32;
+    enum { AUTO_BATCH = 32 };
+    int64_t per_batch = s->training.batch_size ? s->training.batch_size : AUTO_BATCH;
+    if (!s->training.batch_size) mt_info("training.batch_size auto: %d samples", AUTO_BATCH);
     return mt_source_tokens_open(out,
                                  &(mt_source_tokens_options){ .path = path, .vocab = c->V, .samples_per_step = per_batch * s->training.gradient_accumulation_steps,
                                                               .max_seq_len = s->dataset.max_seq_len, .max_samples = s->dataset.max_samples,

@@ -5,6 +5,8 @@
 #include "ckpt/outdir.h"
 #include "engine/train_internal.h"
 
+#include <string.h>
+
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
 {
     return (mt_ckpt_save){ .output_dir = t->dir.path, .step = t->at.step, .model = &t->export, .io = &t->io, .only_model = t->s->save.save_only_model };
@@ -125,7 +127,7 @@ mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err)
 {
     char msg[MT_ERR_MSG_BYTES];
     mt_rc rc = err->rc;
-    __builtin_memcpy(msg, err->msg, sizeof msg);
+    memcpy(msg, err->msg, sizeof msg);
     if (t->checkpoint) return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume goes on from it", msg, t->checkpoint);
     return mt_fail(err, rc, "%s.\n  There is no checkpoint yet", msg);
 }
