@@ -92,7 +92,8 @@ typedef struct mt_job {
     X(INPUT_HOST, "input.host")                                                                              \
     X(SUMS, "sums")             /* loss and norms */                                                         \
     X(SUMS_HOST, "sums.host")                                                                                \
-    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */
+    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */               \
+    X(BOUNCE_SAVE, "bounce.save") /* host: the same for the thread that saves */
 
 typedef enum mt_buffer_kind {
 #define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,
