@@ -1,4 +1,5 @@
 set(sources
+  cmd_tokenize.c
   plot.c
   progress.c
   terminal.c
