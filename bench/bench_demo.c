@@ -1,7 +1,7 @@
 /* The demo's training alone: the model of data/demo_model on data/demo_train.json with the engine, then every request of
  * data/demo_test.json, by task.  For choosing its shape and settings, and for looking at where the time goes.
  *
- *     bench_demo MODEL_DIR DATA_DIR [steps] [lr] [seed] [threads]
+ *     bench_demo MODEL_DIR DATA_DIR [steps] [batch] [lr] [seed] [threads]
  *
  * An answer counts as right if each of its tokens, the end included, is the likeliest after the ones before it: then
  * greedy generation writes exactly it. */
@@ -19,7 +19,7 @@
 #include <string.h>
 #include <time.h>
 
-enum { BATCH = 32, MAX_TOKENS = 64, MAX_TASKS = 16 };
+enum { MAX_TOKENS = 64, MAX_TASKS = 16 };
 
 typedef struct sample {
     int32_t ids[MAX_TOKENS], labels[MAX_TOKENS];
@@ -90,7 +90,7 @@ static mt_rc read_samples(bench *b, const char *dir, const char *file, json_t **
     return MT_OK;
 }
 
-static mt_rc open_all(bench *b, char **argv, uint64_t seed, int n_threads, mt_err *err)
+static mt_rc open_all(bench *b, char **argv, int batch, uint64_t seed, int n_threads, mt_err *err)
 {
     MT_TRY(mt_tokenizer_open(&b->tok, argv[1], err));
     MT_TRY(mt_tok_scratch_create(&b->scratch, b->tok, err));
@@ -98,7 +98,7 @@ static mt_rc open_all(bench *b, char **argv, uint64_t seed, int n_threads, mt_er
     MT_TRY(read_samples(b, argv[2], "demo_test.json", &b->docs[1], &b->test, &b->n_test, err));
     MT_TRY(mt_config_open(&b->config, argv[1], err));
     MT_TRY(mt_model_create(&b->model, b->config, NULL, err));
-    mt_job job = { .train = true, .clip = true, .step_tokens = BATCH * MAX_TOKENS, .step_docs = BATCH, .longest = MAX_TOKENS };
+    mt_job job = { .train = true, .clip = true, .step_tokens = batch * MAX_TOKENS, .step_docs = batch, .longest = MAX_TOKENS };
     mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = job.step_tokens, .mlp_rows = job.step_tokens, .head_rows = job.step_tokens };
     MT_TRY(mt_plan_choose(&b->plan, b->model, &job, &a, 0, err));
     MT_TRY(mt_device_open(&b->dev, "cpu", &(mt_device_options){ .n_threads = n_threads }, err));
@@ -114,7 +114,7 @@ static double lr_at(int step, int n_steps, double peak)
     return peak * 0.5 * (1 + cos(3.14159265358979 * (step - warm) / (n_steps - warm)));
 }
 
-static mt_rc train(bench *b, int n_steps, double peak, uint64_t seed, mt_err *err)
+static mt_rc train(bench *b, int n_steps, int batch, double peak, uint64_t seed, mt_err *err)
 {
     double start = now_s(), loss = 0;
     int64_t n_tokens = 0;
@@ -122,8 +122,8 @@ static mt_rc train(bench *b, int n_steps, double peak, uint64_t seed, mt_err *er
         mt_step_result r;
         mt_hyper h = { .lr = lr_at(step, n_steps, peak), .beta1 = 0.9, .beta2 = 0.98, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0 };
         mt_batch_clear(&b->batch);
-        for (int i = 0; i < BATCH; i++) {
-            size_t at = ((size_t)step * BATCH + (size_t)i + seed * 977) % b->n_train;
+        for (int i = 0; i < batch; i++) {
+            size_t at = ((size_t)step * (size_t)batch + (size_t)i + seed * 977) % b->n_train;
             MT_TRY(mt_batch_add(&b->batch, b->train[at].ids, b->train[at].labels, b->train[at].n, b->config->V, err));
         }
         MT_TRY(mt_engine_step(b->engine, &b->batch, &h, &r, err));
@@ -187,16 +187,17 @@ int main(int argc, char **argv)
 {
     mt_blas_reexec_if_slow(argv);
     if (argc < 3) {
-        fprintf(stderr, "usage: %s MODEL_DIR DATA_DIR [steps] [lr] [seed] [threads]\n", argv[0]);
+        fprintf(stderr, "usage: %s MODEL_DIR DATA_DIR [steps] [batch] [lr] [seed] [threads]\n", argv[0]);
         return 2;
     }
     mt_err err = { 0 };
     bench b = { 0 };
     int n_steps = argc > 3 ? atoi(argv[3]) : 640;
-    double lr = argc > 4 ? atof(argv[4]) : 2e-3;
-    uint64_t seed = argc > 5 ? strtoull(argv[5], NULL, 10) : 1;
-    mt_rc rc = open_all(&b, argv, seed, argc > 6 ? atoi(argv[6]) : 0, &err);
-    if (!rc) rc = train(&b, n_steps, lr, seed, &err);
+    int batch = argc > 4 ? atoi(argv[4]) : 32;
+    double lr = argc > 5 ? atof(argv[5]) : 2e-3;
+    uint64_t seed = argc > 6 ? strtoull(argv[6], NULL, 10) : 1;
+    mt_rc rc = open_all(&b, argv, batch, seed, argc > 7 ? atoi(argv[7]) : 0, &err);
+    if (!rc) rc = train(&b, n_steps, batch, lr, seed, &err);
     if (!rc) rc = ask(&b, &err);
     if (rc) fprintf(stderr, "error: %s\n", err.msg);
     close_all(&b);

@@ -1,6 +1,13 @@
 set(sources
+  answers.c
+  cmd_generate.c
+  cmd_grad.c
+  cmd_inspect.c
   cmd_tokenize.c
+  flags.c
+  generate_args.c
   plot.c
   progress.c
+  prompts.c
   terminal.c
 )

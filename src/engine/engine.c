@@ -72,7 +72,7 @@ static void open_work(mt_engine *e)
     k->scratch = mt__buffer(e, MT_BUF_SCRATCH, -1, -1);
 }
 
-/* The rope tables, made on the host and sent over in pieces through the input's staging memory. */
+/* The rope tables, made on the host and sent over. */
 static mt_rc open_rope(mt_engine *e, mt_err *err)
 {
     const mt_config *c = e->model->config;
@@ -82,9 +82,7 @@ static mt_rc open_rope(mt_engine *e, mt_err *err)
     mt_rope_tables(&c->rope, e->plan->job.longest, host, host + n);
     e->run.cos = device;
     e->run.sin = device + n;
-    mt_rc rc = mt_copy(e->compute, device, host, 2 * n * sizeof *host, MT_COPY_IN, err);
-    if (!rc) rc = mt_record(e->compute, e->settled[0], err);
-    if (!rc) rc = mt_sync(e->settled[0], err);
+    mt_rc rc = mt__bounce(e, (char *)device, (char *)host, 2 * n * sizeof *host, MT_COPY_IN, err);
     mt_free(host);
     return rc;
 }
@@ -148,10 +146,11 @@ void mt_engine_free(mt_engine *e)
 {
     if (!e) return;
     const mt_device_api *api = e->dev->api;
-    mt__updates_free(e); /* first: its thread uses everything else */
+    mt__updates_stop(e);
     api->stream_free(e->compute);
     api->stream_free(e->copy_in);
     api->stream_free(e->copy_out);
+    mt__updates_free(e);
     mt__grads_free(e);
     mt__keeps_free(e);
     mt__ring_free(e);
@@ -197,22 +196,6 @@ static mt_rc locate(mt_engine *e, int unit, mt_state_kind kind, int64_t first, i
     return MT_OK;
 }
 
-/* To or from a home on the device, through the bounce buffer. */
-static mt_rc bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
-{
-    enum { BOUNCE_BYTES = 1 << 20 };
-    char *via = mt__buffer(e, MT_BUF_BOUNCE, -1, -1);
-    for (size_t done = 0; done < bytes; done += BOUNCE_BYTES) {
-        size_t n = bytes - done < BOUNCE_BYTES ? bytes - done : BOUNCE_BYTES;
-        if (dir == MT_COPY_IN) memcpy(via, host + done, n);
-        MT_TRY(mt_copy(e->compute, dir == MT_COPY_IN ? device + done : via, dir == MT_COPY_IN ? via : device + done, n, dir, err));
-        MT_TRY(mt_record(e->compute, e->settled[0], err));
-        MT_TRY(mt_sync(e->settled[0], err));
-        if (dir == MT_COPY_OUT) memcpy(host + done, via, n);
-    }
-    return MT_OK;
-}
-
 mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
 {
     char *at;
@@ -221,7 +204,7 @@ mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first,
     size_t bytes = (size_t)n * state_bytes[kind];
     for (int i = 0; i < e->n_ring; i++)
         if (e->ring[i].unit == unit) e->ring[i].unit = -1; /* what the device holds is old now */
-    if (mt__place(e, unit)->home == MT_DEVICE) return bounce(e, at, (char *)(uintptr_t)src, bytes, MT_COPY_IN, err);
+    if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, at, (char *)(uintptr_t)src, bytes, MT_COPY_IN, err);
     memcpy(at, src, bytes);
     return MT_OK;
 }
@@ -232,7 +215,7 @@ mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, 
     MT_TRY(mt_engine_settle(e, err));
     MT_TRY(locate(e, unit, kind, first, n, &at, err));
     size_t bytes = (size_t)n * state_bytes[kind];
-    if (mt__place(e, unit)->home == MT_DEVICE) return bounce(e, at, dst, bytes, MT_COPY_OUT, err);
+    if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, at, dst, bytes, MT_COPY_OUT, err);
     memcpy(dst, at, bytes);
     return MT_OK;
 }
@@ -250,8 +233,7 @@ mt_rc mt_engine_read_grad(mt_engine *e, int unit, float *dst, mt_err *err)
     if (!s->grad_dev) return mt_fail(err, MT_EINVAL, "unit %d keeps no gradient under this plan", unit);
     void *copy = mt_malloc(n * mt_dtype_bytes(t));
     if (!copy) return mt_fail(err, MT_ENOMEM, "no host memory for a gradient");
-    mt_rc rc = mt_copy(e->compute, copy, s->grad_dev, n * mt_dtype_bytes(t), MT_COPY_OUT, err);
-    if (!rc) rc = mt_engine_settle(e, err);
+    mt_rc rc = mt__bounce(e, s->grad_dev, copy, n * mt_dtype_bytes(t), MT_COPY_OUT, err);
     if (!rc) mt_to_f32(dst, copy, t, n);
     mt_free(copy);
     return rc;

@@ -137,6 +137,8 @@ void *mt__buffer(const mt_engine *e, mt_buffer_kind kind, int i, int j); /* NULL
 mt_rc mt__event(mt_engine *e, mt_event **out, mt_err *err);
 mt_rc mt__slot_events(mt_engine *e, slot *s, mt_err *err);
 void mt__slot_free(mt_engine *e, slot *s);
+/* To or from the device and wait, through memory of our own: a failed stream must never hold a caller's. */
+mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
 
 /* -- ring.c -- */
 mt_rc mt__ring_create(mt_engine *e, mt_err *err);
@@ -174,7 +176,8 @@ mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err
 
 /* -- updates.c -- */
 mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err);
-void mt__updates_free(mt_engine *e);
+void mt__updates_stop(mt_engine *e); /* joins the updater; before the streams go */
+void mt__updates_free(mt_engine *e); /* after them: their queues hold its events */
 void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale);
 /* The unit's gradient is finished and clipping is off. */
 mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err);

@@ -1,6 +1,8 @@
 /* memory.c - the plan's buffers, allocated once. */
 #include "engine/internal.h"
 
+#include <string.h>
+
 mt_rc mt__memory_create(mt_engine *e, mt_err *err)
 {
     const mt_plan *p = e->plan;
@@ -42,4 +44,18 @@ void mt__slot_free(mt_engine *e, slot *s)
 {
     e->dev->api->event_free(s->ready);
     e->dev->api->event_free(s->free);
+}
+
+mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    char *via = mt__buffer(e, MT_BUF_BOUNCE, -1, -1);
+    for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
+        size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
+        if (dir == MT_COPY_IN) memcpy(via, host + done, n);
+        MT_TRY(mt_copy(e->compute, dir == MT_COPY_IN ? device + done : via, dir == MT_COPY_IN ? via : device + done, n, dir, err));
+        MT_TRY(mt_record(e->compute, e->settled[0], err));
+        MT_TRY(mt_sync(e->settled[0], err));
+        if (dir == MT_COPY_OUT) memcpy(host + done, via, n);
+    }
+    return MT_OK;
 }

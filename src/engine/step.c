@@ -362,7 +362,8 @@ static mt_rc copy_logits(mt_engine *e, const sweep *s, const void *w, float *out
         for (int64_t first = 0; first < mb->n; first += e->run.head_rows) {
             int64_t n = mt_min_i64(e->run.head_rows, mb->n - first);
             MT_TRY(mt_head_logits(&e->run, w, first, n, err));
-            MT_TRY(mt_copy(e->compute, out + (e->cuts[i].first_row + first) * c->V, e->run.work.logits, (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
+            MT_TRY(mt__bounce(e, (char *)e->run.work.logits, (char *)(out + (e->cuts[i].first_row + first) * c->V), (size_t)(n * c->V) * sizeof(float),
+                              MT_COPY_OUT, err));
         }
     }
     return MT_OK;
@@ -381,8 +382,7 @@ static mt_rc logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
         MT_TRY(copy_logits(e, &s, w, out, err));
         MT_TRY(leave(e, e->model->head, err));
     }
-    MT_TRY(mt_record(e->compute, e->sums_ready, err));
-    return mt_sync(e->sums_ready, err);
+    return MT_OK;
 }
 
 mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err) { return sticky(e, logits(e, b, out, err), err); }

@@ -304,18 +304,21 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
     return MT_OK;
 }
 
+void mt__updates_stop(mt_engine *e)
+{
+    if (!e->updater.started) return;
+    pthread_mutex_lock(&e->watch.lock);
+    e->watch.closing = true;
+    pthread_cond_broadcast(&e->watch.changed);
+    pthread_mutex_unlock(&e->watch.lock);
+    pthread_join(e->updater.thread, NULL);
+    e->updater.started = false;
+}
+
 void mt__updates_free(mt_engine *e)
 {
-    updater *up = &e->updater;
-    if (up->started) {
-        pthread_mutex_lock(&e->watch.lock);
-        e->watch.closing = true;
-        pthread_cond_broadcast(&e->watch.changed);
-        pthread_mutex_unlock(&e->watch.lock);
-        pthread_join(up->thread, NULL);
-    }
-    mt_pool_free(up->pool);
-    mt_free(up->jobs);
+    mt_pool_free(e->updater.pool);
+    mt_free(e->updater.jobs);
     for (int i = 0; e->stages && i < e->plan->place.stage_slots; i++) {
         mt__slot_free(e, &e->stages[i].s);
         e->dev->api->event_free(e->stages[i].done);

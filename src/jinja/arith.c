@@ -125,7 +125,7 @@ static mt_rc join_seqs(jrender *r, jval a, jval b, jval *out)
 static mt_rc repeat(jrender *r, jval v, int64_t times, jval *out)
 {
     size_t n = times > 0 ? (size_t)times : 0, unit = v.type == JV_STR ? v.n : v.list->n, total;
-    if (!mt_mul_size(n, unit, &total) || total > r->a->max_bytes) return mt__j_no_memory(r);
+    if (!mt_mul_size(n, unit, &total) || total > r->a->max_bytes) return mt__j_too_much(r);
     if (!unit) n = 0;
     if (v.type != JV_STR) {
         jval *items;

@@ -274,6 +274,21 @@ static mt_rc eval_binary(jrender *r, const jnode *n, jval *out)
     return mt__j_binary(r, (jop)n->op, left, right, out);
 }
 
+/* {{ a + b + c }}: straight to the output where eval would cut a string out of it first. */
+mt_rc mt__j_print(jrender *r, const jnode *n)
+{
+    jval v;
+    if (n->kind == N_BINARY && n->op == OP_ADD) {
+        bool written;
+        mt__j_capture(r);
+        MT_TRY(eval_sum(r, n, &v, &written));
+        r->captures--;
+        return written ? MT_OK : mt__j_put_str(r, v);
+    }
+    MT_TRY(mt__j_eval(r, n, &v));
+    return mt__j_put_str(r, v);
+}
+
 static mt_rc eval_unary(jrender *r, const jnode *n, jval *out)
 {
     jval v;

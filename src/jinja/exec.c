@@ -1,6 +1,8 @@
 /* exec.c - statements. */
 #include "jinja/render.h"
 
+#include "jinja/chars.h"
+
 void mt__j_enter_frame(jrender *r, const jframe *f)
 {
     for (uint32_t i = 0; i < f->n_loads; i++) {
@@ -170,11 +172,12 @@ static mt_rc exec_call_block(jrender *r, const jnode *n)
     return mt__j_put_str(r, out);
 }
 
-static mt_rc add_span(jrender *r, size_t begin, size_t end)
+/* Until the rendering is complete, .end is how many characters the block wrote (jinja.c turns it into a place). */
+static mt_rc add_span(jrender *r, size_t begin, size_t n_chars)
 {
     if (!r->spans) return MT_OK;
     MT_TRY(mt_grow(&r->spans->items, &r->spans->cap, r->spans->n + 1, sizeof *r->spans->items, r->err));
-    r->spans->items[r->spans->n++] = (mt_jinja_span){ begin - r->out_start, end - r->out_start };
+    r->spans->items[r->spans->n++] = (mt_jinja_span){ begin - r->out_start, n_chars };
     return MT_OK;
 }
 
@@ -192,7 +195,8 @@ static mt_rc exec_generation(jrender *r, const jnode *n)
     MT_TRY(mt__j_exec(r, n->kid[0]));
     r->captures--;
     r->act = outer;
-    return add_span(r, r->written, r->written + (r->out->n - begin));
+    size_t bytes = r->out->n - begin;
+    return add_span(r, r->written, bytes ? mt__j_count(r->out->s + begin, bytes) : 0);
 }
 
 static mt_rc exec_block(jrender *r, const jnode *n)
@@ -214,7 +218,7 @@ static mt_rc exec_inner(jrender *r, const jnode *n)
     switch (n->kind) {
     case N_BLOCK: return exec_block(r, n);
     case N_TEXT: return mt__j_put_str(r, n->value);
-    case N_PRINT: MT_TRY(mt__j_eval(r, n->kid[0], &v)); return mt__j_put_str(r, v);
+    case N_PRINT: return mt__j_print(r, n->kid[0]);
     case N_IF: return exec_if(r, n);
     case N_FOR: return mt__j_exec_for(r, n);
     case N_SET: MT_TRY(mt__j_eval(r, n->kid[1], &v)); return mt__j_assign(r, n->kid[0], v);

@@ -118,11 +118,11 @@ FILTER(mt__j_f_truncate)
     MT_TRY(flag(r, a[1], false, &kill));
     MT_TRY(want_int(r, mt__j_given(a[3]) && a[3].type == JV_NONE ? (jval){ 0 } : a[3], 5, &leeway));
     MT_TRY(mt__j_length(r, v, &n));
-    if (v.type != JV_STR && v.type != JV_UNDEFINED) return mt__j_fail(r, "truncate wants a string, not %s", mt__j_type_name(v));
     if (end.type != JV_STR) return mt__j_fail(r, "truncate wants a string for end");
     int64_t end_n = (int64_t)mt__j_count(end.s, end.n);
     if (length < end_n || leeway < 0) return mt__j_fail(r, "expected length >= %lld", (long long)end_n);
     if (leeway > (int64_t)1 << 40 || length > (int64_t)1 << 40 || n <= length + leeway) return *out = v, MT_OK;
+    if (v.type != JV_STR) return mt__j_fail(r, "truncate wants a string, not %s", mt__j_type_name(v));
     jval head = mt__j_text(v.s, mt__j_offset(v.s, v.n, (size_t)(length - end_n)));
     const char *space = kill ? NULL : mt__j_rfind(head.s, head.n, " ", 1);
     if (space) head.n = (uint32_t)(space - head.s);

@@ -1,5 +1,5 @@
-/* format.c - "%5.1f" % x and "{:>5}".format(x). */
-#include "jinja/render.h"
+/* format.c - numbers and text laid out by a specification, and "{:>5}".format(x). */
+#include "jinja/format.h"
 
 #include "jinja/chars.h"
 
@@ -8,27 +8,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-enum { MAX_WIDTH = 1 << 16 };
-
-/* What both mini-languages boil down to. */
-typedef struct spec {
-    char fill[8];
-    size_t fill_n;
-    char align; /* < > ^ =, 0 for the type's own */
-    char sign;  /* + - or space */
-    bool alternate, zero;
-    char group; /* , or _ */
-    int width, precision; /* precision -1: not given */
-    char type;            /* 0: not given */
-} spec;
-
-static void put_fill(jrender *r, const spec *s, size_t n)
+static void put_fill(jrender *r, const jspec *s, size_t n)
 {
     for (size_t i = 0; i < n; i++) mt_str_add(r->out, s->fill, s->fill_n);
 }
 
-/* Pad `body` to the width; `lead` bytes of it (sign, 0x) stay in front of '=' padding. */
-static mt_rc put_padded(jrender *r, const spec *s, const char *body, size_t n, size_t lead, char default_align)
+mt_rc mt__j_put_padded(jrender *r, const jspec *s, const char *body, size_t n, size_t lead, char default_align)
 {
     size_t have = mt__j_count(body, n), want = (size_t)s->width, pad = want > have ? want - have : 0;
     char align = s->align ? s->align : default_align;
@@ -56,7 +41,7 @@ static size_t group_digits(char *dst, const char *digits, size_t n, char sep, si
     return k;
 }
 
-static mt_rc put_int(jrender *r, const spec *s, int64_t v)
+mt_rc mt__j_put_int(jrender *r, const jspec *s, int64_t v)
 {
     char digits[72], body[160];
     uint64_t u = v < 0 ? 0 - (uint64_t)v : (uint64_t)v;
@@ -71,10 +56,10 @@ static mt_rc put_int(jrender *r, const spec *s, int64_t v)
     }
     size_t lead = k;
     k += group_digits(body + k, digits + sizeof digits - n, n, s->group, base == 10 ? 3 : 4);
-    return put_padded(r, s, body, k, lead, s->zero ? '=' : '>');
+    return mt__j_put_padded(r, s, body, k, lead, s->zero ? '=' : '>');
 }
 
-static mt_rc put_double(jrender *r, const spec *s, double v)
+mt_rc mt__j_put_double(jrender *r, const jspec *s, double v)
 {
     char text[512], body[768], fmt[16];
     char type = s->type ? s->type : 'g';
@@ -98,178 +83,25 @@ static mt_rc put_double(jrender *r, const spec *s, double v)
     size_t lead = k;
     k += group_digits(body + k, text, whole, s->group, 3);
     k += (size_t)snprintf(body + k, sizeof body - k, "%s%s", text + whole, type == '%' ? "%" : "");
-    return put_padded(r, s, body, k, lead, s->zero ? '=' : '>');
+    return mt__j_put_padded(r, s, body, k, lead, s->zero ? '=' : '>');
 }
 
-static mt_rc put_text(jrender *r, const spec *s, jval v, char default_align)
+mt_rc mt__j_put_text(jrender *r, const jspec *s, jval v, char default_align)
 {
     size_t n = s->precision < 0 ? v.n : mt__j_offset(v.s, v.n, (size_t)s->precision);
-    return put_padded(r, s, v.s, n, 0, default_align);
+    return mt__j_put_padded(r, s, v.s, n, 0, default_align);
 }
 
-/* ---- "..." % values ---- */
-
-typedef struct percent {
-    const char *p, *end;
-    jval values;
-    const jlist *tuple; /* the values in order, or NULL: there is one */
-    size_t used;
-    bool by_name; /* the current one was named */
-    jval named;
-} percent;
-
-static mt_rc next_value(jrender *r, percent *f, jval *out)
-{
-    if (f->by_name) return *out = f->named, MT_OK;
-    if (f->tuple ? f->used >= f->tuple->n : f->used > 0) return mt__j_fail(r, "not enough arguments for format string");
-    *out = f->tuple ? f->tuple->items[f->used] : f->values;
-    f->used++;
-    return MT_OK;
-}
-
-static mt_rc read_name(jrender *r, percent *f)
-{
-    f->by_name = false;
-    if (f->p >= f->end || *f->p != '(') return MT_OK;
-    const char *name = ++f->p;
-    for (int open = 1; f->p < f->end; f->p++) {
-        open += *f->p == '(' ? 1 : *f->p == ')' ? -1 : 0;
-        if (!open) break;
-    }
-    if (f->p >= f->end) return mt__j_fail(r, "incomplete format key");
-    if (f->values.type != JV_DICT) return mt__j_fail(r, "format requires a mapping");
-    const jval *hit = mt__j_dict_text(f->values.dict, name, (size_t)(f->p - name));
-    if (!hit) return mt__j_fail(r, "the format names '%.*s', which is not there", (int)(f->p - name), name);
-    f->p++;
-    f->by_name = true;
-    f->named = *hit;
-    f->used = 1;
-    return MT_OK;
-}
-
-/* A number, or * for the next value. */
-static mt_rc read_size(jrender *r, percent *f, int *out)
-{
-    if (f->p < f->end && *f->p == '*') {
-        jval v;
-        f->p++;
-        MT_TRY(next_value(r, f, &v));
-        if (!mt__j_is_integer(v)) return mt__j_fail(r, "* wants int");
-        int64_t i = mt__j_as_int(v);
-        if (i < -MAX_WIDTH || i > MAX_WIDTH) return mt__j_fail_rc(r, MT_ERANGE, "a width past %d", MAX_WIDTH);
-        *out = (int)i;
-        return MT_OK;
-    }
-    for (*out = 0; f->p < f->end && isdigit((unsigned char)*f->p); f->p++)
-        if ((*out = *out * 10 + (*f->p - '0')) > MAX_WIDTH) return mt__j_fail_rc(r, MT_ERANGE, "a width past %d", MAX_WIDTH);
-    return MT_OK;
-}
-
-static mt_rc read_percent_spec(jrender *r, percent *f, spec *s)
-{
-    *s = (spec){ .fill = " ", .fill_n = 1, .precision = -1 };
-    MT_TRY(read_name(r, f));
-    bool left = false;
-    for (; f->p < f->end && strchr("-+ #0", *f->p) && *f->p; f->p++) {
-        if (*f->p == '-') left = true;
-        if (*f->p == '+' || (*f->p == ' ' && !s->sign)) s->sign = *f->p;
-        if (*f->p == '#') s->alternate = true;
-        if (*f->p == '0') s->zero = true;
-    }
-    MT_TRY(read_size(r, f, &s->width));
-    if (s->width < 0) s->width = -s->width, left = true;
-    if (f->p < f->end && *f->p == '.') {
-        f->p++;
-        MT_TRY(read_size(r, f, &s->precision));
-        if (s->precision < 0) s->precision = 0;
-    }
-    while (f->p < f->end && (*f->p == 'l' || *f->p == 'h' || *f->p == 'L')) f->p++;
-    if (f->p >= f->end) return mt__j_fail(r, "incomplete format");
-    s->type = *f->p++;
-    if (left) s->align = '<', s->zero = false;
-    if (s->zero && s->type != 's' && s->type != 'r' && s->type != 'c') s->fill[0] = '0';
-    else s->zero = false;
-    return MT_OK;
-}
-
-static mt_rc put_number(jrender *r, spec *s, jval v)
-{
-    if (!mt__j_is_number(v)) {
-        if (v.type == JV_UNDEFINED) return mt__j_use_undefined(r, v);
-        return mt__j_fail(r, "%%%c format: a real number is required, not %s", s->type, mt__j_type_name(v));
-    }
-    if (strchr("eEfFgG", s->type)) return put_double(r, s, mt__j_as_float(v));
-    if (strchr("xXo", s->type) && v.type == JV_FLOAT) return mt__j_fail(r, "%%%c format: an integer is required, not float", s->type);
-    if (v.type == JV_FLOAT && !(fabs(v.f) < 9e18)) return mt__j_fail(r, "cannot convert this float to an integer");
-    int precision = s->precision;
-    spec plain = *s;
-    if (precision > 0) { /* at least so many digits */
-        char digits[64];
-        int64_t i = v.type == JV_FLOAT ? (int64_t)v.f : mt__j_as_int(v);
-        plain.alternate = false;
-        plain.width = precision > 40 ? 40 : precision;
-        if (i < 0) plain.width++;
-        plain.zero = true, plain.fill[0] = '0', plain.align = 0;
-        size_t mark = mt__j_mark(r);
-        MT_TRY(put_int(r, &plain, i));
-        size_t n = r->out->n - mark < sizeof digits ? r->out->n - mark : sizeof digits;
-        memcpy(digits, r->out->s + mark, n);
-        r->out->n = mark;
-        s->precision = -1;
-        s->fill[0] = ' ';
-        return put_padded(r, s, digits, n, 0, '>');
-    }
-    if (s->type == 'i' || s->type == 'u') plain.type = 'd';
-    return put_int(r, &plain, v.type == JV_FLOAT ? (int64_t)v.f : mt__j_as_int(v));
-}
-
-static mt_rc put_char(jrender *r, spec *s, jval v)
+mt_rc mt__j_put_char(jrender *r, jspec *s, jval v)
 {
     s->precision = -1;
-    if (v.type == JV_STR && mt__j_count(v.s, v.n) == 1) return put_text(r, s, v, '>');
+    if (v.type == JV_STR && mt__j_count(v.s, v.n) == 1) return mt__j_put_text(r, s, v, '>');
     if (!mt__j_is_integer(v) || mt__j_as_int(v) < 0 || mt__j_as_int(v) > 0x10ffff) return mt__j_fail(r, "%%c requires int or char");
     mt_str one = { 0 };
     mt__j_put_cp(&one, (uint32_t)mt__j_as_int(v));
-    mt_rc rc = put_text(r, s, mt__j_text(one.s ? one.s : "", one.n), '>');
+    mt_rc rc = mt__j_put_text(r, s, mt__j_text(one.s ? one.s : "", one.n), '>');
     mt_str_free(&one);
     return rc;
-}
-
-static mt_rc put_percent(jrender *r, percent *f, bool safe)
-{
-    spec s;
-    MT_TRY(read_percent_spec(r, f, &s));
-    if (s.type == '%') return mt_str_putc(r->out, '%'), MT_OK;
-    if (!strchr("srdiufFeEgGxXoca", s.type) || !s.type) return mt__j_fail(r, "unsupported format character '%c'", s.type);
-    jval v, text;
-    MT_TRY(next_value(r, f, &v));
-    if (s.type == 'c') return put_char(r, &s, v);
-    if (s.type != 's' && s.type != 'r' && s.type != 'a') return put_number(r, &s, v);
-    size_t mark = mt__j_mark(r);
-    MT_TRY(s.type != 's' ? mt__j_put_repr(r, v) : safe ? mt__j_put_escaped(r, v) : mt__j_put_str(r, v));
-    if (s.width == 0 && s.precision < 0) return MT_OK;
-    MT_TRY(mt__j_cut(r, mark, &text));
-    return put_text(r, &s, text, '>');
-}
-
-mt_rc mt__j_percent(jrender *r, jval format, jval values, jval *out)
-{
-    percent f = { .p = format.s, .end = format.s + format.n, .values = values, .tuple = values.type == JV_TUPLE ? values.list : NULL };
-    size_t mark = mt__j_mark(r);
-    while (f.p < f.end) {
-        const char *stop = memchr(f.p, '%', (size_t)(f.end - f.p));
-        const char *end = stop ? stop : f.end;
-        mt_str_add(r->out, f.p, (size_t)(end - f.p));
-        f.p = end;
-        if (!stop) break;
-        f.p++;
-        MT_TRY(put_percent(r, &f, format.safe));
-    }
-    bool all = f.tuple ? f.used >= f.tuple->n : f.used > 0 || values.type == JV_DICT || values.type == JV_LIST || values.type == JV_NAMESPACE;
-    if (!all) return mt__j_fail(r, "not all arguments converted during string formatting");
-    MT_TRY(mt__j_cut(r, mark, out));
-    out->safe = format.safe;
-    return MT_OK;
 }
 
 /* ---- "...".format(values) ---- */
@@ -280,10 +112,10 @@ typedef struct braces {
     bool numbered, automatic;
 } braces;
 
-static mt_rc read_format_spec(jrender *r, jval text, spec *s)
+static mt_rc read_format_spec(jrender *r, jval text, jspec *s)
 {
     const char *p = text.s, *end = p + text.n;
-    *s = (spec){ .fill = " ", .fill_n = 1, .precision = -1 };
+    *s = (jspec){ .fill = " ", .fill_n = 1, .precision = -1 };
     size_t len = 0;
     if (p < end) mt__j_cp(p, text.n, &len);
     if (p + len < end && strchr("<>^=", p[len]) && p[len]) {
@@ -314,18 +146,18 @@ static mt_rc read_format_spec(jrender *r, jval text, spec *s)
 
 static mt_rc put_by_spec(jrender *r, jval v, jval text)
 {
-    spec s;
+    jspec s;
     if (text.n == 0) return mt__j_put_str(r, v);
     MT_TRY(read_format_spec(r, text, &s));
     if (v.type == JV_STR || (v.type == JV_BOOL && !s.type)) {
         jval own = v;
         if (v.type == JV_BOOL) MT_TRY(mt__j_str(r, v, &own));
         if (v.type == JV_STR && ((s.type && s.type != 's') || s.align == '=' || s.sign || s.group || s.alternate)) return mt__j_fail(r, "this format does not fit a string");
-        return put_text(r, &s, own, '<');
+        return mt__j_put_text(r, &s, own, '<');
     }
-    if (mt__j_is_integer(v) && s.precision < 0 && (!s.type || strchr("dxXobn", s.type))) return put_int(r, &s, mt__j_as_int(v));
-    if (mt__j_is_integer(v) && s.type == 'c') return put_char(r, &s, v);
-    if (mt__j_is_number(v) && (v.type == JV_FLOAT || s.type) && (!s.type || strchr("eEfFgGn%", s.type))) return put_double(r, &s, mt__j_as_float(v));
+    if (mt__j_is_integer(v) && s.precision < 0 && (!s.type || strchr("dxXobn", s.type))) return mt__j_put_int(r, &s, mt__j_as_int(v));
+    if (mt__j_is_integer(v) && s.type == 'c') return mt__j_put_char(r, &s, v);
+    if (mt__j_is_number(v) && (v.type == JV_FLOAT || s.type) && (!s.type || strchr("eEfFgGn%", s.type))) return mt__j_put_double(r, &s, mt__j_as_float(v));
     return mt__j_fail(r, "this format does not fit %s", mt__j_type_name(v));
 }
 

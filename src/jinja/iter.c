@@ -21,7 +21,6 @@ static mt_rc next_char(jrender *r, jiter *it, jval *out)
     size_t len;
     mt__j_cp(s.s + it->at, s.n - it->at, &len);
     *out = mt__j_text(s.s + it->at, len);
-    out->safe = s.safe;
     it->at += len;
     return MT_OK;
 }

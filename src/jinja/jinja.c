@@ -2,6 +2,7 @@
 #include "jinja/jinja.h"
 
 #include "base/utf8.h"
+#include "jinja/chars.h"
 #include "jinja/parser.h"
 #include "jinja/render.h"
 
@@ -113,11 +114,9 @@ mt_rc mt__j_fail_rc(jrender *r, mt_rc rc, const char *fmt, ...)
     return rc;
 }
 
-/* The arena says no for two reasons; only one of them is the machine's. */
-mt_rc mt__j_no_memory(jrender *r)
+mt_rc mt__j_too_much(jrender *r)
 {
-    if (r->a->total_bytes > r->a->max_bytes / 4) return mt__j_fail_rc(r, MT_ERANGE, "rendering needs more than %zu MiB of memory", r->a->max_bytes >> 20);
-    return mt__j_fail_rc(r, MT_ENOMEM, "no memory to render the template");
+    return mt__j_fail_rc(r, MT_ERANGE, "rendering needs more than %zu MiB of memory", r->a->max_bytes >> 20);
 }
 
 mt_rc mt__j_steps(jrender *r, size_t n)
@@ -173,6 +172,16 @@ static mt_rc render(jrender *r, const mt_value *context)
     return mt__j_exec(r, r->t->body);
 }
 
+/* Blocks inside a macro are placed where the macro's text was not yet: transformers' spans, kept inside the output. */
+static void finish_spans(mt_jinja_spans *spans, size_t from, const char *text, size_t n)
+{
+    for (size_t i = from; i < spans->n; i++) {
+        mt_jinja_span *s = &spans->items[i];
+        if (s->begin > n) s->begin = n;
+        s->end = s->begin + mt__j_offset(text + s->begin, n - s->begin, s->end);
+    }
+}
+
 mt_rc mt_jinja_render(const mt_jinja *t, const mt_value *context, const mt_jinja_options *opt, mt_str *out,
                       mt_jinja_spans *generation, mt_err *err)
 {
@@ -192,6 +201,7 @@ mt_rc mt_jinja_render(const mt_jinja *t, const mt_value *context, const mt_jinja
         out->failed = false;
         if (generation) generation->n = n_spans;
     }
+    if (!rc && generation && out->s) finish_spans(generation, n_spans, out->s + start, out->n - start);
     if (out->s) out->s[out->n] = '\0';
     a->max_bytes = memory_limit;
     mt_arena_free(&own);

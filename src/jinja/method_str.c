@@ -6,21 +6,21 @@
 #define METHOD(name) mt_rc name(jrender *r, jval self, const jval *a, const jargs *args, jval *out)
 #define UNUSED_ARGS (void)a, (void)args
 
-static jval part(jval s, size_t from, size_t to)
+jval mt__j_part(jval s, size_t from, size_t to)
 {
     jval p = mt__j_text(s.s + from, to - from);
     p.safe = s.safe;
     return p;
 }
 
-static mt_rc want_str(jrender *r, jval v, const char *what)
+mt_rc mt__j_want_str(jrender *r, jval v, const char *what)
 {
     if (v.type == JV_STR) return MT_OK;
     if (v.type == JV_UNDEFINED) return mt__j_fail(r, "%s must be str, not Undefined", what);
     return mt__j_fail(r, "%s must be str, not %s", what, mt__j_type_name(v));
 }
 
-static mt_rc want_int(jrender *r, jval v, int64_t fallback, int64_t *out)
+mt_rc mt__j_want_int(jrender *r, jval v, int64_t fallback, int64_t *out)
 {
     *out = fallback;
     if (!mt__j_given(v) || v.type == JV_NONE) return MT_OK;
@@ -37,7 +37,7 @@ mt_rc mt__j_strip(jrender *r, jval s, jval chars, bool left, bool right, jval *o
 {
     size_t from = 0, to = s.n, len;
     bool white = !mt__j_given(chars) || chars.type == JV_NONE;
-    if (!white) MT_TRY(want_str(r, chars, "strip arg"));
+    if (!white) MT_TRY(mt__j_want_str(r, chars, "strip arg"));
     if (left && white) from = mt__j_space_prefix(s.s, s.n);
     while (left && !white && from < to && (mt__j_cp(s.s + from, to - from, &len), has_char(chars, s.s + from, len))) from += len;
     if (right && white) to = from + mt__j_rstrip(s.s + from, to - from);
@@ -47,7 +47,7 @@ mt_rc mt__j_strip(jrender *r, jval s, jval chars, bool left, bool right, jval *o
         if (!has_char(chars, s.s + i, to - i)) break;
         to = i;
     }
-    *out = part(s, from, to);
+    *out = mt__j_part(s, from, to);
     return MT_OK;
 }
 
@@ -58,162 +58,20 @@ METHOD(mt__j_str_rstrip) { return (void)args, mt__j_strip(r, self, a[0], false, 
 METHOD(mt__j_str_removeprefix)
 {
     (void)args;
-    MT_TRY(want_str(r, a[0], "prefix"));
+    MT_TRY(mt__j_want_str(r, a[0], "prefix"));
     bool hit = self.n >= a[0].n && memcmp(self.s, a[0].s, a[0].n) == 0;
-    *out = hit ? part(self, a[0].n, self.n) : self;
+    *out = hit ? mt__j_part(self, a[0].n, self.n) : self;
     return MT_OK;
 }
 
 METHOD(mt__j_str_removesuffix)
 {
     (void)args;
-    MT_TRY(want_str(r, a[0], "suffix"));
+    MT_TRY(mt__j_want_str(r, a[0], "suffix"));
     bool hit = self.n >= a[0].n && memcmp(self.s + self.n - a[0].n, a[0].s, a[0].n) == 0;
-    *out = hit ? part(self, 0, self.n - a[0].n) : self;
+    *out = hit ? mt__j_part(self, 0, self.n - a[0].n) : self;
     return MT_OK;
 }
-
-/* ---- splitting: pieces are collected in an array that grows in the arena ---- */
-
-typedef struct pieces {
-    jval *items;
-    size_t n, cap;
-} pieces;
-
-static mt_rc add_piece(jrender *r, pieces *p, jval v)
-{
-    if (p->n == p->cap) {
-        jval *bigger;
-        size_t cap = p->cap ? p->cap * 2 : 8;
-        MT_TRY(mt__j_new(r, cap * sizeof *bigger, &bigger));
-        if (p->n) memcpy(bigger, p->items, p->n * sizeof *bigger);
-        p->items = bigger;
-        p->cap = cap;
-    }
-    p->items[p->n++] = v;
-    return mt__j_steps(r, 1);
-}
-
-static mt_rc finish_pieces(jrender *r, pieces *p, bool backwards, jval *out)
-{
-    jval *items;
-    MT_TRY(mt__j_new_list(r, JV_LIST, p->n, out, &items));
-    for (size_t i = 0; i < p->n; i++) items[i] = p->items[backwards ? p->n - 1 - i : i];
-    return MT_OK;
-}
-
-static mt_rc split_white(jrender *r, jval s, int64_t max, pieces *p)
-{
-    size_t at = mt__j_space_prefix(s.s, s.n);
-    while (at < s.n) {
-        if (max >= 0 && (int64_t)p->n >= max) return add_piece(r, p, part(s, at, at + mt__j_rstrip(s.s + at, s.n - at)));
-        size_t end = at, len;
-        while (end < s.n && !mt__j_is_space(mt__j_cp(s.s + end, s.n - end, &len))) end += len;
-        MT_TRY(add_piece(r, p, part(s, at, end)));
-        at = end + mt__j_space_prefix(s.s + end, s.n - end);
-    }
-    return MT_OK;
-}
-
-static mt_rc rsplit_white(jrender *r, jval s, int64_t max, pieces *p)
-{
-    size_t end = mt__j_rstrip(s.s, s.n);
-    while (end > 0) {
-        if (max >= 0 && (int64_t)p->n >= max) return add_piece(r, p, part(s, 0, end));
-        size_t at = end;
-        while (at > 0) {
-            size_t i = at - 1, len;
-            while (i && ((unsigned char)s.s[i] & 0xc0) == 0x80) i--;
-            if (mt__j_is_space(mt__j_cp(s.s + i, at - i, &len))) break;
-            at = i;
-        }
-        MT_TRY(add_piece(r, p, part(s, at, end)));
-        end = mt__j_rstrip(s.s, at);
-    }
-    return MT_OK;
-}
-
-static mt_rc split_by(jrender *r, jval s, jval sep, int64_t max, pieces *p)
-{
-    size_t at = 0;
-    for (const char *hit; (max < 0 || (int64_t)p->n < max) && (hit = mt__j_find(s.s + at, s.n - at, sep.s, sep.n)); at += sep.n) {
-        MT_TRY(add_piece(r, p, part(s, at, (size_t)(hit - s.s))));
-        at = (size_t)(hit - s.s);
-    }
-    return add_piece(r, p, part(s, at, s.n));
-}
-
-static mt_rc rsplit_by(jrender *r, jval s, jval sep, int64_t max, pieces *p)
-{
-    size_t end = s.n;
-    for (const char *hit; (max < 0 || (int64_t)p->n < max) && (hit = mt__j_rfind(s.s, end, sep.s, sep.n)); end = (size_t)(hit - s.s))
-        MT_TRY(add_piece(r, p, part(s, (size_t)(hit - s.s) + sep.n, end)));
-    return add_piece(r, p, part(s, 0, end));
-}
-
-static mt_rc split(jrender *r, jval s, const jval *a, bool backwards, jval *out)
-{
-    pieces p = { 0 };
-    int64_t max;
-    bool white = !mt__j_given(a[0]) || a[0].type == JV_NONE;
-    MT_TRY(want_int(r, a[1], -1, &max));
-    if (!white) MT_TRY(want_str(r, a[0], "separator"));
-    if (!white && a[0].n == 0) return mt__j_fail(r, "empty separator");
-    MT_TRY(mt__j_steps(r, s.n / 16));
-    if (white)
-        MT_TRY(backwards ? rsplit_white(r, s, max, &p) : split_white(r, s, max, &p));
-    else
-        MT_TRY(backwards ? rsplit_by(r, s, a[0], max, &p) : split_by(r, s, a[0], max, &p));
-    return finish_pieces(r, &p, backwards, out);
-}
-
-METHOD(mt__j_str_split) { return (void)args, split(r, self, a, false, out); }
-METHOD(mt__j_str_rsplit) { return (void)args, split(r, self, a, true, out); }
-
-mt_rc mt__j_splitlines(jrender *r, jval s, bool keep_ends, jval *out)
-{
-    pieces p = { 0 };
-    size_t at = 0, len;
-    for (size_t i = 0; i < s.n; i += len) {
-        uint32_t cp = mt__j_cp(s.s + i, s.n - i, &len);
-        if (!mt__j_is_break(cp)) continue;
-        if (cp == '\r' && i + 1 < s.n && s.s[i + 1] == '\n') len = 2;
-        MT_TRY(add_piece(r, &p, part(s, at, keep_ends ? i + len : i)));
-        at = i + len;
-    }
-    if (at < s.n) MT_TRY(add_piece(r, &p, part(s, at, s.n)));
-    return finish_pieces(r, &p, false, out);
-}
-
-METHOD(mt__j_str_splitlines)
-{
-    (void)args;
-    bool keep;
-    MT_TRY(mt__j_truth(r, a[0], &keep));
-    return mt__j_splitlines(r, self, keep, out);
-}
-
-static mt_rc three(jrender *r, jval x, jval y, jval z, jval *out)
-{
-    jval *items;
-    MT_TRY(mt__j_new_list(r, JV_TUPLE, 3, out, &items));
-    items[0] = x, items[1] = y, items[2] = z;
-    return MT_OK;
-}
-
-static mt_rc partition(jrender *r, jval s, jval sep, bool backwards, jval *out)
-{
-    MT_TRY(want_str(r, sep, "separator"));
-    if (sep.n == 0) return mt__j_fail(r, "empty separator");
-    const char *hit = backwards ? mt__j_rfind(s.s, s.n, sep.s, sep.n) : mt__j_find(s.s, s.n, sep.s, sep.n);
-    jval empty = mt__j_text("", 0);
-    if (!hit) return backwards ? three(r, empty, empty, s, out) : three(r, s, empty, empty, out);
-    size_t at = (size_t)(hit - s.s);
-    return three(r, part(s, 0, at), sep, part(s, at + sep.n, s.n), out);
-}
-
-METHOD(mt__j_str_partition) { return (void)args, partition(r, self, a[0], false, out); }
-METHOD(mt__j_str_rpartition) { return (void)args, partition(r, self, a[0], true, out); }
 
 /* ---- searching ---- */
 
@@ -221,8 +79,8 @@ METHOD(mt__j_str_rpartition) { return (void)args, partition(r, self, a[0], true,
 static mt_rc window(jrender *r, jval s, jval start, jval end, size_t *from, size_t *to, bool *ok)
 {
     int64_t lo, hi, n = (int64_t)mt__j_count(s.s, s.n);
-    MT_TRY(want_int(r, start, 0, &lo));
-    MT_TRY(want_int(r, end, n, &hi));
+    MT_TRY(mt__j_want_int(r, start, 0, &lo));
+    MT_TRY(mt__j_want_int(r, end, n, &hi));
     if (lo < 0) lo = lo < -n ? 0 : lo + n;
     if (hi < 0) hi = hi < -n ? 0 : hi + n;
     if (hi > n) hi = n;
@@ -236,7 +94,7 @@ static mt_rc find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at
 {
     size_t from, to;
     bool ok;
-    MT_TRY(want_str(r, a[0], "the text to look for"));
+    MT_TRY(mt__j_want_str(r, a[0], "the text to look for"));
     MT_TRY(window(r, s, a[1], a[2], &from, &to, &ok));
     const char *hit = !ok ? NULL : backwards ? mt__j_rfind(s.s + from, to - from, a[0].s, a[0].n) : mt__j_find(s.s + from, to - from, a[0].s, a[0].n);
     *at = hit ? (int64_t)mt__j_count(s.s, (size_t)(hit - s.s)) : -1;
@@ -263,7 +121,7 @@ METHOD(mt__j_str_count)
     size_t from, to;
     bool ok;
     int64_t n = 0;
-    MT_TRY(want_str(r, a[0], "the text to count"));
+    MT_TRY(mt__j_want_str(r, a[0], "the text to count"));
     MT_TRY(window(r, self, a[1], a[2], &from, &to, &ok));
     if (ok && a[0].n == 0) n = (int64_t)mt__j_count(self.s + from, to - from) + 1;
     for (const char *hit; ok && a[0].n && (hit = mt__j_find(self.s + from, to - from, a[0].s, a[0].n)); n++) from = (size_t)(hit - self.s) + a[0].n;
@@ -284,7 +142,7 @@ static mt_rc has_affix(jrender *r, jval s, const jval *a, bool at_end, jval *out
     size_t n = a[0].type == JV_TUPLE ? a[0].list->n : 1;
     for (size_t i = 0; i < n; i++) {
         jval what = a[0].type == JV_TUPLE ? a[0].list->items[i] : a[0];
-        MT_TRY(want_str(r, what, at_end ? "endswith first arg" : "startswith first arg"));
+        MT_TRY(mt__j_want_str(r, what, at_end ? "endswith first arg" : "startswith first arg"));
         hit = hit || (ok && affix(s.s + from, to - from, what, at_end));
     }
     *out = mt__j_bool(hit);
@@ -330,9 +188,9 @@ METHOD(mt__j_str_replace)
 {
     (void)args;
     int64_t count;
-    MT_TRY(want_str(r, a[0], "replace() argument 1"));
-    MT_TRY(want_str(r, a[1], "replace() argument 2"));
-    MT_TRY(want_int(r, a[2], -1, &count));
+    MT_TRY(mt__j_want_str(r, a[0], "replace() argument 1"));
+    MT_TRY(mt__j_want_str(r, a[1], "replace() argument 2"));
+    MT_TRY(mt__j_want_int(r, a[2], -1, &count));
     return mt__j_replace(r, self, a[0], a[1], count, out);
 }
 
@@ -395,7 +253,7 @@ mt_rc mt__j_pad(jrender *r, jval s, int64_t width, jval fill, char align, jval *
     int64_t have = (int64_t)mt__j_count(s.s, s.n), pad = width - have;
     if (mt__j_given(fill) && (fill.type != JV_STR || mt__j_count(fill.s, fill.n) != 1)) return mt__j_fail(r, "The fill character must be exactly one character long");
     if (pad <= 0) return *out = s, MT_OK;
-    if ((uint64_t)pad > r->a->max_bytes) return mt__j_no_memory(r);
+    if ((uint64_t)pad > r->a->max_bytes) return mt__j_too_much(r);
     MT_TRY(mt__j_steps(r, (size_t)pad));
     if (!mt__j_given(fill)) fill = mt__j_literal(" ");
     int64_t left = align == '<' ? 0 : align == '>' ? pad : pad / 2 + (pad & width & 1);
@@ -410,7 +268,7 @@ static mt_rc pad_method(jrender *r, jval s, const jval *a, char align, jval *out
 {
     int64_t width;
     if (!mt__j_is_integer(a[0])) return mt__j_fail(r, "'%s' object cannot be interpreted as an integer", mt__j_type_name(a[0]));
-    MT_TRY(want_int(r, a[0], 0, &width));
+    MT_TRY(mt__j_want_int(r, a[0], 0, &width));
     return mt__j_pad(r, s, width, a[1], align, out);
 }
 
@@ -423,17 +281,17 @@ METHOD(mt__j_str_zfill)
     (void)args;
     if (!mt__j_is_integer(a[0])) return mt__j_fail(r, "'%s' object cannot be interpreted as an integer", mt__j_type_name(a[0]));
     bool sign = self.n && (self.s[0] == '-' || self.s[0] == '+');
-    jval digits = part(self, sign, self.n), padded;
+    jval digits = mt__j_part(self, sign, self.n), padded;
     MT_TRY(mt__j_pad(r, digits, mt__j_as_int(a[0]) - sign, mt__j_literal("0"), '>', &padded));
     if (!sign) return *out = padded, MT_OK;
-    return mt__j_join(r, part(self, 0, 1), padded, out);
+    return mt__j_join(r, mt__j_part(self, 0, 1), padded, out);
 }
 
 METHOD(mt__j_str_expandtabs)
 {
     (void)args;
     int64_t size, column = 0;
-    MT_TRY(want_int(r, a[0], 8, &size));
+    MT_TRY(mt__j_want_int(r, a[0], 8, &size));
     if (size > 1024) return mt__j_fail_rc(r, MT_ERANGE, "tabs wider than 1024");
     size_t mark = mt__j_mark(r);
     for (size_t i = 0, len; i < self.n; i += len) {

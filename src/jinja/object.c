@@ -30,7 +30,9 @@ mt_rc mt__j_new(jrender *r, size_t bytes, void *out_ptr)
 {
     void **out = out_ptr;
     *out = mt_arena_alloc(r->a, bytes);
-    return *out ? MT_OK : mt__j_no_memory(r);
+    if (*out) return MT_OK;
+    bool within = bytes < r->a->max_bytes && r->a->total_bytes < r->a->max_bytes - bytes; /* then it is the machine's limit */
+    return within ? mt__j_fail_rc(r, MT_ENOMEM, "no memory to render the template") : mt__j_too_much(r);
 }
 
 mt_rc mt__j_copy_text(jrender *r, const char *s, size_t n, jval *out)
@@ -48,7 +50,7 @@ mt_rc mt__j_new_list(jrender *r, jtype type, size_t n, jval *out, jval **items)
 {
     jlist *list;
     size_t bytes;
-    if (!mt_mul_size(n, sizeof(jval), &bytes) || !mt_add_size(bytes, sizeof *list, &bytes)) return mt__j_no_memory(r);
+    if (!mt_mul_size(n, sizeof(jval), &bytes) || !mt_add_size(bytes, sizeof *list, &bytes)) return mt__j_too_much(r);
     MT_TRY(mt__j_steps(r, n / 4));
     MT_TRY(mt__j_new(r, bytes, &list));
     *list = (jlist){ .n = n, .items = (jval *)(list + 1) };
@@ -69,7 +71,7 @@ mt_rc mt__j_new_pair(jrender *r, jval a, jval b, jval *out)
 mt_rc mt__j_new_dict(jrender *r, size_t cap, jval *out, jdict **dict)
 {
     size_t bytes;
-    if (!mt_mul_size(cap, sizeof(jentry), &bytes) || !mt_add_size(bytes, sizeof **dict, &bytes)) return mt__j_no_memory(r);
+    if (!mt_mul_size(cap, sizeof(jentry), &bytes) || !mt_add_size(bytes, sizeof **dict, &bytes)) return mt__j_too_much(r);
     MT_TRY(mt__j_new(r, bytes, dict));
     **dict = (jdict){ .entries = (jentry *)(*dict + 1) };
     *out = (jval){ .type = JV_DICT, .dict = *dict };

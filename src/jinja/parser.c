@@ -103,3 +103,12 @@ mt_rc mt__j_expect_name(jparser *p, const char *name)
     if (mt__j_skip_name(p, name)) return MT_OK;
     return mt__j_syntax(p, p->tok, "'%s' was expected, not %s", name, mt__j_token_text(p->tok, got));
 }
+
+mt_rc mt__j_combine(jparser *p, jnode **out, jkind kind, const jtoken *at, jnode *a, jnode *b)
+{
+    size_t base = p->n_stack;
+    MT_TRY(mt__j_node(p, out, kind, at));
+    MT_TRY(mt__j_push(p, a));
+    if (b) MT_TRY(mt__j_push(p, b));
+    return mt__j_adopt(p, *out, base);
+}

@@ -1,4 +1,4 @@
-/* parser.h - what the two halves of the parser share: parse_expr.c and parse_stmt.c. */
+/* parser.h - what the parts of the parser share: parse_primary.c, parse_expr.c and parse_stmt.c. */
 #ifndef MT_JINJA_PARSER_H
 #define MT_JINJA_PARSER_H
 
@@ -24,6 +24,8 @@ mt_rc mt__j_node(jparser *p, jnode **out, jkind kind, const jtoken *at);
 /* Give node the children on the stack from `base` on, and take them off. */
 mt_rc mt__j_adopt(jparser *p, jnode *node, size_t base);
 mt_rc mt__j_push(jparser *p, jnode *child);
+/* A node with one or two children that are already parsed; b may be NULL. */
+mt_rc mt__j_combine(jparser *p, jnode **out, jkind kind, const jtoken *at, jnode *a, jnode *b);
 mt_rc mt__j_enter(jparser *p); /* one level deeper, or an error */
 static inline void mt__j_leave(jparser *p) { p->depth--; }
 
@@ -37,6 +39,10 @@ mt_rc mt__j_expect(jparser *p, int type);
 mt_rc mt__j_expect_name(jparser *p, const char *name);
 const char *mt__j_token_text(const jtoken *t, char buf[64]);
 
+/* with_namespace: `ns.attr` may stand here as a target. */
+mt_rc mt__j_parse_primary(jparser *p, jnode **out, bool with_namespace);
+mt_rc mt__j_parse_postfix(jparser *p, jnode **node);     /* .name [index] (call), as many as follow */
+mt_rc mt__j_parse_filter_expr(jparser *p, jnode **node); /* |filter, is test, (call) */
 mt_rc mt__j_parse_expr(jparser *p, jnode **out, bool with_cond);
 /* `a, b` is a tuple, `a` is a.  end_word: a word that ends it early ("in"), or NULL. */
 mt_rc mt__j_parse_tuple(jparser *p, jnode **out, bool with_cond, const char *end_word, bool in_parens);

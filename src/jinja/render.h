@@ -56,7 +56,7 @@ typedef struct jrender {
 
 mt_rc mt__j_fail(jrender *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 mt_rc mt__j_fail_rc(jrender *r, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-mt_rc mt__j_no_memory(jrender *r);
+mt_rc mt__j_too_much(jrender *r); /* past the bound on memory */
 mt_rc mt__j_steps(jrender *r, size_t n); /* n units of work, or MT_ERANGE */
 mt_rc mt__j_deeper(jrender *r);          /* one level of recursion, or MT_ERANGE; undo with r->depth-- */
 
@@ -136,6 +136,7 @@ mt_rc mt__j_bind_args(jrender *r, const char *what, const char *spec, int n_requ
 
 /* eval.c, exec.c, loop.c */
 mt_rc mt__j_eval(jrender *r, const jnode *n, jval *out);
+mt_rc mt__j_print(jrender *r, const jnode *n); /* append str() of an expression */
 mt_rc mt__j_eval_filter(jrender *r, const jnode *n, jval input, jval *out); /* a chain whose first input is a block's text */
 mt_rc mt__j_eval_args(jrender *r, const jnode *n, uint32_t first, jargs *out);
 mt_rc mt__j_exec(jrender *r, const jnode *n);

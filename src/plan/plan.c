@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { BOUNCE_BYTES = 1 << 20, MAX_SLOTS = 64 };
+enum { MAX_SLOTS = 64 };
 
 static const char *const kind_names[] = {
 #define MT_BUFFER_NAME(kind, name) name,
@@ -174,15 +174,12 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
 static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 {
     size_t slab = 0, stage = 0;
-    bool device_home = false;
     for (int u = 0; u < p->model->n_units; u++) {
         size_t n = (size_t)p->model->units[u].layout->n_train;
         const mt_unit_place *at = &p->place.units[u];
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
         if (at->site == MT_SITE_STAGED && n > stage) stage = n;
-        device_home |= at->home == MT_DEVICE;
     }
-    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE, -1, -1, MT_HOST, BOUNCE_BYTES, err));
     if (!p->job.train) return MT_OK;
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage * 12, err));
@@ -273,6 +270,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
     MT_TRY(add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
+    MT_TRY(add(p, MT_BUF_BOUNCE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
     return add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums + (size_t)p->model->n_units * sizeof(double), err);
 }
 

@@ -11,6 +11,8 @@
 
 #include "model/block.h"
 
+enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+
 typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
 
 typedef enum mt_site {
@@ -91,7 +93,7 @@ typedef struct mt_job {
     X(SUMS_HOST, "sums.host")                                                                                \
     X(CACHE, "cache.kv")        /* layer: keys, then values, of generated sequences */                       \
     X(LOGITS_HOST, "logits.host") /* of a row per cache slot */                                              \
-    X(BOUNCE, "bounce")         /* host: state on its way to or from a device home */
+    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */
 
 typedef enum mt_buffer_kind {
 #define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,

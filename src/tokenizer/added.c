@@ -61,6 +61,17 @@ mt_rc mt_added_parse(mt_added *a, const mt_value *list, const mt_vocab *model, c
     return MT_OK;
 }
 
+static mt_rc keep_shown(mt_added *a, const mt_value *texts, mt_err *err)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        mt_added_token *t = &a->tokens[i];
+        t->n_shown = t->normalized ? texts[i].str.n : t->n;
+        t->shown = mt_strndup(t->normalized ? texts[i].str.s : t->content, t->n_shown);
+        if (!t->shown) return mt_fail(err, MT_ENOMEM, "no host memory for %zu added tokens", a->n);
+    }
+    return MT_OK;
+}
+
 static mt_rc build_trie(const mt_added *a, mt_trie *trie, bool normalized, const mt_value *texts, mt_err *err)
 {
     mt_trie_key *keys = mt_calloc(a->n, sizeof *keys);
@@ -91,13 +102,17 @@ mt_rc mt_added_finish(mt_added *a, const mt_value *normalized_text, mt_err *err)
     if (!a->by_id) return mt_fail(err, MT_ENOMEM, "no host memory for %zu added tokens", a->n);
     for (size_t i = 0; i < a->n; i++) a->by_id[i] = (struct mt_added_id){ a->tokens[i].id, (uint32_t)i };
     qsort(a->by_id, a->n, sizeof *a->by_id, by_id);
+    MT_TRY(keep_shown(a, normalized_text, err));
     MT_TRY(build_trie(a, &a->plain, false, NULL, err));
     return build_trie(a, &a->normalized, true, normalized_text, err);
 }
 
 void mt_added_deinit(mt_added *a)
 {
-    for (size_t i = 0; i < a->n; i++) mt_free(a->tokens[i].content);
+    for (size_t i = 0; i < a->n; i++) {
+        mt_free(a->tokens[i].content);
+        mt_free(a->tokens[i].shown);
+    }
     mt_free(a->tokens);
     mt_free(a->by_id);
     mt_vocab_deinit(&a->names);

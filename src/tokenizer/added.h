@@ -13,6 +13,8 @@
 typedef struct mt_added_token {
     char *content; /* owned */
     size_t n;
+    char *shown; /* what it decodes to: the content, normalized if it is looked for so; owned */
+    size_t n_shown;
     int32_t id;
     bool special, lstrip, rstrip, single_word, normalized;
 } mt_added_token;

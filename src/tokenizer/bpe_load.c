@@ -59,10 +59,11 @@ static mt_rc fill_chars(mt_bpe *b, const mt_vocab *vocab, mt_err *err)
 {
     b->char_ids = mt_malloc(BMP * sizeof *b->char_ids);
     if (!b->char_ids) return mt_fail(err, MT_ENOMEM, "no host memory for a table of characters");
-    for (uint32_t cp = 0; cp < BMP; cp++) {
-        char utf8[4];
-        int n = mt_utf8_encode(cp, utf8);
-        b->char_ids[cp] = n ? mt_vocab_id(vocab, utf8, (size_t)n) : -1;
+    memset(b->char_ids, 0xff, BMP * sizeof *b->char_ids);
+    for (size_t i = 0; i < vocab->n; i++) {
+        const mt_vocab_token *t = &vocab->tokens[i];
+        uint32_t cp;
+        if ((size_t)mt_utf8_decode(t->s, t->n, &cp) == t->n && t->n && cp < BMP) b->char_ids[cp] = t->id;
     }
     return MT_OK;
 }

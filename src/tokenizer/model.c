@@ -59,15 +59,17 @@ static entry *cache_slot(mt_word_cache *cache, const uint64_t key[3], size_t n)
     return &cache->entries[h >> (64 - CACHE_BITS)];
 }
 
-static void cache_store(entry *e, const uint64_t key[3], size_t n, const int32_t *ids, const uint32_t *lens, size_t n_ids)
+/* Remember the pieces from `first` on. */
+static void cache_store(entry *e, const uint64_t key[3], size_t n, const mt_pieces *pieces, size_t first)
 {
+    size_t n_ids = pieces->n - first;
     if (n_ids > MAX_IDS) return;
     memcpy(e->key, key, KEY_BYTES);
     e->n = (uint8_t)n;
     e->n_ids = (uint8_t)n_ids;
     for (size_t i = 0; i < n_ids; i++) {
-        e->ids[i] = ids[i];
-        e->lens[i] = (uint8_t)lens[i];
+        e->ids[i] = pieces->ids[first + i];
+        e->lens[i] = (uint8_t)pieces->lens[first + i];
     }
 }
 
@@ -93,7 +95,7 @@ static mt_rc encode_cached(const mt_model *m, mt_model_state *st, const char *wo
     }
     size_t before = out->n;
     MT_TRY(encode_word(m, st, word, n, out, err));
-    cache_store(e, key, n, out->ids + before, out->lens + before, out->n - before);
+    cache_store(e, key, n, out, before);
     return MT_OK;
 }
 

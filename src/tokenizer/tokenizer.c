@@ -147,6 +147,12 @@ static mt_piece_text model_piece(const mt_tokenizer *tok, const mt_vocab_token *
     return (mt_piece_text){ token->s, token->n, false };
 }
 
+/* The reference knows special tokens by their content, so one that is shown otherwise is not left out. */
+static bool shows_as_special(const mt_added_token *t)
+{
+    return t->special && t->n == t->n_shown && !memcmp(t->content, t->shown, t->n);
+}
+
 mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n, bool skip_special, mt_str *out, mt_err *err)
 {
     mt_arena arena = { 0 };
@@ -156,7 +162,7 @@ mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n,
     for (size_t i = 0; i < n; i++) {
         const mt_added_token *added = mt_added_by_id(&tok->added, ids[i]);
         const mt_vocab_token *token = added ? NULL : mt_vocab_at(&tok->model.vocab, ids[i]);
-        if (added && !(skip_special && added->special)) pieces[n_pieces++] = (mt_piece_text){ added->content, added->n, true };
+        if (added && !(skip_special && shows_as_special(added))) pieces[n_pieces++] = (mt_piece_text){ added->shown, added->n_shown, true };
         if (token) pieces[n_pieces++] = model_piece(tok, token);
     }
     mt_rc rc = mt_decoder_apply(&tok->decoder, &arena, pieces, n_pieces, out, err);

@@ -1,42 +1,35 @@
 #include "tokenizer/unicode.h"
 
-#include <string.h>
+enum { MAX_BLOCKS = 1024, VALUES = 1 << 15 }; /* about 400 blocks are needed */
 
-enum { MAX_BLOCKS = 1024 }; /* about 300 distinct ones exist */
-
-/* The value of each code point of one block of 256, walking the ranges from *row on. */
-static void fill_block(uint16_t out[256], uint32_t first, size_t *row)
+/* Add a block of the table for code points first .. first + 255; `row` is the range that `first` lies in. */
+static void fill_block(mt_unicode *uc, size_t block, uint32_t first, size_t row)
 {
     for (uint32_t i = 0; i < 256; i++) {
-        while (*row + 1 < mt__props_ranges_n && mt__props_ranges[*row + 1].first <= first + i) ++*row;
-        out[i] = mt__props_ranges[*row].value;
+        while (row + 1 < mt__props_ranges_n && mt__props_ranges[row + 1].first <= first + i) row++;
+        uc->props[block * 256 + i] = mt__props_ranges[row].value;
     }
 }
 
-static size_t find_block(const uint16_t *blocks, size_t n, const uint16_t block[256])
-{
-    for (size_t i = n; i-- > 0;)
-        if (!memcmp(blocks + i * 256, block, 256 * sizeof *block)) return i;
-    return n;
-}
-
+/* Blocks that lie inside one range (most of them) are shared by all ranges of that value. */
 mt_rc mt_unicode_init(mt_unicode *uc, mt_err *err)
 {
-    uc->props = mt_malloc((size_t)MAX_BLOCKS * 256 * sizeof *uc->props);
-    if (!uc->props) return mt_fail(err, MT_ENOMEM, "no host memory for the table of characters");
     size_t n = 0, row = 0;
-    for (uint32_t b = 0; b < MT_UC_BLOCKS; b++) {
-        uint16_t block[256];
-        fill_block(block, b * 256, &row);
-        size_t at = find_block(uc->props, n, block);
-        if (at == MAX_BLOCKS) {
-            mt_unicode_deinit(uc);
-            return mt_fail(err, MT_EINTERNAL, "unicode_data.c has more than %d distinct blocks", MAX_BLOCKS);
-        }
-        if (at == n) memcpy(uc->props + n++ * 256, block, sizeof block);
-        uc->block[b] = (uint16_t)at;
+    uint16_t *shared = mt_calloc(VALUES, sizeof *shared); /* value to block + 1 */
+    uc->props = mt_malloc((size_t)MAX_BLOCKS * 256 * sizeof *uc->props);
+    mt_rc rc = shared && uc->props ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the table of characters");
+    for (uint32_t b = 0; b < MT_UC_BLOCKS && !rc; b++) {
+        while (row + 1 < mt__props_ranges_n && mt__props_ranges[row + 1].first <= b * 256) row++;
+        bool whole = row + 1 == mt__props_ranges_n || mt__props_ranges[row + 1].first >= b * 256 + 256;
+        uint16_t *known = &shared[mt__props_ranges[row].value % VALUES];
+        if (n == MAX_BLOCKS) rc = mt_fail(err, MT_EINTERNAL, "unicode_data.c needs more than %d blocks", MAX_BLOCKS);
+        else if (!whole || !*known) fill_block(uc, n++, b * 256, row);
+        uc->block[b] = (uint16_t)(whole && *known ? *known - 1u : n - 1);
+        if (whole) *known = (uint16_t)(uc->block[b] + 1u);
     }
-    return MT_OK;
+    mt_free(shared);
+    if (rc) mt_unicode_deinit(uc);
+    return rc;
 }
 
 void mt_unicode_deinit(mt_unicode *uc)
