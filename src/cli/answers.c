@@ -1,7 +1,5 @@
 #include "cli/answers.h"
 
-#include "base/utf8.h"
-
 #include <string.h>
 
 enum { WRONG_SHOWN = 2 };
@@ -44,9 +42,12 @@ static mt_rc print_new(mt_answers *a, mt_err *err)
     for (; a->out && a->front < a->asks->n; a->front++) {
         mt_answer *s = &a->items[a->front];
         size_t n = settled(s);
-        if (!s->printed && (s->n || s->done)) print_header(a, a->front);
-        if (n > s->printed) fwrite(s->text.s + s->printed, 1, n - s->printed, a->out);
-        if (n > s->printed) s->printed = n;
+        if (!s->begun) print_header(a, a->front);
+        s->begun = true;
+        if (n > s->printed) {
+            fwrite(s->text.s + s->printed, 1, n - s->printed, a->out);
+            s->printed = n;
+        }
         if (!s->done) break;
         fputc('\n', a->out);
     }

@@ -15,7 +15,7 @@ typedef struct mt_answer {
     size_t n, cap;
     mt_str text;    /* all of it */
     size_t printed; /* bytes */
-    bool done;
+    bool begun, done;
 } mt_answer;
 
 typedef struct mt_answers {

@@ -5,7 +5,6 @@ set(sources
   cmd_inspect.c
   cmd_tokenize.c
   flags.c
-  generate_args.c
   plot.c
   progress.c
   prompts.c
