@@ -142,6 +142,33 @@ static mt_rc train(bench *b, int n_steps, int batch, double peak, uint64_t seed,
     return MT_OK;
 }
 
+/* What was asked, what the answer is, and the likeliest token after each of its own. */
+static mt_rc show_wrong(bench *b, const sample *s, mt_err *err)
+{
+    int64_t V = b->config->V, first = 0;
+    int32_t said[MAX_TOKENS];
+    mt_str text = { 0 };
+    float *logits = mt_calloc((size_t)(s->n * V), sizeof *logits);
+    if (!logits) return mt_fail(err, MT_ENOMEM, "no host memory for logits");
+    while (s->labels[first] == MT_IGNORE) first++;
+    mt_rc rc = mt_engine_logits(b->engine, &b->batch, logits, err);
+    for (int64_t i = first; !rc && i < s->n; i++) {
+        const float *z = logits + (i - 1) * V;
+        said[i] = 0;
+        for (int32_t v = 1; v < V; v++)
+            if (z[v] > z[said[i]]) said[i] = v;
+    }
+    if (!rc) rc = mt_tokenizer_decode(b->tok, s->ids, (size_t)s->n, true, &text, err);
+    mt_str_puts(&text, "  |  ");
+    if (!rc) rc = mt_tokenizer_decode(b->tok, said + first, (size_t)(s->n - first), false, &text, err);
+    for (size_t i = 0; i < text.n; i++)
+        if (text.s[i] == '\n') text.s[i] = ' ';
+    if (!rc) printf("    %s\n", text.s);
+    mt_str_free(&text);
+    mt_free(logits);
+    return rc;
+}
+
 static mt_rc ask(bench *b, mt_err *err)
 {
     struct {
@@ -161,6 +188,7 @@ static mt_rc ask(bench *b, mt_err *err)
         tasks[t].n++;
         tasks[t].right += r.n_correct == r.n_trained;
         right += r.n_correct == r.n_trained;
+        if (r.n_correct != r.n_trained && tasks[t].n - tasks[t].right <= 4) MT_TRY(show_wrong(b, s, err));
     }
     for (int t = 0; t < n_tasks; t++) printf("%-10s %3d of %3d\n", tasks[t].name, tasks[t].right, tasks[t].n);
     printf("%-10s %3d of %3d, %.1f%%\n", "all", right, (int)b->n_test, 100.0 * right / (double)b->n_test);
