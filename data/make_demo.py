@@ -17,7 +17,7 @@ SEED = 7
 N_TRAIN = 640 * 32
 N_TEST_PER_TASK = 88
 # Shares of the training samples: what is harder to learn gets more of them.
-SHARES = {"date": 2, "time": 2, "to_words": 2, "to_digits": 2, "roman": 3, "capitals": 1, "letters": 2, "reverse": 5}
+SHARES = {"date": 3, "time": 2, "to_words": 3, "to_digits": 2, "roman": 3, "capitals": 3, "letters": 3, "reverse": 5}
 
 MONTHS = "January February March April May June July August September October November December".split()
 ONES = ("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "
@@ -41,25 +41,21 @@ def in_roman(n):
     return out
 
 
-def ordinal(day):
-    return f"{day}" + ("th" if 10 < day < 20 else {1: "st", 2: "nd", 3: "rd"}.get(day % 10, "th"))
-
-
 # ---- values, and how a request may spell them ----
 
 def spell_date(d):
     month = MONTHS[d.month - 1]
-    return [f"{month} {d.day}, {d.year}", f"{d.day} {month} {d.year}", f"{month} {ordinal(d.day)}, {d.year}", f"the {ordinal(d.day)} of {month} {d.year}"]
+    return [f"{month} {d.day}, {d.year}", f"{d.day} {month} {d.year}"]
 
 
 def spell_time(t):
     hour, minute = (t // 60 + 11) % 12 + 1, t % 60
     half = "am" if t < 720 else "pm"
-    return [f"{hour}:{minute:02} {half}", f"{hour}:{minute:02} {half.upper()}", f"{hour}:{minute:02}{half}"]
+    return [f"{hour}:{minute:02} {half}"]
 
 
 def quoted(word):
-    return [f'"{word}"', f"'{word}'", word]
+    return [f'"{word}"']
 
 
 # task: values, spellings, answer, requests.  "{}" is the value; a request with "|" has it in the input field.
@@ -71,29 +67,22 @@ def tasks():
     digits = lambda n: [str(n)]
     return {
         "date": (dates, spell_date, lambda d: d.isoformat(), [
-            "Write {} as an ISO date.", "Convert {} to ISO format.", "What is {} in the form YYYY-MM-DD?", "Give me {} as YYYY-MM-DD.",
-            "Please put the date {} in ISO form.", "Rewrite this date in ISO format.|{}", "Turn this into a YYYY-MM-DD date.|{}"]),
+            "Write {} as an ISO date.", "Convert {} to ISO format.", "Please put the date {} in ISO form.", "Rewrite this date in ISO format.|{}"]),
         "time": (list(range(1440)), spell_time, lambda t: f"{t // 60:02}:{t % 60:02}", [
-            "What is {} on a 24-hour clock?", "Convert {} to 24-hour time.", "Write {} in 24-hour time.", "My train leaves at {}. What is that in 24-hour time?",
-            "Please give {} as 24-hour time.", "Change this to the 24-hour clock.|{}", "Rewrite this time in 24-hour format.|{}"]),
+            "What is {} on a 24-hour clock?", "Convert {} to 24-hour time.", "My train leaves at {}. What is that in 24-hour time?",
+            "Write this in 24-hour time.|{}"]),
         "to_words": (numbers, digits, in_words, [
-            "Write {} in words.", "Spell out the number {}.", "How do you write {} in words?", "What is {} in words?", "Please write the number {} out in words.",
-            "Write this number in words.|{}", "Spell out this number.|{}"]),
+            "Write {} in words.", "Spell out the number {}.", "How do you write {} in words?", "Write this number in words.|{}"]),
         "to_digits": (numbers, lambda n: [in_words(n)], str, [
-            "Write {} in digits.", "Write {} as a number.", "What is {} in digits?", "Give me {} in figures.", "Please write {} using digits.",
-            "Write this number in digits.|{}", "Turn these words into a number.|{}"]),
+            "Write {} in digits.", "What is {} in digits?", "Please write {} as a number.", "Write this number in digits.|{}"]),
         "roman": (numbers[:399], digits, in_roman, [
-            "Write {} in Roman numerals.", "What is {} in Roman numerals?", "Convert {} to Roman numerals.", "How did the Romans write {}?",
-            "Please give the Roman numeral for {}.", "Write this number in Roman numerals.|{}", "Convert this to a Roman numeral.|{}"]),
+            "Write {} in Roman numerals.", "What is {} in Roman numerals?", "How did the Romans write {}?", "Convert this to Roman numerals.|{}"]),
         "capitals": (words, quoted, str.upper, [
-            "Write {} in capitals.", "Write {} in capital letters.", "Put {} in upper case.", "Please capitalize every letter of {}.", "Convert {} to upper case.",
-            "Write this word in capitals.|{}", "Change this word to upper case.|{}"]),
+            "Write {} in capital letters.", "Put {} in upper case.", "Please capitalize every letter of {}.", "Write this word in capitals.|{}"]),
         "letters": (words, quoted, lambda w: str(len(w)), [
-            "How many letters are in {}?", "How many letters does {} have?", "Count the letters in {}.", "What is the number of letters in {}?",
-            "Please count the letters of {}.", "How many letters does this word have?|{}", "Count the letters in this word.|{}"]),
+            "How many letters are in {}?", "Count the letters in {}.", "How long is the word {}?", "Count the letters in this word.|{}"]),
         "reverse": (words, quoted, lambda w: w[::-1], [
-            "Spell {} backwards.", "Reverse {}.", "Write {} backwards.", "What is {} spelled backwards?", "Please reverse the letters of {}.",
-            "Reverse this word.|{}", "Write this word backwards.|{}"]),
+            "Spell {} backwards.", "Reverse the word {}.", "What is {} spelled backwards?", "Reverse this word.|{}"]),
     }
 
 
