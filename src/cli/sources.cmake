@@ -1,5 +1,6 @@
 set(sources
   answers.c
+  cmd_bench.c
   cmd_generate.c
   cmd_grad.c
   cmd_inspect.c

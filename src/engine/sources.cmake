@@ -1,1 +1,1 @@
-set(sources engine.c generate.c grads.c input.c keeps.c load.c memory.c ring.c sample.c step.c updates.c)
+set(sources bench.c engine.c generate.c grads.c input.c keeps.c load.c memory.c ring.c sample.c step.c updates.c)
