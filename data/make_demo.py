@@ -17,7 +17,7 @@ SEED = 7
 N_TRAIN = 640 * 32
 N_TEST_PER_TASK = 88
 # Shares of the training samples: what is harder to learn gets more of them.
-SHARES = {"date": 3, "time": 2, "to_words": 3, "to_digits": 2, "roman": 3, "capitals": 3, "letters": 3, "reverse": 5}
+SHARES = {"date": 2, "time": 3, "to_words": 3, "to_digits": 2, "roman": 3, "capitals": 4, "letters": 2, "reverse": 5}
 
 MONTHS = "January February March April May June July August September October November December".split()
 ONES = ("zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen "

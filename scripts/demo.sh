@@ -4,7 +4,7 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 program=${1:-build/megatrain}
-run=runs/demo
+run=runs/demo/final
 
 ask() { # model directory, then options: the held-out requests, answered by the likeliest tokens and compared
     "$program" generate "$@" --chat --prompts data/demo_test.json --check --max-new-tokens 48 --dtype float32 2>/dev/null
