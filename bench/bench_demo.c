@@ -1,7 +1,7 @@
 /* The demo's training alone: the model of data/demo_model on data/demo_train.json with the engine, then every request of
  * data/demo_test.json, by task.  For choosing its shape and settings, and for looking at where the time goes.
  *
- *     bench_demo MODEL_DIR DATA_DIR [steps] [batch] [lr] [seed] [threads]
+ *     bench_demo MODEL_DIR DATA_DIR [steps] [batch] [lr] [seed] [threads] [FILE.safetensors]
  *
  * An answer counts as right if each of its tokens, the end included, is the likeliest after the ones before it: then
  * greedy generation writes exactly it. */
@@ -9,6 +9,8 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "base/split.h"
+#include "ckpt/safetensors_write.h"
 #include "device/blas.h"
 #include "engine/load.h"
 #include "tokenizer/tokenizer.h"
@@ -195,6 +197,52 @@ static mt_rc ask(bench *b, mt_err *err)
     return MT_OK;
 }
 
+/* The trained weights, for asking the model through `megatrain generate`. */
+static mt_rc put_unit(bench *b, mt_safetensors_writer *w, int u, mt_err *err)
+{
+    const mt_layout *l = b->model->units[u].layout;
+    size_t n = (size_t)l->n_elems;
+    uint16_t *hi = mt_calloc(n, sizeof *hi);
+    int16_t *lo = mt_calloc(n, sizeof *lo);
+    float *x = mt_calloc(n, sizeof *x);
+    mt_rc rc = hi && lo && x ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a unit's weights");
+    if (!rc) rc = mt_engine_read(b->engine, u, MT_STATE_HI, 0, l->n_elems, hi, err);
+    if (!rc) rc = mt_engine_read(b->engine, u, MT_STATE_LO, 0, l->n_elems, lo, err);
+    if (!rc) mt_join_array(x, hi, lo, n);
+    for (int k = 0; !rc && k < l->n_weights; k++) {
+        char name[MT_NAME_BYTES];
+        mt_weight_name(&b->model->units[u], &l->weights[k], name);
+        rc = mt_safetensors_writer_put(w, name, 0, x + l->weights[k].offset, (size_t)l->weights[k].n * sizeof *x, err);
+    }
+    mt_free(hi);
+    mt_free(lo);
+    mt_free(x);
+    return rc;
+}
+
+static mt_rc put_weights(bench *b, mt_safetensors_writer *w, mt_err *err)
+{
+    for (int u = 0; u < b->model->n_units; u++)
+        for (int k = 0; k < b->model->units[u].layout->n_weights; k++) {
+            const mt_weight *t = &b->model->units[u].layout->weights[k];
+            char name[MT_NAME_BYTES];
+            mt_weight_name(&b->model->units[u], t, name);
+            MT_TRY(mt_safetensors_writer_add(w, name, MT_DTYPE_F32, t->n_dims, t->shape, err));
+        }
+    MT_TRY(mt_safetensors_writer_start(w, err));
+    for (int u = 0; u < b->model->n_units; u++) MT_TRY(put_unit(b, w, u, err));
+    return mt_safetensors_writer_finish(w, err);
+}
+
+static mt_rc save(bench *b, const char *path, mt_err *err)
+{
+    mt_safetensors_writer *w = NULL;
+    MT_TRY(mt_safetensors_writer_create(&w, path, err));
+    mt_rc rc = put_weights(b, w, err);
+    mt_safetensors_writer_free(w);
+    return rc;
+}
+
 static void close_all(bench *b)
 {
     mt_engine_free(b->engine);
@@ -215,7 +263,7 @@ int main(int argc, char **argv)
 {
     mt_blas_reexec_if_slow(argv);
     if (argc < 3) {
-        fprintf(stderr, "usage: %s MODEL_DIR DATA_DIR [steps] [batch] [lr] [seed] [threads]\n", argv[0]);
+        fprintf(stderr, "usage: %s MODEL_DIR DATA_DIR [steps] [batch] [lr] [seed] [threads] [FILE.safetensors]\n", argv[0]);
         return 2;
     }
     mt_err err = { 0 };
@@ -226,6 +274,7 @@ int main(int argc, char **argv)
     uint64_t seed = argc > 6 ? strtoull(argv[6], NULL, 10) : 1;
     mt_rc rc = open_all(&b, argv, batch, seed, argc > 7 ? atoi(argv[7]) : 0, &err);
     if (!rc) rc = train(&b, n_steps, batch, lr, seed, &err);
+    if (!rc && argc > 8) rc = save(&b, argv[8], &err);
     if (!rc) rc = ask(&b, &err);
     if (rc) fprintf(stderr, "error: %s\n", err.msg);
     close_all(&b);
