@@ -118,7 +118,7 @@ static mt_rc add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, 
     if (bytes == 0) return MT_OK;
     MT_TRY(mt_grow(&p->buffers, &p->cap_buffers, p->n_buffers + 1, sizeof *p->buffers, err));
     mt_buffer *b = &p->buffers[p->n_buffers++];
-    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, 256) };
+    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, MT_DEVICE_ALIGN) };
     int n = snprintf(b->name, sizeof b->name, "%s", kind_names[kind]);
     if (i >= 0) n += snprintf(b->name + n, sizeof b->name - (size_t)n, " %d", i);
     if (j >= 0) snprintf(b->name + n, sizeof b->name - (size_t)n, ".%d", j);
@@ -184,13 +184,16 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
 static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 {
     size_t slab = 0, stage = 0;
+    bool device_home = false;
     for (int u = 0; u < p->model->n_units; u++) {
         size_t n = (size_t)p->model->units[u].layout->n_train;
         const mt_unit_place *at = &p->place.units[u];
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
         if (at->site == MT_SITE_STAGED && !at->borrows && n > stage) stage = n;
+        device_home |= at->home == MT_DEVICE;
     }
     if (!p->job.train) return MT_OK;
+    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage * 12, err));
     return MT_OK;

@@ -95,7 +95,8 @@ typedef struct mt_job {
     X(SUMS_HOST, "sums.host")                                                                                \
     X(CACHE, "cache.kv")        /* layer: keys, then values, of generated sequences */                       \
     X(LOGITS_HOST, "logits.host") /* of a row per cache slot */                                              \
-    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */
+    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */               \
+    X(BOUNCE_SAVE, "bounce.save") /* host: the same for the thread that saves */
 
 typedef enum mt_buffer_kind {
 #define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,
