@@ -1,5 +1,7 @@
 set(sources
+  answers.c
   cmd_bench.c
+  cmd_generate.c
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c
@@ -7,5 +9,6 @@ set(sources
   flags.c
   plot.c
   progress.c
+  prompts.c
   terminal.c
 )
