@@ -72,7 +72,9 @@ int main(int argc, char **argv)
 {
     size_t n = (size_t)(argc > 1 ? atoi(argv[1]) : 64) * 1000000 / PIECE * PIECE;
     double at_least_s = argc > 2 ? atof(argv[2]) : 2;
-    mt_adamw_step step = { .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.9, .t = 100 };
+    mt_adamw_step step = {
+        .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.95, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.9, .t = 100
+    };
     job j = { .args = { .n = n, .g_type = MT_DTYPE_BF16, .coef = mt_adamw_coef_of(&step) } };
     j.args.hi = mt_malloc(2 * n);
     j.args.lo = mt_malloc(2 * n);

@@ -1,4 +1,5 @@
-/* bench_sqnorm.c - the gradient norm on the host: elements and bytes a second, per implementation and gradient format, one thread.
+/* bench_sqnorm.c - the gradient norm on the host: elements and bytes a second, per implementation and gradient format, one
+ * thread.
  *
  *     bench_sqnorm [millions of elements] */
 #include "base/mem.h"

@@ -1,16 +1,19 @@
 #!/usr/bin/env bash
-# make test: the whole suite in the release build, then a quick share of it under the sanitizers.
+# make test: the whole suite in the release build, then the same code under the sanitizers: address and undefined behaviour over
+# everything, threads over what runs threads.  Random tests draw fewer cases there; MT_DRAWS sets how many.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc 2>/dev/null || echo 2)
 
 ctest --preset release -j "$jobs"
 
-# Address + undefined over the unit, ops and cli tests; threads over what runs threads.
-share() { # preset, label expression
-    cmake --preset "$1" >/dev/null
-    cmake --build --preset "$1" -j "$jobs" >/dev/null
-    ctest --preset "$1" -j "$jobs" -L "$2"
+under() { # preset, arguments for ctest
+    local preset=$1
+    shift
+    echo "-- under the sanitizers: $preset"
+    cmake --preset "$preset" >/dev/null
+    cmake --build --preset "$preset" -j "$jobs" >/dev/null
+    MT_DRAWS=${MT_DRAWS:-6} ctest --preset "$preset" -j "$jobs" "$@"
 }
-share asan 'unit|ops'
-share tsan 'threads'
+under asan
+under tsan -L threads

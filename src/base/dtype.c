@@ -79,15 +79,15 @@ static float f8_to_f32(uint8_t b, int mantissa_bits, int bias, bool has_inf)
 
 void mt_to_f32(float *dst, const void *src, mt_dtype src_type, size_t n)
 {
-    const uint16_t *h = src;
-    const uint8_t *b = src;
+    const uint8_t *b = src; /* a file's numbers need not be aligned */
+    uint16_t h;
     switch (src_type) {
     case MT_DTYPE_F32: memcpy(dst, src, n * sizeof *dst); break;
     case MT_DTYPE_BF16:
-        for (size_t i = 0; i < n; i++) dst[i] = mt_bf16_to_f32(h[i]);
+        for (size_t i = 0; i < n; i++) memcpy(&h, b + 2 * i, 2), dst[i] = mt_bf16_to_f32(h);
         break;
     case MT_DTYPE_F16:
-        for (size_t i = 0; i < n; i++) dst[i] = mt_f16_to_f32(h[i]);
+        for (size_t i = 0; i < n; i++) memcpy(&h, b + 2 * i, 2), dst[i] = mt_f16_to_f32(h);
         break;
     case MT_DTYPE_F64:
         for (size_t i = 0; i < n; i++) {

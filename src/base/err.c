@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-mt_rc mt_fail(mt_err *err, mt_rc rc, const char *fmt, ...)
+mt_rc mt__fail(mt_err *err, mt_rc rc, const char *fmt, ...)
 {
     if (!err) return rc;
     va_list ap;
@@ -16,7 +16,7 @@ mt_rc mt_fail(mt_err *err, mt_rc rc, const char *fmt, ...)
     return rc;
 }
 
-mt_rc mt_fail_errno(mt_err *err, mt_rc rc, const char *fmt, ...)
+mt_rc mt__fail_errno(mt_err *err, mt_rc rc, const char *fmt, ...)
 {
     if (!err) return rc;
     int saved = errno;

@@ -41,11 +41,20 @@ typedef struct mt_err {
     char msg[MT_ERR_MSG_BYTES];
 } mt_err;
 
-/* Set the message; return rc.  err may be NULL. */
-mt_rc mt_fail(mt_err *err, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-
+/* mt_fail(err, rc, "format", ...): set the message; the value is rc.  err may be NULL.  A macro, so that the compiler sees
+ * that it is not success. */
+#define mt_fail(err, rc, ...) mt__failed(mt__fail((err), (rc), __VA_ARGS__))
 /* Like mt_fail, with ": strerror(errno)" appended. */
-mt_rc mt_fail_errno(mt_err *err, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+#define mt_fail_errno(err, rc, ...) mt__failed(mt__fail_errno((err), (rc), __VA_ARGS__))
+
+mt_rc mt__fail(mt_err *err, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+mt_rc mt__fail_errno(mt_err *err, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
+
+static inline mt_rc mt__failed(mt_rc rc)
+{
+    if (rc == MT_OK) __builtin_unreachable();
+    return rc;
+}
 
 /* Prepend "context: " to the message; return err->rc. */
 mt_rc mt_note(mt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));

@@ -15,8 +15,9 @@ void *mt_malloc(size_t bytes)
 
 void *mt_calloc(size_t n, size_t size)
 {
-    if (mt_fault(MT_FAULT_ALLOC)) return NULL;
-    return calloc(n ? n : 1, size ? size : 1);
+    size_t bytes;
+    if (!mt_mul_size(n, size, &bytes) || mt_fault(MT_FAULT_ALLOC)) return NULL;
+    return calloc(1, bytes ? bytes : 1);
 }
 
 void *mt_realloc(void *p, size_t bytes)

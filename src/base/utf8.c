@@ -1,5 +1,7 @@
 #include "base/utf8.h"
 
+#include <string.h>
+
 int mt_utf8_decode(const char *s, size_t n, uint32_t *cp)
 {
     const unsigned char *p = (const unsigned char *)s;
@@ -48,10 +50,33 @@ int mt_utf8_encode(uint32_t cp, char *out)
     return 4;
 }
 
+/* Bytes of the ASCII run at s, eight at a time: most text is mostly ASCII. */
+static size_t ascii_run(const char *s, size_t n)
+{
+    size_t i = 0;
+    for (uint64_t x; n - i >= 8; i += 8) {
+        memcpy(&x, s + i, sizeof x);
+        if (x & 0x8080808080808080u) break;
+    }
+    while (i < n && !((unsigned char)s[i] & 0x80)) i++;
+    return i;
+}
+
+/* The common three-byte forms (most of the world's scripts), without the general decoder. */
+static size_t three_byte_run(const unsigned char *p, size_t n)
+{
+    size_t i = 0;
+    while (n - i >= 3 && p[i] > 0xe0 && p[i] < 0xed && (p[i + 1] & 0xc0) == 0x80 && (p[i + 2] & 0xc0) == 0x80) i += 3;
+    return i;
+}
+
 bool mt_utf8_valid(const char *s, size_t n, size_t *bad_at)
 {
     uint32_t cp;
     for (size_t i = 0; i < n;) {
+        i += ascii_run(s + i, n - i);
+        i += three_byte_run((const unsigned char *)s + i, n - i);
+        if (i >= n) break;
         int len = mt_utf8_decode(s + i, n - i, &cp);
         if (!len) {
             if (bad_at) *bad_at = i;

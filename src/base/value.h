@@ -63,6 +63,23 @@ const char *mt_value_type_name(const mt_value *v);         /* "a string", "a lis
  * may follow each other; without it anything but white space behind the document is an error. */
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err);
 
+/* The same for those who read many documents: scratch memory is kept between them, and messages count
+ * from a given line and column on.  Zero-initialise; strings may point into the text, which must outlive the values. */
+typedef struct mt_value_reader {
+    int64_t first_line, first_column; /* where the text starts, for messages; 0 means 1 */
+    size_t max_values;                /* refuse documents of more; 0: any number */
+    mt_pair *stack;                   /* items of the open lists and maps, innermost last (lists leave the key unset) */
+    size_t cap_stack;
+    char *scratch; /* the string being decoded */
+    size_t cap_scratch;
+} mt_value_reader;
+
+mt_rc mt_value_reader_parse(mt_value_reader *r, mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used,
+                            const char *what, mt_err *err);
+void mt_value_reader_free(mt_value_reader *r);
+
+/* repr(float): the shortest digits that read back, in Python's choice of form; NaN, Infinity. */
+void mt_value_write_float(mt_str *out, double f);
 /* Python's json.dumps(v, ensure_ascii=False): ", " and ": " between items, floats as repr() gives them. */
 void mt_value_write_json(mt_str *out, const mt_value *v);
 

@@ -2,10 +2,12 @@
  *
  * Recursive descent, one pass, no copy of strings that hold no escape (they point into the text, which the
  * caller keeps as long as the values).  Items of a list under construction wait on one growing stack, so
- * each finished list is one exact allocation. */
+ * each finished list is one exact allocation.  Strings are most of what training data is: they are scanned
+ * eight bytes at a time, and only those with a byte past ASCII are checked as UTF-8. */
 #include "base/utf8.h"
 #include "base/value.h"
 
+#include <errno.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,8 +18,8 @@ typedef struct reader {
     const char *text, *p, *end;
     const char *what;
     mt_arena *arena;
-    mt_pair *stack; /* items of the open lists and maps, innermost last (lists leave the key unset) */
-    size_t n_stack, cap_stack;
+    mt_value_reader *keep; /* the stack and the scratch, kept between documents */
+    size_t n_stack, n_values;
     int depth;
     mt_err *err;
 } reader;
@@ -26,11 +28,12 @@ static mt_rc read_value(reader *r, mt_value *out);
 
 static mt_rc bad(const reader *r, const char *message)
 {
-    int line = 1;
-    const char *line_start = r->text;
-    for (const char *c = r->text; c < r->p; c++)
-        if (*c == '\n') line++, line_start = c + 1;
-    return mt_fail(r->err, MT_EFORMAT, "%s: not valid JSON at line %d, column %d: %s", r->what, line, (int)(r->p - line_start) + 1, message);
+    int64_t line = r->keep->first_line ? r->keep->first_line : 1;
+    int64_t column = r->keep->first_column ? r->keep->first_column : 1;
+    for (const char *c = r->text; c < r->p; c++, column++)
+        if (*c == '\n') line++, column = 0;
+    return mt_fail(r->err, MT_EFORMAT, "%s: not valid JSON at line %lld, column %lld: %s", r->what, (long long)line,
+                   (long long)column, message);
 }
 
 static mt_rc no_memory(const reader *r) { return mt_fail(r->err, MT_ENOMEM, "%s: no memory left for this document", r->what); }
@@ -82,53 +85,104 @@ static mt_rc read_unicode_escape(reader *r, char *dst, size_t *n)
     return MT_OK;
 }
 
-/* From the first backslash on: the text decoded so far is [start, r->p). */
-static mt_rc read_escaped(reader *r, const char *start, const char **s, size_t *n)
+#define ONES  0x0101010101010101u
+#define HIGHS 0x8080808080808080u
+
+/* The top bit of the first byte that is zero, or below `n`, is the lowest bit set (later ones may be false). */
+static uint64_t zeros(uint64_t x) { return (x - ONES) & ~x & HIGHS; }
+static uint64_t below(uint64_t x, uint64_t n) { return (x - ONES * n) & ~x & HIGHS; }
+
+/* The next quote, backslash or control character; *high collects the top bits of what was passed.  The lowest
+ * byte of a word is the first: we run on little-endian machines. */
+static const char *scan_string(const char *p, const char *end, uint64_t *high)
 {
-    const char *close = r->p;
-    while (close < r->end && *close != '"') close += *close == '\\' && close + 1 < r->end ? 2 : 1;
-    if (close >= r->end) return bad(r, "a string that does not end");
-    char *dst = mt_arena_alloc(r->arena, (size_t)(close - start) + 1); /* decoding never lengthens */
-    if (!dst) return no_memory(r);
-    size_t k = (size_t)(r->p - start);
-    memcpy(dst, start, k);
-    while (*r->p != '"') {
-        if ((unsigned char)*r->p < 0x20) return bad(r, "a control character inside a string; write it as an escape");
-        if (*r->p != '\\') {
-            dst[k++] = *r->p++;
-            continue;
+    for (uint64_t x; end - p >= 8; p += 8) {
+        memcpy(&x, p, sizeof x);
+        uint64_t stops = zeros(x ^ ONES * '"') | zeros(x ^ ONES * '\\') | below(x, 0x20);
+        if (stops) {
+            uint64_t passed = (stops & -stops) - 1; /* all bits below the stop's top bit */
+            *high |= x & passed & HIGHS;
+            return p + __builtin_ctzll(stops) / 8;
         }
-        static const char from[] = "\"\\/bfnrt", to[] = "\"\\/\b\f\n\r\t";
-        char c = r->p[1];
-        r->p += 2;
-        const char *hit = c ? strchr(from, c) : NULL;
-        if (c == 'u')
-            MT_TRY(read_unicode_escape(r, dst, &k));
-        else if (hit)
-            dst[k++] = to[hit - from];
-        else
-            return bad(r, "an unknown escape in a string");
+        *high |= x & HIGHS;
     }
-    r->p++;
-    dst[k] = '\0';
-    *s = dst;
-    *n = k;
+    for (; p < end && *p != '"' && *p != '\\' && (unsigned char)*p >= 0x20; p++) *high |= (unsigned char)*p & 0x80u;
+    return p;
+}
+
+/* What stands behind a backslash, except 'u'; 0: nothing that may. */
+static char unescape(char c)
+{
+    switch (c) {
+    case 'n': return '\n';
+    case 't': return '\t';
+    case 'r': return '\r';
+    case 'b': return '\b';
+    case 'f': return '\f';
+    case '"':
+    case '\\':
+    case '/': return c;
+    default: return 0;
+    }
+}
+
+/* r->p is behind the backslash; at least one byte of room at dst per byte of the escape. */
+static mt_rc read_escape(reader *r, char *dst, size_t *n)
+{
+    if (r->p >= r->end) return bad(r, "a string that does not end");
+    char c = *r->p++, plain = unescape(c);
+    if (c == 'u') return read_unicode_escape(r, dst, n);
+    if (!plain) return bad(r, "an unknown escape in a string");
+    dst[(*n)++] = plain;
     return MT_OK;
+}
+
+/* A string with escapes, from the first backslash on: what is before it is [start, r->p). */
+static mt_rc read_escaped(reader *r, const char *start, uint64_t *high, size_t *n)
+{
+    mt_value_reader *k = r->keep;
+    *n = 0;
+    for (;;) {
+        size_t run = (size_t)(r->p - start);
+        size_t need = *n + run + 8; /* 8: an escape's UTF-8 */
+        if (need > k->cap_scratch && mt_grow(&k->scratch, &k->cap_scratch, need, 1, NULL)) return no_memory(r);
+        memcpy(k->scratch + *n, start, run);
+        *n += run;
+        if (r->p >= r->end) return bad(r, "a string that does not end");
+        if (*r->p == '"') return MT_OK;
+        if (*r->p != '\\') return bad(r, "a control character inside a string; write it as an escape");
+        r->p++;
+        MT_TRY(read_escape(r, k->scratch, n));
+        start = r->p;
+        r->p = scan_string(start, r->end, high);
+    }
 }
 
 static mt_rc read_string(reader *r, const char **s, size_t *n)
 {
     const char *start = ++r->p;
-    while (r->p < r->end && *r->p != '"' && *r->p != '\\' && (unsigned char)*r->p >= 0x20) r->p++;
-    if (r->p >= r->end) return bad(r, "a string that does not end");
-    if (*r->p == '"') {
+    uint64_t high = 0;
+    r->p = scan_string(start, r->end, &high);
+    if (r->p < r->end && *r->p == '"') {
         *s = start;
-        *n = (size_t)(r->p++ - start);
-    } else
-        MT_TRY(read_escaped(r, start, s, n));
-    size_t at;
-    if (!mt_utf8_valid(*s, *n, &at)) return bad(r, "a string that is not valid UTF-8");
+        *n = (size_t)(r->p - start);
+    } else {
+        MT_TRY(read_escaped(r, start, &high, n));
+        *s = mt_arena_strndup(r->arena, r->keep->scratch, *n);
+        if (!*s) return no_memory(r);
+    }
+    if (high && !mt_utf8_valid(*s, *n, NULL)) return bad(r, "a string that is not valid UTF-8");
+    r->p++;
     return MT_OK;
+}
+
+/* Up to 18 digits, which always fit. */
+static int64_t short_int(const char *p, const char *end)
+{
+    bool negative = *p == '-';
+    int64_t v = 0;
+    for (p += negative; p < end; p++) v = v * 10 + (*p - '0');
+    return negative ? -v : v;
 }
 
 static mt_rc read_number(reader *r, mt_value *out)
@@ -153,28 +207,32 @@ static mt_rc read_number(reader *r, mt_value *out)
         if (q == e) return bad(r, "digits were expected in the exponent");
         integral = false;
     }
+    if (integral && q - digits <= 18) {
+        *out = (mt_value){ .type = MT_VALUE_INT, .i = short_int(r->p, q) };
+        r->p = q;
+        return MT_OK;
+    }
     char copy[400]; /* strtod wants a terminator; longer numbers carry no more information */
     size_t len = (size_t)(q - r->p);
     if (len >= sizeof copy) return bad(r, "a number of more than 399 characters");
     memcpy(copy, r->p, len);
     copy[len] = '\0';
     r->p = q;
-    if (integral && len <= 18)
-        *out = (mt_value){ .type = MT_VALUE_INT, .i = strtoll(copy, NULL, 10) };
-    else {
-        double f = strtod(copy, NULL);
-        if (integral && fabs(f) < 9.2e18)
-            *out = (mt_value){ .type = MT_VALUE_INT, .i = strtoll(copy, NULL, 10) };
-        else
-            *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = f };
-    }
+    errno = 0;
+    long long i = integral ? strtoll(copy, NULL, 10) : 0;
+    if (integral && errno != ERANGE)
+        *out = (mt_value){ .type = MT_VALUE_INT, .i = i };
+    else
+        *out = (mt_value){ .type = MT_VALUE_FLOAT, .f = strtod(copy, NULL) };
     return MT_OK;
 }
 
 static mt_rc push(reader *r, const mt_pair *p)
 {
-    if (mt_grow(&r->stack, &r->cap_stack, r->n_stack + 1, sizeof *r->stack, NULL)) return no_memory(r);
-    r->stack[r->n_stack++] = *p;
+    mt_value_reader *k = r->keep;
+    if (r->n_stack == k->cap_stack && mt_grow(&k->stack, &k->cap_stack, r->n_stack + 1, sizeof *k->stack, NULL))
+        return no_memory(r);
+    k->stack[r->n_stack++] = *p;
     return MT_OK;
 }
 
@@ -191,9 +249,9 @@ static mt_rc read_list(reader *r, mt_value *out)
         if (!take(r, ']')) return bad(r, "',' or ']' was expected");
     }
     size_t n = r->n_stack - base;
-    mt_value *items = mt_arena_calloc(r->arena, n, sizeof *items);
+    mt_value *items = mt_arena_alloc(r->arena, n * sizeof *items); /* the stack holds larger ones: no overflow */
     if (!items) return no_memory(r);
-    for (size_t i = 0; i < n; i++) items[i] = r->stack[base + i].value;
+    for (size_t i = 0; i < n; i++) items[i] = r->keep->stack[base + i].value;
     r->n_stack = base;
     *out = (mt_value){ .type = MT_VALUE_LIST };
     out->list.items = items;
@@ -205,10 +263,11 @@ static mt_rc read_list(reader *r, mt_value *out)
  * keys, so the scan is quadratic only up to a size where sorting would not pay either. */
 static mt_rc push_pair(reader *r, size_t base, const mt_pair *p)
 {
+    mt_pair *stack = r->keep->stack;
     if (r->n_stack - base <= 256)
         for (size_t i = base; i < r->n_stack; i++)
-            if (r->stack[i].key_n == p->key_n && memcmp(r->stack[i].key, p->key, p->key_n) == 0) {
-                r->stack[i].value = p->value;
+            if (stack[i].key_n == p->key_n && memcmp(stack[i].key, p->key, p->key_n) == 0) {
+                stack[i].value = p->value;
                 return MT_OK;
             }
     return push(r, p);
@@ -231,9 +290,9 @@ static mt_rc read_map(reader *r, mt_value *out)
         if (!take(r, '}')) return bad(r, "',' or '}' was expected");
     }
     size_t n = r->n_stack - base;
-    mt_pair *pairs = mt_arena_calloc(r->arena, n, sizeof *pairs);
+    mt_pair *pairs = mt_arena_alloc(r->arena, n * sizeof *pairs);
     if (!pairs) return no_memory(r);
-    if (n) memcpy(pairs, r->stack + base, n * sizeof *pairs);
+    if (n) memcpy(pairs, r->keep->stack + base, n * sizeof *pairs);
     r->n_stack = base;
     *out = (mt_value){ .type = MT_VALUE_MAP };
     out->map.pairs = pairs;
@@ -254,6 +313,7 @@ static mt_rc read_value(reader *r, mt_value *out)
     skip_space(r);
     *out = (mt_value){ 0 };
     if (r->p >= r->end) return bad(r, "the text ends where a value was expected");
+    if (r->keep->max_values && ++r->n_values > r->keep->max_values) return bad(r, "more values than one document may have");
     if (*r->p == '{' || *r->p == '[') {
         if (++r->depth > MAX_DEPTH) return bad(r, "nested deeper than 512 levels");
         MT_TRY(*r->p == '{' ? read_map(r, out) : read_list(r, out));
@@ -264,6 +324,7 @@ static mt_rc read_value(reader *r, mt_value *out)
         out->type = MT_VALUE_STR;
         return read_string(r, &out->str.s, &out->str.n);
     }
+    if (*r->p >= '0' && *r->p <= '9') return read_number(r, out);
     if (take_word(r, "true")) return *out = (mt_value){ .type = MT_VALUE_BOOL, .b = true }, MT_OK;
     if (take_word(r, "false")) return *out = (mt_value){ .type = MT_VALUE_BOOL, .b = false }, MT_OK;
     if (take_word(r, "null")) return MT_OK;
@@ -274,17 +335,30 @@ static mt_rc read_value(reader *r, mt_value *out)
     return read_number(r, out);
 }
 
+mt_rc mt_value_reader_parse(mt_value_reader *keep, mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used,
+                            const char *what, mt_err *err)
+{
+    reader r = { .text = text, .p = text, .end = text + n, .what = what, .arena = a, .keep = keep, .err = err };
+    MT_TRY(read_value(&r, out));
+    skip_space(&r);
+    if (used)
+        *used = (size_t)(r.p - text);
+    else if (r.p < r.end)
+        return bad(&r, "something follows the end of the document");
+    return MT_OK;
+}
+
+void mt_value_reader_free(mt_value_reader *keep)
+{
+    mt_free(keep->stack);
+    mt_free(keep->scratch);
+    *keep = (mt_value_reader){ 0 };
+}
+
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err)
 {
-    reader r = { .text = text, .p = text, .end = text + n, .what = what, .arena = a, .err = err };
-    mt_rc rc = read_value(&r, out);
-    if (!rc) {
-        skip_space(&r);
-        if (used)
-            *used = (size_t)(r.p - text);
-        else if (r.p < r.end)
-            rc = bad(&r, "something follows the end of the document");
-    }
-    mt_free(r.stack);
+    mt_value_reader keep = { 0 };
+    mt_rc rc = mt_value_reader_parse(&keep, out, a, text, n, used, what, err);
+    mt_value_reader_free(&keep);
     return rc;
 }

@@ -1,1 +1,72 @@
-int main(void) { return 0; }
+/* main.c - megatrain COMMAND ...: a table of commands, and what every one of them needs set up. */
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/mem.h"
+#include "cli/commands.h"
+#include "cli/terminal.h"
+#include "device/blas.h"
+#include "settings/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} commands[] = {
+    { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
+    { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
+    { "families", mt_cmd_families, "the model families that are known" },
+    { "bench", mt_cmd_bench, "how fast this machine trains a shape: random weights, no files needed" },
+    { "grad", mt_cmd_grad, "loss and gradients of given tokens, for comparing with another implementation" },
+};
+
+static void print_help(FILE *out)
+{
+    fprintf(out, "megatrain %s: train and fine-tune Hugging Face decoder models at full precision on one GPU, or on the CPU.\n\n"
+                 "usage: megatrain COMMAND [options]       megatrain COMMAND --help tells more\n\n", MT_VERSION);
+    for (size_t i = 0; i < MT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+}
+
+int mt_cli_failed(const mt_err *err)
+{
+    mt_terminal t = mt_terminal_of(stderr, MT_COLOR_AUTO);
+    mt_str s = { 0 };
+    mt_style_put(&s, "error:", MT_STYLE_RED, t.color);
+    fprintf(stderr, "%s %s\n", s.s ? s.s : "error:", err->msg);
+    mt_str_free(&s);
+    return err->rc == MT_EINVAL ? 2 : 1;
+}
+
+static void print_notice(void *user, mt_log_level level, const char *text)
+{
+    (void)user;
+    if (level == MT_LOG_DEBUG) return;
+    fprintf(stderr, "%s%s\n", level == MT_LOG_WARN ? "warning: " : "", text);
+}
+
+static int unknown_command(const char *word)
+{
+    mt_nearest near = { .word = word };
+    for (size_t i = 0; i < MT_COUNT(commands); i++) mt_nearest_offer(&near, commands[i].name);
+    fprintf(stderr, "error: no command \"%s\"", word);
+    fprintf(stderr, near.best[0] ? "; did you mean %s?\n" : "; megatrain --help lists them\n", near.best);
+    return 2;
+}
+
+int main(int argc, char **argv)
+{
+    mt_blas_reexec_if_slow(argv);
+    mt_fault_from_env();
+    mt_log_set_sink(print_notice, NULL);
+    if (argc < 2) {
+        print_help(stderr);
+        return 2;
+    }
+    if (strcmp(argv[1], "--version") == 0) return printf("megatrain %s\n", MT_VERSION) < 0;
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return print_help(stdout), 0;
+    for (size_t i = 0; i < MT_COUNT(commands); i++)
+        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
+    return unknown_command(argv[1]);
+}

@@ -14,6 +14,9 @@ void mt_blas_single_thread(void);
 /* "OpenBLAS SkylakeX" */
 void mt_blas_name(char *out, size_t n);
 
+/* Rate of a product on one core, best of a dozen tries: tens of milliseconds. */
+double mt_blas_gflops(void);
+
 /* The OPENBLAS_CORETYPE this CPU deserves, or NULL if what runs is no worse.  Pure: for tests. */
 const char *mt_blas_better_core(const char *running, bool has_avx2, bool has_avx512);
 

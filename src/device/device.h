@@ -61,7 +61,7 @@ typedef struct mt_device_api {
     mt_rc (*stream_create)(mt_device *dev, mt_stream **out, const char *name, mt_err *err);
     void (*stream_free)(mt_stream *s); /* waits for its work */
     mt_rc (*event_create)(mt_device *dev, mt_event **out, mt_err *err);
-    void (*event_free)(mt_event *e);
+    void (*event_free)(mt_event *e); /* accepts NULL, like stream_free */
 
     mt_rc (*record)(mt_stream *s, mt_event *e, mt_err *err);
     mt_rc (*wait)(mt_stream *s, mt_event *e, mt_err *err);

@@ -181,6 +181,11 @@ mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro
 {
     MT_TRY(attend(r, layer, w, mb, a, err));
     MT_TRY(mix(r, layer, w, mb, a, err));
+    return mt_layer_finish(r, layer, w, mb, a, x_out, err);
+}
+
+mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
+{
     MT_TRY(norm(r, layout_of(r, layer), w, MT_W_NORM2, mb->n, a->xmid, err));
     for (int64_t first = 0; first < mb->n; first += r->mlp_rows) {
         int64_t n = mt_min_i64(r->mlp_rows, mb->n - first);

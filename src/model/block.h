@@ -81,6 +81,8 @@ mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const voi
 mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
 /* Redo what `kept` lacks and backward needs. */
 mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err);
+/* From xmid on: the mlp, and the next layer's input. */
+mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
 /* dx: gradient of the output in, of the input out. */
 mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx, mt_err *err);
 

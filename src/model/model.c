@@ -1,8 +1,8 @@
 /* model.c - units, layouts, groups. */
 #include "model/model.h"
 
-#include "base/glob.h"
 #include "base/mem.h"
+#include "model/select.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -75,7 +75,7 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
 
 /* -- one unit's layout ----------------------------------------------------------------------------- */
 
-static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, const mt_model_options *o, mt_err *err)
+static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, mt_err *err)
 {
     out->weights = mt_calloc(MT_ROLES, sizeof *out->weights);
     if (!out->weights) return mt_fail(err, MT_ENOMEM, "no host memory for the model's layout");
@@ -86,12 +86,37 @@ static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, 
         w->shape[0] = dim_of(c, row->shape[0]);
         w->shape[1] = dim_of(c, row->shape[1]);
         w->n = w->shape[0] * w->shape[1]; /* dimensions are at most 2^24 */
-        w->decay = w->n_dims > 1 || (o && o->decay_all);
-        char name[MT_NAME_BYTES];
-        mt_weight_name(u, w, name);
-        w->frozen = o && mt_glob_any(o->freeze, o->n_freeze, name);
     }
     return MT_OK;
+}
+
+/* Frozen and decayed, by name, over the whole model: a pattern must match somewhere. */
+static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_options *o, mt_err *err)
+{
+    size_t n = 0, i = 0;
+    for (int u = 0; u < m->n_units; u++) n += (size_t)lists[u].n_weights;
+    char(*text)[MT_NAME_BYTES] = mt_calloc(n, sizeof *text);
+    const char **names = mt_calloc(n, sizeof *names);
+    mt_selected *chosen = mt_calloc(n, sizeof *chosen);
+    mt_rc rc = text && names && chosen ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %zu tensor names", n);
+    for (int u = 0; !rc && u < m->n_units; u++)
+        for (int k = 0; k < lists[u].n_weights; k++, i++) {
+            mt_weight_name(&m->units[u], &lists[u].weights[k], text[i]);
+            names[i] = text[i];
+        }
+    static const mt_model_options none;
+    if (!o) o = &none;
+    if (!rc) rc = mt_select(chosen, names, n, &(mt_select_config){ o->freeze, o->n_freeze, o->decay_all }, err);
+    i = 0;
+    for (int u = 0; !rc && u < m->n_units; u++)
+        for (int k = 0; k < lists[u].n_weights; k++, i++) {
+            lists[u].weights[k].frozen = !chosen[i].trained;
+            lists[u].weights[k].decay = chosen[i].decayed;
+        }
+    mt_free(text);
+    mt_free(names);
+    mt_free(chosen);
+    return rc;
 }
 
 static int region_of(const mt_weight *w) { return w->frozen ? 2 : w->decay ? 0 : 1; }
@@ -156,25 +181,39 @@ static mt_rc join_group(mt_model *m, mt_unit *u, mt_layout *l, mt_err *err)
 
 /* -- the model ------------------------------------------------------------------------------------- */
 
+static mt_rc list_units(mt_model *m, mt_layout *lists, mt_err *err)
+{
+    const mt_config *c = m->config;
+    for (int i = 0; i < m->n_units; i++) {
+        mt_unit *u = &m->units[i];
+        u->kind = i == 0 ? MT_UNIT_EMBED : i <= c->L ? MT_UNIT_LAYER : MT_UNIT_HEAD;
+        u->layer = u->kind == MT_UNIT_LAYER ? i - 1 : -1;
+        MT_TRY(list_weights(&lists[i], c, u, err));
+    }
+    return MT_OK;
+}
+
 static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
 {
     const mt_config *c = m->config;
     m->n_units = (int)c->L + (c->tied ? 1 : 2);
     m->head = c->tied ? 0 : m->n_units - 1;
     m->units = mt_calloc((size_t)m->n_units, sizeof *m->units);
-    if (!m->units) return mt_fail(err, MT_ENOMEM, "no host memory for %d units", m->n_units);
-    for (int i = 0; i < m->n_units; i++) {
-        mt_unit *u = &m->units[i];
-        u->kind = i == 0 ? MT_UNIT_EMBED : i <= c->L ? MT_UNIT_LAYER : MT_UNIT_HEAD;
-        u->layer = u->kind == MT_UNIT_LAYER ? i - 1 : -1;
-        mt_layout l = { 0 };
-        mt_rc rc = list_weights(&l, c, u, o, err);
-        if (rc) return rc;
-        place_weights(&l);
-        MT_TRY(join_group(m, u, &l, err));
+    mt_layout *lists = mt_calloc((size_t)m->n_units, sizeof *lists);
+    mt_rc rc = m->units && lists ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %d units", m->n_units);
+    if (!rc) rc = list_units(m, lists, err);
+    if (!rc) rc = select_weights(m, lists, o, err);
+    for (int i = 0; lists && i < m->n_units; i++) {
+        if (rc) {
+            mt_free(lists[i].weights);
+            continue;
+        }
+        place_weights(&lists[i]);
+        rc = join_group(m, &m->units[i], &lists[i], err); /* takes the list over or releases it */
     }
-    for (int i = 0; i < m->n_units; i++) m->units[i].layout = &m->layouts[m->units[i].group]; /* they no longer move */
-    return MT_OK;
+    mt_free(lists);
+    for (int i = 0; !rc && i < m->n_units; i++) m->units[i].layout = &m->layouts[m->units[i].group]; /* they no longer move */
+    return rc;
 }
 
 static void count_params(mt_model *m)
@@ -190,24 +229,6 @@ static void count_params(mt_model *m)
     }
 }
 
-/* A pattern that matches nothing is a typing error, and would train what the user wanted frozen. */
-static mt_rc check_patterns(const mt_model *m, const mt_model_options *o, mt_err *err)
-{
-    for (size_t p = 0; o && p < o->n_freeze; p++) {
-        bool hit = false;
-        for (int i = 0; i < m->n_units && !hit; i++)
-            for (int k = 0; k < m->units[i].layout->n_weights && !hit; k++) {
-                char name[MT_NAME_BYTES];
-                mt_weight_name(&m->units[i], &m->units[i].layout->weights[k], name);
-                hit = mt_glob(o->freeze[p], name);
-            }
-        if (!hit)
-            return mt_fail(err, MT_EINVAL, "freeze: \"%s\" matches no tensor; names look like \"model.layers.0.mlp.up_proj.weight\" (inspect lists them)",
-                           o->freeze[p]);
-    }
-    return m->n_trained ? MT_OK : mt_fail(err, MT_EINVAL, "freeze: everything is frozen; nothing is left to train");
-}
-
 mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_options *options, mt_err *err)
 {
     *out = NULL;
@@ -215,15 +236,13 @@ mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_op
     if (!m) return mt_fail(err, MT_ENOMEM, "no host memory for the model");
     m->config = config;
     mt_rc rc = build_units(m, options, err);
-    if (!rc) {
-        count_params(m);
-        rc = check_patterns(m, options, err);
-    }
-    if (rc)
+    if (rc) {
         mt_model_free(m);
-    else
-        *out = m;
-    return rc;
+        return rc;
+    }
+    count_params(m);
+    *out = m;
+    return MT_OK;
 }
 
 void mt_model_free(mt_model *m)

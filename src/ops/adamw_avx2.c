@@ -16,14 +16,10 @@ typedef struct coef {
 
 static inline coef broadcast(const mt_adamw_coef *c)
 {
-    return (coef){ _mm256_set1_ps(c->beta1),
-                   _mm256_set1_ps(c->one_minus_beta1),
-                   _mm256_set1_ps(c->beta2),
-                   _mm256_set1_ps(c->one_minus_beta2),
-                   _mm256_set1_ps(c->step_size),
-                   _mm256_set1_ps(c->inv_sqrt_bc2),
-                   _mm256_set1_ps(c->eps),
-                   _mm256_set1_ps(c->decay),
+    return (coef){ _mm256_set1_ps(c->beta1),     _mm256_set1_ps(c->one_minus_beta1),
+                   _mm256_set1_ps(c->beta2),     _mm256_set1_ps(c->one_minus_beta2),
+                   _mm256_set1_ps(c->step_size), _mm256_set1_ps(c->inv_sqrt_bc2),
+                   _mm256_set1_ps(c->eps),       _mm256_set1_ps(c->decay),
                    _mm256_set1_ps(c->grad_scale) };
 }
 
@@ -69,8 +65,8 @@ static inline size_t update_lanes(const mt_adamw_args *a, size_t i, const coef *
 {
     __m256 g = _mm256_mul_ps(load_grad(a, i, bf16), c->grad_scale);
     __m256 m = _mm256_add_ps(_mm256_mul_ps(c->beta1, _mm256_loadu_ps(a->m + i)), _mm256_mul_ps(c->one_minus_beta1, g));
-    __m256 v = _mm256_add_ps(_mm256_mul_ps(c->beta2, _mm256_loadu_ps(a->v + i)),
-                             _mm256_mul_ps(c->one_minus_beta2, _mm256_mul_ps(g, g)));
+    __m256 v =
+        _mm256_add_ps(_mm256_mul_ps(c->beta2, _mm256_loadu_ps(a->v + i)), _mm256_mul_ps(c->one_minus_beta2, _mm256_mul_ps(g, g)));
     __m256 denom = _mm256_add_ps(_mm256_mul_ps(_mm256_sqrt_ps(v), c->inv_sqrt_bc2), c->eps);
     __m256 w = _mm256_mul_ps(load_weight(a, i), c->decay);
     w = _mm256_sub_ps(w, _mm256_mul_ps(c->step_size, _mm256_div_ps(m, denom)));

@@ -16,14 +16,10 @@ typedef struct coef {
 
 static inline coef broadcast(const mt_adamw_coef *c)
 {
-    return (coef){ _mm512_set1_ps(c->beta1),
-                   _mm512_set1_ps(c->one_minus_beta1),
-                   _mm512_set1_ps(c->beta2),
-                   _mm512_set1_ps(c->one_minus_beta2),
-                   _mm512_set1_ps(c->step_size),
-                   _mm512_set1_ps(c->inv_sqrt_bc2),
-                   _mm512_set1_ps(c->eps),
-                   _mm512_set1_ps(c->decay),
+    return (coef){ _mm512_set1_ps(c->beta1),     _mm512_set1_ps(c->one_minus_beta1),
+                   _mm512_set1_ps(c->beta2),     _mm512_set1_ps(c->one_minus_beta2),
+                   _mm512_set1_ps(c->step_size), _mm512_set1_ps(c->inv_sqrt_bc2),
+                   _mm512_set1_ps(c->eps),       _mm512_set1_ps(c->decay),
                    _mm512_set1_ps(c->grad_scale) };
 }
 
@@ -58,8 +54,8 @@ static inline size_t update_lanes(const mt_adamw_args *a, size_t i, const coef *
 {
     __m512 g = _mm512_mul_ps(load_grad(a, i, bf16), c->grad_scale);
     __m512 m = _mm512_add_ps(_mm512_mul_ps(c->beta1, _mm512_loadu_ps(a->m + i)), _mm512_mul_ps(c->one_minus_beta1, g));
-    __m512 v = _mm512_add_ps(_mm512_mul_ps(c->beta2, _mm512_loadu_ps(a->v + i)),
-                             _mm512_mul_ps(c->one_minus_beta2, _mm512_mul_ps(g, g)));
+    __m512 v =
+        _mm512_add_ps(_mm512_mul_ps(c->beta2, _mm512_loadu_ps(a->v + i)), _mm512_mul_ps(c->one_minus_beta2, _mm512_mul_ps(g, g)));
     __m512 denom = _mm512_add_ps(_mm512_mul_ps(_mm512_sqrt_ps(v), c->inv_sqrt_bc2), c->eps);
     __m512 w = _mm512_mul_ps(load_weight(a, i), c->decay);
     w = _mm512_sub_ps(w, _mm512_mul_ps(c->step_size, _mm512_div_ps(m, denom)));

@@ -17,13 +17,16 @@ typedef struct arrays {
     uint16_t g16[N_MAX];
 } arrays;
 
-static const mt_adamw_step usual = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .t = 1 };
+static const mt_adamw_step usual = {
+    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .t = 1
+};
 
 /* Floats of every kind: one in four is special. */
 static float any_float(uint64_t stream, uint64_t i)
 {
-    static const float special[] = { 0.0f, -0.0f, 0x1p-149f, -0x1p-149f, 0x1.fffffcp-127f, 0x1p-126f, 1.0f, -1.0f,
-                                     1e-20f, 1e18f, -1e18f, 3e19f, -1e30f, 0x1.fdfffep127f, -0x1.fdfffep127f, 1e-38f };
+    static const float special[] = { 0.0f,   -0.0f,           0x1p-149f,        -0x1p-149f, 0x1.fffffcp-127f, 0x1p-126f,
+                                     1.0f,   -1.0f,           1e-20f,           1e18f,      -1e18f,           3e19f,
+                                     -1e30f, 0x1.fdfffep127f, -0x1.fdfffep127f, 1e-38f };
     uint64_t r = mt_rng_u64(7, stream, i);
     if (r % 4 == 0) return special[r / 4 % MT_COUNT(special)];
     float scale = r % 4 == 1 ? 1.0f : ldexpf(1.0f, (int)(r / 4 % 120) - 80);
@@ -44,7 +47,9 @@ static void fill(arrays *a, uint64_t seed, bool tame)
 
 static size_t run(const mt_adamw_impl *impl, arrays *a, size_t at, size_t n, mt_dtype g_type, const mt_adamw_coef *coef)
 {
-    mt_adamw_args args = { .hi = a->hi + at, .lo = a->lo + at, .m = a->m + at, .v = a->v + at, .g_type = g_type, .n = n, .coef = *coef };
+    mt_adamw_args args = {
+        .hi = a->hi + at, .lo = a->lo + at, .m = a->m + at, .v = a->v + at, .g_type = g_type, .n = n, .coef = *coef
+    };
     args.g = g_type == MT_DTYPE_BF16 ? (const void *)(a->g16 + at) : a->g + at;
     return impl->update(&args);
 }

@@ -10,8 +10,8 @@
  * the largest finite ones, and a sample of everything between. */
 static size_t sampled_high_halves(uint16_t *out)
 {
-    static const uint16_t edges[] = { 0x0000, 0x0001, 0x0002, 0x003f, 0x007e, 0x007f, 0x0080, 0x0081, 0x00ff, 0x0100, 0x3f7f,
-                                      0x3f80, 0x3f81, 0x3fff, 0x4000, 0x7eff, 0x7f00, 0x7f7d, 0x7f7e, 0x7f7f };
+    static const uint16_t edges[] = { 0x0000, 0x0001, 0x0002, 0x003f, 0x007e, 0x007f, 0x0080, 0x0081, 0x00ff, 0x0100,
+                                      0x3f7f, 0x3f80, 0x3f81, 0x3fff, 0x4000, 0x7eff, 0x7f00, 0x7f7d, 0x7f7e, 0x7f7f };
     size_t n = 0;
     for (size_t i = 0; i < MT_COUNT(edges); i++) out[n++] = edges[i];
     for (size_t i = 0; i < 60; i++) out[n++] = (uint16_t)mt_rng_below(1, 0, i, 0x7f80);
@@ -117,7 +117,11 @@ static void other_formats_become_halves_of_the_same_value(void **state)
 static void pairs_no_split_can_make_are_found(void **state)
 {
     (void)state;
-    static const struct { uint16_t hi; int16_t lo; size_t good; } cases[] = {
+    static const struct {
+        uint16_t hi;
+        int16_t lo;
+        size_t good;
+    } cases[] = {
         { 0x3f80, 5, 1 },  { 0x3f80, -32768, 1 }, { 0x0000, 0, 1 }, { 0x8000, 0, 1 },      { 0x7f7f, 32767, 1 },
         { 0x0000, -1, 0 }, { 0x8000, -1, 0 },     { 0x7f80, 0, 0 }, { 0x7f80, -32768, 0 }, { 0xffc0, 0, 0 },
     };

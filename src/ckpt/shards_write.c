@@ -1,0 +1,241 @@
+#include "ckpt/shards_write.h"
+
+#include "base/arena.h"
+#include "base/file.h"
+#include "base/str.h"
+#include "ckpt/names.h"
+#include "ckpt/outfile.h"
+#include "ckpt/safetensors_write.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct declared {
+    const char *name;
+    mt_dtype dtype;
+    int n_dims;
+    int64_t shape[MT_ST_MAX_DIMS];
+    size_t bytes;
+    size_t shard;
+} declared;
+
+struct mt_shards_writer {
+    char *dir;
+    size_t max_bytes;
+    mt_arena arena; /* names */
+    declared *tensors;
+    size_t n_tensors, cap_tensors;
+    mt__names names; /* name -> index in tensors; made by start() */
+    mt_safetensors_writer **files;
+    size_t n_files;   /* 0 before start() */
+    mt_outfile index; /* opened by finish(), when there are several files */
+};
+
+size_t mt_shards_deal(size_t *shard_of, const size_t *bytes, size_t n, size_t max_shard_bytes)
+{
+    size_t shard = 0, used = 0;
+    for (size_t i = 0; i < n; i++) {
+        bool full = max_shard_bytes && used > 0 && (used > max_shard_bytes || bytes[i] > max_shard_bytes - used);
+        if (full) {
+            shard++;
+            used = 0;
+        }
+        shard_of[i] = shard;
+        used += bytes[i];
+    }
+    return shard + 1;
+}
+
+mt_shard_name mt_shards_file_name(size_t shard, size_t n_shards)
+{
+    mt_shard_name name = { "model.safetensors" };
+    if (n_shards > 1) snprintf(name.s, sizeof name.s, "model-%05zu-of-%05zu.safetensors", shard + 1, n_shards);
+    return name;
+}
+
+static mt_rc no_memory(const mt_shards_writer *w, mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", w->dir);
+}
+
+mt_rc mt_shards_writer_create(mt_shards_writer **out, const char *dir, size_t max_shard_bytes, mt_err *err)
+{
+    *out = NULL;
+    if (!mt_dir_exists(dir)) return mt_fail(err, MT_ENOENT, "%s is not a directory to write weights to", dir);
+    mt_shards_writer *w = mt_calloc(1, sizeof *w);
+    if (w) w->dir = mt_strdup(dir);
+    if (!w || !w->dir) {
+        mt_free(w);
+        return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", dir);
+    }
+    w->max_bytes = max_shard_bytes;
+    *out = w;
+    return MT_OK;
+}
+
+mt_rc mt_shards_writer_add(mt_shards_writer *w, const char *name, mt_dtype dtype, int n_dims, const int64_t *shape, mt_err *err)
+{
+    declared t = { .dtype = dtype, .n_dims = n_dims };
+    size_t n;
+    if (w->n_files) return mt_fail(err, MT_EINVAL, "tensor \"%s\" is added after writing to %s began", name, w->dir);
+    if (!mt_st_size(dtype, n_dims, shape, &n, &t.bytes))
+        return mt_fail(err, MT_ERANGE, "tensor \"%s\" has an impossible shape", name);
+    MT_TRY(mt_grow(&w->tensors, &w->cap_tensors, w->n_tensors + 1, sizeof *w->tensors, err));
+    t.name = mt_arena_strndup(&w->arena, name, strlen(name));
+    if (!t.name) return no_memory(w, err);
+    if (n_dims > 0) memcpy(t.shape, shape, (size_t)n_dims * sizeof *shape);
+    w->tensors[w->n_tensors++] = t;
+    return MT_OK;
+}
+
+/* Which tensor goes where, by name and by number. */
+static mt_rc deal(mt_shards_writer *w, size_t *n_shards, mt_err *err)
+{
+    size_t *scratch = mt_calloc(w->n_tensors, 2 * sizeof *scratch);
+    if (!scratch || !mt__names_init(&w->names, w->n_tensors)) {
+        mt_free(scratch);
+        return no_memory(w, err);
+    }
+    size_t *bytes = scratch, *shard_of = scratch + w->n_tensors;
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < w->n_tensors; i++) {
+        bytes[i] = w->tensors[i].bytes;
+        if (mt__names_add(&w->names, w->tensors[i].name, i) != i)
+            rc = mt_fail(err, MT_EINVAL, "tensor \"%s\" is added twice", w->tensors[i].name);
+    }
+    *n_shards = mt_shards_deal(shard_of, bytes, w->n_tensors, w->max_bytes);
+    for (size_t i = 0; i < w->n_tensors; i++) w->tensors[i].shard = shard_of[i];
+    mt_free(scratch);
+    return rc;
+}
+
+static mt_rc create_file(mt_shards_writer *w, size_t shard, mt_err *err)
+{
+    char *path = mt_path_join(w->dir, mt_shards_file_name(shard, w->n_files).s);
+    if (!path) return no_memory(w, err);
+    mt_rc rc = mt_safetensors_writer_create(&w->files[shard], path, err);
+    mt_free(path);
+    if (!rc) rc = mt_safetensors_writer_meta(w->files[shard], "format", "pt", err); /* transformers refuses files without */
+    return rc;
+}
+
+/* A model.safetensors that is there already would be read instead of the shards. */
+static mt_rc check_not_shadowed(const mt_shards_writer *w, mt_err *err)
+{
+    char *single = mt_path_join(w->dir, mt_shards_file_name(0, 1).s);
+    if (!single) return no_memory(w, err);
+    bool there = w->n_files > 1 && mt_file_exists(single);
+    mt_free(single);
+    if (!there) return MT_OK;
+    return mt_fail(err, MT_EINVAL,
+                   "%s already holds a model.safetensors, which would be read instead of the %zu files to be written; "
+                   "move it away, or write somewhere else",
+                   w->dir, w->n_files);
+}
+
+mt_rc mt_shards_writer_start(mt_shards_writer *w, mt_err *err)
+{
+    size_t n = 0;
+    if (w->n_files) return mt_fail(err, MT_EINVAL, "writing to %s is started twice", w->dir);
+    MT_TRY(deal(w, &n, err));
+    w->files = mt_calloc(n, sizeof *w->files);
+    if (!w->files) return no_memory(w, err);
+    w->n_files = n;
+    MT_TRY(check_not_shadowed(w, err));
+    for (size_t f = 0; f < n; f++) MT_TRY(create_file(w, f, err));
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        const declared *t = &w->tensors[i];
+        MT_TRY(mt_safetensors_writer_add(w->files[t->shard], t->name, t->dtype, t->n_dims, t->shape, err));
+    }
+    for (size_t f = 0; f < n; f++) MT_TRY(mt_safetensors_writer_start(w->files[f], err));
+    return MT_OK;
+}
+
+static mt_rc file_of(const mt_shards_writer *w, mt_safetensors_writer **out, const char *name, mt_err *err)
+{
+    size_t i;
+    if (!mt__names_find(&w->names, name, &i)) return mt_fail(err, MT_EINVAL, "%s: tensor \"%s\" was never added", w->dir, name);
+    *out = w->files[w->tensors[i].shard];
+    return MT_OK;
+}
+
+mt_rc mt_shards_writer_put(mt_shards_writer *w, const char *name, size_t offset, const void *data, size_t n, mt_err *err)
+{
+    mt_safetensors_writer *file = NULL;
+    MT_TRY(file_of(w, &file, name, err));
+    return mt_safetensors_writer_put(file, name, offset, data, n, err);
+}
+
+mt_rc mt_shards_writer_append(mt_shards_writer *w, const char *name, const void *data, size_t n, mt_err *err)
+{
+    mt_safetensors_writer *file = NULL;
+    MT_TRY(file_of(w, &file, name, err));
+    return mt_safetensors_writer_append(file, name, data, n, err);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(((const declared *)a)->name, ((const declared *)b)->name); }
+
+/* As transformers writes it: sorted, two spaces a level. */
+static void put_index(const mt_shards_writer *w, const declared *sorted, mt_str *s)
+{
+    size_t total = 0;
+    for (size_t i = 0; i < w->n_tensors; i++) total += sorted[i].bytes;
+    mt_str_printf(s, "{\n  \"metadata\": {\n    \"total_size\": %zu\n  },\n  \"weight_map\": {", total);
+    for (size_t i = 0; i < w->n_tensors; i++) {
+        mt_str_puts(s, i ? ",\n    " : "\n    ");
+        mt_str_json(s, sorted[i].name, strlen(sorted[i].name));
+        mt_str_printf(s, ": \"%s\"", mt_shards_file_name(sorted[i].shard, w->n_files).s);
+    }
+    mt_str_puts(s, "\n  }\n}\n");
+}
+
+/* Written and sealed; publishing it is what makes the shards a model. */
+static mt_rc write_index(mt_shards_writer *w, mt_err *err)
+{
+    mt_str s = { 0 };
+    char *path = mt_path_join(w->dir, "model.safetensors.index.json");
+    declared *sorted = mt_calloc(w->n_tensors, sizeof *sorted);
+    mt_rc rc = path && sorted ? MT_OK : no_memory(w, err);
+    if (!rc) {
+        memcpy(sorted, w->tensors, w->n_tensors * sizeof *sorted);
+        qsort(sorted, w->n_tensors, sizeof *sorted, by_name);
+        put_index(w, sorted, &s);
+        if (!mt_str_ok(&s)) rc = no_memory(w, err);
+    }
+    if (!rc) rc = mt_outfile_open(&w->index, path, s.n, err);
+    if (!rc) rc = mt_outfile_write(&w->index, 0, s.s, s.n, err);
+    if (!rc) rc = mt_outfile_seal(&w->index, err);
+    mt_str_free(&s);
+    mt_free(sorted);
+    mt_free(path);
+    return rc;
+}
+
+mt_rc mt_shards_writer_finish(mt_shards_writer *w, mt_err *err)
+{
+    if (w->n_files == 0) return mt_fail(err, MT_EINVAL, "writing to %s was never started", w->dir);
+    for (size_t f = 0; f < w->n_files; f++) MT_TRY(mt__safetensors_writer_seal(w->files[f], err));
+    if (w->n_files > 1) MT_TRY(write_index(w, err));
+    mt_rc rc = MT_OK;
+    for (size_t f = 0; !rc && f < w->n_files; f++) rc = mt__safetensors_writer_publish(w->files[f], err);
+    if (!rc && w->n_files > 1) rc = mt_outfile_publish(&w->index, err);
+    if (rc && w->n_files > 1) { /* half of a model is worse than none */
+        mt_outfile_withdraw(&w->index);
+        for (size_t f = 0; f < w->n_files; f++) mt__safetensors_writer_withdraw(w->files[f]);
+    }
+    return rc;
+}
+
+void mt_shards_writer_free(mt_shards_writer *w)
+{
+    if (!w) return;
+    for (size_t f = 0; f < w->n_files; f++) mt_safetensors_writer_free(w->files[f]);
+    mt_outfile_close(&w->index);
+    mt__names_deinit(&w->names);
+    mt_arena_free(&w->arena);
+    mt_free(w->files);
+    mt_free(w->tensors);
+    mt_free(w->dir);
+    mt_free(w);
+}

@@ -1,0 +1,68 @@
+#include "ckpt/weights.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool holds_weights(mt_dtype t) { return t == MT_DTYPE_F32 || t == MT_DTYPE_BF16 || t == MT_DTYPE_F16 || t == MT_DTYPE_F64; }
+
+static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, const mt_shards *shards, mt_err *err)
+{
+    const mt_config *c = m->config;
+    char name[MT_NAME_BYTES];
+    mt_weight_name(u, w, name);
+    const mt_st_tensor *t = mt_shards_find(shards, name);
+    if (!t)
+        return mt_fail(err, MT_ENOENT,
+                       "tensor \"%s\" is missing (the model was taken for %s: %lld layers, model_type \"%s\").\n"
+                       "  If config.json and the weights are of different revisions, download both again",
+                       name, c->family->name, (long long)c->L, c->model_type);
+    bool fits = t->n_dims == w->n_dims && (int64_t)t->shape[0] == w->shape[0] && (w->n_dims < 2 || (int64_t)t->shape[1] == w->shape[1]);
+    if (!fits)
+        return mt_fail(err, MT_EFORMAT,
+                       "%s: tensor \"%s\" is %s, expected %s\n"
+                       "  (config.json: hidden_size=%lld, intermediate_size=%lld, heads=%lld, kv heads=%lld, head_dim=%lld, vocab_size=%lld).\n"
+                       "  config.json and the weights look like different revisions; download both again",
+                       t->file, name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(w->n_dims, w->shape).s, (long long)c->D,
+                       (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V);
+    if (!holds_weights(t->dtype))
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is stored as %s; weights in F32, BF16 or F16 are supported", t->file, name,
+                       mt_dtype_st_name(t->dtype));
+    return MT_OK;
+}
+
+mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unused, mt_err *err)
+{
+    size_t used = 0;
+    for (int i = 0; i < m->n_units; i++)
+        for (int k = 0; k < m->units[i].layout->n_weights; k++, used++) MT_TRY(check_one(m, &m->units[i], &m->units[i].layout->weights[k], shards, err));
+    if (n_unused) *n_unused = mt_shards_count(shards) - used;
+    return MT_OK;
+}
+
+static const char *name_of_role(const mt_family *f, mt_role role)
+{
+    for (const mt_tensor_row *r = f->tensors; r->name; r++)
+        if (r->role == role) return r->name;
+    return "";
+}
+
+static bool same_tensor(const mt_st_tensor *a, const mt_st_tensor *b)
+{
+    return a->dtype == b->dtype && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
+}
+
+mt_rc mt_weights_settle_tying(mt_config *c, const mt_shards *shards, char notice[256], mt_err *err)
+{
+    (void)err;
+    const mt_st_tensor *embed = mt_shards_find(shards, name_of_role(c->family, MT_W_EMBED));
+    const mt_st_tensor *head = mt_shards_find(shards, name_of_role(c->family, MT_W_HEAD));
+    notice[0] = '\0';
+    if (c->tied && embed && head && !same_tensor(embed, head)) {
+        c->tied = false;
+        snprintf(notice, 256, "config.json ties head and embedding, but the files hold two different tensors; they are trained apart");
+    } else if (!c->tied && embed && !head) {
+        c->tied = true;
+        snprintf(notice, 256, "there is no head tensor; the embedding serves as the head (tied)");
+    }
+    return MT_OK;
+}

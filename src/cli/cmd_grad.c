@@ -1,0 +1,184 @@
+/* cmd_grad.c - megatrain grad: one forward and backward over given tokens, written to a safetensors file.
+ * It is how anyone can compare us with another implementation: names are Hugging Face's. */
+#include "base/mem.h"
+#include "base/units.h"
+#include "ckpt/safetensors_write.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "engine/load.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct options {
+    const char *model, *tokens, *out, *dtype, *device;
+    uint64_t device_memory;
+    bool logits;
+} options;
+
+typedef struct job {
+    mt_config *config;
+    mt_shards *shards;
+    mt_model *model;
+    mt_device *dev;
+    mt_plan *plan;
+    mt_engine *engine;
+    mt_batch batch;
+    mt_safetensors_writer *writer;
+} job;
+
+static mt_rc open_model(job *j, const options *o, mt_err *err)
+{
+    char notice[256];
+    MT_TRY(mt_config_open(&j->config, o->model, err));
+    MT_TRY(mt_shards_open(&j->shards, o->model, err));
+    MT_TRY(mt_weights_settle_tying(j->config, j->shards, notice, err));
+    MT_TRY(mt_model_create(&j->model, j->config, NULL, err));
+    MT_TRY(mt_batch_read_json(&j->batch, o->tokens, j->config->V, err));
+    if (j->batch.longest > j->config->max_positions)
+        return mt_fail(err, MT_ERANGE, "%s: a row of %lld tokens; the model has %lld positions", o->tokens, (long long)j->batch.longest,
+                       (long long)j->config->max_positions);
+    return MT_OK;
+}
+
+/* Row chunks from comfortable to small, until one fits the memory allowed. */
+static mt_rc choose_plan(job *j, const options *o, mt_dtype t, mt_err *err)
+{
+    static const struct { int64_t micro, mlp, head; } sizes[] = { { 4096, 1024, 256 }, { 1, 256, 64 }, { 1, 16, 4 } };
+    mt_job asked = { .train = true, .clip = true, .step_tokens = j->batch.n_tokens, .step_docs = j->batch.n_docs, .longest = j->batch.longest };
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
+        mt_arithmetic a = { .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = mt_max_i64(j->batch.longest, mt_min_i64(j->batch.n_tokens, sizes[i].micro)),
+                            .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head };
+        rc = mt_plan_choose(&j->plan, j->model, &asked, &a, (size_t)o->device_memory, err);
+        if (rc != MT_ENOMEM) break;
+    }
+    return rc;
+}
+
+static mt_rc open_engine(job *j, const options *o, mt_err *err)
+{
+    mt_dtype t;
+    if (!mt_dtype_from_torch(o->dtype, &t) || (t != MT_DTYPE_F32 && t != MT_DTYPE_BF16))
+        return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
+    MT_TRY(choose_plan(j, o, t, err));
+    MT_TRY(mt_device_open(&j->dev, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory }, err));
+    MT_TRY(mt_engine_create(&j->engine, j->dev, j->plan, NULL, err));
+    return mt_engine_load(j->engine, j->model, j->shards, err);
+}
+
+/* -- what is written ------------------------------------------------------------------------------- */
+
+static void grad_name(const job *j, int unit, const mt_weight *w, char out[MT_NAME_BYTES + 8])
+{
+    char name[MT_NAME_BYTES];
+    mt_weight_name(&j->model->units[unit], w, name);
+    snprintf(out, MT_NAME_BYTES + 8, "grad.%s", name);
+}
+
+static mt_rc declare(job *j, const options *o, mt_err *err)
+{
+    MT_TRY(mt_safetensors_writer_create(&j->writer, o->out, err));
+    MT_TRY(mt_safetensors_writer_add(j->writer, "loss", MT_DTYPE_F32, 1, (const int64_t[]){ 1 }, err));
+    for (int u = 0; u < j->model->n_units; u++)
+        for (int k = 0; k < j->model->units[u].layout->n_weights; k++) {
+            const mt_weight *w = &j->model->units[u].layout->weights[k];
+            char name[MT_NAME_BYTES + 8];
+            grad_name(j, u, w, name);
+            MT_TRY(mt_safetensors_writer_add(j->writer, name, MT_DTYPE_F32, w->n_dims, w->shape, err));
+        }
+    for (int64_t d = 0; o->logits && d < j->batch.n_docs; d++) {
+        char name[40];
+        snprintf(name, sizeof name, "logits.%lld", (long long)d);
+        int64_t shape[2] = { j->batch.doc_start[d + 1] - j->batch.doc_start[d], j->config->V };
+        MT_TRY(mt_safetensors_writer_add(j->writer, name, MT_DTYPE_F32, 2, shape, err));
+    }
+    return mt_safetensors_writer_start(j->writer, err);
+}
+
+static mt_rc put_unit(job *j, int u, mt_err *err)
+{
+    const mt_layout *l = j->model->units[u].layout;
+    float *g = mt_calloc((size_t)l->n_elems, sizeof *g);
+    if (!g) return mt_fail(err, MT_ENOMEM, "no host memory for a unit's gradient (%s)", mt_bytes_text((uint64_t)l->n_elems * 4).s);
+    mt_rc rc = mt_engine_read_grad(j->engine, u, g, err);
+    for (int k = 0; !rc && k < l->n_weights; k++) {
+        char name[MT_NAME_BYTES + 8];
+        grad_name(j, u, &l->weights[k], name);
+        rc = mt_safetensors_writer_put(j->writer, name, 0, g + l->weights[k].offset, (size_t)l->weights[k].n * sizeof *g, err);
+    }
+    mt_free(g);
+    return rc;
+}
+
+static mt_rc put_logits(job *j, mt_err *err)
+{
+    size_t V = (size_t)j->config->V;
+    float *all = mt_calloc((size_t)j->batch.n_tokens * V, sizeof *all);
+    if (!all) return mt_fail(err, MT_ENOMEM, "no host memory for the logits (%s)", mt_bytes_text((uint64_t)j->batch.n_tokens * V * 4).s);
+    mt_rc rc = mt_engine_logits(j->engine, &j->batch, all, err);
+    for (int64_t d = 0; !rc && d < j->batch.n_docs; d++) {
+        char name[40];
+        size_t from = (size_t)j->batch.doc_start[d], rows = (size_t)j->batch.doc_start[d + 1] - from;
+        snprintf(name, sizeof name, "logits.%lld", (long long)d);
+        rc = mt_safetensors_writer_put(j->writer, name, 0, all + from * V, rows * V * sizeof *all, err);
+    }
+    mt_free(all);
+    return rc;
+}
+
+static mt_rc run(job *j, const options *o, mt_err *err)
+{
+    mt_step_result r;
+    MT_TRY(open_model(j, o, err));
+    MT_TRY(open_engine(j, o, err));
+    MT_TRY(mt_engine_gradients(j->engine, &j->batch, &r, err));
+    MT_TRY(declare(j, o, err));
+    float loss = (float)r.loss;
+    MT_TRY(mt_safetensors_writer_put(j->writer, "loss", 0, &loss, sizeof loss, err));
+    for (int u = 0; u < j->model->n_units; u++) MT_TRY(put_unit(j, u, err));
+    if (o->logits) MT_TRY(put_logits(j, err));
+    MT_TRY(mt_safetensors_writer_finish(j->writer, err));
+    printf("loss %.6f over %lld of %lld tokens, gradient norm %.6f, written to %s\n", r.loss, (long long)r.n_trained, (long long)r.n_tokens,
+           r.grad_norm, o->out);
+    return MT_OK;
+}
+
+static void close_job(job *j)
+{
+    mt_safetensors_writer_free(j->writer);
+    mt_engine_free(j->engine);
+    mt_device_close(j->dev);
+    mt_plan_free(j->plan);
+    mt_batch_free(&j->batch);
+    mt_model_free(j->model);
+    mt_shards_close(j->shards);
+    mt_config_close(j->config);
+}
+
+int mt_cmd_grad(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    job j = { 0 };
+    options o = { .dtype = "float32", .device = "auto" };
+    bool help;
+    const mt_flag flags[] = {
+        { "--tokens", MT_FLAG_STR, &o.tokens, "FILE", "JSON {\"input_ids\": [[...], ...], \"labels\": [[...], ...]}", true },
+        { "--out", MT_FLAG_STR, &o.out, "FILE", "where to write (safetensors)", true },
+        { "--logits", MT_FLAG_BOOL, &o.logits, NULL, "write logits.<row> too", false },
+        { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "float32 (default) or bfloat16", false },
+        { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
+        { "--device-memory", MT_FLAG_BYTES, &o.device_memory, "SIZE", "use no more than this: 64M, 8G", false },
+    };
+    const mt_usage usage = {
+        "grad", "MODEL --tokens FILE --out FILE [options]",
+        "Run one forward and backward over rows of tokens (any lengths, packed without padding)\n"
+        "and write loss, grad.<tensor> for every parameter and, if asked, logits.<row>.\n"
+        "Labels are optional, -100 is ignored, and the shift is Hugging Face's.",
+        "MODEL", flags, MT_COUNT(flags),
+    };
+    mt_rc rc = mt_flags_parse(&usage, argc, argv, &o.model, &help, &err);
+    if (!rc && !help) rc = run(&j, &o, &err);
+    close_job(&j);
+    return rc ? mt_cli_failed(&err) : 0;
+}

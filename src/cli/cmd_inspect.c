@@ -1,0 +1,150 @@
+/* cmd_inspect.c - megatrain inspect MODEL: what was found, and megatrain families: what is known. */
+#include "base/file.h"
+#include "base/units.h"
+#include "ckpt/weights.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "device/blas.h"
+#include "device/device.h"
+
+#include <stdio.h>
+#include <string.h>
+
+typedef struct found {
+    mt_config *config;
+    mt_shards *shards; /* NULL: config alone */
+    mt_model *model;
+    char tying[256];
+    size_t n_unused;
+} found;
+
+/* A directory with config.json and no weights at all is worth a look too; one that lost a shard is broken. */
+static bool has_index(const char *dir)
+{
+    char *index = mt_path_join(dir, "model.safetensors.index.json");
+    bool yes = index && mt_file_exists(index);
+    mt_free(index);
+    return yes;
+}
+
+static mt_rc find(found *f, const char *dir, mt_err *err)
+{
+    MT_TRY(mt_config_open(&f->config, dir, err));
+    mt_rc rc = mt_dir_exists(dir) ? mt_shards_open(&f->shards, dir, err) : MT_ENOENT;
+    if (rc && (rc != MT_ENOENT || has_index(dir))) return rc;
+    if (f->shards) MT_TRY(mt_weights_settle_tying(f->config, f->shards, f->tying, err));
+    MT_TRY(mt_model_create(&f->model, f->config, NULL, err));
+    return f->shards ? mt_weights_check(f->model, f->shards, &f->n_unused, err) : MT_OK;
+}
+
+static void print_rope(const mt_rope_spec *r)
+{
+    static const char *const types[] = { "no scaling", "linear", "dynamic", "llama3", "yarn" };
+    printf("positions    rotary, %lld of each head, theta %g, %s", (long long)r->dr, r->theta, types[r->type]);
+    if (r->factor != 1) printf(" by %g", r->factor);
+    printf("\n");
+}
+
+static void print_windows(const mt_config *c)
+{
+    int64_t n = 0, width = 0;
+    for (int64_t i = 0; i < c->L; i++)
+        if (c->window[i]) n++, width = c->window[i];
+    if (n) printf("window       %lld tokens on %lld of %lld layers\n", (long long)width, (long long)n, (long long)c->L);
+}
+
+static void print_shape(const mt_config *c)
+{
+    printf("family       %s (model_type \"%s\"%s%s)\n", c->family->name, c->model_type, c->architecture[0] ? ", " : "", c->architecture);
+    printf("shape        %lld layers, hidden %lld, mlp %lld, %lld heads of %lld (%lld key/value), vocabulary %lld\n", (long long)c->L,
+           (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->Dh, (long long)c->K, (long long)c->V);
+    print_rope(&c->rope);
+    print_windows(c);
+    printf("traits       %s head, qkv bias %s, o bias %s, mlp bias %s, head norm %s, eps %g, %lld positions\n", c->tied ? "tied" : "untied",
+           c->qkv_bias ? "yes" : "no", c->o_bias ? "yes" : "no", c->mlp_bias ? "yes" : "no", c->qk_norm ? "yes" : "no", c->eps, (long long)c->max_positions);
+}
+
+static void print_units(const mt_model *m)
+{
+    printf("parameters   %s (%lld)\n", mt_count_text((uint64_t)m->n_params).s, (long long)m->n_params);
+    for (int g = 0; g < m->n_groups; g++) {
+        int n = 0, first = -1;
+        char name[MT_NAME_BYTES];
+        for (int u = 0; u < m->n_units; u++)
+            if (m->units[u].group == g && n++ == 0) first = u;
+        mt_unit_name(m, first, name);
+        if (m->units[first].kind == MT_UNIT_LAYER) snprintf(name, sizeof name, "layer");
+        printf("group %-2d     %3d x %-18s %10s in bf16, %d tensors each\n", g, n, name, mt_bytes_text((uint64_t)m->layouts[g].n_elems * 2).s,
+               m->layouts[g].n_weights);
+    }
+    printf("host memory  %s to train with clipping (14 bytes a parameter), %s without\n", mt_bytes_text((uint64_t)m->n_params * 14).s,
+           mt_bytes_text((uint64_t)m->n_params * 12).s);
+}
+
+static void print_files(const found *f)
+{
+    if (!f->shards) {
+        printf("weights      none here: config.json alone (enough to plan, and to train from scratch)\n");
+        return;
+    }
+    const mt_st_tensor *first = mt_shards_at(f->shards, 0);
+    printf("weights      %zu file%s, %s, %zu tensors, %s\n", mt_shards_file_count(f->shards), mt_shards_file_count(f->shards) == 1 ? "" : "s",
+           mt_bytes_text(mt_shards_bytes(f->shards)).s, mt_shards_count(f->shards), first ? mt_dtype_st_name(first->dtype) : "empty");
+    if (f->n_unused) printf("unused       %zu tensors of the files are not part of this model\n", f->n_unused);
+}
+
+static void print_tensors(const found *f)
+{
+    for (int u = 0; u < f->model->n_units; u++)
+        for (int k = 0; k < f->model->units[u].layout->n_weights; k++) {
+            const mt_weight *w = &f->model->units[u].layout->weights[k];
+            char name[MT_NAME_BYTES];
+            mt_weight_name(&f->model->units[u], w, name);
+            printf("  %-56s %s\n", name, mt_st_shape_text(w->n_dims, w->shape).s);
+        }
+}
+
+static void print_found(const found *f, const char *dir, bool tensors)
+{
+    char blas[64];
+    mt_blas_name(blas, sizeof blas);
+    printf("model        %s\n", dir);
+    print_shape(f->config);
+    print_units(f->model);
+    print_files(f);
+    for (size_t i = 0; i < f->config->n_assumptions; i++) printf("assumed      %s\n", f->config->assumptions[i]);
+    if (f->tying[0]) printf("assumed      %s\n", f->tying);
+    printf("this CPU     %s, %.0f GFLOP/s on one core\n", blas, mt_blas_gflops());
+    if (tensors) print_tensors(f);
+}
+
+int mt_cmd_inspect(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    found f = { 0 };
+    const char *dir;
+    bool tensors = false, help;
+    const mt_flag flags[] = { { "--tensors", MT_FLAG_BOOL, &tensors, NULL, "list every tensor with its shape", false } };
+    const mt_usage usage = { "inspect", "MODEL [--tensors]", "Show what a model directory (or a config.json) holds, and what had to be assumed.", "MODEL", flags,
+                             MT_COUNT(flags) };
+    mt_rc rc = mt_flags_parse(&usage, argc, argv, &dir, &help, &err);
+    if (!rc && !help) {
+        rc = find(&f, dir, &err);
+        if (!rc) print_found(&f, dir, tensors);
+    }
+    mt_model_free(f.model);
+    mt_shards_close(f.shards);
+    mt_config_close(f.config);
+    return rc ? mt_cli_failed(&err) : 0;
+}
+
+int mt_cmd_families(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    bool help;
+    const mt_usage usage = { "families", "", "List the model families that are known, with the published models they cover.", NULL, NULL, 0 };
+    if (mt_flags_parse(&usage, argc, argv, NULL, &help, &err)) return mt_cli_failed(&err);
+    if (help) return 0;
+    for (const mt_family *const *f = mt_families; *f; f++) printf("%-10s %s\n", (*f)->name, (*f)->covers);
+    return 0;
+}

@@ -1,0 +1,16 @@
+/* commands.h - one function per command.  Each prints its own errors and returns the exit status: 0 done, 1 failed, 2 misused. */
+#ifndef MT_CLI_COMMANDS_H
+#define MT_CLI_COMMANDS_H
+
+#include "base/err.h"
+
+int mt_cmd_bench(int argc, char **argv);
+int mt_cmd_families(int argc, char **argv);
+int mt_cmd_grad(int argc, char **argv);
+int mt_cmd_inspect(int argc, char **argv);
+int mt_cmd_tokenize(int argc, char **argv);
+
+/* "error: ..." on stderr; the exit status that fits. */
+int mt_cli_failed(const mt_err *err);
+
+#endif

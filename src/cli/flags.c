@@ -1,0 +1,96 @@
+#include "cli/flags.h"
+
+#include "base/mem.h"
+#include "base/units.h"
+#include "settings/nearest.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void print_help(const mt_usage *u)
+{
+    printf("usage: megatrain %s %s\n\n%s\n", u->command, u->synopsis, u->text);
+    if (u->n_flags) printf("\noptions:\n");
+    for (size_t i = 0; i < u->n_flags; i++) {
+        char left[64];
+        snprintf(left, sizeof left, "%s %s", u->flags[i].name, u->flags[i].value ? u->flags[i].value : "");
+        printf("  %-24s %s\n", left, u->flags[i].help);
+    }
+}
+
+static const mt_flag *find(const mt_usage *u, const char *name, size_t n)
+{
+    for (size_t i = 0; i < u->n_flags; i++)
+        if (strlen(u->flags[i].name) == n && memcmp(u->flags[i].name, name, n) == 0) return &u->flags[i];
+    return NULL;
+}
+
+static mt_rc unknown(const mt_usage *u, const char *word, mt_err *err)
+{
+    mt_nearest near = { .word = word };
+    for (size_t i = 0; i < u->n_flags; i++) mt_nearest_offer(&near, u->flags[i].name);
+    if (near.best[0]) return mt_fail(err, MT_EINVAL, "%s: no option %s; did you mean %s?", u->command, word, near.best);
+    return mt_fail(err, MT_EINVAL, "%s: no option %s; see megatrain %s --help", u->command, word, u->command);
+}
+
+static mt_rc store(const mt_usage *u, const mt_flag *f, const char *text, mt_err *err)
+{
+    char *end;
+    switch (f->type) {
+    case MT_FLAG_BOOL: *(bool *)f->to = true; return MT_OK;
+    case MT_FLAG_STR: *(const char **)f->to = text; return MT_OK;
+    case MT_FLAG_BYTES: return mt_bytes_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;
+    case MT_FLAG_INT:
+        *(int64_t *)f->to = strtoll(text, &end, 10);
+        if (end == text || *end) return mt_fail(err, MT_EINVAL, "%s %s: %s expects a whole number, not \"%s\"", u->command, f->name, f->name, text);
+        return MT_OK;
+    }
+    return MT_OK;
+}
+
+/* One option at argv[*i]; its value may follow an = or be the next word. */
+static mt_rc take_option(const mt_usage *u, int argc, char **argv, int *i, mt_err *err)
+{
+    const char *word = argv[*i], *eq = strchr(word, '='), *value = NULL;
+    const mt_flag *f = find(u, word, eq ? (size_t)(eq - word) : strlen(word));
+    if (!f) return unknown(u, word, err);
+    if (f->type != MT_FLAG_BOOL) {
+        value = eq ? eq + 1 : *i + 1 < argc ? argv[++*i] : NULL;
+        if (!value) return mt_fail(err, MT_EINVAL, "%s: %s needs a value (%s)", u->command, f->name, f->value);
+    } else if (eq)
+        return mt_fail(err, MT_EINVAL, "%s: %s takes no value", u->command, f->name);
+    return store(u, f, value, err);
+}
+
+static mt_rc check_required(const mt_usage *u, int argc, char **argv, mt_err *err)
+{
+    for (size_t i = 0; i < u->n_flags; i++) {
+        bool given = !u->flags[i].required;
+        for (int k = 1; k < argc && !given; k++) given = strncmp(argv[k], u->flags[i].name, strlen(u->flags[i].name)) == 0;
+        if (!given) return mt_fail(err, MT_EINVAL, "%s: %s %s is needed; see megatrain %s --help", u->command, u->flags[i].name, u->flags[i].value, u->command);
+    }
+    return MT_OK;
+}
+
+mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
+{
+    const char *found = NULL;
+    *help = false;
+    for (int i = 1; i < argc; i++) {
+        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            print_help(u);
+            *help = true;
+            return MT_OK;
+        }
+        if (argv[i][0] == '-' && argv[i][1])
+            MT_TRY(take_option(u, argc, argv, &i, err));
+        else if (found || !u->positional)
+            return mt_fail(err, MT_EINVAL, "%s: \"%s\" is one argument too many; see megatrain %s --help", u->command, argv[i], u->command);
+        else
+            found = argv[i];
+    }
+    if (u->positional && !found) return mt_fail(err, MT_EINVAL, "%s: %s is missing; see megatrain %s --help", u->command, u->positional, u->command);
+    if (positional) *positional = found;
+    return check_required(u, argc, argv, err);
+}

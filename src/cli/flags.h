@@ -1,0 +1,35 @@
+/* flags.h - the options of a small command as a table: parsing, errors and --help come from its rows.
+ * (`train` and its kin use the settings table instead.) */
+#ifndef MT_CLI_FLAGS_H
+#define MT_CLI_FLAGS_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum mt_flag_type { MT_FLAG_BOOL, MT_FLAG_STR, MT_FLAG_INT, MT_FLAG_BYTES } mt_flag_type;
+
+typedef struct mt_flag {
+    const char *name; /* "--tokens" */
+    mt_flag_type type;
+    void *to;           /* bool *, const char **, int64_t *, uint64_t * */
+    const char *value;  /* what --help calls it: "FILE" */
+    const char *help;
+    bool required;
+} mt_flag;
+
+typedef struct mt_usage {
+    const char *command;    /* "grad" */
+    const char *synopsis;   /* "MODEL --tokens FILE --out FILE" */
+    const char *text;       /* a paragraph, lines broken by hand */
+    const char *positional; /* name of the one positional argument, or NULL */
+    const mt_flag *flags;
+    size_t n_flags;
+} mt_usage;
+
+/* Fill the table's targets from argv[1..].  *help is set when --help was asked for (and printed). */
+mt_rc mt_flags_parse(const mt_usage *usage, int argc, char **argv, const char **positional, bool *help, mt_err *err);
+
+#endif

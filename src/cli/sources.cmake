@@ -1,0 +1,10 @@
+set(sources
+  cmd_bench.c
+  cmd_grad.c
+  cmd_inspect.c
+  cmd_tokenize.c
+  flags.c
+  plot.c
+  progress.c
+  terminal.c
+)

@@ -1,0 +1,226 @@
+/* record_files.c - see record_files.h.
+ *
+ * A folder is one of three things.  state.json makes it a data set of save_to_disk, which names its Arrow
+ * files.  dataset_dict.json makes it several of those, one folder per split.  Otherwise it is a heap of data
+ * files, as repositories on the hub are: those whose names carry the split, or all of them; text only where
+ * there is nothing else. */
+#include "data/record_files.h"
+
+#include "base/file.h"
+#include "base/json.h"
+
+#include <dirent.h>
+#include <glob.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { MAX_FOLDER_DEPTH = 4 };
+
+static int compare_names(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+static mt_rc add_joined(mt_name_list *out, const char *dir, const char *name, mt_err *err)
+{
+    char *path = mt_path_join(dir, name);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = mt__name_list_add(out, path, strlen(path), err);
+    mt_free(path);
+    return rc;
+}
+
+static mt_rc has_file(bool *out, const char *dir, const char *name, mt_err *err)
+{
+    char *path = mt_path_join(dir, name);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    *out = mt_file_exists(path);
+    mt_free(path);
+    return MT_OK;
+}
+
+static mt_rc read_json_in(json_t **out, const char *dir, const char *name, mt_err *err)
+{
+    char *path = mt_path_join(dir, name);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = mt_json_read(out, path, err);
+    mt_free(path);
+    return rc;
+}
+
+/* save_to_disk: {"_data_files": [{"filename": "data-00000-of-00002.arrow"}, ...]} */
+static mt_rc list_saved(mt_name_list *out, const char *dir, mt_err *err)
+{
+    json_t *state = NULL;
+    MT_TRY(read_json_in(&state, dir, "state.json", err));
+    const json_t *files = json_object_get(state, "_data_files");
+    mt_rc rc = MT_OK;
+    if (json_array_size(json_object_get(state, "_indices_data_files")) > 0) /* versions of before 2021 */
+        rc = mt_fail(err, MT_EUNSUPPORTED, "%s picks its rows by a table of indices; save it again with flatten_indices()", dir);
+    for (size_t i = 0; !rc && i < json_array_size(files); i++) {
+        const char *name = json_string_value(json_object_get(json_array_get(files, i), "filename"));
+        if (!name || strchr(name, '/'))
+            rc = mt_fail(err, MT_EFORMAT, "%s/state.json: _data_files[%zu] has no plain file name", dir, i);
+        else
+            rc = add_joined(out, dir, name, err);
+    }
+    json_decref(state);
+    if (rc) return rc;
+    if (out->n == 0) return mt_fail(err, MT_EFORMAT, "%s/state.json names no data files", dir);
+    return MT_OK;
+}
+
+/* dataset_dict.json: {"splits": ["train", "test"]}, each a folder of save_to_disk */
+static mt_rc list_saved_split(mt_name_list *out, const char *dir, const char *split, mt_err *err)
+{
+    json_t *dict = NULL;
+    MT_TRY(read_json_in(&dict, dir, "dataset_dict.json", err));
+    const json_t *splits = json_object_get(dict, "splits");
+    mt_str known = { 0 };
+    bool found = false;
+    for (size_t i = 0; i < json_array_size(splits); i++) {
+        const char *name = json_string_value(json_array_get(splits, i));
+        if (name && strcmp(name, split) == 0) found = true;
+        mt_str_printf(&known, "%s%s", i ? ", " : "", name ? name : "?");
+    }
+    mt_rc rc = MT_OK;
+    if (!found || strchr(split, '/'))
+        rc = mt_fail(err, MT_ENOENT, "%s has no split \"%s\"; it has %s", dir, split, known.s ? known.s : "none");
+    mt_str_free(&known);
+    json_decref(dict);
+    if (rc) return rc;
+    char *sub = mt_path_join(dir, split);
+    rc = sub ? list_saved(out, sub, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_free(sub);
+    return rc;
+}
+
+/* Files beside the data that look like data. */
+static bool is_description(const char *name)
+{
+    static const char *const names[] = { "dataset_info.json", "dataset_infos.json", "state.json",      "dataset_dict.json",
+                                         "README.md",         "LICENSE.txt",        "requirements.txt" };
+    for (size_t i = 0; i < MT_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
+}
+
+static mt_rc walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
+{
+    DIR *d = opendir(dir);
+    if (!d) return mt_fail_errno(err, MT_EIO, "%s", dir);
+    mt_rc rc = MT_OK;
+    for (struct dirent *e; !rc && (e = readdir(d));) {
+        if (e->d_name[0] == '.' || is_description(e->d_name)) continue;
+        char *path = mt_path_join(dir, e->d_name);
+        if (!path)
+            rc = mt_fail(err, MT_ENOMEM, "no host memory for a path");
+        else if (mt_dir_exists(path))
+            rc = depth < MAX_FOLDER_DEPTH ? walk(out, path, depth + 1, err) : MT_OK;
+        else if (mt__format_by_extension(path))
+            rc = mt__name_list_add(out, path, strlen(path), err);
+        mt_free(path);
+    }
+    closedir(d);
+    return rc;
+}
+
+/* The split as a whole word of the path below the folder: train-00000.parquet, data/train.jsonl, my_train_1.csv. */
+static bool names_split(const char *path, const char *split)
+{
+    size_t n = strlen(split);
+    for (const char *p = path; (p = strstr(p, split)); p++) {
+        bool starts = p == path || strchr("/-_.", p[-1]);
+        if (starts && (p[n] == '\0' || strchr("/-_.", p[n]))) return true;
+    }
+    return false;
+}
+
+static void drop_others(mt_name_list *files, bool (*keeps)(const char *path, const void *arg), const void *arg)
+{
+    size_t kept = 0;
+    for (size_t i = 0; i < files->n; i++) {
+        if (keeps(files->items[i], arg))
+            files->items[kept++] = files->items[i];
+        else
+            mt_free((void *)(uintptr_t)files->items[i]);
+    }
+    files->n = kept;
+}
+
+static bool any(const mt_name_list *files, bool (*is)(const char *path, const void *arg), const void *arg)
+{
+    for (size_t i = 0; i < files->n; i++)
+        if (is(files->items[i], arg)) return true;
+    return false;
+}
+
+typedef struct split_below {
+    size_t dir_n; /* the folder's own name does not count */
+    const char *split;
+} split_below;
+
+static bool is_of_split(const char *path, const void *arg)
+{
+    const split_below *s = arg;
+    return names_split(path + s->dir_n, s->split);
+}
+
+static bool is_no_text(const char *path, const void *arg)
+{
+    (void)arg;
+    return mt__format_by_extension(path) != &mt__format_text;
+}
+
+static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, mt_err *err)
+{
+    MT_TRY(walk(out, dir, 0, err));
+    if (out->n == 0)
+        return mt_fail(err, MT_ENOENT, "%s holds no data files (.json, .jsonl, .csv, .tsv, .txt, .parquet, .arrow)", dir);
+    if (any(out, is_no_text, NULL)) drop_others(out, is_no_text, NULL); /* notes beside the data */
+    split_below wanted = { .dir_n = strlen(dir), .split = split ? split : "train" };
+    if (any(out, is_of_split, &wanted))
+        drop_others(out, is_of_split, &wanted);
+    else if (split && strcmp(split, "train") != 0)
+        return mt_fail(err, MT_ENOENT, "%s: no file name carries the split \"%s\"", dir, split);
+    qsort(out->items, out->n, sizeof *out->items, compare_names);
+    return MT_OK;
+}
+
+static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)
+{
+    glob_t g = { 0 };
+    int got = glob(pattern, 0, NULL, &g);
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; got == 0 && !rc && i < g.gl_pathc; i++)
+        if (mt_file_exists(g.gl_pathv[i])) rc = mt__name_list_add(out, g.gl_pathv[i], strlen(g.gl_pathv[i]), err);
+    globfree(&g);
+    if (rc) return rc;
+    if (got == GLOB_NOSPACE) return mt_fail(err, MT_ENOMEM, "no host memory for the files of %s", pattern);
+    if (out->n == 0) return mt_fail(err, MT_ENOENT, "no file fits the pattern %s", pattern);
+    qsort(out->items, out->n, sizeof *out->items, compare_names);
+    return MT_OK;
+}
+
+static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_options *opt, mt_err *err)
+{
+    bool dict = false, saved = false;
+    MT_TRY(has_file(&dict, dir, "dataset_dict.json", err));
+    MT_TRY(has_file(&saved, dir, "state.json", err));
+    if (dict) return list_saved_split(out, dir, opt->split ? opt->split : "train", err);
+    if (saved) return list_saved(out, dir, err);
+    return list_heap(out, dir, opt->split, err);
+}
+
+mt_rc mt__record_files(mt_name_list *out, const char *path, const mt_records_options *opt, mt_err *err)
+{
+    *out = (mt_name_list){ 0 };
+    mt_rc rc;
+    if (mt_file_exists(path))
+        rc = mt__name_list_add(out, path, strlen(path), err);
+    else if (mt_dir_exists(path))
+        rc = list_folder(out, path, opt, err);
+    else if (strpbrk(path, "*?["))
+        rc = list_glob(out, path, err);
+    else
+        rc = mt_fail(err, MT_ENOENT, "%s: no such file or folder", path);
+    if (rc) mt__name_list_free(out);
+    return rc;
+}

@@ -1,0 +1,39 @@
+/* source.h - where a run's steps come from.  Any step can be rebuilt from its number alone, so resuming costs nothing.
+ *
+ * A source is one struct of functions.  Step numbers count from 0 over the whole run; which samples make up step k is a pure
+ * function of the data, the settings, the seed and k. */
+#ifndef MT_DATA_SOURCE_H
+#define MT_DATA_SOURCE_H
+
+#include "data/batch.h"
+
+typedef struct mt_source mt_source;
+
+/* What a plan must make room for, and how much there is. */
+typedef struct mt_source_info {
+    int64_t n_samples;            /* trained on, evaluation samples not counted */
+    int64_t steps_per_epoch;      /* the last one may be smaller */
+    int64_t max_tokens, max_docs; /* of any step, evaluation batches included */
+    int64_t longest;              /* rows of the longest sample */
+    int64_t n_eval_batches;       /* 0: nothing to evaluate on */
+    uint64_t fingerprint;         /* of the data and all that makes samples of it: a resumed run compares it */
+} mt_source_info;
+
+typedef struct mt_source_api {
+    void (*info)(mt_source *s, mt_source_info *out);
+    /* Clears `out` and fills it with step `step`. */
+    mt_rc (*step)(mt_source *s, int64_t step, mt_batch *out, mt_err *err);
+    mt_rc (*eval)(mt_source *s, int64_t index, mt_batch *out, mt_err *err);
+    void (*close)(mt_source *s); /* accepts NULL */
+} mt_source_api;
+
+struct mt_source {
+    const mt_source_api *api;
+};
+
+static inline void mt_source_close(mt_source *s)
+{
+    if (s) s->api->close(s);
+}
+
+#endif

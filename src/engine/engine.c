@@ -1,0 +1,261 @@
+/* engine.c - creating and releasing an engine, and its state as others read and write it. */
+#include "engine/engine.h"
+
+#include "base/rng.h"
+#include "engine/internal.h"
+
+#include <string.h>
+
+static const size_t state_bytes[MT_STATE_KINDS] = { 2, 2, 4, 4 };
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+static mt_rc open_streams(mt_engine *e, mt_err *err)
+{
+    const mt_device_api *api = e->dev->api;
+    MT_TRY(api->stream_create(e->dev, &e->compute, "compute", err));
+    MT_TRY(api->stream_create(e->dev, &e->copy_in, "copy-in", err));
+    MT_TRY(api->stream_create(e->dev, &e->copy_out, "copy-out", err));
+    for (int i = 0; i < 3; i++) MT_TRY(mt__event(e, &e->settled[i], err));
+    MT_TRY(mt__event(e, &e->input_read, err));
+    return mt__event(e, &e->sums_ready, err);
+}
+
+static mt_rc open_units(mt_engine *e, mt_err *err)
+{
+    static const mt_buffer_kind kinds[MT_STATE_KINDS] = { MT_BUF_HI, MT_BUF_LO, MT_BUF_M, MT_BUF_V };
+    for (int u = 0; u < e->model->n_units; u++) {
+        unit_state *s = &e->units[u];
+        for (int k = 0; k < MT_STATE_KINDS; k++) {
+            void *p = mt__buffer(e, kinds[k], u, -1);
+            size_t n = (size_t)(k <= MT_STATE_LO ? mt__layout(e, u)->n_elems : mt__layout(e, u)->n_train);
+            if (p && mt__place(e, u)->home == MT_DEVICE) MT_TRY(mt_fill(e->compute, p, 0, n * state_bytes[k], err)); /* the host's is zero */
+        }
+        s->hi = mt__buffer(e, MT_BUF_HI, u, -1);
+        s->lo = mt__buffer(e, MT_BUF_LO, u, -1);
+        s->m = mt__buffer(e, MT_BUF_M, u, -1);
+        s->v = mt__buffer(e, MT_BUF_V, u, -1);
+        MT_TRY(mt__event(e, &s->written, err));
+        MT_TRY(mt__event(e, &s->device_updated, err));
+    }
+    return MT_OK;
+}
+
+static void *take(char **p, size_t bytes)
+{
+    void *here = *p;
+    *p += mt_round_up(bytes, 256);
+    return here;
+}
+
+static void open_work(mt_engine *e)
+{
+    const mt_config *c = e->model->config;
+    const mt_arithmetic *a = &e->plan->arithmetic;
+    size_t n = (size_t)a->micro_tokens, w = mt_dtype_bytes(a->compute), D = (size_t)c->D;
+    size_t mlp = (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens), head = (size_t)mt_min_i64(a->head_rows, a->micro_tokens);
+    char *p = mt__buffer(e, MT_BUF_WORK, -1, -1);
+    mt_work *k = &e->run.work;
+    k->h = take(&p, n * D * w);
+    k->dh = take(&p, n * D * w);
+    k->head_x = take(&p, n * D * w);
+    k->head_h = take(&p, n * D * w);
+    k->head_dh = take(&p, n * D * w);
+    k->rstd = take(&p, n * sizeof(float));
+    k->act = take(&p, mlp * (size_t)c->F * w);
+    k->dqkv = take(&p, n * (size_t)((c->H + 2 * c->K) * c->Dh) * w);
+    k->dattn = take(&p, n * (size_t)(c->H * c->Dh) * w);
+    k->row_loss = take(&p, head * sizeof(float));
+    k->row_correct = take(&p, head * sizeof(int32_t));
+    k->logits = take(&p, head * (size_t)c->V * sizeof(float));
+    k->dlogits = p;
+    k->scratch = mt__buffer(e, MT_BUF_SCRATCH, -1, -1);
+}
+
+/* The rope tables, made on the host and sent over. */
+static mt_rc open_rope(mt_engine *e, mt_err *err)
+{
+    const mt_config *c = e->model->config;
+    size_t n = (size_t)(e->plan->job.longest * (c->rope.dr / 2));
+    float *device = mt__buffer(e, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n, sizeof *host);
+    if (!host) return mt_fail(err, MT_ENOMEM, "no host memory for the rotary tables");
+    mt_rope_tables(&c->rope, e->plan->job.longest, host, host + n);
+    e->run.cos = device;
+    e->run.sin = device + n;
+    mt_rc rc = mt__bounce(e, (char *)device, (char *)host, 2 * n * sizeof *host, MT_COPY_IN, err);
+    mt_free(host);
+    return rc;
+}
+
+static mt_rc open_step(mt_engine *e, mt_err *err)
+{
+    const mt_job *j = &e->plan->job;
+    const mt_arithmetic *a = &e->plan->arithmetic;
+    size_t rows = (size_t)a->micro_tokens;
+    e->cuts = mt_calloc((size_t)j->step_docs, sizeof *e->cuts);
+    e->micros = mt_calloc((size_t)j->step_docs, sizeof *e->micros);
+    e->sort_a = mt_calloc(rows, sizeof *e->sort_a);
+    e->sort_b = mt_calloc(rows, sizeof *e->sort_b);
+    e->visits = mt_calloc((size_t)(2 * e->model->n_units + 2), sizeof *e->visits);
+    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b || !e->visits) return mt_fail(err, MT_ENOMEM, "no host memory for a step's tables");
+    e->sum = mt__buffer(e, MT_BUF_SUMS, -1, -1);
+    e->n_bad = (int64_t *)(e->sum + 1);
+    e->norms = (double *)(e->n_bad + 1);
+    e->host = mt__buffer(e, MT_BUF_SUMS_HOST, -1, -1);
+    e->landed_norms = e->host->norms + e->model->n_units;
+    e->run = (mt_run){ .model = e->model, .ops = e->ops, .stream = e->compute, .t = a->compute, .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
+                       .head_rows = mt_min_i64(a->head_rows, a->micro_tokens) };
+    open_work(e);
+    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host + (size_t)e->model->n_units * sizeof(double), err));
+    return open_rope(e, err);
+}
+
+static mt_rc open_all(mt_engine *e, int n_workers, mt_err *err)
+{
+    e->units = mt_calloc((size_t)e->model->n_units, sizeof *e->units);
+    if (!e->units) return mt_fail(err, MT_ENOMEM, "no host memory for the table of units");
+    MT_TRY(open_streams(e, err));
+    MT_TRY(mt__memory_create(e, err));
+    MT_TRY(open_units(e, err));
+    MT_TRY(mt__ring_create(e, err));
+    MT_TRY(mt__keeps_create(e, err));
+    MT_TRY(mt__grads_create(e, err));
+    MT_TRY(open_step(e, err));
+    return mt__updates_create(e, n_workers, err);
+}
+
+mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err)
+{
+    *out = NULL;
+    mt_engine *e = mt_calloc(1, sizeof *e);
+    if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for the engine");
+    e->dev = dev;
+    e->plan = plan;
+    e->model = plan->model;
+    e->ops = mt_ops_of(dev);
+    e->in_flight = true; /* device homes are being cleared */
+    mt_watch_init(&e->watch);
+    mt_rc rc = open_all(e, options ? options->n_workers : 0, err);
+    if (rc)
+        mt_engine_free(e);
+    else
+        *out = e;
+    return rc;
+}
+
+void mt_engine_free(mt_engine *e)
+{
+    if (!e) return;
+    const mt_device_api *api = e->dev->api;
+    mt__updates_stop(e);
+    api->stream_free(e->compute);
+    api->stream_free(e->copy_in);
+    api->stream_free(e->copy_out);
+    mt__updates_free(e);
+    mt__grads_free(e);
+    mt__keeps_free(e);
+    mt__ring_free(e);
+    for (int u = 0; e->units && u < e->model->n_units; u++) {
+        api->event_free(e->units[u].written);
+        api->event_free(e->units[u].device_updated);
+    }
+    for (int i = 0; i < 3; i++) api->event_free(e->settled[i]);
+    api->event_free(e->input_read);
+    api->event_free(e->sums_ready);
+    mt__memory_free(e);
+    mt_free(e->units);
+    mt_free(e->cuts);
+    mt_free(e->micros);
+    mt_free(e->sort_a);
+    mt_free(e->sort_b);
+    mt_free(e->visits);
+    mt_watch_deinit(&e->watch);
+    mt_free(e);
+}
+
+/* -- state ----------------------------------------------------------------------------------------- */
+
+mt_rc mt_engine_settle(mt_engine *e, mt_err *err)
+{
+    mt_stream *const streams[3] = { e->compute, e->copy_in, e->copy_out };
+    if (!e->in_flight) return mt_watch_check(&e->watch, err);
+    for (int u = 0; u < e->model->n_units; u++)
+        if (mt__place(e, u)->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, e->units[u].version, err));
+    for (int i = 0; i < 3; i++) MT_TRY(mt_record(streams[i], e->settled[i], err));
+    for (int i = 0; i < 3; i++) MT_TRY(mt_sync(e->settled[i], err));
+    e->in_flight = false;
+    return mt_watch_check(&e->watch, err);
+}
+
+static mt_rc locate(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char **at, mt_err *err)
+{
+    const unit_state *s = &e->units[unit];
+    void *const bases[MT_STATE_KINDS] = { s->hi, s->lo, s->m, s->v };
+    const mt_layout *l = mt__layout(e, unit);
+    int64_t size = kind <= MT_STATE_LO ? l->n_elems : l->n_train;
+    if (!bases[kind]) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
+    if (first < 0 || n < 0 || first > size - n) return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n), (long long)size);
+    *at = (char *)bases[kind] + (size_t)first * state_bytes[kind];
+    return MT_OK;
+}
+
+mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+{
+    char *at;
+    MT_TRY(mt_engine_settle(e, err));
+    MT_TRY(locate(e, unit, kind, first, n, &at, err));
+    size_t bytes = (size_t)n * state_bytes[kind];
+    for (int i = 0; i < e->n_ring; i++)
+        if (e->ring[i].unit == unit) e->ring[i].unit = -1; /* what the device holds is old now */
+    if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, at, (char *)(uintptr_t)src, bytes, MT_COPY_IN, err);
+    memcpy(at, src, bytes);
+    return MT_OK;
+}
+
+mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+{
+    char *at;
+    MT_TRY(mt_engine_settle(e, err));
+    MT_TRY(locate(e, unit, kind, first, n, &at, err));
+    size_t bytes = (size_t)n * state_bytes[kind];
+    if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, at, dst, bytes, MT_COPY_OUT, err);
+    memcpy(dst, at, bytes);
+    return MT_OK;
+}
+
+int64_t mt_engine_updates(const mt_engine *e) { return e->t; }
+void mt_engine_set_updates(mt_engine *e, int64_t t) { e->t = t; }
+
+mt_rc mt_engine_read_grad(mt_engine *e, int unit, float *dst, mt_err *err)
+{
+    unit_state *s = &e->units[unit];
+    size_t n = (size_t)mt__layout(e, unit)->n_train;
+    mt_dtype t = e->plan->arithmetic.grad;
+    MT_TRY(mt_engine_settle(e, err));
+    if (s->parked) return mt_to_f32(dst, s->parked, t, n), MT_OK;
+    if (!s->grad_dev) return mt_fail(err, MT_EINVAL, "unit %d keeps no gradient under this plan", unit);
+    void *copy = mt_malloc(n * mt_dtype_bytes(t));
+    if (!copy) return mt_fail(err, MT_ENOMEM, "no host memory for a gradient");
+    mt_rc rc = mt__bounce(e, s->grad_dev, copy, n * mt_dtype_bytes(t), MT_COPY_OUT, err);
+    if (!rc) mt_to_f32(dst, copy, t, n);
+    mt_free(copy);
+    return rc;
+}
+
+mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err)
+{
+    enum { PIECE = 4096 };
+    char piece[PIECE * 4];
+    uint64_t h = 0;
+    for (int u = 0; u < e->model->n_units; u++)
+        for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
+            int64_t n = kind <= MT_STATE_LO ? mt__layout(e, u)->n_elems : mt__layout(e, u)->n_train;
+            for (int64_t first = 0; first < n; first += PIECE) {
+                int64_t k = mt_min_i64(PIECE, n - first);
+                MT_TRY(mt_engine_read(e, u, (mt_state_kind)kind, first, k, piece, err));
+                h = mt_hash(piece, (size_t)k * state_bytes[kind], h);
+            }
+        }
+    *out = h;
+    return MT_OK;
+}

@@ -1,0 +1,64 @@
+/* engine.h - executes a plan: weights stream in, gradients stream out, Adam runs where the plan says.
+ *
+ *     create    allocates every buffer of the plan, starts the streams and the updater
+ *     write     fill in the masters (a loader does)
+ *     step      forward, backward, clip, update.  Returns when loss and norm are known; updates may still run and are
+ *               waited for unit by unit by whatever needs them next
+ *     settle    wait until nothing is in flight; then read() sees the state after the last step
+ *
+ * One thread calls the engine.  The first failure anywhere is kept and comes back from every later call; after it the engine
+ * can only be freed.  Rules of ring, updates and placements are numbered in docs/invariants.md. */
+#ifndef MT_ENGINE_ENGINE_H
+#define MT_ENGINE_ENGINE_H
+
+#include "data/batch.h"
+#include "plan/plan.h"
+
+typedef struct mt_engine mt_engine;
+
+typedef struct mt_engine_options {
+    int n_workers; /* threads that update on the host; 0: one a core */
+} mt_engine_options;
+
+/* What a step is done with. */
+typedef struct mt_hyper {
+    double lr, beta1, beta2, eps, weight_decay;
+    double max_grad_norm; /* used when the plan clips */
+} mt_hyper;
+
+typedef struct mt_step_result {
+    double loss;       /* mean over trained tokens */
+    double grad_norm;  /* before clipping; 0 for evaluation */
+    double clip_scale; /* 1: not clipped */
+    int64_t n_tokens, n_trained, n_correct;
+    bool skipped;      /* loss or norm was not finite: nothing was updated */
+    int64_t wait_update_ns; /* how long the step waited for updates of the one before */
+} mt_step_result;
+
+typedef enum mt_state_kind { MT_STATE_HI, MT_STATE_LO, MT_STATE_M, MT_STATE_V, MT_STATE_KINDS } mt_state_kind;
+
+mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err);
+void mt_engine_free(mt_engine *e); /* accepts NULL and broken engines */
+
+/* Elements [first, first + n) of a unit's state, at its home.  Reading waits for updates in flight. */
+mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
+mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+/* Adam's count of updates, which its bias corrections need. */
+int64_t mt_engine_updates(const mt_engine *e);
+void mt_engine_set_updates(mt_engine *e, int64_t t);
+
+mt_rc mt_engine_step(mt_engine *e, const mt_batch *batch, const mt_hyper *hyper, mt_step_result *out, mt_err *err);
+/* Forward and backward only; mt_engine_read_grad then gives a unit's finished gradient (n_train numbers as fp32).
+ * Needs a plan that clips, or gradients would be gone with the updates. */
+mt_rc mt_engine_gradients(mt_engine *e, const mt_batch *batch, mt_step_result *out, mt_err *err);
+mt_rc mt_engine_read_grad(mt_engine *e, int unit, float *dst, mt_err *err);
+/* Loss and accuracy; changes nothing. */
+mt_rc mt_engine_evaluate(mt_engine *e, const mt_batch *batch, mt_step_result *out, mt_err *err);
+/* Logits of every row, [n_tokens, V] fp32. */
+mt_rc mt_engine_logits(mt_engine *e, const mt_batch *batch, float *out, mt_err *err);
+
+mt_rc mt_engine_settle(mt_engine *e, mt_err *err);
+/* One number for all of hi, lo, m, v: equal states have equal numbers. */
+mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err);
+
+#endif

@@ -1,0 +1,81 @@
+/* input.c - a step's tokens cut into micro-batches and sent to the device in one copy.
+ * Per micro-batch: ids, positions, rows ordered by id (for the embedding's gradient), document starts, trained rows and their
+ * targets, all counted from the micro-batch's first row. */
+#include "engine/internal.h"
+
+#include <string.h>
+
+/* Rows of a micro-batch by (id, row): a radix sort, stable, without allocation. */
+static void sort_rows(mt_engine *e, const int32_t *ids, int32_t *rows, int64_t n)
+{
+    int32_t *from = e->sort_a, *to = e->sort_b;
+    for (int64_t i = 0; i < n; i++) from[i] = (int32_t)i;
+    for (int shift = 0; shift < 32 && (e->model->config->V - 1) >> shift; shift += 8) {
+        int64_t count[257] = { 0 };
+        for (int64_t i = 0; i < n; i++) count[(ids[from[i]] >> shift & 255) + 1]++;
+        for (int b = 0; b < 256; b++) count[b + 1] += count[b];
+        for (int64_t i = 0; i < n; i++) to[count[ids[from[i]] >> shift & 255]++] = from[i];
+        int32_t *swap = from;
+        from = to;
+        to = swap;
+    }
+    memcpy(rows, from, (size_t)n * sizeof *rows);
+}
+
+static int32_t *take(int32_t **next, int64_t n)
+{
+    int32_t *here = *next;
+    *next += n;
+    return here;
+}
+
+/* The host side of one micro-batch; micro's pointers are rebased to the device by the caller. */
+static void fill_micro(mt_engine *e, const mt_batch *b, const mt_cut *c, mt_micro *m, int32_t **next)
+{
+    int32_t *ids = take(next, c->n_rows), *pos = take(next, c->n_rows), *order = take(next, c->n_rows);
+    int32_t *starts = take(next, c->n_docs + 1), *rows = *next;
+    int64_t n_trained = 0;
+    memcpy(ids, b->ids + c->first_row, (size_t)c->n_rows * sizeof *ids);
+    sort_rows(e, ids, order, c->n_rows);
+    for (int64_t d = 0; d <= c->n_docs; d++) starts[d] = b->doc_start[c->first_doc + d] - (int32_t)c->first_row;
+    for (int64_t d = 0; d < c->n_docs; d++)
+        for (int32_t r = starts[d]; r < starts[d + 1]; r++) pos[r] = r - starts[d];
+    for (int64_t r = 0; r < c->n_rows; r++)
+        if (b->targets[c->first_row + r] != MT_IGNORE) rows[n_trained++] = (int32_t)r;
+    int32_t *targets = rows + n_trained;
+    for (int64_t i = 0; i < n_trained; i++) targets[i] = b->targets[c->first_row + rows[i]];
+    *next = targets + n_trained;
+    *m = (mt_micro){ .n = c->n_rows, .n_docs = c->n_docs, .longest = c->longest, .n_trained = n_trained, .ids = ids, .pos = pos,
+                     .rows_by_id = order, .doc_start = starts, .trained_rows = rows, .targets = targets };
+}
+
+static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)
+{
+    const int32_t **fields[] = { &m->ids, &m->pos, &m->rows_by_id, &m->doc_start, &m->trained_rows, &m->targets };
+    for (size_t i = 0; i < MT_COUNT(fields); i++) *fields[i] = device + (*fields[i] - host);
+}
+
+static mt_rc check(const mt_engine *e, const mt_batch *b, mt_err *err)
+{
+    const mt_job *j = &e->plan->job;
+    if (b->n_tokens < 1) return mt_fail(err, MT_EINVAL, "a step without tokens");
+    if (b->n_tokens > j->step_tokens || b->n_docs > j->step_docs || b->longest > j->longest)
+        return mt_fail(err, MT_ERANGE, "a step of %lld tokens in %lld documents (longest %lld); the plan was made for %lld in %lld (longest %lld)",
+                       (long long)b->n_tokens, (long long)b->n_docs, (long long)b->longest, (long long)j->step_tokens, (long long)j->step_docs,
+                       (long long)j->longest);
+    return MT_OK;
+}
+
+mt_rc mt__input_load(mt_engine *e, const mt_batch *b, mt_err *err)
+{
+    int32_t *host = mt__buffer(e, MT_BUF_INPUT_HOST, -1, -1), *device = mt__buffer(e, MT_BUF_INPUT, -1, -1), *next = host;
+    MT_TRY(check(e, b, err));
+    MT_TRY(mt_sync(e->input_read, err)); /* the copy of the step before, long done */
+    e->n_cuts = mt_cut_micro(e->cuts, b->doc_start, b->n_docs, e->plan->arithmetic.micro_tokens);
+    for (int64_t i = 0; i < e->n_cuts; i++) {
+        fill_micro(e, b, &e->cuts[i], &e->micros[i], &next);
+        rebase(&e->micros[i], host, device);
+    }
+    MT_TRY(mt_copy(e->compute, device, host, (size_t)(next - host) * sizeof *host, MT_COPY_IN, err));
+    return mt_record(e->compute, e->input_read, err);
+}

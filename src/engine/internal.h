@@ -1,0 +1,204 @@
+/* internal.h - the engine's parts and what they share.  Only engine/ includes it.
+ *
+ *     memory   the plan's buffers              ring     weights on the device
+ *     keeps    kept activations                grads    accumulators, finished gradients
+ *     updates  the three update sites          step     forward, backward, in order */
+#ifndef MT_ENGINE_INTERNAL_H
+#define MT_ENGINE_INTERNAL_H
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "base/watch.h"
+#include "engine/engine.h"
+
+/* A buffer that is used, handed to another stream, and used again. */
+typedef struct slot {
+    void *p;
+    mt_event *ready; /* what it was filled for may read it */
+    mt_event *free;  /* may be overwritten */
+} slot;
+
+typedef struct ring_slot {
+    slot s;              /* s.p: weights in the compute dtype */
+    uint16_t *halves_hi; /* fp32 only: hi and lo land here and are joined into s.p */
+    int16_t *halves_lo;
+    int unit;            /* whose weights; -1: none */
+    int64_t version;     /* after how many updates */
+    int lent;
+} ring_slot;
+
+typedef struct unit_state {
+    uint16_t *hi; /* at home */
+    int16_t *lo;
+    float *m, *v;
+    int64_t version;         /* updates issued */
+    int64_t updated;         /* gate: host updates finished */
+    mt_event *written;       /* staged: the newest state is back in host memory */
+    mt_event *device_updated;
+    mt_event *landed;        /* the finished gradient has reached the host */
+    void *parked;            /* host, or NULL */
+    void *grad_dev;          /* device, or NULL */
+    float *acc_host[2];      /* host accumulators: own, and the embedding's share when tied */
+    mt_event *acc_saved[2];
+    int first_slot, n_slots; /* the ring slots it may use */
+} unit_state;
+
+typedef struct layer_state {
+    char *kept;      /* device block, or NULL */
+    char *kept_host; /* host block, or NULL */
+    int slot;        /* keep slot when kept on the host */
+    mt_event *saved; /* the host block is complete */
+} layer_state;
+
+typedef struct keep_slot {
+    slot s;
+    int layer; /* whose activations; -1: none */
+} keep_slot;
+
+typedef struct stage_slot {
+    slot s;         /* s.p: NULL for a unit's own, which borrows */
+    mt_event *done; /* updated: may be written back */
+    int unit;       /* staged in for it; -1: none */
+} stage_slot;
+
+typedef struct update_job {
+    int unit;
+    void *g;         /* host */
+    bool check_norm; /* clipping is off: look before updating */
+    int64_t version; /* the unit's, once this is done */
+    mt_adamw_coef coef, coef_no_decay;
+} update_job;
+
+/* The thread that updates on the host, in the order jobs come. */
+typedef struct updater {
+    pthread_t thread;
+    bool started;
+    mt_pool *pool;
+    update_job *jobs; /* ring of cap; guarded by the watch, like the next two */
+    int cap;
+    int64_t pushed, done; /* gates */
+    mt_adamw_coef coef, coef_no_decay; /* of the step at hand */
+} updater;
+
+struct mt_engine {
+    mt_device *dev;
+    const mt_model *model;
+    const mt_plan *plan; /* borrowed; outlives the engine */
+    const mt_ops *ops;
+    mt_stream *compute, *copy_in, *copy_out;
+    mt_watch watch;
+    mt_run run;
+    void **buffers; /* parallel to plan->buffers */
+
+    unit_state *units;
+    layer_state *layers;
+    ring_slot *ring;
+    int n_ring;
+    keep_slot *keeps;
+    slot *accs, *outs; /* [group][slot], longest_segment and grad_slots per group */
+    int *out_turn;     /* [group] the slot whose turn it is */
+    slot *unit_accs;   /* [n_units], accumulators that stay on the device between sweeps */
+    slot acc_tied;     /* the lookup's share of a tied embedding */
+    stage_slot *stages;
+    int stage_turn;
+    stage_slot *own_stages; /* [n_units], of those that borrow; s.free is the accumulator's event */
+    updater updater;
+    int64_t n_slab_jobs; /* jobs that took a slab so far */
+
+    /* order in which units' weights are used; wraps from sweep to sweep */
+    int *visits;
+    int n_visits, visit;
+    bool last_sweep;
+
+    /* the step at hand */
+    mt_cut *cuts;
+    mt_micro *micros; /* pointers into the device copy of the input */
+    int64_t n_cuts;
+    int32_t *sort_a, *sort_b;
+    mt_event *input_read, *sums_ready, *settled[3];
+    mt_loss_sum *sum;   /* device */
+    int64_t *n_bad;     /* device */
+    double *norms;      /* device, one a unit */
+    struct host_sums {
+        mt_loss_sum sum;
+        int64_t n_bad;
+        double norms[];
+    } *host;
+    double *landed_norms; /* host, one a unit: arrives with the gradient when clipping is off, for the updater to look at */
+    float dscale;
+    bool in_flight; /* work was queued since the last settle */
+    bool updating; /* this step's gradients are applied as they come (clipping off) */
+    int64_t t;     /* updates so far */
+    int64_t wait_update_ns;
+};
+
+/* -- memory.c -- */
+mt_rc mt__memory_create(mt_engine *e, mt_err *err);
+void mt__memory_free(mt_engine *e);
+void *mt__buffer(const mt_engine *e, mt_buffer_kind kind, int i, int j); /* NULL: the plan has none */
+mt_rc mt__event(mt_engine *e, mt_event **out, mt_err *err);
+mt_rc mt__slot_events(mt_engine *e, slot *s, mt_err *err);
+void mt__slot_free(mt_engine *e, slot *s);
+/* To or from the device and wait, through memory of our own: a failed stream must never hold a caller's. */
+mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
+
+/* -- ring.c -- */
+mt_rc mt__ring_create(mt_engine *e, mt_err *err);
+void mt__ring_free(mt_engine *e);
+/* Lend unit u's weights for the compute queued from now on. */
+mt_rc mt__ring_acquire(mt_engine *e, int u, const void **w, mt_err *err);
+/* The compute queued so far was the last to use them. */
+mt_rc mt__ring_release(mt_engine *e, int u, mt_err *err);
+/* Start copies for the coming visits, as far as slots and updates allow without waiting. */
+mt_rc mt__ring_prefetch(mt_engine *e, mt_err *err);
+/* The slot a unit's weights are updated in, when they live or stay on the device as bf16; else NULL. */
+ring_slot *mt__ring_in_place(mt_engine *e, int u);
+
+/* -- keeps.c -- */
+mt_rc mt__keeps_create(mt_engine *e, mt_err *err);
+void mt__keeps_free(mt_engine *e);
+/* Where layer's input goes (layer L: the head's input); row is the first row in the sweep. */
+mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err);
+void *mt__keeps_x(mt_engine *e, int layer, bool train, int64_t row);
+/* Activations of a layer for a micro-batch at `row`; set: which workspace takes what is not kept. */
+mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row);
+mt_rc mt__keeps_close(mt_engine *e, int layer, int64_t sweep_rows, mt_err *err);
+mt_rc mt__keeps_fetch(mt_engine *e, int layer, int64_t sweep_rows, mt_err *err);
+mt_rc mt__keeps_acquire(mt_engine *e, int layer, mt_err *err);
+mt_rc mt__keeps_release(mt_engine *e, int layer, mt_err *err);
+
+/* -- grads.c -- */
+mt_rc mt__grads_create(mt_engine *e, mt_err *err);
+void mt__grads_free(mt_engine *e);
+/* Accumulators of unit u for this sweep; index: which of the group's slots. */
+mt_rc mt__grads_begin(mt_engine *e, int u, int index, bool first_sweep, float **acc, mt_err *err);
+mt_rc mt__grads_begin_tied(mt_engine *e, bool first_sweep, float **acc, mt_err *err);
+/* End of the unit's backward in this sweep: saved for the next, or finished. */
+mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err);
+
+/* -- updates.c -- */
+mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err);
+void mt__updates_stop(mt_engine *e); /* joins the updater; before the streams go */
+void mt__updates_free(mt_engine *e); /* after them: their queues hold its events */
+void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale);
+/* The unit's gradient is finished and clipping is off. */
+mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err);
+/* A unit that borrows has just freed what it borrows: start copying its state in. */
+mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err);
+/* Copy state in for staged units, as many as there are slots. */
+mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
+/* All units, the norm being known. */
+mt_rc mt__updates_all(mt_engine *e, mt_err *err);
+/* None: the step is skipped. */
+mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
+/* The host slab for the next gradient; waits until one is free. */
+mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
+
+/* -- input.c -- */
+mt_rc mt__input_load(mt_engine *e, const mt_batch *b, mt_err *err);
+
+static inline bool mt__is_f32(const mt_engine *e) { return e->plan->arithmetic.compute == MT_DTYPE_F32; }
+static inline const mt_unit_place *mt__place(const mt_engine *e, int u) { return &e->plan->place.units[u]; }
+static inline const mt_layout *mt__layout(const mt_engine *e, int u) { return e->model->units[u].layout; }
+
+#endif

@@ -1,0 +1,187 @@
+/* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
+ *
+ * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu, as far as the level
+ * says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod keep_slots, on the way
+ * out and back, so the last layers of forward are still there when backward begins. */
+#include "engine/internal.h"
+
+typedef enum array_id { A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, ARRAYS } array_id;
+
+static const mt_keep level_of[ARRAYS] = { MT_KEEP_ATTENTION, MT_KEEP_INPUT, MT_KEEP_ATTENTION, MT_KEEP_ATTENTION, MT_KEEP_ALL, MT_KEEP_ALL };
+
+static size_t row_bytes(const mt_engine *e, array_id a)
+{
+    const mt_config *c = e->model->config;
+    size_t w = mt_dtype_bytes(e->plan->arithmetic.compute);
+    switch (a) {
+    case A_LSE: return (size_t)c->H * sizeof(float);
+    case A_X:
+    case A_XMID: return (size_t)c->D * w;
+    case A_QKV: return (size_t)((c->H + 2 * c->K) * c->Dh) * w;
+    case A_ATTN: return (size_t)(c->H * c->Dh) * w;
+    case A_GU: return (size_t)(2 * c->F) * w;
+    case ARRAYS: break;
+    }
+    return 0;
+}
+
+/* Where array a of a kept block begins. */
+static size_t array_offset(const mt_engine *e, mt_keep keep, array_id a)
+{
+    size_t at = 0;
+    for (int b = 0; b < (int)a; b++)
+        if (keep >= level_of[b]) at += row_bytes(e, (array_id)b) * (size_t)e->plan->place.sweep_tokens;
+    return at;
+}
+
+static char *block_of(mt_engine *e, int layer)
+{
+    layer_state *l = &e->layers[layer];
+    return l->kept_host ? e->keeps[l->slot].s.p : l->kept;
+}
+
+/* Array a of a layer from `row` on, or NULL if it is not kept. */
+static void *kept_array(mt_engine *e, int layer, bool train, array_id a, int64_t row)
+{
+    mt_keep keep = e->plan->place.layers[layer].keep;
+    if (!train || keep < level_of[a]) return NULL;
+    return block_of(e, layer) + array_offset(e, keep, a) + (size_t)row * row_bytes(e, a);
+}
+
+static void *take(char **p, size_t bytes)
+{
+    void *here = *p;
+    *p += mt_round_up(bytes, 256);
+    return here;
+}
+
+void *mt__keeps_x(mt_engine *e, int layer, bool train, int64_t row)
+{
+    void *x = layer < e->model->config->L ? kept_array(e, layer, train, A_X, row) : NULL;
+    if (x) return x;
+    char *pass = mt__buffer(e, MT_BUF_X_PASS, layer & 1, -1);
+    return pass + (size_t)row * row_bytes(e, A_X);
+}
+
+mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row)
+{
+    const mt_config *c = e->model->config;
+    const mt_arithmetic *a = &e->plan->arithmetic;
+    size_t n = (size_t)a->micro_tokens;
+    char *work = mt__buffer(e, MT_BUF_LAYER_WORK, set, -1);
+    void *lse = take(&work, n * row_bytes(e, A_LSE)), *x = take(&work, n * row_bytes(e, A_X)), *qkv = take(&work, n * row_bytes(e, A_QKV));
+    void *qk = take(&work, n * (size_t)((c->H + c->K) * c->Dh) * mt_dtype_bytes(a->compute));
+    void *attn = take(&work, n * row_bytes(e, A_ATTN)), *xmid = take(&work, n * row_bytes(e, A_XMID)), *gu = work;
+    void *kept_gu = kept_array(e, layer, train, A_GU, row), *kept_x = kept_array(e, layer, train, A_X, row);
+    void *kept_qkv = kept_array(e, layer, train, A_QKV, row), *kept_attn = kept_array(e, layer, train, A_ATTN, row);
+    void *kept_lse = kept_array(e, layer, train, A_LSE, row), *kept_xmid = kept_array(e, layer, train, A_XMID, row);
+    mt_acts acts = {
+        .x = kept_x ? kept_x : x,
+        .qkv = kept_qkv ? kept_qkv : qkv,
+        .attn = kept_attn ? kept_attn : attn,
+        .lse = kept_lse ? kept_lse : lse,
+        .xmid = kept_xmid ? kept_xmid : xmid,
+        .gu = kept_gu ? kept_gu : gu,
+        .gu_whole = kept_gu || (train && e->plan->longest_segment > 1),
+    };
+    acts.qk = c->qk_norm ? qk : acts.qkv;
+    return acts;
+}
+
+/* -- through host memory --------------------------------------------------------------------------- */
+
+static keep_slot *host_slot(mt_engine *e, int layer) { return layer < e->model->config->L && e->layers[layer].kept_host ? &e->keeps[e->layers[layer].slot] : NULL; }
+
+mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
+{
+    if (!train || layer >= e->model->config->L) return MT_OK;
+    int u = mt_layer_unit(layer);
+    if (mt__place(e, u)->borrows) return mt_wait(e->compute, e->units[u].written, err); /* U7: its state still lies here */
+    keep_slot *k = host_slot(e, layer);
+    if (!k) return MT_OK;
+    k->layer = layer;
+    return mt_wait(e->compute, k->s.free, err);
+}
+
+/* The used rows of each kept array, one copy each. */
+static mt_rc copy_arrays(mt_engine *e, mt_stream *s, int layer, int64_t rows, mt_copy_dir dir, mt_err *err)
+{
+    mt_keep keep = e->plan->place.layers[layer].keep;
+    char *on_device = block_of(e, layer), *on_host = e->layers[layer].kept_host;
+    for (int a = 0; a < ARRAYS; a++) {
+        if (keep < level_of[a]) continue;
+        size_t at = array_offset(e, keep, (array_id)a), bytes = (size_t)rows * row_bytes(e, (array_id)a);
+        bool out = dir == MT_COPY_OUT;
+        MT_TRY(mt_copy(s, (out ? on_host : on_device) + at, (out ? on_device : on_host) + at, bytes, dir, err));
+    }
+    return MT_OK;
+}
+
+mt_rc mt__keeps_close(mt_engine *e, int layer, int64_t sweep_rows, mt_err *err)
+{
+    keep_slot *k = host_slot(e, layer);
+    if (!k) return MT_OK;
+    MT_TRY(mt_record(e->compute, k->s.ready, err));
+    MT_TRY(mt_wait(e->copy_out, k->s.ready, err));
+    MT_TRY(copy_arrays(e, e->copy_out, layer, sweep_rows, MT_COPY_OUT, err));
+    MT_TRY(mt_record(e->copy_out, e->layers[layer].saved, err));
+    return mt_record(e->copy_out, k->s.free, err);
+}
+
+mt_rc mt__keeps_fetch(mt_engine *e, int layer, int64_t sweep_rows, mt_err *err)
+{
+    keep_slot *k = layer < 0 ? NULL : host_slot(e, layer);
+    if (!k || k->layer == layer) return MT_OK; /* still there from forward, or on its way */
+    k->layer = layer;
+    MT_TRY(mt_wait(e->copy_in, k->s.free, err));
+    MT_TRY(mt_wait(e->copy_in, e->layers[layer].saved, err));
+    MT_TRY(copy_arrays(e, e->copy_in, layer, sweep_rows, MT_COPY_IN, err));
+    return mt_record(e->copy_in, k->s.ready, err);
+}
+
+mt_rc mt__keeps_acquire(mt_engine *e, int layer, mt_err *err)
+{
+    keep_slot *k = host_slot(e, layer);
+    if (!k) return MT_OK;
+    MT_TRY(mt_wait(e->compute, k->s.ready, err));
+    return mt_wait(e->compute, k->s.free, err); /* still there from forward: the copy out must be done before we write */
+}
+
+mt_rc mt__keeps_release(mt_engine *e, int layer, mt_err *err)
+{
+    keep_slot *k = host_slot(e, layer);
+    if (!k) return MT_OK;
+    k->layer = -1; /* backward overwrites part of it: it is not what was saved any more */
+    return mt_record(e->compute, k->s.free, err);
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
+{
+    int n_slots = e->plan->place.keep_slots, n_hosted = 0;
+    e->layers = mt_calloc((size_t)e->model->config->L, sizeof *e->layers);
+    e->keeps = mt_calloc((size_t)n_slots, sizeof *e->keeps);
+    if (!e->layers || !e->keeps) return mt_fail(err, MT_ENOMEM, "no host memory for the table of layers");
+    for (int s = 0; s < n_slots; s++) {
+        e->keeps[s].layer = -1;
+        e->keeps[s].s.p = mt__buffer(e, MT_BUF_KEEP_SLOT, s, -1);
+        MT_TRY(mt__slot_events(e, &e->keeps[s].s, err));
+    }
+    for (int l = 0; l < e->model->config->L; l++) {
+        layer_state *s = &e->layers[l];
+        s->kept = mt__buffer(e, MT_BUF_KEEP, l, -1);
+        s->kept_host = mt__buffer(e, MT_BUF_KEEP_HOST, l, -1);
+        if (s->kept_host) s->slot = n_hosted++ % n_slots;
+        MT_TRY(mt__event(e, &s->saved, err));
+    }
+    return MT_OK;
+}
+
+void mt__keeps_free(mt_engine *e)
+{
+    for (int l = 0; e->layers && l < e->model->config->L; l++) e->dev->api->event_free(e->layers[l].saved);
+    for (int s = 0; e->keeps && s < e->plan->place.keep_slots; s++) mt__slot_free(e, &e->keeps[s].s);
+    mt_free(e->layers);
+    mt_free(e->keeps);
+}

@@ -1,0 +1,61 @@
+/* memory.c - the plan's buffers, allocated once. */
+#include "engine/internal.h"
+
+#include <string.h>
+
+mt_rc mt__memory_create(mt_engine *e, mt_err *err)
+{
+    const mt_plan *p = e->plan;
+    const mt_device_api *api = e->dev->api;
+    e->buffers = mt_calloc(p->n_buffers, sizeof *e->buffers);
+    if (!e->buffers) return mt_fail(err, MT_ENOMEM, "no host memory for the list of buffers");
+    for (size_t i = 0; i < p->n_buffers; i++) {
+        const mt_buffer *b = &p->buffers[i];
+        MT_TRY((b->place == MT_DEVICE ? api->alloc : api->host_alloc)(e->dev, &e->buffers[i], b->bytes, b->name, err));
+    }
+    return MT_OK;
+}
+
+void mt__memory_free(mt_engine *e)
+{
+    const mt_plan *p = e->plan;
+    for (size_t i = 0; e->buffers && i < p->n_buffers; i++)
+        if (e->buffers[i]) (p->buffers[i].place == MT_DEVICE ? e->dev->api->free : e->dev->api->host_free)(e->dev, e->buffers[i]);
+    mt_free(e->buffers);
+}
+
+void *mt__buffer(const mt_engine *e, mt_buffer_kind kind, int i, int j)
+{
+    const mt_plan *p = e->plan;
+    for (size_t k = 0; k < p->n_buffers; k++)
+        if (p->buffers[k].kind == kind && p->buffers[k].i == i && p->buffers[k].j == j) return e->buffers[k];
+    return NULL;
+}
+
+mt_rc mt__event(mt_engine *e, mt_event **out, mt_err *err) { return e->dev->api->event_create(e->dev, out, err); }
+
+mt_rc mt__slot_events(mt_engine *e, slot *s, mt_err *err)
+{
+    MT_TRY(mt__event(e, &s->ready, err));
+    return mt__event(e, &s->free, err);
+}
+
+void mt__slot_free(mt_engine *e, slot *s)
+{
+    e->dev->api->event_free(s->ready);
+    e->dev->api->event_free(s->free);
+}
+
+mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    char *via = mt__buffer(e, MT_BUF_BOUNCE, -1, -1);
+    for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
+        size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
+        if (dir == MT_COPY_IN) memcpy(via, host + done, n);
+        MT_TRY(mt_copy(e->compute, dir == MT_COPY_IN ? device + done : via, dir == MT_COPY_IN ? via : device + done, n, dir, err));
+        MT_TRY(mt_record(e->compute, e->settled[0], err));
+        MT_TRY(mt_sync(e->settled[0], err));
+        if (dir == MT_COPY_OUT) memcpy(host + done, via, n);
+    }
+    return MT_OK;
+}

@@ -1,0 +1,202 @@
+/* ring.c - weights on the device, one unit at a time.
+ *
+ * A unit's weights sit in a slot: its own if it is resident, else one of its group's few.  A slot's content is named by
+ * (unit, version); a unit whose version has moved on must be fetched again, unless it was updated in place.
+ *
+ *     fetch    waits for the unit's update (host) or its event (device), then queues the copy behind the slot's last reader
+ *     acquire  the compute stream waits for that copy
+ *     release  marks where the last reader ends
+ *
+ * Which slot is overwritten: the one whose unit is needed last (R3).  Rules R1..R5: docs/invariants.md. */
+#include "engine/internal.h"
+
+#include <assert.h>
+#include <limits.h>
+#include <time.h>
+
+static ring_slot *slot_holding(mt_engine *e, int u)
+{
+    unit_state *s = &e->units[u];
+    for (int i = s->first_slot; i < s->first_slot + s->n_slots; i++)
+        if (e->ring[i].unit == u && e->ring[i].version == s->version) return &e->ring[i];
+    return NULL;
+}
+
+/* Visits until unit u is used again, counted from visit `from`; INT_MAX: not before the step ends. */
+static int next_use(const mt_engine *e, int u, int from)
+{
+    int horizon = e->last_sweep ? e->n_visits - from : e->n_visits;
+    for (int d = 1; d < horizon; d++)
+        if (e->visits[(from + d) % e->n_visits] == u) return d;
+    return INT_MAX;
+}
+
+/* A slot unit u may overwrite for a use `distance` visits ahead; NULL: every one is lent or needed sooner. */
+static ring_slot *choose_victim(mt_engine *e, int u, int distance)
+{
+    unit_state *s = &e->units[u];
+    ring_slot *best = NULL;
+    int best_use = distance; /* R3: never throw out what is needed no later than what comes in */
+    for (int i = s->first_slot; i < s->first_slot + s->n_slots; i++) {
+        ring_slot *r = &e->ring[i];
+        if (r->lent) continue;
+        bool stale = r->unit < 0 || e->units[r->unit].version != r->version;
+        int use = stale ? INT_MAX : next_use(e, r->unit, e->visit);
+        if (stale || use > best_use) {
+            best = r;
+            best_use = use;
+            if (stale) break;
+        }
+    }
+    return best;
+}
+
+static int64_t now_ns(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
+}
+
+/* R1: a unit is fetched only after its newest update; true when that has happened (host) or is ordered by events. */
+static mt_rc wait_for_update(mt_engine *e, int u, bool block, bool *is_ready, mt_err *err)
+{
+    unit_state *s = &e->units[u];
+    *is_ready = true;
+    if (mt__place(e, u)->site != MT_SITE_HOST || mt_watch_reached(&e->watch, &s->updated, s->version)) return MT_OK;
+    *is_ready = false;
+    if (!block) return MT_OK;
+    int64_t start = now_ns();
+    MT_TRY(mt_watch_reach(&e->watch, &s->updated, s->version, err));
+    e->wait_update_ns += now_ns() - start;
+    *is_ready = true;
+    return MT_OK;
+}
+
+static mt_rc queue_copies(mt_engine *e, int u, ring_slot *r, mt_err *err)
+{
+    unit_state *s = &e->units[u];
+    size_t n = (size_t)mt__layout(e, u)->n_elems;
+    bool on_host = mt__place(e, u)->home == MT_HOST;
+    const uint16_t *hi = s->hi;
+    const int16_t *lo = s->lo;
+    MT_TRY(mt_wait(e->copy_in, r->s.free, err)); /* R2 */
+    MT_TRY(mt_wait(e->copy_in, on_host ? s->written : s->device_updated, err));
+    if (!mt__is_f32(e)) {
+        if (on_host) MT_TRY(mt_copy(e->copy_in, r->s.p, hi, n * 2, MT_COPY_IN, err));
+    } else {
+        if (on_host) {
+            MT_TRY(mt_copy(e->copy_in, r->halves_hi, hi, n * 2, MT_COPY_IN, err));
+            MT_TRY(mt_copy(e->copy_in, r->halves_lo, lo, n * 2, MT_COPY_IN, err));
+            hi = r->halves_hi;
+            lo = r->halves_lo;
+        }
+        MT_TRY(e->ops->join_halves(e->copy_in, &(mt_join_halves){ .n = (int64_t)n, .hi = hi, .lo = lo, .w = r->s.p }, err));
+    }
+    return mt_record(e->copy_in, r->s.ready, err);
+}
+
+/* Put unit u, to be used `distance` visits ahead, on its way; *started is false if that must wait. */
+static mt_rc fetch(mt_engine *e, int u, int distance, bool block, bool *started, mt_err *err)
+{
+    *started = slot_holding(e, u) != NULL;
+    if (*started) return MT_OK;
+    ring_slot *r = choose_victim(e, u, distance);
+    bool is_ready = false;
+    if (r) MT_TRY(wait_for_update(e, u, block, &is_ready, err));
+    if (!is_ready) return MT_OK;
+    r->unit = u;
+    r->version = e->units[u].version;
+    *started = true;
+    return queue_copies(e, u, r, err);
+}
+
+mt_rc mt__ring_acquire(mt_engine *e, int u, const void **w, mt_err *err)
+{
+    bool started;
+    MT_TRY(fetch(e, u, 0, true, &started, err));
+    ring_slot *r = slot_holding(e, u);
+    if (!r) return mt_fail(err, MT_EINTERNAL, "no ring slot for unit %d: all are lent", u);
+    MT_TRY(mt_wait(e->compute, r->s.ready, err));
+    r->lent++;
+    *w = r->s.p;
+    return MT_OK;
+}
+
+mt_rc mt__ring_release(mt_engine *e, int u, mt_err *err)
+{
+    ring_slot *r = slot_holding(e, u);
+    assert(r && r->lent > 0); /* R4: lent weights are not updated */
+    r->lent--;
+    return mt_record(e->compute, r->s.free, err);
+}
+
+mt_rc mt__ring_prefetch(mt_engine *e, mt_err *err)
+{
+    int horizon = e->last_sweep ? e->n_visits - e->visit : e->n_visits;
+    for (int d = 1; d < horizon; d++) {
+        bool started;
+        MT_TRY(fetch(e, e->visits[(e->visit + d) % e->n_visits], d, false, &started, err));
+        if (!started) break; /* in order: what comes later would take what this one is waiting for */
+    }
+    return MT_OK;
+}
+
+ring_slot *mt__ring_in_place(mt_engine *e, int u)
+{
+    return mt__place(e, u)->resident && !mt__is_f32(e) ? &e->ring[e->units[u].first_slot] : NULL;
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+static int count_streamed(const mt_engine *e, int group)
+{
+    int n = 0;
+    for (int u = 0; u < e->model->n_units; u++) n += e->model->units[u].group == group && !mt__place(e, u)->resident;
+    return n;
+}
+
+static mt_rc open_slot(mt_engine *e, ring_slot *r, void *w, void *halves, int64_t n, mt_err *err)
+{
+    r->unit = -1;
+    r->s.p = w;
+    r->halves_hi = halves;
+    r->halves_lo = halves ? (int16_t *)halves + n : NULL;
+    return mt__slot_events(e, &r->s, err);
+}
+
+static mt_rc open_group(mt_engine *e, int group, mt_err *err)
+{
+    int first = e->n_ring, streamed = count_streamed(e, group);
+    int n = streamed < e->plan->place.ring_slots ? streamed : e->plan->place.ring_slots;
+    for (int s = 0; s < n; s++)
+        MT_TRY(open_slot(e, &e->ring[e->n_ring++], mt__buffer(e, MT_BUF_RING, group, s), mt__buffer(e, MT_BUF_HALVES, group, s),
+                         e->model->layouts[group].n_elems, err));
+    for (int u = 0; u < e->model->n_units; u++)
+        if (e->model->units[u].group == group && !mt__place(e, u)->resident) e->units[u].first_slot = first, e->units[u].n_slots = n;
+    return MT_OK;
+}
+
+static mt_rc open_resident(mt_engine *e, int u, mt_err *err)
+{
+    void *own = mt__buffer(e, MT_BUF_RESIDENT, u, -1);
+    e->units[u].first_slot = e->n_ring;
+    e->units[u].n_slots = 1;
+    return open_slot(e, &e->ring[e->n_ring++], own ? own : e->units[u].hi, mt__buffer(e, MT_BUF_HALVES, -1, u), mt__layout(e, u)->n_elems, err);
+}
+
+mt_rc mt__ring_create(mt_engine *e, mt_err *err)
+{
+    e->ring = mt_calloc((size_t)(e->model->n_units + e->model->n_groups * e->plan->place.ring_slots), sizeof *e->ring);
+    if (!e->ring) return mt_fail(err, MT_ENOMEM, "no host memory for the ring");
+    for (int g = 0; g < e->model->n_groups; g++) MT_TRY(open_group(e, g, err));
+    for (int u = 0; u < e->model->n_units; u++)
+        if (mt__place(e, u)->resident) MT_TRY(open_resident(e, u, err));
+    return MT_OK;
+}
+
+void mt__ring_free(mt_engine *e)
+{
+    for (int i = 0; i < e->n_ring; i++) mt__slot_free(e, &e->ring[i].s);
+    mt_free(e->ring);
+}

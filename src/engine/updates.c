@@ -1,0 +1,349 @@
+/* updates.c - Adam at its three sites.
+ *
+ *   host    jobs go to one updater thread, which waits for the gradient to land and splits the unit over its pool;
+ *           whoever fetches the unit next waits for its gate (U1)
+ *   device  queued on the compute stream behind the gradient
+ *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
+ *           written back; the next fetch and the next staging wait for the write-back's event (U2).  They lie in a stage slot, or
+ *           borrow what the unit's last backward has freed: its accumulator and what its layer kept (U7)
+ *
+ * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
+#include "base/fault.h"
+#include "engine/internal.h"
+
+#include <math.h>
+
+enum { PIECE = 1 << 16 }; /* elements a worker takes at a time */
+
+void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale)
+{
+    mt_adamw_step s = { .lr = h->lr, .beta1 = h->beta1, .beta2 = h->beta2, .eps = h->eps, .weight_decay = h->weight_decay,
+                        .grad_scale = grad_scale, .t = e->t + 1 };
+    e->updater.coef = mt_adamw_coef_of(&s);
+    s.weight_decay = 0;
+    e->updater.coef_no_decay = mt_adamw_coef_of(&s);
+}
+
+/* -- on the host ----------------------------------------------------------------------------------- */
+
+typedef struct host_update {
+    const mt_engine *e;
+    const update_job *job;
+    size_t n_bad; /* atomically added to */
+} host_update;
+
+static size_t update_range(const host_update *h, int64_t from, int64_t to, const mt_adamw_coef *coef)
+{
+    const unit_state *s = &h->e->units[h->job->unit];
+    mt_dtype t = h->e->plan->arithmetic.grad;
+    if (from >= to) return 0;
+    return mt_adamw_update(&(mt_adamw_args){ s->hi + from, s->lo + from, s->m + from, s->v + from,
+                                             (const char *)h->job->g + (size_t)from * mt_dtype_bytes(t), t, (size_t)(to - from), *coef });
+}
+
+static void update_piece(void *arg, int64_t piece)
+{
+    host_update *h = arg;
+    const mt_layout *l = mt__layout(h->e, h->job->unit);
+    int64_t from = piece * PIECE, to = mt_min_i64(from + PIECE, l->n_train), split = mt_min_i64(mt_max_i64(l->n_decay, from), to);
+    size_t bad = update_range(h, from, split, &h->job->coef) + update_range(h, split, to, &h->job->coef_no_decay);
+    if (bad) __atomic_add_fetch(&h->n_bad, bad, __ATOMIC_RELAXED);
+}
+
+static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
+{
+    char name[MT_NAME_BYTES];
+    host_update h = { .e = e, .job = job };
+    mt_unit_name(e->model, job->unit, name);
+    MT_TRY(mt_sync(e->units[job->unit].landed, err));
+    if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
+    if (job->check_norm && !isfinite(e->landed_norms[job->unit]))
+        return mt_fail(err, MT_ENUMERIC, "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with "
+                                         "a lower learning rate, or set max_grad_norm, which skips such steps", name);
+    mt_pool_for(e->updater.pool, (mt__layout(e, job->unit)->n_train + PIECE - 1) / PIECE, update_piece, &h);
+    if (h.n_bad) return mt_fail(err, MT_ENUMERIC, "%zu weights of the %s left the finite range in this update", h.n_bad, name);
+    return MT_OK;
+}
+
+/* The next job, or false when the engine is closing or has failed. */
+static bool next_job(mt_engine *e, update_job *job)
+{
+    updater *up = &e->updater;
+    mt_watch *w = &e->watch;
+    pthread_mutex_lock(&w->lock);
+    while (up->done == up->pushed && !w->closing && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
+    bool yes = up->done < up->pushed && !w->failed;
+    if (yes) *job = up->jobs[up->done % up->cap];
+    pthread_mutex_unlock(&w->lock);
+    return yes;
+}
+
+static void *updater_main(void *arg)
+{
+    mt_engine *e = arg;
+    update_job job;
+    mt_err err = { 0 };
+    while (next_job(e, &job)) {
+        if (run_job(e, &job, &err)) {
+            mt_watch_fail(&e->watch, &err);
+            break;
+        }
+        mt_watch_raise(&e->watch, &e->units[job.unit].updated, job.version);
+        mt_watch_raise(&e->watch, &e->updater.done, e->updater.done + 1);
+    }
+    return NULL;
+}
+
+static mt_rc push_job(mt_engine *e, int u, void *g, bool check_norm, mt_err *err)
+{
+    updater *up = &e->updater;
+    MT_TRY(mt_watch_reach(&e->watch, &up->done, up->pushed - up->cap + 1, err));
+    if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater refused work (injected fault)");
+    pthread_mutex_lock(&e->watch.lock);
+    up->jobs[up->pushed % up->cap] = (update_job){ .unit = u, .g = g, .check_norm = check_norm, .version = ++e->units[u].version,
+                                                   .coef = up->coef, .coef_no_decay = up->coef_no_decay };
+    pthread_mutex_unlock(&e->watch.lock);
+    mt_watch_raise(&e->watch, &up->pushed, up->pushed + 1);
+    return MT_OK;
+}
+
+mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err)
+{
+    int n = e->plan->place.n_slabs, i = (int)(e->n_slab_jobs % n);
+    /* Without clipping every job holds a slab, and jobs finish in order. */
+    MT_TRY(mt_watch_reach(&e->watch, &e->updater.done, e->n_slab_jobs - n + 1, err));
+    e->n_slab_jobs++;
+    *slab = mt__buffer(e, MT_BUF_SLAB, i, -1);
+    return MT_OK;
+}
+
+/* -- on the device --------------------------------------------------------------------------------- */
+
+static mt_rc queue_adamw(mt_engine *e, int u, uint16_t *hi, int16_t *lo, float *m, float *v, mt_err *err)
+{
+    const mt_layout *l = mt__layout(e, u);
+    return e->ops->adamw(e->compute,
+                         &(mt_adamw){ .t = e->plan->arithmetic.grad, .n = l->n_train, .n_decay = l->n_decay, .hi = hi, .lo = lo, .m = m, .v = v,
+                                      .g = e->units[u].grad_dev, .coef = e->updater.coef, .coef_no_decay = e->updater.coef_no_decay,
+                                      .guard = e->updating ? &e->norms[u] : NULL, .n_bad = e->n_bad },
+                         err);
+}
+
+static void new_version(mt_engine *e, int u)
+{
+    ring_slot *in_place = mt__ring_in_place(e, u);
+    bool current = in_place && in_place->unit == u && in_place->version == e->units[u].version;
+    e->units[u].version++;
+    if (current) in_place->version++; /* updated where it lies: still the newest */
+}
+
+static mt_rc update_on_device(mt_engine *e, int u, mt_err *err)
+{
+    unit_state *s = &e->units[u];
+    MT_TRY(queue_adamw(e, u, s->hi, s->lo, s->m, s->v, err));
+    new_version(e, u);
+    return mt_record(e->compute, s->device_updated, err);
+}
+
+/* -- staged ---------------------------------------------------------------------------------------- */
+
+typedef struct staged {
+    uint16_t *hi;
+    int16_t *lo;
+    float *m, *v;
+} staged;
+
+static staged carve(const mt_engine *e, const stage_slot *k, int u)
+{
+    int64_t n = mt__layout(e, u)->n_train;
+    bool borrows = mt__place(e, u)->borrows;
+    float *m = borrows ? e->unit_accs[u].p : k->s.p, *v = borrows ? (float *)(void *)e->layers[e->model->units[u].layer].kept : m + n;
+    return (staged){ .m = m, .v = v, .hi = (uint16_t *)(v + n), .lo = (int16_t *)(v + n) + n };
+}
+
+/* The in-place copy can be used only if it holds the newest weights. */
+static uint16_t *hi_in_place(mt_engine *e, int u)
+{
+    ring_slot *r = mt__ring_in_place(e, u);
+    return r && r->unit == u && r->version == e->units[u].version ? r->s.p : NULL;
+}
+
+static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
+{
+    const unit_state *s = &e->units[u];
+    size_t n = (size_t)mt__layout(e, u)->n_train;
+    staged to = carve(e, k, u);
+    k->unit = u;
+    MT_TRY(mt_wait(e->copy_in, k->s.free, err));
+    MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
+    MT_TRY(mt_copy(e->copy_in, to.m, s->m, n * 4, MT_COPY_IN, err));
+    MT_TRY(mt_copy(e->copy_in, to.v, s->v, n * 4, MT_COPY_IN, err));
+    MT_TRY(mt_copy(e->copy_in, to.lo, s->lo, n * 2, MT_COPY_IN, err));
+    if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->copy_in, to.hi, s->hi, n * 2, MT_COPY_IN, err));
+    return mt_record(e->copy_in, k->s.ready, err);
+}
+
+static mt_rc write_back(mt_engine *e, stage_slot *k, int u, const staged *from, mt_err *err)
+{
+    unit_state *s = &e->units[u];
+    size_t n = (size_t)mt__layout(e, u)->n_train;
+    MT_TRY(mt_record(e->compute, k->done, err));
+    MT_TRY(mt_wait(e->copy_out, k->done, err));
+    MT_TRY(mt_copy(e->copy_out, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
+    MT_TRY(mt_copy(e->copy_out, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
+    MT_TRY(mt_copy(e->copy_out, s->m, from->m, n * 4, MT_COPY_OUT, err));
+    MT_TRY(mt_copy(e->copy_out, s->v, from->v, n * 4, MT_COPY_OUT, err));
+    MT_TRY(mt_record(e->copy_out, s->written, err));
+    return mt_record(e->copy_out, k->s.free, err);
+}
+
+static stage_slot *slot_staged_for(mt_engine *e, int u)
+{
+    if (mt__place(e, u)->borrows) return &e->own_stages[u];
+    for (int i = 0; i < e->plan->place.stage_slots; i++)
+        if (e->stages[i].unit == u) return &e->stages[i];
+    return NULL;
+}
+
+static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
+{
+    stage_slot *k = slot_staged_for(e, u);
+    if (!k) {
+        k = &e->stages[e->stage_turn];
+        e->stage_turn = (e->stage_turn + 1) % e->plan->place.stage_slots;
+        MT_TRY(stage_in(e, k, u, err));
+    }
+    uint16_t *in_place = hi_in_place(e, u);
+    staged at = carve(e, k, u);
+    if (in_place) {
+        at.hi = in_place;
+        /* U3: the write-back still reads these weights; they change again only behind it. */
+        MT_TRY(mt_wait(e->compute, e->units[u].written, err));
+    }
+    MT_TRY(mt_wait(e->compute, k->s.ready, err));
+    MT_TRY(queue_adamw(e, u, at.hi, at.lo, at.m, at.v, err));
+    new_version(e, u);
+    k->unit = -1;
+    return write_back(e, k, u, &at, err);
+}
+
+mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_in(e, &e->own_stages[u], u, err); }
+
+mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err)
+{
+    int n = e->plan->place.stage_slots, used = 0;
+    for (int u = 0; u < e->model->n_units && used < n; u++) {
+        if (mt__place(e, u)->site != MT_SITE_STAGED || mt__place(e, u)->borrows || !mt__layout(e, u)->n_train) continue;
+        MT_TRY(stage_in(e, &e->stages[e->stage_turn], u, err));
+        e->stage_turn = (e->stage_turn + 1) % n;
+        used++;
+    }
+    return MT_OK;
+}
+
+/* -- which site ------------------------------------------------------------------------------------ */
+
+static mt_rc update_unit(mt_engine *e, int u, void *g, mt_err *err)
+{
+    switch (mt__place(e, u)->site) {
+    case MT_SITE_HOST: return push_job(e, u, g, e->updating, err);
+    case MT_SITE_DEVICE: return update_on_device(e, u, err);
+    case MT_SITE_STAGED: return update_staged(e, u, err);
+    }
+    return MT_OK;
+}
+
+mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err) { return update_unit(e, u, g, err); }
+
+mt_rc mt__updates_all(mt_engine *e, mt_err *err)
+{
+    for (int u = 0; u < e->model->n_units; u++)
+        if (mt__layout(e, u)->n_train) MT_TRY(update_unit(e, u, e->units[u].parked, err));
+    return MT_OK;
+}
+
+/* What was staged is not used: its memory is free behind the copy that filled it. */
+static mt_rc drop(mt_engine *e, stage_slot *k, mt_err *err)
+{
+    if (k->unit < 0) return MT_OK;
+    k->unit = -1;
+    MT_TRY(mt_wait(e->compute, k->s.ready, err));
+    return mt_record(e->compute, k->s.free, err);
+}
+
+mt_rc mt__updates_drop(mt_engine *e, mt_err *err)
+{
+    for (int i = 0; i < e->plan->place.stage_slots; i++) MT_TRY(drop(e, &e->stages[i], err));
+    for (int u = 0; u < e->model->n_units; u++) MT_TRY(drop(e, &e->own_stages[u], err));
+    return MT_OK;
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+static mt_rc open_units(mt_engine *e, mt_err *err)
+{
+    for (int u = 0; u < e->model->n_units; u++) {
+        unit_state *s = &e->units[u];
+        s->parked = mt__buffer(e, MT_BUF_PARKED, u, -1);
+        s->grad_dev = mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
+        MT_TRY(mt__event(e, &s->landed, err));
+    }
+    return MT_OK;
+}
+
+mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
+{
+    updater *up = &e->updater;
+    int n_stages = e->plan->place.stage_slots;
+    up->cap = e->model->n_units;
+    up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
+    e->stages = mt_calloc((size_t)n_stages, sizeof *e->stages);
+    e->own_stages = mt_calloc((size_t)e->model->n_units, sizeof *e->own_stages);
+    if (!up->jobs || !e->stages || !e->own_stages) return mt_fail(err, MT_ENOMEM, "no host memory for the update queue");
+    MT_TRY(open_units(e, err));
+    for (int i = 0; i < n_stages; i++) {
+        e->stages[i].unit = -1;
+        e->stages[i].s.p = mt__buffer(e, MT_BUF_STAGE, i, -1);
+        MT_TRY(mt__slot_events(e, &e->stages[i].s, err));
+        MT_TRY(mt__event(e, &e->stages[i].done, err));
+    }
+    for (int u = 0; u < e->model->n_units; u++) {
+        e->own_stages[u].unit = -1;
+        e->own_stages[u].s.free = e->unit_accs[u].free; /* borrowed, like the memory */
+        MT_TRY(mt__event(e, &e->own_stages[u].s.ready, err));
+        MT_TRY(mt__event(e, &e->own_stages[u].done, err));
+    }
+    MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : mt_cpu_count(), err));
+    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))
+        return mt_fail(err, MT_ENOMEM, "the system refused a thread for the updater; see ulimit -u");
+    up->started = true;
+    return MT_OK;
+}
+
+void mt__updates_stop(mt_engine *e)
+{
+    if (!e->updater.started) return;
+    pthread_mutex_lock(&e->watch.lock);
+    e->watch.closing = true;
+    pthread_cond_broadcast(&e->watch.changed);
+    pthread_mutex_unlock(&e->watch.lock);
+    pthread_join(e->updater.thread, NULL);
+    e->updater.started = false;
+}
+
+void mt__updates_free(mt_engine *e)
+{
+    mt_pool_free(e->updater.pool);
+    mt_free(e->updater.jobs);
+    for (int i = 0; e->stages && i < e->plan->place.stage_slots; i++) {
+        mt__slot_free(e, &e->stages[i].s);
+        e->dev->api->event_free(e->stages[i].done);
+    }
+    for (int u = 0; e->own_stages && u < e->model->n_units; u++) {
+        e->dev->api->event_free(e->own_stages[u].s.ready);
+        e->dev->api->event_free(e->own_stages[u].done);
+    }
+    for (int u = 0; e->units && u < e->model->n_units; u++) e->dev->api->event_free(e->units[u].landed);
+    mt_free(e->stages);
+    mt_free(e->own_stages);
+}

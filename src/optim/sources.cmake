@@ -1,0 +1,1 @@
+set(sources clip.c schedule.c)

@@ -1,0 +1,344 @@
+/* plan.c - every buffer a placement needs. */
+#include "plan/plan.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+
+#include <stdio.h>
+#include <string.h>
+
+enum { MAX_SLOTS = 64 };
+
+static const char *const kind_names[] = {
+#define MT_BUFFER_NAME(kind, name) name,
+    MT_BUFFER_LIST(MT_BUFFER_NAME)
+#undef MT_BUFFER_NAME
+};
+
+static size_t size_of(mt_dtype t) { return mt_dtype_bytes(t); }
+
+size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
+{
+    size_t e = size_of(t), D = (size_t)c->D, qkv = (size_t)((c->H + 2 * c->K) * c->Dh), o = (size_t)(c->H * c->Dh), F = (size_t)c->F;
+    size_t bytes = 0;
+    if (keep >= MT_KEEP_INPUT) bytes += D * e;
+    if (keep >= MT_KEEP_ATTENTION) bytes += (qkv + o) * e + (size_t)c->H * sizeof(float);
+    if (keep >= MT_KEEP_ALL) bytes += (D + 2 * F) * e;
+    return bytes;
+}
+
+int mt_plan_segment_start(const mt_plan *p, int layer)
+{
+    while (layer > 0 && p->place.layers[layer].keep == MT_KEEP_NOTHING) layer--;
+    return layer;
+}
+
+bool mt_plan_can_borrow(const mt_plan *p, int unit)
+{
+    const mt_unit *u = &p->model->units[unit];
+    if (u->kind != MT_UNIT_LAYER || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
+    const mt_layer_place *at = &p->place.layers[u->layer];
+    size_t kept = at->place == MT_DEVICE ? (size_t)p->place.sweep_tokens * mt_keep_row_bytes(p->model->config, p->arithmetic.compute, at->keep) : 0;
+    return kept >= (size_t)u->layout->n_train * 8; /* v, lo, hi */
+}
+
+/* -- checks ---------------------------------------------------------------------------------------- */
+
+static mt_rc check_slots(const mt_plan *p, mt_err *err)
+{
+    const mt_placement *q = &p->place;
+    const int counts[] = { q->ring_slots, q->keep_slots, q->grad_slots, q->stage_slots, q->n_slabs };
+    for (size_t i = 0; i < MT_COUNT(counts); i++)
+        if (counts[i] < 0 || counts[i] > MAX_SLOTS) return mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind; 0 to %d", counts[i], MAX_SLOTS);
+    return MT_OK;
+}
+
+static mt_rc check_layers(mt_plan *p, mt_err *err)
+{
+    const mt_placement *q = &p->place;
+    bool offloads = false;
+    p->longest_segment = 1;
+    for (int l = 0; l < p->model->config->L; l++) {
+        const mt_layer_place *at = &q->layers[l];
+        if (at->keep < MT_KEEP_NOTHING || at->keep >= MT_KEEPS) return mt_fail(err, MT_EINVAL, "layer %d: unknown keep level", l);
+        if (l == 0 && at->keep == MT_KEEP_NOTHING) return mt_fail(err, MT_EINVAL, "layer 0 must keep its input");
+        offloads |= at->keep != MT_KEEP_NOTHING && at->place == MT_HOST;
+        int length = l - mt_plan_segment_start(p, l) + 1;
+        if (length > p->longest_segment) p->longest_segment = length;
+    }
+    if (p->job.train && offloads && q->keep_slots < 2) return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
+    return MT_OK;
+}
+
+static mt_rc check_units(const mt_plan *p, mt_err *err)
+{
+    const mt_placement *q = &p->place;
+    for (int u = 0; u < p->model->n_units; u++) {
+        const mt_unit_place *at = &q->units[u];
+        bool trains = p->job.train && p->model->units[u].layout->n_train > 0;
+        if (at->home == MT_DEVICE && !at->resident) return mt_fail(err, MT_EINVAL, "unit %d lives on the device and is not resident", u);
+        if (!at->resident && q->ring_slots < p->longest_segment) return mt_fail(err, MT_EINVAL, "a ring of %d slots for segments of %d layers", q->ring_slots, p->longest_segment);
+        if (!trains) continue;
+        if ((at->site == MT_SITE_DEVICE) != (at->home == MT_DEVICE))
+            return mt_fail(err, MT_EINVAL, "unit %d: updated on the device if and only if it lives there", u);
+        if (at->borrows && (at->site != MT_SITE_STAGED || !mt_plan_can_borrow(p, u))) return mt_fail(err, MT_EINVAL, "unit %d has nothing to borrow for its update", u);
+        if (at->site == MT_SITE_STAGED && !at->borrows && q->stage_slots < 1) return mt_fail(err, MT_EINVAL, "staged updates need a slot");
+        if (at->site == MT_SITE_HOST && q->grad_slots < 1) return mt_fail(err, MT_EINVAL, "gradients on their way to the host need a slot");
+        if (at->site == MT_SITE_HOST && !p->job.clip && q->n_slabs < 1) return mt_fail(err, MT_EINVAL, "without clipping gradients need a slab");
+    }
+    return MT_OK;
+}
+
+static mt_rc check(mt_plan *p, mt_err *err)
+{
+    const mt_job *j = &p->job;
+    const mt_arithmetic *a = &p->arithmetic;
+    if (j->step_tokens < 1 || j->step_docs < 1 || j->longest < 1 || j->longest > j->step_tokens)
+        return mt_fail(err, MT_EINVAL, "a step of %lld rows in %lld documents, the longest of %lld", (long long)j->step_tokens,
+                       (long long)j->step_docs, (long long)j->longest);
+    if ((a->compute != MT_DTYPE_F32 && a->compute != MT_DTYPE_BF16) || (a->grad != MT_DTYPE_F32 && a->grad != MT_DTYPE_BF16))
+        return mt_fail(err, MT_EINVAL, "compute and gradients are float32 or bfloat16");
+    if (a->micro_tokens < j->longest)
+        return mt_fail(err, MT_EINVAL, "micro-batches of %lld rows cannot hold a document of %lld", (long long)a->micro_tokens, (long long)j->longest);
+    if (a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EINVAL, "row chunks of 0 rows");
+    if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
+    MT_TRY(check_slots(p, err));
+    MT_TRY(check_layers(p, err));
+    return check_units(p, err);
+}
+
+/* -- buffers --------------------------------------------------------------------------------------- */
+
+static mt_rc add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, size_t bytes, mt_err *err)
+{
+    if (bytes == 0) return MT_OK;
+    MT_TRY(mt_grow(&p->buffers, &p->cap_buffers, p->n_buffers + 1, sizeof *p->buffers, err));
+    mt_buffer *b = &p->buffers[p->n_buffers++];
+    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, 256) };
+    int n = snprintf(b->name, sizeof b->name, "%s", kind_names[kind]);
+    if (i >= 0) n += snprintf(b->name + n, sizeof b->name - (size_t)n, " %d", i);
+    if (j >= 0) snprintf(b->name + n, sizeof b->name - (size_t)n, ".%d", j);
+    *(place == MT_DEVICE ? &p->device_bytes : &p->host_bytes) += b->bytes;
+    return MT_OK;
+}
+
+/* Masters and Adam's state at their home, gradients where they wait. */
+static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
+{
+    const mt_layout *l = p->model->units[u].layout;
+    const mt_unit_place *at = &p->place.units[u];
+    size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
+    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = p->model->config->tied && u == 0;
+    MT_TRY(add(p, MT_BUF_HI, u, -1, at->home, n * 2, err));
+    if (p->job.train || f32) MT_TRY(add(p, MT_BUF_LO, u, -1, at->home, n * 2, err));
+    /* In bf16 a device home is itself the compute form. */
+    if (at->resident && (f32 || at->home == MT_HOST)) MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
+    if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, n * 4, err));
+    if (!p->job.train || n_train == 0) return MT_OK;
+    MT_TRY(add(p, MT_BUF_M, u, -1, at->home, n_train * 4, err));
+    MT_TRY(add(p, MT_BUF_V, u, -1, at->home, n_train * 4, err));
+    if (at->site == MT_SITE_HOST) {
+        if (p->job.clip) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
+    } else
+        MT_TRY(add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
+    if (many && p->place.accumulators == MT_HOST) {
+        MT_TRY(add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, n_train * 4, err));
+        if (tied) MT_TRY(add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, n_train * 4, err));
+    }
+    if (many && p->place.accumulators == MT_DEVICE) MT_TRY(add(p, MT_BUF_ACC, u, -1, MT_DEVICE, n_train * 4, err));
+    if (tied) MT_TRY(add(p, MT_BUF_ACC_TIED, u, -1, MT_DEVICE, n_train * 4, err));
+    return MT_OK;
+}
+
+/* What the units of a group share. */
+static mt_rc add_group(mt_plan *p, int g, mt_err *err)
+{
+    const mt_layout *l = &p->model->layouts[g];
+    int members = 0, streamed = 0, hosted = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        if (p->model->units[u].group != g) continue;
+        members++;
+        streamed += !p->place.units[u].resident;
+        hosted += p->place.units[u].site == MT_SITE_HOST;
+    }
+    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, trains = p->job.train && l->n_train > 0;
+    int slots = streamed < p->place.ring_slots ? streamed : p->place.ring_slots;
+    for (int s = 0; s < slots; s++) {
+        MT_TRY(add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * size_of(p->arithmetic.compute), err));
+        if (f32) MT_TRY(add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)l->n_elems * 4, err));
+    }
+    if (!trains) return MT_OK;
+    bool shared_acc = !(mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE);
+    int accs = !shared_acc ? 0 : members < p->longest_segment ? members : p->longest_segment;
+    for (int s = 0; s < accs; s++) MT_TRY(add(p, MT_BUF_ACC, g, s, MT_DEVICE, (size_t)l->n_train * 4, err));
+    int outs = hosted < p->place.grad_slots ? hosted : p->place.grad_slots;
+    for (int s = 0; s < outs; s++) MT_TRY(add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
+    return MT_OK;
+}
+
+/* Slots sized for the largest unit that may use them. */
+static mt_rc add_update_slots(mt_plan *p, mt_err *err)
+{
+    size_t slab = 0, stage = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        size_t n = (size_t)p->model->units[u].layout->n_train;
+        const mt_unit_place *at = &p->place.units[u];
+        if (at->site == MT_SITE_HOST && n > slab) slab = n;
+        if (at->site == MT_SITE_STAGED && !at->borrows && n > stage) stage = n;
+    }
+    if (!p->job.train) return MT_OK;
+    for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
+    for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage * 12, err));
+    return MT_OK;
+}
+
+static mt_rc add_kept(mt_plan *p, mt_err *err)
+{
+    const mt_config *c = p->model->config;
+    size_t rows = (size_t)p->place.sweep_tokens, largest = 0;
+    mt_dtype t = p->arithmetic.compute;
+    for (int l = 0; l < c->L; l++) {
+        const mt_layer_place *at = &p->place.layers[l];
+        size_t bytes = rows * mt_keep_row_bytes(c, t, at->keep);
+        MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
+        if (at->place == MT_HOST && bytes > largest) largest = bytes;
+    }
+    for (int s = 0; s < p->place.keep_slots && largest; s++) MT_TRY(add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));
+    return add(p, MT_BUF_DX, -1, -1, MT_DEVICE, rows * (size_t)c->D * size_of(t), err);
+}
+
+/* Activations of one layer and micro-batch that are not kept; gate and up whole only where segments need them. */
+static size_t layer_work_bytes(const mt_plan *p)
+{
+    const mt_config *c = p->model->config;
+    const mt_arithmetic *a = &p->arithmetic;
+    size_t rows = (size_t)a->micro_tokens, e = size_of(a->compute);
+    size_t whole = rows * mt_keep_row_bytes(c, a->compute, MT_KEEP_ALL) + rows * (size_t)((c->H + c->K) * c->Dh) * e;
+    size_t gu_rows = p->longest_segment > 1 ? rows : (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens);
+    return whole - (rows - gu_rows) * 2 * (size_t)c->F * e + 16 * 256;
+}
+
+static size_t work_bytes(const mt_plan *p)
+{
+    const mt_config *c = p->model->config;
+    const mt_arithmetic *a = &p->arithmetic;
+    size_t n = (size_t)a->micro_tokens, e = size_of(a->compute), D = (size_t)c->D;
+    size_t mlp = (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens), head = (size_t)mt_min_i64(a->head_rows, a->micro_tokens);
+    size_t bytes = n * D * e * 5 + n * sizeof(float) + mlp * (size_t)c->F * e; /* h, dh, head_x, head_h, head_dh; rstd; act */
+    bytes += n * (size_t)((2 * c->H + 2 * c->K) * c->Dh) * e;                   /* dqkv, dattn */
+    bytes += head * (size_t)c->V * (sizeof(float) + (p->job.train ? e : 0)) + head * 8; /* logits, dlogits, row sums */
+    return bytes + 16 * 256;
+}
+
+static mt_rc add_work(mt_plan *p, mt_err *err)
+{
+    const mt_config *c = p->model->config;
+    const mt_arithmetic *a = &p->arithmetic;
+    const mt_job *j = &p->job;
+    size_t e = size_of(a->compute), tokens = (size_t)j->step_tokens, docs = (size_t)j->step_docs;
+    size_t norm_chunks = 0;
+    for (int x = 0; x < 2; x++) MT_TRY(add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
+    for (int s = 0; s < (j->train ? p->longest_segment : 1); s++) MT_TRY(add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, layer_work_bytes(p), err));
+    MT_TRY(add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p), err));
+    for (int u = 0; u < p->model->n_units; u++) {
+        size_t need = mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->units[u].layout->n_train });
+        if (need > norm_chunks) norm_chunks = need;
+    }
+    size_t scratch = mt_block_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, mt_min_i64(a->mlp_rows, a->micro_tokens),
+                                      mt_min_i64(a->head_rows, a->micro_tokens));
+    MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch > norm_chunks ? scratch : norm_chunks, err));
+    MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (size_t)j->longest * (size_t)c->rope.dr * sizeof(float), err));
+    size_t input = (tokens * 5 + docs * 2 + 2) * sizeof(int32_t), sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
+    MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
+    MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
+    MT_TRY(add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
+    MT_TRY(add(p, MT_BUF_BOUNCE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
+    return add(p, MT_BUF_SUMS_HOST, -1, -1, MT_HOST, sums + (size_t)p->model->n_units * sizeof(double), err);
+}
+
+static mt_rc list_buffers(mt_plan *p, mt_err *err)
+{
+    for (int u = 0; u < p->model->n_units; u++) MT_TRY(add_unit(p, u, err));
+    for (int g = 0; g < p->model->n_groups; g++) MT_TRY(add_group(p, g, err));
+    MT_TRY(add_update_slots(p, err));
+    if (p->job.train) MT_TRY(add_kept(p, err));
+    return add_work(p, err);
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err)
+{
+    *p = (mt_placement){ 0 };
+    p->units = mt_calloc((size_t)model->n_units, sizeof *p->units);
+    p->layers = mt_calloc((size_t)model->config->L, sizeof *p->layers);
+    if (p->units && p->layers) return MT_OK;
+    mt_placement_free(p);
+    return mt_fail(err, MT_ENOMEM, "no host memory for a plan");
+}
+
+void mt_placement_free(mt_placement *p)
+{
+    mt_free(p->units);
+    mt_free(p->layers);
+    *p = (mt_placement){ 0 };
+}
+
+static mt_rc copy_placement(mt_placement *to, const mt_placement *from, const mt_model *model, mt_err *err)
+{
+    MT_TRY(mt_placement_init(to, model, err));
+    mt_unit_place *units = to->units;
+    mt_layer_place *layers = to->layers;
+    *to = *from;
+    to->units = memcpy(units, from->units, (size_t)model->n_units * sizeof *units);
+    to->layers = memcpy(layers, from->layers, (size_t)model->config->L * sizeof *layers);
+    return MT_OK;
+}
+
+mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_placement *place, mt_err *err)
+{
+    *out = NULL;
+    mt_plan *p = mt_calloc(1, sizeof *p);
+    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory for a plan");
+    p->model = model;
+    p->job = *job;
+    p->arithmetic = *a;
+    mt_rc rc = copy_placement(&p->place, place, model, err);
+    if (!rc) rc = check(p, err);
+    if (!rc) rc = list_buffers(p, err);
+    if (rc)
+        mt_plan_free(p);
+    else
+        *out = p;
+    return rc;
+}
+
+void mt_plan_free(mt_plan *p)
+{
+    if (!p) return;
+    mt_placement_free(&p->place);
+    mt_free(p->buffers);
+    mt_free(p);
+}
+
+uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
+{
+    const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows };
+    return mt_hash(fields, sizeof fields, 1);
+}
+
+void mt_plan_describe(const mt_plan *p, char *out, size_t n)
+{
+    static const char *const keeps[] = { "nothing", "inputs", "inputs and attention", "everything" };
+    int homes = 0, resident = 0, staged = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        homes += p->place.units[u].home == MT_DEVICE;
+        resident += p->place.units[u].resident;
+        staged += p->place.units[u].site == MT_SITE_STAGED;
+    }
+    const mt_layer_place *first = &p->place.layers[0];
+    int64_t sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    snprintf(out, n, "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; layers keep %s%s",
+             (long long)sweeps, sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes, staged, keeps[first->keep],
+             first->place == MT_HOST ? " in host memory" : "");
+}

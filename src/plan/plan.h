@@ -1,0 +1,175 @@
+/* plan.h - the contract between planner and engine: the engine executes a plan and decides nothing.
+ *
+ * A plan has two halves.
+ *   arithmetic  what is computed, in which order sums meet: dtypes, micro-batches, row chunks.  It decides the
+ *               bits of a run; it is hashed, stored with the run, and reused on resume.
+ *   placement   where things are and when they move: sweeps, ring, what is kept, homes, residency, update
+ *               sites.  It never changes a bit (tests/equiv/test_placement.c).
+ * From both follows every large buffer, by name, size and place; the engine allocates exactly those. */
+#ifndef MT_PLAN_PLAN_H
+#define MT_PLAN_PLAN_H
+
+#include "model/block.h"
+
+enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+
+typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
+
+typedef enum mt_site {
+    MT_SITE_HOST,   /* workers update it in host memory */
+    MT_SITE_DEVICE, /* its state lives on the device */
+    MT_SITE_STAGED, /* state lives on the host, is copied in, updated on the device, written back */
+} mt_site;
+
+typedef struct mt_arithmetic {
+    mt_dtype compute;     /* F32 or BF16 */
+    mt_dtype grad;        /* finished gradients are rounded to this everywhere */
+    int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
+    int64_t mlp_rows, head_rows; /* rows at a time */
+} mt_arithmetic;
+
+typedef struct mt_unit_place {
+    bool resident;  /* weights stay on the device through the step instead of passing through the ring */
+    mt_place home;  /* of hi, lo, m, v; on the device implies resident */
+    mt_site site;
+    bool borrows; /* staged: m borrows the unit's accumulator, v, lo and hi the layer's kept activations, both of which the last
+                     backward frees; else they take a stage slot */
+} mt_unit_place;
+
+typedef struct mt_layer_place {
+    mt_keep keep;
+    mt_place place; /* of what is kept */
+} mt_layer_place;
+
+typedef struct mt_placement {
+    int64_t sweep_tokens;  /* rows of one sweep; fewer than the step's: several sweeps */
+    int ring_slots;        /* per group, shared by its streamed units */
+    mt_place accumulators; /* where gradients wait between sweeps */
+    int keep_slots;        /* device slots that kept activations pass through on their way to the host */
+    int grad_slots;        /* device slots that finished gradients pass through on their way out, per group */
+    int stage_slots;       /* device slots of staged updates */
+    int n_slabs;           /* host slabs for gradients when clipping is off */
+    mt_unit_place *units;   /* [n_units] */
+    mt_layer_place *layers; /* [L] */
+} mt_placement;
+
+/* What is asked of a run. */
+typedef struct mt_job {
+    bool train;          /* false: forward only, no state, no gradients */
+    bool clip;           /* updates wait for the global norm */
+    int64_t step_tokens; /* rows of a step, at most */
+    int64_t step_docs;   /* documents of a step, at most */
+    int64_t longest;     /* rows of a document, at most */
+} mt_job;
+
+/* Kinds of buffers; index says which one (unit, layer, group, slot). */
+#define MT_BUFFER_LIST(X)                                                                                    \
+    X(HI, "master.hi")          /* unit, at its home */                                                      \
+    X(LO, "master.lo")          /* unit */                                                                   \
+    X(M, "adam.m")              /* unit */                                                                   \
+    X(V, "adam.v")              /* unit */                                                                   \
+    X(PARKED, "grad.parked")    /* unit: host, waits for the norm */                                         \
+    X(SLAB, "grad.slab")        /* slab: host */                                                             \
+    X(RESIDENT, "weights.resident") /* unit: compute form */                                                 \
+    X(RING, "weights.ring")     /* group, slot */                                                            \
+    X(HALVES, "weights.halves") /* group, slot or unit: hi and lo on their way to fp32 */                    \
+    X(ACC, "grad.acc")          /* unit or (group, slot): fp32 */                                            \
+    X(ACC_TIED, "grad.acc_tied") /* the embedding's share of a tied unit */                                  \
+    X(ACC_HOST, "grad.acc_host") /* unit: fp32, between sweeps */                                            \
+    X(GRAD, "grad.out")         /* group, slot: rounded, on its way out */                                   \
+    X(GRAD_DEV, "grad.device")  /* unit: rounded, stays */                                                   \
+    X(STAGE, "stage")           /* slot: hi, lo, m, v */                                                     \
+    X(KEEP, "keep")             /* layer: kept activations on the device */                                  \
+    X(KEEP_SLOT, "keep.slot")   /* slot */                                                                   \
+    X(KEEP_HOST, "keep.host")   /* layer */                                                                  \
+    X(X_PASS, "x.pass")         /* two: inputs that are not kept */                                          \
+    X(DX, "dx")                                                                                              \
+    X(LAYER_WORK, "work.layer") /* set: activations of one layer and micro-batch */                          \
+    X(WORK, "work")             /* what all layers share */                                                  \
+    X(SCRATCH, "scratch")                                                                                    \
+    X(ROPE, "rope")             /* cos, sin */                                                               \
+    X(INPUT, "input")           /* ids, positions, targets of a step */                                      \
+    X(INPUT_HOST, "input.host")                                                                              \
+    X(SUMS, "sums")             /* loss and norms */                                                         \
+    X(SUMS_HOST, "sums.host")                                                                                \
+    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */
+
+typedef enum mt_buffer_kind {
+#define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,
+    MT_BUFFER_LIST(MT_BUFFER_ENUM)
+#undef MT_BUFFER_ENUM
+    MT_BUFFER_KINDS
+} mt_buffer_kind;
+
+typedef struct mt_buffer {
+    mt_buffer_kind kind;
+    int i, j;       /* unit, layer, group, slot: see the list; -1: none */
+    mt_place place;
+    size_t bytes;
+    char name[40];  /* "weights.ring 1.0" */
+} mt_buffer;
+
+typedef struct mt_plan {
+    const mt_model *model; /* borrowed; outlives the plan */
+    mt_job job;
+    mt_arithmetic arithmetic;
+    mt_placement place;
+    int longest_segment; /* layers between kept inputs, the kept one included */
+    mt_buffer *buffers;
+    size_t n_buffers, cap_buffers;
+    size_t device_bytes, host_bytes;
+    double predicted_seconds; /* of a step, by whoever chose the placement; 0: nobody */
+} mt_plan;
+
+/* A plan from both halves, which are copied.  Refuses what contradicts itself. */
+mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_placement *p, mt_err *err);
+void mt_plan_free(mt_plan *plan);
+
+/* A placement with room for the model's units and layers, all zero; release with mt_placement_free. */
+mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err);
+void mt_placement_free(mt_placement *p);
+
+/* What a plan is chosen for: room, and rates that say what is cheap. */
+typedef struct mt_machine {
+    size_t device_bytes, host_bytes;   /* this run may use */
+    double flops;                      /* of products, a second */
+    double copy_in, copy_out;          /* bytes a second */
+    double adam_host;                  /* parameters a second */
+    bool home_host;                    /* every master and all state live in host memory between steps */
+} mt_machine;
+
+/* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
+mt_machine mt_machine_typical(void);
+
+/* The fastest placement that fits, by the time model of choose.c.  Says what is short when nothing fits. */
+mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
+/* The same for a typical machine with this much device memory (0: no limit). */
+mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
+
+/* The placement in a sentence. */
+void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
+/* The arithmetic as one number. */
+uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
+
+static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
+/* Could unit u's staged state borrow?  Its accumulator must be its own, and what its layer keeps on the device large enough. */
+bool mt_plan_can_borrow(const mt_plan *p, int unit);
+/* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
+int mt_plan_segment_start(const mt_plan *p, int layer);
+
+/* Bytes a row of a layer needs, by what is kept. */
+size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep);
+
+/* -- micro-batches -- */
+
+typedef struct mt_cut {
+    int64_t first_doc, n_docs, first_row, n_rows, longest;
+} mt_cut;
+
+/* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone).  Returns their
+ * number; cuts has room for n_docs. */
+int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens);
+/* The end of the sweep that starts with micro-batch `first`. */
+int64_t mt_cut_sweep(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t sweep_tokens);
+
+#endif

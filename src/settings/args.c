@@ -1,0 +1,151 @@
+/* args.c - the command line onto the settings: --config, --set and one flag per row. */
+#include "settings/table.h"
+
+#include "settings/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One flag as typed: name without dashes, the text behind '=', and what follows it in argv. */
+typedef struct flag {
+    const char *typed, *name;
+    size_t name_n;
+    const char *inline_value; /* NULL: none */
+    const char *next;         /* the following argument; NULL: none */
+} flag;
+
+static flag split_flag(const char *arg, const char *next)
+{
+    flag f = { .typed = arg, .name = arg + 2, .next = next };
+    f.name_n = strcspn(f.name, "=");
+    if (f.name[f.name_n]) f.inline_value = f.name + f.name_n + 1;
+    return f;
+}
+
+static bool is_named(const flag *f, const char *name)
+{
+    return f->name_n == strlen(name) && strncmp(f->name, name, f->name_n) == 0;
+}
+
+/* The flag's value; *used counts the arguments it takes. */
+static mt_rc need_value(const flag *f, const char **value, int *used, mt_err *err)
+{
+    *used = f->inline_value ? 1 : 2;
+    *value = f->inline_value ? f->inline_value : f->next;
+    if (!*value) return mt_fail(err, MT_EINVAL, "%s needs a value", f->typed);
+    if (!f->inline_value && strncmp(*value, "--", 2) == 0)
+        return mt_fail(err, MT_EINVAL, "%s needs a value, found %.60s (a value that begins with -- is written %s=VALUE)",
+                       f->typed, *value, f->typed);
+    return MT_OK;
+}
+
+/* Rows whose flag may stand alone take the next argument only if it can be nothing else. */
+static bool next_is_value(const mt_setting *row, const char *next)
+{
+    bool b;
+    double d;
+    if (!next || strncmp(next, "--", 2) == 0) return false;
+    if (row->type == MT_SETTING_BOOL || row->type == MT_SETTING_ENUM) return mt_yaml_bool(next, &b) || strcmp(next, "auto") == 0;
+    if (row->type == MT_SETTING_INT) return mt_yaml_number(next, &d) || (row->word && strcmp(next, row->word) == 0);
+    return true;
+}
+
+static mt_rc row_value(const mt_setting *row, const flag *f, const char **value, int *used, mt_err *err)
+{
+    const char *bare = row->type == MT_SETTING_BOOL ? "true" : row->bare;
+    if (!bare || f->inline_value) return need_value(f, value, used, err);
+    bool takes = next_is_value(row, f->next);
+    *used = takes ? 2 : 1;
+    *value = takes ? f->next : bare;
+    return MT_OK;
+}
+
+static mt_rc set_pair(mt_settings *s, const char *pair, mt_err *err)
+{
+    const char *eq = strchr(pair, '=');
+    if (!eq) return mt_fail(err, MT_EINVAL, "--set %.80s: write --set section.key=value", pair);
+    char *key = mt_strndup(pair, (size_t)(eq - pair));
+    if (!key) return mt_fail(err, MT_ENOMEM, "--set: no memory");
+    mt_rc rc = mt_settings_set(s, key, eq + 1, "--set", err);
+    mt_free(key);
+    return rc;
+}
+
+/* A setting's flag, or --no-... of a switch; *used = 0: not one of ours. */
+static mt_rc take_row(mt_settings *s, const flag *f, int *used, mt_err *err)
+{
+    const mt_setting *row = mt__setting_by_flag(f->name, f->name_n);
+    const char *value = "false";
+    *used = 0;
+    if (row) {
+        MT_TRY(row_value(row, f, &value, used, err));
+    } else {
+        if (f->name_n < 4 || strncmp(f->name, "no-", 3) != 0 || f->inline_value) return MT_OK;
+        row = mt__setting_by_flag(f->name + 3, f->name_n - 3);
+        bool is_switch = row && (row->type == MT_SETTING_BOOL || (row->bare && strcmp(row->bare, "true") == 0));
+        if (!is_switch) return MT_OK;
+        *used = 1;
+    }
+    char typed[64];
+    snprintf(typed, sizeof typed, "--%.*s", (int)mt_min_i64((int64_t)f->name_n, 60), f->name);
+    return mt_settings_set(s, mt__setting_key(row).s, value, typed, err);
+}
+
+static mt_rc take_flag(mt_settings *s, const flag *f, int *used, mt_err *err)
+{
+    const char *value;
+    if (is_named(f, "config")) return need_value(f, &value, used, err); /* read before all others */
+    if (is_named(f, "set")) {
+        MT_TRY(need_value(f, &value, used, err));
+        return set_pair(s, value, err);
+    }
+    return take_row(s, f, used, err);
+}
+
+static mt_rc read_config(mt_settings *s, int argc, char **argv, mt_err *err)
+{
+    const char *path = NULL;
+    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
+        if (strncmp(argv[i], "--", 2) != 0) continue;
+        flag f = split_flag(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
+        int used;
+        if (!is_named(&f, "config")) continue;
+        if (path) return mt_fail(err, MT_EINVAL, "--config is given twice; one file describes a run");
+        MT_TRY(need_value(&f, &path, &used, err));
+        i += used - 1;
+    }
+    return path ? mt_settings_read(s, path, err) : MT_OK;
+}
+
+mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err)
+{
+    MT_TRY(read_config(s, *argc, argv, err));
+    int kept = *argc > 0;
+    for (int i = 1; i < *argc;) {
+        int used = 0;
+        if (strcmp(argv[i], "--") == 0) {
+            while (i < *argc) argv[kept++] = argv[i++];
+            break;
+        }
+        if (strncmp(argv[i], "--", 2) == 0) {
+            flag f = split_flag(argv[i], i + 1 < *argc ? argv[i + 1] : NULL);
+            MT_TRY(take_flag(s, &f, &used, err));
+        }
+        if (used)
+            i += used;
+        else
+            argv[kept++] = argv[i++];
+    }
+    argv[kept] = NULL;
+    *argc = kept;
+    return MT_OK;
+}
+
+void mt_settings_nearest_flag(const char *typed, char out[48])
+{
+    mt_nearest search = { .word = typed };
+    for (size_t i = 0; i < mt__n_settings; i++) mt_nearest_offer(&search, mt__setting_flag(&mt__settings[i]).s);
+    mt_nearest_offer(&search, "--config");
+    mt_nearest_offer(&search, "--set");
+    snprintf(out, 48, "%.47s", search.best);
+}

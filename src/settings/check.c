@@ -1,0 +1,158 @@
+/* check.c - settings against each other.  What is still open is resolved, what the user should know becomes a
+ * notice, what cannot work stops here. */
+#include "settings/table.h"
+
+#include "base/file.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static bool given(const mt_settings *s, const char *section, const char *key)
+{
+    return mt__setting_source(s, section, key)->origin != MT_ORIGIN_DEFAULT;
+}
+
+/* Fail with the place of a setting in front: "q.yaml:7: model.devices: ...". */
+static mt_rc refuse(const mt_settings *s, const char *section, const char *key, mt_err *err, const char *text)
+{
+    mt_str where = { 0 };
+    char name[48];
+    snprintf(name, sizeof name, "%s.%s", section, key);
+    mt_settings_where(s, name, &where);
+    mt_rc rc = mt_fail(err, MT_EINVAL, "%s: %s: %s", where.s ? where.s : "", name, text);
+    mt_str_free(&where);
+    return rc;
+}
+
+static mt_rc check_model(mt_settings *s, int needs, mt_err *err)
+{
+    mt_model_settings *m = &s->model;
+    if ((needs & MT_NEED_MODEL) && !*m->name)
+        return mt_fail(err, MT_EINVAL,
+                       "no model: set model.name in the configuration or give --model-name NAME (a directory or a hub name)");
+    if (m->devices.n > 1)
+        return refuse(
+            s, "model", "devices", err,
+            "more than one GPU is not supported yet; name one, and the run uses it whole instead of quietly dropping the others");
+    if (m->devices.n == 1) {
+        bool other =
+            given(s, "model", "device") && !(m->device.kind == MT_SET_DEVICE_CUDA && m->device.index == m->devices.items[0]);
+        if (other)
+            MT_TRY(
+                mt__settings_notice(s, err, "model.devices names GPU %" PRId64 "; model.device is ignored", m->devices.items[0]));
+        m->device = (mt_set_device){ MT_SET_DEVICE_CUDA, (int)m->devices.items[0] };
+    }
+    if (m->dtype == MT_DTYPE_F16)
+        MT_TRY(mt__settings_notice(s, err, "dtype float16 is computed as bfloat16, which needs no loss scaling"));
+    if (m->trust_remote_code)
+        MT_TRY(mt__settings_notice(s, err,
+                                   "trust_remote_code is accepted and has no effect: no code from a model repository ever runs"));
+    return MT_OK;
+}
+
+static mt_rc check_mix(mt_settings *s, mt_err *err)
+{
+    const mt_dataset_settings *d = &s->dataset;
+    if (!d->interleave_probs.n) return MT_OK;
+    if (d->interleave_probs.n != d->name.n)
+        return refuse(s, "dataset", "interleave_probs", err, "give one probability for each entry of dataset.name");
+    double sum = 0;
+    for (size_t i = 0; i < d->interleave_probs.n; i++) sum += d->interleave_probs.items[i];
+    if (fabs(sum - 1) > 1e-3) return refuse(s, "dataset", "interleave_probs", err, "the probabilities must add up to 1");
+    if (d->mix_strategy == MT_SET_MIX_CONCAT)
+        return mt__settings_notice(s, err, "dataset.interleave_probs has no effect with mix_strategy concat");
+    return MT_OK;
+}
+
+static mt_rc check_dataset(mt_settings *s, int needs, mt_err *err)
+{
+    const mt_dataset_settings *d = &s->dataset;
+    if ((needs & MT_NEED_DATA) && !d->name.n && !*d->path)
+        return mt_fail(err, MT_EINVAL,
+                       "no data: set dataset.name (an entry of dataset_info.json) or dataset.path (a file or folder), or give "
+                       "--dataset-name "
+                       "or --dataset-path");
+    if (d->name.n && *d->path) MT_TRY(mt__settings_notice(s, err, "dataset.path is ignored: dataset.name is set"));
+    if (*d->system_prompt && *d->default_system)
+        MT_TRY(mt__settings_notice(s, err, "dataset.default_system has no effect: system_prompt replaces every system message"));
+    if (d->train_on_prompt && d->mask_history)
+        return refuse(s, "dataset", "mask_history", err,
+                      "train_on_prompt trains on everything, mask_history on the last answer; choose one");
+    return check_mix(s, err);
+}
+
+static mt_rc check_length(mt_settings *s, mt_err *err)
+{
+    mt_training_settings *t = &s->training;
+    if (t->num_steps && t->epochs > 0)
+        MT_TRY(
+            mt__settings_notice(s, err, "num_steps %" PRId64 " decides the length of the run; epochs is ignored", t->num_steps));
+    if (!t->num_steps && t->epochs == 0) t->num_steps = 100;
+    if (t->gradient_accumulation_steps > 1)
+        MT_TRY(mt__settings_notice(s, err,
+                                   "num_steps counts optimizer updates; the original counted micro-batches, so %" PRId64
+                                   " of its steps are one of these",
+                                   t->gradient_accumulation_steps));
+    return MT_OK;
+}
+
+static mt_rc check_schedule(mt_settings *s, mt_err *err)
+{
+    const mt_training_settings *t = &s->training;
+    bool wsd = t->lr_scheduler == MT_SET_LR_WARMUP_STABLE_DECAY, warmup = t->warmup_steps || t->warmup_ratio > 0;
+    if (t->min_lr >= 0 && t->min_lr_ratio >= 0)
+        return refuse(s, "training", "min_lr_ratio", err, "min_lr says the same in other words; give one of the two");
+    if (t->min_lr > t->learning_rate) return refuse(s, "training", "min_lr", err, "it is above learning_rate");
+    bool needs_min = t->lr_scheduler == MT_SET_LR_COSINE_WITH_MIN_LR || t->lr_scheduler == MT_SET_LR_COSINE_WARMUP_WITH_MIN_LR;
+    if (needs_min && t->min_lr < 0 && t->min_lr_ratio < 0)
+        return refuse(s, "training", "lr_scheduler", err, "this one needs min_lr or min_lr_ratio");
+    if (t->warmup_steps && t->warmup_ratio > 0)
+        MT_TRY(mt__settings_notice(s, err, "warmup_steps is set; warmup_ratio is ignored"));
+    if (warmup && t->lr_scheduler == MT_SET_LR_CONSTANT)
+        MT_TRY(mt__settings_notice(s, err, "lr_scheduler constant has no warm-up; write constant_with_warmup to have one"));
+    if (!wsd && (t->num_stable_steps >= 0 || t->num_decay_steps >= 0))
+        MT_TRY(
+            mt__settings_notice(s, err, "num_stable_steps and num_decay_steps matter to lr_scheduler warmup_stable_decay only"));
+    return MT_OK;
+}
+
+static mt_rc check_eval(mt_settings *s, mt_err *err)
+{
+    const mt_eval_settings *e = &s->eval;
+    if (e->val_size > 0 && e->dataset.n)
+        return refuse(s, "eval", "dataset", err, "val_size already holds out part of the training data; give one of the two");
+    if (e->eval_steps && !(e->val_size > 0) && !e->dataset.n)
+        MT_TRY(mt__settings_notice(s, err, "eval_steps has no effect: neither eval.val_size nor eval.dataset is set"));
+    return MT_OK;
+}
+
+/* runs/<name of the configuration file, or of the model>. */
+static mt_rc default_output_dir(mt_settings *s, mt_err *err)
+{
+    if (*s->save.output_dir) return MT_OK;
+    const char *from = *s->config_path ? s->config_path : s->model.name, *base = mt_path_base(from);
+    size_t n = strlen(base);
+    const char *dot = *s->config_path ? strrchr(base, '.') : NULL;
+    if (dot && dot > base) n = (size_t)(dot - base);
+    bool usable = n && strcmp(base, ".") != 0 && strcmp(base, "..") != 0;
+    char *name = mt_asprintf("runs/%.*s", usable ? (int)n : 3, usable ? base : "run");
+    char *kept = name ? mt_arena_strndup(&s->arena, name, strlen(name)) : NULL;
+    mt_free(name);
+    if (!kept) return mt_fail(err, MT_ENOMEM, "no memory for the name of the output directory");
+    s->save.output_dir = kept;
+    return MT_OK;
+}
+
+mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err)
+{
+    MT_TRY(check_model(s, needs, err));
+    MT_TRY(check_dataset(s, needs, err));
+    MT_TRY(check_length(s, err));
+    MT_TRY(check_schedule(s, err));
+    MT_TRY(check_eval(s, err));
+    if (*s->save.resume && s->save.overwrite)
+        return mt_fail(err, MT_EINVAL, "--resume goes on with a run and --overwrite starts anew; give one of the two");
+    return default_output_dir(s, err);
+}

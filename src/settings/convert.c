@@ -1,0 +1,266 @@
+/* convert.c - a value as somebody wrote it becomes a field: types, ranges, choices, and the one message
+ * that says what was expected and what was found. */
+#include "settings/table.h"
+
+#include "base/units.h"
+#include "base/utf8.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static mt_rc no_memory(const char *where, mt_err *err) { return mt_fail(err, MT_ENOMEM, "%s: no memory for the value", where); }
+
+static mt_rc unexpected(const mt_setting *row, const mt_yaml *node, mt_rc rc, const char *where, mt_err *err)
+{
+    char found[96];
+    mt_str expected = { 0 };
+    mt__setting_expected(&expected, row);
+    mt_yaml_describe(node, found);
+    rc = mt_fail(err, rc, "%s: expected %s, found %s", where, expected.s ? expected.s : "something else", found);
+    mt_str_free(&expected);
+    return rc;
+}
+
+/* A number within the row's range, or its word.  MT_EINVAL: not a number; MT_ERANGE: outside. */
+static mt_rc number(const mt_setting *row, const char *text, bool whole, double *out)
+{
+    if (row->word && strcmp(text, row->word) == 0) return *out = row->word_value, MT_OK;
+    bool on;
+    if (row->word && strcmp(row->word, "off") == 0 && mt_yaml_bool(text, &on) && !on) return *out = row->word_value, MT_OK;
+    double v;
+    if (!mt_yaml_number(text, &v) || (whole && v != floor(v))) return MT_EINVAL;
+    if (v < row->min || v > row->max || (row->above_min && v == row->min) || (row->below_max && v == row->max)) return MT_ERANGE;
+    *out = v == 0 ? 0 : v; /* no -0: it would print differently */
+    return MT_OK;
+}
+
+static mt_rc bytes(const mt_setting *row, const char *text, uint64_t *out)
+{
+    double v;
+    if (row->word && strcmp(text, row->word) == 0) return *out = (uint64_t)row->word_value, MT_OK;
+    if (strspn(text, "0123456789") == 0 || mt_bytes_parse(text, out, NULL)) return MT_EINVAL;
+    v = (double)*out;
+    return v < row->min || v > row->max ? MT_ERANGE : MT_OK;
+}
+
+static mt_rc choice(const mt_setting *row, const char *text, int *out)
+{
+    if (row->word && strcmp(text, row->word) == 0) return *out = (int)row->word_value, MT_OK;
+    bool b;
+    if (mt_yaml_bool(text, &b)) text = b ? "true" : "false"; /* choices that are true, false or auto */
+    for (int i = 0; row->choices[i]; i++)
+        if (strcmp(row->choices[i], text) == 0) return *out = i, MT_OK;
+    return MT_EINVAL;
+}
+
+static mt_rc dtype(const mt_setting *row, const char *text, mt_dtype *out)
+{
+    mt_dtype t;
+    if (mt_dtype_from_torch(text, &t)) text = mt_dtype_name(t);
+    int i;
+    MT_TRY(choice(row, text, &i));
+    *out = (mt_dtype)i;
+    return MT_OK;
+}
+
+static mt_rc device(const char *text, mt_set_device *out)
+{
+    *out = (mt_set_device){ MT_SET_DEVICE_AUTO, 0 };
+    if (strcmp(text, "auto") == 0) return MT_OK;
+    if (strcmp(text, "cpu") == 0) return out->kind = MT_SET_DEVICE_CPU, MT_OK;
+    out->kind = MT_SET_DEVICE_CUDA;
+    if (strcmp(text, "cuda") == 0) return MT_OK;
+    if (strncmp(text, "cuda:", 5) == 0) text += 5;
+    size_t n = strspn(text, "0123456789");
+    if (!n || text[n] || n > 4) return MT_EINVAL;
+    out->index = atoi(text);
+    return MT_OK;
+}
+
+/* Items of a list: a YAML list of scalars, or one text cut at commas when the row asks for that. */
+typedef struct items {
+    const char **text;
+    size_t n;
+} items;
+
+static mt_rc split_text(items *out, mt_arena *a, const char *text, bool split)
+{
+    size_t max = 1;
+    for (const char *p = text; split && *p; p++) max += *p == ',';
+    out->text = mt_arena_calloc(a, max, sizeof *out->text);
+    if (!out->text) return MT_ENOMEM;
+    for (const char *p = text; *p;) {
+        size_t n = split ? strcspn(p, ",") : strlen(p);
+        const char *next = p[n] ? p + n + 1 : p + n;
+        while (split && n && (*p == ' ' || *p == '\t')) p++, n--;
+        while (split && n && (p[n - 1] == ' ' || p[n - 1] == '\t')) n--;
+        if (n && !(out->text[out->n++] = mt_arena_strndup(a, p, n))) return MT_ENOMEM;
+        p = next;
+    }
+    return MT_OK;
+}
+
+static mt_rc list_items(items *out, mt_arena *a, const mt_setting *row, const mt_yaml *node)
+{
+    *out = (items){ 0 };
+    if (node->kind == MT_YAML_MAP) return MT_EINVAL;
+    if (node->kind == MT_YAML_SCALAR) return split_text(out, a, node->text, row->split || row->type != MT_SETTING_STRS);
+    size_t max = 0;
+    for (const mt_yaml_item *it = node->items; it; it = it->next, max++)
+        if (it->value->kind != MT_YAML_SCALAR) return MT_EINVAL;
+    out->text = mt_arena_calloc(a, max ? max : 1, sizeof *out->text);
+    if (!out->text) return MT_ENOMEM;
+    for (const mt_yaml_item *it = node->items; it; it = it->next)
+        if (!(out->text[out->n++] = mt_arena_strndup(a, it->value->text, strlen(it->value->text)))) return MT_ENOMEM;
+    return MT_OK;
+}
+
+static mt_rc ints(mt_ints *out, mt_arena *a, const mt_setting *row, const items *list)
+{
+    int64_t *v = mt_arena_calloc(a, list->n ? list->n : 1, sizeof *v);
+    if (!v) return MT_ENOMEM;
+    for (size_t i = 0; i < list->n; i++) {
+        double d;
+        MT_TRY(number(row, list->text[i], true, &d));
+        v[i] = (int64_t)d;
+    }
+    *out = (mt_ints){ v, list->n };
+    return MT_OK;
+}
+
+static mt_rc floats(mt_floats *out, mt_arena *a, const mt_setting *row, const items *list)
+{
+    double *v = mt_arena_calloc(a, list->n ? list->n : 1, sizeof *v);
+    if (!v) return MT_ENOMEM;
+    for (size_t i = 0; i < list->n; i++) MT_TRY(number(row, list->text[i], false, &v[i]));
+    *out = (mt_floats){ v, list->n };
+    return MT_OK;
+}
+
+static mt_rc list(mt_settings *s, const mt_setting *row, const mt_yaml *node, void *field)
+{
+    items parts;
+    MT_TRY(list_items(&parts, &s->arena, row, node));
+    if (row->type == MT_SETTING_INTS) return ints(field, &s->arena, row, &parts);
+    if (row->type == MT_SETTING_FLOATS) return floats(field, &s->arena, row, &parts);
+    *(mt_strs *)field = (mt_strs){ parts.text, parts.n };
+    return MT_OK;
+}
+
+static mt_rc plain_value(mt_value *out, mt_arena *a, const mt_yaml *node)
+{
+    double d;
+    *out = (mt_value){ .type = MT_VALUE_NULL };
+    if (mt_yaml_is_null(node)) return MT_OK;
+    if (!node->quoted && mt_yaml_bool(node->text, &out->b)) return out->type = MT_VALUE_BOOL, MT_OK;
+    if (!node->quoted && mt_yaml_number(node->text, &d)) {
+        bool whole = !strpbrk(node->text, ".eE") && fabs(d) < 9e15;
+        out->type = whole ? MT_VALUE_INT : MT_VALUE_FLOAT;
+        if (whole)
+            out->i = (int64_t)d;
+        else
+            out->f = d;
+        return MT_OK;
+    }
+    *out = mt_value_str(a, node->text, strlen(node->text));
+    return out->type == MT_VALUE_STR ? MT_OK : MT_ENOMEM;
+}
+
+/* *budget bounds what aliases of aliases could unfold to. */
+static mt_rc tree(mt_value *out, mt_arena *a, const mt_yaml *node, int *budget)
+{
+    if (--*budget < 0) return MT_ERANGE;
+    if (node->kind == MT_YAML_SCALAR) return plain_value(out, a, node);
+    size_t n = 0, i = 0;
+    for (const mt_yaml_item *it = node->items; it; it = it->next) n++;
+    bool map = node->kind == MT_YAML_MAP;
+    mt_pair *pairs = map ? mt_arena_calloc(a, n ? n : 1, sizeof *pairs) : NULL;
+    mt_value *values = map ? NULL : mt_arena_calloc(a, n ? n : 1, sizeof *values);
+    if (!pairs && !values) return MT_ENOMEM;
+    for (const mt_yaml_item *it = node->items; it; it = it->next, i++) {
+        MT_TRY(tree(map ? &pairs[i].value : &values[i], a, it->value, budget));
+        if (!map) continue;
+        pairs[i].key_n = strlen(it->key->text);
+        if (pairs[i].key_n > MT_SETTING_MAP_KEY) return MT_ERANGE;
+        if (!(pairs[i].key = mt_arena_strndup(a, it->key->text, pairs[i].key_n))) return MT_ENOMEM;
+    }
+    *out = (mt_value){ .type = map ? MT_VALUE_MAP : MT_VALUE_LIST };
+    if (map)
+        out->map.pairs = pairs, out->map.n = n;
+    else
+        out->list.items = values, out->list.n = n;
+    return MT_OK;
+}
+
+static mt_rc text(mt_settings *s, const mt_yaml *node, const char **field)
+{
+    char *copy = mt_arena_strndup(&s->arena, node->text, strlen(node->text));
+    if (!copy) return MT_ENOMEM;
+    *field = copy;
+    return MT_OK;
+}
+
+static mt_rc scalar(mt_settings *s, const mt_setting *row, const mt_yaml *node, void *field)
+{
+    double d = 0;
+    int i = 0;
+    mt_rc rc = MT_EINVAL;
+    switch (row->type) {
+    case MT_SETTING_STR: return text(s, node, field);
+    case MT_SETTING_BOOL: return mt_yaml_bool(node->text, field) ? MT_OK : MT_EINVAL;
+    case MT_SETTING_INT:
+        rc = number(row, node->text, true, &d);
+        if (!rc) *(int64_t *)field = (int64_t)d;
+        return rc;
+    case MT_SETTING_FLOAT: return number(row, node->text, false, field);
+    case MT_SETTING_SHARE:
+        rc = number(row, node->text, false, &d);
+        if (!rc && d >= 1 && d != floor(d)) rc = MT_ERANGE;
+        if (!rc) *(double *)field = d;
+        return rc;
+    case MT_SETTING_BYTES: return bytes(row, node->text, field);
+    case MT_SETTING_ENUM:
+        rc = choice(row, node->text, &i);
+        if (!rc) memcpy(field, &i, sizeof i); /* an enum is an int here; the row's type was checked in table.c */
+        return rc;
+    case MT_SETTING_DTYPE: return dtype(row, node->text, field);
+    case MT_SETTING_DEVICE: {
+        mt_set_device picked;
+        rc = device(node->text, &picked);
+        if (!rc) *(mt_set_device *)field = picked;
+        return rc;
+    }
+    default: return MT_EINVAL;
+    }
+}
+
+mt_rc mt__setting_convert(mt_settings *s, const mt_setting *row, const mt_yaml *node, const char *where, mt_err *err)
+{
+    void *field = mt__setting_field(s, row);
+    mt_rc rc = MT_EINVAL;
+    int budget = MT_SETTING_MAP_VALUES;
+    if (row->type == MT_SETTING_STRS || row->type == MT_SETTING_INTS || row->type == MT_SETTING_FLOATS)
+        rc = list(s, row, node, field);
+    else if (row->type == MT_SETTING_MAP) {
+        if (node->kind == MT_YAML_MAP) rc = tree(field, &s->arena, node, &budget);
+    } else if (node->kind == MT_YAML_SCALAR)
+        rc = scalar(s, row, node, field);
+    if (!rc) return MT_OK;
+    return rc == MT_ENOMEM ? no_memory(where, err) : unexpected(row, node, rc, where, err);
+}
+
+mt_rc mt__setting_convert_text(mt_settings *s, const mt_setting *row, const char *value, const char *where, mt_err *err)
+{
+    if (!mt_utf8_valid(value, strlen(value), NULL)) return mt_fail(err, MT_EINVAL, "%s: the value is not valid UTF-8", where);
+    bool collection = row->type >= MT_SETTING_STRS && (*value == '[' || *value == '{');
+    if (!collection)
+        return mt__setting_convert(s, row, &(mt_yaml){ .kind = MT_YAML_SCALAR, .line = 1, .text = value }, where, err);
+    mt_arena a = { 0 };
+    const mt_yaml *node;
+    mt_rc rc = mt_yaml_parse(&node, &a, value, strlen(value), where, err);
+    if (!rc) rc = mt__setting_convert(s, row, node, where, err);
+    mt_arena_free(&a);
+    return rc;
+}

@@ -1,0 +1,76 @@
+/* diff.c - which settings differ between two runs, and a number per class that says whether any does. */
+#include "settings/table.h"
+
+#include <string.h>
+
+const char *mt_setting_class_name(mt_setting_class cls)
+{
+    static const char *const names[] = {
+        [MT_CLASS_FREE] = "free", [MT_CLASS_ARITHMETIC] = "arithmetic", [MT_CLASS_DATA] = "data", [MT_CLASS_MODEL] = "model"
+    };
+    return names[cls];
+}
+
+/* FNV-1a over "key: value" lines. */
+mt_rc mt_settings_hash(const mt_settings *s, mt_setting_class cls, uint64_t *out, mt_err *err)
+{
+    uint64_t h = UINT64_C(0xcbf29ce484222325);
+    mt_str line = { 0 };
+    for (size_t i = 0; i < mt__n_settings; i++) {
+        const mt_setting *row = &mt__settings[i];
+        if (row->cls != cls || row->flag_only) continue;
+        mt_str_clear(&line);
+        mt_str_printf(&line, "%s: ", mt__setting_key(row).s);
+        mt__setting_format(&line, s, row);
+        for (size_t j = 0; j <= line.n && !line.failed; j++) h = (h ^ (unsigned char)line.s[j]) * UINT64_C(0x100000001b3);
+    }
+    bool ok = mt_str_ok(&line);
+    mt_str_free(&line);
+    if (!ok) return mt_fail(err, MT_ENOMEM, "no memory to hash settings");
+    *out = h;
+    return MT_OK;
+}
+
+static mt_rc add_change(mt_setting_changes *out, const mt_setting *row, const mt_str *was, const mt_str *now)
+{
+    mt_flag_text key = mt__setting_key(row);
+    mt_setting_change c = {
+        .key = mt_arena_strndup(&out->arena, key.s, strlen(key.s)),
+        .cls = row->cls,
+        .was = mt_arena_strndup(&out->arena, was->s, was->n),
+        .now = mt_arena_strndup(&out->arena, now->s, now->n),
+    };
+    if (!c.key || !c.was || !c.now) return MT_ENOMEM;
+    out->items[out->n++] = c;
+    return MT_OK;
+}
+
+mt_rc mt_settings_diff(mt_setting_changes *out, const mt_settings *was, const mt_settings *now, mt_err *err)
+{
+    *out = (mt_setting_changes){ 0 };
+    mt_str a = { 0 }, b = { 0 };
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; i < mt__n_settings && !rc; i++) {
+        const mt_setting *row = &mt__settings[i];
+        if (row->flag_only) continue;
+        mt_str_clear(&a);
+        mt_str_clear(&b);
+        mt__setting_format(&a, was, row);
+        mt__setting_format(&b, now, row);
+        if (a.failed || b.failed)
+            rc = MT_ENOMEM;
+        else if (strcmp(a.s, b.s) != 0)
+            rc = add_change(out, row, &a, &b);
+    }
+    mt_str_free(&a);
+    mt_str_free(&b);
+    if (!rc) return MT_OK;
+    mt_setting_changes_free(out);
+    return mt_fail(err, rc, "no memory to compare settings");
+}
+
+void mt_setting_changes_free(mt_setting_changes *changes)
+{
+    mt_arena_free(&changes->arena);
+    changes->n = 0;
+}

@@ -1,0 +1,77 @@
+/* reference.c - docs/configuration.md from the table.  A test compares the committed page with this. */
+#include "settings/table.h"
+
+#include <string.h>
+
+static const char head[] =
+    "# Configuration\n"
+    "\n"
+    "This page is generated from the table in `src/settings/table.c`; change it there, then run\n"
+    "`MT_UPDATE_DOCS=1 ctest -R unit.settings_output` to write it anew.\n"
+    "\n"
+    "A configuration is a YAML file with sections, given with `--config FILE`. Every key also has a flag, and\n"
+    "`--set section.key=value` sets any of them; the command line wins over the file, the file over the default. A file of the\n"
+    "original MegaTrain works unchanged. `train --dry-run` shows every resolved value and where it came from.\n"
+    "\n"
+    "- `1e-5` is a number; `true`, `yes` and `on` are the same; `null`, or nothing at all, means the default.\n"
+    "- Sizes take units: `64M`, `1.5G` (10^9 bytes) or `80Gi` (2^30 bytes).\n"
+    "- A list is `[a, b]`; on the command line `a,b` will do.\n"
+    "- An unknown key, a key given twice, a wrong type and a value out of range stop the run with file and line.\n"
+    "- Anchors, aliases and merge keys (`<<: *name`) work; top-level keys that begin with `x-` are a place to keep them.\n"
+    "- On `--resume`, settings of class *data* and *model* must be as they were, *arithmetic* may change and then the bits do,\n"
+    "  *free* may change.\n"
+    "\n"
+    "Defaults are the original's where it has the key, except: `model.name` has none; `model.device`, `attn_implementation` and\n"
+    "`num_workers` are `auto`; `trust_remote_code` is off and without effect; `num_steps` gives way to `epochs`.\n"
+    "Two things the original did without a key: it decayed norms and biases too (`decay_norms_and_biases`) and read the data in "
+    "file\n"
+    "order (`shuffle`).\n";
+
+/* '|' would end a table cell. */
+static void put_cell(mt_str *out, const char *text)
+{
+    for (; *text; text++) {
+        if (*text == '|' || *text == '*') mt_str_putc(out, '\\');
+        mt_str_putc(out, *text);
+    }
+}
+
+static void put_default(mt_str *out, const mt_setting *row)
+{
+    if (row->shown_default)
+        put_cell(out, row->shown_default);
+    else if (*row->fallback)
+        mt_str_printf(out, "`%s`", row->fallback);
+    else
+        mt_str_puts(out, "none");
+}
+
+static void put_row(mt_str *out, const mt_setting *row)
+{
+    mt_str accepts = { 0 };
+    mt__setting_expected(&accepts, row);
+    if (row->flag_only)
+        mt_str_printf(out, "| - | `%s` | ", mt__setting_flag(row).s);
+    else
+        mt_str_printf(out, "| `%s` | `%s` | ", row->key, mt__setting_flag(row).s);
+    put_cell(out, accepts.s ? accepts.s : "");
+    mt_str_puts(out, " | ");
+    put_default(out, row);
+    mt_str_printf(out, " | %s | ", mt_setting_class_name(row->cls));
+    put_cell(out, row->help);
+    mt_str_puts(out, " |\n");
+    if (accepts.failed) out->failed = true;
+    mt_str_free(&accepts);
+}
+
+void mt_settings_reference(mt_str *out)
+{
+    mt_str_puts(out, head);
+    for (size_t i = 0; i < mt__n_sections; i++) {
+        const mt_section *section = &mt__sections[i];
+        mt_str_printf(out, "\n## %s\n\n%s\n\n", section->name, section->help);
+        mt_str_puts(out, "| key | flag | accepts | default | on resume | |\n| --- | --- | --- | --- | --- | --- |\n");
+        for (size_t j = 0; j < mt__n_settings; j++)
+            if (strcmp(mt__settings[j].section, section->name) == 0) put_row(out, &mt__settings[j]);
+    }
+}

@@ -1,0 +1,291 @@
+/* settings.h - everything a user can ask for, where each value came from, and how it is read and shown.
+ *
+ * One table (table.c) has a row per setting: its YAML key, flag, type, default, range and help.  The reader
+ * of YAML files, the command line, --help, docs/configuration.md, --dry-run and the resume check all walk it.
+ * To add a setting, add a field here and a row there.
+ *
+ *     mt_settings s;
+ *     MT_TRY(mt_settings_init(&s, err));                     // defaults
+ *     rc = mt_settings_args(&s, &argc, argv, err);           // --config first, then flags and --set
+ *     if (!rc) rc = mt_settings_check(&s, MT_NEED_MODEL | MT_NEED_DATA, err);
+ *     ... s.training.batch_size ...
+ *     mt_settings_deinit(&s);
+ *
+ * Strings, lists and notices live in the settings' own arena and are never NULL; an empty string or list means
+ * "not given".  After mt_settings_check nothing changes.  Not thread-safe while it is being filled. */
+#ifndef MT_SETTINGS_SETTINGS_H
+#define MT_SETTINGS_SETTINGS_H
+
+#include "base/dtype.h"
+#include "base/str.h"
+#include "base/value.h"
+
+/* Choices.  The names carry mt_set_ because the parts they steer have types of their own. */
+typedef enum mt_tri { MT_TRI_AUTO, MT_TRI_FALSE, MT_TRI_TRUE } mt_tri;
+typedef enum mt_set_attention {
+    MT_SET_ATTENTION_AUTO,
+    MT_SET_ATTENTION_FLASH_2,
+    MT_SET_ATTENTION_SDPA,
+    MT_SET_ATTENTION_EAGER
+} mt_set_attention;
+typedef enum mt_set_history { MT_SET_HISTORY_UNROLL, MT_SET_HISTORY_LAST } mt_set_history;
+typedef enum mt_set_mix { MT_SET_MIX_CONCAT, MT_SET_MIX_INTERLEAVE_UNDER, MT_SET_MIX_INTERLEAVE_OVER } mt_set_mix;
+typedef enum mt_set_bad_record { MT_SET_BAD_RECORD_SKIP, MT_SET_BAD_RECORD_STOP } mt_set_bad_record;
+typedef enum mt_set_overlong {
+    MT_SET_OVERLONG_AUTO,
+    MT_SET_OVERLONG_TRUNCATE,
+    MT_SET_OVERLONG_SPLIT,
+    MT_SET_OVERLONG_SKIP
+} mt_set_overlong;
+typedef enum mt_set_optimizer_type {
+    MT_SET_OPTIMIZER_ADAMW,
+    MT_SET_OPTIMIZER_DEEPSPEED_ADAM
+} mt_set_optimizer_type; /* the same thing */
+typedef enum mt_set_home { MT_SET_HOME_AUTO, MT_SET_HOME_HOST } mt_set_home;
+typedef enum mt_set_adam_state { MT_SET_ADAM_STATE_F32, MT_SET_ADAM_STATE_BF16, MT_SET_ADAM_STATE_8BIT } mt_set_adam_state;
+typedef enum mt_set_curve { MT_SET_CURVE_LINEAR, MT_SET_CURVE_COSINE, MT_SET_CURVE_1_SQRT } mt_set_curve;
+
+/* transformers' SchedulerType, less those that need more than the step number. */
+typedef enum mt_set_lr_scheduler {
+    MT_SET_LR_CONSTANT,
+    MT_SET_LR_CONSTANT_WITH_WARMUP,
+    MT_SET_LR_LINEAR,
+    MT_SET_LR_COSINE,
+    MT_SET_LR_COSINE_WITH_RESTARTS,
+    MT_SET_LR_COSINE_WITH_MIN_LR,
+    MT_SET_LR_COSINE_WARMUP_WITH_MIN_LR,
+    MT_SET_LR_POLYNOMIAL,
+    MT_SET_LR_INVERSE_SQRT,
+    MT_SET_LR_WARMUP_STABLE_DECAY,
+} mt_set_lr_scheduler;
+
+typedef enum mt_set_device_kind { MT_SET_DEVICE_AUTO, MT_SET_DEVICE_CPU, MT_SET_DEVICE_CUDA } mt_set_device_kind;
+typedef struct mt_set_device {
+    mt_set_device_kind kind; /* AUTO: the first GPU where there is one, else the CPU */
+    int index;               /* of the GPU; 0 otherwise */
+} mt_set_device;
+
+typedef struct mt_strs {
+    const char *const *items;
+    size_t n;
+} mt_strs;
+typedef struct mt_ints {
+    const int64_t *items;
+    size_t n;
+} mt_ints;
+typedef struct mt_floats {
+    const double *items;
+    size_t n;
+} mt_floats;
+
+typedef struct mt_model_settings {
+    const char *name;                     /* a directory or a name on the hub */
+    const char *revision;                 /* branch, tag or commit on the hub; "": the default branch */
+    mt_dtype dtype;                       /* what the device computes with: BF16, F32, or F16 (computed as BF16) */
+    mt_set_device device;                 /* after mt_settings_check it has taken up a single entry of `devices` */
+    mt_ints devices;                      /* GPU numbers; more than one is refused */
+    mt_set_attention attn_implementation; /* EAGER: the plain attention, for comparing; all others: the fastest */
+    bool trust_remote_code;               /* accepted, no effect: no code from a model repository ever runs */
+} mt_model_settings;
+
+typedef struct mt_dataset_settings {
+    mt_strs name;                    /* entries of dataset_info.json or names on the hub, joined */
+    const char *dataset_dir;         /* where dataset_info.json is */
+    const char *path;                /* a file or folder read directly; used when `name` is empty */
+    const char *split;               /* "": what the registry says, else train */
+    const char *subset;              /* "": what the registry says, else the default configuration */
+    const char *query_field;         /* with `path`: the column that asks */
+    const char *response_field;      /* with `path`: the column that answers */
+    int64_t max_seq_len;             /* tokens of a sample, or of a packed row */
+    int64_t num_workers;             /* tokenizer threads; 0: one per core */
+    const char *system_prompt;       /* replaces every record's system turn; "": keep them */
+    const char *default_system;      /* fills in where a record has no system turn; "": none */
+    bool train_on_prompt;            /* train on every token, not the answers alone */
+    bool mask_history;               /* train on the last answer of a conversation only */
+    mt_set_history history;          /* conversations whose earlier turns render differently later on */
+    bool merge_turns;                /* join two turns of the same side instead of calling the record bad */
+    const char *template;            /* a built-in chat template; "": the model's own */
+    mt_value template_kwargs;        /* a map, handed to the chat template */
+    mt_tri packing;                  /* AUTO: on for plain text, off for chat */
+    mt_set_overlong overlong;        /* AUTO: TRUNCATE for chat, SPLIT for plain text */
+    bool shuffle;                    /* by seed and epoch */
+    mt_set_mix mix_strategy;         /* how several datasets become one */
+    mt_floats interleave_probs;      /* one per dataset; empty: equal */
+    int64_t max_samples;             /* the first so many records of each dataset; 0: all */
+    mt_set_bad_record on_bad_record; /* a record that cannot be used: skip and count it, or stop */
+    double max_bad_share;            /* more bad records than this share stop the run before step 0 */
+    const char *cache_dir;           /* tokenized samples; "": the user's cache directory */
+} mt_dataset_settings;
+
+typedef struct mt_training_settings {
+    int64_t batch_size;                  /* samples (rows, when packing) of one pass; 0: auto, ask the plan */
+    int64_t gradient_accumulation_steps; /* a step is batch_size times this */
+    int64_t num_steps;                   /* optimizer updates; 0 after mt_settings_check: `epochs` decides */
+    double epochs;                       /* passes over the data; 0: num_steps decides */
+    double learning_rate;                /* the peak, reached after warm-up */
+    mt_set_lr_scheduler lr_scheduler;    /* how the learning rate moves from step to step */
+    int64_t warmup_steps;                /* wins over warmup_ratio */
+    double warmup_ratio;                 /* share of all steps */
+    double min_lr;               /* where the schedule ends; negative, here and below: not given, transformers' default holds */
+    double min_lr_ratio;         /* the same as a share of learning_rate (its min_lr_rate and min_lr_ratio) */
+    double warmup_lr_rate;       /* cosine_warmup_with_min_lr: where the warm-up starts */
+    double num_cycles;           /* cosine: waves, or restarts */
+    double power;                /* polynomial */
+    double timescale;            /* inverse_sqrt */
+    int64_t num_stable_steps;    /* warmup_stable_decay; negative: what the other two leave */
+    int64_t num_decay_steps;     /* warmup_stable_decay; negative: a tenth of all steps */
+    mt_set_curve warmup_type;    /* warmup_stable_decay */
+    mt_set_curve decay_type;     /* warmup_stable_decay */
+    double weight_decay;         /* decoupled: w -= lr * weight_decay * w */
+    bool decay_norms_and_biases; /* weight decay on norms and biases too, as the original did */
+    double max_grad_norm;        /* 0: no clipping; infinity: measure the norm, clip nothing */
+    mt_dtype grad_dtype;         /* finished gradients are rounded to it: BF16 or F32 */
+    int64_t max_bad_steps;       /* so many non-finite steps in a row stop the run */
+    mt_strs freeze;              /* shell patterns of tensor names that are not trained */
+    bool from_scratch;           /* random weights from config.json alone */
+    bool deterministic;          /* the same seed gives the same bits */
+    int64_t seed;                /* of shuffling, splitting and random weights */
+} mt_training_settings;
+
+typedef struct mt_optimizer_settings {
+    mt_set_optimizer_type type; /* as written; every choice is our AdamW */
+    double beta1, beta2;        /* decay of the first and second moment, [0, 1) */
+    double eps;                 /* added to the root of the second moment, above 0 */
+} mt_optimizer_settings;
+
+typedef struct mt_memory_settings {
+    int64_t checkpoint_interval;  /* layers between kept inputs, at most; the plan keeps more when it fits */
+    int64_t num_grad_slabs;       /* pinned buffers for gradients on their way out, at most */
+    bool strict_checkpointing;    /* hold checkpoint_interval exactly */
+    uint64_t device_memory;       /* bytes of device memory to use at most; 0: what is free */
+    uint64_t host_memory;         /* bytes of host memory to use at most; 0: what is free */
+    mt_set_home home;             /* where master weights and Adam's state may live */
+    mt_set_adam_state adam_state; /* how Adam's two moments are stored */
+    mt_tri offload_inputs;        /* kept layer inputs in host memory */
+    int64_t optimizer_threads;    /* Adam on the host; 0: measured */
+} mt_memory_settings;
+
+typedef struct mt_eval_settings {
+    double val_size;     /* below 1: share of the data held out; from 1: number of samples; 0: none */
+    int64_t val_seed;    /* of the split; negative: training.seed */
+    mt_strs dataset;     /* entries like dataset.name, instead of val_size */
+    int64_t eval_steps;  /* updates between evaluations; 0: only at the start and the end */
+    bool at_start;       /* evaluate before the first step */
+    int64_t max_samples; /* evaluate on the first so many; 0: all */
+} mt_eval_settings;
+
+typedef struct mt_save_settings {
+    const char *output_dir;  /* after mt_settings_check: never empty */
+    int64_t save_steps;      /* updates between checkpoints; 0: only at the end and on a signal */
+    int64_t keep_last;       /* checkpoints kept; 0: all */
+    bool save_only_model;    /* checkpoints without the resume files */
+    mt_dtype dtype;          /* of the saved weights; MT_DTYPE_COUNT: as the source has them */
+    uint64_t max_shard_size; /* bytes of one safetensors file, about */
+    const char *resume;      /* flag only: "" no, "latest", or a checkpoint directory */
+    bool overwrite;          /* flag only: start anew in a directory that holds a run */
+} mt_save_settings;
+
+typedef struct mt_logging_settings {
+    int64_t log_interval;     /* updates between metrics lines */
+    bool enable_timing;       /* where each step's time went */
+    const char *metrics_file; /* JSON lines; relative to output_dir */
+    mt_tri color;             /* AUTO: on a terminal, unless NO_COLOR is set */
+    bool tensorboard;         /* also write event files into output_dir */
+    int64_t dashboard;        /* port of the live page on loopback; 0: off */
+    mt_strs sample_prompts;   /* prompts answered during the run, to look at */
+    int64_t sample_steps;     /* updates between samples; 0: only at the end */
+} mt_logging_settings;
+
+/* What a changed setting means to a run that is resumed. */
+typedef enum mt_setting_class {
+    MT_CLASS_FREE,       /* may change: speed, places, length of the run, learning rate, what is shown */
+    MT_CLASS_ARITHMETIC, /* may change, and the bits will */
+    MT_CLASS_DATA,       /* another data order: refused */
+    MT_CLASS_MODEL,      /* another model: refused */
+} mt_setting_class;
+
+typedef enum mt_origin { MT_ORIGIN_DEFAULT, MT_ORIGIN_FILE, MT_ORIGIN_FLAG } mt_origin;
+
+typedef struct mt_setting_source {
+    mt_origin origin;
+    const char *name; /* the file, or the flag as typed ("--batch-size"); "" for a default */
+    int line;         /* in the file */
+} mt_setting_source;
+
+enum { MT_SETTINGS_MAX = 128, MT_NOTICES_MAX = 32 };
+
+typedef struct mt_settings {
+    mt_model_settings model;
+    mt_dataset_settings dataset;
+    mt_training_settings training;
+    mt_optimizer_settings optimizer;
+    mt_memory_settings memory;
+    mt_eval_settings eval;
+    mt_save_settings save;
+    mt_logging_settings logging;
+
+    const char *config_path;                    /* the file that was read; "": none */
+    mt_setting_source sources[MT_SETTINGS_MAX]; /* by table row; see mt_settings_where */
+    const char *notices[MT_NOTICES_MAX];        /* for the banner: one sentence each */
+    size_t n_notices;
+    mt_arena arena; /* owns every string and list above */
+} mt_settings;
+
+/* Defaults.  On failure there is nothing to deinit. */
+mt_rc mt_settings_init(mt_settings *s, mt_err *err);
+void mt_settings_deinit(mt_settings *s); /* accepts a zeroed one */
+
+/* A YAML file, or its text; `name` stands for the file in messages and sources. */
+mt_rc mt_settings_read(mt_settings *s, const char *path, mt_err *err);
+mt_rc mt_settings_parse(mt_settings *s, const char *text, size_t n, const char *name, mt_err *err);
+
+/* One value by key ("training.batch_size"); `flag` is its source and names it in messages. */
+mt_rc mt_settings_set(mt_settings *s, const char *key, const char *value, const char *flag, mt_err *err);
+
+/* Take what belongs to the settings out of argv (--config FILE, --set section.key=value, and every setting's own
+ * flag, as --flag VALUE or --flag=VALUE); the rest moves up and *argc shrinks.  argv[0] and everything from `--`
+ * on stay; argv must end in NULL, as main's does.  The file is read first, wherever --config stands. */
+mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err);
+/* For a flag that nobody knows: the closest known one ("--batch-size") in out, or "". */
+void mt_settings_nearest_flag(const char *typed, char out[48]);
+
+enum { MT_NEED_MODEL = 1, MT_NEED_DATA = 2 };
+/* Settings against each other, what is still open resolved, notices collected.  Call once, last. */
+mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err);
+
+/* Every setting but the flag-only ones: key, value and source in aligned columns. */
+void mt_settings_print(const mt_settings *s, mt_str *out);
+/* The same as a YAML file that reads back equal. */
+void mt_settings_write_yaml(const mt_settings *s, mt_str *out);
+/* Where a setting came from: "qwen.yaml:12", "--batch-size" or "default". */
+void mt_settings_where(const mt_settings *s, const char *key, mt_str *out);
+
+/* The word of a setting that is a choice ("cosine" for "training.lr_scheduler"); NULL for any other key. */
+const char *mt_settings_choice(const mt_settings *s, const char *key);
+
+/* --help: the flags by section, at most 80 columns wide. */
+void mt_settings_help(mt_str *out);
+/* docs/configuration.md. */
+void mt_settings_reference(mt_str *out);
+
+/* One number for all settings of a class: equal settings, equal numbers. */
+mt_rc mt_settings_hash(const mt_settings *s, mt_setting_class cls, uint64_t *out, mt_err *err);
+
+typedef struct mt_setting_change {
+    const char *key; /* "training.seed" */
+    mt_setting_class cls;
+    const char *was, *now; /* as YAML would write them */
+} mt_setting_change;
+
+typedef struct mt_setting_changes {
+    mt_setting_change items[MT_SETTINGS_MAX];
+    size_t n;
+    mt_arena arena; /* owns the strings */
+} mt_setting_changes;
+
+/* What differs between a stored run's settings and today's. */
+mt_rc mt_settings_diff(mt_setting_changes *out, const mt_settings *was, const mt_settings *now, mt_err *err);
+void mt_setting_changes_free(mt_setting_changes *changes);
+const char *mt_setting_class_name(mt_setting_class cls); /* "free", "arithmetic", "data", "model" */
+
+#endif

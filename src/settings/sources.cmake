@@ -1,0 +1,15 @@
+set(sources
+  args.c
+  check.c
+  convert.c
+  diff.c
+  format.c
+  help.c
+  nearest.c
+  print.c
+  read.c
+  reference.c
+  settings.c
+  table.c
+  yaml.c
+)

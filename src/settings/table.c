@@ -1,0 +1,285 @@
+/* table.c - every setting, one row each.  The macros fill in what follows from a row's type; what is special
+ * about a row is written out at its end (.flag, .word, ...).  The order is the order of --help and of the
+ * reference.  AT also checks, at compile time, that the field has the type the row claims. */
+#include "settings/table.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define AT(s, k, ctype)                                                                                                          \
+    .section = #s, .key = #k, .offset = offsetof(mt_settings, s.k) + 0 * sizeof((ctype *)0 == &((mt_settings *)0)->s.k)
+
+#define ROW(s, k, ctype, t, c, dflt, text)                                                                                       \
+    AT(s, k, ctype), .type = MT_SETTING_##t, .cls = MT_CLASS_##c, .fallback = dflt, .help = text
+
+/* clang-format off */
+#define STR(s, k, c, dflt, text, ...)          { ROW(s, k, const char *, STR, c, dflt, text), __VA_ARGS__ }
+#define BOOL(s, k, c, dflt, text, ...)         { ROW(s, k, bool, BOOL, c, dflt, text), __VA_ARGS__ }
+#define INT(s, k, c, dflt, lo, hi, text, ...)  { ROW(s, k, int64_t, INT, c, dflt, text), .min = lo, .max = hi, __VA_ARGS__ }
+#define NUM(s, k, c, dflt, lo, hi, text, ...)  { ROW(s, k, double, FLOAT, c, dflt, text), .min = lo, .max = hi, __VA_ARGS__ }
+#define BYTES(s, k, c, dflt, text, ...)        { ROW(s, k, uint64_t, BYTES, c, dflt, text), .min = 1, .max = 9e18, __VA_ARGS__ }
+#define ENUM(s, k, e, list, c, dflt, text, ...) { ROW(s, k, e, ENUM, c, dflt, text), .choices = list, __VA_ARGS__ }
+#define DTYPE(s, k, list, c, dflt, text, ...)  { ROW(s, k, mt_dtype, DTYPE, c, dflt, text), .choices = list, __VA_ARGS__ }
+#define STRS(s, k, c, text, ...)               { ROW(s, k, mt_strs, STRS, c, "[]", text), __VA_ARGS__ }
+/* clang-format on */
+
+#define COUNT_MAX 1e12 /* steps, samples: more than anyone has, and exact in a double */
+
+static const char *const tri[] = { [MT_TRI_AUTO] = "auto", [MT_TRI_FALSE] = "false", [MT_TRI_TRUE] = "true", NULL };
+static const char *const attention[] = { [MT_SET_ATTENTION_AUTO] = "auto",
+                                         [MT_SET_ATTENTION_FLASH_2] = "flash_attention_2",
+                                         [MT_SET_ATTENTION_SDPA] = "sdpa",
+                                         [MT_SET_ATTENTION_EAGER] = "eager",
+                                         NULL };
+static const char *const history[] = { [MT_SET_HISTORY_UNROLL] = "unroll", [MT_SET_HISTORY_LAST] = "last", NULL };
+static const char *const mix[] = { [MT_SET_MIX_CONCAT] = "concat",
+                                   [MT_SET_MIX_INTERLEAVE_UNDER] = "interleave_under",
+                                   [MT_SET_MIX_INTERLEAVE_OVER] = "interleave_over",
+                                   NULL };
+static const char *const bad_record[] = { [MT_SET_BAD_RECORD_SKIP] = "skip", [MT_SET_BAD_RECORD_STOP] = "stop", NULL };
+static const char *const overlong[] = { [MT_SET_OVERLONG_AUTO] = "auto",
+                                        [MT_SET_OVERLONG_TRUNCATE] = "truncate",
+                                        [MT_SET_OVERLONG_SPLIT] = "split",
+                                        [MT_SET_OVERLONG_SKIP] = "skip",
+                                        NULL };
+static const char *const optimizers[] = {
+    [MT_SET_OPTIMIZER_ADAMW] = "adamw", [MT_SET_OPTIMIZER_DEEPSPEED_ADAM] = "deepspeed_adam", NULL
+};
+static const char *const homes[] = { [MT_SET_HOME_AUTO] = "auto", [MT_SET_HOME_HOST] = "host", NULL };
+static const char *const adam_states[] = {
+    [MT_SET_ADAM_STATE_F32] = "float32", [MT_SET_ADAM_STATE_BF16] = "bf16", [MT_SET_ADAM_STATE_8BIT] = "8bit", NULL
+};
+static const char *const curves[] = {
+    [MT_SET_CURVE_LINEAR] = "linear", [MT_SET_CURVE_COSINE] = "cosine", [MT_SET_CURVE_1_SQRT] = "1-sqrt", NULL
+};
+static const char *const schedulers[] = {
+    [MT_SET_LR_CONSTANT] = "constant",
+    [MT_SET_LR_CONSTANT_WITH_WARMUP] = "constant_with_warmup",
+    [MT_SET_LR_LINEAR] = "linear",
+    [MT_SET_LR_COSINE] = "cosine",
+    [MT_SET_LR_COSINE_WITH_RESTARTS] = "cosine_with_restarts",
+    [MT_SET_LR_COSINE_WITH_MIN_LR] = "cosine_with_min_lr",
+    [MT_SET_LR_COSINE_WARMUP_WITH_MIN_LR] = "cosine_warmup_with_min_lr",
+    [MT_SET_LR_POLYNOMIAL] = "polynomial",
+    [MT_SET_LR_INVERSE_SQRT] = "inverse_sqrt",
+    [MT_SET_LR_WARMUP_STABLE_DECAY] = "warmup_stable_decay",
+    NULL,
+};
+static const char *const any_dtype[] = {
+    [MT_DTYPE_F32] = "float32", [MT_DTYPE_BF16] = "bfloat16", [MT_DTYPE_F16] = "float16", NULL
+};
+static const char *const grad_dtype[] = { [MT_DTYPE_F32] = "float32", [MT_DTYPE_BF16] = "bfloat16", NULL };
+
+const mt_section mt__sections[] = {
+    { "model", "What is trained, and on what." },
+    { "dataset", "What it is trained on." },
+    { "training", "How long, how fast, and from where." },
+    { "optimizer", "AdamW on fp32 master weights." },
+    { "memory", "Limits the plan keeps to." },
+    { "eval", "Loss on data that is not trained on." },
+    { "save", "What is written, where and how often." },
+    { "logging", "What is shown and recorded." },
+};
+const size_t mt__n_sections = MT_COUNT(mt__sections);
+
+const mt_setting mt__settings[] = {
+    STR(model, name, MODEL, "", "A model directory, or a name on the Hugging Face hub such as Qwen/Qwen2.5-7B-Instruct.",
+        .flag = "model-name", .meta = "NAME", .shown_default = "none; required"),
+    STR(model, revision, MODEL, "", "Branch, tag or commit on the hub.", .meta = "REV", .shown_default = "the default branch"),
+    DTYPE(model, dtype, any_dtype, ARITHMETIC, "bfloat16",
+          "What the device computes with. Master weights are fp32 either way; float16 is computed as bfloat16."),
+    { ROW(model, device, mt_set_device, DEVICE, FREE, "auto",
+          "auto (the first GPU, else the CPU), cpu, cuda, cuda:1, or the number of a GPU."),
+      .meta = "DEVICE" },
+    { ROW(model, devices, mt_ints, INTS, FREE, "[]", "GPU numbers. More than one stops the run: it is not supported yet."),
+      .min = 0, .max = 1023, .meta = "N,..." },
+    ENUM(model, attn_implementation, mt_set_attention, attention, ARITHMETIC, "auto",
+         "eager forces the plain attention, for comparing; every other choice takes the fastest."),
+    BOOL(model, trust_remote_code, FREE, "false", "Accepted and without effect: no code from a model repository ever runs."),
+
+    STRS(dataset, name, DATA,
+         "Entries of dataset_info.json or datasets on the hub; several are mixed as mix_strategy says. Wins over path.",
+         .split = true, .flag = "dataset-name", .meta = "NAME,..."),
+    STR(dataset, dataset_dir, DATA, "data",
+        "The folder of dataset_info.json: looked for from here, beside the configuration, then in the installed data.",
+        .meta = "DIR"),
+    STR(dataset, path, DATA, "", "A data file or folder to read directly, by query_field and response_field.",
+        .flag = "dataset-path", .meta = "PATH"),
+    STR(dataset, split, DATA, "", "Split of a hub dataset, also train[:1000] or train[5%:].", .meta = "SPLIT",
+        .shown_default = "as registered, else train"),
+    STR(dataset, subset, DATA, "", "Configuration of a hub dataset.", .meta = "NAME", .shown_default = "as registered"),
+    STR(dataset, query_field, DATA, "query", "With path: the column that asks.", .meta = "COLUMN"),
+    STR(dataset, response_field, DATA, "response", "With path: the column that answers.", .meta = "COLUMN"),
+    INT(dataset, max_seq_len, DATA, "1024", 2, 16777216, "Tokens of a sample, or of a row when packing."),
+    INT(dataset, num_workers, FREE, "auto", 0, 4096, "Tokenizer threads; auto or 0 is one per core.", .word = "auto"),
+    STR(dataset, system_prompt, DATA, "", "Replaces the system message of every record.", .meta = "TEXT"),
+    STR(dataset, default_system, DATA, "", "System message for records that have none.", .meta = "TEXT"),
+    BOOL(dataset, train_on_prompt, DATA, "false", "Train on every token instead of the answers alone."),
+    BOOL(dataset, mask_history, DATA, "false", "Train on the last answer of a conversation only."),
+    ENUM(dataset, history, mt_set_history, history, DATA, "unroll",
+         "Conversations whose earlier turns a template renders differently later on: one sample a turn (unroll), or the last "
+         "turn only."),
+    BOOL(dataset, merge_turns, DATA, "false", "Join two turns of the same side instead of counting the record as bad."),
+    STR(dataset, template, DATA, "", "A built-in chat template by name (chatml, llama3, ...).", .meta = "NAME",
+        .shown_default = "the model's own"),
+    { ROW(dataset, template_kwargs, mt_value, MAP, DATA, "{}",
+          "Variables for the chat template, such as {enable_thinking: false}."),
+      .meta = "{K: V}" },
+    ENUM(dataset, packing, mt_tri, tri, DATA, "auto",
+         "Pack whole samples into rows of max_seq_len; batch_size then counts rows. auto: on for plain text, off for chat.",
+         .bare = "true"),
+    ENUM(dataset, overlong, mt_set_overlong, overlong, DATA, "auto",
+         "Samples beyond max_seq_len. auto: truncate for chat, split for plain text."),
+    BOOL(dataset, shuffle, DATA, "true", "Shuffle by seed and epoch."),
+    ENUM(dataset, mix_strategy, mt_set_mix, mix, DATA, "concat",
+         "Several datasets: one after the other, or drawn in turn until the first (under) or the last (over) is used up."),
+    { ROW(dataset, interleave_probs, mt_floats, FLOATS, DATA, "[]", "Chance of each dataset when interleaving."), .max = 1,
+      .above_min = true, .meta = "P,...", .shown_default = "equal" },
+    INT(dataset, max_samples, DATA, "all", 1, COUNT_MAX, "The first so many records of each dataset.", .word = "all"),
+    ENUM(dataset, on_bad_record, mt_set_bad_record, bad_record, DATA, "skip",
+         "Skip and count a record that cannot be used, or stop."),
+    NUM(dataset, max_bad_share, FREE, "0.05", 0, 1, "A larger share of bad records stops the run before the first step."),
+    STR(dataset, cache_dir, FREE, "", "Where tokenized samples are kept for the next run.", .meta = "DIR",
+        .shown_default = "the user's cache directory"),
+
+    INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
+        "Samples of a step, times gradient_accumulation_steps. It never decides whether a run fits: the plan cuts micro-batches. "
+        "auto: what the plan finds fastest.",
+        .word = "auto"),
+    INT(training, gradient_accumulation_steps, DATA, "1", 1, 1e6,
+        "Multiplies batch_size; kept so that existing files mean the same."),
+    INT(training, num_steps, FREE, "auto", 1, COUNT_MAX,
+        "Optimizer updates. auto: as many as epochs makes, or 100. Wins over epochs.", .word = "auto"),
+    NUM(training, epochs, FREE, "0", 0, 1e6, "Passes over the data, when num_steps is not given.", .shown_default = "not set"),
+    NUM(training, learning_rate, FREE, "1e-5", 0, 1000, "The peak learning rate."),
+    ENUM(training, lr_scheduler, mt_set_lr_scheduler, schedulers, FREE, "constant",
+         "How the learning rate moves, by transformers' names."),
+    INT(training, warmup_steps, FREE, "0", 0, COUNT_MAX, "Steps of linear warm-up. Wins over warmup_ratio."),
+    NUM(training, warmup_ratio, FREE, "0", 0, 1, "Warm-up as a share of all steps."),
+    NUM(training, min_lr, FREE, "auto", 0, 1000,
+        "Learning rate where the schedule ends (cosine_with_min_lr, cosine_warmup_with_min_lr, polynomial, warmup_stable_decay). "
+        "auto: 1e-7 for polynomial, else 0.",
+        .word = "auto", .word_value = -1),
+    NUM(training, min_lr_ratio, FREE, "none", 0, 1, "The same as a share of learning_rate; give one of the two.", .word = "none",
+        .word_value = -1),
+    NUM(training, warmup_lr_rate, FREE, "auto", 0, 1,
+        "cosine_warmup_with_min_lr: where the warm-up starts, as a share of learning_rate. auto: at its first step.",
+        .word = "auto", .word_value = -1),
+    NUM(training, num_cycles, FREE, "auto", 0, 1e6, "Cosine waves (auto: 0.5), or the number of restarts (auto: 1).",
+        .word = "auto", .word_value = -1),
+    NUM(training, power, FREE, "1", 0, 100, "Exponent of the polynomial schedule."),
+    NUM(training, timescale, FREE, "auto", 0, COUNT_MAX,
+        "inverse_sqrt: its time scale in steps. auto: the warm-up, or 10000 without one.", .above_min = true, .word = "auto",
+        .word_value = -1),
+    INT(training, num_stable_steps, FREE, "auto", 0, COUNT_MAX,
+        "warmup_stable_decay: steps at the peak. auto: what the other two leave.", .word = "auto", .word_value = -1),
+    INT(training, num_decay_steps, FREE, "auto", 0, COUNT_MAX, "warmup_stable_decay: steps of decay. auto: a tenth of all steps.",
+        .word = "auto", .word_value = -1),
+    ENUM(training, warmup_type, mt_set_curve, curves, FREE, "linear", "warmup_stable_decay: the form of the warm-up."),
+    ENUM(training, decay_type, mt_set_curve, curves, FREE, "cosine", "warmup_stable_decay: the form of the decay."),
+    NUM(training, weight_decay, ARITHMETIC, "0.01", 0, 1000, "Decoupled weight decay, on matrices and embeddings."),
+    BOOL(training, decay_norms_and_biases, ARITHMETIC, "false", "Apply weight decay to norms and biases too."),
+    NUM(training, max_grad_norm, ARITHMETIC, "1.0", 0, INFINITY,
+        "Clip the gradient's global norm. 0: no clipping, and two bytes a parameter less; .inf: measure only."),
+    DTYPE(training, grad_dtype, grad_dtype, ARITHMETIC, "bfloat16",
+          "Finished gradients are rounded to it before norm and update."),
+    INT(training, max_bad_steps, FREE, "5", 1, 1e6, "So many non-finite steps in a row stop the run."),
+    STRS(training, freeze, ARITHMETIC,
+         "Tensors that are not trained: shell patterns (*, ?, [a-c]) over their names in the checkpoint.", .split = true,
+         .meta = "PATTERN,..."),
+    BOOL(training, from_scratch, MODEL, "false", "Start from random weights made from config.json alone."),
+    BOOL(training, deterministic, ARITHMETIC, "true", "The same seed gives the same bits; false takes the fastest kernels."),
+    INT(training, seed, DATA, "42", 0, 9007199254740991.0, "Of shuffling, splitting and random weights."),
+
+    ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw", "Both names mean the same AdamW.",
+         .flag = "optimizer"),
+    NUM(optimizer, beta1, ARITHMETIC, "0.9", 0, 1, "Decay of the first moment.", .below_max = true),
+    NUM(optimizer, beta2, ARITHMETIC, "0.999", 0, 1, "Decay of the second moment.", .below_max = true),
+    NUM(optimizer, eps, ARITHMETIC, "1e-8", 0, 1, "Added to the root of the second moment.", .above_min = true),
+
+    INT(memory, checkpoint_interval, FREE, "4", 1, 4096,
+        "Layers between kept inputs, at most: the plan keeps more when it fits, and says so."),
+    INT(memory, num_grad_slabs, FREE, "12", 1, 4096, "Buffers for gradients on their way to host memory, at most."),
+    BOOL(memory, strict_checkpointing, FREE, "false", "Hold checkpoint_interval exactly."),
+    BYTES(memory, device_memory, FREE, "auto", "Device memory to use at most. auto: what is free.", .word = "auto"),
+    BYTES(memory, host_memory, FREE, "auto", "Host memory to use at most. auto: what is free.", .word = "auto"),
+    ENUM(memory, home, mt_set_home, homes, FREE, "auto",
+         "Where master weights and Adam's state live: where the plan finds best, or all of them in host memory."),
+    ENUM(memory, adam_state, mt_set_adam_state, adam_states, ARITHMETIC, "float32",
+         "How Adam's two moments are stored: 8, 4 or about 2 bytes a parameter."),
+    ENUM(memory, offload_inputs, mt_tri, tri, FREE, "auto", "Keep layer inputs in host memory. auto: when the device is short.",
+         .bare = "true"),
+    INT(memory, optimizer_threads, FREE, "auto", 1, 4096, "Threads of the update on the host. auto: measured.", .word = "auto"),
+
+    { ROW(eval, val_size, double, SHARE, DATA, "0", "Held out from the data by seed: a share below 1, or a number of samples."),
+      .max = COUNT_MAX, .meta = "SIZE" },
+    INT(eval, val_seed, DATA, "auto", 0, 9007199254740991.0, "Of that split. auto: training.seed.", .word = "auto",
+        .word_value = -1),
+    STRS(eval, dataset, FREE, "Datasets to evaluate on, instead of val_size.", .split = true, .flag = "eval-dataset",
+         .meta = "NAME,..."),
+    INT(eval, eval_steps, FREE, "0", 0, COUNT_MAX, "Updates between evaluations; 0: at the start and the end only."),
+    BOOL(eval, at_start, FREE, "true", "Evaluate before the first step.", .flag = "eval-at-start"),
+    INT(eval, max_samples, FREE, "all", 1, COUNT_MAX, "Evaluate on the first so many.", .word = "all",
+        .flag = "eval-max-samples"),
+
+    STR(save, output_dir, FREE, "", "The run's directory. It is never overwritten unless asked.", .meta = "DIR",
+        .shown_default = "runs/<config name>"),
+    INT(save, save_steps, FREE, "500", 0, COUNT_MAX, "Updates between checkpoints; 0: at the end and on a signal only."),
+    INT(save, keep_last, FREE, "2", 1, COUNT_MAX, "Checkpoints kept.", .word = "all"),
+    BOOL(save, save_only_model, FREE, "false", "Checkpoints without what resuming needs (12 bytes a parameter less)."),
+    DTYPE(save, dtype, any_dtype, FREE, "auto", "Of the saved weights. auto: as the source has them.", .word = "auto",
+          .word_value = MT_DTYPE_COUNT, .flag = "save-dtype"),
+    BYTES(save, max_shard_size, FREE, "5G", "Size of one safetensors file, about."),
+    STR(save, resume, FREE, "", "Go on from the newest complete checkpoint, or from this one.", .flag_only = true,
+        .bare = "latest", .meta = "DIR", .shown_default = "no"),
+    BOOL(save, overwrite, FREE, "false", "Start anew in a directory that holds a run.", .flag_only = true),
+
+    INT(logging, log_interval, FREE, "1", 1, COUNT_MAX, "Updates between metrics lines."),
+    BOOL(logging, enable_timing, FREE, "true", "Record where each step's time went."),
+    STR(logging, metrics_file, FREE, "metrics.jsonl", "JSON lines, inside output_dir unless absolute.", .meta = "FILE"),
+    ENUM(logging, color, mt_tri, tri, FREE, "auto", "Colour in the terminal. auto: unless NO_COLOR is set.", .bare = "true"),
+    BOOL(logging, tensorboard, FREE, "false", "Also write TensorBoard event files."),
+    INT(logging, dashboard, FREE, "off", 1, 65535, "Serve a live page of the run on this port of the loopback interface.",
+        .word = "off", .bare = "8088", .meta = "PORT"),
+    STRS(logging, sample_prompts, FREE, "Prompts answered during the run, to look at.", .meta = "TEXT|[...]"),
+    INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX, "Updates between those answers; 0: at the end only."),
+};
+const size_t mt__n_settings = MT_COUNT(mt__settings);
+_Static_assert(MT_COUNT(mt__settings) <= MT_SETTINGS_MAX, "raise MT_SETTINGS_MAX");
+
+const mt_setting *mt__setting_find(const char *section, const char *key)
+{
+    for (size_t i = 0; i < mt__n_settings; i++)
+        if (strcmp(mt__settings[i].section, section) == 0 && strcmp(mt__settings[i].key, key) == 0) return &mt__settings[i];
+    return NULL;
+}
+
+static char dash(char c) { return c == '_' ? '-' : c; }
+
+const mt_setting *mt__setting_by_flag(const char *name, size_t n)
+{
+    for (size_t i = 0; i < mt__n_settings; i++) {
+        const mt_setting *row = &mt__settings[i];
+        const char *flag = row->flag ? row->flag : row->key;
+        size_t j = 0;
+        while (j < n && flag[j] && dash(flag[j]) == dash(name[j])) j++;
+        if (j == n && !flag[j]) return row;
+    }
+    return NULL;
+}
+
+mt_flag_text mt__setting_flag(const mt_setting *row)
+{
+    mt_flag_text t;
+    snprintf(t.s, sizeof t.s, "--%s", row->flag ? row->flag : row->key);
+    for (char *p = t.s; *p; p++) *p = dash(*p);
+    return t;
+}
+
+mt_flag_text mt__setting_key(const mt_setting *row)
+{
+    mt_flag_text t;
+    snprintf(t.s, sizeof t.s, "%s.%s", row->section, row->key);
+    return t;
+}

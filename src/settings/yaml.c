@@ -1,0 +1,318 @@
+#include "settings/yaml.h"
+
+#include "base/utf8.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <yaml.h>
+
+typedef struct anchor {
+    const char *name;
+    const mt_yaml *node; /* set once the node is complete, so nothing can contain itself */
+    struct anchor *next;
+} anchor;
+
+typedef struct reader {
+    yaml_parser_t parser;
+    mt_arena *arena;
+    const char *name;
+    anchor *anchors; /* newest first: a later anchor of the same name hides the earlier */
+    int n_nodes, depth;
+} reader;
+
+static mt_rc no_memory(reader *r, mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "%s: no memory for the file's contents", r->name);
+}
+
+static mt_rc syntax_error(reader *r, mt_err *err)
+{
+    const yaml_parser_t *p = &r->parser;
+    if (p->error == YAML_MEMORY_ERROR) return no_memory(r, err);
+    const char *problem = p->problem ? p->problem : "not YAML";
+    if (p->error == YAML_READER_ERROR) return mt_fail(err, MT_EFORMAT, "%s: byte %zu: %s", r->name, p->problem_offset, problem);
+    char context[96] = "";
+    if (p->context) snprintf(context, sizeof context, ", %s that starts in line %zu", p->context, p->context_mark.line + 1);
+    bool tab = strstr(problem, "cannot start any token") || strstr(problem, "tab character");
+    return mt_fail(err, MT_EFORMAT, "%s:%zu:%zu: %s%s%s", r->name, p->problem_mark.line + 1, p->problem_mark.column + 1, problem,
+                   strstr(problem, "cannot start") ? "" : context,
+                   tab ? " (indent with spaces: YAML does not allow tabs there)" : "");
+}
+
+static mt_rc next_event(reader *r, yaml_event_t *event, mt_err *err)
+{
+    if (!yaml_parser_parse(&r->parser, event)) return syntax_error(r, err);
+    return MT_OK;
+}
+
+static mt_rc count_node(reader *r, int line, mt_err *err)
+{
+    if (++r->n_nodes > MT_YAML_MAX_NODES)
+        return mt_fail(err, MT_EFORMAT, "%s:%d: more than %d values in one file", r->name, line, MT_YAML_MAX_NODES);
+    return MT_OK;
+}
+
+/* No type tag, or one of YAML's own scalar and collection tags. */
+static mt_rc check_tag(reader *r, const yaml_char_t *tag, int line, bool *is_str, mt_err *err)
+{
+    static const char *const known[] = { "str", "int", "float", "bool", "null", "map", "seq" };
+    static const char prefix[] = "tag:yaml.org,2002:";
+    *is_str = false;
+    if (!tag) return MT_OK;
+    const char *t = (const char *)tag;
+    if (strcmp(t, "!") == 0) return *is_str = true, MT_OK;
+    if (strncmp(t, prefix, sizeof prefix - 1) == 0)
+        for (size_t i = 0; i < MT_COUNT(known); i++)
+            if (strcmp(t + sizeof prefix - 1, known[i]) == 0) return *is_str = i == 0, MT_OK;
+    return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: the tag %.60s has no meaning here; remove it", r->name, line, t);
+}
+
+static mt_rc add_anchor(reader *r, const char *name, const mt_yaml *node, mt_err *err)
+{
+    anchor *a = mt_arena_alloc(r->arena, sizeof *a);
+    if (!a) return no_memory(r, err);
+    *a = (anchor){ name, node, r->anchors };
+    r->anchors = a;
+    return MT_OK;
+}
+
+static mt_rc find_anchor(reader *r, const char *name, int line, const mt_yaml **out, mt_err *err)
+{
+    for (const anchor *a = r->anchors; a; a = a->next)
+        if (strcmp(a->name, name) == 0) return *out = a->node, MT_OK;
+    return mt_fail(err, MT_EFORMAT, "%s:%d: *%.60s refers to an anchor that is not complete before this line", r->name, line,
+                   name);
+}
+
+static const mt_yaml_item *find_key(const mt_yaml_item *items, const char *key)
+{
+    for (; items; items = items->next)
+        if (strcmp(items->key->text, key) == 0) return items;
+    return NULL;
+}
+
+static mt_rc append(reader *r, mt_yaml_item ***tail, const mt_yaml *key, const mt_yaml *value, mt_err *err)
+{
+    mt_yaml_item *item = mt_arena_alloc(r->arena, sizeof *item);
+    if (!item) return no_memory(r, err);
+    *item = (mt_yaml_item){ key, value, NULL };
+    **tail = item;
+    *tail = &item->next;
+    return MT_OK;
+}
+
+static bool is_merge(const mt_yaml *key) { return key && !key->quoted && strcmp(key->text, "<<") == 0; }
+
+static mt_rc merge_map(reader *r, mt_yaml *map, mt_yaml_item ***tail, const mt_yaml *from, int line, mt_err *err)
+{
+    if (from->kind != MT_YAML_MAP)
+        return mt_fail(err, MT_EFORMAT, "%s:%d: << takes a section (<<: *name) or a list of sections", r->name, line);
+    for (const mt_yaml_item *it = from->items; it; it = it->next) {
+        if (find_key(map->items, it->key->text)) continue; /* what the map says itself, or an earlier merge, wins */
+        MT_TRY(count_node(r, line, err));
+        MT_TRY(append(r, tail, it->key, it->value, err));
+    }
+    return MT_OK;
+}
+
+/* Replace `<<` items by what they refer to. */
+static mt_rc resolve_merges(reader *r, mt_yaml *map, mt_err *err)
+{
+    mt_yaml_item *merges = NULL, **merge_tail = &merges, **tail = &map->items;
+    while (*tail) {
+        mt_yaml_item *it = *tail;
+        if (is_merge(it->key)) {
+            *tail = it->next;
+            it->next = NULL;
+            *merge_tail = it;
+            merge_tail = &it->next;
+        } else
+            tail = &it->next;
+    }
+    for (const mt_yaml_item *m = merges; m; m = m->next) {
+        if (m->value->kind != MT_YAML_LIST) {
+            MT_TRY(merge_map(r, map, &tail, m->value, m->key->line, err));
+            continue;
+        }
+        for (const mt_yaml_item *it = m->value->items; it; it = it->next)
+            MT_TRY(merge_map(r, map, &tail, it->value, m->key->line, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc read_node(reader *r, yaml_event_t *event, const mt_yaml **out, mt_err *err);
+
+static mt_rc read_key(reader *r, yaml_event_t *event, const mt_yaml *map, const mt_yaml **key, mt_err *err)
+{
+    MT_TRY(read_node(r, event, key, err));
+    if ((*key)->kind != MT_YAML_SCALAR)
+        return mt_fail(err, MT_EFORMAT, "%s:%d: a key must be a word, not a list or a section", r->name, (*key)->line);
+    const mt_yaml_item *twin = find_key(map->items, (*key)->text);
+    if (twin && !is_merge(*key))
+        return mt_fail(err, MT_EFORMAT, "%s:%d: \"%.60s\" is given twice; the first is in line %d", r->name, (*key)->line,
+                       (*key)->text, twin->key->line);
+    return MT_OK;
+}
+
+static mt_rc read_children(reader *r, mt_yaml *node, yaml_event_type_t end, mt_err *err)
+{
+    mt_yaml_item **tail = &node->items;
+    for (;;) {
+        yaml_event_t event;
+        const mt_yaml *key = NULL, *value;
+        MT_TRY(next_event(r, &event, err));
+        if (event.type == end) {
+            yaml_event_delete(&event);
+            return node->kind == MT_YAML_MAP ? resolve_merges(r, node, err) : MT_OK;
+        }
+        if (node->kind == MT_YAML_MAP) {
+            MT_TRY(read_key(r, &event, node, &key, err));
+            MT_TRY(next_event(r, &event, err));
+        }
+        MT_TRY(read_node(r, &event, &value, err));
+        MT_TRY(append(r, &tail, key, value, err));
+    }
+}
+
+static mt_rc read_scalar(reader *r, const yaml_event_t *event, mt_yaml *node, mt_err *err)
+{
+    const char *text = (const char *)event->data.scalar.value;
+    size_t n = event->data.scalar.length;
+    bool is_str;
+    MT_TRY(check_tag(r, event->data.scalar.tag, node->line, &is_str, err));
+    if (memchr(text, 0, n)) return mt_fail(err, MT_EFORMAT, "%s:%d: a NUL byte inside a text", r->name, node->line);
+    node->kind = MT_YAML_SCALAR;
+    node->quoted = is_str || event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
+    node->text = mt_arena_strndup(r->arena, text, n);
+    return node->text ? MT_OK : no_memory(r, err);
+}
+
+static mt_rc read_collection(reader *r, const yaml_event_t *event, mt_yaml *node, mt_err *err)
+{
+    bool map = event->type == YAML_MAPPING_START_EVENT, is_str;
+    MT_TRY(check_tag(r, map ? event->data.mapping_start.tag : event->data.sequence_start.tag, node->line, &is_str, err));
+    if (++r->depth > MT_YAML_MAX_DEPTH)
+        return mt_fail(err, MT_EFORMAT, "%s:%d: nested deeper than %d levels", r->name, node->line, MT_YAML_MAX_DEPTH);
+    node->kind = map ? MT_YAML_MAP : MT_YAML_LIST;
+    MT_TRY(read_children(r, node, map ? YAML_MAPPING_END_EVENT : YAML_SEQUENCE_END_EVENT, err));
+    r->depth--;
+    return MT_OK;
+}
+
+static const char *anchor_name(const yaml_event_t *e)
+{
+    switch (e->type) {
+    case YAML_ALIAS_EVENT: return (const char *)e->data.alias.anchor;
+    case YAML_SCALAR_EVENT: return (const char *)e->data.scalar.anchor;
+    case YAML_SEQUENCE_START_EVENT: return (const char *)e->data.sequence_start.anchor;
+    case YAML_MAPPING_START_EVENT: return (const char *)e->data.mapping_start.anchor;
+    default: return NULL;
+    }
+}
+
+/* The node that starts with `event`, which is taken over and released on every path. */
+static mt_rc read_node(reader *r, yaml_event_t *event, const mt_yaml **out, mt_err *err)
+{
+    int line = (int)event->start_mark.line + 1;
+    const char *name = anchor_name(event), *kept = NULL;
+    mt_yaml *node = mt_arena_calloc(r->arena, 1, sizeof *node);
+    mt_rc rc = node ? count_node(r, line, err) : no_memory(r, err);
+    if (!rc && name && !(kept = mt_arena_strndup(r->arena, name, strlen(name)))) rc = no_memory(r, err);
+    if (rc) goto done;
+    node->line = line;
+    *out = node;
+    if (event->type == YAML_ALIAS_EVENT)
+        rc = find_anchor(r, kept, line, out, err);
+    else if (event->type == YAML_SCALAR_EVENT)
+        rc = read_scalar(r, event, node, err);
+    else
+        rc = read_collection(r, event, node, err);
+    if (!rc && kept && event->type != YAML_ALIAS_EVENT) rc = add_anchor(r, kept, node, err);
+done:
+    yaml_event_delete(event);
+    return rc;
+}
+
+/* Stream start, at most one document, stream end. */
+static mt_rc read_stream(reader *r, const mt_yaml **out, mt_err *err)
+{
+    for (int n_documents = 0;;) {
+        yaml_event_t event;
+        MT_TRY(next_event(r, &event, err));
+        yaml_event_type_t type = event.type;
+        int line = (int)event.start_mark.line + 1;
+        yaml_event_delete(&event);
+        if (type == YAML_STREAM_END_EVENT) return MT_OK;
+        if (type != YAML_DOCUMENT_START_EVENT) continue; /* stream start, document end */
+        if (n_documents++)
+            return mt_fail(err, MT_EFORMAT, "%s:%d: a second document starts here; keep one per file", r->name, line);
+        MT_TRY(next_event(r, &event, err));
+        MT_TRY(read_node(r, &event, out, err));
+    }
+}
+
+mt_rc mt_yaml_parse(const mt_yaml **out, mt_arena *arena, const char *text, size_t n, const char *name, mt_err *err)
+{
+    *out = NULL;
+    size_t bad_at;
+    if (n > MT_YAML_MAX_BYTES)
+        return mt_fail(err, MT_EFORMAT, "%s: %zu bytes; a configuration has at most %d", name, n, MT_YAML_MAX_BYTES);
+    if (!mt_utf8_valid(text, n, &bad_at)) return mt_fail(err, MT_EFORMAT, "%s: byte %zu is not valid UTF-8", name, bad_at);
+    reader r = { .arena = arena, .name = name };
+    if (!yaml_parser_initialize(&r.parser)) return no_memory(&r, err);
+    yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
+    yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
+    mt_rc rc = read_stream(&r, out, err);
+    yaml_parser_delete(&r.parser);
+    if (rc)
+        *out = NULL;
+    else if (*out && (*out)->kind == MT_YAML_SCALAR && mt_yaml_is_null(*out))
+        *out = NULL;
+    return rc;
+}
+
+bool mt_yaml_is_null(const mt_yaml *node)
+{
+    if (node->kind != MT_YAML_SCALAR || node->quoted) return false;
+    const char *t = node->text;
+    return !*t || strcmp(t, "~") == 0 || strcmp(t, "null") == 0 || strcmp(t, "Null") == 0 || strcmp(t, "NULL") == 0;
+}
+
+bool mt_yaml_bool(const char *text, bool *out)
+{
+    static const char *const words[] = { "false", "true", "no", "yes", "off", "on" };
+    for (size_t i = 0; i < MT_COUNT(words); i++)
+        if (strcasecmp(text, words[i]) == 0) return *out = i % 2, true;
+    return false;
+}
+
+bool mt_yaml_number(const char *text, double *out)
+{
+    char digits[64];
+    size_t n = 0;
+    const char *p = text + (*text == '+' || *text == '-');
+    if (strcasecmp(p, ".inf") == 0) return *out = *text == '-' ? -INFINITY : INFINITY, true;
+    for (const char *c = text; *c; c++) {
+        if (*c == '_' && n && c[1]) continue;
+        if (!strchr("0123456789+-.eE", *c) || n + 1 >= sizeof digits) return false;
+        digits[n++] = *c;
+    }
+    digits[n] = '\0';
+    char *end;
+    *out = strtod(digits, &end);
+    return n && !*end && isfinite(*out);
+}
+
+void mt_yaml_describe(const mt_yaml *node, char out[96])
+{
+    if (node->kind == MT_YAML_SCALAR) {
+        size_t n = strlen(node->text), cut = n;
+        if (n > 60)
+            for (cut = 60; cut && ((unsigned char)node->text[cut] & 0xc0) == 0x80;) cut--;
+        snprintf(out, 96, "\"%.*s%s\"", (int)cut, node->text, cut < n ? "..." : "");
+    } else
+        snprintf(out, 96, "%s", node->kind == MT_YAML_LIST ? "a list" : "a section");
+}

@@ -1,0 +1,22 @@
+/* regex.h - Oniguruma with our errors.  A compiled expression is immutable and shared by threads; each
+ * thread brings its own mt_regex_state.  Expressions come from files: a search that backtracks without end is
+ * stopped and reported. */
+#ifndef MT_TOKENIZER_REGEX_H
+#define MT_TOKENIZER_REGEX_H
+
+#include "base/mem.h"
+
+typedef struct mt_regex mt_regex;
+typedef struct mt_regex_state mt_regex_state;
+
+mt_rc mt_regex_create(mt_regex **out, const char *pattern, size_t n, mt_err *err);
+void mt_regex_free(mt_regex *re);
+
+mt_rc mt_regex_state_create(mt_regex_state **out, mt_err *err);
+void mt_regex_state_free(mt_regex_state *st);
+
+/* The first match at or after `from`: *found, and its bytes [*start, *end). */
+mt_rc mt_regex_find(const mt_regex *re, mt_regex_state *st, const char *s, size_t n, size_t from, bool *found, size_t *start,
+                    size_t *end, mt_err *err);
+
+#endif

@@ -1,0 +1,87 @@
+/* The small commands as a user meets them: help, spelling, inspect, grad. */
+#include "golden.h"
+#include "program.h"
+#include "tempdir.h"
+
+#define MODEL MT_TESTS_DIR "/golden/models/qwen3"
+
+static void help_and_misspelt_words_lead_on(void **state)
+{
+    (void)state;
+    expect_program("", 2, "usage: megatrain COMMAND");
+    expect_program("--help", 0, "inspect");
+    expect_program("--version", 0, "megatrain 0.");
+    expect_program("inspct x", 2, "did you mean inspect?");
+    expect_program("grad --help", 0, "--device-memory SIZE");
+    expect_program("grad " MODEL " --tokns x", 2, "did you mean --tokens?");
+    expect_program("grad " MODEL " --out x", 2, "--tokens FILE is needed");
+    expect_program("grad " MODEL " --tokens", 2, "--tokens needs a value");
+    expect_program("grad", 2, "MODEL is missing");
+    expect_program("inspect a b", 2, "one argument too many");
+}
+
+static void inspect_shows_what_was_found(void **state)
+{
+    (void)state;
+    expect_program("inspect " MODEL, 0, "2 layers, hidden 16, mlp 24, 4 heads of 16 (2 key/value), vocabulary 97");
+    expect_program("inspect " MODEL, 0, "GFLOP/s");
+    expect_program("inspect --tensors " MODEL, 0, "model.layers.1.self_attn.q_norm.weight");
+    expect_program("inspect " MT_TESTS_DIR "/golden/models/llama_sharded", 0, "3 files");
+    expect_program("inspect /nowhere", 1, "a model is a directory with config.json");
+    expect_program("families", 0, "qwen3");
+}
+
+static void grad_writes_what_hugging_face_would(void **state)
+{
+    static const char *const memories[] = { "", "--device-memory 250K" };
+    for (size_t m = 0; m < MT_COUNT(memories); m++) {
+        char args[2048], path[512];
+        mt_err err = { 0 };
+        mt_safetensors *ours, *expected = golden_open("qwen3", "expected.safetensors");
+        snprintf(path, sizeof path, "%s/out.safetensors", (const char *)*state);
+        snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s --logits --device cpu %s", path, memories[m]);
+        expect_program(args, 0, "gradient norm");
+        assert_ok(mt_safetensors_open(&ours, path, &err));
+        assert_int_equal(mt_safetensors_count(ours), mt_safetensors_count(expected));
+        for (size_t i = 0; i < mt_safetensors_count(ours); i++) {
+            const mt_st_tensor *t = mt_safetensors_at(ours, i);
+            float *f = mt_malloc(t->n * sizeof *f);
+            mt_to_f32(f, t->data, t->dtype, t->n);
+            assert_true(golden_near(expected, t->name, f, t->n, GOLDEN_GRAD));
+            mt_free(f);
+        }
+        mt_safetensors_close(ours);
+        mt_safetensors_close(expected);
+    }
+}
+
+static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
+{
+    char args[2048], tokens[512];
+    snprintf(tokens, sizeof tokens, "%s/tokens.json", (const char *)*state);
+    static const struct { const char *text, *says; int status; } bad[] = {
+        { "{\"input_ids\": [[1, 2, 97]]}", "token id 97 at position 2", 1 },
+        { "{\"input_ids\": [[1, 2], [3]], \"labels\": [[1, 2]]}", "one row for each of the 2", 1 },
+        { "{\"input_ids\": [[1, 2]], \"labels\": [[1]]}", "as long as its ids", 1 },
+        { "{\"input_ids\": [[1, \"a\"]]}", "position 1: an integer was expected", 1 },
+        { "{\"input_ids\": []}", "at least one row", 1 },
+        { "nonsense", "not valid JSON", 1 },
+    };
+    for (size_t i = 0; i < MT_COUNT(bad); i++) {
+        FILE *f = fopen(tokens, "w");
+        assert_non_null(f);
+        fputs(bad[i].text, f);
+        fclose(f);
+        snprintf(args, sizeof args, "grad " MODEL " --tokens %s --out %s/out.safetensors --device cpu", tokens, (const char *)*state);
+        expect_program(args, bad[i].status, bad[i].says);
+    }
+    snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --device cpu --device-memory 20K", (const char *)*state);
+    expect_program(args, 1, "of device memory and may use 19.5 KiB");
+    snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --dtype int8", (const char *)*state);
+    expect_program(args, 2, "float32 or bfloat16");
+    assert_int_equal(tempdir_count(*state, ".safetensors"), 0);
+}
+
+#define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(inspect_shows_what_was_found),
+             IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

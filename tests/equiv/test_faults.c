@@ -1,0 +1,170 @@
+/* Every allocation, device buffer, copy, queue operation and thread made to fail once, through a whole run: a message comes
+ * back within a second, and nothing is leaked (AddressSanitizer's share of make test looks).  Also: a clean run twice gives the
+ * same bits, and non-finite steps. */
+#include "rig.h"
+
+#include "base/fault.h"
+#include "base/split.h"
+
+#include <math.h>
+#include <time.h>
+
+#define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
+
+static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.0 };
+
+/* A placement with something of everything: both homes, all sites, kept on both sides, two sweeps. */
+static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+{
+    mt_placement p;
+    mt_job job = rig_job(r, clip);
+    mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8 };
+    MT_TRY(mt_placement_init(&p, r->model, err));
+    p.sweep_tokens = r->batch.longest;
+    p.accumulators = MT_HOST;
+    p.ring_slots = 2, p.keep_slots = 2, p.grad_slots = 1, p.stage_slots = 1, p.n_slabs = 1;
+    for (int u = 0; u < r->model->n_units; u++) {
+        mt_site site = (mt_site)(u % 3);
+        p.units[u] = (mt_unit_place){ .site = site, .home = site == MT_SITE_DEVICE ? MT_DEVICE : MT_HOST, .resident = site == MT_SITE_DEVICE };
+    }
+    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ l % 2 ? MT_KEEP_ATTENTION : MT_KEEP_INPUT, l % 2 ? MT_DEVICE : MT_HOST };
+    mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
+    mt_placement_free(&p);
+    return rc;
+}
+
+/* Plan, device, engine, weights, two steps, checksum: what can fail, returned. */
+static mt_rc whole_run(rig *r, bool clip, uint64_t *checksum, mt_err *err)
+{
+    mt_step_result s;
+    MT_TRY(mixed_plan(&r->plan, r, clip, err));
+    MT_TRY(mt_device_open(&r->dev, "cpu", &(mt_device_options){ .n_threads = 2 }, err));
+    MT_TRY(mt_engine_create(&r->engine, r->dev, r->plan, &(mt_engine_options){ .n_workers = 2 }, err));
+    MT_TRY(mt_engine_load(r->engine, r->model, r->shards, err));
+    for (int i = 0; i < 2; i++) MT_TRY(mt_engine_step(r->engine, &r->batch, &hyper, &s, err));
+    return mt_engine_checksum(r->engine, checksum, err);
+}
+
+static double seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void fail_everywhere(mt_fault_kind kind, bool clip, int stride)
+{
+    rig r;
+    uint64_t good, sum;
+    mt_err err = { 0 };
+    rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+    assert_ok(whole_run(&r, clip, &good, &err));
+    rig_stop(&r);
+    int n_hit = 0;
+    for (long n = 0;; n += n < 40 ? 1 : stride) {
+        double start = seconds();
+        err = (mt_err){ 0 };
+        mt_fault_arm(kind, n);
+        mt_rc rc = whole_run(&r, clip, &sum, &err);
+        bool hit = mt_fault_disarm();
+        rig_stop(&r);
+        assert_true(seconds() - start < 5); /* a second, and room for a busy machine under a sanitizer */
+        if (!hit) {
+            assert_int_equal(rc, MT_OK);
+            assert_true(sum == good);
+            break;
+        }
+        n_hit++;
+        if (rc == MT_OK) fail_msg("fault %d of kind %d went unnoticed", (int)n, kind);
+        assert_true(err.msg[0] && err.rc == rc);
+    }
+    assert_true(n_hit > 2);
+    rig_close(&r);
+}
+
+static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, true, 1); }
+static void every_device_buffer_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_DEVICE, true, 1); }
+static void every_copy_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_COPY, true, 3), fail_everywhere(MT_FAULT_COPY, false, 5); }
+static void every_queue_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_QUEUE, true, 23), fail_everywhere(MT_FAULT_QUEUE, false, 29); }
+static void every_thread_may_be_refused(void **state) { (void)state, fail_everywhere(MT_FAULT_THREAD, true, 1); }
+
+/* -- numbers that are not ------------------------------------------------------------------------- */
+
+static void poison(rig *r)
+{
+    mt_err err = { 0 };
+    const uint16_t nan = 0x7fc0;
+    const int16_t zero = 0;
+    assert_ok(mt_engine_write(r->engine, 1, MT_STATE_HI, 0, 1, &nan, &err));
+    assert_ok(mt_engine_write(r->engine, 1, MT_STATE_LO, 0, 1, &zero, &err));
+}
+
+static void open_rig(rig *r, bool clip)
+{
+    mt_err err = { 0 };
+    mt_plan *plan;
+    rig_open_model(r, GOLDEN_DIR "qwen3", NULL);
+    assert_ok(mixed_plan(&plan, r, clip, &err));
+    plan->device_bytes += 1 << 20; /* rig_start makes it the limit */
+    rig_start(r, plan, 2);
+}
+
+static void with_clipping_a_broken_step_is_skipped_whole(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    uint64_t before, after;
+    mt_step_result s;
+    open_rig(&r, true);
+    assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err));
+    assert_false(s.skipped);
+    poison(&r);
+    assert_ok(mt_engine_checksum(r.engine, &before, &err));
+    for (int i = 0; i < 3; i++) {
+        assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err));
+        assert_true(s.skipped);
+    }
+    assert_ok(mt_engine_checksum(r.engine, &after, &err));
+    assert_true(before == after);
+    assert_int_equal(mt_engine_updates(r.engine), 1); /* Adam's t stays */
+    rig_close(&r);
+}
+
+static void without_clipping_a_broken_loss_stops_the_run(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    mt_step_result s;
+    open_rig(&r, false);
+    assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err));
+    poison(&r);
+    assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC);
+    assert_says("the loss is not finite");
+    assert_says("max_grad_norm");
+    assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC); /* sticky */
+    rig_close(&r);
+}
+
+static void a_step_larger_than_the_plan_is_refused_and_harmless(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    mt_step_result s;
+    open_rig(&r, true);
+    mt_batch big = { 0 };
+    int32_t ids[64] = { 1, 2, 3 };
+    for (int i = 0; i < 4; i++) assert_ok(mt_batch_add(&big, ids, NULL, 64, r.config->V, &err));
+    assert_int_equal(mt_engine_step(r.engine, &big, &hyper, &s, &err), MT_ERANGE);
+    assert_says("the plan was made for");
+    assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err));
+    mt_batch_free(&big);
+    rig_close(&r);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_device_buffer_may_fail), cmocka_unit_test(every_copy_may_fail),
+             cmocka_unit_test(every_queue_may_fail), cmocka_unit_test(every_thread_may_be_refused),
+             cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole), cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),
+             cmocka_unit_test(a_step_larger_than_the_plan_is_refused_and_harmless))

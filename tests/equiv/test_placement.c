@@ -1,0 +1,207 @@
+/* Placement never changes a bit.  For one arithmetic, random placements (sweeps, ring depth, keep levels and places, checkpoint
+ * intervals, homes, residency, update sites, slots; device memory limited to exactly what the plan asks for) end with equal
+ * checksums of hi, lo, m, v after three steps.  MT_DRAWS sets how many placements are drawn per arithmetic. */
+#include "rig.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
+
+typedef struct dice {
+    uint64_t seed, i;
+} dice;
+static int roll(dice *d, int n) { return (int)mt_rng_below(d->seed, 77, d->i++, (uint64_t)n); }
+
+typedef struct arithmetic_case {
+    const char *model;
+    mt_dtype compute, grad;
+    bool clip;
+    const char *freeze[2];
+} arithmetic_case;
+
+static const arithmetic_case cases[] = {
+    { "qwen3", MT_DTYPE_F32, MT_DTYPE_F32, true, { 0 } },
+    { "qwen3_tied", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "llama_tied", MT_DTYPE_F32, MT_DTYPE_BF16, false, { 0 } },
+    { "llama_bias", MT_DTYPE_BF16, MT_DTYPE_F32, false, { 0 } },
+    { "qwen2_window", MT_DTYPE_F32, MT_DTYPE_F32, true, { "model.layers.1.self_attn.k_proj.*", "model.embed_tokens.weight" } },
+    { "llama_default", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "model.layers.0.*", "model.embed_tokens.weight" } },
+    { "qwen3_tied", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*norm*", "*.1.mlp.up_proj.weight" } },
+};
+
+static void draw_layers(mt_placement *p, const mt_model *m, dice *d, int *longest)
+{
+    int run = 0;
+    bool intervals = roll(d, 2);
+    for (int l = 0; l < m->config->L; l++) {
+        int lowest = l == 0 || !intervals ? MT_KEEP_INPUT : MT_KEEP_NOTHING;
+        p->layers[l].keep = (mt_keep)(lowest + roll(d, MT_KEEPS - lowest));
+        p->layers[l].place = roll(d, 2) ? MT_DEVICE : MT_HOST;
+        run = p->layers[l].keep == MT_KEEP_NOTHING ? run + 1 : 1;
+        if (run > *longest) *longest = run;
+    }
+}
+
+static void draw(mt_placement *p, const mt_model *m, const mt_job *j, const mt_arithmetic *a, dice *d)
+{
+    int longest = 1;
+    draw_layers(p, m, d, &longest);
+    p->sweep_tokens = roll(d, 2) ? mt_max_i64(j->step_tokens, a->micro_tokens) : a->micro_tokens + roll(d, (int)(j->step_tokens - a->micro_tokens) + 1);
+    p->accumulators = roll(d, 2) ? MT_DEVICE : MT_HOST;
+    p->ring_slots = longest + roll(d, 3);
+    p->keep_slots = 2 + roll(d, 2);
+    p->grad_slots = 1 + roll(d, 3);
+    p->stage_slots = 1 + roll(d, 3);
+    p->n_slabs = 1 + roll(d, 3);
+    for (int u = 0; u < m->n_units; u++) {
+        mt_unit_place *at = &p->units[u];
+        at->home = roll(d, 3) ? MT_HOST : MT_DEVICE;
+        at->resident = at->home == MT_DEVICE || roll(d, 3) == 0;
+        at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
+        mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
+        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_can_borrow(&trial, u) && roll(d, 3);
+    }
+}
+
+typedef struct outcome {
+    uint64_t checksum;
+    double loss[3], norm[3];
+} outcome;
+
+static void three_steps(rig *r, outcome *out, dice *d)
+{
+    mt_err err = { 0 };
+    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5 };
+    for (int i = 0; i < 3; i++) {
+        mt_step_result s;
+        if (d && roll(d, 3) == 0) assert_ok(mt_engine_evaluate(r->engine, &r->batch, &s, &err)); /* changes nothing */
+        assert_ok(mt_engine_step(r->engine, &r->batch, &h, &s, &err));
+        assert_false(s.skipped);
+        out->loss[i] = s.loss;
+        out->norm[i] = s.grad_norm;
+    }
+    assert_ok(mt_engine_checksum(r->engine, &out->checksum, &err));
+}
+
+/* One line that tells a placement from others, for the failure message. */
+static void describe(const mt_plan *plan, char *out, size_t n)
+{
+    const mt_placement *p = &plan->place;
+    int k = snprintf(out, n, "sweep %d of %d, acc %s, ring %d, keep slots %d, out %d, stage %d, slabs %d; layers", (int)p->sweep_tokens, (int)plan->job.step_tokens,
+                     p->accumulators == MT_HOST ? "host" : "device", p->ring_slots, p->keep_slots, p->grad_slots, p->stage_slots, p->n_slabs);
+    for (int l = 0; l < plan->model->config->L; l++) k += snprintf(out + k, n - (size_t)k, " %d%c", p->layers[l].keep, p->layers[l].place == MT_HOST ? 'h' : 'd');
+    k += snprintf(out + k, n - (size_t)k, "; units");
+    for (int u = 0; u < plan->model->n_units; u++)
+        k += snprintf(out + k, n - (size_t)k, " %c%s%c%s", p->units[u].home == MT_HOST ? 'h' : 'd', p->units[u].resident ? "R" : "", "HDS"[p->units[u].site],
+                      p->units[u].borrows ? "b" : "");
+}
+
+static void check_case(const arithmetic_case *c, int draws, uint64_t seed)
+{
+    mt_err err = { 0 };
+    rig r;
+    char dir[512];
+    outcome first = { 0 };
+    size_t n_freeze = c->freeze[0] ? 2 : 0;
+    snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
+    rig_open_model(&r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = n_freeze });
+    mt_job job = rig_job(&r, c->clip);
+    mt_arithmetic a = { .compute = c->compute, .grad = c->grad, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+    for (int i = 0; i < draws; i++) {
+        dice d = { seed + (uint64_t)i, 0 };
+        mt_placement p;
+        mt_plan *plan;
+        outcome now;
+        assert_ok(mt_placement_init(&p, r.model, &err));
+        draw(&p, r.model, &job, &a, &d);
+        assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
+        mt_placement_free(&p);
+        char what[512];
+        describe(plan, what, sizeof what);
+        rig_start(&r, plan, 1 + i % 3);
+        three_steps(&r, &now, &d);
+        rig_stop(&r);
+        if (i == 0) first = now;
+        if (memcmp(&now, &first, sizeof now) != 0)
+            fail_msg("%s, placement %d (%s): losses %.9g %.9g %.9g and norms %.9g %.9g %.9g; the first had %.9g %.9g %.9g, %.9g %.9g %.9g", c->model, i, what, now.loss[0], now.loss[1], now.loss[2], now.norm[0], now.norm[1], now.norm[2], first.loss[0],
+                     first.loss[1], first.loss[2], first.norm[0], first.norm[1], first.norm[2]);
+    }
+    rig_close(&r);
+}
+
+static void placements_of_one_arithmetic_give_equal_bits(void **state)
+{
+    (void)state;
+    const char *env = getenv("MT_DRAWS");
+    int draws = env ? atoi(env) : 40;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], draws, 1000 * (i + 1));
+}
+
+/* The least device memory any plan works with, found by bisection, and plenty: the same bits. */
+static void the_smallest_memory_that_works_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        rig r;
+        char dir[512];
+        mt_plan *plan;
+        outcome plenty, least;
+        snprintf(dir, sizeof dir, GOLDEN_DIR "%s", cases[i].model);
+        rig_open_model(&r, dir, NULL);
+        mt_job job = rig_job(&r, cases[i].clip);
+        mt_arithmetic a = { .compute = cases[i].compute, .grad = cases[i].grad, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        size_t lo = 0, hi = plan->device_bytes;
+        rig_start(&r, plan, 2);
+        three_steps(&r, &plenty, NULL);
+        rig_stop(&r);
+        while (hi - lo > 64) {
+            size_t mid = lo + (hi - lo) / 2;
+            mt_rc rc = mt_plan_choose(&plan, r.model, &job, &a, mid, &err);
+            if (rc) {
+                assert_int_equal(rc, MT_ENOMEM);
+                lo = mid;
+            } else {
+                mt_plan_free(plan);
+                hi = mid;
+            }
+        }
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, hi, &err));
+        rig_start(&r, plan, 2);
+        three_steps(&r, &least, NULL);
+        rig_stop(&r);
+        assert_memory_equal(&plenty, &least, sizeof least);
+        rig_close(&r);
+    }
+}
+
+/* A different arithmetic gives different bits: the comparison above can fail. */
+static void another_arithmetic_is_noticed(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    uint64_t sums[2];
+    rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+    mt_job job = rig_job(&r, true);
+    for (int i = 0; i < 2; i++) {
+        mt_plan *plan;
+        outcome now;
+        mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = i ? r.batch.n_tokens : r.batch.longest, .mlp_rows = 64, .head_rows = 64 };
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        rig_start(&r, plan, 2);
+        three_steps(&r, &now, NULL);
+        rig_stop(&r);
+        sums[i] = now.checksum;
+    }
+    assert_true(sums[0] != sums[1]);
+    rig_close(&r);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
+             cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed))

@@ -1,0 +1,333 @@
+"""Toy models of every family and what Hugging Face transformers computes with them, in fp32 on the CPU.
+
+    python make_goldens.py            write every case
+    python make_goldens.py NAME...    write these
+    python make_goldens.py --check    recompute all, compare with what is committed, write nothing
+
+README.md beside this file says what each file holds and how it is compared.  Needed here and nowhere else: torch,
+transformers, safetensors.  The files are committed; building and testing use no Python."""
+import json
+import math
+import os
+import sys
+import zlib
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoConfig, AutoModelForCausalLM
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+V = 97
+STEPS, LR, BETAS, EPS, DECAY = 10, 1e-3, (0.9, 0.999), 1e-8, 0.1
+
+LLAMA = {
+    "architectures": ["LlamaForCausalLM"], "model_type": "llama", "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": V,
+    "max_position_embeddings": 64, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "rope_scaling": None, "attention_bias": False,
+    "mlp_bias": False, "attention_dropout": 0.0, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2,
+    "torch_dtype": "float32", "use_cache": True,
+}
+MISTRAL = {
+    "architectures": ["MistralForCausalLM"], "model_type": "mistral", "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": V,
+    "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 1000000.0, "sliding_window": 5, "attention_dropout": 0.0,
+    "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32", "use_cache": True,
+}
+QWEN2 = {
+    "architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1, "vocab_size": V, "max_position_embeddings": 128,
+    "max_window_layers": 2, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "sliding_window": 64, "use_sliding_window": False,
+    "attention_dropout": 0.0, "tie_word_embeddings": False, "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32",
+    "use_cache": True,
+}
+QWEN3 = {
+    "architectures": ["Qwen3ForCausalLM"], "model_type": "qwen3", "hidden_act": "silu", "hidden_size": 16, "intermediate_size": 24,
+    "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 8, "vocab_size": V,
+    "max_position_embeddings": 256, "max_window_layers": 2, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0, "rope_scaling": None,
+    "attention_bias": False, "attention_dropout": 0.0, "sliding_window": None, "use_sliding_window": False, "tie_word_embeddings": False,
+    "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32", "use_cache": True,
+}
+ABSENT = object()  # the key is left out of config.json
+
+
+def case(base, rows=(7, 19, 12), full=False, labels=True, shards=1, dtype=torch.float32, **changes):
+    """full: store Adam's m and v too, not only the weights after ten steps."""
+    config = {k: v for k, v in {**base, **changes}.items() if v is not ABSENT}
+    config["torch_dtype"] = str(dtype).removeprefix("torch.")
+    if "rope_parameters" in config:
+        config["dtype"] = config.pop("torch_dtype")
+    return dict(config=config, rows=rows, full=full, labels=labels, shards=shards, dtype=dtype)
+
+
+CASES = {
+    # The widest one, with head_dim left out: hidden_size / num_attention_heads.
+    "llama_default": case(LLAMA, hidden_size=32, intermediate_size=48, head_dim=ABSENT, full=True),
+    "llama_tied": case(LLAMA, tie_word_embeddings=True, rms_norm_eps=ABSENT, full=True),
+    # num_key_value_heads left out: as many as attention heads.
+    "llama_linear": case(LLAMA, num_key_value_heads=ABSENT, rope_scaling={"type": "linear", "factor": 2.0}),
+    # Wavelengths 6.3, 63, 628, 6283: kept (< 128/4), blended, divided (> 128/1), divided.
+    "llama_llama3": case(LLAMA, max_position_embeddings=256, rope_scaling={
+        "factor": 8.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0, "original_max_position_embeddings": 128, "rope_type": "llama3"}),
+    # With base 20 and 16 original positions the ramp over the four frequencies is 0, 1/2, 1, 1.
+    "llama_yarn": case(LLAMA, rows=(7, 23, 12), rope_theta=20.0, rope_scaling={
+        "type": "yarn", "factor": 4.0, "original_max_position_embeddings": 16}),
+    "llama_dynamic": case(LLAMA, rope_scaling={"type": "dynamic", "factor": 2.0}),
+    "llama_bias": case(LLAMA, attention_bias=True, mlp_bias=True),
+    "llama_sharded": case(LLAMA, shards=3),
+    "llama_bf16": case(LLAMA, dtype=torch.bfloat16),
+    "llama_fp16": case(LLAMA, dtype=torch.float16),
+    "mistral_window": case(MISTRAL, full=True),
+    "mistral_full": case(MISTRAL, sliding_window=None, num_key_value_heads=4),
+    "qwen2": case(QWEN2, full=True),
+    "qwen2_tied": case(QWEN2, tie_word_embeddings=True, num_key_value_heads=2),
+    "qwen2_window": case(QWEN2, num_hidden_layers=3, use_sliding_window=True, max_window_layers=1, sliding_window=6),
+    "qwen3": case(QWEN3, head_dim=16, full=True),
+    "qwen3_tied": case(QWEN3, tie_word_embeddings=True, num_key_value_heads=1, labels=False),
+    # The spelling transformers 5 writes.
+    "qwen3_bias": case(QWEN3, attention_bias=True, rope_theta=ABSENT, rope_scaling=ABSENT,
+                       rope_parameters={"rope_theta": 1000000.0, "rope_type": "default"}),
+}
+
+
+def write_json(path, value):
+    with open(path, "w") as f:
+        f.write(json.dumps(value, indent=2) + "\n")
+
+
+def make_weights(model, generator):
+    """Matrices wide enough that softmax and silu leave their linear range, norms around 1, biases far from 0."""
+    for p in model.parameters():
+        noise = torch.randn(p.shape, generator=generator)
+        p.data = 0.25 * noise if p.ndim >= 2 else 0.2 * noise
+    for name, p in model.named_parameters():
+        if "norm" in name:
+            p.data += 1.0
+
+
+def write_weights(folder, model, spec):
+    """The names transformers reads, in the order of the model; lm_head is left out when it is tied."""
+    tensors = {k: v.detach().to(spec["dtype"]).contiguous() for k, v in model.named_parameters()}
+    if spec["shards"] == 1:
+        save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
+        return
+    n = spec["shards"]
+    names = list(tensors)
+    weight_map = {}
+    for s in range(n):
+        file = f"model-{s + 1:05d}-of-{n:05d}.safetensors"
+        part = names[len(names) * s // n:len(names) * (s + 1) // n]
+        save_file({k: tensors[k] for k in part}, os.path.join(folder, file), metadata={"format": "pt"})
+        weight_map.update({k: file for k in part})
+    total = sum(t.numel() * t.element_size() for t in tensors.values())
+    index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+    write_json(os.path.join(folder, "model.safetensors.index.json"), index)
+
+
+def make_tokens(spec, generator):
+    """Rows of different length.  Labels are not shifted (as Hugging Face takes them): a prompt of -100, and a hole."""
+    ids = [torch.randint(0, V, (n,), generator=generator).tolist() for n in spec["rows"]]
+    tokens = {"input_ids": ids}
+    if spec["labels"]:
+        labels = [list(row) for row in ids]
+        labels[0][:3] = [-100] * 3
+        labels[1][:6] = [-100] * 6
+        labels[1][11:14] = [-100] * 3
+        tokens["labels"] = labels
+    with open(os.path.join(spec["folder"], "tokens.json"), "w") as f:
+        f.write("{\n" + ",\n".join(f' "{k}": {json.dumps(v)}' for k, v in tokens.items()) + "\n}\n")
+    return tokens
+
+
+def load(folder, dtype):
+    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
+    return model.eval()
+
+
+def run(model, tokens):
+    """Loss and logits of the rows, each alone, one position after the other: no padding, no row sees another."""
+    ids = tokens["input_ids"]
+    labels = tokens.get("labels", ids)
+    count = sum(label != -100 for row in labels for label in row[1:])
+    loss, logits = 0, []
+    for row, row_labels in zip(ids, labels):
+        out = model(input_ids=torch.tensor([row]), labels=torch.tensor([row_labels]),
+                    num_items_in_batch=torch.tensor(count), use_cache=False)
+        loss = loss + out.loss
+        logits.append(out.logits[0])
+    check_loss(loss, logits, labels, count)
+    return loss, logits
+
+
+def check_loss(loss, logits, labels, count):
+    """The definition, spelled out: the mean over all trained targets of all rows."""
+    total = 0
+    for z, row in zip(logits, labels):
+        log_p = torch.log_softmax(z.detach().double(), dim=-1)
+        total -= sum(log_p[t, row[t + 1]] for t in range(len(row) - 1) if row[t + 1] != -100)
+    assert abs(total / count - loss.item()) < 1e-5, (total / count, loss.item())
+
+
+def gradients(model, tokens):
+    model.zero_grad()
+    loss, logits = run(model, tokens)
+    loss.backward()
+    out = {"loss": loss.detach().reshape(1)}
+    out.update({f"logits.{i}": z.detach() for i, z in enumerate(logits)})
+    out.update({f"grad.{k}": p.grad.clone() for k, p in model.named_parameters()})
+    return out
+
+
+def train(folder, tokens, dtype, max_norm):
+    model = load(folder, dtype)
+    decayed = [p for p in model.parameters() if p.ndim >= 2]
+    others = [p for p in model.parameters() if p.ndim < 2]
+    opt = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
+                            lr=LR, betas=BETAS, eps=EPS, foreach=False)
+    losses, norms = [], []
+    for _ in range(STEPS):
+        opt.zero_grad()
+        loss, _ = run(model, tokens)
+        loss.backward()
+        norms.append(torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).item())
+        opt.step()
+        losses.append(loss.item())
+    state = {f"w.{k}": p.detach() for k, p in model.named_parameters()}
+    state.update({f"m.{k}": opt.state[p]["exp_avg"] for k, p in model.named_parameters()})
+    state.update({f"v.{k}": opt.state[p]["exp_avg_sq"] for k, p in model.named_parameters()})
+    return state, losses, norms
+
+
+def choose_max_norm(folder, tokens):
+    """Near the median of the ten norms, on a multiple of 1/64, so that some steps clip and some do not."""
+    norms = sorted(train(folder, tokens, torch.float32, math.inf)[2])
+    return round(64 * (norms[4] + norms[5]) / 2) / 64
+
+
+def gradient_only(model):
+    """Key biases, where nothing normalises the key: see README.md."""
+    return [k for k, _ in model.named_parameters() if k.endswith("k_proj.bias") and model.config.model_type != "qwen3"]
+
+
+def by_frequency(bias, model):
+    """rms over the heads and the two halves, for each rotary frequency."""
+    half = model.model.rotary_emb.inv_freq.numel()
+    return bias.reshape(-1, half).square().mean(0).sqrt().tolist()
+
+
+def distance(a, b):
+    return ((a.double() - b.double()).norm() / b.double().norm().clamp(min=1e-300)).item()
+
+
+def worst(found, exact, prefixes):
+    errors = {k: distance(found[k], exact[k]) for k in found if k.split(".")[0] in prefixes}
+    name = max(errors, key=errors.get)
+    return f"{errors[name]:.1e} ({name})"
+
+
+def expected_rope(config):
+    """The frequencies and the factor on cos and sin, from their definitions."""
+    rope = config.get("rope_scaling") or config.get("rope_parameters") or {}
+    kind = rope.get("rope_type", rope.get("type", "default"))
+    base = rope.get("rope_theta", config.get("rope_theta"))
+    width = config.get("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    f, old = rope.get("factor", 1.0), rope.get("original_max_position_embeddings")
+    freqs = [base ** (-2 * i / width) for i in range(width // 2)]
+    if kind == "linear":
+        return [t / f for t in freqs], 1.0
+    if kind == "llama3":
+        low, high = rope["low_freq_factor"], rope["high_freq_factor"]
+        blend = [min(max((old * t / (2 * math.pi) - low) / (high - low), 0), 1) for t in freqs]
+        assert 1 in blend and 0 in blend and any(0 < s < 1 for s in blend)
+        return [(1 - s) * t / f + s * t for s, t in zip(blend, freqs)], 1.0
+    if kind == "yarn":
+        def corner(turns):
+            return width * math.log(old / (2 * math.pi * turns)) / (2 * math.log(base))
+        lo, hi = max(math.floor(corner(32)), 0), min(math.ceil(corner(1)), width - 1)
+        ramp = [min(max((i - lo) / (hi - lo), 0), 1) for i in range(width // 2)]
+        assert any(0 < r < 1 for r in ramp)
+        return [t * (1 - r) + t / f * r for r, t in zip(ramp, freqs)], 0.1 * math.log(f) + 1
+    return freqs, 1.0
+
+
+def check_config(folder, model):
+    """config.json is in the published spelling: what transformers 5 would write for it must mean the same, and be
+    what the published spelling says."""
+    config = AutoConfig.from_pretrained(folder)
+    again = type(config).from_dict(json.loads(config.to_json_string()))
+    assert again.rope_parameters == config.rope_parameters == model.config.rope_parameters
+    freqs, factor = expected_rope(json.load(open(os.path.join(folder, "config.json"))))
+    rotary = model.model.rotary_emb
+    assert abs(rotary.attention_scaling - factor) < 1e-12 and distance(rotary.inv_freq, torch.tensor(freqs)) < 1e-6
+    return config.rope_parameters["rope_type"]
+
+
+def make(name, spec):
+    folder = spec["folder"] = os.path.join(spec["root"], name)
+    os.makedirs(folder, exist_ok=True)
+    generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+    write_json(os.path.join(folder, "config.json"), spec["config"])
+    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    make_weights(model, generator)
+    write_weights(folder, model, spec)
+    tokens = make_tokens(spec, generator)
+
+    model = load(folder, torch.float32)
+    rope = check_config(folder, model)
+    expected = gradients(model, tokens)
+    save_file({k: v.contiguous() for k, v in expected.items()}, os.path.join(folder, "expected.safetensors"))
+
+    max_norm = choose_max_norm(folder, tokens)
+    state, losses, norms = train(folder, tokens, torch.float32, max_norm)
+    clipped = [n > max_norm for n in norms]
+    assert 3 <= sum(clipped) <= 9, (name, norms)
+    kept = state if spec["full"] else {k: v for k, v in state.items() if k.startswith("w.")}
+    save_file({k: v.contiguous() for k, v in kept.items()}, os.path.join(folder, "adamw.safetensors"))
+    write_json(os.path.join(folder, "steps.json"), {
+        "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "weight_decay": DECAY, "max_norm": max_norm,
+        "losses": losses, "grad_norms": norms, "clipped": clipped, "gradient_only": gradient_only(model)})
+
+    # The same in float64: how far fp32 itself is from the truth, which the tolerances in README.md rest on.
+    exact = gradients(load(folder, torch.float64), tokens)
+    exact_state, exact_losses, exact_norms = train(folder, tokens, torch.float64, max_norm)
+    for k in gradient_only(model):
+        print(f"   {k}: w differs by {distance(state['w.' + k], exact_state['w.' + k]):.1e}, its gradient by"
+              f" {distance(expected['grad.' + k], exact['grad.' + k]):.1e}, rms of each frequency's gradient"
+              f" {[float(f'{g:.1e}') for g in by_frequency(expected['grad.' + k], model)]}")
+        state.pop("w." + k)
+    smallest = min((v.norm().item() / math.sqrt(v.numel()), k) for k, v in expected.items() if k.startswith("grad."))
+    print(f"{name}: loss {expected['loss'].item():.4f} -> {losses[-1]:.4f}, clipped {sum(clipped)}, rope {rope}\n"
+          f"   fp32 against float64: loss {distance(torch.tensor(losses), torch.tensor(exact_losses)):.1e}, norm"
+          f" {distance(torch.tensor(norms), torch.tensor(exact_norms)):.1e}, logits {worst(expected, exact, ['logits'])},\n"
+          f"   gradients {worst(expected, exact, ['grad'])},\n"
+          f"   weights {worst(state, exact_state, 'w')}, m {worst(state, exact_state, 'm')}, v {worst(state, exact_state, 'v')};"
+          f" smallest gradient (rms) {smallest[0]:.1e} {smallest[1]}", flush=True)
+
+
+def check(name, spec, committed):
+    """Recomputed elsewhere, by another version or machine: the same numbers within rounding."""
+    make(name, spec)
+    for file in ("model.safetensors", "expected.safetensors", "adamw.safetensors"):
+        if not os.path.exists(os.path.join(committed, name, file)):
+            continue
+        old, new = load_file(os.path.join(committed, name, file)), load_file(os.path.join(spec["folder"], file))
+        assert old.keys() == new.keys()
+        for k in old:
+            assert distance(new[k], old[k]) < 1e-4, (name, file, k, distance(new[k], old[k]))
+
+
+def main():
+    torch.set_num_threads(1)
+    names = [a for a in sys.argv[1:] if a != "--check"] or list(CASES)
+    if "--check" in sys.argv:
+        import tempfile
+        with tempfile.TemporaryDirectory() as root:
+            for name in names:
+                check(name, {**CASES[name], "root": root}, HERE)
+        print("all agree with what is committed")
+        return
+    for name in names:
+        make(name, {**CASES[name], "root": HERE})
+
+
+main()

@@ -1,0 +1,197 @@
+/* The golden files themselves: every case is complete, its parts fit each other, and the comparison that the other
+ * golden tests rest on notices what it should. */
+#include "golden.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "ckpt/shards.h"
+
+#include <dirent.h>
+
+typedef void (*case_fn)(const char *name);
+
+static void for_each_case(case_fn fn)
+{
+    int n = 0;
+    DIR *d = opendir(GOLDEN_DIR);
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));) {
+        char *path = mt_path_join(GOLDEN_DIR, e->d_name);
+        assert_non_null(path);
+        if (e->d_name[0] != '.' && e->d_name[0] != '_' && mt_dir_exists(path)) {
+            fn(e->d_name);
+            n++;
+        }
+        mt_free(path);
+    }
+    closedir(d);
+    assert_true(n >= 18);
+}
+
+static json_t *read_json(const char *name, const char *file)
+{
+    mt_err err = { 0 };
+    json_t *v;
+    char path[1024];
+    snprintf(path, sizeof path, "%s%s/%s", GOLDEN_DIR, name, file);
+    assert_ok(mt_json_read(&v, path, &err));
+    return v;
+}
+
+static mt_shards *open_model(const char *name)
+{
+    mt_err err = { 0 };
+    mt_shards *s = NULL;
+    char path[1024];
+    snprintf(path, sizeof path, "%s%s", GOLDEN_DIR, name);
+    assert_ok(mt_shards_open(&s, path, &err));
+    return s;
+}
+
+static void assert_same_shape(const mt_st_tensor *a, const mt_safetensors *st, const char *prefix)
+{
+    char name[256];
+    snprintf(name, sizeof name, "%s%s", prefix, a->name);
+    const mt_st_tensor *b = mt_safetensors_find(st, name);
+    if (!b) fail_msg("%s has no %s", mt_safetensors_path(st), name);
+    assert_int_equal(b->dtype, MT_DTYPE_F32);
+    assert_int_equal(a->n_dims, b->n_dims);
+    assert_memory_equal(a->shape, b->shape, sizeof *a->shape * (size_t)a->n_dims);
+}
+
+static void parameters_fit(const char *name)
+{
+    mt_shards *model = open_model(name);
+    mt_safetensors *expected = golden_open(name, "expected.safetensors"), *adamw = golden_open(name, "adamw.safetensors");
+    size_t n = mt_shards_count(model), n_adamw = mt_safetensors_count(adamw);
+    assert_true(n_adamw == n || n_adamw == 3 * n);
+    for (size_t i = 0; i < n; i++) {
+        assert_same_shape(mt_shards_at(model, i), expected, "grad.");
+        assert_same_shape(mt_shards_at(model, i), adamw, "w.");
+        if (n_adamw == 3 * n) {
+            assert_same_shape(mt_shards_at(model, i), adamw, "m.");
+            assert_same_shape(mt_shards_at(model, i), adamw, "v.");
+        }
+    }
+    mt_safetensors_close(adamw);
+    mt_safetensors_close(expected);
+    mt_shards_close(model);
+}
+
+static void every_parameter_has_gradient_and_updated_value(void **state)
+{
+    (void)state;
+    for_each_case(parameters_fit);
+}
+
+static void rows_fit(const char *name)
+{
+    mt_safetensors *expected = golden_open(name, "expected.safetensors");
+    json_t *tokens = read_json(name, "tokens.json"), *config = read_json(name, "config.json");
+    const json_t *rows = json_object_get(tokens, "input_ids"), *labels = json_object_get(tokens, "labels");
+    json_int_t n_vocab = json_integer_value(json_object_get(config, "vocab_size"));
+    assert_true(json_array_size(rows) >= 2);
+    assert_true(!labels || json_array_size(labels) == json_array_size(rows));
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        char logits[32];
+        snprintf(logits, sizeof logits, "logits.%zu", i);
+        const mt_st_tensor *t = mt_safetensors_find(expected, logits);
+        assert_non_null(t);
+        size_t n = json_array_size(json_array_get(rows, i));
+        assert_true(t->n_dims == 2 && (size_t)t->shape[0] == n && t->shape[1] == n_vocab);
+        assert_true(!labels || json_array_size(json_array_get(labels, i)) == n);
+    }
+    json_decref(config);
+    json_decref(tokens);
+    mt_safetensors_close(expected);
+}
+
+static void every_row_has_its_logits(void **state)
+{
+    (void)state;
+    for_each_case(rows_fit);
+}
+
+/* log p(target) from one row of logits. */
+static double log_p(const float *z, size_t n, json_int_t target)
+{
+    double max = z[0], sum = 0;
+    for (size_t i = 1; i < n; i++) max = fmax(max, (double)z[i]);
+    for (size_t i = 0; i < n; i++) sum += exp((double)z[i] - max);
+    return (double)z[target] - max - log(sum);
+}
+
+static void loss_fits(const char *name)
+{
+    mt_safetensors *expected = golden_open(name, "expected.safetensors");
+    json_t *tokens = read_json(name, "tokens.json"), *steps = read_json(name, "steps.json");
+    const json_t *labels = json_object_get(tokens, "labels");
+    if (!labels) labels = json_object_get(tokens, "input_ids");
+    double sum = 0;
+    size_t count = 0;
+    for (size_t i = 0; i < json_array_size(labels); i++) {
+        char logits[32];
+        snprintf(logits, sizeof logits, "logits.%zu", i);
+        const mt_st_tensor *t = mt_safetensors_find(expected, logits);
+        size_t n_vocab = (size_t)t->shape[1];
+        float *z = mt_malloc(t->bytes);
+        assert_non_null(z);
+        mt_to_f32(z, t->data, t->dtype, t->n);
+        for (size_t k = 1; k < json_array_size(json_array_get(labels, i)); k++) {
+            json_int_t target = json_integer_value(json_array_get(json_array_get(labels, i), k));
+            if (target == -100) continue;
+            sum -= log_p(z + (k - 1) * n_vocab, n_vocab, target);
+            count++;
+        }
+        mt_free(z);
+    }
+    float loss = (float)(sum / (double)count);
+    float first = (float)json_real_value(json_array_get(json_object_get(steps, "losses"), 0));
+    assert_true(golden_near(expected, "loss", &loss, 1, GOLDEN_LOSS));
+    assert_true(golden_near(expected, "loss", &first, 1, GOLDEN_LOSS));
+    json_decref(steps);
+    json_decref(tokens);
+    mt_safetensors_close(expected);
+}
+
+static void the_loss_is_the_mean_over_trained_targets_of_all_rows(void **state)
+{
+    (void)state;
+    for_each_case(loss_fits);
+}
+
+static void steps_clip_sometimes(const char *name)
+{
+    json_t *steps = read_json(name, "steps.json");
+    const json_t *norms = json_object_get(steps, "grad_norms"), *clipped = json_object_get(steps, "clipped");
+    double max_norm = json_number_value(json_object_get(steps, "max_norm"));
+    int n_clipped = 0;
+    assert_int_equal(json_array_size(norms), 10);
+    for (size_t i = 0; i < 10; i++) {
+        bool clips = json_number_value(json_array_get(norms, i)) > max_norm;
+        assert_int_equal(clips, json_is_true(json_array_get(clipped, i)));
+        n_clipped += clips;
+    }
+    assert_true(n_clipped >= 3 && n_clipped < 10);
+    json_decref(steps);
+}
+
+static void some_steps_clip_and_some_do_not(void **state)
+{
+    (void)state;
+    for_each_case(steps_clip_sometimes);
+}
+
+static void the_comparison_notices_small_and_odd_differences(void **state)
+{
+    (void)state;
+    const float b[4] = { 1, -2, 3, 4 }, zero[4] = { 0 }, off[4] = { 1, -2, 3, 4.01f }, bad[4] = { 1, -2, 3, NAN };
+    assert_true(golden_distance(b, b, 4) == 0);
+    assert_true(fabs(golden_distance(off, b, 4) - 0.01 / sqrt(30)) < 1e-6);
+    assert_true(golden_distance(b, zero, 4) > 1);
+    assert_false(golden_distance(bad, b, 4) <= 1);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(every_parameter_has_gradient_and_updated_value), cmocka_unit_test(every_row_has_its_logits),
+             cmocka_unit_test(the_loss_is_the_mean_over_trained_targets_of_all_rows), cmocka_unit_test(some_steps_clip_and_some_do_not),
+             cmocka_unit_test(the_comparison_notices_small_and_odd_differences))

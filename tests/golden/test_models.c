@@ -1,0 +1,209 @@
+/* Every golden model: loss, logits, gradients and ten AdamW steps agree with Hugging Face's, in fp32.
+ * Gradients within GOLDEN_GRAD norm-wise, weights after ten steps as updates w10 - w0 within 1e-3, m and v within 1e-4. */
+#include "golden.h"
+#include "rig.h"
+
+#include "base/json.h"
+#include "base/split.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+
+static const char *const cases[] = {
+    "llama_default", "llama_tied",   "llama_linear", "llama_llama3",   "llama_yarn",   "llama_dynamic", "llama_bias",   "llama_sharded", "llama_bf16",
+    "llama_fp16",    "mistral_window", "mistral_full", "qwen2",       "qwen2_tied",   "qwen2_window",  "qwen3",        "qwen3_tied",    "qwen3_bias",
+};
+
+static void open_case(rig *r, const char *name)
+{
+    mt_err err = { 0 };
+    char dir[512];
+    mt_plan *plan;
+    snprintf(dir, sizeof dir, "%s%s", GOLDEN_DIR, name);
+    rig_open_model(r, dir, NULL);
+    mt_job job = rig_job(r, true);
+    mt_arithmetic a = rig_arithmetic(r, MT_DTYPE_F32);
+    assert_ok(mt_plan_choose(&plan, r->model, &job, &a, 0, &err));
+    rig_start(r, plan, 2);
+}
+
+/* Calls fn for every tensor with its numbers inside a unit-sized array. */
+static bool each_weight(rig *r, int unit, const float *numbers, const mt_safetensors *expected, const char *prefix, double allowed)
+{
+    bool ok = true;
+    const mt_layout *l = r->model->units[unit].layout;
+    for (int k = 0; k < l->n_weights; k++) {
+        char name[MT_NAME_BYTES], full[MT_NAME_BYTES + 8];
+        mt_weight_name(&r->model->units[unit], &l->weights[k], name);
+        snprintf(full, sizeof full, "%s%s", prefix, name);
+        if (mt_safetensors_find(expected, full)) ok &= golden_near(expected, full, numbers + l->weights[k].offset, (size_t)l->weights[k].n, allowed);
+    }
+    return ok;
+}
+
+static void compare_gradients(rig *r, const char *name)
+{
+    mt_err err = { 0 };
+    mt_step_result result;
+    mt_safetensors *expected = golden_open(name, "expected.safetensors");
+    bool ok = true;
+    assert_ok(mt_engine_gradients(r->engine, &r->batch, &result, &err));
+    float loss = (float)result.loss;
+    ok &= golden_near(expected, "loss", &loss, 1, 1e-5);
+    for (int u = 0; u < r->model->n_units; u++) {
+        float *g = mt_calloc((size_t)r->model->units[u].layout->n_elems, sizeof *g);
+        assert_ok(mt_engine_read_grad(r->engine, u, g, &err));
+        ok &= each_weight(r, u, g, expected, "grad.", GOLDEN_GRAD);
+        mt_free(g);
+    }
+    mt_safetensors_close(expected);
+    assert_true(ok);
+}
+
+static void compare_logits(rig *r, const char *name)
+{
+    mt_err err = { 0 };
+    mt_safetensors *expected = golden_open(name, "expected.safetensors");
+    size_t V = (size_t)r->config->V;
+    float *logits = mt_calloc((size_t)r->batch.n_tokens * V, sizeof *logits);
+    bool ok = true;
+    assert_ok(mt_engine_logits(r->engine, &r->batch, logits, &err));
+    for (int64_t d = 0; d < r->batch.n_docs; d++) {
+        char row[32];
+        snprintf(row, sizeof row, "logits.%d", (int)d);
+        int32_t from = r->batch.doc_start[d], to = r->batch.doc_start[d + 1];
+        ok &= golden_near(expected, row, logits + (size_t)from * V, (size_t)(to - from) * V, GOLDEN_LOGITS);
+    }
+    mt_free(logits);
+    mt_safetensors_close(expected);
+    assert_true(ok);
+}
+
+static void loss_logits_and_gradients_are_hugging_faces(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        open_case(&r, cases[i]);
+        compare_gradients(&r, cases[i]);
+        compare_logits(&r, cases[i]);
+        rig_close(&r);
+    }
+}
+
+/* -- ten AdamW steps ------------------------------------------------------------------------------- */
+
+typedef struct steps {
+    mt_hyper hyper;
+    double losses[10], norms[10];
+    json_t *doc;
+} steps;
+
+static void read_steps(steps *s, const char *name)
+{
+    mt_err err = { 0 };
+    char path[512];
+    snprintf(path, sizeof path, "%s%s/steps.json", GOLDEN_DIR, name);
+    assert_ok(mt_json_read(&s->doc, path, &err));
+    const json_t *d = s->doc;
+    s->hyper = (mt_hyper){ .lr = json_number_value(json_object_get(d, "lr")), .beta1 = json_number_value(json_object_get(d, "beta1")),
+                           .beta2 = json_number_value(json_object_get(d, "beta2")), .eps = json_number_value(json_object_get(d, "eps")),
+                           .weight_decay = json_number_value(json_object_get(d, "weight_decay")),
+                           .max_grad_norm = json_number_value(json_object_get(d, "max_norm")) };
+    for (size_t i = 0; i < 10; i++) {
+        s->losses[i] = json_number_value(json_array_get(json_object_get(d, "losses"), i));
+        s->norms[i] = json_number_value(json_array_get(json_object_get(d, "grad_norms"), i));
+    }
+}
+
+static bool is_gradient_only(const steps *s, const char *name)
+{
+    const json_t *list = json_object_get(s->doc, "gradient_only");
+    for (size_t i = 0; i < json_array_size(list); i++)
+        if (strcmp(json_string_value(json_array_get(list, i)), name) == 0) return true;
+    return false;
+}
+
+/* The update of a tensor, ours and theirs, norm-wise. */
+static double update_distance(rig *r, int unit, const mt_weight *w, const char *name, const mt_safetensors *after)
+{
+    mt_err err = { 0 };
+    char full[MT_NAME_BYTES + 8];
+    snprintf(full, sizeof full, "w.%s", name);
+    const mt_st_tensor *t0 = mt_shards_find(r->shards, name), *t1 = mt_safetensors_find(after, full);
+    size_t n = (size_t)w->n;
+    float *w0 = mt_calloc(n, sizeof *w0), *w1 = mt_calloc(n, sizeof *w1), *ours = mt_calloc(n, sizeof *ours);
+    uint16_t *hi = mt_calloc(n, 2);
+    int16_t *lo = mt_calloc(n, 2);
+    assert_non_null(t1);
+    mt_to_f32(w0, t0->data, t0->dtype, n);
+    mt_to_f32(w1, t1->data, t1->dtype, n);
+    assert_ok(mt_engine_read(r->engine, unit, MT_STATE_HI, w->offset, w->n, hi, &err));
+    assert_ok(mt_engine_read(r->engine, unit, MT_STATE_LO, w->offset, w->n, lo, &err));
+    mt_join_array(ours, hi, lo, n);
+    for (size_t i = 0; i < n; i++) ours[i] -= w0[i], w1[i] -= w0[i];
+    double d = golden_distance(ours, w1, n);
+    mt_free(w0), mt_free(w1), mt_free(ours), mt_free(hi), mt_free(lo);
+    return d;
+}
+
+/* Ten steps; returns the worst distance of any tensor's update.  `strict` also compares losses, norms, m and v. */
+static double ten_steps(const char *name, mt_hyper (*change)(mt_hyper), int64_t updates_before, bool strict)
+{
+    mt_err err = { 0 };
+    rig r;
+    steps s;
+    double worst = 0;
+    open_case(&r, name);
+    read_steps(&s, name);
+    mt_safetensors *after = golden_open(name, "adamw.safetensors");
+    mt_hyper h = change ? change(s.hyper) : s.hyper;
+    mt_engine_set_updates(r.engine, updates_before);
+    for (int i = 0; i < 10; i++) {
+        mt_step_result result;
+        assert_ok(mt_engine_step(r.engine, &r.batch, &h, &result, &err));
+        if (strict && (fabs(result.loss / s.losses[i] - 1) > 1e-5 || fabs(result.grad_norm / s.norms[i] - 1) > 1e-4))
+            fail_msg("%s, step %d: loss %.7f (%.7f), norm %.6f (%.6f)", name, i, result.loss, s.losses[i], result.grad_norm, s.norms[i]);
+    }
+    for (int u = 0; u < r.model->n_units; u++) {
+        const mt_layout *l = r.model->units[u].layout;
+        for (int k = 0; k < l->n_weights; k++) {
+            char tensor[MT_NAME_BYTES];
+            mt_weight_name(&r.model->units[u], &l->weights[k], tensor);
+            double d = is_gradient_only(&s, tensor) ? 0 : update_distance(&r, u, &l->weights[k], tensor, after);
+            if (d > worst) worst = d;
+            if (strict && !(d <= 1e-3)) fail_msg("%s: the update of %s is %.2e away", name, tensor, d);
+        }
+        float *m = mt_calloc((size_t)l->n_elems, sizeof *m);
+        for (int kind = MT_STATE_M; strict && kind <= MT_STATE_V; kind++) {
+            assert_ok(mt_engine_read(r.engine, u, (mt_state_kind)kind, 0, l->n_train, m, &err));
+            assert_true(each_weight(&r, u, m, after, kind == MT_STATE_M ? "m." : "v.", 1e-4));
+        }
+        mt_free(m);
+    }
+    mt_safetensors_close(after);
+    json_decref(s.doc);
+    rig_close(&r);
+    return worst;
+}
+
+static void ten_adamw_steps_are_torchs(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) ten_steps(cases[i], NULL, 0, true);
+}
+
+static mt_hyper without_decay(mt_hyper h) { return h.weight_decay = 0, h; }
+static mt_hyper without_clipping(mt_hyper h) { return h.max_grad_norm = INFINITY, h; }
+
+static void the_comparison_notices_what_is_switched_off(void **state)
+{
+    (void)state;
+    assert_true(ten_steps("qwen3", NULL, 0, false) < 1e-3);
+    assert_true(ten_steps("qwen3", without_decay, 0, false) > 1e-3);
+    assert_true(ten_steps("qwen3", without_clipping, 0, false) > 1e-3);
+    assert_true(ten_steps("qwen3", NULL, 100000, false) > 1e-3); /* bias corrections of a late step: none */
+}
+
+MT_TEST_MAIN(cmocka_unit_test(loss_logits_and_gradients_are_hugging_faces), cmocka_unit_test(ten_adamw_steps_are_torchs),
+             cmocka_unit_test(the_comparison_notices_what_is_switched_off))

@@ -1,0 +1,69 @@
+/* golden.h - comparing with the files under tests/golden/models (their README.md says what they hold).
+ *
+ *     mt_safetensors *expected = golden_open("qwen3", "expected.safetensors");
+ *     assert_true(golden_near(expected, "logits.0", logits, n, GOLDEN_LOGITS));
+ *     mt_safetensors_close(expected);
+ *
+ * Arrays are compared as vectors, ||got - expected|| / ||expected||: one number per tensor, which small elements
+ * next to large ones do not blow up. */
+#ifndef MT_TEST_GOLDEN_H
+#define MT_TEST_GOLDEN_H
+
+#include "test.h"
+
+#include "ckpt/safetensors.h"
+
+#include <math.h>
+
+#define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
+
+/* Allowed distances; the README beside the files has the measurements behind them. */
+#define GOLDEN_LOSS   2e-5 /* and gradient norms */
+#define GOLDEN_LOGITS 1e-5
+#define GOLDEN_GRAD   3e-5
+#define GOLDEN_W      1e-5
+#define GOLDEN_M      5e-5
+#define GOLDEN_V      5e-5
+
+/* A file of a case, to be closed by the caller; the test fails if it does not open. */
+static inline mt_safetensors *golden_open(const char *case_name, const char *file)
+{
+    mt_err err = { 0 };
+    mt_safetensors *st = NULL;
+    char path[1024];
+    snprintf(path, sizeof path, "%s%s/%s", GOLDEN_DIR, case_name, file);
+    assert_ok(mt_safetensors_open(&st, path, &err));
+    return st;
+}
+
+/* ||a - b|| / ||b||, in double; ||a|| when b is all zero. */
+static inline double golden_distance(const float *a, const float *b, size_t n)
+{
+    double diff = 0, norm = 0;
+    for (size_t i = 0; i < n; i++) {
+        double d = (double)a[i] - (double)b[i];
+        diff += d * d;
+        norm += (double)b[i] * (double)b[i];
+    }
+    return norm > 0 ? sqrt(diff / norm) : sqrt(diff);
+}
+
+/* True if got[0..n) is within `allowed` of the tensor; otherwise says which tensor and how far.  NaN is never near. */
+static inline bool golden_near(const mt_safetensors *expected, const char *name, const float *got, size_t n, double allowed)
+{
+    const mt_st_tensor *t = mt_safetensors_find(expected, name);
+    if (!t || t->n != n) {
+        print_error("%s: %s has %zu numbers, %zu were computed\n", mt_safetensors_path(expected), name, t ? t->n : 0, n);
+        return false;
+    }
+    float *b = mt_malloc(n * sizeof *b);
+    assert_non_null(b);
+    mt_to_f32(b, t->data, t->dtype, n);
+    double distance = golden_distance(got, b, n);
+    mt_free(b);
+    if (distance <= allowed) return true;
+    print_error("%s: %s is %.2e away, %.0e allowed\n", mt_safetensors_path(expected), name, distance, allowed);
+    return false;
+}
+
+#endif

@@ -1,0 +1,75 @@
+/* rig.h - a model directory, a device and an engine, opened together for a test. */
+#ifndef MT_TEST_RIG_H
+#define MT_TEST_RIG_H
+
+#include "test.h"
+
+#include "engine/load.h"
+
+#include <stdlib.h>
+
+typedef struct rig {
+    mt_config *config;
+    mt_shards *shards;
+    mt_model *model;
+    mt_device *dev;
+    mt_plan *plan;
+    mt_engine *engine;
+    mt_batch batch;
+} rig;
+
+/* config, weights, model and tokens.json of a directory. */
+static inline void rig_open_model(rig *r, const char *dir, const mt_model_options *options)
+{
+    mt_err err = { 0 };
+    char notice[256], tokens[1024];
+    *r = (rig){ 0 };
+    assert_ok(mt_config_open(&r->config, dir, &err));
+    assert_ok(mt_shards_open(&r->shards, dir, &err));
+    assert_ok(mt_weights_settle_tying(r->config, r->shards, notice, &err));
+    assert_ok(mt_model_create(&r->model, r->config, options, &err));
+    snprintf(tokens, sizeof tokens, "%s/tokens.json", dir);
+    assert_ok(mt_batch_read_json(&r->batch, tokens, r->config->V, &err));
+}
+
+static inline mt_job rig_job(const rig *r, bool clip)
+{
+    return (mt_job){ .train = true, .clip = clip, .step_tokens = r->batch.n_tokens, .step_docs = r->batch.n_docs, .longest = r->batch.longest };
+}
+
+static inline mt_arithmetic rig_arithmetic(const rig *r, mt_dtype t)
+{
+    return (mt_arithmetic){ .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = r->batch.n_tokens, .mlp_rows = r->batch.n_tokens, .head_rows = r->batch.n_tokens };
+}
+
+/* An engine with its weights loaded; takes the plan over. */
+static inline void rig_start(rig *r, mt_plan *plan, int n_threads)
+{
+    mt_err err = { 0 };
+    r->plan = plan;
+    const char *device = getenv("MT_TEST_DEVICE"); /* the same tests on a GPU: MT_TEST_DEVICE=cuda */
+    assert_ok(mt_device_open(&r->dev, device ? device : "cpu", &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads }, &err));
+    assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads }, &err));
+    assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
+}
+
+static inline void rig_stop(rig *r)
+{
+    mt_engine_free(r->engine);
+    mt_device_close(r->dev);
+    mt_plan_free(r->plan);
+    r->engine = NULL;
+    r->dev = NULL;
+    r->plan = NULL;
+}
+
+static inline void rig_close(rig *r)
+{
+    rig_stop(r);
+    mt_batch_free(&r->batch);
+    mt_model_free(r->model);
+    mt_shards_close(r->shards);
+    mt_config_close(r->config);
+}
+
+#endif

@@ -1,0 +1,150 @@
+/* config.json in: families, defaults, both rope spellings, and every way it can be wrong. */
+#include "tempdir.h"
+
+#include "model/model.h"
+
+#include <math.h>
+
+static mt_rc open_text(mt_config **out, const char *text, mt_err *err)
+{
+    void *dir;
+    char path[512];
+    assert_int_equal(tempdir_make(&dir), 0);
+    snprintf(path, sizeof path, "%s/config.json", (const char *)dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    mt_rc rc = mt_config_open(out, dir, err);
+    tempdir_remove(&dir);
+    return rc;
+}
+
+#define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 100"
+
+static void class_defaults_fill_what_is_missing(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"mistral\", " SHAPE "}", &err));
+    assert_string_equal(c->family->name, "mistral");
+    assert_int_equal(c->window[2], 4096); /* the class default when the key is absent */
+    assert_int_equal(c->K, 4);
+    assert_int_equal(c->Dh, 16);
+    assert_true(c->eps == 1e-6 && c->rope.theta == 10000 && !c->tied);
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"mistral\", \"sliding_window\": null, " SHAPE "}", &err));
+    assert_int_equal(c->window[2], 0);
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"qwen3\", " SHAPE "}", &err));
+    assert_int_equal(c->Dh, 128);
+    assert_true(c->qk_norm && !c->qkv_bias);
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 1, " SHAPE "}", &err));
+    assert_true(c->qkv_bias && !c->o_bias);
+    assert_int_equal(c->window[0], 0);
+    assert_int_equal(c->window[1], 7);
+    mt_config_close(c);
+}
+
+static void both_spellings_of_the_rope_settings_mean_the_same(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *a, *b;
+    assert_ok(open_text(&a, "{\"model_type\": \"llama\", \"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                            "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}, \"max_position_embeddings\": 131072, " SHAPE "}", &err));
+    assert_ok(open_text(&b, "{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_theta\": 500000.0, \"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
+                            "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}, \"max_position_embeddings\": 131072, " SHAPE "}", &err));
+    assert_true(a->rope.type == MT_ROPE_LLAMA3 && a->rope.factor == 8 && a->rope.original_positions == 8192);
+    assert_memory_equal(&a->rope, &b->rope, sizeof a->rope);
+    mt_config_close(a);
+    mt_config_close(b);
+}
+
+static void an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"wombat\", \"architectures\": [\"WombatForCausalLM\"], " SHAPE "}", &err));
+    assert_string_equal(c->family->name, "llama");
+    assert_int_equal(c->n_assumptions, 1);
+    assert_non_null(strstr(c->assumptions[0], "wombat"));
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"custom\", \"architectures\": [\"Qwen3ForCausalLM\"], " SHAPE "}", &err));
+    assert_string_equal(c->family->name, "qwen3");
+    mt_config_close(c);
+}
+
+static void bad_configs_are_refused_in_words(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *says; mt_rc rc; } cases[] = {
+        { "{", "not valid JSON at line 1", MT_EFORMAT },
+        { "[]", "a JSON object was expected", MT_EFORMAT },
+        { "{}", "\"hidden_size\" is missing", MT_EFORMAT },
+        { "{\"model_type\": \"t5\", \"is_encoder_decoder\": true, " SHAPE "}", "encoder-decoder", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"mixtral\", \"num_local_experts\": 8, " SHAPE "}", "mixture of experts", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"deepseek_v3\", \"kv_lora_rank\": 512, " SHAPE "}", "latent attention", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"num_key_value_heads\": 3, " SHAPE "}", "not a multiple", MT_EFORMAT },
+        { "{\"model_type\": \"llama\", \"head_dim\": 15, " SHAPE "}", "odd", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"hidden_act\": \"relu6\", " SHAPE "}", "relu6", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"spiral\"}, " SHAPE "}", "spiral", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"rope_scaling\": 3, " SHAPE "}", "should be an object", MT_EFORMAT },
+        { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}, " SHAPE "}", "makes no sense", MT_ERANGE },
+        { "{\"model_type\": \"llama\", \"rope_theta\": 0, " SHAPE "}", "rope_theta", MT_ERANGE },
+        { "{\"model_type\": \"llama\", \"rms_norm_eps\": \"x\", " SHAPE "}", "should be a number and is a string", MT_EFORMAT },
+        { "{\"model_type\": \"llama\", \"tie_word_embeddings\": 1, " SHAPE "}", "should be true or false", MT_EFORMAT },
+        { "{\"model_type\": \"llama\", \"torch_dtype\": \"int3\", " SHAPE "}", "int3", MT_EFORMAT },
+        { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.01, " SHAPE "}", "partial_rotary_factor", MT_ERANGE },
+        { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": [\"full_attention\"], " SHAPE "}", "all 3 layers", MT_EFORMAT },
+        { "{\"model_type\": \"mistral\", \"layer_types\": [\"full_attention\", \"mamba2\", \"x\"], " SHAPE "}", "mamba2", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"hidden_size\": 1e9, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1, \"vocab_size\": 1}", "hidden_size", MT_ERANGE },
+        { "{\"model_type\": \"llama\", \"hidden_size\": -4, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1, \"vocab_size\": 1}", "hidden_size", MT_ERANGE },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        mt_rc rc = open_text(&c, cases[i].text, &err);
+        if (rc != cases[i].rc) fail_msg("case %zu gave %s: %s", i, mt_rc_name(rc), err.msg);
+        assert_null(c);
+        assert_says(cases[i].says);
+        assert_says("config.json");
+    }
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_int_equal(mt_config_open(&c, "/nowhere", &err), MT_ENOENT);
+    assert_says("a model is a directory with config.json");
+}
+
+static void layouts_put_decayed_first_and_frozen_last(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    const char *freeze[] = { "*.k_proj.weight", "model.layers.1.*" };
+    assert_ok(open_text(&c, "{\"model_type\": \"llama\", " SHAPE "}", &err));
+    assert_ok(mt_model_create(&m, c, &(mt_model_options){ freeze, 2, false }, &err));
+    assert_int_equal(m->n_units, 5);
+    assert_int_equal(m->units[1].group, m->units[3].group);
+    assert_true(m->units[1].group != m->units[2].group);
+    const mt_layout *l = m->units[1].layout;
+    assert_true(l->at[MT_W_K] >= l->n_train && l->at[MT_W_NORM1] >= l->n_decay && l->at[MT_W_NORM1] < l->n_train && l->at[MT_W_Q] < l->n_decay);
+    assert_int_equal(m->units[2].layout->n_train, 0);
+    assert_int_equal(l->at[MT_W_UP], l->at[MT_W_GATE] + 96 * 64); /* side by side */
+    mt_model_free(m);
+    const char *wrong[] = { "model.layer.*" };
+    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ wrong, 1, false }, &err), MT_EINVAL);
+    assert_says("model.layer.*");
+    const char *all[] = { "*" };
+    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ all, 1, false }, &err), MT_EINVAL);
+    assert_says("nothing is left to train");
+    mt_config_close(c);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
+             cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
+             cmocka_unit_test(bad_configs_are_refused_in_words), cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))

@@ -1,0 +1,88 @@
+/* Includes point downward only:
+ *     cli > engine > {plan, settings, ckpt, optim, data} > {model, tokenizer, jinja} > ops > device > base
+ * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers. */
+#include "test.h"
+
+#include <dirent.h>
+#include <stdbool.h>
+
+static const struct {
+    const char *folder;
+    int level;
+} layers[] = {
+    { "base", 0 },  { "device", 1 }, { "ops", 2 },  { "model", 3 }, { "tokenizer", 3 }, { "jinja", 3 }, { "optim", 4 },
+    { "ckpt", 4 }, { "data", 4 },   { "plan", 4 }, { "settings", 4 }, { "engine", 5 },  { "cli", 6 },
+};
+
+static int level_of(const char *folder, size_t n)
+{
+    for (size_t i = 0; i < MT_COUNT(layers); i++)
+        if (strlen(layers[i].folder) == n && memcmp(layers[i].folder, folder, n) == 0) return layers[i].level;
+    return -1;
+}
+
+/* True if a file of `from` may include a header of `to`. */
+static bool may_include(const char *from, const char *to, size_t n)
+{
+    int a = level_of(from, strlen(from)), b = level_of(to, n);
+    bool same = strlen(from) == n && memcmp(from, to, n) == 0;
+    return b >= 0 && (same || b < a);
+}
+
+static int check_file(const char *folder, const char *name)
+{
+    char path[1024], line[512];
+    int bad = 0, number = 0;
+    snprintf(path, sizeof path, MT_TESTS_DIR "/../src/%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        number++;
+        const char *inc = strncmp(line, "#include \"", 10) == 0 ? line + 10 : NULL, *slash = inc ? strchr(inc, '/') : NULL;
+        if (inc && (!slash || !may_include(folder, inc, (size_t)(slash - inc)))) {
+            print_error("src/%s/%s:%d: %s", folder, name, number, line);
+            bad++;
+        }
+        bool is_c = strstr(name, ".c") && !strstr(name, ".cu");
+        if (is_c && (strstr(line, "<cuda") || strstr(line, "<cublas") || strstr(line, "<cudnn"))) {
+            print_error("src/%s/%s:%d sees CUDA headers\n", folder, name, number);
+            bad++;
+        }
+    }
+    fclose(f);
+    return bad;
+}
+
+static void includes_point_downward(void **state)
+{
+    (void)state;
+    int bad = 0, n_files = 0;
+    for (size_t i = 0; i < MT_COUNT(layers); i++) {
+        char path[1024];
+        snprintf(path, sizeof path, MT_TESTS_DIR "/../src/%s", layers[i].folder);
+        DIR *d = opendir(path);
+        if (!d) continue;
+        for (struct dirent *e; (e = readdir(d));)
+            if (strstr(e->d_name, ".c") || strstr(e->d_name, ".h")) {
+                if (strstr(e->d_name, ".cmake")) continue;
+                bad += check_file(layers[i].folder, e->d_name);
+                n_files++;
+            }
+        closedir(d);
+    }
+    assert_true(n_files > 40);
+    assert_int_equal(bad, 0);
+}
+
+static void the_rule_itself_tells_up_from_down(void **state)
+{
+    (void)state;
+    assert_true(may_include("engine", "plan", 4));
+    assert_true(may_include("ops", "ops", 3));
+    assert_false(may_include("plan", "engine", 6));
+    assert_false(may_include("base", "device", 6));
+    assert_false(may_include("data", "ckpt", 4));
+    assert_false(may_include("cli", "nowhere", 7));
+}
+
+MT_TEST_MAIN(cmocka_unit_test(includes_point_downward), cmocka_unit_test(the_rule_itself_tells_up_from_down))

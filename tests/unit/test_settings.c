@@ -1,0 +1,337 @@
+/* Settings in: defaults, files, flags, and what happens when they meet. */
+#include "test.h"
+
+#include "base/fault.h"
+#include "settings/settings.h"
+
+#include <math.h>
+
+#define ORIGINAL MT_TESTS_DIR "/fixtures/settings/original.yaml"
+
+static mt_settings open_settings(const char *yaml)
+{
+    mt_settings s;
+    mt_err err = { 0 };
+    assert_ok(mt_settings_init(&s, &err));
+    if (yaml) assert_ok(mt_settings_parse(&s, yaml, strlen(yaml), "c.yaml", &err));
+    return s;
+}
+
+static bool noticed(const mt_settings *s, const char *text)
+{
+    for (size_t i = 0; i < s->n_notices; i++)
+        if (strstr(s->notices[i], text)) return true;
+    return false;
+}
+
+/* What a file of the original that says nothing gets: infinity/config/training.py and yaml_loader.py. */
+static void defaults_are_the_originals(void **state)
+{
+    (void)state;
+    mt_settings s = open_settings(NULL);
+    assert_string_equal(s.model.name, "");
+    assert_int_equal(s.model.dtype, MT_DTYPE_BF16);
+    assert_int_equal(s.model.device.kind, MT_SET_DEVICE_AUTO);
+    assert_int_equal(s.model.devices.n, 0);
+    assert_int_equal(s.dataset.name.n, 0);
+    assert_string_equal(s.dataset.dataset_dir, "data");
+    assert_string_equal(s.dataset.query_field, "query");
+    assert_string_equal(s.dataset.response_field, "response");
+    assert_int_equal(s.dataset.max_seq_len, 1024);
+    assert_string_equal(s.dataset.system_prompt, "");
+    assert_false(s.dataset.train_on_prompt);
+    assert_int_equal(s.training.batch_size, 96);
+    assert_int_equal(s.training.gradient_accumulation_steps, 1);
+    assert_true(s.training.learning_rate == 1e-5);
+    assert_true(s.training.weight_decay == 0.01);
+    assert_true(s.training.max_grad_norm == 1);
+    assert_int_equal(s.training.seed, 42);
+    assert_true(s.optimizer.beta1 == 0.9 && s.optimizer.beta2 == 0.999 && s.optimizer.eps == 1e-8);
+    assert_int_equal(s.memory.checkpoint_interval, 4);
+    assert_int_equal(s.memory.num_grad_slabs, 12);
+    assert_int_equal(s.logging.log_interval, 1);
+    assert_true(s.logging.enable_timing);
+    assert_int_equal(s.training.lr_scheduler, MT_SET_LR_CONSTANT);
+    assert_int_equal(s.training.warmup_steps, 0);
+
+    assert_true(s.training.deterministic);
+    assert_int_equal(s.training.grad_dtype, MT_DTYPE_BF16);
+    assert_int_equal(s.save.dtype, MT_DTYPE_COUNT);
+    assert_int_equal(s.save.max_shard_size, 5000000000);
+    assert_int_equal(s.dataset.packing, MT_TRI_AUTO);
+    assert_true(s.dataset.max_bad_share == 0.05);
+    assert_int_equal(s.dataset.template_kwargs.type, MT_VALUE_MAP);
+    mt_err err = { 0 };
+    assert_ok(mt_settings_check(&s, 0, &err));
+    assert_int_equal(s.training.num_steps, 100);
+    assert_string_equal(s.save.output_dir, "runs/run");
+    assert_int_equal(s.n_notices, 0);
+    mt_settings_deinit(&s);
+}
+
+static void the_originals_files_are_read_whole(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_settings s = open_settings(NULL);
+    assert_ok(mt_settings_read(&s, ORIGINAL, &err));
+    assert_ok(mt_settings_check(&s, MT_NEED_MODEL | MT_NEED_DATA, &err));
+    assert_string_equal(s.model.name, "Qwen/Qwen2.5-7B-Instruct");
+    assert_int_equal(s.model.device.kind, MT_SET_DEVICE_CUDA);
+    assert_int_equal(s.model.device.index, 1);
+    assert_int_equal(s.model.attn_implementation, MT_SET_ATTENTION_FLASH_2);
+    assert_int_equal(s.dataset.name.n, 1);
+    assert_string_equal(s.dataset.name.items[0], "alpaca_en_demo");
+    assert_string_equal(s.dataset.query_field, "question");
+    assert_int_equal(s.dataset.max_seq_len, 2048);
+    assert_int_equal(s.dataset.num_workers, 4);
+    assert_string_equal(s.dataset.system_prompt, "Answer briefly: yes, no or a number.");
+    assert_int_equal(s.training.batch_size, 148);
+    assert_int_equal(s.training.num_steps, 1000);
+    assert_true(s.training.learning_rate == 2e-5);
+    assert_int_equal(s.training.seed, 7);
+    assert_int_equal(s.optimizer.type, MT_SET_OPTIMIZER_DEEPSPEED_ADAM);
+    assert_true(s.optimizer.beta2 == 0.95 && s.optimizer.eps == 1e-6);
+    assert_int_equal(s.memory.checkpoint_interval, 2);
+    assert_int_equal(s.logging.log_interval, 10);
+    assert_false(s.logging.enable_timing);
+    assert_string_equal(s.save.output_dir, "runs/original");
+    assert_true(noticed(&s, "no code from a model repository ever runs"));
+    assert_true(noticed(&s, "the original counted micro-batches, so 2"));
+    assert_int_equal(s.n_notices, 2);
+    mt_settings_deinit(&s);
+}
+
+static void new_keys_are_read_in_every_kind(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_settings s = open_settings(NULL);
+    assert_ok(mt_settings_read(&s, MT_FIXTURE("settings/everything.yaml"), &err));
+    assert_ok(mt_settings_check(&s, MT_NEED_MODEL | MT_NEED_DATA, &err));
+    assert_int_equal(s.model.device.index, 2);
+    assert_string_equal(s.model.revision, "4f1c2a9");
+    assert_int_equal(s.dataset.name.n, 2);
+    assert_string_equal(s.dataset.name.items[1], "metamath");
+    assert_string_equal(s.dataset.template, "chatml");
+    assert_false(mt_value_get(&s.dataset.template_kwargs, "enable_thinking")->b);
+    assert_int_equal(mt_value_get(&s.dataset.template_kwargs, "levels")->list.n, 3);
+    assert_true(mt_value_is(mt_value_get(mt_value_get(&s.dataset.template_kwargs, "nested"), "<<"), "kept"));
+    assert_int_equal(s.dataset.packing, MT_TRI_TRUE);
+    assert_int_equal(s.dataset.overlong, MT_SET_OVERLONG_SPLIT);
+    assert_int_equal(s.dataset.mix_strategy, MT_SET_MIX_INTERLEAVE_UNDER);
+    assert_true(s.dataset.interleave_probs.n == 2 && s.dataset.interleave_probs.items[1] == 0.75);
+    assert_int_equal(s.dataset.max_samples, 1000);
+    assert_string_equal(s.dataset.default_system, "You are kind.\n\"Quotes\" and \\ stay.\n");
+    assert_int_equal(s.training.batch_size, 0);
+    assert_true(s.training.epochs == 2.5);
+    assert_int_equal(s.training.num_steps, 0);
+    assert_true(s.training.learning_rate == 1e-5);
+    assert_int_equal(s.training.num_decay_steps, 1000);
+    assert_string_equal(mt_settings_choice(&s, "training.lr_scheduler"), "warmup_stable_decay");
+    assert_string_equal(mt_settings_choice(&s, "save.dtype"), "float32");
+    assert_null(mt_settings_choice(&s, "training.seed"));
+    assert_true(s.training.timescale < 0 && s.training.min_lr < 0);
+    assert_int_equal(s.training.num_stable_steps, -1);
+    assert_true(isinf(s.training.max_grad_norm));
+    assert_int_equal(s.training.grad_dtype, MT_DTYPE_F32);
+    assert_int_equal(s.training.freeze.n, 2);
+    assert_false(s.training.deterministic);
+    assert_int_equal(s.memory.device_memory, 64000000);
+    assert_true(s.memory.host_memory == UINT64_C(80) << 30);
+    assert_int_equal(s.memory.adam_state, MT_SET_ADAM_STATE_8BIT);
+    assert_true(s.eval.val_size == 0.05);
+    assert_string_equal(s.save.output_dir, "runs/it's here");
+    assert_int_equal(s.save.save_steps, 500);
+    assert_int_equal(s.save.keep_last, 0);
+    assert_int_equal(s.save.dtype, MT_DTYPE_F32);
+    assert_int_equal(s.logging.dashboard, 8080);
+    assert_string_equal(s.logging.sample_prompts.items[0], "Hello, you");
+    assert_int_equal(s.n_notices, 0);
+    mt_settings_deinit(&s);
+}
+
+static void anchors_and_merges_fill_sections(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_settings s = open_settings(NULL);
+    assert_ok(mt_settings_read(&s, MT_FIXTURE("settings/anchors.yaml"), &err));
+    assert_true(s.training.learning_rate == 1e-6 && s.training.weight_decay == 0.2);
+    assert_int_equal(s.training.seed, 4);
+    assert_int_equal(s.training.batch_size, 512);
+    mt_settings_deinit(&s);
+}
+
+/* args("--a 1 ...") as a command line, cut at spaces. */
+static mt_rc args(mt_settings *s, const char *line, char *rest, mt_err *err)
+{
+    char copy[1024], *argv[64] = { "megatrain" };
+    int argc = 1;
+    snprintf(copy, sizeof copy, "%s", line);
+    for (char *p = strtok(copy, " "); p; p = strtok(NULL, " ")) argv[argc++] = p;
+    mt_rc rc = mt_settings_args(s, &argc, argv, err);
+    rest[0] = '\0';
+    for (int i = 1; !rc && i < argc; i++) strcat(strcat(rest, i > 1 ? " " : ""), argv[i]);
+    return rc;
+}
+
+static void flags_win_over_the_file(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_settings s = open_settings(NULL);
+    mt_str from = { 0 };
+    char rest[512];
+    assert_ok(args(&s,
+                   "train --batch-size 64 --config " ORIGINAL " --num-steps=500 --max-seq-len 128 "
+                   "--model-name my/model --dataset-name a,b --dataset-path d.json --devices 3 --set training.learning_rate=3e-4 "
+                   "--device-memory 64M --no-deterministic --save_dtype bf16 --dry-run --freeze a.*,b MODEL -- --batch-size 1",
+                   rest, &err));
+    assert_string_equal(rest, "train --dry-run MODEL -- --batch-size 1");
+    assert_ok(mt_settings_check(&s, MT_NEED_MODEL | MT_NEED_DATA, &err));
+    assert_int_equal(s.training.batch_size, 64);
+    assert_int_equal(s.training.num_steps, 500);
+    assert_int_equal(s.dataset.max_seq_len, 128);
+    assert_string_equal(s.model.name, "my/model");
+    assert_int_equal(s.dataset.name.n, 2);
+    assert_int_equal(s.model.device.index, 3);
+    assert_true(s.training.learning_rate == 3e-4);
+    assert_int_equal(s.memory.device_memory, 64000000);
+    assert_false(s.training.deterministic);
+    assert_int_equal(s.save.dtype, MT_DTYPE_BF16);
+    assert_int_equal(s.training.freeze.n, 2);
+    assert_int_equal(s.dataset.num_workers, 4);
+    assert_true(noticed(&s, "dataset.path is ignored"));
+    assert_true(noticed(&s, "model.devices names GPU 3; model.device is ignored"));
+
+    mt_settings_where(&s, "training.batch_size", &from);
+    mt_str_putc(&from, ' ');
+    mt_settings_where(&s, "training.learning_rate", &from);
+    mt_str_putc(&from, ' ');
+    mt_settings_where(&s, "training.epochs", &from);
+    mt_str_putc(&from, ' ');
+    mt_settings_where(&s, "dataset.num_workers", &from);
+    assert_string_equal(from.s, "--batch-size --set default " ORIGINAL ":16");
+    mt_str_free(&from);
+    mt_settings_deinit(&s);
+}
+
+static void switches_take_a_value_only_when_it_is_one(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_settings s = open_settings(NULL);
+    char rest[512];
+    assert_ok(args(&s,
+                   "--packing MODEL --shuffle false --from-scratch --dashboard MODEL2 --resume --color=false --tensorboard=yes",
+                   rest, &err));
+    assert_string_equal(rest, "MODEL MODEL2");
+    assert_int_equal(s.dataset.packing, MT_TRI_TRUE);
+    assert_false(s.dataset.shuffle);
+    assert_true(s.training.from_scratch);
+    assert_int_equal(s.logging.dashboard, 8088);
+    assert_string_equal(s.save.resume, "latest");
+    assert_int_equal(s.logging.color, MT_TRI_FALSE);
+    assert_true(s.logging.tensorboard);
+    assert_ok(args(&s,
+                   "--dashboard 9000 --no-packing --resume runs/a/checkpoint-5 --template-kwargs {\"a\":\"x\",\"b\":[1]} --set "
+                   "dataset.name=[p,q] --dashboard off --set training.seed=null",
+                   rest, &err));
+    assert_int_equal(s.logging.dashboard, 0);
+    assert_int_equal(s.dataset.packing, MT_TRI_FALSE);
+    assert_string_equal(s.save.resume, "runs/a/checkpoint-5");
+    assert_true(mt_value_is(mt_value_get(&s.dataset.template_kwargs, "a"), "x"));
+    assert_int_equal(s.dataset.name.n, 2);
+    assert_int_equal(s.training.seed, 42);
+    mt_settings_deinit(&s);
+}
+
+static void unknown_flags_stay_and_the_nearest_is_known(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_settings s = open_settings(NULL);
+    char rest[512], near[48];
+    assert_ok(args(&s, "--batchsize 3", rest, &err));
+    assert_string_equal(rest, "--batchsize 3");
+    mt_settings_nearest_flag("--batchsize", near);
+    assert_string_equal(near, "--batch-size");
+    mt_settings_nearest_flag("--qqqqqqqqqqqq", near);
+    assert_string_equal(near, "");
+    mt_settings_deinit(&s);
+}
+
+static void notices_tell_what_is_different(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *yaml, *says;
+    } cases[] = {
+        { "model: {dtype: float16}", "dtype float16 is computed as bfloat16" },
+        { "training: {num_steps: 5, epochs: 2}", "num_steps 5 decides the length of the run; epochs is ignored" },
+        { "training: {gradient_accumulation_steps: 4}", "so 4 of its steps are one of these" },
+        { "training: {warmup_steps: 5}", "write constant_with_warmup" },
+        { "training: {warmup_steps: 5, warmup_ratio: 0.1, lr_scheduler: linear}", "warmup_ratio is ignored" },
+        { "training: {num_decay_steps: 5}", "matter to lr_scheduler warmup_stable_decay only" },
+        { "eval: {eval_steps: 5}", "eval_steps has no effect" },
+        { "dataset: {system_prompt: a, default_system: b}", "default_system has no effect" },
+        { "dataset: {name: [a, b], interleave_probs: [0.5, 0.5]}", "has no effect with mix_strategy concat" },
+        { "vlm: {freeze_projector: true}", "the section vlm has no effect" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s = open_settings(cases[i].yaml);
+        assert_ok(mt_settings_check(&s, 0, &err));
+        if (!noticed(&s, cases[i].says)) fail_msg("no notice says: %s", cases[i].says);
+        assert_int_equal(s.n_notices, 1);
+        mt_settings_deinit(&s);
+    }
+}
+
+static void the_output_directory_is_named_for_the_run(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *config, *model, *dir;
+    } cases[] = {
+        { "configs/qwen_7b.yaml", "m", "runs/qwen_7b" }, { "a.b.yml", "m", "runs/a.b" }, { ".hidden", "m", "runs/.hidden" },
+        { NULL, "Qwen/Qwen2.5-7B", "runs/Qwen2.5-7B" },  { NULL, "..", "runs/run" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s = open_settings(NULL);
+        if (cases[i].config) assert_ok(mt_settings_parse(&s, "", 0, cases[i].config, &err));
+        assert_ok(mt_settings_set(&s, "model.name", cases[i].model, "--model-name", &err));
+        assert_ok(mt_settings_check(&s, 0, &err));
+        assert_string_equal(s.save.output_dir, cases[i].dir);
+        mt_settings_deinit(&s);
+    }
+}
+
+static void every_allocation_may_fail(void **state)
+{
+    (void)state;
+    for (int n = 0;; n++) {
+        mt_settings s = { 0 };
+        mt_err err = { 0 };
+        mt_fault_arm(MT_FAULT_ALLOC, n);
+        mt_rc rc = mt_settings_init(&s, &err);
+        if (!rc) rc = mt_settings_read(&s, MT_FIXTURE("settings/everything.yaml"), &err);
+        if (!rc) rc = mt_settings_set(&s, "dataset.name", "[a, b]", "--set", &err);
+        if (!rc) rc = mt_settings_check(&s, MT_NEED_MODEL | MT_NEED_DATA, &err);
+        bool hit = mt_fault_disarm();
+        mt_settings_deinit(&s);
+        if (!hit) {
+            assert_int_equal(rc, MT_OK);
+            break;
+        }
+        assert_int_equal(rc, MT_ENOMEM);
+    }
+}
+
+MT_TEST_MAIN(cmocka_unit_test(defaults_are_the_originals), cmocka_unit_test(the_originals_files_are_read_whole),
+             cmocka_unit_test(new_keys_are_read_in_every_kind), cmocka_unit_test(anchors_and_merges_fill_sections),
+             cmocka_unit_test(flags_win_over_the_file), cmocka_unit_test(switches_take_a_value_only_when_it_is_one),
+             cmocka_unit_test(unknown_flags_stay_and_the_nearest_is_known), cmocka_unit_test(notices_tell_what_is_different),
+             cmocka_unit_test(the_output_directory_is_named_for_the_run), cmocka_unit_test(every_allocation_may_fail))

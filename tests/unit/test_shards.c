@@ -1,0 +1,230 @@
+/* Model directories: which files are opened, and what is said about those that cannot be. */
+#include "tempdir.h"
+
+#include "base/fault.h"
+#include "ckpt/shards.h"
+
+static const char first[] = "model-00001-of-00002.safetensors", second[] = "model-00002-of-00002.safetensors";
+static const char index_file[] = "model.safetensors.index.json";
+
+static const char *dir; /* a fresh one for each test */
+
+static int make_dir(void **state)
+{
+    int rc = tempdir_make(state);
+    dir = *state;
+    return rc;
+}
+
+static void put(const char *name, const char *bytes, size_t n)
+{
+    char *path = mt_path_join(dir, name);
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(bytes, 1, n, f), n);
+    assert_int_equal(fclose(f), 0);
+    mt_free(path);
+}
+
+static void put_text(const char *name, const char *text) { put(name, text, strlen(text)); }
+
+/* One of the committed files under a name of our choice. */
+static void put_fixture(const char *name, const char *fixture)
+{
+    mt_err err = { 0 };
+    char *from = mt_path_join(MT_FIXTURE("safetensors/sharded"), fixture), *bytes;
+    size_t n;
+    assert_ok(mt_file_read(&bytes, &n, from, 1 << 20, &err));
+    put(name, bytes, n);
+    mt_free(bytes);
+    mt_free(from);
+}
+
+static void opens_with(size_t n_files, size_t n_tensors)
+{
+    mt_err err = { 0 };
+    mt_shards *s;
+    assert_ok(mt_shards_open(&s, dir, &err));
+    assert_int_equal(mt_shards_file_count(s), n_files);
+    assert_int_equal(mt_shards_count(s), n_tensors);
+    for (size_t i = 0; i < n_tensors; i++) assert_ptr_equal(mt_shards_find(s, mt_shards_at(s, i)->name), mt_shards_at(s, i));
+    mt_shards_close(s);
+}
+
+static void fails_with(mt_rc rc, const char *says)
+{
+    mt_err err = { 0 };
+    mt_shards *s = NULL;
+    assert_int_equal(mt_shards_open(&s, dir, &err), rc);
+    assert_says(says);
+    assert_says(dir);
+    assert_null(s);
+}
+
+static void a_sharded_model_reads_as_one(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_shards *s;
+    assert_ok(mt_shards_open(&s, MT_FIXTURE("safetensors/sharded"), &err));
+    assert_int_equal(mt_shards_count(s), 3);
+    assert_int_equal(mt_shards_bytes(s), 108);
+    assert_string_equal(mt_shards_find(s, "lm_head.weight")->file, second);
+    assert_string_equal(mt_shards_find(s, "model.embed_tokens.weight")->file, first);
+    assert_string_equal(mt_path_base(mt_safetensors_path(mt_shards_file(s, 1))), second);
+    assert_null(mt_shards_find(s, "absent"));
+    mt_shards_close(s);
+}
+
+static void a_single_file_opens_under_any_name(void **state)
+{
+    (void)state;
+    put_fixture("weights.safetensors", second);
+    opens_with(1, 2);
+    put_fixture("model.safetensors", first); /* this name comes first */
+    opens_with(1, 1);
+    put_text(index_file, "not even JSON"); /* and its index is not looked at */
+    opens_with(1, 1);
+}
+
+static void files_beside_the_index_are_left_alone(void **state)
+{
+    (void)state;
+    put_fixture(first, first);
+    put_fixture(second, second);
+    put_fixture(index_file, index_file);
+    put_fixture("consolidated.safetensors", first);
+    put_text("pytorch_model.bin", "");
+    opens_with(2, 3);
+}
+
+static void a_missing_shard_is_named(void **state)
+{
+    (void)state;
+    put_fixture(index_file, index_file);
+    put_fixture(first, first);
+    fails_with(MT_ENOENT, "model-00002-of-00002.safetensors is missing (1 of the 2 files");
+    fails_with(MT_ENOENT, "download the model again");
+}
+
+static void a_tensor_missing_from_its_shard_is_named(void **state)
+{
+    (void)state;
+    put_fixture(index_file, index_file);
+    put_fixture(first, first);
+    put_fixture(second, first); /* the wrong content */
+    fails_with(MT_EFORMAT, "\"lm_head.weight\" is listed in model.safetensors.index.json and is not in model-00002");
+}
+
+static void a_tensor_in_two_files_is_taken_where_the_index_says(void **state)
+{
+    (void)state;
+    put_fixture("a.safetensors", first);
+    put_fixture("b.safetensors", first);
+    put_fixture("c.safetensors", second);
+    put_text(index_file, "{\"weight_map\": {\"model.embed_tokens.weight\": \"b.safetensors\", \"lm_head.weight\": \"c.safetensors\"}}");
+    mt_err err = { 0 };
+    mt_shards *s;
+    assert_ok(mt_shards_open(&s, dir, &err));
+    assert_string_equal(mt_shards_find(s, "model.embed_tokens.weight")->file, "b.safetensors");
+    assert_non_null(mt_shards_find(s, "model.norm.weight")); /* in a file, not in the index: still there */
+    mt_shards_close(s);
+
+    put_fixture("b.safetensors", second);
+    put_text(index_file, "{\"weight_map\": {\"model.norm.weight\": \"b.safetensors\", \"lm_head.weight\": \"c.safetensors\"}}");
+    opens_with(2, 2); /* each name has one home */
+    put_text(index_file, "{\"weight_map\": {\"lm_head.weight\": \"c.safetensors\"}}");
+    opens_with(1, 2);
+}
+
+static void a_tensor_in_two_files_that_the_index_does_not_list_is_refused(void **state)
+{
+    (void)state;
+    put_fixture("b.safetensors", second);
+    put_fixture("c.safetensors", second);
+    put_text("extra", "");
+    put_text(index_file, "{\"weight_map\": {\"lm_head.weight\": \"c.safetensors\", \"none\": \"b.safetensors\"}}");
+    fails_with(MT_EFORMAT, "\"model.norm.weight\" is in b.safetensors and in c.safetensors");
+}
+
+static void an_index_cannot_point_outside(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "../x.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..\\\\x.safetensors", "..", ".", "",
+                                         "a\\nb.safetensors", "passwd" };
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        char *text = mt_asprintf("{\"weight_map\": {\"w\": \"%s\"}}", names[i]);
+        put_text(index_file, text);
+        fails_with(MT_EFORMAT, "not the name of a .safetensors file");
+        mt_free(text);
+    }
+    put_text(index_file, "{\"weight_map\": {\"w\": 3}}");
+    fails_with(MT_EFORMAT, "(no string)");
+}
+
+static void broken_indexes_are_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *text, *says; } cases[] = {
+        { "", "not valid JSON" }, { "[]", "weight_map" }, { "{}", "weight_map" }, { "{\"weight_map\": {}}", "weight_map" },
+        { "{\"weight_map\": []}", "weight_map" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        put_text(index_file, cases[i].text);
+        fails_with(MT_EFORMAT, cases[i].says);
+        fails_with(MT_EFORMAT, index_file);
+    }
+}
+
+static void directories_without_usable_weights_say_what_is_there(void **state)
+{
+    (void)state;
+    fails_with(MT_ENOENT, "no weights here");
+    put_text("pytorch_model.bin", "");
+    fails_with(MT_EUNSUPPORTED, "pytorch_model.bin, a pickle");
+    fails_with(MT_EUNSUPPORTED, "convert");
+    put_text("model-q4.gguf", "");
+    fails_with(MT_EUNSUPPORTED, "model-q4.gguf, and GGUF files are not read");
+    put_fixture("adapter_model.safetensors", first);
+    fails_with(MT_EUNSUPPORTED, "adapter");
+    put_fixture("b.safetensors", first);
+    fails_with(MT_ENOENT, "2 .safetensors files (adapter_model.safetensors, ...) and no model.safetensors.index.json");
+
+    mt_err err = { 0 };
+    mt_shards *s = NULL;
+    assert_int_equal(mt_shards_open(&s, "/nonexistent/model", &err), MT_ENOENT);
+    assert_says("/nonexistent/model");
+}
+
+static void every_allocation_and_file_call_may_fail(void **state)
+{
+    (void)state;
+    static const struct { mt_fault_kind kind; mt_rc rc; } kinds[] = { { MT_FAULT_ALLOC, MT_ENOMEM }, { MT_FAULT_FILE, MT_EIO } };
+    const char *dirs[] = { MT_FIXTURE("safetensors/sharded"), dir };
+    put_fixture("b.safetensors", second);
+    for (size_t k = 0; k < MT_COUNT(kinds) * MT_COUNT(dirs); k++) {
+        for (int n = 0;; n++) {
+            mt_err err = { 0 };
+            mt_shards *s = NULL;
+            mt_fault_arm(kinds[k / 2].kind, n);
+            mt_rc rc = mt_shards_open(&s, dirs[k % 2], &err);
+            bool hit = mt_fault_disarm();
+            if (!hit) {
+                assert_ok(rc);
+                mt_shards_close(s);
+                assert_true(n > 0);
+                break;
+            }
+            assert_int_equal(rc, kinds[k / 2].rc);
+            assert_null(s);
+        }
+    }
+}
+
+#define with_dir(test) cmocka_unit_test_setup_teardown(test, make_dir, tempdir_remove)
+MT_TEST_MAIN(cmocka_unit_test(a_sharded_model_reads_as_one), with_dir(a_single_file_opens_under_any_name),
+             with_dir(files_beside_the_index_are_left_alone), with_dir(a_missing_shard_is_named),
+             with_dir(a_tensor_missing_from_its_shard_is_named), with_dir(a_tensor_in_two_files_is_taken_where_the_index_says),
+             with_dir(a_tensor_in_two_files_that_the_index_does_not_list_is_refused), with_dir(an_index_cannot_point_outside),
+             with_dir(broken_indexes_are_refused), with_dir(directories_without_usable_weights_say_what_is_there),
+             with_dir(every_allocation_and_file_call_may_fail))

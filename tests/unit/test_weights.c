@@ -1,0 +1,191 @@
+/* A checkpoint that does not fit its config: every case named, with what to do.  Made by rewriting a good model with one change. */
+#include "rig.h"
+#include "tempdir.h"
+
+#include "base/log.h"
+#include "ckpt/safetensors_write.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#define SOURCE MT_TESTS_DIR "/golden/models/llama_default"
+#define VICTIM "model.layers.1.mlp.up_proj.weight"
+
+typedef enum change { NONE, DROP, RESHAPE, RETYPE, PUT_NAN, ADD_EXTRA, DROP_HEAD } change;
+
+static void copy_config(const char *dir)
+{
+    mt_err err = { 0 };
+    char *text, path[512];
+    size_t n;
+    assert_ok(mt_file_read(&text, &n, SOURCE "/config.json", 1 << 20, &err));
+    snprintf(path, sizeof path, "%s/config.json", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fwrite(text, 1, n, f);
+    fclose(f);
+    mt_free(text);
+}
+
+static bool is_dropped(const char *name, change c) { return (c == DROP && !strcmp(name, VICTIM)) || (c == DROP_HEAD && !strcmp(name, "lm_head.weight")); }
+
+static void declare(mt_safetensors_writer *w, const mt_st_tensor *t, change c)
+{
+    mt_err err = { 0 };
+    int64_t shape[2] = { t->shape[0], t->n_dims > 1 ? t->shape[1] : 1 };
+    bool victim = strcmp(t->name, VICTIM) == 0;
+    if (victim && c == RESHAPE) shape[0] *= 2, shape[1] /= 2;
+    assert_ok(mt_safetensors_writer_add(w, t->name, victim && c == RETYPE ? MT_DTYPE_I32 : t->dtype, t->n_dims, shape, &err));
+}
+
+/* The source model with one change, in dir. */
+static void write_model(const char *dir, change c)
+{
+    mt_err err = { 0 };
+    mt_shards *from;
+    mt_safetensors_writer *w;
+    char path[512];
+    const float one = 1.0f;
+    copy_config(dir);
+    snprintf(path, sizeof path, "%s/model.safetensors", dir);
+    assert_ok(mt_shards_open(&from, SOURCE, &err));
+    assert_ok(mt_safetensors_writer_create(&w, path, &err));
+    for (size_t i = 0; i < mt_shards_count(from); i++)
+        if (!is_dropped(mt_shards_at(from, i)->name, c)) declare(w, mt_shards_at(from, i), c);
+    if (c == ADD_EXTRA) assert_ok(mt_safetensors_writer_add(w, "model.rotary_emb.inv_freq", MT_DTYPE_F32, 1, (const int64_t[]){ 1 }, &err));
+    assert_ok(mt_safetensors_writer_start(w, &err));
+    for (size_t i = 0; i < mt_shards_count(from); i++) {
+        const mt_st_tensor *t = mt_shards_at(from, i);
+        if (is_dropped(t->name, c)) continue;
+        float *copy = mt_malloc(t->bytes);
+        memcpy(copy, t->data, t->bytes);
+        if (c == PUT_NAN && strcmp(t->name, VICTIM) == 0) copy[3] = NAN, copy[4] = INFINITY;
+        assert_ok(mt_safetensors_writer_put(w, t->name, 0, copy, t->bytes, &err));
+        mt_free(copy);
+    }
+    if (c == ADD_EXTRA) assert_ok(mt_safetensors_writer_put(w, "model.rotary_emb.inv_freq", 0, &one, sizeof one, &err));
+    assert_ok(mt_safetensors_writer_finish(w, &err));
+    mt_safetensors_writer_free(w);
+    mt_shards_close(from);
+}
+
+static mt_rc check_model(const char *dir, size_t *unused, mt_err *err)
+{
+    mt_config *c = NULL;
+    mt_shards *s = NULL;
+    mt_model *m = NULL;
+    char notice[256];
+    mt_rc rc = mt_config_open(&c, dir, err);
+    if (!rc) rc = mt_shards_open(&s, dir, err);
+    if (!rc) rc = mt_weights_settle_tying(c, s, notice, err);
+    if (!rc) rc = mt_model_create(&m, c, NULL, err);
+    if (!rc) rc = mt_weights_check(m, s, unused, err);
+    mt_model_free(m);
+    mt_shards_close(s);
+    mt_config_close(c);
+    return rc;
+}
+
+static void what_does_not_fit_is_named(void **state)
+{
+    static const struct { change c; mt_rc rc; const char *says[3]; } cases[] = {
+        { DROP, MT_ENOENT, { "\"" VICTIM "\" is missing", "download both again", "llama" } },
+        { RESHAPE, MT_EFORMAT, { VICTIM, "[96, 16], expected [48, 32]", "intermediate_size=48" } },
+        { RETYPE, MT_EUNSUPPORTED, { VICTIM, "stored as I32", "F32, BF16 or F16" } },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        write_model(*state, cases[i].c);
+        assert_int_equal(check_model(*state, NULL, &err), cases[i].rc);
+        for (int k = 0; k < 3; k++) assert_says(cases[i].says[k]);
+    }
+}
+
+static void tensors_nobody_asks_for_are_counted(void **state)
+{
+    mt_err err = { 0 };
+    size_t unused;
+    write_model(*state, ADD_EXTRA);
+    assert_ok(check_model(*state, &unused, &err));
+    assert_int_equal(unused, 1);
+}
+
+static void a_model_without_a_head_tensor_is_tied(void **state)
+{
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_shards *s;
+    char notice[256];
+    write_model(*state, DROP_HEAD);
+    assert_ok(mt_config_open(&c, *state, &err));
+    assert_ok(mt_shards_open(&s, *state, &err));
+    assert_ok(mt_weights_settle_tying(c, s, notice, &err));
+    assert_true(c->tied);
+    assert_non_null(strstr(notice, "no head tensor"));
+    mt_shards_close(s);
+    mt_config_close(c);
+    /* and the other way: tied by config, two different tensors on disk */
+    write_model(*state, NONE);
+    assert_ok(mt_config_open(&c, *state, &err));
+    assert_ok(mt_shards_open(&s, *state, &err));
+    c->tied = true;
+    assert_ok(mt_weights_settle_tying(c, s, notice, &err));
+    assert_false(c->tied);
+    assert_non_null(strstr(notice, "trained apart"));
+    mt_shards_close(s);
+    mt_config_close(c);
+}
+
+static void keep_warning(void *user, mt_log_level level, const char *text)
+{
+    if (level == MT_LOG_WARN) snprintf(user, 512, "%s", text);
+}
+
+static void numbers_that_are_not_finite_are_warned_about(void **state)
+{
+    mt_err err = { 0 };
+    rig r = { 0 };
+    char warning[512] = "", notice[256];
+    write_model(*state, PUT_NAN);
+    assert_ok(mt_config_open(&r.config, *state, &err));
+    assert_ok(mt_shards_open(&r.shards, *state, &err));
+    assert_ok(mt_weights_settle_tying(r.config, r.shards, notice, &err));
+    assert_ok(mt_model_create(&r.model, r.config, NULL, &err));
+    mt_job job = { .train = true, .clip = true, .step_tokens = 8, .step_docs = 1, .longest = 8 };
+    mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8 };
+    mt_plan *plan;
+    assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+    mt_log_set_sink(keep_warning, warning);
+    rig_start(&r, plan, 1);
+    mt_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(warning, VICTIM));
+    assert_non_null(strstr(warning, "2 of"));
+    rig_close(&r);
+}
+
+static void fresh_weights_depend_on_seed_and_name_alone(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    uint64_t sums[3];
+    for (int i = 0; i < 3; i++) {
+        rig r;
+        mt_plan *plan;
+        rig_open_model(&r, SOURCE, NULL);
+        mt_job job = rig_job(&r, true);
+        mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        rig_start(&r, plan, 1);
+        assert_ok(mt_engine_init(r.engine, r.model, i == 2 ? 8 : 7, &err));
+        assert_ok(mt_engine_checksum(r.engine, &sums[i], &err));
+        mt_step_result s;
+        assert_ok(mt_engine_evaluate(r.engine, &r.batch, &s, &err));
+        assert_true(fabs(s.loss - log((double)r.config->V)) < 0.1); /* it knows nothing yet */
+        rig_close(&r);
+    }
+    assert_true(sums[0] == sums[1] && sums[0] != sums[2]);
+}
+
+#define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted), IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
+             IN_TEMPDIR(numbers_that_are_not_finite_are_warned_about), cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone))
