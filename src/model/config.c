@@ -162,6 +162,7 @@ static mt_rc read_windows(reader *r)
         MT_TRY(mt_json_i64(r->doc, "max_window_layers", 28, &first, r->path, r->err));
     }
     if (width < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window\" is %lld", r->path, (long long)width);
+    if (first < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"max_window_layers\" is %lld; 0 or more expected", r->path, (long long)first);
     if (!used || width == 0) return MT_OK;
     if (!mt_json_missing(types)) return window_from_layer_types(r, types, width);
     for (int64_t i = first; i < c->L; i++) c->window[i] = width;

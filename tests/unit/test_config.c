@@ -100,6 +100,7 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"llama\", \"torch_dtype\": \"int3\", " SHAPE "}", "int3", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.01, " SHAPE "}", "partial_rotary_factor", MT_ERANGE },
         { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": [\"full_attention\"], " SHAPE "}", "all 3 layers", MT_EFORMAT },
+        { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": -9, " SHAPE "}", "max_window_layers", MT_ERANGE },
         { "{\"model_type\": \"mistral\", \"layer_types\": [\"full_attention\", \"mamba2\", \"x\"], " SHAPE "}", "mamba2", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"hidden_size\": 1e9, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1, \"vocab_size\": 1}", "hidden_size", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"hidden_size\": -4, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1, \"vocab_size\": 1}", "hidden_size", MT_ERANGE },
