@@ -96,8 +96,8 @@ static mt_rc forward(mt_engine *e, const sweep *s, bool train, mt_err *err)
 /* A run of layers whose first keeps its input; the others are redone from it. */
 typedef struct segment {
     int first, end;
-    const void *w[64]; /* at most as many as ring slots */
-    float *acc[64];
+    const void *w[MT_MAX_SEGMENT];
+    float *acc[MT_MAX_SEGMENT];
 } segment;
 
 /* Which of its group's accumulators a layer of the segment uses. */
@@ -133,7 +133,7 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
 {
     int64_t row = row_of(e, s, i);
     const mt_micro *mb = &e->micros[i];
-    mt_acts acts[64];
+    mt_acts acts[MT_MAX_SEGMENT];
     for (int l = g->first; l < g->end; l++) {
         int at = l - g->first;
         acts[at] = mt__keeps_acts(e, l, true, at, row);

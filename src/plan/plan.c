@@ -66,6 +66,8 @@ static mt_rc check_layers(mt_plan *p, mt_err *err)
         int length = l - mt_plan_segment_start(p, l) + 1;
         if (length > p->longest_segment) p->longest_segment = length;
     }
+    if (p->longest_segment > MT_MAX_SEGMENT)
+        return mt_fail(err, MT_ERANGE, "%d layers would be redone from one kept input; at most %d", p->longest_segment, MT_MAX_SEGMENT);
     if (p->job.train && offloads && q->keep_slots < 2) return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
     return MT_OK;
 }
