@@ -1,6 +1,7 @@
 /* What a plan refuses, and sizes that must agree with what the engine carves. */
 #include "test.h"
 
+#include "base/mem.h"
 #include "plan/plan.h"
 
 #include <stdio.h>
@@ -44,4 +45,21 @@ static void a_segment_longer_than_the_engine_can_redo_is_refused(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused))
+/* An odd number of rows and heads: the row sums of attention come first and must not push what follows off its alignment. */
+static void kept_arrays_have_room_to_be_aligned(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    const char *text = "{\"model_type\": \"llama\", \"hidden_size\": 48, \"num_hidden_layers\": 1, \"num_attention_heads\": 3, \"intermediate_size\": 16, \"vocab_size\": 32}";
+    assert_ok(mt_config_parse(&c, text, strlen(text), "text", &err));
+    const int64_t rows = 7;
+    const size_t widths[] = { 3 * 4, 48 * 2, 3 * 48 * 2, 48 * 2, 48 * 2, 2 * 16 * 2 }; /* lse, x, qkv, attn, xmid, gate and up */
+    size_t need = 0;
+    for (size_t i = 0; i < MT_COUNT(widths); i++) need = mt_round_up(need, MT_KEEP_ALIGN) + (size_t)rows * widths[i];
+    assert_true(mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ALL, rows) >= need);
+    assert_int_equal(mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_NOTHING, rows), 0);
+    mt_config_close(c);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned))
