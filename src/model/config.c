@@ -78,6 +78,8 @@ static mt_rc read_dimensions(reader *r)
     if (c->H % c->K)
         return mt_fail(r->err, MT_EFORMAT, "%s: num_attention_heads=%lld is not a multiple of num_key_value_heads=%lld", r->path,
                        (long long)c->H, (long long)c->K);
+    if (c->H * c->Dh > MAX_DIM)
+        return mt_fail(r->err, MT_ERANGE, "%s: %lld heads of %lld; at most %d columns in all", r->path, (long long)c->H, (long long)c->Dh, MAX_DIM);
     if (c->Dh % 2) return mt_fail(r->err, MT_EUNSUPPORTED, "%s: head_dim=%lld is odd; rotary positions need pairs", r->path, (long long)c->Dh);
     return MT_OK;
 }

@@ -90,6 +90,7 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"deepseek_v3\", \"kv_lora_rank\": 512, " SHAPE "}", "latent attention", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"num_key_value_heads\": 3, " SHAPE "}", "not a multiple", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"head_dim\": 15, " SHAPE "}", "odd", MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"head_dim\": 16777216, " SHAPE "}", "4 heads of 16777216", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"hidden_act\": \"relu6\", " SHAPE "}", "relu6", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"spiral\"}, " SHAPE "}", "spiral", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": 3, " SHAPE "}", "should be an object", MT_EFORMAT },
