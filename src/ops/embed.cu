@@ -47,7 +47,8 @@ template <typename T> static void gather(mt_stream *s, const mt_embed *a)
     bool whole = a->D % wide<T>() == 0 && is_aligned(a->w, 16) && is_aligned(a->y, 16);
     int threads = a->D >= 1024 ? 256 : 64;
     if (whole)
-        gather_kernel<T, wide<T>()><<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>((T *)a->y, (const T *)a->w, a->ids, a->D, a->scale);
+        gather_kernel<T, wide<T>()>
+            <<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>((T *)a->y, (const T *)a->w, a->ids, a->D, a->scale);
     else
         gather_kernel<T, 1><<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>((T *)a->y, (const T *)a->w, a->ids, a->D, a->scale);
 }

@@ -88,8 +88,10 @@ static bool make_preference(descs *x, const matmul *p)
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p->c) },
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p->d) } };
     bool ok = cublasLtMatmulPreferenceCreate(&x->pref) == CUBLAS_STATUS_SUCCESS;
-    ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    ok = ok &&
+         !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    ok = ok &&
+         !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
     for (size_t i = 0; i < MT_COUNT(aligned); i++)
         ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, aligned[i].what, &aligned[i].bytes, sizeof aligned[i].bytes);
     return ok;
@@ -99,29 +101,44 @@ static bool make_descs(descs *x, const matmul *p)
 {
     return make_op(x, p) && make_layout(&x->a, p->t, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->lda) &&
            make_layout(&x->b, p->t, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->ldb) &&
-           make_layout(&x->c, p->td, p->m, p->n, p->ldc) && make_layout(&x->d, p->td, p->m, p->n, p->ldd) && make_preference(x, p);
+           make_layout(&x->c, p->td, p->m, p->n, p->ldc) && make_layout(&x->d, p->td, p->m, p->n, p->ldd) &&
+           make_preference(x, p);
 }
 
-static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace)
+static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo,
+                                  void *workspace)
 {
     const float one = 1.0f;
-    return cublasLtMatmul(mt_cuda_device_of(s)->lt, x->op, &one, p->a, x->a, p->b, x->b, &p->beta, p->c, x->c, p->d, x->d, algo, workspace,
-                          MT_CUDA_WORKSPACE_BYTES, mt_cuda_raw(s));
+    return cublasLtMatmul(mt_cuda_device_of(s)->lt, x->op, &one, p->a, x->a, p->b, x->b, &p->beta, p->c, x->c, p->d, x->d, algo,
+                          workspace, MT_CUDA_WORKSPACE_BYTES, mt_cuda_raw(s));
 }
 
 /* -- choosing a kernel ----------------------------------------------------------------------------- */
 
 static void make_key(const matmul *p, int64_t key[16])
 {
-    const int64_t values[16] = { p->m, p->n, p->k, p->trans_a, p->trans_b, p->t, p->td, p->lda, p->ldb, p->ldc, p->ldd, p->beta != 0,
-                                 p->bias != NULL, (int64_t)alignment(p->a) << 16 | alignment(p->b),
-                                 (int64_t)alignment(p->c) << 16 | alignment(p->d), p->c == p->d };
+    const int64_t values[16] = { p->m,
+                                 p->n,
+                                 p->k,
+                                 p->trans_a,
+                                 p->trans_b,
+                                 p->t,
+                                 p->td,
+                                 p->lda,
+                                 p->ldb,
+                                 p->ldc,
+                                 p->ldd,
+                                 p->beta != 0,
+                                 p->bias != NULL,
+                                 (int64_t)alignment(p->a) << 16 | alignment(p->b),
+                                 (int64_t)alignment(p->c) << 16 | alignment(p->d),
+                                 p->c == p->d };
     memcpy(key, values, sizeof values);
 }
 
 /* Milliseconds of one product, or a negative number if it fails. */
-static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace, cudaEvent_t from,
-                         cudaEvent_t to)
+static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace,
+                         cudaEvent_t from, cudaEvent_t to)
 {
     float ms = -1;
     if (multiply_by(s, x, p, algo, workspace) != CUBLAS_STATUS_SUCCESS) return -1;
@@ -133,7 +150,8 @@ static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cu
 }
 
 /* Index of the fastest of n choices.  A product that adds to its own output is timed into memory of its own. */
-static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n, void *workspace)
+static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n,
+                   void *workspace)
 {
     matmul q = *p;
     void *own = NULL;
@@ -200,7 +218,8 @@ template <typename T, typename TD> __global__ void plain_kernel(matmul p)
     if (i >= p.m) return;
     const T *a = (const T *)p.a, *b = (const T *)p.b;
     float sum = 0;
-    for (int64_t l = 0; l < p.k; l++) sum += to_f32(a[p.trans_a ? i * p.lda + l : l * p.lda + i]) * to_f32(b[p.trans_b ? l * p.ldb + j : j * p.ldb + l]);
+    for (int64_t l = 0; l < p.k; l++)
+        sum += to_f32(a[p.trans_a ? i * p.lda + l : l * p.lda + i]) * to_f32(b[p.trans_b ? l * p.ldb + j : j * p.ldb + l]);
     if (p.bias) sum += to_f32(((const T *)p.bias)[i]);
     if (p.beta != 0) sum += p.beta * to_f32(((const TD *)p.c)[j * p.ldc + i]);
     ((TD *)p.d)[j * p.ldd + i] = from_f32<TD>(sum);
@@ -238,7 +257,8 @@ static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
     if (ok && !product->found)
         rc = multiply_plainly(s, p, err);
     else if (ok && multiply_by(s, &x, p, &product->algo, workspace) != CUBLAS_STATUS_SUCCESS)
-        rc = mt_fail(err, MT_EDEVICE, "cuBLAS failed at a product of %lld x %lld x %lld", (long long)p->m, (long long)p->n, (long long)p->k);
+        rc = mt_fail(err, MT_EDEVICE, "cuBLAS failed at a product of %lld x %lld x %lld", (long long)p->m, (long long)p->n,
+                     (long long)p->k);
     free_descs(&x);
     return rc ? rc : mt__cuda_launched(s, "a product", err);
 }
@@ -300,7 +320,7 @@ mt_rc mt__linear_fwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
     for (int64_t from = 0; from < a->M; from += 65535) {
         dim3 grid((unsigned)div_up(a->N, 256), (unsigned)mt_min_i64(a->M - from, 65535));
         add_late_kernel<<<grid, 256, 0, mt_cuda_raw(s)>>>((float *)a->y + from * l.y, (const bf16 *)a->b,
-                                                         a->add ? (const bf16 *)a->add + from * l.add : NULL, a->N, l.y, l.add);
+                                                          a->add ? (const bf16 *)a->add + from * l.add : NULL, a->N, l.y, l.add);
     }
     return mt__cuda_launched(s, "a bias", err);
 }

@@ -82,7 +82,8 @@ template <typename T, int W> static void backward(mt_stream *s, const mt_rmsnorm
 {
     size_t bytes = (size_t)a->D * sizeof(float);
     bool in_shared = a->dw && bytes <= MAX_SHARED;
-    backward_kernel<T, W><<<(unsigned)sum_blocks(a->N), threads_for(a->D, W), in_shared ? bytes : 0, mt_cuda_raw(s)>>>(*a, in_shared);
+    backward_kernel<T, W>
+        <<<(unsigned)sum_blocks(a->N), threads_for(a->D, W), in_shared ? bytes : 0, mt_cuda_raw(s)>>>(*a, in_shared);
 }
 
 template <typename T> static bool whole(const mt_rmsnorm *a, const void *p1, const void *p2)

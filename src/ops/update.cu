@@ -89,7 +89,8 @@ mt_rc mt__grad_norm_cuda(mt_stream *s, const mt_grad_norm *a, mt_err *err)
         if (a->t == MT_DTYPE_BF16)
             chunk_kernel<bf16><<<(unsigned)n_chunks, MT_SQNORM_LANES, 0, mt_cuda_raw(s)>>>(a->scratch, (const bf16 *)a->g, a->n);
         else
-            chunk_kernel<float><<<(unsigned)n_chunks, MT_SQNORM_LANES, 0, mt_cuda_raw(s)>>>(a->scratch, (const float *)a->g, a->n);
+            chunk_kernel<float>
+                <<<(unsigned)n_chunks, MT_SQNORM_LANES, 0, mt_cuda_raw(s)>>>(a->scratch, (const float *)a->g, a->n);
         MT_TRY(mt__cuda_launched(s, "grad_norm", err));
     }
     add_chunks_kernel<<<1, 1024, 0, mt_cuda_raw(s)>>>(a->sum, a->scratch, n_chunks);
@@ -108,7 +109,8 @@ __global__ void join_kernel(float *w, const uint16_t *hi, const int16_t *lo, int
             for (int k = 0; k < W; k++) out.at[k] = __uint_as_float(((uint32_t)h.at[k] << 16) + (uint32_t)(int32_t)l.at[k]);
             store<float, W>(w + i, out);
         } else {
-            for (int64_t j = i; j < i + W && j < n; j++) w[j] = __uint_as_float(((uint32_t)hi[j] << 16) + (uint32_t)(int32_t)lo[j]);
+            for (int64_t j = i; j < i + W && j < n; j++)
+                w[j] = __uint_as_float(((uint32_t)hi[j] << 16) + (uint32_t)(int32_t)lo[j]);
         }
     }
 }
