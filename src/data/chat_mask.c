@@ -301,7 +301,7 @@ static mt_rc add_whole(const masker *m, bool *nested, bool *fits, mt_oddities *o
     if (!*nested) return MT_OK;
     for (size_t i = 0; i < w->n_spans; i++)
         w->spans[i] = (mt__span){ token_at(&w->tokens, w->spans[i].begin), token_at(&w->tokens, w->spans[i].end) };
-    return mt__sample_add(m->s, w, &w->full, w->spans, w->n_spans, fits, odd, m->err);
+    return mt__sample_add(m->s, w, &w->full, w->spans, w->n_spans, m->s->config.overlong, fits, odd, m->err);
 }
 
 static size_t common_prefix(mt_slice a, mt_slice b)
@@ -322,7 +322,7 @@ static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice t
         !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(without_thought(answer)))))
         return changed(m, k, turn);
     size_t gap = mt_slice_starts(shown, prompt) ? gap_before(mt_slice_from(shown, prompt.n), mt_slice_trim_end(said)) : 0;
-    if (gap != SIZE_MAX) mt_str_add(out, shown.s + prompt.n, gap);
+    if (gap && gap != SIZE_MAX) mt_str_add(out, shown.s + prompt.n, gap);
     mt_str_add(out, said.s, said.n);
     mt_str_add(out, m->s->end, m->s->n_end);
     return MT_OK;
@@ -377,7 +377,7 @@ static mt_rc add_turn(const masker *m, size_t k, bool *fits, mt_oddities *odd)
         MT_TRY(append_answer(m, mt_slice_from(t, begin)));
         span.end = w->tokens.n;
     }
-    return mt__sample_add(m->s, w, &w->text, &span, 1, fits, odd, m->err);
+    return mt__sample_add(m->s, w, &w->text, &span, 1, m->s->config.overlong, fits, odd, m->err);
 }
 
 static mt_rc add_turns(const masker *m, bool *any, mt_oddities *odd)

@@ -61,9 +61,10 @@ mt_rc mt__chat_render(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat 
 mt_rc mt__chat_mask(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat *chat, mt_reason *reason, mt_oddities *odd,
                     mt_err *err);
 
-/* w->tokens of w's `text`, trained where token_spans say: cut to length and kept.  *fits false: nothing of it can be trained. */
+/* w->tokens, made from `text` and trained where token_spans say: cut to length as `overlong` says (AUTO: truncated) and kept.
+ * *fits false: nothing of it can be trained. */
 mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, const mt__span *token_spans, size_t n_spans,
-                     bool *fits, mt_oddities *odd, mt_err *err);
+                     mt_overlong overlong, bool *fits, mt_oddities *odd, mt_err *err);
 
 /* chat_end.c: find out how answers end (s->end). */
 mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
