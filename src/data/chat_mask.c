@@ -296,6 +296,7 @@ static mt_rc add_whole(const masker *m, bool *nested, bool *fits, mt_oddities *o
 {
     mt_sampler_scratch *w = m->w;
     mt_slice f = mt_slice_of(&w->full);
+    if (!mt_str_ok(&w->full)) return mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
     MT_TRY(encode(m, f, &w->tokens));
     for (size_t i = 0; *nested && i < w->n_spans; i++) MT_TRY(splits_at(m, f, w->spans[i].begin, nested));
     if (!*nested) return MT_OK;

@@ -344,6 +344,12 @@ static mt_rc unknown_dataset(const mt_registry *r, const char *name, mt_err *err
 {
     mt_nearest near = { .word = name };
     for (size_t i = 0; i < r->info.map.n; i++) mt_nearest_offer(&near, r->names[i]);
+    if (strchr(name, '/'))
+        return mt_fail(err, MT_ENOENT,
+                       "there is no dataset \"%s\" in %s/%s; if it is on the hub, add an entry with \"hf_hub_url\": \"%s\" and "
+                       "its columns, and "
+                       "`megatrain get %s` will fetch it",
+                       name, r->dir, info_name, name, name);
     if (*near.best)
         return mt_fail(err, MT_ENOENT, "there is no dataset \"%s\" in %s/%s; did you mean \"%s\"?", name, r->dir, info_name,
                        near.best);

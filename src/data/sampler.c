@@ -159,7 +159,7 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
 static mt_rc run_text(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *record, mt_reason *reason, mt_oddities *odd,
                       mt_err *err)
 {
-    const mt_chat_reader r = { &w->arena, reason, err };
+    const mt_chat_reader r = { .a = &w->arena, .reason = reason, .err = err };
     const mt_value *v = mt_value_get(record, s->layout.text);
     int32_t eos = mt_tokenizer_role_id(s->tok, MT_TOK_EOS);
     bool fits;

@@ -68,6 +68,8 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
 
 /* chat_end.c: find out how answers end (s->end). */
 mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
+/* ... and whether the template wants arguments of calls as text (s->rules.calls_as_text). */
+mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* The end of the end-of-turn token that follows text[at..] behind white space; 0: none does. */
 mt_rc mt__chat_end_after(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t at, size_t *out, mt_err *err);
 

@@ -136,6 +136,8 @@ static void the_nearest_name_is_suggested(void **state)
     assert_says("did you mean \"alpaca_en\"?");
     assert_int_equal(mt_registry_find(r, "zzz", &e, &err), MT_ENOENT);
     assert_says("which has 2: alpaca_en, metamath");
+    assert_int_equal(mt_registry_find(r, "org/alpaca", &e, &err), MT_ENOENT);
+    assert_says("megatrain get org/alpaca");
     mt_registry_close(r);
 }
 

@@ -2,7 +2,7 @@
  * golden/test_samples.c. */
 #include "tempdir.h"
 
-#include "base/log.h"
+#include "base/fault.h"
 #include "data/sampler.h"
 #include "data/templates.h"
 
@@ -203,6 +203,38 @@ static void tools_need_a_place_in_the_template(void **state)
     rig_close(&r);
 }
 
+/* DeepSeek V3's template joins arguments to text; others want a map. */
+static void arguments_take_the_form_the_template_wants(void **state)
+{
+    const char *dir = *state;
+    rig r;
+    write_template(
+        dir, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.tool_calls %}{{ m.tool_calls[0].function.name + '(' + "
+             "m.tool_calls[0].function.arguments + ')' }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}{% if "
+             "add_generation_prompt "
+             "%}<|im_start|>assistant\n{% endif %}");
+    rig_open(&r, dir, mt_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .keep_text = true });
+    assert_int_equal(run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
+                             "\"name\":\"f\",\"arguments\":{\"x\":1}}]}]}"),
+                     MT_OK);
+    assert_int_equal(r.n, 1);
+    assert_non_null(strstr(r.samples[0].text, "f({\"x\": 1})<|im_end|>"));
+    rig_close(&r);
+}
+
+static void a_template_that_shows_no_calls_stops_the_run(void **state)
+{
+    const char *dir = *state;
+    rig r;
+    write_template(dir, "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
+    rig_open(&r, dir, mt_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ 0 });
+    assert_int_equal(run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
+                             "\"name\":\"find\",\"arguments\":{}}]}]}"),
+                     MT_EFORMAT);
+    assert_non_null(strstr(r.err.msg, "does not show tool calls"));
+    rig_close(&r);
+}
+
 /* ---- plain text ---- */
 
 static void documents_are_learned_whole_and_end_in_eos(void **state)
@@ -299,12 +331,61 @@ static void the_fingerprint_follows_what_decides_samples(void **state)
     }
 }
 
+/* ---- no memory ---- */
+
+static mt_rc whole(const mt_tokenizer *tok, const mt_value *record, mt_err *err)
+{
+    mt_layout l = mt_layout_default(MT_FORMATTING_OPENAI);
+    mt_sampler *s;
+    mt_sampler_scratch *w = NULL;
+    const mt_sample *samples;
+    size_t n;
+    mt_reason reason = MT_REASON_NONE;
+    mt_oddities odd = { 0 };
+    MT_TRY(mt_sampler_open(&s, tok, &l, &(mt_sampler_config){ .template = "deepseekr1", .keep_text = true }, err));
+    mt_rc rc = mt_sampler_scratch_create(&w, s, err);
+    if (!rc) rc = mt_sampler_run(s, w, record, &samples, &n, &reason, &odd, err);
+    if (!rc) assert_int_equal(reason, MT_REASON_NONE);
+    mt_sampler_scratch_free(w);
+    mt_sampler_close(s);
+    return rc;
+}
+
+static void running_out_of_memory_is_said_and_nothing_is_lost(void **state)
+{
+    (void)state;
+    static const char json[] = "{\"messages\":[{\"role\":\"user\",\"content\":[{\"text\":\"Q\"}]},{\"role\":\"assistant\","
+                               "\"content\":\"<think>\\nhm\\n</think>\\n\\nA\"},"
+                               "{\"role\":\"user\",\"content\":\"R\"},{\"role\":\"assistant\",\"content\":\"B\"}]}";
+    mt_err err = { 0 };
+    mt_tokenizer *tok;
+    mt_arena arena = { 0 };
+    mt_value record;
+    assert_ok(mt_tokenizer_open(&tok, TOKENIZER, &err));
+    assert_ok(mt_value_parse_json(&record, &arena, json, sizeof json - 1, NULL, "record", &err));
+    for (int n = 0;; n++) {
+        mt_fault_arm(MT_FAULT_ALLOC, n);
+        mt_rc rc = whole(tok, &record, &err);
+        if (!mt_fault_disarm()) {
+            assert_int_equal(rc, MT_OK);
+            assert_true(n > 20);
+            break;
+        }
+        if (rc != MT_ENOMEM) fail_msg("allocation %d: %s: %s", n, mt_rc_name(rc), err.msg);
+    }
+    mt_arena_free(&arena);
+    mt_tokenizer_close(tok);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(a_model_without_a_template_gets_the_plain_form_and_a_notice),
              cmocka_unit_test(a_template_whose_tokens_are_missing_is_not_used),
              cmocka_unit_test(unknown_templates_suggest_the_nearest), cmocka_unit_test(built_in_templates_train_answer_and_end),
              cmocka_unit_test_setup_teardown(a_template_that_changes_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_loses_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_refusal_by_the_template_is_a_bad_record, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(arguments_take_the_form_the_template_wants, tempdir_make, tempdir_remove),
+             cmocka_unit_test_setup_teardown(a_template_that_shows_no_calls_stops_the_run, tempdir_make, tempdir_remove),
+             cmocka_unit_test(running_out_of_memory_is_said_and_nothing_is_lost),
              cmocka_unit_test(tools_need_a_place_in_the_template), cmocka_unit_test(documents_are_learned_whole_and_end_in_eos),
              cmocka_unit_test(long_documents_are_split), cmocka_unit_test(odd_records_are_counted),
              cmocka_unit_test(a_bad_record_has_a_reason_and_no_samples),
