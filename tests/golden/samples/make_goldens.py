@@ -234,6 +234,9 @@ def archive_cases(folder):
             row = case(f"{name}: {title}", chat, messages)
             del row["template"]
             yield {"tokenizer": name, **row, "config": {"template": builtin} if builtin else {}}
+        row = case(f"{name}: line break", chat, [user("Go"), bot("\n\n\tfurther")] + TWO)
+        del row["template"]
+        yield {"tokenizer": name, **row, "config": {"template": builtin} if builtin else {}}
         if name in ("qwen2_5", "mistral_nemo"):
             opening = '<tool_call>\n{"name": "weather", "arguments": '
             shown = json.dumps(CALL["function"], ensure_ascii=False)[:-1] + ', "id": "abcde1234"}]</s>'
