@@ -4,14 +4,21 @@ PRESET ?= release
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 
-.PHONY: all build deps demo test test-asan test-tsan test-cuda soak install package format clean help
+.PHONY: all build configure deps demo test test-asan test-tsan test-cuda soak install package format clean help
 
 all: build
 
-build: deps
+# Warnings are errors in CI only: a newer compiler must not keep a user from building.
+ifdef CI
+CMAKE_ARGS += -DMT_WERROR=ON
+endif
+
+configure: deps
 	@cmake --preset $(PRESET) $(CMAKE_ARGS) > $(BUILD).configure.log 2>&1 || { cat $(BUILD).configure.log; exit 1; }
 	@rm -f $(BUILD).configure.log
-	@cmake --build --preset $(PRESET) -j $(JOBS)
+
+build: configure
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target megatrain
 	@scripts/build-note.sh $(BUILD)
 
 deps:
@@ -21,6 +28,7 @@ demo: build
 	@scripts/demo.sh $(BUILD)/megatrain
 
 test: build
+	@cmake --build --preset $(PRESET) -j $(JOBS)
 	@scripts/test.sh
 
 test-asan: deps

@@ -73,8 +73,7 @@ bool mt_value_equal(const mt_value *a, const mt_value *b)
     return false;
 }
 
-/* repr(float): the shortest digits that read back, in Python's choice of form. */
-static void write_float(mt_str *out, double f)
+void mt_value_write_float(mt_str *out, double f)
 {
     char s[40];
     if (isnan(f)) return mt_str_puts(out, "NaN");
@@ -96,7 +95,7 @@ void mt_value_write_json(mt_str *out, const mt_value *v)
     case MT_VALUE_NULL: mt_str_puts(out, "null"); break;
     case MT_VALUE_BOOL: mt_str_puts(out, v->b ? "true" : "false"); break;
     case MT_VALUE_INT: mt_str_printf(out, "%lld", (long long)v->i); break;
-    case MT_VALUE_FLOAT: write_float(out, v->f); break;
+    case MT_VALUE_FLOAT: mt_value_write_float(out, v->f); break;
     case MT_VALUE_STR: mt_str_json(out, v->str.s, v->str.n); break;
     case MT_VALUE_LIST:
         mt_str_putc(out, '[');

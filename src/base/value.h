@@ -78,6 +78,8 @@ mt_rc mt_value_reader_parse(mt_value_reader *r, mt_value *out, mt_arena *a, cons
                             const char *what, mt_err *err);
 void mt_value_reader_free(mt_value_reader *r);
 
+/* repr(float): the shortest digits that read back, in Python's choice of form; NaN, Infinity. */
+void mt_value_write_float(mt_str *out, double f);
 /* Python's json.dumps(v, ensure_ascii=False): ", " and ": " between items, floats as repr() gives them. */
 void mt_value_write_json(mt_str *out, const mt_value *v);
 

@@ -129,7 +129,7 @@ static mt_rc run_chat(run *r, const mt_value *record, mt_err *err)
 static mt_rc chat_line(run *r, const char *line, size_t n, mt_err *err)
 {
     mt_arena arena = { 0 };
-    mt_value v;
+    mt_value v = { .type = MT_VALUE_NULL };
     mt_rc rc = mt_value_parse_json(&v, &arena, line, n, NULL, "the line", err);
     mt_pair pair = { .key = "messages", .key_n = 8, .value = v };
     mt_value record = { .type = MT_VALUE_MAP };

@@ -18,6 +18,7 @@ static const struct {
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
     { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
     { "families", mt_cmd_families, "the model families that are known" },
+    { "bench", mt_cmd_bench, "how fast this machine trains a shape: random weights, no files needed" },
     { "grad", mt_cmd_grad, "loss and gradients of given tokens, for comparing with another implementation" },
 };
 

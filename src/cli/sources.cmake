@@ -1,4 +1,5 @@
 set(sources
+  cmd_bench.c
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c

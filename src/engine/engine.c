@@ -133,6 +133,7 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
     e->plan = plan;
     e->model = plan->model;
     e->ops = mt_ops_of(dev);
+    e->in_flight = true; /* device homes are being cleared */
     mt_watch_init(&e->watch);
     mt_rc rc = open_all(e, options ? options->n_workers : 0, err);
     if (rc)
@@ -177,10 +178,12 @@ void mt_engine_free(mt_engine *e)
 mt_rc mt_engine_settle(mt_engine *e, mt_err *err)
 {
     mt_stream *const streams[3] = { e->compute, e->copy_in, e->copy_out };
+    if (!e->in_flight) return mt_watch_check(&e->watch, err);
     for (int u = 0; u < e->model->n_units; u++)
         if (mt__place(e, u)->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, e->units[u].version, err));
     for (int i = 0; i < 3; i++) MT_TRY(mt_record(streams[i], e->settled[i], err));
     for (int i = 0; i < 3; i++) MT_TRY(mt_sync(e->settled[i], err));
+    e->in_flight = false;
     return mt_watch_check(&e->watch, err);
 }
 

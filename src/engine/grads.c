@@ -103,6 +103,7 @@ static mt_rc finish(mt_engine *e, int u, slot *acc, mt_err *err)
     if (mt__place(e, u)->site != MT_SITE_HOST) {
         void *g = e->units[u].grad_dev;
         MT_TRY(round_and_measure(e, u, acc, g, err));
+        if (mt__place(e, u)->borrows) MT_TRY(mt__updates_stage_own(e, u, err));
         return e->updating ? mt__updates_now(e, u, g, err) : MT_OK;
     }
     slot *out = out_slot(e, u);

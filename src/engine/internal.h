@@ -56,7 +56,7 @@ typedef struct keep_slot {
 } keep_slot;
 
 typedef struct stage_slot {
-    slot s;
+    slot s;         /* s.p: NULL for a unit's own, which borrows */
     mt_event *done; /* updated: may be written back */
     int unit;       /* staged in for it; -1: none */
 } stage_slot;
@@ -101,6 +101,7 @@ struct mt_engine {
     slot acc_tied;     /* the lookup's share of a tied embedding */
     stage_slot *stages;
     int stage_turn;
+    stage_slot *own_stages; /* [n_units], of those that borrow; s.free is the accumulator's event */
     updater updater;
     int64_t n_slab_jobs; /* jobs that took a slab so far */
 
@@ -125,6 +126,7 @@ struct mt_engine {
     } *host;
     double *landed_norms; /* host, one a unit: arrives with the gradient when clipping is off, for the updater to look at */
     float dscale;
+    bool in_flight; /* work was queued since the last settle */
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */
     int64_t wait_update_ns;
@@ -181,6 +183,8 @@ void mt__updates_free(mt_engine *e); /* after them: their queues hold its events
 void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale);
 /* The unit's gradient is finished and clipping is off. */
 mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err);
+/* A unit that borrows has just freed what it borrows: start copying its state in. */
+mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err);
 /* Copy state in for staged units, as many as there are slots. */
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
 /* All units, the norm being known. */

@@ -94,7 +94,10 @@ static keep_slot *host_slot(mt_engine *e, int layer) { return layer < e->model->
 
 mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
 {
-    keep_slot *k = train ? host_slot(e, layer) : NULL;
+    if (!train || layer >= e->model->config->L) return MT_OK;
+    int u = mt_layer_unit(layer);
+    if (mt__place(e, u)->borrows) return mt_wait(e->compute, e->units[u].written, err); /* U7: its state still lies here */
+    keep_slot *k = host_slot(e, layer);
     if (!k) return MT_OK;
     k->layer = layer;
     return mt_wait(e->compute, k->s.free, err);

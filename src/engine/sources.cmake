@@ -1,1 +1,1 @@
-set(sources engine.c grads.c input.c keeps.c load.c memory.c ring.c step.c updates.c)
+set(sources bench.c engine.c grads.c input.c keeps.c load.c memory.c ring.c step.c updates.c)

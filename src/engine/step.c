@@ -242,6 +242,7 @@ static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)
 static mt_rc begin_step(mt_engine *e, const mt_batch *b, bool train, mt_err *err)
 {
     MT_TRY(mt_watch_check(&e->watch, err));
+    e->in_flight = true;
     MT_TRY(mt__input_load(e, b, err));
     /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit. */
     MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host, err));

@@ -4,7 +4,8 @@
  *           whoever fetches the unit next waits for its gate (U1)
  *   device  queued on the compute stream behind the gradient
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
- *           written back; the next fetch and the next staging wait for the write-back's event (U2)
+ *           written back; the next fetch and the next staging wait for the write-back's event (U2).  They lie in a stage slot, or
+ *           borrow what the unit's last backward has freed: its accumulator and what its layer kept (U7)
  *
  * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
 #include "base/fault.h"
@@ -152,10 +153,12 @@ typedef struct staged {
     float *m, *v;
 } staged;
 
-static staged carve(const stage_slot *k, int64_t n)
+static staged carve(const mt_engine *e, const stage_slot *k, int u)
 {
-    float *m = k->s.p;
-    return (staged){ .m = m, .v = m + n, .hi = (uint16_t *)(m + 2 * n), .lo = (int16_t *)(m + 2 * n) + n };
+    int64_t n = mt__layout(e, u)->n_train;
+    bool borrows = mt__place(e, u)->borrows;
+    float *m = borrows ? e->unit_accs[u].p : k->s.p, *v = borrows ? (float *)(void *)e->layers[e->model->units[u].layer].kept : m + n;
+    return (staged){ .m = m, .v = v, .hi = (uint16_t *)(v + n), .lo = (int16_t *)(v + n) + n };
 }
 
 /* The in-place copy can be used only if it holds the newest weights. */
@@ -169,7 +172,7 @@ static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
 {
     const unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
-    staged to = carve(k, (int64_t)n);
+    staged to = carve(e, k, u);
     k->unit = u;
     MT_TRY(mt_wait(e->copy_in, k->s.free, err));
     MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
@@ -196,6 +199,7 @@ static mt_rc write_back(mt_engine *e, stage_slot *k, int u, const staged *from, 
 
 static stage_slot *slot_staged_for(mt_engine *e, int u)
 {
+    if (mt__place(e, u)->borrows) return &e->own_stages[u];
     for (int i = 0; i < e->plan->place.stage_slots; i++)
         if (e->stages[i].unit == u) return &e->stages[i];
     return NULL;
@@ -210,7 +214,7 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
         MT_TRY(stage_in(e, k, u, err));
     }
     uint16_t *in_place = hi_in_place(e, u);
-    staged at = carve(k, mt__layout(e, u)->n_train);
+    staged at = carve(e, k, u);
     if (in_place) {
         at.hi = in_place;
         /* U3: the write-back still reads these weights; they change again only behind it. */
@@ -223,11 +227,13 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
     return write_back(e, k, u, &at, err);
 }
 
+mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_in(e, &e->own_stages[u], u, err); }
+
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err)
 {
     int n = e->plan->place.stage_slots, used = 0;
     for (int u = 0; u < e->model->n_units && used < n; u++) {
-        if (mt__place(e, u)->site != MT_SITE_STAGED || !mt__layout(e, u)->n_train) continue;
+        if (mt__place(e, u)->site != MT_SITE_STAGED || mt__place(e, u)->borrows || !mt__layout(e, u)->n_train) continue;
         MT_TRY(stage_in(e, &e->stages[e->stage_turn], u, err));
         e->stage_turn = (e->stage_turn + 1) % n;
         used++;
@@ -256,16 +262,19 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err)
     return MT_OK;
 }
 
-/* A skipped step: what was staged ahead is current again next time, but its slots must be free for it. */
+/* What was staged is not used: its memory is free behind the copy that filled it. */
+static mt_rc drop(mt_engine *e, stage_slot *k, mt_err *err)
+{
+    if (k->unit < 0) return MT_OK;
+    k->unit = -1;
+    MT_TRY(mt_wait(e->compute, k->s.ready, err));
+    return mt_record(e->compute, k->s.free, err);
+}
+
 mt_rc mt__updates_drop(mt_engine *e, mt_err *err)
 {
-    for (int i = 0; i < e->plan->place.stage_slots; i++) {
-        stage_slot *k = &e->stages[i];
-        if (k->unit < 0) continue;
-        k->unit = -1;
-        MT_TRY(mt_wait(e->compute, k->s.ready, err));
-        MT_TRY(mt_record(e->compute, k->s.free, err));
-    }
+    for (int i = 0; i < e->plan->place.stage_slots; i++) MT_TRY(drop(e, &e->stages[i], err));
+    for (int u = 0; u < e->model->n_units; u++) MT_TRY(drop(e, &e->own_stages[u], err));
     return MT_OK;
 }
 
@@ -289,13 +298,20 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
     up->cap = e->model->n_units;
     up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
     e->stages = mt_calloc((size_t)n_stages, sizeof *e->stages);
-    if (!up->jobs || !e->stages) return mt_fail(err, MT_ENOMEM, "no host memory for the update queue");
+    e->own_stages = mt_calloc((size_t)e->model->n_units, sizeof *e->own_stages);
+    if (!up->jobs || !e->stages || !e->own_stages) return mt_fail(err, MT_ENOMEM, "no host memory for the update queue");
     MT_TRY(open_units(e, err));
     for (int i = 0; i < n_stages; i++) {
         e->stages[i].unit = -1;
         e->stages[i].s.p = mt__buffer(e, MT_BUF_STAGE, i, -1);
         MT_TRY(mt__slot_events(e, &e->stages[i].s, err));
         MT_TRY(mt__event(e, &e->stages[i].done, err));
+    }
+    for (int u = 0; u < e->model->n_units; u++) {
+        e->own_stages[u].unit = -1;
+        e->own_stages[u].s.free = e->unit_accs[u].free; /* borrowed, like the memory */
+        MT_TRY(mt__event(e, &e->own_stages[u].s.ready, err));
+        MT_TRY(mt__event(e, &e->own_stages[u].done, err));
     }
     MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : mt_cpu_count(), err));
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))
@@ -323,6 +339,11 @@ void mt__updates_free(mt_engine *e)
         mt__slot_free(e, &e->stages[i].s);
         e->dev->api->event_free(e->stages[i].done);
     }
+    for (int u = 0; e->own_stages && u < e->model->n_units; u++) {
+        e->dev->api->event_free(e->own_stages[u].s.ready);
+        e->dev->api->event_free(e->own_stages[u].done);
+    }
     for (int u = 0; e->units && u < e->model->n_units; u++) e->dev->api->event_free(e->units[u].landed);
     mt_free(e->stages);
+    mt_free(e->own_stages);
 }

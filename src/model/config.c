@@ -288,28 +288,38 @@ static mt_rc resolve(reader *r)
     return read_rope(r);
 }
 
-mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
+/* Takes the document over. */
+static mt_rc from_document(mt_config **out, json_t *doc, const char *what, mt_err *err)
 {
-    *out = NULL;
-    char *path = mt_dir_exists(dir_or_file) ? mt_path_join(dir_or_file, "config.json") : mt_strdup(dir_or_file);
     mt_config *c = mt_calloc(1, sizeof *c);
-    json_t *doc = NULL;
-    mt_rc rc;
-    if (!path || !c) {
-        rc = mt_fail(err, MT_ENOMEM, "no host memory for the model's description");
-        goto done;
-    }
-    rc = mt_json_read(&doc, path, err);
-    if (rc == MT_ENOENT)
-        rc = mt_fail(err, MT_ENOENT, "%s: no such file; a model is a directory with config.json and *.safetensors, as the hub has them", path);
-    if (!rc) rc = resolve(&(reader){ .doc = doc, .path = path, .c = c, .err = err });
-done:
+    mt_rc rc = c ? resolve(&(reader){ .doc = doc, .path = what, .c = c, .err = err }) : mt_fail(err, MT_ENOMEM, "no host memory for the model's description");
     json_decref(doc);
-    mt_free(path);
     if (rc)
         mt_config_close(c);
     else
         *out = c;
+    return rc;
+}
+
+mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err)
+{
+    json_t *doc;
+    *out = NULL;
+    MT_TRY(mt_json_parse(&doc, text, n, what, err));
+    return from_document(out, doc, what, err);
+}
+
+mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
+{
+    *out = NULL;
+    char *path = mt_dir_exists(dir_or_file) ? mt_path_join(dir_or_file, "config.json") : mt_strdup(dir_or_file);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    json_t *doc;
+    mt_rc rc = mt_json_read(&doc, path, err);
+    if (rc == MT_ENOENT)
+        rc = mt_fail(err, MT_ENOENT, "%s: no such file; a model is a directory with config.json and *.safetensors, as the hub has them", path);
+    if (!rc) rc = from_document(out, doc, path, err);
+    mt_free(path);
     return rc;
 }
 

@@ -47,6 +47,8 @@ typedef struct mt_config {
 
 /* From a model directory's config.json (or a path to the file). */
 mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err);
+/* From its text; `what` names it in messages. */
+mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err);
 void mt_config_close(mt_config *c);
 
 /* cos and sin, [n_positions, dr/2] each, scaled. */

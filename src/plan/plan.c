@@ -33,6 +33,15 @@ int mt_plan_segment_start(const mt_plan *p, int layer)
     return layer;
 }
 
+bool mt_plan_can_borrow(const mt_plan *p, int unit)
+{
+    const mt_unit *u = &p->model->units[unit];
+    if (u->kind != MT_UNIT_LAYER || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
+    const mt_layer_place *at = &p->place.layers[u->layer];
+    size_t kept = at->place == MT_DEVICE ? (size_t)p->place.sweep_tokens * mt_keep_row_bytes(p->model->config, p->arithmetic.compute, at->keep) : 0;
+    return kept >= (size_t)u->layout->n_train * 8; /* v, lo, hi */
+}
+
 /* -- checks ---------------------------------------------------------------------------------------- */
 
 static mt_rc check_slots(const mt_plan *p, mt_err *err)
@@ -72,7 +81,8 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
         if (!trains) continue;
         if ((at->site == MT_SITE_DEVICE) != (at->home == MT_DEVICE))
             return mt_fail(err, MT_EINVAL, "unit %d: updated on the device if and only if it lives there", u);
-        if (at->site == MT_SITE_STAGED && q->stage_slots < 1) return mt_fail(err, MT_EINVAL, "staged updates need a slot");
+        if (at->borrows && (at->site != MT_SITE_STAGED || !mt_plan_can_borrow(p, u))) return mt_fail(err, MT_EINVAL, "unit %d has nothing to borrow for its update", u);
+        if (at->site == MT_SITE_STAGED && !at->borrows && q->stage_slots < 1) return mt_fail(err, MT_EINVAL, "staged updates need a slot");
         if (at->site == MT_SITE_HOST && q->grad_slots < 1) return mt_fail(err, MT_EINVAL, "gradients on their way to the host need a slot");
         if (at->site == MT_SITE_HOST && !p->job.clip && q->n_slabs < 1) return mt_fail(err, MT_EINVAL, "without clipping gradients need a slab");
     }
@@ -174,7 +184,7 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
         size_t n = (size_t)p->model->units[u].layout->n_train;
         const mt_unit_place *at = &p->place.units[u];
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
-        if (at->site == MT_SITE_STAGED && n > stage) stage = n;
+        if (at->site == MT_SITE_STAGED && !at->borrows && n > stage) stage = n;
     }
     if (!p->job.train) return MT_OK;
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
@@ -315,4 +325,20 @@ uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
     const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows };
     return mt_hash(fields, sizeof fields, 1);
+}
+
+void mt_plan_describe(const mt_plan *p, char *out, size_t n)
+{
+    static const char *const keeps[] = { "nothing", "inputs", "inputs and attention", "everything" };
+    int homes = 0, resident = 0, staged = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        homes += p->place.units[u].home == MT_DEVICE;
+        resident += p->place.units[u].resident;
+        staged += p->place.units[u].site == MT_SITE_STAGED;
+    }
+    const mt_layer_place *first = &p->place.layers[0];
+    int64_t sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    snprintf(out, n, "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; layers keep %s%s",
+             (long long)sweeps, sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes, staged, keeps[first->keep],
+             first->place == MT_HOST ? " in host memory" : "");
 }

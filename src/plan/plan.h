@@ -32,6 +32,8 @@ typedef struct mt_unit_place {
     bool resident;  /* weights stay on the device through the step instead of passing through the ring */
     mt_place home;  /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
+    bool borrows; /* staged: m borrows the unit's accumulator, v, lo and hi the layer's kept activations, both of which the last
+                     backward frees; else they take a stage slot */
 } mt_unit_place;
 
 typedef struct mt_layer_place {
@@ -116,6 +118,7 @@ typedef struct mt_plan {
     mt_buffer *buffers;
     size_t n_buffers, cap_buffers;
     size_t device_bytes, host_bytes;
+    double predicted_seconds; /* of a step, by whoever chose the placement; 0: nobody */
 } mt_plan;
 
 /* A plan from both halves, which are copied.  Refuses what contradicts itself. */
@@ -126,14 +129,31 @@ void mt_plan_free(mt_plan *plan);
 mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err);
 void mt_placement_free(mt_placement *p);
 
-/* The simple chooser: the least streaming and redoing that fits device_bytes (0: no limit).  Says what is short when
- * nothing fits. */
+/* What a plan is chosen for: room, and rates that say what is cheap. */
+typedef struct mt_machine {
+    size_t device_bytes, host_bytes;   /* this run may use */
+    double flops;                      /* of products, a second */
+    double copy_in, copy_out;          /* bytes a second */
+    double adam_host;                  /* parameters a second */
+    bool home_host;                    /* every master and all state live in host memory between steps */
+} mt_machine;
+
+/* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
+mt_machine mt_machine_typical(void);
+
+/* The fastest placement that fits, by the time model of choose.c.  Says what is short when nothing fits. */
+mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
+/* The same for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
 
+/* The placement in a sentence. */
+void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
 /* The arithmetic as one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
 static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
+/* Could unit u's staged state borrow?  Its accumulator must be its own, and what its layer keeps on the device large enough. */
+bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 

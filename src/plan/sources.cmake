@@ -1,1 +1,1 @@
-set(sources choose.c cut.c plan.c)
+set(sources choose.c cut.c flops.c machine.c plan.c shapes.c)

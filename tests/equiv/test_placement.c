@@ -62,6 +62,8 @@ static void draw(mt_placement *p, const mt_model *m, const mt_job *j, const mt_a
         at->home = roll(d, 3) ? MT_HOST : MT_DEVICE;
         at->resident = at->home == MT_DEVICE || roll(d, 3) == 0;
         at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
+        mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
+        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_can_borrow(&trial, u) && roll(d, 3);
     }
 }
 
@@ -94,7 +96,8 @@ static void describe(const mt_plan *plan, char *out, size_t n)
     for (int l = 0; l < plan->model->config->L; l++) k += snprintf(out + k, n - (size_t)k, " %d%c", p->layers[l].keep, p->layers[l].place == MT_HOST ? 'h' : 'd');
     k += snprintf(out + k, n - (size_t)k, "; units");
     for (int u = 0; u < plan->model->n_units; u++)
-        k += snprintf(out + k, n - (size_t)k, " %c%s%c", p->units[u].home == MT_HOST ? 'h' : 'd', p->units[u].resident ? "R" : "", "HDS"[p->units[u].site]);
+        k += snprintf(out + k, n - (size_t)k, " %c%s%c%s", p->units[u].home == MT_HOST ? 'h' : 'd', p->units[u].resident ? "R" : "", "HDS"[p->units[u].site],
+                      p->units[u].borrows ? "b" : "");
 }
 
 static void check_case(const arithmetic_case *c, int draws, uint64_t seed)
@@ -138,6 +141,45 @@ static void placements_of_one_arithmetic_give_equal_bits(void **state)
     for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], draws, 1000 * (i + 1));
 }
 
+/* The least device memory any plan works with, found by bisection, and plenty: the same bits. */
+static void the_smallest_memory_that_works_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        rig r;
+        char dir[512];
+        mt_plan *plan;
+        outcome plenty, least;
+        snprintf(dir, sizeof dir, GOLDEN_DIR "%s", cases[i].model);
+        rig_open_model(&r, dir, NULL);
+        mt_job job = rig_job(&r, cases[i].clip);
+        mt_arithmetic a = { .compute = cases[i].compute, .grad = cases[i].grad, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        size_t lo = 0, hi = plan->device_bytes;
+        rig_start(&r, plan, 2);
+        three_steps(&r, &plenty, NULL);
+        rig_stop(&r);
+        while (hi - lo > 64) {
+            size_t mid = lo + (hi - lo) / 2;
+            mt_rc rc = mt_plan_choose(&plan, r.model, &job, &a, mid, &err);
+            if (rc) {
+                assert_int_equal(rc, MT_ENOMEM);
+                lo = mid;
+            } else {
+                mt_plan_free(plan);
+                hi = mid;
+            }
+        }
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, hi, &err));
+        rig_start(&r, plan, 2);
+        three_steps(&r, &least, NULL);
+        rig_stop(&r);
+        assert_memory_equal(&plenty, &least, sizeof least);
+        rig_close(&r);
+    }
+}
+
 /* A different arithmetic gives different bits: the comparison above can fail. */
 static void another_arithmetic_is_noticed(void **state)
 {
@@ -161,4 +203,5 @@ static void another_arithmetic_is_noticed(void **state)
     rig_close(&r);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(another_arithmetic_is_noticed))
+MT_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
+             cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed))

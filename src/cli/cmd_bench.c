@@ -1,0 +1,144 @@
+/* cmd_bench.c - megatrain bench: how fast this machine trains a shape. */
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "device/blas.h"
+#include "engine/bench.h"
+#include "plan/flops.h"
+#include "plan/shapes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct options {
+    const char *shape, *model, *dtype, *device, *lengths, *trained, *home;
+    uint64_t device_memory, ram;
+    int64_t seq_len, tokens, steps, warmup, micro;
+    bool no_clip, json;
+} options;
+
+static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
+{
+    char *end;
+    *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup,
+                             .clip = !o->no_clip, .micro_tokens = o->micro, .seed = 1 };
+    if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
+        return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
+    if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0)
+        return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 expected");
+    if (o->lengths) {
+        b->lognormal_mean = strncmp(o->lengths, "lognormal:", 10) == 0 ? strtod(o->lengths + 10, &end) : 0;
+        if (!(b->lognormal_mean > 1)) return mt_fail(err, MT_EINVAL, "--lengths %s: lognormal:MEAN expected, such as lognormal:300", o->lengths);
+    }
+    if (o->trained) {
+        b->trained = strtod(o->trained, &end);
+        if (*end || !(b->trained > 0 && b->trained <= 1)) return mt_fail(err, MT_EINVAL, "--trained %s: a share from 0 to 1 expected", o->trained);
+    }
+    return MT_OK;
+}
+
+static mt_machine machine_of(mt_device *dev, const options *o)
+{
+    mt_machine m = mt_machine_typical();
+    mt_device_info info;
+    dev->api->info(dev, &info);
+    m.device_bytes = o->device_memory ? (size_t)o->device_memory : info.memory_limit;
+    m.home_host = strcmp(o->home, "host") == 0;
+    m.host_bytes = o->ram ? (size_t)o->ram : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    if (dev->api->kind == MT_DEVICE_CPU) {
+        m.flops = mt_blas_gflops() * 1e9 * info.n_threads;
+        m.copy_in = m.copy_out = 8e9;
+        m.adam_host = 1.5e9;
+        if (!o->ram) m.host_bytes /= 2; /* the device's memory is the host's too */
+        if (m.device_bytes > m.host_bytes) m.device_bytes = m.host_bytes;
+    }
+    return m;
+}
+
+static void print_result(const options *o, const char *name, const mt_bench_result *r)
+{
+    double tps = r->tokens / r->seconds;
+    if (o->json) {
+        printf("{\"shape\": \"%s\", \"device\": \"%s\", \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, \"seconds_per_step\": %.6f, "
+               "\"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, \"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, "
+               "\"device_bytes\": %zu, \"host_bytes\": %zu, \"loss\": %.6f}\n",
+               name, r->device.name, r->tokens, r->trained, r->seconds, tps, r->flops / r->seconds, r->predicted_seconds, r->wait_update_seconds,
+               r->device_bytes, r->host_bytes, r->loss);
+        return;
+    }
+    printf("%s on %s\n", name, r->device.name);
+    printf("  %.0f tokens a step (%.0f trained), %s a step, %.0f tokens/s\n", r->tokens, r->trained, mt_seconds_text(r->seconds).s, tps);
+    printf("  %.4g TFLOP/s (%s)\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA);
+    printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds, r->predicted_seconds);
+    printf("  %s\n", r->placement);
+    printf("  device %s, host %s; loss %.4f\n", mt_bytes_text(r->device_bytes).s, mt_bytes_text(r->host_bytes).s, r->loss);
+}
+
+static mt_rc bench_one(const options *o, const char *name, mt_device *dev, const mt_bench_options *b, mt_err *err)
+{
+    mt_config *config;
+    mt_model *model = NULL;
+    mt_bench_result r;
+    MT_TRY(o->model ? mt_config_open(&config, name, err) : mt_shape_open(&config, name, err));
+    mt_rc rc = mt_model_create(&model, config, NULL, err);
+    mt_machine machine = machine_of(dev, o);
+    if (!rc) rc = mt_bench_run(dev, model, &machine, b, &r, err);
+    if (!rc) print_result(o, name, &r);
+    mt_model_free(model);
+    mt_config_close(config);
+    return rc;
+}
+
+/* --shape a,b,c: one after the other in one process. */
+static mt_rc bench_all(const options *o, mt_device *dev, const mt_bench_options *b, mt_err *err)
+{
+    char names[1024], *save = NULL;
+    if (o->model) return bench_one(o, o->model, dev, b, err);
+    snprintf(names, sizeof names, "%s", o->shape);
+    for (char *name = strtok_r(names, ",", &save); name; name = strtok_r(NULL, ",", &save)) MT_TRY(bench_one(o, name, dev, b, err));
+    return MT_OK;
+}
+
+int mt_cmd_bench(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
+    mt_bench_options b;
+    mt_device *dev = NULL;
+    bool help;
+    const mt_flag flags[] = {
+        { "--shape", MT_FLAG_STR, &o.shape, "NAME[,NAME]", "published models, such as qwen2.5-7b", false },
+        { "--model", MT_FLAG_STR, &o.model, "DIR", "or the shape of a model directory", false },
+        { "--seq-len", MT_FLAG_INT, &o.seq_len, "N", "tokens of a document (1024)", false },
+        { "--tokens-per-step", MT_FLAG_INT, &o.tokens, "N", "65536", false },
+        { "--lengths", MT_FLAG_STR, &o.lengths, "lognormal:M", "documents of varying length with mean M", false },
+        { "--trained", MT_FLAG_STR, &o.trained, "SHARE", "share of tokens trained on (1)", false },
+        { "--steps", MT_FLAG_INT, &o.steps, "N", "timed steps (5)", false },
+        { "--warmup", MT_FLAG_INT, &o.warmup, "N", "steps before them (2)", false },
+        { "--micro-tokens", MT_FLAG_INT, &o.micro, "N", "rows of a micro-batch (chosen)", false },
+        { "--no-clip", MT_FLAG_BOOL, &o.no_clip, NULL, "update as gradients land", false },
+        { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 (default) or float32", false },
+        { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
+        { "--device-memory", MT_FLAG_BYTES, &o.device_memory, "SIZE", "use no more than this: 64M, 80G", false },
+        { "--ram", MT_FLAG_BYTES, &o.ram, "SIZE", "host memory to plan with (what is free)", false },
+        { "--home", MT_FLAG_STR, &o.home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
+        { "--json", MT_FLAG_BOOL, &o.json, NULL, "one line of JSON per shape", false },
+    };
+    const mt_usage usage = { "bench", "--shape NAME [options]",
+                             "Train a shape for a few steps with random weights and tokens in memory, no files\n"
+                             "needed, and print tokens/s.  The clock runs from the norm of the last warm-up step to\n"
+                             "the norm of the last timed one: N steps, N updates.",
+                             NULL, flags, MT_COUNT(flags) };
+    mt_rc rc = mt_flags_parse(&usage, argc, argv, NULL, &help, &err);
+    if (!rc && help) return 0;
+    if (!rc && !o.shape == !o.model) rc = mt_fail(&err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
+    if (!rc && strcmp(o.home, "auto") && strcmp(o.home, "host")) rc = mt_fail(&err, MT_EINVAL, "--home %s: auto or host expected", o.home);
+    if (!rc) rc = parse_numbers(&o, &b, &err);
+    if (!rc) rc = mt_device_open(&dev, o.device, &(mt_device_options){ .memory_limit = (size_t)o.device_memory }, &err);
+    if (!rc) rc = bench_all(&o, dev, &b, &err);
+    mt_device_close(dev);
+    return rc ? mt_cli_failed(&err) : 0;
+}

@@ -1,0 +1,31 @@
+/* bench.h - the speed of training a shape on this machine: random weights and tokens in memory, no files. */
+#ifndef MT_ENGINE_BENCH_H
+#define MT_ENGINE_BENCH_H
+
+#include "engine/engine.h"
+
+typedef struct mt_bench_options {
+    int64_t seq_len, tokens_per_step;
+    double lognormal_mean; /* document lengths are drawn with this mean, at most seq_len; 0: all seq_len */
+    double trained;        /* share of tokens that are trained */
+    int steps, warmup;
+    bool clip;
+    mt_dtype compute;
+    int64_t micro_tokens; /* 0: chosen */
+    uint64_t seed;
+} mt_bench_options;
+
+typedef struct mt_bench_result {
+    double seconds;                  /* of a step: from the norm of the last warm-up step to the norm of the last timed one */
+    double tokens, trained, flops;   /* of a step */
+    double predicted_seconds;
+    double wait_update_seconds;      /* of a step */
+    double loss;                     /* of the last step: a number that must not be NaN */
+    size_t device_bytes, host_bytes; /* the plan's */
+    mt_device_info device;
+    char placement[256]; /* in words */
+} mt_bench_result;
+
+mt_rc mt_bench_run(mt_device *dev, const mt_model *model, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out, mt_err *err);
+
+#endif

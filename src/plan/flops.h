@@ -1,0 +1,18 @@
+/* flops.h - the one formula FLOPs are counted by, everywhere:
+ *
+ *     6 x (weights multiplied per token: no input embedding, no norms) x tokens + 12 x H x Dh x (keys seen, summed over rows and layers)
+ *
+ * that is two operations a multiplication, forward once and backward twice; attention counts the keys a row really sees. */
+#ifndef MT_PLAN_FLOPS_H
+#define MT_PLAN_FLOPS_H
+
+#include "model/model.h"
+
+#define MT_FLOPS_FORMULA "6 x multiplied weights x tokens + 12 x heads x head width x keys seen"
+
+/* Weights multiplied per token. */
+int64_t mt_flops_weights(const mt_config *c);
+/* Of a training step over documents of these lengths. */
+double mt_flops_step(const mt_config *c, const int32_t *doc_start, int64_t n_docs);
+
+#endif
