@@ -1,10 +1,14 @@
 set(sources
+  answers.c
   cmd_bench.c
+  cmd_generate.c
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c
+  cmd_train.c
   flags.c
   plot.c
   progress.c
+  prompts.c
   terminal.c
 )

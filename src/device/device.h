@@ -27,6 +27,8 @@ typedef struct mt_device mt_device;
 typedef struct mt_stream mt_stream;
 typedef struct mt_event mt_event;
 
+enum { MT_DEVICE_ALIGN = 512 }; /* no device rounds an allocation up further than to a multiple of this */
+
 typedef enum mt_device_kind { MT_DEVICE_CPU, MT_DEVICE_CUDA } mt_device_kind;
 
 typedef enum mt_copy_dir { MT_COPY_IN, MT_COPY_OUT, MT_COPY_ON_DEVICE } mt_copy_dir;

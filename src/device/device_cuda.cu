@@ -24,7 +24,7 @@ extern "C" {
 
 /* Left to the driver, the library's workspaces and kernels' local memory when no limit is given. */
 static const size_t RESERVE_BYTES = (size_t)768 << 20;
-static const size_t ALIGN_BYTES = 512;
+static const size_t ALIGN_BYTES = MT_DEVICE_ALIGN;
 static const size_t HUGE_BYTES = (size_t)2 << 20;
 
 /* One piece of memory handed out; the list is in ascending address order within the arena. */

@@ -85,6 +85,8 @@ mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row
         .gu_whole = kept_gu || (train && e->plan->longest_segment > 1),
     };
     acts.qk = c->qk_norm ? qk : acts.qkv;
+    acts.cache_k = train ? NULL : mt__buffer(e, MT_BUF_CACHE, layer, -1);
+    if (acts.cache_k) acts.cache_v = (char *)acts.cache_k + (size_t)(e->plan->job.cache_slots * e->plan->job.longest * c->K * c->Dh) * mt_dtype_bytes(a->compute);
     return acts;
 }
 

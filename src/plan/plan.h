@@ -60,6 +60,7 @@ typedef struct mt_job {
     int64_t step_tokens; /* rows of a step, at most */
     int64_t step_docs;   /* documents of a step, at most */
     int64_t longest;     /* rows of a document, at most */
+    int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
 } mt_job;
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
@@ -92,7 +93,10 @@ typedef struct mt_job {
     X(INPUT_HOST, "input.host")                                                                              \
     X(SUMS, "sums")             /* loss and norms */                                                         \
     X(SUMS_HOST, "sums.host")                                                                                \
-    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */
+    X(CACHE, "cache.kv")        /* layer: keys, then values, of generated sequences */                       \
+    X(LOGITS_HOST, "logits.host") /* of a row per cache slot */                                              \
+    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */               \
+    X(BOUNCE_SAVE, "bounce.save") /* host: the same for the thread that saves */
 
 typedef enum mt_buffer_kind {
 #define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,

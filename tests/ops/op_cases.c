@@ -298,6 +298,59 @@ static void declare_long_attention(op_run *r, int c) { declare_attention_of(r, &
 CHECKED_OP(attention, true, false, NULL)
 const op_spec op_long_attention = { "long_attention", OP_ID_attention, (int)MT_COUNT(long_attention_cases), true, false, declare_long_attention, NULL };
 
+/* Sequences with `past` cached rows and `fresh` new ones; their caches lie in the opposite order. */
+typedef struct cache_attention_case {
+    mt_cache_attention a;
+    int64_t gap;
+    struct {
+        int64_t past, fresh;
+    } docs[6]; /* up to the first without new rows */
+} cache_attention_case;
+
+static const cache_attention_case cache_attention_cases[] = {
+    { { .H = 1, .K = 1, .Dh = 2 }, 0, { { 0, 1 } } },
+    { { .H = 2, .K = 1, .Dh = 3 }, 0, { { 4, 1 }, { 0, 5 }, { 1, 2 } } },
+    { { .H = 4, .K = 2, .Dh = 16 }, 8, { { 33, 1 }, { 0, 1 }, { 70, 1 } } },
+    { { .H = 8, .K = 2, .Dh = 64 }, 64, { { 200, 1 }, { 64, 1 }, { 63, 1 }, { 0, 130 } } },
+    { { .H = 4, .K = 4, .Dh = 128, .window = 17 }, 0, { { 150, 1 }, { 10, 20 }, { 16, 1 } } },
+    { { .H = 7, .K = 1, .Dh = 128 }, 0, { { 513, 1 }, { 1, 65 } } },
+    { { .H = 2, .K = 1, .Dh = 256, .window = 1 }, 8, { { 40, 3 } } },
+    { { .H = 3, .K = 3, .Dh = 33, .window = 1000 }, 5, { { 129, 1 }, { 128, 2 } } },
+};
+
+static void declare_cache_attention(op_run *r, int index)
+{
+    const cache_attention_case *c = &cache_attention_cases[index];
+    ARGS(mt_cache_attention, c->a);
+    a->t = r->how.t;
+    for (; a->n_docs < 6 && c->docs[a->n_docs].fresh; a->n_docs++) {
+        a->N += c->docs[a->n_docs].fresh;
+        a->longest = mt_max_i64(a->longest, c->docs[a->n_docs].fresh);
+        a->deepest = mt_max_i64(a->deepest, c->docs[a->n_docs].past + c->docs[a->n_docs].fresh);
+    }
+    a->ldq = a->ldo = a->H * a->Dh + c->gap;
+    a->ldk = a->K * a->Dh + c->gap;
+    a->ldv = a->K * a->Dh + 2 * c->gap;
+    a->scale = 1.0f / sqrtf((float)a->Dh);
+    op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1), *pos = add_ints(r, &a->pos, "pos", a->N);
+    op_buf *rows = add_ints(r, &a->cache_row, "cache_row", a->n_docs);
+    op_set(starts, 0, 0, 0);
+    for (int64_t d = 0, row = 0; d < a->n_docs; d++) {
+        for (int64_t i = 0; i < c->docs[d].fresh; i++, row++) op_set(pos, 0, row, (double)(c->docs[d].past + i));
+        op_set(starts, 0, d + 1, (double)row);
+        op_set(rows, 0, d, (double)((a->n_docs - 1 - d) * a->deepest));
+    }
+    op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldq);
+    op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldk);
+    op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldv);
+    op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * a->Dh, a->ldo);
+    op_add(r, &a->cache_k, "cache_k", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
+    op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
+    add_scratch(r, &a->scratch, mt_cache_attention_scratch(a));
+}
+
+CHECKED_OP(cache_attention, false, false, NULL)
+
 /* -- glu ------------------------------------------------------------------------------------------- */
 
 static const mt_glu glu_cases[] = {
