@@ -161,6 +161,20 @@ static void the_folder_is_looked_for_in_three_places(void **state)
     assert_says("set dataset.dataset_dir");
 }
 
+static void the_registry_that_is_installed_is_sound(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_registry *r;
+    mt_dataset_entry e;
+    assert_ok(
+        mt_registry_open(&r, &(mt_registry_places){ .dataset_dir = "nowhere", .installed = MT_TESTS_DIR "/../data" }, &err));
+    assert_ok(mt_registry_find(r, "demo", &e, &err));
+    for (size_t i = 0; i < mt_registry_count(r); i++)
+        if (mt_registry_find(r, mt_registry_name(r, i), &e, &err)) assert_says("megatrain get");
+    mt_registry_close(r);
+}
+
 static void a_missing_path_suggests_the_registry(void **state)
 {
     (void)state;
@@ -177,4 +191,5 @@ static void a_missing_path_suggests_the_registry(void **state)
 MT_TEST_MAIN(IN_DIR(columns_not_named_are_unset_and_tags_keep_their_defaults),
              IN_DIR(what_cannot_be_trained_on_is_refused_with_the_reason), IN_DIR(mistakes_in_an_entry_are_named),
              IN_DIR(hub_datasets_are_looked_for_here_first), IN_DIR(the_nearest_name_is_suggested),
-             IN_DIR(the_folder_is_looked_for_in_three_places), cmocka_unit_test(a_missing_path_suggests_the_registry))
+             IN_DIR(the_folder_is_looked_for_in_three_places), cmocka_unit_test(the_registry_that_is_installed_is_sound),
+             cmocka_unit_test(a_missing_path_suggests_the_registry))

@@ -254,6 +254,19 @@ static void documents_are_learned_whole_and_end_in_eos(void **state)
     rig_close(&r);
 }
 
+static void documents_alone_need_no_chat_template(void **state)
+{
+    (void)state;
+    rig r;
+    mt_layout l = alpaca();
+    l.text_only = true;
+    rig_open(&r, TOKENIZER, l, (mt_sampler_config){ 0 });
+    assert_string_equal(mt_sampler_notice(r.s), "");
+    assert_int_equal(run(&r, "{\"text\":\"Why?\",\"instruction\":\"unread\"}"), MT_OK);
+    assert_int_equal(r.n, 1);
+    rig_close(&r);
+}
+
 static void long_documents_are_split(void **state)
 {
     (void)state;
@@ -387,6 +400,6 @@ MT_TEST_MAIN(cmocka_unit_test(a_model_without_a_template_gets_the_plain_form_and
              cmocka_unit_test_setup_teardown(a_template_that_shows_no_calls_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test(running_out_of_memory_is_said_and_nothing_is_lost),
              cmocka_unit_test(tools_need_a_place_in_the_template), cmocka_unit_test(documents_are_learned_whole_and_end_in_eos),
-             cmocka_unit_test(long_documents_are_split), cmocka_unit_test(odd_records_are_counted),
-             cmocka_unit_test(a_bad_record_has_a_reason_and_no_samples),
+             cmocka_unit_test(documents_alone_need_no_chat_template), cmocka_unit_test(long_documents_are_split),
+             cmocka_unit_test(odd_records_are_counted), cmocka_unit_test(a_bad_record_has_a_reason_and_no_samples),
              cmocka_unit_test(the_fingerprint_follows_what_decides_samples))
