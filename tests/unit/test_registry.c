@@ -86,6 +86,7 @@ static void what_cannot_be_trained_on_is_refused_with_the_reason(void **state)
                    "images are not trained on yet");
     expect_refusal(dir, "{\"file_name\": \"a.json\", \"columns\": {\"prompt\": \"q\", \"kto_tag\": \"k\"}}", MT_EUNSUPPORTED,
                    "preference labels");
+    expect_refusal(dir, "{\"cloud_file_name\": \"s3://x\"}", MT_EUNSUPPORTED, "copy it here");
     expect_refusal(dir, "{\"script_url\": \"x\"}", MT_EUNSUPPORTED, "no code from a dataset ever runs");
 }
 
