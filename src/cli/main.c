@@ -21,6 +21,7 @@ static const struct {
     { "families", mt_cmd_families, "the model families that are known" },
     { "bench", mt_cmd_bench, "how fast this machine trains a shape: random weights, no files needed" },
     { "grad", mt_cmd_grad, "loss and gradients of given tokens, for comparing with another implementation" },
+    { "generate", mt_cmd_generate, "continue or answer prompts with a trained model" },
 };
 
 static void print_help(FILE *out)

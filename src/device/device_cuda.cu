@@ -488,7 +488,8 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
         mt_free(d);
         return rc;
     }
-    rc = take_memory(d, o ? o->memory_limit : 0, err);
+    d->ops.products = (mt_cuda_product *)mt_calloc(MT_CUDA_PRODUCTS, sizeof *d->ops.products);
+    rc = d->ops.products ? take_memory(d, o ? o->memory_limit : 0, err) : mt_fail(err, MT_ENOMEM, "no host memory for the table of products");
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);
     if (rc) {

@@ -200,6 +200,8 @@ mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
 mt_rc mt__updates_all(mt_engine *e, mt_err *err);
 /* None: the step is skipped. */
 mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
+/* Did weights leave the finite range on the device, as far as host->n_bad knows?  The host's updater says so itself. */
+mt_rc mt__updates_check(const mt_engine *e, mt_err *err);
 /* The host slab for the next gradient; waits until one is free. */
 mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
 

@@ -54,6 +54,7 @@ template <typename T> static void gather(mt_stream *s, const mt_embed *a)
 
 mt_rc mt__embed_fwd_cuda(mt_stream *s, const mt_embed *a, mt_err *err)
 {
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         gather<bf16>(s, a);
     else
@@ -63,6 +64,7 @@ mt_rc mt__embed_fwd_cuda(mt_stream *s, const mt_embed *a, mt_err *err)
 
 mt_rc mt__embed_bwd_cuda(mt_stream *s, const mt_embed *a, mt_err *err)
 {
+    if (a->N == 0) return MT_OK;
     dim3 grid((unsigned)a->N, (unsigned)div_up(a->D, 128));
     if (a->t == MT_DTYPE_BF16)
         scatter_kernel<bf16><<<grid, 128, 0, mt_cuda_raw(s)>>>(*a);

@@ -8,6 +8,10 @@
  * `tune` the fastest of its choices.  Split sums meet in the workspace, never by atomics, so a product is repeatable. */
 #include "ops/ops_cuda.cuh"
 
+extern "C" {
+#include "base/rng.h"
+}
+
 enum { N_CHOICES = 8, N_TIMED = 3 };
 
 /* D = op(A) op(B) (+ bias) (+ beta C), column by column: op(A) m x k, op(B) k x n. */
@@ -29,10 +33,11 @@ typedef struct descs {
 
 static cudaDataType type_of(mt_dtype t) { return t == MT_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
+/* No kernel asks for more than 16 bytes, and telling more would let a buffer's address choose the kernel, and the bits. */
 static uint32_t alignment(const void *p)
 {
     uintptr_t bits = (uintptr_t)p;
-    uint32_t bytes = 256;
+    uint32_t bytes = 16;
     while (bytes > 1 && bits % bytes) bytes /= 2;
     return bytes;
 }
@@ -167,22 +172,23 @@ static void choose(mt_stream *s, const descs *x, const matmul *p, void *workspac
 }
 
 /* The entry for this product, made if it is new. */
-static mt_rc product_for(mt_stream *s, const descs *x, const matmul *p, void *workspace, const mt_cuda_product **out, mt_err *err)
+static const mt_cuda_product *product_for(mt_stream *s, const descs *x, const matmul *p, void *workspace)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     int64_t key[16];
     make_key(p, key);
-    for (size_t i = 0; i < d->n_products; i++) {
-        *out = &d->products[i];
-        if (memcmp((*out)->key, key, sizeof key) == 0) return MT_OK;
+    size_t home = mt_hash(key, sizeof key, 1) % MT_CUDA_PRODUCTS, at = home;
+    for (; d->products[at].key[0]; at = (at + 1) % MT_CUDA_PRODUCTS)
+        if (memcmp(d->products[at].key, key, sizeof key) == 0) return &d->products[at];
+    if (++d->n_products > MT_CUDA_PRODUCTS / 4 * 3) {
+        memset(d->products, 0, MT_CUDA_PRODUCTS * sizeof *d->products);
+        d->n_products = 1;
+        at = home;
     }
-    MT_TRY(mt_grow(&d->products, &d->cap_products, d->n_products + 1, sizeof *d->products, err));
-    mt_cuda_product *entry = &d->products[d->n_products];
+    mt_cuda_product *entry = &d->products[at];
     memcpy(entry->key, key, sizeof key);
     choose(s, x, p, workspace, entry);
-    d->n_products++;
-    *out = entry;
-    return MT_OK;
+    return entry;
 }
 
 /* -- without the library --------------------------------------------------------------------------- */
@@ -225,12 +231,13 @@ static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
 {
     descs x = { 0 };
     void *workspace;
-    const mt_cuda_product *product;
     MT_TRY(mt__cuda_workspace(s, &workspace, err));
-    mt_rc rc = make_descs(&x, p) ? product_for(s, &x, p, workspace, &product, err) : mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
-    if (!rc && !product->found)
+    bool ok = make_descs(&x, p);
+    const mt_cuda_product *product = ok ? product_for(s, &x, p, workspace) : NULL;
+    mt_rc rc = ok ? MT_OK : mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
+    if (ok && !product->found)
         rc = multiply_plainly(s, p, err);
-    else if (!rc && multiply_by(s, &x, p, &product->algo, workspace) != CUBLAS_STATUS_SUCCESS)
+    else if (ok && multiply_by(s, &x, p, &product->algo, workspace) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS failed at a product of %lld x %lld x %lld", (long long)p->m, (long long)p->n, (long long)p->k);
     free_descs(&x);
     return rc ? rc : mt__cuda_launched(s, "a product", err);

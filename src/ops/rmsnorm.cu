@@ -92,6 +92,7 @@ template <typename T> static bool whole(const mt_rmsnorm *a, const void *p1, con
 
 mt_rc mt__rmsnorm_fwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 {
+    if (a->N == 0) return MT_OK; /* the head of a micro-batch that trains no row */
     if (a->t == MT_DTYPE_BF16)
         whole<bf16>(a, a->y, a->add) ? forward<bf16, 8>(s, a) : forward<bf16, 1>(s, a);
     else
@@ -101,6 +102,7 @@ mt_rc mt__rmsnorm_fwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 
 mt_rc mt__rmsnorm_bwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 {
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         whole<bf16>(a, a->dx, a->dy) ? backward<bf16, 8>(s, a) : backward<bf16, 1>(s, a);
     else

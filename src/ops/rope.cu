@@ -253,6 +253,7 @@ static mt_rc check(const mt_rope *a, mt_err *err)
 mt_rc mt__rope_fwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
 {
     MT_TRY(check(a, err));
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         forward<bf16>(s, a);
     else
@@ -263,6 +264,7 @@ mt_rc mt__rope_fwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
 mt_rc mt__rope_bwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
 {
     MT_TRY(check(a, err));
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         backward<bf16>(s, a);
     else

@@ -32,6 +32,7 @@ template <typename T> __global__ void round_kernel(T *g, const float *acc, const
 
 mt_rc mt__round_grad_cuda(mt_stream *s, const mt_round_grad *a, mt_err *err)
 {
+    if (a->n == 0) return MT_OK;
     bool whole = is_aligned(a->acc, 16) && is_aligned(a->acc2, 16) && is_aligned(a->g, a->t == MT_DTYPE_BF16 ? 8 : 16);
     if (a->t == MT_DTYPE_BF16)
         round_kernel<bf16><<<blocks_for(a->n), THREADS, 0, mt_cuda_raw(s)>>>((bf16 *)a->g, a->acc, a->acc2, a->n, whole);
@@ -114,6 +115,7 @@ __global__ void join_kernel(float *w, const uint16_t *hi, const int16_t *lo, int
 
 mt_rc mt__join_halves_cuda(mt_stream *s, const mt_join_halves *a, mt_err *err)
 {
+    if (a->n == 0) return MT_OK;
     bool whole = is_aligned(a->w, 16) && is_aligned(a->hi, 8) && is_aligned(a->lo, 8);
     join_kernel<<<blocks_for(a->n), THREADS, 0, mt_cuda_raw(s)>>>(a->w, a->hi, a->lo, a->n, whole);
     return mt__cuda_launched(s, "join_halves", err);

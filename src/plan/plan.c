@@ -27,6 +27,11 @@ size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
     return bytes;
 }
 
+size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows)
+{
+    return keep == MT_KEEP_NOTHING ? 0 : (size_t)rows * mt_keep_row_bytes(c, t, keep) + MT_KEEP_ARRAYS * MT_KEEP_ALIGN;
+}
+
 int mt_plan_segment_start(const mt_plan *p, int layer)
 {
     while (layer > 0 && p->place.layers[layer].keep == MT_KEEP_NOTHING) layer--;
@@ -66,6 +71,8 @@ static mt_rc check_layers(mt_plan *p, mt_err *err)
         int length = l - mt_plan_segment_start(p, l) + 1;
         if (length > p->longest_segment) p->longest_segment = length;
     }
+    if (p->longest_segment > MT_MAX_SEGMENT)
+        return mt_fail(err, MT_ERANGE, "%d layers would be redone from one kept input; at most %d", p->longest_segment, MT_MAX_SEGMENT);
     if (p->job.train && offloads && q->keep_slots < 2) return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
     return MT_OK;
 }
@@ -206,7 +213,7 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
     mt_dtype t = p->arithmetic.compute;
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
-        size_t bytes = rows * mt_keep_row_bytes(c, t, at->keep);
+        size_t bytes = mt_keep_bytes(c, t, at->keep, p->place.sweep_tokens);
         MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }

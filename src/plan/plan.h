@@ -12,6 +12,7 @@
 #include "model/block.h"
 
 enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
 typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
 
@@ -163,6 +164,10 @@ int mt_plan_segment_start(const mt_plan *p, int layer);
 
 /* Bytes a row of a layer needs, by what is kept. */
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep);
+/* A kept block is one array after the other (keeps.c), each beginning at a multiple of this: kernels choose how they load, and so how
+ * they add, by alignment, and what is kept must compute like what is redone (P3). */
+enum { MT_KEEP_ALIGN = 256, MT_KEEP_ARRAYS = 6 };
+size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows);
 
 /* -- micro-batches -- */
 

@@ -44,6 +44,7 @@ static const mt_embed embed_cases[] = {
     { .N = 257, .D = 130, .V = 1009, .scale = 1, .pad_id = -1 },
     { .N = 90, .D = 65, .V = 13, .scale = 1, .pad_id = 4 },
     { .N = 33, .D = 128, .V = 1, .scale = 1, .pad_id = -1 }, /* one id only */
+    { .N = 0, .D = 8, .V = 3, .scale = 1, .pad_id = -1 },
 };
 
 static int64_t random_id(const op_run *r, int64_t i)
@@ -97,6 +98,7 @@ static const struct {
     { { .N = 31, .D = 2056, .eps = 1e-5f, .dx_add = true, .one_plus = true }, false, false },
     { { .N = 3, .D = 8200, .eps = 1e-5f }, true, false },
     { { .N = 521, .D = 264, .eps = 1e-5f, .dx_add = true }, false, false },
+    { { .N = 0, .D = 16, .eps = 1e-5f }, true, false },
 };
 
 static void declare_rmsnorm(op_run *r, int c)
@@ -138,6 +140,7 @@ static const struct {
     { { .M = 65, .N = 64, .K = 64, .dx_add = true }, true, false, false, true, false },
     { { .M = 300, .N = 128, .K = 128 }, true, false, true, true, false },
     { { .M = 256, .N = 136, .K = 520, .ldy = 200, .ldadd = 200 }, false, true, false, false, false },
+    { { .M = 0, .N = 24, .K = 16 }, true, false, false, false, false },
 };
 
 static void declare_linear(op_run *r, int c)
@@ -182,6 +185,8 @@ static const struct {
     { { .style = MT_ROPE_PAIR, .N = 30, .H = 2, .K = 1, .Dh = 256, .dr = 64, .eps = 1e-5f }, true, true },
     { { .style = MT_ROPE_NONE, .N = 17, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f }, true, false },
     { { .style = MT_ROPE_NONE, .N = 17, .H = 2, .K = 1, .Dh = 32, .dr = 32 }, false, false },
+    { { .style = MT_ROPE_HALF, .N = 70, .H = 9, .K = 4, .Dh = 64, .dr = 64, .eps = 1e-5f }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 0, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f }, true, false },
 };
 
 static int64_t random_position(const op_run *r, int64_t i) { return (int64_t)mt_rng_below(r->how.seed, 98, (uint64_t)i, N_POSITIONS); }
@@ -360,6 +365,7 @@ static const mt_glu glu_cases[] = {
     { .act = MT_ACT_GELU_TANH, .N = 13, .F = 40 },
     { .act = MT_ACT_GELU_TANH, .N = 5, .F = 1027 },
     { .act = MT_ACT_GELU_ERF, .N = 33, .F = 64 },
+    { .act = MT_ACT_SILU, .N = 0, .F = 64 },
 };
 
 static void declare_glu(op_run *r, int c)
@@ -421,6 +427,8 @@ static const struct {
     { { .N = 5, .V = 1031, .dscale = 0.5f }, true },
     { { .N = 300, .V = 40, .dscale = 0.01f }, false },
     { { .N = 4, .V = 32003, .dscale = 0.25f }, false },
+    { { .N = 6, .V = 512, .dscale = 0.25f }, false },
+    { { .N = 0, .V = 5, .dscale = 1 }, false },
 };
 
 static int64_t random_target(const op_run *r, int64_t i)

@@ -101,7 +101,8 @@ static void check_gradient(mt_device *dev, const op_spec *spec, int c, int index
     op_how how = { .t = MT_DTYPE_F32, .seed = 2 };
     op_run *full = run(dev, spec, c, how), *r = op_run_create(spec, c, &how);
     const double step = 4e-3, tolerance = 4e-3; /* truncation is step^2, fp32 rounding about 1e-7 / step */
-    for (uint64_t direction = 1; direction <= 3; direction++) {
+    uint64_t n_directions = r->bufs[index].rows * r->bufs[index].width <= 4096 ? 3 : 1; /* the large ones are slow */
+    for (uint64_t direction = 1; direction <= n_directions; direction++) {
         double size, want = predicted(full, &full->bufs[index], direction, &size);
         double up = moved_loss(r, dev, &r->bufs[index], step, direction), down = moved_loss(r, dev, &r->bufs[index], -step, direction);
         double got = (up - down) / (2 * step);
@@ -178,12 +179,22 @@ static void the_number_of_threads_changes_no_bit(void **state)
     mt_device_close(three);
 }
 
+static bool can_share(const op_spec *spec, int c)
+{
+    op_run *probe = op_run_create(spec, c, &(op_how){ .t = MT_DTYPE_F32 });
+    bool can = false;
+    for (int k = 0; k < probe->n_bufs; k++) can = can || probe->bufs[k].shares != OP_NOWHERE;
+    op_run_free(probe);
+    return can;
+}
+
 static void in_place_gives_the_same_bits(void **state)
 {
     (void)state;
     mt_device *dev = open_cpu(2);
     FOR_ALL_CASES for (int k = 0; k < 2; k++)
     {
+        if (!can_share(op_specs[id], c)) continue;
         op_how apart = { .t = both[k], .seed = 5 }, together = apart;
         together.in_place = true;
         op_run *a = run(dev, op_specs[id], c, apart), *b = run(dev, op_specs[id], c, together);
