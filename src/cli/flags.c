@@ -1,8 +1,8 @@
 #include "cli/flags.h"
 
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/units.h"
-#include "settings/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>

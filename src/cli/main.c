@@ -2,10 +2,10 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "device/blas.h"
-#include "settings/nearest.h"
 
 #include <stdio.h>
 #include <string.h>
