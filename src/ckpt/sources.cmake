@@ -1,1 +1,22 @@
-set(sources names.c outfile.c safetensors.c safetensors_write.c shards.c shards_write.c weights.c)
+set(sources
+  convert.c
+  fp8.c
+  gguf.c
+  gguf_config.c
+  gguf_model.c
+  gguf_tokenizer.c
+  model_files.c
+  names.c
+  outfile.c
+  pickle.c
+  quants.c
+  safetensors.c
+  safetensors_write.c
+  shards.c
+  shards_index.c
+  shards_write.c
+  tensor.c
+  unpickle.c
+  weights.c
+  zip.c
+)

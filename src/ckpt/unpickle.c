@@ -315,18 +315,34 @@ static mt_rc build(mt__unpickler *u, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc find_storage(mt__unpickler *u, const mt__pk *key, const mt__pk *type, const mt__pk *n, mt__pk_storage **out, mt_err *err)
+/* Room for one more key: the table has a fixed size, so a full one is made anew at twice that. */
+static mt_rc grow_keys(mt__unpickler *u, mt_err *err)
 {
-    for (size_t i = u->n_storages; i-- > 0;) { /* newest first: shared ones are usually neighbours */
-        if (strcmp(u->storages[i]->key, key->str.s) != 0) continue;
+    if (u->n_storages < u->cap_keys) return MT_OK;
+    size_t cap = u->cap_keys ? 2 * u->cap_keys : 64;
+    mt__names wider;
+    if (!mt__names_init(&wider, cap)) return no_memory(u, err);
+    for (size_t i = 0; i < u->n_storages; i++) mt__names_add(&wider, u->storages[i]->key, i);
+    mt__names_deinit(&u->keys);
+    u->keys = wider;
+    u->cap_keys = cap;
+    return MT_OK;
+}
+
+static mt_rc find_storage(mt__unpickler *u, const mt__pk_storage *like, mt__pk_storage **out, mt_err *err)
+{
+    size_t i;
+    if (mt__names_find(&u->keys, like->key, &i)) {
         *out = u->storages[i];
-        if ((*out)->n == (uint64_t)n->i && (*out)->dtype == globals[type->global].dtype) return MT_OK;
-        return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is described in two ways; the file is damaged", u->path, key->str.s);
+        if ((*out)->n == like->n && (*out)->dtype == like->dtype && (*out)->untyped == like->untyped) return MT_OK;
+        return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is described in two ways; the file is damaged", u->path, like->key);
     }
-    mt__pk_storage *s = mt_arena_calloc(&u->arena, 1, sizeof *s);
+    mt__pk_storage *s = mt_arena_alloc(&u->arena, sizeof *s);
     if (!s) return no_memory(u, err);
-    *s = (mt__pk_storage){ .key = key->str.s, .dtype = globals[type->global].dtype, .untyped = globals[type->global].kind == UNTYPED_STORAGE, .n = (uint64_t)n->i };
+    *s = *like;
     MT_TRY(mt_grow(&u->storages, &u->cap_storages, u->n_storages + 1, sizeof *u->storages, err));
+    MT_TRY(grow_keys(u, err));
+    mt__names_add(&u->keys, s->key, u->n_storages);
     u->storages[u->n_storages++] = *out = s;
     return MT_OK;
 }
@@ -345,7 +361,8 @@ static mt_rc persistent(mt__unpickler *u, mt_err *err)
                        key->str.s);
     mt__pk *v = make(u, MT_PK_STORAGE);
     if (!v) return no_memory(u, err);
-    MT_TRY(find_storage(u, key, type, n, &v->storage, err));
+    mt__pk_storage like = { .key = key->str.s, .dtype = globals[type->global].dtype, .untyped = globals[type->global].kind == UNTYPED_STORAGE, .n = (uint64_t)n->i };
+    MT_TRY(find_storage(u, &like, &v->storage, err));
     u->n_stack--;
     return push(u, v, err);
 }
@@ -531,6 +548,7 @@ mt_rc mt__unpickle(mt__unpickler *u, const uint8_t *bytes, size_t n, size_t *use
 void mt__unpickler_deinit(mt__unpickler *u)
 {
     mt_arena_free(&u->arena);
+    mt__names_deinit(&u->keys);
     mt_free(u->storages);
     mt_free(u->stack);
     mt_free(u->memo);

@@ -9,6 +9,7 @@
 #define MT_CKPT_UNPICKLE_H
 
 #include "base/arena.h"
+#include "ckpt/names.h"
 #include "ckpt/tensor.h"
 
 typedef enum mt__pk_type {
@@ -68,6 +69,8 @@ typedef struct mt__unpickler {
     const char *path; /* for messages; borrowed */
     mt__pk_storage **storages;
     size_t n_storages, cap_storages;
+    mt__names keys; /* storage key -> index in storages */
+    size_t cap_keys;
     /* while one pickle runs */
     const uint8_t *at, *end, *begin;
     mt__pk **stack;
