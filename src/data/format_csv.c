@@ -58,7 +58,24 @@ static const char *closing_quote(const csv_file *f, const char *p, size_t *n_dou
 
 static void count_lines(csv_file *f, const char *from, const char *to)
 {
-    for (const char *p = from; p < to; p++) f->line += *p == '\n' || (*p == '\r' && (p + 1 >= to || p[1] != '\n'));
+    int64_t n = 0;
+    for (const char *p = from; p < to; p++) n += *p == '\n';
+    for (const char *p = from; p < to && (p = memchr(p, '\r', (size_t)(to - p))); p++) n += p + 1 >= to || p[1] != '\n';
+    f->line += n;
+}
+
+/* [p, end) without the second of each two quotes; returns the length. */
+static size_t copy_undoubled(char *dst, const char *p, const char *end)
+{
+    size_t n = 0;
+    while (p < end) {
+        const char *quote = memchr(p, '"', (size_t)(end - p));
+        size_t run = (size_t)((quote ? quote + 1 : end) - p);
+        memcpy(dst + n, p, run);
+        n += run;
+        p += run + (quote != NULL);
+    }
+    return n;
 }
 
 static mt_rc read_quoted(csv_file *f, mt_arena *arena, const char **s, size_t *n, mt_err *err)
@@ -76,13 +93,8 @@ static mt_rc read_quoted(csv_file *f, mt_arena *arena, const char **s, size_t *n
     if (n_doubled == 0) return MT_OK;
     char *copy = mt_arena_alloc(arena, *n - n_doubled + 1);
     if (!copy) return mt_fail(err, MT_ENOMEM, "%s: no memory for a field", f->src->path);
-    size_t k = 0;
-    for (const char *p = start; p < close; p++) {
-        copy[k++] = *p;
-        p += *p == '"'; /* its double */
-    }
     *s = copy;
-    *n = k;
+    *n = copy_undoubled(copy, start, close);
     return MT_OK;
 }
 

@@ -62,7 +62,9 @@ static bool recognise(const uint8_t *data, size_t size)
 /* Move on, counting the lines that are passed. */
 static void advance(json_file *f, const char *to)
 {
-    for (const char *p = f->at.p; p < to; p++) f->at.line += *p == '\n';
+    int64_t n = 0;
+    for (const char *p = f->at.p; p < to; p++) n += *p == '\n';
+    f->at.line += n;
     f->at.p = to;
 }
 

@@ -51,11 +51,11 @@ static bool has_extension(const mt_format *f, const char *path)
     return false;
 }
 
-bool mt__format_has_extension(const char *path)
+const mt_format *mt__format_by_extension(const char *path)
 {
     for (size_t i = 0; i < MT_COUNT(formats); i++)
-        if (has_extension(formats[i], path)) return true;
-    return false;
+        if (has_extension(formats[i], path)) return formats[i];
+    return NULL;
 }
 
 static bool is_foreign(const foreign *f, const mt_record_bytes *src)
@@ -99,8 +99,7 @@ mt_rc mt__format_find(const mt_format **out, const mt_record_bytes *src, mt_err 
     }
     MT_TRY(refuse_foreign(src, err));
     *out = by_magic(src);
-    for (size_t i = 0; i < MT_COUNT(formats) && !*out; i++)
-        if (has_extension(formats[i], src->path)) *out = formats[i];
+    if (!*out) *out = mt__format_by_extension(src->path);
     for (size_t i = 0; i < MT_COUNT(formats) && !*out; i++)
         if (formats[i]->recognise && formats[i]->recognise(src->data, src->size)) *out = formats[i];
     if (*out) return MT_OK;

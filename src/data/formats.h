@@ -35,8 +35,8 @@ extern const mt_format mt__format_json, mt__format_csv, mt__format_text, mt__for
 
 /* The format of a file: the option's, else what its content says, else what its name says. */
 mt_rc mt__format_find(const mt_format **out, const mt_record_bytes *src, mt_err *err);
-/* True if the name ends like a data file's. */
-bool mt__format_has_extension(const char *path);
+/* The format whose extension the name has; NULL: none. */
+const mt_format *mt__format_by_extension(const char *path);
 
 /* Records from bytes in memory, for tests and fuzzers; borrowed until close.  `name` is used like a path. */
 mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *data, size_t n, const mt_records_options *opt,

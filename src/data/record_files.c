@@ -2,7 +2,8 @@
  *
  * A folder is one of three things.  state.json makes it a data set of save_to_disk, which names its Arrow
  * files.  dataset_dict.json makes it several of those, one folder per split.  Otherwise it is a heap of data
- * files, as repositories on the hub are: those whose names carry the split, or all of them. */
+ * files, as repositories on the hub are: those whose names carry the split, or all of them; text only where
+ * there is nothing else. */
 #include "data/record_files.h"
 
 #include "base/file.h"
@@ -51,6 +52,8 @@ static mt_rc list_saved(mt_name_list *out, const char *dir, mt_err *err)
     MT_TRY(read_json_in(&state, dir, "state.json", err));
     const json_t *files = json_object_get(state, "_data_files");
     mt_rc rc = MT_OK;
+    if (json_array_size(json_object_get(state, "_indices_data_files")) > 0) /* versions of before 2021 */
+        rc = mt_fail(err, MT_EUNSUPPORTED, "%s picks its rows by a table of indices; save it again with flatten_indices()", dir);
     for (size_t i = 0; !rc && i < json_array_size(files); i++) {
         const char *name = json_string_value(json_object_get(json_array_get(files, i), "filename"));
         if (!name || strchr(name, '/'))
@@ -111,7 +114,7 @@ static mt_rc walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
             rc = mt_fail(err, MT_ENOMEM, "no host memory for a path");
         else if (mt_dir_exists(path))
             rc = depth < MAX_FOLDER_DEPTH ? walk(out, path, depth + 1, err) : MT_OK;
-        else if (mt__format_has_extension(path))
+        else if (mt__format_by_extension(path))
             rc = mt__name_list_add(out, path, strlen(path), err);
         mt_free(path);
     }
@@ -130,11 +133,11 @@ static bool names_split(const char *path, const char *split)
     return false;
 }
 
-static void keep_split(mt_name_list *files, size_t dir_n, const char *split)
+static void drop_others(mt_name_list *files, bool (*keeps)(const char *path, const void *arg), const void *arg)
 {
     size_t kept = 0;
     for (size_t i = 0; i < files->n; i++) {
-        if (names_split(files->items[i] + dir_n, split))
+        if (keeps(files->items[i], arg))
             files->items[kept++] = files->items[i];
         else
             mt_free((void *)(uintptr_t)files->items[i]);
@@ -142,11 +145,28 @@ static void keep_split(mt_name_list *files, size_t dir_n, const char *split)
     files->n = kept;
 }
 
-static bool any_names_split(const mt_name_list *files, size_t dir_n, const char *split)
+static bool any(const mt_name_list *files, bool (*is)(const char *path, const void *arg), const void *arg)
 {
     for (size_t i = 0; i < files->n; i++)
-        if (names_split(files->items[i] + dir_n, split)) return true;
+        if (is(files->items[i], arg)) return true;
     return false;
+}
+
+typedef struct split_below {
+    size_t dir_n; /* the folder's own name does not count */
+    const char *split;
+} split_below;
+
+static bool is_of_split(const char *path, const void *arg)
+{
+    const split_below *s = arg;
+    return names_split(path + s->dir_n, s->split);
+}
+
+static bool is_no_text(const char *path, const void *arg)
+{
+    (void)arg;
+    return mt__format_by_extension(path) != &mt__format_text;
 }
 
 static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, mt_err *err)
@@ -154,8 +174,10 @@ static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, mt
     MT_TRY(walk(out, dir, 0, err));
     if (out->n == 0)
         return mt_fail(err, MT_ENOENT, "%s holds no data files (.json, .jsonl, .csv, .tsv, .txt, .parquet, .arrow)", dir);
-    if (any_names_split(out, strlen(dir), split ? split : "train"))
-        keep_split(out, strlen(dir), split ? split : "train");
+    if (any(out, is_no_text, NULL)) drop_others(out, is_no_text, NULL); /* notes beside the data */
+    split_below wanted = { .dir_n = strlen(dir), .split = split ? split : "train" };
+    if (any(out, is_of_split, &wanted))
+        drop_others(out, is_of_split, &wanted);
     else if (split && strcmp(split, "train") != 0)
         return mt_fail(err, MT_ENOENT, "%s: no file name carries the split \"%s\"", dir, split);
     qsort(out->items, out->n, sizeof *out->items, compare_names);

@@ -9,7 +9,8 @@ static mt_rc wrong_types(jrender *r, jop op, jval a, jval b)
 {
     if (a.type == JV_UNDEFINED) return mt__j_use_undefined(r, a);
     if (b.type == JV_UNDEFINED) return mt__j_use_undefined(r, b);
-    return mt__j_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_names[op], mt__j_type_name(a), mt__j_type_name(b));
+    return mt__j_fail(r, "unsupported operand type(s) for %s: '%s' and '%s'", op_names[op], mt__j_type_name(a),
+                      mt__j_type_name(b));
 }
 
 static mt_rc too_large(jrender *r) { return mt__j_fail_rc(r, MT_ERANGE, "an integer that does not fit 64 bits"); }
@@ -66,7 +67,8 @@ static mt_rc int_binary(jrender *r, jop op, int64_t a, int64_t b, jval *out)
 static mt_rc float_power(jrender *r, double a, double b, jval *out)
 {
     if (a == 0 && b < 0) return mt__j_fail(r, "0.0 cannot be raised to a negative power");
-    if (a < 0 && b != floor(b) && isfinite(a) && isfinite(b)) return mt__j_fail(r, "a negative number has no such power (complex numbers are not supported)");
+    if (a < 0 && b != floor(b) && isfinite(a) && isfinite(b))
+        return mt__j_fail(r, "a negative number has no such power (complex numbers are not supported)");
     double v = pow(a, b);
     if (isinf(v) && isfinite(a) && isfinite(b)) return mt__j_fail(r, "the result of a power is too large");
     *out = mt__j_float(v);

@@ -37,25 +37,41 @@ typedef enum jkind {
     N_COMPARE, /* first, then one operand for each of ops[] */
     N_COND,    /* test, then, else or NULL */
     /* statements */
-    N_BLOCK,      /* statements */
-    N_TEXT,       /* value */
-    N_PRINT,      /* expression */
-    N_IF,         /* test, block, test, block, ..., and a last block if there is an else */
-    N_FOR,        /* iterable, target, block, else block or NULL, target of the test or NULL, test or NULL */
-    N_SET,        /* target, expression */
-    N_SET_BLOCK,  /* target, filter or NULL, block */
-    N_NSREF,      /* (target) name.attr: name, ref, value is the attribute */
-    N_MACRO,      /* block, parameters, their defaults or NULL; name, ref */
-    N_CALL_BLOCK, /* block, parameters, their defaults or NULL, the call */
-    N_GENERATION, /* block */
-    N_WITH,       /* block, target, value, target, value, ... */
+    N_BLOCK,        /* statements */
+    N_TEXT,         /* value */
+    N_PRINT,        /* expression */
+    N_IF,           /* test, block, test, block, ..., and a last block if there is an else */
+    N_FOR,          /* iterable, target, block, else block or NULL, target of the test or NULL, test or NULL */
+    N_SET,          /* target, expression */
+    N_SET_BLOCK,    /* target, filter or NULL, block */
+    N_NSREF,        /* (target) name.attr: name, ref, value is the attribute */
+    N_MACRO,        /* block, parameters, their defaults or NULL; name, ref */
+    N_CALL_BLOCK,   /* block, parameters, their defaults or NULL, the call */
+    N_GENERATION,   /* block */
+    N_WITH,         /* block, target, value, target, value, ... */
     N_FILTER_BLOCK, /* block, filter */
-    N_SCOPE,      /* block: {% autoescape false %} */
+    N_SCOPE,        /* block: {% autoescape false %} */
     N_BREAK,
     N_CONTINUE,
 } jkind;
 
-typedef enum jop { OP_ADD, OP_SUB, OP_MUL, OP_DIV, OP_FLOORDIV, OP_MOD, OP_POW, OP_EQ, OP_NE, OP_LT, OP_LE, OP_GT, OP_GE, OP_IN, OP_NOT_IN } jop;
+typedef enum jop {
+    OP_ADD,
+    OP_SUB,
+    OP_MUL,
+    OP_DIV,
+    OP_FLOORDIV,
+    OP_MOD,
+    OP_POW,
+    OP_EQ,
+    OP_NE,
+    OP_LT,
+    OP_LE,
+    OP_GT,
+    OP_GE,
+    OP_IN,
+    OP_NOT_IN
+} jop;
 
 /* Special names whose use inside a body changes how it is run. */
 enum { USES_LOOP = 1, USES_CALLER = 2, USES_KWARGS = 4, USES_VARARGS = 8 };
@@ -87,21 +103,21 @@ typedef struct jcall {
 
 struct jnode {
     uint8_t kind, op;
-    uint8_t uses;      /* USES_ bits of a body */
-    bool recursive;    /* N_FOR */
-    uint16_t height;   /* of the tree below, bounded so that walking it is */
-    uint16_t method;   /* N_ATTR: the method this name may mean, 0 for none */
+    uint8_t uses;    /* USES_ bits of a body */
+    bool recursive;  /* N_FOR */
+    uint16_t height; /* of the tree below, bounded so that walking it is */
+    uint16_t method; /* N_ATTR: the method this name may mean, 0 for none */
     uint32_t line, col;
     uint32_t n, n_params;
     jnode **kid;
     jval value;
     jval name;
-    jref ref;          /* where name lives; N_FOR, with USES_LOOP: where `loop` does */
-    jref special[3];   /* N_MACRO, N_CALL_BLOCK: caller, kwargs, varargs */
+    jref ref;        /* where name lives; N_FOR, with USES_LOOP: where `loop` does */
+    jref special[3]; /* N_MACRO, N_CALL_BLOCK: caller, kwargs, varargs */
     jcall call;
-    const uint8_t *ops; /* N_COMPARE */
-    const void *entry;  /* N_FILTER, N_TEST: its row in the table, NULL for an unknown name inside {% if %} */
-    jframe *frame;      /* of a body */
+    const uint8_t *ops;              /* N_COMPARE */
+    const void *entry;               /* N_FILTER, N_TEST: its row in the table, NULL for an unknown name inside {% if %} */
+    jframe *frame;                   /* of a body */
     jframe *else_frame, *test_frame; /* N_FOR */
 };
 

@@ -90,10 +90,10 @@ static mt_rc own_attr(jrender *r, jval v, jval name, jval *out)
         return MT_OK;
     case JV_INT:
     case JV_BOOL:
-        *out = mt__j_is_text(name, "real") || mt__j_is_text(name, "numerator")     ? mt__j_int(mt__j_as_int(v))
-               : mt__j_is_text(name, "imag")                                       ? mt__j_int(0)
-               : mt__j_is_text(name, "denominator")                                ? mt__j_int(1)
-                                                                                   : no_attribute(v, name, false);
+        *out = mt__j_is_text(name, "real") || mt__j_is_text(name, "numerator") ? mt__j_int(mt__j_as_int(v))
+               : mt__j_is_text(name, "imag")                                   ? mt__j_int(0)
+               : mt__j_is_text(name, "denominator")                            ? mt__j_int(1)
+                                                                               : no_attribute(v, name, false);
         return MT_OK;
     default: *out = no_attribute(v, name, false); return MT_OK;
     }
@@ -160,7 +160,8 @@ static mt_rc slice_text(jrender *r, jval v, const jslice *s, jval *out)
         for (uint32_t i = 0, k = 0; i < v.n; i++)
             if (((unsigned char)v.s[i] & 0xc0) != 0x80) starts[k++] = i;
         starts[n] = v.n;
-        for (size_t i = 0; i < count; i++, start += step) mt_str_add(r->out, v.s + starts[start], starts[start + 1] - starts[start]);
+        for (size_t i = 0; i < count; i++, start += step)
+            mt_str_add(r->out, v.s + starts[start], starts[start + 1] - starts[start]);
         MT_TRY(mt__j_cut(r, mark, out));
     }
     out->safe = v.safe;
@@ -224,6 +225,7 @@ static void get_at(jval v, int64_t i, jval *out)
 mt_rc mt__j_getitem(jrender *r, jval v, jval index, int method, jval *out)
 {
     if (v.type == JV_UNDEFINED) return mt__j_use_undefined(r, v);
+    if (v.type == JV_STR) MT_TRY(mt__j_scan(r, v.n));
     if (index.type == JV_SLICE) return get_slice(r, v, index, out);
     if (v.type == JV_DICT) {
         const jval *hit = NULL;

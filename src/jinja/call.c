@@ -35,7 +35,8 @@ mt_rc mt__j_bind_args(jrender *r, const char *what, const char *spec, int n_requ
     if (!by_name) spec++;
     int n_params = *spec != 0;
     for (const char *p = spec; *p; p++) n_params += *p == ',';
-    if (args->n_pos > (size_t)n_params) return mt__j_fail(r, "%s() takes at most %d arguments (%zu given)", what, n_params, args->n_pos);
+    if (args->n_pos > (size_t)n_params)
+        return mt__j_fail(r, "%s() takes at most %d arguments (%zu given)", what, n_params, args->n_pos);
     for (int i = 0; i < n_params; i++) out[i] = (size_t)i < args->n_pos ? args->pos[i] : (jval){ 0 };
     for (size_t i = 0; i < args->n_kw; i++) MT_TRY(bind_keyword(r, what, spec, by_name, args->kw_names[i], args->kw[i], out));
     for (int i = 0; i < n_required; i++) {
@@ -52,13 +53,14 @@ mt_rc mt__j_call_method(jrender *r, int row, jval self, const jargs *args, jval 
 {
     const jmethod_row *m = &mt__j_methods[row];
     jval bound[4];
+    if (self.type == JV_STR) MT_TRY(mt__j_scan(r, self.n));
     if (m->params) MT_TRY(mt__j_bind_args(r, m->name, m->params, m->n_required, args, bound));
     return m->fn(r, self, m->params ? bound : NULL, args, out);
 }
 
 /* ---- macros ---- */
 
-/* One more value a macro's special names see: the keyword arguments nobody took. */
+/* Keyword arguments that no parameter has taken yet. */
 typedef struct leftovers {
     jval *names, *values;
     size_t n;
@@ -103,7 +105,8 @@ static mt_rc bind_special(jrender *r, const jnode *n, const jargs *args, leftove
         for (size_t i = 0; i < l->n; i++) MT_TRY(mt__j_dict_put(r, d, l->names[i], l->values[i]));
         slots[n->special[1].slot] = v;
     } else if (l->n)
-        return mt__j_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", name_n, n->name.s, (int)l->names[0].n, l->names[0].s);
+        return mt__j_fail(r, "macro '%.*s' takes no keyword argument '%.*s'", name_n, n->name.s, (int)l->names[0].n,
+                          l->names[0].s);
     size_t extra = args->n_pos > n->n_params ? args->n_pos - n->n_params : 0;
     if (n->uses & USES_VARARGS) {
         jval *items;

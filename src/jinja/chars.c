@@ -28,10 +28,10 @@ bool mt__j_is_decimal(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND
 bool mt__j_is_digit(uint32_t cp)
 {
     if (category(cp) == UTF8PROC_CATEGORY_ND) return true;
-    return cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || cp == 0x2070 || (cp >= 0x2074 && cp <= 0x2079) || (cp >= 0x2080 && cp <= 0x2089) ||
-           (cp >= 0x2460 && cp <= 0x2468) || (cp >= 0x2474 && cp <= 0x247c) || (cp >= 0x2488 && cp <= 0x2490) || cp == 0x24ea ||
-           (cp >= 0x24f5 && cp <= 0x24fd) || cp == 0x24ff || (cp >= 0x2776 && cp <= 0x277e) || (cp >= 0x2780 && cp <= 0x2788) ||
-           (cp >= 0x278a && cp <= 0x2792);
+    return cp == 0xb2 || cp == 0xb3 || cp == 0xb9 || cp == 0x2070 || (cp >= 0x2074 && cp <= 0x2079) ||
+           (cp >= 0x2080 && cp <= 0x2089) || (cp >= 0x2460 && cp <= 0x2468) || (cp >= 0x2474 && cp <= 0x247c) ||
+           (cp >= 0x2488 && cp <= 0x2490) || cp == 0x24ea || (cp >= 0x24f5 && cp <= 0x24fd) || cp == 0x24ff ||
+           (cp >= 0x2776 && cp <= 0x277e) || (cp >= 0x2780 && cp <= 0x2788) || (cp >= 0x278a && cp <= 0x2792);
 }
 
 bool mt__j_is_numeric(uint32_t cp)
@@ -41,7 +41,10 @@ bool mt__j_is_numeric(uint32_t cp)
 }
 
 bool mt__j_is_word(uint32_t cp) { return cp == '_' || mt__j_is_alpha(cp) || mt__j_is_numeric(cp); }
-bool mt__j_is_upper(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_LU || (cp >= 0x2160 && cp <= 0x216f) || (cp >= 0x24b6 && cp <= 0x24cf); }
+bool mt__j_is_upper(uint32_t cp)
+{
+    return category(cp) == UTF8PROC_CATEGORY_LU || (cp >= 0x2160 && cp <= 0x216f) || (cp >= 0x24b6 && cp <= 0x24cf);
+}
 bool mt__j_is_lower(uint32_t cp)
 {
     return category(cp) == UTF8PROC_CATEGORY_LL || cp == 0xaa || cp == 0xba || (cp >= 0x2b0 && cp <= 0x2b8) ||
@@ -161,16 +164,27 @@ void mt__j_put_cp(mt_str *out, uint32_t cp)
 
 void mt__j_put_case(mt_str *out, uint32_t cp, jcase to)
 {
-    static const struct { uint32_t cp; const char *upper, *title; } several[] = {
-        { 0xdf, "SS", "Ss" }, { 0x149, "\xca\xbcN", "\xca\xbcN" }, { 0x1f0, "J\xcc\x8c", "J\xcc\x8c" },
-        { 0xfb00, "FF", "Ff" }, { 0xfb01, "FI", "Fi" }, { 0xfb02, "FL", "Fl" }, { 0xfb03, "FFI", "Ffi" },
-        { 0xfb04, "FFL", "Ffl" }, { 0xfb05, "ST", "St" }, { 0xfb06, "ST", "St" },
+    static const struct {
+        uint32_t cp;
+        const char *upper, *title;
+    } several[] = {
+        { 0xdf, "SS", "Ss" },
+        { 0x149, "\xca\xbcN", "\xca\xbcN" },
+        { 0x1f0, "J\xcc\x8c", "J\xcc\x8c" },
+        { 0xfb00, "FF", "Ff" },
+        { 0xfb01, "FI", "Fi" },
+        { 0xfb02, "FL", "Fl" },
+        { 0xfb03, "FFI", "Ffi" },
+        { 0xfb04, "FFL", "Ffl" },
+        { 0xfb05, "ST", "St" },
+        { 0xfb06, "ST", "St" },
     };
     if (to == CASE_LOWER && cp == 0x130) return mt_str_puts(out, "i\xcc\x87");
     if (to == CASE_LOWER) return mt__j_put_cp(out, (uint32_t)utf8proc_tolower((utf8proc_int32_t)cp));
     for (size_t i = 0; cp >= 0x80 && i < MT_COUNT(several); i++)
         if (several[i].cp == cp) return mt_str_puts(out, to == CASE_UPPER ? several[i].upper : several[i].title);
-    mt__j_put_cp(out, (uint32_t)(to == CASE_UPPER ? utf8proc_toupper((utf8proc_int32_t)cp) : utf8proc_totitle((utf8proc_int32_t)cp)));
+    mt__j_put_cp(out,
+                 (uint32_t)(to == CASE_UPPER ? utf8proc_toupper((utf8proc_int32_t)cp) : utf8proc_totitle((utf8proc_int32_t)cp)));
 }
 
 static bool cased_before(const char *s, size_t at)

@@ -32,7 +32,9 @@ static mt_rc spread(jrender *r, const jnode *n, uint32_t at, jval *star, jval *d
     }
     if (!n->call.double_star) return MT_OK;
     MT_TRY(mt__j_eval(r, n->kid[at], double_star));
-    return double_star->type == JV_DICT ? MT_OK : mt__j_fail(r, "argument after ** must be a mapping, not %s", mt__j_type_name(*double_star));
+    return double_star->type == JV_DICT
+               ? MT_OK
+               : mt__j_fail(r, "argument after ** must be a mapping, not %s", mt__j_type_name(*double_star));
 }
 
 mt_rc mt__j_eval_args(jrender *r, const jnode *n, uint32_t first, jargs *out)
@@ -58,7 +60,8 @@ mt_rc mt__j_eval_args(jrender *r, const jnode *n, uint32_t first, jargs *out)
         const jentry *e = &stars.dict->entries[i];
         if (e->key.type != JV_STR) return mt__j_fail(r, "keywords must be strings");
         for (uint32_t j = 0; j < c->n_kw; j++)
-            if (mt__j_same_text(names[j], e->key.s, e->key.n)) return mt__j_fail(r, "got multiple values for keyword argument '%.*s'", (int)e->key.n, e->key.s);
+            if (mt__j_same_text(names[j], e->key.s, e->key.n))
+                return mt__j_fail(r, "got multiple values for keyword argument '%.*s'", (int)e->key.n, e->key.s);
         names[c->n_kw + i] = e->key;
         values[k++] = e->value;
     }

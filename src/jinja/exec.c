@@ -7,7 +7,9 @@ void mt__j_enter_frame(jrender *r, const jframe *f)
 {
     for (uint32_t i = 0; i < f->n_loads; i++) {
         const jload *l = &f->loads[i];
-        r->act->slots[l->slot] = l->kind == LOAD_CONTEXT ? r->globals[l->global] : l->kind == LOAD_ALIAS ? *mt__j_slot(r, l->from) : (jval){ 0 };
+        r->act->slots[l->slot] = l->kind == LOAD_CONTEXT ? r->globals[l->global]
+                                 : l->kind == LOAD_ALIAS ? *mt__j_slot(r, l->from)
+                                                         : (jval){ 0 };
     }
 }
 
@@ -47,7 +49,10 @@ static mt_rc set_in_namespace(jrender *r, const jnode *target, jval v)
     r->at = target;
     if (space.type != JV_NAMESPACE) return mt__j_fail(r, "cannot assign attribute on non-namespace object");
     if (key.n && key.s[0] == '_')
-        return mt__j_fail(r, "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '%.*s'. Please rename the attribute.", (int)key.n, key.s);
+        return mt__j_fail(r,
+                          "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '%.*s'. Please "
+                          "rename the attribute.",
+                          (int)key.n, key.s);
     jspace *s = space.space;
     for (size_t i = 0; i < s->n; i++)
         if (mt__j_same_text(s->entries[i].key, key.s, key.n)) return s->entries[i].value = v, MT_OK;
@@ -68,9 +73,7 @@ static mt_rc unpack(jrender *r, const jnode *target, jval v)
     jiter it;
     jval item;
     r->at = target;
-    if (v.type == JV_UNDEFINED || mt__j_is_number(v) || v.type == JV_NONE) {
-        if (v.type != JV_UNDEFINED) return mt__j_fail(r, "cannot unpack non-iterable %s object", mt__j_type_name(v));
-    }
+    if (mt__j_is_number(v) || v.type == JV_NONE) return mt__j_fail(r, "cannot unpack non-iterable %s object", mt__j_type_name(v));
     MT_TRY(mt__j_iterate(r, v, &it));
     jval *items;
     MT_TRY(mt__j_new(r, target->n * sizeof *items, &items));

@@ -5,7 +5,7 @@
 #include "jinja/method.h"
 
 #define FILTER(name) mt_rc name(jrender *r, jval v, const jval *a, const jargs *args, jval *out)
-#define UNUSED_ARGS (void)a, (void)args
+#define UNUSED_ARGS  (void)a, (void)args
 
 static mt_rc flag(jrender *r, jval v, bool *out)
 {
@@ -35,7 +35,10 @@ static mt_rc next_of_list(jrender *r, jiter *it, jval *out)
 }
 
 /* A generator over items that are already there. */
-static mt_rc as_generator(jrender *r, jval list, const char *what, jval *out) { return mt__j_new_iter(r, next_of_list, list, NULL, what, out); }
+static mt_rc as_generator(jrender *r, jval list, const char *what, jval *out)
+{
+    return mt__j_new_iter(r, next_of_list, list, NULL, what, out);
+}
 
 FILTER(mt__j_f_length)
 {
@@ -46,7 +49,11 @@ FILTER(mt__j_f_length)
     return MT_OK;
 }
 
-FILTER(mt__j_f_list) { UNUSED_ARGS; return mt__j_collect(r, v, out); }
+FILTER(mt__j_f_list)
+{
+    UNUSED_ARGS;
+    return mt__j_collect(r, v, out);
+}
 
 FILTER(mt__j_f_first)
 {
@@ -60,7 +67,8 @@ FILTER(mt__j_f_first)
 
 static bool reversible(jval v)
 {
-    return mt__j_is_seq(v) || v.type == JV_STR || v.type == JV_DICT || v.type == JV_VIEW || v.type == JV_RANGE || v.type == JV_UNDEFINED;
+    return mt__j_is_seq(v) || v.type == JV_STR || v.type == JV_DICT || v.type == JV_VIEW || v.type == JV_RANGE ||
+           v.type == JV_UNDEFINED;
 }
 
 FILTER(mt__j_f_last)
@@ -106,7 +114,7 @@ FILTER(mt__j_f_unique)
         bool seen = false;
         MT_TRY(mt__j_follow(r, list.list->items[i], a[1], &key));
         MT_TRY(fold_case(r, key, exact, &key));
-        if (key.type == JV_LIST || key.type == JV_DICT) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
+        if (!mt__j_hashable(key)) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
         for (size_t k = 0; k < n && !seen; k++) MT_TRY(mt__j_equal(r, keys[k], key, &seen));
         if (!seen) keys[n] = key, kept[n++] = list.list->items[i];
     }
@@ -194,7 +202,11 @@ static mt_rc next_item(jrender *r, jiter *it, jval *out)
     return mt__j_new_pair(r, e->key, e->value, out);
 }
 
-FILTER(mt__j_f_items) { UNUSED_ARGS; return mt__j_new_iter(r, next_item, v, NULL, "generator", out); }
+FILTER(mt__j_f_items)
+{
+    UNUSED_ARGS;
+    return mt__j_new_iter(r, next_item, v, NULL, "generator", out);
+}
 
 FILTER(mt__j_f_dictsort)
 {
@@ -204,7 +216,8 @@ FILTER(mt__j_f_dictsort)
     MT_TRY(flag(r, a[0], &exact));
     MT_TRY(flag(r, a[2], &reverse));
     bool by_value = mt__j_given(a[1]) && mt__j_is_text(a[1], "value");
-    if (mt__j_given(a[1]) && !by_value && !mt__j_is_text(a[1], "key")) return mt__j_fail(r, "You can only sort by either \"key\" or \"value\"");
+    if (mt__j_given(a[1]) && !by_value && !mt__j_is_text(a[1], "key"))
+        return mt__j_fail(r, "You can only sort by either \"key\" or \"value\"");
     if (v.type == JV_UNDEFINED) return mt__j_use_undefined(r, v);
     if (v.type != JV_DICT) return mt__j_fail(r, "dictsort wants a mapping, not %s", mt__j_type_name(v));
     MT_TRY(item_pairs(r, v.dict, &pairs));

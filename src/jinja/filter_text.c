@@ -4,8 +4,10 @@
 #include "jinja/chars.h"
 #include "jinja/method.h"
 
+#include <ctype.h>
+
 #define FILTER(name) mt_rc name(jrender *r, jval v, const jval *a, const jargs *args, jval *out)
-#define UNUSED_ARGS (void)a, (void)args
+#define UNUSED_ARGS  (void)a, (void)args
 
 static mt_rc want_int(jrender *r, jval v, int64_t fallback, int64_t *out)
 {
@@ -23,11 +25,35 @@ static mt_rc flag(jrender *r, jval v, bool fallback, bool *out)
 }
 
 /* These take anything and work on its str(). */
-FILTER(mt__j_f_upper) { UNUSED_ARGS; MT_TRY(mt__j_str(r, v, &v)); return mt__j_change_case(r, v, true, out); }
-FILTER(mt__j_f_lower) { UNUSED_ARGS; MT_TRY(mt__j_str(r, v, &v)); return mt__j_change_case(r, v, false, out); }
-FILTER(mt__j_f_capitalize) { UNUSED_ARGS; MT_TRY(mt__j_str(r, v, &v)); return mt__j_capitalize(r, v, out); }
-FILTER(mt__j_f_string) { UNUSED_ARGS; return mt__j_str(r, v, out); }
-FILTER(mt__j_f_trim) { (void)args; MT_TRY(mt__j_str(r, v, &v)); return mt__j_strip(r, v, a[0], true, true, out); }
+FILTER(mt__j_f_upper)
+{
+    UNUSED_ARGS;
+    MT_TRY(mt__j_str(r, v, &v));
+    return mt__j_change_case(r, v, true, out);
+}
+FILTER(mt__j_f_lower)
+{
+    UNUSED_ARGS;
+    MT_TRY(mt__j_str(r, v, &v));
+    return mt__j_change_case(r, v, false, out);
+}
+FILTER(mt__j_f_capitalize)
+{
+    UNUSED_ARGS;
+    MT_TRY(mt__j_str(r, v, &v));
+    return mt__j_capitalize(r, v, out);
+}
+FILTER(mt__j_f_string)
+{
+    UNUSED_ARGS;
+    return mt__j_str(r, v, out);
+}
+FILTER(mt__j_f_trim)
+{
+    (void)args;
+    MT_TRY(mt__j_str(r, v, &v));
+    return mt__j_strip(r, v, a[0], true, true, out);
+}
 
 static bool starts_word(uint32_t cp) { return mt__j_is_space(cp) || (cp < 0x80 && cp && strchr("-({[<", (int)cp)); }
 
@@ -145,62 +171,6 @@ FILTER(mt__j_f_wordcount)
     return MT_OK;
 }
 
-/* Words of one line into lines of at most `width` characters; words longer than that are cut. */
-static mt_rc wrap_line(jrender *r, jval line, int64_t width, bool cut, jval sep)
-{
-    int64_t column = 0;
-    bool first = true;
-    size_t at = 0, blank_from = 0;
-    while (at < line.n) {
-        size_t blanks = mt__j_space_prefix(line.s + at, line.n - at), word = at + blanks, end = word, len;
-        blank_from = at;
-        while (end < line.n && !mt__j_is_space(mt__j_cp(line.s + end, line.n - end, &len))) end += len;
-        if (end == word) break; /* blanks at the end of a line go */
-        int64_t n = (int64_t)mt__j_count(line.s + word, end - word), gap = (int64_t)mt__j_count(line.s + blank_from, blanks);
-        if (column > 0 && column + gap + n > width) {
-            mt_str_add(r->out, sep.s, sep.n);
-            column = gap = 0;
-        } else if (column > 0 || first) { /* blanks in front of the first word stay */
-            mt_str_add(r->out, line.s + blank_from, blanks);
-            column += gap;
-        }
-        first = false;
-        while (cut && n > width - column && n > width) {
-            size_t take = mt__j_offset(line.s + word, end - word, (size_t)(width - column));
-            mt_str_add(r->out, line.s + word, take);
-            mt_str_add(r->out, sep.s, sep.n);
-            word += take;
-            n -= width - column;
-            column = 0;
-            MT_TRY(mt__j_steps(r, 1));
-            MT_TRY(mt__j_check_out(r));
-        }
-        mt_str_add(r->out, line.s + word, end - word);
-        column += n;
-        at = end;
-    }
-    return mt__j_check_out(r);
-}
-
-FILTER(mt__j_f_wordwrap)
-{
-    (void)args;
-    int64_t width;
-    bool cut;
-    jval sep = mt__j_given(a[2]) && a[2].type == JV_STR ? a[2] : mt__j_literal("\n"), lines;
-    MT_TRY(want_int(r, a[0], 79, &width));
-    MT_TRY(flag(r, a[1], true, &cut));
-    if (v.type != JV_STR) return mt__j_fail(r, "wordwrap wants a string, not %s", mt__j_type_name(v));
-    if (width <= 0) return mt__j_fail(r, "invalid width %lld (must be > 0)", (long long)width);
-    MT_TRY(mt__j_splitlines(r, v, false, &lines));
-    size_t mark = mt__j_mark(r);
-    for (size_t i = 0; i < lines.list->n; i++) {
-        if (i) mt_str_add(r->out, sep.s, sep.n);
-        MT_TRY(wrap_line(r, lines.list->items[i], width, cut, sep));
-    }
-    return mt__j_cut(r, mark, out);
-}
-
 FILTER(mt__j_f_format)
 {
     (void)a;
@@ -244,13 +214,29 @@ FILTER(mt__j_f_forceescape)
     return mt__j_f_escape(r, v, a, args, out);
 }
 
-/* Comments and tags go, white space is collapsed, entities of the five escaped characters come back. */
-FILTER(mt__j_f_striptags)
+/* The five characters escape() writes as entities come back.  Others are refused rather than left as they are. */
+static mt_rc put_unescaped(jrender *r, const char *s, size_t n, size_t *used)
 {
-    UNUSED_ARGS;
-    static const struct { const char *entity; char c; } entities[] = { { "&amp;", '&' }, { "&lt;", '<' }, { "&gt;", '>' }, { "&#34;", '"' }, { "&quot;", '"' }, { "&#39;", '\'' } };
-    MT_TRY(mt__j_str(r, v, &v));
-    jval plain;
+    static const struct {
+        const char *entity, *text;
+    } known[] = {
+        { "&amp;", "&" }, { "&lt;", "<" }, { "&gt;", ">" }, { "&#34;", "\"" }, { "&quot;", "\"" }, { "&#39;", "'" },
+    };
+    for (size_t k = 0; k < MT_COUNT(known); k++) {
+        *used = strlen(known[k].entity);
+        if (n < *used || memcmp(s, known[k].entity, *used) != 0) continue;
+        mt_str_puts(r->out, known[k].text);
+        return MT_OK;
+    }
+    bool named = n > 2 && isalpha((unsigned char)s[1]) && isalnum((unsigned char)s[2]);
+    if (named || (n > 1 && s[1] == '#')) return mt__j_fail(r, "striptags: an entity that is not supported");
+    mt_str_putc(r->out, '&');
+    *used = 1;
+    return MT_OK;
+}
+
+static mt_rc drop_tags(jrender *r, jval v, jval *out)
+{
     size_t mark = mt__j_mark(r);
     for (size_t i = 0; i < v.n;) {
         const char *end = NULL;
@@ -261,17 +247,25 @@ FILTER(mt__j_f_striptags)
         else
             mt_str_putc(r->out, v.s[i++]);
     }
-    MT_TRY(mt__j_cut(r, mark, &plain));
-    mark = mt__j_mark(r);
+    return mt__j_cut(r, mark, out);
+}
+
+FILTER(mt__j_f_striptags)
+{
+    UNUSED_ARGS;
+    jval plain;
+    MT_TRY(mt__j_str(r, v, &v));
+    MT_TRY(drop_tags(r, v, &plain));
+    size_t mark = mt__j_mark(r);
     for (size_t i = mt__j_space_prefix(plain.s, plain.n), len; i < plain.n; i += len) {
-        size_t blanks = mt__j_space_prefix(plain.s + i, plain.n - i);
-        if (blanks && i + blanks < plain.n) mt_str_putc(r->out, ' ');
-        len = blanks ? blanks : 1;
-        if (blanks) continue;
-        size_t k = 0;
-        while (k < MT_COUNT(entities) && !(plain.n - i >= strlen(entities[k].entity) && memcmp(plain.s + i, entities[k].entity, strlen(entities[k].entity)) == 0)) k++;
-        if (k < MT_COUNT(entities)) len = strlen(entities[k].entity);
-        mt_str_putc(r->out, k < MT_COUNT(entities) ? entities[k].c : plain.s[i]);
+        len = mt__j_space_prefix(plain.s + i, plain.n - i);
+        if (len && i + len < plain.n) mt_str_putc(r->out, ' ');
+        if (len) continue;
+        len = 1;
+        if (plain.s[i] == '&')
+            MT_TRY(put_unescaped(r, plain.s + i, plain.n - i, &len));
+        else
+            mt_str_putc(r->out, plain.s[i]);
     }
     return mt__j_cut(r, mark, out);
 }
@@ -281,7 +275,8 @@ static mt_rc put_quoted_url(jrender *r, jval v, bool in_query)
     MT_TRY(mt__j_str(r, v, &v));
     for (uint32_t i = 0; i < v.n; i++) {
         unsigned char c = (unsigned char)v.s[i];
-        bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || strchr("_.-~", c) || (c == '/' && !in_query);
+        bool plain =
+            (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || strchr("_.-~", c) || (c == '/' && !in_query);
         if (plain && c)
             mt_str_putc(r->out, (char)c);
         else if (c == ' ' && in_query)
@@ -358,7 +353,8 @@ static mt_rc json_layout(jrender *r, const jval *a, jjson *how)
     if (how->pretty && a[1].type == JV_STR)
         how->indent = a[1];
     else if (how->pretty) {
-        if (!mt__j_is_integer(a[1])) return mt__j_fail(r, "tojson: indent must be a number or a string, not %s", mt__j_type_name(a[1]));
+        if (!mt__j_is_integer(a[1]))
+            return mt__j_fail(r, "tojson: indent must be a number or a string, not %s", mt__j_type_name(a[1]));
         MT_TRY(mt__j_binary(r, OP_MUL, mt__j_literal(" "), a[1], &how->indent));
     }
     if (!mt__j_given(a[2]) || a[2].type == JV_NONE) return MT_OK;

@@ -11,7 +11,7 @@
 #include <stdlib.h>
 
 #define FILTER(name) mt_rc name(jrender *r, jval v, const jval *a, const jargs *args, jval *out)
-#define UNUSED_ARGS (void)a, (void)args
+#define UNUSED_ARGS  (void)a, (void)args
 
 FILTER(mt__j_f_default)
 {
@@ -29,7 +29,8 @@ static bool number_text(jval v, char *buf, size_t size)
     size_t from = mt__j_space_prefix(v.s, v.n), to = from + mt__j_rstrip(v.s + from, v.n - from), k = 0;
     for (size_t i = from; i < to; i++) {
         if (v.s[i] == '_') {
-            if (i == from || i + 1 == to || !isalnum((unsigned char)v.s[i - 1]) || !isalnum((unsigned char)v.s[i + 1])) return false;
+            if (i == from || i + 1 == to || !isalnum((unsigned char)v.s[i - 1]) || !isalnum((unsigned char)v.s[i + 1]))
+                return false;
             continue;
         }
         if (k + 1 >= size || isspace((unsigned char)v.s[i]) || !v.s[i]) return false;
@@ -51,7 +52,8 @@ static bool parse_float(jval v, double *out)
         while (digits[n] && (digits[n] | 32) == words[i][n]) n++;
         word = word || (!digits[n] && !words[i][n]);
     }
-    if (!word && (strspn(digits, "0123456789.eE+-") != strlen(digits) || (!isdigit((unsigned char)*digits) && *digits != '.'))) return false;
+    if (!word && (strspn(digits, "0123456789.eE+-") != strlen(digits) || (!isdigit((unsigned char)*digits) && *digits != '.')))
+        return false;
     char *end;
     *out = strtod(buf, &end);
     return !*end;
@@ -200,7 +202,8 @@ FILTER(mt__j_f_filesizeformat)
     char text[64];
     if (mt__j_given(a[0])) MT_TRY(mt__j_truth(r, a[0], &is_binary));
     MT_TRY(mt__j_f_float(r, v, none, args, &number));
-    if (v.type == JV_STR ? !parse_float(v, &(double){ 0 }) : !mt__j_is_number(v)) return mt__j_fail(r, "filesizeformat wants a number");
+    if (v.type == JV_STR ? !parse_float(v, &(double){ 0 }) : !mt__j_is_number(v))
+        return mt__j_fail(r, "filesizeformat wants a number");
     double bytes = number.f, base = is_binary ? 1024 : 1000, unit = base;
     if (bytes == 1) return mt__j_copy_text(r, "1 Byte", 6, out);
     if (bytes < base) {

@@ -96,7 +96,8 @@ mt_rc mt__j_put_char(jrender *r, jspec *s, jval v)
 {
     s->precision = -1;
     if (v.type == JV_STR && mt__j_count(v.s, v.n) == 1) return mt__j_put_text(r, s, v, '>');
-    if (!mt__j_is_integer(v) || mt__j_as_int(v) < 0 || mt__j_as_int(v) > 0x10ffff) return mt__j_fail(r, "%%c requires int or char");
+    if (!mt__j_is_integer(v) || mt__j_as_int(v) < 0 || mt__j_as_int(v) > 0x10ffff)
+        return mt__j_fail(r, "%%c requires int or char");
     mt_str one = { 0 };
     mt__j_put_cp(&one, (uint32_t)mt__j_as_int(v));
     mt_rc rc = mt__j_put_text(r, s, mt__j_text(one.s ? one.s : "", one.n), '>');
@@ -137,7 +138,8 @@ static mt_rc read_format_spec(jrender *r, jval text, jspec *s)
     if (p < end && *p == '.') {
         const char *first = ++p;
         for (s->precision = 0; p < end && isdigit((unsigned char)*p); p++)
-            if ((s->precision = s->precision * 10 + (*p - '0')) > MAX_WIDTH) return mt__j_fail_rc(r, MT_ERANGE, "a precision past %d", MAX_WIDTH);
+            if ((s->precision = s->precision * 10 + (*p - '0')) > MAX_WIDTH)
+                return mt__j_fail_rc(r, MT_ERANGE, "a precision past %d", MAX_WIDTH);
         if (p == first) return mt__j_fail(r, "Format specifier missing precision");
     }
     if (p < end) s->type = *p++;
@@ -152,12 +154,15 @@ static mt_rc put_by_spec(jrender *r, jval v, jval text)
     if (v.type == JV_STR || (v.type == JV_BOOL && !s.type)) {
         jval own = v;
         if (v.type == JV_BOOL) MT_TRY(mt__j_str(r, v, &own));
-        if (v.type == JV_STR && ((s.type && s.type != 's') || s.align == '=' || s.sign || s.group || s.alternate)) return mt__j_fail(r, "this format does not fit a string");
+        if (v.type == JV_STR && ((s.type && s.type != 's') || s.align == '=' || s.sign || s.group || s.alternate))
+            return mt__j_fail(r, "this format does not fit a string");
         return mt__j_put_text(r, &s, own, '<');
     }
-    if (mt__j_is_integer(v) && s.precision < 0 && (!s.type || strchr("dxXobn", s.type))) return mt__j_put_int(r, &s, mt__j_as_int(v));
+    if (mt__j_is_integer(v) && s.precision < 0 && (!s.type || strchr("dxXobn", s.type)))
+        return mt__j_put_int(r, &s, mt__j_as_int(v));
     if (mt__j_is_integer(v) && s.type == 'c') return mt__j_put_char(r, &s, v);
-    if (mt__j_is_number(v) && (v.type == JV_FLOAT || s.type) && (!s.type || strchr("eEfFgGn%", s.type))) return mt__j_put_double(r, &s, mt__j_as_float(v));
+    if (mt__j_is_number(v) && (v.type == JV_FLOAT || s.type) && (!s.type || strchr("eEfFgGn%", s.type)))
+        return mt__j_put_double(r, &s, mt__j_as_float(v));
     return mt__j_fail(r, "this format does not fit %s", mt__j_type_name(v));
 }
 
@@ -192,7 +197,8 @@ static mt_rc field_value(jrender *r, braces *b, const char *s, size_t n, jval *o
         bool digits = is_item && name.n < 10;
         for (uint32_t k = 0; k < name.n; k++) digits = digits && isdigit((unsigned char)name.s[k]);
         if (is_item) i++;
-        if (is_item && i < n && s[i] != '.' && s[i] != '[') return mt__j_fail(r, "Only '.' or '[' may follow ']' in format field specifier");
+        if (is_item && i < n && s[i] != '.' && s[i] != '[')
+            return mt__j_fail(r, "Only '.' or '[' may follow ']' in format field specifier");
         MT_TRY(digits    ? mt__j_getitem(r, *out, mt__j_int((int64_t)strtoul(name.s, NULL, 10)), -1, out)
                : is_item ? mt__j_getitem(r, *out, name, -1, out)
                          : mt__j_getattr(r, *out, name, 0, out));
@@ -206,7 +212,8 @@ static mt_rc put_format(jrender *r, braces *b, const char *p, const char *end, i
 static mt_rc put_field(jrender *r, braces *b, const char *p, const char *end, int depth)
 {
     const char *stop = p;
-    for (int brackets = 0; stop < end && (brackets || (*stop != '!' && *stop != ':')); stop++) brackets += *stop == '[' ? 1 : *stop == ']' ? -1 : 0;
+    for (int brackets = 0; stop < end && (brackets || (*stop != '!' && *stop != ':')); stop++)
+        brackets += *stop == '[' ? 1 : *stop == ']' ? -1 : 0;
     jval v, text = mt__j_text("", 0);
     MT_TRY(field_value(r, b, p, (size_t)(stop - p), &v));
     if (stop < end && *stop == '!') {

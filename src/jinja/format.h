@@ -13,7 +13,7 @@ typedef struct jspec {
     char align; /* < > ^ =, 0 for the type's own */
     char sign;  /* + - or space */
     bool alternate, zero;
-    char group; /* , or _ */
+    char group;           /* , or _ */
     int width, precision; /* precision -1: not given */
     char type;            /* 0: not given */
 } jspec;

@@ -7,7 +7,8 @@ enum { MAX_RANGE = 100000 }; /* the sandbox's */
 static mt_rc call_range(jrender *r, const jargs *args, jval *out)
 {
     int64_t v[3] = { 0, 0, 1 };
-    if (args->n_kw || args->n_pos < 1 || args->n_pos > 3) return mt__j_fail(r, "range expects 1 to 3 arguments, got %zu", args->n_pos);
+    if (args->n_kw || args->n_pos < 1 || args->n_pos > 3)
+        return mt__j_fail(r, "range expects 1 to 3 arguments, got %zu", args->n_pos);
     for (size_t i = 0; i < args->n_pos; i++) {
         jval a = args->pos[i];
         if (!mt__j_is_integer(a)) return mt__j_fail(r, "'%s' object cannot be interpreted as an integer", mt__j_type_name(a));
@@ -17,9 +18,11 @@ static mt_rc call_range(jrender *r, const jargs *args, jval *out)
     jrange *g;
     MT_TRY(mt__j_new(r, sizeof *g, &g));
     *g = (jrange){ .start = v[0], .stop = v[1], .step = v[2] };
-    uint64_t span = v[2] > 0 ? (v[1] > v[0] ? (uint64_t)v[1] - (uint64_t)v[0] : 0) : (v[0] > v[1] ? (uint64_t)v[0] - (uint64_t)v[1] : 0);
+    uint64_t span =
+        v[2] > 0 ? (v[1] > v[0] ? (uint64_t)v[1] - (uint64_t)v[0] : 0) : (v[0] > v[1] ? (uint64_t)v[0] - (uint64_t)v[1] : 0);
     uint64_t step = v[2] > 0 ? (uint64_t)v[2] : 0 - (uint64_t)v[2], n = span / step + (span % step != 0);
-    if (n > MAX_RANGE) return mt__j_fail_rc(r, MT_ERANGE, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", MAX_RANGE);
+    if (n > MAX_RANGE)
+        return mt__j_fail_rc(r, MT_ERANGE, "Range too big. The sandbox blocks ranges larger than MAX_RANGE (%d).", MAX_RANGE);
     g->n = (size_t)n;
     *out = (jval){ .type = JV_RANGE, .range = g };
     return MT_OK;
@@ -29,13 +32,15 @@ static mt_rc call_range(jrender *r, const jargs *args, jval *out)
 static mt_rc put_all(jrender *r, jdict *d, jval from)
 {
     if (from.type == JV_DICT) {
-        for (size_t i = 0; i < from.dict->n; i++) MT_TRY(mt__j_dict_put(r, d, from.dict->entries[i].key, from.dict->entries[i].value));
+        for (size_t i = 0; i < from.dict->n; i++)
+            MT_TRY(mt__j_dict_put(r, d, from.dict->entries[i].key, from.dict->entries[i].value));
         return MT_OK;
     }
     for (size_t i = 0; i < from.list->n; i++) {
         jval pair;
         MT_TRY(mt__j_collect(r, from.list->items[i], &pair));
-        if (pair.list->n != 2) return mt__j_fail(r, "dictionary update sequence element #%zu has length %zu; 2 is required", i, pair.list->n);
+        if (pair.list->n != 2)
+            return mt__j_fail(r, "dictionary update sequence element #%zu has length %zu; 2 is required", i, pair.list->n);
         MT_TRY(mt__j_dict_put(r, d, pair.list->items[0], pair.list->items[1]));
     }
     return MT_OK;
@@ -67,7 +72,11 @@ static mt_rc call_namespace(jrender *r, const jargs *args, jval *out)
     for (size_t i = 0; i < space->n; i++) {
         jval key = space->entries[i].key;
         if (key.type != JV_STR) return mt__j_fail(r, "the names in a namespace must be strings, not %s", mt__j_type_name(key));
-        if (key.n && key.s[0] == '_') return mt__j_fail(r, "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '%.*s'. Please rename the attribute.", (int)key.n, key.s);
+        if (key.n && key.s[0] == '_')
+            return mt__j_fail(r,
+                              "Chat templates cannot store underscore-prefixed attributes on a namespace, but got '%.*s'. Please "
+                              "rename the attribute.",
+                              (int)key.n, key.s);
     }
     *out = (jval){ .type = JV_NAMESPACE, .space = space };
     return MT_OK;
@@ -146,7 +155,7 @@ static mt_rc call_joiner(jrender *r, const jargs *args, jval *out)
 }
 
 static const jfunc functions[] = {
-    { "range", call_range },   { "dict", call_dict },     { "namespace", call_namespace }, { "raise_exception", call_raise },
+    { "range", call_range },   { "dict", call_dict },     { "namespace", call_namespace },   { "raise_exception", call_raise },
     { "cycler", call_cycler }, { "joiner", call_joiner }, { "strftime_now", call_strftime },
 };
 

@@ -38,7 +38,8 @@ static mt_rc parse(mt_jinja *t, jtokens *tokens, size_t n, mt_err *err)
 static mt_rc prepare(mt_jinja *t, const char *text, size_t n, const char *name, size_t *kept, mt_err *err)
 {
     size_t bad_at;
-    if (n > MAX_TEMPLATE_BYTES) return mt_fail(err, MT_ERANGE, "%s: a template of %zu bytes, at most %d", name, n, MAX_TEMPLATE_BYTES);
+    if (n > MAX_TEMPLATE_BYTES)
+        return mt_fail(err, MT_ERANGE, "%s: a template of %zu bytes, at most %d", name, n, MAX_TEMPLATE_BYTES);
     if (!mt_utf8_valid(text, n, &bad_at)) return mt_fail(err, MT_EFORMAT, "%s: not valid UTF-8 at byte %zu", name, bad_at);
     char *copy = mt_arena_alloc(&t->arena, n + 1);
     t->name = mt_arena_strndup(&t->arena, name, strlen(name));
@@ -128,13 +129,15 @@ mt_rc mt__j_steps(jrender *r, size_t n)
 
 mt_rc mt__j_deeper(jrender *r)
 {
-    return ++r->depth > MAX_DEPTH ? mt__j_fail_rc(r, MT_ERANGE, "calls or values nested deeper than %d levels", MAX_DEPTH) : MT_OK;
+    return ++r->depth > MAX_DEPTH ? mt__j_fail_rc(r, MT_ERANGE, "calls or values nested deeper than %d levels", MAX_DEPTH)
+                                  : MT_OK;
 }
 
 mt_rc mt__j_check_out(jrender *r)
 {
     if (r->out->failed) return mt__j_fail_rc(r, MT_ENOMEM, "no memory for the rendered text");
-    if (r->out->n > r->max_out) return mt__j_fail_rc(r, MT_ERANGE, "the rendered text is longer than %zu bytes", r->max_out - r->out_start);
+    if (r->out->n > r->max_out)
+        return mt__j_fail_rc(r, MT_ERANGE, "the rendered text is longer than %zu bytes", r->max_out - r->out_start);
     return MT_OK;
 }
 
@@ -192,8 +195,16 @@ mt_rc mt_jinja_render(const mt_jinja *t, const mt_value *context, const mt_jinja
     size_t max_out = opt->max_output_bytes ? opt->max_output_bytes : (size_t)64 << 20;
     mt_arena_reset(a);
     a->max_bytes = opt->max_memory_bytes ? opt->max_memory_bytes : (size_t)256 << 20;
-    jrender r = { .t = t, .a = a, .out = out, .err = err, .at = t->body, .now = opt->now, .spans = generation,
-                  .steps_left = opt->max_steps ? opt->max_steps : 20000000, .out_start = start, .max_out = start + max_out };
+    jrender r = { .t = t,
+                  .a = a,
+                  .out = out,
+                  .err = err,
+                  .at = t->body,
+                  .now = opt->now,
+                  .spans = generation,
+                  .steps_left = opt->max_steps ? opt->max_steps : 20000000,
+                  .out_start = start,
+                  .max_out = start + max_out };
     mt_rc rc = render(&r, context);
     if (!rc && out->failed) rc = mt_fail(err, MT_ENOMEM, "no memory for the rendered text");
     if (rc) {

@@ -16,7 +16,9 @@
  * whose text ends the message word for word); MT_EUNSUPPORTED, it wants what we refuse by name (include, import,
  * extends, block, random).  Messages begin "NAME:LINE:COLUMN: ", counted from 1, columns in characters.
  *
- * Known to differ from jinja2: integers are 64 bits wide (an overflow is an error). */
+ * Known to differ from jinja2: integers are 64 bits wide (an overflow is an error) and powers never complex; the filters
+ * pprint, urlize, wordwrap and random, the globals lipsum and self, \N{...} in strings and str.casefold, encode and
+ * translate do not exist; striptags knows five entities; a slice of a constant that is no sequence is an error. */
 #ifndef MT_JINJA_JINJA_H
 #define MT_JINJA_JINJA_H
 
@@ -29,9 +31,9 @@
 typedef struct mt_jinja mt_jinja;
 
 typedef struct mt_jinja_options {
-    const struct tm *now; /* what strftime_now shows; NULL: the local time of the call */
-    mt_arena *scratch;    /* reset and used by each render, so a loop stops allocating; NULL: one of its own */
-    size_t max_steps;     /* evaluated nodes and items; 0: 20 million */
+    const struct tm *now;    /* what strftime_now shows; NULL: the local time of the call */
+    mt_arena *scratch;       /* reset and used by each render, so a loop stops allocating; NULL: one of its own */
+    size_t max_steps;        /* evaluated nodes and items; 0: 20 million */
     size_t max_output_bytes; /* 0: 64 MiB */
     size_t max_memory_bytes; /* of scratch; 0: 256 MiB */
 } mt_jinja_options;

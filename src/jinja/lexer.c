@@ -63,10 +63,7 @@ static bool at_text(const lexer *x, const char *p, const char *s)
     return (size_t)(x->end - p) >= n && memcmp(p, s, n) == 0;
 }
 
-static const char *skip_space(const lexer *x, const char *p)
-{
-    return p + mt__j_space_prefix(p, (size_t)(x->end - p));
-}
+static const char *skip_space(const lexer *x, const char *p) { return p + mt__j_space_prefix(p, (size_t)(x->end - p)); }
 
 /* ---- text ---- */
 
@@ -232,7 +229,8 @@ static size_t unescape(const char *p, const char *end, char *dst, size_t *k)
     uint32_t cp;
     size_t used = 0;
     if (*p >= '0' && *p <= '7') {
-        for (cp = 0; used < 3 && p + used < end && p[used] >= '0' && p[used] <= '7'; used++) cp = cp * 8 + (uint32_t)(p[used] - '0');
+        for (cp = 0; used < 3 && p + used < end && p[used] >= '0' && p[used] <= '7'; used++)
+            cp = cp * 8 + (uint32_t)(p[used] - '0');
     } else if (*p == 'x' || *p == 'u' || *p == 'U') {
         used = 1 + (size_t)hex_value(p + 1, end, *p == 'x' ? 2 : *p == 'u' ? 4 : 8, &cp);
         if (used == 1) return 0;
@@ -258,7 +256,8 @@ static mt_rc lex_string(lexer *x)
     if (p >= x->end) return bad(x, start, "a string that is not closed");
     jval v = mt__j_text(start + 1, (size_t)(p - start - 1));
     if (escaped) {
-        char *dst = mt_arena_alloc(x->arena, v.n * 2 + 4); /* \777 is 3 characters and 2 bytes: never longer, but be safe */
+        char *dst =
+            mt_arena_alloc(x->arena, v.n + 4); /* no escape is shorter than what it stands for; + 4: the encoder's reach */
         if (!dst) return mt_fail(x->err, MT_ENOMEM, "no memory for the template %s", x->name);
         size_t k = 0;
         for (const char *q = start + 1; q < p;) {
@@ -278,8 +277,10 @@ static mt_rc lex_string(lexer *x)
 
 static mt_rc lex_operator(lexer *x)
 {
-    static const struct { char text[3]; int type; } twos[] = { { "//", T_FLOORDIV }, { "**", T_POW }, { "==", T_EQ },
-                                                               { "!=", T_NE },       { ">=", T_GE },  { "<=", T_LE } };
+    static const struct {
+        char text[3];
+        int type;
+    } twos[] = { { "//", T_FLOORDIV }, { "**", T_POW }, { "==", T_EQ }, { "!=", T_NE }, { ">=", T_GE }, { "<=", T_LE } };
     const char *start = x->p;
     for (size_t i = 0; i < MT_COUNT(twos); i++)
         if (at_text(x, start, twos[i].text)) {
@@ -351,8 +352,17 @@ static mt_rc lex_next(lexer *x, const char *tag)
 
 mt_rc mt__j_lex(jtokens *out, mt_arena *a, const char *text, size_t n, const char *name, mt_err *err)
 {
-    lexer x = { .text = text, .p = text, .end = text + n, .name = name, .arena = a, .out = out, .err = err, .seen = text,
-                .line = 1, .col = 1, .line_starting = true };
+    lexer x = { .text = text,
+                .p = text,
+                .end = text + n,
+                .name = name,
+                .arena = a,
+                .out = out,
+                .err = err,
+                .seen = text,
+                .line = 1,
+                .col = 1,
+                .line_starting = true };
     for (const char *tag; (tag = next_tag(&x));) MT_TRY(lex_next(&x, tag));
     if (x.p < x.end) MT_TRY(push(&x, T_DATA, x.p, mt__j_text(x.p, (size_t)(x.end - x.p))));
     return push(&x, T_EOF, x.end, (jval){ 0 });

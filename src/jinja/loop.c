@@ -9,7 +9,7 @@ struct jloop {
     jval current, before;
     jval after; /* looked at early by loop.last or loop.nextitem; MISSING if not */
     bool peeked;
-    jval changed; /* what loop.changed() saw last */
+    jval changed;                   /* what loop.changed() saw last */
     int64_t index0, length, depth0; /* length -1: not asked for yet */
 };
 
@@ -178,7 +178,8 @@ mt_rc mt__j_loop_attr(jrender *r, jloop *loop, jval name, jval *out)
         *out = mt__j_bool(!mt__j_given(loop->after));
         return MT_OK;
     }
-    bool is_length = mt__j_is_text(name, "length"), is_rev = mt__j_is_text(name, "revindex"), is_rev0 = mt__j_is_text(name, "revindex0");
+    bool is_length = mt__j_is_text(name, "length"), is_rev = mt__j_is_text(name, "revindex"),
+         is_rev0 = mt__j_is_text(name, "revindex0");
     *out = mt__j_undefined(name.s, name.n);
     if (!is_length && !is_rev && !is_rev0) return MT_OK;
     MT_TRY(length(r, loop));

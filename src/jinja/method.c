@@ -132,7 +132,6 @@ const jmethod_row mt__j_methods[] = {
     { "replace", JV_STR, mt__j_str_replace, "!old,new,count", 2 },
     { "upper", JV_STR, mt__j_str_upper, "!", 0 },
     { "lower", JV_STR, mt__j_str_lower, "!", 0 },
-    { "casefold", JV_STR, mt__j_str_lower, "!", 0 },
     { "title", JV_STR, mt__j_str_title, "!", 0 },
     { "capitalize", JV_STR, mt__j_str_capitalize, "!", 0 },
     { "swapcase", JV_STR, mt__j_str_swapcase, "!", 0 },

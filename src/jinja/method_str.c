@@ -4,7 +4,7 @@
 #include "jinja/chars.h"
 
 #define METHOD(name) mt_rc name(jrender *r, jval self, const jval *a, const jargs *args, jval *out)
-#define UNUSED_ARGS (void)a, (void)args
+#define UNUSED_ARGS  (void)a, (void)args
 
 jval mt__j_part(jval s, size_t from, size_t to)
 {
@@ -87,7 +87,7 @@ static mt_rc window(jrender *r, jval s, jval start, jval end, size_t *from, size
     *ok = lo <= hi;
     *from = *ok ? mt__j_offset(s.s, s.n, (size_t)lo) : 0;
     *to = *ok ? mt__j_offset(s.s, s.n, (size_t)hi) : 0;
-    return mt__j_steps(r, s.n / 32);
+    return MT_OK;
 }
 
 static mt_rc find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at)
@@ -96,7 +96,10 @@ static mt_rc find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at
     bool ok;
     MT_TRY(mt__j_want_str(r, a[0], "the text to look for"));
     MT_TRY(window(r, s, a[1], a[2], &from, &to, &ok));
-    const char *hit = !ok ? NULL : backwards ? mt__j_rfind(s.s + from, to - from, a[0].s, a[0].n) : mt__j_find(s.s + from, to - from, a[0].s, a[0].n);
+    MT_TRY(mt__j_search(r, s.n, a[0].n));
+    const char *hit = !ok         ? NULL
+                      : backwards ? mt__j_rfind(s.s + from, to - from, a[0].s, a[0].n)
+                                  : mt__j_find(s.s + from, to - from, a[0].s, a[0].n);
     *at = hit ? (int64_t)mt__j_count(s.s, (size_t)(hit - s.s)) : -1;
     return MT_OK;
 }
@@ -123,8 +126,10 @@ METHOD(mt__j_str_count)
     int64_t n = 0;
     MT_TRY(mt__j_want_str(r, a[0], "the text to count"));
     MT_TRY(window(r, self, a[1], a[2], &from, &to, &ok));
+    MT_TRY(mt__j_search(r, self.n, a[0].n));
     if (ok && a[0].n == 0) n = (int64_t)mt__j_count(self.s + from, to - from) + 1;
-    for (const char *hit; ok && a[0].n && (hit = mt__j_find(self.s + from, to - from, a[0].s, a[0].n)); n++) from = (size_t)(hit - self.s) + a[0].n;
+    for (const char *hit; ok && a[0].n && (hit = mt__j_find(self.s + from, to - from, a[0].s, a[0].n)); n++)
+        from = (size_t)(hit - self.s) + a[0].n;
     *out = mt__j_int(n);
     return MT_OK;
 }
@@ -165,7 +170,7 @@ static mt_rc cut_as(jrender *r, size_t mark, jval like, jval *out)
 mt_rc mt__j_replace(jrender *r, jval s, jval from, jval to, int64_t count, jval *out)
 {
     size_t mark = mt__j_mark(r), at = 0, len;
-    MT_TRY(mt__j_steps(r, s.n / 16));
+    MT_TRY(mt__j_search(r, s.n, from.n));
     if (from.n && !mt__j_find(s.s, s.n, from.s, from.n)) return *out = s, MT_OK;
     for (; count != 0; count--) {
         const char *hit = mt__j_find(s.s + at, s.n - at, from.s, from.n);
@@ -204,8 +209,16 @@ mt_rc mt__j_change_case(jrender *r, jval s, bool upper, jval *out)
     return cut_as(r, mark, s, out);
 }
 
-METHOD(mt__j_str_upper) { UNUSED_ARGS; return mt__j_change_case(r, self, true, out); }
-METHOD(mt__j_str_lower) { UNUSED_ARGS; return mt__j_change_case(r, self, false, out); }
+METHOD(mt__j_str_upper)
+{
+    UNUSED_ARGS;
+    return mt__j_change_case(r, self, true, out);
+}
+METHOD(mt__j_str_lower)
+{
+    UNUSED_ARGS;
+    return mt__j_change_case(r, self, false, out);
+}
 
 mt_rc mt__j_capitalize(jrender *r, jval s, jval *out)
 {
@@ -215,7 +228,11 @@ mt_rc mt__j_capitalize(jrender *r, jval s, jval *out)
     return cut_as(r, mark, s, out);
 }
 
-METHOD(mt__j_str_capitalize) { UNUSED_ARGS; return mt__j_capitalize(r, self, out); }
+METHOD(mt__j_str_capitalize)
+{
+    UNUSED_ARGS;
+    return mt__j_capitalize(r, self, out);
+}
 
 METHOD(mt__j_str_title)
 {
@@ -251,7 +268,8 @@ METHOD(mt__j_str_swapcase)
 mt_rc mt__j_pad(jrender *r, jval s, int64_t width, jval fill, char align, jval *out)
 {
     int64_t have = (int64_t)mt__j_count(s.s, s.n), pad = width - have;
-    if (mt__j_given(fill) && (fill.type != JV_STR || mt__j_count(fill.s, fill.n) != 1)) return mt__j_fail(r, "The fill character must be exactly one character long");
+    if (mt__j_given(fill) && (fill.type != JV_STR || mt__j_count(fill.s, fill.n) != 1))
+        return mt__j_fail(r, "The fill character must be exactly one character long");
     if (pad <= 0) return *out = s, MT_OK;
     if ((uint64_t)pad > r->a->max_bytes) return mt__j_too_much(r);
     MT_TRY(mt__j_steps(r, (size_t)pad));
@@ -319,7 +337,8 @@ mt_rc mt__j_join_values(jrender *r, jval sep, jval values, bool strict, jval *ou
         MT_TRY(mt__j_next(r, &it, &item));
         if (!mt__j_given(item)) break;
         MT_TRY(mt__j_steps(r, 1));
-        if (strict && item.type != JV_STR) return mt__j_fail(r, "sequence item %zu: expected str instance, %s found", i, mt__j_type_name(item));
+        if (strict && item.type != JV_STR)
+            return mt__j_fail(r, "sequence item %zu: expected str instance, %s found", i, mt__j_type_name(item));
         if (i) mt_str_add(r->out, sep.s, sep.n);
         MT_TRY(mt__j_put_str(r, item));
     }
@@ -338,68 +357,7 @@ METHOD(mt__j_str_format_map)
     MT_TRY(mt__j_new_list(r, JV_LIST, n, &list, &names));
     MT_TRY(mt__j_new_list(r, JV_LIST, n, &other, &values));
     for (size_t i = 0; i < n; i++)
-        if (a[0].dict->entries[i].key.type == JV_STR) names[k] = a[0].dict->entries[i].key, values[k++] = a[0].dict->entries[i].value;
+        if (a[0].dict->entries[i].key.type == JV_STR)
+            names[k] = a[0].dict->entries[i].key, values[k++] = a[0].dict->entries[i].value;
     return mt__j_str_format(r, self, &(jargs){ .kw_names = names, .kw = values, .n_kw = k }, out);
-}
-
-/* ---- questions ---- */
-
-static mt_rc all_are(jval s, bool (*is)(uint32_t), bool empty, jval *out)
-{
-    bool all = s.n || empty;
-    for (size_t i = 0, len; all && i < s.n; i += len) all = is(mt__j_cp(s.s + i, s.n - i, &len));
-    *out = mt__j_bool(all);
-    return MT_OK;
-}
-
-static bool is_alnum(uint32_t cp) { return mt__j_is_alpha(cp) || mt__j_is_numeric(cp); }
-static bool is_ascii(uint32_t cp) { return cp < 0x80; }
-
-METHOD(mt__j_str_isdigit) { UNUSED_ARGS; (void)r; return all_are(self, mt__j_is_digit, false, out); }
-METHOD(mt__j_str_isdecimal) { UNUSED_ARGS; (void)r; return all_are(self, mt__j_is_decimal, false, out); }
-METHOD(mt__j_str_isnumeric) { UNUSED_ARGS; (void)r; return all_are(self, mt__j_is_numeric, false, out); }
-METHOD(mt__j_str_isalpha) { UNUSED_ARGS; (void)r; return all_are(self, mt__j_is_alpha, false, out); }
-METHOD(mt__j_str_isalnum) { UNUSED_ARGS; (void)r; return all_are(self, is_alnum, false, out); }
-METHOD(mt__j_str_isspace) { UNUSED_ARGS; (void)r; return all_are(self, mt__j_is_space, false, out); }
-METHOD(mt__j_str_isascii) { UNUSED_ARGS; (void)r; return all_are(self, is_ascii, true, out); }
-METHOD(mt__j_str_isprintable) { UNUSED_ARGS; (void)r; return all_are(self, mt__j_is_printable, true, out); }
-
-/* Cased characters exist and all are of the wanted case. */
-static mt_rc is_cased(jval s, bool upper, jval *out)
-{
-    bool any = false, all = true;
-    for (size_t i = 0, len; i < s.n; i += len) {
-        uint32_t cp = mt__j_cp(s.s + i, s.n - i, &len);
-        any = any || (upper ? mt__j_is_upper(cp) : mt__j_is_lower(cp));
-        all = all && !(upper ? mt__j_is_lower(cp) : mt__j_is_upper(cp)) && !mt__j_is_title(cp);
-    }
-    *out = mt__j_bool(any && all);
-    return MT_OK;
-}
-
-METHOD(mt__j_str_isupper) { UNUSED_ARGS; (void)r; return is_cased(self, true, out); }
-METHOD(mt__j_str_islower) { UNUSED_ARGS; (void)r; return is_cased(self, false, out); }
-
-METHOD(mt__j_str_istitle)
-{
-    UNUSED_ARGS;
-    (void)r;
-    bool any = false, ok = true, inside = false;
-    for (size_t i = 0, len; i < self.n; i += len) {
-        uint32_t cp = mt__j_cp(self.s + i, self.n - i, &len);
-        bool upper = mt__j_is_upper(cp) || mt__j_is_title(cp), lower = mt__j_is_lower(cp);
-        ok = ok && !(upper && inside) && !(lower && !inside);
-        any = any || upper || lower;
-        inside = upper || lower;
-    }
-    *out = mt__j_bool(any && ok);
-    return MT_OK;
-}
-
-METHOD(mt__j_str_isidentifier)
-{
-    UNUSED_ARGS;
-    (void)r;
-    *out = mt__j_bool(self.n && mt__j_identifier_prefix(self.s, self.n) == self.n);
-    return MT_OK;
 }

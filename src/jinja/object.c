@@ -5,10 +5,14 @@
 
 const char *mt__j_type_name(jval v)
 {
-    static const char *const names[] = { "missing", "Undefined", "NoneType", "bool", "int", "float", "str", "list", "tuple", "dict",
-                                         "dict_keys", "range", "generator", "slice", "Namespace", "Macro", "function",
-                                         "builtin_function_or_method", "LoopContext", "Cycler", "Joiner" };
-    if (v.type == JV_VIEW) return v.view->kind == VIEW_KEYS ? "dict_keys" : v.view->kind == VIEW_VALUES ? "dict_values" : "dict_items";
+    static const char *const names[] = {
+        "missing",     "Undefined", "NoneType",  "bool",  "int",       "float",
+        "str",         "list",      "tuple",     "dict",  "dict_keys", "range",
+        "generator",   "slice",     "Namespace", "Macro", "function",  "builtin_function_or_method",
+        "LoopContext", "Cycler",    "Joiner"
+    };
+    if (v.type == JV_VIEW)
+        return v.view->kind == VIEW_KEYS ? "dict_keys" : v.view->kind == VIEW_VALUES ? "dict_values" : "dict_items";
     if (v.type == JV_ITER) return v.iter->what;
     return names[v.type];
 }
@@ -78,11 +82,11 @@ mt_rc mt__j_new_dict(jrender *r, size_t cap, jval *out, jdict **dict)
     return MT_OK;
 }
 
-static bool hashable(jval v)
+bool mt__j_hashable(jval v)
 {
     if (v.type == JV_TUPLE) {
         for (size_t i = 0; i < v.list->n; i++)
-            if (!hashable(v.list->items[i])) return false;
+            if (!mt__j_hashable(v.list->items[i])) return false;
         return true;
     }
     return v.type != JV_LIST && v.type != JV_DICT && v.type != JV_SLICE && !(v.type == JV_VIEW && v.view->kind != VIEW_VALUES);
@@ -102,11 +106,12 @@ mt_rc mt__j_dict_find(jrender *r, const jdict *d, jval key, const jval **out)
 {
     *out = NULL;
     MT_TRY(mt__j_steps(r, d->n / 8));
+    if (key.type == JV_STR && key.n >= 1024) MT_TRY(mt__j_steps(r, key.n / 1024 * d->n));
     if (key.type == JV_STR) {
         *out = mt__j_dict_text(d, key.s, key.n);
         return MT_OK;
     }
-    if (!hashable(key)) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
+    if (!mt__j_hashable(key)) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
     for (size_t i = 0; i < d->n; i++) {
         bool same;
         MT_TRY(mt__j_equal(r, d->entries[i].key, key, &same));
@@ -195,7 +200,7 @@ mt_rc mt__j_length(jrender *r, jval v, int64_t *out)
     jval length;
     switch (v.type) {
     case JV_UNDEFINED: *out = 0; return MT_OK;
-    case JV_STR: *out = (int64_t)mt__j_count(v.s, v.n); return MT_OK;
+    case JV_STR: *out = (int64_t)mt__j_count(v.s, v.n); return mt__j_scan(r, v.n);
     case JV_LIST:
     case JV_TUPLE: *out = (int64_t)v.list->n; return MT_OK;
     case JV_DICT: *out = (int64_t)v.dict->n; return MT_OK;

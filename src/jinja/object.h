@@ -21,7 +21,7 @@ typedef enum jtype {
     JV_LIST,
     JV_TUPLE,
     JV_DICT,
-    JV_VIEW,  /* dict.keys(), .values(), .items() */
+    JV_VIEW, /* dict.keys(), .values(), .items() */
     JV_RANGE,
     JV_ITER,  /* a generator: can be walked once */
     JV_SLICE, /* 1:2 between brackets */
@@ -51,9 +51,9 @@ typedef struct jfunc jfunc;
 
 struct jval {
     uint8_t type;
-    uint8_t safe;  /* a string that is Markup; an undefined name whose use the sandbox refuses */
-    uint16_t of;   /* undefined: 1 + the jtype whose attribute it is, 0 for a variable, or UNDEFINED_TEXT */
-    uint32_t n;    /* bytes of a string, or of an undefined value's name */
+    uint8_t safe; /* a string that is Markup; an undefined name whose use the sandbox refuses */
+    uint16_t of;  /* undefined: 1 + the jtype whose attribute it is, 0 for a variable, or UNDEFINED_TEXT */
+    uint32_t n;   /* bytes of a string, or of an undefined value's name */
     union {
         bool b;
         int64_t i;
@@ -133,7 +133,10 @@ static inline jval mt__j_int(int64_t i) { return (jval){ .type = JV_INT, .i = i 
 static inline jval mt__j_float(double f) { return (jval){ .type = JV_FLOAT, .f = f }; }
 static inline jval mt__j_text(const char *s, size_t n) { return (jval){ .type = JV_STR, .n = (uint32_t)n, .s = s }; }
 static inline jval mt__j_literal(const char *s) { return mt__j_text(s, strlen(s)); }
-static inline jval mt__j_undefined(const char *name, size_t n) { return (jval){ .type = JV_UNDEFINED, .n = (uint32_t)n, .s = name }; }
+static inline jval mt__j_undefined(const char *name, size_t n)
+{
+    return (jval){ .type = JV_UNDEFINED, .n = (uint32_t)n, .s = name };
+}
 
 /* Undefined with a message of its own. */
 static inline jval mt__j_undefined_because(const char *why)
@@ -154,5 +157,6 @@ static inline bool mt__j_is_text(jval a, const char *s) { return a.type == JV_ST
 /* Python's name of the type: "str", "dict", "NoneType". */
 const char *mt__j_type_name(jval v);
 bool mt__j_callable(jval v);
+bool mt__j_hashable(jval v); /* may be a key */
 
 #endif

@@ -208,7 +208,8 @@ static mt_rc parse_tuple_of(jparser *p, jnode **out, tuple_of of, const char *en
     for (;;) {
         if (p->n_stack > base) MT_TRY(mt__j_expect(p, ','));
         if (tuple_ends(p, end_word)) break;
-        MT_TRY(of >= OF_TARGETS ? mt__j_parse_primary(p, out, of == OF_NAMESPACE_TARGETS) : mt__j_parse_expr(p, out, of == OF_EXPRESSIONS));
+        MT_TRY(of >= OF_TARGETS ? mt__j_parse_primary(p, out, of == OF_NAMESPACE_TARGETS)
+                                : mt__j_parse_expr(p, out, of == OF_EXPRESSIONS));
         MT_TRY(mt__j_push(p, *out));
         if (p->tok->type != ',') break;
         is_tuple = true;
@@ -217,7 +218,8 @@ static mt_rc parse_tuple_of(jparser *p, jnode **out, tuple_of of, const char *en
         p->n_stack = base;
         return MT_OK;
     }
-    if (!is_tuple && !in_parens) return mt__j_syntax(p, p->tok, "an expression was expected, not %s", mt__j_token_text(p->tok, buf));
+    if (!is_tuple && !in_parens)
+        return mt__j_syntax(p, p->tok, "an expression was expected, not %s", mt__j_token_text(p->tok, buf));
     MT_TRY(mt__j_node(p, out, N_TUPLE, at));
     return mt__j_adopt(p, *out, base);
 }
@@ -229,7 +231,8 @@ mt_rc mt__j_parse_tuple(jparser *p, jnode **out, bool with_cond, const char *end
 
 static mt_rc check_target(jparser *p, const jtoken *at, const jnode *n)
 {
-    if (n->kind == N_NAME && p->in_for && mt__j_is_text(n->name, "loop")) return mt__j_syntax(p, at, "'loop' cannot be assigned inside a loop");
+    if (n->kind == N_NAME && p->in_for && mt__j_is_text(n->name, "loop"))
+        return mt__j_syntax(p, at, "'loop' cannot be assigned inside a loop");
     if (n->kind == N_NAME || n->kind == N_NSREF) return MT_OK;
     if (n->kind != N_TUPLE) return mt__j_syntax(p, at, "this cannot be assigned to");
     for (uint32_t i = 0; i < n->n; i++) MT_TRY(check_target(p, at, n->kid[i]));

@@ -188,7 +188,8 @@ static mt_rc parse_argument(jparser *p, arguments *a)
     if (at->type == T_NAME && at[1].type == '=') {
         if (a->double_star) return mt__j_syntax(p, at, "the arguments of a call are out of order");
         for (size_t i = 0; i < a->n_kw; i++)
-            if (mt__j_same_text(a->kw_names[i], at->value.s, at->value.n)) return mt__j_syntax(p, at, "an argument that is given twice");
+            if (mt__j_same_text(a->kw_names[i], at->value.s, at->value.n))
+                return mt__j_syntax(p, at, "an argument that is given twice");
         p->tok += 2;
         MT_TRY(mt__j_parse_expr(p, &value, true));
         MT_TRY(mt_grow(&a->kw, &a->cap_kw_nodes, a->n_kw + 1, sizeof *a->kw, p->err));
@@ -211,7 +212,9 @@ static mt_rc finish_arguments(jparser *p, jnode *node, arguments *a)
     jval *names = mt_arena_calloc(&p->t->arena, a->n_kw, sizeof *names);
     if (!names) return mt_fail(p->err, MT_ENOMEM, "no memory for the template %s", p->t->name);
     if (a->n_kw) memcpy(names, a->kw_names, a->n_kw * sizeof *names);
-    node->call = (jcall){ .n_pos = (uint32_t)a->n_pos, .n_kw = (uint32_t)a->n_kw, .star = a->star, .double_star = a->double_star, .kw_names = names };
+    node->call = (jcall){
+        .n_pos = (uint32_t)a->n_pos, .n_kw = (uint32_t)a->n_kw, .star = a->star, .double_star = a->double_star, .kw_names = names
+    };
     return mt__j_adopt(p, node, a->base);
 }
 

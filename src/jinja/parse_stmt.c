@@ -55,8 +55,8 @@ static mt_rc parse_block(jparser *p, jnode **out, words end, const jtoken *opene
     for (;;) {
         if (p->tok->type == T_EOF) {
             if (!end) break;
-            return mt__j_syntax(p, opened, "'%.*s' is not closed: the template ends where '%s' was expected", (int)opened->value.n,
-                                opened->value.s, *end);
+            return mt__j_syntax(p, opened, "'%.*s' is not closed: the template ends where '%s' was expected",
+                                (int)opened->value.n, opened->value.s, *end);
         }
         if (mt__j_skip(p, T_TAG_BEGIN) && at_any(p, end)) break;
         MT_TRY(parse_piece(p));
@@ -224,7 +224,8 @@ static mt_rc parse_function_body(jparser *p, jnode *node, jnode **body, const ch
 
 enum { MAX_PARAMS = 64 };
 
-static mt_rc check_caller_parameter(jparser *p, const jnode *node, const jtoken *opened, jnode *const *params, jnode *const *defaults)
+static mt_rc check_caller_parameter(jparser *p, const jnode *node, const jtoken *opened, jnode *const *params,
+                                    jnode *const *defaults)
 {
     for (uint32_t i = 0; (node->uses & USES_CALLER) && i < node->n_params; i++)
         if (mt__j_is_text(params[i]->name, "caller") && !defaults[i])
@@ -319,8 +320,9 @@ static mt_rc parse_autoescape(jparser *p, jnode **out)
     MT_TRY(mt__j_node(p, out, N_SCOPE, opened));
     MT_TRY(mt__j_parse_expr(p, &part, true));
     if (part->kind != N_CONST || part->value.type != JV_BOOL || part->value.b)
-        return mt_fail(p->err, MT_EUNSUPPORTED, "%s:%u:%u: {%% autoescape %%} other than false is not supported in chat templates",
-                       p->t->name, opened->line, opened->col);
+        return mt_fail(p->err, MT_EUNSUPPORTED,
+                       "%s:%u:%u: {%% autoescape %%} other than false is not supported in chat templates", p->t->name,
+                       opened->line, opened->col);
     MT_TRY(parse_last_body(p, &part, "endautoescape", opened));
     MT_TRY(mt__j_push(p, part));
     return mt__j_adopt(p, *out, base);
@@ -360,12 +362,23 @@ static mt_rc refuse(jparser *p, jnode **out)
 }
 
 static const tag tags[] = {
-    { "if", parse_if },           { "for", parse_for },       { "set", parse_set },
-    { "macro", parse_macro },     { "call", parse_call_block }, { "filter", parse_filter_block },
-    { "generation", parse_generation }, { "with", parse_with }, { "autoescape", parse_autoescape },
-    { "print", parse_print },     { "break", parse_loop_control }, { "continue", parse_loop_control },
-    { "include", refuse },        { "import", refuse },       { "from", refuse },
-    { "extends", refuse },        { "block", refuse },
+    { "if", parse_if },
+    { "for", parse_for },
+    { "set", parse_set },
+    { "macro", parse_macro },
+    { "call", parse_call_block },
+    { "filter", parse_filter_block },
+    { "generation", parse_generation },
+    { "with", parse_with },
+    { "autoescape", parse_autoescape },
+    { "print", parse_print },
+    { "break", parse_loop_control },
+    { "continue", parse_loop_control },
+    { "include", refuse },
+    { "import", refuse },
+    { "from", refuse },
+    { "extends", refuse },
+    { "block", refuse },
 };
 
 static const tag *tag_at(const jparser *p)
@@ -378,7 +391,8 @@ static const tag *tag_at(const jparser *p)
 static mt_rc parse_tag(jparser *p, jnode **out)
 {
     char buf[64];
-    if (p->tok->type != T_NAME) return mt__j_syntax(p, p->tok, "the name of a tag was expected, not %s", mt__j_token_text(p->tok, buf));
+    if (p->tok->type != T_NAME)
+        return mt__j_syntax(p, p->tok, "the name of a tag was expected, not %s", mt__j_token_text(p->tok, buf));
     const tag *found = tag_at(p);
     if (!found) return mt__j_syntax(p, p->tok, "an unknown tag, %s", mt__j_token_text(p->tok, buf));
     return found->parse(p, out);

@@ -51,7 +51,8 @@ mt_rc mt__j_adopt(jparser *p, jnode *node, size_t base)
     for (size_t i = 0; i < n; i++)
         if (node->kid[i] && node->kid[i]->height >= node->height) node->height = (uint16_t)(node->kid[i]->height + 1);
     if (node->height <= MAX_HEIGHT) return MT_OK;
-    return mt_fail(p->err, MT_EFORMAT, "%s:%u:%u: more than %d operations on top of each other", p->t->name, node->line, node->col, MAX_HEIGHT);
+    return mt_fail(p->err, MT_EFORMAT, "%s:%u:%u: more than %d operations on top of each other", p->t->name, node->line,
+                   node->col, MAX_HEIGHT);
 }
 
 bool mt__j_skip(jparser *p, int type)
@@ -70,11 +71,26 @@ bool mt__j_skip_name(jparser *p, const char *name)
 
 const char *mt__j_token_text(const jtoken *t, char buf[64])
 {
-    static const struct { int type; const char *text; } names[] = {
-        { T_EOF, "the end of the template" }, { T_DATA, "text" },      { T_PRINT_BEGIN, "'{{'" }, { T_PRINT_END, "'}}'" },
-        { T_TAG_BEGIN, "'{%'" },              { T_TAG_END, "'%}'" },   { T_NAME, "a name" },      { T_STRING, "a string" },
-        { T_INTEGER, "a number" },            { T_FLOAT, "a number" }, { T_EQ, "'=='" },          { T_NE, "'!='" },
-        { T_LE, "'<='" },                     { T_GE, "'>='" },        { T_FLOORDIV, "'//'" },    { T_POW, "'**'" },
+    static const struct {
+        int type;
+        const char *text;
+    } names[] = {
+        { T_EOF, "the end of the template" },
+        { T_DATA, "text" },
+        { T_PRINT_BEGIN, "'{{'" },
+        { T_PRINT_END, "'}}'" },
+        { T_TAG_BEGIN, "'{%'" },
+        { T_TAG_END, "'%}'" },
+        { T_NAME, "a name" },
+        { T_STRING, "a string" },
+        { T_INTEGER, "a number" },
+        { T_FLOAT, "a number" },
+        { T_EQ, "'=='" },
+        { T_NE, "'!='" },
+        { T_LE, "'<='" },
+        { T_GE, "'>='" },
+        { T_FLOORDIV, "'//'" },
+        { T_POW, "'**'" },
     };
     if (t->type == T_NAME && t->value.n && t->value.n < 48) {
         snprintf(buf, 64, "'%.*s'", (int)t->value.n, t->value.s);

@@ -84,8 +84,10 @@ static mt_rc read_percent_spec(jrender *r, percent *f, jspec *s)
     if (f->p >= f->end) return mt__j_fail(r, "incomplete format");
     s->type = *f->p++;
     if (left) s->align = '<', s->zero = false;
-    if (s->zero && s->type != 's' && s->type != 'r' && s->type != 'c') s->fill[0] = '0';
-    else s->zero = false;
+    if (s->zero && s->type != 's' && s->type != 'r' && s->type != 'c')
+        s->fill[0] = '0';
+    else
+        s->zero = false;
     return MT_OK;
 }
 
@@ -96,7 +98,8 @@ static mt_rc put_number(jrender *r, jspec *s, jval v)
         return mt__j_fail(r, "%%%c format: a real number is required, not %s", s->type, mt__j_type_name(v));
     }
     if (strchr("eEfFgG", s->type)) return mt__j_put_double(r, s, mt__j_as_float(v));
-    if (strchr("xXo", s->type) && v.type == JV_FLOAT) return mt__j_fail(r, "%%%c format: an integer is required, not float", s->type);
+    if (strchr("xXo", s->type) && v.type == JV_FLOAT)
+        return mt__j_fail(r, "%%%c format: an integer is required, not float", s->type);
     if (v.type == JV_FLOAT && !(fabs(v.f) < 9e18)) return mt__j_fail(r, "cannot convert this float to an integer");
     int precision = s->precision;
     jspec plain = *s;
@@ -139,7 +142,9 @@ static mt_rc put_percent(jrender *r, percent *f, bool safe)
 
 mt_rc mt__j_percent(jrender *r, jval format, jval values, jval *out)
 {
-    percent f = { .p = format.s, .end = format.s + format.n, .values = values, .tuple = values.type == JV_TUPLE ? values.list : NULL };
+    percent f = {
+        .p = format.s, .end = format.s + format.n, .values = values, .tuple = values.type == JV_TUPLE ? values.list : NULL
+    };
     size_t mark = mt__j_mark(r);
     while (f.p < f.end) {
         const char *stop = memchr(f.p, '%', (size_t)(f.end - f.p));
@@ -150,7 +155,8 @@ mt_rc mt__j_percent(jrender *r, jval format, jval values, jval *out)
         f.p++;
         MT_TRY(put_percent(r, &f, format.safe));
     }
-    bool all = f.tuple ? f.used >= f.tuple->n : f.used > 0 || values.type == JV_DICT || values.type == JV_LIST || values.type == JV_NAMESPACE;
+    bool all = f.tuple ? f.used >= f.tuple->n
+                       : f.used > 0 || values.type == JV_DICT || values.type == JV_LIST || values.type == JV_NAMESPACE;
     if (!all) return mt__j_fail(r, "not all arguments converted during string formatting");
     MT_TRY(mt__j_cut(r, mark, out));
     out->safe = format.safe;

@@ -42,13 +42,13 @@ typedef struct jrender {
     mt_err *err;
     const jnode *at; /* what is being evaluated, for messages */
     jactivation *act;
-    jval *globals;   /* [t->n_globals] values from the context, MISSING where there is none */
+    jval *globals; /* [t->n_globals] values from the context, MISSING where there is none */
     size_t steps_left;
     size_t max_out; /* out may hold this many bytes */
     int depth;
-    jsignal signal; /* a break or continue on its way to its loop */
-    int captures;   /* how many callers turn what is written now into a value */
-    size_t written; /* while captures > 0: bytes that really are output */
+    jsignal signal;   /* a break or continue on its way to its loop */
+    int captures;     /* how many callers turn what is written now into a value */
+    size_t written;   /* while captures > 0: bytes that really are output */
     size_t out_start; /* where this rendering began in out */
     mt_jinja_spans *spans;
     const struct tm *now;
@@ -56,9 +56,12 @@ typedef struct jrender {
 
 mt_rc mt__j_fail(jrender *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 mt_rc mt__j_fail_rc(jrender *r, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-mt_rc mt__j_too_much(jrender *r); /* past the bound on memory */
+mt_rc mt__j_too_much(jrender *r);        /* past the bound on memory */
 mt_rc mt__j_steps(jrender *r, size_t n); /* n units of work, or MT_ERANGE */
-mt_rc mt__j_deeper(jrender *r);          /* one level of recursion, or MT_ERANGE; undo with r->depth-- */
+/* Scanning n bytes of text, and looking for m bytes in it: cheap each, but a template can ask for it often. */
+static inline mt_rc mt__j_scan(jrender *r, size_t n) { return n < 1024 ? MT_OK : mt__j_steps(r, n / 1024); }
+static inline mt_rc mt__j_search(jrender *r, size_t n, size_t m) { return mt__j_steps(r, n / 64 + (n / 64) * (m / 64)); }
+mt_rc mt__j_deeper(jrender *r); /* one level of recursion, or MT_ERANGE; undo with r->depth-- */
 
 static inline size_t mt__j_mark(const jrender *r) { return r->out->n; }
 mt_rc mt__j_cut(jrender *r, size_t mark, jval *out);
@@ -70,7 +73,7 @@ mt_rc mt__j_copy_text(jrender *r, const char *s, size_t n, jval *out);
 mt_rc mt__j_new_list(jrender *r, jtype type, size_t n, jval *out, jval **items); /* items to be filled in */
 mt_rc mt__j_new_pair(jrender *r, jval a, jval b, jval *out);
 mt_rc mt__j_new_dict(jrender *r, size_t cap, jval *out, jdict **dict);
-mt_rc mt__j_dict_put(jrender *r, jdict *d, jval key, jval value); /* room must be there */
+mt_rc mt__j_dict_put(jrender *r, jdict *d, jval key, jval value);              /* room must be there */
 mt_rc mt__j_dict_find(jrender *r, const jdict *d, jval key, const jval **out); /* *out NULL: not there */
 const jval *mt__j_dict_text(const jdict *d, const char *s, size_t n);
 mt_rc mt__j_from_value(jrender *r, const mt_value *v, jval *out);
@@ -125,8 +128,12 @@ struct jiter {
 };
 mt_rc mt__j_iterate(jrender *r, jval v, jiter *it); /* start walking v, or TypeError */
 mt_rc mt__j_new_iter(jrender *r, jnext *next, jval over, void *state, const char *what, jval *out); /* over: its own iterator */
-mt_rc mt__j_collect(jrender *r, jval v, jval *list);                                  /* list(v) */
-static inline mt_rc mt__j_next(jrender *r, jiter *it, jval *out) { return it->next(r, it, out); }
+mt_rc mt__j_collect(jrender *r, jval v, jval *list);                                                /* list(v) */
+static inline mt_rc mt__j_next(jrender *r, jiter *it, jval *out)
+{
+    MT_TRY(mt__j_steps(r, 1));
+    return it->next(r, it, out);
+}
 
 /* call.c */
 mt_rc mt__j_call(jrender *r, jval callee, const jargs *args, jval *out);
@@ -136,7 +143,7 @@ mt_rc mt__j_bind_args(jrender *r, const char *what, const char *spec, int n_requ
 
 /* eval.c, exec.c, loop.c */
 mt_rc mt__j_eval(jrender *r, const jnode *n, jval *out);
-mt_rc mt__j_print(jrender *r, const jnode *n); /* append str() of an expression */
+mt_rc mt__j_print(jrender *r, const jnode *n);                              /* append str() of an expression */
 mt_rc mt__j_eval_filter(jrender *r, const jnode *n, jval input, jval *out); /* a chain whose first input is a block's text */
 mt_rc mt__j_eval_args(jrender *r, const jnode *n, uint32_t first, jargs *out);
 mt_rc mt__j_exec(jrender *r, const jnode *n);

@@ -10,18 +10,9 @@
 /* The shortest digits that read back, in Python's choice of form. */
 void mt__j_put_float(mt_str *out, double f)
 {
-    char s[40];
     if (isnan(f)) return mt_str_puts(out, "nan");
     if (isinf(f)) return mt_str_puts(out, f < 0 ? "-inf" : "inf");
-    int digits = 1;
-    do snprintf(s, sizeof s, "%.*e", digits - 1, f);
-    while (strtod(s, NULL) != f && digits++ < 17);
-    int exponent = atoi(strchr(s, 'e') + 1);
-    if (exponent >= -4 && exponent < 16) {
-        int decimals = digits - 1 - exponent;
-        snprintf(s, sizeof s, "%.*f", decimals > 1 ? decimals : 1, f);
-    }
-    mt_str_puts(out, s);
+    mt_value_write_float(out, f);
 }
 
 /* Single quotes unless the text holds those and no double ones. */

@@ -40,7 +40,6 @@ typedef struct resolver {
     jglobal *globals;
 } resolver;
 
-static mt_rc bind_frame(resolver *r, symbols *s, jnode *body);
 static mt_rc bind(resolver *r, symbols *s, jnode *n);
 
 /* ---- the table of a frame ---- */
@@ -143,9 +142,9 @@ static mt_rc parameters(resolver *r, symbols *s, const jnode *target)
 
 static mt_rc collect(resolver *r, symbols *s, const jnode *n);
 
-static mt_rc collect_kids(resolver *r, symbols *s, const jnode *n, uint32_t from)
+static mt_rc collect_kids(resolver *r, symbols *s, const jnode *n)
 {
-    for (uint32_t i = from; i < n->n; i++) MT_TRY(collect(r, s, n->kid[i]));
+    for (uint32_t i = 0; i < n->n; i++) MT_TRY(collect(r, s, n->kid[i]));
     return MT_OK;
 }
 
@@ -186,7 +185,7 @@ static mt_rc collect(resolver *r, symbols *s, const jnode *n)
         return MT_OK;
     case N_SCOPE:
     case N_GENERATION: return MT_OK;
-    default: return collect_kids(r, s, n, 0);
+    default: return collect_kids(r, s, n);
     }
 }
 
@@ -216,9 +215,9 @@ static mt_rc bind_name(resolver *r, symbols *s, jnode *n)
     return MT_OK;
 }
 
-static mt_rc bind_kids(resolver *r, symbols *s, jnode *n, uint32_t from)
+static mt_rc bind_kids(resolver *r, symbols *s, jnode *n)
 {
-    for (uint32_t i = from; i < n->n; i++) MT_TRY(bind(r, s, n->kid[i]));
+    for (uint32_t i = 0; i < n->n; i++) MT_TRY(bind(r, s, n->kid[i]));
     return MT_OK;
 }
 
@@ -264,7 +263,7 @@ static mt_rc bind_for(resolver *r, symbols *s, jnode *n)
     return rc;
 }
 
-/* with, filter, block set, autoescape: a frame of the same function.  The part from `first` on belongs to it. */
+/* with, filter, block set, autoescape: a frame of the same function. */
 static mt_rc bind_inner(resolver *r, symbols *inner, jnode *n, jnode *body, jnode *filter)
 {
     if (n->kind == N_WITH)
@@ -346,7 +345,7 @@ static mt_rc bind(resolver *r, symbols *s, jnode *n)
     case N_MACRO:
     case N_CALL_BLOCK:
     case N_GENERATION: return bind_function(r, s, n);
-    default: return bind_kids(r, s, n, 0);
+    default: return bind_kids(r, s, n);
     }
 }
 

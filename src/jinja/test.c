@@ -3,7 +3,7 @@
 
 #include "jinja/method.h"
 
-#define TEST(name) static mt_rc name(jrender *r, jval v, const jval *a, bool *out)
+#define TEST(name)     static mt_rc name(jrender *r, jval v, const jval *a, bool *out)
 #define YES(condition) ((void)r, (void)a, *out = (condition), MT_OK)
 
 TEST(is_defined) { return YES(v.type != JV_UNDEFINED); }
@@ -23,7 +23,8 @@ TEST(is_escaped) { return YES(v.type == JV_STR && v.safe); }
 TEST(is_iterable)
 {
     jtype t = (jtype)v.type;
-    return YES(t == JV_UNDEFINED || t == JV_STR || mt__j_is_seq(v) || t == JV_DICT || t == JV_VIEW || t == JV_RANGE || t == JV_ITER || t == JV_LOOP);
+    return YES(t == JV_UNDEFINED || t == JV_STR || mt__j_is_seq(v) || t == JV_DICT || t == JV_VIEW || t == JV_RANGE ||
+               t == JV_ITER || t == JV_LOOP);
 }
 
 /* Anything with a length and an index. */
@@ -81,19 +82,19 @@ TEST(is_filter) { return YES(v.type == JV_STR && mt__j_filter_named(v.s, v.n)); 
 TEST(is_test) { return YES(v.type == JV_STR && mt__j_test_named(v.s, v.n)); }
 
 static const jtest_row tests[] = {
-    { "defined", is_defined, 0, "" }, { "undefined", is_undefined, 0, "" }, { "none", is_none, 0, "" },
-    { "string", is_string, 0, "" },   { "number", is_number, 0, "" },       { "integer", is_integer, 0, "" },
-    { "float", is_float, 0, "" },     { "boolean", is_boolean, 0, "" },     { "true", is_true, 0, "" },
-    { "false", is_false, 0, "" },     { "mapping", is_mapping, 0, "" },     { "iterable", is_iterable, 0, "" },
-    { "sequence", is_sequence, 0, "" }, { "callable", is_callable, 0, "" }, { "escaped", is_escaped, 0, "" },
-    { "odd", is_odd, 0, "" },         { "even", is_even, 0, "" },           { "divisibleby", is_divisible, 1, "num" },
-    { "eq", is_eq, 1, "other" },      { "==", is_eq, 1, "other" },          { "equalto", is_eq, 1, "other" },
-    { "ne", is_ne, 1, "other" },      { "!=", is_ne, 1, "other" },          { "lt", is_lt, 1, "other" },
-    { "lessthan", is_lt, 1, "other" }, { "<", is_lt, 1, "other" },          { "le", is_le, 1, "other" },
-    { "<=", is_le, 1, "other" },      { "gt", is_gt, 1, "other" },          { "greaterthan", is_gt, 1, "other" },
-    { ">", is_gt, 1, "other" },       { "ge", is_ge, 1, "other" },          { ">=", is_ge, 1, "other" },
-    { "in", is_in, 1, "seq" },        { "sameas", is_same, 1, "other" },    { "lower", is_lower, 0, "" },
-    { "upper", is_upper, 0, "" },     { "filter", is_filter, 0, "" },       { "test", is_test, 0, "" },
+    { "defined", is_defined, 0, "" },   { "undefined", is_undefined, 0, "" }, { "none", is_none, 0, "" },
+    { "string", is_string, 0, "" },     { "number", is_number, 0, "" },       { "integer", is_integer, 0, "" },
+    { "float", is_float, 0, "" },       { "boolean", is_boolean, 0, "" },     { "true", is_true, 0, "" },
+    { "false", is_false, 0, "" },       { "mapping", is_mapping, 0, "" },     { "iterable", is_iterable, 0, "" },
+    { "sequence", is_sequence, 0, "" }, { "callable", is_callable, 0, "" },   { "escaped", is_escaped, 0, "" },
+    { "odd", is_odd, 0, "" },           { "even", is_even, 0, "" },           { "divisibleby", is_divisible, 1, "num" },
+    { "eq", is_eq, 1, "other" },        { "==", is_eq, 1, "other" },          { "equalto", is_eq, 1, "other" },
+    { "ne", is_ne, 1, "other" },        { "!=", is_ne, 1, "other" },          { "lt", is_lt, 1, "other" },
+    { "lessthan", is_lt, 1, "other" },  { "<", is_lt, 1, "other" },           { "le", is_le, 1, "other" },
+    { "<=", is_le, 1, "other" },        { "gt", is_gt, 1, "other" },          { "greaterthan", is_gt, 1, "other" },
+    { ">", is_gt, 1, "other" },         { "ge", is_ge, 1, "other" },          { ">=", is_ge, 1, "other" },
+    { "in", is_in, 1, "seq" },          { "sameas", is_same, 1, "other" },    { "lower", is_lower, 0, "" },
+    { "upper", is_upper, 0, "" },       { "filter", is_filter, 0, "" },       { "test", is_test, 0, "" },
 };
 
 const jtest_row *mt__j_test_named(const char *name, size_t n)

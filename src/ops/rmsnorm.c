@@ -5,7 +5,7 @@
 #include <math.h>
 #include <string.h>
 
-size_t mt_rmsnorm_scratch(const mt_rmsnorm *a) { return (size_t)(mt_sum_blocks(a->N) * a->D) * sizeof(float); }
+size_t mt_rmsnorm_scratch(const mt_rmsnorm *a) { return mt_sum_scratch(a->N, a->D); }
 
 static float weight(const mt_rmsnorm *a, int64_t d) { return mt_get(a->w, a->t, d) + (a->one_plus ? 1.0f : 0.0f); }
 

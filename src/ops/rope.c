@@ -9,7 +9,7 @@
 
 enum { MAX_HEAD = 512 };
 
-size_t mt_rope_scratch(const mt_rope *a) { return a->dwq || a->dwk ? (size_t)(mt_sum_blocks(a->N) * 2 * a->Dh) * sizeof(float) : 0; }
+size_t mt_rope_scratch(const mt_rope *a) { return a->dwq || a->dwk ? mt_sum_scratch(a->N, 2 * a->Dh) : 0; }
 
 /* In place; direction -1 is the inverse rotation. */
 static void rotate(const mt_rope *a, float *x, int64_t pos, float direction)

@@ -18,6 +18,7 @@ typedef struct candidate {
     mt_place kept;
     int sweeps;
     mt_place accumulators;
+    int staged_layers; /* layers (from the first, which are needed first) that are updated on the device in memory they borrow */
 } candidate;
 
 static void fill(mt_placement *p, const mt_model *m, const mt_job *j, const mt_arithmetic *a, const candidate *c)
@@ -36,6 +37,12 @@ static void fill(mt_placement *p, const mt_model *m, const mt_job *j, const mt_a
                                        .site = on_device ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
     for (int l = 0; l < L; l++) p->layers[l] = (mt_layer_place){ c->keep, c->kept };
+    const mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
+    for (int l = 0; l < c->staged_layers; l++) {
+        mt_unit_place *at = &p->units[mt_layer_unit(l)];
+        if (at->home == MT_HOST && m->units[mt_layer_unit(l)].layout->n_train && mt_plan_can_borrow(&trial, mt_layer_unit(l)))
+            at->site = MT_SITE_STAGED, at->borrows = true;
+    }
 }
 
 /* Smallest slots for everything: what is left when nothing else fits. */
@@ -56,28 +63,33 @@ static double redo_share(const mt_config *c, mt_keep keep)
     return keep == MT_KEEP_ALL ? 0 : keep == MT_KEEP_ATTENTION ? (o + gate_up) / all : (qkv + o + gate_up) / all;
 }
 
+/* Seconds of a step. */
 static double estimate(const mt_plan *p, const candidate *c, const mt_machine *machine)
 {
     const mt_model *m = p->model;
     const mt_config *cfg = m->config;
-    double tokens = (double)p->job.step_tokens, streamed = 0, updated = 0;
+    double tokens = (double)p->job.step_tokens, streamed = 0, updated = 0, staged = 0;
     double sweeps = ceil(tokens / (double)p->place.sweep_tokens);
     for (int u = 0; u < m->n_units; u++) {
         const mt_unit_place *at = &p->place.units[u];
         double hi = (double)m->units[u].layout->n_elems * 2, uses = m->units[u].kind == MT_UNIT_LAYER ? 2 : 1;
-        if (at->home == MT_HOST) streamed += at->resident ? hi : hi * uses * sweeps;
+        bool in_place = at->site == MT_SITE_STAGED && at->resident && p->arithmetic.compute == MT_DTYPE_BF16;
+        if (at->home == MT_HOST && !in_place) streamed += at->resident ? hi : hi * uses * sweeps;
         if (at->site == MT_SITE_HOST) updated += (double)m->units[u].layout->n_train;
+        if (at->site == MT_SITE_STAGED) staged += (double)m->units[u].layout->n_train;
     }
     double flops = 6.0 * (double)mt_flops_weights(cfg) * tokens;
     double compute = flops * (1 + redo_share(cfg, c->keep) / 3) / machine->flops;
     double kept = c->kept == MT_HOST ? tokens * (double)cfg->L * (double)mt_keep_row_bytes(cfg, p->arithmetic.compute, c->keep) : 0;
     double acc = sweeps > 1 && c->accumulators == MT_HOST ? (sweeps - 1) * (double)m->n_trained * 4 : 0;
-    double in = (streamed + kept + acc) / machine->copy_in;
-    double out = (updated * (double)mt_dtype_bytes(p->arithmetic.grad) + kept + acc) / machine->copy_out;
-    double adam = updated / machine->adam_host, hidden = compute / 3 / sweeps;
-    double step = compute > in ? compute : in;
-    if (out > step) step = out;
-    return step + (adam > hidden ? adam - hidden : 0);
+    double stage_in = staged * 10 / machine->copy_in, write_back = staged * 12 / machine->copy_out;
+    double in = (streamed + kept + acc) / machine->copy_in + stage_in;
+    double out = (updated * (double)mt_dtype_bytes(p->arithmetic.grad) + kept + acc) / machine->copy_out + write_back;
+    double step = fmax(compute, fmax(in, out));
+    /* Staging hides behind the last backward, write-backs behind the first forward, which needs the memory again. */
+    double forward = compute / 3 / sweeps, backward = compute / sweeps - forward;
+    double wait_staged = fmax(0, stage_in - backward) + fmax(0, write_back - forward), wait_host = fmax(0, updated / machine->adam_host - forward);
+    return step + fmax(wait_staged, wait_host);
 }
 
 /* -- the search ------------------------------------------------------------------------------------ */
@@ -116,6 +128,17 @@ static mt_rc consider(search *s, const candidate *c, bool squeezed, mt_err *err)
     return MT_OK;
 }
 
+/* How many layers are updated through the device; the host's workers take the others. */
+static mt_rc consider_staging(search *s, candidate c, mt_err *err)
+{
+    int L = (int)s->model->config->L;
+    for (int quarter = 1; quarter <= 4; quarter++) {
+        c.staged_layers = L * quarter / 4;
+        MT_TRY(consider(s, &c, false, err));
+    }
+    return MT_OK;
+}
+
 /* Sweeps and where gradients wait between them. */
 static mt_rc consider_sweeps(search *s, candidate c, mt_err *err)
 {
@@ -123,7 +146,9 @@ static mt_rc consider_sweeps(search *s, candidate c, mt_err *err)
     for (c.sweeps = 1; c.sweeps <= most; c.sweeps = c.sweeps < 8 ? c.sweeps + 1 : c.sweeps * 2)
         for (int acc = 0; acc < (c.sweeps > 1 && s->job->train ? 2 : 1); acc++) {
             c.accumulators = acc ? MT_HOST : MT_DEVICE;
+            c.staged_layers = 0;
             MT_TRY(consider(s, &c, false, err));
+            if (c.sweeps > 1 && !acc && c.resident && c.kept == MT_DEVICE) MT_TRY(consider_staging(s, c, err));
         }
     return MT_OK;
 }
@@ -146,8 +171,10 @@ static mt_rc consider_all(search *s, mt_err *err)
 {
     int L = (int)s->model->config->L;
     const int shares[] = { L + 1, 0, L / 8, L / 4, L / 2, 3 * L / 4, L };
-    for (size_t i = 0; i < MT_COUNT(shares); i++)
+    for (size_t i = 0; i < MT_COUNT(shares); i++) {
+        if (shares[i] && s->machine->home_host) continue;
         for (int resident = 1; resident >= 0; resident--) MT_TRY(consider_keeps(s, (candidate){ .device_layers = shares[i], .resident = resident }, err));
+    }
     if (s->best) return MT_OK;
     int64_t most = (s->job->step_tokens + s->a->micro_tokens - 1) / s->a->micro_tokens;
     const candidate last = { .keep = MT_KEEP_INPUT, .kept = s->job->train ? MT_HOST : MT_DEVICE, .sweeps = (int)most, .accumulators = MT_HOST };

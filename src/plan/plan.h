@@ -135,6 +135,7 @@ typedef struct mt_machine {
     double flops;                      /* of products, a second */
     double copy_in, copy_out;          /* bytes a second */
     double adam_host;                  /* parameters a second */
+    bool home_host;                    /* every master and all state live in host memory between steps */
 } mt_machine;
 
 /* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
@@ -145,6 +146,8 @@ mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, co
 /* The same for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
 
+/* The placement in a sentence. */
+void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
 /* The arithmetic as one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 

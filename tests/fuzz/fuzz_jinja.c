@@ -9,8 +9,10 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n);
 
 static const char default_context[] =
     "{\"messages\": [{\"role\": \"system\", \"content\": \"Be\"}, {\"role\": \"user\", \"content\": \"Größe 🎉\"},"
-    " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": [1, 2.5, true]}}}]}],"
-    " \"tools\": [{\"type\": \"function\"}], \"s\": \"text\", \"n\": 7, \"f\": -2.5, \"l\": [3, 1, 2], \"d\": {\"a\": 1, \"b\": {}}, \"bos_token\": \"<s>\","
+    " {\"role\": \"assistant\", \"content\": null, \"tool_calls\": [{\"function\": {\"name\": \"f\", \"arguments\": {\"x\": [1, "
+    "2.5, true]}}}]}],"
+    " \"tools\": [{\"type\": \"function\"}], \"s\": \"text\", \"n\": 7, \"f\": -2.5, \"l\": [3, 1, 2], \"d\": {\"a\": 1, \"b\": "
+    "{}}, \"bos_token\": \"<s>\","
     " \"add_generation_prompt\": true}";
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t n)

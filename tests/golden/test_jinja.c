@@ -3,15 +3,17 @@
 #include "test.h"
 
 #include "base/fault.h"
-#include "base/file.h"
 #include "base/value.h"
 #include "jinja/jinja.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #define GOLDEN(name) (MT_TESTS_DIR "/golden/jinja/" name)
 
-static const struct tm noon = { .tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_hour = 13, .tm_min = 5, .tm_sec = 9, .tm_wday = 5, .tm_yday = 207 };
+static const struct tm noon = {
+    .tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_hour = 13, .tm_min = 5, .tm_sec = 9, .tm_wday = 5, .tm_yday = 207
+};
 
 static char *read_text(const char *path, size_t *n)
 {
@@ -130,7 +132,8 @@ typedef struct chat_test {
 
 static void open_chats(chat_test *c)
 {
-    static const char specials[] = "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"pad_token\": \"<pad>\", \"unk_token\": \"<unk>\"}";
+    static const char specials[] =
+        "{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\", \"pad_token\": \"<pad>\", \"unk_token\": \"<unk>\"}";
     mt_err err = { 0 };
     c->conversations = read_json(&c->arena, GOLDEN("conversations.json"), &c->conversations_text);
     assert_ok(mt_value_parse_json(&c->specials, &c->arena, specials, strlen(specials), NULL, "specials", &err));
@@ -155,7 +158,8 @@ static void chat_templates_render_as_in_transformers(void **state)
         mt_value row;
         char path[1024], what[256];
         assert_ok(mt_value_parse_json(&row, &c.arena, rows + at, n - at, &used, "chats.jsonl", &err));
-        const char *name = text_of(&c.arena, mt_value_get(&row, "template")), *conversation = text_of(&c.arena, mt_value_get(&row, "case"));
+        const char *name = text_of(&c.arena, mt_value_get(&row, "template")),
+                   *conversation = text_of(&c.arena, mt_value_get(&row, "case"));
         snprintf(path, sizeof path, GOLDEN("templates/%s"), name);
         snprintf(what, sizeof what, "%s, %s", name, conversation);
         size_t text_n;
@@ -178,7 +182,8 @@ static mt_value config_specials(mt_arena *a, const mt_value *config)
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         const mt_value *token = mt_value_get(config, names[i]);
         if (token && token->type == MT_VALUE_MAP) token = mt_value_get(token, "content");
-        if (token && token->type == MT_VALUE_STR) pairs[v.map.n++] = (mt_pair){ .key = names[i], .key_n = strlen(names[i]), .value = *token };
+        if (token && token->type == MT_VALUE_STR)
+            pairs[v.map.n++] = (mt_pair){ .key = names[i], .key_n = strlen(names[i]), .value = *token };
     }
     v.map.pairs = pairs;
     return v;
@@ -196,7 +201,8 @@ static const mt_value *config_template(const mt_value *config, const mt_value *n
 static void archive_row(chat_test *c, const mt_value *row, const char *dir, int *missing)
 {
     char path[1024], what[256], *config_text;
-    const char *archive = text_of(&c->arena, mt_value_get(row, "archive")), *conversation = text_of(&c->arena, mt_value_get(row, "case"));
+    const char *archive = text_of(&c->arena, mt_value_get(row, "archive")),
+               *conversation = text_of(&c->arena, mt_value_get(row, "case"));
     snprintf(path, sizeof path, "%s/%s/tokenizer_config.json", dir, archive);
     snprintf(what, sizeof what, "%s, %s", archive, conversation);
     FILE *there = fopen(path, "rb");
@@ -242,7 +248,9 @@ static void archived_templates_render_as_in_transformers(void **state)
 static void mistakes_are_named_with_their_place(void **state)
 {
     (void)state;
-    static const struct { const char *text, *says; } cases[] = {
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
         { "{% if x %}", "t:1:4: 'if' is not closed" },
         { "a\nb {% for x in y %}\n{% endif %}", "t:3:4: an unknown tag, 'endif'" },
         { "{{ }}", "t:1:4: an expression was expected" },
@@ -297,7 +305,10 @@ static mt_rc render_text(const char *text, const mt_jinja_options *opt, mt_str *
 static void failures_while_rendering_have_a_place_and_leave_the_output_alone(void **state)
 {
     (void)state;
-    static const struct { const char *text, *says; mt_rc rc; } cases[] = {
+    static const struct {
+        const char *text, *says;
+        mt_rc rc;
+    } cases[] = {
         { "ab\n {{ x.y }}", "t:2:7: 'x' is undefined", MT_EINVAL },
         { "{{ {}.a.b }}", "t:1:9: 'dict object' has no attribute 'a'", MT_EINVAL },
         { "{{ raise_exception('Only user & assistant: \"%s\"!') }}", "Only user & assistant: \"%s\"!", MT_EINVAL },
@@ -323,12 +334,17 @@ static void failures_while_rendering_have_a_place_and_leave_the_output_alone(voi
 static void strangers_templates_cannot_run_away(void **state)
 {
     (void)state;
-    static const struct { const char *text, *says; } cases[] = {
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
         { "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}", "too many steps" },
         { "{{ 'x' * 999999999 }}", "MiB of memory" },
         { "{% for a in range(99999) %}{{ 'xxxxxxxxxxxxxxxx' * 1000 }}{% endfor %}", "longer than" },
         { "{% set ns = namespace(l=[1]) %}{% for a in range(99) %}{% set ns.l = ns.l + ns.l %}{% endfor %}", "memory" },
         { "{{ 'a'.center(999999999) }}", "memory" },
+        { "{% set s = 'a' * 800000 %}{{ s.rfind('b' ~ s[400000:]) }}", "too many steps" },
+        { "{% set s = 'a' * 4000000 %}{% for i in range(99999) %}{% if s|length %}{% endif %}{% endfor %}", "too many steps" },
+        { "{% for a in range(99999) %}{% for b in range(99999) if false %}{% endfor %}{% endfor %}", "too many steps" },
         { "{% set ns = namespace(s='ab') %}{% for a in range(99) %}{% set ns.s = ns.s.replace('', ns.s) %}{% endfor %}", "" },
     };
     mt_jinja_options opt = { .max_steps = 1000000, .max_output_bytes = 1 << 20, .max_memory_bytes = 16 << 20 };
@@ -359,8 +375,9 @@ static void strangers_templates_cannot_run_away(void **state)
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
-    static const char text[] = "{% macro f(a, b=[1]) %}{{ a }}{{ b|join(',') }}{% endmacro %}{% for i in range(3) %}{{ f(i) ~ loop.length }}{% endfor %}"
-                               "{% set x %}{{ {'a': [1, 2]}|tojson(indent=2) }}{% endset %}{{ x|upper }}{% generation %}y{% endgeneration %}";
+    static const char text[] =
+        "{% macro f(a, b=[1]) %}{{ a }}{{ b|join(',') }}{% endmacro %}{% for i in range(3) %}{{ f(i) ~ loop.length }}{% endfor %}"
+        "{% set x %}{{ {'a': [1, 2]}|tojson(indent=2) }}{% endset %}{{ x|upper }}{% generation %}y{% endgeneration %}";
     for (int n = 0;; n++) {
         mt_err err = { 0 };
         mt_str out = { 0 };
@@ -384,7 +401,8 @@ static void every_allocation_may_fail(void **state)
 static void templates_say_what_they_read(void **state)
 {
     (void)state;
-    static const char text[] = "{% for m in messages %}{{ m.tools }}{% generation %}{% endgeneration %}{% endfor %}{% if enable_thinking %}{% endif %}";
+    static const char text[] =
+        "{% for m in messages %}{{ m.tools }}{% generation %}{% endgeneration %}{% endfor %}{% if enable_thinking %}{% endif %}";
     mt_err err = { 0 };
     mt_jinja *t;
     assert_ok(mt_jinja_parse(&t, text, sizeof text - 1, "t", &err));
@@ -396,8 +414,65 @@ static void templates_say_what_they_read(void **state)
     mt_jinja_free(t);
 }
 
+typedef struct worker {
+    const mt_jinja *t;
+    mt_value context;
+    mt_str first;
+    bool same;
+} worker;
+
+static void *render_often(void *arg)
+{
+    worker *w = arg;
+    mt_arena scratch = { 0 };
+    mt_jinja_options opt = { .now = &noon, .scratch = &scratch };
+    mt_str out = { 0 };
+    mt_err err = { 0 };
+    w->same = true;
+    for (int i = 0; i < 200; i++) {
+        mt_str_clear(&out);
+        w->same = w->same && mt_jinja_render(w->t, &w->context, &opt, &out, NULL, &err) == MT_OK && out.n == w->first.n &&
+                  memcmp(out.s, w->first.s, out.n) == 0;
+    }
+    mt_str_free(&out);
+    mt_arena_free(&scratch);
+    return NULL;
+}
+
+static void threads_share_a_template(void **state)
+{
+    (void)state;
+    chat_test c = { 0 };
+    open_chats(&c);
+    mt_err err = { 0 };
+    size_t n;
+    char *text = read_text(GOLDEN("templates/everything.jinja"), &n);
+    mt_jinja *t;
+    mt_value row = { .type = MT_VALUE_MAP };
+    row.map.pairs = &(mt_pair){ .key = "add_generation_prompt", .key_n = 21, .value = { .type = MT_VALUE_BOOL, .b = true } };
+    row.map.n = 1;
+    worker w[4] = { 0 };
+    pthread_t threads[MT_COUNT(w)];
+    assert_ok(mt_jinja_parse(&t, text, n, "t", &err));
+    for (size_t i = 0; i < MT_COUNT(w); i++) {
+        w[i].t = t;
+        w[i].context = chat_context(&c.arena, &c.specials, mt_value_get(&c.conversations, i % 2 ? "tools" : "many turns"), &row);
+        assert_ok(mt_jinja_render(t, &w[i].context, &(mt_jinja_options){ .now = &noon }, &w[i].first, NULL, &err));
+        assert_int_equal(pthread_create(&threads[i], NULL, render_often, &w[i]), 0);
+    }
+    for (size_t i = 0; i < MT_COUNT(w); i++) {
+        pthread_join(threads[i], NULL);
+        assert_true(w[i].same);
+        mt_str_free(&w[i].first);
+    }
+    mt_jinja_free(t);
+    free(text);
+    close_chats(&c);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(snippets_render_as_in_jinja2), cmocka_unit_test(chat_templates_render_as_in_transformers),
-             cmocka_unit_test(archived_templates_render_as_in_transformers), cmocka_unit_test(mistakes_are_named_with_their_place),
+             cmocka_unit_test(archived_templates_render_as_in_transformers),
+             cmocka_unit_test(mistakes_are_named_with_their_place),
              cmocka_unit_test(failures_while_rendering_have_a_place_and_leave_the_output_alone),
              cmocka_unit_test(strangers_templates_cannot_run_away), cmocka_unit_test(every_allocation_may_fail),
-             cmocka_unit_test(templates_say_what_they_read))
+             cmocka_unit_test(templates_say_what_they_read), cmocka_unit_test(threads_share_a_template))

@@ -246,6 +246,7 @@ os.makedirs(os.path.join(FILES, "repo", "data"))
 for split, first in [("train-00000-of-00002", 0), ("train-00001-of-00002", 3), ("test-00000-of-00001", 6)]:
     pq.write_table(pa.table({"i": list(range(first, first + 3))}), os.path.join(FILES, "repo", "data", split + ".parquet"))
 text_file("repo/README.md", "# not data\n")
+text_file("repo/train-notes.txt", "no data either\n")
 case("repo_train", "repo", [{"i": i} for i in range(6)])
 case("repo_test", "repo", [{"i": i} for i in range(6, 9)], split="test")
 case("glob", "repo/data/*-of-00002.parquet", [{"i": i} for i in range(6)])

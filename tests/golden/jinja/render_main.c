@@ -15,7 +15,8 @@ static void report(mt_rc rc, const mt_str *text, const mt_jinja_spans *spans, co
     mt_str_puts(&line, rc ? "{\"error\": " : "{\"out\": ");
     mt_str_json(&line, rc ? err->msg : text->s ? text->s : "", rc ? strlen(err->msg) : text->n);
     if (!rc) mt_str_puts(&line, ", \"spans\": [");
-    for (size_t i = 0; !rc && i < spans->n; i++) mt_str_printf(&line, "%s[%zu, %zu]", i ? ", " : "", spans->items[i].begin, spans->items[i].end);
+    for (size_t i = 0; !rc && i < spans->n; i++)
+        mt_str_printf(&line, "%s[%zu, %zu]", i ? ", " : "", spans->items[i].begin, spans->items[i].end);
     mt_str_puts(&line, rc ? "}" : "]}");
     puts(line.s);
     fflush(stdout);
@@ -30,7 +31,9 @@ static void render_line(const char *text, size_t n, long repeat)
     mt_jinja *t = NULL;
     mt_str out = { 0 };
     mt_jinja_spans spans = { 0 };
-    struct tm now = { .tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_hour = 13, .tm_min = 5, .tm_sec = 9, .tm_wday = 5, .tm_yday = 207 };
+    struct tm now = {
+        .tm_year = 124, .tm_mon = 6, .tm_mday = 26, .tm_hour = 13, .tm_min = 5, .tm_sec = 9, .tm_wday = 5, .tm_yday = 207
+    };
     mt_jinja_options opt = { .now = &now, .scratch = &scratch };
     struct timespec from, to;
     mt_rc rc = mt_value_parse_json(&record, &a, text, n, NULL, "input", &err);

@@ -355,6 +355,8 @@ l|sum(start=10)
 l|reverse|list
 s|reverse
 words|unique|list
+[(1, {})]|unique|list
+{(1, []): 1}
 words|unique(case_sensitive=true)|list
 [1, 1.0, 2, true]|unique|list
 l|batch(2)|list
@@ -447,6 +449,7 @@ lines|indent(2, blank=true)
 lines|indent('> ')
 'a b  c-d'|wordcount
 'abc def ghi'|truncate(9)
+'x&y &amp; z'|striptags
 'abc def ghi'|truncate(7, leeway=0)
 'abc def ghi'|truncate(7, true, leeway=0)
 'abc def ghi'|truncate(7, true, '', 0)
@@ -465,7 +468,7 @@ html|forceescape
 '%(x)s'|format(x=5)
 d|attr('b')
 d|attr('keys') is callable
-'the quick brown fox'|wordwrap(10)
+'a <!-- x > y --> b  <i>c</i> < d'|striptags
 1000|filesizeformat
 1500000|filesizeformat
 2048|filesizeformat(true)
@@ -613,12 +616,169 @@ l|sort|first
 d.keys() == d.keys()
 el == []
 el|default('x', true)
-loop
+' a  b c '.split(none, 1)
+'abc def'|safe|list
+(html|safe)[1:3]
+5|truncate(3)
+words|truncate(9)
+'ab'|truncate(1, true, '..')
+d[1:2]
+missing[1:2]
+nil[1:]
+(1.5).is_integer()
+n.bit_length()
+'a%b'|urlencode
+'x'.join(d)
+'x'.join(words|map('upper'))
+words|map('upper')|join(',')
+words|map('first')|join
+[[1, 2], [3]]|sum(start=[])
+[{'a': 1}, {'a': 2}]|sum('a')
+[{'a': {'b': 1}}, {'a': {'b': 3}}]|map(attribute='a.b')|max
+'ab'|batch(1)|list
+{'a': 1}|list|first
+{'b': 1, 'a': 2}|sort
+{'b': 1, 'a': 2}|max
+[none, 1]|max
+[true, 2]|sum
+true|string ~ false
+-0.0
+1e308 * 10
+7.0 // 2
+-7 // 2.0
+7.5 % -2
+5 % 2.5
+2 ** 10
+2 ** 62
+(-8) ** 2
+0 ** 0
+0 ** -1
+10 / 4 * 2
+'5' * '5'
+'ab' * -1
+[] * 3
+'%c%c' % (65, 'b')
+'%5.2f%%' % 12.345
+'%-8s|' % 'ab'
+'%08.3f' % -3.14159
+'%+.1e' % 12345.678
+'%i' % 3.9
+'%s %s' % {'a': 1}
+'%s' % {'a': 1}
+'%s' % []
+'a' % []
+'a' % 5
+'{:d}'.format('x')
+'{:s}'.format(5)
+'{:>{w}}'.format('x', w=4)
+'{:*^9}'.format('mid')
+'{:+}'.format(5)
+'{:b} {:#x} {:o}'.format(5, 255, 8)
+'{:.3}'.format('abcdef')
+'{:g}'.format(0.00001)
+'{:.0f}'.format(2.5)
+'{:10.3f}|'.format(3.14159)
+'{:08.2f}'.format(-3.14159)
+'{a[k]}'.format(a={'k': 1})
+'{0}{}'.format(1, 2)
+'}'.format()
+'{x.y}'.format(x={'y': 2})
+s.center(3)
+s.find('')
+s.rfind('')
+'aXbX'.replace('X', '', 1)
+'aaa'.replace('aa', 'b')
+'a.b.c'.rsplit('.', 1)[0]
+'a\n'.splitlines()
+''.splitlines()
+'\n'.splitlines()
+' \t\n'.strip() == ''
+'\u00a0x\u2003'.strip()
+'ǆ'.upper()
+'ŉ'.title()
+'İ'.lower()
+'ß'.title()
+'①'.isdigit()
+'½'.isnumeric()
+'٣'.isdecimal()
+'aé'.isalpha()
+"they're bill's".title()
+"they're bill's"|title
+'a-b c_d'|title
+['\x7f', '\u200b', 'é', '\U0001f600', '\x00']
+'tab\there'|tojson
+'\x7f\u2028'|tojson
+{'é': 'ü'}|tojson(ensure_ascii=true)
+'😀'|tojson(ensure_ascii=true)
+[]|tojson(indent=2)
+{}|tojson(indent=2)
+[[], {}, [1]]|tojson(indent=2)
+{'a': 1, 'b': [1, 2]}|tojson(indent=0)
+{'a': 1}|tojson(indent=-1)
+{'a': 1}|tojson(indent=true)
+{'a': 1}|tojson(2)
+{'a': 1}|tojson(nosuch=1)
+{(1, 2): 3}|tojson
+loop.index
 varargs
 caller
 """
 
 TEMPLATES = [
+    "{% set x = 1 %}{% if t %}{% set x = 2 %}{% for i in l %}{% set x = i %}{% endfor %}{{ x }}{% endif %}{{ x }}",
+    "{% for i in l %}{% if loop.first %}{% set q = 1 %}{% else %}{% set q = 2 %}{% endif %}{{ q }}{% endfor %}{{ q }}",
+    "{% for i in l %}{% for j in l %}{% set n = n + j %}{% endfor %}{{ n }},{% endfor %}",
+    "{% macro a() %}{{ b() }}{% endmacro %}{% macro b() %}B{% endmacro %}{{ a() }}",
+    "{% macro f(x) %}{% set y = x %}{% macro g() %}{{ y }}{% endmacro %}{{ g() }}{% endmacro %}{{ f(1) }}{{ f(2) }}",
+    "{% macro f(n) %}{{ n }}{% endmacro %}{{ f() }}{{ n }}",
+    "{% macro f() %}{{ n }}{% set n = 1 %}{{ n }}{% endmacro %}{{ f() }}{{ n }}",
+    "{% macro f(a, a2=l|length, b=a2 + 1) %}{{ a }}{{ a2 }}{{ b }}{% endmacro %}{{ f(0) }}{{ f(0, 5) }}",
+    "{% macro f() %}{{ caller('x') }}{% endmacro %}{% for i in l %}{% call(v) f() %}{{ v }}{{ i }}{{ loop.index }}{% endcall %}{% endfor %}",
+    "{% macro f(caller=1) %}{{ caller }}{% endmacro %}{{ f() }}",
+    "{% macro f(a) %}{{ kwargs.z }}{{ kwargs|length }}{% endmacro %}{{ f(1, z=2) }}",
+    "{% macro f() %}{{ varargs|join('-') }}{% endmacro %}{{ f(1, 2) }}{{ f() }}",
+    "{% set f = 5 %}{% macro f() %}m{% endmacro %}{{ f() }}",
+    "{% for i in l %}{% set ns = namespace(k=i) %}{% endfor %}{{ ns is defined }}",
+    "{% with a = n %}{% set n = 2 %}{{ a }}{{ n }}{% endwith %}{{ n }}",
+    "{% for x in l %}{% with x = x * 2 %}{{ x }}{% endwith %}{{ x }} {% endfor %}",
+    "{% filter upper %}{% set q = 'a' %}{{ q }}{% endfilter %}{{ q }}",
+    "{% set x %}{% set q = 'a' %}{{ q }}{% endset %}{{ q }}{{ x }}",
+    "{% for i in l %}{% set x %}{{ i }}{% if i == 1 %}{% break %}{% endif %}{% endset %}{{ x }}{% endfor %}|{{ x }}",
+    "{% for i in range(5) if i is odd %}{{ loop.revindex }}{{ loop.previtem }}{% endfor %}",
+    "{% for i in l recursive %}{{ i }}{% if loop.depth < 3 %}{{ loop(l[:1]) }}{% endif %}{% endfor %}",
+    "{% for k, v in d.items() recursive %}{{ k }}{% endfor %}",
+    "{% for i in [[1, [2]], [3, []]] recursive %}{% set a, b = i if i is sequence else (i, []) %}{{ a }}{% endfor %}",
+    "{% for a in l %}{% for b in l %}{% if b == 1 %}{% break %}{% endif %}{{ a }}{{ b }} {% endfor %}{% endfor %}",
+    "{% for a in l %}{% for b in l %}{% else %}{% break %}{% endfor %}{{ a }}{% endfor %}",
+    "{% for a in l %}{% else %}{% break %}{% endfor %}",
+    "{%- if t -%}\n a \n{%- else -%} b {%- endif -%}\n c",
+    "{{ 'a' }}\n\n{%- if t %}\n\nb{% endif %}",
+    "  {%- if t %}x{% endif -%}  ",
+    "x{% if t %}\n{% endif %}\ny",
+    "{% if t %}\n\n\nx\n\n{% endif %}\n\ny",
+    "a{# c #}\n{# d #}\nb",
+    "   {# c #}   \n x",
+    "{% raw -%}\n a {%- endraw %}",
+    "{%- raw %} a {% endraw -%} \n b",
+    "{% raw %}\na{% endraw %}\nb",
+    "{{ [1,\n 2,\n 3] }}",
+    "{% set x = {\n 'a': 1,\n 'b': 2\n} %}{{ x }}",
+    "{{ 'a\nb' }}",
+    "{{\n  n\n}}",
+    "{%\n if t\n%}x{%\nendif\n%}",
+    "{% if t: %}x{% endif %}",
+    "{% for x in l: %}{{ x }}{% endfor %}",
+    "{{ s.split(', ')[0] + '}}' + \"{{\" }}",
+    "{{ '%}' }}{% set a = '%}' %}{{ a }}",
+    "{{ \"a'b\" + 'c\\'d' }}",
+    "{% set s = 'x' if no %}[{{ s }}]{{ s is defined }}",
+    "{% set s = n|default(0) + 1 if n is defined else 0 %}{{ s }}",
+    "{% for m in msgs %}{% if m.role == 'user' and loop.index0 > 0 and not loop.last %}U{% elif m.tool_calls %}T{% else %}.{% endif %}{% endfor %}",
+    "{% set ids = msgs|map(attribute='role')|map('first')|list %}{{ ids }}{{ ids.index('u') }}",
+    "{% set last = (msgs|selectattr('role', 'equalto', 'user')|list)[-1] %}{{ last.content }}",
+    "{% set last = msgs|selectattr('role', 'equalto', 'user')|list|last %}{{ last.content }}",
+    "{{ msgs|selectattr('role', 'equalto', 'nobody')|first is defined }}",
+    "{{ msgs|selectattr('role', 'in', ('user', 'system'))|map(attribute='content')|map('trim')|join('; ') }}",
     "a\n{% if t %}\nb\n{% endif %}\nc\n",
     "a\n  {% if t %}\n  b\n  {% endif %}\nc",
     "a  {%- if t -%}  b  {%- endif -%}  c",
