@@ -6,6 +6,7 @@
 #include "ckpt/gguf_impl.h"
 #include "ckpt/names.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -93,7 +94,12 @@ static mt_rc open_vocab(vocab *v, const mt_gguf *g, mt_err *err)
     return mt__kv_texts(g, tokens, &v->tokens, err);
 }
 
-static int type_of(const vocab *v, size_t i) { return v->types ? (int)mt__kv_item(v->types, i) : NORMAL; }
+static int type_of(const vocab *v, size_t i)
+{
+    double type = v->types ? mt__kv_item(v->types, i) : NORMAL;
+    return type >= 0 && type < 100 ? (int)type : NORMAL;
+}
+
 static bool is_added(int type) { return type == UNKNOWN || type == CONTROL || type == USER; }
 
 static void put_vocab(const vocab *v, mt_str *out)
@@ -211,7 +217,8 @@ static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
     }
     for (size_t i = 0; i < v->n; i++) {
         int type = type_of(v, i);
-        if (type == NORMAL || type == USER) MT_TRY(split_piece(m, m->texts[i], mt__kv_item(v->scores, i), err));
+        double score = mt__kv_item(v->scores, i);
+        if (type == NORMAL || type == USER) MT_TRY(split_piece(m, m->texts[i], isnan(score) ? 0 : score, err)); /* what is sorted has an order */
     }
     qsort(m->items, m->n, sizeof *m->items, by_score);
     return MT_OK;

@@ -2,6 +2,7 @@
  * It is how anyone can compare us with another implementation: names are Hugging Face's. */
 #include "base/mem.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "ckpt/safetensors_write.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -30,7 +31,7 @@ typedef struct job {
 static mt_rc open_model(job *j, const options *o, mt_err *err)
 {
     char notice[256];
-    MT_TRY(mt_config_open(&j->config, o->model, err));
+    MT_TRY(mt_model_files_config(&j->config, o->model, err));
     MT_TRY(mt_shards_open(&j->shards, o->model, err));
     MT_TRY(mt_weights_settle_tying(j->config, j->shards, notice, err));
     MT_TRY(mt_model_create(&j->model, j->config, NULL, err));

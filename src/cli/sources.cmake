@@ -1,5 +1,6 @@
 set(sources
   cmd_bench.c
+  cmd_convert.c
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c
