@@ -174,18 +174,6 @@ static mt_rc write_generation_config(const job *j, mt_err *err)
     return !found && mt_shards_gguf(j->shards) ? write_gguf_text(j, name, mt_gguf_generation_config, err) : MT_OK;
 }
 
-/* config.json says what the weights are stored as now. */
-static mt_rc edit_config(const job *j, json_t *config, mt_err *err)
-{
-    const char *as, *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
-    bool quantised = mt_shards_quantised(j->shards, &as) > 0;
-    if (!json_is_object(config)) return mt_fail(err, MT_EFORMAT, "config.json is not an object");
-    if (quantised) json_object_del(config, "quantization_config");
-    if ((quantised || j->c->recast) && json_object_set_new(config, key, json_string(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16))))
-        return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
-    return MT_OK;
-}
-
 static mt_rc read_config(const job *j, json_t **out, mt_err *err)
 {
     mt_str text = { 0 };
@@ -200,15 +188,25 @@ static mt_rc read_config(const job *j, json_t **out, mt_err *err)
         if (!rc) rc = mt_json_parse(out, text.s, text.n, "config.json", err);
     } else
         rc = mt_fail(err, MT_ENOENT, "%s has no config.json; download it too", j->c->in);
+    if (!rc && !json_is_object(*out)) rc = mt_fail(err, MT_EFORMAT, "%s: config.json is not an object", j->c->in);
     mt_str_free(&text);
     mt_free(path);
     return rc;
 }
 
+/* As it was, unless it would say something else about the weights than is true now. */
 static mt_rc write_config(const job *j, json_t *config, mt_err *err)
 {
-    MT_TRY(edit_config(j, config, err));
-    char *text = json_dumps(config, JSON_INDENT(2));
+    const char *as, *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
+    bool quantised = mt_shards_quantised(j->shards, &as) > 0, found;
+    if (!quantised && !j->c->recast) {
+        MT_TRY(copy_file(j, "config.json", &found, err));
+        if (found) return MT_OK;
+    }
+    if (quantised) json_object_del(config, "quantization_config");
+    if ((quantised || j->c->recast) && json_object_set_new(config, key, json_string(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16))))
+        return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
+    char *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(mt_shards_gguf(j->shards) ? 15 : 17)); /* a GGUF file's floats are short ones */
     if (!text) return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
     mt_rc rc = save(j, "config.json", text, strlen(text), err);
     free(text);

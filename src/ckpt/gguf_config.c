@@ -171,7 +171,7 @@ static mt_rc fill_config(const mt_gguf *g, json_t *config, mt_err *err)
 
 static mt_rc put_json(const mt_gguf *g, const json_t *value, mt_str *out, mt_err *err)
 {
-    char *text = json_dumps(value, JSON_INDENT(2));
+    char *text = json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
     if (!text) return mt_fail(err, MT_ENOMEM, "%s: no host memory to write its configuration", g->path);
     mt_str_puts(out, text);
     mt_str_putc(out, '\n');

@@ -174,17 +174,20 @@ static const mt__zip_entry *find_list(const mt_pickle *p, size_t *n_prefix)
     return NULL;
 }
 
-static const mt__zip_entry *find_beside(const mt_pickle *p, const mt__zip_entry *list, size_t n_prefix, const char *folder, const char *name)
+/* An entry of the same archive folder; *out NULL: it has none of that name. */
+static mt_rc find_beside(const mt_pickle *p, const mt__zip_entry *list, size_t n_prefix, const char *folder, const char *name, const mt__zip_entry **out, mt_err *err)
 {
     char *path = mt_asprintf("%.*s%s%s", (int)n_prefix, list->name, folder, name);
-    const mt__zip_entry *e = path ? mt__zip_find(&p->zip, path) : NULL;
+    if (!path) return no_memory(p, err);
+    *out = mt__zip_find(&p->zip, path);
     mt_free(path);
-    return e;
+    return MT_OK;
 }
 
 static mt_rc check_byte_order(const mt_pickle *p, const mt__zip_entry *list, size_t n_prefix, mt_err *err)
 {
-    const mt__zip_entry *order = find_beside(p, list, n_prefix, "", "byteorder");
+    const mt__zip_entry *order;
+    MT_TRY(find_beside(p, list, n_prefix, "", "byteorder", &order, err));
     if (!order || (order->bytes == 6 && memcmp(order->data, "little", 6) == 0)) return MT_OK;
     return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch", p->path);
 }
@@ -200,7 +203,8 @@ static mt_rc read_zip(mt_pickle *p, mt_err *err)
     MT_TRY(mt__unpickle(&p->machine, list->data, list->bytes, NULL, &top, err));
     for (size_t i = 0; i < p->machine.n_storages; i++) {
         mt__pk_storage *s = p->machine.storages[i];
-        const mt__zip_entry *e = find_beside(p, list, n_prefix, "data/", s->key);
+        const mt__zip_entry *e;
+        MT_TRY(find_beside(p, list, n_prefix, "data/", s->key, &e, err));
         if (!e) return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is not in the archive; download the file again", p->path, s->key);
         if (!storage_bytes(s, &bytes) || bytes > e->bytes)
             return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" has %zu bytes, too few for its %llu numbers; download the file again", p->path, s->key, e->bytes,

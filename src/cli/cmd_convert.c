@@ -14,14 +14,14 @@ typedef struct screen {
     bool started;
 } screen;
 
-static const double GIB = 1 << 30;
+static const double MIB = 1 << 20;
 
 static void show(void *user, size_t done, size_t total, const char *tensor)
 {
     screen *s = user;
-    if (!s->started) mt_progress_start(&s->bar, &s->terminal, "converting (GiB)", (double)total / GIB);
+    if (!s->started) mt_progress_start(&s->bar, &s->terminal, "converting (MiB)", (double)total / MIB);
     s->started = true;
-    mt_progress_update(&s->bar, (double)done / GIB, tensor);
+    mt_progress_update(&s->bar, (double)done / MIB, tensor);
 }
 
 static mt_rc read_dtype(mt_convert *c, const char *word, mt_err *err)
