@@ -1,7 +1,7 @@
 /* gguf_config.c - config.json and generation_config.json from a GGUF file's metadata. */
 #include "ckpt/gguf_impl.h"
 
-#include "base/json.h"
+#include "base/value.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -19,7 +19,36 @@ static double short_number(double d)
     return d;
 }
 
-static json_t *number(double d) { return json_real(short_number(d)); }
+/* "key": value, with a comma before it unless it is the first of an object. */
+static void put_key(mt_str *out, const char *key)
+{
+    bool first = out->n && out->s[out->n - 1] == '{';
+    mt_str_printf(out, "%s\n  \"%s\": ", first ? "" : ",", key);
+}
+
+static void put_int(mt_str *out, const char *key, int64_t i)
+{
+    put_key(out, key);
+    mt_str_printf(out, "%lld", (long long)i);
+}
+
+static void put_number(mt_str *out, const char *key, double d)
+{
+    put_key(out, key);
+    mt_value_write_float(out, short_number(d));
+}
+
+static void put_text(mt_str *out, const char *key, const char *text)
+{
+    put_key(out, key);
+    mt_str_json(out, text, strlen(text));
+}
+
+static void put_bool(mt_str *out, const char *key, bool b)
+{
+    put_key(out, key);
+    mt_str_puts(out, b ? "true" : "false");
+}
 
 static mt_rc get_number(const mt_gguf *g, const char *key, double fallback, double *out, mt_err *err)
 {
@@ -45,7 +74,7 @@ static double llama3_divisor(double theta, int64_t dr, size_t i, double factor)
 
 /* The converter writes llama 3's scaling as one divisor per frequency; the numbers it was made from are found again and
  * checked against every one. */
-static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, json_t *config, mt_err *err)
+static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, mt_str *out, mt_err *err)
 {
     const mt__gguf_raw *t = mt__gguf_raw_find(g, "rope_freqs.weight");
     double factor = 1;
@@ -59,13 +88,18 @@ static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, json_t *
                 return mt_fail(err, MT_EUNSUPPORTED, "%s: rope_freqs.weight holds %zu divisors that are not Llama 3's scaling; use the original model", g->path, t->n);
         }
     }
-    json_object_set_new(config, "rope_scaling",
-                        json_pack("{s:s, s:f, s:f, s:f, s:i}", "rope_type", "llama3", "factor", factor, "low_freq_factor", (double)LLAMA3_LOW, "high_freq_factor",
-                                  (double)LLAMA3_HIGH, "original_max_position_embeddings", LLAMA3_ORIGINAL));
+    put_key(out, "rope_scaling");
+    mt_str_puts(out, "{");
+    put_text(out, "rope_type", "llama3");
+    put_number(out, "factor", factor);
+    put_number(out, "low_freq_factor", LLAMA3_LOW);
+    put_number(out, "high_freq_factor", LLAMA3_HIGH);
+    put_int(out, "original_max_position_embeddings", LLAMA3_ORIGINAL);
+    mt_str_puts(out, "}");
     return MT_OK;
 }
 
-static mt_rc stated_scaling(const mt_gguf *g, json_t *config, mt_err *err)
+static mt_rc stated_scaling(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     mt__bytes type = { "none", 4 };
     double factor, linear;
@@ -78,14 +112,16 @@ static mt_rc stated_scaling(const mt_gguf *g, json_t *config, mt_err *err)
     if (!yarn && !is_linear && !none)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: rope scaling \"%.*s\"; linear and yarn are read", g->path, (int)(type.n < 40 ? type.n : 40), type.s);
     if (fabs(factor - 1) < 1e-6 || (none && fabs(linear - 1) < 1e-6)) return MT_OK;
-    json_t *scaling = json_pack("{s:s, s:o}", "rope_type", yarn ? "yarn" : "linear", "factor", number(factor));
-    if (yarn && mt__kv_int(mt__gguf_find_arch(g, "rope.scaling.original_context_length"), &original))
-        json_object_set_new(scaling, "original_max_position_embeddings", json_integer(original));
-    json_object_set_new(config, "rope_scaling", scaling);
+    put_key(out, "rope_scaling");
+    mt_str_puts(out, "{");
+    put_text(out, "rope_type", yarn ? "yarn" : "linear");
+    put_number(out, "factor", factor);
+    if (yarn && mt__kv_int(mt__gguf_find_arch(g, "rope.scaling.original_context_length"), &original)) put_int(out, "original_max_position_embeddings", original);
+    mt_str_puts(out, "}");
     return MT_OK;
 }
 
-static mt_rc add_rope(const mt_gguf *g, json_t *config, int64_t Dh, mt_err *err)
+static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
 {
     double theta;
     int64_t dr = Dh;
@@ -93,27 +129,22 @@ static mt_rc add_rope(const mt_gguf *g, json_t *config, int64_t Dh, mt_err *err)
     if (mt__gguf_find_arch(g, "rope.dimension_count")) MT_TRY(mt__gguf_size(g, "rope.dimension_count", &dr, err));
     if (dr != Dh) return mt_fail(err, MT_EUNSUPPORTED, "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files", g->path, (long long)dr, (long long)Dh);
     if (!(theta > 0)) return mt_fail(err, MT_EFORMAT, "%s: %s.rope.freq_base is not positive", g->path, g->arch);
-    json_object_set_new(config, "rope_theta", number(theta));
-    MT_TRY(stated_scaling(g, config, err));
-    return llama3_scaling(g, theta, dr, config, err);
+    put_number(out, "rope_theta", theta);
+    MT_TRY(stated_scaling(g, out, err));
+    return llama3_scaling(g, theta, dr, out, err);
 }
 
 /* -- the rest -------------------------------------------------------------------------------------- */
 
-static void add_token(const mt_gguf *g, json_t *to, const char *name, const char *key)
+static void put_token(const mt_gguf *g, mt_str *out, const char *name, const char *key)
 {
     int64_t id;
-    if (mt__kv_int(mt__gguf_find(g, key), &id) && id >= 0 && id <= INT32_MAX) json_object_set_new(to, name, json_integer(id));
+    if (mt__kv_int(mt__gguf_find(g, key), &id) && id >= 0 && id <= INT32_MAX) put_int(out, name, id);
 }
 
-static void add_tokens(const mt_gguf *g, json_t *to)
-{
-    add_token(g, to, "bos_token_id", "tokenizer.ggml.bos_token_id");
-    add_token(g, to, "eos_token_id", "tokenizer.ggml.eos_token_id");
-    add_token(g, to, "pad_token_id", "tokenizer.ggml.padding_token_id");
-}
+static const char bos_key[] = "tokenizer.ggml.bos_token_id", eos_key[] = "tokenizer.ggml.eos_token_id", pad_key[] = "tokenizer.ggml.padding_token_id";
 
-static mt_rc add_sizes(const mt_gguf *g, json_t *config, int64_t *Dh, mt_err *err)
+static mt_rc put_sizes(const mt_gguf *g, mt_str *out, int64_t *Dh, mt_err *err)
 {
     static const struct {
         const char *theirs, *ours;
@@ -124,80 +155,74 @@ static mt_rc add_sizes(const mt_gguf *g, json_t *config, int64_t *Dh, mt_err *er
     int64_t n, H, K;
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
         MT_TRY(mt__gguf_size(g, sizes[i].theirs, &n, err));
-        json_object_set_new(config, sizes[i].ours, json_integer(n));
+        put_int(out, sizes[i].ours, n);
     }
     MT_TRY(mt__gguf_heads(g, &H, &K, Dh, err));
-    json_object_set_new(config, "num_attention_heads", json_integer(H));
-    json_object_set_new(config, "num_key_value_heads", json_integer(K));
-    json_object_set_new(config, "head_dim", json_integer(*Dh));
+    put_int(out, "num_attention_heads", H);
+    put_int(out, "num_key_value_heads", K);
+    put_int(out, "head_dim", *Dh);
     return MT_OK;
 }
 
 /* llama and Mistral share an architecture here; what tells them apart is a window. */
-static void add_class(const mt_gguf *g, json_t *config)
+static void put_class(const mt_gguf *g, mt_str *out)
 {
-    int64_t window;
-    bool llama = strcmp(g->arch, "llama") == 0, mistral = false;
-    if (llama && mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0) {
-        mistral = true;
-        json_object_set_new(config, "sliding_window", json_integer(window));
-    }
-    const char *type = mistral ? "mistral" : g->arch;
-    const char *class = mistral ? "MistralForCausalLM" : llama ? "LlamaForCausalLM" : strcmp(g->arch, "qwen2") == 0 ? "Qwen2ForCausalLM" : "Qwen3ForCausalLM";
-    json_object_set_new(config, "architectures", json_pack("[s]", class));
-    json_object_set_new(config, "model_type", json_string(type));
-    if (strcmp(type, "qwen2") != 0 && !mistral) json_object_set_new(config, "attention_bias", json_boolean(mt__gguf_raw_find(g, "blk.0.attn_q.bias") != NULL));
-    if (!llama) json_object_set_new(config, "use_sliding_window", json_false());
+    int64_t window = 0;
+    bool llama = strcmp(g->arch, "llama") == 0, qwen2 = strcmp(g->arch, "qwen2") == 0;
+    bool mistral = llama && mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0;
+    put_key(out, "architectures");
+    mt_str_printf(out, "[\"%sForCausalLM\"]", mistral ? "Mistral" : llama ? "Llama" : qwen2 ? "Qwen2" : "Qwen3");
+    put_text(out, "model_type", mistral ? "mistral" : g->arch);
+    if (mistral) put_int(out, "sliding_window", window);
+    if (!mistral && !qwen2) put_bool(out, "attention_bias", mt__gguf_raw_find(g, "blk.0.attn_q.bias") != NULL);
+    if (!llama) put_bool(out, "use_sliding_window", false);
 }
 
-static mt_rc fill_config(const mt_gguf *g, json_t *config, mt_err *err)
+static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     int64_t Dh;
     double eps;
     const mt__gguf_raw *embed = mt__gguf_raw_find(g, "token_embd.weight");
     if (!embed || embed->n_dims != 2) return mt_fail(err, MT_EFORMAT, "%s: no token_embd.weight; this is not a whole model", g->path);
-    add_class(g, config);
-    MT_TRY(add_sizes(g, config, &Dh, err));
-    json_object_set_new(config, "vocab_size", json_integer(embed->shape[0]));
-    json_object_set_new(config, "hidden_act", json_string("silu"));
+    put_class(g, out);
+    MT_TRY(put_sizes(g, out, &Dh, err));
+    put_int(out, "vocab_size", embed->shape[0]);
+    put_text(out, "hidden_act", "silu");
     MT_TRY(get_number(g, "attention.layer_norm_rms_epsilon", 1e-6, &eps, err));
-    json_object_set_new(config, "rms_norm_eps", number(eps));
-    MT_TRY(add_rope(g, config, Dh, err));
-    json_object_set_new(config, "tie_word_embeddings", json_boolean(!mt__gguf_raw_find(g, "output.weight")));
-    json_object_set_new(config, "torch_dtype", json_string("bfloat16"));
-    add_tokens(g, config);
+    put_number(out, "rms_norm_eps", eps);
+    MT_TRY(put_rope(g, out, Dh, err));
+    put_bool(out, "tie_word_embeddings", !mt__gguf_raw_find(g, "output.weight"));
+    put_text(out, "torch_dtype", "bfloat16");
+    put_token(g, out, "bos_token_id", bos_key);
+    put_token(g, out, "eos_token_id", eos_key);
+    put_token(g, out, "pad_token_id", pad_key);
     return MT_OK;
 }
 
-static mt_rc put_json(const mt_gguf *g, const json_t *value, mt_str *out, mt_err *err)
+static mt_rc finish(const mt_gguf *g, mt_str *out, mt_err *err)
 {
-    char *text = json_dumps(value, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
-    if (!text) return mt_fail(err, MT_ENOMEM, "%s: no host memory to write its configuration", g->path);
-    mt_str_puts(out, text);
-    mt_str_putc(out, '\n');
-    free(text);
+    mt_str_puts(out, "\n}\n");
     return mt_str_ok(out) ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory to write its configuration", g->path);
 }
 
 mt_rc mt_gguf_config(const mt_gguf *g, mt_str *out, mt_err *err)
 {
-    json_t *config = json_object();
-    if (!config) return mt_fail(err, MT_ENOMEM, "%s: no host memory to write its configuration", g->path);
-    mt_rc rc = fill_config(g, config, err);
-    if (!rc) rc = put_json(g, config, out, err);
-    json_decref(config);
-    return rc;
+    mt_str_puts(out, "{");
+    MT_TRY(put_config(g, out, err));
+    return finish(g, out, err);
 }
 
 mt_rc mt_gguf_generation_config(const mt_gguf *g, mt_str *out, mt_err *err)
 {
-    json_t *config = json_object();
     int64_t eos, turn;
-    if (!config) return mt_fail(err, MT_ENOMEM, "%s: no host memory to write its configuration", g->path);
-    add_tokens(g, config);
-    bool two = mt__kv_int(mt__gguf_find(g, "tokenizer.ggml.eos_token_id"), &eos) && mt__kv_int(mt__gguf_find(g, "tokenizer.ggml.eot_token_id"), &turn) && turn >= 0;
-    if (two && turn != eos) json_object_set_new(config, "eos_token_id", json_pack("[I, I]", (json_int_t)eos, (json_int_t)turn));
-    mt_rc rc = put_json(g, config, out, err);
-    json_decref(config);
-    return rc;
+    bool two = mt__kv_int(mt__gguf_find(g, eos_key), &eos) && mt__kv_int(mt__gguf_find(g, "tokenizer.ggml.eot_token_id"), &turn) && turn >= 0 && turn != eos;
+    mt_str_puts(out, "{");
+    put_token(g, out, "bos_token_id", bos_key);
+    if (two) { /* the end of a turn ends generation, too */
+        put_key(out, "eos_token_id");
+        mt_str_printf(out, "[%lld, %lld]", (long long)eos, (long long)turn);
+    } else
+        put_token(g, out, "eos_token_id", eos_key);
+    put_token(g, out, "pad_token_id", pad_key);
+    return finish(g, out, err);
 }

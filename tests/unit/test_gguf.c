@@ -235,6 +235,8 @@ static void every_allocation_and_file_call_may_fail(void **state)
             mt_str text = { 0 };
             mt_fault_arm(kinds[k].kind, n);
             mt_rc rc = mt_gguf_open(&g, DIR "gguf_llama/model.gguf", &err);
+            if (!rc) rc = mt_gguf_config(g, &text, &err);
+            if (!rc) rc = mt_gguf_generation_config(g, &text, &err);
             if (!rc) rc = mt_gguf_tokenizer(g, &text, &err);
             if (!rc) rc = mt_gguf_tokenizer_config(g, &text, &err);
             bool hit = mt_fault_disarm();
