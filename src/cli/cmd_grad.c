@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "ckpt/safetensors_write.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -31,7 +32,7 @@ typedef struct job {
 static mt_rc open_model(job *j, const options *o, mt_err *err)
 {
     char notice[256];
-    MT_TRY(mt_config_open(&j->config, o->model, err));
+    MT_TRY(mt_model_files_config(&j->config, o->model, err));
     MT_TRY(mt_shards_open(&j->shards, o->model, err));
     MT_TRY(mt_weights_settle_tying(j->config, j->shards, notice, err));
     for (size_t i = 0; i < j->config->n_assumptions; i++) mt_warn("%s", j->config->assumptions[i]);

@@ -31,12 +31,12 @@ typedef struct mt_usage {
     const char *command;    /* "grad" */
     const char *synopsis;   /* "MODEL --tokens FILE --out FILE" */
     const char *text;       /* a paragraph, lines broken by hand */
-    const char *positional; /* name of the one positional argument, or NULL */
+    const char *positional; /* names of the positional arguments, "IN OUT"; all are needed; NULL: there are none */
     const mt_flag *flags;
     size_t n_flags;
 } mt_usage;
 
-/* Fill the table's targets from argv[1..].  *help is set when --help was asked for (and printed). */
+/* Fill the table's targets from argv[1..], and positional[] with as many words as usage names.  *help is set when --help was asked for (and printed). */
 mt_rc mt_flags_parse(const mt_usage *usage, int argc, char **argv, const char **positional, bool *help, mt_err *err);
 
 #endif

@@ -17,6 +17,7 @@ static const struct {
 } commands[] = {
     { "train", mt_cmd_train, "train or fine-tune a model" },
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
+    { "convert", mt_cmd_convert, "a model in any form that is read (pickles, GGUF, FP8) as a Hugging Face directory" },
     { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
     { "families", mt_cmd_families, "the model families that are known" },
     { "bench", mt_cmd_bench, "how fast this machine trains a shape: random weights, no files needed" },

@@ -1,6 +1,7 @@
 set(sources
   answers.c
   cmd_bench.c
+  cmd_convert.c
   cmd_generate.c
   cmd_grad.c
   cmd_inspect.c
