@@ -1,7 +1,7 @@
 #include "cli/cmd_tokenize.h"
 
-#include "base/file.h"
 #include "base/value.h"
+#include "ckpt/model_files.h"
 #include "data/sampler.h"
 #include "tokenizer/tokenizer.h"
 
@@ -12,7 +12,7 @@
 
 static const char usage[] =
     "usage: megatrain tokenize [--decode | --chat] [--no-special] DIR < lines\n"
-    "  DIR           a model directory, or a tokenizer.json or tokenizer.model file\n"
+    "  DIR           a model directory, or a tokenizer.json, tokenizer.model or .gguf file\n"
     "  --decode      lines are JSON arrays of ids; prints each one's text as a JSON string\n"
     "  --chat        lines are JSON lists of messages, or {\"messages\", \"tools\", \"add_generation_prompt\"};\n"
     "                prints {\"text\", \"input_ids\", \"labels\"}, -100 where nothing is trained, a line a sample\n"
@@ -129,7 +129,7 @@ static mt_rc run_chat(run *r, const mt_value *record, mt_err *err)
 static mt_rc chat_line(run *r, const char *line, size_t n, mt_err *err)
 {
     mt_arena arena = { 0 };
-    mt_value v;
+    mt_value v = { .type = MT_VALUE_NULL };
     mt_rc rc = mt_value_parse_json(&v, &arena, line, n, NULL, "the line", err);
     mt_pair pair = { .key = "messages", .key_n = 8, .value = v };
     mt_value record = { .type = MT_VALUE_MAP };
@@ -184,7 +184,7 @@ int mt_cmd_tokenize(int argc, char **argv)
     }
     if (o.help) return fputs(usage, stdout) < 0;
     run r = { .o = &o };
-    mt_rc rc = mt_dir_exists(o.path) ? mt_tokenizer_open(&r.tok, o.path, &err) : mt_tokenizer_open_file(&r.tok, o.path, &err);
+    mt_rc rc = mt_model_files_tokenizer(&r.tok, o.path, &err);
     if (!rc) rc = mt_tok_scratch_create(&r.scratch, r.tok, &err);
     if (!rc && o.chat) rc = open_chat(&r, &err);
     if (!rc) rc = all_lines(&r, &err);

@@ -11,12 +11,7 @@
  * F shows what the template makes of A, so a template that changes answers is noticed: it may trim them or leave thoughts out
  * (the sample has them all the same), anything else stops the run. */
 #include "data/sampler_impl.h"
-#include "data/slice.h"
-
-/* Pairs of tags around a model's thoughts. */
-static const struct {
-    mt_slice open, close;
-} thoughts[] = { { { "<think>", 7 }, { "</think>", 8 } }, { { "[THINK]", 7 }, { "[/THINK]", 8 } } };
+#include "data/thoughts.h"
 
 typedef struct masker {
     const mt_sampler *s;
@@ -25,50 +20,6 @@ typedef struct masker {
     mt_reason *reason;
     mt_err *err;
 } masker;
-
-/* ---- thoughts ---- */
-
-/* A thought that the prompt has opened (or opened and closed, empty) is not opened again by the answer. */
-static mt_slice undouble(mt_slice prompt, mt_slice answer)
-{
-    for (size_t i = 0; i < MT_COUNT(thoughts); i++) {
-        mt_slice open = thoughts[i].open, close = thoughts[i].close, said = mt_slice_skip_space(answer),
-                 p = mt_slice_trim_end(prompt);
-        if (!mt_slice_starts(said, open)) continue;
-        if (mt_slice_ends(p, open)) {
-            mt_slice space = mt_slice_from(prompt, p.n), rest = mt_slice_from(said, open.n);
-            return mt_slice_starts(rest, space) ? mt_slice_from(rest, space.n) : rest;
-        }
-        if (!mt_slice_ends(p, close)) continue;
-        p = mt_slice_trim_end(mt_slice_upto(p, p.n - close.n));
-        if (!mt_slice_ends(p, open)) continue;
-        mt_slice empty = mt_slice_from(prompt, p.n - open.n);
-        if (mt_slice_starts(said, empty)) return mt_slice_from(said, empty.n);
-    }
-    return answer;
-}
-
-/* What is left of an answer that starts with a finished thought. */
-static mt_slice without_thought(mt_slice answer)
-{
-    for (size_t i = 0; i < MT_COUNT(thoughts); i++) {
-        size_t at = mt_slice_find_last(answer, thoughts[i].close);
-        if (at != SIZE_MAX) return mt_slice_from(answer, at + thoughts[i].close.n);
-    }
-    return answer;
-}
-
-/* Past a thought with nothing in it, and the white space behind. */
-static mt_slice skip_empty_thought(mt_slice t)
-{
-    for (size_t i = 0; i < MT_COUNT(thoughts); i++) {
-        mt_slice u = mt_slice_skip_space(t);
-        if (!mt_slice_starts(u, thoughts[i].open)) continue;
-        u = mt_slice_skip_space(mt_slice_from(u, thoughts[i].open.n));
-        if (mt_slice_starts(u, thoughts[i].close)) return mt_slice_skip_space(mt_slice_from(u, thoughts[i].close.n));
-    }
-    return t;
-}
 
 /* The bytes of white space in t that stand before `said`; SIZE_MAX: something else does. */
 static size_t gap_before(mt_slice t, mt_slice said)
@@ -110,7 +61,7 @@ static mt_rc check_calls(const masker *m, size_t k, mt_slice tail)
 {
     const mt_message *msg = &m->chat->items[k];
     bool ok = !msg->content.str.n || mt_slice_has(tail, content_of(msg)) || msg->thought.type == MT_VALUE_STR ||
-              without_thought(content_of(msg)).n < msg->content.str.n;
+              mt__without_thought(content_of(msg)).n < msg->content.str.n;
     for (size_t i = 0; ok && msg->calls.type == MT_VALUE_LIST && i < msg->calls.list.n; i++) {
         const mt_value *name = mt_value_get(mt_value_get(&msg->calls.list.items[i], "function"), "name");
         ok = mt_slice_has(tail, (mt_slice){ name->str.s, name->str.n });
@@ -162,7 +113,7 @@ static bool block_holds(mt_slice t, const mt_jinja_span *b, mt_slice answer)
 static mt_rc place_answer(const masker *m, size_t k, size_t n_prompt, mt__span *out, bool *nested)
 {
     mt_str *full = &m->w->full;
-    mt_slice f = mt_slice_of(full), answer = undouble(mt_slice_upto(f, n_prompt), content_of(&m->chat->items[k])),
+    mt_slice f = mt_slice_of(full), answer = mt__undouble(mt_slice_upto(f, n_prompt), content_of(&m->chat->items[k])),
              tail = mt_slice_from(f, n_prompt);
     size_t gap = gap_before(tail, answer), at = n_prompt + gap + answer.n, end;
     *nested = gap != SIZE_MAX;
@@ -189,7 +140,7 @@ static mt_rc place_calls(const masker *m, size_t k, size_t n_prompt, mt__span *o
     t = upto_turn_end(m, t, n_prompt);
     MT_TRY(check_calls(m, k, mt_slice_from(t, n_prompt)));
     bool thought_added = m->chat->items[k].thought.type == MT_VALUE_NULL &&
-                         skip_empty_thought(mt_slice_from(t, n_prompt)).s != mt_slice_from(t, n_prompt).s;
+                         mt__skip_empty_thought(mt_slice_from(t, n_prompt)).s != mt_slice_from(t, n_prompt).s;
     *nested = mt_slice_starts(f, t) && !thought_added;
     *out = (mt__span){ n_prompt, t.n };
     return MT_OK;
@@ -296,12 +247,13 @@ static mt_rc add_whole(const masker *m, bool *nested, bool *fits, mt_oddities *o
 {
     mt_sampler_scratch *w = m->w;
     mt_slice f = mt_slice_of(&w->full);
+    if (!mt_str_ok(&w->full)) return mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
     MT_TRY(encode(m, f, &w->tokens));
     for (size_t i = 0; *nested && i < w->n_spans; i++) MT_TRY(splits_at(m, f, w->spans[i].begin, nested));
     if (!*nested) return MT_OK;
     for (size_t i = 0; i < w->n_spans; i++)
         w->spans[i] = (mt__span){ token_at(&w->tokens, w->spans[i].begin), token_at(&w->tokens, w->spans[i].end) };
-    return mt__sample_add(m->s, w, &w->full, w->spans, w->n_spans, fits, odd, m->err);
+    return mt__sample_add(m->s, w, &w->full, w->spans, w->n_spans, m->s->config.overlong, fits, odd, m->err);
 }
 
 static size_t common_prefix(mt_slice a, mt_slice b)
@@ -315,14 +267,14 @@ static size_t common_prefix(mt_slice a, mt_slice b)
 static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice turn)
 {
     mt_str *out = &m->w->text;
-    mt_slice answer = content_of(&m->chat->items[k]), said = undouble(prompt, answer);
+    mt_slice answer = content_of(&m->chat->items[k]), said = mt__undouble(prompt, answer);
     size_t end = find_end(m, turn, common_prefix(prompt, turn));
     mt_slice shown = end == SIZE_MAX ? mt_slice_trim_end(turn) : mt_slice_upto(turn, end), trimmed = mt_slice_trim_end(shown);
     if (!mt_slice_ends(shown, said) && !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(answer))) &&
-        !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(without_thought(answer)))))
+        !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(mt__without_thought(answer)))))
         return changed(m, k, turn);
     size_t gap = mt_slice_starts(shown, prompt) ? gap_before(mt_slice_from(shown, prompt.n), mt_slice_trim_end(said)) : 0;
-    if (gap != SIZE_MAX) mt_str_add(out, shown.s + prompt.n, gap);
+    if (gap && gap != SIZE_MAX) mt_str_add(out, shown.s + prompt.n, gap);
     mt_str_add(out, said.s, said.n);
     mt_str_add(out, m->s->end, m->s->n_end);
     return MT_OK;
@@ -336,7 +288,7 @@ static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice tu
                             "the chat template writes the calls of turn %zu elsewhere than behind its generation prompt", k + 1);
     mt_slice tail = mt_slice_from(upto_turn_end(m, turn, prompt.n), prompt.n);
     MT_TRY(check_calls(m, k, tail));
-    if (m->chat->items[k].thought.type == MT_VALUE_NULL) tail = skip_empty_thought(tail);
+    if (m->chat->items[k].thought.type == MT_VALUE_NULL) tail = mt__skip_empty_thought(tail);
     mt_str_add(&m->w->text, tail.s, tail.n);
     return MT_OK;
 }
@@ -377,7 +329,7 @@ static mt_rc add_turn(const masker *m, size_t k, bool *fits, mt_oddities *odd)
         MT_TRY(append_answer(m, mt_slice_from(t, begin)));
         span.end = w->tokens.n;
     }
-    return mt__sample_add(m->s, w, &w->text, &span, 1, fits, odd, m->err);
+    return mt__sample_add(m->s, w, &w->text, &span, 1, m->s->config.overlong, fits, odd, m->err);
 }
 
 static mt_rc add_turns(const masker *m, bool *any, mt_oddities *odd)

@@ -21,7 +21,7 @@ typedef struct mt_layout {
     /* columns: all */
     const char *system, *tools;
     const char *text; /* plain text: read where neither prompt nor messages are there */
-    bool text_only;   /* every record is plain text */
+    bool text_only;   /* every record is plain text: set it for .txt files, too */
 
     /* keys and roles of a message */
     const char *role_tag, *content_tag;

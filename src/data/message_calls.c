@@ -17,14 +17,6 @@ void mt__map_put(mt__map_maker *m, const char *key, mt_value v)
     m->pairs[m->n++] = (mt_pair){ .key = key, .key_n = strlen(key), .value = v };
 }
 
-mt_value mt__map_done(const mt__map_maker *m)
-{
-    mt_value v = { .type = MT_VALUE_MAP };
-    v.map.pairs = m->pairs;
-    v.map.n = m->n;
-    return v;
-}
-
 static bool is_blank(const mt_value *v)
 {
     if (v->type != MT_VALUE_STR) return false;
@@ -61,6 +53,21 @@ static mt_rc make_id(const mt_chat_reader *r, const mt_value *function, size_t i
     return out->type == MT_VALUE_STR ? MT_OK : mt_fail(r->err, MT_ENOMEM, "no host memory for a record");
 }
 
+/* JSON text of arguments: the record's own where it has one. */
+static mt_rc as_text(const mt_chat_reader *r, const mt_value *given, mt_value *args)
+{
+    if (given && given->type == MT_VALUE_STR && !is_blank(given)) {
+        *args = *given;
+        return MT_OK;
+    }
+    mt_str s = { 0 };
+    mt_value_write_json(&s, args);
+    *args = mt_value_str(r->a, s.n ? s.s : "", s.n);
+    bool ok = mt_str_ok(&s) && args->type == MT_VALUE_STR;
+    mt_str_free(&s);
+    return ok ? MT_OK : mt_fail(r->err, MT_ENOMEM, "no host memory for a record");
+}
+
 static mt_rc one_call(const mt_chat_reader *r, const mt_value *given, size_t i, mt_value *out)
 {
     const mt_value *function = given->type == MT_VALUE_MAP ? mt_value_get(given, "function") : NULL;
@@ -82,6 +89,7 @@ static mt_rc one_call(const mt_chat_reader *r, const mt_value *given, size_t i, 
     MT_TRY(mt__map_start(r, &call, 3));
     mt__map_put(&f, "name", *name);
     mt__map_put(&f, "arguments", args);
+    if (r->calls_as_text) MT_TRY(as_text(r, arguments, &f.pairs[1].value));
     mt_value f_value = mt__map_done(&f);
     if (id && id->type == MT_VALUE_STR && id->str.n)
         call_id = *id;

@@ -378,9 +378,10 @@ static mt_rc make_map(const reader *r, const mt_message *m, mt_value *out)
 static mt_rc make_maps(const reader *r)
 {
     mt_chat *c = r->chat;
-    c->maps = mt_arena_calloc(r->base.a, c->n, sizeof *c->maps);
-    if (!c->maps) return no_memory(r);
-    for (size_t i = 0; i < c->n; i++) MT_TRY(make_map(r, &c->items[i], &c->maps[i]));
+    mt_value *maps = mt_arena_calloc(r->base.a, c->n, sizeof *maps);
+    if (!maps) return no_memory(r);
+    for (size_t i = 0; i < c->n; i++) MT_TRY(make_map(r, &c->items[i], &maps[i]));
+    c->maps = maps;
     return MT_OK;
 }
 
@@ -408,7 +409,7 @@ mt_rc mt_chat_read(mt_chat *out, mt_arena *a, const mt_layout *layout, const mt_
 {
     *out = (mt_chat){ 0 };
     *reason = MT_REASON_NONE;
-    reader r = { .base = { a, reason, err },
+    reader r = { .base = { a, reason, err, rules->calls_as_text },
                  .layout = layout,
                  .rules = rules,
                  .record = record,

@@ -26,9 +26,9 @@ typedef struct mt_message {
 typedef struct mt_chat {
     mt_message *items;
     size_t n;
-    mt_value *maps;  /* [n], what a template gets for each */
-    mt_value tools;  /* a list, or null */
-    bool cut_at_end; /* turns without an answer were cut off */
+    const mt_value *maps; /* [n], what a template gets for each */
+    mt_value tools;       /* a list, or null */
+    bool cut_at_end;      /* turns without an answer were cut off */
 } mt_chat;
 
 typedef struct mt_chat_rules {
@@ -36,6 +36,7 @@ typedef struct mt_chat_rules {
     const char *default_system; /* fills in a missing one; "" or NULL: none */
     bool merge_turns;           /* join two turns of one side (with an empty line between) instead of refusing them */
     bool mask_history;          /* only the last answer is trained */
+    bool calls_as_text;         /* arguments of calls as JSON text: what some templates want */
     bool as_is;                 /* take the turns as they are, in any order: to look at, not to train on */
 } mt_chat_rules;
 
@@ -51,6 +52,7 @@ typedef struct mt_chat_reader {
     mt_arena *a;
     mt_reason *reason;
     mt_err *err;
+    bool calls_as_text;
 } mt_chat_reader;
 
 #define mt__chat_bad(r, why, ...) (*(r)->reason = (why), mt_fail((r)->err, MT_EFORMAT, __VA_ARGS__))
@@ -67,7 +69,14 @@ typedef struct mt__map_maker {
 } mt__map_maker;
 mt_rc mt__map_start(const mt_chat_reader *r, mt__map_maker *m, size_t room);
 void mt__map_put(mt__map_maker *m, const char *key, mt_value v);
-mt_value mt__map_done(const mt__map_maker *m);
+static inline mt_value mt__map_of(const mt_pair *pairs, size_t n)
+{
+    mt_value v = { .type = MT_VALUE_MAP };
+    v.map.pairs = pairs;
+    v.map.n = n;
+    return v;
+}
+static inline mt_value mt__map_done(const mt__map_maker *m) { return mt__map_of(m->pairs, m->n); }
 static inline mt_value mt__text_value(const char *s, size_t n)
 {
     mt_value v = { .type = MT_VALUE_STR };

@@ -319,21 +319,26 @@ static mt_rc find_hub(const entry_reader *e, const char *url, const char *folder
 
 static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *err)
 {
-    const char *file, *hf, *ms, *folder, *script;
+    const char *file, *hf, *ms, *om, *folder, *script, *cloud;
     MT_TRY(get_text(e, e->map, "file_name", &file, err));
     MT_TRY(get_text(e, e->map, "hf_hub_url", &hf, err));
     MT_TRY(get_text(e, e->map, "ms_hub_url", &ms, err));
+    MT_TRY(get_text(e, e->map, "om_hub_url", &om, err));
     MT_TRY(get_text(e, e->map, "folder", &folder, err));
+    MT_TRY(get_text(e, e->map, "cloud_file_name", &cloud, err));
     MT_TRY(get_text(e, e->map, "script_url", &script, err));
     if (file) {
         if (!(out->path = join(e->r, file, NULL))) return no_memory(err);
         if (path_exists(out->path)) return MT_OK;
-        if (!hf && !ms)
+        if (!hf && !ms && !om)
             return mt_fail(err, MT_ENOENT,
                            "dataset \"%s\": there is no %s (file_name in %s/%s; relative names count from that folder)", e->name,
                            out->path, e->r->dir, info_name);
     }
-    if (hf || ms) return find_hub(e, hf ? hf : ms, folder, out, err);
+    if (hf || ms || om) return find_hub(e, hf ? hf : ms ? ms : om, folder, out, err);
+    if (cloud)
+        return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" lies in a cloud (%s): copy it here and name it as \"file_name\"",
+                       e->name, cloud);
     if (script)
         return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" is made by a script (%s): no code from a dataset ever runs here",
                        e->name, script);
@@ -344,6 +349,12 @@ static mt_rc unknown_dataset(const mt_registry *r, const char *name, mt_err *err
 {
     mt_nearest near = { .word = name };
     for (size_t i = 0; i < r->info.map.n; i++) mt_nearest_offer(&near, r->names[i]);
+    if (strchr(name, '/'))
+        return mt_fail(err, MT_ENOENT,
+                       "there is no dataset \"%s\" in %s/%s; if it is on the hub, add an entry with \"hf_hub_url\": \"%s\" and "
+                       "its columns, and "
+                       "`megatrain get %s` will fetch it",
+                       name, r->dir, info_name, name, name);
     if (*near.best)
         return mt_fail(err, MT_ENOENT, "there is no dataset \"%s\" in %s/%s; did you mean \"%s\"?", name, r->dir, info_name,
                        near.best);

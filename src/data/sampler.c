@@ -130,10 +130,9 @@ static size_t n_trained(const mt_sampler *s, size_t begin, size_t end, const mt_
 }
 
 mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, const mt__span *spans, size_t n_spans,
-                     bool *fits, mt_oddities *odd, mt_err *err)
+                     mt_overlong overlong, bool *fits, mt_oddities *odd, mt_err *err)
 {
     size_t n = w->tokens.n, limit = s->config.max_seq_len > 0 ? (size_t)s->config.max_seq_len : SIZE_MAX;
-    mt_overlong overlong = s->config.overlong;
     *fits = false;
     if (n <= limit || overlong == MT_OVERLONG_SKIP) {
         *fits = n <= limit && (s->config.as_is || n_trained(s, 0, n, spans, n_spans));
@@ -162,7 +161,7 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
 static mt_rc run_text(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *record, mt_reason *reason, mt_oddities *odd,
                       mt_err *err)
 {
-    const mt_chat_reader r = { &w->arena, reason, err };
+    const mt_chat_reader r = { .a = &w->arena, .reason = reason, .err = err };
     const mt_value *v = mt_value_get(record, s->layout.text);
     int32_t eos = mt_tokenizer_role_id(s->tok, MT_TOK_EOS);
     bool fits;
@@ -178,8 +177,11 @@ static mt_rc run_text(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
     }
     mt_str_clear(&w->text);
     if (s->config.keep_text) mt_str_add(&w->text, v->str.s, v->str.n);
-    MT_TRY(mt__sample_add(s, w, &w->text, &(mt__span){ 0, w->tokens.n }, 1, &fits, odd, err));
+    mt_overlong overlong = s->config.overlong == MT_OVERLONG_AUTO ? MT_OVERLONG_SPLIT : s->config.overlong;
+    MT_TRY(mt__sample_add(s, w, &w->text, &(mt__span){ 0, w->tokens.n }, 1, overlong, &fits, odd, err));
     if (fits) return MT_OK;
+    if (w->tokens.n < 2)
+        return mt__chat_bad(&r, MT_REASON_NO_ANSWER, "\"%s\" is a single token: there is nothing to predict", s->layout.text);
     return mt__chat_bad(&r, MT_REASON_TOO_LONG, "it has %zu tokens; max_seq_len is %lld", w->tokens.n,
                         (long long)s->config.max_seq_len);
 }

@@ -61,12 +61,15 @@ mt_rc mt__chat_render(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat 
 mt_rc mt__chat_mask(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat *chat, mt_reason *reason, mt_oddities *odd,
                     mt_err *err);
 
-/* w->tokens of w's `text`, trained where token_spans say: cut to length and kept.  *fits false: nothing of it can be trained. */
+/* w->tokens, made from `text` and trained where token_spans say: cut to length as `overlong` says (AUTO: truncated) and kept.
+ * *fits false: nothing of it can be trained. */
 mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, const mt__span *token_spans, size_t n_spans,
-                     bool *fits, mt_oddities *odd, mt_err *err);
+                     mt_overlong overlong, bool *fits, mt_oddities *odd, mt_err *err);
 
 /* chat_end.c: find out how answers end (s->end). */
 mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
+/* ... and whether the template wants arguments of calls as text (s->rules.calls_as_text). */
+mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* The end of the end-of-turn token that follows text[at..] behind white space; 0: none does. */
 mt_rc mt__chat_end_after(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t at, size_t *out, mt_err *err);
 

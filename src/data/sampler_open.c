@@ -106,7 +106,7 @@ static mt_rc use_text(mt_sampler *s, const char *name, const char *text, size_t 
 
 static mt_rc use_plain(mt_sampler *s, mt_err *err)
 {
-    if (mt_tokenizer_role_id(s->tok, MT_TOK_EOS) < 0)
+    if (mt_tokenizer_role_id(s->tok, MT_TOK_EOS) < 0 && !s->layout.text_only)
         return mt_fail(err, MT_EINVAL,
                        "the model has no chat template and its tokenizer names no eos token: answers could not be ended.  Name "
                        "one in tokenizer_config.json");
@@ -189,9 +189,7 @@ static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     h = hash_text(c->default_system, h);
     h = hash_text(s->template_text, h);
     h = hash_text(s->end, h);
-    mt_value variables = { .type = MT_VALUE_MAP };
-    variables.map.pairs = s->variables;
-    variables.map.n = s->n_variables;
+    mt_value variables = mt__map_of(s->variables, s->n_variables);
     mt_str json = { 0 };
     mt_value_write_json(&json, &variables);
     if (mt_jinja_reads(s->chat, "strftime_now")) mt_str_printf(&json, "%d-%d-%d", s->now.tm_year, s->now.tm_mon, s->now.tm_mday);
@@ -212,6 +210,7 @@ static mt_rc open_all(mt_sampler *s, const mt_sampler_config *config, mt_err *er
     MT_TRY(make_variables(s, config->template_kwargs, err));
     MT_TRY(mt_sampler_scratch_create(&w, s, err));
     mt_rc rc = mt__chat_find_end(s, w, err);
+    if (!rc) rc = mt__chat_find_call_form(s, w, err);
     if (!rc) rc = make_fingerprint(s, w, err);
     if (!rc && !mt_str_ok(&s->notice)) rc = no_memory(err);
     mt_sampler_scratch_free(w);
@@ -232,6 +231,7 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout
         mt_sampler_close(s);
         return rc;
     }
+    if (s->layout.text_only) mt_str_clear(&s->notice); /* documents need no chat template */
     if (s->notice.n) mt_warn("%s", s->notice.s);
     *out = s;
     return MT_OK;

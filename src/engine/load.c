@@ -37,10 +37,10 @@ static mt_rc write_piece(mt_engine *e, int unit, const halves *h, int64_t at, si
 
 static mt_rc load_tensor(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, halves *h, mt_err *err)
 {
-    size_t n_bad = 0, size = mt_dtype_bytes(t->dtype);
+    size_t n_bad = 0;
     for (int64_t first = 0; first < w->n; first += PIECE) {
         size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
-        mt_to_f32(h->f, (const char *)t->data + (size_t)first * size, t->dtype, n);
+        mt_st_read(t, (size_t)first, n, h->f);
         n_bad += split_with_nans(h, n);
         MT_TRY(write_piece(e, unit, h, w->offset + first, n, err));
     }

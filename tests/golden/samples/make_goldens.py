@@ -214,26 +214,38 @@ def glm4_samples(chat, messages):
     return [{"ids": ids, "labels": labels}]
 
 
-def archive_cases(folder):
+ARCHIVES = (("qwen2_5", ""), ("mistral_nemo", ""), ("deepseek_v3", ""), ("gemma2", "gemma"), ("llama2", "llama2"))
+
+
+def archive_chat(folder, name):
+    """A published tokenizer with its template, or with one of the built-in ones, written once more."""
     from transformers import AutoTokenizer
+    tok = AutoTokenizer.from_pretrained(folder / name)
+    if name == "llama2":  # transformers 5 builds its own pre-tokenizer for LlamaTokenizer; the file's is the reference (see ../tokenizer)
+        tok = PreTrainedTokenizerFast(tokenizer_file=str(folder / name / "tokenizer.json"), bos_token="<s>", eos_token="</s>")
+    if name == "gemma2":
+        return Chat(tok, "{{ bos_token }}{% set s = messages[0].content ~ '\n\n' if messages[0].role == 'system' else '' %}"
+                         "{% for m in messages if m.role != 'system' %}{{ '<start_of_turn>' ~ ('model' if m.role == 'assistant' else m.role) ~ '\n' ~ "
+                         "(s if loop.first) ~ m.content ~ '<end_of_turn>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}",
+                    "<end_of_turn>")
+    if name == "llama2":
+        return Chat(tok, "{% set s = '<<SYS>>\n' ~ messages[0].content ~ '\n<</SYS>>\n\n' if messages[0].role == 'system' else '' %}"
+                         "{% for m in messages if m.role != 'system' %}{% if m.role == 'user' %}{{ '<s>[INST] ' ~ (s if loop.first) ~ m.content ~ ' [/INST]' }}"
+                         "{% else %}{{ ' ' ~ m.content ~ ' </s>' }}{% endif %}{% endfor %}", " </s>", " ")
+    return Chat(tok, None, {"qwen2_5": "<|im_end|>", "mistral_nemo": "</s>", "deepseek_v3": "<｜end▁of▁sentence｜>"}[name])
+
+
+def archive_cases(folder):
     long = [SYSTEM] + [m for i in range(4) for m in (user(fixtures.QA[i][0]), bot(fixtures.QA[i][1]))]
-    for name, end, gap, builtin in (("qwen2_5", "<|im_end|>", "", ""), ("mistral_nemo", "</s>", "", ""), ("deepseek_v3", "<｜end▁of▁sentence｜>", "", ""),
-                                    ("gemma2", "<end_of_turn>", "", "gemma"), ("llama2", " </s>", " ", "llama2")):
-        tok = AutoTokenizer.from_pretrained(folder / name)
-        text = None
-        if builtin == "gemma":  # the built-in templates, written once more
-            text = ("{{ bos_token }}{% set s = messages[0].content ~ '\n\n' if messages[0].role == 'system' else '' %}{% for m in messages if m.role != 'system' %}"
-                    "{{ '<start_of_turn>' ~ ('model' if m.role == 'assistant' else m.role) ~ '\n' ~ (s if loop.first) ~ m.content ~ '<end_of_turn>\n' }}"
-                    "{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\n' }}{% endif %}")
-        if builtin == "llama2":
-            text = ("{% set s = '<<SYS>>\n' ~ messages[0].content ~ '\n<</SYS>>\n\n' if messages[0].role == 'system' else '' %}"
-                    "{% for m in messages if m.role != 'system' %}{% if m.role == 'user' %}{{ '<s>[INST] ' ~ (s if loop.first) ~ m.content ~ ' [/INST]' }}"
-                    "{% else %}{{ ' ' ~ m.content ~ ' </s>' }}{% endif %}{% endfor %}")
-        chat = Chat(tok, text, end, gap)
+    for name, builtin in ARCHIVES:
+        chat = archive_chat(folder, name)
         for title, messages in (("two turns", TWO), ("system", [SYSTEM] + TWO), ("thoughts", THOUGHTS), ("long", long)):
             row = case(f"{name}: {title}", chat, messages)
             del row["template"]
             yield {"tokenizer": name, **row, "config": {"template": builtin} if builtin else {}}
+        row = case(f"{name}: line break", chat, [user("Go"), bot("\n\n\tfurther")] + TWO)
+        del row["template"]
+        yield {"tokenizer": name, **row, "config": {"template": builtin} if builtin else {}}
         if name in ("qwen2_5", "mistral_nemo"):
             opening = '<tool_call>\n{"name": "weather", "arguments": '
             shown = json.dumps(CALL["function"], ensure_ascii=False)[:-1] + ', "id": "abcde1234"}]</s>'
@@ -268,4 +280,5 @@ def main():
         write("archives.jsonl", archive_cases(pathlib.Path(sys.argv[1])))
 
 
-main()
+if __name__ == "__main__":
+    main()
