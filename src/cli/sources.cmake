@@ -13,5 +13,6 @@ set(sources
   plot.c
   progress.c
   prompts.c
+  run_data.c
   terminal.c
 )
