@@ -201,6 +201,7 @@ static mt_rc split_piece(merges *m, const char *text, double score, mt_err *err)
         MT_TRY(mt_grow(&m->items, &m->cap, m->n + 1, sizeof *m->items, err));
         m->items[m->n++] = (merge){ .score = score, .left = (int32_t)a, .right = (int32_t)b, .n_left = count_characters(text, at), .n_right = count_characters(text + at, n - at) };
     }
+    if (m->n == first) return MT_OK;
     qsort(m->items + first, m->n - first, sizeof *m->items, by_tokens);
     for (size_t i = first; i < m->n; i++) m->items[i].order = i;
     return MT_OK;
@@ -220,7 +221,7 @@ static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
         double score = mt__kv_item(v->scores, i);
         if (type == NORMAL || type == USER) MT_TRY(split_piece(m, m->texts[i], isnan(score) ? 0 : score, err)); /* what is sorted has an order */
     }
-    qsort(m->items, m->n, sizeof *m->items, by_score);
+    if (m->n) qsort(m->items, m->n, sizeof *m->items, by_score);
     return MT_OK;
 }
 
