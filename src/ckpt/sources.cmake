@@ -1,12 +1,19 @@
 set(sources
+  checkpoint.c
+  checksum.c
+  ckpt_state.c
   convert.c
+  export.c
+  export_config.c
   fp8.c
   gguf.c
   gguf_config.c
   gguf_model.c
   gguf_tokenizer.c
+  manifest.c
   model_files.c
   names.c
+  outdir.c
   outfile.c
   pickle.c
   quants.c

@@ -7,9 +7,11 @@
 int mt_cmd_bench(int argc, char **argv);
 int mt_cmd_convert(int argc, char **argv);
 int mt_cmd_families(int argc, char **argv);
+int mt_cmd_generate(int argc, char **argv);
 int mt_cmd_grad(int argc, char **argv);
 int mt_cmd_inspect(int argc, char **argv);
 int mt_cmd_tokenize(int argc, char **argv);
+int mt_cmd_train(int argc, char **argv);
 
 /* "error: ..." on stderr; the exit status that fits. */
 int mt_cli_failed(const mt_err *err);

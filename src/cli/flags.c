@@ -1,8 +1,8 @@
 #include "cli/flags.h"
 
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/units.h"
-#include "settings/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,12 +34,25 @@ static mt_rc unknown(const mt_usage *u, const char *word, mt_err *err)
     return mt_fail(err, MT_EINVAL, "%s: no option %s; see megatrain %s --help", u->command, word, u->command);
 }
 
+static mt_rc add_str(const mt_flag *f, const char *text, mt_err *err)
+{
+    mt_flag_strs *list = f->to;
+    if (list->n == MT_FLAG_STRS_MAX) return mt_fail(err, MT_ERANGE, "%s was given more than %d times", f->name, MT_FLAG_STRS_MAX);
+    list->items[list->n++] = text;
+    return MT_OK;
+}
+
 static mt_rc store(const mt_usage *u, const mt_flag *f, const char *text, mt_err *err)
 {
     char *end;
     switch (f->type) {
     case MT_FLAG_BOOL: *(bool *)f->to = true; return MT_OK;
     case MT_FLAG_STR: *(const char **)f->to = text; return MT_OK;
+    case MT_FLAG_STRS: return add_str(f, text, err);
+    case MT_FLAG_FLOAT:
+        *(double *)f->to = strtod(text, &end);
+        if (end == text || *end) return mt_fail(err, MT_EINVAL, "%s %s: %s expects a number, not \"%s\"", u->command, f->name, f->name, text);
+        return MT_OK;
     case MT_FLAG_BYTES: return mt_bytes_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;
     case MT_FLAG_INT:
         *(int64_t *)f->to = strtoll(text, &end, 10);

@@ -9,12 +9,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum mt_flag_type { MT_FLAG_BOOL, MT_FLAG_STR, MT_FLAG_INT, MT_FLAG_BYTES } mt_flag_type;
+typedef enum mt_flag_type { MT_FLAG_BOOL, MT_FLAG_STR, MT_FLAG_STRS, MT_FLAG_INT, MT_FLAG_FLOAT, MT_FLAG_BYTES } mt_flag_type;
+
+/* A flag that may be given several times. */
+enum { MT_FLAG_STRS_MAX = 64 };
+typedef struct mt_flag_strs {
+    const char *items[MT_FLAG_STRS_MAX];
+    size_t n;
+} mt_flag_strs;
 
 typedef struct mt_flag {
     const char *name; /* "--tokens" */
     mt_flag_type type;
-    void *to;           /* bool *, const char **, int64_t *, uint64_t * */
+    void *to;           /* bool *, const char **, mt_flag_strs *, int64_t *, double *, uint64_t * */
     const char *value;  /* what --help calls it: "FILE" */
     const char *help;
     bool required;

@@ -1,11 +1,15 @@
 set(sources
+  answers.c
   cmd_bench.c
   cmd_convert.c
+  cmd_generate.c
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c
+  cmd_train.c
   flags.c
   plot.c
   progress.c
+  prompts.c
   terminal.c
 )
