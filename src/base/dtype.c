@@ -77,6 +77,18 @@ static float f8_to_f32(uint8_t b, int mantissa_bits, int bias, bool has_inf)
     return b & 0x80 ? -v : v;
 }
 
+/* There are only 256 of them: many are looked up. */
+static void f8_array_to_f32(float *dst, const uint8_t *b, size_t n, int mantissa_bits, int bias, bool has_inf)
+{
+    float table[256];
+    if (n < MT_COUNT(table)) {
+        for (size_t i = 0; i < n; i++) dst[i] = f8_to_f32(b[i], mantissa_bits, bias, has_inf);
+        return;
+    }
+    for (size_t i = 0; i < MT_COUNT(table); i++) table[i] = f8_to_f32((uint8_t)i, mantissa_bits, bias, has_inf);
+    for (size_t i = 0; i < n; i++) dst[i] = table[b[i]];
+}
+
 void mt_to_f32(float *dst, const void *src, mt_dtype src_type, size_t n)
 {
     const uint8_t *b = src; /* a file's numbers need not be aligned */
@@ -96,12 +108,8 @@ void mt_to_f32(float *dst, const void *src, mt_dtype src_type, size_t n)
             dst[i] = (float)d;
         }
         break;
-    case MT_DTYPE_F8_E4M3:
-        for (size_t i = 0; i < n; i++) dst[i] = f8_to_f32(b[i], 3, 7, false);
-        break;
-    case MT_DTYPE_F8_E5M2:
-        for (size_t i = 0; i < n; i++) dst[i] = f8_to_f32(b[i], 2, 15, true);
-        break;
+    case MT_DTYPE_F8_E4M3: f8_array_to_f32(dst, b, n, 3, 7, false); break;
+    case MT_DTYPE_F8_E5M2: f8_array_to_f32(dst, b, n, 2, 15, true); break;
     default: assert(!"not a float format"); break;
     }
 }

@@ -22,8 +22,8 @@ typedef struct job {
     mt_shards *shards;
     mt_shards_writer *writer;
     mt_convert_result *result;
-    float *numbers;    /* [PIECE] */
-    uint16_t *halves;  /* [PIECE] */
+    float *numbers;   /* [PIECE] */
+    uint16_t *halves; /* [PIECE] */
     size_t done, total;
 } job;
 
@@ -99,7 +99,8 @@ static mt_rc write_weights(job *j, mt_err *err)
     }
     j->result->n_tensors = mt_shards_count(j->shards);
     j->result->bytes = j->total;
-    if (j->result->n_overflowed) mt_warn("%zu numbers are too large for float16 and became infinite; use --dtype bfloat16", j->result->n_overflowed);
+    if (j->result->n_overflowed)
+        mt_warn("%zu numbers are too large for float16 and became infinite; use --dtype bfloat16", j->result->n_overflowed);
     return mt_shards_writer_finish(j->writer, err);
 }
 
@@ -156,8 +157,11 @@ static mt_rc write_gguf_tokenizer(job *j, mt_err *err)
 
 static mt_rc write_tokenizer(job *j, mt_err *err)
 {
-    static const char *const names[] = { "tokenizer.json",      "tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model",       "tokenizer_config.json", "special_tokens_map.json",
-                                         "added_tokens.json", "vocab.json",      "merges.txt",    "chat_template.json", "chat_template.jinja" };
+    static const char *const names[] = {
+        "tokenizer.json",        "tokenizer.model",         "qwen.tiktoken",     "tokenizer.tiktoken", "spiece.model",
+        "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",         "merges.txt",
+        "chat_template.json",    "chat_template.jinja"
+    };
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         bool found;
         MT_TRY(copy_file(j, names[i], &found, err));
@@ -204,9 +208,12 @@ static mt_rc write_config(const job *j, json_t *config, mt_err *err)
         if (found) return MT_OK;
     }
     if (quantised) json_object_del(config, "quantization_config");
-    if ((quantised || j->c->recast) && json_object_set_new(config, key, json_string(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16))))
+    if ((quantised || j->c->recast) &&
+        json_object_set_new(config, key, json_string(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16))))
         return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
-    char *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(mt_shards_gguf(j->shards) ? 15 : 17)); /* a GGUF file's floats are short ones */
+    char *text = json_dumps(
+        config,
+        JSON_INDENT(2) | JSON_REAL_PRECISION(mt_shards_gguf(j->shards) ? 15 : 17)); /* a GGUF file's floats are short ones */
     if (!text) return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
     mt_rc rc = save(j, "config.json", text, strlen(text), err);
     free(text);
@@ -243,7 +250,9 @@ static mt_rc run(job *j, mt_err *err)
 
 mt_rc mt_convert_run(const mt_convert *c, mt_convert_result *result, mt_err *err)
 {
-    job j = { .c = c, .result = result, .numbers = mt_calloc(PIECE, sizeof *j.numbers), .halves = mt_calloc(PIECE, sizeof *j.halves) };
+    job j = {
+        .c = c, .result = result, .numbers = mt_calloc(PIECE, sizeof *j.numbers), .halves = mt_calloc(PIECE, sizeof *j.halves)
+    };
     *result = (mt_convert_result){ 0 };
     mt_rc rc = j.numbers && j.halves ? run(&j, err) : mt_fail(err, MT_ENOMEM, "no host memory to convert numbers");
     mt_shards_writer_free(j.writer);

@@ -122,6 +122,23 @@ static mt_rc add_eos(const mt_export *x, document *d, const char *file, mt_err *
     return set(d, "eos_token_id", n ? (mt_value){ .type = MT_VALUE_LIST, .list = { ids, n + 1 } } : ids[0], err);
 }
 
+/* Take a key out of the document, if it is there. */
+static mt_rc drop(document *d, const char *key, mt_err *err)
+{
+    size_t n = 0;
+    if (!mt_value_get(&d->root, key)) return MT_OK;
+    mt_pair *pairs = mt_arena_calloc(&d->arena, d->root.map.n, sizeof *pairs);
+    if (!pairs) return no_memory(key, err);
+    for (size_t i = 0; i < d->root.map.n; i++) {
+        const mt_pair *p = &d->root.map.pairs[i];
+        if (p->key_n != strlen(key) || memcmp(p->key, key, p->key_n) != 0) pairs[n++] = *p;
+    }
+    d->root.map.pairs = pairs;
+    d->root.map.n = n;
+    d->changed = true;
+    return MT_OK;
+}
+
 static mt_value text_value(const char *s) { return (mt_value){ .type = MT_VALUE_STR, .str = { s, strlen(s) } }; }
 
 static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
@@ -134,6 +151,8 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
         const char *key = mt_value_get(&d->root, "torch_dtype") && !mt_value_get(&d->root, "dtype") ? "torch_dtype" : "dtype";
         MT_TRY(set(d, key, text_value(mt_dtype_name(x->dtype)), err));
     }
+    const char *stored_as;
+    if (x->source && mt_shards_quantised(x->source, &stored_as)) MT_TRY(drop(d, "quantization_config", err));
     return add_eos(x, d, "config.json", err);
 }
 

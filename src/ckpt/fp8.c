@@ -96,19 +96,22 @@ static bool fit(scaled *q, const mt_st_tensor *w, const mt_st_tensor *s, mt__fp8
     return q->rows && q->columns;
 }
 
-mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, const mt_st_tensor *s, mt__fp8_block block, mt_err *err)
+mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, const mt_st_tensor *s, mt__fp8_block block,
+                   mt_err *err)
 {
     scaled *q = mt_arena_alloc(arena, sizeof *q);
     if (!q) return mt_fail(err, MT_ENOMEM, "no host memory for FP8 scales");
     *q = (scaled){ .base = { read_scaled, mt_dtype_st_name(w->dtype) }, .weight = w, .scale = s };
     if (!mt_st_is_float(s) && !(s->dtype == MT_DTYPE_U8 && s->data))
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: the scales \"%.200s\" are %s; floats and U8 are read", s->file, s->name, mt_dtype_st_name(s->dtype));
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: the scales \"%.200s\" are %s; floats and U8 are read", s->file, s->name,
+                       mt_dtype_st_name(s->dtype));
     if (w->n_dims < 1 || w->n == 0 || !fit(q, w, s, block))
         return mt_fail(err, MT_EFORMAT,
-                       "%s: the scales \"%.200s\" are %s, which does not fit \"%.200s\" of %s in blocks of %lld x %lld (config.json: weight_block_size);\n"
+                       "%s: the scales \"%.200s\" are %s, which does not fit \"%.200s\" of %s in blocks of %lld x %lld "
+                       "(config.json: weight_block_size);\n"
                        "  config.json and the weights look like different revisions; download both again",
-                       s->file, s->name, mt_st_shape_text(s->n_dims, s->shape).s, w->name, mt_st_shape_text(w->n_dims, w->shape).s, (long long)block.rows,
-                       (long long)block.columns);
+                       s->file, s->name, mt_st_shape_text(s->n_dims, s->shape).s, w->name,
+                       mt_st_shape_text(w->n_dims, w->shape).s, (long long)block.rows, (long long)block.columns);
     *out = *w;
     out->dtype = MT_DTYPE_F32;
     out->data = NULL;

@@ -19,6 +19,7 @@ size_t mt__fp8_base(const char *scale_name);
 /* weight_block_size from a config.json; 128 x 128 where there is none. */
 mt_rc mt__fp8_block_size(mt__fp8_block *out, const char *config_path, mt_err *err);
 /* *out becomes `weight` times `scale`; its decoder lives in the arena, both tensors must outlive it. */
-mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *weight, const mt_st_tensor *scale, mt__fp8_block block, mt_err *err);
+mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *weight, const mt_st_tensor *scale, mt__fp8_block block,
+                   mt_err *err);
 
 #endif

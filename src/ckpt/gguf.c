@@ -19,7 +19,10 @@ static mt_rc damaged(const mt_gguf *g, const char *problem, mt_err *err)
     return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", g->path, problem);
 }
 
-static mt_rc no_memory(const mt_gguf *g, mt_err *err) { return mt_fail(err, MT_ENOMEM, "%s: no host memory to read its header", g->path); }
+static mt_rc no_memory(const mt_gguf *g, mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "%s: no host memory to read its header", g->path);
+}
 
 static bool take(cursor *c, size_t n, const uint8_t **p)
 {
@@ -90,11 +93,14 @@ static mt_rc skip_items(const mt_gguf *g, cursor *c, const mt__kv *kv, mt_err *e
     if (kv->type == MT_KV_STR) {
         mt__bytes text;
         for (uint64_t i = 0; i < kv->n; i++)
-            if (!take_text(c, &text)) return mt_fail(err, MT_EFORMAT, "%s: it ends within \"%.100s\"; download the file again", g->path, kv->key);
+            if (!take_text(c, &text))
+                return mt_fail(err, MT_EFORMAT, "%s: it ends within \"%.100s\"; download the file again", g->path, kv->key);
         return MT_OK;
     }
     const uint8_t *p;
-    if (size == 0) return mt_fail(err, MT_EUNSUPPORTED, "%s: \"%.100s\" is of an unknown kind (%d); not read", g->path, kv->key, (int)kv->type);
+    if (size == 0)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: \"%.100s\" is of an unknown kind (%d); not read", g->path, kv->key,
+                       (int)kv->type);
     if (kv->n > (uint64_t)(c->end - c->at) / size || !take(c, (size_t)kv->n * size, &p))
         return mt_fail(err, MT_EFORMAT, "%s: it ends within \"%.100s\"; download the file again", g->path, kv->key);
     return MT_OK;
@@ -180,7 +186,8 @@ bool mt__kv_text(const mt__kv *kv, mt__bytes *out)
 
 mt_rc mt__kv_texts(const mt_gguf *g, const mt__kv *kv, mt__bytes **out, mt_err *err)
 {
-    if (!kv->array || kv->type != MT_KV_STR) return mt_fail(err, MT_EFORMAT, "%s: \"%.100s\" should be a list of strings", g->path, kv->key);
+    if (!kv->array || kv->type != MT_KV_STR)
+        return mt_fail(err, MT_EFORMAT, "%s: \"%.100s\" should be a list of strings", g->path, kv->key);
     mt__bytes *list = mt_calloc((size_t)kv->n, sizeof *list);
     if (!list) return no_memory(g, err);
     cursor c = { kv->data, g->bytes + g->n_bytes };
@@ -198,10 +205,12 @@ static mt_rc read_quant(const mt_gguf *g, mt__gguf_raw *t, uint32_t id, mt_err *
     if (t->quant) return MT_OK;
     if (name)
         return mt_fail(err, MT_EUNSUPPORTED,
-                       "%s: tensor \"%.200s\" is stored as %s, which is not read (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 and Q2_K to Q6_K are); "
+                       "%s: tensor \"%.200s\" is stored as %s, which is not read (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 "
+                       "and Q2_K to Q6_K are); "
                        "take another file of the model",
                        g->path, t->name, name);
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is stored in an unknown way (type %u)", g->path, t->name, (unsigned)id);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is stored in an unknown way (type %u)", g->path, t->name,
+                   (unsigned)id);
 }
 
 static mt_rc read_shape(const mt_gguf *g, cursor *c, mt__gguf_raw *t, mt_err *err)
@@ -210,7 +219,9 @@ static mt_rc read_shape(const mt_gguf *g, cursor *c, mt__gguf_raw *t, mt_err *er
     uint64_t dim;
     size_t ignored;
     if (!take_u32(c, &n_dims)) return damaged(g, "it ends within its list of tensors", err);
-    if (n_dims < 1 || n_dims > 4) return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %u dimensions; 1 to 4 are possible", g->path, t->name, (unsigned)n_dims);
+    if (n_dims < 1 || n_dims > 4)
+        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %u dimensions; 1 to 4 are possible", g->path, t->name,
+                       (unsigned)n_dims);
     t->n_dims = (int)n_dims;
     for (int i = t->n_dims; i-- > 0;) {
         if (!take_u64(c, &dim)) return damaged(g, "it ends within its list of tensors", err);
@@ -231,8 +242,8 @@ static mt_rc read_tensor(mt_gguf *g, cursor *c, mt__gguf_raw *t, uint64_t *offse
     MT_TRY(read_quant(g, t, type, err));
     size_t width = (size_t)t->shape[t->n_dims - 1];
     if (width % t->quant->block_n)
-        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has rows of %zu, not a multiple of %s's %zu; the file is damaged", g->path, t->name, width, t->quant->name,
-                       t->quant->block_n);
+        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has rows of %zu, not a multiple of %s's %zu; the file is damaged",
+                       g->path, t->name, width, t->quant->name, t->quant->block_n);
     t->bytes = t->n / t->quant->block_n * t->quant->block_bytes;
     return MT_OK;
 }
@@ -247,9 +258,13 @@ static mt_rc place_tensors(mt_gguf *g, const uint64_t *offsets, const uint8_t *a
     size_t n_data = begin < g->n_bytes ? g->n_bytes - begin : 0;
     for (size_t i = 0; i < g->n_raws; i++) {
         mt__gguf_raw *t = &g->raws[i];
-        if (offsets[i] % (uint64_t)alignment) return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is not aligned; the file is damaged", g->path, t->name);
+        if (offsets[i] % (uint64_t)alignment)
+            return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is not aligned; the file is damaged", g->path, t->name);
         if (offsets[i] > n_data || t->bytes > n_data - offsets[i])
-            return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" reaches past the end of the file; the download is incomplete, download it again", g->path, t->name);
+            return mt_fail(
+                err, MT_EFORMAT,
+                "%s: tensor \"%.200s\" reaches past the end of the file; the download is incomplete, download it again", g->path,
+                t->name);
         t->data = t->bytes ? g->bytes + begin + offsets[i] : g->bytes;
     }
     return MT_OK;
@@ -275,9 +290,13 @@ static mt_rc read_arch(mt_gguf *g, mt_err *err)
 
 static mt_rc read_lists(mt_gguf *g, cursor *c, uint64_t n_tensors, uint64_t n_kvs, mt_err *err)
 {
-    enum { MIN_KV = 13, MIN_TENSOR = 32 }; /* bytes of the shortest ones, so that a count cannot ask for more memory than the file has bytes */
+    enum {
+        MIN_KV = 13,
+        MIN_TENSOR = 32
+    }; /* bytes of the shortest ones, so that a count cannot ask for more memory than the file has bytes */
     uint64_t *offsets;
-    if (n_kvs > g->n_bytes / MIN_KV || n_tensors > g->n_bytes / MIN_TENSOR) return damaged(g, "it claims more entries than it has room for", err);
+    if (n_kvs > g->n_bytes / MIN_KV || n_tensors > g->n_bytes / MIN_TENSOR)
+        return damaged(g, "it claims more entries than it has room for", err);
     g->kvs = mt_arena_calloc(&g->arena, (size_t)n_kvs, sizeof *g->kvs);
     g->raws = mt_arena_calloc(&g->arena, (size_t)n_tensors, sizeof *g->raws);
     offsets = mt_arena_calloc(&g->arena, (size_t)n_tensors, sizeof *offsets);
@@ -294,7 +313,8 @@ static mt_rc read_file(mt_gguf *g, mt_err *err)
     const uint8_t *p;
     uint32_t version;
     uint64_t n_tensors, n_kvs;
-    if (!take(&c, sizeof magic, &p) || memcmp(p, magic, sizeof magic) != 0) return mt_fail(err, MT_EFORMAT, "%s is not a GGUF file; download it again", g->path);
+    if (!take(&c, sizeof magic, &p) || memcmp(p, magic, sizeof magic) != 0)
+        return mt_fail(err, MT_EFORMAT, "%s is not a GGUF file; download it again", g->path);
     if (!take_u32(&c, &version)) return damaged(g, "it ends within its header", err);
     if (version != 2 && version != 3)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: GGUF version %u%s; 2 and 3 are read", g->path, (unsigned)version,

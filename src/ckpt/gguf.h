@@ -4,8 +4,8 @@
  * the rest of the program sees an ordinary checkpoint.  Quantised tensors are decoded when they are read.  What
  * config.json, tokenizer.json and tokenizer_config.json would say is made from the metadata on request.
  *
- * Read: architectures llama (Mistral's models too), qwen2, qwen3; types F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to Q6_K;
- * tokenizers "gpt2" and "llama". */
+ * Read: architectures llama (Mistral's models too), qwen2, qwen3; types F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1, Q2_K to
+ * Q6_K; tokenizers "gpt2" and "llama". */
 #ifndef MT_CKPT_GGUF_H
 #define MT_CKPT_GGUF_H
 

@@ -54,7 +54,8 @@ static mt_rc get_number(const mt_gguf *g, const char *key, double fallback, doub
 {
     const mt__kv *kv = mt__gguf_find_arch(g, key);
     *out = fallback;
-    if (kv && (!mt__kv_number(kv, out) || !isfinite(*out))) return mt_fail(err, MT_EFORMAT, "%s: %s.%s is not a number", g->path, g->arch, key);
+    if (kv && (!mt__kv_number(kv, out) || !isfinite(*out)))
+        return mt_fail(err, MT_EFORMAT, "%s: %s.%s is not a number", g->path, g->arch, key);
     return MT_OK;
 }
 
@@ -84,8 +85,11 @@ static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, mt_str *
         for (size_t i = 0; i < t->n; i++) {
             mt__quant_read(t->quant, t->data, i, 1, &divisor);
             if (pass == 0 && (double)divisor > factor) factor = (double)divisor;
-            if (pass == 1 && (t->n != (size_t)dr / 2 || !(fabs((double)divisor / llama3_divisor(theta, dr, i, factor) - 1) < 1e-3)))
-                return mt_fail(err, MT_EUNSUPPORTED, "%s: rope_freqs.weight holds %zu divisors that are not Llama 3's scaling; use the original model", g->path, t->n);
+            if (pass == 1 &&
+                (t->n != (size_t)dr / 2 || !(fabs((double)divisor / llama3_divisor(theta, dr, i, factor) - 1) < 1e-3)))
+                return mt_fail(err, MT_EUNSUPPORTED,
+                               "%s: rope_freqs.weight holds %zu divisors that are not Llama 3's scaling; use the original model",
+                               g->path, t->n);
         }
     }
     put_key(out, "rope_scaling");
@@ -110,13 +114,15 @@ static mt_rc stated_scaling(const mt_gguf *g, mt_str *out, mt_err *err)
     bool yarn = type.n == 4 && memcmp(type.s, "yarn", 4) == 0, is_linear = type.n == 6 && memcmp(type.s, "linear", 6) == 0;
     bool none = type.n == 4 && memcmp(type.s, "none", 4) == 0;
     if (!yarn && !is_linear && !none)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: rope scaling \"%.*s\"; linear and yarn are read", g->path, (int)(type.n < 40 ? type.n : 40), type.s);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: rope scaling \"%.*s\"; linear and yarn are read", g->path,
+                       (int)(type.n < 40 ? type.n : 40), type.s);
     if (fabs(factor - 1) < 1e-6 || (none && fabs(linear - 1) < 1e-6)) return MT_OK;
     put_key(out, "rope_scaling");
     mt_str_puts(out, "{");
     put_text(out, "rope_type", yarn ? "yarn" : "linear");
     put_number(out, "factor", factor);
-    if (yarn && mt__kv_int(mt__gguf_find_arch(g, "rope.scaling.original_context_length"), &original)) put_int(out, "original_max_position_embeddings", original);
+    if (yarn && mt__kv_int(mt__gguf_find_arch(g, "rope.scaling.original_context_length"), &original))
+        put_int(out, "original_max_position_embeddings", original);
     mt_str_puts(out, "}");
     return MT_OK;
 }
@@ -127,7 +133,9 @@ static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
     int64_t dr = Dh;
     MT_TRY(get_number(g, "rope.freq_base", 10000, &theta, err));
     if (mt__gguf_find_arch(g, "rope.dimension_count")) MT_TRY(mt__gguf_size(g, "rope.dimension_count", &dr, err));
-    if (dr != Dh) return mt_fail(err, MT_EUNSUPPORTED, "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files", g->path, (long long)dr, (long long)Dh);
+    if (dr != Dh)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files",
+                       g->path, (long long)dr, (long long)Dh);
     if (!(theta > 0)) return mt_fail(err, MT_EFORMAT, "%s: %s.rope.freq_base is not positive", g->path, g->arch);
     put_number(out, "rope_theta", theta);
     MT_TRY(stated_scaling(g, out, err));
@@ -142,7 +150,8 @@ static void put_token(const mt_gguf *g, mt_str *out, const char *name, const cha
     if (mt__kv_int(mt__gguf_find(g, key), &id) && id >= 0 && id <= INT32_MAX) put_int(out, name, id);
 }
 
-static const char bos_key[] = "tokenizer.ggml.bos_token_id", eos_key[] = "tokenizer.ggml.eos_token_id", pad_key[] = "tokenizer.ggml.padding_token_id";
+static const char bos_key[] = "tokenizer.ggml.bos_token_id", eos_key[] = "tokenizer.ggml.eos_token_id",
+                  pad_key[] = "tokenizer.ggml.padding_token_id";
 
 static mt_rc put_sizes(const mt_gguf *g, mt_str *out, int64_t *Dh, mt_err *err)
 {
@@ -183,7 +192,8 @@ static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
     int64_t Dh;
     double eps;
     const mt__gguf_raw *embed = mt__gguf_raw_find(g, "token_embd.weight");
-    if (!embed || embed->n_dims != 2) return mt_fail(err, MT_EFORMAT, "%s: no token_embd.weight; this is not a whole model", g->path);
+    if (!embed || embed->n_dims != 2)
+        return mt_fail(err, MT_EFORMAT, "%s: no token_embd.weight; this is not a whole model", g->path);
     put_class(g, out);
     MT_TRY(put_sizes(g, out, &Dh, err));
     put_int(out, "vocab_size", embed->shape[0]);
@@ -215,7 +225,8 @@ mt_rc mt_gguf_config(const mt_gguf *g, mt_str *out, mt_err *err)
 mt_rc mt_gguf_generation_config(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     int64_t eos, turn;
-    bool two = mt__kv_int(mt__gguf_find(g, eos_key), &eos) && mt__kv_int(mt__gguf_find(g, "tokenizer.ggml.eot_token_id"), &turn) && turn >= 0 && turn != eos;
+    bool two = mt__kv_int(mt__gguf_find(g, eos_key), &eos) &&
+               mt__kv_int(mt__gguf_find(g, "tokenizer.ggml.eot_token_id"), &turn) && turn >= 0 && turn != eos;
     mt_str_puts(out, "{");
     put_token(g, out, "bos_token_id", bos_key);
     if (two) { /* the end of a turn ends generation, too */

@@ -19,16 +19,11 @@ static const struct {
 static const struct {
     const char *theirs, *ours;
 } layer_names[] = {
-    { "attn_norm", "input_layernorm" },
-    { "attn_q", "self_attn.q_proj" },
-    { "attn_k", "self_attn.k_proj" },
-    { "attn_v", "self_attn.v_proj" },
-    { "attn_output", "self_attn.o_proj" },
-    { "attn_q_norm", "self_attn.q_norm" },
-    { "attn_k_norm", "self_attn.k_norm" },
-    { "ffn_norm", "post_attention_layernorm" },
-    { "ffn_gate", "mlp.gate_proj" },
-    { "ffn_up", "mlp.up_proj" },
+    { "attn_norm", "input_layernorm" },    { "attn_q", "self_attn.q_proj" },
+    { "attn_k", "self_attn.k_proj" },      { "attn_v", "self_attn.v_proj" },
+    { "attn_output", "self_attn.o_proj" }, { "attn_q_norm", "self_attn.q_norm" },
+    { "attn_k_norm", "self_attn.k_norm" }, { "ffn_norm", "post_attention_layernorm" },
+    { "ffn_gate", "mlp.gate_proj" },       { "ffn_up", "mlp.up_proj" },
     { "ffn_down", "mlp.down_proj" },
 };
 
@@ -48,7 +43,8 @@ mt_rc mt__gguf_size(const mt_gguf *g, const char *key, int64_t *out, mt_err *err
 {
     const mt__kv *kv = mt__gguf_find_arch(g, key);
     if (mt__kv_int(kv, out) && *out >= 1 && *out <= INT32_MAX) return MT_OK;
-    return mt_fail(err, kv ? MT_EUNSUPPORTED : MT_EFORMAT, "%s: %s.%s is %s", g->path, g->arch, key, kv ? "not one positive number" : "missing");
+    return mt_fail(err, kv ? MT_EUNSUPPORTED : MT_EFORMAT, "%s: %s.%s is %s", g->path, g->arch, key,
+                   kv ? "not one positive number" : "missing");
 }
 
 mt_rc mt__gguf_heads(const mt_gguf *g, int64_t *H, int64_t *K, int64_t *Dh, mt_err *err)
@@ -61,8 +57,8 @@ mt_rc mt__gguf_heads(const mt_gguf *g, int64_t *H, int64_t *K, int64_t *Dh, mt_e
     *Dh = D / *H;
     if (mt__gguf_find_arch(g, "attention.key_length")) MT_TRY(mt__gguf_size(g, "attention.key_length", Dh, err));
     if (*Dh < 1 || *H % *K)
-        return mt_fail(err, MT_EFORMAT, "%s: %lld heads, %lld key/value heads and a width of %lld do not go together", g->path, (long long)*H, (long long)*K,
-                       (long long)D);
+        return mt_fail(err, MT_EFORMAT, "%s: %lld heads, %lld key/value heads and a width of %lld do not go together", g->path,
+                       (long long)*H, (long long)*K, (long long)D);
     return MT_OK;
 }
 
@@ -137,8 +133,9 @@ static mt_rc rename_tensor(mt_gguf *g, const mt__gguf_raw *raw, const char **out
         if (strcmp(raw->name, end_names[i].theirs) == 0) return *out = end_names[i].ours, MT_OK;
     if (!split_name(raw->name, p))
         return mt_fail(err, MT_EUNSUPPORTED,
-                       "%s: tensor \"%.200s\" has no place in a %s model as this program knows it; convert the original model instead of its GGUF file", g->path,
-                       raw->name, g->arch);
+                       "%s: tensor \"%.200s\" has no place in a %s model as this program knows it; convert the original model "
+                       "instead of its GGUF file",
+                       g->path, raw->name, g->arch);
     snprintf(name, sizeof name, "model.layers.%d.%s.%s", p->layer, p->ours, p->kind);
     *out = mt_arena_strndup(&g->arena, name, strlen(name));
     return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
@@ -152,8 +149,8 @@ static mt_rc head_width(const mt_gguf *g, const mt__gguf_raw *raw, const part *p
     if (!p->q && !p->k) return MT_OK;
     MT_TRY(mt__gguf_heads(g, &H, &K, &Dh, err));
     if (Dh % 2 || raw->shape[0] != (p->q ? H : K) * Dh)
-        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %lld rows, %lld heads of %lld were expected", g->path, raw->name, (long long)raw->shape[0],
-                       (long long)(p->q ? H : K), (long long)Dh);
+        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %lld rows, %lld heads of %lld were expected", g->path,
+                       raw->name, (long long)raw->shape[0], (long long)(p->q ? H : K), (long long)Dh);
     *out = (size_t)Dh;
     return MT_OK;
 }
@@ -163,7 +160,9 @@ static mt_rc bind_one(mt_gguf *g, const mt__gguf_raw *raw, bool reordered, mt_er
     mt_st_tensor *t = &g->tensors[g->n_tensors];
     part p;
     size_t width = 0;
-    *t = (mt_st_tensor){ .file = mt_path_base(g->path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes };
+    *t = (mt_st_tensor){
+        .file = mt_path_base(g->path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes
+    };
     memcpy(t->shape, raw->shape, sizeof t->shape);
     MT_TRY(rename_tensor(g, raw, &t->name, &p, err));
     if (reordered) MT_TRY(head_width(g, raw, &p, &width, err));
@@ -174,7 +173,10 @@ static mt_rc bind_one(mt_gguf *g, const mt__gguf_raw *raw, bool reordered, mt_er
     }
     rows *r = mt_arena_alloc(&g->arena, sizeof *r);
     if (!r) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
-    *r = (rows){ .base = { read_rows, raw->quant->decode ? raw->quant->name : NULL }, .quant = raw->quant, .data = raw->data, .head_width = width };
+    *r = (rows){ .base = { read_rows, raw->quant->decode ? raw->quant->name : NULL },
+                 .quant = raw->quant,
+                 .data = raw->data,
+                 .head_width = width };
     r->width = raw->n_dims > 1 ? raw->n / (size_t)(raw->shape[0] ? raw->shape[0] : 1) : 1;
     t->decoder = &r->base;
     return MT_OK;
@@ -186,7 +188,8 @@ static mt_rc check_twice(const mt_gguf *g, mt_err *err)
     mt_rc rc = MT_OK;
     if (!mt__names_init(&names, g->n_tensors)) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
     for (size_t i = 0; i < g->n_tensors && !rc; i++)
-        if (mt__names_add(&names, g->tensors[i].name, i) != i) rc = mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is there twice", g->path, g->tensors[i].name);
+        if (mt__names_add(&names, g->tensors[i].name, i) != i)
+            rc = mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is there twice", g->path, g->tensors[i].name);
     mt__names_deinit(&names);
     return rc;
 }
@@ -195,12 +198,18 @@ static mt_rc find_arch(const mt_gguf *g, bool *reordered, mt_err *err)
 {
     int64_t n;
     if (mt__kv_int(mt__gguf_find(g, "split.count"), &n) && n > 1)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: one of %lld files that only make a model together; merge them first (llama-gguf-split --merge)", g->path, (long long)n);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "%s: one of %lld files that only make a model together; merge them first (llama-gguf-split --merge)",
+                       g->path, (long long)n);
     if (mt__kv_int(mt__gguf_find_arch(g, "expert_count"), &n) && n > 0)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: a mixture of %lld experts; those are not read from GGUF files", g->path, (long long)n);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: a mixture of %lld experts; those are not read from GGUF files", g->path,
+                       (long long)n);
     for (size_t i = 0; i < MT_COUNT(archs); i++)
         if (strcmp(g->arch, archs[i].name) == 0) return *reordered = archs[i].rows_reordered, MT_OK;
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: architecture \"%s\"; of GGUF files llama (Mistral's too), qwen2 and qwen3 are read.  Use the original model", g->path, g->arch);
+    return mt_fail(
+        err, MT_EUNSUPPORTED,
+        "%s: architecture \"%s\"; of GGUF files llama (Mistral's too), qwen2 and qwen3 are read.  Use the original model",
+        g->path, g->arch);
 }
 
 mt_rc mt__gguf_bind(mt_gguf *g, mt_err *err)

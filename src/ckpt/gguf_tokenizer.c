@@ -26,31 +26,27 @@ typedef struct vocab {
 #define SPACES       "\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
 typedef struct word_rule {
-    const char *name;     /* tokenizer.ggml.pre */
-    const char *pattern;  /* NULL: GPT-2's own */
-    bool digits;          /* every digit alone, before anything else */
-    bool nfc;             /* normalise first */
-    bool whole_words;     /* a word that is a token is not merged piece by piece */
-    bool add_bos;         /* unless the file says otherwise */
+    const char *name;    /* tokenizer.ggml.pre */
+    const char *pattern; /* NULL: GPT-2's own */
+    bool digits;         /* every digit alone, before anything else */
+    bool nfc;            /* normalise first */
+    bool whole_words;    /* a word that is a token is not merged piece by piece */
+    bool add_bos;        /* unless the file says otherwise */
 } word_rule;
 
-static const char llama3_words[] = CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES;
+static const char llama3_words[] =
+    CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES;
 static const char qwen2_words[] = CONTRACTIONS "|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|" SPACES;
 static const char tekken_words[] = "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+|"
                                    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*|"
                                    "\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|" SPACES;
 
 static const word_rule word_rules[] = {
-    { "gpt-2", NULL, false, false, false, false },
-    { "gpt2", NULL, false, false, false, false },
-    { "default", NULL, false, false, false, false },
-    { "smollm", NULL, true, false, false, false },
-    { "starcoder", NULL, true, false, false, false },
-    { "refact", NULL, true, false, false, false },
-    { "llama-bpe", llama3_words, false, false, true, true },
-    { "llama3", llama3_words, false, false, true, true },
-    { "qwen2", qwen2_words, false, true, false, false },
-    { "deepseek-r1-qwen", qwen2_words, false, true, false, false },
+    { "gpt-2", NULL, false, false, false, false },           { "gpt2", NULL, false, false, false, false },
+    { "default", NULL, false, false, false, false },         { "smollm", NULL, true, false, false, false },
+    { "starcoder", NULL, true, false, false, false },        { "refact", NULL, true, false, false, false },
+    { "llama-bpe", llama3_words, false, false, true, true }, { "llama3", llama3_words, false, false, true, true },
+    { "qwen2", qwen2_words, false, true, false, false },     { "deepseek-r1-qwen", qwen2_words, false, true, false, false },
     { "tekken", tekken_words, false, false, true, true },
 };
 
@@ -67,7 +63,8 @@ static mt_rc find_rule(const vocab *v, const word_rule **out, mt_err *err)
     for (size_t i = 0; i < MT_COUNT(word_rules); i++)
         if (is(name, word_rules[i].name)) return *out = &word_rules[i], MT_OK;
     return mt_fail(err, MT_EUNSUPPORTED,
-                   "%s: its tokenizer cuts words by a rule called \"%.*s\" (tokenizer.ggml.pre), which is not known here; put the original model's "
+                   "%s: its tokenizer cuts words by a rule called \"%.*s\" (tokenizer.ggml.pre), which is not known here; put "
+                   "the original model's "
                    "tokenizer.json beside the weights",
                    v->g->path, (int)(name.n < 60 ? name.n : 60), name.s);
 }
@@ -79,18 +76,22 @@ static mt_rc open_vocab(vocab *v, const mt_gguf *g, mt_err *err)
     mt__bytes model;
     const mt__kv *tokens = mt__gguf_find(g, "tokenizer.ggml.tokens");
     *v = (vocab){ .g = g };
-    if (!tokens || !mt__kv_text(mt__gguf_find(g, "tokenizer.ggml.model"), &model)) return mt_fail(err, MT_ENOENT, "%s: it has no tokenizer", g->path);
+    if (!tokens || !mt__kv_text(mt__gguf_find(g, "tokenizer.ggml.model"), &model))
+        return mt_fail(err, MT_ENOENT, "%s: it has no tokenizer", g->path);
     v->spm = is(model, "llama");
     if (!v->spm && !is(model, "gpt2"))
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: tokenizer \"%.*s\"; of GGUF files gpt2 and llama are read", g->path, (int)(model.n < 40 ? model.n : 40), model.s);
-    if (tokens->n > INT32_MAX) return mt_fail(err, MT_EFORMAT, "%s: a vocabulary of %llu tokens", g->path, (unsigned long long)tokens->n);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: tokenizer \"%.*s\"; of GGUF files gpt2 and llama are read", g->path,
+                       (int)(model.n < 40 ? model.n : 40), model.s);
+    if (tokens->n > INT32_MAX)
+        return mt_fail(err, MT_EFORMAT, "%s: a vocabulary of %llu tokens", g->path, (unsigned long long)tokens->n);
     v->n = (size_t)tokens->n;
     v->types = mt__gguf_find(g, "tokenizer.ggml.token_type");
     v->scores = mt__gguf_find(g, "tokenizer.ggml.scores");
     const mt__kv *lists[] = { v->types, v->scores };
     for (size_t i = 0; i < MT_COUNT(lists); i++)
         if (lists[i] && (!lists[i]->array || lists[i]->type == MT_KV_STR || lists[i]->n != v->n))
-            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a list of as many numbers as there are tokens", g->path, lists[i]->key);
+            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a list of as many numbers as there are tokens", g->path,
+                           lists[i]->key);
     return mt__kv_texts(g, tokens, &v->tokens, err);
 }
 
@@ -122,7 +123,9 @@ static void put_added(const vocab *v, mt_str *out)
         if (!is_added(type) || v->tokens[i].n == 0) continue;
         mt_str_printf(out, "%s{\"id\": %zu, \"content\": ", separator, i);
         mt_str_json(out, v->tokens[i].s, v->tokens[i].n);
-        mt_str_printf(out, ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": %s}", type == USER ? "false" : "true");
+        mt_str_printf(out,
+                      ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, \"normalized\": false, \"special\": %s}",
+                      type == USER ? "false" : "true");
         separator = ",\n";
     }
     mt_str_puts(out, "],\n");
@@ -199,8 +202,13 @@ static mt_rc split_piece(merges *m, const char *text, double score, mt_err *err)
         left[at] = '\0';
         if (!mt__names_find(&m->ids, left, &a) || !mt__names_find(&m->ids, text + at, &b)) continue;
         MT_TRY(mt_grow(&m->items, &m->cap, m->n + 1, sizeof *m->items, err));
-        m->items[m->n++] = (merge){ .score = score, .left = (int32_t)a, .right = (int32_t)b, .n_left = count_characters(text, at), .n_right = count_characters(text + at, n - at) };
+        m->items[m->n++] = (merge){ .score = score,
+                                    .left = (int32_t)a,
+                                    .right = (int32_t)b,
+                                    .n_left = count_characters(text, at),
+                                    .n_right = count_characters(text + at, n - at) };
     }
+    if (m->n == first) return MT_OK;
     qsort(m->items + first, m->n - first, sizeof *m->items, by_tokens);
     for (size_t i = first; i < m->n; i++) m->items[i].order = i;
     return MT_OK;
@@ -209,7 +217,8 @@ static mt_rc split_piece(merges *m, const char *text, double score, mt_err *err)
 static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
 {
     m->texts = mt_arena_calloc(&m->arena, v->n, sizeof *m->texts);
-    if (!m->texts || !mt__names_init(&m->ids, v->n)) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its vocabulary", v->g->path);
+    if (!m->texts || !mt__names_init(&m->ids, v->n))
+        return mt_fail(err, MT_ENOMEM, "%s: no host memory for its vocabulary", v->g->path);
     for (size_t i = 0; i < v->n; i++) {
         m->texts[i] = mt_arena_strndup(&m->arena, v->tokens[i].s, v->tokens[i].n);
         if (!m->texts[i]) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its vocabulary", v->g->path);
@@ -218,9 +227,10 @@ static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
     for (size_t i = 0; i < v->n; i++) {
         int type = type_of(v, i);
         double score = mt__kv_item(v->scores, i);
-        if (type == NORMAL || type == USER) MT_TRY(split_piece(m, m->texts[i], isnan(score) ? 0 : score, err)); /* what is sorted has an order */
+        if (type == NORMAL || type == USER)
+            MT_TRY(split_piece(m, m->texts[i], isnan(score) ? 0 : score, err)); /* what is sorted has an order */
     }
-    qsort(m->items, m->n, sizeof *m->items, by_score);
+    if (m->n) qsort(m->items, m->n, sizeof *m->items, by_score);
     return MT_OK;
 }
 
@@ -262,11 +272,17 @@ static bool role(const vocab *v, const char *key, size_t *id)
     return true;
 }
 
-static const char bos_key[] = "tokenizer.ggml.bos_token_id", eos_key[] = "tokenizer.ggml.eos_token_id", unk_key[] = "tokenizer.ggml.unknown_token_id",
-                  pad_key[] = "tokenizer.ggml.padding_token_id";
+static const char bos_key[] = "tokenizer.ggml.bos_token_id", eos_key[] = "tokenizer.ggml.eos_token_id",
+                  unk_key[] = "tokenizer.ggml.unknown_token_id", pad_key[] = "tokenizer.ggml.padding_token_id";
 
-static bool adds_bos(const vocab *v, const word_rule *rule, size_t *id) { return flag(v->g, "tokenizer.ggml.add_bos_token", rule->add_bos) && role(v, bos_key, id); }
-static bool adds_eos(const vocab *v, size_t *id) { return flag(v->g, "tokenizer.ggml.add_eos_token", false) && role(v, eos_key, id); }
+static bool adds_bos(const vocab *v, const word_rule *rule, size_t *id)
+{
+    return flag(v->g, "tokenizer.ggml.add_bos_token", rule->add_bos) && role(v, bos_key, id);
+}
+static bool adds_eos(const vocab *v, size_t *id)
+{
+    return flag(v->g, "tokenizer.ggml.add_eos_token", false) && role(v, eos_key, id);
+}
 
 static void put_template_token(const vocab *v, mt_str *out, size_t id, int sequence)
 {
@@ -303,7 +319,10 @@ static void put_post_processor(const vocab *v, const word_rule *rule, mt_str *ou
     bool with_bos = adds_bos(v, rule, &bos), with_eos = adds_eos(v, &eos);
     mt_str_puts(out, "\"post_processor\": ");
     if (!with_bos && !with_eos) {
-        mt_str_puts(out, v->spm ? "null,\n" : "{\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false, \"use_regex\": true},\n");
+        mt_str_puts(
+            out, v->spm
+                     ? "null,\n"
+                     : "{\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": false, \"use_regex\": true},\n");
         return;
     }
     mt_str_puts(out, "{\"type\": \"TemplateProcessing\", \"single\": ");
@@ -330,9 +349,11 @@ static void put_gpt2_rules(const vocab *v, const word_rule *rule, mt_str *out)
         mt_str_puts(out, "}, \"behavior\": \"Isolated\", \"invert\": false}, ");
     }
     bool space = flag(v->g, "tokenizer.ggml.add_space_prefix", false);
-    mt_str_printf(out, "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": true, \"use_regex\": %s}]},\n", space ? "true" : "false",
-                  rule->pattern ? "false" : "true");
-    mt_str_puts(out, "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n");
+    mt_str_printf(out, "{\"type\": \"ByteLevel\", \"add_prefix_space\": %s, \"trim_offsets\": true, \"use_regex\": %s}]},\n",
+                  space ? "true" : "false", rule->pattern ? "false" : "true");
+    mt_str_puts(
+        out,
+        "\"decoder\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, \"trim_offsets\": true, \"use_regex\": true},\n");
 }
 
 static void put_spm_rules(const vocab *v, mt_str *out)
@@ -340,8 +361,10 @@ static void put_spm_rules(const vocab *v, mt_str *out)
     bool space = flag(v->g, "tokenizer.ggml.add_space_prefix", true);
     mt_str_puts(out, "\"normalizer\": {\"type\": \"Sequence\", \"normalizers\": [");
     if (space) mt_str_puts(out, "{\"type\": \"Prepend\", \"prepend\": \"\xe2\x96\x81\"}, ");
-    mt_str_puts(out, "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": \"\xe2\x96\x81\"}]},\n\"pre_tokenizer\": null,\n");
-    mt_str_puts(out, "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": \"\xe2\x96\x81\"}, \"content\": \" \"}, "
+    mt_str_puts(out, "{\"type\": \"Replace\", \"pattern\": {\"String\": \" \"}, \"content\": "
+                     "\"\xe2\x96\x81\"}]},\n\"pre_tokenizer\": null,\n");
+    mt_str_puts(out, "\"decoder\": {\"type\": \"Sequence\", \"decoders\": [{\"type\": \"Replace\", \"pattern\": {\"String\": "
+                     "\"\xe2\x96\x81\"}, \"content\": \" \"}, "
                      "{\"type\": \"ByteFallback\"}, {\"type\": \"Fuse\"}");
     if (space) mt_str_puts(out, ", {\"type\": \"Strip\", \"content\": \" \", \"start\": 1, \"stop\": 0}");
     mt_str_puts(out, "]},\n");
@@ -355,7 +378,9 @@ static void put_model_head(const vocab *v, const word_rule *rule, mt_str *out)
         mt_str_json(out, v->tokens[unk].s, v->tokens[unk].n);
     else
         mt_str_puts(out, "null");
-    mt_str_printf(out, ", \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": %s, \"byte_fallback\": %s, \"ignore_merges\": %s,\n",
+    mt_str_printf(out,
+                  ", \"continuing_subword_prefix\": null, \"end_of_word_suffix\": null, \"fuse_unk\": %s, \"byte_fallback\": %s, "
+                  "\"ignore_merges\": %s,\n",
                   v->spm ? "true" : "false", v->spm ? "true" : "false", rule->whole_words ? "true" : "false");
 }
 
@@ -414,7 +439,8 @@ static mt_rc put_tokenizer_config(const vocab *v, mt_str *out, mt_err *err)
     put_role(v, out, "unk_token", unk_key);
     mt_str_printf(out, "  \"add_bos_token\": %s,\n", adds_bos(v, rule, &id) ? "true" : "false");
     mt_str_printf(out, "  \"add_eos_token\": %s,\n", adds_eos(v, &id) ? "true" : "false");
-    if (mt__kv_int(mt__gguf_find_arch(v->g, "context_length"), &positions) && positions > 0) mt_str_printf(out, "  \"model_max_length\": %lld,\n", (long long)positions);
+    if (mt__kv_int(mt__gguf_find_arch(v->g, "context_length"), &positions) && positions > 0)
+        mt_str_printf(out, "  \"model_max_length\": %lld,\n", (long long)positions);
     if (mt__kv_text(mt__gguf_find(v->g, "tokenizer.chat_template"), &chat)) {
         mt_str_puts(out, "  \"chat_template\": ");
         mt_str_json(out, chat.s, chat.n);

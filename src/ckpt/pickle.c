@@ -21,7 +21,10 @@ struct mt_pickle {
     mt__names names; /* name -> index in tensors */
 };
 
-static mt_rc no_memory(const mt_pickle *p, mt_err *err) { return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of tensors", p->path); }
+static mt_rc no_memory(const mt_pickle *p, mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of tensors", p->path);
+}
 
 static mt_rc damaged(const mt_pickle *p, const char *problem, mt_err *err)
 {
@@ -79,14 +82,15 @@ static bool extent(const mt__pk_tensor *t, size_t *out)
 
 static mt_rc bad_tensor(const mt_pickle *p, const char *name, const char *problem, mt_err *err)
 {
-    return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\": %s; the file is damaged or incomplete, download it again", p->path, name, problem);
+    return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\": %s; the file is damaged or incomplete, download it again", p->path,
+                   name, problem);
 }
 
 static mt_rc make_strided(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *from, const uint8_t *data, mt_err *err)
 {
     if (!mt_st_is_float(t))
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is a view of %s with strides; only floats are read that way", p->path, t->name,
-                       mt_dtype_st_name(t->dtype));
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is a view of %s with strides; only floats are read that way",
+                       p->path, t->name, mt_dtype_st_name(t->dtype));
     strided *s = mt_arena_alloc(&p->machine.arena, sizeof *s);
     if (!s) return no_memory(p, err);
     *s = (strided){ .base.read = read_strided, .data = data, .dtype = t->dtype, .n_dims = t->n_dims };
@@ -103,7 +107,8 @@ static mt_rc fill_tensor(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *fro
     t->dtype = from->dtype;
     t->n_dims = from->n_dims;
     memcpy(t->shape, from->shape, sizeof t->shape);
-    if (!mt_st_size(t->dtype, t->n_dims, t->shape, &t->n, &t->bytes)) return bad_tensor(p, t->name, "its shape is larger than any memory", err);
+    if (!mt_st_size(t->dtype, t->n_dims, t->shape, &t->n, &t->bytes))
+        return bad_tensor(p, t->name, "its shape is larger than any memory", err);
     if (!s->data) return bad_tensor(p, t->name, "its numbers are not in the file", err);
     if (s->untyped) room /= size;
     t->data = s->data; /* where an empty tensor stays */
@@ -122,7 +127,8 @@ static size_t count_tensors(const mt__pk *v)
 {
     size_t n = 0;
     if (v && v->type == MT_PK_DICT)
-        for (size_t i = 0; i + 1 < v->list.n; i += 2) n += v->list.items[i]->type == MT_PK_STR && v->list.items[i + 1]->type == MT_PK_TENSOR;
+        for (size_t i = 0; i + 1 < v->list.n; i += 2)
+            n += v->list.items[i]->type == MT_PK_STR && v->list.items[i + 1]->type == MT_PK_TENSOR;
     return n;
 }
 
@@ -157,7 +163,10 @@ static mt_rc list_tensors(mt_pickle *p, const mt__pk *top, mt_err *err)
     return MT_OK;
 }
 
-static bool storage_bytes(const mt__pk_storage *s, size_t *out) { return s->n <= SIZE_MAX && mt_mul_size((size_t)s->n, mt_dtype_bytes(s->dtype), out); }
+static bool storage_bytes(const mt__pk_storage *s, size_t *out)
+{
+    return s->n <= SIZE_MAX && mt_mul_size((size_t)s->n, mt_dtype_bytes(s->dtype), out);
+}
 
 /* -- the zip form: NAME/data.pkl and NAME/data/KEY ---------------------------------------------------- */
 
@@ -175,7 +184,8 @@ static const mt__zip_entry *find_list(const mt_pickle *p, size_t *n_prefix)
 }
 
 /* An entry of the same archive folder; *out NULL: it has none of that name. */
-static mt_rc find_beside(const mt_pickle *p, const mt__zip_entry *list, size_t n_prefix, const char *folder, const char *name, const mt__zip_entry **out, mt_err *err)
+static mt_rc find_beside(const mt_pickle *p, const mt__zip_entry *list, size_t n_prefix, const char *folder, const char *name,
+                         const mt__zip_entry **out, mt_err *err)
 {
     char *path = mt_asprintf("%.*s%s%s", (int)n_prefix, list->name, folder, name);
     if (!path) return no_memory(p, err);
@@ -205,10 +215,13 @@ static mt_rc read_zip(mt_pickle *p, mt_err *err)
         mt__pk_storage *s = p->machine.storages[i];
         const mt__zip_entry *e;
         MT_TRY(find_beside(p, list, n_prefix, "data/", s->key, &e, err));
-        if (!e) return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is not in the archive; download the file again", p->path, s->key);
+        if (!e)
+            return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is not in the archive; download the file again", p->path,
+                           s->key);
         if (!storage_bytes(s, &bytes) || bytes > e->bytes)
-            return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" has %zu bytes, too few for its %llu numbers; download the file again", p->path, s->key, e->bytes,
-                           (unsigned long long)s->n);
+            return mt_fail(err, MT_EFORMAT,
+                           "%s: storage \"%.100s\" has %zu bytes, too few for its %llu numbers; download the file again", p->path,
+                           s->key, e->bytes, (unsigned long long)s->n);
         s->data = e->data;
     }
     return list_tensors(p, top, err);
@@ -221,7 +234,8 @@ static const uint8_t legacy_magic[] = { 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9
 
 static bool is_legacy(const mt_pickle *p)
 {
-    return p->n_bytes >= 2 + sizeof legacy_magic && p->bytes[0] == 0x80 && memcmp(p->bytes + 2, legacy_magic, sizeof legacy_magic) == 0;
+    return p->n_bytes >= 2 + sizeof legacy_magic && p->bytes[0] == 0x80 &&
+           memcmp(p->bytes + 2, legacy_magic, sizeof legacy_magic) == 0;
 }
 
 static mt_rc next_pickle(mt_pickle *p, size_t *at, mt__pk **out, mt_err *err)
@@ -235,9 +249,11 @@ static mt_rc next_pickle(mt_pickle *p, size_t *at, mt__pk **out, mt_err *err)
 static mt_rc place_storage(mt_pickle *p, const mt__pk *key, size_t *at, mt_err *err)
 {
     size_t i, bytes;
-    if (key->type != MT_PK_STR || !mt__names_find(&p->machine.keys, key->str.s, &i)) return damaged(p, "it holds numbers that no tensor names", err);
+    if (key->type != MT_PK_STR || !mt__names_find(&p->machine.keys, key->str.s, &i))
+        return damaged(p, "it holds numbers that no tensor names", err);
     mt__pk_storage *s = p->machine.storages[i];
-    if (p->n_bytes - *at < 8 || mt__le64(p->bytes + *at) != s->n) return damaged(p, "a storage has another size than its tensors expect", err);
+    if (p->n_bytes - *at < 8 || mt__le64(p->bytes + *at) != s->n)
+        return damaged(p, "a storage has another size than its tensors expect", err);
     *at += 8;
     if (!storage_bytes(s, &bytes) || bytes > p->n_bytes - *at) return damaged(p, "it ends within its numbers", err);
     s->data = p->bytes + *at;
@@ -253,7 +269,8 @@ static mt_rc read_legacy(mt_pickle *p, mt_err *err)
     MT_TRY(next_pickle(p, &at, &version, err));
     MT_TRY(next_pickle(p, &at, &machine, err));
     const mt__pk *little = mt__pk_get(machine, "little_endian");
-    if (version->type != MT_PK_INT || version->i != 1001) return mt_fail(err, MT_EUNSUPPORTED, "%s: an unknown version of torch.save's old format", p->path);
+    if (version->type != MT_PK_INT || version->i != 1001)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: an unknown version of torch.save's old format", p->path);
     if (little && little->type == MT_PK_BOOL && !little->i)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch", p->path);
     MT_TRY(next_pickle(p, &at, &top, err));
@@ -270,11 +287,14 @@ static mt_rc not_ours(mt_pickle *p, mt_err *err)
 {
     static const char lfs[] = "version https://git-lfs";
     if (p->n_bytes >= sizeof lfs - 1 && memcmp(p->bytes, lfs, sizeof lfs - 1) == 0)
-        return mt_fail(err, MT_EFORMAT, "%s is a Git LFS pointer, not the file itself; run \"git lfs pull\" in its folder", p->path);
+        return mt_fail(err, MT_EFORMAT, "%s is a Git LFS pointer, not the file itself; run \"git lfs pull\" in its folder",
+                       p->path);
     if (p->n_bytes > 262 && memcmp(p->bytes + 257, "ustar", 5) == 0)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: a tar archive, as PyTorch wrote them before 2017; load and save it again with a newer one", p->path);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "%s: a tar archive, as PyTorch wrote them before 2017; load and save it again with a newer one", p->path);
     mt__pk *top;
-    if (p->n_bytes && (p->bytes[0] == 0x80 || p->bytes[0] == 'c') && mt__unpickle(&p->machine, p->bytes, p->n_bytes, NULL, &top, err) == MT_EUNSUPPORTED)
+    if (p->n_bytes && (p->bytes[0] == 0x80 || p->bytes[0] == 'c') &&
+        mt__unpickle(&p->machine, p->bytes, p->n_bytes, NULL, &top, err) == MT_EUNSUPPORTED)
         return MT_EUNSUPPORTED;
     return mt_fail(err, MT_EFORMAT, "%s: not a file that torch.save writes; download it again", p->path);
 }

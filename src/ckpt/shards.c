@@ -66,7 +66,10 @@ static mt_rc add_file(mt_shards *s, const char *dir, const char *name, mt_err *e
     return rc;
 }
 
-static size_t file_count(const weight_file *f) { return f->st ? mt_safetensors_count(f->st) : f->pickle ? mt_pickle_count(f->pickle) : mt_gguf_count(f->gguf); }
+static size_t file_count(const weight_file *f)
+{
+    return f->st ? mt_safetensors_count(f->st) : f->pickle ? mt_pickle_count(f->pickle) : mt_gguf_count(f->gguf);
+}
 
 static const mt_st_tensor *file_tensor(const weight_file *f, size_t i)
 {
@@ -81,7 +84,8 @@ static mt_rc collect(mt_shards *s, const mt__index *index, mt_err *err)
     size_t n = 0;
     for (size_t f = 0; f < s->n_files; f++) n += file_count(&s->files[f]);
     s->tensors = mt_calloc(n, sizeof *s->tensors);
-    if (!s->tensors || !mt__names_init(&s->names, n)) return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu tensors", n);
+    if (!s->tensors || !mt__names_init(&s->names, n))
+        return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu tensors", n);
     for (size_t f = 0; f < s->n_files; f++) {
         for (size_t i = 0; i < file_count(&s->files[f]); i++) {
             const mt_st_tensor *t = file_tensor(&s->files[f], i);
@@ -89,8 +93,8 @@ static mt_rc collect(mt_shards *s, const mt__index *index, mt_err *err)
             if (home && strcmp(home, t->file) != 0) continue;
             size_t first = mt__names_add(&s->names, t->name, s->n_tensors);
             if (first != s->n_tensors)
-                return mt_fail(err, MT_EFORMAT, "tensor \"%s\" is in %s and in %s, and %s does not say which one counts", t->name, s->tensors[first]->file, t->file,
-                               index ? index->name : kinds[0].index);
+                return mt_fail(err, MT_EFORMAT, "tensor \"%s\" is in %s and in %s, and %s does not say which one counts", t->name,
+                               s->tensors[first]->file, t->file, index ? index->name : kinds[0].index);
             s->tensors[s->n_tensors++] = t;
             s->bytes += t->bytes;
         }
@@ -252,7 +256,9 @@ static mt_rc list_dir(listing *l, const char *dir, mt_err *err)
 static mt_rc open_only_safetensors(mt_shards *s, const char *dir, const listed *l, mt_err *err)
 {
     if (l->n > 1)
-        return mt_fail(err, MT_ENOENT, "%zu .safetensors files (%s, ...) and no %s that says which tensors they hold; download the index", l->n, l->first, kinds[0].index);
+        return mt_fail(err, MT_ENOENT,
+                       "%zu .safetensors files (%s, ...) and no %s that says which tensors they hold; download the index", l->n,
+                       l->first, kinds[0].index);
     if (strncmp(l->first, "adapter_", 8) == 0)
         return mt_fail(err, MT_EUNSUPPORTED, "%s is an adapter, not a model; merge it into its base model first", l->first);
     return open_one(s, dir, l->first, err);
@@ -260,7 +266,9 @@ static mt_rc open_only_safetensors(mt_shards *s, const char *dir, const listed *
 
 static mt_rc open_only_gguf(mt_shards *s, const char *dir, const listed *l, mt_err *err)
 {
-    if (l->n > 1) return mt_fail(err, MT_EINVAL, "%zu .gguf files (%s, ...); name the one you mean instead of the directory", l->n, l->first);
+    if (l->n > 1)
+        return mt_fail(err, MT_EINVAL, "%zu .gguf files (%s, ...); name the one you mean instead of the directory", l->n,
+                       l->first);
     return open_one(s, dir, l->first, err);
 }
 
@@ -272,8 +280,10 @@ static mt_rc open_listed(mt_shards *s, const char *dir, const listing *l, mt_err
     if (found) return MT_OK;
     if (l->gguf.n) return open_only_gguf(s, dir, &l->gguf, err);
     if (l->pickled.n)
-        return mt_fail(err, MT_ENOENT, "neither %s nor %s is here; %s holds something else, or has to be renamed", kinds[0].single, kinds[1].single, l->pickled.first);
-    return mt_fail(err, MT_ENOENT, "no weights here: neither %s nor %s nor %s; download the model again", kinds[0].single, kinds[0].index, kinds[1].single);
+        return mt_fail(err, MT_ENOENT, "neither %s nor %s is here; %s holds something else, or has to be renamed",
+                       kinds[0].single, kinds[1].single, l->pickled.first);
+    return mt_fail(err, MT_ENOENT, "no weights here: neither %s nor %s nor %s; download the model again", kinds[0].single,
+                   kinds[0].index, kinds[1].single);
 }
 
 static mt_rc open_dir(mt_shards *s, const char *dir, mt_err *err)
@@ -300,7 +310,10 @@ static void warn_quantised(const mt_shards *s)
 {
     const char *as;
     size_t n = mt_shards_quantised(s, &as);
-    if (n) mt_warn("%zu of %zu tensors are quantised (mostly %s): precision was lost when the file was made, and training starts from what is left", n, s->n_tensors, as);
+    if (n)
+        mt_warn("%zu of %zu tensors are quantised (mostly %s): precision was lost when the file was made, and training starts "
+                "from what is left",
+                n, s->n_tensors, as);
 }
 
 mt_rc mt_shards_open(mt_shards **out, const char *path, mt_err *err)
@@ -308,7 +321,8 @@ mt_rc mt_shards_open(mt_shards **out, const char *path, mt_err *err)
     *out = NULL;
     mt_shards *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
-    mt_rc rc = mt_file_exists(path) && !mt_dir_exists(path) && mt_gguf_is(path) ? open_gguf(s, path, err) : open_dir(s, path, err);
+    mt_rc rc =
+        mt_file_exists(path) && !mt_dir_exists(path) && mt_gguf_is(path) ? open_gguf(s, path, err) : open_dir(s, path, err);
     if (rc) {
         mt_shards_close(s);
         mt_note(err, "loading weights from %s", path);

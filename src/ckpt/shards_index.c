@@ -21,7 +21,10 @@ void mt__index_close(mt__index *index)
     *index = (mt__index){ 0 };
 }
 
-const char *mt__index_home(const mt__index *index, const char *tensor) { return json_string_value(json_object_get(index->weight_map, tensor)); }
+const char *mt__index_home(const mt__index *index, const char *tensor)
+{
+    return json_string_value(json_object_get(index->weight_map, tensor));
+}
 
 /* A name in the index must be a plain file name: anything else could reach outside the directory. */
 static bool plain_file_name(const char *name, const char *tail)

@@ -41,7 +41,8 @@ static bool same_numbers(const mt_st_tensor *a, const mt_st_tensor *b)
 
 bool mt_st_same(const mt_st_tensor *a, const mt_st_tensor *b)
 {
-    if (a->dtype != b->dtype || a->n_dims != b->n_dims || memcmp(a->shape, b->shape, (size_t)a->n_dims * sizeof *a->shape) != 0) return false;
+    if (a->dtype != b->dtype || a->n_dims != b->n_dims || memcmp(a->shape, b->shape, (size_t)a->n_dims * sizeof *a->shape) != 0)
+        return false;
     if (a->data && b->data) return a->data == b->data || memcmp(a->data, b->data, a->bytes) == 0;
     return same_numbers(a, b);
 }

@@ -16,8 +16,8 @@ static mt_rc no_memory(const mt__unpickler *u, mt_err *err)
 
 static mt_rc bad(const mt__unpickler *u, const char *problem, mt_err *err)
 {
-    return mt_fail(err, MT_EFORMAT, "%s: %s at byte %zu of the pickle; the file is damaged, or was not written by torch.save", u->path, problem,
-                   (size_t)(u->at - u->begin));
+    return mt_fail(err, MT_EFORMAT, "%s: %s at byte %zu of the pickle; the file is damaged, or was not written by torch.save",
+                   u->path, problem, (size_t)(u->at - u->begin));
 }
 
 /* -- the stack ------------------------------------------------------------------------------------- */
@@ -157,27 +157,26 @@ static const struct {
     global_kind kind;
     maker call;     /* CALLED */
     mt_dtype dtype; /* TYPED_STORAGE, DTYPE */
-} globals[] = {
-    { "collections", "OrderedDict", CALLED, make_dict, MT_DTYPE_F32 },
-    { "torch", "Size", CALLED, make_size, MT_DTYPE_F32 },
-    { "torch._utils", "_rebuild_tensor", CALLED, make_tensor, MT_DTYPE_F32 },
-    { "torch._utils", "_rebuild_tensor_v2", CALLED, make_tensor, MT_DTYPE_F32 },
-    { "torch._utils", "_rebuild_tensor_v3", CALLED, make_tensor_v3, MT_DTYPE_F32 },
-    { "torch._utils", "_rebuild_parameter", CALLED, make_parameter, MT_DTYPE_F32 },
-    { "torch", "FloatStorage", TYPED_STORAGE, NULL, MT_DTYPE_F32 },
-    { "torch", "HalfStorage", TYPED_STORAGE, NULL, MT_DTYPE_F16 },
-    { "torch", "BFloat16Storage", TYPED_STORAGE, NULL, MT_DTYPE_BF16 },
-    { "torch", "DoubleStorage", TYPED_STORAGE, NULL, MT_DTYPE_F64 },
-    { "torch", "LongStorage", TYPED_STORAGE, NULL, MT_DTYPE_I64 },
-    { "torch", "IntStorage", TYPED_STORAGE, NULL, MT_DTYPE_I32 },
-    { "torch", "ShortStorage", TYPED_STORAGE, NULL, MT_DTYPE_I16 },
-    { "torch", "CharStorage", TYPED_STORAGE, NULL, MT_DTYPE_I8 },
-    { "torch", "ByteStorage", TYPED_STORAGE, NULL, MT_DTYPE_U8 },
-    { "torch", "BoolStorage", TYPED_STORAGE, NULL, MT_DTYPE_BOOL },
-    { "torch", "UntypedStorage", UNTYPED_STORAGE, NULL, MT_DTYPE_U8 },
-    { "torch.storage", "UntypedStorage", UNTYPED_STORAGE, NULL, MT_DTYPE_U8 },
+} globals[] = { { "collections", "OrderedDict", CALLED, make_dict, MT_DTYPE_F32 },
+                { "torch", "Size", CALLED, make_size, MT_DTYPE_F32 },
+                { "torch._utils", "_rebuild_tensor", CALLED, make_tensor, MT_DTYPE_F32 },
+                { "torch._utils", "_rebuild_tensor_v2", CALLED, make_tensor, MT_DTYPE_F32 },
+                { "torch._utils", "_rebuild_tensor_v3", CALLED, make_tensor_v3, MT_DTYPE_F32 },
+                { "torch._utils", "_rebuild_parameter", CALLED, make_parameter, MT_DTYPE_F32 },
+                { "torch", "FloatStorage", TYPED_STORAGE, NULL, MT_DTYPE_F32 },
+                { "torch", "HalfStorage", TYPED_STORAGE, NULL, MT_DTYPE_F16 },
+                { "torch", "BFloat16Storage", TYPED_STORAGE, NULL, MT_DTYPE_BF16 },
+                { "torch", "DoubleStorage", TYPED_STORAGE, NULL, MT_DTYPE_F64 },
+                { "torch", "LongStorage", TYPED_STORAGE, NULL, MT_DTYPE_I64 },
+                { "torch", "IntStorage", TYPED_STORAGE, NULL, MT_DTYPE_I32 },
+                { "torch", "ShortStorage", TYPED_STORAGE, NULL, MT_DTYPE_I16 },
+                { "torch", "CharStorage", TYPED_STORAGE, NULL, MT_DTYPE_I8 },
+                { "torch", "ByteStorage", TYPED_STORAGE, NULL, MT_DTYPE_U8 },
+                { "torch", "BoolStorage", TYPED_STORAGE, NULL, MT_DTYPE_BOOL },
+                { "torch", "UntypedStorage", UNTYPED_STORAGE, NULL, MT_DTYPE_U8 },
+                { "torch.storage", "UntypedStorage", UNTYPED_STORAGE, NULL, MT_DTYPE_U8 },
 #define DTYPE_ROW(n, bytes, st, torch) { "torch", torch, DTYPE, NULL, MT_DTYPE_##n },
-    MT_DTYPE_LIST(DTYPE_ROW)
+                MT_DTYPE_LIST(DTYPE_ROW)
 #undef DTYPE_ROW
 };
 
@@ -212,7 +211,8 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
     if (!items) return no_memory(u, err);
     for (size_t i = 0; i < pairs->list.n; i++) {
         const mt__pk *pair = pairs->list.items[i];
-        if ((pair->type != MT_PK_TUPLE && pair->type != MT_PK_LIST) || pair->list.n != 2) return bad(u, "OrderedDict is called in an unknown way", err);
+        if ((pair->type != MT_PK_TUPLE && pair->type != MT_PK_LIST) || pair->list.n != 2)
+            return bad(u, "OrderedDict is called in an unknown way", err);
         items[2 * i] = pair->list.items[0];
         items[2 * i + 1] = pair->list.items[1];
     }
@@ -247,8 +247,9 @@ static mt_rc make_tensor(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_
     mt__pk_tensor *t = mt_arena_calloc(&u->arena, 1, sizeof *t);
     *out = make(u, MT_PK_TENSOR);
     if (!t || !*out) return no_memory(u, err);
-    if (!storage || storage->type != MT_PK_STORAGE || !offset || offset->type != MT_PK_INT || offset->i < 0 || !read_ints(arg(args, 2), t->shape, &t->n_dims) ||
-        !read_ints(arg(args, 3), t->stride, &n_strides) || n_strides != t->n_dims)
+    if (!storage || storage->type != MT_PK_STORAGE || !offset || offset->type != MT_PK_INT || offset->i < 0 ||
+        !read_ints(arg(args, 2), t->shape, &t->n_dims) || !read_ints(arg(args, 3), t->stride, &n_strides) ||
+        n_strides != t->n_dims)
         return bad(u, "a tensor is described in an unknown way", err);
     t->storage = storage->storage;
     t->dtype = t->storage->dtype;
@@ -262,7 +263,8 @@ static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, 
 {
     const mt__pk *dtype = arg(args, 6);
     MT_TRY(make_tensor(u, args, out, err));
-    if (!dtype || dtype->type != MT_PK_GLOBAL || globals[dtype->global].kind != DTYPE) return bad(u, "a tensor is described in an unknown way", err);
+    if (!dtype || dtype->type != MT_PK_GLOBAL || globals[dtype->global].kind != DTYPE)
+        return bad(u, "a tensor is described in an unknown way", err);
     (*out)->tensor->dtype = globals[dtype->global].dtype;
     return MT_OK;
 }
@@ -297,10 +299,11 @@ static mt_rc reduce(mt__unpickler *u, mt_err *err)
 {
     const mt__pk *args = peek(u, 0), *fn = args ? peek(u, 1) : NULL;
     mt__pk *made = NULL;
-    if (!fn || args->type != MT_PK_TUPLE || fn->type != MT_PK_GLOBAL) return bad(u, "something that is no function is called", err);
+    if (!fn || args->type != MT_PK_TUPLE || fn->type != MT_PK_GLOBAL)
+        return bad(u, "something that is no function is called", err);
     if (globals[fn->global].kind != CALLED)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: refused: calls %s.%s, which weights only name", u->path, globals[fn->global].module,
-                       globals[fn->global].name);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: refused: calls %s.%s, which weights only name", u->path,
+                       globals[fn->global].module, globals[fn->global].name);
     MT_TRY(globals[fn->global].call(u, args, &made, err));
     u->n_stack -= 2;
     return push(u, made, err);
@@ -310,7 +313,8 @@ static mt_rc reduce(mt__unpickler *u, mt_err *err)
 static mt_rc build(mt__unpickler *u, mt_err *err)
 {
     const mt__pk *state = peek(u, 0), *object = state ? peek(u, 1) : NULL;
-    if (!object || (object->type != MT_PK_DICT && object->type != MT_PK_TENSOR)) return bad(u, "state is set on something that has none", err);
+    if (!object || (object->type != MT_PK_DICT && object->type != MT_PK_TENSOR))
+        return bad(u, "state is set on something that has none", err);
     u->n_stack--;
     return MT_OK;
 }
@@ -335,7 +339,8 @@ static mt_rc find_storage(mt__unpickler *u, const mt__pk_storage *like, mt__pk_s
     if (mt__names_find(&u->keys, like->key, &i)) {
         *out = u->storages[i];
         if ((*out)->n == like->n && (*out)->dtype == like->dtype && (*out)->untyped == like->untyped) return MT_OK;
-        return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is described in two ways; the file is damaged", u->path, like->key);
+        return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is described in two ways; the file is damaged", u->path,
+                       like->key);
     }
     mt__pk_storage *s = mt_arena_alloc(&u->arena, sizeof *s);
     if (!s) return no_memory(u, err);
@@ -351,17 +356,25 @@ static mt_rc find_storage(mt__unpickler *u, const mt__pk_storage *like, mt__pk_s
 static mt_rc persistent(mt__unpickler *u, mt_err *err)
 {
     const mt__pk *id = peek(u, 0);
-    if (!id || id->type != MT_PK_TUPLE || id->list.n < 5 || id->list.n > 6) return bad(u, "a storage is described in an unknown way", err);
-    const mt__pk *kind = arg(id, 0), *type = arg(id, 1), *key = arg(id, 2), *n = arg(id, 4), *view = arg(id, 5);
-    if (kind->type != MT_PK_STR || strcmp(kind->str.s, "storage") != 0 || type->type != MT_PK_GLOBAL || key->type != MT_PK_STR || n->type != MT_PK_INT || n->i < 0)
+    if (!id || id->type != MT_PK_TUPLE || id->list.n < 5 || id->list.n > 6)
         return bad(u, "a storage is described in an unknown way", err);
-    if (globals[type->global].kind != TYPED_STORAGE && globals[type->global].kind != UNTYPED_STORAGE) return bad(u, "a storage has no type", err);
+    const mt__pk *kind = arg(id, 0), *type = arg(id, 1), *key = arg(id, 2), *n = arg(id, 4), *view = arg(id, 5);
+    if (kind->type != MT_PK_STR || strcmp(kind->str.s, "storage") != 0 || type->type != MT_PK_GLOBAL || key->type != MT_PK_STR ||
+        n->type != MT_PK_INT || n->i < 0)
+        return bad(u, "a storage is described in an unknown way", err);
+    if (globals[type->global].kind != TYPED_STORAGE && globals[type->global].kind != UNTYPED_STORAGE)
+        return bad(u, "a storage has no type", err);
     if (view && view->type != MT_PK_NONE)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: storage \"%.100s\" is a view of another, as very old versions of PyTorch wrote them; load and save it again", u->path,
-                       key->str.s);
+        return mt_fail(
+            err, MT_EUNSUPPORTED,
+            "%s: storage \"%.100s\" is a view of another, as very old versions of PyTorch wrote them; load and save it again",
+            u->path, key->str.s);
     mt__pk *v = make(u, MT_PK_STORAGE);
     if (!v) return no_memory(u, err);
-    mt__pk_storage like = { .key = key->str.s, .dtype = globals[type->global].dtype, .untyped = globals[type->global].kind == UNTYPED_STORAGE, .n = (uint64_t)n->i };
+    mt__pk_storage like = { .key = key->str.s,
+                            .dtype = globals[type->global].dtype,
+                            .untyped = globals[type->global].kind == UNTYPED_STORAGE,
+                            .n = (uint64_t)n->i };
     MT_TRY(find_storage(u, &like, &v->storage, err));
     u->n_stack--;
     return push(u, v, err);
@@ -468,11 +481,13 @@ static mt_rc unknown(const mt__unpickler *u, uint8_t op, mt_err *err)
     static const struct {
         uint8_t op;
         const char *name;
-    } known[] = { { 'i', "INST" }, { 'o', "OBJ" }, { 0x81, "NEWOBJ" }, { 0x92, "NEWOBJ_EX" }, { 0x82, "EXT1" }, { 0x83, "EXT2" }, { 0x84, "EXT4" }, { 'P', "PERSID" } };
+    } known[] = { { 'i', "INST" },  { 'o', "OBJ" },   { 0x81, "NEWOBJ" }, { 0x92, "NEWOBJ_EX" },
+                  { 0x82, "EXT1" }, { 0x83, "EXT2" }, { 0x84, "EXT4" },   { 'P', "PERSID" } };
     for (size_t i = 0; i < MT_COUNT(known); i++)
         if (known[i].op == op)
-            return mt_fail(err, MT_EUNSUPPORTED, "%s: refused: the pickle uses %s (byte %zu), which makes objects of any class; weights do not need it", u->path,
-                           known[i].name, (size_t)(u->at - u->begin) - 1);
+            return mt_fail(err, MT_EUNSUPPORTED,
+                           "%s: refused: the pickle uses %s (byte %zu), which makes objects of any class; weights do not need it",
+                           u->path, known[i].name, (size_t)(u->at - u->begin) - 1);
     char text[40];
     snprintf(text, sizeof text, "opcode 0x%02x is none weights use,", op);
     return bad(u, text, err);
@@ -499,9 +514,14 @@ static mt_rc step(mt__unpickler *u, uint8_t op, mt_err *err)
     case 0x8a: return push_long(u, 1, err);
     case 0x8b: return push_long(u, 4, err);
     case 'G': return push_float(u, err);
-    case 'X': case 'T': case 'B': return push_text(u, 4, err); /* text, and bytes of two vintages */
-    case 0x8c: case 'U': case 'C': return push_text(u, 1, err);
-    case 0x8d: case 0x8e: return push_text(u, 8, err);
+    case 'X':
+    case 'T':
+    case 'B': return push_text(u, 4, err); /* text, and bytes of two vintages */
+    case 0x8c:
+    case 'U':
+    case 'C': return push_text(u, 1, err);
+    case 0x8d:
+    case 0x8e: return push_text(u, 8, err);
     case 't': return collect(u, MT_PK_TUPLE, err);
     case 'l': return collect(u, MT_PK_LIST, err);
     case 'd': return collect(u, MT_PK_DICT, err);

@@ -24,7 +24,7 @@ typedef enum mt__pk_type {
     MT_PK_GLOBAL,  /* a name from the table, not called */
     MT_PK_STORAGE, /* numbers in the file that tensors are views of */
     MT_PK_TENSOR,
-    MT_PK_MARK,    /* inside the machine only */
+    MT_PK_MARK, /* inside the machine only */
 } mt__pk_type;
 
 typedef struct mt__pk mt__pk;
@@ -57,7 +57,7 @@ struct mt__pk {
         struct {
             mt__pk **items;
             size_t n, cap;
-        } list; /* TUPLE, LIST, DICT */
+        } list;        /* TUPLE, LIST, DICT */
         size_t global; /* row of the table */
         mt__pk_storage *storage;
         mt__pk_tensor *tensor;

@@ -86,11 +86,13 @@ static bool read_place(const uint8_t *rec, const uint8_t *extra, size_t n_extra,
 static mt_rc locate(const mt__zip *z, mt__zip_entry *e, const place *p, mt_err *err)
 {
     if (p->offset > z->n_bytes || z->n_bytes - p->offset < LOCAL_BYTES || mt__le32(z->bytes + p->offset) != local_mark)
-        return mt_fail(err, MT_EFORMAT, "%s: entry \"%.200s\" is not where the directory says; download the file again", z->path, e->name);
+        return mt_fail(err, MT_EFORMAT, "%s: entry \"%.200s\" is not where the directory says; download the file again", z->path,
+                       e->name);
     const uint8_t *local = z->bytes + p->offset;
     size_t skip = LOCAL_BYTES + (size_t)mt__le16(local + 26) + mt__le16(local + 28), left = z->n_bytes - (size_t)p->offset;
     if (skip > left || p->full > left - skip)
-        return mt_fail(err, MT_EFORMAT, "%s: entry \"%.200s\" reaches past the end of the file; download the file again", z->path, e->name);
+        return mt_fail(err, MT_EFORMAT, "%s: entry \"%.200s\" reaches past the end of the file; download the file again", z->path,
+                       e->name);
     e->data = local + skip;
     e->bytes = (size_t)p->full;
     return MT_OK;
@@ -109,7 +111,9 @@ static mt_rc add_entry(mt__zip *z, const uint8_t *rec, size_t left, size_t *used
     if (!e->name) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of entries", z->path);
     if (!read_place(rec, rec + CENTRAL_BYTES + n_name, n_extra, &p)) return damaged(z, "an entry's extra field breaks off", err);
     if (mt__le16(rec + 10) != 0 || (mt__le16(rec + 8) & 1) || p.packed != p.full)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: entry \"%.200s\" is compressed or encrypted, which torch.save never does; not read", z->path, e->name);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "%s: entry \"%.200s\" is compressed or encrypted, which torch.save never does; not read", z->path,
+                       e->name);
     MT_TRY(locate(z, e, &p, err));
     if (mt__names_add(&z->names, e->name, z->n_entries) != z->n_entries)
         return mt_fail(err, MT_EFORMAT, "%s: entry \"%.200s\" is there twice", z->path, e->name);
@@ -123,7 +127,8 @@ mt_rc mt__zip_init(mt__zip *z, const uint8_t *bytes, size_t n, const char *path,
     *z = (mt__zip){ .bytes = bytes, .n_bytes = n, .path = path };
     MT_TRY(find_directory(z, &d, err));
     z->entries = mt_calloc((size_t)d.n, sizeof *z->entries);
-    if (!z->entries || !mt__names_init(&z->names, (size_t)d.n)) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of entries", path);
+    if (!z->entries || !mt__names_init(&z->names, (size_t)d.n))
+        return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of entries", path);
     const uint8_t *rec = bytes + d.offset;
     size_t left = (size_t)d.bytes, used;
     for (uint64_t i = 0; i < d.n; i++) {

@@ -27,7 +27,8 @@ static void show(void *user, size_t done, size_t total, const char *tensor)
 static mt_rc read_dtype(mt_convert *c, const char *word, mt_err *err)
 {
     if (!word) return MT_OK;
-    c->recast = mt_dtype_from_torch(word, &c->dtype) && (c->dtype == MT_DTYPE_F32 || c->dtype == MT_DTYPE_BF16 || c->dtype == MT_DTYPE_F16);
+    c->recast = mt_dtype_from_torch(word, &c->dtype) &&
+                (c->dtype == MT_DTYPE_F32 || c->dtype == MT_DTYPE_BF16 || c->dtype == MT_DTYPE_F16);
     return c->recast ? MT_OK : mt_fail(err, MT_EINVAL, "convert: --dtype %s: bfloat16, float32 or float16 expected", word);
 }
 
@@ -39,7 +40,9 @@ static mt_rc convert(mt_convert *c, mt_err *err)
     c->user = &s;
     mt_rc rc = mt_convert_run(c, &r, err);
     if (s.started) mt_progress_finish(&s.bar);
-    if (!rc) printf("%zu tensors, %s, written to %s%s\n", r.n_tensors, mt_bytes_text(r.bytes).s, c->out, r.tokenizer ? "" : " (without a tokenizer: none was found)");
+    if (!rc)
+        printf("%zu tensors, %s, written to %s%s\n", r.n_tensors, mt_bytes_text(r.bytes).s, c->out,
+               r.tokenizer ? "" : " (without a tokenizer: none was found)");
     return rc;
 }
 
@@ -50,15 +53,19 @@ int mt_cmd_convert(int argc, char **argv)
     uint64_t shard = UINT64_C(5000000000);
     bool help;
     const mt_flag flags[] = {
-        { "--dtype", MT_FLAG_STR, &dtype, "TYPE", "bfloat16, float32 or float16; left out, each tensor keeps its own (quantised ones become bfloat16)", false },
+        { "--dtype", MT_FLAG_STR, &dtype, "TYPE",
+          "bfloat16, float32 or float16; left out, each tensor keeps its own (quantised ones become bfloat16)", false },
         { "--max-shard-size", MT_FLAG_BYTES, &shard, "SIZE", "largest weight file: 5G (default), 500M", false },
     };
     const mt_usage usage = {
-        "convert", "IN OUT [options]",
+        "convert",
+        "IN OUT [options]",
         "Write any model that can be read as a Hugging Face directory: config.json, safetensors,\n"
         "tokenizer files.  IN is a directory with safetensors or pytorch_model.bin files, or a .gguf\n"
         "file (or a directory with one).  OUT must be new or empty.",
-        "IN OUT", flags, MT_COUNT(flags),
+        "IN OUT",
+        flags,
+        MT_COUNT(flags),
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, paths, &help, &err);
     mt_convert c = { 0 };

@@ -22,9 +22,13 @@ typedef struct found {
 /* A directory with config.json and no weights at all is worth a look too; one that lost a shard is broken. */
 static bool has_index(const char *dir)
 {
-    char *index = mt_path_join(dir, "model.safetensors.index.json");
-    bool yes = index && mt_file_exists(index);
-    mt_free(index);
+    static const char *const names[] = { "model.safetensors.index.json", "pytorch_model.bin.index.json" };
+    bool yes = false;
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        char *index = mt_path_join(dir, names[i]);
+        yes = yes || (index && mt_file_exists(index));
+        mt_free(index);
+    }
     return yes;
 }
 

@@ -19,8 +19,10 @@ static int make_dir(void **state)
 static int remove_dir(void **state)
 {
     void *inner = mt_strdup(out);
-    if (mt_dir_exists(out)) tempdir_remove(&inner);
-    else mt_free(inner);
+    if (mt_dir_exists(out))
+        tempdir_remove(&inner);
+    else
+        mt_free(inner);
     return tempdir_remove(state);
 }
 
@@ -121,4 +123,5 @@ static void what_cannot_be_converted_says_why(void **state)
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
 
-MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(shards_are_dealt), CASE(what_cannot_be_converted_says_why))
+MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(shards_are_dealt),
+             CASE(what_cannot_be_converted_says_why))

@@ -17,7 +17,10 @@ static void keep_warning(void *user, mt_log_level level, const char *text)
     if (level == MT_LOG_WARN) snprintf(warned, sizeof warned, "%s", text);
 }
 
-static bool same_float(float a, float b) { return mt_f32_bits(a) == mt_f32_bits(b) || (isnan(a) && isnan(b)) || !(a < b || a > b); }
+static bool same_float(float a, float b)
+{
+    return mt_f32_bits(a) == mt_f32_bits(b) || (isnan(a) && isnan(b)) || !(a < b || a > b);
+}
 
 /* The numbers of t read in pieces of `piece` are those of e. */
 static void same_in_pieces(const mt_st_tensor *t, const mt_st_tensor *e, size_t piece)
@@ -29,7 +32,9 @@ static void same_in_pieces(const mt_st_tensor *t, const mt_st_tensor *e, size_t 
         mt_st_read(t, at, n, got);
         mt_st_read(e, at, n, expected);
         for (size_t i = 0; i < n; i++)
-            if (!same_float(got[i], expected[i])) fail_msg("%s[%zu] in pieces of %zu: %.9g, expected %.9g", t->name, at + i, piece, (double)got[i], (double)expected[i]);
+            if (!same_float(got[i], expected[i]))
+                fail_msg("%s[%zu] in pieces of %zu: %.9g, expected %.9g", t->name, at + i, piece, (double)got[i],
+                         (double)expected[i]);
     }
 }
 
@@ -60,8 +65,11 @@ static void holds_what_is_expected(const char *folder)
 static void every_form_reads_the_same_numbers(void **state)
 {
     (void)state;
-    static const char *const folders[] = { "pickle_zip",  "pickle_legacy", "pickle_protocol3", "pickle_protocol4", "pickle_wrapped", "pickle_sharded", "pickle_types",
-                                           "gguf_quants", "gguf_llama",    "gguf_llama_q8",    "gguf_qwen2",       "gguf_qwen3",     "fp8" };
+    static const char *const folders[] = {
+        "pickle_zip",   "pickle_legacy", "pickle_protocol3", "pickle_protocol4", "pickle_wrapped", "pickle_sharded",
+        "pickle_types", "gguf_quants",   "gguf_llama",       "gguf_llama_q8",    "gguf_qwen2",     "gguf_qwen3",
+        "fp8"
+    };
     for (size_t i = 0; i < MT_COUNT(folders); i++) holds_what_is_expected(folders[i]);
 }
 
@@ -158,7 +166,8 @@ static void a_byte_level_tokenizer_comes_along(void **state)
     assert_true(mt_tokenizer_is_special(tok, 0));
     assert_false(mt_tokenizer_is_special(tok, 264));
     assert_string_equal(mt_tokenizer_templates(tok, &n)[0].text, "{% for m in messages %}{{ m['content'] }}{% endfor %}");
-    encodes(tok, " the 12<tool>in<|end|>", (const int32_t[]){ 1, 260, 34, 51, 52, 264, 261, 0 }, 8); /* digits stand alone: "1 2" never merges */
+    encodes(tok, " the 12<tool>in<|end|>", (const int32_t[]){ 1, 260, 34, 51, 52, 264, 261, 0 },
+            8); /* digits stand alone: "1 2" never merges */
     mt_tokenizer_close(tok);
 }
 
@@ -173,7 +182,6 @@ static void a_sentencepiece_tokenizer_comes_along(void **state)
     mt_tokenizer_close(tok);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(every_form_reads_the_same_numbers),
-             cmocka_unit_test(tied_tensors_share_their_bytes), cmocka_unit_test(quantised_weights_are_warned_about),
-             cmocka_unit_test(the_metadata_make_a_config), cmocka_unit_test(a_byte_level_tokenizer_comes_along),
-             cmocka_unit_test(a_sentencepiece_tokenizer_comes_along))
+MT_TEST_MAIN(cmocka_unit_test(every_form_reads_the_same_numbers), cmocka_unit_test(tied_tensors_share_their_bytes),
+             cmocka_unit_test(quantised_weights_are_warned_about), cmocka_unit_test(the_metadata_make_a_config),
+             cmocka_unit_test(a_byte_level_tokenizer_comes_along), cmocka_unit_test(a_sentencepiece_tokenizer_comes_along))

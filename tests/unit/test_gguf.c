@@ -187,7 +187,8 @@ static void try_bytes(const char *bytes, size_t n)
     char *exact = malloc(n ? n : 1);
     memcpy(exact, bytes, n);
     if (mt_gguf_open_memory(&g, exact, n, "x.gguf", &err) == MT_OK) {
-        mt_rc (*const texts[])(const mt_gguf *, mt_str *, mt_err *) = { mt_gguf_config, mt_gguf_generation_config, mt_gguf_tokenizer, mt_gguf_tokenizer_config };
+        mt_rc (*const texts[])(const mt_gguf *, mt_str *, mt_err *) = { mt_gguf_config, mt_gguf_generation_config,
+                                                                        mt_gguf_tokenizer, mt_gguf_tokenizer_config };
         for (size_t i = 0; i < mt_gguf_count(g); i++) {
             const mt_st_tensor *t = mt_gguf_at(g, i);
             float x;

@@ -96,15 +96,21 @@ static void nonsense_on_the_stack_is_refused(void **state)
     LEGACY("\x80\x02}K\x01s.", "the stack is too short");
     LEGACY("\x80\x02NK\x01K\x02s.", "added to something that holds none");
     LEGACY("\x80\x02}(K\x01u.", "a key has no value");
-    LEGACY("\x80\x02X\xff\xff\xff\xff" "ab.", "a string reaches past the end");
+    LEGACY("\x80\x02X\xff\xff\xff\xff"
+           "ab.",
+           "a string reaches past the end");
     LEGACY("\x80\x02N)R.", "something that is no function is called");
     LEGACY("\x80\x02NQ.", "a storage is described in an unknown way");
     LEGACY("\x80\x02NNb.", "state is set on something");
     LEGACY("\x80\x02K\x01K\x02\x93.", "a function has no name");
-    LEGACY("\x80\x02" "0.", "the stack is empty");
+    LEGACY("\x80\x02"
+           "0.",
+           "the stack is empty");
     LEGACY("\x80\x02}", "it breaks off");
     LEGACY("\x80\x02}.\x80\x02}.", "list of storages is missing");
-    LEGACY("\x80\x02}.\x80\x02]X\x01\x00\x00\x00" "0a.", "numbers that no tensor names");
+    LEGACY("\x80\x02}.\x80\x02]X\x01\x00\x00\x00"
+           "0a.",
+           "numbers that no tensor names");
 }
 
 /* Every prefix, and every byte changed in a few ways: an error or a list of tensors whose numbers can be read. */
@@ -129,7 +135,8 @@ static void try_bytes(const char *bytes, size_t n)
 static void damage_never_crashes(void **state)
 {
     (void)state;
-    static const char *const files[] = { DIR "pickle_sharded/pytorch_model-00001-of-00002.bin", DIR "pickle_wrapped/pytorch_model.bin", DIR "pickle_legacy/pytorch_model.bin" };
+    static const char *const files[] = { DIR "pickle_sharded/pytorch_model-00001-of-00002.bin",
+                                         DIR "pickle_wrapped/pytorch_model.bin", DIR "pickle_legacy/pytorch_model.bin" };
     mt_err err = { 0 };
     for (size_t f = 0; f < MT_COUNT(files); f++) {
         char *bytes;
@@ -169,5 +176,6 @@ static void every_allocation_and_file_call_may_fail(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(code_is_refused_by_name), cmocka_unit_test(archives_that_lie_are_told_apart), cmocka_unit_test(what_is_no_pickle_is_named),
-             cmocka_unit_test(nonsense_on_the_stack_is_refused), cmocka_unit_test(damage_never_crashes), cmocka_unit_test(every_allocation_and_file_call_may_fail))
+MT_TEST_MAIN(cmocka_unit_test(code_is_refused_by_name), cmocka_unit_test(archives_that_lie_are_told_apart),
+             cmocka_unit_test(what_is_no_pickle_is_named), cmocka_unit_test(nonsense_on_the_stack_is_refused),
+             cmocka_unit_test(damage_never_crashes), cmocka_unit_test(every_allocation_and_file_call_may_fail))

@@ -2,6 +2,7 @@
 #include "tempdir.h"
 
 #include "base/fault.h"
+#include "ckpt/safetensors_write.h"
 #include "ckpt/shards.h"
 
 static const char first[] = "model-00001-of-00002.safetensors", second[] = "model-00002-of-00002.safetensors";
@@ -199,6 +200,52 @@ static void directories_without_usable_weights_say_what_is_there(void **state)
     assert_says("/nonexistent/model");
 }
 
+/* model.safetensors with an FP8 matrix of 4 x 6 and scales of the given shape. */
+static void put_fp8(mt_dtype scale, int64_t rows, int64_t columns)
+{
+    mt_err err = { 0 };
+    mt_safetensors_writer *w;
+    static const char zeros[256];
+    char *path = mt_path_join(dir, "model.safetensors");
+    assert_ok(mt_safetensors_writer_create(&w, path, &err));
+    assert_ok(mt_safetensors_writer_add(w, "x.weight", MT_DTYPE_F8_E4M3, 2, (const int64_t[]){ 4, 6 }, &err));
+    assert_ok(mt_safetensors_writer_add(w, "x.weight_scale_inv", scale, 2, (const int64_t[]){ rows, columns }, &err));
+    assert_ok(mt_safetensors_writer_start(w, &err));
+    assert_ok(mt_safetensors_writer_append(w, "x.weight", zeros, 24, &err));
+    assert_ok(mt_safetensors_writer_append(w, "x.weight_scale_inv", zeros, (size_t)(rows * columns) * mt_dtype_bytes(scale), &err));
+    assert_ok(mt_safetensors_writer_finish(w, &err));
+    mt_safetensors_writer_free(w);
+    mt_free(path);
+}
+
+static void fp8_scales_must_fit_their_weights(void **state)
+{
+    (void)state;
+    put_fp8(MT_DTYPE_F32, 1, 1); /* without a config.json blocks are 128 x 128 */
+    opens_with(1, 1);
+    put_fp8(MT_DTYPE_F32, 2, 3);
+    fails_with(MT_EFORMAT, "\"x.weight_scale_inv\" are [2, 3], which does not fit \"x.weight\" of [4, 6] in blocks of 128 x 128");
+    put_text("config.json", "{\"quantization_config\": {\"weight_block_size\": [2, 2]}}");
+    opens_with(1, 1);
+    put_fp8(MT_DTYPE_U8, 2, 3);
+    opens_with(1, 1);
+    put_fp8(MT_DTYPE_I16, 2, 3);
+    fails_with(MT_EUNSUPPORTED, "are I16; floats and U8 are read");
+    put_text("config.json", "{\"quantization_config\": {\"weight_block_size\": [0, 2]}}");
+    fails_with(MT_EFORMAT, "weight_block_size should be two sizes");
+}
+
+static void an_index_of_pickles_is_checked_as_any_other(void **state)
+{
+    (void)state;
+    put_text("pytorch_model.bin.index.json", "{\"weight_map\": {\"a\": \"../a.bin\"}}");
+    fails_with(MT_EFORMAT, "not the name of a .bin file");
+    put_text("pytorch_model.bin.index.json", "{\"weight_map\": {\"a\": \"a.bin\"}}");
+    fails_with(MT_ENOENT, "a.bin is missing (0 of the 1 files named in pytorch_model.bin.index.json are there)");
+    put_text("a.bin", "hello");
+    fails_with(MT_EFORMAT, "a.bin: not a file that torch.save writes");
+}
+
 static void every_allocation_and_file_call_may_fail(void **state)
 {
     (void)state;
@@ -230,4 +277,5 @@ MT_TEST_MAIN(cmocka_unit_test(a_sharded_model_reads_as_one), with_dir(a_single_f
              with_dir(a_tensor_missing_from_its_shard_is_named), with_dir(a_tensor_in_two_files_is_taken_where_the_index_says),
              with_dir(a_tensor_in_two_files_that_the_index_does_not_list_is_refused), with_dir(an_index_cannot_point_outside),
              with_dir(broken_indexes_are_refused), with_dir(directories_without_usable_weights_say_what_is_there),
+             with_dir(fp8_scales_must_fit_their_weights), with_dir(an_index_of_pickles_is_checked_as_any_other),
              with_dir(every_allocation_and_file_call_may_fail))
