@@ -13,6 +13,7 @@ typedef struct halves {
     uint16_t hi[PIECE];
     int16_t lo[PIECE];
     float f[PIECE];
+    double raw[PIECE]; /* numbers of a fused tensor as they are stored, any dtype */
 } halves;
 
 /* Numbers that no split can hold become NaN: a run on them stops at the first loss, with the warning above it. */
@@ -38,9 +39,15 @@ static mt_rc write_piece(mt_engine *e, int unit, const halves *h, int64_t at, si
 static mt_rc load_tensor(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, halves *h, mt_err *err)
 {
     size_t n_bad = 0, size = mt_dtype_bytes(t->dtype);
+    bool plain = mt_source_is_plain(w);
     for (int64_t first = 0; first < w->n; first += PIECE) {
         size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
-        mt_to_f32(h->f, (const char *)t->data + (size_t)first * size, t->dtype, n);
+        if (plain)
+            mt_to_f32(h->f, (const char *)t->data + (size_t)first * size, t->dtype, n);
+        else {
+            mt_source_gather(w, t->data, size, first, (int64_t)n, h->raw);
+            mt_to_f32(h->f, h->raw, t->dtype, n);
+        }
         n_bad += split_with_nans(h, n);
         MT_TRY(write_piece(e, unit, h, w->offset + first, n, err));
     }
@@ -65,6 +72,7 @@ typedef struct loader {
     halves *h;
     uint64_t seed;
     double deviation;
+    bool one_plus;
 } loader;
 
 static mt_rc load_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
@@ -78,10 +86,12 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     if (w->n_dims > 1) return (float)l->deviation * mt_rng_normal(l->seed, stream, (uint64_t)i);
     switch (w->role) {
     case MT_W_NORM1:
+    case MT_W_POST1:
     case MT_W_NORM2:
+    case MT_W_POST2:
     case MT_W_Q_NORM:
     case MT_W_K_NORM:
-    case MT_W_FINAL_NORM: return 1.0f;
+    case MT_W_FINAL_NORM: return l->one_plus ? 0.0f : 1.0f;
     default: return 0.0f;
     }
 }
@@ -89,7 +99,7 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
 static mt_rc init_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
 {
     loader *l = arg;
-    uint64_t stream = mt_hash(name, strlen(name), 0);
+    uint64_t stream = mt_hash(name, strlen(name), (uint64_t)w->source.first); /* roles that share a tensor differ */
     for (int64_t first = 0; first < w->n; first += PIECE) {
         size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
         for (size_t i = 0; i < n; i++) l->h->f[i] = fresh(l, w, stream, first + (int64_t)i);
@@ -116,5 +126,5 @@ mt_rc mt_engine_load(mt_engine *e, const mt_model *model, const mt_shards *shard
 
 mt_rc mt_engine_init(mt_engine *e, const mt_model *model, uint64_t seed, mt_err *err)
 {
-    return run(&(loader){ .e = e, .seed = seed, .deviation = model->config->init_range }, model, init_one, err);
+    return run(&(loader){ .e = e, .seed = seed, .deviation = model->config->init_range, .one_plus = model->config->norm_one_plus }, model, init_one, err);
 }

@@ -12,12 +12,14 @@
 #define MT_MODEL_MODEL_H
 
 #include "model/family.h"
+#include "model/source.h"
 
 enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
 
 typedef struct mt_weight {
     mt_role role;
-    const char *name; /* format; %d is the layer; borrowed from the family */
+    char name[MT_NAME_BYTES]; /* of its tensor in the files; %d is the layer */
+    mt_source source;         /* where in that tensor */
     int n_dims;
     int64_t shape[2];
     int64_t n, offset; /* elements, in the unit's block */
