@@ -89,6 +89,7 @@ mt_rc mt_weights_settle_tying(mt_config *c, const mt_shards *shards, char notice
     settle_prefix(c, shards);
     const mt_st_tensor *embed = find_role(c, shards, MT_W_EMBED, c->prefix, c->head_prefix);
     const mt_st_tensor *head = find_role(c, shards, MT_W_HEAD, c->prefix, c->head_prefix);
+    if (!head && c->family->other_head && (head = mt_shards_find(shards, c->family->other_head))) c->head_name = c->family->other_head;
     notice[0] = '\0';
     if (c->tied && embed && head && !same_tensor(embed, head)) {
         c->tied = false;

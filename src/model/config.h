@@ -75,6 +75,7 @@ typedef struct mt_config {
     uint8_t *layer_rope; /* [L] mt_layer_rope: which of them */
     bool has_rope_local;
     int64_t *window; /* [L] rows a row may see, itself included; 0: all */
+    const char *head_name; /* of the head's tensor, where the files use the family's other one; else NULL */
     char prefix[96], head_prefix[96]; /* what stands for the family's prefix, and before names without it, in the files */
     char **assumptions;
     size_t n_assumptions;

@@ -104,6 +104,7 @@ struct mt_family {
     bool default_tied;
     mt_rope_style rope;
     const char *prefix;               /* what the names below begin with, and files may replace; NULL: "model." */
+    const char *other_head;           /* another name some files have for the head; or NULL */
     const mt_tensor_row *tensors;     /* ended by a row without a name */
     mt_rc (*read)(mt_config *c, const mt_keys *k); /* keys and traits of its own, after all others; or NULL */
 };

@@ -41,6 +41,7 @@ const mt_family mt_family_gpt_neox = {
     .default_partial = 0.25,
     .rope = MT_ROPE_HALF,
     .prefix = "gpt_neox.",
+    .other_head = "lm_head.weight",
     .tensors = tensors,
     .read = read,
 };

@@ -92,9 +92,9 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
 /* The row's name with the prefix the files use. */
 static void file_name(const mt_config *c, const mt_tensor_row *row, char out[MT_NAME_BYTES])
 {
-    const char *prefix = c->family->prefix ? c->family->prefix : "model.";
-    bool has = strncmp(row->name, prefix, strlen(prefix)) == 0;
-    snprintf(out, MT_NAME_BYTES, "%s%s", has ? c->prefix : c->head_prefix, has ? row->name + strlen(prefix) : row->name);
+    const char *prefix = c->family->prefix ? c->family->prefix : "model.", *name = row->role == MT_W_HEAD && c->head_name ? c->head_name : row->name;
+    bool has = strncmp(name, prefix, strlen(prefix)) == 0;
+    snprintf(out, MT_NAME_BYTES, "%s%s", has ? c->prefix : c->head_prefix, has ? name + strlen(prefix) : name);
 }
 
 /* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
