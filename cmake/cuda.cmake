@@ -1,0 +1,64 @@
+# The CUDA device, where nvcc is: its objects go into the library, so that there is one library either way.
+# MT_CUDA=AUTO takes what is there, ON insists, OFF leaves it out.  MT_CUDA_ARCH: one number while developing, 'all' for packages.
+set(MT_HAVE_CUDA 0 CACHE INTERNAL "the CUDA device is built")
+if(MT_CUDA STREQUAL "OFF" OR MT_SANITIZE)
+  return()
+endif()
+
+include(CheckLanguage)
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX})
+  find_program(MT_NVCC nvcc HINTS /usr/local/cuda/bin ENV CUDA_HOME PATH_SUFFIXES bin)
+  if(MT_NVCC)
+    set(CMAKE_CUDA_COMPILER ${MT_NVCC})
+  endif()
+endif()
+check_language(CUDA)
+if(NOT CMAKE_CUDA_COMPILER)
+  if(MT_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "MT_CUDA=ON and no nvcc: install the CUDA toolkit, 12.4 or newer, or set CMAKE_CUDA_COMPILER")
+  endif()
+  message(STATUS "CUDA: no nvcc, built for the CPU only")
+  return()
+endif()
+
+if(NOT DEFINED CMAKE_CUDA_ARCHITECTURES)
+  set(CMAKE_CUDA_ARCHITECTURES OFF) # MT_CUDA_ARCH decides, below
+endif()
+enable_language(CUDA)
+find_package(CUDAToolkit 12.4)
+if(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cublasLt)
+  if(MT_CUDA STREQUAL "ON")
+    message(FATAL_ERROR "MT_CUDA=ON needs the CUDA toolkit, 12.4 or newer, with cuBLAS")
+  endif()
+  message(STATUS "CUDA: toolkit older than 12.4 or without cuBLAS, built for the CPU only")
+  return()
+endif()
+
+# 'all': machine code for what the toolkit knows, and PTX of the last for what comes later.
+set(archs ${MT_CUDA_ARCH})
+if(MT_CUDA_ARCH STREQUAL "all")
+  set(archs 80 86 89 90)
+  if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
+    list(APPEND archs 100 120)
+  endif()
+endif()
+list(TRANSFORM archs REPLACE "^90$" "90a" OUTPUT_VARIABLE cuda_archs) # every Hopper has 90a's warpgroup products
+list(TRANSFORM cuda_archs APPEND -real)
+list(GET archs -1 newest)
+list(APPEND cuda_archs ${newest}-virtual)
+
+# One object per file; only these see CUDA's headers.
+file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/*.cu ${PROJECT_SOURCE_DIR}/src/ops/*.cu)
+add_library(mt_cuda OBJECT ${cuda_sources})
+set_target_properties(mt_cuda PROPERTIES CUDA_ARCHITECTURES "${cuda_archs}" CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
+target_include_directories(mt_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_compile_options(mt_cuda PRIVATE -Xcompiler=-Wall,-fno-exceptions,-fno-rtti -lineinfo)
+target_link_libraries(mt_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt)
+
+# Named as needed: the C side knows them as weak symbols, which pull nothing out of an archive.
+target_sources(mt PRIVATE $<TARGET_OBJECTS:mt_cuda>)
+set_target_properties(mt PROPERTIES CUDA_ARCHITECTURES OFF) # it has none of its own
+target_link_options(mt INTERFACE LINKER:--undefined=mt_device_cuda LINKER:--undefined=mt_ops_cuda)
+target_link_libraries(mt PUBLIC CUDA::cudart_static CUDA::cublasLt)
+set(MT_HAVE_CUDA 1 CACHE INTERNAL "the CUDA device is built")
+message(STATUS "CUDA: ${CUDAToolkit_VERSION}, architectures ${archs}")

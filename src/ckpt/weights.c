@@ -18,7 +18,7 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
                        "tensor \"%s\" is missing (the model was taken for %s: %lld layers, model_type \"%s\").\n"
                        "  If config.json and the weights are of different revisions, download both again",
                        name, c->family->name, (long long)c->L, c->model_type);
-    const mt_source *s = &w->source;
+    const mt_slice *s = &w->slice;
     bool fits = t->n_dims == s->n_dims && (int64_t)t->shape[0] == s->shape[0] && (s->n_dims < 2 || (int64_t)t->shape[1] == s->shape[1]);
     if (!fits)
         return mt_fail(err, MT_EFORMAT,
@@ -40,24 +40,17 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
         for (int k = 0; k < m->units[i].layout->n_weights; k++) {
             const mt_weight *w = &m->units[i].layout->weights[k];
             MT_TRY(check_one(m, &m->units[i], w, shards, err));
-            used += w->source.first == 0; /* of the roles that share a tensor, one counts */
+            used += w->slice.first == 0; /* of the roles that share a tensor, one counts */
         }
     if (n_unused) *n_unused = mt_shards_count(shards) - used;
     return MT_OK;
 }
 
-/* The tensor of a role whose name has no layer in it, under these prefixes. */
-static const mt_st_tensor *find_role(const mt_config *c, const mt_shards *shards, mt_role role, const char *prefix, const char *head_prefix)
+/* The tensor of a role whose name has no layer in it. */
+static const mt_st_tensor *find_role(const mt_config *c, const mt_shards *shards, mt_role role)
 {
-    const char *own = c->family->prefix ? c->family->prefix : "model.";
     char name[MT_NAME_BYTES];
-    for (const mt_tensor_row *r = c->family->tensors; r->name; r++) {
-        if (r->role != role) continue;
-        bool has = strncmp(r->name, own, strlen(own)) == 0;
-        snprintf(name, sizeof name, "%s%s", has ? prefix : head_prefix, has ? r->name + strlen(own) : r->name);
-        return mt_shards_find(shards, name);
-    }
-    return NULL;
+    return mt_role_name(c, role, name) ? mt_shards_find(shards, name) : NULL;
 }
 
 /* Multimodal checkpoints keep the text model under a prefix, and some are saved without any: the embedding tells. */
@@ -65,17 +58,22 @@ static void settle_prefix(mt_config *c, const mt_shards *shards)
 {
     const char *own = c->family->prefix ? c->family->prefix : "model.";
     const struct {
-        const char *before, *after, *head;
-    } forms[] = { { "", "", "" }, { "language_model.", "", "language_model." }, { "", "language_model.", "" } };
-    for (size_t i = 0; i <= MT_COUNT(forms); i++) {
-        char prefix[sizeof c->prefix] = "";
-        const char *head = i < MT_COUNT(forms) ? forms[i].head : ""; /* the last: no prefix at all */
-        if (i < MT_COUNT(forms)) snprintf(prefix, sizeof prefix, "%s%s%s", forms[i].before, own, forms[i].after);
-        if (!find_role(c, shards, MT_W_EMBED, prefix, head)) continue;
-        memcpy(c->prefix, prefix, sizeof prefix);
-        snprintf(c->head_prefix, sizeof c->head_prefix, "%s", head);
-        return;
+        const char *before, *own, *after, *head;
+    } forms[] = { { "", own, "", "" }, { "language_model.", own, "", "language_model." }, { "", own, "language_model.", "" }, { "", "", "", "" } };
+    for (size_t i = 0; i < MT_COUNT(forms); i++) {
+        snprintf(c->prefix, sizeof c->prefix, "%s%s%s", forms[i].before, forms[i].own, forms[i].after);
+        snprintf(c->head_prefix, sizeof c->head_prefix, "%s", forms[i].head);
+        if (find_role(c, shards, MT_W_EMBED)) return;
     }
+    snprintf(c->prefix, sizeof c->prefix, "%s", own); /* none fits: what is missing is named as usual */
+}
+
+/* Some families have two names for the head. */
+static void settle_head(mt_config *c, const mt_shards *shards)
+{
+    if (!c->family->other_head || find_role(c, shards, MT_W_HEAD)) return;
+    c->head_name = c->family->other_head;
+    if (!find_role(c, shards, MT_W_HEAD)) c->head_name = NULL;
 }
 
 static bool same_tensor(const mt_st_tensor *a, const mt_st_tensor *b)
@@ -87,9 +85,8 @@ mt_rc mt_weights_settle_tying(mt_config *c, const mt_shards *shards, char notice
 {
     (void)err;
     settle_prefix(c, shards);
-    const mt_st_tensor *embed = find_role(c, shards, MT_W_EMBED, c->prefix, c->head_prefix);
-    const mt_st_tensor *head = find_role(c, shards, MT_W_HEAD, c->prefix, c->head_prefix);
-    if (!head && c->family->other_head && (head = mt_shards_find(shards, c->family->other_head))) c->head_name = c->family->other_head;
+    settle_head(c, shards);
+    const mt_st_tensor *embed = find_role(c, shards, MT_W_EMBED), *head = find_role(c, shards, MT_W_HEAD);
     notice[0] = '\0';
     if (c->tied && embed && head && !same_tensor(embed, head)) {
         c->tied = false;

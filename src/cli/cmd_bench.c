@@ -14,8 +14,8 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *shape, *model, *dtype, *device, *lengths, *trained;
-    uint64_t device_memory;
+    const char *shape, *model, *dtype, *device, *lengths, *trained, *home;
+    uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, micro;
     bool no_clip, json;
 } options;
@@ -46,12 +46,13 @@ static mt_machine machine_of(mt_device *dev, const options *o)
     mt_device_info info;
     dev->api->info(dev, &info);
     m.device_bytes = o->device_memory ? (size_t)o->device_memory : info.memory_limit;
-    m.host_bytes = (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
+    m.home_host = strcmp(o->home, "host") == 0;
+    m.host_bytes = o->ram ? (size_t)o->ram : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (dev->api->kind == MT_DEVICE_CPU) {
         m.flops = mt_blas_gflops() * 1e9 * info.n_threads;
         m.copy_in = m.copy_out = 8e9;
         m.adam_host = 1.5e9;
-        m.host_bytes /= 2; /* the device's memory is the host's too */
+        if (!o->ram) m.host_bytes /= 2; /* the device's memory is the host's too */
         if (m.device_bytes > m.host_bytes) m.device_bytes = m.host_bytes;
     }
     return m;
@@ -72,6 +73,7 @@ static void print_result(const options *o, const char *name, const mt_bench_resu
     printf("  %.0f tokens a step (%.0f trained), %s a step, %.0f tokens/s\n", r->tokens, r->trained, mt_seconds_text(r->seconds).s, tps);
     printf("  %.4g TFLOP/s (%s)\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA);
     printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds, r->predicted_seconds);
+    printf("  %s\n", r->placement);
     printf("  device %s, host %s; loss %.4f\n", mt_bytes_text(r->device_bytes).s, mt_bytes_text(r->host_bytes).s, r->loss);
 }
 
@@ -103,7 +105,7 @@ static mt_rc bench_all(const options *o, mt_device *dev, const mt_bench_options 
 int mt_cmd_bench(int argc, char **argv)
 {
     mt_err err = { 0 };
-    options o = { .dtype = "bfloat16", .device = "auto", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
+    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
     mt_bench_options b;
     mt_device *dev = NULL;
     bool help;
@@ -121,6 +123,8 @@ int mt_cmd_bench(int argc, char **argv)
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 (default) or float32", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
         { "--device-memory", MT_FLAG_BYTES, &o.device_memory, "SIZE", "use no more than this: 64M, 80G", false },
+        { "--ram", MT_FLAG_BYTES, &o.ram, "SIZE", "host memory to plan with (what is free)", false },
+        { "--home", MT_FLAG_STR, &o.home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
         { "--json", MT_FLAG_BOOL, &o.json, NULL, "one line of JSON per shape", false },
     };
     const mt_usage usage = { "bench", "--shape NAME [options]",
@@ -131,6 +135,7 @@ int mt_cmd_bench(int argc, char **argv)
     mt_rc rc = mt_flags_parse(&usage, argc, argv, NULL, &help, &err);
     if (!rc && help) return 0;
     if (!rc && !o.shape == !o.model) rc = mt_fail(&err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
+    if (!rc && strcmp(o.home, "auto") && strcmp(o.home, "host")) rc = mt_fail(&err, MT_EINVAL, "--home %s: auto or host expected", o.home);
     if (!rc) rc = parse_numbers(&o, &b, &err);
     if (!rc) rc = mt_device_open(&dev, o.device, &(mt_device_options){ .memory_limit = (size_t)o.device_memory }, &err);
     if (!rc) rc = bench_all(&o, dev, &b, &err);

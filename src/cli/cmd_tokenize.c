@@ -22,11 +22,16 @@ typedef struct options {
 static bool parse(int argc, char **argv, options *o)
 {
     for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--decode")) o->decode = true;
-        else if (!strcmp(argv[i], "--no-special")) o->no_special = true;
-        else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h")) o->help = true;
-        else if (argv[i][0] == '-' || o->path) return false;
-        else o->path = argv[i];
+        if (!strcmp(argv[i], "--decode"))
+            o->decode = true;
+        else if (!strcmp(argv[i], "--no-special"))
+            o->no_special = true;
+        else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
+            o->help = true;
+        else if (argv[i][0] == '-' || o->path)
+            return false;
+        else
+            o->path = argv[i];
     }
     return o->path || o->help;
 }
@@ -52,11 +57,13 @@ static mt_rc encode_line(run *r, const char *line, size_t n, mt_err *err)
 
 static mt_rc read_ids(const mt_value *list, mt_tokens *out, mt_err *err)
 {
-    if (list->type != MT_VALUE_LIST) return mt_fail(err, MT_EFORMAT, "a JSON array of ids was expected, this is %s", mt_value_type_name(list));
+    if (list->type != MT_VALUE_LIST)
+        return mt_fail(err, MT_EFORMAT, "a JSON array of ids was expected, this is %s", mt_value_type_name(list));
     MT_TRY(mt_grow(&out->ids, &out->cap_ids, list->list.n, sizeof *out->ids, err));
     for (size_t i = 0; i < list->list.n; i++) {
         const mt_value *v = &list->list.items[i];
-        if (v->type != MT_VALUE_INT || v->i < 0 || v->i > INT32_MAX) return mt_fail(err, MT_EFORMAT, "entry %zu of the array is not an id", i);
+        if (v->type != MT_VALUE_INT || v->i < 0 || v->i > INT32_MAX)
+            return mt_fail(err, MT_EFORMAT, "entry %zu of the array is not an id", i);
         out->ids[i] = (int32_t)v->i;
     }
     out->n = list->list.n;

@@ -9,6 +9,7 @@ int mt_cmd_families(int argc, char **argv);
 int mt_cmd_grad(int argc, char **argv);
 int mt_cmd_inspect(int argc, char **argv);
 int mt_cmd_tokenize(int argc, char **argv);
+int mt_cmd_train(int argc, char **argv);
 
 /* "error: ..." on stderr; the exit status that fits. */
 int mt_cli_failed(const mt_err *err);

@@ -15,6 +15,7 @@ static const struct {
     int (*run)(int argc, char **argv);
     const char *help;
 } commands[] = {
+    { "train", mt_cmd_train, "train or fine-tune a model" },
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
     { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
     { "families", mt_cmd_families, "the model families that are known" },

@@ -3,6 +3,7 @@ set(sources
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c
+  cmd_train.c
   flags.c
   plot.c
   progress.c

@@ -17,6 +17,8 @@ typedef struct mt_source_info {
     int64_t longest;              /* rows of the longest sample */
     int64_t n_eval_batches;       /* 0: nothing to evaluate on */
     uint64_t fingerprint;         /* of the data and all that makes samples of it: a resumed run compares it */
+    const char *end_of_turn_text; /* the token that is trained to end an answer; NULL: not known.  Lives as long as the source */
+    int32_t end_of_turn;          /* its id, where the text is given */
 } mt_source_info;
 
 typedef struct mt_source_api {

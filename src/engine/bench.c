@@ -120,7 +120,12 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     if (!rc) rc = mt_engine_create(&e, dev, plan, NULL, err);
     if (!rc) rc = fill_weights(e, m, 0.02, o->seed, err);
     if (!rc) rc = run_steps(e, m, o, &batch, out, err);
-    if (plan) out->device_bytes = plan->device_bytes, out->host_bytes = plan->host_bytes, out->predicted_seconds = plan->predicted_seconds;
+    if (plan) {
+        out->device_bytes = plan->device_bytes;
+        out->host_bytes = plan->host_bytes;
+        out->predicted_seconds = plan->predicted_seconds;
+        mt_plan_describe(plan, out->placement, sizeof out->placement);
+    }
     dev->api->info(dev, &out->device);
     mt_engine_free(e);
     mt_plan_free(plan);

@@ -23,6 +23,7 @@ typedef struct mt_bench_result {
     double loss;                     /* of the last step: a number that must not be NaN */
     size_t device_bytes, host_bytes; /* the plan's */
     mt_device_info device;
+    char placement[256]; /* in words */
 } mt_bench_result;
 
 mt_rc mt_bench_run(mt_device *dev, const mt_model *model, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out, mt_err *err);

@@ -127,6 +127,7 @@ static mt_rc open_all(mt_engine *e, int n_workers, mt_err *err)
     MT_TRY(mt__keeps_create(e, err));
     MT_TRY(mt__grads_create(e, err));
     MT_TRY(open_step(e, err));
+    MT_TRY(mt__hold_create(e, err));
     return mt__updates_create(e, n_workers, err);
 }
 
@@ -158,6 +159,7 @@ void mt_engine_free(mt_engine *e)
     api->stream_free(e->compute);
     api->stream_free(e->copy_in);
     api->stream_free(e->copy_out);
+    mt__hold_free(e);
     mt__updates_free(e);
     mt__grads_free(e);
     mt__keeps_free(e);
@@ -194,7 +196,7 @@ mt_rc mt_engine_settle(mt_engine *e, mt_err *err)
     return mt_watch_check(&e->watch, err);
 }
 
-static mt_rc locate(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char **at, mt_err *err)
+mt_rc mt__state_at(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char **at, size_t *bytes, mt_err *err)
 {
     const unit_state *s = &e->units[unit];
     void *const bases[MT_STATE_KINDS] = { s->hi, s->lo, s->m, s->v };
@@ -203,15 +205,16 @@ static mt_rc locate(mt_engine *e, int unit, mt_state_kind kind, int64_t first, i
     if (!bases[kind]) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
     if (first < 0 || n < 0 || first > size - n) return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n), (long long)size);
     *at = (char *)bases[kind] + (size_t)first * state_bytes[kind];
+    *bytes = (size_t)n * state_bytes[kind];
     return MT_OK;
 }
 
 mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
 {
     char *at;
+    size_t bytes;
     MT_TRY(mt_engine_settle(e, err));
-    MT_TRY(locate(e, unit, kind, first, n, &at, err));
-    size_t bytes = (size_t)n * state_bytes[kind];
+    MT_TRY(mt__state_at(e, unit, kind, first, n, &at, &bytes, err));
     for (int i = 0; i < e->n_ring; i++)
         if (e->ring[i].unit == unit) e->ring[i].unit = -1; /* what the device holds is old now */
     if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, at, (char *)(uintptr_t)src, bytes, MT_COPY_IN, err);
@@ -222,9 +225,9 @@ mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first,
 mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     char *at;
+    size_t bytes;
     MT_TRY(mt_engine_settle(e, err));
-    MT_TRY(locate(e, unit, kind, first, n, &at, err));
-    size_t bytes = (size_t)n * state_bytes[kind];
+    MT_TRY(mt__state_at(e, unit, kind, first, n, &at, &bytes, err));
     if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, at, dst, bytes, MT_COPY_OUT, err);
     memcpy(dst, at, bytes);
     return MT_OK;

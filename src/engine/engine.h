@@ -33,9 +33,8 @@ typedef struct mt_step_result {
     int64_t n_tokens, n_trained, n_correct;
     bool skipped;      /* loss or norm was not finite: nothing was updated */
     int64_t wait_update_ns; /* how long the step waited for updates of the one before */
+    int64_t wait_save_ns;   /* how long its updates on the device waited for a checkpoint to take their units' state */
 } mt_step_result;
-
-typedef enum mt_state_kind { MT_STATE_HI, MT_STATE_LO, MT_STATE_M, MT_STATE_V, MT_STATE_KINDS } mt_state_kind;
 
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err);
 void mt_engine_free(mt_engine *e); /* accepts NULL and broken engines */
@@ -58,6 +57,14 @@ mt_rc mt_engine_evaluate(mt_engine *e, const mt_batch *batch, mt_step_result *ou
 mt_rc mt_engine_logits(mt_engine *e, const mt_batch *batch, float *out, mt_err *err);
 
 mt_rc mt_engine_settle(mt_engine *e, mt_err *err);
+
+/* For one other thread that saves the state while the engine goes on: after hold(), read_held() gives every unit as the updates so far
+ * leave it, and no unit is updated again before it is let go.  The engine may step and evaluate meanwhile; its next update waits where
+ * it must.  Each hold ends with let_go() of every unit. */
+mt_rc mt_engine_hold(mt_engine *e, mt_err *err);
+mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+void mt_engine_let_go(mt_engine *e, int unit);
+
 /* One number for all of hi, lo, m, v: equal states have equal numbers. */
 mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err);
 

@@ -33,6 +33,8 @@ typedef struct unit_state {
     float *m, *v;
     int64_t version;         /* updates issued */
     int64_t updated;         /* gate: host updates finished */
+    int64_t let_go;          /* gate: holds that are over for this unit */
+    int64_t held_version;    /* what the saver waits for */
     mt_event *written;       /* staged: the newest state is back in host memory */
     mt_event *device_updated;
     mt_event *landed;        /* the finished gradient has reached the host */
@@ -66,6 +68,7 @@ typedef struct update_job {
     void *g;         /* host */
     bool check_norm; /* clipping is off: look before updating */
     int64_t version; /* the unit's, once this is done */
+    int64_t holds;   /* those that must be over first */
     mt_adamw_coef coef, coef_no_decay;
 } update_job;
 
@@ -129,7 +132,13 @@ struct mt_engine {
     bool in_flight; /* work was queued since the last settle */
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */
-    int64_t wait_update_ns;
+    int64_t wait_update_ns, wait_save_ns;
+
+    /* holding still for the thread that saves; see hold.c */
+    int64_t n_holds; /* changed only while nothing is held */
+    mt_stream *save; /* NULL: no home is on the device */
+    mt_event *save_done;
+    char *save_bounce;
 };
 
 /* -- memory.c -- */
@@ -193,6 +202,16 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err);
 mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
 /* The host slab for the next gradient; waits until one is free. */
 mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
+
+/* -- hold.c -- */
+mt_rc mt__hold_create(mt_engine *e, mt_err *err);
+void mt__hold_free(mt_engine *e);
+/* On the engine's thread, before an update of unit u is queued on the device. */
+mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
+
+/* -- engine.c -- */
+/* Where elements [first, first + n) of a unit's state are, at its home. */
+mt_rc mt__state_at(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char **at, size_t *bytes, mt_err *err);
 
 /* -- input.c -- */
 mt_rc mt__input_load(mt_engine *e, const mt_batch *b, mt_err *err);

@@ -39,13 +39,13 @@ static mt_rc write_piece(mt_engine *e, int unit, const halves *h, int64_t at, si
 static mt_rc load_tensor(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, halves *h, mt_err *err)
 {
     size_t n_bad = 0, size = mt_dtype_bytes(t->dtype);
-    bool plain = mt_source_is_plain(w);
+    bool plain = mt_slice_is_plain(w);
     for (int64_t first = 0; first < w->n; first += PIECE) {
         size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
         if (plain)
             mt_to_f32(h->f, (const char *)t->data + (size_t)first * size, t->dtype, n);
         else {
-            mt_source_gather(w, t->data, size, first, (int64_t)n, h->raw);
+            mt_slice_gather(w, t->data, size, first, (int64_t)n, h->raw);
             mt_to_f32(h->f, h->raw, t->dtype, n);
         }
         n_bad += split_with_nans(h, n);
@@ -99,7 +99,7 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
 static mt_rc init_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
 {
     loader *l = arg;
-    uint64_t stream = mt_hash(name, strlen(name), (uint64_t)w->source.first); /* roles that share a tensor differ */
+    uint64_t stream = mt_hash(name, strlen(name), (uint64_t)w->slice.first); /* roles that share a tensor differ */
     for (int64_t first = 0; first < w->n; first += PIECE) {
         size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
         for (size_t i = 0; i < n; i++) l->h->f[i] = fresh(l, w, stream, first + (int64_t)i);

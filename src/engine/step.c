@@ -248,7 +248,7 @@ static mt_rc begin_step(mt_engine *e, const mt_batch *b, bool train, mt_err *err
     MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host, err));
     plan_visits(e, train);
     e->dscale = b->n_trained ? (float)(1.0 / (double)b->n_trained) : 0.0f;
-    e->wait_update_ns = 0;
+    e->wait_update_ns = e->wait_save_ns = 0;
     return MT_OK;
 }
 
@@ -321,7 +321,9 @@ static mt_rc step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step_re
     e->updating = !e->plan->job.clip;
     if (e->updating) mt__updates_coef(e, h, 1.0);
     MT_TRY(forward_backward(e, b, out, err));
-    return finish_step(e, h, out, err);
+    MT_TRY(finish_step(e, h, out, err));
+    out->wait_save_ns = e->wait_save_ns;
+    return MT_OK;
 }
 
 mt_rc mt_engine_step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step_result *out, mt_err *err)

@@ -60,6 +60,7 @@ static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
     if (job->check_norm && !isfinite(e->landed_norms[job->unit]))
         return mt_fail(err, MT_ENUMERIC, "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with "
                                          "a lower learning rate, or set max_grad_norm, which skips such steps", name);
+    MT_TRY(mt_watch_reach(&e->watch, &e->units[job->unit].let_go, job->holds, err)); /* H1 */
     mt_pool_for(e->updater.pool, (mt__layout(e, job->unit)->n_train + PIECE - 1) / PIECE, update_piece, &h);
     if (h.n_bad) return mt_fail(err, MT_ENUMERIC, "%zu weights of the %s left the finite range in this update", h.n_bad, name);
     return MT_OK;
@@ -100,7 +101,7 @@ static mt_rc push_job(mt_engine *e, int u, void *g, bool check_norm, mt_err *err
     MT_TRY(mt_watch_reach(&e->watch, &up->done, up->pushed - up->cap + 1, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater refused work (injected fault)");
     pthread_mutex_lock(&e->watch.lock);
-    up->jobs[up->pushed % up->cap] = (update_job){ .unit = u, .g = g, .check_norm = check_norm, .version = ++e->units[u].version,
+    up->jobs[up->pushed % up->cap] = (update_job){ .unit = u, .g = g, .check_norm = check_norm, .version = ++e->units[u].version, .holds = e->n_holds,
                                                    .coef = up->coef, .coef_no_decay = up->coef_no_decay };
     pthread_mutex_unlock(&e->watch.lock);
     mt_watch_raise(&e->watch, &up->pushed, up->pushed + 1);
@@ -140,6 +141,7 @@ static void new_version(mt_engine *e, int u)
 static mt_rc update_on_device(mt_engine *e, int u, mt_err *err)
 {
     unit_state *s = &e->units[u];
+    MT_TRY(mt__hold_wait(e, u, err)); /* H1 */
     MT_TRY(queue_adamw(e, u, s->hi, s->lo, s->m, s->v, err));
     new_version(e, u);
     return mt_record(e->compute, s->device_updated, err);
@@ -187,6 +189,7 @@ static mt_rc write_back(mt_engine *e, stage_slot *k, int u, const staged *from, 
 {
     unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
+    MT_TRY(mt__hold_wait(e, u, err)); /* H1: the copies below overwrite what is being saved */
     MT_TRY(mt_record(e->compute, k->done, err));
     MT_TRY(mt_wait(e->copy_out, k->done, err));
     MT_TRY(mt_copy(e->copy_out, s->hi, from->hi, n * 2, MT_COPY_OUT, err));

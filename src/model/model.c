@@ -97,8 +97,16 @@ static void file_name(const mt_config *c, const mt_tensor_row *row, char out[MT_
     snprintf(out, MT_NAME_BYTES, "%s%s", has ? c->prefix : c->head_prefix, has ? name + strlen(prefix) : name);
 }
 
+bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES])
+{
+    for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
+        if (row->role == role) return file_name(c, row, out), true;
+    out[0] = '\0';
+    return false;
+}
+
 /* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
-static mt_source source_of(const mt_config *c, const mt_tensor_row *row)
+static mt_slice slice_of(const mt_config *c, const mt_tensor_row *row)
 {
     int64_t rows = dim_of(c, row->shape[0]), columns = dim_of(c, row->shape[1]), before = 0, all = 0;
     int64_t groups = row->pack == MT_PACK_HEADS ? c->K : 1;
@@ -107,7 +115,7 @@ static mt_source source_of(const mt_config *c, const mt_tensor_row *row)
         if (r < row) before += dim_of(c, r->shape[0]);
         all += dim_of(c, r->shape[0]);
     }
-    mt_source s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups, .stride = all / groups, .first = before / groups,
+    mt_slice s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups, .stride = all / groups, .first = before / groups,
                     .transposed = row->transposed };
     if (row->transposed) s.shape[0] = columns, s.shape[1] = all;
     return s;
@@ -120,7 +128,7 @@ static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, 
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++) {
         if (!has_role(c, row->role) || !unit_holds(c, u, kind_of(row->role))) continue;
         mt_weight *w = &out->weights[out->n_weights++];
-        *w = (mt_weight){ .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .source = source_of(c, row) };
+        *w = (mt_weight){ .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, row) };
         file_name(c, row, w->name);
         w->shape[0] = dim_of(c, row->shape[0]);
         w->shape[1] = dim_of(c, row->shape[1]);

@@ -12,14 +12,14 @@
 #define MT_MODEL_MODEL_H
 
 #include "model/family.h"
-#include "model/source.h"
+#include "model/slice.h"
 
 enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
 
 typedef struct mt_weight {
     mt_role role;
     char name[MT_NAME_BYTES]; /* of its tensor in the files; %d is the layer */
-    mt_source source;         /* where in that tensor */
+    mt_slice slice;         /* where in that tensor */
     int n_dims;
     int64_t shape[2];
     int64_t n, offset; /* elements, in the unit's block */
@@ -34,6 +34,10 @@ typedef struct mt_layout {
     int64_t at[MT_ROLES];     /* offset of each role, -1: not in this unit */
     bool trains[MT_ROLES];
 } mt_layout;
+
+/* What there is of a unit: its masters as two halves (base/split.h) over the whole block, and Adam's moments over the trained
+ * part. */
+typedef enum mt_state_kind { MT_STATE_HI, MT_STATE_LO, MT_STATE_M, MT_STATE_V, MT_STATE_KINDS } mt_state_kind;
 
 typedef enum mt_unit_kind { MT_UNIT_EMBED, MT_UNIT_LAYER, MT_UNIT_HEAD } mt_unit_kind;
 
@@ -67,6 +71,9 @@ void mt_model_free(mt_model *m);
 /* "unit 3 (layer 2)"-like words for messages, and a tensor's name in the checkpoint. */
 void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES]);
 void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BYTES]);
+
+/* The name of a role's tensor as the files have it, prefix and all; %d is the layer.  False: the family has no such role. */
+bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES]);
 
 static inline int mt_layer_unit(int layer) { return layer + 1; }
 

@@ -29,5 +29,5 @@ set(sources
     model.c
     rope_table.c
     select.c
-    source.c
+    slice.c
     traits.c)

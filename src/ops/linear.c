@@ -14,7 +14,7 @@
 
 enum { TILE_ROWS = 128, TILE_COLS = 256 };
 
-size_t mt_linear_scratch(const mt_linear *a) { return a->db ? (size_t)(mt_sum_blocks(a->M) * a->N) * sizeof(float) : 0; }
+size_t mt_linear_scratch(const mt_linear *a) { return a->db ? mt_sum_scratch(a->M, a->N) : 0; }
 
 typedef struct product {
     const mt_linear *a;

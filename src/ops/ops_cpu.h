@@ -33,6 +33,8 @@ static inline void *mt_at_mut(void *p, mt_dtype t, int64_t i) { return (char *)p
  * order: the same result for any number of threads. */
 enum { MT_SUM_ROWS = 64 };
 static inline int64_t mt_sum_blocks(int64_t N) { return (N + MT_SUM_ROWS - 1) / MT_SUM_ROWS; }
+/* Scratch for such partial sums, `width` columns wide: a GPU, which wants more blocks, cuts each in two. */
+static inline size_t mt_sum_scratch(int64_t N, int64_t width) { return (size_t)(2 * mt_sum_blocks(N) * width) * sizeof(float); }
 
 /* sum of a[i] b[i], in 16 interleaved partial sums: fast, and one fixed order. */
 float mt_dot(const float *a, const float *b, int64_t n);

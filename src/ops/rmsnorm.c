@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-size_t mt_rmsnorm_scratch(const mt_rmsnorm *a) { return (size_t)(mt_sum_blocks(a->N) * a->D * (a->db ? 2 : 1)) * sizeof(float); }
+size_t mt_rmsnorm_scratch(const mt_rmsnorm *a) { return mt_sum_scratch(a->N, a->db ? 2 * a->D : a->D); }
 
 static float weight(const mt_rmsnorm *a, int64_t d) { return mt_get(a->w, a->t, d) + (a->one_plus ? 1.0f : 0.0f); }
 

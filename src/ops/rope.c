@@ -12,7 +12,7 @@ enum { MAX_HEAD = 512 };
 /* Norm weights of q and k together. */
 static int64_t n_weights(const mt_rope *a) { return (a->whole ? a->H + a->K : 2) * a->Dh; }
 
-size_t mt_rope_scratch(const mt_rope *a) { return a->dwq || a->dwk ? (size_t)(mt_sum_blocks(a->N) * n_weights(a)) * sizeof(float) : 0; }
+size_t mt_rope_scratch(const mt_rope *a) { return a->dwq || a->dwk ? mt_sum_scratch(a->N, n_weights(a)) : 0; }
 
 /* In place; direction -1 is the inverse rotation. */
 static void rotate(const mt_rope *a, float *x, int64_t pos, float direction)

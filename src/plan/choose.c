@@ -171,8 +171,10 @@ static mt_rc consider_all(search *s, mt_err *err)
 {
     int L = (int)s->model->config->L;
     const int shares[] = { L + 1, 0, L / 8, L / 4, L / 2, 3 * L / 4, L };
-    for (size_t i = 0; i < MT_COUNT(shares); i++)
+    for (size_t i = 0; i < MT_COUNT(shares); i++) {
+        if (shares[i] && s->machine->home_host) continue;
         for (int resident = 1; resident >= 0; resident--) MT_TRY(consider_keeps(s, (candidate){ .device_layers = shares[i], .resident = resident }, err));
+    }
     if (s->best) return MT_OK;
     int64_t most = (s->job->step_tokens + s->a->micro_tokens - 1) / s->a->micro_tokens;
     const candidate last = { .keep = MT_KEEP_INPUT, .kept = s->job->train ? MT_HOST : MT_DEVICE, .sweeps = (int)most, .accumulators = MT_HOST };

@@ -115,7 +115,7 @@ static mt_rc add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, 
     if (bytes == 0) return MT_OK;
     MT_TRY(mt_grow(&p->buffers, &p->cap_buffers, p->n_buffers + 1, sizeof *p->buffers, err));
     mt_buffer *b = &p->buffers[p->n_buffers++];
-    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, 256) };
+    *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, MT_DEVICE_ALIGN) };
     int n = snprintf(b->name, sizeof b->name, "%s", kind_names[kind]);
     if (i >= 0) n += snprintf(b->name + n, sizeof b->name - (size_t)n, " %d", i);
     if (j >= 0) snprintf(b->name + n, sizeof b->name - (size_t)n, ".%d", j);
@@ -181,13 +181,16 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
 static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 {
     size_t slab = 0, stage = 0;
+    bool device_home = false;
     for (int u = 0; u < p->model->n_units; u++) {
         size_t n = (size_t)p->model->units[u].layout->n_train;
         const mt_unit_place *at = &p->place.units[u];
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
         if (at->site == MT_SITE_STAGED && !at->borrows && n > stage) stage = n;
+        device_home |= at->home == MT_DEVICE;
     }
     if (!p->job.train) return MT_OK;
+    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage * 12, err));
     return MT_OK;
@@ -326,4 +329,20 @@ uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
     const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows };
     return mt_hash(fields, sizeof fields, 1);
+}
+
+void mt_plan_describe(const mt_plan *p, char *out, size_t n)
+{
+    static const char *const keeps[] = { "nothing", "inputs", "inputs and attention", "everything" };
+    int homes = 0, resident = 0, staged = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        homes += p->place.units[u].home == MT_DEVICE;
+        resident += p->place.units[u].resident;
+        staged += p->place.units[u].site == MT_SITE_STAGED;
+    }
+    const mt_layer_place *first = &p->place.layers[0];
+    int64_t sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    snprintf(out, n, "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; layers keep %s%s",
+             (long long)sweeps, sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes, staged, keeps[first->keep],
+             first->place == MT_HOST ? " in host memory" : "");
 }

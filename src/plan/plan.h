@@ -92,7 +92,8 @@ typedef struct mt_job {
     X(INPUT_HOST, "input.host")                                                                              \
     X(SUMS, "sums")             /* loss and norms */                                                         \
     X(SUMS_HOST, "sums.host")                                                                                \
-    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */
+    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */               \
+    X(BOUNCE_SAVE, "bounce.save") /* host: the same for the thread that saves */
 
 typedef enum mt_buffer_kind {
 #define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,
@@ -135,6 +136,7 @@ typedef struct mt_machine {
     double flops;                      /* of products, a second */
     double copy_in, copy_out;          /* bytes a second */
     double adam_host;                  /* parameters a second */
+    bool home_host;                    /* every master and all state live in host memory between steps */
 } mt_machine;
 
 /* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
@@ -145,6 +147,8 @@ mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, co
 /* The same for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
 
+/* The placement in a sentence. */
+void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
 /* The arithmetic as one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 

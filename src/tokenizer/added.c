@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ADDED = 1 << 20, MAX_ADDED_BYTES = 1 << 16 };
+enum { MAX_ADDED = 1 << 20, MAX_ADDED_BYTES = 1 << 12 };
 
 /* The reference's rule: behind the model's vocabulary, or behind the last added token if that is further. */
 static int32_t next_id(const mt_added *a, const mt_vocab *model)
@@ -19,7 +19,8 @@ mt_rc mt_added_add(mt_added *a, mt_added_token token, const mt_vocab *model, mt_
 {
     if (!token.n) return MT_OK;
     if (a->n >= MAX_ADDED) return mt_fail(err, MT_ERANGE, "more than %d added tokens", MAX_ADDED);
-    if (token.n > MAX_ADDED_BYTES) return mt_fail(err, MT_ERANGE, "an added token of %zu bytes, at most %d are accepted", token.n, MAX_ADDED_BYTES);
+    if (token.n > MAX_ADDED_BYTES)
+        return mt_fail(err, MT_ERANGE, "an added token of %zu bytes, at most %d are accepted", token.n, MAX_ADDED_BYTES);
     int32_t known = mt_vocab_id(model, token.content, token.n), same = mt_vocab_id(&a->names, token.content, token.n);
     if (same >= 0) {
         mt_added_token *old = &a->tokens[same];
@@ -127,8 +128,10 @@ const mt_added_token *mt_added_by_id(const mt_added *a, int32_t id)
     while (lo < hi) {
         size_t mid = (lo + hi) / 2;
         if (a->by_id[mid].id == id) return &a->tokens[a->by_id[mid].index];
-        if (a->by_id[mid].id < id) lo = mid + 1;
-        else hi = mid;
+        if (a->by_id[mid].id < id)
+            lo = mid + 1;
+        else
+            hi = mid;
     }
     return NULL;
 }
@@ -185,7 +188,8 @@ static mt_rc push(mt_segments *out, size_t start, size_t end, int32_t token, mt_
     return MT_OK;
 }
 
-mt_rc mt_added_find(const mt_added *a, const mt_trie *which, const mt_unicode *uc, const char *s, size_t n, mt_segments *out, mt_err *err)
+mt_rc mt_added_find(const mt_added *a, const mt_trie *which, const mt_unicode *uc, const char *s, size_t n, mt_segments *out,
+                    mt_err *err)
 {
     size_t done = 0; /* text up to here is in a segment */
     out->n = 0;

@@ -26,7 +26,7 @@ typedef struct mt_added {
     struct mt_added_id {
         int32_t id;
         uint32_t index;
-    } *by_id; /* [n], sorted by id */
+    } * by_id;                 /* [n], sorted by id */
     mt_trie plain, normalized; /* values are indices into tokens */
     int32_t max_id;
 } mt_added;
@@ -55,6 +55,7 @@ const mt_added_token *mt_added_by_id(const mt_added *a, int32_t id);
 const mt_added_token *mt_added_by_text(const mt_added *a, const char *s, size_t n);
 
 /* Cut s into segments; which = &a->plain or &a->normalized. */
-mt_rc mt_added_find(const mt_added *a, const mt_trie *which, const mt_unicode *uc, const char *s, size_t n, mt_segments *out, mt_err *err);
+mt_rc mt_added_find(const mt_added *a, const mt_trie *which, const mt_unicode *uc, const char *s, size_t n, mt_segments *out,
+                    mt_err *err);
 
 #endif

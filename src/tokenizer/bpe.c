@@ -24,8 +24,8 @@ static inline const mt_merge *find_merge(const mt_bpe *b, int32_t left, int32_t 
 typedef struct start {
     const mt_model *m;
     mt_model_state *st;
-    size_t n;            /* symbols so far */
-    int32_t unk;         /* pending unknown token, -1: none */
+    size_t n;    /* symbols so far */
+    int32_t unk; /* pending unknown token, -1: none */
     size_t unk_len;
 } start;
 
@@ -112,7 +112,8 @@ static mt_rc start_chars(start *w, const char *s, size_t n, mt_err *err)
         uint32_t cp;
         int32_t piece;
         size_t len = w->m->has_user_defined ? mt_trie_longest(&w->m->user_defined, s + i, n - i, &piece) : 0;
-        if (len) MT_TRY(add_symbol(w, piece | MT_SYMBOL_FROZEN, len, err));
+        if (len)
+            MT_TRY(add_symbol(w, piece | MT_SYMBOL_FROZEN, len, err));
         else {
             len = mt_cp_at(s, n, i, &cp);
             MT_TRY(add_char(w, spell(w, s + i, len, i == 0, i + len == n), err));
@@ -263,8 +264,10 @@ static mt_rc put_symbols(const mt_model *m, const mt_symbol *s, size_t n, const 
     bool after_unk = false;
     for (size_t i = 0; i < n; i++) {
         if (s[i].id == MT_SYMBOL_MERGED) continue;
-        if (m->bpe.spm) MT_TRY(put_spm(m, word, s[i], &after_unk, out, err));
-        else MT_TRY(mt_pieces_push(out, s[i].id, s[i].len, err));
+        if (m->bpe.spm)
+            MT_TRY(put_spm(m, word, s[i], &after_unk, out, err));
+        else
+            MT_TRY(mt_pieces_push(out, s[i].id, s[i].len, err));
         word += s[i].len;
     }
     return MT_OK;
@@ -279,7 +282,9 @@ mt_rc mt__bpe_encode(const mt_model *m, mt_model_state *st, const char *word, si
     }
     start w = { .m = m, .st = st, .unk = -1 };
     MT_TRY(b->raw ? start_bytes(&w, word, n, err) : start_chars(&w, word, n, err));
-    if (w.n <= SCAN_LIMIT) w.n = merge_short(b, st->symbols, w.n);
-    else MT_TRY(merge_long(b, st, w.n, err));
+    if (w.n <= SCAN_LIMIT)
+        w.n = merge_short(b, st->symbols, w.n);
+    else
+        MT_TRY(merge_long(b, st, w.n, err));
     return put_symbols(m, st->symbols, w.n, word, out, err);
 }

@@ -35,8 +35,10 @@ static mt_rc resize(mt_bpe *b, int log2_slots, mt_err *err)
 mt_rc mt_bpe_add_merge(mt_bpe *b, int32_t left, int32_t right, uint32_t rank, int32_t id, mt_err *err)
 {
     if (b->n_merges >= MAX_MERGES) return mt_fail(err, MT_ERANGE, "more than %d merges", MAX_MERGES);
-    if (!b->n_slots) MT_TRY(resize(b, 6, err));
-    else if (2 * (b->n_merges + 1) > b->n_slots) MT_TRY(resize(b, 64 - b->shift + 1, err));
+    if (!b->n_slots)
+        MT_TRY(resize(b, 6, err));
+    else if (2 * (b->n_merges + 1) > b->n_slots)
+        MT_TRY(resize(b, 64 - b->shift + 1, err));
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
     mt_merge *m = slot_of(b, pair);
     if (m->pair == MT_MERGE_NONE) b->n_merges++;
@@ -145,7 +147,8 @@ static bool read_merge(const mt_value *v, merge_text *m)
     return !memchr(m->right, ' ', m->n_right);
 }
 
-static mt_rc add_merge_text(mt_bpe *b, const mt_vocab *vocab, merge_text m, size_t rank, mt_str *joined, const char *what, mt_err *err)
+static mt_rc add_merge_text(mt_bpe *b, const mt_vocab *vocab, merge_text m, size_t rank, mt_str *joined, const char *what,
+                            mt_err *err)
 {
     int32_t left = mt_vocab_id(vocab, m.left, m.n_left), right = mt_vocab_id(vocab, m.right, m.n_right);
     mt_str_clear(joined);
@@ -154,8 +157,8 @@ static mt_rc add_merge_text(mt_bpe *b, const mt_vocab *vocab, merge_text m, size
     if (!mt_str_ok(joined)) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
     int32_t id = joined->n ? mt_vocab_id(vocab, joined->s, joined->n) : -1;
     if (left < 0 || right < 0 || id < 0)
-        return mt_fail(err, MT_EFORMAT, "%s: merge %zu (\"%.*s\" and \"%.*s\") names a token that is not in the vocabulary", what, rank,
-                       (int)mt_min_i64((int64_t)m.n_left, 60), m.left, (int)mt_min_i64((int64_t)m.n_right, 60), m.right);
+        return mt_fail(err, MT_EFORMAT, "%s: merge %zu (\"%.*s\" and \"%.*s\") names a token that is not in the vocabulary", what,
+                       rank, (int)mt_min_i64((int64_t)m.n_left, 60), m.left, (int)mt_min_i64((int64_t)m.n_right, 60), m.right);
     return mt_bpe_add_merge(b, left, right, (uint32_t)rank, id, err);
 }
 
@@ -200,8 +203,10 @@ mt_rc mt_bpe_parse(mt_bpe *b, const mt_value *model, const mt_vocab *vocab, bool
     MT_TRY(parse_unk(b, model, vocab, what, err));
     MT_TRY(parse_merges(b, model, vocab, what, err));
     b->raw = raw && !b->n_prefix && !b->n_suffix && !b->byte_fallback;
-    if (b->raw) fill_raw_bytes(b, vocab);
-    else mt__find_byte_tokens(vocab, b->byte_ids);
+    if (b->raw)
+        fill_raw_bytes(b, vocab);
+    else
+        mt__find_byte_tokens(vocab, b->byte_ids);
     if (b->raw && b->ignore_merges) MT_TRY(fill_whole_words(b, vocab, err));
     return mt_bpe_finish(b, vocab, err);
 }

@@ -12,7 +12,8 @@ mt_rc mt_charsmap_init(mt_charsmap *map, const char *blob, size_t n, const char 
     if (n < 4) return mt_fail(err, MT_EFORMAT, "%s: the character map has %zu bytes, at least 4 were expected", what, n);
     memcpy(&trie_bytes, blob, 4);
     if (trie_bytes % 4 || trie_bytes > n - 4)
-        return mt_fail(err, MT_EFORMAT, "%s: the character map says its trie has %u bytes, %zu are there", what, trie_bytes, n - 4);
+        return mt_fail(err, MT_EFORMAT, "%s: the character map says its trie has %u bytes, %zu are there", what, trie_bytes,
+                       n - 4);
     map->n_units = trie_bytes / 4;
     map->n_strings = n - 4 - trie_bytes;
     map->units = mt_malloc(trie_bytes);

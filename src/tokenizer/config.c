@@ -1,7 +1,7 @@
 /* What lies beside a tokenizer: tokenizer_config.json, special_tokens_map.json, added_tokens.json and chat_template.jinja.
  *
- * With a tokenizer.json these only name tokens and templates.  A bare tokenizer.model gets its special tokens and the
- * tokens around a text from them, too. */
+ * With a tokenizer.json these name roles and templates, and at most a few tokens it forgot.  A bare tokenizer.model gets
+ * its special tokens and the tokens around a text from them, too. */
 #include "tokenizer/json_read.h"
 #include "tokenizer/tokenizer_impl.h"
 
@@ -22,10 +22,15 @@ static mt_rc read_json(const char *dir, const char *name, mt_arena *arena, mt_va
     if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
     *found = mt_file_exists(path);
     mt_rc rc = *found ? mt_file_read(&text, &n, path, MAX_FILE_BYTES, err) : MT_OK;
-    if (text) rc = mt_value_parse_json(out, arena, text, n, NULL, name, err);
+    if (text) {
+        const char *kept = mt_arena_strndup(arena, text, n); /* values point into it */
+        rc = kept ? mt_value_parse_json(out, arena, kept, n, NULL, name, err)
+                  : mt_fail(err, MT_ENOMEM, "%s: no host memory", name);
+    }
     mt_free(text);
     mt_free(path);
-    if (!rc && *found && out->type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected, it is %s", name, mt_value_type_name(out));
+    if (!rc && *found && out->type != MT_VALUE_MAP)
+        rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected, it is %s", name, mt_value_type_name(out));
     return rc;
 }
 
@@ -36,7 +41,8 @@ static mt_rc read_roles(mt_tokenizer *tok, const mt_value *config, bool replace,
         const mt_value *v = mt_value_get(config, role_keys[r]);
         if (v && v->type == MT_VALUE_MAP) v = mt_value_get(v, "content");
         if (!v || v->type == MT_VALUE_NULL || (tok->role_text[r] && !replace)) continue;
-        if (v->type != MT_VALUE_STR) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" should be a string and is %s", what, role_keys[r], mt_value_type_name(v));
+        if (v->type != MT_VALUE_STR)
+            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" should be a string and is %s", what, role_keys[r], mt_value_type_name(v));
         mt_free(tok->role_text[r]);
         tok->role_text[r] = mt_strndup(v->str.s, v->str.n);
         if (!tok->role_text[r]) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
@@ -59,7 +65,9 @@ static mt_rc read_templates(mt_tokenizer *tok, const mt_value *config, const cha
     const mt_value *v = mt_value_get(config, "chat_template"), *name, *text;
     if (!v || v->type == MT_VALUE_NULL) return MT_OK;
     if (v->type == MT_VALUE_STR) return add_template(tok, "default", 7, v->str.s, v->str.n, err);
-    if (v->type != MT_VALUE_LIST) return mt_fail(err, MT_EFORMAT, "%s: \"chat_template\" should be a string or a list and is %s", what, mt_value_type_name(v));
+    if (v->type != MT_VALUE_LIST)
+        return mt_fail(err, MT_EFORMAT, "%s: \"chat_template\" should be a string or a list and is %s", what,
+                       mt_value_type_name(v));
     for (size_t i = 0; i < v->list.n; i++) {
         MT_TRY(mt__json_need(&v->list.items[i], "name", MT_VALUE_STR, &name, what, err));
         MT_TRY(mt__json_need(&v->list.items[i], "template", MT_VALUE_STR, &text, what, err));
@@ -84,24 +92,31 @@ static mt_rc read_template_file(mt_tokenizer *tok, const char *dir, mt_err *err)
         tok->templates[i] = tok->templates[--tok->n_templates];
         break;
     }
-    if (!mt_utf8_valid(text, n, &bad)) rc = mt_fail(err, MT_EFORMAT, "chat_template.jinja is not valid UTF-8 at byte %zu", bad);
-    else rc = add_template(tok, "default", 7, text, n, err);
+    if (!mt_utf8_valid(text, n, &bad))
+        rc = mt_fail(err, MT_EFORMAT, "chat_template.jinja is not valid UTF-8 at byte %zu", bad);
+    else
+        rc = add_template(tok, "default", 7, text, n, err);
     mt_free(text);
     return rc;
 }
 
-/* ---- tokens for a tokenizer.model ---- */
+/* ---- added tokens ---- */
 
-static mt_rc add_token(mt_tokenizer *tok, const mt_value *flags, const char *s, size_t n, int64_t id, const char *what, mt_err *err)
+/* Tokens that are there keep their flags.  id < 0: the vocabulary's, or the next free one. */
+static mt_rc add_token(mt_tokenizer *tok, const mt_value *flags, const char *s, size_t n, int64_t id, const char *what,
+                       mt_err *err)
 {
     mt_added_token t = { .content = (char *)s, .n = n, .id = (int32_t)id, .special = true };
-    if (id < 0 || id > INT32_MAX - 1) return mt_fail(err, MT_ERANGE, "%s: an added token has id %lld", what, (long long)id);
+    if (id > INT32_MAX - 1) return mt_fail(err, MT_ERANGE, "%s: an added token has id %lld", what, (long long)id);
+    if (mt_added_by_text(&tok->added, s, n)) return MT_OK;
     if (flags) {
         MT_TRY(mt__json_bool(flags, "special", false, &t.special, what, err));
         MT_TRY(mt__json_bool(flags, "lstrip", false, &t.lstrip, what, err));
         MT_TRY(mt__json_bool(flags, "rstrip", false, &t.rstrip, what, err));
         MT_TRY(mt__json_bool(flags, "single_word", false, &t.single_word, what, err));
+        MT_TRY(mt__json_bool(flags, "normalized", false, &t.normalized, what, err));
     }
+    if (tok->bare_model) t.normalized = false; /* its own code looks for them in the text as given */
     return mt_added_add(&tok->added, t, &tok->model.vocab, err);
 }
 
@@ -115,9 +130,10 @@ static mt_rc read_added_decoder(mt_tokenizer *tok, const mt_value *config, const
         char digits[16] = { 0 }, *end;
         memcpy(digits, p->key, p->key_n < 15 ? p->key_n : 15);
         long long id = strtoll(digits, &end, 10);
-        if (end == digits || *end) return mt_fail(err, MT_EFORMAT, "%s: key \"%s\" of \"added_tokens_decoder\" is not an id", what, digits);
+        if (end == digits || *end || id < 0)
+            return mt_fail(err, MT_EFORMAT, "%s: key \"%s\" of \"added_tokens_decoder\" is not an id", what, digits);
         MT_TRY(mt__json_need(&p->value, "content", MT_VALUE_STR, &content, what, err));
-        MT_TRY(add_token(tok, &p->value, content->str.s, content->str.n, id, what, err));
+        MT_TRY(add_token(tok, &p->value, content->str.s, content->str.n, tok->bare_model ? id : -1, what, err));
     }
     return MT_OK;
 }
@@ -131,8 +147,9 @@ static mt_rc read_added_file(mt_tokenizer *tok, const char *dir, mt_arena *arena
     MT_TRY(read_json(dir, what, arena, &map, &found, err));
     for (size_t i = 0; found && i < map.map.n; i++) {
         const mt_pair *p = &map.map.pairs[i];
-        if (p->value.type != MT_VALUE_INT) return mt_fail(err, MT_EFORMAT, "%s: the id of \"%.*s\" is not an integer", what, (int)mt_min_i64((int64_t)p->key_n, 60), p->key);
-        if (mt_added_by_text(&tok->added, p->key, p->key_n)) continue;
+        if (p->value.type != MT_VALUE_INT)
+            return mt_fail(err, MT_EFORMAT, "%s: the id of \"%.*s\" is not an integer", what,
+                           (int)mt_min_i64((int64_t)p->key_n, 60), p->key);
         MT_TRY(add_token(tok, NULL, p->key, p->key_n, p->value.i, what, err));
     }
     return MT_OK;
@@ -144,7 +161,7 @@ static mt_rc add_roles(mt_tokenizer *tok, mt_err *err)
     for (int r = 0; r < MT_TOK_ROLES; r++) {
         const char *text = tok->role_text[r];
         int32_t id = text ? mt_vocab_id(&tok->model.vocab, text, strlen(text)) : -1;
-        if (id < 0 || mt_added_by_text(&tok->added, text, strlen(text))) continue;
+        if (id < 0) continue;
         MT_TRY(add_token(tok, NULL, text, strlen(text), id, role_keys[r], err));
     }
     return MT_OK;
@@ -172,14 +189,14 @@ static mt_rc set_around(mt_tokenizer *tok, const mt_value *config, mt_err *err)
 static mt_rc complete_model(mt_tokenizer *tok, const mt_value *config, const char *dir, mt_arena *arena, mt_err *err)
 {
     const mt_value *class = mt_value_get(config, "tokenizer_class");
-    if (class && mt_value_is(class, "QWenTokenizer")) MT_TRY(mt__make_qwen1(tok, err));
+    if (tok->bare_model && class && mt_value_is(class, "QWenTokenizer")) MT_TRY(mt__make_qwen1(tok, err));
     MT_TRY(read_added_decoder(tok, config, "tokenizer_config.json", err));
-    MT_TRY(read_added_file(tok, dir, arena, err));
+    if (tok->bare_model) MT_TRY(read_added_file(tok, dir, arena, err));
     MT_TRY(add_roles(tok, err));
-    return set_around(tok, config, err);
+    return tok->bare_model ? set_around(tok, config, err) : MT_OK;
 }
 
-static mt_rc read_all(mt_tokenizer *tok, const char *dir, bool may_add_tokens, mt_arena *arena, mt_err *err)
+static mt_rc read_all(mt_tokenizer *tok, const char *dir, mt_arena *arena, mt_err *err)
 {
     static const char what[] = "tokenizer_config.json";
     mt_value config = { .type = MT_VALUE_MAP }, map;
@@ -195,13 +212,13 @@ static mt_rc read_all(mt_tokenizer *tok, const char *dir, bool may_add_tokens, m
     if (length && length->type == MT_VALUE_INT && length->i > 0 && length->i < (int64_t)1e15) tok->max_length = length->i;
     MT_TRY(read_templates(tok, &config, what, err));
     MT_TRY(read_template_file(tok, dir, err));
-    return may_add_tokens ? complete_model(tok, &config, dir, arena, err) : MT_OK;
+    return complete_model(tok, &config, dir, arena, err);
 }
 
-mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, bool may_add_tokens, mt_err *err)
+mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, mt_err *err)
 {
     mt_arena arena = { 0 };
-    mt_rc rc = read_all(tok, dir, may_add_tokens, &arena, err);
+    mt_rc rc = read_all(tok, dir, &arena, err);
     mt_arena_free(&arena);
     return rc;
 }

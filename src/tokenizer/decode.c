@@ -14,11 +14,15 @@ typedef struct work {
     mt_arena *arena;
     mt_piece_text *p;
     size_t n;
-    mt_str buf;          /* where a string is put together before it moves to the arena */
+    size_t limit; /* bytes all strings together may grow to: rules come from files */
+    mt_str buf;   /* where a string is put together before it moves to the arena */
     mt_regex_state *regex;
 } work;
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory to decode tokens"); }
+static mt_rc no_memory(mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "no host memory to decode tokens, or their text grows too much");
+}
 
 /* The buffer becomes string i. */
 static mt_rc keep(work *w, size_t i, mt_err *err)
@@ -30,11 +34,14 @@ static mt_rc keep(work *w, size_t i, mt_err *err)
     return MT_OK;
 }
 
-static void add_replaced(mt_str *out, const char *s, size_t n, const char *what, size_t n_what, const char *by, size_t n_by)
+static void add_replaced(mt_str *out, size_t limit, const char *s, size_t n, const char *what, size_t n_what, const char *by,
+                         size_t n_by)
 {
     while (n_what && n) {
         const char *at = memmem(s, n, what, n_what);
         if (!at) break;
+        if (out->n > limit) out->failed = true;
+        if (out->failed) return;
         mt_str_add(out, s, (size_t)(at - s));
         mt_str_add(out, by, n_by);
         n -= (size_t)(at - s) + n_what;
@@ -45,7 +52,7 @@ static void add_replaced(mt_str *out, const char *s, size_t n, const char *what,
 
 static mt_rc replace_in(work *w, size_t i, const char *what, size_t n_what, const char *by, size_t n_by, mt_err *err)
 {
-    add_replaced(&w->buf, w->p[i].s, w->p[i].n, what, n_what, by, n_by);
+    add_replaced(&w->buf, w->limit, w->p[i].s, w->p[i].n, what, n_what, by, n_by);
     return keep(w, i, err);
 }
 
@@ -65,9 +72,12 @@ static mt_rc byte_level(work *w, mt_err *err)
     for (size_t i = 0; i < w->n; i++) {
         char *raw = mt_arena_alloc(w->arena, w->p[i].n + 1);
         int64_t n = raw ? mt_bytes_from_alphabet(w->p[i].s, w->p[i].n, raw) : -1;
-        if (!raw) bytes.failed = true;
-        else if (n >= 0) mt_str_add(&bytes, raw, (size_t)n);
-        else mt_str_add(&bytes, w->p[i].s, w->p[i].n);
+        if (!raw)
+            bytes.failed = true;
+        else if (n >= 0)
+            mt_str_add(&bytes, raw, (size_t)n);
+        else
+            mt_str_add(&bytes, w->p[i].s, w->p[i].n);
     }
     mt_str_add_lossy(&w->buf, bytes.n ? bytes.s : "", bytes.n);
     if (bytes.failed) w->buf.failed = true;
@@ -151,6 +161,7 @@ static mt_rc replace_regex(work *w, size_t i, mt_err *err)
             from += len ? (size_t)len : 1;
             continue;
         }
+        if (w->buf.n > w->limit) return no_memory(err);
         mt_str_add(&w->buf, s + done, start - done);
         mt_str_add(&w->buf, w->step->b, w->step->n_b);
         done = from = last_end = end;
@@ -169,7 +180,7 @@ static mt_rc replace(work *w, size_t i, mt_err *err)
 static mt_rc clean_up(work *w, size_t i, mt_err *err)
 {
     static const char *const rules[][2] = {
-        { " .", "." },   { " ?", "?" },     { " !", "!" },             { " ,", "," },   { " ' ", "'" },   { " n't", "n't" },
+        { " .", "." },   { " ?", "?" },           { " !", "!" },   { " ,", "," },     { " ' ", "'" },    { " n't", "n't" },
         { " 'm", "'m" }, { " do not", " don't" }, { " 's", "'s" }, { " 've", "'ve" }, { " 're", "'re" },
     };
     for (size_t r = 0; r < MT_COUNT(rules); r++)
@@ -233,7 +244,7 @@ static mt_rc spm(work *w, mt_err *err)
             mt_str_add(&bytes, p.s, p.n);
         } else {
             size_t skip = at_start && !bytes.n && p.n >= 3 && !memcmp(p.s, "\xe2\x96\x81", 3) ? 3 : 0;
-            add_replaced(&bytes, p.s + skip, p.n - skip, "\xe2\x96\x81", 3, " ", 1);
+            add_replaced(&bytes, w->limit, p.s + skip, p.n - skip, "\xe2\x96\x81", 3, " ", 1);
             if (skip && !w->step->cleanup) at_start = false;
         }
     }
@@ -270,7 +281,9 @@ static mt_rc apply_step(work *w, mt_err *err)
 
 mt_rc mt_decoder_apply(const mt_decoder *d, mt_arena *arena, mt_piece_text *pieces, size_t n, mt_str *out, mt_err *err)
 {
-    work w = { .arena = arena, .p = pieces, .n = n };
+    work w = { .arena = arena, .p = pieces, .n = n, .limit = 65536 };
+    for (size_t i = 0; i < n; i++) w.limit += 64 * pieces[i].n;
+    arena->max_bytes = arena->total_bytes + 64 * w.limit; /* every step leaves its strings there */
     mt_rc rc = MT_OK;
     for (size_t i = 0; i < d->n && !rc; i++) {
         w.step = &d->steps[i];

@@ -27,7 +27,8 @@ void mt_decoder_deinit(mt_decoder *d)
 }
 
 /* A copy of the string at key, or of the fallback. */
-static mt_rc text_or(const mt_value *v, const char *key, const char *fallback, char **out, size_t *n, const char *what, mt_err *err)
+static mt_rc text_or(const mt_value *v, const char *key, const char *fallback, char **out, size_t *n, const char *what,
+                     mt_err *err)
 {
     MT_TRY(mt__json_text(v, key, out, n, what, err));
     if (*out) return MT_OK;
@@ -52,7 +53,8 @@ static mt_rc parse_strip(mt_decode_step *s, const mt_value *v, const char *what,
     MT_TRY(text_or(v, "content", " ", &s->a, &s->n_a, what, err));
     MT_TRY(mt__json_int(v, "start", 0, &left, what, err));
     MT_TRY(mt__json_int(v, "stop", 0, &right, what, err));
-    if (left < 0 || right < 0) return mt_fail(err, MT_ERANGE, "%s: \"start\" and \"stop\" of a decoder must not be negative", what);
+    if (left < 0 || right < 0)
+        return mt_fail(err, MT_ERANGE, "%s: \"start\" and \"stop\" of a decoder must not be negative", what);
     s->left = (size_t)left;
     s->right = (size_t)right;
     return MT_OK;
@@ -118,5 +120,6 @@ mt_rc mt_decoder_parse(mt_decoder *d, const mt_value *v, const char *what, mt_er
         MT_TRY(mt_decoder_push(d, kinds[i].kind, &step, err));
         return kinds[i].parse ? kinds[i].parse(step, v, what, err) : MT_OK;
     }
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: decoder \"%.*s\" is not known", what, (int)mt_min_i64((int64_t)type->str.n, 60), type->str.s);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: decoder \"%.*s\" is not known", what, (int)mt_min_i64((int64_t)type->str.n, 60),
+                   type->str.s);
 }

@@ -9,11 +9,13 @@ static const char *type_words(mt_value_type type)
 mt_rc mt__json_maybe(const mt_value *v, const char *key, mt_value_type type, const mt_value **out, const char *what, mt_err *err)
 {
     *out = NULL;
-    if (v->type != MT_VALUE_MAP) return mt_fail(err, MT_EFORMAT, "%s: %s where an object with \"%s\" was expected", what, mt_value_type_name(v), key);
+    if (v->type != MT_VALUE_MAP)
+        return mt_fail(err, MT_EFORMAT, "%s: %s where an object with \"%s\" was expected", what, mt_value_type_name(v), key);
     const mt_value *found = mt_value_get(v, key);
     if (!found || found->type == MT_VALUE_NULL) return MT_OK;
     if (found->type != type)
-        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" should be %s and is %s", what, key, type_words(type), mt_value_type_name(found));
+        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" should be %s and is %s", what, key, type_words(type),
+                       mt_value_type_name(found));
     *out = found;
     return MT_OK;
 }

@@ -42,18 +42,18 @@ enum {
 typedef struct mt_bpe {
     mt_merge *merges; /* open addressing */
     size_t n_merges, n_slots;
-    int shift;           /* 64 - log2(n_slots) */
-    bool raw;            /* words are bytes, not text: byte_ids start the merging */
+    int shift;             /* 64 - log2(n_slots) */
+    bool raw;              /* words are bytes, not text: byte_ids start the merging */
     int32_t byte_ids[256]; /* raw: token of each byte; else byte_fallback's "<0x..>" tokens; -1: none */
-    int32_t *char_ids;   /* [65536] token of each character of the BMP, -1: none; NULL when raw */
-    mt_vocab whole;      /* raw with ignore_merges: whole words as bytes; empty: the vocabulary is in bytes */
+    int32_t *char_ids;     /* [65536] token of each character of the BMP, -1: none; NULL when raw */
+    mt_vocab whole;        /* raw with ignore_merges: whole words as bytes; empty: the vocabulary is in bytes */
     char *prefix, *suffix; /* continuing_subword_prefix, end_of_word_suffix; NULL or owned */
     size_t n_prefix, n_suffix;
     int32_t unk_id; /* -1: unknown characters are left out */
     bool fuse_unk, byte_fallback, ignore_merges;
-    bool spm;            /* SentencePiece: unknowns are looked at after merging; user-defined pieces are frozen */
+    bool spm;              /* SentencePiece: unknowns are looked at after merging; user-defined pieces are frozen */
     int32_t first_char_id; /* spm: ids from here on are single characters that only exist inside pieces */
-    bool cut_at_marker;  /* no token crosses the start of a word marked by U+2581: longer text is cut there */
+    bool cut_at_marker;    /* no token crosses the start of a word marked by U+2581: longer text is cut there */
 } mt_bpe;
 
 mt_rc mt_bpe_parse(mt_bpe *bpe, const mt_value *model, const mt_vocab *vocab, bool raw, const char *what, mt_err *err);
@@ -89,7 +89,8 @@ typedef struct mt_wordpiece {
     int32_t unk_id;
 } mt_wordpiece;
 
-mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab *vocab, bool whole_words, const char *what, mt_err *err);
+mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab *vocab, bool whole_words, const char *what,
+                         mt_err *err);
 
 /* ---- any of them ---- */
 
@@ -134,7 +135,8 @@ void mt_model_state_deinit(mt_model_state *st);
 
 /* Append the ids of one word; `readable` bytes follow word's start in memory (at least n), so that short words can
  * be loaded without a loop. */
-mt_rc mt_model_encode(const mt_model *m, mt_model_state *st, const char *word, size_t n, size_t readable, mt_pieces *out, mt_err *err);
+mt_rc mt_model_encode(const mt_model *m, mt_model_state *st, const char *word, size_t n, size_t readable, mt_pieces *out,
+                      mt_err *err);
 void mt_model_deinit(mt_model *m);
 
 /* The models behind mt_model_encode. */

@@ -46,8 +46,9 @@ static size_t next_active(const mt_unicode *uc, const mt_view *in, size_t i, uin
     while (i < in->n) {
         uint32_t cp;
         size_t len = mt_cp_at(in->s, in->n, i, &cp);
-        if (!(mt_unicode_props(uc, cp) & inert)) return i;
-        *before = i;
+        uint16_t props = mt_unicode_props(uc, cp);
+        if (!(props & inert)) return i;
+        *before = props & MT_UC_OPAQUE ? i + len : i;
         i += len;
     }
     return in->n;

@@ -41,8 +41,10 @@ static void clean_char(const mt_unicode *uc, uint32_t cp, const mt_view *in, siz
 {
     uint16_t props = mt_unicode_props(uc, cp);
     if (props & MT_UC_CONTROL) return;
-    if (props & MT_UC_WHITE) mt_text_put_cp(out, ' ', in, at, n);
-    else mt_text_copy(out, in, at, n);
+    if (props & MT_UC_WHITE)
+        mt_text_put_cp(out, ' ', in, at, n);
+    else
+        mt_text_copy(out, in, at, n);
 }
 
 static bool is_bert_cjk(uint32_t c)
@@ -170,8 +172,10 @@ static mt_rc apply_step(const mt_norm_step *step, const mt_unicode *uc, mt_norm_
     case MT_NORM_LOWERCASE: for_each_char(uc, in, out, lower_char); break;
     case MT_NORM_REPLACE:
         if (step->re) return replace_regex(step, st, in, out, err);
-        if (step->n_pattern) replace_literal(step, in, out);
-        else *changed = false;
+        if (step->n_pattern)
+            replace_literal(step, in, out);
+        else
+            *changed = false;
         break;
     case MT_NORM_PREPEND: prepend(step, in, out); break;
     case MT_NORM_APPEND: append(step, in, out); break;
@@ -188,15 +192,18 @@ static mt_rc apply_step(const mt_norm_step *step, const mt_unicode *uc, mt_norm_
     return MT_OK;
 }
 
-mt_rc mt_normalizer_apply(const mt_normalizer *nz, const mt_unicode *uc, mt_norm_state *st, bool tracked, mt_view *text, mt_err *err)
+mt_rc mt_normalizer_apply(const mt_normalizer *nz, const mt_unicode *uc, mt_norm_state *st, bool tracked, mt_view *text,
+                          mt_err *err)
 {
     int next = 0;
+    size_t limit = mt_text_limit(text->n);
     for (size_t i = 0; i < nz->n && text->n; i++) {
         mt_text *out = &st->text[next];
         bool changed;
-        mt_text_reset(out, tracked);
+        mt_text_reset(out, tracked, limit);
         MT_TRY(apply_step(&nz->steps[i], uc, st, text, out, &changed, err));
-        if (out->failed) return mt_fail(err, MT_ENOMEM, "no host memory to normalize %zu bytes of text", text->n);
+        if (out->failed)
+            return mt_fail(err, MT_ENOMEM, "no host memory to normalize %zu bytes of text, or it grows too much", text->n);
         if (!changed) continue;
         *text = mt_text_view(out);
         next = !next;

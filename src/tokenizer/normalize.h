@@ -58,7 +58,8 @@ mt_rc mt_normalizer_push(mt_normalizer *nz, mt_norm_kind kind, mt_norm_step **ou
 void mt_normalizer_deinit(mt_normalizer *nz);
 
 /* *text becomes the normalized text: itself if nothing changed, or a view of the state's buffers. */
-mt_rc mt_normalizer_apply(const mt_normalizer *nz, const mt_unicode *uc, mt_norm_state *st, bool tracked, mt_view *text, mt_err *err);
+mt_rc mt_normalizer_apply(const mt_normalizer *nz, const mt_unicode *uc, mt_norm_state *st, bool tracked, mt_view *text,
+                          mt_err *err);
 
 /* The steps that need more than a few lines: normal forms (normal_forms.c) and SentencePiece's (spm_normalize.c).
  * Each returns false when `in` is already as it should be and nothing was written. */

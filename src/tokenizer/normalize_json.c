@@ -93,12 +93,18 @@ static const struct {
     const char *name;
     mt_norm_kind kind;
 } simple[] = {
-    { "NFC", MT_NORM_NFC },         { "NFD", MT_NORM_NFD },
-    { "NFKC", MT_NORM_NFKC },       { "NFKD", MT_NORM_NFKD },
-    { "Lowercase", MT_NORM_LOWERCASE }, { "Replace", MT_NORM_REPLACE },
-    { "Prepend", MT_NORM_PREPEND }, { "Append", MT_NORM_APPEND },
-    { "Strip", MT_NORM_STRIP },     { "StripAccents", MT_NORM_STRIP_ACCENTS },
-    { "Nmt", MT_NORM_NMT },         { "Precompiled", MT_NORM_PRECOMPILED },
+    { "NFC", MT_NORM_NFC },
+    { "NFD", MT_NORM_NFD },
+    { "NFKC", MT_NORM_NFKC },
+    { "NFKD", MT_NORM_NFKD },
+    { "Lowercase", MT_NORM_LOWERCASE },
+    { "Replace", MT_NORM_REPLACE },
+    { "Prepend", MT_NORM_PREPEND },
+    { "Append", MT_NORM_APPEND },
+    { "Strip", MT_NORM_STRIP },
+    { "StripAccents", MT_NORM_STRIP_ACCENTS },
+    { "Nmt", MT_NORM_NMT },
+    { "Precompiled", MT_NORM_PRECOMPILED },
     { "ByteLevel", MT_NORM_BYTE_LEVEL },
 };
 
@@ -115,5 +121,6 @@ mt_rc mt_normalizer_parse(mt_normalizer *nz, const mt_value *v, const char *what
         MT_TRY(mt_normalizer_push(nz, simple[i].kind, &step, err));
         return fill_step(step, v, what, err);
     }
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: normalizer \"%.*s\" is not known", what, (int)mt_min_i64((int64_t)type->str.n, 60), type->str.s);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: normalizer \"%.*s\" is not known", what, (int)mt_min_i64((int64_t)type->str.n, 60),
+                   type->str.s);
 }

@@ -139,12 +139,14 @@ static mt_rc find_file(const char *dir, const char *const *names, size_t n, char
         mt_free(*path);
         *path = NULL;
     }
-    return mt_fail(err, MT_ENOENT, "%s has no tokenizer.json and no tokenizer.model; download the model's tokenizer files too", dir);
+    return mt_fail(err, MT_ENOENT, "%s has no tokenizer.json and no tokenizer.model; download the model's tokenizer files too",
+                   dir);
 }
 
 mt_rc mt_tokenizer_open(mt_tokenizer **out, const char *dir, mt_err *err)
 {
-    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model" };
+    static const char *const names[] = { "tokenizer.json", "tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken",
+                                         "spiece.model" };
     mt_tokenizer *tok;
     char *path = NULL;
     *out = NULL;
@@ -154,9 +156,9 @@ mt_rc mt_tokenizer_open(mt_tokenizer **out, const char *dir, mt_err *err)
         mt_free(path);
         return rc;
     }
-    bool json = !strcmp(mt_path_base(path), names[0]);
+    tok->bare_model = strcmp(mt_path_base(path), names[0]) != 0;
     rc = load_file(tok, path, err);
-    if (!rc) rc = mt__read_config(tok, dir, !json, err);
+    if (!rc) rc = mt__read_config(tok, dir, err);
     mt_free(path);
     return finish(out, tok, rc, dir, err);
 }

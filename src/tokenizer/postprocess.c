@@ -9,7 +9,8 @@ enum { MAX_AROUND = 1024 };
 
 mt_rc mt__id_list_push(mt_id_list *list, int64_t id, mt_err *err)
 {
-    if (id < 0 || id > INT32_MAX - 1) return mt_fail(err, MT_ERANGE, "a post-processor names id %lld, outside 0..2^31-2", (long long)id);
+    if (id < 0 || id > INT32_MAX - 1)
+        return mt_fail(err, MT_ERANGE, "a post-processor names id %lld, outside 0..2^31-2", (long long)id);
     if (list->n >= MAX_AROUND) return mt_fail(err, MT_ERANGE, "a post-processor adds more than %d tokens", MAX_AROUND);
     MT_TRY(mt_grow(&list->ids, &list->cap, list->n + 1, sizeof *list->ids, err));
     list->ids[list->n++] = (int32_t)id;
@@ -59,9 +60,12 @@ static mt_rc template_token(mt_tokenizer *tok, const mt_value *table, const mt_v
                        (int)mt_min_i64((int64_t)name->str.n, 60), name->str.s);
     MT_TRY(mt__json_need(entry, "ids", MT_VALUE_LIST, &ids, what, err));
     for (size_t i = 0; i < ids->list.n; i++) {
-        if (ids->list.items[i].type != MT_VALUE_INT) return mt_fail(err, MT_EFORMAT, "%s: \"ids\" of a special token are not integers", what);
-        if (seen_text) MT_TRY(mt__id_list_push(&tok->suffix, ids->list.items[i].i, err));
-        else MT_TRY(push_front(&tok->prefix, (*n_front)++, ids->list.items[i].i, err));
+        if (ids->list.items[i].type != MT_VALUE_INT)
+            return mt_fail(err, MT_EFORMAT, "%s: \"ids\" of a special token are not integers", what);
+        if (seen_text)
+            MT_TRY(mt__id_list_push(&tok->suffix, ids->list.items[i].i, err));
+        else
+            MT_TRY(push_front(&tok->prefix, (*n_front)++, ids->list.items[i].i, err));
     }
     return MT_OK;
 }
@@ -81,7 +85,8 @@ static mt_rc parse_template(mt_tokenizer *tok, const mt_value *v, const char *wh
         MT_TRY(mt__json_need(&pieces->list.items[i], "SpecialToken", MT_VALUE_MAP, &piece, what, err));
         MT_TRY(template_token(tok, table ? table : &empty, piece, n_text > 0, &n_front, what, err));
     }
-    if (n_text != 1) return mt_fail(err, MT_EUNSUPPORTED, "%s: the template has the text %d times, once was expected", what, n_text);
+    if (n_text != 1)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: the template has the text %d times, once was expected", what, n_text);
     return MT_OK;
 }
 
@@ -102,5 +107,6 @@ mt_rc mt__parse_post_processor(mt_tokenizer *tok, const mt_value *v, const char 
     if (mt_value_is(type, "TemplateProcessing")) return parse_template(tok, v, what, err);
     if (mt_value_is(type, "BertProcessing") || mt_value_is(type, "RobertaProcessing")) return parse_cls_sep(tok, v, what, err);
     if (mt_value_is(type, "Sequence")) return parse_sequence(tok, v, what, err);
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: post-processor \"%.*s\" is not known", what, (int)mt_min_i64((int64_t)type->str.n, 60), type->str.s);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: post-processor \"%.*s\" is not known", what,
+                   (int)mt_min_i64((int64_t)type->str.n, 60), type->str.s);
 }

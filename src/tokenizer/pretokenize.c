@@ -13,6 +13,7 @@ typedef struct run {
     mt_pretok_state *st;
     mt_view *text;
     mt_spans *out;
+    size_t limit; /* bytes the text may grow to */
 } run;
 
 static mt_rc push(mt_spans *out, size_t start, size_t end, mt_err *err)
@@ -236,23 +237,24 @@ static void metaspace_text(const run *r, mt_span w, bool first, mt_text *to)
 static void byte_level_text(const run *r, mt_span w, mt_text *to)
 {
     const mt_view *in = r->text;
-    if (r->step->prefix_space && in->s[w.start] != ' ')
-        mt_text_put(to, " ", 1, mt_view_lo(in, w.start), mt_view_lo(in, w.start));
+    if (r->step->prefix_space && in->s[w.start] != ' ') mt_text_put(to, " ", 1, mt_view_lo(in, w.start), mt_view_lo(in, w.start));
     mt_text_copy(to, in, w.start, w.end - w.start);
 }
 
 /* The text of every span once more, as the step rewrites it; spans follow. */
 static mt_rc rewrite(run *r, const mt_spans *in, mt_spans *out, bool tracked, mt_text *to, mt_err *err)
 {
-    mt_text_reset(to, tracked);
+    mt_text_reset(to, tracked, r->limit);
     for (size_t i = 0; i < in->n; i++) {
         size_t start = to->n;
         bool first = i == 0 && mt_view_lo(r->text, in->items[0].start) == 0;
-        if (r->step->kind == MT_PRETOK_METASPACE) metaspace_text(r, in->items[i], first, to);
-        else byte_level_text(r, in->items[i], to);
+        if (r->step->kind == MT_PRETOK_METASPACE)
+            metaspace_text(r, in->items[i], first, to);
+        else
+            byte_level_text(r, in->items[i], to);
         MT_TRY(push(out, start, to->n, err));
     }
-    if (to->failed) return mt_fail(err, MT_ENOMEM, "no host memory to cut %zu bytes of text", r->text->n);
+    if (to->failed) return mt_fail(err, MT_ENOMEM, "no host memory to cut %zu bytes of text, or it grows too much", r->text->n);
     *r->text = mt_text_view(to);
     return MT_OK;
 }
@@ -260,14 +262,14 @@ static mt_rc rewrite(run *r, const mt_spans *in, mt_spans *out, bool tracked, mt
 /* Bytes to GPT-2's alphabet, span by span. */
 static mt_rc spell_bytes(run *r, const mt_spans *in, mt_spans *out, bool tracked, mt_text *to, mt_err *err)
 {
-    mt_text_reset(to, tracked);
+    mt_text_reset(to, tracked, r->limit);
     for (size_t i = 0; i < in->n; i++) {
         size_t start = to->n;
         for (size_t k = in->items[i].start; k < in->items[i].end; k++)
             mt_text_put_cp(to, mt_byte_to_cp((uint8_t)r->text->s[k]), r->text, k, 1);
         MT_TRY(push(out, start, to->n, err));
     }
-    if (to->failed) return mt_fail(err, MT_ENOMEM, "no host memory to cut %zu bytes of text", r->text->n);
+    if (to->failed) return mt_fail(err, MT_ENOMEM, "no host memory to cut %zu bytes of text, or it grows too much", r->text->n);
     *r->text = mt_text_view(to);
     return MT_OK;
 }
@@ -325,14 +327,18 @@ mt_rc mt_pretokenizer_apply(const mt_pretokenizer *pt, const mt_unicode *uc, mt_
                             const mt_spans **words, mt_err *err)
 {
     turns t = { .st = st, .tracked = tracked };
+    size_t limit = mt_text_limit(text->n);
     mt_spans *all = next_spans(&t);
     MT_TRY(push(all, 0, text->n, err));
     *words = all;
     for (size_t i = 0; i < pt->n; i++) {
-        run r = { .step = &pt->steps[i], .uc = uc, .st = st, .text = text };
-        if (r.step->kind == MT_PRETOK_METASPACE) MT_TRY(apply_metaspace(&r, &t, words, err));
-        else if (r.step->kind == MT_PRETOK_BYTE_LEVEL) MT_TRY(apply_byte_level(&r, &t, words, err));
-        else MT_TRY(split_all(&r, &t, words, err));
+        run r = { .step = &pt->steps[i], .uc = uc, .st = st, .text = text, .limit = limit };
+        if (r.step->kind == MT_PRETOK_METASPACE)
+            MT_TRY(apply_metaspace(&r, &t, words, err));
+        else if (r.step->kind == MT_PRETOK_BYTE_LEVEL)
+            MT_TRY(apply_byte_level(&r, &t, words, err));
+        else
+            MT_TRY(split_all(&r, &t, words, err));
     }
     return MT_OK;
 }

@@ -12,13 +12,13 @@
 #include "tokenizer/text.h"
 
 typedef enum mt_pretok_kind {
-    MT_PRETOK_SPLIT,      /* by a known pattern, a regular expression or a literal */
-    MT_PRETOK_SPACES,     /* WhitespaceSplit */
-    MT_PRETOK_WORDS,      /* Whitespace: \w+|[^\w\s]+ */
-    MT_PRETOK_PUNCT,      /* Punctuation, and half of Bert's */
+    MT_PRETOK_SPLIT,  /* by a known pattern, a regular expression or a literal */
+    MT_PRETOK_SPACES, /* WhitespaceSplit */
+    MT_PRETOK_WORDS,  /* Whitespace: \w+|[^\w\s]+ */
+    MT_PRETOK_PUNCT,  /* Punctuation, and half of Bert's */
     MT_PRETOK_DIGITS,
     MT_PRETOK_SCRIPTS,
-    MT_PRETOK_FIXED,      /* FixedLength */
+    MT_PRETOK_FIXED, /* FixedLength */
     MT_PRETOK_METASPACE,
     MT_PRETOK_BYTE_LEVEL,
 } mt_pretok_kind;

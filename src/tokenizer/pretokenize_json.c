@@ -44,8 +44,10 @@ static mt_rc parse_behavior(mt_pretok_step *step, const mt_value *v, mt_split_be
             step->behavior = (mt_split_behavior)i;
             return MT_OK;
         }
-    return mt_fail(err, MT_EFORMAT, "%s: \"behavior\" is \"%.*s\", one of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous was expected",
-                   what, (int)mt_min_i64((int64_t)name->str.n, 60), name->str.s);
+    return mt_fail(
+        err, MT_EFORMAT,
+        "%s: \"behavior\" is \"%.*s\", one of Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous was expected",
+        what, (int)mt_min_i64((int64_t)name->str.n, 60), name->str.s);
 }
 
 static mt_rc parse_split(mt_pretok_step *step, const mt_value *v, const char *what, mt_err *err)
@@ -76,10 +78,14 @@ static mt_rc parse_prepend(mt_pretok_step *step, const mt_value *v, const char *
     MT_TRY(mt__json_maybe(v, "prepend_scheme", MT_VALUE_STR, &scheme, what, err));
     step->prepend = prefix ? MT_PREPEND_ALWAYS : MT_PREPEND_NEVER;
     if (!scheme || !prefix) return MT_OK;
-    if (mt_value_is(scheme, "always")) step->prepend = MT_PREPEND_ALWAYS;
-    else if (mt_value_is(scheme, "first")) step->prepend = MT_PREPEND_FIRST;
-    else if (mt_value_is(scheme, "never")) step->prepend = MT_PREPEND_NEVER;
-    else return mt_fail(err, MT_EFORMAT, "%s: \"prepend_scheme\" is none of always, first, never", what);
+    if (mt_value_is(scheme, "always"))
+        step->prepend = MT_PREPEND_ALWAYS;
+    else if (mt_value_is(scheme, "first"))
+        step->prepend = MT_PREPEND_FIRST;
+    else if (mt_value_is(scheme, "never"))
+        step->prepend = MT_PREPEND_NEVER;
+    else
+        return mt_fail(err, MT_EFORMAT, "%s: \"prepend_scheme\" is none of always, first, never", what);
     return MT_OK;
 }
 
@@ -177,5 +183,6 @@ mt_rc mt_pretokenizer_parse(mt_pretokenizer *pt, const mt_value *v, const char *
         MT_TRY(mt_pretokenizer_push(pt, kinds[i].kind, &step, err));
         return kinds[i].parse ? kinds[i].parse(step, v, what, err) : MT_OK;
     }
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: pre-tokenizer \"%.*s\" is not known", what, (int)mt_min_i64((int64_t)type->str.n, 60), type->str.s);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: pre-tokenizer \"%.*s\" is not known", what,
+                   (int)mt_min_i64((int64_t)type->str.n, 60), type->str.s);
 }

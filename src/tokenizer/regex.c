@@ -17,13 +17,15 @@ static mt_rc onig_fail(int code, OnigErrorInfo *info, const char *pattern, mt_er
 {
     UChar text[ONIG_MAX_ERROR_MESSAGE_LEN];
     onig_error_code_to_str(text, code, info);
-    return mt_fail(err, code == ONIGERR_MEMORY ? MT_ENOMEM : MT_EFORMAT, "regular expression \"%.200s\": %s", pattern, (char *)text);
+    return mt_fail(err, code == ONIGERR_MEMORY ? MT_ENOMEM : MT_EFORMAT, "regular expression \"%.200s\": %s", pattern,
+                   (char *)text);
 }
 
 mt_rc mt_regex_create(mt_regex **out, const char *pattern, size_t n, mt_err *err)
 {
     *out = NULL;
-    if (n > MAX_PATTERN_BYTES) return mt_fail(err, MT_ERANGE, "a regular expression of %zu bytes, at most %d are accepted", n, MAX_PATTERN_BYTES);
+    if (n > MAX_PATTERN_BYTES)
+        return mt_fail(err, MT_ERANGE, "a regular expression of %zu bytes, at most %d are accepted", n, MAX_PATTERN_BYTES);
     mt_regex *re = mt_calloc(1, sizeof *re);
     if (!re) return mt_fail(err, MT_ENOMEM, "no host memory for a regular expression");
     OnigEncoding utf8 = ONIG_ENCODING_UTF8;

@@ -31,9 +31,8 @@ static inline bool is_newline(chr c) { return c.cp == '\r' || c.cp == '\n'; }
 #define LETTER_NUMBER (MT_GCS_LETTER | MT_GCS_NUMBER)
 #define LETTER_MARK   (MT_GCS_LETTER | MT_GCS_MARK)
 #define PUNCT_SYMBOL  (MT_GCS_PUNCT | MT_GCS_SYMBOL)
-#define UPPERISH                                                                                             \
-    (MT_GC_BIT(MT_GC_LU) | MT_GC_BIT(MT_GC_LT) | MT_GC_BIT(MT_GC_LM) | MT_GC_BIT(MT_GC_LO) | MT_GCS_MARK)
-#define LOWERISH (MT_GC_BIT(MT_GC_LL) | MT_GC_BIT(MT_GC_LM) | MT_GC_BIT(MT_GC_LO) | MT_GCS_MARK)
+#define UPPERISH      (MT_GC_BIT(MT_GC_LU) | MT_GC_BIT(MT_GC_LT) | MT_GC_BIT(MT_GC_LM) | MT_GC_BIT(MT_GC_LO) | MT_GCS_MARK)
+#define LOWERISH      (MT_GC_BIT(MT_GC_LL) | MT_GC_BIT(MT_GC_LM) | MT_GC_BIT(MT_GC_LO) | MT_GCS_MARK)
 
 /* End of the run of characters of a set of categories. */
 static inline size_t run_of(const mt_unicode *uc, const char *s, size_t n, size_t i, uint32_t set)
@@ -271,8 +270,8 @@ static size_t find_deepseek(const mt_unicode *uc, const char *s, size_t n, size_
     return n;
 }
 
-#define CASED_(contractions)                                                                                 \
-    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" contractions "|"              \
+#define CASED_(contractions)                                                                                                     \
+    "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]*[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]+" contractions "|"                 \
     "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}\\p{Lt}\\p{Lm}\\p{Lo}\\p{M}]+[\\p{Ll}\\p{Lm}\\p{Lo}\\p{M}]*" contractions "|"
 #define CASED_TAIL_ "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n/]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
 
@@ -284,13 +283,15 @@ static const struct {
     { MT_PATTERN_CL100K, find_cl100k },
     { MT_PATTERN_QWEN2, find_qwen2 },
     { "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?[\\p{L}\\p{M}]+|\\p{N}| ?[^\\s\\p{L}\\p{M}\\p{N}]+[\\r\\n]*"
-      "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+", find_qwen35 },
+      "|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+",
+      find_qwen35 },
     { CASED_("(?i:'s|'t|'re|'ve|'m|'ll|'d)?") "\\p{N}{1,3}" CASED_TAIL_, find_o200k },
     { CASED_("") "\\p{N}" CASED_TAIL_, find_tekken },
     { "\\p{N}{1,3}", find_numbers },
     { "[一-龥぀-ゟ゠-ヿ]+", find_cjk },
     { "[!\"#$%&'()*+,\\-./:;<=>?@\\[\\\\\\]^_`{|}~][A-Za-z]+|[^\r\n\\p{L}\\p{P}\\p{S}]?[\\p{L}\\p{M}]+"
-      "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+", find_deepseek },
+      "| ?[\\p{P}\\p{S}]+[\r\n]*|\\s*[\r\n]+|\\s+(?!\\S)|\\s+",
+      find_deepseek },
 };
 
 mt_scan_fn mt_scan_for(const char *pattern, size_t n)

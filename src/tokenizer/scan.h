@@ -16,9 +16,9 @@ mt_scan_fn mt_scan_for(const char *pattern, size_t n);
 /* The i-th known pattern, NULL past the last. */
 const char *mt_scan_pattern(size_t i);
 
-#define MT_PATTERN_GPT2  "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
-#define MT_PATTERN_TAIL_ "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
-#define MT_PATTERN_HEAD_ "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
+#define MT_PATTERN_GPT2   "'s|'t|'re|'ve|'m|'ll|'d| ?\\p{L}+| ?\\p{N}+| ?[^\\s\\p{L}\\p{N}]+|\\s+(?!\\S)|\\s+"
+#define MT_PATTERN_TAIL_  "| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s*[\\r\\n]+|\\s+(?!\\S)|\\s+"
+#define MT_PATTERN_HEAD_  "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}"
 #define MT_PATTERN_QWEN2  MT_PATTERN_HEAD_ MT_PATTERN_TAIL_
 #define MT_PATTERN_CL100K MT_PATTERN_HEAD_ "{1,3}" MT_PATTERN_TAIL_ /* also Llama 3 and GLM-4 */
 

@@ -12,7 +12,7 @@ enum { KIND_UNIGRAM = 1, KIND_BPE = 2 };
 typedef struct spm {
     mt_tokenizer *tok;
     const char *what;
-    float *scores;  /* [n] */
+    float *scores; /* [n] */
     size_t n, cap_scores, cap_types;
     uint64_t kind; /* trainer_spec.model_type */
     bool byte_fallback, space_behind;
@@ -44,6 +44,8 @@ static mt_rc read_piece(spm *s, mt_pb pb, mt_err *err)
         if (f.number == 3 && f.wire == 0) type = f.value;
     }
     if (pb.bad || !n || !mt_utf8_valid(text, n, NULL)) return malformed(s, "a piece", err);
+    if (mt_vocab_id(&s->tok->model.vocab, text, n) >= 0)
+        return mt_fail(err, MT_EFORMAT, "%s: piece %zu is there twice", s->what, s->n);
     if (!isfinite(score) || type < MT__PIECE_NORMAL || type > MT__PIECE_BYTE)
         return mt_fail(err, MT_EFORMAT, "%s: piece %zu has a score or type that makes no sense", s->what, s->n);
     MT_TRY(mt_grow(&s->scores, &s->cap_scores, s->n + 1, sizeof *s->scores, err));
@@ -94,7 +96,6 @@ static mt_rc read_model(spm *s, const char *bytes, size_t n, mt_err *err)
     }
     if (pb.bad || pb.p != pb.end || !s->n) return malformed(s, "the file", err);
     if (s->space_behind) return mt_fail(err, MT_EUNSUPPORTED, "%s: treat_whitespace_as_suffix is not supported", s->what);
-    if (s->tok->model.vocab.n != s->n) return mt_fail(err, MT_EFORMAT, "%s: a piece is there twice", s->what);
     return mt_vocab_finish(&s->tok->model.vocab, s->what, err);
 }
 
@@ -112,7 +113,8 @@ static mt_rc collect_user_defined(spm *s, mt_err *err)
     if (!keys) return mt_fail(err, MT_ENOMEM, "%s: no host memory", s->what);
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++)
-        if (s->tok->piece_types[i] == MT__PIECE_USER_DEFINED) keys[n++] = (mt_trie_key){ m->vocab.tokens[i].s, m->vocab.tokens[i].n, (int32_t)i };
+        if (s->tok->piece_types[i] == MT__PIECE_USER_DEFINED)
+            keys[n++] = (mt_trie_key){ m->vocab.tokens[i].s, m->vocab.tokens[i].n, (int32_t)i };
     mt_rc rc = mt_trie_build(&m->user_defined, keys, n, err);
     m->has_user_defined = n > 0;
     mt_free(keys);
@@ -168,7 +170,8 @@ static mt_rc add_inner_chars(const spm *s, mt_vocab *all, mt_err *err)
 {
     const mt_vocab *vocab = &s->tok->model.vocab;
     MT_TRY(mt_vocab_reserve(all, vocab->n, err));
-    for (size_t i = 0; i < vocab->n; i++) MT_TRY(mt_vocab_add(all, vocab->tokens[i].s, vocab->tokens[i].n, vocab->tokens[i].id, err));
+    for (size_t i = 0; i < vocab->n; i++)
+        MT_TRY(mt_vocab_add(all, vocab->tokens[i].s, vocab->tokens[i].n, vocab->tokens[i].id, err));
     for (size_t i = 0; i < vocab->n; i++) {
         const mt_vocab_token *t = &vocab->tokens[i];
         if (s->tok->piece_types[t->id] != MT__PIECE_NORMAL) continue;
@@ -204,7 +207,8 @@ static mt_rc build_bpe(spm *s, mt_err *err)
     m->bpe.first_char_id = (int32_t)s->n;
     mt__find_byte_tokens(&m->vocab, m->bpe.byte_ids);
     for (size_t i = 0; i < s->n; i++)
-        if (s->tok->piece_types[i] == MT__PIECE_UNUSED) return mt_fail(err, MT_EUNSUPPORTED, "%s: a BPE model with unused pieces is not supported", s->what);
+        if (s->tok->piece_types[i] == MT__PIECE_UNUSED)
+            return mt_fail(err, MT_EUNSUPPORTED, "%s: a BPE model with unused pieces is not supported", s->what);
     mt_vocab all = { 0 };
     mt_rc rc = build_merges(s, &all, err);
     mt_vocab_deinit(&all);
@@ -271,9 +275,13 @@ static mt_rc build(spm *s, const char *bytes, size_t n, mt_err *err)
 {
     MT_TRY(read_model(s, bytes, n, err));
     MT_TRY(collect_user_defined(s, err));
-    if (s->kind == KIND_BPE) MT_TRY(build_bpe(s, err));
-    else if (s->kind == KIND_UNIGRAM) MT_TRY(build_unigram(s, err));
-    else return mt_fail(err, MT_EUNSUPPORTED, "%s: model type %llu is neither Unigram (1) nor BPE (2)", s->what, (unsigned long long)s->kind);
+    if (s->kind == KIND_BPE)
+        MT_TRY(build_bpe(s, err));
+    else if (s->kind == KIND_UNIGRAM)
+        MT_TRY(build_unigram(s, err));
+    else
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: model type %llu is neither Unigram (1) nor BPE (2)", s->what,
+                       (unsigned long long)s->kind);
     if (find_unknown(s) < 0) return mt_fail(err, MT_EFORMAT, "%s: there is no unknown piece", s->what);
     MT_TRY(set_normalizer(s, err));
     return set_roles(s, err);

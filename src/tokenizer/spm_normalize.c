@@ -27,8 +27,10 @@ static size_t map_prefix(const mt_norm_step *step, const mt_view *in, size_t i, 
 
 static void put_space(const mt_norm_step *step, mt_text *out, uint32_t lo, uint32_t hi)
 {
-    if (step->escape) mt_text_put(out, MARKER, 3, lo, hi);
-    else mt_text_put(out, " ", 1, lo, hi);
+    if (step->escape)
+        mt_text_put(out, MARKER, 3, lo, hi);
+    else
+        mt_text_put(out, " ", 1, lo, hi);
 }
 
 static void put_mapped(const mt_norm_step *step, const char *s, size_t n, mt_text *out, uint32_t lo, uint32_t hi)

@@ -22,9 +22,10 @@ mt_view mt_text_view(const mt_text *t)
     return (mt_view){ .s = t->s ? t->s : "", .n = t->n, .lo = t->tracked ? t->lo : NULL, .hi = t->tracked ? t->hi : NULL };
 }
 
-void mt_text_reset(mt_text *t, bool tracked)
+void mt_text_reset(mt_text *t, bool tracked, size_t max_bytes)
 {
     t->n = 0;
+    t->max_bytes = max_bytes;
     t->tracked = tracked;
     t->failed = false;
 }
@@ -32,6 +33,8 @@ void mt_text_reset(mt_text *t, bool tracked)
 static bool reserve(mt_text *t, size_t more)
 {
     size_t need = t->n + more;
+    if (need > t->max_bytes) t->failed = true;
+    if (t->failed) return false;
     if (need > t->cap && mt_grow(&t->s, &t->cap, need, 1, NULL)) t->failed = true;
     if (t->tracked && need > t->lo_cap && mt_grow(&t->lo, &t->lo_cap, need, sizeof *t->lo, NULL)) t->failed = true;
     if (t->tracked && need > t->hi_cap && mt_grow(&t->hi, &t->hi_cap, need, sizeof *t->hi, NULL)) t->failed = true;

@@ -4,7 +4,8 @@
  * byte knows the range [lo, hi) of the input it was made from, so that a token at the end of the pipeline can
  * be traced back.  A view without arrays is a plain slice of the input starting at `base`.
  *
- * Running out of memory is remembered in `failed` and reported once, by whoever finishes the step. */
+ * Running out of memory, or growing past max_bytes (rules come from files, and 256 of them that each double the text
+ * would not end well), is remembered in `failed` and reported once, by whoever finishes the step. */
 #ifndef MT_TOKENIZER_TEXT_H
 #define MT_TOKENIZER_TEXT_H
 
@@ -23,6 +24,7 @@ typedef struct mt_text {
     size_t n, cap;
     uint32_t *lo, *hi; /* [cap] when tracked */
     size_t lo_cap, hi_cap;
+    size_t max_bytes;
     bool tracked, failed;
 } mt_text;
 
@@ -33,7 +35,10 @@ uint32_t mt_view_point(const mt_view *v, size_t i);
 mt_view mt_view_slice(const mt_view *v, size_t start, size_t n);
 mt_view mt_text_view(const mt_text *t);
 
-void mt_text_reset(mt_text *t, bool tracked); /* keeps the memory */
+/* Empty it, keep the memory. */
+void mt_text_reset(mt_text *t, bool tracked, size_t max_bytes);
+/* How far n bytes of input may grow: real rules make at most eighteen characters of one.  Places in a text fit an int32. */
+static inline size_t mt_text_limit(size_t n) { return n < INT32_MAX / 64 - 1024 ? 64 * n + 65536 : INT32_MAX - 1; }
 /* Append n bytes that all come from input range [lo, hi). */
 void mt_text_put(mt_text *t, const char *s, size_t n, uint32_t lo, uint32_t hi);
 /* Append bytes [start, start + n) of a view, each with its own origin. */

@@ -88,8 +88,10 @@ static mt_rc encode_between(call *c, mt_view text, mt_err *err)
     MT_TRY(mt_added_find(&tok->added, &tok->added.normalized, &tok->unicode, text.s, text.n, inner, err));
     for (size_t i = 0; i < inner->n; i++) {
         mt_segment s = inner->items[i];
-        if (s.token >= 0) MT_TRY(put_added(c, &text, s, err));
-        else MT_TRY(encode_plain(c, mt_view_slice(&text, s.start, s.end - s.start), err));
+        if (s.token >= 0)
+            MT_TRY(put_added(c, &text, s, err));
+        else
+            MT_TRY(encode_plain(c, mt_view_slice(&text, s.start, s.end - s.start), err));
     }
     return MT_OK;
 }
@@ -102,8 +104,10 @@ static mt_rc encode_text(call *c, const char *text, size_t n, mt_err *err)
     MT_TRY(mt_added_find(&tok->added, &tok->added.plain, &tok->unicode, text, n, outer, err));
     for (size_t i = 0; i < outer->n; i++) {
         mt_segment s = outer->items[i];
-        if (s.token >= 0) MT_TRY(put_added(c, &all, s, err));
-        else MT_TRY(encode_between(c, mt_view_slice(&all, s.start, s.end - s.start), err));
+        if (s.token >= 0)
+            MT_TRY(put_added(c, &all, s, err));
+        else
+            MT_TRY(encode_between(c, mt_view_slice(&all, s.start, s.end - s.start), err));
     }
     return MT_OK;
 }
@@ -118,7 +122,8 @@ mt_rc mt_tokenizer_encode(const mt_tokenizer *tok, mt_tok_scratch *sc, const cha
                           mt_err *err)
 {
     size_t bad, before = out->n;
-    if (n > MAX_TEXT_BYTES) return mt_fail(err, MT_ERANGE, "a text of %zu bytes, at most %d can be tokenized at once", n, MAX_TEXT_BYTES);
+    if (n > MAX_TEXT_BYTES)
+        return mt_fail(err, MT_ERANGE, "a text of %zu bytes, at most %d can be tokenized at once", n, MAX_TEXT_BYTES);
     if (!mt_utf8_valid(text, n, &bad)) return mt_fail(err, MT_EFORMAT, "the text is not valid UTF-8 at byte %zu", bad);
     bool ranges = flags & MT_ENCODE_RANGES;
     call c = { .tok = tok, .sc = sc, .out = out, .ranges = ranges, .tracked = ranges || tok->needs_origin };
@@ -147,10 +152,11 @@ static mt_piece_text model_piece(const mt_tokenizer *tok, const mt_vocab_token *
     return (mt_piece_text){ token->s, token->n, false };
 }
 
-/* The reference knows special tokens by their content, so one that is shown otherwise is not left out. */
-static bool shows_as_special(const mt_added_token *t)
+/* The reference knows special tokens by what they show, whichever id led there. */
+static bool shows_special(const mt_tokenizer *tok, const char *s, size_t n)
 {
-    return t->special && t->n == t->n_shown && !memcmp(t->content, t->shown, t->n);
+    const mt_added_token *t = mt_added_by_text(&tok->added, s, n);
+    return t && t->special;
 }
 
 mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n, bool skip_special, mt_str *out, mt_err *err)
@@ -162,8 +168,9 @@ mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n,
     for (size_t i = 0; i < n; i++) {
         const mt_added_token *added = mt_added_by_id(&tok->added, ids[i]);
         const mt_vocab_token *token = added ? NULL : mt_vocab_at(&tok->model.vocab, ids[i]);
-        if (added && !(skip_special && shows_as_special(added))) pieces[n_pieces++] = (mt_piece_text){ added->shown, added->n_shown, true };
-        if (token) pieces[n_pieces++] = model_piece(tok, token);
+        if (!added && !token) continue;
+        mt_piece_text piece = added ? (mt_piece_text){ added->shown, added->n_shown, true } : model_piece(tok, token);
+        if (!(skip_special && shows_special(tok, piece.s, piece.n))) pieces[n_pieces++] = piece;
     }
     mt_rc rc = mt_decoder_apply(&tok->decoder, &arena, pieces, n_pieces, out, err);
     if (!rc) mt_str_add(out, "", 0); /* so that out->s is a string even when nothing was said */
@@ -182,8 +189,10 @@ mt_rc mt_tok_scratch_create(mt_tok_scratch **out, const mt_tokenizer *tok, mt_er
     mt_rc rc = mt_model_state_init(&sc->model, err);
     if (!rc) rc = mt_regex_state_create(&sc->norm.regex, err);
     sc->pretok.regex = sc->norm.regex; /* they take turns */
-    if (rc) mt_tok_scratch_free(sc);
-    else *out = sc;
+    if (rc)
+        mt_tok_scratch_free(sc);
+    else
+        *out = sc;
     return rc;
 }
 

@@ -55,8 +55,8 @@ enum {
 };
 
 /* Text must be valid UTF-8 and below 1 GiB.  Tokens spelled out in it ("<|im_end|>") become those tokens. */
-mt_rc mt_tokenizer_encode(const mt_tokenizer *tok, mt_tok_scratch *scratch, const char *text, size_t n, unsigned flags, mt_tokens *out,
-                          mt_err *err);
+mt_rc mt_tokenizer_encode(const mt_tokenizer *tok, mt_tok_scratch *scratch, const char *text, size_t n, unsigned flags,
+                          mt_tokens *out, mt_err *err);
 void mt_tokens_free(mt_tokens *tokens);
 
 /* ---- decoding ---- */

@@ -27,6 +27,7 @@ struct mt_tokenizer {
     mt_id_list prefix, suffix; /* around a text, with MT_ENCODE_SPECIAL */
     uint8_t *piece_types;      /* SentencePiece: the type of each id, else NULL */
     bool needs_origin;         /* Metaspace asks whether a word starts the input: origins are always tracked */
+    bool bare_model;           /* from a tokenizer.model: special tokens come from the files beside it */
     /* tokenizer_config.json and its neighbours */
     char *role_text[MT_TOK_ROLES];
     bool add_bos, add_eos;
@@ -50,8 +51,8 @@ mt_rc mt__load_tiktoken(mt_tokenizer *tok, const char *text, size_t n, const cha
 /* True if the file looks like lines of "base64 rank". */
 bool mt__looks_like_tiktoken(const char *text, size_t n);
 
-/* Read the files beside the tokenizer (config.c); loaded says whether tokens may still be added (no tokenizer.json). */
-mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, bool may_add_tokens, mt_err *err);
+/* Read the files beside the tokenizer (config.c). */
+mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, mt_err *err);
 
 /* Qwen 1: its pattern, NFC, and the special tokens only its code knows (tiktoken.c). */
 mt_rc mt__make_qwen1(mt_tokenizer *tok, mt_err *err);

@@ -1,4 +1,5 @@
-/* tokenizer.json: the file Hugging Face's tokenizers write, read into a tokenizer. */
+/* tokenizer.json: the file Hugging Face's tokenizers write, read into a tokenizer.  Its "truncation" and "padding" are left
+ * out of account, as transformers does: lengths are the business of whoever makes samples. */
 #include "tokenizer/json_read.h"
 #include "tokenizer/tokenizer_impl.h"
 

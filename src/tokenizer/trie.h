@@ -38,8 +38,10 @@ static inline uint32_t mt_trie_step(const mt_trie *t, uint32_t at, uint8_t byte)
     uint32_t lo = node->child, hi = lo + node->n_children;
     while (hi - lo > 8) {
         uint32_t mid = (lo + hi) / 2;
-        if (t->nodes[mid].byte <= byte) lo = mid;
-        else hi = mid;
+        if (t->nodes[mid].byte <= byte)
+            lo = mid;
+        else
+            hi = mid;
     }
     for (; lo < hi; lo++)
         if (t->nodes[lo].byte == byte) return lo;

@@ -1,6 +1,6 @@
 #include "tokenizer/unicode.h"
 
-enum { MAX_BLOCKS = 1024, VALUES = 1 << 15 }; /* about 400 blocks are needed */
+enum { MAX_BLOCKS = 1024, VALUES = 1 << 16 }; /* about 400 blocks are needed */
 
 /* Add a block of the table for code points first .. first + 255; `row` is the range that `first` lies in. */
 static void fill_block(mt_unicode *uc, size_t block, uint32_t first, size_t row)
@@ -21,9 +21,11 @@ mt_rc mt_unicode_init(mt_unicode *uc, mt_err *err)
     for (uint32_t b = 0; b < MT_UC_BLOCKS && !rc; b++) {
         while (row + 1 < mt__props_ranges_n && mt__props_ranges[row + 1].first <= b * 256) row++;
         bool whole = row + 1 == mt__props_ranges_n || mt__props_ranges[row + 1].first >= b * 256 + 256;
-        uint16_t *known = &shared[mt__props_ranges[row].value % VALUES];
-        if (n == MAX_BLOCKS) rc = mt_fail(err, MT_EINTERNAL, "unicode_data.c needs more than %d blocks", MAX_BLOCKS);
-        else if (!whole || !*known) fill_block(uc, n++, b * 256, row);
+        uint16_t *known = &shared[mt__props_ranges[row].value];
+        if (n == MAX_BLOCKS)
+            rc = mt_fail(err, MT_EINTERNAL, "unicode_data.c needs more than %d blocks", MAX_BLOCKS);
+        else if (!whole || !*known)
+            fill_block(uc, n++, b * 256, row);
         uc->block[b] = (uint16_t)(whole && *known ? *known - 1u : n - 1);
         if (whole) *known = (uint16_t)(uc->block[b] + 1u);
     }
@@ -43,8 +45,10 @@ uint16_t mt_unicode_script(uint32_t cp)
     size_t lo = 0, hi = mt__script_ranges_n;
     while (hi - lo > 1) {
         size_t mid = (lo + hi) / 2;
-        if (mt__script_ranges[mid].first <= cp) lo = mid;
-        else hi = mid;
+        if (mt__script_ranges[mid].first <= cp)
+            lo = mid;
+        else
+            hi = mid;
     }
     return mt__script_ranges[lo].value;
 }
@@ -60,8 +64,10 @@ uint32_t mt_unicode_lower(uint32_t cp, uint32_t *second)
     size_t lo = 0, hi = mt__lower_runs_n;
     while (hi - lo > 1) {
         size_t mid = (lo + hi) / 2;
-        if (mt__lower_runs[mid].first <= cp) lo = mid;
-        else hi = mid;
+        if (mt__lower_runs[mid].first <= cp)
+            lo = mid;
+        else
+            hi = mid;
     }
     const mt__case_run *run = &mt__lower_runs[lo];
     if (cp < run->first || cp > run->last || (cp - run->first) % run->step) return cp;

@@ -28,34 +28,61 @@ extern const size_t mt__lower_runs_n;
 
 /* General categories, in the order of the table's low five bits. */
 enum {
-    MT_GC_CN, MT_GC_LU, MT_GC_LL, MT_GC_LT, MT_GC_LM, MT_GC_LO, MT_GC_MN, MT_GC_MC, MT_GC_ME, MT_GC_ND, MT_GC_NL, MT_GC_NO,
-    MT_GC_PC, MT_GC_PD, MT_GC_PS, MT_GC_PE, MT_GC_PI, MT_GC_PF, MT_GC_PO, MT_GC_SM, MT_GC_SC, MT_GC_SK, MT_GC_SO,
-    MT_GC_ZS, MT_GC_ZL, MT_GC_ZP, MT_GC_CC, MT_GC_CF, MT_GC_CO,
+    MT_GC_CN,
+    MT_GC_LU,
+    MT_GC_LL,
+    MT_GC_LT,
+    MT_GC_LM,
+    MT_GC_LO,
+    MT_GC_MN,
+    MT_GC_MC,
+    MT_GC_ME,
+    MT_GC_ND,
+    MT_GC_NL,
+    MT_GC_NO,
+    MT_GC_PC,
+    MT_GC_PD,
+    MT_GC_PS,
+    MT_GC_PE,
+    MT_GC_PI,
+    MT_GC_PF,
+    MT_GC_PO,
+    MT_GC_SM,
+    MT_GC_SC,
+    MT_GC_SK,
+    MT_GC_SO,
+    MT_GC_ZS,
+    MT_GC_ZL,
+    MT_GC_ZP,
+    MT_GC_CC,
+    MT_GC_CF,
+    MT_GC_CO,
 };
 
 /* The other bits. */
 enum {
     MT_UC_GC_MASK = 31,
-    MT_UC_SPACE = 1 << 5,    /* \s of a regular expression */
-    MT_UC_WHITE = 1 << 6,    /* char::is_whitespace */
-    MT_UC_NUMERIC = 1 << 7,  /* char::is_numeric */
-    MT_UC_PUNCT = 1 << 8,    /* punctuation to Bert and the Punctuation pre-tokenizer */
-    MT_UC_WORD = 1 << 9,     /* \w of the Whitespace pre-tokenizer */
-    MT_UC_CONTROL = 1 << 10, /* what Bert's clean_text removes */
-    MT_UC_ACCENT = 1 << 11,  /* what Bert's strip_accents removes */
-    MT_UC_MARK = 1 << 12,    /* what the StripAccents normalizer removes */
+    MT_UC_SPACE = 1 << 5,      /* \s of a regular expression */
+    MT_UC_WHITE = 1 << 6,      /* char::is_whitespace */
+    MT_UC_NUMERIC = 1 << 7,    /* char::is_numeric */
+    MT_UC_PUNCT = 1 << 8,      /* punctuation to Bert and the Punctuation pre-tokenizer */
+    MT_UC_WORD = 1 << 9,       /* \w of the Whitespace pre-tokenizer */
+    MT_UC_CONTROL = 1 << 10,   /* what Bert's clean_text removes */
+    MT_UC_ACCENT = 1 << 11,    /* what Bert's strip_accents removes */
+    MT_UC_MARK = 1 << 12,      /* what the StripAccents normalizer removes */
     MT_UC_NFC_INERT = 1 << 13, /* stands alone under NFC: unchanged, never joined to what is before it */
     MT_UC_INERT = 1 << 14,     /* the same under all four normal forms */
+    MT_UC_OPAQUE = 1 << 15,    /* younger than the reference's normal forms: not even joined by what follows */
 };
 
 /* Sets of categories as bit masks over MT_GC_*: mt_gc_in(props, MT_GCS_LETTER). */
 #define MT_GC_BIT(c) (1u << (c))
-#define MT_GCS_LETTER                                                                                        \
+#define MT_GCS_LETTER                                                                                                            \
     (MT_GC_BIT(MT_GC_LU) | MT_GC_BIT(MT_GC_LL) | MT_GC_BIT(MT_GC_LT) | MT_GC_BIT(MT_GC_LM) | MT_GC_BIT(MT_GC_LO))
 #define MT_GCS_MARK   (MT_GC_BIT(MT_GC_MN) | MT_GC_BIT(MT_GC_MC) | MT_GC_BIT(MT_GC_ME))
 #define MT_GCS_NUMBER (MT_GC_BIT(MT_GC_ND) | MT_GC_BIT(MT_GC_NL) | MT_GC_BIT(MT_GC_NO))
-#define MT_GCS_PUNCT                                                                                         \
-    (MT_GC_BIT(MT_GC_PC) | MT_GC_BIT(MT_GC_PD) | MT_GC_BIT(MT_GC_PS) | MT_GC_BIT(MT_GC_PE) | MT_GC_BIT(MT_GC_PI) |           \
+#define MT_GCS_PUNCT                                                                                                             \
+    (MT_GC_BIT(MT_GC_PC) | MT_GC_BIT(MT_GC_PD) | MT_GC_BIT(MT_GC_PS) | MT_GC_BIT(MT_GC_PE) | MT_GC_BIT(MT_GC_PI) |               \
      MT_GC_BIT(MT_GC_PF) | MT_GC_BIT(MT_GC_PO))
 #define MT_GCS_SYMBOL (MT_GC_BIT(MT_GC_SM) | MT_GC_BIT(MT_GC_SC) | MT_GC_BIT(MT_GC_SK) | MT_GC_BIT(MT_GC_SO))
 

@@ -6,6 +6,8 @@
 
 #include <float.h>
 #include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 static const double unknown_penalty = 10.0; /* what an unknown character costs below the worst token */
 
@@ -41,7 +43,9 @@ static mt_rc find_best(const mt_unigram *u, mt__best *best, const char *s, size_
         uint32_t cp;
         size_t len = mt_cp_at(s, n, i, &cp);
         if (!extend(u, best, s, n, i, len)) {
-            if (u->unk_id < 0) return mt_fail(err, MT_EFORMAT, "the text has a character that is not in the vocabulary, which has no unknown token");
+            if (u->unk_id < 0)
+                return mt_fail(err, MT_EFORMAT,
+                               "the text has a character that is not in the vocabulary, which has no unknown token");
             offer(&best[i + len], add_scores(u, u->unk_score, best[i].score), i, u->unk_id);
         }
         i += len;
@@ -91,14 +95,38 @@ mt_rc mt__unigram_encode(const mt_model *m, mt_model_state *st, const char *s, s
     return MT_OK;
 }
 
-static mt_rc read_entry(mt_unigram *u, mt_vocab *vocab, mt_trie_key *keys, size_t i, const mt_value *v, const char *what, mt_err *err)
+/* The reference reads decimal numbers the quick way: all digits as one integer, made a double, divided by a power of ten.
+ * That is off by one unit in the last place now and then, and where two ways to cut a word tie, such a unit decides.  The
+ * file was written with the fewest digits that name the number, so they can be had back from the exact value. */
+static double as_the_reference_reads(double exact)
+{
+    char text[32], digits[32];
+    int precision = 1;
+    do snprintf(text, sizeof text, "%.*e", precision - 1, exact);
+    while (strtod(text, NULL) != exact && ++precision <= 17);
+    size_t n = 0;
+    const char *p = text;
+    for (; *p && *p != 'e'; p++)
+        if (*p >= '0' && *p <= '9') digits[n++] = *p;
+    digits[n] = '\0';
+    int exponent = (*p ? (int)strtol(p + 1, NULL, 10) : 0) - ((int)n - 1);
+    if (exponent >= 0 || exponent < -22) return exact; /* whole numbers are read exactly; nothing real is that small */
+    double scale = 1;                                  /* powers of ten up to 10^22 are exact */
+    for (int i = 0; i < -exponent; i++) scale *= 10;
+    double value = (double)strtoull(digits, NULL, 10) / scale;
+    return exact < 0 ? -value : value;
+}
+
+static mt_rc read_entry(mt_unigram *u, mt_vocab *vocab, mt_trie_key *keys, size_t i, const mt_value *v, const char *what,
+                        mt_err *err)
 {
     if (v->type != MT_VALUE_LIST || v->list.n != 2 || v->list.items[0].type != MT_VALUE_STR ||
         (v->list.items[1].type != MT_VALUE_FLOAT && v->list.items[1].type != MT_VALUE_INT))
         return mt_fail(err, MT_EFORMAT, "%s: \"vocab\" entry %zu is not [\"token\", score]", what, i);
     const mt_value *token = &v->list.items[0], *score = &v->list.items[1];
-    u->scores[i] = score->type == MT_VALUE_INT ? (double)score->i : score->f;
-    if (!isfinite(u->scores[i])) return mt_fail(err, MT_EFORMAT, "%s: the score of \"vocab\" entry %zu is not a finite number", what, i);
+    u->scores[i] = score->type == MT_VALUE_INT ? (double)score->i : as_the_reference_reads(score->f);
+    if (!isfinite(u->scores[i]))
+        return mt_fail(err, MT_EFORMAT, "%s: the score of \"vocab\" entry %zu is not a finite number", what, i);
     if (u->scores[i] < u->unk_score) u->unk_score = u->scores[i];
     keys[i] = (mt_trie_key){ token->str.s, token->str.n, (int32_t)i };
     return mt_vocab_add(vocab, token->str.s, token->str.n, (int64_t)i, err);
@@ -130,7 +158,8 @@ mt_rc mt_unigram_parse(mt_unigram *u, const mt_value *model, mt_vocab *vocab, co
     MT_TRY(read_entries(u, vocab, list, what, err));
     MT_TRY(mt__json_int(model, "unk_id", -1, &unk, what, err));
     if (unk < -1 || unk >= (int64_t)list->list.n)
-        return mt_fail(err, MT_ERANGE, "%s: \"unk_id\" is %lld, the vocabulary has %zu tokens", what, (long long)unk, list->list.n);
+        return mt_fail(err, MT_ERANGE, "%s: \"unk_id\" is %lld, the vocabulary has %zu tokens", what, (long long)unk,
+                       list->list.n);
     u->unk_id = (int32_t)unk;
     MT_TRY(mt__json_bool(model, "byte_fallback", false, &u->byte_fallback, what, err));
     mt__find_byte_tokens(vocab, u->byte_ids);

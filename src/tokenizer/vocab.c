@@ -38,14 +38,12 @@ mt_rc mt_vocab_reserve(mt_vocab *v, size_t n, mt_err *err)
 
 mt_rc mt_vocab_add(mt_vocab *v, const char *s, size_t n, int64_t id, mt_err *err)
 {
-    if (id < 0 || id > INT32_MAX - 1) return mt_fail(err, MT_ERANGE, "the id of \"%.40s\" is %lld, outside 0..2^31-2", s, (long long)id);
+    if (id < 0 || id > INT32_MAX - 1)
+        return mt_fail(err, MT_ERANGE, "the id of \"%.40s\" is %lld, outside 0..2^31-2", s, (long long)id);
     if (n > MAX_TOKEN_BYTES) return mt_fail(err, MT_ERANGE, "a token of %zu bytes, at most %d are accepted", n, MAX_TOKEN_BYTES);
     if (2 * (v->n + 1) > v->n_slots) MT_TRY(mt_vocab_reserve(v, v->n + v->n / 2 + 16, err));
     uint32_t *slot = find_slot(v, s, n);
-    if (*slot) {
-        v->tokens[*slot - 1].id = (int32_t)id;
-        return MT_OK;
-    }
+    if (*slot && v->tokens[*slot - 1].id == (int32_t)id) return MT_OK;
     MT_TRY(mt_grow(&v->tokens, &v->cap, v->n + 1, sizeof *v->tokens, err));
     const char *copy = mt_arena_strndup(&v->arena, s, n);
     if (!copy) return mt_fail(err, MT_ENOMEM, "no host memory for a vocabulary of %zu tokens", v->n);
@@ -60,8 +58,7 @@ mt_rc mt_vocab_finish(mt_vocab *v, const char *what, mt_err *err)
     size_t largest = 0, allowed = 16 * v->n + 65536;
     for (size_t i = 0; i < v->n; i++)
         if ((size_t)v->tokens[i].id > largest) largest = (size_t)v->tokens[i].id;
-    if (largest > allowed)
-        return mt_fail(err, MT_ERANGE, "%s: an id is %zu, but there are only %zu tokens", what, largest, v->n);
+    if (largest > allowed) return mt_fail(err, MT_ERANGE, "%s: an id is %zu, but there are only %zu tokens", what, largest, v->n);
     mt_free(v->by_id);
     v->n_ids = v->n ? largest + 1 : 0;
     v->by_id = mt_calloc(v->n_ids, sizeof *v->by_id);

@@ -27,7 +27,7 @@ typedef struct mt_vocab {
 
 /* Room for n tokens, so that adding them does not rehash. */
 mt_rc mt_vocab_reserve(mt_vocab *v, size_t n, mt_err *err);
-/* Add a token; one that is there already gets the new id. */
+/* Add a token; one that is there already is known by the new id from now on, and both ids lead to it. */
 mt_rc mt_vocab_add(mt_vocab *v, const char *s, size_t n, int64_t id, mt_err *err);
 /* Build the table from ids to tokens; call once, after the last add. */
 mt_rc mt_vocab_finish(mt_vocab *v, const char *what, mt_err *err);

@@ -55,7 +55,8 @@ mt_rc mt__wordpiece_encode(const mt_model *m, mt_model_state *st, const char *s,
     return MT_OK;
 }
 
-mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab *vocab, bool whole_words, const char *what, mt_err *err)
+mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab *vocab, bool whole_words, const char *what,
+                         mt_err *err)
 {
     const mt_value *unk, *prefix;
     int64_t max_chars;
@@ -63,8 +64,9 @@ mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab 
     w->unk_id = mt_vocab_id(vocab, unk->str.s, unk->str.n);
     if (whole_words) return MT_OK;
     MT_TRY(mt__json_int(model, "max_input_chars_per_word", 100, &max_chars, what, err));
-    if (max_chars < 0 || max_chars > 1 << 20)
-        return mt_fail(err, MT_ERANGE, "%s: \"max_input_chars_per_word\" is %lld, 0 to 2^20 was expected", what, (long long)max_chars);
+    if (max_chars < 0 || max_chars > 1000)
+        return mt_fail(err, MT_ERANGE, "%s: \"max_input_chars_per_word\" is %lld, 0 to 1000 was expected", what,
+                       (long long)max_chars);
     MT_TRY(mt__json_maybe(model, "continuing_subword_prefix", MT_VALUE_STR, &prefix, what, err));
     w->prefix = mt_strndup(prefix ? prefix->str.s : "##", prefix ? prefix->str.n : 2);
     w->n_prefix = prefix ? prefix->str.n : 2;

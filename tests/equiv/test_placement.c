@@ -1,19 +1,12 @@
 /* Placement never changes a bit.  For one arithmetic, random placements (sweeps, ring depth, keep levels and places, checkpoint
  * intervals, homes, residency, update sites, slots; device memory limited to exactly what the plan asks for) end with equal
  * checksums of hi, lo, m, v after three steps.  MT_DRAWS sets how many placements are drawn per arithmetic. */
-#include "rig.h"
-
-#include "base/rng.h"
+#include "draw.h"
 
 #include <math.h>
 #include <stdlib.h>
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
-
-typedef struct dice {
-    uint64_t seed, i;
-} dice;
-static int roll(dice *d, int n) { return (int)mt_rng_below(d->seed, 77, d->i++, (uint64_t)n); }
 
 typedef struct arithmetic_case {
     const char *model;
@@ -31,41 +24,15 @@ static const arithmetic_case cases[] = {
     { "qwen2_window", MT_DTYPE_F32, MT_DTYPE_F32, true, { "model.layers.1.self_attn.k_proj.*", "model.embed_tokens.weight" } },
     { "llama_default", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "model.layers.0.*", "model.embed_tokens.weight" } },
     { "qwen3_tied", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*norm*", "*.1.mlp.up_proj.weight" } },
+    { "gemma2", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "gemma3", MT_DTYPE_F32, MT_DTYPE_F32, true, { "*post_attention_layernorm*", "*.0.mlp.*" } },
+    { "olmo3", MT_DTYPE_BF16, MT_DTYPE_F32, true, { 0 } },
+    { "cohere2", MT_DTYPE_F32, MT_DTYPE_F32, false, { 0 } },
+    { "gpt_neox", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "gpt2", MT_DTYPE_F32, MT_DTYPE_BF16, true, { 0 } },
+    { "phi", MT_DTYPE_BF16, MT_DTYPE_BF16, false, { 0 } },
+    { "baichuan_alibi", MT_DTYPE_F32, MT_DTYPE_F32, true, { 0 } },
 };
-
-static void draw_layers(mt_placement *p, const mt_model *m, dice *d, int *longest)
-{
-    int run = 0;
-    bool intervals = roll(d, 2);
-    for (int l = 0; l < m->config->L; l++) {
-        int lowest = l == 0 || !intervals ? MT_KEEP_INPUT : MT_KEEP_NOTHING;
-        p->layers[l].keep = (mt_keep)(lowest + roll(d, MT_KEEPS - lowest));
-        p->layers[l].place = roll(d, 2) ? MT_DEVICE : MT_HOST;
-        run = p->layers[l].keep == MT_KEEP_NOTHING ? run + 1 : 1;
-        if (run > *longest) *longest = run;
-    }
-}
-
-static void draw(mt_placement *p, const mt_model *m, const mt_job *j, const mt_arithmetic *a, dice *d)
-{
-    int longest = 1;
-    draw_layers(p, m, d, &longest);
-    p->sweep_tokens = roll(d, 2) ? mt_max_i64(j->step_tokens, a->micro_tokens) : a->micro_tokens + roll(d, (int)(j->step_tokens - a->micro_tokens) + 1);
-    p->accumulators = roll(d, 2) ? MT_DEVICE : MT_HOST;
-    p->ring_slots = longest + roll(d, 3);
-    p->keep_slots = 2 + roll(d, 2);
-    p->grad_slots = 1 + roll(d, 3);
-    p->stage_slots = 1 + roll(d, 3);
-    p->n_slabs = 1 + roll(d, 3);
-    for (int u = 0; u < m->n_units; u++) {
-        mt_unit_place *at = &p->units[u];
-        at->home = roll(d, 3) ? MT_HOST : MT_DEVICE;
-        at->resident = at->home == MT_DEVICE || roll(d, 3) == 0;
-        at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
-        mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
-        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_can_borrow(&trial, u) && roll(d, 3);
-    }
-}
 
 typedef struct outcome {
     uint64_t checksum;

@@ -6,7 +6,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-static const char usual_text[] = "Hello, wörld! 你好 \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb it's 12345 <s> e\xcc\x81\n\n  x\t";
+static const char usual_text[] =
+    "Hello, wörld! 你好 \xf0\x9f\x91\xa9\xe2\x80\x8d\xf0\x9f\x92\xbb it's 12345 <s> e\xcc\x81\n\n  x\t";
 
 static void use(const mt_tokenizer *tok, const char *text, size_t n)
 {
@@ -14,10 +15,13 @@ static void use(const mt_tokenizer *tok, const char *text, size_t n)
     mt_tok_scratch *sc = NULL;
     mt_tokens out = { 0 };
     mt_str decoded = { 0 };
-    if (!mt_tok_scratch_create(&sc, tok, &err) && !mt_tokenizer_encode(tok, sc, text, n, MT_ENCODE_SPECIAL | MT_ENCODE_RANGES, &out, &err)) {
+    if (!mt_tok_scratch_create(&sc, tok, &err) &&
+        !mt_tokenizer_encode(tok, sc, text, n, MT_ENCODE_SPECIAL | MT_ENCODE_RANGES, &out, &err)) {
         for (size_t i = 0; i < out.n; i++)
             if (out.ranges[i].start > out.ranges[i].end || out.ranges[i].end > n) __builtin_trap();
-        if (!mt_tokenizer_decode(tok, out.ids, out.n, false, &decoded, &err) && decoded.n && !mt_utf8_valid(decoded.s, decoded.n, NULL)) __builtin_trap();
+        if (!mt_tokenizer_decode(tok, out.ids, out.n, false, &decoded, &err) && decoded.n &&
+            !mt_utf8_valid(decoded.s, decoded.n, NULL))
+            __builtin_trap();
         out.n = 0;
         mt_tokenizer_encode(tok, sc, text, n, 0, &out, &err);
     }

@@ -18,7 +18,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!mt_tok_scratch_create(&sc, tok, &err) && !mt_tokenizer_encode(tok, sc, text, n, MT_ENCODE_RANGES, &out, &err)) {
         for (size_t i = 0; i < out.n; i++)
             if (out.ranges[i].start > out.ranges[i].end || out.ranges[i].end > n) __builtin_trap();
-        if (!mt_tokenizer_decode(tok, out.ids, out.n, false, &decoded, &err) && decoded.n && !mt_utf8_valid(decoded.s, decoded.n, NULL)) __builtin_trap();
+        if (!mt_tokenizer_decode(tok, out.ids, out.n, false, &decoded, &err) && decoded.n &&
+            !mt_utf8_valid(decoded.s, decoded.n, NULL))
+            __builtin_trap();
     }
     mt_str_free(&decoded);
     mt_tokens_free(&out);

@@ -39,7 +39,8 @@ static void assert_ids(const char *name, const mt_value *in, const mt_value *wan
 static void assert_text(const char *name, const mt_value *want, const mt_str *got)
 {
     if (want->str.n == got->n && !memcmp(want->str.s, got->n ? got->s : "", got->n)) return;
-    fail_msg("%s: decoded\n  want \"%.*s\"\n  got  \"%.*s\"", name, (int)want->str.n, want->str.s, (int)got->n, got->n ? got->s : "");
+    fail_msg("%s: decoded\n  want \"%.*s\"\n  got  \"%.*s\"", name, (int)want->str.n, want->str.s, (int)got->n,
+             got->n ? got->s : "");
 }
 
 static void assert_ranges_make_sense(const char *name, const mt_tokens *t, size_t n)

@@ -6,6 +6,8 @@
 
 #include "engine/load.h"
 
+#include <stdlib.h>
+
 typedef struct rig {
     mt_config *config;
     mt_shards *shards;
@@ -45,7 +47,8 @@ static inline void rig_start(rig *r, mt_plan *plan, int n_threads)
 {
     mt_err err = { 0 };
     r->plan = plan;
-    assert_ok(mt_device_open(&r->dev, "cpu", &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads }, &err));
+    const char *device = getenv("MT_TEST_DEVICE"); /* the same tests on a GPU: MT_TEST_DEVICE=cuda */
+    assert_ok(mt_device_open(&r->dev, device ? device : "cpu", &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads }, &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads }, &err));
     assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
 }

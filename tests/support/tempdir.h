@@ -14,6 +14,7 @@
 static inline int tempdir_make(void **state)
 {
     const char *base = getenv("TMPDIR");
+    if (!base && access("/dev/shm", W_OK) == 0) base = "/dev/shm"; /* in memory: hundreds of syncs cost nothing */
     char *path = mt_path_join(base ? base : "/tmp", "mt-test-XXXXXX");
     *state = path;
     return path && mkdtemp(path) ? 0 : -1;

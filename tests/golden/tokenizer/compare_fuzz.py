@@ -64,6 +64,7 @@ def main():
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--build", default="build")
     p.add_argument("--show", type=int, default=5)
+    p.add_argument("--no-ranges", action="store_true", help="where the reference's own offsets are off (byte fallback with affixes)")
     p.add_argument("paths", nargs="+")
     args = p.parse_args()
     exe = build_tool(args.build)
@@ -87,7 +88,7 @@ def main():
                         bad_text += 1
                         if bad_text <= args.show:
                             print("TEXT", json.dumps(s), "\n  want", json.dumps(t), "\n  got ", json.dumps(g[key]))
-                if range_differs(s, e, g["ranges"]):
+                if not args.no_ranges and range_differs(s, e, g["ranges"]):
                     bad_ranges += 1
                     if bad_ranges <= args.show:
                         print("RANGE", json.dumps(s), e.offsets, g["ranges"])
@@ -96,4 +97,5 @@ def main():
     sys.exit(failed)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -19,7 +19,8 @@ static mt_rc one(mt_tokenizer *tok, mt_tok_scratch *sc, unsigned flags, const ch
     if (!rc) rc = mt_tokenizer_encode(tok, sc, v.str.s, v.str.n, flags | MT_ENCODE_RANGES, &t, err);
     mt_tokens plain = { 0 }; /* without ranges the path through the code differs: both must agree */
     if (!rc) rc = mt_tokenizer_encode(tok, sc, v.str.s, v.str.n, flags, &plain, err);
-    if (!rc && (plain.n != t.n || memcmp(plain.ids, t.ids, t.n * sizeof *t.ids))) rc = mt_fail(err, MT_EINTERNAL, "with and without ranges differ");
+    if (!rc && (plain.n != t.n || memcmp(plain.ids, t.ids, t.n * sizeof *t.ids)))
+        rc = mt_fail(err, MT_EINTERNAL, "with and without ranges differ");
     if (!rc) rc = mt_tokenizer_decode(tok, t.ids, t.n, false, &text, err);
     if (!rc) rc = mt_tokenizer_decode(tok, t.ids, t.n, true, &skipped, err);
     mt_str_puts(&out, "{\"ids\": [");
@@ -30,8 +31,10 @@ static mt_rc one(mt_tokenizer *tok, mt_tok_scratch *sc, unsigned flags, const ch
     mt_str_json(&out, text.n ? text.s : "", text.n);
     mt_str_puts(&out, ", \"skipped\": ");
     mt_str_json(&out, skipped.n ? skipped.s : "", skipped.n);
-    if (rc) printf("{\"error\": \"%s\"}\n", mt_rc_name(rc));
-    else printf("%s}\n", out.s);
+    if (rc)
+        printf("{\"error\": \"%s\"}\n", mt_rc_name(rc));
+    else
+        printf("%s}\n", out.s);
     mt_str_free(&out);
     mt_str_free(&text);
     mt_str_free(&skipped);

@@ -9,6 +9,7 @@ import glob
 import io
 import json
 import os
+import random
 import sys
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders as D, models as M, normalizers as N, pre_tokenizers as P, processors as R, trainers
@@ -19,6 +20,8 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 TEXTS = ["", " ", "Hello, world! Don't stop.", "  two  spaces \t tab\nnew\r\nline  ", "ÀÉÎõü ﬁ Å ẛ̣ e\u0301\u0323", "İI ẞß ΑΣ ǅ", "日本語テスト カタカナ한국어ㅎ\u1112\u1161", "مُحَمَّد שָׁלוֹם नमस्ते สวัสดี",
          "👨‍👩‍👧‍👦 🇩🇪🏽 1️⃣ ☎️", "abc123 4५६ ½ Ⅷ ①", "a.b,c!d?e—f“g”…$+<=>^`|~", "x\x00y\x07z\x7f\u0085\u200b\u200d\ufeff\ufffd\u2028", "[CLS] hi<s>there </s> <mask>now[SEP]", "foo-bar-baz--qux", "the the theory of token tokens tokenizers",
          "\u0344\u0958\u2126\uf900\U0001d15e\u1e9b", "▁already▁marked ▁x", "hello </w> ##ing <0x41> Ġx"]
+LETTERS = "abcdefghijklmnopqrstuvwxyz"
+TIES = [c * 3 for c in LETTERS] + [c * 5 for c in LETTERS] + ["a?b<unk>"]
 CORPUS = [t for t in TEXTS if t] + ["the quick brown fox jumps over the lazy dog " * 3, "tokenizers cut text into tokens the model knows", "Hello there, world of words and letters"] + texts.lines(12, 7)
 
 
@@ -55,6 +58,9 @@ def models():
     fallback["model"]["byte_fallback"] = True
     fallback["model"]["vocab"] += [["<0x%02X>" % b, -30.0] for b in range(256)]
     out["unigram_bytes"] = Tokenizer.from_str(json.dumps(fallback))
+    r = random.Random(4)  # two ways to cut "aaa" tie but for rounding; a token is there twice
+    ties = [["<unk>", 0.0], ["<unk>", -1.0]] + [[c * k, -5 * k - r.random()] for c in LETTERS for k in (1, 2)]
+    out["unigram_ties"] = Tokenizer(M.Unigram(vocab=[tuple(t) for t in ties], unk_id=0))
     for name in ("bytes", "chars"):  # tokens with the flags models differ in
         v = json.loads(out[name].to_str())
         v["model"]["ignore_merges" if name == "bytes" else "byte_fallback"] = True
@@ -73,9 +79,8 @@ def models():
 
 def charsmap():
     """A small precompiled map, from a SentencePiece model with rules of our own."""
-    import sentencepiece as spm
     rules = {"Å": "A", "ﬁ": "fi", "ẛ": "s", "e\u0301": "é", "\t": " ", "\n": " ", "…": "...", "①": "1", "\u200b": "", "한": "han", "👨": "man"}
-    tsv = os.path.join(HERE, "rules.tsv.tmp")
+    tsv = "rules.tsv.tmp"  # its name ends up in the model
     with open(tsv, "w") as f:
         for k, v in rules.items():
             f.write(" ".join("%X" % ord(c) for c in k) + "\t" + " ".join("%X" % ord(c) for c in v) + "\n")
@@ -129,6 +134,7 @@ def steps():
         s.append(("model " + name, name, {"pre_tokenizer": part(P.Metaspace(), "pre_tokenizer"), "decoder": part(D.Sequence([D.ByteFallback(), D.Metaspace()]), "decoder")}))
         s.append(("model %s, whole text" % name, name, {"normalizer": part(N.Sequence([N.Prepend("▁"), N.Replace(" ", "▁")]), "normalizer"),
                                                        "decoder": part(D.Sequence([D.Replace("▁", " "), D.ByteFallback(), D.Fuse(), D.Strip(" ", 1, 0)]), "decoder")}))
+    s.append(("model unigram_ties", "unigram_ties", {"added_tokens": [{"id": 1, "content": "<unk>", "single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}]}))
     s.append(("model suffix", "suffix", {"pre_tokenizer": part(P.Whitespace(), "pre_tokenizer"), "decoder": part(D.BPEDecoder(), "decoder")}))
     s.append(("model wordpiece", "wordpiece", {"normalizer": part(N.BertNormalizer(), "normalizer"), "pre_tokenizer": part(P.BertPreTokenizer(), "pre_tokenizer"),
                                                "decoder": part(D.WordPiece(), "decoder"), "post_processor": part(R.BertProcessing(("[SEP]", 4), ("[CLS]", 3)), "post_processor")}))
@@ -194,7 +200,7 @@ def small():
             whole = {"version": "1.0", "added_tokens": [], "normalizer": None, "pre_tokenizer": None, "post_processor": None, "decoder": None}
             whole.update(parts, model=body(made[model])["model"])
             tok = Tokenizer.from_str(json.dumps(whole))
-            f.write(compact({"name": name, "model": model, "parts": parts, "cases": cases(tok, TEXTS)}) + "\n")
+            f.write(compact({"name": name, "model": model, "parts": parts, "cases": cases(tok, TIES if model == "unigram_ties" else TEXTS)}) + "\n")
 
 
 def fields(data):
@@ -281,6 +287,9 @@ def archives(folder):
                 f.write(compact(c) + "\n")
 
 
+if len(sys.argv) > 2:
+    sys.argv[2] = os.path.abspath(sys.argv[2])
+os.chdir(HERE)
 if sys.argv[1] == "small":
     small()
 elif sys.argv[1] == "files":

@@ -69,6 +69,14 @@ def inert(forms):
             and not 0x1160 <= c <= 0x11FF and all(f.normalize_str(chr(c)) == chr(c) for f in forms)}
 
 
+def opaque():
+    """Code points younger than the reference's normal forms: it neither decomposes, reorders nor joins them."""
+    nfd, nfkd = N.NFD(), N.NFKD()
+    moves = lambda c: nfd.normalize_str("a\u035d" + c) == "a" + c + "\u035d" or nfd.normalize_str("a" + c + "\u0334") == "a\u0334" + c
+    return {c for c in CPS if (unicodedata.category(chr(c)) == "Cn" or unicodedata.combining(chr(c)) or unicodedata.decomposition(chr(c)))
+            and not 0xAC00 <= c <= 0xD7A3 and nfkd.normalize_str(chr(c)) == chr(c) and not moves(chr(c))}
+
+
 def script_classes():
     """{code point: class}: 0 is "joins anything", others only need to differ where the reference cuts."""
     pre = P.UnicodeScripts()
@@ -138,6 +146,7 @@ def main():
     for i, cat in enumerate(GC[1:], 1):
         for c in matching(r"\p{%s}" % cat):
             gc[c] = i
+    young = opaque()
     sets = [
         ("space", matching(r"\s")),
         ("white", removed_by_split(P.WhitespaceSplit())),
@@ -147,8 +156,9 @@ def main():
         ("control", {c for c in vanishing(N.BertNormalizer(clean_text=True, handle_chinese_chars=False, strip_accents=False, lowercase=False))}),
         ("accent", vanishing(N.BertNormalizer(clean_text=False, handle_chinese_chars=False, strip_accents=True, lowercase=False))),
         ("mark", vanishing(N.StripAccents())),
-        ("nfc_inert", inert([N.NFC()])),
-        ("inert", inert([N.NFC(), N.NFD(), N.NFKC(), N.NFKD()])),
+        ("nfc_inert", inert([N.NFC()]) | young),
+        ("inert", inert([N.NFC(), N.NFD(), N.NFKC(), N.NFKD()]) | young),
+        ("opaque", young),
     ]
     for name, s in sets:
         print(name, len(s), file=sys.stderr)
@@ -160,7 +170,7 @@ def main():
         if t != chr(c):
             lower[c] = t
     print("/* Written by tests/golden/tokenizer/make_unicode.py; see unicode.h for what the numbers mean. */")
-    print('#include "tokenizer/unicode.h"')
+    print('#include "tokenizer/unicode.h"\n\n/* clang-format off */')
     emit("props_ranges", "first code point, properties: up to the next row", ranges(props))
     scripts = script_classes()
     emit("script_ranges", "first code point, script: up to the next row; 0 joins any", ranges(lambda c: scripts.get(c, 0)))

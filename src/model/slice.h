@@ -1,31 +1,31 @@
-/* source.h - where a weight's numbers lie in the tensors of a checkpoint.
+/* slice.h - where a weight's numbers lie in the tensors of a checkpoint.
  *
  * In memory every role is a matrix of its own, output rows first.  Files may hold several roles in one tensor (fused q, k, v; gate
  * and up), regrouped by head, or transposed.  The rule is three numbers and a flag, used one way by the loader and the other way
  * by the saver, so what is loaded and saved again is the same bytes. */
-#ifndef MT_MODEL_SOURCE_H
-#define MT_MODEL_SOURCE_H
+#ifndef MT_MODEL_SLICE_H
+#define MT_MODEL_SLICE_H
 
 #include "base/err.h"
 
 #include <stdbool.h>
 #include <stdint.h>
 
-typedef struct mt_source {
+typedef struct mt_slice {
     int n_dims;
     int64_t shape[2];           /* of the tensor in the file */
     int64_t run, stride, first; /* row r of the weight is row first + r / run * stride + r % run of it */
     bool transposed;            /* of its columns, not rows */
-} mt_source;
+} mt_slice;
 
 struct mt_weight;
 
 /* The file's tensor is this weight and nothing else, number by number. */
-bool mt_source_is_plain(const struct mt_weight *w);
+bool mt_slice_is_plain(const struct mt_weight *w);
 
 /* Numbers [first, first + n) of the weight out of the file's tensor; `size` bytes each. */
-void mt_source_gather(const struct mt_weight *w, const void *tensor, size_t size, int64_t first, int64_t n, void *out);
+void mt_slice_gather(const struct mt_weight *w, const void *tensor, size_t size, int64_t first, int64_t n, void *out);
 /* The same numbers into it. */
-void mt_source_scatter(const struct mt_weight *w, void *tensor, size_t size, int64_t first, int64_t n, const void *in);
+void mt_slice_scatter(const struct mt_weight *w, void *tensor, size_t size, int64_t first, int64_t n, const void *in);
 
 #endif

@@ -1,26 +1,26 @@
-#include "model/source.h"
+#include "model/slice.h"
 
 #include "model/model.h"
 
 #include <string.h>
 
-bool mt_source_is_plain(const mt_weight *w)
+bool mt_slice_is_plain(const mt_weight *w)
 {
-    const mt_source *s = &w->source;
+    const mt_slice *s = &w->slice;
     return !s->transposed && s->first == 0 && s->shape[0] == w->shape[0];
 }
 
 /* Index in the tensor of the weight's element (row, column); *run: how many after it lie side by side in both. */
 static int64_t place_of(const mt_weight *w, int64_t i, int64_t *run)
 {
-    const mt_source *s = &w->source;
+    const mt_slice *s = &w->slice;
     int64_t columns = w->shape[1], row = i / columns, column = i % columns;
     int64_t at = s->first + row / s->run * s->stride + row % s->run;
     *run = s->transposed ? 1 : (s->run - row % s->run) * columns - column;
     return s->transposed ? column * s->shape[1] + at : at * columns + column;
 }
 
-void mt_source_gather(const mt_weight *w, const void *tensor, size_t size, int64_t first, int64_t n, void *out)
+void mt_slice_gather(const mt_weight *w, const void *tensor, size_t size, int64_t first, int64_t n, void *out)
 {
     for (int64_t i = 0, run; i < n; i += run) {
         int64_t at = place_of(w, first + i, &run);
@@ -29,7 +29,7 @@ void mt_source_gather(const mt_weight *w, const void *tensor, size_t size, int64
     }
 }
 
-void mt_source_scatter(const mt_weight *w, void *tensor, size_t size, int64_t first, int64_t n, const void *in)
+void mt_slice_scatter(const mt_weight *w, void *tensor, size_t size, int64_t first, int64_t n, const void *in)
 {
     for (int64_t i = 0, run; i < n; i += run) {
         int64_t at = place_of(w, first + i, &run);

@@ -1,0 +1,278 @@
+/* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5-7B.
+ *
+ *     bench_ops [DEVICE] [ROWS] [products | attention | rest | tune]        default: cuda 16384, all
+ *
+ * Random data; the best of a few batches, each timed from an idle device to an idle device. */
+#include "base/mem.h"
+#include "base/rng.h"
+#include "device/device.h"
+#include "ops/ops.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+enum { D = 3584, H = 28, K = 4, DH = 128, F = 18944, V = 152064, HEAD_ROWS = 2048, REPEATS = 3 };
+
+static mt_device *dev;
+static const mt_ops *ops;
+static mt_stream *stream;
+static mt_event *done;
+static mt_err err;
+static char *noise; /* pinned, random bf16 (and passable fp32) */
+static const size_t NOISE = (size_t)64 << 20;
+
+static void must(mt_rc rc)
+{
+    if (!rc) return;
+    fprintf(stderr, "error: %s\n", err.msg);
+    exit(1);
+}
+
+static double now(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void wait_idle(void)
+{
+    must(mt_record(stream, done, &err));
+    must(mt_sync(done, &err));
+}
+
+static void *filled(size_t bytes)
+{
+    void *p;
+    must(mt_device_alloc(dev, &p, bytes, "a tensor", &err));
+    for (size_t at = 0; at < bytes; at += NOISE) must(mt_copy(stream, (char *)p + at, noise, bytes - at < NOISE ? bytes - at : NOISE, MT_COPY_IN, &err));
+    return p;
+}
+
+static void *ints(const int32_t *values, size_t n)
+{
+    void *p;
+    must(mt_device_alloc(dev, &p, n * 4, "numbers", &err));
+    must(mt_copy(stream, p, values, n * 4, MT_COPY_IN, &err));
+    wait_idle();
+    return p;
+}
+
+typedef mt_rc (*call)(const void *args);
+
+static double seconds_of(call fn, const void *args)
+{
+    double best = INFINITY;
+    must(fn(args));
+    must(fn(args));
+    wait_idle();
+    double start = now();
+    must(fn(args));
+    wait_idle();
+    int n = (int)(0.02 / (now() - start)) + 1;
+    for (int r = 0; r < REPEATS; r++) {
+        start = now();
+        for (int i = 0; i < n; i++) must(fn(args));
+        wait_idle();
+        double each = (now() - start) / n;
+        if (each < best) best = each;
+    }
+    return best;
+}
+
+static void say(const char *name, double seconds, double flops, double bytes)
+{
+    printf("%-34s %9.1f us", name, 1e6 * seconds);
+    if (flops > 0) printf("  %7.1f TFLOP/s", flops / seconds / 1e12);
+    if (bytes > 0) printf("  %7.0f GB/s", bytes / seconds / 1e9);
+    printf("\n");
+    fflush(stdout);
+}
+
+#define CALL(name, op, type) static mt_rc name(const void *a) { return ops->op(stream, (const type *)a, &err); }
+CALL(linear_fwd, linear_fwd, mt_linear)
+CALL(linear_bwd, linear_bwd, mt_linear)
+CALL(rmsnorm_fwd, rmsnorm_fwd, mt_rmsnorm)
+CALL(rmsnorm_bwd, rmsnorm_bwd, mt_rmsnorm)
+CALL(rope_fwd, rope_fwd, mt_rope)
+CALL(rope_bwd, rope_bwd, mt_rope)
+CALL(glu_fwd, glu_fwd, mt_glu)
+CALL(glu_bwd, glu_bwd, mt_glu)
+CALL(attention_fwd, attention_fwd, mt_attention)
+CALL(attention_bwd, attention_bwd, mt_attention)
+CALL(embed_fwd, embed_fwd, mt_embed)
+CALL(embed_bwd, embed_bwd, mt_embed)
+CALL(cross_entropy, cross_entropy, mt_cross_entropy)
+CALL(round_grad, round_grad, mt_round_grad)
+CALL(grad_norm, grad_norm, mt_grad_norm)
+CALL(adamw, adamw, mt_adamw)
+
+static void products(int64_t M)
+{
+    static const struct {
+        const char *name;
+        int64_t N, K;
+    } shapes[] = { { "qkv", (H + 2 * K) * DH, D }, { "o", D, H * DH }, { "gate_up", 2 * F, D }, { "down", D, F } };
+    char name[64];
+    for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
+        int64_t n = shapes[i].N, k = shapes[i].K;
+        double flops = 2.0 * (double)M * (double)n * (double)k;
+        mt_linear a = { .t = MT_DTYPE_BF16, .M = M, .N = n, .K = k, .x = filled((size_t)(M * k) * 2), .w = filled((size_t)(n * k) * 2) };
+        void *y = filled((size_t)(M * n) * 2), *dx = filled((size_t)(M * k) * 2), *dw = filled((size_t)(n * k) * 4), *add = filled((size_t)(M * n) * 2);
+        mt_linear fwd = a, plus = a, through = a, weights = a, biases = a;
+        fwd.y = plus.y = y;
+        plus.add = add;
+        plus.b = a.w;
+        through.dy = weights.dy = biases.dy = y;
+        through.dx = dx;
+        weights.dw = dw;
+        biases.db = dw;
+        biases.scratch = filled(mt_linear_scratch(&biases));
+        snprintf(name, sizeof name, "%s forward", shapes[i].name);
+        say(name, seconds_of(linear_fwd, &fwd), flops, 0);
+        snprintf(name, sizeof name, "%s forward + bias + residual", shapes[i].name);
+        say(name, seconds_of(linear_fwd, &plus), flops, 0);
+        snprintf(name, sizeof name, "%s dx", shapes[i].name);
+        say(name, seconds_of(linear_bwd, &through), flops, 0);
+        snprintf(name, sizeof name, "%s dw (fp32, accumulated)", shapes[i].name);
+        say(name, seconds_of(linear_bwd, &weights), flops, 0);
+        snprintf(name, sizeof name, "%s db", shapes[i].name);
+        say(name, seconds_of(linear_bwd, &biases), 0, 2.0 * (double)(M * n));
+        void *all[] = { (void *)(uintptr_t)a.x, (void *)(uintptr_t)a.w, y, dx, dw, add, biases.scratch };
+        for (size_t p = 0; p < sizeof all / sizeof *all; p++) dev->api->free(dev, all[p]);
+    }
+}
+
+/* Documents of `length` rows each; FLOPs of the causal half only. */
+static void attention(int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window)
+{
+    static int32_t starts[70000];
+    int64_t n_docs = N / length;
+    char name[64];
+    for (int64_t d = 0; d <= n_docs; d++) starts[d] = (int32_t)(d * length);
+    int64_t ld = (heads + 2 * kv) * dh;
+    char *qkv = filled((size_t)(N * ld) * 2), *dqkv = filled((size_t)(N * ld) * 2);
+    mt_attention a = { .t = MT_DTYPE_BF16, .N = N, .H = heads, .K = kv, .Dh = dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = heads * dh, .n_docs = n_docs,
+                       .longest = length, .doc_start = ints(starts, (size_t)n_docs + 1), .scale = 1.0f / sqrtf((float)dh), .window = window, .q = qkv,
+                       .k = qkv + heads * dh * 2, .v = qkv + (heads + kv) * dh * 2, .o = filled((size_t)(N * heads * dh) * 2),
+                       .lse = filled((size_t)(N * heads) * 4), .d_o = filled((size_t)(N * heads * dh) * 2), .dq = dqkv, .dk = dqkv + heads * dh * 2,
+                       .dv = dqkv + (heads + kv) * dh * 2, .ld_d = ld };
+    a.scratch = filled(mt_attention_scratch(&a));
+    double seen = window && window < length ? (double)window - (double)window * (double)window / (2.0 * (double)length) : (double)length / 2;
+    double flops = 4.0 * (double)(N * heads * dh) * seen;
+    snprintf(name, sizeof name, "attention %lldx%lld Dh %lld w %lld", (long long)n_docs, (long long)length, (long long)dh, (long long)window);
+    say(name, seconds_of(attention_fwd, &a), flops, 0);
+    say("                     backward", seconds_of(attention_bwd, &a), 2.5 * flops, 0);
+    void *all[] = { qkv, dqkv, (void *)(uintptr_t)a.doc_start, a.o, a.lse, (void *)(uintptr_t)a.d_o, a.scratch };
+    for (size_t p = 0; p < sizeof all / sizeof *all; p++) dev->api->free(dev, all[p]);
+}
+
+static void attentions(int64_t rows)
+{
+    attention(rows, mt_min_i64(rows, 1024), H, K, DH, 0);
+    attention(rows, mt_min_i64(rows, 4096), H, K, DH, 0);
+    attention(rows, mt_min_i64(rows, 16384), H, K, DH, 0);
+    attention(rows, mt_min_i64(rows, 16384), H, K, DH, 1024);
+    attention(rows, mt_min_i64(rows, 256), H, K, DH, 0);
+    attention(rows, mt_min_i64(rows, 1024), 14, 2, 64, 0);
+    attention(rows, mt_min_i64(rows, 1024), 16, 8, 96, 0);
+    attention(rows, mt_min_i64(rows, 1024), 8, 4, 256, 0);
+}
+
+static void elementwise(int64_t N)
+{
+    double rows = (double)N * D * 2;
+    mt_rmsnorm norm = { .t = MT_DTYPE_BF16, .N = N, .D = D, .eps = 1e-6f, .dx_add = true, .y = filled((size_t)(N * D) * 2), .rstd = filled((size_t)N * 4),
+                        .x = filled((size_t)(N * D) * 2), .w = filled(D * 2), .dy = filled((size_t)(N * D) * 2), .dx = filled((size_t)(N * D) * 2), .dw = filled(D * 4) };
+    norm.scratch = filled(mt_rmsnorm_scratch(&norm));
+    say("rmsnorm forward", seconds_of(rmsnorm_fwd, &norm), 0, 2 * rows);
+    say("rmsnorm backward", seconds_of(rmsnorm_bwd, &norm), 0, 4 * rows);
+
+    int32_t *pos = malloc((size_t)N * 4);
+    if (!pos) exit(1);
+    for (int64_t i = 0; i < N; i++) pos[i] = (int32_t)(i % 1024);
+    int64_t ld = (H + 2 * K) * DH;
+    mt_rope rope = { .t = MT_DTYPE_BF16, .style = MT_ROPE_HALF, .N = N, .H = H, .K = K, .Dh = DH, .dr = DH, .ld_qkv = ld, .ld_qk = ld, .ld_dqkv = ld,
+                     .pos = ints(pos, (size_t)N), .cos = filled(1024 * DH / 2 * 4), .sin = filled(1024 * DH / 2 * 4), .qkv = filled((size_t)(N * ld) * 2),
+                     .dqkv = filled((size_t)(N * ld) * 2), .eps = 1e-6f };
+    rope.qk = (void *)(uintptr_t)rope.qkv;
+    double heads = 2.0 * 2 * (double)(N * (H + K) * DH);
+    say("rope forward", seconds_of(rope_fwd, &rope), 0, heads);
+    rope.qk = filled((size_t)(N * ld) * 2);
+    rope.wq = rope.wk = filled(DH * 2);
+    rope.dwq = filled(DH * 4), rope.dwk = filled(DH * 4);
+    rope.scratch = filled(mt_rope_scratch(&rope));
+    say("rope forward with head norm", seconds_of(rope_fwd, &rope), 0, heads);
+    say("rope backward with head norm", seconds_of(rope_bwd, &rope), 0, 1.5 * heads);
+
+    mt_glu glu = { .t = MT_DTYPE_BF16, .act = MT_ACT_SILU, .N = N, .F = F, .gu = filled((size_t)(N * F) * 4), .y = filled((size_t)(N * F) * 2) };
+    say("silu glu forward", seconds_of(glu_fwd, &glu), 0, 6.0 * (double)(N * F));
+    glu.dgu = (void *)(uintptr_t)glu.gu;
+    glu.dy = glu.y;
+    say("silu glu backward in place", seconds_of(glu_bwd, &glu), 0, 12.0 * (double)(N * F));
+
+    int32_t *ids = malloc((size_t)N * 4), *by_id = malloc((size_t)N * 4);
+    if (!ids || !by_id) exit(1);
+    for (int64_t i = 0; i < N; i++) ids[i] = (int32_t)(i * 9 / 10), by_id[i] = (int32_t)i; /* mostly distinct */
+    for (int64_t i = N - N / 32; i < N; i++) ids[i] = V - 1;                               /* one id that is everywhere */
+    mt_embed embed = { .t = MT_DTYPE_BF16, .N = N, .D = D, .V = V, .ids = ints(ids, (size_t)N), .rows_by_id = ints(by_id, (size_t)N), .y = norm.y,
+                       .w = filled((size_t)V * D * 2), .dy = norm.dy, .dw = filled((size_t)V * D * 4), .scale = 1, .pad_id = -1 };
+    say("embed forward", seconds_of(embed_fwd, &embed), 0, 2 * rows);
+    say("embed backward", seconds_of(embed_bwd, &embed), 0, 5 * rows);
+
+    int32_t *targets = malloc(HEAD_ROWS * 4);
+    if (!targets) exit(1);
+    for (int i = 0; i < HEAD_ROWS; i++) targets[i] = i * 7;
+    mt_cross_entropy ce = { .t = MT_DTYPE_BF16, .N = HEAD_ROWS, .V = V, .logits = filled((size_t)HEAD_ROWS * V * 4), .targets = ints(targets, HEAD_ROWS),
+                            .dlogits = filled((size_t)HEAD_ROWS * V * 2), .dscale = 1e-4f, .row_loss = filled(HEAD_ROWS * 4),
+                            .row_correct = filled(HEAD_ROWS * 4), .sum = filled(sizeof(mt_loss_sum)) };
+    say("cross entropy, 2048 rows", seconds_of(cross_entropy, &ce), 0, 10.0 * HEAD_ROWS * V);
+    free(pos), free(ids), free(by_id), free(targets);
+}
+
+static void update(void)
+{
+    int64_t n = 233057792; /* a layer of the 7B */
+    mt_adamw a = { .t = MT_DTYPE_BF16, .n = n, .n_decay = n - 100, .hi = filled((size_t)n * 2), .lo = filled((size_t)n * 2), .m = filled((size_t)n * 4),
+                   .v = filled((size_t)n * 4), .g = filled((size_t)n * 2), .n_bad = filled(8) };
+    must(mt_fill(stream, a.v, 0x3c, (size_t)n * 4, &err)); /* 0.0115: a sum of squares is not negative */
+    mt_adamw_step step = { .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .grad_scale = 1, .t = 10 };
+    a.coef = mt_adamw_coef_of(&step);
+    a.coef_no_decay = a.coef;
+    mt_round_grad r = { .t = MT_DTYPE_BF16, .n = n, .acc = a.m, .g = (void *)(uintptr_t)a.g };
+    mt_grad_norm norm = { .t = MT_DTYPE_BF16, .n = n, .g = a.g, .sum = filled(8) };
+    norm.scratch = filled(mt_grad_norm_scratch(&norm));
+    double s = seconds_of(adamw, &a);
+    say("adamw, 233M parameters", s, 0, 26.0 * (double)n);
+    printf("%-34s %9.1f Gparam/s\n", "", (double)n / s / 1e9);
+    say("round_grad", seconds_of(round_grad, &r), 0, 6.0 * (double)n);
+    say("grad_norm", seconds_of(grad_norm, &norm), 0, 2.0 * (double)n);
+}
+
+int main(int argc, char **argv)
+{
+    int64_t rows = argc > 2 ? atoi(argv[2]) : 16384;
+    const char *what = argc > 3 ? argv[3] : "all";
+    mt_device_options o = { .tune = strcmp(what, "tune") == 0 };
+    bool all = strcmp(what, "all") == 0;
+    must(mt_device_open(&dev, argc > 1 ? argv[1] : "cuda", &o, &err));
+    ops = mt_ops_of(dev);
+    must(dev->api->stream_create(dev, &stream, "compute", &err));
+    must(dev->api->event_create(dev, &done, &err));
+    must(dev->api->host_alloc(dev, (void **)&noise, NOISE, "noise", &err));
+    for (size_t i = 0; i < NOISE / 2; i++) ((uint16_t *)(void *)noise)[i] = (uint16_t)((mt_rng_u64(1, 2, i) & 0x80ff) | 0x3f00);
+    printf("%lld rows%s\n", (long long)rows, o.tune ? ", products chosen by timing" : "");
+    if (all || o.tune || strcmp(what, "products") == 0) products(rows);
+    if (all || strcmp(what, "attention") == 0) attentions(rows);
+    if (all || strcmp(what, "rest") == 0) {
+        elementwise(rows);
+        update();
+    }
+    dev->api->event_free(done);
+    dev->api->stream_free(stream);
+    mt_device_close(dev);
+    return 0;
+}

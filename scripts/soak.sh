@@ -1,0 +1,11 @@
+#!/usr/bin/env bash
+# make soak: the long runs.  200 kills at file operations, 200 at random moments, 200 failing operations; many placements.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=${BUILD:-build}
+
+echo "kills: MT_KILLS=${MT_KILLS:-200}"
+MT_KILLS=${MT_KILLS:-200} "$build/tests/cli_kill"
+
+echo "placements: MT_DRAWS=${MT_DRAWS:-400}"
+MT_DRAWS=${MT_DRAWS:-400} "$build/tests/equiv_placement"

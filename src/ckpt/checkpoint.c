@@ -1,0 +1,223 @@
+/* checkpoint.c - writing checkpoints, keeping the last few, finding the one to go on from.  Their state files are in ckpt_state.c. */
+#include "ckpt/checkpoint.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "ckpt/ckpt_state.h"
+#include "ckpt/manifest.h"
+#include "ckpt/outdir.h"
+#include "ckpt/outfile.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PREFIX "checkpoint-"
+
+static mt_rc no_memory(const char *path, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory to handle %s", path); }
+
+char *mt_ckpt_path(const char *output_dir, int64_t step)
+{
+    char name[40];
+    snprintf(name, sizeof name, PREFIX "%" PRId64, step);
+    return mt_path_join(output_dir, name);
+}
+
+bool mt_ckpt_step_of(const char *path, int64_t *step)
+{
+    const char *name = mt_path_base(path), *digits = name + strlen(PREFIX);
+    size_t n = strlen(name);
+    if (n <= strlen(PREFIX) || n > strlen(PREFIX) + 18 || strncmp(name, PREFIX, strlen(PREFIX)) != 0) return false;
+    if (strspn(digits, "0123456789") != strlen(digits)) return false;
+    *step = strtoll(digits, NULL, 10);
+    return true;
+}
+
+/* -- writing --------------------------------------------------------------------------------------- */
+
+uint64_t mt_ckpt_bytes(const mt_ckpt_save *s)
+{
+    const mt_model *m = s->model->model;
+    uint64_t resume = 4 * (uint64_t)m->n_params + 8 * (uint64_t)m->n_trained;
+    return mt_export_bytes(s->model) + (s->only_model ? 0 : resume);
+}
+
+/* Unit by unit: what is done with one may change it again (C5). */
+static mt_rc write_units(const mt_ckpt_save *s, mt_exporter *weights, const char *resume, mt_manifest *list, mt_err *err)
+{
+    int n = s->model->model->n_units;
+    char name[64];
+    for (int i = 0; i < n; i++) {
+        int u = s->backwards ? n - 1 - i : i;
+        MT_TRY(mt_exporter_unit(weights, u, err));
+        if (!s->only_model) MT_TRY(mt__ckpt_write_unit(resume, s->model->model, u, s->io, err));
+        if (s->io->done) s->io->done(s->io->user, u);
+        snprintf(name, sizeof name, "resume/" MT__CKPT_UNIT, u);
+        if (!s->only_model) MT_TRY(mt_manifest_take(list, name, err));
+    }
+    return mt_exporter_finish(weights, err);
+}
+
+static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
+{
+    for (size_t i = 0; i < s->n_files && !s->only_model; i++) {
+        char *path = mt_path_join(resume, s->files[i].name);
+        mt_rc rc = path ? mt_outfile_save(path, s->files[i].text, s->files[i].n, err) : no_memory(resume, err);
+        mt_free(path);
+        if (rc) return rc;
+    }
+    return MT_OK;
+}
+
+static mt_rc fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
+{
+    mt_exporter *weights = NULL;
+    mt_manifest list = { .dir = dir };
+    char *resume = mt_path_join(dir, "resume");
+    mt_rc rc = resume ? mt_exporter_open(&weights, s->model, s->io, dir, err) : no_memory(dir, err);
+    if (!rc && !s->only_model) rc = mt_dir_make(resume, err);
+    if (!rc) rc = write_units(s, weights, resume, &list, err);
+    if (!rc) rc = write_files(s, resume, err);
+    if (!rc) rc = mt_manifest_write(&list, err); /* C3: last */
+    mt_manifest_free(&list);
+    mt_exporter_close(weights);
+    mt_free(resume);
+    return rc;
+}
+
+mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err)
+{
+    mt_outdir d = { 0 };
+    char *path = mt_ckpt_path(s->output_dir, s->step);
+    if (!path) return no_memory(s->output_dir, err);
+    mt_rc rc = mt_outdir_open(&d, path, err);
+    if (!rc) rc = fill(s, d.tmp, err);
+    if (!rc) rc = mt_outdir_publish(&d, err);
+    mt_outdir_close(&d);
+    if (rc) mt_note(err, "writing %s", path);
+    mt_free(path);
+    return rc;
+}
+
+/* -- which there are ------------------------------------------------------------------------------- */
+
+static int by_step(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+mt_rc mt_ckpt_list_open(mt_ckpt_list *out, const char *output_dir, mt_err *err)
+{
+    mt_dir_names names;
+    *out = (mt_ckpt_list){ 0 };
+    MT_TRY(mt_dir_list(&names, output_dir, err));
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < names.n; i++) {
+        int64_t step;
+        if (!mt_ckpt_step_of(names.items[i], &step)) continue;
+        rc = mt_grow(&out->steps, &out->cap, out->n + 1, sizeof *out->steps, err);
+        if (!rc) out->steps[out->n++] = step;
+    }
+    mt_dir_names_free(&names);
+    if (rc)
+        mt_ckpt_list_free(out);
+    else if (out->n)
+        qsort(out->steps, out->n, sizeof *out->steps, by_step);
+    return rc;
+}
+
+void mt_ckpt_list_free(mt_ckpt_list *l)
+{
+    mt_free(l->steps);
+    *l = (mt_ckpt_list){ 0 };
+}
+
+mt_rc mt_ckpt_prune(const char *output_dir, int64_t keep, mt_err *err)
+{
+    mt_ckpt_list l;
+    if (keep <= 0) return MT_OK;
+    MT_TRY(mt_ckpt_list_open(&l, output_dir, err));
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i + (size_t)keep < l.n; i++) {
+        char *path = mt_ckpt_path(output_dir, l.steps[i]);
+        rc = path ? mt_dir_discard(path, err) : no_memory(output_dir, err);
+        mt_free(path);
+    }
+    mt_ckpt_list_free(&l);
+    return rc;
+}
+
+mt_rc mt_ckpt_sweep(const char *output_dir, mt_err *err) { return mt_dir_sweep(output_dir, PREFIX, err); }
+
+/* -- which is whole -------------------------------------------------------------------------------- */
+
+mt_rc mt_ckpt_verify(const char *path, mt_err *err)
+{
+    MT_TRY(mt_manifest_verify(path, err));
+    char *state = mt_path_join(path, "resume/state.json");
+    if (!state) return no_memory(path, err);
+    bool resumable = mt_file_exists(state);
+    mt_free(state);
+    if (resumable) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "%s holds a model and nothing to resume from (save.save_only_model was set)", path);
+}
+
+/* Out of the way, under a name that nobody takes for a checkpoint. */
+static mt_rc set_aside(const char *path, const char *why, mt_err *err)
+{
+    char *to = mt_asprintf("%s.damaged", path);
+    if (!to) return no_memory(path, err);
+    mt_warn("%s; it is moved to %s, and the checkpoint before it is tried", why, mt_path_base(to));
+    mt_rc rc = mt_dir_remove(to, err);
+    if (!rc && rename(path, to)) rc = mt_fail_errno(err, MT_EIO, "renaming %s to %s", path, to);
+    mt_free(to);
+    return rc;
+}
+
+mt_rc mt_ckpt_find_newest(char **out, const char *output_dir, mt_err *err)
+{
+    mt_ckpt_list l;
+    *out = NULL;
+    MT_TRY(mt_ckpt_list_open(&l, output_dir, err));
+    mt_rc rc = MT_OK;
+    for (size_t i = l.n; !rc && !*out && i-- > 0;) {
+        mt_err why = { 0 };
+        char *path = mt_ckpt_path(output_dir, l.steps[i]);
+        mt_rc bad = path ? mt_ckpt_verify(path, &why) : MT_ENOMEM;
+        if (bad == MT_OK)
+            *out = path, path = NULL;
+        else if (bad == MT_ENOMEM)
+            rc = no_memory(output_dir, err);
+        else if (bad == MT_EINVAL)
+            rc = mt_fail(err, bad, "%s; --overwrite starts anew", why.msg);
+        else
+            rc = set_aside(path, why.msg, err);
+        mt_free(path);
+    }
+    mt_ckpt_list_free(&l);
+    return rc;
+}
+
+/* -- reading --------------------------------------------------------------------------------------- */
+
+mt_rc mt_ckpt_read(char **text, size_t *n, const char *path, const char *name, mt_err *err)
+{
+    enum { MAX_BYTES = 64 << 20 };
+    char *file = mt_asprintf("%s/resume/%s", path, name);
+    if (!file) return no_memory(path, err);
+    mt_rc rc = mt_file_read(text, n, file, MAX_BYTES, err);
+    mt_free(file);
+    return rc;
+}
+
+mt_rc mt_ckpt_load(const char *path, const mt_model *model, const mt_state_io *io, mt_err *err)
+{
+    char *dir = mt_path_join(path, "resume");
+    if (!dir) return no_memory(path, err);
+    mt_rc rc = MT_OK;
+    for (int u = 0; !rc && u < model->n_units; u++) rc = mt__ckpt_load_unit(dir, model, u, io, err);
+    mt_free(dir);
+    return rc ? mt_note(err, "resuming from %s", path) : MT_OK;
+}

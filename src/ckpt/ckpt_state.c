@@ -1,0 +1,164 @@
+#include "ckpt/ckpt_state.h"
+
+#include "base/log.h"
+#include "base/split.h"
+#include "ckpt/safetensors_write.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+static const struct {
+    const char *tail;
+    mt_dtype dtype;
+} kinds[MT_STATE_KINDS] = { { ".hi", MT_DTYPE_BF16 }, { ".lo", MT_DTYPE_I16 }, { ".m", MT_DTYPE_F32 }, { ".v", MT_DTYPE_F32 } };
+
+/* Wider formats lie first in a file; written in that order, it is written front to back. */
+static const mt_state_kind in_file_order[] = { MT_STATE_M, MT_STATE_V, MT_STATE_HI, MT_STATE_LO };
+
+typedef struct part {
+    int unit;
+    const mt_weight *w;
+    mt_state_kind kind;
+    char name[MT_NAME_BYTES + 32];
+} part;
+
+typedef mt_rc (*part_fn)(void *arg, const part *p, mt_err *err);
+
+static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, mt_err *err)
+{
+    const mt_unit *u = &m->units[unit];
+    for (size_t i = 0; i < MT_COUNT(in_file_order); i++)
+        for (int k = 0; k < u->layout->n_weights; k++) {
+            part p = { .unit = unit, .w = &u->layout->weights[k], .kind = in_file_order[i] };
+            char name[MT_NAME_BYTES];
+            if (p.w->frozen && p.kind >= MT_STATE_M) continue;
+            mt_weight_name(u, p.w, name);
+            /* Of the weights that share a tensor of the model, all but the first say where they begin. */
+            char from[24] = "";
+            if (p.w->slice.first) snprintf(from, sizeof from, "@%lld", (long long)p.w->slice.first);
+            snprintf(p.name, sizeof p.name, "%s%s%s", name, from, kinds[p.kind].tail);
+            MT_TRY(fn(arg, &p, err));
+        }
+    return MT_OK;
+}
+
+static char *unit_path(const char *dir, int unit) { return mt_asprintf("%s/" MT__CKPT_UNIT, dir, unit); }
+
+/* -- writing --------------------------------------------------------------------------------------- */
+
+typedef struct writing {
+    mt_safetensors_writer *file;
+    const mt_state_io *io;
+    void *piece;
+} writing;
+
+static mt_rc declare(void *arg, const part *p, mt_err *err)
+{
+    const writing *w = arg;
+    return mt_safetensors_writer_add(w->file, p->name, kinds[p->kind].dtype, p->w->n_dims, p->w->shape, err);
+}
+
+static bool all_finite(const part *p, const void *piece, int64_t n)
+{
+    if (p->kind == MT_STATE_LO) return true;
+    for (int64_t i = 0; i < n; i++) {
+        float x = p->kind == MT_STATE_HI ? mt_bf16_to_f32(((const uint16_t *)piece)[i]) : ((const float *)piece)[i];
+        if (!isfinite(x)) return false;
+    }
+    return true;
+}
+
+static mt_rc put(void *arg, const part *p, mt_err *err)
+{
+    const writing *w = arg;
+    for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
+        int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
+        MT_TRY(w->io->read(w->io->user, p->unit, p->kind, p->w->offset + first, n, w->piece, err));
+        if (!all_finite(p, w->piece, n)) /* C6 */
+            return mt_fail(err, MT_ENUMERIC, "\"%s\" holds numbers that are not finite; nothing is saved", p->name);
+        MT_TRY(mt_safetensors_writer_append(w->file, p->name, w->piece, (size_t)n * mt_dtype_bytes(kinds[p->kind].dtype), err));
+    }
+    return MT_OK;
+}
+
+static mt_rc write_file(writing *w, const char *path, const mt_model *m, int unit, mt_err *err)
+{
+    MT_TRY(mt_safetensors_writer_create(&w->file, path, err));
+    MT_TRY(for_each_part(m, unit, declare, w, err));
+    MT_TRY(mt_safetensors_writer_start(w->file, err));
+    MT_TRY(for_each_part(m, unit, put, w, err));
+    return mt_safetensors_writer_finish(w->file, err);
+}
+
+mt_rc mt__ckpt_write_unit(const char *dir, const mt_model *m, int unit, const mt_state_io *io, mt_err *err)
+{
+    char *path = unit_path(dir, unit);
+    writing w = { .io = io, .piece = mt_malloc(MT_STATE_PIECE * sizeof(float)) };
+    mt_rc rc = path && w.piece ? write_file(&w, path, m, unit, err) : mt_fail(err, MT_ENOMEM, "no host memory to write unit %d", unit);
+    mt_safetensors_writer_free(w.file);
+    mt_free(w.piece);
+    mt_free(path);
+    return rc;
+}
+
+/* -- reading --------------------------------------------------------------------------------------- */
+
+typedef struct loading {
+    const mt_safetensors *file;
+    const mt_state_io *io;
+    size_t n_found;
+} loading;
+
+static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_err *err)
+{
+    bool fits = t->dtype == kinds[p->kind].dtype && t->n_dims == p->w->n_dims;
+    for (int d = 0; fits && d < p->w->n_dims; d++) fits = t->shape[d] == p->w->shape[d];
+    if (fits) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "\"%s\" is %s %s there and %s %s in this model: the checkpoint is of another model", p->name,
+                   mt_dtype_name(t->dtype), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_name(kinds[p->kind].dtype),
+                   mt_st_shape_text(p->w->n_dims, p->w->shape).s);
+}
+
+static mt_rc load(void *arg, const part *p, mt_err *err)
+{
+    loading *l = arg;
+    const mt_st_tensor *t = mt_safetensors_find(l->file, p->name);
+    if (!t && p->kind >= MT_STATE_M) {
+        mt_info("\"%s\" is not in the checkpoint (frozen then?); it starts at 0", p->name);
+        return MT_OK;
+    }
+    if (!t) return mt_fail(err, MT_EINVAL, "\"%s\" is not in it: the checkpoint is of another model", p->name);
+    MT_TRY(check_shape(t, p, err));
+    l->n_found++;
+    size_t size = mt_dtype_bytes(t->dtype);
+    for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
+        int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
+        MT_TRY(l->io->write(l->io->user, p->unit, p->kind, p->w->offset + first, n, t->data + (size_t)first * size, err));
+    }
+    return MT_OK;
+}
+
+/* Names that nobody asked for: moments of tensors that are frozen now may be, anything else is another model's. */
+static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_model *m, int unit, mt_err *err)
+{
+    size_t masters = 0;
+    for (size_t i = 0; i < mt_safetensors_count(file); i++) masters += mt_safetensors_at(file, i)->dtype == MT_DTYPE_BF16;
+    if (masters == (size_t)m->units[unit].layout->n_weights) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "it has %zu tensors where this model has %d (%zu parts fit): the checkpoint is of another model", masters,
+                   m->units[unit].layout->n_weights, n_found);
+}
+
+mt_rc mt__ckpt_load_unit(const char *dir, const mt_model *m, int unit, const mt_state_io *io, mt_err *err)
+{
+    mt_safetensors *file = NULL;
+    char *path = unit_path(dir, unit);
+    mt_rc rc = path ? mt_safetensors_open(&file, path, err) : mt_fail(err, MT_ENOMEM, "no host memory to read unit %d", unit);
+    loading l = { .file = file, .io = io };
+    if (!rc) rc = for_each_part(m, unit, load, &l, err);
+    if (!rc) rc = check_rest(file, l.n_found, m, unit, err);
+    if (rc && file) mt_note(err, "%s", path);
+    mt_safetensors_close(file);
+    mt_free(path);
+    return rc;
+}

@@ -1,0 +1,195 @@
+/* export.c - the weights of a model directory, tensor by tensor, through one bounded buffer. */
+#include "ckpt/export.h"
+
+#include "base/split.h"
+#include "ckpt/shards_write.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* One tensor to write: the weight that lies in it, or the first of several, and what it is called. */
+typedef struct item {
+    int unit;
+    const mt_weight *w;
+    char name[MT_NAME_BYTES];
+    mt_dtype dtype;
+} item;
+
+typedef mt_rc (*item_fn)(void *arg, const item *it, mt_err *err);
+
+static mt_dtype dtype_of(const mt_export *x, const char *name)
+{
+    const mt_st_tensor *t = x->source ? mt_shards_find(x->source, name) : NULL;
+    mt_dtype d = x->dtype != MT_DTYPE_COUNT ? x->dtype : t ? t->dtype : x->model->config->dtype;
+    return d == MT_DTYPE_F64 ? MT_DTYPE_F32 : d; /* masters hold no more */
+}
+
+/* Every tensor that a unit makes. */
+static mt_rc for_each_of(const mt_export *x, int unit, item_fn fn, void *arg, mt_err *err)
+{
+    const mt_model *m = x->model;
+    item it = { .unit = unit };
+    char head[MT_NAME_BYTES];
+    mt_role_name(m->config, MT_W_HEAD, head);
+    for (int k = 0; k < m->units[unit].layout->n_weights; k++) {
+        it.w = &m->units[unit].layout->weights[k];
+        if (it.w->slice.first) continue; /* written with the first of its tensor */
+        mt_weight_name(&m->units[unit], it.w, it.name);
+        it.dtype = dtype_of(x, it.name);
+        MT_TRY(fn(arg, &it, err));
+        if (it.w->role != MT_W_EMBED || !m->config->tied || !x->source || !mt_shards_find(x->source, head)) continue;
+        snprintf(it.name, sizeof it.name, "%s", head); /* tied, and the source wrote it twice: so do we */
+        it.dtype = dtype_of(x, it.name);
+        MT_TRY(fn(arg, &it, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc for_each(const mt_export *x, item_fn fn, void *arg, mt_err *err)
+{
+    for (int u = 0; u < x->model->n_units; u++) MT_TRY(for_each_of(x, u, fn, arg, err));
+    return MT_OK;
+}
+
+static mt_rc count_bytes(void *arg, const item *it, mt_err *err)
+{
+    (void)err;
+    *(uint64_t *)arg += (uint64_t)(it->w->slice.shape[0] * it->w->slice.shape[1]) * mt_dtype_bytes(it->dtype);
+    return MT_OK;
+}
+
+uint64_t mt_export_bytes(const mt_export *x)
+{
+    uint64_t bytes = 0;
+    mt_err err;
+    (void)for_each(x, count_bytes, &bytes, &err);
+    return bytes;
+}
+
+/* -- weights --------------------------------------------------------------------------------------- */
+
+typedef struct piece {
+    float f[MT_STATE_PIECE];
+    uint16_t hi[MT_STATE_PIECE];
+    int16_t lo[MT_STATE_PIECE];
+    unsigned char out[MT_STATE_PIECE * 4];
+} piece;
+
+struct mt_exporter {
+    mt_export x;
+    mt_shards_writer *shards;
+    const mt_state_io *io; /* borrowed */
+    char *dir;
+    piece *p;
+};
+
+static mt_rc declare(void *arg, const item *it, mt_err *err)
+{
+    const mt_exporter *w = arg;
+    return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->slice.n_dims, it->w->slice.shape, err);
+}
+
+/* Numbers [first, first + n) of a weight in the item's dtype, into the piece's out. */
+static mt_rc convert(const mt_exporter *w, const item *it, const mt_weight *weight, int64_t first, int64_t n, mt_err *err)
+{
+    piece *p = w->p;
+    int64_t at = weight->offset + first;
+    MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_HI, at, n, p->hi, err));
+    MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_LO, at, n, p->lo, err));
+    if (mt_split_check(p->hi, p->lo, (size_t)n) < (size_t)n) /* C6 */
+        return mt_fail(err, MT_ENUMERIC, "tensor \"%s\" holds numbers that are not finite; nothing is saved", it->name);
+    mt_join_array(p->f, p->hi, p->lo, (size_t)n);
+    mt_from_f32(p->out, it->dtype, p->f, (size_t)n);
+    return MT_OK;
+}
+
+static mt_rc put_plain(const mt_exporter *w, const item *it, mt_err *err)
+{
+    for (int64_t first = 0; first < it->w->n; first += MT_STATE_PIECE) {
+        int64_t n = mt_min_i64(MT_STATE_PIECE, it->w->n - first);
+        MT_TRY(convert(w, it, it->w, first, n, err));
+        MT_TRY(mt_shards_writer_append(w->shards, it->name, w->p->out, (size_t)n * mt_dtype_bytes(it->dtype), err));
+    }
+    return MT_OK;
+}
+
+static mt_rc scatter(const mt_exporter *w, const item *it, const mt_weight *weight, void *tensor, mt_err *err)
+{
+    for (int64_t first = 0; first < weight->n; first += MT_STATE_PIECE) {
+        int64_t n = mt_min_i64(MT_STATE_PIECE, weight->n - first);
+        MT_TRY(convert(w, it, weight, first, n, err));
+        mt_slice_scatter(weight, tensor, mt_dtype_bytes(it->dtype), first, n, w->p->out);
+    }
+    return MT_OK;
+}
+
+/* A tensor that holds several weights, or one turned: put together in memory, then written. */
+static mt_rc put_fused(const mt_exporter *w, const item *it, mt_err *err)
+{
+    const mt_layout *l = w->x.model->units[it->unit].layout;
+    size_t bytes = (size_t)(it->w->slice.shape[0] * it->w->slice.shape[1]) * mt_dtype_bytes(it->dtype);
+    void *tensor = mt_malloc(bytes);
+    if (!tensor) return mt_fail(err, MT_ENOMEM, "no host memory to put tensor \"%s\" together (%zu bytes)", it->name, bytes);
+    mt_rc rc = MT_OK;
+    for (int k = 0; !rc && k < l->n_weights; k++)
+        if (strcmp(l->weights[k].name, it->w->name) == 0) rc = scatter(w, it, &l->weights[k], tensor, err);
+    if (!rc) rc = mt_shards_writer_append(w->shards, it->name, tensor, bytes, err);
+    mt_free(tensor);
+    return rc;
+}
+
+static mt_rc put(void *arg, const item *it, mt_err *err)
+{
+    const mt_exporter *w = arg;
+    return mt_slice_is_plain(it->w) ? put_plain(w, it, err) : put_fused(w, it, err);
+}
+
+static mt_rc start(mt_exporter *w, mt_err *err)
+{
+    w->p = mt_malloc(sizeof *w->p);
+    if (!w->dir || !w->p) return mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
+    MT_TRY(mt_shards_writer_create(&w->shards, w->dir, w->x.max_shard_bytes, err));
+    MT_TRY(for_each(&w->x, declare, w, err));
+    return mt_shards_writer_start(w->shards, err);
+}
+
+mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err)
+{
+    *out = NULL;
+    mt_exporter *w = mt_calloc(1, sizeof *w);
+    if (!w) return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", dir);
+    *w = (mt_exporter){ .x = *x, .io = io, .dir = mt_strdup(dir) };
+    mt_rc rc = start(w, err);
+    if (rc)
+        mt_exporter_close(w);
+    else
+        *out = w;
+    return rc;
+}
+
+mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err) { return for_each_of(&w->x, unit, put, w, err); }
+
+mt_rc mt_exporter_finish(mt_exporter *w, mt_err *err)
+{
+    MT_TRY(mt_shards_writer_finish(w->shards, err));
+    return mt__export_files(&w->x, w->dir, err);
+}
+
+void mt_exporter_close(mt_exporter *w)
+{
+    if (!w) return;
+    mt_shards_writer_free(w->shards);
+    mt_free(w->dir);
+    mt_free(w->p);
+    mt_free(w);
+}
+
+mt_rc mt_export_write(const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err)
+{
+    mt_exporter *w = NULL;
+    mt_rc rc = mt_exporter_open(&w, x, io, dir, err);
+    for (int u = 0; !rc && u < x->model->n_units; u++) rc = mt_exporter_unit(w, u, err);
+    if (!rc) rc = mt_exporter_finish(w, err);
+    mt_exporter_close(w);
+    return rc;
+}

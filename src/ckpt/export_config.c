@@ -1,0 +1,193 @@
+/* export_config.c - the files beside the weights.  Numbers are kept as they were written: documents are changed value by value and
+ * printed with the shortest form of each float, as Python does. */
+#include "base/file.h"
+#include "base/log.h"
+#include "base/value.h"
+#include "ckpt/export.h"
+#include "ckpt/outfile.h"
+
+#include <string.h>
+
+enum { MAX_BYTES = 1 << 30 };
+
+/* What is copied when it is there. */
+static const char *const copied[] = {
+    "tokenizer.json",   "tokenizer.model",     "vocab.json",          "merges.txt",    "special_tokens_map.json",
+    "added_tokens.json", "chat_template.jinja", "chat_template.json", "tokenizer_config.json", "generation_config.json", "config.json",
+};
+
+typedef struct document {
+    char *text; /* as read; values point into it */
+    size_t n;
+    mt_arena arena;
+    mt_value root;
+    bool changed;
+} document;
+
+static mt_rc no_memory(const char *name, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for %s", name); }
+
+/* -- documents ------------------------------------------------------------------------------------- */
+
+static void close_document(document *d)
+{
+    mt_free(d->text);
+    mt_arena_free(&d->arena);
+    *d = (document){ 0 };
+}
+
+static mt_rc open_document(document *d, const char *path, mt_err *err)
+{
+    *d = (document){ 0 };
+    mt_rc rc = mt_file_read(&d->text, &d->n, path, MAX_BYTES, err);
+    if (!rc) rc = mt_value_parse_json(&d->root, &d->arena, d->text, d->n, NULL, path, err);
+    if (!rc && d->root.type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected", path);
+    if (rc) close_document(d);
+    return rc;
+}
+
+/* Set key, in its place or at the end. */
+static mt_rc set(document *d, const char *key, mt_value value, mt_err *err)
+{
+    size_t n = d->root.map.n, at = 0, k = strlen(key);
+    const mt_pair *old = d->root.map.pairs;
+    while (at < n && !(old[at].key_n == k && memcmp(old[at].key, key, k) == 0)) at++;
+    mt_pair *pairs = mt_arena_calloc(&d->arena, n + 1, sizeof *pairs);
+    if (!pairs) return no_memory(key, err);
+    if (n) memcpy(pairs, old, n * sizeof *pairs);
+    pairs[at] = (mt_pair){ key, k, value };
+    d->root.map.pairs = pairs;
+    d->root.map.n = at == n ? n + 1 : n;
+    d->changed = true;
+    return MT_OK;
+}
+
+static void put_indented(mt_str *s, const mt_value *v, int depth)
+{
+    bool map = v->type == MT_VALUE_MAP, list = v->type == MT_VALUE_LIST;
+    size_t n = map ? v->map.n : list ? v->list.n : 0;
+    if (!n) {
+        mt_value_write_json(s, v);
+        return;
+    }
+    mt_str_putc(s, map ? '{' : '[');
+    for (size_t i = 0; i < n; i++) {
+        mt_str_printf(s, "%s\n%*s", i ? "," : "", 2 * (depth + 1), "");
+        if (map) {
+            mt_str_json(s, v->map.pairs[i].key, v->map.pairs[i].key_n);
+            mt_str_puts(s, ": ");
+        }
+        put_indented(s, map ? &v->map.pairs[i].value : &v->list.items[i], depth + 1);
+    }
+    mt_str_printf(s, "\n%*s%c", 2 * depth, "", map ? '}' : ']');
+}
+
+/* Untouched documents are copied byte for byte. */
+static mt_rc save_document(const document *d, const char *path, mt_err *err)
+{
+    if (!d->changed) return mt_outfile_save(path, d->text, d->n, err);
+    mt_str s = { 0 };
+    put_indented(&s, &d->root, 0);
+    mt_str_putc(&s, '\n');
+    mt_rc rc = mt_str_ok(&s) ? mt_outfile_save(path, s.s, s.n, err) : no_memory(path, err);
+    mt_str_free(&s);
+    return rc;
+}
+
+/* -- what must be true ----------------------------------------------------------------------------- */
+
+static bool is_id(const mt_value *v, int32_t id) { return v->type == MT_VALUE_INT && v->i == id; }
+
+static bool has_id(const mt_value *v, int32_t id)
+{
+    if (!v) return false;
+    if (v->type != MT_VALUE_LIST) return is_id(v, id);
+    for (size_t i = 0; i < v->list.n; i++)
+        if (is_id(&v->list.items[i], id)) return true;
+    return false;
+}
+
+/* The trained end of an answer must stop generation. */
+static mt_rc add_eos(const mt_export *x, document *d, const char *file, mt_err *err)
+{
+    int32_t id = x->end_of_turn;
+    const mt_value *old = mt_value_get(&d->root, "eos_token_id");
+    if (id < 0 || has_id(old, id)) return MT_OK;
+    size_t n = !old || old->type == MT_VALUE_NULL ? 0 : old->type == MT_VALUE_LIST ? old->list.n : 1;
+    mt_value *ids = mt_arena_calloc(&d->arena, n + 1, sizeof *ids);
+    if (!ids) return no_memory(file, err);
+    for (size_t i = 0; i < n; i++) ids[i] = old->type == MT_VALUE_LIST ? old->list.items[i] : *old;
+    ids[n] = (mt_value){ .type = MT_VALUE_INT, .i = id };
+    if (!x->quiet) mt_info("%s: token %d, which was trained to end an answer, is added to the eos ids", file, id);
+    return set(d, "eos_token_id", n ? (mt_value){ .type = MT_VALUE_LIST, .list = { ids, n + 1 } } : ids[0], err);
+}
+
+static mt_value text_value(const char *s) { return (mt_value){ .type = MT_VALUE_STR, .str = { s, strlen(s) } }; }
+
+static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
+{
+    const mt_value *tied = mt_value_get(&d->root, "tie_word_embeddings");
+    bool says = tied && tied->type == MT_VALUE_BOOL ? tied->b : x->model->config->family->default_tied;
+    if (says != x->model->config->tied) MT_TRY(set(d, "tie_word_embeddings", (mt_value){ .type = MT_VALUE_BOOL, .b = x->model->config->tied }, err));
+    if (x->dtype != MT_DTYPE_COUNT) {
+        const char *key = mt_value_get(&d->root, "torch_dtype") && !mt_value_get(&d->root, "dtype") ? "torch_dtype" : "dtype";
+        MT_TRY(set(d, key, text_value(mt_dtype_name(x->dtype)), err));
+    }
+    return add_eos(x, d, "config.json", err);
+}
+
+static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
+{
+    const mt_value *eos = mt_value_get(&d->root, "eos_token");
+    const mt_value *content = eos && eos->type == MT_VALUE_MAP ? mt_value_get(eos, "content") : eos;
+    if (!x->end_of_turn_text || x->end_of_turn < 0 || (content && mt_value_is(content, x->end_of_turn_text))) return MT_OK;
+    if (!x->quiet) mt_info("tokenizer_config.json: eos_token becomes %s, which was trained to end an answer", x->end_of_turn_text);
+    return set(d, "eos_token", text_value(x->end_of_turn_text), err);
+}
+
+static mt_rc fix(const mt_export *x, document *d, const char *name, mt_err *err)
+{
+    if (strcmp(name, "config.json") == 0) return fix_config(x, d, err);
+    if (strcmp(name, "generation_config.json") == 0) return add_eos(x, d, name, err);
+    if (strcmp(name, "tokenizer_config.json") == 0) return fix_tokenizer(x, d, err);
+    return MT_OK;
+}
+
+static bool is_fixed(const char *name)
+{
+    return strcmp(name, "config.json") == 0 || strcmp(name, "generation_config.json") == 0 || strcmp(name, "tokenizer_config.json") == 0;
+}
+
+/* -- files ----------------------------------------------------------------------------------------- */
+
+static mt_rc copy_bytes(const char *from, const char *to, mt_err *err)
+{
+    mt_map map;
+    MT_TRY(mt_map_open(&map, from, err));
+    mt_rc rc = mt_outfile_save(to, map.data, map.size, err);
+    mt_map_close(&map);
+    return rc;
+}
+
+static mt_rc copy_file(const mt_export *x, const char *name, const char *from, const char *to, mt_err *err)
+{
+    document d;
+    if (!mt_file_exists(from)) return MT_OK;
+    if (!is_fixed(name)) return copy_bytes(from, to, err);
+    MT_TRY(open_document(&d, from, err));
+    mt_rc rc = fix(x, &d, name, err);
+    if (!rc) rc = save_document(&d, to, err);
+    close_document(&d);
+    return rc;
+}
+
+mt_rc mt__export_files(const mt_export *x, const char *dir, mt_err *err)
+{
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < MT_COUNT(copied); i++) {
+        char *from = mt_path_join(x->source_dir, copied[i]), *to = mt_path_join(dir, copied[i]);
+        rc = from && to ? copy_file(x, copied[i], from, to, err) : no_memory(dir, err);
+        mt_free(from);
+        mt_free(to);
+    }
+    return rc;
+}

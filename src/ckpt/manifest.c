@@ -1,0 +1,154 @@
+#include "ckpt/manifest.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/str.h"
+#include "ckpt/checksum.h"
+#include "ckpt/outdir.h"
+#include "ckpt/outfile.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static mt_rc no_memory(const char *dir, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the checksums of %s", dir); }
+
+/* -- writing --------------------------------------------------------------------------------------- */
+
+/* It is synced: the memory that holds it is better used for something else. */
+static void drop_from_memory(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    close(fd);
+}
+
+static bool has(const mt_manifest *m, const char *name)
+{
+    for (size_t i = 0; i < m->n; i++)
+        if (strcmp(m->items[i].name, name) == 0) return true;
+    return false;
+}
+
+mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err)
+{
+    struct mt_manifest_entry e = { 0 };
+    MT_TRY(mt_grow(&m->items, &m->cap, m->n + 1, sizeof *m->items, err));
+    char *path = mt_path_join(m->dir, name);
+    mt_rc rc = path ? mt_checksum_file(&e.sum, &e.bytes, path, err) : no_memory(m->dir, err);
+    if (!rc) drop_from_memory(path);
+    if (!rc && !(e.name = mt_strdup(name))) rc = no_memory(m->dir, err);
+    if (!rc) m->items[m->n++] = e;
+    mt_free(path);
+    return rc;
+}
+
+/* Entries of dir/below, or of dir itself where below is "". */
+static mt_rc take_rest(mt_manifest *m, const char *below, mt_err *err)
+{
+    mt_dir_names names;
+    char *dir = mt_path_join(m->dir, below);
+    mt_rc rc = dir ? mt_dir_list(&names, dir, err) : no_memory(m->dir, err);
+    if (rc) return mt_free(dir), rc;
+    for (size_t i = 0; !rc && i < names.n; i++) {
+        char *name = mt_asprintf("%s%s%s", below, *below ? "/" : "", names.items[i]), *path = mt_path_join(dir, names.items[i]);
+        if (!name || !path)
+            rc = no_memory(m->dir, err);
+        else if (mt_dir_exists(path))
+            rc = *below ? MT_OK : take_rest(m, name, err);
+        else if (!has(m, name) && strcmp(name, MT_MANIFEST_NAME) != 0)
+            rc = mt_manifest_take(m, name, err);
+        mt_free(name);
+        mt_free(path);
+    }
+    mt_dir_names_free(&names);
+    mt_free(dir);
+    return rc;
+}
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(((const struct mt_manifest_entry *)a)->name, ((const struct mt_manifest_entry *)b)->name);
+}
+
+static void put_list(const mt_manifest *m, mt_str *s)
+{
+    mt_str_puts(s, "{\n  \"files\": {");
+    for (size_t i = 0; i < m->n; i++) {
+        mt_str_puts(s, i ? ",\n    " : "\n    ");
+        mt_str_json(s, m->items[i].name, strlen(m->items[i].name));
+        mt_str_printf(s, ": {\"bytes\": %" PRIu64 ", \"checksum\": \"%016" PRIx64 "\"}", m->items[i].bytes, m->items[i].sum);
+    }
+    mt_str_puts(s, "\n  }\n}\n");
+}
+
+mt_rc mt_manifest_write(mt_manifest *m, mt_err *err)
+{
+    mt_str s = { 0 };
+    MT_TRY(take_rest(m, "", err));
+    if (m->n) qsort(m->items, m->n, sizeof *m->items, by_name);
+    put_list(m, &s);
+    char *path = mt_path_join(m->dir, MT_MANIFEST_NAME);
+    mt_rc rc = path && mt_str_ok(&s) ? mt_outfile_save(path, s.s, s.n, err) : no_memory(m->dir, err);
+    mt_str_free(&s);
+    mt_free(path);
+    return rc;
+}
+
+void mt_manifest_free(mt_manifest *m)
+{
+    for (size_t i = 0; i < m->n; i++) mt_free(m->items[i].name);
+    mt_free(m->items);
+    *m = (mt_manifest){ 0 };
+}
+
+/* -- verifying ------------------------------------------------------------------------------------- */
+
+/* A name from a file we do not trust: inside the directory, and no way out of it. */
+static bool name_is_safe(const char *name) { return *name && *name != '/' && !strstr(name, ".."); }
+
+static mt_rc verify_file(const char *path, const json_t *entry, const char *list, mt_err *err)
+{
+    int64_t want_bytes;
+    const char *want_sum;
+    uint64_t sum, bytes;
+    MT_TRY(mt_json_i64(entry, "bytes", -1, &want_bytes, list, err));
+    MT_TRY(mt_json_str(entry, "checksum", "", &want_sum, list, err));
+    MT_TRY(mt_checksum_file(&sum, &bytes, path, err));
+    if ((int64_t)bytes != want_bytes)
+        return mt_fail(err, MT_EFORMAT, "%s has %" PRIu64 " bytes, %" PRId64 " were written (cut short?)", path, bytes, want_bytes);
+    if (sum != strtoull(want_sum, NULL, 16)) return mt_fail(err, MT_EFORMAT, "%s: the checksum is wrong; the file is damaged", path);
+    return MT_OK;
+}
+
+static mt_rc verify_files(const char *dir, const json_t *files, const char *list, mt_err *err)
+{
+    const char *name;
+    json_t *entry;
+    json_object_foreach((json_t *)(uintptr_t)files, name, entry)
+    {
+        if (!json_is_object(entry) || !name_is_safe(name)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", list, name);
+        char *path = mt_path_join(dir, name);
+        mt_rc rc = path ? verify_file(path, entry, list, err) : no_memory(dir, err);
+        mt_free(path);
+        if (rc) return rc;
+    }
+    return MT_OK;
+}
+
+mt_rc mt_manifest_verify(const char *dir, mt_err *err)
+{
+    json_t *doc = NULL;
+    char *list = mt_path_join(dir, MT_MANIFEST_NAME);
+    if (!list) return no_memory(dir, err);
+    mt_rc rc = mt_json_read(&doc, list, err);
+    const json_t *files = rc ? NULL : json_object_get(doc, "files");
+    if (!rc && !json_is_object(files)) rc = mt_fail(err, MT_EFORMAT, "%s: {\"files\": {...}} was expected", list);
+    if (!rc) rc = verify_files(dir, files, list, err);
+    json_decref(doc);
+    mt_free(list);
+    return rc;
+}

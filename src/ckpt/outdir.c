@@ -1,0 +1,210 @@
+#include "ckpt/outdir.h"
+
+#include "base/fault.h"
+#include "base/file.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static bool faulted(int code)
+{
+    if (!mt_fault(MT_FAULT_FILE)) return false;
+    errno = code;
+    return true;
+}
+
+static mt_rc no_memory(const char *path, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for names in %s", path); }
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+/* -- names ----------------------------------------------------------------------------------------- */
+
+static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
+
+static mt_rc add_name(mt_dir_names *out, const char *name, const char *dir, mt_err *err)
+{
+    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return MT_OK;
+    MT_TRY(mt_grow(&out->items, &out->cap, out->n + 1, sizeof *out->items, err));
+    out->items[out->n] = mt_strdup(name);
+    if (!out->items[out->n]) return no_memory(dir, err);
+    out->n++;
+    return MT_OK;
+}
+
+mt_rc mt_dir_list(mt_dir_names *out, const char *dir, mt_err *err)
+{
+    *out = (mt_dir_names){ 0 };
+    DIR *d = faulted(EIO) ? NULL : opendir(dir);
+    if (!d) return mt_fail_errno(err, errno == ENOENT ? MT_ENOENT : MT_EIO, "looking into %s", dir);
+    mt_rc rc = MT_OK;
+    for (const struct dirent *e; !rc && (e = readdir(d));) rc = add_name(out, e->d_name, dir, err);
+    closedir(d);
+    if (rc)
+        mt_dir_names_free(out);
+    else if (out->n)
+        qsort(out->items, out->n, sizeof *out->items, by_text);
+    return rc;
+}
+
+void mt_dir_names_free(mt_dir_names *names)
+{
+    for (size_t i = 0; i < names->n; i++) mt_free(names->items[i]);
+    mt_free(names->items);
+    *names = (mt_dir_names){ 0 };
+}
+
+/* -- make, remove, sync ---------------------------------------------------------------------------- */
+
+mt_rc mt_dir_make(const char *path, mt_err *err)
+{
+    char *p = mt_strdup(path);
+    if (!p) return no_memory(path, err);
+    mt_rc rc = MT_OK;
+    for (char *slash = strchr(p + 1, '/'); !rc; slash = strchr(slash + 1, '/')) {
+        if (slash) *slash = '\0';
+        if (faulted(EIO) || (mkdir(p, 0777) && (errno != EEXIST || !mt_dir_exists(p)))) rc = mt_fail_errno(err, MT_EIO, "making the directory %s", p);
+        if (!slash) break;
+        *slash = '/';
+    }
+    mt_free(p);
+    return rc;
+}
+
+static mt_rc remove_entries(const char *path, mt_err *err)
+{
+    mt_dir_names names;
+    MT_TRY(mt_dir_list(&names, path, err));
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < names.n; i++) {
+        char *child = mt_path_join(path, names.items[i]);
+        rc = child ? mt_dir_remove(child, err) : no_memory(path, err);
+        mt_free(child);
+    }
+    mt_dir_names_free(&names);
+    return rc;
+}
+
+mt_rc mt_dir_remove(const char *path, mt_err *err)
+{
+    struct stat st;
+    if (lstat(path, &st)) return errno == ENOENT ? MT_OK : mt_fail_errno(err, MT_EIO, "removing %s", path);
+    bool dir = S_ISDIR(st.st_mode);
+    if (dir) MT_TRY(remove_entries(path, err));
+    if (faulted(EIO) || (dir ? rmdir(path) : unlink(path))) return mt_fail_errno(err, MT_EIO, "removing %s", path);
+    return MT_OK;
+}
+
+static mt_rc move(const char *from, const char *to, mt_err *err)
+{
+    if (faulted(EIO) || rename(from, to)) return mt_fail_errno(err, MT_EIO, "renaming %s to %s", from, to);
+    return MT_OK;
+}
+
+mt_rc mt_dir_discard(const char *path, mt_err *err)
+{
+    char *tmp = mt_asprintf("%s.old.tmp", path);
+    if (!tmp) return no_memory(path, err);
+    mt_rc rc = mt_dir_remove(tmp, err);
+    if (!rc) rc = move(path, tmp, err);
+    if (!rc) rc = mt_dir_remove(tmp, err);
+    mt_free(tmp);
+    return rc;
+}
+
+mt_rc mt_dir_sync(const char *path, mt_err *err)
+{
+    int fd = faulted(EIO) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool ok = fd >= 0 && !faulted(EIO) && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: it has no such notion */
+    mt_rc rc = ok ? MT_OK : mt_fail_errno(err, MT_EIO, "syncing the directory %s", path);
+    if (fd >= 0) close(fd);
+    return rc;
+}
+
+mt_rc mt_dir_sweep(const char *dir, const char *head, mt_err *err)
+{
+    mt_dir_names names;
+    MT_TRY(mt_dir_list(&names, dir, err));
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < names.n; i++) {
+        if (strncmp(names.items[i], head, strlen(head)) != 0 || !ends_with(names.items[i], ".tmp")) continue;
+        char *path = mt_path_join(dir, names.items[i]);
+        rc = path ? mt_dir_remove(path, err) : no_memory(dir, err);
+        mt_free(path);
+    }
+    mt_dir_names_free(&names);
+    return rc;
+}
+
+/* -- whole or not at all --------------------------------------------------------------------------- */
+
+mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err)
+{
+    *d = (mt_outdir){ .path = mt_strdup(path), .tmp = mt_asprintf("%s.tmp", path), .old = mt_asprintf("%s.old.tmp", path) };
+    mt_rc rc = d->path && d->tmp && d->old ? MT_OK : no_memory(path, err);
+    if (!rc) rc = mt_dir_remove(d->tmp, err);
+    if (!rc) rc = mt_dir_make(d->tmp, err);
+    d->opened = !rc;
+    if (rc) mt_outdir_close(d);
+    return rc;
+}
+
+/* Directories in it, then itself: their entries must last before the rename makes them count. */
+static mt_rc sync_tree(const char *dir, mt_err *err)
+{
+    mt_dir_names names;
+    MT_TRY(mt_dir_list(&names, dir, err));
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < names.n; i++) {
+        char *child = mt_path_join(dir, names.items[i]);
+        if (!child) rc = no_memory(dir, err);
+        if (!rc && mt_dir_exists(child)) rc = sync_tree(child, err);
+        mt_free(child);
+    }
+    mt_dir_names_free(&names);
+    return rc ? rc : mt_dir_sync(dir, err);
+}
+
+static mt_rc sync_parent(const char *path, mt_err *err)
+{
+    size_t n = (size_t)(mt_path_base(path) - path);
+    char *dir = n ? mt_strndup(path, n) : mt_strdup(".");
+    mt_rc rc = dir ? mt_dir_sync(dir, err) : no_memory(path, err);
+    mt_free(dir);
+    return rc;
+}
+
+mt_rc mt_outdir_publish(mt_outdir *d, mt_err *err)
+{
+    MT_TRY(sync_tree(d->tmp, err));
+    bool replaces = mt_dir_exists(d->path);
+    if (replaces) {
+        MT_TRY(mt_dir_remove(d->old, err));
+        MT_TRY(move(d->path, d->old, err));
+    }
+    mt_rc rc = move(d->tmp, d->path, err);
+    if (rc && replaces && rename(d->old, d->path) == 0) return rc; /* what was there is there again */
+    MT_TRY(rc);
+    d->published = true;
+    MT_TRY(sync_parent(d->path, err));
+    return replaces ? mt_dir_remove(d->old, err) : MT_OK;
+}
+
+void mt_outdir_close(mt_outdir *d)
+{
+    mt_err ignored;
+    if (d->opened && !d->published) (void)mt_dir_remove(d->tmp, &ignored);
+    mt_free(d->path);
+    mt_free(d->tmp);
+    mt_free(d->old);
+    *d = (mt_outdir){ 0 };
+}

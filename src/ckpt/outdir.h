@@ -1,0 +1,41 @@
+/* outdir.h - a directory that is there whole and synced, or not there at all; outfile.h for many files that belong together.
+ *
+ *     open      make PATH.tmp, empty
+ *     ...       fill it: every file through outfile.h, which syncs it
+ *     publish   sync the directories in it, rename to PATH, sync its parent.  A PATH that is there already moves to PATH.old.tmp first
+ *     close     always last; removes what was not published
+ *
+ * Killed in between, it leaves names that end in .tmp, which mt_dir_sweep removes. */
+#ifndef MT_CKPT_OUTDIR_H
+#define MT_CKPT_OUTDIR_H
+
+#include "base/mem.h"
+
+typedef struct mt_outdir {
+    char *path, *tmp, *old;
+    bool opened, published;
+} mt_outdir;
+
+mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err);
+mt_rc mt_outdir_publish(mt_outdir *d, mt_err *err);
+void mt_outdir_close(mt_outdir *d); /* accepts a zeroed or closed one */
+
+/* A directory and those above it; it may exist. */
+mt_rc mt_dir_make(const char *path, mt_err *err);
+/* A file, or a directory with all that is in it; links are removed, not followed.  Absent is fine. */
+mt_rc mt_dir_remove(const char *path, mt_err *err);
+/* Give it a name that ends in .tmp, then remove it: half-removed, nobody takes it for whole. */
+mt_rc mt_dir_discard(const char *path, mt_err *err);
+mt_rc mt_dir_sync(const char *path, mt_err *err);
+/* Remove every entry of dir whose name starts with `head` and ends in .tmp. */
+mt_rc mt_dir_sweep(const char *dir, const char *head, mt_err *err);
+
+/* Names in dir, sorted, "." and ".." left out.  Release with mt_dir_names_free. */
+typedef struct mt_dir_names {
+    char **items;
+    size_t n, cap;
+} mt_dir_names;
+mt_rc mt_dir_list(mt_dir_names *out, const char *dir, mt_err *err);
+void mt_dir_names_free(mt_dir_names *names);
+
+#endif

@@ -1,0 +1,20 @@
+/* state_io.h - how the masters and Adam's state are reached by those who write or read files of them: wherever their home is, in
+ * pieces.  The engine implements it (engine/train_state.c); tests may too. */
+#ifndef MT_CKPT_STATE_IO_H
+#define MT_CKPT_STATE_IO_H
+
+#include "base/mem.h"
+#include "model/model.h"
+
+typedef struct mt_state_io {
+    void *user;
+    /* Elements [first, first + n) of a unit's state: uint16 hi, int16 lo, float m and v. */
+    mt_rc (*read)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+    mt_rc (*write)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
+    /* The unit has been read for the last time.  May be NULL. */
+    void (*done)(void *user, int unit);
+} mt_state_io;
+
+enum { MT_STATE_PIECE = 1 << 17 }; /* elements moved at a time */
+
+#endif

@@ -1,0 +1,375 @@
+/* cmd_train.c - megatrain train: settings in, a banner, a bar, a curve; signals.  The run itself is engine/train.h. */
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "ckpt/outdir.h"
+#include "cli/commands.h"
+#include "cli/plot.h"
+#include "cli/progress.h"
+#include "data/source_tokens.h"
+#include "engine/train.h"
+#include "plan/flops.h"
+
+#include <math.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+typedef struct curve {
+    double *x, *y;
+    size_t n, cap_x, cap_y;
+} curve;
+
+typedef struct app {
+    mt_settings s;
+    mt_terminal term; /* of stdout */
+    pthread_mutex_t lock; /* of the bar: notices may come from any thread */
+    mt_progress bar;
+    bool bar_open;
+    curve losses;
+    double eval_first, eval_last; /* NAN: none */
+} app;
+
+/* -- signals --------------------------------------------------------------------------------------- */
+
+static volatile sig_atomic_t stop_asked;
+
+/* The first asks, the second does not wait. */
+static void on_signal(int number)
+{
+    static const char text[] = "\nstopping after this step and saving; once more stops at once\n";
+    if (stop_asked) {
+        signal(number, SIG_DFL);
+        raise(number);
+        return;
+    }
+    stop_asked = 1;
+    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
+    (void)n;
+}
+
+static void catch_signals(void)
+{
+    struct sigaction a = { .sa_handler = on_signal, .sa_flags = SA_RESTART | SA_NODEFER };
+    sigemptyset(&a.sa_mask);
+    sigaction(SIGINT, &a, NULL);
+    sigaction(SIGTERM, &a, NULL);
+    signal(SIGHUP, SIG_IGN); /* a closed terminal does not end a run */
+}
+
+static bool asked_to_stop(void *user)
+{
+    (void)user;
+    return stop_asked;
+}
+
+/* -- data ------------------------------------------------------------------------------------------ */
+
+static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+{
+    (void)user;
+    const char *path = s->dataset.path;
+    size_t n = strlen(path);
+    if (n < 5 || strcmp(path + n - 5, ".json") != 0)
+        return mt_fail(err, MT_EUNSUPPORTED, "dataset.path: a .json file of token rows ({\"input_ids\": [[...], ...]}) is expected, not %s", *path ? path : "nothing");
+    enum { AUTO_BATCH = 32 };
+    int64_t per_batch = s->training.batch_size ? s->training.batch_size : AUTO_BATCH;
+    if (!s->training.batch_size) mt_info("training.batch_size auto: %d samples", AUTO_BATCH);
+    return mt_source_tokens_open(out,
+                                 &(mt_source_tokens_options){ .path = path, .vocab = c->V, .samples_per_step = per_batch * s->training.gradient_accumulation_steps,
+                                                              .max_seq_len = s->dataset.max_seq_len, .max_samples = s->dataset.max_samples,
+                                                              .shuffle = s->dataset.shuffle, .seed = (uint64_t)s->training.seed,
+                                                              .val_seed = (uint64_t)(s->eval.val_seed >= 0 ? s->eval.val_seed : s->training.seed),
+                                                              .val_size = s->eval.val_size, .max_eval_samples = s->eval.max_samples },
+                                 err);
+}
+
+/* -- what is shown --------------------------------------------------------------------------------- */
+
+static void say(app *a, const char *line)
+{
+    pthread_mutex_lock(&a->lock);
+    if (a->bar_open)
+        mt_progress_say(&a->bar, line);
+    else
+        printf("%s\n", line);
+    fflush(stdout);
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void print_log(void *user, mt_log_level level, const char *text)
+{
+    mt_str s = { 0 };
+    if (level == MT_LOG_DEBUG) return;
+    mt_str_printf(&s, "%s%s", level == MT_LOG_WARN ? "warning: " : "", text);
+    say(user, s.s ? s.s : text);
+    mt_str_free(&s);
+}
+
+static void put_row(const char *label, const char *text) { printf("  %-12s %s\n", label, text); }
+
+static void print_plan(const mt_train_info *i)
+{
+    const mt_plan *p = i->plan;
+    int64_t resident = 0, on_device = 0;
+    char text[320];
+    for (int u = 0; u < i->model->n_units; u++) {
+        resident += p->place.units[u].resident;
+        on_device += p->place.units[u].home == MT_DEVICE;
+    }
+    snprintf(text, sizeof text, "%s, micro-batches of %lld tokens, %s a sweep; %lld of %d units stay on the device, state of %lld lives there", mt_dtype_name(p->arithmetic.compute),
+             (long long)p->arithmetic.micro_tokens, mt_plan_many_sweeps(p) ? "some" : "all", (long long)resident, i->model->n_units, (long long)on_device);
+    put_row("plan", text);
+    snprintf(text, sizeof text, "%s on the device, %s on the host", mt_bytes_text(p->device_bytes).s, mt_bytes_text(p->host_bytes).s);
+    put_row("memory", text);
+}
+
+static void print_banner(const app *a, const mt_train_info *i)
+{
+    char text[512];
+    const mt_settings *s = &a->s;
+    printf("megatrain %s\n", MT_VERSION);
+    snprintf(text, sizeof text, "%s (%s, %s parameters, %s trained)", s->model.name, i->config->family->name, mt_count_text((uint64_t)i->model->n_params).s,
+             mt_count_text((uint64_t)i->model->n_trained).s);
+    put_row("model", text);
+    snprintf(text, sizeof text, "%s samples, %lld steps an epoch, at most %s tokens a step%s", mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
+             mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? ", some held out for evaluation" : "");
+    put_row("data", text);
+    put_row("device", i->device.name);
+    print_plan(i);
+    snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps, mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);
+    put_row("run", text);
+    snprintf(text, sizeof text, "%s; a checkpoint takes %s%s", i->output_dir, mt_bytes_text(i->checkpoint_bytes).s, s->save.save_only_model ? " (weights only: it cannot be resumed)" : "");
+    put_row("output", text);
+    put_row("FLOPs are", MT_FLOPS_FORMULA);
+    if (*i->resumed_from) put_row("resumes", i->resumed_from);
+    for (size_t k = 0; k < s->n_notices; k++) printf("  note: %s\n", s->notices[k]);
+    fflush(stdout);
+}
+
+static void add_point(curve *c, double x, double y)
+{
+    mt_err ignored;
+    if (mt_grow(&c->x, &c->cap_x, c->n + 1, sizeof *c->x, &ignored) || mt_grow(&c->y, &c->cap_y, c->n + 1, sizeof *c->y, &ignored)) return;
+    c->x[c->n] = x;
+    c->y[c->n++] = y;
+}
+
+static void on_step(void *user, const mt_train_step *s)
+{
+    app *a = user;
+    char note[256];
+    snprintf(note, sizeof note, "loss %.4f  norm %.3g  lr %.3g  %s tokens/s%s", s->loss, s->grad_norm, s->learning_rate, mt_count_text((uint64_t)s->tokens_s).s,
+             s->skipped ? "  (skipped: not finite)" : "");
+    pthread_mutex_lock(&a->lock);
+    mt_progress_update(&a->bar, (double)s->step, note);
+    pthread_mutex_unlock(&a->lock);
+    add_point(&a->losses, (double)s->step, s->loss);
+}
+
+static void on_eval(void *user, const mt_train_eval *e)
+{
+    app *a = user;
+    char line[256];
+    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, accuracy %.1f%% of %s tokens", (long long)e->step, e->loss, e->perplexity, 100 * e->accuracy,
+             mt_count_text((uint64_t)e->n_trained).s);
+    if (isnan(a->eval_first)) a->eval_first = e->loss;
+    a->eval_last = e->loss;
+    say(a, line);
+}
+
+static void on_saved(void *user, const char *path, double seconds)
+{
+    char line[512];
+    snprintf(line, sizeof line, "saved %s (%s)", path, mt_seconds_text(seconds).s);
+    say(user, line);
+}
+
+static void draw_curve(const app *a)
+{
+    mt_str s = { 0 };
+    int columns = mt_terminal_columns(&a->term);
+    if (a->losses.n < 2) return;
+    mt_plot_curve(&s, &(mt_curve){ .x = a->losses.x, .y = a->losses.y, .n = a->losses.n, .x_label = "step", .y_label = "loss", .width = columns < 100 ? columns : 100, .height = 12, .utf8 = a->term.utf8 });
+    if (mt_str_ok(&s) && s.s) fputs(s.s, stdout);
+    mt_str_free(&s);
+}
+
+/* -- the run --------------------------------------------------------------------------------------- */
+
+static void print_end(const app *a, const mt_train_result *r)
+{
+    if (r->stopped) {
+        printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
+        printf(a->s.save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"
+                                         : "to go on: the same command with --resume\n");
+        return;
+    }
+    draw_curve(a);
+    if (r->n_skipped) printf("%lld steps were skipped because they were not finite\n", (long long)r->n_skipped);
+    if (!isnan(a->eval_last)) printf("evaluation loss %.4f at first, %.4f at the end\n", a->eval_first, a->eval_last);
+    printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
+}
+
+static mt_rc run(app *a, mt_trainer *t, mt_err *err)
+{
+    mt_train_info info;
+    mt_train_result result;
+    mt_trainer_info(t, &info);
+    print_banner(a, &info);
+    mt_progress_start(&a->bar, &a->term, "training", (double)info.n_steps);
+    mt_progress_skip(&a->bar, (double)info.first_step);
+    a->bar_open = true;
+    mt_rc rc = mt_trainer_run(t, &result, err);
+    mt_progress_finish(&a->bar);
+    a->bar_open = false;
+    if (!rc) print_end(a, &result);
+    return rc;
+}
+
+static mt_train_hooks hooks_of(app *a)
+{
+    return (mt_train_hooks){ .user = a, .open_source = open_source, .step = on_step, .eval = on_eval, .saved = on_saved, .stop = asked_to_stop };
+}
+
+static mt_rc train(app *a, mt_err *err)
+{
+    mt_trainer *t = NULL;
+    mt_train_hooks hooks = hooks_of(a);
+    mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
+    if (!rc) rc = run(a, t, err);
+    mt_trainer_close(t);
+    return rc;
+}
+
+/* -- --dry-run ------------------------------------------------------------------------------------- */
+
+/* The first sample of the first step; tokens that are trained on are marked. */
+static mt_rc print_sample(mt_trainer *t, mt_err *err)
+{
+    mt_batch b = { 0 };
+    mt_rc rc = mt_trainer_batch(t, 0, &b, err);
+    if (!rc) {
+        printf("\nfirst sample, %d tokens (those that are trained on in brackets):\n ", b.doc_start[1]);
+        for (int i = 0; i < b.doc_start[1]; i++) printf(i && b.targets[i - 1] != MT_IGNORE ? " [%d]" : " %d", b.ids[i]);
+        printf("\n\n");
+    }
+    mt_batch_free(&b);
+    return rc;
+}
+
+static void print_buffers(const mt_plan *p)
+{
+    printf("\nthe plan's memory:\n");
+    for (size_t i = 0; i < p->n_buffers; i++)
+        printf("  %-28s %-7s %12s\n", p->buffers[i].name, p->buffers[i].place == MT_HOST ? "host" : "device", mt_bytes_text(p->buffers[i].bytes).s);
+}
+
+static mt_rc rehearse(app *a, mt_trainer *t, mt_err *err)
+{
+    mt_train_info info;
+    mt_train_step step;
+    double save_s;
+    mt_trainer_info(t, &info);
+    print_banner(a, &info);
+    print_buffers(info.plan);
+    MT_TRY(print_sample(t, err));
+    MT_TRY(mt_trainer_rehearse(t, &step, &save_s, err));
+    printf("one step: loss %.4f, gradient norm %.4g, %s, %s tokens/s\n", step.loss, step.grad_norm, mt_seconds_text(step.seconds).s, mt_count_text((uint64_t)step.tokens_s).s);
+    printf("one checkpoint: written and verified in %s, and removed\n", mt_seconds_text(save_s).s);
+    return MT_OK;
+}
+
+static void print_settings(const app *a)
+{
+    mt_str s = { 0 };
+    mt_settings_print(&a->s, &s);
+    if (mt_str_ok(&s) && s.s) fputs(s.s, stdout);
+    mt_str_free(&s);
+    printf("\n");
+}
+
+/* Everything a run does, once, beside the real output directory and without touching it. */
+static mt_rc dry_run(app *a, mt_err *err)
+{
+    mt_trainer *t = NULL;
+    mt_train_hooks hooks = { .user = a, .open_source = open_source };
+    print_settings(a);
+    char *dir = mt_asprintf("%s.dry-run", a->s.save.output_dir);
+    if (!dir) return mt_fail(err, MT_ENOMEM, "no memory for a name");
+    a->s.save.output_dir = dir;
+    a->s.save.resume = "";
+    a->s.save.overwrite = true;
+    mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
+    bool ours = t != NULL;
+    if (!rc) rc = rehearse(a, t, err);
+    mt_trainer_close(t);
+    if (ours && !rc)
+        rc = mt_dir_remove(dir, err);
+    else if (ours)
+        (void)mt_dir_remove(dir, &(mt_err){ 0 });
+    mt_free(dir);
+    return rc;
+}
+
+/* -- the command ----------------------------------------------------------------------------------- */
+
+static void print_help(void)
+{
+    mt_str s = { 0 };
+    mt_settings_help(&s);
+    printf("usage: megatrain train --config FILE [options]\n\n"
+           "Train or fine-tune a model.  --resume goes on with a run, --dry-run shows what would happen and takes one step.\n\n"
+           "  --dry-run             print settings, plan and the first sample, take one step, write and\n"
+           "                        remove one checkpoint, end\n%s",
+           s.s ? s.s : "");
+    mt_str_free(&s);
+}
+
+/* What the settings left over: --dry-run, --help, or something nobody knows. */
+static mt_rc read_rest(int argc, char **argv, bool *dry, bool *help, mt_err *err)
+{
+    for (int i = 1; i < argc; i++) {
+        char near[48];
+        if (strcmp(argv[i], "--dry-run") == 0) {
+            *dry = true;
+        } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
+            *help = true;
+        } else {
+            mt_settings_nearest_flag(argv[i], near);
+            return *near ? mt_fail(err, MT_EINVAL, "train: %s is not known; did you mean %s?", argv[i], near)
+                         : mt_fail(err, MT_EINVAL, "train: %s is not known; megatrain train --help lists what is", argv[i]);
+        }
+    }
+    return MT_OK;
+}
+
+static mt_rc command(app *a, int argc, char **argv, mt_err *err)
+{
+    bool dry = false, help = false;
+    MT_TRY(mt_settings_args(&a->s, &argc, argv, err));
+    MT_TRY(read_rest(argc, argv, &dry, &help, err));
+    if (help) return print_help(), MT_OK;
+    MT_TRY(mt_settings_check(&a->s, MT_NEED_MODEL | MT_NEED_DATA, err));
+    mt_tri color = a->s.logging.color;
+    a->term = mt_terminal_of(stdout, color == MT_TRI_AUTO ? MT_COLOR_AUTO : color == MT_TRI_TRUE ? MT_COLOR_ALWAYS : MT_COLOR_NEVER);
+    if (dry) return dry_run(a, err);
+    catch_signals();
+    return train(a, err);
+}
+
+int mt_cmd_train(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    app a = { .eval_first = NAN, .eval_last = NAN, .lock = PTHREAD_MUTEX_INITIALIZER };
+    if (mt_settings_init(&a.s, &err)) return mt_cli_failed(&err);
+    mt_log_set_sink(print_log, &a);
+    mt_rc rc = command(&a, argc, argv, &err);
+    mt_log_set_sink(NULL, NULL);
+    mt_settings_deinit(&a.s);
+    mt_free(a.losses.x);
+    mt_free(a.losses.y);
+    return rc ? mt_cli_failed(&err) : 0;
+}

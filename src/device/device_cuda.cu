@@ -1,0 +1,518 @@
+/* device_cuda.cu - the CUDA device: three kinds of stream, memory by name, pinned host memory, errors that say what to do.
+ *
+ * Memory: with a limit, one arena of that size is taken at open and handed out first fit, so what was promised is
+ * there and nobody else can take it.  Without one, every buffer is its own cudaMalloc.  A list of blocks keeps the
+ * account in both cases.
+ *
+ * Host memory: whole huge pages, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
+ * where they lie.  If the system refuses to pin, copies still work, slower, and one notice says so.
+ *
+ * A CUDA error in queued work shows up in some later call.  Whoever sees it keeps it in the device (`error`), and every
+ * call from then on returns that first one. */
+#include "device/device_cuda.cuh"
+
+extern "C" {
+#include "base/fault.h"
+#include "base/log.h"
+#include "base/pool.h"
+#include "base/units.h"
+}
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+/* Left to the driver, the library's workspaces and kernels' local memory when no limit is given. */
+static const size_t RESERVE_BYTES = (size_t)768 << 20;
+static const size_t ALIGN_BYTES = MT_DEVICE_ALIGN;
+static const size_t HUGE_BYTES = (size_t)2 << 20;
+
+/* One piece of memory handed out; the list is in ascending address order within the arena. */
+typedef struct block {
+    struct block *next;
+    char *p;
+    size_t bytes;
+    bool pinned; /* host blocks */
+} block;
+
+typedef struct cuda_device {
+    mt_cuda_device ops; /* first: the ops' view */
+    char name[128];
+    size_t limit;
+    char *arena; /* [limit], or NULL: every block is its own allocation */
+    pthread_mutex_t lock; /* guards what follows */
+    size_t used, peak;
+    block *blocks, *host_blocks;
+    bool pin_refused;
+    bool failed;
+    mt_err error; /* the first one */
+} cuda_device;
+
+typedef struct cuda_event {
+    mt_event base;
+    cuda_device *dev;
+    cudaEvent_t raw;
+} cuda_event;
+
+extern "C" const mt_device_api mt_device_cuda;
+
+/* -- errors ---------------------------------------------------------------------------------------- */
+
+static void keep_error(cuda_device *d, const mt_err *error)
+{
+    pthread_mutex_lock(&d->lock);
+    if (!d->failed) {
+        d->failed = true;
+        d->error = *error;
+    }
+    pthread_mutex_unlock(&d->lock);
+}
+
+mt_rc mt__cuda_ready(mt_device *dev, mt_err *err)
+{
+    cuda_device *d = (cuda_device *)dev;
+    pthread_mutex_lock(&d->lock);
+    mt_rc rc = d->failed ? d->error.rc : MT_OK;
+    if (rc && err) *err = d->error;
+    pthread_mutex_unlock(&d->lock);
+    if (!rc) cudaSetDevice(d->ops.index); /* the calling thread may be new */
+    return rc;
+}
+
+mt_rc mt__cuda_check(mt_device *dev, cudaError_t status, const char *what, mt_err *err)
+{
+    if (status == cudaSuccess) return MT_OK;
+    mt_err error;
+    mt_fail(&error, MT_EDEVICE, "%s: the GPU reports \"%s\" (%s)%s", what, cudaGetErrorString(status), cudaGetErrorName(status),
+            status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure
+                ? "; if it happens again, run the same under compute-sanitizer"
+                : "");
+    cudaGetLastError();
+    keep_error((cuda_device *)dev, &error);
+    return mt__cuda_ready(dev, err);
+}
+
+mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err) { return mt__cuda_check(s->dev, cudaGetLastError(), what, err); }
+
+/* Ready, and not told by a test to fail here. */
+static mt_rc may_queue(mt_device *dev, mt_err *err)
+{
+    if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the device refused work (injected fault)");
+    return mt__cuda_ready(dev, err);
+}
+
+/* -- streams and events ---------------------------------------------------------------------------- */
+
+static mt_rc cuda_stream_create(mt_device *dev, mt_stream **out, const char *name, mt_err *err)
+{
+    *out = NULL;
+    MT_TRY(mt__cuda_ready(dev, err));
+    mt_cuda_stream *s = (mt_cuda_stream *)mt_calloc(1, sizeof *s);
+    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for the %s stream", name);
+    s->base.api = &mt_device_cuda;
+    s->base.dev = dev;
+    mt_rc rc = mt__cuda_check(dev, cudaStreamCreateWithFlags(&s->raw, cudaStreamNonBlocking), name, err);
+    if (rc) {
+        mt_free(s);
+        return rc;
+    }
+    *out = &s->base;
+    return MT_OK;
+}
+
+static void cuda_stream_free(mt_stream *stream)
+{
+    if (!stream) return;
+    mt_cuda_stream *s = (mt_cuda_stream *)stream;
+    cudaSetDevice(mt_cuda_device_of(stream)->index);
+    mt__cuda_check(stream->dev, cudaStreamSynchronize(s->raw), "finishing a stream", NULL);
+    cudaStreamDestroy(s->raw);
+    cudaFree(s->workspace);
+    mt_free(s);
+}
+
+mt_rc mt__cuda_workspace(mt_stream *stream, void **out, mt_err *err)
+{
+    mt_cuda_stream *s = (mt_cuda_stream *)stream;
+    if (!s->workspace && cudaMalloc(&s->workspace, MT_CUDA_WORKSPACE_BYTES) != cudaSuccess) {
+        cudaGetLastError();
+        return mt_fail(err, MT_ENOMEM, "no device memory for the workspace of products (%s); leave the GPU that much more room",
+                       mt_bytes_text(MT_CUDA_WORKSPACE_BYTES).s);
+    }
+    *out = s->workspace;
+    return MT_OK;
+}
+
+static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
+{
+    *out = NULL;
+    MT_TRY(mt__cuda_ready(dev, err));
+    cuda_event *e = (cuda_event *)mt_calloc(1, sizeof *e);
+    if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for an event");
+    e->base.api = &mt_device_cuda;
+    e->dev = (cuda_device *)dev;
+    mt_rc rc = mt__cuda_check(dev, cudaEventCreateWithFlags(&e->raw, cudaEventDisableTiming | cudaEventBlockingSync), "an event", err);
+    if (rc) {
+        mt_free(e);
+        return rc;
+    }
+    *out = &e->base;
+    return MT_OK;
+}
+
+static void cuda_event_free(mt_event *event)
+{
+    if (!event) return;
+    cuda_event *e = (cuda_event *)event;
+    cudaSetDevice(e->dev->ops.index);
+    cudaEventDestroy(e->raw);
+    mt_free(e);
+}
+
+static mt_rc cuda_record(mt_stream *s, mt_event *e, mt_err *err)
+{
+    MT_TRY(may_queue(s->dev, err));
+    return mt__cuda_check(s->dev, cudaEventRecord(((cuda_event *)e)->raw, mt_cuda_raw(s)), "recording an event", err);
+}
+
+static mt_rc cuda_wait(mt_stream *s, mt_event *e, mt_err *err)
+{
+    MT_TRY(may_queue(s->dev, err));
+    return mt__cuda_check(s->dev, cudaStreamWaitEvent(mt_cuda_raw(s), ((cuda_event *)e)->raw, 0), "waiting for an event", err);
+}
+
+static mt_rc cuda_sync(mt_event *event, mt_err *err)
+{
+    cuda_event *e = (cuda_event *)event;
+    mt_device *dev = &e->dev->ops.base;
+    MT_TRY(mt__cuda_ready(dev, err));
+    MT_TRY(mt__cuda_check(dev, cudaEventSynchronize(e->raw), "work on the GPU", err));
+    return mt__cuda_ready(dev, err);
+}
+
+/* -- copies ---------------------------------------------------------------------------------------- */
+
+static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    static const enum cudaMemcpyKind kinds[] = { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+    if (bytes == 0) return MT_OK;
+    MT_TRY(may_queue(s->dev, err));
+    if (mt_fault(MT_FAULT_COPY)) {
+        mt_err error;
+        mt_fail(&error, MT_EDEVICE, "a copy of %s failed (injected fault)", mt_bytes_text(bytes).s);
+        keep_error((cuda_device *)s->dev, &error);
+        return mt__cuda_ready(s->dev, err);
+    }
+    return mt__cuda_check(s->dev, cudaMemcpyAsync(dst, src, bytes, kinds[dir], mt_cuda_raw(s)), "a copy", err);
+}
+
+static mt_rc cuda_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
+{
+    if (bytes == 0) return MT_OK;
+    MT_TRY(may_queue(s->dev, err));
+    return mt__cuda_check(s->dev, cudaMemsetAsync(dst, byte, bytes, mt_cuda_raw(s)), "a fill", err);
+}
+
+/* -- device memory --------------------------------------------------------------------------------- */
+
+/* The first gap of the arena that holds `bytes`: the link after which the new block goes, and its address. */
+static block **first_gap(cuda_device *d, size_t bytes, char **at)
+{
+    char *from = d->arena;
+    block **link = &d->blocks;
+    for (; *link; link = &(*link)->next) {
+        if ((size_t)((*link)->p - from) >= bytes) break;
+        from = (*link)->p + (*link)->bytes;
+    }
+    if (!*link && (size_t)(d->arena + d->limit - from) < bytes) return NULL;
+    *at = from;
+    return link;
+}
+
+/* Under the lock. */
+static mt_rc take(cuda_device *d, size_t bytes, block *b)
+{
+    block **link = &d->blocks;
+    b->bytes = bytes;
+    if (bytes > d->limit || d->used > d->limit - bytes) return MT_ENOMEM;
+    if (d->arena) {
+        link = first_gap(d, bytes, &b->p);
+        if (!link) return MT_ENOMEM;
+    } else if (cudaMalloc((void **)&b->p, bytes) != cudaSuccess) {
+        cudaGetLastError();
+        return MT_ENOMEM;
+    }
+    b->next = *link;
+    *link = b;
+    d->used += bytes;
+    if (d->used > d->peak) d->peak = d->used;
+    return MT_OK;
+}
+
+static mt_rc cuda_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)
+{
+    cuda_device *d = (cuda_device *)dev;
+    *out = NULL;
+    MT_TRY(mt__cuda_ready(dev, err));
+    block *b = (block *)mt_calloc(1, sizeof *b);
+    if (!b) return mt_fail(err, MT_ENOMEM, "no host memory to account for %s", name);
+    pthread_mutex_lock(&d->lock);
+    size_t used = d->used;
+    mt_rc rc = mt_fault(MT_FAULT_DEVICE) ? MT_ENOMEM : take(d, mt_round_up(bytes ? bytes : 1, ALIGN_BYTES), b);
+    pthread_mutex_unlock(&d->lock);
+    if (rc) {
+        mt_free(b);
+        return mt_fail(err, MT_ENOMEM, "no device memory for %s (%s): %s of %s are in use", name, mt_bytes_text(bytes).s,
+                       mt_bytes_text(used).s, mt_bytes_text(d->limit).s);
+    }
+    *out = b->p;
+    return MT_OK;
+}
+
+static block *unlink_block(block **link, const void *p)
+{
+    while (*link && (*link)->p != p) link = &(*link)->next;
+    block *b = *link;
+    if (b) *link = b->next;
+    return b;
+}
+
+static void cuda_free(mt_device *dev, void *p)
+{
+    if (!p) return;
+    cuda_device *d = (cuda_device *)dev;
+    pthread_mutex_lock(&d->lock);
+    block *b = unlink_block(&d->blocks, p);
+    if (b) d->used -= b->bytes;
+    pthread_mutex_unlock(&d->lock);
+    cudaSetDevice(d->ops.index);
+    if (b && !d->arena) cudaFree(p);
+    mt_free(b);
+}
+
+/* -- host memory ----------------------------------------------------------------------------------- */
+
+typedef struct touching {
+    volatile char *p;
+    size_t bytes;
+} touching;
+
+static const size_t TOUCH_BYTES = (size_t)64 << 20; /* a thread takes at a time */
+
+static void touch_piece(void *arg, int64_t i)
+{
+    const touching *t = (const touching *)arg;
+    size_t from = (size_t)i * TOUCH_BYTES, to = from + TOUCH_BYTES < t->bytes ? from + TOUCH_BYTES : t->bytes;
+    for (size_t at = from; at < to; at += 4096) t->p[at] = 0;
+}
+
+/* Page faults are where the time of a large allocation goes, and they run in parallel. */
+static mt_rc touch_all(char *p, size_t bytes, mt_err *err)
+{
+    touching t = { p, bytes };
+    int64_t pieces = (int64_t)((bytes + TOUCH_BYTES - 1) / TOUCH_BYTES);
+    mt_pool *pool;
+    MT_TRY(mt_pool_create(&pool, (int)mt_min_i64(mt_cpu_count(), pieces), err));
+    mt_pool_for(pool, pieces, touch_piece, &t);
+    mt_pool_free(pool);
+    return MT_OK;
+}
+
+static void release_host(block *b)
+{
+    if (b->pinned) cudaHostUnregister(b->p);
+    munmap(b->p, b->bytes);
+    mt_free(b);
+}
+
+static void pin(cuda_device *d, block *b, const char *name)
+{
+    cudaError_t status = cudaHostRegister(b->p, b->bytes, cudaHostRegisterPortable);
+    b->pinned = status == cudaSuccess;
+    if (b->pinned) return;
+    cudaGetLastError();
+    pthread_mutex_lock(&d->lock);
+    bool first = !d->pin_refused;
+    d->pin_refused = true;
+    pthread_mutex_unlock(&d->lock);
+    if (first)
+        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies will be slower; raise the limit on locked memory (ulimit -l)",
+                name, mt_bytes_text(b->bytes).s, cudaGetErrorString(status));
+}
+
+static mt_rc cuda_host_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)
+{
+    cuda_device *d = (cuda_device *)dev;
+    *out = NULL;
+    MT_TRY(mt__cuda_ready(dev, err));
+    block *b = (block *)mt_calloc(1, sizeof *b);
+    if (!b) return mt_fail(err, MT_ENOMEM, "no host memory to account for %s", name);
+    b->bytes = mt_round_up(bytes ? bytes : 1, bytes >= HUGE_BYTES ? HUGE_BYTES : 4096);
+    b->p = (char *)mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (b->p == MAP_FAILED) {
+        mt_free(b);
+        return mt_fail(err, MT_ENOMEM, "no host memory for %s (%s)", name, mt_bytes_text(bytes).s);
+    }
+    madvise(b->p, b->bytes, MADV_HUGEPAGE); /* a wish: without it the same, slower */
+    mt_rc rc = touch_all(b->p, b->bytes, err);
+    if (rc) {
+        release_host(b);
+        return rc;
+    }
+    pin(d, b, name);
+    pthread_mutex_lock(&d->lock);
+    b->next = d->host_blocks;
+    d->host_blocks = b;
+    pthread_mutex_unlock(&d->lock);
+    *out = b->p;
+    return MT_OK;
+}
+
+static void cuda_host_free(mt_device *dev, void *p)
+{
+    if (!p) return;
+    cuda_device *d = (cuda_device *)dev;
+    pthread_mutex_lock(&d->lock);
+    block *b = unlink_block(&d->host_blocks, p);
+    pthread_mutex_unlock(&d->lock);
+    cudaSetDevice(d->ops.index);
+    if (b) release_host(b);
+}
+
+/* -- the device ------------------------------------------------------------------------------------ */
+
+__global__ void probe_kernel(void) {}
+
+static mt_rc explain_no_device(cudaError_t status, mt_err *err)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    int driver = 0, runtime = 0;
+    cudaGetLastError();
+    cudaDriverGetVersion(&driver);
+    cudaRuntimeGetVersion(&runtime);
+    if (status == cudaErrorInsufficientDriver && driver > 0)
+        return mt_fail(err, MT_EUNSUPPORTED, "the NVIDIA driver knows CUDA %d.%d and this program needs %d.%d; update the driver", driver / 1000,
+                       driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+    if (driver == 0) return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA driver is installed here; install one, or use --device cpu");
+    if (visible && (!*visible || *visible == '-'))
+        return mt_fail(err, MT_EUNSUPPORTED, "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
+    return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
+                   status == cudaSuccess ? "none found" : cudaGetErrorString(status));
+}
+
+static mt_rc check_device(cuda_device *d, mt_err *err)
+{
+    int count = 0;
+    struct cudaDeviceProp prop;
+    cudaError_t status = cudaGetDeviceCount(&count);
+    if (status != cudaSuccess || count == 0) return explain_no_device(status, err);
+    if (d->ops.index >= count)
+        return mt_fail(err, MT_EINVAL, "--device cuda:%d: this machine has %d GPU%s, counted from 0", d->ops.index, count, count == 1 ? "" : "s");
+    status = cudaSetDevice(d->ops.index);
+    if (status == cudaSuccess) status = cudaGetDeviceProperties(&prop, d->ops.index);
+    if (status != cudaSuccess) return explain_no_device(status, err);
+    snprintf(d->name, sizeof d->name, "%.127s", prop.name);
+    d->ops.n_sms = prop.multiProcessorCount;
+    d->ops.shared_bytes = prop.sharedMemPerBlockOptin;
+    d->ops.hopper = prop.major == 9;
+    if (prop.major < 8)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0 (A100, RTX 30) or newer", prop.name, prop.major, prop.minor);
+    probe_kernel<<<1, 1>>>();
+    status = cudaGetLastError();
+    if (status == cudaSuccess) status = cudaDeviceSynchronize();
+    if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion)
+        return mt_fail(err, MT_EUNSUPPORTED, "this program has no code for %s (compute capability %d.%d); build it with -DMT_CUDA_ARCH=%d%d, or all",
+                       prop.name, prop.major, prop.minor, prop.major, prop.minor);
+    if (status != cudaSuccess) return mt_fail(err, MT_EDEVICE, "%s does not run: %s", prop.name, cudaGetErrorString(status));
+    return MT_OK;
+}
+
+static mt_rc take_memory(cuda_device *d, size_t limit, mt_err *err)
+{
+    size_t available = 0, total = 0;
+    MT_TRY(mt__cuda_check(&d->ops.base, cudaMemGetInfo(&available, &total), "asking for free memory", err));
+    if (!limit) {
+        d->limit = available > RESERVE_BYTES ? available - RESERVE_BYTES : 0;
+        return MT_OK;
+    }
+    d->limit = limit / ALIGN_BYTES * ALIGN_BYTES;
+    if (cudaMalloc((void **)&d->arena, d->limit) == cudaSuccess) return MT_OK;
+    cudaGetLastError();
+    d->arena = NULL;
+    return mt_fail(err, MT_ENOMEM, "%s has %s of %s free and this run may use %s; end what else runs there (nvidia-smi) or lower --device-memory",
+                   d->name, mt_bytes_text(available).s, mt_bytes_text(total).s, mt_bytes_text(limit).s);
+}
+
+static void free_blocks(block *b, bool own)
+{
+    while (b) {
+        block *next = b->next;
+        if (own) cudaFree(b->p);
+        mt_free(b);
+        b = next;
+    }
+}
+
+static void cuda_close(mt_device *dev)
+{
+    if (!dev) return;
+    cuda_device *d = (cuda_device *)dev;
+    cudaSetDevice(d->ops.index);
+    cudaDeviceSynchronize();
+    if (d->ops.lt) cublasLtDestroy(d->ops.lt);
+    mt_free(d->ops.products);
+    free_blocks(d->blocks, !d->arena);
+    cudaFree(d->arena);
+    while (d->host_blocks) {
+        block *b = d->host_blocks;
+        d->host_blocks = b->next;
+        release_host(b);
+    }
+    cudaGetLastError();
+    pthread_mutex_destroy(&d->lock);
+    mt_free(d);
+}
+
+static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
+{
+    *out = NULL;
+    cuda_device *d = (cuda_device *)mt_calloc(1, sizeof *d);
+    if (!d) return mt_fail(err, MT_ENOMEM, "no host memory for the CUDA device");
+    d->ops.base.api = &mt_device_cuda;
+    d->ops.index = o ? o->index : 0;
+    d->ops.tune = o && o->tune;
+    pthread_mutex_init(&d->lock, NULL);
+    mt_rc rc = check_device(d, err);
+    if (rc) {
+        pthread_mutex_destroy(&d->lock);
+        mt_free(d);
+        return rc;
+    }
+    rc = take_memory(d, o ? o->memory_limit : 0, err);
+    if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
+        rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);
+    if (rc) {
+        cuda_close(&d->ops.base);
+        return rc;
+    }
+    *out = &d->ops.base;
+    return MT_OK;
+}
+
+static void cuda_info(mt_device *dev, mt_device_info *out)
+{
+    cuda_device *d = (cuda_device *)dev;
+    memset(out, 0, sizeof *out);
+    pthread_mutex_lock(&d->lock);
+    out->memory_limit = d->limit;
+    out->memory_used = d->used;
+    out->memory_peak = d->peak;
+    pthread_mutex_unlock(&d->lock);
+    snprintf(out->name, sizeof out->name, "%s", d->name);
+}
+
+/* In the order of mt_device_api: C++17 has no designated initialisers. */
+extern "C" const mt_device_api mt_device_cuda = {
+    MT_DEVICE_CUDA,     "cuda",           cuda_open,       cuda_close,  cuda_info, cuda_alloc, cuda_free, cuda_host_alloc, cuda_host_free,
+    cuda_stream_create, cuda_stream_free, cuda_event_create, cuda_event_free, cuda_record, cuda_wait, cuda_sync, cuda_copy,   cuda_fill,
+};

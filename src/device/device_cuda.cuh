@@ -1,0 +1,64 @@
+/* device_cuda.cuh - what CUDA's ops need from the CUDA device: the raw stream, the product library, and sticky errors.
+ * Every .cu file starts here, and only .cu files do. */
+#ifndef MT_DEVICE_DEVICE_CUDA_CUH
+#define MT_DEVICE_DEVICE_CUDA_CUH
+
+#include <cublasLt.h>
+#include <cuda_bf16.h>
+#include <cuda_runtime.h>
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+extern "C" {
+#include "base/err.h"
+#include "base/mem.h"
+#include "device/device.h"
+}
+
+/* A product's kernel, chosen on the first use of its shape. */
+typedef struct mt_cuda_product {
+    int64_t key[16]; /* shapes, leading dimensions, types, alignments */
+    bool found;      /* the library has a kernel for it */
+    cublasLtMatmulAlgo_t algo;
+} mt_cuda_product;
+
+typedef struct mt_cuda_stream {
+    mt_stream base;
+    cudaStream_t raw;
+    void *workspace; /* of the product library; one a stream, since products on two streams may overlap */
+} mt_cuda_stream;
+
+enum { MT_CUDA_WORKSPACE_BYTES = 32 << 20 };
+
+/* What the ops see of the device. */
+typedef struct mt_cuda_device {
+    mt_device base;
+    int index;
+    int n_sms;
+    size_t shared_bytes; /* shared memory a block may ask for */
+    bool hopper;         /* compute capability 9.0: warpgroup products */
+    bool tune;           /* choose products by timing them */
+    cublasLtHandle_t lt;
+    mt_cuda_product *products;
+    size_t n_products, cap_products;
+} mt_cuda_device;
+
+static inline mt_cuda_device *mt_cuda_device_of(const mt_stream *s) { return (mt_cuda_device *)s->dev; }
+static inline cudaStream_t mt_cuda_raw(const mt_stream *s) { return ((const mt_cuda_stream *)s)->raw; }
+
+extern "C" {
+/* MT_OK, or the sticky error of the device: the first thing a call that queues work asks. */
+mt_rc mt__cuda_ready(mt_device *dev, mt_err *err);
+/* Turns a CUDA status into an error, and keeps it. */
+mt_rc mt__cuda_check(mt_device *dev, cudaError_t status, const char *what, mt_err *err);
+/* After a kernel launch. */
+mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err);
+/* The stream's workspace for products, made on first use. */
+mt_rc mt__cuda_workspace(mt_stream *s, void **out, mt_err *err);
+}
+
+#endif

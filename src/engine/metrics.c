@@ -1,0 +1,94 @@
+#include "engine/metrics.h"
+
+#include "base/fault.h"
+#include "base/log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+static bool faulted(int code)
+{
+    if (!mt_fault(MT_FAULT_FILE)) return false;
+    errno = code;
+    return true;
+}
+
+mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err)
+{
+    *m = (mt_metrics){ .path = mt_strdup(path) };
+    if (!m->path) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    m->fd = faulted(EIO) ? -1 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    m->opened = m->fd >= 0;
+    off_t there = m->opened ? lseek(m->fd, 0, SEEK_END) : -1;
+    if (there >= 0 && there < keep) {
+        mt_warn("%s is shorter than the checkpoint remembers (%lld of %lld bytes): some lines are lost", path, (long long)there, (long long)keep);
+        keep = there;
+    }
+    if (there < 0 || faulted(EIO) || ftruncate(m->fd, keep)) {
+        mt_rc rc = mt_fail_errno(err, MT_EIO, "opening the metrics file %s", path);
+        mt_metrics_close(m);
+        return rc;
+    }
+    m->bytes = keep;
+    return MT_OK;
+}
+
+mt_rc mt_metrics_sync(const mt_metrics *m, mt_err *err)
+{
+    if (faulted(EIO) || (fsync(m->fd) && errno != EINVAL)) return mt_fail_errno(err, MT_EIO, "syncing %s", m->path);
+    return MT_OK;
+}
+
+void mt_metrics_close(mt_metrics *m)
+{
+    if (m->opened) close(m->fd);
+    mt_free(m->path);
+    mt_str_free(&m->line);
+    *m = (mt_metrics){ 0 };
+}
+
+static void key(mt_metrics *m, const char *name) { mt_str_printf(&m->line, "%s\"%s\": ", m->line.n ? ", " : "{", name); }
+
+void mt_metrics_int(mt_metrics *m, const char *name, int64_t value)
+{
+    key(m, name);
+    mt_str_printf(&m->line, "%" PRId64, value);
+}
+
+void mt_metrics_bool(mt_metrics *m, const char *name, bool value)
+{
+    key(m, name);
+    mt_str_puts(&m->line, value ? "true" : "false");
+}
+
+/* The shortest form that reads back equal. */
+void mt_metrics_float(mt_metrics *m, const char *name, double value)
+{
+    char text[40];
+    key(m, name);
+    for (int digits = 6; digits <= 17; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, value);
+        if (strtod(text, NULL) == value) break;
+    }
+    mt_str_puts(&m->line, isfinite(value) ? text : "null");
+}
+
+mt_rc mt_metrics_end(mt_metrics *m, mt_err *err)
+{
+    mt_str_puts(&m->line, "}\n");
+    if (!mt_str_ok(&m->line)) return mt_fail(err, MT_ENOMEM, "no host memory for a line of metrics");
+    for (size_t done = 0; done < m->line.n;) {
+        ssize_t n = faulted(ENOSPC) ? -1 : pwrite(m->fd, m->line.s + done, m->line.n - done, (off_t)m->bytes + (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) return mt_fail_errno(err, MT_EIO, "writing %s", m->path);
+        done += (size_t)n;
+    }
+    m->bytes += (int64_t)m->line.n;
+    mt_str_clear(&m->line);
+    return MT_OK;
+}

@@ -1,0 +1,30 @@
+/* metrics.h - a run's numbers as JSON lines, one object a line, with transformers' names where it has them.
+ *
+ * Each line is one write, so a reader never waits for a buffer.  A checkpoint remembers how long the file was; going on from it cuts the
+ * file there, so no line is doubled and none is missing. */
+#ifndef MT_ENGINE_METRICS_H
+#define MT_ENGINE_METRICS_H
+
+#include "base/str.h"
+
+typedef struct mt_metrics {
+    char *path;
+    int fd; /* valid while `opened` */
+    bool opened;
+    int64_t bytes; /* of whole lines so far */
+    mt_str line;   /* the one being made */
+} mt_metrics;
+
+/* Keep the first `keep` bytes of what is there. */
+mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err);
+/* On disk for good. */
+mt_rc mt_metrics_sync(const mt_metrics *m, mt_err *err);
+void mt_metrics_close(mt_metrics *m); /* accepts a zeroed or closed one */
+
+/* A line: any number of pairs, then end, which writes it.  Numbers that are not finite become null. */
+void mt_metrics_int(mt_metrics *m, const char *key, int64_t value);
+void mt_metrics_float(mt_metrics *m, const char *key, double value);
+void mt_metrics_bool(mt_metrics *m, const char *key, bool value);
+mt_rc mt_metrics_end(mt_metrics *m, mt_err *err);
+
+#endif

@@ -1,0 +1,109 @@
+#include "engine/output_dir.h"
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "ckpt/outdir.h"
+#include "ckpt/outfile.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+/* What runs leave; a name that ends in - stands for all that begin so. */
+static const char *const left_by_runs[] = { "checkpoint-", "final", "final.tmp", "final.old.tmp", "config.yaml", "plan.json", "metrics.jsonl" };
+
+static bool is_left_by_run(const char *name)
+{
+    for (size_t i = 0; i < MT_COUNT(left_by_runs); i++) {
+        size_t n = strlen(left_by_runs[i]);
+        char last = left_by_runs[i][n - 1];
+        if (last == '-' ? strncmp(name, left_by_runs[i], n) == 0 : strcmp(name, left_by_runs[i]) == 0) return true;
+    }
+    return false;
+}
+
+static mt_rc in_use(const mt_output_dir *d, mt_err *err)
+{
+    char who[32] = "";
+    ssize_t n = pread(d->lock, who, sizeof who - 1, 0);
+    if (n > 0) who[strcspn(who, "\n")] = '\0';
+    return mt_fail(err, MT_EBUSY, "%s is in use by another run (process %s); wait for it, or choose another --output-dir", d->path, *who ? who : "unknown");
+}
+
+static mt_rc lock(mt_output_dir *d, mt_err *err)
+{
+    char *file = mt_path_join(d->path, ".lock"), pid[32];
+    if (!file) return mt_fail(err, MT_ENOMEM, "no host memory to lock %s", d->path);
+    d->lock = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    mt_free(file);
+    if (d->lock < 0) return mt_fail_errno(err, MT_EIO, "locking %s", d->path);
+    d->locked = true;
+    if (flock(d->lock, LOCK_EX | LOCK_NB)) return errno == EWOULDBLOCK ? in_use(d, err) : mt_fail_errno(err, MT_EIO, "locking %s", d->path);
+    int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
+    if (ftruncate(d->lock, 0) || pwrite(d->lock, pid, (size_t)n, 0) != n) return mt_fail_errno(err, MT_EIO, "writing the lock of %s", d->path);
+    return MT_OK;
+}
+
+mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err)
+{
+    *d = (mt_output_dir){ .path = mt_strdup(path) };
+    mt_rc rc = d->path ? mt_dir_make(path, err) : mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    if (!rc) rc = lock(d, err);
+    if (rc) mt_output_dir_close(d);
+    return rc;
+}
+
+void mt_output_dir_close(mt_output_dir *d)
+{
+    if (d->locked) close(d->lock);
+    mt_free(d->path);
+    *d = (mt_output_dir){ 0 };
+}
+
+mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err)
+{
+    mt_dir_names names;
+    *yes = false;
+    MT_TRY(mt_dir_list(&names, d->path, err));
+    for (size_t i = 0; i < names.n; i++) *yes = *yes || is_left_by_run(names.items[i]);
+    mt_dir_names_free(&names);
+    return MT_OK;
+}
+
+mt_rc mt_output_dir_clear(const mt_output_dir *d, mt_err *err)
+{
+    mt_dir_names names;
+    MT_TRY(mt_dir_list(&names, d->path, err));
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < names.n; i++) {
+        if (!is_left_by_run(names.items[i])) continue;
+        char *path = mt_path_join(d->path, names.items[i]);
+        rc = path ? mt_dir_discard(path, err) : mt_fail(err, MT_ENOMEM, "no host memory to clear %s", d->path);
+        mt_free(path);
+    }
+    mt_dir_names_free(&names);
+    return rc;
+}
+
+mt_rc mt_output_dir_save(const mt_output_dir *d, const char *name, const char *text, size_t n, mt_err *err)
+{
+    char *path = mt_path_join(d->path, name);
+    mt_rc rc = path ? mt_outfile_save(path, text, n, err) : mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    mt_free(path);
+    return rc;
+}
+
+mt_rc mt_output_dir_need(const mt_output_dir *d, uint64_t need, const char *what, mt_err *err)
+{
+    struct statvfs v;
+    if (statvfs(d->path, &v)) return MT_OK; /* a file system that does not say */
+    uint64_t left = (uint64_t)v.f_bavail * v.f_frsize;
+    if (left >= need) return MT_OK;
+    return mt_fail(err, MT_EIO, "no room in %s: %s takes %s and %s is free; free some space, or choose another --output-dir", d->path, what,
+                   mt_bytes_text(need).s, mt_bytes_text(left).s);
+}

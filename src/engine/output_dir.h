@@ -1,0 +1,31 @@
+/* output_dir.h - the directory of a run: locked while the run lives, and never overwritten unless asked.
+ *
+ * The lock is the kernel's (flock on OUTPUT/.lock), so it ends with the process however that ends; the file's text, the holder's process
+ * id, only serves the message. */
+#ifndef MT_ENGINE_OUTPUT_DIR_H
+#define MT_ENGINE_OUTPUT_DIR_H
+
+#include "base/mem.h"
+
+typedef struct mt_output_dir {
+    char *path;
+    int lock; /* valid while `locked` */
+    bool locked;
+} mt_output_dir;
+
+/* Make it and lock it.  MT_EBUSY: another run has it. */
+mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err);
+void mt_output_dir_close(mt_output_dir *d); /* accepts a zeroed or closed one */
+
+/* True if a run was here: its configuration, its metrics or a checkpoint. */
+mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err);
+/* Remove what runs leave: checkpoints, the finished model, configuration, plan, metrics.  Nothing else is touched. */
+mt_rc mt_output_dir_clear(const mt_output_dir *d, mt_err *err);
+
+/* A small file in it, whole or not at all. */
+mt_rc mt_output_dir_save(const mt_output_dir *d, const char *name, const char *text, size_t n, mt_err *err);
+
+/* Fails if fewer bytes are free than `need`, which is for `what`. */
+mt_rc mt_output_dir_need(const mt_output_dir *d, uint64_t need, const char *what, mt_err *err);
+
+#endif

@@ -1,0 +1,252 @@
+/* train.c - the loop.  One step is: data, update, metrics, evaluation if due, checkpoint if due; then a stop is honoured.  All of it is a
+ * pure function of the settings, the data and the step, so a run that goes on from a checkpoint is the run that never stopped. */
+#include "base/log.h"
+#include "engine/train_internal.h"
+#include "plan/flops.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <sys/resource.h>
+
+mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err)
+{
+    *out = NULL;
+    mt_trainer *t = mt_calloc(1, sizeof *t);
+    if (!t) return mt_fail(err, MT_ENOMEM, "no host memory for the trainer");
+    t->s = s;
+    t->hooks = *hooks;
+    mt_rc rc = mt__train_open(t, err);
+    if (rc)
+        mt_trainer_close(t);
+    else
+        *out = t;
+    return rc;
+}
+
+void mt_trainer_close(mt_trainer *t)
+{
+    if (!t) return;
+    (void)mt__train_saved(t, true, &(mt_err){ 0 });
+    mt_engine_free(t->engine);
+    mt_plan_free(t->plan);
+    mt_device_close(t->dev);
+    mt_source_close(t->source);
+    mt_batch_free(&t->batch);
+    mt_model_free(t->model);
+    mt_shards_close(t->shards);
+    mt_config_close(t->config);
+    mt_metrics_close(&t->metrics);
+    mt_output_dir_close(&t->dir);
+    mt_free(t->resumed_from);
+    mt_free(t->checkpoint);
+    mt_free(t->model_dir);
+    mt_free(t);
+}
+
+void mt_trainer_info(const mt_trainer *t, mt_train_info *out)
+{
+    mt_ckpt_save c = mt__train_ckpt(t);
+    *out = (mt_train_info){ .config = t->config, .model = t->model, .plan = t->plan, .data = t->data, .first_step = t->first_step, .n_steps = t->n_steps,
+                            .checkpoint_bytes = mt_ckpt_bytes(&c), .output_dir = t->dir.path, .resumed_from = t->resumed_from ? t->resumed_from : "" };
+    t->dev->api->info(t->dev, &out->device);
+}
+
+mt_engine *mt_trainer_engine(mt_trainer *t) { return t->engine; }
+
+mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err) { return t->source->api->step(t->source, step, out, err); }
+
+static double epoch_of(const mt_trainer *t, int64_t step) { return (double)step / (double)t->data.steps_per_epoch; }
+
+/* -- a step ---------------------------------------------------------------------------------------- */
+
+static mt_hyper hyper_of(const mt_trainer *t)
+{
+    const mt_optimizer_settings *o = &t->s->optimizer;
+    return (mt_hyper){ .lr = mt_schedule_lr(&t->schedule, t->at.step), .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
+                       .weight_decay = t->s->training.weight_decay, .max_grad_norm = t->s->training.max_grad_norm };
+}
+
+static void count(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)
+{
+    progress *p = &t->at;
+    window *w = &t->window;
+    p->step++;
+    p->updates = mt_engine_updates(t->engine);
+    p->n_tokens += r->n_tokens;
+    p->n_trained += r->n_trained;
+    p->n_skipped += r->skipped;
+    p->bad_in_row = r->skipped ? p->bad_in_row + 1 : 0;
+    if (isfinite(r->loss)) p->window_loss += r->loss, p->window_steps++;
+    w->n_steps++;
+    w->n_tokens += r->n_tokens;
+    w->n_trained += r->n_trained;
+    w->flops += mt_flops_step(t->config, t->batch.doc_start, t->batch.n_docs);
+    w->seconds += seconds;
+    w->wait_data_s += wait_data_s;
+    w->wait_update_s += 1e-9 * (double)r->wait_update_ns;
+    w->wait_save_s += 1e-9 * (double)r->wait_save_ns;
+    t->last_loss = r->loss;
+}
+
+static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, double lr)
+{
+    const window *w = &t->window;
+    double n = (double)w->n_steps, s = w->seconds > 0 ? w->seconds : 1e-9;
+    return (mt_train_step){ .step = t->at.step, .n_steps = t->n_steps, .epoch = epoch_of(t, t->at.step),
+                            .loss = t->at.window_steps ? t->at.window_loss / (double)t->at.window_steps : r->loss, .learning_rate = lr,
+                            .grad_norm = r->grad_norm, .skipped = r->skipped, .seconds = w->seconds / n, .tokens_s = (double)w->n_tokens / s,
+                            .trained_s = (double)w->n_trained / s, .flops_s = w->flops / s, .wait_update_s = w->wait_update_s / n, .wait_save_s = w->wait_save_s / n,
+                            .wait_data_s = w->wait_data_s / n };
+}
+
+static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
+{
+    mt_step_result r;
+    mt_hyper h = hyper_of(t);
+    double start = mt__seconds();
+    MT_TRY(t->source->api->step(t->source, t->at.step, &t->batch, err));
+    double got_data = mt__seconds();
+    MT_TRY(mt_engine_step(t->engine, &t->batch, &h, &r, err));
+    count(t, &r, mt__seconds() - start, got_data - start);
+    *out = report_of(t, &r, h.lr);
+    return MT_OK;
+}
+
+static mt_rc check_bad(const mt_trainer *t, const mt_train_step *s, mt_err *err)
+{
+    if (t->at.bad_in_row < t->s->training.max_bad_steps) return MT_OK;
+    return mt_fail(err, MT_ENUMERIC,
+                   "%" PRId64 " steps in a row had a loss or a gradient that is not finite (step %" PRId64 ": loss %g, gradient norm %g).  None of them changed a "
+                   "weight; a lower learning_rate or a longer warm-up may help",
+                   t->at.bad_in_row, s->step, t->last_loss, s->grad_norm);
+}
+
+/* -- metrics --------------------------------------------------------------------------------------- */
+
+static void log_timing(mt_trainer *t, const mt_train_step *s)
+{
+    mt_metrics *m = &t->metrics;
+    mt_device_info d;
+    struct rusage use;
+    t->dev->api->info(t->dev, &d);
+    mt_metrics_float(m, "step_seconds", s->seconds);
+    mt_metrics_float(m, "tokens_per_second", s->tokens_s);
+    mt_metrics_float(m, "trained_tokens_per_second", s->trained_s);
+    mt_metrics_float(m, "flops_per_second", s->flops_s);
+    mt_metrics_float(m, "wait_update_seconds", s->wait_update_s);
+    mt_metrics_float(m, "wait_save_seconds", s->wait_save_s);
+    mt_metrics_float(m, "wait_data_seconds", s->wait_data_s);
+    mt_metrics_int(m, "device_memory_peak", (int64_t)d.memory_peak);
+    if (getrusage(RUSAGE_SELF, &use) == 0) mt_metrics_int(m, "host_memory_peak", (int64_t)use.ru_maxrss * 1024);
+}
+
+static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
+{
+    mt_metrics *m = &t->metrics;
+    if (s->step % t->s->logging.log_interval != 0 && s->step != t->n_steps) return MT_OK;
+    mt_metrics_int(m, "step", s->step);
+    mt_metrics_float(m, "epoch", s->epoch);
+    mt_metrics_float(m, "loss", s->loss);
+    mt_metrics_float(m, "learning_rate", s->learning_rate);
+    mt_metrics_float(m, "grad_norm", s->grad_norm);
+    mt_metrics_int(m, "num_input_tokens_seen", t->at.n_tokens);
+    mt_metrics_int(m, "num_trained_tokens_seen", t->at.n_trained);
+    if (s->skipped) mt_metrics_bool(m, "skipped", true);
+    if (t->at.n_skipped) mt_metrics_int(m, "skipped_steps", t->at.n_skipped);
+    if (t->s->logging.enable_timing) log_timing(t, s);
+    t->at.window_loss = 0;
+    t->at.window_steps = 0;
+    t->window = (window){ 0 };
+    return mt_metrics_end(m, err);
+}
+
+/* -- evaluation ------------------------------------------------------------------------------------ */
+
+static mt_rc log_eval(mt_trainer *t, const mt_train_eval *e, mt_err *err)
+{
+    mt_metrics *m = &t->metrics;
+    mt_metrics_int(m, "step", e->step);
+    mt_metrics_float(m, "epoch", epoch_of(t, e->step));
+    mt_metrics_float(m, "eval_loss", e->loss);
+    mt_metrics_float(m, "eval_perplexity", e->perplexity);
+    mt_metrics_float(m, "eval_accuracy", e->accuracy);
+    mt_metrics_int(m, "eval_tokens", e->n_trained);
+    if (t->s->logging.enable_timing) mt_metrics_float(m, "eval_runtime", e->seconds);
+    return mt_metrics_end(m, err);
+}
+
+static mt_rc evaluate(mt_trainer *t, mt_err *err)
+{
+    mt_train_eval e = { .step = t->at.step };
+    double sum = 0, start = mt__seconds();
+    int64_t n_correct = 0;
+    for (int64_t i = 0; i < t->data.n_eval_batches; i++) {
+        mt_step_result r;
+        MT_TRY(t->source->api->eval(t->source, i, &t->batch, err));
+        MT_TRY(mt_engine_evaluate(t->engine, &t->batch, &r, err));
+        sum += r.loss * (double)r.n_trained;
+        e.n_trained += r.n_trained;
+        n_correct += r.n_correct;
+    }
+    double n = e.n_trained ? (double)e.n_trained : NAN;
+    e.loss = sum / n;
+    e.perplexity = exp(e.loss);
+    e.accuracy = (double)n_correct / n;
+    e.seconds = mt__seconds() - start;
+    if (t->hooks.eval) t->hooks.eval(t->hooks.user, &e);
+    return log_eval(t, &e, err);
+}
+
+/* -- the loop -------------------------------------------------------------------------------------- */
+
+static bool every(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
+
+static mt_rc one_step(mt_trainer *t, mt_err *err)
+{
+    mt_train_step s;
+    MT_TRY(take_step(t, &s, err));
+    MT_TRY(mt__train_saved(t, false, err));
+    bool last = t->at.step == t->n_steps;
+    if (t->hooks.step) t->hooks.step(t->hooks.user, &s);
+    MT_TRY(log_step(t, &s, err));
+    MT_TRY(check_bad(t, &s, err));
+    if (t->data.n_eval_batches && (last || every(t->at.step, t->s->eval.eval_steps))) MT_TRY(evaluate(t, err));
+    return last || every(t->at.step, t->s->save.save_steps) ? mt__train_save(t, err) : MT_OK;
+}
+
+static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
+{
+    if (!t->resumed_from && t->data.n_eval_batches && t->s->eval.at_start) MT_TRY(evaluate(t, err));
+    while (t->at.step < t->n_steps && !out->stopped) {
+        MT_TRY(one_step(t, err));
+        out->stopped = t->at.step < t->n_steps && t->hooks.stop && t->hooks.stop(t->hooks.user);
+    }
+    if (out->stopped && t->saved_step != t->at.step) MT_TRY(mt__train_save(t, err));
+    MT_TRY(mt__train_saved(t, true, err));
+    return out->stopped ? MT_OK : mt__train_export(t, err);
+}
+
+mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
+{
+    *out = (mt_train_result){ .checkpoint = "", .model_dir = "" };
+    if (run(t, out, err)) {
+        (void)mt__train_saved(t, true, &(mt_err){ 0 }); /* what is being written may yet become whole */
+        return mt__train_note_last(t, err);
+    }
+    out->step = t->at.step;
+    out->loss = t->last_loss;
+    out->n_skipped = t->at.n_skipped;
+    out->checkpoint = t->checkpoint ? t->checkpoint : "";
+    out->model_dir = t->model_dir ? t->model_dir : "";
+    return MT_OK;
+}
+
+mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err)
+{
+    MT_TRY(take_step(t, step, err));
+    double start = mt__seconds();
+    MT_TRY(mt__train_save(t, err));
+    MT_TRY(mt__train_saved(t, true, err));
+    *save_s = mt__seconds() - start;
+    return t->s->save.save_only_model ? MT_OK : mt_ckpt_verify(t->checkpoint, err);
+}

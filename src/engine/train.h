@@ -1,0 +1,82 @@
+/* train.h - a run: plan, engine, weights or a checkpoint, then steps, evaluations, metrics, checkpoints, and the finished model.
+ *
+ *     open     everything up to the first step; takes the settings as they are after mt_settings_check
+ *     info     what the run will be, for a banner
+ *     run      to the last step, or until hooks->stop says so
+ *     close    always last
+ *
+ * What it leaves, in save.output_dir:
+ *     config.yaml  plan.json  metrics.jsonl  checkpoint-N/  final/ (the finished model)
+ *
+ * Nothing is printed: what happens goes to the hooks, notices to mt_log.  One thread opens, runs and closes; hooks are called on it. */
+#ifndef MT_ENGINE_TRAIN_H
+#define MT_ENGINE_TRAIN_H
+
+#include "data/source.h"
+#include "engine/engine.h"
+#include "settings/settings.h"
+
+typedef struct mt_trainer mt_trainer;
+
+/* One update as it is reported: means over the updates since the last report. */
+typedef struct mt_train_step {
+    int64_t step, n_steps; /* step: updates done */
+    double epoch, loss, learning_rate, grad_norm;
+    bool skipped;
+    double seconds;             /* a step */
+    double tokens_s, trained_s; /* tokens a second; padding is never counted because there is none */
+    double flops_s;             /* by plan/flops.h */
+    double wait_update_s, wait_save_s, wait_data_s; /* a step */
+} mt_train_step;
+
+typedef struct mt_train_eval {
+    int64_t step;
+    double loss, perplexity, accuracy; /* over trained tokens */
+    int64_t n_trained;
+    double seconds;
+} mt_train_eval;
+
+/* Any but open_source may be NULL. */
+typedef struct mt_train_hooks {
+    void *user;
+    mt_rc (*open_source)(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err);
+    void (*step)(void *user, const mt_train_step *step); /* after every update, reported in metrics or not */
+    void (*eval)(void *user, const mt_train_eval *eval);
+    void (*saved)(void *user, const char *path, double seconds);
+    bool (*stop)(void *user); /* asked after every update */
+} mt_train_hooks;
+
+typedef struct mt_train_info {
+    const mt_config *config;
+    const mt_model *model;
+    const mt_plan *plan;
+    mt_source_info data;
+    mt_device_info device;
+    int64_t first_step, n_steps;
+    uint64_t checkpoint_bytes;
+    const char *output_dir;
+    const char *resumed_from; /* "": from the beginning */
+} mt_train_info;
+
+typedef struct mt_train_result {
+    int64_t step;
+    bool stopped;            /* before the last step, because hooks->stop said so */
+    double loss;             /* of the last step */
+    int64_t n_skipped;       /* steps that were not finite */
+    const char *checkpoint;  /* the newest; "": none */
+    const char *model_dir;   /* the finished model; "": not finished */
+} mt_train_result;
+
+mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err);
+void mt_trainer_info(const mt_trainer *t, mt_train_info *out);
+mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err);
+void mt_trainer_close(mt_trainer *t); /* accepts NULL and half-built ones */
+
+/* One step and one checkpoint, written and verified; the caller removes the directory, which should be one of its own.  *save_s: how
+ * long the writing took. */
+mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err);
+/* The batch of a step, for looking at; cleared and filled. */
+mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err);
+mt_engine *mt_trainer_engine(mt_trainer *t); /* for looking at: checksums, logits */
+
+#endif

@@ -1,0 +1,107 @@
+/* train_internal.h - what the files of the trainer share.  Only engine/train*.c includes it.
+ *
+ *     train.c        the loop            train_open.c    from settings to an engine with its weights
+ *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
+#ifndef MT_ENGINE_TRAIN_INTERNAL_H
+#define MT_ENGINE_TRAIN_INTERNAL_H
+
+#include "ckpt/checkpoint.h"
+#include "engine/metrics.h"
+#include "engine/output_dir.h"
+#include "engine/train.h"
+#include "optim/schedule.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Where a run is; all of it is in every checkpoint. */
+typedef struct progress {
+    int64_t step;    /* steps done, skipped ones included: the next is number `step` */
+    int64_t updates; /* Adam's t: skipped steps do not count */
+    int64_t n_tokens, n_trained;
+    int64_t n_skipped, bad_in_row;
+    double window_loss; /* sum over the steps since the last line of metrics */
+    int64_t window_steps;
+} progress;
+
+/* What a checkpoint remembers besides the weights. */
+typedef struct saved_state {
+    progress at;
+    uint64_t data, model; /* fingerprints */
+    mt_arithmetic arithmetic;
+    int64_t metrics_bytes;
+} saved_state;
+
+/* The thread that writes a checkpoint while the run goes on: one at a time. */
+typedef struct saver {
+    pthread_t thread;
+    bool running;         /* not joined yet */
+    atomic_bool finished; /* joining will not wait */
+    mt_engine *engine;
+    mt_export model;
+    mt_state_io io;
+    mt_ckpt_save ckpt;
+    mt_ckpt_file files[2];
+    mt_str state, settings;
+    int64_t keep_last;
+    double start_s, seconds;
+    mt_err error;   /* .rc: how it ended */
+    mt_err warning; /* .rc: nothing that matters to the run */
+} saver;
+
+/* Times and counts since the last line of metrics; not remembered. */
+typedef struct window {
+    int64_t n_steps, n_tokens, n_trained;
+    double flops, seconds, wait_update_s, wait_save_s, wait_data_s;
+} window;
+
+struct mt_trainer {
+    const mt_settings *s; /* borrowed; outlives the trainer */
+    mt_train_hooks hooks;
+    mt_output_dir dir;
+    mt_config *config;
+    mt_shards *shards; /* NULL: from scratch */
+    mt_model *model;
+    uint64_t model_fingerprint;
+    mt_source *source;
+    mt_source_info data;
+    mt_device *dev;
+    mt_plan *plan;
+    mt_engine *engine;
+    mt_schedule schedule;
+    int64_t n_steps, first_step;
+    mt_export export;
+    mt_state_io io;
+    mt_metrics metrics;
+    progress at;
+    window window;
+    mt_batch batch;
+    saver saver;
+    int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */
+    double last_loss;
+    bool resumed_here;  /* the checkpoint lies in our own directory */
+    char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
+};
+
+/* -- train_open.c -- */
+mt_rc mt__train_open(mt_trainer *t, mt_err *err);
+double mt__seconds(void); /* that only go up */
+
+/* -- train_state.c -- */
+mt_rc mt__train_state_text(const mt_trainer *t, mt_str *out, mt_err *err);
+/* Find the checkpoint to go on from, if the settings ask for one: t->resumed_from. */
+mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err);
+/* Read what it remembers; refuse it if the run is another one, say what differs. */
+mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err);
+
+/* -- train_save.c -- */
+mt_ckpt_save mt__train_ckpt(const mt_trainer *t);
+/* Begin a checkpoint of the state as it is now; waits for the one before it. */
+mt_rc mt__train_save(mt_trainer *t, mt_err *err);
+/* Has it been written?  Waits if asked to; fails if it failed. */
+mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err);
+mt_rc mt__train_export(mt_trainer *t, mt_err *err);
+/* ".../checkpoint-20 is the last complete checkpoint" behind an error that ended the run. */
+mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err);
+
+#endif

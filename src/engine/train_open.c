@@ -1,0 +1,276 @@
+/* train_open.c - from settings to an engine with its weights.  Whatever can be refused is refused before a weight is read. */
+#include "base/file.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "ckpt/outdir.h"
+#include "engine/load.h"
+#include "engine/train_internal.h"
+#include "optim/clip.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+double mt__seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* -- the directory --------------------------------------------------------------------------------- */
+
+static mt_rc refuse_held(const mt_trainer *t, mt_err *err)
+{
+    return mt_fail(err, MT_EINVAL, "%s already holds a run.  --resume goes on with it, --overwrite starts anew and removes it; or choose another --output-dir",
+                   t->dir.path);
+}
+
+static mt_rc open_dir(mt_trainer *t, mt_err *err)
+{
+    const mt_save_settings *s = &t->s->save;
+    bool held;
+    MT_TRY(mt_output_dir_open(&t->dir, s->output_dir, err));
+    MT_TRY(mt_output_dir_holds_run(&t->dir, &held, err));
+    if (held && s->overwrite) return mt_output_dir_clear(&t->dir, err);
+    if (held && !*s->resume) return refuse_held(t, err);
+    MT_TRY(mt_ckpt_sweep(t->dir.path, err));
+    MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
+    MT_TRY(mt__train_find_resume(t, err));
+    return held && t->resumed_from && !t->resumed_here ? refuse_held(t, err) : MT_OK;
+}
+
+/* -- the model ------------------------------------------------------------------------------------- */
+
+static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
+{
+    const char *name = t->s->model.name;
+    if (mt_dir_exists(name)) return MT_OK;
+    return mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
+}
+
+static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
+{
+    char *path = mt_path_join(t->s->model.name, "config.json"), *text = NULL;
+    size_t n = 0;
+    mt_rc rc = path ? mt_file_read(&text, &n, path, 1 << 26, err) : mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
+    if (!rc) t->model_fingerprint = mt_hash(text, n, 0);
+    mt_free(text);
+    mt_free(path);
+    return rc;
+}
+
+static mt_rc open_weights(mt_trainer *t, mt_err *err)
+{
+    char notice[256];
+    if (t->s->training.from_scratch) return MT_OK;
+    mt_rc rc = mt_shards_open(&t->shards, t->s->model.name, err);
+    if (rc == MT_ENOENT) return mt_note(err, "model.name (training.from_scratch: true starts without weights)");
+    MT_TRY(rc);
+    MT_TRY(mt_weights_settle_tying(t->config, t->shards, notice, err));
+    if (notice[0]) mt_info("%s", notice);
+    return MT_OK;
+}
+
+static mt_rc open_model(mt_trainer *t, mt_err *err)
+{
+    const mt_training_settings *s = &t->s->training;
+    size_t unused = 0;
+    MT_TRY(check_model_dir(t, err));
+    MT_TRY(mt_config_open(&t->config, t->s->model.name, err));
+    MT_TRY(fingerprint_model(t, err));
+    MT_TRY(open_weights(t, err));
+    MT_TRY(mt_model_create(&t->model, t->config, &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
+    if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
+    if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
+    bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
+    if (unused && !head_too) mt_info("%zu tensors of %s have no place in the model and are left out", unused, t->s->model.name);
+    t->export = (mt_export){ .model = t->model, .source_dir = t->s->model.name, .source = t->shards, .dtype = t->s->save.dtype,
+                             .max_shard_bytes = (size_t)t->s->save.max_shard_size, .end_of_turn = -1 };
+    return MT_OK;
+}
+
+/* -- the data -------------------------------------------------------------------------------------- */
+
+static mt_rc open_data(mt_trainer *t, mt_err *err)
+{
+    const mt_training_settings *s = &t->s->training;
+    MT_TRY(t->hooks.open_source(t->hooks.user, &t->source, t->s, t->config, err));
+    t->source->api->info(t->source, &t->data);
+    t->export.end_of_turn = t->data.end_of_turn_text ? t->data.end_of_turn : -1;
+    t->export.end_of_turn_text = t->data.end_of_turn_text;
+    if (t->data.longest > t->config->max_positions)
+        return mt_fail(err, MT_ERANGE, "a sample of %lld tokens; the model has %lld positions: lower dataset.max_seq_len", (long long)t->data.longest,
+                       (long long)t->config->max_positions);
+    double steps = s->num_steps ? (double)s->num_steps : ceil(s->epochs * (double)t->data.steps_per_epoch);
+    if (!(steps >= 1 && steps < 1e15)) return mt_fail(err, MT_ERANGE, "training.epochs %g makes no step", s->epochs);
+    t->n_steps = (int64_t)steps;
+    return MT_OK;
+}
+
+/* -- schedule -------------------------------------------------------------------------------------- */
+
+static double given(double x) { return x < 0 ? NAN : x; }
+
+static mt_rc open_schedule(mt_trainer *t, mt_err *err)
+{
+    const mt_training_settings *s = &t->s->training;
+    bool wsd = s->lr_scheduler == MT_SET_LR_WARMUP_STABLE_DECAY, poly = s->lr_scheduler == MT_SET_LR_POLYNOMIAL;
+    mt_schedule_config c = mt_schedule_defaults();
+    double share = s->min_lr_ratio >= 0 ? s->min_lr_ratio : s->min_lr >= 0 && s->learning_rate > 0 ? s->min_lr / s->learning_rate : NAN;
+    c.name = mt_settings_choice(t->s, "training.lr_scheduler");
+    c.lr = s->learning_rate;
+    c.n_steps = t->n_steps;
+    c.warmup_steps = (double)s->warmup_steps;
+    c.warmup_ratio = s->warmup_ratio;
+    c.num_cycles = given(s->num_cycles);
+    c.power = s->power;
+    c.timescale = given(s->timescale);
+    c.warmup_lr_rate = given(s->warmup_lr_rate);
+    if (poly) c.lr_end = s->min_lr >= 0 ? s->min_lr : s->min_lr_ratio >= 0 ? s->min_lr_ratio * s->learning_rate : NAN;
+    if (!poly && !wsd) c.min_lr_rate = share;
+    if (wsd) {
+        c.min_lr_ratio = share;
+        c.num_stable_steps = given((double)s->num_stable_steps);
+        c.num_decay_steps = s->num_decay_steps >= 0 ? (double)s->num_decay_steps : ceil((double)t->n_steps / 10);
+        c.warmup_type = mt_settings_choice(t->s, "training.warmup_type");
+        c.decay_type = mt_settings_choice(t->s, "training.decay_type");
+    }
+    return mt_schedule_init(&t->schedule, &c, err);
+}
+
+/* -- plan and engine ------------------------------------------------------------------------------- */
+
+static mt_rc open_device(mt_trainer *t, mt_err *err)
+{
+    const mt_set_device *d = &t->s->model.device;
+    char word[32] = "auto";
+    if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
+    if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
+    return mt_device_open(&t->dev, word, &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory }, err);
+}
+
+static mt_dtype compute_dtype(const mt_trainer *t) { return t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16; }
+
+/* A fresh run's arithmetic: micro-batches from comfortable to small, until a placement fits. */
+static mt_rc choose_plan(mt_trainer *t, const mt_job *job, const mt_machine *machine, mt_err *err)
+{
+    static const struct { int64_t micro, mlp, head; } sizes[] = { { 8192, 2048, 512 }, { 2048, 1024, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
+        mt_arithmetic a = { .compute = compute_dtype(t), .grad = t->s->training.grad_dtype, .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head,
+                            .micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, sizes[i].micro)) };
+        rc = mt_plan_search(&t->plan, t->model, job, &a, machine, err);
+        if (rc != MT_ENOMEM) break;
+    }
+    return rc;
+}
+
+/* A resumed run keeps its own; only the dtypes follow the settings, which were compared and spoken of. */
+static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
+{
+    a.compute = compute_dtype(t);
+    a.grad = t->s->training.grad_dtype;
+    return mt_plan_search(&t->plan, t->model, job, &a, machine, err);
+}
+
+static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
+{
+    mt_machine machine = mt_machine_typical();
+    mt_device_info d;
+    mt_job job = { .train = true, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .step_tokens = t->data.max_tokens, .step_docs = t->data.max_docs,
+                   .longest = t->data.longest };
+    t->dev->api->info(t->dev, &d);
+    machine.device_bytes = d.memory_limit;
+    if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
+    return saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : choose_plan(t, &job, &machine, err);
+}
+
+static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+{
+    return mt_engine_read(user, unit, kind, first, n, dst, err);
+}
+
+static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+{
+    return mt_engine_write(user, unit, kind, first, n, src, err);
+}
+
+static mt_rc open_engine(mt_trainer *t, mt_err *err)
+{
+    MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads }, err));
+    t->io = (mt_state_io){ .user = t->engine, .read = read_state, .write = write_state };
+    mt_engine_set_updates(t->engine, t->at.updates);
+    if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
+    return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err) : mt_engine_init(t->engine, t->model, (uint64_t)t->s->training.seed, err);
+}
+
+/* -- what is kept with the run --------------------------------------------------------------------- */
+
+static void plan_text(const mt_trainer *t, mt_str *s)
+{
+    const mt_plan *p = t->plan;
+    const mt_arithmetic *a = &p->arithmetic;
+    mt_device_info d;
+    t->dev->api->info(t->dev, &d);
+    mt_str_printf(s, "{\n  \"version\": \"%s\",\n  \"device\": ", MT_VERSION);
+    mt_str_json(s, d.name, strlen(d.name));
+    mt_str_printf(s, ",\n  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
+    mt_str_printf(s, "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, \"head_rows\": %lld, \"hash\": \"%016llx\"},\n",
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows, (long long)a->head_rows,
+                  (unsigned long long)mt_arithmetic_hash(a));
+    mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
+    for (size_t i = 0; i < p->n_buffers; i++)
+        mt_str_printf(s, "%s\n    {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", p->buffers[i].name,
+                      p->buffers[i].place == MT_HOST ? "host" : "device", p->buffers[i].bytes);
+    mt_str_puts(s, "\n  ]\n}\n");
+}
+
+static mt_rc save_text(mt_trainer *t, const char *name, mt_str *s, mt_err *err)
+{
+    mt_rc rc = mt_str_ok(s) ? mt_output_dir_save(&t->dir, name, s->s, s->n, err) : mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    mt_str_free(s);
+    return rc;
+}
+
+static mt_rc describe_run(mt_trainer *t, mt_err *err)
+{
+    mt_str s = { 0 };
+    mt_settings_write_yaml(t->s, &s);
+    MT_TRY(save_text(t, "config.yaml", &s, err));
+    plan_text(t, &s);
+    return save_text(t, "plan.json", &s, err);
+}
+
+static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
+{
+    const char *name = t->s->logging.metrics_file;
+    char *path = *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
+    mt_rc rc = path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
+    mt_free(path);
+    return rc;
+}
+
+mt_rc mt__train_open(mt_trainer *t, mt_err *err)
+{
+    saved_state saved = { 0 };
+    t->saved_step = -1;
+    MT_TRY(open_dir(t, err));
+    MT_TRY(open_model(t, err));
+    MT_TRY(open_data(t, err));
+    MT_TRY(open_schedule(t, err));
+    if (t->resumed_from) {
+        MT_TRY(mt__train_read_state(t, &saved, err));
+        t->at = saved.at;
+        t->saved_step = t->first_step = t->at.step;
+        t->checkpoint = mt_strdup(t->resumed_from);
+    }
+    mt_ckpt_save c = mt__train_ckpt(t);
+    MT_TRY(mt_output_dir_need(&t->dir, mt_ckpt_bytes(&c), "one checkpoint", err));
+    MT_TRY(open_device(t, err));
+    MT_TRY(open_plan(t, t->resumed_from ? &saved : NULL, err));
+    MT_TRY(open_engine(t, err));
+    MT_TRY(describe_run(t, err));
+    return open_metrics(t, saved.metrics_bytes, err);
+}

@@ -1,0 +1,133 @@
+/* train_save.c - checkpoints, written by a thread of their own while the run goes on, and the finished model. */
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "ckpt/outdir.h"
+#include "engine/train_internal.h"
+
+#include <string.h>
+
+mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
+{
+    return (mt_ckpt_save){ .output_dir = t->dir.path, .step = t->at.step, .model = &t->export, .io = &t->io, .only_model = t->s->save.save_only_model };
+}
+
+/* -- the writing thread ---------------------------------------------------------------------------- */
+
+static mt_rc read_held(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+{
+    return mt_engine_read_held(user, unit, kind, first, n, dst, err);
+}
+
+static void let_go(void *user, int unit) { mt_engine_let_go(user, unit); }
+
+static void *saver_main(void *arg)
+{
+    saver *s = arg;
+    mt_rc rc = mt_ckpt_write(&s->ckpt, &s->error);
+    for (int u = 0; u < s->model.model->n_units; u++) mt_engine_let_go(s->engine, u); /* whatever happened, the run can go on */
+    /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
+    if (!rc) (void)mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning);
+    s->seconds = mt__seconds() - s->start_s;
+    atomic_store(&s->finished, true);
+    return NULL;
+}
+
+/* All it needs, so that it never looks at the trainer. */
+static mt_rc prepare(mt_trainer *t, mt_err *err)
+{
+    saver *s = &t->saver;
+    MT_TRY(mt_metrics_sync(&t->metrics, err)); /* C7: safe before a checkpoint counts on it */
+    MT_TRY(mt__train_state_text(t, &s->state, err));
+    mt_settings_write_yaml(t->s, &s->settings);
+    if (!mt_str_ok(&s->settings)) return mt_fail(err, MT_ENOMEM, "no host memory for the settings of the run");
+    s->files[0] = (mt_ckpt_file){ "state.json", s->state.s, s->state.n };
+    s->files[1] = (mt_ckpt_file){ "settings.yaml", s->settings.s, s->settings.n };
+    s->engine = t->engine;
+    s->model = t->export;
+    s->model.quiet = true; /* the finished model says it, once */
+    s->io = (mt_state_io){ .user = t->engine, .read = read_held, .done = let_go };
+    s->ckpt = mt__train_ckpt(t);
+    s->ckpt.model = &s->model;
+    s->ckpt.io = &s->io;
+    s->ckpt.files = s->files;
+    s->ckpt.n_files = MT_COUNT(s->files);
+    s->ckpt.backwards = !t->plan->job.clip; /* without clipping the last units are updated first */
+    s->keep_last = t->s->save.keep_last;
+    s->start_s = mt__seconds();
+    s->error = s->warning = (mt_err){ 0 };
+    return MT_OK;
+}
+
+static void forget(saver *s)
+{
+    mt_str_free(&s->state);
+    mt_str_free(&s->settings);
+    s->running = false;
+}
+
+mt_rc mt__train_save(mt_trainer *t, mt_err *err)
+{
+    saver *s = &t->saver;
+    MT_TRY(mt__train_saved(t, true, err));
+    mt_rc rc = prepare(t, err);
+    if (!rc) rc = mt_engine_hold(t->engine, err);
+    atomic_store(&s->finished, false);
+    if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, saver_main, s))) {
+        for (int u = 0; u < t->model->n_units; u++) mt_engine_let_go(t->engine, u);
+        rc = mt_fail(err, MT_ENOMEM, "the system refused a thread to write the checkpoint; see ulimit -u");
+    }
+    if (rc) return forget(s), rc;
+    s->running = true;
+    t->saved_step = t->at.step;
+    return MT_OK;
+}
+
+mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err)
+{
+    saver *s = &t->saver;
+    if (!s->running || (!wait && !atomic_load(&s->finished))) return MT_OK;
+    pthread_join(s->thread, NULL);
+    forget(s);
+    if (s->warning.rc) mt_warn("an old checkpoint could not be removed: %s", s->warning.msg);
+    if (s->error.rc) {
+        *err = s->error;
+        return err->rc;
+    }
+    mt_free(t->checkpoint);
+    t->checkpoint = mt_ckpt_path(t->dir.path, s->ckpt.step);
+    if (!t->checkpoint) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (t->hooks.saved) t->hooks.saved(t->hooks.user, t->checkpoint, s->seconds);
+    return MT_OK;
+}
+
+/* -- the finished model ---------------------------------------------------------------------------- */
+
+mt_rc mt__train_export(mt_trainer *t, mt_err *err)
+{
+    mt_outdir d = { 0 };
+    char *path = mt_path_join(t->dir.path, "final");
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    mt_rc rc = mt_engine_settle(t->engine, err);
+    if (!rc) rc = mt_outdir_open(&d, path, err);
+    if (!rc) rc = mt_export_write(&t->export, &t->io, d.tmp, err);
+    if (!rc) rc = mt_outdir_publish(&d, err);
+    mt_outdir_close(&d);
+    if (rc) {
+        mt_note(err, "writing the finished model to %s", path);
+        mt_free(path);
+        return rc;
+    }
+    mt_free(t->model_dir);
+    t->model_dir = path;
+    return MT_OK;
+}
+
+mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err)
+{
+    char msg[MT_ERR_MSG_BYTES];
+    mt_rc rc = err->rc;
+    memcpy(msg, err->msg, sizeof msg);
+    if (t->checkpoint) return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume goes on from it", msg, t->checkpoint);
+    return mt_fail(err, rc, "%s.\n  There is no checkpoint yet", msg);
+}

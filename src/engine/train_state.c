@@ -1,0 +1,205 @@
+/* train_state.c - what a checkpoint remembers of the run besides its weights, and whether a run may go on from it. */
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "engine/train_internal.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+enum { FORMAT = 1 };
+
+/* -- writing --------------------------------------------------------------------------------------- */
+
+mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
+{
+    const progress *p = &t->at;
+    const mt_arithmetic *a = &t->plan->arithmetic;
+    mt_str_printf(s, "{\n  \"format\": %d,\n  \"version\": \"%s\",\n", FORMAT, MT_VERSION);
+    mt_str_printf(s, "  \"step\": %" PRId64 ",\n  \"updates\": %" PRId64 ",\n  \"epoch\": %.17g,\n", p->step, p->updates, (double)p->step / (double)t->data.steps_per_epoch);
+    mt_str_printf(s, "  \"learning_rate\": %.17g,\n  \"seed\": %" PRId64 ",\n", mt_schedule_lr(&t->schedule, p->step), t->s->training.seed);
+    mt_str_printf(s, "  \"tokens\": %" PRId64 ",\n  \"trained_tokens\": %" PRId64 ",\n", p->n_tokens, p->n_trained);
+    mt_str_printf(s, "  \"skipped_steps\": %" PRId64 ",\n  \"bad_in_row\": %" PRId64 ",\n", p->n_skipped, p->bad_in_row);
+    mt_str_printf(s, "  \"window_loss\": %.17g,\n  \"window_steps\": %" PRId64 ",\n", p->window_loss, p->window_steps);
+    mt_str_printf(s, "  \"metrics_bytes\": %" PRId64 ",\n", t->metrics.bytes);
+    mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.fingerprint, t->model_fingerprint);
+    mt_str_printf(s, "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %" PRId64 ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"hash\": \"%016" PRIx64 "\"}\n}\n",
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), a->micro_tokens, a->mlp_rows, a->head_rows, mt_arithmetic_hash(a));
+    return mt_str_ok(s) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the state of the run");
+}
+
+/* -- finding --------------------------------------------------------------------------------------- */
+
+/* The directory that holds the checkpoint, and ours, are they the same? */
+static bool is_ours(const mt_trainer *t, const char *path)
+{
+    char *above = mt_asprintf("%s/..", path), a[PATH_MAX], b[PATH_MAX];
+    bool same = above && realpath(above, a) && realpath(t->dir.path, b) && strcmp(a, b) == 0;
+    mt_free(above);
+    return same;
+}
+
+/* Going on from an old checkpoint while newer ones are there would leave two histories in one directory. */
+static mt_rc refuse_older(const mt_trainer *t, const char *path, mt_err *err)
+{
+    mt_ckpt_list l;
+    int64_t step;
+    if (!mt_ckpt_step_of(path, &step)) return MT_OK;
+    MT_TRY(mt_ckpt_list_open(&l, t->dir.path, err));
+    int64_t newest = l.n ? l.steps[l.n - 1] : step;
+    mt_ckpt_list_free(&l);
+    if (newest <= step) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "%s is not the newest: checkpoint-%" PRId64 " is in %s too.  Move it away first, or give another --output-dir", path, newest, t->dir.path);
+}
+
+static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
+{
+    char *path = mt_strdup(given);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to resume");
+    for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';) path[--n] = '\0';
+    mt_rc rc = mt_dir_exists(path) ? mt_ckpt_verify(path, err) : mt_fail(err, MT_ENOENT, "--resume %s: there is no such checkpoint", given);
+    t->resumed_here = !rc && is_ours(t, path);
+    if (t->resumed_here) rc = refuse_older(t, path, err);
+    if (rc)
+        mt_free(path);
+    else
+        t->resumed_from = path;
+    return rc;
+}
+
+mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
+{
+    const char *asked = t->s->save.resume;
+    if (!*asked) return MT_OK;
+    if (strcmp(asked, "latest") != 0) return take_named(t, asked, err);
+    MT_TRY(mt_ckpt_find_newest(&t->resumed_from, t->dir.path, err));
+    t->resumed_here = true;
+    if (t->resumed_from) return mt_ckpt_prune(t->dir.path, t->s->save.keep_last, err); /* a kill may have come between saving and this */
+    mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
+    return MT_OK;
+}
+
+/* -- reading --------------------------------------------------------------------------------------- */
+
+static mt_rc read_dtype(const json_t *doc, const char *key, mt_dtype *out, const char *what, mt_err *err)
+{
+    const char *text;
+    MT_TRY(mt_json_str(doc, key, "", &text, what, err));
+    if (!mt_dtype_from_torch(text, out)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no dtype", what, text);
+    return MT_OK;
+}
+
+static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *what, mt_err *err)
+{
+    const json_t *j = json_object_get(doc, "arithmetic");
+    if (!json_is_object(j)) return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is missing", what);
+    MT_TRY(read_dtype(j, "compute", &a->compute, what, err));
+    MT_TRY(read_dtype(j, "grad", &a->grad, what, err));
+    MT_TRY(mt_json_i64(j, "micro_tokens", 0, &a->micro_tokens, what, err));
+    MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
+    MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
+    if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is not one", what);
+    return MT_OK;
+}
+
+static mt_rc read_hex(const json_t *doc, const char *key, uint64_t *out, const char *what, mt_err *err)
+{
+    const char *text;
+    MT_TRY(mt_json_str(doc, key, "", &text, what, err));
+    *out = strtoull(text, NULL, 16);
+    return MT_OK;
+}
+
+static mt_rc read_document(const json_t *doc, saved_state *s, const char *what, mt_err *err)
+{
+    progress *p = &s->at;
+    const struct { const char *key; int64_t *to; } counts[] = {
+        { "step", &p->step },           { "updates", &p->updates },          { "tokens", &p->n_tokens },           { "trained_tokens", &p->n_trained },
+        { "skipped_steps", &p->n_skipped }, { "bad_in_row", &p->bad_in_row }, { "window_steps", &p->window_steps }, { "metrics_bytes", &s->metrics_bytes },
+    };
+    int64_t format;
+    MT_TRY(mt_json_i64(doc, "format", 0, &format, what, err));
+    if (format != FORMAT) return mt_fail(err, MT_EUNSUPPORTED, "%s is of format %" PRId64 ", this program reads %d", what, format, FORMAT);
+    for (size_t i = 0; i < MT_COUNT(counts); i++) {
+        MT_TRY(mt_json_i64(doc, counts[i].key, -1, counts[i].to, what, err));
+        if (*counts[i].to < 0) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is missing or negative", what, counts[i].key);
+    }
+    MT_TRY(mt_json_f64(doc, "window_loss", 0, &p->window_loss, what, err));
+    MT_TRY(read_hex(doc, "data", &s->data, what, err));
+    MT_TRY(read_hex(doc, "model", &s->model, what, err));
+    return read_arithmetic(doc, &s->arithmetic, what, err);
+}
+
+static mt_rc read_file(const mt_trainer *t, saved_state *out, mt_err *err)
+{
+    char *text = NULL;
+    size_t n;
+    json_t *doc = NULL;
+    MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "state.json", err));
+    mt_rc rc = mt_json_parse(&doc, text, n, "state.json", err);
+    if (!rc) rc = read_document(doc, out, "state.json", err);
+    json_decref(doc);
+    mt_free(text);
+    return rc;
+}
+
+/* -- may it go on? --------------------------------------------------------------------------------- */
+
+static mt_rc judge(const mt_setting_changes *c, mt_err *err)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        const mt_setting_change *x = &c->items[i];
+        if (x->cls == MT_CLASS_DATA || x->cls == MT_CLASS_MODEL)
+            return mt_fail(err, MT_EINVAL, "%s was %s and is %s now, which makes it another run (%s); set it back, or start anew in another --output-dir", x->key,
+                           x->was, x->now, x->cls == MT_CLASS_DATA ? "another order of the data" : "another model");
+    }
+    for (size_t i = 0; i < c->n; i++) {
+        const mt_setting_change *x = &c->items[i];
+        if (x->cls == MT_CLASS_ARITHMETIC)
+            mt_warn("%s was %s and is %s now: the run goes on, with other bits than it would have had", x->key, x->was, x->now);
+        else
+            mt_info("%s was %s and is %s now", x->key, x->was, x->now);
+    }
+    return MT_OK;
+}
+
+static mt_rc compare_settings(const mt_trainer *t, mt_err *err)
+{
+    mt_settings was;
+    mt_setting_changes changes = { 0 };
+    char *text = NULL;
+    size_t n;
+    MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "settings.yaml", err));
+    mt_rc rc = mt_settings_init(&was, err);
+    if (!rc) {
+        rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
+        if (!rc) rc = mt_settings_diff(&changes, &was, t->s, err);
+        if (!rc) rc = judge(&changes, err);
+        mt_setting_changes_free(&changes);
+        mt_settings_deinit(&was);
+    }
+    mt_free(text);
+    return rc;
+}
+
+static mt_rc check_same(const mt_trainer *t, const saved_state *s, mt_err *err)
+{
+    if (s->model != t->model_fingerprint)
+        return mt_fail(err, MT_EINVAL, "config.json of %s is not the one the checkpoint was made with: another model", t->s->model.name);
+    if (s->data != t->data.fingerprint)
+        return mt_fail(err, MT_EINVAL, "the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64 " and is %016" PRIx64 " now)", s->data,
+                       t->data.fingerprint);
+    return MT_OK;
+}
+
+mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err)
+{
+    mt_rc rc = compare_settings(t, err);
+    if (!rc) rc = read_file(t, out, err);
+    if (!rc) rc = check_same(t, out, err);
+    if (rc) return mt_note(err, "resuming from %s", t->resumed_from);
+    if (!t->resumed_here) out->metrics_bytes = 0; /* another directory: its lines are not here */
+    return MT_OK;
+}

@@ -1,0 +1,175 @@
+/* attention.cu - causal attention over packed documents: the op, and the plain kernels for fp32 and odd head widths.
+ *
+ *     S = scale q k',  P = softmax(S),  o = P v,  lse = log of P's denominators
+ *     delta = sum(o * do),  P = exp(S - lse),  dS = P (do v' - delta),  dq = scale dS k,  dk = scale dS' q,  dv = P' do
+ *
+ * Shapes: q, o, dq [N, H, Dh]; k, v, dk, dv [N, K, Dh]; lse, delta [N, H] fp32.  The plain kernels give a warp one row and
+ * head and walk the keys (or queries) it meets, one at a time: no tiles, no atomics, every sum in one order.  bf16 with
+ * the usual head widths takes the tensor cores instead (attention_mma.cu). */
+#include "ops/attention.cuh"
+
+enum { THREADS = 256, N_WARPS = THREADS / 32, MAX_HEAD = 512, PLACES = MAX_HEAD / 32 };
+
+template <typename T> __device__ __forceinline__ void load_row(float *x, const void *p, int64_t ld, int64_t row, int64_t head, int Dh, int lane)
+{
+    const T *src = (const T *)p + row * ld + head * Dh;
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) x[k] = lane + 32 * k < Dh ? to_f32(src[lane + 32 * k]) : 0.0f;
+}
+
+template <typename T> __device__ __forceinline__ void store_row(void *p, int64_t ld, int64_t row, int64_t head, int Dh, int lane, const float *x, float by)
+{
+    T *dst = (T *)p + row * ld + head * Dh;
+#pragma unroll
+    for (int k = 0; k < PLACES; k++)
+        if (lane + 32 * k < Dh) dst[lane + 32 * k] = from_f32<T>(x[k] * by);
+}
+
+__device__ __forceinline__ float dot(const float *x, const float *y)
+{
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) sum += x[k] * y[k];
+    return warp_sum(sum);
+}
+
+__device__ __forceinline__ void axpy(float *y, float by, const float *x)
+{
+#pragma unroll
+    for (int k = 0; k < PLACES; k++) y[k] += by * x[k];
+}
+
+/* Row and head of this warp; false: past the end. */
+__device__ __forceinline__ bool my_row(int64_t n_rows, int64_t heads, int *row, int *head)
+{
+    int64_t at = (int64_t)blockIdx.x * N_WARPS + threadIdx.x / 32;
+    *row = (int)(at / heads);
+    *head = (int)(at % heads);
+    return at < n_rows * heads;
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_attention a)
+{
+    int i, h, lane = threadIdx.x % 32, Dh = (int)a.Dh;
+    if (!my_row(a.N, a.H, &i, &h)) return;
+    int kv = h / (int)(a.H / a.K);
+    float q[PLACES], o[PLACES] = { 0 }, x[PLACES], top = -INFINITY, sum = 0;
+    load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
+    for (int j = first_key(a, i); j <= i; j++) {
+        load_row<T>(x, a.k, a.ldk, j, kv, Dh, lane);
+        float s = a.scale * dot(q, x);
+        load_row<T>(x, a.v, a.ldv, j, kv, Dh, lane);
+        if (s > top) { /* what was added so far counts less */
+            float less = expf(top - s);
+            sum *= less;
+#pragma unroll
+            for (int k = 0; k < PLACES; k++) o[k] *= less;
+            top = s;
+        }
+        float p = expf(s - top);
+        sum += p;
+        axpy(o, p, x);
+    }
+    store_row<T>(a.o, a.ldo, i, h, Dh, lane, o, 1.0f / sum);
+    if (lane == 0) a.lse[(int64_t)i * a.H + h] = top + logf(sum);
+}
+
+/* W elements a lane at a time. */
+template <typename T, int W> __global__ void __launch_bounds__(THREADS) delta_kernel(mt_attention a, float *delta)
+{
+    int i, h, lane = threadIdx.x % 32;
+    if (!my_row(a.N, a.H, &i, &h)) return;
+    const T *o = (const T *)a.o + (int64_t)i * a.ldo + (int64_t)h * a.Dh, *d_o = (const T *)a.d_o + (int64_t)i * a.ldo + (int64_t)h * a.Dh;
+    float sum = 0;
+    for (int d = lane * W; d < (int)a.Dh; d += 32 * W) {
+        vec<T, W> x = load<T, W>(o + d), y = load<T, W>(d_o + d);
+#pragma unroll
+        for (int k = 0; k < W; k++) sum += to_f32(x.at[k]) * to_f32(y.at[k]);
+    }
+    sum = warp_sum(sum);
+    if (lane == 0) delta[(int64_t)i * a.H + h] = sum;
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) dq_kernel(mt_attention a, const float *delta)
+{
+    int i, h, lane = threadIdx.x % 32, Dh = (int)a.Dh;
+    if (!my_row(a.N, a.H, &i, &h)) return;
+    int kv = h / (int)(a.H / a.K);
+    float q[PLACES], d_o[PLACES], dq[PLACES] = { 0 }, k[PLACES], v[PLACES], lse = a.lse[(int64_t)i * a.H + h], d = delta[(int64_t)i * a.H + h];
+    load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
+    load_row<T>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
+    for (int j = first_key(a, i); j <= i; j++) {
+        load_row<T>(k, a.k, a.ldk, j, kv, Dh, lane);
+        load_row<T>(v, a.v, a.ldv, j, kv, Dh, lane);
+        float p = expf(a.scale * dot(q, k) - lse);
+        axpy(dq, p * (dot(d_o, v) - d) * a.scale, k);
+    }
+    store_row<T>(a.dq, a.ld_d, i, h, Dh, lane, dq, 1.0f);
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) dkv_kernel(mt_attention a, const float *delta)
+{
+    int j, kv, lane = threadIdx.x % 32, Dh = (int)a.Dh, group = (int)(a.H / a.K);
+    if (!my_row(a.N, a.K, &j, &kv)) return;
+    float k[PLACES], v[PLACES], dk[PLACES] = { 0 }, dv[PLACES] = { 0 }, q[PLACES], d_o[PLACES];
+    load_row<T>(k, a.k, a.ldk, j, kv, Dh, lane);
+    load_row<T>(v, a.v, a.ldv, j, kv, Dh, lane);
+    for (int h = kv * group; h < (kv + 1) * group; h++)
+        for (int i = j, end = end_query(a, j); i < end; i++) {
+            load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
+            load_row<T>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
+            float p = expf(a.scale * dot(q, k) - a.lse[(int64_t)i * a.H + h]);
+            float ds = p * (dot(d_o, v) - delta[(int64_t)i * a.H + h]) * a.scale;
+            axpy(dv, p, d_o);
+            axpy(dk, ds, q);
+        }
+    store_row<T>(a.dk, a.ld_d, j, kv, Dh, lane, dk, 1.0f);
+    store_row<T>(a.dv, a.ld_d, j, kv, Dh, lane, dv, 1.0f);
+}
+
+static unsigned blocks_for(int64_t rows, int64_t heads) { return (unsigned)div_up(rows * heads, N_WARPS); }
+
+static mt_rc check(const mt_attention *a, mt_err *err)
+{
+    if (a->Dh > MAX_HEAD) return mt_fail(err, MT_EUNSUPPORTED, "heads of width %d, at most %d", (int)a->Dh, (int)MAX_HEAD);
+    if (a->N > 0x7fffff00) return mt_fail(err, MT_EUNSUPPORTED, "attention over %lld rows", (long long)a->N);
+    return MT_OK;
+}
+
+mt_rc mt__attention_fwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
+{
+    MT_TRY(check(a, err));
+    if (a->N == 0) return MT_OK;
+    if (mt__attention_mma_fits(a, false)) return mt__attention_mma_fwd(s, a, err);
+    if (a->t == MT_DTYPE_BF16)
+        forward_kernel<bf16><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+    else
+        forward_kernel<float><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+    return mt__cuda_launched(s, "attention", err);
+}
+
+template <typename T> static void backward(mt_stream *s, const mt_attention *a, const float *delta)
+{
+    dq_kernel<T><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+    dkv_kernel<T><<<blocks_for(a->N, a->K), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+}
+
+mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
+{
+    MT_TRY(check(a, err));
+    if (a->N == 0) return MT_OK;
+    float *delta = (float *)a->scratch;
+    bool fours = a->Dh % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 16) && is_aligned(a->d_o, 16);
+    if (a->t == MT_DTYPE_BF16 && fours)
+        delta_kernel<bf16, 4><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+    else if (a->t == MT_DTYPE_BF16)
+        delta_kernel<bf16, 1><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+    else
+        delta_kernel<float, 1><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+    if (mt__attention_mma_fits(a, true)) return mt__attention_mma_bwd(s, a, delta, err);
+    if (a->t == MT_DTYPE_BF16)
+        backward<bf16>(s, a, delta);
+    else
+        backward<float>(s, a, delta);
+    return mt__cuda_launched(s, "attention backward", err);
+}

@@ -1,0 +1,107 @@
+/* glu.cu - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).
+ *
+ * Shapes: gu, dgu [N, 2F] (gate, up), y, dy [N, F].  Bytes moved: forward 3 N F elements, backward 5 N F (6 with y).
+ * A thread reads all inputs of its elements before it writes: dgu may be gu, y may be dy. */
+#include "ops/ops_cuda.cuh"
+
+enum { THREADS = 256 };
+
+/* act(x), and its derivative through *slope. */
+template <mt_act ACT> __device__ __forceinline__ float activate(float x, float *slope)
+{
+    if (ACT == MT_ACT_SILU) {
+        float s = 1.0f / (1.0f + expf(-x));
+        *slope = s * (1.0f + x * (1.0f - s));
+        return x * s;
+    }
+    if (ACT == MT_ACT_GELU_TANH) {
+        const float k = 0.7978845608f, c = 0.044715f; /* sqrt(2/pi) */
+        float th = tanhf(k * (x + c * x * x * x));
+        *slope = 0.5f * (1.0f + th) + 0.5f * x * (1.0f - th * th) * k * (1.0f + 3.0f * c * x * x);
+        return 0.5f * x * (1.0f + th);
+    }
+    float cdf = 0.5f * (1.0f + erff(x * 0.7071067812f));
+    *slope = cdf + x * 0.3989422804f * expf(-0.5f * x * x);
+    return x * cdf;
+}
+
+/* Not fused into the product that follows it differently forward and backward: the same bits of y in both. */
+__device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
+
+template <typename T, int W, mt_act ACT> __global__ void forward_kernel(mt_glu a, int64_t per_row)
+{
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= a.N * per_row) return;
+    int64_t i = at / per_row, f = at % per_row * W;
+    const T *gu = (const T *)a.gu + i * 2 * a.F + f;
+    vec<T, W> gate = load<T, W>(gu), up = load<T, W>(gu + a.F), y;
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        float slope;
+        y.at[k] = from_f32<T>(times(activate<ACT>(to_f32(gate.at[k]), &slope), to_f32(up.at[k])));
+    }
+    store<T, W>((T *)a.y + i * a.F + f, y);
+}
+
+template <typename T, int W, mt_act ACT> __global__ void backward_kernel(mt_glu a, int64_t per_row)
+{
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
+    if (at >= a.N * per_row) return;
+    int64_t i = at / per_row, f = at % per_row * W;
+    const T *gu = (const T *)a.gu + i * 2 * a.F + f;
+    T *dgu = (T *)a.dgu + i * 2 * a.F + f;
+    vec<T, W> gate = load<T, W>(gu), up = load<T, W>(gu + a.F), dy = load<T, W>((const T *)a.dy + i * a.F + f), y, dgate, dup;
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope), u = to_f32(up.at[k]), d = to_f32(dy.at[k]);
+        dgate.at[k] = from_f32<T>(d * u * slope);
+        dup.at[k] = from_f32<T>(d * act);
+        y.at[k] = from_f32<T>(times(act, u));
+    }
+    store<T, W>(dgu, dgate);
+    store<T, W>(dgu + a.F, dup);
+    if (a.y) store<T, W>((T *)a.y + i * a.F + f, y);
+}
+
+template <typename T, int W, mt_act ACT> static void launch(mt_stream *s, const mt_glu *a, bool back)
+{
+    int64_t per_row = a->F / W;
+    unsigned blocks = (unsigned)div_up(a->N * per_row, THREADS);
+    if (back)
+        backward_kernel<T, W, ACT><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
+    else
+        forward_kernel<T, W, ACT><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
+}
+
+template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, bool back)
+{
+    switch (a->act) {
+    case MT_ACT_SILU: launch<T, W, MT_ACT_SILU>(s, a, back); break;
+    case MT_ACT_GELU_TANH: launch<T, W, MT_ACT_GELU_TANH>(s, a, back); break;
+    case MT_ACT_GELU_ERF: launch<T, W, MT_ACT_GELU_ERF>(s, a, back); break;
+    case MT_ACT_RELU:
+    case MT_ACT_RELU2: break; /* not among this device's traits: refused before it comes here */
+    }
+}
+
+template <typename T> static void by_width(mt_stream *s, const mt_glu *a, bool back)
+{
+    bool whole = a->F % wide<T>() == 0 && is_aligned(a->gu, 16) && is_aligned(a->y, 16) &&
+                 (!back || (is_aligned(a->dgu, 16) && is_aligned(a->dy, 16)));
+    if (whole)
+        by_act<T, wide<T>()>(s, a, back);
+    else
+        by_act<T, 1>(s, a, back);
+}
+
+static mt_rc run(mt_stream *s, const mt_glu *a, bool back, mt_err *err)
+{
+    if (a->t == MT_DTYPE_BF16)
+        by_width<bf16>(s, a, back);
+    else
+        by_width<float>(s, a, back);
+    return mt__cuda_launched(s, back ? "glu backward" : "glu", err);
+}
+
+mt_rc mt__glu_fwd_cuda(mt_stream *s, const mt_glu *a, mt_err *err) { return run(s, a, false, err); }
+mt_rc mt__glu_bwd_cuda(mt_stream *s, const mt_glu *a, mt_err *err) { return run(s, a, true, err); }

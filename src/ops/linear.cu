@@ -1,0 +1,347 @@
+/* linear.cu - products by cuBLASLt: y = x w' (+ b) (+ add);   dx (+)= dy w,   dw += dy' x,   db += column sums of dy.
+ *
+ * Shapes: x [M, K], w [N, K], y [M, N].  bf16 operands, fp32 sums; fp32 operands multiply in true fp32.  The library thinks
+ * in columns, so each row-major matrix is handed over as its transpose and the product reads y' = w x'.
+ *
+ * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.
+ * The kernel of a shape is chosen once, on first use: the library's first choice (the same on every run), or with
+ * `tune` the fastest of its choices.  Split sums meet in the workspace, never by atomics, so a product is repeatable. */
+#include "ops/ops_cuda.cuh"
+
+enum { N_CHOICES = 8, N_TIMED = 3 };
+
+/* D = op(A) op(B) (+ bias) (+ beta C), column by column: op(A) m x k, op(B) k x n. */
+typedef struct matmul {
+    int64_t m, n, k;
+    bool trans_a, trans_b;
+    mt_dtype t, td; /* of A and B; of C and D */
+    const void *a, *b, *c, *bias;
+    void *d;
+    int64_t lda, ldb, ldc, ldd;
+    float beta;
+} matmul;
+
+typedef struct descs {
+    cublasLtMatmulDesc_t op;
+    cublasLtMatrixLayout_t a, b, c, d;
+    cublasLtMatmulPreference_t pref;
+} descs;
+
+static cudaDataType type_of(mt_dtype t) { return t == MT_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
+
+static uint32_t alignment(const void *p)
+{
+    uintptr_t bits = (uintptr_t)p;
+    uint32_t bytes = 256;
+    while (bytes > 1 && bits % bytes) bytes /= 2;
+    return bytes;
+}
+
+static void free_descs(descs *x)
+{
+    if (x->pref) cublasLtMatmulPreferenceDestroy(x->pref);
+    if (x->d) cublasLtMatrixLayoutDestroy(x->d);
+    if (x->c) cublasLtMatrixLayoutDestroy(x->c);
+    if (x->b) cublasLtMatrixLayoutDestroy(x->b);
+    if (x->a) cublasLtMatrixLayoutDestroy(x->a);
+    if (x->op) cublasLtMatmulDescDestroy(x->op);
+}
+
+static bool set_op(descs *x, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
+{
+    return cublasLtMatmulDescSetAttribute(x->op, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool make_op(descs *x, const matmul *p)
+{
+    cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
+    cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
+    cudaDataType bias_type = type_of(p->t);
+    bool ok = cublasLtMatmulDescCreate(&x->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
+    ok = ok && set_op(x, CUBLASLT_MATMUL_DESC_TRANSA, p->trans_a ? &yes : &no, sizeof yes);
+    ok = ok && set_op(x, CUBLASLT_MATMUL_DESC_TRANSB, p->trans_b ? &yes : &no, sizeof yes);
+    if (!p->bias) return ok;
+    ok = ok && set_op(x, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue);
+    ok = ok && set_op(x, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &p->bias, sizeof p->bias);
+    return ok && set_op(x, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type);
+}
+
+static bool make_layout(cublasLtMatrixLayout_t *out, mt_dtype t, int64_t rows, int64_t cols, int64_t ld)
+{
+    return cublasLtMatrixLayoutCreate(out, type_of(t), (uint64_t)rows, (uint64_t)cols, ld) == CUBLAS_STATUS_SUCCESS;
+}
+
+static bool make_preference(descs *x, const matmul *p)
+{
+    size_t workspace = MT_CUDA_WORKSPACE_BYTES;
+    uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or none: never in place, which needs atomics */
+    const struct {
+        cublasLtMatmulPreferenceAttributes_t what;
+        uint32_t bytes;
+    } aligned[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p->a) },
+                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p->b) },
+                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p->c) },
+                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p->d) } };
+    bool ok = cublasLtMatmulPreferenceCreate(&x->pref) == CUBLAS_STATUS_SUCCESS;
+    ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    for (size_t i = 0; i < MT_COUNT(aligned); i++)
+        ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, aligned[i].what, &aligned[i].bytes, sizeof aligned[i].bytes);
+    return ok;
+}
+
+static bool make_descs(descs *x, const matmul *p)
+{
+    return make_op(x, p) && make_layout(&x->a, p->t, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->lda) &&
+           make_layout(&x->b, p->t, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->ldb) &&
+           make_layout(&x->c, p->td, p->m, p->n, p->ldc) && make_layout(&x->d, p->td, p->m, p->n, p->ldd) && make_preference(x, p);
+}
+
+static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace)
+{
+    const float one = 1.0f;
+    return cublasLtMatmul(mt_cuda_device_of(s)->lt, x->op, &one, p->a, x->a, p->b, x->b, &p->beta, p->c, x->c, p->d, x->d, algo, workspace,
+                          MT_CUDA_WORKSPACE_BYTES, mt_cuda_raw(s));
+}
+
+/* -- choosing a kernel ----------------------------------------------------------------------------- */
+
+static void make_key(const matmul *p, int64_t key[16])
+{
+    const int64_t values[16] = { p->m, p->n, p->k, p->trans_a, p->trans_b, p->t, p->td, p->lda, p->ldb, p->ldc, p->ldd, p->beta != 0,
+                                 p->bias != NULL, (int64_t)alignment(p->a) << 16 | alignment(p->b),
+                                 (int64_t)alignment(p->c) << 16 | alignment(p->d), p->c == p->d };
+    memcpy(key, values, sizeof values);
+}
+
+/* Milliseconds of one product, or a negative number if it fails. */
+static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace, cudaEvent_t from,
+                         cudaEvent_t to)
+{
+    float ms = -1;
+    if (multiply_by(s, x, p, algo, workspace) != CUBLAS_STATUS_SUCCESS) return -1;
+    cudaEventRecord(from, mt_cuda_raw(s));
+    for (int i = 0; i < N_TIMED; i++) multiply_by(s, x, p, algo, workspace);
+    cudaEventRecord(to, mt_cuda_raw(s));
+    if (cudaEventSynchronize(to) != cudaSuccess || cudaEventElapsedTime(&ms, from, to) != cudaSuccess) return -1;
+    return ms;
+}
+
+/* Index of the fastest of n choices.  A product that adds to its own output is timed into memory of its own. */
+static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n, void *workspace)
+{
+    matmul q = *p;
+    void *own = NULL;
+    cudaEvent_t from, to;
+    int best = 0;
+    float best_ms = -1;
+    if (p->beta != 0 && p->c == p->d) {
+        if (cudaMalloc(&own, (size_t)(p->ldd * p->n) * (p->td == MT_DTYPE_BF16 ? 2 : 4)) != cudaSuccess) {
+            cudaGetLastError();
+            return 0;
+        }
+        q.c = q.d = own;
+    }
+    cudaEventCreate(&from);
+    cudaEventCreate(&to);
+    for (int i = 0; i < n; i++) {
+        float ms = time_choice(s, x, &q, &choices[i].algo, workspace, from, to);
+        if (ms < 0 || (best_ms >= 0 && ms >= best_ms)) continue;
+        best = i;
+        best_ms = ms;
+    }
+    cudaEventDestroy(from);
+    cudaEventDestroy(to);
+    cudaFree(own);
+    return best;
+}
+
+static void choose(mt_stream *s, const descs *x, const matmul *p, void *workspace, mt_cuda_product *out)
+{
+    mt_cuda_device *d = mt_cuda_device_of(s);
+    cublasLtMatmulHeuristicResult_t choices[N_CHOICES];
+    int n = 0;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(d->lt, x->op, x->a, x->b, x->c, x->d, x->pref, N_CHOICES, choices, &n);
+    out->found = status == CUBLAS_STATUS_SUCCESS && n > 0;
+    if (out->found) out->algo = choices[d->tune ? fastest(s, x, p, choices, n, workspace) : 0].algo;
+}
+
+/* The entry for this product, made if it is new. */
+static mt_rc product_for(mt_stream *s, const descs *x, const matmul *p, void *workspace, const mt_cuda_product **out, mt_err *err)
+{
+    mt_cuda_device *d = mt_cuda_device_of(s);
+    int64_t key[16];
+    make_key(p, key);
+    for (size_t i = 0; i < d->n_products; i++) {
+        *out = &d->products[i];
+        if (memcmp((*out)->key, key, sizeof key) == 0) return MT_OK;
+    }
+    MT_TRY(mt_grow(&d->products, &d->cap_products, d->n_products + 1, sizeof *d->products, err));
+    mt_cuda_product *entry = &d->products[d->n_products];
+    memcpy(entry->key, key, sizeof key);
+    choose(s, x, p, workspace, entry);
+    d->n_products++;
+    *out = entry;
+    return MT_OK;
+}
+
+/* -- without the library --------------------------------------------------------------------------- */
+
+/* For what no library kernel serves (rows at odd addresses, say): right, and slow.  One thread per element of D. */
+template <typename T, typename TD> __global__ void plain_kernel(matmul p)
+{
+    int64_t i = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, j = blockIdx.y;
+    if (i >= p.m) return;
+    const T *a = (const T *)p.a, *b = (const T *)p.b;
+    float sum = 0;
+    for (int64_t l = 0; l < p.k; l++) sum += to_f32(a[p.trans_a ? i * p.lda + l : l * p.lda + i]) * to_f32(b[p.trans_b ? l * p.ldb + j : j * p.ldb + l]);
+    if (p.bias) sum += to_f32(((const T *)p.bias)[i]);
+    if (p.beta != 0) sum += p.beta * to_f32(((const TD *)p.c)[j * p.ldc + i]);
+    ((TD *)p.d)[j * p.ldd + i] = from_f32<TD>(sum);
+}
+
+static mt_rc multiply_plainly(mt_stream *s, const matmul *p, mt_err *err)
+{
+    for (int64_t from = 0; from < p->n; from += 65535) {
+        matmul q = *p;
+        q.n = mt_min_i64(p->n - from, 65535);
+        size_t size_b = p->t == MT_DTYPE_BF16 ? 2 : 4, size_d = p->td == MT_DTYPE_BF16 ? 2 : 4;
+        q.b = (const char *)p->b + (size_t)(p->trans_b ? from : from * p->ldb) * size_b;
+        q.c = (const char *)p->c + (size_t)(from * p->ldc) * size_d;
+        q.d = (char *)p->d + (size_t)(from * p->ldd) * size_d;
+        dim3 grid((unsigned)div_up(p->m, 128), (unsigned)q.n);
+        if (p->t == MT_DTYPE_F32)
+            plain_kernel<float, float><<<grid, 128, 0, mt_cuda_raw(s)>>>(q);
+        else if (p->td == MT_DTYPE_F32)
+            plain_kernel<bf16, float><<<grid, 128, 0, mt_cuda_raw(s)>>>(q);
+        else
+            plain_kernel<bf16, bf16><<<grid, 128, 0, mt_cuda_raw(s)>>>(q);
+        MT_TRY(mt__cuda_launched(s, "a product", err));
+    }
+    return MT_OK;
+}
+
+static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
+{
+    descs x = { 0 };
+    void *workspace;
+    const mt_cuda_product *product;
+    MT_TRY(mt__cuda_workspace(s, &workspace, err));
+    mt_rc rc = make_descs(&x, p) ? product_for(s, &x, p, workspace, &product, err) : mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
+    if (!rc && !product->found)
+        rc = multiply_plainly(s, p, err);
+    else if (!rc && multiply_by(s, &x, p, &product->algo, workspace) != CUBLAS_STATUS_SUCCESS)
+        rc = mt_fail(err, MT_EDEVICE, "cuBLAS failed at a product of %lld x %lld x %lld", (long long)p->m, (long long)p->n, (long long)p->k);
+    free_descs(&x);
+    return rc ? rc : mt__cuda_launched(s, "a product", err);
+}
+
+/* -- the op ---------------------------------------------------------------------------------------- */
+
+/* y (fp32) += bias + add: what the epilogue cannot mix with bf16 operands. */
+__global__ void add_late_kernel(float *y, const bf16 *bias, const bf16 *add, int64_t N, int64_t ldy, int64_t ldadd)
+{
+    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y;
+    if (j >= N) return;
+    float more = bias ? to_f32(bias[j]) : 0.0f;
+    if (add) more += to_f32(add[i * ldadd + j]);
+    y[i * ldy + j] += more;
+}
+
+/* Column sums of SUM_ROWS rows of dy each. */
+template <typename T> __global__ void column_sums_kernel(float *share, const T *dy, int64_t M, int64_t N, int64_t ld)
+{
+    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, from = (int64_t)blockIdx.y * SUM_ROWS;
+    if (j >= N) return;
+    float sum = 0;
+    if (from + SUM_ROWS <= M) {
+#pragma unroll 8
+        for (int i = 0; i < SUM_ROWS; i++) sum += to_f32(dy[(from + i) * ld + j]);
+    } else {
+        for (int64_t i = from; i < M; i++) sum += to_f32(dy[i * ld + j]);
+    }
+    share[(int64_t)blockIdx.y * N + j] = sum;
+}
+
+typedef struct lds {
+    int64_t x, y, add;
+} lds;
+
+static lds lds_of(const mt_linear *a)
+{
+    lds l = { a->ldx ? a->ldx : a->K, a->ldy ? a->ldy : a->N, a->ldadd ? a->ldadd : a->N };
+    return l;
+}
+
+mt_rc mt__linear_fwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
+{
+    lds l = lds_of(a);
+    bool late = a->y_f32 && a->t == MT_DTYPE_BF16 && (a->b || a->add);
+    matmul p = { 0 };
+    p.m = a->N, p.n = a->M, p.k = a->K;
+    p.trans_a = true;
+    p.t = a->t, p.td = a->y_f32 ? MT_DTYPE_F32 : a->t;
+    p.a = a->w, p.lda = a->K;
+    p.b = a->x, p.ldb = l.x;
+    p.d = a->y, p.ldd = l.y;
+    p.c = a->add && !late ? a->add : a->y, p.ldc = a->add && !late ? l.add : l.y;
+    p.beta = a->add && !late ? 1.0f : 0.0f;
+    p.bias = late ? NULL : a->b;
+    if (a->M == 0) return MT_OK;
+    MT_TRY(multiply(s, &p, err));
+    if (!late) return MT_OK;
+    for (int64_t from = 0; from < a->M; from += 65535) {
+        dim3 grid((unsigned)div_up(a->N, 256), (unsigned)mt_min_i64(a->M - from, 65535));
+        add_late_kernel<<<grid, 256, 0, mt_cuda_raw(s)>>>((float *)a->y + from * l.y, (const bf16 *)a->b,
+                                                         a->add ? (const bf16 *)a->add + from * l.add : NULL, a->N, l.y, l.add);
+    }
+    return mt__cuda_launched(s, "a bias", err);
+}
+
+static mt_rc weight_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
+{
+    matmul p = { 0 };
+    p.m = a->K, p.n = a->N, p.k = a->M;
+    p.trans_b = true;
+    p.t = a->t, p.td = MT_DTYPE_F32;
+    p.a = a->x, p.lda = l.x;
+    p.b = a->dy, p.ldb = l.y;
+    p.c = p.d = a->dw, p.ldc = p.ldd = a->K;
+    p.beta = 1.0f;
+    return multiply(s, &p, err);
+}
+
+static mt_rc bias_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
+{
+    int64_t blocks = sum_blocks(a->M);
+    float *shares = (float *)a->scratch;
+    dim3 grid((unsigned)div_up(a->N, 128), (unsigned)blocks);
+    if (blocks > 65535) return mt_fail(err, MT_EUNSUPPORTED, "a bias gradient over %lld rows", (long long)a->M);
+    if (a->t == MT_DTYPE_BF16)
+        column_sums_kernel<bf16><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const bf16 *)a->dy, a->M, a->N, l.y);
+    else
+        column_sums_kernel<float><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const float *)a->dy, a->M, a->N, l.y);
+    MT_TRY(mt__cuda_launched(s, "a bias gradient", err));
+    return mt__sum_rows_cuda(s, a->db, shares, blocks, a->N, a->N, err);
+}
+
+static mt_rc input_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
+{
+    matmul p = { 0 };
+    p.m = a->K, p.n = a->M, p.k = a->N;
+    p.t = p.td = a->t;
+    p.a = a->w, p.lda = a->K;
+    p.b = a->dy, p.ldb = l.y;
+    p.c = p.d = a->dx, p.ldc = p.ldd = l.x;
+    p.beta = a->dx_add ? 1.0f : 0.0f;
+    return multiply(s, &p, err);
+}
+
+mt_rc mt__linear_bwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
+{
+    lds l = lds_of(a);
+    if (a->M == 0) return MT_OK;
+    if (a->dw) MT_TRY(weight_gradient(s, a, l, err));
+    if (a->db) MT_TRY(bias_gradient(s, a, l, err));
+    return a->dx ? input_gradient(s, a, l, err) : MT_OK;
+}

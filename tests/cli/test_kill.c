@@ -1,0 +1,187 @@
+/* A run that is killed goes on and ends as if nothing had happened: weights, lo, m, v, metrics and all, byte for byte.
+ *
+ * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is killed
+ * again while it resumes.  The same with operations that fail instead.  MT_KILLS sets how many kills (20; `make soak`: 200). */
+#include "process.h"
+#include "workspace.h"
+
+#include <math.h>
+#include <time.h>
+
+/* Everything a run leaves is below DIR/out; DIR differs, what is written may not. */
+static void set_up(program *p, const char *root, const char *dir, bool resume)
+{
+    static test_path model, rows;
+    model = workspace_path("%s/model", root);
+    rows = workspace_path("%s/rows.json", root);
+    program_init(p, dir);
+    const char *const args[] = { "train", "--model-name", model.s, "--from-scratch", "--dataset-path", rows.s, "--output-dir", "out", "--num-steps", "12",
+                                 "--save-steps", "3", "--batch-size", "8", "--learning-rate", "3e-3", "--lr-scheduler", "cosine", "--device", "cpu",
+                                 "--device-memory", "600K", "--val-size", "0.2", "--eval-steps", "4", "--log-interval", "2", "--set", "logging.enable_timing=false" };
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(p, args[i]);
+    if (resume) program_arg(p, "--resume");
+}
+
+static test_path make_case_dir(const char *root, const char *name)
+{
+    mt_err err = { 0 };
+    test_path dir = workspace_path("%s/%s", root, name);
+    assert_ok(mt_dir_remove(dir.s, &err));
+    assert_int_equal(mkdir(dir.s, 0777), 0);
+    return dir;
+}
+
+static int n_kills(void)
+{
+    const char *env = getenv("MT_KILLS");
+    return env && atoi(env) > 0 ? atoi(env) : 20;
+}
+
+/* Resume until it ends; then it must be equal to the run that was never touched. */
+static void ends_equal(program *p, const char *root, const char *dir, const char *what)
+{
+    set_up(p, root, dir, true);
+    if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
+    char *difference = workspace_difference(workspace_path("%s/reference/out", root).s, workspace_path("%s/out", dir).s, NULL);
+    if (difference) fail_msg("%s: %s\n%s", what, difference, p->text);
+}
+
+static void make_reference(program *p, const char *root, double *seconds)
+{
+    struct timespec from, to;
+    test_path dir = make_case_dir(root, "reference");
+    set_up(p, root, dir.s, false);
+    clock_gettime(CLOCK_MONOTONIC, &from);
+    if (program_run(p) != 0) fail_msg("the reference ended with %d: %s", p->status, p->text);
+    clock_gettime(CLOCK_MONOTONIC, &to);
+    *seconds = (double)(to.tv_sec - from.tv_sec) + 1e-9 * (double)(to.tv_nsec - from.tv_nsec);
+}
+
+/* One run with a fault; true if it was delivered (killed, or failed). */
+static bool faulted_run(program *p, const char *root, const char *dir, bool resume, const char *fault)
+{
+    set_up(p, root, dir, resume);
+    p->fault = fault;
+    program_run(p);
+    if (p->status > 0 && !strstr(p->text, "error:")) fail_msg("%s: status %d without an error: %s", fault, p->status, p->text);
+    return p->status != 0;
+}
+
+/* How many file operations a run has: the smallest n at which nobody dies. */
+static int count_points(program *p, const char *root)
+{
+    int low = 0, high = 4096;
+    while (high - low > 8) {
+        char fault[32];
+        int n = (low + high) / 2;
+        test_path dir = make_case_dir(root, "probe");
+        snprintf(fault, sizeof fault, "kill:file:%d", n);
+        if (faulted_run(p, root, dir.s, false, fault))
+            low = n;
+        else
+            high = n;
+    }
+    return low;
+}
+
+static void killed_at_file_operations_it_ends_equal(void **state)
+{
+    const char *root = *state;
+    static program p;
+    double seconds;
+    int kills = n_kills();
+    make_reference(&p, root, &seconds);
+    int points = count_points(&p, root);
+    assert_true(points > 100); /* four checkpoints: there are many */
+    for (int i = 0; i < kills; i++) {
+        char fault[32], what[64];
+        int at = (int)((long long)points * (2 * i + 1) / (2 * kills));
+        test_path dir = make_case_dir(root, "case");
+        snprintf(fault, sizeof fault, "kill:file:%d", at);
+        snprintf(what, sizeof what, "killed at operation %d of %d", at, points);
+        assert_true(faulted_run(&p, root, dir.s, false, fault));
+        assert_int_equal(p.status, -SIGKILL);
+        if (i % 3 == 0) {
+            snprintf(fault, sizeof fault, "kill:file:%d", (int)mt_rng_below(11, 1, (uint64_t)i, (uint64_t)points));
+            faulted_run(&p, root, dir.s, true, fault);
+        }
+        ends_equal(&p, root, dir.s, what);
+    }
+}
+
+static void killed_at_random_moments_it_ends_equal(void **state)
+{
+    const char *root = *state;
+    static program p;
+    double seconds;
+    make_reference(&p, root, &seconds);
+    for (int i = 0; i < n_kills(); i++) {
+        char what[64];
+        double wait = seconds * mt_rng_uniform(5, 3, (uint64_t)i);
+        struct timespec t = { (time_t)wait, (long)((wait - floor(wait)) * 1e9) };
+        test_path dir = make_case_dir(root, "case");
+        set_up(&p, root, dir.s, false);
+        program_start(&p);
+        nanosleep(&t, NULL);
+        kill(p.pid, SIGKILL);
+        program_wait(&p);
+        snprintf(what, sizeof what, "killed after %.3f s", wait);
+        ends_equal(&p, root, dir.s, what);
+    }
+}
+
+/* Not killed: the operation fails, once.  The run says so and ends, or it did not matter; either way it goes on and ends equal. */
+static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **state)
+{
+    const char *root = *state;
+    static program p;
+    double seconds;
+    int tries = n_kills();
+    make_reference(&p, root, &seconds);
+    int points = count_points(&p, root);
+    for (int i = 0; i < tries; i++) {
+        char fault[32], what[64];
+        int at = (int)((long long)points * (2 * i + 1) / (2 * tries)) + 3;
+        test_path dir = make_case_dir(root, "case");
+        snprintf(fault, sizeof fault, "file:%d", at);
+        snprintf(what, sizeof what, "operation %d of %d failed", at, points);
+        faulted_run(&p, root, dir.s, false, fault);
+        ends_equal(&p, root, dir.s, what);
+    }
+}
+
+/* -- signals --------------------------------------------------------------------------------------- */
+
+/* Wait until the run has made its first checkpoint: it is in the middle of its steps then. */
+static void wait_for_checkpoint(const char *dir)
+{
+    test_path path = workspace_path("%s/out/checkpoint-3", dir);
+    for (int i = 0; i < 2000 && !mt_dir_exists(path.s); i++) nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+}
+
+static void a_signal_finishes_the_step_saves_and_says_how_to_go_on(void **state)
+{
+    const char *root = *state;
+    static program p;
+    test_path dir = make_case_dir(root, "case");
+    set_up(&p, root, dir.s, false);
+    program_arg(&p, "--set");
+    program_arg(&p, "training.num_steps=1000000");
+    program_start(&p);
+    wait_for_checkpoint(dir.s);
+    kill(p.pid, SIGHUP); /* ignored */
+    kill(p.pid, SIGTERM);
+    assert_int_equal(program_wait(&p), 0);
+    assert_printed(&p, "stopping after this step");
+    assert_printed(&p, "--resume");
+    const char *saved = strstr(p.text, "saved out/checkpoint-");
+    assert_non_null(saved);
+    for (const char *next; (next = strstr(saved + 1, "saved out/checkpoint-"));) saved = next;
+    long step = strtol(saved + strlen("saved out/checkpoint-"), NULL, 10);
+    assert_true(mt_file_exists(workspace_path("%s/out/checkpoint-%ld/checksums.json", dir.s, step).s));
+}
+
+#define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
+
+MT_TEST_MAIN(RUNS(killed_at_file_operations_it_ends_equal), RUNS(killed_at_random_moments_it_ends_equal),
+             RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole), RUNS(a_signal_finishes_the_step_saves_and_says_how_to_go_on))

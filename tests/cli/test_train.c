@@ -1,0 +1,299 @@
+/* megatrain train with things that are wrong: each is refused with a message that names it and says what to do, and what was there
+ * before is still there. */
+#include "process.h"
+#include "workspace.h"
+
+#include <errno.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+
+static program p; /* large; one at a time */
+
+static void set_up(const char *root)
+{
+    program_init(&p, root);
+    const char *const args[] = { "train", "--model-name", "model", "--from-scratch", "--dataset-path", "rows.json", "--output-dir", "out", "--num-steps", "6",
+                                 "--save-steps", "2", "--keep-last", "3", "--batch-size", "8", "--device", "cpu", "--learning-rate", "1e-3", "--set", "logging.enable_timing=false" };
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
+}
+
+static void run_ok(const char *root, const char *extra)
+{
+    set_up(root);
+    if (extra) program_arg(&p, extra);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+}
+
+/* It fails and says all of these (NULL-ended). */
+static void refused(const char *const *words)
+{
+    program_run(&p);
+    if (p.status <= 0) fail_msg("it was not refused (%d): %s", p.status, p.text);
+    assert_printed(&p, "error:");
+    for (; *words; words++) assert_printed(&p, *words);
+}
+#define REFUSED(...) refused((const char *const[]){ __VA_ARGS__, NULL })
+
+static void cut_short(const char *path)
+{
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    assert_int_equal(truncate(path, st.st_size / 2), 0);
+}
+
+static void flip_a_bit(const char *path)
+{
+    int fd = open(path, O_RDWR);
+    unsigned char c;
+    assert_true(fd >= 0);
+    assert_int_equal(pread(fd, &c, 1, 2000), 1);
+    c ^= 4;
+    assert_int_equal(pwrite(fd, &c, 1, 2000), 1);
+    close(fd);
+}
+
+/* -- the output directory -------------------------------------------------------------------------- */
+
+static void a_directory_that_holds_a_run_is_not_overwritten(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    set_up(root);
+    REFUSED("out already holds a run", "--resume", "--overwrite");
+    assert_true(mt_file_exists(workspace_path("%s/out/checkpoint-6/config.json", root).s));
+    workspace_write(root, "out/mine.txt", "keep me");
+    run_ok(root, "--overwrite");
+    assert_true(mt_file_exists(workspace_path("%s/out/mine.txt", root).s)); /* it was not ours to remove */
+}
+
+static void a_directory_in_use_is_refused(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    int fd = open(workspace_path("%s/out/.lock", root).s, O_RDWR);
+    assert_true(fd >= 0);
+    assert_int_equal(flock(fd, LOCK_EX | LOCK_NB), 0);
+    set_up(root);
+    program_arg(&p, "--resume");
+    REFUSED("out is in use by another run", "--output-dir");
+    close(fd);
+    run_ok(root, "--resume"); /* a lock that nobody holds is no lock */
+}
+
+static void a_dry_run_leaves_nothing(void **state)
+{
+    const char *root = *state;
+    run_ok(root, "--dry-run");
+    assert_printed(&p, "training.batch_size");
+    assert_printed(&p, "--batch-size");
+    assert_printed(&p, "first sample");
+    assert_printed(&p, "written and verified");
+    assert_int_equal(tempdir_count(root, NULL), 2); /* model and rows.json */
+}
+
+/* -- resuming -------------------------------------------------------------------------------------- */
+
+static void a_truncated_newest_checkpoint_falls_back(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    mt_err err = { 0 };
+    test_path good = workspace_path("%s/good", root), out = workspace_path("%s/out", root);
+    assert_int_equal(rename(workspace_path("%s/out/checkpoint-6", root).s, good.s), 0);
+    run_ok(root, "--resume"); /* makes it again, from checkpoint-4 */
+    cut_short(workspace_path("%s/out/checkpoint-6/resume/unit-003.safetensors", root).s);
+    run_ok(root, "--resume");
+    assert_printed(&p, "unit-003.safetensors");
+    assert_printed(&p, "cut short");
+    assert_printed(&p, "checkpoint-6.damaged");
+    assert_printed(&p, "resumes      out/checkpoint-4");
+    char *difference = workspace_difference(good.s, workspace_path("%s/checkpoint-6", out.s).s, NULL);
+    if (difference) fail_msg("%s", difference);
+    assert_ok(mt_dir_remove(good.s, &err));
+}
+
+static void a_wrong_checksum_falls_back(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    flip_a_bit(workspace_path("%s/out/checkpoint-6/resume/unit-002.safetensors", root).s);
+    run_ok(root, "--resume");
+    assert_printed(&p, "the checksum is wrong");
+    assert_printed(&p, "resumes      out/checkpoint-4");
+}
+
+static void every_checkpoint_damaged_starts_from_the_beginning_and_says_so(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    for (int step = 2; step <= 6; step += 2) cut_short(workspace_path("%s/out/checkpoint-%d/resume/state.json", root, step).s);
+    run_ok(root, "--resume");
+    assert_printed(&p, "holds no complete checkpoint");
+}
+
+static void changed_data_is_refused(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    workspace_write_rows(root, "rows.json", 40, 8);
+    set_up(root);
+    program_arg(&p, "--resume");
+    REFUSED("checkpoint-6", "the data is not what it was");
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--seed=7");
+    REFUSED("training.seed was 42 and is 7");
+}
+
+static void a_checkpoint_of_another_model_is_refused(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    workspace_write_config(root, "model/config.json", WORKSPACE_LAYERS - 1);
+    set_up(root);
+    program_arg(&p, "--resume");
+    REFUSED("another model");
+    assert_int_equal(mkdir(workspace_path("%s/other", root).s, 0777), 0);
+    workspace_write_config(root, "other/config.json", WORKSPACE_LAYERS);
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--model-name=other");
+    REFUSED("model.name was model and is other");
+}
+
+static void what_may_change_changes_and_is_said(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--num-steps=8");
+    program_arg(&p, "--learning-rate=5e-4");
+    program_arg(&p, "--weight-decay=0");
+    assert_int_equal(program_run(&p), 0);
+    assert_printed(&p, "training.num_steps was 6 and is 8 now");
+    assert_printed(&p, "training.learning_rate was");
+    assert_printed(&p, "other bits");
+    assert_true(mt_dir_exists(workspace_path("%s/out/checkpoint-8", root).s));
+}
+
+static void an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    set_up(root);
+    program_arg(&p, "--resume=out/checkpoint-4");
+    REFUSED("checkpoint-6", "not the newest");
+    set_up(root);
+    program_arg(&p, "--resume=out/checkpoint-5");
+    REFUSED("there is no such checkpoint");
+    run_ok(root, "--resume=out/checkpoint-6/");
+    set_up(root); /* but another directory may begin where this one was */
+    program_arg(&p, "--resume=out/checkpoint-4");
+    program_arg(&p, "--output-dir=branch");
+    assert_int_equal(program_run(&p), 0);
+    assert_true(mt_dir_exists(workspace_path("%s/branch/checkpoint-6", root).s));
+}
+
+static void only_models_are_saved_when_asked_and_cannot_be_resumed(void **state)
+{
+    const char *root = *state;
+    run_ok(root, "--save-only-model");
+    assert_false(mt_dir_exists(workspace_path("%s/out/checkpoint-6/resume", root).s));
+    assert_true(mt_file_exists(workspace_path("%s/out/checkpoint-6/model.safetensors", root).s));
+    set_up(root);
+    program_arg(&p, "--resume");
+    REFUSED("nothing to resume from", "--overwrite");
+}
+
+/* -- files that are not there ---------------------------------------------------------------------- */
+
+static void missing_things_are_named(void **state)
+{
+    const char *root = *state;
+    set_up(root);
+    program_arg(&p, "--model-name=nowhere");
+    REFUSED("nowhere");
+    set_up(root);
+    program_arg(&p, "--dataset-path=nothing.json");
+    REFUSED("nothing.json");
+    set_up(root);
+    program_arg(&p, "--config=missing.yaml");
+    REFUSED("missing.yaml");
+    set_up(root);
+    program_arg(&p, "--from-scratch=false");
+    REFUSED("from_scratch");
+    set_up(root);
+    program_arg(&p, "--bach-size=3");
+    REFUSED("--bach-size", "--batch-size");
+    set_up(root);
+    program_arg(&p, "--val-size=40");
+    REFUSED("nothing is left to train on");
+}
+
+static void a_yaml_file_with_mistakes_is_refused_by_line(void **state)
+{
+    const char *root = *state;
+    set_up(root);
+    workspace_write(root, "bad.yaml", "training:\n  bach_size: 3\n");
+    program_arg(&p, "--config=bad.yaml");
+    REFUSED("bad.yaml:2", "batch_size");
+    set_up(root);
+    workspace_write(root, "bad.yaml", "training:\n  learning_rate: fast\n");
+    program_arg(&p, "--config=bad.yaml");
+    REFUSED("bad.yaml:2", "learning_rate");
+    set_up(root);
+    workspace_write(root, "bad.yaml", "training:\n  batch_size: 8\noptimizer:\n  beta1: 1.5\n");
+    program_arg(&p, "--config=bad.yaml");
+    REFUSED("bad.yaml:4", "beta1");
+}
+
+/* -- a full disk ----------------------------------------------------------------------------------- */
+
+/* A disk of its own, with room for one checkpoint and a bit; false: this machine does not let us. */
+static bool mount_small(const char *root, const char *size)
+{
+    test_path at = workspace_path("%s/small", root);
+    assert_int_equal(mkdir(at.s, 0777), 0);
+    return mount("none", at.s, "tmpfs", 0, size) == 0;
+}
+
+static void no_room_is_known_before_the_first_step(void **state)
+{
+    const char *root = *state;
+    if (!mount_small(root, "size=300k")) skip();
+    set_up(root);
+    program_arg(&p, "--output-dir=small/out");
+    program_run(&p);
+    umount(workspace_path("%s/small", root).s);
+    assert_true(p.status > 0);
+    assert_printed(&p, "no room");
+    assert_printed(&p, "--output-dir");
+}
+
+static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void **state)
+{
+    const char *root = *state;
+    if (!mount_small(root, "size=1500k")) skip();
+    set_up(root);
+    program_arg(&p, "--output-dir=small/out");
+    program_run(&p);
+    bool whole = mt_file_exists(workspace_path("%s/small/out/checkpoint-2/checksums.json", root).s);
+    bool torn = mt_dir_exists(workspace_path("%s/small/out/checkpoint-4", root).s) || mt_dir_exists(workspace_path("%s/small/out/checkpoint-4.tmp", root).s);
+    int status = p.status;
+    umount(workspace_path("%s/small", root).s);
+    assert_true(status > 0);
+    assert_printed(&p, "checkpoint-4");
+    assert_printed(&p, "The last complete checkpoint is small/out/checkpoint-2");
+    assert_true(whole && !torn);
+}
+
+#define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
+
+MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_directory_in_use_is_refused), RUNS(a_dry_run_leaves_nothing),
+             RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
+             RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
+             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
+             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there), RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed),
+             RUNS(missing_things_are_named), RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
+             RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))

@@ -1,0 +1,167 @@
+/* A thread that saves the state while the engine goes on sees exactly the state after the update it was held at, whatever the placement;
+ * and being watched changes no bit.  MT_DRAWS sets how many placements are drawn. */
+#include "draw.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
+
+enum { STEPS = 4, PIECE = 4096 };
+
+typedef struct saver {
+    pthread_t thread;
+    rig *r;
+    dice d;
+    bool backwards;
+    uint64_t sum;
+    mt_rc rc;
+    mt_err err;
+} saver;
+
+static void doze(dice *d)
+{
+    if (roll(d, 3) == 0) nanosleep(&(struct timespec){ 0, 1000L * roll(d, 300) }, NULL);
+}
+
+/* One unit as a number, by the saver's way of reading or the engine's own. */
+static mt_rc hash_unit(rig *r, int u, bool held, dice *d, uint64_t *out, mt_err *err)
+{
+    static const size_t sizes[MT_STATE_KINDS] = { 2, 2, 4, 4 };
+    char piece[PIECE * 4];
+    uint64_t h = 0;
+    for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
+        const mt_layout *l = r->model->units[u].layout;
+        int64_t n = kind <= MT_STATE_LO ? l->n_elems : l->n_train;
+        for (int64_t first = 0; first < n; first += PIECE) {
+            int64_t k = mt_min_i64(PIECE, n - first);
+            if (d) doze(d);
+            MT_TRY(held ? mt_engine_read_held(r->engine, u, (mt_state_kind)kind, first, k, piece, err)
+                        : mt_engine_read(r->engine, u, (mt_state_kind)kind, first, k, piece, err));
+            h = mt_hash(piece, (size_t)k * sizes[kind], h);
+        }
+    }
+    *out = h;
+    return MT_OK;
+}
+
+static void *save(void *arg)
+{
+    saver *s = arg;
+    int n = s->r->model->n_units;
+    for (int i = 0; i < n; i++) {
+        uint64_t h = 0;
+        int u = s->backwards ? n - 1 - i : i;
+        if (!s->rc) s->rc = hash_unit(s->r, u, true, &s->d, &h, &s->err);
+        s->sum += h * (uint64_t)(2 * u + 1); /* in any order */
+        mt_engine_let_go(s->r->engine, u);
+    }
+    return NULL;
+}
+
+static uint64_t hash_all(rig *r)
+{
+    mt_err err = { 0 };
+    uint64_t sum = 0, h = 0;
+    for (int u = 0; u < r->model->n_units; u++) {
+        assert_ok(hash_unit(r, u, false, NULL, &h, &err));
+        sum += h * (uint64_t)(2 * u + 1);
+    }
+    return sum;
+}
+
+static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5 };
+
+static void undisturbed(rig *r, uint64_t sums[STEPS])
+{
+    mt_err err = { 0 };
+    for (int i = 0; i < STEPS; i++) {
+        mt_step_result s;
+        assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &s, &err));
+        sums[i] = hash_all(r);
+    }
+}
+
+/* The saver of step i works through step i + 1 (and an evaluation, sometimes). */
+static void watched(rig *r, uint64_t sums[STEPS], dice *d, bool backwards)
+{
+    mt_err err = { 0 };
+    saver s = { 0 };
+    for (int i = 0; i <= STEPS; i++) {
+        mt_step_result result;
+        if (i && roll(d, 3) == 0) assert_ok(mt_engine_evaluate(r->engine, &r->batch, &result, &err));
+        if (i < STEPS) assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &result, &err));
+        if (i) {
+            pthread_join(s.thread, NULL);
+            if (s.rc) fail_msg("the saver: %s", s.err.msg);
+            sums[i - 1] = s.sum;
+        }
+        if (i == STEPS) break;
+        s = (saver){ .r = r, .d = { d->seed + 1000 + (uint64_t)i, 0 }, .backwards = backwards };
+        assert_ok(mt_engine_hold(r->engine, &err));
+        assert_int_equal(pthread_create(&s.thread, NULL, save, &s), 0);
+    }
+}
+
+static void check(const char *model, mt_dtype compute, bool clip, int draws, uint64_t seed)
+{
+    mt_err err = { 0 };
+    rig r;
+    char dir[512];
+    uint64_t expected[STEPS], got[STEPS];
+    snprintf(dir, sizeof dir, GOLDEN_DIR "%s", model);
+    rig_open_model(&r, dir, NULL);
+    mt_job job = rig_job(&r, clip);
+    mt_arithmetic a = { .compute = compute, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+    for (int i = 0; i <= draws; i++) {
+        dice d = { seed + (uint64_t)i, 0 };
+        mt_placement p;
+        mt_plan *plan;
+        assert_ok(mt_placement_init(&p, r.model, &err));
+        draw(&p, r.model, &job, &a, &d);
+        assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
+        mt_placement_free(&p);
+        rig_start(&r, plan, 1 + i % 3);
+        if (i == 0)
+            undisturbed(&r, expected);
+        else
+            watched(&r, got, &d, roll(&d, 2));
+        rig_stop(&r);
+        for (int k = 0; i && k < STEPS; k++)
+            if (got[k] != expected[k]) fail_msg("%s, placement %d: what was saved at step %d is not the state after it", model, i, k + 1);
+    }
+    rig_close(&r);
+}
+
+static void a_saver_sees_the_state_it_was_held_at(void **state)
+{
+    (void)state;
+    const char *env = getenv("MT_DRAWS");
+    int draws = env ? atoi(env) : 12;
+    check("qwen3_tied", MT_DTYPE_BF16, true, draws, 100);
+    check("llama_default", MT_DTYPE_BF16, false, draws, 200);
+    check("qwen3", MT_DTYPE_F32, true, draws, 300);
+    check("llama_tied", MT_DTYPE_F32, false, draws, 400);
+}
+
+static void a_second_hold_before_the_first_is_over_is_refused(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_plan *plan;
+    rig r;
+    rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+    mt_job job = rig_job(&r, true);
+    mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
+    assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+    rig_start(&r, plan, 1);
+    assert_ok(mt_engine_hold(r.engine, &err));
+    assert_int_equal(mt_engine_hold(r.engine, &err), MT_EINVAL);
+    for (int u = 0; u < r.model->n_units; u++) mt_engine_let_go(r.engine, u);
+    assert_ok(mt_engine_hold(r.engine, &err));
+    for (int u = 0; u < r.model->n_units; u++) mt_engine_let_go(r.engine, u);
+    rig_close(&r);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at), cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))

@@ -1,0 +1,286 @@
+/* Going on from a checkpoint is the run that never stopped: weights, lo, m, v, metrics and the next batch, bit for bit; with half the
+ * device memory too.  Evaluation changes nothing.  What is not finite is skipped, counted, and never saved. */
+#include "workspace.h"
+
+#include "ckpt/checkpoint.h"
+#include "ckpt/safetensors.h"
+#include "data/source_tokens.h"
+#include "engine/train.h"
+
+#include <math.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+typedef struct setup {
+    mt_settings s;
+    int64_t stop_at; /* stop after this step; 0: never */
+    int64_t kill_at; /* SIGKILL after this step; 0: never */
+    test_path out;
+} setup;
+
+static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+{
+    (void)user;
+    return mt_source_tokens_open(out,
+                                 &(mt_source_tokens_options){ .path = s->dataset.path, .vocab = c->V, .samples_per_step = s->training.batch_size,
+                                                              .max_seq_len = s->dataset.max_seq_len, .shuffle = true, .seed = (uint64_t)s->training.seed,
+                                                              .val_seed = (uint64_t)s->training.seed, .val_size = s->eval.val_size },
+                                 err);
+}
+
+static void after_step(void *user, const mt_train_step *step)
+{
+    const setup *u = user;
+    if (u->kill_at == step->step) raise(SIGKILL);
+}
+
+static bool stop(void *user)
+{
+    setup *u = user;
+    return u->stop_at > 0 && --u->stop_at == 0;
+}
+
+static void set(setup *u, const char *key, const char *value)
+{
+    mt_err err = { 0 };
+    assert_ok(mt_settings_set(&u->s, key, value, "test", &err));
+}
+
+static void set_up(setup *u, const char *root, const char *out)
+{
+    mt_err err = { 0 };
+    *u = (setup){ .out = workspace_path("%s/%s", root, out) };
+    assert_ok(mt_settings_init(&u->s, &err));
+    set(u, "model.name", workspace_path("%s/model", root).s);
+    set(u, "model.device", "cpu");
+    set(u, "dataset.path", workspace_path("%s/rows.json", root).s);
+    set(u, "training.from_scratch", "true");
+    set(u, "training.num_steps", "11");
+    set(u, "training.batch_size", "8");
+    set(u, "training.learning_rate", "3e-3");
+    set(u, "training.lr_scheduler", "linear");
+    set(u, "eval.val_size", "0.2");
+    set(u, "save.save_steps", "4");
+    set(u, "save.output_dir", u->out.s);
+    set(u, "logging.enable_timing", "false");
+}
+
+typedef struct outcome {
+    uint64_t checksum;
+    int32_t next_ids[8];
+    mt_train_result result;
+    size_t device_bytes;
+    bool resumed;
+} outcome;
+
+static mt_rc run(setup *u, outcome *out, mt_err *err)
+{
+    mt_trainer *t = NULL;
+    mt_train_info info;
+    mt_batch next = { 0 };
+    mt_train_hooks hooks = { .user = u, .open_source = open_source, .step = after_step, .stop = stop };
+    mt_rc rc = mt_settings_check(&u->s, MT_NEED_MODEL | MT_NEED_DATA, err);
+    if (!rc) rc = mt_trainer_open(&t, &u->s, &hooks, err);
+    if (!rc) {
+        mt_trainer_info(t, &info);
+        out->device_bytes = info.plan->device_bytes;
+        out->resumed = *info.resumed_from;
+        rc = mt_trainer_run(t, &out->result, err);
+    }
+    if (!rc) rc = mt_engine_checksum(mt_trainer_engine(t), &out->checksum, err);
+    if (!rc) rc = mt_trainer_batch(t, out->result.step, &next, err);
+    for (size_t i = 0; !rc && i < MT_COUNT(out->next_ids); i++) out->next_ids[i] = next.ids[i];
+    mt_batch_free(&next);
+    mt_trainer_close(t);
+    mt_settings_deinit(&u->s);
+    return rc;
+}
+
+static outcome run_ok(setup *u)
+{
+    mt_err err = { 0 };
+    outcome out = { 0 };
+    assert_ok(run(u, &out, &err));
+    return out;
+}
+
+/* The same run in another process, which dies at a step. */
+static void run_killed(setup *u)
+{
+    pid_t pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        mt_err err = { 0 };
+        outcome ignored = { 0 };
+        _exit(run(u, &ignored, &err) ? 1 : 0);
+    }
+    int status;
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+    mt_settings_deinit(&u->s);
+}
+
+static void assert_same_files(const setup *a, const setup *b)
+{
+    static const char *const files[] = { "metrics.jsonl", "final/model.safetensors", "checkpoint-11/model.safetensors" };
+    for (size_t i = 0; i < MT_COUNT(files); i++)
+        if (!workspace_same_file(workspace_path("%s/%s", a->out.s, files[i]).s, workspace_path("%s/%s", b->out.s, files[i]).s)) fail_msg("%s differs", files[i]);
+    for (int u = 0; u < WORKSPACE_LAYERS + 2; u++) {
+        const char *name = "checkpoint-11/resume/unit-%03d.safetensors";
+        test_path file = workspace_path(name, u);
+        assert_true(workspace_same_file(workspace_path("%s/%s", a->out.s, file.s).s, workspace_path("%s/%s", b->out.s, file.s).s));
+    }
+}
+
+static void assert_same(const outcome *a, const outcome *b)
+{
+    assert_true(a->checksum == b->checksum);
+    assert_memory_equal(a->next_ids, b->next_ids, sizeof a->next_ids);
+    assert_int_equal(a->result.step, b->result.step);
+}
+
+/* -- claims ---------------------------------------------------------------------------------------- */
+
+static void stopped_and_resumed_is_uninterrupted(void **state)
+{
+    setup a, b;
+    set_up(&a, *state, "whole");
+    outcome whole = run_ok(&a);
+    set_up(&b, *state, "parts");
+    b.stop_at = 5; /* not a step at which it saves anyway */
+    outcome first = run_ok(&b);
+    assert_true(first.result.stopped);
+    assert_int_equal(first.result.step, 5);
+    assert_true(first.checksum != whole.checksum);
+    set_up(&b, *state, "parts");
+    set(&b, "save.resume", "latest");
+    outcome rest = run_ok(&b);
+    assert_true(rest.resumed);
+    assert_same(&whole, &rest);
+    assert_same_files(&a, &b);
+}
+
+static void killed_and_resumed_is_uninterrupted(void **state)
+{
+    setup a, b;
+    set_up(&a, *state, "whole");
+    set_up(&b, *state, "killed");
+    b.kill_at = 7; /* three steps past the checkpoint: they are done again */
+    run_killed(&b);
+    outcome whole = run_ok(&a);
+    set_up(&b, *state, "killed");
+    set(&b, "save.resume", "latest");
+    outcome rest = run_ok(&b);
+    assert_true(rest.resumed);
+    assert_same(&whole, &rest);
+    assert_same_files(&a, &b);
+}
+
+static void half_the_device_memory_changes_no_bit(void **state)
+{
+    setup a, b;
+    char bytes[32];
+    set_up(&a, *state, "whole");
+    outcome whole = run_ok(&a);
+    set_up(&b, *state, "halved");
+    b.stop_at = 6;
+    outcome first = run_ok(&b);
+    set_up(&b, *state, "halved");
+    snprintf(bytes, sizeof bytes, "%zu", first.device_bytes / 2);
+    set(&b, "memory.device_memory", bytes);
+    set(&b, "save.resume", "latest");
+    outcome rest = run_ok(&b);
+    assert_true(rest.resumed && rest.device_bytes <= first.device_bytes / 2);
+    assert_same(&whole, &rest);
+    assert_same_files(&a, &b);
+}
+
+static void evaluation_changes_no_bit(void **state)
+{
+    setup a, b;
+    set_up(&a, *state, "often");
+    set(&a, "eval.eval_steps", "1");
+    outcome often = run_ok(&a);
+    set_up(&b, *state, "never");
+    set(&b, "eval.at_start", "false");
+    set(&b, "training.num_steps", "11");
+    outcome rarely = run_ok(&b);
+    assert_same(&often, &rarely);
+}
+
+/* The comparisons above can fail. */
+static void another_seed_is_another_run(void **state)
+{
+    setup a, b;
+    set_up(&a, *state, "one");
+    outcome one = run_ok(&a);
+    set_up(&b, *state, "two");
+    set(&b, "training.seed", "43");
+    outcome two = run_ok(&b);
+    assert_true(one.checksum != two.checksum);
+}
+
+static void a_frozen_tensor_is_saved_and_resumed(void **state)
+{
+    setup a, b;
+    set_up(&a, *state, "whole");
+    set(&a, "training.freeze", "model.layers.2.*,model.embed_tokens.weight");
+    outcome whole = run_ok(&a);
+    set_up(&b, *state, "parts");
+    set(&b, "training.freeze", "model.layers.2.*,model.embed_tokens.weight");
+    b.stop_at = 5;
+    run_ok(&b);
+    set_up(&b, *state, "parts");
+    set(&b, "training.freeze", "model.layers.2.*,model.embed_tokens.weight");
+    set(&b, "save.resume", "latest");
+    outcome rest = run_ok(&b);
+    assert_same(&whole, &rest);
+}
+
+static void assert_all_finite(const char *path)
+{
+    mt_err err = { 0 };
+    mt_safetensors *st;
+    assert_ok(mt_safetensors_open(&st, path, &err));
+    for (size_t i = 0; i < mt_safetensors_count(st); i++) {
+        const mt_st_tensor *t = mt_safetensors_at(st, i);
+        for (size_t k = 0; k < t->n; k++) {
+            float x;
+            mt_to_f32(&x, t->data + k * mt_dtype_bytes(t->dtype), t->dtype, 1);
+            assert_true(isfinite(x));
+        }
+    }
+    mt_safetensors_close(st);
+}
+
+/* A learning rate that no weight survives: steps are skipped, then the run ends; the checkpoints it leaves are whole and finite. */
+static void steps_that_are_not_finite_end_the_run_and_are_never_saved(void **state)
+{
+    setup a;
+    outcome out = { 0 };
+    mt_err err = { 0 };
+    set_up(&a, *state, "broken");
+    set(&a, "training.learning_rate", "1e3");
+    set(&a, "training.lr_scheduler", "constant");
+    set(&a, "training.num_steps", "2000");
+    set(&a, "training.max_bad_steps", "3");
+    set(&a, "training.max_grad_norm", ".inf");
+    set(&a, "training.weight_decay", "100");
+    assert_int_equal(run(&a, &out, &err), MT_ENUMERIC);
+    assert_says("finite");
+    assert_says("checkpoint");
+    mt_ckpt_list left;
+    assert_ok(mt_ckpt_list_open(&left, a.out.s, &err));
+    for (size_t i = 0; i < left.n; i++) {
+        test_path path = workspace_path("%s/checkpoint-%lld", a.out.s, (long long)left.steps[i]);
+        assert_ok(mt_ckpt_verify(path.s, &err));
+        assert_all_finite(workspace_path("%s/model.safetensors", path.s).s);
+    }
+    mt_ckpt_list_free(&left);
+}
+
+#define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
+
+MT_TEST_MAIN(RUNS(killed_and_resumed_is_uninterrupted), RUNS(stopped_and_resumed_is_uninterrupted), RUNS(half_the_device_memory_changes_no_bit),
+             RUNS(evaluation_changes_no_bit), RUNS(another_seed_is_another_run), RUNS(a_frozen_tensor_is_saved_and_resumed),
+             RUNS(steps_that_are_not_finite_end_the_run_and_are_never_saved))

@@ -1,0 +1,534 @@
+/* op_cases.c - the cases: odd shapes (1, primes, one past a tile), rows with gaps, what may be absent absent. */
+#include "op_cases.h"
+
+#include "base/mem.h"
+#include "base/rng.h"
+#include "base/split.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Declares `type *a` in the run's arguments, set to the case's, with the dtype filled in. */
+#define ARGS(type, from)                                                                                     \
+    type *a = (type *)(void *)r->args;                                                                       \
+    _Static_assert(sizeof(type) <= OP_ARGS_BYTES, "raise OP_ARGS_BYTES");                                    \
+    *a = (from)
+
+#define CHECKED_OP(op, backward, same_bits, checker)                                                         \
+    static const op_spec spec_##op = { #op, OP_ID_##op, (int)MT_COUNT(op##_cases), backward, same_bits, declare_##op, checker };
+
+static void links(op_run *r, op_buf *out, op_buf *seed) { out->seed = op_index(r, seed); }
+static void grows(op_run *r, op_buf *in, op_buf *grad) { in->grad = op_index(r, grad); }
+static void may_share(op_run *r, op_buf *b, op_buf *with) { b->shares = op_index(r, with); }
+
+static void set_ints(op_buf *b, int64_t n, int64_t (*value)(const op_run *, int64_t), const op_run *r)
+{
+    for (int64_t i = 0; i < n; i++) op_set(b, 0, i, (double)value(r, i));
+}
+
+static op_buf *add_ints(op_run *r, const void *field, const char *name, int64_t n) { return op_add(r, field, name, OP_INPUT, MT_DTYPE_I32, 1, n, 0); }
+
+static op_buf *add_scratch(op_run *r, const void *field, size_t bytes)
+{
+    return op_add(r, field, "scratch", OP_SCRATCH, MT_DTYPE_U8, 1, (int64_t)bytes, 0);
+}
+
+/* -- embed ----------------------------------------------------------------------------------------- */
+
+static const mt_embed embed_cases[] = {
+    { .N = 1, .D = 1, .V = 1, .scale = 1, .pad_id = -1 },
+    { .N = 7, .D = 3, .V = 5, .scale = 1, .pad_id = -1 },
+    { .N = 131, .D = 72, .V = 11, .scale = 8.5f, .pad_id = -1 }, /* many rows of one id */
+    { .N = 257, .D = 130, .V = 1009, .scale = 1, .pad_id = -1 },
+    { .N = 90, .D = 65, .V = 13, .scale = 1, .pad_id = 4 },
+    { .N = 33, .D = 128, .V = 1, .scale = 1, .pad_id = -1 }, /* one id only */
+};
+
+static int64_t random_id(const op_run *r, int64_t i)
+{
+    const mt_embed *a = (const mt_embed *)(const void *)r->args;
+    return (int64_t)mt_rng_below(r->how.seed, 99, (uint64_t)i, (uint64_t)a->V);
+}
+
+static void declare_embed(op_run *r, int c)
+{
+    ARGS(mt_embed, embed_cases[c]);
+    a->t = r->how.t;
+    set_ints(add_ints(r, &a->ids, "ids", a->N), a->N, random_id, r);
+    op_buf *by_id = add_ints(r, &a->rows_by_id, "rows_by_id", a->N);
+    int64_t n = 0;
+    for (int64_t id = 0; id < a->V; id++)
+        for (int64_t i = 0; i < a->N; i++)
+            if (random_id(r, i) == id) op_set(by_id, 0, n++, (double)i);
+    op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->V, a->D, 0);
+    op_buf *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, 0);
+    op_buf *dw = op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, a->V, a->D, 0);
+    links(r, y, dy);
+    if (a->pad_id < 0) grows(r, w, dw); /* a padding row's gradient is dropped, not differentiated */
+}
+
+static const char *check_embed(const op_run *r)
+{
+    const mt_embed *a = &embed_cases[r->case_index];
+    const op_buf *dw = op_named((op_run *)(uintptr_t)r, "dw");
+    if (a->pad_id < 0) return NULL;
+    for (int64_t d = 0; d < a->D; d++)
+        if (op_get(dw, dw->init, a->pad_id, d) != op_get(dw, dw->result, a->pad_id, d)) return "the padding row got a gradient";
+    return NULL;
+}
+
+CHECKED_OP(embed, true, false, check_embed)
+
+/* -- rmsnorm --------------------------------------------------------------------------------------- */
+
+static const struct {
+    mt_rmsnorm a;
+    bool add, frozen;
+} rmsnorm_cases[] = {
+    { { .N = 1, .D = 1, .eps = 0.5f }, false, false },
+    { { .N = 1, .D = 8, .eps = 1e-5f }, true, false },
+    { { .N = 5, .D = 7, .eps = 1e-5f, .one_plus = true }, true, false },
+    { { .N = 64, .D = 64, .eps = 1e-6f, .dx_add = true }, false, false },
+    { { .N = 65, .D = 129, .eps = 1e-6f, .dx_add = true }, true, false },
+    { { .N = 130, .D = 1024, .eps = 1e-6f }, false, true },
+    { { .N = 31, .D = 2056, .eps = 1e-5f, .dx_add = true, .one_plus = true }, false, false },
+    { { .N = 3, .D = 8200, .eps = 1e-5f }, true, false },
+    { { .N = 521, .D = 264, .eps = 1e-5f, .dx_add = true }, false, false },
+};
+
+static void declare_rmsnorm(op_run *r, int c)
+{
+    ARGS(mt_rmsnorm, rmsnorm_cases[c].a);
+    a->t = r->how.t;
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0), *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
+    op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, 1, a->D, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, 0);
+    op_buf *dx = op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->N, a->D, 0);
+    op_add(r, &a->rstd, "rstd", OP_OUTPUT, MT_DTYPE_F32, 1, a->N, 0);
+    if (rmsnorm_cases[c].add) may_share(r, y, op_add(r, &a->add, "add", OP_INPUT, a->t, a->N, a->D, 0));
+    if (!rmsnorm_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
+    links(r, y, dy);
+    grows(r, x, dx);
+    if (a->D == 1) dx->floor = 0.1; /* x / |x| barely moves: all cancellation */
+    add_scratch(r, &a->scratch, mt_rmsnorm_scratch(a));
+}
+
+CHECKED_OP(rmsnorm, true, false, NULL)
+
+/* -- linear ---------------------------------------------------------------------------------------- */
+
+static const struct {
+    mt_linear a;
+    bool bias, add, no_dx, no_dw, no_db;
+} linear_cases[] = {
+    { { .M = 1, .N = 1, .K = 1 }, true, true, false, false, false },
+    { { .M = 1, .N = 17, .K = 64 }, false, false, false, false, false },
+    { { .M = 7, .N = 5, .K = 3 }, true, false, false, false, false },
+    { { .M = 64, .N = 48, .K = 32 }, true, false, false, false, false },
+    { { .M = 129, .N = 257, .K = 96 }, true, true, false, false, false },
+    { { .M = 130, .N = 72, .K = 264, .dx_add = true }, false, true, false, false, false },
+    { { .M = 37, .N = 40, .K = 24, .ldx = 32, .ldy = 56, .ldadd = 48 }, true, true, false, false, false },
+    { { .M = 33, .N = 41, .K = 23, .ldx = 29, .ldy = 43, .ldadd = 47, .dx_add = true }, true, true, false, false, false },
+    { { .M = 19, .N = 515, .K = 64, .y_f32 = true }, false, false, false, false, false },
+    { { .M = 19, .N = 64, .K = 40, .y_f32 = true }, true, false, false, true, true },
+    { { .M = 65, .N = 64, .K = 64 }, true, false, true, false, false },
+    { { .M = 65, .N = 64, .K = 64, .dx_add = true }, true, false, false, true, false },
+    { { .M = 300, .N = 128, .K = 128 }, true, false, true, true, false },
+    { { .M = 256, .N = 136, .K = 520, .ldy = 200, .ldadd = 200 }, false, true, false, false, false },
+};
+
+static void declare_linear(op_run *r, int c)
+{
+    ARGS(mt_linear, linear_cases[c].a);
+    a->t = r->how.t;
+    mt_dtype ty = a->y_f32 ? MT_DTYPE_F32 : a->t;
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->M, a->K, a->ldx), *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->N, a->K, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, ty, a->M, a->N, a->ldy), *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->M, a->N, a->ldy);
+    op_scale(r, w, 1.0 / sqrt((double)a->K), 0);
+    links(r, y, dy);
+    if (linear_cases[c].bias) {
+        op_buf *b = op_add(r, &a->b, "b", OP_INPUT, a->t, 1, a->N, 0);
+        if (!linear_cases[c].no_db) grows(r, b, op_add(r, &a->db, "db", OP_SUM, MT_DTYPE_F32, 1, a->N, 0));
+    }
+    if (linear_cases[c].add) {
+        op_buf *add = op_add(r, &a->add, "add", OP_INPUT, a->t, a->M, a->N, a->ldadd);
+        if (!a->y_f32 && add->ld == y->ld) may_share(r, y, add);
+    }
+    if (!linear_cases[c].no_dx) grows(r, x, op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->M, a->K, a->ldx));
+    if (!linear_cases[c].no_dw) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, a->N, a->K, 0));
+    add_scratch(r, &a->scratch, mt_linear_scratch(a));
+}
+
+CHECKED_OP(linear, true, false, NULL)
+
+/* -- rope ------------------------------------------------------------------------------------------ */
+
+enum { N_POSITIONS = 97 };
+
+static const struct {
+    mt_rope a;
+    bool norm, frozen;
+} rope_cases[] = {
+    { { .style = MT_ROPE_HALF, .N = 1, .H = 1, .K = 1, .Dh = 2, .dr = 2 }, false, false },
+    { { .style = MT_ROPE_HALF, .N = 13, .H = 3, .K = 1, .Dh = 16, .dr = 16 }, false, false },
+    { { .style = MT_ROPE_PAIR, .N = 13, .H = 4, .K = 2, .Dh = 16, .dr = 16, .ld_qkv = 131, .ld_qk = 131, .ld_dqkv = 131 }, false, false },
+    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512 }, false, false },
+    { { .style = MT_ROPE_HALF, .N = 65, .H = 2, .K = 2, .Dh = 80, .dr = 32 }, false, false }, /* part of the head rotates */
+    { { .style = MT_ROPE_HALF, .N = 130, .H = 4, .K = 2, .Dh = 128, .dr = 128, .ld_qkv = 1024, .ld_qk = 768, .ld_dqkv = 1024, .eps = 1e-6f }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 9, .H = 3, .K = 3, .Dh = 10, .dr = 10, .eps = 1e-5f, .one_plus = true }, true, false },
+    { { .style = MT_ROPE_PAIR, .N = 30, .H = 2, .K = 1, .Dh = 256, .dr = 64, .eps = 1e-5f }, true, true },
+    { { .style = MT_ROPE_NONE, .N = 17, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f }, true, false },
+    { { .style = MT_ROPE_NONE, .N = 17, .H = 2, .K = 1, .Dh = 32, .dr = 32 }, false, false },
+};
+
+static int64_t random_position(const op_run *r, int64_t i) { return (int64_t)mt_rng_below(r->how.seed, 98, (uint64_t)i, N_POSITIONS); }
+
+static void declare_rope(op_run *r, int c)
+{
+    ARGS(mt_rope, rope_cases[c].a);
+    a->t = r->how.t;
+    int64_t width = (a->H + a->K) * a->Dh, half = a->dr / 2;
+    if (!a->ld_qkv) a->ld_qkv = a->ld_qk = a->ld_dqkv = width;
+    set_ints(add_ints(r, &a->pos, "pos", a->N), a->N, random_position, r);
+    op_buf *cos_table = op_add(r, &a->cos, "cos", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, half, 0);
+    op_buf *sin_table = op_add(r, &a->sin, "sin", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, half, 0);
+    for (int64_t p = 0; p < N_POSITIONS; p++)
+        for (int64_t j = 0; j < half; j++) {
+            double angle = (double)p * pow(10000.0, -2.0 * (double)j / (double)a->dr);
+            op_set(cos_table, p, j, 1.1 * cos(angle));
+            op_set(sin_table, p, j, 1.1 * sin(angle));
+        }
+    op_buf *qkv = op_add(r, &a->qkv, "qkv", OP_INPUT, a->t, a->N, width, a->ld_qkv);
+    op_buf *qk = op_add(r, &a->qk, "qk", OP_OUTPUT, a->t, a->N, width, a->ld_qk);
+    op_buf *dqkv = op_add(r, &a->dqkv, "dqkv", OP_INOUT, a->t, a->N, width, a->ld_dqkv);
+    links(r, qk, dqkv);
+    grows(r, qkv, dqkv);
+    if (rope_cases[c].norm) {
+        op_buf *wq = op_add(r, &a->wq, "wq", OP_INPUT, a->t, 1, a->Dh, 0), *wk = op_add(r, &a->wk, "wk", OP_INPUT, a->t, 1, a->Dh, 0);
+        if (!rope_cases[c].frozen) {
+            grows(r, wq, op_add(r, &a->dwq, "dwq", OP_SUM, MT_DTYPE_F32, 1, a->Dh, 0));
+            grows(r, wk, op_add(r, &a->dwk, "dwk", OP_SUM, MT_DTYPE_F32, 1, a->Dh, 0));
+        }
+    } else if (a->ld_qkv == a->ld_qk) {
+        may_share(r, qk, qkv);
+    }
+    add_scratch(r, &a->scratch, mt_rope_scratch(a));
+}
+
+CHECKED_OP(rope, true, false, NULL)
+
+/* -- attention ------------------------------------------------------------------------------------- */
+
+/* Leading dimensions: `gap` elements past the packed row. */
+typedef struct attention_case {
+    mt_attention a;
+    int64_t gap;
+    int64_t docs[8]; /* lengths, up to the first 0 */
+} attention_case;
+
+static const attention_case attention_cases[] = {
+    { { .H = 1, .K = 1, .Dh = 2 }, 0, { 1 } },
+    { { .H = 2, .K = 1, .Dh = 3 }, 0, { 5, 1, 7 } },
+    { { .H = 4, .K = 2, .Dh = 16 }, 8, { 33, 1, 1, 30 } },
+    { { .H = 4, .K = 4, .Dh = 64 }, 0, { 129 } },
+    { { .H = 4, .K = 1, .Dh = 64 }, 64, { 64, 65, 1, 63 } },
+    { { .H = 4, .K = 2, .Dh = 64, .window = 17 }, 0, { 150, 40 } },
+    { { .H = 7, .K = 1, .Dh = 128 }, 128, { 200, 3, 70 } },
+    { { .H = 2, .K = 2, .Dh = 128, .window = 64 }, 0, { 300 } },
+    { { .H = 2, .K = 1, .Dh = 96 }, 0, { 100, 28 } },
+    { { .H = 2, .K = 2, .Dh = 80 }, 16, { 90, 1, 11 } },
+    { { .H = 3, .K = 1, .Dh = 256 }, 0, { 70, 40 } },
+    { { .H = 2, .K = 1, .Dh = 256, .window = 9 }, 8, { 140 } },
+    { { .H = 2, .K = 1, .Dh = 72, .window = 1 }, 0, { 37 } },
+    { { .H = 2, .K = 2, .Dh = 64 }, 0, { 1, 1, 1, 1, 1 } },
+    { { .H = 2, .K = 1, .Dh = 40, .window = 1000 }, 24, { 130, 260 } },
+    { { .H = 3, .K = 3, .Dh = 33 }, 5, { 19, 50 } },
+    { { .H = 8, .K = 2, .Dh = 128 }, 0, { 384, 127 } },
+};
+
+static const attention_case long_attention_cases[] = {
+    { { .H = 4, .K = 2, .Dh = 128 }, 0, { 4096, 1000, 1, 3000 } },
+    { { .H = 2, .K = 1, .Dh = 128, .window = 1500 }, 128, { 9001 } },
+    { { .H = 4, .K = 1, .Dh = 64 }, 0, { 5000, 17, 2047, 1 } },
+    { { .H = 2, .K = 2, .Dh = 256 }, 0, { 3000, 1500 } },
+};
+
+static void declare_attention_of(op_run *r, const attention_case *c)
+{
+    ARGS(mt_attention, c->a);
+    const int64_t *docs = c->docs, gap = c->gap;
+    a->t = r->how.t;
+    while (a->n_docs < 8 && docs[a->n_docs]) {
+        a->N += docs[a->n_docs];
+        a->longest = mt_max_i64(a->longest, docs[a->n_docs++]);
+    }
+    a->ldq = a->ldo = a->ld_d = a->H * a->Dh + gap;
+    a->ldk = a->K * a->Dh + gap;
+    a->ldv = a->K * a->Dh + 2 * gap;
+    a->scale = 1.0f / sqrtf((float)a->Dh);
+    op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1);
+    for (int64_t d = 0, row = 0; d <= a->n_docs; row += docs[d++]) {
+        op_set(starts, 0, d, (double)row);
+        if (d == a->n_docs) break;
+    }
+    op_buf *q = op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldq);
+    op_buf *k = op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldk);
+    op_buf *v = op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldv);
+    op_buf *o = op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * a->Dh, a->ldo);
+    op_buf *d_o = op_add(r, &a->d_o, "d_o", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldo);
+    op_buf *dq = op_add(r, &a->dq, "dq", OP_OUTPUT, a->t, a->N, a->H * a->Dh, a->ld_d);
+    op_buf *dk = op_add(r, &a->dk, "dk", OP_OUTPUT, a->t, a->N, a->K * a->Dh, a->ld_d);
+    op_buf *dv = op_add(r, &a->dv, "dv", OP_OUTPUT, a->t, a->N, a->K * a->Dh, a->ld_d);
+    op_buf *lse = op_add(r, &a->lse, "lse", OP_OUTPUT, MT_DTYPE_F32, a->N, a->H, 0);
+    links(r, o, d_o);
+    grows(r, q, dq);
+    grows(r, k, dk);
+    grows(r, v, dv);
+    dq->floor = dk->floor = 0.1; /* a row that sees only itself has none: what is left is o's rounding */
+    lse->floor = 0.1;
+    add_scratch(r, &a->scratch, mt_attention_scratch(a));
+}
+
+static void declare_attention(op_run *r, int c) { declare_attention_of(r, &attention_cases[c]); }
+static void declare_long_attention(op_run *r, int c) { declare_attention_of(r, &long_attention_cases[c]); }
+
+CHECKED_OP(attention, true, false, NULL)
+const op_spec op_long_attention = { "long_attention", OP_ID_attention, (int)MT_COUNT(long_attention_cases), true, false, declare_long_attention, NULL };
+
+/* -- glu ------------------------------------------------------------------------------------------- */
+
+static const mt_glu glu_cases[] = {
+    { .act = MT_ACT_SILU, .N = 1, .F = 1 },
+    { .act = MT_ACT_SILU, .N = 13, .F = 37 },
+    { .act = MT_ACT_SILU, .N = 70, .F = 264 },
+    { .act = MT_ACT_GELU_TANH, .N = 13, .F = 40 },
+    { .act = MT_ACT_GELU_TANH, .N = 5, .F = 1027 },
+    { .act = MT_ACT_GELU_ERF, .N = 33, .F = 64 },
+};
+
+static void declare_glu(op_run *r, int c)
+{
+    ARGS(mt_glu, glu_cases[c]);
+    a->t = r->how.t;
+    op_buf *gu = op_add(r, &a->gu, "gu", OP_INPUT, a->t, a->N, 2 * a->F, 0), *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->F, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->F, 0), *again = op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0);
+    op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, 2 * a->F, 0);
+    y->phases = OP_FWD;
+    again->phases = OP_BWD;
+    links(r, y, dy);
+    grows(r, gu, dgu);
+    may_share(r, dgu, gu);
+    may_share(r, again, dy);
+}
+
+static const char *check_glu(const op_run *r)
+{
+    const op_buf *y = op_named((op_run *)(uintptr_t)r, "y"), *again = op_named((op_run *)(uintptr_t)r, "y_again");
+    return memcmp(y->result, again->result, op_bytes(y)) ? "y of backward differs from y of forward" : NULL;
+}
+
+CHECKED_OP(glu, true, false, check_glu)
+
+/* -- rows ------------------------------------------------------------------------------------------ */
+
+static const mt_rows rows_cases[] = {
+    { .N = 1, .n_picked = 1, .D = 1 },
+    { .N = 9, .n_picked = 0, .D = 5 },
+    { .N = 40, .n_picked = 17, .D = 24 },
+    { .N = 211, .n_picked = 70, .D = 33 },
+    { .N = 50, .n_picked = 50, .D = 1024 },
+};
+
+static void declare_rows(op_run *r, int c)
+{
+    ARGS(mt_rows, rows_cases[c]);
+    a->t = r->how.t;
+    op_buf *index = add_ints(r, &a->index, "index", a->n_picked);
+    for (int64_t i = 0; i < a->n_picked; i++) op_set(index, 0, i, (double)(i * a->N / a->n_picked));
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0), *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->n_picked, a->D, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->n_picked, a->D, 0), *dx = op_add(r, &a->dx, "dx", OP_OUTPUT, a->t, a->N, a->D, 0);
+    links(r, y, dy);
+    grows(r, x, dx);
+}
+
+CHECKED_OP(rows, true, false, NULL)
+
+/* -- cross entropy --------------------------------------------------------------------------------- */
+
+static const struct {
+    mt_cross_entropy a;
+    bool loss_only;
+} cross_entropy_cases[] = {
+    { { .N = 1, .V = 1, .dscale = 1 }, false },
+    { { .N = 3, .V = 7, .dscale = 0.25f }, false },
+    { { .N = 33, .V = 257, .dscale = 1.0f / 64 }, false },
+    { { .N = 5, .V = 1031, .dscale = 0.5f }, true },
+    { { .N = 300, .V = 40, .dscale = 0.01f }, false },
+    { { .N = 4, .V = 32003, .dscale = 0.25f }, false },
+};
+
+static int64_t random_target(const op_run *r, int64_t i)
+{
+    const mt_cross_entropy *a = (const mt_cross_entropy *)(const void *)r->args;
+    return (int64_t)mt_rng_below(r->how.seed, 97, (uint64_t)i, (uint64_t)a->V);
+}
+
+static void declare_cross_entropy(op_run *r, int c)
+{
+    ARGS(mt_cross_entropy, cross_entropy_cases[c].a);
+    a->t = r->how.t;
+    op_buf *logits = op_add(r, &a->logits, "logits", OP_INPUT, MT_DTYPE_F32, a->N, a->V, 0);
+    op_scale(r, logits, 2.0, 1.0);
+    set_ints(add_ints(r, &a->targets, "targets", a->N), a->N, random_target, r);
+    for (int64_t i = 0; i < a->N; i += 3) op_set(logits, i, random_target(r, i), 30.0); /* some rows are right */
+    op_buf *loss = op_add(r, &a->row_loss, "row_loss", OP_OUTPUT, MT_DTYPE_F32, 1, a->N, 0);
+    op_buf *weight = op_add(r, NULL, "weight of a row", OP_INPUT, MT_DTYPE_F32, 1, a->N, 0);
+    op_scale(r, weight, 0.0, (double)a->dscale);
+    links(r, loss, weight);
+    op_add(r, &a->row_correct, "row_correct", OP_OUTPUT, MT_DTYPE_I32, 1, a->N, 0);
+    op_buf *sum = op_add(r, &a->sum, "sum", OP_INOUT, MT_DTYPE_U8, 1, (int64_t)sizeof(mt_loss_sum), 0);
+    memcpy(sum->init, &(mt_loss_sum){ .loss = 3.25, .correct = 11 }, sizeof(mt_loss_sum));
+    if (!cross_entropy_cases[c].loss_only) {
+        op_buf *dlogits = op_add(r, &a->dlogits, "dlogits", OP_OUTPUT, a->t, a->N, a->V, 0);
+        dlogits->floor = a->V == 1 ? 1e-3 : 1e-9;
+        grows(r, logits, dlogits);
+    }
+}
+
+/* The sum is what was there plus the rows in order, to the bit; the best logit is counted. */
+static const char *check_cross_entropy(const op_run *run)
+{
+    op_run *r = (op_run *)(uintptr_t)run;
+    const op_buf *loss = op_named(r, "row_loss"), *correct = op_named(r, "row_correct"), *sum = op_named(r, "sum");
+    const op_buf *logits = op_named(r, "logits");
+    mt_loss_sum want = { .loss = 3.25, .correct = 11 }, got;
+    memcpy(&got, sum->result, sizeof got);
+    for (int64_t i = 0; i < loss->width; i++) {
+        int32_t is_best;
+        memcpy(&is_best, correct->result + 4 * i, 4);
+        int64_t best = 0;
+        for (int64_t j = 1; j < logits->width; j++)
+            if (op_get(logits, logits->init, i, j) > op_get(logits, logits->init, i, best)) best = j;
+        if (is_best != (best == random_target(r, i))) return "row_correct is wrong";
+        want.loss += op_get(loss, loss->result, 0, i);
+        want.correct += is_best;
+    }
+    return want.loss == got.loss && want.correct == got.correct ? NULL : "sum is not the rows' sum in order";
+}
+
+CHECKED_OP(cross_entropy, false, false, check_cross_entropy)
+
+/* -- round_grad, grad_norm ------------------------------------------------------------------------- */
+
+static const struct {
+    mt_round_grad a;
+    bool two;
+} round_grad_cases[] = { { { .n = 1 }, true }, { { .n = 4097 }, false }, { { .n = 70001 }, true }, { { .n = 65536 }, false } };
+
+static void declare_round_grad(op_run *r, int c)
+{
+    ARGS(mt_round_grad, round_grad_cases[c].a);
+    a->t = r->how.t;
+    op_buf *acc = op_add(r, &a->acc, "acc", OP_INPUT, MT_DTYPE_F32, 1, a->n, 0);
+    if (a->n > 8) {
+        op_set(acc, 0, 1, NAN);
+        op_set(acc, 0, 2, -INFINITY);
+        op_set(acc, 0, 3, 3.4e38); /* rounds to infinity in bf16 */
+        op_set(acc, 0, 4, 1e-40);
+        op_set(acc, 0, 5, 1.00390625); /* a tie */
+    }
+    if (round_grad_cases[c].two) op_add(r, &a->acc2, "acc2", OP_INPUT, MT_DTYPE_F32, 1, a->n, 0);
+    op_add(r, &a->g, "g", OP_OUTPUT, a->t, 1, a->n, 0);
+}
+
+CHECKED_OP(round_grad, false, true, NULL)
+
+static const mt_grad_norm grad_norm_cases[] = { { .n = 1 }, { .n = 255 }, { .n = 4096 }, { .n = 4097 }, { .n = 200003 }, { .n = 12288 } };
+
+static void declare_grad_norm(op_run *r, int c)
+{
+    ARGS(mt_grad_norm, grad_norm_cases[c]);
+    a->t = r->how.t;
+    op_buf *g = op_add(r, &a->g, "g", OP_INPUT, a->t, 1, a->n, 0);
+    for (int64_t i = 0; i < a->n; i++) /* exponents apart: another order would show in the last bits */
+        op_set(g, 0, i, ldexp(op_get(g, g->init, 0, i), (int)mt_rng_below(r->how.seed, 96, (uint64_t)i, 20) - 10));
+    if (c == 5) op_set(g, 0, 5000, INFINITY);
+    op_add(r, &a->sum, "sum", OP_OUTPUT, MT_DTYPE_F64, 1, 1, 0);
+    add_scratch(r, &a->scratch, mt_grad_norm_scratch(a));
+}
+
+CHECKED_OP(grad_norm, false, true, NULL)
+
+/* -- adamw, join_halves ---------------------------------------------------------------------------- */
+
+static const struct {
+    mt_adamw a;
+    int guard; /* 0: none, 1: finite, 2: infinite */
+    bool bad;  /* some weights and gradients leave the range */
+} adamw_cases[] = {
+    { { .n = 1, .n_decay = 1 }, 0, false },
+    { { .n = 1000, .n_decay = 333 }, 1, false },
+    { { .n = 70007, .n_decay = 65000 }, 0, true },
+    { { .n = 5000, .n_decay = 0 }, 2, false },
+    { { .n = 200000, .n_decay = 200000 }, 1, false },
+};
+
+static void set_halves(op_run *r, op_buf *hi, op_buf *lo, int64_t n)
+{
+    for (int64_t i = 0; i < n; i++) {
+        float w = mt_rng_normal(r->how.seed, 95, (uint64_t)i) * ldexpf(1.0f, -(int)mt_rng_below(r->how.seed, 94, (uint64_t)i, 30));
+        uint16_t h;
+        int16_t l;
+        mt_split(w, &h, &l);
+        memcpy(hi->init + 2 * i, &h, 2);
+        memcpy(lo->init + 2 * i, &l, 2);
+    }
+}
+
+static void declare_adamw(op_run *r, int c)
+{
+    ARGS(mt_adamw, adamw_cases[c].a);
+    a->t = r->how.t;
+    op_buf *hi = op_add(r, &a->hi, "hi", OP_INOUT, MT_DTYPE_U16, 1, a->n, 0), *lo = op_add(r, &a->lo, "lo", OP_INOUT, MT_DTYPE_I16, 1, a->n, 0);
+    set_halves(r, hi, lo, a->n);
+    op_scale(r, op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0), 0.01, 0);
+    op_buf *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0), *g = op_add(r, &a->g, "g", OP_INPUT, a->t, 1, a->n, 0);
+    for (int64_t i = 0; i < a->n; i++) op_set(v, 0, i, i % 7 == 3 ? 0.0 : fabs(op_get(v, v->init, 0, i)) * 1e-4);
+    if (adamw_cases[c].bad) {
+        op_set(g, 0, 10, INFINITY);
+        op_set(g, 0, 20, 1e-38);
+        op_set(g, 0, 30, 3e30);
+        memcpy(hi->init + 2 * 40, &(uint16_t){ 0x7f7f }, 2);
+    }
+    op_buf *n_bad = op_add(r, &a->n_bad, "n_bad", OP_INOUT, MT_DTYPE_I64, 1, 1, 0);
+    memcpy(n_bad->init, &(int64_t){ 5 }, 8);
+    if (adamw_cases[c].guard)
+        op_set(op_add(r, &a->guard, "guard", OP_INPUT, MT_DTYPE_F64, 1, 1, 0), 0, 0, adamw_cases[c].guard == 1 ? 2.5 : INFINITY);
+    mt_adamw_step step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.37, .t = 3 };
+    a->coef = mt_adamw_coef_of(&step);
+    step.weight_decay = 0;
+    a->coef_no_decay = mt_adamw_coef_of(&step);
+}
+
+CHECKED_OP(adamw, false, true, NULL)
+
+static const mt_join_halves join_halves_cases[] = { { .n = 1 }, { .n = 4099 }, { .n = 131072 } };
+
+static void declare_join_halves(op_run *r, int c)
+{
+    ARGS(mt_join_halves, join_halves_cases[c]);
+    op_buf *hi = op_add(r, &a->hi, "hi", OP_INPUT, MT_DTYPE_U16, 1, a->n, 0), *lo = op_add(r, &a->lo, "lo", OP_INPUT, MT_DTYPE_I16, 1, a->n, 0);
+    set_halves(r, hi, lo, a->n);
+    op_add(r, &a->w, "w", OP_OUTPUT, MT_DTYPE_F32, 1, a->n, 0);
+}
+
+CHECKED_OP(join_halves, false, true, NULL)
+
+const op_spec *const op_specs[OP_COUNT] = {
+#define MT_OP(n)  [OP_ID_##n] = &spec_##n,
+#define MT_OP1(n) [OP_ID_##n] = &spec_##n,
+#include "ops/ops.def"
+};

@@ -1,0 +1,138 @@
+/* Every op on the GPU against the CPU in fp32: bf16 within 1e-2 norm-wise, fp32 within 1e-4; what is promised to the
+ * bit, to the bit.  Each case of each op in each dtype is a test of its own. */
+#include "test.h"
+
+#include "op_cases.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+enum { SKIPPED = 77 }; /* what ctest takes for "skipped" */
+
+static mt_device *cpu, *gpu;
+
+typedef struct point {
+    const op_spec *spec;
+    int c;
+    mt_dtype t;
+    char name[64];
+} point;
+
+static op_run *run(mt_device *dev, const point *p, op_how how)
+{
+    mt_err err = { 0 };
+    how.seed = 40;
+    how.rounded = true;
+    op_run *r = op_run_create(p->spec, p->c, &how);
+    assert_ok(op_execute(r, dev, true, &err));
+    return r;
+}
+
+/* Bits, but for the payload of a NaN (adamw.h). */
+static bool same(const op_buf *a, const op_buf *b)
+{
+    if (memcmp(a->result, b->result, op_bytes(a)) == 0) return true;
+    if (a->t != MT_DTYPE_F32 && a->t != MT_DTYPE_BF16 && a->t != MT_DTYPE_F64) return false;
+    for (int64_t i = 0; i < a->rows; i++)
+        for (int64_t j = 0; j < a->width; j++) {
+            double x = op_get(a, a->result, i, j), y = op_get(b, b->result, i, j);
+            if (!(isnan(x) && isnan(y)) && (x != y || signbit(x) != signbit(y))) return false;
+        }
+    return true;
+}
+
+static void assert_same(const op_run *a, const op_run *b, const char *what)
+{
+    for (int k = 0; k < a->n_bufs; k++)
+        if (op_is_result(&a->bufs[k]) && !same(&a->bufs[k], &b->bufs[k])) fail_msg("%s: %s differs", what, a->bufs[k].name);
+}
+
+static void assert_near(const op_run *got, const op_run *want, double tolerance, const char *what)
+{
+    for (int k = 0; k < want->n_bufs; k++) {
+        const op_buf *b = &want->bufs[k];
+        if (!op_is_result(b) || b->t != MT_DTYPE_F32) continue;
+        double d = op_distance(&got->bufs[k], b);
+        if (!(d <= tolerance)) fail_msg("%s: %s is %.3g away from the CPU, allowed %.3g", what, b->name, d, tolerance);
+    }
+}
+
+static void compare(const point *p, op_how how, const op_run *truth, const char *what)
+{
+    op_run *r = run(gpu, p, how);
+    const char *wrong = op_check_written(r);
+    if (wrong) fail_msg("%s: %s", what, wrong);
+    if (p->spec->exact)
+        assert_same(r, truth, what);
+    else
+        assert_near(r, truth, p->t == MT_DTYPE_BF16 ? 1e-2 : 1e-4, what);
+    op_run_free(r);
+}
+
+static void gpu_agrees_with_cpu(void **state)
+{
+    const point *p = *state;
+    op_run *truth = run(cpu, p, (op_how){ .t = p->spec->exact ? p->t : MT_DTYPE_F32 });
+    op_run *first = run(gpu, p, (op_how){ .t = p->t }), *second = run(gpu, p, (op_how){ .t = p->t });
+    assert_same(first, second, "run again");
+    op_run_free(first);
+    op_run_free(second);
+    compare(p, (op_how){ .t = p->t }, truth, "apart");
+    compare(p, (op_how){ .t = p->t, .in_place = true }, truth, "in place");
+    compare(p, (op_how){ .t = p->t, .skew = 1 }, truth, "at odd addresses");
+    compare(p, (op_how){ .t = p->t, .skew = 4 }, truth, "at half-aligned addresses");
+    op_run_free(truth);
+}
+
+/* Against our own plain fp32 kernels, which the small cases hold to the CPU; and again and again. */
+static void long_attention_is_right_and_repeatable(void **state)
+{
+    point p = { &op_long_attention, 0, MT_DTYPE_BF16, "" };
+    (void)state;
+    for (; p.c < p.spec->n_cases; p.c++) {
+        op_run *truth = run(gpu, &p, (op_how){ .t = MT_DTYPE_F32 }), *first = run(gpu, &p, (op_how){ .t = MT_DTYPE_BF16 });
+        const char *wrong = op_check_written(first);
+        if (wrong) fail_msg("case %d: %s", p.c, wrong);
+        assert_near(first, truth, 1e-2, "long attention");
+        for (int k = 0; k < 20; k++) {
+            op_run *again = run(gpu, &p, (op_how){ .t = MT_DTYPE_BF16 });
+            assert_same(first, again, "run again");
+            op_run_free(again);
+        }
+        op_run_free(first);
+        op_run_free(truth);
+    }
+}
+
+static bool wanted(const char *name, int argc, char **argv)
+{
+    for (int i = 1; i < argc; i++)
+        if (strcmp(argv[i], name) == 0) return true;
+    return argc < 2;
+}
+
+/* Arguments, if any, name the ops to test. */
+int main(int argc, char **argv)
+{
+    static point points[512];
+    static struct CMUnitTest tests[512];
+    size_t n = 0;
+    mt_err err = { 0 };
+    if (mt_device_open(&gpu, "cuda", NULL, &err)) {
+        printf("skipped: %s\n", err.msg);
+        return SKIPPED;
+    }
+    if (mt_device_open(&cpu, "cpu", NULL, &err)) return 1;
+    for (int id = 0; id < OP_COUNT; id++)
+        for (int c = 0; c < op_specs[id]->n_cases; c++)
+            for (int k = 0; k < 2 && wanted(op_specs[id]->name, argc, argv); k++, n++) {
+                points[n] = (point){ op_specs[id], c, k ? MT_DTYPE_BF16 : MT_DTYPE_F32, "" };
+                snprintf(points[n].name, sizeof points[n].name, "%s %d %s", op_specs[id]->name, c, k ? "bf16" : "f32");
+                tests[n] = (struct CMUnitTest){ points[n].name, gpu_agrees_with_cpu, NULL, NULL, &points[n] };
+            }
+    if (wanted("long_attention", argc, argv)) tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
+    int n_failed = _cmocka_run_group_tests("ops on the GPU", tests, n, NULL, NULL);
+    mt_device_close(gpu);
+    mt_device_close(cpu);
+    return n_failed ? 1 : 0;
+}

@@ -1,0 +1,49 @@
+/* draw.h - random placements of one arithmetic: everything a plan may choose, within what fits together. */
+#ifndef MT_TEST_DRAW_H
+#define MT_TEST_DRAW_H
+
+#include "rig.h"
+
+#include "base/rng.h"
+
+typedef struct dice {
+    uint64_t seed, i;
+} dice;
+
+static inline int roll(dice *d, int n) { return (int)mt_rng_below(d->seed, 77, d->i++, (uint64_t)n); }
+
+static inline void draw_layers(mt_placement *p, const mt_model *m, dice *d, int *longest)
+{
+    int run = 0;
+    bool intervals = roll(d, 2);
+    for (int l = 0; l < m->config->L; l++) {
+        int lowest = l == 0 || !intervals ? MT_KEEP_INPUT : MT_KEEP_NOTHING;
+        p->layers[l].keep = (mt_keep)(lowest + roll(d, MT_KEEPS - lowest));
+        p->layers[l].place = roll(d, 2) ? MT_DEVICE : MT_HOST;
+        run = p->layers[l].keep == MT_KEEP_NOTHING ? run + 1 : 1;
+        if (run > *longest) *longest = run;
+    }
+}
+
+static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, const mt_arithmetic *a, dice *d)
+{
+    int longest = 1;
+    draw_layers(p, m, d, &longest);
+    p->sweep_tokens = roll(d, 2) ? mt_max_i64(j->step_tokens, a->micro_tokens) : a->micro_tokens + roll(d, (int)(j->step_tokens - a->micro_tokens) + 1);
+    p->accumulators = roll(d, 2) ? MT_DEVICE : MT_HOST;
+    p->ring_slots = longest + roll(d, 3);
+    p->keep_slots = 2 + roll(d, 2);
+    p->grad_slots = 1 + roll(d, 3);
+    p->stage_slots = 1 + roll(d, 3);
+    p->n_slabs = 1 + roll(d, 3);
+    for (int u = 0; u < m->n_units; u++) {
+        mt_unit_place *at = &p->units[u];
+        at->home = roll(d, 3) ? MT_HOST : MT_DEVICE;
+        at->resident = at->home == MT_DEVICE || roll(d, 3) == 0;
+        at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
+        mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
+        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_can_borrow(&trial, u) && roll(d, 3);
+    }
+}
+
+#endif

@@ -1,0 +1,84 @@
+/* process.h - the program as a process, run by a test: started in a directory, killed or waited for, its words kept. */
+#ifndef MT_TEST_PROCESS_H
+#define MT_TEST_PROCESS_H
+
+#include "test.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { PROGRAM_MAX_ARGS = 64, PROGRAM_MAX_TEXT = 1 << 16 };
+
+typedef struct program {
+    const char *dir;   /* it runs here */
+    const char *fault; /* MT_FAULT, or NULL */
+    const char *args[PROGRAM_MAX_ARGS];
+    int n_args;
+    pid_t pid;
+    int out;                     /* both its streams */
+    int status;                  /* exit status, or -signal */
+    char text[PROGRAM_MAX_TEXT]; /* what it said */
+} program;
+
+static inline void program_arg(program *p, const char *arg)
+{
+    assert_true(p->n_args + 1 < PROGRAM_MAX_ARGS);
+    p->args[p->n_args++] = arg;
+    p->args[p->n_args] = NULL;
+}
+
+static inline void program_init(program *p, const char *dir)
+{
+    p->dir = dir;
+    p->fault = NULL;
+    p->n_args = 0;
+    p->text[0] = '\0';
+    program_arg(p, MT_BINARY);
+}
+
+static inline void program_start(program *p)
+{
+    int ends[2];
+    assert_int_equal(pipe(ends), 0);
+    p->pid = fork();
+    assert_true(p->pid >= 0);
+    if (p->pid == 0) {
+        close(ends[0]);
+        dup2(ends[1], 1);
+        dup2(ends[1], 2);
+        if (p->fault) setenv("MT_FAULT", p->fault, 1);
+        if (chdir(p->dir) == 0) execv(p->args[0], (char *const *)(uintptr_t)p->args);
+        _exit(127);
+    }
+    close(ends[1]);
+    p->out = ends[0];
+}
+
+static inline int program_wait(program *p)
+{
+    size_t n = 0;
+    for (ssize_t got; (got = read(p->out, p->text + n, PROGRAM_MAX_TEXT - 1 - n)) > 0;) n += (size_t)got;
+    p->text[n] = '\0';
+    close(p->out);
+    int status = 0;
+    assert_int_equal(waitpid(p->pid, &status, 0), p->pid);
+    p->status = WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
+    return p->status;
+}
+
+static inline int program_run(program *p)
+{
+    program_start(p);
+    return program_wait(p);
+}
+
+/* It said so. */
+#define assert_printed(p, words)                                                                             \
+    do {                                                                                                     \
+        if (!strstr((p)->text, words)) fail_msg("expected \"%s\" in: %s", words, (p)->text);                 \
+    } while (0)
+
+#endif

@@ -1,0 +1,354 @@
+/* src/ckpt/checkpoint.c, export.c, manifest.c, outdir.c: what is written is what is read, whole or not at all. */
+#include "workspace.h"
+
+#include "base/fault.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "base/split.h"
+#include "ckpt/checkpoint.h"
+#include "ckpt/checksum.h"
+#include "ckpt/manifest.h"
+
+#include <fcntl.h>
+#include <math.h>
+
+/* -- a model without an engine ---------------------------------------------------------------------- */
+
+typedef struct fake {
+    mt_config *config;
+    mt_model *model;
+    char **state[MT_STATE_KINDS]; /* [kind][unit] */
+    mt_export export;
+    mt_state_io io;
+    test_path source;
+} fake;
+
+static const size_t sizes[MT_STATE_KINDS] = { 2, 2, 4, 4 };
+
+static mt_rc fake_read(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+{
+    (void)err;
+    memcpy(dst, ((fake *)user)->state[kind][unit] + (size_t)first * sizes[kind], (size_t)n * sizes[kind]);
+    return MT_OK;
+}
+
+static mt_rc fake_write(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+{
+    (void)err;
+    memcpy(((fake *)user)->state[kind][unit] + (size_t)first * sizes[kind], src, (size_t)n * sizes[kind]);
+    return MT_OK;
+}
+
+static float number(uint64_t seed, int unit, int kind, int64_t i)
+{
+    float x = mt_rng_normal(seed, (uint64_t)(unit * 8 + kind), (uint64_t)i);
+    return kind == MT_STATE_V ? x * x : x;
+}
+
+static void fill(fake *f, uint64_t seed)
+{
+    for (int u = 0; u < f->model->n_units; u++)
+        for (int k = 0; k < f->model->units[u].layout->n_weights; k++) {
+            const mt_weight *w = &f->model->units[u].layout->weights[k];
+            for (int64_t i = w->offset; i < w->offset + w->n; i++) {
+                mt_split(number(seed, u, 0, i), (uint16_t *)(void *)f->state[MT_STATE_HI][u] + i, (int16_t *)(void *)f->state[MT_STATE_LO][u] + i);
+                for (int kind = MT_STATE_M; kind <= MT_STATE_V && !w->frozen; kind++) ((float *)(void *)f->state[kind][u])[i] = number(seed, u, kind, i);
+            }
+        }
+}
+
+static void fake_open(fake *f, const char *root, const char *const *freeze, size_t n_freeze)
+{
+    mt_err err = { 0 };
+    *f = (fake){ .source = workspace_path("%s/model", root) };
+    assert_ok(mt_config_open(&f->config, f->source.s, &err));
+    assert_ok(mt_model_create(&f->model, f->config, &(mt_model_options){ .freeze = freeze, .n_freeze = n_freeze }, &err));
+    for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
+        f->state[kind] = calloc((size_t)f->model->n_units, sizeof *f->state[kind]);
+        for (int u = 0; u < f->model->n_units; u++) f->state[kind][u] = calloc((size_t)f->model->units[u].layout->n_elems, sizes[kind]);
+    }
+    f->io = (mt_state_io){ .user = f, .read = fake_read, .write = fake_write };
+    f->export = (mt_export){ .model = f->model, .source_dir = f->source.s, .dtype = MT_DTYPE_COUNT, .end_of_turn = -1 };
+}
+
+static void fake_close(fake *f)
+{
+    for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
+        for (int u = 0; u < f->model->n_units; u++) free(f->state[kind][u]);
+        free(f->state[kind]);
+    }
+    mt_model_free(f->model);
+    mt_config_close(f->config);
+}
+
+static bool same_state(const fake *a, const fake *b)
+{
+    for (int kind = 0; kind < MT_STATE_KINDS; kind++)
+        for (int u = 0; u < a->model->n_units; u++)
+            if (memcmp(a->state[kind][u], b->state[kind][u], (size_t)a->model->units[u].layout->n_elems * sizes[kind]) != 0) return false;
+    return true;
+}
+
+static const mt_ckpt_file files[] = { { "state.json", "{}", 2 } };
+
+static mt_ckpt_save save_of(const fake *f, const char *root, int64_t step)
+{
+    return (mt_ckpt_save){ .output_dir = root, .step = step, .model = &f->export, .io = &f->io, .files = files, .n_files = 1 };
+}
+
+/* -- claims ---------------------------------------------------------------------------------------- */
+
+static void what_is_written_is_what_is_read(void **state)
+{
+    fake a, b;
+    mt_err err = { 0 };
+    const char *const freeze[] = { "model.layers.1.*" };
+    fake_open(&a, *state, freeze, 1);
+    fake_open(&b, *state, freeze, 1);
+    fill(&a, 1);
+    mt_ckpt_save s = save_of(&a, *state, 7);
+    assert_ok(mt_ckpt_write(&s, &err));
+    test_path path = workspace_path("%s/checkpoint-7", (char *)*state);
+    assert_ok(mt_ckpt_verify(path.s, &err));
+    assert_false(same_state(&a, &b));
+    assert_ok(mt_ckpt_load(path.s, b.model, &b.io, &err));
+    assert_true(same_state(&a, &b));
+    fake_close(&a);
+    fake_close(&b);
+}
+
+/* Masters one below, at and above the middle between two bf16 numbers: the file rounds to even, and the run goes on exactly. */
+static void bf16_files_hold_the_master_rounded_to_even(void **state)
+{
+    fake a, b;
+    mt_err err = { 0 };
+    const uint32_t bits[] = { 0x3f800000, 0x3f807fff, 0x3f808000, 0x3f808001, 0x3f817fff, 0x3f818000, 0x3f818001, 0xbf808000, 0xbf818000 };
+    fake_open(&a, *state, NULL, 0);
+    fake_open(&b, *state, NULL, 0);
+    fill(&a, 2);
+    for (size_t i = 0; i < MT_COUNT(bits); i++)
+        mt_split(mt_f32_from_bits(bits[i]), (uint16_t *)(void *)a.state[MT_STATE_HI][0] + i, (int16_t *)(void *)a.state[MT_STATE_LO][0] + i);
+    mt_ckpt_save s = save_of(&a, *state, 1);
+    assert_ok(mt_ckpt_write(&s, &err));
+    mt_safetensors *st;
+    assert_ok(mt_safetensors_open(&st, workspace_path("%s/checkpoint-1/model.safetensors", (char *)*state).s, &err));
+    const mt_st_tensor *t = mt_safetensors_find(st, "model.embed_tokens.weight");
+    assert_non_null(t);
+    assert_int_equal(t->dtype, MT_DTYPE_BF16);
+    for (size_t i = 0; i < MT_COUNT(bits); i++) {
+        uint16_t got;
+        memcpy(&got, t->data + 2 * i, 2);
+        assert_int_equal(got, mt_f32_to_bf16(mt_f32_from_bits(bits[i])));
+    }
+    mt_safetensors_close(st);
+    assert_ok(mt_ckpt_load(workspace_path("%s/checkpoint-1", (char *)*state).s, b.model, &b.io, &err));
+    assert_true(same_state(&a, &b));
+    fake_close(&a);
+    fake_close(&b);
+}
+
+/* Each file operation fails once: the write fails, nothing of it is left, and the checkpoint before it is whole. */
+static void every_file_operation_that_fails_leaves_the_one_before_whole(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    long n = 0;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 3);
+    mt_ckpt_save s = save_of(&a, *state, 1);
+    assert_ok(mt_ckpt_write(&s, &err));
+    s.step = 2;
+    for (;; n++) {
+        mt_fault_arm(MT_FAULT_FILE, n);
+        mt_rc rc = mt_ckpt_write(&s, &err);
+        if (!mt_fault_disarm()) break;
+        mt_ckpt_list l;
+        mt_err other = { 0 };
+        assert_ok(mt_ckpt_verify(workspace_path("%s/checkpoint-1", (char *)*state).s, &other));
+        assert_ok(mt_ckpt_list_open(&l, *state, &other));
+        if (rc) assert_non_null(strstr(err.msg, "checkpoint-2"));
+        if (l.n == 2) assert_ok(mt_ckpt_verify(workspace_path("%s/checkpoint-2", (char *)*state).s, &other)); /* renamed, then the sync failed */
+        mt_ckpt_list_free(&l);
+        assert_ok(mt_dir_remove(workspace_path("%s/checkpoint-2", (char *)*state).s, &other));
+        assert_ok(mt_ckpt_sweep(*state, &other));
+    }
+    assert_true(n > 60);
+    fake_close(&a);
+}
+
+static void numbers_that_are_not_finite_are_never_saved(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    fake_open(&a, *state, NULL, 0);
+    mt_ckpt_save s = save_of(&a, *state, 3);
+    for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
+        if (kind == MT_STATE_LO) continue;
+        fill(&a, 4);
+        if (kind == MT_STATE_HI)
+            ((uint16_t *)(void *)a.state[kind][2])[5] = 0x7fc0;
+        else
+            ((float *)(void *)a.state[kind][2])[5] = INFINITY;
+        assert_int_equal(mt_ckpt_write(&s, &err), MT_ENUMERIC);
+        assert_says("not finite");
+        assert_false(mt_dir_exists(workspace_path("%s/checkpoint-3", (char *)*state).s));
+        assert_false(mt_dir_exists(workspace_path("%s/checkpoint-3.tmp", (char *)*state).s));
+        fill(&a, 4);
+        ((float *)(void *)a.state[MT_STATE_M][2])[5] = 0;
+        ((float *)(void *)a.state[MT_STATE_V][2])[5] = 0;
+    }
+    fake_close(&a);
+}
+
+static void count_warnings(void *user, mt_log_level level, const char *text)
+{
+    (void)text;
+    if (level == MT_LOG_WARN) ++*(int *)user;
+}
+
+static void the_newest_whole_one_is_found_and_old_ones_go(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    char *newest = NULL;
+    int warnings = 0;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 5);
+    for (int64_t step = 8; step <= 11; step++) { /* 10 is newer than 9, whatever their names sort like */
+        mt_ckpt_save s = save_of(&a, *state, step);
+        assert_ok(mt_ckpt_write(&s, &err));
+        assert_ok(mt_ckpt_prune(*state, 3, &err));
+    }
+    mt_ckpt_list l;
+    assert_ok(mt_ckpt_list_open(&l, *state, &err));
+    assert_int_equal(l.n, 3);
+    assert_int_equal(l.steps[0], 9);
+    mt_ckpt_list_free(&l);
+    assert_int_equal(truncate(workspace_path("%s/checkpoint-11/resume/unit-000.safetensors", (char *)*state).s, 100), 0);
+    assert_int_equal(unlink(workspace_path("%s/checkpoint-10/" MT_MANIFEST_NAME, (char *)*state).s), 0);
+    mt_log_set_sink(count_warnings, &warnings);
+    assert_ok(mt_ckpt_find_newest(&newest, *state, &err));
+    mt_log_set_sink(NULL, NULL);
+    assert_non_null(newest);
+    assert_non_null(strstr(newest, "checkpoint-9"));
+    assert_int_equal(warnings, 2);
+    mt_free(newest);
+    fake_close(&a);
+}
+
+static void another_models_checkpoint_is_refused_by_name(void **state)
+{
+    fake a, b;
+    mt_err err = { 0 };
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 6);
+    mt_ckpt_save s = save_of(&a, *state, 1);
+    assert_ok(mt_ckpt_write(&s, &err));
+    workspace_write_config(*state, "model/config.json", WORKSPACE_LAYERS + 1);
+    fake_open(&b, *state, NULL, 0);
+    assert_int_equal(mt_ckpt_load(workspace_path("%s/checkpoint-1", (char *)*state).s, b.model, &b.io, &err), MT_EINVAL);
+    assert_says("another model");
+    fake_close(&a);
+    fake_close(&b);
+}
+
+static void a_changed_bit_changes_the_checksum(void **state)
+{
+    (void)state;
+    unsigned char bytes[200];
+    for (size_t i = 0; i < sizeof bytes; i++) bytes[i] = (unsigned char)(i * 37);
+    uint64_t whole = mt_checksum(bytes, sizeof bytes);
+    for (size_t bit = 0; bit < 8 * sizeof bytes; bit++) {
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+        assert_true(mt_checksum(bytes, sizeof bytes) != whole);
+        bytes[bit / 8] ^= (unsigned char)(1 << bit % 8);
+    }
+    for (size_t n = 0; n < sizeof bytes; n++) assert_true(mt_checksum(bytes, n) != whole);
+    assert_true(mt_checksum(bytes, sizeof bytes) == whole);
+}
+
+/* -- exported directories -------------------------------------------------------------------------- */
+
+static json_t *read_json(const char *dir, const char *name)
+{
+    mt_err err = { 0 };
+    json_t *doc = NULL;
+    assert_ok(mt_json_read(&doc, workspace_path("%s/%s", dir, name).s, &err));
+    return doc;
+}
+
+static void a_config_that_is_still_true_is_copied_byte_for_byte(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    test_path out = workspace_path("%s/export", (char *)*state);
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 7);
+    workspace_write(*state, "model/tokenizer.json", "{\"version\": \"1.0\"}");
+    workspace_write(*state, "model/secret.txt", "not a model's file");
+    assert_ok(mt_dir_make(out.s, &err));
+    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    assert_true(workspace_same_file(workspace_path("%s/config.json", a.source.s).s, workspace_path("%s/config.json", out.s).s));
+    assert_true(workspace_same_file(workspace_path("%s/tokenizer.json", a.source.s).s, workspace_path("%s/tokenizer.json", out.s).s));
+    assert_false(mt_file_exists(workspace_path("%s/secret.txt", out.s).s));
+    fake_close(&a);
+}
+
+static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    test_path out = workspace_path("%s/export", (char *)*state);
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 8);
+    workspace_write(*state, "model/generation_config.json", "{\"temperature\": 0.6, \"eos_token_id\": [2, 5]}");
+    workspace_write(*state, "model/tokenizer_config.json", "{\"eos_token\": \"</s>\", \"model_max_length\": 1e30}");
+    a.export.end_of_turn = 9;
+    a.export.end_of_turn_text = "<|end|>";
+    assert_ok(mt_dir_make(out.s, &err));
+    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    json_t *config = read_json(out.s, "config.json"), *generation = read_json(out.s, "generation_config.json"), *tokenizer = read_json(out.s, "tokenizer_config.json");
+    assert_int_equal(json_array_size(json_object_get(config, "eos_token_id")), 2);
+    assert_int_equal(json_integer_value(json_array_get(json_object_get(generation, "eos_token_id"), 2)), 9);
+    assert_true(json_real_value(json_object_get(generation, "temperature")) == 0.6);
+    assert_string_equal(json_string_value(json_object_get(tokenizer, "eos_token")), "<|end|>");
+    assert_true(json_real_value(json_object_get(config, "rms_norm_eps")) == 1e-6);
+    json_decref(config);
+    json_decref(generation);
+    json_decref(tokenizer);
+    fake_close(&a);
+}
+
+static void one_dtype_for_all_is_written_in_the_config_too(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    mt_shards *shards;
+    test_path out = workspace_path("%s/export", (char *)*state);
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 9);
+    a.export.dtype = MT_DTYPE_F32;
+    a.export.max_shard_bytes = 40000;
+    assert_ok(mt_dir_make(out.s, &err));
+    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    json_t *config = read_json(out.s, "config.json");
+    assert_string_equal(json_string_value(json_object_get(config, "torch_dtype")), "float32");
+    json_decref(config);
+    assert_ok(mt_shards_open(&shards, out.s, &err));
+    assert_true(mt_shards_file_count(shards) > 3);
+    assert_int_equal(mt_shards_bytes(shards), mt_export_bytes(&a.export));
+    const mt_st_tensor *t = mt_shards_find(shards, "model.embed_tokens.weight");
+    float x = number(9, 0, 0, 3), got; /* the embedding lies at the start of its unit */
+    memcpy(&got, t->data + 12, 4);
+    assert_true(x == got);
+    mt_shards_close(shards);
+    fake_close(&a);
+}
+
+#define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
+
+MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
+             RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(numbers_that_are_not_finite_are_never_saved),
+             RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
+             cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
+             RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(one_dtype_for_all_is_written_in_the_config_too))

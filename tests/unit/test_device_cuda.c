@@ -1,0 +1,172 @@
+/* The CUDA device keeps the contract of device.h: memory by name under a limit, events, copies, errors that say what to do. */
+#define _GNU_SOURCE
+#include "test.h"
+
+#include "base/fault.h"
+#include "device/device.h"
+
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+enum { SKIPPED = 77, MIB = 1 << 20 };
+
+static mt_device *open_with(size_t limit)
+{
+    mt_err err = { 0 };
+    mt_device *dev = NULL;
+    assert_ok(mt_device_open(&dev, "cuda", &(mt_device_options){ .memory_limit = limit }, &err));
+    return dev;
+}
+
+static void memory_past_the_limit_is_refused_by_name(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_device *dev = open_with(64 * MIB);
+    void *a, *b, *c;
+    assert_ok(mt_device_alloc(dev, &a, 40 * MIB, "weights", &err));
+    assert_int_equal(mt_device_alloc(dev, &b, 40 * MIB, "activations", &err), MT_ENOMEM);
+    assert_null(b);
+    assert_says("activations");
+    assert_says("40.0 MiB");
+    assert_ok(mt_device_alloc(dev, &b, 20 * MIB, "activations", &err));
+    dev->api->free(dev, a);
+    assert_ok(mt_device_alloc(dev, &a, 30 * MIB, "first half", &err)); /* the gap is used again */
+    assert_ok(mt_device_alloc(dev, &c, 10 * MIB, "second half", &err));
+    mt_device_info info;
+    dev->api->info(dev, &info);
+    assert_int_equal(info.memory_used, 60 * MIB);
+    assert_int_equal(info.memory_limit, 64 * MIB);
+    assert_int_equal(info.memory_peak, 60 * MIB);
+    mt_device_close(dev); /* what is still out is released too */
+}
+
+static void more_memory_than_the_gpu_has_is_refused(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_device *dev = NULL;
+    assert_int_equal(mt_device_open(&dev, "cuda", &(mt_device_options){ .memory_limit = (size_t)1 << 46 }, &err), MT_ENOMEM);
+    assert_null(dev);
+    assert_says("--device-memory");
+}
+
+static void a_device_that_is_not_there_is_named(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_device *dev = NULL;
+    assert_int_equal(mt_device_open(&dev, "cuda:77", NULL, &err), MT_EINVAL);
+    assert_says("cuda:77");
+}
+
+static void copies_and_events_keep_order(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_device *dev = open_with(0);
+    mt_stream *in, *out;
+    mt_event *there, *never;
+    enum { N = 8 * MIB };
+    unsigned char *from, *to;
+    void *on_device;
+    assert_ok(dev->api->stream_create(dev, &in, "in", &err));
+    assert_ok(dev->api->stream_create(dev, &out, "out", &err));
+    assert_ok(dev->api->event_create(dev, &there, &err));
+    assert_ok(dev->api->event_create(dev, &never, &err));
+    assert_ok(dev->api->host_alloc(dev, (void **)&from, N, "from", &err));
+    assert_ok(dev->api->host_alloc(dev, (void **)&to, N, "to", &err));
+    assert_ok(mt_device_alloc(dev, &on_device, N, "buffer", &err));
+    assert_int_equal(from[0] | from[N - 1] | from[N / 2], 0);
+    assert_ok(mt_sync(never, &err)); /* never recorded: complete */
+    for (int round = 1; round <= 20; round++) {
+        memset(from, round, N);
+        assert_ok(mt_copy(in, on_device, from, N, MT_COPY_IN, &err));
+        assert_ok(mt_record(in, there, &err));
+        assert_ok(mt_wait(out, there, &err));
+        assert_ok(mt_copy(out, to, on_device, N, MT_COPY_OUT, &err));
+        assert_ok(mt_record(out, there, &err));
+        assert_ok(mt_sync(there, &err));
+        assert_memory_equal(from, to, N);
+    }
+    assert_ok(mt_fill(in, on_device, 0x5a, N, &err));
+    assert_ok(mt_copy(in, to, on_device, N, MT_COPY_OUT, &err));
+    assert_ok(mt_record(in, there, &err));
+    assert_ok(mt_sync(there, &err));
+    assert_int_equal(to[N - 1], 0x5a);
+    dev->api->stream_free(in);
+    dev->api->stream_free(out);
+    dev->api->event_free(there);
+    dev->api->event_free(never);
+    mt_device_close(dev);
+}
+
+static void a_failed_copy_is_remembered(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_device *dev = open_with(0);
+    mt_stream *s;
+    mt_event *e;
+    void *p;
+    char byte = 1;
+    assert_ok(dev->api->stream_create(dev, &s, "s", &err));
+    assert_ok(dev->api->event_create(dev, &e, &err));
+    assert_ok(mt_device_alloc(dev, &p, 1, "p", &err));
+    mt_fault_arm(MT_FAULT_COPY, 0);
+    mt_rc rc = mt_copy(s, p, &byte, 1, MT_COPY_IN, &err);
+    assert_true(mt_fault_disarm());
+    assert_int_equal(rc, MT_EDEVICE);
+    memset(&err, 0, sizeof err);
+    assert_int_equal(mt_record(s, e, &err), MT_EDEVICE);
+    assert_says("copy");
+    assert_int_equal(mt_sync(e, &err), MT_EDEVICE);
+    dev->api->stream_free(s);
+    dev->api->event_free(e);
+    mt_device_close(dev);
+}
+
+/* A process of its own: the variable is read once, at CUDA's start. */
+static void hidden_gpus_are_explained(void **state)
+{
+    (void)state;
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        setenv("CUDA_VISIBLE_DEVICES", "", 1);
+        execl("/proc/self/exe", "test", "probe", (char *)NULL);
+        _exit(100);
+    }
+    int status = 0;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status));
+    assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* As a child: 0 if opening fails and the message names the variable. */
+static int probe(void)
+{
+    mt_err err = { 0 };
+    mt_device *dev = NULL;
+    if (mt_device_open(&dev, "cuda", NULL, &err) != MT_EUNSUPPORTED || dev) return 1;
+    return strstr(err.msg, "CUDA_VISIBLE_DEVICES") && strstr(err.msg, "unset") ? 0 : 2;
+}
+
+int main(int argc, char **argv)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(memory_past_the_limit_is_refused_by_name), cmocka_unit_test(more_memory_than_the_gpu_has_is_refused),
+        cmocka_unit_test(a_device_that_is_not_there_is_named),      cmocka_unit_test(copies_and_events_keep_order),
+        cmocka_unit_test(a_failed_copy_is_remembered),              cmocka_unit_test(hidden_gpus_are_explained),
+    };
+    mt_err err = { 0 };
+    mt_device *dev = NULL;
+    if (argc > 1 && strcmp(argv[1], "probe") == 0) return probe();
+    if (mt_device_open(&dev, "cuda", NULL, &err)) {
+        printf("skipped: %s\n", err.msg);
+        return SKIPPED;
+    }
+    mt_device_close(dev);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
