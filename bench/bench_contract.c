@@ -54,7 +54,8 @@ static void randomise(bench *b, void *on_device, size_t bytes)
     size_t n = b->unit_bytes / 2;
     for (size_t i = 0; i < n; i++) numbers[i] = (uint16_t)((mt_rng_u64(1, 2, i) & 0x80ff) | 0x3f00);
     for (size_t at = 0; at < bytes; at += b->unit_bytes)
-        DO(mt_copy(b->compute, (char *)on_device + at, numbers, bytes - at < b->unit_bytes ? bytes - at : b->unit_bytes, MT_COPY_IN, &b->err));
+        DO(mt_copy(b->compute, (char *)on_device + at, numbers, bytes - at < b->unit_bytes ? bytes - at : b->unit_bytes,
+                   MT_COPY_IN, &b->err));
     DO(mt_record(b->compute, b->done_compute, &b->err));
     DO(mt_sync(b->done_compute, &b->err));
 }
@@ -78,7 +79,8 @@ static void open_all(bench *b, const char *device)
     double seconds = now() - start, gigabytes = 2.0 * N_UNITS * (double)b->unit_bytes / 1e9;
     mt_device_info info;
     api->info(b->dev, &info);
-    printf("%s, %s to use; %.1f GB of host memory touched and pinned in %.2f s\n", info.name, mt_bytes_text(info.memory_limit).s, gigabytes, seconds);
+    printf("%s, %s to use; %.1f GB of host memory touched and pinned in %.2f s\n", info.name, mt_bytes_text(info.memory_limit).s,
+           gigabytes, seconds);
     for (int k = 0; k < 2; k++) {
         DO(mt_device_alloc(b->dev, &b->slot_w[k], b->unit_bytes, "weight slot", &b->err));
         DO(mt_device_alloc(b->dev, &b->slot_g[k], b->unit_bytes, "gradient slot", &b->err));
@@ -140,7 +142,8 @@ static void measure_overlap(bench *b)
 {
     double moved = (double)ROUNDS * (double)b->unit_bytes, flops = 2.0 * (double)b->rows * D * D;
     together(b, true, 2, true); /* warm */
-    rates in = together(b, true, 0, false), out = together(b, false, 0, true), both = together(b, true, 0, true), one = together(b, false, 20, false);
+    rates in = together(b, true, 0, false), out = together(b, false, 0, true), both = together(b, true, 0, true),
+          one = together(b, false, 20, false);
     /* So many products that compute lasts about as long as the copies. */
     double copies = both.in > both.out ? both.in : both.out;
     int n = (int)(copies / (one.compute / 20)) + 1;
@@ -150,9 +153,10 @@ static void measure_overlap(bench *b)
     printf("%-28s %10s %10.1f\n", "copy-out alone", "", moved / out.out / 1e9);
     printf("%-28s %10.1f %10.1f\n", "copies both ways", moved / both.in / 1e9, moved / both.out / 1e9);
     printf("%-28s %10s %10s %14.0f\n", "products alone", "", "", n * flops / alone.compute / 1e12);
-    printf("%-28s %10.1f %10.1f %14.0f\n", "all three at once", moved / all.in / 1e9, moved / all.out / 1e9, n * flops / all.compute / 1e12);
-    printf("compute alone %.1f ms, beside copies %.1f ms (%+.1f%%); one after the other would be %.1f ms, together %.1f ms\n", 1e3 * alone.compute,
-           1e3 * all.compute, 100 * (all.compute / alone.compute - 1), 1e3 * (alone.compute + copies),
+    printf("%-28s %10.1f %10.1f %14.0f\n", "all three at once", moved / all.in / 1e9, moved / all.out / 1e9,
+           n * flops / all.compute / 1e12);
+    printf("compute alone %.1f ms, beside copies %.1f ms (%+.1f%%); one after the other would be %.1f ms, together %.1f ms\n",
+           1e3 * alone.compute, 1e3 * all.compute, 100 * (all.compute / alone.compute - 1), 1e3 * (alone.compute + copies),
            1e3 * (all.compute > all.out ? all.compute : all.out));
 }
 
@@ -212,7 +216,11 @@ static void one_unit(loop *l, int u, int step, mt_event *fetched[2], mt_event *u
     DO(mt_wait(b->compute, fetched[slot], &b->err));
     DO(mt_wait(b->compute, l->landed[(u + 2) % N_UNITS], &b->err)); /* this gradient slot's last copy-out */
     product(b);
-    mt_round_grad g = { .t = MT_DTYPE_F32, .n = (int64_t)(b->unit_bytes / sizeof(float)), .acc = b->slot_w[slot], .acc2 = ones, .g = b->slot_g[slot] };
+    mt_round_grad g = { .t = MT_DTYPE_F32,
+                        .n = (int64_t)(b->unit_bytes / sizeof(float)),
+                        .acc = b->slot_w[slot],
+                        .acc2 = ones,
+                        .g = b->slot_g[slot] };
     DO(b->ops->round_grad(b->compute, &g, &b->err));
     DO(mt_record(b->compute, used[slot], &b->err));
     DO(mt_record(b->compute, made[slot], &b->err));

@@ -48,7 +48,8 @@ static void *filled(size_t bytes)
 {
     void *p;
     must(mt_device_alloc(dev, &p, bytes, "a tensor", &err));
-    for (size_t at = 0; at < bytes; at += NOISE) must(mt_copy(stream, (char *)p + at, noise, bytes - at < NOISE ? bytes - at : NOISE, MT_COPY_IN, &err));
+    for (size_t at = 0; at < bytes; at += NOISE)
+        must(mt_copy(stream, (char *)p + at, noise, bytes - at < NOISE ? bytes - at : NOISE, MT_COPY_IN, &err));
     return p;
 }
 
@@ -92,7 +93,8 @@ static void say(const char *name, double seconds, double flops, double bytes)
     fflush(stdout);
 }
 
-#define CALL(name, op, type) static mt_rc name(const void *a) { return ops->op(stream, (const type *)a, &err); }
+#define CALL(name, op, type)                                                                                                     \
+    static mt_rc name(const void *a) { return ops->op(stream, (const type *)a, &err); }
 CALL(linear_fwd, linear_fwd, mt_linear)
 CALL(linear_bwd, linear_bwd, mt_linear)
 CALL(rmsnorm_fwd, rmsnorm_fwd, mt_rmsnorm)
@@ -120,8 +122,11 @@ static void products(int64_t M)
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) {
         int64_t n = shapes[i].N, k = shapes[i].K;
         double flops = 2.0 * (double)M * (double)n * (double)k;
-        mt_linear a = { .t = MT_DTYPE_BF16, .M = M, .N = n, .K = k, .x = filled((size_t)(M * k) * 2), .w = filled((size_t)(n * k) * 2) };
-        void *y = filled((size_t)(M * n) * 2), *dx = filled((size_t)(M * k) * 2), *dw = filled((size_t)(n * k) * 4), *add = filled((size_t)(M * n) * 2);
+        mt_linear a = {
+            .t = MT_DTYPE_BF16, .M = M, .N = n, .K = k, .x = filled((size_t)(M * k) * 2), .w = filled((size_t)(n * k) * 2)
+        };
+        void *y = filled((size_t)(M * n) * 2), *dx = filled((size_t)(M * k) * 2), *dw = filled((size_t)(n * k) * 4),
+             *add = filled((size_t)(M * n) * 2);
         mt_linear fwd = a, plus = a, through = a, weights = a, biases = a;
         fwd.y = plus.y = y;
         plus.add = add;
@@ -155,15 +160,36 @@ static void attention(int64_t N, int64_t length, int64_t heads, int64_t kv, int6
     for (int64_t d = 0; d <= n_docs; d++) starts[d] = (int32_t)(d * length);
     int64_t ld = (heads + 2 * kv) * dh;
     char *qkv = filled((size_t)(N * ld) * 2), *dqkv = filled((size_t)(N * ld) * 2);
-    mt_attention a = { .t = MT_DTYPE_BF16, .N = N, .H = heads, .K = kv, .Dh = dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = heads * dh, .n_docs = n_docs,
-                       .longest = length, .doc_start = ints(starts, (size_t)n_docs + 1), .scale = 1.0f / sqrtf((float)dh), .window = window, .q = qkv,
-                       .k = qkv + heads * dh * 2, .v = qkv + (heads + kv) * dh * 2, .o = filled((size_t)(N * heads * dh) * 2),
-                       .lse = filled((size_t)(N * heads) * 4), .d_o = filled((size_t)(N * heads * dh) * 2), .dq = dqkv, .dk = dqkv + heads * dh * 2,
-                       .dv = dqkv + (heads + kv) * dh * 2, .ld_d = ld };
+    mt_attention a = { .t = MT_DTYPE_BF16,
+                       .N = N,
+                       .H = heads,
+                       .K = kv,
+                       .Dh = dh,
+                       .ldq = ld,
+                       .ldk = ld,
+                       .ldv = ld,
+                       .ldo = heads * dh,
+                       .n_docs = n_docs,
+                       .longest = length,
+                       .doc_start = ints(starts, (size_t)n_docs + 1),
+                       .scale = 1.0f / sqrtf((float)dh),
+                       .window = window,
+                       .q = qkv,
+                       .k = qkv + heads * dh * 2,
+                       .v = qkv + (heads + kv) * dh * 2,
+                       .o = filled((size_t)(N * heads * dh) * 2),
+                       .lse = filled((size_t)(N * heads) * 4),
+                       .d_o = filled((size_t)(N * heads * dh) * 2),
+                       .dq = dqkv,
+                       .dk = dqkv + heads * dh * 2,
+                       .dv = dqkv + (heads + kv) * dh * 2,
+                       .ld_d = ld };
     a.scratch = filled(mt_attention_scratch(&a));
-    double seen = window && window < length ? (double)window - (double)window * (double)window / (2.0 * (double)length) : (double)length / 2;
+    double seen = window && window < length ? (double)window - (double)window * (double)window / (2.0 * (double)length)
+                                            : (double)length / 2;
     double flops = 4.0 * (double)(N * heads * dh) * seen;
-    snprintf(name, sizeof name, "attention %lldx%lld Dh %lld w %lld", (long long)n_docs, (long long)length, (long long)dh, (long long)window);
+    snprintf(name, sizeof name, "attention %lldx%lld Dh %lld w %lld", (long long)n_docs, (long long)length, (long long)dh,
+             (long long)window);
     say(name, seconds_of(attention_fwd, &a), flops, 0);
     say("                     backward", seconds_of(attention_bwd, &a), 2.5 * flops, 0);
     void *all[] = { qkv, dqkv, (void *)(uintptr_t)a.doc_start, a.o, a.lse, (void *)(uintptr_t)a.d_o, a.scratch };
@@ -185,8 +211,18 @@ static void attentions(int64_t rows)
 static void elementwise(int64_t N)
 {
     double rows = (double)N * D * 2;
-    mt_rmsnorm norm = { .t = MT_DTYPE_BF16, .N = N, .D = D, .eps = 1e-6f, .dx_add = true, .y = filled((size_t)(N * D) * 2), .rstd = filled((size_t)N * 4),
-                        .x = filled((size_t)(N * D) * 2), .w = filled(D * 2), .dy = filled((size_t)(N * D) * 2), .dx = filled((size_t)(N * D) * 2), .dw = filled(D * 4) };
+    mt_rmsnorm norm = { .t = MT_DTYPE_BF16,
+                        .N = N,
+                        .D = D,
+                        .eps = 1e-6f,
+                        .dx_add = true,
+                        .y = filled((size_t)(N * D) * 2),
+                        .rstd = filled((size_t)N * 4),
+                        .x = filled((size_t)(N * D) * 2),
+                        .w = filled(D * 2),
+                        .dy = filled((size_t)(N * D) * 2),
+                        .dx = filled((size_t)(N * D) * 2),
+                        .dw = filled(D * 4) };
     norm.scratch = filled(mt_rmsnorm_scratch(&norm));
     say("rmsnorm forward", seconds_of(rmsnorm_fwd, &norm), 0, 2 * rows);
     say("rmsnorm backward", seconds_of(rmsnorm_bwd, &norm), 0, 4 * rows);
@@ -195,9 +231,22 @@ static void elementwise(int64_t N)
     if (!pos) exit(1);
     for (int64_t i = 0; i < N; i++) pos[i] = (int32_t)(i % 1024);
     int64_t ld = (H + 2 * K) * DH;
-    mt_rope rope = { .t = MT_DTYPE_BF16, .style = MT_ROPE_HALF, .N = N, .H = H, .K = K, .Dh = DH, .dr = DH, .ld_qkv = ld, .ld_qk = ld, .ld_dqkv = ld,
-                     .pos = ints(pos, (size_t)N), .cos = filled(1024 * DH / 2 * 4), .sin = filled(1024 * DH / 2 * 4), .qkv = filled((size_t)(N * ld) * 2),
-                     .dqkv = filled((size_t)(N * ld) * 2), .eps = 1e-6f };
+    mt_rope rope = { .t = MT_DTYPE_BF16,
+                     .style = MT_ROPE_HALF,
+                     .N = N,
+                     .H = H,
+                     .K = K,
+                     .Dh = DH,
+                     .dr = DH,
+                     .ld_qkv = ld,
+                     .ld_qk = ld,
+                     .ld_dqkv = ld,
+                     .pos = ints(pos, (size_t)N),
+                     .cos = filled(1024 * DH / 2 * 4),
+                     .sin = filled(1024 * DH / 2 * 4),
+                     .qkv = filled((size_t)(N * ld) * 2),
+                     .dqkv = filled((size_t)(N * ld) * 2),
+                     .eps = 1e-6f };
     rope.qk = (void *)(uintptr_t)rope.qkv;
     double heads = 2.0 * 2 * (double)(N * (H + K) * DH);
     say("rope forward", seconds_of(rope_fwd, &rope), 0, heads);
@@ -208,7 +257,12 @@ static void elementwise(int64_t N)
     say("rope forward with head norm", seconds_of(rope_fwd, &rope), 0, heads);
     say("rope backward with head norm", seconds_of(rope_bwd, &rope), 0, 1.5 * heads);
 
-    mt_glu glu = { .t = MT_DTYPE_BF16, .act = MT_ACT_SILU, .N = N, .F = F, .gu = filled((size_t)(N * F) * 4), .y = filled((size_t)(N * F) * 2) };
+    mt_glu glu = { .t = MT_DTYPE_BF16,
+                   .act = MT_ACT_SILU,
+                   .N = N,
+                   .F = F,
+                   .gu = filled((size_t)(N * F) * 4),
+                   .y = filled((size_t)(N * F) * 2) };
     say("silu glu forward", seconds_of(glu_fwd, &glu), 0, 6.0 * (double)(N * F));
     glu.dgu = (void *)(uintptr_t)glu.gu;
     glu.dy = glu.y;
@@ -218,17 +272,34 @@ static void elementwise(int64_t N)
     if (!ids || !by_id) exit(1);
     for (int64_t i = 0; i < N; i++) ids[i] = (int32_t)(i * 9 / 10), by_id[i] = (int32_t)i; /* mostly distinct */
     for (int64_t i = N - N / 32; i < N; i++) ids[i] = V - 1;                               /* one id that is everywhere */
-    mt_embed embed = { .t = MT_DTYPE_BF16, .N = N, .D = D, .V = V, .ids = ints(ids, (size_t)N), .rows_by_id = ints(by_id, (size_t)N), .y = norm.y,
-                       .w = filled((size_t)V * D * 2), .dy = norm.dy, .dw = filled((size_t)V * D * 4), .scale = 1, .pad_id = -1 };
+    mt_embed embed = { .t = MT_DTYPE_BF16,
+                       .N = N,
+                       .D = D,
+                       .V = V,
+                       .ids = ints(ids, (size_t)N),
+                       .rows_by_id = ints(by_id, (size_t)N),
+                       .y = norm.y,
+                       .w = filled((size_t)V * D * 2),
+                       .dy = norm.dy,
+                       .dw = filled((size_t)V * D * 4),
+                       .scale = 1,
+                       .pad_id = -1 };
     say("embed forward", seconds_of(embed_fwd, &embed), 0, 2 * rows);
     say("embed backward", seconds_of(embed_bwd, &embed), 0, 5 * rows);
 
     int32_t *targets = malloc(HEAD_ROWS * 4);
     if (!targets) exit(1);
     for (int i = 0; i < HEAD_ROWS; i++) targets[i] = i * 7;
-    mt_cross_entropy ce = { .t = MT_DTYPE_BF16, .N = HEAD_ROWS, .V = V, .logits = filled((size_t)HEAD_ROWS * V * 4), .targets = ints(targets, HEAD_ROWS),
-                            .dlogits = filled((size_t)HEAD_ROWS * V * 2), .dscale = 1e-4f, .row_loss = filled(HEAD_ROWS * 4),
-                            .row_correct = filled(HEAD_ROWS * 4), .sum = filled(sizeof(mt_loss_sum)) };
+    mt_cross_entropy ce = { .t = MT_DTYPE_BF16,
+                            .N = HEAD_ROWS,
+                            .V = V,
+                            .logits = filled((size_t)HEAD_ROWS * V * 4),
+                            .targets = ints(targets, HEAD_ROWS),
+                            .dlogits = filled((size_t)HEAD_ROWS * V * 2),
+                            .dscale = 1e-4f,
+                            .row_loss = filled(HEAD_ROWS * 4),
+                            .row_correct = filled(HEAD_ROWS * 4),
+                            .sum = filled(sizeof(mt_loss_sum)) };
     say("cross entropy, 2048 rows", seconds_of(cross_entropy, &ce), 0, 10.0 * HEAD_ROWS * V);
     free(pos), free(ids), free(by_id), free(targets);
 }
@@ -236,10 +307,19 @@ static void elementwise(int64_t N)
 static void update(void)
 {
     int64_t n = 233057792; /* a layer of the 7B */
-    mt_adamw a = { .t = MT_DTYPE_BF16, .n = n, .n_decay = n - 100, .hi = filled((size_t)n * 2), .lo = filled((size_t)n * 2), .m = filled((size_t)n * 4),
-                   .v = filled((size_t)n * 4), .g = filled((size_t)n * 2), .n_bad = filled(8) };
+    mt_adamw a = { .t = MT_DTYPE_BF16,
+                   .n = n,
+                   .n_decay = n - 100,
+                   .hi = filled((size_t)n * 2),
+                   .lo = filled((size_t)n * 2),
+                   .m = filled((size_t)n * 4),
+                   .v = filled((size_t)n * 4),
+                   .g = filled((size_t)n * 2),
+                   .n_bad = filled(8) };
     must(mt_fill(stream, a.v, 0x3c, (size_t)n * 4, &err)); /* 0.0115: a sum of squares is not negative */
-    mt_adamw_step step = { .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .grad_scale = 1, .t = 10 };
+    mt_adamw_step step = {
+        .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .grad_scale = 1, .t = 10
+    };
     a.coef = mt_adamw_coef_of(&step);
     a.coef_no_decay = a.coef;
     mt_round_grad r = { .t = MT_DTYPE_BF16, .n = n, .acc = a.m, .g = (void *)(uintptr_t)a.g };

@@ -1,4 +1,5 @@
-/* checkpoint.c - writing checkpoints, keeping the last few, finding the one to go on from.  Their state files are in ckpt_state.c. */
+/* checkpoint.c - writing checkpoints, keeping the last few, finding the one to go on from.  Their state files are in
+ * ckpt_state.c. */
 #include "ckpt/checkpoint.h"
 
 #include "base/file.h"

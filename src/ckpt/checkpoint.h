@@ -2,9 +2,9 @@
  *
  *     OUTPUT/checkpoint-120/                  opens as a model directory (export.h)
  *         config.json  model.safetensors  tokenizer.json ...
- *         resume/unit-000.safetensors ...     hi, lo, m, v of every tensor of a unit: 12 bytes a trained parameter, 4 a frozen one
- *         resume/state.json settings.yaml     what else a run needs to go on; the caller's
- *         checksums.json                      every file with its size and checksum, written last
+ *         resume/unit-000.safetensors ...     hi, lo, m, v of every tensor of a unit: 12 bytes a trained parameter, 4 a frozen
+ * one resume/state.json settings.yaml     what else a run needs to go on; the caller's checksums.json                      every
+ * file with its size and checksum, written last
  *
  * The rules are numbered C1..C9 in docs/checkpoints.md. */
 #ifndef MT_CKPT_CHECKPOINT_H
@@ -54,8 +54,8 @@ bool mt_ckpt_step_of(const char *path, int64_t *step);
 
 /* All there, checksums right, and with what resuming needs. */
 mt_rc mt_ckpt_verify(const char *path, mt_err *err);
-/* The newest that verifies; *path is NULL when there is none.  Each that does not is moved to NAME.damaged, and said with mt_warn.
- * MT_EINVAL: the newest holds a model only. */
+/* The newest that verifies; *path is NULL when there is none.  Each that does not is moved to NAME.damaged, and said with
+ * mt_warn. MT_EINVAL: the newest holds a model only. */
 mt_rc mt_ckpt_find_newest(char **path, const char *output_dir, mt_err *err);
 
 /* A file of resume/, whole. */

@@ -1,5 +1,5 @@
-/* checksum.c - four lanes of multiply and rotate, so that four multiplications are in flight at once.  Each step is a bijection of
- * the lane and of the word, which is why one changed word cannot go unnoticed. */
+/* checksum.c - four lanes of multiply and rotate, so that four multiplications are in flight at once.  Each step is a bijection
+ * of the lane and of the word, which is why one changed word cannot go unnoticed. */
 #include "ckpt/checksum.h"
 
 #include "base/fault.h"

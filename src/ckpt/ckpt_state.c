@@ -95,7 +95,8 @@ mt_rc mt__ckpt_write_unit(const char *dir, const mt_model *m, int unit, const mt
 {
     char *path = unit_path(dir, unit);
     writing w = { .io = io, .piece = mt_malloc(MT_STATE_PIECE * sizeof(float)) };
-    mt_rc rc = path && w.piece ? write_file(&w, path, m, unit, err) : mt_fail(err, MT_ENOMEM, "no host memory to write unit %d", unit);
+    mt_rc rc =
+        path && w.piece ? write_file(&w, path, m, unit, err) : mt_fail(err, MT_ENOMEM, "no host memory to write unit %d", unit);
     mt_safetensors_writer_free(w.file);
     mt_free(w.piece);
     mt_free(path);
@@ -145,7 +146,8 @@ static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_mod
     size_t masters = 0;
     for (size_t i = 0; i < mt_safetensors_count(file); i++) masters += mt_safetensors_at(file, i)->dtype == MT_DTYPE_BF16;
     if (masters == (size_t)m->units[unit].layout->n_weights) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "it has %zu tensors where this model has %d (%zu parts fit): the checkpoint is of another model", masters,
+    return mt_fail(err, MT_EINVAL,
+                   "it has %zu tensors where this model has %d (%zu parts fit): the checkpoint is of another model", masters,
                    m->units[unit].layout->n_weights, n_found);
 }
 

@@ -1,5 +1,5 @@
-/* ckpt_state.h - the state of one unit in one file: NAME.hi, .lo, .m, .v for every tensor NAME (no moments for frozen ones).  By tensor
- * and not by block, so that a file does not depend on how a unit is laid out.  Only ckpt/ includes it. */
+/* ckpt_state.h - the state of one unit in one file: NAME.hi, .lo, .m, .v for every tensor NAME (no moments for frozen ones).  By
+ * tensor and not by block, so that a file does not depend on how a unit is laid out.  Only ckpt/ includes it. */
 #ifndef MT_CKPT_CKPT_STATE_H
 #define MT_CKPT_CKPT_STATE_H
 

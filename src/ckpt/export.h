@@ -1,9 +1,9 @@
 /* export.h - a model directory that transformers and vLLM open, from the masters of a run.
  *
- * Weights keep the source's names and dtypes (or all take one dtype), rounded to nearest even from the fp32 master; a tied head is
- * written only if the source had it.  config.json is the source's, changed only where it would no longer be true.  The tokenizer's
- * files come along as they are.  Everything goes through outfile.h, so each file is there whole or not at all; a directory that must
- * be there whole is written inside an mt_outdir. */
+ * Weights keep the source's names and dtypes (or all take one dtype), rounded to nearest even from the fp32 master; a tied head
+ * is written only if the source had it.  config.json is the source's, changed only where it would no longer be true.  The
+ * tokenizer's files come along as they are.  Everything goes through outfile.h, so each file is there whole or not at all; a
+ * directory that must be there whole is written inside an mt_outdir. */
 #ifndef MT_CKPT_EXPORT_H
 #define MT_CKPT_EXPORT_H
 
@@ -11,13 +11,13 @@
 #include "ckpt/state_io.h"
 
 typedef struct mt_export {
-    const mt_model *model;   /* all borrowed */
-    const char *source_dir;  /* config.json and the tokenizer's files are taken from here */
-    const mt_shards *source; /* names and dtypes; NULL: made from scratch, config.json's dtype holds */
-    mt_dtype dtype;          /* of every tensor; MT_DTYPE_COUNT: as the source has them */
-    size_t max_shard_bytes;  /* 0: one file */
-    int32_t end_of_turn;     /* the token that was trained to end an answer; -1: not known */
-    bool quiet;              /* say nothing of what had to be added */
+    const mt_model *model;        /* all borrowed */
+    const char *source_dir;       /* config.json and the tokenizer's files are taken from here */
+    const mt_shards *source;      /* names and dtypes; NULL: made from scratch, config.json's dtype holds */
+    mt_dtype dtype;               /* of every tensor; MT_DTYPE_COUNT: as the source has them */
+    size_t max_shard_bytes;       /* 0: one file */
+    int32_t end_of_turn;          /* the token that was trained to end an answer; -1: not known */
+    bool quiet;                   /* say nothing of what had to be added */
     const char *end_of_turn_text; /* its text, for tokenizer_config.json; NULL: leave that file as it is */
 } mt_export;
 
@@ -36,8 +36,8 @@ uint64_t mt_export_bytes(const mt_export *x);
 
 /* -- export_config.c -- */
 
-/* Copy what is there of the tokenizer's and the generation's files; config.json with dtype, tying and eos ids made true.  What had
- * to be added is said with mt_info, unless x->quiet. */
+/* Copy what is there of the tokenizer's and the generation's files; config.json with dtype, tying and eos ids made true.  What
+ * had to be added is said with mt_info, unless x->quiet. */
 mt_rc mt__export_files(const mt_export *x, const char *dir, mt_err *err);
 
 #endif

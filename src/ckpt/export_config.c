@@ -1,5 +1,5 @@
-/* export_config.c - the files beside the weights.  Numbers are kept as they were written: documents are changed value by value and
- * printed with the shortest form of each float, as Python does. */
+/* export_config.c - the files beside the weights.  Numbers are kept as they were written: documents are changed value by value
+ * and printed with the shortest form of each float, as Python does. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/value.h"
@@ -12,8 +12,9 @@ enum { MAX_BYTES = 1 << 30 };
 
 /* What is copied when it is there. */
 static const char *const copied[] = {
-    "tokenizer.json",   "tokenizer.model",     "vocab.json",          "merges.txt",    "special_tokens_map.json",
-    "added_tokens.json", "chat_template.jinja", "chat_template.json", "tokenizer_config.json", "generation_config.json", "config.json",
+    "tokenizer.json",          "tokenizer.model",        "vocab.json",          "merges.txt",
+    "special_tokens_map.json", "added_tokens.json",      "chat_template.jinja", "chat_template.json",
+    "tokenizer_config.json",   "generation_config.json", "config.json",
 };
 
 typedef struct document {
@@ -127,7 +128,8 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
 {
     const mt_value *tied = mt_value_get(&d->root, "tie_word_embeddings");
     bool says = tied && tied->type == MT_VALUE_BOOL ? tied->b : x->model->config->family->default_tied;
-    if (says != x->model->config->tied) MT_TRY(set(d, "tie_word_embeddings", (mt_value){ .type = MT_VALUE_BOOL, .b = x->model->config->tied }, err));
+    if (says != x->model->config->tied)
+        MT_TRY(set(d, "tie_word_embeddings", (mt_value){ .type = MT_VALUE_BOOL, .b = x->model->config->tied }, err));
     if (x->dtype != MT_DTYPE_COUNT) {
         const char *key = mt_value_get(&d->root, "torch_dtype") && !mt_value_get(&d->root, "dtype") ? "torch_dtype" : "dtype";
         MT_TRY(set(d, key, text_value(mt_dtype_name(x->dtype)), err));
@@ -140,7 +142,8 @@ static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
     const mt_value *eos = mt_value_get(&d->root, "eos_token");
     const mt_value *content = eos && eos->type == MT_VALUE_MAP ? mt_value_get(eos, "content") : eos;
     if (!x->end_of_turn_text || x->end_of_turn < 0 || (content && mt_value_is(content, x->end_of_turn_text))) return MT_OK;
-    if (!x->quiet) mt_info("tokenizer_config.json: eos_token becomes %s, which was trained to end an answer", x->end_of_turn_text);
+    if (!x->quiet)
+        mt_info("tokenizer_config.json: eos_token becomes %s, which was trained to end an answer", x->end_of_turn_text);
     return set(d, "eos_token", text_value(x->end_of_turn_text), err);
 }
 
@@ -154,7 +157,8 @@ static mt_rc fix(const mt_export *x, document *d, const char *name, mt_err *err)
 
 static bool is_fixed(const char *name)
 {
-    return strcmp(name, "config.json") == 0 || strcmp(name, "generation_config.json") == 0 || strcmp(name, "tokenizer_config.json") == 0;
+    return strcmp(name, "config.json") == 0 || strcmp(name, "generation_config.json") == 0 ||
+           strcmp(name, "tokenizer_config.json") == 0;
 }
 
 /* -- files ----------------------------------------------------------------------------------------- */

@@ -13,7 +13,10 @@
 #include <string.h>
 #include <unistd.h>
 
-static mt_rc no_memory(const char *dir, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the checksums of %s", dir); }
+static mt_rc no_memory(const char *dir, mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "no host memory for the checksums of %s", dir);
+}
 
 /* -- writing --------------------------------------------------------------------------------------- */
 
@@ -35,7 +38,7 @@ static bool has(const mt_manifest *m, const char *name)
 
 mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err)
 {
-    struct mt_manifest_entry e = { 0 };
+    mt_manifest_entry e = { 0 };
     MT_TRY(mt_grow(&m->items, &m->cap, m->n + 1, sizeof *m->items, err));
     char *path = mt_path_join(m->dir, name);
     mt_rc rc = path ? mt_checksum_file(&e.sum, &e.bytes, path, err) : no_memory(m->dir, err);
@@ -71,7 +74,7 @@ static mt_rc take_rest(mt_manifest *m, const char *below, mt_err *err)
 
 static int by_name(const void *a, const void *b)
 {
-    return strcmp(((const struct mt_manifest_entry *)a)->name, ((const struct mt_manifest_entry *)b)->name);
+    return strcmp(((const mt_manifest_entry *)a)->name, ((const mt_manifest_entry *)b)->name);
 }
 
 static void put_list(const mt_manifest *m, mt_str *s)
@@ -119,8 +122,10 @@ static mt_rc verify_file(const char *path, const json_t *entry, const char *list
     MT_TRY(mt_json_str(entry, "checksum", "", &want_sum, list, err));
     MT_TRY(mt_checksum_file(&sum, &bytes, path, err));
     if ((int64_t)bytes != want_bytes)
-        return mt_fail(err, MT_EFORMAT, "%s has %" PRIu64 " bytes, %" PRId64 " were written (cut short?)", path, bytes, want_bytes);
-    if (sum != strtoull(want_sum, NULL, 16)) return mt_fail(err, MT_EFORMAT, "%s: the checksum is wrong; the file is damaged", path);
+        return mt_fail(err, MT_EFORMAT, "%s has %" PRIu64 " bytes, %" PRId64 " were written (cut short?)", path, bytes,
+                       want_bytes);
+    if (sum != strtoull(want_sum, NULL, 16))
+        return mt_fail(err, MT_EFORMAT, "%s: the checksum is wrong; the file is damaged", path);
     return MT_OK;
 }
 
@@ -130,7 +135,8 @@ static mt_rc verify_files(const char *dir, const json_t *files, const char *list
     json_t *entry;
     json_object_foreach((json_t *)(uintptr_t)files, name, entry)
     {
-        if (!json_is_object(entry) || !name_is_safe(name)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", list, name);
+        if (!json_is_object(entry) || !name_is_safe(name))
+            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", list, name);
         char *path = mt_path_join(dir, name);
         mt_rc rc = path ? verify_file(path, entry, list, err) : no_memory(dir, err);
         mt_free(path);

@@ -10,24 +10,27 @@
 
 #define MT_MANIFEST_NAME "checksums.json"
 
+typedef struct mt_manifest_entry {
+    char *name; /* "resume/unit-000.safetensors" */
+    uint64_t bytes, sum;
+} mt_manifest_entry;
+
 typedef struct mt_manifest {
     const char *dir; /* borrowed */
-    struct mt_manifest_entry {
-        char *name; /* "resume/unit-000.safetensors" */
-        uint64_t bytes, sum;
-    } *items;
+    mt_manifest_entry *items;
     size_t n, cap;
 } mt_manifest;
 
-/* Zero-initialise and set dir.  Take a large file up as soon as it is written, while the system still has it in memory, which it then
- * need not keep. */
+/* Zero-initialise and set dir.  Take a large file up as soon as it is written, while the system still has it in memory, which it
+ * then need not keep. */
 mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err);
-/* Take up what else is in dir and in the directories of it, one level down, and write the list.  Comes last: it makes the directory
- * complete. */
+/* Take up what else is in dir and in the directories of it, one level down, and write the list.  Comes last: it makes the
+ * directory complete. */
 mt_rc mt_manifest_write(mt_manifest *m, mt_err *err);
 void mt_manifest_free(mt_manifest *m);
 
-/* Every listed file is there, with its size and checksum.  MT_ENOENT: no list, or a file is missing; MT_EFORMAT: a file differs. */
+/* Every listed file is there, with its size and checksum.  MT_ENOENT: no list, or a file is missing; MT_EFORMAT: one
+ * differs. */
 mt_rc mt_manifest_verify(const char *dir, mt_err *err);
 
 #endif

@@ -72,7 +72,8 @@ mt_rc mt_dir_make(const char *path, mt_err *err)
     mt_rc rc = MT_OK;
     for (char *slash = strchr(p + 1, '/'); !rc; slash = strchr(slash + 1, '/')) {
         if (slash) *slash = '\0';
-        if (faulted(EIO) || (mkdir(p, 0777) && (errno != EEXIST || !mt_dir_exists(p)))) rc = mt_fail_errno(err, MT_EIO, "making the directory %s", p);
+        if (faulted(EIO) || (mkdir(p, 0777) && (errno != EEXIST || !mt_dir_exists(p))))
+            rc = mt_fail_errno(err, MT_EIO, "making the directory %s", p);
         if (!slash) break;
         *slash = '/';
     }

@@ -2,8 +2,8 @@
  *
  *     open      make PATH.tmp, empty
  *     ...       fill it: every file through outfile.h, which syncs it
- *     publish   sync the directories in it, rename to PATH, sync its parent.  A PATH that is there already moves to PATH.old.tmp first
- *     close     always last; removes what was not published
+ *     publish   sync the directories in it, rename to PATH, sync its parent.  A PATH that is there already moves to PATH.old.tmp
+ * first close     always last; removes what was not published
  *
  * Killed in between, it leaves names that end in .tmp, which mt_dir_sweep removes. */
 #ifndef MT_CKPT_OUTDIR_H

@@ -32,27 +32,6 @@ struct mt_safetensors {
     mt__names names; /* name -> index in tensors */
 };
 
-bool mt_st_size(mt_dtype dtype, int n_dims, const int64_t *shape, size_t *n, size_t *bytes)
-{
-    size_t count = 1;
-    if (n_dims < 0 || n_dims > MT_ST_MAX_DIMS) return false;
-    for (int i = 0; i < n_dims; i++)
-        if (shape[i] < 0 || !mt_mul_size(count, (size_t)shape[i], &count)) return false;
-    *n = count;
-    return mt_mul_size(count, mt_dtype_bytes(dtype), bytes);
-}
-
-mt_shape_text mt_st_shape_text(int n_dims, const int64_t *shape)
-{
-    mt_shape_text t;
-    size_t n = 0;
-    t.s[n++] = '[';
-    for (int i = 0; i < n_dims && i < MT_ST_MAX_DIMS; i++) /* 8 numbers of 20 digits fit */
-        n += (size_t)snprintf(t.s + n, sizeof t.s - n, i ? ", %lld" : "%lld", (long long)shape[i]);
-    snprintf(t.s + n, sizeof t.s - n, "]");
-    return t;
-}
-
 static mt_rc no_memory(const mt_safetensors *st, mt_err *err)
 {
     return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of tensors", st->path);

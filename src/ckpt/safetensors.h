@@ -19,25 +19,9 @@
 #ifndef MT_CKPT_SAFETENSORS_H
 #define MT_CKPT_SAFETENSORS_H
 
-#include "base/dtype.h"
-#include "base/err.h"
+#include "ckpt/tensor.h"
 
-#include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-enum { MT_ST_MAX_DIMS = 8, MT_ST_MAX_HEADER_BYTES = 100 * 1000 * 1000 }; /* the latter is the reference's limit */
-
-typedef struct mt_st_tensor {
-    const char *name;
-    const char *file; /* base name of the file it is in, for messages */
-    mt_dtype dtype;
-    int n_dims; /* 0: one number */
-    int64_t shape[MT_ST_MAX_DIMS];
-    size_t n;            /* numbers in it */
-    size_t bytes;        /* n * mt_dtype_bytes(dtype) */
-    const uint8_t *data; /* in the map; files older than the padding rule may leave it unaligned */
-} mt_st_tensor;
+enum { MT_ST_MAX_HEADER_BYTES = 100 * 1000 * 1000 }; /* the reference's limit */
 
 typedef struct mt_safetensors mt_safetensors;
 
@@ -57,14 +41,5 @@ const mt_st_tensor *mt_safetensors_find(const mt_safetensors *st, const char *na
 size_t mt_safetensors_meta_count(const mt_safetensors *st);
 void mt_safetensors_meta_at(const mt_safetensors *st, size_t i, const char **key, const char **value);
 const char *mt_safetensors_meta(const mt_safetensors *st, const char *key); /* NULL: absent */
-
-/* "[4096, 1024]" for messages. */
-typedef struct mt_shape_text {
-    char s[192];
-} mt_shape_text;
-mt_shape_text mt_st_shape_text(int n_dims, const int64_t *shape);
-
-/* Numbers and bytes of a shape; false when it has too many dimensions, a negative one, or does not fit. */
-bool mt_st_size(mt_dtype dtype, int n_dims, const int64_t *shape, size_t *n, size_t *bytes);
 
 #endif

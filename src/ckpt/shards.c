@@ -1,25 +1,41 @@
 #include "ckpt/shards.h"
 
+#include "base/arena.h"
 #include "base/file.h"
-#include "base/json.h"
-#include "base/str.h"
+#include "base/log.h"
+#include "ckpt/fp8.h"
 #include "ckpt/names.h"
+#include "ckpt/pickle.h"
+#include "ckpt/shards_index.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 
-static const char single_name[] = "model.safetensors";
-static const char index_name[] = "model.safetensors.index.json";
+/* How weights are called that transformers looks for, in its order. */
+static const struct {
+    const char *single, *index, *tail;
+} kinds[] = {
+    { "model.safetensors", "model.safetensors.index.json", ".safetensors" },
+    { "pytorch_model.bin", "pytorch_model.bin.index.json", ".bin" },
+};
+
+/* One of the three is set. */
+typedef struct weight_file {
+    mt_safetensors *st;
+    mt_pickle *pickle;
+    mt_gguf *gguf;
+    char *path;
+} weight_file;
 
 struct mt_shards {
-    mt_safetensors **files;
+    weight_file *files;
     size_t n_files, cap_files;
-    const mt_st_tensor **tensors; /* borrowed from files */
+    const mt_st_tensor **tensors; /* borrowed from files, or joined */
     size_t n_tensors;
     size_t bytes;
     mt__names names; /* name -> index in tensors */
+    mt_arena arena;  /* joined tensors */
 };
 
 static bool ends_with(const char *s, const char *tail)
@@ -28,34 +44,53 @@ static bool ends_with(const char *s, const char *tail)
     return n >= k && strcmp(s + n - k, tail) == 0;
 }
 
-static mt_rc add_file(mt_shards *s, const char *dir, const char *name, mt_err *err)
+/* -- files ----------------------------------------------------------------------------------------- */
+
+static mt_rc add_path(mt_shards *s, const char *path, mt_err *err)
 {
     MT_TRY(mt_grow(&s->files, &s->cap_files, s->n_files + 1, sizeof *s->files, err));
+    weight_file *f = &s->files[s->n_files];
+    *f = (weight_file){ .path = mt_strdup(path) };
+    if (!f->path) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    s->n_files++; /* from here on close() sees it */
+    if (ends_with(path, ".safetensors")) return mt_safetensors_open(&f->st, path, err);
+    return ends_with(path, ".bin") ? mt_pickle_open(&f->pickle, path, err) : mt_gguf_open(&f->gguf, path, err);
+}
+
+static mt_rc add_file(mt_shards *s, const char *dir, const char *name, mt_err *err)
+{
     char *path = mt_path_join(dir, name);
     if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", name);
-    mt_rc rc = mt_safetensors_open(&s->files[s->n_files], path, err);
-    if (!rc) s->n_files++;
+    mt_rc rc = add_path(s, path, err);
     mt_free(path);
     return rc;
 }
 
-/* Collect the tensors of all files.  weight_map (or NULL) decides between files that hold the same name. */
-static mt_rc collect(mt_shards *s, const json_t *weight_map, mt_err *err)
+static size_t file_count(const weight_file *f) { return f->st ? mt_safetensors_count(f->st) : f->pickle ? mt_pickle_count(f->pickle) : mt_gguf_count(f->gguf); }
+
+static const mt_st_tensor *file_tensor(const weight_file *f, size_t i)
+{
+    return f->st ? mt_safetensors_at(f->st, i) : f->pickle ? mt_pickle_at(f->pickle, i) : mt_gguf_at(f->gguf, i);
+}
+
+/* -- tensors --------------------------------------------------------------------------------------- */
+
+/* Collect the tensors of all files.  The index (or NULL) decides between files that hold the same name. */
+static mt_rc collect(mt_shards *s, const mt__index *index, mt_err *err)
 {
     size_t n = 0;
-    for (size_t f = 0; f < s->n_files; f++) n += mt_safetensors_count(s->files[f]);
+    for (size_t f = 0; f < s->n_files; f++) n += file_count(&s->files[f]);
     s->tensors = mt_calloc(n, sizeof *s->tensors);
-    if (!s->tensors || !mt__names_init(&s->names, n))
-        return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu tensors", n);
+    if (!s->tensors || !mt__names_init(&s->names, n)) return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu tensors", n);
     for (size_t f = 0; f < s->n_files; f++) {
-        for (size_t i = 0; i < mt_safetensors_count(s->files[f]); i++) {
-            const mt_st_tensor *t = mt_safetensors_at(s->files[f], i);
-            const char *home = json_string_value(json_object_get(weight_map, t->name));
+        for (size_t i = 0; i < file_count(&s->files[f]); i++) {
+            const mt_st_tensor *t = file_tensor(&s->files[f], i);
+            const char *home = index ? mt__index_home(index, t->name) : NULL;
             if (home && strcmp(home, t->file) != 0) continue;
             size_t first = mt__names_add(&s->names, t->name, s->n_tensors);
             if (first != s->n_tensors)
-                return mt_fail(err, MT_EFORMAT, "tensor \"%s\" is in %s and in %s, and %s does not say which one counts", t->name,
-                               s->tensors[first]->file, t->file, index_name);
+                return mt_fail(err, MT_EFORMAT, "tensor \"%s\" is in %s and in %s, and %s does not say which one counts", t->name, s->tensors[first]->file, t->file,
+                               index ? index->name : kinds[0].index);
             s->tensors[s->n_tensors++] = t;
             s->bytes += t->bytes;
         }
@@ -63,114 +98,136 @@ static mt_rc collect(mt_shards *s, const json_t *weight_map, mt_err *err)
     return MT_OK;
 }
 
-/* A name in the index must be a plain file name: anything else could reach outside the directory. */
-static bool plain_file_name(const char *name)
+static bool is_fp8(const mt_st_tensor *t) { return t->data && (t->dtype == MT_DTYPE_F8_E4M3 || t->dtype == MT_DTYPE_F8_E5M2); }
+
+/* The FP8 tensor a scale belongs to; false: it is no such scale. */
+static bool find_scaled(const mt_shards *s, const mt_st_tensor *scale, size_t *base)
 {
-    if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return false;
-    for (const char *c = name; *c; c++)
-        if (*c == '/' || *c == '\\' || (unsigned char)*c < 0x20) return false;
-    return ends_with(name, ".safetensors");
+    char name[512];
+    size_t n = mt__fp8_base(scale->name);
+    if (n == 0 || n >= sizeof name) return false;
+    memcpy(name, scale->name, n);
+    name[n] = '\0';
+    return mt__names_find(&s->names, name, base) && s->tensors[*base] && is_fp8(s->tensors[*base]);
 }
 
-static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
-
-/* The distinct file names of a weight_map, sorted; they point into it. */
-static mt_rc file_names(const char ***out, size_t *n_out, json_t *weight_map, mt_err *err)
+/* Put each FP8 tensor and its scales together, and take the scales off the list. */
+static mt_rc join_scales(mt_shards *s, mt__fp8_block block, mt_err *err)
 {
-    const char *tensor;
-    json_t *file;
-    size_t n = 0, kept = 0;
-    const char **names = mt_calloc(json_object_size(weight_map), sizeof *names);
-    if (!names) return mt_fail(err, MT_ENOMEM, "%s: no host memory to read it", index_name);
-    json_object_foreach(weight_map, tensor, file)
-    {
-        const char *name = json_string_value(file);
-        if (!name || !plain_file_name(name)) {
-            mt_free(names);
-            return mt_fail(err, MT_EFORMAT,
-                           "%s: tensor \"%.200s\" is said to be in \"%.200s\", which is not the name of a .safetensors file in "
-                           "this directory",
-                           index_name, tensor, name ? name : "(no string)");
-        }
-        names[n++] = name;
+    size_t base, kept = 0;
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        if (!find_scaled(s, s->tensors[i], &base)) continue;
+        mt_st_tensor *joined = mt_arena_alloc(&s->arena, sizeof *joined);
+        if (!joined) return mt_fail(err, MT_ENOMEM, "no host memory for a list of tensors");
+        MT_TRY(mt__fp8_join(joined, &s->arena, s->tensors[base], s->tensors[i], block, err));
+        s->tensors[base] = joined;
+        s->tensors[i] = NULL;
     }
-    qsort(names, n, sizeof *names, by_text);
-    for (size_t i = 0; i < n; i++)
-        if (i == 0 || strcmp(names[i], names[kept - 1]) != 0) names[kept++] = names[i];
-    *out = names;
-    *n_out = kept;
+    for (size_t i = 0; i < s->n_tensors; i++)
+        if (s->tensors[i]) s->tensors[kept++] = s->tensors[i];
+    s->n_tensors = kept;
+    mt__names_deinit(&s->names);
+    if (!mt__names_init(&s->names, kept)) return mt_fail(err, MT_ENOMEM, "no host memory for a list of tensors");
+    for (size_t i = 0; i < kept; i++) mt__names_add(&s->names, s->tensors[i]->name, i);
     return MT_OK;
 }
 
-static mt_rc check_present(const char *dir, const char *const *names, size_t n, mt_err *err)
+static mt_rc join_fp8(mt_shards *s, const char *dir, mt_err *err)
 {
-    const char *missing = NULL;
-    size_t n_missing = 0;
-    for (size_t i = 0; i < n; i++) {
-        char *path = mt_path_join(dir, names[i]);
-        if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to look for %s", names[i]);
-        if (!mt_file_exists(path) && n_missing++ == 0) missing = names[i];
-        mt_free(path);
-    }
-    if (!missing) return MT_OK;
-    return mt_fail(err, MT_ENOENT, "%s is missing (%zu of the %zu files named in %s are there); download the model again",
-                   missing, n - n_missing, n, index_name);
+    bool any = false;
+    size_t base;
+    mt__fp8_block block;
+    for (size_t i = 0; i < s->n_tensors && !any; i++) any = find_scaled(s, s->tensors[i], &base);
+    if (!any) return MT_OK;
+    char *config = mt_path_join(dir, "config.json");
+    if (!config) return mt_fail(err, MT_ENOMEM, "no host memory to look for config.json");
+    mt_rc rc = mt__fp8_block_size(&block, config, err);
+    mt_free(config);
+    return rc ? rc : join_scales(s, block, err);
 }
 
-static mt_rc check_listed(const mt_shards *s, json_t *weight_map, mt_err *err)
+/* -- directories ----------------------------------------------------------------------------------- */
+
+static mt_rc check_listed(const mt_shards *s, const mt__index *index, mt_err *err)
 {
     const char *name;
     json_t *file;
     size_t i;
-    json_object_foreach(weight_map, name, file)
+    json_object_foreach(index->weight_map, name, file)
     {
         if (!mt__names_find(&s->names, name, &i))
             return mt_fail(err, MT_EFORMAT,
                            "tensor \"%.200s\" is listed in %s and is not in %.200s; the files look like different revisions, "
                            "download the model again",
-                           name, index_name, json_string_value(file));
+                           name, index->name, json_string_value(file));
     }
     return MT_OK;
 }
 
-static mt_rc open_weight_map(mt_shards *s, const char *dir, json_t *weight_map, mt_err *err)
+static mt_rc open_index_files(mt_shards *s, const char *dir, const mt__index *index, mt_err *err)
 {
     const char **names = NULL;
     size_t n = 0;
-    if (!json_is_object(weight_map) || json_object_size(weight_map) == 0)
-        return mt_fail(err, MT_EFORMAT, "%s: \"weight_map\" should be an object of tensor names and files", index_name);
-    MT_TRY(file_names(&names, &n, weight_map, err));
-    mt_rc rc = check_present(dir, names, n, err);
+    MT_TRY(mt__index_files(index, &names, &n, err));
+    mt_rc rc = mt__index_check_present(index, dir, names, n, err);
     for (size_t i = 0; !rc && i < n; i++) rc = add_file(s, dir, names[i], err);
-    if (!rc) rc = collect(s, weight_map, err);
-    if (!rc) rc = check_listed(s, weight_map, err);
+    if (!rc) rc = collect(s, index, err);
+    if (!rc) rc = check_listed(s, index, err);
     mt_free(names);
     return rc;
 }
 
-static mt_rc open_index(mt_shards *s, const char *dir, const char *path, mt_err *err)
+static mt_rc open_index(mt_shards *s, const char *dir, const char *path, const char *tail, mt_err *err)
 {
-    json_t *index;
-    MT_TRY(mt_json_read(&index, path, err));
-    mt_rc rc = open_weight_map(s, dir, json_object_get(index, "weight_map"), err);
-    json_decref(index);
+    mt__index index;
+    mt_rc rc = mt__index_open(&index, path, tail, err);
+    if (!rc) rc = open_index_files(s, dir, &index, err);
+    mt__index_close(&index);
     return rc;
 }
 
-/* What else lies in the directory, to open the one candidate or to say what was found instead. */
+static mt_rc open_one(mt_shards *s, const char *dir, const char *name, mt_err *err)
+{
+    MT_TRY(add_file(s, dir, name, err));
+    return collect(s, NULL, err);
+}
+
+/* The files a kind is usually in; *found false if there are none. */
+static mt_rc open_kind(mt_shards *s, const char *dir, size_t kind, bool *found, mt_err *err)
+{
+    char *single = mt_path_join(dir, kinds[kind].single), *index = mt_path_join(dir, kinds[kind].index);
+    mt_rc rc = MT_OK;
+    *found = true;
+    if (!single || !index)
+        rc = mt_fail(err, MT_ENOMEM, "no host memory to look for weights");
+    else if (mt_file_exists(single))
+        rc = open_one(s, dir, kinds[kind].single, err);
+    else if (mt_file_exists(index))
+        rc = open_index(s, dir, index, kinds[kind].tail, err);
+    else
+        *found = false;
+    mt_free(single);
+    mt_free(index);
+    return rc;
+}
+
+/* Files of some kind: the first by name, and how many there are. */
+typedef struct listed {
+    char *first;
+    size_t n;
+} listed;
+
 typedef struct listing {
-    char *weights; /* the first *.safetensors by name */
-    size_t n_weights;
-    char *pickled; /* a pytorch_model.bin or the like */
-    char *gguf;
+    listed weights, gguf, pickled; /* *.safetensors, *.gguf, *.bin and the like */
 } listing;
 
-static void keep_first(char **kept, const char *name, bool *no_memory)
+static void count_name(listed *l, const char *name, bool *no_memory)
 {
-    if (*kept && strcmp(*kept, name) <= 0) return;
-    mt_free(*kept);
-    *kept = mt_strdup(name);
-    if (!*kept) *no_memory = true;
+    l->n++;
+    if (l->first && strcmp(l->first, name) <= 0) return;
+    mt_free(l->first);
+    l->first = mt_strdup(name);
+    if (!l->first) *no_memory = true;
 }
 
 static mt_rc list_dir(listing *l, const char *dir, mt_err *err)
@@ -181,87 +238,83 @@ static mt_rc list_dir(listing *l, const char *dir, mt_err *err)
     for (const struct dirent *e; (e = readdir(d)) && !no_memory;) {
         const char *name = e->d_name;
         if (name[0] == '.') continue;
-        if (ends_with(name, ".safetensors")) {
-            l->n_weights++;
-            keep_first(&l->weights, name, &no_memory);
-        } else if (ends_with(name, ".gguf"))
-            keep_first(&l->gguf, name, &no_memory);
-        else if (ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth") ||
-                 ends_with(name, ".bin.index.json"))
-            keep_first(&l->pickled, name, &no_memory);
+        if (ends_with(name, ".safetensors"))
+            count_name(&l->weights, name, &no_memory);
+        else if (ends_with(name, ".gguf"))
+            count_name(&l->gguf, name, &no_memory);
+        else if (ends_with(name, ".bin") || ends_with(name, ".pt") || ends_with(name, ".pth"))
+            count_name(&l->pickled, name, &no_memory);
     }
     closedir(d);
     return no_memory ? mt_fail(err, MT_ENOMEM, "no host memory to list the directory") : MT_OK;
 }
 
-static mt_rc nothing_to_open(const listing *l, mt_err *err)
+static mt_rc open_only_safetensors(mt_shards *s, const char *dir, const listed *l, mt_err *err)
 {
-    if (l->gguf)
-        return mt_fail(err, MT_EUNSUPPORTED,
-                       "the weights are in %s, and GGUF files are not read; download the original model, or convert them to "
-                       "safetensors",
-                       l->gguf);
-    if (l->pickled)
-        return mt_fail(err, MT_EUNSUPPORTED,
-                       "the weights are in %s, a pickle, which can run code and is not read; convert them to safetensors "
-                       "(transformers: from_pretrained, then save_pretrained), or download a revision that has them",
-                       l->pickled);
-    return mt_fail(err, MT_ENOENT, "no weights here: neither %s nor %s; download the model again", single_name, index_name);
+    if (l->n > 1)
+        return mt_fail(err, MT_ENOENT, "%zu .safetensors files (%s, ...) and no %s that says which tensors they hold; download the index", l->n, l->first, kinds[0].index);
+    if (strncmp(l->first, "adapter_", 8) == 0)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s is an adapter, not a model; merge it into its base model first", l->first);
+    return open_one(s, dir, l->first, err);
+}
+
+static mt_rc open_only_gguf(mt_shards *s, const char *dir, const listed *l, mt_err *err)
+{
+    if (l->n > 1) return mt_fail(err, MT_EINVAL, "%zu .gguf files (%s, ...); name the one you mean instead of the directory", l->n, l->first);
+    return open_one(s, dir, l->first, err);
 }
 
 static mt_rc open_listed(mt_shards *s, const char *dir, const listing *l, mt_err *err)
 {
-    if (l->n_weights == 0) return nothing_to_open(l, err);
-    if (l->n_weights > 1)
-        return mt_fail(err, MT_ENOENT,
-                       "%zu .safetensors files (%s, ...) and no %s that says which tensors they hold; download the index",
-                       l->n_weights, l->weights, index_name);
-    if (strncmp(l->weights, "adapter_", 8) == 0)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s is an adapter, not a model; merge it into its base model first", l->weights);
-    MT_TRY(add_file(s, dir, l->weights, err));
-    return collect(s, NULL, err);
-}
-
-static mt_rc open_other(mt_shards *s, const char *dir, mt_err *err)
-{
-    listing l = { 0 };
-    mt_rc rc = list_dir(&l, dir, err);
-    if (!rc) rc = open_listed(s, dir, &l, err);
-    mt_free(l.weights);
-    mt_free(l.pickled);
-    mt_free(l.gguf);
-    return rc;
+    bool found;
+    if (l->weights.n) return open_only_safetensors(s, dir, &l->weights, err);
+    MT_TRY(open_kind(s, dir, 1, &found, err));
+    if (found) return MT_OK;
+    if (l->gguf.n) return open_only_gguf(s, dir, &l->gguf, err);
+    if (l->pickled.n)
+        return mt_fail(err, MT_ENOENT, "neither %s nor %s is here; %s holds something else, or has to be renamed", kinds[0].single, kinds[1].single, l->pickled.first);
+    return mt_fail(err, MT_ENOENT, "no weights here: neither %s nor %s nor %s; download the model again", kinds[0].single, kinds[0].index, kinds[1].single);
 }
 
 static mt_rc open_dir(mt_shards *s, const char *dir, mt_err *err)
 {
-    char *single = mt_path_join(dir, single_name), *index = mt_path_join(dir, index_name);
-    mt_rc rc = MT_OK;
-    if (!single || !index)
-        rc = mt_fail(err, MT_ENOMEM, "no host memory to look for weights");
-    else if (mt_file_exists(single)) {
-        rc = add_file(s, dir, single_name, err);
-        if (!rc) rc = collect(s, NULL, err);
-    } else if (mt_file_exists(index))
-        rc = open_index(s, dir, index, err);
-    else
-        rc = open_other(s, dir, err);
-    mt_free(single);
-    mt_free(index);
-    return rc;
+    bool found;
+    listing l = { 0 };
+    MT_TRY(open_kind(s, dir, 0, &found, err));
+    if (found) return join_fp8(s, dir, err);
+    mt_rc rc = list_dir(&l, dir, err);
+    if (!rc) rc = open_listed(s, dir, &l, err);
+    mt_free(l.weights.first);
+    mt_free(l.pickled.first);
+    mt_free(l.gguf.first);
+    return rc ? rc : join_fp8(s, dir, err);
 }
 
-mt_rc mt_shards_open(mt_shards **out, const char *dir, mt_err *err)
+static mt_rc open_gguf(mt_shards *s, const char *path, mt_err *err)
+{
+    MT_TRY(add_path(s, path, err));
+    return collect(s, NULL, err);
+}
+
+static void warn_quantised(const mt_shards *s)
+{
+    const char *as;
+    size_t n = mt_shards_quantised(s, &as);
+    if (n) mt_warn("%zu of %zu tensors are quantised (mostly %s): precision was lost when the file was made, and training starts from what is left", n, s->n_tensors, as);
+}
+
+mt_rc mt_shards_open(mt_shards **out, const char *path, mt_err *err)
 {
     *out = NULL;
     mt_shards *s = mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", dir);
-    mt_rc rc = open_dir(s, dir, err);
+    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    mt_rc rc = mt_file_exists(path) && !mt_dir_exists(path) && mt_gguf_is(path) ? open_gguf(s, path, err) : open_dir(s, path, err);
     if (rc) {
         mt_shards_close(s);
-        mt_note(err, "loading weights from %s", dir);
+        mt_note(err, "loading weights from %s", path);
         return rc;
     }
+    warn_quantised(s);
     *out = s;
     return MT_OK;
 }
@@ -269,8 +322,14 @@ mt_rc mt_shards_open(mt_shards **out, const char *dir, mt_err *err)
 void mt_shards_close(mt_shards *s)
 {
     if (!s) return;
-    for (size_t f = 0; f < s->n_files; f++) mt_safetensors_close(s->files[f]);
+    for (size_t i = 0; i < s->n_files; i++) {
+        mt_safetensors_close(s->files[i].st);
+        mt_pickle_close(s->files[i].pickle);
+        mt_gguf_close(s->files[i].gguf);
+        mt_free(s->files[i].path);
+    }
     mt__names_deinit(&s->names);
+    mt_arena_free(&s->arena);
     mt_free(s->tensors);
     mt_free(s->files);
     mt_free(s);
@@ -286,5 +345,28 @@ const mt_st_tensor *mt_shards_find(const mt_shards *s, const char *name)
 }
 
 size_t mt_shards_file_count(const mt_shards *s) { return s->n_files; }
-const mt_safetensors *mt_shards_file(const mt_shards *s, size_t i) { return s->files[i]; }
+const char *mt_shards_path(const mt_shards *s, size_t i) { return s->files[i].path; }
+const mt_gguf *mt_shards_gguf(const mt_shards *s) { return s->n_files ? s->files[0].gguf : NULL; }
 size_t mt_shards_bytes(const mt_shards *s) { return s->bytes; }
+
+size_t mt_shards_quantised(const mt_shards *s, const char **stored_as)
+{
+    struct {
+        const char *name;
+        size_t n;
+    } seen[16] = { 0 };
+    size_t n_seen = 0, n = 0, best = 0;
+    for (size_t i = 0; i < s->n_tensors; i++) {
+        const char *as = s->tensors[i]->decoder ? s->tensors[i]->decoder->stored_as : NULL;
+        size_t k = 0;
+        if (!as) continue;
+        n++;
+        while (k < n_seen && strcmp(seen[k].name, as) != 0) k++;
+        if (k == MT_COUNT(seen)) continue;
+        if (k == n_seen) seen[n_seen++].name = as;
+        seen[k].n++;
+        if (seen[k].n > seen[best].n) best = k;
+    }
+    *stored_as = seen[best].name;
+    return n;
+}

@@ -1,28 +1,35 @@
-/* shards.h - the weights of a model directory: one safetensors file, or several with an index.
+/* shards.h - all tensors of a model, whatever files they are in.
  *
- * open() takes, in this order: model.safetensors; model.safetensors.index.json and the files it names; the only
- * *.safetensors file there is.  All files are mapped, none is read.  What it hands out lives until close().
- * An index is no more trusted than a header: files must lie in the directory itself, and every tensor it
- * lists must be in the file it says. */
+ * open() takes a directory or a .gguf file.  Of a directory it takes the first it finds of:
+ *     model.safetensors;  model.safetensors.index.json and the files it names;  the only *.safetensors file;
+ *     pytorch_model.bin;  pytorch_model.bin.index.json and the files it names;  the only *.gguf file
+ * All files are mapped, none is read.  FP8 weights and their scales become one tensor.  What it hands out lives until
+ * close().  An index is no more trusted than a header: files must lie in the directory itself, and every tensor it
+ * lists must be in the file it says.  Weights that were quantised are worth a warning, which open() logs. */
 #ifndef MT_CKPT_SHARDS_H
 #define MT_CKPT_SHARDS_H
 
+#include "ckpt/gguf.h"
 #include "ckpt/safetensors.h"
 
 typedef struct mt_shards mt_shards;
 
-mt_rc mt_shards_open(mt_shards **out, const char *dir, mt_err *err);
+mt_rc mt_shards_open(mt_shards **out, const char *path, mt_err *err);
 void mt_shards_close(mt_shards *s);
 
-/* All tensors: file after file, in the order of their data. */
+/* All tensors: file after file, in the order of their data (of pickles: of their list). */
 size_t mt_shards_count(const mt_shards *s);
 const mt_st_tensor *mt_shards_at(const mt_shards *s, size_t i);
 /* NULL: no such tensor. */
 const mt_st_tensor *mt_shards_find(const mt_shards *s, const char *name);
 
 size_t mt_shards_file_count(const mt_shards *s);
-const mt_safetensors *mt_shards_file(const mt_shards *s, size_t i);
-/* Bytes of all tensors together. */
+const char *mt_shards_path(const mt_shards *s, size_t i);
+/* NULL: the weights are in no GGUF file. */
+const mt_gguf *mt_shards_gguf(const mt_shards *s);
+/* Bytes of all tensors together, as stored. */
 size_t mt_shards_bytes(const mt_shards *s);
+/* How many tensors lost precision when their file was made, and the most common way they are stored (or NULL). */
+size_t mt_shards_quantised(const mt_shards *s, const char **stored_as);
 
 #endif

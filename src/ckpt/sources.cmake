@@ -1,1 +1,29 @@
-set(sources checkpoint.c checksum.c ckpt_state.c export.c export_config.c manifest.c names.c outdir.c outfile.c safetensors.c safetensors_write.c shards.c shards_write.c weights.c)
+set(sources
+  checkpoint.c
+  checksum.c
+  ckpt_state.c
+  convert.c
+  export.c
+  export_config.c
+  fp8.c
+  gguf.c
+  gguf_config.c
+  gguf_model.c
+  gguf_tokenizer.c
+  manifest.c
+  model_files.c
+  names.c
+  outdir.c
+  outfile.c
+  pickle.c
+  quants.c
+  safetensors.c
+  safetensors_write.c
+  shards.c
+  shards_index.c
+  shards_write.c
+  tensor.c
+  unpickle.c
+  weights.c
+  zip.c
+)

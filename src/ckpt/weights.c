@@ -76,11 +76,6 @@ static void settle_head(mt_config *c, const mt_shards *shards)
     if (!find_role(c, shards, MT_W_HEAD)) c->head_name = NULL;
 }
 
-static bool same_tensor(const mt_st_tensor *a, const mt_st_tensor *b)
-{
-    return a->dtype == b->dtype && a->bytes == b->bytes && memcmp(a->data, b->data, a->bytes) == 0;
-}
-
 mt_rc mt_weights_settle_tying(mt_config *c, const mt_shards *shards, char notice[256], mt_err *err)
 {
     (void)err;
@@ -88,7 +83,7 @@ mt_rc mt_weights_settle_tying(mt_config *c, const mt_shards *shards, char notice
     settle_head(c, shards);
     const mt_st_tensor *embed = find_role(c, shards, MT_W_EMBED), *head = find_role(c, shards, MT_W_HEAD);
     notice[0] = '\0';
-    if (c->tied && embed && head && !same_tensor(embed, head)) {
+    if (c->tied && embed && head && !mt_st_same(embed, head)) {
         c->tied = false;
         snprintf(notice, 256, "config.json ties head and embedding, but the files hold two different tensors; they are trained apart");
     } else if (!c->tied && embed && !head) {

@@ -1,7 +1,9 @@
 /* cmd_grad.c - megatrain grad: one forward and backward over given tokens, written to a safetensors file.
  * It is how anyone can compare us with another implementation: names are Hugging Face's. */
+#include "base/log.h"
 #include "base/mem.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "ckpt/safetensors_write.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -30,9 +32,11 @@ typedef struct job {
 static mt_rc open_model(job *j, const options *o, mt_err *err)
 {
     char notice[256];
-    MT_TRY(mt_config_open(&j->config, o->model, err));
+    MT_TRY(mt_model_files_config(&j->config, o->model, err));
     MT_TRY(mt_shards_open(&j->shards, o->model, err));
     MT_TRY(mt_weights_settle_tying(j->config, j->shards, notice, err));
+    for (size_t i = 0; i < j->config->n_assumptions; i++) mt_warn("%s", j->config->assumptions[i]);
+    if (notice[0]) mt_warn("%s", notice);
     MT_TRY(mt_model_create(&j->model, j->config, NULL, err));
     MT_TRY(mt_batch_read_json(&j->batch, o->tokens, j->config->V, err));
     if (j->batch.longest > j->config->max_positions)
@@ -42,15 +46,17 @@ static mt_rc open_model(job *j, const options *o, mt_err *err)
 }
 
 /* Row chunks from comfortable to small, until one fits the memory allowed. */
-static mt_rc choose_plan(job *j, const options *o, mt_dtype t, mt_err *err)
+static mt_rc choose_plan(job *j, mt_dtype t, mt_err *err)
 {
     static const struct { int64_t micro, mlp, head; } sizes[] = { { 4096, 1024, 256 }, { 1, 256, 64 }, { 1, 16, 4 } };
     mt_job asked = { .train = true, .clip = true, .step_tokens = j->batch.n_tokens, .step_docs = j->batch.n_docs, .longest = j->batch.longest };
     mt_rc rc = MT_OK;
+    mt_device_info info;
+    j->dev->api->info(j->dev, &info);
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
         mt_arithmetic a = { .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = mt_max_i64(j->batch.longest, mt_min_i64(j->batch.n_tokens, sizes[i].micro)),
                             .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head };
-        rc = mt_plan_choose(&j->plan, j->model, &asked, &a, (size_t)o->device_memory, err);
+        rc = mt_plan_choose(&j->plan, j->model, &asked, &a, info.memory_limit, err);
         if (rc != MT_ENOMEM) break;
     }
     return rc;
@@ -61,8 +67,8 @@ static mt_rc open_engine(job *j, const options *o, mt_err *err)
     mt_dtype t;
     if (!mt_dtype_from_torch(o->dtype, &t) || (t != MT_DTYPE_F32 && t != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
-    MT_TRY(choose_plan(j, o, t, err));
     MT_TRY(mt_device_open(&j->dev, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory }, err));
+    MT_TRY(choose_plan(j, t, err));
     MT_TRY(mt_engine_create(&j->engine, j->dev, j->plan, NULL, err));
     return mt_engine_load(j->engine, j->model, j->shards, err);
 }

@@ -1,6 +1,7 @@
 /* cmd_inspect.c - megatrain inspect MODEL: what was found, and megatrain families: what is known. */
 #include "base/file.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "ckpt/weights.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -29,8 +30,8 @@ static bool has_index(const char *dir)
 
 static mt_rc find(found *f, const char *dir, mt_err *err)
 {
-    MT_TRY(mt_config_open(&f->config, dir, err));
-    mt_rc rc = mt_dir_exists(dir) ? mt_shards_open(&f->shards, dir, err) : MT_ENOENT;
+    MT_TRY(mt_model_files_config(&f->config, dir, err));
+    mt_rc rc = mt_dir_exists(dir) || mt_gguf_is(dir) ? mt_shards_open(&f->shards, dir, err) : MT_ENOENT;
     if (rc && (rc != MT_ENOENT || has_index(dir))) return rc;
     if (f->shards) MT_TRY(mt_weights_settle_tying(f->config, f->shards, f->tying, err));
     MT_TRY(mt_model_create(&f->model, f->config, NULL, err));
@@ -87,9 +88,9 @@ static void print_files(const found *f)
         printf("weights      none here: config.json alone (enough to plan, and to train from scratch)\n");
         return;
     }
-    const mt_st_tensor *first = mt_shards_at(f->shards, 0);
+    const mt_st_tensor *first = mt_shards_count(f->shards) ? mt_shards_at(f->shards, 0) : NULL;
     printf("weights      %zu file%s, %s, %zu tensors, %s\n", mt_shards_file_count(f->shards), mt_shards_file_count(f->shards) == 1 ? "" : "s",
-           mt_bytes_text(mt_shards_bytes(f->shards)).s, mt_shards_count(f->shards), first ? mt_dtype_st_name(first->dtype) : "empty");
+           mt_bytes_text(mt_shards_bytes(f->shards)).s, mt_shards_count(f->shards), first ? mt_st_stored_as(first) : "empty");
     if (f->n_unused) printf("unused       %zu tensors of the files are not part of this model\n", f->n_unused);
 }
 

@@ -1,7 +1,8 @@
 #include "cli/cmd_tokenize.h"
 
-#include "base/file.h"
 #include "base/value.h"
+#include "ckpt/model_files.h"
+#include "data/sampler.h"
 #include "tokenizer/tokenizer.h"
 
 #include <stdio.h>
@@ -9,14 +10,18 @@
 #include <string.h>
 #include <sys/types.h>
 
-static const char usage[] = "usage: megatrain tokenize [--decode] [--no-special] DIR < lines\n"
-                            "  DIR           a model directory, or a tokenizer.json or tokenizer.model file\n"
-                            "  --decode      lines are JSON arrays of ids; prints each one's text as a JSON string\n"
-                            "  --no-special  without the tokens put around a text (with --decode: leave special tokens out)\n";
+static const char usage[] =
+    "usage: megatrain tokenize [--decode | --chat] [--no-special] DIR < lines\n"
+    "  DIR           a model directory, or a tokenizer.json, tokenizer.model or .gguf file\n"
+    "  --decode      lines are JSON arrays of ids; prints each one's text as a JSON string\n"
+    "  --chat        lines are JSON lists of messages, or {\"messages\", \"tools\", \"add_generation_prompt\"};\n"
+    "                prints {\"text\", \"input_ids\", \"labels\"}, -100 where nothing is trained, a line a sample\n"
+    "  --template N  with --chat: a built-in chat template instead of the model's own\n"
+    "  --no-special  without the tokens put around a text (with --decode: leave special tokens out)\n";
 
 typedef struct options {
-    const char *path;
-    bool decode, no_special, help;
+    const char *path, *template;
+    bool decode, chat, no_special, help;
 } options;
 
 static bool parse(int argc, char **argv, options *o)
@@ -24,6 +29,10 @@ static bool parse(int argc, char **argv, options *o)
     for (int i = 1; i < argc; i++) {
         if (!strcmp(argv[i], "--decode"))
             o->decode = true;
+        else if (!strcmp(argv[i], "--chat"))
+            o->chat = true;
+        else if (!strcmp(argv[i], "--template") && i + 1 < argc)
+            o->template = argv[++i];
         else if (!strcmp(argv[i], "--no-special"))
             o->no_special = true;
         else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
@@ -33,6 +42,7 @@ static bool parse(int argc, char **argv, options *o)
         else
             o->path = argv[i];
     }
+    if (o->chat && o->decode) return false;
     return o->path || o->help;
 }
 
@@ -43,15 +53,22 @@ typedef struct run {
     mt_tok_scratch *scratch;
     mt_tokens tokens;
     mt_str out;
+    mt_sampler *sampler; /* --chat */
+    mt_sampler_scratch *sampler_scratch;
 } run;
+
+static void put_ids(mt_str *out, const int32_t *ids, size_t n)
+{
+    mt_str_putc(out, '[');
+    for (size_t i = 0; i < n; i++) mt_str_printf(out, i ? ", %d" : "%d", ids[i]);
+    mt_str_putc(out, ']');
+}
 
 static mt_rc encode_line(run *r, const char *line, size_t n, mt_err *err)
 {
     r->tokens.n = 0;
     MT_TRY(mt_tokenizer_encode(r->tok, r->scratch, line, n, r->o->no_special ? 0 : MT_ENCODE_SPECIAL, &r->tokens, err));
-    mt_str_putc(&r->out, '[');
-    for (size_t i = 0; i < r->tokens.n; i++) mt_str_printf(&r->out, i ? ", %d" : "%d", r->tokens.ids[i]);
-    mt_str_putc(&r->out, ']');
+    put_ids(&r->out, r->tokens.ids, r->tokens.n);
     return MT_OK;
 }
 
@@ -84,10 +101,57 @@ static mt_rc decode_line(run *r, const char *line, size_t n, mt_err *err)
     return rc;
 }
 
+static mt_rc run_chat(run *r, const mt_value *record, mt_err *err)
+{
+    const mt_sample *samples;
+    const mt_value *prompt = mt_value_get(record, "add_generation_prompt");
+    size_t n = 1;
+    mt_reason reason = MT_REASON_NONE;
+    mt_oddities odd = { 0 };
+    if (prompt && prompt->type == MT_VALUE_BOOL && prompt->b)
+        MT_TRY(mt_sampler_prompt(r->sampler, r->sampler_scratch, record, &samples, &reason, err));
+    else
+        MT_TRY(mt_sampler_run(r->sampler, r->sampler_scratch, record, &samples, &n, &reason, &odd, err));
+    if (reason != MT_REASON_NONE) return MT_EINVAL;
+    for (size_t i = 0; i < n; i++) {
+        mt_str_puts(&r->out, i ? "\n{\"text\": " : "{\"text\": ");
+        mt_str_json(&r->out, samples[i].text, samples[i].n_text);
+        mt_str_puts(&r->out, ", \"input_ids\": ");
+        put_ids(&r->out, samples[i].ids, (size_t)samples[i].n);
+        mt_str_puts(&r->out, ", \"labels\": ");
+        put_ids(&r->out, samples[i].labels, (size_t)samples[i].n);
+        mt_str_putc(&r->out, '}');
+    }
+    return MT_OK;
+}
+
+/* A bare list is the messages. */
+static mt_rc chat_line(run *r, const char *line, size_t n, mt_err *err)
+{
+    mt_arena arena = { 0 };
+    mt_value v = { .type = MT_VALUE_NULL };
+    mt_rc rc = mt_value_parse_json(&v, &arena, line, n, NULL, "the line", err);
+    mt_pair pair = { .key = "messages", .key_n = 8, .value = v };
+    mt_value record = { .type = MT_VALUE_MAP };
+    record.map.pairs = &pair;
+    record.map.n = 1;
+    if (!rc) rc = run_chat(r, v.type == MT_VALUE_LIST ? &record : &v, err);
+    mt_arena_free(&arena);
+    return rc;
+}
+
+static mt_rc open_chat(run *r, mt_err *err)
+{
+    mt_layout layout = mt_layout_default(MT_FORMATTING_OPENAI);
+    mt_sampler_config config = { .template = r->o->template, .as_is = true, .keep_text = true };
+    MT_TRY(mt_sampler_open(&r->sampler, r->tok, &layout, &config, err));
+    return mt_sampler_scratch_create(&r->sampler_scratch, r->sampler, err);
+}
+
 static mt_rc one_line(run *r, const char *line, size_t n, mt_err *err)
 {
     mt_str_clear(&r->out);
-    MT_TRY(r->o->decode ? decode_line(r, line, n, err) : encode_line(r, line, n, err));
+    MT_TRY(r->o->decode ? decode_line(r, line, n, err) : r->o->chat ? chat_line(r, line, n, err) : encode_line(r, line, n, err));
     mt_str_putc(&r->out, '\n');
     if (!mt_str_ok(&r->out)) return mt_fail(err, MT_ENOMEM, "no host memory for a line of output");
     if (fwrite(r->out.s, 1, r->out.n, stdout) != r->out.n) return mt_fail_errno(err, MT_EIO, "writing the output");
@@ -120,9 +184,12 @@ int mt_cmd_tokenize(int argc, char **argv)
     }
     if (o.help) return fputs(usage, stdout) < 0;
     run r = { .o = &o };
-    mt_rc rc = mt_dir_exists(o.path) ? mt_tokenizer_open(&r.tok, o.path, &err) : mt_tokenizer_open_file(&r.tok, o.path, &err);
+    mt_rc rc = mt_model_files_tokenizer(&r.tok, o.path, &err);
     if (!rc) rc = mt_tok_scratch_create(&r.scratch, r.tok, &err);
+    if (!rc && o.chat) rc = open_chat(&r, &err);
     if (!rc) rc = all_lines(&r, &err);
+    mt_sampler_scratch_free(r.sampler_scratch);
+    mt_sampler_close(r.sampler);
     mt_tokens_free(&r.tokens);
     mt_str_free(&r.out);
     mt_tok_scratch_free(r.scratch);

@@ -24,7 +24,7 @@ typedef struct curve {
 
 typedef struct app {
     mt_settings s;
-    mt_terminal term; /* of stdout */
+    mt_terminal term;     /* of stdout */
     pthread_mutex_t lock; /* of the bar: notices may come from any thread */
     mt_progress bar;
     bool bar_open;
@@ -73,17 +73,25 @@ static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, cons
     const char *path = s->dataset.path;
     size_t n = strlen(path);
     if (n < 5 || strcmp(path + n - 5, ".json") != 0)
-        return mt_fail(err, MT_EUNSUPPORTED, "dataset.path: a .json file of token rows ({\"input_ids\": [[...], ...]}) is expected, not %s", *path ? path : "nothing");
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "dataset.path: a .json file of token rows ({\"input_ids\": [[...], ...]}) is expected, not %s",
+                       *path ? path : "nothing");
     enum { AUTO_BATCH = 32 };
     int64_t per_batch = s->training.batch_size ? s->training.batch_size : AUTO_BATCH;
     if (!s->training.batch_size) mt_info("training.batch_size auto: %d samples", AUTO_BATCH);
-    return mt_source_tokens_open(out,
-                                 &(mt_source_tokens_options){ .path = path, .vocab = c->V, .samples_per_step = per_batch * s->training.gradient_accumulation_steps,
-                                                              .max_seq_len = s->dataset.max_seq_len, .max_samples = s->dataset.max_samples,
-                                                              .shuffle = s->dataset.shuffle, .seed = (uint64_t)s->training.seed,
-                                                              .val_seed = (uint64_t)(s->eval.val_seed >= 0 ? s->eval.val_seed : s->training.seed),
-                                                              .val_size = s->eval.val_size, .max_eval_samples = s->eval.max_samples },
-                                 err);
+    return mt_source_tokens_open(
+        out,
+        &(mt_source_tokens_options){ .path = path,
+                                     .vocab = c->V,
+                                     .samples_per_step = per_batch * s->training.gradient_accumulation_steps,
+                                     .max_seq_len = s->dataset.max_seq_len,
+                                     .max_samples = s->dataset.max_samples,
+                                     .shuffle = s->dataset.shuffle,
+                                     .seed = (uint64_t)s->training.seed,
+                                     .val_seed = (uint64_t)(s->eval.val_seed >= 0 ? s->eval.val_seed : s->training.seed),
+                                     .val_size = s->eval.val_size,
+                                     .max_eval_samples = s->eval.max_samples },
+        err);
 }
 
 /* -- what is shown --------------------------------------------------------------------------------- */
@@ -119,10 +127,13 @@ static void print_plan(const mt_train_info *i)
         resident += p->place.units[u].resident;
         on_device += p->place.units[u].home == MT_DEVICE;
     }
-    snprintf(text, sizeof text, "%s, micro-batches of %lld tokens, %s a sweep; %lld of %d units stay on the device, state of %lld lives there", mt_dtype_name(p->arithmetic.compute),
-             (long long)p->arithmetic.micro_tokens, mt_plan_many_sweeps(p) ? "some" : "all", (long long)resident, i->model->n_units, (long long)on_device);
+    snprintf(text, sizeof text,
+             "%s, micro-batches of %lld tokens, %s a sweep; %lld of %d units stay on the device, state of %lld lives there",
+             mt_dtype_name(p->arithmetic.compute), (long long)p->arithmetic.micro_tokens, mt_plan_many_sweeps(p) ? "some" : "all",
+             (long long)resident, i->model->n_units, (long long)on_device);
     put_row("plan", text);
-    snprintf(text, sizeof text, "%s on the device, %s on the host", mt_bytes_text(p->device_bytes).s, mt_bytes_text(p->host_bytes).s);
+    snprintf(text, sizeof text, "%s on the device, %s on the host", mt_bytes_text(p->device_bytes).s,
+             mt_bytes_text(p->host_bytes).s);
     put_row("memory", text);
 }
 
@@ -131,17 +142,20 @@ static void print_banner(const app *a, const mt_train_info *i)
     char text[512];
     const mt_settings *s = &a->s;
     printf("megatrain %s\n", MT_VERSION);
-    snprintf(text, sizeof text, "%s (%s, %s parameters, %s trained)", s->model.name, i->config->family->name, mt_count_text((uint64_t)i->model->n_params).s,
-             mt_count_text((uint64_t)i->model->n_trained).s);
+    snprintf(text, sizeof text, "%s (%s, %s parameters, %s trained)", s->model.name, i->config->family->name,
+             mt_count_text((uint64_t)i->model->n_params).s, mt_count_text((uint64_t)i->model->n_trained).s);
     put_row("model", text);
-    snprintf(text, sizeof text, "%s samples, %lld steps an epoch, at most %s tokens a step%s", mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
+    snprintf(text, sizeof text, "%s samples, %lld steps an epoch, at most %s tokens a step%s",
+             mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
              mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? ", some held out for evaluation" : "");
     put_row("data", text);
     put_row("device", i->device.name);
     print_plan(i);
-    snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps, mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);
+    snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps,
+             mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);
     put_row("run", text);
-    snprintf(text, sizeof text, "%s; a checkpoint takes %s%s", i->output_dir, mt_bytes_text(i->checkpoint_bytes).s, s->save.save_only_model ? " (weights only: it cannot be resumed)" : "");
+    snprintf(text, sizeof text, "%s; a checkpoint takes %s%s", i->output_dir, mt_bytes_text(i->checkpoint_bytes).s,
+             s->save.save_only_model ? " (weights only: it cannot be resumed)" : "");
     put_row("output", text);
     put_row("FLOPs are", MT_FLOPS_FORMULA);
     if (*i->resumed_from) put_row("resumes", i->resumed_from);
@@ -152,7 +166,9 @@ static void print_banner(const app *a, const mt_train_info *i)
 static void add_point(curve *c, double x, double y)
 {
     mt_err ignored;
-    if (mt_grow(&c->x, &c->cap_x, c->n + 1, sizeof *c->x, &ignored) || mt_grow(&c->y, &c->cap_y, c->n + 1, sizeof *c->y, &ignored)) return;
+    if (mt_grow(&c->x, &c->cap_x, c->n + 1, sizeof *c->x, &ignored) ||
+        mt_grow(&c->y, &c->cap_y, c->n + 1, sizeof *c->y, &ignored))
+        return;
     c->x[c->n] = x;
     c->y[c->n++] = y;
 }
@@ -161,8 +177,12 @@ static void on_step(void *user, const mt_train_step *s)
 {
     app *a = user;
     char note[256];
-    snprintf(note, sizeof note, "loss %.4f  norm %.3g  lr %.3g  %s tokens/s%s", s->loss, s->grad_norm, s->learning_rate, mt_count_text((uint64_t)s->tokens_s).s,
-             s->skipped ? "  (skipped: not finite)" : "");
+    const char *skipped = s->skipped ? "  (skipped: not finite)" : "";
+    if (a->term.live) /* the bar wants room */
+        snprintf(note, sizeof note, "loss %.4f  %s tokens/s%s", s->loss, mt_count_text((uint64_t)s->tokens_s).s, skipped);
+    else
+        snprintf(note, sizeof note, "loss %.4f  norm %.3g  lr %.3g  %s tokens/s%s", s->loss, s->grad_norm, s->learning_rate,
+                 mt_count_text((uint64_t)s->tokens_s).s, skipped);
     pthread_mutex_lock(&a->lock);
     mt_progress_update(&a->bar, (double)s->step, note);
     pthread_mutex_unlock(&a->lock);
@@ -173,8 +193,8 @@ static void on_eval(void *user, const mt_train_eval *e)
 {
     app *a = user;
     char line[256];
-    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, accuracy %.1f%% of %s tokens", (long long)e->step, e->loss, e->perplexity, 100 * e->accuracy,
-             mt_count_text((uint64_t)e->n_trained).s);
+    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, accuracy %.1f%% of %s tokens",
+             (long long)e->step, e->loss, e->perplexity, 100 * e->accuracy, mt_count_text((uint64_t)e->n_trained).s);
     if (isnan(a->eval_first)) a->eval_first = e->loss;
     a->eval_last = e->loss;
     say(a, line);
@@ -192,7 +212,14 @@ static void draw_curve(const app *a)
     mt_str s = { 0 };
     int columns = mt_terminal_columns(&a->term);
     if (a->losses.n < 2) return;
-    mt_plot_curve(&s, &(mt_curve){ .x = a->losses.x, .y = a->losses.y, .n = a->losses.n, .x_label = "step", .y_label = "loss", .width = columns < 100 ? columns : 100, .height = 12, .utf8 = a->term.utf8 });
+    mt_plot_curve(&s, &(mt_curve){ .x = a->losses.x,
+                                   .y = a->losses.y,
+                                   .n = a->losses.n,
+                                   .x_label = "step",
+                                   .y_label = "loss",
+                                   .width = columns < 100 ? columns : 100,
+                                   .height = 12,
+                                   .utf8 = a->term.utf8 });
     if (mt_str_ok(&s) && s.s) fputs(s.s, stdout);
     mt_str_free(&s);
 }
@@ -231,7 +258,9 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
 
 static mt_train_hooks hooks_of(app *a)
 {
-    return (mt_train_hooks){ .user = a, .open_source = open_source, .step = on_step, .eval = on_eval, .saved = on_saved, .stop = asked_to_stop };
+    return (mt_train_hooks){
+        .user = a, .open_source = open_source, .step = on_step, .eval = on_eval, .saved = on_saved, .stop = asked_to_stop
+    };
 }
 
 static mt_rc train(app *a, mt_err *err)
@@ -264,7 +293,8 @@ static void print_buffers(const mt_plan *p)
 {
     printf("\nthe plan's memory:\n");
     for (size_t i = 0; i < p->n_buffers; i++)
-        printf("  %-28s %-7s %12s\n", p->buffers[i].name, p->buffers[i].place == MT_HOST ? "host" : "device", mt_bytes_text(p->buffers[i].bytes).s);
+        printf("  %-28s %-7s %12s\n", p->buffers[i].name, p->buffers[i].place == MT_HOST ? "host" : "device",
+               mt_bytes_text(p->buffers[i].bytes).s);
 }
 
 static mt_rc rehearse(app *a, mt_trainer *t, mt_err *err)
@@ -277,7 +307,8 @@ static mt_rc rehearse(app *a, mt_trainer *t, mt_err *err)
     print_buffers(info.plan);
     MT_TRY(print_sample(t, err));
     MT_TRY(mt_trainer_rehearse(t, &step, &save_s, err));
-    printf("one step: loss %.4f, gradient norm %.4g, %s, %s tokens/s\n", step.loss, step.grad_norm, mt_seconds_text(step.seconds).s, mt_count_text((uint64_t)step.tokens_s).s);
+    printf("one step: loss %.4f, gradient norm %.4g, %s, %s tokens/s\n", step.loss, step.grad_norm,
+           mt_seconds_text(step.seconds).s, mt_count_text((uint64_t)step.tokens_s).s);
     printf("one checkpoint: written and verified in %s, and removed\n", mt_seconds_text(save_s).s);
     return MT_OK;
 }
@@ -354,7 +385,9 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
     if (help) return print_help(), MT_OK;
     MT_TRY(mt_settings_check(&a->s, MT_NEED_MODEL | MT_NEED_DATA, err));
     mt_tri color = a->s.logging.color;
-    a->term = mt_terminal_of(stdout, color == MT_TRI_AUTO ? MT_COLOR_AUTO : color == MT_TRI_TRUE ? MT_COLOR_ALWAYS : MT_COLOR_NEVER);
+    a->term = mt_terminal_of(stdout, color == MT_TRI_AUTO   ? MT_COLOR_AUTO
+                                     : color == MT_TRI_TRUE ? MT_COLOR_ALWAYS
+                                                            : MT_COLOR_NEVER);
     if (dry) return dry_run(a, err);
     catch_signals();
     return train(a, err);

@@ -5,7 +5,9 @@
 #include "base/err.h"
 
 int mt_cmd_bench(int argc, char **argv);
+int mt_cmd_convert(int argc, char **argv);
 int mt_cmd_families(int argc, char **argv);
+int mt_cmd_generate(int argc, char **argv);
 int mt_cmd_grad(int argc, char **argv);
 int mt_cmd_inspect(int argc, char **argv);
 int mt_cmd_tokenize(int argc, char **argv);

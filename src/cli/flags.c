@@ -1,8 +1,8 @@
 #include "cli/flags.h"
 
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "base/units.h"
-#include "settings/nearest.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,12 +34,25 @@ static mt_rc unknown(const mt_usage *u, const char *word, mt_err *err)
     return mt_fail(err, MT_EINVAL, "%s: no option %s; see megatrain %s --help", u->command, word, u->command);
 }
 
+static mt_rc add_str(const mt_flag *f, const char *text, mt_err *err)
+{
+    mt_flag_strs *list = f->to;
+    if (list->n == MT_FLAG_STRS_MAX) return mt_fail(err, MT_ERANGE, "%s was given more than %d times", f->name, MT_FLAG_STRS_MAX);
+    list->items[list->n++] = text;
+    return MT_OK;
+}
+
 static mt_rc store(const mt_usage *u, const mt_flag *f, const char *text, mt_err *err)
 {
     char *end;
     switch (f->type) {
     case MT_FLAG_BOOL: *(bool *)f->to = true; return MT_OK;
     case MT_FLAG_STR: *(const char **)f->to = text; return MT_OK;
+    case MT_FLAG_STRS: return add_str(f, text, err);
+    case MT_FLAG_FLOAT:
+        *(double *)f->to = strtod(text, &end);
+        if (end == text || *end) return mt_fail(err, MT_EINVAL, "%s %s: %s expects a number, not \"%s\"", u->command, f->name, f->name, text);
+        return MT_OK;
     case MT_FLAG_BYTES: return mt_bytes_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;
     case MT_FLAG_INT:
         *(int64_t *)f->to = strtoll(text, &end, 10);
@@ -73,9 +86,19 @@ static mt_rc check_required(const mt_usage *u, int argc, char **argv, mt_err *er
     return MT_OK;
 }
 
+/* The i-th of the names, as a string of its own; "" past the last. */
+static mt_text positional_name(const mt_usage *u, int i)
+{
+    mt_text t = { "" };
+    const char *at = u->positional ? u->positional : "";
+    for (; i > 0 && at; i--) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
+    if (at) snprintf(t.s, sizeof t.s, "%.*s", (int)strcspn(at, " "), at);
+    return t;
+}
+
 mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
 {
-    const char *found = NULL;
+    int found = 0;
     *help = false;
     for (int i = 1; i < argc; i++) {
         if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
@@ -85,12 +108,12 @@ mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **posi
         }
         if (argv[i][0] == '-' && argv[i][1])
             MT_TRY(take_option(u, argc, argv, &i, err));
-        else if (found || !u->positional)
+        else if (!positional_name(u, found).s[0])
             return mt_fail(err, MT_EINVAL, "%s: \"%s\" is one argument too many; see megatrain %s --help", u->command, argv[i], u->command);
         else
-            found = argv[i];
+            positional[found++] = argv[i];
     }
-    if (u->positional && !found) return mt_fail(err, MT_EINVAL, "%s: %s is missing; see megatrain %s --help", u->command, u->positional, u->command);
-    if (positional) *positional = found;
+    mt_text missing = positional_name(u, found);
+    if (missing.s[0]) return mt_fail(err, MT_EINVAL, "%s: %s is missing; see megatrain %s --help", u->command, missing.s, u->command);
     return check_required(u, argc, argv, err);
 }

@@ -9,12 +9,19 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum mt_flag_type { MT_FLAG_BOOL, MT_FLAG_STR, MT_FLAG_INT, MT_FLAG_BYTES } mt_flag_type;
+typedef enum mt_flag_type { MT_FLAG_BOOL, MT_FLAG_STR, MT_FLAG_STRS, MT_FLAG_INT, MT_FLAG_FLOAT, MT_FLAG_BYTES } mt_flag_type;
+
+/* A flag that may be given several times. */
+enum { MT_FLAG_STRS_MAX = 64 };
+typedef struct mt_flag_strs {
+    const char *items[MT_FLAG_STRS_MAX];
+    size_t n;
+} mt_flag_strs;
 
 typedef struct mt_flag {
     const char *name; /* "--tokens" */
     mt_flag_type type;
-    void *to;           /* bool *, const char **, int64_t *, uint64_t * */
+    void *to;           /* bool *, const char **, mt_flag_strs *, int64_t *, double *, uint64_t * */
     const char *value;  /* what --help calls it: "FILE" */
     const char *help;
     bool required;
@@ -24,12 +31,12 @@ typedef struct mt_usage {
     const char *command;    /* "grad" */
     const char *synopsis;   /* "MODEL --tokens FILE --out FILE" */
     const char *text;       /* a paragraph, lines broken by hand */
-    const char *positional; /* name of the one positional argument, or NULL */
+    const char *positional; /* names of the positional arguments, "IN OUT"; all are needed; NULL: there are none */
     const mt_flag *flags;
     size_t n_flags;
 } mt_usage;
 
-/* Fill the table's targets from argv[1..].  *help is set when --help was asked for (and printed). */
+/* Fill the table's targets from argv[1..], and positional[] with as many words as usage names.  *help is set when --help was asked for (and printed). */
 mt_rc mt_flags_parse(const mt_usage *usage, int argc, char **argv, const char **positional, bool *help, mt_err *err);
 
 #endif

@@ -2,10 +2,10 @@
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/mem.h"
+#include "base/nearest.h"
 #include "cli/commands.h"
 #include "cli/terminal.h"
 #include "device/blas.h"
-#include "settings/nearest.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,10 +17,12 @@ static const struct {
 } commands[] = {
     { "train", mt_cmd_train, "train or fine-tune a model" },
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
+    { "convert", mt_cmd_convert, "a model in any form that is read (pickles, GGUF, FP8) as a Hugging Face directory" },
     { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
     { "families", mt_cmd_families, "the model families that are known" },
     { "bench", mt_cmd_bench, "how fast this machine trains a shape: random weights, no files needed" },
     { "grad", mt_cmd_grad, "loss and gradients of given tokens, for comparing with another implementation" },
+    { "generate", mt_cmd_generate, "continue or answer prompts with a trained model" },
 };
 
 static void print_help(FILE *out)

@@ -1,5 +1,8 @@
 set(sources
+  answers.c
   cmd_bench.c
+  cmd_convert.c
+  cmd_generate.c
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c
@@ -7,5 +10,6 @@ set(sources
   flags.c
   plot.c
   progress.c
+  prompts.c
   terminal.c
 )

@@ -12,12 +12,12 @@ enum { STREAM_SPLIT = 1, STREAM_SHUFFLE = 1 << 20 }; /* streams of random number
 typedef struct tokens {
     mt_source base;
     mt_source_tokens_options o;
-    mt_batch rows;       /* all of them, as read */
-    int32_t *labels;     /* [n_tokens] as mt_batch_add wants them: row i's label is token i */
+    mt_batch rows;         /* all of them, as read */
+    int32_t *labels;       /* [n_tokens] as mt_batch_add wants them: row i's label is token i */
     int64_t *train, *eval; /* row numbers */
     int64_t n_train, n_eval;
-    int64_t *order;      /* [n_train] of `epoch` */
-    int64_t epoch;       /* -1: none yet */
+    int64_t *order; /* [n_train] of `epoch` */
+    int64_t epoch;  /* -1: none yet */
     mt_source_info info;
 } tokens;
 
@@ -69,7 +69,8 @@ static void order_epoch(tokens *t, int64_t epoch)
 static mt_rc step(mt_source *s, int64_t number, mt_batch *out, mt_err *err)
 {
     tokens *t = (tokens *)s;
-    int64_t first = number % t->info.steps_per_epoch * t->o.samples_per_step, end = mt_min_i64(first + t->o.samples_per_step, t->n_train);
+    int64_t first = number % t->info.steps_per_epoch * t->o.samples_per_step,
+            end = mt_min_i64(first + t->o.samples_per_step, t->n_train);
     order_epoch(t, number / t->info.steps_per_epoch);
     mt_batch_clear(out);
     for (int64_t i = first; i < end; i++) MT_TRY(add_row(t, t->order[i], out, err));
@@ -89,7 +90,10 @@ static const mt_source_api api = { info, step, eval, close_tokens };
 
 /* -- opening --------------------------------------------------------------------------------------- */
 
-static mt_rc no_memory(const tokens *t, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the rows of %s", t->o.path); }
+static mt_rc no_memory(const tokens *t, mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "no host memory for the rows of %s", t->o.path);
+}
 
 static mt_rc read_rows(tokens *t, mt_err *err)
 {
@@ -108,7 +112,9 @@ static mt_rc read_rows(tokens *t, mt_err *err)
         for (int32_t i = first + 1; i < end; i++) t->labels[i] = r->targets[i - 1];
         n_cut += end - first > length_of(t, d);
     }
-    if (n_cut) mt_info("%s: %lld of %lld rows are longer than max_seq_len and are cut to %lld tokens", t->o.path, (long long)n_cut, (long long)r->n_docs, (long long)t->o.max_seq_len);
+    if (n_cut)
+        mt_info("%s: %lld of %lld rows are longer than max_seq_len and are cut to %lld tokens", t->o.path, (long long)n_cut,
+                (long long)r->n_docs, (long long)t->o.max_seq_len);
     return MT_OK;
 }
 
@@ -116,7 +122,8 @@ static mt_rc split(tokens *t, mt_err *err)
 {
     int64_t n = t->rows.n_docs, held = (int64_t)(t->o.val_size < 1 ? ceil(t->o.val_size * (double)n) : t->o.val_size), *all;
     if (held >= n)
-        return mt_fail(err, MT_ERANGE, "eval.val_size holds out %lld of the %lld rows of %s: nothing is left to train on", (long long)held, (long long)n, t->o.path);
+        return mt_fail(err, MT_ERANGE, "eval.val_size holds out %lld of the %lld rows of %s: nothing is left to train on",
+                       (long long)held, (long long)n, t->o.path);
     all = mt_calloc((size_t)n, sizeof *all);
     char *is_held = mt_calloc((size_t)n, 1);
     t->train = mt_calloc((size_t)n, sizeof *t->train);

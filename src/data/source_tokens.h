@@ -1,7 +1,9 @@
-/* source_tokens.h - a source of rows that are tokens already: {"input_ids": [[...], ...], "labels": [[...], ...]}, labels optional.
+/* source_tokens.h - a source of rows that are tokens already: {"input_ids": [[...], ...], "labels": [[...], ...]}, labels
+ * optional.
  *
- * Held out first, by val_seed; what is left is shuffled anew each epoch, by seed and epoch.  A step takes the next samples_per_step of
- * its epoch; the last step of an epoch takes what is left of it.  Each is a pure function of (rows, options, step). */
+ * Held out first, by val_seed; what is left is shuffled anew each epoch, by seed and epoch.  A step takes the next
+ * samples_per_step of its epoch; the last step of an epoch takes what is left of it.  Each is a pure function of (rows, options,
+ * step). */
 #ifndef MT_DATA_SOURCE_TOKENS_H
 #define MT_DATA_SOURCE_TOKENS_H
 

@@ -37,6 +37,7 @@ typedef struct mt_device_options {
     size_t memory_limit; /* bytes of device memory this run may use; 0: what the device has free */
     int index;           /* which one, where there are several */
     int n_threads;       /* cpu: threads that compute; 0: one a core */
+    int dawdle_us;       /* cpu, for tests: streams sleep before some of their work, at random, up to this long: what should have been waited for shows */
     bool tune;           /* cuda: choose product kernels by timing them; faster, but another run may choose others, and other bits */
 } mt_device_options;
 

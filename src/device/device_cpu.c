@@ -5,11 +5,15 @@
  * model through 64 MB is an ordinary test.
  *
  * After the first failure a stream goes on taking tasks off its queue but only marks events: waiters are
- * released, nothing computes on broken data, and whoever syncs gets the error. */
+ * released, nothing computes on broken data, and whoever syncs gets the error.
+ *
+ * Streams meet in events and nowhere else: each event has its own lock, and looking for a failure takes none.  One lock for
+ * all would order every stream behind every other, and ThreadSanitizer could not see a wait that is missing. */
 #include "device/device_cpu.h"
 
 #include "base/fault.h"
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/units.h"
 #include "device/blas.h"
 
@@ -18,6 +22,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 enum { QUEUE_TASKS = 256 };
 
@@ -27,18 +32,20 @@ typedef struct cpu_device {
     mt_device base;
     mt_pool *pool;
     size_t limit;
+    int dawdle_us;
     char blas_name[64];
+    atomic_bool failed;   /* set after error, under the lock; read without */
     pthread_mutex_t lock; /* guards what follows */
-    pthread_cond_t event_done;
     size_t used, peak;
-    bool failed;
     mt_err error; /* the first one */
 } cpu_device;
 
 typedef struct cpu_event {
     mt_event base;
     cpu_device *dev;
-    uint64_t recorded; /* records queued so far; guarded by dev->lock, like the next */
+    pthread_mutex_t lock; /* guards what follows */
+    pthread_cond_t reached;
+    uint64_t recorded; /* records queued so far */
     uint64_t done;     /* records reached */
 } cpu_event;
 
@@ -65,19 +72,18 @@ static void set_failed(cpu_device *d, const mt_err *error)
 {
     pthread_mutex_lock(&d->lock);
     if (!d->failed) {
-        d->failed = true;
         d->error = *error;
+        d->failed = true;
     }
-    pthread_cond_broadcast(&d->event_done);
     pthread_mutex_unlock(&d->lock);
 }
 
 static mt_rc check_failed(cpu_device *d, mt_err *err)
 {
+    if (!atomic_load_explicit(&d->failed, memory_order_relaxed)) return MT_OK;
     pthread_mutex_lock(&d->lock);
-    bool failed = d->failed;
-    if (failed && err) *err = d->error;
-    mt_rc rc = failed ? d->error.rc : MT_OK;
+    if (err) *err = d->error;
+    mt_rc rc = d->error.rc;
     pthread_mutex_unlock(&d->lock);
     return rc;
 }
@@ -99,20 +105,27 @@ static mt_rc push(cpu_stream *s, const task *t, size_t n_args, mt_err *err)
     return MT_OK;
 }
 
-static void reach(cpu_device *d, cpu_event *e, uint64_t count)
+static void reach(cpu_event *e, uint64_t count)
 {
-    pthread_mutex_lock(&d->lock);
+    pthread_mutex_lock(&e->lock);
     if (e->done < count) e->done = count;
-    pthread_cond_broadcast(&d->event_done);
-    pthread_mutex_unlock(&d->lock);
+    pthread_cond_broadcast(&e->reached);
+    pthread_mutex_unlock(&e->lock);
 }
 
-/* Records are always queued before the waits for them, so even on a failed device this ends. */
-static void wait_until_reached(cpu_device *d, cpu_event *e, uint64_t count)
+/* Records are always queued before the waits for them, so even on a failed device this ends: there nothing is computed any more. */
+static void wait_until_reached(cpu_event *e, uint64_t count)
 {
-    pthread_mutex_lock(&d->lock);
-    while (e->done < count) pthread_cond_wait(&d->event_done, &d->lock);
-    pthread_mutex_unlock(&d->lock);
+    pthread_mutex_lock(&e->lock);
+    while (e->done < count) pthread_cond_wait(&e->reached, &e->lock);
+    pthread_mutex_unlock(&e->lock);
+}
+
+/* Before one piece of work in four. */
+static void dawdle(const cpu_device *d, uint64_t *dice)
+{
+    uint64_t roll = mt_rng_u64(d->dawdle_us, (uint64_t)(uintptr_t)dice, (*dice)++);
+    if (roll % 4 == 0) nanosleep(&(struct timespec){ .tv_nsec = (long)(roll / 4 % (uint64_t)d->dawdle_us) * 1000 }, NULL);
 }
 
 static void run_task(cpu_device *d, const task *t)
@@ -122,8 +135,8 @@ static void run_task(cpu_device *d, const task *t)
     case TASK_CALL:
         if (!check_failed(d, NULL) && t->fn(d->pool, t->args, &err)) set_failed(d, &err);
         break;
-    case TASK_RECORD: reach(d, t->event, t->count); break;
-    case TASK_WAIT: wait_until_reached(d, t->event, t->count); break;
+    case TASK_RECORD: reach(t->event, t->count); break;
+    case TASK_WAIT: wait_until_reached(t->event, t->count); break;
     case TASK_QUIT: break;
     }
 }
@@ -131,13 +144,16 @@ static void run_task(cpu_device *d, const task *t)
 static void *stream_main(void *arg)
 {
     cpu_stream *s = arg;
+    cpu_device *d = device_of(&s->base);
     task t;
+    uint64_t dice = 0;
     do {
         pthread_mutex_lock(&s->lock);
         while (s->n == 0) pthread_cond_wait(&s->not_empty, &s->lock);
         t = s->queue[s->head];
         pthread_mutex_unlock(&s->lock);
-        run_task(device_of(&s->base), &t);
+        if (d->dawdle_us && t.kind == TASK_CALL) dawdle(d, &dice);
+        run_task(d, &t);
         pthread_mutex_lock(&s->lock);
         s->head = (s->head + 1) % QUEUE_TASKS;
         s->n--;
@@ -200,44 +216,52 @@ static mt_rc cpu_event_create(mt_device *dev, mt_event **out, mt_err *err)
     if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for an event");
     e->base.api = &mt_device_cpu;
     e->dev = (cpu_device *)dev;
+    pthread_mutex_init(&e->lock, NULL);
+    pthread_cond_init(&e->reached, NULL);
     *out = &e->base;
     return MT_OK;
 }
 
-static void cpu_event_free(mt_event *e) { mt_free(e); }
-
-/* The number of the latest record, after counting `more` of them. */
-static uint64_t latest_record(cpu_event *e, int more)
+static void cpu_event_free(mt_event *event)
 {
-    pthread_mutex_lock(&e->dev->lock);
-    uint64_t count = e->recorded += (uint64_t)more;
-    pthread_mutex_unlock(&e->dev->lock);
+    if (!event) return;
+    cpu_event *e = (cpu_event *)event;
+    pthread_cond_destroy(&e->reached);
+    pthread_mutex_destroy(&e->lock);
+    mt_free(e);
+}
+
+static uint64_t latest_record(cpu_event *e)
+{
+    pthread_mutex_lock(&e->lock);
+    uint64_t count = e->recorded;
+    pthread_mutex_unlock(&e->lock);
     return count;
 }
 
+/* Counted once it is queued: nobody may wait for a record that never was. */
 static mt_rc cpu_record(mt_stream *s, mt_event *event, mt_err *err)
 {
     cpu_event *e = (cpu_event *)event;
-    mt_rc rc = push((cpu_stream *)s, &(task){ .kind = TASK_RECORD, .event = e, .count = latest_record(e, 1) }, 0, err);
-    if (rc) latest_record(e, -1); /* never queued: nobody may wait for it */
-    return rc;
+    uint64_t count = latest_record(e) + 1;
+    MT_TRY(push((cpu_stream *)s, &(task){ .kind = TASK_RECORD, .event = e, .count = count }, 0, err));
+    pthread_mutex_lock(&e->lock);
+    e->recorded = count;
+    pthread_mutex_unlock(&e->lock);
+    return MT_OK;
 }
 
 static mt_rc cpu_wait(mt_stream *s, mt_event *event, mt_err *err)
 {
     cpu_event *e = (cpu_event *)event;
-    return push((cpu_stream *)s, &(task){ .kind = TASK_WAIT, .event = e, .count = latest_record(e, 0) }, 0, err);
+    return push((cpu_stream *)s, &(task){ .kind = TASK_WAIT, .event = e, .count = latest_record(e) }, 0, err);
 }
 
 static mt_rc cpu_sync(mt_event *event, mt_err *err)
 {
     cpu_event *e = (cpu_event *)event;
-    cpu_device *d = e->dev;
-    pthread_mutex_lock(&d->lock);
-    uint64_t count = e->recorded;
-    while (e->done < count && !d->failed) pthread_cond_wait(&d->event_done, &d->lock);
-    pthread_mutex_unlock(&d->lock);
-    return check_failed(d, err);
+    wait_until_reached(e, latest_record(e));
+    return check_failed(e->dev, err);
 }
 
 /* -- copies ---------------------------------------------------------------------------------------- */
@@ -366,7 +390,6 @@ static void cpu_close(mt_device *dev)
     if (!dev) return;
     cpu_device *d = (cpu_device *)dev;
     mt_pool_free(d->pool);
-    pthread_cond_destroy(&d->event_done);
     pthread_mutex_destroy(&d->lock);
     mt_free(d);
 }
@@ -378,8 +401,8 @@ static mt_rc cpu_open(mt_device **out, const mt_device_options *o, mt_err *err)
     if (!d) return mt_fail(err, MT_ENOMEM, "no host memory for the CPU device");
     d->base.api = &mt_device_cpu;
     d->limit = o && o->memory_limit ? o->memory_limit : SIZE_MAX / 2;
+    d->dawdle_us = o ? o->dawdle_us : 0;
     pthread_mutex_init(&d->lock, NULL);
-    pthread_cond_init(&d->event_done, NULL);
     mt_blas_single_thread();
     mt_blas_name(d->blas_name, sizeof d->blas_name);
     mt_rc rc = mt_pool_create(&d->pool, o && o->n_threads > 0 ? o->n_threads : mt_cpu_count(), err);

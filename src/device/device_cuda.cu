@@ -39,7 +39,7 @@ typedef struct cuda_device {
     mt_cuda_device ops; /* first: the ops' view */
     char name[128];
     size_t limit;
-    char *arena; /* [limit], or NULL: every block is its own allocation */
+    char *arena;          /* [limit], or NULL: every block is its own allocation */
     pthread_mutex_t lock; /* guards what follows */
     size_t used, peak;
     block *blocks, *host_blocks;
@@ -92,7 +92,10 @@ mt_rc mt__cuda_check(mt_device *dev, cudaError_t status, const char *what, mt_er
     return mt__cuda_ready(dev, err);
 }
 
-mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err) { return mt__cuda_check(s->dev, cudaGetLastError(), what, err); }
+mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err)
+{
+    return mt__cuda_check(s->dev, cudaGetLastError(), what, err);
+}
 
 /* Ready, and not told by a test to fail here. */
 static mt_rc may_queue(mt_device *dev, mt_err *err)
@@ -151,7 +154,8 @@ static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
     if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for an event");
     e->base.api = &mt_device_cuda;
     e->dev = (cuda_device *)dev;
-    mt_rc rc = mt__cuda_check(dev, cudaEventCreateWithFlags(&e->raw, cudaEventDisableTiming | cudaEventBlockingSync), "an event", err);
+    mt_rc rc =
+        mt__cuda_check(dev, cudaEventCreateWithFlags(&e->raw, cudaEventDisableTiming | cudaEventBlockingSync), "an event", err);
     if (rc) {
         mt_free(e);
         return rc;
@@ -336,7 +340,8 @@ static void pin(cuda_device *d, block *b, const char *name)
     d->pin_refused = true;
     pthread_mutex_unlock(&d->lock);
     if (first)
-        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies will be slower; raise the limit on locked memory (ulimit -l)",
+        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies will be slower; raise the limit on locked memory "
+                "(ulimit -l)",
                 name, mt_bytes_text(b->bytes).s, cudaGetErrorString(status));
 }
 
@@ -391,12 +396,14 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
     cudaDriverGetVersion(&driver);
     cudaRuntimeGetVersion(&runtime);
     if (status == cudaErrorInsufficientDriver && driver > 0)
-        return mt_fail(err, MT_EUNSUPPORTED, "the NVIDIA driver knows CUDA %d.%d and this program needs %d.%d; update the driver", driver / 1000,
-                       driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
+        return mt_fail(err, MT_EUNSUPPORTED, "the NVIDIA driver knows CUDA %d.%d and this program needs %d.%d; update the driver",
+                       driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
     if (driver == 0) return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA driver is installed here; install one, or use --device cpu");
     if (visible && (!*visible || *visible == '-'))
-        return mt_fail(err, MT_EUNSUPPORTED, "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
-    return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
+    return mt_fail(err, MT_EUNSUPPORTED,
+                   "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
 }
 
@@ -407,7 +414,8 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
     cudaError_t status = cudaGetDeviceCount(&count);
     if (status != cudaSuccess || count == 0) return explain_no_device(status, err);
     if (d->ops.index >= count)
-        return mt_fail(err, MT_EINVAL, "--device cuda:%d: this machine has %d GPU%s, counted from 0", d->ops.index, count, count == 1 ? "" : "s");
+        return mt_fail(err, MT_EINVAL, "--device cuda:%d: this machine has %d GPU%s, counted from 0", d->ops.index, count,
+                       count == 1 ? "" : "s");
     status = cudaSetDevice(d->ops.index);
     if (status == cudaSuccess) status = cudaGetDeviceProperties(&prop, d->ops.index);
     if (status != cudaSuccess) return explain_no_device(status, err);
@@ -416,12 +424,14 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
     d->ops.shared_bytes = prop.sharedMemPerBlockOptin;
     d->ops.hopper = prop.major == 9;
     if (prop.major < 8)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0 (A100, RTX 30) or newer", prop.name, prop.major, prop.minor);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0 (A100, RTX 30) or newer", prop.name,
+                       prop.major, prop.minor);
     probe_kernel<<<1, 1>>>();
     status = cudaGetLastError();
     if (status == cudaSuccess) status = cudaDeviceSynchronize();
     if (status == cudaErrorNoKernelImageForDevice || status == cudaErrorUnsupportedPtxVersion)
-        return mt_fail(err, MT_EUNSUPPORTED, "this program has no code for %s (compute capability %d.%d); build it with -DMT_CUDA_ARCH=%d%d, or all",
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "this program has no code for %s (compute capability %d.%d); build it with -DMT_CUDA_ARCH=%d%d, or all",
                        prop.name, prop.major, prop.minor, prop.major, prop.minor);
     if (status != cudaSuccess) return mt_fail(err, MT_EDEVICE, "%s does not run: %s", prop.name, cudaGetErrorString(status));
     return MT_OK;
@@ -439,7 +449,8 @@ static mt_rc take_memory(cuda_device *d, size_t limit, mt_err *err)
     if (cudaMalloc((void **)&d->arena, d->limit) == cudaSuccess) return MT_OK;
     cudaGetLastError();
     d->arena = NULL;
-    return mt_fail(err, MT_ENOMEM, "%s has %s of %s free and this run may use %s; end what else runs there (nvidia-smi) or lower --device-memory",
+    return mt_fail(err, MT_ENOMEM,
+                   "%s has %s of %s free and this run may use %s; end what else runs there (nvidia-smi) or lower --device-memory",
                    d->name, mt_bytes_text(available).s, mt_bytes_text(total).s, mt_bytes_text(limit).s);
 }
 
@@ -488,7 +499,9 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
         mt_free(d);
         return rc;
     }
-    rc = take_memory(d, o ? o->memory_limit : 0, err);
+    d->ops.products = (mt_cuda_product *)mt_calloc(MT_CUDA_PRODUCTS, sizeof *d->ops.products);
+    rc = d->ops.products ? take_memory(d, o ? o->memory_limit : 0, err)
+                         : mt_fail(err, MT_ENOMEM, "no host memory for the table of products");
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);
     if (rc) {
@@ -513,6 +526,7 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
 
 /* In the order of mt_device_api: C++17 has no designated initialisers. */
 extern "C" const mt_device_api mt_device_cuda = {
-    MT_DEVICE_CUDA,     "cuda",           cuda_open,       cuda_close,  cuda_info, cuda_alloc, cuda_free, cuda_host_alloc, cuda_host_free,
-    cuda_stream_create, cuda_stream_free, cuda_event_create, cuda_event_free, cuda_record, cuda_wait, cuda_sync, cuda_copy,   cuda_fill,
+    MT_DEVICE_CUDA,  "cuda",          cuda_open,      cuda_close,         cuda_info,        cuda_alloc,
+    cuda_free,       cuda_host_alloc, cuda_host_free, cuda_stream_create, cuda_stream_free, cuda_event_create,
+    cuda_event_free, cuda_record,     cuda_wait,      cuda_sync,          cuda_copy,        cuda_fill,
 };

@@ -21,10 +21,12 @@ extern "C" {
 
 /* A product's kernel, chosen on the first use of its shape. */
 typedef struct mt_cuda_product {
-    int64_t key[16]; /* shapes, leading dimensions, types, alignments */
+    int64_t key[16]; /* shapes, leading dimensions, types, alignments; all zero: an empty place */
     bool found;      /* the library has a kernel for it */
     cublasLtMatmulAlgo_t algo;
 } mt_cuda_product;
+
+enum { MT_CUDA_PRODUCTS = 4096 }; /* places in the table of them; emptied when three quarters are taken */
 
 typedef struct mt_cuda_stream {
     mt_stream base;
@@ -43,8 +45,8 @@ typedef struct mt_cuda_device {
     bool hopper;         /* compute capability 9.0: warpgroup products */
     bool tune;           /* choose products by timing them */
     cublasLtHandle_t lt;
-    mt_cuda_product *products;
-    size_t n_products, cap_products;
+    mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
+    int n_products;
 } mt_cuda_device;
 
 static inline mt_cuda_device *mt_cuda_device_of(const mt_stream *s) { return (mt_cuda_device *)s->dev; }

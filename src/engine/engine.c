@@ -190,8 +190,10 @@ mt_rc mt_engine_settle(mt_engine *e, mt_err *err)
     if (!e->in_flight) return mt_watch_check(&e->watch, err);
     for (int u = 0; u < e->model->n_units; u++)
         if (mt__place(e, u)->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, e->units[u].version, err));
+    MT_TRY(mt_copy(e->compute, &e->host->n_bad, e->n_bad, sizeof *e->n_bad, MT_COPY_OUT, err));
     for (int i = 0; i < 3; i++) MT_TRY(mt_record(streams[i], e->settled[i], err));
     for (int i = 0; i < 3; i++) MT_TRY(mt_sync(e->settled[i], err));
+    if (mt__updates_check(e, err)) mt_watch_fail(&e->watch, err);
     e->in_flight = false;
     return mt_watch_check(&e->watch, err);
 }

@@ -4,9 +4,9 @@
  *     read     (the saver's)      waits for the unit's own update, then copies from its home
  *     let_go   (the saver's)      the unit may be updated again
  *
- * No second copy of anything: the next update of a unit waits (H1), on the updater's thread where it runs on the host, on the engine's
- * where it is queued on the device.  The saver never waits for the engine's thread, so neither waits for the other in a circle (H2).
- * Homes on the device are read through a stream and a buffer of the saver's own. */
+ * No second copy of anything: the next update of a unit waits (H1), on the updater's thread where it runs on the host, on the
+ * engine's where it is queued on the device.  The saver never waits for the engine's thread, so neither waits for the other in a
+ * circle (H2). Homes on the device are read through a stream and a buffer of the saver's own. */
 #include "engine/internal.h"
 
 #include <string.h>
@@ -29,7 +29,8 @@ void mt__hold_free(mt_engine *e)
 mt_rc mt_engine_hold(mt_engine *e, mt_err *err)
 {
     for (int u = 0; u < e->model->n_units; u++)
-        if (!mt_watch_reached(&e->watch, &e->units[u].let_go, e->n_holds)) return mt_fail(err, MT_EINVAL, "unit %d is held already", u);
+        if (!mt_watch_reached(&e->watch, &e->units[u].let_go, e->n_holds))
+            return mt_fail(err, MT_EINVAL, "unit %d is held already", u);
     e->n_holds++;
     for (int u = 0; u < e->model->n_units; u++) e->units[u].held_version = e->units[u].version;
     return mt_watch_check(&e->watch, err);

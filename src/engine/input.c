@@ -30,50 +30,57 @@ static int32_t *take(int32_t **next, int64_t n)
 }
 
 /* The host side of one micro-batch; micro's pointers are rebased to the device by the caller. */
-static void fill_micro(mt_engine *e, const mt_batch *b, const mt_cut *c, mt_micro *m, int32_t **next)
+static void fill_micro(mt_engine *e, const mt_batch *b, const continued *at, const mt_cut *c, mt_micro *m, int32_t **next)
 {
     int32_t *ids = take(next, c->n_rows), *pos = take(next, c->n_rows), *order = take(next, c->n_rows);
-    int32_t *starts = take(next, c->n_docs + 1), *rows = *next;
+    int32_t *starts = take(next, c->n_docs + 1), *cache_row = at ? take(next, c->n_docs) : NULL, *rows = *next;
     int64_t n_trained = 0;
     memcpy(ids, b->ids + c->first_row, (size_t)c->n_rows * sizeof *ids);
     sort_rows(e, ids, order, c->n_rows);
     for (int64_t d = 0; d <= c->n_docs; d++) starts[d] = b->doc_start[c->first_doc + d] - (int32_t)c->first_row;
     for (int64_t d = 0; d < c->n_docs; d++)
-        for (int32_t r = starts[d]; r < starts[d + 1]; r++) pos[r] = r - starts[d];
+        for (int32_t r = starts[d]; r < starts[d + 1]; r++) pos[r] = r - starts[d] + (at ? at->past[c->first_doc + d] : 0);
+    int64_t deepest = 0;
+    for (int64_t d = 0; at && d < c->n_docs; d++) {
+        cache_row[d] = at->slot[c->first_doc + d] * (int32_t)e->plan->job.longest;
+        deepest = mt_max_i64(deepest, pos[starts[d + 1] - 1] + 1);
+    }
     for (int64_t r = 0; r < c->n_rows; r++)
         if (b->targets[c->first_row + r] != MT_IGNORE) rows[n_trained++] = (int32_t)r;
     int32_t *targets = rows + n_trained;
     for (int64_t i = 0; i < n_trained; i++) targets[i] = b->targets[c->first_row + rows[i]];
     *next = targets + n_trained;
     *m = (mt_micro){ .n = c->n_rows, .n_docs = c->n_docs, .longest = c->longest, .n_trained = n_trained, .ids = ids, .pos = pos,
-                     .rows_by_id = order, .doc_start = starts, .trained_rows = rows, .targets = targets };
+                     .rows_by_id = order, .doc_start = starts, .trained_rows = rows, .targets = targets, .deepest = deepest, .cache_row = cache_row };
 }
 
 static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)
 {
     const int32_t **fields[] = { &m->ids, &m->pos, &m->rows_by_id, &m->doc_start, &m->trained_rows, &m->targets };
     for (size_t i = 0; i < MT_COUNT(fields); i++) *fields[i] = device + (*fields[i] - host);
+    if (m->cache_row) m->cache_row = device + (m->cache_row - host);
 }
 
 static mt_rc check(const mt_engine *e, const mt_batch *b, mt_err *err)
 {
     const mt_job *j = &e->plan->job;
+    int64_t longest = mt_min_i64(j->longest, e->plan->arithmetic.micro_tokens);
     if (b->n_tokens < 1) return mt_fail(err, MT_EINVAL, "a step without tokens");
-    if (b->n_tokens > j->step_tokens || b->n_docs > j->step_docs || b->longest > j->longest)
+    if (b->n_tokens > j->step_tokens || b->n_docs > j->step_docs || b->longest > longest)
         return mt_fail(err, MT_ERANGE, "a step of %lld tokens in %lld documents (longest %lld); the plan was made for %lld in %lld (longest %lld)",
                        (long long)b->n_tokens, (long long)b->n_docs, (long long)b->longest, (long long)j->step_tokens, (long long)j->step_docs,
-                       (long long)j->longest);
+                       (long long)longest);
     return MT_OK;
 }
 
-mt_rc mt__input_load(mt_engine *e, const mt_batch *b, mt_err *err)
+mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err)
 {
     int32_t *host = mt__buffer(e, MT_BUF_INPUT_HOST, -1, -1), *device = mt__buffer(e, MT_BUF_INPUT, -1, -1), *next = host;
     MT_TRY(check(e, b, err));
     MT_TRY(mt_sync(e->input_read, err)); /* the copy of the step before, long done */
     e->n_cuts = mt_cut_micro(e->cuts, b->doc_start, b->n_docs, e->plan->arithmetic.micro_tokens);
     for (int64_t i = 0; i < e->n_cuts; i++) {
-        fill_micro(e, b, &e->cuts[i], &e->micros[i], &next);
+        fill_micro(e, b, at, &e->cuts[i], &e->micros[i], &next);
         rebase(&e->micros[i], host, device);
     }
     MT_TRY(mt_copy(e->compute, device, host, (size_t)(next - host) * sizeof *host, MT_COPY_IN, err));

@@ -200,6 +200,8 @@ mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
 mt_rc mt__updates_all(mt_engine *e, mt_err *err);
 /* None: the step is skipped. */
 mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
+/* Did weights leave the finite range on the device, as far as host->n_bad knows?  The host's updater says so itself. */
+mt_rc mt__updates_check(const mt_engine *e, mt_err *err);
 /* The host slab for the next gradient; waits until one is free. */
 mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
 
@@ -214,7 +216,17 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
 mt_rc mt__state_at(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char **at, size_t *bytes, mt_err *err);
 
 /* -- input.c -- */
-mt_rc mt__input_load(mt_engine *e, const mt_batch *b, mt_err *err);
+/* Where the documents of a pass continue; NULL where each stands alone. */
+typedef struct continued {
+    const int32_t *past; /* [n_docs] rows that are cached already */
+    const int32_t *slot; /* [n_docs] cache slot */
+} continued;
+mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err);
+
+/* -- step.c -- */
+/* One pass forward over cached sequences.  Logits of the rows that have a target, in order, are in MT_BUF_LOGITS_HOST when it
+ * returns; there may be one per cache slot. */
+mt_rc mt__step_continue(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err);
 
 static inline bool mt__is_f32(const mt_engine *e) { return e->plan->arithmetic.compute == MT_DTYPE_F32; }
 static inline const mt_unit_place *mt__place(const mt_engine *e, int u) { return &e->plan->place.units[u]; }

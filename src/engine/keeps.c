@@ -6,6 +6,7 @@
 #include "engine/internal.h"
 
 typedef enum array_id { A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, ARRAYS } array_id;
+_Static_assert((int)ARRAYS == (int)MT_KEEP_ARRAYS, "the plan makes room for the gaps between them");
 
 static const mt_keep level_of[ARRAYS] = { MT_KEEP_ATTENTION, MT_KEEP_INPUT, MT_KEEP_ATTENTION, MT_KEEP_ATTENTION, MT_KEEP_ALL, MT_KEEP_ALL, MT_KEEP_ALL, MT_KEEP_ALL };
 
@@ -32,7 +33,7 @@ static size_t array_offset(const mt_engine *e, mt_keep keep, array_id a)
 {
     size_t at = 0;
     for (int b = 0; b < (int)a; b++)
-        if (keep >= level_of[b]) at += row_bytes(e, (array_id)b) * (size_t)e->plan->place.sweep_tokens;
+        if (keep >= level_of[b]) at += mt_round_up(row_bytes(e, (array_id)b) * (size_t)e->plan->place.sweep_tokens, MT_KEEP_ALIGN);
     return at;
 }
 
@@ -91,6 +92,8 @@ mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row
         .gu_whole = kept_gu || (train && e->plan->longest_segment > 1),
     };
     acts.qk = c->qk_norm ? qk : acts.qkv;
+    acts.cache_k = train ? NULL : mt__buffer(e, MT_BUF_CACHE, layer, -1);
+    if (acts.cache_k) acts.cache_v = (char *)acts.cache_k + (size_t)(e->plan->job.cache_slots * e->plan->job.longest * c->K * c->Dh) * mt_dtype_bytes(a->compute);
     return acts;
 }
 

@@ -13,7 +13,6 @@ typedef struct halves {
     uint16_t hi[PIECE];
     int16_t lo[PIECE];
     float f[PIECE];
-    double raw[PIECE]; /* numbers of a fused tensor as they are stored, any dtype */
 } halves;
 
 /* Numbers that no split can hold become NaN: a run on them stops at the first loss, with the warning above it. */
@@ -38,15 +37,13 @@ static mt_rc write_piece(mt_engine *e, int unit, const halves *h, int64_t at, si
 
 static mt_rc load_tensor(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, halves *h, mt_err *err)
 {
-    size_t n_bad = 0, size = mt_dtype_bytes(t->dtype);
-    bool plain = mt_slice_is_plain(w);
+    size_t n_bad = 0;
     for (int64_t first = 0; first < w->n; first += PIECE) {
         size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
-        if (plain)
-            mt_to_f32(h->f, (const char *)t->data + (size_t)first * size, t->dtype, n);
-        else {
-            mt_slice_gather(w, t->data, size, first, (int64_t)n, h->raw);
-            mt_to_f32(h->f, h->raw, t->dtype, n);
+        for (int64_t i = 0, run; i < (int64_t)n; i += run) {
+            int64_t at = mt_slice_place(w, first + i, &run);
+            run = mt_min_i64(run, (int64_t)n - i);
+            mt_st_read(t, (size_t)at, (size_t)run, h->f + i);
         }
         n_bad += split_with_nans(h, n);
         MT_TRY(write_piece(e, unit, h, w->offset + first, n, err));

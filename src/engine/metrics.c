@@ -26,7 +26,8 @@ mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err
     m->opened = m->fd >= 0;
     off_t there = m->opened ? lseek(m->fd, 0, SEEK_END) : -1;
     if (there >= 0 && there < keep) {
-        mt_warn("%s is shorter than the checkpoint remembers (%lld of %lld bytes): some lines are lost", path, (long long)there, (long long)keep);
+        mt_warn("%s is shorter than the checkpoint remembers (%lld of %lld bytes): some lines are lost", path, (long long)there,
+                (long long)keep);
         keep = there;
     }
     if (there < 0 || faulted(EIO) || ftruncate(m->fd, keep)) {

@@ -1,7 +1,7 @@
 /* metrics.h - a run's numbers as JSON lines, one object a line, with transformers' names where it has them.
  *
- * Each line is one write, so a reader never waits for a buffer.  A checkpoint remembers how long the file was; going on from it cuts the
- * file there, so no line is doubled and none is missing. */
+ * Each line is one write, so a reader never waits for a buffer.  A checkpoint remembers how long the file was; going on from it
+ * cuts the file there, so no line is doubled and none is missing. */
 #ifndef MT_ENGINE_METRICS_H
 #define MT_ENGINE_METRICS_H
 

@@ -15,7 +15,8 @@
 #include <unistd.h>
 
 /* What runs leave; a name that ends in - stands for all that begin so. */
-static const char *const left_by_runs[] = { "checkpoint-", "final", "final.tmp", "final.old.tmp", "config.yaml", "plan.json", "metrics.jsonl" };
+static const char *const left_by_runs[] = { "checkpoint-", "final",     "final.tmp",    "final.old.tmp",
+                                            "config.yaml", "plan.json", "metrics.jsonl" };
 
 static bool is_left_by_run(const char *name)
 {
@@ -32,7 +33,8 @@ static mt_rc in_use(const mt_output_dir *d, mt_err *err)
     char who[32] = "";
     ssize_t n = pread(d->lock, who, sizeof who - 1, 0);
     if (n > 0) who[strcspn(who, "\n")] = '\0';
-    return mt_fail(err, MT_EBUSY, "%s is in use by another run (process %s); wait for it, or choose another --output-dir", d->path, *who ? who : "unknown");
+    return mt_fail(err, MT_EBUSY, "%s is in use by another run (process %s); wait for it, or choose another --output-dir",
+                   d->path, *who ? who : "unknown");
 }
 
 static mt_rc lock(mt_output_dir *d, mt_err *err)
@@ -43,9 +45,11 @@ static mt_rc lock(mt_output_dir *d, mt_err *err)
     mt_free(file);
     if (d->lock < 0) return mt_fail_errno(err, MT_EIO, "locking %s", d->path);
     d->locked = true;
-    if (flock(d->lock, LOCK_EX | LOCK_NB)) return errno == EWOULDBLOCK ? in_use(d, err) : mt_fail_errno(err, MT_EIO, "locking %s", d->path);
+    if (flock(d->lock, LOCK_EX | LOCK_NB))
+        return errno == EWOULDBLOCK ? in_use(d, err) : mt_fail_errno(err, MT_EIO, "locking %s", d->path);
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-    if (ftruncate(d->lock, 0) || pwrite(d->lock, pid, (size_t)n, 0) != n) return mt_fail_errno(err, MT_EIO, "writing the lock of %s", d->path);
+    if (ftruncate(d->lock, 0) || pwrite(d->lock, pid, (size_t)n, 0) != n)
+        return mt_fail_errno(err, MT_EIO, "writing the lock of %s", d->path);
     return MT_OK;
 }
 
@@ -104,6 +108,6 @@ mt_rc mt_output_dir_need(const mt_output_dir *d, uint64_t need, const char *what
     if (statvfs(d->path, &v)) return MT_OK; /* a file system that does not say */
     uint64_t left = (uint64_t)v.f_bavail * v.f_frsize;
     if (left >= need) return MT_OK;
-    return mt_fail(err, MT_EIO, "no room in %s: %s takes %s and %s is free; free some space, or choose another --output-dir", d->path, what,
-                   mt_bytes_text(need).s, mt_bytes_text(left).s);
+    return mt_fail(err, MT_EIO, "no room in %s: %s takes %s and %s is free; free some space, or choose another --output-dir",
+                   d->path, what, mt_bytes_text(need).s, mt_bytes_text(left).s);
 }

@@ -1,7 +1,7 @@
 /* output_dir.h - the directory of a run: locked while the run lives, and never overwritten unless asked.
  *
- * The lock is the kernel's (flock on OUTPUT/.lock), so it ends with the process however that ends; the file's text, the holder's process
- * id, only serves the message. */
+ * The lock is the kernel's (flock on OUTPUT/.lock), so it ends with the process however that ends; the file's text, the holder's
+ * process id, only serves the message. */
 #ifndef MT_ENGINE_OUTPUT_DIR_H
 #define MT_ENGINE_OUTPUT_DIR_H
 

@@ -96,8 +96,8 @@ static mt_rc forward(mt_engine *e, const sweep *s, bool train, mt_err *err)
 /* A run of layers whose first keeps its input; the others are redone from it. */
 typedef struct segment {
     int first, end;
-    const void *w[64]; /* at most as many as ring slots */
-    float *acc[64];
+    const void *w[MT_MAX_SEGMENT];
+    float *acc[MT_MAX_SEGMENT];
 } segment;
 
 /* Which of its group's accumulators a layer of the segment uses. */
@@ -133,7 +133,7 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
 {
     int64_t row = row_of(e, s, i);
     const mt_micro *mb = &e->micros[i];
-    mt_acts acts[64];
+    mt_acts acts[MT_MAX_SEGMENT];
     for (int l = g->first; l < g->end; l++) {
         int at = l - g->first;
         acts[at] = mt__keeps_acts(e, l, true, at, row);
@@ -207,11 +207,17 @@ static mt_rc read_sums(mt_engine *e, mt_err *err)
     return mt_record(e->compute, e->sums_ready, err);
 }
 
+static mt_rc sync_sums(mt_engine *e, mt_err *err)
+{
+    MT_TRY(mt_sync(e->sums_ready, err));
+    return mt__updates_check(e, err);
+}
+
 /* Without clipping a broken loss must be known before anything is updated from it. */
 static mt_rc check_loss(mt_engine *e, mt_err *err)
 {
     MT_TRY(read_sums(e, err));
-    MT_TRY(mt_sync(e->sums_ready, err));
+    MT_TRY(sync_sums(e, err));
     if (isfinite(e->host->sum.loss)) return MT_OK;
     return mt_fail(err, MT_ENUMERIC, "the loss is not finite (%g) and clipping is off, so the step cannot be skipped.  Resume from the last checkpoint "
                                      "with a lower learning rate, or set max_grad_norm", e->host->sum.loss);
@@ -239,13 +245,14 @@ static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc begin_step(mt_engine *e, const mt_batch *b, bool train, mt_err *err)
+static mt_rc begin_step(mt_engine *e, const mt_batch *b, const continued *at, bool train, mt_err *err)
 {
     MT_TRY(mt_watch_check(&e->watch, err));
     e->in_flight = true;
-    MT_TRY(mt__input_load(e, b, err));
-    /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit. */
-    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host, err));
+    MT_TRY(mt__input_load(e, b, at, err));
+    /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad
+     * either: the last step's updates may just have added to it, and nobody has looked since. */
+    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->sum, err));
     plan_visits(e, train);
     e->dscale = b->n_trained ? (float)(1.0 / (double)b->n_trained) : 0.0f;
     e->wait_update_ns = e->wait_save_ns = 0;
@@ -269,11 +276,11 @@ static void fill_result(const mt_engine *e, const mt_batch *b, mt_step_result *o
 
 static mt_rc forward_backward(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
 {
-    MT_TRY(begin_step(e, b, true, err));
+    MT_TRY(begin_step(e, b, NULL, true, err));
     MT_TRY(run_sweeps(e, true, err));
     MT_TRY(read_sums(e, err));
     if (!e->updating) MT_TRY(mt__updates_stage_ahead(e, err));
-    MT_TRY(mt_sync(e->sums_ready, err));
+    MT_TRY(sync_sums(e, err));
     fill_result(e, b, out);
     out->grad_norm = sqrt(sum_of_squares(e));
     return MT_OK;
@@ -287,7 +294,6 @@ static mt_rc check_updated(mt_engine *e, mt_err *err)
             mt_unit_name(e->model, u, name);
             return mt_fail(err, MT_ENUMERIC, "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint", name);
         }
-    if (e->host->n_bad) return mt_fail(err, MT_ENUMERIC, "%lld weights left the finite range in an update", (long long)e->host->n_bad);
     return MT_OK;
 }
 
@@ -344,10 +350,10 @@ mt_rc mt_engine_gradients(mt_engine *e, const mt_batch *b, mt_step_result *out, 
 static mt_rc evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
 {
     e->updating = false;
-    MT_TRY(begin_step(e, b, false, err));
+    MT_TRY(begin_step(e, b, NULL, false, err));
     MT_TRY(run_sweeps(e, false, err));
     MT_TRY(read_sums(e, err));
-    MT_TRY(mt_sync(e->sums_ready, err));
+    MT_TRY(sync_sums(e, err));
     fill_result(e, b, out);
     return MT_OK;
 }
@@ -374,7 +380,7 @@ static mt_rc copy_logits(mt_engine *e, const sweep *s, const void *w, float *out
 
 static mt_rc logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
 {
-    MT_TRY(begin_step(e, b, false, err));
+    MT_TRY(begin_step(e, b, NULL, false, err));
     for (int64_t first = 0, end; first < e->n_cuts; first = end) {
         const void *w;
         end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
@@ -389,3 +395,44 @@ static mt_rc logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
 }
 
 mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err) { return sticky(e, logits(e, b, out, err), err); }
+
+/* -- generation ------------------------------------------------------------------------------------ */
+
+/* The wanted rows of micro-batch i, to `out` on the host. */
+static mt_rc copy_wanted(mt_engine *e, const sweep *s, int64_t i, const void *w, float *out, mt_err *err)
+{
+    const mt_config *c = e->model->config;
+    const mt_micro *mb = &e->micros[i];
+    if (!mb->n_trained) return MT_OK;
+    MT_TRY(mt_head_pick(&e->run, mb, mt__keeps_x(e, (int)c->L, false, row_of(e, s, i)), err));
+    MT_TRY(mt_head_norm(&e->run, w, e->run.work.head_x, mb->n_trained, err));
+    for (int64_t first = 0; first < mb->n_trained; first += e->run.head_rows) {
+        int64_t n = mt_min_i64(e->run.head_rows, mb->n_trained - first);
+        MT_TRY(mt_head_logits(&e->run, w, first, n, err));
+        MT_TRY(mt_copy(e->compute, out + first * c->V, e->run.work.logits, (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc continue_pass(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err)
+{
+    float *out = mt__buffer(e, MT_BUF_LOGITS_HOST, -1, -1);
+    MT_TRY(begin_step(e, b, at, false, err));
+    e->last_sweep = false; /* another pass will follow: the ring wraps round to the embedding */
+    for (int64_t first = 0, end; first < e->n_cuts; first = end) {
+        const void *w;
+        end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
+        sweep s = { .first = first, .end = end, .is_first = first == 0, .is_last = end == e->n_cuts };
+        MT_TRY(forward(e, &s, false, err));
+        MT_TRY(visit(e, e->model->head, &w, err));
+        for (int64_t i = first; i < end; i++) {
+            MT_TRY(copy_wanted(e, &s, i, w, out, err));
+            out += e->micros[i].n_trained * e->model->config->V;
+        }
+        MT_TRY(leave(e, e->model->head, err));
+    }
+    MT_TRY(mt_record(e->compute, e->sums_ready, err));
+    return mt_sync(e->sums_ready, err);
+}
+
+mt_rc mt__step_continue(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err) { return sticky(e, continue_pass(e, b, at, err), err); }

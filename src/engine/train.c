@@ -1,5 +1,6 @@
-/* train.c - the loop.  One step is: data, update, metrics, evaluation if due, checkpoint if due; then a stop is honoured.  All of it is a
- * pure function of the settings, the data and the step, so a run that goes on from a checkpoint is the run that never stopped. */
+/* train.c - the loop.  One step is: data, update, metrics, evaluation if due, checkpoint if due; then a stop is honoured.  All of
+ * it is a pure function of the settings, the data and the step, so a run that goes on from a checkpoint is the run that never
+ * stopped. */
 #include "base/log.h"
 #include "engine/train_internal.h"
 #include "plan/flops.h"
@@ -46,14 +47,24 @@ void mt_trainer_close(mt_trainer *t)
 void mt_trainer_info(const mt_trainer *t, mt_train_info *out)
 {
     mt_ckpt_save c = mt__train_ckpt(t);
-    *out = (mt_train_info){ .config = t->config, .model = t->model, .plan = t->plan, .data = t->data, .first_step = t->first_step, .n_steps = t->n_steps,
-                            .checkpoint_bytes = mt_ckpt_bytes(&c), .output_dir = t->dir.path, .resumed_from = t->resumed_from ? t->resumed_from : "" };
+    *out = (mt_train_info){ .config = t->config,
+                            .model = t->model,
+                            .plan = t->plan,
+                            .data = t->data,
+                            .first_step = t->first_step,
+                            .n_steps = t->n_steps,
+                            .checkpoint_bytes = mt_ckpt_bytes(&c),
+                            .output_dir = t->dir.path,
+                            .resumed_from = t->resumed_from ? t->resumed_from : "" };
     t->dev->api->info(t->dev, &out->device);
 }
 
 mt_engine *mt_trainer_engine(mt_trainer *t) { return t->engine; }
 
-mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err) { return t->source->api->step(t->source, step, out, err); }
+mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err)
+{
+    return t->source->api->step(t->source, step, out, err);
+}
 
 static double epoch_of(const mt_trainer *t, int64_t step) { return (double)step / (double)t->data.steps_per_epoch; }
 
@@ -62,8 +73,12 @@ static double epoch_of(const mt_trainer *t, int64_t step) { return (double)step 
 static mt_hyper hyper_of(const mt_trainer *t)
 {
     const mt_optimizer_settings *o = &t->s->optimizer;
-    return (mt_hyper){ .lr = mt_schedule_lr(&t->schedule, t->at.step), .beta1 = o->beta1, .beta2 = o->beta2, .eps = o->eps,
-                       .weight_decay = t->s->training.weight_decay, .max_grad_norm = t->s->training.max_grad_norm };
+    return (mt_hyper){ .lr = mt_schedule_lr(&t->schedule, t->at.step),
+                       .beta1 = o->beta1,
+                       .beta2 = o->beta2,
+                       .eps = o->eps,
+                       .weight_decay = t->s->training.weight_decay,
+                       .max_grad_norm = t->s->training.max_grad_norm };
 }
 
 static void count(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)
@@ -92,10 +107,19 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
 {
     const window *w = &t->window;
     double n = (double)w->n_steps, s = w->seconds > 0 ? w->seconds : 1e-9;
-    return (mt_train_step){ .step = t->at.step, .n_steps = t->n_steps, .epoch = epoch_of(t, t->at.step),
-                            .loss = t->at.window_steps ? t->at.window_loss / (double)t->at.window_steps : r->loss, .learning_rate = lr,
-                            .grad_norm = r->grad_norm, .skipped = r->skipped, .seconds = w->seconds / n, .tokens_s = (double)w->n_tokens / s,
-                            .trained_s = (double)w->n_trained / s, .flops_s = w->flops / s, .wait_update_s = w->wait_update_s / n, .wait_save_s = w->wait_save_s / n,
+    return (mt_train_step){ .step = t->at.step,
+                            .n_steps = t->n_steps,
+                            .epoch = epoch_of(t, t->at.step),
+                            .loss = t->at.window_steps ? t->at.window_loss / (double)t->at.window_steps : r->loss,
+                            .learning_rate = lr,
+                            .grad_norm = r->grad_norm,
+                            .skipped = r->skipped,
+                            .seconds = w->seconds / n,
+                            .tokens_s = (double)w->n_tokens / s,
+                            .trained_s = (double)w->n_trained / s,
+                            .flops_s = w->flops / s,
+                            .wait_update_s = w->wait_update_s / n,
+                            .wait_save_s = w->wait_save_s / n,
                             .wait_data_s = w->wait_data_s / n };
 }
 
@@ -116,7 +140,8 @@ static mt_rc check_bad(const mt_trainer *t, const mt_train_step *s, mt_err *err)
 {
     if (t->at.bad_in_row < t->s->training.max_bad_steps) return MT_OK;
     return mt_fail(err, MT_ENUMERIC,
-                   "%" PRId64 " steps in a row had a loss or a gradient that is not finite (step %" PRId64 ": loss %g, gradient norm %g).  None of them changed a "
+                   "%" PRId64 " steps in a row had a loss or a gradient that is not finite (step %" PRId64
+                   ": loss %g, gradient norm %g).  None of them changed a "
                    "weight; a lower learning_rate or a longer warm-up may help",
                    t->at.bad_in_row, s->step, t->last_loss, s->grad_norm);
 }

@@ -8,7 +8,8 @@
  * What it leaves, in save.output_dir:
  *     config.yaml  plan.json  metrics.jsonl  checkpoint-N/  final/ (the finished model)
  *
- * Nothing is printed: what happens goes to the hooks, notices to mt_log.  One thread opens, runs and closes; hooks are called on it. */
+ * Nothing is printed: what happens goes to the hooks, notices to mt_log.  One thread opens, runs and closes; hooks are called on
+ * it. */
 #ifndef MT_ENGINE_TRAIN_H
 #define MT_ENGINE_TRAIN_H
 
@@ -23,9 +24,9 @@ typedef struct mt_train_step {
     int64_t step, n_steps; /* step: updates done */
     double epoch, loss, learning_rate, grad_norm;
     bool skipped;
-    double seconds;             /* a step */
-    double tokens_s, trained_s; /* tokens a second; padding is never counted because there is none */
-    double flops_s;             /* by plan/flops.h */
+    double seconds;                                 /* a step */
+    double tokens_s, trained_s;                     /* tokens a second; padding is never counted because there is none */
+    double flops_s;                                 /* by plan/flops.h */
     double wait_update_s, wait_save_s, wait_data_s; /* a step */
 } mt_train_step;
 
@@ -60,11 +61,11 @@ typedef struct mt_train_info {
 
 typedef struct mt_train_result {
     int64_t step;
-    bool stopped;            /* before the last step, because hooks->stop said so */
-    double loss;             /* of the last step */
-    int64_t n_skipped;       /* steps that were not finite */
-    const char *checkpoint;  /* the newest; "": none */
-    const char *model_dir;   /* the finished model; "": not finished */
+    bool stopped;           /* before the last step, because hooks->stop said so */
+    double loss;            /* of the last step */
+    int64_t n_skipped;      /* steps that were not finite */
+    const char *checkpoint; /* the newest; "": none */
+    const char *model_dir;  /* the finished model; "": not finished */
 } mt_train_result;
 
 mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err);
@@ -72,8 +73,8 @@ void mt_trainer_info(const mt_trainer *t, mt_train_info *out);
 mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err);
 void mt_trainer_close(mt_trainer *t); /* accepts NULL and half-built ones */
 
-/* One step and one checkpoint, written and verified; the caller removes the directory, which should be one of its own.  *save_s: how
- * long the writing took. */
+/* One step and one checkpoint, written and verified; the caller removes the directory, which should be one of its own.  *save_s:
+ * how long the writing took. */
 mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err);
 /* The batch of a step, for looking at; cleared and filled. */
 mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err);

@@ -79,7 +79,7 @@ struct mt_trainer {
     saver saver;
     int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */
     double last_loss;
-    bool resumed_here;  /* the checkpoint lies in our own directory */
+    bool resumed_here;                           /* the checkpoint lies in our own directory */
     char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
 };
 

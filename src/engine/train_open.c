@@ -23,7 +23,9 @@ double mt__seconds(void)
 
 static mt_rc refuse_held(const mt_trainer *t, mt_err *err)
 {
-    return mt_fail(err, MT_EINVAL, "%s already holds a run.  --resume goes on with it, --overwrite starts anew and removes it; or choose another --output-dir",
+    return mt_fail(err, MT_EINVAL,
+                   "%s already holds a run.  --resume goes on with it, --overwrite starts anew and removes it; or choose another "
+                   "--output-dir",
                    t->dir.path);
 }
 
@@ -81,13 +83,19 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     MT_TRY(mt_config_open(&t->config, t->s->model.name, err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
-    MT_TRY(mt_model_create(&t->model, t->config, &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
+    MT_TRY(mt_model_create(
+        &t->model, t->config,
+        &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
     if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too) mt_info("%zu tensors of %s have no place in the model and are left out", unused, t->s->model.name);
-    t->export = (mt_export){ .model = t->model, .source_dir = t->s->model.name, .source = t->shards, .dtype = t->s->save.dtype,
-                             .max_shard_bytes = (size_t)t->s->save.max_shard_size, .end_of_turn = -1 };
+    t->export = (mt_export){ .model = t->model,
+                             .source_dir = t->s->model.name,
+                             .source = t->shards,
+                             .dtype = t->s->save.dtype,
+                             .max_shard_bytes = (size_t)t->s->save.max_shard_size,
+                             .end_of_turn = -1 };
     return MT_OK;
 }
 
@@ -101,8 +109,8 @@ static mt_rc open_data(mt_trainer *t, mt_err *err)
     t->export.end_of_turn = t->data.end_of_turn_text ? t->data.end_of_turn : -1;
     t->export.end_of_turn_text = t->data.end_of_turn_text;
     if (t->data.longest > t->config->max_positions)
-        return mt_fail(err, MT_ERANGE, "a sample of %lld tokens; the model has %lld positions: lower dataset.max_seq_len", (long long)t->data.longest,
-                       (long long)t->config->max_positions);
+        return mt_fail(err, MT_ERANGE, "a sample of %lld tokens; the model has %lld positions: lower dataset.max_seq_len",
+                       (long long)t->data.longest, (long long)t->config->max_positions);
     double steps = s->num_steps ? (double)s->num_steps : ceil(s->epochs * (double)t->data.steps_per_epoch);
     if (!(steps >= 1 && steps < 1e15)) return mt_fail(err, MT_ERANGE, "training.epochs %g makes no step", s->epochs);
     t->n_steps = (int64_t)steps;
@@ -118,7 +126,9 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     bool wsd = s->lr_scheduler == MT_SET_LR_WARMUP_STABLE_DECAY, poly = s->lr_scheduler == MT_SET_LR_POLYNOMIAL;
     mt_schedule_config c = mt_schedule_defaults();
-    double share = s->min_lr_ratio >= 0 ? s->min_lr_ratio : s->min_lr >= 0 && s->learning_rate > 0 ? s->min_lr / s->learning_rate : NAN;
+    double share = s->min_lr_ratio >= 0                     ? s->min_lr_ratio
+                   : s->min_lr >= 0 && s->learning_rate > 0 ? s->min_lr / s->learning_rate
+                                                            : NAN;
     c.name = mt_settings_choice(t->s, "training.lr_scheduler");
     c.lr = s->learning_rate;
     c.n_steps = t->n_steps;
@@ -156,10 +166,15 @@ static mt_dtype compute_dtype(const mt_trainer *t) { return t->s->model.dtype ==
 /* A fresh run's arithmetic: micro-batches from comfortable to small, until a placement fits. */
 static mt_rc choose_plan(mt_trainer *t, const mt_job *job, const mt_machine *machine, mt_err *err)
 {
-    static const struct { int64_t micro, mlp, head; } sizes[] = { { 8192, 2048, 512 }, { 2048, 1024, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
+    static const struct {
+        int64_t micro, mlp, head;
+    } sizes[] = { { 8192, 2048, 512 }, { 2048, 1024, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
     mt_rc rc = MT_OK;
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = { .compute = compute_dtype(t), .grad = t->s->training.grad_dtype, .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head,
+        mt_arithmetic a = { .compute = compute_dtype(t),
+                            .grad = t->s->training.grad_dtype,
+                            .mlp_rows = sizes[i].mlp,
+                            .head_rows = sizes[i].head,
                             .micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, sizes[i].micro)) };
         rc = mt_plan_search(&t->plan, t->model, job, &a, machine, err);
         if (rc != MT_ENOMEM) break;
@@ -179,7 +194,10 @@ static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 {
     mt_machine machine = mt_machine_typical();
     mt_device_info d;
-    mt_job job = { .train = true, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .step_tokens = t->data.max_tokens, .step_docs = t->data.max_docs,
+    mt_job job = { .train = true,
+                   .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
+                   .step_tokens = t->data.max_tokens,
+                   .step_docs = t->data.max_docs,
                    .longest = t->data.longest };
     t->dev->api->info(t->dev, &d);
     machine.device_bytes = d.memory_limit;
@@ -199,11 +217,13 @@ static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first
 
 static mt_rc open_engine(mt_trainer *t, mt_err *err)
 {
-    MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads }, err));
+    MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads },
+                            err));
     t->io = (mt_state_io){ .user = t->engine, .read = read_state, .write = write_state };
     mt_engine_set_updates(t->engine, t->at.updates);
     if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
-    return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err) : mt_engine_init(t->engine, t->model, (uint64_t)t->s->training.seed, err);
+    return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err)
+                     : mt_engine_init(t->engine, t->model, (uint64_t)t->s->training.seed, err);
 }
 
 /* -- what is kept with the run --------------------------------------------------------------------- */
@@ -217,9 +237,11 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_printf(s, "{\n  \"version\": \"%s\",\n  \"device\": ", MT_VERSION);
     mt_str_json(s, d.name, strlen(d.name));
     mt_str_printf(s, ",\n  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
-    mt_str_printf(s, "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, \"head_rows\": %lld, \"hash\": \"%016llx\"},\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows, (long long)a->head_rows,
-                  (unsigned long long)mt_arithmetic_hash(a));
+    mt_str_printf(s,
+                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
+                  "\"head_rows\": %lld, \"hash\": \"%016llx\"},\n",
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows,
+                  (long long)a->head_rows, (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
         mt_str_printf(s, "%s\n    {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", p->buffers[i].name,
@@ -229,7 +251,8 @@ static void plan_text(const mt_trainer *t, mt_str *s)
 
 static mt_rc save_text(mt_trainer *t, const char *name, mt_str *s, mt_err *err)
 {
-    mt_rc rc = mt_str_ok(s) ? mt_output_dir_save(&t->dir, name, s->s, s->n, err) : mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    mt_rc rc = mt_str_ok(s) ? mt_output_dir_save(&t->dir, name, s->s, s->n, err)
+                            : mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
     mt_str_free(s);
     return rc;
 }
@@ -247,7 +270,8 @@ static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 {
     const char *name = t->s->logging.metrics_file;
     char *path = *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
-    mt_rc rc = path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
+    mt_rc rc =
+        path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
     mt_free(path);
     return rc;
 }

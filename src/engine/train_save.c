@@ -9,7 +9,9 @@
 
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
 {
-    return (mt_ckpt_save){ .output_dir = t->dir.path, .step = t->at.step, .model = &t->export, .io = &t->io, .only_model = t->s->save.save_only_model };
+    return (mt_ckpt_save){
+        .output_dir = t->dir.path, .step = t->at.step, .model = &t->export, .io = &t->io, .only_model = t->s->save.save_only_model
+    };
 }
 
 /* -- the writing thread ---------------------------------------------------------------------------- */
@@ -128,6 +130,7 @@ mt_rc mt__train_note_last(const mt_trainer *t, mt_err *err)
     char msg[MT_ERR_MSG_BYTES];
     mt_rc rc = err->rc;
     memcpy(msg, err->msg, sizeof msg);
-    if (t->checkpoint) return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume goes on from it", msg, t->checkpoint);
+    if (t->checkpoint)
+        return mt_fail(err, rc, "%s.\n  The last complete checkpoint is %s; --resume goes on from it", msg, t->checkpoint);
     return mt_fail(err, rc, "%s.\n  There is no checkpoint yet", msg);
 }

@@ -18,15 +18,21 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
     const progress *p = &t->at;
     const mt_arithmetic *a = &t->plan->arithmetic;
     mt_str_printf(s, "{\n  \"format\": %d,\n  \"version\": \"%s\",\n", FORMAT, MT_VERSION);
-    mt_str_printf(s, "  \"step\": %" PRId64 ",\n  \"updates\": %" PRId64 ",\n  \"epoch\": %.17g,\n", p->step, p->updates, (double)p->step / (double)t->data.steps_per_epoch);
-    mt_str_printf(s, "  \"learning_rate\": %.17g,\n  \"seed\": %" PRId64 ",\n", mt_schedule_lr(&t->schedule, p->step), t->s->training.seed);
+    mt_str_printf(s, "  \"step\": %" PRId64 ",\n  \"updates\": %" PRId64 ",\n  \"epoch\": %.17g,\n", p->step, p->updates,
+                  (double)p->step / (double)t->data.steps_per_epoch);
+    mt_str_printf(s, "  \"learning_rate\": %.17g,\n  \"seed\": %" PRId64 ",\n", mt_schedule_lr(&t->schedule, p->step),
+                  t->s->training.seed);
     mt_str_printf(s, "  \"tokens\": %" PRId64 ",\n  \"trained_tokens\": %" PRId64 ",\n", p->n_tokens, p->n_trained);
     mt_str_printf(s, "  \"skipped_steps\": %" PRId64 ",\n  \"bad_in_row\": %" PRId64 ",\n", p->n_skipped, p->bad_in_row);
     mt_str_printf(s, "  \"window_loss\": %.17g,\n  \"window_steps\": %" PRId64 ",\n", p->window_loss, p->window_steps);
     mt_str_printf(s, "  \"metrics_bytes\": %" PRId64 ",\n", t->metrics.bytes);
-    mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.fingerprint, t->model_fingerprint);
-    mt_str_printf(s, "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %" PRId64 ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"hash\": \"%016" PRIx64 "\"}\n}\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), a->micro_tokens, a->mlp_rows, a->head_rows, mt_arithmetic_hash(a));
+    mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.fingerprint,
+                  t->model_fingerprint);
+    mt_str_printf(s,
+                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %" PRId64
+                  ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"hash\": \"%016" PRIx64 "\"}\n}\n",
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), a->micro_tokens, a->mlp_rows, a->head_rows,
+                  mt_arithmetic_hash(a));
     return mt_str_ok(s) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the state of the run");
 }
 
@@ -51,7 +57,9 @@ static mt_rc refuse_older(const mt_trainer *t, const char *path, mt_err *err)
     int64_t newest = l.n ? l.steps[l.n - 1] : step;
     mt_ckpt_list_free(&l);
     if (newest <= step) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "%s is not the newest: checkpoint-%" PRId64 " is in %s too.  Move it away first, or give another --output-dir", path, newest, t->dir.path);
+    return mt_fail(err, MT_EINVAL,
+                   "%s is not the newest: checkpoint-%" PRId64 " is in %s too.  Move it away first, or give another --output-dir",
+                   path, newest, t->dir.path);
 }
 
 static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
@@ -59,7 +67,8 @@ static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
     char *path = mt_strdup(given);
     if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to resume");
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';) path[--n] = '\0';
-    mt_rc rc = mt_dir_exists(path) ? mt_ckpt_verify(path, err) : mt_fail(err, MT_ENOENT, "--resume %s: there is no such checkpoint", given);
+    mt_rc rc = mt_dir_exists(path) ? mt_ckpt_verify(path, err)
+                                   : mt_fail(err, MT_ENOENT, "--resume %s: there is no such checkpoint", given);
     t->resumed_here = !rc && is_ours(t, path);
     if (t->resumed_here) rc = refuse_older(t, path, err);
     if (rc)
@@ -76,7 +85,8 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     if (strcmp(asked, "latest") != 0) return take_named(t, asked, err);
     MT_TRY(mt_ckpt_find_newest(&t->resumed_from, t->dir.path, err));
     t->resumed_here = true;
-    if (t->resumed_from) return mt_ckpt_prune(t->dir.path, t->s->save.keep_last, err); /* a kill may have come between saving and this */
+    if (t->resumed_from)
+        return mt_ckpt_prune(t->dir.path, t->s->save.keep_last, err); /* a kill may have come between saving and this */
     mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
     return MT_OK;
 }
@@ -100,7 +110,8 @@ static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *wh
     MT_TRY(mt_json_i64(j, "micro_tokens", 0, &a->micro_tokens, what, err));
     MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
-    if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is not one", what);
+    if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1)
+        return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is not one", what);
     return MT_OK;
 }
 
@@ -115,13 +126,23 @@ static mt_rc read_hex(const json_t *doc, const char *key, uint64_t *out, const c
 static mt_rc read_document(const json_t *doc, saved_state *s, const char *what, mt_err *err)
 {
     progress *p = &s->at;
-    const struct { const char *key; int64_t *to; } counts[] = {
-        { "step", &p->step },           { "updates", &p->updates },          { "tokens", &p->n_tokens },           { "trained_tokens", &p->n_trained },
-        { "skipped_steps", &p->n_skipped }, { "bad_in_row", &p->bad_in_row }, { "window_steps", &p->window_steps }, { "metrics_bytes", &s->metrics_bytes },
+    const struct {
+        const char *key;
+        int64_t *to;
+    } counts[] = {
+        { "step", &p->step },
+        { "updates", &p->updates },
+        { "tokens", &p->n_tokens },
+        { "trained_tokens", &p->n_trained },
+        { "skipped_steps", &p->n_skipped },
+        { "bad_in_row", &p->bad_in_row },
+        { "window_steps", &p->window_steps },
+        { "metrics_bytes", &s->metrics_bytes },
     };
     int64_t format;
     MT_TRY(mt_json_i64(doc, "format", 0, &format, what, err));
-    if (format != FORMAT) return mt_fail(err, MT_EUNSUPPORTED, "%s is of format %" PRId64 ", this program reads %d", what, format, FORMAT);
+    if (format != FORMAT)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s is of format %" PRId64 ", this program reads %d", what, format, FORMAT);
     for (size_t i = 0; i < MT_COUNT(counts); i++) {
         MT_TRY(mt_json_i64(doc, counts[i].key, -1, counts[i].to, what, err));
         if (*counts[i].to < 0) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is missing or negative", what, counts[i].key);
@@ -152,8 +173,10 @@ static mt_rc judge(const mt_setting_changes *c, mt_err *err)
     for (size_t i = 0; i < c->n; i++) {
         const mt_setting_change *x = &c->items[i];
         if (x->cls == MT_CLASS_DATA || x->cls == MT_CLASS_MODEL)
-            return mt_fail(err, MT_EINVAL, "%s was %s and is %s now, which makes it another run (%s); set it back, or start anew in another --output-dir", x->key,
-                           x->was, x->now, x->cls == MT_CLASS_DATA ? "another order of the data" : "another model");
+            return mt_fail(
+                err, MT_EINVAL,
+                "%s was %s and is %s now, which makes it another run (%s); set it back, or start anew in another --output-dir",
+                x->key, x->was, x->now, x->cls == MT_CLASS_DATA ? "another order of the data" : "another model");
     }
     for (size_t i = 0; i < c->n; i++) {
         const mt_setting_change *x = &c->items[i];
@@ -187,10 +210,13 @@ static mt_rc compare_settings(const mt_trainer *t, mt_err *err)
 static mt_rc check_same(const mt_trainer *t, const saved_state *s, mt_err *err)
 {
     if (s->model != t->model_fingerprint)
-        return mt_fail(err, MT_EINVAL, "config.json of %s is not the one the checkpoint was made with: another model", t->s->model.name);
+        return mt_fail(err, MT_EINVAL, "config.json of %s is not the one the checkpoint was made with: another model",
+                       t->s->model.name);
     if (s->data != t->data.fingerprint)
-        return mt_fail(err, MT_EINVAL, "the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64 " and is %016" PRIx64 " now)", s->data,
-                       t->data.fingerprint);
+        return mt_fail(err, MT_EINVAL,
+                       "the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64
+                       " and is %016" PRIx64 " now)",
+                       s->data, t->data.fingerprint);
     return MT_OK;
 }
 

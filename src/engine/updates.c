@@ -147,6 +147,13 @@ static mt_rc update_on_device(mt_engine *e, int u, mt_err *err)
     return mt_record(e->compute, s->device_updated, err);
 }
 
+mt_rc mt__updates_check(const mt_engine *e, mt_err *err)
+{
+    if (!e->host->n_bad) return MT_OK;
+    return mt_fail(err, MT_ENUMERIC, "%lld weights left the finite range in an update on the device.  Resume from the last checkpoint with a lower "
+                                     "learning rate", (long long)e->host->n_bad);
+}
+
 /* -- staged ---------------------------------------------------------------------------------------- */
 
 typedef struct staged {

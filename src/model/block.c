@@ -160,6 +160,16 @@ static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *m
                            .lse = a->lse, .scratch = r->work.scratch };
 }
 
+/* The same rows as continuations of what is cached. */
+static mt_cache_attention cached_args(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a)
+{
+    const mt_attention t = attention_args(r, layer, mb, a);
+    return (mt_cache_attention){ .t = t.t, .N = t.N, .H = t.H, .K = t.K, .Dh = t.Dh, .ldq = t.ldq, .ldk = t.ldk, .ldv = t.ldv, .ldo = t.ldo,
+                                 .n_docs = t.n_docs, .longest = mb->longest, .deepest = mb->deepest, .doc_start = t.doc_start, .pos = mb->pos, .cache_row = mb->cache_row,
+                                 .scale = t.scale, .window = t.window, .softcap = t.softcap, .alibi = t.alibi, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .cache_k = a->cache_k,
+                                 .cache_v = a->cache_v, .scratch = t.scratch };
+}
+
 static mt_rc positions(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
 {
     mt_rope rope = rope_args(r, layer, w, mb, a);
@@ -174,6 +184,10 @@ static mt_rc attend(const mt_run *r, int layer, const void *w, const mt_micro *m
     MT_TRY(norm(r, l, w, NORM1, mb->n, a->x, &h, err));
     MT_TRY(fused_forward(r, l, &qkv, w, mb->n, h, a->qkv, err));
     MT_TRY(positions(r, layer, w, mb, a, err));
+    if (mb->cache_row) {
+        mt_cache_attention cached = cached_args(r, layer, mb, a);
+        return r->ops->cache_attention(r->stream, &cached, err);
+    }
     mt_attention att = attention_args(r, layer, mb, a);
     return r->ops->attention_fwd(r->stream, &att, err);
 }

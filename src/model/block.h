@@ -31,6 +31,8 @@ typedef struct mt_micro {
     const int32_t *doc_start;      /* [n_docs + 1] */
     const int32_t *trained_rows;   /* [n_trained] rows whose target counts */
     const int32_t *targets;        /* [n_trained] */
+    int64_t deepest;               /* generation: rows of the longest document, cached ones included */
+    const int32_t *cache_row;      /* [n_docs] generation: where each document's rows lie in the cache; NULL: no cache */
 } mt_micro;
 
 /* Activations of one layer for one micro-batch.  Kept ones point into kept memory, the others into shared
@@ -45,6 +47,7 @@ typedef struct mt_acts {
     void *mixed; /* [n, D] with post norms */
     void *mlped; /* [n, D] with post norms */
     void *gu;    /* [n or chunk, 2F]; plain mlp: F */
+    void *cache_k, *cache_v; /* [cache rows, K Dh] of this layer, for micro-batches that use a cache */
     bool gu_whole; /* gu holds all rows, not one chunk; then mlped is there too */
 } mt_acts;
 
@@ -95,6 +98,8 @@ mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, con
  * dscale is 1 / (trained tokens of the whole step). */
 mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
                    mt_loss_sum *sum, mt_err *err);
+/* The rows with a target, into work.head_x. */
+mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *err);
 /* Logits of rows [first, first + n) of normed x, into work.logits; n at most head_rows. */
 mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_err *err);
 mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err);

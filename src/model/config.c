@@ -80,6 +80,8 @@ static mt_rc read_dimensions(reader *r)
     if (c->H % c->K)
         return mt_fail(r->err, MT_EFORMAT, "%s: num_attention_heads=%lld is not a multiple of num_key_value_heads=%lld", r->path,
                        (long long)c->H, (long long)c->K);
+    if (c->H * c->Dh > MAX_DIM)
+        return mt_fail(r->err, MT_ERANGE, "%s: %lld heads of %lld; at most %d columns in all", r->path, (long long)c->H, (long long)c->Dh, MAX_DIM);
     if (c->Dh % 2 && c->family->rope != MT_ROPE_NONE) return mt_fail(r->err, MT_EUNSUPPORTED, "%s: head_dim=%lld is odd; rotary positions need pairs", r->path, (long long)c->Dh);
     return MT_OK;
 }
@@ -194,6 +196,7 @@ static mt_rc read_windows(reader *r)
         MT_TRY(mt_json_i64(r->doc, "max_window_layers", 28, &first, r->path, r->err));
     }
     if (width < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window\" is %lld", r->path, (long long)width);
+    if (first < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"max_window_layers\" is %lld; 0 or more expected", r->path, (long long)first);
     if (f->window == MT_WINDOW_PATTERN) {
         used = true;
         MT_TRY(window_pattern(r, f->window_pattern, &pattern));

@@ -48,6 +48,17 @@ mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const voi
     return r->ops->embed_bwd(r->stream, &a, err);
 }
 
+static mt_rows pick_args(const mt_run *r, const mt_micro *mb, const void *x)
+{
+    return (mt_rows){ .t = r->t, .N = mb->n, .n_picked = mb->n_trained, .D = r->model->config->D, .index = mb->trained_rows, .x = x, .y = r->work.head_x };
+}
+
+mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *err)
+{
+    mt_rows pick = pick_args(r, mb, x);
+    return r->ops->rows_fwd(r->stream, &pick, err);
+}
+
 static mt_rmsnorm final_norm(const mt_run *r, const void *w, const void *x, int64_t n)
 {
     const mt_config *c = r->model->config;
@@ -106,10 +117,9 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
 mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
                    mt_loss_sum *sum, mt_err *err)
 {
-    const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
     const mt_work *k = &r->work;
-    mt_rows pick = { .t = r->t, .N = mb->n, .n_picked = mb->n_trained, .D = c->D, .index = mb->trained_rows, .x = x, .y = k->head_x };
+    mt_rows pick = pick_args(r, mb, x);
     MT_TRY(r->ops->rows_fwd(r->stream, &pick, err));
     MT_TRY(mt_head_norm(r, w, k->head_x, mb->n_trained, err));
     for (int64_t first = 0; first < mb->n_trained; first += r->head_rows)

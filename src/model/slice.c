@@ -10,8 +10,7 @@ bool mt_slice_is_plain(const mt_weight *w)
     return !s->transposed && s->first == 0 && s->shape[0] == w->shape[0];
 }
 
-/* Index in the tensor of the weight's element (row, column); *run: how many after it lie side by side in both. */
-static int64_t place_of(const mt_weight *w, int64_t i, int64_t *run)
+int64_t mt_slice_place(const mt_weight *w, int64_t i, int64_t *run)
 {
     const mt_slice *s = &w->slice;
     int64_t columns = w->shape[1], row = i / columns, column = i % columns;
@@ -23,7 +22,7 @@ static int64_t place_of(const mt_weight *w, int64_t i, int64_t *run)
 void mt_slice_gather(const mt_weight *w, const void *tensor, size_t size, int64_t first, int64_t n, void *out)
 {
     for (int64_t i = 0, run; i < n; i += run) {
-        int64_t at = place_of(w, first + i, &run);
+        int64_t at = mt_slice_place(w, first + i, &run);
         if (run > n - i) run = n - i;
         memcpy((char *)out + (size_t)i * size, (const char *)tensor + (size_t)at * size, (size_t)run * size);
     }
@@ -32,7 +31,7 @@ void mt_slice_gather(const mt_weight *w, const void *tensor, size_t size, int64_
 void mt_slice_scatter(const mt_weight *w, void *tensor, size_t size, int64_t first, int64_t n, const void *in)
 {
     for (int64_t i = 0, run; i < n; i += run) {
-        int64_t at = place_of(w, first + i, &run);
+        int64_t at = mt_slice_place(w, first + i, &run);
         if (run > n - i) run = n - i;
         memcpy((char *)tensor + (size_t)at * size, (const char *)in + (size_t)i * size, (size_t)run * size);
     }

@@ -23,6 +23,8 @@ struct mt_weight;
 /* The file's tensor is this weight and nothing else, number by number. */
 bool mt_slice_is_plain(const struct mt_weight *w);
 
+/* Where in the tensor number i of the weight lies; *run: how many from it on lie side by side in both. */
+int64_t mt_slice_place(const struct mt_weight *w, int64_t i, int64_t *run);
 /* Numbers [first, first + n) of the weight out of the file's tensor; `size` bytes each. */
 void mt_slice_gather(const struct mt_weight *w, const void *tensor, size_t size, int64_t first, int64_t n, void *out);
 /* The same numbers into it. */

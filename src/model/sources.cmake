@@ -30,4 +30,5 @@ set(sources
     rope_table.c
     select.c
     slice.c
+    stop_ids.c
     traits.c)

@@ -35,7 +35,8 @@ __device__ __forceinline__ int update_one(param *p, float grad, const mt_adamw_c
     return !ok || (__float_as_uint(v) & 0x7fffffff) >= 0x7f800000;
 }
 
-template <typename T, int N_AT_ONCE> __device__ __forceinline__ int update_some(const mt_adamw &a, int64_t i, const mt_adamw_coef &coef)
+template <typename T, int N_AT_ONCE>
+__device__ __forceinline__ int update_some(const mt_adamw &a, int64_t i, const mt_adamw_coef &coef)
 {
     vec<uint16_t, N_AT_ONCE> hi = load<uint16_t, N_AT_ONCE>(a.hi + i);
     vec<int16_t, N_AT_ONCE> lo = load<int16_t, N_AT_ONCE>(a.lo + i);
@@ -69,7 +70,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) update_kernel(m
         else if (whole && i >= a.n_decay && i + W <= a.n)
             n_bad += update_some<T, W>(a, i, a.coef_no_decay);
         else
-            for (int64_t j = i; j < i + W && j < a.n; j++) n_bad += update_some<T, 1>(a, j, j < a.n_decay ? a.coef : a.coef_no_decay);
+            for (int64_t j = i; j < i + W && j < a.n; j++)
+                n_bad += update_some<T, 1>(a, j, j < a.n_decay ? a.coef : a.coef_no_decay);
     }
     if (n_bad) atomicAdd((unsigned long long *)a.n_bad, (unsigned long long)n_bad);
 }

@@ -10,14 +10,17 @@
 
 enum { THREADS = 256, N_WARPS = THREADS / 32, MAX_HEAD = 512, PLACES = MAX_HEAD / 32 };
 
-template <typename T> __device__ __forceinline__ void load_row(float *x, const void *p, int64_t ld, int64_t row, int64_t head, int Dh, int lane)
+template <typename T>
+__device__ __forceinline__ void load_row(float *x, const void *p, int64_t ld, int64_t row, int64_t head, int Dh, int lane)
 {
     const T *src = (const T *)p + row * ld + head * Dh;
 #pragma unroll
     for (int k = 0; k < PLACES; k++) x[k] = lane + 32 * k < Dh ? to_f32(src[lane + 32 * k]) : 0.0f;
 }
 
-template <typename T> __device__ __forceinline__ void store_row(void *p, int64_t ld, int64_t row, int64_t head, int Dh, int lane, const float *x, float by)
+template <typename T>
+__device__ __forceinline__ void store_row(void *p, int64_t ld, int64_t row, int64_t head, int Dh, int lane, const float *x,
+                                          float by)
 {
     T *dst = (T *)p + row * ld + head * Dh;
 #pragma unroll
@@ -79,7 +82,8 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) delta_ke
 {
     int i, h, lane = threadIdx.x % 32;
     if (!my_row(a.N, a.H, &i, &h)) return;
-    const T *o = (const T *)a.o + (int64_t)i * a.ldo + (int64_t)h * a.Dh, *d_o = (const T *)a.d_o + (int64_t)i * a.ldo + (int64_t)h * a.Dh;
+    const T *o = (const T *)a.o + (int64_t)i * a.ldo + (int64_t)h * a.Dh,
+            *d_o = (const T *)a.d_o + (int64_t)i * a.ldo + (int64_t)h * a.Dh;
     float sum = 0;
     for (int d = lane * W; d < (int)a.Dh; d += 32 * W) {
         vec<T, W> x = load<T, W>(o + d), y = load<T, W>(d_o + d);
@@ -95,7 +99,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dq_kernel(mt_at
     int i, h, lane = threadIdx.x % 32, Dh = (int)a.Dh;
     if (!my_row(a.N, a.H, &i, &h)) return;
     int kv = h / (int)(a.H / a.K);
-    float q[PLACES], d_o[PLACES], dq[PLACES] = { 0 }, k[PLACES], v[PLACES], lse = a.lse[(int64_t)i * a.H + h], d = delta[(int64_t)i * a.H + h];
+    float q[PLACES], d_o[PLACES], dq[PLACES] = { 0 }, k[PLACES], v[PLACES], lse = a.lse[(int64_t)i * a.H + h],
+                                  d = delta[(int64_t)i * a.H + h];
     load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
     load_row<T>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
     for (int j = first_key(a, i); j <= i; j++) {

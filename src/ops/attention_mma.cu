@@ -18,7 +18,9 @@ static const float LOG2E = 1.4426950408889634f;
 static const float LN2 = 0.6931471805599453f;
 
 /* 16 rows of a result, the lane's two rows at row0 and row0 + 8. */
-template <int DH> __device__ __forceinline__ void store_rows(bf16 *head, int64_t ld, int row0, int N, int Dh, const float acc[][4], float by0, float by1, int lane)
+template <int DH>
+__device__ __forceinline__ void store_rows(bf16 *head, int64_t ld, int row0, int N, int Dh, const float acc[][4], float by0,
+                                           float by1, int lane)
 {
 #pragma unroll
     for (int n = 0; n < DH / 8; n++) {
@@ -69,9 +71,15 @@ template <int TEAM> __device__ __forceinline__ queries my_queries(const mt_atten
 }
 
 /* No row of the team sees any of these keys. */
-__device__ __forceinline__ bool sees_none(const queries &q, int key, int n) { return q.first > q.last || key > q.last || key + n <= q.from_first; }
+__device__ __forceinline__ bool sees_none(const queries &q, int key, int n)
+{
+    return q.first > q.last || key > q.last || key + n <= q.from_first;
+}
 /* Every row sees all of them. */
-__device__ __forceinline__ bool sees_all(const queries &q, int key, int n) { return q.whole && key + n - 1 <= q.first && key >= q.from_last; }
+__device__ __forceinline__ bool sees_all(const queries &q, int key, int n)
+{
+    return q.whole && key + n - 1 <= q.first && key >= q.from_last;
+}
 
 template <int BN> __device__ __forceinline__ void mask(float s[][4], const queries &q, int key, int lane)
 {
@@ -118,9 +126,10 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
     enum { THREADS = BM * 2 };
     constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN);
     extern __shared__ unsigned char shared[];
-    bf16 *tq = aligned_shared(shared), *tk = tq + tile_elements<DH>(BM), *tv = tk + 2 * TILE; /* keys and values: two tiles each, in turn */
+    bf16 *tq = aligned_shared(shared), *tk = tq + tile_elements<DH>(BM),
+         *tv = tk + 2 * TILE; /* keys and values: two tiles each, in turn */
     int h = blockIdx.y, kv = h / (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    int row0 = warp * 16 / TEAM * TEAM; /* of the team, in the block */
+    int row0 = warp * 16 / TEAM * TEAM;                   /* of the team, in the block */
     int q0 = ((int)gridDim.x - 1 - (int)blockIdx.x) * BM; /* late rows see most: they go first */
     const bf16 *k_head = (const bf16 *)a.k + (int64_t)kv * Dh, *v_head = (const bf16 *)a.v + (int64_t)kv * Dh;
     int key = first_key(a, q0), key_end = min(q0 + BM, N);
@@ -190,7 +199,8 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) d
 
     queries q = my_queries<TEAM>(a, q0, warp, lane);
     float scale_log2 = a.scale * LOG2E, dq[DH / 8][4];
-    float lse0 = q.row0 < N ? a.lse[(int64_t)q.row0 * a.H + h] * LOG2E : 0, lse1 = q.row1 < N ? a.lse[(int64_t)q.row1 * a.H + h] * LOG2E : 0;
+    float lse0 = q.row0 < N ? a.lse[(int64_t)q.row0 * a.H + h] * LOG2E : 0,
+          lse1 = q.row1 < N ? a.lse[(int64_t)q.row1 * a.H + h] * LOG2E : 0;
     float delta0 = q.row0 < N ? delta[(int64_t)q.row0 * a.H + h] : 0, delta1 = q.row1 < N ? delta[(int64_t)q.row1 * a.H + h] : 0;
     clear<DH / 8>(dq);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
@@ -249,7 +259,10 @@ template <int TEAM> __device__ __forceinline__ keys my_keys(const mt_attention &
     return k;
 }
 
-__device__ __forceinline__ bool seen_by_none(const keys &k, int query, int n) { return k.first > k.last || query + n <= k.first || query >= k.end_last; }
+__device__ __forceinline__ bool seen_by_none(const keys &k, int query, int n)
+{
+    return k.first > k.last || query + n <= k.first || query >= k.end_last;
+}
 __device__ __forceinline__ bool seen_by_all(const keys &k, int query, int n)
 {
     return k.whole && query >= k.last && query + n <= k.end_first;
@@ -269,7 +282,8 @@ template <int BQ> __device__ __forceinline__ void mask_queries(float s[][4], con
 
 /* Queries, their output gradients, lse and delta of one tile, all of one head. */
 template <int DH, int BQ, int THREADS>
-__device__ __forceinline__ void fetch_queries(const mt_attention &a, const float *delta, int h, int query, bf16 *tq, bf16 *td, float *numbers)
+__device__ __forceinline__ void fetch_queries(const mt_attention &a, const float *delta, int h, int query, bf16 *tq, bf16 *td,
+                                              float *numbers)
 {
     int N = (int)a.N, Dh = (int)a.Dh;
     fetch_tile<BQ, DH, THREADS>(tq, (const bf16 *)a.q + (int64_t)h * Dh, a.ldq, query, N, Dh);
@@ -281,7 +295,8 @@ __device__ __forceinline__ void fetch_queries(const mt_attention &a, const float
 }
 
 /* DK, DV: which of the two this launch makes.  Both at once, where registers hold both sums. */
-template <int DH, int BM, int BQ, bool DK, bool DV> __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const float *delta)
+template <int DH, int BM, int BQ, bool DK, bool DV>
+__global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const float *delta)
 {
     enum { THREADS = BM * 2 };
     constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BQ);
@@ -290,7 +305,8 @@ template <int DH, int BM, int BQ, bool DK, bool DV> __global__ void __launch_bou
     float *numbers = (float *)(td + 2 * TILE); /* [2][lse, delta][BQ] */
     int kv = blockIdx.y, group = (int)(a.H / a.K), N = (int)a.N, Dh = (int)a.Dh, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int row0 = warp * 16 / TEAM * TEAM; /* of the team, in the block */
-    int k0 = (int)blockIdx.x * BM, end = end_query(a, min(k0 + BM, N) - 1), n_tiles = (end - k0 + BQ - 1) / BQ, n_steps = n_tiles * group;
+    int k0 = (int)blockIdx.x * BM, end = end_query(a, min(k0 + BM, N) - 1), n_tiles = (end - k0 + BQ - 1) / BQ,
+        n_steps = n_tiles * group;
     fetch_tile<BM, DH, THREADS>(tk, (const bf16 *)a.k + (int64_t)kv * Dh, a.ldk, k0, N, Dh);
     fetch_tile<BM, DH, THREADS>(tv, (const bf16 *)a.v + (int64_t)kv * Dh, a.ldv, k0, N, Dh);
     fetch_queries<DH, BQ, THREADS>(a, delta, kv * group, k0, tq, td, numbers);
@@ -304,8 +320,8 @@ template <int DH, int BM, int BQ, bool DK, bool DV> __global__ void __launch_bou
         int turn = step & 1, query = k0 + step % n_tiles * BQ;
         copies_arrive<0>();
         if (step + 1 < n_steps)
-            fetch_queries<DH, BQ, THREADS>(a, delta, kv * group + (step + 1) / n_tiles, k0 + (step + 1) % n_tiles * BQ, tq + (turn ^ 1) * TILE,
-                                           td + (turn ^ 1) * TILE, numbers + (turn ^ 1) * 2 * BQ);
+            fetch_queries<DH, BQ, THREADS>(a, delta, kv * group + (step + 1) / n_tiles, k0 + (step + 1) % n_tiles * BQ,
+                                           tq + (turn ^ 1) * TILE, td + (turn ^ 1) * TILE, numbers + (turn ^ 1) * 2 * BQ);
         copies_commit();
         if (seen_by_none(k, query, BQ)) continue;
         const float *lse = numbers + turn * 2 * BQ, *del = lse + BQ;
@@ -345,9 +361,10 @@ static bool rows_fit(const void *p, int64_t ld) { return is_aligned(p, 16) && ld
 
 bool mt__attention_mma_fits(const mt_attention *a, bool back)
 {
-    bool fits = a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && rows_fit(a->q, a->ldq) && rows_fit(a->k, a->ldk) &&
-                rows_fit(a->v, a->ldv) && rows_fit(a->o, a->ldo) && a->H <= 65535;
-    return fits && (!back || (rows_fit(a->d_o, a->ldo) && rows_fit(a->dq, a->ld_d) && rows_fit(a->dk, a->ld_d) && rows_fit(a->dv, a->ld_d)));
+    bool fits = a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && rows_fit(a->q, a->ldq) &&
+                rows_fit(a->k, a->ldk) && rows_fit(a->v, a->ldv) && rows_fit(a->o, a->ldo) && a->H <= 65535;
+    return fits && (!back || (rows_fit(a->d_o, a->ldo) && rows_fit(a->dq, a->ld_d) && rows_fit(a->dk, a->ld_d) &&
+                              rows_fit(a->dv, a->ld_d)));
 }
 
 /* A block's shared memory beyond 48 KiB must be asked for. */
@@ -356,7 +373,8 @@ static mt_rc allow(mt_stream *s, const void *kernel, size_t bytes, mt_err *err)
     if (bytes > mt_cuda_device_of(s)->shared_bytes)
         return mt_fail(err, MT_EUNSUPPORTED, "attention needs %zu bytes of shared memory a block and this GPU has %zu", bytes,
                        mt_cuda_device_of(s)->shared_bytes);
-    return mt__cuda_check(s->dev, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes), "attention", err);
+    return mt__cuda_check(s->dev, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes),
+                          "attention", err);
 }
 
 template <int DH, int BM, int BN> static mt_rc forward(mt_stream *s, const mt_attention *a, mt_err *err)
@@ -377,7 +395,8 @@ template <int DH, int BM, int BN> static mt_rc backward_dq(mt_stream *s, const m
     return mt__cuda_launched(s, "attention backward", err);
 }
 
-template <int DH, int BM, int BQ, bool DK, bool DV> static mt_rc backward_dkv(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
+template <int DH, int BM, int BQ, bool DK, bool DV>
+static mt_rc backward_dkv(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err)
 {
     size_t bytes = shared_for(2 * BM + 4 * BQ, DH) + 4 * BQ * sizeof(float);
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->K);

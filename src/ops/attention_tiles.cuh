@@ -96,9 +96,10 @@ __device__ __forceinline__ void ldmatrix_trans(uint32_t r[4], const bf16 *p)
 /* c [16, 8] += a [16, 16] b [16, 8] */
 __device__ __forceinline__ void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1)
 {
-    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
-                 : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+    asm volatile(
+        "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+        : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
 __device__ __forceinline__ uint32_t pack(float low, float high)
@@ -125,13 +126,17 @@ template <int N> __device__ __forceinline__ void clear(float acc[][4])
 }
 
 /* Where a lane points ldmatrix at: rows of a left operand (and of a transposed right one), rows of a right operand. */
-template <int LD> __device__ __forceinline__ const bf16 *a_rows(const bf16 *tile, int lane) { return tile + (lane % 16) * LD + lane / 16 * 8; }
+template <int LD> __device__ __forceinline__ const bf16 *a_rows(const bf16 *tile, int lane)
+{
+    return tile + (lane % 16) * LD + lane / 16 * 8;
+}
 template <int LD> __device__ __forceinline__ const bf16 *b_rows(const bf16 *tile, int lane)
 {
     return tile + (lane / 16 * 8 + lane % 8) * LD + lane / 8 % 2 * 8;
 }
 
-template <int NCOLS, int DH> __device__ __forceinline__ void warp_times_transposed(float acc[][4], const bf16 *a, const bf16 *b, int lane)
+template <int NCOLS, int DH>
+__device__ __forceinline__ void warp_times_transposed(float acc[][4], const bf16 *a, const bf16 *b, int lane)
 {
     enum { LD = DH + 8 };
     const bf16 *pa = a_rows<LD>(a, lane), *pb = b_rows<LD>(b, lane);
@@ -149,7 +154,8 @@ template <int NCOLS, int DH> __device__ __forceinline__ void warp_times_transpos
     }
 }
 
-template <int NROWS, int DH> __device__ __forceinline__ void warp_times(float acc[][4], const uint32_t a[][4], const bf16 *b, int lane)
+template <int NROWS, int DH>
+__device__ __forceinline__ void warp_times(float acc[][4], const uint32_t a[][4], const bf16 *b, int lane)
 {
     enum { LD = DH + 8 };
     const bf16 *pb = a_rows<LD>(b, lane);
@@ -172,18 +178,21 @@ template <int NROWS, int DH> __device__ __forceinline__ void warp_times(float ac
 /* What wgmma needs to know of a tile: where, bytes to the next column of 64 elements, bytes to the next 8 rows, the swizzle. */
 __device__ __forceinline__ uint64_t describe(const bf16 *p, int column_bytes)
 {
-    return (uint64_t)((shared_address(p) & 0x3ffff) >> 4) | (uint64_t)(column_bytes >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 | (uint64_t)1 << 62;
+    return (uint64_t)((shared_address(p) & 0x3ffff) >> 4) | (uint64_t)(column_bytes >> 4) << 16 | (uint64_t)(1024 >> 4) << 32 |
+           (uint64_t)1 << 62;
 }
 
-#define REGS_15  "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
-#define REGS_31  REGS_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
-#define REGS_63                                                                                              \
-    REGS_31 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, "          \
+#define REGS_15 "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15"
+#define REGS_31 REGS_15 ", %16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31"
+#define REGS_63                                                                                                                  \
+    REGS_31 ", %32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47, %48, %49, %50, %51, %52, %53, "   \
             "%54, %55, %56, %57, %58, %59, %60, %61, %62, %63"
-#define REGS_127                                                                                             \
-    REGS_63 ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, "     \
-            "%87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, "   \
-            "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
+#define REGS_127                                                                                                                 \
+    REGS_63                                                                                                                      \
+        ", %64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79, %80, %81, %82, %83, %84, %85, %86, "  \
+        "%87, %88, %89, %90, %91, %92, %93, %94, %95, %96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, "      \
+        "%108, "                                                                                                                 \
+        "%109, %110, %111, %112, %113, %114, %115, %116, %117, %118, %119, %120, %121, %122, %123, %124, %125, %126, %127"
 #define ACC_1(d, i)  "+f"(d[i][0]), "+f"(d[i][1]), "+f"(d[i][2]), "+f"(d[i][3])
 #define ACC_4(d, i)  ACC_1(d, i), ACC_1(d, i + 1), ACC_1(d, i + 2), ACC_1(d, i + 3)
 #define ACC_8(d, i)  ACC_4(d, i), ACC_4(d, i + 4)
@@ -191,10 +200,10 @@ __device__ __forceinline__ uint64_t describe(const bf16 *p, int column_bytes)
 #define ACC_32(d, i) ACC_16(d, i), ACC_16(d, i + 16)
 
 /* d [64, N] = (or +=) a [64, 16] b', both in shared memory row by row. */
-#define WGMMA_BOTH(n, regs, acc, p0, p1, p2)                                                                 \
-    asm volatile("{ .reg .pred more; setp.ne.b32 more, " p2 ", 0;"                                           \
-                 " wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" regs "}, " p0 ", " p1 ", more, 1, 1, 0, 0; }"              \
-                 : acc                                                                                       \
+#define WGMMA_BOTH(n, regs, acc, p0, p1, p2)                                                                                     \
+    asm volatile("{ .reg .pred more; setp.ne.b32 more, " p2 ", 0;"                                                               \
+                 " wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" regs "}, " p0 ", " p1 ", more, 1, 1, 0, 0; }"      \
+                 : acc                                                                                                           \
                  : "l"(a), "l"(b), "r"((int)more))
 
 template <int N> __device__ __forceinline__ void wgmma_both(float d[][4], uint64_t a, uint64_t b, bool more)
@@ -205,11 +214,11 @@ template <int N> __device__ __forceinline__ void wgmma_both(float d[][4], uint64
 }
 
 /* d [64, N] += a [64, 16], in registers, times b [16, N], row by row in shared memory. */
-#define WGMMA_LEFT(n, regs, acc, p0, p1, p2, p3, p4)                                                         \
-    asm volatile("{ .reg .pred more; setp.ne.b32 more, 1, 0;"                                                \
-                 " wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" regs "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4            \
-                 ", more, 1, 1, 1; }"                                                                        \
-                 : acc                                                                                       \
+#define WGMMA_LEFT(n, regs, acc, p0, p1, p2, p3, p4)                                                                             \
+    asm volatile("{ .reg .pred more; setp.ne.b32 more, 1, 0;"                                                                    \
+                 " wgmma.mma_async.sync.aligned.m64n" n "k16.f32.bf16.bf16 {" regs "}, {" p0 ", " p1 ", " p2 ", " p3 "}, " p4    \
+                 ", more, 1, 1, 1; }"                                                                                            \
+                 : acc                                                                                                           \
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b))
 
 template <int N> __device__ __forceinline__ void wgmma_left(float d[][4], const uint32_t a[4], uint64_t b)
@@ -223,12 +232,14 @@ template <int N> __device__ __forceinline__ void wgmma_left(float d[][4], const 
 __device__ __forceinline__ void wgmma_begin(void) { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 
-template <int AROWS, int NCOLS, int DH> __device__ __forceinline__ void group_times_transposed(float acc[][4], const bf16 *a, const bf16 *b)
+template <int AROWS, int NCOLS, int DH>
+__device__ __forceinline__ void group_times_transposed(float acc[][4], const bf16 *a, const bf16 *b)
 {
     wgmma_begin();
 #pragma unroll
     for (int k = 0; k < DH; k += 16)
-        wgmma_both<NCOLS>(acc, describe(a + k / 64 * AROWS * 64 + k % 64, 16), describe(b + k / 64 * NCOLS * 64 + k % 64, 16), k > 0);
+        wgmma_both<NCOLS>(acc, describe(a + k / 64 * AROWS * 64 + k % 64, 16), describe(b + k / 64 * NCOLS * 64 + k % 64, 16),
+                          k > 0);
     wgmma_commit();
 }
 
@@ -260,7 +271,8 @@ __device__ __forceinline__ void start_times_transposed(float acc[][4], const bf1
 }
 
 /* acc [team, DH] += a [team, NROWS], in registers, times tile b [NROWS, DH]. */
-template <int NROWS, int DH> __device__ __forceinline__ void start_times(float acc[][4], const uint32_t a[][4], const bf16 *b, int lane)
+template <int NROWS, int DH>
+__device__ __forceinline__ void start_times(float acc[][4], const uint32_t a[][4], const bf16 *b, int lane)
 {
 #if HAS_WGMMA
     if constexpr (team<DH>() == 64) {
@@ -279,7 +291,8 @@ template <int DH, int LATER, int N> __device__ __forceinline__ void finish(float
     if constexpr (team<DH>() == 64) {
         asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
 #pragma unroll
-        for (int n = 0; n < N; n++) asm volatile("" : "+f"(acc[n][0]), "+f"(acc[n][1]), "+f"(acc[n][2]), "+f"(acc[n][3])::"memory");
+        for (int n = 0; n < N; n++)
+            asm volatile("" : "+f"(acc[n][0]), "+f"(acc[n][1]), "+f"(acc[n][2]), "+f"(acc[n][3])::"memory");
     }
 #endif
 }

@@ -75,7 +75,8 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) row_kern
         vec<float, W> v = load<float, W>(z + j);
         vec<T, W> d;
 #pragma unroll
-        for (int k = 0; k < W; k++) d.at[k] = from_f32<T>((expf(v.at[k] - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale);
+        for (int k = 0; k < W; k++)
+            d.at[k] = from_f32<T>((expf(v.at[k] - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale);
         store<T, W>(dz + j, d);
     }
 }

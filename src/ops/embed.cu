@@ -47,13 +47,15 @@ template <typename T> static void gather(mt_stream *s, const mt_embed *a)
     bool whole = a->D % wide<T>() == 0 && is_aligned(a->w, 16) && is_aligned(a->y, 16);
     int threads = a->D >= 1024 ? 256 : 64;
     if (whole)
-        gather_kernel<T, wide<T>()><<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>((T *)a->y, (const T *)a->w, a->ids, a->D, a->scale);
+        gather_kernel<T, wide<T>()>
+            <<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>((T *)a->y, (const T *)a->w, a->ids, a->D, a->scale);
     else
         gather_kernel<T, 1><<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>((T *)a->y, (const T *)a->w, a->ids, a->D, a->scale);
 }
 
 mt_rc mt__embed_fwd_cuda(mt_stream *s, const mt_embed *a, mt_err *err)
 {
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         gather<bf16>(s, a);
     else
@@ -63,6 +65,7 @@ mt_rc mt__embed_fwd_cuda(mt_stream *s, const mt_embed *a, mt_err *err)
 
 mt_rc mt__embed_bwd_cuda(mt_stream *s, const mt_embed *a, mt_err *err)
 {
+    if (a->N == 0) return MT_OK;
     dim3 grid((unsigned)a->N, (unsigned)div_up(a->D, 128));
     if (a->t == MT_DTYPE_BF16)
         scatter_kernel<bf16><<<grid, 128, 0, mt_cuda_raw(s)>>>(*a);

@@ -96,6 +96,7 @@ template <typename T> static void by_width(mt_stream *s, const mt_glu *a, bool b
 
 static mt_rc run(mt_stream *s, const mt_glu *a, bool back, mt_err *err)
 {
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         by_width<bf16>(s, a, back);
     else

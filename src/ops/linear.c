@@ -12,7 +12,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-enum { TILE_ROWS = 128, TILE_COLS = 256 };
+enum { TILE_ROWS = 512, TILE_COLS = 128 }; /* tall: OpenBLAS packs the weights anew for every tile of rows */
 
 size_t mt_linear_scratch(const mt_linear *a) { return a->db ? mt_sum_scratch(a->M, a->N) : 0; }
 

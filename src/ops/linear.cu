@@ -8,6 +8,10 @@
  * `tune` the fastest of its choices.  Split sums meet in the workspace, never by atomics, so a product is repeatable. */
 #include "ops/ops_cuda.cuh"
 
+extern "C" {
+#include "base/rng.h"
+}
+
 enum { N_CHOICES = 8, N_TIMED = 3 };
 
 /* D = op(A) op(B) (+ bias) (+ beta C), column by column: op(A) m x k, op(B) k x n. */
@@ -29,10 +33,11 @@ typedef struct descs {
 
 static cudaDataType type_of(mt_dtype t) { return t == MT_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
+/* No kernel asks for more than 16 bytes, and telling more would let a buffer's address choose the kernel, and the bits. */
 static uint32_t alignment(const void *p)
 {
     uintptr_t bits = (uintptr_t)p;
-    uint32_t bytes = 256;
+    uint32_t bytes = 16;
     while (bytes > 1 && bits % bytes) bytes /= 2;
     return bytes;
 }
@@ -83,8 +88,10 @@ static bool make_preference(descs *x, const matmul *p)
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p->c) },
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p->d) } };
     bool ok = cublasLtMatmulPreferenceCreate(&x->pref) == CUBLAS_STATUS_SUCCESS;
-    ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    ok = ok &&
+         !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    ok = ok &&
+         !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
     for (size_t i = 0; i < MT_COUNT(aligned); i++)
         ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, aligned[i].what, &aligned[i].bytes, sizeof aligned[i].bytes);
     return ok;
@@ -94,29 +101,44 @@ static bool make_descs(descs *x, const matmul *p)
 {
     return make_op(x, p) && make_layout(&x->a, p->t, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->lda) &&
            make_layout(&x->b, p->t, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->ldb) &&
-           make_layout(&x->c, p->td, p->m, p->n, p->ldc) && make_layout(&x->d, p->td, p->m, p->n, p->ldd) && make_preference(x, p);
+           make_layout(&x->c, p->td, p->m, p->n, p->ldc) && make_layout(&x->d, p->td, p->m, p->n, p->ldd) &&
+           make_preference(x, p);
 }
 
-static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace)
+static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo,
+                                  void *workspace)
 {
     const float one = 1.0f;
-    return cublasLtMatmul(mt_cuda_device_of(s)->lt, x->op, &one, p->a, x->a, p->b, x->b, &p->beta, p->c, x->c, p->d, x->d, algo, workspace,
-                          MT_CUDA_WORKSPACE_BYTES, mt_cuda_raw(s));
+    return cublasLtMatmul(mt_cuda_device_of(s)->lt, x->op, &one, p->a, x->a, p->b, x->b, &p->beta, p->c, x->c, p->d, x->d, algo,
+                          workspace, MT_CUDA_WORKSPACE_BYTES, mt_cuda_raw(s));
 }
 
 /* -- choosing a kernel ----------------------------------------------------------------------------- */
 
 static void make_key(const matmul *p, int64_t key[16])
 {
-    const int64_t values[16] = { p->m, p->n, p->k, p->trans_a, p->trans_b, p->t, p->td, p->lda, p->ldb, p->ldc, p->ldd, p->beta != 0,
-                                 p->bias != NULL, (int64_t)alignment(p->a) << 16 | alignment(p->b),
-                                 (int64_t)alignment(p->c) << 16 | alignment(p->d), p->c == p->d };
+    const int64_t values[16] = { p->m,
+                                 p->n,
+                                 p->k,
+                                 p->trans_a,
+                                 p->trans_b,
+                                 p->t,
+                                 p->td,
+                                 p->lda,
+                                 p->ldb,
+                                 p->ldc,
+                                 p->ldd,
+                                 p->beta != 0,
+                                 p->bias != NULL,
+                                 (int64_t)alignment(p->a) << 16 | alignment(p->b),
+                                 (int64_t)alignment(p->c) << 16 | alignment(p->d),
+                                 p->c == p->d };
     memcpy(key, values, sizeof values);
 }
 
 /* Milliseconds of one product, or a negative number if it fails. */
-static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace, cudaEvent_t from,
-                         cudaEvent_t to)
+static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo, void *workspace,
+                         cudaEvent_t from, cudaEvent_t to)
 {
     float ms = -1;
     if (multiply_by(s, x, p, algo, workspace) != CUBLAS_STATUS_SUCCESS) return -1;
@@ -128,7 +150,8 @@ static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cu
 }
 
 /* Index of the fastest of n choices.  A product that adds to its own output is timed into memory of its own. */
-static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n, void *workspace)
+static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n,
+                   void *workspace)
 {
     matmul q = *p;
     void *own = NULL;
@@ -167,22 +190,23 @@ static void choose(mt_stream *s, const descs *x, const matmul *p, void *workspac
 }
 
 /* The entry for this product, made if it is new. */
-static mt_rc product_for(mt_stream *s, const descs *x, const matmul *p, void *workspace, const mt_cuda_product **out, mt_err *err)
+static const mt_cuda_product *product_for(mt_stream *s, const descs *x, const matmul *p, void *workspace)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     int64_t key[16];
     make_key(p, key);
-    for (size_t i = 0; i < d->n_products; i++) {
-        *out = &d->products[i];
-        if (memcmp((*out)->key, key, sizeof key) == 0) return MT_OK;
+    size_t home = mt_hash(key, sizeof key, 1) % MT_CUDA_PRODUCTS, at = home;
+    for (; d->products[at].key[0]; at = (at + 1) % MT_CUDA_PRODUCTS)
+        if (memcmp(d->products[at].key, key, sizeof key) == 0) return &d->products[at];
+    if (++d->n_products > MT_CUDA_PRODUCTS / 4 * 3) {
+        memset(d->products, 0, MT_CUDA_PRODUCTS * sizeof *d->products);
+        d->n_products = 1;
+        at = home;
     }
-    MT_TRY(mt_grow(&d->products, &d->cap_products, d->n_products + 1, sizeof *d->products, err));
-    mt_cuda_product *entry = &d->products[d->n_products];
+    mt_cuda_product *entry = &d->products[at];
     memcpy(entry->key, key, sizeof key);
     choose(s, x, p, workspace, entry);
-    d->n_products++;
-    *out = entry;
-    return MT_OK;
+    return entry;
 }
 
 /* -- without the library --------------------------------------------------------------------------- */
@@ -194,7 +218,8 @@ template <typename T, typename TD> __global__ void plain_kernel(matmul p)
     if (i >= p.m) return;
     const T *a = (const T *)p.a, *b = (const T *)p.b;
     float sum = 0;
-    for (int64_t l = 0; l < p.k; l++) sum += to_f32(a[p.trans_a ? i * p.lda + l : l * p.lda + i]) * to_f32(b[p.trans_b ? l * p.ldb + j : j * p.ldb + l]);
+    for (int64_t l = 0; l < p.k; l++)
+        sum += to_f32(a[p.trans_a ? i * p.lda + l : l * p.lda + i]) * to_f32(b[p.trans_b ? l * p.ldb + j : j * p.ldb + l]);
     if (p.bias) sum += to_f32(((const T *)p.bias)[i]);
     if (p.beta != 0) sum += p.beta * to_f32(((const TD *)p.c)[j * p.ldc + i]);
     ((TD *)p.d)[j * p.ldd + i] = from_f32<TD>(sum);
@@ -225,13 +250,15 @@ static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
 {
     descs x = { 0 };
     void *workspace;
-    const mt_cuda_product *product;
     MT_TRY(mt__cuda_workspace(s, &workspace, err));
-    mt_rc rc = make_descs(&x, p) ? product_for(s, &x, p, workspace, &product, err) : mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
-    if (!rc && !product->found)
+    bool ok = make_descs(&x, p);
+    const mt_cuda_product *product = ok ? product_for(s, &x, p, workspace) : NULL;
+    mt_rc rc = ok ? MT_OK : mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
+    if (ok && !product->found)
         rc = multiply_plainly(s, p, err);
-    else if (!rc && multiply_by(s, &x, p, &product->algo, workspace) != CUBLAS_STATUS_SUCCESS)
-        rc = mt_fail(err, MT_EDEVICE, "cuBLAS failed at a product of %lld x %lld x %lld", (long long)p->m, (long long)p->n, (long long)p->k);
+    else if (ok && multiply_by(s, &x, p, &product->algo, workspace) != CUBLAS_STATUS_SUCCESS)
+        rc = mt_fail(err, MT_EDEVICE, "cuBLAS failed at a product of %lld x %lld x %lld", (long long)p->m, (long long)p->n,
+                     (long long)p->k);
     free_descs(&x);
     return rc ? rc : mt__cuda_launched(s, "a product", err);
 }
@@ -293,7 +320,7 @@ mt_rc mt__linear_fwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
     for (int64_t from = 0; from < a->M; from += 65535) {
         dim3 grid((unsigned)div_up(a->N, 256), (unsigned)mt_min_i64(a->M - from, 65535));
         add_late_kernel<<<grid, 256, 0, mt_cuda_raw(s)>>>((float *)a->y + from * l.y, (const bf16 *)a->b,
-                                                         a->add ? (const bf16 *)a->add + from * l.add : NULL, a->N, l.y, l.add);
+                                                          a->add ? (const bf16 *)a->add + from * l.add : NULL, a->N, l.y, l.add);
     }
     return mt__cuda_launched(s, "a bias", err);
 }

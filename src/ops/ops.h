@@ -127,9 +127,30 @@ typedef struct mt_attention {
     void *scratch;
 } mt_attention;
 
+/* Attention of rows that continue sequences (generation): the new rows' k and v are put into the cache, then each new row sees
+ * its sequence's rows up to itself, at most `window` of them.  New rows of a sequence have ascending, adjacent positions; row p of
+ * sequence d lies in row cache_row[d] + p of the cache.  What a cache row held before is overwritten and never read. */
+typedef struct mt_cache_attention {
+    mt_dtype t;
+    int64_t N, H, K, Dh;
+    int64_t ldq, ldk, ldv, ldo;    /* elements from row to row */
+    int64_t n_docs, longest;       /* sequences, most new rows of one */
+    int64_t deepest;               /* rows of the longest sequence, cached and new */
+    const int32_t *doc_start;      /* [n_docs + 1] new rows of each sequence, device */
+    const int32_t *pos;            /* [N] positions of the new rows in their sequences */
+    const int32_t *cache_row;      /* [n_docs] */
+    float scale;
+    int64_t window;                /* 0: none */
+    float softcap, alibi;          /* as in attention */
+    const void *q, *k, *v;         /* [N, heads, Dh] */
+    void *o;                       /* [N, H, Dh] */
+    void *cache_k, *cache_v;       /* [cache rows, K, Dh] */
+    void *scratch;
+} mt_cache_attention;
+
 typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2 } mt_act;
 
-/* y = act(gate) * up with gate and up side by side in gu; plain: y = act(gu).    Backward writes dgu (may be gu itself) and, since y
+/* y = act(gate) * up with gate and up side by side in gu; plain: y = act(gu).  Backward writes dgu (may be gu itself) and, since y
  * is cheap, y again (may be dy itself). */
 typedef struct mt_glu {
     mt_dtype t;

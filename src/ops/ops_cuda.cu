@@ -27,14 +27,14 @@ mt_rc mt__sum_rows_cuda(mt_stream *s, float *sum, const float *partial, int64_t 
 }
 
 /* Each entry first asks the device whether it still works: an error is sticky. */
-#define GUARDED(fn, type)                                                                                    \
-    static mt_rc guarded_##fn(mt_stream *s, const type *a, mt_err *err)                                      \
-    {                                                                                                        \
-        MT_TRY(mt__cuda_ready(s->dev, err));                                                                 \
-        return mt__##fn##_cuda(s, a, err);                                                                   \
+#define GUARDED(fn, type)                                                                                                        \
+    static mt_rc guarded_##fn(mt_stream *s, const type *a, mt_err *err)                                                          \
+    {                                                                                                                            \
+        MT_TRY(mt__cuda_ready(s->dev, err));                                                                                     \
+        return mt__##fn##_cuda(s, a, err);                                                                                       \
     }
-#define MT_OP(n)                                                                                             \
-    GUARDED(n##_fwd, mt_##n)                                                                                 \
+#define MT_OP(n)                                                                                                                 \
+    GUARDED(n##_fwd, mt_##n)                                                                                                     \
     GUARDED(n##_bwd, mt_##n)
 #define MT_OP1(n) GUARDED(n, mt_##n)
 #include "ops/ops.def"

@@ -8,8 +8,8 @@
 extern "C" {
 #include "ops/ops.h"
 
-#define MT_OP(n)                                                                                             \
-    mt_rc mt__##n##_fwd_cuda(mt_stream *s, const mt_##n *a, mt_err *err);                                    \
+#define MT_OP(n)                                                                                                                 \
+    mt_rc mt__##n##_fwd_cuda(mt_stream *s, const mt_##n *a, mt_err *err);                                                        \
     mt_rc mt__##n##_bwd_cuda(mt_stream *s, const mt_##n *a, mt_err *err);
 #define MT_OP1(n) mt_rc mt__##n##_cuda(mt_stream *s, const mt_##n *a, mt_err *err);
 #include "ops/ops.def"

@@ -82,7 +82,8 @@ template <typename T, int W> static void backward(mt_stream *s, const mt_rmsnorm
 {
     size_t bytes = (size_t)a->D * sizeof(float);
     bool in_shared = a->dw && bytes <= MAX_SHARED;
-    backward_kernel<T, W><<<(unsigned)sum_blocks(a->N), threads_for(a->D, W), in_shared ? bytes : 0, mt_cuda_raw(s)>>>(*a, in_shared);
+    backward_kernel<T, W>
+        <<<(unsigned)sum_blocks(a->N), threads_for(a->D, W), in_shared ? bytes : 0, mt_cuda_raw(s)>>>(*a, in_shared);
 }
 
 template <typename T> static bool whole(const mt_rmsnorm *a, const void *p1, const void *p2)
@@ -92,6 +93,7 @@ template <typename T> static bool whole(const mt_rmsnorm *a, const void *p1, con
 
 mt_rc mt__rmsnorm_fwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 {
+    if (a->N == 0) return MT_OK; /* the head of a micro-batch that trains no row */
     if (a->t == MT_DTYPE_BF16)
         whole<bf16>(a, a->y, a->add) ? forward<bf16, 8>(s, a) : forward<bf16, 1>(s, a);
     else
@@ -101,6 +103,7 @@ mt_rc mt__rmsnorm_fwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 
 mt_rc mt__rmsnorm_bwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 {
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         whole<bf16>(a, a->dx, a->dy) ? backward<bf16, 8>(s, a) : backward<bf16, 1>(s, a);
     else

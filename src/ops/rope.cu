@@ -76,7 +76,8 @@ template <int P> __device__ __forceinline__ void load_angles(const mt_rope &a, f
     }
 }
 
-template <int P> __device__ __forceinline__ void rotate(const mt_rope &a, float *x, const float *c, const float *s, float direction)
+template <int P>
+__device__ __forceinline__ void rotate(const mt_rope &a, float *x, const float *c, const float *s, float direction)
 {
     int half = a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2, pairs = (half + 31) / 32;
 #pragma unroll
@@ -202,14 +203,16 @@ static void rotate_all(mt_stream *s, const mt_rope *a, const void *in, int64_t l
 {
     int per_head = (int)(a->dr / 2 / W);
     unsigned blocks = (unsigned)div_up(a->N * (a->H + a->K) * per_head, THREADS);
-    rotate_kernel<T, W, STYLE><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, (const T *)in, ld_in, (T *)out, ld_out, direction, per_head);
+    rotate_kernel<T, W, STYLE>
+        <<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, (const T *)in, ld_in, (T *)out, ld_out, direction, per_head);
 }
 
 template <typename T>
 static void rotate_by(mt_stream *s, const mt_rope *a, const void *in, int64_t ld_in, void *out, int64_t ld_out, float direction)
 {
     int64_t w = wide<T>();
-    bool whole = a->dr / 2 % w == 0 && a->Dh % w == 0 && ld_in % w == 0 && ld_out % w == 0 && is_aligned(in, 16) && is_aligned(out, 16);
+    bool whole =
+        a->dr / 2 % w == 0 && a->Dh % w == 0 && ld_in % w == 0 && ld_out % w == 0 && is_aligned(in, 16) && is_aligned(out, 16);
     if (a->style == MT_ROPE_PAIR)
         rotate_all<T, 1, MT_ROPE_PAIR>(s, a, in, ld_in, out, ld_out, direction);
     else if (a->style == MT_ROPE_HALF && whole)
@@ -253,6 +256,7 @@ static mt_rc check(const mt_rope *a, mt_err *err)
 mt_rc mt__rope_fwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
 {
     MT_TRY(check(a, err));
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         forward<bf16>(s, a);
     else
@@ -263,6 +267,7 @@ mt_rc mt__rope_fwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
 mt_rc mt__rope_bwd_cuda(mt_stream *s, const mt_rope *a, mt_err *err)
 {
     MT_TRY(check(a, err));
+    if (a->N == 0) return MT_OK;
     if (a->t == MT_DTYPE_BF16)
         backward<bf16>(s, a);
     else

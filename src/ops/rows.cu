@@ -22,7 +22,8 @@ template <typename WORD> static void move(mt_stream *s, const mt_rows *a, size_t
 {
     int64_t n_words = (int64_t)(row_bytes / sizeof(WORD));
     if (back)
-        put_kernel<WORD><<<(unsigned)a->n_picked, 128, 0, mt_cuda_raw(s)>>>((WORD *)a->dx, (const WORD *)a->dy, a->index, n_words);
+        put_kernel<WORD>
+            <<<(unsigned)a->n_picked, 128, 0, mt_cuda_raw(s)>>>((WORD *)a->dx, (const WORD *)a->dy, a->index, n_words);
     else
         pick_kernel<WORD><<<(unsigned)a->n_picked, 128, 0, mt_cuda_raw(s)>>>((WORD *)a->y, (const WORD *)a->x, a->index, n_words);
 }

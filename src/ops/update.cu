@@ -32,6 +32,7 @@ template <typename T> __global__ void round_kernel(T *g, const float *acc, const
 
 mt_rc mt__round_grad_cuda(mt_stream *s, const mt_round_grad *a, mt_err *err)
 {
+    if (a->n == 0) return MT_OK;
     bool whole = is_aligned(a->acc, 16) && is_aligned(a->acc2, 16) && is_aligned(a->g, a->t == MT_DTYPE_BF16 ? 8 : 16);
     if (a->t == MT_DTYPE_BF16)
         round_kernel<bf16><<<blocks_for(a->n), THREADS, 0, mt_cuda_raw(s)>>>((bf16 *)a->g, a->acc, a->acc2, a->n, whole);
@@ -88,7 +89,8 @@ mt_rc mt__grad_norm_cuda(mt_stream *s, const mt_grad_norm *a, mt_err *err)
         if (a->t == MT_DTYPE_BF16)
             chunk_kernel<bf16><<<(unsigned)n_chunks, MT_SQNORM_LANES, 0, mt_cuda_raw(s)>>>(a->scratch, (const bf16 *)a->g, a->n);
         else
-            chunk_kernel<float><<<(unsigned)n_chunks, MT_SQNORM_LANES, 0, mt_cuda_raw(s)>>>(a->scratch, (const float *)a->g, a->n);
+            chunk_kernel<float>
+                <<<(unsigned)n_chunks, MT_SQNORM_LANES, 0, mt_cuda_raw(s)>>>(a->scratch, (const float *)a->g, a->n);
         MT_TRY(mt__cuda_launched(s, "grad_norm", err));
     }
     add_chunks_kernel<<<1, 1024, 0, mt_cuda_raw(s)>>>(a->sum, a->scratch, n_chunks);
@@ -107,13 +109,15 @@ __global__ void join_kernel(float *w, const uint16_t *hi, const int16_t *lo, int
             for (int k = 0; k < W; k++) out.at[k] = __uint_as_float(((uint32_t)h.at[k] << 16) + (uint32_t)(int32_t)l.at[k]);
             store<float, W>(w + i, out);
         } else {
-            for (int64_t j = i; j < i + W && j < n; j++) w[j] = __uint_as_float(((uint32_t)hi[j] << 16) + (uint32_t)(int32_t)lo[j]);
+            for (int64_t j = i; j < i + W && j < n; j++)
+                w[j] = __uint_as_float(((uint32_t)hi[j] << 16) + (uint32_t)(int32_t)lo[j]);
         }
     }
 }
 
 mt_rc mt__join_halves_cuda(mt_stream *s, const mt_join_halves *a, mt_err *err)
 {
+    if (a->n == 0) return MT_OK;
     bool whole = is_aligned(a->w, 16) && is_aligned(a->hi, 8) && is_aligned(a->lo, 8);
     join_kernel<<<blocks_for(a->n), THREADS, 0, mt_cuda_raw(s)>>>(a->w, a->hi, a->lo, a->n, whole);
     return mt__cuda_launched(s, "join_halves", err);

@@ -28,6 +28,11 @@ size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
     return bytes;
 }
 
+size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows)
+{
+    return keep == MT_KEEP_NOTHING ? 0 : (size_t)rows * mt_keep_row_bytes(c, t, keep) + MT_KEEP_ARRAYS * MT_KEEP_ALIGN;
+}
+
 int mt_plan_segment_start(const mt_plan *p, int layer)
 {
     while (layer > 0 && p->place.layers[layer].keep == MT_KEEP_NOTHING) layer--;
@@ -67,6 +72,8 @@ static mt_rc check_layers(mt_plan *p, mt_err *err)
         int length = l - mt_plan_segment_start(p, l) + 1;
         if (length > p->longest_segment) p->longest_segment = length;
     }
+    if (p->longest_segment > MT_MAX_SEGMENT)
+        return mt_fail(err, MT_ERANGE, "%d layers would be redone from one kept input; at most %d", p->longest_segment, MT_MAX_SEGMENT);
     if (p->job.train && offloads && q->keep_slots < 2) return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
     return MT_OK;
 }
@@ -94,12 +101,16 @@ static mt_rc check(mt_plan *p, mt_err *err)
 {
     const mt_job *j = &p->job;
     const mt_arithmetic *a = &p->arithmetic;
-    if (j->step_tokens < 1 || j->step_docs < 1 || j->longest < 1 || j->longest > j->step_tokens)
+    bool in_pieces = j->cache_slots > 0 && !j->train; /* a cached sequence may take several passes */
+    if (j->step_tokens < 1 || j->step_docs < 1 || j->longest < 1 || (j->longest > j->step_tokens && !in_pieces))
         return mt_fail(err, MT_EINVAL, "a step of %lld rows in %lld documents, the longest of %lld", (long long)j->step_tokens,
                        (long long)j->step_docs, (long long)j->longest);
     if ((a->compute != MT_DTYPE_F32 && a->compute != MT_DTYPE_BF16) || (a->grad != MT_DTYPE_F32 && a->grad != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "compute and gradients are float32 or bfloat16");
-    if (a->micro_tokens < j->longest)
+    if (j->cache_slots < 0 || j->cache_slots > mt_min_i64(j->step_docs, a->micro_tokens))
+        return mt_fail(err, MT_EINVAL, "a cache for %lld sequences, with passes of %lld documents and micro-batches of %lld rows", (long long)j->cache_slots,
+                       (long long)j->step_docs, (long long)a->micro_tokens);
+    if (a->micro_tokens < j->longest && !in_pieces)
         return mt_fail(err, MT_EINVAL, "micro-batches of %lld rows cannot hold a document of %lld", (long long)a->micro_tokens, (long long)j->longest);
     if (a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EINVAL, "row chunks of 0 rows");
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
@@ -203,7 +214,7 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
     mt_dtype t = p->arithmetic.compute;
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
-        size_t bytes = rows * mt_keep_row_bytes(c, t, at->keep);
+        size_t bytes = mt_keep_bytes(c, t, at->keep, p->place.sweep_tokens);
         MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }
@@ -234,6 +245,28 @@ static size_t work_bytes(const mt_plan *p)
     return bytes + 16 * 256;
 }
 
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t cache_scratch(const mt_plan *p)
+{
+    const mt_config *c = p->model->config;
+    const mt_job *j = &p->job;
+    return mt_cache_attention_scratch(&(mt_cache_attention){ .t = p->arithmetic.compute, .N = p->arithmetic.micro_tokens, .H = c->H, .K = c->K, .Dh = c->Dh,
+                                                             .n_docs = j->cache_slots, .longest = p->arithmetic.micro_tokens, .deepest = j->longest });
+}
+
+/* Keys and values of sequences that are being generated, and where their logits land. */
+static mt_rc add_cache(mt_plan *p, mt_err *err)
+{
+    const mt_config *c = p->model->config;
+    const mt_job *j = &p->job;
+    size_t row = (size_t)(c->K * c->Dh) * size_of(p->arithmetic.compute), bytes;
+    if (!mt_mul_size((size_t)j->cache_slots, (size_t)j->longest, &bytes) || bytes > INT32_MAX || !mt_mul_size(bytes, 2 * row, &bytes))
+        return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory", (long long)j->cache_slots, (long long)j->longest);
+    for (int l = 0; l < c->L; l++) MT_TRY(add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes, err));
+    return add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
+}
+
 static mt_rc add_work(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
@@ -250,9 +283,11 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     }
     size_t scratch = mt_block_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, mt_min_i64(a->mlp_rows, a->micro_tokens),
                                       mt_min_i64(a->head_rows, a->micro_tokens));
-    MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch > norm_chunks ? scratch : norm_chunks, err));
+    if (scratch < norm_chunks) scratch = norm_chunks;
+    if (j->cache_slots) scratch = max_size(scratch, cache_scratch(p));
+    MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch, err));
     MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * (size_t)j->longest * (size_t)c->rope.dr * sizeof(float), err));
-    size_t input = (tokens * 5 + docs * 2 + 2) * sizeof(int32_t), sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
+    size_t input = (tokens * 5 + docs * (j->cache_slots ? 3 : 2) + 2) * sizeof(int32_t), sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
     MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
     MT_TRY(add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
@@ -266,6 +301,7 @@ static mt_rc list_buffers(mt_plan *p, mt_err *err)
     for (int g = 0; g < p->model->n_groups; g++) MT_TRY(add_group(p, g, err));
     MT_TRY(add_update_slots(p, err));
     if (p->job.train) MT_TRY(add_kept(p, err));
+    if (p->job.cache_slots) MT_TRY(add_cache(p, err));
     return add_work(p, err);
 }
 

@@ -12,6 +12,7 @@
 #include "model/block.h"
 
 enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
 typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
 
@@ -60,6 +61,7 @@ typedef struct mt_job {
     int64_t step_tokens; /* rows of a step, at most */
     int64_t step_docs;   /* documents of a step, at most */
     int64_t longest;     /* rows of a document, at most */
+    int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
 } mt_job;
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
@@ -92,6 +94,8 @@ typedef struct mt_job {
     X(INPUT_HOST, "input.host")                                                                              \
     X(SUMS, "sums")             /* loss and norms */                                                         \
     X(SUMS_HOST, "sums.host")                                                                                \
+    X(CACHE, "cache.kv")        /* layer: keys, then values, of generated sequences */                       \
+    X(LOGITS_HOST, "logits.host") /* of a row per cache slot */                                              \
     X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */               \
     X(BOUNCE_SAVE, "bounce.save") /* host: the same for the thread that saves */
 
@@ -160,6 +164,10 @@ int mt_plan_segment_start(const mt_plan *p, int layer);
 
 /* Bytes a row of a layer needs, by what is kept. */
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep);
+/* A kept block is one array after the other (keeps.c), each beginning at a multiple of this: kernels choose how they load, and so how
+ * they add, by alignment, and what is kept must compute like what is redone (P3). */
+enum { MT_KEEP_ALIGN = 256, MT_KEEP_ARRAYS = 8 };
+size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows);
 
 /* -- micro-batches -- */
 

@@ -1,7 +1,7 @@
 /* args.c - the command line onto the settings: --config, --set and one flag per row. */
 #include "settings/table.h"
 
-#include "settings/nearest.h"
+#include "base/nearest.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "settings/table.h"
 
 #include "base/file.h"
-#include "settings/nearest.h"
+#include "base/nearest.h"
 
 #include <stdio.h>
 #include <string.h>

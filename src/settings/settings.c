@@ -1,6 +1,6 @@
 #include "settings/settings.h"
 
-#include "settings/nearest.h"
+#include "base/nearest.h"
 #include "settings/table.h"
 
 #include <stdarg.h>

@@ -5,7 +5,6 @@ set(sources
   diff.c
   format.c
   help.c
-  nearest.c
   print.c
   read.c
   reference.c

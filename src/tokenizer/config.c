@@ -196,6 +196,17 @@ static mt_rc complete_model(mt_tokenizer *tok, const mt_value *config, const cha
     return tok->bare_model ? set_around(tok, config, err) : MT_OK;
 }
 
+/* What tokenizer_config.json says by itself. */
+static mt_rc apply_config(mt_tokenizer *tok, const mt_value *config, const char *what, mt_err *err)
+{
+    MT_TRY(read_roles(tok, config, true, what, err));
+    MT_TRY(mt__json_bool(config, "add_bos_token", tok->add_bos, &tok->add_bos, what, err));
+    MT_TRY(mt__json_bool(config, "add_eos_token", tok->add_eos, &tok->add_eos, what, err));
+    const mt_value *length = mt_value_get(config, "model_max_length");
+    if (length && length->type == MT_VALUE_INT && length->i > 0 && length->i < (int64_t)1e15) tok->max_length = length->i;
+    return read_templates(tok, config, what, err);
+}
+
 static mt_rc read_all(mt_tokenizer *tok, const char *dir, mt_arena *arena, mt_err *err)
 {
     static const char what[] = "tokenizer_config.json";
@@ -203,16 +214,23 @@ static mt_rc read_all(mt_tokenizer *tok, const char *dir, mt_arena *arena, mt_er
     bool found;
     MT_TRY(read_json(dir, what, arena, &config, &found, err));
     if (!found) config = (mt_value){ .type = MT_VALUE_MAP };
-    MT_TRY(read_roles(tok, &config, true, what, err));
+    MT_TRY(apply_config(tok, &config, what, err));
     MT_TRY(read_json(dir, "special_tokens_map.json", arena, &map, &found, err));
     if (found) MT_TRY(read_roles(tok, &map, false, "special_tokens_map.json", err));
-    MT_TRY(mt__json_bool(&config, "add_bos_token", tok->add_bos, &tok->add_bos, what, err));
-    MT_TRY(mt__json_bool(&config, "add_eos_token", tok->add_eos, &tok->add_eos, what, err));
-    const mt_value *length = mt_value_get(&config, "model_max_length");
-    if (length && length->type == MT_VALUE_INT && length->i > 0 && length->i < (int64_t)1e15) tok->max_length = length->i;
-    MT_TRY(read_templates(tok, &config, what, err));
     MT_TRY(read_template_file(tok, dir, err));
     return complete_model(tok, &config, dir, arena, err);
+}
+
+mt_rc mt__read_config_text(mt_tokenizer *tok, const char *text, size_t n, const char *what, mt_err *err)
+{
+    mt_arena arena = { 0 };
+    mt_value config;
+    mt_rc rc = mt_value_parse_json(&config, &arena, text, n, NULL, what, err);
+    if (!rc && config.type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected, it is %s", what, mt_value_type_name(&config));
+    if (!rc) rc = apply_config(tok, &config, what, err);
+    if (!rc) rc = complete_model(tok, &config, NULL, &arena, err);
+    mt_arena_free(&arena);
+    return rc;
 }
 
 mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, mt_err *err)

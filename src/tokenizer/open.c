@@ -103,6 +103,16 @@ mt_rc mt_tokenizer_open_json(mt_tokenizer **out, const char *text, size_t n, con
     return finish(out, tok, mt__load_tokenizer_json(tok, text, n, what, err), what, err);
 }
 
+mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, const char *config, size_t n_config, const char *what, mt_err *err)
+{
+    mt_tokenizer *tok;
+    *out = NULL;
+    MT_TRY(create(&tok, err));
+    mt_rc rc = mt__load_tokenizer_json(tok, text, n, what, err);
+    if (!rc) rc = mt__read_config_text(tok, config, n_config, what, err);
+    return finish(out, tok, rc, what, err);
+}
+
 mt_rc mt_tokenizer_open_model(mt_tokenizer **out, const char *bytes, size_t n, const char *what, mt_err *err)
 {
     mt_tokenizer *tok;

@@ -53,6 +53,8 @@ bool mt__looks_like_tiktoken(const char *text, size_t n);
 
 /* Read the files beside the tokenizer (config.c). */
 mt_rc mt__read_config(mt_tokenizer *tok, const char *dir, mt_err *err);
+/* The text of a tokenizer_config.json that belongs to a tokenizer.json. */
+mt_rc mt__read_config_text(mt_tokenizer *tok, const char *text, size_t n, const char *what, mt_err *err);
 
 /* Qwen 1: its pattern, NFC, and the special tokens only its code knows (tiktoken.c). */
 mt_rc mt__make_qwen1(mt_tokenizer *tok, mt_err *err);

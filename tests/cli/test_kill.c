@@ -1,7 +1,8 @@
 /* A run that is killed goes on and ends as if nothing had happened: weights, lo, m, v, metrics and all, byte for byte.
  *
- * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is killed
- * again while it resumes.  The same with operations that fail instead.  MT_KILLS sets how many kills (20; `make soak`: 200). */
+ * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is
+ * killed again while it resumes.  The same with operations that fail instead.  MT_KILLS sets how many kills (20; `make soak`:
+ * 200). */
 #include "process.h"
 #include "workspace.h"
 
@@ -15,9 +16,21 @@ static void set_up(program *p, const char *root, const char *dir, bool resume)
     model = workspace_path("%s/model", root);
     rows = workspace_path("%s/rows.json", root);
     program_init(p, dir);
-    const char *const args[] = { "train", "--model-name", model.s, "--from-scratch", "--dataset-path", rows.s, "--output-dir", "out", "--num-steps", "12",
-                                 "--save-steps", "3", "--batch-size", "8", "--learning-rate", "3e-3", "--lr-scheduler", "cosine", "--device", "cpu",
-                                 "--device-memory", "600K", "--val-size", "0.2", "--eval-steps", "4", "--log-interval", "2", "--set", "logging.enable_timing=false" };
+    const char *const args[] = { "train",           "--model-name",
+                                 model.s,           "--from-scratch",
+                                 "--dataset-path",  rows.s,
+                                 "--output-dir",    "out",
+                                 "--num-steps",     "12",
+                                 "--save-steps",    "3",
+                                 "--batch-size",    "8",
+                                 "--learning-rate", "3e-3",
+                                 "--lr-scheduler",  "cosine",
+                                 "--device",        "cpu",
+                                 "--device-memory", "600K",
+                                 "--val-size",      "0.2",
+                                 "--eval-steps",    "4",
+                                 "--log-interval",  "2",
+                                 "--set",           "logging.enable_timing=false" };
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(p, args[i]);
     if (resume) program_arg(p, "--resume");
 }
@@ -181,7 +194,27 @@ static void a_signal_finishes_the_step_saves_and_says_how_to_go_on(void **state)
     assert_true(mt_file_exists(workspace_path("%s/out/checkpoint-%ld/checksums.json", dir.s, step).s));
 }
 
+/* Two different ones, since equal ones may arrive as one. */
+static void a_second_signal_stops_at_once(void **state)
+{
+    const char *root = *state;
+    static program p;
+    test_path dir = make_case_dir(root, "case");
+    set_up(&p, root, dir.s, false);
+    program_arg(&p, "--set");
+    program_arg(&p, "training.num_steps=1000000");
+    program_start(&p);
+    wait_for_checkpoint(dir.s);
+    kill(p.pid, SIGTERM);
+    kill(p.pid, SIGINT);
+    assert_true(program_wait(&p) < 0);
+    assert_null(strstr(p.text, "stopped after step"));
+    set_up(&p, root, dir.s, true);
+    assert_int_equal(program_run(&p), 0); /* already past its 12 steps, or from the checkpoint on: it ends */
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(killed_at_file_operations_it_ends_equal), RUNS(killed_at_random_moments_it_ends_equal),
-             RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole), RUNS(a_signal_finishes_the_step_saves_and_says_how_to_go_on))
+             RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole),
+             RUNS(a_signal_finishes_the_step_saves_and_says_how_to_go_on), RUNS(a_second_signal_stops_at_once))

@@ -1,5 +1,5 @@
-/* megatrain train with things that are wrong: each is refused with a message that names it and says what to do, and what was there
- * before is still there. */
+/* megatrain train with things that are wrong: each is refused with a message that names it and says what to do, and what was
+ * there before is still there. */
 #include "process.h"
 #include "workspace.h"
 
@@ -12,8 +12,17 @@ static program p; /* large; one at a time */
 static void set_up(const char *root)
 {
     program_init(&p, root);
-    const char *const args[] = { "train", "--model-name", "model", "--from-scratch", "--dataset-path", "rows.json", "--output-dir", "out", "--num-steps", "6",
-                                 "--save-steps", "2", "--keep-last", "3", "--batch-size", "8", "--device", "cpu", "--learning-rate", "1e-3", "--set", "logging.enable_timing=false" };
+    const char *const args[] = { "train",           "--model-name",
+                                 "model",           "--from-scratch",
+                                 "--dataset-path",  "rows.json",
+                                 "--output-dir",    "out",
+                                 "--num-steps",     "6",
+                                 "--save-steps",    "2",
+                                 "--keep-last",     "3",
+                                 "--batch-size",    "8",
+                                 "--device",        "cpu",
+                                 "--learning-rate", "1e-3",
+                                 "--set",           "logging.enable_timing=false" };
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
 }
 
@@ -279,7 +288,8 @@ static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void
     program_arg(&p, "--output-dir=small/out");
     program_run(&p);
     bool whole = mt_file_exists(workspace_path("%s/small/out/checkpoint-2/checksums.json", root).s);
-    bool torn = mt_dir_exists(workspace_path("%s/small/out/checkpoint-4", root).s) || mt_dir_exists(workspace_path("%s/small/out/checkpoint-4.tmp", root).s);
+    bool torn = mt_dir_exists(workspace_path("%s/small/out/checkpoint-4", root).s) ||
+                mt_dir_exists(workspace_path("%s/small/out/checkpoint-4.tmp", root).s);
     int status = p.status;
     umount(workspace_path("%s/small", root).s);
     assert_true(status > 0);
@@ -290,10 +300,11 @@ static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_directory_in_use_is_refused), RUNS(a_dry_run_leaves_nothing),
-             RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
+MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_directory_in_use_is_refused),
+             RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
-             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there), RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed),
-             RUNS(missing_things_are_named), RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
+             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(missing_things_are_named),
+             RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
              RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))

@@ -147,6 +147,32 @@ static void without_clipping_a_broken_loss_stops_the_run(void **state)
     rig_close(&r);
 }
 
+/* Device updates are queued, not waited for: what went wrong in them must be known before the state is read or used again. */
+static void weights_that_leave_the_finite_range_on_the_device_stop_the_run(void **state)
+{
+    (void)state;
+    mt_hyper wild = hyper;
+    wild.lr = 1e39;
+    for (int i = 0; i < 2; i++) {
+        mt_err err = { 0 };
+        rig r;
+        mt_plan *plan;
+        mt_step_result s;
+        uint64_t sum;
+        rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+        mt_job job = rig_job(&r, true);
+        mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_BF16);
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        for (int u = 0; u < r.model->n_units; u++) assert_int_equal(plan->place.units[u].site, MT_SITE_DEVICE);
+        rig_start(&r, plan, 2);
+        assert_ok(mt_engine_step(r.engine, &r.batch, &wild, &s, &err));
+        assert_int_equal(i ? mt_engine_checksum(r.engine, &sum, &err) : mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC);
+        assert_says("left the finite range");
+        assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC); /* sticky */
+        rig_close(&r);
+    }
+}
+
 static void a_step_larger_than_the_plan_is_refused_and_harmless(void **state)
 {
     (void)state;
@@ -167,4 +193,5 @@ static void a_step_larger_than_the_plan_is_refused_and_harmless(void **state)
 MT_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_device_buffer_may_fail), cmocka_unit_test(every_copy_may_fail),
              cmocka_unit_test(every_queue_may_fail), cmocka_unit_test(every_thread_may_be_refused),
              cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole), cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),
+             cmocka_unit_test(weights_that_leave_the_finite_range_on_the_device_stop_the_run),
              cmocka_unit_test(a_step_larger_than_the_plan_is_refused_and_harmless))

@@ -1,5 +1,5 @@
-/* A thread that saves the state while the engine goes on sees exactly the state after the update it was held at, whatever the placement;
- * and being watched changes no bit.  MT_DRAWS sets how many placements are drawn. */
+/* A thread that saves the state while the engine goes on sees exactly the state after the update it was held at, whatever the
+ * placement; and being watched changes no bit.  MT_DRAWS sets how many placements are drawn. */
 #include "draw.h"
 
 #include <pthread.h>
@@ -71,7 +71,9 @@ static uint64_t hash_all(rig *r)
     return sum;
 }
 
-static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5 };
+static const mt_hyper hyper = {
+    .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5
+};
 
 static void undisturbed(rig *r, uint64_t sums[STEPS])
 {
@@ -113,7 +115,9 @@ static void check(const char *model, mt_dtype compute, bool clip, int draws, uin
     snprintf(dir, sizeof dir, GOLDEN_DIR "%s", model);
     rig_open_model(&r, dir, NULL);
     mt_job job = rig_job(&r, clip);
-    mt_arithmetic a = { .compute = compute, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+    mt_arithmetic a = {
+        .compute = compute, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4
+    };
     for (int i = 0; i <= draws; i++) {
         dice d = { seed + (uint64_t)i, 0 };
         mt_placement p;
@@ -129,7 +133,8 @@ static void check(const char *model, mt_dtype compute, bool clip, int draws, uin
             watched(&r, got, &d, roll(&d, 2));
         rig_stop(&r);
         for (int k = 0; i && k < STEPS; k++)
-            if (got[k] != expected[k]) fail_msg("%s, placement %d: what was saved at step %d is not the state after it", model, i, k + 1);
+            if (got[k] != expected[k])
+                fail_msg("%s, placement %d: what was saved at step %d is not the state after it", model, i, k + 1);
     }
     rig_close(&r);
 }
@@ -164,4 +169,5 @@ static void a_second_hold_before_the_first_is_over_is_refused(void **state)
     rig_close(&r);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at), cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))
+MT_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at),
+             cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))

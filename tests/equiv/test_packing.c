@@ -129,5 +129,32 @@ static void bf16_is_no_further_from_fp32_than_torchs(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(packed_rows_are_the_rows_alone), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
+/* A prompt without an answer, alone in its micro-batch: it changes neither loss nor gradients. */
+static void a_document_that_trains_nothing_changes_nothing(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_step_result with, without;
+    rig r;
+    int32_t ids[8] = { 1, 2, 3, 4, 5, 6, 7, 8 }, ignored[8];
+    for (int i = 0; i < 8; i++) ignored[i] = MT_IGNORE;
+    for (int i = 0; i < 2; i++) {
+        rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+        mt_batch_clear(&r.batch);
+        if (i) assert_ok(mt_batch_add(&r.batch, ids, ignored, 8, r.config->V, &err));
+        assert_ok(mt_batch_add(&r.batch, ids, NULL, 8, r.config->V, &err));
+        mt_plan *plan;
+        mt_job job = rig_job(&r, true);
+        mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
+        a.micro_tokens = 8;
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        rig_start(&r, plan, 2);
+        assert_ok(mt_engine_gradients(r.engine, &r.batch, i ? &with : &without, &err));
+        rig_close(&r);
+    }
+    assert_memory_equal(&with.loss, &without.loss, sizeof with.loss);
+    assert_memory_equal(&with.grad_norm, &without.grad_norm, sizeof with.grad_norm);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
              cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))

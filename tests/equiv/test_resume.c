@@ -1,5 +1,5 @@
-/* Going on from a checkpoint is the run that never stopped: weights, lo, m, v, metrics and the next batch, bit for bit; with half the
- * device memory too.  Evaluation changes nothing.  What is not finite is skipped, counted, and never saved. */
+/* Going on from a checkpoint is the run that never stopped: weights, lo, m, v, metrics and the next batch, bit for bit; with half
+ * the device memory too.  Evaluation changes nothing.  What is not finite is skipped, counted, and never saved. */
 #include "workspace.h"
 
 #include "ckpt/checkpoint.h"
@@ -22,9 +22,14 @@ static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, cons
 {
     (void)user;
     return mt_source_tokens_open(out,
-                                 &(mt_source_tokens_options){ .path = s->dataset.path, .vocab = c->V, .samples_per_step = s->training.batch_size,
-                                                              .max_seq_len = s->dataset.max_seq_len, .shuffle = true, .seed = (uint64_t)s->training.seed,
-                                                              .val_seed = (uint64_t)s->training.seed, .val_size = s->eval.val_size },
+                                 &(mt_source_tokens_options){ .path = s->dataset.path,
+                                                              .vocab = c->V,
+                                                              .samples_per_step = s->training.batch_size,
+                                                              .max_seq_len = s->dataset.max_seq_len,
+                                                              .shuffle = true,
+                                                              .seed = (uint64_t)s->training.seed,
+                                                              .val_seed = (uint64_t)s->training.seed,
+                                                              .val_size = s->eval.val_size },
                                  err);
 }
 
@@ -124,11 +129,13 @@ static void assert_same_files(const setup *a, const setup *b)
 {
     static const char *const files[] = { "metrics.jsonl", "final/model.safetensors", "checkpoint-11/model.safetensors" };
     for (size_t i = 0; i < MT_COUNT(files); i++)
-        if (!workspace_same_file(workspace_path("%s/%s", a->out.s, files[i]).s, workspace_path("%s/%s", b->out.s, files[i]).s)) fail_msg("%s differs", files[i]);
+        if (!workspace_same_file(workspace_path("%s/%s", a->out.s, files[i]).s, workspace_path("%s/%s", b->out.s, files[i]).s))
+            fail_msg("%s differs", files[i]);
     for (int u = 0; u < WORKSPACE_LAYERS + 2; u++) {
         const char *name = "checkpoint-11/resume/unit-%03d.safetensors";
         test_path file = workspace_path(name, u);
-        assert_true(workspace_same_file(workspace_path("%s/%s", a->out.s, file.s).s, workspace_path("%s/%s", b->out.s, file.s).s));
+        assert_true(
+            workspace_same_file(workspace_path("%s/%s", a->out.s, file.s).s, workspace_path("%s/%s", b->out.s, file.s).s));
     }
 }
 
@@ -281,6 +288,6 @@ static void steps_that_are_not_finite_end_the_run_and_are_never_saved(void **sta
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(killed_and_resumed_is_uninterrupted), RUNS(stopped_and_resumed_is_uninterrupted), RUNS(half_the_device_memory_changes_no_bit),
-             RUNS(evaluation_changes_no_bit), RUNS(another_seed_is_another_run), RUNS(a_frozen_tensor_is_saved_and_resumed),
-             RUNS(steps_that_are_not_finite_end_the_run_and_are_never_saved))
+MT_TEST_MAIN(RUNS(killed_and_resumed_is_uninterrupted), RUNS(stopped_and_resumed_is_uninterrupted),
+             RUNS(half_the_device_memory_changes_no_bit), RUNS(evaluation_changes_no_bit), RUNS(another_seed_is_another_run),
+             RUNS(a_frozen_tensor_is_saved_and_resumed), RUNS(steps_that_are_not_finite_end_the_run_and_are_never_saved))

@@ -1,6 +1,6 @@
 /* Ids and decoded text equal to the reference's: small tokenizers of every kind, SentencePiece and tiktoken files, and a
  * sample for each published tokenizer that is at hand (see golden/tokenizer/make_goldens.py). */
-#include "test.h"
+#include "archives.h"
 
 #include "base/file.h"
 #include "base/value.h"
@@ -159,23 +159,6 @@ static void check_archive_line(const mt_value *line, void *arg)
 {
     archive *a = arg;
     check_case(a->name, a->tok, a->sc, line);
-}
-
-/* $MT_TOKENIZERS/NAME, or the archive beside the source tree unpacked to a new folder under dir. */
-static bool find_archive(const char *name, const char *dir, char *path, size_t n)
-{
-    const char *given = getenv("MT_TOKENIZERS");
-    if (given) {
-        snprintf(path, n, "%s/%s", given, name);
-        if (mt_dir_exists(path)) return true;
-    }
-    char packed[512], command[1200];
-    snprintf(packed, sizeof packed, MT_TESTS_DIR "/../../shared/tokenizers/%s.tar.xz", name);
-    if (!mt_file_exists(packed)) snprintf(packed, sizeof packed, MT_TESTS_DIR "/../../../shared/tokenizers/%s.tar.xz", name);
-    if (!mt_file_exists(packed)) return false;
-    snprintf(command, sizeof command, "tar -xJf '%s' -C '%s' 2>/dev/null", packed, dir);
-    snprintf(path, n, "%s/%s", dir, name);
-    return system(command) == 0 && mt_dir_exists(path);
 }
 
 static void published_tokenizers_agree(void **state)

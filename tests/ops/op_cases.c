@@ -11,12 +11,12 @@
 #include <string.h>
 
 /* Declares `type *a` in the run's arguments, set to the case's, with the dtype filled in. */
-#define ARGS(type, from)                                                                                     \
-    type *a = (type *)(void *)r->args;                                                                       \
-    _Static_assert(sizeof(type) <= OP_ARGS_BYTES, "raise OP_ARGS_BYTES");                                    \
+#define ARGS(type, from)                                                                                                         \
+    type *a = (type *)(void *)r->args;                                                                                           \
+    _Static_assert(sizeof(type) <= OP_ARGS_BYTES, "raise OP_ARGS_BYTES");                                                        \
     *a = (from)
 
-#define CHECKED_OP(op, backward, same_bits, checker)                                                         \
+#define CHECKED_OP(op, backward, same_bits, checker)                                                                             \
     static const op_spec spec_##op = { #op, OP_ID_##op, (int)MT_COUNT(op##_cases), backward, same_bits, declare_##op, checker };
 
 static void links(op_run *r, op_buf *out, op_buf *seed) { out->seed = op_index(r, seed); }
@@ -28,7 +28,10 @@ static void set_ints(op_buf *b, int64_t n, int64_t (*value)(const op_run *, int6
     for (int64_t i = 0; i < n; i++) op_set(b, 0, i, (double)value(r, i));
 }
 
-static op_buf *add_ints(op_run *r, const void *field, const char *name, int64_t n) { return op_add(r, field, name, OP_INPUT, MT_DTYPE_I32, 1, n, 0); }
+static op_buf *add_ints(op_run *r, const void *field, const char *name, int64_t n)
+{
+    return op_add(r, field, name, OP_INPUT, MT_DTYPE_I32, 1, n, 0);
+}
 
 static op_buf *add_scratch(op_run *r, const void *field, size_t bytes)
 {
@@ -38,12 +41,11 @@ static op_buf *add_scratch(op_run *r, const void *field, size_t bytes)
 /* -- embed ----------------------------------------------------------------------------------------- */
 
 static const mt_embed embed_cases[] = {
-    { .N = 1, .D = 1, .V = 1, .scale = 1, .pad_id = -1 },
-    { .N = 7, .D = 3, .V = 5, .scale = 1, .pad_id = -1 },
+    { .N = 1, .D = 1, .V = 1, .scale = 1, .pad_id = -1 },        { .N = 7, .D = 3, .V = 5, .scale = 1, .pad_id = -1 },
     { .N = 131, .D = 72, .V = 11, .scale = 8.5f, .pad_id = -1 }, /* many rows of one id */
-    { .N = 257, .D = 130, .V = 1009, .scale = 1, .pad_id = -1 },
-    { .N = 90, .D = 65, .V = 13, .scale = 1, .pad_id = 4 },
+    { .N = 257, .D = 130, .V = 1009, .scale = 1, .pad_id = -1 }, { .N = 90, .D = 65, .V = 13, .scale = 1, .pad_id = 4 },
     { .N = 33, .D = 128, .V = 1, .scale = 1, .pad_id = -1 }, /* one id only */
+    { .N = 0, .D = 8, .V = 3, .scale = 1, .pad_id = -1 },
 };
 
 static int64_t random_id(const op_run *r, int64_t i)
@@ -97,13 +99,15 @@ static const struct {
     { { .N = 31, .D = 2056, .eps = 1e-5f, .dx_add = true, .one_plus = true }, false, false },
     { { .N = 3, .D = 8200, .eps = 1e-5f }, true, false },
     { { .N = 521, .D = 264, .eps = 1e-5f, .dx_add = true }, false, false },
+    { { .N = 0, .D = 16, .eps = 1e-5f }, true, false },
 };
 
 static void declare_rmsnorm(op_run *r, int c)
 {
     ARGS(mt_rmsnorm, rmsnorm_cases[c].a);
     a->t = r->how.t;
-    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0), *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0),
+           *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
     op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, 1, a->D, 0);
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, 0);
     op_buf *dx = op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->N, a->D, 0);
@@ -138,6 +142,7 @@ static const struct {
     { { .M = 65, .N = 64, .K = 64, .dx_add = true }, true, false, false, true, false },
     { { .M = 300, .N = 128, .K = 128 }, true, false, true, true, false },
     { { .M = 256, .N = 136, .K = 520, .ldy = 200, .ldadd = 200 }, false, true, false, false, false },
+    { { .M = 0, .N = 24, .K = 16 }, true, false, false, false, false },
 };
 
 static void declare_linear(op_run *r, int c)
@@ -145,8 +150,10 @@ static void declare_linear(op_run *r, int c)
     ARGS(mt_linear, linear_cases[c].a);
     a->t = r->how.t;
     mt_dtype ty = a->y_f32 ? MT_DTYPE_F32 : a->t;
-    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->M, a->K, a->ldx), *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->N, a->K, 0);
-    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, ty, a->M, a->N, a->ldy), *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->M, a->N, a->ldy);
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->M, a->K, a->ldx),
+           *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->N, a->K, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, ty, a->M, a->N, a->ldy),
+           *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->M, a->N, a->ldy);
     op_scale(r, w, 1.0 / sqrt((double)a->K), 0);
     links(r, y, dy);
     if (linear_cases[c].bias) {
@@ -174,17 +181,37 @@ static const struct {
 } rope_cases[] = {
     { { .style = MT_ROPE_HALF, .N = 1, .H = 1, .K = 1, .Dh = 2, .dr = 2 }, false, false },
     { { .style = MT_ROPE_HALF, .N = 13, .H = 3, .K = 1, .Dh = 16, .dr = 16 }, false, false },
-    { { .style = MT_ROPE_PAIR, .N = 13, .H = 4, .K = 2, .Dh = 16, .dr = 16, .ld_qkv = 131, .ld_qk = 131, .ld_dqkv = 131 }, false, false },
-    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512 }, false, false },
+    { { .style = MT_ROPE_PAIR, .N = 13, .H = 4, .K = 2, .Dh = 16, .dr = 16, .ld_qkv = 131, .ld_qk = 131, .ld_dqkv = 131 },
+      false,
+      false },
+    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512 },
+      false,
+      false },
     { { .style = MT_ROPE_HALF, .N = 65, .H = 2, .K = 2, .Dh = 80, .dr = 32 }, false, false }, /* part of the head rotates */
-    { { .style = MT_ROPE_HALF, .N = 130, .H = 4, .K = 2, .Dh = 128, .dr = 128, .ld_qkv = 1024, .ld_qk = 768, .ld_dqkv = 1024, .eps = 1e-6f }, true, false },
+    { { .style = MT_ROPE_HALF,
+        .N = 130,
+        .H = 4,
+        .K = 2,
+        .Dh = 128,
+        .dr = 128,
+        .ld_qkv = 1024,
+        .ld_qk = 768,
+        .ld_dqkv = 1024,
+        .eps = 1e-6f },
+      true,
+      false },
     { { .style = MT_ROPE_HALF, .N = 9, .H = 3, .K = 3, .Dh = 10, .dr = 10, .eps = 1e-5f, .one_plus = true }, true, false },
     { { .style = MT_ROPE_PAIR, .N = 30, .H = 2, .K = 1, .Dh = 256, .dr = 64, .eps = 1e-5f }, true, true },
     { { .style = MT_ROPE_NONE, .N = 17, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f }, true, false },
     { { .style = MT_ROPE_NONE, .N = 17, .H = 2, .K = 1, .Dh = 32, .dr = 32 }, false, false },
+    { { .style = MT_ROPE_HALF, .N = 70, .H = 9, .K = 4, .Dh = 64, .dr = 64, .eps = 1e-5f }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 0, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f }, true, false },
 };
 
-static int64_t random_position(const op_run *r, int64_t i) { return (int64_t)mt_rng_below(r->how.seed, 98, (uint64_t)i, N_POSITIONS); }
+static int64_t random_position(const op_run *r, int64_t i)
+{
+    return (int64_t)mt_rng_below(r->how.seed, 98, (uint64_t)i, N_POSITIONS);
+}
 
 static void declare_rope(op_run *r, int c)
 {
@@ -207,7 +234,8 @@ static void declare_rope(op_run *r, int c)
     links(r, qk, dqkv);
     grows(r, qkv, dqkv);
     if (rope_cases[c].norm) {
-        op_buf *wq = op_add(r, &a->wq, "wq", OP_INPUT, a->t, 1, a->Dh, 0), *wk = op_add(r, &a->wk, "wk", OP_INPUT, a->t, 1, a->Dh, 0);
+        op_buf *wq = op_add(r, &a->wq, "wq", OP_INPUT, a->t, 1, a->Dh, 0),
+               *wk = op_add(r, &a->wk, "wk", OP_INPUT, a->t, 1, a->Dh, 0);
         if (!rope_cases[c].frozen) {
             grows(r, wq, op_add(r, &a->dwq, "dwq", OP_SUM, MT_DTYPE_F32, 1, a->Dh, 0));
             grows(r, wk, op_add(r, &a->dwk, "dwk", OP_SUM, MT_DTYPE_F32, 1, a->Dh, 0));
@@ -296,25 +324,80 @@ static void declare_attention(op_run *r, int c) { declare_attention_of(r, &atten
 static void declare_long_attention(op_run *r, int c) { declare_attention_of(r, &long_attention_cases[c]); }
 
 CHECKED_OP(attention, true, false, NULL)
-const op_spec op_long_attention = { "long_attention", OP_ID_attention, (int)MT_COUNT(long_attention_cases), true, false, declare_long_attention, NULL };
+const op_spec op_long_attention = {
+    "long_attention", OP_ID_attention, (int)MT_COUNT(long_attention_cases), true, false, declare_long_attention, NULL
+};
+
+/* Sequences with `past` cached rows and `fresh` new ones; their caches lie in the opposite order. */
+typedef struct cache_attention_case {
+    mt_cache_attention a;
+    int64_t gap;
+    struct {
+        int64_t past, fresh;
+    } docs[6]; /* up to the first without new rows */
+} cache_attention_case;
+
+static const cache_attention_case cache_attention_cases[] = {
+    { { .H = 1, .K = 1, .Dh = 2 }, 0, { { 0, 1 } } },
+    { { .H = 2, .K = 1, .Dh = 3 }, 0, { { 4, 1 }, { 0, 5 }, { 1, 2 } } },
+    { { .H = 4, .K = 2, .Dh = 16 }, 8, { { 33, 1 }, { 0, 1 }, { 70, 1 } } },
+    { { .H = 8, .K = 2, .Dh = 64 }, 64, { { 200, 1 }, { 64, 1 }, { 63, 1 }, { 0, 130 } } },
+    { { .H = 4, .K = 4, .Dh = 128, .window = 17 }, 0, { { 150, 1 }, { 10, 20 }, { 16, 1 } } },
+    { { .H = 7, .K = 1, .Dh = 128 }, 0, { { 513, 1 }, { 1, 65 } } },
+    { { .H = 2, .K = 1, .Dh = 256, .window = 1 }, 8, { { 40, 3 } } },
+    { { .H = 3, .K = 3, .Dh = 33, .window = 1000 }, 5, { { 129, 1 }, { 128, 2 } } },
+};
+
+static void declare_cache_attention(op_run *r, int index)
+{
+    const cache_attention_case *c = &cache_attention_cases[index];
+    ARGS(mt_cache_attention, c->a);
+    a->t = r->how.t;
+    for (; a->n_docs < 6 && c->docs[a->n_docs].fresh; a->n_docs++) {
+        a->N += c->docs[a->n_docs].fresh;
+        a->longest = mt_max_i64(a->longest, c->docs[a->n_docs].fresh);
+        a->deepest = mt_max_i64(a->deepest, c->docs[a->n_docs].past + c->docs[a->n_docs].fresh);
+    }
+    a->ldq = a->ldo = a->H * a->Dh + c->gap;
+    a->ldk = a->K * a->Dh + c->gap;
+    a->ldv = a->K * a->Dh + 2 * c->gap;
+    a->scale = 1.0f / sqrtf((float)a->Dh);
+    op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1), *pos = add_ints(r, &a->pos, "pos", a->N);
+    op_buf *rows = add_ints(r, &a->cache_row, "cache_row", a->n_docs);
+    op_set(starts, 0, 0, 0);
+    for (int64_t d = 0, row = 0; d < a->n_docs; d++) {
+        for (int64_t i = 0; i < c->docs[d].fresh; i++, row++) op_set(pos, 0, row, (double)(c->docs[d].past + i));
+        op_set(starts, 0, d + 1, (double)row);
+        op_set(rows, 0, d, (double)((a->n_docs - 1 - d) * a->deepest));
+    }
+    op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldq);
+    op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldk);
+    op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldv);
+    op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * a->Dh, a->ldo);
+    op_add(r, &a->cache_k, "cache_k", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
+    op_add(r, &a->cache_v, "cache_v", OP_INOUT, a->t, a->n_docs * a->deepest, a->K * a->Dh, 0);
+    add_scratch(r, &a->scratch, mt_cache_attention_scratch(a));
+}
+
+CHECKED_OP(cache_attention, false, false, NULL)
 
 /* -- glu ------------------------------------------------------------------------------------------- */
 
 static const mt_glu glu_cases[] = {
-    { .act = MT_ACT_SILU, .N = 1, .F = 1 },
-    { .act = MT_ACT_SILU, .N = 13, .F = 37 },
-    { .act = MT_ACT_SILU, .N = 70, .F = 264 },
-    { .act = MT_ACT_GELU_TANH, .N = 13, .F = 40 },
-    { .act = MT_ACT_GELU_TANH, .N = 5, .F = 1027 },
-    { .act = MT_ACT_GELU_ERF, .N = 33, .F = 64 },
+    { .act = MT_ACT_SILU, .N = 1, .F = 1 },         { .act = MT_ACT_SILU, .N = 13, .F = 37 },
+    { .act = MT_ACT_SILU, .N = 70, .F = 264 },      { .act = MT_ACT_GELU_TANH, .N = 13, .F = 40 },
+    { .act = MT_ACT_GELU_TANH, .N = 5, .F = 1027 }, { .act = MT_ACT_GELU_ERF, .N = 33, .F = 64 },
+    { .act = MT_ACT_SILU, .N = 0, .F = 64 },
 };
 
 static void declare_glu(op_run *r, int c)
 {
     ARGS(mt_glu, glu_cases[c]);
     a->t = r->how.t;
-    op_buf *gu = op_add(r, &a->gu, "gu", OP_INPUT, a->t, a->N, 2 * a->F, 0), *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->F, 0);
-    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->F, 0), *again = op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0);
+    op_buf *gu = op_add(r, &a->gu, "gu", OP_INPUT, a->t, a->N, 2 * a->F, 0),
+           *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->F, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->F, 0),
+           *again = op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0);
     op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, 2 * a->F, 0);
     y->phases = OP_FWD;
     again->phases = OP_BWD;
@@ -335,11 +418,8 @@ CHECKED_OP(glu, true, false, check_glu)
 /* -- rows ------------------------------------------------------------------------------------------ */
 
 static const mt_rows rows_cases[] = {
-    { .N = 1, .n_picked = 1, .D = 1 },
-    { .N = 9, .n_picked = 0, .D = 5 },
-    { .N = 40, .n_picked = 17, .D = 24 },
-    { .N = 211, .n_picked = 70, .D = 33 },
-    { .N = 50, .n_picked = 50, .D = 1024 },
+    { .N = 1, .n_picked = 1, .D = 1 },     { .N = 9, .n_picked = 0, .D = 5 },      { .N = 40, .n_picked = 17, .D = 24 },
+    { .N = 211, .n_picked = 70, .D = 33 }, { .N = 50, .n_picked = 50, .D = 1024 },
 };
 
 static void declare_rows(op_run *r, int c)
@@ -348,8 +428,10 @@ static void declare_rows(op_run *r, int c)
     a->t = r->how.t;
     op_buf *index = add_ints(r, &a->index, "index", a->n_picked);
     for (int64_t i = 0; i < a->n_picked; i++) op_set(index, 0, i, (double)(i * a->N / a->n_picked));
-    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0), *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->n_picked, a->D, 0);
-    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->n_picked, a->D, 0), *dx = op_add(r, &a->dx, "dx", OP_OUTPUT, a->t, a->N, a->D, 0);
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0),
+           *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->n_picked, a->D, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->n_picked, a->D, 0),
+           *dx = op_add(r, &a->dx, "dx", OP_OUTPUT, a->t, a->N, a->D, 0);
     links(r, y, dy);
     grows(r, x, dx);
 }
@@ -368,6 +450,8 @@ static const struct {
     { { .N = 5, .V = 1031, .dscale = 0.5f }, true },
     { { .N = 300, .V = 40, .dscale = 0.01f }, false },
     { { .N = 4, .V = 32003, .dscale = 0.25f }, false },
+    { { .N = 6, .V = 512, .dscale = 0.25f }, false },
+    { { .N = 0, .V = 5, .dscale = 1 }, false },
 };
 
 static int64_t random_target(const op_run *r, int64_t i)
@@ -446,7 +530,8 @@ static void declare_round_grad(op_run *r, int c)
 
 CHECKED_OP(round_grad, false, true, NULL)
 
-static const mt_grad_norm grad_norm_cases[] = { { .n = 1 }, { .n = 255 }, { .n = 4096 }, { .n = 4097 }, { .n = 200003 }, { .n = 12288 } };
+static const mt_grad_norm grad_norm_cases[] = { { .n = 1 },    { .n = 255 },    { .n = 4096 },
+                                                { .n = 4097 }, { .n = 200003 }, { .n = 12288 } };
 
 static void declare_grad_norm(op_run *r, int c)
 {
@@ -469,17 +554,16 @@ static const struct {
     int guard; /* 0: none, 1: finite, 2: infinite */
     bool bad;  /* some weights and gradients leave the range */
 } adamw_cases[] = {
-    { { .n = 1, .n_decay = 1 }, 0, false },
-    { { .n = 1000, .n_decay = 333 }, 1, false },
-    { { .n = 70007, .n_decay = 65000 }, 0, true },
-    { { .n = 5000, .n_decay = 0 }, 2, false },
+    { { .n = 1, .n_decay = 1 }, 0, false },           { { .n = 1000, .n_decay = 333 }, 1, false },
+    { { .n = 70007, .n_decay = 65000 }, 0, true },    { { .n = 5000, .n_decay = 0 }, 2, false },
     { { .n = 200000, .n_decay = 200000 }, 1, false },
 };
 
 static void set_halves(op_run *r, op_buf *hi, op_buf *lo, int64_t n)
 {
     for (int64_t i = 0; i < n; i++) {
-        float w = mt_rng_normal(r->how.seed, 95, (uint64_t)i) * ldexpf(1.0f, -(int)mt_rng_below(r->how.seed, 94, (uint64_t)i, 30));
+        float w =
+            mt_rng_normal(r->how.seed, 95, (uint64_t)i) * ldexpf(1.0f, -(int)mt_rng_below(r->how.seed, 94, (uint64_t)i, 30));
         uint16_t h;
         int16_t l;
         mt_split(w, &h, &l);
@@ -492,7 +576,8 @@ static void declare_adamw(op_run *r, int c)
 {
     ARGS(mt_adamw, adamw_cases[c].a);
     a->t = r->how.t;
-    op_buf *hi = op_add(r, &a->hi, "hi", OP_INOUT, MT_DTYPE_U16, 1, a->n, 0), *lo = op_add(r, &a->lo, "lo", OP_INOUT, MT_DTYPE_I16, 1, a->n, 0);
+    op_buf *hi = op_add(r, &a->hi, "hi", OP_INOUT, MT_DTYPE_U16, 1, a->n, 0),
+           *lo = op_add(r, &a->lo, "lo", OP_INOUT, MT_DTYPE_I16, 1, a->n, 0);
     set_halves(r, hi, lo, a->n);
     op_scale(r, op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0), 0.01, 0);
     op_buf *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0), *g = op_add(r, &a->g, "g", OP_INPUT, a->t, 1, a->n, 0);
@@ -507,7 +592,9 @@ static void declare_adamw(op_run *r, int c)
     memcpy(n_bad->init, &(int64_t){ 5 }, 8);
     if (adamw_cases[c].guard)
         op_set(op_add(r, &a->guard, "guard", OP_INPUT, MT_DTYPE_F64, 1, 1, 0), 0, 0, adamw_cases[c].guard == 1 ? 2.5 : INFINITY);
-    mt_adamw_step step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.37, .t = 3 };
+    mt_adamw_step step = {
+        .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 0.37, .t = 3
+    };
     a->coef = mt_adamw_coef_of(&step);
     step.weight_decay = 0;
     a->coef_no_decay = mt_adamw_coef_of(&step);
@@ -520,7 +607,8 @@ static const mt_join_halves join_halves_cases[] = { { .n = 1 }, { .n = 4099 }, {
 static void declare_join_halves(op_run *r, int c)
 {
     ARGS(mt_join_halves, join_halves_cases[c]);
-    op_buf *hi = op_add(r, &a->hi, "hi", OP_INPUT, MT_DTYPE_U16, 1, a->n, 0), *lo = op_add(r, &a->lo, "lo", OP_INPUT, MT_DTYPE_I16, 1, a->n, 0);
+    op_buf *hi = op_add(r, &a->hi, "hi", OP_INPUT, MT_DTYPE_U16, 1, a->n, 0),
+           *lo = op_add(r, &a->lo, "lo", OP_INPUT, MT_DTYPE_I16, 1, a->n, 0);
     set_halves(r, hi, lo, a->n);
     op_add(r, &a->w, "w", OP_OUTPUT, MT_DTYPE_F32, 1, a->n, 0);
 }

@@ -34,13 +34,13 @@ typedef struct op_buf {
     const char *name;
     op_kind kind;
     mt_dtype t;
-    int64_t rows, width, ld; /* elements; what lies between width and ld must not be touched */
-    int slot;                /* byte offset of the pointer in the op's arguments, or OP_NOWHERE */
-    int phases;              /* in which the pointer is set */
-    int grad;                /* INPUT: the buffer of its gradient, or OP_NOWHERE */
-    int seed;                /* OUTPUT: the buffer whose start is the loss's gradient to it, or OP_NOWHERE */
-    int shares;              /* in-place runs: the buffer whose memory this one uses, or OP_NOWHERE */
-    double floor;            /* size of an element below which an error is not relative to it any more */
+    int64_t rows, width, ld;      /* elements; what lies between width and ld must not be touched */
+    int slot;                     /* byte offset of the pointer in the op's arguments, or OP_NOWHERE */
+    int phases;                   /* in which the pointer is set */
+    int grad;                     /* INPUT: the buffer of its gradient, or OP_NOWHERE */
+    int seed;                     /* OUTPUT: the buffer whose start is the loss's gradient to it, or OP_NOWHERE */
+    int shares;                   /* in-place runs: the buffer whose memory this one uses, or OP_NOWHERE */
+    double floor;                 /* size of an element below which an error is not relative to it any more */
     unsigned char *init, *result; /* [rows, ld] */
     void *base, *dev;             /* device memory, and where the buffer starts in it */
 } op_buf;

@@ -59,8 +59,18 @@ op_buf *op_add(op_run *r, const void *field, const char *name, op_kind kind, mt_
 {
     assert(r->n_bufs < OP_MAX_BUFS);
     op_buf *b = &r->bufs[r->n_bufs++];
-    *b = (op_buf){ .name = name, .kind = kind, .t = t, .rows = rows, .width = width, .ld = ld ? ld : width, .slot = OP_NOWHERE,
-                   .phases = OP_BOTH, .grad = OP_NOWHERE, .seed = OP_NOWHERE, .shares = OP_NOWHERE, .floor = 1e-6 };
+    *b = (op_buf){ .name = name,
+                   .kind = kind,
+                   .t = t,
+                   .rows = rows,
+                   .width = width,
+                   .ld = ld ? ld : width,
+                   .slot = OP_NOWHERE,
+                   .phases = OP_BOTH,
+                   .grad = OP_NOWHERE,
+                   .seed = OP_NOWHERE,
+                   .shares = OP_NOWHERE,
+                   .floor = 1e-6 };
     if (field) {
         b->slot = (int)((const unsigned char *)field - r->args);
         memcpy(r->args + b->slot, &(void *){ r }, sizeof(void *)); /* present, for the scratch functions */
@@ -139,12 +149,14 @@ static mt_rc launch(op_run *r, const mt_ops *ops, mt_stream *s, int phase, mt_er
 {
     const void *a = r->args;
     bind(r, phase);
+    /* clang-format off */
     switch (r->spec->id) {
 #define MT_OP(n)  case OP_ID_##n: return phase == OP_FWD ? ops->n##_fwd(s, a, err) : ops->n##_bwd(s, a, err);
 #define MT_OP1(n) case OP_ID_##n: return ops->n(s, a, err);
 #include "ops/ops.def"
     case OP_COUNT: break;
     }
+    /* clang-format on */
     return mt_fail(err, MT_EINTERNAL, "no such op");
 }
 
@@ -199,14 +211,17 @@ const char *op_check_written(const op_run *r)
     for (int k = 0; k < r->n_bufs; k++) {
         const op_buf *b = &r->bufs[k];
         size_t n = mt_dtype_bytes(b->t);
-        if (b->kind == OP_INPUT && !r->how.in_place && memcmp(b->init, b->result, op_bytes(b)) != 0) return complain(b, 0, 0, "changed: an input");
+        if (b->kind == OP_INPUT && !r->how.in_place && memcmp(b->init, b->result, op_bytes(b)) != 0)
+            return complain(b, 0, 0, "changed: an input");
         if (!op_is_result(b)) continue;
         for (int64_t i = 0; i < b->rows; i++) {
             for (int64_t j = 0; j < b->width; j++) {
                 if (b->kind == OP_OUTPUT && is_poison(b->result + at(b, i, j), n)) return complain(b, i, j, "was not written");
-                if (!r->spec->exact && is_float(b->t) && !isfinite(op_get(b, b->result, i, j))) return complain(b, i, j, "is not finite");
+                if (!r->spec->exact && is_float(b->t) && !isfinite(op_get(b, b->result, i, j)))
+                    return complain(b, i, j, "is not finite");
             }
-            if (!is_poison(b->result + at(b, i, b->width), (size_t)(b->ld - b->width) * n)) return complain(b, i, b->width, "lies past the row and was written");
+            if (!is_poison(b->result + at(b, i, b->width), (size_t)(b->ld - b->width) * n))
+                return complain(b, i, b->width, "lies past the row and was written");
         }
     }
     return r->spec->check ? r->spec->check(r) : NULL;

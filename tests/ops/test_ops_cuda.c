@@ -130,7 +130,8 @@ int main(int argc, char **argv)
                 snprintf(points[n].name, sizeof points[n].name, "%s %d %s", op_specs[id]->name, c, k ? "bf16" : "f32");
                 tests[n] = (struct CMUnitTest){ points[n].name, gpu_agrees_with_cpu, NULL, NULL, &points[n] };
             }
-    if (wanted("long_attention", argc, argv)) tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
+    if (wanted("long_attention", argc, argv))
+        tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
     int n_failed = _cmocka_run_group_tests("ops on the GPU", tests, n, NULL, NULL);
     mt_device_close(gpu);
     mt_device_close(cpu);

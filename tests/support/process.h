@@ -76,9 +76,9 @@ static inline int program_run(program *p)
 }
 
 /* It said so. */
-#define assert_printed(p, words)                                                                             \
-    do {                                                                                                     \
-        if (!strstr((p)->text, words)) fail_msg("expected \"%s\" in: %s", words, (p)->text);                 \
+#define assert_printed(p, words)                                                                                                 \
+    do {                                                                                                                         \
+        if (!strstr((p)->text, words)) fail_msg("expected \"%s\" in: %s", words, (p)->text);                                     \
     } while (0)
 
 #endif

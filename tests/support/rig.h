@@ -43,15 +43,17 @@ static inline mt_arithmetic rig_arithmetic(const rig *r, mt_dtype t)
 }
 
 /* An engine with its weights loaded; takes the plan over. */
-static inline void rig_start(rig *r, mt_plan *plan, int n_threads)
+static inline void rig_start_dawdling(rig *r, mt_plan *plan, int n_threads, int dawdle_us)
 {
     mt_err err = { 0 };
     r->plan = plan;
     const char *device = getenv("MT_TEST_DEVICE"); /* the same tests on a GPU: MT_TEST_DEVICE=cuda */
-    assert_ok(mt_device_open(&r->dev, device ? device : "cpu", &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads }, &err));
+    assert_ok(mt_device_open(&r->dev, device ? device : "cpu", &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads, .dawdle_us = dawdle_us }, &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads }, &err));
     assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
 }
+
+static inline void rig_start(rig *r, mt_plan *plan, int n_threads) { rig_start_dawdling(r, plan, n_threads, 0); }
 
 static inline void rig_stop(rig *r)
 {

@@ -1,4 +1,5 @@
-/* workspace.h - a small run for tests: a directory with a model that is made from scratch, rows of tokens, and a place for output.
+/* workspace.h - a small run for tests: a directory with a model that is made from scratch, rows of tokens, and a place for
+ * output.
  *
  *     cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)      *state is the directory
  *         DIR/model/config.json    DIR/rows.json    DIR/<output directories> */
@@ -42,12 +43,15 @@ static inline void workspace_write(const char *dir, const char *name, const char
 static inline void workspace_write_config(const char *dir, const char *name, int layers)
 {
     char text[1024];
-    snprintf(text, sizeof text,
-             "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n  \"model_type\": \"qwen3\",\n  \"hidden_act\": \"silu\",\n  \"hidden_size\": 32,\n"
-             "  \"intermediate_size\": 64,\n  \"num_hidden_layers\": %d,\n  \"num_attention_heads\": 4,\n  \"num_key_value_heads\": 2,\n  \"head_dim\": 8,\n"
-             "  \"vocab_size\": %d,\n  \"max_position_embeddings\": 128,\n  \"rms_norm_eps\": 1e-06,\n  \"rope_theta\": 10000.0,\n"
-             "  \"tie_word_embeddings\": false,\n  \"torch_dtype\": \"bfloat16\",\n  \"eos_token_id\": 2\n}\n",
-             layers, WORKSPACE_VOCAB);
+    snprintf(
+        text, sizeof text,
+        "{\n  \"architectures\": [\"Qwen3ForCausalLM\"],\n  \"model_type\": \"qwen3\",\n  \"hidden_act\": \"silu\",\n  "
+        "\"hidden_size\": 32,\n"
+        "  \"intermediate_size\": 64,\n  \"num_hidden_layers\": %d,\n  \"num_attention_heads\": 4,\n  \"num_key_value_heads\": "
+        "2,\n  \"head_dim\": 8,\n"
+        "  \"vocab_size\": %d,\n  \"max_position_embeddings\": 128,\n  \"rms_norm_eps\": 1e-06,\n  \"rope_theta\": 10000.0,\n"
+        "  \"tie_word_embeddings\": false,\n  \"torch_dtype\": \"bfloat16\",\n  \"eos_token_id\": 2\n}\n",
+        layers, WORKSPACE_VOCAB);
     workspace_write(dir, name, text);
 }
 
@@ -101,7 +105,8 @@ static inline bool workspace_same_file(const char *a, const char *b)
     return same;
 }
 
-/* The first difference of two directories, newly allocated, or NULL: none.  The lock does not count, nor does `except` (may be NULL). */
+/* The first difference of two directories, newly allocated, or NULL: none.  The lock does not count, nor does `except` (may be
+ * NULL). */
 static inline char *workspace_difference(const char *a, const char *b, const char *except)
 {
     mt_err err = { 0 };

@@ -51,8 +51,10 @@ static void fill(fake *f, uint64_t seed)
         for (int k = 0; k < f->model->units[u].layout->n_weights; k++) {
             const mt_weight *w = &f->model->units[u].layout->weights[k];
             for (int64_t i = w->offset; i < w->offset + w->n; i++) {
-                mt_split(number(seed, u, 0, i), (uint16_t *)(void *)f->state[MT_STATE_HI][u] + i, (int16_t *)(void *)f->state[MT_STATE_LO][u] + i);
-                for (int kind = MT_STATE_M; kind <= MT_STATE_V && !w->frozen; kind++) ((float *)(void *)f->state[kind][u])[i] = number(seed, u, kind, i);
+                mt_split(number(seed, u, 0, i), (uint16_t *)(void *)f->state[MT_STATE_HI][u] + i,
+                         (int16_t *)(void *)f->state[MT_STATE_LO][u] + i);
+                for (int kind = MT_STATE_M; kind <= MT_STATE_V && !w->frozen; kind++)
+                    ((float *)(void *)f->state[kind][u])[i] = number(seed, u, kind, i);
             }
         }
 }
@@ -65,7 +67,8 @@ static void fake_open(fake *f, const char *root, const char *const *freeze, size
     assert_ok(mt_model_create(&f->model, f->config, &(mt_model_options){ .freeze = freeze, .n_freeze = n_freeze }, &err));
     for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
         f->state[kind] = calloc((size_t)f->model->n_units, sizeof *f->state[kind]);
-        for (int u = 0; u < f->model->n_units; u++) f->state[kind][u] = calloc((size_t)f->model->units[u].layout->n_elems, sizes[kind]);
+        for (int u = 0; u < f->model->n_units; u++)
+            f->state[kind][u] = calloc((size_t)f->model->units[u].layout->n_elems, sizes[kind]);
     }
     f->io = (mt_state_io){ .user = f, .read = fake_read, .write = fake_write };
     f->export = (mt_export){ .model = f->model, .source_dir = f->source.s, .dtype = MT_DTYPE_COUNT, .end_of_turn = -1 };
@@ -85,7 +88,8 @@ static bool same_state(const fake *a, const fake *b)
 {
     for (int kind = 0; kind < MT_STATE_KINDS; kind++)
         for (int u = 0; u < a->model->n_units; u++)
-            if (memcmp(a->state[kind][u], b->state[kind][u], (size_t)a->model->units[u].layout->n_elems * sizes[kind]) != 0) return false;
+            if (memcmp(a->state[kind][u], b->state[kind][u], (size_t)a->model->units[u].layout->n_elems * sizes[kind]) != 0)
+                return false;
     return true;
 }
 
@@ -122,12 +126,14 @@ static void bf16_files_hold_the_master_rounded_to_even(void **state)
 {
     fake a, b;
     mt_err err = { 0 };
-    const uint32_t bits[] = { 0x3f800000, 0x3f807fff, 0x3f808000, 0x3f808001, 0x3f817fff, 0x3f818000, 0x3f818001, 0xbf808000, 0xbf818000 };
+    const uint32_t bits[] = { 0x3f800000, 0x3f807fff, 0x3f808000, 0x3f808001, 0x3f817fff,
+                              0x3f818000, 0x3f818001, 0xbf808000, 0xbf818000 };
     fake_open(&a, *state, NULL, 0);
     fake_open(&b, *state, NULL, 0);
     fill(&a, 2);
     for (size_t i = 0; i < MT_COUNT(bits); i++)
-        mt_split(mt_f32_from_bits(bits[i]), (uint16_t *)(void *)a.state[MT_STATE_HI][0] + i, (int16_t *)(void *)a.state[MT_STATE_LO][0] + i);
+        mt_split(mt_f32_from_bits(bits[i]), (uint16_t *)(void *)a.state[MT_STATE_HI][0] + i,
+                 (int16_t *)(void *)a.state[MT_STATE_LO][0] + i);
     mt_ckpt_save s = save_of(&a, *state, 1);
     assert_ok(mt_ckpt_write(&s, &err));
     mt_safetensors *st;
@@ -167,7 +173,9 @@ static void every_file_operation_that_fails_leaves_the_one_before_whole(void **s
         assert_ok(mt_ckpt_verify(workspace_path("%s/checkpoint-1", (char *)*state).s, &other));
         assert_ok(mt_ckpt_list_open(&l, *state, &other));
         if (rc) assert_non_null(strstr(err.msg, "checkpoint-2"));
-        if (l.n == 2) assert_ok(mt_ckpt_verify(workspace_path("%s/checkpoint-2", (char *)*state).s, &other)); /* renamed, then the sync failed */
+        if (l.n == 2)
+            assert_ok(
+                mt_ckpt_verify(workspace_path("%s/checkpoint-2", (char *)*state).s, &other)); /* renamed, then the sync failed */
         mt_ckpt_list_free(&l);
         assert_ok(mt_dir_remove(workspace_path("%s/checkpoint-2", (char *)*state).s, &other));
         assert_ok(mt_ckpt_sweep(*state, &other));
@@ -289,7 +297,8 @@ static void a_config_that_is_still_true_is_copied_byte_for_byte(void **state)
     assert_ok(mt_dir_make(out.s, &err));
     assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
     assert_true(workspace_same_file(workspace_path("%s/config.json", a.source.s).s, workspace_path("%s/config.json", out.s).s));
-    assert_true(workspace_same_file(workspace_path("%s/tokenizer.json", a.source.s).s, workspace_path("%s/tokenizer.json", out.s).s));
+    assert_true(
+        workspace_same_file(workspace_path("%s/tokenizer.json", a.source.s).s, workspace_path("%s/tokenizer.json", out.s).s));
     assert_false(mt_file_exists(workspace_path("%s/secret.txt", out.s).s));
     fake_close(&a);
 }
@@ -307,7 +316,8 @@ static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
     a.export.end_of_turn_text = "<|end|>";
     assert_ok(mt_dir_make(out.s, &err));
     assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
-    json_t *config = read_json(out.s, "config.json"), *generation = read_json(out.s, "generation_config.json"), *tokenizer = read_json(out.s, "tokenizer_config.json");
+    json_t *config = read_json(out.s, "config.json"), *generation = read_json(out.s, "generation_config.json"),
+           *tokenizer = read_json(out.s, "tokenizer_config.json");
     assert_int_equal(json_array_size(json_object_get(config, "eos_token_id")), 2);
     assert_int_equal(json_integer_value(json_array_get(json_object_get(generation, "eos_token_id"), 2)), 9);
     assert_true(json_real_value(json_object_get(generation, "temperature")) == 0.6);

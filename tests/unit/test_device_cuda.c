@@ -156,9 +156,12 @@ static int probe(void)
 int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(memory_past_the_limit_is_refused_by_name), cmocka_unit_test(more_memory_than_the_gpu_has_is_refused),
-        cmocka_unit_test(a_device_that_is_not_there_is_named),      cmocka_unit_test(copies_and_events_keep_order),
-        cmocka_unit_test(a_failed_copy_is_remembered),              cmocka_unit_test(hidden_gpus_are_explained),
+        cmocka_unit_test(memory_past_the_limit_is_refused_by_name),
+        cmocka_unit_test(more_memory_than_the_gpu_has_is_refused),
+        cmocka_unit_test(a_device_that_is_not_there_is_named),
+        cmocka_unit_test(copies_and_events_keep_order),
+        cmocka_unit_test(a_failed_copy_is_remembered),
+        cmocka_unit_test(hidden_gpus_are_explained),
     };
     mt_err err = { 0 };
     mt_device *dev = NULL;

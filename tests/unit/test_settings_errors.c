@@ -1,7 +1,7 @@
 /* Every way a configuration can be wrong, and the message each gives: place, what was expected, what was found. */
 #include "test.h"
 
-#include "settings/nearest.h"
+#include "base/nearest.h"
 #include "settings/settings.h"
 
 static mt_rc load(const char *yaml, mt_err *err)

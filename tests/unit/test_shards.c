@@ -71,7 +71,7 @@ static void a_sharded_model_reads_as_one(void **state)
     assert_int_equal(mt_shards_bytes(s), 108);
     assert_string_equal(mt_shards_find(s, "lm_head.weight")->file, second);
     assert_string_equal(mt_shards_find(s, "model.embed_tokens.weight")->file, first);
-    assert_string_equal(mt_path_base(mt_safetensors_path(mt_shards_file(s, 1))), second);
+    assert_string_equal(mt_path_base(mt_shards_path(s, 1)), second);
     assert_null(mt_shards_find(s, "absent"));
     mt_shards_close(s);
 }
@@ -180,11 +180,14 @@ static void directories_without_usable_weights_say_what_is_there(void **state)
 {
     (void)state;
     fails_with(MT_ENOENT, "no weights here");
-    put_text("pytorch_model.bin", "");
-    fails_with(MT_EUNSUPPORTED, "pytorch_model.bin, a pickle");
-    fails_with(MT_EUNSUPPORTED, "convert");
+    put_text("training_args.bin", "");
+    fails_with(MT_ENOENT, "training_args.bin holds something else");
     put_text("model-q4.gguf", "");
-    fails_with(MT_EUNSUPPORTED, "model-q4.gguf, and GGUF files are not read");
+    fails_with(MT_EFORMAT, "model-q4.gguf is not a GGUF file");
+    put_text("model-q8.gguf", "");
+    fails_with(MT_EINVAL, "2 .gguf files (model-q4.gguf, ...); name the one you mean");
+    put_text("pytorch_model.bin", ""); /* comes before them */
+    fails_with(MT_EFORMAT, "pytorch_model.bin: not a file that torch.save writes");
     put_fixture("adapter_model.safetensors", first);
     fails_with(MT_EUNSUPPORTED, "adapter");
     put_fixture("b.safetensors", first);

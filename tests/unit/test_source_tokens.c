@@ -102,7 +102,8 @@ static void held_out_rows_are_never_trained_on(void **state)
     mt_err err = { 0 };
     mt_batch b = { 0 };
     uint64_t trained[64];
-    mt_source *s = open_rows(*state, (mt_source_tokens_options){ .samples_per_step = 4, .shuffle = true, .seed = 3, .val_seed = 9, .val_size = 10 });
+    mt_source *s = open_rows(
+        *state, (mt_source_tokens_options){ .samples_per_step = 4, .shuffle = true, .seed = 3, .val_seed = 9, .val_size = 10 });
     mt_source_info i = info_of(s);
     assert_int_equal(i.n_samples, 30);
     assert_int_equal(i.n_eval_batches, 3);
@@ -127,5 +128,6 @@ static void rows_are_cut_at_max_seq_len(void **state)
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(an_epoch_takes_every_row_once), RUNS(a_step_does_not_depend_on_what_was_asked_before), RUNS(epochs_and_seeds_order_differently),
-             RUNS(held_out_rows_are_never_trained_on), RUNS(rows_are_cut_at_max_seq_len))
+MT_TEST_MAIN(RUNS(an_epoch_takes_every_row_once), RUNS(a_step_does_not_depend_on_what_was_asked_before),
+             RUNS(epochs_and_seeds_order_differently), RUNS(held_out_rows_are_never_trained_on),
+             RUNS(rows_are_cut_at_max_seq_len))

@@ -1,4 +1,4 @@
-#include "settings/nearest.h"
+#include "base/nearest.h"
 
 #include "base/mem.h"
 

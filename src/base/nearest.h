@@ -1,6 +1,6 @@
 /* nearest.h - "did you mean": the known word closest to the one that was typed. */
-#ifndef MT_SETTINGS_NEAREST_H
-#define MT_SETTINGS_NEAREST_H
+#ifndef MT_BASE_NEAREST_H
+#define MT_BASE_NEAREST_H
 
 #include <stddef.h>
 

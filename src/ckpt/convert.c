@@ -1,0 +1,254 @@
+#include "ckpt/convert.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/log.h"
+#include "ckpt/model_files.h"
+#include "ckpt/outfile.h"
+#include "ckpt/shards.h"
+#include "ckpt/shards_write.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+enum { PIECE = 1 << 16, MAX_FILE_BYTES = 1 << 28 };
+
+typedef struct job {
+    const mt_convert *c;
+    mt_shards *shards;
+    mt_shards_writer *writer;
+    mt_convert_result *result;
+    float *numbers;    /* [PIECE] */
+    uint16_t *halves;  /* [PIECE] */
+    size_t done, total;
+} job;
+
+/* -- weights --------------------------------------------------------------------------------------- */
+
+static mt_dtype target(const mt_convert *c, const mt_st_tensor *t)
+{
+    if (!mt_st_is_float(t)) return t->dtype;
+    if (c->recast) return c->dtype;
+    if (t->data) return t->dtype;
+    if (t->decoder->stored_as) return MT_DTYPE_BF16;
+    return t->dtype == MT_DTYPE_BF16 || t->dtype == MT_DTYPE_F16 ? t->dtype : MT_DTYPE_F32;
+}
+
+static mt_rc declare(job *j, mt_err *err)
+{
+    size_t n, bytes;
+    for (size_t i = 0; i < mt_shards_count(j->shards); i++) {
+        const mt_st_tensor *t = mt_shards_at(j->shards, i);
+        mt_dtype dtype = target(j->c, t);
+        MT_TRY(mt_shards_writer_add(j->writer, t->name, dtype, t->n_dims, t->shape, err));
+        if (mt_st_size(dtype, t->n_dims, t->shape, &n, &bytes)) j->total += bytes;
+    }
+    return mt_shards_writer_start(j->writer, err);
+}
+
+static void advance(job *j, size_t bytes, const char *tensor)
+{
+    j->done += bytes;
+    if (j->c->progress) j->c->progress(j->c->user, j->done, j->total, tensor);
+}
+
+static mt_rc copy_bytes(job *j, const mt_st_tensor *t, mt_err *err)
+{
+    enum { SOME = 1 << 24 };
+    for (size_t at = 0; at < t->bytes; at += SOME) {
+        size_t n = t->bytes - at < SOME ? t->bytes - at : SOME;
+        MT_TRY(mt_shards_writer_append(j->writer, t->name, t->data + at, n, err));
+        advance(j, n, t->name);
+    }
+    return MT_OK;
+}
+
+static size_t count_overflowed(const float *x, size_t n)
+{
+    size_t count = 0;
+    for (size_t i = 0; i < n; i++) count += isfinite(x[i]) && isinf(mt_f16_to_f32(mt_f32_to_f16(x[i])));
+    return count;
+}
+
+static mt_rc copy_numbers(job *j, const mt_st_tensor *t, mt_dtype to, mt_err *err)
+{
+    for (size_t at = 0; at < t->n; at += PIECE) {
+        size_t n = t->n - at < PIECE ? t->n - at : PIECE;
+        const void *piece = j->numbers;
+        mt_st_read(t, at, n, j->numbers);
+        if (to == MT_DTYPE_F16) j->result->n_overflowed += count_overflowed(j->numbers, n);
+        if (to != MT_DTYPE_F32) mt_from_f32(j->halves, to, j->numbers, n), piece = j->halves;
+        MT_TRY(mt_shards_writer_append(j->writer, t->name, piece, n * mt_dtype_bytes(to), err));
+        advance(j, n * mt_dtype_bytes(to), t->name);
+    }
+    return MT_OK;
+}
+
+static mt_rc write_weights(job *j, mt_err *err)
+{
+    MT_TRY(mt_shards_writer_create(&j->writer, j->c->out, j->c->max_shard_bytes, err));
+    MT_TRY(declare(j, err));
+    for (size_t i = 0; i < mt_shards_count(j->shards); i++) {
+        const mt_st_tensor *t = mt_shards_at(j->shards, i);
+        mt_dtype to = target(j->c, t);
+        MT_TRY(t->data && to == t->dtype ? copy_bytes(j, t, err) : copy_numbers(j, t, to, err));
+    }
+    j->result->n_tensors = mt_shards_count(j->shards);
+    j->result->bytes = j->total;
+    if (j->result->n_overflowed) mt_warn("%zu numbers are too large for float16 and became infinite; use --dtype bfloat16", j->result->n_overflowed);
+    return mt_shards_writer_finish(j->writer, err);
+}
+
+/* -- the files beside them -------------------------------------------------------------------------- */
+
+static mt_rc save(const job *j, const char *name, const char *text, size_t n, mt_err *err)
+{
+    char *path = mt_path_join(j->c->out, name);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    mt_rc rc = mt_outfile_save(path, text, n, err);
+    mt_free(path);
+    return rc;
+}
+
+/* *found false: the input has no such file. */
+static mt_rc copy_file(const job *j, const char *name, bool *found, mt_err *err)
+{
+    char *path = mt_path_join(j->c->in, name), *bytes = NULL;
+    size_t n = 0;
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to copy %s", name);
+    *found = mt_dir_exists(j->c->in) && mt_file_exists(path);
+    mt_rc rc = *found ? mt_file_read(&bytes, &n, path, MAX_FILE_BYTES, err) : MT_OK;
+    if (bytes) rc = save(j, name, bytes, n, err);
+    mt_free(bytes);
+    mt_free(path);
+    return rc;
+}
+
+typedef mt_rc (*gguf_text)(const mt_gguf *g, mt_str *out, mt_err *err);
+
+static mt_rc write_gguf_text(const job *j, const char *name, gguf_text make, mt_err *err)
+{
+    mt_str text = { 0 };
+    mt_rc rc = make(mt_shards_gguf(j->shards), &text, err);
+    if (!rc) rc = save(j, name, text.s, text.n, err);
+    mt_str_free(&text);
+    return rc;
+}
+
+/* A tokenizer nobody here can write is no reason to withhold the weights. */
+static mt_rc write_gguf_tokenizer(job *j, mt_err *err)
+{
+    mt_err why = { 0 };
+    mt_rc rc = write_gguf_text(j, "tokenizer.json", mt_gguf_tokenizer, &why);
+    if (!rc) rc = write_gguf_text(j, "tokenizer_config.json", mt_gguf_tokenizer_config, &why);
+    if (rc == MT_EUNSUPPORTED || rc == MT_ENOENT || rc == MT_EFORMAT) {
+        mt_warn("no tokenizer is written: %s", why.msg);
+        return MT_OK;
+    }
+    if (rc) return mt_fail(err, rc, "%s", why.msg);
+    j->result->tokenizer = true;
+    return MT_OK;
+}
+
+static mt_rc write_tokenizer(job *j, mt_err *err)
+{
+    static const char *const names[] = { "tokenizer.json",      "tokenizer.model", "qwen.tiktoken", "tokenizer.tiktoken", "spiece.model",       "tokenizer_config.json", "special_tokens_map.json",
+                                         "added_tokens.json", "vocab.json",      "merges.txt",    "chat_template.json", "chat_template.jinja" };
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        bool found;
+        MT_TRY(copy_file(j, names[i], &found, err));
+        if (found && i < 5) j->result->tokenizer = true; /* the first five are tokenizers, the others go with one */
+    }
+    return mt_shards_gguf(j->shards) && !j->result->tokenizer ? write_gguf_tokenizer(j, err) : MT_OK;
+}
+
+static mt_rc write_generation_config(const job *j, mt_err *err)
+{
+    static const char name[] = "generation_config.json";
+    bool found;
+    MT_TRY(copy_file(j, name, &found, err));
+    return !found && mt_shards_gguf(j->shards) ? write_gguf_text(j, name, mt_gguf_generation_config, err) : MT_OK;
+}
+
+static mt_rc read_config(const job *j, json_t **out, mt_err *err)
+{
+    mt_str text = { 0 };
+    char *path = mt_path_join(j->c->in, "config.json");
+    mt_rc rc = MT_OK;
+    if (!path)
+        rc = mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
+    else if (mt_dir_exists(j->c->in) && mt_file_exists(path))
+        rc = mt_json_read(out, path, err);
+    else if (mt_shards_gguf(j->shards)) {
+        rc = mt_gguf_config(mt_shards_gguf(j->shards), &text, err);
+        if (!rc) rc = mt_json_parse(out, text.s, text.n, "config.json", err);
+    } else
+        rc = mt_fail(err, MT_ENOENT, "%s has no config.json; download it too", j->c->in);
+    if (!rc && !json_is_object(*out)) rc = mt_fail(err, MT_EFORMAT, "%s: config.json is not an object", j->c->in);
+    mt_str_free(&text);
+    mt_free(path);
+    return rc;
+}
+
+/* As it was, unless it would say something else about the weights than is true now. */
+static mt_rc write_config(const job *j, json_t *config, mt_err *err)
+{
+    const char *as, *key = json_object_get(config, "dtype") ? "dtype" : "torch_dtype";
+    bool quantised = mt_shards_quantised(j->shards, &as) > 0, found;
+    if (!quantised && !j->c->recast) {
+        MT_TRY(copy_file(j, "config.json", &found, err));
+        if (found) return MT_OK;
+    }
+    if (quantised) json_object_del(config, "quantization_config");
+    if ((quantised || j->c->recast) && json_object_set_new(config, key, json_string(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16))))
+        return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
+    char *text = json_dumps(config, JSON_INDENT(2) | JSON_REAL_PRECISION(mt_shards_gguf(j->shards) ? 15 : 17)); /* a GGUF file's floats are short ones */
+    if (!text) return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
+    mt_rc rc = save(j, "config.json", text, strlen(text), err);
+    free(text);
+    return rc;
+}
+
+/* -- the whole ------------------------------------------------------------------------------------- */
+
+static mt_rc make_out(const char *out, mt_err *err)
+{
+    if (mkdir(out, 0777) == 0) return MT_OK;
+    if (errno != EEXIST) return mt_fail_errno(err, MT_EIO, "making %s", out);
+    DIR *d = opendir(out);
+    if (!d) return mt_fail(err, MT_EINVAL, "%s is there already and is no directory; name one that is new", out);
+    bool empty = true;
+    for (const struct dirent *e; empty && (e = readdir(d));) empty = strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0;
+    closedir(d);
+    return empty ? MT_OK : mt_fail(err, MT_EINVAL, "%s is not empty, and nothing is overwritten; name a new directory", out);
+}
+
+static mt_rc run(job *j, mt_err *err)
+{
+    json_t *config = NULL;
+    MT_TRY(mt_shards_open(&j->shards, j->c->in, err));
+    MT_TRY(read_config(j, &config, err));
+    mt_rc rc = make_out(j->c->out, err);
+    if (!rc) rc = write_weights(j, err);
+    if (!rc) rc = write_tokenizer(j, err);
+    if (!rc) rc = write_generation_config(j, err);
+    if (!rc) rc = write_config(j, config, err);
+    json_decref(config);
+    return rc;
+}
+
+mt_rc mt_convert_run(const mt_convert *c, mt_convert_result *result, mt_err *err)
+{
+    job j = { .c = c, .result = result, .numbers = mt_calloc(PIECE, sizeof *j.numbers), .halves = mt_calloc(PIECE, sizeof *j.halves) };
+    *result = (mt_convert_result){ 0 };
+    mt_rc rc = j.numbers && j.halves ? run(&j, err) : mt_fail(err, MT_ENOMEM, "no host memory to convert numbers");
+    mt_shards_writer_free(j.writer);
+    mt_shards_close(j.shards);
+    mt_free(j.numbers);
+    mt_free(j.halves);
+    return rc;
+}

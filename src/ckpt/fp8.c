@@ -1,0 +1,117 @@
+#include "ckpt/fp8.h"
+
+#include "base/file.h"
+#include "base/json.h"
+
+#include <math.h>
+
+enum { DEFAULT_BLOCK = 128 };
+
+typedef struct scaled {
+    mt_st_decoder base;
+    const mt_st_tensor *weight, *scale;
+    size_t R, C;          /* rows and columns of one matrix; dimensions before them count matrices */
+    size_t rows, columns; /* of a block */
+    size_t grid_rows, grid_columns;
+} scaled;
+
+size_t mt__fp8_base(const char *scale_name)
+{
+    static const char *const tails[] = { "_scale_inv", "_scale" };
+    size_t n = strlen(scale_name);
+    for (size_t i = 0; i < MT_COUNT(tails); i++) {
+        size_t k = strlen(tails[i]);
+        if (n > k && strcmp(scale_name + n - k, tails[i]) == 0) return n - k;
+    }
+    return 0;
+}
+
+mt_rc mt__fp8_block_size(mt__fp8_block *out, const char *config_path, mt_err *err)
+{
+    json_t *config;
+    *out = (mt__fp8_block){ DEFAULT_BLOCK, DEFAULT_BLOCK };
+    if (!mt_file_exists(config_path)) return MT_OK;
+    MT_TRY(mt_json_read(&config, config_path, err));
+    const json_t *size = json_object_get(json_object_get(config, "quantization_config"), "weight_block_size");
+    mt_rc rc = MT_OK;
+    if (!mt_json_missing(size)) {
+        *out = (mt__fp8_block){ json_integer_value(json_array_get(size, 0)), json_integer_value(json_array_get(size, 1)) };
+        if (json_array_size(size) != 2 || out->rows < 1 || out->columns < 1)
+            rc = mt_fail(err, MT_EFORMAT, "%s: quantization_config.weight_block_size should be two sizes", config_path);
+    }
+    json_decref(config);
+    return rc;
+}
+
+static float scale_at(const mt_st_tensor *scale, size_t i)
+{
+    float s;
+    if (scale->dtype == MT_DTYPE_U8) return scale->data[i] == 255 ? NAN : ldexpf(1, scale->data[i] - 127);
+    mt_st_read(scale, i, 1, &s);
+    return s;
+}
+
+static void read_scaled(const mt_st_decoder *d, size_t first, size_t n, float *out)
+{
+    const scaled *q = (const scaled *)d;
+    mt_st_read(q->weight, first, n, out);
+    while (n) { /* as far as one scale reaches */
+        size_t row = first / q->C, column = first % q->C;
+        size_t stop = (column / q->columns + 1) * q->columns;
+        size_t some = (stop < q->C ? stop : q->C) - column;
+        if (some > n) some = n;
+        size_t grid_row = row / q->R * q->grid_rows + row % q->R / q->rows;
+        float s = scale_at(q->scale, grid_row * q->grid_columns + column / q->columns);
+        for (size_t i = 0; i < some; i++) out[i] *= s;
+        first += some;
+        out += some;
+        n -= some;
+    }
+}
+
+/* How much of a dimension of n one of `pieces` scales covers; 0: they do not fit. */
+static size_t piece_size(int64_t n, int64_t pieces, int64_t block)
+{
+    if ((n - 1) / block + 1 == pieces) return (size_t)block;
+    if (pieces == 1) return (size_t)n;
+    return pieces == n ? 1 : 0;
+}
+
+static bool fit(scaled *q, const mt_st_tensor *w, const mt_st_tensor *s, mt__fp8_block block)
+{
+    int k = w->n_dims;
+    q->R = k > 1 ? (size_t)w->shape[k - 2] : 1;
+    q->C = (size_t)w->shape[k - 1];
+    q->rows = q->R;
+    q->columns = q->C;
+    q->grid_rows = q->grid_columns = 1;
+    if (s->n == 1 && w->n == q->R * q->C) return true;
+    if (s->n_dims != k || k < 2) return false;
+    for (int i = 0; i < k - 2; i++)
+        if (s->shape[i] != w->shape[i]) return false;
+    q->rows = piece_size(w->shape[k - 2], s->shape[k - 2], block.rows);
+    q->columns = piece_size(w->shape[k - 1], s->shape[k - 1], block.columns);
+    q->grid_rows = (size_t)s->shape[k - 2];
+    q->grid_columns = (size_t)s->shape[k - 1];
+    return q->rows && q->columns;
+}
+
+mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, const mt_st_tensor *s, mt__fp8_block block, mt_err *err)
+{
+    scaled *q = mt_arena_alloc(arena, sizeof *q);
+    if (!q) return mt_fail(err, MT_ENOMEM, "no host memory for FP8 scales");
+    *q = (scaled){ .base = { read_scaled, mt_dtype_st_name(w->dtype) }, .weight = w, .scale = s };
+    if (!mt_st_is_float(s) && !(s->dtype == MT_DTYPE_U8 && s->data))
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: the scales \"%.200s\" are %s; floats and U8 are read", s->file, s->name, mt_dtype_st_name(s->dtype));
+    if (w->n_dims < 1 || w->n == 0 || !fit(q, w, s, block))
+        return mt_fail(err, MT_EFORMAT,
+                       "%s: the scales \"%.200s\" are %s, which does not fit \"%.200s\" of %s in blocks of %lld x %lld (config.json: weight_block_size);\n"
+                       "  config.json and the weights look like different revisions; download both again",
+                       s->file, s->name, mt_st_shape_text(s->n_dims, s->shape).s, w->name, mt_st_shape_text(w->n_dims, w->shape).s, (long long)block.rows,
+                       (long long)block.columns);
+    *out = *w;
+    out->dtype = MT_DTYPE_F32;
+    out->data = NULL;
+    out->decoder = &q->base;
+    return MT_OK;
+}

@@ -1,0 +1,228 @@
+/* gguf_config.c - config.json and generation_config.json from a GGUF file's metadata. */
+#include "ckpt/gguf_impl.h"
+
+#include "base/value.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A float as a person wrote it: 1e-05 and not 9.999999747378752e-06.  The fewest digits that read back as the same float. */
+static double short_number(double d)
+{
+    char text[40];
+    for (int digits = 6; digits <= 9; digits++) {
+        snprintf(text, sizeof text, "%.*g", digits, d);
+        if (mt_f32_bits((float)strtod(text, NULL)) == mt_f32_bits((float)d)) return strtod(text, NULL);
+    }
+    return d;
+}
+
+/* "key": value, with a comma before it unless it is the first of an object. */
+static void put_key(mt_str *out, const char *key)
+{
+    bool first = out->n && out->s[out->n - 1] == '{';
+    mt_str_printf(out, "%s\n  \"%s\": ", first ? "" : ",", key);
+}
+
+static void put_int(mt_str *out, const char *key, int64_t i)
+{
+    put_key(out, key);
+    mt_str_printf(out, "%lld", (long long)i);
+}
+
+static void put_number(mt_str *out, const char *key, double d)
+{
+    put_key(out, key);
+    mt_value_write_float(out, short_number(d));
+}
+
+static void put_text(mt_str *out, const char *key, const char *text)
+{
+    put_key(out, key);
+    mt_str_json(out, text, strlen(text));
+}
+
+static void put_bool(mt_str *out, const char *key, bool b)
+{
+    put_key(out, key);
+    mt_str_puts(out, b ? "true" : "false");
+}
+
+static mt_rc get_number(const mt_gguf *g, const char *key, double fallback, double *out, mt_err *err)
+{
+    const mt__kv *kv = mt__gguf_find_arch(g, key);
+    *out = fallback;
+    if (kv && (!mt__kv_number(kv, out) || !isfinite(*out))) return mt_fail(err, MT_EFORMAT, "%s: %s.%s is not a number", g->path, g->arch, key);
+    return MT_OK;
+}
+
+/* -- rope ------------------------------------------------------------------------------------------ */
+
+enum { LLAMA3_ORIGINAL = 8192, LLAMA3_LOW = 1, LLAMA3_HIGH = 4 }; /* of every published Llama 3.x */
+
+/* What llama 3's scaling divides frequency i by. */
+static double llama3_divisor(double theta, int64_t dr, size_t i, double factor)
+{
+    double wave = 2 * acos(-1.0) * pow(theta, 2.0 * (double)i / (double)dr);
+    if (wave < (double)LLAMA3_ORIGINAL / LLAMA3_HIGH) return 1;
+    if (wave > (double)LLAMA3_ORIGINAL / LLAMA3_LOW) return factor;
+    double smooth = (LLAMA3_ORIGINAL / wave - LLAMA3_LOW) / (LLAMA3_HIGH - LLAMA3_LOW);
+    return 1 / ((1 - smooth) / factor + smooth);
+}
+
+/* The converter writes llama 3's scaling as one divisor per frequency; the numbers it was made from are found again and
+ * checked against every one. */
+static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, mt_str *out, mt_err *err)
+{
+    const mt__gguf_raw *t = mt__gguf_raw_find(g, "rope_freqs.weight");
+    double factor = 1;
+    float divisor;
+    if (!t) return MT_OK;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i < t->n; i++) {
+            mt__quant_read(t->quant, t->data, i, 1, &divisor);
+            if (pass == 0 && (double)divisor > factor) factor = (double)divisor;
+            if (pass == 1 && (t->n != (size_t)dr / 2 || !(fabs((double)divisor / llama3_divisor(theta, dr, i, factor) - 1) < 1e-3)))
+                return mt_fail(err, MT_EUNSUPPORTED, "%s: rope_freqs.weight holds %zu divisors that are not Llama 3's scaling; use the original model", g->path, t->n);
+        }
+    }
+    put_key(out, "rope_scaling");
+    mt_str_puts(out, "{");
+    put_text(out, "rope_type", "llama3");
+    put_number(out, "factor", factor);
+    put_number(out, "low_freq_factor", LLAMA3_LOW);
+    put_number(out, "high_freq_factor", LLAMA3_HIGH);
+    put_int(out, "original_max_position_embeddings", LLAMA3_ORIGINAL);
+    mt_str_puts(out, "}");
+    return MT_OK;
+}
+
+static mt_rc stated_scaling(const mt_gguf *g, mt_str *out, mt_err *err)
+{
+    mt__bytes type = { "none", 4 };
+    double factor, linear;
+    int64_t original;
+    MT_TRY(get_number(g, "rope.scale_linear", 1, &linear, err));
+    MT_TRY(get_number(g, "rope.scaling.factor", linear, &factor, err));
+    (void)mt__kv_text(mt__gguf_find_arch(g, "rope.scaling.type"), &type);
+    bool yarn = type.n == 4 && memcmp(type.s, "yarn", 4) == 0, is_linear = type.n == 6 && memcmp(type.s, "linear", 6) == 0;
+    bool none = type.n == 4 && memcmp(type.s, "none", 4) == 0;
+    if (!yarn && !is_linear && !none)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: rope scaling \"%.*s\"; linear and yarn are read", g->path, (int)(type.n < 40 ? type.n : 40), type.s);
+    if (fabs(factor - 1) < 1e-6 || (none && fabs(linear - 1) < 1e-6)) return MT_OK;
+    put_key(out, "rope_scaling");
+    mt_str_puts(out, "{");
+    put_text(out, "rope_type", yarn ? "yarn" : "linear");
+    put_number(out, "factor", factor);
+    if (yarn && mt__kv_int(mt__gguf_find_arch(g, "rope.scaling.original_context_length"), &original)) put_int(out, "original_max_position_embeddings", original);
+    mt_str_puts(out, "}");
+    return MT_OK;
+}
+
+static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
+{
+    double theta;
+    int64_t dr = Dh;
+    MT_TRY(get_number(g, "rope.freq_base", 10000, &theta, err));
+    if (mt__gguf_find_arch(g, "rope.dimension_count")) MT_TRY(mt__gguf_size(g, "rope.dimension_count", &dr, err));
+    if (dr != Dh) return mt_fail(err, MT_EUNSUPPORTED, "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files", g->path, (long long)dr, (long long)Dh);
+    if (!(theta > 0)) return mt_fail(err, MT_EFORMAT, "%s: %s.rope.freq_base is not positive", g->path, g->arch);
+    put_number(out, "rope_theta", theta);
+    MT_TRY(stated_scaling(g, out, err));
+    return llama3_scaling(g, theta, dr, out, err);
+}
+
+/* -- the rest -------------------------------------------------------------------------------------- */
+
+static void put_token(const mt_gguf *g, mt_str *out, const char *name, const char *key)
+{
+    int64_t id;
+    if (mt__kv_int(mt__gguf_find(g, key), &id) && id >= 0 && id <= INT32_MAX) put_int(out, name, id);
+}
+
+static const char bos_key[] = "tokenizer.ggml.bos_token_id", eos_key[] = "tokenizer.ggml.eos_token_id", pad_key[] = "tokenizer.ggml.padding_token_id";
+
+static mt_rc put_sizes(const mt_gguf *g, mt_str *out, int64_t *Dh, mt_err *err)
+{
+    static const struct {
+        const char *theirs, *ours;
+    } sizes[] = { { "embedding_length", "hidden_size" },
+                  { "feed_forward_length", "intermediate_size" },
+                  { "block_count", "num_hidden_layers" },
+                  { "context_length", "max_position_embeddings" } };
+    int64_t n, H, K;
+    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
+        MT_TRY(mt__gguf_size(g, sizes[i].theirs, &n, err));
+        put_int(out, sizes[i].ours, n);
+    }
+    MT_TRY(mt__gguf_heads(g, &H, &K, Dh, err));
+    put_int(out, "num_attention_heads", H);
+    put_int(out, "num_key_value_heads", K);
+    put_int(out, "head_dim", *Dh);
+    return MT_OK;
+}
+
+/* llama and Mistral share an architecture here; what tells them apart is a window. */
+static void put_class(const mt_gguf *g, mt_str *out)
+{
+    int64_t window = 0;
+    bool llama = strcmp(g->arch, "llama") == 0, qwen2 = strcmp(g->arch, "qwen2") == 0;
+    bool mistral = llama && mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0;
+    put_key(out, "architectures");
+    mt_str_printf(out, "[\"%sForCausalLM\"]", mistral ? "Mistral" : llama ? "Llama" : qwen2 ? "Qwen2" : "Qwen3");
+    put_text(out, "model_type", mistral ? "mistral" : g->arch);
+    if (mistral) put_int(out, "sliding_window", window);
+    if (!mistral && !qwen2) put_bool(out, "attention_bias", mt__gguf_raw_find(g, "blk.0.attn_q.bias") != NULL);
+    if (!llama) put_bool(out, "use_sliding_window", false);
+}
+
+static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
+{
+    int64_t Dh;
+    double eps;
+    const mt__gguf_raw *embed = mt__gguf_raw_find(g, "token_embd.weight");
+    if (!embed || embed->n_dims != 2) return mt_fail(err, MT_EFORMAT, "%s: no token_embd.weight; this is not a whole model", g->path);
+    put_class(g, out);
+    MT_TRY(put_sizes(g, out, &Dh, err));
+    put_int(out, "vocab_size", embed->shape[0]);
+    put_text(out, "hidden_act", "silu");
+    MT_TRY(get_number(g, "attention.layer_norm_rms_epsilon", 1e-6, &eps, err));
+    put_number(out, "rms_norm_eps", eps);
+    MT_TRY(put_rope(g, out, Dh, err));
+    put_bool(out, "tie_word_embeddings", !mt__gguf_raw_find(g, "output.weight"));
+    put_text(out, "torch_dtype", "bfloat16");
+    put_token(g, out, "bos_token_id", bos_key);
+    put_token(g, out, "eos_token_id", eos_key);
+    put_token(g, out, "pad_token_id", pad_key);
+    return MT_OK;
+}
+
+static mt_rc finish(const mt_gguf *g, mt_str *out, mt_err *err)
+{
+    mt_str_puts(out, "\n}\n");
+    return mt_str_ok(out) ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory to write its configuration", g->path);
+}
+
+mt_rc mt_gguf_config(const mt_gguf *g, mt_str *out, mt_err *err)
+{
+    mt_str_puts(out, "{");
+    MT_TRY(put_config(g, out, err));
+    return finish(g, out, err);
+}
+
+mt_rc mt_gguf_generation_config(const mt_gguf *g, mt_str *out, mt_err *err)
+{
+    int64_t eos, turn;
+    bool two = mt__kv_int(mt__gguf_find(g, eos_key), &eos) && mt__kv_int(mt__gguf_find(g, "tokenizer.ggml.eot_token_id"), &turn) && turn >= 0 && turn != eos;
+    mt_str_puts(out, "{");
+    put_token(g, out, "bos_token_id", bos_key);
+    if (two) { /* the end of a turn ends generation, too */
+        put_key(out, "eos_token_id");
+        mt_str_printf(out, "[%lld, %lld]", (long long)eos, (long long)turn);
+    } else
+        put_token(g, out, "eos_token_id", eos_key);
+    put_token(g, out, "pad_token_id", pad_key);
+    return finish(g, out, err);
+}

@@ -1,0 +1,78 @@
+#include "ckpt/model_files.h"
+
+#include "base/file.h"
+
+#include <dirent.h>
+#include <string.h>
+
+static bool has(const char *dir, const char *name)
+{
+    char *path = mt_path_join(dir, name);
+    bool yes = path && mt_file_exists(path);
+    mt_free(path);
+    return yes;
+}
+
+mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err)
+{
+    size_t n = 0;
+    *out = NULL;
+    if (!mt_dir_exists(path)) {
+        if (!mt_gguf_is(path)) return MT_OK;
+        *out = mt_strdup(path);
+        return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    }
+    DIR *d = opendir(path);
+    if (!d) return mt_fail_errno(err, MT_EIO, "opening %s", path);
+    for (const struct dirent *e; (e = readdir(d));) {
+        size_t k = strlen(e->d_name);
+        if (e->d_name[0] == '.' || k < 5 || strcmp(e->d_name + k - 5, ".gguf") != 0) continue;
+        if (n++ == 0) *out = mt_path_join(path, e->d_name);
+    }
+    closedir(d);
+    if (n == 1) return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_free(*out);
+    *out = NULL;
+    return MT_OK;
+}
+
+static mt_rc open_gguf(mt_gguf **out, const char *path, const char *beside, mt_err *err)
+{
+    char *file = NULL;
+    *out = NULL;
+    if (mt_dir_exists(path) && has(path, beside)) return MT_OK;
+    MT_TRY(mt_model_files_gguf(&file, path, err));
+    mt_rc rc = file ? mt_gguf_open(out, file, err) : MT_OK;
+    mt_free(file);
+    return rc;
+}
+
+mt_rc mt_model_files_config(mt_config **out, const char *path, mt_err *err)
+{
+    mt_gguf *g;
+    mt_str text = { 0 };
+    *out = NULL;
+    MT_TRY(open_gguf(&g, path, "config.json", err));
+    if (!g) return mt_config_open(out, path, err);
+    mt_rc rc = mt_gguf_config(g, &text, err);
+    if (!rc) rc = mt_config_parse(out, text.s, text.n, path, err);
+    mt_str_free(&text);
+    mt_gguf_close(g);
+    return rc;
+}
+
+mt_rc mt_model_files_tokenizer(mt_tokenizer **out, const char *path, mt_err *err)
+{
+    mt_gguf *g;
+    mt_str text = { 0 }, config = { 0 };
+    *out = NULL;
+    MT_TRY(open_gguf(&g, path, "tokenizer.json", err));
+    if (!g) return mt_dir_exists(path) ? mt_tokenizer_open(out, path, err) : mt_tokenizer_open_file(out, path, err);
+    mt_rc rc = mt_gguf_tokenizer(g, &text, err);
+    if (!rc) rc = mt_gguf_tokenizer_config(g, &config, err);
+    if (!rc) rc = mt_tokenizer_open_texts(out, text.s, text.n, config.s, config.n, path, err);
+    mt_str_free(&text);
+    mt_str_free(&config);
+    mt_gguf_close(g);
+    return rc;
+}

@@ -1,0 +1,18 @@
+/* model_files.h - what a model needs beside its weights, from a directory's files or from a GGUF file's metadata.
+ *
+ * `path` is a model directory or a .gguf file.  Files of a directory come first; a GGUF file in it (or named itself) serves
+ * where there are none. */
+#ifndef MT_CKPT_MODEL_FILES_H
+#define MT_CKPT_MODEL_FILES_H
+
+#include "ckpt/gguf.h"
+#include "model/config.h"
+#include "tokenizer/tokenizer.h"
+
+mt_rc mt_model_files_config(mt_config **out, const char *path, mt_err *err);
+mt_rc mt_model_files_tokenizer(mt_tokenizer **out, const char *path, mt_err *err);
+
+/* The .gguf file that `path` is, or that a directory without safetensors has exactly one of; *out NULL: there is none. */
+mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err);
+
+#endif

@@ -1,0 +1,78 @@
+#include "ckpt/shards_index.h"
+
+#include "base/file.h"
+#include "base/mem.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+mt_rc mt__index_open(mt__index *index, const char *path, const char *tail, mt_err *err)
+{
+    *index = (mt__index){ .name = mt_path_base(path), .tail = tail };
+    MT_TRY(mt_json_read(&index->document, path, err));
+    index->weight_map = json_object_get(index->document, "weight_map");
+    if (json_is_object(index->weight_map) && json_object_size(index->weight_map)) return MT_OK;
+    return mt_fail(err, MT_EFORMAT, "%s: \"weight_map\" should be an object of tensor names and files", index->name);
+}
+
+void mt__index_close(mt__index *index)
+{
+    json_decref(index->document);
+    *index = (mt__index){ 0 };
+}
+
+const char *mt__index_home(const mt__index *index, const char *tensor) { return json_string_value(json_object_get(index->weight_map, tensor)); }
+
+/* A name in the index must be a plain file name: anything else could reach outside the directory. */
+static bool plain_file_name(const char *name, const char *tail)
+{
+    if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return false;
+    for (const char *c = name; *c; c++)
+        if (*c == '/' || *c == '\\' || (unsigned char)*c < 0x20) return false;
+    size_t n = strlen(name), k = strlen(tail);
+    return n >= k && strcmp(name + n - k, tail) == 0;
+}
+
+static int by_text(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
+
+mt_rc mt__index_files(const mt__index *index, const char ***out, size_t *n_out, mt_err *err)
+{
+    const char *tensor;
+    json_t *file;
+    size_t n = 0, kept = 0;
+    const char **names = mt_calloc(json_object_size(index->weight_map), sizeof *names);
+    if (!names) return mt_fail(err, MT_ENOMEM, "%s: no host memory to read it", index->name);
+    json_object_foreach(index->weight_map, tensor, file)
+    {
+        const char *name = json_string_value(file);
+        if (!name || !plain_file_name(name, index->tail)) {
+            mt_free(names);
+            return mt_fail(err, MT_EFORMAT,
+                           "%s: tensor \"%.200s\" is said to be in \"%.200s\", which is not the name of a %s file in this "
+                           "directory",
+                           index->name, tensor, name ? name : "(no string)", index->tail);
+        }
+        names[n++] = name;
+    }
+    qsort(names, n, sizeof *names, by_text);
+    for (size_t i = 0; i < n; i++)
+        if (i == 0 || strcmp(names[i], names[kept - 1]) != 0) names[kept++] = names[i];
+    *out = names;
+    *n_out = kept;
+    return MT_OK;
+}
+
+mt_rc mt__index_check_present(const mt__index *index, const char *dir, const char *const *names, size_t n, mt_err *err)
+{
+    const char *missing = NULL;
+    size_t n_missing = 0;
+    for (size_t i = 0; i < n; i++) {
+        char *path = mt_path_join(dir, names[i]);
+        if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to look for %s", names[i]);
+        if (!mt_file_exists(path) && n_missing++ == 0) missing = names[i];
+        mt_free(path);
+    }
+    if (!missing) return MT_OK;
+    return mt_fail(err, MT_ENOENT, "%s is missing (%zu of the %zu files named in %s are there); download the model again",
+                   missing, n - n_missing, n, index->name);
+}

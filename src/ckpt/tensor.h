@@ -1,0 +1,58 @@
+/* tensor.h - one tensor of a checkpoint, whatever file it lies in.
+ *
+ * Most are plain: `data` points at n numbers of `dtype` in a mapped file.  Those that are not (quantised blocks, rows in
+ * another order, strides) have no data but a decoder, and are read a piece at a time:
+ *
+ *     for (size_t at = 0; at < t->n; at += PIECE) mt_st_read(t, at, min(PIECE, t->n - at), buffer);
+ *
+ * mt_st_read serves both kinds, so whoever needs numbers rather than bytes calls it and asks no further. */
+#ifndef MT_CKPT_TENSOR_H
+#define MT_CKPT_TENSOR_H
+
+#include "base/dtype.h"
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+enum { MT_ST_MAX_DIMS = 8 };
+
+/* The first member of what a format needs to read its numbers. */
+typedef struct mt_st_decoder mt_st_decoder;
+struct mt_st_decoder {
+    void (*read)(const mt_st_decoder *d, size_t first, size_t n, float *out);
+    const char *stored_as; /* "Q4_K", "F8_E4M3": precision was lost when the file was made; NULL: none was */
+};
+
+typedef struct mt_st_tensor {
+    const char *name;
+    const char *file; /* base name of the file it is in, for messages */
+    mt_dtype dtype;   /* of the numbers; what a decoder makes of quantised ones is F32 */
+    int n_dims;       /* 0: one number */
+    int64_t shape[MT_ST_MAX_DIMS];
+    size_t n;                     /* numbers in it */
+    size_t bytes;                 /* in the file: n * mt_dtype_bytes(dtype) unless quantised */
+    const uint8_t *data;          /* in the map, perhaps unaligned; NULL: use mt_st_read */
+    const mt_st_decoder *decoder; /* where data is NULL */
+} mt_st_tensor;
+
+/* Floats, or something that reads as floats: mt_st_read may be called. */
+bool mt_st_is_float(const mt_st_tensor *t);
+/* Numbers first .. first + n as fp32; the range must lie inside the tensor.  Any number of threads. */
+void mt_st_read(const mt_st_tensor *t, size_t first, size_t n, float *out);
+/* The same numbers in the same dtype and shape. */
+bool mt_st_same(const mt_st_tensor *a, const mt_st_tensor *b);
+/* "BF16", "Q4_K". */
+const char *mt_st_stored_as(const mt_st_tensor *t);
+
+/* "[4096, 1024]" for messages. */
+typedef struct mt_shape_text {
+    char s[192];
+} mt_shape_text;
+mt_shape_text mt_st_shape_text(int n_dims, const int64_t *shape);
+
+/* Numbers and bytes of a shape; false when it has too many dimensions, a negative one, or does not fit. */
+bool mt_st_size(mt_dtype dtype, int n_dims, const int64_t *shape, size_t *n, size_t *bytes);
+
+#endif

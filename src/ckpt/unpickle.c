@@ -1,0 +1,566 @@
+/* unpickle.c - the machine: a stack, a memo, and one function for each thing an opcode does.
+ *
+ * Every opcode takes at least a byte and allocates a bounded amount, so memory is bounded by the size of the pickle;
+ * nothing recurses, so neither is there a depth to run out of. */
+#include "ckpt/unpickle.h"
+
+#include "ckpt/le.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static mt_rc no_memory(const mt__unpickler *u, mt_err *err)
+{
+    return mt_fail(err, MT_ENOMEM, "%s: no host memory to read its list of tensors", u->path);
+}
+
+static mt_rc bad(const mt__unpickler *u, const char *problem, mt_err *err)
+{
+    return mt_fail(err, MT_EFORMAT, "%s: %s at byte %zu of the pickle; the file is damaged, or was not written by torch.save", u->path, problem,
+                   (size_t)(u->at - u->begin));
+}
+
+/* -- the stack ------------------------------------------------------------------------------------- */
+
+static mt__pk *make(mt__unpickler *u, mt__pk_type type)
+{
+    mt__pk *v = mt_arena_calloc(&u->arena, 1, sizeof *v);
+    if (v) v->type = type;
+    return v;
+}
+
+static mt_rc push(mt__unpickler *u, mt__pk *v, mt_err *err)
+{
+    if (!v) return no_memory(u, err);
+    MT_TRY(mt_grow(&u->stack, &u->cap_stack, u->n_stack + 1, sizeof *u->stack, err));
+    u->stack[u->n_stack++] = v;
+    return MT_OK;
+}
+
+static mt_rc push_int(mt__unpickler *u, mt__pk_type type, int64_t i, mt_err *err)
+{
+    mt__pk *v = make(u, type);
+    if (v) v->i = i;
+    return push(u, v, err);
+}
+
+/* The n-th value from the top, 0 being the last; NULL where there is a mark or nothing. */
+static mt__pk *peek(const mt__unpickler *u, size_t n)
+{
+    if (n >= u->n_stack) return NULL;
+    mt__pk *v = u->stack[u->n_stack - 1 - n];
+    return v->type == MT_PK_MARK ? NULL : v;
+}
+
+/* Index of the first value above the topmost mark; false: there is no mark. */
+static bool above_mark(const mt__unpickler *u, size_t *first)
+{
+    for (size_t i = u->n_stack; i-- > 0;)
+        if (u->stack[i]->type == MT_PK_MARK) return *first = i + 1, true;
+    return false;
+}
+
+/* Append the values stack[first ..] to a list, tuple or dict. */
+static mt_rc append(mt__unpickler *u, mt__pk *to, size_t first, mt_err *err)
+{
+    size_t more = u->n_stack - first, need = to->list.n + more;
+    if (need > to->list.cap) {
+        size_t cap = to->type == MT_PK_TUPLE ? need : need * 2; /* old arrays stay in the arena: at most as much again */
+        mt__pk **items = mt_arena_calloc(&u->arena, cap, sizeof *items);
+        if (!items) return no_memory(u, err);
+        if (to->list.n) memcpy(items, to->list.items, to->list.n * sizeof *items);
+        to->list.items = items;
+        to->list.cap = cap;
+    }
+    if (more) memcpy(to->list.items + to->list.n, u->stack + first, more * sizeof *u->stack);
+    to->list.n = need;
+    return MT_OK;
+}
+
+/* -- reading arguments ----------------------------------------------------------------------------- */
+
+static bool take(mt__unpickler *u, size_t n, const uint8_t **bytes)
+{
+    if ((size_t)(u->end - u->at) < n) return false;
+    *bytes = u->at;
+    u->at += n;
+    return true;
+}
+
+/* A little-endian number of 1, 2, 4 or 8 bytes. */
+static mt_rc take_number(mt__unpickler *u, size_t width, uint64_t *out, mt_err *err)
+{
+    const uint8_t *p;
+    if (!take(u, width, &p)) return bad(u, "it breaks off", err);
+    *out = width == 1 ? p[0] : width == 2 ? mt__le16(p) : width == 4 ? mt__le32(p) : mt__le64(p);
+    return MT_OK;
+}
+
+static mt_rc take_line(mt__unpickler *u, const char **s, size_t *n, mt_err *err)
+{
+    const uint8_t *nl = u->at < u->end ? memchr(u->at, '\n', (size_t)(u->end - u->at)) : NULL;
+    if (!nl) return bad(u, "it breaks off", err);
+    *s = (const char *)u->at;
+    *n = (size_t)(nl - u->at);
+    u->at = nl + 1;
+    return MT_OK;
+}
+
+static mt_rc push_text(mt__unpickler *u, size_t width, mt_err *err)
+{
+    uint64_t n;
+    const uint8_t *s;
+    MT_TRY(take_number(u, width, &n, err));
+    if (n > SIZE_MAX || !take(u, (size_t)n, &s)) return bad(u, "a string reaches past the end", err);
+    mt__pk *v = make(u, MT_PK_STR);
+    if (v) v->str.s = mt_arena_strndup(&u->arena, (const char *)s, (size_t)n), v->str.n = (size_t)n;
+    return v && !v->str.s ? no_memory(u, err) : push(u, v, err);
+}
+
+/* A little-endian signed integer of any width.  Those past 64 bits (none that weights use) keep their low ones. */
+static mt_rc push_long(mt__unpickler *u, size_t width, mt_err *err)
+{
+    uint64_t n, value = 0;
+    const uint8_t *p;
+    MT_TRY(take_number(u, width, &n, err));
+    if (n > 255 || !take(u, (size_t)n, &p)) return bad(u, "an integer reaches past the end", err);
+    for (size_t i = 0; i < n && i < 8; i++) value |= (uint64_t)p[i] << 8 * i;
+    if (n && n < 8 && p[n - 1] & 0x80) value |= ~UINT64_C(0) << 8 * n;
+    return push_int(u, MT_PK_INT, (int64_t)value, err);
+}
+
+static mt_rc push_float(mt__unpickler *u, mt_err *err)
+{
+    const uint8_t *p;
+    uint64_t bits = 0;
+    if (!take(u, 8, &p)) return bad(u, "it breaks off", err);
+    for (int i = 0; i < 8; i++) bits = bits << 8 | p[i]; /* big-endian, unlike everything else */
+    mt__pk *v = make(u, MT_PK_FLOAT);
+    if (v) memcpy(&v->f, &bits, sizeof bits);
+    return push(u, v, err);
+}
+
+/* -- what may be named, and what calling it makes ---------------------------------------------------- */
+
+typedef mt_rc (*maker)(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
+
+static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
+static mt_rc make_size(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
+static mt_rc make_tensor(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
+static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
+static mt_rc make_parameter(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err);
+
+typedef enum global_kind { CALLED, TYPED_STORAGE, UNTYPED_STORAGE, DTYPE } global_kind;
+
+static const struct {
+    const char *module, *name;
+    global_kind kind;
+    maker call;     /* CALLED */
+    mt_dtype dtype; /* TYPED_STORAGE, DTYPE */
+} globals[] = {
+    { "collections", "OrderedDict", CALLED, make_dict, MT_DTYPE_F32 },
+    { "torch", "Size", CALLED, make_size, MT_DTYPE_F32 },
+    { "torch._utils", "_rebuild_tensor", CALLED, make_tensor, MT_DTYPE_F32 },
+    { "torch._utils", "_rebuild_tensor_v2", CALLED, make_tensor, MT_DTYPE_F32 },
+    { "torch._utils", "_rebuild_tensor_v3", CALLED, make_tensor_v3, MT_DTYPE_F32 },
+    { "torch._utils", "_rebuild_parameter", CALLED, make_parameter, MT_DTYPE_F32 },
+    { "torch", "FloatStorage", TYPED_STORAGE, NULL, MT_DTYPE_F32 },
+    { "torch", "HalfStorage", TYPED_STORAGE, NULL, MT_DTYPE_F16 },
+    { "torch", "BFloat16Storage", TYPED_STORAGE, NULL, MT_DTYPE_BF16 },
+    { "torch", "DoubleStorage", TYPED_STORAGE, NULL, MT_DTYPE_F64 },
+    { "torch", "LongStorage", TYPED_STORAGE, NULL, MT_DTYPE_I64 },
+    { "torch", "IntStorage", TYPED_STORAGE, NULL, MT_DTYPE_I32 },
+    { "torch", "ShortStorage", TYPED_STORAGE, NULL, MT_DTYPE_I16 },
+    { "torch", "CharStorage", TYPED_STORAGE, NULL, MT_DTYPE_I8 },
+    { "torch", "ByteStorage", TYPED_STORAGE, NULL, MT_DTYPE_U8 },
+    { "torch", "BoolStorage", TYPED_STORAGE, NULL, MT_DTYPE_BOOL },
+    { "torch", "UntypedStorage", UNTYPED_STORAGE, NULL, MT_DTYPE_U8 },
+    { "torch.storage", "UntypedStorage", UNTYPED_STORAGE, NULL, MT_DTYPE_U8 },
+#define DTYPE_ROW(n, bytes, st, torch) { "torch", torch, DTYPE, NULL, MT_DTYPE_##n },
+    MT_DTYPE_LIST(DTYPE_ROW)
+#undef DTYPE_ROW
+};
+
+static bool same(const char *a, const char *b, size_t n) { return strlen(a) == n && memcmp(a, b, n) == 0; }
+
+static mt_rc push_global(mt__unpickler *u, const char *module, size_t n_module, const char *name, size_t n_name, mt_err *err)
+{
+    for (size_t i = 0; i < MT_COUNT(globals); i++) {
+        if (!same(globals[i].module, module, n_module) || !same(globals[i].name, name, n_name)) continue;
+        mt__pk *v = make(u, MT_PK_GLOBAL);
+        if (v) v->global = i;
+        return push(u, v, err);
+    }
+    return mt_fail(err, MT_EUNSUPPORTED,
+                   "%s: refused: calls %.*s.%.*s\n"
+                   "  A pickle can run code; this reader takes tensors and nothing else.  If you trust the file, load it with\n"
+                   "  PyTorch and save its tensors as safetensors",
+                   u->path, (int)(n_module < 200 ? n_module : 200), module, (int)(n_name < 200 ? n_name : 200), name);
+}
+
+static const mt__pk *arg(const mt__pk *args, size_t i) { return i < args->list.n ? args->list.items[i] : NULL; }
+
+/* OrderedDict() or OrderedDict([(key, value), ...]). */
+static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
+{
+    const mt__pk *pairs = arg(args, 0);
+    *out = make(u, MT_PK_DICT);
+    if (!*out) return no_memory(u, err);
+    if (!pairs) return MT_OK;
+    if (args->list.n != 1 || pairs->type != MT_PK_LIST) return bad(u, "OrderedDict is called in an unknown way", err);
+    mt__pk **items = mt_arena_calloc(&u->arena, pairs->list.n, 2 * sizeof *items);
+    if (!items) return no_memory(u, err);
+    for (size_t i = 0; i < pairs->list.n; i++) {
+        const mt__pk *pair = pairs->list.items[i];
+        if ((pair->type != MT_PK_TUPLE && pair->type != MT_PK_LIST) || pair->list.n != 2) return bad(u, "OrderedDict is called in an unknown way", err);
+        items[2 * i] = pair->list.items[0];
+        items[2 * i + 1] = pair->list.items[1];
+    }
+    (*out)->list.items = items;
+    (*out)->list.n = (*out)->list.cap = 2 * pairs->list.n;
+    return MT_OK;
+}
+
+static mt_rc make_size(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
+{
+    if (args->list.n != 1 || arg(args, 0)->type != MT_PK_TUPLE) return bad(u, "torch.Size is called in an unknown way", err);
+    *out = args->list.items[0];
+    return MT_OK;
+}
+
+static bool read_ints(const mt__pk *tuple, int64_t out[MT_ST_MAX_DIMS], int *n)
+{
+    if (!tuple || tuple->type != MT_PK_TUPLE || tuple->list.n > MT_ST_MAX_DIMS) return false;
+    for (size_t i = 0; i < tuple->list.n; i++) {
+        if (tuple->list.items[i]->type != MT_PK_INT || tuple->list.items[i]->i < 0) return false;
+        out[i] = tuple->list.items[i]->i;
+    }
+    *n = (int)tuple->list.n;
+    return true;
+}
+
+/* _rebuild_tensor_v2(storage, offset, size, stride, ...); what follows concerns gradients. */
+static mt_rc make_tensor(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
+{
+    const mt__pk *storage = arg(args, 0), *offset = arg(args, 1);
+    int n_strides;
+    mt__pk_tensor *t = mt_arena_calloc(&u->arena, 1, sizeof *t);
+    *out = make(u, MT_PK_TENSOR);
+    if (!t || !*out) return no_memory(u, err);
+    if (!storage || storage->type != MT_PK_STORAGE || !offset || offset->type != MT_PK_INT || offset->i < 0 || !read_ints(arg(args, 2), t->shape, &t->n_dims) ||
+        !read_ints(arg(args, 3), t->stride, &n_strides) || n_strides != t->n_dims)
+        return bad(u, "a tensor is described in an unknown way", err);
+    t->storage = storage->storage;
+    t->dtype = t->storage->dtype;
+    t->offset = (uint64_t)offset->i;
+    (*out)->tensor = t;
+    return MT_OK;
+}
+
+/* _rebuild_tensor_v3(storage, offset, size, stride, requires_grad, hooks, dtype, ...): the storage is bytes. */
+static mt_rc make_tensor_v3(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
+{
+    const mt__pk *dtype = arg(args, 6);
+    MT_TRY(make_tensor(u, args, out, err));
+    if (!dtype || dtype->type != MT_PK_GLOBAL || globals[dtype->global].kind != DTYPE) return bad(u, "a tensor is described in an unknown way", err);
+    (*out)->tensor->dtype = globals[dtype->global].dtype;
+    return MT_OK;
+}
+
+static mt_rc make_parameter(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_err *err)
+{
+    if (args->list.n < 1 || arg(args, 0)->type != MT_PK_TENSOR) return bad(u, "a parameter is described in an unknown way", err);
+    *out = args->list.items[0];
+    return MT_OK;
+}
+
+/* -- opcodes with more than a line to say ------------------------------------------------------------ */
+
+static mt_rc global_line(mt__unpickler *u, mt_err *err)
+{
+    const char *module, *name;
+    size_t n_module, n_name;
+    MT_TRY(take_line(u, &module, &n_module, err));
+    MT_TRY(take_line(u, &name, &n_name, err));
+    return push_global(u, module, n_module, name, n_name, err);
+}
+
+static mt_rc global_from_stack(mt__unpickler *u, mt_err *err)
+{
+    const mt__pk *name = peek(u, 0), *module = name ? peek(u, 1) : NULL;
+    if (!module || name->type != MT_PK_STR || module->type != MT_PK_STR) return bad(u, "a function has no name", err);
+    u->n_stack -= 2;
+    return push_global(u, module->str.s, module->str.n, name->str.s, name->str.n, err);
+}
+
+static mt_rc reduce(mt__unpickler *u, mt_err *err)
+{
+    const mt__pk *args = peek(u, 0), *fn = args ? peek(u, 1) : NULL;
+    mt__pk *made = NULL;
+    if (!fn || args->type != MT_PK_TUPLE || fn->type != MT_PK_GLOBAL) return bad(u, "something that is no function is called", err);
+    if (globals[fn->global].kind != CALLED)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: refused: calls %s.%s, which weights only name", u->path, globals[fn->global].module,
+                       globals[fn->global].name);
+    MT_TRY(globals[fn->global].call(u, args, &made, err));
+    u->n_stack -= 2;
+    return push(u, made, err);
+}
+
+/* State set on an object: state_dicts carry version numbers this way, which nobody needs. */
+static mt_rc build(mt__unpickler *u, mt_err *err)
+{
+    const mt__pk *state = peek(u, 0), *object = state ? peek(u, 1) : NULL;
+    if (!object || (object->type != MT_PK_DICT && object->type != MT_PK_TENSOR)) return bad(u, "state is set on something that has none", err);
+    u->n_stack--;
+    return MT_OK;
+}
+
+/* Room for one more key: the table has a fixed size, so a full one is made anew at twice that. */
+static mt_rc grow_keys(mt__unpickler *u, mt_err *err)
+{
+    if (u->n_storages < u->cap_keys) return MT_OK;
+    size_t cap = u->cap_keys ? 2 * u->cap_keys : 64;
+    mt__names wider;
+    if (!mt__names_init(&wider, cap)) return no_memory(u, err);
+    for (size_t i = 0; i < u->n_storages; i++) mt__names_add(&wider, u->storages[i]->key, i);
+    mt__names_deinit(&u->keys);
+    u->keys = wider;
+    u->cap_keys = cap;
+    return MT_OK;
+}
+
+static mt_rc find_storage(mt__unpickler *u, const mt__pk_storage *like, mt__pk_storage **out, mt_err *err)
+{
+    size_t i;
+    if (mt__names_find(&u->keys, like->key, &i)) {
+        *out = u->storages[i];
+        if ((*out)->n == like->n && (*out)->dtype == like->dtype && (*out)->untyped == like->untyped) return MT_OK;
+        return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is described in two ways; the file is damaged", u->path, like->key);
+    }
+    mt__pk_storage *s = mt_arena_alloc(&u->arena, sizeof *s);
+    if (!s) return no_memory(u, err);
+    *s = *like;
+    MT_TRY(mt_grow(&u->storages, &u->cap_storages, u->n_storages + 1, sizeof *u->storages, err));
+    MT_TRY(grow_keys(u, err));
+    mt__names_add(&u->keys, s->key, u->n_storages);
+    u->storages[u->n_storages++] = *out = s;
+    return MT_OK;
+}
+
+/* ('storage', type, key, place, count) or, in the old format, with a view as a sixth. */
+static mt_rc persistent(mt__unpickler *u, mt_err *err)
+{
+    const mt__pk *id = peek(u, 0);
+    if (!id || id->type != MT_PK_TUPLE || id->list.n < 5 || id->list.n > 6) return bad(u, "a storage is described in an unknown way", err);
+    const mt__pk *kind = arg(id, 0), *type = arg(id, 1), *key = arg(id, 2), *n = arg(id, 4), *view = arg(id, 5);
+    if (kind->type != MT_PK_STR || strcmp(kind->str.s, "storage") != 0 || type->type != MT_PK_GLOBAL || key->type != MT_PK_STR || n->type != MT_PK_INT || n->i < 0)
+        return bad(u, "a storage is described in an unknown way", err);
+    if (globals[type->global].kind != TYPED_STORAGE && globals[type->global].kind != UNTYPED_STORAGE) return bad(u, "a storage has no type", err);
+    if (view && view->type != MT_PK_NONE)
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: storage \"%.100s\" is a view of another, as very old versions of PyTorch wrote them; load and save it again", u->path,
+                       key->str.s);
+    mt__pk *v = make(u, MT_PK_STORAGE);
+    if (!v) return no_memory(u, err);
+    mt__pk_storage like = { .key = key->str.s, .dtype = globals[type->global].dtype, .untyped = globals[type->global].kind == UNTYPED_STORAGE, .n = (uint64_t)n->i };
+    MT_TRY(find_storage(u, &like, &v->storage, err));
+    u->n_stack--;
+    return push(u, v, err);
+}
+
+static mt_rc tuple_of(mt__unpickler *u, size_t n, mt_err *err)
+{
+    for (size_t i = 0; i < n; i++)
+        if (!peek(u, i)) return bad(u, "a tuple lacks items", err);
+    mt__pk *v = make(u, MT_PK_TUPLE);
+    if (!v) return no_memory(u, err);
+    MT_TRY(append(u, v, u->n_stack - n, err));
+    u->n_stack -= n;
+    return push(u, v, err);
+}
+
+/* What lies above the mark becomes a new value in the mark's place. */
+static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
+{
+    size_t first;
+    if (!above_mark(u, &first)) return bad(u, "there is no mark", err);
+    mt__pk *v = make(u, type);
+    if (!v) return no_memory(u, err);
+    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return bad(u, "a key has no value", err);
+    MT_TRY(append(u, v, first, err));
+    u->n_stack = first - 1;
+    return push(u, v, err);
+}
+
+/* Items from stack[first ..] go into the list or dict below; keep: what remains of the stack. */
+static mt_rc add_items(mt__unpickler *u, mt__pk_type type, size_t first, size_t keep, mt_err *err)
+{
+    if (keep == 0 || u->stack[keep - 1]->type != type) return bad(u, "items are added to something that holds none", err);
+    if (type == MT_PK_DICT && (u->n_stack - first) % 2) return bad(u, "a key has no value", err);
+    MT_TRY(append(u, u->stack[keep - 1], first, err));
+    u->n_stack = keep;
+    return MT_OK;
+}
+
+static mt_rc add_marked(mt__unpickler *u, mt__pk_type type, mt_err *err)
+{
+    size_t first;
+    if (!above_mark(u, &first)) return bad(u, "there is no mark", err);
+    return add_items(u, type, first, first - 1, err);
+}
+
+static mt_rc add_top(mt__unpickler *u, mt__pk_type type, size_t n, mt_err *err)
+{
+    for (size_t i = 0; i <= n; i++)
+        if (!peek(u, i)) return bad(u, "the stack is too short", err);
+    return add_items(u, type, u->n_stack - n, u->n_stack - n, err);
+}
+
+/* Writers number what they remember from 0, so a number past the pickle's length is nobody's. */
+static mt_rc remember(mt__unpickler *u, uint64_t i, mt_err *err)
+{
+    mt__pk *v = peek(u, 0);
+    if (!v || i > (uint64_t)(u->end - u->begin)) return bad(u, "something impossible is remembered", err);
+    MT_TRY(mt_grow(&u->memo, &u->cap_memo, (size_t)i + 1, sizeof *u->memo, err));
+    while (u->n_memo <= i) u->memo[u->n_memo++] = NULL;
+    u->memo[i] = v;
+    return MT_OK;
+}
+
+static mt_rc remember_numbered(mt__unpickler *u, size_t width, mt_err *err)
+{
+    uint64_t i;
+    MT_TRY(take_number(u, width, &i, err));
+    return remember(u, i, err);
+}
+
+static mt_rc recall(mt__unpickler *u, size_t width, mt_err *err)
+{
+    uint64_t i;
+    MT_TRY(take_number(u, width, &i, err));
+    if (i >= u->n_memo || !u->memo[i]) return bad(u, "something is recalled that was never remembered", err);
+    return push(u, u->memo[i], err);
+}
+
+static mt_rc push_number(mt__unpickler *u, size_t width, mt_err *err)
+{
+    uint64_t i;
+    MT_TRY(take_number(u, width, &i, err));
+    return push_int(u, MT_PK_INT, width == 4 ? (int32_t)(uint32_t)i : (int64_t)i, err);
+}
+
+static mt_rc protocol(mt__unpickler *u, mt_err *err)
+{
+    uint64_t version;
+    MT_TRY(take_number(u, 1, &version, err));
+    if (version >= 2 && version <= 5) return MT_OK;
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: pickle protocol %d; 2 to 5 are read", u->path, (int)version);
+}
+
+static mt_rc pop(mt__unpickler *u, mt_err *err)
+{
+    if (!u->n_stack) return bad(u, "the stack is empty", err);
+    u->n_stack--;
+    return MT_OK;
+}
+
+static mt_rc unknown(const mt__unpickler *u, uint8_t op, mt_err *err)
+{
+    static const struct {
+        uint8_t op;
+        const char *name;
+    } known[] = { { 'i', "INST" }, { 'o', "OBJ" }, { 0x81, "NEWOBJ" }, { 0x92, "NEWOBJ_EX" }, { 0x82, "EXT1" }, { 0x83, "EXT2" }, { 0x84, "EXT4" }, { 'P', "PERSID" } };
+    for (size_t i = 0; i < MT_COUNT(known); i++)
+        if (known[i].op == op)
+            return mt_fail(err, MT_EUNSUPPORTED, "%s: refused: the pickle uses %s (byte %zu), which makes objects of any class; weights do not need it", u->path,
+                           known[i].name, (size_t)(u->at - u->begin) - 1);
+    char text[40];
+    snprintf(text, sizeof text, "opcode 0x%02x is none weights use,", op);
+    return bad(u, text, err);
+}
+
+/* -- the machine ------------------------------------------------------------------------------------- */
+
+static mt_rc step(mt__unpickler *u, uint8_t op, mt_err *err)
+{
+    uint64_t skipped;
+    switch (op) {
+    case 0x80: return protocol(u, err);
+    case 0x95: return take_number(u, 8, &skipped, err); /* FRAME: a hint for buffering */
+    case '(': return push(u, make(u, MT_PK_MARK), err);
+    case ')': return push(u, make(u, MT_PK_TUPLE), err);
+    case ']': return push(u, make(u, MT_PK_LIST), err);
+    case '}': return push(u, make(u, MT_PK_DICT), err);
+    case 'N': return push(u, make(u, MT_PK_NONE), err);
+    case 0x88: return push_int(u, MT_PK_BOOL, 1, err);
+    case 0x89: return push_int(u, MT_PK_BOOL, 0, err);
+    case 'K': return push_number(u, 1, err);
+    case 'M': return push_number(u, 2, err);
+    case 'J': return push_number(u, 4, err);
+    case 0x8a: return push_long(u, 1, err);
+    case 0x8b: return push_long(u, 4, err);
+    case 'G': return push_float(u, err);
+    case 'X': case 'T': case 'B': return push_text(u, 4, err); /* text, and bytes of two vintages */
+    case 0x8c: case 'U': case 'C': return push_text(u, 1, err);
+    case 0x8d: case 0x8e: return push_text(u, 8, err);
+    case 't': return collect(u, MT_PK_TUPLE, err);
+    case 'l': return collect(u, MT_PK_LIST, err);
+    case 'd': return collect(u, MT_PK_DICT, err);
+    case 0x85: return tuple_of(u, 1, err);
+    case 0x86: return tuple_of(u, 2, err);
+    case 0x87: return tuple_of(u, 3, err);
+    case 'a': return add_top(u, MT_PK_LIST, 1, err);
+    case 'e': return add_marked(u, MT_PK_LIST, err);
+    case 's': return add_top(u, MT_PK_DICT, 2, err);
+    case 'u': return add_marked(u, MT_PK_DICT, err);
+    case 'q': return remember_numbered(u, 1, err);
+    case 'r': return remember_numbered(u, 4, err);
+    case 0x94: return remember(u, u->n_memo, err);
+    case 'h': return recall(u, 1, err);
+    case 'j': return recall(u, 4, err);
+    case 'c': return global_line(u, err);
+    case 0x93: return global_from_stack(u, err);
+    case 'R': return reduce(u, err);
+    case 'b': return build(u, err);
+    case 'Q': return persistent(u, err);
+    case '0': return pop(u, err);
+    default: return unknown(u, op, err);
+    }
+}
+
+mt_rc mt__unpickle(mt__unpickler *u, const uint8_t *bytes, size_t n, size_t *used, mt__pk **out, mt_err *err)
+{
+    u->begin = u->at = bytes;
+    u->end = bytes + (n < MT_PK_MAX_BYTES ? n : MT_PK_MAX_BYTES);
+    u->n_stack = u->n_memo = 0;
+    for (;;) {
+        if (u->at == u->end) return bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
+        uint8_t op = *u->at++;
+        if (op == '.') break;
+        MT_TRY(step(u, op, err));
+    }
+    if (u->n_stack != 1 || !peek(u, 0)) return bad(u, "it does not end in one value", err);
+    if (!used && u->at != u->end) return bad(u, "something follows its end", err);
+    *out = u->stack[0];
+    if (used) *used = (size_t)(u->at - bytes);
+    return MT_OK;
+}
+
+void mt__unpickler_deinit(mt__unpickler *u)
+{
+    mt_arena_free(&u->arena);
+    mt__names_deinit(&u->keys);
+    mt_free(u->storages);
+    mt_free(u->stack);
+    mt_free(u->memo);
+    *u = (mt__unpickler){ 0 };
+}
+
+const mt__pk *mt__pk_get(const mt__pk *v, const char *key)
+{
+    if (!v || v->type != MT_PK_DICT) return NULL;
+    for (size_t i = v->list.n; i >= 2; i -= 2) { /* the last one set counts */
+        const mt__pk *k = v->list.items[i - 2];
+        if (k->type == MT_PK_STR && strcmp(k->str.s, key) == 0) return v->list.items[i - 1];
+    }
+    return NULL;
+}

@@ -1,0 +1,197 @@
+/* cmd_generate.c - a model's answers, to look at what it learned. */
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/answers.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "engine/load.h"
+#include "model/stop_ids.h"
+
+#include <stdio.h>
+#include <unistd.h>
+
+typedef struct options {
+    const char *model, *file, *system, *dtype, *device;
+    mt_flag_strs prompts;
+    uint64_t device_memory;
+    int64_t max_new_tokens, seed;
+    mt_sampling sampling;
+    bool chat, check, from_scratch;
+} options;
+
+typedef struct session {
+    const options *o;
+    mt_tokenizer *tok;
+    mt_asks asks;
+    mt_config *config;
+    mt_shards *shards;
+    mt_model *model;
+    mt_device *dev;
+    mt_plan *plan;
+    mt_engine *engine;
+    mt_stop_ids stops;
+    mt_answers answers;
+    mt_prompt *prompts;
+} session;
+
+static void notice(const char *text)
+{
+    if (*text) fprintf(stderr, "note: %s\n", text);
+}
+
+static mt_rc read_prompts(session *s, mt_err *err)
+{
+    const options *o = s->o;
+    for (size_t i = 0; i < o->prompts.n; i++) MT_TRY(mt_asks_add(&s->asks, o->prompts.items[i], err));
+    if (o->file) MT_TRY(mt_asks_read(&s->asks, o->file, err));
+    if (!o->prompts.n && !o->file && !isatty(STDIN_FILENO)) MT_TRY(mt_asks_read_stdin(&s->asks, err));
+    if (!s->asks.n) return mt_fail(err, MT_EINVAL, "no prompt; give --prompt \"...\", --prompts FILE, or some text on standard input");
+    for (size_t i = 0; o->check && i < s->asks.n; i++)
+        if (!s->asks.items[i].expected) return mt_fail(err, MT_EINVAL, "--check compares with records' outputs, and prompt %zu has none", i + 1);
+    return mt_asks_encode(&s->asks, &(mt_asks_encoding){ s->tok, o->chat, o->system }, err);
+}
+
+static mt_rc open_model(session *s, mt_err *err)
+{
+    char text[256] = "";
+    const char *dir = s->o->model;
+    MT_TRY(mt_config_open(&s->config, dir, err));
+    if (!s->o->from_scratch) {
+        MT_TRY(mt_shards_open(&s->shards, dir, err));
+        MT_TRY(mt_weights_settle_tying(s->config, s->shards, text, err));
+        notice(text);
+    }
+    MT_TRY(mt_model_create(&s->model, s->config, NULL, err));
+    MT_TRY(mt_stop_ids_read(&s->stops, dir, err));
+    mt_stop_ids_add(&s->stops, mt_tokenizer_role_id(s->tok, MT_TOK_EOS));
+    return MT_OK;
+}
+
+/* Prompt and answer of the longest sequence. */
+static int64_t longest(const session *s)
+{
+    int64_t n = 0, room = s->config->max_positions;
+    for (size_t i = 0; i < s->asks.n; i++) n = mt_max_i64(n, (int64_t)s->asks.items[i].n_ids);
+    if (room > n && n + s->o->max_new_tokens > room) notice("answers end where the model's positions do");
+    return room > n ? mt_min_i64(n + s->o->max_new_tokens, room) : n + s->o->max_new_tokens;
+}
+
+/* As asked, else as the weights are stored; 16 bits are computed as bf16. */
+static mt_rc compute_dtype(const session *s, mt_dtype *out, mt_err *err)
+{
+    *out = s->config->dtype;
+    if (s->o->dtype && !mt_dtype_from_torch(s->o->dtype, out)) return mt_fail(err, MT_EINVAL, "--dtype %s: bfloat16 or float32 expected", s->o->dtype);
+    if (*out != MT_DTYPE_F32) *out = MT_DTYPE_BF16;
+    return MT_OK;
+}
+
+static mt_rc open_engine(session *s, mt_err *err)
+{
+    mt_device_info info;
+    int64_t rows = longest(s);
+    MT_TRY(mt_device_open(&s->dev, s->o->device, &(mt_device_options){ .memory_limit = (size_t)s->o->device_memory }, err));
+    s->dev->api->info(s->dev, &info);
+    mt_generate_job job = { .n_prompts = (int64_t)s->asks.n, .longest = rows };
+    MT_TRY(compute_dtype(s, &job.compute, err));
+    MT_TRY(mt_generate_plan(&s->plan, s->model, &job, info.memory_limit, err));
+    MT_TRY(mt_engine_create(&s->engine, s->dev, s->plan, &(mt_engine_options){ .n_workers = 1 }, err));
+    if (s->o->from_scratch) return mt_engine_init(s->engine, s->model, s->o->sampling.seed, err);
+    return mt_engine_load(s->engine, s->model, s->shards, err);
+}
+
+static void print_speed(const mt_generate_stats *st)
+{
+    double prompt_s = 1e-9 * (double)st->prompt_ns, decode_s = 1e-9 * (double)st->decode_ns;
+    fprintf(stderr, "%lld prompt tokens in %s; %lld new tokens", (long long)st->n_prompt_tokens, mt_seconds_text(prompt_s).s, (long long)st->n_new_tokens);
+    if (decode_s > 0) fprintf(stderr, ", %.1f a second", (double)st->n_decoded / decode_s);
+    fputc('\n', stderr);
+}
+
+static mt_rc answer(session *s, mt_err *err)
+{
+    mt_generate_stats stats;
+    s->prompts = mt_calloc(s->asks.n, sizeof *s->prompts);
+    if (!s->prompts) return mt_fail(err, MT_ENOMEM, "no host memory for the prompts");
+    for (size_t i = 0; i < s->asks.n; i++) s->prompts[i] = (mt_prompt){ s->asks.items[i].ids, (int64_t)s->asks.items[i].n_ids, s->asks.items[i].stream };
+    MT_TRY(mt_answers_init(&s->answers, &s->asks, s->tok, s->o->check ? NULL : stdout, err));
+    mt_generate_options o = { .sampling = s->o->sampling, .max_new_tokens = s->o->max_new_tokens, .stop_ids = s->stops.ids, .n_stop_ids = s->stops.n,
+                              .on_token = mt_answers_take, .user = &s->answers };
+    MT_TRY(mt_generate(s->engine, s->prompts, s->asks.n, &o, &stats, err));
+    print_speed(&stats);
+    return MT_OK;
+}
+
+static mt_rc report(session *s, mt_err *err)
+{
+    mt_str text = { 0 };
+    mt_rc rc = MT_OK;
+    mt_answers_report(&s->answers, &text);
+    if (!mt_str_ok(&text)) rc = mt_fail(err, MT_ENOMEM, "no host memory for the report");
+    if (!rc && (fputs(text.s, stdout) < 0 || fflush(stdout))) rc = mt_fail_errno(err, MT_EIO, "writing the report");
+    mt_str_free(&text);
+    return rc;
+}
+
+static mt_rc run(session *s, mt_err *err)
+{
+    MT_TRY(mt_sampling_check(&s->o->sampling, err));
+    if (s->o->max_new_tokens < 1) return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
+    if (s->o->system && !s->o->chat) return mt_fail(err, MT_EINVAL, "--system is part of a conversation; give --chat too");
+    if (!mt_dir_exists(s->o->model)) return mt_fail(err, MT_ENOENT, "%s is no directory; megatrain get ORG/NAME fetches a model and says where it is", s->o->model);
+    MT_TRY(mt_tokenizer_open(&s->tok, s->o->model, err));
+    MT_TRY(read_prompts(s, err));
+    MT_TRY(open_model(s, err));
+    MT_TRY(open_engine(s, err));
+    MT_TRY(answer(s, err));
+    return s->o->check ? report(s, err) : MT_OK;
+}
+
+static void close_session(session *s)
+{
+    mt_engine_free(s->engine);
+    mt_device_close(s->dev);
+    mt_plan_free(s->plan);
+    mt_model_free(s->model);
+    mt_shards_close(s->shards);
+    mt_config_close(s->config);
+    if (s->answers.items) mt_answers_deinit(&s->answers);
+    mt_free(s->prompts);
+    mt_asks_free(&s->asks);
+    mt_tokenizer_close(s->tok);
+}
+
+int mt_cmd_generate(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    options o = { .device = "auto", .max_new_tokens = 256 };
+    session s = { .o = &o };
+    bool help;
+    const mt_flag flags[] = {
+        { "--prompt", MT_FLAG_STRS, &o.prompts, "TEXT", "a prompt; may be given several times, they share passes", false },
+        { "--prompts", MT_FLAG_STR, &o.file, "FILE", "a prompt a line, or a .json list of texts or records; - is standard input", false },
+        { "--chat", MT_FLAG_BOOL, &o.chat, NULL, "a prompt is what the user says: wrap it in the model's chat template", false },
+        { "--system", MT_FLAG_STR, &o.system, "TEXT", "with --chat: the system message", false },
+        { "--check", MT_FLAG_BOOL, &o.check, NULL, "compare with the records' outputs; print the share that is right, by task", false },
+        { "--max-new-tokens", MT_FLAG_INT, &o.max_new_tokens, "N", "end an answer after N tokens (256)", false },
+        { "--temperature", MT_FLAG_FLOAT, &o.sampling.temperature, "X", "0 (default) takes the likeliest token each time", false },
+        { "--top-p", MT_FLAG_FLOAT, &o.sampling.top_p, "X", "draw from the fewest tokens whose probabilities reach X", false },
+        { "--top-k", MT_FLAG_INT, &o.sampling.top_k, "N", "draw from the N likeliest", false },
+        { "--seed", MT_FLAG_INT, &o.seed, "N", "of the draws (0)", false },
+        { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 or float32; as the weights are stored unless given", false },
+        { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
+        { "--device-memory", MT_FLAG_BYTES, &o.device_memory, "SIZE", "use no more than this: 64M, 8G; layers that do not fit pass through", false },
+        { "--from-scratch", MT_FLAG_BOOL, &o.from_scratch, NULL, "random weights from config.json alone, to compare with", false },
+    };
+    const mt_usage usage = {
+        "generate", "MODEL --prompt TEXT [options]",
+        "Continue each prompt, or answer it with --chat, and print the text as it comes.\n"
+        "Without a prompt, standard input is one.  Records are objects with instruction, input,\n"
+        "output and, if their kinds are to be told apart, task.",
+        "MODEL", flags, MT_COUNT(flags),
+    };
+    mt_rc rc = mt_flags_parse(&usage, argc, argv, &o.model, &help, &err);
+    o.sampling.seed = (uint64_t)o.seed;
+    if (!rc && !help) rc = run(&s, &err);
+    close_session(&s);
+    return rc ? mt_cli_failed(&err) : 0;
+}

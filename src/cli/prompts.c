@@ -1,0 +1,210 @@
+#include "cli/prompts.h"
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "jinja/jinja.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static const size_t MAX_FILE_BYTES = (size_t)1 << 30;
+
+/* -- where they come from -------------------------------------------------------------------------- */
+
+static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the prompts"); }
+
+static mt_rc add(mt_asks *a, const mt_ask *ask, mt_err *err)
+{
+    MT_TRY(mt_grow(&a->items, &a->cap, a->n + 1, sizeof *a->items, err));
+    a->items[a->n++] = *ask;
+    return MT_OK;
+}
+
+static mt_rc add_text(mt_asks *a, const char *text, size_t n, mt_err *err)
+{
+    mt_ask ask = { .text = mt_arena_strndup(&a->arena, text, n) };
+    return ask.text ? add(a, &ask, err) : no_memory(err);
+}
+
+mt_rc mt_asks_add(mt_asks *a, const char *text, mt_err *err) { return add_text(a, text, strlen(text), err); }
+
+/* A record's text under the first of the keys it has; NULL: none of them. */
+static const mt_value *first_of(const mt_value *record, const char *const *keys)
+{
+    for (; *keys; keys++) {
+        const mt_value *v = mt_value_get(record, *keys);
+        if (v && v->type == MT_VALUE_STR) return v;
+    }
+    return NULL;
+}
+
+static char *copy(mt_asks *a, const mt_value *v) { return mt_arena_strndup(&a->arena, v->str.s, v->str.n); }
+
+/* Question and input as LLaMA-Factory joins them. */
+static char *join(mt_asks *a, const mt_value *question, const mt_value *input)
+{
+    if (!input || !input->str.n) return copy(a, question);
+    char *s = mt_arena_alloc(&a->arena, question->str.n + input->str.n + 2);
+    if (!s) return NULL;
+    memcpy(s, question->str.s, question->str.n);
+    s[question->str.n] = '\n';
+    memcpy(s + question->str.n + 1, input->str.s, input->str.n);
+    s[question->str.n + 1 + input->str.n] = 0;
+    return s;
+}
+
+static mt_rc add_record(mt_asks *a, const mt_value *record, mt_err *err)
+{
+    static const char *const questions[] = { "instruction", "prompt", "query", "question", NULL }, *const inputs[] = { "input", NULL };
+    static const char *const answers[] = { "output", "response", "answer", NULL }, *const tasks[] = { "task", NULL };
+    if (record->type == MT_VALUE_STR) return add_text(a, record->str.s, record->str.n, err);
+    const mt_value *question = first_of(record, questions), *answer = first_of(record, answers), *task = first_of(record, tasks);
+    if (!question) return mt_fail(err, MT_EFORMAT, "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\" or \"question\"");
+    mt_ask ask = { .text = join(a, question, first_of(record, inputs)), .expected = answer ? copy(a, answer) : NULL, .task = task ? copy(a, task) : NULL };
+    if (!ask.text || (answer && !ask.expected) || (task && !ask.task)) return no_memory(err);
+    return add(a, &ask, err);
+}
+
+static mt_rc add_json(mt_asks *a, const char *text, size_t n, const char *path, mt_err *err)
+{
+    mt_arena arena = { 0 };
+    mt_value list;
+    mt_rc rc = mt_value_parse_json(&list, &arena, text, n, NULL, path, err);
+    if (!rc && list.type != MT_VALUE_LIST) rc = mt_fail(err, MT_EFORMAT, "%s holds %s; a list of prompts was expected", path, mt_value_type_name(&list));
+    for (size_t i = 0; !rc && i < list.list.n; i++)
+        if ((rc = add_record(a, &list.list.items[i], err))) mt_note(err, "%s: entry %zu", path, i + 1);
+    mt_arena_free(&arena);
+    return rc;
+}
+
+static mt_rc add_lines(mt_asks *a, const char *text, size_t n, mt_err *err)
+{
+    for (const char *end = text + n; text < end;) {
+        const char *newline = memchr(text, '\n', (size_t)(end - text)), *to = newline ? newline : end;
+        if (to > text) MT_TRY(add_text(a, text, (size_t)(to - text), err));
+        text = to + 1;
+    }
+    return MT_OK;
+}
+
+static mt_rc slurp_stdin(mt_str *out, mt_err *err)
+{
+    char piece[4096];
+    for (size_t n; (n = fread(piece, 1, sizeof piece, stdin));) mt_str_add(out, piece, n);
+    if (ferror(stdin)) return mt_fail_errno(err, MT_EIO, "reading standard input");
+    return mt_str_ok(out) ? MT_OK : no_memory(err);
+}
+
+static bool ends_with(const char *s, const char *tail)
+{
+    size_t n = strlen(s), k = strlen(tail);
+    return n >= k && strcmp(s + n - k, tail) == 0;
+}
+
+mt_rc mt_asks_read(mt_asks *a, const char *path, mt_err *err)
+{
+    mt_str text = { 0 };
+    char *bytes = NULL;
+    size_t n = 0;
+    bool from_stdin = strcmp(path, "-") == 0;
+    mt_rc rc = from_stdin ? slurp_stdin(&text, err) : mt_file_read(&bytes, &n, path, MAX_FILE_BYTES, err);
+    if (!rc && from_stdin) rc = add_lines(a, text.s, text.n, err);
+    if (!rc && !from_stdin) rc = ends_with(path, ".json") ? add_json(a, bytes, n, path, err) : add_lines(a, bytes, n, err);
+    mt_str_free(&text);
+    mt_free(bytes);
+    return rc;
+}
+
+mt_rc mt_asks_read_stdin(mt_asks *a, mt_err *err)
+{
+    mt_str text = { 0 };
+    mt_rc rc = slurp_stdin(&text, err);
+    if (!rc && text.n && text.s[text.n - 1] == '\n') text.n--;
+    if (!rc && text.n) rc = add_text(a, text.s, text.n, err);
+    mt_str_free(&text);
+    return rc;
+}
+
+/* -- as token ids ---------------------------------------------------------------------------------- */
+
+static mt_pair pair(const char *key, mt_value value) { return (mt_pair){ .key = key, .key_n = strlen(key), .value = value }; }
+static mt_value text_value(const char *s) { return (mt_value){ .type = MT_VALUE_STR, .str = { s ? s : "", s ? strlen(s) : 0 } }; }
+
+/* The conversation as the template wants it: an optional system message, then the user's. */
+static mt_rc render(const mt_jinja *template, const mt_asks_encoding *how, const char *text, mt_str *out, mt_err *err)
+{
+    const mt_pair system[] = { pair("role", text_value("system")), pair("content", text_value(how->system)) };
+    const mt_pair user[] = { pair("role", text_value("user")), pair("content", text_value(text)) };
+    const mt_value messages[] = { { .type = MT_VALUE_MAP, .map = { system, 2 } }, { .type = MT_VALUE_MAP, .map = { user, 2 } } };
+    size_t skip = how->system ? 0 : 1;
+    const char *bos = mt_tokenizer_role_text(how->tok, MT_TOK_BOS), *eos = mt_tokenizer_role_text(how->tok, MT_TOK_EOS);
+    const mt_pair context[] = {
+        pair("messages", (mt_value){ .type = MT_VALUE_LIST, .list = { messages + skip, 2 - skip } }),
+        pair("add_generation_prompt", (mt_value){ .type = MT_VALUE_BOOL, .b = true }),
+        pair("bos_token", text_value(bos)),
+        pair("eos_token", text_value(eos)),
+    };
+    return mt_jinja_render(template, &(mt_value){ .type = MT_VALUE_MAP, .map = { context, MT_COUNT(context) } }, NULL, out, NULL, err);
+}
+
+static mt_rc open_template(mt_jinja **out, const mt_tokenizer *tok, mt_err *err)
+{
+    size_t n, at = 0;
+    const mt_named_template *all = mt_tokenizer_templates(tok, &n);
+    if (!n) return mt_fail(err, MT_ENOENT, "this model has no chat template (tokenizer_config.json, chat_template.jinja); leave --chat away to continue the text as it is");
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(all[i].name, "default") == 0) at = i;
+    return mt_jinja_parse(out, all[at].text, all[at].n, "chat_template", err);
+}
+
+/* Equal prompts draw different numbers, and which ones does not depend on the other prompts. */
+static void set_streams(mt_asks *a)
+{
+    for (size_t i = 0; i < a->n; i++) {
+        uint64_t hash = mt_hash(a->items[i].ids, a->items[i].n_ids * sizeof(int32_t), 0);
+        a->items[i].stream = hash;
+        for (size_t j = i; j-- > 0;)
+            if (a->items[j].n_ids == a->items[i].n_ids && memcmp(a->items[j].ids, a->items[i].ids, a->items[i].n_ids * sizeof(int32_t)) == 0) {
+                a->items[i].stream = a->items[j].stream + 1;
+                break;
+            }
+    }
+}
+
+static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, const mt_jinja *template, mt_tok_scratch *scratch, mt_err *err)
+{
+    mt_str text = { 0 };
+    mt_tokens tokens = { 0 };
+    mt_rc rc = MT_OK;
+    if (template) rc = render(template, how, ask->text, &text, err);
+    const char *s = template ? text.s : ask->text;
+    size_t n = template ? text.n : strlen(ask->text);
+    if (!rc) rc = mt_tokenizer_encode(how->tok, scratch, s ? s : "", n, template ? 0 : MT_ENCODE_SPECIAL, &tokens, err);
+    if (!rc && !tokens.n) rc = mt_fail(err, MT_EINVAL, "an empty prompt: there is nothing to continue");
+    if (!rc && !(ask->ids = mt_arena_alloc(&a->arena, tokens.n * sizeof *ask->ids))) rc = no_memory(err);
+    if (!rc) memcpy(ask->ids, tokens.ids, (ask->n_ids = tokens.n) * sizeof *ask->ids);
+    mt_tokens_free(&tokens);
+    mt_str_free(&text);
+    return rc;
+}
+
+mt_rc mt_asks_encode(mt_asks *a, const mt_asks_encoding *how, mt_err *err)
+{
+    mt_jinja *template = NULL;
+    mt_tok_scratch *scratch = NULL;
+    mt_rc rc = how->chat ? open_template(&template, how->tok, err) : MT_OK;
+    if (!rc) rc = mt_tok_scratch_create(&scratch, how->tok, err);
+    for (size_t i = 0; !rc && i < a->n; i++)
+        if ((rc = encode_one(a, &a->items[i], how, template, scratch, err))) mt_note(err, "prompt %zu", i + 1);
+    if (!rc) set_streams(a);
+    mt_tok_scratch_free(scratch);
+    mt_jinja_free(template);
+    return rc;
+}
+
+void mt_asks_free(mt_asks *a)
+{
+    mt_free(a->items);
+    mt_arena_free(&a->arena);
+    *a = (mt_asks){ 0 };
+}

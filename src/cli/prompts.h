@@ -1,0 +1,40 @@
+/* prompts.h - the prompts of a generation: where they come from, and as token ids. */
+#ifndef MT_CLI_PROMPTS_H
+#define MT_CLI_PROMPTS_H
+
+#include "base/value.h"
+#include "tokenizer/tokenizer.h"
+
+typedef struct mt_ask {
+    const char *text;     /* never NULL */
+    const char *expected; /* the answer a record gives; NULL: none */
+    const char *task;     /* what kind of question it is; NULL: not said */
+    int32_t *ids;
+    size_t n_ids;
+    uint64_t stream;      /* of random numbers: from the ids, and how many prompts before had the same */
+} mt_ask;
+
+typedef struct mt_asks {
+    mt_ask *items;
+    size_t n, cap;
+    mt_arena arena; /* owns every string and id */
+} mt_asks;
+
+/* Zero-initialise first.  Each adds to what is there. */
+mt_rc mt_asks_add(mt_asks *a, const char *text, mt_err *err);
+/* A file of lines, or (.json) a list of texts or records; "-": lines of standard input. */
+mt_rc mt_asks_read(mt_asks *a, const char *path, mt_err *err);
+/* All of standard input as one prompt. */
+mt_rc mt_asks_read_stdin(mt_asks *a, mt_err *err);
+
+typedef struct mt_asks_encoding {
+    const mt_tokenizer *tok;
+    bool chat;          /* through the tokenizer's chat template */
+    const char *system; /* NULL: none */
+} mt_asks_encoding;
+
+/* Fills in ids and streams. */
+mt_rc mt_asks_encode(mt_asks *a, const mt_asks_encoding *how, mt_err *err);
+void mt_asks_free(mt_asks *a);
+
+#endif

@@ -1,0 +1,131 @@
+/* chat_end.c - what a template does, found out by showing it something: how it ends an answer, and how it wants calls.
+ *
+ * A two-turn conversation is rendered once and looked at behind the answer.  The first special token there, with white space
+ * before it, is the end of turn; what follows it (a line break, a second token) is not learned.  Templates in which only the next
+ * turn's header ends an answer (GLM-4) get that header's token; those that end nothing get eos, with a notice. */
+#include "data/sampler_impl.h"
+#include "data/slice.h"
+
+static const char sentinel[] = "QUITE-UNLIKELY-ANSWER";
+
+/* The special token at text[at], as its end; 0: none.  A window is tokenized: special tokens are found whatever stands around
+ * them. */
+static mt_rc special_at(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t at, size_t *out, mt_err *err)
+{
+    size_t n = text->n - at, n_token;
+    *out = 0;
+    if (n > 96) n = 96;
+    while (n && at + n < text->n && ((unsigned char)text->s[at + n] & 0xc0) == 0x80) n--; /* no half characters */
+    if (!n) return MT_OK;
+    w->part.n = 0;
+    MT_TRY(mt_tokenizer_encode(s->tok, w->tok, text->s + at, n, 0, &w->part, err));
+    if (!w->part.n || !mt_tokenizer_is_special(s->tok, w->part.ids[0])) return MT_OK;
+    const char *token = mt_tokenizer_token(s->tok, w->part.ids[0], &n_token);
+    if (token && n_token <= text->n - at && !memcmp(token, text->s + at, n_token)) *out = at + n_token;
+    return MT_OK;
+}
+
+mt_rc mt__chat_end_after(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t at, size_t *out, mt_err *err)
+{
+    *out = 0;
+    if (s->n_end && text->n - at >= s->n_end && !memcmp(text->s + at, s->end, s->n_end)) {
+        *out = at + s->n_end;
+        return MT_OK;
+    }
+    while (at < text->n && mt_is_space(text->s[at])) at++;
+    return special_at(s, w, text, at, out, err);
+}
+
+/* Render into w->full; *shown false: the template refuses such a conversation. */
+static mt_rc show(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *maps, size_t n, bool *shown, mt_err *err)
+{
+    mt_reason reason = MT_REASON_NONE;
+    mt_chat chat = { .maps = maps, .n = n };
+    mt_rc rc = mt__chat_render(s, w, &chat, n, false, &w->full, &reason, err);
+    *shown = !rc;
+    return reason == MT_REASON_NONE ? rc : MT_OK;
+}
+
+/* Render questions and answers in turn, n of them; *at is behind the first answer, 0: it was not found. */
+static mt_rc probe(const mt_sampler *s, mt_sampler_scratch *w, size_t n, size_t *at, mt_err *err)
+{
+    bool shown;
+    mt_pair pairs[3][2];
+    mt_value maps[3];
+    for (size_t i = 0; i < n; i++) {
+        const char *role = i == 1 ? "assistant" : "user", *content = i == 1 ? sentinel : "Hello.";
+        pairs[i][0] = (mt_pair){ .key = "role", .key_n = 4, .value = mt__text_value(role, strlen(role)) };
+        pairs[i][1] = (mt_pair){ .key = "content", .key_n = 7, .value = mt__text_value(content, strlen(content)) };
+        maps[i] = mt__map_of(pairs[i], 2);
+    }
+    *at = 0;
+    MT_TRY(show(s, w, maps, n, &shown, err));
+    size_t found = shown ? mt_slice_find(mt_slice_of(&w->full), (mt_slice){ sentinel, sizeof sentinel - 1 }) : SIZE_MAX;
+    if (found != SIZE_MAX) *at = found + sizeof sentinel - 1;
+    return MT_OK;
+}
+
+static mt_rc keep_end(mt_sampler *s, const char *text, size_t n, mt_err *err)
+{
+    s->end = mt_arena_strndup(&s->arena, text, n);
+    s->n_end = n;
+    return s->end ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+}
+
+mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    size_t at, end;
+    s->end = "";
+    MT_TRY(probe(s, w, 2, &at, err));
+    if (at) {
+        MT_TRY(mt__chat_end_after(s, w, &w->full, at, &end, err));
+        if (end) return keep_end(s, w->full.s + at, end - at, err);
+        size_t n = w->full.n; /* an end mark spelled in ordinary tokens */
+        while (n > at && mt_is_space(w->full.s[n - 1])) n--;
+        if (n > at) return keep_end(s, w->full.s + at, n - at, err);
+        MT_TRY(probe(s, w, 3, &at, err));
+        if (at) {
+            MT_TRY(mt__chat_end_after(s, w, &w->full, at, &end, err));
+            if (end) return keep_end(s, w->full.s + at, end - at, err);
+        }
+    }
+    const char *eos = mt_tokenizer_role_text(s->tok, MT_TOK_EOS);
+    if (!eos) {
+        mt_str_printf(
+            &s->notice,
+            "%sthe template ends answers with nothing and the tokenizer names no eos token: the model will not learn to stop",
+            s->notice.n ? "; " : "");
+        return MT_OK;
+    }
+    mt_str_printf(&s->notice, "%sthe template puts no end-of-turn token behind an answer: %s is added", s->notice.n ? "; " : "",
+                  eos);
+    return keep_end(s, eos, strlen(eos), err);
+}
+
+/* A call rendered with its arguments as a map or as text; *taken: the template accepts it. */
+static mt_rc show_call(const mt_sampler *s, mt_sampler_scratch *w, mt_value arguments, bool *taken, mt_err *err)
+{
+    mt_pair function[] = { { "name", 4, mt__text_value("f", 1) }, { "arguments", 9, arguments } };
+    mt_pair call[] = { { "type", 4, mt__text_value("function", 8) },
+                       { "id", 2, mt__text_value("abcdef123", 9) },
+                       { "function", 8, mt__map_of(function, 2) } };
+    mt_value calls = mt__map_of(call, 3), list = { .type = MT_VALUE_LIST };
+    list.list.items = &calls;
+    list.list.n = 1;
+    mt_pair asked[] = { { "role", 4, mt__text_value("user", 4) }, { "content", 7, mt__text_value("Hello.", 6) } };
+    mt_pair called[] = { { "role", 4, mt__text_value("assistant", 9) },
+                         { "content", 7, { .type = MT_VALUE_NULL } },
+                         { "tool_calls", 10, list } };
+    mt_value maps[] = { mt__map_of(asked, 2), mt__map_of(called, 3) };
+    return show(s, w, maps, 2, taken, err);
+}
+
+mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    mt_pair pair = { "x", 1, mt__text_value("y", 1) };
+    bool map, text = false;
+    MT_TRY(show_call(s, w, mt__map_of(&pair, 1), &map, err));
+    if (!map) MT_TRY(show_call(s, w, mt__text_value("{}", 2), &text, err));
+    s->rules.calls_as_text = text;
+    return MT_OK;
+}

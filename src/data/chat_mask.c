@@ -1,0 +1,370 @@
+/* chat_mask.c - which tokens of a conversation are trained.
+ *
+ * For answer k let P be the rendering of the turns before it with the generation prompt, and A the answer.  The truth is P, A,
+ * end of turn.  One rendering F of the whole conversation serves all answers if each truth is a prefix of F, and if P tokenized
+ * on its own is a prefix of F's tokens (a token that straddles the end of P would be one the model never sees when it answers).
+ * Then F is one sample. Otherwise every answer gets a sample of its own, P's tokens followed by those of answer and end.
+ *
+ * Between P and A a template may put white space (Llama 2: " answer </s>"), which is then learned with the answer.  An empty
+ * thought that it puts there by itself is not.  {% generation %} blocks say themselves what is learned.
+ *
+ * F shows what the template makes of A, so a template that changes answers is noticed: it may trim them or leave thoughts out
+ * (the sample has them all the same), anything else stops the run. */
+#include "data/sampler_impl.h"
+#include "data/thoughts.h"
+
+typedef struct masker {
+    const mt_sampler *s;
+    mt_sampler_scratch *w;
+    const mt_chat *chat;
+    mt_reason *reason;
+    mt_err *err;
+} masker;
+
+/* The bytes of white space in t that stand before `said`; SIZE_MAX: something else does. */
+static size_t gap_before(mt_slice t, mt_slice said)
+{
+    for (size_t gap = 0; gap <= t.n; gap++) {
+        if (mt_slice_starts(mt_slice_from(t, gap), said)) return gap;
+        if (gap < t.n && !mt_is_space(t.s[gap])) break;
+    }
+    return SIZE_MAX;
+}
+
+/* ---- renderings ---- */
+
+static mt_slice content_of(const mt_message *m) { return (mt_slice){ m->content.str.s, m->content.str.n }; }
+/* An answer whose form only the template knows. */
+static bool is_structured(const mt_message *m) { return m->calls.type == MT_VALUE_LIST || m->thought.type == MT_VALUE_STR; }
+
+static mt_rc render(const masker *m, size_t n, bool generation_prompt, mt_str *out)
+{
+    return mt__chat_render(m->s, m->w, m->chat, n, generation_prompt, out, m->reason, m->err);
+}
+
+/* The template did something to an answer: fatal, with the example. */
+static mt_rc changed(const masker *m, size_t k, mt_slice rendered)
+{
+    mt_slice a = content_of(&m->chat->items[k]);
+    int n_a = a.n > 160 ? 160 : (int)a.n;
+    mt_slice tail = rendered.n > 240 ? mt_slice_from(rendered, rendered.n - 240) : rendered;
+    while (tail.n && ((unsigned char)*tail.s & 0xc0) == 0x80) tail = mt_slice_from(tail, 1);
+    return mt_fail(m->err, MT_EFORMAT,
+                   "the chat template changes the text of an answer, so what would be trained is not what the data says.\n  "
+                   "answer:   %.*s%s\n  rendered: "
+                   "...%.*s\nchoose a built-in template with dataset.template, or correct the model's",
+                   n_a, a.n ? a.s : "", (size_t)n_a < a.n ? "..." : "", (int)tail.n, tail.s);
+}
+
+/* Every call must be seen in what the template wrote. */
+static mt_rc check_calls(const masker *m, size_t k, mt_slice tail)
+{
+    const mt_message *msg = &m->chat->items[k];
+    bool ok = !msg->content.str.n || mt_slice_has(tail, content_of(msg)) || msg->thought.type == MT_VALUE_STR ||
+              mt__without_thought(content_of(msg)).n < msg->content.str.n;
+    for (size_t i = 0; ok && msg->calls.type == MT_VALUE_LIST && i < msg->calls.list.n; i++) {
+        const mt_value *name = mt_value_get(mt_value_get(&msg->calls.list.items[i], "function"), "name");
+        ok = mt_slice_has(tail, (mt_slice){ name->str.s, name->str.n });
+    }
+    if (ok) return MT_OK;
+    if (msg->calls.type != MT_VALUE_LIST) return changed(m, k, tail);
+    return mt_fail(
+        m->err, MT_EFORMAT,
+        "the chat template does not show tool calls: this data needs a model whose template does.\n  rendered: ...%.*s",
+        tail.n > 400 ? 400 : (int)tail.n, tail.s);
+}
+
+/* Where the end of the last turn begins in its rendering; SIZE_MAX: there is none behind the prompt. */
+static size_t find_end(const masker *m, mt_slice t, size_t n_prompt)
+{
+    mt_slice end = { m->s->end, m->s->n_end };
+    size_t at = end.n ? mt_slice_find_last(t, end) : SIZE_MAX;
+    return at != SIZE_MAX && at + end.n > n_prompt ? at : SIZE_MAX;
+}
+
+/* The last turn with its end, without what the template puts behind. */
+static mt_slice upto_turn_end(const masker *m, mt_slice t, size_t n_prompt)
+{
+    size_t at = find_end(m, t, n_prompt), n = mt_slice_trim_end(t).n;
+    if (at != SIZE_MAX) n = at + m->s->n_end;
+    return mt_slice_upto(t, n > n_prompt ? n : n_prompt);
+}
+
+/* ---- one sample for all ---- */
+
+/* The {% generation %} block of answer k in the last rendering of n messages; NULL: blocks and answers do not pair up. */
+static const mt_jinja_span *block_of(const masker *m, size_t k, size_t n)
+{
+    size_t n_answers = 0, ordinal = 0;
+    for (size_t i = 0; i < n; i++)
+        if (m->chat->items[i].role == MT_ROLE_ASSISTANT) {
+            if (i == k) ordinal = n_answers;
+            n_answers++;
+        }
+    return m->w->blocks.n == n_answers ? &m->w->blocks.items[ordinal] : NULL;
+}
+
+static bool block_holds(mt_slice t, const mt_jinja_span *b, mt_slice answer)
+{
+    return mt_slice_has((mt_slice){ t.s + b->begin, b->end - b->begin }, answer);
+}
+
+/* Answer k in the full rendering, behind its prompt; *nested false: it is not there as it should be. */
+static mt_rc place_answer(const masker *m, size_t k, size_t n_prompt, mt__span *out, bool *nested)
+{
+    mt_str *full = &m->w->full;
+    mt_slice f = mt_slice_of(full), answer = mt__undouble(mt_slice_upto(f, n_prompt), content_of(&m->chat->items[k])),
+             tail = mt_slice_from(f, n_prompt);
+    size_t gap = gap_before(tail, answer), at = n_prompt + gap + answer.n, end;
+    *nested = gap != SIZE_MAX;
+    if (!*nested) return MT_OK;
+    MT_TRY(mt__chat_end_after(m->s, m->w, full, at, &end, m->err));
+    if (!end && k + 1 == m->chat->n &&
+        !mt_slice_trim_end(mt_slice_from(f, at)).n) { /* the last turn, and the template does not end it */
+        full->n = at;
+        mt_str_add(full, m->s->end, m->s->n_end);
+        end = full->n;
+    }
+    *nested = end > 0;
+    *out = (mt__span){ n_prompt, end };
+    return MT_OK;
+}
+
+/* The same for calls: the turn's own rendering says where it ends. */
+static mt_rc place_calls(const masker *m, size_t k, size_t n_prompt, mt__span *out, bool *nested)
+{
+    MT_TRY(render(m, k + 1, false, &m->w->turn));
+    mt_slice f = mt_slice_of(&m->w->full), t = mt_slice_of(&m->w->turn);
+    *nested = mt_slice_starts(t, mt_slice_upto(f, n_prompt));
+    if (!*nested) return MT_OK;
+    t = upto_turn_end(m, t, n_prompt);
+    MT_TRY(check_calls(m, k, mt_slice_from(t, n_prompt)));
+    bool thought_added = m->chat->items[k].thought.type == MT_VALUE_NULL &&
+                         mt__skip_empty_thought(mt_slice_from(t, n_prompt)).s != mt_slice_from(t, n_prompt).s;
+    *nested = mt_slice_starts(f, t) && !thought_added;
+    *out = (mt__span){ n_prompt, t.n };
+    return MT_OK;
+}
+
+/* Spans of all trained answers in the full rendering; *nested false: at least one is not a prefix. */
+static mt_rc place_all(const masker *m, bool *nested)
+{
+    mt_sampler_scratch *w = m->w;
+    *nested = true;
+    w->n_spans = 0;
+    MT_TRY(mt_grow(&w->spans, &w->cap_spans, m->chat->n, sizeof *w->spans, m->err));
+    MT_TRY(render(m, m->chat->n, false, &w->full));
+    for (size_t k = 0; *nested && k < m->chat->n; k++) /* before other renderings replace the blocks */
+        if (m->chat->items[k].trained) {
+            const mt_jinja_span *b = w->blocks.n ? block_of(m, k, m->chat->n) : NULL;
+            w->spans[w->n_spans++] = b && block_holds(mt_slice_of(&w->full), b, content_of(&m->chat->items[k]))
+                                         ? (mt__span){ b->begin, b->end }
+                                         : (mt__span){ 0, 0 };
+        }
+    size_t i = 0;
+    for (size_t k = 0; *nested && k < m->chat->n; k++) {
+        if (!m->chat->items[k].trained) continue;
+        mt__span *span = &w->spans[i++];
+        MT_TRY(render(m, k, true, &w->prompt));
+        *nested = mt_slice_starts(mt_slice_of(&w->full), mt_slice_of(&w->prompt)) && (!span->end || span->begin >= w->prompt.n);
+        if (!*nested || span->end) continue;
+        if (is_structured(&m->chat->items[k]))
+            MT_TRY(place_calls(m, k, w->prompt.n, span, nested));
+        else
+            MT_TRY(place_answer(m, k, w->prompt.n, span, nested));
+    }
+    return MT_OK;
+}
+
+/* ---- tokens ---- */
+
+/* The first token at or behind byte `at`. */
+static size_t token_at(const mt_tokens *t, size_t at)
+{
+    size_t lo = 0, hi = t->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (t->ranges[mid].start < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+/* True if the text up to `at`, tokenized on its own, gives the tokens it has in the whole.  Only what follows the last special
+ * token before it needs a look: no token reaches across one. */
+static mt_rc splits_at(const masker *m, mt_slice t, size_t at, bool *out)
+{
+    mt_sampler_scratch *w = m->w;
+    size_t b = token_at(&w->tokens, at), k = b;
+    *out = !b || w->tokens.ranges[b - 1].end <= at;
+    if (!*out) return MT_OK;
+    while (k > 0 && !mt_tokenizer_is_special(m->s->tok, w->tokens.ids[k - 1])) k--;
+    if (k > 0) k--;
+    size_t start = k ? w->tokens.ranges[k].start : 0;
+    w->part.n = 0;
+    MT_TRY(mt_tokenizer_encode(m->s->tok, w->tok, t.s + start, at - start, 0, &w->part, m->err));
+    *out = w->part.n == b - k && !memcmp(w->part.ids, w->tokens.ids + k, w->part.n * sizeof *w->part.ids);
+    return MT_OK;
+}
+
+static mt_rc encode(const masker *m, mt_slice t, mt_tokens *out)
+{
+    out->n = 0;
+    return mt_tokenizer_encode(m->s->tok, m->w->tok, t.s, t.n, MT_ENCODE_RANGES, out, m->err);
+}
+
+/* Append the tokens of what the model says.  Vocabularies that mark words by a space in front would put one at the start of a
+ * text; behind a line break they do not. */
+static mt_rc append_answer(const masker *m, mt_slice t)
+{
+    static const char mark[] = "\xe2\x96\x81";
+    mt_sampler_scratch *w = m->w;
+    size_t first = 0, n_token;
+    MT_TRY(encode(m, t, &w->part));
+    const char *token = w->part.n ? mt_tokenizer_token(m->s->tok, w->part.ids[0], &n_token) : NULL;
+    if (token && n_token >= 3 && !memcmp(token, mark, 3) && t.n && *t.s != ' ' && (t.n < 3 || memcmp(t.s, mark, 3) != 0)) {
+        mt_str line = { 0 };
+        mt_str_putc(&line, '\n');
+        mt_str_add(&line, t.s, t.n);
+        mt_rc rc = mt_str_ok(&line) ? encode(m, mt_slice_of(&line), &w->part)
+                                    : mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
+        mt_str_free(&line);
+        MT_TRY(rc);
+        first = token_at(&w->part, 1);
+    }
+    size_t n = w->part.n - first;
+    MT_TRY(mt_grow(&w->tokens.ids, &w->tokens.cap_ids, w->tokens.n + n, sizeof *w->tokens.ids, m->err));
+    memcpy(w->tokens.ids + w->tokens.n, w->part.ids + first, n * sizeof *w->part.ids);
+    w->tokens.n += n;
+    return MT_OK;
+}
+
+/* ---- samples ---- */
+
+static mt_rc add_whole(const masker *m, bool *nested, bool *fits, mt_oddities *odd)
+{
+    mt_sampler_scratch *w = m->w;
+    mt_slice f = mt_slice_of(&w->full);
+    if (!mt_str_ok(&w->full)) return mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
+    MT_TRY(encode(m, f, &w->tokens));
+    for (size_t i = 0; *nested && i < w->n_spans; i++) MT_TRY(splits_at(m, f, w->spans[i].begin, nested));
+    if (!*nested) return MT_OK;
+    for (size_t i = 0; i < w->n_spans; i++)
+        w->spans[i] = (mt__span){ token_at(&w->tokens, w->spans[i].begin), token_at(&w->tokens, w->spans[i].end) };
+    return mt__sample_add(m->s, w, &w->full, w->spans, w->n_spans, m->s->config.overlong, fits, odd, m->err);
+}
+
+static size_t common_prefix(mt_slice a, mt_slice b)
+{
+    size_t n = 0;
+    while (n < a.n && n < b.n && a.s[n] == b.s[n]) n++;
+    return n;
+}
+
+/* What was said, with the gap before it and the end behind, appended to the prompt in w->text. */
+static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice turn)
+{
+    mt_str *out = &m->w->text;
+    mt_slice answer = content_of(&m->chat->items[k]), said = mt__undouble(prompt, answer);
+    size_t end = find_end(m, turn, common_prefix(prompt, turn));
+    mt_slice shown = end == SIZE_MAX ? mt_slice_trim_end(turn) : mt_slice_upto(turn, end), trimmed = mt_slice_trim_end(shown);
+    if (!mt_slice_ends(shown, said) && !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(answer))) &&
+        !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(mt__without_thought(answer)))))
+        return changed(m, k, turn);
+    size_t gap = mt_slice_starts(shown, prompt) ? gap_before(mt_slice_from(shown, prompt.n), mt_slice_trim_end(said)) : 0;
+    if (gap && gap != SIZE_MAX) mt_str_add(out, shown.s + prompt.n, gap);
+    mt_str_add(out, said.s, said.n);
+    mt_str_add(out, m->s->end, m->s->n_end);
+    return MT_OK;
+}
+
+/* Calls as the template shows them. */
+static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice turn)
+{
+    if (!mt_slice_starts(turn, prompt))
+        return mt__chat_bad(m, MT_REASON_TEMPLATE,
+                            "the chat template writes the calls of turn %zu elsewhere than behind its generation prompt", k + 1);
+    mt_slice tail = mt_slice_from(upto_turn_end(m, turn, prompt.n), prompt.n);
+    MT_TRY(check_calls(m, k, tail));
+    if (m->chat->items[k].thought.type == MT_VALUE_NULL) tail = mt__skip_empty_thought(tail);
+    mt_str_add(&m->w->text, tail.s, tail.n);
+    return MT_OK;
+}
+
+/* w->text: prompt, answer and end of turn k; *begin is where what is learned starts. */
+static mt_rc write_truth(const masker *m, size_t k, size_t *begin)
+{
+    mt_sampler_scratch *w = m->w;
+    MT_TRY(render(m, k, true, &w->prompt));
+    MT_TRY(render(m, k + 1, false, &w->turn));
+    mt_slice p = mt_slice_of(&w->prompt), t = mt_slice_of(&w->turn);
+    const mt_jinja_span *block = w->blocks.n ? block_of(m, k, k + 1) : NULL;
+    mt_str_clear(&w->text);
+    *begin = p.n;
+    if (block && mt_slice_starts(t, p) && block->begin >= p.n && block_holds(t, block, content_of(&m->chat->items[k]))) {
+        *begin = block->begin;
+        mt_str_add(&w->text, t.s, block->end);
+    } else {
+        mt_str_add(&w->text, p.s, p.n);
+        MT_TRY(is_structured(&m->chat->items[k]) ? write_calls(m, k, p, t) : write_answer(m, k, p, t));
+    }
+    return mt_str_ok(&w->text) ? MT_OK : mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
+}
+
+static mt_rc add_turn(const masker *m, size_t k, bool *fits, mt_oddities *odd)
+{
+    mt_sampler_scratch *w = m->w;
+    size_t begin;
+    bool splits;
+    MT_TRY(write_truth(m, k, &begin));
+    mt_slice t = mt_slice_of(&w->text);
+    MT_TRY(encode(m, t, &w->tokens));
+    MT_TRY(splits_at(m, t, begin, &splits));
+    mt__span span = { token_at(&w->tokens, begin), w->tokens.n };
+    if (!splits) {
+        MT_TRY(encode(m, mt_slice_upto(t, begin), &w->tokens));
+        span.begin = w->tokens.n;
+        MT_TRY(append_answer(m, mt_slice_from(t, begin)));
+        span.end = w->tokens.n;
+    }
+    return mt__sample_add(m->s, w, &w->text, &span, 1, m->s->config.overlong, fits, odd, m->err);
+}
+
+static mt_rc add_turns(const masker *m, bool *any, mt_oddities *odd)
+{
+    size_t n_trained = 0, n_lost = 0, last = 0;
+    for (size_t k = 0; k < m->chat->n; k++)
+        if (m->chat->items[k].trained) {
+            n_trained++;
+            last = k;
+        }
+    *any = false;
+    for (size_t k = 0; k < m->chat->n; k++) {
+        bool fits;
+        if (!m->chat->items[k].trained || (m->s->config.history == MT_HISTORY_LAST && k != last)) continue;
+        MT_TRY(add_turn(m, k, &fits, odd));
+        *any |= fits;
+        n_lost += !fits;
+    }
+    if (*any) odd->turns_without_room += (int64_t)n_lost;
+    if (*any && n_trained > 1 && m->s->config.history == MT_HISTORY_UNROLL) odd->unrolled++;
+    return MT_OK;
+}
+
+mt_rc mt__chat_mask(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat *chat, mt_reason *reason, mt_oddities *odd,
+                    mt_err *err)
+{
+    masker m = { s, w, chat, reason, err };
+    bool nested, fits = false;
+    MT_TRY(place_all(&m, &nested));
+    if (nested) MT_TRY(add_whole(&m, &nested, &fits, odd));
+    if (!nested) MT_TRY(add_turns(&m, &fits, odd));
+    if (fits) return MT_OK;
+    if (s->config.overlong == MT_OVERLONG_SKIP)
+        return mt__chat_bad(&m, MT_REASON_TOO_LONG, "it is longer than max_seq_len (%lld tokens)",
+                            (long long)s->config.max_seq_len);
+    return mt__chat_bad(&m, MT_REASON_NO_ROOM, "no answer begins within max_seq_len (%lld tokens)",
+                        (long long)s->config.max_seq_len);
+}

@@ -1,0 +1,68 @@
+#include "data/layout.h"
+
+#include "base/rng.h"
+
+#include <string.h>
+
+mt_layout mt_layout_default(mt_formatting formatting)
+{
+    mt_layout l = { .formatting = formatting,
+                    .system = "system",
+                    .text = "text",
+                    .role_tag = "from",
+                    .content_tag = "value",
+                    .user_tag = "human",
+                    .assistant_tag = "gpt",
+                    .observation_tag = "observation",
+                    .function_tag = "function_call",
+                    .system_tag = "system" };
+    if (formatting == MT_FORMATTING_ALPACA) {
+        l.prompt = "instruction";
+        l.query = "input";
+        l.response = "output";
+    } else if (formatting == MT_FORMATTING_SHAREGPT) {
+        l.messages = "conversations";
+    } else {
+        l.messages = "messages";
+        l.messages_too = "conversations";
+        l.tools = "tools";
+        l.role_tag = "role";
+        l.content_tag = "content";
+        l.user_tag = "user";
+        l.assistant_tag = "assistant";
+        l.observation_tag = "tool";
+    }
+    return l;
+}
+
+mt_layout mt_layout_direct(const char *query_field, const char *response_field)
+{
+    mt_layout l = mt_layout_default(MT_FORMATTING_ALPACA);
+    l.direct = true;
+    l.prompt = query_field;
+    l.query = NULL;
+    l.response = response_field;
+    return l;
+}
+
+static bool has(const mt_value *record, const char *column) { return column && mt_value_get(record, column); }
+
+bool mt_layout_is_text(const mt_layout *l, const mt_value *record)
+{
+    if (l->text_only) return true;
+    bool alpaca = l->formatting == MT_FORMATTING_ALPACA;
+    return has(record, l->text) && !has(record, alpaca ? l->prompt : l->messages) &&
+           !has(record, alpaca ? l->response : l->messages_too);
+}
+
+uint64_t mt_layout_hash(const mt_layout *l, uint64_t seed)
+{
+    const char *const names[] = { l->prompt,        l->query,           l->response,     l->history,
+                                  l->messages,      l->messages_too,    l->system,       l->tools,
+                                  l->text,          l->role_tag,        l->content_tag,  l->user_tag,
+                                  l->assistant_tag, l->observation_tag, l->function_tag, l->system_tag };
+    uint64_t h = mt_hash(&l->formatting, sizeof l->formatting, seed);
+    h = mt_hash(&l->text_only, sizeof l->text_only, h);
+    for (size_t i = 0; i < MT_COUNT(names); i++) h = names[i] ? mt_hash(names[i], strlen(names[i]), h + 1) : h * 31 + 7;
+    return h;
+}

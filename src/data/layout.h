@@ -1,0 +1,42 @@
+/* layout.h - where a dataset's records keep what is asked and answered: columns, tags, formatting.
+ *
+ * The names are LLaMA-Factory's.  A column that is NULL is not read.  Strings are borrowed from whoever made the
+ * layout (a registry, a caller) and outlive everything made from it. */
+#ifndef MT_DATA_LAYOUT_H
+#define MT_DATA_LAYOUT_H
+
+#include "base/value.h"
+
+typedef enum mt_formatting { MT_FORMATTING_ALPACA, MT_FORMATTING_SHAREGPT, MT_FORMATTING_OPENAI, MT_FORMATTINGS } mt_formatting;
+
+typedef struct mt_layout {
+    mt_formatting formatting;
+    bool direct; /* a path of the user's own: messages speak of query_field and response_field */
+
+    /* columns: alpaca */
+    const char *prompt, *query, *response, *history;
+    /* columns: sharegpt, openai */
+    const char *messages;
+    const char *messages_too; /* the column that is read where `messages` is absent */
+    /* columns: all */
+    const char *system, *tools;
+    const char *text; /* plain text: read where neither prompt nor messages are there */
+    bool text_only;   /* every record is plain text: set it for .txt files, too */
+
+    /* keys and roles of a message */
+    const char *role_tag, *content_tag;
+    const char *user_tag, *assistant_tag, *observation_tag, *function_tag, *system_tag;
+} mt_layout;
+
+/* What LLaMA-Factory reads when dataset_info.json names no columns and no tags. */
+mt_layout mt_layout_default(mt_formatting formatting);
+/* MegaTrain's own: one column asks, one answers. */
+mt_layout mt_layout_direct(const char *query_field, const char *response_field);
+
+/* True if this record is a document for pre-training and not a conversation. */
+bool mt_layout_is_text(const mt_layout *layout, const mt_value *record);
+
+/* One number for everything above. */
+uint64_t mt_layout_hash(const mt_layout *layout, uint64_t seed);
+
+#endif

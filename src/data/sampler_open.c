@@ -1,0 +1,238 @@
+/* sampler_open.c - everything about a sampler that is decided once: template, variables, end of turn, fingerprint. */
+#include "data/sampler_impl.h"
+
+#include "base/log.h"
+#include "base/rng.h"
+#include "data/templates.h"
+
+#include <string.h>
+
+static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for a sampler"); }
+
+/* ---- settings ---- */
+
+static mt_rc copy_text(mt_sampler *s, const char **p, mt_err *err)
+{
+    if (!*p) *p = "";
+    *p = mt_arena_strndup(&s->arena, *p, strlen(*p));
+    return *p ? MT_OK : no_memory(err);
+}
+
+static mt_rc copy_config(mt_sampler *s, const mt_sampler_config *config, mt_err *err)
+{
+    s->config = *config;
+    MT_TRY(copy_text(s, &s->config.system_prompt, err));
+    MT_TRY(copy_text(s, &s->config.default_system, err));
+    MT_TRY(copy_text(s, &s->config.template, err));
+    time_t t = time(NULL);
+    if (config->now)
+        s->now = *config->now;
+    else if (!localtime_r(&t, &s->now))
+        return mt_fail(err, MT_EINTERNAL, "the local time is not known");
+    s->config.now = &s->now;
+    s->config.template_kwargs = NULL; /* copied into variables */
+    s->rules = (mt_chat_rules){ .system_prompt = s->config.system_prompt,
+                                .default_system = s->config.default_system,
+                                .merge_turns = config->merge_turns,
+                                .mask_history = config->mask_history,
+                                .as_is = config->as_is };
+    return MT_OK;
+}
+
+/* ---- the template's variables ---- */
+
+/* transformers puts the special tokens first and lets template_kwargs replace them. */
+static void put_variable(mt_sampler *s, const char *key, size_t n, mt_value v)
+{
+    for (size_t i = 0; i < s->n_variables; i++)
+        if (s->variables[i].key_n == n && !memcmp(s->variables[i].key, key, n)) {
+            s->variables[i].value = v;
+            return;
+        }
+    s->variables[s->n_variables++] = (mt_pair){ .key = key, .key_n = n, .value = v };
+}
+
+static bool is_taken(const char *key, size_t n)
+{
+    static const char *const ours[] = { "messages", "tools", "documents", "add_generation_prompt" };
+    for (size_t i = 0; i < MT_COUNT(ours); i++)
+        if (strlen(ours[i]) == n && !memcmp(ours[i], key, n)) return true;
+    return false;
+}
+
+static mt_rc put_kwargs(mt_sampler *s, const mt_value *kwargs, mt_err *err)
+{
+    mt_str json = { 0 };
+    mt_value copy;
+    mt_value_write_json(&json, kwargs);
+    char *text = mt_str_ok(&json) ? mt_arena_strndup(&s->arena, json.s, json.n) : NULL;
+    mt_rc rc = text ? mt_value_parse_json(&copy, &s->arena, text, json.n, NULL, "template_kwargs", err) : no_memory(err);
+    mt_str_free(&json);
+    MT_TRY(rc);
+    for (size_t i = 0; i < copy.map.n; i++) {
+        const mt_pair *p = &copy.map.pairs[i];
+        if (is_taken(p->key, p->key_n))
+            return mt_fail(err, MT_EINVAL, "template_kwargs: \"%.*s\" comes from the data and cannot be set", (int)p->key_n,
+                           p->key);
+        put_variable(s, p->key, p->key_n, p->value);
+    }
+    return MT_OK;
+}
+
+static mt_rc make_variables(mt_sampler *s, const mt_value *kwargs, mt_err *err)
+{
+    static const char *const names[MT_TOK_ROLES] = { "bos_token", "eos_token", "pad_token", "unk_token" };
+    if (kwargs && kwargs->type != MT_VALUE_MAP && kwargs->type != MT_VALUE_NULL)
+        return mt_fail(err, MT_EINVAL, "template_kwargs should be a map and is %s", mt_value_type_name(kwargs));
+    size_t n_kwargs = kwargs && kwargs->type == MT_VALUE_MAP ? kwargs->map.n : 0;
+    s->variables = mt_arena_calloc(&s->arena, MT_TOK_ROLES + n_kwargs, sizeof *s->variables);
+    if (!s->variables) return no_memory(err);
+    for (int r = 0; r < MT_TOK_ROLES; r++) {
+        const char *text = mt_tokenizer_role_text(s->tok, (mt_tok_role)r);
+        if (text) put_variable(s, names[r], strlen(names[r]), mt__text_value(text, strlen(text)));
+    }
+    return n_kwargs ? put_kwargs(s, kwargs, err) : MT_OK;
+}
+
+/* ---- the template ---- */
+
+static mt_rc use_text(mt_sampler *s, const char *name, const char *text, size_t n, mt_err *err)
+{
+    s->template_name = name;
+    s->template_text = mt_arena_strndup(&s->arena, text, n);
+    if (!s->template_text) return no_memory(err);
+    return mt_jinja_parse(&s->chat, text, n, "chat_template", err);
+}
+
+static mt_rc use_plain(mt_sampler *s, mt_err *err)
+{
+    if (mt_tokenizer_role_id(s->tok, MT_TOK_EOS) < 0 && !s->layout.text_only)
+        return mt_fail(err, MT_EINVAL,
+                       "the model has no chat template and its tokenizer names no eos token: answers could not be ended.  Name "
+                       "one in tokenizer_config.json");
+    return use_text(s, mt_template_plain.name, mt_template_plain.text, strlen(mt_template_plain.text), err);
+}
+
+static mt_rc use_built_in(mt_sampler *s, const char *name, mt_err *err)
+{
+    char near[64];
+    const mt_template *t = mt_template_find(name);
+    if (!t) {
+        mt_template_nearest(name, near);
+        return mt_fail(err, MT_EINVAL, "there is no chat template \"%s\"%s%s%s", name, *near ? "; did you mean \"" : "", near,
+                       *near ? "\"?" : "");
+    }
+    const char *lacks = mt_template_lacks(t, s->tok);
+    if (!lacks) return use_text(s, t->name, t->text, strlen(t->text), err);
+    mt_str_printf(&s->notice,
+                  "the template \"%s\" needs %s, which this tokenizer does not have (the vocabulary is not grown): a plain "
+                  "Human/Assistant form is used",
+                  name, lacks);
+    return use_plain(s, err);
+}
+
+/* The model's own template: the one called "default", and "tool_use" beside it. */
+static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
+{
+    size_t n;
+    const mt_named_template *all = mt_tokenizer_templates(s->tok, &n), *tools = NULL, *chat = NULL;
+    for (size_t i = 0; i < n; i++) {
+        if (!strcmp(all[i].name, "default")) chat = &all[i];
+        if (!strcmp(all[i].name, "tool_use")) tools = &all[i];
+    }
+    if (!chat && n == 1) chat = all;
+    *found = chat;
+    if (!chat) return MT_OK;
+    if (tools && tools != chat) MT_TRY(mt_jinja_parse(&s->tool_use, tools->text, tools->n, "chat_template (tool_use)", err));
+    return use_text(s, "the model's own", chat->text, chat->n, err);
+}
+
+static mt_rc choose_template(mt_sampler *s, mt_err *err)
+{
+    bool found;
+    if (*s->config.template) return use_built_in(s, s->config.template, err);
+    MT_TRY(use_own(s, &found, err));
+    if (found) return MT_OK;
+    mt_str_puts(&s->notice,
+                "the model has no chat template: a plain Human/Assistant form is used (dataset.template chooses another)");
+    return use_plain(s, err);
+}
+
+/* ---- the fingerprint ---- */
+
+static uint64_t hash_text(const char *text, uint64_t h) { return mt_hash(text, strlen(text), h + 0x9e3779b9); }
+
+/* The vocabulary and how a text that has everything in it is cut: two tokenizers that agree on both are the same one. */
+static mt_rc hash_tokenizer(const mt_sampler *s, mt_sampler_scratch *w, uint64_t *h, mt_err *err)
+{
+    static const char text[] = "The quick  brown\tfox's 12345 jumps\n\n  over <|im_end|> caf\xc3\xa9, \xe4\xbd\xa0\xe5\xa5\xbd "
+                               "\xf0\x9f\x98\x80 HELLO_world() { return x+=1; }";
+    size_t n = mt_tokenizer_vocab_size(s->tok), n_token;
+    for (size_t i = 0; i < n; i++) {
+        const char *token = mt_tokenizer_token(s->tok, (int32_t)i, &n_token);
+        if (token) *h = mt_hash(token, n_token, *h + i);
+    }
+    w->part.n = 0;
+    MT_TRY(mt_tokenizer_encode(s->tok, w->tok, text, sizeof text - 1, MT_ENCODE_SPECIAL, &w->part, err));
+    *h = mt_hash(w->part.ids, w->part.n * sizeof *w->part.ids, *h);
+    return MT_OK;
+}
+
+static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    const mt_sampler_config *c = &s->config;
+    uint64_t h = mt_layout_hash(&s->layout, 1);
+    const int64_t numbers[] = { c->max_seq_len,      c->train_on_prompt,   c->mask_history, c->merge_turns,
+                                (int64_t)c->history, (int64_t)c->overlong, c->as_is };
+    h = mt_hash(numbers, sizeof numbers, h);
+    h = hash_text(c->system_prompt, h);
+    h = hash_text(c->default_system, h);
+    h = hash_text(s->template_text, h);
+    h = hash_text(s->end, h);
+    mt_value variables = mt__map_of(s->variables, s->n_variables);
+    mt_str json = { 0 };
+    mt_value_write_json(&json, &variables);
+    if (mt_jinja_reads(s->chat, "strftime_now")) mt_str_printf(&json, "%d-%d-%d", s->now.tm_year, s->now.tm_mon, s->now.tm_mday);
+    bool ok = mt_str_ok(&json);
+    if (ok) h = mt_hash(json.s, json.n, h);
+    mt_str_free(&json);
+    if (!ok) return no_memory(err);
+    MT_TRY(hash_tokenizer(s, w, &h, err));
+    s->fingerprint = h;
+    return MT_OK;
+}
+
+static mt_rc open_all(mt_sampler *s, const mt_sampler_config *config, mt_err *err)
+{
+    mt_sampler_scratch *w = NULL;
+    MT_TRY(copy_config(s, config, err));
+    MT_TRY(choose_template(s, err));
+    MT_TRY(make_variables(s, config->template_kwargs, err));
+    MT_TRY(mt_sampler_scratch_create(&w, s, err));
+    mt_rc rc = mt__chat_find_end(s, w, err);
+    if (!rc) rc = mt__chat_find_call_form(s, w, err);
+    if (!rc) rc = make_fingerprint(s, w, err);
+    if (!rc && !mt_str_ok(&s->notice)) rc = no_memory(err);
+    mt_sampler_scratch_free(w);
+    return rc;
+}
+
+mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout *layout, const mt_sampler_config *config,
+                      mt_err *err)
+{
+    *out = NULL;
+    mt_sampler *s = mt_calloc(1, sizeof *s);
+    if (!s) return no_memory(err);
+    s->tok = tok;
+    s->layout = *layout;
+    s->end = "";
+    mt_rc rc = open_all(s, config, err);
+    if (rc) {
+        mt_sampler_close(s);
+        return rc;
+    }
+    if (s->layout.text_only) mt_str_clear(&s->notice); /* documents need no chat template */
+    if (s->notice.n) mt_warn("%s", s->notice.s);
+    *out = s;
+    return MT_OK;
+}

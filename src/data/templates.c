@@ -1,0 +1,166 @@
+/* templates.c - see templates.h.  To add one, add a row.
+ *
+ * Each writes `system` where its model expects it, a user turn up to the point where the model answers, and the answer
+ * with its end.  Roles a model was not trained with (tool) are refused by raise_exception rather than written somehow. */
+#include "data/templates.h"
+
+#include "base/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define REFUSE_OTHERS "{% else %}{{ raise_exception('this template has no ' ~ m.role ~ ' turns') }}{% endif %}"
+#define FOR_EACH      "{% for m in messages %}"
+#define END_FOR       "{% endfor %}"
+#define IF_SYSTEM     "{% if m.role == 'system' %}"
+#define IF_USER       "{% elif m.role == 'user' %}"
+#define IF_ANSWER     "{% elif m.role == 'assistant' %}"
+#define PROMPT(text)  "{% if add_generation_prompt %}{{ " text " }}{% endif %}"
+
+/* Every role the same way: header, content, end. */
+#define ALIKE(before_role, after_role, end, prompt)                                                          \
+    FOR_EACH "{% if m.role in ['system', 'user', 'assistant'] %}{{ " before_role " ~ m.role ~ " after_role " ~ m.content ~ " end " }}" REFUSE_OTHERS END_FOR \
+    PROMPT(prompt)
+
+/* The system text goes in front of the first question: `brief` is it, once. */
+#define BRIEF "{% set brief = messages[0].content if messages[0].role == 'system' else '' %}"
+
+const mt_template mt_template_plain = {
+    .name = "default",
+    .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'Human: ' ~ m.content ~ '\\n\\nAssistant:\\n' }}" IF_ANSWER
+                               "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR,
+};
+
+static const mt_template table[] = {
+    { .name = "chatml",
+      .aliases = " qwen qwen2 qwen2.5 qwen3 qwen3_nothink yi smollm smollm2 ",
+      .tokens = { "<|im_start|>", "<|im_end|>" },
+      .text = ALIKE("'<|im_start|>'", "'\\n'", "'<|im_end|>\\n'", "'<|im_start|>assistant\\n'") },
+    { .name = "internlm2",
+      .aliases = " intern2 ",
+      .tokens = { "<|im_start|>", "<|im_end|>" },
+      .text = "{{ bos_token }}" ALIKE("'<|im_start|>'", "'\\n'", "'<|im_end|>\\n'", "'<|im_start|>assistant\\n'") },
+    { .name = "llama2",
+      .aliases = " llama2_zh ",
+      .text = BRIEF FOR_EACH "{% if m.role == 'system' %}" IF_USER
+                             "{{ bos_token ~ '[INST] ' ~ ('<<SYS>>\\n' ~ brief ~ '\\n<</SYS>>\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ ' "
+                             "[/INST]' }}" IF_ANSWER "{{ ' ' ~ m.content ~ ' ' ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "llama3",
+      .aliases = " llama3.1 llama3.2 llama3.3 ",
+      .tokens = { "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>" },
+      .text = "{{ bos_token }}" ALIKE("'<|start_header_id|>'", "'<|end_header_id|>\\n\\n'", "'<|eot_id|>'",
+                                      "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'") },
+    { .name = "llama4",
+      .tokens = { "<|header_start|>", "<|header_end|>", "<|eot|>" },
+      .text = "{{ bos_token }}" ALIKE("'<|header_start|>'", "'<|header_end|>\\n\\n'", "'<|eot|>'", "'<|header_start|>assistant<|header_end|>\\n\\n'") },
+    { .name = "mistral",
+      .aliases = " mixtral ",
+      .text = BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
+                    "{{ '[INST] ' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ ' [/INST]' }}" IF_ANSWER
+                    "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "mistral_nemo",
+      .aliases = " ministral ",
+      .tokens = { "[INST]", "[/INST]" },
+      .text = BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
+                    "{{ '[INST]' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ '[/INST]' }}" IF_ANSWER
+                    "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "mistral_small",
+      .tokens = { "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]" },
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ '[SYSTEM_PROMPT]' ~ m.content ~ '[/SYSTEM_PROMPT]' }}" IF_USER
+                                         "{{ '[INST]' ~ m.content ~ '[/INST]' }}" IF_ANSWER "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "gemma",
+      .aliases = " gemma2 gemma3 ",
+      .tokens = { "<start_of_turn>", "<end_of_turn>" },
+      .text = BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
+                    "{{ '<start_of_turn>user\\n' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ '<end_of_turn>\\n' }}" IF_ANSWER
+                    "{{ '<start_of_turn>model\\n' ~ m.content ~ '<end_of_turn>\\n' }}" REFUSE_OTHERS END_FOR PROMPT("'<start_of_turn>model\\n'") },
+    { .name = "phi3",
+      .aliases = " phi phi_small ",
+      .tokens = { "<|user|>", "<|assistant|>", "<|end|>" },
+      .text = ALIKE("'<|'", "'|>\\n'", "'<|end|>\\n'", "'<|assistant|>\\n'") },
+    { .name = "phi4",
+      .tokens = { "<|im_start|>", "<|im_sep|>", "<|im_end|>" },
+      .text = ALIKE("'<|im_start|>'", "'<|im_sep|>'", "'<|im_end|>'", "'<|im_start|>assistant<|im_sep|>'") },
+    { .name = "phi4_mini",
+      .tokens = { "<|user|>", "<|assistant|>", "<|end|>" },
+      .text = ALIKE("'<|'", "'|>'", "'<|end|>'", "'<|assistant|>'") },
+    { .name = "glm4",
+      .aliases = " chatglm3 glm4_moe ",
+      .tokens = { "[gMASK]", "<sop>", "<|user|>", "<|assistant|>" },
+      .text = "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>\\n'") },
+    { .name = "deepseek",
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'User: ' ~ m.content ~ '\\n\\nAssistant:' }}" IF_ANSWER
+                                         "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "deepseek3",
+      .aliases = " deepseek2 ",
+      .tokens = { "<｜User｜>", "<｜Assistant｜>" },
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<｜User｜>' ~ m.content }}" IF_ANSWER
+                                         "{{ '<｜Assistant｜>' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR PROMPT("'<｜Assistant｜>'") },
+    { .name = "deepseekr1",
+      .tokens = { "<｜User｜>", "<｜Assistant｜>" },
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<｜User｜>' ~ m.content }}" IF_ANSWER
+                                         "{{ '<｜Assistant｜>' ~ m.content.split('</think>')[-1] ~ eos_token }}" REFUSE_OTHERS END_FOR
+                                         PROMPT("'<｜Assistant｜><think>\\n'") },
+    { .name = "vicuna",
+      .text = FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER "{{ 'USER: ' ~ m.content ~ ' ASSISTANT:' }}" IF_ANSWER
+                                 "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "alpaca",
+      .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ '### Instruction:\\n' ~ m.content ~ '\\n\\n### Response:\\n' }}" IF_ANSWER
+                                 "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
+    { .name = "zephyr", .text = ALIKE("'<|'", "'|>\\n'", "eos_token ~ '\\n'", "'<|assistant|>\\n'") },
+    { .name = "granite3",
+      .aliases = " granite4 ",
+      .tokens = { "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>" },
+      .text = ALIKE("'<|start_of_role|>'", "'<|end_of_role|>'", "'<|end_of_text|>\\n'", "'<|start_of_role|>assistant<|end_of_role|>'") },
+    { .name = "baichuan2",
+      .tokens = { "<reserved_106>", "<reserved_107>" },
+      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<reserved_106>' ~ m.content ~ '<reserved_107>' }}" IF_ANSWER
+                                 "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "cohere",
+      .tokens = { "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>" },
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" IF_USER
+                                         "{{ '<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" IF_ANSWER
+                                         "{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" REFUSE_OTHERS END_FOR
+                                         PROMPT("'<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>'") },
+    { .name = "olmo",
+      .text = "{{ bos_token or '' }}" FOR_EACH IF_SYSTEM "{{ '<|system|>\\n' ~ m.content ~ '\\n' }}" IF_USER
+                                               "{{ '<|user|>\\n' ~ m.content ~ '\\n<|assistant|>\\n' }}" IF_ANSWER
+                                               "{{ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
+    { .name = "falcon",
+      .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n' }}" IF_USER "{{ 'User: ' ~ m.content ~ '\\nFalcon:' }}" IF_ANSWER
+                                 "{{ ' ' ~ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
+    { .name = "empty",
+      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+};
+
+static bool has_alias(const mt_template *t, const char *name)
+{
+    char spaced[80];
+    int n = snprintf(spaced, sizeof spaced, " %s ", name);
+    return t->aliases && n > 2 && (size_t)n < sizeof spaced && !strchr(name, ' ') && strstr(t->aliases, spaced);
+}
+
+const mt_template *mt_template_find(const char *name)
+{
+    if (!strcmp(name, mt_template_plain.name)) return &mt_template_plain;
+    for (size_t i = 0; i < MT_COUNT(table); i++)
+        if (!strcmp(table[i].name, name) || has_alias(&table[i], name)) return &table[i];
+    return NULL;
+}
+
+void mt_template_nearest(const char *name, char near[64])
+{
+    mt_nearest search = { .word = name };
+    mt_nearest_offer(&search, mt_template_plain.name);
+    for (size_t i = 0; i < MT_COUNT(table); i++) mt_nearest_offer(&search, table[i].name);
+    memcpy(near, search.best, sizeof search.best);
+}
+
+const char *mt_template_lacks(const mt_template *t, const mt_tokenizer *tok)
+{
+    for (size_t i = 0; i < MT_COUNT(t->tokens) && t->tokens[i]; i++)
+        if (mt_tokenizer_token_id(tok, t->tokens[i], strlen(t->tokens[i])) < 0) return t->tokens[i];
+    if (strstr(t->text, "eos_token") && mt_tokenizer_role_id(tok, MT_TOK_EOS) < 0) return "an eos token";
+    if (strstr(t->text, "bos_token") && !strstr(t->text, "bos_token or ''") && mt_tokenizer_role_id(tok, MT_TOK_BOS) < 0) return "a bos token";
+    return NULL;
+}

@@ -1,0 +1,25 @@
+/* templates.h - chat templates for models that bring none, by the names LLaMA-Factory uses. */
+#ifndef MT_DATA_TEMPLATES_H
+#define MT_DATA_TEMPLATES_H
+
+#include "tokenizer/tokenizer.h"
+
+typedef struct mt_template {
+    const char *name;
+    const char *aliases;   /* more names, with a space around each; NULL: none */
+    const char *tokens[6]; /* special tokens it writes, besides bos_token and eos_token */
+    const char *text;      /* Jinja */
+} mt_template;
+
+/* NULL: no such name. */
+const mt_template *mt_template_find(const char *name);
+/* For messages: the known name closest to this one in `near`, or "". */
+void mt_template_nearest(const char *name, char near[64]);
+
+/* The first special token of t that the tokenizer does not have; NULL: all are there. */
+const char *mt_template_lacks(const mt_template *t, const mt_tokenizer *tok);
+
+/* "Human: ...", "Assistant: ...", ended by eos: needs no special token but that one. */
+extern const mt_template mt_template_plain;
+
+#endif

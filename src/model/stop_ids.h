@@ -1,0 +1,19 @@
+/* stop_ids.h - the tokens that end a text, as a model directory names them. */
+#ifndef MT_MODEL_STOP_IDS_H
+#define MT_MODEL_STOP_IDS_H
+
+#include "base/mem.h"
+
+enum { MT_STOP_IDS_MAX = 16 };
+
+typedef struct mt_stop_ids {
+    int32_t ids[MT_STOP_IDS_MAX];
+    size_t n;
+} mt_stop_ids;
+
+/* eos_token_id of generation_config.json and config.json, one number or a list; either file may be absent.  Adds to out. */
+mt_rc mt_stop_ids_read(mt_stop_ids *out, const char *dir, mt_err *err);
+/* Once each; negative ids (a role nobody has) and what is beyond the maximum are left out. */
+void mt_stop_ids_add(mt_stop_ids *out, int32_t id);
+
+#endif

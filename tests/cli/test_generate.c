@@ -1,0 +1,102 @@
+/* `megatrain generate` as a user meets it, on the demo's model with random weights: what it says is noise, but the same noise
+ * alone and in company, resident and streamed. */
+#include "program.h"
+#include "tempdir.h"
+
+#define MODEL MT_TESTS_DIR "/../data/demo_model"
+#define RANDOM "generate " MODEL " --from-scratch --device cpu --max-new-tokens 12 "
+#define DRAWN RANDOM "--temperature 1 --top-p 0.9 --top-k 100 --seed 3 --chat "
+
+/* Everything a run printed, speed included, without what differs from run to run. */
+static void output_of(const char *args, char *out, size_t size)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "%s %s 2>/dev/null", MT_BINARY, args);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    size_t n = fread(out, 1, size - 1, p);
+    out[n] = 0;
+    assert_int_equal(pclose(p), 0);
+}
+
+static void a_prompt_gets_the_same_answer_in_any_company(void **state)
+{
+    (void)state;
+    char alone[4096], many[8192];
+    output_of(DRAWN "--prompt 'Reverse apple.'", alone, sizeof alone);
+    output_of(DRAWN "--prompt 'Write 12 in words.' --prompt 'Reverse apple.' --prompt 'Count the letters in banana, please.'", many, sizeof many);
+    assert_true(strlen(alone) > 1);
+    const char *at = strstr(many, "> Reverse apple.\n");
+    assert_non_null(at);
+    assert_memory_equal(at + strlen("> Reverse apple.\n"), alone, strlen(alone));
+}
+
+static void memory_and_the_way_prompts_come_in_change_nothing(void **state)
+{
+    char resident[4096], streamed[4096], piped[4096], file[1024], args[2048];
+    output_of(DRAWN "--prompt 'Reverse apple.'", resident, sizeof resident);
+    output_of(DRAWN "--prompt 'Reverse apple.' --device-memory 24M", streamed, sizeof streamed);
+    assert_string_equal(resident, streamed);
+    snprintf(file, sizeof file, "%s/prompts.txt", (const char *)*state);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("Reverse apple.\n", f);
+    fclose(f);
+    snprintf(args, sizeof args, DRAWN "--prompts %s", file);
+    output_of(args, piped, sizeof piped);
+    assert_string_equal(resident, piped);
+    snprintf(args, sizeof args, DRAWN "< %s", file);
+    output_of(args, piped, sizeof piped);
+    assert_string_equal(resident, piped);
+}
+
+static void check_counts_what_is_right(void **state)
+{
+    char file[1024], args[2048];
+    snprintf(file, sizeof file, "%s/asked.json", (const char *)*state);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("[{\"instruction\": \"Reverse this word.\", \"input\": \"owl\", \"output\": \"lwo\", \"task\": \"reverse\"},\n"
+          " {\"instruction\": \"Write 3 in words.\", \"output\": \"three\", \"task\": \"words\"}]\n", f);
+    fclose(f);
+    snprintf(args, sizeof args, RANDOM "--chat --check --prompts %s", file);
+    expect_program(args, 0, "reverse         0 of    1 right");
+    expect_program(args, 0, "expected  lwo");
+    expect_program(args, 0, "right: 0 of 2, 0.0%");
+    snprintf(args, sizeof args, RANDOM "--check --prompt hello");
+    expect_program(args, 2, "prompt 1 has none");
+}
+
+static void mistakes_are_named(void **state)
+{
+    (void)state;
+    expect_program("generate --prompt x", 2, "MODEL is missing");
+    expect_program("generate /nowhere --prompt x", 1, "is no directory");
+    expect_program("generate " MODEL " --prompt x", 1, "safetensors");
+    expect_program(RANDOM "< /dev/null", 2, "no prompt");
+    expect_program(RANDOM "--prompt x --temperature warm", 2, "expects a number");
+    expect_program(RANDOM "--prompt x --temperature -1", 1, "temperature");
+    expect_program(RANDOM "--prompt x --top-p 2", 1, "between 0 and 1");
+    expect_program(RANDOM "--prompt x --dtype int8x", 2, "bfloat16 or float32");
+    expect_program(RANDOM "--prompt x --system y", 2, "--chat");
+    expect_program(RANDOM "--prompt x --device-memory 1K", 1, "device memory");
+}
+
+/* Programs whose table of commands lacks it have nothing to test. */
+static bool has_generate(void)
+{
+    char help[8192];
+    output_of("--help", help, sizeof help);
+    return strstr(help, "generate") != NULL;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_prompt_gets_the_same_answer_in_any_company),
+        cmocka_unit_test_setup_teardown(memory_and_the_way_prompts_come_in_change_nothing, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(check_counts_what_is_right, tempdir_make, tempdir_remove),
+        cmocka_unit_test(mistakes_are_named),
+    };
+    return has_generate() ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+}

@@ -1,0 +1,300 @@
+/* Generation with a cache, for every golden model: the tokens and logits are those of computing every row anew at each step;
+ * prompts together = each alone; streamed through the least memory = resident; and prompts that wait for a slot. */
+#include "golden.h"
+#include "rig.h"
+
+#include "engine/generate.h"
+
+static const char *const cases[] = {
+    "llama_default", "llama_tied",   "llama_linear", "llama_llama3",   "llama_yarn",   "llama_dynamic", "llama_bias",   "llama_sharded", "llama_bf16",
+    "llama_fp16",    "mistral_window", "mistral_full", "qwen2",       "qwen2_tied",   "qwen2_window",  "qwen3",        "qwen3_tied",    "qwen3_bias",
+};
+
+enum { NEW = 12, MAX_PROMPTS = 8, MAX_V = 128, LONGEST = 40 };
+
+/* Everything a generation said. */
+typedef struct record {
+    int32_t ids[MAX_PROMPTS][NEW];
+    float logits[MAX_PROMPTS][NEW][MAX_V];
+    int n[MAX_PROMPTS], n_last;
+    int64_t V;
+} record;
+
+static mt_rc keep(void *user, const mt_generated *t, mt_err *err)
+{
+    (void)err;
+    record *r = user;
+    assert_int_equal(t->i, r->n[t->prompt]);
+    assert_true(t->i < NEW);
+    r->ids[t->prompt][t->i] = t->id;
+    memcpy(r->logits[t->prompt][t->i], t->logits, (size_t)r->V * sizeof(float));
+    r->n[t->prompt]++;
+    r->n_last += t->last;
+    return MT_OK;
+}
+
+static void open_model(rig *r, const char *name)
+{
+    char dir[512];
+    snprintf(dir, sizeof dir, "%s%s", GOLDEN_DIR, name);
+    rig_open_model(r, dir, NULL);
+    assert_true(r->config->V <= MAX_V);
+}
+
+/* The rows of tokens.json as prompts. */
+static size_t prompts_of(const rig *r, mt_prompt *out)
+{
+    for (int64_t d = 0; d < r->batch.n_docs && d < MAX_PROMPTS; d++)
+        out[d] = (mt_prompt){ .ids = r->batch.ids + r->batch.doc_start[d], .n = r->batch.doc_start[d + 1] - r->batch.doc_start[d], .stream = (uint64_t)d };
+    return (size_t)mt_min_i64(r->batch.n_docs, MAX_PROMPTS);
+}
+
+typedef struct setup {
+    mt_dtype compute;
+    int64_t slots, pass_tokens;
+    size_t device_bytes; /* 0: no limit */
+    mt_sampling sampling;
+} setup;
+
+static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n, record *out)
+{
+    mt_err err = { 0 };
+    mt_plan *plan;
+    mt_generate_stats stats;
+    *out = (record){ .V = r->config->V };
+    assert_ok(mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = s->compute, .n_prompts = s->slots, .longest = LONGEST, .pass_tokens = s->pass_tokens }, s->device_bytes, &err));
+    rig_start(r, plan, 2);
+    assert_ok(mt_generate(r->engine, prompts, n, &(mt_generate_options){ .sampling = s->sampling, .max_new_tokens = NEW, .on_token = keep, .user = out }, &stats, &err));
+    assert_int_equal(stats.n_new_tokens, (int)n * NEW);
+    assert_int_equal(out->n_last, (int)n);
+    rig_stop(r);
+}
+
+/* Logits after a prompt and the first n_new generated tokens, every row computed anew. */
+static void last_logits(rig *r, const mt_prompt *p, const int32_t *generated, int n_new, float *out)
+{
+    mt_err err = { 0 };
+    mt_batch b = { 0 };
+    int32_t ids[LONGEST];
+    int64_t n = p->n + n_new, V = r->config->V;
+    float *all = mt_calloc((size_t)(n * V), sizeof *all);
+    memcpy(ids, p->ids, (size_t)p->n * sizeof *ids);
+    memcpy(ids + p->n, generated, (size_t)n_new * sizeof *ids);
+    assert_ok(mt_batch_add(&b, ids, NULL, n, V, &err));
+    assert_ok(mt_engine_logits(r->engine, &b, all, &err));
+    memcpy(out, all + (n - 1) * V, (size_t)V * sizeof *out);
+    mt_free(all);
+    mt_batch_free(&b);
+}
+
+static int32_t likeliest(const float *z, int64_t V)
+{
+    int32_t best = 0;
+    for (int32_t i = 1; i < V; i++)
+        if (z[i] > z[best]) best = i;
+    return best;
+}
+
+/* Every token of `got` against what a model without cache says after the same tokens. */
+static void compare_with_recomputing(rig *r, const char *name, mt_dtype t, const mt_prompt *prompts, size_t n, const record *got, double allowed)
+{
+    mt_err err = { 0 };
+    mt_plan *plan;
+    mt_job job = { .step_tokens = LONGEST, .step_docs = 1, .longest = LONGEST };
+    mt_arithmetic a = { .compute = t, .grad = t, .micro_tokens = LONGEST, .mlp_rows = LONGEST, .head_rows = LONGEST };
+    assert_ok(mt_plan_choose(&plan, r->model, &job, &a, 0, &err));
+    rig_start(r, plan, 2);
+    for (size_t p = 0; p < n; p++)
+        for (int i = 0; i < NEW; i++) {
+            float z[MAX_V];
+            last_logits(r, &prompts[p], got->ids[p], i, z);
+            double d = golden_distance(got->logits[p][i], z, (size_t)r->config->V);
+            if (!(d <= allowed)) fail_msg("%s, prompt %zu, token %d: logits are %.2e away", name, p, i, d);
+            if (t == MT_DTYPE_F32) assert_int_equal(got->ids[p][i], likeliest(z, r->config->V));
+        }
+    rig_stop(r);
+}
+
+static void cached_generation_is_recomputing_every_step(void **state)
+{
+    (void)state;
+    record *got = mt_calloc(1, sizeof *got);
+    for (size_t c = 0; c < MT_COUNT(cases); c++) {
+        rig r;
+        mt_prompt prompts[MAX_PROMPTS];
+        open_model(&r, cases[c]);
+        size_t n = prompts_of(&r, prompts);
+        generate(&r, &(setup){ .compute = MT_DTYPE_F32, .slots = (int64_t)n, .pass_tokens = 64 }, prompts, n, got);
+        compare_with_recomputing(&r, cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
+        generate(&r, &(setup){ .compute = MT_DTYPE_F32, .slots = (int64_t)n, .pass_tokens = 5 }, prompts, n, got); /* prompts in pieces */
+        compare_with_recomputing(&r, cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
+        generate(&r, &(setup){ .compute = MT_DTYPE_BF16, .slots = (int64_t)n, .pass_tokens = 64 }, prompts, n, got);
+        compare_with_recomputing(&r, cases[c], MT_DTYPE_BF16, prompts, n, got, 5e-3); /* a bf16 step is 4e-3: a sum rounded the other way */
+        rig_close(&r);
+    }
+    mt_free(got);
+}
+
+static void assert_same(const record *a, size_t at, const record *b, size_t bt, double allowed)
+{
+    assert_int_equal(a->n[at], b->n[bt]);
+    assert_memory_equal(a->ids[at], b->ids[bt], (size_t)a->n[at] * sizeof(int32_t));
+    for (int i = 0; i < a->n[at]; i++) assert_true(golden_distance(a->logits[at][i], b->logits[bt][i], (size_t)a->V) <= allowed);
+}
+
+static const setup together = { .compute = MT_DTYPE_F32, .slots = MAX_PROMPTS, .pass_tokens = 64 };
+static const mt_sampling drawn = { .temperature = 0.8, .top_p = 0.95, .top_k = 50, .seed = 3 };
+
+static void prompts_together_are_each_alone(void **state)
+{
+    (void)state;
+    record *all = mt_calloc(1, sizeof *all), *one = mt_calloc(1, sizeof *one);
+    for (int sampled = 0; sampled < 2; sampled++) {
+        rig r;
+        mt_prompt prompts[MAX_PROMPTS];
+        open_model(&r, "qwen2_window");
+        size_t n = prompts_of(&r, prompts);
+        setup s = together;
+        if (sampled) s.sampling = drawn;
+        generate(&r, &s, prompts, n, all);
+        for (size_t p = 0; p < n; p++) {
+            generate(&r, &s, &prompts[p], 1, one);
+            assert_same(all, p, one, 0, GOLDEN_LOGITS);
+        }
+        rig_close(&r);
+    }
+    mt_free(all);
+    mt_free(one);
+}
+
+static void prompts_that_wait_for_a_slot_come_out_the_same(void **state)
+{
+    (void)state;
+    record *all = mt_calloc(1, sizeof *all), *waiting = mt_calloc(1, sizeof *waiting);
+    rig r;
+    mt_prompt prompts[MAX_PROMPTS];
+    open_model(&r, "qwen3");
+    size_t n = prompts_of(&r, prompts);
+    for (size_t i = 0; n < MAX_PROMPTS; i++, n++) prompts[n] = (mt_prompt){ .ids = prompts[i].ids, .n = prompts[i].n - 2, .stream = 50 + i };
+    setup s = together;
+    s.sampling = drawn;
+    generate(&r, &s, prompts, n, all);
+    for (s.slots = 1; s.slots <= 3; s.slots++) {
+        s.pass_tokens = 7;
+        generate(&r, &s, prompts, n, waiting);
+        for (size_t p = 0; p < n; p++) assert_same(all, p, waiting, p, GOLDEN_LOGITS);
+    }
+    rig_close(&r);
+    mt_free(all);
+    mt_free(waiting);
+}
+
+static size_t least_device_bytes(rig *r, mt_dtype t)
+{
+    size_t least = 1, most = (size_t)1 << 30;
+    while (most - least > 256) {
+        size_t middle = (least + most) / 2;
+        mt_plan *plan;
+        mt_rc rc = mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = t, .n_prompts = 3, .longest = LONGEST, .pass_tokens = 16 }, middle, NULL);
+        *(rc ? &least : &most) = middle;
+        if (!rc) mt_plan_free(plan);
+    }
+    return most;
+}
+
+static void streamed_through_the_least_memory_is_resident(void **state)
+{
+    (void)state;
+    const char *const names[] = { "qwen3", "qwen3_tied", "qwen2_window", "llama_bias" };
+    record *resident = mt_calloc(1, sizeof *resident), *streamed = mt_calloc(1, sizeof *streamed);
+    for (size_t c = 0; c < MT_COUNT(names); c++)
+        for (int bf16 = 0; bf16 < 2; bf16++) {
+            rig r;
+            mt_prompt prompts[MAX_PROMPTS];
+            open_model(&r, names[c]);
+            size_t n = prompts_of(&r, prompts);
+            setup s = { .compute = bf16 ? MT_DTYPE_BF16 : MT_DTYPE_F32, .slots = 3, .pass_tokens = 16 };
+            size_t least = least_device_bytes(&r, s.compute);
+            s.slots = 1; /* what fits there; the same passes with all the memory */
+            generate(&r, &s, prompts, n, resident);
+            s.slots = 3;
+            s.device_bytes = least;
+            generate(&r, &s, prompts, n, streamed);
+            for (size_t p = 0; p < n; p++) assert_same(resident, p, streamed, p, 0);
+            rig_close(&r);
+        }
+    mt_free(resident);
+    mt_free(streamed);
+}
+
+static void a_training_run_can_generate_between_steps(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    mt_plan *plan;
+    mt_prompt prompts[MAX_PROMPTS];
+    mt_step_result step;
+    record *got = mt_calloc(1, sizeof *got);
+    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .max_grad_norm = 1 };
+    uint64_t sums[2];
+    for (int generates = 0; generates < 2; generates++) {
+        open_model(&r, "qwen3_tied");
+        size_t n = prompts_of(&r, prompts);
+        for (size_t i = 0; i < n; i++) prompts[i].n = mt_min_i64(prompts[i].n, 5);
+        mt_job job = rig_job(&r, true);
+        job.cache_slots = 2;
+        mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        rig_start(&r, plan, 2);
+        for (int i = 0; i < 3; i++) {
+            assert_ok(mt_engine_step(r.engine, &r.batch, &h, &step, &err));
+            *got = (record){ .V = r.config->V };
+            mt_generate_options o = { .max_new_tokens = 6, .on_token = keep, .user = got };
+            if (generates) assert_ok(mt_generate(r.engine, prompts, n, &o, NULL, &err));
+        }
+        assert_ok(mt_engine_checksum(r.engine, &sums[generates], &err));
+        rig_close(&r);
+    }
+    assert_int_equal(sums[0], sums[1]); /* and it changes nothing */
+    mt_free(got);
+}
+
+static void ends_are_reported_as_they_come(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    mt_plan *plan;
+    mt_prompt prompts[MAX_PROMPTS];
+    record *got = mt_calloc(1, sizeof *got), *free_run = mt_calloc(1, sizeof *free_run);
+    open_model(&r, "llama_default");
+    size_t n = prompts_of(&r, prompts);
+    generate(&r, &together, prompts, n, free_run);
+    int32_t stop = free_run->ids[0][4];
+    assert_ok(mt_generate_plan(&plan, r.model, &(mt_generate_job){ .compute = MT_DTYPE_F32, .n_prompts = 1, .longest = prompts[0].n + 6 }, 0, &err));
+    rig_start(&r, plan, 1);
+    mt_generate_options o = { .max_new_tokens = NEW, .on_token = keep, .user = got, .stop_ids = &stop, .n_stop_ids = 1 };
+    got->V = r.config->V;
+    assert_ok(mt_generate(r.engine, prompts, 1, &o, NULL, &err));
+    assert_true(got->n[0] <= 5 && got->ids[0][got->n[0] - 1] == stop);
+    *got = (record){ .V = r.config->V };
+    o.n_stop_ids = 0;
+    assert_ok(mt_generate(r.engine, prompts, 1, &o, NULL, &err)); /* no room: the last token needs no row of its own */
+    assert_int_equal(got->n[0], 7);
+    assert_int_equal(mt_generate(r.engine, &(mt_prompt){ .n = 0 }, 1, &o, NULL, &err), MT_EINVAL);
+    assert_says("no tokens");
+    mt_prompt longer = { .ids = prompts[0].ids, .n = prompts[0].n + 7 };
+    assert_int_equal(mt_generate(r.engine, &longer, 1, &o, NULL, &err), MT_ERANGE);
+    assert_says("there is room for");
+    const int32_t bad = (int32_t)r.config->V;
+    assert_int_equal(mt_generate(r.engine, &(mt_prompt){ .ids = &bad, .n = 1 }, 1, &o, NULL, &err), MT_ERANGE);
+    assert_ok(mt_generate(r.engine, prompts, 1, &(mt_generate_options){ .max_new_tokens = 1 }, NULL, &err)); /* refusals break nothing */
+    rig_close(&r);
+    mt_free(got);
+    mt_free(free_run);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(cached_generation_is_recomputing_every_step), cmocka_unit_test(prompts_together_are_each_alone),
+             cmocka_unit_test(prompts_that_wait_for_a_slot_come_out_the_same), cmocka_unit_test(streamed_through_the_least_memory_is_resident),
+             cmocka_unit_test(a_training_run_can_generate_between_steps), cmocka_unit_test(ends_are_reported_as_they_come))
