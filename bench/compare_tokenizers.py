@@ -115,4 +115,5 @@ def main():
         print("| %s | %.1f | %.1f | %.1f |%s" % (name, ours["mb_per_s"], n_bytes / 1e6 / t, ours["mb_per_s"] / (n_bytes / 1e6 / t), note), flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

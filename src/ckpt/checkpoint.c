@@ -4,10 +4,10 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "base/outfile.h"
 #include "ckpt/ckpt_state.h"
 #include "ckpt/manifest.h"
 #include "ckpt/outdir.h"
-#include "ckpt/outfile.h"
 
 #include <inttypes.h>
 #include <stdio.h>

@@ -3,8 +3,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
+#include "base/outfile.h"
 #include "ckpt/model_files.h"
-#include "ckpt/outfile.h"
 #include "ckpt/shards.h"
 #include "ckpt/shards_write.h"
 

@@ -2,9 +2,9 @@
  * and printed with the shortest form of each float, as Python does. */
 #include "base/file.h"
 #include "base/log.h"
+#include "base/outfile.h"
 #include "base/value.h"
 #include "ckpt/export.h"
-#include "ckpt/outfile.h"
 
 #include <string.h>
 

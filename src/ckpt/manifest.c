@@ -2,10 +2,10 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "base/outfile.h"
 #include "base/str.h"
 #include "ckpt/checksum.h"
 #include "ckpt/outdir.h"
-#include "ckpt/outfile.h"
 
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,10 +1,10 @@
 #include "ckpt/safetensors_write.h"
 
 #include "base/arena.h"
+#include "base/outfile.h"
 #include "base/str.h"
 #include "base/utf8.h"
 #include "ckpt/names.h"
-#include "ckpt/outfile.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -2,9 +2,9 @@
 
 #include "base/arena.h"
 #include "base/file.h"
+#include "base/outfile.h"
 #include "base/str.h"
 #include "ckpt/names.h"
-#include "ckpt/outfile.h"
 #include "ckpt/safetensors_write.h"
 
 #include <stdio.h>

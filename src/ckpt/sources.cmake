@@ -14,7 +14,6 @@ set(sources
   model_files.c
   names.c
   outdir.c
-  outfile.c
   pickle.c
   quants.c
   safetensors.c

@@ -33,6 +33,31 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
     return MT_OK;
 }
 
+static bool is_asked_for(const mt_model *m, const char *tensor)
+{
+    for (int i = 0; i < m->n_units; i++)
+        for (int k = 0; k < m->units[i].layout->n_weights; k++) {
+            char name[MT_NAME_BYTES];
+            mt_weight_name(&m->units[i], &m->units[i].layout->weights[k], name);
+            if (strcmp(name, tensor) == 0) return true;
+        }
+    return false;
+}
+
+/* A model whose type is not known is taken for a familiar block only if that block uses all it has: a tensor left over (a bias, a
+ * second norm) is something the block would not compute. */
+static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, mt_err *err)
+{
+    for (size_t i = 0; i < mt_shards_count(shards); i++) {
+        const char *name = mt_shards_at(shards, i)->name;
+        bool harmless = strstr(name, "rotary") || (m->config->tied && strcmp(name, "lm_head.weight") == 0);
+        if (!harmless && !is_asked_for(m, name))
+            return mt_fail(err, MT_EUNSUPPORTED, "model_type \"%s\" is not known, and taken for a %s model it would leave tensor \"%s\" unused; this model "
+                                                 "is not supported", m->config->model_type, m->config->family->name, name);
+    }
+    return MT_OK;
+}
+
 mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unused, mt_err *err)
 {
     size_t used = 0;
@@ -42,8 +67,9 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
             MT_TRY(check_one(m, &m->units[i], w, shards, err));
             used += w->slice.first == 0; /* of the roles that share a tensor, one counts */
         }
-    if (n_unused) *n_unused = mt_shards_count(shards) - used;
-    return MT_OK;
+    size_t unused = mt_shards_count(shards) - used;
+    if (n_unused) *n_unused = unused;
+    return unused && m->config->n_assumptions ? check_nothing_is_left(m, shards, err) : MT_OK;
 }
 
 /* The tensor of a role whose name has no layer in it. */

@@ -6,7 +6,7 @@
 #include "cli/commands.h"
 #include "cli/plot.h"
 #include "cli/progress.h"
-#include "data/source_tokens.h"
+#include "cli/run_data.h"
 #include "engine/train.h"
 #include "plan/flops.h"
 
@@ -70,28 +70,7 @@ static bool asked_to_stop(void *user)
 static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
 {
     (void)user;
-    const char *path = s->dataset.path;
-    size_t n = strlen(path);
-    if (n < 5 || strcmp(path + n - 5, ".json") != 0)
-        return mt_fail(err, MT_EUNSUPPORTED,
-                       "dataset.path: a .json file of token rows ({\"input_ids\": [[...], ...]}) is expected, not %s",
-                       *path ? path : "nothing");
-    enum { AUTO_BATCH = 32 };
-    int64_t per_batch = s->training.batch_size ? s->training.batch_size : AUTO_BATCH;
-    if (!s->training.batch_size) mt_info("training.batch_size auto: %d samples", AUTO_BATCH);
-    return mt_source_tokens_open(
-        out,
-        &(mt_source_tokens_options){ .path = path,
-                                     .vocab = c->V,
-                                     .samples_per_step = per_batch * s->training.gradient_accumulation_steps,
-                                     .max_seq_len = s->dataset.max_seq_len,
-                                     .max_samples = s->dataset.max_samples,
-                                     .shuffle = s->dataset.shuffle,
-                                     .seed = (uint64_t)s->training.seed,
-                                     .val_seed = (uint64_t)(s->eval.val_seed >= 0 ? s->eval.val_seed : s->training.seed),
-                                     .val_size = s->eval.val_size,
-                                     .max_eval_samples = s->eval.max_samples },
-        err);
+    return mt_run_data_open(out, s, c, err);
 }
 
 /* -- what is shown --------------------------------------------------------------------------------- */

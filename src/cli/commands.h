@@ -6,6 +6,7 @@
 
 int mt_cmd_bench(int argc, char **argv);
 int mt_cmd_convert(int argc, char **argv);
+int mt_cmd_data(int argc, char **argv);
 int mt_cmd_families(int argc, char **argv);
 int mt_cmd_generate(int argc, char **argv);
 int mt_cmd_grad(int argc, char **argv);

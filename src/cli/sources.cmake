@@ -2,14 +2,17 @@ set(sources
   answers.c
   cmd_bench.c
   cmd_convert.c
+  cmd_data.c
   cmd_generate.c
   cmd_grad.c
   cmd_inspect.c
   cmd_tokenize.c
   cmd_train.c
+  data_view.c
   flags.c
   plot.c
   progress.c
   prompts.c
+  run_data.c
   terminal.c
 )

@@ -201,6 +201,20 @@ mt_rc mt_records_count(mt_records *r, int64_t *out, mt_err *err)
     return MT_OK;
 }
 
+double mt_records_share(const mt_records *r)
+{
+    double part = 0;
+    const open_file *f = r->file;
+    if (r->current >= r->files.n) return 1;
+    if (f && f->format->position && f->src.size) {
+        part = (double)f->format->position(f->reader) / (double)f->src.size;
+    } else if (f && f->format->count) {
+        int64_t n = f->format->count(f->reader);
+        if (n > 0) part = (double)f->n_rows / (double)n;
+    }
+    return ((double)r->current + part) / (double)r->files.n;
+}
+
 size_t mt_records_columns(const mt_records *r, const char *const **names)
 {
     const mt_name_list *columns = r->file ? r->file->format->columns(r->file->reader) : NULL;

@@ -61,6 +61,9 @@ mt_rc mt_records_rewind(mt_records *r, mt_err *err);
 /* Rows in all files if the files say so (Parquet, Arrow), else -1.  Opens each file once. */
 mt_rc mt_records_count(mt_records *r, int64_t *out, mt_err *err);
 
+/* How far it is, 0 to 1: files read, and bytes (or rows) of the current one.  For showing, not for deciding. */
+double mt_records_share(const mt_records *r);
+
 /* Names of the columns of the current file: from its schema or header, or its first record for JSON. */
 size_t mt_records_columns(const mt_records *r, const char *const **names);
 

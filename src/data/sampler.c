@@ -110,7 +110,7 @@ static mt_rc keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text
     for (size_t k = 0; k < n_spans; k++)
         for (size_t i = spans[k].begin > begin ? spans[k].begin : begin; i < spans[k].end && i < end; i++)
             labels[i - begin] = w->tokens.ids[i];
-    w->places[w->n_places++] = (struct mt__sample_place){ w->n_ids, n, w->texts.n, s->config.keep_text ? text->n : 0 };
+    w->places[w->n_places++] = (struct mt__sample_place){ w->n_ids, n, w->texts.n, s->config.keep_text ? text->n : 0, 0 };
     w->n_ids += n;
     if (s->config.keep_text) mt_str_add(&w->texts, text->n ? text->s : "", text->n);
     return mt_str_ok(&w->texts) ? MT_OK : no_memory(err);
@@ -144,7 +144,9 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
         if (!*fits) return MT_OK;
         odd->truncated++;
         odd->answers_cut += learned < n_trained(s, 0, n, spans, n_spans);
-        return keep(s, w, text, 0, limit, spans, n_spans, err);
+        MT_TRY(keep(s, w, text, 0, limit, spans, n_spans, err));
+        w->places[w->n_places - 1].n_uncut = n;
+        return MT_OK;
     }
     for (size_t at = 0; at < n; at += limit) {
         size_t end = n - at > limit ? at + limit : n;
@@ -166,7 +168,7 @@ static mt_rc run_text(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
     if (!v) return mt__chat_bad(&r, MT_REASON_MISSING_COLUMN, "there is no column \"%s\"", s->layout.text);
     if (v->type != MT_VALUE_STR)
         return mt__chat_bad(&r, MT_REASON_BAD_ANSWER, "\"%s\" should be text and is %s", s->layout.text, mt_value_type_name(v));
-    if (!v->str.n) return mt__chat_bad(&r, MT_REASON_NO_ANSWER, "\"%s\" is empty", s->layout.text);
+    if (!v->str.n) return MT_OK; /* a blank line between others is no document, and nothing bad */
     w->tokens.n = 0;
     MT_TRY(mt_tokenizer_encode(s->tok, w->tok, v->str.s, v->str.n, MT_ENCODE_SPECIAL | MT_ENCODE_RANGES, &w->tokens, err));
     if (eos >= 0 && (!w->tokens.n || w->tokens.ids[w->tokens.n - 1] != eos)) {
@@ -215,7 +217,7 @@ static mt_rc hand_out(const mt_sampler *s, mt_sampler_scratch *w, const mt_sampl
     MT_TRY(mt_grow(&w->samples, &w->cap_samples, w->n_places + 1, sizeof *w->samples, err));
     for (size_t i = 0; i < w->n_places; i++) {
         const struct mt__sample_place *p = &w->places[i];
-        w->samples[i] = (mt_sample){ .ids = w->ids + p->ids, .labels = w->labels + p->ids, .n = (int64_t)p->n };
+        w->samples[i] = (mt_sample){ .ids = w->ids + p->ids, .labels = w->labels + p->ids, .n = (int64_t)p->n, .n_uncut = (int64_t)p->n_uncut };
         if (s->config.keep_text) {
             w->samples[i].text = w->texts.n ? w->texts.s + p->text : "";
             w->samples[i].n_text = p->n_text;

@@ -45,7 +45,7 @@ struct mt_sampler_scratch {
     size_t n_ids, cap_ids, cap_labels;
     mt_str texts;
     struct mt__sample_place {
-        size_t ids, n, text, n_text;
+        size_t ids, n, text, n_text, n_uncut;
     } * places;
     size_t n_places, cap_places;
     mt_sample *samples;

@@ -2,9 +2,9 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/outfile.h"
 #include "base/units.h"
 #include "ckpt/outdir.h"
-#include "ckpt/outfile.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -3,7 +3,7 @@
 #include "tempdir.h"
 
 #include "base/fault.h"
-#include "ckpt/outfile.h"
+#include "base/outfile.h"
 #include "ckpt/safetensors_write.h"
 #include "ckpt/shards.h"
 #include "ckpt/shards_write.h"

@@ -1,4 +1,4 @@
-#include "ckpt/outfile.h"
+#include "base/outfile.h"
 
 #include "base/fault.h"
 #include "base/file.h"

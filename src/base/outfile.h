@@ -7,8 +7,8 @@
  *     close     always last; removes the temporary file unless it was published
  *
  * Killed in between, it leaves PATH.tmp, which the next open() of the same path replaces. */
-#ifndef MT_CKPT_OUTFILE_H
-#define MT_CKPT_OUTFILE_H
+#ifndef MT_BASE_OUTFILE_H
+#define MT_BASE_OUTFILE_H
 
 #include "base/mem.h"
 

@@ -1,0 +1,110 @@
+/* cmd_data.c - megatrain data: what a run would be trained on, sample by sample and as a whole. */
+#include "base/units.h"
+#include "cli/commands.h"
+#include "cli/data_view.h"
+#include "cli/flags.h"
+#include "cli/progress.h"
+#include "engine/feed.h"
+#include "model/config.h"
+#include "settings/settings.h"
+
+#include <stdio.h>
+
+typedef struct options {
+    int64_t show;
+    bool ids, help;
+} options;
+
+static mt_rc parse(mt_settings *s, options *o, int argc, char **argv, mt_err *err)
+{
+    const mt_flag flags[] = { { "--show", MT_FLAG_INT, &o->show, "N",
+                                "print N samples, the tokens that are trained marked (default 1)", false },
+                              { "--ids", MT_FLAG_BOOL, &o->ids, NULL, "their token ids as well", false } };
+    const mt_usage usage = {
+        "data",
+        "--config FILE [--show N] [--ids]",
+        "Show what a run would be trained on: samples with the trained tokens coloured (in [[brackets]] without colour), and\n"
+        "a summary: lengths, what is cut, what is bad, what is not read.  Every setting of train is accepted too.\n"
+        "Ends with 1 if training would stop at what was found.",
+        NULL,
+        flags,
+        MT_COUNT(flags)
+    };
+    MT_TRY(mt_settings_args(s, &argc, argv, err));
+    MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &o->help, err));
+    if (o->show < 0) return mt_fail(err, MT_EINVAL, "data: --show expects how many samples, not %lld", (long long)o->show);
+    return o->help ? MT_OK : mt_settings_check(s, MT_NEED_MODEL | MT_NEED_DATA, err);
+}
+
+/* The model's vocabulary and positions, where there is a config.json to say so; the tokenizer alone will do. */
+static void ask_model(const mt_settings *s, mt_feed_options *o)
+{
+    mt_config *config;
+    if (mt_config_open(&config, s->model.name, NULL)) return;
+    o->vocab = config->V;
+    o->max_positions = config->max_positions;
+    mt_config_close(config);
+}
+
+/* A bar for each dataset that has to be tokenized. */
+typedef struct bars {
+    mt_progress bar;
+    const mt_terminal *terminal;
+    const char *of; /* the dataset */
+    char what[128];
+} bars;
+
+static mt_rc on_progress(void *user, const mt_store_progress *p, mt_err *err)
+{
+    bars *b = user;
+    mt_progress *bar = &b->bar;
+    char note[160];
+    (void)err;
+    if (b->of != p->what) {
+        b->of = p->what;
+        snprintf(b->what, sizeof b->what, "tokenizing %s", p->what);
+        mt_progress_start(bar, b->terminal, b->what, 100);
+    }
+    snprintf(note, sizeof note, "%s records, %s tokens", mt_count_text((uint64_t)p->n_records).s,
+             mt_count_text((uint64_t)p->n_tokens).s);
+    mt_progress_update(bar, 100 * p->share, note);
+    if (p->share >= 1) mt_progress_finish(bar);
+    return MT_OK;
+}
+
+static mt_rc show(const mt_feed *f, const mt_settings *s, const options *o, const mt_terminal *t, mt_err *err)
+{
+    mt_str out = { 0 };
+    mt_rc rc = mt_data_view_samples(&out, f, o->show, o->ids, t->color, err);
+    if (!rc) rc = mt_data_view_summary(&out, f, s, mt_terminal_columns(t), t->utf8, err);
+    if (!rc) mt_data_view_findings(&out, mt_feed_findings(f), t->color);
+    if (!rc && !mt_str_ok(&out)) rc = mt_fail(err, MT_ENOMEM, "no host memory for the output");
+    if (!rc && fwrite(out.s, 1, out.n, stdout) != out.n) rc = mt_fail_errno(err, MT_EIO, "writing the output");
+    mt_str_free(&out);
+    return rc;
+}
+
+int mt_cmd_data(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    options o = { .show = 1 };
+    mt_feed *f = NULL;
+    if (mt_settings_init(&s, &err)) return mt_cli_failed(&err);
+    mt_rc rc = parse(&s, &o, argc, argv, &err);
+    if (!rc && !o.help) {
+        mt_color color = s.logging.color == MT_TRI_TRUE    ? MT_COLOR_ALWAYS
+                         : s.logging.color == MT_TRI_FALSE ? MT_COLOR_NEVER
+                                                           : MT_COLOR_AUTO;
+        mt_terminal out = mt_terminal_of(stdout, color), notes = mt_terminal_of(stderr, color);
+        bars progress = { .terminal = &notes };
+        mt_feed_options fo = { .batch_size = 1, .lenient = true, .progress = on_progress, .user = &progress };
+        ask_model(&s, &fo);
+        rc = mt_feed_open(&f, &s, &fo, &err);
+        if (!rc) rc = show(f, &s, &o, &out, &err);
+        if (!rc) rc = mt_data_view_verdict(f, &s, &err);
+    }
+    mt_feed_close(f);
+    mt_settings_deinit(&s);
+    return rc ? mt_cli_failed(&err) : 0;
+}

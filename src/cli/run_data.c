@@ -1,0 +1,133 @@
+#include "cli/run_data.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "data/source_tokens.h"
+#include "engine/feed.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { AUTO_BATCH = 32 };
+
+/* A feed and its source, closed together; it knows which token ends an answer. */
+typedef struct fed_source {
+    mt_source base;
+    mt_feed *feed;
+    mt_source *inner;
+} fed_source;
+
+static void fed_info(mt_source *s, mt_source_info *out)
+{
+    fed_source *f = (fed_source *)s;
+    f->inner->api->info(f->inner, out);
+    int32_t end = mt_feed_end_id(f->feed);
+    size_t n;
+    if (end < 0) return;
+    out->end_of_turn_text = mt_tokenizer_token(mt_feed_tokenizer(f->feed), end, &n);
+    out->end_of_turn = end;
+}
+
+static mt_rc fed_step(mt_source *s, int64_t step, mt_batch *out, mt_err *err)
+{
+    mt_source *inner = ((fed_source *)s)->inner;
+    return inner->api->step(inner, step, out, err);
+}
+
+static mt_rc fed_eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
+{
+    mt_source *inner = ((fed_source *)s)->inner;
+    return inner->api->eval(inner, index, out, err);
+}
+
+static void fed_close(mt_source *s)
+{
+    fed_source *f = (fed_source *)s;
+    if (!f) return;
+    mt_source_close(f->inner);
+    mt_feed_close(f->feed);
+    mt_free(f);
+}
+
+static const mt_source_api fed_api = { .info = fed_info, .step = fed_step, .eval = fed_eval, .close = fed_close };
+
+static void say_findings(const mt_feed *f)
+{
+    const mt_findings *list = mt_feed_findings(f);
+    for (size_t i = 0; i < list->n; i++)
+        if (list->items[i].severity != MT_LINT_STOP) mt_log(list->items[i].severity == MT_LINT_WARN ? MT_LOG_WARN : MT_LOG_INFO, "%s", list->items[i].text);
+}
+
+/* share/megatrain/data beside the bin/ this program runs from. */
+static const char *installed_data(char *out, size_t n)
+{
+    ssize_t got = readlink("/proc/self/exe", out, n - 1);
+    if (got <= 0) return NULL;
+    out[got] = '\0';
+    for (int up = 0; up < 2; up++) {
+        char *slash = strrchr(out, '/');
+        if (!slash) return NULL;
+        *slash = '\0';
+    }
+    size_t used = strlen(out);
+    snprintf(out + used, n - used, "/share/megatrain/data");
+    return out;
+}
+
+static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+{
+    fed_source *f = mt_calloc(1, sizeof *f);
+    if (!f) return mt_fail(err, MT_ENOMEM, "no host memory for the run's data");
+    f->base.api = &fed_api;
+    char installed[1024];
+    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .installed = installed_data(installed, sizeof installed) };
+    mt_rc rc = mt_feed_open(&f->feed, s, &o, err);
+    if (!rc) {
+        say_findings(f->feed);
+        rc = mt_feed_source(f->feed, &f->inner, err);
+    }
+    if (rc)
+        fed_close(&f->base);
+    else
+        *out = &f->base;
+    return rc;
+}
+
+/* Rows of tokens announce themselves: {"input_ids": ... */
+static bool holds_token_rows(const char *path)
+{
+    char head[256] = "";
+    FILE *f = *path ? fopen(path, "r") : NULL;
+    if (!f) return false;
+    size_t n = fread(head, 1, sizeof head - 1, f);
+    fclose(f);
+    head[n] = '\0';
+    const char *p = head + strspn(head, " \t\r\n{");
+    return p > head && strncmp(p, "\"input_ids\"", 11) == 0;
+}
+
+static mt_rc open_rows(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+{
+    int64_t per_batch = s->training.batch_size ? s->training.batch_size : AUTO_BATCH;
+    return mt_source_tokens_open(
+        out,
+        &(mt_source_tokens_options){ .path = s->dataset.path,
+                                     .vocab = c->V,
+                                     .samples_per_step = per_batch * s->training.gradient_accumulation_steps,
+                                     .max_seq_len = s->dataset.max_seq_len,
+                                     .max_samples = s->dataset.max_samples,
+                                     .shuffle = s->dataset.shuffle,
+                                     .seed = (uint64_t)s->training.seed,
+                                     .val_seed = (uint64_t)(s->eval.val_seed >= 0 ? s->eval.val_seed : s->training.seed),
+                                     .val_size = s->eval.val_size,
+                                     .max_eval_samples = s->eval.max_samples },
+        err);
+}
+
+mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+{
+    *out = NULL;
+    if (!s->training.batch_size) mt_info("training.batch_size auto: %d samples", AUTO_BATCH);
+    return holds_token_rows(s->dataset.path) ? open_rows(out, s, c, err) : open_fed(out, s, c, err);
+}

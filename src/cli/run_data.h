@@ -1,0 +1,11 @@
+/* run_data.h - the source a run's settings name: datasets through the whole pipeline, or a file of rows already tokenized. */
+#ifndef MT_CLI_RUN_DATA_H
+#define MT_CLI_RUN_DATA_H
+
+#include "data/source.h"
+#include "model/config.h"
+#include "settings/settings.h"
+
+mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err);
+
+#endif

@@ -1,0 +1,196 @@
+#include "data/cache.h"
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/rng.h"
+#include "data/store_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* -- the folder ------------------------------------------------------------------------------------ */
+
+mt_rc mt_cache_dir(char **out, const char *dir, mt_err *err)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    *out = NULL;
+    if (dir && dir[0])
+        *out = mt_strdup(dir);
+    else if (xdg && xdg[0] == '/')
+        *out = mt_asprintf("%s/megatrain", xdg); /* a relative one is to be ignored, the specification says */
+    else if (home && home[0])
+        *out = mt_asprintf("%s/.cache/megatrain", home);
+    else
+        return mt_fail(err, MT_EINVAL,
+                       "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)");
+    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+}
+
+/* mkdir -p. */
+static mt_rc make_dirs(const char *path, mt_err *err)
+{
+    char *p = mt_strdup(path);
+    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = MT_OK;
+    for (char *slash = p; !rc && slash;) {
+        slash = strchr(slash + 1, '/');
+        if (slash) *slash = '\0';
+        if ((mt_fault(MT_FAULT_FILE) && (errno = EIO)) || (mkdir(p, 0777) && !mt_dir_exists(p)))
+            rc = mt_fail_errno(err, MT_EIO, "creating %s for tokenized data (dataset.cache_dir chooses another place)", p);
+        if (slash) *slash = '/';
+    }
+    mt_free(p);
+    return rc;
+}
+
+/* -- the key --------------------------------------------------------------------------------------- */
+
+enum { BLOCK = 1 << 16, BLOCKS = 16 };
+
+static uint64_t hash_text(const char *s, uint64_t h) { return s ? mt_hash(s, strlen(s), h) : mt_hash("", 0, ~h); }
+static uint64_t hash_int(int64_t x, uint64_t h) { return mt_hash(&x, sizeof x, h); }
+
+/* Blocks spread evenly over the file, the first and the last among them. */
+static mt_rc hash_blocks(int fd, int64_t size, const char *path, uint64_t *h, mt_err *err)
+{
+    uint8_t *block = mt_malloc(BLOCK);
+    if (!block) return mt_fail(err, MT_ENOMEM, "no host memory to look at %s", path);
+    mt_rc rc = MT_OK;
+    for (int i = 0; !rc && i < BLOCKS; i++) {
+        int64_t at = size > BLOCK ? (size - BLOCK) / (BLOCKS - 1) * i : 0;
+        if (i == BLOCKS - 1 && size > BLOCK) at = size - BLOCK;
+        ssize_t n = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : pread(fd, block, BLOCK, at);
+        if (n < 0)
+            rc = mt_fail_errno(err, MT_EIO, "reading %s", path);
+        else
+            *h = mt_hash(block, (size_t)n, *h);
+        if (size <= BLOCK) break;
+    }
+    mt_free(block);
+    return rc;
+}
+
+static mt_rc hash_file(const char *path, uint64_t *h, mt_err *err)
+{
+    struct stat st;
+    int fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0) return mt_fail_errno(err, MT_EIO, "opening %s", path);
+    mt_rc rc = fstat(fd, &st) ? mt_fail_errno(err, MT_EIO, "reading %s", path) : MT_OK;
+    if (!rc) {
+        *h = hash_text(path, *h);
+        *h = hash_int(st.st_size, *h);
+        *h = hash_int(st.st_mtim.tv_sec, *h);
+        *h = hash_int(st.st_mtim.tv_nsec, *h);
+        rc = hash_blocks(fd, st.st_size, path, h, err);
+    }
+    close(fd);
+    return rc;
+}
+
+static uint64_t hash_options(const mt_records_options *o, uint64_t h)
+{
+    h = hash_text(o->format, h);
+    h = hash_text(o->field, h);
+    h = hash_text(o->split, h);
+    for (const char *const *c = o->columns; c && *c; c++) h = hash_text(*c, h);
+    h = hash_int(o->delimiter, h);
+    return hash_int(o->sample_by, h);
+}
+
+mt_rc mt_cache_key(uint64_t *out, const mt_store_job *job, mt_err *err)
+{
+    mt_records *r;
+    uint64_t h = hash_int(MT__STORE_VERSION, job->maker.fingerprint);
+    h = hash_options(&job->records, h);
+    h = hash_int(job->max_records, h);
+    h = hash_int(job->vocab, h);
+    h = hash_int(job->specials != NULL, h);
+    MT_TRY(mt_records_open(&r, job->path, &job->records, err));
+    const char *const *paths;
+    size_t n = mt_records_files(r, &paths);
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < n; i++) rc = hash_file(paths[i], &h, err);
+    mt_records_close(r);
+    *out = h;
+    return rc;
+}
+
+/* -- one at a time --------------------------------------------------------------------------------- */
+
+/* *fd is the lock, or -1 where the file system has none: then the store gets a name of its own until it is complete. */
+static mt_rc lock(int *fd, const char *path, const char *what, mt_err *err)
+{
+    *fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    if (*fd < 0) return mt_fail_errno(err, MT_EIO, "creating %s (dataset.cache_dir chooses another place)", path);
+    int rc = flock(*fd, LOCK_EX | LOCK_NB);
+    if (rc && errno == EWOULDBLOCK) {
+        mt_info("another run is tokenizing %s; waiting for it", what);
+        while ((rc = flock(*fd, LOCK_EX)) && errno == EINTR) continue;
+    }
+    if (rc == 0) return MT_OK;
+    close(*fd);
+    *fd = -1;
+    return MT_OK;
+}
+
+static void unlock(int fd)
+{
+    if (fd >= 0) close(fd);
+}
+
+static mt_rc build_unlocked(const char *path, uint64_t key, const mt_store_job *job, mt_err *err)
+{
+    char *own = mt_asprintf("%s.%ld", path, (long)getpid());
+    if (!own) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = mt_store_build(own, key, job, err);
+    if (!rc && rename(own, path)) rc = mt_fail_errno(err, MT_EIO, "renaming %s", own);
+    mt_free(own);
+    return rc;
+}
+
+static mt_rc map_or_build(mt_store **out, const char *path, uint64_t key, const mt_store_job *job, bool locked, bool *built,
+                          mt_err *err)
+{
+    mt_err ignored = { 0 };
+    if (!mt_store_map(out, path, key, &ignored)) return MT_OK;
+    if (ignored.rc == MT_ENOMEM) return mt_fail(err, MT_ENOMEM, "%s", ignored.msg);
+    if (mt_file_exists(path)) mt_warn("%s; it is made anew", ignored.msg);
+    *built = true;
+    MT_TRY(locked ? mt_store_build(path, key, job, err) : build_unlocked(path, key, job, err));
+    return mt_store_map(out, path, key, err);
+}
+
+mt_rc mt_cache_open(mt_store **out, const char *dir, const mt_store_job *job, bool *built, mt_err *err)
+{
+    char *folder = NULL, *path = NULL, *lock_path = NULL;
+    bool ignored = false;
+    uint64_t key;
+    int fd = -1;
+    if (!built) built = &ignored;
+    *built = false;
+    *out = NULL;
+    MT_TRY(mt_cache_key(&key, job, err));
+    mt_rc rc = mt_cache_dir(&folder, dir, err);
+    if (!rc) rc = make_dirs(folder, err);
+    if (!rc) {
+        path = mt_asprintf("%s/%016llx.samples", folder, (unsigned long long)key);
+        lock_path = mt_asprintf("%s/%016llx.lock", folder, (unsigned long long)key);
+        if (!path || !lock_path) rc = mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    }
+    if (!rc && mt_store_map(out, path, key, NULL)) { /* not there yet, or damaged: find out alone */
+        rc = lock(&fd, lock_path, job->what, err);
+        if (!rc) rc = map_or_build(out, path, key, job, fd >= 0, built, err);
+        unlock(fd);
+    }
+    mt_free(folder);
+    mt_free(path);
+    mt_free(lock_path);
+    return rc;
+}

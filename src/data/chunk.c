@@ -1,0 +1,193 @@
+#include "data/chunk.h"
+
+#include "data/batch.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* -- reading --------------------------------------------------------------------------------------- */
+
+/* Bytes of text in a record: what a worker will have to do. */
+static size_t text_bytes(const mt_value *v)
+{
+    size_t n = 0;
+    if (v->type == MT_VALUE_STR) return v->str.n;
+    if (v->type == MT_VALUE_LIST)
+        for (size_t i = 0; i < v->list.n; i++) n += text_bytes(&v->list.items[i]);
+    if (v->type == MT_VALUE_MAP)
+        for (size_t i = 0; i < v->map.n; i++) n += text_bytes(&v->map.pairs[i].value);
+    return n;
+}
+
+static void clear(mt__chunk *c)
+{
+    mt_arena_reset(&c->arena);
+    c->n_records = c->n_words = c->n_samples = 0;
+    c->last = false;
+    c->counts = (mt_store_counts){ 0 };
+    c->n_bad_shown = 0;
+    c->error = (mt_err){ 0 };
+}
+
+/* One record; false: that was the last. */
+static bool read_one(mt__chunk *c, mt_records *records, mt_err *err)
+{
+    mt__record *r = &c->records[c->n_records];
+    if (mt_records_next(records, &c->arena, &r->value, &r->where, err)) {
+        c->error = *err;
+        return false;
+    }
+    if (r->where.state == MT_RECORD_END) return false;
+    r->bad = NULL;
+    if (r->where.state == MT_RECORD_BAD && !(r->bad = mt_arena_strndup(&c->arena, err->msg, strlen(err->msg)))) {
+        mt_fail(&c->error, MT_ENOMEM, "no host memory for a record of %s", r->where.file);
+        return false;
+    }
+    c->n_records++;
+    return true;
+}
+
+void mt__chunk_read(mt__chunk *c, mt_records *records, int64_t *left)
+{
+    mt_err err = { 0 };
+    size_t bytes = 0;
+    clear(c);
+    while (!c->last && c->n_records < MT__CHUNK_RECORDS && bytes < MT__CHUNK_BYTES) {
+        if (*left == 0 || !read_one(c, records, &err)) {
+            c->last = true;
+            break;
+        }
+        bytes += text_bytes(&c->records[c->n_records - 1].value);
+        if (*left > 0) --*left;
+    }
+    c->share = mt_records_share(records);
+}
+
+/* -- making ---------------------------------------------------------------------------------------- */
+
+/* "data.jsonl, line 7: ", or the row where there are no lines. */
+static void place_text(char *out, size_t n, const mt_record_place *p)
+{
+    snprintf(out, n, "%s, %s %lld: ", p->file, p->line ? "line" : "row", (long long)(p->line ? p->line : p->row));
+}
+
+static void count_bad(mt__chunk *c, mt_reason reason, const mt__record *r, const char *why)
+{
+    c->counts.by_reason[reason]++;
+    if (mt_store_fine((int)reason) || c->n_bad_shown == MT_STORE_SHOWN) return;
+    char *out = c->bad[c->n_bad_shown++];
+    memset(out, 0, MT_STORE_TEXT);                              /* it becomes part of the file: no stray bytes */
+    if (!r->bad) place_text(out, MT_STORE_TEXT / 2, &r->where); /* the reader's messages name the place */
+    size_t n = strlen(out);
+    snprintf(out + n, MT_STORE_TEXT - n, "%s", why);
+}
+
+static mt_rc check_sample(const mt_sample *s, int64_t vocab, mt_err *err)
+{
+    if (s->n < 1) return mt_fail(err, MT_EINTERNAL, "a sample without tokens");
+    for (int64_t i = 0; i < s->n; i++) {
+        if (s->ids[i] < 0 || s->ids[i] >= vocab)
+            return mt_fail(err, MT_ERANGE,
+                           "token id %d; the model's vocabulary has %lld: tokenizer and model do not belong together", s->ids[i],
+                           (long long)vocab);
+        if (s->labels[i] != s->ids[i] && s->labels[i] != MT_IGNORE)
+            return mt_fail(err, MT_EINTERNAL, "label %d of token %d is neither the token nor %d", s->labels[i], s->ids[i],
+                           MT_IGNORE);
+    }
+    return MT_OK;
+}
+
+static void pack_words(mt__chunk *c, const mt_sample *s, uint32_t word_bytes)
+{
+    if (word_bytes == 4) {
+        uint32_t *w = c->words + c->n_words;
+        for (int64_t i = 0; i < s->n; i++) w[i] = (uint32_t)s->ids[i] | (s->labels[i] == MT_IGNORE ? 0 : UINT32_C(1) << 31);
+    } else {
+        uint16_t *w = (uint16_t *)c->words + c->n_words;
+        for (int64_t i = 0; i < s->n; i++) w[i] = (uint16_t)(s->ids[i] | (s->labels[i] == MT_IGNORE ? 0 : 0x8000));
+    }
+    c->n_words += (size_t)s->n;
+}
+
+static mt_rc add_sample(mt__chunk *c, const mt_sample *s, bool first, const mt_store_job *job, uint32_t word_bytes, mt_err *err)
+{
+    int64_t n_trained = 0;
+    MT_TRY(check_sample(s, job->vocab, err));
+    MT_TRY(mt_grow(&c->words, &c->cap_words, c->n_words + (size_t)s->n, sizeof *c->words, err));
+    MT_TRY(mt_grow(&c->samples, &c->cap_samples, c->n_samples + 1, sizeof *c->samples, err));
+    c->samples[c->n_samples++] = (mt__chunk_sample){ s->n, s->n_uncut, first };
+    pack_words(c, s, word_bytes);
+    for (int64_t i = 1; i < s->n; i++) n_trained += s->labels[i] != MT_IGNORE;
+    c->counts.n_trained += n_trained;
+    c->counts.n_untrained += n_trained == 0;
+    return MT_OK;
+}
+
+static mt_rc make_one(mt__chunk *c, const mt__record *r, const mt_store_job *job, void *scratch, uint32_t word_bytes, mt_err *err)
+{
+    const mt_sample *samples = NULL;
+    size_t n = 0;
+    mt_reason reason = MT_REASON_NONE;
+    c->counts.n_records++;
+    if (r->bad) return count_bad(c, MT_REASON_NOT_JSON, r, r->bad), MT_OK;
+    MT_TRY(job->maker.run(job->maker.ctx, scratch, &r->value, &samples, &n, &reason, &c->counts.odd, err));
+    if (reason != MT_REASON_NONE) return count_bad(c, reason, r, err->msg), MT_OK;
+    if (job->specials && mt_specials_found(job->specials, &r->value)) c->counts.n_spelled++;
+    for (size_t i = 0; i < n; i++) MT_TRY(add_sample(c, &samples[i], i == 0, job, word_bytes, err));
+    c->counts.by_reason[MT_REASON_NONE] += n > 0;
+    c->counts.n_empty += n == 0;
+    return MT_OK;
+}
+
+void mt__chunk_make(mt__chunk *c, const mt_store_job *job, void *scratch, uint32_t word_bytes)
+{
+    mt_err err = { 0 };
+    for (size_t i = 0; i < c->n_records; i++) {
+        if (!make_one(c, &c->records[i], job, scratch, word_bytes, &err)) continue;
+        char place[MT_STORE_TEXT];
+        place_text(place, sizeof place, &c->records[i].where);
+        place[strlen(place) - 2] = '\0'; /* mt_note brings its own colon */
+        mt_note(&err, "%s", place);
+        c->error = err;
+        return;
+    }
+}
+
+/* -- writing --------------------------------------------------------------------------------------- */
+
+static void add_counts(mt_store_counts *to, const mt_store_counts *c)
+{
+    to->n_records += c->n_records;
+    for (int r = 0; r < MT_REASONS; r++) to->by_reason[r] += c->by_reason[r];
+    to->n_empty += c->n_empty;
+    to->n_trained += c->n_trained;
+    to->n_untrained += c->n_untrained;
+    to->n_spelled += c->n_spelled;
+    to->odd.trailing_user_cut += c->odd.trailing_user_cut;
+    to->odd.truncated += c->odd.truncated;
+    to->odd.answers_cut += c->odd.answers_cut;
+    to->odd.unrolled += c->odd.unrolled;
+    to->odd.turns_without_room += c->odd.turns_without_room;
+}
+
+mt_rc mt__chunk_write(const mt__chunk *c, mt__store_writer *w, mt_err *err)
+{
+    mt__store_header *h = &w->header;
+    MT_TRY(mt__store_append(w, c->words, c->n_words, err));
+    for (size_t i = 0; i < c->n_samples; i++) {
+        const mt__chunk_sample *s = &c->samples[i];
+        MT_TRY(mt__store_append_index(w, s->n, s->n_uncut, s->first, err));
+    }
+    int shown = 0;
+    while (shown < MT_STORE_SHOWN && h->bad[shown][0]) shown++;
+    for (int k = 0; k < c->n_bad_shown && shown < MT_STORE_SHOWN; k++) memcpy(h->bad[shown++], c->bad[k], MT_STORE_TEXT);
+    add_counts(&h->counts, &c->counts);
+    return MT_OK;
+}
+
+void mt__chunk_free(mt__chunk *c)
+{
+    mt_arena_free(&c->arena);
+    mt_free(c->words);
+    mt_free(c->samples);
+}

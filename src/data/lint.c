@@ -1,0 +1,114 @@
+#include "data/lint.h"
+
+#include "data/batch.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+static const double cut_warns = 0.01, cut_stops = 0.20, cut_keeps = 0.95;
+
+__attribute__((format(printf, 4, 5))) static mt_rc found(mt_findings *f, mt_severity severity, mt_err *err, const char *fmt, ...)
+{
+    MT_TRY(mt_grow(&f->items, &f->cap, f->n + 1, sizeof *f->items, err));
+    mt_finding *x = &f->items[f->n++];
+    x->severity = severity;
+    va_list args;
+    va_start(args, fmt);
+    vsnprintf(x->text, sizeof x->text, fmt, args);
+    va_end(args);
+    return MT_OK;
+}
+
+static double percent(int64_t part, int64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
+
+static mt_rc lint_positions(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    if (!in->max_positions || in->max_seq_len <= in->max_positions) return MT_OK;
+    return found(f, MT_LINT_STOP, err, "max_seq_len is %lld and the model knows %lld positions; set max_seq_len to %lld or less",
+                 (long long)in->max_seq_len, (long long)in->max_positions, (long long)in->max_positions);
+}
+
+static mt_rc lint_untrained(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    const mt_store_counts *c = mt_store_counted(in->store);
+    if (c->n_untrained == 0) return MT_OK;
+    bool all = c->n_untrained == c->n_samples;
+    return found(f, all ? MT_LINT_STOP : MT_LINT_WARN, err, "%s: %lld of %lld samples (%.3g%%) train nothing%s", in->name,
+                 (long long)c->n_untrained, (long long)c->n_samples, percent(c->n_untrained, c->n_samples),
+                 all ? "; see what megatrain data --show prints" : "");
+}
+
+/* Answers that lost their end, and records of which no answer was left. */
+static mt_rc lint_cut(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    const mt_store_counts *c = mt_store_counted(in->store);
+    int64_t lost = c->by_reason[MT_REASON_NO_ROOM], n_cut = c->odd.answers_cut + lost, n = c->n_samples + lost;
+    double share = n ? (double)n_cut / (double)n : 0;
+    if (n_cut == 0) return MT_OK;
+    mt_severity severity = share >= cut_stops ? MT_LINT_STOP : share >= cut_warns ? MT_LINT_WARN : MT_LINT_NOTE;
+    char advice[128] = "";
+    int64_t keeps = mt_store_keeps(in->store, cut_keeps);
+    if (severity != MT_LINT_NOTE && keeps > in->max_seq_len)
+        snprintf(advice, sizeof advice, "; max_seq_len %lld would keep 95%% of the samples whole", (long long)keeps);
+    else if (severity != MT_LINT_NOTE)
+        snprintf(advice, sizeof advice, "; raise max_seq_len, or leave such samples out with overlong: skip");
+    return found(f, severity, err, "%s: %lld of %lld answers (%.3g%%) are cut at max_seq_len %lld%s", in->name, (long long)n_cut,
+                 (long long)n, 100 * share, (long long)in->max_seq_len, advice);
+}
+
+/* True as soon as one sample trains the token: usually the first. */
+static mt_rc trains(const mt_store *s, int32_t id, bool *out, mt_err *err)
+{
+    size_t longest = (size_t)mt_store_counted(s)->longest;
+    int32_t *ids = mt_calloc(longest + 1, sizeof *ids), *labels = mt_calloc(longest + 1, sizeof *labels);
+    mt_rc rc = ids && labels ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to look at the samples");
+    *out = false;
+    for (int64_t i = 0; !rc && !*out && i < mt_store_samples(s); i++) {
+        mt_store_read(s, i, ids, labels);
+        for (int64_t k = 1; k < mt_store_length(s, i) && !*out; k++) *out = labels[k] == id;
+    }
+    mt_free(ids);
+    mt_free(labels);
+    return rc;
+}
+
+static mt_rc lint_end(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    bool trained;
+    if (in->end_id < 0) return MT_OK;
+    MT_TRY(trains(in->store, in->end_id, &trained, err));
+    if (trained) return MT_OK;
+    return found(f, MT_LINT_WARN, err, "%s: token %d, which ends an answer, is never trained: the model would not learn to stop",
+                 in->name, in->end_id);
+}
+
+static mt_rc lint_spelled(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    const mt_store_counts *c = mt_store_counted(in->store);
+    if (c->n_spelled == 0) return MT_OK;
+    return found(f, MT_LINT_WARN, err, "%s: %lld of %lld records spell special tokens in their text; they become the real tokens",
+                 in->name, (long long)c->n_spelled, (long long)c->n_records);
+}
+
+mt_rc mt_lint(mt_findings *out, const mt_lint_input *in, mt_err *err)
+{
+    MT_TRY(lint_positions(out, in, err));
+    MT_TRY(lint_untrained(out, in, err));
+    MT_TRY(lint_cut(out, in, err));
+    MT_TRY(lint_end(out, in, err));
+    return lint_spelled(out, in, err);
+}
+
+mt_rc mt_lint_verdict(const mt_findings *f, mt_err *err)
+{
+    for (size_t i = 0; i < f->n; i++)
+        if (f->items[i].severity == MT_LINT_STOP) return mt_fail(err, MT_ERANGE, "%s", f->items[i].text);
+    return MT_OK;
+}
+
+void mt_findings_free(mt_findings *f)
+{
+    mt_free(f->items);
+    *f = (mt_findings){ 0 };
+}

@@ -1,0 +1,23 @@
+/* maker.h - whatever makes samples of a record, seen by the store: a context shared by threads, a scratch for each.
+ *
+ * In a run it is a sampler (sampler.h), bound by mt_sample_maker_of; tests bring their own. */
+#ifndef MT_DATA_MAKER_H
+#define MT_DATA_MAKER_H
+
+#include "data/sampler.h"
+
+/* As mt_sampler_run. */
+typedef mt_rc (*mt_sample_fn)(const void *ctx, void *scratch, const mt_value *record, const mt_sample **samples, size_t *n,
+                              mt_reason *reason, mt_oddities *odd, mt_err *err);
+
+typedef struct mt_sample_maker {
+    const void *ctx; /* borrowed; outlives all use */
+    mt_rc (*scratch_create)(const void *ctx, void **out, mt_err *err);
+    void (*scratch_free)(void *scratch); /* accepts NULL */
+    mt_sample_fn run;
+    uint64_t fingerprint; /* of all that decides the samples of a record */
+} mt_sample_maker;
+
+mt_sample_maker mt_sample_maker_of(const mt_sampler *s);
+
+#endif

@@ -1,0 +1,109 @@
+#include "data/mix.h"
+
+#include "base/rng.h"
+#include "data/shuffle.h"
+
+#include <string.h>
+
+static size_t draw(const mt_mix *m, int64_t i)
+{
+    double x = mt_rng_uniform(m->seed, MT_SHUFFLE_MIX, (uint64_t)i);
+    size_t d = 0;
+    while (d + 1 < m->n_sets && x >= m->upto[d]) d++;
+    return d;
+}
+
+static mt_rc sum_probs(mt_mix *m, const double *probs, mt_err *err)
+{
+    double sum = 0;
+    m->upto = mt_calloc(m->n_sets, sizeof *m->upto);
+    if (!m->upto) return mt_fail(err, MT_ENOMEM, "no host memory to mix %zu datasets", m->n_sets);
+    for (size_t d = 0; d < m->n_sets; d++) {
+        if (!(probs[d] > 0))
+            return mt_fail(err, MT_EINVAL, "interleave_probs: every dataset needs a chance above 0, number %zu has %g", d + 1,
+                           probs[d]);
+        sum += probs[d];
+    }
+    for (size_t d = 0; d < m->n_sets; d++) m->upto[d] = (d ? m->upto[d - 1] : 0) + probs[d] / sum;
+    return MT_OK;
+}
+
+/* Draw until enough datasets are used up, keeping counts on the way. */
+static mt_rc draw_all(mt_mix *m, mt_err *err)
+{
+    size_t n_out = 0, enough = m->strategy == MT_MIX_UNDER ? 1 : m->n_sets;
+    int64_t *count = mt_calloc(m->n_sets, sizeof *count), i = 0;
+    mt_rc rc = count ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to mix %zu datasets", m->n_sets);
+    for (; !rc && n_out < enough; i++) {
+        if (i % MT_MIX_STRIDE == 0) {
+            rc = mt_grow(&m->counts, &m->cap_counts, m->n_counts + m->n_sets, sizeof *m->counts, err);
+            if (rc) break;
+            memcpy(m->counts + m->n_counts, count, m->n_sets * sizeof *count);
+            m->n_counts += m->n_sets;
+        }
+        size_t d = draw(m, i);
+        if (++count[d] == m->sizes[d]) n_out++;
+    }
+    m->n = i;
+    mt_free(count);
+    return rc;
+}
+
+static mt_rc count_places(mt_mix *m, mt_err *err)
+{
+    if (m->strategy == MT_MIX_CONCAT) {
+        for (size_t d = 0; d < m->n_sets; d++) m->n += m->sizes[d];
+        return MT_OK;
+    }
+    int64_t least = m->sizes[0], most = m->sizes[0];
+    for (size_t d = 0; d < m->n_sets; d++) {
+        least = mt_min_i64(least, m->sizes[d]);
+        most = mt_max_i64(most, m->sizes[d]);
+    }
+    if (least < 1) return mt_fail(err, MT_EINVAL, "a dataset without samples cannot be interleaved");
+    if (m->upto) return draw_all(m, err);
+    m->n = (int64_t)m->n_sets * (m->strategy == MT_MIX_UNDER ? least : most);
+    return MT_OK;
+}
+
+mt_rc mt_mix_init(mt_mix *m, mt_mix_strategy strategy, const int64_t *sizes, const double *probs, size_t n_sets, uint64_t seed,
+                  mt_err *err)
+{
+    *m = (mt_mix){ .strategy = strategy, .n_sets = n_sets, .seed = seed };
+    m->sizes = mt_calloc(n_sets, sizeof *m->sizes);
+    mt_rc rc = m->sizes ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to mix %zu datasets", n_sets);
+    if (!rc) memcpy(m->sizes, sizes, n_sets * sizeof *sizes);
+    if (!rc && probs && strategy != MT_MIX_CONCAT) rc = sum_probs(m, probs, err);
+    if (!rc) rc = count_places(m, err);
+    if (rc) mt_mix_deinit(m);
+    return rc;
+}
+
+/* How often place i's dataset was drawn before. */
+static int64_t drawn_before(const mt_mix *m, int64_t i, size_t set)
+{
+    int64_t from = i / MT_MIX_STRIDE, n = m->counts[(size_t)from * m->n_sets + set];
+    for (int64_t j = from * MT_MIX_STRIDE; j < i; j++) n += draw(m, j) == set;
+    return n;
+}
+
+void mt_mix_at(const mt_mix *m, int64_t i, size_t *set, int64_t *k)
+{
+    if (m->strategy == MT_MIX_CONCAT) {
+        size_t d = 0;
+        for (; i >= m->sizes[d]; d++) i -= m->sizes[d];
+        *set = d;
+        *k = i;
+        return;
+    }
+    *set = m->upto ? draw(m, i) : (size_t)i % m->n_sets;
+    *k = (m->upto ? drawn_before(m, i, *set) : i / (int64_t)m->n_sets) % m->sizes[*set];
+}
+
+void mt_mix_deinit(mt_mix *m)
+{
+    mt_free(m->sizes);
+    mt_free(m->upto);
+    mt_free(m->counts);
+    *m = (mt_mix){ 0 };
+}

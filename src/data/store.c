@@ -1,0 +1,163 @@
+#include "data/store.h"
+
+#include "base/file.h"
+#include "base/rng.h"
+#include "data/batch.h"
+#include "data/store_file.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+enum { VERIFY_BYTES = 256 << 20 }; /* words up to this are hashed when mapped: a fraction of a second */
+
+struct mt_store {
+    mt_map map;
+    mt__store_header header; /* a copy: what was checked is what is used */
+    const uint8_t *words;
+    const uint64_t *index, *lengths; /* [n_samples + 1], [n_lengths] */
+};
+
+static mt_rc check_header(const mt_store *s, const char *path, uint64_t key, mt_err *err)
+{
+    const mt__store_header *h = &s->header;
+    if (memcmp(h->magic, MT__STORE_MAGIC, sizeof h->magic) != 0)
+        return mt_fail(err, MT_EFORMAT, "%s is not a file of samples", path);
+    if (h->version != MT__STORE_VERSION)
+        return mt_fail(err, MT_EFORMAT, "%s is of version %u, expected %d", path, (unsigned)h->version, MT__STORE_VERSION);
+    if (h->checksum != mt__store_checksum(h)) return mt_fail(err, MT_EFORMAT, "%s: the header is damaged", path);
+    if (h->key != key) return mt_fail(err, MT_EFORMAT, "%s was made from other data or settings", path);
+    if (h->file_bytes != s->map.size)
+        return mt_fail(err, MT_EFORMAT, "%s has %zu bytes, expected %llu", path, s->map.size, (unsigned long long)h->file_bytes);
+    return MT_OK;
+}
+
+/* The parts lie where the counts say: nothing outside the file, nothing misaligned. */
+static bool sizes_fit(const mt_store *s)
+{
+    const mt__store_header *h = &s->header;
+    size_t n_tokens = (size_t)h->counts.n_tokens, n_samples = (size_t)h->counts.n_samples, bytes, end;
+    if (h->counts.n_tokens < 0 || h->counts.n_samples < 0 || (h->word_bytes != 2 && h->word_bytes != 4)) return false;
+    if (!mt_mul_size(n_tokens, h->word_bytes, &bytes) || !mt_add_size(bytes, MT__STORE_WORDS_AT, &end)) return false;
+    if (h->index_at != mt_round_up(end, sizeof(uint64_t)) || h->index_at > h->file_bytes) return false;
+    if (!mt_mul_size(n_samples + 1, sizeof(uint64_t), &bytes) || !mt_add_size(h->index_at, bytes, &end)) return false;
+    if (h->lengths_at != end || !mt_mul_size(h->n_lengths, sizeof(uint64_t), &bytes)) return false;
+    return mt_add_size(end, bytes, &end) && end == h->file_bytes;
+}
+
+static bool index_ascends(const mt_store *s)
+{
+    const mt_store_counts *c = &s->header.counts;
+    for (int64_t i = 0; i < c->n_samples; i++) {
+        int64_t n = (int64_t)(s->index[i + 1] & ~MT__STORE_FIRST) - (int64_t)(s->index[i] & ~MT__STORE_FIRST);
+        if (n < 1 || n > c->longest) return false;
+    }
+    return (s->index[0] & ~MT__STORE_FIRST) == 0 && s->index[c->n_samples] == (uint64_t)c->n_tokens;
+}
+
+static mt_rc check_content(const mt_store *s, const char *path, mt_err *err)
+{
+    const mt__store_header *h = &s->header;
+    const uint8_t *data = s->map.data;
+    size_t words_bytes = (size_t)h->counts.n_tokens * h->word_bytes;
+    if (mt__store_hash(data + h->index_at, h->lengths_at - h->index_at) != h->index_hash || !index_ascends(s))
+        return mt_fail(err, MT_EFORMAT, "%s: the index is damaged", path);
+    if (mt_hash(data + h->lengths_at, h->file_bytes - h->lengths_at, 0) != h->lengths_hash)
+        return mt_fail(err, MT_EFORMAT, "%s: the lengths are damaged", path);
+    if (words_bytes <= VERIFY_BYTES && mt__store_hash(s->words, words_bytes) != h->words_hash)
+        return mt_fail(err, MT_EFORMAT, "%s: the tokens are damaged", path);
+    return MT_OK;
+}
+
+static mt_rc check(mt_store *s, const char *path, uint64_t key, mt_err *err)
+{
+    if (s->map.size < MT__STORE_WORDS_AT)
+        return mt_fail(err, MT_EFORMAT, "%s is no file of samples: %zu bytes", path, s->map.size);
+    memcpy(&s->header, s->map.data, sizeof s->header);
+    MT_TRY(check_header(s, path, key, err));
+    if (!sizes_fit(s)) return mt_fail(err, MT_EFORMAT, "%s: its parts do not fit its size", path);
+    for (int k = 0; k < MT_STORE_SHOWN; k++) s->header.bad[k][MT_STORE_TEXT - 1] = '\0';
+    s->words = s->map.data + MT__STORE_WORDS_AT;
+    s->index = (const uint64_t *)(const void *)(s->map.data + s->header.index_at);
+    s->lengths = (const uint64_t *)(const void *)(s->map.data + s->header.lengths_at);
+    MT_TRY(check_content(s, path, err));
+    madvise((void *)(uintptr_t)s->map.data, s->map.size, MADV_RANDOM); /* shuffled: reading ahead would only fill memory */
+    return MT_OK;
+}
+
+mt_rc mt_store_map(mt_store **out, const char *path, uint64_t key, mt_err *err)
+{
+    *out = NULL;
+    mt_store *s = mt_calloc(1, sizeof *s);
+    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    mt_rc rc = mt_map_open(&s->map, path, err);
+    if (!rc) rc = check(s, path, key, err);
+    if (rc) {
+        mt_store_close(s);
+        return rc;
+    }
+    *out = s;
+    return MT_OK;
+}
+
+void mt_store_close(mt_store *s)
+{
+    if (!s) return;
+    mt_map_close(&s->map);
+    mt_free(s);
+}
+
+const mt_store_counts *mt_store_counted(const mt_store *s) { return &s->header.counts; }
+
+bool mt_store_fine(int r) { return r == MT_REASON_NONE || r == MT_REASON_NO_ROOM || r == MT_REASON_TOO_LONG; }
+
+int64_t mt_store_bad(const mt_store_counts *c)
+{
+    int64_t n = 0;
+    for (int r = 0; r < MT_REASONS; r++)
+        if (!mt_store_fine(r)) n += c->by_reason[r];
+    return n;
+}
+
+const char *mt_store_bad_text(const mt_store *s, int k)
+{
+    return k < MT_STORE_SHOWN && s->header.bad[k][0] ? s->header.bad[k] : NULL;
+}
+
+uint64_t mt_store_content(const mt_store *s)
+{
+    return mt_hash(&s->header.index_hash, sizeof s->header.index_hash, s->header.words_hash);
+}
+
+int64_t mt_store_samples(const mt_store *s) { return s->header.counts.n_samples; }
+static int64_t start_of(const mt_store *s, int64_t i) { return (int64_t)(s->index[i] & ~MT__STORE_FIRST); }
+int64_t mt_store_length(const mt_store *s, int64_t i) { return start_of(s, i + 1) - start_of(s, i); }
+bool mt_store_first_of_record(const mt_store *s, int64_t i) { return s->index[i] & MT__STORE_FIRST; }
+
+void mt_store_read(const mt_store *s, int64_t i, int32_t *ids, int32_t *labels)
+{
+    int64_t start = start_of(s, i), n = mt_store_length(s, i);
+    if (s->header.word_bytes == 2) {
+        const uint16_t *w = (const uint16_t *)(const void *)s->words + start;
+        for (int64_t k = 0; k < n; k++) {
+            ids[k] = w[k] & 0x7fff;
+            labels[k] = w[k] & 0x8000 ? ids[k] : MT_IGNORE;
+        }
+    } else {
+        const uint32_t *w = (const uint32_t *)(const void *)s->words + start;
+        for (int64_t k = 0; k < n; k++) {
+            ids[k] = (int32_t)(w[k] & 0x7fffffff);
+            labels[k] = w[k] >> 31 ? ids[k] : MT_IGNORE;
+        }
+    }
+}
+
+int64_t mt_store_keeps(const mt_store *s, double share)
+{
+    const mt_store_counts *c = &s->header.counts;
+    double want = share * (double)(c->n_samples + c->by_reason[MT_REASON_NO_ROOM]), got = 0;
+    for (uint64_t b = 0; b < s->header.n_lengths; b++) {
+        got += (double)s->lengths[b];
+        if (got >= want) return (int64_t)b * MT_STORE_BUCKET;
+    }
+    return 0;
+}

@@ -1,0 +1,264 @@
+#include "engine/feed.h"
+
+#include "data/prefetch.h"
+
+#include <string.h>
+
+typedef struct dataset {
+    mt_dataset_entry entry; /* borrowed from the registry or the settings */
+    mt_records_options records;
+    mt_sampler *sampler;
+    bool text; /* plain text, not conversations */
+} dataset;
+
+struct mt_feed {
+    mt_registry *registry;
+    mt_tokenizer *tok;
+    mt_specials *specials;
+    dataset *sets; /* [n_train + n_eval] */
+    size_t n_train, n_eval;
+    mt_pipeline *pipeline; /* NULL once it went over to a source */
+    mt_findings findings;
+    bool packs;
+};
+
+static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the data of a run"); }
+
+/* -- datasets by name ------------------------------------------------------------------------------ */
+
+static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options *o, const char *name, mt_dataset_entry *out,
+                        mt_err *err)
+{
+    if (!f->registry) {
+        mt_registry_places places = { s->dataset.dataset_dir, s->config_path, o->installed };
+        MT_TRY(mt_registry_open(&f->registry, &places, err));
+    }
+    return mt_registry_find(f->registry, name, out, err);
+}
+
+static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
+{
+    const mt_strs *train = &s->dataset.name, *eval = &s->eval.dataset;
+    f->n_train = train->n ? train->n : 1;
+    f->n_eval = eval->n;
+    f->sets = mt_calloc(f->n_train + f->n_eval, sizeof *f->sets);
+    if (!f->sets) return no_memory(err);
+    if (train->n == 0)
+        MT_TRY(mt_dataset_direct(&f->sets[0].entry, s->dataset.path, s->dataset.query_field, s->dataset.response_field, err));
+    for (size_t i = 0; i < train->n; i++) MT_TRY(find_entry(f, s, o, train->items[i], &f->sets[i].entry, err));
+    for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
+    for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
+        const char *split = i < f->n_train && s->dataset.split[0] ? s->dataset.split : f->sets[i].entry.split;
+        f->sets[i].records = (mt_records_options){ .split = split };
+    }
+    return MT_OK;
+}
+
+/* Plain text or conversations: the first record that can be read tells. */
+static mt_rc look(dataset *d, mt_err *err)
+{
+    mt_records *r;
+    mt_arena arena = { 0 };
+    mt_value record;
+    mt_record_place where = { .state = MT_RECORD_BAD };
+    MT_TRY(mt_records_open(&r, d->entry.path, &d->records, err));
+    mt_rc rc = MT_OK;
+    while (!rc && where.state == MT_RECORD_BAD) {
+        mt_arena_reset(&arena);
+        rc = mt_records_next(r, &arena, &record, &where, err);
+    }
+    if (!rc && where.state == MT_RECORD_OK) d->text = mt_layout_is_text(&d->entry.layout, &record);
+    mt_arena_free(&arena);
+    mt_records_close(r);
+    return rc;
+}
+
+static mt_sampler_config sampler_config(const mt_settings *s)
+{
+    static const mt_overlong overlongs[] = { [MT_SET_OVERLONG_AUTO] = MT_OVERLONG_AUTO,
+                                             [MT_SET_OVERLONG_TRUNCATE] = MT_OVERLONG_TRUNCATE,
+                                             [MT_SET_OVERLONG_SPLIT] = MT_OVERLONG_SPLIT,
+                                             [MT_SET_OVERLONG_SKIP] = MT_OVERLONG_SKIP };
+    const mt_dataset_settings *d = &s->dataset;
+    return (mt_sampler_config){ .max_seq_len = d->max_seq_len,
+                                .system_prompt = d->system_prompt,
+                                .default_system = d->default_system,
+                                .template = d->template,
+                                .template_kwargs = &d->template_kwargs,
+                                .train_on_prompt = d->train_on_prompt,
+                                .mask_history = d->mask_history,
+                                .merge_turns = d->merge_turns,
+                                .history = d->history == MT_SET_HISTORY_LAST ? MT_HISTORY_LAST : MT_HISTORY_UNROLL,
+                                .overlong = overlongs[d->overlong] };
+}
+
+static mt_rc open_samplers(mt_feed *f, const mt_settings *s, mt_err *err)
+{
+    mt_sampler_config config = sampler_config(s);
+    bool all_text = true;
+    for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
+        dataset *d = &f->sets[i];
+        mt_rc rc = look(d, err);
+        if (!rc) rc = mt_sampler_open(&d->sampler, f->tok, &d->entry.layout, &config, err);
+        if (rc) return mt_note(err, "dataset %s", d->entry.name);
+        if (i < f->n_train) all_text &= d->text;
+    }
+    f->packs = s->dataset.packing == MT_TRI_TRUE || (s->dataset.packing == MT_TRI_AUTO && all_text);
+    return MT_OK;
+}
+
+/* -- the pipeline ---------------------------------------------------------------------------------- */
+
+static mt_mix_strategy mix_of(mt_set_mix m)
+{
+    return m == MT_SET_MIX_INTERLEAVE_UNDER ? MT_MIX_UNDER : m == MT_SET_MIX_INTERLEAVE_OVER ? MT_MIX_OVER : MT_MIX_CONCAT;
+}
+
+static mt_rc check_probs(const mt_feed *f, const mt_settings *s, mt_err *err)
+{
+    size_t n = s->dataset.interleave_probs.n;
+    if (n == 0 || n == f->n_train) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "dataset.interleave_probs has %zu numbers for %zu datasets; one for each is needed", n,
+                   f->n_train);
+}
+
+static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
+{
+    const mt_dataset_settings *d = &s->dataset;
+    MT_TRY(check_probs(f, s, err));
+    mt_pipeline_part *parts = mt_calloc(f->n_train + f->n_eval, sizeof *parts);
+    if (!parts) return no_memory(err);
+    for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
+        const dataset *x = &f->sets[i];
+        parts[i] = (mt_pipeline_part){ .name = x->entry.name,
+                                       .path = x->entry.path,
+                                       .records = x->records,
+                                       .maker = mt_sample_maker_of(x->sampler),
+                                       .num_samples = x->entry.num_samples };
+    }
+    int64_t batch = s->training.batch_size ? s->training.batch_size : mt_max_i64(o->batch_size, 1);
+    mt_pipeline_options po = { .train = parts,
+                               .n_train = f->n_train,
+                               .eval = parts + f->n_train,
+                               .n_eval = f->n_eval,
+                               .vocab = o->vocab ? o->vocab : (int64_t)mt_tokenizer_vocab_size(f->tok),
+                               .max_seq_len = d->max_seq_len,
+                               .samples_per_step = batch * s->training.gradient_accumulation_steps,
+                               .max_samples = d->max_samples,
+                               .packing = f->packs,
+                               .shuffle = d->shuffle,
+                               .seed = (uint64_t)s->training.seed,
+                               .val_seed = (uint64_t)(s->eval.val_seed >= 0 ? s->eval.val_seed : s->training.seed),
+                               .val_size = s->eval.val_size,
+                               .max_eval_samples = s->eval.max_samples,
+                               .mix = mix_of(d->mix_strategy),
+                               .probs = d->interleave_probs.n ? d->interleave_probs.items : NULL,
+                               .stop_on_bad = d->on_bad_record == MT_SET_BAD_RECORD_STOP && !o->lenient,
+                               .max_bad_share = o->lenient ? 1 : d->max_bad_share,
+                               .cache_dir = d->cache_dir,
+                               .n_workers = (int)d->num_workers,
+                               .specials = f->specials,
+                               .progress = o->progress,
+                               .user = o->user };
+    mt_rc rc = mt_pipeline_open(&f->pipeline, &po, err);
+    mt_free(parts);
+    return rc;
+}
+
+/* What ends an answer of this dataset: its last token, or eos behind a document. */
+static int32_t end_of(const mt_feed *f, const dataset *d)
+{
+    if (d->text) return mt_tokenizer_role_id(f->tok, MT_TOK_EOS);
+    const char *end = mt_sampler_end(d->sampler);
+    while (*end == ' ' || *end == '\n' || *end == '\t' || *end == '\r') end++;
+    return *end ? mt_tokenizer_token_id(f->tok, end, strlen(end)) : -1;
+}
+
+static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
+{
+    for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
+        mt_lint_input in = { .name = f->sets[i].entry.name,
+                             .store = mt_pipeline_store(f->pipeline, i),
+                             .max_seq_len = s->dataset.max_seq_len,
+                             .max_positions = i ? 0 : o->max_positions,
+                             .end_id = end_of(f, &f->sets[i]) };
+        MT_TRY(mt_lint(&f->findings, &in, err));
+    }
+    return MT_OK;
+}
+
+mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o, mt_err *err)
+{
+    *out = NULL;
+    mt_feed *f = mt_calloc(1, sizeof *f);
+    if (!f) return no_memory(err);
+    mt_rc rc = find_entries(f, s, o, err);
+    if (!rc) rc = mt_tokenizer_open(&f->tok, s->model.name, err);
+    if (!rc) rc = mt_specials_create(&f->specials, f->tok, err);
+    if (!rc) rc = open_samplers(f, s, err);
+    if (!rc) rc = open_pipeline(f, s, o, err);
+    if (!rc) rc = lint(f, s, o, err);
+    if (rc)
+        mt_feed_close(f);
+    else
+        *out = f;
+    return rc;
+}
+
+mt_rc mt_feed_source(mt_feed *f, mt_source **out, mt_err *err)
+{
+    *out = NULL;
+    MT_TRY(mt_lint_verdict(&f->findings, err));
+    MT_TRY(mt_prefetch_open(out, mt_pipeline_source(f->pipeline), err));
+    f->pipeline = NULL;
+    return MT_OK;
+}
+
+void mt_feed_close(mt_feed *f)
+{
+    if (!f) return;
+    if (f->pipeline) mt_source_close(mt_pipeline_source(f->pipeline));
+    for (size_t i = 0; f->sets && i < f->n_train + f->n_eval; i++) mt_sampler_close(f->sets[i].sampler);
+    mt_free(f->sets);
+    mt_findings_free(&f->findings);
+    mt_specials_free(f->specials);
+    mt_tokenizer_close(f->tok);
+    mt_registry_close(f->registry);
+    mt_free(f);
+}
+
+/* -- looking --------------------------------------------------------------------------------------- */
+
+const mt_findings *mt_feed_findings(const mt_feed *f) { return &f->findings; }
+const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f) { return f->tok; }
+const mt_sampler *mt_feed_sampler(const mt_feed *f) { return f->sets[0].sampler; }
+int32_t mt_feed_end_id(const mt_feed *f) { return end_of(f, &f->sets[0]); }
+bool mt_feed_packs(const mt_feed *f) { return f->packs; }
+const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }
+
+static bool is_read(const dataset *d, const char *column)
+{
+    const mt_layout *l = &d->entry.layout;
+    const char *const chat[] = {
+        l->prompt, l->query, l->response, l->history, l->messages, l->messages_too, l->system, l->tools
+    };
+    if (d->text) return l->text && strcmp(column, l->text) == 0;
+    for (size_t i = 0; i < MT_COUNT(chat); i++)
+        if (chat[i] && strcmp(column, chat[i]) == 0) return true;
+    return false;
+}
+
+mt_rc mt_feed_unmapped(const mt_feed *f, size_t i, mt_str *out, mt_err *err)
+{
+    mt_records *r;
+    const char *const *names, *between = "";
+    MT_TRY(mt_records_open(&r, f->sets[i].entry.path, &f->sets[i].records, err));
+    size_t n = mt_records_columns(r, &names);
+    for (size_t k = 0; k < n; k++)
+        if (!is_read(&f->sets[i], names[k])) {
+            mt_str_printf(out, "%s%s", between, names[k]);
+            between = ", ";
+        }
+    mt_records_close(r);
+    return MT_OK;
+}

@@ -1,0 +1,50 @@
+/* feed.h - a run's data, from its settings: tokenizer, datasets, samplers, and the pipeline over them.
+ *
+ *     mt_feed *f;
+ *     mt_source *source;
+ *     MT_TRY(mt_feed_open(&f, &settings, &(mt_feed_options){ .vocab = c->V, .max_positions = c->max_positions }, err));
+ *     show(mt_feed_findings(f));                                       // what lint has to say
+ *     rc = mt_feed_source(f, &source, err);                            // refuses what lint would stop; prepares steps ahead
+ *     ...
+ *     mt_source_close(source);
+ *     mt_feed_close(f);                                                // in any order
+ *
+ * Opening tokenizes whatever no earlier run has left in the cache, and takes as long as that takes. */
+#ifndef MT_ENGINE_FEED_H
+#define MT_ENGINE_FEED_H
+
+#include "data/lint.h"
+#include "data/pipeline.h"
+#include "data/registry.h"
+#include "settings/settings.h"
+
+typedef struct mt_feed mt_feed;
+
+typedef struct mt_feed_options {
+    int64_t vocab;                 /* of the model; 0: the tokenizer's */
+    int64_t max_positions;         /* of the model; 0: not known */
+    int64_t batch_size;            /* where the settings say auto */
+    const char *installed;         /* the installed data folder; NULL: none */
+    bool lenient;                  /* bad records never stop it: to look at data, not to train on it */
+    mt_store_progress_fn progress; /* may be NULL */
+    void *user;
+} mt_feed_options;
+
+mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o, mt_err *err);
+/* Once: the pipeline goes over to the source. */
+mt_rc mt_feed_source(mt_feed *f, mt_source **out, mt_err *err);
+void mt_feed_close(mt_feed *f); /* accepts NULL */
+
+const mt_findings *mt_feed_findings(const mt_feed *f);
+const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f);
+/* The first dataset's: its template is the one to save with the model. */
+const mt_sampler *mt_feed_sampler(const mt_feed *f);
+/* The token that ends an answer; -1: there is none. */
+int32_t mt_feed_end_id(const mt_feed *f);
+bool mt_feed_packs(const mt_feed *f);
+/* Until mt_feed_source has been called. */
+const mt_pipeline *mt_feed_pipeline(const mt_feed *f);
+/* Append the columns of dataset i that are there and not read, with ", " between them. */
+mt_rc mt_feed_unmapped(const mt_feed *f, size_t i, mt_str *out, mt_err *err);
+
+#endif

@@ -1,0 +1,91 @@
+/* megatrain data as a user meets it: samples with what is trained marked, the summary, what is found. */
+#include "program.h"
+#include "tempdir.h"
+
+#define FIXTURES  MT_TESTS_DIR "/golden/samples/fixtures"
+#define TOKENIZER MT_TESTS_DIR "/golden/samples/tokenizer"
+
+/* Run `data` on one dataset, its cache in the test's own directory. */
+static void expect_data(const char *dir, const char *args, int status, const char *says)
+{
+    char line[2048];
+    snprintf(line, sizeof line,
+             "data --set model.name=" TOKENIZER " --set dataset.dataset_dir=" FIXTURES " --set dataset.cache_dir=%s %s", dir,
+             args);
+    expect_program(line, status, says);
+}
+
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char *path = mt_path_join(dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+    mt_free(path);
+}
+
+static void samples_are_shown_with_the_trained_part_marked(void **state)
+{
+    expect_data(*state, "--dataset-name alpaca --show 10", 0, "Human: Why is the sky blue?\n\nAssistant:\n[[");
+    expect_data(*state, "--dataset-name alpaca --show 10", 0, "reaches us from everywhere.</s>]]");
+    expect_data(*state, "--dataset-name alpaca --show 10 --ids", 0,
+                "ids 62 356 294 48 243 684 319 315 621 424 53 221 221 55 466 48 221 [243] [769]");
+    expect_data(*state, "--dataset-name alpaca --show 1 --color true", 0, "\x1b[");
+    expect_data(*state, "--dataset-name alpaca", 0, "10 records, 10 samples, 472 tokens, 46.4% trained");
+    expect_data(*state, "--dataset-name alpaca", 0, "samples by tokens\n17 to 24 ");
+}
+
+static void the_summary_names_what_is_cut_packed_and_not_read(void **state)
+{
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --packing", 1, "samples cut to max_seq_len: 7\n");
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --packing", 1, "rows of 64 tokens, ");
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64", 1, "not read     columns prompt, prompt_id");
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64", 1,
+                "(60%) are cut at max_seq_len 64; max_seq_len 128 would keep 95%");
+    expect_data(*state, "--dataset-name alpaca,metamathqa --val-size 0.1", 0, "18 to train on, 2 to evaluate on");
+}
+
+static void bad_records_are_listed_and_counted(void **state)
+{
+    char args[1024];
+    write_file(*state, "qa.jsonl",
+               "{\"query\": \"a\", \"response\": \"b\", \"extra\": 1}\n{\"query\": \"a\"}\nnonsense\n{\"query\": "
+               "\"a\\u001b[2J\", \"response\": \"b</s>\"}\n");
+    snprintf(args, sizeof args, "--dataset-path %s/qa.jsonl --show 2", (const char *)*state);
+    expect_data(*state, args, 1, "left out     2 records: 1 malformed record, 1 a column is missing");
+    expect_data(*state, args, 1, "qa.jsonl, line 2: ");
+    expect_data(*state, args, 1, "not read     columns extra");
+    expect_data(*state, args, 1, "2 of 4 records are bad (50%)");
+    expect_data(*state, args, 1, "More than max_bad_share (5%)");
+    expect_data(*state, args, 1, "a\\x1b[2J"); /* nothing that a terminal would obey */
+    expect_data(*state, args, 1, "1 of 4 records spell special tokens in their text");
+}
+
+static void plain_text_is_packed(void **state)
+{
+    char args[1024];
+    write_file(*state, "text.txt", "The first line of a text.\n\nThe second one, after an empty line.\nAnd a third.\n");
+    snprintf(args, sizeof args, "--dataset-path %s/text.txt --max-seq-len 64 --show 1", (const char *)*state);
+    expect_data(*state, args, 0, "4 records, 3 samples");
+    expect_data(*state, args, 0, "records without a sample, such as empty lines: 1");
+    expect_data(*state, args, 0, "rows of 64 tokens");
+}
+
+static void misuse_is_explained(void **state)
+{
+    expect_program("data --help", 0, "--show N");
+    expect_data(*state, "--dataset-name alpca", 1, "alpaca");
+    expect_data(*state, "--dataset-name alpaca --shw 3", 2, "did you mean --show?");
+    expect_data(*state, "--dataset-name alpaca --show -1", 2, "--show expects how many samples");
+    expect_program("data --set model.name=" TOKENIZER, 2, "dataset");
+    expect_data(*state,
+                "--dataset-name alpaca,metamathqa --set dataset.mix_strategy=interleave_under --set "
+                "dataset.interleave_probs=[0.2,0.3,0.5]",
+                2, "interleave_probs");
+}
+
+#define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
+             IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read), IN_TEMPDIR(bad_records_are_listed_and_counted),
+             IN_TEMPDIR(plain_text_is_packed), IN_TEMPDIR(misuse_is_explained))

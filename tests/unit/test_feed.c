@@ -1,0 +1,102 @@
+/* A run's data from its settings: the real sampler on several threads, the same samples whatever their number. */
+#include "tempdir.h"
+
+#include "engine/feed.h"
+
+#define DATASETS                                                                                                                 \
+    "metamathqa,open_platypus,mathinstruct,codealpaca,alpaca,sharegpt4,ultrachat_200k,openthoughts_114k,openr1_math_94k"
+
+static void set(mt_settings *s, const char *key, const char *value)
+{
+    mt_err err = { 0 };
+    assert_ok(mt_settings_set(s, key, value, "test", &err));
+}
+
+static void settings_of(mt_settings *s, const char *dir, const char *datasets, const char *workers)
+{
+    mt_err err = { 0 };
+    assert_ok(mt_settings_init(s, &err));
+    set(s, "model.name", MT_TESTS_DIR "/golden/samples/tokenizer");
+    set(s, "dataset.dataset_dir", MT_TESTS_DIR "/golden/samples/fixtures");
+    set(s, "dataset.name", datasets);
+    set(s, "dataset.cache_dir", dir);
+    set(s, "dataset.num_workers", workers);
+    set(s, "dataset.max_bad_share", "1");
+    set(s, "training.batch_size", "4");
+    assert_ok(mt_settings_check(s, MT_NEED_MODEL | MT_NEED_DATA, &err));
+}
+
+static void empty(const char *dir)
+{
+    DIR *d = opendir(dir);
+    for (const struct dirent *e; d && (e = readdir(d));) unlinkat(dirfd(d), e->d_name, 0);
+    if (d) closedir(d);
+}
+
+static void threads_make_the_same_samples(void **state)
+{
+    static const char *const workers[] = { "1", "2", "4" };
+    uint64_t first = 0;
+    for (size_t w = 0; w < MT_COUNT(workers); w++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        mt_feed *f;
+        mt_source *source;
+        mt_source_info info;
+        settings_of(&s, *state, DATASETS, workers[w]);
+        assert_ok(mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, &err));
+        assert_int_equal(mt_pipeline_stores(mt_feed_pipeline(f)), 9);
+        assert_false(mt_feed_packs(f));
+        assert_true(mt_feed_end_id(f) >= 0);
+        assert_ok(mt_feed_source(f, &source, &err));
+        mt_feed_close(f); /* the source lives on */
+        source->api->info(source, &info);
+        mt_batch b = { 0 };
+        for (int64_t k = 0; k < info.steps_per_epoch; k++) {
+            assert_ok(source->api->step(source, k, &b, &err));
+            assert_true(b.n_trained > 0);
+        }
+        if (w == 0) first = info.fingerprint;
+        assert_int_equal(info.fingerprint, first);
+        mt_batch_free(&b);
+        mt_source_close(source);
+        mt_settings_deinit(&s);
+        empty(*state); /* the next one tokenizes again */
+    }
+}
+
+static void datasets_to_evaluate_on_come_by_name(void **state)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    mt_feed *f;
+    mt_pipeline_facts facts;
+    settings_of(&s, *state, "alpaca", "1");
+    set(&s, "eval.dataset", "metamathqa");
+    assert_ok(mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, &err));
+    mt_pipeline_facts_of(mt_feed_pipeline(f), &facts);
+    assert_int_equal(facts.n_train, 10);
+    assert_int_equal(facts.n_eval, 10);
+    mt_feed_close(f);
+    mt_settings_deinit(&s);
+}
+
+static void what_lint_stops_is_refused(void **state)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    mt_feed *f;
+    mt_source *source;
+    settings_of(&s, *state, "alpaca", "1");
+    assert_ok(mt_feed_open(&f, &s, &(mt_feed_options){ .max_positions = 512 }, &err));
+    assert_int_equal(mt_feed_source(f, &source, &err), MT_ERANGE);
+    assert_says("max_seq_len is 1024 and the model knows 512 positions");
+    mt_feed_close(f);
+    assert_int_equal(mt_feed_open(&f, &s, &(mt_feed_options){ .vocab = 100 }, &err), MT_ERANGE);
+    assert_says("tokenizer and model do not belong together");
+    mt_settings_deinit(&s);
+}
+
+#define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name),
+             IN_TEMPDIR(what_lint_stops_is_refused))

@@ -1,0 +1,461 @@
+/* The cache of tokenized samples: the same file from any number of threads, nothing torn by a crash, nothing stale, nothing
+ * damaged unnoticed. */
+#include "fake_maker.h"
+
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "data/cache.h"
+#include "data/report.h"
+#include "data/store_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+static mt_store_job job_of(const char *path, int n_workers)
+{
+    return (mt_store_job){ .what = "fake", .path = path, .maker = fake_maker(1), .vocab = FAKE_VOCAB, .n_workers = n_workers };
+}
+
+static void read_all(char **bytes, size_t *n, const char *path)
+{
+    mt_err err = { 0 };
+    assert_ok(mt_file_read(bytes, n, path, SIZE_MAX, &err));
+}
+
+/* Sample i of a store of fake_records that begin with id `first`. */
+static void expect_sample(const mt_store *s, int64_t i, int64_t id, int64_t part)
+{
+    int32_t ids[FAKE_LONGEST], labels[FAKE_LONGEST];
+    mt_store_read(s, i, ids, labels);
+    for (int64_t k = 0; k < mt_store_length(s, i); k++) {
+        assert_int_equal(ids[k], fake_token(id, part, k));
+        assert_int_equal(labels[k], k ? ids[k] : MT_IGNORE);
+    }
+}
+
+static void samples_come_back_in_the_order_of_the_records(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 1000, 40);
+    char *path = mt_path_join(*state, "store");
+    mt_store_job job = job_of(data, 2);
+    mt_store *s;
+    assert_ok(mt_store_build(path, 42, &job, &err));
+    assert_ok(mt_store_map(&s, path, 42, &err));
+    assert_int_equal(mt_store_samples(s), 1000);
+    int64_t n_tokens = 0;
+    for (int64_t i = 0; i < 1000; i++) {
+        expect_sample(s, i, i, 0);
+        assert_true(mt_store_first_of_record(s, i));
+        n_tokens += mt_store_length(s, i);
+    }
+    const mt_store_counts *c = mt_store_counted(s);
+    assert_int_equal(c->n_tokens, n_tokens);
+    assert_int_equal(c->n_trained, n_tokens - 1000);
+    assert_int_equal(c->longest, 40);
+    assert_int_equal(mt_store_bad(c), 0);
+    assert_null(mt_store_bad_text(s, 0));
+    mt_store_close(s);
+    assert_int_equal(mt_store_map(&s, path, 43, &err), MT_EFORMAT);
+    assert_says("other data or settings");
+    mt_free(data);
+    mt_free(path);
+}
+
+/* Wide ids need wide words; everything else stays the same. */
+static void large_vocabularies_take_four_bytes(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 50, 40), *path = mt_path_join(*state, "store");
+    mt_store_job job = job_of(data, 1);
+    job.vocab = 1 << 20;
+    mt_store *s;
+    assert_ok(mt_store_build(path, 1, &job, &err));
+    assert_ok(mt_store_map(&s, path, 1, &err));
+    for (int64_t i = 0; i < 50; i++) expect_sample(s, i, i, 0);
+    mt_store_close(s);
+    mt_free(data);
+    mt_free(path);
+}
+
+static void the_file_does_not_depend_on_the_number_of_threads(void **state)
+{
+    mt_err err = { 0 };
+    mt_str text = { 0 };
+    for (int i = 0; i < 3000; i++)
+        if (i % 97 == 5)
+            mt_str_puts(&text, "{ broken\n");
+        else if (i % 41 == 3)
+            mt_str_printf(&text, "{\"id\": %d, \"bad\": %d}\n", i, 2 + i % 5);
+        else
+            mt_str_printf(&text, "{\"id\": %d, \"n\": %d, \"parts\": %d}\n", i, 1 + i % 200, 1 + i % 3);
+    char *data = fake_file(*state, "data.jsonl", text.s), *first = NULL, *other;
+    size_t n_first = 0, n_other;
+    mt_str_free(&text);
+    for (int n_workers = 1; n_workers <= 5; n_workers += 2) {
+        char name[32];
+        snprintf(name, sizeof name, "store-%d", n_workers);
+        char *path = mt_path_join(*state, name);
+        mt_store_job job = job_of(data, n_workers);
+        assert_ok(mt_store_build(path, 42, &job, &err));
+        read_all(&other, &n_other, path);
+        if (first) {
+            assert_int_equal(n_other, n_first);
+            assert_memory_equal(first, other, n_first);
+            mt_free(other);
+        } else {
+            first = other;
+            n_first = n_other;
+        }
+        mt_free(path);
+    }
+    mt_free(first);
+    mt_free(data);
+}
+
+static void bad_records_are_counted_by_reason_and_the_first_three_are_shown(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_file(
+        *state, "data.jsonl",
+        "{\"id\": 1}\n{\"id\": 2, \"bad\": 4}\n{ nonsense\n{\"id\": 4}\n{\"id\": 5, \"bad\": 5}\n{\"id\": 6, \"bad\": 4}\n"
+        "{\"id\": 7, \"bad\": 9}\n{\"id\": 8, \"parts\": 0}\n");
+    char *path = mt_path_join(*state, "store");
+    mt_store_job job = job_of(data, 2);
+    mt_store *s;
+    assert_ok(mt_store_build(path, 1, &job, &err));
+    assert_ok(mt_store_map(&s, path, 1, &err));
+    const mt_store_counts *c = mt_store_counted(s);
+    assert_int_equal(c->n_records, 8);
+    assert_int_equal(c->by_reason[MT_REASON_NONE], 2);
+    assert_int_equal(c->by_reason[MT_REASON_REPEATED_SIDE], 2);
+    assert_int_equal(c->by_reason[MT_REASON_NOT_JSON], 1);
+    assert_int_equal(c->by_reason[MT_REASON_NO_ROOM], 1);
+    assert_int_equal(c->n_empty, 1);
+    assert_int_equal(mt_store_bad(c), 4); /* too long is not bad */
+    assert_non_null(strstr(mt_store_bad_text(s, 0), "data.jsonl, line 2: record 2 is bad on purpose"));
+    assert_non_null(strstr(mt_store_bad_text(s, 1), "data.jsonl"));
+    assert_non_null(strstr(mt_store_bad_text(s, 1), "line 3"));
+    assert_non_null(strstr(mt_store_bad_text(s, 2), "data.jsonl, line 5: "));
+    assert_null(mt_store_bad_text(s, 3));
+    assert_ok(mt_report_check(s, "fake", false, 0.5, &err));
+    assert_int_equal(mt_report_check(s, "fake", false, 0.05, &err), MT_EFORMAT);
+    assert_says("dataset fake: 4 of 8 records are bad (50%): 1 malformed record, 2 two turns of one side in a row, 1 unknown "
+                "role, 1 no answer token left");
+    assert_says("line 2: record 2 is bad on purpose");
+    assert_says("More than max_bad_share (5%)");
+    assert_int_equal(mt_report_check(s, "fake", true, 1, &err), MT_EFORMAT);
+    assert_says("on_bad_record: skip");
+    mt_store_close(s);
+    job.stop_on_bad = true;
+    assert_int_equal(mt_store_build(path, 1, &job, &err), MT_EFORMAT);
+    assert_says("line 2: record 2 is bad on purpose");
+    mt_free(data);
+    mt_free(path);
+}
+
+static void the_first_fatal_record_is_named_whoever_meets_it(void **state)
+{
+    mt_err err = { 0 };
+    mt_str text = { 0 };
+    for (int i = 1; i <= 2000; i++) mt_str_printf(&text, i >= 500 && i % 100 == 0 ? "{\"fatal\": %d}\n" : "{\"id\": %d}\n", i);
+    char *data = fake_file(*state, "data.jsonl", text.s), *path = mt_path_join(*state, "store");
+    mt_str_free(&text);
+    mt_store_job job = job_of(data, 3);
+    assert_int_equal(mt_store_build(path, 1, &job, &err), MT_EFORMAT);
+    assert_says("data.jsonl, line 500: the template changes the answer");
+    assert_int_equal(tempdir_count(*state, NULL), 1); /* nothing but the data */
+    mt_free(data);
+    mt_free(path);
+}
+
+static void a_dataset_without_samples_says_so(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_file(*state, "data.jsonl", "{\"bad\": 9}\n"), *path = mt_path_join(*state, "store");
+    mt_store_job job = job_of(data, 1);
+    mt_store *s;
+    assert_ok(mt_store_build(path, 1, &job, &err));
+    assert_ok(mt_store_map(&s, path, 1, &err));
+    assert_int_equal(mt_report_check(s, "fake", false, 0.05, &err), MT_EFORMAT);
+    assert_says("none of its 1 records gives a sample: 1 no answer token left");
+    mt_store_close(s);
+    mt_free(data);
+    mt_free(path);
+}
+
+/* -- the cache ------------------------------------------------------------------------------------- */
+
+static void later_runs_map_what_the_first_one_made(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 100, 20);
+    mt_store_job job = job_of(data, 2);
+    mt_store *a, *b;
+    bool built;
+    assert_ok(mt_cache_open(&a, *state, &job, &built, &err));
+    assert_true(built);
+    assert_ok(mt_cache_open(&b, *state, &job, &built, &err));
+    assert_false(built);
+    assert_int_equal(mt_store_content(a), mt_store_content(b));
+    mt_store_close(a);
+    mt_store_close(b);
+    mt_free(data);
+}
+
+static uint64_t key_of(const mt_store_job *job)
+{
+    mt_err err = { 0 };
+    uint64_t key;
+    assert_ok(mt_cache_key(&key, job, &err));
+    return key;
+}
+
+static void changed_data_or_settings_lead_to_another_key(void **state)
+{
+    char *data = fake_records(*state, "data.jsonl", 0, 100, 20), *copy = fake_records(*state, "copy.jsonl", 0, 100, 20);
+    mt_store_job job = job_of(data, 1), other = job;
+    uint64_t key = key_of(&job);
+    other.n_workers = 7;
+    assert_true(key_of(&other) == key); /* threads change nothing */
+    other = job, other.maker.fingerprint++;
+    assert_true(key_of(&other) != key);
+    other = job, other.max_records = 10;
+    assert_true(key_of(&other) != key);
+    other = job, other.vocab++;
+    assert_true(key_of(&other) != key);
+    other = job, other.path = copy;
+    assert_true(key_of(&other) != key);
+    other = job, other.records.format = "json";
+    assert_true(key_of(&other) != key);
+    /* the same size and the same time, another byte */
+    struct stat st;
+    assert_int_equal(stat(data, &st), 0);
+    FILE *f = fopen(data, "r+");
+    assert_non_null(f);
+    fseek(f, 7, SEEK_SET);
+    fputc('9', f);
+    fclose(f);
+    struct timespec times[2] = { st.st_atim, st.st_mtim };
+    assert_int_equal(utimensat(AT_FDCWD, data, times, 0), 0);
+    assert_true(key_of(&job) != key);
+    mt_free(data);
+    mt_free(copy);
+}
+
+static char *only_store(const char *dir)
+{
+    DIR *d = opendir(dir);
+    char *path = NULL;
+    assert_non_null(d);
+    for (const struct dirent *e; (e = readdir(d));)
+        if (strstr(e->d_name, ".samples")) path = mt_path_join(dir, e->d_name);
+    closedir(d);
+    assert_non_null(path);
+    return path;
+}
+
+static void keep_notice(void *user, mt_log_level level, const char *text)
+{
+    (void)level;
+    snprintf(user, 512, "%s", text);
+}
+
+static void damaged_files_are_noticed_and_made_anew(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 100, 20), notice[512];
+    mt_store_job job = job_of(data, 1);
+    mt_store *s;
+    assert_ok(mt_cache_open(&s, *state, &job, NULL, &err));
+    uint64_t content = mt_store_content(s);
+    mt_store_close(s);
+    char *path = only_store(*state);
+    struct stat st;
+    assert_int_equal(stat(path, &st), 0);
+    mt_log_set_sink(keep_notice, notice);
+    for (int64_t at = 0; at < st.st_size; at += at < 256 ? 3 : 331) {                     /* header, words, index, lengths */
+        if (at >= (int64_t)sizeof(mt__store_header) && at < MT__STORE_WORDS_AT) continue; /* nothing is there */
+        FILE *f = fopen(path, "r+");
+        fseek(f, at, SEEK_SET);
+        int c = fgetc(f);
+        fseek(f, at, SEEK_SET);
+        fputc(c ^ 0x20, f);
+        fclose(f);
+        bool built;
+        notice[0] = '\0';
+        assert_ok(mt_cache_open(&s, *state, &job, &built, &err));
+        if (!built) fail_msg("a changed byte at %lld went unnoticed", (long long)at);
+        assert_non_null(strstr(notice, "it is made anew"));
+        assert_int_equal(mt_store_content(s), content);
+        mt_store_close(s);
+    }
+    for (int64_t size = 0; size < st.st_size; size += 997) {
+        bool built;
+        assert_int_equal(truncate(path, size), 0);
+        assert_ok(mt_cache_open(&s, *state, &job, &built, &err));
+        assert_true(built);
+        mt_store_close(s);
+    }
+    mt_log_set_sink(NULL, NULL);
+    mt_free(path);
+    mt_free(data);
+}
+
+static void a_crash_at_any_moment_leaves_nothing_torn(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 400, 20);
+    mt_store_job job = job_of(data, 2);
+    uint64_t key = key_of(&job);
+    char name[64];
+    snprintf(name, sizeof name, "%016llx.samples", (unsigned long long)key);
+    char *path = mt_path_join(*state, name);
+    int n_killed = 0;
+    for (int n = 0;; n++) {
+        fflush(NULL);
+        pid_t pid = fork();
+        if (pid == 0) {
+            mt_store *s;
+            mt_fault_arm_kill(MT_FAULT_FILE, n);
+            mt_cache_open(&s, *state, &job, NULL, &err);
+            _exit(0);
+        }
+        int status;
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        if (!WIFSIGNALED(status)) break;
+        n_killed++;
+        mt_store *s;
+        if (mt_file_exists(path)) { /* whole or not there */
+            assert_ok(mt_store_map(&s, path, key, &err));
+            mt_store_close(s);
+            unlink(path);
+        }
+        bool built;
+        assert_ok(mt_cache_open(&s, *state, &job, &built, &err));
+        assert_true(built);
+        assert_int_equal(mt_store_samples(s), 400);
+        mt_store_close(s);
+        unlink(path);
+    }
+    assert_true(n_killed >= 10);
+    assert_int_equal(tempdir_count(*state, ".tmp"), 0); /* what a crash left was replaced, then renamed */
+    mt_free(path);
+    mt_free(data);
+}
+
+static void failing_files_memory_and_threads_are_clean_errors(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 200, 20);
+    mt_store_job job = job_of(data, 2);
+    static const mt_fault_kind kinds[] = { MT_FAULT_FILE, MT_FAULT_THREAD, MT_FAULT_ALLOC };
+    for (size_t k = 0; k < MT_COUNT(kinds); k++)
+        for (int n = 0;; n++) {
+            mt_store *s = NULL;
+            mt_fault_arm(kinds[k], n);
+            mt_rc rc = mt_cache_open(&s, *state, &job, NULL, &err);
+            bool delivered = mt_fault_disarm();
+            if (!rc) mt_store_close(s);
+            if (!delivered) break;
+            if (rc) assert_null(s);
+            if (rc) assert_true(err.msg[0]);
+            assert_int_equal(tempdir_count(*state, ".tmp"), 0);
+            if (tempdir_count(*state, ".samples")) {
+                char *path = only_store(*state);
+                unlink(path);
+                mt_free(path);
+            }
+        }
+    mt_free(data);
+}
+
+static void two_processes_make_it_once(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 3000, 300);
+    mt_store_job job = job_of(data, 2);
+    enum { N = 4 };
+    pid_t pids[N];
+    int n_built = 0;
+    fflush(NULL);
+    for (int i = 0; i < N; i++)
+        if ((pids[i] = fork()) == 0) {
+            mt_store *s;
+            bool built;
+            if (mt_cache_open(&s, *state, &job, &built, &err) || mt_store_samples(s) != 3000) _exit(9);
+            _exit(built);
+        }
+    for (int i = 0; i < N; i++) {
+        int status;
+        assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+        assert_true(WIFEXITED(status) && WEXITSTATUS(status) <= 1);
+        n_built += WEXITSTATUS(status);
+    }
+    assert_int_equal(n_built, 1);
+    assert_int_equal(tempdir_count(*state, ".samples"), 1);
+    mt_free(data);
+}
+
+static void the_folder_is_the_users_cache(void **state)
+{
+    mt_err err = { 0 };
+    char *dir, *data = fake_records(*state, "data.jsonl", 0, 10, 20);
+    setenv("XDG_CACHE_HOME", *state, 1);
+    assert_ok(mt_cache_dir(&dir, "", &err));
+    assert_non_null(strstr(dir, "/megatrain"));
+    assert_ptr_equal(strstr(dir, *state), dir);
+    mt_free(dir);
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", "/home/somebody", 1);
+    assert_ok(mt_cache_dir(&dir, NULL, &err));
+    assert_string_equal(dir, "/home/somebody/.cache/megatrain");
+    mt_free(dir);
+    unsetenv("HOME");
+    assert_int_equal(mt_cache_dir(&dir, NULL, &err), MT_EINVAL);
+    assert_says("dataset.cache_dir");
+    mt_store_job job = job_of(data, 1);
+    mt_store *s;
+    assert_int_equal(mt_cache_open(&s, "/proc/nowhere/deep", &job, NULL, &err), MT_EIO);
+    assert_says("dataset.cache_dir chooses another place");
+    mt_free(data);
+}
+
+static mt_rc stop_early(void *user, const mt_store_progress *p, mt_err *err)
+{
+    int64_t *seen = user;
+    assert_true(p->n_records > *seen && p->share > 0 && p->share <= 1);
+    *seen = p->n_records;
+    return p->n_records > 500 ? mt_fail(err, MT_ESTOPPED, "stopped on request") : MT_OK;
+}
+
+static void progress_is_told_and_may_stop_the_work(void **state)
+{
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 2000, 20), *path = mt_path_join(*state, "store");
+    mt_store_job job = job_of(data, 2);
+    int64_t seen = 0;
+    job.progress = stop_early;
+    job.user = &seen;
+    assert_int_equal(mt_store_build(path, 1, &job, &err), MT_ESTOPPED);
+    assert_true(seen > 500 && seen < 2000);
+    job.max_records = 100;
+    seen = 0;
+    assert_ok(mt_store_build(path, 1, &job, &err));
+    assert_int_equal(seen, 100);
+    mt_free(data);
+    mt_free(path);
+}
+
+#define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+MT_TEST_MAIN(IN_TEMPDIR(samples_come_back_in_the_order_of_the_records), IN_TEMPDIR(large_vocabularies_take_four_bytes),
+             IN_TEMPDIR(the_file_does_not_depend_on_the_number_of_threads),
+             IN_TEMPDIR(bad_records_are_counted_by_reason_and_the_first_three_are_shown),
+             IN_TEMPDIR(the_first_fatal_record_is_named_whoever_meets_it), IN_TEMPDIR(a_dataset_without_samples_says_so),
+             IN_TEMPDIR(later_runs_map_what_the_first_one_made), IN_TEMPDIR(changed_data_or_settings_lead_to_another_key),
+             IN_TEMPDIR(damaged_files_are_noticed_and_made_anew), IN_TEMPDIR(a_crash_at_any_moment_leaves_nothing_torn),
+             IN_TEMPDIR(failing_files_memory_and_threads_are_clean_errors), IN_TEMPDIR(two_processes_make_it_once),
+             IN_TEMPDIR(the_folder_is_the_users_cache), IN_TEMPDIR(progress_is_told_and_may_stop_the_work))
