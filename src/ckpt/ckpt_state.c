@@ -20,7 +20,7 @@ typedef struct part {
     int unit;
     const mt_weight *w;
     mt_state_kind kind;
-    char name[MT_NAME_BYTES + 8];
+    char name[MT_NAME_BYTES + 32];
 } part;
 
 typedef mt_rc (*part_fn)(void *arg, const part *p, mt_err *err);
@@ -34,7 +34,10 @@ static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, m
             char name[MT_NAME_BYTES];
             if (p.w->frozen && p.kind >= MT_STATE_M) continue;
             mt_weight_name(u, p.w, name);
-            snprintf(p.name, sizeof p.name, "%s%s", name, kinds[p.kind].tail);
+            /* Of the weights that share a tensor of the model, all but the first say where they begin. */
+            char from[24] = "";
+            if (p.w->slice.first) snprintf(from, sizeof from, "@%lld", (long long)p.w->slice.first);
+            snprintf(p.name, sizeof p.name, "%s%s%s", name, from, kinds[p.kind].tail);
             MT_TRY(fn(arg, &p, err));
         }
     return MT_OK;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* One tensor to write: where it lies, what it is called. */
+/* One tensor to write: the weight that lies in it, or the first of several, and what it is called. */
 typedef struct item {
     int unit;
     const mt_weight *w;
@@ -16,13 +16,6 @@ typedef struct item {
 } item;
 
 typedef mt_rc (*item_fn)(void *arg, const item *it, mt_err *err);
-
-static const char *head_name(const mt_model *m)
-{
-    for (const mt_tensor_row *r = m->config->family->tensors; r->name; r++)
-        if (r->role == MT_W_HEAD) return r->name;
-    return "";
-}
 
 static mt_dtype dtype_of(const mt_export *x, const char *name)
 {
@@ -37,13 +30,16 @@ static mt_rc for_each_of(const mt_export *x, int unit, item_fn fn, void *arg, mt
 {
     const mt_model *m = x->model;
     item it = { .unit = unit };
+    char head[MT_NAME_BYTES];
+    mt_role_name(m->config, MT_W_HEAD, head);
     for (int k = 0; k < m->units[unit].layout->n_weights; k++) {
         it.w = &m->units[unit].layout->weights[k];
+        if (it.w->slice.first) continue; /* written with the first of its tensor */
         mt_weight_name(&m->units[unit], it.w, it.name);
         it.dtype = dtype_of(x, it.name);
         MT_TRY(fn(arg, &it, err));
-        if (it.w->role != MT_W_EMBED || !m->config->tied || !x->source || !mt_shards_find(x->source, head_name(m))) continue;
-        snprintf(it.name, sizeof it.name, "%s", head_name(m)); /* tied, and the source wrote it twice: so do we */
+        if (it.w->role != MT_W_EMBED || !m->config->tied || !x->source || !mt_shards_find(x->source, head)) continue;
+        snprintf(it.name, sizeof it.name, "%s", head); /* tied, and the source wrote it twice: so do we */
         it.dtype = dtype_of(x, it.name);
         MT_TRY(fn(arg, &it, err));
     }
@@ -59,7 +55,7 @@ static mt_rc for_each(const mt_export *x, item_fn fn, void *arg, mt_err *err)
 static mt_rc count_bytes(void *arg, const item *it, mt_err *err)
 {
     (void)err;
-    *(uint64_t *)arg += (uint64_t)it->w->n * mt_dtype_bytes(it->dtype);
+    *(uint64_t *)arg += (uint64_t)(it->w->slice.shape[0] * it->w->slice.shape[1]) * mt_dtype_bytes(it->dtype);
     return MT_OK;
 }
 
@@ -91,24 +87,62 @@ struct mt_exporter {
 static mt_rc declare(void *arg, const item *it, mt_err *err)
 {
     const mt_exporter *w = arg;
-    return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->n_dims, it->w->shape, err);
+    return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->slice.n_dims, it->w->slice.shape, err);
+}
+
+/* Numbers [first, first + n) of a weight in the item's dtype, into the piece's out. */
+static mt_rc convert(const mt_exporter *w, const item *it, const mt_weight *weight, int64_t first, int64_t n, mt_err *err)
+{
+    piece *p = w->p;
+    int64_t at = weight->offset + first;
+    MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_HI, at, n, p->hi, err));
+    MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_LO, at, n, p->lo, err));
+    if (mt_split_check(p->hi, p->lo, (size_t)n) < (size_t)n) /* C6 */
+        return mt_fail(err, MT_ENUMERIC, "tensor \"%s\" holds numbers that are not finite; nothing is saved", it->name);
+    mt_join_array(p->f, p->hi, p->lo, (size_t)n);
+    mt_from_f32(p->out, it->dtype, p->f, (size_t)n);
+    return MT_OK;
+}
+
+static mt_rc put_plain(const mt_exporter *w, const item *it, mt_err *err)
+{
+    for (int64_t first = 0; first < it->w->n; first += MT_STATE_PIECE) {
+        int64_t n = mt_min_i64(MT_STATE_PIECE, it->w->n - first);
+        MT_TRY(convert(w, it, it->w, first, n, err));
+        MT_TRY(mt_shards_writer_append(w->shards, it->name, w->p->out, (size_t)n * mt_dtype_bytes(it->dtype), err));
+    }
+    return MT_OK;
+}
+
+static mt_rc scatter(const mt_exporter *w, const item *it, const mt_weight *weight, void *tensor, mt_err *err)
+{
+    for (int64_t first = 0; first < weight->n; first += MT_STATE_PIECE) {
+        int64_t n = mt_min_i64(MT_STATE_PIECE, weight->n - first);
+        MT_TRY(convert(w, it, weight, first, n, err));
+        mt_slice_scatter(weight, tensor, mt_dtype_bytes(it->dtype), first, n, w->p->out);
+    }
+    return MT_OK;
+}
+
+/* A tensor that holds several weights, or one turned: put together in memory, then written. */
+static mt_rc put_fused(const mt_exporter *w, const item *it, mt_err *err)
+{
+    const mt_layout *l = w->x.model->units[it->unit].layout;
+    size_t bytes = (size_t)(it->w->slice.shape[0] * it->w->slice.shape[1]) * mt_dtype_bytes(it->dtype);
+    void *tensor = mt_malloc(bytes);
+    if (!tensor) return mt_fail(err, MT_ENOMEM, "no host memory to put tensor \"%s\" together (%zu bytes)", it->name, bytes);
+    mt_rc rc = MT_OK;
+    for (int k = 0; !rc && k < l->n_weights; k++)
+        if (strcmp(l->weights[k].name, it->w->name) == 0) rc = scatter(w, it, &l->weights[k], tensor, err);
+    if (!rc) rc = mt_shards_writer_append(w->shards, it->name, tensor, bytes, err);
+    mt_free(tensor);
+    return rc;
 }
 
 static mt_rc put(void *arg, const item *it, mt_err *err)
 {
     const mt_exporter *w = arg;
-    piece *p = w->p;
-    for (int64_t first = 0; first < it->w->n; first += MT_STATE_PIECE) {
-        int64_t n = mt_min_i64(MT_STATE_PIECE, it->w->n - first), at = it->w->offset + first;
-        MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_HI, at, n, p->hi, err));
-        MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_LO, at, n, p->lo, err));
-        if (mt_split_check(p->hi, p->lo, (size_t)n) < (size_t)n) /* C6 */
-            return mt_fail(err, MT_ENUMERIC, "tensor \"%s\" holds numbers that are not finite; nothing is saved", it->name);
-        mt_join_array(p->f, p->hi, p->lo, (size_t)n);
-        mt_from_f32(p->out, it->dtype, p->f, (size_t)n);
-        MT_TRY(mt_shards_writer_append(w->shards, it->name, p->out, (size_t)n * mt_dtype_bytes(it->dtype), err));
-    }
-    return MT_OK;
+    return mt_slice_is_plain(it->w) ? put_plain(w, it, err) : put_fused(w, it, err);
 }
 
 static mt_rc start(mt_exporter *w, mt_err *err)

@@ -1,5 +1,7 @@
 #include "ckpt/weights.h"
 
+#include "base/mem.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -16,13 +18,14 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
                        "tensor \"%s\" is missing (the model was taken for %s: %lld layers, model_type \"%s\").\n"
                        "  If config.json and the weights are of different revisions, download both again",
                        name, c->family->name, (long long)c->L, c->model_type);
-    bool fits = t->n_dims == w->n_dims && (int64_t)t->shape[0] == w->shape[0] && (w->n_dims < 2 || (int64_t)t->shape[1] == w->shape[1]);
+    const mt_slice *s = &w->slice;
+    bool fits = t->n_dims == s->n_dims && (int64_t)t->shape[0] == s->shape[0] && (s->n_dims < 2 || (int64_t)t->shape[1] == s->shape[1]);
     if (!fits)
         return mt_fail(err, MT_EFORMAT,
                        "%s: tensor \"%s\" is %s, expected %s\n"
                        "  (config.json: hidden_size=%lld, intermediate_size=%lld, heads=%lld, kv heads=%lld, head_dim=%lld, vocab_size=%lld).\n"
                        "  config.json and the weights look like different revisions; download both again",
-                       t->file, name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(w->n_dims, w->shape).s, (long long)c->D,
+                       t->file, name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(s->n_dims, s->shape).s, (long long)c->D,
                        (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V);
     if (!holds_weights(t->dtype))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is stored as %s; weights in F32, BF16 or F16 are supported", t->file, name,
@@ -59,24 +62,52 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
 {
     size_t used = 0;
     for (int i = 0; i < m->n_units; i++)
-        for (int k = 0; k < m->units[i].layout->n_weights; k++, used++) MT_TRY(check_one(m, &m->units[i], &m->units[i].layout->weights[k], shards, err));
+        for (int k = 0; k < m->units[i].layout->n_weights; k++) {
+            const mt_weight *w = &m->units[i].layout->weights[k];
+            MT_TRY(check_one(m, &m->units[i], w, shards, err));
+            used += w->slice.first == 0; /* of the roles that share a tensor, one counts */
+        }
     size_t unused = mt_shards_count(shards) - used;
     if (n_unused) *n_unused = unused;
     return unused && m->config->n_assumptions ? check_nothing_is_left(m, shards, err) : MT_OK;
 }
 
-static const char *name_of_role(const mt_family *f, mt_role role)
+/* The tensor of a role whose name has no layer in it. */
+static const mt_st_tensor *find_role(const mt_config *c, const mt_shards *shards, mt_role role)
 {
-    for (const mt_tensor_row *r = f->tensors; r->name; r++)
-        if (r->role == role) return r->name;
-    return "";
+    char name[MT_NAME_BYTES];
+    return mt_role_name(c, role, name) ? mt_shards_find(shards, name) : NULL;
+}
+
+/* Multimodal checkpoints keep the text model under a prefix, and some are saved without any: the embedding tells. */
+static void settle_prefix(mt_config *c, const mt_shards *shards)
+{
+    const char *own = c->family->prefix ? c->family->prefix : "model.";
+    const struct {
+        const char *before, *own, *after, *head;
+    } forms[] = { { "", own, "", "" }, { "language_model.", own, "", "language_model." }, { "", own, "language_model.", "" }, { "", "", "", "" } };
+    for (size_t i = 0; i < MT_COUNT(forms); i++) {
+        snprintf(c->prefix, sizeof c->prefix, "%s%s%s", forms[i].before, forms[i].own, forms[i].after);
+        snprintf(c->head_prefix, sizeof c->head_prefix, "%s", forms[i].head);
+        if (find_role(c, shards, MT_W_EMBED)) return;
+    }
+    snprintf(c->prefix, sizeof c->prefix, "%s", own); /* none fits: what is missing is named as usual */
+}
+
+/* Some families have two names for the head. */
+static void settle_head(mt_config *c, const mt_shards *shards)
+{
+    if (!c->family->other_head || find_role(c, shards, MT_W_HEAD)) return;
+    c->head_name = c->family->other_head;
+    if (!find_role(c, shards, MT_W_HEAD)) c->head_name = NULL;
 }
 
 mt_rc mt_weights_settle_tying(mt_config *c, const mt_shards *shards, char notice[256], mt_err *err)
 {
     (void)err;
-    const mt_st_tensor *embed = mt_shards_find(shards, name_of_role(c->family, MT_W_EMBED));
-    const mt_st_tensor *head = mt_shards_find(shards, name_of_role(c->family, MT_W_HEAD));
+    settle_prefix(c, shards);
+    settle_head(c, shards);
+    const mt_st_tensor *embed = find_role(c, shards, MT_W_EMBED), *head = find_role(c, shards, MT_W_HEAD);
     notice[0] = '\0';
     if (c->tied && embed && head && !mt_st_same(embed, head)) {
         c->tied = false;

@@ -90,8 +90,9 @@ static mt_rc declare(job *j, const options *o, mt_err *err)
         for (int k = 0; k < j->model->units[u].layout->n_weights; k++) {
             const mt_weight *w = &j->model->units[u].layout->weights[k];
             char name[MT_NAME_BYTES + 8];
+            if (w->slice.first) continue; /* in the tensor of another */
             grad_name(j, u, w, name);
-            MT_TRY(mt_safetensors_writer_add(j->writer, name, MT_DTYPE_F32, w->n_dims, w->shape, err));
+            MT_TRY(mt_safetensors_writer_add(j->writer, name, MT_DTYPE_F32, w->slice.n_dims, w->slice.shape, err));
         }
     for (int64_t d = 0; o->logits && d < j->batch.n_docs; d++) {
         char name[40];
@@ -102,17 +103,30 @@ static mt_rc declare(job *j, const options *o, mt_err *err)
     return mt_safetensors_writer_start(j->writer, err);
 }
 
+/* The tensor that w is, or is the first of several in, as the checkpoint has it. */
+static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_err *err)
+{
+    const mt_layout *l = j->model->units[u].layout;
+    size_t n = (size_t)(w->slice.shape[0] * w->slice.shape[1]);
+    char name[MT_NAME_BYTES + 8];
+    float *tensor = mt_calloc(n, sizeof *tensor);
+    if (!tensor) return mt_fail(err, MT_ENOMEM, "no host memory for a tensor's gradient (%s)", mt_bytes_text((uint64_t)n * 4).s);
+    grad_name(j, u, w, name);
+    for (int k = 0; k < l->n_weights; k++)
+        if (strcmp(l->weights[k].name, w->name) == 0) mt_slice_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
+    mt_rc rc = mt_safetensors_writer_put(j->writer, name, 0, tensor, n * sizeof *tensor, err);
+    mt_free(tensor);
+    return rc;
+}
+
 static mt_rc put_unit(job *j, int u, mt_err *err)
 {
     const mt_layout *l = j->model->units[u].layout;
     float *g = mt_calloc((size_t)l->n_elems, sizeof *g);
     if (!g) return mt_fail(err, MT_ENOMEM, "no host memory for a unit's gradient (%s)", mt_bytes_text((uint64_t)l->n_elems * 4).s);
     mt_rc rc = mt_engine_read_grad(j->engine, u, g, err);
-    for (int k = 0; !rc && k < l->n_weights; k++) {
-        char name[MT_NAME_BYTES + 8];
-        grad_name(j, u, &l->weights[k], name);
-        rc = mt_safetensors_writer_put(j->writer, name, 0, g + l->weights[k].offset, (size_t)l->weights[k].n * sizeof *g, err);
-    }
+    for (int k = 0; !rc && k < l->n_weights; k++)
+        if (!l->weights[k].slice.first) rc = put_tensor(j, u, &l->weights[k], g, err);
     mt_free(g);
     return rc;
 }

@@ -105,7 +105,7 @@ static void print_tensors(const found *f)
             const mt_weight *w = &f->model->units[u].layout->weights[k];
             char name[MT_NAME_BYTES];
             mt_weight_name(&f->model->units[u], w, name);
-            printf("  %-56s %s\n", name, mt_st_shape_text(w->n_dims, w->shape).s);
+            if (!w->slice.first) printf("  %-56s %s\n", name, mt_st_shape_text(w->slice.n_dims, w->slice.shape).s); /* several may share one */
         }
 }
 

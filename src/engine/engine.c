@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "engine/internal.h"
+#include "model/traits.h"
 
 #include <string.h>
 
@@ -62,6 +63,7 @@ static void open_work(mt_engine *e)
     k->head_h = take(&p, n * D * w);
     k->head_dh = take(&p, n * D * w);
     k->rstd = take(&p, n * sizeof(float));
+    k->rstd_post = take(&p, n * sizeof(float));
     k->act = take(&p, mlp * (size_t)c->F * w);
     k->dqkv = take(&p, n * (size_t)((c->H + 2 * c->K) * c->Dh) * w);
     k->dattn = take(&p, n * (size_t)(c->H * c->Dh) * w);
@@ -72,17 +74,21 @@ static void open_work(mt_engine *e)
     k->scratch = mt__buffer(e, MT_BUF_SCRATCH, -1, -1);
 }
 
-/* The rope tables, made on the host and sent over. */
+/* The rope tables, made on the host and sent over: cos and sin of the usual ones, then of the local ones. */
 static mt_rc open_rope(mt_engine *e, mt_err *err)
 {
     const mt_config *c = e->model->config;
-    size_t n = (size_t)(e->plan->job.longest * (c->rope.dr / 2));
-    float *device = mt__buffer(e, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n, sizeof *host);
+    const mt_rope_spec *specs[] = { &c->rope, &c->rope_local };
+    size_t n = (size_t)(e->plan->job.longest * (c->rope.dr / 2)), n_tables = c->has_rope_local ? 2 : 1;
+    if (n == 0) return MT_OK;
+    float *device = mt__buffer(e, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n * n_tables, sizeof *host);
     if (!host) return mt_fail(err, MT_ENOMEM, "no host memory for the rotary tables");
-    mt_rope_tables(&c->rope, e->plan->job.longest, host, host + n);
-    e->run.cos = device;
-    e->run.sin = device + n;
-    mt_rc rc = mt__bounce(e, (char *)device, (char *)host, 2 * n * sizeof *host, MT_COPY_IN, err);
+    for (size_t i = 0; i < n_tables; i++) {
+        mt_rope_tables(specs[i], e->plan->job.longest, host + 2 * i * n, host + (2 * i + 1) * n);
+        e->run.cos[i] = device + 2 * i * n;
+        e->run.sin[i] = device + (2 * i + 1) * n;
+    }
+    mt_rc rc = mt__bounce(e, (char *)device, (char *)host, 2 * n * n_tables * sizeof *host, MT_COPY_IN, err);
     mt_free(host);
     return rc;
 }
@@ -136,7 +142,8 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
     e->ops = mt_ops_of(dev);
     e->in_flight = true; /* device homes are being cleared */
     mt_watch_init(&e->watch);
-    mt_rc rc = open_all(e, options ? options->n_workers : 0, err);
+    mt_rc rc = mt_traits_check(e->model->config, e->ops, dev->api->kind == MT_DEVICE_CPU ? "CPU" : "GPU", err);
+    if (!rc) rc = open_all(e, options ? options->n_workers : 0, err);
     if (rc)
         mt_engine_free(e);
     else

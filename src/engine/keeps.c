@@ -1,14 +1,14 @@
 /* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
  *
- * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu, as far as the level
- * says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod keep_slots, on the way
+ * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu and, with post norms, mixed and mlped, as far as
+ * the level says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod keep_slots, on the way
  * out and back, so the last layers of forward are still there when backward begins. */
 #include "engine/internal.h"
 
-typedef enum array_id { A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, ARRAYS } array_id;
+typedef enum array_id { A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, ARRAYS } array_id;
 _Static_assert((int)ARRAYS == (int)MT_KEEP_ARRAYS, "the plan makes room for the gaps between them");
 
-static const mt_keep level_of[ARRAYS] = { MT_KEEP_ATTENTION, MT_KEEP_INPUT, MT_KEEP_ATTENTION, MT_KEEP_ATTENTION, MT_KEEP_ALL, MT_KEEP_ALL };
+static const mt_keep level_of[ARRAYS] = { MT_KEEP_ATTENTION, MT_KEEP_INPUT, MT_KEEP_ATTENTION, MT_KEEP_ATTENTION, MT_KEEP_ALL, MT_KEEP_ALL, MT_KEEP_ALL, MT_KEEP_ALL };
 
 static size_t row_bytes(const mt_engine *e, array_id a)
 {
@@ -20,7 +20,9 @@ static size_t row_bytes(const mt_engine *e, array_id a)
     case A_XMID: return (size_t)c->D * w;
     case A_QKV: return (size_t)((c->H + 2 * c->K) * c->Dh) * w;
     case A_ATTN: return (size_t)(c->H * c->Dh) * w;
-    case A_GU: return (size_t)(2 * c->F) * w;
+    case A_MIXED:
+    case A_MLPED: return mt_config_post_norms(c) ? (size_t)c->D * w : 0;
+    case A_GU: return (size_t)mt_config_gu(c) * w;
     case ARRAYS: break;
     }
     return 0;
@@ -72,16 +74,20 @@ mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row
     char *work = mt__buffer(e, MT_BUF_LAYER_WORK, set, -1);
     void *lse = take(&work, n * row_bytes(e, A_LSE)), *x = take(&work, n * row_bytes(e, A_X)), *qkv = take(&work, n * row_bytes(e, A_QKV));
     void *qk = take(&work, n * (size_t)((c->H + c->K) * c->Dh) * mt_dtype_bytes(a->compute));
-    void *attn = take(&work, n * row_bytes(e, A_ATTN)), *xmid = take(&work, n * row_bytes(e, A_XMID)), *gu = work;
+    void *attn = take(&work, n * row_bytes(e, A_ATTN)), *xmid = take(&work, n * row_bytes(e, A_XMID));
+    void *mixed = take(&work, n * row_bytes(e, A_MIXED)), *mlped = take(&work, n * row_bytes(e, A_MLPED)), *gu = work;
     void *kept_gu = kept_array(e, layer, train, A_GU, row), *kept_x = kept_array(e, layer, train, A_X, row);
     void *kept_qkv = kept_array(e, layer, train, A_QKV, row), *kept_attn = kept_array(e, layer, train, A_ATTN, row);
     void *kept_lse = kept_array(e, layer, train, A_LSE, row), *kept_xmid = kept_array(e, layer, train, A_XMID, row);
+    void *kept_mixed = kept_array(e, layer, train, A_MIXED, row), *kept_mlped = kept_array(e, layer, train, A_MLPED, row);
     mt_acts acts = {
         .x = kept_x ? kept_x : x,
         .qkv = kept_qkv ? kept_qkv : qkv,
         .attn = kept_attn ? kept_attn : attn,
         .lse = kept_lse ? kept_lse : lse,
         .xmid = kept_xmid ? kept_xmid : xmid,
+        .mixed = kept_mixed ? kept_mixed : mixed,
+        .mlped = kept_mlped ? kept_mlped : mlped,
         .gu = kept_gu ? kept_gu : gu,
         .gu_whole = kept_gu || (train && e->plan->longest_segment > 1),
     };
@@ -112,7 +118,7 @@ static mt_rc copy_arrays(mt_engine *e, mt_stream *s, int layer, int64_t rows, mt
     mt_keep keep = e->plan->place.layers[layer].keep;
     char *on_device = block_of(e, layer), *on_host = e->layers[layer].kept_host;
     for (int a = 0; a < ARRAYS; a++) {
-        if (keep < level_of[a]) continue;
+        if (keep < level_of[a] || row_bytes(e, (array_id)a) == 0) continue;
         size_t at = array_offset(e, keep, (array_id)a), bytes = (size_t)rows * row_bytes(e, (array_id)a);
         bool out = dir == MT_COPY_OUT;
         MT_TRY(mt_copy(s, (out ? on_host : on_device) + at, (out ? on_device : on_host) + at, bytes, dir, err));

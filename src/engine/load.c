@@ -40,7 +40,11 @@ static mt_rc load_tensor(mt_engine *e, int unit, const mt_weight *w, const mt_st
     size_t n_bad = 0;
     for (int64_t first = 0; first < w->n; first += PIECE) {
         size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
-        mt_st_read(t, (size_t)first, n, h->f);
+        for (int64_t i = 0, run; i < (int64_t)n; i += run) {
+            int64_t at = mt_slice_place(w, first + i, &run);
+            run = mt_min_i64(run, (int64_t)n - i);
+            mt_st_read(t, (size_t)at, (size_t)run, h->f + i);
+        }
         n_bad += split_with_nans(h, n);
         MT_TRY(write_piece(e, unit, h, w->offset + first, n, err));
     }
@@ -65,6 +69,7 @@ typedef struct loader {
     halves *h;
     uint64_t seed;
     double deviation;
+    bool one_plus;
 } loader;
 
 static mt_rc load_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
@@ -78,10 +83,12 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     if (w->n_dims > 1) return (float)l->deviation * mt_rng_normal(l->seed, stream, (uint64_t)i);
     switch (w->role) {
     case MT_W_NORM1:
+    case MT_W_POST1:
     case MT_W_NORM2:
+    case MT_W_POST2:
     case MT_W_Q_NORM:
     case MT_W_K_NORM:
-    case MT_W_FINAL_NORM: return 1.0f;
+    case MT_W_FINAL_NORM: return l->one_plus ? 0.0f : 1.0f;
     default: return 0.0f;
     }
 }
@@ -89,7 +96,7 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
 static mt_rc init_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
 {
     loader *l = arg;
-    uint64_t stream = mt_hash(name, strlen(name), 0);
+    uint64_t stream = mt_hash(name, strlen(name), (uint64_t)w->slice.first); /* roles that share a tensor differ */
     for (int64_t first = 0; first < w->n; first += PIECE) {
         size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
         for (size_t i = 0; i < n; i++) l->h->f[i] = fresh(l, w, stream, first + (int64_t)i);
@@ -116,5 +123,5 @@ mt_rc mt_engine_load(mt_engine *e, const mt_model *model, const mt_shards *shard
 
 mt_rc mt_engine_init(mt_engine *e, const mt_model *model, uint64_t seed, mt_err *err)
 {
-    return run(&(loader){ .e = e, .seed = seed, .deviation = model->config->init_range }, model, init_one, err);
+    return run(&(loader){ .e = e, .seed = seed, .deviation = model->config->init_range, .one_plus = model->config->norm_one_plus }, model, init_one, err);
 }

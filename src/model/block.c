@@ -60,7 +60,7 @@ static fused gate_up_parts(const mt_run *r, const mt_layout *l)
 {
     const mt_config *c = r->model->config;
     fused f = { 0 };
-    add_part(&f, l, MT_W_GATE, MT_B_GATE, c->F, c->D);
+    if (!c->plain_mlp) add_part(&f, l, MT_W_GATE, MT_B_GATE, c->F, c->D);
     add_part(&f, l, MT_W_UP, MT_B_UP, c->F, c->D);
     return f;
 }
@@ -78,14 +78,15 @@ static mt_rc fused_forward(const mt_run *r, const mt_layout *l, const fused *f, 
     return MT_OK;
 }
 
+/* dx = or += the products' shares. */
 static mt_rc fused_backward(const mt_run *r, const mt_layout *l, const fused *f, const void *w, float *g, int64_t n, const void *x,
-                            const void *dy, void *dx, mt_err *err)
+                            const void *dy, void *dx, bool dx_add, mt_err *err)
 {
     for (int i = 0; i < f->n; i++) {
         const part *p = &f->parts[i];
         MT_TRY(r->ops->linear_bwd(r->stream,
                                   &(mt_linear){ .t = r->t, .M = n, .N = p->n, .K = r->model->config->D, .ldy = f->width, .x = x,
-                                                .w = weight(r, l, w, p->w), .dy = rows_at(r, dy, 1, p->first), .dx = dx, .dx_add = i > 0,
+                                                .w = weight(r, l, w, p->w), .dy = rows_at(r, dy, 1, p->first), .dx = dx, .dx_add = dx_add || i > 0,
                                                 .dw = grad(l, g, p->w), .db = grad(l, g, p->b), .scratch = r->work.scratch },
                                   err));
     }
@@ -94,23 +95,57 @@ static mt_rc fused_backward(const mt_run *r, const mt_layout *l, const fused *f,
 
 /* -- pieces of the layer, forward ------------------------------------------------------------------ */
 
-static mt_rc norm(const mt_run *r, const mt_layout *l, const void *w, mt_role role, int64_t n, const void *x, mt_err *err)
+typedef enum norm_id { NORM1, POST1, NORM2, POST2 } norm_id;
+
+static const struct {
+    mt_role w, b;
+} norm_roles[] = { { MT_W_NORM1, MT_B_NORM1 }, { MT_W_POST1, MT_ROLES }, { MT_W_NORM2, MT_B_NORM2 }, { MT_W_POST2, MT_ROLES } };
+
+static mt_rmsnorm norm_args(const mt_run *r, const mt_layout *l, const void *w, norm_id id, int64_t n, const void *x)
 {
     const mt_config *c = r->model->config;
-    return r->ops->rmsnorm_fwd(r->stream,
-                               &(mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .y = r->work.h, .rstd = r->work.rstd,
-                                              .x = x, .w = weight(r, l, w, role), .scratch = r->work.scratch },
-                               err);
+    mt_role b = norm_roles[id].b;
+    return (mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus, .centered = c->layer_norm, .x = x,
+                         .w = weight(r, l, w, norm_roles[id].w), .b = b == MT_ROLES ? NULL : weight(r, l, w, b),
+                         .rstd = id == POST1 || id == POST2 ? r->work.rstd_post : r->work.rstd, .scratch = r->work.scratch };
 }
 
-static mt_rope rope_args(const mt_run *r, const mt_layout *l, const void *w, const mt_micro *mb, const mt_acts *a)
+/* The norm the mlp's input goes through: parallel blocks may share attention's. */
+static norm_id mlp_norm(const mt_run *r) { return r->model->config->form == MT_BLOCK_ONE_NORM ? NORM1 : NORM2; }
+/* What the mlp reads before its norm. */
+static const void *mlp_input(const mt_run *r, const mt_acts *a) { return r->model->config->form == MT_BLOCK_SERIAL ? a->xmid : a->x; }
+
+/* *h: x normed, in work.h; x itself where the family has no norm before. */
+static mt_rc norm(const mt_run *r, const mt_layout *l, const void *w, norm_id id, int64_t n, const void *x, const void **h, mt_err *err)
+{
+    *h = x;
+    if (!mt_config_pre_norms(r->model->config)) return MT_OK;
+    mt_rmsnorm a = norm_args(r, l, w, id, n, x);
+    *h = a.y = r->work.h;
+    return r->ops->rmsnorm_fwd(r->stream, &a, err);
+}
+
+/* out = x + norm of a branch's product. */
+static mt_rc post_norm(const mt_run *r, const mt_layout *l, const void *w, norm_id id, int64_t n, const void *product, const void *x, void *out,
+                       mt_err *err)
+{
+    mt_rmsnorm a = norm_args(r, l, w, id, n, product);
+    a.y = out;
+    a.add = x;
+    return r->ops->rmsnorm_fwd(r->stream, &a, err);
+}
+
+static mt_rope rope_args(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a)
 {
     const mt_config *c = r->model->config;
+    const mt_layout *l = layout_of(r, layer);
     int64_t ld = (c->H + 2 * c->K) * c->Dh;
-    return (mt_rope){ .t = r->t, .style = c->rope.style, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr,
-                      .ld_qkv = ld, .ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh, .ld_dqkv = ld, .pos = mb->pos,
-                      .cos = r->cos, .sin = r->sin, .qkv = a->qkv, .qk = a->qk, .wq = weight(r, l, w, MT_W_Q_NORM),
-                      .wk = weight(r, l, w, MT_W_K_NORM), .eps = (float)c->eps, .scratch = r->work.scratch };
+    int table = c->layer_rope[layer] == MT_LAYER_ROPE_LOCAL;
+    return (mt_rope){ .t = r->t, .style = c->layer_rope[layer] == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style, .N = mb->n, .H = c->H, .K = c->K,
+                      .Dh = c->Dh, .dr = c->rope.dr, .ld_qkv = ld, .ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh, .ld_dqkv = ld,
+                      .pos = mb->pos, .cos = r->cos[table], .sin = r->sin[table], .qkv = a->qkv, .qk = a->qk,
+                      .wq = weight(r, l, w, MT_W_Q_NORM), .wk = weight(r, l, w, MT_W_K_NORM), .eps = (float)c->eps,
+                      .one_plus = c->norm_one_plus, .whole = c->qk_norm_whole, .scratch = r->work.scratch };
 }
 
 static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a)
@@ -119,7 +154,8 @@ static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *m
     int64_t ld = (c->H + 2 * c->K) * c->Dh, ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh;
     return (mt_attention){ .t = r->t, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk, .ldk = ld_qk, .ldv = ld,
                            .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest, .doc_start = mb->doc_start,
-                           .scale = (float)c->attention_scale, .window = c->window[layer], .q = a->qk,
+                           .scale = (float)c->attention_scale, .window = c->window[layer],
+                           .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .q = a->qk,
                            .k = rows_at(r, a->qk, 1, c->H * c->Dh), .v = rows_at(r, a->qkv, 1, (c->H + c->K) * c->Dh), .o = a->attn,
                            .lse = a->lse, .scratch = r->work.scratch };
 }
@@ -130,23 +166,24 @@ static mt_cache_attention cached_args(const mt_run *r, int layer, const mt_micro
     const mt_attention t = attention_args(r, layer, mb, a);
     return (mt_cache_attention){ .t = t.t, .N = t.N, .H = t.H, .K = t.K, .Dh = t.Dh, .ldq = t.ldq, .ldk = t.ldk, .ldv = t.ldv, .ldo = t.ldo,
                                  .n_docs = t.n_docs, .longest = mb->longest, .deepest = mb->deepest, .doc_start = t.doc_start, .pos = mb->pos, .cache_row = mb->cache_row,
-                                 .scale = t.scale, .window = t.window, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .cache_k = a->cache_k,
+                                 .scale = t.scale, .window = t.window, .softcap = t.softcap, .alibi = t.alibi, .q = t.q, .k = t.k, .v = t.v, .o = t.o, .cache_k = a->cache_k,
                                  .cache_v = a->cache_v, .scratch = t.scratch };
 }
 
-static mt_rc positions(const mt_run *r, const mt_layout *l, const void *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
+static mt_rc positions(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
 {
-    mt_rope rope = rope_args(r, l, w, mb, a);
+    mt_rope rope = rope_args(r, layer, w, mb, a);
     return r->ops->rope_fwd(r->stream, &rope, err);
 }
 
 static mt_rc attend(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_err *err)
 {
     const mt_layout *l = layout_of(r, layer);
+    const void *h;
     fused qkv = qkv_parts(r, l);
-    MT_TRY(norm(r, l, w, MT_W_NORM1, mb->n, a->x, err));
-    MT_TRY(fused_forward(r, l, &qkv, w, mb->n, r->work.h, a->qkv, err));
-    MT_TRY(positions(r, l, w, mb, a, err));
+    MT_TRY(norm(r, l, w, NORM1, mb->n, a->x, &h, err));
+    MT_TRY(fused_forward(r, l, &qkv, w, mb->n, h, a->qkv, err));
+    MT_TRY(positions(r, layer, w, mb, a, err));
     if (mb->cache_row) {
         mt_cache_attention cached = cached_args(r, layer, mb, a);
         return r->ops->cache_attention(r->stream, &cached, err);
@@ -159,36 +196,54 @@ static mt_rc mix(const mt_run *r, int layer, const void *w, const mt_micro *mb, 
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = layout_of(r, layer);
-    return r->ops->linear_fwd(r->stream,
-                              &(mt_linear){ .t = r->t, .M = mb->n, .N = c->D, .K = c->H * c->Dh, .x = a->attn, .w = weight(r, l, w, MT_W_O),
-                                            .b = weight(r, l, w, MT_B_O), .y = a->xmid, .add = a->x, .scratch = r->work.scratch },
-                              err);
+    bool post = mt_config_post_norms(c);
+    MT_TRY(r->ops->linear_fwd(r->stream,
+                              &(mt_linear){ .t = r->t, .M = mb->n, .N = c->D, .K = c->H * c->Dh, .alpha = (float)c->residual_scale, .x = a->attn,
+                                            .w = weight(r, l, w, MT_W_O), .b = weight(r, l, w, MT_B_O), .y = post ? a->mixed : a->xmid,
+                                            .add = post ? NULL : a->x, .scratch = r->work.scratch },
+                              err));
+    return post ? post_norm(r, l, w, POST1, mb->n, a->mixed, a->x, a->xmid, err) : MT_OK;
 }
 
 /* Rows [first, first + n) of a tensor that holds either all rows or one chunk at a time. */
 static void *chunk_of(const mt_run *r, const mt_acts *a, int64_t first)
 {
-    return a->gu_whole ? rows_at(r, a->gu, first, 2 * r->model->config->F) : a->gu;
+    return a->gu_whole ? rows_at(r, a->gu, first, mt_config_gu(r->model->config)) : a->gu;
 }
 
-static mt_rc gate_up(const mt_run *r, int layer, const void *w, const mt_acts *a, int64_t first, int64_t n, mt_err *err)
+/* h: what gate and up read, all rows. */
+static mt_rc gate_up(const mt_run *r, int layer, const void *w, const mt_acts *a, const void *h, int64_t first, int64_t n, mt_err *err)
 {
     const mt_layout *l = layout_of(r, layer);
     fused gu = gate_up_parts(r, l);
-    return fused_forward(r, l, &gu, w, n, rows_at(r, r->work.h, first, r->model->config->D), chunk_of(r, a, first), err);
+    return fused_forward(r, l, &gu, w, n, rows_at(r, h, first, r->model->config->D), chunk_of(r, a, first), err);
 }
 
-/* Rows of the mlp from gate and up to x_out = xmid + down. */
-static mt_rc down(const mt_run *r, int layer, const void *w, const mt_acts *a, int64_t first, int64_t n, void *x_out, mt_err *err)
+static mt_glu glu_args(const mt_run *r, const mt_acts *a, int64_t first, int64_t n)
+{
+    const mt_config *c = r->model->config;
+    return (mt_glu){ .t = r->t, .act = c->act, .plain = c->plain_mlp, .N = n, .F = c->F, .gu = chunk_of(r, a, first), .y = r->work.act };
+}
+
+static mt_linear down_args(const mt_run *r, int layer, const void *w, int64_t n)
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = layout_of(r, layer);
-    MT_TRY(r->ops->glu_fwd(r->stream, &(mt_glu){ .t = r->t, .act = c->act, .N = n, .F = c->F, .gu = chunk_of(r, a, first), .y = r->work.act }, err));
-    return r->ops->linear_fwd(r->stream,
-                              &(mt_linear){ .t = r->t, .M = n, .N = c->D, .K = c->F, .x = r->work.act, .w = weight(r, l, w, MT_W_DOWN),
-                                            .b = weight(r, l, w, MT_B_DOWN), .y = rows_at(r, x_out, first, c->D),
-                                            .add = rows_at(r, a->xmid, first, c->D), .scratch = r->work.scratch },
-                              err);
+    return (mt_linear){ .t = r->t, .M = n, .N = c->D, .K = c->F, .alpha = (float)c->residual_scale, .w = weight(r, l, w, MT_W_DOWN), .x = r->work.act,
+                        .scratch = r->work.scratch };
+}
+
+/* Rows of the mlp's result from gate and up: y = product (+ add). */
+static mt_rc down(const mt_run *r, int layer, const void *w, const mt_acts *a, int64_t first, int64_t n, void *y, const void *add, mt_err *err)
+{
+    int64_t D = r->model->config->D;
+    mt_glu glu = glu_args(r, a, first, n);
+    MT_TRY(r->ops->glu_fwd(r->stream, &glu, err));
+    mt_linear d = down_args(r, layer, w, n);
+    d.b = weight(r, layout_of(r, layer), w, MT_B_DOWN);
+    d.y = rows_at(r, y, first, D);
+    d.add = add ? rows_at(r, add, first, D) : NULL;
+    return r->ops->linear_fwd(r->stream, &d, err);
 }
 
 mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
@@ -200,13 +255,16 @@ mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro
 
 mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
 {
-    MT_TRY(norm(r, layout_of(r, layer), w, MT_W_NORM2, mb->n, a->xmid, err));
+    const mt_layout *l = layout_of(r, layer);
+    bool post = mt_config_post_norms(r->model->config);
+    const void *h;
+    MT_TRY(norm(r, l, w, mlp_norm(r), mb->n, mlp_input(r, a), &h, err));
     for (int64_t first = 0; first < mb->n; first += r->mlp_rows) {
         int64_t n = mt_min_i64(r->mlp_rows, mb->n - first);
-        MT_TRY(gate_up(r, layer, w, a, first, n, err));
-        MT_TRY(down(r, layer, w, a, first, n, x_out, err));
+        MT_TRY(gate_up(r, layer, w, a, h, first, n, err));
+        MT_TRY(down(r, layer, w, a, first, n, post ? a->mlped : x_out, post ? NULL : a->xmid, err));
     }
-    return MT_OK;
+    return post ? post_norm(r, l, w, POST2, mb->n, a->mlped, a->xmid, x_out, err) : MT_OK;
 }
 
 /* -- backward -------------------------------------------------------------------------------------- */
@@ -216,64 +274,111 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *m
     if (kept <= MT_KEEP_INPUT)
         MT_TRY(attend(r, layer, w, mb, a, err));
     else if (a->qk != a->qkv)
-        MT_TRY(positions(r, layout_of(r, layer), w, mb, a, err)); /* what was kept is from before the head norm */
+        MT_TRY(positions(r, layer, w, mb, a, err)); /* what was kept is from before the head norm */
     return kept < MT_KEEP_ALL ? mix(r, layer, w, mb, a, err) : MT_OK;
 }
 
-/* dgu and act of some rows: dx Wd through the activation.  act takes the place of its own gradient. */
-static mt_rc mlp_rows_backward(const mt_run *r, int layer, const void *w, float *g, const mt_acts *a, int64_t first, int64_t n,
-                               const void *dx, mt_err *err)
+/* dx += the gradient (work.dh) that came through a norm of x before a branch; work.rstd is that norm's. */
+static mt_rc norm_backward(const mt_run *r, const mt_layout *l, const void *w, float *g, norm_id id, int64_t n, const void *x, void *dx, mt_err *err)
+{
+    if (!mt_config_pre_norms(r->model->config)) return MT_OK; /* it was added where it belongs */
+    mt_rmsnorm a = norm_args(r, l, w, id, n, x);
+    a.dy = r->work.dh;
+    a.dx = dx;
+    a.dx_add = true;
+    a.dw = grad(l, g, norm_roles[id].w);
+    a.db = norm_roles[id].b == MT_ROLES ? NULL : grad(l, g, norm_roles[id].b);
+    return r->ops->rmsnorm_bwd(r->stream, &a, err);
+}
+
+/* The gradient of a branch's product, in `out`, from that of what its post norm was added to; `out` also takes the norm itself, which
+ * only its 1/rms is wanted of. */
+static mt_rc post_backward(const mt_run *r, const mt_layout *l, const void *w, float *g, norm_id id, int64_t n, const void *product, const void *dx,
+                           void *out, mt_err *err)
+{
+    mt_rmsnorm a = norm_args(r, l, w, id, n, product);
+    a.y = out;
+    MT_TRY(r->ops->rmsnorm_fwd(r->stream, &a, err));
+    a.dy = dx;
+    a.dx = out;
+    a.dw = grad(l, g, norm_roles[id].w);
+    return r->ops->rmsnorm_bwd(r->stream, &a, err);
+}
+
+/* Some rows of the mlp: from dx, the gradient of the output, to the gradient of what gate and up read, which goes to work.dh, or is
+ * added to dx where no norm lies between.  act takes the place of its own gradient. */
+static mt_rc mlp_rows_backward(const mt_run *r, int layer, const void *w, float *g, const mt_acts *a, const void *h, int64_t first, int64_t n,
+                               void *dx, mt_err *err)
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = layout_of(r, layer);
     const mt_work *k = &r->work;
     const void *dout = rows_at(r, dx, first, c->D);
-    void *gu = chunk_of(r, a, first);
-    if (!a->gu_whole) MT_TRY(gate_up(r, layer, w, a, first, n, err));
-    mt_linear d = { .t = r->t, .M = n, .N = c->D, .K = c->F, .w = weight(r, l, w, MT_W_DOWN), .dy = dout, .scratch = k->scratch };
-    mt_linear through = d, weights = d;
+    void *dh = rows_at(r, k->dh, first, c->D);
+    bool post = mt_config_post_norms(c), pre = mt_config_pre_norms(c);
+    if (!a->gu_whole) MT_TRY(gate_up(r, layer, w, a, h, first, n, err));
+    if (post) {
+        if (!a->gu_whole) MT_TRY(down(r, layer, w, a, first, n, a->mlped, NULL, err));
+        MT_TRY(post_backward(r, l, w, g, POST2, n, rows_at(r, a->mlped, first, c->D), dout, dh, err));
+        dout = dh;
+    }
+    mt_linear through = down_args(r, layer, w, n), weights = through;
+    through.dy = weights.dy = dout;
     through.dx = k->act;
     MT_TRY(r->ops->linear_bwd(r->stream, &through, err));
-    MT_TRY(r->ops->glu_bwd(r->stream, &(mt_glu){ .t = r->t, .act = c->act, .N = n, .F = c->F, .gu = gu, .dy = k->act, .dgu = gu, .y = k->act }, err));
-    weights.x = k->act;
+    mt_glu glu = glu_args(r, a, first, n);
+    glu.dy = k->act;
+    glu.dgu = chunk_of(r, a, first);
+    MT_TRY(r->ops->glu_bwd(r->stream, &glu, err));
     weights.dw = grad(l, g, MT_W_DOWN);
     weights.db = grad(l, g, MT_B_DOWN);
     if (weights.dw || weights.db) MT_TRY(r->ops->linear_bwd(r->stream, &weights, err));
     fused gate = gate_up_parts(r, l);
-    return fused_backward(r, l, &gate, w, g, n, rows_at(r, k->h, first, c->D), gu, rows_at(r, k->dh, first, c->D), err);
+    return fused_backward(r, l, &gate, w, g, n, rows_at(r, h, first, c->D), glu.gu, pre ? dh : rows_at(r, dx, first, c->D), !pre, err);
 }
 
-/* dx += the gradient that came through a norm of x; work.rstd is that norm's. */
-static mt_rc norm_backward(const mt_run *r, const mt_layout *l, const void *w, float *g, mt_role role, int64_t n, const void *x, void *dx,
-                           mt_err *err)
+static mt_rc mlp_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx, mt_err *err)
 {
-    const mt_config *c = r->model->config;
-    return r->ops->rmsnorm_bwd(r->stream,
-                               &(mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .rstd = r->work.rstd, .x = x,
-                                              .w = weight(r, l, w, role), .dy = r->work.dh, .dx = dx, .dx_add = true, .dw = grad(l, g, role),
-                                              .scratch = r->work.scratch },
-                               err);
+    const mt_layout *l = layout_of(r, layer);
+    const void *h;
+    MT_TRY(norm(r, l, w, mlp_norm(r), mb->n, mlp_input(r, a), &h, err));
+    for (int64_t first = 0; first < mb->n; first += r->mlp_rows)
+        MT_TRY(mlp_rows_backward(r, layer, w, g, a, h, first, mt_min_i64(r->mlp_rows, mb->n - first), dx, err));
+    if (r->model->config->form == MT_BLOCK_ONE_NORM) return MT_OK; /* attention adds to work.dh and goes through the norm for both */
+    return norm_backward(r, l, w, g, NORM2, mb->n, mlp_input(r, a), dx, err);
 }
 
-static mt_rc attention_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, const void *dx,
-                                mt_err *err)
+/* Through the output projection: dx, the gradient of xmid, to that of attn. */
+static mt_rc mix_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, const void *dx, mt_err *err)
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = layout_of(r, layer);
     const mt_work *k = &r->work;
-    int64_t ld = (c->H + 2 * c->K) * c->Dh;
-    MT_TRY(r->ops->linear_bwd(r->stream,
-                              &(mt_linear){ .t = r->t, .M = mb->n, .N = c->D, .K = c->H * c->Dh, .x = a->attn, .w = weight(r, l, w, MT_W_O),
-                                            .dy = dx, .dx = k->dattn, .dw = grad(l, g, MT_W_O), .db = grad(l, g, MT_B_O), .scratch = k->scratch },
-                              err));
+    if (mt_config_post_norms(c)) {
+        MT_TRY(post_backward(r, l, w, g, POST1, mb->n, a->mixed, dx, k->dh, err));
+        dx = k->dh;
+    }
+    return r->ops->linear_bwd(r->stream,
+                              &(mt_linear){ .t = r->t, .M = mb->n, .N = c->D, .K = c->H * c->Dh, .alpha = (float)c->residual_scale, .x = a->attn,
+                                            .w = weight(r, l, w, MT_W_O), .dy = dx, .dx = k->dattn, .dw = grad(l, g, MT_W_O),
+                                            .db = grad(l, g, MT_B_O), .scratch = k->scratch },
+                              err);
+}
+
+/* From attn's gradient to that of qkv. */
+static mt_rc attention_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, mt_err *err)
+{
+    const mt_config *c = r->model->config;
+    const mt_layout *l = layout_of(r, layer);
+    const mt_work *k = &r->work;
     mt_attention att = attention_args(r, layer, mb, a);
     att.d_o = k->dattn;
     att.dq = k->dqkv;
     att.dk = rows_at(r, k->dqkv, 1, c->H * c->Dh);
     att.dv = rows_at(r, k->dqkv, 1, (c->H + c->K) * c->Dh);
-    att.ld_d = ld;
+    att.ld_d = (c->H + 2 * c->K) * c->Dh;
     MT_TRY(r->ops->attention_bwd(r->stream, &att, err));
-    mt_rope rope = rope_args(r, l, w, mb, a);
+    mt_rope rope = rope_args(r, layer, w, mb, a);
     rope.dqkv = k->dqkv;
     rope.dwq = grad(l, g, MT_W_Q_NORM);
     rope.dwk = grad(l, g, MT_W_K_NORM);
@@ -282,15 +387,17 @@ static mt_rc attention_backward(const mt_run *r, int layer, const void *w, float
 
 mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx, mt_err *err)
 {
+    const mt_config *c = r->model->config;
     const mt_layout *l = layout_of(r, layer);
+    const void *h;
+    bool serial = c->form == MT_BLOCK_SERIAL, pre = mt_config_pre_norms(c);
     fused qkv = qkv_parts(r, l);
-    MT_TRY(norm(r, l, w, MT_W_NORM2, mb->n, a->xmid, err));
-    for (int64_t first = 0; first < mb->n; first += r->mlp_rows)
-        MT_TRY(mlp_rows_backward(r, layer, w, g, a, first, mt_min_i64(r->mlp_rows, mb->n - first), dx, err));
-    MT_TRY(norm_backward(r, l, w, g, MT_W_NORM2, mb->n, a->xmid, dx, err));
-
-    MT_TRY(attention_backward(r, layer, w, g, mb, a, dx, err));
-    MT_TRY(norm(r, l, w, MT_W_NORM1, mb->n, a->x, err));
-    MT_TRY(fused_backward(r, l, &qkv, w, g, mb->n, r->work.h, r->work.dqkv, r->work.dh, err));
-    return norm_backward(r, l, w, g, MT_W_NORM1, mb->n, a->x, dx, err);
+    /* In parallel blocks dx is both branches' gradient, so the second reads it before the first has added to it. */
+    if (!serial) MT_TRY(mix_backward(r, layer, w, g, mb, a, dx, err));
+    MT_TRY(mlp_backward(r, layer, w, g, mb, a, dx, err));
+    if (serial) MT_TRY(mix_backward(r, layer, w, g, mb, a, dx, err));
+    MT_TRY(attention_backward(r, layer, w, g, mb, a, err));
+    MT_TRY(norm(r, l, w, NORM1, mb->n, a->x, &h, err));
+    MT_TRY(fused_backward(r, l, &qkv, w, g, mb->n, h, r->work.dqkv, pre ? r->work.dh : dx, !pre || c->form == MT_BLOCK_ONE_NORM, err));
+    return norm_backward(r, l, w, g, NORM1, mb->n, a->x, dx, err);
 }

@@ -5,6 +5,8 @@
  *     attend   h = norm(x), qkv, positions, attention          -> qkv, attn, lse
  *     mix      xmid = x + attn Wo'                             -> xmid
  *     mlp      gu = norm(xmid) Wgu', x' = xmid + glu(gu) Wd'   -> gu, x'
+ * With norms behind the branches (post norms) xmid = x + norm(mixed), mixed = attn Wo', and x' = xmid + norm(mlped), mlped =
+ * glu(gu) Wd'; backward needs both products.  Parallel blocks take the mlp's norm of x, not of xmid.
  * What is kept of a layer is its input; plus the results of attend; or all but what is cheap to redo. */
 #ifndef MT_MODEL_BLOCK_H
 #define MT_MODEL_BLOCK_H
@@ -15,7 +17,7 @@ typedef enum mt_keep {
     MT_KEEP_NOTHING,   /* inside a checkpoint interval: even the input is redone */
     MT_KEEP_INPUT,     /* x */
     MT_KEEP_ATTENTION, /* x, qkv, attn, lse */
-    MT_KEEP_ALL,       /* x, qkv, attn, lse, xmid, gu */
+    MT_KEEP_ALL,       /* x, qkv, attn, lse, xmid, gu; with post norms mixed, mlped */
     MT_KEEPS
 } mt_keep;
 
@@ -42,15 +44,18 @@ typedef struct mt_acts {
     void *attn;  /* [n, H Dh] */
     float *lse;  /* [n, H] */
     void *xmid;  /* [n, D] */
-    void *gu;    /* [n or chunk, 2F] */
+    void *mixed; /* [n, D] with post norms */
+    void *mlped; /* [n, D] with post norms */
+    void *gu;    /* [n or chunk, 2F]; plain mlp: F */
     void *cache_k, *cache_v; /* [cache rows, K Dh] of this layer, for micro-batches that use a cache */
-    bool gu_whole; /* gu holds all rows, not one chunk */
+    bool gu_whole; /* gu holds all rows, not one chunk; then mlped is there too */
 } mt_acts;
 
 /* Workspace shared by all layers. */
 typedef struct mt_work {
     void *h;        /* [micro, D] a norm's output */
     float *rstd;    /* [micro] */
+    float *rstd_post; /* [micro] of a post norm */
     void *act;      /* [mlp_rows, F] */
     void *dh;       /* [micro, D] */
     void *dqkv;     /* [micro, (H+2K) Dh] */
@@ -72,7 +77,7 @@ typedef struct mt_run {
     mt_stream *stream;
     mt_dtype t;
     int64_t mlp_rows, head_rows; /* rows at a time */
-    const float *cos, *sin;
+    const float *cos[2], *sin[2]; /* of config->rope, of config->rope_local */
     mt_work work;
 } mt_run;
 

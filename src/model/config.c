@@ -15,7 +15,8 @@
 enum { MAX_DIM = 1 << 24, MAX_LAYERS = 4096 };
 
 typedef struct reader {
-    const json_t *doc;
+    const json_t *doc; /* the part about text */
+    const json_t *top; /* the whole file; the same unless it is of a multimodal model */
     const char *path;
     mt_config *c;
     mt_err *err;
@@ -69,9 +70,10 @@ static mt_rc read_dimensions(reader *r)
     MT_TRY(dimension(r, &c->L, -1, NAMES("num_hidden_layers", "num_layers", "n_layer")));
     MT_TRY(dimension(r, &c->H, -1, NAMES("num_attention_heads", "n_head")));
     MT_TRY(dimension(r, &c->K, c->H, NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
-    MT_TRY(dimension(r, &c->F, -1, NAMES("intermediate_size", "ffn_hidden_size", "n_inner")));
+    int64_t mlp = c->family->default_mlp_factor ? c->family->default_mlp_factor * c->D : -1;
+    MT_TRY(dimension(r, &c->F, mlp, NAMES("intermediate_size", "ffn_hidden_size", "n_inner")));
     MT_TRY(dimension(r, &c->V, -1, NAMES("vocab_size", "padded_vocab_size")));
-    MT_TRY(dimension(r, &c->max_positions, 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length")));
+    MT_TRY(dimension(r, &c->max_positions, 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
     int64_t head = c->family->default_head_dim ? c->family->default_head_dim : c->D / c->H;
     MT_TRY(dimension(r, &c->Dh, head, NAMES("head_dim", "kv_channels")));
     if (c->L > MAX_LAYERS) return mt_fail(r->err, MT_ERANGE, "%s: %lld layers, at most %d", r->path, (long long)c->L, MAX_LAYERS);
@@ -80,7 +82,7 @@ static mt_rc read_dimensions(reader *r)
                        (long long)c->H, (long long)c->K);
     if (c->H * c->Dh > MAX_DIM)
         return mt_fail(r->err, MT_ERANGE, "%s: %lld heads of %lld; at most %d columns in all", r->path, (long long)c->H, (long long)c->Dh, MAX_DIM);
-    if (c->Dh % 2) return mt_fail(r->err, MT_EUNSUPPORTED, "%s: head_dim=%lld is odd; rotary positions need pairs", r->path, (long long)c->Dh);
+    if (c->Dh % 2 && c->family->rope != MT_ROPE_NONE) return mt_fail(r->err, MT_EUNSUPPORTED, "%s: head_dim=%lld is odd; rotary positions need pairs", r->path, (long long)c->Dh);
     return MT_OK;
 }
 
@@ -90,41 +92,58 @@ static mt_rc read_activation(reader *r)
         const char *name;
         mt_act act;
     } known[] = { { "silu", MT_ACT_SILU }, { "swish", MT_ACT_SILU }, { "gelu_pytorch_tanh", MT_ACT_GELU_TANH },
-                  { "gelu_new", MT_ACT_GELU_TANH }, { "gelu", MT_ACT_GELU_ERF } };
-    const char *key = spelling(r, NAMES("hidden_act", "hidden_activation", "activation_function", "activation"));
-    const char *name = "silu";
-    if (key) MT_TRY(mt_json_str(r->doc, key, "silu", &name, r->path, r->err));
+                  { "gelu_new", MT_ACT_GELU_TANH },  { "gelu_fast", MT_ACT_GELU_TANH }, { "gelu", MT_ACT_GELU_ERF }, { "relu", MT_ACT_RELU },
+                  { "relu2", MT_ACT_RELU2 } };
+    const char *own = r->c->family->act_key, *name;
+    const char *key = own ? own : spelling(r, NAMES("hidden_act", "hidden_activation", "activation_function", "activation"));
+    r->c->act = r->c->family->default_act;
+    if (!key || mt_json_missing(json_object_get(r->doc, key))) return MT_OK;
+    MT_TRY(mt_json_str(r->doc, key, "", &name, r->path, r->err));
     for (size_t i = 0; i < MT_COUNT(known); i++)
         if (strcmp(known[i].name, name) == 0) return r->c->act = known[i].act, MT_OK;
-    return mt_fail(r->err, MT_EUNSUPPORTED, "%s: activation \"%s\" is not supported (silu, gelu, gelu_new, gelu_pytorch_tanh are)", r->path, name);
+    return mt_fail(r->err, MT_EUNSUPPORTED, "%s: activation \"%s\" is not supported (silu, gelu, gelu_new, gelu_pytorch_tanh, relu and relu2 are)", r->path, name);
 }
 
 static mt_rc bias_by(reader *r, mt_bias_rule rule, const char *key, bool *out)
 {
     *out = rule == MT_BIAS_ALWAYS;
-    return rule == MT_BIAS_BY_KEY ? mt_json_bool(r->doc, key, false, out, r->path, r->err) : MT_OK;
+    if (rule != MT_BIAS_BY_KEY && rule != MT_BIAS_UNLESS_KEY) return MT_OK;
+    return mt_json_bool(r->doc, r->c->family->bias_key ? r->c->family->bias_key : key, rule == MT_BIAS_UNLESS_KEY, out, r->path, r->err);
 }
 
 static mt_rc read_traits(reader *r)
 {
     mt_config *c = r->c;
     const mt_family *f = c->family;
-    const char *eps = spelling(r, NAMES("rms_norm_eps", "layernorm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon"));
+    const char *eps = spelling(r, NAMES("rms_norm_eps", "layernorm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"));
     MT_TRY(mt_json_f64(r->doc, eps ? eps : "rms_norm_eps", f->default_eps, &c->eps, r->path, r->err));
     if (!(c->eps >= 0 && c->eps < 1)) return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %g; 0 to 1 expected", r->path, eps, c->eps);
-    MT_TRY(mt_json_bool(r->doc, "tie_word_embeddings", f->default_tied, &c->tied, r->path, r->err));
+    MT_TRY(mt_json_bool(r->top, "tie_word_embeddings", f->default_tied, &c->tied, r->path, r->err));
+    MT_TRY(mt_json_bool(r->doc, "tie_word_embeddings", c->tied, &c->tied, r->path, r->err));
     MT_TRY(mt_json_f64(r->doc, "initializer_range", 0.02, &c->init_range, r->path, r->err));
     MT_TRY(bias_by(r, f->qkv_bias, "attention_bias", &c->qkv_bias));
     MT_TRY(bias_by(r, f->o_bias, "attention_bias", &c->o_bias));
     MT_TRY(bias_by(r, f->mlp_bias, "mlp_bias", &c->mlp_bias));
     c->qk_norm = f->qk_norm;
+    c->qk_norm_whole = f->qk_norm_whole;
+    c->layer_norm = f->layer_norm;
+    c->norm_bias = f->norm_bias;
+    c->norm_one_plus = f->norm_one_plus;
+    c->norms = f->norms;
+    c->form = f->form;
+    c->plain_mlp = f->plain_mlp;
+    c->head_bias = f->head_bias;
+    c->learned_positions = f->learned_positions;
+    c->position_rows = c->max_positions;
+    c->embed_scale = c->residual_scale = c->logit_scale = 1;
     c->attention_scale = 1.0 / sqrt((double)c->Dh);
+    snprintf(c->prefix, sizeof c->prefix, "%s", f->prefix ? f->prefix : "model.");
     int64_t pad;
     MT_TRY(mt_json_i64(r->doc, "pad_token_id", -1, &pad, r->path, r->err));
     c->pad_id = pad >= 0 && pad < c->V ? (int32_t)pad : -1;
     const char *dtype;
-    MT_TRY(mt_json_str(r->doc, spelling(r, NAMES("dtype", "torch_dtype")) ? spelling(r, NAMES("dtype", "torch_dtype")) : "dtype",
-                       "float32", &dtype, r->path, r->err));
+    const json_t *at = spelling(r, NAMES("dtype", "torch_dtype")) ? r->doc : r->top;
+    MT_TRY(mt_json_str(at, mt_json_missing(json_object_get(at, "dtype")) ? "torch_dtype" : "dtype", "float32", &dtype, r->path, r->err));
     if (!mt_dtype_from_torch(dtype, &c->dtype)) return mt_fail(r->err, MT_EFORMAT, "%s: unknown dtype \"%s\"", r->path, dtype);
     return read_activation(r);
 }
@@ -148,12 +167,25 @@ static mt_rc window_from_layer_types(reader *r, const json_t *types, int64_t wid
     return MT_OK;
 }
 
+/* Every how many layers one is full: a number, or a string with a letter a layer ("LLLG"), the last of which is. */
+static mt_rc window_pattern(reader *r, int64_t fallback, int64_t *out)
+{
+    const json_t *v = json_object_get(r->doc, "sliding_window_pattern");
+    *out = fallback;
+    if (json_is_string(v))
+        *out = (int64_t)json_string_length(v);
+    else
+        MT_TRY(mt_json_i64(r->doc, "sliding_window_pattern", fallback, out, r->path, r->err));
+    if (*out < 1) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window_pattern\" of %lld layers", r->path, (long long)*out);
+    return MT_OK;
+}
+
 static mt_rc read_windows(reader *r)
 {
     mt_config *c = r->c;
     const mt_family *f = c->family;
     const json_t *key = json_object_get(r->doc, "sliding_window"), *types = json_object_get(r->doc, "layer_types");
-    int64_t width = 0, first = 0;
+    int64_t width = 0, first = 0, pattern = 0;
     bool used = f->window == MT_WINDOW_ALL;
     c->window = mt_calloc((size_t)c->L, sizeof *c->window);
     if (!c->window) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
@@ -165,9 +197,13 @@ static mt_rc read_windows(reader *r)
     }
     if (width < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window\" is %lld", r->path, (long long)width);
     if (first < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"max_window_layers\" is %lld; 0 or more expected", r->path, (long long)first);
+    if (f->window == MT_WINDOW_PATTERN) {
+        used = true;
+        MT_TRY(window_pattern(r, f->window_pattern, &pattern));
+    }
     if (!used || width == 0) return MT_OK;
     if (!mt_json_missing(types)) return window_from_layer_types(r, types, width);
-    for (int64_t i = first; i < c->L; i++) c->window[i] = width;
+    for (int64_t i = first; i < c->L; i++) c->window[i] = pattern && (i + 1) % pattern == 0 ? 0 : width;
     return MT_OK;
 }
 
@@ -199,49 +235,122 @@ static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
         const char *name;
         mt_rope_type type;
     } known[] = { { "default", MT_ROPE_DEFAULT }, { "linear", MT_ROPE_LINEAR }, { "dynamic", MT_ROPE_DYNAMIC },
-                  { "llama3", MT_ROPE_LLAMA3 },   { "yarn", MT_ROPE_YARN } };
+                  { "llama3", MT_ROPE_LLAMA3 },   { "yarn", MT_ROPE_YARN },     { "longrope", MT_ROPE_LONG },
+                  { "su", MT_ROPE_LONG } };
     const char *name, *old_name;
     MT_TRY(mt_json_str(d, "type", "default", &old_name, r->path, r->err));
     MT_TRY(mt_json_str(d, "rope_type", old_name, &name, r->path, r->err));
     size_t i = 0;
     while (i < MT_COUNT(known) && strcmp(known[i].name, name)) i++;
     if (i == MT_COUNT(known))
-        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: rope scaling \"%s\" is not supported (default, linear, dynamic, llama3, yarn are)", r->path, name);
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: rope scaling \"%s\" is not supported (default, linear, dynamic, llama3, yarn, longrope are)", r->path, name);
     rope->type = known[i].type;
+    if (!mt_json_missing(json_object_get(d, "short_factor"))) rope->type = MT_ROPE_LONG; /* Phi-3 called it yarn, too */
     MT_TRY(mt_json_f64(d, "rope_theta", rope->theta, &rope->theta, r->path, r->err));
     double from_top;
     MT_TRY(mt_json_f64(d, "original_max_position_embeddings", (double)r->c->max_positions, &rope->original_positions, r->path, r->err));
     MT_TRY(mt_json_f64(r->doc, "original_max_position_embeddings", rope->original_positions, &from_top, r->path, r->err));
     rope->original_positions = from_top;
     double implied = (double)r->c->max_positions / rope->original_positions;
-    MT_TRY(mt_json_f64(d, "factor", rope->type == MT_ROPE_YARN ? implied : 1, &rope->factor, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "factor", rope->type == MT_ROPE_YARN || rope->type == MT_ROPE_LONG ? implied : 1, &rope->factor, r->path, r->err));
     MT_TRY(mt_json_f64(d, "low_freq_factor", 1, &rope->low_freq, r->path, r->err));
     MT_TRY(mt_json_f64(d, "high_freq_factor", 4, &rope->high_freq, r->path, r->err));
+    if (rope->type == MT_ROPE_LONG) return MT_OK; /* the rest once dr is known */
     if (!(rope->factor >= 1 && rope->factor < 1e6 && rope->original_positions >= 1))
         return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor, rope->original_positions);
     return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK;
 }
 
-static mt_rc read_rope(reader *r)
+static mt_rc read_factors(reader *r, const json_t *d, const char *key, int64_t n, double *out)
 {
-    mt_config *c = r->c;
-    mt_rope_spec *rope = &c->rope;
+    const json_t *list = json_object_get(d, key);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)n)
+        return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should list %lld numbers, half of a head's rotated width", r->path, key, (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, (size_t)i);
+        out[i] = json_number_value(v);
+        if (!json_is_number(v) || !(out[i] > 0)) return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should hold positive numbers", r->path, key);
+    }
+    return MT_OK;
+}
+
+static mt_rc read_longrope(reader *r, const json_t *d, mt_rope_spec *rope)
+{
+    double implied = rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_positions));
+    MT_TRY(mt_json_f64(d, "attention_factor", implied, &rope->attention_factor, r->path, r->err));
+    MT_TRY(read_factors(r, d, "short_factor", rope->dr / 2, rope->short_factor));
+    return read_factors(r, d, "long_factor", rope->dr / 2, rope->long_factor);
+}
+
+/* One set of rope settings, or none (d missing): the top-level keys and the family's defaults. */
+static mt_rc read_rope_spec(reader *r, const json_t *d, double theta, mt_rope_spec *rope)
+{
+    const mt_config *c = r->c;
+    const char *partial_key = spelling(r, NAMES("partial_rotary_factor", "rotary_pct", "rope_pct"));
     double partial;
-    *rope = (mt_rope_spec){ .style = c->family->rope, .factor = 1, .attention_factor = 1 };
-    const json_t *d = json_object_get(r->doc, "rope_scaling");
-    if (mt_json_missing(d)) d = json_object_get(r->doc, "rope_parameters");
+    *rope = (mt_rope_spec){ .style = c->family->rope, .factor = 1, .attention_factor = 1, .theta = theta };
     if (!mt_json_missing(d) && !json_is_object(d)) return mt_fail(r->err, MT_EFORMAT, "%s: the rope settings should be an object", r->path);
-    MT_TRY(mt_json_f64(r->doc, "rope_theta", c->family->default_theta, &rope->theta, r->path, r->err));
-    MT_TRY(mt_json_f64(r->doc, "partial_rotary_factor", 1, &partial, r->path, r->err));
+    MT_TRY(mt_json_f64(r->doc, partial_key ? partial_key : "partial_rotary_factor", c->family->default_partial ? c->family->default_partial : 1, &partial,
+                       r->path, r->err));
     if (!mt_json_missing(d)) {
         MT_TRY(mt_json_f64(d, "partial_rotary_factor", partial, &partial, r->path, r->err));
         MT_TRY(read_scaling(r, d, rope));
     }
     if (!(rope->theta > 1 && rope->theta < 1e15)) return mt_fail(r->err, MT_ERANGE, "%s: rope_theta is %g", r->path, rope->theta);
     rope->dr = (int64_t)((double)c->Dh * partial);
-    if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh)
+    if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh || rope->dr / 2 > MT_MAX_PAIRS)
         return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path, partial, (long long)c->Dh);
+    return rope->type == MT_ROPE_LONG ? read_longrope(r, d, rope) : MT_OK;
+}
+
+/* Layers without rotary positions, as smollm3 lists them. */
+static mt_rc read_no_rope(reader *r)
+{
+    mt_config *c = r->c;
+    const json_t *list = json_object_get(r->doc, "no_rope_layers");
+    int64_t interval = 0;
+    if (mt_json_missing(list)) {
+        MT_TRY(mt_json_i64(r->doc, "no_rope_layer_interval", c->family->nope_interval, &interval, r->path, r->err));
+        for (int64_t i = 0; interval > 0 && i < c->L; i++)
+            if ((i + 1) % interval == 0) c->layer_rope[i] = MT_LAYER_NOPE;
+        return MT_OK;
+    }
+    if (!json_is_array(list) || json_array_size(list) < (size_t)c->L)
+        return mt_fail(r->err, MT_EFORMAT, "%s: \"no_rope_layers\" should list all %lld layers", r->path, (long long)c->L);
+    for (int64_t i = 0; i < c->L; i++)
+        if (json_integer_value(json_array_get(list, (size_t)i)) == 0) c->layer_rope[i] = MT_LAYER_NOPE;
     return MT_OK;
+}
+
+static mt_rc read_rope(reader *r)
+{
+    mt_config *c = r->c;
+    const mt_family *f = c->family;
+    double theta, local_theta;
+    c->layer_rope = mt_calloc((size_t)c->L, sizeof *c->layer_rope);
+    if (!c->layer_rope) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
+    if (f->rope == MT_ROPE_NONE) return MT_OK;
+    const json_t *d = json_object_get(r->doc, "rope_scaling"), *both = json_object_get(r->doc, "rope_parameters"), *local = NULL;
+    bool keyed = json_is_object(json_object_get(both, "full_attention"));
+    if (keyed) local = json_object_get(both, "sliding_attention");
+    if (mt_json_missing(d)) d = keyed ? json_object_get(both, "full_attention") : both;
+    const char *theta_key = spelling(r, NAMES("rope_theta", "rotary_emb_base"));
+    MT_TRY(mt_json_f64(r->doc, theta_key ? theta_key : "rope_theta", f->default_theta, &theta, r->path, r->err));
+    MT_TRY(read_rope_spec(r, d, theta, &c->rope));
+    for (int64_t i = 0; i < c->L; i++) c->layer_rope[i] = MT_LAYER_ROPE;
+    if (f->local_rope) {
+        MT_TRY(mt_json_f64(r->doc, "rope_local_base_freq", f->local_theta ? f->local_theta : c->rope.theta, &local_theta, r->path, r->err));
+        MT_TRY(read_rope_spec(r, local, local_theta, &c->rope_local));
+        for (int64_t i = 0; i < c->L; i++)
+            if (c->window[i]) c->layer_rope[i] = MT_LAYER_ROPE_LOCAL, c->has_rope_local = true;
+    }
+    return f->nope_interval ? read_no_rope(r) : MT_OK;
+}
+
+void mt_config_no_rope(mt_config *c)
+{
+    memset(c->layer_rope, MT_LAYER_NOPE, (size_t)c->L);
+    c->rope.dr = c->rope_local.dr = 0;
 }
 
 /* -- which family ---------------------------------------------------------------------------------- */
@@ -261,41 +370,49 @@ static mt_rc refuse_unfit(reader *r)
     return MT_OK;
 }
 
+/* The text part of a multimodal model's config; its own type, where it has one, decides. */
+static void find_text(reader *r)
+{
+    const json_t *text = json_object_get(r->top, "text_config");
+    r->doc = json_is_object(text) ? text : r->top;
+}
+
 static mt_rc find_family(reader *r)
 {
     mt_config *c = r->c;
-    const char *text;
-    MT_TRY(mt_json_str(r->doc, "model_type", "", &text, r->path, r->err));
+    const char *text, *of_whole;
+    MT_TRY(mt_json_str(r->top, "model_type", "", &of_whole, r->path, r->err));
+    MT_TRY(mt_json_str(r->doc, "model_type", of_whole, &text, r->path, r->err));
     snprintf(c->model_type, sizeof c->model_type, "%s", text);
-    const json_t *archs = json_object_get(r->doc, "architectures"), *first = json_array_get(archs, 0);
+    const json_t *archs = json_object_get(r->top, "architectures"), *first = json_array_get(archs, 0);
     snprintf(c->architecture, sizeof c->architecture, "%s", json_is_string(first) ? json_string_value(first) : "");
     MT_TRY(refuse_unfit(r));
     c->family = mt_family_by_model_type(c->model_type);
-    if (!c->family && (c->family = mt_family_by_architecture(c->architecture)))
-        MT_TRY(assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type, c->architecture, c->family->name));
-    if (!c->family) {
-        c->family = &mt_family_llama;
-        MT_TRY(assume(r, "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves), "
-                         "if its tensors have those names and shapes", c->model_type));
-    }
-    return MT_OK;
+    if (c->family) return MT_OK;
+    if ((c->family = mt_family_by_architecture(c->architecture)))
+        return assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type, c->architecture, c->family->name);
+    c->family = &mt_family_llama;
+    return assume(r, "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves), "
+                     "if its tensors have those names and shapes", c->model_type);
 }
 
 static mt_rc resolve(reader *r)
 {
-    if (!json_is_object(r->doc)) return mt_fail(r->err, MT_EFORMAT, "%s: a JSON object was expected", r->path);
+    if (!json_is_object(r->top)) return mt_fail(r->err, MT_EFORMAT, "%s: a JSON object was expected", r->path);
+    find_text(r);
     MT_TRY(find_family(r));
     MT_TRY(read_dimensions(r));
     MT_TRY(read_traits(r));
     MT_TRY(read_windows(r));
-    return read_rope(r);
+    MT_TRY(read_rope(r));
+    return r->c->family->read ? r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }) : MT_OK;
 }
 
 /* Takes the document over. */
 static mt_rc from_document(mt_config **out, json_t *doc, const char *what, mt_err *err)
 {
     mt_config *c = mt_calloc(1, sizeof *c);
-    mt_rc rc = c ? resolve(&(reader){ .doc = doc, .path = what, .c = c, .err = err }) : mt_fail(err, MT_ENOMEM, "no host memory for the model's description");
+    mt_rc rc = c ? resolve(&(reader){ .top = doc, .path = what, .c = c, .err = err }) : mt_fail(err, MT_ENOMEM, "no host memory for the model's description");
     json_decref(doc);
     if (rc)
         mt_config_close(c);
@@ -332,5 +449,6 @@ void mt_config_close(mt_config *c)
     for (size_t i = 0; i < c->n_assumptions; i++) mt_free(c->assumptions[i]);
     mt_free(c->assumptions);
     mt_free(c->window);
+    mt_free(c->layer_rope);
     mt_free(c);
 }

@@ -11,7 +11,9 @@
 
 typedef struct mt_family mt_family;
 
-typedef enum mt_rope_type { MT_ROPE_DEFAULT, MT_ROPE_LINEAR, MT_ROPE_DYNAMIC, MT_ROPE_LLAMA3, MT_ROPE_YARN } mt_rope_type;
+typedef enum mt_rope_type { MT_ROPE_DEFAULT, MT_ROPE_LINEAR, MT_ROPE_DYNAMIC, MT_ROPE_LLAMA3, MT_ROPE_YARN, MT_ROPE_LONG } mt_rope_type;
+
+enum { MT_MAX_PAIRS = 256 }; /* rotated pairs of a head */
 
 typedef struct mt_rope_spec {
     mt_rope_type type;
@@ -19,12 +21,29 @@ typedef struct mt_rope_spec {
     int64_t dr;              /* rotated dimensions of a head */
     double theta;
     double factor;           /* 1: none */
-    double original_positions; /* L0 of llama3 and yarn */
+    double original_positions; /* L0 of llama3, yarn and longrope */
     double low_freq, high_freq;      /* llama3 */
     double beta_fast, beta_slow;     /* yarn */
     bool truncate;                   /* yarn: whole dimensions only */
-    double attention_factor;         /* on cos and sin; already resolved, 1 unless yarn */
+    double attention_factor;         /* on cos and sin; already resolved, 1 unless yarn or longrope */
+    double short_factor[MT_MAX_PAIRS], long_factor[MT_MAX_PAIRS]; /* longrope */
 } mt_rope_spec;
+
+/* Where the norms of a layer stand. */
+typedef enum mt_norms {
+    MT_NORMS_PRE,      /* before attention and before the mlp */
+    MT_NORMS_SANDWICH, /* and behind each, before it is added */
+    MT_NORMS_POST,     /* only behind */
+} mt_norms;
+
+/* How attention and mlp follow each other. */
+typedef enum mt_block_form {
+    MT_BLOCK_SERIAL,    /* the mlp reads what attention added to */
+    MT_BLOCK_PARALLEL,  /* both read the layer's input, each through its own norm */
+    MT_BLOCK_ONE_NORM,  /* both read the same norm of it */
+} mt_block_form;
+
+typedef enum mt_layer_rope { MT_LAYER_NOPE, MT_LAYER_ROPE, MT_LAYER_ROPE_LOCAL } mt_layer_rope;
 
 typedef struct mt_config {
     const mt_family *family;
@@ -36,11 +55,28 @@ typedef struct mt_config {
     double init_range; /* deviation of freshly made weights */
     mt_act act;
     bool tied;
-    bool qkv_bias, o_bias, mlp_bias, qk_norm;
+    bool qkv_bias, o_bias, mlp_bias, head_bias;
+    bool qk_norm, qk_norm_whole; /* whole: over all heads together */
+    bool layer_norm, norm_bias;  /* LayerNorm for RMS norm; with a bias */
+    bool norm_one_plus;          /* the stored weight is w - 1, head norms included */
+    mt_norms norms;
+    mt_block_form form;
+    bool plain_mlp;              /* no gate: up, activation, down */
+    bool learned_positions;
+    int64_t position_rows, position_offset; /* rows of the learned table; the one of position 0 */
+    double alibi;                /* factor on ALiBi's slopes; 0: none */
+    double embed_scale;
+    bool embed_scale_rounds;     /* to the compute dtype, as a tensor of it would */
+    double residual_scale, logit_scale; /* on what a branch adds, on the logits */
+    double attention_softcap, logit_softcap; /* 0: none */
     int32_t pad_id; /* -1: none */
     mt_dtype dtype; /* what the checkpoint says it is stored in */
-    mt_rope_spec rope;
+    mt_rope_spec rope, rope_local; /* dr of both is the same; 0: no layer has rotary positions */
+    uint8_t *layer_rope; /* [L] mt_layer_rope: which of them */
+    bool has_rope_local;
     int64_t *window; /* [L] rows a row may see, itself included; 0: all */
+    const char *head_name; /* of the head's tensor, where the files use the family's other one; else NULL */
+    char prefix[96], head_prefix[96]; /* what stands for the family's prefix, and before names without it, in the files */
     char **assumptions;
     size_t n_assumptions;
 } mt_config;
@@ -51,7 +87,14 @@ mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err);
 mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err);
 void mt_config_close(mt_config *c);
 
-/* cos and sin, [n_positions, dr/2] each, scaled. */
+static inline bool mt_config_pre_norms(const mt_config *c) { return c->norms != MT_NORMS_POST; }
+static inline bool mt_config_post_norms(const mt_config *c) { return c->norms != MT_NORMS_PRE; }
+/* Columns of what the mlp's first product makes. */
+static inline int64_t mt_config_gu(const mt_config *c) { return c->plain_mlp ? c->F : 2 * c->F; }
+
+/* cos and sin, [n_positions, dr/2] each, scaled.  Longrope has two lists of factors; which one counts is decided by n_positions, the
+ * longest document of the run: transformers decides by the longest row of each batch, so a run whose documents lie on both sides
+ * of original_positions uses the long list for all of them. */
 void mt_rope_tables(const mt_rope_spec *rope, int64_t n_positions, float *cos_out, float *sin_out);
 
 #endif

@@ -7,19 +7,32 @@ static mt_role head_role(const mt_run *r) { return r->model->config->tied ? MT_W
 
 static const void *at_role(const mt_run *r, const mt_layout *l, const void *w, mt_role role)
 {
-    return (const char *)w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
+    return l->at[role] < 0 ? NULL : (const char *)w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
 }
+
+/* Some families multiply by a tensor of the compute dtype, which rounds the number. */
+static float embed_scale(const mt_run *r)
+{
+    float s = (float)r->model->config->embed_scale;
+    return r->model->config->embed_scale_rounds && r->t == MT_DTYPE_BF16 ? mt_bf16_to_f32(mt_f32_to_bf16(s)) : s;
+}
+
+/* Learned positions may begin in a later row of their table. */
+static int64_t positions_at(const mt_run *r, const mt_layout *l) { return l->at[MT_W_POS] + r->model->config->position_offset * r->model->config->D; }
 
 static mt_embed embed_args(const mt_run *r, const mt_micro *mb)
 {
     const mt_config *c = r->model->config;
-    return (mt_embed){ .t = r->t, .N = mb->n, .D = c->D, .V = c->V, .ids = mb->ids, .rows_by_id = mb->rows_by_id, .scale = 1.0f, .pad_id = c->pad_id };
+    return (mt_embed){ .t = r->t, .N = mb->n, .D = c->D, .V = c->V, .ids = mb->ids, .rows_by_id = mb->rows_by_id, .pos = mb->pos, .doc_start = mb->doc_start,
+                       .n_docs = mb->n_docs, .scale = embed_scale(r), .pad_id = c->pad_id };
 }
 
 mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void *x, mt_err *err)
 {
     mt_embed a = embed_args(r, mb);
-    a.w = at_role(r, r->model->units[0].layout, w, MT_W_EMBED);
+    const mt_layout *l = r->model->units[0].layout;
+    a.w = at_role(r, l, w, MT_W_EMBED);
+    if (l->at[MT_W_POS] >= 0) a.w_pos = (const char *)w + (size_t)positions_at(r, l) * mt_dtype_bytes(r->t);
     a.y = x;
     return r->ops->embed_fwd(r->stream, &a, err);
 }
@@ -27,9 +40,10 @@ mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void 
 mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const void *dx, mt_err *err)
 {
     const mt_layout *l = r->model->units[0].layout;
-    if (!g || !l->trains[MT_W_EMBED]) return MT_OK;
+    if (!g || !(l->trains[MT_W_EMBED] || l->trains[MT_W_POS])) return MT_OK;
     mt_embed a = embed_args(r, mb);
-    a.dw = g + l->at[MT_W_EMBED];
+    a.dw = l->trains[MT_W_EMBED] ? g + l->at[MT_W_EMBED] : NULL;
+    a.dw_pos = l->trains[MT_W_POS] ? g + positions_at(r, l) : NULL;
     a.dy = dx;
     return r->ops->embed_bwd(r->stream, &a, err);
 }
@@ -45,28 +59,36 @@ mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *e
     return r->ops->rows_fwd(r->stream, &pick, err);
 }
 
-mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_err *err)
+static mt_rmsnorm final_norm(const mt_run *r, const void *w, const void *x, int64_t n)
 {
     const mt_config *c = r->model->config;
-    const mt_work *k = &r->work;
-    return r->ops->rmsnorm_fwd(r->stream,
-                               &(mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .y = k->head_h, .rstd = k->rstd, .x = x,
-                                              .w = at_role(r, head_layout(r), w, MT_W_FINAL_NORM), .scratch = k->scratch },
-                               err);
+    const mt_layout *l = head_layout(r);
+    return (mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus, .centered = c->layer_norm,
+                         .rstd = r->work.rstd, .x = x, .w = at_role(r, l, w, MT_W_FINAL_NORM), .b = at_role(r, l, w, MT_B_FINAL_NORM),
+                         .scratch = r->work.scratch };
+}
+
+mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_err *err)
+{
+    mt_rmsnorm a = final_norm(r, w, x, n);
+    a.y = r->work.head_h;
+    return r->ops->rmsnorm_fwd(r->stream, &a, err);
 }
 
 static mt_linear logits_args(const mt_run *r, const void *w, int64_t first, int64_t n)
 {
     const mt_config *c = r->model->config;
-    return (mt_linear){ .t = r->t, .M = n, .N = c->V, .K = c->D, .w = at_role(r, head_layout(r), w, head_role(r)),
+    return (mt_linear){ .t = r->t, .M = n, .N = c->V, .K = c->D, .alpha = (float)c->logit_scale, .w = at_role(r, head_layout(r), w, head_role(r)),
                         .x = (char *)r->work.head_h + (size_t)(first * c->D) * mt_dtype_bytes(r->t), .scratch = r->work.scratch };
 }
 
 mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err)
 {
     mt_linear a = logits_args(r, w, first, n);
+    a.b = at_role(r, head_layout(r), w, MT_B_HEAD);
     a.y = r->work.logits;
     a.y_f32 = true;
+    a.softcap = (float)r->model->config->logit_softcap;
     return r->ops->linear_fwd(r->stream, &a, err);
 }
 
@@ -80,7 +102,7 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
     MT_TRY(mt_head_logits(r, w, first, n, err));
     MT_TRY(r->ops->cross_entropy(r->stream,
                                  &(mt_cross_entropy){ .t = r->t, .N = n, .V = c->V, .logits = k->logits, .targets = mb->targets + first,
-                                                      .dlogits = backward ? k->dlogits : NULL, .dscale = dscale, .row_loss = k->row_loss,
+                                                      .dlogits = backward ? k->dlogits : NULL, .dscale = dscale, .softcap = (float)c->logit_softcap, .row_loss = k->row_loss,
                                                       .row_correct = k->row_correct, .sum = sum },
                                  err));
     if (!backward) return MT_OK;
@@ -88,13 +110,13 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
     a.dy = k->dlogits;
     a.dx = (char *)k->head_dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
     a.dw = g && l->trains[head_role(r)] ? g + l->at[head_role(r)] : NULL;
+    a.db = g && l->trains[MT_B_HEAD] ? g + l->at[MT_B_HEAD] : NULL;
     return r->ops->linear_bwd(r->stream, &a, err);
 }
 
 mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
                    mt_loss_sum *sum, mt_err *err)
 {
-    const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
     const mt_work *k = &r->work;
     mt_rows pick = pick_args(r, mb, x);
@@ -103,12 +125,12 @@ mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb,
     for (int64_t first = 0; first < mb->n_trained; first += r->head_rows)
         MT_TRY(loss_of_rows(r, w, g, mb, first, mt_min_i64(r->head_rows, mb->n_trained - first), dx != NULL, dscale, sum, err));
     if (!dx) return MT_OK;
-    float *dw = g && l->trains[MT_W_FINAL_NORM] ? g + l->at[MT_W_FINAL_NORM] : NULL;
-    MT_TRY(r->ops->rmsnorm_bwd(r->stream,
-                               &(mt_rmsnorm){ .t = r->t, .N = mb->n_trained, .D = c->D, .eps = (float)c->eps, .rstd = k->rstd, .x = k->head_x,
-                                              .w = at_role(r, l, w, MT_W_FINAL_NORM), .dy = k->head_dh, .dx = k->head_h, .dw = dw,
-                                              .scratch = k->scratch },
-                               err));
+    mt_rmsnorm norm = final_norm(r, w, k->head_x, mb->n_trained);
+    norm.dy = k->head_dh;
+    norm.dx = k->head_h;
+    norm.dw = g && l->trains[MT_W_FINAL_NORM] ? g + l->at[MT_W_FINAL_NORM] : NULL;
+    norm.db = g && l->trains[MT_B_FINAL_NORM] ? g + l->at[MT_B_FINAL_NORM] : NULL;
+    MT_TRY(r->ops->rmsnorm_bwd(r->stream, &norm, err));
     pick.dy = k->head_h; /* the norm's output is no longer needed: its place held the gradient of the picked rows */
     pick.dx = dx;
     return r->ops->rows_bwd(r->stream, &pick, err);
@@ -124,13 +146,13 @@ size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs
     need = mt_##op##_scratch(&(mt_##op){ .t = t, __VA_ARGS__ });                                             \
     if (need > most) most = need
     CONSIDER(embed, .N = n, .D = c->D, .V = c->V);
-    CONSIDER(rmsnorm, .N = n, .D = c->D, .dw = some);
+    CONSIDER(rmsnorm, .N = n, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL);
     CONSIDER(linear, .M = n, .N = qkv, .K = c->D, .dw = some, .db = some);
     CONSIDER(linear, .M = n, .N = c->D, .K = c->H * c->Dh, .dw = some, .db = some);
-    CONSIDER(linear, .M = mlp_rows, .N = 2 * c->F, .K = c->D, .dw = some, .db = some);
+    CONSIDER(linear, .M = mlp_rows, .N = mt_config_gu(c), .K = c->D, .dw = some, .db = some);
     CONSIDER(linear, .M = mlp_rows, .N = c->D, .K = c->F, .dw = some, .db = some);
-    CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some);
-    CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .dwq = some, .dwk = some);
+    CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
+    CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .whole = c->qk_norm_whole, .dwq = some, .dwk = some);
     CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = n_docs, .longest = longest);
     CONSIDER(glu, .N = mlp_rows, .F = c->F);
     CONSIDER(rows, .N = n, .n_picked = n, .D = c->D);

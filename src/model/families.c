@@ -1,5 +1,5 @@
 /* families.c - the list, and the tensor names most of them share. */
-#include "model/family.h"
+#include "model/family_rows.h"
 
 #include <string.h>
 
@@ -8,32 +8,49 @@ const mt_family *const mt_families[] = {
     &mt_family_mistral,
     &mt_family_qwen2,
     &mt_family_qwen3,
+    &mt_family_phi3,
+    &mt_family_gemma,
+    &mt_family_gemma2,
+    &mt_family_gemma3,
+    &mt_family_glm,
+    &mt_family_glm4,
+    &mt_family_chatglm,
+    &mt_family_internlm2,
+    &mt_family_baichuan,
+    &mt_family_olmo2,
+    &mt_family_olmo3,
+    &mt_family_granite,
+    &mt_family_smollm3,
+    &mt_family_exaone4,
+    &mt_family_ernie4_5,
+    &mt_family_seed_oss,
+    &mt_family_arcee,
+    &mt_family_nemotron,
+    &mt_family_cohere,
+    &mt_family_cohere2,
+    &mt_family_starcoder2,
+    &mt_family_stablelm,
+    &mt_family_phi,
+    &mt_family_gpt_neox,
+    &mt_family_falcon,
+    &mt_family_gpt2,
     NULL,
 };
 
+#define LAYER "model.layers.%d."
+
 const mt_tensor_row mt_tensors_standard[] = {
-    { MT_W_EMBED, "model.embed_tokens.weight", { MT_V, MT_D } },
-    { MT_W_NORM1, "model.layers.%d.input_layernorm.weight", { MT_D } },
-    { MT_W_Q, "model.layers.%d.self_attn.q_proj.weight", { MT_H_DH, MT_D } },
-    { MT_W_K, "model.layers.%d.self_attn.k_proj.weight", { MT_K_DH, MT_D } },
-    { MT_W_V, "model.layers.%d.self_attn.v_proj.weight", { MT_K_DH, MT_D } },
-    { MT_B_Q, "model.layers.%d.self_attn.q_proj.bias", { MT_H_DH } },
-    { MT_B_K, "model.layers.%d.self_attn.k_proj.bias", { MT_K_DH } },
-    { MT_B_V, "model.layers.%d.self_attn.v_proj.bias", { MT_K_DH } },
-    { MT_W_Q_NORM, "model.layers.%d.self_attn.q_norm.weight", { MT_DH } },
-    { MT_W_K_NORM, "model.layers.%d.self_attn.k_norm.weight", { MT_DH } },
-    { MT_W_O, "model.layers.%d.self_attn.o_proj.weight", { MT_D, MT_H_DH } },
-    { MT_B_O, "model.layers.%d.self_attn.o_proj.bias", { MT_D } },
-    { MT_W_NORM2, "model.layers.%d.post_attention_layernorm.weight", { MT_D } },
-    { MT_W_GATE, "model.layers.%d.mlp.gate_proj.weight", { MT_F, MT_D } },
-    { MT_W_UP, "model.layers.%d.mlp.up_proj.weight", { MT_F, MT_D } },
-    { MT_B_GATE, "model.layers.%d.mlp.gate_proj.bias", { MT_F } },
-    { MT_B_UP, "model.layers.%d.mlp.up_proj.bias", { MT_F } },
-    { MT_W_DOWN, "model.layers.%d.mlp.down_proj.weight", { MT_D, MT_F } },
-    { MT_B_DOWN, "model.layers.%d.mlp.down_proj.bias", { MT_D } },
-    { MT_W_FINAL_NORM, "model.norm.weight", { MT_D } },
-    { MT_W_HEAD, "lm_head.weight", { MT_V, MT_D } },
-    { 0, NULL, { 0 } },
+    MT_ROWS_EMBED,
+    MT_ROWS_NORM1(LAYER),
+    MT_ROWS_QKV(LAYER "self_attn."),
+    MT_ROWS_QK_NORM(LAYER "self_attn."),
+    MT_ROWS_O(LAYER "self_attn.o_proj"),
+    MT_ROWS_NORM2(LAYER),
+    MT_ROWS_GATE_UP(LAYER "mlp."),
+    MT_ROWS_DOWN(LAYER "mlp.down_proj"),
+    MT_ROWS_FINAL_NORM("model.norm"),
+    MT_ROWS_HEAD("lm_head"),
+    MT_ROWS_END,
 };
 
 static bool listed(const char *const *names, const char *name)

@@ -4,12 +4,15 @@
 #ifndef MT_MODEL_FAMILY_H
 #define MT_MODEL_FAMILY_H
 
+#include "base/json.h"
 #include "model/config.h"
 
 /* What a tensor is for.  Biases follow their weights. */
 typedef enum mt_role {
     MT_W_EMBED,
+    MT_W_POS,
     MT_W_NORM1,
+    MT_B_NORM1,
     MT_W_Q,
     MT_W_K,
     MT_W_V,
@@ -20,59 +23,104 @@ typedef enum mt_role {
     MT_W_K_NORM,
     MT_W_O,
     MT_B_O,
+    MT_W_POST1,
     MT_W_NORM2,
+    MT_B_NORM2,
     MT_W_GATE,
     MT_W_UP,
     MT_B_GATE,
     MT_B_UP,
     MT_W_DOWN,
     MT_B_DOWN,
+    MT_W_POST2,
     MT_W_FINAL_NORM,
+    MT_B_FINAL_NORM,
     MT_W_HEAD,
+    MT_B_HEAD,
     MT_ROLES
 } mt_role;
 
 /* A dimension of a shape, by letter. */
-typedef enum mt_dim { MT_NONE, MT_D, MT_F, MT_V, MT_DH, MT_H_DH, MT_K_DH } mt_dim;
+typedef enum mt_dim { MT_NONE, MT_D, MT_F, MT_V, MT_DH, MT_H_DH, MT_K_DH, MT_POSITIONS } mt_dim;
+
+/* How a tensor of the file holds several roles.  Rows of the table that share a name share the tensor, in the table's order. */
+typedef enum mt_pack {
+    MT_PACK_NONE,  /* one role, one tensor */
+    MT_PACK_ROWS,  /* all rows of the first, then all of the second, ... */
+    MT_PACK_HEADS, /* per key/value head: its query heads, the key head, the value head */
+} mt_pack;
 
 typedef struct mt_tensor_row {
     mt_role role;
     const char *name; /* in the checkpoint; %d is the layer */
-    mt_dim shape[2];
+    mt_dim shape[2];  /* of the role, output first, whatever the file does */
+    mt_pack pack;
+    bool transposed;  /* the file has it input first */
 } mt_tensor_row;
 
 /* Where a bias comes from. */
-typedef enum mt_bias_rule { MT_BIAS_NEVER, MT_BIAS_ALWAYS, MT_BIAS_BY_KEY } mt_bias_rule;
+typedef enum mt_bias_rule { MT_BIAS_NEVER, MT_BIAS_ALWAYS, MT_BIAS_BY_KEY, MT_BIAS_UNLESS_KEY } mt_bias_rule; /* absent: no; absent: yes */
 
 /* Which layers have a sliding window. */
 typedef enum mt_window_rule {
     MT_WINDOW_NEVER,
     MT_WINDOW_ALL,  /* sliding_window, if not null, on every layer (mistral) */
     MT_WINDOW_LATE, /* only with use_sliding_window, on layers from max_window_layers on (qwen2, qwen3) */
+    MT_WINDOW_PATTERN, /* on all but every n-th layer (gemma, cohere2) */
 } mt_window_rule;
+
+/* A family's own keys: what its `read` gets. */
+typedef struct mt_keys {
+    const json_t *doc;
+    const char *path; /* for messages */
+    mt_err *err;
+} mt_keys;
 
 struct mt_family {
     const char *name;                 /* as users know it */
     const char *model_types[8];       /* values of "model_type", NULL-ended */
     const char *architectures[8];     /* values in "architectures" */
     const char *covers;               /* published models, for the list */
-    mt_bias_rule qkv_bias, o_bias;    /* BY_KEY: attention_bias */
-    mt_bias_rule mlp_bias;            /* BY_KEY: mlp_bias */
-    bool qk_norm;
+    mt_bias_rule qkv_bias, o_bias;    /* by attention_bias, or the key below */
+    mt_bias_rule mlp_bias;            /* by mlp_bias, or the key below */
+    const char *bias_key;             /* one key for all three */
+    bool qk_norm, qk_norm_whole;
+    bool layer_norm, norm_bias, norm_one_plus;
+    mt_norms norms;
+    mt_block_form form;
+    bool plain_mlp, head_bias, learned_positions;
+    mt_act default_act;
+    const char *act_key;              /* the only one it reads; NULL: the usual ones */
     mt_window_rule window;
     int64_t default_window;           /* when the key is absent; 0: none */
+    int64_t window_pattern;           /* PATTERN: n when sliding_window_pattern is absent */
     int64_t default_head_dim;         /* when the key is absent; 0: D / H */
+    int64_t default_mlp_factor;       /* F / D when the key is absent; 0: the key is needed */
     double default_eps, default_theta;
+    bool local_rope;                  /* sliding layers rotate by settings of their own, unscaled unless they say so */
+    double local_theta;               /* theirs, when the key is absent; 0: rope_theta */
+    int64_t nope_interval;            /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key is read */
+    double default_partial;           /* share of a head that rotates; 0: all */
     bool default_tied;
     mt_rope_style rope;
+    const char *prefix;               /* what the names below begin with, and files may replace; NULL: "model." */
+    const char *other_head;           /* another name some files have for the head; or NULL */
     const mt_tensor_row *tensors;     /* ended by a row without a name */
+    mt_rc (*read)(mt_config *c, const mt_keys *k); /* keys and traits of its own, after all others; or NULL */
 };
 
 extern const mt_family *const mt_families[]; /* NULL-ended */
-extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_family_qwen3;
+extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_family_qwen3, mt_family_phi3, mt_family_gemma, mt_family_gemma2,
+    mt_family_gemma3, mt_family_glm, mt_family_glm4, mt_family_chatglm, mt_family_internlm2, mt_family_baichuan, mt_family_olmo2, mt_family_olmo3,
+    mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5, mt_family_seed_oss, mt_family_arcee, mt_family_nemotron,
+    mt_family_cohere, mt_family_cohere2, mt_family_starcoder2, mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon,
+    mt_family_gpt2;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];
+
+/* No rotary positions on any layer. */
+void mt_config_no_rope(mt_config *c);
 
 const mt_family *mt_family_by_model_type(const char *model_type);
 const mt_family *mt_family_by_architecture(const char *architecture);

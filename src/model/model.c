@@ -10,9 +10,12 @@
 static mt_unit_kind kind_of(mt_role role)
 {
     switch (role) {
-    case MT_W_EMBED: return MT_UNIT_EMBED;
+    case MT_W_EMBED:
+    case MT_W_POS: return MT_UNIT_EMBED;
     case MT_W_FINAL_NORM:
-    case MT_W_HEAD: return MT_UNIT_HEAD;
+    case MT_B_FINAL_NORM:
+    case MT_W_HEAD:
+    case MT_B_HEAD: return MT_UNIT_HEAD;
     default: return MT_UNIT_LAYER;
     }
 }
@@ -25,12 +28,22 @@ static bool has_role(const mt_config *c, mt_role role)
     case MT_B_K:
     case MT_B_V: return c->qkv_bias;
     case MT_B_O: return c->o_bias;
-    case MT_B_GATE:
+    case MT_W_GATE: return !c->plain_mlp;
+    case MT_B_GATE: return c->mlp_bias && !c->plain_mlp;
     case MT_B_UP:
     case MT_B_DOWN: return c->mlp_bias;
     case MT_W_Q_NORM:
     case MT_W_K_NORM: return c->qk_norm;
     case MT_W_HEAD: return !c->tied;
+    case MT_B_HEAD: return c->head_bias;
+    case MT_W_POS: return c->learned_positions;
+    case MT_W_NORM1: return mt_config_pre_norms(c);
+    case MT_W_NORM2: return mt_config_pre_norms(c) && c->form != MT_BLOCK_ONE_NORM;
+    case MT_B_NORM1: return c->norm_bias && has_role(c, MT_W_NORM1);
+    case MT_B_NORM2: return c->norm_bias && has_role(c, MT_W_NORM2);
+    case MT_B_FINAL_NORM: return c->norm_bias;
+    case MT_W_POST1:
+    case MT_W_POST2: return mt_config_post_norms(c);
     default: return true;
     }
 }
@@ -50,6 +63,7 @@ static int64_t dim_of(const mt_config *c, mt_dim d)
     case MT_DH: return c->Dh;
     case MT_H_DH: return c->H * c->Dh;
     case MT_K_DH: return c->K * c->Dh;
+    case MT_POSITIONS: return c->position_rows;
     case MT_NONE: break;
     }
     return 1;
@@ -75,6 +89,38 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
 
 /* -- one unit's layout ----------------------------------------------------------------------------- */
 
+/* The row's name with the prefix the files use. */
+static void file_name(const mt_config *c, const mt_tensor_row *row, char out[MT_NAME_BYTES])
+{
+    const char *prefix = c->family->prefix ? c->family->prefix : "model.", *name = row->role == MT_W_HEAD && c->head_name ? c->head_name : row->name;
+    bool has = strncmp(name, prefix, strlen(prefix)) == 0;
+    snprintf(out, MT_NAME_BYTES, "%s%s", has ? c->prefix : c->head_prefix, has ? name + strlen(prefix) : name);
+}
+
+bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES])
+{
+    for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
+        if (row->role == role) return file_name(c, row, out), true;
+    out[0] = '\0';
+    return false;
+}
+
+/* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
+static mt_slice slice_of(const mt_config *c, const mt_tensor_row *row)
+{
+    int64_t rows = dim_of(c, row->shape[0]), columns = dim_of(c, row->shape[1]), before = 0, all = 0;
+    int64_t groups = row->pack == MT_PACK_HEADS ? c->K : 1;
+    for (const mt_tensor_row *r = c->family->tensors; r->name; r++) {
+        if (!has_role(c, r->role) || strcmp(r->name, row->name) != 0) continue;
+        if (r < row) before += dim_of(c, r->shape[0]);
+        all += dim_of(c, r->shape[0]);
+    }
+    mt_slice s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups, .stride = all / groups, .first = before / groups,
+                    .transposed = row->transposed };
+    if (row->transposed) s.shape[0] = columns, s.shape[1] = all;
+    return s;
+}
+
 static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, mt_err *err)
 {
     out->weights = mt_calloc(MT_ROLES, sizeof *out->weights);
@@ -82,7 +128,8 @@ static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, 
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++) {
         if (!has_role(c, row->role) || !unit_holds(c, u, kind_of(row->role))) continue;
         mt_weight *w = &out->weights[out->n_weights++];
-        *w = (mt_weight){ .role = row->role, .name = row->name, .n_dims = row->shape[1] ? 2 : 1 };
+        *w = (mt_weight){ .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, row) };
+        file_name(c, row, w->name);
         w->shape[0] = dim_of(c, row->shape[0]);
         w->shape[1] = dim_of(c, row->shape[1]);
         w->n = w->shape[0] * w->shape[1]; /* dimensions are at most 2^24 */

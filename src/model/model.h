@@ -12,12 +12,14 @@
 #define MT_MODEL_MODEL_H
 
 #include "model/family.h"
+#include "model/slice.h"
 
 enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
 
 typedef struct mt_weight {
     mt_role role;
-    const char *name; /* format; %d is the layer; borrowed from the family */
+    char name[MT_NAME_BYTES]; /* of its tensor in the files; %d is the layer */
+    mt_slice slice;         /* where in that tensor */
     int n_dims;
     int64_t shape[2];
     int64_t n, offset; /* elements, in the unit's block */
@@ -69,6 +71,9 @@ void mt_model_free(mt_model *m);
 /* "unit 3 (layer 2)"-like words for messages, and a tensor's name in the checkpoint. */
 void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES]);
 void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BYTES]);
+
+/* The name of a role's tensor as the files have it, prefix and all; %d is the layer.  False: the family has no such role. */
+bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES]);
 
 static inline int mt_layer_unit(int layer) { return layer + 1; }
 

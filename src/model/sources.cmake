@@ -1,1 +1,34 @@
-set(sources block.c config.c ends.c families.c family_llama.c family_mistral.c family_qwen2.c family_qwen3.c model.c rope_table.c select.c stop_ids.c)
+set(sources
+    block.c
+    config.c
+    ends.c
+    families.c
+    family_arcee.c
+    family_baichuan.c
+    family_cohere.c
+    family_ernie4_5.c
+    family_exaone4.c
+    family_falcon.c
+    family_gemma.c
+    family_glm.c
+    family_gpt2.c
+    family_gpt_neox.c
+    family_granite.c
+    family_internlm2.c
+    family_llama.c
+    family_mistral.c
+    family_olmo2.c
+    family_phi.c
+    family_phi3.c
+    family_qwen2.c
+    family_qwen3.c
+    family_seed_oss.c
+    family_smollm3.c
+    family_stablelm.c
+    family_starcoder2.c
+    model.c
+    rope_table.c
+    select.c
+    slice.c
+    stop_ids.c
+    traits.c)

@@ -3,7 +3,7 @@
  * One piece of work is a document and a key/value head: its query heads read the same keys, and their
  * gradients meet there without two threads writing one place.  Scores, softmax and sums are fp32.
  * Backward rebuilds the probabilities from lse:  P = exp(S - lse),  delta = sum_j P dP = o . do,
- *   dV += P do,   dS = P (dP - delta),   dQ = scale dS K,   dK = scale dS' Q. */
+ *   dV += P do,   dS = P (dP - delta) (1 - tanh^2 under a softcap),   dQ = scale dS K,   dK = scale dS' Q. */
 #include "ops/ops_cpu.h"
 
 #include "device/device_cpu.h"
@@ -51,15 +51,36 @@ static bool open_piece(job *j, int64_t index, int64_t extra_rows, piece *p, floa
     return true;
 }
 
+float mt_alibi_slope(int64_t H, int64_t h)
+{
+    int64_t n = 1;
+    while (2 * n <= H) n *= 2;
+    return h < n ? exp2f(-8.0f * (float)(h + 1) / (float)n) : exp2f(-4.0f * (float)(2 * (h - n) + 1) / (float)n);
+}
+
+/* Score of keys `back` rows before the query; *slope: its derivative by scale q k'. */
+static float score(const mt_attention *a, const float *q, const float *k, int64_t back, float per_row, float *slope)
+{
+    float s = a->scale * mt_dot(q, k, a->Dh);
+    *slope = 1.0f;
+    if (a->alibi != 0) s -= per_row * (float)back;
+    if (a->softcap == 0) return s;
+    float th = tanhf(s / a->softcap);
+    *slope = 1.0f - th * th;
+    return a->softcap * th;
+}
+
+static float alibi_of(const mt_attention *a, int64_t h) { return a->alibi != 0 ? a->alibi * mt_alibi_slope(a->H, h) : 0.0f; }
+
 static int64_t first_key(const mt_attention *a, int64_t i) { return a->window && i >= a->window ? i - a->window + 1 : 0; }
 
 static void forward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *q, float *o, float *s)
 {
     int64_t from = first_key(a, i);
     widen(a, q, a->q, a->ldq, p->start + i, 1, h);
-    float top = -INFINITY;
+    float top = -INFINITY, per_row = alibi_of(a, h), slope;
     for (int64_t j = from; j <= i; j++) {
-        s[j] = a->scale * mt_dot(q, p->k + j * a->Dh, a->Dh);
+        s[j] = score(a, q, p->k + j * a->Dh, i - j, per_row, &slope);
         if (s[j] > top) top = s[j];
     }
     double sum = 0;
@@ -101,13 +122,13 @@ static void backward_one(const mt_attention *a, const piece *p, int64_t i, int64
     int64_t row = p->start + i, at = row * a->ldo + h * a->Dh;
     widen(a, q, a->q, a->ldq, row, 1, h);
     mt_to_f32(d_o, mt_at(a->d_o, a->t, at), a->t, (size_t)a->Dh);
-    float delta = 0, lse = a->lse[row * a->H + h];
+    float delta = 0, lse = a->lse[row * a->H + h], per_row = alibi_of(a, h), slope;
     for (int64_t d = 0; d < a->Dh; d++) delta += mt_get(a->o, a->t, at + d) * d_o[d];
     memset(dq, 0, (size_t)a->Dh * sizeof *dq);
     for (int64_t j = first_key(a, i); j <= i; j++) {
         const float *k = p->k + j * a->Dh, *v = p->v + j * a->Dh;
-        float prob = expf(a->scale * mt_dot(q, k, a->Dh) - lse);
-        float ds = prob * (mt_dot(d_o, v, a->Dh) - delta) * a->scale;
+        float prob = expf(score(a, q, k, i - j, per_row, &slope) - lse);
+        float ds = prob * (mt_dot(d_o, v, a->Dh) - delta) * slope * a->scale;
         mt_axpy(dv + j * a->Dh, prob, d_o, a->Dh);
         mt_axpy(dk + j * a->Dh, ds, q, a->Dh);
         mt_axpy(dq, ds, k, a->Dh);

@@ -79,11 +79,13 @@ static bool open_piece(job *j, int64_t index, piece *p)
 static void attend(const mt_cache_attention *a, const piece *p, int64_t i, int64_t h)
 {
     int64_t from = first_seen(a, a->pos[i]) - p->oldest, to = a->pos[i] - p->oldest;
-    float top = -INFINITY;
+    float top = -INFINITY, per_row = a->alibi != 0 ? a->alibi * mt_alibi_slope(a->H, h) : 0.0f;
     double sum = 0;
     mt_to_f32(p->q, mt_at(a->q, a->t, i * a->ldq + h * a->Dh), a->t, (size_t)a->Dh);
     for (int64_t j = from; j <= to; j++) {
         p->score[j] = a->scale * mt_dot(p->q, p->k + j * a->Dh, a->Dh);
+        if (a->alibi != 0) p->score[j] -= per_row * (float)(to - j);
+        if (a->softcap != 0) p->score[j] = a->softcap * tanhf(p->score[j] / a->softcap);
         if (p->score[j] > top) top = p->score[j];
     }
     for (int64_t j = from; j <= to; j++) sum += (double)(p->score[j] = expf(p->score[j] - top));

@@ -28,7 +28,9 @@ static void one_row(void *arg, int64_t i)
     float inv = (float)(1.0 / sum);
     for (int64_t j = 0; j < a->V; j++) {
         float p = expf(z[j] - top) * inv;
-        mt_put(a->dlogits, a->t, i * a->V + j, (p - (j == target ? 1.0f : 0.0f)) * a->dscale);
+        float d = (p - (j == target ? 1.0f : 0.0f)) * a->dscale;
+        if (a->softcap != 0) d *= 1.0f - z[j] / a->softcap * (z[j] / a->softcap);
+        mt_put(a->dlogits, a->t, i * a->V + j, d);
     }
 }
 

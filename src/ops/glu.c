@@ -1,4 +1,4 @@
-/* glu.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate). */
+/* glu.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place. */
 #include "ops/ops_cpu.h"
 
 #include <math.h>
@@ -23,6 +23,11 @@ static float activate(mt_act act, float x, float *slope)
         *slope = 0.5f * (1.0f + th) + 0.5f * x * (1.0f - th * th) * k * (1.0f + 3.0f * c * x * x);
         return 0.5f * x * (1.0f + th);
     }
+    if (act == MT_ACT_RELU || act == MT_ACT_RELU2) {
+        float y = x > 0 ? x : 0.0f;
+        *slope = act == MT_ACT_RELU ? (float)(x > 0) : 2.0f * y;
+        return act == MT_ACT_RELU ? y : y * y;
+    }
     float cdf = 0.5f * (1.0f + erff(x * 0.7071067812f));
     *slope = cdf + x * 0.3989422804f * expf(-0.5f * x * x);
     return x * cdf;
@@ -32,8 +37,9 @@ static void forward_row(void *arg, int64_t i)
 {
     const mt_glu *a = arg;
     float slope;
+    int64_t base = i * (a->plain ? a->F : 2 * a->F);
     for (int64_t f = 0; f < a->F; f++) {
-        float gate = mt_get(a->gu, a->t, i * 2 * a->F + f), up = mt_get(a->gu, a->t, i * 2 * a->F + a->F + f);
+        float gate = mt_get(a->gu, a->t, base + f), up = a->plain ? 1.0f : mt_get(a->gu, a->t, base + a->F + f);
         mt_put(a->y, a->t, i * a->F + f, activate(a->act, gate, &slope) * up);
     }
 }
@@ -50,11 +56,11 @@ static void backward_row(void *arg, int64_t i)
 {
     const mt_glu *a = arg;
     for (int64_t f = 0; f < a->F; f++) {
-        int64_t at_gate = i * 2 * a->F + f, at_up = at_gate + a->F, at = i * a->F + f;
-        float gate = mt_get(a->gu, a->t, at_gate), up = mt_get(a->gu, a->t, at_up), dy = mt_get(a->dy, a->t, at), slope;
+        int64_t at_gate = i * (a->plain ? a->F : 2 * a->F) + f, at_up = at_gate + a->F, at = i * a->F + f;
+        float gate = mt_get(a->gu, a->t, at_gate), up = a->plain ? 1.0f : mt_get(a->gu, a->t, at_up), dy = mt_get(a->dy, a->t, at), slope;
         float act = activate(a->act, gate, &slope);
         mt_put(a->dgu, a->t, at_gate, dy * up * slope);
-        mt_put(a->dgu, a->t, at_up, dy * act);
+        if (!a->plain) mt_put(a->dgu, a->t, at_up, dy * act);
         if (a->y) mt_put(a->y, a->t, at, act * up);
     }
 }

@@ -79,6 +79,8 @@ template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, b
     case MT_ACT_SILU: launch<T, W, MT_ACT_SILU>(s, a, back); break;
     case MT_ACT_GELU_TANH: launch<T, W, MT_ACT_GELU_TANH>(s, a, back); break;
     case MT_ACT_GELU_ERF: launch<T, W, MT_ACT_GELU_ERF>(s, a, back); break;
+    case MT_ACT_RELU:
+    case MT_ACT_RELU2: break; /* not among this device's traits: refused before it comes here */
     }
 }
 

@@ -8,6 +8,7 @@
 #include "device/device_cpu.h"
 
 #include <cblas.h>
+#include <math.h>
 #include <stdatomic.h>
 #include <string.h>
 
@@ -18,6 +19,7 @@ size_t mt_linear_scratch(const mt_linear *a) { return a->db ? mt_sum_scratch(a->
 typedef struct product {
     const mt_linear *a;
     int64_t ldx, ldy, ldadd;
+    float alpha;
     atomic_bool no_memory;
 } product;
 
@@ -54,6 +56,8 @@ static void store_tile(const product *p, const float *c, int64_t i0, int64_t row
         for (int64_t j = 0; j < cols; j++) {
             float y = c[i * TILE_COLS + j];
             if (a->b) y += mt_get(a->b, a->t, j0 + j);
+            y *= p->alpha;
+            if (a->softcap != 0) y = a->softcap * tanhf(y / a->softcap);
             if (a->add) y += mt_get(a->add, a->t, (i0 + i) * p->ldadd + j0 + j);
             mt_put(a->y, ty, (i0 + i) * p->ldy + j0 + j, y);
         }
@@ -90,7 +94,7 @@ static void dx_tile(void *arg, int64_t tile)
     float *next = c + TILE_ROWS * TILE_COLS;
     const float *dy = as_f32(mt_at(a->dy, a->t, i0 * p->ldy), a->t, p->ldy, rows, a->N, &ly, &next);
     const float *w = as_f32(mt_at(a->w, a->t, j0), a->t, a->K, a->N, cols, &lw, &next);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)cols, (int)a->N, 1.0f, dy, (int)ly, w, (int)lw, 0.0f, c,
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)cols, (int)a->N, p->alpha, dy, (int)ly, w, (int)lw, 0.0f, c,
                 TILE_COLS);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
@@ -113,7 +117,7 @@ static void dw_tile(void *arg, int64_t tile)
     float *next = c + TILE_ROWS * TILE_COLS;
     const float *dy = as_f32(mt_at(a->dy, a->t, i0), a->t, p->ldy, a->M, rows, &ly, &next);
     const float *x = as_f32(mt_at(a->x, a->t, j0), a->t, p->ldx, a->M, cols, &lx, &next);
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)rows, (int)cols, (int)a->M, 1.0f, dy, (int)ly, x, (int)lx, 1.0f,
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, (int)rows, (int)cols, (int)a->M, p->alpha, dy, (int)ly, x, (int)lx, 1.0f,
                 a->dw + i0 * a->K + j0, (int)a->K);
 }
 
@@ -130,7 +134,8 @@ static void db_block(void *arg, int64_t block)
 
 static product product_of(const mt_linear *a)
 {
-    return (product){ .a = a, .ldx = a->ldx ? a->ldx : a->K, .ldy = a->ldy ? a->ldy : a->N, .ldadd = a->ldadd ? a->ldadd : a->N };
+    return (product){ .a = a, .ldx = a->ldx ? a->ldx : a->K, .ldy = a->ldy ? a->ldy : a->N, .ldadd = a->ldadd ? a->ldadd : a->N,
+                      .alpha = a->alpha != 0 ? a->alpha : 1.0f };
 }
 
 static mt_rc finish(const product *p, mt_err *err)
@@ -151,7 +156,7 @@ mt_rc mt__linear_bwd_run(mt_pool *pool, const mt_linear *a, mt_err *err)
     if (a->dw) mt_pool_for(pool, tiles(a->N, TILE_ROWS) * tiles(a->K, TILE_COLS), dw_tile, &p);
     if (a->db) {
         mt_pool_for(pool, mt_sum_blocks(a->M), db_block, &p);
-        for (int64_t b = 0; b < mt_sum_blocks(a->M); b++) mt_axpy(a->db, 1.0f, (const float *)a->scratch + b * a->N, a->N);
+        for (int64_t b = 0; b < mt_sum_blocks(a->M); b++) mt_axpy(a->db, p.alpha, (const float *)a->scratch + b * a->N, a->N);
     }
     if (a->dx) mt_pool_for(pool, tiles(a->M, TILE_ROWS) * tiles(a->K, TILE_COLS), dx_tile, &p);
     return finish(&p, err);

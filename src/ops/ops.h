@@ -18,7 +18,8 @@
 #include "device/device.h"
 #include "ops/adamw.h"
 
-/* y[i] = scale * w[ids[i]];   dw[ids[i]] += scale * dy[i], in ascending i for each id. */
+/* y[i] = scale * w[ids[i]] (+ w_pos[pos[i]]);   dw[ids[i]] += scale * dy[i], in ascending i for each id.
+ * dw_pos[p] += dy of the row at position p of each document, documents in order. */
 typedef struct mt_embed {
     mt_dtype t;
     int64_t N, D, V;
@@ -27,35 +28,46 @@ typedef struct mt_embed {
     void *y;                   /* [N, D] */
     const void *w;             /* [V, D] */
     const void *dy;            /* [N, D] */
-    float *dw;                 /* [V, D] */
+    float *dw;                 /* [V, D] or NULL: not trained */
     float scale;
     int32_t pad_id;            /* this row gets no gradient; -1: none */
+    const void *w_pos;         /* [positions, D] learned positions, or NULL */
+    const int32_t *pos;        /* [N]; forward, with w_pos */
+    const int32_t *doc_start;  /* [n_docs + 1] device; backward, with dw_pos */
+    int64_t n_docs;
+    float *dw_pos;             /* or NULL */
 } mt_embed;
 
-/* y = w * x / rms(x) (+ add), rms over D with eps;   dx (+)= ..., dw += ... */
+/* y = w * x / rms(x) (+ b) (+ add), rms over D with eps;   dx (+)= ..., dw += ..., db += ...
+ * centered: the mean is taken off x first (LayerNorm); backward finds it again from x. */
 typedef struct mt_rmsnorm {
     mt_dtype t;
     int64_t N, D;
     float eps;
     bool one_plus;   /* the stored weight is w - 1 */
+    bool centered;
     bool dx_add;     /* backward adds to dx instead of writing it */
     void *y;         /* [N, D] */
     float *rstd;     /* [N] 1/rms of each row; written by forward, read by backward */
     const void *x;   /* [N, D] */
     const void *w;   /* [D] */
+    const void *b;   /* [D] or NULL */
     const void *add; /* [N, D] or NULL; may be y */
     const void *dy;  /* [N, D] */
     void *dx;        /* [N, D] */
-    float *dw;       /* [D] or NULL: not trained */
+    float *dw, *db;  /* [D] or NULL: not trained */
     void *scratch;
 } mt_rmsnorm;
 
-/* y = x w' (+ b) (+ add);   dx (+)= dy w, dw += dy' x, db += sum of dy.  Backward does what has a place. */
+/* y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w, dw += alpha dy' x, db += alpha sum of dy.  Backward does what has a place.
+ * softcap: forward ends with y = softcap tanh(y / softcap); backward does not know it (cross_entropy undoes it). */
 typedef struct mt_linear {
     mt_dtype t;
     int64_t M, N, K;        /* x [M, K], w [N, K], y [M, N] */
     int64_t ldx, ldy, ldadd; /* elements from row to row; 0: packed */
     bool y_f32;             /* y is fp32 whatever t is (logits) */
+    float alpha;            /* 0: 1 */
+    float softcap;          /* 0: none */
     bool dx_add;
     const void *x, *w, *b;  /* b [N] or NULL */
     void *y;
@@ -72,7 +84,7 @@ typedef enum mt_rope_style {
     MT_ROPE_PAIR, /* pairs (2j, 2j + 1) */
 } mt_rope_style;
 
-/* Per head: optional RMS norm over Dh, then the first dr dimensions rotate by the row's position.
+/* Per head: optional RMS norm over Dh (whole: over all query heads, and over all key heads), then the first dr dimensions rotate by the row's position.
  * Forward reads q and k from qkv and writes them to qk; without norm the two may be the same memory.
  * Backward turns gradients of the rotated q, k (in dqkv) into gradients of what forward read, in place. */
 typedef struct mt_rope {
@@ -85,15 +97,17 @@ typedef struct mt_rope {
     const void *qkv;                /* q heads, then k heads, at the start of each row */
     void *qk;
     void *dqkv;
-    const void *wq, *wk;            /* [Dh] norm weights, or NULL */
-    float *dwq, *dwk;               /* [Dh] or NULL */
+    const void *wq, *wk;            /* [Dh] norm weights, or NULL; whole: [H Dh] and [K Dh] */
+    float *dwq, *dwk;               /* like wq, wk, or NULL */
     float eps;
     bool one_plus;
+    bool whole;
     void *scratch;
 } mt_rope;
 
-/* o = softmax(scale q k' + mask) v per head; a row sees the rows of its own document up to itself, at most
- * `window` of them (itself included).  Query head h reads key head h / (H / K). */
+/* o = softmax(S + mask) v per head, S = scale q k'; a row sees the rows of its own document up to itself, at most
+ * `window` of them (itself included).  Query head h reads key head h / (H / K).
+ * alibi: row i adds alibi slope(h) (j - i) to its score of row j; softcap: then S = softcap tanh(S / softcap). */
 typedef struct mt_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
@@ -102,6 +116,8 @@ typedef struct mt_attention {
     const int32_t *doc_start;      /* [n_docs + 1], device */
     float scale;
     int64_t window;                /* 0: none */
+    float softcap;                 /* 0: none */
+    float alibi;                   /* factor on the slopes of mt_alibi_slope; 0: none */
     const void *q, *k, *v;         /* [N, heads, Dh] */
     void *o;                       /* [N, H, Dh] */
     float *lse;                    /* [N, H] log of the softmax denominators */
@@ -125,24 +141,26 @@ typedef struct mt_cache_attention {
     const int32_t *cache_row;      /* [n_docs] */
     float scale;
     int64_t window;                /* 0: none */
+    float softcap, alibi;          /* as in attention */
     const void *q, *k, *v;         /* [N, heads, Dh] */
     void *o;                       /* [N, H, Dh] */
     void *cache_k, *cache_v;       /* [cache rows, K, Dh] */
     void *scratch;
 } mt_cache_attention;
 
-typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF } mt_act;
+typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2 } mt_act;
 
-/* y = act(gate) * up with gate and up side by side in gu.  Backward writes dgu (may be gu itself) and, since y
+/* y = act(gate) * up with gate and up side by side in gu; plain: y = act(gu).  Backward writes dgu (may be gu itself) and, since y
  * is cheap, y again (may be dy itself). */
 typedef struct mt_glu {
     mt_dtype t;
     mt_act act;
+    bool plain;
     int64_t N, F;
-    const void *gu; /* [N, 2F]: gate, up */
+    const void *gu; /* [N, 2F]: gate, up; plain: [N, F] */
     void *y;        /* [N, F] */
     const void *dy; /* [N, F] */
-    void *dgu;      /* [N, 2F] */
+    void *dgu;      /* like gu */
 } mt_glu;
 
 /* y[i] = x[index[i]];   dx = 0, then dx[index[i]] = dy[i].  Indices ascend and are distinct. */
@@ -162,7 +180,8 @@ typedef struct mt_loss_sum {
     int64_t correct; /* rows whose target has the largest logit */
 } mt_loss_sum;
 
-/* Rows of logits: sum += their loss; dlogits = (softmax - onehot) * dscale. */
+/* Rows of logits: sum += their loss; dlogits = (softmax - onehot) * dscale.
+ * softcap: the logits z were capped by it, dlogits are of what they were before: times 1 - (z / softcap)^2. */
 typedef struct mt_cross_entropy {
     mt_dtype t;             /* of dlogits */
     int64_t N, V;
@@ -170,6 +189,7 @@ typedef struct mt_cross_entropy {
     const int32_t *targets; /* [N], all trained */
     void *dlogits;          /* [N, V] or NULL: loss only */
     float dscale;           /* 1 / trained tokens of the step */
+    float softcap;          /* 0: none */
     float *row_loss;        /* [N] scratch */
     int32_t *row_correct;   /* [N] scratch */
     mt_loss_sum *sum;
@@ -212,12 +232,38 @@ typedef struct mt_join_halves {
     float *w;
 } mt_join_halves;
 
+/* What an op may be asked beyond its plain form.  A device that lacks one says so in its table, and a model that needs it is refused
+ * before anything is allocated (model/traits.h). */
+#define MT_TRAIT_LIST(X)                                                                                     \
+    X(LAYERNORM, "LayerNorm (rmsnorm: centered, b)")                                                         \
+    X(PLAIN_MLP, "an mlp without a gate (glu: plain)")                                                       \
+    X(RELU, "relu activations (glu: MT_ACT_RELU, MT_ACT_RELU2)")                                             \
+    X(ATTENTION_SOFTCAP, "soft-capped attention scores (attention: softcap)")                                \
+    X(ALIBI, "ALiBi positions (attention: alibi)")                                                           \
+    X(WHOLE_QK_NORM, "query and key norms over all heads (rope: whole)")                                     \
+    X(LOGIT_SOFTCAP, "soft-capped logits (linear, cross_entropy: softcap)")                                  \
+    X(MULTIPLIERS, "scaled residuals or logits (linear: alpha)")                                             \
+    X(LEARNED_POSITIONS, "learned positions (embed: w_pos)")
+
+enum mt_trait_bit {
+#define MT_TRAIT_BIT(name, words) MT_TRAIT_BIT_##name,
+    MT_TRAIT_LIST(MT_TRAIT_BIT)
+#undef MT_TRAIT_BIT
+    MT_TRAITS
+};
+#define MT_TRAIT(name) (1u << MT_TRAIT_BIT_##name)
+#define MT_TRAITS_ALL  ((1u << MT_TRAITS) - 1)
+
+/* The slope of query head h of H: a falling power of two, and for an H that is none, the even places of the next finer row. */
+float mt_alibi_slope(int64_t H, int64_t h);
+
 typedef struct mt_ops {
 #define MT_OP(n)                                                                                             \
     mt_rc (*n##_fwd)(mt_stream *, const mt_##n *, mt_err *);                                                 \
     mt_rc (*n##_bwd)(mt_stream *, const mt_##n *, mt_err *);
 #define MT_OP1(n) mt_rc (*n)(mt_stream *, const mt_##n *, mt_err *);
 #include "ops/ops.def"
+    uint32_t traits; /* which of MT_TRAIT_* it does */
 } mt_ops;
 
 extern const mt_ops mt_ops_cpu, mt_ops_cuda;

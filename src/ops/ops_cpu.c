@@ -19,6 +19,7 @@ const mt_ops mt_ops_cpu = {
 #define MT_OP(n)  .n##_fwd = queue_##n##_fwd, .n##_bwd = queue_##n##_bwd,
 #define MT_OP1(n) .n = queue_##n,
 #include "ops/ops.def"
+    .traits = MT_TRAITS_ALL,
 };
 
 extern const mt_ops mt_ops_cuda __attribute__((weak));

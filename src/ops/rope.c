@@ -1,4 +1,4 @@
-/* rope.c - rotary positions, with the optional per-head RMS norm that comes before them.
+/* rope.c - rotary positions, with the optional RMS norm of heads that comes before them.
  *
  * A head (a, b) at angle p*theta becomes (a cos - b sin, b cos + a sin) for each pair; backward rotates the
  * gradient the other way.  cos and sin carry the scaling's attention factor, so it is in both directions. */
@@ -9,7 +9,10 @@
 
 enum { MAX_HEAD = 512 };
 
-size_t mt_rope_scratch(const mt_rope *a) { return a->dwq || a->dwk ? mt_sum_scratch(a->N, 2 * a->Dh) : 0; }
+/* Norm weights of q and k together. */
+static int64_t n_weights(const mt_rope *a) { return (a->whole ? a->H + a->K : 2) * a->Dh; }
+
+size_t mt_rope_scratch(const mt_rope *a) { return a->dwq || a->dwk ? mt_sum_scratch(a->N, n_weights(a)) : 0; }
 
 /* In place; direction -1 is the inverse rotation. */
 static void rotate(const mt_rope *a, float *x, int64_t pos, float direction)
@@ -26,14 +29,25 @@ static void rotate(const mt_rope *a, float *x, int64_t pos, float direction)
     }
 }
 
-static float head_rstd(const mt_rope *a, const float *x)
+/* The heads that are normed together with head h: itself, or all of its kind. */
+typedef struct span {
+    int64_t first, n;
+} span;
+
+static span normed_with(const mt_rope *a, int64_t h)
 {
-    double sum = 0;
-    for (int64_t d = 0; d < a->Dh; d++) sum += (double)x[d] * x[d];
-    return (float)(1.0 / sqrt(sum / (double)a->Dh + (double)a->eps));
+    if (!a->whole) return (span){ h, 1 };
+    return h < a->H ? (span){ 0, a->H } : (span){ a->H, a->K };
 }
 
-static float weight(const mt_rope *a, const void *w, int64_t d) { return mt_get(w, a->t, d) + (a->one_plus ? 1.0f : 0.0f); }
+static bool leads(const mt_rope *a, int64_t h) { return normed_with(a, h).first == h; }
+
+/* Element d of head h's norm weight. */
+static float weight(const mt_rope *a, int64_t h, int64_t d)
+{
+    const void *w = h < a->H ? a->wq : a->wk;
+    return mt_get(w, a->t, (h - normed_with(a, h).first) * a->Dh + d) + (a->one_plus ? 1.0f : 0.0f);
+}
 
 static void load(const mt_rope *a, float *x, const void *row, int64_t head) { mt_to_f32(x, mt_at(row, a->t, head * a->Dh), a->t, (size_t)a->Dh); }
 static void store(const mt_rope *a, void *row, int64_t head, const float *x)
@@ -41,18 +55,28 @@ static void store(const mt_rope *a, void *row, int64_t head, const float *x)
     mt_from_f32(mt_at_mut(row, a->t, head * a->Dh), a->t, x, (size_t)a->Dh);
 }
 
+static float norm_rstd(const mt_rope *a, const void *row, int64_t h)
+{
+    span s = normed_with(a, h);
+    double sum = 0;
+    for (int64_t d = s.first * a->Dh; d < (s.first + s.n) * a->Dh; d++) {
+        float x = mt_get(row, a->t, d);
+        sum += (double)x * x;
+    }
+    return (float)(1.0 / sqrt(sum / (double)(s.n * a->Dh) + (double)a->eps));
+}
+
 static void forward_row(void *arg, int64_t i)
 {
     const mt_rope *a = arg;
-    float x[MAX_HEAD];
+    float x[MAX_HEAD], r = 1.0f;
     const void *in = mt_at(a->qkv, a->t, i * a->ld_qkv);
     void *out = mt_at_mut(a->qk, a->t, i * a->ld_qk);
     for (int64_t h = 0; h < a->H + a->K; h++) {
-        const void *w = h < a->H ? a->wq : a->wk;
         load(a, x, in, h);
-        if (w) {
-            float r = head_rstd(a, x);
-            for (int64_t d = 0; d < a->Dh; d++) x[d] = x[d] * r * weight(a, w, d);
+        if (h < a->H ? a->wq : a->wk) {
+            if (leads(a, h)) r = norm_rstd(a, in, h);
+            for (int64_t d = 0; d < a->Dh; d++) x[d] = x[d] * r * weight(a, h, d);
         }
         rotate(a, x, a->pos[i], 1.0f);
         store(a, out, h, x);
@@ -71,50 +95,65 @@ mt_rc mt__rope_fwd_run(mt_pool *pool, const mt_rope *a, mt_err *err)
     return MT_OK;
 }
 
-static void norm_backward(const mt_rope *a, const float *x, float *dx, const void *w, float *dw)
+/* mean of u * xh over the heads normed with h, u = w * the gradient before rotation. */
+static float norm_mean(const mt_rope *a, const void *row, const void *grad, int64_t pos, int64_t h, float r)
 {
-    float r = head_rstd(a, x);
+    span s = normed_with(a, h);
+    float x[MAX_HEAD], dx[MAX_HEAD];
     double dot = 0;
-    for (int64_t d = 0; d < a->Dh; d++) {
-        float xh = x[d] * r;
-        dot += (double)(weight(a, w, d) * dx[d]) * xh;
-        if (dw) dw[d] += dx[d] * xh;
+    for (int64_t k = s.first; k < s.first + s.n; k++) {
+        load(a, x, row, k);
+        load(a, dx, grad, k);
+        rotate(a, dx, pos, -1.0f);
+        for (int64_t d = 0; d < a->Dh; d++) dot += (double)(weight(a, k, d) * dx[d]) * (x[d] * r);
     }
-    float mean = (float)(dot / (double)a->Dh);
-    for (int64_t d = 0; d < a->Dh; d++) dx[d] = r * (weight(a, w, d) * dx[d] - x[d] * r * mean);
+    return (float)(dot / (double)(s.n * a->Dh));
+}
+
+static void backward_row(const mt_rope *a, int64_t i, float *sums)
+{
+    float x[MAX_HEAD], dx[MAX_HEAD], r = 1.0f, mean = 0.0f;
+    const void *row = mt_at(a->qkv, a->t, i * a->ld_qkv);
+    void *grad = mt_at_mut(a->dqkv, a->t, i * a->ld_dqkv);
+    for (int64_t h = 0; h < a->H + a->K; h++) {
+        bool normed = h < a->H ? a->wq : a->wk;
+        if (normed && leads(a, h)) {
+            r = norm_rstd(a, row, h);
+            mean = norm_mean(a, row, grad, a->pos[i], h, r);
+        }
+        load(a, dx, grad, h);
+        rotate(a, dx, a->pos[i], -1.0f);
+        if (normed) {
+            float *dw = !sums ? NULL : a->whole ? sums + h * a->Dh : sums + (h < a->H ? 0 : a->Dh);
+            load(a, x, row, h);
+            for (int64_t d = 0; d < a->Dh; d++) {
+                float xh = x[d] * r;
+                if (dw) dw[d] += dx[d] * xh;
+                dx[d] = r * (weight(a, h, d) * dx[d] - xh * mean);
+            }
+        }
+        store(a, grad, h, dx);
+    }
 }
 
 static void backward_block(void *arg, int64_t block)
 {
     const mt_rope *a = arg;
-    float x[MAX_HEAD], dx[MAX_HEAD];
-    float *sums = a->dwq || a->dwk ? (float *)a->scratch + block * 2 * a->Dh : NULL;
-    if (sums) memset(sums, 0, (size_t)(2 * a->Dh) * sizeof *sums);
+    float *sums = a->dwq || a->dwk ? (float *)a->scratch + block * n_weights(a) : NULL;
+    if (sums) memset(sums, 0, (size_t)n_weights(a) * sizeof *sums);
     int64_t to = (block + 1) * MT_SUM_ROWS < a->N ? (block + 1) * MT_SUM_ROWS : a->N;
-    for (int64_t i = block * MT_SUM_ROWS; i < to; i++) {
-        void *grad = mt_at_mut(a->dqkv, a->t, i * a->ld_dqkv);
-        for (int64_t h = 0; h < a->H + a->K; h++) {
-            bool is_q = h < a->H;
-            const void *w = is_q ? a->wq : a->wk;
-            load(a, dx, grad, h);
-            rotate(a, dx, a->pos[i], -1.0f);
-            if (w) {
-                load(a, x, mt_at(a->qkv, a->t, i * a->ld_qkv), h);
-                norm_backward(a, x, dx, w, sums ? sums + (is_q ? 0 : a->Dh) : NULL);
-            }
-            store(a, grad, h, dx);
-        }
-    }
+    for (int64_t i = block * MT_SUM_ROWS; i < to; i++) backward_row(a, i, sums);
 }
 
 mt_rc mt__rope_bwd_run(mt_pool *pool, const mt_rope *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     mt_pool_for(pool, mt_sum_blocks(a->N), backward_block, (void *)a);
+    int64_t n_q = (a->whole ? a->H : 1) * a->Dh, n_k = n_weights(a) - n_q;
     for (int64_t b = 0; (a->dwq || a->dwk) && b < mt_sum_blocks(a->N); b++) {
-        const float *sums = (const float *)a->scratch + b * 2 * a->Dh;
-        if (a->dwq) mt_axpy(a->dwq, 1.0f, sums, a->Dh);
-        if (a->dwk) mt_axpy(a->dwk, 1.0f, sums + a->Dh, a->Dh);
+        const float *sums = (const float *)a->scratch + b * n_weights(a);
+        if (a->dwq) mt_axpy(a->dwq, 1.0f, sums, n_q);
+        if (a->dwk) mt_axpy(a->dwk, 1.0f, sums + n_q, n_k);
     }
     return MT_OK;
 }

@@ -58,8 +58,8 @@ static void squeeze(mt_placement *p, const mt_job *j)
 /* Share of a layer's forward products that backward must redo. */
 static double redo_share(const mt_config *c, mt_keep keep)
 {
-    double qkv = (double)(c->D * (c->H + 2 * c->K) * c->Dh), o = (double)(c->H * c->Dh * c->D), gate_up = 2.0 * (double)(c->D * c->F);
-    double all = qkv + o + gate_up * 1.5;
+    double qkv = (double)(c->D * (c->H + 2 * c->K) * c->Dh), o = (double)(c->H * c->Dh * c->D), gate_up = (double)(c->D * mt_config_gu(c));
+    double all = qkv + o + gate_up + (double)(c->D * c->F);
     return keep == MT_KEEP_ALL ? 0 : keep == MT_KEEP_ATTENTION ? (o + gate_up) / all : (qkv + o + gate_up) / all;
 }
 

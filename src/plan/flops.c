@@ -2,7 +2,7 @@
 
 int64_t mt_flops_weights(const mt_config *c)
 {
-    int64_t layer = c->D * (c->H + 2 * c->K) * c->Dh + c->H * c->Dh * c->D + 3 * c->D * c->F;
+    int64_t layer = c->D * (c->H + 2 * c->K) * c->Dh + c->H * c->Dh * c->D + c->D * (mt_config_gu(c) + c->F);
     return c->L * layer + c->D * c->V;
 }
 

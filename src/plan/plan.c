@@ -19,11 +19,12 @@ static size_t size_of(mt_dtype t) { return mt_dtype_bytes(t); }
 
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
 {
-    size_t e = size_of(t), D = (size_t)c->D, qkv = (size_t)((c->H + 2 * c->K) * c->Dh), o = (size_t)(c->H * c->Dh), F = (size_t)c->F;
+    size_t e = size_of(t), D = (size_t)c->D, qkv = (size_t)((c->H + 2 * c->K) * c->Dh), o = (size_t)(c->H * c->Dh), gu = (size_t)mt_config_gu(c);
+    size_t branches = mt_config_post_norms(c) ? 2 * D : 0; /* mixed, mlped */
     size_t bytes = 0;
     if (keep >= MT_KEEP_INPUT) bytes += D * e;
     if (keep >= MT_KEEP_ATTENTION) bytes += (qkv + o) * e + (size_t)c->H * sizeof(float);
-    if (keep >= MT_KEEP_ALL) bytes += (D + 2 * F) * e;
+    if (keep >= MT_KEEP_ALL) bytes += (D + gu + branches) * e;
     return bytes;
 }
 
@@ -229,7 +230,7 @@ static size_t layer_work_bytes(const mt_plan *p)
     size_t rows = (size_t)a->micro_tokens, e = size_of(a->compute);
     size_t whole = rows * mt_keep_row_bytes(c, a->compute, MT_KEEP_ALL) + rows * (size_t)((c->H + c->K) * c->Dh) * e;
     size_t gu_rows = p->longest_segment > 1 ? rows : (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens);
-    return whole - (rows - gu_rows) * 2 * (size_t)c->F * e + 16 * 256;
+    return whole - (rows - gu_rows) * (size_t)mt_config_gu(c) * e + 16 * 256;
 }
 
 static size_t work_bytes(const mt_plan *p)
@@ -238,7 +239,7 @@ static size_t work_bytes(const mt_plan *p)
     const mt_arithmetic *a = &p->arithmetic;
     size_t n = (size_t)a->micro_tokens, e = size_of(a->compute), D = (size_t)c->D;
     size_t mlp = (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens), head = (size_t)mt_min_i64(a->head_rows, a->micro_tokens);
-    size_t bytes = n * D * e * 5 + n * sizeof(float) + mlp * (size_t)c->F * e; /* h, dh, head_x, head_h, head_dh; rstd; act */
+    size_t bytes = n * D * e * 5 + 2 * n * sizeof(float) + mlp * (size_t)c->F * e; /* h, dh, head_x, head_h, head_dh; rstd, rstd_post; act */
     bytes += n * (size_t)((2 * c->H + 2 * c->K) * c->Dh) * e;                   /* dqkv, dattn */
     bytes += head * (size_t)c->V * (sizeof(float) + (p->job.train ? e : 0)) + head * 8; /* logits, dlogits, row sums */
     return bytes + 16 * 256;
@@ -285,7 +286,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     if (scratch < norm_chunks) scratch = norm_chunks;
     if (j->cache_slots) scratch = max_size(scratch, cache_scratch(p));
     MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch, err));
-    MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (size_t)j->longest * (size_t)c->rope.dr * sizeof(float), err));
+    MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * (size_t)j->longest * (size_t)c->rope.dr * sizeof(float), err));
     size_t input = (tokens * 5 + docs * (j->cache_slots ? 3 : 2) + 2) * sizeof(int32_t), sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
     MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));

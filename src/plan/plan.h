@@ -166,7 +166,7 @@ int mt_plan_segment_start(const mt_plan *p, int layer);
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep);
 /* A kept block is one array after the other (keeps.c), each beginning at a multiple of this: kernels choose how they load, and so how
  * they add, by alignment, and what is kept must compute like what is redone (P3). */
-enum { MT_KEEP_ALIGN = 256, MT_KEEP_ARRAYS = 6 };
+enum { MT_KEEP_ALIGN = 256, MT_KEEP_ARRAYS = 8 };
 size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows);
 
 /* -- micro-batches -- */

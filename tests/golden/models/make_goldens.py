@@ -16,6 +16,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
+import reference
+
 HERE = os.path.dirname(os.path.abspath(__file__))
 V = 97
 STEPS, LR, BETAS, EPS, DECAY = 10, 1e-3, (0.9, 0.999), 1e-8, 0.1
@@ -47,16 +49,28 @@ QWEN3 = {
     "attention_bias": False, "attention_dropout": 0.0, "sliding_window": None, "use_sliding_window": False, "tie_word_embeddings": False,
     "bos_token_id": 1, "eos_token_id": 2, "torch_dtype": "float32", "use_cache": True,
 }
+# Further families: the keys they share, in a smaller vocabulary.  What a case does not say takes the class's default.
+SMALL = {
+    "hidden_size": 16, "intermediate_size": 20, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 37,
+    "max_position_embeddings": 64, "bos_token_id": 1, "eos_token_id": 2, "pad_token_id": None, "torch_dtype": "float32",
+}
 ABSENT = object()  # the key is left out of config.json
 
 
-def case(base, rows=(7, 19, 12), full=False, labels=True, shards=1, dtype=torch.float32, **changes):
-    """full: store Adam's m and v too, not only the weights after ten steps."""
+def case(base, rows=(7, 19, 12), full=False, labels=True, shards=1, dtype=torch.float32, rename=(), wrap=None, attention="eager",
+         **changes):
+    """full: store Adam's m and v too, not only the weights after ten steps.  rename: (beginning in transformers' module, in the files), first that
+    fits.  wrap: the config becomes the text_config of this one."""
     config = {k: v for k, v in {**base, **changes}.items() if v is not ABSENT}
     config["torch_dtype"] = str(dtype).removeprefix("torch.")
     if "rope_parameters" in config:
         config["dtype"] = config.pop("torch_dtype")
-    return dict(config=config, rows=rows, full=full, labels=labels, shards=shards, dtype=dtype)
+    whole = {**wrap, "torch_dtype": config.pop("torch_dtype"), "text_config": config} if wrap else config
+    return dict(config=whole, inner=config, rows=rows, full=full, labels=labels, shards=shards, dtype=dtype, rename=rename, attention=attention)
+
+
+def small(model_type, architecture, rows=(6, 14, 9), **changes):
+    return case({"architectures": [architecture], "model_type": model_type, **SMALL}, rows=rows, **changes)
 
 
 CASES = {
@@ -86,12 +100,81 @@ CASES = {
     # The spelling transformers 5 writes.
     "qwen3_bias": case(QWEN3, attention_bias=True, rope_theta=ABSENT, rope_scaling=ABSENT,
                        rope_parameters={"rope_theta": 1000000.0, "rope_type": "default"}),
+
+    "phi3_window": small("phi3", "Phi3ForCausalLM", rows=(7, 14, 9), num_attention_heads=2, num_key_value_heads=1, sliding_window=5,
+                         rope_parameters={"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.75}),
+    # All rows on one side of the original length: ours decides by the longest, transformers row by row.
+    "phi3_short": small("phi3", "Phi3ForCausalLM", rows=(7, 14, 9), original_max_position_embeddings=16, tie_word_embeddings=True,
+                        rope_scaling={"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 4.0]}),
+    "phi3_long": small("phi3", "Phi3ForCausalLM", rows=(17, 18, 18), original_max_position_embeddings=16, tie_word_embeddings=True,
+                       rope_scaling={"type": "longrope", "short_factor": [1.0, 1.5], "long_factor": [2.0, 4.0]}),
+    "gemma": small("gemma", "GemmaForCausalLM", rows=(7, 15, 11), num_key_value_heads=1, head_dim=8, hidden_act="gelu"),
+    "gemma2": small("gemma2", "Gemma2ForCausalLM", num_hidden_layers=3, head_dim=8, sliding_window=5, query_pre_attn_scalar=12,
+                    attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
+    "gemma3": small("gemma3_text", "Gemma3ForCausalLM", num_hidden_layers=3, head_dim=8, sliding_window=5, query_pre_attn_scalar=12,
+                    sliding_window_pattern=2, rope_theta=1000.0, rope_local_base_freq=50.0, rope_scaling={"rope_type": "linear", "factor": 8.0}),
+    # The text model of a multimodal checkpoint, under the two prefixes in use.
+    "gemma3_vl": small("gemma3_text", "Gemma3ForCausalLM", num_hidden_layers=1, head_dim=8, sliding_window=5, query_pre_attn_scalar=8, sliding_window_pattern=2,
+                       wrap={"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"},
+                       rename=(("model.", "language_model.model."),)),
+    "gemma3_vl_new": small("gemma3_text", "Gemma3ForCausalLM", num_hidden_layers=1, head_dim=8, sliding_window=5, query_pre_attn_scalar=8, sliding_window_pattern=2,
+                           wrap={"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3"},
+                           rename=(("model.", "model.language_model."),)),
+    "glm": small("glm", "GlmForCausalLM", head_dim=8),
+    "glm4": small("glm4", "Glm4ForCausalLM", head_dim=8),
+    "chatglm": small("chatglm", "ChatGLMModel", add_qkv_bias=True, multi_query_group_num=2, num_layers=2, kv_channels=8, ffn_hidden_size=20,
+                     padded_vocab_size=37, layernorm_epsilon=1e-5, rope_ratio=5, seq_length=64, num_hidden_layers=ABSENT,
+                     num_key_value_heads=ABSENT, intermediate_size=ABSENT, vocab_size=ABSENT, max_position_embeddings=ABSENT),
+    "internlm2": small("internlm2", "InternLM2ForCausalLM", bias=False, rms_norm_eps=1e-5, rope_theta=1000000.0),
+    "internlm2_bias": small("internlm2", "InternLM2ForCausalLM", num_hidden_layers=1, rms_norm_eps=1e-5),
+    "baichuan": small("baichuan", "BaichuanForCausalLM", num_key_value_heads=ABSENT, rms_norm_eps=1e-6, model_max_length=64),
+    # ALiBi; six heads, so that the slopes are of both kinds.
+    "baichuan_alibi": small("baichuan", "BaichuanForCausalLM", hidden_size=24, num_attention_heads=6, num_key_value_heads=ABSENT,
+                            rms_norm_eps=1e-6, model_max_length=64, max_position_embeddings=ABSENT),
+    "olmo2": small("olmo2", "Olmo2ForCausalLM"),
+    "olmo3": small("olmo3", "Olmo3ForCausalLM", num_hidden_layers=3, sliding_window=5, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
+                   rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
+                                    "sliding_attention": {"rope_type": "default", "rope_theta": 500.0}}),
+    "granite": small("granite", "GraniteForCausalLM", embedding_multiplier=3.0, attention_multiplier=0.3, residual_multiplier=0.4,
+                     logits_scaling=2.5, tie_word_embeddings=True),
+    "smollm3": small("smollm3", "SmolLM3ForCausalLM", num_hidden_layers=3, no_rope_layers=[1, 0, 1], use_sliding_window=True, sliding_window=5),
+    "exaone4": small("exaone4", "Exaone4ForCausalLM", num_hidden_layers=3, sliding_window=5, sliding_window_pattern=2),
+    "ernie4_5": small("ernie4_5", "Ernie4_5ForCausalLM", head_dim=8, use_bias=True),
+    "seed_oss": small("seed_oss", "SeedOssForCausalLM", head_dim=8, attention_out_bias=True),
+    "arcee": small("arcee", "ArceeForCausalLM", tie_word_embeddings=True),
+    "nemotron": small("nemotron", "NemotronForCausalLM", rows=(7, 14, 10)),
+    "cohere": small("cohere", "CohereForCausalLM", logit_scale=0.3),
+    "cohere2": small("cohere2", "Cohere2ForCausalLM", num_hidden_layers=2, sliding_window=5, sliding_window_pattern=2),
+    "starcoder2": small("starcoder2", "Starcoder2ForCausalLM", sliding_window=5),
+    "stablelm": small("stablelm", "StableLmForCausalLM", num_attention_heads=2, num_key_value_heads=1, use_qkv_bias=True),
+    "stablelm_parallel": small("stablelm", "StableLmForCausalLM", num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, use_parallel_residual=True),
+    "phi": small("phi", "PhiForCausalLM"),
+    # The head's name on the hub; the next one has that of transformers 5.
+    "gpt_neox": small("gpt_neox", "GPTNeoXForCausalLM", num_key_value_heads=ABSENT, num_attention_heads=2, rotary_pct=0.5,
+                      rename=(("lm_head.", "embed_out."),)),
+    "gpt_neox_serial": small("gpt_neox", "GPTNeoXForCausalLM", num_hidden_layers=1, num_key_value_heads=ABSENT, num_attention_heads=2, use_parallel_residual=False),
+    "falcon_7b": small("falcon", "FalconForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_hidden_size=20),
+    "falcon_40b": small("falcon", "FalconForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_hidden_size=20,
+                        new_decoder_architecture=True, num_kv_heads=2),
+    # Not eager: that path adds ALiBi to the scores and, scaled, once more with the mask.
+    "falcon_rw": small("falcon", "FalconForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_hidden_size=20, alibi=True,
+                       multi_query=False, parallel_attn=False, bias=True, attention="sdpa"),
+    "gpt2": small("gpt2", "GPT2LMHeadModel", num_key_value_heads=ABSENT, intermediate_size=ABSENT, n_embd=16, n_layer=2, n_head=4, n_inner=20,
+                  n_positions=32, hidden_size=ABSENT, num_hidden_layers=ABSENT, num_attention_heads=ABSENT, max_position_embeddings=ABSENT),
 }
+ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron")  # norm weights are stored as w - 1
 
 
 def write_json(path, value):
     with open(path, "w") as f:
         f.write(json.dumps(value, indent=2) + "\n")
+
+
+def file_name(name, spec):
+    for ours, theirs in spec["rename"]:
+        if name.startswith(ours):
+            return theirs + name[len(ours):]
+    return name
 
 
 def make_weights(model, generator):
@@ -100,13 +183,15 @@ def make_weights(model, generator):
         noise = torch.randn(p.shape, generator=generator)
         p.data = 0.25 * noise if p.ndim >= 2 else 0.2 * noise
     for name, p in model.named_parameters():
-        if "norm" in name:
+        if ("norm" in name or ".ln_" in name) and name.endswith("weight") and model.config.model_type not in ONE_PLUS:
             p.data += 1.0
 
 
 def write_weights(folder, model, spec):
     """The names transformers reads, in the order of the model; lm_head is left out when it is tied."""
-    tensors = {k: v.detach().to(spec["dtype"]).contiguous() for k, v in model.named_parameters()}
+    tensors = {file_name(k, spec): v.detach().to(spec["dtype"]).contiguous() for k, v in model.named_parameters()}
+    if "text_config" in spec["config"]:  # what is not of the text model is none of ours
+        tensors["vision_tower.patch.weight"] = torch.ones(2, 3, dtype=spec["dtype"])
     if spec["shards"] == 1:
         save_file(tensors, os.path.join(folder, "model.safetensors"), metadata={"format": "pt"})
         return
@@ -125,7 +210,8 @@ def write_weights(folder, model, spec):
 
 def make_tokens(spec, generator):
     """Rows of different length.  Labels are not shifted (as Hugging Face takes them): a prompt of -100, and a hole."""
-    ids = [torch.randint(0, V, (n,), generator=generator).tolist() for n in spec["rows"]]
+    vocab = spec["inner"].get("vocab_size", spec["inner"].get("padded_vocab_size"))
+    ids = [torch.randint(0, vocab, (n,), generator=generator).tolist() for n in spec["rows"]]
     tokens = {"input_ids": ids}
     if spec["labels"]:
         labels = [list(row) for row in ids]
@@ -138,8 +224,24 @@ def make_tokens(spec, generator):
     return tokens
 
 
-def load(folder, dtype):
-    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation="eager", output_loading_info=True)
+def fresh(spec):
+    """A model of the case's config, without weights."""
+    if spec["inner"]["model_type"] in reference.TYPES:
+        return reference.Reference(spec["inner"])
+    config = AutoConfig.for_model(**spec["inner"])
+    return AutoModelForCausalLM.from_config(config, dtype=torch.float32, attn_implementation="eager")
+
+
+def load(spec, dtype):
+    folder = spec["folder"]
+    if spec["rename"] or spec["inner"]["model_type"] in reference.TYPES:
+        model = fresh(spec).to(dtype)
+        stored = load_file(os.path.join(folder, "model.safetensors"))
+        with torch.no_grad():
+            for k, p in model.named_parameters():
+                p.copy_(stored[file_name(k, spec)])
+        return model.eval()
+    model, info = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, attn_implementation=spec["attention"], output_loading_info=True)
     assert not info["missing_keys"] and not info["unexpected_keys"] and not info["mismatched_keys"], info
     return model.eval()
 
@@ -178,8 +280,8 @@ def gradients(model, tokens):
     return out
 
 
-def train(folder, tokens, dtype, max_norm):
-    model = load(folder, dtype)
+def train(spec, tokens, dtype, max_norm):
+    model = load(spec, dtype)
     decayed = [p for p in model.parameters() if p.ndim >= 2]
     others = [p for p in model.parameters() if p.ndim < 2]
     opt = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
@@ -198,19 +300,22 @@ def train(folder, tokens, dtype, max_norm):
     return state, losses, norms
 
 
-def choose_max_norm(folder, tokens):
+def choose_max_norm(spec, tokens):
     """Near the median of the ten norms, on a multiple of 1/64, so that some steps clip and some do not."""
-    norms = sorted(train(folder, tokens, torch.float32, math.inf)[2])
+    norms = sorted(train(spec, tokens, torch.float32, math.inf)[2])
     return round(64 * (norms[4] + norms[5]) / 2) / 64
 
 
 def gradient_only(model):
-    """Key biases, where nothing normalises the key: see README.md."""
-    return [k for k, _ in model.named_parameters() if k.endswith("k_proj.bias") and model.config.model_type != "qwen3"]
+    """Key biases, alone or in a tensor with others, where nothing normalises the key: see README.md."""
+    return [k for k, _ in model.named_parameters() if k.endswith(("k_proj.bias", "query_key_value.bias", "wqkv.bias", "c_attn.bias"))
+            and model.config.model_type != "qwen3"]
 
 
 def by_frequency(bias, model):
     """rms over the heads and the two halves, for each rotary frequency."""
+    if model.config.model_type not in ("llama", "qwen2"):
+        return []
     half = model.model.rotary_emb.inv_freq.numel()
     return bias.reshape(-1, half).square().mean(0).sqrt().tolist()
 
@@ -252,7 +357,9 @@ def expected_rope(config):
 
 def check_config(folder, model):
     """config.json is in the published spelling: what transformers 5 would write for it must mean the same, and be
-    what the published spelling says."""
+    what the published spelling says.  Of the families whose settings are one flat set."""
+    if model.config.model_type not in ("llama", "mistral", "qwen2", "qwen3"):
+        return "of its family"
     config = AutoConfig.from_pretrained(folder)
     again = type(config).from_dict(json.loads(config.to_json_string()))
     assert again.rope_parameters == config.rope_parameters == model.config.rope_parameters
@@ -262,34 +369,40 @@ def check_config(folder, model):
     return config.rope_parameters["rope_type"]
 
 
+def in_file(key, spec):
+    """grad.NAME, w.NAME ... with the file's name; loss and logits as they are."""
+    kind, _, name = key.partition(".")
+    return f"{kind}.{file_name(name, spec)}" if kind in ("grad", "w", "m", "v") else key
+
+
 def make(name, spec):
     folder = spec["folder"] = os.path.join(spec["root"], name)
     os.makedirs(folder, exist_ok=True)
     generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
     write_json(os.path.join(folder, "config.json"), spec["config"])
-    model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(folder), dtype=torch.float32)
+    model = fresh(spec)
     make_weights(model, generator)
     write_weights(folder, model, spec)
     tokens = make_tokens(spec, generator)
 
-    model = load(folder, torch.float32)
+    model = load(spec, torch.float32)
     rope = check_config(folder, model)
     expected = gradients(model, tokens)
-    save_file({k: v.contiguous() for k, v in expected.items()}, os.path.join(folder, "expected.safetensors"))
+    save_file({in_file(k, spec): v.contiguous() for k, v in expected.items()}, os.path.join(folder, "expected.safetensors"))
 
-    max_norm = choose_max_norm(folder, tokens)
-    state, losses, norms = train(folder, tokens, torch.float32, max_norm)
+    max_norm = choose_max_norm(spec, tokens)
+    state, losses, norms = train(spec, tokens, torch.float32, max_norm)
     clipped = [n > max_norm for n in norms]
     assert 3 <= sum(clipped) <= 9, (name, norms)
     kept = state if spec["full"] else {k: v for k, v in state.items() if k.startswith("w.")}
-    save_file({k: v.contiguous() for k, v in kept.items()}, os.path.join(folder, "adamw.safetensors"))
+    save_file({in_file(k, spec): v.contiguous() for k, v in kept.items()}, os.path.join(folder, "adamw.safetensors"))
     write_json(os.path.join(folder, "steps.json"), {
         "lr": LR, "beta1": BETAS[0], "beta2": BETAS[1], "eps": EPS, "weight_decay": DECAY, "max_norm": max_norm,
-        "losses": losses, "grad_norms": norms, "clipped": clipped, "gradient_only": gradient_only(model)})
+        "losses": losses, "grad_norms": norms, "clipped": clipped, "gradient_only": [file_name(k, spec) for k in gradient_only(model)]})
 
     # The same in float64: how far fp32 itself is from the truth, which the tolerances in README.md rest on.
-    exact = gradients(load(folder, torch.float64), tokens)
-    exact_state, exact_losses, exact_norms = train(folder, tokens, torch.float64, max_norm)
+    exact = gradients(load(spec, torch.float64), tokens)
+    exact_state, exact_losses, exact_norms = train(spec, tokens, torch.float64, max_norm)
     for k in gradient_only(model):
         print(f"   {k}: w differs by {distance(state['w.' + k], exact_state['w.' + k]):.1e}, its gradient by"
               f" {distance(expected['grad.' + k], exact['grad.' + k]):.1e}, rms of each frequency's gradient"

@@ -1,0 +1,45 @@
+/* exaone4: norms only behind the branches, and per head on q and k; where there are windows, full layers have no rotary positions. */
+#include "model/family_rows.h"
+
+#define LAYER "model.layers.%d."
+
+static const mt_tensor_row tensors[] = {
+    MT_ROWS_EMBED,
+    MT_ROWS_QKV(LAYER "self_attn."),
+    MT_ROWS_QK_NORM(LAYER "self_attn."),
+    MT_ROWS_O(LAYER "self_attn.o_proj"),
+    MT_ROW(MT_W_POST1, LAYER "post_attention_layernorm.weight", MT_D),
+    MT_ROWS_GATE_UP(LAYER "mlp."),
+    MT_ROWS_DOWN(LAYER "mlp.down_proj"),
+    MT_ROW(MT_W_POST2, LAYER "post_feedforward_layernorm.weight", MT_D),
+    MT_ROWS_FINAL_NORM("model.norm"),
+    MT_ROWS_HEAD("lm_head"),
+    MT_ROWS_END,
+};
+
+static mt_rc read(mt_config *c, const mt_keys *k)
+{
+    (void)k;
+    bool windows = false;
+    for (int64_t i = 0; i < c->L; i++) windows |= c->window[i] != 0;
+    for (int64_t i = 0; windows && i < c->L; i++)
+        if (!c->window[i]) c->layer_rope[i] = MT_LAYER_NOPE;
+    return MT_OK;
+}
+
+const mt_family mt_family_exaone4 = {
+    .name = "exaone4",
+    .model_types = { "exaone4" },
+    .architectures = { "Exaone4ForCausalLM" },
+    .covers = "EXAONE 4.0 1.2B and 32B",
+    .qk_norm = true,
+    .norms = MT_NORMS_POST,
+    .window = MT_WINDOW_PATTERN,
+    .default_window = 4096,
+    .window_pattern = 4,
+    .default_eps = 1e-5,
+    .default_theta = 10000,
+    .rope = MT_ROPE_HALF,
+    .tensors = tensors,
+    .read = read,
+};

@@ -1,0 +1,43 @@
+/* family_rows.h - rows of tensor tables, and the runs of rows that families share: a table is a list of these.
+ * The order of a layer's rows is the order of its weights in memory; q, k, v and gate, up stay together. */
+#ifndef MT_MODEL_FAMILY_ROWS_H
+#define MT_MODEL_FAMILY_ROWS_H
+
+#include "model/family.h"
+
+#define MT_ROW(role, name, ...)          { role, name, { __VA_ARGS__ }, MT_PACK_NONE, false }
+#define MT_ROW_PACKED(role, name, pack, ...) { role, name, { __VA_ARGS__ }, pack, false }
+#define MT_ROW_TURNED(role, name, pack, ...) { role, name, { __VA_ARGS__ }, pack, true } /* input first */
+#define MT_ROWS_END                      { 0, NULL, { 0 }, MT_PACK_NONE, false }
+
+#define MT_ROWS_EMBED MT_ROW(MT_W_EMBED, "model.embed_tokens.weight", MT_V, MT_D)
+
+#define MT_ROWS_NORM1(P)                                                                                     \
+    MT_ROW(MT_W_NORM1, P "input_layernorm.weight", MT_D), MT_ROW(MT_B_NORM1, P "input_layernorm.bias", MT_D)
+#define MT_ROWS_NORM2(P)                                                                                     \
+    MT_ROW(MT_W_NORM2, P "post_attention_layernorm.weight", MT_D), MT_ROW(MT_B_NORM2, P "post_attention_layernorm.bias", MT_D)
+
+#define MT_ROWS_QKV(P)                                                                                       \
+    MT_ROW(MT_W_Q, P "q_proj.weight", MT_H_DH, MT_D), MT_ROW(MT_W_K, P "k_proj.weight", MT_K_DH, MT_D),       \
+        MT_ROW(MT_W_V, P "v_proj.weight", MT_K_DH, MT_D), MT_ROW(MT_B_Q, P "q_proj.bias", MT_H_DH),          \
+        MT_ROW(MT_B_K, P "k_proj.bias", MT_K_DH), MT_ROW(MT_B_V, P "v_proj.bias", MT_K_DH)
+/* Three in one tensor; W and B name it. */
+#define MT_ROWS_QKV_FUSED(W, B, PACK)                                                                        \
+    MT_ROW_PACKED(MT_W_Q, W, PACK, MT_H_DH, MT_D), MT_ROW_PACKED(MT_W_K, W, PACK, MT_K_DH, MT_D),            \
+        MT_ROW_PACKED(MT_W_V, W, PACK, MT_K_DH, MT_D), MT_ROW_PACKED(MT_B_Q, B, PACK, MT_H_DH),              \
+        MT_ROW_PACKED(MT_B_K, B, PACK, MT_K_DH), MT_ROW_PACKED(MT_B_V, B, PACK, MT_K_DH)
+#define MT_ROWS_QK_NORM(P) MT_ROW(MT_W_Q_NORM, P "q_norm.weight", MT_DH), MT_ROW(MT_W_K_NORM, P "k_norm.weight", MT_DH)
+#define MT_ROWS_O(P)       MT_ROW(MT_W_O, P ".weight", MT_D, MT_H_DH), MT_ROW(MT_B_O, P ".bias", MT_D)
+
+#define MT_ROWS_GATE_UP(P)                                                                                   \
+    MT_ROW(MT_W_GATE, P "gate_proj.weight", MT_F, MT_D), MT_ROW(MT_W_UP, P "up_proj.weight", MT_F, MT_D),    \
+        MT_ROW(MT_B_GATE, P "gate_proj.bias", MT_F), MT_ROW(MT_B_UP, P "up_proj.bias", MT_F)
+#define MT_ROWS_GATE_UP_FUSED(W)                                                                             \
+    MT_ROW_PACKED(MT_W_GATE, W, MT_PACK_ROWS, MT_F, MT_D), MT_ROW_PACKED(MT_W_UP, W, MT_PACK_ROWS, MT_F, MT_D)
+#define MT_ROWS_UP(P)   MT_ROW(MT_W_UP, P ".weight", MT_F, MT_D), MT_ROW(MT_B_UP, P ".bias", MT_F)
+#define MT_ROWS_DOWN(P) MT_ROW(MT_W_DOWN, P ".weight", MT_D, MT_F), MT_ROW(MT_B_DOWN, P ".bias", MT_D)
+
+#define MT_ROWS_FINAL_NORM(P) MT_ROW(MT_W_FINAL_NORM, P ".weight", MT_D), MT_ROW(MT_B_FINAL_NORM, P ".bias", MT_D)
+#define MT_ROWS_HEAD(P)       MT_ROW(MT_W_HEAD, P ".weight", MT_V, MT_D), MT_ROW(MT_B_HEAD, P ".bias", MT_V)
+
+#endif

@@ -1,0 +1,18 @@
+#include "model/family.h"
+
+static mt_rc read(mt_config *c, const mt_keys *k) { return mt_json_bool(k->doc, "attention_out_bias", false, &c->o_bias, k->path, k->err); }
+
+const mt_family mt_family_seed_oss = {
+    .name = "seed_oss",
+    .model_types = { "seed_oss" },
+    .architectures = { "SeedOssForCausalLM" },
+    .covers = "Seed-OSS 36B",
+    .qkv_bias = MT_BIAS_UNLESS_KEY,
+    .mlp_bias = MT_BIAS_BY_KEY,
+    .default_head_dim = 128,
+    .default_eps = 1e-6,
+    .default_theta = 10000,
+    .rope = MT_ROPE_HALF,
+    .tensors = mt_tensors_standard,
+    .read = read,
+};

@@ -1,0 +1,37 @@
+/* smollm3: the llama block; every fourth layer has no rotary positions, and may have a window. */
+#include "model/family.h"
+
+#include <string.h>
+
+/* Windows, where they are used at all, are on the layers without positions, unless layer_types says otherwise. */
+static mt_rc read(mt_config *c, const mt_keys *k)
+{
+    bool used;
+    int64_t width;
+    const json_t *types = json_object_get(k->doc, "layer_types");
+    MT_TRY(mt_json_bool(k->doc, "use_sliding_window", false, &used, k->path, k->err));
+    MT_TRY(mt_json_i64(k->doc, "sliding_window", 0, &width, k->path, k->err));
+    for (int64_t i = 0; used && width > 0 && i < c->L; i++) {
+        const char *type = json_string_value(json_array_get(types, (size_t)i));
+        bool slides = type ? strcmp(type, "sliding_attention") == 0 : c->layer_rope[i] == MT_LAYER_NOPE;
+        c->window[i] = slides ? width : 0;
+    }
+    return MT_OK;
+}
+
+const mt_family mt_family_smollm3 = {
+    .name = "smollm3",
+    .model_types = { "smollm3" },
+    .architectures = { "SmolLM3ForCausalLM" },
+    .covers = "SmolLM3 3B",
+    .qkv_bias = MT_BIAS_BY_KEY,
+    .o_bias = MT_BIAS_BY_KEY,
+    .mlp_bias = MT_BIAS_BY_KEY,
+    .default_eps = 1e-6,
+    .default_theta = 2000000,
+    .nope_interval = 4,
+    .default_tied = true,
+    .rope = MT_ROPE_HALF,
+    .tensors = mt_tensors_standard,
+    .read = read,
+};

@@ -1,0 +1,68 @@
+/* Fused, regrouped and transposed tensors: what is loaded and put back is the same bytes, for every family's table. */
+#include "test.h"
+
+#include "base/rng.h"
+#include "ckpt/weights.h"
+
+#include <stdio.h>
+
+#define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
+
+static const char *const models[] = { "llama_bias", "phi3_window", "gemma2", "gemma3_vl", "gemma3_vl_new", "glm", "glm4", "chatglm", "internlm2", "internlm2_bias",
+                                      "baichuan", "olmo2", "exaone4", "starcoder2", "phi", "gpt_neox", "gpt_neox_serial", "falcon_7b", "falcon_40b",
+                                      "falcon_rw", "gpt2", "nemotron" };
+
+/* Weights of one tensor out of it, in pieces that end anywhere, and back into another. */
+static void round_trip(const mt_layout *l, const char *name, const mt_st_tensor *t, unsigned char *back)
+{
+    size_t size = mt_dtype_bytes(t->dtype);
+    for (int k = 0; k < l->n_weights; k++) {
+        const mt_weight *w = &l->weights[k];
+        if (strcmp(w->name, name) != 0) continue;
+        for (int64_t first = 0, n; first < w->n; first += n) {
+            unsigned char piece[7 * 8];
+            n = mt_min_i64(1 + first % 7, w->n - first);
+            mt_slice_gather(w, t->data, size, first, n, piece);
+            mt_slice_scatter(w, back, size, first, n, piece);
+        }
+    }
+}
+
+static void what_is_taken_apart_goes_together_again(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(models); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        mt_shards *s;
+        mt_model *m;
+        char dir[512], notice[256], name[MT_NAME_BYTES];
+        size_t n_unused, n_tensors = 0;
+        snprintf(dir, sizeof dir, "%s%s", GOLDEN_DIR, models[i]);
+        assert_ok(mt_config_open(&c, dir, &err));
+        assert_ok(mt_shards_open(&s, dir, &err));
+        assert_ok(mt_weights_settle_tying(c, s, notice, &err));
+        assert_ok(mt_model_create(&m, c, NULL, &err));
+        assert_ok(mt_weights_check(m, s, &n_unused, &err));
+        for (int u = 0; u < m->n_units; u++)
+            for (int k = 0; k < m->units[u].layout->n_weights; k++) {
+                const mt_weight *w = &m->units[u].layout->weights[k];
+                if (w->slice.first) continue;
+                mt_weight_name(&m->units[u], w, name);
+                const mt_st_tensor *t = mt_shards_find(s, name);
+                unsigned char *back = mt_malloc(t->bytes);
+                memset(back, 0xA5, t->bytes);
+                round_trip(m->units[u].layout, w->name, t, back);
+                if (memcmp(back, t->data, t->bytes) != 0) fail_msg("%s: \"%s\" came back different", models[i], name);
+                mt_free(back);
+                n_tensors++;
+            }
+        assert_int_equal(n_tensors + n_unused, mt_shards_count(s));
+        assert_int_equal(n_unused, strncmp(models[i], "gemma3_vl", 9) == 0 ? 1 : 0); /* the vision tower's */
+        mt_model_free(m);
+        mt_shards_close(s);
+        mt_config_close(c);
+    }
+}
+
+MT_TEST_MAIN(cmocka_unit_test(what_is_taken_apart_goes_together_again))
