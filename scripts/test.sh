@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # make test: the whole suite in the release build, then the same code under the sanitizers: address and undefined behaviour over
-# everything, threads over what runs threads.  Random tests draw fewer cases there; MT_DRAWS sets how many.
+# everything, threads over what runs threads.  Random tests draw fewer cases there (MT_DRAWS), and every 19th fault is injected
+# instead of each (MT_FAULT_STRIDE).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc 2>/dev/null || echo 2)
@@ -13,7 +14,7 @@ under() { # preset, arguments for ctest
     echo "-- under the sanitizers: $preset"
     cmake --preset "$preset" >/dev/null
     cmake --build --preset "$preset" -j "$jobs" >/dev/null
-    MT_DRAWS=${MT_DRAWS:-6} ctest --preset "$preset" -j "$jobs" "$@"
+    MT_DRAWS=${MT_DRAWS:-6} MT_FAULT_STRIDE=${MT_FAULT_STRIDE:-19} ctest --preset "$preset" -j "$jobs" "$@"
 }
 under asan
 under tsan -L threads
