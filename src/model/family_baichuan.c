@@ -19,9 +19,11 @@ static const mt_tensor_row tensors[] = {
 
 static mt_rc read(mt_config *c, const mt_keys *k)
 {
-    if (!mt_json_missing(json_object_get(k->doc, "z_loss_weight")))
-        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"z_loss_weight\" tells a Baichuan 2, whose head normalises its rows; that is not supported so far",
-                       k->path);
+    enum { BAICHUAN1_VOCAB = 64000 }; /* the second generation has 125,696 */
+    if (!mt_json_missing(json_object_get(k->doc, "z_loss_weight")) || c->V > BAICHUAN1_VOCAB)
+        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"z_loss_weight\" or a vocabulary of more than %d tells a Baichuan 2, whose head normalises its rows; "
+                                                "that is not supported so far",
+                       k->path, BAICHUAN1_VOCAB);
     if (!mt_json_missing(json_object_get(k->doc, "max_position_embeddings"))) return MT_OK;
     mt_config_no_rope(c);
     c->alibi = 1;
