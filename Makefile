@@ -4,7 +4,7 @@ PRESET ?= release
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
 
-.PHONY: all build configure deps demo test test-asan test-tsan test-cuda soak install package format clean help
+.PHONY: all build configure deps demo tests test test-asan test-tsan test-cuda soak install package format clean help
 
 all: build
 
@@ -27,8 +27,10 @@ deps:
 demo: build
 	@scripts/demo.sh $(BUILD)/megatrain
 
-test: build
+tests: build
 	@cmake --build --preset $(PRESET) -j $(JOBS)
+
+test: tests
 	@scripts/test.sh
 
 test-asan: deps
@@ -37,10 +39,10 @@ test-asan: deps
 test-tsan: deps
 	cmake --preset tsan && cmake --build --preset tsan -j $(JOBS) && ctest --preset tsan
 
-test-cuda: build
+test-cuda: tests
 	@scripts/test-cuda.sh $(BUILD)
 
-soak: build
+soak: tests
 	@scripts/soak.sh
 
 install: build
