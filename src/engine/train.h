@@ -51,6 +51,7 @@ typedef struct mt_train_info {
     const mt_config *config;
     const mt_model *model;
     const mt_plan *plan;
+    mt_limits limits; /* what the plan was chosen under */
     mt_source_info data;
     mt_device_info device;
     int64_t first_step, n_steps;

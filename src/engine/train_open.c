@@ -190,6 +190,16 @@ static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const
     return mt_plan_search(&t->plan, t->model, job, &a, machine, err);
 }
 
+mt_limits mt__train_limits(const mt_settings *s)
+{
+    static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
+    const mt_memory_settings *m = &s->memory;
+    return (mt_limits){ .interval = (int)m->checkpoint_interval,
+                        .exact = m->strict_checkpointing,
+                        .n_slabs = (int)m->num_grad_slabs,
+                        .offload = offload[m->offload_inputs] };
+}
+
 static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 {
     mt_machine machine = mt_machine_typical();
@@ -201,6 +211,8 @@ static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
                    .longest = t->data.longest };
     t->dev->api->info(t->dev, &d);
     machine.device_bytes = d.memory_limit;
+    machine.home_host = t->s->memory.home == MT_SET_HOME_HOST;
+    machine.limits = mt__train_limits(t->s);
     if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
     return saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : choose_plan(t, &job, &machine, err);
 }
