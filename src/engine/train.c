@@ -52,6 +52,7 @@ void mt_trainer_info(const mt_trainer *t, mt_train_info *out)
                             .plan = t->plan,
                             .limits = mt__train_limits(t->s),
                             .data = t->data,
+                            .device_kind = t->dev->api->kind,
                             .first_step = t->first_step,
                             .n_steps = t->n_steps,
                             .checkpoint_bytes = mt_ckpt_bytes(&c),

@@ -54,6 +54,7 @@ typedef struct mt_train_info {
     mt_limits limits; /* what the plan was chosen under */
     mt_source_info data;
     mt_device_info device;
+    mt_device_kind device_kind;
     int64_t first_step, n_steps;
     uint64_t checkpoint_bytes;
     const char *output_dir;

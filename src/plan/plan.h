@@ -27,6 +27,7 @@ typedef struct mt_arithmetic {
     mt_dtype grad;        /* finished gradients are rounded to this everywhere */
     int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
+    bool plain_attention;        /* attn_implementation: eager */
 } mt_arithmetic;
 
 typedef struct mt_unit_place {
