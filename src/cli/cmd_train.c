@@ -143,6 +143,11 @@ static void print_plan(const mt_train_info *i)
              mt_dtype_name(p->arithmetic.compute), (long long)p->arithmetic.micro_tokens, mt_plan_many_sweeps(p) ? "some" : "all",
              (long long)resident, i->model->n_units, (long long)on_device);
     put_row("plan", text);
+    mt_plan_describe_kept(p, &i->limits, text, sizeof text);
+    put_row("kept", text);
+    if (p->arithmetic.plain_attention)
+        put_row("attention", i->device_kind == MT_DEVICE_CPU ? "plain, as attn_implementation eager says; the CPU has no other"
+                                                             : "plain, as attn_implementation eager says: slow, for comparing");
     snprintf(text, sizeof text, "%s on the device, %s on the host", mt_bytes_text(p->device_bytes).s,
              mt_bytes_text(p->host_bytes).s);
     put_row("memory", text);

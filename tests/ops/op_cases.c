@@ -275,6 +275,9 @@ static const attention_case attention_cases[] = {
     { { .H = 2, .K = 1, .Dh = 40, .window = 1000 }, 24, { 130, 260 } },
     { { .H = 3, .K = 3, .Dh = 33 }, 5, { 19, 50 } },
     { { .H = 8, .K = 2, .Dh = 128 }, 0, { 384, 127 } },
+    /* The last two are one shape: as fast as it goes, and plainly. */
+    { { .H = 4, .K = 2, .Dh = 64 }, 0, { 150, 40 } },
+    { { .H = 4, .K = 2, .Dh = 64, .plain = true }, 0, { 150, 40 } },
 };
 
 static const attention_case long_attention_cases[] = {
