@@ -271,6 +271,10 @@ static const struct {
     { { .style = MT_ROPE_NONE, .N = 17, .H = 3, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .whole = true }, true, false },
     { { .style = MT_ROPE_HALF, .N = 40, .H = 40, .K = 8, .Dh = 128, .dr = 128, .eps = 1e-6f, .whole = true }, true, false },
     { { .style = MT_ROPE_HALF, .N = 0, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f, .whole = true }, true, false },
+    { { .style = MT_ROPE_PAIR, .N = 30, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512, .eps = 1e-5f, .centered = true, .own_weights = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 67, .H = 5, .K = 1, .Dh = 40, .dr = 10, .eps = 1e-5f, .centered = true, .own_weights = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 130, .H = 3, .K = 3, .Dh = 128, .dr = 32, .eps = 1e-5f, .centered = true }, true, false },
+    { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .own_weights = true }, true, true },
 };
 
 static int64_t random_position(const op_run *r, int64_t i)
@@ -284,6 +288,7 @@ static void declare_rope(op_run *r, int c)
     a->t = r->how.t;
     int64_t width = (a->H + a->K) * a->Dh, half = a->dr / 2;
     needs(r, a->whole, MT_TRAIT(WHOLE_QK_NORM));
+    needs(r, a->centered || a->own_weights, MT_TRAIT(QK_LAYERNORM));
     if (!a->ld_qkv) a->ld_qkv = a->ld_qk = a->ld_dqkv = width;
     set_ints(add_ints(r, &a->pos, "pos", a->N), a->N, random_position, r);
     op_buf *cos_table = op_add(r, &a->cos, "cos", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, half, 0);
@@ -300,7 +305,9 @@ static void declare_rope(op_run *r, int c)
     links(r, qk, dqkv);
     grows(r, qkv, dqkv);
     if (rope_cases[c].norm) {
-        int64_t n_q = a->whole ? a->H * a->Dh : a->Dh, n_k = a->whole ? a->K * a->Dh : a->Dh;
+        bool each = a->whole || a->own_weights;
+        int64_t n_q = each ? a->H * a->Dh : a->Dh, n_k = each ? a->K * a->Dh : a->Dh;
+        if (a->centered) op_scale(r, qkv, 1.0, 3.0);
         op_buf *wq = op_add(r, &a->wq, "wq", OP_INPUT, a->t, 1, n_q, 0), *wk = op_add(r, &a->wk, "wk", OP_INPUT, a->t, 1, n_k, 0);
         if (!rope_cases[c].frozen) {
             grows(r, wq, op_add(r, &a->dwq, "dwq", OP_SUM, MT_DTYPE_F32, 1, n_q, 0));
@@ -548,6 +555,30 @@ static void declare_rows(op_run *r, int c)
 }
 
 CHECKED_OP(rows, true, false, NULL)
+
+/* -- normhead -------------------------------------------------------------------------------------- */
+
+static const mt_normhead normhead_cases[] = {
+    { .N = 1, .V = 1, .D = 1 },     { .N = 3, .V = 7, .D = 5 },    { .N = 33, .V = 257, .D = 64 },
+    { .N = 130, .V = 65, .D = 33 }, { .N = 5, .V = 31, .D = 130 }, { .N = 0, .V = 5, .D = 8 },
+};
+
+static void declare_normhead(op_run *r, int c)
+{
+    ARGS(mt_normhead, normhead_cases[c]);
+    a->t = r->how.t;
+    needs(r, true, MT_TRAIT(NORM_HEAD));
+    op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->V, a->D, 0);
+    op_scale(r, w, 0.5, a->D == 1 ? 2.0 : 0.0); /* 1/x has its own troubles near 0 */
+    op_buf *logits = op_add(r, &a->logits, "logits", OP_INOUT, MT_DTYPE_F32, a->N, a->V, 0);
+    op_buf *dlogits = op_add(r, &a->dlogits, "dlogits", OP_INOUT, a->t, a->N, a->V, 0);
+    op_add(r, &a->rnorm, "rnorm", OP_OUTPUT, MT_DTYPE_F32, 1, a->V, 0);
+    links(r, logits, dlogits);
+    grows(r, logits, dlogits);
+    if (c != 4) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, a->V, a->D, 0)); /* else it is frozen */
+}
+
+CHECKED_OP(normhead, true, false, NULL)
 
 /* -- cross entropy --------------------------------------------------------------------------------- */
 
