@@ -99,6 +99,7 @@ static uint64_t hash_options(const mt_records_options *o, uint64_t h)
     h = hash_text(o->format, h);
     h = hash_text(o->field, h);
     h = hash_text(o->split, h);
+    h = hash_text(o->subset, h);
     for (const char *const *c = o->columns; c && *c; c++) h = hash_text(*c, h);
     h = hash_int(o->delimiter, h);
     return hash_int(o->sample_by, h);

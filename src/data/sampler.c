@@ -265,6 +265,7 @@ mt_rc mt_sampler_prompt(const mt_sampler *s, mt_sampler_scratch *w, const mt_val
 uint64_t mt_sampler_fingerprint(const mt_sampler *s) { return s->fingerprint; }
 const char *mt_sampler_notice(const mt_sampler *s) { return s->notice.n ? s->notice.s : ""; }
 const char *mt_sampler_end(const mt_sampler *s) { return s->end; }
+const char *mt_sampler_spell(const mt_sampler *s, int32_t id, size_t *n) { return mt_tokenizer_token(s->tok, id, n); }
 
 const char *mt_sampler_template(const mt_sampler *s, const char **name)
 {

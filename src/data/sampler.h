@@ -98,6 +98,8 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout
 const char *mt_sampler_template(const mt_sampler *s, const char **name);
 /* What the user should be told about that choice; "": nothing. */
 const char *mt_sampler_notice(const mt_sampler *s);
+/* The text of a token of the sampler's tokenizer; NULL: it has no such id. */
+const char *mt_sampler_spell(const mt_sampler *s, int32_t id, size_t *n);
 /* How answers end: the text of the end-of-turn token with what stands before it. */
 const char *mt_sampler_end(const mt_sampler *s);
 

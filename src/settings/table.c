@@ -32,6 +32,9 @@ static const char *const attention[] = { [MT_SET_ATTENTION_AUTO] = "auto",
                                          [MT_SET_ATTENTION_SDPA] = "sdpa",
                                          [MT_SET_ATTENTION_EAGER] = "eager",
                                          NULL };
+static const char *const sample_by[] = {
+    [MT_SET_SAMPLE_LINE] = "line", [MT_SET_SAMPLE_PARAGRAPH] = "paragraph", [MT_SET_SAMPLE_DOCUMENT] = "document", NULL
+};
 static const char *const history[] = { [MT_SET_HISTORY_UNROLL] = "unroll", [MT_SET_HISTORY_LAST] = "last", NULL };
 static const char *const mix[] = { [MT_SET_MIX_CONCAT] = "concat",
                                    [MT_SET_MIX_INTERLEAVE_UNDER] = "interleave_under",
@@ -108,7 +111,10 @@ const mt_setting mt__settings[] = {
         .flag = "dataset-path", .meta = "PATH"),
     STR(dataset, split, DATA, "", "Split of a hub dataset, also train[:1000] or train[5%:].", .meta = "SPLIT",
         .shown_default = "as registered, else train"),
-    STR(dataset, subset, DATA, "", "Configuration of a hub dataset.", .meta = "NAME", .shown_default = "as registered"),
+    STR(dataset, subset, DATA, "", "Configuration of a dataset that has several: a folder of it, or a word of its file names.",
+        .meta = "NAME", .shown_default = "as registered"),
+    ENUM(dataset, sample_by, mt_set_sample_by, sample_by, DATA, "line",
+         "Text files: each line, each paragraph (an empty line ends one) or the whole file is a document."),
     STR(dataset, query_field, DATA, "query", "With path: the column that asks.", .meta = "COLUMN"),
     STR(dataset, response_field, DATA, "response", "With path: the column that answers.", .meta = "COLUMN"),
     INT(dataset, max_seq_len, DATA, "1024", 2, 16777216, "Tokens of a sample, or of a row when packing."),
