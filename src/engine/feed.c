@@ -177,6 +177,7 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
                                .stop_on_bad = d->on_bad_record == MT_SET_BAD_RECORD_STOP && !o->lenient,
                                .max_bad_share = o->lenient ? 1 : d->max_bad_share,
                                .cache_dir = d->cache_dir,
+                               .cache_bytes = d->cache_size,
                                .n_workers = (int)d->num_workers,
                                .specials = f->specials,
                                .progress = o->progress,

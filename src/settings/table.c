@@ -148,6 +148,9 @@ const mt_setting mt__settings[] = {
     NUM(dataset, max_bad_share, FREE, "0.05", 0, 1, "A larger share of bad records stops the run before the first step."),
     STR(dataset, cache_dir, FREE, "", "Where tokenized samples are kept for the next run.", .meta = "DIR",
         .shown_default = "the user's cache directory"),
+    BYTES(dataset, cache_size, FREE, "100G",
+          "What tokenized samples may take there. Those unused longest go first, and all that are unused for 30 days; none in use.",
+          .word = "unlimited"),
 
     INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
         "Samples of a step, times gradient_accumulation_steps. It never decides whether a run fits: the plan cuts micro-batches. "
