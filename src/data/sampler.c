@@ -89,7 +89,8 @@ mt_rc mt__chat_render(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat 
     context.map.n += s->n_variables;
     mt_str_clear(out);
     w->blocks.n = 0;
-    mt_rc rc = mt_jinja_render(t, &context, &(mt_jinja_options){ .now = &s->now, .scratch = &w->render }, out, &w->blocks, err);
+    mt_jinja_options options = { .now = &s->now, .scratch = &w->render, .max_steps = s->config.max_steps };
+    mt_rc rc = mt_jinja_render(t, &context, &options, out, &w->blocks, err);
     if (rc == MT_EINVAL || rc == MT_ERANGE) *reason = MT_REASON_TEMPLATE;
     return rc;
 }

@@ -24,6 +24,7 @@ static mt_rc copy_config(mt_sampler *s, const mt_sampler_config *config, mt_err 
     MT_TRY(copy_text(s, &s->config.system_prompt, err));
     MT_TRY(copy_text(s, &s->config.default_system, err));
     MT_TRY(copy_text(s, &s->config.template, err));
+    MT_TRY(copy_text(s, &s->config.template_text, err));
     time_t t = time(NULL);
     if (config->now)
         s->now = *config->now;
@@ -155,6 +156,7 @@ static mt_rc choose_template(mt_sampler *s, mt_err *err)
 {
     bool found;
     if (*s->config.template) return use_built_in(s, s->config.template, err);
+    if (*s->config.template_text) return use_text(s, "the given one", s->config.template_text, strlen(s->config.template_text), err);
     MT_TRY(use_own(s, &found, err));
     if (found) return MT_OK;
     mt_str_puts(&s->notice,
