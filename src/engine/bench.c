@@ -67,10 +67,11 @@ static mt_rc fill_weights(mt_engine *e, const mt_model *m, double deviation, uin
 
 /* -- the run --------------------------------------------------------------------------------------- */
 
-static mt_rc plan_for(mt_plan **out, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
+static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
 {
     mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest };
-    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 1 << 30, .head_rows = 1024 };
+    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 1 << 30, .head_rows = 1024,
+                        .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
     int64_t sizes[] = { 16384, 8192, 4096, 2048, 1 };
     mt_plan *best = NULL;
     mt_rc rc = MT_OK;
@@ -116,7 +117,7 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     mt_engine *e = NULL;
     *out = (mt_bench_result){ 0 };
     mt_rc rc = draw_batch(&batch, o, m->config->V, 0, err);
-    if (!rc) rc = plan_for(&plan, m, machine, o, &batch, err);
+    if (!rc) rc = plan_for(&plan, dev, m, machine, o, &batch, err);
     if (!rc) rc = mt_engine_create(&e, dev, plan, NULL, err);
     if (!rc) rc = fill_weights(e, m, 0.02, o->seed, err);
     if (!rc) rc = run_steps(e, m, o, &batch, out, err);

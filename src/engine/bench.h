@@ -10,6 +10,7 @@ typedef struct mt_bench_options {
     double trained;        /* share of tokens that are trained */
     int steps, warmup;
     bool clip;
+    bool deterministic; /* repeatable kernels only */
     mt_dtype compute;
     int64_t micro_tokens; /* 0: chosen */
     uint64_t seed;

@@ -3,6 +3,8 @@
 
 #include "base/mem.h"
 
+#include <stdio.h>
+
 enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, WITHOUT_ATOMICS = 1024 };
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 && ld % 8 == 0; }
@@ -62,6 +64,15 @@ const char *mt_attention_way_name(mt_attention_way way)
     for (size_t i = 0; i < MT_COUNT(rows); i++)
         if (rows[i].way == way) return rows[i].name;
     return "unknown";
+}
+
+void mt_attention_use_text(const mt_attention_use *use, char *out, size_t n)
+{
+    uint32_t ways = use->ways ? use->ways : OURS;
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < MT_COUNT(rows) && at < n; i++)
+        if (ways >> rows[i].way & 1) at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", rows[i].name);
 }
 
 /* A 64th of the device, in powers of two so that a little more or less free memory changes no bits; past 2 GiB it buys little. */
@@ -171,7 +182,7 @@ size_t mt_attention_scratch(const mt_attention *a)
 {
     mt_cudnn_size sizes[MT_CUDNN_SIZES];
     size_t bytes = (size_t)(a->N * a->H) * sizeof(float); /* delta */
-    if (!(a->use.ways >> MT_ATTENTION_CUDNN & 1) || a->N == 0) return bytes;
+    if (!(a->use.ways >> MT_ATTENTION_CUDNN & 1) || a->N == 0 || !cudnn_knows(a, false)) return bytes;
     bytes = most(bytes, layout_for(a, mt_cudnn_widest(a), false, false).bytes);
     for (int i = 0, n = mt_cudnn_sizes(a, sizes); i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
     return a->use.ways >> MT_ATTENTION_CUDNN_FAST & 1 ? most(bytes, layout_for(a, mt_cudnn_widest(a), false, true).bytes) : bytes;
