@@ -213,12 +213,12 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
 
 /* -- plans ----------------------------------------------------------------------------------------- */
 
-mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, mt_err *err)
+mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, const char *device, mt_err *err)
 {
     *out = NULL;
     mt_cudnn_attention *c = mt_calloc(1, sizeof *c);
     if (!c) return mt_fail(err, MT_ENOMEM, "no host memory for cuDNN");
-    mt_rc rc = mt_cudnn_open(&c->lib, err);
+    mt_rc rc = mt_cudnn_open(&c->lib, device, err);
     if (rc)
         mt_cudnn_attention_close(c);
     else
@@ -278,6 +278,16 @@ static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cud
     if (mt_cudnn_plan_workspace(*out) <= l->workspace_bytes) return MT_OK;
     return mt_fail(err, MT_EINTERNAL, "cuDNN's attention asks for %zu bytes of workspace where %zu were planned; please report it, and run with attn_implementation: eager or without cuDNN meanwhile",
                    mt_cudnn_plan_workspace(*out), l->workspace_bytes);
+}
+
+mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err)
+{
+    mt_cudnn_layout l = mt_cudnn_layout_of(a, way, backward);
+    mt_cudnn_plan *plan;
+    *workspace = 0;
+    MT_TRY(plan_for(c, a, &l, backward, way, &plan, err));
+    *workspace = mt_cudnn_plan_workspace(plan);
+    return MT_OK;
 }
 
 /* -- running --------------------------------------------------------------------------------------- */

@@ -3,8 +3,9 @@
 
 static mt_rc absent(mt_err *err) { return mt_fail(err, MT_EUNSUPPORTED, "this program was built without cuDNN; build it where cudnn.h is"); }
 
-mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, mt_err *err)
+mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, const char *device, mt_err *err)
 {
+    (void)device;
     *out = NULL;
     return absent(err);
 }

@@ -54,7 +54,7 @@ static mt_cudnn_attention *state_of(mt_cuda_device *d)
     if (d->cudnn_tried) return (mt_cudnn_attention *)d->cudnn;
     d->cudnn_tried = true;
     if (!d->hopper) return NULL; /* tried on no other */
-    if (mt_cudnn_attention_open(&state, &why)) mt_info("attention uses megatrain's own kernels, which are slower (%s)", why.msg);
+    if (mt_cudnn_attention_open(&state, NULL, &why)) mt_info("attention uses megatrain's own kernels, which are slower (%s)", why.msg);
     d->cudnn = state;
     d->cudnn_close = close_state;
     return state;

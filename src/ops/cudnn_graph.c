@@ -31,7 +31,8 @@ enum { MAX_DESCS = 256, MAX_OPS = 64, MAX_NODES = 128, MAX_CONFIGS = 32, VIRTUAL
 
 struct mt_cudnn {
     void *library;
-    cudnnHandle_t handle;
+    cudnnHandle_t handle;            /* of this GPU, or NULL: */
+    cudnnBackendDescriptor_t device; /* what stands for another one */
 #define FIELD(name, result, args) result(*name) args;
     FUNCTIONS(FIELD)
 #undef FIELD
@@ -62,7 +63,14 @@ static mt_rc explain(const mt_cudnn *l, cudnnStatus_t status, const char *what, 
     return mt_fail(err, MT_EDEVICE, "cuDNN, %s: %s%s%s", what, l->cudnnGetErrorString(status), *more ? ": " : "", more);
 }
 
-mt_rc mt_cudnn_open(mt_cudnn **out, mt_err *err)
+static cudnnStatus_t describe(mt_cudnn *l, const char *device)
+{
+    cudnnStatus_t s = l->cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &l->device);
+    if (!s) s = l->cudnnBackendSetAttribute(l->device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(device) + 1, device);
+    return s ? s : l->cudnnBackendFinalize(l->device);
+}
+
+mt_rc mt_cudnn_open(mt_cudnn **out, const char *device, mt_err *err)
 {
     *out = NULL;
     mt_cudnn *l = mt_calloc(1, sizeof *l);
@@ -72,7 +80,7 @@ mt_rc mt_cudnn_open(mt_cudnn **out, mt_err *err)
     if (!rc && l->cudnnGetVersion() < OLDEST)
         rc = mt_fail(err, MT_EUNSUPPORTED, "cuDNN %zu is too old, 9.14 is the oldest known to compute packed attention right",
                      l->cudnnGetVersion());
-    cudnnStatus_t status = rc ? CUDNN_STATUS_SUCCESS : l->cudnnCreate(&l->handle);
+    cudnnStatus_t status = rc ? CUDNN_STATUS_SUCCESS : device ? describe(l, device) : l->cudnnCreate(&l->handle);
     if (status) rc = explain(l, status, "starting", err);
     if (rc) {
         mt_cudnn_close(l);
@@ -86,6 +94,7 @@ mt_rc mt_cudnn_open(mt_cudnn **out, mt_err *err)
 void mt_cudnn_close(mt_cudnn *l)
 {
     if (!l) return;
+    if (l->device) l->cudnnBackendDestroyDescriptor(l->device);
     if (l->handle) {
         l->cudnnSetStream(l->handle, NULL); /* the last one may be gone */
         l->cudnnDestroy(l->handle);
@@ -335,10 +344,11 @@ static int64_t list_configs(mt_cudnn_graph *g, cudnnBackendDescriptor_t configs[
     cudnnBackendDescriptor_t ops = create(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR), heur = create(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
     if (broken(g)) return 0;
     set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops);
-    set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->lib->handle);
+    if (g->lib->handle) set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->lib->handle);
     finalize(g, ops, "a graph");
     set(g, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &ops);
     set(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (g->lib->device) set(g, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->lib->device);
     finalize(g, heur, "asking for kernels");
     if (broken(g)) return 0;
     check(g, g->lib->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL), "counting kernels");
@@ -359,7 +369,8 @@ static void compile(mt_cudnn_plan *p, mt_err *why)
     mt_fail(why, MT_EUNSUPPORTED, "cuDNN %zu has no kernel for this attention", l->cudnnGetVersion());
     for (int64_t i = 0; i < n && !p->plan && !broken(g); i++) {
         cudnnBackendDescriptor_t plan = create(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-        set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &l->handle);
+        if (l->handle) set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &l->handle);
+        if (l->device) set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &l->device);
         set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configs[i]);
         if (broken(g)) return;
         cudnnStatus_t status = l->cudnnBackendFinalize(plan);

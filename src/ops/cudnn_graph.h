@@ -1,7 +1,7 @@
 /* cudnn_graph.h - cuDNN's graph API made short: the library, loaded when first wanted, and graphs of small operations that it
  * compiles into one kernel.  Plain C; only files named for cuDNN include this.
  *
- *     mt_cudnn_open(&lib, &err);                       // MT_EUNSUPPORTED: no library, or one too old
+ *     mt_cudnn_open(&lib, NULL, &err);                      // MT_EUNSUPPORTED: no library, or one too old
  *     mt_cudnn_graph *g = mt_cudnn_graph_create(lib);
  *     mt_node x = mt_cudnn_tensor(g, &(mt_cudnn_tensor_spec){ .id = 1, ... });
  *     mt_node y = mt_cudnn_pointwise(g, CUDNN_POINTWISE_EXP, x, NULL, NULL);
@@ -23,8 +23,9 @@ typedef struct mt_cudnn_graph mt_cudnn_graph;
 typedef struct mt_cudnn_plan mt_cudnn_plan;
 typedef const struct mt_cudnn_node *mt_node; /* a tensor of a graph; owned by it */
 
-/* The library for the calling thread's present GPU.  It stays loaded until the process ends. */
-mt_rc mt_cudnn_open(mt_cudnn **out, mt_err *err);
+/* The library for the calling thread's present GPU.  It stays loaded until the process ends.
+ * device: JSON that describes another GPU, as cuDNN writes it: plans can be made for that one, without running them; else NULL. */
+mt_rc mt_cudnn_open(mt_cudnn **out, const char *device, mt_err *err);
 void mt_cudnn_close(mt_cudnn *lib); /* accepts NULL */
 size_t mt_cudnn_version(const mt_cudnn *lib); /* 91400: 9.14.0 */
 
