@@ -13,7 +13,6 @@
 #include "ops/cudnn_graph.h"
 
 #include <math.h>
-#include <stdlib.h>
 #include <string.h>
 
 enum tensor_id {
@@ -143,13 +142,8 @@ static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out
     return mt_cudnn_plan_create(out, g, err);
 }
 
-static int form(void)
-{
-    const char *f = getenv("MT_CUDNN_FORM");
-    return f ? atoi(f) : 0;
-}
-
-/* A gradient of keys or values: (dS or P)' times rows of queries.  Grouped heads: for every query head, then summed. */
+/* A gradient of keys or values: (dS or P)' times rows of queries.  Grouped heads: for every query head, then summed.  cuDNN derives where
+ * the rows of all heads start from where the summed ones do, times H / K: right only if both lie packed. */
 static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t id, int64_t id_full)
 {
     const plan_key *k = b->k;
@@ -158,10 +152,8 @@ static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t
         mt_cudnn_matmul_to(b->g, square_turned, x, d, b->len_kv, NULL, b->len_q);
         return;
     }
-    int how = form() / 10;
-    mt_node d = how ? rows(b, id, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->ld_d, offsets(b, MT_OFF_D))
-                    : rows(b, id, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->K * k->Dh, offsets(b, MT_OFF_KV));
-    mt_node full = rows(b, id_full, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->H * k->Dh, offsets(b, how == 2 ? MT_OFF_HEADS : MT_OFF_KV));
+    mt_node d = rows(b, id, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->K * k->Dh, offsets(b, MT_OFF_KV));
+    mt_node full = rows(b, id_full, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->H * k->Dh, offsets(b, MT_OFF_KV));
     mt_cudnn_matmul_to(b->g, square_turned, x, full, b->len_kv, NULL, b->len_q);
     mt_cudnn_reduce_to(b->g, CUDNN_REDUCE_TENSOR_ADD, full, d);
 }
@@ -203,8 +195,7 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
     if (k->way == MT_ATTENTION_CUDNN) {
         mt_cudnn_matmul_to(g, ds, keys, dq, b.len_q, NULL, b.len_kv);
     } else {
-        bool packed = form() % 10;
-        mt_node acc = rows(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->Dh, packed ? k->H * k->Dh : k->ld_d, offsets(&b, packed ? MT_OFF_HEADS : MT_OFF_D));
+        mt_node acc = rows(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->Dh, k->ld_d, offsets(&b, MT_OFF_D)); /* as dq, or it is wrong */
         mt_cudnn_matmul_to(g, ds, keys, acc, b.len_q, NULL, b.len_kv);
         mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, acc, NULL, dq);
     }
@@ -237,10 +228,17 @@ void mt_cudnn_attention_close(mt_cudnn_attention *c)
 /* 9.14 leaves gradients of packed heads wider than 128 unwritten; 9.19 is right. */
 int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c) { return mt_cudnn_version(c->lib) >= WIDE_HEADS_FROM ? 256 : 128; }
 
+/* Does the graph mask a window?  The same for all calls of a run, however long their documents; the repeatable backward is asked only where
+ * the window hides nothing. */
+static bool masks_window(const mt_attention *a, bool backward, mt_attention_way way)
+{
+    return a->window && a->window < mt_cudnn_widest(a).longest && !(backward && way == MT_ATTENTION_CUDNN);
+}
+
 static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward, mt_attention_way way)
 {
     return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .H = a->H, .K = a->K, .Dh = a->Dh,
-                       .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_d = backward ? a->ld_d : 0, .windowed = a->window != 0 };
+                       .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_d = backward ? a->ld_d : 0, .windowed = masks_window(a, backward, way) };
 }
 
 static mt_cudnn_plan *find(const mt_cudnn_attention *c, const plan_key *key)
@@ -295,7 +293,7 @@ mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, b
 void mt_cudnn_offset_lds(const mt_attention *a, int64_t ld[MT_OFFSETS])
 {
     const int64_t all[MT_OFFSETS] = { [MT_OFF_Q] = a->ldq, [MT_OFF_K] = a->ldk, [MT_OFF_V] = a->ldv, [MT_OFF_O] = a->ldo, [MT_OFF_LSE] = a->H,
-                                      [MT_OFF_D] = a->ld_d, [MT_OFF_HEADS] = a->H * a->Dh, [MT_OFF_KV] = a->K * a->Dh };
+                                      [MT_OFF_D] = a->ld_d, [MT_OFF_KV] = a->K * a->Dh };
     memcpy(ld, all, sizeof all);
 }
 
@@ -324,12 +322,12 @@ static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *
 
 static const float never = -INFINITY, one = 1.0f;
 
-static mt_rc run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, values *v, mt_err *err)
+static mt_rc run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool windowed, values *v, mt_err *err)
 {
     float window = (float)a->window;
     put(v, ID_SCALE, &a->scale);
     put(v, ID_NEVER, &never);
-    if (a->window) put(v, ID_WINDOW, &window);
+    if (windowed) put(v, ID_WINDOW, &window);
     return mt_cudnn_run(plan, stream, v->at, v->n, (char *)a->scratch + l->workspace, err);
 }
 
@@ -342,18 +340,16 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
     for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
         values v = { .n = 0 };
         put_common(&v, a, &l, chunk, used, (int)MT_COUNT(used));
-        MT_TRY(run(plan, stream, a, &l, &v, err));
+        MT_TRY(run(plan, stream, a, &l, masks_window(a, false, MT_ATTENTION_CUDNN), &v, err));
     }
     return MT_OK;
 }
 
 mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, mt_err *err)
 {
-    uint32_t used[MT_OFFSETS] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D };
-    int n_used = 6, how = form() / 10;
+    static const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_KV };
     bool grouped = a->H != a->K, fast = way == MT_ATTENTION_CUDNN_FAST;
-    if ((grouped && how != 2)) used[n_used++] = MT_OFF_KV;
-    if ((grouped && how == 2) || (fast && form() % 10)) used[n_used++] = MT_OFF_HEADS;
+    int n_used = grouped ? 7 : 6;
     mt_cudnn_layout l = mt_cudnn_layout_of(a, way, true);
     mt_cudnn_plan *plan;
     char *scratch = a->scratch;
@@ -363,14 +359,14 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
         put_common(&v, a, &l, chunk, used, n_used);
         put(&v, ID_DO, a->d_o);
         put(&v, ID_DQ, a->dq);
-        put(&v, ID_DK, grouped && !how ? scratch + l.dk : a->dk);
-        put(&v, ID_DV, grouped && !how ? scratch + l.dv : a->dv);
+        put(&v, ID_DK, grouped ? scratch + l.dk : a->dk);
+        put(&v, ID_DV, grouped ? scratch + l.dv : a->dv);
         put(&v, ID_DELTA, scratch + l.delta);
         put(&v, ID_ONE, &one);
         if (fast) put(&v, ID_ACC, scratch + l.acc);
         if (grouped) put(&v, ID_DKF, scratch + l.dkf);
         if (grouped) put(&v, ID_DVF, scratch + l.dvf);
-        MT_TRY(run(plan, stream, a, &l, &v, err));
+        MT_TRY(run(plan, stream, a, &l, masks_window(a, true, way), &v, err));
     }
     return MT_OK;
 }

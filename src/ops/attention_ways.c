@@ -17,6 +17,8 @@ static bool wide_rows(const mt_attention *a, bool backward)
     return fits && (!backward || (aligned(a->d_o, a->ldo) && aligned(a->dq, a->ld_d) && aligned(a->dk, a->ld_d) && aligned(a->dv, a->ld_d)));
 }
 
+static bool allows(const mt_attention *a, mt_attention_way way) { return a->use.ways >> way & 1; }
+
 static bool any(const mt_attention *a, bool backward)
 {
     (void)a, (void)backward;
@@ -28,12 +30,16 @@ static bool cudnn_knows(const mt_attention *a, bool backward)
     return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh <= a->use.cudnn_head && a->softcap == 0 && a->alibi == 0;
 }
 
-static bool cudnn_fits(const mt_attention *a, bool backward) { return cudnn_knows(a, backward) && (!backward || mt_cudnn_size_of(a).longest); }
+/* The repeatable backward works through whole squares whatever the window. */
+static bool cudnn_fits(const mt_attention *a, bool backward)
+{
+    return cudnn_knows(a, backward) && (!backward || (mt_cudnn_size_of(a).longest && !(a->window && a->window < a->longest)));
+}
 
 /* Short documents are faster without atomics, where both can be had. */
 static bool atomics_pay(const mt_attention *a, bool backward)
 {
-    bool choice = a->use.ways >> MT_ATTENTION_CUDNN & 1;
+    bool choice = allows(a, MT_ATTENTION_CUDNN);
     return backward && cudnn_knows(a, backward) && !(choice && a->longest <= WITHOUT_ATOMICS && cudnn_fits(a, backward));
 }
 
@@ -182,8 +188,9 @@ size_t mt_attention_scratch(const mt_attention *a)
 {
     mt_cudnn_size sizes[MT_CUDNN_SIZES];
     size_t bytes = (size_t)(a->N * a->H) * sizeof(float); /* delta */
-    if (!(a->use.ways >> MT_ATTENTION_CUDNN & 1) || a->N == 0 || !cudnn_knows(a, false)) return bytes;
-    bytes = most(bytes, layout_for(a, mt_cudnn_widest(a), false, false).bytes);
-    for (int i = 0, n = mt_cudnn_sizes(a, sizes); i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
-    return a->use.ways >> MT_ATTENTION_CUDNN_FAST & 1 ? most(bytes, layout_for(a, mt_cudnn_widest(a), false, true).bytes) : bytes;
+    bool cudnn = allows(a, MT_ATTENTION_CUDNN), fast = allows(a, MT_ATTENTION_CUDNN_FAST);
+    if (!(cudnn || fast) || a->N == 0 || !cudnn_knows(a, false)) return bytes;
+    bytes = most(bytes, layout_for(a, mt_cudnn_widest(a), false, fast).bytes);
+    for (int i = 0, n = cudnn ? mt_cudnn_sizes(a, sizes) : 0; i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
+    return bytes;
 }

@@ -21,7 +21,7 @@ mt_cudnn_size mt_cudnn_size_of(const mt_attention *a);
 mt_cudnn_size mt_cudnn_widest(const mt_attention *a);
 
 /* Offsets of documents that cuDNN reads, one array for each distance from row to row. */
-typedef enum mt_cudnn_offset { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_HEADS, MT_OFF_KV, MT_OFFSETS } mt_cudnn_offset;
+typedef enum mt_cudnn_offset { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_KV, MT_OFFSETS } mt_cudnn_offset;
 
 /* Where things lie in the scratch of a call that cuDNN serves; bytes from its start. */
 typedef struct mt_cudnn_layout {
