@@ -17,14 +17,15 @@ typedef struct options {
     const char *shape, *model, *dtype, *device, *lengths, *trained, *home;
     uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, micro;
-    bool no_clip, json;
+    bool no_clip, json, table;
+    const char *trace;
 } options;
 
 static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 {
     char *end;
     *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup,
-                             .clip = !o->no_clip, .micro_tokens = o->micro, .seed = 1 };
+                             .clip = !o->no_clip, .micro_tokens = o->micro, .seed = 1, .table = o->table, .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0)
@@ -58,23 +59,41 @@ static mt_machine machine_of(mt_device *dev, const options *o)
     return m;
 }
 
+static void print_spent(const options *o, const mt_bench_result *r)
+{
+    mt_str text = { 0 };
+    if (!r->spent.n) return;
+    mt_spent_text(&text, &r->spent, r->product_rate);
+    printf("  one step under the trace, %.3f s from norm to norm\n%s", r->spent.seconds, mt_str_ok(&text) ? text.s : "");
+    if (o->trace) printf("  trace written to %s\n", o->trace);
+    mt_str_free(&text);
+}
+
 static void print_result(const options *o, const char *name, const mt_bench_result *r)
 {
     double tps = r->tokens / r->seconds;
     if (o->json) {
+        mt_str spent = { 0 };
+        mt_spent_json(&spent, &r->spent);
         printf("{\"shape\": \"%s\", \"device\": \"%s\", \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, \"seconds_per_step\": %.6f, "
                "\"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, \"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, "
-               "\"device_bytes\": %zu, \"host_bytes\": %zu, \"loss\": %.6f}\n",
+               "\"median_seconds\": %.6f, \"slowest_seconds\": %.6f, \"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, "
+               "\"loss\": %.6f, \"placement\": \"%s\", \"spent\": %s}\n",
                name, r->device.name, r->tokens, r->trained, r->seconds, tps, r->flops / r->seconds, r->predicted_seconds, r->wait_update_seconds,
-               r->device_bytes, r->host_bytes, r->loss);
+               r->median, r->slowest, r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss, r->placement, mt_str_ok(&spent) ? spent.s : "[]");
+        mt_str_free(&spent);
         return;
     }
     printf("%s on %s\n", name, r->device.name);
-    printf("  %.0f tokens a step (%.0f trained), %s a step, %.0f tokens/s\n", r->tokens, r->trained, mt_seconds_text(r->seconds).s, tps);
-    printf("  %.4g TFLOP/s (%s)\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA);
+    printf("  %.0f tokens a step (%.0f trained), %.3f s a step (median %.3f, slowest %.3f), %.0f tokens/s\n", r->tokens, r->trained, r->seconds, r->median,
+           r->slowest, tps);
+    printf("  %.4g TFLOP/s (%s), %.1f%% of the %.0f a large product reaches here\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA,
+           100 * r->flops / r->seconds / r->product_rate, r->product_rate * 1e-12);
     printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds, r->predicted_seconds);
     printf("  %s\n", r->placement);
-    printf("  device %s, host %s; loss %.4f\n", mt_bytes_text(r->device_bytes).s, mt_bytes_text(r->host_bytes).s, r->loss);
+    printf("  device %s planned, %s at most; host %s planned, %s resident at most; loss %.4f\n", mt_bytes_text(r->device_bytes).s,
+           mt_bytes_text(r->device.memory_peak).s, mt_bytes_text(r->host_bytes).s, mt_bytes_text(r->host_peak).s, r->loss);
+    print_spent(o, r);
 }
 
 static mt_rc bench_one(const options *o, const char *name, mt_device *dev, const mt_bench_options *b, mt_err *err)
@@ -125,6 +144,8 @@ int mt_cmd_bench(int argc, char **argv)
         { "--device-memory", MT_FLAG_BYTES, &o.device_memory, "SIZE", "use no more than this: 64M, 80G", false },
         { "--ram", MT_FLAG_BYTES, &o.ram, "SIZE", "host memory to plan with (what is free)", false },
         { "--home", MT_FLAG_STR, &o.home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
+        { "--table", MT_FLAG_BOOL, &o.table, NULL, "trace one more step: where the time went", false },
+        { "--trace", MT_FLAG_STR, &o.trace, "FILE", "and write it as a Chrome trace", false },
         { "--json", MT_FLAG_BOOL, &o.json, NULL, "one line of JSON per shape", false },
     };
     const mt_usage usage = { "bench", "--shape NAME [options]",

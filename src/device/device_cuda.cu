@@ -12,6 +12,7 @@
 #include "device/device_cuda.cuh"
 
 extern "C" {
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -46,12 +47,15 @@ typedef struct cuda_device {
     bool pin_refused;
     bool failed;
     mt_err error; /* the first one */
+    cudaEvent_t zero; /* timed events count from here; made with the first of them */
+    int64_t zero_ns;  /* when that was, on CLOCK_MONOTONIC */
 } cuda_device;
 
 typedef struct cuda_event {
     mt_event base;
     cuda_device *dev;
     cudaEvent_t raw;
+    bool recorded; /* timed ones: ever */
 } cuda_event;
 
 extern "C" const mt_device_api mt_device_cuda;
@@ -146,7 +150,7 @@ mt_rc mt__cuda_workspace(mt_stream *stream, void **out, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
+static mt_rc make_event(mt_device *dev, mt_event **out, unsigned flags, mt_err *err)
 {
     *out = NULL;
     MT_TRY(mt__cuda_ready(dev, err));
@@ -154,14 +158,50 @@ static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
     if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for an event");
     e->base.api = &mt_device_cuda;
     e->dev = (cuda_device *)dev;
-    mt_rc rc =
-        mt__cuda_check(dev, cudaEventCreateWithFlags(&e->raw, cudaEventDisableTiming | cudaEventBlockingSync), "an event", err);
+    mt_rc rc = mt__cuda_check(dev, cudaEventCreateWithFlags(&e->raw, flags), "an event", err);
     if (rc) {
         mt_free(e);
         return rc;
     }
     *out = &e->base;
     return MT_OK;
+}
+
+static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
+{
+    return make_event(dev, out, cudaEventDisableTiming | cudaEventBlockingSync, err);
+}
+
+/* The moment the GPU's clock is read against ours. */
+static mt_rc set_zero(cuda_device *d, mt_err *err)
+{
+    mt_device *dev = &d->ops.base;
+    if (d->zero) return MT_OK;
+    MT_TRY(mt__cuda_check(dev, cudaDeviceSynchronize(), "tracing", err));
+    MT_TRY(mt__cuda_check(dev, cudaEventCreateWithFlags(&d->zero, cudaEventDefault), "tracing", err));
+    MT_TRY(mt__cuda_check(dev, cudaEventRecord(d->zero, 0), "tracing", err));
+    MT_TRY(mt__cuda_check(dev, cudaEventSynchronize(d->zero), "tracing", err));
+    d->zero_ns = mt_now_ns();
+    return MT_OK;
+}
+
+static mt_rc cuda_timed_event_create(mt_device *dev, mt_event **out, mt_err *err)
+{
+    *out = NULL;
+    MT_TRY(mt__cuda_ready(dev, err));
+    MT_TRY(set_zero((cuda_device *)dev, err));
+    return make_event(dev, out, cudaEventDefault, err);
+}
+
+static int64_t cuda_event_time(mt_event *event)
+{
+    cuda_event *e = (cuda_event *)event;
+    float ms = 0;
+    if (!e->recorded || cudaEventElapsedTime(&ms, e->dev->zero, e->raw) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    return e->dev->zero_ns + (int64_t)(1e6 * (double)ms);
 }
 
 static void cuda_event_free(mt_event *event)
@@ -176,6 +216,7 @@ static void cuda_event_free(mt_event *event)
 static mt_rc cuda_record(mt_stream *s, mt_event *e, mt_err *err)
 {
     MT_TRY(may_queue(s->dev, err));
+    ((cuda_event *)e)->recorded = true;
     return mt__cuda_check(s->dev, cudaEventRecord(((cuda_event *)e)->raw, mt_cuda_raw(s)), "recording an event", err);
 }
 
@@ -470,6 +511,7 @@ static void cuda_close(mt_device *dev)
     cuda_device *d = (cuda_device *)dev;
     cudaSetDevice(d->ops.index);
     cudaDeviceSynchronize();
+    if (d->zero) cudaEventDestroy(d->zero);
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
     mt_free(d->ops.products);
     free_blocks(d->blocks, !d->arena);
@@ -528,5 +570,6 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
 extern "C" const mt_device_api mt_device_cuda = {
     MT_DEVICE_CUDA,  "cuda",          cuda_open,      cuda_close,         cuda_info,        cuda_alloc,
     cuda_free,       cuda_host_alloc, cuda_host_free, cuda_stream_create, cuda_stream_free, cuda_event_create,
-    cuda_event_free, cuda_record,     cuda_wait,      cuda_sync,          cuda_copy,        cuda_fill,
+    cuda_event_free, cuda_timed_event_create, cuda_event_time, cuda_record, cuda_wait,      cuda_sync,
+    cuda_copy,       cuda_fill,
 };
