@@ -69,7 +69,7 @@ static mt_rc fill_weights(mt_engine *e, const mt_model *m, double deviation, uin
 static mt_rc plan_for(mt_plan **out, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
 {
     mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest };
-    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 1 << 30, .head_rows = 1024 };
+    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 1 << 30, .head_rows = o->head_rows ? o->head_rows : 1024 };
     int64_t sizes[] = { 16384, 8192, 4096, 2048, 1 };
     mt_plan *best = NULL;
     mt_rc rc = MT_OK;
@@ -105,7 +105,7 @@ static mt_rc one_step(mt_engine *e, const mt_batch *batch, mt_step_result *r, mt
 /* A step returns when its norm is known, so the clock of one runs from norm to norm. */
 static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const mt_batch *batch, int64_t *ns, mt_bench_result *out, mt_err *err)
 {
-    int64_t before = 0;
+    int64_t before = mt_now_ns();
     for (int i = 0; i < o->warmup + o->steps; i++) {
         mt_step_result r;
         MT_TRY(one_step(e, batch, &r, err));

@@ -13,6 +13,7 @@ typedef struct mt_bench_options {
     bool clip;
     mt_dtype compute;
     int64_t micro_tokens; /* 0: chosen */
+    int64_t head_rows;    /* logits at a time; 0: chosen */
     uint64_t seed;
     bool table;        /* trace a step after the timed ones: fills result.spent */
     const char *trace; /* and write it to this file; NULL: no file */

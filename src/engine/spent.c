@@ -11,6 +11,10 @@ static void name_of(char *out, const mt_span *span, const mt_config *c)
         const char *name;
         int64_t n, k;
     } products[] = { { "qkv", (c->H + 2 * c->K) * c->Dh, c->D }, { "o", c->D, c->H * c->Dh }, { "gate+up", mt_config_gu(c), c->D }, { "down", c->D, c->F }, { "head", c->V, c->D } };
+    if (strcmp(span->track, "updater") == 0) {
+        snprintf(out, MT_SPAN_NAME, "update on the host");
+        return;
+    }
     char way[8];
     long long n, k;
     snprintf(out, MT_SPAN_NAME, "%s", span->name);

@@ -25,7 +25,8 @@ static void fill(mt_placement *p, const mt_model *m, const mt_job *j, const mt_a
 {
     int L = (int)m->config->L;
     bool all = c->device_layers > L;
-    p->sweep_tokens = mt_max_i64((j->step_tokens + c->sweeps - 1) / c->sweeps, a->micro_tokens);
+    int64_t micros = (j->step_tokens + a->micro_tokens - 1) / a->micro_tokens;
+    p->sweep_tokens = (micros + c->sweeps - 1) / c->sweeps * a->micro_tokens;
     p->ring_slots = 2;
     p->accumulators = c->accumulators;
     p->keep_slots = c->kept == MT_HOST ? 2 : 0;
