@@ -163,25 +163,6 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
 
 static mt_dtype compute_dtype(const mt_trainer *t) { return t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16; }
 
-/* A fresh run's arithmetic: micro-batches from comfortable to small, until a placement fits. */
-static mt_rc choose_plan(mt_trainer *t, const mt_job *job, const mt_machine *machine, mt_err *err)
-{
-    static const struct {
-        int64_t micro, mlp, head;
-    } sizes[] = { { 8192, 2048, 512 }, { 2048, 1024, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = { .compute = compute_dtype(t),
-                            .grad = t->s->training.grad_dtype,
-                            .mlp_rows = sizes[i].mlp,
-                            .head_rows = sizes[i].head,
-                            .micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, sizes[i].micro)) };
-        rc = mt_plan_search(&t->plan, t->model, job, &a, machine, err);
-        if (rc != MT_ENOMEM) break;
-    }
-    return rc;
-}
-
 /* A resumed run keeps its own; only the dtypes follow the settings, which were compared and spoken of. */
 static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
 {
@@ -202,7 +183,8 @@ static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
     t->dev->api->info(t->dev, &d);
     machine.device_bytes = d.memory_limit;
     if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
-    return saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : choose_plan(t, &job, &machine, err);
+    return saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) :
+                   mt_plan_auto(&t->plan, t->model, &job, compute_dtype(t), t->s->training.grad_dtype, &machine, err);
 }
 
 static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
