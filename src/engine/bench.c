@@ -70,8 +70,8 @@ static mt_rc fill_weights(mt_engine *e, const mt_model *m, double deviation, uin
 static mt_rc plan_for(mt_plan **out, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
 {
     mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest };
-    if (!o->micro_tokens) return mt_plan_auto(out, m, &job, o->compute, o->compute, machine, err);
     mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 16384, .head_rows = 1024 };
+    if (!o->micro_tokens) return mt_plan_auto(out, m, &job, &a, machine, err);
     a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens, largest->n_tokens));
     return mt_plan_search(out, m, &job, &a, machine, err);
 }

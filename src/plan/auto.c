@@ -18,10 +18,13 @@ typedef struct rows {
 static const rows sizes[] = { { 16384, MLP_ROWS, 1024 }, { 8192, MLP_ROWS, 1024 }, { 4096, MLP_ROWS, 512 }, { 2048, MLP_ROWS, 256 } };
 static const rows small[] = { { 1, 2048, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
 
-static mt_arithmetic arithmetic_of(const rows *r, const mt_job *job, mt_dtype compute, mt_dtype grad)
+static mt_arithmetic arithmetic_of(const rows *r, const mt_job *job, const mt_arithmetic *form)
 {
-    return (mt_arithmetic){ .compute = compute, .grad = grad, .micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, r->micro)),
-                            .mlp_rows = r->mlp, .head_rows = r->head };
+    mt_arithmetic a = *form;
+    a.micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, r->micro));
+    a.mlp_rows = r->mlp;
+    a.head_rows = r->head;
+    return a;
 }
 
 static size_t five_digits(size_t n)
@@ -32,14 +35,14 @@ static size_t five_digits(size_t n)
 }
 
 /* The fastest of the comfortable sizes, or the first small one that fits. */
-static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const mt_job *job, mt_dtype compute, mt_dtype grad, const mt_machine *m, mt_err *err)
+static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
 {
     double seconds = INFINITY;
     int64_t last = 0;
     mt_rc rc = MT_ENOMEM;
     mt_plan *plan;
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = arithmetic_of(&sizes[i], job, compute, grad);
+        mt_arithmetic a = arithmetic_of(&sizes[i], job, form);
         if (a.micro_tokens == last) continue;
         last = a.micro_tokens;
         rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, err);
@@ -50,7 +53,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
         mt_plan_free(plan);
     }
     for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {
-        *best = arithmetic_of(&small[i], job, compute, grad);
+        *best = arithmetic_of(&small[i], job, form);
         rc = mt_plan_search_faster(&plan, model, job, best, m, INFINITY, err);
         if (rc != MT_ENOMEM) {
             mt_plan_free(plan);
@@ -60,14 +63,14 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
     return seconds < INFINITY ? MT_OK : rc;
 }
 
-mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, mt_dtype compute, mt_dtype grad, const mt_machine *machine, mt_err *err)
+mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
 {
     mt_machine rounded = *machine;
     mt_arithmetic a;
     rounded.device_bytes = five_digits(machine->device_bytes);
     rounded.host_bytes = five_digits(machine->host_bytes);
     *out = NULL;
-    mt_rc rc = choose_arithmetic(&a, model, job, compute, grad, &rounded, err);
-    if (rc == MT_ENOMEM) rc = choose_arithmetic(&a, model, job, compute, grad, machine, err);
+    mt_rc rc = choose_arithmetic(&a, model, job, form, &rounded, err);
+    if (rc == MT_ENOMEM) rc = choose_arithmetic(&a, model, job, form, machine, err);
     return rc ? rc : mt_plan_search(out, model, job, &a, machine, err);
 }

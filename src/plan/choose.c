@@ -37,7 +37,7 @@ typedef struct merit {
     double cost;
 } merit;
 
-enum { STARTS = 6 };
+enum { STARTS = 6, MOST_SLABS = 8 };
 #define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late */
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
 
@@ -46,6 +46,7 @@ typedef struct search {
     const mt_job *job;
     const mt_arithmetic *a;
     const mt_machine *machine;
+    const mt_limits *limits;
     double give_up; /* seconds: what takes longer is of no use */
     int lowest[KNOBS], highest[KNOBS];
     mt_plan trial; /* its placement is the one being looked at */
@@ -128,12 +129,21 @@ static mt_rc judge(search *s, const candidate *c, merit than, merit *out, mt_err
     return MT_OK;
 }
 
+/* Within its range; did that change it? */
+static bool turn(const search *s, candidate *c, int k, int by)
+{
+    int before = c->k[k], to = before + by;
+    c->k[k] = to < s->lowest[k] ? s->lowest[k] : to > s->highest[k] ? s->highest[k] : to;
+    return c->k[k] != before;
+}
+
 /* -- the grid -------------------------------------------------------------------------------------- */
 
 static mt_rc offer(search *s, const candidate *c, mt_err *err)
 {
     struct start new = { .c = *c };
-    MT_TRY(judge(s, c, s->starts[STARTS - 1].m, &new.m, err));
+    for (int k = 0; k < KNOBS; k++) turn(s, &new.c, k, 0);
+    MT_TRY(judge(s, &new.c, s->starts[STARTS - 1].m, &new.m, err));
     for (int i = 0; i < STARTS; i++)
         if (better(new.m, s->starts[i].m)) {
             struct start pushed = s->starts[i];
@@ -150,7 +160,7 @@ static candidate candidate_of(const search *s)
     c.k[MICROS] = s->highest[MICROS];
     c.k[ENDS_RESIDENT] = 1;
     c.k[RING] = c.k[GRAD_SLOTS] = 2;
-    c.k[SLABS] = 4;
+    c.k[SLABS] = 4; /* offer() brings all of them into range */
     return c;
 }
 
@@ -193,7 +203,7 @@ static mt_rc offer_all(search *s, mt_err *err)
         c.k[KEEP_ALL] = keeps[i][0];
         c.k[KEEP_ATTENTION] = keeps[i][1];
         c.k[OFFLOADED] = keeps[i][2];
-        c.k[INTERVAL] = (int)mt_min_i64(keeps[i][3], s->highest[INTERVAL]);
+        c.k[INTERVAL] = keeps[i][3];
         MT_TRY(offer_sweeps(s, c, err));
     }
     return MT_OK;
@@ -207,7 +217,7 @@ static mt_rc offer_least(search *s, mt_err *err)
         memcpy(c.k, s->lowest, sizeof c.k);
         c.k[MICROS] = variant & 4 ? s->highest[MICROS] : 1;
         c.k[OFFLOADED] = variant & 1 ? s->highest[OFFLOADED] : 0;
-        c.k[ACC_HOST] = !(variant & 4) && s->job->train;
+        c.k[ACC_HOST] = !(variant & 4);
         c.k[HOMES] = variant & 2 ? s->highest[HOMES] : 0;
         MT_TRY(offer(s, &c, err));
     }
@@ -215,13 +225,6 @@ static mt_rc offer_least(search *s, mt_err *err)
 }
 
 /* -- the walk -------------------------------------------------------------------------------------- */
-
-static bool turn(const search *s, candidate *c, int k, int by)
-{
-    int before = c->k[k], to = before + by;
-    c->k[k] = to < s->lowest[k] ? s->lowest[k] : to > s->highest[k] ? s->highest[k] : to;
-    return c->k[k] != before;
-}
 
 static mt_rc try_turn(search *s, struct start *at, const candidate *c, bool *moved, mt_err *err)
 {
@@ -289,13 +292,14 @@ static void set_range(search *s, knob k, int64_t lowest, int64_t highest)
 
 static void set_ranges(search *s)
 {
+    const mt_limits *l = s->limits;
     int64_t L = s->model->config->L, micros = (s->job->step_tokens + s->a->micro_tokens - 1) / s->a->micro_tokens;
-    bool train = s->job->train;
+    bool train = s->job->train, more = train && !l->exact; /* more than inputs may be kept */
     set_range(s, MICROS, 1, micros);
-    set_range(s, INTERVAL, 1, train ? mt_min_i64(L, 8) : 1);
-    set_range(s, KEEP_ALL, 0, train ? L : 0);
-    set_range(s, KEEP_ATTENTION, 0, train ? L : 0);
-    set_range(s, OFFLOADED, 0, train ? L : 0);
+    set_range(s, INTERVAL, train && l->exact ? mt_limits_longest(l, s->model) : 1, train ? mt_limits_longest(l, s->model) : 1);
+    set_range(s, KEEP_ALL, 0, more ? L : 0);
+    set_range(s, KEEP_ATTENTION, 0, more ? L : 0);
+    set_range(s, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
     set_range(s, HOMES, 0, s->machine->home_host ? 0 : s->model->n_units);
     set_range(s, STAGED, 0, train && micros > 1 ? s->model->n_units : 0);
     set_range(s, RESIDENT, 0, L);
@@ -303,7 +307,7 @@ static void set_ranges(search *s)
     set_range(s, ACC_HOST, 0, train && micros > 1);
     set_range(s, RING, 1, 3);
     set_range(s, GRAD_SLOTS, 1, 3);
-    set_range(s, SLABS, 1, 6);
+    set_range(s, SLABS, 1, l->n_slabs ? mt_min_i64(l->n_slabs, MOST_SLABS) : MOST_SLABS);
 }
 
 static mt_rc nothing_fits(const search *s, mt_err *err)
@@ -311,8 +315,9 @@ static mt_rc nothing_fits(const search *s, mt_err *err)
     if (s->least_device > s->machine->device_bytes)
         return mt_fail(err, MT_ENOMEM,
                        "this run needs at least %s of device memory and may use %s; the largest parts grow with the micro-batch (%lld rows): "
-                       "lower max_seq_len, or allow more with --device-memory",
-                       mt_bytes_text(s->least_device).s, mt_bytes_text(s->machine->device_bytes).s, (long long)s->a->micro_tokens);
+                       "lower max_seq_len%s, or allow more with --device-memory",
+                       mt_bytes_text(s->least_device).s, mt_bytes_text(s->machine->device_bytes).s, (long long)s->a->micro_tokens,
+                       s->limits->exact ? ", let strict_checkpointing go" : "");
     return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and %s is free (%d bytes a parameter, %s of them); use a smaller model, or "
                                    "set max_grad_norm: 0, which saves 2 bytes a parameter",
                    mt_bytes_text(s->least_host).s, mt_bytes_text(s->machine->host_bytes).s, s->job->clip ? 14 : 12,
@@ -349,8 +354,10 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
 
 mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err)
 {
-    search s = { .model = model, .job = job, .a = a, .machine = machine, .give_up = seconds, .least_device = SIZE_MAX, .least_host = SIZE_MAX };
+    const mt_limits none = { 0 }; /* where nothing is kept there is nothing to limit */
+    search s = { .model = model, .job = job, .a = a, .machine = machine, .limits = job->train ? &machine->limits : &none, .give_up = seconds, .least_device = SIZE_MAX, .least_host = SIZE_MAX };
     *out = NULL;
+    MT_TRY(mt_limits_check(s.limits, model, err));
     s.trial = (mt_plan){ .model = model, .job = *job, .arithmetic = *a };
     for (int i = 0; i < STARTS; i++) s.starts[i].m = (merit){ false, INFINITY };
     set_ranges(&s);

@@ -5,9 +5,20 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+typedef enum mt_whether { MT_MAY, MT_MUST, MT_MUST_NOT } mt_whether;
+
+/* What the settings allow a plan: bounds on memory, not orders, unless they are exact. */
+typedef struct mt_limits {
+    int interval;       /* layers redone from one kept input, at most; 0: as the search likes */
+    bool exact;         /* every interval-th layer keeps its input, and nothing else is kept */
+    int n_slabs;        /* of gradients on their way to the host, at most; 0: as many as help */
+    mt_whether offload; /* kept activations in host memory */
+} mt_limits;
+
 typedef struct mt_machine {
     size_t device_bytes, host_bytes; /* this run may use */
     bool home_host;                  /* every master and all state live in host memory between steps */
+    mt_limits limits;
 
     /* Of the device. */
     double flops;            /* of large bf16 products in a run (not alone: cards throttle), a second */

@@ -28,6 +28,7 @@ typedef struct mt_arithmetic {
     mt_dtype grad;        /* finished gradients are rounded to this everywhere */
     int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
+    bool plain_attention;        /* attn_implementation: eager */
 } mt_arithmetic;
 
 typedef struct mt_unit_place {
@@ -147,17 +148,24 @@ mt_rc mt_plan_measure(mt_plan *plan, mt_err *err);
 mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err);
 void mt_placement_free(mt_placement *p);
 
+/* What the limits ask of this model can be done. */
+mt_rc mt_limits_check(const mt_limits *l, const mt_model *model, mt_err *err);
+/* The longest segment (layers redone from one kept input) they allow it. */
+int mt_limits_longest(const mt_limits *l, const mt_model *model);
+
 /* The fastest placement that fits, by the time model of step_time.c.  Says what is short when nothing fits. */
 mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
 /* The same, or *out = NULL when no placement found is faster than `seconds`. */
 mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err);
-/* Arithmetic and placement of a fresh run. */
-mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, mt_dtype compute, mt_dtype grad, const mt_machine *machine, mt_err *err);
+/* Placement and arithmetic of a fresh run: `form` says all of it but how many rows are taken at a time. */
+mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
 /* mt_plan_search for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
 
 /* The placement in a sentence. */
 void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
+/* What its layers keep, and how that compares with what the limits ask for. */
+void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *out, size_t n);
 /* The arithmetic as one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 

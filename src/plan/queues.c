@@ -19,13 +19,17 @@ void mt_queues_free(mt_queues *q)
     *q = (mt_queues){ 0 };
 }
 
-int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3)
+/* Apart from mt_queues_add because an mt_err takes longer to clear than a task to add. */
+static bool grow(mt_queues *q)
 {
     mt_err err = { 0 };
-    if (q->failed || mt_grow(&q->tasks, &q->cap, q->n + 1, sizeof *q->tasks, &err)) {
-        q->failed = true;
-        return -1;
-    }
+    if (mt_grow(&q->tasks, &q->cap, 2 * q->cap + 256, sizeof *q->tasks, &err)) q->failed = true;
+    return !q->failed;
+}
+
+int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3)
+{
+    if (q->failed || (q->n == q->cap && !grow(q))) return -1;
     int id = (int)q->n++;
     q->tasks[id] = (mt_task){ .work = work, .after = { after1, after2, after3 }, .next = -1, .end = -1 };
     if (q->last[queue] >= 0)
