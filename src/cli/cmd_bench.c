@@ -43,16 +43,13 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 
 static mt_machine machine_of(mt_device *dev, const options *o)
 {
-    mt_machine m = mt_machine_typical();
     mt_device_info info;
     dev->api->info(dev, &info);
+    mt_machine m = dev->api->kind == MT_DEVICE_CPU ? mt_machine_cpu(mt_blas_gflops() * 1e9 * info.n_threads, info.n_threads) : mt_machine_typical();
     m.device_bytes = o->device_memory ? (size_t)o->device_memory : info.memory_limit;
     m.home_host = strcmp(o->home, "host") == 0;
     m.host_bytes = o->ram ? (size_t)o->ram : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (dev->api->kind == MT_DEVICE_CPU) {
-        m.flops = mt_blas_gflops() * 1e9 * info.n_threads;
-        m.copy_in = m.copy_out = 8e9;
-        m.adam_host = 1.5e9;
         if (!o->ram) m.host_bytes /= 2; /* the device's memory is the host's too */
         if (m.device_bytes > m.host_bytes) m.device_bytes = m.host_bytes;
     }

@@ -69,24 +69,10 @@ static mt_rc fill_weights(mt_engine *e, const mt_model *m, double deviation, uin
 static mt_rc plan_for(mt_plan **out, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
 {
     mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest };
-    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 1 << 30, .head_rows = o->head_rows ? o->head_rows : 1024 };
-    int64_t sizes[] = { 16384, 8192, 4096, 2048, 1 };
-    mt_plan *best = NULL;
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_plan *plan;
-        a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : sizes[i], largest->n_tokens));
-        rc = mt_plan_search(&plan, m, &job, &a, machine, err);
-        if (rc && rc != MT_ENOMEM) break;
-        if (!rc && (!best || plan->predicted_seconds < best->predicted_seconds)) {
-            mt_plan_free(best);
-            best = plan;
-        } else if (!rc)
-            mt_plan_free(plan);
-        if (o->micro_tokens) break;
-    }
-    *out = best;
-    return best ? MT_OK : rc;
+    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 16384, .head_rows = o->head_rows ? o->head_rows : 1024 };
+    if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, m, &job, &a, machine, err);
+    a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));
+    return mt_plan_search(out, m, &job, &a, machine, err);
 }
 
 static int by_size(const void *a, const void *b)
