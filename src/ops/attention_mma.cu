@@ -399,7 +399,7 @@ static bool rows_fit(const void *p, int64_t ld) { return is_aligned(p, 16) && ld
 
 bool mt__attention_mma_fits(const mt_attention *a, bool back)
 {
-    bool fits = a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && rows_fit(a->q, a->ldq) &&
+    bool fits = !a->plain && a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && rows_fit(a->q, a->ldq) &&
                 rows_fit(a->k, a->ldk) && rows_fit(a->v, a->ldv) && rows_fit(a->o, a->ldo) && a->H <= 65535;
     return fits && (!back || (rows_fit(a->d_o, a->ldo) && rows_fit(a->dq, a->ld_d) && rows_fit(a->dk, a->ld_d) &&
                               rows_fit(a->dv, a->ld_d)));
