@@ -106,7 +106,7 @@ static mt_rc keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text
     MT_TRY(mt_grow(&w->labels, &w->cap_labels, w->n_ids + n, sizeof *w->labels, err));
     MT_TRY(mt_grow(&w->places, &w->cap_places, w->n_places + 1, sizeof *w->places, err));
     int32_t *labels = w->labels + w->n_ids;
-    memcpy(w->ids + w->n_ids, w->tokens.ids + begin, n * sizeof *w->ids);
+    if (n) memcpy(w->ids + w->n_ids, w->tokens.ids + begin, n * sizeof *w->ids);
     for (size_t i = 0; i < n; i++) labels[i] = s->config.train_on_prompt ? w->tokens.ids[begin + i] : -100;
     for (size_t k = 0; k < n_spans; k++)
         for (size_t i = spans[k].begin > begin ? spans[k].begin : begin; i < spans[k].end && i < end; i++)
