@@ -274,6 +274,8 @@ const char *mt_sampler_template(const mt_sampler *s, const char **name)
     return s->template_text;
 }
 
+const char *mt_sampler_new_template(const mt_sampler *s) { return s->own_template ? NULL : s->template_text; }
+
 void mt_sampler_close(mt_sampler *s)
 {
     if (!s) return;

@@ -149,6 +149,7 @@ static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
         if (!s->tool_use_text) return no_memory(err);
         MT_TRY(mt_jinja_parse(&s->tool_use, tools->text, tools->n, "chat_template (tool_use)", err));
     }
+    s->own_template = true;
     return use_text(s, "the model's own", chat->text, chat->n, err);
 }
 
