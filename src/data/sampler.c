@@ -218,7 +218,9 @@ static mt_rc hand_out(const mt_sampler *s, mt_sampler_scratch *w, const mt_sampl
     MT_TRY(mt_grow(&w->samples, &w->cap_samples, w->n_places + 1, sizeof *w->samples, err));
     for (size_t i = 0; i < w->n_places; i++) {
         const struct mt__sample_place *p = &w->places[i];
-        w->samples[i] = (mt_sample){ .ids = w->ids + p->ids, .labels = w->labels + p->ids, .n = (int64_t)p->n, .n_uncut = (int64_t)p->n_uncut };
+        w->samples[i] = (mt_sample){
+            .ids = w->ids + p->ids, .labels = w->labels + p->ids, .n = (int64_t)p->n, .n_uncut = (int64_t)p->n_uncut
+        };
         if (s->config.keep_text) {
             w->samples[i].text = w->texts.n ? w->texts.s + p->text : "";
             w->samples[i].n_text = p->n_text;

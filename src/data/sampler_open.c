@@ -157,7 +157,8 @@ static mt_rc choose_template(mt_sampler *s, mt_err *err)
 {
     bool found;
     if (*s->config.template) return use_built_in(s, s->config.template, err);
-    if (*s->config.template_text) return use_text(s, "the given one", s->config.template_text, strlen(s->config.template_text), err);
+    if (*s->config.template_text)
+        return use_text(s, "the given one", s->config.template_text, strlen(s->config.template_text), err);
     MT_TRY(use_own(s, &found, err));
     if (found) return MT_OK;
     mt_str_puts(&s->notice,

@@ -15,10 +15,10 @@ static const struct {
     const char *name;
     uint32_t categories;
 } classes[] = {
-    { "L", MT_GCS_LETTER }, { "Lu", CLASS(LU) },     { "Ll", CLASS(LL) },     { "Lt", CLASS(LT) }, { "Lm", CLASS(LM) },
-    { "Lo", CLASS(LO) },    { "M", MT_GCS_MARK },    { "Mn", CLASS(MN) },     { "Mc", CLASS(MC) }, { "N", MT_GCS_NUMBER },
-    { "Nd", CLASS(ND) },    { "Nl", CLASS(NL) },     { "No", CLASS(NO) },     { "P", MT_GCS_PUNCT }, { "Po", CLASS(PO) },
-    { "Ps", CLASS(PS) },    { "Pe", CLASS(PE) },     { "S", MT_GCS_SYMBOL },  { "So", CLASS(SO) }, { "Cn", CLASS(CN) },
+    { "L", MT_GCS_LETTER }, { "Lu", CLASS(LU) },  { "Ll", CLASS(LL) },    { "Lt", CLASS(LT) },   { "Lm", CLASS(LM) },
+    { "Lo", CLASS(LO) },    { "M", MT_GCS_MARK }, { "Mn", CLASS(MN) },    { "Mc", CLASS(MC) },   { "N", MT_GCS_NUMBER },
+    { "Nd", CLASS(ND) },    { "Nl", CLASS(NL) },  { "No", CLASS(NO) },    { "P", MT_GCS_PUNCT }, { "Po", CLASS(PO) },
+    { "Ps", CLASS(PS) },    { "Pe", CLASS(PE) },  { "S", MT_GCS_SYMBOL }, { "So", CLASS(SO) },   { "Cn", CLASS(CN) },
 };
 
 /* [n, first, last, first, last, ...]: the code points of some categories. */

@@ -7,8 +7,8 @@
 #include "data/report.h"
 #include "data/store_build.h"
 
-#define GOOD "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}\n"
-#define CHAT(turns) "{\"messages\": [" turns "]}\n"
+#define GOOD             "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}\n"
+#define CHAT(turns)      "{\"messages\": [" turns "]}\n"
 #define SAYS(role, text) "{\"role\": \"" role "\", \"content\": \"" text "\"}"
 
 typedef struct kind {
@@ -23,17 +23,24 @@ static const kind bad[] = {
       "turns 1 and 2 are both the user's (merge_turns: true joins them)" },
     { CHAT(SAYS("user", "Q") "," SAYS("assistant", "A") "," SAYS("assistant", "B")), MT_REASON_REPEATED_SIDE,
       "turns 2 and 3 are both the assistant's" },
-    { CHAT(SAYS("user", "Q") "," SAYS("narrator", "A")), MT_REASON_UNKNOWN_ROLE, "message 2 has the role \"narrator\"; known are user, " },
-    { CHAT(SAYS("user", "Q") "," "{\"role\": \"assistant\", \"content\": null}"), MT_REASON_BAD_ANSWER, "the answer should be text and is null" },
-    { CHAT(SAYS("user", "Q") "," "{\"role\": \"assistant\", \"content\": 7}"), MT_REASON_BAD_ANSWER,
-      "the answer should be text and is an integer" },
+    { CHAT(SAYS("user", "Q") "," SAYS("narrator", "A")), MT_REASON_UNKNOWN_ROLE,
+      "message 2 has the role \"narrator\"; known are user, " },
+    { CHAT(SAYS("user", "Q") ","
+                             "{\"role\": \"assistant\", \"content\": null}"),
+      MT_REASON_BAD_ANSWER, "the answer should be text and is null" },
+    { CHAT(SAYS("user", "Q") ","
+                             "{\"role\": \"assistant\", \"content\": 7}"),
+      MT_REASON_BAD_ANSWER, "the answer should be text and is an integer" },
     { "{\"messages\": [\n", MT_REASON_NOT_JSON, "not valid JSON at line 2, column 15: the text ends where a value was expected" },
     { "[1]\n", MT_REASON_NOT_JSON, "" },
-    { CHAT(SAYS("user", "Q") "," "{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"arguments\": {}}}]}"), MT_REASON_BAD_CALL,
-      "a tool call has no \"name\"" },
-    { CHAT(SAYS("user", "Q") "," "{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": \"{x\"}]}"), MT_REASON_BAD_CALL,
-      "arguments of a tool call" },
-    { "{\"text\": \"T\", \"messages\": null}\n", MT_REASON_MISSING_COLUMN, "\"messages\" should be a list of messages and is null" },
+    { CHAT(SAYS("user", "Q") ","
+                             "{\"role\": \"assistant\", \"tool_calls\": [{\"function\": {\"arguments\": {}}}]}"),
+      MT_REASON_BAD_CALL, "a tool call has no \"name\"" },
+    { CHAT(SAYS("user", "Q") ","
+                             "{\"role\": \"assistant\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": \"{x\"}]}"),
+      MT_REASON_BAD_CALL, "arguments of a tool call" },
+    { "{\"text\": \"T\", \"messages\": null}\n", MT_REASON_MISSING_COLUMN,
+      "\"messages\" should be a list of messages and is null" },
     { "{\"other\": []}\n", MT_REASON_MISSING_COLUMN, "there is no column \"messages\" (it has: other)" },
     { CHAT(SAYS("user", "Q\xff") "," SAYS("assistant", "A")), MT_REASON_NOT_JSON, "UTF-8" },
     { CHAT(SAYS("user", "Q")), MT_REASON_NO_ANSWER, "there is no answer in it" },
@@ -64,7 +71,9 @@ static void rig_open(rig *r, const char *dir, const char *text, mt_layout layout
     config.template = "chatml";
     assert_ok(mt_tokenizer_open(&r->tok, MT_TESTS_DIR "/golden/samples/tokenizer", &err));
     assert_ok(mt_sampler_open(&r->sampler, r->tok, &layout, &config, &err));
-    r->job = (mt_store_job){ .what = "data", .path = r->data, .maker = mt_sample_maker_of(r->sampler), .vocab = 1 << 15, .n_workers = 1 };
+    r->job = (mt_store_job){
+        .what = "data", .path = r->data, .maker = mt_sample_maker_of(r->sampler), .vocab = 1 << 15, .n_workers = 1
+    };
     assert_ok(mt_store_build(r->path, 1, &r->job, &err));
     assert_ok(mt_store_map(&r->store, r->path, 1, &err));
 }
@@ -96,7 +105,8 @@ static void expect_bad(const char *dir, const kind *k)
     if (c->by_reason[k->reason] != 1) fail_msg("%s is not counted under \"%s\"", k->record, mt_reason_text(k->reason));
     assert_int_equal(mt_store_bad(c), 1);
     const char *shown = mt_store_bad_text(r.store, 0);
-    if (!strstr(shown, "/data.jsonl") || !strstr(shown, "line 2") || !strstr(shown, k->says)) fail_msg("\"%s\" does not say \"%s\"", shown, k->says);
+    if (!strstr(shown, "/data.jsonl") || !strstr(shown, "line 2") || !strstr(shown, k->says))
+        fail_msg("\"%s\" does not say \"%s\"", shown, k->says);
     assert_null(mt_store_bad_text(r.store, 1));
 
     /* a tenth is more than the default allows, and less than a fifth */
@@ -131,7 +141,8 @@ static void three_are_shown_and_all_are_counted(void **state)
     assert_non_null(mt_store_bad_text(r.store, 2));
     assert_null(mt_store_bad_text(r.store, 3));
     assert_int_equal(mt_report_check(r.store, "data", false, 0.05, &err), MT_EFORMAT);
-    assert_says("11 of 12 records are bad (91.7%): 2 a column is missing, 1 the first turn is not the user's, 2 two turns of one side in a "
+    assert_says("11 of 12 records are bad (91.7%): 2 a column is missing, 1 the first turn is not the user's, 2 two turns of one "
+                "side in a "
                 "row, 1 unknown role, 2 the answer is null or not text, 2 malformed tool call or tools, 1 no answer to train on");
     assert_says("data.jsonl, line 1: the first turn is the assistant's");
     assert_says("data.jsonl, line 3: turns 2 and 3");
@@ -155,7 +166,8 @@ static void formats_without_lines_name_the_row(void **state)
 /* ---- odd, and used all the same ---- */
 
 /* The one sample of a record: its trained part, decoded. */
-static void expect_learned(const char *dir, const char *record, mt_layout layout, mt_sampler_config config, const char *want, mt_oddities odd)
+static void expect_learned(const char *dir, const char *record, mt_layout layout, mt_sampler_config config, const char *want,
+                           mt_oddities odd)
 {
     rig r;
     mt_err err = { 0 };
@@ -181,14 +193,16 @@ static void expect_learned(const char *dir, const char *record, mt_layout layout
 static void odd_records_are_used_and_counted(void **state)
 {
     const mt_sampler_config plain = { 0 }, merge = { .merge_turns = true };
-    expect_learned(*state, CHAT(SAYS("user", "Q") "," SAYS("assistant", "A") "," SAYS("user", "left over")), openai(), plain, "A<|im_end|>",
-                   (mt_oddities){ .trailing_user_cut = 1 });
+    expect_learned(*state, CHAT(SAYS("user", "Q") "," SAYS("assistant", "A") "," SAYS("user", "left over")), openai(), plain,
+                   "A<|im_end|>", (mt_oddities){ .trailing_user_cut = 1 });
     expect_learned(*state, CHAT(SAYS("user", "Q") "," SAYS("assistant", "")), openai(), plain, "<|im_end|>", (mt_oddities){ 0 });
-    expect_learned(*state,
-                   CHAT(SAYS("user", "Q") "," "{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"in \"}, \"parts\"]}"),
-                   openai(), plain, "in parts<|im_end|>", (mt_oddities){ 0 });
-    expect_learned(*state, CHAT(SAYS("user", "Q") "," SAYS("user", "R") "," SAYS("assistant", "A") "," SAYS("assistant", "B")), openai(), merge,
-                   "A\n\nB<|im_end|>", (mt_oddities){ 0 });
+    expect_learned(
+        *state,
+        CHAT(SAYS("user", "Q") ","
+                               "{\"role\": \"assistant\", \"content\": [{\"type\": \"text\", \"text\": \"in \"}, \"parts\"]}"),
+        openai(), plain, "in parts<|im_end|>", (mt_oddities){ 0 });
+    expect_learned(*state, CHAT(SAYS("user", "Q") "," SAYS("user", "R") "," SAYS("assistant", "A") "," SAYS("assistant", "B")),
+                   openai(), merge, "A\n\nB<|im_end|>", (mt_oddities){ 0 });
 }
 
 /* The text a model is asked, as the tokens of the one sample say it. */
@@ -219,7 +233,8 @@ static void an_empty_input_adds_no_line(void **state)
 
 static void what_is_too_long_is_cut_or_left_out_and_counted(void **state)
 {
-    static const char record[] = CHAT(SAYS("user", "Q") "," SAYS("assistant", "one two three four five six seven eight nine ten"));
+    static const char record[] =
+        CHAT(SAYS("user", "Q") "," SAYS("assistant", "one two three four five six seven eight nine ten"));
     rig r;
     mt_err err = { 0 };
     rig_open(&r, *state, record, openai(), (mt_sampler_config){ .max_seq_len = 12 });
@@ -249,6 +264,5 @@ static void what_is_too_long_is_cut_or_left_out_and_counted(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(every_kind_of_bad_record_is_named_and_counted), IN_TEMPDIR(three_are_shown_and_all_are_counted),
-             IN_TEMPDIR(formats_without_lines_name_the_row),
-             IN_TEMPDIR(odd_records_are_used_and_counted), IN_TEMPDIR(an_empty_input_adds_no_line),
-             IN_TEMPDIR(what_is_too_long_is_cut_or_left_out_and_counted))
+             IN_TEMPDIR(formats_without_lines_name_the_row), IN_TEMPDIR(odd_records_are_used_and_counted),
+             IN_TEMPDIR(an_empty_input_adds_no_line), IN_TEMPDIR(what_is_too_long_is_cut_or_left_out_and_counted))

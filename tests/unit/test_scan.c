@@ -21,11 +21,13 @@ static const char *const alphabet[] = {
 static void random_text(mt_str *out, uint64_t i)
 {
     mt_str_clear(out);
-    uint64_t n = mt_rng_below(1, i, 0, 40), few = mt_rng_below(1, i, 1, 4) == 0 ? 6 : MT_COUNT(alphabet), base = mt_rng_below(1, i, 2, MT_COUNT(alphabet));
+    uint64_t n = mt_rng_below(1, i, 0, 40), few = mt_rng_below(1, i, 1, 4) == 0 ? 6 : MT_COUNT(alphabet),
+             base = mt_rng_below(1, i, 2, MT_COUNT(alphabet));
     for (uint64_t k = 0; k < n; k++) mt_str_puts(out, alphabet[(base + mt_rng_below(2, i, k, few)) % MT_COUNT(alphabet)]);
 }
 
-static void compare(mt_scan_fn scan, const mt_regex *re, mt_regex_state *st, const mt_unicode *uc, const char *s, size_t n, const char *pattern)
+static void compare(mt_scan_fn scan, const mt_regex *re, mt_regex_state *st, const mt_unicode *uc, const char *s, size_t n,
+                    const char *pattern)
 {
     mt_err err = { 0 };
     for (size_t at = 0; at < n;) {
@@ -79,10 +81,10 @@ static void classes_are_those_of_the_reference(void **state)
     static const struct {
         const char *name;
         uint32_t categories;
-    } classes[] = { { "L", MT_GCS_LETTER },         { "^L", ~MT_GCS_LETTER },          { "N", MT_GCS_NUMBER },
-                    { "P", MT_GCS_PUNCT },          { "S", MT_GCS_SYMBOL },            { "M", MT_GCS_MARK },
-                    { "Lu", MT_GC_BIT(MT_GC_LU) },  { "Ll", MT_GC_BIT(MT_GC_LL) },     { "Lo", MT_GC_BIT(MT_GC_LO) },
-                    { "Nd", MT_GC_BIT(MT_GC_ND) },  { "Mn", MT_GC_BIT(MT_GC_MN) },     { "So", MT_GC_BIT(MT_GC_SO) },
+    } classes[] = { { "L", MT_GCS_LETTER },        { "^L", ~MT_GCS_LETTER },      { "N", MT_GCS_NUMBER },
+                    { "P", MT_GCS_PUNCT },         { "S", MT_GCS_SYMBOL },        { "M", MT_GCS_MARK },
+                    { "Lu", MT_GC_BIT(MT_GC_LU) }, { "Ll", MT_GC_BIT(MT_GC_LL) }, { "Lo", MT_GC_BIT(MT_GC_LO) },
+                    { "Nd", MT_GC_BIT(MT_GC_ND) }, { "Mn", MT_GC_BIT(MT_GC_MN) }, { "So", MT_GC_BIT(MT_GC_SO) },
                     { "Zs", MT_GC_BIT(MT_GC_ZS) } };
     mt_err err = { 0 };
     mt_unicode uc;
