@@ -27,7 +27,7 @@ static bool any(const mt_attention *a, bool backward)
 
 static bool cudnn_knows(const mt_attention *a, bool backward)
 {
-    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh <= a->use.cudnn_head && a->softcap == 0 && a->alibi == 0;
+    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head && a->softcap == 0 && a->alibi == 0;
 }
 
 /* The repeatable backward works through whole squares whatever the window. */
