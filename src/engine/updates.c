@@ -5,7 +5,7 @@
  *   device  queued on the compute stream behind the gradient
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
  *           written back; the next fetch and the next staging wait for the write-back's event (U2).  They lie in a stage slot, or
- *           borrow what the unit's last backward has freed: its accumulator and what its layer kept (U7)
+ *           borrow what the last backward has freed: the unit's accumulator, and what its layer or a later one kept (U7)
  *
  * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
 #include "base/fault.h"
@@ -167,9 +167,13 @@ typedef struct staged {
 static staged carve(const mt_engine *e, const stage_slot *k, int u)
 {
     int64_t n = mt__layout(e, u)->n_train;
-    bool borrows = mt__place(e, u)->borrows;
-    float *m = borrows ? e->unit_accs[u].p : k->s.p, *v = borrows ? (float *)(void *)e->layers[e->model->units[u].layer].kept : m + n;
-    return (staged){ .m = m, .v = v, .hi = (uint16_t *)(v + n), .lo = (int16_t *)(v + n) + n };
+    if (!mt__place(e, u)->borrows) {
+        float *m = k->s.p, *v = m + n;
+        return (staged){ .m = m, .v = v, .hi = (uint16_t *)(v + n), .lo = (int16_t *)(v + n) + n };
+    }
+    mt_loan at = mt_plan_loan(e->plan, u);
+    char *from = e->layers[mt__place(e, u)->lender].kept;
+    return (staged){ .m = e->unit_accs[u].p, .v = (float *)(void *)(from + at.v), .lo = (int16_t *)(void *)(from + at.lo), .hi = (uint16_t *)(void *)(from + at.hi) };
 }
 
 /* The in-place copy can be used only if it holds the newest weights. */
@@ -179,19 +183,34 @@ static uint16_t *hi_in_place(mt_engine *e, int u)
     return r && r->unit == u && r->version == e->units[u].version ? r->s.p : NULL;
 }
 
-static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
+/* What lies in a lender's memory, once that is free. */
+static mt_rc stage_first(mt_engine *e, stage_slot *k, int u, mt_event *behind, mt_err *err)
 {
     const unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     staged to = carve(e, k, u);
+    MT_TRY(mt_wait(e->copy_in, behind, err));
+    MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
+    MT_TRY(mt_copy(e->copy_in, to.v, s->v, n * 4, MT_COPY_IN, err));
+    MT_TRY(mt_copy(e->copy_in, to.lo, s->lo, n * 2, MT_COPY_IN, err));
+    return hi_in_place(e, u) ? MT_OK : mt_copy(e->copy_in, to.hi, s->hi, n * 2, MT_COPY_IN, err);
+}
+
+/* And what takes the accumulator's place. */
+static mt_rc stage_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
+{
+    const unit_state *s = &e->units[u];
     k->unit = u;
     MT_TRY(mt_wait(e->copy_in, k->s.free, err));
     MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
-    MT_TRY(mt_copy(e->copy_in, to.m, s->m, n * 4, MT_COPY_IN, err));
-    MT_TRY(mt_copy(e->copy_in, to.v, s->v, n * 4, MT_COPY_IN, err));
-    MT_TRY(mt_copy(e->copy_in, to.lo, s->lo, n * 2, MT_COPY_IN, err));
-    if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->copy_in, to.hi, s->hi, n * 2, MT_COPY_IN, err));
-    return mt_record(e->copy_in, k->s.ready, err);
+    MT_TRY(mt_copy(e->copy_in, carve(e, k, u).m, s->m, (size_t)mt__layout(e, u)->n_train * 4, MT_COPY_IN, err));
+    return mt_record(e->copy_in, k->s.ready, err); /* the first half came before on the same stream */
+}
+
+static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
+{
+    MT_TRY(stage_first(e, k, u, k->s.free, err));
+    return stage_rest(e, k, u, err);
 }
 
 /* Back to host memory in two halves.  Forward needs a layer's kept activations long before backward needs its accumulator: so first what
@@ -262,7 +281,15 @@ static mt_rc write_back_rests(mt_engine *e, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_in(e, &e->own_stages[u], u, err); }
+mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_rest(e, &e->own_stages[u], u, err); }
+
+mt_rc mt__updates_lend(mt_engine *e, int layer, mt_err *err)
+{
+    layer_state *l = &e->layers[layer];
+    if (l->borrower < 0) return MT_OK;
+    MT_TRY(mt_record(e->compute, l->lent, err));
+    return stage_first(e, &e->own_stages[l->borrower], l->borrower, l->lent, err);
+}
 
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err)
 {
@@ -320,7 +347,7 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *s = &e->units[u];
         s->parked = mt__buffer(e, MT_BUF_PARKED, u, -1);
-        s->grad_dev = mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
+        s->grad_dev = mt__place(e, u)->borrows ? e->layers[mt__place(e, u)->lender].kept + mt_plan_loan(e->plan, u).g : mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt__event(e, &s->landed, "gradient sent", err));
     }
     return MT_OK;

@@ -45,13 +45,42 @@ int mt_plan_segment_start(const mt_plan *p, int layer)
     return layer;
 }
 
+mt_loan mt_plan_loan(const mt_plan *p, int unit)
+{
+    size_t n = (size_t)p->model->units[unit].layout->n_train;
+    bool in_place = p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16; /* hi is updated where it stays */
+    mt_loan l = { .v = 0 };
+    l.lo = mt_round_up(n * mt_plan_moment_bytes(p) / 2, MT_KEEP_ALIGN);
+    l.g = l.lo + mt_round_up(n * 2, MT_KEEP_ALIGN);
+    l.hi = l.g + mt_round_up(n * size_of(p->arithmetic.grad), MT_KEEP_ALIGN);
+    l.bytes = l.hi + (in_place ? 0 : n * 2);
+    return l;
+}
+
+/* Bytes layer `layer` keeps on the device, which a unit may borrow. */
+static size_t lendable(const mt_plan *p, int layer)
+{
+    const mt_layer_place *at = &p->place.layers[layer];
+    return at->place == MT_DEVICE ? mt_keep_bytes(p->model->config, p->arithmetic.compute, at->keep, p->place.sweep_tokens) : 0;
+}
+
 bool mt_plan_can_borrow(const mt_plan *p, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
     if (u->kind != MT_UNIT_LAYER || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
-    const mt_layer_place *at = &p->place.layers[u->layer];
-    size_t kept = at->place == MT_DEVICE ? (size_t)p->place.sweep_tokens * mt_keep_row_bytes(p->model->config, p->arithmetic.compute, at->keep) : 0;
-    return kept >= (size_t)u->layout->n_train * (mt_plan_moment_bytes(p) / 2 + 4); /* v, lo, hi */
+    return lendable(p, u->layer) >= mt_plan_loan(p, unit).bytes;
+}
+
+void mt_plan_lend(mt_plan *p)
+{
+    int next = (int)p->model->config->L - 1; /* layers behind it lend already, or nothing */
+    for (int u = p->model->n_units - 1; u >= 0; u--) {
+        mt_unit_place *at = &p->place.units[u];
+        if (!at->borrows) continue;
+        size_t need = mt_plan_loan(p, u).bytes;
+        while (next > p->model->units[u].layer && lendable(p, next) < need) next--;
+        at->lender = next--; /* its own at the latest: whoever came before has a later one */
+    }
 }
 
 /* -- checks ---------------------------------------------------------------------------------------- */
@@ -122,6 +151,7 @@ static mt_rc check(mt_plan *p, mt_err *err)
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
     MT_TRY(check_slots(p, err));
     MT_TRY(check_layers(p, err));
+    mt_plan_lend(p);
     return check_units(p, err);
 }
 
@@ -158,7 +188,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     MT_TRY(add(p, MT_BUF_V, u, -1, at->home, n_train * mt_plan_moment_bytes(p) / 2, err));
     if (at->site == MT_SITE_HOST) {
         if (p->job.clip) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
-    } else
+    } else if (!at->borrows)
         MT_TRY(add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
     if (many && p->place.accumulators == MT_HOST) {
         MT_TRY(add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, n_train * 4, err));

@@ -35,8 +35,9 @@ typedef struct mt_unit_place {
     bool resident;  /* weights stay on the device through the step instead of passing through the ring */
     mt_place home;  /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
-    bool borrows; /* staged: m borrows the unit's accumulator, v, lo and hi the layer's kept activations, both of which the last
-                     backward frees; else they take a stage slot */
+    bool borrows; /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what a layer keeps, which the last backward
+                     frees; else they take a stage slot */
+    int lender;   /* that layer; worked out by the plan (mt_plan_lend) */
 } mt_unit_place;
 
 typedef struct mt_layer_place {
@@ -170,6 +171,14 @@ void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *o
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
 static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
+/* Bytes of unit u's staged state and gradient in a lender's memory: where each begins, and their sum. */
+typedef struct mt_loan {
+    size_t v, lo, g, hi, bytes;
+} mt_loan;
+mt_loan mt_plan_loan(const mt_plan *p, int unit);
+/* Fill in the lenders.  A lender is the unit's own layer or a later one, whose backward is over sooner and whose forward comes later: the
+ * further away, the more time copies have.  So the last unit that borrows takes the last layer, and so on down. */
+void mt_plan_lend(mt_plan *p);
 /* Could unit u's staged state borrow?  Its accumulator must be its own, and what its layer keeps on the device large enough. */
 bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
