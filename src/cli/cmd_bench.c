@@ -19,6 +19,8 @@ typedef struct options {
     int64_t seq_len, tokens, steps, warmup, micro, head_rows;
     bool no_clip, json, table;
     const char *trace;
+    double product_rate; /* of the runs so far, in dtype rate_dtype */
+    const char *rate_dtype;
 } options;
 
 static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
@@ -93,15 +95,18 @@ static void print_result(const options *o, const char *name, const mt_bench_resu
     print_spent(o, r);
 }
 
-static mt_rc bench_one(const options *o, const char *name, mt_device *dev, const mt_bench_options *b, mt_err *err)
+static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err)
 {
     mt_config *config;
     mt_model *model = NULL;
-    mt_bench_result r;
+    mt_bench_result r = { 0 };
     MT_TRY(o->model ? mt_config_open(&config, name, err) : mt_shape_open(&config, name, err));
     mt_rc rc = mt_model_create(&model, config, NULL, err);
     mt_machine machine = machine_of(dev, o);
+    b->product_rate = o->rate_dtype && strcmp(o->rate_dtype, o->dtype) == 0 ? o->product_rate : 0; /* measured once */
     if (!rc) rc = mt_bench_run(dev, model, &machine, b, &r, err);
+    o->product_rate = r.product_rate;
+    o->rate_dtype = o->dtype;
     if (!rc) print_result(o, name, &r);
     mt_model_free(model);
     mt_config_close(config);
@@ -109,7 +114,7 @@ static mt_rc bench_one(const options *o, const char *name, mt_device *dev, const
 }
 
 /* --shape a,b,c: one after the other in one process. */
-static mt_rc bench_all(const options *o, mt_device *dev, const mt_bench_options *b, mt_err *err)
+static mt_rc bench_all(options *o, mt_device *dev, mt_bench_options *b, mt_err *err)
 {
     char names[1024], *save = NULL;
     if (o->model) return bench_one(o, o->model, dev, b, err);

@@ -66,7 +66,6 @@ typedef struct stage_slot {
     slot s;         /* s.p: NULL for a unit's own, which borrows */
     mt_event *done; /* updated: may be written back */
     int unit;       /* staged in for it; -1: none */
-    bool half_written; /* its kept activations are free again, its accumulator is not: the second half is still to be queued */
 } stage_slot;
 
 typedef struct update_job {

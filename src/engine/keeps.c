@@ -187,7 +187,7 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
         MT_TRY(mt__event(e, &s->lent, "last backward", err));
     }
     for (int u = 0; u < e->model->n_units; u++)
-        if (mt__place(e, u)->borrows) e->layers[mt__place(e, u)->lender].borrower = u;
+        for (int i = 0; i < 2 && mt__place(e, u)->borrows; i++) e->layers[mt__place(e, u)->lender[i]].borrower = u;
     return MT_OK;
 }
 

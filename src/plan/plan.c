@@ -49,11 +49,13 @@ mt_loan mt_plan_loan(const mt_plan *p, int unit)
 {
     size_t n = (size_t)p->model->units[unit].layout->n_train;
     bool in_place = p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16; /* hi is updated where it stays */
-    mt_loan l = { .v = 0 };
-    l.lo = mt_round_up(n * mt_plan_moment_bytes(p) / 2, MT_KEEP_ALIGN);
+    bool one = p->model->units[unit].kind == MT_UNIT_LAYER;
+    size_t v = mt_round_up(n * mt_plan_moment_bytes(p) / 2, MT_KEEP_ALIGN);
+    mt_loan l = { .v = 0, .lo = one ? v : 0 };
     l.g = l.lo + mt_round_up(n * 2, MT_KEEP_ALIGN);
     l.hi = l.g + mt_round_up(n * size_of(p->arithmetic.grad), MT_KEEP_ALIGN);
-    l.bytes = l.hi + (in_place ? 0 : n * 2);
+    l.bytes[0] = v;
+    l.bytes[1] = l.hi + (in_place ? 0 : n * 2);
     return l;
 }
 
@@ -64,23 +66,38 @@ static size_t lendable(const mt_plan *p, int layer)
     return at->place == MT_DEVICE ? mt_keep_bytes(p->model->config, p->arithmetic.compute, at->keep, p->place.sweep_tokens) : 0;
 }
 
+/* The last layer from `from` down to `to` that lends so much; -1: none. */
+static int find_lender(const mt_plan *p, int from, int to, size_t bytes)
+{
+    while (from >= to && lendable(p, from) < bytes) from--;
+    return from >= to ? from : -1;
+}
+
+/* Lenders of all that borrow and of unit `too`, into `out` unless it is NULL. */
+static bool lend(const mt_plan *p, int too, mt_unit_place *out)
+{
+    int next = (int)p->model->config->L - 1; /* those behind it are taken, or lend too little */
+    for (int u = p->model->n_units - 1; u >= 0; u--) {
+        if (!p->place.units[u].borrows && u != too) continue;
+        mt_loan need = mt_plan_loan(p, u);
+        bool layer = p->model->units[u].kind == MT_UNIT_LAYER;
+        int lowest = layer ? p->model->units[u].layer : 0, first = next, second = next;
+        if (!layer) next = first = find_lender(p, next, lowest, need.bytes[0]), next--;
+        next = second = next < lowest ? -1 : find_lender(p, next, lowest, need.bytes[1]);
+        if (second < 0) return false;
+        next--;
+        if (out) out[u].lender[0] = layer ? second : first, out[u].lender[1] = second;
+    }
+    return true;
+}
+
+bool mt_plan_lend(mt_plan *p) { return lend(p, -1, p->place.units); }
+
 bool mt_plan_can_borrow(const mt_plan *p, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
-    if (u->kind != MT_UNIT_LAYER || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
-    return lendable(p, u->layer) >= mt_plan_loan(p, unit).bytes;
-}
-
-void mt_plan_lend(mt_plan *p)
-{
-    int next = (int)p->model->config->L - 1; /* layers behind it lend already, or nothing */
-    for (int u = p->model->n_units - 1; u >= 0; u--) {
-        mt_unit_place *at = &p->place.units[u];
-        if (!at->borrows) continue;
-        size_t need = mt_plan_loan(p, u).bytes;
-        while (next > p->model->units[u].layer && lendable(p, next) < need) next--;
-        at->lender = next--; /* its own at the latest: whoever came before has a later one */
-    }
+    if ((u->kind != MT_UNIT_LAYER && unit != 0) || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
+    return lend(p, unit, NULL);
 }
 
 /* -- checks ---------------------------------------------------------------------------------------- */
@@ -151,7 +168,7 @@ static mt_rc check(mt_plan *p, mt_err *err)
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
     MT_TRY(check_slots(p, err));
     MT_TRY(check_layers(p, err));
-    mt_plan_lend(p);
+    if (!mt_plan_lend(p)) return mt_fail(err, MT_EINVAL, "more units borrow for their updates than layers can lend to");
     return check_units(p, err);
 }
 

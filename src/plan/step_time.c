@@ -148,15 +148,34 @@ static void stage_first(drawing *d, int u, int behind) { d->units[u].staged = ad
 
 static void stage_rest(drawing *d, int u, int behind) { d->units[u].staged = add(d, MT_Q_IN, params(d, u) * moment(d), behind, d->units[u].written, NONE); }
 
-/* In the order in which backward needs the accumulators. */
-static void write_back_rests(drawing *d)
+/* As the engine does it: updates in the order in which state arrives, then back what forward needs, then what backward needs. */
+static void update_staged(drawing *d, int u, int behind)
 {
-    for (int u = d->p->model->n_units - 1; u >= 0; u--) {
-        struct unit_drawn *s = &d->units[u];
-        if (place_of(d, u)->site != MT_SITE_STAGED) continue;
-        s->written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), s->kept_free, NONE, NONE);
-        s->updated = s->written;
-    }
+    struct unit_drawn *s = &d->units[u];
+    if (!place_of(d, u)->borrows) stage_first(d, u, behind), stage_rest(d, u, behind);
+    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(&d->costs), s->staged, behind, NONE);
+    s->current = updated_in_place(d, u);
+    s->fetched = NONE;
+}
+
+static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_OUT, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
+
+static void write_back_rest(drawing *d, int u)
+{
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+}
+
+static bool by_loan(const drawing *d, int u) { return place_of(d, u)->borrows && params(d, u) > 0; }
+
+static void update_all_borrowed(drawing *d, int behind)
+{
+    int n = d->p->model->n_units;
+    for (int i = 1; i <= n; i++)
+        if (by_loan(d, i % n)) update_staged(d, i % n, behind);
+    for (int u = 0; u < n; u++)
+        if (by_loan(d, u)) write_back_first(d, u);
+    for (int u = n - 1; u >= 0; u--)
+        if (by_loan(d, u)) write_back_rest(d, u);
 }
 
 static void update(drawing *d, int u, int behind)
@@ -170,10 +189,9 @@ static void update(drawing *d, int u, int behind)
         break;
     case MT_SITE_DEVICE: s->updated = add(d, MT_Q_COMPUTE, device, behind, NONE, NONE); break;
     case MT_SITE_STAGED:
-        if (!place_of(d, u)->borrows) stage_first(d, u, behind), stage_rest(d, u, behind);
-        s->kept_free = add(d, MT_Q_OUT, n * first_bytes(d, u), add(d, MT_Q_COMPUTE, device, s->staged, behind, NONE), NONE, NONE);
-        s->current = updated_in_place(d, u);
-        s->fetched = NONE;
+        update_staged(d, u, behind);
+        write_back_first(d, u);
+        write_back_rest(d, u);
         break;
     }
 }
@@ -197,10 +215,7 @@ static void grads_finish(drawing *d, int u, int computed)
     if (place_of(d, u)->site != MT_SITE_HOST) {
         int rounded = add(d, MT_Q_COMPUTE, round, computed, NONE, NONE);
         if (place_of(d, u)->borrows) stage_rest(d, u, rounded);
-        if (!clip) {
-            update(d, u, rounded);
-            write_back_rests(d);
-        }
+        if (!clip) update(d, u, rounded);
         return;
     }
     struct ring_drawn *r = &d->rings[unit_of(d, u)->group];
@@ -266,7 +281,7 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     keep_release(d, from, computed);
     for (int l = from; l < end; l++) release(d, mt_layer_unit(l), computed);
     int borrower = d->units[mt_layer_unit(from)].borrower;
-    if (last && borrower >= 0) stage_first(d, borrower, computed);
+    if (last && borrower >= 0 && place_of(d, borrower)->lender[1] == from) stage_first(d, borrower, computed); /* of two lenders, the later */
     for (int l = end - 1; l >= from; l--) grads_end(d, mt_layer_unit(l), computed, last);
 }
 
@@ -298,8 +313,8 @@ static void begin_step(drawing *d)
     d->norm = add(d, MT_Q_COMPUTE, d->m->sync, NONE, NONE, NONE);
     if (!d->p->job.train || !d->p->job.clip) return;
     for (int u = 0; u < d->p->model->n_units; u++)
-        if (params(d, u) > 0) update(d, u, d->norm);
-    write_back_rests(d);
+        if (params(d, u) > 0 && !place_of(d, u)->borrows) update(d, u, d->norm);
+    update_all_borrowed(d, d->norm);
 }
 
 static marks draw_step(drawing *d, int64_t n_sweeps)
@@ -328,7 +343,7 @@ static void open_units(drawing *d)
         if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING) d->units[u].keep_slot = n++ % q->keep_slots;
     }
     for (int u = 0; u < d->p->model->n_units; u++)
-        if (q->units[u].borrows) d->units[mt_layer_unit(q->units[u].lender)].borrower = u;
+        for (int i = 0; i < 2 && q->units[u].borrows; i++) d->units[mt_layer_unit(q->units[u].lender[i])].borrower = u;
 }
 
 static void open_rings(drawing *d)
