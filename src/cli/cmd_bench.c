@@ -27,7 +27,7 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 {
     char *end;
     *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup,
-                             .clip = !o->no_clip, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
+                             .clip = !o->no_clip, .deterministic = true, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0)

@@ -11,6 +11,7 @@ typedef struct mt_bench_options {
     double trained;        /* share of tokens that are trained */
     int steps, warmup;
     bool clip;
+    bool deterministic; /* repeatable kernels only */
     mt_dtype compute;
     int64_t micro_tokens; /* 0: chosen */
     int64_t head_rows;    /* logits at a time; 0: chosen */

@@ -335,8 +335,9 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
         size_t need = mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->units[u].layout->n_train });
         if (need > norm_chunks) norm_chunks = need;
     }
+    mt_attention_use attention = mt_plan_attention(p);
     size_t scratch = mt_block_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, mt_min_i64(a->mlp_rows, a->micro_tokens),
-                                      mt_min_i64(a->head_rows, a->micro_tokens));
+                                      mt_min_i64(a->head_rows, a->micro_tokens), &attention);
     if (scratch < norm_chunks) scratch = norm_chunks;
     if (j->cache_slots) scratch = max_size(scratch, cache_scratch(p));
     MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch, err));
@@ -423,9 +424,17 @@ void mt_plan_free(mt_plan *p)
     mt_free(p);
 }
 
+mt_attention_use mt_plan_attention(const mt_plan *p)
+{
+    mt_attention_use use = p->arithmetic.attention;
+    use.docs = mt_min_i64(p->job.step_docs, p->arithmetic.micro_tokens);
+    use.longest = mt_min_i64(p->job.longest, p->arithmetic.micro_tokens);
+    return use;
+}
+
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows, a->plain_attention };
+    const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways, a->attention.cudnn_head, (int64_t)a->attention.workspace };
     return mt_hash(fields, sizeof fields, 1);
 }
 

@@ -28,7 +28,7 @@ typedef struct mt_arithmetic {
     mt_dtype grad;        /* finished gradients are rounded to this everywhere */
     int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
-    bool plain_attention;        /* attn_implementation: eager */
+    mt_attention_use attention;  /* which kernels; its docs and longest follow from the job */
 } mt_arithmetic;
 
 typedef struct mt_unit_place {
@@ -167,6 +167,8 @@ mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, co
 void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
 /* What its layers keep, and how that compares with what the limits ask for. */
 void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *out, size_t n);
+/* What attention may use, with the most documents and rows a micro-batch can have. */
+mt_attention_use mt_plan_attention(const mt_plan *plan);
 /* The arithmetic as one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
