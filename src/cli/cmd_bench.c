@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *shape, *model, *dtype, *device, *lengths, *trained, *home;
+    const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *deterministic;
     uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, micro, head_rows;
     bool no_clip, json, table;
@@ -27,7 +27,7 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 {
     char *end;
     *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup,
-                             .clip = !o->no_clip, .deterministic = true, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
+                             .clip = !o->no_clip, .deterministic = strcmp(o->deterministic, "on") == 0, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0)
@@ -143,6 +143,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--device-memory", MT_FLAG_BYTES, &o->device_memory, "SIZE", "use no more than this: 64M, 80G", false },
         { "--ram", MT_FLAG_BYTES, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
         { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
+        { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off", "on (default): kernels that repeat their bits; off: the fastest", false },
         { "--table", MT_FLAG_BOOL, &o->table, NULL, "trace one more step: where the time went", false },
         { "--trace", MT_FLAG_STR, &o->trace, "FILE", "and write it as a Chrome trace", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "one line of JSON per shape", false },
@@ -157,6 +158,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
     if (*help) return MT_OK;
     if (!o->shape == !o->model) return mt_fail(err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
     if (strcmp(o->home, "auto") && strcmp(o->home, "host")) return mt_fail(err, MT_EINVAL, "--home %s: auto or host expected", o->home);
+    if (strcmp(o->deterministic, "on") && strcmp(o->deterministic, "off")) return mt_fail(err, MT_EINVAL, "--deterministic %s: on or off expected", o->deterministic);
     return parse_numbers(o, b, err);
 }
 
@@ -171,7 +173,7 @@ static int words_of_run(int argc, char **argv, int first)
 int mt_cmd_bench(int argc, char **argv)
 {
     mt_err err = { 0 };
-    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
+    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .deterministic = "on", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
     mt_device *dev = NULL;
     mt_rc rc = MT_OK;
     for (int first = 1; !rc && (first == 1 || first <= argc);) {
