@@ -512,6 +512,7 @@ static void cuda_host_free(mt_device *dev, void *p)
 
 __global__ void probe_kernel(void) {}
 
+/* MT_ENOENT: there is none to use; anything else: there may be one, and something is wrong with it. */
 static mt_rc explain_no_device(cudaError_t status, mt_err *err)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -522,11 +523,11 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
     if (status == cudaErrorInsufficientDriver && driver > 0)
         return mt_fail(err, MT_EUNSUPPORTED, "the NVIDIA driver knows CUDA %d.%d and this program needs %d.%d; update the driver",
                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    if (driver == 0) return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA driver is installed here; install one, or use --device cpu");
+    if (driver == 0) return mt_fail(err, MT_ENOENT, "no NVIDIA driver is installed here; install one, or use --device cpu");
     if (visible && (!*visible || *visible == '-'))
-        return mt_fail(err, MT_EUNSUPPORTED,
+        return mt_fail(err, MT_ENOENT,
                        "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
-    return mt_fail(err, MT_EUNSUPPORTED,
+    return mt_fail(err, MT_ENOENT,
                    "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
 }
