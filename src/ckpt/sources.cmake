@@ -5,6 +5,7 @@ set(sources
   convert.c
   export.c
   export_config.c
+  export_rest.c
   fp8.c
   gguf.c
   gguf_config.c

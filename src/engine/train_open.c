@@ -89,7 +89,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
-    if (unused && !head_too) mt_info("%zu tensors of %s have no place in the model and are left out", unused, t->s->model.name);
+    if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     t->export = (mt_export){ .model = t->model,
                              .source_dir = t->s->model.name,
                              .source = t->shards,
