@@ -25,6 +25,17 @@
 #define GOLDEN_M      5e-5
 #define GOLDEN_V      5e-5
 
+/* Every case. */
+static const char *const golden_cases[] = {
+    "llama_default", "llama_tied", "llama_linear", "llama_llama3", "llama_yarn", "llama_dynamic", "llama_bias",
+    "llama_sharded", "llama_bf16", "llama_fp16", "mistral_window", "mistral_full", "qwen2", "qwen2_tied", "qwen2_window",
+    "qwen3", "qwen3_tied", "qwen3_bias", "phi3_window", "phi3_short", "phi3_long", "gemma", "gemma2", "gemma3", "gemma3_vl",
+    "gemma3_vl_new", "glm", "glm4", "chatglm", "internlm2", "internlm2_bias", "baichuan", "baichuan_alibi", "baichuan2",
+    "baichuan2_alibi", "olmo2", "olmo3", "granite", "smollm3", "exaone4", "ernie4_5", "seed_oss", "arcee", "nemotron",
+    "cohere", "cohere_qk_norm", "cohere2", "starcoder2", "stablelm", "stablelm_parallel", "stablelm_qk_norm", "phi",
+    "gpt_neox", "gpt_neox_serial", "falcon_7b", "falcon_40b", "falcon_rw", "gpt2",
+};
+
 /* A file of a case, to be closed by the caller; the test fails if it does not open. */
 static inline mt_safetensors *golden_open(const char *case_name, const char *file)
 {
