@@ -112,6 +112,7 @@ typedef struct mt_rope {
  * alibi: row i adds alibi slope(h) (j - i) to its score of row j; softcap: then S = softcap tanh(S / softcap). */
 typedef struct mt_attention {
     mt_dtype t;
+    bool plain;                    /* one key at a time, no tensor cores: slow, for comparing */
     int64_t N, H, K, Dh;
     int64_t ldq, ldk, ldv, ldo;    /* elements from row to row */
     int64_t n_docs, longest;       /* documents, rows of the longest */

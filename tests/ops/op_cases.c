@@ -360,6 +360,9 @@ static const attention_case attention_cases[] = {
     { { .H = 6, .K = 2, .Dh = 128, .alibi = 0.125f }, 128, { 200, 1, 70 } },
     { { .H = 3, .K = 1, .Dh = 96, .window = 20, .alibi = 1 }, 0, { 100 } },
     { { .H = 4, .K = 2, .Dh = 64, .alibi = 0.5f, .softcap = 2 }, 16, { 70, 33 } },
+    /* The last two are one shape: as fast as it goes, and plainly. */
+    { { .H = 4, .K = 2, .Dh = 64 }, 0, { 150, 40 } },
+    { { .H = 4, .K = 2, .Dh = 64, .plain = true }, 0, { 150, 40 } },
 };
 
 static const attention_case long_attention_cases[] = {
