@@ -3,6 +3,7 @@ set(sources
   checksum.c
   ckpt_state.c
   convert.c
+  detect.c
   export.c
   export_config.c
   export_rest.c

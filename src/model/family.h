@@ -82,6 +82,7 @@ struct mt_family {
     const char *model_types[8];       /* values of "model_type", NULL-ended */
     const char *architectures[8];     /* values in "architectures" */
     const char *covers;               /* published models, for the list */
+    const char *telling[6];           /* config keys that tell of this family, or of few: where they stand, another one is no match */
     mt_bias_rule qkv_bias, o_bias;    /* by attention_bias, or the key below */
     mt_bias_rule mlp_bias;            /* by mlp_bias, or the key below */
     const char *bias_key;             /* one key for all three */
