@@ -64,18 +64,22 @@ static mt_rc dimension(reader *r, int64_t *out, int64_t fallback, const char *co
 
 #define NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
+/* A family's own number, or none. */
+static int64_t or_needed(int64_t own) { return own ? own : -1; }
+
 static mt_rc read_dimensions(reader *r)
 {
     mt_config *c = r->c;
-    MT_TRY(dimension(r, &c->D, -1, NAMES("hidden_size", "n_embd", "d_model")));
-    MT_TRY(dimension(r, &c->L, -1, NAMES("num_hidden_layers", "num_layers", "n_layer")));
-    MT_TRY(dimension(r, &c->H, -1, NAMES("num_attention_heads", "n_head")));
-    MT_TRY(dimension(r, &c->K, c->H, NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
-    int64_t mlp = c->family->default_mlp_factor ? c->family->default_mlp_factor * c->D : -1;
+    const mt_family *f = c->family;
+    MT_TRY(dimension(r, &c->D, or_needed(f->shape.D), NAMES("hidden_size", "n_embd", "d_model")));
+    MT_TRY(dimension(r, &c->L, or_needed(f->shape.L), NAMES("num_hidden_layers", "num_layers", "n_layer")));
+    MT_TRY(dimension(r, &c->H, or_needed(f->shape.H), NAMES("num_attention_heads", "n_head")));
+    MT_TRY(dimension(r, &c->K, f->shape.K ? f->shape.K : c->H, NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
+    int64_t mlp = f->default_mlp_factor ? f->default_mlp_factor * c->D : or_needed(f->shape.F);
     MT_TRY(dimension(r, &c->F, mlp, NAMES("intermediate_size", "ffn_hidden_size", "n_inner")));
-    MT_TRY(dimension(r, &c->V, -1, NAMES("vocab_size", "padded_vocab_size")));
-    MT_TRY(dimension(r, &c->max_positions, 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
-    int64_t head = c->family->default_head_dim ? c->family->default_head_dim : c->D / c->H;
+    MT_TRY(dimension(r, &c->V, or_needed(f->shape.V), NAMES("vocab_size", "padded_vocab_size")));
+    MT_TRY(dimension(r, &c->max_positions, f->shape.positions ? f->shape.positions : 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
+    int64_t head = f->default_head_dim ? f->default_head_dim : c->D / c->H;
     MT_TRY(dimension(r, &c->Dh, head, NAMES("head_dim", "kv_channels")));
     if (c->L > MAX_LAYERS) return mt_fail(r->err, MT_ERANGE, "%s: %lld layers, at most %d", r->path, (long long)c->L, MAX_LAYERS);
     if (c->H % c->K)

@@ -97,6 +97,9 @@ struct mt_family {
     int64_t default_window;           /* when the key is absent; 0: none */
     int64_t window_pattern;           /* PATTERN: n when sliding_window_pattern is absent */
     int64_t default_head_dim;         /* when the key is absent; 0: D / H */
+    struct {
+        int64_t D, F, L, H, K, V, positions;
+    } shape;                          /* when keys of it are absent, as in the text_config of multimodal models; 0: they are needed */
     int64_t default_mlp_factor;       /* F / D when the key is absent; 0: the key is needed */
     double default_eps, default_theta;
     bool local_rope;                  /* sliding layers rotate by settings of their own, unscaled unless they say so */

@@ -119,6 +119,7 @@ const mt_family mt_family_gemma3 = {
     .window = MT_WINDOW_PATTERN,
     .default_window = 4096,
     .window_pattern = 6,
+    .shape = { .D = 2304, .F = 9216, .L = 26, .H = 8, .K = 4, .V = 262208, .positions = 131072 },
     .default_head_dim = 256,
     .default_eps = 1e-6,
     .default_theta = 1000000,
