@@ -9,6 +9,7 @@ set(sources
   export_rest.c
   fp8.c
   gguf.c
+  gguf_arch.c
   gguf_config.c
   gguf_model.c
   gguf_tokenizer.c
