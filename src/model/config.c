@@ -76,7 +76,7 @@ static mt_rc read_dimensions(reader *r)
     MT_TRY(dimension(r, &c->H, or_needed(f->shape.H), NAMES("num_attention_heads", "n_head")));
     MT_TRY(dimension(r, &c->K, f->shape.K ? f->shape.K : c->H, NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
     int64_t mlp = f->default_mlp_factor ? f->default_mlp_factor * c->D : or_needed(f->shape.F);
-    MT_TRY(dimension(r, &c->F, mlp, NAMES("intermediate_size", "ffn_hidden_size", "n_inner")));
+    MT_TRY(dimension(r, &c->F, mlp, NAMES("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")));
     MT_TRY(dimension(r, &c->V, or_needed(f->shape.V), NAMES("vocab_size", "padded_vocab_size")));
     MT_TRY(dimension(r, &c->max_positions, f->shape.positions ? f->shape.positions : 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
     int64_t head = f->default_head_dim ? f->default_head_dim : c->D / c->H;

@@ -195,10 +195,16 @@ PUBLISHED = {
     "gpt2": (gpt2(768, 12, 12), "gpt2", 124.4),
     "gpt2-medium": (gpt2(1024, 24, 16), "gpt2", 354.8),
     "gpt2-xl": (gpt2(1600, 48, 25), "gpt2", 1557.6),
+    "opt-125m": ({"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": 768, "ffn_dim": 3072, "num_hidden_layers": 12,
+                  "num_attention_heads": 12, "vocab_size": 50272, "word_embed_proj_dim": 768, "max_position_embeddings": 2048,
+                  "do_layer_norm_before": True, "activation_function": "relu"}, "opt", 125.2),
+    "opt-6.7b": ({"architectures": ["OPTForCausalLM"], "model_type": "opt", "hidden_size": 4096, "ffn_dim": 16384, "num_hidden_layers": 32,
+                  "num_attention_heads": 32, "vocab_size": 50272, "word_embed_proj_dim": 4096, "max_position_embeddings": 2048,
+                  "do_layer_norm_before": True, "activation_function": "relu"}, "opt", 6658.5),
 }
 
 LAYER = re.compile(r"(?:layers|h)\.(\d+)\.")
-EMBED = ("embed_tokens", "wte", "wpe", "word_embeddings", "tok_embeddings", "embed_in")
+EMBED = ("embed_tokens", "wte", "wpe", "word_embeddings", "tok_embeddings", "embed_in", "embed_positions")
 
 
 def build(config):
