@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_DIM = 1 << 24, MAX_LAYERS = 4096 };
+enum { MAX_DIM = 1 << 24, MAX_LAYERS = 4096, MAX_HEADS = 4096 };
 
 typedef struct reader {
     const json_t *doc; /* the part about text */
@@ -82,6 +82,7 @@ static mt_rc read_dimensions(reader *r)
     int64_t head = f->default_head_dim ? f->default_head_dim : c->D / c->H;
     MT_TRY(dimension(r, &c->Dh, head, NAMES("head_dim", "kv_channels")));
     if (c->L > MAX_LAYERS) return mt_fail(r->err, MT_ERANGE, "%s: %lld layers, at most %d", r->path, (long long)c->L, MAX_LAYERS);
+    if (c->H > MAX_HEADS) return mt_fail(r->err, MT_ERANGE, "%s: %lld heads, at most %d", r->path, (long long)c->H, MAX_HEADS);
     if (c->H % c->K)
         return mt_fail(r->err, MT_EFORMAT, "%s: num_attention_heads=%lld is not a multiple of num_key_value_heads=%lld", r->path,
                        (long long)c->H, (long long)c->K);
