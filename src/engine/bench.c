@@ -168,9 +168,9 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     mt_batch batch = { 0 };
     mt_plan *plan = NULL;
     mt_engine *e = NULL;
-    *out = (mt_bench_result){ 0 };
+    *out = (mt_bench_result){ .product_rate = o->product_rate };
     forget_peak();
-    mt_rc rc = mt_product_rate(dev, o->compute, &out->product_rate, err);
+    mt_rc rc = out->product_rate > 0 ? MT_OK : mt_product_rate(dev, o->compute, &out->product_rate, err);
     if (!rc) rc = draw_batch(&batch, o, m->config->V, 0, err);
     if (!rc) rc = plan_for(&plan, dev, m, machine, o, &batch, err);
     if (!rc) rc = mt_engine_create(&e, dev, plan, NULL, err);

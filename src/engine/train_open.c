@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
 #include "engine/load.h"
 #include "engine/train_internal.h"
@@ -45,11 +46,25 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
 
 /* -- the model ------------------------------------------------------------------------------------- */
 
+static mt_rc refuse_gguf(const char *name, mt_err *err)
+{
+    char *file;
+    MT_TRY(mt_model_files_gguf(&file, name, err));
+    if (!file) return MT_OK;
+    mt_rc rc = mt_fail(err, MT_EINVAL, "model.name: %s is a GGUF file: megatrain convert %s DIR makes a model directory of it; then train DIR", file, file);
+    mt_free(file);
+    return rc;
+}
+
 static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
     const char *name = t->s->model.name;
-    if (mt_dir_exists(name)) return MT_OK;
-    return mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
+    char *config = mt_path_join(name, "config.json");
+    bool whole = config && mt_file_exists(config);
+    mt_free(config);
+    if (whole) return MT_OK;
+    MT_TRY(refuse_gguf(name, err));
+    return mt_dir_exists(name) ? MT_OK : mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
 }
 
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
@@ -89,7 +104,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
-    if (unused && !head_too) mt_info("%zu tensors of %s have no place in the model and are left out", unused, t->s->model.name);
+    if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     t->export = (mt_export){ .model = t->model,
                              .source_dir = t->s->model.name,
                              .source = t->shards,
