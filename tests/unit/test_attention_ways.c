@@ -28,6 +28,13 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
     a = call(all, 4, 4096);
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
+    a.ldq = 5120; /* as with a norm of q and k: rows of q lie elsewhere than those of dq */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(all, 4, 4096);
+    a.window = 128;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a.window = 1024;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
     a = call(repeatable, 4, 4096);
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
     a = call(repeatable, 1, 16384); /* 15 GB of squares */
@@ -52,7 +59,7 @@ static void what_cudnn_does_not_know_is_ours(void **state)
     a.Dh = 256; /* 9.14 leaves its gradients unwritten */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
     a.use.cudnn_head = 256;
-    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
     a = call(all, 16, 1024);
     a.Dh = 72;
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
