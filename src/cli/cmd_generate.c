@@ -1,6 +1,7 @@
 /* cmd_generate.c - a model's answers, to look at what it learned. */
 #include "base/file.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "cli/answers.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -55,7 +56,7 @@ static mt_rc open_model(session *s, mt_err *err)
 {
     char text[256] = "";
     const char *dir = s->o->model;
-    MT_TRY(mt_config_open(&s->config, dir, err));
+    MT_TRY(mt_model_files_config(&s->config, dir, err));
     if (!s->o->from_scratch) {
         MT_TRY(mt_shards_open(&s->shards, dir, err));
         MT_TRY(mt_weights_settle_tying(s->config, s->shards, text, err));
@@ -137,8 +138,8 @@ static mt_rc run(session *s, mt_err *err)
     MT_TRY(mt_sampling_check(&s->o->sampling, err));
     if (s->o->max_new_tokens < 1) return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
     if (s->o->system && !s->o->chat) return mt_fail(err, MT_EINVAL, "--system is part of a conversation; give --chat too");
-    if (!mt_dir_exists(s->o->model)) return mt_fail(err, MT_ENOENT, "%s is no directory; megatrain get ORG/NAME fetches a model and says where it is", s->o->model);
-    MT_TRY(mt_tokenizer_open(&s->tok, s->o->model, err));
+    if (!mt_dir_exists(s->o->model) && !mt_gguf_is(s->o->model)) return mt_fail(err, MT_ENOENT, "%s is no directory; megatrain get ORG/NAME fetches a model and says where it is", s->o->model);
+    MT_TRY(mt_model_files_tokenizer(&s->tok, s->o->model, err));
     MT_TRY(read_prompts(s, err));
     MT_TRY(open_model(s, err));
     MT_TRY(open_engine(s, err));

@@ -610,6 +610,7 @@ static void cuda_close(mt_device *dev)
     cuda_device *d = (cuda_device *)dev;
     cudaSetDevice(d->ops.index);
     cudaDeviceSynchronize();
+    if (d->ops.cudnn) d->ops.cudnn_close(d->ops.cudnn);
     if (d->zero) cudaEventDestroy(d->zero);
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
     mt_free(d->ops.products);

@@ -47,6 +47,9 @@ typedef struct mt_cuda_device {
     void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
     int n_products;
+    bool cudnn_tried; /* cuDNN is loaded when an op first wants it */
+    void *cudnn;      /* what the op keeps of it, or NULL */
+    void (*cudnn_close)(void *cudnn);
 } mt_cuda_device;
 
 static inline mt_cuda_device *mt_cuda_device_of(const mt_stream *s) { return (mt_cuda_device *)s->dev; }
