@@ -50,6 +50,7 @@ typedef struct mt_device_info {
     size_t memory_used;  /* handed out now */
     size_t memory_peak;  /* most handed out at once */
     int n_threads;       /* cpu: threads that compute */
+    int64_t n_choices;   /* cuda: kernels chosen for products so far; a run that goes on chooses no more */
 } mt_device_info;
 
 typedef struct mt_device_api {

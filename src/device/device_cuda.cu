@@ -663,6 +663,7 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
     out->memory_limit = d->limit;
     out->memory_used = d->used;
     out->memory_peak = d->peak;
+    out->n_choices = d->ops.n_choices;
     pthread_mutex_unlock(&d->lock);
     snprintf(out->name, sizeof out->name, "%s", d->name);
 }

@@ -47,6 +47,7 @@ typedef struct mt_cuda_device {
     void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
     int n_products;
+    int64_t n_choices;         /* entries made, ever */
     bool cudnn_tried; /* cuDNN is loaded when an op first wants it */
     void *cudnn;      /* what the op keeps of it, or NULL */
     void (*cudnn_close)(void *cudnn);
