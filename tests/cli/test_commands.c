@@ -83,6 +83,7 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
     snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --dtype int8", (const char *)*state);
     expect_program(args, 2, "float32 or bfloat16");
     assert_int_equal(tempdir_count(*state, ".safetensors"), 0);
+    expect_program("grad " MODEL " --tokens " MODEL "/tokens.json --device cpu --out /dev/null", 2, "/dev/null is no plain file");
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
