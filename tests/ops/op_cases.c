@@ -352,14 +352,14 @@ static const attention_case attention_cases[] = {
     { { .H = 8, .K = 2, .Dh = 128 }, 0, { 384, 127 } },
     { { .H = 1, .K = 1, .Dh = 2, .softcap = 2 }, 0, { 1, 3 } },
     { { .H = 4, .K = 2, .Dh = 16, .softcap = 1 }, 8, { 33, 1, 30 } },
-    { { .H = 4, .K = 2, .Dh = 64, .window = 17, .softcap = 2 }, 0, { 150, 40 } },
-    { { .H = 2, .K = 1, .Dh = 256, .softcap = 3 }, 8, { 140, 66 } },
-    { { .H = 7, .K = 1, .Dh = 128, .softcap = 50 }, 128, { 200, 3, 70 } },
+    { { .H = 4, .K = 2, .Dh = 64, .window = 17, .softcap = 2 }, 0, { 80, 40 } },
+    { { .H = 2, .K = 1, .Dh = 256, .softcap = 3 }, 8, { 70, 66 } },
+    { { .H = 7, .K = 1, .Dh = 128, .softcap = 50 }, 128, { 70, 3, 33 } },
     { { .H = 1, .K = 1, .Dh = 4, .alibi = 1 }, 0, { 1, 9 } },
     { { .H = 5, .K = 5, .Dh = 33, .alibi = 1 }, 5, { 19, 50 } }, /* slopes of no power of two */
     { { .H = 8, .K = 2, .Dh = 64, .alibi = 1 }, 0, { 129, 64 } },
     { { .H = 40, .K = 40, .Dh = 16, .alibi = 1 }, 0, { 65 } },
-    { { .H = 6, .K = 2, .Dh = 128, .alibi = 0.125f }, 128, { 200, 1, 70 } },
+    { { .H = 6, .K = 2, .Dh = 128, .alibi = 0.125f }, 128, { 90, 1, 40 } },
     { { .H = 3, .K = 1, .Dh = 96, .window = 20, .alibi = 1 }, 0, { 100 } },
     { { .H = 4, .K = 2, .Dh = 64, .alibi = 0.5f, .softcap = 2 }, 16, { 70, 33 } },
     /* The last two are one shape: as fast as it goes, and plainly. */
