@@ -23,7 +23,8 @@ static size_t count_found(const mt_model *m, const mt_shards *shards)
 }
 
 /* Does the family's model use all these tensors?  *tried: the config taken for that family's. */
-static mt_rc fits(const mt_config *c, const mt_family *family, const mt_shards *shards, mt_config **tried, size_t *n_found, mt_err *err)
+static mt_rc fits(const mt_config *c, const mt_family *family, const mt_shards *shards, mt_config **tried, size_t *n_found,
+                  mt_err *err)
 {
     char notice[256];
     mt_model *m = NULL;
@@ -39,8 +40,11 @@ static mt_rc fits(const mt_config *c, const mt_family *family, const mt_shards *
 static mt_rc none_fits(const mt_config *c, const nearest *n, mt_err *err)
 {
     if (!n->family)
-        return mt_fail(err, MT_EUNSUPPORTED, "model_type \"%s\" is not known, and its tensors have no known family's names; see megatrain families", c->model_type);
-    return mt_fail(err, n->why.rc, "model_type \"%s\" is not known, and no known family has its tensors.  Nearest is %s: %s", c->model_type, n->family->name, n->why.msg);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "model_type \"%s\" is not known, and its tensors have no known family's names; see megatrain families",
+                       c->model_type);
+    return mt_fail(err, n->why.rc, "model_type \"%s\" is not known, and no known family has its tensors.  Nearest is %s: %s",
+                   c->model_type, n->family->name, n->why.msg);
 }
 
 /* What c was goes with the shell of what was found. */
