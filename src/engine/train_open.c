@@ -98,6 +98,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     MT_TRY(mt_config_open(&t->config, t->s->model.name, err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
+    for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
     MT_TRY(mt_model_create(
         &t->model, t->config,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));

@@ -36,6 +36,23 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("families", 0, "qwen3");
 }
 
+/* The qwen2 golden under a type of its own: config keys tell nothing, its tensors do. */
+static void inspect_says_how_it_told_the_family(void **state)
+{
+    const char *dir = *state;
+    char args[1200], command[1200];
+    expect_program("inspect " MODEL, 0, "family       qwen3, told by model_type (model_type \"qwen3\", Qwen3ForCausalLM)");
+    snprintf(command, sizeof command,
+             "cd " MT_TESTS_DIR "/golden/models/qwen2 && cp model.safetensors '%s' && sed 's/qwen2/wombat/; s/Qwen2For/WombatFor/' config.json > '%s/config.json'", dir,
+             dir);
+    assert_int_equal(system(command), 0);
+    snprintf(args, sizeof args, "inspect %s", dir);
+    expect_program(args, 0, "family       qwen2, told by tensor names (model_type \"wombat\", WombatForCausalLM)");
+    expect_program(args, 0, "assumed      model_type \"wombat\" is unknown; its tensors have the names and shapes of a qwen2 model's");
+    snprintf(args, sizeof args, "inspect %s/config.json", dir);
+    expect_program(args, 0, "family       llama, told by nothing better");
+}
+
 static void grad_writes_what_hugging_face_would(void **state)
 {
     static const char *const memories[] = { "", "--device-memory 250K" };
@@ -93,4 +110,4 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(inspect_shows_what_was_found),
-             IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
+             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
