@@ -10,5 +10,4 @@ set(sources
   reference.c
   settings.c
   table.c
-  yaml.c
 )
