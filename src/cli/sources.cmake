@@ -7,6 +7,7 @@ set(sources
   cmd_get.c
   cmd_grad.c
   cmd_inspect.c
+  cmd_report.c
   cmd_tokenize.c
   cmd_train.c
   data_view.c

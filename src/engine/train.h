@@ -51,8 +51,10 @@ typedef struct mt_train_info {
     const mt_config *config;
     const mt_model *model;
     const mt_plan *plan;
+    mt_limits limits; /* what the plan was chosen under */
     mt_source_info data;
     mt_device_info device;
+    mt_device_kind device_kind;
     int64_t first_step, n_steps;
     uint64_t checkpoint_bytes;
     const char *output_dir;

@@ -85,6 +85,7 @@ struct mt_trainer {
 
 /* -- train_open.c -- */
 mt_rc mt__train_open(mt_trainer *t, mt_err *err);
+mt_limits mt__train_limits(const mt_settings *s);
 double mt__seconds(void); /* that only go up */
 
 /* -- train_state.c -- */

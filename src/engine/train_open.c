@@ -161,7 +161,13 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
     return mt_device_open(&t->dev, word, &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory }, err);
 }
 
-static mt_dtype compute_dtype(const mt_trainer *t) { return t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16; }
+/* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
+static void apply_settings(const mt_trainer *t, mt_arithmetic *a)
+{
+    a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+    a->grad = t->s->training.grad_dtype;
+    a->plain_attention = t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER;
+}
 
 /* A fresh run's arithmetic: micro-batches from comfortable to small, until a placement fits. */
 static mt_rc choose_plan(mt_trainer *t, const mt_job *job, const mt_machine *machine, mt_err *err)
@@ -171,23 +177,31 @@ static mt_rc choose_plan(mt_trainer *t, const mt_job *job, const mt_machine *mac
     } sizes[] = { { 8192, 2048, 512 }, { 2048, 1024, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
     mt_rc rc = MT_OK;
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = { .compute = compute_dtype(t),
-                            .grad = t->s->training.grad_dtype,
-                            .mlp_rows = sizes[i].mlp,
+        mt_arithmetic a = { .mlp_rows = sizes[i].mlp,
                             .head_rows = sizes[i].head,
                             .micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, sizes[i].micro)) };
+        apply_settings(t, &a);
         rc = mt_plan_search(&t->plan, t->model, job, &a, machine, err);
         if (rc != MT_ENOMEM) break;
     }
     return rc;
 }
 
-/* A resumed run keeps its own; only the dtypes follow the settings, which were compared and spoken of. */
+/* A resumed run keeps its own sizes. */
 static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
 {
-    a.compute = compute_dtype(t);
-    a.grad = t->s->training.grad_dtype;
+    apply_settings(t, &a);
     return mt_plan_search(&t->plan, t->model, job, &a, machine, err);
+}
+
+mt_limits mt__train_limits(const mt_settings *s)
+{
+    static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
+    const mt_memory_settings *m = &s->memory;
+    return (mt_limits){ .interval = (int)m->checkpoint_interval,
+                        .exact = m->strict_checkpointing,
+                        .n_slabs = (int)m->num_grad_slabs,
+                        .offload = offload[m->offload_inputs] };
 }
 
 static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
@@ -201,6 +215,8 @@ static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
                    .longest = t->data.longest };
     t->dev->api->info(t->dev, &d);
     machine.device_bytes = d.memory_limit;
+    machine.home_host = t->s->memory.home == MT_SET_HOME_HOST;
+    machine.limits = mt__train_limits(t->s);
     if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
     return saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : choose_plan(t, &job, &machine, err);
 }
@@ -236,12 +252,15 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     t->dev->api->info(t->dev, &d);
     mt_str_printf(s, "{\n  \"version\": \"%s\",\n  \"device\": ", MT_VERSION);
     mt_str_json(s, d.name, strlen(d.name));
-    mt_str_printf(s, ",\n  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
+    mt_str_puts(s, ",\n  \"metrics_file\": ");
+    mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
+    mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
+    mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
-                  "\"head_rows\": %lld, \"hash\": \"%016llx\"},\n",
+                  "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
                   mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows,
-                  (long long)a->head_rows, (unsigned long long)mt_arithmetic_hash(a));
+                  (long long)a->head_rows, a->plain_attention ? "plain" : "fastest", (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
         mt_str_printf(s, "%s\n    {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", p->buffers[i].name,
@@ -266,6 +285,16 @@ static mt_rc describe_run(mt_trainer *t, mt_err *err)
     return save_text(t, "plan.json", &s, err);
 }
 
+static mt_rc open_events(mt_trainer *t, mt_err *err)
+{
+    if (!t->s->logging.tensorboard) return MT_OK;
+    char *dir = mt_path_join(t->dir.path, "tensorboard");
+    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->first_step, err)
+                   : mt_fail(err, MT_ENOMEM, "no host memory to open TensorBoard's events");
+    mt_free(dir);
+    return rc;
+}
+
 static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 {
     const char *name = t->s->logging.metrics_file;
@@ -273,7 +302,7 @@ static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
     mt_rc rc =
         path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
     mt_free(path);
-    return rc;
+    return rc ? rc : open_events(t, err);
 }
 
 mt_rc mt__train_open(mt_trainer *t, mt_err *err)

@@ -145,14 +145,15 @@ static mt_rope rope_args(const mt_run *r, int layer, const void *w, const mt_mic
                       .Dh = c->Dh, .dr = c->rope.dr, .ld_qkv = ld, .ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh, .ld_dqkv = ld,
                       .pos = mb->pos, .cos = r->cos[table], .sin = r->sin[table], .qkv = a->qkv, .qk = a->qk,
                       .wq = weight(r, l, w, MT_W_Q_NORM), .wk = weight(r, l, w, MT_W_K_NORM), .eps = (float)c->eps,
-                      .one_plus = c->norm_one_plus, .whole = c->qk_norm_whole, .scratch = r->work.scratch };
+                      .one_plus = c->norm_one_plus, .whole = c->qk_norm_whole, .centered = c->qk_layer_norm,
+                      .own_weights = c->qk_norm_own, .scratch = r->work.scratch };
 }
 
 static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a)
 {
     const mt_config *c = r->model->config;
     int64_t ld = (c->H + 2 * c->K) * c->Dh, ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh;
-    return (mt_attention){ .t = r->t, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk, .ldk = ld_qk, .ldv = ld,
+    return (mt_attention){ .t = r->t, .plain = r->plain_attention, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk, .ldk = ld_qk, .ldv = ld,
                            .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest, .doc_start = mb->doc_start,
                            .scale = (float)c->attention_scale, .window = c->window[layer],
                            .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .q = a->qk,

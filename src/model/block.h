@@ -76,6 +76,7 @@ typedef struct mt_run {
     const mt_ops *ops;
     mt_stream *stream;
     mt_dtype t;
+    bool plain_attention;
     int64_t mlp_rows, head_rows; /* rows at a time */
     const float *cos[2], *sin[2]; /* of config->rope, of config->rope_local */
     mt_work work;

@@ -363,7 +363,7 @@ void mt_plan_free(mt_plan *p)
 
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows };
+    const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows, a->plain_attention };
     return mt_hash(fields, sizeof fields, 1);
 }
 

@@ -27,6 +27,7 @@ typedef struct mt_arithmetic {
     mt_dtype grad;        /* finished gradients are rounded to this everywhere */
     int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
+    bool plain_attention;        /* attn_implementation: eager */
 } mt_arithmetic;
 
 typedef struct mt_unit_place {
@@ -134,6 +135,22 @@ void mt_plan_free(mt_plan *plan);
 mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err);
 void mt_placement_free(mt_placement *p);
 
+typedef enum mt_whether { MT_MAY, MT_MUST, MT_MUST_NOT } mt_whether;
+
+/* What the settings allow a plan: bounds on memory, not orders, unless they are exact. */
+typedef struct mt_limits {
+    int interval;       /* layers redone from one kept input, at most; 0: 1 */
+    bool exact;         /* every interval-th layer keeps its input, and nothing else is kept */
+    int n_slabs;        /* of gradients on their way to the host, at most; 0: as many as help */
+    mt_whether offload; /* kept activations in host memory */
+} mt_limits;
+
+mt_rc mt_limits_check(const mt_limits *l, const mt_model *model, mt_err *err);
+/* May layers keep `keep` at `place`, `segment` of them redone from one input? */
+bool mt_limits_allow(const mt_limits *l, const mt_model *model, int segment, mt_keep keep, mt_place place);
+/* Segments worth trying: from 1 (or the exact one) by doubling up to the bound.  0 starts; 0 ends. */
+int mt_limits_next_segment(const mt_limits *l, const mt_model *model, int segment);
+
 /* What a plan is chosen for: room, and rates that say what is cheap. */
 typedef struct mt_machine {
     size_t device_bytes, host_bytes;   /* this run may use */
@@ -141,6 +158,7 @@ typedef struct mt_machine {
     double copy_in, copy_out;          /* bytes a second */
     double adam_host;                  /* parameters a second */
     bool home_host;                    /* every master and all state live in host memory between steps */
+    mt_limits limits;
 } mt_machine;
 
 /* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
@@ -153,6 +171,8 @@ mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, co
 
 /* The placement in a sentence. */
 void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
+/* What its layers keep, and how that compares with what the limits ask for. */
+void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *out, size_t n);
 /* The arithmetic as one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 

@@ -1,1 +1,1 @@
-set(sources choose.c cut.c flops.c machine.c plan.c shapes.c)
+set(sources choose.c cut.c flops.c limits.c machine.c plan.c shapes.c)

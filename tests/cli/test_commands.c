@@ -18,6 +18,9 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("grad " MODEL " --tokens", 2, "--tokens needs a value");
     expect_program("grad", 2, "MODEL is missing");
     expect_program("inspect a b", 2, "one argument too many");
+    expect_program("report", 2, "RUN is missing");
+    expect_program("report /nowhere", 2, "there is no directory /nowhere");
+    expect_program("report " MODEL, 2, "holds no run");
 }
 
 static void inspect_shows_what_was_found(void **state)

@@ -62,4 +62,125 @@ static void kept_arrays_have_room_to_be_aligned(void **state)
     mt_config_close(c);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned))
+/* -- limits ---------------------------------------------------------------------------------------- */
+
+static const mt_job long_job = { .train = true, .clip = true, .step_tokens = 4096, .step_docs = 64, .longest = 64 };
+
+static mt_rc search(mt_plan **plan, const mt_model *m, const mt_limits *limits, size_t device_bytes, const mt_job *job, mt_err *err)
+{
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+    mt_machine machine = mt_machine_typical();
+    machine.device_bytes = device_bytes;
+    machine.limits = *limits;
+    return mt_plan_search(plan, m, job, &a, &machine, err);
+}
+
+static void more_than_the_interval_is_kept_when_it_fits(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    mt_plan *plan;
+    char text[256];
+    const mt_limits limits = { .interval = 4 };
+    open_model(&c, &m, 8);
+    assert_ok(search(&plan, m, &limits, SIZE_MAX, &long_job, &err));
+    for (int l = 0; l < 8; l++) assert_int_equal(plan->place.layers[l].keep, MT_KEEP_ALL);
+    mt_plan_describe_kept(plan, &limits, text, sizeof text);
+    assert_string_equal(text, "every layer keeps everything, which is more than checkpoint_interval 4 asks for: it fits");
+    mt_plan_free(plan);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
+static void a_strict_interval_is_held_exactly(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    mt_plan *plan;
+    char text[256];
+    const mt_limits limits = { .interval = 3, .exact = true };
+    open_model(&c, &m, 8);
+    assert_ok(search(&plan, m, &limits, SIZE_MAX, &long_job, &err));
+    for (int l = 0; l < 8; l++) assert_int_equal(plan->place.layers[l].keep, l % 3 ? MT_KEEP_NOTHING : MT_KEEP_INPUT);
+    mt_plan_describe_kept(plan, &limits, text, sizeof text);
+    assert_string_equal(text, "every 3 layers one keeps its input, as checkpoint_interval 3 says (strict_checkpointing)");
+    mt_plan_free(plan);
+    assert_int_equal(search(&plan, m, &limits, 4096, &long_job, &err), MT_ENOMEM);
+    assert_says("strict_checkpointing");
+    mt_model_free(m);
+    mt_config_close(c);
+    open_model(&c, &m, MT_MAX_SEGMENT + 1);
+    assert_int_equal(search(&plan, m, &(mt_limits){ .interval = 1000, .exact = true }, SIZE_MAX, &long_job, &err), MT_ERANGE);
+    assert_says("checkpoint_interval 1000");
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
+/* One sweep (host accumulators cost room of their own) on a device too small for every input: with a longer interval it works. */
+static size_t least_device(const mt_model *m, const mt_limits *limits)
+{
+    mt_err err = { 0 };
+    size_t lo = 0, hi = (size_t)1 << 30;
+    const mt_job job = { .train = true, .clip = true, .step_tokens = 64, .step_docs = 1, .longest = 64 };
+    while (hi - lo > 64) {
+        mt_plan *plan;
+        size_t mid = lo + (hi - lo) / 2;
+        mt_rc rc = search(&plan, m, limits, mid, &job, &err);
+        if (!rc) mt_plan_free(plan);
+        *(rc ? &lo : &hi) = mid;
+    }
+    return hi;
+}
+
+static void a_longer_interval_needs_less_device_memory(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    mt_plan *plan;
+    open_model(&c, &m, 48);
+    size_t each = least_device(m, &(mt_limits){ .interval = 1, .offload = MT_MUST_NOT });
+    const mt_limits four = { .interval = 4, .offload = MT_MUST_NOT };
+    size_t fourth = least_device(m, &four);
+    assert_true(fourth < each);
+    assert_ok(search(&plan, m, &four, fourth, &(mt_job){ .train = true, .clip = true, .step_tokens = 64, .step_docs = 1, .longest = 64 }, &err));
+    assert_true(plan->longest_segment > 1 && plan->longest_segment <= 4);
+    mt_plan_free(plan);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
+static void slabs_and_offloading_keep_to_their_limits(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    mt_plan *plan;
+    mt_job job = long_job;
+    job.clip = false;
+    open_model(&c, &m, 8);
+    for (int n = 1; n <= 12; n += 11) {
+        mt_machine machine = mt_machine_typical();
+        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+        machine.home_host = true;
+        machine.limits.n_slabs = n;
+        assert_ok(mt_plan_search(&plan, m, &job, &a, &machine, &err));
+        assert_true(plan->place.n_slabs >= 1 && plan->place.n_slabs <= n);
+        mt_plan_free(plan);
+    }
+    assert_ok(search(&plan, m, &(mt_limits){ .offload = MT_MUST }, SIZE_MAX, &long_job, &err));
+    for (int l = 0; l < 8; l++) assert_int_equal(plan->place.layers[l].place, MT_HOST);
+    mt_plan_free(plan);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
+             cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
+             cmocka_unit_test(slabs_and_offloading_keep_to_their_limits))
