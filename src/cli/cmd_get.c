@@ -13,7 +13,7 @@ typedef struct wanted {
 static mt_rc get_dataset(mt_hub_bar *bar, const wanted *w, mt_err *err)
 {
     mt_hub_dataset d;
-    MT_TRY(mt_hub_dataset_open(bar->hub, &(mt_hub_query){ w->name, w->revision, w->subset, w->split, true }, &d, err));
+    MT_TRY(mt_hub_dataset_open(bar->hub, &(mt_hub_query){ .name = w->name, .revision = w->revision, .subset = w->subset, .split = w->split, .newest = true }, &d, err));
     mt_hub_bar_finish(bar);
     for (size_t i = 0; i < d.n; i++) printf("%s\n", d.files[i]);
     mt_hub_dataset_close(&d);

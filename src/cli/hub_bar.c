@@ -1,5 +1,6 @@
 #include "cli/hub_bar.h"
 
+#include "base/file.h"
 #include "base/units.h"
 
 #include <stdio.h>
@@ -58,8 +59,32 @@ mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char *
 {
     mt_hub_bar b;
     *dir = NULL;
+    if (mt_dir_exists(name) || mt_file_exists(name)) { /* no hub is needed, nor what it wants to know of the environment */
+        *dir = mt_strdup(name);
+        return *dir ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory for a path");
+    }
     MT_TRY(mt_hub_bar_open(&b, err));
     mt_rc rc = mt_hub_model(b.hub, name, revision, needs, dir, err);
+    mt_hub_bar_close(&b);
+    return rc;
+}
+
+mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err)
+{
+    char *dir;
+    if (s->training.from_scratch) needs &= ~MT_HUB_WEIGHTS;
+    mt_rc rc = mt_hub_bar_model(s->model.name, s->model.revision, needs, &dir, err);
+    if (rc) return mt_note(err, "model.name");
+    rc = mt_settings_place_model(s, dir, err);
+    mt_free(dir);
+    return rc;
+}
+
+mt_rc mt_hub_bar_dataset(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err)
+{
+    mt_hub_bar b;
+    MT_TRY(mt_hub_bar_open(&b, err));
+    mt_rc rc = mt_hub_dataset_open(b.hub, q, out, err);
     mt_hub_bar_close(&b);
     return rc;
 }

@@ -14,6 +14,7 @@
 
 #include "cli/progress.h"
 #include "hub/hub.h"
+#include "settings/settings.h"
 
 typedef struct mt_hub_bar {
     mt_hub *hub;
@@ -31,5 +32,9 @@ void mt_hub_bar_close(mt_hub_bar *b); /* accepts a zeroed one */
 
 /* The directory of a model that is given by path or by name; newly allocated. */
 mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err);
+/* The same for a run's settings: config, tokenizer and, unless it starts from scratch, weights. */
+mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err);
+/* A dataset of the hub (mt_feed_fetch_fn). */
+mt_rc mt_hub_bar_dataset(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err);
 
 #endif

@@ -26,6 +26,7 @@ struct mt_records {
     mt_name_list files;
     mt_records_options opt;
     size_t current;               /* index of the open file; files.n: all read */
+    int64_t row;                  /* records read so far, of all files */
     const mt_record_bytes *given; /* tests: bytes in memory instead of files */
     mt_record_bytes given_bytes;
     open_file *file;  /* NULL between files */
@@ -143,7 +144,7 @@ static mt_rc next_in_file(open_file *f, mt_arena *arena, mt_value *out, mt_recor
     return MT_OK;
 }
 
-static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
+static mt_rc next_of_all(mt_records *r, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     for (;;) {
         if (r->current >= r->files.n) {
@@ -157,6 +158,28 @@ static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_recor
         if (r->current + 1 < r->files.n) MT_TRY(retire_file(r, err)); /* the last stays open for its columns */
         r->current++;
     }
+}
+
+/* Read rows up to the first that is wanted, and forget them. */
+static mt_rc skip_rows(mt_records *r, mt_value *out, mt_record_place *where, mt_err *err)
+{
+    mt_arena own = { 0 };
+    mt_rc rc = MT_OK;
+    *where = (mt_record_place){ 0 };
+    for (; !rc && r->row < r->opt.first_row && where->state != MT_RECORD_END; r->row++) {
+        mt_arena_reset(&own);
+        rc = next_of_all(r, &own, out, where, err);
+    }
+    mt_arena_free(&own);
+    return rc;
+}
+
+static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
+{
+    if (r->row < r->opt.first_row) MT_TRY(skip_rows(r, out, where, err));
+    if (r->opt.end_row && r->row >= r->opt.end_row) r->current = r->files.n;
+    r->row++;
+    return next_of_all(r, arena, out, where, err);
 }
 
 mt_rc mt_records_next(mt_records *r, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
@@ -181,6 +204,7 @@ mt_rc mt_records_rewind(mt_records *r, mt_err *err)
     r->file = NULL;
     r->broken = (mt_err){ 0 };
     r->current = 0;
+    r->row = 0;
     return open_at(r, 0, &r->file, err);
 }
 
@@ -197,7 +221,8 @@ mt_rc mt_records_count(mt_records *r, int64_t *out, mt_err *err)
         if (__builtin_add_overflow(total, n, &total))
             return mt_fail(err, MT_EFORMAT, "%s claims more rows than can be counted", r->files.items[i]);
     }
-    *out = total;
+    int64_t end = r->opt.end_row && r->opt.end_row < total ? r->opt.end_row : total;
+    *out = end > r->opt.first_row ? end - r->opt.first_row : 0;
     return MT_OK;
 }
 

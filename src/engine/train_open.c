@@ -47,14 +47,14 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
 
 static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
-    const char *name = t->s->model.name;
-    if (mt_dir_exists(name)) return MT_OK;
-    return mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
+    const char *dir = mt_settings_model_dir(t->s);
+    if (mt_dir_exists(dir)) return MT_OK;
+    return mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", dir);
 }
 
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 {
-    char *path = mt_path_join(t->s->model.name, "config.json"), *text = NULL;
+    char *path = mt_path_join(mt_settings_model_dir(t->s), "config.json"), *text = NULL;
     size_t n = 0;
     mt_rc rc = path ? mt_file_read(&text, &n, path, 1 << 26, err) : mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
     if (!rc) t->model_fingerprint = mt_hash(text, n, 0);
@@ -67,7 +67,7 @@ static mt_rc open_weights(mt_trainer *t, mt_err *err)
 {
     char notice[256];
     if (t->s->training.from_scratch) return MT_OK;
-    mt_rc rc = mt_shards_open(&t->shards, t->s->model.name, err);
+    mt_rc rc = mt_shards_open(&t->shards, mt_settings_model_dir(t->s), err);
     if (rc == MT_ENOENT) return mt_note(err, "model.name (training.from_scratch: true starts without weights)");
     MT_TRY(rc);
     MT_TRY(mt_weights_settle_tying(t->config, t->shards, notice, err));
@@ -80,7 +80,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     size_t unused = 0;
     MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_config_open(&t->config, t->s->model.name, err));
+    MT_TRY(mt_config_open(&t->config, mt_settings_model_dir(t->s), err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
     MT_TRY(mt_model_create(
@@ -91,7 +91,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too) mt_info("%zu tensors of %s have no place in the model and are left out", unused, t->s->model.name);
     t->export = (mt_export){ .model = t->model,
-                             .source_dir = t->s->model.name,
+                             .source_dir = mt_settings_model_dir(t->s),
                              .source = t->shards,
                              .dtype = t->s->save.dtype,
                              .max_shard_bytes = (size_t)t->s->save.max_shard_size,

@@ -53,12 +53,14 @@ static bool is_part(const char *file, const char *split, long *of)
     size_t n = strlen(file), k = strlen(split);
     if (n < 6 || strcmp(file + n - 6, ".arrow") != 0 || strncmp(file, "cache-", 6) == 0) return false;
     n -= 6;
-    *of = 1;
+    long parts = 1;
     if (n > 15 && strncmp(file + n - 9, "-of-", 4) == 0 && file[n - 15] == '-') {
-        *of = strtol(file + n - 5, NULL, 10);
+        parts = strtol(file + n - 5, NULL, 10);
         n -= 15;
     }
-    return n > k + 1 && file[n - k - 1] == '-' && strncmp(file + n - k, split, k) == 0;
+    bool is = n > k + 1 && file[n - k - 1] == '-' && strncmp(file + n - k, split, k) == 0;
+    if (is) *of = parts;
+    return is;
 }
 
 mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subset, const char *split, mt__files *out, char **dir, mt_err *err)

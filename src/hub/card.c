@@ -238,7 +238,7 @@ static const char *always_train(const char *path)
     return "train";
 }
 
-static bool below(const char *path, const char *folder)
+static bool is_below(const char *path, const char *folder)
 {
     size_t n = strlen(folder);
     return !n || (strncmp(path, folder, n) == 0 && path[n] == '/');
@@ -271,7 +271,7 @@ static size_t want_by_name(mt__files *f, const char *folder, const char *split, 
     for (size_t w = 0; w < MT_COUNT(ways) && !splits->n; w++)
         for (size_t i = 0; i < f->n; i++) {
             mt__file *file = &f->items[i];
-            const char *found = is_data(file->path) && below(file->path, folder) ? ways[w](file->path) : NULL;
+            const char *found = is_data(file->path) && is_below(file->path, folder) ? ways[w](file->path) : NULL;
             if (found) note_split(splits, found, strlen(found));
             if (found && strcmp(found, split) == 0) file->wanted = true, n++;
         }
@@ -306,18 +306,18 @@ static mt_rc no_files(const mt__files *f, const mt__repo *repo, const char *spli
 }
 
 mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, size_t readme_n, const char *subset, const char *split,
-                      mt_err *err)
+                      const char *folder, mt_err *err)
 {
     mt_arena arena = { 0 };
     mt_str splits = { 0 };
     mt_rc rc = MT_OK;
-    const mt_yaml *configs = readme ? read_front(readme, readme_n, &arena) : NULL, *config = NULL;
+    const mt_yaml *configs = readme && !*folder ? read_front(readme, readme_n, &arena) : NULL, *config = NULL;
     bool said = configs && configs->kind == MT_YAML_LIST && configs->items;
     if (said && !(config = find_config(configs, subset))) rc = which_config(configs, repo, subset, err);
     const mt_yaml *data_files = get(config, "data_files");
-    const char *folder = config ? get_text(config, "data_dir") : subset;
+    const char *below = *folder ? folder : config ? get_text(config, "data_dir") : subset;
     if (!rc) {
-        size_t n = data_files ? want_split(f, data_files, split, &splits) : want_by_name(f, folder ? folder : "", split, &splits);
+        size_t n = data_files ? want_split(f, data_files, split, &splits) : want_by_name(f, below ? below : "", split, &splits);
         if (!n) rc = no_files(f, repo, split, &splits, err);
         keep_one_kind(f);
     }

@@ -13,7 +13,8 @@ enum { MAX_README = 16 << 20 };
 /* What is looked for; no field is NULL. */
 typedef struct search {
     mt_hub *hub;
-    const char *name, *revision, *subset, *split;
+    const char *name, *revision, *subset, *split, *folder;
+    bool plain; /* neither a revision nor a folder: the conversions will do */
     mt__repo repo;
     mt__files files; /* the wanted ones are the answer */
     char *dir;       /* where they are; NULL: not found yet */
@@ -83,18 +84,18 @@ static mt_rc find_own_here(search *s, mt_err *err)
     if (!*s->repo.commit) return MT_OK;
     MT_TRY(mt__snapshot_list(&s->repo, &s->files, err));
     MT_TRY(read_readme(s, &readme, &n, err));
-    mt_rc rc = mt__choose_data(&s->files, &s->repo, readme, n, s->subset, s->split, &not_here);
+    mt_rc rc = mt__choose_data(&s->files, &s->repo, readme, n, s->subset, s->split, s->folder, &not_here);
     mt_free(readme);
     return !rc && no_gaps(&s->files) ? found(s, err) : MT_OK;
 }
 
 static mt_rc find_here(search *s, mt_err *err)
 {
-    if (!*s->revision) MT_TRY(mt__arrow_cache_find(s->hub, s->name, s->subset, s->split, &s->files, &s->dir, err));
+    if (s->plain) MT_TRY(mt__arrow_cache_find(s->hub, s->name, s->subset, s->split, &s->files, &s->dir, err));
     if (s->files.n) return MT_OK;
     mt_free(s->dir);
     s->dir = NULL;
-    if (!*s->revision) MT_TRY(find_converted_here(s, err));
+    if (s->plain) MT_TRY(find_converted_here(s, err));
     return s->dir ? MT_OK : find_own_here(s, err);
 }
 
@@ -134,7 +135,7 @@ static mt_rc fetch_own(search *s, mt_err *err)
         readme->wanted = false;
         MT_TRY(read_readme(s, &text, &n, err));
     }
-    mt_rc rc = mt__choose_data(&s->files, &s->repo, text, n, s->subset, s->split, err);
+    mt_rc rc = mt__choose_data(&s->files, &s->repo, text, n, s->subset, s->split, s->folder, err);
     mt_free(text);
     return rc ? rc : bring(s, err);
 }
@@ -146,7 +147,7 @@ static mt_rc fetch(search *s, mt_err *err)
         return mt_fail(err, MT_ENOENT, "dataset %s is neither a folder here nor complete in %s or %s, and %s forbids the network: unset it, or give its files as dataset.path",
                        s->name, s->hub->at.datasets_cache, s->repo.folder, s->hub->at.datasets_offline);
     MT_TRY(mt__repo_resolve(s->hub, &s->repo, err)); /* no such dataset: say so now */
-    if (!*s->revision) MT_TRY(fetch_converted(s, err));
+    if (s->plain) MT_TRY(fetch_converted(s, err));
     return s->dir ? MT_OK : fetch_own(s, err);
 }
 
@@ -178,7 +179,9 @@ mt_rc mt_hub_dataset_open(mt_hub *hub, const mt_hub_query *q, mt_hub_dataset *ou
                  .name = q->name,
                  .revision = or_else(q->revision, ""),
                  .subset = or_else(q->subset, ""),
-                 .split = or_else(q->split, "train") };
+                 .split = or_else(q->split, "train"),
+                 .folder = or_else(q->folder, "") };
+    s.plain = !*s.revision && !*s.folder;
     mt_rc rc = turn_to(&s, s.revision, err);
     if (!rc && (!q->newest || hub->at.datasets_offline)) rc = find_here(&s, err);
     if (!rc && !s.dir) rc = fetch(&s, err);

@@ -56,6 +56,7 @@ typedef struct mt_hub_query {
     const char *revision; /* "" or NULL: the default branch */
     const char *subset;   /* configuration; "" or NULL: the default one */
     const char *split;    /* "" or NULL: train */
+    const char *folder;   /* only files below this folder of the repository; "" or NULL: anywhere */
     bool newest;          /* as MT_HUB_NEWEST */
 } mt_hub_query;
 

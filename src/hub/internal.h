@@ -88,9 +88,9 @@ mt_rc mt__hub_bring(mt_hub *hub, const mt__repo *repo, const mt__files *files, m
 mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subset, const char *split, mt__files *out, char **dir,
                            mt_err *err);
 
-/* card.c: which files a split is made of. */
+/* card.c: which files a split is made of.  A folder means its files, whatever the README says. */
 mt_rc mt__choose_converted(mt__files *f, const char *subset, const char *split, bool *found, mt_err *err);
 mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, size_t readme_n, const char *subset, const char *split,
-                      mt_err *err);
+                      const char *folder, mt_err *err);
 
 #endif

@@ -22,7 +22,7 @@ mt_rc mt__repo_init(mt__repo *r, const mt_hub *hub, const char *name, const char
 {
     *r = (mt__repo){ .name = name, .revision = revision && *revision ? revision : "main", .dataset = dataset };
     if (!mt_hub_is_name(name))
-        return mt_fail(err, MT_EINVAL, "\"%.200s\" is neither a directory here nor a name on the hub (ORG/NAME)", name);
+        return mt_fail(err, MT_ENOENT, "%.200s is no directory here and no name on the hub (ORG/NAME)", name);
     if (!mt__hub_safe_path(r->revision)) return mt_fail(err, MT_EINVAL, "\"%.200s\" is no branch, tag or commit", r->revision);
     char *folder = mt__hub_folder(name, dataset);
     r->folder = folder ? mt_path_join(hub->at.cache, folder) : NULL;

@@ -3,6 +3,7 @@ set(sources
   check.c
   convert.c
   diff.c
+  flat.c
   format.c
   help.c
   print.c
