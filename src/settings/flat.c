@@ -189,11 +189,15 @@ static mt_rc read_thinking(flat *f, const row *r, const mt_yaml_item *it, mt_err
 
 static mt_rc read_report_to(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
-    bool board = is_text(it, "tensorboard") || is_text(it, "all"), other = !board && !is_off(it->value);
-    for (const mt_yaml_item *k = it->value->kind == MT_YAML_LIST ? it->value->items : NULL; k; k = k->next)
-        if (is_text(k, "tensorboard")) board = true;
+    const mt_yaml_item one = { .key = it->key, .value = it->value };
+    bool board = false, other = false;
+    for (const mt_yaml_item *k = it->value->kind == MT_YAML_LIST ? it->value->items : &one; k; k = k->next) {
+        bool is_board = is_text(k, "tensorboard") || is_text(k, "all");
+        board = board || is_board;
+        other = other || (!is_board && !is_off(k->value));
+    }
     if (board) MT_TRY(put_text(f, r->to, it, "true", err));
-    return other && !board ? say(f, it, r->text, err) : MT_OK;
+    return other ? say(f, it, r->text, err) : MT_OK;
 }
 
 /* no, steps or epoch; `to` is the number of steps between. */
