@@ -8,6 +8,8 @@
 typedef struct wanted {
     const char *name, *revision, *subset, *split;
     bool dataset;
+    int64_t connections;
+    uint64_t piece_bytes;
 } wanted;
 
 static mt_rc get_dataset(mt_hub_bar *bar, const wanted *w, mt_err *err)
@@ -41,6 +43,8 @@ int mt_cmd_get(int argc, char **argv)
         { "--revision", MT_FLAG_STR, &w.revision, "REV", "branch, tag or commit; left out, the default branch", false },
         { "--subset", MT_FLAG_STR, &w.subset, "NAME", "configuration of a dataset that has several", false },
         { "--split", MT_FLAG_STR, &w.split, "NAME", "split of a dataset; left out, train", false },
+        { "--connections", MT_FLAG_INT, &w.connections, "N", "so many at once (8)", false },
+        { "--piece-size", MT_FLAG_BYTES, &w.piece_bytes, "SIZE", "large files come in pieces, and go on at one: 64Mi (default)", false },
     };
     const mt_usage usage = {
         "get",
@@ -56,7 +60,7 @@ int mt_cmd_get(int argc, char **argv)
     mt_hub_bar bar = { 0 };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &w.name, &help, &err);
     if (!rc && !help) {
-        rc = mt_hub_bar_open(&bar, &err);
+        rc = mt_hub_bar_open(&bar, &(mt_hub_options){ .n_connections = (int)w.connections, .piece_bytes = w.piece_bytes }, &err);
         if (!rc) rc = w.dataset ? get_dataset(&bar, &w, &err) : get_model(&bar, &w, &err);
         mt_hub_bar_close(&bar);
     }

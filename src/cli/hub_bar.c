@@ -34,12 +34,16 @@ static void show(void *user, const mt_hub_progress *p)
              moved ? mt_bytes_text((uint64_t)((double)(p->done_bytes - b->start_bytes) / s)).s : "");
     if (moved) snprintf(note + strlen(note), sizeof note - strlen(note), "/s");
     mt_progress_update(&b->bar, (double)p->done_bytes / MB, note);
+    if (p->done_bytes == p->total_bytes) mt_hub_bar_finish(b);
 }
 
-mt_rc mt_hub_bar_open(mt_hub_bar *b, mt_err *err)
+mt_rc mt_hub_bar_open(mt_hub_bar *b, const mt_hub_options *o, mt_err *err)
 {
+    mt_hub_options own = o ? *o : (mt_hub_options){ 0 };
     *b = (mt_hub_bar){ .terminal = mt_terminal_of(stderr, MT_COLOR_AUTO) };
-    return mt_hub_open(&b->hub, &(mt_hub_options){ .progress = show, .user = b }, err);
+    own.progress = show;
+    own.user = b;
+    return mt_hub_open(&b->hub, &own, err);
 }
 
 void mt_hub_bar_finish(mt_hub_bar *b)
@@ -63,7 +67,7 @@ mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char *
         *dir = mt_strdup(name);
         return *dir ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory for a path");
     }
-    MT_TRY(mt_hub_bar_open(&b, err));
+    MT_TRY(mt_hub_bar_open(&b, NULL, err));
     mt_rc rc = mt_hub_model(b.hub, name, revision, needs, dir, err);
     mt_hub_bar_close(&b);
     return rc;
@@ -83,7 +87,7 @@ mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err)
 mt_rc mt_hub_bar_dataset(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err)
 {
     mt_hub_bar b;
-    MT_TRY(mt_hub_bar_open(&b, err));
+    MT_TRY(mt_hub_bar_open(&b, NULL, err));
     mt_rc rc = mt_hub_dataset_open(b.hub, q, out, err);
     mt_hub_bar_close(&b);
     return rc;

@@ -4,7 +4,7 @@
  *     MT_TRY(mt_hub_bar_model("Qwen/Qwen3-8B", "", MT_HUB_MODEL, &dir, err));       // all there is to it, for a model
  *
  *     mt_hub_bar bar;
- *     MT_TRY(mt_hub_bar_open(&bar, err));
+ *     MT_TRY(mt_hub_bar_open(&bar, NULL, err));
  *     ... bar.hub ...
  *     mt_hub_bar_close(&bar);
  *
@@ -25,7 +25,7 @@ typedef struct mt_hub_bar {
     uint64_t start_bytes; /* what was here before */
 } mt_hub_bar;
 
-mt_rc mt_hub_bar_open(mt_hub_bar *b, mt_err *err);
+mt_rc mt_hub_bar_open(mt_hub_bar *b, const mt_hub_options *o, mt_err *err); /* o may be NULL; progress is the bar's */
 /* End the bar of a download, if there is one. */
 void mt_hub_bar_finish(mt_hub_bar *b);
 void mt_hub_bar_close(mt_hub_bar *b); /* accepts a zeroed one */
