@@ -102,8 +102,6 @@ static uint64_t hash_options(const mt_records_options *o, uint64_t h)
     h = hash_text(o->split, h);
     h = hash_text(o->subset, h);
     for (const char *const *c = o->columns; c && *c; c++) h = hash_text(*c, h);
-    h = hash_int(o->first_row, h);
-    h = hash_int(o->end_row, h);
     h = hash_int(o->delimiter, h);
     return hash_int(o->sample_by, h);
 }

@@ -2,14 +2,13 @@
 
 #include "base/file.h"
 #include "data/prefetch.h"
-#include "data/split.h"
+#include "data/split_spec.h"
 
 #include <string.h>
 
 typedef struct dataset {
     mt_dataset_entry entry; /* borrowed from the registry or the settings */
     mt_records_options records;
-    mt_split split;         /* what records.split points into */
     mt_hub_dataset fetched; /* its files, where they came from the hub */
     mt_sampler *sampler;
     bool text; /* plain text, not conversations */
@@ -57,21 +56,13 @@ static mt_rc fetch(dataset *d, const mt_feed_options *o, mt_err *err)
     if (e->path) return MT_OK;
     if (!o->fetch)
         return mt_fail(err, MT_ENOENT, "dataset \"%s\" is %s on the hub and is not here: `megatrain get %s --dataset` fetches it", e->name, e->hub, e->hub);
-    mt_hub_query q = { .name = e->hub, .subset = d->records.subset, .split = d->split.name, .folder = e->folder };
+    mt_split_spec split; /* which rows of it are read is the reader's business */
+    MT_TRY(mt_split_spec_parse(&split, d->records.split, err));
+    mt_hub_query q = { .name = e->hub, .subset = d->records.subset, .split = split.name, .folder = e->folder };
     MT_TRY(o->fetch(&q, &d->fetched, err));
     e->path = d->fetched.dir;
     d->records.files = d->fetched.files;
-    d->records.split = d->records.subset = NULL; /* the files are of that split and subset */
     return MT_OK;
-}
-
-/* Which of its records: the split, and perhaps a slice of it. */
-static mt_rc choose_rows(dataset *d, const mt_feed_options *o, mt_err *err)
-{
-    MT_TRY(mt_split_parse(&d->split, d->records.split, err));
-    if (d->records.split) d->records.split = d->split.name[0] ? d->split.name : NULL;
-    MT_TRY(fetch(d, o, err));
-    return mt_split_apply(&d->split, d->entry.path, &d->records, err);
 }
 
 /* What the settings say of split and subset is said of the data that is trained on. */
@@ -108,7 +99,7 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         f->sets[i].records = records_options(s, &f->sets[i].entry, i < f->n_train);
         if (i < f->n_train) MT_TRY(check_subset(s, &f->sets[i].entry, err));
-        mt_rc rc = choose_rows(&f->sets[i], o, err);
+        mt_rc rc = fetch(&f->sets[i], o, err);
         if (rc) return mt_note(err, "dataset %s", f->sets[i].entry.name);
     }
     return MT_OK;
@@ -293,6 +284,13 @@ void mt_feed_close(mt_feed *f)
 const mt_findings *mt_feed_findings(const mt_feed *f) { return &f->findings; }
 const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f) { return f->tok; }
 const mt_sampler *mt_feed_sampler(const mt_feed *f) { return f->sets[0].sampler; }
+const char *mt_feed_new_template(const mt_feed *f)
+{
+    for (size_t i = 0; i < f->n_train; i++)
+        if (!f->sets[i].text) return mt_sampler_new_template(f->sets[i].sampler);
+    return NULL;
+}
+
 int32_t mt_feed_end_id(const mt_feed *f) { return end_of(f, &f->sets[0]); }
 bool mt_feed_packs(const mt_feed *f) { return f->packs; }
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }

@@ -4,39 +4,25 @@
 
 #include <stdio.h>
 
-/* The longest segment the limits allow this model. */
-static int longest(const mt_limits *l, const mt_model *m)
+enum { USUAL_SEGMENT = 8 }; /* when nothing is said: longer ones save little more */
+
+int mt_limits_longest(const mt_limits *l, const mt_model *m)
 {
-    int64_t n = mt_min_i64(l->interval > 1 ? l->interval : 1, m->config->L);
+    int64_t n = mt_min_i64(l->interval > 0 ? l->interval : l->exact ? 1 : USUAL_SEGMENT, m->config->L);
     return (int)(l->exact ? n : mt_min_i64(n, MT_MAX_SEGMENT));
 }
 
 mt_rc mt_limits_check(const mt_limits *l, const mt_model *m, mt_err *err)
 {
-    if (longest(l, m) <= MT_MAX_SEGMENT) return MT_OK;
+    if (mt_limits_longest(l, m) <= MT_MAX_SEGMENT) return MT_OK;
     return mt_fail(err, MT_ERANGE, "strict_checkpointing with checkpoint_interval %d: at most %d layers can be redone from one kept input", l->interval, MT_MAX_SEGMENT);
-}
-
-bool mt_limits_allow(const mt_limits *l, const mt_model *m, int segment, mt_keep keep, mt_place place)
-{
-    if (l->offload != MT_MAY && (l->offload == MT_MUST) != (place == MT_HOST)) return false;
-    if (l->exact) return segment == longest(l, m) && keep == MT_KEEP_INPUT;
-    return segment <= longest(l, m) && (segment == 1 || keep == MT_KEEP_INPUT);
-}
-
-int mt_limits_next_segment(const mt_limits *l, const mt_model *m, int segment)
-{
-    int most = longest(l, m);
-    if (segment == 0) return l->exact ? most : 1;
-    if (segment == most) return 0;
-    return segment * 2 < most ? segment * 2 : most;
 }
 
 void mt_plan_describe_kept(const mt_plan *p, const mt_limits *l, char *out, size_t n)
 {
     static const char *const keeps[] = { "nothing", "its input", "its input and attention", "everything" };
     const mt_layer_place *first = &p->place.layers[0];
-    bool more = p->longest_segment < longest(l, p->model) || first->keep > MT_KEEP_INPUT;
+    bool more = p->longest_segment < mt_limits_longest(l, p->model) || first->keep > MT_KEEP_INPUT;
     int k = p->longest_segment > 1 ? snprintf(out, n, "every %d layers one keeps its input", p->longest_segment) : snprintf(out, n, "every layer keeps %s", keeps[first->keep]);
     if (first->place == MT_HOST) k += snprintf(out + k, n - (size_t)k, " in host memory");
     if (l->exact)
