@@ -43,46 +43,60 @@ static bool is_data(const char *path)
 
 /* -- patterns -------------------------------------------------------------------------------------- */
 
-static const char *match_set(const char *pattern, char c, bool *fits)
+enum { MAX_PATH = 1024 };
+
+/* Is c in the set that begins at pattern ("[a-z]", "[!0-9]")?  Returns what is behind it; NULL: it does not end. */
+static const char *match_set(const char *pattern, char c, bool *in)
 {
     bool not = pattern[1] == '!' || pattern[1] == '^';
-    const char *p = pattern + 1 + not;
-    *fits = false;
-    for (; *p && (*p != ']' || p == pattern + 1 + not); p++)
+    const char *first = pattern + 1 + not, *p = first;
+    *in = false;
+    for (; *p && (*p != ']' || p == first); p++)
         if (p[1] == '-' && p[2] && p[2] != ']') {
-            *fits = *fits || (c >= p[0] && c <= p[2]);
+            *in = *in || (c >= p[0] && c <= p[2]);
             p += 2;
         } else {
-            *fits = *fits || *p == c;
+            *in = *in || *p == c;
         }
-    *fits = *fits != not;
+    *in = *in != not;
     return *p ? p + 1 : NULL;
 }
 
-/* '*' and '?' stay within a folder; "**" does not. */
+/* '*' and '?' stay within a folder; "**" does not.  at[j]: the pattern so far fits the first j bytes of the path.  One pass over
+ * both, whatever a stranger's pattern looks like. */
 static bool fits(const char *pattern, const char *path)
 {
-    for (; *pattern; pattern++, path++) {
-        if (*pattern == '*') {
-            bool deep = pattern[1] == '*';
-            const char *rest = pattern + 1 + deep;
-            if (deep && *rest == '/' && fits(rest + 1, path)) return true;
-            for (const char *p = path;; p++) {
-                if (fits(rest, p)) return true;
-                if (!*p || (*p == '/' && !deep)) return false;
+    bool at[MAX_PATH + 2] = { true };
+    size_t n = strlen(path);
+    if (n > MAX_PATH) return false;
+    while (*pattern) {
+        bool star = *pattern == '*', deep = star && pattern[1] == '*', folders = deep && pattern[2] == '/';
+        const char *behind = pattern + (folders ? 3 : deep ? 2 : 1);
+        bool before = false; /* a place at or before j was reached */
+        for (size_t j = 0; star && j <= n; j++) {
+            bool here = at[j];
+            if (folders)
+                at[j] = here || (before && path[j - 1] == '/');
+            else if (deep)
+                at[j] = here || before;
+            else
+                at[j] = here || (j && at[j - 1] && path[j - 1] != '/');
+            before = before || here;
+        }
+        for (size_t j = n + 1; !star && j-- > 0;) { /* backwards: at[j] is read before it is written */
+            bool in = j > 0 && at[j - 1];
+            if (in && *pattern == '[') {
+                behind = match_set(pattern, path[j - 1], &in);
+                if (!behind) return false;
+            } else if (in) {
+                in = *pattern == '?' ? path[j - 1] != '/' : *pattern == path[j - 1];
             }
+            at[j] = in;
         }
-        if (!*path) return false;
-        if (*pattern == '[') {
-            bool in;
-            const char *after = match_set(pattern, *path, &in);
-            if (!after || !in) return false;
-            pattern = after - 1;
-        } else if (*pattern == '?' ? *path == '/' : *pattern != *path) {
-            return false;
-        }
+        if (*pattern == '[' && !(behind = match_set(pattern, '/', &(bool){ false }))) return false;
+        pattern = behind;
     }
-    return !*path;
+    return at[n];
 }
 
 static size_t want_pattern(mt__files *f, const char *pattern)

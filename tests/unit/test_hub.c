@@ -3,6 +3,7 @@
 #include "hub_rig.h"
 
 #include "base/fault.h"
+#include "hub/sha_shani.h"
 
 #include <sys/stat.h>
 
@@ -88,6 +89,20 @@ static void hashes_are_those_of_the_standards(void **state)
     mt_sha_hex(&h, hex);
     assert_string_equal(hex, "ce013625030ba8dba906f756967f9e9ca394464a");
     free(a);
+}
+
+static void fast_and_plain_hashes_are_equal(void **state)
+{
+    (void)state;
+    uint8_t blocks[5 * 64];
+    for (size_t i = 0; i < sizeof blocks; i++) blocks[i] = (uint8_t)mt_rng_below(9, 0, i, 256);
+    for (uint64_t seed = 0; seed < 50 && mt__sha256_has_fast(); seed++) {
+        uint32_t a[8], b[8];
+        for (uint64_t i = 0; i < 8; i++) a[i] = b[i] = (uint32_t)mt_rng_below(seed, 1, i, UINT32_MAX);
+        mt__sha256_blocks_plain(a, blocks, 1 + seed % 5);
+        mt__sha256_blocks_fast(b, blocks, 1 + seed % 5);
+        assert_memory_equal(a, b, sizeof a);
+    }
 }
 
 static void names_that_lead_elsewhere_are_refused(void **state)
@@ -486,7 +501,8 @@ static void two_at_once_fetch_it_once(void **state)
     assert_int_equal(hub_count(r->s, "GET cdn"), 7);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_test(names_that_lead_elsewhere_are_refused),
+MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_test(fast_and_plain_hashes_are_equal),
+             cmocka_unit_test(names_that_lead_elsewhere_are_refused),
              RIG(what_is_needed_arrives_and_no_more), RIG(the_layout_is_huggingface_hubs), RIG(a_second_call_asks_nobody),
              RIG(a_branch_that_moved_is_followed_when_asked_for), RIG(a_directory_of_that_name_comes_first), RIG(config_alone_is_small),
              RIG(the_token_goes_to_the_hub_and_nowhere_else), RIG(tokens_come_from_four_places),

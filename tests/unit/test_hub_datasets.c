@@ -92,14 +92,31 @@ static void the_readme_decides(void **state)
                                            "    path: main/*.jsonl\n"
                                            "  - split: test\n"
                                            "    path: [\"held/*\", \"main/**/c.jsonl\"]\n"
+                                           "  - split: odd\n"
+                                           "    path: [\"**/[!ac].jsonl\", \"ma?n/b.json\"]\n"
                                            "- config_name: socratic\n"
                                            "  data_files: socratic/*\n"
                                            "---\n# Rows\n");
     expect(r, NULL, NULL, "main/a.jsonl main/b.jsonl");
     expect(r, "main", "test", "held/out.jsonl main/deep/c.jsonl");
+    expect(r, "main", "odd", "main/b.jsonl");
     expect(r, "socratic", NULL, "socratic/x.csv");
     expect_error(r, "other", NULL, MT_ENOENT, "no configuration \"other\"; it has main, socratic");
-    expect_error(r, NULL, "dev", MT_ENOENT, "has no split \"dev\"; it has train, test");
+    expect_error(r, NULL, "dev", MT_ENOENT, "has no split \"dev\"; it has train, test, odd");
+}
+
+/* A pattern made to be slow is not. */
+static void patterns_take_no_longer_than_they_are(void **state)
+{
+    rig *r = *state;
+    mt_str readme = { 0 };
+    static const char *const files[] = { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.json", NULL };
+    mt_str_puts(&readme, "---\nconfigs:\n- config_name: default\n  data_files: \"");
+    for (int i = 0; i < 60; i++) mt_str_puts(&readme, "**a*");
+    mt_str_puts(&readme, "b\"\n---\n");
+    add_readme(add_rows(r, "main", files), readme.s);
+    expect_error(r, NULL, NULL, MT_ENOENT, "has no split \"train\"");
+    mt_str_free(&readme);
 }
 
 static void several_configurations_are_asked_about(void **state)
@@ -189,7 +206,7 @@ static void arrow_files_of_the_datasets_library_are_found(void **state)
     assert_string_equal(found, "meta_math_qa-test.arrow");
 }
 
-MT_TEST_MAIN(RIG(the_conversion_is_taken_where_it_is_complete), RIG(a_partial_conversion_is_not), RIG(the_readme_decides),
+MT_TEST_MAIN(RIG(the_conversion_is_taken_where_it_is_complete), RIG(a_partial_conversion_is_not), RIG(the_readme_decides), RIG(patterns_take_no_longer_than_they_are),
              RIG(several_configurations_are_asked_about), RIG(names_tell_where_the_readme_does_not), RIG(without_names_everything_is_train),
              RIG(a_folder_of_the_repository), RIG(a_script_does_not_run), RIG(an_unknown_dataset_is_answered_with_the_nearest),
              RIG(arrow_files_of_the_datasets_library_are_found))
