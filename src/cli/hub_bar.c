@@ -21,7 +21,7 @@ static void show(void *user, const mt_hub_progress *p)
     mt_hub_bar *b = user;
     char note[128];
     if (!b->open) {
-        if (p->done_bytes == p->total_bytes) return; /* nothing to fetch, nothing to show */
+        if (p->done_bytes == p->total_bytes || p->total_bytes < 1000000) return; /* nothing to fetch, or there in a moment */
         mt_progress_start(&b->bar, &b->terminal, "downloading (MB)", (double)p->total_bytes / MB);
         mt_progress_skip(&b->bar, (double)p->done_bytes / MB);
         b->open = true;

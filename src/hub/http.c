@@ -11,7 +11,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_REDIRECTS = 8, MAX_BODY = 64 << 20, MAX_ERROR_BODY = 4096, MAX_TRIES = 5, CONNECT_S = 15, SILENCE_S = 60 };
+enum { MAX_REDIRECTS = 8, MAX_BODY = 64 << 20, MAX_ERROR_BODY = 4096, MAX_TRIES = 5, MAX_TRIES_TO_CONNECT = 3, CONNECT_S = 15, SILENCE_S = 60 };
 static const double longest_wait_s = 300; /* a server that asks for more is told to the user instead */
 
 struct mt_http {
@@ -147,7 +147,7 @@ static void start_curl(void) { curl_global_init(CURL_GLOBAL_DEFAULT); }
 /* Where the authorities' certificates are, if libcurl was built on a distribution that keeps them elsewhere. */
 static const char *find_certificates(void)
 {
-    static const char *const variables[] = { "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "SSL_CERT_FILE" };
+    static const char *const variables[] = { "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE" };
     static const char *const files[] = { "/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt",
                                          "/etc/ssl/ca-bundle.pem", "/etc/ssl/cert.pem" };
     for (size_t i = 0; i < MT_COUNT(variables); i++)
@@ -221,6 +221,11 @@ static mt_rc failed(transfer *t, CURLcode code)
     if (t->refused) return t->refused;
     if (code == CURLE_ABORTED_BY_CALLBACK) return mt_fail(t->err, MT_ESTOPPED, "the download was stopped");
     if (code == CURLE_OUT_OF_MEMORY) return mt_fail(t->err, MT_ENOMEM, "no host memory for a download");
+    if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
+        return mt_fail(t->err, MT_EIO,
+                       "%s: its certificate is signed by nobody this machine trusts.  Behind a proxy that opens connections, set SSL_CERT_FILE to "
+                       "its certificate",
+                       t->q->url);
     r->cut = true;
     r->unreachable = code == CURLE_COULDNT_RESOLVE_HOST || code == CURLE_COULDNT_CONNECT || code == CURLE_COULDNT_RESOLVE_PROXY ||
                      (code == CURLE_OPERATION_TIMEDOUT && !r->status);
@@ -299,7 +304,7 @@ static bool sleep_unless(double s, const atomic_bool *stop)
 bool mt_http_try_again(const mt_http_response *r, mt_rc rc, int n_tries, double pause_s, const atomic_bool *stop)
 {
     bool busy = !rc && (r->status == 429 || r->status == 408 || r->status >= 500), cut = rc == MT_EIO && r->cut;
-    if (n_tries >= MAX_TRIES || (!busy && !cut)) return false;
+    if (n_tries >= (r->unreachable ? MAX_TRIES_TO_CONNECT : MAX_TRIES) || (!busy && !cut)) return false;
     double wait = pause_s * (double)(1 << (n_tries - 1));
     if (busy && r->retry_after_s >= 0) {
         if (r->retry_after_s > longest_wait_s) return false;
