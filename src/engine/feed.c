@@ -35,6 +35,21 @@ static bool is_hub_name(const mt_registry *r, const char *name)
     return strchr(name, '/') && mt_hub_is_name(name) && !(r && mt_registry_has(r, name));
 }
 
+static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *name)
+{
+    *out = (mt_dataset_entry){ .name = name, .hub = name, .layout = mt_layout_direct(s->dataset.query_field, s->dataset.response_field) };
+}
+
+/* dataset.path: a file or folder, else a dataset of the hub, as the original took it. */
+static mt_rc find_direct(const mt_settings *s, mt_dataset_entry *out, mt_err *err)
+{
+    const mt_dataset_settings *d = &s->dataset;
+    bool here = mt_file_exists(d->path) || mt_dir_exists(d->path);
+    if (here || !is_hub_name(NULL, d->path)) return mt_dataset_direct(out, d->path, d->query_field, d->response_field, err);
+    hub_entry(out, s, d->path);
+    return MT_OK;
+}
+
 static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options *o, const char *name, mt_dataset_entry *out,
                         mt_err *err)
 {
@@ -44,8 +59,7 @@ static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options 
         if (rc && !(rc == MT_ENOENT && is_hub_name(NULL, name))) return rc;
     }
     if (!is_hub_name(f->registry, name)) return mt_registry_find(f->registry, name, out, err);
-    const mt_dataset_settings *d = &s->dataset;
-    *out = (mt_dataset_entry){ .name = name, .hub = name, .layout = mt_layout_direct(d->query_field, d->response_field) };
+    hub_entry(out, s, name);
     return MT_OK;
 }
 
@@ -93,7 +107,7 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     f->sets = mt_calloc(f->n_train + f->n_eval, sizeof *f->sets);
     if (!f->sets) return no_memory(err);
     if (train->n == 0)
-        MT_TRY(mt_dataset_direct(&f->sets[0].entry, s->dataset.path, s->dataset.query_field, s->dataset.response_field, err));
+        MT_TRY(find_direct(s, &f->sets[0].entry, err));
     for (size_t i = 0; i < train->n; i++) MT_TRY(find_entry(f, s, o, train->items[i], &f->sets[i].entry, err));
     for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {

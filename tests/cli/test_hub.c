@@ -132,6 +132,9 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     START(r, "data", "--model-name", "acme/demo", "--dataset-name", "acme/rows", "--query-field", "instruction", "--response-field", "output",
           "--max-seq-len", "64", "--set", "dataset.cache_dir=cache"); /* a dataset nobody has registered */
     if (program_run(&p) != 0) fail_msg("%s", p.text);
+    START(r, "data", "--model-name", "acme/demo", "--dataset-path", "acme/rows", "--query-field", "instruction", "--response-field", "output",
+          "--max-seq-len", "64", "--set", "dataset.cache_dir=cache"); /* the same by path, as the original had it */
+    if (program_run(&p) != 0) fail_msg("%s", p.text);
     setenv("HF_HUB_OFFLINE", "1", 1);
     START(r, "data", "--model-name", "acme/trained", "--dataset-name", "acme/other");
     assert_int_equal(program_run(&p), 1);
