@@ -132,10 +132,10 @@ static void names_tell_where_the_readme_does_not(void **state)
 {
     rig *r = *state;
     static const char *const names[] = { "my_train_1.jsonl", "my_train_2.jsonl", "test.jsonl", "dev/x.txt", "dataset_infos.json", "notes.txt", NULL };
-    hub_repo *repo = add_rows(r, "main", names + 0);
+    hub_repo *repo = add_rows(r, "main", names);
     add_readme(repo, "no front matter");
     expect(r, NULL, "validation", "dev/x.txt"); /* a folder's name comes first, as in the datasets library */
-    repo->n_files = 0;
+    while (repo->n_files) free(repo->files[--repo->n_files].data);
     snprintf(repo->commit, sizeof repo->commit, "%040x", 7);
     static const char *const flat[] = { "my_train_1.jsonl", "my_train_2.jsonl", "test.jsonl", "dataset_infos.json", "notes.txt", NULL };
     for (const char *const *p = flat; *p; p++) hub_add_file(repo, *p, *p, strlen(*p), false);
