@@ -116,6 +116,7 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     assert_true(lacks(r, model, "model.safetensors"));
     holds(r, rows, "train.json");
 
+    hub_wait(r->s);
     hub_repo *trained = hub_add_repo(r->s, "acme/trained", false);
     for (size_t i = 0; i < MT_COUNT(files); i++) add_from(trained, files[i], workspace_path("%s/out/final/%s", r->dir, files[i]).s, false);
     add_from(trained, "model.safetensors", workspace_path("%s/out/final/model.safetensors", r->dir).s, true);

@@ -121,6 +121,17 @@ static inline void hub_clear_rules(hub_server *s)
     pthread_mutex_unlock(&s->lock);
 }
 
+/* Until every answer is out; then what it holds may be changed. */
+static inline void hub_wait(hub_server *s)
+{
+    for (bool busy = true; busy;) {
+        pthread_mutex_lock(&s->lock);
+        busy = s->n_busy > 0;
+        pthread_mutex_unlock(&s->lock);
+        if (busy) nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+    }
+}
+
 /* How many requests so far have `text` in their line; clears nothing. */
 static inline int hub_count(hub_server *s, const char *text)
 {
@@ -473,12 +484,7 @@ static inline void hub_server_stop(hub_server *s)
         pthread_join(s->acceptors[i], NULL);
         close(s->listeners[i]);
     }
-    for (bool busy = true; busy;) {
-        pthread_mutex_lock(&s->lock);
-        busy = s->n_busy > 0;
-        pthread_mutex_unlock(&s->lock);
-        if (busy) nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
-    }
+    hub_wait(s);
     for (int i = 0; i < s->n_repos; i++)
         for (int k = 0; k < s->repos[i].n_files; k++) free(s->repos[i].files[k].data);
     mt_str_free(&s->log);

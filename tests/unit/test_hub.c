@@ -194,6 +194,7 @@ static void a_branch_that_moved_is_followed_when_asked_for(void **state)
     arrives_whole(r);
     char old[41];
     memcpy(old, r->tiny->commit, sizeof old);
+    hub_wait(r->s);
     snprintf(r->tiny->commit, sizeof r->tiny->commit, "%040x", 0xbeef);
     hub_clear_log(r->s);
     assert_ok(mt_hub_model(r->hub, "acme/tiny", "", MT_HUB_MODEL | MT_HUB_NEWEST, &dir, &err));
@@ -394,6 +395,7 @@ static void a_file_name_that_leads_out_is_refused(void **state)
         assert_int_equal(fetch(r, &err), MT_EFORMAT);
         assert_says("leads out of its folder");
         left_nothing_behind(r);
+        hub_wait(r->s);
         free(f->data);
         r->tiny->n_files--;
     }

@@ -135,6 +135,7 @@ static void names_tell_where_the_readme_does_not(void **state)
     hub_repo *repo = add_rows(r, "main", names);
     add_readme(repo, "no front matter");
     expect(r, NULL, "validation", "dev/x.txt"); /* a folder's name comes first, as in the datasets library */
+    hub_wait(r->s);
     while (repo->n_files) free(repo->files[--repo->n_files].data);
     snprintf(repo->commit, sizeof repo->commit, "%040x", 7);
     static const char *const flat[] = { "my_train_1.jsonl", "my_train_2.jsonl", "test.jsonl", "dataset_infos.json", "notes.txt", NULL };
