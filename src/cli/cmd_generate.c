@@ -1,6 +1,7 @@
 /* cmd_generate.c - a model's answers, to look at what it learned. */
 #include "base/file.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "cli/answers.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
@@ -57,7 +58,7 @@ static mt_rc open_model(session *s, mt_err *err)
 {
     char text[256] = "";
     const char *dir = s->dir;
-    MT_TRY(mt_config_open(&s->config, dir, err));
+    MT_TRY(mt_model_files_config(&s->config, dir, err));
     if (!s->o->from_scratch) {
         MT_TRY(mt_shards_open(&s->shards, dir, err));
         MT_TRY(mt_weights_settle_tying(s->config, s->shards, text, err));
@@ -140,8 +141,7 @@ static mt_rc run(session *s, mt_err *err)
     if (s->o->max_new_tokens < 1) return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
     if (s->o->system && !s->o->chat) return mt_fail(err, MT_EINVAL, "--system is part of a conversation; give --chat too");
     MT_TRY(mt_hub_bar_model(s->o->model, "", s->o->from_scratch ? MT_HUB_CONFIG | MT_HUB_TOKENIZER : MT_HUB_MODEL, &s->dir, err));
-    if (!mt_dir_exists(s->dir)) return mt_fail(err, MT_ENOENT, "%s is no directory; megatrain convert makes one of a GGUF file", s->dir);
-    MT_TRY(mt_tokenizer_open(&s->tok, s->dir, err));
+    MT_TRY(mt_model_files_tokenizer(&s->tok, s->dir, err));
     MT_TRY(read_prompts(s, err));
     MT_TRY(open_model(s, err));
     MT_TRY(open_engine(s, err));
