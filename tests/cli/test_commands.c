@@ -32,7 +32,7 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("inspect " MODEL, 0, "GFLOP/s");
     expect_program("inspect --tensors " MODEL, 0, "model.layers.1.self_attn.q_norm.weight");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/llama_sharded", 0, "3 files");
-    expect_program("inspect /nowhere", 1, "a model is a directory with config.json");
+    expect_program("inspect /nowhere", 1, "is no directory here and no name on the hub");
     expect_program("families", 0, "qwen3");
 }
 
