@@ -86,7 +86,7 @@ static void print_result(const options *o, const char *name, const mt_bench_resu
     printf("%s on %s%s\n", name, r->device.name, o->alias_layers ? " (ALIASED: all layers share one layer's host memory; a speed, not a training)" : "");
     printf("  %.0f tokens a step (%.0f trained), %.3f s a step (median %.3f, slowest %.3f), %.0f tokens/s\n", r->tokens, r->trained, r->seconds, r->median,
            r->slowest, tps);
-    printf("  %.4g TFLOP/s (%s), %.1f%% of the %.0f a large product reaches here\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA,
+    printf("  %.4g TFLOP/s (%s), %.1f%% of the %.4g a large product reaches here\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA,
            100 * r->flops / r->seconds / r->product_rate, r->product_rate * 1e-12);
     printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds, r->predicted_seconds);
     printf("  %s\n", r->placement);
