@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_SLOTS = 64 };
-
 static const char *const kind_names[] = {
 #define MT_BUFFER_NAME(kind, name) name,
     MT_BUFFER_LIST(MT_BUFFER_NAME)
@@ -116,7 +114,7 @@ static mt_rc check_slots(const mt_plan *p, mt_err *err)
     const mt_placement *q = &p->place;
     const int counts[] = { q->ring_slots, q->keep_slots, q->grad_slots, q->stage_slots, q->n_slabs };
     for (size_t i = 0; i < MT_COUNT(counts); i++)
-        if (counts[i] < 0 || counts[i] > MAX_SLOTS) return mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind; 0 to %d", counts[i], MAX_SLOTS);
+        if (counts[i] < 0 || counts[i] > MT_MAX_SLOTS) return mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind; 0 to %d", counts[i], MT_MAX_SLOTS);
     return MT_OK;
 }
 
