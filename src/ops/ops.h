@@ -8,7 +8,8 @@
  * to.  The plain CPU version is the truth; every other one is compared with it.
  *
  * Scratch: mt_<op>_scratch(args) is a pure function of the shapes, the same in every build, and the largest
- * need over all devices; callers pass that much memory as `scratch`.
+ * need over all devices; callers pass that much memory as `scratch`.  Products on a GPU also use the workspace that the
+ * device took when it was opened (MT_DEVICE_WORKSPACE_BYTES).
  *
  * Letters: N rows (tokens), D width, H query heads, K key/value heads, Dh head width, F mlp width, V vocabulary. */
 #ifndef MT_OPS_OPS_H

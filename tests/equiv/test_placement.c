@@ -155,7 +155,7 @@ static void start_lenders(rig *r, mt_plan *plan, int dawdle_us)
 {
     mt_err err = { 0 };
     r->plan = plan;
-    assert_ok(mt_device_open(&r->dev, "cpu", &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = 2, .dawdle_us = dawdle_us }, &err));
+    assert_ok(mt_device_open(&r->dev, rig_device(), &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = 2, .dawdle_us = dawdle_us }, &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = 2 }, &err));
     for (int u = 0; u < r->model->n_units; u++)
         for (int64_t i = 0; i < r->model->units[u].layout->n_elems; i++) {
@@ -286,5 +286,5 @@ static void another_arithmetic_is_noticed(void **state)
     rig_close(&r);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
+RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
              cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed))
