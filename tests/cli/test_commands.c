@@ -3,6 +3,8 @@
 #include "program.h"
 #include "tempdir.h"
 
+#include <sys/stat.h>
+
 #define MODEL MT_TESTS_DIR "/golden/models/qwen3"
 
 static void help_and_misspelt_words_lead_on(void **state)
@@ -30,7 +32,7 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("inspect " MODEL, 0, "GFLOP/s");
     expect_program("inspect --tensors " MODEL, 0, "model.layers.1.self_attn.q_norm.weight");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/llama_sharded", 0, "3 files");
-    expect_program("inspect /nowhere", 1, "a model is a directory with config.json");
+    expect_program("inspect /nowhere", 1, "is no directory here and no name on the hub");
     expect_program("families", 0, "qwen3");
 }
 
@@ -100,6 +102,10 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
     snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --dtype int8", (const char *)*state);
     expect_program(args, 2, "float32 or bfloat16");
     assert_int_equal(tempdir_count(*state, ".safetensors"), 0);
+    snprintf(tokens, sizeof tokens, "%s/pipe", (const char *)*state); /* what is no file is not replaced by one */
+    assert_int_equal(mkfifo(tokens, 0600), 0);
+    snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --device cpu --out %s", tokens);
+    expect_program(args, 2, "is no plain file");
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
