@@ -12,4 +12,5 @@ set(assets ${PROJECT_SOURCE_DIR}/src/page/page.html ${PROJECT_SOURCE_DIR}/src/pa
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/assets.c
   COMMAND ${CMAKE_COMMAND} "-DIN=${assets}" -DOUT=${CMAKE_BINARY_DIR}/assets.c -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
   DEPENDS ${assets} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+add_custom_target(mt_assets DEPENDS ${CMAKE_BINARY_DIR}/assets.c)
 list(APPEND MT_SOURCES ${CMAKE_BINARY_DIR}/assets.c)

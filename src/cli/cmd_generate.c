@@ -64,6 +64,7 @@ static mt_rc open_model(session *s, mt_err *err)
         MT_TRY(mt_weights_settle_tying(s->config, s->shards, text, err));
         notice(text);
     }
+    for (size_t i = 0; i < s->config->n_assumptions; i++) notice(s->config->assumptions[i]);
     MT_TRY(mt_model_create(&s->model, s->config, NULL, err));
     MT_TRY(mt_stop_ids_read(&s->stops, dir, err));
     mt_stop_ids_add(&s->stops, mt_tokenizer_role_id(s->tok, MT_TOK_EOS));

@@ -98,6 +98,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     MT_TRY(mt_config_open(&t->config, mt_settings_model_dir(t->s), err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
+    for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
     MT_TRY(mt_model_create(
         &t->model, t->config,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
@@ -186,10 +187,25 @@ static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
 
+/* A resumed run keeps its attention if this machine has the same kernels. */
+static void keep_attention(mt_attention_use *now, const mt_attention_use *was)
+{
+    char before[64], after[64];
+    if (now->ways == was->ways && now->cudnn_head == was->cudnn_head) {
+        *now = *was;
+        return;
+    }
+    mt_attention_use_text(was, before, sizeof before);
+    mt_attention_use_text(now, after, sizeof after);
+    if (was->ways) mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before, after);
+}
+
 /* A resumed run keeps its own sizes. */
 static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
 {
+    const mt_attention_use was = a.attention;
     apply_settings(t, &a, machine->device_bytes);
+    keep_attention(&a.attention, &was);
     return mt_plan_search(&t->plan, t->model, job, &a, machine, err);
 }
 
