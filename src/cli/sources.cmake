@@ -6,11 +6,14 @@ set(sources
   cmd_generate.c
   cmd_grad.c
   cmd_inspect.c
+  cmd_plan.c
   cmd_report.c
   cmd_tokenize.c
   cmd_train.c
   data_view.c
   flags.c
+  plan_ask.c
+  plan_view.c
   plot.c
   progress.c
   prompts.c
