@@ -158,6 +158,7 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
 
 static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
 {
+    if (x->chat_template) MT_TRY(set(d, "chat_template", text_value(x->chat_template), err)); /* for those who read no .jinja */
     const mt_value *eos = mt_value_get(&d->root, "eos_token");
     const mt_value *content = eos && eos->type == MT_VALUE_MAP ? mt_value_get(eos, "content") : eos;
     if (!x->end_of_turn_text || x->end_of_turn < 0 || (content && mt_value_is(content, x->end_of_turn_text))) return MT_OK;
@@ -191,9 +192,25 @@ static mt_rc copy_bytes(const char *from, const char *to, mt_err *err)
     return rc;
 }
 
+static bool is_template(const char *name)
+{
+    return strcmp(name, "chat_template.jinja") == 0 || strcmp(name, "chat_template.json") == 0;
+}
+
+static mt_rc write_template(const mt_export *x, const char *dir, mt_err *err)
+{
+    char *path = mt_path_join(dir, "chat_template.jinja");
+    if (!path) return no_memory(dir, err);
+    if (!x->quiet) mt_info("chat_template.jinja: the template that answers were trained with");
+    mt_rc rc = mt_outfile_save(path, x->chat_template, strlen(x->chat_template), err);
+    mt_free(path);
+    return rc;
+}
+
 static mt_rc copy_file(const mt_export *x, const char *name, const char *from, const char *to, mt_err *err)
 {
     document d;
+    if (x->chat_template && is_template(name)) return MT_OK;
     if (!mt_file_exists(from)) return MT_OK;
     if (!is_fixed(name)) return copy_bytes(from, to, err);
     MT_TRY(open_document(&d, from, err));
@@ -212,5 +229,5 @@ mt_rc mt__export_files(const mt_export *x, const char *dir, mt_err *err)
         mt_free(from);
         mt_free(to);
     }
-    return rc;
+    return !rc && x->chat_template ? write_template(x, dir, err) : rc;
 }

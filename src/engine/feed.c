@@ -254,6 +254,13 @@ void mt_feed_close(mt_feed *f)
 const mt_findings *mt_feed_findings(const mt_feed *f) { return &f->findings; }
 const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f) { return f->tok; }
 const mt_sampler *mt_feed_sampler(const mt_feed *f) { return f->sets[0].sampler; }
+const char *mt_feed_new_template(const mt_feed *f)
+{
+    for (size_t i = 0; i < f->n_train; i++)
+        if (!f->sets[i].text) return mt_sampler_new_template(f->sets[i].sampler);
+    return NULL;
+}
+
 int32_t mt_feed_end_id(const mt_feed *f) { return end_of(f, &f->sets[0]); }
 bool mt_feed_packs(const mt_feed *f) { return f->packs; }
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }

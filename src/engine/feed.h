@@ -37,8 +37,10 @@ void mt_feed_close(mt_feed *f); /* accepts NULL */
 
 const mt_findings *mt_feed_findings(const mt_feed *f);
 const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f);
-/* The first dataset's: its template is the one to save with the model. */
+/* The first dataset's. */
 const mt_sampler *mt_feed_sampler(const mt_feed *f);
+/* The template to save with the model: what its conversations were written with, if not its own; NULL: nothing to save. */
+const char *mt_feed_new_template(const mt_feed *f);
 /* The token that ends an answer; -1: there is none. */
 int32_t mt_feed_end_id(const mt_feed *f);
 bool mt_feed_packs(const mt_feed *f);

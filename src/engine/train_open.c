@@ -107,6 +107,7 @@ static mt_rc open_data(mt_trainer *t, mt_err *err)
     t->source->api->info(t->source, &t->data);
     t->export.end_of_turn = t->data.end_of_turn_text ? t->data.end_of_turn : -1;
     t->export.end_of_turn_text = t->data.end_of_turn_text;
+    t->export.chat_template = t->data.chat_template;
     if (t->data.longest > t->config->max_positions)
         return mt_fail(err, MT_ERANGE, "a sample of %lld tokens; the model has %lld positions: lower dataset.max_seq_len",
                        (long long)t->data.longest, (long long)t->config->max_positions);

@@ -209,7 +209,8 @@ typedef struct mt_cut {
 /* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone).  Returns their
  * number; cuts has room for n_docs. */
 int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens);
-/* The end of the sweep that starts with micro-batch `first`. */
+/* The end of the sweep that starts with micro-batch `first`: as few sweeps as can be, of sizes as equal as can be, because a short last one
+ * would leave staged updates nothing to hide behind. */
 int64_t mt_cut_sweep(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t sweep_tokens);
 
 #endif

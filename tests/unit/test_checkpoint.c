@@ -303,6 +303,31 @@ static void a_config_that_is_still_true_is_copied_byte_for_byte(void **state)
     fake_close(&a);
 }
 
+static void a_template_of_the_run_takes_the_place_of_the_models(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    char *text;
+    size_t n;
+    test_path out = workspace_path("%s/export", (char *)*state);
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 8);
+    workspace_write(*state, "model/tokenizer_config.json", "{\"eos_token\": \"</s>\", \"chat_template\": \"old\"}");
+    workspace_write(*state, "model/chat_template.json", "{\"chat_template\": \"old\"}");
+    workspace_write(*state, "model/chat_template.jinja", "old");
+    a.export.chat_template = "{{ \"new\" }}\n";
+    assert_ok(mt_dir_make(out.s, &err));
+    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    assert_ok(mt_file_read(&text, &n, workspace_path("%s/chat_template.jinja", out.s).s, 1000, &err));
+    assert_string_equal(text, "{{ \"new\" }}\n");
+    json_t *tokenizer = read_json(out.s, "tokenizer_config.json");
+    assert_string_equal(json_string_value(json_object_get(tokenizer, "chat_template")), "{{ \"new\" }}\n");
+    assert_false(mt_file_exists(workspace_path("%s/chat_template.json", out.s).s));
+    json_decref(tokenizer);
+    mt_free(text);
+    fake_close(&a);
+}
+
 static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
 {
     fake a;
@@ -361,4 +386,5 @@ MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_mas
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(numbers_that_are_not_finite_are_never_saved),
              RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
+             RUNS(a_template_of_the_run_takes_the_place_of_the_models),
              RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(one_dtype_for_all_is_written_in_the_config_too))
