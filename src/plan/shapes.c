@@ -1,6 +1,7 @@
 #include "plan/shapes.h"
 
 #include "base/mem.h"
+#include "base/nearest.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -160,12 +161,12 @@ const size_t mt_n_shapes = MT_COUNT(mt_shapes);
 
 /* -- by name --------------------------------------------------------------------------------------- */
 
-/* Characters that agree from the start: names differ in their tails. */
-static size_t agreement(const char *a, const char *b)
+/* Characters that agree from the start count most, for names differ in their tails; then how much must be changed. */
+static int likeness(const char *a, const char *b)
 {
-    size_t n = 0;
+    int n = 0;
     while (a[n] && a[n] == b[n]) n++;
-    return n;
+    return 64 * n - mt_edit_distance(a, b);
 }
 
 /* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b. */
@@ -186,7 +187,7 @@ mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
     for (size_t i = 0; i < mt_n_shapes; i++) {
         *out = &mt_shapes[i];
         if (strcmp(mt_shapes[i].name, plain) == 0) return MT_OK;
-        if (agreement(mt_shapes[i].name, plain) > agreement(near->name, plain)) near = &mt_shapes[i];
+        if (likeness(mt_shapes[i].name, plain) > likeness(near->name, plain)) near = &mt_shapes[i];
     }
     *out = NULL;
     return mt_fail(err, MT_ENOENT, "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct)", name, near->name);
