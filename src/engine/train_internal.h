@@ -57,7 +57,8 @@ typedef struct window {
 } window;
 
 struct mt_trainer {
-    const mt_settings *s; /* borrowed; outlives the trainer */
+    const mt_settings *s; /* borrowed; outlives the trainer.  Or &settled, where something was left to us */
+    mt_settings settled;
     mt_train_hooks hooks;
     mt_output_dir dir;
     mt_config *config;
@@ -93,6 +94,8 @@ double mt__seconds(void); /* that only go up */
 
 /* -- train_plan.c -- */
 mt_limits mt__train_limits(const mt_settings *s);
+/* batch_size: auto becomes a number: the stored run's, or what the plan recommends. */
+mt_rc mt__train_batch(mt_trainer *t, mt_err *err);
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err);
 /* Is there room for the checkpoints of the whole run? */
 mt_rc mt__train_disk(mt_trainer *t, mt_err *err);

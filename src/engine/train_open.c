@@ -252,6 +252,8 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     t->saved_step = -1;
     MT_TRY(open_dir(t, err));
     MT_TRY(open_model(t, err));
+    MT_TRY(open_device(t, err));
+    MT_TRY(mt__train_batch(t, err));
     MT_TRY(open_data(t, err));
     MT_TRY(open_schedule(t, err));
     if (t->resumed_from) {
@@ -261,7 +263,6 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         t->checkpoint = mt_strdup(t->resumed_from);
     }
     MT_TRY(mt__train_disk(t, err));
-    MT_TRY(open_device(t, err));
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(open_engine(t, err));

@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "engine/train_internal.h"
 #include "optim/clip.h"
+#include "plan/advise.h"
 #include "plan/measure.h"
 
 #include <stdio.h>
@@ -34,6 +35,60 @@ static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, 
     return (saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err);
 }
 
+/* The machine, within what the settings allow. */
+static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
+{
+    const mt_memory_settings *m = &t->s->memory;
+    MT_TRY(mt_machine_here(out, t->dev, &(mt_machine_given){ .ram = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
+    out->home_host = m->home == MT_SET_HOME_HOST;
+    out->limits = mt__train_limits(t->s);
+    return MT_OK;
+}
+
+/* -- batch_size: auto ------------------------------------------------------------------------------ */
+
+enum { FEWEST_SAMPLES = 8 }; /* of a step nobody chose: with fewer its gradient is mostly noise */
+
+static mt_rc saved_batch(const mt_trainer *t, int64_t *out, mt_err *err)
+{
+    mt_settings was;
+    char *text = NULL;
+    size_t n;
+    MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "settings.yaml", err));
+    mt_rc rc = mt_settings_init(&was, err);
+    if (!rc) {
+        rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
+        *out = was.training.batch_size;
+        mt_settings_deinit(&was);
+    }
+    mt_free(text);
+    return rc;
+}
+
+static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
+{
+    mt_question q = { .model = t->model, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .batch = 1 };
+    mt_batch_advice advice;
+    q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->config->max_positions);
+    apply_settings(t, &q.form);
+    MT_TRY(find_machine(t, &q.machine, err));
+    MT_TRY(mt_advise_batch(&advice, &q, err));
+    int64_t samples = mt_min_i64(mt_max_i64(advice.recommended, FEWEST_SAMPLES), mt_max_i64(advice.largest, 1));
+    *out = mt_max_i64(samples / t->s->training.gradient_accumulation_steps, 1);
+    mt_info("training.batch_size auto: %lld samples of up to %lld tokens", (long long)*out, (long long)q.seq_len);
+    return MT_OK;
+}
+
+mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
+{
+    if (t->s->training.batch_size) return MT_OK;
+    t->settled = *t->s; /* its strings stay the caller's */
+    t->s = &t->settled;
+    return t->resumed_from ? saved_batch(t, &t->settled.training.batch_size, err) : best_batch(t, &t->settled.training.batch_size, err);
+}
+
+/* -- the plan -------------------------------------------------------------------------------------- */
+
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 {
     const mt_memory_settings *m = &t->s->memory;
@@ -43,9 +98,7 @@ mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
                          .step_docs = t->data.max_docs,
                          .longest = t->data.longest };
     mt_machine machine;
-    MT_TRY(mt_machine_here(&machine, t->dev, &(mt_machine_given){ .ram = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
-    machine.home_host = m->home == MT_SET_HOME_HOST;
-    machine.limits = mt__train_limits(t->s);
+    MT_TRY(find_machine(t, &machine, err));
     mt_rc rc = choose(t, &job, saved, &machine, err);
     if (rc != MT_ENOMEM) return rc;
     if (!m->force) return mt_note(err, "the run is not started (megatrain plan tells more, --force starts it all the same)");

@@ -20,7 +20,7 @@ static bool fits(const mt_question *q, int64_t batch)
 /* -- batch sizes ----------------------------------------------------------------------------------- */
 
 /* The largest batch that fits, by bisection: more samples never need less. */
-static int64_t largest(const mt_question *q)
+int64_t mt_advise_largest(const mt_question *q)
 {
     int64_t most = mt_max_i64(MT_MOST_TOKENS / q->seq_len, 1), lo = 0, hi = most + 1;
     if (fits(q, most)) return most;
@@ -51,7 +51,7 @@ mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
     double best = 0, speed;
     spare.machine.device_bytes -= q->machine.device_bytes / 5;
     spare.machine.host_bytes -= q->machine.host_bytes / 5;
-    *out = (mt_batch_advice){ .largest = largest(q) };
+    *out = (mt_batch_advice){ .largest = mt_advise_largest(q) };
     /* From 262,144 tokens a step, beyond which nothing gets faster, down as long as little is lost. */
     for (int64_t tokens = 1 << 18, last = 0; out->largest && tokens >= 1024; tokens /= 2) {
         int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, 1), out->largest);
@@ -63,7 +63,7 @@ mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
         out->recommended = batch;
         out->tokens_s = speed;
     }
-    if (out->recommended) out->safe = mt_min_i64(largest(&spare), out->recommended);
+    if (out->recommended) out->safe = mt_min_i64(mt_advise_largest(&spare), out->recommended);
     return MT_OK;
 }
 

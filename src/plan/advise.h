@@ -26,6 +26,8 @@ typedef struct mt_batch_advice {
 
 #define MT_MOST_TOKENS ((int64_t)1 << 24)
 
+/* The largest of them alone: in some milliseconds. */
+int64_t mt_advise_largest(const mt_question *q);
 mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err);
 
 /* A change that makes a run fit which does not. */
