@@ -5,7 +5,7 @@
  * account in both cases.
  *
  * Host memory: whole huge pages, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
- * where they lie.  If the system refuses to pin, copies still work, slower, and one notice says so.
+ * where they lie.  If the system refuses to pin, copies go through a small pinned slot (slot_cuda.cu), slower, and one notice says so.
  *
  * A CUDA error in queued work shows up in some later call.  Whoever sees it keeps it in the device (`error`), and every
  * call from then on returns that first one. */
@@ -47,7 +47,8 @@ typedef struct cuda_device {
     block *blocks, *host_blocks;
     block *spare_blocks;  /* host memory nobody uses, still pinned */
     bool keep_host_memory;
-    bool pin_refused;
+    bool pin_nothing;     /* as if the system refused; for tests */
+    bool pin_refused;     /* some host block is not pinned */
     bool failed;
     mt_err error; /* the first one */
     cudaEvent_t zero; /* timed events count from here; made with the first of them */
@@ -130,6 +131,34 @@ static mt_rc cuda_stream_create(mt_device *dev, mt_stream **out, const char *nam
     return MT_OK;
 }
 
+/* Takes the device's workspace, or one more. */
+static mt_rc take_workspace(mt_cuda_device *d, void **out, mt_err *err)
+{
+    *out = d->workspace;
+    d->workspace = NULL;
+    if (*out || cudaMalloc(out, MT_DEVICE_WORKSPACE_BYTES) == cudaSuccess) return MT_OK;
+    cudaGetLastError();
+    *out = NULL;
+    return mt_fail(err, MT_ENOMEM, "no device memory for the workspace of products (%s); leave the GPU that much more room (--device-memory)",
+                   mt_bytes_text(MT_DEVICE_WORKSPACE_BYTES).s);
+}
+
+static void give_workspace(mt_cuda_device *d, void *workspace)
+{
+    if (workspace && !d->workspace)
+        d->workspace = workspace;
+    else
+        cudaFree(workspace);
+}
+
+mt_rc mt__cuda_workspace(mt_stream *stream, void **out, mt_err *err)
+{
+    mt_cuda_stream *s = (mt_cuda_stream *)stream;
+    if (!s->workspace) MT_TRY(take_workspace(mt_cuda_device_of(stream), &s->workspace, err));
+    *out = s->workspace;
+    return MT_OK;
+}
+
 static void cuda_stream_free(mt_stream *stream)
 {
     if (!stream) return;
@@ -137,20 +166,9 @@ static void cuda_stream_free(mt_stream *stream)
     cudaSetDevice(mt_cuda_device_of(stream)->index);
     mt__cuda_check(stream->dev, cudaStreamSynchronize(s->raw), "finishing a stream", NULL);
     cudaStreamDestroy(s->raw);
-    cudaFree(s->workspace);
+    give_workspace(mt_cuda_device_of(stream), s->workspace);
+    cudaFreeHost(s->slot);
     mt_free(s);
-}
-
-mt_rc mt__cuda_workspace(mt_stream *stream, void **out, mt_err *err)
-{
-    mt_cuda_stream *s = (mt_cuda_stream *)stream;
-    if (!s->workspace && cudaMalloc(&s->workspace, MT_CUDA_WORKSPACE_BYTES) != cudaSuccess) {
-        cudaGetLastError();
-        return mt_fail(err, MT_ENOMEM, "no device memory for the workspace of products (%s); leave the GPU that much more room",
-                       mt_bytes_text(MT_CUDA_WORKSPACE_BYTES).s);
-    }
-    *out = s->workspace;
-    return MT_OK;
 }
 
 static mt_rc make_event(mt_device *dev, mt_event **out, unsigned flags, mt_err *err)
@@ -240,6 +258,17 @@ static mt_rc cuda_sync(mt_event *event, mt_err *err)
 
 /* -- copies ---------------------------------------------------------------------------------------- */
 
+/* Does p lie in host memory of ours that could not be pinned? */
+static bool is_unpinned(cuda_device *d, const void *p)
+{
+    bool found = false;
+    pthread_mutex_lock(&d->lock);
+    for (block *b = d->pin_refused ? d->host_blocks : NULL; b && !found; b = b->next)
+        found = !b->pinned && (const char *)p >= b->p && (const char *)p < b->p + b->bytes;
+    pthread_mutex_unlock(&d->lock);
+    return found;
+}
+
 static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
     static const enum cudaMemcpyKind kinds[] = { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
@@ -251,6 +280,8 @@ static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, m
         keep_error((cuda_device *)s->dev, &error);
         return mt__cuda_ready(s->dev, err);
     }
+    if (dir != MT_COPY_ON_DEVICE && is_unpinned((cuda_device *)s->dev, dir == MT_COPY_IN ? src : dst))
+        return mt__cuda_copy_by_slot(s, dst, src, bytes, dir, err);
     return mt__cuda_check(s->dev, cudaMemcpyAsync(dst, src, bytes, kinds[dir], mt_cuda_raw(s)), "a copy", err);
 }
 
@@ -391,7 +422,7 @@ static void release_all(block *b)
 
 static void pin(cuda_device *d, block *b, const char *name)
 {
-    cudaError_t status = cudaHostRegister(b->p, b->bytes, cudaHostRegisterPortable);
+    cudaError_t status = d->pin_nothing ? cudaErrorNotPermitted : cudaHostRegister(b->p, b->bytes, cudaHostRegisterPortable);
     b->pinned = status == cudaSuccess;
     if (b->pinned) return;
     cudaGetLastError();
@@ -400,8 +431,8 @@ static void pin(cuda_device *d, block *b, const char *name)
     d->pin_refused = true;
     pthread_mutex_unlock(&d->lock);
     if (first)
-        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies will be slower; raise the limit on locked memory "
-                "(ulimit -l)",
+        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies go through a small pinned buffer, slower; raise the limit on "
+                "locked memory (ulimit -l)",
                 name, mt_bytes_text(b->bytes).s, cudaGetErrorString(status));
 }
 
@@ -496,6 +527,7 @@ static void cuda_host_free(mt_device *dev, void *p)
 
 __global__ void probe_kernel(void) {}
 
+/* MT_ENOENT: there is none to use; anything else: there may be one, and something is wrong with it. */
 static mt_rc explain_no_device(cudaError_t status, mt_err *err)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -506,11 +538,11 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
     if (status == cudaErrorInsufficientDriver && driver > 0)
         return mt_fail(err, MT_EUNSUPPORTED, "the NVIDIA driver knows CUDA %d.%d and this program needs %d.%d; update the driver",
                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    if (driver == 0) return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA driver is installed here; install one, or use --device cpu");
+    if (driver == 0) return mt_fail(err, MT_ENOENT, "no NVIDIA driver is installed here; install one, or use --device cpu");
     if (visible && (!*visible || *visible == '-'))
-        return mt_fail(err, MT_EUNSUPPORTED,
+        return mt_fail(err, MT_ENOENT,
                        "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
-    return mt_fail(err, MT_EUNSUPPORTED,
+    return mt_fail(err, MT_ENOENT,
                    "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
 }
@@ -578,9 +610,11 @@ static void cuda_close(mt_device *dev)
     cuda_device *d = (cuda_device *)dev;
     cudaSetDevice(d->ops.index);
     cudaDeviceSynchronize();
+    if (d->ops.cudnn) d->ops.cudnn_close(d->ops.cudnn);
     if (d->zero) cudaEventDestroy(d->zero);
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
     mt_free(d->ops.products);
+    cudaFree(d->ops.workspace);
     free_blocks(d->blocks, !d->arena);
     cudaFree(d->arena);
     release_all(d->host_blocks);
@@ -598,6 +632,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     d->ops.base.api = &mt_device_cuda;
     d->ops.index = o ? o->index : 0;
     d->ops.tune = o && o->tune;
+    d->pin_nothing = o && o->pin_nothing;
     d->keep_host_memory = o && o->keep_host_memory;
     pthread_mutex_init(&d->lock, NULL);
     mt_rc rc = check_device(d, err);
@@ -609,6 +644,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     d->ops.products = (mt_cuda_product *)mt_calloc(MT_CUDA_PRODUCTS, sizeof *d->ops.products);
     rc = d->ops.products ? take_memory(d, o ? o->memory_limit : 0, err)
                          : mt_fail(err, MT_ENOMEM, "no host memory for the table of products");
+    if (!rc) rc = take_workspace(&d->ops, &d->ops.workspace, err);
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);
     if (rc) {
@@ -627,6 +663,7 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
     out->memory_limit = d->limit;
     out->memory_used = d->used;
     out->memory_peak = d->peak;
+    out->n_choices = d->ops.n_choices;
     pthread_mutex_unlock(&d->lock);
     snprintf(out->name, sizeof out->name, "%s", d->name);
 }

@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
 #include "engine/load.h"
 #include "engine/train_internal.h"
@@ -44,16 +45,30 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
 
 /* -- the model ------------------------------------------------------------------------------------- */
 
+static mt_rc refuse_gguf(const char *name, mt_err *err)
+{
+    char *file;
+    MT_TRY(mt_model_files_gguf(&file, name, err));
+    if (!file) return MT_OK;
+    mt_rc rc = mt_fail(err, MT_EINVAL, "model.name: %s is a GGUF file: megatrain convert %s DIR makes a model directory of it; then train DIR", file, file);
+    mt_free(file);
+    return rc;
+}
+
 static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
-    const char *name = t->s->model.name;
-    if (mt_dir_exists(name)) return MT_OK;
-    return mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
+    const char *name = mt_settings_model_dir(t->s);
+    char *config = mt_path_join(name, "config.json");
+    bool whole = config && mt_file_exists(config);
+    mt_free(config);
+    if (whole) return MT_OK;
+    MT_TRY(refuse_gguf(name, err));
+    return mt_dir_exists(name) ? MT_OK : mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
 }
 
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 {
-    char *path = mt_path_join(t->s->model.name, "config.json"), *text = NULL;
+    char *path = mt_path_join(mt_settings_model_dir(t->s), "config.json"), *text = NULL;
     size_t n = 0;
     mt_rc rc = path ? mt_file_read(&text, &n, path, 1 << 26, err) : mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
     if (!rc) t->model_fingerprint = mt_hash(text, n, 0);
@@ -66,7 +81,7 @@ static mt_rc open_weights(mt_trainer *t, mt_err *err)
 {
     char notice[256];
     if (t->s->training.from_scratch) return MT_OK;
-    mt_rc rc = mt_shards_open(&t->shards, t->s->model.name, err);
+    mt_rc rc = mt_shards_open(&t->shards, mt_settings_model_dir(t->s), err);
     if (rc == MT_ENOENT) return mt_note(err, "model.name (training.from_scratch: true starts without weights)");
     MT_TRY(rc);
     MT_TRY(mt_weights_settle_tying(t->config, t->shards, notice, err));
@@ -79,18 +94,19 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     size_t unused = 0;
     MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_config_open(&t->config, t->s->model.name, err));
+    MT_TRY(mt_config_open(&t->config, mt_settings_model_dir(t->s), err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
+    for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
     MT_TRY(mt_model_create(
         &t->model, t->config,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
     if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
-    if (unused && !head_too) mt_info("%zu tensors of %s have no place in the model and are left out", unused, t->s->model.name);
+    if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     t->export = (mt_export){ .model = t->model,
-                             .source_dir = t->s->model.name,
+                             .source_dir = mt_settings_model_dir(t->s),
                              .source = t->shards,
                              .dtype = t->s->save.dtype,
                              .max_shard_bytes = (size_t)t->s->save.max_shard_size,
@@ -188,7 +204,9 @@ static void plan_text(const mt_trainer *t, mt_str *s)
 {
     const mt_plan *p = t->plan;
     const mt_arithmetic *a = &p->arithmetic;
+    char attention[64];
     mt_device_info d;
+    mt_attention_use_text(&a->attention, attention, sizeof attention);
     t->dev->api->info(t->dev, &d);
     mt_str_printf(s, "{\n  \"version\": \"%s\",\n  \"device\": ", MT_VERSION);
     mt_str_json(s, d.name, strlen(d.name));
@@ -201,7 +219,7 @@ static void plan_text(const mt_trainer *t, mt_str *s)
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
                   mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows,
-                  (long long)a->head_rows, a->plain_attention ? "plain" : "fastest", (unsigned long long)mt_arithmetic_hash(a));
+                  (long long)a->head_rows, attention, (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
         mt_str_printf(s, "%s\n    {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", p->buffers[i].name,

@@ -10,11 +10,24 @@
 #include <sys/resource.h>
 
 /* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
-static void apply_settings(const mt_trainer *t, mt_arithmetic *a)
+static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
     a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     a->grad = t->s->training.grad_dtype;
-    a->plain_attention = t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER;
+    a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic, t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
+}
+
+/* A resumed run keeps its attention if this machine has the same kernels. */
+static void keep_attention(mt_attention_use *now, const mt_attention_use *was)
+{
+    char before[64], after[64];
+    if (now->ways == was->ways && now->cudnn_head == was->cudnn_head) {
+        *now = *was;
+        return;
+    }
+    mt_attention_use_text(was, before, sizeof before);
+    mt_attention_use_text(now, after, sizeof after);
+    if (was->ways) mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before, after);
 }
 
 mt_limits mt__train_limits(const mt_settings *s)
@@ -31,7 +44,9 @@ mt_limits mt__train_limits(const mt_settings *s)
 static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, const mt_machine *machine, mt_err *err)
 {
     mt_arithmetic a = saved ? saved->arithmetic : (mt_arithmetic){ 0 };
-    apply_settings(t, &a);
+    const mt_attention_use was = a.attention;
+    apply_settings(t, &a, machine->device_bytes);
+    if (saved) keep_attention(&a.attention, &was);
     return (saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err);
 }
 
@@ -70,8 +85,8 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     mt_question q = { .model = t->model, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .batch = 1 };
     mt_batch_advice advice;
     q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->config->max_positions);
-    apply_settings(t, &q.form);
     MT_TRY(find_machine(t, &q.machine, err));
+    apply_settings(t, &q.form, q.machine.device_bytes);
     MT_TRY(mt_advise_batch(&advice, &q, err));
     int64_t samples = mt_min_i64(mt_max_i64(advice.recommended, FEWEST_SAMPLES), mt_max_i64(advice.largest, 1));
     *out = mt_max_i64(samples / t->s->training.gradient_accumulation_steps, 1);

@@ -2,6 +2,7 @@
  * them. */
 #include "plan/costs.h"
 
+#include "base/mem.h"
 #include "plan/flops.h"
 
 #include <math.h>
@@ -63,10 +64,10 @@ static void cost_layer(mt_costs *k)
     k->backward = products / R + moved(k, numbers);
 }
 
-static void cost_ends(mt_costs *k, double rows)
+static void cost_ends(mt_costs *k)
 {
     const mt_config *c = k->c;
-    double D = (double)c->D, V = (double)c->V, f32 = 4 / k->e;
+    double rows = k->head_rows, D = (double)c->D, V = (double)c->V, f32 = 4 / k->e;
     k->head_forward = k->trained * (product(k, rows, V, D) / rows + moved(k, V * f32 + 5 * D));
     k->head_backward = k->trained * (product_backward(k, rows, V, D) / rows + moved(k, 1.6 * V * f32 + 14 * D)) + moved(k, 2 * D);
     k->embed_forward = moved(k, 2 * D);
@@ -78,11 +79,12 @@ mt_costs mt_costs_of(const mt_plan *p, const mt_machine *m)
     const mt_job *j = &p->job;
     mt_costs k = { .c = p->model->config, .m = m, .e = (double)mt_dtype_bytes(p->arithmetic.compute), .trained = 1 };
     k.micro_rows = (double)(p->arithmetic.micro_tokens < j->step_tokens ? p->arithmetic.micro_tokens : j->step_tokens);
+    k.head_rows = fmin((double)p->arithmetic.head_rows, k.micro_rows);
     k.document = fmax(1, fmin((double)j->longest, ceil((double)j->step_tokens / (double)j->step_docs)));
     k.micro_forward = FORWARD_KERNELS * m->launch;
     k.micro_backward = BACKWARD_KERNELS * m->launch;
     cost_layer(&k);
-    cost_ends(&k, fmin((double)p->arithmetic.head_rows, k.micro_rows));
+    cost_ends(&k);
     return k;
 }
 

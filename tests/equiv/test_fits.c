@@ -137,7 +137,7 @@ static bool possible(const mt_question *q, int64_t batch, dice *d)
 {
     mt_err err = { 0 };
     const mt_job job = mt_question_job(q, batch);
-    mt_arithmetic a = mt_plan_smallest(&job, &q->form);
+    mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
     for (int i = 0; i < 60; i++) {
         mt_placement p;
         assert_ok(mt_placement_init(&p, q->model, &err));
