@@ -157,6 +157,13 @@ static void settings_become_ways(void **state)
     mt_attention_use use = mt_attention_use_of(dev, true, false, (size_t)1 << 30);
     assert_int_equal(use.ways, PLAIN);
     assert_int_equal(use.workspace, 0); /* the CPU needs none */
+    use = mt_attention_use_typical(true, false, (size_t)141 << 30);
+    assert_int_equal(use.ways, PLAIN | FLASH | CUDNN);
+    assert_true(use.workspace == (uint64_t)2 << 30);
+    assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace); /* a little less free memory: the same bits */
+    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)1 << 30);
+    assert_int_equal(mt_attention_use_typical(false, false, (size_t)80 << 30).ways, PLAIN | FLASH | CUDNN | FAST);
+    assert_int_equal(mt_attention_use_typical(false, true, (size_t)80 << 30).ways, PLAIN);
     mt_attention_use_text(&(mt_attention_use){ .ways = PLAIN | FLASH | CUDNN }, text, sizeof text);
     assert_string_equal(text, "cudnn, flash, plain");
     mt_device_close(dev);
