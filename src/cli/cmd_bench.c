@@ -3,9 +3,9 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "device/blas.h"
 #include "engine/bench.h"
 #include "plan/flops.h"
+#include "plan/measure.h"
 #include "plan/shapes.h"
 
 #include <stdio.h>
@@ -43,19 +43,11 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
     return MT_OK;
 }
 
-static mt_machine machine_of(mt_device *dev, const options *o)
+static mt_rc machine_of(mt_machine *m, mt_device *dev, const options *o, mt_err *err)
 {
-    mt_device_info info;
-    dev->api->info(dev, &info);
-    mt_machine m = dev->api->kind == MT_DEVICE_CPU ? mt_machine_cpu(mt_blas_gflops() * 1e9 * info.n_threads, info.n_threads) : mt_machine_typical();
-    m.device_bytes = o->device_memory ? (size_t)o->device_memory : info.memory_limit;
-    m.home_host = strcmp(o->home, "host") == 0;
-    m.host_bytes = o->ram ? (size_t)o->ram : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (dev->api->kind == MT_DEVICE_CPU) {
-        if (!o->ram) m.host_bytes /= 2; /* the device's memory is the host's too */
-        if (m.device_bytes > m.host_bytes) m.device_bytes = m.host_bytes;
-    }
-    return m;
+    MT_TRY(mt_machine_here(m, dev, &(mt_machine_given){ .ram = (size_t)o->ram, .device_memory = (size_t)o->device_memory }, true, err));
+    m->home_host = strcmp(o->home, "host") == 0;
+    return MT_OK;
 }
 
 static void print_spent(const options *o, const mt_bench_result *r)
@@ -102,7 +94,8 @@ static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_op
     mt_bench_result r = { 0 };
     MT_TRY(o->model ? mt_config_open(&config, name, err) : mt_shape_open(&config, name, err));
     mt_rc rc = mt_model_create(&model, config, NULL, err);
-    mt_machine machine = machine_of(dev, o);
+    mt_machine machine;
+    if (!rc) rc = machine_of(&machine, dev, o, err);
     b->product_rate = o->rate_dtype && strcmp(o->rate_dtype, o->dtype) == 0 ? o->product_rate : 0; /* measured once */
     if (!rc) rc = mt_bench_run(dev, model, &machine, b, &r, err);
     o->product_rate = r.product_rate;

@@ -31,6 +31,15 @@ size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows)
     return keep == MT_KEEP_NOTHING ? 0 : (size_t)rows * mt_keep_row_bytes(c, t, keep) + MT_KEEP_ARRAYS * MT_KEEP_ALIGN;
 }
 
+size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
+{
+    enum { TILE_ROWS = 512, TILE_COLS = 128 }; /* ops/linear.c */
+    const mt_config *c = p->model->config;
+    size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS), widest = (size_t)mt_max_i64(c->V, mt_config_gu(c));
+    size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest;
+    return m->base_host + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
+}
+
 size_t mt_plan_moment_bytes(const mt_plan *p)
 {
     (void)p; /* one form so far: m and v in fp32 */

@@ -34,6 +34,8 @@ static const arithmetic_case cases[] = {
     { "gpt2", MT_DTYPE_F32, MT_DTYPE_BF16, true, { 0 } },
     { "phi", MT_DTYPE_BF16, MT_DTYPE_BF16, false, { 0 } },
     { "baichuan_alibi", MT_DTYPE_F32, MT_DTYPE_F32, true, { 0 } },
+    { "baichuan2", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "stablelm_qk_norm", MT_DTYPE_BF16, MT_DTYPE_F32, true, { "*.q_layernorm.*", "*.mlp.up_proj.weight" } },
     /* Little is trained, so that a staged layer's state fits into what few rows keep: these two borrow. */
     { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } },
     { "llama_bias", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*_proj.weight", "lm_head.weight" } },
