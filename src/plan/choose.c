@@ -77,6 +77,17 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
     }
 }
 
+/* Update unit u through the device: in borrowed memory, or else, if it is a layer, in a slot of its own. */
+static void stage(mt_plan *trial, int u)
+{
+    mt_unit_place *at = &trial->place.units[u];
+    bool borrows = mt_plan_can_borrow(trial, u), slot = trial->model->units[u].kind == MT_UNIT_LAYER && trial->place.stage_slots < MT_MAX_SLOTS;
+    if (!trial->model->units[u].layout->n_train || (!borrows && !slot)) return;
+    at->site = MT_SITE_STAGED;
+    at->borrows = borrows;
+    trial->place.stage_slots += !borrows;
+}
+
 static void fill_units(mt_plan *trial, const candidate *c)
 {
     const mt_model *m = trial->model;
@@ -88,8 +99,7 @@ static void fill_units(mt_plan *trial, const candidate *c)
         at += layer && !home;
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST, .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
-    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++)
-        if (m->units[u].layout->n_train && mt_plan_can_borrow(trial, u)) trial->place.units[u].site = MT_SITE_STAGED, trial->place.units[u].borrows = true;
+    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++) stage(trial, u);
     mt_plan_lend(trial);
 }
 

@@ -13,6 +13,7 @@
 #include "plan/machine.h"
 
 enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+enum { MT_MAX_SLOTS = 64 };         /* of a kind */
 enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
 typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
@@ -65,6 +66,8 @@ typedef struct mt_job {
     int64_t step_docs;   /* documents of a step, at most */
     int64_t longest;     /* rows of a document, at most */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
+    bool alias_layers;   /* all layers of a group that live in host memory share one layer's there: to measure the speed of models larger
+                            than it.  Such a run computes nonsense */
 } mt_job;
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
@@ -196,6 +199,8 @@ mt_loan mt_plan_loan(const mt_plan *p, int unit);
  * forward comes later: the further away, the more time copies have.  So the last unit that borrows takes the last layer, and so on down;
  * the embedding, whose backward is the last, takes what is left of the others. */
 bool mt_plan_lend(mt_plan *p);
+/* The unit in whose host memory unit u's state lies: its own, except where layers share it. */
+int mt_plan_alias(const mt_plan *p, int unit);
 /* Could unit u's staged state borrow, beside those that do?  Its accumulator must be its own, and what layers keep on the device large
  * enough. */
 bool mt_plan_can_borrow(const mt_plan *p, int unit);

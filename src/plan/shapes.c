@@ -61,6 +61,7 @@ const mt_shape mt_shapes[] = {
     { "mistral-7b-v0.3", MISTRAL(4096, 14336, 32, 32, 8, 32768, ",\"rope_theta\":1000000.0" POS(32768)) },
     { "mistral-nemo-2407", MISTRAL(5120, 14336, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":1000000.0" POS(131072)) },
     { "mistral-small-24b-2501", MISTRAL(5120, 32768, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":100000000.0" POS(32768)) },
+    { "mistral-large-2407", MISTRAL(12288, 28672, 88, 96, 8, 32768, ",\"head_dim\":128,\"rope_theta\":1000000.0" POS(131072)) },
     { "qwen2.5-0.5b", QWEN2(896, 4864, 24, 14, 2, 151936, TIED) },
     { "qwen2.5-1.5b", QWEN2(1536, 8960, 28, 12, 2, 151936, TIED) },
     { "qwen2.5-3b", QWEN2(2048, 11008, 36, 16, 2, 151936, TIED) },
