@@ -177,11 +177,18 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
     return mt_device_open(&t->dev, word, &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory }, err);
 }
 
+static mt_moments moments_of(const mt_settings *s)
+{
+    static const mt_moments forms[] = { [MT_SET_ADAM_STATE_F32] = MT_MOMENTS_F32, [MT_SET_ADAM_STATE_BF16] = MT_MOMENTS_BF16, [MT_SET_ADAM_STATE_8BIT] = MT_MOMENTS_8BIT };
+    return forms[s->memory.adam_state];
+}
+
 /* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
 static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
     a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     a->grad = t->s->training.grad_dtype;
+    a->moments = moments_of(t->s);
     a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic,
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
@@ -237,7 +244,7 @@ static mt_rc open_engine(mt_trainer *t, mt_err *err)
 {
     MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads },
                             err));
-    t->io = (mt_state_io){ .user = t->engine, .read = read_state, .write = write_state };
+    t->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_state, .write = write_state };
     mt_engine_set_updates(t->engine, t->at.updates);
     if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
     return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err)
@@ -261,9 +268,9 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
     mt_str_printf(s,
-                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
+                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows,
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), (long long)a->micro_tokens, (long long)a->mlp_rows,
                   (long long)a->head_rows, attention, (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
@@ -323,6 +330,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         t->saved_step = t->first_step = t->at.step;
         t->checkpoint = mt_strdup(t->resumed_from);
     }
+    t->io.moments = mt_moments_type(moments_of(t->s));
     mt_ckpt_save c = mt__train_ckpt(t);
     MT_TRY(mt_output_dir_need(&t->dir, mt_ckpt_bytes(&c), "one checkpoint", err));
     MT_TRY(open_device(t, err));

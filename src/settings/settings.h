@@ -203,6 +203,7 @@ typedef struct mt_logging_settings {
 typedef enum mt_setting_class {
     MT_CLASS_FREE,       /* may change: speed, places, length of the run, learning rate, what is shown */
     MT_CLASS_ARITHMETIC, /* may change, and the bits will */
+    MT_CLASS_STATE,      /* another form of what a checkpoint stores: refused */
     MT_CLASS_DATA,       /* another data order: refused */
     MT_CLASS_MODEL,      /* another model: refused */
 } mt_setting_class;

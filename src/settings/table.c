@@ -215,7 +215,7 @@ const mt_setting mt__settings[] = {
     BYTES(memory, host_memory, FREE, "auto", "Host memory to use at most. auto: what is free.", .word = "auto"),
     ENUM(memory, home, mt_set_home, homes, FREE, "auto",
          "Where master weights and Adam's state live: where the plan finds best, or all of them in host memory."),
-    ENUM(memory, adam_state, mt_set_adam_state, adam_states, ARITHMETIC, "float32",
+    ENUM(memory, adam_state, mt_set_adam_state, adam_states, STATE, "float32",
          "How Adam's two moments are stored: 8, 4 or about 2 bytes a parameter."),
     ENUM(memory, offload_inputs, mt_tri, tri, FREE, "auto", "Keep layer inputs in host memory. auto: when the device is short.",
          .bare = "true"),
