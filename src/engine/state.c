@@ -114,8 +114,8 @@ static void merge_block(blocks *b, mt_state_kind kind, int64_t i, int64_t from, 
         bool given = at + k >= from && at + k < to;
         if (given) memcpy(&value, src + 2 * (at + k - from), 2);
         x[k] = given ? mt_bf16_to_f32(value) : value_at(b, kind, at + k);
-        uint32_t magnitude = mt_f32_bits(x[k]) & 0x7fffffff;
-        if (magnitude > largest) largest = magnitude;
+        uint32_t raised = mt_moment_raised(x[k], 0);
+        if (raised > largest) largest = raised;
     }
     b->exponent[i] = (uint8_t)mt_moment_exponent(largest);
     mt_moment_scale s = mt_moment_scale_of(b->exponent[i], e_bits(kind));

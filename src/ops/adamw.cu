@@ -153,7 +153,7 @@ template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(co
     int n = WHOLE ? W : (int)max((int64_t)0, min((int64_t)W, a.n - i)), n_bad = 0;
     uint8_t *em = (uint8_t *)a.m + exponent, *ev = (uint8_t *)a.v + exponent;
     mt_moment_scale sm = mt_moment_scale_of(*em, MT_MOMENT_E_BITS_M), sv = mt_moment_scale_of(*ev, MT_MOMENT_E_BITS_V);
-    uint32_t largest_m = 0, largest_v = 0;
+    uint32_t largest_m = 0, largest_v = 0, random[W];
     float m[W], v[W];
     lane<T, WHOLE> x;
     x.load_from(a, i, n);
@@ -166,8 +166,9 @@ template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(co
         x.lo.at[k] = p.lo;
         m[k] = p.m;
         v[k] = p.v;
-        largest_m = max(largest_m, __float_as_uint(p.m) & 0x7fffffff);
-        largest_v = max(largest_v, __float_as_uint(p.v) & 0x7fffffff);
+        random[k] = mt_moment_bits(a.key, (uint32_t)(i + k));
+        largest_m = max(largest_m, mt_moment_raised(p.m, random[k] & 0xffff));
+        largest_v = max(largest_v, mt_moment_raised(p.v, random[k] >> 16));
     }
     uint32_t new_m = mt_moment_exponent(warp_max(largest_m)), new_v = mt_moment_exponent(warp_max(largest_v));
     sm = mt_moment_scale_of(new_m, MT_MOMENT_E_BITS_M);
@@ -175,9 +176,8 @@ template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(co
 #pragma unroll
     for (int k = 0; k < W; k++) {
         if (!WHOLE && k >= n) break;
-        uint32_t r = mt_moment_bits(a.key, (uint32_t)(i + k));
-        x.m.at[k] = (uint8_t)mt_moment_m_code(m[k], r & 0xffff, sm);
-        x.v.at[k] = (uint8_t)mt_moment_v_code(v[k], r >> 16, sv);
+        x.m.at[k] = (uint8_t)mt_moment_m_code(m[k], random[k] & 0xffff, sm);
+        x.v.at[k] = (uint8_t)mt_moment_v_code(v[k], random[k] >> 16, sv);
     }
     x.store_to(a, i, n);
     if (threadIdx.x % 32 == 0) *em = (uint8_t)new_m, *ev = (uint8_t)new_v; /* every lane has read the old ones: warp_max */

@@ -12,15 +12,15 @@
  * bits of number i of a unit are a pure function of a key, made of (seed, unit, update), and i (mt_moment_bits): no placement, thread,
  * device or resume can change them.  Numbers 2^32 apart in one unit share theirs.
  *
- * 8-bit: numbers [256 b, 256 b + 256) of a unit are block b, which stores E, the exponent of its largest magnitude.  A number is a small float
- * below it, with f of three bits:
+ * 8-bit: numbers [256 b, 256 b + 256) of a unit are block b, which stores E, the exponent of its largest magnitude once that is rounded.  A
+ * number is a small float below it, with f of three bits:
  *
  *     m   sign, e of 4 bits, f     (1 + f/8) 2^(E - 15 + e),  or f/8 2^(E - 14) where e = 0
  *     v         e of 5 bits, f     (1 + f/8) 2^(E - 31 + e),  or f/8 2^(E - 30) where e = 0
  *
- * E is a power of two and not the largest number itself, so that a block whose largest number changes does not move the others: they
- * are on the same grid before and after.  E is one more where the largest is above 1.875 2^E, so that rounding up stays
- * below the top.  A v that is not 0 never becomes 0 (its weight would move by m / eps): the smallest code is its floor.
+ * The scale is a power of two and not the largest number itself, so that a block whose largest number changes does not move the others: they
+ * are on the same grid before and after.  A v that is not 0 never becomes 0 (its weight would move by m / eps): the smallest code is its
+ * floor.
  *
  * Not finite: a NaN of either moment is stored as 0x7fc0 (bf16) or the largest code, positive (8-bit); infinity as itself (bf16) or
  * the largest code.  adamw.h has counted them by then, and such arrays are not saved.
@@ -125,10 +125,13 @@ MT_ANYWHERE uint16_t mt_moment_to_bf16(float x, uint32_t r)
 enum { MT_MOMENT_LOWEST = 34, MT_MOMENT_HIGHEST = 254 }; /* of E, as fp32 has it: with 127 added.  The step of any block is a normal float */
 enum { MT_MOMENT_E_BITS_M = 4, MT_MOMENT_E_BITS_V = 5 };
 
-/* What a block stores for the bits of its largest magnitude: a block of zeros stores 0. */
+/* A magnitude with its 16 random bits added below the three of f: what is cut off this is a number rounded. */
+MT_ANYWHERE uint32_t mt_moment_raised(float x, uint32_t r) { return (mt__bits_of(x) & 0x7fffffff) + (r << 4); }
+
+/* What a block stores for the largest of its raised magnitudes: a block of zeros stores 0. */
 MT_ANYWHERE uint32_t mt_moment_exponent(uint32_t largest)
 {
-    uint32_t e = (largest + 0x100000) >> 23;
+    uint32_t e = largest >> 23;
     e = e < MT_MOMENT_LOWEST ? MT_MOMENT_LOWEST : e > MT_MOMENT_HIGHEST ? MT_MOMENT_HIGHEST : e;
     return e - MT_MOMENT_LOWEST;
 }

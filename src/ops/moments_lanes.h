@@ -44,27 +44,23 @@ static inline void store_bf16(const mt_moments_chunk *c)
     }
 }
 
-static inline uint32_t largest_of(const float *x, size_t n)
-{
-    uint32_t largest = 0;
-    for (size_t i = 0; i < n; i++) {
-        uint32_t magnitude = mt__bits_of(x[i]) & 0x7fffffff;
-        largest = magnitude > largest ? magnitude : largest;
-    }
-    return largest;
-}
-
 static inline void store_8bit(const mt_moments_chunk *c)
 {
     size_t exponent = mt_moments_exponents_at(c->n_all) + c->at / MT_MOMENT_BLOCK;
-    uint32_t em = mt_moment_exponent(largest_of(c->m32, c->n)), ev = mt_moment_exponent(largest_of(c->v32, c->n));
-    mt_moment_scale sm = mt_moment_scale_of(em, MT_MOMENT_E_BITS_M), sv = mt_moment_scale_of(ev, MT_MOMENT_E_BITS_V);
-    uint8_t *restrict m = (uint8_t *)c->m + c->at, *restrict v = (uint8_t *)c->v + c->at;
+    uint32_t first = (uint32_t)c->at, n = (uint32_t)c->n, largest_m = 0, largest_v = 0, random[MT_MOMENT_BLOCK];
     const float *restrict from_m = c->m32, *restrict from_v = c->v32;
     uint64_t key = c->key;
-    uint32_t first = (uint32_t)c->at, n = (uint32_t)c->n;
     for (uint32_t i = 0; i < n; i++) {
-        uint32_t r = mt_moment_bits(key, first + i);
+        uint32_t r = random[i] = mt_moment_bits(key, first + i);
+        uint32_t m = mt_moment_raised(from_m[i], r & 0xffff), v = mt_moment_raised(from_v[i], r >> 16);
+        largest_m = m > largest_m ? m : largest_m;
+        largest_v = v > largest_v ? v : largest_v;
+    }
+    uint32_t em = mt_moment_exponent(largest_m), ev = mt_moment_exponent(largest_v);
+    mt_moment_scale sm = mt_moment_scale_of(em, MT_MOMENT_E_BITS_M), sv = mt_moment_scale_of(ev, MT_MOMENT_E_BITS_V);
+    uint8_t *restrict m = (uint8_t *)c->m + c->at, *restrict v = (uint8_t *)c->v + c->at;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t r = random[i];
         m[i] = (uint8_t)mt_moment_m_code(from_m[i], r & 0xffff, sm);
         v[i] = (uint8_t)mt_moment_v_code(from_v[i], r >> 16, sv);
     }

@@ -58,13 +58,17 @@ def to_bf16(x, r):
     return math.copysign((whole + (rest + r >= 65536)) * step, float(x))
 
 
-def block_exponent(xs):
-    largest = max(abs(float(x)) for x in xs)
-    if largest == 0:
-        return 34 - 127
-    e = math.frexp(largest)[1] - 1
-    if largest >= 1.875 * 2.0**e:
-        e += 1
+def to_three_bits(a, r):
+    """a > 0 as (1 + f/8) 2^k, where k is as small as a wants it."""
+    step = 2.0 ** (math.frexp(a)[1] - 1 - 3)
+    whole = math.floor(a / step)
+    rest = int((a / step - whole) * 65536 * 16)  # 20 bits that fall away
+    return (whole + (rest + 16 * r >= 65536 * 16)) * step
+
+
+def block_exponent(xs, rs):
+    largest = max(to_three_bits(abs(float(x)), r) if x else 0.0 for x, r in zip(xs, rs))
+    e = math.frexp(largest)[1] - 1 if largest else -127
     return max(34 - 127, min(254 - 127, e))
 
 
@@ -74,10 +78,7 @@ def to_8bit(x, r, E, lowest):
     if a < 2.0 ** (E - lowest):
         q = between(a, 2.0 ** (E - lowest - 3), r)
     else:
-        step = 2.0 ** (math.frexp(a)[1] - 1 - 3)
-        whole = math.floor(a / step)
-        rest = int((a / step - whole) * 65536 * 16)  # 20 bits that fall away
-        q = (whole + (rest + 16 * r >= 65536 * 16)) * step
+        q = to_three_bits(a, r)
     return math.copysign(q, float(x))
 
 
@@ -101,11 +102,12 @@ def store(form, m, v, key):
     codes = [np.zeros((N + 15) // 16 * 16 + (N + BLOCK - 1) // BLOCK, np.uint8) for _ in range(2)]
     new = [np.zeros(N, F), np.zeros(N, F)]
     for which, (x, lowest) in enumerate(((m, 14), (v, 30))):
+        rs = [r >> 16 if which else r & 0xFFFF for r in bits]
         for b in range(0, N, BLOCK):
-            E = block_exponent(x[b:b + BLOCK])
+            E = block_exponent(x[b:b + BLOCK], rs[b:b + BLOCK])
             codes[which][(N + 15) // 16 * 16 + b // BLOCK] = E + 127 - 34
             for i in range(b, min(b + BLOCK, N)):
-                q = to_8bit(x[i], bits[i] >> 16 if which else bits[i] & 0xFFFF, E, lowest)
+                q = to_8bit(x[i], rs[i], E, lowest)
                 if which and q == 0 and x[i] != 0:
                     q = 2.0 ** (E - lowest - 3)
                 new[which][i] = q
