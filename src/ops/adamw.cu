@@ -105,36 +105,36 @@ template <typename T, bool WHOLE> struct lane {
 
     __device__ __forceinline__ void load_from(const mt_adamw &a, int64_t i, int n)
     {
-        if (WHOLE) {
+        if constexpr (WHOLE) {
             hi = load<uint16_t, W>(a.hi + i);
             lo = load<int16_t, W>(a.lo + i);
             m = load<uint8_t, W>((uint8_t *)a.m + i);
             v = load<uint8_t, W>((uint8_t *)a.v + i);
             g = load<T, W>((const T *)a.g + i);
-            return;
-        }
-        for (int k = 0; k < n; k++) {
-            hi.at[k] = a.hi[i + k];
-            lo.at[k] = a.lo[i + k];
-            m.at[k] = ((uint8_t *)a.m)[i + k];
-            v.at[k] = ((uint8_t *)a.v)[i + k];
-            g.at[k] = ((const T *)a.g)[i + k];
+        } else {
+            for (int k = 0; k < n; k++) {
+                hi.at[k] = a.hi[i + k];
+                lo.at[k] = a.lo[i + k];
+                m.at[k] = ((uint8_t *)a.m)[i + k];
+                v.at[k] = ((uint8_t *)a.v)[i + k];
+                g.at[k] = ((const T *)a.g)[i + k];
+            }
         }
     }
     __device__ __forceinline__ void store_to(const mt_adamw &a, int64_t i, int n) const
     {
-        if (WHOLE) {
+        if constexpr (WHOLE) {
             store<uint16_t, W>(a.hi + i, hi);
             store<int16_t, W>(a.lo + i, lo);
             store<uint8_t, W>((uint8_t *)a.m + i, m);
             store<uint8_t, W>((uint8_t *)a.v + i, v);
-            return;
-        }
-        for (int k = 0; k < n; k++) {
-            a.hi[i + k] = hi.at[k];
-            a.lo[i + k] = lo.at[k];
-            ((uint8_t *)a.m)[i + k] = m.at[k];
-            ((uint8_t *)a.v)[i + k] = v.at[k];
+        } else {
+            for (int k = 0; k < n; k++) {
+                a.hi[i + k] = hi.at[k];
+                a.lo[i + k] = lo.at[k];
+                ((uint8_t *)a.m)[i + k] = m.at[k];
+                ((uint8_t *)a.v)[i + k] = v.at[k];
+            }
         }
     }
 };
