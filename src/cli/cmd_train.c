@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "ckpt/outdir.h"
 #include "cli/commands.h"
+#include "cli/hub_bar.h"
 #include "cli/plot.h"
 #include "cli/progress.h"
 #include "cli/run_data.h"
@@ -247,8 +248,19 @@ static void draw_curve(const app *a)
 
 /* -- the run --------------------------------------------------------------------------------------- */
 
+static void print_compared(const mt_train_compared *c)
+{
+    if (c->planned_tokens_s > 0 && c->tokens_s > 0)
+        printf("the plan said %s tokens/s, it was %s; ", mt_count_text((uint64_t)c->planned_tokens_s).s, mt_count_text((uint64_t)c->tokens_s).s);
+    else
+        printf("the plan said ");
+    printf("%s of host memory, at most %s were used", mt_bytes_text(c->planned_host).s, mt_bytes_text(c->host).s);
+    printf("; %s on the device, and %s\n", mt_bytes_text(c->planned_device).s, mt_bytes_text(c->device).s);
+}
+
 static void print_end(const app *a, const mt_train_result *r)
 {
+    print_compared(&r->compared);
     if (r->stopped) {
         printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
         printf(a->s.save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"
@@ -362,6 +374,8 @@ static void print_settings(const app *a)
     if (mt_str_ok(&s) && s.s) fputs(s.s, stdout);
     mt_str_free(&s);
     printf("\n");
+    for (size_t i = 0; i < a->s.n_notices; i++) printf("note: %s\n", a->s.notices[i]);
+    fflush(stdout);
 }
 
 /* Everything a run does, once, beside the real output directory and without touching it. */
@@ -370,6 +384,7 @@ static mt_rc dry_run(app *a, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_hooks hooks = { .user = a, .open_source = open_source };
     print_settings(a);
+    MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
     char *dir = mt_asprintf("%s.dry-run", a->s.save.output_dir);
     if (!dir) return mt_fail(err, MT_ENOMEM, "no memory for a name");
     a->s.save.output_dir = dir;
@@ -431,6 +446,7 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
                                      : color == MT_TRI_TRUE ? MT_COLOR_ALWAYS
                                                             : MT_COLOR_NEVER);
     if (dry) return dry_run(a, err);
+    MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
     catch_signals();
     return train(a, err);
 }

@@ -6,7 +6,6 @@
 #include "ckpt/outdir.h"
 #include "engine/load.h"
 #include "engine/train_internal.h"
-#include "optim/clip.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -58,7 +57,7 @@ static mt_rc refuse_gguf(const char *name, mt_err *err)
 
 static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
-    const char *name = t->s->model.name;
+    const char *name = mt_settings_model_dir(t->s);
     char *config = mt_path_join(name, "config.json");
     bool whole = config && mt_file_exists(config);
     mt_free(config);
@@ -69,7 +68,7 @@ static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 {
-    char *path = mt_path_join(t->s->model.name, "config.json"), *text = NULL;
+    char *path = mt_path_join(mt_settings_model_dir(t->s), "config.json"), *text = NULL;
     size_t n = 0;
     mt_rc rc = path ? mt_file_read(&text, &n, path, 1 << 26, err) : mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
     if (!rc) t->model_fingerprint = mt_hash(text, n, 0);
@@ -82,7 +81,7 @@ static mt_rc open_weights(mt_trainer *t, mt_err *err)
 {
     char notice[256];
     if (t->s->training.from_scratch) return MT_OK;
-    mt_rc rc = mt_shards_open(&t->shards, t->s->model.name, err);
+    mt_rc rc = mt_shards_open(&t->shards, mt_settings_model_dir(t->s), err);
     if (rc == MT_ENOENT) return mt_note(err, "model.name (training.from_scratch: true starts without weights)");
     MT_TRY(rc);
     MT_TRY(mt_weights_settle_tying(t->config, t->shards, notice, err));
@@ -95,9 +94,10 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     size_t unused = 0;
     MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_config_open(&t->config, t->s->model.name, err));
+    MT_TRY(mt_config_open(&t->config, mt_settings_model_dir(t->s), err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
+    for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
     MT_TRY(mt_model_create(
         &t->model, t->config,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
@@ -106,7 +106,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     t->export = (mt_export){ .model = t->model,
-                             .source_dir = t->s->model.name,
+                             .source_dir = mt_settings_model_dir(t->s),
                              .source = t->shards,
                              .dtype = t->s->save.dtype,
                              .max_shard_bytes = (size_t)t->s->save.max_shard_size,
@@ -177,59 +177,6 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
     return mt_device_open(&t->dev, word, &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory }, err);
 }
 
-static mt_moments moments_of(const mt_settings *s)
-{
-    static const mt_moments forms[] = { [MT_SET_ADAM_STATE_F32] = MT_MOMENTS_F32, [MT_SET_ADAM_STATE_BF16] = MT_MOMENTS_BF16, [MT_SET_ADAM_STATE_8BIT] = MT_MOMENTS_8BIT };
-    return forms[s->memory.adam_state];
-}
-
-/* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
-static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
-{
-    a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
-    a->grad = t->s->training.grad_dtype;
-    a->moments = moments_of(t->s);
-    a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic,
-                                       t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
-}
-
-/* A resumed run keeps its own sizes. */
-static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
-{
-    apply_settings(t, &a, machine->device_bytes);
-    return mt_plan_search(&t->plan, t->model, job, &a, machine, err);
-}
-
-mt_limits mt__train_limits(const mt_settings *s)
-{
-    static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
-    const mt_memory_settings *m = &s->memory;
-    return (mt_limits){ .interval = (int)m->checkpoint_interval,
-                        .exact = m->strict_checkpointing,
-                        .n_slabs = (int)m->num_grad_slabs,
-                        .offload = offload[m->offload_inputs] };
-}
-
-static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
-{
-    mt_machine machine = mt_machine_typical();
-    mt_device_info d;
-    mt_job job = { .train = true,
-                   .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
-                   .step_tokens = t->data.max_tokens,
-                   .step_docs = t->data.max_docs,
-                   .longest = t->data.longest };
-    t->dev->api->info(t->dev, &d);
-    machine.device_bytes = d.memory_limit;
-    machine.home_host = t->s->memory.home == MT_SET_HOME_HOST;
-    machine.limits = mt__train_limits(t->s);
-    if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
-    if (saved) return reuse_plan(t, &job, saved->arithmetic, &machine, err);
-    mt_arithmetic form = { 0 };
-    apply_settings(t, &form, machine.device_bytes);
-    return mt_plan_auto(&t->plan, t->model, &job, &form, &machine, err);
-}
-
 static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     return mt_engine_read(user, unit, kind, first, n, dst, err);
@@ -267,6 +214,7 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
     mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
+    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"step_seconds\": %.6g,\n", p->base_device, p->base_host, p->predicted_seconds);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
@@ -322,6 +270,8 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     t->saved_step = -1;
     MT_TRY(open_dir(t, err));
     MT_TRY(open_model(t, err));
+    MT_TRY(open_device(t, err));
+    MT_TRY(mt__train_batch(t, err));
     MT_TRY(open_data(t, err));
     MT_TRY(open_schedule(t, err));
     if (t->resumed_from) {
@@ -330,11 +280,10 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         t->saved_step = t->first_step = t->at.step;
         t->checkpoint = mt_strdup(t->resumed_from);
     }
-    t->io.moments = mt_moments_type(moments_of(t->s));
-    mt_ckpt_save c = mt__train_ckpt(t);
-    MT_TRY(mt_output_dir_need(&t->dir, mt_ckpt_bytes(&c), "one checkpoint", err));
-    MT_TRY(open_device(t, err));
-    MT_TRY(open_plan(t, t->resumed_from ? &saved : NULL, err));
+    t->io.moments = mt_moments_type(t->s->memory.adam_state);
+    MT_TRY(mt__train_disk(t, err));
+    MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
+    MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(open_engine(t, err));
     MT_TRY(describe_run(t, err));
     return open_metrics(t, saved.metrics_bytes, err);
