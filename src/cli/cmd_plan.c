@@ -79,7 +79,7 @@ static mt_question question_of(const subject *s, const mt_settings *set, const m
 static size_t checkpoint_bytes(const mt_model *m, const mt_settings *s)
 {
     size_t weights = (size_t)m->n_params * (s->save.dtype == MT_DTYPE_F32 ? 4 : 2);
-    return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 8;
+    return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
 }
 
 mt_rc mt_plan_answer_find(mt_plan_answer *a, mt_plan **plan, mt_err *err)

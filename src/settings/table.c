@@ -216,7 +216,7 @@ const mt_setting mt__settings[] = {
     ENUM(memory, home, mt_set_home, homes, FREE, "auto",
          "Where master weights and Adam's state live: where the plan finds best, or all of them in host memory."),
     ENUM(memory, adam_state, mt_moments, adam_states, STATE, "float32",
-         "How Adam's two moments are stored: 8, 4 or about 2 bytes a parameter."),
+         "How Adam's two moments are stored: 8, 4 or about 2 bytes a parameter; the smaller two are rounded stochastically (docs/memory.md)."),
     ENUM(memory, offload_inputs, mt_tri, tri, FREE, "auto", "Keep layer inputs in host memory. auto: when the device is short.",
          .bare = "true"),
     INT(memory, optimizer_threads, FREE, "auto", 1, 4096, "Threads of the update on the host. auto: measured.", .word = "auto"),
