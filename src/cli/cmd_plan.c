@@ -69,6 +69,8 @@ static mt_question question_of(const subject *s, const mt_settings *set, const m
     q.form.compute = set->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     q.form.grad = set->training.grad_dtype;
     q.form.moments = set->memory.adam_state;
+    if (!machine->shared) /* a GPU, which need not be here */
+        q.form.attention = mt_attention_use_typical(set->training.deterministic, set->model.attn_implementation == MT_SET_ATTENTION_EAGER, machine->device_bytes);
     q.machine.home_host = m->home == MT_SET_HOME_HOST;
     q.machine.limits = (mt_limits){ .interval = (int)m->checkpoint_interval, .exact = m->strict_checkpointing, .n_slabs = (int)m->num_grad_slabs,
                                     .offload = offload[m->offload_inputs] };
