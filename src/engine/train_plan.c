@@ -14,6 +14,7 @@ static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_
 {
     a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     a->grad = t->s->training.grad_dtype;
+    a->moments = t->s->memory.adam_state;
     a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic, t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
 
