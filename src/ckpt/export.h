@@ -12,13 +12,14 @@
 
 typedef struct mt_export {
     const mt_model *model;        /* all borrowed */
-    const char *source_dir;       /* config.json and the tokenizer's files are taken from here */
+    const char *source_dir;       /* config.json and the tokenizer's files are taken from here, or made of the .gguf file this is */
     const mt_shards *source;      /* names and dtypes; NULL: made from scratch, config.json's dtype holds */
     mt_dtype dtype;               /* of every tensor; MT_DTYPE_COUNT: as the source has them */
     size_t max_shard_bytes;       /* 0: one file */
     int32_t end_of_turn;          /* the token that was trained to end an answer; -1: not known */
     bool quiet;                   /* say nothing of what had to be added */
     const char *end_of_turn_text; /* its text, for tokenizer_config.json; NULL: leave that file as it is */
+    const char *chat_template;    /* what conversations were trained in; NULL: the source's own, or none */
 } mt_export;
 
 /* The whole directory, which exists. */

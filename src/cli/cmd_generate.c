@@ -1,11 +1,11 @@
 /* cmd_generate.c - a model's answers, to look at what it learned. */
 #include "base/file.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "cli/answers.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "engine/load.h"
-#include "model/stop_ids.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -55,14 +55,14 @@ static mt_rc open_model(session *s, mt_err *err)
 {
     char text[256] = "";
     const char *dir = s->o->model;
-    MT_TRY(mt_config_open(&s->config, dir, err));
+    MT_TRY(mt_model_files_config(&s->config, dir, err));
     if (!s->o->from_scratch) {
         MT_TRY(mt_shards_open(&s->shards, dir, err));
         MT_TRY(mt_weights_settle_tying(s->config, s->shards, text, err));
         notice(text);
     }
     MT_TRY(mt_model_create(&s->model, s->config, NULL, err));
-    MT_TRY(mt_stop_ids_read(&s->stops, dir, err));
+    MT_TRY(mt_model_files_stop_ids(&s->stops, dir, err));
     mt_stop_ids_add(&s->stops, mt_tokenizer_role_id(s->tok, MT_TOK_EOS));
     return MT_OK;
 }
@@ -137,8 +137,8 @@ static mt_rc run(session *s, mt_err *err)
     MT_TRY(mt_sampling_check(&s->o->sampling, err));
     if (s->o->max_new_tokens < 1) return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
     if (s->o->system && !s->o->chat) return mt_fail(err, MT_EINVAL, "--system is part of a conversation; give --chat too");
-    if (!mt_dir_exists(s->o->model)) return mt_fail(err, MT_ENOENT, "%s is no directory; megatrain get ORG/NAME fetches a model and says where it is", s->o->model);
-    MT_TRY(mt_tokenizer_open(&s->tok, s->o->model, err));
+    if (!mt_model_files_exist(s->o->model)) return mt_fail(err, MT_ENOENT, "%s is no directory and no .gguf file; megatrain get ORG/NAME fetches a model and says where it is", s->o->model);
+    MT_TRY(mt_model_files_tokenizer(&s->tok, s->o->model, err));
     MT_TRY(read_prompts(s, err));
     MT_TRY(open_model(s, err));
     MT_TRY(open_engine(s, err));

@@ -22,6 +22,7 @@ static void fed_info(mt_source *s, mt_source_info *out)
 {
     fed_source *f = (fed_source *)s;
     f->inner->api->info(f->inner, out);
+    out->chat_template = mt_feed_template(f->feed);
     int32_t end = mt_feed_end_id(f->feed);
     size_t n;
     if (end < 0) return;

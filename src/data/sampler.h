@@ -94,7 +94,8 @@ typedef struct mt_sampler_config {
 mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout *layout, const mt_sampler_config *config,
                       mt_err *err);
 
-/* The template in use, to be saved with the model, and where it is from: "the model's own" or the name of a built-in one. */
+/* The template in use, to be saved with the model, and where it is from: MT_TEMPLATE_OWN or the name of a built-in one. */
+#define MT_TEMPLATE_OWN "the model's own"
 const char *mt_sampler_template(const mt_sampler *s, const char **name);
 /* What the user should be told about that choice; "": nothing. */
 const char *mt_sampler_notice(const mt_sampler *s);

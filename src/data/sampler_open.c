@@ -144,7 +144,7 @@ static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
     *found = chat;
     if (!chat) return MT_OK;
     if (tools && tools != chat) MT_TRY(mt_jinja_parse(&s->tool_use, tools->text, tools->n, "chat_template (tool_use)", err));
-    return use_text(s, "the model's own", chat->text, chat->n, err);
+    return use_text(s, MT_TEMPLATE_OWN, chat->text, chat->n, err);
 }
 
 static mt_rc choose_template(mt_sampler *s, mt_err *err)

@@ -1,5 +1,6 @@
 #include "engine/feed.h"
 
+#include "ckpt/model_files.h"
 #include "data/prefetch.h"
 
 #include <string.h>
@@ -193,7 +194,7 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     mt_feed *f = mt_calloc(1, sizeof *f);
     if (!f) return no_memory(err);
     mt_rc rc = find_entries(f, s, o, err);
-    if (!rc) rc = mt_tokenizer_open(&f->tok, s->model.name, err);
+    if (!rc) rc = mt_model_files_tokenizer(&f->tok, s->model.name, err);
     if (!rc) rc = mt_specials_create(&f->specials, f->tok, err);
     if (!rc) rc = open_samplers(f, s, err);
     if (!rc) rc = open_pipeline(f, s, o, err);
@@ -232,6 +233,15 @@ void mt_feed_close(mt_feed *f)
 const mt_findings *mt_feed_findings(const mt_feed *f) { return &f->findings; }
 const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f) { return f->tok; }
 const mt_sampler *mt_feed_sampler(const mt_feed *f) { return f->sets[0].sampler; }
+const char *mt_feed_template(const mt_feed *f)
+{
+    for (size_t i = 0; i < f->n_train; i++) {
+        const char *name, *text = f->sets[i].text ? NULL : mt_sampler_template(f->sets[i].sampler, &name);
+        if (text) return strcmp(name, MT_TEMPLATE_OWN) == 0 ? NULL : text;
+    }
+    return NULL;
+}
+
 int32_t mt_feed_end_id(const mt_feed *f) { return end_of(f, &f->sets[0]); }
 bool mt_feed_packs(const mt_feed *f) { return f->packs; }
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }

@@ -39,6 +39,8 @@ const mt_findings *mt_feed_findings(const mt_feed *f);
 const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f);
 /* The first dataset's: its template is the one to save with the model. */
 const mt_sampler *mt_feed_sampler(const mt_feed *f);
+/* The template of the first dataset of conversations, where it is not the model's own; else NULL. */
+const char *mt_feed_template(const mt_feed *f);
 /* The token that ends an answer; -1: there is none. */
 int32_t mt_feed_end_id(const mt_feed *f);
 bool mt_feed_packs(const mt_feed *f);

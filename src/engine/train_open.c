@@ -2,6 +2,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
 #include "engine/load.h"
 #include "engine/train_internal.h"
@@ -48,19 +49,18 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
 static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
     const char *name = t->s->model.name;
-    if (mt_dir_exists(name)) return MT_OK;
-    return mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
+    if (mt_model_files_exist(name)) return MT_OK;
+    return mt_fail(err, MT_ENOENT, "model.name: there is no directory (and no .gguf file) %s", name);
 }
 
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 {
-    char *path = mt_path_join(t->s->model.name, "config.json"), *text = NULL;
-    size_t n = 0;
-    mt_rc rc = path ? mt_file_read(&text, &n, path, 1 << 26, err) : mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
-    if (!rc) t->model_fingerprint = mt_hash(text, n, 0);
+    char *text;
+    size_t n;
+    MT_TRY(mt_model_files_read(&text, &n, t->s->model.name, "config.json", err));
+    t->model_fingerprint = mt_hash(text ? text : "", n, 0);
     mt_free(text);
-    mt_free(path);
-    return rc;
+    return MT_OK;
 }
 
 static mt_rc open_weights(mt_trainer *t, mt_err *err)
@@ -80,7 +80,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     size_t unused = 0;
     MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_config_open(&t->config, t->s->model.name, err));
+    MT_TRY(mt_model_files_config(&t->config, t->s->model.name, err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
     MT_TRY(mt_model_create(
@@ -108,6 +108,7 @@ static mt_rc open_data(mt_trainer *t, mt_err *err)
     t->source->api->info(t->source, &t->data);
     t->export.end_of_turn = t->data.end_of_turn_text ? t->data.end_of_turn : -1;
     t->export.end_of_turn_text = t->data.end_of_turn_text;
+    t->export.chat_template = t->data.chat_template;
     if (t->data.longest > t->config->max_positions)
         return mt_fail(err, MT_ERANGE, "a sample of %lld tokens; the model has %lld positions: lower dataset.max_seq_len",
                        (long long)t->data.longest, (long long)t->config->max_positions);
