@@ -184,6 +184,17 @@ static void on_eval(void *user, const mt_train_eval *e)
     say(a, line);
 }
 
+/* A line each, however many the answer has. */
+static void on_sample(void *user, int64_t step, const char *prompt, const char *answer)
+{
+    mt_str s = { 0 };
+    mt_str_printf(&s, "sample at step %lld: %s -> %s", (long long)step, prompt, answer);
+    for (size_t i = 0; i < s.n; i++)
+        if (s.s[i] == '\n' || s.s[i] == '\r') s.s[i] = ' ';
+    if (mt_str_ok(&s)) say(user, s.s);
+    mt_str_free(&s);
+}
+
 static void on_saved(void *user, const char *path, double seconds)
 {
     char line[512];
@@ -243,7 +254,7 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
 static mt_train_hooks hooks_of(app *a)
 {
     return (mt_train_hooks){
-        .user = a, .open_source = open_source, .step = on_step, .eval = on_eval, .saved = on_saved, .stop = asked_to_stop
+        .user = a, .open_source = open_source, .step = on_step, .eval = on_eval, .sample = on_sample, .saved = on_saved, .stop = asked_to_stop
     };
 }
 

@@ -29,6 +29,7 @@ void mt_trainer_close(mt_trainer *t)
     if (!t) return;
     (void)mt__train_saved(t, true, &(mt_err){ 0 });
     mt_engine_free(t->engine);
+    mt__train_samples_close(t);
     mt_plan_free(t->plan);
     mt_device_close(t->dev);
     mt_source_close(t->source);
@@ -238,6 +239,7 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
     MT_TRY(log_step(t, &s, err));
     MT_TRY(check_bad(t, &s, err));
     if (t->data.n_eval_batches && (last || every(t->at.step, t->s->eval.eval_steps))) MT_TRY(evaluate(t, err));
+    if (t->samples.n && (last || every(t->at.step, t->s->logging.sample_steps))) MT_TRY(mt__train_sample(t, err));
     return last || every(t->at.step, t->s->save.save_steps) ? mt__train_save(t, err) : MT_OK;
 }
 

@@ -43,6 +43,7 @@ typedef struct mt_train_hooks {
     mt_rc (*open_source)(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err);
     void (*step)(void *user, const mt_train_step *step); /* after every update, reported in metrics or not */
     void (*eval)(void *user, const mt_train_eval *eval);
+    void (*sample)(void *user, int64_t step, const char *prompt, const char *answer); /* of logging.sample_prompts */
     void (*saved)(void *user, const char *path, double seconds);
     bool (*stop)(void *user); /* asked after every update */
 } mt_train_hooks;

@@ -219,7 +219,8 @@ static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
     machine.home_host = t->s->memory.home == MT_SET_HOME_HOST;
     machine.limits = mt__train_limits(t->s);
     if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
-    return saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : choose_plan(t, &job, &machine, err);
+    MT_TRY(saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : choose_plan(t, &job, &machine, err));
+    return mt__train_samples_plan(t, &machine, err);
 }
 
 static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
@@ -300,6 +301,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(open_dir(t, err));
     MT_TRY(open_model(t, err));
     MT_TRY(open_data(t, err));
+    MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(open_schedule(t, err));
     if (t->resumed_from) {
         MT_TRY(mt__train_read_state(t, &saved, err));

@@ -371,6 +371,43 @@ static void a_model_chats_as_it_was_trained(void **state)
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
 }
 
+static void train_demo(const char *root, const char *out, const char *const *extra, size_t n_extra)
+{
+    const char *const args[] = { "train", "--model-name", MT_TESTS_DIR "/../data/demo_model", "--from-scratch", "--dataset-path", "chat.json",
+                                 "--output-dir", out, "--num-steps", "4", "--save-steps", "2", "--batch-size", "2", "--max-seq-len", "128",
+                                 "--device", "cpu", "--cache-dir", "cache", "--learning-rate", "1e-3", "--set", "logging.enable_timing=false" };
+    program_init(&p, root);
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
+    for (size_t i = 0; i < n_extra; i++) program_arg(&p, extra[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+}
+
+/* Also where layers pass through the ring, which answers share with training. */
+static void samples_are_shown_and_change_no_bit(void **state)
+{
+    const char *root = *state;
+    const char *const asked[] = { "--device-memory", "10M", "--sample-steps", "2", "--set", "logging.sample_prompts=[Reverse owl., Say hi]" };
+    char *text;
+    size_t n;
+    mt_err err = { 0 };
+    workspace_write(root, "chat.json", "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}, {\"query\": \"Reverse ant.\", \"response\": \"tna\"}]");
+    train_demo(root, "with", asked, MT_COUNT(asked));
+    assert_printed(&p, "sample at step 2: Reverse owl. -> ");
+    assert_printed(&p, "sample at step 4: Say hi -> ");
+    assert_ok(mt_file_read(&text, &n, workspace_path("%s/with/metrics.jsonl", root).s, 1 << 20, &err));
+    assert_non_null(strstr(text, "{\"step\": 2, \"epoch\": 2, \"samples\": [{\"prompt\": \"Reverse owl.\", \"answer\": \""));
+    mt_free(text);
+    for (int i = 0; i < 2; i++) {
+        train_demo(root, i ? "streamed" : "resident", asked, i ? 2 : 0);
+        const char *const files[] = { "final/model.safetensors", "checkpoint-4/model.safetensors", "checkpoint-4/resume/unit-000.safetensors",
+                                      "checkpoint-4/resume/unit-001.safetensors", "checkpoint-4/resume/unit-004.safetensors" };
+        for (size_t k = 0; k < MT_COUNT(files); k++) {
+            test_path a = workspace_path("%s/with/%s", root, files[k]), b = workspace_path("%s/%s/%s", root, i ? "streamed" : "resident", files[k]);
+            if (!workspace_same_file(a.s, b.s)) fail_msg("%s and %s differ", a.s, b.s);
+        }
+    }
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_directory_in_use_is_refused),
@@ -380,5 +417,6 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_direc
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
+             RUNS(samples_are_shown_and_change_no_bit),
              RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
              RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))
