@@ -85,6 +85,17 @@ static mt_rc compute_dtype(const session *s, mt_dtype *out, mt_err *err)
     return MT_OK;
 }
 
+static void say_streamed(const session *s)
+{
+    char text[160];
+    int n = 0;
+    for (int u = 0; u < s->model->n_units; u++) n += !s->plan->place.units[u].resident;
+    if (!n) return;
+    snprintf(text, sizeof text, "%d of %d units do not fit on the device and pass through it, from %s", n, s->model->n_units,
+             s->plan->job.mapped ? "the files as they are mapped" : "a copy in host memory");
+    notice(text);
+}
+
 static mt_rc open_engine(session *s, mt_err *err)
 {
     mt_device_info info;
@@ -93,7 +104,9 @@ static mt_rc open_engine(session *s, mt_err *err)
     s->dev->api->info(s->dev, &info);
     mt_generate_job job = { .n_prompts = (int64_t)s->asks.n, .longest = rows };
     MT_TRY(compute_dtype(s, &job.compute, err));
+    job.mapped = s->shards && mt_weights_mapped(s->model, s->shards);
     MT_TRY(mt_generate_plan(&s->plan, s->model, &job, info.memory_limit, err));
+    say_streamed(s);
     MT_TRY(mt_engine_create(&s->engine, s->dev, s->plan, &(mt_engine_options){ .n_workers = 1 }, err));
     if (s->o->from_scratch) return mt_engine_init(s->engine, s->model, s->o->sampling.seed, err);
     return mt_engine_load(s->engine, s->model, s->shards, err);

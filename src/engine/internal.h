@@ -28,7 +28,8 @@ typedef struct ring_slot {
 } ring_slot;
 
 typedef struct unit_state {
-    uint16_t *hi; /* at home */
+    uint16_t *hi; /* at home; NULL where it is mapped */
+    const void **mapped; /* [layout's weights] where each lies in a mapped file; NULL: hi is in memory */
     int16_t *lo;
     float *m, *v;
     int64_t version;         /* updates issued */

@@ -107,6 +107,7 @@ static mt_rc check(mt_plan *p, mt_err *err)
                        (long long)j->step_docs, (long long)j->longest);
     if ((a->compute != MT_DTYPE_F32 && a->compute != MT_DTYPE_BF16) || (a->grad != MT_DTYPE_F32 && a->grad != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "compute and gradients are float32 or bfloat16");
+    if (j->mapped && (j->train || a->compute != MT_DTYPE_BF16)) return mt_fail(err, MT_EINVAL, "mapped weights serve forward in bfloat16 only");
     if (j->cache_slots < 0 || j->cache_slots > mt_min_i64(j->step_docs, a->micro_tokens))
         return mt_fail(err, MT_EINVAL, "a cache for %lld sequences, with passes of %lld documents and micro-batches of %lld rows", (long long)j->cache_slots,
                        (long long)j->step_docs, (long long)a->micro_tokens);
@@ -141,7 +142,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     const mt_unit_place *at = &p->place.units[u];
     size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = p->model->config->tied && u == 0;
-    MT_TRY(add(p, MT_BUF_HI, u, -1, at->home, n * 2, err));
+    if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add(p, MT_BUF_HI, u, -1, at->home, n * 2, err));
     if (p->job.train || f32) MT_TRY(add(p, MT_BUF_LO, u, -1, at->home, n * 2, err));
     /* In bf16 a device home is itself the compute form. */
     if (at->resident && (f32 || at->home == MT_HOST)) MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));

@@ -62,6 +62,7 @@ typedef struct mt_job {
     int64_t step_tokens; /* rows of a step, at most */
     int64_t step_docs;   /* documents of a step, at most */
     int64_t longest;     /* rows of a document, at most */
+    bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
 } mt_job;
 
