@@ -161,7 +161,7 @@ static void on_step(void *user, const mt_train_step *s)
 {
     app *a = user;
     char note[256];
-    const char *skipped = s->skipped ? "  (skipped: not finite)" : "";
+    const char *skipped = s->skipped ? "  (skipped: not finite)" : s->empty ? "  (skipped: nothing to train on)" : "";
     if (a->term.live) /* the bar wants room */
         snprintf(note, sizeof note, "loss %.4f  %s tokens/s%s", s->loss, mt_count_text((uint64_t)s->tokens_s).s, skipped);
     else
@@ -170,7 +170,7 @@ static void on_step(void *user, const mt_train_step *s)
     pthread_mutex_lock(&a->lock);
     mt_progress_update(&a->bar, (double)s->step, note);
     pthread_mutex_unlock(&a->lock);
-    add_point(&a->losses, (double)s->step, s->loss);
+    if (!s->empty) add_point(&a->losses, (double)s->step, s->loss);
 }
 
 static void on_eval(void *user, const mt_train_eval *e)
@@ -230,7 +230,7 @@ static void print_end(const app *a, const mt_train_result *r)
         return;
     }
     draw_curve(a);
-    if (r->n_skipped) printf("%lld steps were skipped because they were not finite\n", (long long)r->n_skipped);
+    if (r->n_skipped) printf("%lld steps were skipped: not finite, or nothing to train on\n", (long long)r->n_skipped);
     if (!isnan(a->eval_last)) printf("evaluation loss %.4f at first, %.4f at the end\n", a->eval_first, a->eval_last);
     printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
 }

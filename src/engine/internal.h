@@ -131,6 +131,7 @@ struct mt_engine {
     double *landed_norms; /* host, one a unit: arrives with the gradient when clipping is off, for the updater to look at */
     float dscale;
     bool in_flight; /* work was queued since the last settle */
+    bool refused;   /* the newest batch was, before anything of it was queued */
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */
     int64_t wait_update_ns, wait_save_ns;
@@ -222,6 +223,7 @@ typedef struct continued {
     const int32_t *past; /* [n_docs] rows that are cached already */
     const int32_t *slot; /* [n_docs] cache slot */
 } continued;
+mt_rc mt__input_check(const mt_engine *e, const mt_batch *b, mt_err *err); /* does the plan have room for it? */
 mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err);
 
 /* -- step.c -- */

@@ -92,8 +92,8 @@ static void count(mt_trainer *t, const mt_step_result *r, double seconds, double
     p->updates = mt_engine_updates(t->engine);
     p->n_tokens += r->n_tokens;
     p->n_trained += r->n_trained;
-    p->n_skipped += r->skipped;
-    p->bad_in_row = r->skipped ? p->bad_in_row + 1 : 0;
+    p->n_skipped += r->skipped || r->empty;
+    if (!r->empty) p->bad_in_row = r->skipped ? p->bad_in_row + 1 : 0;
     if (isfinite(r->loss)) p->window_loss += r->loss, p->window_steps++;
     w->n_steps++;
     w->n_tokens += r->n_tokens;
@@ -117,6 +117,7 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
                             .learning_rate = lr,
                             .grad_norm = r->grad_norm,
                             .skipped = r->skipped,
+                            .empty = r->empty,
                             .seconds = w->seconds / n,
                             .tokens_s = (double)w->n_tokens / s,
                             .trained_s = (double)w->n_trained / s,
@@ -135,6 +136,7 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     double got_data = mt__seconds();
     MT_TRY(mt_engine_step(t->engine, &t->batch, &h, &r, err));
     count(t, &r, mt__seconds() - start, got_data - start);
+    if (r.empty) mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
     *out = report_of(t, &r, h.lr);
     return MT_OK;
 }
@@ -179,7 +181,7 @@ static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
     mt_metrics_float(m, "grad_norm", s->grad_norm);
     mt_metrics_int(m, "num_input_tokens_seen", t->at.n_tokens);
     mt_metrics_int(m, "num_trained_tokens_seen", t->at.n_trained);
-    if (s->skipped) mt_metrics_bool(m, "skipped", true);
+    if (s->skipped || s->empty) mt_metrics_bool(m, "skipped", true);
     if (t->at.n_skipped) mt_metrics_int(m, "skipped_steps", t->at.n_skipped);
     if (t->s->logging.enable_timing) log_timing(t, s);
     t->at.window_loss = 0;

@@ -23,7 +23,8 @@ typedef struct mt_trainer mt_trainer;
 typedef struct mt_train_step {
     int64_t step, n_steps; /* step: updates done */
     double epoch, loss, learning_rate, grad_norm;
-    bool skipped;
+    bool skipped; /* not finite: nothing was updated */
+    bool empty;   /* nothing to train on: nothing was updated */
     double seconds;                                 /* a step */
     double tokens_s, trained_s;                     /* tokens a second; padding is never counted because there is none */
     double flops_s;                                 /* by plan/flops.h */
@@ -66,7 +67,7 @@ typedef struct mt_train_result {
     int64_t step;
     bool stopped;           /* before the last step, because hooks->stop said so */
     double loss;            /* of the last step */
-    int64_t n_skipped;      /* steps that were not finite */
+    int64_t n_skipped;      /* steps that were not finite, or had nothing to train on */
     const char *checkpoint; /* the newest; "": none */
     const char *model_dir;  /* the finished model; "": not finished */
 } mt_train_result;

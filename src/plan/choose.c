@@ -41,7 +41,7 @@ static void fill(mt_placement *p, const mt_model *m, const mt_job *j, const mt_a
     }
     for (int l = 0; l < L; l++) p->layers[l] = (mt_layer_place){ l % c->segment ? MT_KEEP_NOTHING : c->keep, c->kept };
     const mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
-    for (int l = 0; l < c->staged_layers; l++) {
+    for (int l = 0; l < c->staged_layers && !j->only_gradients; l++) {
         mt_unit_place *at = &p->units[mt_layer_unit(l)];
         if (at->home == MT_HOST && m->units[mt_layer_unit(l)].layout->n_train && mt_plan_can_borrow(&trial, mt_layer_unit(l)))
             at->site = MT_SITE_STAGED, at->borrows = true;

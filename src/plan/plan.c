@@ -89,6 +89,7 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
         if (!trains) continue;
         if ((at->site == MT_SITE_DEVICE) != (at->home == MT_DEVICE))
             return mt_fail(err, MT_EINVAL, "unit %d: updated on the device if and only if it lives there", u);
+        if (at->site == MT_SITE_STAGED && p->job.only_gradients) return mt_fail(err, MT_EINVAL, "unit %d: there is no state to stage", u);
         if (at->borrows && (at->site != MT_SITE_STAGED || !mt_plan_can_borrow(p, u))) return mt_fail(err, MT_EINVAL, "unit %d has nothing to borrow for its update", u);
         if (at->site == MT_SITE_STAGED && !at->borrows && q->stage_slots < 1) return mt_fail(err, MT_EINVAL, "staged updates need a slot");
         if (at->site == MT_SITE_HOST && q->grad_slots < 1) return mt_fail(err, MT_EINVAL, "gradients on their way to the host need a slot");
@@ -142,14 +143,15 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     const mt_unit_place *at = &p->place.units[u];
     size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = p->model->config->tied && u == 0;
+    bool updates = p->job.train && !p->job.only_gradients;
     if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add(p, MT_BUF_HI, u, -1, at->home, n * 2, err));
-    if (p->job.train || f32) MT_TRY(add(p, MT_BUF_LO, u, -1, at->home, n * 2, err));
+    if (updates || f32) MT_TRY(add(p, MT_BUF_LO, u, -1, at->home, n * 2, err));
     /* In bf16 a device home is itself the compute form. */
     if (at->resident && (f32 || at->home == MT_HOST)) MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
     if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, n * 4, err));
     if (!p->job.train || n_train == 0) return MT_OK;
-    MT_TRY(add(p, MT_BUF_M, u, -1, at->home, n_train * 4, err));
-    MT_TRY(add(p, MT_BUF_V, u, -1, at->home, n_train * 4, err));
+    if (updates) MT_TRY(add(p, MT_BUF_M, u, -1, at->home, n_train * 4, err));
+    if (updates) MT_TRY(add(p, MT_BUF_V, u, -1, at->home, n_train * 4, err));
     if (at->site == MT_SITE_HOST) {
         if (p->job.clip) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
     } else

@@ -59,6 +59,7 @@ typedef struct mt_placement {
 typedef struct mt_job {
     bool train;          /* false: forward only, no state, no gradients */
     bool clip;           /* updates wait for the global norm */
+    bool only_gradients; /* with train: backward, and nothing is ever updated: no m, no v */
     int64_t step_tokens; /* rows of a step, at most */
     int64_t step_docs;   /* documents of a step, at most */
     int64_t longest;     /* rows of a document, at most */
