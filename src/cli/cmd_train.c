@@ -8,6 +8,8 @@
 #include "cli/progress.h"
 #include "cli/run_data.h"
 #include "engine/train.h"
+#include "page/page.h"
+#include "page/server.h"
 #include "plan/flops.h"
 
 #include <math.h>
@@ -15,6 +17,7 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 typedef struct curve {
@@ -30,6 +33,9 @@ typedef struct app {
     bool bar_open;
     curve losses;
     double eval_first, eval_last; /* NAN: none */
+    mt_server *server;            /* NULL: no dashboard */
+    FILE *log;                    /* log.txt of the run, once its directory is ours */
+    mt_str early;                 /* what was said before that */
 } app;
 
 /* -- signals --------------------------------------------------------------------------------------- */
@@ -75,9 +81,35 @@ static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, cons
 
 /* -- what is shown --------------------------------------------------------------------------------- */
 
+/* Every line that was said, with its time, for those who look later. */
+static void keep_line(app *a, const char *line)
+{
+    char when[32];
+    struct tm now;
+    time_t t = time(NULL);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", localtime_r(&t, &now));
+    if (a->log)
+        fprintf(a->log, "%s  %s\n", when, line);
+    else
+        mt_str_printf(&a->early, "%s  %s\n", when, line);
+}
+
+/* A log that cannot be written is no reason to stop a run. */
+static void open_log(app *a)
+{
+    char *path = mt_path_join(a->s.save.output_dir, "log.txt");
+    a->log = path ? fopen(path, "ae") : NULL;
+    mt_free(path);
+    if (!a->log) return;
+    setvbuf(a->log, NULL, _IOLBF, 0);
+    if (a->early.s) fputs(a->early.s, a->log);
+    mt_str_free(&a->early);
+}
+
 static void say(app *a, const char *line)
 {
     pthread_mutex_lock(&a->lock);
+    keep_line(a, line);
     if (a->bar_open)
         mt_progress_say(&a->bar, line);
     else
@@ -143,6 +175,10 @@ static void print_banner(const app *a, const mt_train_info *i)
     put_row("output", text);
     put_row("FLOPs are", MT_FLOPS_FORMULA);
     if (*i->resumed_from) put_row("resumes", i->resumed_from);
+    if (a->server) {
+        snprintf(text, sizeof text, "http://127.0.0.1:%d/ (this machine only)", mt_server_port(a->server));
+        put_row("dashboard", text);
+    }
     for (size_t k = 0; k < s->n_notices; k++) printf("  note: %s\n", s->notices[k]);
     fflush(stdout);
 }
@@ -251,6 +287,20 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
     return rc;
 }
 
+/* The page as a file: of a run that ended, was stopped, or failed after it had something to show. */
+static void save_report(app *a)
+{
+    mt_err err = { 0 };
+    const char *dirs[] = { a->s.save.output_dir };
+    char *path = mt_path_join(dirs[0], "report.html");
+    mt_rc rc = path ? mt_page_save(path, dirs, 1, &err) : MT_ENOMEM;
+    if (rc)
+        mt_warn("no report of the run: %s", err.msg);
+    else
+        printf("what happened, as a page: %s\n", path);
+    mt_free(path);
+}
+
 static mt_train_hooks hooks_of(app *a)
 {
     return (mt_train_hooks){
@@ -262,9 +312,16 @@ static mt_rc train(app *a, mt_err *err)
 {
     mt_trainer *t = NULL;
     mt_train_hooks hooks = hooks_of(a);
+    if (a->s.logging.dashboard) MT_TRY(mt_server_open(&a->server, a->s.save.output_dir, (int)a->s.logging.dashboard, err));
     mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
-    if (!rc) rc = run(a, t, err);
+    if (!rc) {
+        open_log(a);
+        rc = run(a, t, err);
+        if (rc) keep_line(a, err->msg);
+        save_report(a);
+    }
     mt_trainer_close(t);
+    mt_server_close(a->server);
     return rc;
 }
 
@@ -399,5 +456,7 @@ int mt_cmd_train(int argc, char **argv)
     mt_settings_deinit(&a.s);
     mt_free(a.losses.x);
     mt_free(a.losses.y);
+    mt_str_free(&a.early);
+    if (a.log) fclose(a.log);
     return rc ? mt_cli_failed(&err) : 0;
 }

@@ -117,6 +117,8 @@ mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **posi
         }
         if (argv[i][0] == '-' && argv[i][1])
             MT_TRY(take_option(u, argc, argv, &i, err));
+        else if (!positional_name(u, found).s[0] && find(u, "...", 3))
+            MT_TRY(add_str(find(u, "...", 3), argv[i], err));
         else if (!positional_name(u, found).s[0])
             return mt_fail(err, MT_EINVAL, "%s: \"%s\" is one argument too many; see megatrain %s --help", u->command, argv[i], u->command);
         else

@@ -19,7 +19,7 @@ typedef struct mt_flag_strs {
 } mt_flag_strs;
 
 typedef struct mt_flag {
-    const char *name; /* "--tokens" */
+    const char *name; /* "--tokens"; "..." (STRS) takes the words behind the positional ones */
     mt_flag_type type;
     void *to;           /* bool *, const char **, mt_flag_strs *, int64_t *, double *, uint64_t * */
     const char *value;  /* what --help calls it: "FILE" */

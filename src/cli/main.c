@@ -22,6 +22,7 @@ static const struct {
     { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },
     { "families", mt_cmd_families, "the model families that are known" },
     { "bench", mt_cmd_bench, "how fast this machine trains a shape: random weights, no files needed" },
+    { "report", mt_cmd_report, "runs as one page of charts: a file, or served while a run goes on" },
     { "grad", mt_cmd_grad, "loss and gradients of given tokens, for comparing with another implementation" },
     { "generate", mt_cmd_generate, "continue or answer prompts with a trained model" },
 };

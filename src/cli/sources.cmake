@@ -6,6 +6,7 @@ set(sources
   cmd_generate.c
   cmd_grad.c
   cmd_inspect.c
+  cmd_report.c
   cmd_tokenize.c
   cmd_train.c
   data_view.c

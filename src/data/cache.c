@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
+#include "data/cache_trim.h"
 #include "data/store_file.h"
 
 #include <errno.h>
@@ -99,6 +100,7 @@ static uint64_t hash_options(const mt_records_options *o, uint64_t h)
     h = hash_text(o->format, h);
     h = hash_text(o->field, h);
     h = hash_text(o->split, h);
+    h = hash_text(o->subset, h);
     for (const char *const *c = o->columns; c && *c; c++) h = hash_text(*c, h);
     h = hash_int(o->delimiter, h);
     return hash_int(o->sample_by, h);
@@ -124,8 +126,15 @@ mt_rc mt_cache_key(uint64_t *out, const mt_store_job *job, mt_err *err)
 
 /* -- one at a time --------------------------------------------------------------------------------- */
 
+/* False: the file was removed from under the lock (cache_trim.c), which then guards nothing. */
+static bool still_there(int fd, const char *path)
+{
+    struct stat mine, there;
+    return fstat(fd, &mine) == 0 && stat(path, &there) == 0 && mine.st_ino == there.st_ino && mine.st_dev == there.st_dev;
+}
+
 /* *fd is the lock, or -1 where the file system has none: then the store gets a name of its own until it is complete. */
-static mt_rc lock(int *fd, const char *path, const char *what, mt_err *err)
+static mt_rc lock_once(int *fd, const char *path, const char *what, mt_err *err)
 {
     *fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     if (*fd < 0) return mt_fail_errno(err, MT_EIO, "creating %s (dataset.cache_dir chooses another place)", path);
@@ -137,6 +146,16 @@ static mt_rc lock(int *fd, const char *path, const char *what, mt_err *err)
     if (rc == 0) return MT_OK;
     close(*fd);
     *fd = -1;
+    return MT_OK;
+}
+
+static mt_rc lock(int *fd, const char *path, const char *what, mt_err *err)
+{
+    MT_TRY(lock_once(fd, path, what, err));
+    while (*fd >= 0 && !still_there(*fd, path)) {
+        close(*fd);
+        MT_TRY(lock_once(fd, path, what, err));
+    }
     return MT_OK;
 }
 
@@ -189,6 +208,7 @@ mt_rc mt_cache_open(mt_store **out, const char *dir, const mt_store_job *job, bo
         if (!rc) rc = map_or_build(out, path, key, job, fd >= 0, built, err);
         unlock(fd);
     }
+    if (!rc) mt_store_hold(*out, mt__cache_hold(path));
     mt_free(folder);
     mt_free(path);
     mt_free(lock_path);

@@ -2,7 +2,10 @@
  *
  * A two-turn conversation is rendered once and looked at behind the answer.  The first special token there, with white space
  * before it, is the end of turn; what follows it (a line break, a second token) is not learned.  Templates in which only the next
- * turn's header ends an answer (GLM-4) get that header's token; those that end nothing get eos, with a notice. */
+ * turn's header ends an answer (GLM-4) get that header's token; those that end nothing get eos, with a notice.
+ *
+ * Calls are answers, too, and some templates forget to end them.  DeepSeek V3's ends two calls and not one: what it puts behind
+ * the second is how calls end.  Where headers end answers, calls end with the header of what a tool returned. */
 #include "data/sampler_impl.h"
 #include "data/slice.h"
 
@@ -86,6 +89,7 @@ mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
         MT_TRY(probe(s, w, 3, &at, err));
         if (at) {
             MT_TRY(mt__chat_end_after(s, w, &w->full, at, &end, err));
+            s->ended_by_next = end > 0;
             if (end) return keep_end(s, w->full.s + at, end - at, err);
         }
     }
@@ -102,30 +106,74 @@ mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     return keep_end(s, eos, strlen(eos), err);
 }
 
-/* A call rendered with its arguments as a map or as text; *taken: the template accepts it. */
-static mt_rc show_call(const mt_sampler *s, mt_sampler_scratch *w, mt_value arguments, bool *taken, mt_err *err)
+/* A question, and n (1 or 2) equal calls with these arguments, and with `returned` what a tool gave; *taken: the template
+ * accepts it. */
+static mt_rc show_calls(const mt_sampler *s, mt_sampler_scratch *w, mt_value arguments, size_t n, bool returned, bool *taken,
+                        mt_err *err)
 {
     mt_pair function[] = { { "name", 4, mt__text_value("f", 1) }, { "arguments", 9, arguments } };
     mt_pair call[] = { { "type", 4, mt__text_value("function", 8) },
                        { "id", 2, mt__text_value("abcdef123", 9) },
                        { "function", 8, mt__map_of(function, 2) } };
-    mt_value calls = mt__map_of(call, 3), list = { .type = MT_VALUE_LIST };
-    list.list.items = &calls;
-    list.list.n = 1;
+    mt_value calls[] = { mt__map_of(call, 3), mt__map_of(call, 3) }, list = { .type = MT_VALUE_LIST };
+    list.list.items = calls;
+    list.list.n = n;
     mt_pair asked[] = { { "role", 4, mt__text_value("user", 4) }, { "content", 7, mt__text_value("Hello.", 6) } };
     mt_pair called[] = { { "role", 4, mt__text_value("assistant", 9) },
                          { "content", 7, { .type = MT_VALUE_NULL } },
                          { "tool_calls", 10, list } };
-    mt_value maps[] = { mt__map_of(asked, 2), mt__map_of(called, 3) };
-    return show(s, w, maps, 2, taken, err);
+    mt_pair gave[] = { { "role", 4, mt__text_value("tool", 4) },
+                       { "content", 7, mt__text_value("7", 1) },
+                       { "tool_call_id", 12, mt__text_value("abcdef123", 9) } };
+    mt_value maps[] = { mt__map_of(asked, 2), mt__map_of(called, 3), mt__map_of(gave, 3) };
+    return show(s, w, maps, returned ? 3 : 2, taken, err);
 }
 
 mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     mt_pair pair = { "x", 1, mt__text_value("y", 1) };
     bool map, text = false;
-    MT_TRY(show_call(s, w, mt__map_of(&pair, 1), &map, err));
-    if (!map) MT_TRY(show_call(s, w, mt__text_value("{}", 2), &text, err));
+    MT_TRY(show_calls(s, w, mt__map_of(&pair, 1), 1, false, &map, err));
+    if (!map) MT_TRY(show_calls(s, w, mt__text_value("{}", 2), 1, false, &text, err));
     s->rules.calls_as_text = text;
     return MT_OK;
+}
+
+/* What the template puts behind the arguments of the last of n calls, a part of w->full; *found false: it shows none. */
+static mt_rc behind_calls(const mt_sampler *s, mt_sampler_scratch *w, size_t n, bool returned, mt_slice *out, bool *found,
+                          mt_err *err)
+{
+    static const char text[] = "{\"x\": \"QUITE-UNLIKELY-ANSWER\"}";
+    mt_pair pair = { "x", 1, mt__text_value(sentinel, sizeof sentinel - 1) };
+    mt_value arguments = s->rules.calls_as_text ? mt__text_value(text, sizeof text - 1) : mt__map_of(&pair, 1);
+    MT_TRY(show_calls(s, w, arguments, n, returned, found, err));
+    mt_slice full = mt_slice_of(&w->full);
+    size_t at = *found ? mt_slice_find_last(full, (mt_slice){ sentinel, sizeof sentinel - 1 }) : SIZE_MAX;
+    *found = at != SIZE_MAX;
+    if (*found) *out = mt_slice_from(full, at + sizeof sentinel - 1);
+    return MT_OK;
+}
+
+mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    mt_slice one, more, end = { s->end, s->n_end };
+    bool found;
+    MT_TRY(behind_calls(s, w, 1, false, &one, &found, err));
+    if (!found || !end.n || mt_slice_has(one, end)) return MT_OK;
+    mt_str_clear(&w->turn); /* the next rendering takes the place of this one */
+    mt_str_add(&w->turn, one.s, mt_slice_trim_end(one).n);
+    if (!mt_str_ok(&w->turn)) return mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    one = mt_slice_of(&w->turn);
+    MT_TRY(behind_calls(s, w, s->ended_by_next ? 1 : 2, s->ended_by_next, &more, &found, err));
+    if (!found || !mt_slice_starts(more, one)) return MT_OK;
+    more = mt_slice_from(more, one.n);
+    size_t at = mt_slice_find(more, end), n = at == SIZE_MAX ? 0 : at + end.n;
+    if (s->ended_by_next) {
+        size_t from = (size_t)(more.s - w->full.s), to;
+        MT_TRY(mt__chat_end_after(s, w, &w->full, from, &to, err));
+        n = to ? to - from : 0;
+    }
+    s->calls_end = mt_arena_strndup(&s->arena, more.s, n);
+    s->n_calls_end = n;
+    return s->calls_end ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
 }

@@ -90,6 +90,13 @@ static mt_slice upto_turn_end(const masker *m, mt_slice t, size_t n_prompt)
     return mt_slice_upto(t, n > n_prompt ? n : n_prompt);
 }
 
+/* What is still missing behind the calls of turn k, rendered as t. */
+static mt_slice calls_end(const masker *m, size_t k, mt_slice t, size_t n_prompt)
+{
+    bool open = m->chat->items[k].calls.type == MT_VALUE_LIST && find_end(m, t, n_prompt) == SIZE_MAX;
+    return (mt_slice){ m->s->calls_end, open ? m->s->n_calls_end : 0 };
+}
+
 /* ---- one sample for all ---- */
 
 /* The {% generation %} block of answer k in the last rendering of n messages; NULL: blocks and answers do not pair up. */
@@ -137,12 +144,18 @@ static mt_rc place_calls(const masker *m, size_t k, size_t n_prompt, mt__span *o
     mt_slice f = mt_slice_of(&m->w->full), t = mt_slice_of(&m->w->turn);
     *nested = mt_slice_starts(t, mt_slice_upto(f, n_prompt));
     if (!*nested) return MT_OK;
+    mt_slice owed = calls_end(m, k, t, n_prompt);
     t = upto_turn_end(m, t, n_prompt);
     MT_TRY(check_calls(m, k, mt_slice_from(t, n_prompt)));
     bool thought_added = m->chat->items[k].thought.type == MT_VALUE_NULL &&
                          mt__skip_empty_thought(mt_slice_from(t, n_prompt)).s != mt_slice_from(t, n_prompt).s;
     *nested = mt_slice_starts(f, t) && !thought_added;
-    *out = (mt__span){ n_prompt, t.n };
+    if (*nested && owed.n && k + 1 == m->chat->n) { /* the last turn, and the template does not end it */
+        m->w->full.n = t.n;
+        mt_str_add(&m->w->full, owed.s, owed.n);
+    } else if (owed.n)
+        *nested = *nested && mt_slice_starts(mt_slice_from(f, t.n), owed);
+    *out = (mt__span){ n_prompt, t.n + owed.n };
     return MT_OK;
 }
 
@@ -290,6 +303,8 @@ static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice tu
     MT_TRY(check_calls(m, k, tail));
     if (m->chat->items[k].thought.type == MT_VALUE_NULL) tail = mt__skip_empty_thought(tail);
     mt_str_add(&m->w->text, tail.s, tail.n);
+    mt_slice owed = calls_end(m, k, turn, prompt.n);
+    mt_str_add(&m->w->text, owed.s, owed.n);
     return MT_OK;
 }
 

@@ -82,14 +82,24 @@ static void count_bad(mt__chunk *c, mt_reason reason, const mt__record *r, const
     snprintf(out + n, MT_STORE_TEXT - n, "%s", why);
 }
 
-static mt_rc check_sample(const mt_sample *s, int64_t vocab, mt_err *err)
+/* A tokenizer may know more tokens than the model has rows (gemma-3-1b's has one for images): that is an error only where
+ * one of them is met. */
+static mt_rc beyond_vocabulary(const mt_store_job *job, int32_t id, mt_err *err)
+{
+    size_t n = 0;
+    const char *text = job->maker.spell ? job->maker.spell(job->maker.ctx, id, &n) : NULL;
+    return mt_fail(err, MT_ERANGE,
+                   "the token \"%.*s\" has the id %d, and the model's embedding ends at id %lld (vocab_size in config.json): take "
+                   "the tokenizer files that were published with the model, or, if the token was added to them, remove it from "
+                   "the tokenizer, the chat template and the data (the vocabulary is not grown)",
+                   text ? (int)mt_min_i64((int64_t)n, 64) : 1, text ? text : "?", id, (long long)job->vocab - 1);
+}
+
+static mt_rc check_sample(const mt_sample *s, const mt_store_job *job, mt_err *err)
 {
     if (s->n < 1) return mt_fail(err, MT_EINTERNAL, "a sample without tokens");
     for (int64_t i = 0; i < s->n; i++) {
-        if (s->ids[i] < 0 || s->ids[i] >= vocab)
-            return mt_fail(err, MT_ERANGE,
-                           "token id %d; the model's vocabulary has %lld: tokenizer and model do not belong together", s->ids[i],
-                           (long long)vocab);
+        if (s->ids[i] < 0 || s->ids[i] >= job->vocab) return beyond_vocabulary(job, s->ids[i], err);
         if (s->labels[i] != s->ids[i] && s->labels[i] != MT_IGNORE)
             return mt_fail(err, MT_EINTERNAL, "label %d of token %d is neither the token nor %d", s->labels[i], s->ids[i],
                            MT_IGNORE);
@@ -112,7 +122,7 @@ static void pack_words(mt__chunk *c, const mt_sample *s, uint32_t word_bytes)
 static mt_rc add_sample(mt__chunk *c, const mt_sample *s, bool first, const mt_store_job *job, uint32_t word_bytes, mt_err *err)
 {
     int64_t n_trained = 0;
-    MT_TRY(check_sample(s, job->vocab, err));
+    MT_TRY(check_sample(s, job, err));
     MT_TRY(mt_grow(&c->words, &c->cap_words, c->n_words + (size_t)s->n, sizeof *c->words, err));
     MT_TRY(mt_grow(&c->samples, &c->cap_samples, c->n_samples + 1, sizeof *c->samples, err));
     c->samples[c->n_samples++] = (mt__chunk_sample){ s->n, s->n_uncut, first };

@@ -17,11 +17,14 @@ static mt_rc run(const void *ctx, void *scratch, const mt_value *record, const m
     return mt_sampler_run(ctx, scratch, record, samples, n, reason, odd, err);
 }
 
+static const char *spell(const void *ctx, int32_t id, size_t *n) { return mt_sampler_spell(ctx, id, n); }
+
 mt_sample_maker mt_sample_maker_of(const mt_sampler *s)
 {
     return (mt_sample_maker){ .ctx = s,
                               .scratch_create = scratch_create,
                               .scratch_free = scratch_free,
                               .run = run,
+                              .spell = spell,
                               .fingerprint = mt_sampler_fingerprint(s) };
 }

@@ -2,12 +2,15 @@
 
 #include "base/log.h"
 #include "base/rng.h"
+#include "base/units.h"
 #include "data/cache.h"
+#include "data/cache_trim.h"
 #include "data/group.h"
 #include "data/report.h"
 
 #include <math.h>
 #include <string.h>
+#include <time.h>
 
 struct mt_pipeline {
     mt_source base;
@@ -110,6 +113,19 @@ static mt_rc open_store(mt_pipeline *p, size_t i, const mt_pipeline_part *part, 
     return mt_report_check(p->stores[i], part->name, o->stop_on_bad, o->max_bad_share, err);
 }
 
+/* The cache has grown: what nobody uses any more makes room. */
+static mt_rc trim_cache(const mt_pipeline_options *o, mt_err *err)
+{
+    char *dir;
+    MT_TRY(mt_cache_dir(&dir, o->cache_dir, err));
+    mt_trimmed t = mt_cache_trim(dir, o->cache_bytes, (int64_t)time(NULL));
+    if (t.n_files)
+        mt_info("%d tokenized dataset%s (%s) that no run used lately left %s (dataset.cache_size)", t.n_files,
+                t.n_files == 1 ? "" : "s", mt_bytes_text(t.bytes).s, dir);
+    mt_free(dir);
+    return MT_OK;
+}
+
 static mt_rc open_stores(mt_pipeline *p, const mt_pipeline_options *o, mt_err *err)
 {
     p->n_train = o->n_train;
@@ -119,7 +135,7 @@ static mt_rc open_stores(mt_pipeline *p, const mt_pipeline_options *o, mt_err *e
     if (!p->stores || !p->names) return no_memory(err);
     for (size_t i = 0; i < p->n_stores; i++)
         MT_TRY(open_store(p, i, i < o->n_train ? &o->train[i] : &o->eval[i - o->n_train], o, err));
-    return MT_OK;
+    return p->built ? trim_cache(o, err) : MT_OK;
 }
 
 /* Records that a dataset contributes. */

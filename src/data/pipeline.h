@@ -47,6 +47,7 @@ typedef struct mt_pipeline_options {
     bool stop_on_bad;     /* a bad record is an error */
     double max_bad_share; /* more than this share is one */
     const char *cache_dir;
+    uint64_t cache_bytes;        /* of all stores there, at most; 0: any number */
     int n_workers;               /* tokenizer threads; 0: one per core */
     const mt_specials *specials; /* NULL: do not look for special tokens spelled as text */
     mt_store_progress_fn progress;

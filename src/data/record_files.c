@@ -3,7 +3,8 @@
  * A folder is one of three things.  state.json makes it a data set of save_to_disk, which names its Arrow
  * files.  dataset_dict.json makes it several of those, one folder per split.  Otherwise it is a heap of data
  * files, as repositories on the hub are: those whose names carry the split, or all of them; text only where
- * there is nothing else. */
+ * there is nothing else.  A subset is a folder in it, which then is one of the three, or a word that the names of
+ * a heap's files carry. */
 #include "data/record_files.h"
 
 #include "base/file.h"
@@ -122,11 +123,11 @@ static mt_rc walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
     return rc;
 }
 
-/* The split as a whole word of the path below the folder: train-00000.parquet, data/train.jsonl, my_train_1.csv. */
-static bool names_split(const char *path, const char *split)
+/* A split or subset as a whole word of the path below the folder: train-00000.parquet, data/train.jsonl, my_train_1.csv. */
+static bool has_word(const char *path, const char *word)
 {
-    size_t n = strlen(split);
-    for (const char *p = path; (p = strstr(p, split)); p++) {
+    size_t n = strlen(word);
+    for (const char *p = path; (p = strstr(p, word)); p++) {
         bool starts = p == path || strchr("/-_.", p[-1]);
         if (starts && (p[n] == '\0' || strchr("/-_.", p[n]))) return true;
     }
@@ -152,15 +153,15 @@ static bool any(const mt_name_list *files, bool (*is)(const char *path, const vo
     return false;
 }
 
-typedef struct split_below {
+typedef struct word_below {
     size_t dir_n; /* the folder's own name does not count */
-    const char *split;
-} split_below;
+    const char *word;
+} word_below;
 
-static bool is_of_split(const char *path, const void *arg)
+static bool has_word_below(const char *path, const void *arg)
 {
-    const split_below *s = arg;
-    return names_split(path + s->dir_n, s->split);
+    const word_below *w = arg;
+    return has_word(path + w->dir_n, w->word);
 }
 
 static bool is_no_text(const char *path, const void *arg)
@@ -169,15 +170,47 @@ static bool is_no_text(const char *path, const void *arg)
     return mt__format_by_extension(path) != &mt__format_text;
 }
 
-static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, mt_err *err)
+/* The folders in dir, for a message. */
+static void name_folders(mt_str *out, const char *dir)
+{
+    DIR *d = opendir(dir);
+    int n = 0;
+    for (struct dirent *e; d && n < 12 && (e = readdir(d));) {
+        char *path = e->d_name[0] == '.' ? NULL : mt_path_join(dir, e->d_name);
+        if (path && mt_dir_exists(path)) mt_str_printf(out, "%s%s", n++ ? ", " : "", e->d_name);
+        mt_free(path);
+    }
+    if (d) closedir(d);
+}
+
+static mt_rc no_subset(const char *dir, const char *subset, mt_err *err)
+{
+    mt_str folders = { 0 };
+    name_folders(&folders, dir);
+    mt_rc rc = mt_fail(err, MT_ENOENT, "%s: neither a folder nor a file name carries the subset \"%s\"%s%s", dir, subset,
+                       folders.n ? "; its folders are " : "", folders.n ? folders.s : "");
+    mt_str_free(&folders);
+    return rc;
+}
+
+static mt_rc keep_subset(mt_name_list *files, const char *dir, const char *subset, mt_err *err)
+{
+    word_below wanted = { .dir_n = strlen(dir), .word = subset };
+    if (!any(files, has_word_below, &wanted)) return no_subset(dir, subset, err);
+    drop_others(files, has_word_below, &wanted);
+    return MT_OK;
+}
+
+static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, const char *subset, mt_err *err)
 {
     MT_TRY(walk(out, dir, 0, err));
     if (out->n == 0)
         return mt_fail(err, MT_ENOENT, "%s holds no data files (.json, .jsonl, .csv, .tsv, .txt, .parquet, .arrow)", dir);
     if (any(out, is_no_text, NULL)) drop_others(out, is_no_text, NULL); /* notes beside the data */
-    split_below wanted = { .dir_n = strlen(dir), .split = split ? split : "train" };
-    if (any(out, is_of_split, &wanted))
-        drop_others(out, is_of_split, &wanted);
+    if (subset) MT_TRY(keep_subset(out, dir, subset, err));
+    word_below wanted = { .dir_n = strlen(dir), .word = split ? split : "train" };
+    if (any(out, has_word_below, &wanted))
+        drop_others(out, has_word_below, &wanted);
     else if (split && strcmp(split, "train") != 0)
         return mt_fail(err, MT_ENOENT, "%s: no file name carries the split \"%s\"", dir, split);
     qsort(out->items, out->n, sizeof *out->items, compare_names);
@@ -199,14 +232,27 @@ static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_options *opt, mt_err *err)
+/* `subset` is NULL once its folder has been entered. */
+static mt_rc list_in(mt_name_list *out, const char *dir, const char *split, const char *subset, mt_err *err)
 {
     bool dict = false, saved = false;
     MT_TRY(has_file(&dict, dir, "dataset_dict.json", err));
     MT_TRY(has_file(&saved, dir, "state.json", err));
-    if (dict) return list_saved_split(out, dir, opt->split ? opt->split : "train", err);
+    if (subset && (dict || saved)) return no_subset(dir, subset, err);
+    if (dict) return list_saved_split(out, dir, split ? split : "train", err);
     if (saved) return list_saved(out, dir, err);
-    return list_heap(out, dir, opt->split, err);
+    return list_heap(out, dir, split, subset, err);
+}
+
+static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_options *opt, mt_err *err)
+{
+    const char *subset = opt->subset && *opt->subset ? opt->subset : NULL;
+    if (!subset) return list_in(out, dir, opt->split, NULL, err);
+    char *sub = mt_path_join(dir, subset);
+    if (!sub) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = mt_dir_exists(sub) ? list_in(out, sub, opt->split, NULL, err) : list_in(out, dir, opt->split, subset, err);
+    mt_free(sub);
+    return rc;
 }
 
 mt_rc mt__record_files(mt_name_list *out, const char *path, const mt_records_options *opt, mt_err *err)

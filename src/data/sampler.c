@@ -89,7 +89,8 @@ mt_rc mt__chat_render(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat 
     context.map.n += s->n_variables;
     mt_str_clear(out);
     w->blocks.n = 0;
-    mt_rc rc = mt_jinja_render(t, &context, &(mt_jinja_options){ .now = &s->now, .scratch = &w->render }, out, &w->blocks, err);
+    mt_jinja_options options = { .now = &s->now, .scratch = &w->render, .max_steps = s->config.max_steps };
+    mt_rc rc = mt_jinja_render(t, &context, &options, out, &w->blocks, err);
     if (rc == MT_EINVAL || rc == MT_ERANGE) *reason = MT_REASON_TEMPLATE;
     return rc;
 }
@@ -265,6 +266,7 @@ mt_rc mt_sampler_prompt(const mt_sampler *s, mt_sampler_scratch *w, const mt_val
 uint64_t mt_sampler_fingerprint(const mt_sampler *s) { return s->fingerprint; }
 const char *mt_sampler_notice(const mt_sampler *s) { return s->notice.n ? s->notice.s : ""; }
 const char *mt_sampler_end(const mt_sampler *s) { return s->end; }
+const char *mt_sampler_spell(const mt_sampler *s, int32_t id, size_t *n) { return mt_tokenizer_token(s->tok, id, n); }
 
 const char *mt_sampler_template(const mt_sampler *s, const char **name)
 {

@@ -78,6 +78,7 @@ typedef struct mt_sampler_config {
     const char *system_prompt;       /* replaces a record's system turn; "" or NULL: keep it */
     const char *default_system;      /* fills in a missing one; "" or NULL: none */
     const char *template;            /* a built-in template by name; "" or NULL: the model's own */
+    const char *template_text;       /* a template itself, where `template` names none; "" or NULL: the model's own */
     const mt_value *template_kwargs; /* a map for the template, or NULL */
     bool train_on_prompt;            /* every token is trained */
     bool mask_history;               /* only the last answer is */
@@ -85,6 +86,7 @@ typedef struct mt_sampler_config {
     mt_history history;
     mt_overlong overlong;
     const struct tm *now; /* the date templates may show; NULL: today, the same for all records */
+    size_t max_steps;     /* of one rendering (jinja.h); 0: its own bound */
     bool keep_text;       /* fill mt_sample.text */
     bool as_is;           /* take turns in any order, with or without an answer at the end: to look at, not to train on */
 } mt_sampler_config;
@@ -99,6 +101,8 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout
 const char *mt_sampler_template(const mt_sampler *s, const char **name);
 /* What the user should be told about that choice; "": nothing. */
 const char *mt_sampler_notice(const mt_sampler *s);
+/* The text of a token of the sampler's tokenizer; NULL: it has no such id. */
+const char *mt_sampler_spell(const mt_sampler *s, int32_t id, size_t *n);
 /* How answers end: the text of the end-of-turn token with what stands before it. */
 const char *mt_sampler_end(const mt_sampler *s);
 

@@ -14,9 +14,12 @@ struct mt_sampler {
     mt_jinja *chat;     /* the template */
     mt_jinja *tool_use; /* the one for records with tools, where the model has two; else NULL */
     const char *template_name;
-    char *template_text;
+    char *template_text, *tool_use_text; /* the latter NULL where there is one */
     const char *end; /* how an answer ends: white space and the end-of-turn token; "": nothing does */
     size_t n_end;
+    bool ended_by_next;    /* it is the next turn's header that ends an answer */
+    const char *calls_end; /* what must follow calls that the template leaves open; "": it ends them as it ends answers */
+    size_t n_calls_end;
     mt_pair *variables; /* for the template: special tokens and template_kwargs */
     size_t n_variables;
     struct tm now;
@@ -70,6 +73,8 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
 mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* ... and whether the template wants arguments of calls as text (s->rules.calls_as_text). */
 mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
+/* ... and how calls end where the template does not end them (s->calls_end). */
+mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* The end of the end-of-turn token that follows text[at..] behind white space; 0: none does. */
 mt_rc mt__chat_end_after(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t at, size_t *out, mt_err *err);
 

@@ -24,6 +24,7 @@ static mt_rc copy_config(mt_sampler *s, const mt_sampler_config *config, mt_err 
     MT_TRY(copy_text(s, &s->config.system_prompt, err));
     MT_TRY(copy_text(s, &s->config.default_system, err));
     MT_TRY(copy_text(s, &s->config.template, err));
+    MT_TRY(copy_text(s, &s->config.template_text, err));
     time_t t = time(NULL);
     if (config->now)
         s->now = *config->now;
@@ -143,7 +144,11 @@ static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
     if (!chat && n == 1) chat = all;
     *found = chat;
     if (!chat) return MT_OK;
-    if (tools && tools != chat) MT_TRY(mt_jinja_parse(&s->tool_use, tools->text, tools->n, "chat_template (tool_use)", err));
+    if (tools && tools != chat) {
+        s->tool_use_text = mt_arena_strndup(&s->arena, tools->text, tools->n);
+        if (!s->tool_use_text) return no_memory(err);
+        MT_TRY(mt_jinja_parse(&s->tool_use, tools->text, tools->n, "chat_template (tool_use)", err));
+    }
     return use_text(s, MT_TEMPLATE_OWN, chat->text, chat->n, err);
 }
 
@@ -151,6 +156,7 @@ static mt_rc choose_template(mt_sampler *s, mt_err *err)
 {
     bool found;
     if (*s->config.template) return use_built_in(s, s->config.template, err);
+    if (*s->config.template_text) return use_text(s, "the given one", s->config.template_text, strlen(s->config.template_text), err);
     MT_TRY(use_own(s, &found, err));
     if (found) return MT_OK;
     mt_str_puts(&s->notice,
@@ -188,11 +194,14 @@ static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     h = hash_text(c->system_prompt, h);
     h = hash_text(c->default_system, h);
     h = hash_text(s->template_text, h);
+    if (s->tool_use_text) h = hash_text(s->tool_use_text, h);
     h = hash_text(s->end, h);
+    h = hash_text(s->calls_end, h);
     mt_value variables = mt__map_of(s->variables, s->n_variables);
     mt_str json = { 0 };
     mt_value_write_json(&json, &variables);
-    if (mt_jinja_reads(s->chat, "strftime_now")) mt_str_printf(&json, "%d-%d-%d", s->now.tm_year, s->now.tm_mon, s->now.tm_mday);
+    if (mt_jinja_reads(s->chat, "strftime_now") || (s->tool_use && mt_jinja_reads(s->tool_use, "strftime_now")))
+        mt_str_printf(&json, "%d-%d-%d", s->now.tm_year, s->now.tm_mon, s->now.tm_mday);
     bool ok = mt_str_ok(&json);
     if (ok) h = mt_hash(json.s, json.n, h);
     mt_str_free(&json);
@@ -211,6 +220,7 @@ static mt_rc open_all(mt_sampler *s, const mt_sampler_config *config, mt_err *er
     MT_TRY(mt_sampler_scratch_create(&w, s, err));
     mt_rc rc = mt__chat_find_end(s, w, err);
     if (!rc) rc = mt__chat_find_call_form(s, w, err);
+    if (!rc) rc = mt__chat_find_calls_end(s, w, err);
     if (!rc) rc = make_fingerprint(s, w, err);
     if (!rc && !mt_str_ok(&s->notice)) rc = no_memory(err);
     mt_sampler_scratch_free(w);
@@ -225,7 +235,7 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout
     if (!s) return no_memory(err);
     s->tok = tok;
     s->layout = *layout;
-    s->end = "";
+    s->end = s->calls_end = "";
     mt_rc rc = open_all(s, config, err);
     if (rc) {
         mt_sampler_close(s);

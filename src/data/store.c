@@ -7,6 +7,7 @@
 
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 enum { VERIFY_BYTES = 256 << 20 }; /* words up to this are hashed when mapped: a fraction of a second */
 
@@ -15,6 +16,7 @@ struct mt_store {
     mt__store_header header; /* a copy: what was checked is what is used */
     const uint8_t *words;
     const uint64_t *index, *lengths; /* [n_samples + 1], [n_lengths] */
+    int held;                        /* -1: none */
 };
 
 static mt_rc check_header(const mt_store *s, const char *path, uint64_t key, mt_err *err)
@@ -89,6 +91,7 @@ mt_rc mt_store_map(mt_store **out, const char *path, uint64_t key, mt_err *err)
     *out = NULL;
     mt_store *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    s->held = -1;
     mt_rc rc = mt_map_open(&s->map, path, err);
     if (!rc) rc = check(s, path, key, err);
     if (rc) {
@@ -103,8 +106,11 @@ void mt_store_close(mt_store *s)
 {
     if (!s) return;
     mt_map_close(&s->map);
+    if (s->held >= 0) close(s->held);
     mt_free(s);
 }
+
+void mt_store_hold(mt_store *s, int fd) { s->held = fd; }
 
 const mt_store_counts *mt_store_counted(const mt_store *s) { return &s->header.counts; }
 

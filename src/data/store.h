@@ -36,6 +36,8 @@ typedef struct mt_store mt_store;
 /* `key` is what the file must have been made for.  Sizes, header and index are checked; the words too, up to 256 MiB of them. */
 mt_rc mt_store_map(mt_store **out, const char *path, uint64_t key, mt_err *err);
 void mt_store_close(mt_store *s); /* accepts NULL */
+/* An open file that closes with the store (cache_trim.h); -1: none. */
+void mt_store_hold(mt_store *s, int fd);
 
 const mt_store_counts *mt_store_counted(const mt_store *s);
 /* False for reasons that make a record bad; too long is not bad. */

@@ -8,7 +8,8 @@
 #include "base/outfile.h"
 #include "data/store.h"
 
-enum { MT__STORE_VERSION = 1, MT__STORE_WORDS_AT = 8192, MT__STORE_BLOCK = 1 << 20 };
+/* The version is part of every key: raise it whenever the same data, tokenizer and settings give other samples. */
+enum { MT__STORE_VERSION = 2, MT__STORE_WORDS_AT = 8192, MT__STORE_BLOCK = 1 << 20 };
 #define MT__STORE_MAGIC "mtstore\n"
 #define MT__STORE_FIRST (UINT64_C(1) << 63) /* in the index: the first sample of a record */
 

@@ -1,5 +1,6 @@
 #include "engine/feed.h"
 
+#include "base/file.h"
 #include "ckpt/model_files.h"
 #include "data/prefetch.h"
 
@@ -38,6 +39,26 @@ static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options 
     return mt_registry_find(f->registry, name, out, err);
 }
 
+/* What the settings say of split and subset is said of the data that is trained on. */
+static mt_records_options records_options(const mt_settings *s, const mt_dataset_entry *e, bool train)
+{
+    static const mt_sample_by by[] = { [MT_SET_SAMPLE_LINE] = MT_SAMPLE_LINE,
+                                       [MT_SET_SAMPLE_PARAGRAPH] = MT_SAMPLE_PARAGRAPH,
+                                       [MT_SET_SAMPLE_DOCUMENT] = MT_SAMPLE_DOCUMENT };
+    return (mt_records_options){ .split = train && s->dataset.split[0] ? s->dataset.split : e->split,
+                                 .subset = train && s->dataset.subset[0] ? s->dataset.subset : e->subset,
+                                 .sample_by = by[s->dataset.sample_by] };
+}
+
+/* A registry may say "subset" of a file, where it means nothing; who sets it for a run means something. */
+static mt_rc check_subset(const mt_settings *s, const mt_dataset_entry *e, mt_err *err)
+{
+    if (!s->dataset.subset[0] || mt_dir_exists(e->path)) return MT_OK;
+    return mt_fail(err, MT_EINVAL,
+                   "dataset.subset chooses a folder of a dataset, and %s is %s %s: leave it out, or name the file you mean",
+                   e->name, mt_file_exists(e->path) ? "the single file" : "the files", e->path);
+}
+
 static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
 {
     const mt_strs *train = &s->dataset.name, *eval = &s->eval.dataset;
@@ -50,8 +71,8 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     for (size_t i = 0; i < train->n; i++) MT_TRY(find_entry(f, s, o, train->items[i], &f->sets[i].entry, err));
     for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
-        const char *split = i < f->n_train && s->dataset.split[0] ? s->dataset.split : f->sets[i].entry.split;
-        f->sets[i].records = (mt_records_options){ .split = split };
+        f->sets[i].records = records_options(s, &f->sets[i].entry, i < f->n_train);
+        if (i < f->n_train) MT_TRY(check_subset(s, &f->sets[i].entry, err));
     }
     return MT_OK;
 }
@@ -158,6 +179,7 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
                                .stop_on_bad = d->on_bad_record == MT_SET_BAD_RECORD_STOP && !o->lenient,
                                .max_bad_share = o->lenient ? 1 : d->max_bad_share,
                                .cache_dir = d->cache_dir,
+                               .cache_bytes = d->cache_size,
                                .n_workers = (int)d->num_workers,
                                .specials = f->specials,
                                .progress = o->progress,

@@ -94,7 +94,6 @@ static mt_rc load_one(void *arg, int unit, const mt_weight *w, const char *name,
 
 static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t i)
 {
-    if (w->n_dims > 1) return (float)l->deviation * mt_rng_normal(l->seed, stream, (uint64_t)i);
     switch (w->role) {
     case MT_W_NORM1:
     case MT_W_POST1:
@@ -103,7 +102,7 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     case MT_W_Q_NORM:
     case MT_W_K_NORM:
     case MT_W_FINAL_NORM: return l->one_plus ? 0.0f : 1.0f;
-    default: return 0.0f;
+    default: return w->n_dims > 1 ? (float)l->deviation * mt_rng_normal(l->seed, stream, (uint64_t)i) : 0.0f;
     }
 }
 

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
 
 static bool faulted(int code)
@@ -50,6 +51,7 @@ void mt_metrics_close(mt_metrics *m)
     if (m->opened) close(m->fd);
     mt_free(m->path);
     mt_str_free(&m->line);
+    mt_events_close(&m->events);
     *m = (mt_metrics){ 0 };
 }
 
@@ -59,6 +61,10 @@ void mt_metrics_int(mt_metrics *m, const char *name, int64_t value)
 {
     key(m, name);
     mt_str_printf(&m->line, "%" PRId64, value);
+    if (strcmp(name, "step") == 0)
+        mt_events_step(&m->events, value);
+    else
+        mt_events_value(&m->events, name, (double)value);
 }
 
 void mt_metrics_bool(mt_metrics *m, const char *name, bool value)
@@ -77,6 +83,7 @@ void mt_metrics_float(mt_metrics *m, const char *name, double value)
         if (strtod(text, NULL) == value) break;
     }
     mt_str_puts(&m->line, isfinite(value) ? text : "null");
+    mt_events_value(&m->events, name, value);
 }
 
 mt_rc mt_metrics_end(mt_metrics *m, mt_err *err)
@@ -91,5 +98,5 @@ mt_rc mt_metrics_end(mt_metrics *m, mt_err *err)
     }
     m->bytes += (int64_t)m->line.n;
     mt_str_clear(&m->line);
-    return MT_OK;
+    return mt_events_end(&m->events, err);
 }

@@ -6,6 +6,7 @@
 #define MT_ENGINE_METRICS_H
 
 #include "base/str.h"
+#include "engine/events.h"
 
 typedef struct mt_metrics {
     char *path;
@@ -13,6 +14,7 @@ typedef struct mt_metrics {
     bool opened;
     int64_t bytes; /* of whole lines so far */
     mt_str line;   /* the one being made */
+    mt_events events; /* the same for TensorBoard, when it is opened */
 } mt_metrics;
 
 /* Keep the first `keep` bytes of what is there. */

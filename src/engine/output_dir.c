@@ -16,7 +16,7 @@
 
 /* What runs leave; a name that ends in - stands for all that begin so. */
 static const char *const left_by_runs[] = { "checkpoint-", "final",     "final.tmp",    "final.old.tmp",
-                                            "config.yaml", "plan.json", "metrics.jsonl" };
+                                            "config.yaml", "plan.json", "metrics.jsonl", "log.txt",     "report.html",  "tensorboard" };
 
 static bool is_left_by_run(const char *name)
 {

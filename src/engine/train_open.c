@@ -254,7 +254,10 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     t->dev->api->info(t->dev, &d);
     mt_str_printf(s, "{\n  \"version\": \"%s\",\n  \"device\": ", MT_VERSION);
     mt_str_json(s, d.name, strlen(d.name));
-    mt_str_printf(s, ",\n  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
+    mt_str_puts(s, ",\n  \"metrics_file\": ");
+    mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
+    mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
+    mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
@@ -284,6 +287,16 @@ static mt_rc describe_run(mt_trainer *t, mt_err *err)
     return save_text(t, "plan.json", &s, err);
 }
 
+static mt_rc open_events(mt_trainer *t, mt_err *err)
+{
+    if (!t->s->logging.tensorboard) return MT_OK;
+    char *dir = mt_path_join(t->dir.path, "tensorboard");
+    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->first_step, err)
+                   : mt_fail(err, MT_ENOMEM, "no host memory to open TensorBoard's events");
+    mt_free(dir);
+    return rc;
+}
+
 static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 {
     const char *name = t->s->logging.metrics_file;
@@ -291,7 +304,7 @@ static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
     mt_rc rc =
         path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
     mt_free(path);
-    return rc;
+    return rc ? rc : open_events(t, err);
 }
 
 mt_rc mt__train_open(mt_trainer *t, mt_err *err)

@@ -145,7 +145,8 @@ static mt_rope rope_args(const mt_run *r, int layer, const void *w, const mt_mic
                       .Dh = c->Dh, .dr = c->rope.dr, .ld_qkv = ld, .ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh, .ld_dqkv = ld,
                       .pos = mb->pos, .cos = r->cos[table], .sin = r->sin[table], .qkv = a->qkv, .qk = a->qk,
                       .wq = weight(r, l, w, MT_W_Q_NORM), .wk = weight(r, l, w, MT_W_K_NORM), .eps = (float)c->eps,
-                      .one_plus = c->norm_one_plus, .whole = c->qk_norm_whole, .scratch = r->work.scratch };
+                      .one_plus = c->norm_one_plus, .whole = c->qk_norm_whole, .centered = c->qk_layer_norm,
+                      .own_weights = c->qk_norm_own, .scratch = r->work.scratch };
 }
 
 static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *mb, const mt_acts *a)

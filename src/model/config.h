@@ -57,6 +57,7 @@ typedef struct mt_config {
     bool tied;
     bool qkv_bias, o_bias, mlp_bias, head_bias;
     bool qk_norm, qk_norm_whole; /* whole: over all heads together */
+    bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has weights of its own */
     bool layer_norm, norm_bias;  /* LayerNorm for RMS norm; with a bias */
     bool norm_one_plus;          /* the stored weight is w - 1, head norms included */
     mt_norms norms;
@@ -68,6 +69,7 @@ typedef struct mt_config {
     double embed_scale;
     bool embed_scale_rounds;     /* to the compute dtype, as a tensor of it would */
     double residual_scale, logit_scale; /* on what a branch adds, on the logits */
+    bool norm_head;              /* the head's rows are normalised */
     double attention_softcap, logit_softcap; /* 0: none */
     int32_t pad_id; /* -1: none */
     mt_dtype dtype; /* what the checkpoint says it is stored in */

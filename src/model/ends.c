@@ -82,6 +82,14 @@ static mt_linear logits_args(const mt_run *r, const void *w, int64_t first, int6
                         .x = (char *)r->work.head_h + (size_t)(first * c->D) * mt_dtype_bytes(r->t), .scratch = r->work.scratch };
 }
 
+/* The norms lie in scratch: what comes between a chunk's logits and their gradients needs none. */
+static mt_normhead norm_args(const mt_run *r, const void *w, int64_t n)
+{
+    const mt_config *c = r->model->config;
+    return (mt_normhead){ .t = r->t, .N = n, .V = c->V, .D = c->D, .w = at_role(r, head_layout(r), w, head_role(r)), .logits = r->work.logits,
+                          .rnorm = r->work.scratch };
+}
+
 mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err)
 {
     mt_linear a = logits_args(r, w, first, n);
@@ -89,7 +97,10 @@ mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, m
     a.y = r->work.logits;
     a.y_f32 = true;
     a.softcap = (float)r->model->config->logit_softcap;
-    return r->ops->linear_fwd(r->stream, &a, err);
+    MT_TRY(r->ops->linear_fwd(r->stream, &a, err));
+    if (!r->model->config->norm_head) return MT_OK;
+    mt_normhead norm = norm_args(r, w, n);
+    return r->ops->normhead_fwd(r->stream, &norm, err);
 }
 
 /* Loss of some trained rows and, with gradients wanted, their share of dh and dw. */
@@ -106,10 +117,17 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
                                                       .row_correct = k->row_correct, .sum = sum },
                                  err));
     if (!backward) return MT_OK;
+    float *dw = g && l->trains[head_role(r)] ? g + l->at[head_role(r)] : NULL;
+    if (c->norm_head) {
+        mt_normhead norm = norm_args(r, w, n);
+        norm.dlogits = k->dlogits;
+        norm.dw = dw;
+        MT_TRY(r->ops->normhead_bwd(r->stream, &norm, err));
+    }
     mt_linear a = logits_args(r, w, first, n);
     a.dy = k->dlogits;
     a.dx = (char *)k->head_dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
-    a.dw = g && l->trains[head_role(r)] ? g + l->at[head_role(r)] : NULL;
+    a.dw = dw;
     a.db = g && l->trains[MT_B_HEAD] ? g + l->at[MT_B_HEAD] : NULL;
     return r->ops->linear_bwd(r->stream, &a, err);
 }
@@ -152,11 +170,12 @@ size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs
     CONSIDER(linear, .M = mlp_rows, .N = mt_config_gu(c), .K = c->D, .dw = some, .db = some);
     CONSIDER(linear, .M = mlp_rows, .N = c->D, .K = c->F, .dw = some, .db = some);
     CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
-    CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .whole = c->qk_norm_whole, .dwq = some, .dwk = some);
+    CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .whole = c->qk_norm_whole, .own_weights = c->qk_norm_own, .dwq = some, .dwk = some);
     CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = n_docs, .longest = longest);
     CONSIDER(glu, .N = mlp_rows, .F = c->F);
     CONSIDER(rows, .N = n, .n_picked = n, .D = c->D);
     CONSIDER(cross_entropy, .N = head_rows, .V = c->V);
+    if (c->norm_head) { CONSIDER(normhead, .N = head_rows, .V = c->V, .D = c->D); }
 #undef CONSIDER
     return most;
 }

@@ -41,13 +41,14 @@ typedef enum mt_role {
 } mt_role;
 
 /* A dimension of a shape, by letter. */
-typedef enum mt_dim { MT_NONE, MT_D, MT_F, MT_V, MT_DH, MT_H_DH, MT_K_DH, MT_POSITIONS } mt_dim;
+typedef enum mt_dim { MT_NONE, MT_D, MT_F, MT_V, MT_DH, MT_H, MT_K, MT_H_DH, MT_K_DH, MT_POSITIONS } mt_dim;
 
 /* How a tensor of the file holds several roles.  Rows of the table that share a name share the tensor, in the table's order. */
 typedef enum mt_pack {
     MT_PACK_NONE,  /* one role, one tensor */
     MT_PACK_ROWS,  /* all rows of the first, then all of the second, ... */
     MT_PACK_HEADS, /* per key/value head: its query heads, the key head, the value head */
+    MT_PACK_APART, /* the other way round: a tensor of Dh numbers for every head; %h in the name is the head */
 } mt_pack;
 
 typedef struct mt_tensor_row {

@@ -1,5 +1,5 @@
 /* baichuan: the llama block with q, k, v in one tensor.  The 13B models have ALiBi instead of rotary positions; they are the ones whose
- * config speaks of model_max_length alone. */
+ * config speaks of model_max_length alone.  The second generation normalises the rows of its head. */
 #include "model/family_rows.h"
 
 #define LAYER "model.layers.%d."
@@ -20,10 +20,12 @@ static const mt_tensor_row tensors[] = {
 static mt_rc read(mt_config *c, const mt_keys *k)
 {
     enum { BAICHUAN1_VOCAB = 64000 }; /* the second generation has 125,696 */
-    if (!mt_json_missing(json_object_get(k->doc, "z_loss_weight")) || c->V > BAICHUAN1_VOCAB)
-        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"z_loss_weight\" or a vocabulary of more than %d tells a Baichuan 2, whose head normalises its rows; "
-                                                "that is not supported so far",
-                       k->path, BAICHUAN1_VOCAB);
+    double z_loss;
+    MT_TRY(mt_json_f64(k->doc, "z_loss_weight", 0, &z_loss, k->path, k->err));
+    if (z_loss != 0)
+        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"z_loss_weight\" is %g; that term of the loss is not supported: set it to 0, as the published models have it",
+                       k->path, z_loss);
+    c->norm_head = !mt_json_missing(json_object_get(k->doc, "z_loss_weight")) || c->V > BAICHUAN1_VOCAB;
     if (!mt_json_missing(json_object_get(k->doc, "max_position_embeddings"))) return MT_OK;
     mt_config_no_rope(c);
     c->alibi = 1;
@@ -34,7 +36,7 @@ const mt_family mt_family_baichuan = {
     .name = "baichuan",
     .model_types = { "baichuan" },
     .architectures = { "BaichuanForCausalLM", "BaiChuanForCausalLM" },
-    .covers = "Baichuan 7B and 13B",
+    .covers = "Baichuan and Baichuan 2, 7B and 13B",
     .default_eps = 1e-6,
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,

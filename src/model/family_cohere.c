@@ -1,13 +1,29 @@
 /* cohere, cohere2: attention and mlp side by side behind one LayerNorm without bias; logits scaled.  The second rotates only where it
  * has windows. */
-#include "model/family.h"
+#include "model/family_rows.h"
+
+#define LAYER "model.layers.%d."
+
+/* The usual names; the norms of Command R+ have a row for each head. */
+static const mt_tensor_row tensors[] = {
+    MT_ROWS_EMBED,
+    MT_ROWS_NORM1(LAYER),
+    MT_ROWS_QKV(LAYER "self_attn."),
+    MT_ROW(MT_W_Q_NORM, LAYER "self_attn.q_norm.weight", MT_H, MT_DH),
+    MT_ROW(MT_W_K_NORM, LAYER "self_attn.k_norm.weight", MT_K, MT_DH),
+    MT_ROWS_O(LAYER "self_attn.o_proj"),
+    MT_ROWS_GATE_UP(LAYER "mlp."),
+    MT_ROWS_DOWN(LAYER "mlp.down_proj"),
+    MT_ROWS_FINAL_NORM("model.norm"),
+    MT_ROWS_HEAD("lm_head"),
+    MT_ROWS_END,
+};
 
 static mt_rc read_cohere(mt_config *c, const mt_keys *k)
 {
-    bool qk_norm;
     MT_TRY(mt_json_f64(k->doc, "logit_scale", 0.0625, &c->logit_scale, k->path, k->err));
-    MT_TRY(mt_json_bool(k->doc, "use_qk_norm", false, &qk_norm, k->path, k->err));
-    if (qk_norm) return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"use_qk_norm\": LayerNorms on queries and keys are not supported so far", k->path);
+    MT_TRY(mt_json_bool(k->doc, "use_qk_norm", false, &c->qk_norm, k->path, k->err));
+    c->qk_layer_norm = c->qk_norm_own = c->qk_norm;
     if (c->logit_scale == 0) return mt_fail(k->err, MT_ERANGE, "%s: \"logit_scale\" is 0", k->path);
     return MT_OK;
 }
@@ -23,7 +39,7 @@ const mt_family mt_family_cohere = {
     .name = "cohere",
     .model_types = { "cohere" },
     .architectures = { "CohereForCausalLM" },
-    .covers = "Command R, Aya 23 and Aya Expanse",
+    .covers = "Command R and R+, Aya 23 and Aya Expanse",
     .qkv_bias = MT_BIAS_BY_KEY,
     .o_bias = MT_BIAS_BY_KEY,
     .layer_norm = true,
@@ -32,7 +48,7 @@ const mt_family mt_family_cohere = {
     .default_theta = 500000,
     .default_tied = true,
     .rope = MT_ROPE_PAIR,
-    .tensors = mt_tensors_standard,
+    .tensors = tensors,
     .read = read_cohere,
 };
 
@@ -52,6 +68,6 @@ const mt_family mt_family_cohere2 = {
     .default_theta = 10000,
     .default_tied = true,
     .rope = MT_ROPE_PAIR,
-    .tensors = mt_tensors_standard,
+    .tensors = tensors,
     .read = read_cohere2,
 };

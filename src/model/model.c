@@ -61,6 +61,8 @@ static int64_t dim_of(const mt_config *c, mt_dim d)
     case MT_F: return c->F;
     case MT_V: return c->V;
     case MT_DH: return c->Dh;
+    case MT_H: return c->H;
+    case MT_K: return c->K;
     case MT_H_DH: return c->H * c->Dh;
     case MT_K_DH: return c->K * c->Dh;
     case MT_POSITIONS: return c->position_rows;
@@ -121,19 +123,46 @@ static mt_slice slice_of(const mt_config *c, const mt_tensor_row *row)
     return s;
 }
 
+/* Tensors that make up the role. */
+static int64_t n_tensors(const mt_config *c, const mt_tensor_row *row) { return row->pack == MT_PACK_APART ? dim_of(c, row->shape[0]) / c->Dh : 1; }
+
+static bool is_in(const mt_config *c, const mt_unit *u, const mt_tensor_row *row)
+{
+    return has_role(c, row->role) && unit_holds(c, u, kind_of(row->role));
+}
+
+static mt_weight whole_weight(const mt_config *c, const mt_tensor_row *row)
+{
+    mt_weight w = { .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, row) };
+    file_name(c, row, w.name);
+    w.shape[0] = dim_of(c, row->shape[0]);
+    w.shape[1] = dim_of(c, row->shape[1]);
+    w.n = w.shape[0] * w.shape[1]; /* dimensions are at most 2^24 */
+    return w;
+}
+
+/* The share of one head in a role whose heads have tensors of their own. */
+static mt_weight head_weight(const mt_config *c, const mt_tensor_row *row, int64_t head)
+{
+    mt_weight w = { .role = row->role, .n_dims = 1, .shape = { c->Dh, 1 }, .n = c->Dh };
+    char name[MT_NAME_BYTES];
+    w.slice = (mt_slice){ .n_dims = 1, .shape = { c->Dh, 1 }, .run = c->Dh, .stride = c->Dh };
+    file_name(c, row, name);
+    const char *mark = strstr(name, "%h");
+    snprintf(w.name, MT_NAME_BYTES, "%.*s%d%s", (int)(mark - name), name, (int)head, mark + 2);
+    return w;
+}
+
 static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, mt_err *err)
 {
-    out->weights = mt_calloc(MT_ROLES, sizeof *out->weights);
+    int64_t n = 1;
+    for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
+        if (is_in(c, u, row)) n += n_tensors(c, row);
+    out->weights = mt_calloc((size_t)n, sizeof *out->weights);
     if (!out->weights) return mt_fail(err, MT_ENOMEM, "no host memory for the model's layout");
-    for (const mt_tensor_row *row = c->family->tensors; row->name; row++) {
-        if (!has_role(c, row->role) || !unit_holds(c, u, kind_of(row->role))) continue;
-        mt_weight *w = &out->weights[out->n_weights++];
-        *w = (mt_weight){ .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, row) };
-        file_name(c, row, w->name);
-        w->shape[0] = dim_of(c, row->shape[0]);
-        w->shape[1] = dim_of(c, row->shape[1]);
-        w->n = w->shape[0] * w->shape[1]; /* dimensions are at most 2^24 */
-    }
+    for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
+        for (int64_t i = 0; is_in(c, u, row) && i < n_tensors(c, row); i++)
+            out->weights[out->n_weights++] = row->pack == MT_PACK_APART ? head_weight(c, row, i) : whole_weight(c, row);
     return MT_OK;
 }
 
@@ -157,8 +186,10 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
     i = 0;
     for (int u = 0; !rc && u < m->n_units; u++)
         for (int k = 0; k < lists[u].n_weights; k++, i++) {
-            lists[u].weights[k].frozen = !chosen[i].trained;
-            lists[u].weights[k].decay = chosen[i].decayed;
+            mt_weight *w = &lists[u].weights[k];
+            w->frozen = !chosen[i].trained;
+            w->decay = chosen[i].decayed;
+            if (k && w[-1].role == w->role) w->frozen = w[-1].frozen, w->decay = w[-1].decay; /* heads of a role train together, as the first does */
         }
     mt_free(text);
     mt_free(names);
@@ -171,7 +202,7 @@ static int region_of(const mt_weight *w) { return w->frozen ? 2 : w->decay ? 0 :
 /* True if b may follow a without a gap: one product serves both. */
 static bool side_by_side(mt_role a, mt_role b)
 {
-    return (a == MT_W_Q && b == MT_W_K) || (a == MT_W_K && b == MT_W_V) || (a == MT_B_Q && b == MT_B_K) ||
+    return a == b || (a == MT_W_Q && b == MT_W_K) || (a == MT_W_K && b == MT_W_V) || (a == MT_B_Q && b == MT_B_K) ||
            (a == MT_B_K && b == MT_B_V) || (a == MT_W_GATE && b == MT_W_UP) || (a == MT_B_GATE && b == MT_B_UP);
 }
 
@@ -185,7 +216,8 @@ static void place_weights(mt_layout *l)
             mt_weight *w = &l->weights[i];
             if (region_of(w) != region) continue;
             if (!before || !side_by_side(before->role, w->role)) at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
-            l->at[w->role] = w->offset = at;
+            w->offset = at;
+            if (l->at[w->role] < 0) l->at[w->role] = at;
             l->trains[w->role] = !w->frozen;
             at += w->n;
             before = w;

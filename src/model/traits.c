@@ -12,6 +12,8 @@ uint32_t mt_traits_of(const mt_config *c)
     if (c->logit_softcap != 0) t |= MT_TRAIT(LOGIT_SOFTCAP);
     if (c->residual_scale != 1 || c->logit_scale != 1) t |= MT_TRAIT(MULTIPLIERS);
     if (c->learned_positions) t |= MT_TRAIT(LEARNED_POSITIONS);
+    if (c->qk_layer_norm || c->qk_norm_own) t |= MT_TRAIT(QK_LAYERNORM);
+    if (c->norm_head) t |= MT_TRAIT(NORM_HEAD);
     return t;
 }
 

@@ -1,6 +1,6 @@
 /* attention.cu - causal attention over packed documents: the op, and the plain kernels for fp32 and odd head widths.
  *
- *     S = scale q k',  P = softmax(S),  o = P v,  lse = log of P's denominators
+ *     S = scale q k' (bent by ALiBi or a soft cap),  P = softmax(S),  o = P v,  lse = log of P's denominators
  *     delta = sum(o * do),  P = exp(S - lse),  dS = P (do v' - delta),  dq = scale dS k,  dk = scale dS' q,  dv = P' do
  *
  * Shapes: q, o, dq [N, H, Dh]; k, v, dk, dv [N, K, Dh]; lse, delta [N, H] fp32.  The plain kernels give a warp one row and
@@ -51,16 +51,28 @@ __device__ __forceinline__ bool my_row(int64_t n_rows, int64_t heads, int *row, 
     return at < n_rows * heads;
 }
 
+/* The score, and its derivative by scale q k' through *slope. */
+__device__ __forceinline__ float score(const bending &b, float qk, int back, float *slope)
+{
+    float s = b.scale * qk - b.per_row * (float)back;
+    *slope = 1.0f;
+    if (b.softcap == 0) return s;
+    float th = tanhf(s / b.softcap);
+    *slope = 1.0f - th * th;
+    return b.softcap * th;
+}
+
 template <typename T> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_attention a)
 {
     int i, h, lane = threadIdx.x % 32, Dh = (int)a.Dh;
     if (!my_row(a.N, a.H, &i, &h)) return;
     int kv = h / (int)(a.H / a.K);
-    float q[PLACES], o[PLACES] = { 0 }, x[PLACES], top = -INFINITY, sum = 0;
+    bending b = bending_of(a, h);
+    float q[PLACES], o[PLACES] = { 0 }, x[PLACES], top = -INFINITY, sum = 0, slope;
     load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
     for (int j = first_key(a, i); j <= i; j++) {
         load_row<T>(x, a.k, a.ldk, j, kv, Dh, lane);
-        float s = a.scale * dot(q, x);
+        float s = score(b, dot(q, x), i - j, &slope);
         load_row<T>(x, a.v, a.ldv, j, kv, Dh, lane);
         if (s > top) { /* what was added so far counts less */
             float less = expf(top - s);
@@ -99,15 +111,16 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dq_kernel(mt_at
     int i, h, lane = threadIdx.x % 32, Dh = (int)a.Dh;
     if (!my_row(a.N, a.H, &i, &h)) return;
     int kv = h / (int)(a.H / a.K);
-    float q[PLACES], d_o[PLACES], dq[PLACES] = { 0 }, k[PLACES], v[PLACES], lse = a.lse[(int64_t)i * a.H + h],
+    bending b = bending_of(a, h);
+    float q[PLACES], d_o[PLACES], dq[PLACES] = { 0 }, k[PLACES], v[PLACES], slope, lse = a.lse[(int64_t)i * a.H + h],
                                   d = delta[(int64_t)i * a.H + h];
     load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
     load_row<T>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
     for (int j = first_key(a, i); j <= i; j++) {
         load_row<T>(k, a.k, a.ldk, j, kv, Dh, lane);
         load_row<T>(v, a.v, a.ldv, j, kv, Dh, lane);
-        float p = expf(a.scale * dot(q, k) - lse);
-        axpy(dq, p * (dot(d_o, v) - d) * a.scale, k);
+        float p = expf(score(b, dot(q, k), i - j, &slope) - lse);
+        axpy(dq, p * (dot(d_o, v) - d) * slope * a.scale, k);
     }
     store_row<T>(a.dq, a.ld_d, i, h, Dh, lane, dq, 1.0f);
 }
@@ -119,15 +132,18 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dkv_kernel(mt_a
     float k[PLACES], v[PLACES], dk[PLACES] = { 0 }, dv[PLACES] = { 0 }, q[PLACES], d_o[PLACES];
     load_row<T>(k, a.k, a.ldk, j, kv, Dh, lane);
     load_row<T>(v, a.v, a.ldv, j, kv, Dh, lane);
-    for (int h = kv * group; h < (kv + 1) * group; h++)
+    for (int h = kv * group; h < (kv + 1) * group; h++) {
+        bending b = bending_of(a, h);
         for (int i = j, end = end_query(a, j); i < end; i++) {
+            float slope;
             load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
             load_row<T>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
-            float p = expf(a.scale * dot(q, k) - a.lse[(int64_t)i * a.H + h]);
-            float ds = p * (dot(d_o, v) - delta[(int64_t)i * a.H + h]) * a.scale;
+            float p = expf(score(b, dot(q, k), i - j, &slope) - a.lse[(int64_t)i * a.H + h]);
+            float ds = p * (dot(d_o, v) - delta[(int64_t)i * a.H + h]) * slope * a.scale;
             axpy(dv, p, d_o);
             axpy(dk, ds, q);
         }
+    }
     store_row<T>(a.dk, a.ld_d, j, kv, Dh, lane, dk, 1.0f);
     store_row<T>(a.dv, a.ld_d, j, kv, Dh, lane, dv, 1.0f);
 }

@@ -36,6 +36,47 @@ __device__ __forceinline__ int end_query(const mt_attention &a, int j)
     return to < end ? (int)to : end;
 }
 
+/* What becomes of a score: ALiBi takes off a share of the distance, then the cap bends it. */
+typedef struct bending {
+    float scale;           /* of q k' */
+    float per_row;         /* ALiBi's slope of this head */
+    float softcap, to_cap; /* 0: none; its reciprocal, or 0 */
+} bending;
+
+static inline bool is_bent(const mt_attention *a) { return a->softcap != 0 || a->alibi != 0; }
+
+/* mt_alibi_slope on the device. */
+__device__ __forceinline__ float alibi_slope(int H, int h)
+{
+    int n = 1 << (31 - __clz(H));
+    return h < n ? exp2f(-8.0f * (float)(h + 1) / (float)n) : exp2f(-4.0f * (float)(2 * (h - n) + 1) / (float)n);
+}
+
+__device__ __forceinline__ bending bending_by(float scale, float softcap, float alibi, int64_t H, int h)
+{
+    bending b = { scale, alibi != 0 ? alibi * alibi_slope((int)H, h) : 0.0f, softcap, softcap != 0 ? 1.0f / softcap : 0.0f };
+    return b;
+}
+__device__ __forceinline__ bending bending_of(const mt_attention &a, int h) { return bending_by(a.scale, a.softcap, a.alibi, a.H, h); }
+
+/* A few units of 1e-7 away from tanh, and monotone at the ends: scores meet it times the cap. */
+__device__ __forceinline__ float quick_tanh(float x) { return 1.0f - __fdividef(2.0f, __expf(2.0f * x) + 1.0f); }
+
+/* The score of a key `back` rows before its query. */
+__device__ __forceinline__ float bent(const bending &b, float qk, int back)
+{
+    float s = b.scale * qk - b.per_row * (float)back;
+    return b.softcap != 0 ? b.softcap * quick_tanh(s * b.to_cap) : s;
+}
+
+/* d bent / d (scale q k') where P = p: the score is read off P = exp(S - lse), so nothing need be kept of it.  Where P is 0 so is its
+ * gradient, whatever this returns short of infinity. */
+__device__ __forceinline__ float bent_slope(const bending &b, float p, float lse_log2)
+{
+    float th = fmaxf((__log2f(p) + lse_log2) * 0.6931471805599453f * b.to_cap, -1.0f);
+    return 1.0f - th * th;
+}
+
 /* On the tensor cores: bf16 with 16-byte rows.  attention_mma.cu. */
 bool mt__attention_mma_fits(const mt_attention *a, bool back);
 mt_rc mt__attention_mma_fwd(mt_stream *s, const mt_attention *a, mt_err *err);

@@ -93,6 +93,18 @@ template <int BN> __device__ __forceinline__ void mask(float s[][4], const queri
         }
 }
 
+/* Scores of keys `key`.. by the lane's queries, bent: in their own unit from here on, no longer in that of q k'. */
+template <int BN> __device__ __forceinline__ void bend(float s[][4], const bending &b, const queries &q, int key, int lane)
+{
+#pragma unroll
+    for (int n = 0; n < BN / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int j = key + n * 8 + lane % 4 * 2 + e % 2;
+            s[n][e] = bent(b, s[n][e], (e < 2 ? q.row0 : q.row1) - j);
+        }
+}
+
 /* 2^x; what is too small to be a normal number is 0. */
 __device__ __forceinline__ float power2(float x)
 {
@@ -121,7 +133,8 @@ template <int BN> __device__ __forceinline__ float soften(float s[][4], int half
     return less;
 }
 
-template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) forward_kernel(mt_attention a)
+/* BENT: scores go through ALiBi or a soft cap (attention.cuh). */
+template <int DH, int BM, int BN, bool BENT> __global__ void __launch_bounds__(BM * 2, 1) forward_kernel(mt_attention a)
 {
     enum { THREADS = BM * 2 };
     constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN);
@@ -140,7 +153,8 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
     copies_commit();
 
     queries q = my_queries<TEAM>(a, q0, warp, lane);
-    float o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, scale_log2 = a.scale * LOG2E;
+    bending b = BENT ? bending_of(a, h) : bending();
+    float o[DH / 8][4], top0 = -INFINITY, top1 = -INFINITY, sum0 = 0, sum1 = 0, unit = BENT ? 1.0f : a.scale, scale_log2 = unit * LOG2E;
     clear<DH / 8>(o);
     for (int turn = 0; key < key_end; key += BN, turn ^= 1) {
         int next = (turn ^ 1) * TILE;
@@ -153,6 +167,7 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
         if (sees) {
             start_times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
             finish<DH, 0, BN / 8>(s);
+            if (BENT) bend<BN>(s, b, q, key, lane);
             if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane);
             float less0 = soften<BN>(s, 0, &top0, &sum0, scale_log2), less1 = soften<BN>(s, 2, &top1, &sum1, scale_log2);
             if (__any_sync(0xffffffffu, less0 != 1.0f || less1 != 1.0f)) {
@@ -176,11 +191,12 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) f
     sum1 = row_sum(sum1);
     store_rows<DH>((bf16 *)a.o + (int64_t)h * Dh, a.ldo, q.row0, N, Dh, o, 1.0f / sum0, 1.0f / sum1, lane);
     if (lane % 4) return;
-    if (q.row0 < N) a.lse[(int64_t)q.row0 * a.H + h] = top0 * a.scale + log2f(sum0) * LN2;
-    if (q.row1 < N) a.lse[(int64_t)q.row1 * a.H + h] = top1 * a.scale + log2f(sum1) * LN2;
+    if (q.row0 < N) a.lse[(int64_t)q.row0 * a.H + h] = top0 * unit + log2f(sum0) * LN2;
+    if (q.row1 < N) a.lse[(int64_t)q.row1 * a.H + h] = top1 * unit + log2f(sum1) * LN2;
 }
 
-template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) dq_kernel(mt_attention a, const float *delta)
+template <int DH, int BM, int BN, bool BENT>
+__global__ void __launch_bounds__(BM * 2, 1) dq_kernel(mt_attention a, const float *delta)
 {
     enum { THREADS = BM * 2 };
     constexpr int TEAM = team<DH>(), TILE = tile_elements<DH>(BN);
@@ -198,7 +214,8 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) d
     copies_commit();
 
     queries q = my_queries<TEAM>(a, q0, warp, lane);
-    float scale_log2 = a.scale * LOG2E, dq[DH / 8][4];
+    bending b = BENT ? bending_of(a, h) : bending();
+    float scale_log2 = BENT ? LOG2E : a.scale * LOG2E, dq[DH / 8][4];
     float lse0 = q.row0 < N ? a.lse[(int64_t)q.row0 * a.H + h] * LOG2E : 0,
           lse1 = q.row1 < N ? a.lse[(int64_t)q.row1 * a.H + h] * LOG2E : 0;
     float delta0 = q.row0 < N ? delta[(int64_t)q.row0 * a.H + h] : 0, delta1 = q.row1 < N ? delta[(int64_t)q.row1 * a.H + h] : 0;
@@ -217,6 +234,7 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) d
         start_times_transposed<BM, BN, DH>(s, tq, row0, tk + turn * TILE, lane);
         start_times_transposed<BM, BN, DH>(dp, td, row0, tv + turn * TILE, lane);
         finish<DH, 1, BN / 8>(s);
+        if (BENT) bend<BN>(s, b, q, key, lane);
         if (!sees_all(q, key, BN)) mask<BN>(s, q, key, lane);
 #pragma unroll
         for (int n = 0; n < BN / 8; n++)
@@ -226,7 +244,10 @@ template <int DH, int BM, int BN> __global__ void __launch_bounds__(BM * 2, 1) d
 #pragma unroll
         for (int n = 0; n < BN / 8; n++)
 #pragma unroll
-            for (int e = 0; e < 4; e++) dp[n][e] = s[n][e] * (dp[n][e] - (e < 2 ? delta0 : delta1));
+            for (int e = 0; e < 4; e++) {
+                dp[n][e] = s[n][e] * (dp[n][e] - (e < 2 ? delta0 : delta1));
+                if (BENT) dp[n][e] *= bent_slope(b, s[n][e], e < 2 ? lse0 : lse1);
+            }
         as_operand<BN>(ds, dp);
         start_times<BN, DH>(dq, ds, tk + turn * TILE, lane);
         finish<DH, 0, DH / 8>(dq);
@@ -268,6 +289,17 @@ __device__ __forceinline__ bool seen_by_all(const keys &k, int query, int n)
     return k.whole && query >= k.last && query + n <= k.end_first;
 }
 
+template <int BQ> __device__ __forceinline__ void bend_queries(float s[][4], const bending &b, const keys &k, int query, int lane)
+{
+#pragma unroll
+    for (int n = 0; n < BQ / 8; n++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            int i = query + n * 8 + lane % 4 * 2 + e % 2;
+            s[n][e] = bent(b, s[n][e], i - (e < 2 ? k.row0 : k.row1));
+        }
+}
+
 template <int BQ> __device__ __forceinline__ void mask_queries(float s[][4], const keys &k, int query, int lane)
 {
 #pragma unroll
@@ -295,7 +327,7 @@ __device__ __forceinline__ void fetch_queries(const mt_attention &a, const float
 }
 
 /* DK, DV: which of the two this launch makes.  Both at once, where registers hold both sums. */
-template <int DH, int BM, int BQ, bool DK, bool DV>
+template <int DH, int BM, int BQ, bool DK, bool DV, bool BENT>
 __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const float *delta)
 {
     enum { THREADS = BM * 2 };
@@ -313,7 +345,7 @@ __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const fl
     copies_commit();
 
     keys k = my_keys<TEAM>(a, k0, warp, lane);
-    float dk[DK ? DH / 8 : 1][4], dv[DV ? DH / 8 : 1][4], scale_log2 = a.scale * LOG2E;
+    float dk[DK ? DH / 8 : 1][4], dv[DV ? DH / 8 : 1][4], scale_log2 = BENT ? LOG2E : a.scale * LOG2E;
     clear<DK ? DH / 8 : 1>(dk);
     clear<DV ? DH / 8 : 1>(dv);
     for (int step = 0; step < n_steps; step++) {
@@ -330,6 +362,8 @@ __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const fl
         start_times_transposed<BM, BQ, DH>(p, tk, row0, tq + turn * TILE, lane);
         if (DK) start_times_transposed<BM, BQ, DH>(dp, tv, row0, td + turn * TILE, lane);
         finish<DH, DK, BQ / 8>(p);
+        bending b = BENT ? bending_of(a, kv * group + step / n_tiles) : bending();
+        if (BENT) bend_queries<BQ>(p, b, k, query, lane);
         if (!seen_by_all(k, query, BQ)) mask_queries<BQ>(p, k, query, lane);
 #pragma unroll
         for (int n = 0; n < BQ / 8; n++)
@@ -344,7 +378,11 @@ __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const fl
 #pragma unroll
             for (int n = 0; n < BQ / 8; n++)
 #pragma unroll
-                for (int e = 0; e < 4; e++) dp[n][e] = p[n][e] * (dp[n][e] - del[n * 8 + lane % 4 * 2 + e % 2]);
+                for (int e = 0; e < 4; e++) {
+                    int i = n * 8 + lane % 4 * 2 + e % 2;
+                    dp[n][e] = p[n][e] * (dp[n][e] - del[i]);
+                    if (BENT) dp[n][e] *= bent_slope(b, p[n][e], lse[i] * LOG2E);
+                }
             as_operand<BQ>(left2, dp);
             start_times<BQ, DH>(dk, left2, tq + turn * TILE, lane);
         }
@@ -381,8 +419,9 @@ template <int DH, int BM, int BN> static mt_rc forward(mt_stream *s, const mt_at
 {
     size_t bytes = shared_for(BM + 4 * BN, DH);
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->H);
-    MT_TRY(allow(s, (const void *)forward_kernel<DH, BM, BN>, bytes, err));
-    forward_kernel<DH, BM, BN><<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a);
+    void (*kernel)(mt_attention) = is_bent(a) ? forward_kernel<DH, BM, BN, true> : forward_kernel<DH, BM, BN, false>;
+    MT_TRY(allow(s, (const void *)kernel, bytes, err));
+    kernel<<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a);
     return mt__cuda_launched(s, "attention", err);
 }
 
@@ -390,8 +429,9 @@ template <int DH, int BM, int BN> static mt_rc backward_dq(mt_stream *s, const m
 {
     size_t bytes = shared_for(2 * BM + 4 * BN, DH);
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->H);
-    MT_TRY(allow(s, (const void *)dq_kernel<DH, BM, BN>, bytes, err));
-    dq_kernel<DH, BM, BN><<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a, delta);
+    void (*kernel)(mt_attention, const float *) = is_bent(a) ? dq_kernel<DH, BM, BN, true> : dq_kernel<DH, BM, BN, false>;
+    MT_TRY(allow(s, (const void *)kernel, bytes, err));
+    kernel<<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a, delta);
     return mt__cuda_launched(s, "attention backward", err);
 }
 
@@ -400,8 +440,10 @@ static mt_rc backward_dkv(mt_stream *s, const mt_attention *a, const float *delt
 {
     size_t bytes = shared_for(2 * BM + 4 * BQ, DH) + 4 * BQ * sizeof(float);
     dim3 grid((unsigned)div_up(a->N, BM), (unsigned)a->K);
-    MT_TRY(allow(s, (const void *)dkv_kernel<DH, BM, BQ, DK, DV>, bytes, err));
-    dkv_kernel<DH, BM, BQ, DK, DV><<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a, delta);
+    void (*kernel)(mt_attention, const float *) =
+        is_bent(a) ? dkv_kernel<DH, BM, BQ, DK, DV, true> : dkv_kernel<DH, BM, BQ, DK, DV, false>;
+    MT_TRY(allow(s, (const void *)kernel, bytes, err));
+    kernel<<<grid, BM * 2, bytes, mt_cuda_raw(s)>>>(*a, delta);
     return mt__cuda_launched(s, "attention backward", err);
 }
 

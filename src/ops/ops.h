@@ -84,7 +84,8 @@ typedef enum mt_rope_style {
     MT_ROPE_PAIR, /* pairs (2j, 2j + 1) */
 } mt_rope_style;
 
-/* Per head: optional RMS norm over Dh (whole: over all query heads, and over all key heads), then the first dr dimensions rotate by the row's position.
+/* Per head: optional RMS norm over Dh (whole: over all query heads, and over all key heads; centered: LayerNorm), then the first dr
+ * dimensions rotate by the row's position.
  * Forward reads q and k from qkv and writes them to qk; without norm the two may be the same memory.
  * Backward turns gradients of the rotated q, k (in dqkv) into gradients of what forward read, in place. */
 typedef struct mt_rope {
@@ -97,11 +98,12 @@ typedef struct mt_rope {
     const void *qkv;                /* q heads, then k heads, at the start of each row */
     void *qk;
     void *dqkv;
-    const void *wq, *wk;            /* [Dh] norm weights, or NULL; whole: [H Dh] and [K Dh] */
+    const void *wq, *wk;            /* [Dh] norm weights, or NULL; whole, own_weights: [H Dh] and [K Dh] */
     float *dwq, *dwk;               /* like wq, wk, or NULL */
     float eps;
     bool one_plus;
     bool whole;
+    bool centered, own_weights;     /* the mean is taken off first; every head has weights of its own */
     void *scratch;
 } mt_rope;
 
@@ -175,6 +177,19 @@ typedef struct mt_rows {
     void *dx;
 } mt_rows;
 
+/* A head whose rows count by their direction alone: logits[i][j] = x[i] . w[j] / |w[j]|, |w[j]| at least 1e-12.
+ * Forward finds x w' in logits and divides.  Backward finds the logits as forward left them and divides dlogits, so that linear's
+ * backward goes on from there; to dw it adds what comes through the norms: dw[j] -= w[j] / |w[j]| sum over i of dlogits[i][j] logits[i][j]. */
+typedef struct mt_normhead {
+    mt_dtype t;
+    int64_t N, V, D;
+    const void *w;  /* [V, D] */
+    float *logits;  /* [N, V] */
+    float *rnorm;   /* [V] 1 / |w[j]|; written by forward, read by backward */
+    void *dlogits;  /* [N, V] */
+    float *dw;      /* [V, D] or NULL: not trained */
+} mt_normhead;
+
 /* What a step's loss adds up to, on the device; added to row by row in order. */
 typedef struct mt_loss_sum {
     double loss;     /* sum over rows of -log p(target) */
@@ -244,7 +259,9 @@ typedef struct mt_join_halves {
     X(WHOLE_QK_NORM, "query and key norms over all heads (rope: whole)")                                     \
     X(LOGIT_SOFTCAP, "soft-capped logits (linear, cross_entropy: softcap)")                                  \
     X(MULTIPLIERS, "scaled residuals or logits (linear: alpha)")                                             \
-    X(LEARNED_POSITIONS, "learned positions (embed: w_pos)")
+    X(LEARNED_POSITIONS, "learned positions (embed: w_pos)")                                                 \
+    X(QK_LAYERNORM, "LayerNorms of query and key heads (rope: centered, own_weights)")                       \
+    X(NORM_HEAD, "a head of normalised rows (normhead)")
 
 enum mt_trait_bit {
 #define MT_TRAIT_BIT(name, words) MT_TRAIT_BIT_##name,

@@ -1,4 +1,4 @@
-/* rope.c - rotary positions, with the optional RMS norm of heads that comes before them.
+/* rope.c - rotary positions, with the optional norm of heads that comes before them.
  *
  * A head (a, b) at angle p*theta becomes (a cos - b sin, b cos + a sin) for each pair; backward rotates the
  * gradient the other way.  cos and sin carry the scaling's attention factor, so it is in both directions. */
@@ -9,8 +9,10 @@
 
 enum { MAX_HEAD = 512 };
 
-/* Norm weights of q and k together. */
-static int64_t n_weights(const mt_rope *a) { return (a->whole ? a->H + a->K : 2) * a->Dh; }
+/* Norm weights of q, and of q and k together. */
+static bool of_each_head(const mt_rope *a) { return a->whole || a->own_weights; }
+static int64_t n_q_weights(const mt_rope *a) { return (of_each_head(a) ? a->H : 1) * a->Dh; }
+static int64_t n_weights(const mt_rope *a) { return (of_each_head(a) ? a->H + a->K : 2) * a->Dh; }
 
 size_t mt_rope_scratch(const mt_rope *a) { return a->dwq || a->dwk ? mt_sum_scratch(a->N, n_weights(a)) : 0; }
 
@@ -46,7 +48,8 @@ static bool leads(const mt_rope *a, int64_t h) { return normed_with(a, h).first 
 static float weight(const mt_rope *a, int64_t h, int64_t d)
 {
     const void *w = h < a->H ? a->wq : a->wk;
-    return mt_get(w, a->t, (h - normed_with(a, h).first) * a->Dh + d) + (a->one_plus ? 1.0f : 0.0f);
+    int64_t own = of_each_head(a) ? (h < a->H ? h : h - a->H) * a->Dh : 0;
+    return mt_get(w, a->t, own + d) + (a->one_plus ? 1.0f : 0.0f);
 }
 
 static void load(const mt_rope *a, float *x, const void *row, int64_t head) { mt_to_f32(x, mt_at(row, a->t, head * a->Dh), a->t, (size_t)a->Dh); }
@@ -55,28 +58,37 @@ static void store(const mt_rope *a, void *row, int64_t head, const float *x)
     mt_from_f32(mt_at_mut(row, a->t, head * a->Dh), a->t, x, (size_t)a->Dh);
 }
 
-static float norm_rstd(const mt_rope *a, const void *row, int64_t h)
+/* What x becomes xh by: xh = (x - c) r. */
+typedef struct stats {
+    float c, r;
+} stats;
+
+static stats stats_of(const mt_rope *a, const void *row, int64_t h)
 {
     span s = normed_with(a, h);
-    double sum = 0;
-    for (int64_t d = s.first * a->Dh; d < (s.first + s.n) * a->Dh; d++) {
-        float x = mt_get(row, a->t, d);
+    int64_t first = s.first * a->Dh, n = s.n * a->Dh;
+    double mean = 0, sum = 0;
+    for (int64_t d = 0; a->centered && d < n; d++) mean += (double)mt_get(row, a->t, first + d);
+    float c = (float)(mean / (double)n);
+    for (int64_t d = 0; d < n; d++) {
+        float x = mt_get(row, a->t, first + d) - c;
         sum += (double)x * x;
     }
-    return (float)(1.0 / sqrt(sum / (double)(s.n * a->Dh) + (double)a->eps));
+    return (stats){ c, (float)(1.0 / sqrt(sum / (double)n + (double)a->eps)) };
 }
 
 static void forward_row(void *arg, int64_t i)
 {
     const mt_rope *a = arg;
-    float x[MAX_HEAD], r = 1.0f;
+    float x[MAX_HEAD];
+    stats n = { 0 };
     const void *in = mt_at(a->qkv, a->t, i * a->ld_qkv);
     void *out = mt_at_mut(a->qk, a->t, i * a->ld_qk);
     for (int64_t h = 0; h < a->H + a->K; h++) {
         load(a, x, in, h);
         if (h < a->H ? a->wq : a->wk) {
-            if (leads(a, h)) r = norm_rstd(a, in, h);
-            for (int64_t d = 0; d < a->Dh; d++) x[d] = x[d] * r * weight(a, h, d);
+            if (leads(a, h)) n = stats_of(a, in, h);
+            for (int64_t d = 0; d < a->Dh; d++) x[d] = (x[d] - n.c) * n.r * weight(a, h, d);
         }
         rotate(a, x, a->pos[i], 1.0f);
         store(a, out, h, x);
@@ -95,41 +107,52 @@ mt_rc mt__rope_fwd_run(mt_pool *pool, const mt_rope *a, mt_err *err)
     return MT_OK;
 }
 
-/* mean of u * xh over the heads normed with h, u = w * the gradient before rotation. */
-static float norm_mean(const mt_rope *a, const void *row, const void *grad, int64_t pos, int64_t h, float r)
+/* Means over the heads normed with h, u = w * the gradient before rotation. */
+typedef struct means {
+    float u_xh, u; /* of u * xh; of u, when centered */
+} means;
+
+static means means_of(const mt_rope *a, const void *row, const void *grad, int64_t pos, int64_t h, stats n)
 {
     span s = normed_with(a, h);
     float x[MAX_HEAD], dx[MAX_HEAD];
-    double dot = 0;
+    double dot = 0, sum = 0;
     for (int64_t k = s.first; k < s.first + s.n; k++) {
         load(a, x, row, k);
         load(a, dx, grad, k);
         rotate(a, dx, pos, -1.0f);
-        for (int64_t d = 0; d < a->Dh; d++) dot += (double)(weight(a, k, d) * dx[d]) * (x[d] * r);
+        for (int64_t d = 0; d < a->Dh; d++) {
+            float u = weight(a, k, d) * dx[d];
+            dot += (double)u * ((x[d] - n.c) * n.r);
+            sum += (double)u;
+        }
     }
-    return (float)(dot / (double)(s.n * a->Dh));
+    double width = (double)(s.n * a->Dh);
+    return (means){ (float)(dot / width), a->centered ? (float)(sum / width) : 0.0f };
 }
 
 static void backward_row(const mt_rope *a, int64_t i, float *sums)
 {
-    float x[MAX_HEAD], dx[MAX_HEAD], r = 1.0f, mean = 0.0f;
+    float x[MAX_HEAD], dx[MAX_HEAD];
+    stats n = { 0 };
+    means m = { 0 };
     const void *row = mt_at(a->qkv, a->t, i * a->ld_qkv);
     void *grad = mt_at_mut(a->dqkv, a->t, i * a->ld_dqkv);
     for (int64_t h = 0; h < a->H + a->K; h++) {
         bool normed = h < a->H ? a->wq : a->wk;
         if (normed && leads(a, h)) {
-            r = norm_rstd(a, row, h);
-            mean = norm_mean(a, row, grad, a->pos[i], h, r);
+            n = stats_of(a, row, h);
+            m = means_of(a, row, grad, a->pos[i], h, n);
         }
         load(a, dx, grad, h);
         rotate(a, dx, a->pos[i], -1.0f);
         if (normed) {
-            float *dw = !sums ? NULL : a->whole ? sums + h * a->Dh : sums + (h < a->H ? 0 : a->Dh);
+            float *dw = !sums ? NULL : of_each_head(a) ? sums + h * a->Dh : sums + (h < a->H ? 0 : a->Dh);
             load(a, x, row, h);
             for (int64_t d = 0; d < a->Dh; d++) {
-                float xh = x[d] * r;
+                float xh = (x[d] - n.c) * n.r;
                 if (dw) dw[d] += dx[d] * xh;
-                dx[d] = r * (weight(a, h, d) * dx[d] - xh * mean);
+                dx[d] = n.r * (weight(a, h, d) * dx[d] - xh * m.u_xh - m.u);
             }
         }
         store(a, grad, h, dx);
@@ -149,7 +172,7 @@ mt_rc mt__rope_bwd_run(mt_pool *pool, const mt_rope *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     mt_pool_for(pool, mt_sum_blocks(a->N), backward_block, (void *)a);
-    int64_t n_q = (a->whole ? a->H : 1) * a->Dh, n_k = n_weights(a) - n_q;
+    int64_t n_q = n_q_weights(a), n_k = n_weights(a) - n_q;
     for (int64_t b = 0; (a->dwq || a->dwk) && b < mt_sum_blocks(a->N); b++) {
         const float *sums = (const float *)a->scratch + b * n_weights(a);
         if (a->dwq) mt_axpy(a->dwq, 1.0f, sums, n_q);

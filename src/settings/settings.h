@@ -28,6 +28,7 @@ typedef enum mt_set_attention {
     MT_SET_ATTENTION_SDPA,
     MT_SET_ATTENTION_EAGER
 } mt_set_attention;
+typedef enum mt_set_sample_by { MT_SET_SAMPLE_LINE, MT_SET_SAMPLE_PARAGRAPH, MT_SET_SAMPLE_DOCUMENT } mt_set_sample_by;
 typedef enum mt_set_history { MT_SET_HISTORY_UNROLL, MT_SET_HISTORY_LAST } mt_set_history;
 typedef enum mt_set_mix { MT_SET_MIX_CONCAT, MT_SET_MIX_INTERLEAVE_UNDER, MT_SET_MIX_INTERLEAVE_OVER } mt_set_mix;
 typedef enum mt_set_bad_record { MT_SET_BAD_RECORD_SKIP, MT_SET_BAD_RECORD_STOP } mt_set_bad_record;
@@ -94,6 +95,7 @@ typedef struct mt_dataset_settings {
     const char *path;                /* a file or folder read directly; used when `name` is empty */
     const char *split;               /* "": what the registry says, else train */
     const char *subset;              /* "": what the registry says, else the default configuration */
+    mt_set_sample_by sample_by;      /* what of a text file is a document */
     const char *query_field;         /* with `path`: the column that asks */
     const char *response_field;      /* with `path`: the column that answers */
     int64_t max_seq_len;             /* tokens of a sample, or of a packed row */
@@ -115,6 +117,7 @@ typedef struct mt_dataset_settings {
     mt_set_bad_record on_bad_record; /* a record that cannot be used: skip and count it, or stop */
     double max_bad_share;            /* more bad records than this share stop the run before step 0 */
     const char *cache_dir;           /* tokenized samples; "": the user's cache directory */
+    uint64_t cache_size;             /* bytes of them at most; 0: any number */
 } mt_dataset_settings;
 
 typedef struct mt_training_settings {

@@ -32,6 +32,9 @@ static const char *const attention[] = { [MT_SET_ATTENTION_AUTO] = "auto",
                                          [MT_SET_ATTENTION_SDPA] = "sdpa",
                                          [MT_SET_ATTENTION_EAGER] = "eager",
                                          NULL };
+static const char *const sample_by[] = {
+    [MT_SET_SAMPLE_LINE] = "line", [MT_SET_SAMPLE_PARAGRAPH] = "paragraph", [MT_SET_SAMPLE_DOCUMENT] = "document", NULL
+};
 static const char *const history[] = { [MT_SET_HISTORY_UNROLL] = "unroll", [MT_SET_HISTORY_LAST] = "last", NULL };
 static const char *const mix[] = { [MT_SET_MIX_CONCAT] = "concat",
                                    [MT_SET_MIX_INTERLEAVE_UNDER] = "interleave_under",
@@ -108,7 +111,10 @@ const mt_setting mt__settings[] = {
         .flag = "dataset-path", .meta = "PATH"),
     STR(dataset, split, DATA, "", "Split of a hub dataset, also train[:1000] or train[5%:].", .meta = "SPLIT",
         .shown_default = "as registered, else train"),
-    STR(dataset, subset, DATA, "", "Configuration of a hub dataset.", .meta = "NAME", .shown_default = "as registered"),
+    STR(dataset, subset, DATA, "", "Configuration of a dataset that has several: a folder of it, or a word of its file names.",
+        .meta = "NAME", .shown_default = "as registered"),
+    ENUM(dataset, sample_by, mt_set_sample_by, sample_by, DATA, "line",
+         "Text files: each line, each paragraph (an empty line ends one) or the whole file is a document."),
     STR(dataset, query_field, DATA, "query", "With path: the column that asks.", .meta = "COLUMN"),
     STR(dataset, response_field, DATA, "response", "With path: the column that answers.", .meta = "COLUMN"),
     INT(dataset, max_seq_len, DATA, "1024", 2, 16777216, "Tokens of a sample, or of a row when packing."),
@@ -142,6 +148,9 @@ const mt_setting mt__settings[] = {
     NUM(dataset, max_bad_share, FREE, "0.05", 0, 1, "A larger share of bad records stops the run before the first step."),
     STR(dataset, cache_dir, FREE, "", "Where tokenized samples are kept for the next run.", .meta = "DIR",
         .shown_default = "the user's cache directory"),
+    BYTES(dataset, cache_size, FREE, "100G",
+          "What tokenized samples may take there. Those unused longest go first, and all that are unused for 30 days; none in use.",
+          .word = "unlimited"),
 
     INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
         "Samples of a step, times gradient_accumulation_steps. It never decides whether a run fits: the plan cuts micro-batches. "

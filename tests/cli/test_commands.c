@@ -21,6 +21,9 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("generate x --max-new-tokens 99999999999999999999", 2, "out of range");
     expect_program("generate x --seed -9223372036854775808", 2, "out of range");
     expect_program("generate x --top-k 3x", 2, "expects a whole number");
+    expect_program("report", 2, "RUN is missing");
+    expect_program("report /nowhere", 2, "there is no directory /nowhere");
+    expect_program("report " MODEL, 2, "holds no run");
 }
 
 static void inspect_shows_what_was_found(void **state)

@@ -55,7 +55,7 @@ static void ends_equal(program *p, const char *root, const char *dir, const char
 {
     set_up(p, root, dir, true);
     if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
-    char *difference = workspace_difference(workspace_path("%s/reference/out", root).s, workspace_path("%s/out", dir).s, NULL);
+    char *difference = workspace_difference(workspace_path("%s/reference/out", root).s, workspace_path("%s/out", dir).s);
     if (difference) fail_msg("%s: %s\n%s", what, difference, p->text);
 }
 

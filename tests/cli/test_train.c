@@ -75,6 +75,22 @@ static void a_directory_that_holds_a_run_is_not_overwritten(void **state)
     assert_true(mt_file_exists(workspace_path("%s/out/mine.txt", root).s)); /* it was not ours to remove */
 }
 
+static void a_run_leaves_its_page_its_log_and_its_events(void **state)
+{
+    const char *root = *state;
+    run_ok(root, "--tensorboard");
+    assert_printed(&p, "report.html");
+    assert_true(mt_file_exists(workspace_path("%s/out/report.html", root).s));
+    assert_true(mt_file_exists(workspace_path("%s/out/log.txt", root).s));
+    assert_true(mt_dir_exists(workspace_path("%s/out/tensorboard", root).s));
+    program_init(&p, root);
+    for (size_t i = 0; i < 5; i++) program_arg(&p, (const char *const[]){ "report", "out", "out", "--out", "both.html" }[i]);
+    assert_int_equal(program_run(&p), 0);
+    assert_true(mt_file_exists(workspace_path("%s/both.html", root).s));
+    run_ok(root, "--overwrite"); /* and takes them along when it starts anew */
+    assert_false(mt_dir_exists(workspace_path("%s/out/tensorboard", root).s));
+}
+
 static void a_directory_in_use_is_refused(void **state)
 {
     const char *root = *state;
@@ -116,7 +132,7 @@ static void a_truncated_newest_checkpoint_falls_back(void **state)
     assert_printed(&p, "cut short");
     assert_printed(&p, "checkpoint-6.damaged");
     assert_printed(&p, "resumes      out/checkpoint-4");
-    char *difference = workspace_difference(good.s, workspace_path("%s/checkpoint-6", out.s).s, NULL);
+    char *difference = workspace_difference(good.s, workspace_path("%s/checkpoint-6", out.s).s);
     if (difference) fail_msg("%s", difference);
     assert_ok(mt_dir_remove(good.s, &err));
 }
@@ -410,7 +426,8 @@ static void samples_are_shown_and_change_no_bit(void **state)
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_directory_in_use_is_refused),
+MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
+             RUNS(a_directory_in_use_is_refused),
              RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),

@@ -1,6 +1,6 @@
 /* Chat templates against transformers: every row of a file jinja/NAME.jsonl is a template, a context, and what jinja2 made of
  * it (make_goldens.py).  Also what jinja2 cannot tell us: places of mistakes, bounds, memory that runs out. */
-#include "test.h"
+#include "archives.h"
 
 #include "base/fault.h"
 #include "base/value.h"
@@ -198,19 +198,15 @@ static const mt_value *config_template(const mt_value *config, const mt_value *n
     return NULL;
 }
 
-static void archive_row(chat_test *c, const mt_value *row, const char *dir, int *missing)
+static void archive_row(chat_test *c, const mt_value *row, archives *all)
 {
     char path[1024], what[256], *config_text;
     const char *archive = text_of(&c->arena, mt_value_get(row, "archive")),
                *conversation = text_of(&c->arena, mt_value_get(row, "case"));
-    snprintf(path, sizeof path, "%s/%s/tokenizer_config.json", dir, archive);
+    const char *dir = archive_find(all, archive);
+    if (!dir) return;
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
     snprintf(what, sizeof what, "%s, %s", archive, conversation);
-    FILE *there = fopen(path, "rb");
-    if (!there) {
-        (*missing)++;
-        return;
-    }
-    fclose(there);
     mt_value config = read_json(&c->arena, path, &config_text);
     const mt_value *text = config_template(&config, mt_value_get(row, "name"));
     assert_non_null(text);
@@ -223,26 +219,22 @@ static void archive_row(chat_test *c, const mt_value *row, const char *dir, int 
 static void archived_templates_render_as_in_transformers(void **state)
 {
     (void)state;
-    const char *dir = getenv("MT_TOKENIZERS_DIR");
-    if (!dir) {
-        print_message("skipped: MT_TOKENIZERS_DIR does not name the folder of unpacked tokenizers\n");
-        skip();
-    }
     chat_test c = { 0 };
+    archives all;
+    archives_open(&all);
     open_chats(&c);
     size_t n, used;
-    int missing = 0;
     char *rows = read_text(GOLDEN("archives.jsonl"), &n);
     assert_non_null(rows);
     for (size_t at = 0; at + 1 < n; at += used) {
         mt_err err = { 0 };
         mt_value row;
         assert_ok(mt_value_parse_json(&row, &c.arena, rows + at, n - at, &used, "archives.jsonl", &err));
-        archive_row(&c, &row, dir, &missing);
+        archive_row(&c, &row, &all);
     }
-    if (missing) print_message("skipped %d rows: their archives are not in %s\n", missing, dir);
     free(rows);
     close_chats(&c);
+    if (!archives_close(&all)) skip();
 }
 
 static void mistakes_are_named_with_their_place(void **state)

@@ -23,6 +23,12 @@ static void links(op_run *r, op_buf *out, op_buf *seed) { out->seed = op_index(r
 static void grows(op_run *r, op_buf *in, op_buf *grad) { in->grad = op_index(r, grad); }
 static void may_share(op_run *r, op_buf *b, op_buf *with) { b->shares = op_index(r, with); }
 
+/* The case asks for more than the op's plain form: devices without that trait skip it. */
+static void needs(op_run *r, bool it_does, uint32_t trait)
+{
+    if (it_does) r->traits |= trait;
+}
+
 static void set_ints(op_buf *b, int64_t n, int64_t (*value)(const op_run *, int64_t), const op_run *r)
 {
     for (int64_t i = 0; i < n; i++) op_set(b, 0, i, (double)value(r, i));
@@ -40,12 +46,24 @@ static op_buf *add_scratch(op_run *r, const void *field, size_t bytes)
 
 /* -- embed ----------------------------------------------------------------------------------------- */
 
-static const mt_embed embed_cases[] = {
-    { .N = 1, .D = 1, .V = 1, .scale = 1, .pad_id = -1 },        { .N = 7, .D = 3, .V = 5, .scale = 1, .pad_id = -1 },
-    { .N = 131, .D = 72, .V = 11, .scale = 8.5f, .pad_id = -1 }, /* many rows of one id */
-    { .N = 257, .D = 130, .V = 1009, .scale = 1, .pad_id = -1 }, { .N = 90, .D = 65, .V = 13, .scale = 1, .pad_id = 4 },
-    { .N = 33, .D = 128, .V = 1, .scale = 1, .pad_id = -1 }, /* one id only */
-    { .N = 0, .D = 8, .V = 3, .scale = 1, .pad_id = -1 },
+static const struct {
+    mt_embed a;
+    int64_t positions; /* rows of learned positions; 0: none */
+    int64_t docs[6];   /* lengths of the documents then, up to the first 0 */
+    bool frozen, frozen_positions;
+} embed_cases[] = {
+    { { .N = 1, .D = 1, .V = 1, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
+    { { .N = 7, .D = 3, .V = 5, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
+    { { .N = 131, .D = 72, .V = 11, .scale = 8.5f, .pad_id = -1 }, 0, { 0 }, false, false }, /* many rows of one id */
+    { { .N = 257, .D = 130, .V = 1009, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
+    { { .N = 90, .D = 65, .V = 13, .scale = 1, .pad_id = 4 }, 0, { 0 }, false, false },
+    { { .N = 33, .D = 128, .V = 1, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false }, /* one id only */
+    { { .N = 0, .D = 8, .V = 3, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
+    { { .N = 1, .D = 1, .V = 1, .scale = 1, .pad_id = -1 }, 1, { 1 }, false, false },
+    { { .N = 13, .D = 3, .V = 5, .scale = 2.5f, .pad_id = -1 }, 9, { 5, 1, 7 }, false, false }, /* the last rows lie beyond every document */
+    { { .N = 131, .D = 136, .V = 29, .scale = 1, .pad_id = 3 }, 70, { 64, 1, 1, 65 }, false, false },
+    { { .N = 257, .D = 65, .V = 100, .scale = 1, .pad_id = -1 }, 257, { 257 }, false, true },
+    { { .N = 60, .D = 64, .V = 100, .scale = 1, .pad_id = -1 }, 33, { 20, 20, 20 }, true, false },
 };
 
 static int64_t random_id(const op_run *r, int64_t i)
@@ -54,10 +72,25 @@ static int64_t random_id(const op_run *r, int64_t i)
     return (int64_t)mt_rng_below(r->how.seed, 99, (uint64_t)i, (uint64_t)a->V);
 }
 
+static void declare_positions(op_run *r, mt_embed *a, int c)
+{
+    const int64_t *docs = embed_cases[c].docs;
+    while (a->n_docs < 6 && docs[a->n_docs]) a->n_docs++;
+    op_buf *pos = add_ints(r, &a->pos, "pos", a->N), *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1);
+    op_set(starts, 0, 0, 0);
+    for (int64_t d = 0, row = 0; d < a->n_docs; d++) {
+        for (int64_t i = 0; i < docs[d]; i++) op_set(pos, 0, row++, (double)i);
+        op_set(starts, 0, d + 1, (double)row);
+    }
+    op_buf *w = op_add(r, &a->w_pos, "w_pos", OP_INPUT, a->t, embed_cases[c].positions, a->D, 0);
+    if (!embed_cases[c].frozen_positions) grows(r, w, op_add(r, &a->dw_pos, "dw_pos", OP_SUM, MT_DTYPE_F32, embed_cases[c].positions, a->D, 0));
+}
+
 static void declare_embed(op_run *r, int c)
 {
-    ARGS(mt_embed, embed_cases[c]);
+    ARGS(mt_embed, embed_cases[c].a);
     a->t = r->how.t;
+    needs(r, embed_cases[c].positions, MT_TRAIT(LEARNED_POSITIONS));
     set_ints(add_ints(r, &a->ids, "ids", a->N), a->N, random_id, r);
     op_buf *by_id = add_ints(r, &a->rows_by_id, "rows_by_id", a->N);
     int64_t n = 0;
@@ -67,14 +100,17 @@ static void declare_embed(op_run *r, int c)
     op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->V, a->D, 0);
     op_buf *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, 0);
-    op_buf *dw = op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, a->V, a->D, 0);
     links(r, y, dy);
-    if (a->pad_id < 0) grows(r, w, dw); /* a padding row's gradient is dropped, not differentiated */
+    if (!embed_cases[c].frozen) {
+        op_buf *dw = op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, a->V, a->D, 0);
+        if (a->pad_id < 0) grows(r, w, dw); /* a padding row's gradient is dropped, not differentiated */
+    }
+    if (embed_cases[c].positions) declare_positions(r, a, c);
 }
 
 static const char *check_embed(const op_run *r)
 {
-    const mt_embed *a = &embed_cases[r->case_index];
+    const mt_embed *a = &embed_cases[r->case_index].a;
     const op_buf *dw = op_named((op_run *)(uintptr_t)r, "dw");
     if (a->pad_id < 0) return NULL;
     for (int64_t d = 0; d < a->D; d++)
@@ -88,32 +124,46 @@ CHECKED_OP(embed, true, false, check_embed)
 
 static const struct {
     mt_rmsnorm a;
-    bool add, frozen;
+    bool add, frozen, bias;
 } rmsnorm_cases[] = {
-    { { .N = 1, .D = 1, .eps = 0.5f }, false, false },
-    { { .N = 1, .D = 8, .eps = 1e-5f }, true, false },
-    { { .N = 5, .D = 7, .eps = 1e-5f, .one_plus = true }, true, false },
-    { { .N = 64, .D = 64, .eps = 1e-6f, .dx_add = true }, false, false },
-    { { .N = 65, .D = 129, .eps = 1e-6f, .dx_add = true }, true, false },
-    { { .N = 130, .D = 1024, .eps = 1e-6f }, false, true },
-    { { .N = 31, .D = 2056, .eps = 1e-5f, .dx_add = true, .one_plus = true }, false, false },
-    { { .N = 3, .D = 8200, .eps = 1e-5f }, true, false },
-    { { .N = 521, .D = 264, .eps = 1e-5f, .dx_add = true }, false, false },
-    { { .N = 0, .D = 16, .eps = 1e-5f }, true, false },
+    { { .N = 1, .D = 1, .eps = 0.5f }, false, false, false },
+    { { .N = 1, .D = 8, .eps = 1e-5f }, true, false, false },
+    { { .N = 5, .D = 7, .eps = 1e-5f, .one_plus = true }, true, false, false },
+    { { .N = 64, .D = 64, .eps = 1e-6f, .dx_add = true }, false, false, false },
+    { { .N = 65, .D = 129, .eps = 1e-6f, .dx_add = true }, true, false, false },
+    { { .N = 130, .D = 1024, .eps = 1e-6f }, false, true, false },
+    { { .N = 31, .D = 2056, .eps = 1e-5f, .dx_add = true, .one_plus = true }, false, false, false },
+    { { .N = 3, .D = 8200, .eps = 1e-5f }, true, false, false },
+    { { .N = 521, .D = 264, .eps = 1e-5f, .dx_add = true }, false, false, false },
+    { { .N = 0, .D = 16, .eps = 1e-5f }, true, false, false },
+    { { .N = 1, .D = 8, .eps = 1e-5f, .centered = true }, false, false, false },
+    { { .N = 5, .D = 7, .eps = 1e-5f, .centered = true }, true, false, true },
+    { { .N = 65, .D = 129, .eps = 1e-5f, .centered = true, .dx_add = true }, true, false, true },
+    { { .N = 64, .D = 64, .eps = 1e-6f, .centered = true, .one_plus = true }, false, false, true },
+    { { .N = 130, .D = 1024, .eps = 1e-5f, .centered = true }, false, true, true },
+    { { .N = 521, .D = 264, .eps = 1e-5f, .centered = true, .dx_add = true }, false, false, true },
+    { { .N = 3, .D = 8200, .eps = 1e-5f, .centered = true }, true, false, true },
+    { { .N = 31, .D = 2056, .eps = 1e-5f, .centered = true, .dx_add = true }, false, false, false },
+    { { .N = 33, .D = 72, .eps = 1e-5f }, true, false, true },
+    { { .N = 0, .D = 16, .eps = 1e-5f, .centered = true }, true, false, true },
 };
 
 static void declare_rmsnorm(op_run *r, int c)
 {
     ARGS(mt_rmsnorm, rmsnorm_cases[c].a);
     a->t = r->how.t;
+    needs(r, a->centered || rmsnorm_cases[c].bias, MT_TRAIT(LAYERNORM));
     op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, 0),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, 0);
     op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, 1, a->D, 0);
+    op_buf *b = rmsnorm_cases[c].bias ? op_add(r, &a->b, "b", OP_INPUT, a->t, 1, a->D, 0) : NULL;
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, 0);
     op_buf *dx = op_add(r, &a->dx, "dx", a->dx_add ? OP_SUM : OP_OUTPUT, a->t, a->N, a->D, 0);
     op_add(r, &a->rstd, "rstd", OP_OUTPUT, MT_DTYPE_F32, 1, a->N, 0);
     if (rmsnorm_cases[c].add) may_share(r, y, op_add(r, &a->add, "add", OP_INPUT, a->t, a->N, a->D, 0));
+    if (a->centered) op_scale(r, x, 1.0, 3.0); /* a mean to take off */
     if (!rmsnorm_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
+    if (!rmsnorm_cases[c].frozen && b) grows(r, b, op_add(r, &a->db, "db", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
     links(r, y, dy);
     grows(r, x, dx);
     if (a->D == 1) dx->floor = 0.1; /* x / |x| barely moves: all cancellation */
@@ -143,6 +193,12 @@ static const struct {
     { { .M = 300, .N = 128, .K = 128 }, true, false, true, true, false },
     { { .M = 256, .N = 136, .K = 520, .ldy = 200, .ldadd = 200 }, false, true, false, false, false },
     { { .M = 0, .N = 24, .K = 16 }, true, false, false, false, false },
+    { { .M = 129, .N = 257, .K = 96, .alpha = 0.25f }, true, true, false, false, false },
+    { { .M = 130, .N = 72, .K = 264, .alpha = 3.5f, .dx_add = true }, false, true, false, false, false },
+    { { .M = 33, .N = 41, .K = 23, .ldx = 29, .ldy = 43, .ldadd = 47, .alpha = -0.5f, .dx_add = true }, true, true, false, false, false },
+    { { .M = 19, .N = 515, .K = 64, .y_f32 = true, .alpha = 0.0625f }, true, false, false, false, false },
+    { { .M = 19, .N = 515, .K = 64, .y_f32 = true, .softcap = 2.0f }, false, false, true, true, true },
+    { { .M = 33, .N = 40, .K = 24, .y_f32 = true, .softcap = 0.75f, .alpha = 2.0f }, true, false, true, true, true },
 };
 
 static void declare_linear(op_run *r, int c)
@@ -154,8 +210,10 @@ static void declare_linear(op_run *r, int c)
            *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->N, a->K, 0);
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, ty, a->M, a->N, a->ldy),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->M, a->N, a->ldy);
+    needs(r, a->alpha != 0, MT_TRAIT(MULTIPLIERS));
+    needs(r, a->softcap != 0, MT_TRAIT(LOGIT_SOFTCAP));
     op_scale(r, w, 1.0 / sqrt((double)a->K), 0);
-    links(r, y, dy);
+    if (a->softcap == 0) links(r, y, dy); /* backward does not know the cap */
     if (linear_cases[c].bias) {
         op_buf *b = op_add(r, &a->b, "b", OP_INPUT, a->t, 1, a->N, 0);
         if (!linear_cases[c].no_db) grows(r, b, op_add(r, &a->db, "db", OP_SUM, MT_DTYPE_F32, 1, a->N, 0));
@@ -206,6 +264,17 @@ static const struct {
     { { .style = MT_ROPE_NONE, .N = 17, .H = 2, .K = 1, .Dh = 32, .dr = 32 }, false, false },
     { { .style = MT_ROPE_HALF, .N = 70, .H = 9, .K = 4, .Dh = 64, .dr = 64, .eps = 1e-5f }, true, false },
     { { .style = MT_ROPE_HALF, .N = 0, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 1, .H = 1, .K = 1, .Dh = 2, .dr = 2, .eps = 0.5f, .whole = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512, .eps = 1e-6f, .whole = true }, true, false },
+    { { .style = MT_ROPE_PAIR, .N = 13, .H = 5, .K = 1, .Dh = 10, .dr = 6, .eps = 1e-5f, .whole = true, .one_plus = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 130, .H = 8, .K = 8, .Dh = 128, .dr = 128, .eps = 1e-6f, .whole = true }, true, true },
+    { { .style = MT_ROPE_NONE, .N = 17, .H = 3, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .whole = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 40, .H = 40, .K = 8, .Dh = 128, .dr = 128, .eps = 1e-6f, .whole = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 0, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f, .whole = true }, true, false },
+    { { .style = MT_ROPE_PAIR, .N = 30, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512, .eps = 1e-5f, .centered = true, .own_weights = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 67, .H = 5, .K = 1, .Dh = 40, .dr = 10, .eps = 1e-5f, .centered = true, .own_weights = true }, true, false },
+    { { .style = MT_ROPE_HALF, .N = 130, .H = 3, .K = 3, .Dh = 128, .dr = 32, .eps = 1e-5f, .centered = true }, true, false },
+    { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .own_weights = true }, true, true },
 };
 
 static int64_t random_position(const op_run *r, int64_t i)
@@ -218,6 +287,8 @@ static void declare_rope(op_run *r, int c)
     ARGS(mt_rope, rope_cases[c].a);
     a->t = r->how.t;
     int64_t width = (a->H + a->K) * a->Dh, half = a->dr / 2;
+    needs(r, a->whole, MT_TRAIT(WHOLE_QK_NORM));
+    needs(r, a->centered || a->own_weights, MT_TRAIT(QK_LAYERNORM));
     if (!a->ld_qkv) a->ld_qkv = a->ld_qk = a->ld_dqkv = width;
     set_ints(add_ints(r, &a->pos, "pos", a->N), a->N, random_position, r);
     op_buf *cos_table = op_add(r, &a->cos, "cos", OP_INPUT, MT_DTYPE_F32, N_POSITIONS, half, 0);
@@ -234,11 +305,13 @@ static void declare_rope(op_run *r, int c)
     links(r, qk, dqkv);
     grows(r, qkv, dqkv);
     if (rope_cases[c].norm) {
-        op_buf *wq = op_add(r, &a->wq, "wq", OP_INPUT, a->t, 1, a->Dh, 0),
-               *wk = op_add(r, &a->wk, "wk", OP_INPUT, a->t, 1, a->Dh, 0);
+        bool each = a->whole || a->own_weights;
+        int64_t n_q = each ? a->H * a->Dh : a->Dh, n_k = each ? a->K * a->Dh : a->Dh;
+        if (a->centered) op_scale(r, qkv, 1.0, 3.0);
+        op_buf *wq = op_add(r, &a->wq, "wq", OP_INPUT, a->t, 1, n_q, 0), *wk = op_add(r, &a->wk, "wk", OP_INPUT, a->t, 1, n_k, 0);
         if (!rope_cases[c].frozen) {
-            grows(r, wq, op_add(r, &a->dwq, "dwq", OP_SUM, MT_DTYPE_F32, 1, a->Dh, 0));
-            grows(r, wk, op_add(r, &a->dwk, "dwk", OP_SUM, MT_DTYPE_F32, 1, a->Dh, 0));
+            grows(r, wq, op_add(r, &a->dwq, "dwq", OP_SUM, MT_DTYPE_F32, 1, n_q, 0));
+            grows(r, wk, op_add(r, &a->dwk, "dwk", OP_SUM, MT_DTYPE_F32, 1, n_k, 0));
         }
     } else if (a->ld_qkv == a->ld_qk) {
         may_share(r, qk, qkv);
@@ -275,6 +348,18 @@ static const attention_case attention_cases[] = {
     { { .H = 2, .K = 1, .Dh = 40, .window = 1000 }, 24, { 130, 260 } },
     { { .H = 3, .K = 3, .Dh = 33 }, 5, { 19, 50 } },
     { { .H = 8, .K = 2, .Dh = 128 }, 0, { 384, 127 } },
+    { { .H = 1, .K = 1, .Dh = 2, .softcap = 2 }, 0, { 1, 3 } },
+    { { .H = 4, .K = 2, .Dh = 16, .softcap = 1 }, 8, { 33, 1, 30 } },
+    { { .H = 4, .K = 2, .Dh = 64, .window = 17, .softcap = 2 }, 0, { 150, 40 } },
+    { { .H = 2, .K = 1, .Dh = 256, .softcap = 3 }, 8, { 140, 66 } },
+    { { .H = 7, .K = 1, .Dh = 128, .softcap = 50 }, 128, { 200, 3, 70 } },
+    { { .H = 1, .K = 1, .Dh = 4, .alibi = 1 }, 0, { 1, 9 } },
+    { { .H = 5, .K = 5, .Dh = 33, .alibi = 1 }, 5, { 19, 50 } }, /* slopes of no power of two */
+    { { .H = 8, .K = 2, .Dh = 64, .alibi = 1 }, 0, { 129, 64 } },
+    { { .H = 40, .K = 40, .Dh = 16, .alibi = 1 }, 0, { 65 } },
+    { { .H = 6, .K = 2, .Dh = 128, .alibi = 0.125f }, 128, { 200, 1, 70 } },
+    { { .H = 3, .K = 1, .Dh = 96, .window = 20, .alibi = 1 }, 0, { 100 } },
+    { { .H = 4, .K = 2, .Dh = 64, .alibi = 0.5f, .softcap = 2 }, 16, { 70, 33 } },
     /* The last two are one shape: as fast as it goes, and plainly. */
     { { .H = 4, .K = 2, .Dh = 64 }, 0, { 150, 40 } },
     { { .H = 4, .K = 2, .Dh = 64, .plain = true }, 0, { 150, 40 } },
@@ -285,6 +370,8 @@ static const attention_case long_attention_cases[] = {
     { { .H = 2, .K = 1, .Dh = 128, .window = 1500 }, 128, { 9001 } },
     { { .H = 4, .K = 1, .Dh = 64 }, 0, { 5000, 17, 2047, 1 } },
     { { .H = 2, .K = 2, .Dh = 256 }, 0, { 3000, 1500 } },
+    { { .H = 2, .K = 1, .Dh = 256, .window = 1100, .softcap = 3 }, 0, { 3000, 17 } },
+    { { .H = 5, .K = 5, .Dh = 128, .alibi = 1 }, 0, { 3000, 1000 } },
 };
 
 static void declare_attention_of(op_run *r, const attention_case *c)
@@ -292,6 +379,8 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     ARGS(mt_attention, c->a);
     const int64_t *docs = c->docs, gap = c->gap;
     a->t = r->how.t;
+    needs(r, a->softcap != 0, MT_TRAIT(ATTENTION_SOFTCAP));
+    needs(r, a->alibi != 0, MT_TRAIT(ALIBI));
     while (a->n_docs < 8 && docs[a->n_docs]) {
         a->N += docs[a->n_docs];
         a->longest = mt_max_i64(a->longest, docs[a->n_docs++]);
@@ -349,6 +438,11 @@ static const cache_attention_case cache_attention_cases[] = {
     { { .H = 7, .K = 1, .Dh = 128 }, 0, { { 513, 1 }, { 1, 65 } } },
     { { .H = 2, .K = 1, .Dh = 256, .window = 1 }, 8, { { 40, 3 } } },
     { { .H = 3, .K = 3, .Dh = 33, .window = 1000 }, 5, { { 129, 1 }, { 128, 2 } } },
+    { { .H = 8, .K = 2, .Dh = 64, .softcap = 2 }, 64, { { 200, 1 }, { 64, 1 }, { 0, 130 } } },
+    { { .H = 2, .K = 1, .Dh = 256, .window = 30, .softcap = 3 }, 8, { { 140, 1 }, { 20, 20 } } },
+    { { .H = 5, .K = 5, .Dh = 33, .alibi = 1 }, 5, { { 129, 1 }, { 0, 40 }, { 63, 2 } } },
+    { { .H = 8, .K = 2, .Dh = 128, .alibi = 0.125f }, 0, { { 513, 1 }, { 1, 65 } } },
+    { { .H = 4, .K = 4, .Dh = 64, .window = 17, .alibi = 0.5f, .softcap = 2 }, 0, { { 150, 1 }, { 10, 20 } } },
 };
 
 static void declare_cache_attention(op_run *r, int index)
@@ -356,6 +450,8 @@ static void declare_cache_attention(op_run *r, int index)
     const cache_attention_case *c = &cache_attention_cases[index];
     ARGS(mt_cache_attention, c->a);
     a->t = r->how.t;
+    needs(r, a->softcap != 0, MT_TRAIT(ATTENTION_SOFTCAP));
+    needs(r, a->alibi != 0, MT_TRAIT(ALIBI));
     for (; a->n_docs < 6 && c->docs[a->n_docs].fresh; a->n_docs++) {
         a->N += c->docs[a->n_docs].fresh;
         a->longest = mt_max_i64(a->longest, c->docs[a->n_docs].fresh);
@@ -391,17 +487,39 @@ static const mt_glu glu_cases[] = {
     { .act = MT_ACT_SILU, .N = 70, .F = 264 },      { .act = MT_ACT_GELU_TANH, .N = 13, .F = 40 },
     { .act = MT_ACT_GELU_TANH, .N = 5, .F = 1027 }, { .act = MT_ACT_GELU_ERF, .N = 33, .F = 64 },
     { .act = MT_ACT_SILU, .N = 0, .F = 64 },
+    { .act = MT_ACT_RELU, .N = 13, .F = 37 },
+    { .act = MT_ACT_RELU2, .N = 33, .F = 64 },
+    { .act = MT_ACT_GELU_TANH, .plain = true, .N = 1, .F = 1 },
+    { .act = MT_ACT_GELU_TANH, .plain = true, .N = 70, .F = 264 },
+    { .act = MT_ACT_GELU_ERF, .plain = true, .N = 13, .F = 37 },
+    { .act = MT_ACT_SILU, .plain = true, .N = 5, .F = 1027 },
+    { .act = MT_ACT_RELU, .plain = true, .N = 33, .F = 65 },
+    { .act = MT_ACT_RELU2, .plain = true, .N = 70, .F = 264 },
+    { .act = MT_ACT_RELU2, .plain = true, .N = 0, .F = 64 },
 };
+
+/* Differences across relu's corner say nothing about its slopes: keep the numbers away from it. */
+static void avoid_zero(op_buf *b)
+{
+    for (int64_t i = 0; i < b->rows; i++)
+        for (int64_t j = 0; j < b->width; j++)
+            if (fabs(op_get(b, b->init, i, j)) < 0.0625) op_set(b, i, j, j % 2 ? 0.125 : -0.125);
+}
 
 static void declare_glu(op_run *r, int c)
 {
     ARGS(mt_glu, glu_cases[c]);
     a->t = r->how.t;
-    op_buf *gu = op_add(r, &a->gu, "gu", OP_INPUT, a->t, a->N, 2 * a->F, 0),
+    int64_t width = a->plain ? a->F : 2 * a->F;
+    bool relu = a->act == MT_ACT_RELU || a->act == MT_ACT_RELU2;
+    needs(r, a->plain, MT_TRAIT(PLAIN_MLP));
+    needs(r, relu, MT_TRAIT(RELU));
+    op_buf *gu = op_add(r, &a->gu, "gu", OP_INPUT, a->t, a->N, width, 0),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->F, 0);
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->F, 0),
            *again = op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0);
-    op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, 2 * a->F, 0);
+    op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, width, 0);
+    if (relu) avoid_zero(gu);
     y->phases = OP_FWD;
     again->phases = OP_BWD;
     links(r, y, dy);
@@ -441,6 +559,30 @@ static void declare_rows(op_run *r, int c)
 
 CHECKED_OP(rows, true, false, NULL)
 
+/* -- normhead -------------------------------------------------------------------------------------- */
+
+static const mt_normhead normhead_cases[] = {
+    { .N = 1, .V = 1, .D = 1 },     { .N = 3, .V = 7, .D = 5 },    { .N = 33, .V = 257, .D = 64 },
+    { .N = 130, .V = 65, .D = 33 }, { .N = 5, .V = 31, .D = 130 }, { .N = 0, .V = 5, .D = 8 },
+};
+
+static void declare_normhead(op_run *r, int c)
+{
+    ARGS(mt_normhead, normhead_cases[c]);
+    a->t = r->how.t;
+    needs(r, true, MT_TRAIT(NORM_HEAD));
+    op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->V, a->D, 0);
+    op_scale(r, w, 0.5, a->D == 1 ? 2.0 : 0.0); /* 1/x has its own troubles near 0 */
+    op_buf *logits = op_add(r, &a->logits, "logits", OP_INOUT, MT_DTYPE_F32, a->N, a->V, 0);
+    op_buf *dlogits = op_add(r, &a->dlogits, "dlogits", OP_INOUT, a->t, a->N, a->V, 0);
+    op_add(r, &a->rnorm, "rnorm", OP_OUTPUT, MT_DTYPE_F32, 1, a->V, 0);
+    links(r, logits, dlogits);
+    grows(r, logits, dlogits);
+    if (c != 4) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, a->V, a->D, 0)); /* else it is frozen */
+}
+
+CHECKED_OP(normhead, true, false, NULL)
+
 /* -- cross entropy --------------------------------------------------------------------------------- */
 
 static const struct {
@@ -455,6 +597,9 @@ static const struct {
     { { .N = 4, .V = 32003, .dscale = 0.25f }, false },
     { { .N = 6, .V = 512, .dscale = 0.25f }, false },
     { { .N = 0, .V = 5, .dscale = 1 }, false },
+    { { .N = 33, .V = 257, .dscale = 1.0f / 64, .softcap = 40 }, false },
+    { { .N = 4, .V = 32003, .dscale = 0.25f, .softcap = 31 }, false },
+    { { .N = 5, .V = 64, .dscale = 0.5f, .softcap = 40 }, true },
 };
 
 static int64_t random_target(const op_run *r, int64_t i)
@@ -467,6 +612,7 @@ static void declare_cross_entropy(op_run *r, int c)
 {
     ARGS(mt_cross_entropy, cross_entropy_cases[c].a);
     a->t = r->how.t;
+    needs(r, a->softcap != 0, MT_TRAIT(LOGIT_SOFTCAP));
     op_buf *logits = op_add(r, &a->logits, "logits", OP_INPUT, MT_DTYPE_F32, a->N, a->V, 0);
     op_scale(r, logits, 2.0, 1.0);
     set_ints(add_ints(r, &a->targets, "targets", a->N), a->N, random_target, r);
@@ -481,8 +627,27 @@ static void declare_cross_entropy(op_run *r, int c)
     if (!cross_entropy_cases[c].loss_only) {
         op_buf *dlogits = op_add(r, &a->dlogits, "dlogits", OP_OUTPUT, a->t, a->N, a->V, 0);
         dlogits->floor = a->V == 1 ? 1e-3 : 1e-9;
-        grows(r, logits, dlogits);
+        if (a->softcap == 0) grows(r, logits, dlogits); /* else they are of numbers the op never sees: check_capped */
     }
+}
+
+/* dlogits of what the logits were before the cap, by the formula in double. */
+static const char *check_capped(op_run *r)
+{
+    const mt_cross_entropy *a = &cross_entropy_cases[r->case_index].a;
+    const op_buf *logits = op_named(r, "logits"), *dlogits = op_named(r, "dlogits");
+    double error = 0, size = 0, cap = (double)a->softcap;
+    for (int64_t i = 0; i < a->N; i++) {
+        double sum = 0;
+        for (int64_t j = 0; j < a->V; j++) sum += exp(op_get(logits, logits->init, i, j));
+        for (int64_t j = 0; j < a->V; j++) {
+            double z = op_get(logits, logits->init, i, j), p = exp(z) / sum - (j == random_target(r, i));
+            double want = p * (double)a->dscale * (1 - z / cap * (z / cap)), off = op_get(dlogits, dlogits->result, i, j) - want;
+            error += off * off;
+            size += want * want;
+        }
+    }
+    return sqrt(error) <= (r->how.t == MT_DTYPE_F32 ? 1e-5 : 1e-2) * sqrt(size) ? NULL : "dlogits are not those before the cap";
 }
 
 /* The sum is what was there plus the rows in order, to the bit; the best logit is counted. */
@@ -503,7 +668,8 @@ static const char *check_cross_entropy(const op_run *run)
         want.loss += op_get(loss, loss->result, 0, i);
         want.correct += is_best;
     }
-    return want.loss == got.loss && want.correct == got.correct ? NULL : "sum is not the rows' sum in order";
+    if (want.loss != got.loss || want.correct != got.correct) return "sum is not the rows' sum in order";
+    return cross_entropy_cases[r->case_index].a.softcap != 0 && op_named(r, "dlogits") ? check_capped(r) : NULL;
 }
 
 CHECKED_OP(cross_entropy, false, false, check_cross_entropy)

@@ -76,6 +76,7 @@ struct op_run {
     const op_spec *spec;
     int case_index;
     op_how how;
+    uint32_t traits; /* MT_TRAIT bits the case needs of a device */
     int n_bufs;
     op_buf bufs[OP_MAX_BUFS];
     _Alignas(16) unsigned char args[OP_ARGS_BYTES];

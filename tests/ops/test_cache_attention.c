@@ -11,6 +11,7 @@ enum { MAX_ROWS = 64, SLOTS = 3, LONGEST = 24 };
 
 typedef struct shape {
     int64_t H, K, Dh, window;
+    float softcap, alibi;
 } shape;
 
 /* Random numbers of either dtype; the stream tells arrays apart. */
@@ -34,7 +35,7 @@ static mt_attention whole_args(const world *w, float *lse)
 {
     const shape *s = &w->s;
     return (mt_attention){ .t = w->t, .N = w->N, .H = s->H, .K = s->K, .Dh = s->Dh, .ldq = w->ld, .ldk = w->ld, .ldv = w->ld, .ldo = s->H * s->Dh, .n_docs = SLOTS,
-                           .longest = LONGEST, .doc_start = w->starts, .scale = 0.3f, .window = s->window, .q = w->qkv, .k = mt_at(w->qkv, w->t, s->H * s->Dh),
+                           .longest = LONGEST, .doc_start = w->starts, .scale = 0.3f, .window = s->window, .softcap = s->softcap, .alibi = s->alibi, .q = w->qkv, .k = mt_at(w->qkv, w->t, s->H * s->Dh),
                            .v = mt_at(w->qkv, w->t, (s->H + s->K) * s->Dh), .o = w->whole, .lse = lse };
 }
 
@@ -62,7 +63,7 @@ static bool pass(world *w, const int32_t *slots, int64_t *done, int64_t step)
     assert_ok(mt__cache_attention_run(w->pool,
                                       &(mt_cache_attention){ .t = w->t, .N = starts[n], .H = s->H, .K = s->K, .Dh = s->Dh, .ldq = w->ld, .ldk = w->ld, .ldv = w->ld,
                                                              .ldo = s->H * s->Dh, .n_docs = n, .longest = LONGEST, .deepest = LONGEST, .doc_start = starts, .pos = pos,
-                                                             .cache_row = cache_row, .scale = 0.3f, .window = s->window, .q = qkv,
+                                                             .cache_row = cache_row, .scale = 0.3f, .window = s->window, .softcap = s->softcap, .alibi = s->alibi, .q = qkv,
                                                              .k = mt_at(qkv, w->t, s->H * s->Dh), .v = mt_at(qkv, w->t, (s->H + s->K) * s->Dh), .o = o,
                                                              .cache_k = w->cache, .cache_v = mt_at_mut(w->cache, w->t, cache_n) },
                                       &err));
@@ -97,7 +98,8 @@ static void check(mt_dtype t, shape s, int64_t step)
 static void pieces_through_a_cache_equal_the_whole(void **state)
 {
     (void)state;
-    const shape shapes[] = { { 4, 2, 8, 0 }, { 4, 2, 8, 5 }, { 3, 1, 7, 1 }, { 2, 2, 16, 100 }, { 6, 2, 33, 24 } };
+    const shape shapes[] = { { 4, 2, 8, 0, 0, 0 },   { 4, 2, 8, 5, 0, 0 },    { 3, 1, 7, 1, 0, 0 },  { 2, 2, 16, 100, 0, 0 },
+                             { 6, 2, 33, 24, 0, 0 }, { 4, 2, 8, 0, 1.5f, 0 }, { 5, 5, 8, 0, 0, 1 }, { 6, 2, 16, 9, 2, 0.25f } };
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         for (int64_t step = 1; step <= 20; step += i == 0 ? 1 : 6) {
             check(MT_DTYPE_F32, shapes[i], step);

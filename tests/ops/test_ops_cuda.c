@@ -69,9 +69,19 @@ static void compare(const point *p, op_how how, const op_run *truth, const char 
     op_run_free(r);
 }
 
+/* The case needs a form of the op that the GPU does not have (yet): no model that needs it gets there either. */
+static bool gpu_lacks(const point *p)
+{
+    op_run *probe = op_run_create(p->spec, p->c, &(op_how){ .t = p->t });
+    uint32_t missing = probe->traits & ~mt_ops_of(gpu)->traits;
+    op_run_free(probe);
+    return missing != 0;
+}
+
 static void gpu_agrees_with_cpu(void **state)
 {
     const point *p = *state;
+    if (gpu_lacks(p)) skip();
     op_run *truth = run(cpu, p, (op_how){ .t = p->spec->exact ? p->t : MT_DTYPE_F32 });
     op_run *first = run(gpu, p, (op_how){ .t = p->t }), *second = run(gpu, p, (op_how){ .t = p->t });
     assert_same(first, second, "run again");
@@ -90,6 +100,7 @@ static void long_attention_is_right_and_repeatable(void **state)
     point p = { &op_long_attention, 0, MT_DTYPE_BF16, "" };
     (void)state;
     for (; p.c < p.spec->n_cases; p.c++) {
+        if (gpu_lacks(&p)) continue;
         op_run *truth = run(gpu, &p, (op_how){ .t = MT_DTYPE_F32 }), *first = run(gpu, &p, (op_how){ .t = MT_DTYPE_BF16 });
         const char *wrong = op_check_written(first);
         if (wrong) fail_msg("case %d: %s", p.c, wrong);

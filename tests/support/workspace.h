@@ -105,9 +105,14 @@ static inline bool workspace_same_file(const char *a, const char *b)
     return same;
 }
 
-/* The first difference of two directories, newly allocated, or NULL: none.  The lock does not count, nor does `except` (may be
- * NULL). */
-static inline char *workspace_difference(const char *a, const char *b, const char *except)
+/* Files that tell when things happened: the lock, the log, and the page that shows it. */
+static inline bool workspace_tells_time(const char *name)
+{
+    return strcmp(name, ".lock") == 0 || strcmp(name, "log.txt") == 0 || strcmp(name, "report.html") == 0;
+}
+
+/* The first difference of two directories, newly allocated, or NULL: none.  What tells the time has to be there, no more. */
+static inline char *workspace_difference(const char *a, const char *b)
 {
     mt_err err = { 0 };
     mt_dir_names x, y;
@@ -117,9 +122,9 @@ static inline char *workspace_difference(const char *a, const char *b, const cha
     if (x.n != y.n) what = mt_asprintf("%s has %zu entries, %s has %zu", a, x.n, b, y.n);
     for (size_t i = 0; !what && i < x.n; i++) {
         test_path p = workspace_path("%s/%s", a, x.items[i]), q = workspace_path("%s/%s", b, x.items[i]);
-        if (strcmp(x.items[i], ".lock") == 0 || (except && strcmp(x.items[i], except) == 0)) continue;
+        if (workspace_tells_time(x.items[i])) continue;
         if (mt_dir_exists(p.s))
-            what = mt_dir_exists(q.s) ? workspace_difference(p.s, q.s, except) : mt_asprintf("%s is not there", q.s);
+            what = mt_dir_exists(q.s) ? workspace_difference(p.s, q.s) : mt_asprintf("%s is not there", q.s);
         else if (!workspace_same_file(p.s, q.s))
             what = mt_asprintf("%s and %s differ", p.s, q.s);
     }

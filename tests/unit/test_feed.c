@@ -93,10 +93,67 @@ static void what_lint_stops_is_refused(void **state)
     assert_says("max_seq_len is 1024 and the model knows 512 positions");
     mt_feed_close(f);
     assert_int_equal(mt_feed_open(&f, &s, &(mt_feed_options){ .vocab = 100 }, &err), MT_ERANGE);
-    assert_says("tokenizer and model do not belong together");
+    assert_says("alpaca.json, line 2: the token \"");
+    assert_says("and the model's embedding ends at id 99 (vocab_size in config.json)");
+    assert_says("take the tokenizer files that were published with the model");
     mt_settings_deinit(&s);
+}
+
+/* How many samples the settings lead to. */
+static int64_t samples_of(mt_settings *s)
+{
+    mt_err err = { 0 };
+    mt_feed *f;
+    mt_pipeline_facts facts;
+    assert_ok(mt_feed_open(&f, s, &(mt_feed_options){ 0 }, &err));
+    mt_pipeline_facts_of(mt_feed_pipeline(f), &facts);
+    mt_feed_close(f);
+    return facts.n_train;
+}
+
+static void settings_of_path(mt_settings *s, const char *dir, const char *path)
+{
+    settings_of(s, dir, "alpaca", "1");
+    set(s, "dataset.name", "");
+    set(s, "dataset.path", path);
+    set(s, "dataset.query_field", "question");
+    set(s, "dataset.response_field", "answer");
+}
+
+static void a_subset_is_chosen_by_the_settings_or_by_the_registry(void **state)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    mt_feed *f;
+    settings_of_path(&s, *state, MT_TESTS_DIR "/fixtures/subsets");
+    set(&s, "dataset.subset", "main");
+    assert_int_equal(samples_of(&s), 1);
+    set(&s, "dataset.subset", "mian");
+    assert_int_equal(mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, &err), MT_ENOENT);
+    assert_says("the subset \"mian\"");
+    set(&s, "dataset.path", MT_TESTS_DIR "/fixtures/subsets/main/train.jsonl");
+    assert_int_equal(mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, &err), MT_EINVAL);
+    assert_says("dataset.subset chooses a folder of a dataset, and train.jsonl is the single file");
+    mt_settings_deinit(&s);
+}
+
+static void text_is_cut_as_the_settings_say(void **state)
+{
+    static const struct {
+        const char *by;
+        int64_t n;
+    } cases[] = { { "line", 4 }, { "paragraph", 3 }, { "document", 1 } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_settings s;
+        settings_of_path(&s, *state, MT_TESTS_DIR "/golden/formats/files/poem.txt");
+        set(&s, "dataset.packing", "false");
+        set(&s, "dataset.sample_by", cases[i].by);
+        assert_int_equal(samples_of(&s), cases[i].n);
+        mt_settings_deinit(&s);
+    }
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name),
-             IN_TEMPDIR(what_lint_stops_is_refused))
+             IN_TEMPDIR(what_lint_stops_is_refused), IN_TEMPDIR(a_subset_is_chosen_by_the_settings_or_by_the_registry),
+             IN_TEMPDIR(text_is_cut_as_the_settings_say))

@@ -7,6 +7,7 @@
 #include "data/records.h"
 
 #define FILES MT_TESTS_DIR "/golden/formats/files/"
+#define SUBSETS MT_TESTS_DIR "/fixtures/subsets"
 
 static mt_rc open_text(mt_records **r, const char *name, const char *text, mt_err *err)
 {
@@ -213,6 +214,40 @@ static void paths_that_lead_nowhere_say_so(void **state)
     }
 }
 
+/* The files of a folder with these options, joined by their base names. */
+static void expect_files(const char *path, const mt_records_options *opt, const char *want)
+{
+    mt_err err = { 0 };
+    mt_records *r;
+    const char *const *files;
+    mt_str got = { 0 };
+    assert_ok(mt_records_open(&r, path, opt, &err));
+    size_t n = mt_records_files(r, &files);
+    for (size_t i = 0; i < n; i++) mt_str_printf(&got, "%s%s", i ? " " : "", strstr(files[i], path) + strlen(path));
+    assert_string_equal(got.s, want);
+    mt_str_free(&got);
+    mt_records_close(r);
+}
+
+static void a_subset_is_a_folder_or_a_word_of_file_names(void **state)
+{
+    (void)state;
+    expect_files(SUBSETS, &(mt_records_options){ .subset = "main" }, "/main/train.jsonl");
+    expect_files(SUBSETS, &(mt_records_options){ .subset = "main", .split = "test" }, "/main/test.jsonl");
+    expect_files(SUBSETS, &(mt_records_options){ .subset = "socratic" }, "/socratic/train.jsonl");
+    expect_files(SUBSETS, &(mt_records_options){ .subset = "" }, "/by_name/train-en.jsonl /by_name/train-zh.jsonl /main/train.jsonl /socratic/train.jsonl");
+    expect_files(SUBSETS "/by_name", &(mt_records_options){ .subset = "en" }, "/train-en.jsonl");
+    expect_files(SUBSETS "/by_name", &(mt_records_options){ .subset = "zh" }, "/train-zh.jsonl");
+    expect_files(SUBSETS, &(mt_records_options){ .subset = "by_name/sub" }, "/by_name/sub/part.jsonl");
+    mt_err err = { 0 };
+    mt_records *r;
+    assert_int_equal(mt_records_open(&r, SUBSETS, &(mt_records_options){ .subset = "mains" }, &err), MT_ENOENT);
+    assert_says("neither a folder nor a file name carries the subset \"mains\"; its folders are ");
+    assert_says("socratic");
+    assert_int_equal(mt_records_open(&r, FILES "saved_dict", &(mt_records_options){ .subset = "main" }, &err), MT_ENOENT);
+    assert_says("the subset \"main\"");
+}
+
 static void records_outlive_the_file_they_came_from(void **state)
 {
     (void)state;
@@ -297,5 +332,6 @@ MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on), cmocka_unit_test(a_whole_file_is_no_record),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
-             cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(records_outlive_the_file_they_came_from),
+             cmocka_unit_test(paths_that_lead_nowhere_say_so),
+             cmocka_unit_test(a_subset_is_a_folder_or_a_word_of_file_names), cmocka_unit_test(records_outlive_the_file_they_came_from),
              cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_file_call_may_fail))

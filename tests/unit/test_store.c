@@ -6,11 +6,13 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "data/cache.h"
+#include "data/cache_trim.h"
 #include "data/report.h"
 #include "data/store_file.h"
 
 #include <fcntl.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
@@ -231,6 +233,10 @@ static void changed_data_or_settings_lead_to_another_key(void **state)
     assert_true(key_of(&other) != key);
     other = job, other.records.format = "json";
     assert_true(key_of(&other) != key);
+    other = job, other.records.subset = "en";
+    assert_true(key_of(&other) != key);
+    other = job, other.records.sample_by = MT_SAMPLE_PARAGRAPH;
+    assert_true(key_of(&other) != key);
     /* the same size and the same time, another byte */
     struct stat st;
     assert_int_equal(stat(data, &st), 0);
@@ -424,6 +430,99 @@ static void the_folder_is_the_users_cache(void **state)
     mt_free(data);
 }
 
+/* Stores of three different keys, closed; the k-th was used k days after the first.  Returns the size of one. */
+static int64_t three_stores(const char *dir, const char *data, int64_t first_use)
+{
+    mt_err err = { 0 };
+    struct stat st = { 0 };
+    for (int k = 0; k < 3; k++) {
+        char name[64];
+        mt_store *s;
+        mt_store_job job = job_of(data, 1);
+        job.maker.fingerprint = 100 + (uint64_t)k;
+        assert_ok(mt_cache_open(&s, dir, &job, NULL, &err));
+        mt_store_close(s);
+        snprintf(name, sizeof name, "%016llx.samples", (unsigned long long)key_of(&job));
+        char *path = mt_path_join(dir, name);
+        struct timespec used = { .tv_sec = first_use + k * 86400 }, times[2] = { used, used };
+        assert_int_equal(utimensat(AT_FDCWD, path, times, 0), 0);
+        assert_int_equal(stat(path, &st), 0);
+        mt_free(path);
+    }
+    return st.st_size;
+}
+
+static void what_is_unused_longest_leaves_a_cache_that_is_full(void **state)
+{
+    const int64_t now = 2000000000;
+    char *data = fake_records(*state, "data.jsonl", 0, 50, 20), *other = fake_file(*state, "notes.samples", "not ours");
+    int64_t size = three_stores(*state, data, now - 10 * 86400);
+    mt_trimmed t = mt_cache_trim(*state, 0, now);
+    assert_int_equal(t.n_files, 0); /* any number of bytes */
+    t = mt_cache_trim(*state, (uint64_t)size * 3, now);
+    assert_int_equal(t.n_files, 0);
+    t = mt_cache_trim(*state, (uint64_t)size * 3 - 1, now);
+    assert_int_equal(t.n_files, 1);
+    assert_int_equal(t.bytes, size);
+    mt_store_job oldest = job_of(data, 1), newest = oldest;
+    oldest.maker.fingerprint = 100;
+    newest.maker.fingerprint = 102;
+    mt_err err = { 0 };
+    mt_store *s;
+    bool built;
+    assert_ok(mt_cache_open(&s, *state, &newest, &built, &err));
+    assert_false(built);
+    mt_store_close(s);
+    assert_ok(mt_cache_open(&s, *state, &oldest, &built, &err));
+    assert_true(built);
+    mt_store_close(s);
+    t = mt_cache_trim(*state, 1, now);
+    assert_int_equal(t.n_files, 3);
+    assert_int_equal(tempdir_count(*state, ".samples"), 1); /* whatever has another name stays */
+    assert_int_equal(tempdir_count(*state, ".lock"), 0);
+    mt_free(data);
+    mt_free(other);
+}
+
+static void what_is_old_leaves_and_what_is_in_use_stays(void **state)
+{
+    const int64_t now = 2000000000;
+    mt_err err = { 0 };
+    mt_store *s;
+    char *data = fake_records(*state, "data.jsonl", 0, 50, 20);
+    three_stores(*state, data, now - 31 * 86400); /* 31, 30 and 29 days ago */
+    mt_store_job job = job_of(data, 1);
+    mt_trimmed t = mt_cache_trim(*state, 0, now);
+    assert_int_equal(t.n_files, 1);
+    job.maker.fingerprint = 101;
+    assert_ok(mt_cache_open(&s, *state, &job, NULL, &err)); /* marks it used today, which is after `now` */
+    t = mt_cache_trim(*state, 1, INT64_MAX / 2);
+    assert_int_equal(t.n_files, 1); /* not the one that is open */
+    assert_int_equal(mt_store_samples(s), 50);
+    mt_store_close(s);
+    t = mt_cache_trim(*state, 1, now);
+    assert_int_equal(t.n_files, 1);
+    assert_int_equal(tempdir_count(*state, ".samples"), 0);
+    mt_free(data);
+}
+
+static void leftovers_of_a_killed_run_leave_with_their_lock(void **state)
+{
+    const int64_t now = 4000000000;
+    char *files[] = { fake_file(*state, "00000000000000ab.samples.tmp", "half"),
+                      fake_file(*state, "00000000000000ab.samples.index.tmp", "half"),
+                      fake_file(*state, "00000000000000ab.lock", ""), fake_file(*state, "00000000000000cd.samples.tmp", "half"),
+                      fake_file(*state, "00000000000000cd.lock", "") };
+    int held = open(files[4], O_RDONLY);
+    assert_int_equal(flock(held, LOCK_EX), 0); /* somebody is making it */
+    mt_cache_trim(*state, 0, now);
+    for (int i = 0; i < 5; i++) {
+        assert_int_equal(mt_file_exists(files[i]), i >= 3);
+        mt_free(files[i]);
+    }
+    close(held);
+}
+
 static mt_rc stop_early(void *user, const mt_store_progress *p, mt_err *err)
 {
     int64_t *seen = user;
@@ -458,4 +557,6 @@ MT_TEST_MAIN(IN_TEMPDIR(samples_come_back_in_the_order_of_the_records), IN_TEMPD
              IN_TEMPDIR(later_runs_map_what_the_first_one_made), IN_TEMPDIR(changed_data_or_settings_lead_to_another_key),
              IN_TEMPDIR(damaged_files_are_noticed_and_made_anew), IN_TEMPDIR(a_crash_at_any_moment_leaves_nothing_torn),
              IN_TEMPDIR(failing_files_memory_and_threads_are_clean_errors), IN_TEMPDIR(two_processes_make_it_once),
+             IN_TEMPDIR(what_is_unused_longest_leaves_a_cache_that_is_full),
+             IN_TEMPDIR(what_is_old_leaves_and_what_is_in_use_stays), IN_TEMPDIR(leftovers_of_a_killed_run_leave_with_their_lock),
              IN_TEMPDIR(the_folder_is_the_users_cache), IN_TEMPDIR(progress_is_told_and_may_stop_the_work))

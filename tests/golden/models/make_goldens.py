@@ -131,6 +131,10 @@ CASES = {
     # ALiBi; six heads, so that the slopes are of both kinds.
     "baichuan_alibi": small("baichuan", "BaichuanForCausalLM", hidden_size=24, num_attention_heads=6, num_key_value_heads=ABSENT,
                             rms_norm_eps=1e-6, model_max_length=64, max_position_embeddings=ABSENT),
+    # Baichuan 2: rows of the head are normalised.  The published vocabulary tells it; so does the key, in a toy.
+    "baichuan2": small("baichuan", "BaichuanForCausalLM", num_key_value_heads=ABSENT, rms_norm_eps=1e-6, model_max_length=64, z_loss_weight=0),
+    "baichuan2_alibi": small("baichuan", "BaichuanForCausalLM", num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=ABSENT,
+                             rms_norm_eps=1e-6, model_max_length=64, max_position_embeddings=ABSENT, z_loss_weight=0),
     "olmo2": small("olmo2", "Olmo2ForCausalLM"),
     "olmo3": small("olmo3", "Olmo3ForCausalLM", num_hidden_layers=3, sliding_window=5, layer_types=["sliding_attention", "full_attention", "sliding_attention"],
                    rope_parameters={"full_attention": {"rope_type": "linear", "factor": 4.0, "rope_theta": 500.0},
@@ -145,9 +149,12 @@ CASES = {
     "nemotron": small("nemotron", "NemotronForCausalLM", rows=(7, 14, 10)),
     "cohere": small("cohere", "CohereForCausalLM", logit_scale=0.3),
     "cohere2": small("cohere2", "Cohere2ForCausalLM", num_hidden_layers=2, sliding_window=5, sliding_window_pattern=2),
+    "cohere_qk_norm": small("cohere", "CohereForCausalLM", num_hidden_layers=1, head_dim=4, use_qk_norm=True, logit_scale=1.0),
     "starcoder2": small("starcoder2", "Starcoder2ForCausalLM", sliding_window=5),
     "stablelm": small("stablelm", "StableLmForCausalLM", num_attention_heads=2, num_key_value_heads=1, use_qkv_bias=True),
     "stablelm_parallel": small("stablelm", "StableLmForCausalLM", num_hidden_layers=1, num_attention_heads=2, num_key_value_heads=1, use_parallel_residual=True),
+    "stablelm_qk_norm": small("stablelm", "StableLmForCausalLM", num_hidden_layers=1, qk_layernorm=True, use_parallel_residual=True,
+                              partial_rotary_factor=0.5),
     "phi": small("phi", "PhiForCausalLM"),
     # The head's name on the hub; the next one has that of transformers 5.
     "gpt_neox": small("gpt_neox", "GPTNeoXForCausalLM", num_key_value_heads=ABSENT, num_attention_heads=2, rotary_pct=0.5,
@@ -282,8 +289,9 @@ def gradients(model, tokens):
 
 def train(spec, tokens, dtype, max_norm):
     model = load(spec, dtype)
-    decayed = [p for p in model.parameters() if p.ndim >= 2]
-    others = [p for p in model.parameters() if p.ndim < 2]
+    decays = {k: p.ndim >= 2 and "norm" not in k for k, p in model.named_parameters()}
+    decayed = [p for k, p in model.named_parameters() if decays[k]]
+    others = [p for k, p in model.named_parameters() if not decays[k]]
     opt = torch.optim.AdamW([{"params": decayed, "weight_decay": DECAY}, {"params": others, "weight_decay": 0.0}],
                             lr=LR, betas=BETAS, eps=EPS, foreach=False)
     losses, norms = [], []

@@ -40,6 +40,7 @@ class Reference(nn.Module):
         self.F, self.V = c.get("ffn_hidden_size", c.get("intermediate_size")), c.get("padded_vocab_size", c.get("vocab_size"))
         self.eps = c.get("layernorm_epsilon", c.get("rms_norm_eps"))
         self.alibi = self.kind == "baichuan" and "max_position_embeddings" not in c
+        self.norm_head = self.kind == "baichuan" and ("z_loss_weight" in c or self.V > 64000)  # the second generation
         self.names = self.tensor_names()
         for role, shape in self.shapes().items():
             for i in range(self.L if "%d" in self.names[role] else 1):
@@ -134,7 +135,10 @@ class Reference(nn.Module):
         for i in range(self.L):
             x = x + self.attention(self.norm(x, self.w("norm1", i)), i)
             x = x + self.mlp(self.norm(x, self.w("norm2", i)), i)
-        logits = self.norm(x, self.w("norm")) @ self.w("head").T
+        head = self.w("head")
+        if self.norm_head:
+            head = nn.functional.normalize(head)
+        logits = self.norm(x, self.w("norm")) @ head.T
         loss = nn.functional.cross_entropy(logits[:-1].float() if logits.dtype != torch.float64 else logits[:-1], labels[0][1:],
                                            ignore_index=-100, reduction="sum") / num_items_in_batch
         return SimpleNamespace(loss=loss, logits=logits[None])

@@ -183,7 +183,8 @@ def mask_cases(tok):
     yield case("a template that trims", gemma, [user("Hi"), bot("Hello\n"), user("Bye"), bot("Bye")])
     yield case("a second token behind the end", Chat(tok, template("phi3"), "<|end|>"), TWO)
     glm4 = Chat(tok, template("glm4"), "<|user|>", gap="\n")
-    yield case("the next turn is the end", glm4, TWO, samples=glm4_samples(glm4, TWO))
+    yield case("the next turn is the end", glm4, TWO, samples=ended_by_next(glm4, TWO))
+    yield from open_calls(tok)
     trained = chatml.samples(TWO)
     yield case("mask_history", chatml, TWO, config={"mask_history": True}, trained=[3])
     yield case("mask_history where turns do not nest", qwen3, THOUGHTS, config={"mask_history": True}, trained=[3])
@@ -202,14 +203,39 @@ def mask_cases(tok):
                trained[0]["labels"][a:a + half]} for a in (0, half)])
 
 
-def glm4_samples(chat, messages):
+def open_calls(tok):
+    """Templates that do not end a turn of calls, or only one of several (as DeepSeek V3's)."""
+    forgets = Chat(tok, "{% for m in messages %}{% if m.role == 'user' %}{{ '<｜User｜>' ~ m.content }}{% elif m.role == 'tool' %}{{ '[' ~ m.content ~ ']' }}"
+                        "{% elif m.tool_calls %}{{ '<｜Assistant｜>' }}{% for c in m.tool_calls %}{{ '{' ~ c.function.name ~ c.function.arguments|tojson ~ '}' }}"
+                        "{% if not loop.first %}{{ '(done)<｜end▁of▁sentence｜>' }}{% endif %}{% endfor %}"
+                        "{% else %}{{ ('' if messages[loop.index0 - 1].role == 'tool' else '<｜Assistant｜>') ~ m.content ~ '<｜end▁of▁sentence｜>' }}{% endif %}{% endfor %}"
+                        "{% if add_generation_prompt and messages[-1].role != 'tool' %}{{ '<｜Assistant｜>' }}{% endif %}", "<｜end▁of▁sentence｜>")
+    one, done = "{weather" + json.dumps(CALL["function"]["arguments"], ensure_ascii=False) + "}", "(done)<｜end▁of▁sentence｜>"
+    two = [CALLS[0], {"role": "assistant", "content": None, "tool_calls": [CALL, CALL]}, CALLS[2], CALLS[2], CALLS[3]]
+    yield case("one call that the template leaves open", forgets, CALLS, said={1: one + done})
+    yield case("two calls that it ends", forgets, two, said={1: one + one + done})
+    last = forgets.render(CALLS[:1], prompt=True) + one + done
+    yield case("a call that is left open at the end", forgets, CALLS[:2], samples=[forgets.turn(forgets.render(CALLS[:1], prompt=True), last)])
+    glm4 = Chat(tok, "{% for m in messages %}{{ '<|' ~ ('observation' if m.role == 'tool' else m.role) ~ '|>' }}{% for c in m.tool_calls or [] %}"
+                     "{{ c.function.name ~ '\n' ~ c.function.arguments|tojson }}{% else %}{{ '\n' ~ m.content }}{% endfor %}{% endfor %}"
+                     "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}", "<|user|>", gap="\n")
+    call = "weather\n" + json.dumps(CALL["function"]["arguments"], ensure_ascii=False) + "<|observation|>"
+    yield case("calls whose end is the next header", glm4, CALLS, samples=ended_by_next(glm4, CALLS, {1: call}))
+    yield case("such a call at the end", glm4, CALLS[:2], samples=ended_by_next(glm4, CALLS[:2], {1: call}, "<|observation|>"))
+
+
+def ended_by_next(chat, messages, said=None, last=None):
     """The last turn gets the token that ends the others."""
-    whole = chat.render(messages) + chat.end
+    whole = chat.render(messages) + (last or chat.end)
     ids = chat.ids(whole)
     labels = [-100] * len(ids)
     for k in (1, 3):
+        if k >= len(messages):
+            continue
         prompt = chat.render(messages[:k], prompt=True)
-        begin, end = len(chat.ids(prompt)), len(chat.ids(prompt + chat.gap + messages[k]["content"] + chat.end))
+        truth = prompt + ((said or {}).get(k) or chat.gap + messages[k]["content"] + chat.end)
+        assert whole.startswith(truth)
+        begin, end = len(chat.ids(prompt)), len(chat.ids(truth))
         labels[begin:end] = ids[begin:end]
     return [{"ids": ids, "labels": labels}]
 
@@ -246,6 +272,8 @@ def archive_cases(folder):
         row = case(f"{name}: line break", chat, [user("Go"), bot("\n\n\tfurther")] + TWO)
         del row["template"]
         yield {"tokenizer": name, **row, "config": {"template": builtin} if builtin else {}}
+        if name == "deepseek_v3":
+            yield from deepseek_calls(chat)
         if name in ("qwen2_5", "mistral_nemo"):
             opening = '<tool_call>\n{"name": "weather", "arguments": '
             shown = json.dumps(CALL["function"], ensure_ascii=False)[:-1] + ', "id": "abcde1234"}]</s>'
@@ -253,6 +281,18 @@ def archive_cases(folder):
             row = case(f"{name}: tools", chat, CALLS, tools=TOOLS, said=said)
             del row["template"]
             yield {"tokenizer": name, **row}
+
+
+def deepseek_calls(chat):
+    """Its template ends two calls and forgets to end one."""
+    text = dict(CALL, function=dict(CALL["function"], arguments=json.dumps(CALL["function"]["arguments"], ensure_ascii=False)))
+    call = "<｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n" + text["function"]["arguments"] + "\n```<｜tool▁call▁end｜>"
+    end = "<｜tool▁calls▁end｜><｜end▁of▁sentence｜>"
+    for title, n, said in (("one call", 1, call), ("two calls", 2, call + "\n" + call)):
+        messages = [CALLS[0], {"role": "assistant", "content": None, "tool_calls": [text] * n}] + [CALLS[2]] * n + [CALLS[3]]
+        row = case(f"deepseek_v3: {title}", chat, messages, said={1: "<｜tool▁calls▁begin｜>" + said + end})
+        del row["template"]
+        yield {"tokenizer": "deepseek_v3", **row}
 
 
 def dataset_rows(tok):

@@ -1,0 +1,10 @@
+# cmake -DIN="a;b" -DOUT=file.c -P embed.cmake: each file as a NUL-terminated array, mt__asset_<name with _ for .>.
+set(text "/* Made by cmake/embed.cmake. */\n#include \"page/assets.h\"\n")
+foreach(file ${IN})
+  get_filename_component(name ${file} NAME)
+  string(MAKE_C_IDENTIFIER ${name} name)
+  file(READ ${file} hex HEX)
+  string(REGEX REPLACE "([0-9a-f][0-9a-f])" "0x\\1," hex "${hex}")
+  string(APPEND text "const char mt__asset_${name}[] = {${hex}0};\n")
+endforeach()
+file(WRITE ${OUT} "${text}")

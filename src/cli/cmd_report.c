@@ -1,0 +1,87 @@
+/* cmd_report.c - megatrain report RUN [RUN...]: what runs did, as one page of charts. */
+#include "base/file.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
+#include "page/page.h"
+#include "page/run_view.h"
+#include "page/server.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <unistd.h>
+
+enum { MAX_RUNS = 6 }; /* colours that can be told apart */
+
+static mt_rc check(const char *const *dirs, size_t n, mt_err *err)
+{
+    if (n > MAX_RUNS) return mt_fail(err, MT_EINVAL, "report: %zu runs; at most %d are laid over each other", n, MAX_RUNS);
+    for (size_t i = 0; i < n; i++) MT_TRY(mt_run_view_check(dirs[i], err));
+    return MT_OK;
+}
+
+static mt_rc save(const char *const *dirs, size_t n, const char *out, mt_err *err)
+{
+    char *path = out ? mt_strdup(out) : mt_path_join(n == 1 ? dirs[0] : ".", "report.html");
+    if (!path) return mt_fail(err, MT_ENOMEM, "no memory for a name");
+    mt_rc rc = mt_page_save(path, dirs, n, err);
+    if (!rc) printf("%s\n", path);
+    mt_free(path);
+    return rc;
+}
+
+/* Until Ctrl-C. */
+static mt_rc serve(const char *dir, int port, mt_err *err)
+{
+    sigset_t end;
+    int number;
+    mt_server *server;
+    sigemptyset(&end);
+    sigaddset(&end, SIGINT);
+    sigaddset(&end, SIGTERM);
+    sigprocmask(SIG_BLOCK, &end, NULL);
+    MT_TRY(mt_server_open(&server, dir, port, err));
+    printf("http://127.0.0.1:%d/ (this machine only); Ctrl-C ends it\n", mt_server_port(server));
+    fflush(stdout);
+    sigwait(&end, &number);
+    mt_server_close(server);
+    return MT_OK;
+}
+
+static mt_rc report(const char *const *dirs, size_t n, const char *out, int64_t port, mt_err *err)
+{
+    MT_TRY(check(dirs, n, err));
+    if (!port) return save(dirs, n, out, err);
+    if (n > 1) return mt_fail(err, MT_EINVAL, "report: --serve shows one run; several go into a file: megatrain report RUN RUN --out FILE");
+    if (port < 0 || port > 65535) return mt_fail(err, MT_EINVAL, "report: --serve %lld: a port is 1 to 65535", (long long)port);
+    return serve(dirs[0], (int)port, err);
+}
+
+int mt_cmd_report(int argc, char **argv)
+{
+    mt_err err = { 0 };
+    const char *out = NULL, *dirs[1 + MT_FLAG_STRS_MAX];
+    int64_t port = 0;
+    bool help;
+    mt_flag_strs more = { 0 };
+    const mt_flag flags[] = {
+        { "...", MT_FLAG_STRS, &more, NULL, "further runs, laid over the first", false },
+        { "--out", MT_FLAG_STR, &out, "FILE", "where the page goes; left out, report.html in the run's directory (here, for several)", false },
+        { "--serve", MT_FLAG_INT, &port, "PORT", "show it live on this port of this machine instead of writing a file", false },
+    };
+    const mt_usage usage = {
+        "report",
+        "RUN [RUN...] [options]",
+        "Show runs as one self-contained page: loss, learning rate, speed, memory, where the time went,\n"
+        "the plan beside what was measured, samples and the log.  RUN is a run's output directory;\n"
+        "several are laid over each other.",
+        "RUN",
+        flags,
+        MT_COUNT(flags),
+    };
+    mt_rc rc = mt_flags_parse(&usage, argc, argv, dirs, &help, &err);
+    if (!rc && !help) {
+        for (size_t i = 0; i < more.n; i++) dirs[1 + i] = more.items[i];
+        rc = report(dirs, 1 + more.n, out, port, &err);
+    }
+    return rc ? mt_cli_failed(&err) : 0;
+}

@@ -1,0 +1,63 @@
+#include "page/page.h"
+
+#include "base/outfile.h"
+#include "page/assets.h"
+#include "page/run_view.h"
+
+#include <string.h>
+
+/* JSON inside a script element: "</script>" and "<!--" must not appear, and in JSON '<' stands in strings only. */
+static void put_inline(mt_str *out, const mt_str *json)
+{
+    for (size_t i = 0; i < json->n; i++) {
+        if (json->s[i] == '<')
+            mt_str_puts(out, "\\u003c");
+        else
+            mt_str_putc(out, json->s[i]);
+    }
+}
+
+static mt_rc write_data(mt_str *json, const char *const *dirs, size_t n_dirs, bool live, mt_err *err)
+{
+    mt_str_printf(json, "{\"version\": \"%s\", \"live\": %s, \"runs\": [", MT_VERSION, live ? "true" : "false");
+    for (size_t i = 0; i < n_dirs; i++) {
+        if (i) mt_str_puts(json, ", ");
+        MT_TRY(mt_run_view_write(json, dirs[i], 0, err));
+    }
+    mt_str_puts(json, "]}");
+    return MT_OK;
+}
+
+/* The page with @STYLE@, @DATA@ and @SCRIPT@ filled in. */
+static void fill(mt_str *out, const mt_str *json)
+{
+    for (const char *at = mt__asset_page_html; *at;) {
+        const char *mark = strchr(at, '@');
+        mt_str_add(out, at, mark ? (size_t)(mark - at) : strlen(at));
+        if (!mark) return;
+        at = strchr(mark + 1, '@') + 1;
+        if (strncmp(mark, "@STYLE@", 7) == 0) mt_str_puts(out, mt__asset_page_css);
+        if (strncmp(mark, "@SCRIPT@", 8) == 0) mt_str_puts(out, mt__asset_page_js);
+        if (strncmp(mark, "@DATA@", 6) == 0) put_inline(out, json);
+    }
+}
+
+mt_rc mt_page_write(mt_str *out, const char *const *dirs, size_t n_dirs, bool live, mt_err *err)
+{
+    mt_str json = { 0 };
+    mt_rc rc = write_data(&json, dirs, n_dirs, live, err);
+    if (!rc && !mt_str_ok(&json)) rc = mt_fail(err, MT_ENOMEM, "no memory for a page");
+    if (!rc) fill(out, &json);
+    mt_str_free(&json);
+    if (!rc && !mt_str_ok(out)) rc = mt_fail(err, MT_ENOMEM, "no memory for a page");
+    return rc;
+}
+
+mt_rc mt_page_save(const char *path, const char *const *dirs, size_t n_dirs, mt_err *err)
+{
+    mt_str page = { 0 };
+    mt_rc rc = mt_page_write(&page, dirs, n_dirs, false, err);
+    if (!rc) rc = mt_outfile_save(path, page.s, page.n, err);
+    mt_str_free(&page);
+    return rc;
+}

@@ -1,0 +1,19 @@
+/* run_view.h - a run's directory as the page wants it: one JSON object of texts, read from the files a run leaves.
+ *
+ *     {"name": "demo", "from": 0, "bytes": 51234, "metrics": "{...}\n{...}\n", "plan": "...", "config": "...", "log": "..."}
+ *
+ * The files are read as they are at that moment, while the run writes on or long after; what is missing is "".  Texts stay texts, so a
+ * damaged line harms nothing but itself.  Long runs are thinned to a few thousand lines. */
+#ifndef MT_PAGE_RUN_VIEW_H
+#define MT_PAGE_RUN_VIEW_H
+
+#include "base/str.h"
+
+enum { MT_VIEW_LINES = 4000 }; /* about as many lines of metrics are shown; evaluations and samples are always among them */
+
+/* Fails unless `dir` holds a run: names the next step. */
+mt_rc mt_run_view_check(const char *dir, mt_err *err);
+/* Appends the object.  Metrics from byte `from` on; all of them when the file has become shorter than that, as a resumed run's may. */
+mt_rc mt_run_view_write(mt_str *out, const char *dir, int64_t from, mt_err *err);
+
+#endif

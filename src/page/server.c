@@ -1,0 +1,287 @@
+#include "page/server.h"
+
+#include "base/fault.h"
+#include "base/mem.h"
+#include "page/page.h"
+#include "page/run_view.h"
+
+#include <arpa/inet.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <netinet/in.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+enum {
+    MAX_CLIENTS = 16,
+    MAX_REQUEST = 8192, /* bytes; more is not a browser's */
+    ASK_SECONDS = 10,   /* for a whole request */
+    STALL_SECONDS = 30, /* without taking a byte of the answer */
+    PORTS_TRIED = 20,
+};
+
+typedef struct client {
+    int fd; /* -1: free */
+    double deadline_s;
+    char request[MAX_REQUEST + 1];
+    size_t n_request;
+    mt_str answer; /* empty while the request is read */
+    size_t sent;
+} client;
+
+struct mt_server {
+    char *dir;
+    int listener, port;
+    int wake[2]; /* a byte here ends the thread */
+    pthread_t thread;
+    bool running;
+    client clients[MAX_CLIENTS];
+};
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* -- answers --------------------------------------------------------------------------------------- */
+
+static void put_answer(mt_str *out, const char *status, const char *type, const char *body, size_t n)
+{
+    mt_str_printf(out,
+                  "HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n"
+                  "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+                  "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
+                  "'self'; img-src data:; frame-ancestors 'none'\r\n%s\r\n",
+                  status, type, n, strncmp(status, "405", 3) == 0 ? "Allow: GET\r\n" : "");
+    mt_str_add(out, body, n);
+}
+
+static void put_plain(mt_str *out, const char *status, const char *text)
+{
+    put_answer(out, status, "text/plain", text, strlen(text));
+}
+
+static void put_failed(mt_str *out, const mt_err *err) { put_plain(out, "500 Internal Server Error", err->msg); }
+
+static void answer_page(const mt_server *s, mt_str *out)
+{
+    mt_err err;
+    mt_str page = { 0 };
+    const char *dirs[] = { s->dir };
+    if (mt_page_write(&page, dirs, 1, true, &err))
+        put_failed(out, &err);
+    else
+        put_answer(out, "200 OK", "text/html", page.s, page.n);
+    mt_str_free(&page);
+}
+
+static void answer_data(const mt_server *s, mt_str *out, const char *query)
+{
+    mt_err err;
+    mt_str json = { 0 };
+    long long from = strncmp(query, "from=", 5) == 0 ? strtoll(query + 5, NULL, 10) : 0;
+    if (mt_run_view_write(&json, s->dir, from, &err))
+        put_failed(out, &err);
+    else
+        put_answer(out, "200 OK", "application/json", json.s, json.n);
+    mt_str_free(&json);
+}
+
+/* -- requests -------------------------------------------------------------------------------------- */
+
+/* The value of a header, or NULL; it ends at \r or \n. */
+static const char *header(const char *request, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *line = strchr(request, '\n'); line; line = strchr(line + 1, '\n'))
+        if (strncasecmp(line + 1, name, n) == 0 && line[1 + n] == ':') return line + 2 + n + strspn(line + 2 + n, " \t");
+    return NULL;
+}
+
+/* A page elsewhere can point a name of its own at 127.0.0.1; the browser then still says that name here. */
+static bool is_our_name(const char *host)
+{
+    static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };
+    if (!host) return true;
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        size_t n = strlen(names[i]);
+        if (strncasecmp(host, names[i], n) == 0 && strchr(":\r\n", host[n])) return true;
+    }
+    return false;
+}
+
+static void answer(const mt_server *s, client *c)
+{
+    char path[256];
+    if (strncmp(c->request, "GET ", 4) != 0) {
+        put_plain(&c->answer, "405 Method Not Allowed", "only GET is answered here\n");
+    } else if (!is_our_name(header(c->request, "Host"))) {
+        put_plain(&c->answer, "403 Forbidden", "only names of this machine are answered here\n");
+    } else if (sscanf(c->request + 4, "%255[^ \r\n] HTTP/1.", path) != 1 || path[0] != '/') {
+        put_plain(&c->answer, "400 Bad Request", "not understood\n");
+    } else if (strcmp(path, "/") == 0) {
+        answer_page(s, &c->answer);
+    } else if (strcmp(path, "/data") == 0 || strncmp(path, "/data?", 6) == 0) {
+        answer_data(s, &c->answer, path + (path[5] ? 6 : 5));
+    } else {
+        put_plain(&c->answer, "404 Not Found", "there is / and /data\n");
+    }
+    c->deadline_s = now_s() + STALL_SECONDS;
+}
+
+/* -- clients --------------------------------------------------------------------------------------- */
+
+static void drop(client *c)
+{
+    if (c->fd >= 0) close(c->fd);
+    mt_str_free(&c->answer);
+    *c = (client){ .fd = -1 };
+}
+
+static void greet(mt_server *s)
+{
+    int fd = accept(s->listener, NULL, NULL);
+    if (fd < 0) return;
+    for (size_t i = 0; i < MAX_CLIENTS; i++) {
+        if (s->clients[i].fd >= 0) continue;
+        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+        fcntl(fd, F_SETFD, FD_CLOEXEC);
+        s->clients[i].fd = fd;
+        s->clients[i].deadline_s = now_s() + ASK_SECONDS;
+        return;
+    }
+    close(fd); /* full: the browser tries again */
+}
+
+static void take(const mt_server *s, client *c)
+{
+    ssize_t n = recv(c->fd, c->request + c->n_request, MAX_REQUEST - c->n_request, 0);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n <= 0) {
+        drop(c);
+        return;
+    }
+    c->n_request += (size_t)n;
+    c->request[c->n_request] = '\0';
+    if (strstr(c->request, "\r\n\r\n") || strstr(c->request, "\n\n"))
+        answer(s, c);
+    else if (c->n_request == MAX_REQUEST || strlen(c->request) < c->n_request)
+        put_plain(&c->answer, "400 Bad Request", "not understood\n");
+    if (!mt_str_ok(&c->answer)) drop(c);
+}
+
+static void give(client *c)
+{
+    ssize_t n = send(c->fd, c->answer.s + c->sent, c->answer.n - c->sent, MSG_NOSIGNAL);
+    if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (n > 0) {
+        c->sent += (size_t)n;
+        c->deadline_s = now_s() + STALL_SECONDS;
+    }
+    if (n > 0 && c->sent < c->answer.n) return;
+    shutdown(c->fd, SHUT_WR);
+    drop(c);
+}
+
+static void *serve(void *arg)
+{
+    mt_server *s = arg;
+    for (;;) {
+        struct pollfd p[2 + MAX_CLIENTS] = { { .fd = s->wake[0], .events = POLLIN }, { .fd = s->listener, .events = POLLIN } };
+        for (size_t i = 0; i < MAX_CLIENTS; i++)
+            p[2 + i] = (struct pollfd){ .fd = s->clients[i].fd, .events = s->clients[i].answer.n ? POLLOUT : POLLIN };
+        int n = poll(p, MT_COUNT(p), 1000);
+        if (n < 0 && errno != EINTR) return NULL;
+        if (p[0].revents) return NULL;
+        for (size_t i = 0; i < MAX_CLIENTS; i++) {
+            client *c = &s->clients[i];
+            if (c->fd < 0) continue;
+            if (n > 0 && p[2 + i].revents) {
+                if (c->answer.n)
+                    give(c);
+                else
+                    take(s, c);
+            }
+            if (c->fd >= 0 && now_s() > c->deadline_s) drop(c);
+        }
+        if (n > 0 && p[1].revents) greet(s);
+    }
+}
+
+/* -- open and close -------------------------------------------------------------------------------- */
+
+static int listen_on(int port)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = mt_fault(MT_FAULT_FILE) ? (errno = EMFILE, -1) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
+    if (fd < 0) return -1;
+    setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
+    if (bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, MAX_CLIENTS) == 0) return fd;
+    int why = errno;
+    close(fd);
+    errno = why;
+    return -1;
+}
+
+static mt_rc start_listening(mt_server *s, int port, mt_err *err)
+{
+    int tries = port == MT_SERVER_PORT ? PORTS_TRIED : 1;
+    for (int i = 0; i < tries; i++) {
+        s->port = port + i;
+        s->listener = listen_on(s->port);
+        if (s->listener >= 0 || errno != EADDRINUSE) break;
+    }
+    if (s->listener >= 0) return MT_OK;
+    if (errno == EADDRINUSE && tries > 1)
+        return mt_fail(err, MT_EBUSY, "ports %d to %d of this machine are all in use; choose one: --dashboard PORT", port, port + tries - 1);
+    if (errno == EADDRINUSE) return mt_fail(err, MT_EBUSY, "port %d of this machine is in use; choose another: --dashboard PORT", port);
+    return mt_fail_errno(err, MT_EIO, "opening port %d of this machine for the dashboard", s->port);
+}
+
+mt_rc mt_server_open(mt_server **out, const char *dir, int port, mt_err *err)
+{
+    *out = NULL;
+    mt_server *s = mt_calloc(1, sizeof *s);
+    if (!s) return mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
+    s->listener = s->wake[0] = s->wake[1] = -1;
+    for (size_t i = 0; i < MAX_CLIENTS; i++) s->clients[i].fd = -1;
+    s->dir = mt_strdup(dir);
+    mt_rc rc = s->dir ? start_listening(s, port, err) : mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
+    if (!rc && pipe(s->wake)) rc = mt_fail_errno(err, MT_EIO, "starting the dashboard");
+    if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, serve, s)))
+        rc = mt_fail(err, MT_EIO, "the dashboard's thread did not start");
+    if (rc) {
+        mt_server_close(s);
+        return rc;
+    }
+    s->running = true;
+    *out = s;
+    return MT_OK;
+}
+
+int mt_server_port(const mt_server *s) { return s->port; }
+
+void mt_server_close(mt_server *s)
+{
+    if (!s) return;
+    if (s->running) {
+        ssize_t n = write(s->wake[1], "", 1);
+        (void)n;
+        pthread_join(s->thread, NULL);
+    }
+    for (size_t i = 0; i < MAX_CLIENTS; i++) drop(&s->clients[i]);
+    if (s->listener >= 0) close(s->listener);
+    if (s->wake[0] >= 0) close(s->wake[0]);
+    if (s->wake[1] >= 0) close(s->wake[1]);
+    mt_free(s->dir);
+    mt_free(s);
+}

@@ -1,0 +1,1 @@
+set(sources page.c run_view.c server.c)

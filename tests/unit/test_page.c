@@ -1,0 +1,283 @@
+/* The page of a run: what it holds, that nothing in a run's files can break it, and a server that minds its own business. */
+#include "tempdir.h"
+#include "test.h"
+
+#include "base/file.h"
+#include "base/json.h"
+#include "base/outfile.h"
+#include "page/page.h"
+#include "page/run_view.h"
+#include "page/server.h"
+
+#include <arpa/inet.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
+
+/* -- a run's directory ----------------------------------------------------------------------------- */
+
+static void put(const char *dir, const char *name, const char *text)
+{
+    mt_err err;
+    char *path = mt_path_join(dir, name);
+    assert_ok(mt_outfile_save(path, text, strlen(text), &err));
+    mt_free(path);
+}
+
+static json_t *view(const char *dir, int64_t from)
+{
+    mt_err err;
+    mt_str s = { 0 };
+    json_t *out;
+    assert_ok(mt_run_view_write(&s, dir, from, &err));
+    assert_ok(mt_json_parse(&out, s.s, s.n, "view", &err));
+    mt_str_free(&s);
+    return out;
+}
+
+static const char *text_of(const json_t *v, const char *key) { return json_string_value(json_object_get(v, key)); }
+static long long number_of(const json_t *v, const char *key) { return (long long)json_integer_value(json_object_get(v, key)); }
+
+static const char TWO_LINES[] = "{\"step\": 1, \"loss\": 2.5}\n{\"step\": 2, \"loss\": 2.25}\n";
+
+static void view_holds_the_files_as_they_are(void **state)
+{
+    const char *dir = *state;
+    put(dir, "metrics.jsonl", TWO_LINES);
+    put(dir, "plan.json", "{\"n_steps\": 2}");
+    put(dir, "log.txt", "line </script> \"quoted\" \xff\n");
+    json_t *v = view(dir, 0);
+    assert_string_equal(text_of(v, "metrics"), TWO_LINES);
+    assert_string_equal(text_of(v, "plan"), "{\"n_steps\": 2}");
+    assert_string_equal(text_of(v, "log"), "line </script> \"quoted\" \xef\xbf\xbd\n");
+    assert_string_equal(text_of(v, "config"), "");
+    assert_int_equal(number_of(v, "bytes"), sizeof TWO_LINES - 1);
+    json_decref(v);
+}
+
+static void view_goes_on_where_it_stopped(void **state)
+{
+    const char *dir = *state;
+    put(dir, "metrics.jsonl", "{\"step\": 1}\n{\"step\": 2}\n{\"st"); /* the third is being written */
+    json_t *v = view(dir, 12);
+    assert_string_equal(text_of(v, "metrics"), "{\"step\": 2}\n");
+    assert_int_equal(number_of(v, "bytes"), 24);
+    json_decref(v);
+    v = view(dir, 1000); /* the run was resumed and the file is shorter: everything again */
+    assert_int_equal(number_of(v, "from"), 0);
+    assert_string_equal(text_of(v, "metrics"), "{\"step\": 1}\n{\"step\": 2}\n");
+    json_decref(v);
+}
+
+static void long_runs_are_thinned_but_keep_evaluations_and_the_end(void **state)
+{
+    enum { LINES = 50000 };
+    const char *dir = *state;
+    mt_str s = { 0 };
+    for (int i = 1; i <= LINES; i++) {
+        mt_str_printf(&s, "{\"step\": %d, \"loss\": 1}\n", i);
+        if (i % 9999 == 0) mt_str_printf(&s, "{\"step\": %d, \"eval_loss\": 1}\n", i);
+    }
+    put(dir, "metrics.jsonl", s.s);
+    json_t *v = view(dir, 0);
+    int n = 0, evals = 0;
+    for (const char *at = text_of(v, "metrics"); *at; at = strchr(at, '\n') + 1, n++) evals += strncmp(strstr(at, ", \""), ", \"eval_loss", 12) == 0;
+    assert_in_range(n, MT_VIEW_LINES / 2, MT_VIEW_LINES + 10);
+    assert_int_equal(evals, LINES / 9999);
+    assert_non_null(strstr(text_of(v, "metrics"), "\"step\": 50000, "));
+    assert_int_equal(number_of(v, "bytes"), s.n);
+    json_decref(v);
+    mt_str_free(&s);
+}
+
+static void metrics_may_lie_elsewhere(void **state)
+{
+    const char *dir = *state;
+    mt_err err;
+    put(dir, "numbers.jsonl", TWO_LINES);
+    put(dir, "plan.json", "{\"metrics_file\": \"numbers.jsonl\"}");
+    json_t *v = view(dir, 0);
+    assert_string_equal(text_of(v, "metrics"), TWO_LINES);
+    json_decref(v);
+    assert_ok(mt_run_view_check(dir, &err));
+}
+
+static void what_is_no_run_is_refused(void **state)
+{
+    const char *dir = *state;
+    mt_err err;
+    assert_int_equal(mt_run_view_check(dir, &err), MT_EINVAL);
+    assert_says("holds no run");
+    assert_int_equal(mt_run_view_check("/nowhere/at/all", &err), MT_EINVAL);
+    assert_says("there is no directory");
+}
+
+/* -- the page -------------------------------------------------------------------------------------- */
+
+static void nothing_in_a_run_ends_the_script(void **state)
+{
+    const char *dir = *state;
+    mt_err err;
+    mt_str page = { 0 };
+    put(dir, "metrics.jsonl", "{\"step\": 1, \"sample\": \"</script><script>alert(1)</script><!--\"}\n");
+    const char *dirs[] = { dir, dir };
+    assert_ok(mt_page_write(&page, dirs, 2, false, &err));
+    assert_null(strstr(page.s, "alert(1)</script"));
+    assert_null(strstr(page.s, "<!--"));
+    assert_null(strstr(page.s, "@DATA@"));
+    assert_null(strstr(page.s, "@SCRIPT@"));
+    for (const char *far = page.s; (far = strstr(far, "://")); far++) /* nothing is loaded from elsewhere; one name is a namespace */
+        assert_true(strncmp(far, "://www.w3.org/2000/svg", 22) == 0);
+    mt_str_free(&page);
+}
+
+/* -- the server ------------------------------------------------------------------------------------ */
+
+static int connect_to(int port)
+{
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
+    return fd;
+}
+
+/* What comes back for these bytes, until the server closes. */
+static char *ask_bytes(int port, const char *request, size_t n)
+{
+    static char answer[1 << 20];
+    size_t got = 0;
+    int fd = connect_to(port);
+    assert_int_equal(send(fd, request, n, MSG_NOSIGNAL), n);
+    for (ssize_t k; got < sizeof answer - 1 && (k = recv(fd, answer + got, sizeof answer - 1 - got, 0)) > 0;) got += (size_t)k;
+    answer[got] = '\0';
+    close(fd);
+    return answer;
+}
+
+static char *ask(int port, const char *request) { return ask_bytes(port, request, strlen(request)); }
+
+static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
+
+static mt_server *serve(const char *dir, int *port)
+{
+    mt_err err;
+    mt_server *server;
+    put(dir, "metrics.jsonl", TWO_LINES);
+    put(dir, "secret.txt", "secret");
+    assert_ok(mt_server_open(&server, dir, MT_SERVER_PORT, &err));
+    *port = mt_server_port(server);
+    return server;
+}
+
+static void server_answers_the_page_and_its_data_alone(void **state)
+{
+    int port;
+    mt_server *server = serve(*state, &port);
+    const char *page = ask(port, "GET / HTTP/1.1\r\nHost: localhost:1\r\n\r\n");
+    assert_true(begins(page, "HTTP/1.1 200 OK\r\n"));
+    assert_non_null(strstr(page, "<!doctype html>"));
+    assert_non_null(strstr(page, "\"live\": true"));
+    const char *data = ask(port, "GET /data?from=26 HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n");
+    assert_true(begins(data, "HTTP/1.1 200 OK\r\n"));
+    assert_non_null(strstr(data, "2.25"));
+    assert_null(strstr(data, "\\\"loss\\\": 2.5}"));
+    static const struct {
+        const char *request, *status;
+    } refused[] = {
+        { "GET /secret.txt HTTP/1.1\r\n\r\n", "HTTP/1.1 404" },
+        { "GET /../../etc/passwd HTTP/1.1\r\n\r\n", "HTTP/1.1 404" },
+        { "GET /data/../secret.txt HTTP/1.1\r\n\r\n", "HTTP/1.1 404" },
+        { "POST / HTTP/1.1\r\nContent-Length: 0\r\n\r\n", "HTTP/1.1 405" },
+        { "DELETE /data HTTP/1.1\r\n\r\n", "HTTP/1.1 405" },
+        { "GET / HTTP/1.1\r\nHost: evil.example:8088\r\n\r\n", "HTTP/1.1 403" },
+        { "GET / HTTP/1.1\r\nHost: localhost.evil.example\r\n\r\n", "HTTP/1.1 403" },
+        { "GET \r\n\r\n", "HTTP/1.1 400" },
+        { "\r\n\r\n", "HTTP/1.1 405" },
+    };
+    for (size_t i = 0; i < MT_COUNT(refused); i++) {
+        const char *a = ask(port, refused[i].request);
+        assert_true(begins(a, refused[i].status));
+        assert_null(strstr(a, "secret\n"));
+    }
+    mt_server_close(server);
+}
+
+static void server_survives_odd_clients(void **state)
+{
+    enum { SILENT = 8 };
+    int port;
+    mt_server *server = serve(*state, &port);
+    int silent[SILENT];
+    char big[20000];
+    memset(big, 'x', sizeof big);
+    for (int i = 0; i < SILENT; i++) silent[i] = connect_to(port); /* say nothing, for as long as they like */
+    assert_int_equal(send(silent[0], "GET / HT", 8, MSG_NOSIGNAL), 8);
+    int rude = connect_to(port);
+    assert_int_equal(send(rude, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+    close(rude); /* does not wait for its answer */
+    int endless = connect_to(port); /* a request without an end */
+    (void)!send(endless, big, sizeof big, MSG_NOSIGNAL);
+    assert_true(begins(ask_bytes(port, "GET /\0 HTTP/1.1\r\n", 17), "HTTP/1.1 400"));
+    assert_true(begins(ask(port, "GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200"));
+    assert_int_equal(send(silent[0], "TP/1.1\r\n\r\n", 10, MSG_NOSIGNAL), 10); /* slow, but in the end well-formed */
+    assert_true(recv(silent[0], big, sizeof big, 0) > 0);
+    assert_true(begins(big, "HTTP/1.1 200"));
+    close(endless);
+    for (int i = 0; i < SILENT; i++) close(silent[i]);
+    mt_server_close(server);
+}
+
+static void server_is_reached_from_this_machine_alone(void **state)
+{
+    int port;
+    mt_server *server = serve(*state, &port);
+    char line[512];
+    int listening = 0;
+    FILE *f = fopen("/proc/net/tcp", "r");
+    assert_non_null(f);
+    char ours[32];
+    snprintf(ours, sizeof ours, "0100007F:%04X", (unsigned)port); /* 127.0.0.1, and no other address */
+    while (fgets(line, sizeof line, f)) {
+        unsigned number, address, at_port, far, far_port, status;
+        if (sscanf(line, " %u: %8X:%4X %8X:%4X %2X", &number, &address, &at_port, &far, &far_port, &status) != 6) continue;
+        if (status != 10 || at_port != (unsigned)port) continue;
+        assert_non_null(strstr(line, ours));
+        listening++;
+    }
+    fclose(f);
+    assert_int_equal(listening, 1);
+    mt_server_close(server);
+}
+
+static void a_taken_port_is_named(void **state)
+{
+    mt_err err;
+    mt_server *second;
+    int port;
+    mt_server *server = serve(*state, &port);
+    assert_ok(mt_server_open(&second, *state, MT_SERVER_PORT, &err)); /* the usual one: the next will do */
+    assert_true(mt_server_port(second) != port);
+    mt_server *third; /* asked for by number: no other one will do */
+    assert_int_equal(mt_server_open(&third, *state, mt_server_port(second), &err), MT_EBUSY);
+    assert_says("in use; choose another");
+    mt_server_close(second);
+    mt_server_close(server);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(view_holds_the_files_as_they_are, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(view_goes_on_where_it_stopped, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(long_runs_are_thinned_but_keep_evaluations_and_the_end, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(metrics_may_lie_elsewhere, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(what_is_no_run_is_refused, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(nothing_in_a_run_ends_the_script, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(server_answers_the_page_and_its_data_alone, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(server_survives_odd_clients, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(server_is_reached_from_this_machine_alone, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(a_taken_port_is_named, tempdir_make, tempdir_remove),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
