@@ -8,3 +8,12 @@ foreach(folder configs data)
     install(DIRECTORY ${folder}/ DESTINATION ${CMAKE_INSTALL_DATADIR}/megatrain/${folder})
   endif()
 endforeach()
+
+# The manual page says what --help says, so it is made from it.
+add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/megatrain.1
+  COMMAND ${PROJECT_SOURCE_DIR}/scripts/manual.sh $<TARGET_FILE:megatrain> > ${CMAKE_BINARY_DIR}/megatrain.1
+  DEPENDS megatrain ${PROJECT_SOURCE_DIR}/scripts/manual.sh VERBATIM)
+add_custom_target(manual ALL DEPENDS ${CMAKE_BINARY_DIR}/megatrain.1)
+install(FILES ${CMAKE_BINARY_DIR}/megatrain.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1)
+install(FILES completions/megatrain.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME megatrain)
+install(FILES completions/_megatrain DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)

@@ -19,7 +19,7 @@ typedef struct mt_export {
     int32_t end_of_turn;          /* the token that was trained to end an answer; -1: not known */
     bool quiet;                   /* say nothing of what had to be added */
     const char *end_of_turn_text; /* its text, for tokenizer_config.json; NULL: leave that file as it is */
-    const char *chat_template;    /* what conversations were trained in; NULL: the source's own, or none */
+    const char *chat_template;    /* what conversations were written with instead of the source's template; NULL: with that */
 } mt_export;
 
 /* The whole directory, which exists. */

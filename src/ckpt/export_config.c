@@ -168,12 +168,11 @@ static mt_rc fix_eos_token(const mt_export *x, document *d, mt_err *err)
     return set(d, "eos_token", text_value(x->end_of_turn_text), err);
 }
 
-/* The model must be asked as it was trained to answer. */
+/* The model must be asked as it was trained to answer, by those who read no .jinja too. */
 static mt_rc fix_template(const mt_export *x, document *d, mt_err *err)
 {
     const mt_value *old = mt_value_get(&d->root, "chat_template");
     if (!x->chat_template || (old && mt_value_is(old, x->chat_template))) return MT_OK;
-    if (!x->quiet) mt_info("tokenizer_config.json: chat_template becomes the one that was trained with");
     return set(d, "chat_template", text_value(x->chat_template), err);
 }
 
@@ -205,6 +204,21 @@ static mt_rc copy_bytes(const char *from, const char *to, mt_err *err)
     MT_TRY(mt_map_open(&map, from, err));
     mt_rc rc = mt_outfile_save(to, map.data, map.size, err);
     mt_map_close(&map);
+    return rc;
+}
+
+static bool is_template(const char *name)
+{
+    return strcmp(name, "chat_template.jinja") == 0 || strcmp(name, "chat_template.json") == 0;
+}
+
+static mt_rc write_template(const mt_export *x, const char *dir, mt_err *err)
+{
+    char *path = mt_path_join(dir, "chat_template.jinja");
+    if (!path) return no_memory(dir, err);
+    if (!x->quiet) mt_info("chat_template.jinja: the template that answers were trained with");
+    mt_rc rc = mt_outfile_save(path, x->chat_template, strlen(x->chat_template), err);
+    mt_free(path);
     return rc;
 }
 
@@ -241,9 +255,7 @@ static mt_rc write_file(const mt_export *x, const char *name, const char *from, 
     char *text;
     size_t n;
     bool there = mt_file_exists(from);
-    if (x->chat_template && strcmp(name, "chat_template.json") == 0) return MT_OK; /* it would say otherwise */
-    if (there && x->chat_template && strcmp(name, "chat_template.jinja") == 0)
-        return mt_outfile_save(to, x->chat_template, strlen(x->chat_template), err);
+    if (x->chat_template && is_template(name)) return MT_OK; /* the source's; ours is written by itself */
     if (there && !is_fixed(name)) return copy_bytes(from, to, err);
     MT_TRY(make_text(x, name, &text, &n, err));
     if (text && is_fixed(name)) return save_fixed(x, name, text, n, to, err);
@@ -261,5 +273,5 @@ mt_rc mt__export_files(const mt_export *x, const char *dir, mt_err *err)
         mt_free(from);
         mt_free(to);
     }
-    return rc;
+    return !rc && x->chat_template ? write_template(x, dir, err) : rc;
 }

@@ -16,20 +16,21 @@
 typedef struct options {
     const char *shape, *model, *dtype, *device, *lengths, *trained, *home;
     uint64_t device_memory, ram;
-    int64_t seq_len, tokens, steps, warmup, micro;
-    bool no_clip, json;
+    int64_t seq_len, tokens, steps, warmup, micro, head_rows;
+    bool no_clip, json, table;
+    const char *trace;
 } options;
 
 static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 {
     char *end;
     *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup,
-                             .clip = !o->no_clip, .micro_tokens = o->micro, .seed = 1 };
+                             .clip = !o->no_clip, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0 || o->steps + o->warmup > 1000000)
         return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (and a million at most) expected");
-    if (o->lengths) {
+    if (o->lengths && strcmp(o->lengths, "fixed") != 0) {
         b->lognormal_mean = strncmp(o->lengths, "lognormal:", 10) == 0 ? strtod(o->lengths + 10, &end) : 0;
         if (!(b->lognormal_mean > 1)) return mt_fail(err, MT_EINVAL, "--lengths %s: lognormal:MEAN expected, such as lognormal:300", o->lengths);
     }
@@ -42,39 +43,54 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 
 static mt_machine machine_of(mt_device *dev, const options *o)
 {
-    mt_machine m = mt_machine_typical();
     mt_device_info info;
     dev->api->info(dev, &info);
+    mt_machine m = dev->api->kind == MT_DEVICE_CPU ? mt_machine_cpu(mt_blas_gflops() * 1e9 * info.n_threads, info.n_threads) : mt_machine_typical();
     m.device_bytes = o->device_memory ? (size_t)o->device_memory : info.memory_limit;
     m.home_host = strcmp(o->home, "host") == 0;
     m.host_bytes = o->ram ? (size_t)o->ram : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
     if (dev->api->kind == MT_DEVICE_CPU) {
-        m.flops = mt_blas_gflops() * 1e9 * info.n_threads;
-        m.copy_in = m.copy_out = 8e9;
-        m.adam_host = 1.5e9;
         if (!o->ram) m.host_bytes /= 2; /* the device's memory is the host's too */
         if (m.device_bytes > m.host_bytes) m.device_bytes = m.host_bytes;
     }
     return m;
 }
 
+static void print_spent(const options *o, const mt_bench_result *r)
+{
+    mt_str text = { 0 };
+    if (!r->spent.n) return;
+    mt_spent_text(&text, &r->spent, r->product_rate);
+    printf("  one step under the trace, %.3f s from norm to norm\n%s", r->spent.seconds, mt_str_ok(&text) ? text.s : "");
+    if (o->trace) printf("  trace written to %s\n", o->trace);
+    mt_str_free(&text);
+}
+
 static void print_result(const options *o, const char *name, const mt_bench_result *r)
 {
     double tps = r->tokens / r->seconds;
     if (o->json) {
+        mt_str spent = { 0 };
+        mt_spent_json(&spent, &r->spent);
         printf("{\"shape\": \"%s\", \"device\": \"%s\", \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, \"seconds_per_step\": %.6f, "
                "\"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, \"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, "
-               "\"device_bytes\": %zu, \"host_bytes\": %zu, \"loss\": %.6f}\n",
+               "\"median_seconds\": %.6f, \"slowest_seconds\": %.6f, \"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, "
+               "\"loss\": %.6f, \"placement\": \"%s\", \"spent\": %s}\n",
                name, r->device.name, r->tokens, r->trained, r->seconds, tps, r->flops / r->seconds, r->predicted_seconds, r->wait_update_seconds,
-               r->device_bytes, r->host_bytes, r->loss);
+               r->median, r->slowest, r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss, r->placement, mt_str_ok(&spent) ? spent.s : "[]");
+        mt_str_free(&spent);
         return;
     }
     printf("%s on %s\n", name, r->device.name);
-    printf("  %.0f tokens a step (%.0f trained), %s a step, %.0f tokens/s\n", r->tokens, r->trained, mt_seconds_text(r->seconds).s, tps);
-    printf("  %.4g TFLOP/s (%s)\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA);
+    printf("  %.0f tokens a step (%.0f trained), %.3f s a step (median %.3f, slowest %.3f), %.0f tokens/s\n", r->tokens, r->trained, r->seconds, r->median,
+           r->slowest, tps);
+    printf("  %.4g TFLOP/s (%s), %.1f%% of the %.0f a large product reaches here\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA,
+           100 * r->flops / r->seconds / r->product_rate, r->product_rate * 1e-12);
     printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds, r->predicted_seconds);
     printf("  %s\n", r->placement);
-    printf("  device %s, host %s; loss %.4f\n", mt_bytes_text(r->device_bytes).s, mt_bytes_text(r->host_bytes).s, r->loss);
+    printf("  device %s planned, %s at most; host %s planned, %s resident at most; loss %.4f\n", mt_bytes_text(r->device_bytes).s,
+           mt_bytes_text(r->device.memory_peak).s, mt_bytes_text(r->host_bytes).s, mt_bytes_text(r->host_peak).s, r->loss);
+    print_spent(o, r);
 }
 
 static mt_rc bench_one(const options *o, const char *name, mt_device *dev, const mt_bench_options *b, mt_err *err)
@@ -102,43 +118,68 @@ static mt_rc bench_all(const options *o, mt_device *dev, const mt_bench_options 
     return MT_OK;
 }
 
+/* One run's options; those before it stay. */
+static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool *help, mt_err *err)
+{
+    const mt_flag flags[] = {
+        { "--shape", MT_FLAG_STR, &o->shape, "NAME[,NAME]", "published models, such as qwen2.5-7b", false },
+        { "--model", MT_FLAG_STR, &o->model, "DIR", "or the shape of a model directory", false },
+        { "--seq-len", MT_FLAG_INT, &o->seq_len, "N", "tokens of a document (1024)", false },
+        { "--tokens-per-step", MT_FLAG_INT, &o->tokens, "N", "65536", false },
+        { "--lengths", MT_FLAG_STR, &o->lengths, "lognormal:M", "documents of varying length with mean M; fixed: none (default)", false },
+        { "--trained", MT_FLAG_STR, &o->trained, "SHARE", "share of tokens trained on (1)", false },
+        { "--steps", MT_FLAG_INT, &o->steps, "N", "timed steps (5)", false },
+        { "--warmup", MT_FLAG_INT, &o->warmup, "N", "steps before them (2)", false },
+        { "--micro-tokens", MT_FLAG_INT, &o->micro, "N", "rows of a micro-batch (0: chosen)", false },
+        { "--head-rows", MT_FLAG_INT, &o->head_rows, "N", "rows of logits at a time (0: chosen)", false },
+        { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },
+        { "--dtype", MT_FLAG_STR, &o->dtype, "TYPE", "bfloat16 (default) or float32", false },
+        { "--device", MT_FLAG_STR, &o->device, "WORD", "auto (default), cpu, cuda, cuda:N; of the first run", false },
+        { "--device-memory", MT_FLAG_BYTES, &o->device_memory, "SIZE", "use no more than this: 64M, 80G", false },
+        { "--ram", MT_FLAG_BYTES, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
+        { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
+        { "--table", MT_FLAG_BOOL, &o->table, NULL, "trace one more step: where the time went", false },
+        { "--trace", MT_FLAG_STR, &o->trace, "FILE", "and write it as a Chrome trace", false },
+        { "--json", MT_FLAG_BOOL, &o->json, NULL, "one line of JSON per shape", false },
+    };
+    const mt_usage usage = { "bench", "--shape NAME [options] [--and options]...",
+                             "Train a shape for a few steps with random weights and tokens in memory, no files\n"
+                             "needed, and print tokens/s.  The clock runs from the norm of the last warm-up step to\n"
+                             "the norm of the last timed one: N steps, N updates.  --and begins another run in the\n"
+                             "same process, with the options so far and those that follow; memory is pinned once.",
+                             NULL, flags, MT_COUNT(flags) };
+    MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, help, err));
+    if (*help) return MT_OK;
+    if (!o->shape == !o->model) return mt_fail(err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
+    if (strcmp(o->home, "auto") && strcmp(o->home, "host")) return mt_fail(err, MT_EINVAL, "--home %s: auto or host expected", o->home);
+    return parse_numbers(o, b, err);
+}
+
+/* Words of argv up to the next --and, from `first`; argv[first - 1] stands for the command's name. */
+static int words_of_run(int argc, char **argv, int first)
+{
+    int end = first;
+    while (end < argc && strcmp(argv[end], "--and") != 0) end++;
+    return end - first;
+}
+
 int mt_cmd_bench(int argc, char **argv)
 {
     mt_err err = { 0 };
     options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
-    mt_bench_options b;
     mt_device *dev = NULL;
-    bool help;
-    const mt_flag flags[] = {
-        { "--shape", MT_FLAG_STR, &o.shape, "NAME[,NAME]", "published models, such as qwen2.5-7b", false },
-        { "--model", MT_FLAG_STR, &o.model, "DIR", "or the shape of a model directory", false },
-        { "--seq-len", MT_FLAG_INT, &o.seq_len, "N", "tokens of a document (1024)", false },
-        { "--tokens-per-step", MT_FLAG_INT, &o.tokens, "N", "65536", false },
-        { "--lengths", MT_FLAG_STR, &o.lengths, "lognormal:M", "documents of varying length with mean M", false },
-        { "--trained", MT_FLAG_STR, &o.trained, "SHARE", "share of tokens trained on (1)", false },
-        { "--steps", MT_FLAG_INT, &o.steps, "N", "timed steps (5)", false },
-        { "--warmup", MT_FLAG_INT, &o.warmup, "N", "steps before them (2)", false },
-        { "--micro-tokens", MT_FLAG_INT, &o.micro, "N", "rows of a micro-batch (chosen)", false },
-        { "--no-clip", MT_FLAG_BOOL, &o.no_clip, NULL, "update as gradients land", false },
-        { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 (default) or float32", false },
-        { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
-        { "--device-memory", MT_FLAG_BYTES, &o.device_memory, "SIZE", "use no more than this: 64M, 80G", false },
-        { "--ram", MT_FLAG_BYTES, &o.ram, "SIZE", "host memory to plan with (what is free)", false },
-        { "--home", MT_FLAG_STR, &o.home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
-        { "--json", MT_FLAG_BOOL, &o.json, NULL, "one line of JSON per shape", false },
-    };
-    const mt_usage usage = { "bench", "--shape NAME [options]",
-                             "Train a shape for a few steps with random weights and tokens in memory, no files\n"
-                             "needed, and print tokens/s.  The clock runs from the norm of the last warm-up step to\n"
-                             "the norm of the last timed one: N steps, N updates.",
-                             NULL, flags, MT_COUNT(flags) };
-    mt_rc rc = mt_flags_parse(&usage, argc, argv, NULL, &help, &err);
-    if (!rc && help) return 0;
-    if (!rc && !o.shape == !o.model) rc = mt_fail(&err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
-    if (!rc && strcmp(o.home, "auto") && strcmp(o.home, "host")) rc = mt_fail(&err, MT_EINVAL, "--home %s: auto or host expected", o.home);
-    if (!rc) rc = parse_numbers(&o, &b, &err);
-    if (!rc) rc = mt_device_open(&dev, o.device, &(mt_device_options){ .memory_limit = (size_t)o.device_memory }, &err);
-    if (!rc) rc = bench_all(&o, dev, &b, &err);
+    mt_rc rc = MT_OK;
+    for (int first = 1; !rc && (first == 1 || first <= argc);) {
+        mt_bench_options b;
+        bool help;
+        int n = words_of_run(argc, argv, first);
+        rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
+        if (!rc && help) break;
+        if (!rc && !dev)
+            rc = mt_device_open(&dev, o.device, &(mt_device_options){ .memory_limit = (size_t)o.device_memory, .keep_host_memory = true }, &err);
+        if (!rc) rc = bench_all(&o, dev, &b, &err);
+        first += n + 1;
+    }
     mt_device_close(dev);
     return rc ? mt_cli_failed(&err) : 0;
 }

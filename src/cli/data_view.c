@@ -197,6 +197,20 @@ static mt_rc put_dataset(mt_str *out, const mt_feed *f, size_t i, mt_err *err)
     return rc;
 }
 
+void mt_data_view_left_out(mt_str *out, const char *name, const mt_store *s)
+{
+    const mt_store_counts *c = mt_store_counted(s);
+    int64_t left_out = c->n_records - c->by_reason[MT_REASON_NONE] - c->n_empty;
+    const char *text;
+    if (!left_out) return;
+    mt_str_printf(out, "dataset %s: %lld of %lld records are left out: ", name, (long long)left_out, (long long)c->n_records);
+    mt_report_reasons(out, c);
+    for (int k = 0; (text = mt_store_bad_text(s, k)); k++) {
+        mt_str_puts(out, "\n  ");
+        put_safely(out, text, strlen(text));
+    }
+}
+
 mt_rc mt_data_view_summary(mt_str *out, const mt_feed *f, const mt_settings *s, int columns, bool utf8, mt_err *err)
 {
     const mt_pipeline *p = mt_feed_pipeline(f);

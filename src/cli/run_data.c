@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/log.h"
+#include "cli/data_view.h"
 #include "data/source_tokens.h"
 #include "engine/feed.h"
 
@@ -22,7 +23,7 @@ static void fed_info(mt_source *s, mt_source_info *out)
 {
     fed_source *f = (fed_source *)s;
     f->inner->api->info(f->inner, out);
-    out->chat_template = mt_feed_template(f->feed);
+    out->chat_template = mt_feed_new_template(f->feed);
     int32_t end = mt_feed_end_id(f->feed);
     size_t n;
     if (end < 0) return;
@@ -63,6 +64,22 @@ static void fed_close(mt_source *s)
 
 static const mt_source_api fed_api = { .info = fed_info, .step = fed_step, .eval = fed_eval, .prompt = fed_prompt, .text = fed_text, .close = fed_close };
 
+/* What a run does without, by reason, and the first three of them. */
+static void say_left_out(const mt_feed *f)
+{
+    const mt_pipeline *p = mt_feed_pipeline(f);
+    mt_str text = { 0 };
+    for (size_t i = 0; i < mt_pipeline_stores(p); i++) {
+        const mt_store *s = mt_pipeline_store(p, i);
+        int64_t n_cut = mt_store_counted(s)->odd.trailing_user_cut;
+        mt_str_clear(&text);
+        mt_data_view_left_out(&text, mt_pipeline_name(p, i), s);
+        if (text.n) mt_warn("%s", text.s);
+        if (n_cut) mt_info("dataset %s: %lld conversations end with a question, which was cut off", mt_pipeline_name(p, i), (long long)n_cut);
+    }
+    mt_str_free(&text);
+}
+
 static void say_findings(const mt_feed *f)
 {
     const mt_findings *list = mt_feed_findings(f);
@@ -95,6 +112,7 @@ static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c,
     mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .installed = installed_data(installed, sizeof installed) };
     mt_rc rc = mt_feed_open(&f->feed, s, &o, err);
     if (!rc) {
+        say_left_out(f->feed);
         say_findings(f->feed);
         rc = mt_feed_source(f->feed, &f->inner, err);
     }

@@ -218,7 +218,7 @@ static mt_rc splits_at(const masker *m, mt_slice t, size_t at, bool *out)
     size_t start = k ? w->tokens.ranges[k].start : 0;
     w->part.n = 0;
     MT_TRY(mt_tokenizer_encode(m->s->tok, w->tok, t.s + start, at - start, 0, &w->part, m->err));
-    *out = w->part.n == b - k && !memcmp(w->part.ids, w->tokens.ids + k, w->part.n * sizeof *w->part.ids);
+    *out = w->part.n == b - k && (!w->part.n || !memcmp(w->part.ids, w->tokens.ids + k, w->part.n * sizeof *w->part.ids));
     return MT_OK;
 }
 
@@ -249,7 +249,7 @@ static mt_rc append_answer(const masker *m, mt_slice t)
     }
     size_t n = w->part.n - first;
     MT_TRY(mt_grow(&w->tokens.ids, &w->tokens.cap_ids, w->tokens.n + n, sizeof *w->tokens.ids, m->err));
-    memcpy(w->tokens.ids + w->tokens.n, w->part.ids + first, n * sizeof *w->part.ids);
+    if (n) memcpy(w->tokens.ids + w->tokens.n, w->part.ids + first, n * sizeof *w->part.ids);
     w->tokens.n += n;
     return MT_OK;
 }

@@ -88,11 +88,12 @@ static mt_rc beyond_vocabulary(const mt_store_job *job, int32_t id, mt_err *err)
 {
     size_t n = 0;
     const char *text = job->maker.spell ? job->maker.spell(job->maker.ctx, id, &n) : NULL;
-    return mt_fail(err, MT_ERANGE,
-                   "the token \"%.*s\" has the id %d, and the model's embedding ends at id %lld (vocab_size in config.json): take "
-                   "the tokenizer files that were published with the model, or, if the token was added to them, remove it from "
-                   "the tokenizer, the chat template and the data (the vocabulary is not grown)",
-                   text ? (int)mt_min_i64((int64_t)n, 64) : 1, text ? text : "?", id, (long long)job->vocab - 1);
+    return mt_fail(
+        err, MT_ERANGE,
+        "the token \"%.*s\" has the id %d, and the model's embedding ends at id %lld (vocab_size in config.json): take "
+        "the tokenizer files that were published with the model, or, if the token was added to them, remove it from "
+        "the tokenizer, the chat template and the data (the vocabulary is not grown)",
+        text ? (int)mt_min_i64((int64_t)n, 64) : 1, text ? text : "?", id, (long long)job->vocab - 1);
 }
 
 static mt_rc check_sample(const mt_sample *s, const mt_store_job *job, mt_err *err)

@@ -15,8 +15,9 @@ typedef struct mt_sample_maker {
     mt_rc (*scratch_create)(const void *ctx, void **out, mt_err *err);
     void (*scratch_free)(void *scratch); /* accepts NULL */
     mt_sample_fn run;
-    const char *(*spell)(const void *ctx, int32_t id, size_t *n); /* the token's text for a message, or NULL; may be NULL itself */
-    uint64_t fingerprint;                                         /* of all that decides the samples of a record */
+    const char *(*spell)(const void *ctx, int32_t id,
+                         size_t *n); /* the token's text for a message, or NULL; may be NULL itself */
+    uint64_t fingerprint;            /* of all that decides the samples of a record */
 } mt_sample_maker;
 
 mt_sample_maker mt_sample_maker_of(const mt_sampler *s);

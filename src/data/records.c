@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "data/formats.h"
 #include "data/record_files.h"
+#include "data/split_spec.h"
 
 #include <string.h>
 #include <sys/mman.h>
@@ -31,7 +32,10 @@ struct mt_records {
     open_file *file;  /* NULL between files */
     open_file **past; /* read files stay mapped: records may still point into them */
     size_t n_past, cap_past;
-    mt_err broken; /* sticky */
+    mt_split_spec split;
+    bool placed;            /* sliced: the first record of the part is next */
+    int64_t n_part, n_left; /* sliced: records of the part, and those still to come */
+    mt_err broken;          /* sticky */
 };
 
 static void close_file(open_file *f)
@@ -88,7 +92,9 @@ static mt_rc open_records(mt_records **out, const char *path, const mt_record_by
     if (!r) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", path);
     if (opt) r->opt = *opt;
     if (given) r->given_bytes = *given, r->given = &r->given_bytes;
-    mt_rc rc = given ? mt__name_list_add(&r->files, path, strlen(path), err) : mt__record_files(&r->files, path, &r->opt, err);
+    mt_rc rc = mt_split_spec_parse(&r->split, r->opt.split, err);
+    if (!rc && r->split.sliced) r->opt.split = r->split.name;
+    if (!rc) rc = given ? mt__name_list_add(&r->files, path, strlen(path), err) : mt__record_files(&r->files, path, &r->opt, err);
     if (!rc) rc = open_at(r, 0, &r->file, err);
     if (rc) {
         mt_records_close(r);
@@ -159,12 +165,54 @@ static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_recor
     }
 }
 
+/* Read on to the n-th record or the end; *n becomes the number of those read. */
+static mt_rc pass_over(mt_records *r, int64_t *n, mt_err *err)
+{
+    mt_arena arena = { 0 }; /* not the caller's: what is passed over is not kept */
+    mt_value ignored;
+    mt_record_place where = { 0 };
+    int64_t most = *n;
+    mt_rc rc = MT_OK;
+    for (*n = 0; !rc && *n < most; ++*n) {
+        mt_arena_reset(&arena);
+        rc = next_record(r, &arena, &ignored, &where, err);
+        if (where.state == MT_RECORD_END) break;
+    }
+    mt_arena_free(&arena);
+    return rc;
+}
+
+/* Find the part of a slice and stand before its first record. */
+static mt_rc place_slice(mt_records *r, mt_err *err)
+{
+    int64_t n = INT64_MAX, first, end;
+    if (mt_split_spec_counts(&r->split)) {
+        MT_TRY(mt_records_count(r, &n, err));
+        if (n < 0) { /* the format does not say: count */
+            n = INT64_MAX;
+            MT_TRY(pass_over(r, &n, err));
+            MT_TRY(mt_records_rewind(r, err));
+        }
+    }
+    mt_split_spec_range(&r->split, n, &first, &end);
+    r->n_part = r->n_left = end - first;
+    r->placed = true;
+    return pass_over(r, &first, err);
+}
+
 mt_rc mt_records_next(mt_records *r, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     if (!err) return mt_records_next(r, arena, out, where, &(mt_err){ 0 });
     if (r->broken.rc) return mt_fail(err, r->broken.rc, "%s", r->broken.msg);
-    mt_rc rc = next_record(r, arena, out, where, err);
+    mt_rc rc = r->split.sliced && !r->placed ? place_slice(r, err) : MT_OK;
+    if (!rc && r->split.sliced && !r->n_left) {
+        *out = (mt_value){ 0 };
+        *where = (mt_record_place){ .state = MT_RECORD_END, .file = r->files.items[r->files.n - 1] };
+        return MT_OK;
+    }
+    if (!rc) rc = next_record(r, arena, out, where, err);
     if (rc) r->broken = *err;
+    r->n_left -= r->split.sliced;
     return rc;
 }
 
@@ -180,6 +228,7 @@ mt_rc mt_records_rewind(mt_records *r, mt_err *err)
     close_file(r->file);
     r->file = NULL;
     r->broken = (mt_err){ 0 };
+    r->placed = false;
     r->current = 0;
     return open_at(r, 0, &r->file, err);
 }
@@ -206,6 +255,7 @@ double mt_records_share(const mt_records *r)
     double part = 0;
     const open_file *f = r->file;
     if (r->current >= r->files.n) return 1;
+    if (r->placed && r->n_part > 0 && mt_split_spec_counts(&r->split)) return 1 - (double)r->n_left / (double)r->n_part;
     if (f && f->format->position && f->src.size) {
         part = (double)f->format->position(f->reader) / (double)f->src.size;
     } else if (f && f->format->count) {

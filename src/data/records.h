@@ -35,7 +35,7 @@ typedef enum mt_sample_by { MT_SAMPLE_LINE, MT_SAMPLE_PARAGRAPH, MT_SAMPLE_DOCUM
 typedef struct mt_records_options {
     const char *format;         /* NULL: by content and extension; or json, csv, tsv, text, parquet, arrow */
     const char *field;          /* JSON: the records are the list under this key of the document */
-    const char *split;          /* folders: files of this split only (NULL: "train" where splits are named) */
+    const char *split;          /* folders: files of this split only (NULL: "train" where splits are named); all: a part (split_spec.h) */
     const char *subset;         /* folders: the folder in it of this name, else files whose names carry it (NULL: all) */
     const char *const *columns; /* Parquet, Arrow: read only these (NULL-terminated); others ignore it */
     char delimiter;             /* CSV: 0 means ',' or, for .tsv files, a tab */
@@ -59,7 +59,7 @@ void mt_records_close(mt_records *r);
 /* Start again at the first record.  Records read so far are no longer valid. */
 mt_rc mt_records_rewind(mt_records *r, mt_err *err);
 
-/* Rows in all files if the files say so (Parquet, Arrow), else -1.  Opens each file once. */
+/* Rows in all files, whatever part of them is read, if the files say so (Parquet, Arrow), else -1.  Opens each file once. */
 mt_rc mt_records_count(mt_records *r, int64_t *out, mt_err *err);
 
 /* How far it is, 0 to 1: files read, and bytes (or rows) of the current one.  For showing, not for deciding. */

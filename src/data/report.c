@@ -17,8 +17,8 @@ static void describe(mt_str *out, const mt_store *s)
 {
     const mt_store_counts *c = mt_store_counted(s);
     int64_t n_bad = mt_store_bad(c);
-    mt_str_printf(out, "%lld of %lld record%s bad (%.3g%%): ", (long long)n_bad, (long long)c->n_records,
-                  n_bad == 1 ? " is" : "s are", 100.0 * (double)n_bad / (double)c->n_records);
+    mt_str_printf(out, "%lld of %lld records %s bad (%.3g%%): ", (long long)n_bad, (long long)c->n_records,
+                  n_bad == 1 ? "is" : "are", 100.0 * (double)n_bad / (double)c->n_records);
     mt_report_reasons(out, c);
     const char *text;
     for (int k = 0; (text = mt_store_bad_text(s, k)); k++) mt_str_printf(out, "\n  %.400s", text);

@@ -106,7 +106,7 @@ static mt_rc keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text
     MT_TRY(mt_grow(&w->labels, &w->cap_labels, w->n_ids + n, sizeof *w->labels, err));
     MT_TRY(mt_grow(&w->places, &w->cap_places, w->n_places + 1, sizeof *w->places, err));
     int32_t *labels = w->labels + w->n_ids;
-    memcpy(w->ids + w->n_ids, w->tokens.ids + begin, n * sizeof *w->ids);
+    if (n) memcpy(w->ids + w->n_ids, w->tokens.ids + begin, n * sizeof *w->ids);
     for (size_t i = 0; i < n; i++) labels[i] = s->config.train_on_prompt ? w->tokens.ids[begin + i] : -100;
     for (size_t k = 0; k < n_spans; k++)
         for (size_t i = spans[k].begin > begin ? spans[k].begin : begin; i < spans[k].end && i < end; i++)
@@ -218,7 +218,9 @@ static mt_rc hand_out(const mt_sampler *s, mt_sampler_scratch *w, const mt_sampl
     MT_TRY(mt_grow(&w->samples, &w->cap_samples, w->n_places + 1, sizeof *w->samples, err));
     for (size_t i = 0; i < w->n_places; i++) {
         const struct mt__sample_place *p = &w->places[i];
-        w->samples[i] = (mt_sample){ .ids = w->ids + p->ids, .labels = w->labels + p->ids, .n = (int64_t)p->n, .n_uncut = (int64_t)p->n_uncut };
+        w->samples[i] = (mt_sample){
+            .ids = w->ids + p->ids, .labels = w->labels + p->ids, .n = (int64_t)p->n, .n_uncut = (int64_t)p->n_uncut
+        };
         if (s->config.keep_text) {
             w->samples[i].text = w->texts.n ? w->texts.s + p->text : "";
             w->samples[i].n_text = p->n_text;
@@ -273,6 +275,8 @@ const char *mt_sampler_template(const mt_sampler *s, const char **name)
     if (name) *name = s->template_name;
     return s->template_text;
 }
+
+const char *mt_sampler_new_template(const mt_sampler *s) { return s->own_template ? NULL : s->template_text; }
 
 void mt_sampler_close(mt_sampler *s)
 {

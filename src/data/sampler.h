@@ -96,9 +96,10 @@ typedef struct mt_sampler_config {
 mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout *layout, const mt_sampler_config *config,
                       mt_err *err);
 
-/* The template in use, to be saved with the model, and where it is from: MT_TEMPLATE_OWN or the name of a built-in one. */
-#define MT_TEMPLATE_OWN "the model's own"
+/* The template in use, to be saved with the model, and where it is from: "the model's own" or the name of a built-in one. */
 const char *mt_sampler_template(const mt_sampler *s, const char **name);
+/* The same if it is not the model's own: what is learned with it is only understood with it.  NULL: it is. */
+const char *mt_sampler_new_template(const mt_sampler *s);
 /* What the user should be told about that choice; "": nothing. */
 const char *mt_sampler_notice(const mt_sampler *s);
 /* The text of a token of the sampler's tokenizer; NULL: it has no such id. */

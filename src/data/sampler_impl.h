@@ -14,6 +14,7 @@ struct mt_sampler {
     mt_jinja *chat;     /* the template */
     mt_jinja *tool_use; /* the one for records with tools, where the model has two; else NULL */
     const char *template_name;
+    bool own_template; /* the model's */
     char *template_text, *tool_use_text; /* the latter NULL where there is one */
     const char *end; /* how an answer ends: white space and the end-of-turn token; "": nothing does */
     size_t n_end;

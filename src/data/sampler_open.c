@@ -149,14 +149,16 @@ static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
         if (!s->tool_use_text) return no_memory(err);
         MT_TRY(mt_jinja_parse(&s->tool_use, tools->text, tools->n, "chat_template (tool_use)", err));
     }
-    return use_text(s, MT_TEMPLATE_OWN, chat->text, chat->n, err);
+    s->own_template = true;
+    return use_text(s, "the model's own", chat->text, chat->n, err);
 }
 
 static mt_rc choose_template(mt_sampler *s, mt_err *err)
 {
     bool found;
     if (*s->config.template) return use_built_in(s, s->config.template, err);
-    if (*s->config.template_text) return use_text(s, "the given one", s->config.template_text, strlen(s->config.template_text), err);
+    if (*s->config.template_text)
+        return use_text(s, "the given one", s->config.template_text, strlen(s->config.template_text), err);
     MT_TRY(use_own(s, &found, err));
     if (found) return MT_OK;
     mt_str_puts(&s->notice,

@@ -20,7 +20,7 @@ typedef struct mt_source_info {
     uint64_t fingerprint;         /* of the data and all that makes samples of it: a resumed run compares it */
     const char *end_of_turn_text; /* the token that is trained to end an answer; NULL: not known.  Lives as long as the source */
     int32_t end_of_turn;          /* its id, where the text is given */
-    const char *chat_template;    /* what conversations are put into, where it is not the model's own; NULL: it is, or there are none */
+    const char *chat_template;    /* to be saved with the model, which has another or none; NULL: its own was used, or none */
 } mt_source_info;
 
 typedef struct mt_source_api {

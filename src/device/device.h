@@ -26,6 +26,7 @@
 typedef struct mt_device mt_device;
 typedef struct mt_stream mt_stream;
 typedef struct mt_event mt_event;
+typedef struct mt_trace mt_trace; /* device/trace.h */
 
 enum { MT_DEVICE_ALIGN = 512 }; /* no device rounds an allocation up further than to a multiple of this */
 
@@ -39,6 +40,7 @@ typedef struct mt_device_options {
     int n_threads;       /* cpu: threads that compute; 0: one a core */
     int dawdle_us;       /* cpu, for tests: streams sleep before some of their work, at random, up to this long: what should have been waited for shows */
     const char *slow_stream; /* with dawdle_us: only the stream of this name sleeps, that long before all of its work; NULL: every one, at random */
+    bool keep_host_memory; /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or memory runs short */
     bool tune;           /* cuda: choose product kernels by timing them; faster, but another run may choose others, and other bits */
 } mt_device_options;
 
@@ -66,6 +68,10 @@ typedef struct mt_device_api {
     void (*stream_free)(mt_stream *s); /* waits for its work */
     mt_rc (*event_create)(mt_device *dev, mt_event **out, mt_err *err);
     void (*event_free)(mt_event *e); /* accepts NULL, like stream_free */
+    /* An event that knows when it was reached, for tracing; event_time gives that moment on CLOCK_MONOTONIC once sync() has
+     * returned, 0 if it was never recorded. */
+    mt_rc (*timed_event_create)(mt_device *dev, mt_event **out, mt_err *err);
+    int64_t (*event_time)(mt_event *e);
 
     mt_rc (*record)(mt_stream *s, mt_event *e, mt_err *err);
     mt_rc (*wait)(mt_stream *s, mt_event *e, mt_err *err);
@@ -81,9 +87,12 @@ struct mt_device {
 struct mt_stream {
     const mt_device_api *api;
     mt_device *dev;
+    mt_trace *trace;   /* what is queued here is written down there; NULL, as nearly always: nowhere */
+    const char *track; /* the stream's name there */
 };
 struct mt_event {
     const mt_device_api *api;
+    const char *name; /* what a wait for it waits for, in a trace; or NULL */
 };
 
 extern const mt_device_api mt_device_cpu;
@@ -101,15 +110,19 @@ static inline mt_rc mt_device_alloc(mt_device *d, void **out, size_t bytes, cons
     return d->api->alloc(d, out, bytes, name, err);
 }
 static inline mt_rc mt_record(mt_stream *s, mt_event *e, mt_err *err) { return s->api->record(s, e, err); }
-static inline mt_rc mt_wait(mt_stream *s, mt_event *e, mt_err *err) { return s->api->wait(s, e, err); }
+mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err);
+mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
+mt_rc mt__traced_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
+
+static inline mt_rc mt_wait(mt_stream *s, mt_event *e, mt_err *err) { return s->trace ? mt__traced_wait(s, e, err) : s->api->wait(s, e, err); }
 static inline mt_rc mt_sync(mt_event *e, mt_err *err) { return e->api->sync(e, err); }
 static inline mt_rc mt_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
-    return s->api->copy(s, dst, src, bytes, dir, err);
+    return s->trace ? mt__traced_copy(s, dst, src, bytes, dir, err) : s->api->copy(s, dst, src, bytes, dir, err);
 }
 static inline mt_rc mt_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
 {
-    return s->api->fill(s, dst, byte, bytes, err);
+    return s->trace ? mt__traced_fill(s, dst, byte, bytes, err) : s->api->fill(s, dst, byte, bytes, err);
 }
 
 #endif

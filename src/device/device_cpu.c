@@ -11,6 +11,7 @@
  * all would order every stream behind every other, and ThreadSanitizer could not see a wait that is missing. */
 #include "device/device_cpu.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "base/rng.h"
@@ -48,6 +49,8 @@ typedef struct cpu_event {
     pthread_cond_t reached;
     uint64_t recorded; /* records queued so far */
     uint64_t done;     /* records reached */
+    int64_t when;      /* timed: nanoseconds of the latest */
+    bool timed;
 } cpu_event;
 
 typedef struct task {
@@ -111,6 +114,7 @@ static void reach(cpu_event *e, uint64_t count)
 {
     pthread_mutex_lock(&e->lock);
     if (e->done < count) e->done = count;
+    if (e->timed) e->when = mt_now_ns();
     pthread_cond_broadcast(&e->reached);
     pthread_mutex_unlock(&e->lock);
 }
@@ -172,7 +176,7 @@ static mt_rc cpu_stream_create(mt_device *dev, mt_stream **out, const char *name
     *out = NULL;
     cpu_stream *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for the %s stream", name);
-    s->base = (mt_stream){ &mt_device_cpu, dev };
+    s->base = (mt_stream){ .api = &mt_device_cpu, .dev = dev };
     const char *slow = ((cpu_device *)dev)->slow_stream;
     s->slow = slow && strcmp(slow, name) == 0;
     pthread_mutex_init(&s->lock, NULL);
@@ -235,6 +239,22 @@ static void cpu_event_free(mt_event *event)
     pthread_cond_destroy(&e->reached);
     pthread_mutex_destroy(&e->lock);
     mt_free(e);
+}
+
+static mt_rc cpu_timed_event_create(mt_device *dev, mt_event **out, mt_err *err)
+{
+    MT_TRY(cpu_event_create(dev, out, err));
+    ((cpu_event *)*out)->timed = true;
+    return MT_OK;
+}
+
+static int64_t cpu_event_time(mt_event *event)
+{
+    cpu_event *e = (cpu_event *)event;
+    pthread_mutex_lock(&e->lock);
+    int64_t when = e->when;
+    pthread_mutex_unlock(&e->lock);
+    return when;
 }
 
 static uint64_t latest_record(cpu_event *e)
@@ -445,6 +465,8 @@ const mt_device_api mt_device_cpu = {
     .stream_free = cpu_stream_free,
     .event_create = cpu_event_create,
     .event_free = cpu_event_free,
+    .timed_event_create = cpu_timed_event_create,
+    .event_time = cpu_event_time,
     .record = cpu_record,
     .wait = cpu_wait,
     .sync = cpu_sync,

@@ -12,6 +12,7 @@
 #include "device/device_cuda.cuh"
 
 extern "C" {
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -21,6 +22,7 @@ extern "C" {
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 /* Left to the driver, the library's workspaces and kernels' local memory when no limit is given. */
 static const size_t RESERVE_BYTES = (size_t)768 << 20;
@@ -43,15 +45,20 @@ typedef struct cuda_device {
     pthread_mutex_t lock; /* guards what follows */
     size_t used, peak;
     block *blocks, *host_blocks;
+    block *spare_blocks;  /* host memory nobody uses, still pinned */
+    bool keep_host_memory;
     bool pin_refused;
     bool failed;
     mt_err error; /* the first one */
+    cudaEvent_t zero; /* timed events count from here; made with the first of them */
+    int64_t zero_ns;  /* when that was, on CLOCK_MONOTONIC */
 } cuda_device;
 
 typedef struct cuda_event {
     mt_event base;
     cuda_device *dev;
     cudaEvent_t raw;
+    bool recorded; /* timed ones: ever */
 } cuda_event;
 
 extern "C" const mt_device_api mt_device_cuda;
@@ -146,7 +153,7 @@ mt_rc mt__cuda_workspace(mt_stream *stream, void **out, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
+static mt_rc make_event(mt_device *dev, mt_event **out, unsigned flags, mt_err *err)
 {
     *out = NULL;
     MT_TRY(mt__cuda_ready(dev, err));
@@ -154,14 +161,50 @@ static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
     if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for an event");
     e->base.api = &mt_device_cuda;
     e->dev = (cuda_device *)dev;
-    mt_rc rc =
-        mt__cuda_check(dev, cudaEventCreateWithFlags(&e->raw, cudaEventDisableTiming | cudaEventBlockingSync), "an event", err);
+    mt_rc rc = mt__cuda_check(dev, cudaEventCreateWithFlags(&e->raw, flags), "an event", err);
     if (rc) {
         mt_free(e);
         return rc;
     }
     *out = &e->base;
     return MT_OK;
+}
+
+static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
+{
+    return make_event(dev, out, cudaEventDisableTiming | cudaEventBlockingSync, err);
+}
+
+/* The moment the GPU's clock is read against ours. */
+static mt_rc set_zero(cuda_device *d, mt_err *err)
+{
+    mt_device *dev = &d->ops.base;
+    if (d->zero) return MT_OK;
+    MT_TRY(mt__cuda_check(dev, cudaDeviceSynchronize(), "tracing", err));
+    MT_TRY(mt__cuda_check(dev, cudaEventCreateWithFlags(&d->zero, cudaEventDefault), "tracing", err));
+    MT_TRY(mt__cuda_check(dev, cudaEventRecord(d->zero, 0), "tracing", err));
+    MT_TRY(mt__cuda_check(dev, cudaEventSynchronize(d->zero), "tracing", err));
+    d->zero_ns = mt_now_ns();
+    return MT_OK;
+}
+
+static mt_rc cuda_timed_event_create(mt_device *dev, mt_event **out, mt_err *err)
+{
+    *out = NULL;
+    MT_TRY(mt__cuda_ready(dev, err));
+    MT_TRY(set_zero((cuda_device *)dev, err));
+    return make_event(dev, out, cudaEventDefault, err);
+}
+
+static int64_t cuda_event_time(mt_event *event)
+{
+    cuda_event *e = (cuda_event *)event;
+    float ms = 0;
+    if (!e->recorded || cudaEventElapsedTime(&ms, e->dev->zero, e->raw) != cudaSuccess) {
+        cudaGetLastError();
+        return 0;
+    }
+    return e->dev->zero_ns + (int64_t)(1e6 * (double)ms);
 }
 
 static void cuda_event_free(mt_event *event)
@@ -176,6 +219,7 @@ static void cuda_event_free(mt_event *event)
 static mt_rc cuda_record(mt_stream *s, mt_event *e, mt_err *err)
 {
     MT_TRY(may_queue(s->dev, err));
+    ((cuda_event *)e)->recorded = true;
     return mt__cuda_check(s->dev, cudaEventRecord(((cuda_event *)e)->raw, mt_cuda_raw(s)), "recording an event", err);
 }
 
@@ -310,14 +354,21 @@ static void touch_piece(void *arg, int64_t i)
     for (size_t at = from; at < to; at += 4096) t->p[at] = 0;
 }
 
+static void clear_piece(void *arg, int64_t i)
+{
+    const touching *t = (const touching *)arg;
+    size_t from = (size_t)i * TOUCH_BYTES, to = from + TOUCH_BYTES < t->bytes ? from + TOUCH_BYTES : t->bytes;
+    memset((char *)t->p + from, 0, to - from);
+}
+
 /* Page faults are where the time of a large allocation goes, and they run in parallel. */
-static mt_rc touch_all(char *p, size_t bytes, mt_err *err)
+static mt_rc in_pieces(mt_pool_fn fn, char *p, size_t bytes, mt_err *err)
 {
     touching t = { p, bytes };
     int64_t pieces = (int64_t)((bytes + TOUCH_BYTES - 1) / TOUCH_BYTES);
     mt_pool *pool;
     MT_TRY(mt_pool_create(&pool, (int)mt_min_i64(mt_cpu_count(), pieces), err));
-    mt_pool_for(pool, pieces, touch_piece, &t);
+    mt_pool_for(pool, pieces, fn, &t);
     mt_pool_free(pool);
     return MT_OK;
 }
@@ -327,6 +378,15 @@ static void release_host(block *b)
     if (b->pinned) cudaHostUnregister(b->p);
     munmap(b->p, b->bytes);
     mt_free(b);
+}
+
+static void release_all(block *b)
+{
+    while (b) {
+        block *next = b->next;
+        release_host(b);
+        b = next;
+    }
 }
 
 static void pin(cuda_device *d, block *b, const char *name)
@@ -345,26 +405,69 @@ static void pin(cuda_device *d, block *b, const char *name)
                 name, mt_bytes_text(b->bytes).s, cudaGetErrorString(status));
 }
 
-static mt_rc cuda_host_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)
+/* The smallest spare block that holds `bytes` and is not twice as large; NULL: none. */
+static block *take_spare(cuda_device *d, size_t bytes)
 {
-    cuda_device *d = (cuda_device *)dev;
-    *out = NULL;
-    MT_TRY(mt__cuda_ready(dev, err));
+    block **best = NULL;
+    pthread_mutex_lock(&d->lock);
+    for (block **link = &d->spare_blocks; *link; link = &(*link)->next)
+        if ((*link)->bytes >= bytes && (*link)->bytes / 2 <= bytes && (!best || (*link)->bytes < (*best)->bytes)) best = link;
+    block *b = best ? *best : NULL;
+    if (b) *best = b->next;
+    pthread_mutex_unlock(&d->lock);
+    return b;
+}
+
+/* Spare blocks make room when the machine has too little left for a new one. */
+static void make_room(cuda_device *d, size_t bytes)
+{
+    const size_t margin = (size_t)2 << 30;
+    while (d->spare_blocks && (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) < bytes + margin) {
+        pthread_mutex_lock(&d->lock);
+        block *b = d->spare_blocks;
+        if (b) d->spare_blocks = b->next;
+        pthread_mutex_unlock(&d->lock);
+        if (b) release_host(b);
+    }
+}
+
+static mt_rc new_host_block(cuda_device *d, size_t bytes, const char *name, block **out, mt_err *err)
+{
     block *b = (block *)mt_calloc(1, sizeof *b);
     if (!b) return mt_fail(err, MT_ENOMEM, "no host memory to account for %s", name);
-    b->bytes = mt_round_up(bytes ? bytes : 1, bytes >= HUGE_BYTES ? HUGE_BYTES : 4096);
+    b->bytes = bytes;
     b->p = (char *)mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->p == MAP_FAILED) {
         mt_free(b);
         return mt_fail(err, MT_ENOMEM, "no host memory for %s (%s)", name, mt_bytes_text(bytes).s);
     }
     madvise(b->p, b->bytes, MADV_HUGEPAGE); /* a wish: without it the same, slower */
-    mt_rc rc = touch_all(b->p, b->bytes, err);
+    mt_rc rc = in_pieces(touch_piece, b->p, b->bytes, err);
     if (rc) {
         release_host(b);
         return rc;
     }
     pin(d, b, name);
+    *out = b;
+    return MT_OK;
+}
+
+static mt_rc cuda_host_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)
+{
+    cuda_device *d = (cuda_device *)dev;
+    *out = NULL;
+    MT_TRY(mt__cuda_ready(dev, err));
+    bytes = mt_round_up(bytes ? bytes : 1, bytes >= HUGE_BYTES ? HUGE_BYTES : 4096);
+    block *b = take_spare(d, bytes);
+    mt_rc rc = b ? in_pieces(clear_piece, b->p, b->bytes, err) : MT_OK;
+    if (rc) {
+        release_host(b);
+        return rc;
+    }
+    if (!b) {
+        make_room(d, bytes);
+        MT_TRY(new_host_block(d, bytes, name, &b, err));
+    }
     pthread_mutex_lock(&d->lock);
     b->next = d->host_blocks;
     d->host_blocks = b;
@@ -379,9 +482,14 @@ static void cuda_host_free(mt_device *dev, void *p)
     cuda_device *d = (cuda_device *)dev;
     pthread_mutex_lock(&d->lock);
     block *b = unlink_block(&d->host_blocks, p);
+    bool keep = b && d->keep_host_memory;
+    if (keep) {
+        b->next = d->spare_blocks;
+        d->spare_blocks = b;
+    }
     pthread_mutex_unlock(&d->lock);
     cudaSetDevice(d->ops.index);
-    if (b) release_host(b);
+    if (b && !keep) release_host(b);
 }
 
 /* -- the device ------------------------------------------------------------------------------------ */
@@ -470,15 +578,13 @@ static void cuda_close(mt_device *dev)
     cuda_device *d = (cuda_device *)dev;
     cudaSetDevice(d->ops.index);
     cudaDeviceSynchronize();
+    if (d->zero) cudaEventDestroy(d->zero);
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
     mt_free(d->ops.products);
     free_blocks(d->blocks, !d->arena);
     cudaFree(d->arena);
-    while (d->host_blocks) {
-        block *b = d->host_blocks;
-        d->host_blocks = b->next;
-        release_host(b);
-    }
+    release_all(d->host_blocks);
+    release_all(d->spare_blocks);
     cudaGetLastError();
     pthread_mutex_destroy(&d->lock);
     mt_free(d);
@@ -492,6 +598,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     d->ops.base.api = &mt_device_cuda;
     d->ops.index = o ? o->index : 0;
     d->ops.tune = o && o->tune;
+    d->keep_host_memory = o && o->keep_host_memory;
     pthread_mutex_init(&d->lock, NULL);
     mt_rc rc = check_device(d, err);
     if (rc) {
@@ -528,5 +635,6 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
 extern "C" const mt_device_api mt_device_cuda = {
     MT_DEVICE_CUDA,  "cuda",          cuda_open,      cuda_close,         cuda_info,        cuda_alloc,
     cuda_free,       cuda_host_alloc, cuda_host_free, cuda_stream_create, cuda_stream_free, cuda_event_create,
-    cuda_event_free, cuda_record,     cuda_wait,      cuda_sync,          cuda_copy,        cuda_fill,
+    cuda_event_free, cuda_timed_event_create, cuda_event_time, cuda_record, cuda_wait,      cuda_sync,
+    cuda_copy,       cuda_fill,
 };

@@ -1,18 +1,17 @@
 #include "engine/bench.h"
 
+#include "base/clock.h"
 #include "base/dtype.h"
 #include "base/rng.h"
+#include "engine/rate.h"
 #include "plan/flops.h"
 
+#include <fcntl.h>
 #include <math.h>
-#include <time.h>
-
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 /* -- tokens ---------------------------------------------------------------------------------------- */
 
@@ -70,43 +69,97 @@ static mt_rc fill_weights(mt_engine *e, const mt_model *m, double deviation, uin
 static mt_rc plan_for(mt_plan **out, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
 {
     mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest };
-    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 1 << 30, .head_rows = 1024 };
-    int64_t sizes[] = { 16384, 8192, 4096, 2048, 1 };
-    mt_plan *best = NULL;
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_plan *plan;
-        a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : sizes[i], largest->n_tokens));
-        rc = mt_plan_search(&plan, m, &job, &a, machine, err);
-        if (rc && rc != MT_ENOMEM) break;
-        if (!rc && (!best || plan->predicted_seconds < best->predicted_seconds)) {
-            mt_plan_free(best);
-            best = plan;
-        } else if (!rc)
-            mt_plan_free(plan);
-        if (o->micro_tokens) break;
+    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 16384, .head_rows = o->head_rows ? o->head_rows : 1024 };
+    if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, m, &job, &a, machine, err);
+    a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));
+    return mt_plan_search(out, m, &job, &a, machine, err);
+}
+
+static int by_size(const void *a, const void *b)
+{
+    int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
+    return x < y ? -1 : x > y;
+}
+
+static mt_rc one_step(mt_engine *e, const mt_batch *batch, mt_step_result *r, mt_err *err)
+{
+    const mt_hyper h = { .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0 };
+    MT_TRY(mt_engine_step(e, batch, &h, r, err));
+    return isfinite(r->loss) ? MT_OK : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");
+}
+
+/* A step returns when its norm is known, so the clock of one runs from norm to norm. */
+static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const mt_batch *batch, int64_t *ns, mt_bench_result *out, mt_err *err)
+{
+    int64_t before = mt_now_ns();
+    for (int i = 0; i < o->warmup + o->steps; i++) {
+        mt_step_result r;
+        MT_TRY(one_step(e, batch, &r, err));
+        int64_t now = mt_now_ns();
+        if (i >= o->warmup) ns[i - o->warmup] = now - before;
+        if (i >= o->warmup) out->wait_update_seconds += 1e-9 * (double)r.wait_update_ns / o->steps;
+        out->loss = r.loss;
+        before = now;
     }
-    *out = best;
-    return best ? MT_OK : rc;
+    return MT_OK;
 }
 
 static mt_rc run_steps(mt_engine *e, const mt_model *m, const mt_bench_options *o, mt_batch *batch, mt_bench_result *out, mt_err *err)
 {
-    const mt_hyper h = { .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0 };
-    double start = 0;
-    for (int i = 0; i < o->warmup + o->steps; i++) {
-        mt_step_result r;
-        if (i == o->warmup) start = now();
-        MT_TRY(mt_engine_step(e, batch, &h, &r, err));
-        if (!isfinite(r.loss)) return mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");
-        if (i >= o->warmup) out->wait_update_seconds += 1e-9 * (double)r.wait_update_ns / o->steps;
-        out->loss = r.loss;
-    }
-    out->seconds = (now() - start) / o->steps;
+    int64_t *ns = mt_calloc((size_t)o->steps, sizeof *ns), all = 0;
+    if (!ns) return mt_fail(err, MT_ENOMEM, "no host memory for step times");
+    mt_rc rc = time_steps(e, o, batch, ns, out, err);
+    qsort(ns, (size_t)o->steps, sizeof *ns, by_size);
+    for (int i = 0; i < o->steps; i++) all += ns[i];
+    out->seconds = 1e-9 * (double)all / o->steps;
+    out->median = 1e-9 * (double)ns[o->steps / 2];
+    out->slowest = 1e-9 * (double)ns[o->steps - 1];
+    mt_free(ns);
     out->tokens = (double)batch->n_tokens;
     out->trained = (double)batch->n_trained;
     out->flops = mt_flops_step(m->config, batch->doc_start, batch->n_docs);
-    return mt_engine_settle(e, err);
+    return rc ? rc : mt_engine_settle(e, err);
+}
+
+/* Two more steps under a trace, which sees the time between their norms. */
+static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const mt_bench_options *o, const mt_batch *batch, mt_bench_result *out, mt_err *err)
+{
+    enum { SPANS = 1 << 16 };
+    mt_trace *trace;
+    mt_step_result r;
+    MT_TRY(mt_trace_create(&trace, dev, SPANS, err));
+    mt_engine_trace(e, trace);
+    mt_rc rc = one_step(e, batch, &r, err);
+    if (!rc) rc = one_step(e, batch, &r, err);
+    if (!rc) rc = mt_engine_settle(e, err);
+    mt_engine_trace(e, NULL);
+    if (!rc) rc = mt_trace_collect(trace, err);
+    if (!rc) mt_spent_of(&out->spent, trace, m->config);
+    if (!rc && o->trace) rc = mt_trace_write(trace, o->trace, err);
+    mt_trace_free(trace);
+    return rc;
+}
+
+/* -- the process's memory --------------------------------------------------------------------------- */
+
+static void forget_peak(void)
+{
+    int fd = open("/proc/self/clear_refs", O_WRONLY | O_CLOEXEC);
+    if (fd < 0) return;
+    if (write(fd, "5", 1) != 1) { /* then the peak is that of the whole process */
+    }
+    close(fd);
+}
+
+static size_t resident_peak(void)
+{
+    char line[256];
+    unsigned long long kib = 0;
+    FILE *f = fopen("/proc/self/status", "re");
+    while (f && fgets(line, sizeof line, f))
+        if (sscanf(line, "VmHWM: %llu", &kib) == 1) break;
+    if (f) fclose(f);
+    return (size_t)kib << 10;
 }
 
 mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out, mt_err *err)
@@ -115,17 +168,21 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     mt_plan *plan = NULL;
     mt_engine *e = NULL;
     *out = (mt_bench_result){ 0 };
-    mt_rc rc = draw_batch(&batch, o, m->config->V, 0, err);
+    forget_peak();
+    mt_rc rc = mt_product_rate(dev, o->compute, &out->product_rate, err);
+    if (!rc) rc = draw_batch(&batch, o, m->config->V, 0, err);
     if (!rc) rc = plan_for(&plan, m, machine, o, &batch, err);
     if (!rc) rc = mt_engine_create(&e, dev, plan, NULL, err);
     if (!rc) rc = fill_weights(e, m, 0.02, o->seed, err);
     if (!rc) rc = run_steps(e, m, o, &batch, out, err);
+    if (!rc && (o->table || o->trace)) rc = trace_steps(e, dev, m, o, &batch, out, err);
     if (plan) {
         out->device_bytes = plan->device_bytes;
         out->host_bytes = plan->host_bytes;
         out->predicted_seconds = plan->predicted_seconds;
         mt_plan_describe(plan, out->placement, sizeof out->placement);
     }
+    out->host_peak = resident_peak();
     dev->api->info(dev, &out->device);
     mt_engine_free(e);
     mt_plan_free(plan);

@@ -3,6 +3,7 @@
 #define MT_ENGINE_BENCH_H
 
 #include "engine/engine.h"
+#include "engine/spent.h"
 
 typedef struct mt_bench_options {
     int64_t seq_len, tokens_per_step;
@@ -12,16 +13,23 @@ typedef struct mt_bench_options {
     bool clip;
     mt_dtype compute;
     int64_t micro_tokens; /* 0: chosen */
+    int64_t head_rows;    /* logits at a time; 0: chosen */
     uint64_t seed;
+    bool table;        /* trace a step after the timed ones: fills result.spent */
+    const char *trace; /* and write it to this file; NULL: no file */
 } mt_bench_options;
 
 typedef struct mt_bench_result {
     double seconds;                  /* of a step: from the norm of the last warm-up step to the norm of the last timed one */
+    double median, slowest;          /* of single steps, from norm to norm */
     double tokens, trained, flops;   /* of a step */
     double predicted_seconds;
     double wait_update_seconds;      /* of a step */
     double loss;                     /* of the last step: a number that must not be NaN */
     size_t device_bytes, host_bytes; /* the plan's */
+    size_t host_peak;                /* of the process while this ran, resident */
+    double product_rate;             /* FLOPs a second of a large product here */
+    mt_spent spent;                  /* of a step after the timed ones */
     mt_device_info device;
     char placement[256]; /* in words */
 } mt_bench_result;

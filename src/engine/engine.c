@@ -17,9 +17,9 @@ static mt_rc open_streams(mt_engine *e, mt_err *err)
     MT_TRY(api->stream_create(e->dev, &e->compute, "compute", err));
     MT_TRY(api->stream_create(e->dev, &e->copy_in, "copy-in", err));
     MT_TRY(api->stream_create(e->dev, &e->copy_out, "copy-out", err));
-    for (int i = 0; i < 3; i++) MT_TRY(mt__event(e, &e->settled[i], err));
-    MT_TRY(mt__event(e, &e->input_read, err));
-    return mt__event(e, &e->sums_ready, err);
+    for (int i = 0; i < 3; i++) MT_TRY(mt__event(e, &e->settled[i], "end", err));
+    MT_TRY(mt__event(e, &e->input_read, "input", err));
+    return mt__event(e, &e->sums_ready, "sums", err);
 }
 
 static mt_rc open_units(mt_engine *e, mt_err *err)
@@ -36,8 +36,9 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
         s->lo = mt__buffer(e, MT_BUF_LO, u, -1);
         s->m = mt__buffer(e, MT_BUF_M, u, -1);
         s->v = mt__buffer(e, MT_BUF_V, u, -1);
-        MT_TRY(mt__event(e, &s->written, err));
-        MT_TRY(mt__event(e, &s->device_updated, err));
+        MT_TRY(mt__event(e, &s->written, "write-back", err));
+        MT_TRY(mt__event(e, &s->kept_free, "write-back of v and lo", err));
+        MT_TRY(mt__event(e, &s->device_updated, "update on the device", err));
     }
     return MT_OK;
 }
@@ -166,6 +167,7 @@ void mt_engine_free(mt_engine *e)
     mt__ring_free(e);
     for (int u = 0; e->units && u < e->model->n_units; u++) {
         api->event_free(e->units[u].written);
+        api->event_free(e->units[u].kept_free);
         api->event_free(e->units[u].device_updated);
         mt_free(e->units[u].mapped);
     }
@@ -181,6 +183,15 @@ void mt_engine_free(mt_engine *e)
     mt_free(e->visits);
     mt_watch_deinit(&e->watch);
     mt_free(e);
+}
+
+void mt_engine_trace(mt_engine *e, mt_trace *trace)
+{
+    e->trace = trace;
+    e->ops = e->run.ops = trace ? &mt_ops_traced : mt_ops_of(e->dev);
+    mt_trace_attach(trace, e->compute, trace ? "compute" : NULL);
+    mt_trace_attach(trace, e->copy_in, trace ? "copy-in" : NULL);
+    mt_trace_attach(trace, e->copy_out, trace ? "copy-out" : NULL);
 }
 
 /* -- state ----------------------------------------------------------------------------------------- */

@@ -59,6 +59,9 @@ mt_rc mt_engine_logits(mt_engine *e, const mt_batch *batch, float *out, mt_err *
 
 mt_rc mt_engine_settle(mt_engine *e, mt_err *err);
 
+/* Write down what the next steps do; NULL: no more.  The trace outlives it. */
+void mt_engine_trace(mt_engine *e, mt_trace *trace);
+
 /* For one other thread that saves the state while the engine goes on: after hold(), read_held() gives every unit as the updates so far
  * leave it, and no unit is updated again before it is let go.  The engine may step and evaluate meanwhile; its next update waits where
  * it must.  Each hold ends with let_go() of every unit. */

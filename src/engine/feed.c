@@ -257,12 +257,10 @@ void mt_feed_close(mt_feed *f)
 const mt_findings *mt_feed_findings(const mt_feed *f) { return &f->findings; }
 const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f) { return f->tok; }
 const mt_sampler *mt_feed_sampler(const mt_feed *f) { return f->sets[0].sampler; }
-const char *mt_feed_template(const mt_feed *f)
+const char *mt_feed_new_template(const mt_feed *f)
 {
-    for (size_t i = 0; i < f->n_train; i++) {
-        const char *name, *text = f->sets[i].text ? NULL : mt_sampler_template(f->sets[i].sampler, &name);
-        if (text) return strcmp(name, MT_TEMPLATE_OWN) == 0 ? NULL : text;
-    }
+    for (size_t i = 0; i < f->n_train; i++)
+        if (!f->sets[i].text) return mt_sampler_new_template(f->sets[i].sampler);
     return NULL;
 }
 

@@ -38,10 +38,10 @@ void mt_feed_close(mt_feed *f); /* accepts NULL */
 
 const mt_findings *mt_feed_findings(const mt_feed *f);
 const mt_tokenizer *mt_feed_tokenizer(const mt_feed *f);
-/* The first dataset's: its template is the one to save with the model. */
+/* The first dataset's. */
 const mt_sampler *mt_feed_sampler(const mt_feed *f);
-/* The template of the first dataset of conversations, where it is not the model's own; else NULL. */
-const char *mt_feed_template(const mt_feed *f);
+/* The template to save with the model: what its conversations were written with, if not its own; NULL: nothing to save. */
+const char *mt_feed_new_template(const mt_feed *f);
 /* Append a prompt's tokens: for conversations as the user's turn, with what begins the answer; for plain text as it is. */
 mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err *err);
 /* The token that ends an answer; -1: there is none. */

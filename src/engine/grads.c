@@ -129,7 +129,7 @@ static mt_rc open_slots(mt_engine *e, slot *slots, mt_buffer_kind kind, int per_
     for (int g = 0; g < e->model->n_groups; g++)
         for (int s = 0; s < per_group; s++) {
             slots[g * per_group + s].p = mt__buffer(e, kind, g, s);
-            MT_TRY(mt__slot_events(e, &slots[g * per_group + s], err));
+            MT_TRY(mt__slot_events(e, &slots[g * per_group + s], "gradient sums", kind == MT_BUF_ACC ? "gradient sums read" : "gradient sent", err));
         }
     return MT_OK;
 }
@@ -145,14 +145,14 @@ mt_rc mt__grads_create(mt_engine *e, mt_err *err)
     MT_TRY(open_slots(e, e->accs, MT_BUF_ACC, segment, err));
     MT_TRY(open_slots(e, e->outs, MT_BUF_GRAD, outs, err));
     e->acc_tied.p = mt__buffer(e, MT_BUF_ACC_TIED, 0, -1);
-    MT_TRY(mt__slot_events(e, &e->acc_tied, err));
+    MT_TRY(mt__slot_events(e, &e->acc_tied, "gradient sums", "gradient sums read", err));
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *st = &e->units[u];
         e->unit_accs[u].p = mt__buffer(e, MT_BUF_ACC, u, -1);
-        MT_TRY(mt__slot_events(e, &e->unit_accs[u], err));
+        MT_TRY(mt__slot_events(e, &e->unit_accs[u], "gradient sums", "gradient sums read", err));
         for (int share = 0; share < 2; share++) {
             st->acc_host[share] = mt__buffer(e, MT_BUF_ACC_HOST, u, share);
-            MT_TRY(mt__event(e, &st->acc_saved[share], err));
+            MT_TRY(mt__event(e, &st->acc_saved[share], "gradient sums saved", err));
         }
     }
     return MT_OK;

@@ -10,14 +10,13 @@
 #include "engine/internal.h"
 
 #include <string.h>
-#include <time.h>
 
 mt_rc mt__hold_create(mt_engine *e, mt_err *err)
 {
     e->save_bounce = mt__buffer(e, MT_BUF_BOUNCE_SAVE, -1, -1);
     if (!e->save_bounce) return MT_OK; /* everything lives on the host */
     MT_TRY(e->dev->api->stream_create(e->dev, &e->save, "save", err));
-    return mt__event(e, &e->save_done, err);
+    return mt__event(e, &e->save_done, "save", err);
 }
 
 void mt__hold_free(mt_engine *e)
@@ -40,12 +39,10 @@ void mt_engine_let_go(mt_engine *e, int unit) { mt_watch_raise(&e->watch, &e->un
 
 mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err)
 {
-    struct timespec from, to;
     if (mt_watch_reached(&e->watch, &e->units[u].let_go, e->n_holds)) return MT_OK;
-    clock_gettime(CLOCK_MONOTONIC, &from);
+    int64_t from = mt_now_ns();
     MT_TRY(mt_watch_reach(&e->watch, &e->units[u].let_go, e->n_holds, err));
-    clock_gettime(CLOCK_MONOTONIC, &to);
-    e->wait_save_ns += (int64_t)(to.tv_sec - from.tv_sec) * 1000000000 + (to.tv_nsec - from.tv_nsec);
+    e->wait_save_ns += mt_now_ns() - from;
     return MT_OK;
 }
 

@@ -6,9 +6,11 @@
 #ifndef MT_ENGINE_INTERNAL_H
 #define MT_ENGINE_INTERNAL_H
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/pool.h"
 #include "base/watch.h"
+#include "device/trace.h"
 #include "engine/engine.h"
 
 /* A buffer that is used, handed to another stream, and used again. */
@@ -37,6 +39,7 @@ typedef struct unit_state {
     int64_t let_go;          /* gate: holds that are over for this unit */
     int64_t held_version;    /* what the saver waits for */
     mt_event *written;       /* staged: the newest state is back in host memory */
+    mt_event *kept_free;     /* staged: what it borrowed of its layer's kept activations is back, the accumulator may not be */
     mt_event *device_updated;
     mt_event *landed;        /* the finished gradient has reached the host */
     void *parked;            /* host, or NULL */
@@ -62,6 +65,7 @@ typedef struct stage_slot {
     slot s;         /* s.p: NULL for a unit's own, which borrows */
     mt_event *done; /* updated: may be written back */
     int unit;       /* staged in for it; -1: none */
+    bool half_written; /* its kept activations are free again, its accumulator is not: the second half is still to be queued */
 } stage_slot;
 
 typedef struct update_job {
@@ -90,6 +94,7 @@ struct mt_engine {
     const mt_plan *plan; /* borrowed; outlives the engine */
     const mt_ops *ops;
     mt_stream *compute, *copy_in, *copy_out;
+    mt_trace *trace; /* borrowed; NULL: nobody looks */
     mt_watch watch;
     mt_run run;
     void **buffers; /* parallel to plan->buffers */
@@ -147,8 +152,9 @@ struct mt_engine {
 mt_rc mt__memory_create(mt_engine *e, mt_err *err);
 void mt__memory_free(mt_engine *e);
 void *mt__buffer(const mt_engine *e, mt_buffer_kind kind, int i, int j); /* NULL: the plan has none */
-mt_rc mt__event(mt_engine *e, mt_event **out, mt_err *err);
-mt_rc mt__slot_events(mt_engine *e, slot *s, mt_err *err);
+/* name: what a wait for it waits for, in a trace. */
+mt_rc mt__event(mt_engine *e, mt_event **out, const char *name, mt_err *err);
+mt_rc mt__slot_events(mt_engine *e, slot *s, const char *ready, const char *free, mt_err *err);
 void mt__slot_free(mt_engine *e, slot *s);
 /* To or from the device and wait, through memory of our own: a failed stream must never hold a caller's. */
 mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);

@@ -105,7 +105,7 @@ mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
 {
     if (!train || layer >= e->model->config->L) return MT_OK;
     int u = mt_layer_unit(layer);
-    if (mt__place(e, u)->borrows) return mt_wait(e->compute, e->units[u].written, err); /* U7: its state still lies here */
+    if (mt__place(e, u)->borrows) return mt_wait(e->compute, e->units[u].kept_free, err); /* U7: its state still lies here */
     keep_slot *k = host_slot(e, layer);
     if (!k) return MT_OK;
     k->layer = layer;
@@ -175,14 +175,14 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
     for (int s = 0; s < n_slots; s++) {
         e->keeps[s].layer = -1;
         e->keeps[s].s.p = mt__buffer(e, MT_BUF_KEEP_SLOT, s, -1);
-        MT_TRY(mt__slot_events(e, &e->keeps[s].s, err));
+        MT_TRY(mt__slot_events(e, &e->keeps[s].s, "kept activations", "kept activations sent", err));
     }
     for (int l = 0; l < e->model->config->L; l++) {
         layer_state *s = &e->layers[l];
         s->kept = mt__buffer(e, MT_BUF_KEEP, l, -1);
         s->kept_host = mt__buffer(e, MT_BUF_KEEP_HOST, l, -1);
         if (s->kept_host) s->slot = n_hosted++ % n_slots;
-        MT_TRY(mt__event(e, &s->saved, err));
+        MT_TRY(mt__event(e, &s->saved, "kept activations sent", err));
     }
     return MT_OK;
 }

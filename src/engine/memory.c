@@ -32,12 +32,17 @@ void *mt__buffer(const mt_engine *e, mt_buffer_kind kind, int i, int j)
     return NULL;
 }
 
-mt_rc mt__event(mt_engine *e, mt_event **out, mt_err *err) { return e->dev->api->event_create(e->dev, out, err); }
-
-mt_rc mt__slot_events(mt_engine *e, slot *s, mt_err *err)
+mt_rc mt__event(mt_engine *e, mt_event **out, const char *name, mt_err *err)
 {
-    MT_TRY(mt__event(e, &s->ready, err));
-    return mt__event(e, &s->free, err);
+    MT_TRY(e->dev->api->event_create(e->dev, out, err));
+    (*out)->name = name;
+    return MT_OK;
+}
+
+mt_rc mt__slot_events(mt_engine *e, slot *s, const char *ready, const char *free, mt_err *err)
+{
+    MT_TRY(mt__event(e, &s->ready, ready, err));
+    return mt__event(e, &s->free, free, err);
 }
 
 void mt__slot_free(mt_engine *e, slot *s)

@@ -12,7 +12,6 @@
 
 #include <assert.h>
 #include <limits.h>
-#include <time.h>
 
 static ring_slot *slot_holding(mt_engine *e, int u)
 {
@@ -51,13 +50,6 @@ static ring_slot *choose_victim(mt_engine *e, int u, int distance)
     return best;
 }
 
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
-
 /* R1: a unit is fetched only after its newest update; true when that has happened (host) or is ordered by events. */
 static mt_rc wait_for_update(mt_engine *e, int u, bool block, bool *is_ready, mt_err *err)
 {
@@ -66,9 +58,11 @@ static mt_rc wait_for_update(mt_engine *e, int u, bool block, bool *is_ready, mt
     if (mt__place(e, u)->site != MT_SITE_HOST || mt_watch_reached(&e->watch, &s->updated, s->version)) return MT_OK;
     *is_ready = false;
     if (!block) return MT_OK;
-    int64_t start = now_ns();
+    int64_t start = mt_now_ns();
     MT_TRY(mt_watch_reach(&e->watch, &s->updated, s->version, err));
-    e->wait_update_ns += now_ns() - start;
+    int64_t end = mt_now_ns();
+    e->wait_update_ns += end - start;
+    mt_trace_host(e->trace, "engine", "wait for an update on the host", start, end);
     *is_ready = true;
     return MT_OK;
 }
@@ -174,7 +168,7 @@ static mt_rc open_slot(mt_engine *e, ring_slot *r, void *w, void *halves, int64_
     r->s.p = w;
     r->halves_hi = halves;
     r->halves_lo = halves ? (int16_t *)halves + n : NULL;
-    return mt__slot_events(e, &r->s, err);
+    return mt__slot_events(e, &r->s, "weights", "weights read", err);
 }
 
 static mt_rc open_group(mt_engine *e, int group, mt_err *err)

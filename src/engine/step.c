@@ -209,7 +209,9 @@ static mt_rc read_sums(mt_engine *e, mt_err *err)
 
 static mt_rc sync_sums(mt_engine *e, mt_err *err)
 {
+    int64_t start = mt_now_ns();
     MT_TRY(mt_sync(e->sums_ready, err));
+    if (e->trace) mt_trace_host(e->trace, "engine", "wait for the sums", start, mt_now_ns());
     return mt__updates_check(e, err);
 }
 
@@ -284,6 +286,7 @@ static mt_rc forward_backward(mt_engine *e, const mt_batch *b, mt_step_result *o
     MT_TRY(read_sums(e, err));
     if (!e->updating) MT_TRY(mt__updates_stage_ahead(e, err));
     MT_TRY(sync_sums(e, err));
+    mt_trace_turn(e->trace);
     fill_result(e, b, out);
     out->grad_norm = sqrt(sum_of_squares(e));
     return MT_OK;

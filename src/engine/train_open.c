@@ -170,24 +170,6 @@ static void apply_settings(const mt_trainer *t, mt_arithmetic *a)
     a->plain_attention = t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER;
 }
 
-/* A fresh run's arithmetic: micro-batches from comfortable to small, until a placement fits. */
-static mt_rc choose_plan(mt_trainer *t, const mt_job *job, const mt_machine *machine, mt_err *err)
-{
-    static const struct {
-        int64_t micro, mlp, head;
-    } sizes[] = { { 8192, 2048, 512 }, { 2048, 1024, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = { .mlp_rows = sizes[i].mlp,
-                            .head_rows = sizes[i].head,
-                            .micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, sizes[i].micro)) };
-        apply_settings(t, &a);
-        rc = mt_plan_search(&t->plan, t->model, job, &a, machine, err);
-        if (rc != MT_ENOMEM) break;
-    }
-    return rc;
-}
-
 /* A resumed run keeps its own sizes. */
 static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
 {
@@ -219,7 +201,9 @@ static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
     machine.home_host = t->s->memory.home == MT_SET_HOME_HOST;
     machine.limits = mt__train_limits(t->s);
     if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
-    MT_TRY(saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : choose_plan(t, &job, &machine, err));
+    mt_arithmetic form = { 0 };
+    apply_settings(t, &form);
+    MT_TRY(saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : mt_plan_auto(&t->plan, t->model, &job, &form, &machine, err));
     return mt__train_samples_plan(t, &machine, err);
 }
 

@@ -61,7 +61,9 @@ static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
         return mt_fail(err, MT_ENUMERIC, "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with "
                                          "a lower learning rate, or set max_grad_norm, which skips such steps", name);
     MT_TRY(mt_watch_reach(&e->watch, &e->units[job->unit].let_go, job->holds, err)); /* H1 */
+    int64_t start = mt_now_ns();
     mt_pool_for(e->updater.pool, (mt__layout(e, job->unit)->n_train + PIECE - 1) / PIECE, update_piece, &h);
+    if (e->trace) mt_trace_host(e->trace, "updater", name, start, mt_now_ns());
     if (h.n_bad) return mt_fail(err, MT_ENUMERIC, "%zu weights of the %s left the finite range in this update", h.n_bad, name);
     return MT_OK;
 }
@@ -192,17 +194,30 @@ static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
     return mt_record(e->copy_in, k->s.ready, err);
 }
 
-static mt_rc write_back(mt_engine *e, stage_slot *k, int u, const staged *from, mt_err *err)
+/* Back to host memory in two halves.  Forward needs a layer's kept activations long before backward needs its accumulator: so first what
+ * lies in the former, of all units, and then the rest. */
+static mt_rc write_back_first(mt_engine *e, stage_slot *k, int u, const staged *from, mt_err *err)
 {
     unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     MT_TRY(mt__hold_wait(e, u, err)); /* H1: the copies below overwrite what is being saved */
     MT_TRY(mt_record(e->compute, k->done, err));
     MT_TRY(mt_wait(e->copy_out, k->done, err));
-    MT_TRY(mt_copy(e->copy_out, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
-    MT_TRY(mt_copy(e->copy_out, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
-    MT_TRY(mt_copy(e->copy_out, s->m, from->m, n * 4, MT_COPY_OUT, err));
     MT_TRY(mt_copy(e->copy_out, s->v, from->v, n * 4, MT_COPY_OUT, err));
+    MT_TRY(mt_copy(e->copy_out, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
+    if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->copy_out, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
+    k->half_written = true;
+    return mt_record(e->copy_out, s->kept_free, err);
+}
+
+static mt_rc write_back_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
+{
+    unit_state *s = &e->units[u];
+    size_t n = (size_t)mt__layout(e, u)->n_train;
+    const uint16_t *in_place = hi_in_place(e, u);
+    MT_TRY(mt_copy(e->copy_out, s->m, carve(e, k, u).m, n * 4, MT_COPY_OUT, err));
+    if (in_place) MT_TRY(mt_copy(e->copy_out, s->hi, in_place, n * 2, MT_COPY_OUT, err));
+    k->half_written = false;
     MT_TRY(mt_record(e->copy_out, s->written, err));
     return mt_record(e->copy_out, k->s.free, err);
 }
@@ -234,7 +249,17 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
     MT_TRY(queue_adamw(e, u, at.hi, at.lo, at.m, at.v, err));
     new_version(e, u);
     k->unit = -1;
-    return write_back(e, k, u, &at, err);
+    MT_TRY(write_back_first(e, k, u, &at, err));
+    /* A stage slot is wanted by the next unit; and without clipping there is nothing to put it off for. */
+    return mt__place(e, u)->borrows && !e->updating ? MT_OK : write_back_rest(e, k, u, err);
+}
+
+/* In the order in which backward needs the accumulators. */
+static mt_rc write_back_rests(mt_engine *e, mt_err *err)
+{
+    for (int u = e->model->n_units - 1; u >= 0; u--)
+        if (e->own_stages[u].half_written) MT_TRY(write_back_rest(e, &e->own_stages[u], u, err));
+    return MT_OK;
 }
 
 mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_in(e, &e->own_stages[u], u, err); }
@@ -269,7 +294,7 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err)
 {
     for (int u = 0; u < e->model->n_units; u++)
         if (mt__layout(e, u)->n_train) MT_TRY(update_unit(e, u, e->units[u].parked, err));
-    return MT_OK;
+    return write_back_rests(e, err);
 }
 
 /* What was staged is not used: its memory is free behind the copy that filled it. */
@@ -296,7 +321,7 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
         unit_state *s = &e->units[u];
         s->parked = mt__buffer(e, MT_BUF_PARKED, u, -1);
         s->grad_dev = mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
-        MT_TRY(mt__event(e, &s->landed, err));
+        MT_TRY(mt__event(e, &s->landed, "gradient sent", err));
     }
     return MT_OK;
 }
@@ -314,14 +339,14 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
     for (int i = 0; i < n_stages; i++) {
         e->stages[i].unit = -1;
         e->stages[i].s.p = mt__buffer(e, MT_BUF_STAGE, i, -1);
-        MT_TRY(mt__slot_events(e, &e->stages[i].s, err));
-        MT_TRY(mt__event(e, &e->stages[i].done, err));
+        MT_TRY(mt__slot_events(e, &e->stages[i].s, "staged state", "write-back", err));
+        MT_TRY(mt__event(e, &e->stages[i].done, "update on the device", err));
     }
     for (int u = 0; u < e->model->n_units; u++) {
         e->own_stages[u].unit = -1;
         e->own_stages[u].s.free = e->unit_accs[u].free; /* borrowed, like the memory */
-        MT_TRY(mt__event(e, &e->own_stages[u].s.ready, err));
-        MT_TRY(mt__event(e, &e->own_stages[u].done, err));
+        MT_TRY(mt__event(e, &e->own_stages[u].s.ready, "staged state", err));
+        MT_TRY(mt__event(e, &e->own_stages[u].done, "update on the device", err));
     }
     MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : mt_cpu_count(), err));
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))

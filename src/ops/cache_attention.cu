@@ -1,9 +1,9 @@
-/* cache_attention.cu - new rows into the cache, then softmax(scale q k') v over each sequence's cached rows.
+/* cache_attention.cu - new rows into the cache, then softmax(S) v, S = scale q k' (bent as in attention), over each sequence's cached rows.
  *
  * Plain: a block is one new row of a sequence and one query head.  Its warps take every WARPS-th key, lanes every 32nd dimension; each
  * warp keeps a running maximum, sum and weighted sum of values, and the block joins them in order.  Bytes moved: the
  * sequence's keys and values once per query head (grouped heads meet in the cache of the device). */
-#include "ops/ops_cuda.cuh"
+#include "ops/attention.cuh"
 
 enum { WARPS = 4, PER_LANE = 16 }; /* heads up to 512 wide */
 
@@ -27,6 +27,7 @@ template <typename T> __global__ void attend_kernel(mt_cache_attention a)
     int64_t last = a.pos[i], first = a.window && last >= a.window ? last - a.window + 1 : 0, row = a.K * a.Dh;
     int64_t base = (int64_t)a.cache_row[d] * row + h / (a.H / a.K) * a.Dh;
     const T *q = (const T *)a.q + i * a.ldq + h * a.Dh, *k = (const T *)a.cache_k + base, *v = (const T *)a.cache_v + base;
+    bending b = bending_by(1.0f, a.softcap, a.alibi, a.H, (int)h); /* the scale is in qs */
     float qs[PER_LANE], o[PER_LANE] = { 0 }, top = -INFINITY, sum = 0;
 #pragma unroll
     for (int n = 0; n < PER_LANE; n++) qs[n] = lane + 32 * n < Dh ? to_f32(q[lane + 32 * n]) * a.scale : 0.0f;
@@ -35,7 +36,7 @@ template <typename T> __global__ void attend_kernel(mt_cache_attention a)
 #pragma unroll
         for (int n = 0; n < PER_LANE; n++)
             if (lane + 32 * n < Dh) s += qs[n] * to_f32(k[j * row + lane + 32 * n]);
-        s = warp_sum(s);
+        s = bent(b, warp_sum(s), (int)(last - j));
         float higher = fmaxf(top, s), old = expf(top - higher), p = expf(s - higher);
 #pragma unroll
         for (int n = 0; n < PER_LANE; n++)

@@ -1,4 +1,4 @@
-/* cross_entropy.cu - loss = -log softmax(logits)[target];   dlogits = (softmax - onehot) * dscale.
+/* cross_entropy.cu - loss = -log softmax(logits)[target];   dlogits = (softmax - onehot) * dscale (* 1 - (z / softcap)^2).
  *
  * Shapes: logits, dlogits [N, V].  Bytes moved: logits once from memory and once more (a row of a large vocabulary does
  * not fit on chip), dlogits once.
@@ -70,13 +70,15 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) row_kern
     __syncthreads();
     if (!a.dlogits) return;
     T *dz = (T *)a.dlogits + (int64_t)blockIdx.x * a.V;
-    float top = whole.top, inv = 1.0f / whole.sum;
+    float top = whole.top, inv = 1.0f / whole.sum, to_cap = a.softcap != 0 ? 1.0f / a.softcap : 0.0f;
     for (int j = (int)threadIdx.x * W; j < V; j += THREADS * W) {
         vec<float, W> v = load<float, W>(z + j);
         vec<T, W> d;
 #pragma unroll
-        for (int k = 0; k < W; k++)
-            d.at[k] = from_f32<T>((expf(v.at[k] - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale);
+        for (int k = 0; k < W; k++) {
+            float f = (expf(v.at[k] - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale, th = v.at[k] * to_cap;
+            d.at[k] = from_f32<T>(f * (1.0f - th * th)); /* without a cap, times 1 */
+        }
         store<T, W>(dz + j, d);
     }
 }

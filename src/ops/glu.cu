@@ -1,6 +1,7 @@
-/* glu.cu - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).
+/* glu.cu - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place.
  *
- * Shapes: gu, dgu [N, 2F] (gate, up), y, dy [N, F].  Bytes moved: forward 3 N F elements, backward 5 N F (6 with y).
+ * Shapes: gu, dgu [N, 2F] (gate, up; plain: [N, F]), y, dy [N, F].  Bytes moved: forward 3 N F elements, backward 5 N F (6 with y); plain
+ * 2 and 3 (4).
  * A thread reads all inputs of its elements before it writes: dgu may be gu, y may be dy. */
 #include "ops/ops_cuda.cuh"
 
@@ -20,6 +21,11 @@ template <mt_act ACT> __device__ __forceinline__ float activate(float x, float *
         *slope = 0.5f * (1.0f + th) + 0.5f * x * (1.0f - th * th) * k * (1.0f + 3.0f * c * x * x);
         return 0.5f * x * (1.0f + th);
     }
+    if (ACT == MT_ACT_RELU || ACT == MT_ACT_RELU2) {
+        float y = x > 0 ? x : 0.0f;
+        *slope = ACT == MT_ACT_RELU ? (x > 0 ? 1.0f : 0.0f) : 2.0f * y;
+        return ACT == MT_ACT_RELU ? y : y * y;
+    }
     float cdf = 0.5f * (1.0f + erff(x * 0.7071067812f));
     *slope = cdf + x * 0.3989422804f * expf(-0.5f * x * x);
     return x * cdf;
@@ -28,38 +34,39 @@ template <mt_act ACT> __device__ __forceinline__ float activate(float x, float *
 /* Not fused into the product that follows it differently forward and backward: the same bits of y in both. */
 __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b); }
 
-template <typename T, int W, mt_act ACT> __global__ void forward_kernel(mt_glu a, int64_t per_row)
+template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void forward_kernel(mt_glu a, int64_t per_row)
 {
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= a.N * per_row) return;
     int64_t i = at / per_row, f = at % per_row * W;
-    const T *gu = (const T *)a.gu + i * 2 * a.F + f;
-    vec<T, W> gate = load<T, W>(gu), up = load<T, W>(gu + a.F), y;
+    const T *gu = (const T *)a.gu + i * (PLAIN ? 1 : 2) * a.F + f;
+    vec<T, W> gate = load<T, W>(gu), up = PLAIN ? gate : load<T, W>(gu + a.F), y;
 #pragma unroll
     for (int k = 0; k < W; k++) {
-        float slope;
-        y.at[k] = from_f32<T>(times(activate<ACT>(to_f32(gate.at[k]), &slope), to_f32(up.at[k])));
+        float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope);
+        y.at[k] = from_f32<T>(times(act, PLAIN ? 1.0f : to_f32(up.at[k])));
     }
     store<T, W>((T *)a.y + i * a.F + f, y);
 }
 
-template <typename T, int W, mt_act ACT> __global__ void backward_kernel(mt_glu a, int64_t per_row)
+template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void backward_kernel(mt_glu a, int64_t per_row)
 {
     int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
     if (at >= a.N * per_row) return;
-    int64_t i = at / per_row, f = at % per_row * W;
-    const T *gu = (const T *)a.gu + i * 2 * a.F + f;
-    T *dgu = (T *)a.dgu + i * 2 * a.F + f;
-    vec<T, W> gate = load<T, W>(gu), up = load<T, W>(gu + a.F), dy = load<T, W>((const T *)a.dy + i * a.F + f), y, dgate, dup;
+    int64_t i = at / per_row, f = at % per_row * W, from = i * (PLAIN ? 1 : 2) * a.F + f;
+    const T *gu = (const T *)a.gu + from;
+    T *dgu = (T *)a.dgu + from;
+    vec<T, W> gate = load<T, W>(gu), up = PLAIN ? gate : load<T, W>(gu + a.F), dy = load<T, W>((const T *)a.dy + i * a.F + f), y,
+              dgate, dup;
 #pragma unroll
     for (int k = 0; k < W; k++) {
-        float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope), u = to_f32(up.at[k]), d = to_f32(dy.at[k]);
+        float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope), u = PLAIN ? 1.0f : to_f32(up.at[k]), d = to_f32(dy.at[k]);
         dgate.at[k] = from_f32<T>(d * u * slope);
         dup.at[k] = from_f32<T>(d * act);
         y.at[k] = from_f32<T>(times(act, u));
     }
     store<T, W>(dgu, dgate);
-    store<T, W>(dgu + a.F, dup);
+    if (!PLAIN) store<T, W>(dgu + a.F, dup);
     if (a.y) store<T, W>((T *)a.y + i * a.F + f, y);
 }
 
@@ -67,10 +74,9 @@ template <typename T, int W, mt_act ACT> static void launch(mt_stream *s, const 
 {
     int64_t per_row = a->F / W;
     unsigned blocks = (unsigned)div_up(a->N * per_row, THREADS);
-    if (back)
-        backward_kernel<T, W, ACT><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
-    else
-        forward_kernel<T, W, ACT><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
+    void (*forward)(mt_glu, int64_t) = a->plain ? forward_kernel<T, W, ACT, true> : forward_kernel<T, W, ACT, false>;
+    void (*backward)(mt_glu, int64_t) = a->plain ? backward_kernel<T, W, ACT, true> : backward_kernel<T, W, ACT, false>;
+    (back ? backward : forward)<<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
 }
 
 template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, bool back)
@@ -79,8 +85,8 @@ template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, b
     case MT_ACT_SILU: launch<T, W, MT_ACT_SILU>(s, a, back); break;
     case MT_ACT_GELU_TANH: launch<T, W, MT_ACT_GELU_TANH>(s, a, back); break;
     case MT_ACT_GELU_ERF: launch<T, W, MT_ACT_GELU_ERF>(s, a, back); break;
-    case MT_ACT_RELU:
-    case MT_ACT_RELU2: break; /* not among this device's traits: refused before it comes here */
+    case MT_ACT_RELU: launch<T, W, MT_ACT_RELU>(s, a, back); break;
+    case MT_ACT_RELU2: launch<T, W, MT_ACT_RELU2>(s, a, back); break;
     }
 }
 

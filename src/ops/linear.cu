@@ -1,11 +1,13 @@
-/* linear.cu - products by cuBLASLt: y = x w' (+ b) (+ add);   dx (+)= dy w,   dw += dy' x,   db += column sums of dy.
+/* linear.cu - products by cuBLASLt: y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w,   dw += alpha dy' x,   db += alpha column sums of dy.
  *
  * Shapes: x [M, K], w [N, K], y [M, N].  bf16 operands, fp32 sums; fp32 operands multiply in true fp32.  The library thinks
  * in columns, so each row-major matrix is handed over as its transpose and the product reads y' = w x'.
  *
  * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.
  * The kernel of a shape is chosen once, on first use: the library's first choice (the same on every run), or with
- * `tune` the fastest of its choices.  Split sums meet in the workspace, never by atomics, so a product is repeatable. */
+ * `tune` the fastest of its choices.  Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is
+ * chosen for a rounded number of rows and serves all that round to it, so a run soon meets nothing new.
+ * Split sums meet in the workspace, never by atomics, so a product is repeatable. */
 #include "ops/ops_cuda.cuh"
 
 extern "C" {
@@ -14,21 +16,22 @@ extern "C" {
 
 enum { N_CHOICES = 8, N_TIMED = 3 };
 
-/* D = op(A) op(B) (+ bias) (+ beta C), column by column: op(A) m x k, op(B) k x n. */
+/* D = alpha op(A) op(B) (+ bias) (+ beta C), column by column: op(A) m x k, op(B) k x n. */
 typedef struct matmul {
     int64_t m, n, k;
+    bool rows_in_k; /* the rows of activations, which vary, are k; else n */
     bool trans_a, trans_b;
     mt_dtype t, td; /* of A and B; of C and D */
     const void *a, *b, *c, *bias;
     void *d;
     int64_t lda, ldb, ldc, ldd;
-    float beta;
+    float alpha, beta;
 } matmul;
 
+/* The library's descriptions of a product, in our own memory: making them allocates nothing. */
 typedef struct descs {
-    cublasLtMatmulDesc_t op;
-    cublasLtMatrixLayout_t a, b, c, d;
-    cublasLtMatmulPreference_t pref;
+    cublasLtMatmulDescOpaque_t op;
+    cublasLtMatrixLayoutOpaque_t a, b, c, d;
 } descs;
 
 static cudaDataType type_of(mt_dtype t) { return t == MT_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
@@ -42,19 +45,9 @@ static uint32_t alignment(const void *p)
     return bytes;
 }
 
-static void free_descs(descs *x)
-{
-    if (x->pref) cublasLtMatmulPreferenceDestroy(x->pref);
-    if (x->d) cublasLtMatrixLayoutDestroy(x->d);
-    if (x->c) cublasLtMatrixLayoutDestroy(x->c);
-    if (x->b) cublasLtMatrixLayoutDestroy(x->b);
-    if (x->a) cublasLtMatrixLayoutDestroy(x->a);
-    if (x->op) cublasLtMatmulDescDestroy(x->op);
-}
-
 static bool set_op(descs *x, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes)
 {
-    return cublasLtMatmulDescSetAttribute(x->op, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
+    return cublasLtMatmulDescSetAttribute(&x->op, what, value, bytes) == CUBLAS_STATUS_SUCCESS;
 }
 
 static bool make_op(descs *x, const matmul *p)
@@ -62,7 +55,7 @@ static bool make_op(descs *x, const matmul *p)
     cublasOperation_t yes = CUBLAS_OP_T, no = CUBLAS_OP_N;
     cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
     cudaDataType bias_type = type_of(p->t);
-    bool ok = cublasLtMatmulDescCreate(&x->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
+    bool ok = cublasLtMatmulDescInit(&x->op, CUBLAS_COMPUTE_32F, CUDA_R_32F) == CUBLAS_STATUS_SUCCESS;
     ok = ok && set_op(x, CUBLASLT_MATMUL_DESC_TRANSA, p->trans_a ? &yes : &no, sizeof yes);
     ok = ok && set_op(x, CUBLASLT_MATMUL_DESC_TRANSB, p->trans_b ? &yes : &no, sizeof yes);
     if (!p->bias) return ok;
@@ -71,12 +64,12 @@ static bool make_op(descs *x, const matmul *p)
     return ok && set_op(x, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, &bias_type, sizeof bias_type);
 }
 
-static bool make_layout(cublasLtMatrixLayout_t *out, mt_dtype t, int64_t rows, int64_t cols, int64_t ld)
+static bool make_layout(cublasLtMatrixLayoutOpaque_t *out, mt_dtype t, int64_t rows, int64_t cols, int64_t ld)
 {
-    return cublasLtMatrixLayoutCreate(out, type_of(t), (uint64_t)rows, (uint64_t)cols, ld) == CUBLAS_STATUS_SUCCESS;
+    return cublasLtMatrixLayoutInit(out, type_of(t), (uint64_t)rows, (uint64_t)cols, ld) == CUBLAS_STATUS_SUCCESS;
 }
 
-static bool make_preference(descs *x, const matmul *p)
+static bool make_preference(cublasLtMatmulPreferenceOpaque_t *pref, const matmul *p)
 {
     size_t workspace = MT_CUDA_WORKSPACE_BYTES;
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or none: never in place, which needs atomics */
@@ -87,13 +80,11 @@ static bool make_preference(descs *x, const matmul *p)
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p->b) },
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p->c) },
                     { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p->d) } };
-    bool ok = cublasLtMatmulPreferenceCreate(&x->pref) == CUBLAS_STATUS_SUCCESS;
-    ok = ok &&
-         !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
-    ok = ok &&
-         !cublasLtMatmulPreferenceSetAttribute(x->pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+    bool ok = cublasLtMatmulPreferenceInit(pref) == CUBLAS_STATUS_SUCCESS;
+    ok = ok && !cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+    ok = ok && !cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
     for (size_t i = 0; i < MT_COUNT(aligned); i++)
-        ok = ok && !cublasLtMatmulPreferenceSetAttribute(x->pref, aligned[i].what, &aligned[i].bytes, sizeof aligned[i].bytes);
+        ok = ok && !cublasLtMatmulPreferenceSetAttribute(pref, aligned[i].what, &aligned[i].bytes, sizeof aligned[i].bytes);
     return ok;
 }
 
@@ -101,19 +92,35 @@ static bool make_descs(descs *x, const matmul *p)
 {
     return make_op(x, p) && make_layout(&x->a, p->t, p->trans_a ? p->k : p->m, p->trans_a ? p->m : p->k, p->lda) &&
            make_layout(&x->b, p->t, p->trans_b ? p->n : p->k, p->trans_b ? p->k : p->n, p->ldb) &&
-           make_layout(&x->c, p->td, p->m, p->n, p->ldc) && make_layout(&x->d, p->td, p->m, p->n, p->ldd) &&
-           make_preference(x, p);
+           make_layout(&x->c, p->td, p->m, p->n, p->ldc) && make_layout(&x->d, p->td, p->m, p->n, p->ldd);
 }
 
 static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulAlgo_t *algo,
                                   void *workspace)
 {
-    const float one = 1.0f;
-    return cublasLtMatmul(mt_cuda_device_of(s)->lt, x->op, &one, p->a, x->a, p->b, x->b, &p->beta, p->c, x->c, p->d, x->d, algo,
-                          workspace, MT_CUDA_WORKSPACE_BYTES, mt_cuda_raw(s));
+    return cublasLtMatmul(mt_cuda_device_of(s)->lt, (cublasLtMatmulDesc_t)&x->op, &p->alpha, p->a, (cublasLtMatrixLayout_t)&x->a, p->b,
+                          (cublasLtMatrixLayout_t)&x->b, &p->beta, p->c, (cublasLtMatrixLayout_t)&x->c, p->d,
+                          (cublasLtMatrixLayout_t)&x->d, algo, workspace, MT_CUDA_WORKSPACE_BYTES, mt_cuda_raw(s));
 }
 
 /* -- choosing a kernel ----------------------------------------------------------------------------- */
+
+/* Rows round up to four leading bits: at most an eighth more, and eight sizes for each doubling. */
+static int64_t rounded_rows(int64_t rows)
+{
+    int64_t step = 1;
+    while (rows > 16 * step) step *= 2;
+    return div_up(rows, step) * step;
+}
+
+/* The product that p's kernel is chosen for. */
+static matmul rounded(const matmul *p)
+{
+    matmul q = *p;
+    int64_t *rows = p->rows_in_k ? &q.k : &q.n;
+    *rows = rounded_rows(*rows);
+    return q;
+}
 
 static void make_key(const matmul *p, int64_t key[16])
 {
@@ -179,22 +186,26 @@ static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLt
     return best;
 }
 
-static void choose(mt_stream *s, const descs *x, const matmul *p, void *workspace, mt_cuda_product *out)
+/* like: what the kernel is chosen for; p: what `tune` multiplies to time it. */
+static void choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace, mt_cuda_product *out)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     cublasLtMatmulHeuristicResult_t choices[N_CHOICES];
+    cublasLtMatmulPreferenceOpaque_t pref;
+    descs y;
     int n = 0;
-    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(d->lt, x->op, x->a, x->b, x->c, x->d, x->pref, N_CHOICES, choices, &n);
-    out->found = status == CUBLAS_STATUS_SUCCESS && n > 0;
+    out->found = make_descs(&y, like) && make_preference(&pref, like) &&
+                 cublasLtMatmulAlgoGetHeuristic(d->lt, &y.op, &y.a, &y.b, &y.c, &y.d, &pref, N_CHOICES, choices, &n) == CUBLAS_STATUS_SUCCESS &&
+                 n > 0;
     if (out->found) out->algo = choices[d->tune ? fastest(s, x, p, choices, n, workspace) : 0].algo;
 }
 
-/* The entry for this product, made if it is new. */
-static const mt_cuda_product *product_for(mt_stream *s, const descs *x, const matmul *p, void *workspace)
+/* The entry for products like this one, made if it is new. */
+static const mt_cuda_product *product_for(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     int64_t key[16];
-    make_key(p, key);
+    make_key(like, key);
     size_t home = mt_hash(key, sizeof key, 1) % MT_CUDA_PRODUCTS, at = home;
     for (; d->products[at].key[0]; at = (at + 1) % MT_CUDA_PRODUCTS)
         if (memcmp(d->products[at].key, key, sizeof key) == 0) return &d->products[at];
@@ -205,7 +216,7 @@ static const mt_cuda_product *product_for(mt_stream *s, const descs *x, const ma
     }
     mt_cuda_product *entry = &d->products[at];
     memcpy(entry->key, key, sizeof key);
-    choose(s, x, p, workspace, entry);
+    choose(s, like, x, p, workspace, entry);
     return entry;
 }
 
@@ -220,6 +231,7 @@ template <typename T, typename TD> __global__ void plain_kernel(matmul p)
     float sum = 0;
     for (int64_t l = 0; l < p.k; l++)
         sum += to_f32(a[p.trans_a ? i * p.lda + l : l * p.lda + i]) * to_f32(b[p.trans_b ? l * p.ldb + j : j * p.ldb + l]);
+    sum *= p.alpha;
     if (p.bias) sum += to_f32(((const T *)p.bias)[i]);
     if (p.beta != 0) sum += p.beta * to_f32(((const TD *)p.c)[j * p.ldc + i]);
     ((TD *)p.d)[j * p.ldd + i] = from_f32<TD>(sum);
@@ -246,37 +258,42 @@ static mt_rc multiply_plainly(mt_stream *s, const matmul *p, mt_err *err)
     return MT_OK;
 }
 
+/* True if the library did it. */
+static bool multiply_like(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
+{
+    const mt_cuda_product *product = product_for(s, like, x, p, workspace);
+    return product->found && multiply_by(s, x, p, &product->algo, workspace) == CUBLAS_STATUS_SUCCESS;
+}
+
 static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
 {
-    descs x = { 0 };
+    descs x;
     void *workspace;
+    matmul like = rounded(p);
     MT_TRY(mt__cuda_workspace(s, &workspace, err));
-    bool ok = make_descs(&x, p);
-    const mt_cuda_product *product = ok ? product_for(s, &x, p, workspace) : NULL;
-    mt_rc rc = ok ? MT_OK : mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
-    if (ok && !product->found)
-        rc = multiply_plainly(s, p, err);
-    else if (ok && multiply_by(s, &x, p, &product->algo, workspace) != CUBLAS_STATUS_SUCCESS)
-        rc = mt_fail(err, MT_EDEVICE, "cuBLAS failed at a product of %lld x %lld x %lld", (long long)p->m, (long long)p->n,
-                     (long long)p->k);
-    free_descs(&x);
-    return rc ? rc : mt__cuda_launched(s, "a product", err);
+    if (!make_descs(&x, p)) return mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
+    /* What serves the rounded product may not serve this one; then one of its own, then none. */
+    if (!multiply_like(s, &like, &x, p, workspace) && !multiply_like(s, p, &x, p, workspace)) return multiply_plainly(s, p, err);
+    return mt__cuda_launched(s, "a product", err);
 }
 
 /* -- the op ---------------------------------------------------------------------------------------- */
 
-/* y (fp32) += bias + add: what the epilogue cannot mix with bf16 operands. */
-__global__ void add_late_kernel(float *y, const bf16 *bias, const bf16 *add, int64_t N, int64_t ldy, int64_t ldadd)
+/* What the epilogue cannot do: y = cap(y + alpha bias) + add.  T: of bias and add; TY: of y. */
+template <typename T, typename TY> __global__ void finish_kernel(mt_linear a, int64_t first, int64_t ldy, int64_t ldadd, float alpha)
 {
-    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, i = blockIdx.y;
-    if (j >= N) return;
-    float more = bias ? to_f32(bias[j]) : 0.0f;
-    if (add) more += to_f32(add[i * ldadd + j]);
-    y[i * ldy + j] += more;
+    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, i = first + blockIdx.y;
+    if (j >= a.N) return;
+    TY *y = (TY *)a.y + i * ldy + j;
+    float v = to_f32(*y);
+    if (a.b) v += alpha * to_f32(((const T *)a.b)[j]);
+    if (a.softcap != 0) v = a.softcap * tanhf(v / a.softcap);
+    if (a.add) v += to_f32(((const T *)a.add)[i * ldadd + j]);
+    *y = from_f32<TY>(v);
 }
 
 /* Column sums of SUM_ROWS rows of dy each. */
-template <typename T> __global__ void column_sums_kernel(float *share, const T *dy, int64_t M, int64_t N, int64_t ld)
+template <typename T> __global__ void column_sums_kernel(float *share, const T *dy, int64_t M, int64_t N, int64_t ld, float alpha)
 {
     int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, from = (int64_t)blockIdx.y * SUM_ROWS;
     if (j >= N) return;
@@ -287,7 +304,7 @@ template <typename T> __global__ void column_sums_kernel(float *share, const T *
     } else {
         for (int64_t i = from; i < M; i++) sum += to_f32(dy[i * ld + j]);
     }
-    share[(int64_t)blockIdx.y * N + j] = sum;
+    share[(int64_t)blockIdx.y * N + j] = alpha * sum;
 }
 
 typedef struct lds {
@@ -300,10 +317,38 @@ static lds lds_of(const mt_linear *a)
     return l;
 }
 
+static float alpha_of(const mt_linear *a) { return a->alpha != 0 ? a->alpha : 1.0f; }
+
+static mt_rc finish(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
+{
+    for (int64_t first = 0; first < a->M; first += 65535) {
+        dim3 grid((unsigned)div_up(a->N, 256), (unsigned)mt_min_i64(a->M - first, 65535));
+        if (a->t == MT_DTYPE_F32)
+            finish_kernel<float, float><<<grid, 256, 0, mt_cuda_raw(s)>>>(*a, first, l.y, l.add, alpha_of(a));
+        else if (a->y_f32)
+            finish_kernel<bf16, float><<<grid, 256, 0, mt_cuda_raw(s)>>>(*a, first, l.y, l.add, alpha_of(a));
+        else
+            finish_kernel<bf16, bf16><<<grid, 256, 0, mt_cuda_raw(s)>>>(*a, first, l.y, l.add, alpha_of(a));
+    }
+    return mt__cuda_launched(s, "the end of a product", err);
+}
+
+/* What is left to do after the product: a bias that alpha multiplies, a cap, and what follows them; with bf16 operands and an fp32
+ * result, all of it.  `b` and `add` are kept where they are still to be added. */
+static mt_linear late_part(const mt_linear *a)
+{
+    mt_linear late = *a;
+    bool mixes = a->y_f32 && a->t == MT_DTYPE_BF16;
+    if (!mixes && alpha_of(a) == 1.0f) late.b = NULL;
+    if (!mixes && a->softcap == 0) late.add = NULL;
+    return late;
+}
+
 mt_rc mt__linear_fwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
 {
     lds l = lds_of(a);
-    bool late = a->y_f32 && a->t == MT_DTYPE_BF16 && (a->b || a->add);
+    mt_linear late = late_part(a);
+    const void *add = late.add ? NULL : a->add;
     matmul p = { 0 };
     p.m = a->N, p.n = a->M, p.k = a->K;
     p.trans_a = true;
@@ -311,29 +356,27 @@ mt_rc mt__linear_fwd_cuda(mt_stream *s, const mt_linear *a, mt_err *err)
     p.a = a->w, p.lda = a->K;
     p.b = a->x, p.ldb = l.x;
     p.d = a->y, p.ldd = l.y;
-    p.c = a->add && !late ? a->add : a->y, p.ldc = a->add && !late ? l.add : l.y;
-    p.beta = a->add && !late ? 1.0f : 0.0f;
-    p.bias = late ? NULL : a->b;
+    p.c = add ? add : a->y, p.ldc = add ? l.add : l.y;
+    p.alpha = alpha_of(a);
+    p.beta = add ? 1.0f : 0.0f;
+    p.bias = late.b ? NULL : a->b;
     if (a->M == 0) return MT_OK;
+    if (late.add && late.add == a->y) return mt_fail(err, MT_EUNSUPPORTED, "a soft-capped product that adds to its own output");
     MT_TRY(multiply(s, &p, err));
-    if (!late) return MT_OK;
-    for (int64_t from = 0; from < a->M; from += 65535) {
-        dim3 grid((unsigned)div_up(a->N, 256), (unsigned)mt_min_i64(a->M - from, 65535));
-        add_late_kernel<<<grid, 256, 0, mt_cuda_raw(s)>>>((float *)a->y + from * l.y, (const bf16 *)a->b,
-                                                          a->add ? (const bf16 *)a->add + from * l.add : NULL, a->N, l.y, l.add);
-    }
-    return mt__cuda_launched(s, "a bias", err);
+    return late.b || late.add || late.softcap != 0 ? finish(s, &late, l, err) : MT_OK;
 }
 
 static mt_rc weight_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
 {
     matmul p = { 0 };
     p.m = a->K, p.n = a->N, p.k = a->M;
+    p.rows_in_k = true;
     p.trans_b = true;
     p.t = a->t, p.td = MT_DTYPE_F32;
     p.a = a->x, p.lda = l.x;
     p.b = a->dy, p.ldb = l.y;
     p.c = p.d = a->dw, p.ldc = p.ldd = a->K;
+    p.alpha = alpha_of(a);
     p.beta = 1.0f;
     return multiply(s, &p, err);
 }
@@ -345,9 +388,9 @@ static mt_rc bias_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
     dim3 grid((unsigned)div_up(a->N, 128), (unsigned)blocks);
     if (blocks > 65535) return mt_fail(err, MT_EUNSUPPORTED, "a bias gradient over %lld rows", (long long)a->M);
     if (a->t == MT_DTYPE_BF16)
-        column_sums_kernel<bf16><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const bf16 *)a->dy, a->M, a->N, l.y);
+        column_sums_kernel<bf16><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const bf16 *)a->dy, a->M, a->N, l.y, alpha_of(a));
     else
-        column_sums_kernel<float><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const float *)a->dy, a->M, a->N, l.y);
+        column_sums_kernel<float><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const float *)a->dy, a->M, a->N, l.y, alpha_of(a));
     MT_TRY(mt__cuda_launched(s, "a bias gradient", err));
     return mt__sum_rows_cuda(s, a->db, shares, blocks, a->N, a->N, err);
 }
@@ -360,6 +403,7 @@ static mt_rc input_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err
     p.a = a->w, p.lda = a->K;
     p.b = a->dy, p.ldb = l.y;
     p.c = p.d = a->dx, p.ldc = p.ldd = l.x;
+    p.alpha = alpha_of(a);
     p.beta = a->dx_add ? 1.0f : 0.0f;
     return multiply(s, &p, err);
 }

@@ -286,6 +286,9 @@ typedef struct mt_ops {
 
 extern const mt_ops mt_ops_cpu, mt_ops_cuda;
 
+/* The same for streams that are traced: it uses the table of the stream's device. */
+extern const mt_ops mt_ops_traced;
+
 /* The table that fits a device. */
 const mt_ops *mt_ops_of(const mt_device *dev);
 

@@ -1,113 +1,220 @@
-/* rmsnorm.cu - y = w * x * r (+ add), r = 1 / sqrt(mean(x^2) + eps).
- * Backward, with u = w * dy and xh = x * r:  dx (+)= r * (u - xh * mean(u * xh)),  dw += sum over rows of dy * xh.
+/* rmsnorm.cu - y = w * xh (+ b) (+ add), xh = (x - c) * r, r = 1 / sqrt(mean((x - c)^2) + eps); c is 0, or mean(x) when centered.
+ * Backward, with u = w * dy:  dx (+)= r * (u - xh * mean(u * xh) (- mean(u) when centered)),  dw += sum over rows of dy * xh,
+ * db += sum over rows of dy.
  *
- * Shapes: x, y, add, dy, dx [N, D]; w, dw [D]; rstd [N].  Bytes moved: forward reads x (and add) once from memory, once
- * more from cache, and writes y; backward the same with x, dy and dx.
- * One block per row forward.  Backward gives a block SUM_ROWS rows, so that it can add their share of dw in shared
- * memory, each thread its own columns; the shares are added in order by a second kernel. */
+ * Shapes: x, y, add, dy, dx [N, D]; w, b, dw, db [D]; rstd [N].  Bytes moved: every row once.
+ * One block per row forward: a thread keeps V vectors of W elements of it in registers.  Backward gives a block SUM_ROWS
+ * rows, so that each thread can add its own columns' share of dw and db in registers; the shares are added in order by a
+ * second kernel. */
 #include "ops/ops_cuda.cuh"
 
-enum { THREADS = 256, MAX_SHARED = 48 << 10 };
-
-template <typename T, int W> __global__ void forward_kernel(mt_rmsnorm a)
+/* The sums of N numbers over the block, by one barrier: calls take turns between two halves of `of_warp`. */
+template <int N> __device__ __forceinline__ void block_sums(float (&x)[N], float (&of_warp)[2][N][32], int turn)
 {
-    int64_t base = (int64_t)blockIdx.x * a.D;
-    const T *x = (const T *)a.x + base, *w = (const T *)a.w, *add = a.add ? (const T *)a.add + base : NULL;
-    T *y = (T *)a.y + base;
-    float sum = 0, one = a.one_plus ? 1.0f : 0.0f;
-    for (int64_t d = (int64_t)threadIdx.x * W; d < a.D; d += (int64_t)blockDim.x * W) {
-        vec<T, W> v = load<T, W>(x + d);
+    int n_warps = (int)blockDim.x / 32, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
 #pragma unroll
-        for (int k = 0; k < W; k++) sum += to_f32(v.at[k]) * to_f32(v.at[k]);
+    for (int n = 0; n < N; n++) {
+        x[n] = warp_sum(x[n]);
+        if (lane == 0) of_warp[turn & 1][n][warp] = x[n];
     }
-    float r = rsqrtf(block_sum(sum) / (float)a.D + a.eps);
-    if (threadIdx.x == 0) a.rstd[blockIdx.x] = r;
-    for (int64_t d = (int64_t)threadIdx.x * W; d < a.D; d += (int64_t)blockDim.x * W) {
-        vec<T, W> v = load<T, W>(x + d), vw = load<T, W>(w + d), va = add ? load<T, W>(add + d) : v, out;
+    __syncthreads();
 #pragma unroll
-        for (int k = 0; k < W; k++) {
-            float f = to_f32(v.at[k]) * r * (to_f32(vw.at[k]) + one);
-            out.at[k] = from_f32<T>(add ? f + to_f32(va.at[k]) : f);
+    for (int n = 0; n < N; n++) x[n] = warp_sum(lane < n_warps ? of_warp[turn & 1][n][lane] : 0.0f);
+}
+
+/* A thread's share of a row: vectors threadIdx.x, threadIdx.x + blockDim.x, ... of W elements.  Past the end: zeros. */
+template <typename T, int W, int V> struct share {
+    vec<T, W> v[V];
+};
+
+template <int W> __device__ __forceinline__ int column(int k) { return ((int)threadIdx.x + k * (int)blockDim.x) * W; }
+
+template <typename T, int W, int V> __device__ __forceinline__ share<T, W, V> load_share(const T *row, int D)
+{
+    share<T, W, V> s;
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        if (column<W>(k) < D)
+            s.v[k] = load<T, W>(row + column<W>(k));
+        else
+#pragma unroll
+            for (int e = 0; e < W; e++) s.v[k].at[e] = from_f32<T>(0.0f);
+    }
+    return s;
+}
+
+template <int W, int V> constexpr int most_threads() { return V <= 2 ? 256 : V == 4 ? 512 : 1024; }
+
+template <typename T, int W, int V, bool CENTERED>
+__global__ void __launch_bounds__((most_threads<W, V>())) forward_kernel(mt_rmsnorm a)
+{
+    __shared__ float of_warp[2][1][32];
+    int64_t base = (int64_t)blockIdx.x * a.D;
+    int D = (int)a.D;
+    share<T, W, V> x = load_share<T, W, V>((const T *)a.x + base, D);
+    float sum[1] = { 0 }, c = 0, one = a.one_plus ? 1.0f : 0.0f;
+    if (CENTERED) {
+#pragma unroll
+        for (int k = 0; k < V; k++)
+#pragma unroll
+            for (int e = 0; e < W; e++) sum[0] += to_f32(x.v[k].at[e]);
+        block_sums<1>(sum, of_warp, 1);
+        c = sum[0] / (float)D;
+        sum[0] = 0;
+    }
+#pragma unroll
+    for (int k = 0; k < V; k++)
+#pragma unroll
+        for (int e = 0; e < W; e++) {
+            float v = to_f32(x.v[k].at[e]) - c;
+            if (!CENTERED || column<W>(k) < D) sum[0] += v * v;
         }
-        store<T, W>(y + d, out);
+    block_sums<1>(sum, of_warp, 0);
+    float r = rsqrtf(sum[0] / (float)D + a.eps);
+    if (threadIdx.x == 0) a.rstd[blockIdx.x] = r;
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        int d = column<W>(k);
+        if (d >= D) break;
+        vec<T, W> w = load<T, W>((const T *)a.w + d), b = w, add = w, y;
+        if (a.b) b = load<T, W>((const T *)a.b + d);
+        if (a.add) add = load<T, W>((const T *)a.add + base + d);
+#pragma unroll
+        for (int e = 0; e < W; e++) {
+            float f = (to_f32(x.v[k].at[e]) - c) * r * (to_f32(w.at[e]) + one);
+            if (a.b) f += to_f32(b.at[e]);
+            if (a.add) f += to_f32(add.at[e]);
+            y.at[e] = from_f32<T>(f);
+        }
+        store<T, W>((T *)a.y + base + d, y);
     }
 }
 
-/* in_shared: the block's sums fit in shared memory; else they grow in scratch itself. */
-template <typename T, int W> __global__ void backward_kernel(mt_rmsnorm a, bool in_shared)
+template <int W, int V> __device__ __forceinline__ void store_sums(float *dst, const float (&sums)[V][W], int D)
 {
-    extern __shared__ float shared_dw[];
-    float *share = a.dw ? (float *)a.scratch + (int64_t)blockIdx.x * a.D : NULL, *dw = in_shared ? shared_dw : share;
-    const T *w = (const T *)a.w;
-    float one = a.one_plus ? 1.0f : 0.0f;
+#pragma unroll
+    for (int k = 0; k < V; k++)
+#pragma unroll
+        for (int e = 0; e < W; e++)
+            if (column<W>(k) < D) dst[column<W>(k) + e] = sums[k][e];
+}
+
+/* DB: there is a bias to train. */
+template <typename T, int W, int V, bool CENTERED, bool DB>
+__global__ void __launch_bounds__((most_threads<W, V>())) backward_kernel(mt_rmsnorm a)
+{
+    __shared__ float of_warp[2][1][32], of_warp2[2][2][32];
+    int D = (int)a.D;
+    float one = a.one_plus ? 1.0f : 0.0f, dw[V][W] = {}, db[DB ? V : 1][W] = {};
     int64_t from = (int64_t)blockIdx.x * SUM_ROWS, to = from + SUM_ROWS < a.N ? from + SUM_ROWS : a.N;
     for (int64_t i = from; i < to; i++) {
-        const T *x = (const T *)a.x + i * a.D, *dy = (const T *)a.dy + i * a.D;
-        T *dx = (T *)a.dx + i * a.D;
-        float r = a.rstd[i], dot = 0;
-        for (int64_t d = (int64_t)threadIdx.x * W; d < a.D; d += (int64_t)blockDim.x * W) {
-            vec<T, W> vx = load<T, W>(x + d), vy = load<T, W>(dy + d), vw = load<T, W>(w + d);
+        share<T, W, V> x = load_share<T, W, V>((const T *)a.x + i * D, D), dy = load_share<T, W, V>((const T *)a.dy + i * D, D), old;
+        if (a.dx_add) old = load_share<T, W, V>((const T *)a.dx + i * D, D);
+        float r = a.rstd[i], c = 0, sums[2] = { 0, 0 }; /* of u * xh and, centered, of u */
+        if (CENTERED) {
+            float sum[1] = { 0 };
 #pragma unroll
-            for (int k = 0; k < W; k++) {
-                float xh = to_f32(vx.at[k]) * r, g = to_f32(vy.at[k]);
-                dot += (to_f32(vw.at[k]) + one) * g * xh;
-                if (share) dw[d + k] = (i == from ? 0.0f : dw[d + k]) + g * xh; /* this thread's columns */
+            for (int k = 0; k < V; k++)
+#pragma unroll
+                for (int e = 0; e < W; e++) sum[0] += to_f32(x.v[k].at[e]);
+            block_sums<1>(sum, of_warp, (int)i);
+            c = sum[0] / (float)D;
+        }
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            if (column<W>(k) >= D) break;
+            vec<T, W> w = load<T, W>((const T *)a.w + column<W>(k));
+#pragma unroll
+            for (int e = 0; e < W; e++) {
+                float xh = (to_f32(x.v[k].at[e]) - c) * r, g = to_f32(dy.v[k].at[e]), u = (to_f32(w.at[e]) + one) * g;
+                sums[0] += u * xh;
+                sums[1] += u;
+                dw[k][e] += g * xh;
+                if (DB) db[k][e] += g;
             }
         }
-        float mean = block_sum(dot) / (float)a.D;
-        for (int64_t d = (int64_t)threadIdx.x * W; d < a.D; d += (int64_t)blockDim.x * W) {
-            vec<T, W> vx = load<T, W>(x + d), vy = load<T, W>(dy + d), vw = load<T, W>(w + d), old, out;
-            if (a.dx_add) old = load<T, W>(dx + d);
+        if (CENTERED) {
+            block_sums<2>(sums, of_warp2, (int)i);
+        } else {
+            float sum[1] = { sums[0] };
+            block_sums<1>(sum, of_warp, (int)i);
+            sums[0] = sum[0];
+        }
+        float mean = sums[0] / (float)D, mean_u = CENTERED ? sums[1] / (float)D : 0.0f;
 #pragma unroll
-            for (int k = 0; k < W; k++) {
-                float xh = to_f32(vx.at[k]) * r, f = r * ((to_f32(vw.at[k]) + one) * to_f32(vy.at[k]) - xh * mean);
-                out.at[k] = from_f32<T>(a.dx_add ? f + to_f32(old.at[k]) : f);
+        for (int k = 0; k < V; k++) {
+            int d = column<W>(k);
+            if (d >= D) break;
+            vec<T, W> w = load<T, W>((const T *)a.w + d), out;
+#pragma unroll
+            for (int e = 0; e < W; e++) {
+                float xh = (to_f32(x.v[k].at[e]) - c) * r;
+                float f = r * ((to_f32(w.at[e]) + one) * to_f32(dy.v[k].at[e]) - xh * mean - mean_u);
+                out.at[e] = from_f32<T>(a.dx_add ? f + to_f32(old.v[k].at[e]) : f);
             }
-            store<T, W>(dx + d, out);
+            store<T, W>((T *)a.dx + i * D + d, out);
         }
     }
-    if (share && in_shared)
-        for (int64_t d = (int64_t)threadIdx.x * W; d < a.D; d += (int64_t)blockDim.x * W)
-            for (int k = 0; k < W; k++) share[d + k] = shared_dw[d + k];
+    float *shares = (float *)a.scratch;
+    if (a.dw) store_sums<W, V>(shares + (int64_t)blockIdx.x * D, dw, D);
+    if constexpr (DB) store_sums<W, V>(shares + ((int64_t)gridDim.x + blockIdx.x) * D, db, D);
 }
 
-static int threads_for(int64_t D, int width) { return (int)mt_min_i64(THREADS, mt_round_up((size_t)div_up(D, width), 32)); }
-
-template <typename T, int W> static void forward(mt_stream *s, const mt_rmsnorm *a)
+template <typename T, int W, int V> static void launch(mt_stream *s, const mt_rmsnorm *a, bool back)
 {
-    forward_kernel<T, W><<<(unsigned)a->N, threads_for(a->D, W), 0, mt_cuda_raw(s)>>>(*a);
+    unsigned threads = (unsigned)mt_round_up((size_t)div_up(a->D, W * V), 32);
+    void (*forward)(mt_rmsnorm) = a->centered ? forward_kernel<T, W, V, true> : forward_kernel<T, W, V, false>;
+    void (*backward)(mt_rmsnorm) = a->centered ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
+                                               : (a->db ? backward_kernel<T, W, V, false, true> : backward_kernel<T, W, V, false, false>);
+    if (back)
+        backward<<<(unsigned)sum_blocks(a->N), threads, 0, mt_cuda_raw(s)>>>(*a);
+    else
+        forward<<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>(*a);
 }
 
-template <typename T, int W> static void backward(mt_stream *s, const mt_rmsnorm *a)
+static bool is_aligned_for(const mt_rmsnorm *a, bool back)
 {
-    size_t bytes = (size_t)a->D * sizeof(float);
-    bool in_shared = a->dw && bytes <= MAX_SHARED;
-    backward_kernel<T, W>
-        <<<(unsigned)sum_blocks(a->N), threads_for(a->D, W), in_shared ? bytes : 0, mt_cuda_raw(s)>>>(*a, in_shared);
+    bool ok = is_aligned(a->x, 16) && is_aligned(a->w, 16);
+    return ok && (back ? is_aligned(a->dx, 16) && is_aligned(a->dy, 16)
+                       : is_aligned(a->y, 16) && is_aligned(a->add, 16) && is_aligned(a->b, 16));
 }
 
-template <typename T> static bool whole(const mt_rmsnorm *a, const void *p1, const void *p2)
+enum { MAX_WIDTH = 32 * 1024 };
+
+template <typename T> static void by_width(mt_stream *s, const mt_rmsnorm *a, bool back)
 {
-    return a->D % wide<T>() == 0 && is_aligned(a->x, 16) && is_aligned(a->w, 16) && is_aligned(p1, 16) && is_aligned(p2, 16);
+    int64_t vectors = a->D / wide<T>();
+    if (a->D % wide<T>() || !is_aligned_for(a, back) || vectors > 4 * 512)
+        launch<T, 1, 32>(s, a, back);
+    else if (vectors <= 256)
+        launch<T, wide<T>(), 1>(s, a, back);
+    else if (vectors <= 512)
+        launch<T, wide<T>(), 2>(s, a, back);
+    else
+        launch<T, wide<T>(), 4>(s, a, back);
+}
+
+static mt_rc run(mt_stream *s, const mt_rmsnorm *a, bool back, mt_err *err)
+{
+    if (a->D > MAX_WIDTH) return mt_fail(err, MT_EUNSUPPORTED, "norms over %lld numbers, at most %d", (long long)a->D, (int)MAX_WIDTH);
+    if (a->t == MT_DTYPE_BF16)
+        by_width<bf16>(s, a, back);
+    else
+        by_width<float>(s, a, back);
+    return mt__cuda_launched(s, back ? "rmsnorm backward" : "rmsnorm", err);
 }
 
 mt_rc mt__rmsnorm_fwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 {
-    if (a->N == 0) return MT_OK; /* the head of a micro-batch that trains no row */
-    if (a->t == MT_DTYPE_BF16)
-        whole<bf16>(a, a->y, a->add) ? forward<bf16, 8>(s, a) : forward<bf16, 1>(s, a);
-    else
-        whole<float>(a, a->y, a->add) ? forward<float, 4>(s, a) : forward<float, 1>(s, a);
-    return mt__cuda_launched(s, "rmsnorm", err);
+    return a->N == 0 ? MT_OK : run(s, a, false, err); /* 0: the head of a micro-batch that trains no row */
 }
 
 mt_rc mt__rmsnorm_bwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 {
     if (a->N == 0) return MT_OK;
-    if (a->t == MT_DTYPE_BF16)
-        whole<bf16>(a, a->dx, a->dy) ? backward<bf16, 8>(s, a) : backward<bf16, 1>(s, a);
-    else
-        whole<float>(a, a->dx, a->dy) ? backward<float, 4>(s, a) : backward<float, 1>(s, a);
-    MT_TRY(mt__cuda_launched(s, "rmsnorm backward", err));
-    return a->dw ? mt__sum_rows_cuda(s, a->dw, (const float *)a->scratch, sum_blocks(a->N), a->D, a->D, err) : MT_OK;
+    MT_TRY(run(s, a, true, err));
+    const float *shares = (const float *)a->scratch;
+    int64_t blocks = sum_blocks(a->N);
+    if (a->dw) MT_TRY(mt__sum_rows_cuda(s, a->dw, shares, blocks, a->D, a->D, err));
+    return a->db ? mt__sum_rows_cuda(s, a->db, shares + blocks * a->D, blocks, a->D, a->D, err) : MT_OK;
 }

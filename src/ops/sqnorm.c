@@ -53,21 +53,21 @@ void mt_sqnorm_chunks(const mt_sqnorm_args *args, size_t first, size_t n_chunks,
 
 double mt_sqnorm_add(const double *sums, size_t n_chunks)
 {
-    double total = 0;
-    for (size_t i = 0; i < n_chunks; i++) total += sums[i];
-    return total;
+    double lane[LANES] = { 0 };
+    for (size_t i = 0; i < n_chunks; i++) lane[i % LANES] += sums[i];
+    return fold(lane);
 }
 
 double mt_sqnorm(const mt_sqnorm_args *args)
 {
     const mt_sqnorm_impl *impl = mt_sqnorm_best();
-    double total = 0;
+    double lane[LANES] = { 0 };
     for (size_t i = 0; i < mt_sqnorm_n_chunks(args->n); i++) {
         double sum;
         mt_sqnorm_chunks_by(impl, args, i, 1, &sum);
-        total += sum;
+        lane[i % LANES] += sum;
     }
-    return total;
+    return fold(lane);
 }
 
 const mt_sqnorm_impl mt_sqnorm_impls[] = {

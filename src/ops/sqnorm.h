@@ -4,8 +4,8 @@
  * are the same).  The block is cut into chunks of 4096 elements, the last padded with zeros.  Within a chunk
  *     lane[l] = x[l]^2 + x[l + 256]^2 + ... + x[l + 15*256]^2      ascending, l in 0..255
  *     for half = 128, 64, ..., 1:   lane[l] += lane[l + half]      l in 0..half-1
- * and lane[0] is the chunk's sum.  Chunk sums are added one by one, ascending, from 0.  Which thread computes which chunk cannot
- * matter, and neither can what computes it.
+ * and lane[0] is the chunk's sum.  Chunk sums are added in the same way, however many they are: lane l takes sums l, l + 256, ...
+ * ascending, and the lanes are folded.  Which thread computes which chunk cannot matter, and neither can what computes it.
  *
  * Non-finite elements: the sum is NaN if any element is NaN, else +infinity if any is infinite.  Finite elements cannot overflow
  * (fp32's largest square is 2^256).  So isfinite(sum) says that all elements are. */
@@ -27,7 +27,7 @@ static inline size_t mt_sqnorm_n_chunks(size_t n) { return n / MT_SQNORM_CHUNK +
 
 /* sums[0..n_chunks) = the sums of chunks first, first+1, ...; they must exist.  Ranges may be computed in parallel. */
 void mt_sqnorm_chunks(const mt_sqnorm_args *args, size_t first, size_t n_chunks, double *sums);
-/* The last step: chunk sums, in order. */
+/* The last step: all chunks' sums to one. */
 double mt_sqnorm_add(const double *sums, size_t n_chunks);
 /* All of it, on this thread. */
 double mt_sqnorm(const mt_sqnorm_args *args);

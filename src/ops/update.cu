@@ -66,20 +66,26 @@ template <typename T> __global__ void __launch_bounds__(MT_SQNORM_LANES) chunk_k
     if (l == 0) sums[blockIdx.x] = lane[0];
 }
 
-/* One after the other, ascending; the block only brings them closer. */
-__global__ void add_chunks_kernel(double *sum, const double *sums, int64_t n)
+/* Lane by lane, then folded, as within a chunk; AHEAD sums are loaded before the first of them is added. */
+__global__ void __launch_bounds__(MT_SQNORM_LANES) add_chunks_kernel(double *sum, const double *sums, int64_t n)
 {
-    __shared__ double near[1024];
+    enum { AHEAD = 8 };
+    __shared__ double lane[MT_SQNORM_LANES];
+    int l = threadIdx.x;
     double total = 0;
-    for (int64_t from = 0; from < n; from += 1024) {
-        int m = (int)(n - from < 1024 ? n - from : 1024);
-        __syncthreads();
-        if ((int)threadIdx.x < m) near[threadIdx.x] = sums[from + threadIdx.x];
-        __syncthreads();
-        if (threadIdx.x == 0)
-            for (int i = 0; i < m; i++) total += near[i];
+    for (int64_t from = l; from < n; from += AHEAD * MT_SQNORM_LANES) {
+        double next[AHEAD];
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) next[k] = from + k * MT_SQNORM_LANES < n ? sums[from + k * MT_SQNORM_LANES] : 0.0;
+#pragma unroll
+        for (int k = 0; k < AHEAD; k++) total = __dadd_rn(total, next[k]); /* past the end 0, which changes no sum of squares */
     }
-    if (threadIdx.x == 0) *sum = total;
+    lane[l] = total;
+    for (int half = MT_SQNORM_LANES / 2; half > 0; half /= 2) {
+        __syncthreads();
+        if (l < half) lane[l] += lane[l + half];
+    }
+    if (l == 0) *sum = lane[0];
 }
 
 mt_rc mt__grad_norm_cuda(mt_stream *s, const mt_grad_norm *a, mt_err *err)
@@ -93,7 +99,7 @@ mt_rc mt__grad_norm_cuda(mt_stream *s, const mt_grad_norm *a, mt_err *err)
                 <<<(unsigned)n_chunks, MT_SQNORM_LANES, 0, mt_cuda_raw(s)>>>(a->scratch, (const float *)a->g, a->n);
         MT_TRY(mt__cuda_launched(s, "grad_norm", err));
     }
-    add_chunks_kernel<<<1, 1024, 0, mt_cuda_raw(s)>>>(a->sum, a->scratch, n_chunks);
+    add_chunks_kernel<<<1, MT_SQNORM_LANES, 0, mt_cuda_raw(s)>>>(a->sum, a->scratch, n_chunks);
     return mt__cuda_launched(s, "grad_norm", err);
 }
 

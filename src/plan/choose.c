@@ -1,102 +1,45 @@
-/* choose.c - the fastest placement that fits, by trying them all.
+/* choose.c - the fastest placement that fits.
  *
- * There are a few hundred candidates (what lives on the device, what stays there, what is kept, how many sweeps); a plan is made of
- * each, those that fit are timed by a model of the step, and the fastest wins.  Ties go to the earlier candidate, which moves less.
- * The model: compute, copies in and copies out overlap, and the slowest of them is the step; Adam on the host hides behind the
- * first sweep's forward, and what does not fit there is waited for. */
+ * A placement is made of a dozen knobs (how many units live on the device, how many layers keep everything, ...).  The search tries a
+ * coarse grid of them, takes the best few and turns one knob or two at a time, in ever smaller steps down to a single layer, while that
+ * helps.  What does not fit is compared by how much it lacks, so the same walk leads to a placement that fits.  Ties go to the earlier
+ * candidate, which moves less.  No candidate is listed buffer by buffer: sizes are counted, and only what could win is timed. */
 #include "base/mem.h"
 #include "base/units.h"
-#include "plan/flops.h"
 #include "plan/plan.h"
+#include "plan/step_time.h"
 
 #include <math.h>
+#include <string.h>
+
+typedef enum knob {
+    MICROS,         /* micro-batches of a sweep */
+    INTERVAL,       /* layers redone from one kept input */
+    KEEP_ALL,       /* layers, from the first, that keep everything */
+    KEEP_ATTENTION, /* the next so many keep input and attention, the rest their input */
+    OFFLOADED,      /* layers whose kept activations go to host memory, spread */
+    HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
+    STAGED,         /* the next so many are updated through the device, in memory they borrow */
+    RESIDENT,       /* of the other layers, spread, weights that stay on the device through the step */
+    ENDS_RESIDENT,  /* embedding and head too */
+    ACC_HOST,       /* gradients wait in host memory between sweeps */
+    RING, GRAD_SLOTS, SLABS,
+    KNOBS
+} knob;
 
 typedef struct candidate {
-    int device_layers; /* layers (from the last) whose masters and state live on the device; ends too when it is all of them */
-    bool resident;
-    mt_keep keep;
-    mt_place kept;
-    int segment; /* layers redone from one kept input */
-    int sweeps;
-    mt_place accumulators;
-    int staged_layers; /* layers (from the first, which are needed first) that are updated on the device in memory they borrow */
+    int k[KNOBS];
 } candidate;
 
-static int at_most(int n, int bound) { return bound && bound < n ? bound : n; }
+/* How good: what fits comes before what does not, then seconds or what is missing. */
+typedef struct merit {
+    bool fits;
+    double cost;
+} merit;
 
-static void fill(mt_placement *p, const mt_model *m, const mt_job *j, const mt_arithmetic *a, const mt_limits *limits, const candidate *c)
-{
-    int L = (int)m->config->L;
-    bool all = c->device_layers > L;
-    p->sweep_tokens = mt_max_i64((j->step_tokens + c->sweeps - 1) / c->sweeps, a->micro_tokens);
-    p->ring_slots = at_most(c->segment + 1, MT_MAX_SEGMENT); /* a segment's weights are lent together */
-    p->accumulators = c->accumulators;
-    p->keep_slots = c->kept == MT_HOST ? 2 : 0;
-    p->grad_slots = all ? 0 : 2;
-    p->n_slabs = j->clip || all ? 0 : at_most(4, limits->n_slabs);
-    for (int u = 0; u < m->n_units; u++) {
-        bool on_device = all || (m->units[u].kind == MT_UNIT_LAYER && m->units[u].layer >= L - c->device_layers);
-        p->units[u] = (mt_unit_place){ .resident = on_device || c->resident, .home = on_device ? MT_DEVICE : MT_HOST,
-                                       .site = on_device ? MT_SITE_DEVICE : MT_SITE_HOST };
-    }
-    for (int l = 0; l < L; l++) p->layers[l] = (mt_layer_place){ l % c->segment ? MT_KEEP_NOTHING : c->keep, c->kept };
-    const mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
-    for (int l = 0; l < c->staged_layers && !j->only_gradients; l++) {
-        mt_unit_place *at = &p->units[mt_layer_unit(l)];
-        if (at->home == MT_HOST && m->units[mt_layer_unit(l)].layout->n_train && mt_plan_can_borrow(&trial, mt_layer_unit(l)))
-            at->site = MT_SITE_STAGED, at->borrows = true;
-    }
-}
-
-/* Smallest slots for everything: what is left when nothing else fits. */
-static void squeeze(mt_placement *p, const mt_job *j, const candidate *c)
-{
-    p->ring_slots = c->segment;
-    p->grad_slots = 1;
-    p->n_slabs = j->clip ? 0 : 1;
-}
-
-/* -- how long a step takes ------------------------------------------------------------------------- */
-
-/* Share of a layer's forward products that backward must redo; of a segment only the last does without its output. */
-static double redo_share(const mt_config *c, mt_keep keep, int segment)
-{
-    double qkv = (double)(c->D * (c->H + 2 * c->K) * c->Dh), o = (double)(c->H * c->Dh * c->D), gate_up = (double)(c->D * mt_config_gu(c));
-    double all = qkv + o + gate_up + (double)(c->D * c->F);
-    double one = keep == MT_KEEP_ALL ? 0 : keep == MT_KEEP_ATTENTION ? (o + gate_up) / all : (qkv + o + gate_up) / all;
-    return (one + segment - 1) / segment;
-}
-
-/* Seconds of a step. */
-static double estimate(const mt_plan *p, const candidate *c, const mt_machine *machine)
-{
-    const mt_model *m = p->model;
-    const mt_config *cfg = m->config;
-    double tokens = (double)p->job.step_tokens, streamed = 0, updated = 0, staged = 0;
-    double sweeps = ceil(tokens / (double)p->place.sweep_tokens);
-    for (int u = 0; u < m->n_units; u++) {
-        const mt_unit_place *at = &p->place.units[u];
-        double hi = (double)m->units[u].layout->n_elems * 2, uses = m->units[u].kind == MT_UNIT_LAYER ? 2 : 1;
-        bool in_place = at->site == MT_SITE_STAGED && at->resident && p->arithmetic.compute == MT_DTYPE_BF16;
-        if (at->home == MT_HOST && !in_place) streamed += at->resident ? hi : hi * uses * sweeps;
-        if (at->site == MT_SITE_HOST) updated += (double)m->units[u].layout->n_train;
-        if (at->site == MT_SITE_STAGED) staged += (double)m->units[u].layout->n_train;
-    }
-    double flops = 6.0 * (double)mt_flops_weights(cfg) * tokens;
-    double compute = flops * (1 + redo_share(cfg, c->keep, c->segment) / 3) / machine->flops;
-    double kept = c->kept == MT_HOST ? tokens * (double)cfg->L * (double)mt_keep_row_bytes(cfg, p->arithmetic.compute, c->keep) / c->segment : 0;
-    double acc = sweeps > 1 && c->accumulators == MT_HOST ? (sweeps - 1) * (double)m->n_trained * 4 : 0;
-    double stage_in = staged * 10 / machine->copy_in, write_back = staged * 12 / machine->copy_out;
-    double in = (streamed + kept + acc) / machine->copy_in + stage_in;
-    double out = (updated * (double)mt_dtype_bytes(p->arithmetic.grad) + kept + acc) / machine->copy_out + write_back;
-    double step = fmax(compute, fmax(in, out));
-    /* Staging hides behind the last backward, write-backs behind the first forward, which needs the memory again. */
-    double forward = compute / 3 / sweeps, backward = compute / sweeps - forward;
-    double wait_staged = fmax(0, stage_in - backward) + fmax(0, write_back - forward), wait_host = fmax(0, updated / machine->adam_host - forward);
-    return step + fmax(wait_staged, wait_host);
-}
-
-/* -- the search ------------------------------------------------------------------------------------ */
+enum { STARTS = 6, MOST_SLABS = 8 };
+#define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late */
+#define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
     const mt_model *model;
@@ -104,91 +47,267 @@ typedef struct search {
     const mt_arithmetic *a;
     const mt_machine *machine;
     const mt_limits *limits;
-    mt_plan *best;
-    double best_seconds;
+    double give_up; /* seconds: what takes longer is of no use */
+    int lowest[KNOBS], highest[KNOBS];
+    mt_plan trial; /* its placement is the one being looked at */
+    mt_step_drawing drawing;
+    struct start {
+        candidate c;
+        merit m;
+    } starts[STARTS]; /* best first */
     size_t least_device; /* of any candidate, for the message when nothing fits */
-    size_t least_host;
+    size_t least_host;   /* of those whose device memory fits */
 } search;
 
-static mt_rc consider(search *s, const candidate *c, bool squeezed, mt_err *err)
-{
-    mt_placement p;
-    mt_plan *plan;
-    MT_TRY(mt_placement_init(&p, s->model, err));
-    fill(&p, s->model, s->job, s->a, s->limits, c);
-    if (squeezed) squeeze(&p, s->job, c);
-    mt_rc rc = mt_plan_create(&plan, s->model, s->job, s->a, &p, err);
-    mt_placement_free(&p);
-    if (rc) return rc;
-    if (plan->device_bytes < s->least_device) s->least_device = plan->device_bytes;
-    bool fits = plan->device_bytes <= s->machine->device_bytes && plan->host_bytes <= s->machine->host_bytes;
-    if (plan->device_bytes <= s->machine->device_bytes && plan->host_bytes < s->least_host) s->least_host = plan->host_bytes;
-    double seconds = fits ? estimate(plan, c, s->machine) : INFINITY;
-    if (seconds < s->best_seconds) {
-        mt_plan_free(s->best);
-        s->best = plan;
-        s->best_seconds = seconds;
-    } else
-        mt_plan_free(plan);
-    return MT_OK;
-}
+static bool better(merit a, merit b) { return a.fits != b.fits ? a.fits : a.cost < b.cost; }
 
-/* How many layers are updated through the device; the host's workers take the others. */
-static mt_rc consider_staging(search *s, candidate c, mt_err *err)
+/* -- from knobs to a placement --------------------------------------------------------------------- */
+
+/* Is i one of `take` that are spread over [0, n)? */
+static bool spread(int i, int take, int n) { return n > 0 && (int64_t)(i + 1) * take / n > (int64_t)i * take / n; }
+
+static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
 {
-    int L = (int)s->model->config->L;
-    for (int quarter = 1; quarter <= 4; quarter++) {
-        c.staged_layers = L * quarter / 4;
-        MT_TRY(consider(s, &c, false, err));
+    int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
+    for (int l = 0, n = 0; l < L; l++) {
+        mt_keep keep = n < c->k[KEEP_ALL] ? MT_KEEP_ALL : n < c->k[KEEP_ALL] + c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
+        bool starts = l % c->k[INTERVAL] == 0;
+        p->layers[l] = (mt_layer_place){ starts ? keep : MT_KEEP_NOTHING, starts && j->train && spread(n, c->k[OFFLOADED], kept) ? MT_HOST : MT_DEVICE };
+        n += starts;
     }
+}
+
+static void fill_units(mt_plan *trial, const candidate *c)
+{
+    const mt_model *m = trial->model;
+    int first_free = c->k[HOMES], free_layers = 0, at = 0;
+    for (int u = first_free; u < m->n_units; u++) free_layers += m->units[u].kind == MT_UNIT_LAYER;
+    for (int u = 0; u < m->n_units; u++) {
+        bool home = u < first_free, layer = m->units[u].kind == MT_UNIT_LAYER;
+        bool stays = home || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
+        at += layer && !home;
+        trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST, .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
+    }
+    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++)
+        if (m->units[u].layout->n_train && mt_plan_can_borrow(trial, u)) trial->place.units[u].site = MT_SITE_STAGED, trial->place.units[u].borrows = true;
+}
+
+static void fill(mt_plan *trial, const candidate *c)
+{
+    mt_placement *p = &trial->place;
+    const mt_job *j = &trial->job;
+    bool all_home = c->k[HOMES] >= trial->model->n_units;
+    p->sweep_tokens = mt_min_i64(c->k[MICROS] * trial->arithmetic.micro_tokens, mt_max_i64(j->step_tokens, trial->arithmetic.micro_tokens));
+    p->ring_slots = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
+    p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;
+    p->keep_slots = c->k[OFFLOADED] ? 2 : 0;
+    p->grad_slots = all_home ? 0 : c->k[GRAD_SLOTS];
+    p->n_slabs = j->clip || all_home ? 0 : c->k[SLABS];
+    p->stage_slots = 0;
+    fill_layers(p, trial->model, j, c);
+    fill_units(trial, c);
+}
+
+/* -- merit ----------------------------------------------------------------------------------------- */
+
+static double lack(size_t need, size_t have) { return need <= have ? 0 : (double)(need - have) / (double)(have ? have : 1); }
+
+/* Merit of a candidate; one that cannot be better than `than` may come back as equal to it. */
+static mt_rc judge(search *s, const candidate *c, merit than, merit *out, mt_err *err)
+{
+    mt_plan *t = &s->trial;
+    bool simulated;
+    fill(t, c);
+    MT_TRY(mt_plan_measure(t, err));
+    if (t->device_bytes < s->least_device) s->least_device = t->device_bytes;
+    if (t->device_bytes <= s->machine->device_bytes && t->host_bytes < s->least_host) s->least_host = t->host_bytes;
+    double missing = lack(t->device_bytes, s->machine->device_bytes) + lack(t->host_bytes, s->machine->host_bytes);
+    *out = (merit){ missing == 0, missing };
+    if (!out->fits) return MT_OK;
+    MT_TRY(mt_step_time(&s->drawing, t, s->machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated, err));
+    out->cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out + t->times.adam_host);
     return MT_OK;
 }
 
-/* Sweeps and where gradients wait between them. */
-static mt_rc consider_sweeps(search *s, candidate c, mt_err *err)
+/* Within its range; did that change it? */
+static bool turn(const search *s, candidate *c, int k, int by)
 {
-    int64_t most = (s->job->step_tokens + s->a->micro_tokens - 1) / s->a->micro_tokens;
-    for (c.sweeps = 1; c.sweeps <= most; c.sweeps = c.sweeps < 8 ? c.sweeps + 1 : c.sweeps * 2)
-        for (int acc = 0; acc < (c.sweeps > 1 && s->job->train ? 2 : 1); acc++) {
-            c.accumulators = acc ? MT_HOST : MT_DEVICE;
-            c.staged_layers = 0;
-            MT_TRY(consider(s, &c, false, err));
-            if (c.sweeps > 1 && !acc && c.resident && c.kept == MT_DEVICE) MT_TRY(consider_staging(s, c, err));
+    int before = c->k[k], to = before + by;
+    c->k[k] = to < s->lowest[k] ? s->lowest[k] : to > s->highest[k] ? s->highest[k] : to;
+    return c->k[k] != before;
+}
+
+/* -- the grid -------------------------------------------------------------------------------------- */
+
+static mt_rc offer(search *s, const candidate *c, mt_err *err)
+{
+    struct start new = { .c = *c };
+    for (int k = 0; k < KNOBS; k++) turn(s, &new.c, k, 0);
+    MT_TRY(judge(s, &new.c, s->starts[STARTS - 1].m, &new.m, err));
+    for (int i = 0; i < STARTS; i++)
+        if (better(new.m, s->starts[i].m)) {
+            struct start pushed = s->starts[i];
+            s->starts[i] = new;
+            new = pushed;
         }
     return MT_OK;
 }
 
-static mt_rc consider_keeps(search *s, candidate c, mt_err *err)
+static candidate candidate_of(const search *s)
 {
-    static const struct {
-        mt_keep keep;
-        mt_place place;
-    } kept[] = { { MT_KEEP_ALL, MT_DEVICE }, { MT_KEEP_ATTENTION, MT_DEVICE }, { MT_KEEP_INPUT, MT_DEVICE }, { MT_KEEP_INPUT, MT_HOST } };
-    for (size_t i = 0; i < (s->job->train ? MT_COUNT(kept) : 1); i++) {
-        c.keep = kept[i].keep;
-        c.kept = kept[i].place;
-        for (int n = mt_limits_next_segment(s->limits, s->model, 0); n; n = mt_limits_next_segment(s->limits, s->model, n)) {
-            c.segment = n;
-            if (mt_limits_allow(s->limits, s->model, n, c.keep, c.kept)) MT_TRY(consider_sweeps(s, c, err));
+    candidate c;
+    memcpy(c.k, s->lowest, sizeof c.k);
+    c.k[MICROS] = s->highest[MICROS];
+    c.k[ENDS_RESIDENT] = 1;
+    c.k[RING] = c.k[GRAD_SLOTS] = 2;
+    c.k[SLABS] = 4; /* offer() brings all of them into range */
+    return c;
+}
+
+/* Homes, weights that stay, staging. */
+static mt_rc offer_units(search *s, candidate c, mt_err *err)
+{
+    for (int home = 4; home >= 0; home--) {
+        c.k[HOMES] = s->highest[HOMES] * home / 4;
+        if (home && !c.k[HOMES]) continue;
+        for (int resident = 2; resident >= 0; resident--) {
+            c.k[RESIDENT] = s->highest[RESIDENT] * resident / 2;
+            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 2 : 0); staged++) {
+                c.k[STAGED] = s->highest[STAGED] * staged / 2;
+                MT_TRY(offer(s, &c, err));
+            }
         }
+        if (home == 4) c.k[RESIDENT] = 0; /* everything lives there */
     }
     return MT_OK;
 }
 
-static mt_rc consider_all(search *s, mt_err *err)
+static mt_rc offer_sweeps(search *s, candidate c, mt_err *err)
+{
+    for (int micros = s->highest[MICROS];; micros = (micros + 1) / 2) {
+        c.k[MICROS] = micros;
+        for (int host = 0; host <= (micros < s->highest[MICROS] && s->job->train); host++) {
+            c.k[ACC_HOST] = host;
+            MT_TRY(offer_units(s, c, err));
+        }
+        if (micros <= 1) return MT_OK;
+    }
+}
+
+static mt_rc offer_all(search *s, mt_err *err)
 {
     int L = (int)s->model->config->L;
-    const int shares[] = { L + 1, 0, L / 8, L / 4, L / 2, 3 * L / 4, L };
-    for (size_t i = 0; i < MT_COUNT(shares); i++) {
-        if (shares[i] && s->machine->home_host) continue;
-        for (int resident = 1; resident >= 0; resident--) MT_TRY(consider_keeps(s, (candidate){ .device_layers = shares[i], .resident = resident }, err));
+    const int keeps[][4] = { { L, 0, 0, 1 }, { 0, L, 0, 1 }, { 0, 0, 0, 1 }, { 0, 0, L, 1 }, { 0, 0, 0, 4 } }; /* all, attention, offloaded, interval */
+    for (size_t i = 0; i < (s->job->train ? MT_COUNT(keeps) : 1); i++) {
+        candidate c = candidate_of(s);
+        c.k[KEEP_ALL] = keeps[i][0];
+        c.k[KEEP_ATTENTION] = keeps[i][1];
+        c.k[OFFLOADED] = keeps[i][2];
+        c.k[INTERVAL] = keeps[i][3];
+        MT_TRY(offer_sweeps(s, c, err));
     }
-    if (s->best) return MT_OK;
-    int64_t most = (s->job->step_tokens + s->a->micro_tokens - 1) / s->a->micro_tokens;
-    bool on_host = s->job->train && s->limits->offload != MT_MUST_NOT;
-    const candidate last = { .keep = MT_KEEP_INPUT, .kept = on_host ? MT_HOST : MT_DEVICE, .sweeps = (int)most, .accumulators = MT_HOST,
-                             .segment = mt_limits_next_segment(s->limits, s->model, 0) };
-    return consider(s, &last, true, err);
+    return MT_OK;
+}
+
+/* Smallest slots for everything: what is left when nothing else fits. */
+static mt_rc offer_least(search *s, mt_err *err)
+{
+    for (int variant = 0; variant < 8; variant++) {
+        candidate c;
+        memcpy(c.k, s->lowest, sizeof c.k);
+        c.k[MICROS] = variant & 4 ? s->highest[MICROS] : 1;
+        c.k[OFFLOADED] = variant & 1 ? s->highest[OFFLOADED] : 0;
+        c.k[ACC_HOST] = !(variant & 4);
+        c.k[HOMES] = variant & 2 ? s->highest[HOMES] : 0;
+        MT_TRY(offer(s, &c, err));
+    }
+    return MT_OK;
+}
+
+/* -- the walk -------------------------------------------------------------------------------------- */
+
+static mt_rc try_turn(search *s, struct start *at, const candidate *c, bool *moved, mt_err *err)
+{
+    merit m;
+    MT_TRY(judge(s, c, at->m, &m, err));
+    if (!better(m, at->m)) return MT_OK;
+    /* A bit of time is not worth a walk. */
+    *moved |= !(m.fits && at->m.fits && m.cost > 0.9999 * at->m.cost);
+    at->c = *c;
+    at->m = m;
+    return MT_OK;
+}
+
+/* Step sizes of a knob: `part` of its range, at least one. */
+static int stride(const search *s, int k, int part) { return (int)mt_max_i64((s->highest[k] - s->lowest[k]) / part, 1); }
+
+static mt_rc turn_one(search *s, struct start *at, int part, bool *moved, mt_err *err)
+{
+    for (int k = 0; k < KNOBS; k++)
+        for (int sign = -1; sign <= 1; sign += 2) {
+            candidate c = at->c;
+            if (turn(s, &c, k, sign * stride(s, k, part))) MT_TRY(try_turn(s, at, &c, moved, err));
+        }
+    return MT_OK;
+}
+
+/* Memory taken from one use and given to another. */
+static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err *err)
+{
+    static const int memory[] = { MICROS, KEEP_ALL, KEEP_ATTENTION, HOMES, STAGED, RESIDENT, OFFLOADED };
+    for (size_t i = 0; i < MT_COUNT(memory); i++)
+        for (size_t j = 0; j < MT_COUNT(memory); j++)
+            for (int sign = -1; sign <= 1 && i != j; sign += 2) {
+                candidate c = at->c;
+                bool offloads = memory[i] == OFFLOADED || memory[i] == STAGED;
+                if (sign > 0 && !offloads) continue;
+                if (turn(s, &c, memory[i], sign * stride(s, memory[i], part)) && turn(s, &c, memory[j], stride(s, memory[j], part)))
+                    MT_TRY(try_turn(s, at, &c, moved, err));
+            }
+    return MT_OK;
+}
+
+static mt_rc walk(search *s, struct start *at, mt_err *err)
+{
+    static const int parts[] = { 4, 8, 16, 32, 64, 128 };
+    for (size_t i = 0; i < MT_COUNT(parts); i++) {
+        bool moved = true;
+        for (int round = 0; moved && round < 12; round++) {
+            moved = false;
+            MT_TRY(turn_one(s, at, parts[i], &moved, err));
+            if (!moved) MT_TRY(turn_two(s, at, parts[i], &moved, err));
+        }
+        if (stride(s, HOMES, parts[i]) == 1 && stride(s, KEEP_ALL, parts[i]) == 1 && stride(s, MICROS, parts[i]) == 1) break;
+    }
+    return MT_OK;
+}
+
+/* -- the search ------------------------------------------------------------------------------------ */
+
+static void set_range(search *s, knob k, int64_t lowest, int64_t highest)
+{
+    s->lowest[k] = (int)lowest;
+    s->highest[k] = (int)mt_max_i64(mt_min_i64(highest, INT32_MAX), lowest);
+}
+
+static void set_ranges(search *s)
+{
+    const mt_limits *l = s->limits;
+    int64_t L = s->model->config->L, micros = (s->job->step_tokens + s->a->micro_tokens - 1) / s->a->micro_tokens;
+    bool train = s->job->train, more = train && !l->exact; /* more than inputs may be kept */
+    set_range(s, MICROS, 1, micros);
+    set_range(s, INTERVAL, train && l->exact ? mt_limits_longest(l, s->model) : 1, train ? mt_limits_longest(l, s->model) : 1);
+    set_range(s, KEEP_ALL, 0, more ? L : 0);
+    set_range(s, KEEP_ATTENTION, 0, more ? L : 0);
+    set_range(s, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
+    set_range(s, HOMES, 0, s->machine->home_host ? 0 : s->model->n_units);
+    set_range(s, STAGED, 0, train && !s->job->only_gradients && micros > 1 ? s->model->n_units : 0);
+    set_range(s, RESIDENT, 0, L);
+    set_range(s, ENDS_RESIDENT, 0, 1);
+    set_range(s, ACC_HOST, 0, train && micros > 1);
+    set_range(s, RING, 1, 3);
+    set_range(s, GRAD_SLOTS, 1, 3);
+    set_range(s, SLABS, 1, l->n_slabs ? mt_min_i64(l->n_slabs, MOST_SLABS) : MOST_SLABS);
 }
 
 static mt_rc nothing_fits(const search *s, mt_err *err)
@@ -205,21 +324,55 @@ static mt_rc nothing_fits(const search *s, mt_err *err)
                    mt_count_text((uint64_t)s->model->n_params).s);
 }
 
-mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
+static mt_rc find(search *s, mt_err *err)
+{
+    MT_TRY(offer_all(s, err));
+    MT_TRY(offer_least(s, err));
+    merit best = s->starts[0].m;
+    for (int i = 0; i < STARTS; i++) {
+        bool far = best.fits && s->starts[i].m.cost > FAR_OFF * fmin(best.cost, s->give_up);
+        if (s->starts[i].c.k[INTERVAL] && !far) MT_TRY(walk(s, &s->starts[i], err));
+        if (better(s->starts[i].m, best)) best = s->starts[i].m;
+    }
+    for (int i = 1; i < STARTS; i++)
+        if (better(s->starts[i].m, s->starts[0].m)) s->starts[0] = s->starts[i];
+    return s->starts[0].m.fits ? MT_OK : nothing_fits(s, err);
+}
+
+static mt_rc make(search *s, mt_plan **out, mt_err *err)
+{
+    bool simulated;
+    mt_times times;
+    fill(&s->trial, &s->starts[0].c);
+    MT_TRY(mt_step_time(&s->drawing, &s->trial, s->machine, INFINITY, &times, &simulated, err));
+    if (times.step >= s->give_up) return MT_OK;
+    MT_TRY(mt_plan_create(out, s->model, s->job, s->a, &s->trial.place, err));
+    (*out)->times = times;
+    (*out)->predicted_seconds = times.step;
+    return MT_OK;
+}
+
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err)
 {
     const mt_limits none = { 0 }; /* where nothing is kept there is nothing to limit */
-    search s = { .model = model, .job = job, .a = a, .machine = machine, .limits = job->train ? &machine->limits : &none, .best_seconds = INFINITY, .least_device = SIZE_MAX, .least_host = SIZE_MAX };
+    search s = { .model = model, .job = job, .a = a, .machine = machine, .limits = job->train ? &machine->limits : &none, .give_up = seconds, .least_device = SIZE_MAX, .least_host = SIZE_MAX };
     *out = NULL;
     MT_TRY(mt_limits_check(s.limits, model, err));
-    mt_rc rc = consider_all(&s, err);
-    if (!rc && !s.best) rc = nothing_fits(&s, err);
-    if (rc) {
-        mt_plan_free(s.best);
-        return rc;
-    }
-    s.best->predicted_seconds = s.best_seconds;
-    *out = s.best;
-    return MT_OK;
+    s.trial = (mt_plan){ .model = model, .job = *job, .arithmetic = *a };
+    for (int i = 0; i < STARTS; i++) s.starts[i].m = (merit){ false, INFINITY };
+    set_ranges(&s);
+    mt_rc rc = mt_placement_init(&s.trial.place, model, err);
+    if (!rc) rc = mt_step_drawing_init(&s.drawing, model, err);
+    if (!rc) rc = find(&s, err);
+    if (!rc) rc = make(&s, out, err);
+    mt_step_drawing_free(&s.drawing);
+    mt_placement_free(&s.trial.place);
+    return rc;
+}
+
+mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
+{
+    return mt_plan_search_faster(out, model, job, a, machine, INFINITY, err);
 }
 
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err)

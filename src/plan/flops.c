@@ -6,8 +6,8 @@ int64_t mt_flops_weights(const mt_config *c)
     return c->L * layer + c->D * c->V;
 }
 
-/* Keys seen by the rows of a document of n under a window: 1 + 2 + ... capped at w. */
-static double keys_seen(int64_t n, int64_t window)
+/* 1 + 2 + ... capped at the window. */
+double mt_flops_keys(int64_t n, int64_t window)
 {
     int64_t ramp = window && window < n ? window : n;
     return (double)ramp * (double)(ramp + 1) / 2 + (double)(n - ramp) * (double)ramp;
@@ -17,6 +17,6 @@ double mt_flops_step(const mt_config *c, const int32_t *doc_start, int64_t n_doc
 {
     double keys = 0;
     for (int64_t d = 0; d < n_docs; d++)
-        for (int64_t l = 0; l < c->L; l++) keys += keys_seen(doc_start[d + 1] - doc_start[d], c->window[l]);
+        for (int64_t l = 0; l < c->L; l++) keys += mt_flops_keys(doc_start[d + 1] - doc_start[d], c->window[l]);
     return 6.0 * (double)mt_flops_weights(c) * (double)(doc_start[n_docs] - doc_start[0]) + 12.0 * (double)(c->H * c->Dh) * keys;
 }

@@ -12,6 +12,8 @@
 
 /* Weights multiplied per token. */
 int64_t mt_flops_weights(const mt_config *c);
+/* Keys seen by the rows of a document of n under a window (0: none). */
+double mt_flops_keys(int64_t n, int64_t window);
 /* Of a training step over documents of these lengths. */
 double mt_flops_step(const mt_config *c, const int32_t *doc_start, int64_t n_docs);
 

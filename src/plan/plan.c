@@ -33,6 +33,12 @@ size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows)
     return keep == MT_KEEP_NOTHING ? 0 : (size_t)rows * mt_keep_row_bytes(c, t, keep) + MT_KEEP_ARRAYS * MT_KEEP_ALIGN;
 }
 
+size_t mt_plan_moment_bytes(const mt_plan *p)
+{
+    (void)p; /* one form so far: m and v in fp32 */
+    return 8;
+}
+
 int mt_plan_segment_start(const mt_plan *p, int layer)
 {
     while (layer > 0 && p->place.layers[layer].keep == MT_KEEP_NOTHING) layer--;
@@ -45,7 +51,7 @@ bool mt_plan_can_borrow(const mt_plan *p, int unit)
     if (u->kind != MT_UNIT_LAYER || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
     const mt_layer_place *at = &p->place.layers[u->layer];
     size_t kept = at->place == MT_DEVICE ? (size_t)p->place.sweep_tokens * mt_keep_row_bytes(p->model->config, p->arithmetic.compute, at->keep) : 0;
-    return kept >= (size_t)u->layout->n_train * 8; /* v, lo, hi */
+    return kept >= (size_t)u->layout->n_train * (mt_plan_moment_bytes(p) / 2 + 4); /* v, lo, hi */
 }
 
 /* -- checks ---------------------------------------------------------------------------------------- */
@@ -126,13 +132,14 @@ static mt_rc check(mt_plan *p, mt_err *err)
 static mt_rc add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, size_t bytes, mt_err *err)
 {
     if (bytes == 0) return MT_OK;
+    *(place == MT_DEVICE ? &p->device_bytes : &p->host_bytes) += mt_round_up(bytes, MT_DEVICE_ALIGN);
+    if (p->counting) return MT_OK;
     MT_TRY(mt_grow(&p->buffers, &p->cap_buffers, p->n_buffers + 1, sizeof *p->buffers, err));
     mt_buffer *b = &p->buffers[p->n_buffers++];
     *b = (mt_buffer){ .kind = kind, .i = i, .j = j, .place = place, .bytes = mt_round_up(bytes, MT_DEVICE_ALIGN) };
     int n = snprintf(b->name, sizeof b->name, "%s", kind_names[kind]);
     if (i >= 0) n += snprintf(b->name + n, sizeof b->name - (size_t)n, " %d", i);
     if (j >= 0) snprintf(b->name + n, sizeof b->name - (size_t)n, ".%d", j);
-    *(place == MT_DEVICE ? &p->device_bytes : &p->host_bytes) += b->bytes;
     return MT_OK;
 }
 
@@ -150,8 +157,8 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (at->resident && (f32 || at->home == MT_HOST)) MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
     if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, n * 4, err));
     if (!p->job.train || n_train == 0) return MT_OK;
-    if (updates) MT_TRY(add(p, MT_BUF_M, u, -1, at->home, n_train * 4, err));
-    if (updates) MT_TRY(add(p, MT_BUF_V, u, -1, at->home, n_train * 4, err));
+    if (updates) MT_TRY(add(p, MT_BUF_M, u, -1, at->home, n_train * mt_plan_moment_bytes(p) / 2, err));
+    if (updates) MT_TRY(add(p, MT_BUF_V, u, -1, at->home, n_train * mt_plan_moment_bytes(p) / 2, err));
     if (at->site == MT_SITE_HOST) {
         if (p->job.clip) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
     } else
@@ -206,7 +213,7 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
     if (!p->job.train) return MT_OK;
     if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
-    for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage * 12, err));
+    for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage * (4 + mt_plan_moment_bytes(p)), err));
     return MT_OK;
 }
 
@@ -354,6 +361,14 @@ mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, co
     else
         *out = p;
     return rc;
+}
+
+mt_rc mt_plan_measure(mt_plan *p, mt_err *err)
+{
+    p->counting = true;
+    p->device_bytes = p->host_bytes = 0;
+    MT_TRY(check(p, err));
+    return list_buffers(p, err);
 }
 
 void mt_plan_free(mt_plan *p)

@@ -10,6 +10,7 @@
 #define MT_PLAN_PLAN_H
 
 #include "model/block.h"
+#include "plan/machine.h"
 
 enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
 enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
@@ -117,6 +118,13 @@ typedef struct mt_buffer {
     char name[40];  /* "weights.ring 1.0" */
 } mt_buffer;
 
+/* Seconds of a step: what each part would take alone, and all of it, overlapped. */
+typedef struct mt_times {
+    double compute, copy_in, copy_out, adam_host;
+    double step;
+    const char *bound; /* by what: the part that takes longest, in words */
+} mt_times;
+
 typedef struct mt_plan {
     const mt_model *model; /* borrowed; outlives the plan */
     mt_job job;
@@ -126,49 +134,34 @@ typedef struct mt_plan {
     mt_buffer *buffers;
     size_t n_buffers, cap_buffers;
     size_t device_bytes, host_bytes;
-    double predicted_seconds; /* of a step, by whoever chose the placement; 0: nobody */
+    mt_times times;           /* of a step, by whoever chose the placement; 0: nobody */
+    double predicted_seconds; /* times.step */
+    bool counting;            /* only sizes are wanted: no list is made */
 } mt_plan;
 
 /* A plan from both halves, which are copied.  Refuses what contradicts itself. */
 mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_placement *p, mt_err *err);
 void mt_plan_free(mt_plan *plan);
+/* Only the sizes: fills device_bytes, host_bytes and longest_segment of a plan whose other fields the caller has set, placement
+ * borrowed.  Allocates nothing. */
+mt_rc mt_plan_measure(mt_plan *plan, mt_err *err);
 
 /* A placement with room for the model's units and layers, all zero; release with mt_placement_free. */
 mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err);
 void mt_placement_free(mt_placement *p);
 
-typedef enum mt_whether { MT_MAY, MT_MUST, MT_MUST_NOT } mt_whether;
-
-/* What the settings allow a plan: bounds on memory, not orders, unless they are exact. */
-typedef struct mt_limits {
-    int interval;       /* layers redone from one kept input, at most; 0: 1 */
-    bool exact;         /* every interval-th layer keeps its input, and nothing else is kept */
-    int n_slabs;        /* of gradients on their way to the host, at most; 0: as many as help */
-    mt_whether offload; /* kept activations in host memory */
-} mt_limits;
-
+/* What the limits ask of this model can be done. */
 mt_rc mt_limits_check(const mt_limits *l, const mt_model *model, mt_err *err);
-/* May layers keep `keep` at `place`, `segment` of them redone from one input? */
-bool mt_limits_allow(const mt_limits *l, const mt_model *model, int segment, mt_keep keep, mt_place place);
-/* Segments worth trying: from 1 (or the exact one) by doubling up to the bound.  0 starts; 0 ends. */
-int mt_limits_next_segment(const mt_limits *l, const mt_model *model, int segment);
+/* The longest segment (layers redone from one kept input) they allow it. */
+int mt_limits_longest(const mt_limits *l, const mt_model *model);
 
-/* What a plan is chosen for: room, and rates that say what is cheap. */
-typedef struct mt_machine {
-    size_t device_bytes, host_bytes;   /* this run may use */
-    double flops;                      /* of products, a second */
-    double copy_in, copy_out;          /* bytes a second */
-    double adam_host;                  /* parameters a second */
-    bool home_host;                    /* every master and all state live in host memory between steps */
-    mt_limits limits;
-} mt_machine;
-
-/* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
-mt_machine mt_machine_typical(void);
-
-/* The fastest placement that fits, by the time model of choose.c.  Says what is short when nothing fits. */
+/* The fastest placement that fits, by the time model of step_time.c.  Says what is short when nothing fits. */
 mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
-/* The same for a typical machine with this much device memory (0: no limit). */
+/* The same, or *out = NULL when no placement found is faster than `seconds`. */
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err);
+/* Placement and arithmetic of a fresh run: `form` says all of it but how many rows are taken at a time. */
+mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
+/* mt_plan_search for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
 
 /* The placement in a sentence. */
@@ -183,6 +176,9 @@ static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep
 bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
+
+/* Bytes of Adam's two moments a trained parameter. */
+size_t mt_plan_moment_bytes(const mt_plan *p);
 
 /* Bytes a row of a layer needs, by what is kept. */
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep);
@@ -200,7 +196,8 @@ typedef struct mt_cut {
 /* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone).  Returns their
  * number; cuts has room for n_docs. */
 int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens);
-/* The end of the sweep that starts with micro-batch `first`. */
+/* The end of the sweep that starts with micro-batch `first`: as few sweeps as can be, of sizes as equal as can be, because a short last one
+ * would leave staged updates nothing to hide behind. */
 int64_t mt_cut_sweep(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t sweep_tokens);
 
 #endif

@@ -26,10 +26,11 @@ mt_rc mt_regex_create(mt_regex **out, const char *pattern, size_t n, mt_err *err
     *out = NULL;
     if (n > MAX_PATTERN_BYTES)
         return mt_fail(err, MT_ERANGE, "a regular expression of %zu bytes, at most %d are accepted", n, MAX_PATTERN_BYTES);
-    mt_regex *re = mt_calloc(1, sizeof *re);
-    if (!re) return mt_fail(err, MT_ENOMEM, "no host memory for a regular expression");
     OnigEncoding utf8 = ONIG_ENCODING_UTF8;
     onig_initialize(&utf8, 1);
+    MT_TRY(mt__regex_pin_classes(err));
+    mt_regex *re = mt_calloc(1, sizeof *re);
+    if (!re) return mt_fail(err, MT_ENOMEM, "no host memory for a regular expression");
     OnigErrorInfo info = { 0 };
     const UChar *p = (const UChar *)pattern;
     int code = onig_new(&re->re, p, p + n, ONIG_OPTION_NONE, utf8, ONIG_SYNTAX_DEFAULT, &info);

@@ -19,4 +19,7 @@ void mt_regex_state_free(mt_regex_state *st);
 mt_rc mt_regex_find(const mt_regex *re, mt_regex_state *st, const char *s, size_t n, size_t from, bool *found, size_t *start,
                     size_t *end, mt_err *err);
 
+/* Before the first expression is compiled (regex_classes.c); any number of times. */
+mt_rc mt__regex_pin_classes(mt_err *err);
+
 #endif

@@ -2,6 +2,8 @@
 #include "program.h"
 #include "tempdir.h"
 
+#include "base/str.h"
+
 #define FIXTURES  MT_TESTS_DIR "/golden/samples/fixtures"
 #define TOKENIZER MT_TESTS_DIR "/golden/samples/tokenizer"
 
@@ -62,6 +64,24 @@ static void bad_records_are_listed_and_counted(void **state)
     expect_data(*state, args, 1, "1 of 4 records spell special tokens in their text");
 }
 
+static void a_run_says_what_it_leaves_out_and_saves_its_template(void **state)
+{
+    const char *dir = *state;
+    char args[2048];
+    mt_str text = { 0 };
+    for (int i = 0; i < 40; i++) mt_str_printf(&text, "{\"query\": \"%d?\", \"response\": \"%d\"}\n", i, i);
+    mt_str_puts(&text, "{\"query\": \"odd\"}\n");
+    write_file(dir, "qa.jsonl", text.s);
+    mt_str_free(&text);
+    snprintf(args, sizeof args,
+             "train --model-name " MT_TESTS_DIR "/../data/demo_model --from-scratch --dataset-path %s/qa.jsonl --cache-dir %s --num-steps 1 "
+             "--batch-size 2 --max-seq-len 64 --output-dir %s/out --device cpu --template vicuna 2>&1; cat %s/out/final/chat_template.jinja; rm -rf %s/out",
+             dir, dir, dir, dir, dir);
+    expect_program(args, 0, "warning: dataset qa.jsonl: 1 of 41 records are left out: 1 a column is missing\n  ");
+    expect_program(args, 0, "qa.jsonl, line 41: there is no column \"response\"");
+    expect_program(args, 0, "' ASSISTANT:' }}");
+}
+
 static void plain_text_is_packed(void **state)
 {
     char args[1024];
@@ -88,4 +108,5 @@ static void misuse_is_explained(void **state)
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
              IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read), IN_TEMPDIR(bad_records_are_listed_and_counted),
+             IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template),
              IN_TEMPDIR(plain_text_is_packed), IN_TEMPDIR(misuse_is_explained))

@@ -373,7 +373,7 @@ static void a_model_chats_as_it_was_trained(void **state)
                                  "--max-seq-len", "128", "--device", "cpu", "--cache-dir", "cache" };
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
-    assert_printed(&p, "chat_template becomes the one that was trained with");
+    assert_printed(&p, "the template that answers were trained with");
     const char *const dirs[] = { "final", "checkpoint-1" };
     for (size_t i = 0; i < MT_COUNT(dirs); i++) {
         assert_ok(mt_file_read(&text, &n, workspace_path("%s/out/%s/tokenizer_config.json", root, dirs[i]).s, 1 << 20, &err));

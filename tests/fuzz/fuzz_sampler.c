@@ -12,8 +12,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
 enum { N_SETTINGS = 4, MOST_TEMPLATE = 1 << 12, MOST_RECORDS = 8 };
 
-static const char *const built_in[] = { "chatml", "llama2", "llama3", "mistral", "gemma",  "phi3",    "phi4",
-                                        "glm4",   "alpaca", "vicuna", "zephyr",  "empty",  "default", "deepseekr1" };
+static const char *const built_in[] = { "chatml", "llama2", "llama3", "mistral", "gemma", "phi3",    "phi4",
+                                        "glm4",   "alpaca", "vicuna", "zephyr",  "empty", "default", "deepseekr1" };
 
 static mt_layout layout_of(uint8_t x)
 {

@@ -231,8 +231,36 @@ typedef struct dataset {
     mt_sampler *s;
     mt_sampler_scratch *w;
     mt_arena arena;
+    bool installed; /* rows of data/dataset_info.json */
     int64_t n_checked;
 } dataset;
+
+/* Rows of data/dataset_info.json, the file of their hub folder that a fixture stands for, and the fixture's name. */
+static const struct {
+    const char *name, *file, *fixture;
+} published[] = {
+    { "metamath", "meta-math/MetaMathQA/MetaMathQA-395K.json", "metamathqa" },
+    { "open_platypus", "garage-bAInd/Open-Platypus/data/train-00000-of-00001.jsonl", "open_platypus" },
+    { "mathinstruct", "TIGER-Lab/MathInstruct/MathInstruct.json", "mathinstruct" },
+    { "codealpaca", "sahil2801/CodeAlpaca-20k/code_alpaca_20k.jsonl", "codealpaca" },
+    { "alpaca", "tatsu-lab/alpaca/data/train-00000-of-00001.json", "alpaca" },
+    { "sharegpt4", "shibing624/sharegpt_gpt4/sharegpt_gpt4.jsonl", "sharegpt4" },
+    { "ultrachat_200k", "HuggingFaceH4/ultrachat_200k/data/train_sft-00000-of-00003.json", "ultrachat_200k" },
+    { "open_thoughts", "llamafactory/OpenThoughts-114k/train.jsonl", "openthoughts_114k" },
+    { "open_r1_math", "llamafactory/OpenR1-Math-94k/train.json", "openr1_math_94k" },
+    { "gsm8k", "openai/gsm8k/main/train-00000-of-00001.jsonl", "gsm8k" },
+    { "dolly_15k", "databricks/databricks-dolly-15k/databricks-dolly-15k.json", "dolly_15k" },
+    { "openorca", "Open-Orca/OpenOrca/1M-GPT4-Augmented.jsonl", "openorca" },
+    { "openhermes", "teknium/OpenHermes-2.5/openhermes2_5.json", "openhermes" },
+    { "tulu3", "allenai/tulu-3-sft-mixture/data/train-00000-of-00006.jsonl", "tulu3" },
+};
+
+static const char *installed_name(const char *fixture)
+{
+    for (size_t i = 0; i < MT_COUNT(published); i++)
+        if (strcmp(published[i].fixture, fixture) == 0) return published[i].name;
+    return NULL;
+}
 
 static void close_dataset(dataset *d)
 {
@@ -251,7 +279,8 @@ static void open_dataset(dataset *d, const char *name)
     mt_err err = { 0 };
     close_dataset(d);
     assert_ok(mt_registry_find(d->registry, name, &d->entry, &err));
-    assert_ok(mt_records_open(&d->records, d->entry.path, NULL, &err));
+    mt_records_options options = { .split = d->entry.split, .subset = d->entry.subset };
+    assert_ok(mt_records_open(&d->records, d->entry.path, &options, &err));
     assert_ok(mt_sampler_open(&d->s, d->tok, &d->entry.layout, &with_chatml, &err));
     assert_ok(mt_sampler_scratch_create(&d->w, d->s, &err));
 }
@@ -269,6 +298,11 @@ static void check_row(const mt_value *line, void *arg)
     char name[96];
     const mt_value *given = mt_value_get(line, "dataset");
     snprintf(name, sizeof name, "%.*s", (int)given->str.n, given->str.s);
+    if (d->installed) { /* under the name it has there */
+        const char *other = installed_name(name);
+        if (!other) return;
+        snprintf(name, sizeof name, "%s", other);
+    }
     if (!d->entry.name || strcmp(d->entry.name, name) != 0) open_dataset(d, name);
     mt_arena_reset(&d->arena);
     assert_ok(mt_records_next(d->records, &d->arena, &record, &where, &err));
@@ -289,11 +323,54 @@ static void records_of_published_layouts_become_the_right_samples(void **state)
     assert_ok(mt_tokenizer_open(&d.tok, GOLDEN "tokenizer", &err));
     assert_ok(mt_registry_open(&d.registry, &(mt_registry_places){ .dataset_dir = GOLDEN "fixtures" }, &err));
     for_each_line(GOLDEN "datasets.jsonl", check_row, &d);
-    assert_int_equal(d.n_checked, 90);
+    assert_int_equal(d.n_checked, 140);
     close_dataset(&d);
     mt_registry_close(d.registry);
     mt_tokenizer_close(d.tok);
     mt_arena_free(&d.arena);
+}
+
+/* A folder as clones of the hub's repositories would make it, with distractors: what another subset or split holds. */
+static void lay_out_clones(const char *dir)
+{
+    static const char *const others[] = { "openai/gsm8k/main/test-00000-of-00001.jsonl",
+                                          "openai/gsm8k/socratic/train-00000-of-00001.jsonl",
+                                          "HuggingFaceH4/ultrachat_200k/data/train_gen-00000-of-00003.json" };
+    char command[1600];
+    for (size_t i = 0; i < MT_COUNT(published); i++) {
+        const char *file = published[i].file, *ext = strrchr(file, '.');
+        snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s/%s')\" && ln -s '%sfixtures/%s%s' '%s/%s'", dir, file, GOLDEN,
+                 published[i].fixture, ext, dir, file);
+        assert_int_equal(system(command), 0);
+    }
+    for (size_t i = 0; i < MT_COUNT(others); i++) {
+        snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s/%s')\" && echo '{\"not\": \"this\"}' > '%s/%s'", dir, others[i],
+                 dir, others[i]);
+        assert_int_equal(system(command), 0);
+    }
+}
+
+static void rows_of_the_installed_registry_give_the_same_samples(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    size_t n;
+    char *text, dir[] = "/tmp/mt-clones-XXXXXX", command[96];
+    dataset d = { .installed = true };
+    assert_non_null(mkdtemp(dir));
+    lay_out_clones(dir);
+    assert_ok(mt_tokenizer_open(&d.tok, GOLDEN "tokenizer", &err));
+    assert_ok(mt_file_read(&text, &n, MT_TESTS_DIR "/../data/dataset_info.json", (size_t)1 << 20, &err));
+    assert_ok(mt_registry_parse(&d.registry, text, n, dir, &err));
+    for_each_line(GOLDEN "datasets.jsonl", check_row, &d);
+    assert_int_equal(d.n_checked, 10 * MT_COUNT(published));
+    close_dataset(&d);
+    mt_registry_close(d.registry);
+    mt_tokenizer_close(d.tok);
+    mt_arena_free(&d.arena);
+    mt_free(text);
+    snprintf(command, sizeof command, "rm -rf '%s'", dir);
+    assert_int_equal(system(command), 0);
 }
 
 /* ---- published tokenizers ---- */
@@ -331,4 +408,5 @@ static void published_tokenizers_give_the_right_samples(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test_setup_teardown(masks_are_what_the_model_sees_and_says, tempdir_make, tempdir_remove),
              cmocka_unit_test(records_of_published_layouts_become_the_right_samples),
+             cmocka_unit_test(rows_of_the_installed_registry_give_the_same_samples),
              cmocka_unit_test(published_tokenizers_give_the_right_samples))

@@ -58,6 +58,8 @@ static const struct {
     { { .N = 257, .D = 130, .V = 1009, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
     { { .N = 90, .D = 65, .V = 13, .scale = 1, .pad_id = 4 }, 0, { 0 }, false, false },
     { { .N = 33, .D = 128, .V = 1, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false }, /* one id only */
+    { { .N = 300, .D = 40, .V = 2, .scale = 0.5f, .pad_id = -1 }, 0, { 0 }, false, false },
+    { { .N = 901, .D = 16, .V = 1, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
     { { .N = 0, .D = 8, .V = 3, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
     { { .N = 1, .D = 1, .V = 1, .scale = 1, .pad_id = -1 }, 1, { 1 }, false, false },
     { { .N = 13, .D = 3, .V = 5, .scale = 2.5f, .pad_id = -1 }, 9, { 5, 1, 7 }, false, false }, /* the last rows lie beyond every document */
@@ -700,7 +702,8 @@ static void declare_round_grad(op_run *r, int c)
 CHECKED_OP(round_grad, false, true, NULL)
 
 static const mt_grad_norm grad_norm_cases[] = { { .n = 1 },    { .n = 255 },    { .n = 4096 },
-                                                { .n = 4097 }, { .n = 200003 }, { .n = 12288 } };
+                                                { .n = 4097 }, { .n = 200003 }, { .n = 12288 },
+                                                { .n = 1100003 } }; /* the last: lanes with several chunks */
 
 static void declare_grad_norm(op_run *r, int c)
 {

@@ -25,7 +25,7 @@ static void fill(void)
 /* sqnorm.h's text, letter by letter. */
 static double literal_sum(const float *x, size_t n)
 {
-    double total = 0;
+    double total[256] = { 0 };
     for (size_t chunk = 0; chunk * 4096 < n; chunk++) {
         double lane[256];
         for (size_t l = 0; l < 256; l++) {
@@ -38,9 +38,11 @@ static double literal_sum(const float *x, size_t n)
         }
         for (size_t half = 128; half >= 1; half /= 2)
             for (size_t l = 0; l < half; l++) lane[l] += lane[l + half];
-        total += lane[0];
+        total[chunk % 256] += lane[0];
     }
-    return total;
+    for (size_t half = 128; half >= 1; half /= 2)
+        for (size_t l = 0; l < half; l++) total[l] += total[l + half];
+    return total[0];
 }
 
 static double literal(const mt_sqnorm_args *a)
@@ -81,6 +83,20 @@ static void every_implementation_gives_the_definitions_bits(void **state)
             }
         }
     }
+}
+
+/* Lanes of chunk sums that hold more than one. */
+static void many_chunks_follow_the_tree_too(void **state)
+{
+    (void)state;
+    enum { MANY = 700 };
+    double sums[MANY], lane[256] = { 0 };
+    for (size_t i = 0; i < MANY; i++) sums[i] = ldexp(fabs((double)mt_rng_normal(2, 0, i)), (int)mt_rng_below(2, 1, i, 40) - 20);
+    for (size_t l = 0; l < 256; l++)
+        for (size_t i = l; i < MANY; i += 256) lane[l] += sums[i];
+    for (size_t half = 128; half >= 1; half /= 2)
+        for (size_t l = 0; l < half; l++) lane[l] += lane[l + half];
+    assert_same_bits(mt_sqnorm_add(sums, MANY), lane[0]);
 }
 
 static void extremes_do_not_overflow_or_vanish(void **state)
@@ -149,5 +165,5 @@ static void the_number_of_threads_does_not_matter(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(every_implementation_gives_the_definitions_bits),
-             cmocka_unit_test(extremes_do_not_overflow_or_vanish), cmocka_unit_test(non_finite_elements_show),
+             cmocka_unit_test(many_chunks_follow_the_tree_too), cmocka_unit_test(extremes_do_not_overflow_or_vanish), cmocka_unit_test(non_finite_elements_show),
              cmocka_unit_test(the_number_of_threads_does_not_matter))

@@ -8,6 +8,37 @@
 
 #include <stdlib.h>
 
+/* Where the tests run: MT_TEST_ON, if the file is built for a device; or MT_TEST_DEVICE=cuda in the environment. */
+#ifndef MT_TEST_ON
+#define MT_TEST_ON "cpu"
+#endif
+
+static inline const char *rig_device(void)
+{
+    const char *device = getenv("MT_TEST_DEVICE");
+    return device ? device : MT_TEST_ON;
+}
+
+enum { RIG_SKIPPED = 77 }; /* what ctest takes for "skipped" */
+
+/* Is the device there?  Says why not. */
+static inline bool rig_can_run(void)
+{
+    mt_err err = { 0 };
+    mt_device *dev = NULL;
+    bool can = !mt_device_open(&dev, rig_device(), NULL, &err);
+    if (!can) printf("skipped: %s\n", err.msg);
+    mt_device_close(dev);
+    return can;
+}
+
+#define RIG_TEST_MAIN(...)                                                                                   \
+    int main(void)                                                                                           \
+    {                                                                                                        \
+        const struct CMUnitTest tests[] = { __VA_ARGS__ };                                                   \
+        return rig_can_run() ? cmocka_run_group_tests(tests, NULL, NULL) : RIG_SKIPPED;                      \
+    }
+
 typedef struct rig {
     mt_config *config;
     mt_shards *shards;
@@ -47,8 +78,7 @@ static inline void rig_start_dawdling(rig *r, mt_plan *plan, int n_threads, int 
 {
     mt_err err = { 0 };
     r->plan = plan;
-    const char *device = getenv("MT_TEST_DEVICE"); /* the same tests on a GPU: MT_TEST_DEVICE=cuda */
-    assert_ok(mt_device_open(&r->dev, device ? device : "cpu", &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads, .dawdle_us = dawdle_us }, &err));
+    assert_ok(mt_device_open(&r->dev, rig_device(), &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads, .dawdle_us = dawdle_us }, &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads }, &err));
     assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
 }

@@ -303,6 +303,31 @@ static void a_config_that_is_still_true_is_copied_byte_for_byte(void **state)
     fake_close(&a);
 }
 
+static void a_template_of_the_run_takes_the_place_of_the_models(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    char *text;
+    size_t n;
+    test_path out = workspace_path("%s/export", (char *)*state);
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 8);
+    workspace_write(*state, "model/tokenizer_config.json", "{\"eos_token\": \"</s>\", \"chat_template\": \"old\"}");
+    workspace_write(*state, "model/chat_template.json", "{\"chat_template\": \"old\"}");
+    workspace_write(*state, "model/chat_template.jinja", "old");
+    a.export.chat_template = "{{ \"new\" }}\n";
+    assert_ok(mt_dir_make(out.s, &err));
+    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    assert_ok(mt_file_read(&text, &n, workspace_path("%s/chat_template.jinja", out.s).s, 1000, &err));
+    assert_string_equal(text, "{{ \"new\" }}\n");
+    json_t *tokenizer = read_json(out.s, "tokenizer_config.json");
+    assert_string_equal(json_string_value(json_object_get(tokenizer, "chat_template")), "{{ \"new\" }}\n");
+    assert_false(mt_file_exists(workspace_path("%s/chat_template.json", out.s).s));
+    json_decref(tokenizer);
+    mt_free(text);
+    fake_close(&a);
+}
+
 static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
 {
     fake a;
@@ -338,7 +363,7 @@ static char *text_of(const char *dir, const char *name)
     return text;
 }
 
-/* Into the file the source has one in, and into tokenizer_config.json, which is made where there is none. */
+/* Into a file of its own and into tokenizer_config.json, which is made where there is none. */
 static void the_template_that_was_trained_with_is_saved(void **state)
 {
     static const char template[] = "{{ 'Q: ' ~ messages[0]['content'] }}";
@@ -354,11 +379,11 @@ static void the_template_that_was_trained_with_is_saved(void **state)
         test_path dir = workspace_path("%s/out%d", root, i);
         assert_int_equal(mkdir(dir.s, 0777), 0);
         assert_ok(mt_export_write(&a.export, &a.io, dir.s, &err));
-        char *config = text_of(dir.s, "tokenizer_config.json"), *jinja = i == 2 ? text_of(dir.s, "chat_template.jinja") : NULL;
+        char *config = text_of(dir.s, "tokenizer_config.json"), *jinja = text_of(dir.s, "chat_template.jinja");
         assert_non_null(strstr(config, "\"chat_template\": \"{{ 'Q: ' ~ messages[0]['content'] }}\""));
         assert_null(strstr(config, "old"));
         if (i == 1) assert_non_null(strstr(config, "\"model_max_length\": 512"));
-        if (jinja) assert_string_equal(jinja, template);
+        assert_string_equal(jinja, template);
         mt_free(config);
         mt_free(jinja);
         fake_close(&a);
@@ -397,4 +422,5 @@ MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_mas
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(numbers_that_are_not_finite_are_never_saved),
              RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
-             RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(the_template_that_was_trained_with_is_saved), RUNS(one_dtype_for_all_is_written_in_the_config_too))
+             RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),
+             RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(one_dtype_for_all_is_written_in_the_config_too))

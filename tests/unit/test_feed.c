@@ -137,6 +137,23 @@ static void a_subset_is_chosen_by_the_settings_or_by_the_registry(void **state)
     mt_settings_deinit(&s);
 }
 
+static void a_part_of_a_split_is_a_part_of_the_samples(void **state)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    mt_feed *f;
+    settings_of(&s, *state, "alpaca", "2");
+    assert_int_equal(samples_of(&s), 10);
+    set(&s, "dataset.split", "train[:30%]");
+    assert_int_equal(samples_of(&s), 3);
+    set(&s, "dataset.split", "train[-4:]");
+    assert_int_equal(samples_of(&s), 4);
+    set(&s, "dataset.split", "train[:30");
+    assert_int_equal(mt_feed_open(&f, &s, &(mt_feed_options){ 0 }, &err), MT_EINVAL);
+    assert_says("\"train[:30\" is not a split");
+    mt_settings_deinit(&s);
+}
+
 static void text_is_cut_as_the_settings_say(void **state)
 {
     static const struct {
@@ -156,4 +173,4 @@ static void text_is_cut_as_the_settings_say(void **state)
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(threads_make_the_same_samples), IN_TEMPDIR(datasets_to_evaluate_on_come_by_name),
              IN_TEMPDIR(what_lint_stops_is_refused), IN_TEMPDIR(a_subset_is_chosen_by_the_settings_or_by_the_registry),
-             IN_TEMPDIR(text_is_cut_as_the_settings_say))
+             IN_TEMPDIR(a_part_of_a_split_is_a_part_of_the_samples), IN_TEMPDIR(text_is_cut_as_the_settings_say))

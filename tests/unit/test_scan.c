@@ -3,6 +3,7 @@
 
 #include "base/rng.h"
 #include "base/str.h"
+#include "base/utf8.h"
 #include "tokenizer/regex.h"
 #include "tokenizer/scan.h"
 
@@ -20,11 +21,13 @@ static const char *const alphabet[] = {
 static void random_text(mt_str *out, uint64_t i)
 {
     mt_str_clear(out);
-    uint64_t n = mt_rng_below(1, i, 0, 40), few = mt_rng_below(1, i, 1, 4) == 0 ? 6 : MT_COUNT(alphabet), base = mt_rng_below(1, i, 2, MT_COUNT(alphabet));
+    uint64_t n = mt_rng_below(1, i, 0, 40), few = mt_rng_below(1, i, 1, 4) == 0 ? 6 : MT_COUNT(alphabet),
+             base = mt_rng_below(1, i, 2, MT_COUNT(alphabet));
     for (uint64_t k = 0; k < n; k++) mt_str_puts(out, alphabet[(base + mt_rng_below(2, i, k, few)) % MT_COUNT(alphabet)]);
 }
 
-static void compare(mt_scan_fn scan, const mt_regex *re, mt_regex_state *st, const mt_unicode *uc, const char *s, size_t n, const char *pattern)
+static void compare(mt_scan_fn scan, const mt_regex *re, mt_regex_state *st, const mt_unicode *uc, const char *s, size_t n,
+                    const char *pattern)
 {
     mt_err err = { 0 };
     for (size_t at = 0; at < n;) {
@@ -71,6 +74,44 @@ static void unknown_patterns_are_left_to_the_engine(void **state)
     assert_null(mt_scan_for("", 0));
 }
 
+/* At every border of the table, whatever Unicode the machine's Oniguruma knows: U+1E4D0 (Nag Mundari) came with 15.0. */
+static void classes_are_those_of_the_reference(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t categories;
+    } classes[] = { { "L", MT_GCS_LETTER },        { "^L", ~MT_GCS_LETTER },      { "N", MT_GCS_NUMBER },
+                    { "P", MT_GCS_PUNCT },         { "S", MT_GCS_SYMBOL },        { "M", MT_GCS_MARK },
+                    { "Lu", MT_GC_BIT(MT_GC_LU) }, { "Ll", MT_GC_BIT(MT_GC_LL) }, { "Lo", MT_GC_BIT(MT_GC_LO) },
+                    { "Nd", MT_GC_BIT(MT_GC_ND) }, { "Mn", MT_GC_BIT(MT_GC_MN) }, { "So", MT_GC_BIT(MT_GC_SO) },
+                    { "Zs", MT_GC_BIT(MT_GC_ZS) } };
+    mt_err err = { 0 };
+    mt_unicode uc;
+    mt_regex_state *st;
+    assert_ok(mt_unicode_init(&uc, &err));
+    assert_ok(mt_regex_state_create(&st, &err));
+    for (size_t c = 0; c < MT_COUNT(classes); c++) {
+        mt_regex *re;
+        char pattern[32];
+        int n = snprintf(pattern, sizeof pattern, "\\A[\\p{%s}]\\z", classes[c].name);
+        assert_ok(mt_regex_create(&re, pattern, (size_t)n, &err));
+        for (size_t i = 0; i < 2 * mt__props_ranges_n; i++) {
+            uint32_t cp = mt__props_ranges[i / 2].first - (i % 2 && i > 1);
+            if (cp >= 0xd800 && cp < 0xe000) continue;
+            char s[4];
+            bool found;
+            size_t start, end;
+            assert_ok(mt_regex_find(re, st, s, (size_t)mt_utf8_encode(cp, s), 0, &found, &start, &end, &err));
+            if (found != mt_gc_in(mt_unicode_props(&uc, cp), classes[c].categories))
+                fail_msg("\\p{%s} and U+%04X: %d, the reference says otherwise", classes[c].name, (unsigned)cp, found);
+        }
+        mt_regex_free(re);
+    }
+    mt_regex_state_free(st);
+    mt_unicode_deinit(&uc);
+}
+
 static void endless_backtracking_is_stopped(void **state)
 {
     (void)state;
@@ -92,4 +133,4 @@ static void endless_backtracking_is_stopped(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(scanners_cut_where_the_pattern_does), cmocka_unit_test(unknown_patterns_are_left_to_the_engine),
-             cmocka_unit_test(endless_backtracking_is_stopped))
+             cmocka_unit_test(classes_are_those_of_the_reference), cmocka_unit_test(endless_backtracking_is_stopped))

@@ -60,11 +60,26 @@ DATASETS = {
                         lambda i: {"source": "invented", "uuid": f"{i:08x}", "messages": thinking(i)}),
 }
 
+# More layouts of data/dataset_info.json.  The small tokenizer was trained on the nine above alone, so that it stays as it is.
+OTHERS = {
+    "gsm8k": ({"columns": {"prompt": "question", "response": "answer"}}, lambda i: {"question": QA[i][0], "answer": QA[i][1]}),
+    "dolly_15k": ({"columns": {"prompt": "instruction", "query": "context", "response": "response"}},
+                  lambda i: {"instruction": QA[i][0], "context": INPUTS[i], "response": QA[i][1], "category": "open_qa"}),
+    "openorca": ({"columns": {"prompt": "question", "response": "response", "system": "system_prompt"}},
+                 lambda i: {"id": f"flan.{i}", "system_prompt": "Think before you answer." * (i % 2), "question": QA[i][0], "response": QA[i][1]}),
+    "openhermes": ({"formatting": "sharegpt", "columns": {"messages": "conversations"}},
+                   lambda i: {"custom_instruction": None, "language": None, "conversations":
+                              [{"from": "system", "value": "Be brief.", "weight": None}] * (i % 2) + chat(i, "human", "gpt", "from", "value")}),
+    "tulu3": ({"formatting": "openai", "columns": {"messages": "messages"}},
+              lambda i: {"id": f"invented_{i}", "messages": chat(i, "user", "assistant", "role", "content"), "source": "invented"}),
+}
+DATASETS_AND_OTHERS = {**DATASETS, **OTHERS}
+
 
 def write(folder):
     """NAME.json (arrays) or NAME.jsonl, and dataset_info.json."""
     info = {}
-    for n, (name, (entry, record)) in enumerate(DATASETS.items()):
+    for n, (name, (entry, record)) in enumerate(DATASETS_AND_OTHERS.items()):
         file = f"{name}.{'json' if n % 2 == 0 else 'jsonl'}"
         rows = [json.dumps(record(i), ensure_ascii=False) for i in range(10)]
         text = "[\n" + ",\n".join(rows) + "\n]\n" if n % 2 == 0 else "\n".join(rows) + "\n"
@@ -75,12 +90,13 @@ def write(folder):
 
 def messages_of(name, i):
     """What a record means, read off by hand: role and content."""
-    record = DATASETS[name][1](i)
-    if name in ("sharegpt4",):
-        return [{"role": {"human": "user", "gpt": "assistant"}[m["from"]], "content": m["value"]} for m in record["conversations"]]
+    record = DATASETS_AND_OTHERS[name][1](i)
+    if "conversations" in record:
+        return [{"role": {"human": "user", "gpt": "assistant", "system": "system"}[m["from"]], "content": m["value"]} for m in record["conversations"]]
     if "messages" in record:
         return record["messages"]
-    prompt = record.get("query") or record["instruction"]
-    if name in ("codealpaca", "alpaca") and record["input"]:
-        prompt += "\n" + record["input"]
-    return [{"role": "user", "content": prompt}, {"role": "assistant", "content": record.get("response") or record["output"]}]
+    prompt, more = record.get("query") or record.get("question") or record["instruction"], record.get("input") or record.get("context")
+    if more:
+        prompt += "\n" + more
+    system = [{"role": "system", "content": record["system_prompt"]}] if record.get("system_prompt") else []
+    return system + [{"role": "user", "content": prompt}, {"role": "assistant", "content": record.get("response") or record.get("answer") or record["output"]}]

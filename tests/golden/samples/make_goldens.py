@@ -297,7 +297,7 @@ def deepseek_calls(chat):
 
 def dataset_rows(tok):
     chatml = Chat(tok, template("chatml"), "<|im_end|>")
-    for name in fixtures.DATASETS:
+    for name in fixtures.DATASETS_AND_OTHERS:
         for i in range(10):
             yield {"dataset": name, "row": i + 1, "samples": chatml.samples(fixtures.messages_of(name, i))}
 

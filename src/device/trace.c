@@ -1,0 +1,198 @@
+#include "device/trace.h"
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "base/outfile.h"
+#include "base/str.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+typedef enum window { BEFORE, OPEN, OVER } window;
+
+struct mt_trace {
+    mt_device *dev;
+    mt_event **events; /* two a span */
+    mt_span *spans;
+    int max, n, lost;   /* n and lost guarded by the lock: the updater's thread writes spans too */
+    int open_span;      /* the one the engine's thread has begun; -1: none */
+    window window;
+    int64_t start_ns, end_ns;
+    pthread_mutex_t lock;
+};
+
+mt_rc mt_trace_create(mt_trace **out, mt_device *dev, int max_spans, mt_err *err)
+{
+    *out = NULL;
+    mt_trace *t = mt_calloc(1, sizeof *t);
+    if (!t) return mt_fail(err, MT_ENOMEM, "no host memory for a trace");
+    pthread_mutex_init(&t->lock, NULL);
+    t->dev = dev;
+    t->max = max_spans;
+    t->open_span = -1;
+    t->spans = mt_calloc((size_t)max_spans, sizeof *t->spans);
+    t->events = mt_calloc((size_t)max_spans * 2, sizeof *t->events);
+    mt_rc rc = t->spans && t->events ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a trace of %d spans", max_spans);
+    for (int i = 0; !rc && i < 2 * max_spans; i++) rc = dev->api->timed_event_create(dev, &t->events[i], err);
+    if (rc)
+        mt_trace_free(t);
+    else
+        *out = t;
+    return rc;
+}
+
+void mt_trace_free(mt_trace *t)
+{
+    if (!t) return;
+    for (int i = 0; t->events && i < 2 * t->max; i++) t->dev->api->event_free(t->events[i]);
+    mt_free(t->events);
+    mt_free(t->spans);
+    pthread_mutex_destroy(&t->lock);
+    mt_free(t);
+}
+
+void mt_trace_attach(mt_trace *t, mt_stream *s, const char *track)
+{
+    s->trace = track ? t : NULL;
+    s->track = track;
+}
+
+void mt_trace_turn(mt_trace *t)
+{
+    if (!t || t->window == OVER) return;
+    pthread_mutex_lock(&t->lock);
+    *(t->window == BEFORE ? &t->start_ns : &t->end_ns) = mt_now_ns();
+    t->window++;
+    pthread_mutex_unlock(&t->lock);
+}
+
+/* Room for one more span, or -1. */
+static int take_span(mt_trace *t)
+{
+    pthread_mutex_lock(&t->lock);
+    int i = t->window != OPEN ? -1 : t->n < t->max ? t->n++ : -1;
+    t->lost += t->window == OPEN && i < 0;
+    pthread_mutex_unlock(&t->lock);
+    return i;
+}
+
+mt_rc mt_trace_begin(mt_stream *s, mt_span_kind kind, const char *name, double flops, int64_t bytes, mt_err *err)
+{
+    mt_trace *t = s->trace;
+    if (!t) return MT_OK;
+    int i = t->open_span = take_span(t);
+    if (i < 0) return MT_OK;
+    mt_span *span = &t->spans[i];
+    span->kind = kind;
+    span->track = s->track;
+    span->flops = flops;
+    span->bytes = bytes;
+    snprintf(span->name, sizeof span->name, "%s", name);
+    return s->api->record(s, t->events[2 * i], err);
+}
+
+mt_rc mt_trace_end(mt_stream *s, mt_err *err)
+{
+    mt_trace *t = s->trace;
+    if (!t || t->open_span < 0) return MT_OK;
+    int i = t->open_span;
+    t->open_span = -1;
+    return s->api->record(s, t->events[2 * i + 1], err);
+}
+
+void mt_trace_host(mt_trace *t, const char *track, const char *name, int64_t from_ns, int64_t to_ns)
+{
+    int i = t ? take_span(t) : -1;
+    if (i < 0) return;
+    mt_span *span = &t->spans[i];
+    span->kind = MT_SPAN_HOST;
+    span->track = track;
+    snprintf(span->name, sizeof span->name, "%s", name);
+    span->from = from_ns;
+    span->to = to_ns;
+}
+
+/* -- the calls of device.h on a stream that has a trace -------------------------------------------- */
+
+mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err)
+{
+    char name[MT_SPAN_NAME];
+    snprintf(name, sizeof name, "wait %s", e->name ? e->name : "event");
+    MT_TRY(mt_trace_begin(s, MT_SPAN_WAIT, name, 0, 0, err));
+    MT_TRY(s->api->wait(s, e, err));
+    return mt_trace_end(s, err);
+}
+
+mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    static const char *const names[] = { "in", "out", "on the device" };
+    MT_TRY(mt_trace_begin(s, MT_SPAN_COPY, names[dir], 0, (int64_t)bytes, err));
+    MT_TRY(s->api->copy(s, dst, src, bytes, dir, err));
+    return mt_trace_end(s, err);
+}
+
+mt_rc mt__traced_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
+{
+    MT_TRY(mt_trace_begin(s, MT_SPAN_OP, "fill", 0, (int64_t)bytes, err));
+    MT_TRY(s->api->fill(s, dst, byte, bytes, err));
+    return mt_trace_end(s, err);
+}
+
+/* -- afterwards ------------------------------------------------------------------------------------ */
+
+mt_rc mt_trace_collect(mt_trace *t, mt_err *err)
+{
+    if (t->window != OVER) return mt_fail(err, MT_EINVAL, "a trace needs two whole steps");
+    for (int i = 0; i < t->n; i++) {
+        mt_span *span = &t->spans[i];
+        if (span->kind != MT_SPAN_HOST) {
+            span->from = t->dev->api->event_time(t->events[2 * i]);
+            span->to = t->dev->api->event_time(t->events[2 * i + 1]);
+        }
+        span->from -= t->start_ns;
+        span->to -= t->start_ns;
+    }
+    return MT_OK;
+}
+
+const mt_span *mt_trace_spans(const mt_trace *t, int *n, int64_t *window_ns, int *lost)
+{
+    *n = t->n;
+    *window_ns = t->end_ns - t->start_ns;
+    *lost = t->lost;
+    return t->spans;
+}
+
+/* Tracks in the order they first appear. */
+static int track_number(const char *const tracks[], int n, const char *track)
+{
+    int i = 0;
+    while (i < n && strcmp(tracks[i], track) != 0) i++;
+    return i;
+}
+
+mt_rc mt_trace_write(const mt_trace *t, const char *path, mt_err *err)
+{
+    enum { TRACKS = 16 };
+    const char *tracks[TRACKS];
+    int n_tracks = 0;
+    mt_str out = { 0 };
+    mt_str_puts(&out, "{\"traceEvents\": [\n");
+    for (int i = 0; i < t->n; i++) {
+        const mt_span *s = &t->spans[i];
+        int track = track_number(tracks, n_tracks, s->track);
+        if (s->kind == MT_SPAN_WAIT && s->to - s->from < 3000) continue; /* there was nothing to wait for */
+        if (track == TRACKS) continue;
+        if (track == n_tracks) {
+            tracks[n_tracks++] = s->track;
+            mt_str_printf(&out, "{\"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}},\n", track, s->track);
+        }
+        mt_str_printf(&out, "{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"name\": \"%s\", \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"gflop\": %.3f, \"mb\": %.3f}},\n", track,
+                      s->name, 1e-3 * (double)s->from, 1e-3 * (double)(s->to - s->from), 1e-9 * s->flops, 1e-6 * (double)s->bytes);
+    }
+    mt_str_printf(&out, "{\"ph\": \"M\", \"pid\": 0, \"name\": \"process_name\", \"args\": {\"name\": \"megatrain\"}}\n]}\n");
+    mt_rc rc = mt_str_ok(&out) ? mt_outfile_save(path, out.s, out.n, err) : mt_fail(err, MT_ENOMEM, "no host memory to write the trace");
+    mt_str_free(&out);
+    return rc;
+}

@@ -1,0 +1,46 @@
+/* trace.h - what the streams and threads of one step did, and when.
+ *
+ *     create   the timed events that spans begin and end with, all at once: a step that is traced allocates nothing
+ *     attach   from now on what is queued on a stream is a span of its track: ops through their table (ops/ops_traced.c), copies, fills
+ *              and waits through the calls of device.h
+ *     turn     called at each moment that ends a step (the norm is known): the first turn starts the recording, the second ends it
+ *     collect  once the device is idle: asks every event for its time
+ *
+ * Off, it costs a look at a pointer.  On, it puts two events around every piece of work, which the GPU needs a microsecond or two for. */
+#ifndef MT_DEVICE_TRACE_H
+#define MT_DEVICE_TRACE_H
+
+#include "device/device.h"
+
+enum { MT_SPAN_NAME = 48 };
+
+typedef enum mt_span_kind { MT_SPAN_OP, MT_SPAN_COPY, MT_SPAN_WAIT, MT_SPAN_HOST } mt_span_kind;
+
+typedef struct mt_span {
+    mt_span_kind kind;
+    const char *track;       /* of a stream or a thread; a literal */
+    char name[MT_SPAN_NAME]; /* "linear dw 4608x3584", "in", "wait weights" */
+    int64_t from, to;        /* nanoseconds since the window began */
+    double flops;            /* of products; 0: not counted */
+    int64_t bytes;           /* of copies */
+} mt_span;
+
+mt_rc mt_trace_create(mt_trace **out, mt_device *dev, int max_spans, mt_err *err);
+void mt_trace_free(mt_trace *t); /* accepts NULL; after detaching */
+
+/* track: a literal, or NULL to detach. */
+void mt_trace_attach(mt_trace *t, mt_stream *s, const char *track);
+void mt_trace_turn(mt_trace *t);
+/* Around work on a stream that may have a trace. */
+mt_rc mt_trace_begin(mt_stream *s, mt_span_kind kind, const char *name, double flops, int64_t bytes, mt_err *err);
+mt_rc mt_trace_end(mt_stream *s, mt_err *err);
+/* Something a thread did, by the clock of base/clock.h; accepts NULL. */
+void mt_trace_host(mt_trace *t, const char *track, const char *name, int64_t from_ns, int64_t to_ns);
+
+mt_rc mt_trace_collect(mt_trace *t, mt_err *err);
+/* After collect: the spans in the order they were queued, the window's length, and how many spans found no room. */
+const mt_span *mt_trace_spans(const mt_trace *t, int *n, int64_t *window_ns, int *lost);
+/* A Chrome trace (chrome://tracing, ui.perfetto.dev). */
+mt_rc mt_trace_write(const mt_trace *t, const char *path, mt_err *err);
+
+#endif

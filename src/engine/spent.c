@@ -1,0 +1,106 @@
+#include "engine/spent.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* A product by what it is for instead of its shape. */
+static void name_of(char *out, const mt_span *span, const mt_config *c)
+{
+    const struct {
+        const char *name;
+        int64_t n, k;
+    } products[] = { { "qkv", (c->H + 2 * c->K) * c->Dh, c->D }, { "o", c->D, c->H * c->Dh }, { "gate+up", mt_config_gu(c), c->D }, { "down", c->D, c->F }, { "head", c->V, c->D } };
+    if (strcmp(span->track, "updater") == 0) {
+        snprintf(out, MT_SPAN_NAME, "update on the host");
+        return;
+    }
+    char way[8];
+    long long n, k;
+    snprintf(out, MT_SPAN_NAME, "%s", span->name);
+    if (sscanf(span->name, "linear_%7s %lldx%lld", way, &n, &k) != 3) return;
+    for (size_t i = 0; i < MT_COUNT(products); i++)
+        if (products[i].n == n && products[i].k == k) {
+            snprintf(out, MT_SPAN_NAME, "%s %s", products[i].name, way);
+            return;
+        }
+}
+
+static mt_spent_row *row_for(mt_spent *s, const mt_span *span, const char *name)
+{
+    for (int i = 0; i < s->n; i++)
+        if (strcmp(s->rows[i].name, name) == 0 && strcmp(s->rows[i].track, span->track) == 0) return &s->rows[i];
+    if (s->n == MT_SPENT_ROWS) return &s->rows[MT_SPENT_ROWS - 1];
+    mt_spent_row *r = &s->rows[s->n++];
+    *r = (mt_spent_row){ .track = span->track, .kind = span->kind };
+    snprintf(r->name, sizeof r->name, "%s", name);
+    return r;
+}
+
+static int track_rank(const char *track)
+{
+    static const char *const order[] = { "compute", "copy-in", "copy-out", "engine", "updater" };
+    size_t i = 0;
+    while (i < MT_COUNT(order) && strcmp(order[i], track) != 0) i++;
+    return (int)i;
+}
+
+static int by_track_and_time(const void *a, const void *b)
+{
+    const mt_spent_row *x = a, *y = b;
+    int d = track_rank(x->track) - track_rank(y->track);
+    return d ? d : x->seconds < y->seconds ? 1 : x->seconds > y->seconds ? -1 : 0;
+}
+
+void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_config *c)
+{
+    int n;
+    int64_t window;
+    double busy = 0;
+    *out = (mt_spent){ 0 };
+    const mt_span *spans = mt_trace_spans(trace, &n, &window, &out->lost);
+    out->seconds = 1e-9 * (double)window;
+    for (int i = 0; i < n; i++) {
+        char name[MT_SPAN_NAME];
+        name_of(name, &spans[i], c);
+        mt_spent_row *r = row_for(out, &spans[i], name);
+        double seconds = 1e-9 * (double)(mt_min_i64(spans[i].to, window) - mt_max_i64(spans[i].from, 0));
+        if (seconds < 0) seconds = 0; /* queued in the window, done after it */
+        r->n++;
+        r->seconds += seconds;
+        r->flops += spans[i].flops;
+        r->bytes += (double)spans[i].bytes;
+        if (track_rank(spans[i].track) == 0) busy += seconds;
+    }
+    const mt_span idle = { .kind = MT_SPAN_WAIT, .track = "compute" };
+    mt_spent_row *r = row_for(out, &idle, "idle");
+    r->seconds = out->seconds - busy;
+    qsort(out->rows, (size_t)out->n, sizeof out->rows[0], by_track_and_time);
+}
+
+void mt_spent_text(mt_str *out, const mt_spent *s, double product_rate)
+{
+    const char *track = "";
+    for (int i = 0; i < s->n; i++) {
+        const mt_spent_row *r = &s->rows[i];
+        if (r->seconds < 0.0005 * s->seconds) continue;
+        if (strcmp(track, r->track) != 0) mt_str_printf(out, "  %s\n", track = r->track);
+        mt_str_printf(out, "    %-24s %8.1f ms %5.1f%% %7d x", r->name, 1e3 * r->seconds, 100 * r->seconds / s->seconds, r->n);
+        if (r->flops > 0) mt_str_printf(out, "  %.0f TFLOP/s", 1e-12 * r->flops / r->seconds);
+        if (r->flops > 0 && product_rate > 0) mt_str_printf(out, " (%.0f%% of a large product's)", 100 * r->flops / r->seconds / product_rate);
+        if (r->bytes > 0) mt_str_printf(out, "  %.1f GB, %.1f GB/s", 1e-9 * r->bytes, 1e-9 * r->bytes / r->seconds);
+        mt_str_puts(out, "\n");
+    }
+    if (s->lost) mt_str_printf(out, "    (%d pieces of work found no room in the trace)\n", s->lost);
+}
+
+void mt_spent_json(mt_str *out, const mt_spent *s)
+{
+    mt_str_puts(out, "[");
+    for (int i = 0; i < s->n; i++) {
+        const mt_spent_row *r = &s->rows[i];
+        mt_str_printf(out, "%s{\"track\": \"%s\", \"name\": \"%s\", \"seconds\": %.6f, \"count\": %d, \"flops\": %.6g, \"bytes\": %.6g}", i ? ", " : "", r->track, r->name,
+                      r->seconds, r->n, r->flops, r->bytes);
+    }
+    mt_str_puts(out, "]");
+}

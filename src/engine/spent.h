@@ -1,0 +1,32 @@
+/* spent.h - where a traced step's time went: the spans of a trace added up by what they were. */
+#ifndef MT_ENGINE_SPENT_H
+#define MT_ENGINE_SPENT_H
+
+#include "base/str.h"
+#include "device/trace.h"
+#include "model/config.h"
+
+typedef struct mt_spent_row {
+    const char *track;
+    char name[MT_SPAN_NAME]; /* "gate+up dw", "attention bwd", "wait write-back", "idle" */
+    mt_span_kind kind;
+    int n;
+    double seconds, flops, bytes;
+} mt_spent_row;
+
+enum { MT_SPENT_ROWS = 96 };
+
+typedef struct mt_spent {
+    double seconds; /* from norm to norm */
+    int lost;       /* spans that found no room: the rows lack them */
+    int n;
+    mt_spent_row rows[MT_SPENT_ROWS]; /* by track, the longest first; what is left of the compute stream's time is its row "idle" */
+} mt_spent;
+
+/* After collect. */
+void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_config *c);
+/* As a table; product_rate: FLOPs a second of a large product here, 0: unknown. */
+void mt_spent_text(mt_str *out, const mt_spent *s, double product_rate);
+void mt_spent_json(mt_str *out, const mt_spent *s);
+
+#endif

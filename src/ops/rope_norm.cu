@@ -1,0 +1,441 @@
+/* rope_norm.cu - rope where q and k go through a norm first.  With xh = (x - c) r and u = w * the gradient turned back:
+ *     forward   y = rotated(w * xh)
+ *     backward  dx = r (u - xh mean(u xh) - mean(u)),   dw += sums over rows and heads of xh * the gradient turned back
+ * c is 0, or the mean when centered; r is 1 / rms over a head, or over all heads of its kind (whole).
+ *
+ * Bytes moved: (H + K) Dh elements read and written a row; backward reads as many again.  Two ways:
+ *   the usual one  a norm per head, halves rotate: G lanes take a head, each two vectors of it, all in registers
+ *   any norm       a block takes a row, its warps the heads; statistics meet in shared memory.  Right, and slower. */
+#include "ops/rope.cuh"
+
+enum { THREADS = 256, N_WARPS = THREADS / 32 };
+
+static __host__ __device__ __forceinline__ int half_of(const mt_rope &a) { return a.style == MT_ROPE_NONE ? 0 : (int)a.dr / 2; }
+
+/* -- the usual one --------------------------------------------------------------------------------- */
+
+/* Where a lane's two vectors of a head begin: the two sides of W pairs or, past them, neighbours that do not rotate. */
+typedef struct places {
+    int first, second;
+    bool rotates;
+} places;
+
+template <int W> __device__ __forceinline__ places places_of(const mt_rope &a, int lane)
+{
+    int half = half_of(a), j = lane * W;
+    places p = { j, j + half, true };
+    if (j >= half) p = { 2 * j, 2 * j + W, false };
+    return p;
+}
+
+/* A lane's 2 W numbers of a head. */
+template <typename T, int W> __device__ __forceinline__ void load_head(float *x, const T *head, const places &p)
+{
+    vec<T, W> u = load<T, W>(head + p.first), v = load<T, W>(head + p.second);
+#pragma unroll
+    for (int k = 0; k < W; k++) x[k] = to_f32(u.at[k]), x[W + k] = to_f32(v.at[k]);
+}
+
+template <typename T, int W> __device__ __forceinline__ void store_head(T *head, const float *x, const places &p)
+{
+    vec<T, W> u, v;
+#pragma unroll
+    for (int k = 0; k < W; k++) u.at[k] = from_f32<T>(x[k]), v.at[k] = from_f32<T>(x[W + k]);
+    store<T, W>(head + p.first, u);
+    store<T, W>(head + p.second, v);
+}
+
+/* The row's angles at this lane's pairs. */
+template <int W> __device__ __forceinline__ void load_angles(const mt_rope &a, float *c, float *s, const places &p, int pos)
+{
+    int64_t from = (int64_t)pos * half_of(a) + p.first;
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        c[k] = p.rotates ? a.cos[from + k] : 1.0f;
+        s[k] = p.rotates ? a.sin[from + k] : 0.0f;
+    }
+}
+
+template <int W> __device__ __forceinline__ void rotate(float *x, const float *c, const float *s, float direction)
+{
+#pragma unroll
+    for (int k = 0; k < W; k++) {
+        float u = x[k], v = x[W + k], sine = direction * s[k];
+        x[k] = u * c[k] - v * sine;
+        x[W + k] = v * c[k] + u * sine;
+    }
+}
+
+template <int G> __device__ __forceinline__ float sum_over(float x)
+{
+#pragma unroll
+    for (int half = G / 2; half; half /= 2) x += __shfl_xor_sync(0xffffffffu, x, half);
+    return x;
+}
+
+template <int W, int G> __device__ __forceinline__ float rstd_of(const mt_rope &a, const float *x)
+{
+    float sum = 0;
+#pragma unroll
+    for (int k = 0; k < 2 * W; k++) sum += x[k] * x[k];
+    return rsqrtf(sum_over<G>(sum) / (float)a.Dh + a.eps);
+}
+
+/* HEADS heads of a row by one group of lanes, BATCH loaded at a time. */
+enum { HEADS = 8, BATCH = 4 };
+
+template <typename T, int W, int G> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_rope a)
+{
+    int heads = (int)(a.H + a.K), per_row = (heads + HEADS - 1) / HEADS;
+    int64_t at = (int64_t)blockIdx.x * (THREADS / G) + threadIdx.x / G, last = a.N * per_row - 1;
+    bool mine = at <= last; /* the others work along, since lanes of a warp meet in sums, and store nothing */
+    if (!mine) at = last;
+    int64_t i = at / per_row;
+    int first = (int)(at % per_row) * HEADS;
+    places p = places_of<W>(a, threadIdx.x % G);
+    float c[W], s[W], w[2 * W], one = a.one_plus ? 1.0f : 0.0f;
+    load_angles<W>(a, c, s, p, a.pos[i]);
+    for (int h0 = first; h0 < first + HEADS; h0 += BATCH) {
+        float x[BATCH][2 * W];
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) load_head<T, W>(x[b], (const T *)a.qkv + i * a.ld_qkv + min(h0 + b, heads - 1) * a.Dh, p);
+#pragma unroll
+        for (int b = 0; b < BATCH; b++) {
+            int h = min(h0 + b, heads - 1);
+            const T *weights = (const T *)(h < a.H ? a.wq : a.wk);
+            float r = rstd_of<W, G>(a, x[b]);
+            if (weights) {
+                load_head<T, W>(w, weights, p);
+#pragma unroll
+                for (int k = 0; k < 2 * W; k++) x[b][k] *= r * (w[k] + one);
+            }
+            rotate<W>(x[b], c, s, 1.0f);
+            if (mine && h0 + b < heads) store_head<T, W>((T *)a.qk + i * a.ld_qk + h * a.Dh, x[b], p);
+        }
+    }
+}
+
+/* The gradient of one head, back through rotation and norm; if it counts, its share of dw is added to sums. */
+template <typename T, int W, int G>
+__device__ __forceinline__ void head_backward(const mt_rope &a, float *dx, const float *x, const T *weights, const places &p, const float *c,
+                                              const float *s, float *sums, bool counts)
+{
+    float r = rstd_of<W, G>(a, x), one = a.one_plus ? 1.0f : 0.0f, dot = 0, w[2 * W];
+    rotate<W>(dx, c, s, -1.0f);
+    if (!weights) return;
+    load_head<T, W>(w, weights, p);
+#pragma unroll
+    for (int k = 0; k < 2 * W; k++) {
+        float xh = x[k] * r;
+        if (counts) sums[k] += dx[k] * xh;
+        dx[k] *= w[k] + one;
+        dot += dx[k] * xh;
+    }
+    float mean = sum_over<G>(dot) / (float)a.Dh;
+#pragma unroll
+    for (int k = 0; k < 2 * W; k++) dx[k] = r * (dx[k] - x[k] * r * mean);
+}
+
+/* sums of all the block's groups, in order, to dst [Dh]. */
+template <int W, int G> __device__ __forceinline__ void join_sums(float *dst, float *sums, const places &p, int Dh)
+{
+    extern __shared__ float shares[]; /* [N_WARPS][Dh] */
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int k = 0; k < 2 * W; k++) {
+#pragma unroll
+        for (int half = 16; half >= G; half /= 2) sums[k] += __shfl_xor_sync(0xffffffffu, sums[k], half);
+        if (lane < G) shares[warp * Dh + (k < W ? p.first + k : p.second + k - W)] = sums[k];
+    }
+    __syncthreads();
+    for (int d = threadIdx.x; d < Dh; d += THREADS) {
+        float sum = 0;
+        for (int k = 0; k < N_WARPS; k++) sum += shares[k * Dh + d];
+        dst[d] = sum;
+    }
+    __syncthreads();
+}
+
+/* A block takes SUM_ROWS rows, first their query heads, then their key heads: the sums of one kind at a time are in registers.  A row's
+ * heads are split among as many groups as there are. */
+template <typename T, int W, int G> __global__ void __launch_bounds__(THREADS, 2) backward_kernel(mt_rope a)
+{
+    constexpr int GROUPS = THREADS / G, SPLIT = GROUPS > SUM_ROWS ? GROUPS / SUM_ROWS : 1;
+    int group = threadIdx.x / G;
+    places p = places_of<W>(a, threadIdx.x % G);
+    int64_t from = (int64_t)blockIdx.x * SUM_ROWS;
+    for (int kind = 0; kind < 2; kind++) {
+        int first = kind ? (int)a.H : 0, end = kind ? (int)(a.H + a.K) : (int)a.H;
+        const T *weights = (const T *)(kind ? a.wk : a.wq);
+        float sums[2 * W] = { 0 };
+        for (int row = group / SPLIT; row < SUM_ROWS; row += GROUPS / SPLIT) {
+            int64_t i = min(from + row, a.N - 1);
+            bool exists = from + row < a.N;
+            float c[W], s[W];
+            load_angles<W>(a, c, s, p, a.pos[i]);
+            /* All lanes of a warp take the same number of turns, since they meet in sums; turns past the end store nothing. */
+            for (int h0 = first; h0 < end; h0 += SPLIT) {
+                int h = h0 + group % SPLIT;
+                bool mine = exists && h < end;
+                if (h >= end) h = end - 1;
+                T *grad = (T *)a.dqkv + i * a.ld_dqkv + h * a.Dh;
+                float x[2 * W], dx[2 * W];
+                load_head<T, W>(x, (const T *)a.qkv + i * a.ld_qkv + h * a.Dh, p);
+                load_head<T, W>(dx, grad, p);
+                head_backward<T, W, G>(a, dx, x, weights, p, c, s, sums, mine);
+                if (mine) store_head<T, W>(grad, dx, p);
+            }
+        }
+        if (a.dwq || a.dwk) join_sums<W, G>((float *)a.scratch + ((int64_t)blockIdx.x * 2 + kind) * a.Dh, sums, p, (int)a.Dh);
+    }
+}
+
+/* -- any norm -------------------------------------------------------------------------------------- */
+
+/* What rotates together: a pair, or one dimension past them (d1 < 0). */
+typedef struct place {
+    int d0, d1;
+    float c, s;
+} place;
+
+__device__ __forceinline__ place place_at(const mt_rope &a, int at, int pos)
+{
+    int half = half_of(a);
+    place p = { half + at, -1, 1.0f, 0.0f };
+    if (at >= half) return p;
+    p.d0 = a.style == MT_ROPE_HALF ? at : 2 * at;
+    p.d1 = a.style == MT_ROPE_HALF ? at + half : 2 * at + 1;
+    p.c = a.cos[(int64_t)pos * half + at];
+    p.s = a.sin[(int64_t)pos * half + at];
+    return p;
+}
+
+/* One number for each head: what all lanes of its warp add up to, put where the block can see it. */
+__device__ __forceinline__ void put_sum(float *of_head, int h, float x)
+{
+    x = warp_sum(x);
+    if (threadIdx.x % 32 == 0) of_head[h] = x;
+}
+
+/* The mean of a sum per head over what is normed together with head h. */
+__device__ __forceinline__ float mean_of(const mt_rope &a, const float *of_head, int h)
+{
+    if (!a.whole) return of_head[h] / (float)a.Dh;
+    int first = h < a.H ? 0 : (int)a.H, n = (int)(h < a.H ? a.H : a.K);
+    float sum = 0;
+    for (int k = first; k < first + n; k++) sum += of_head[k];
+    return sum / ((float)n * (float)a.Dh);
+}
+
+template <typename T> struct row_of {
+    const T *x;    /* q heads, then k heads */
+    T *grad;       /* the same, their gradients; backward */
+    float *sums;   /* [4][heads] in shared memory: x, (x - c)^2, u xh, u */
+    int heads, pos;
+};
+
+__device__ __forceinline__ bool is_normed(const mt_rope &a, int h) { return h < a.H ? a.wq != NULL : a.wk != NULL; }
+
+template <typename T> __device__ __forceinline__ float weight_of(const mt_rope &a, int h, int d)
+{
+    const T *w = (const T *)(h < a.H ? a.wq : a.wk);
+    int64_t own = a.whole || a.own_weights ? (h < a.H ? h : h - a.H) * a.Dh : 0;
+    return w ? to_f32(w[own + d]) + (a.one_plus ? 1.0f : 0.0f) : 1.0f;
+}
+
+typedef struct stats {
+    float c, r;
+} stats;
+
+template <typename T> __device__ __forceinline__ stats stats_of(const mt_rope &a, const row_of<T> &row, int h)
+{
+    stats n = { 0.0f, 1.0f };
+    if (!is_normed(a, h)) return n;
+    if (a.centered) n.c = mean_of(a, row.sums, h);
+    n.r = rsqrtf(mean_of(a, row.sums + row.heads, h) + a.eps);
+    return n;
+}
+
+/* Both statistics of every head of a row; the warps take heads in turn. */
+template <typename T> __device__ __forceinline__ void measure(const mt_rope &a, const row_of<T> &row)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh;
+    for (int h = warp; a.centered && h < row.heads; h += N_WARPS) {
+        float sum = 0;
+        for (int d = lane; d < Dh; d += 32) sum += to_f32(row.x[h * Dh + d]);
+        put_sum(row.sums, h, sum);
+    }
+    __syncthreads();
+    for (int h = warp; h < row.heads; h += N_WARPS) {
+        float sum = 0, c = a.centered ? mean_of(a, row.sums, h) : 0.0f;
+        for (int d = lane; d < Dh; d += 32) {
+            float x = to_f32(row.x[h * Dh + d]) - c;
+            sum += x * x;
+        }
+        put_sum(row.sums + row.heads, h, sum);
+    }
+    __syncthreads();
+}
+
+template <typename T> __device__ __forceinline__ float normed(const mt_rope &a, const row_of<T> &row, stats n, int h, int d)
+{
+    return (to_f32(row.x[h * a.Dh + d]) - n.c) * n.r;
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) any_forward_kernel(mt_rope a)
+{
+    extern __shared__ float shares[];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
+    int64_t i = blockIdx.x;
+    row_of<T> row = { (const T *)a.qkv + i * a.ld_qkv, NULL, shares, (int)(a.H + a.K), a.pos[i] };
+    T *out = (T *)a.qk + i * a.ld_qk;
+    measure<T>(a, row);
+    for (int h = warp; h < row.heads; h += N_WARPS) {
+        stats n = stats_of<T>(a, row, h);
+        for (int at = lane; at < n_places; at += 32) {
+            place p = place_at(a, at, row.pos);
+            float u = normed<T>(a, row, n, h, p.d0) * weight_of<T>(a, h, p.d0), v = 0;
+            if (p.d1 >= 0) v = normed<T>(a, row, n, h, p.d1) * weight_of<T>(a, h, p.d1);
+            out[h * Dh + p.d0] = from_f32<T>(u * p.c - v * p.s);
+            if (p.d1 >= 0) out[h * Dh + p.d1] = from_f32<T>(v * p.c + u * p.s);
+        }
+    }
+}
+
+/* The gradient at a place of head h, turned back. */
+template <typename T> __device__ __forceinline__ void turned_back(const row_of<T> &row, const place &p, int64_t head, float *g0, float *g1)
+{
+    float u = to_f32(row.grad[head + p.d0]), v = p.d1 >= 0 ? to_f32(row.grad[head + p.d1]) : 0.0f;
+    *g0 = u * p.c + v * p.s;
+    *g1 = v * p.c - u * p.s;
+}
+
+/* Sums of u * xh and of u for every head. */
+template <typename T> __device__ __forceinline__ void measure_gradient(const mt_rope &a, const row_of<T> &row)
+{
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
+    for (int h = warp; h < row.heads; h += N_WARPS) {
+        stats n = stats_of<T>(a, row, h);
+        float dot = 0, sum = 0, g0, g1;
+        for (int at = lane; at < n_places; at += 32) {
+            place p = place_at(a, at, row.pos);
+            turned_back<T>(row, p, h * Dh, &g0, &g1);
+            float u0 = g0 * weight_of<T>(a, h, p.d0), u1 = p.d1 >= 0 ? g1 * weight_of<T>(a, h, p.d1) : 0.0f;
+            dot += u0 * normed<T>(a, row, n, h, p.d0) + (p.d1 >= 0 ? u1 * normed<T>(a, row, n, h, p.d1) : 0.0f);
+            sum += u0 + u1;
+        }
+        put_sum(row.sums + 2 * row.heads, h, dot);
+        put_sum(row.sums + 3 * row.heads, h, sum);
+    }
+    __syncthreads();
+}
+
+/* sums [weights] += this row's share of dwq, then of dwk.  A thread has its own weights; those that heads share meet in it, head by head. */
+template <typename T> __device__ __forceinline__ void add_weights(const mt_rope &a, const row_of<T> &row, float *sums, bool first)
+{
+    bool each = a.whole || a.own_weights;
+    int Dh = (int)a.Dh, n_places = Dh - half_of(a), owners = each ? row.heads : 2;
+    for (int at = threadIdx.x; at < owners * n_places; at += THREADS) {
+        int owner = at / n_places, h = each ? owner : owner * (int)a.H, end = each ? h + 1 : owner ? row.heads : (int)a.H;
+        place p = place_at(a, at % n_places, row.pos);
+        float s0 = 0, s1 = 0, g0, g1, *to = sums + owner * Dh;
+        for (; h < end; h++) {
+            stats n = stats_of<T>(a, row, h);
+            turned_back<T>(row, p, h * Dh, &g0, &g1);
+            s0 += g0 * normed<T>(a, row, n, h, p.d0);
+            if (p.d1 >= 0) s1 += g1 * normed<T>(a, row, n, h, p.d1);
+        }
+        to[p.d0] = (first ? 0.0f : to[p.d0]) + s0;
+        if (p.d1 >= 0) to[p.d1] = (first ? 0.0f : to[p.d1]) + s1;
+    }
+    __syncthreads(); /* gradients are read here and overwritten next */
+}
+
+template <typename T> __global__ void __launch_bounds__(THREADS) any_backward_kernel(mt_rope a, int64_t n_weights)
+{
+    extern __shared__ float shares[];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, Dh = (int)a.Dh, n_places = Dh - half_of(a);
+    int64_t from = (int64_t)blockIdx.x * SUM_ROWS, to = from + SUM_ROWS < a.N ? from + SUM_ROWS : a.N;
+    for (int64_t i = from; i < to; i++) {
+        row_of<T> row = { (const T *)a.qkv + i * a.ld_qkv, (T *)a.dqkv + i * a.ld_dqkv, shares, (int)(a.H + a.K), a.pos[i] };
+        measure<T>(a, row);
+        measure_gradient<T>(a, row);
+        if (a.dwq || a.dwk) add_weights<T>(a, row, (float *)a.scratch + blockIdx.x * n_weights, i == from);
+        for (int h = warp; h < row.heads; h += N_WARPS) {
+            bool through = is_normed(a, h);
+            stats n = stats_of<T>(a, row, h);
+            float dot = through ? mean_of(a, row.sums + 2 * row.heads, h) : 0.0f;
+            float sum = through && a.centered ? mean_of(a, row.sums + 3 * row.heads, h) : 0.0f, g0, g1;
+            for (int at = lane; at < n_places; at += 32) {
+                place p = place_at(a, at, row.pos);
+                turned_back<T>(row, p, h * Dh, &g0, &g1);
+                float dx0 = n.r * (g0 * weight_of<T>(a, h, p.d0) - normed<T>(a, row, n, h, p.d0) * dot - sum), dx1 = 0;
+                if (p.d1 >= 0) dx1 = n.r * (g1 * weight_of<T>(a, h, p.d1) - normed<T>(a, row, n, h, p.d1) * dot - sum);
+                row.grad[h * Dh + p.d0] = from_f32<T>(dx0);
+                if (p.d1 >= 0) row.grad[h * Dh + p.d1] = from_f32<T>(dx1);
+            }
+        }
+        __syncthreads(); /* the statistics are read until here */
+    }
+}
+
+/* -- launchers ------------------------------------------------------------------------------------- */
+
+/* Vectors fit: halves and head begin and end with whole ones, in place and in memory. */
+template <typename T> static bool is_usual(const mt_rope *a, bool back)
+{
+    int w = wide<T>();
+    bool norm = !a->whole && !a->centered && !a->own_weights && (a->style == MT_ROPE_HALF || a->style == MT_ROPE_NONE);
+    bool fits = half_of(*a) % w == 0 && (a->Dh == 64 || a->Dh == 128 || a->Dh == 256) && a->ld_qkv % w == 0 && is_aligned(a->qkv, 16);
+    bool ends = back ? a->ld_dqkv % w == 0 && is_aligned(a->dqkv, 16) : a->ld_qk % w == 0 && is_aligned(a->qk, 16);
+    return norm && fits && ends && is_aligned(a->wq, 16) && is_aligned(a->wk, 16);
+}
+
+template <typename T, int G> static void usual(mt_stream *s, const mt_rope *a, bool back)
+{
+    int64_t groups = a->N * div_up(a->H + a->K, HEADS);
+    size_t bytes = (size_t)(N_WARPS * a->Dh) * sizeof(float);
+    if (back)
+        backward_kernel<T, wide<T>(), G><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a);
+    else
+        forward_kernel<T, wide<T>(), G><<<(unsigned)div_up(groups, THREADS / G), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+}
+
+template <typename T> static void run(mt_stream *s, const mt_rope *a, bool back)
+{
+    int64_t heads = a->H + a->K, n_weights = (a->whole || a->own_weights ? heads : 2) * a->Dh;
+    size_t bytes = (size_t)(4 * heads) * sizeof(float);
+    if (is_usual<T>(a, back) && a->Dh == 64)
+        usual<T, 64 / 2 / wide<T>()>(s, a, back);
+    else if (is_usual<T>(a, back) && a->Dh == 128)
+        usual<T, 128 / 2 / wide<T>()>(s, a, back);
+    else if (is_usual<T>(a, back))
+        usual<T, 256 / 2 / wide<T>()>(s, a, back);
+    else if (back)
+        any_backward_kernel<T><<<(unsigned)sum_blocks(a->N), THREADS, bytes, mt_cuda_raw(s)>>>(*a, n_weights);
+    else
+        any_forward_kernel<T><<<(unsigned)a->N, THREADS, bytes, mt_cuda_raw(s)>>>(*a);
+}
+
+mt_rc mt__rope_norm_fwd(mt_stream *s, const mt_rope *a, mt_err *err)
+{
+    if (a->t == MT_DTYPE_BF16)
+        run<bf16>(s, a, false);
+    else
+        run<float>(s, a, false);
+    return mt__cuda_launched(s, "rope with norms", err);
+}
+
+mt_rc mt__rope_norm_bwd(mt_stream *s, const mt_rope *a, mt_err *err)
+{
+    bool each = a->whole || a->own_weights;
+    int64_t n_q = (each ? a->H : 1) * a->Dh, n_k = (each ? a->K : 1) * a->Dh, blocks = sum_blocks(a->N);
+    const float *shares = (const float *)a->scratch;
+    if (a->t == MT_DTYPE_BF16)
+        run<bf16>(s, a, true);
+    else
+        run<float>(s, a, true);
+    MT_TRY(mt__cuda_launched(s, "rope with norms, backward", err));
+    if (a->dwq) MT_TRY(mt__sum_rows_cuda(s, a->dwq, shares, blocks, n_q, n_q + n_k, err));
+    return a->dwk ? mt__sum_rows_cuda(s, a->dwk, shares + n_q, blocks, n_k, n_q + n_k, err) : MT_OK;
+}

@@ -1,0 +1,76 @@
+/* auto.c - a fresh run's arithmetic: how many rows pass through the kernels at a time.
+ *
+ * Larger micro-batches make larger products and leave less memory for everything else; the fastest that fits is taken.  It decides
+ * bits, so it must not hang on how much memory happens to be free today: it is chosen for a machine whose memory is rounded down to
+ * five binary digits, and only the placement uses what there is. */
+#include "base/mem.h"
+#include "plan/plan.h"
+
+#include <math.h>
+
+enum { MLP_ROWS = 16384 }; /* at most, at a time */
+
+typedef struct rows {
+    int64_t micro, mlp, head;
+} rows;
+
+/* From comfortable to small; a micro-batch holds the longest document at least. */
+static const rows sizes[] = { { 16384, MLP_ROWS, 1024 }, { 8192, MLP_ROWS, 1024 }, { 4096, MLP_ROWS, 512 }, { 2048, MLP_ROWS, 256 } };
+static const rows small[] = { { 1, 2048, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
+
+static mt_arithmetic arithmetic_of(const rows *r, const mt_job *job, const mt_arithmetic *form)
+{
+    mt_arithmetic a = *form;
+    a.micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, r->micro));
+    a.mlp_rows = r->mlp;
+    a.head_rows = r->head;
+    return a;
+}
+
+static size_t five_digits(size_t n)
+{
+    int shift = 0;
+    while (n >> shift > 31) shift++;
+    return n >> shift << shift;
+}
+
+/* The fastest of the comfortable sizes, or the first small one that fits. */
+static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
+{
+    double seconds = INFINITY;
+    int64_t last = 0;
+    mt_rc rc = MT_ENOMEM;
+    mt_plan *plan;
+    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
+        mt_arithmetic a = arithmetic_of(&sizes[i], job, form);
+        if (a.micro_tokens == last) continue;
+        last = a.micro_tokens;
+        rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, err);
+        if (rc && rc != MT_ENOMEM) return rc;
+        if (rc || !plan) continue;
+        *best = a;
+        seconds = plan->predicted_seconds;
+        mt_plan_free(plan);
+    }
+    for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {
+        *best = arithmetic_of(&small[i], job, form);
+        rc = mt_plan_search_faster(&plan, model, job, best, m, INFINITY, err);
+        if (rc != MT_ENOMEM) {
+            mt_plan_free(plan);
+            return rc;
+        }
+    }
+    return seconds < INFINITY ? MT_OK : rc;
+}
+
+mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+{
+    mt_machine rounded = *machine;
+    mt_arithmetic a;
+    rounded.device_bytes = five_digits(machine->device_bytes);
+    rounded.host_bytes = five_digits(machine->host_bytes);
+    *out = NULL;
+    mt_rc rc = choose_arithmetic(&a, model, job, form, &rounded, err);
+    if (rc == MT_ENOMEM) rc = choose_arithmetic(&a, model, job, form, machine, err);
+    return rc ? rc : mt_plan_search(out, model, job, &a, machine, err);
+}

@@ -1,0 +1,44 @@
+/* machine.h - what a plan is chosen for: room, and rates that say what is cheap. */
+#ifndef MT_PLAN_MACHINE_H
+#define MT_PLAN_MACHINE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef enum mt_whether { MT_MAY, MT_MUST, MT_MUST_NOT } mt_whether;
+
+/* What the settings allow a plan: bounds on memory, not orders, unless they are exact. */
+typedef struct mt_limits {
+    int interval;       /* layers redone from one kept input, at most; 0: as the search likes */
+    bool exact;         /* every interval-th layer keeps its input, and nothing else is kept */
+    int n_slabs;        /* of gradients on their way to the host, at most; 0: as many as help */
+    mt_whether offload; /* kept activations in host memory */
+} mt_limits;
+
+typedef struct mt_machine {
+    size_t device_bytes, host_bytes; /* this run may use */
+    bool home_host;                  /* every master and all state live in host memory between steps */
+    mt_limits limits;
+
+    /* Of the device. */
+    double flops;            /* of large bf16 products in a run (not alone: cards throttle), a second */
+    double flops_f32;
+    double attention;        /* FLOPs a second of attention over long documents, heads of 128 */
+    double device_bandwidth; /* bytes a second of elementwise kernels */
+    double launch;           /* seconds between kernels that do nothing */
+    double sync;             /* seconds from the last kernel of a step to the first of the next */
+
+    /* Of the host and the link. */
+    double copy_in, copy_out; /* bytes a second, one way at a time */
+    double copy_both;         /* each way when both are busy */
+    double copy_toll;         /* how much slower products are beside copies */
+    double host_bandwidth;    /* bytes a second that copies and Adam share */
+    double adam_host;         /* parameters a second, alone */
+} mt_machine;
+
+/* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
+mt_machine mt_machine_typical(void);
+/* No limits, and a processor that makes `flops` operations a second as both host and device. */
+mt_machine mt_machine_cpu(double flops, int n_threads);
+
+#endif

@@ -1,0 +1,36 @@
+/* queues.h - a small simulation: tasks in four queues that share host memory.
+ *
+ * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.  What
+ * runs at the same time shares what it shares: copies both ways are slower than one way, Adam gets what they leave of host
+ * memory's bandwidth, and products run a little slower beside copies. */
+#ifndef MT_PLAN_QUEUES_H
+#define MT_PLAN_QUEUES_H
+
+#include "base/err.h"
+#include "plan/machine.h"
+
+/* Work is counted in seconds (compute), bytes (copies) and parameters (Adam). */
+typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_ADAM, MT_QUEUES } mt_queue;
+
+typedef struct mt_task {
+    double work;
+    int after[3]; /* -1: nothing */
+    int next;     /* in its queue */
+    double end;   /* seconds; negative: not done */
+} mt_task;
+
+typedef struct mt_queues {
+    mt_task *tasks;
+    size_t n, cap;
+    int first[MT_QUEUES], last[MT_QUEUES];
+    bool failed; /* no memory for a task */
+} mt_queues;
+
+void mt_queues_clear(mt_queues *q);
+void mt_queues_free(mt_queues *q);
+/* The task's number. */
+int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3);
+/* Runs everything; afterwards tasks[i].end is known.  False: a task waits for one behind it (a bug of the caller's). */
+bool mt_queues_run(mt_queues *q, const mt_machine *m);
+
+#endif

@@ -1,0 +1,384 @@
+#include "plan/step_time.h"
+
+#include "base/mem.h"
+#include "plan/costs.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { NONE = -1, SLOTS = 64, SHOWN = 3, STEPS = 2 };
+
+/* Numbers of the latest tasks of each kind. */
+struct unit_drawn {
+    int updated;  /* fetching may begin */
+    int fetched;  /* resident: the newest weights are on their way */
+    bool current; /* resident: they were fetched, or updated where they lie */
+    int staged, written;
+    int landed;   /* gradient on the host */
+    int acc_saved;
+    int kept_saved;
+    int keep_slot; /* its layer's: what is kept in host memory passes through; -1: none */
+};
+
+/* A group's slots, the one used longest ago first. */
+struct ring_drawn {
+    int n, unit[SLOTS], fetched[SLOTS], freed[SLOTS];
+    int out_turn, n_outs, out_free[SLOTS];
+    int acc_free; /* sums that pass through host memory share one slot */
+};
+
+typedef struct drawing {
+    const mt_plan *p;
+    const mt_machine *m;
+    mt_costs costs;
+    mt_queues *q;
+    struct unit_drawn *units;
+    struct ring_drawn *rings;
+    int keep_free[SLOTS], keep_layer[SLOTS]; /* slots kept activations pass through */
+    int slab_done[SLOTS];                    /* the update that frees a slab */
+    int n_slab_jobs;
+    int norm;         /* the step before is known to be finite */
+    double rows, micros;
+    double scale;     /* how often the sweep at hand happens */
+    double work[MT_QUEUES]; /* of one step */
+    bool counts;      /* this step's work is what is asked for */
+} drawing;
+
+static int add(drawing *d, mt_queue queue, double work, int a, int b, int c)
+{
+    if (d->counts) d->work[queue] += work * d->scale;
+    return mt_queues_add(d->q, queue, work, a, b, c);
+}
+
+static const mt_unit *unit_of(const drawing *d, int u) { return &d->p->model->units[u]; }
+static double params(const drawing *d, int u) { return (double)unit_of(d, u)->layout->n_train; }
+static const mt_unit_place *place_of(const drawing *d, int u) { return &d->p->place.units[u]; }
+static bool is_f32(const drawing *d) { return d->p->arithmetic.compute == MT_DTYPE_F32; }
+static double grad_bytes(const drawing *d) { return (double)mt_dtype_bytes(d->p->arithmetic.grad); }
+static bool acc_via_host(const drawing *d) { return mt_plan_many_sweeps(d->p) && d->p->place.accumulators == MT_HOST; }
+
+/* -- weights --------------------------------------------------------------------------------------- */
+
+static double fetch_bytes(const drawing *d, int u) { return (double)unit_of(d, u)->layout->n_elems * (is_f32(d) ? 4 : 2); }
+
+/* The task that brings unit u's weights, or NONE when they are there. */
+static int acquire(drawing *d, int u)
+{
+    struct unit_drawn *s = &d->units[u];
+    if (place_of(d, u)->home == MT_DEVICE) return NONE;
+    if (place_of(d, u)->resident) {
+        if (!s->current) s->fetched = add(d, MT_Q_IN, fetch_bytes(d, u), s->updated, NONE, NONE);
+        s->current = true;
+        return s->fetched;
+    }
+    struct ring_drawn *r = &d->rings[unit_of(d, u)->group];
+    int at = 0;
+    while (at < r->n && r->unit[at] != u) at++;
+    bool held = at < r->n;
+    if (!held) at = 0;
+    int fetched = held ? r->fetched[at] : add(d, MT_Q_IN, fetch_bytes(d, u), s->updated, r->freed[at], NONE);
+    for (int i = at; i + 1 < r->n; i++) r->unit[i] = r->unit[i + 1], r->fetched[i] = r->fetched[i + 1], r->freed[i] = r->freed[i + 1];
+    r->unit[r->n - 1] = u;
+    r->fetched[r->n - 1] = fetched;
+    return fetched;
+}
+
+static void release(drawing *d, int u, int reader)
+{
+    struct ring_drawn *r = &d->rings[unit_of(d, u)->group];
+    for (int i = 0; i < r->n; i++)
+        if (r->unit[i] == u) r->freed[i] = reader;
+}
+
+/* -- kept activations ------------------------------------------------------------------------------ */
+
+static int keep_slot(const drawing *d, int layer) { return layer < d->p->model->config->L ? d->units[mt_layer_unit(layer)].keep_slot : -1; }
+
+static double kept_bytes(const drawing *d, int layer)
+{
+    return d->rows * (double)mt_keep_row_bytes(d->p->model->config, d->p->arithmetic.compute, d->p->place.layers[layer].keep);
+}
+
+/* What must be done before a layer's kept memory is written. */
+static int keep_open(drawing *d, int layer)
+{
+    if (layer >= d->p->model->config->L) return NONE;
+    int u = mt_layer_unit(layer), slot = keep_slot(d, layer);
+    if (place_of(d, u)->borrows) return d->units[u].written;
+    if (slot < 0) return NONE;
+    d->keep_layer[slot] = layer;
+    return d->keep_free[slot];
+}
+
+static void keep_close(drawing *d, int layer, int computed)
+{
+    int slot = keep_slot(d, layer);
+    if (slot >= 0) d->keep_free[slot] = d->units[mt_layer_unit(layer)].kept_saved = add(d, MT_Q_OUT, kept_bytes(d, layer), computed, NONE, NONE);
+}
+
+/* The task that brings a layer's kept activations back, or what still holds them. */
+static int keep_fetch(drawing *d, int layer)
+{
+    int slot = layer < 0 ? -1 : keep_slot(d, layer);
+    if (slot < 0 || d->keep_layer[slot] == layer) return slot < 0 ? NONE : d->keep_free[slot];
+    d->keep_layer[slot] = layer;
+    return d->keep_free[slot] = add(d, MT_Q_IN, kept_bytes(d, layer), d->keep_free[slot], d->units[mt_layer_unit(layer)].kept_saved, NONE);
+}
+
+static void keep_release(drawing *d, int layer, int computed)
+{
+    int slot = keep_slot(d, layer);
+    if (slot < 0) return;
+    d->keep_layer[slot] = -1;
+    d->keep_free[slot] = computed;
+}
+
+/* -- updates --------------------------------------------------------------------------------------- */
+
+static double state_bytes(const drawing *d) { return 4.0 + (double)mt_plan_moment_bytes(d->p); }
+static bool updated_in_place(const drawing *d, int u) { return place_of(d, u)->resident && !is_f32(d); }
+
+static void stage_in(drawing *d, int u, int behind)
+{
+    double bytes = params(d, u) * (state_bytes(d) - (updated_in_place(d, u) ? 2 : 0));
+    d->units[u].staged = add(d, MT_Q_IN, bytes, behind, d->units[u].written, NONE);
+}
+
+static void update(drawing *d, int u, int behind)
+{
+    struct unit_drawn *s = &d->units[u];
+    double n = params(d, u), device = n * mt_cost_adam_device(&d->costs);
+    switch (place_of(d, u)->site) {
+    case MT_SITE_HOST:
+        s->updated = add(d, MT_Q_ADAM, n, s->landed, behind, NONE);
+        s->current = false;
+        break;
+    case MT_SITE_DEVICE: s->updated = add(d, MT_Q_COMPUTE, device, behind, NONE, NONE); break;
+    case MT_SITE_STAGED:
+        if (!place_of(d, u)->borrows) stage_in(d, u, behind);
+        s->written = add(d, MT_Q_OUT, n * state_bytes(d), add(d, MT_Q_COMPUTE, device, s->staged, behind, NONE), NONE, NONE);
+        s->updated = s->written;
+        s->current = updated_in_place(d, u);
+        s->fetched = NONE;
+        break;
+    }
+}
+
+/* -- gradients ------------------------------------------------------------------------------------- */
+
+/* Behind which task the unit's sums may be added to. */
+static int grads_begin(drawing *d, int u, bool first_sweep)
+{
+    int slot = d->rings[unit_of(d, u)->group].acc_free;
+    if (!acc_via_host(d)) return NONE;
+    return first_sweep ? slot : add(d, MT_Q_IN, params(d, u) * 4, d->units[u].acc_saved, slot, NONE);
+}
+
+/* The finished gradient goes where its update is. */
+static void grads_finish(drawing *d, int u, int computed)
+{
+    struct unit_drawn *s = &d->units[u];
+    double n = params(d, u), round = n * mt_cost_finish_grad(&d->costs);
+    bool clip = d->p->job.clip;
+    if (place_of(d, u)->site != MT_SITE_HOST) {
+        int rounded = add(d, MT_Q_COMPUTE, round, computed, NONE, NONE);
+        if (place_of(d, u)->borrows) stage_in(d, u, rounded);
+        if (!clip) update(d, u, rounded);
+        return;
+    }
+    struct ring_drawn *r = &d->rings[unit_of(d, u)->group];
+    int *slot = &r->out_free[r->out_turn], *slab = clip ? NULL : &d->slab_done[d->n_slab_jobs++ % d->p->place.n_slabs];
+    r->out_turn = (r->out_turn + 1) % r->n_outs;
+    int rounded = add(d, MT_Q_COMPUTE, round, computed, *slot, NONE);
+    *slot = s->landed = add(d, MT_Q_OUT, n * grad_bytes(d), rounded, slab ? *slab : NONE, NONE);
+    if (clip) return;
+    update(d, u, NONE);
+    *slab = s->updated;
+}
+
+static void grads_end(drawing *d, int u, int computed, bool last_sweep)
+{
+    if (params(d, u) == 0) return;
+    if (last_sweep)
+        grads_finish(d, u, computed);
+    else if (acc_via_host(d))
+        d->rings[unit_of(d, u)->group].acc_free = d->units[u].acc_saved = add(d, MT_Q_OUT, params(d, u) * 4, computed, NONE, NONE);
+}
+
+/* -- a sweep --------------------------------------------------------------------------------------- */
+
+static void forward(drawing *d)
+{
+    const mt_config *c = d->p->model->config;
+    int opened = d->p->job.train ? keep_open(d, 0) : NONE;
+    release(d, 0, add(d, MT_Q_COMPUTE, d->rows * d->costs.embed_forward, acquire(d, 0), opened, NONE));
+    for (int l = 0; l < c->L; l++) {
+        int fetched = acquire(d, mt_layer_unit(l));
+        opened = d->p->job.train ? keep_open(d, l + 1) : NONE;
+        int computed = add(d, MT_Q_COMPUTE, mt_cost_forward(&d->costs, l, d->rows, d->micros), fetched, opened, NONE);
+        if (d->p->job.train) keep_close(d, l, computed);
+        release(d, mt_layer_unit(l), computed);
+    }
+}
+
+static void head(drawing *d, bool first, bool last)
+{
+    int u = d->p->model->head;
+    bool train = d->p->job.train;
+    int sums = train ? grads_begin(d, u, first) : NONE;
+    double seconds = d->rows * (d->costs.head_forward + (train ? d->costs.head_backward : 0));
+    int computed = add(d, MT_Q_COMPUTE, seconds, acquire(d, u), sums, NONE);
+    release(d, u, computed);
+    if (train && !d->p->model->config->tied) grads_end(d, u, computed, last);
+}
+
+static void backward_segment(drawing *d, int from, int end, bool first, bool last)
+{
+    int fetched = NONE, sums = NONE;
+    double seconds = 0;
+    for (int l = from; l < end; l++) {
+        int task = acquire(d, mt_layer_unit(l)), sum = grads_begin(d, mt_layer_unit(l), first);
+        mt_keep keep = l == from ? d->p->place.layers[l].keep : MT_KEEP_NOTHING;
+        fetched = task > fetched ? task : fetched; /* a queue is in order: the newest is the last */
+        sums = sum > sums ? sum : sums;
+        seconds += mt_cost_redo(&d->costs, l, keep, l + 1 < end, d->rows, d->micros) + mt_cost_backward(&d->costs, l, d->rows, d->micros);
+    }
+    int kept = keep_fetch(d, from);
+    if (from > 0) keep_fetch(d, mt_plan_segment_start(d->p, from - 1));
+    int computed = add(d, MT_Q_COMPUTE, seconds, fetched, sums, kept);
+    keep_release(d, from, computed);
+    for (int l = from; l < end; l++) release(d, mt_layer_unit(l), computed);
+    for (int l = end - 1; l >= from; l--) grads_end(d, mt_layer_unit(l), computed, last);
+}
+
+static void backward(drawing *d, bool first, bool last)
+{
+    int lowest = d->p->model->first_trained <= 1 ? 0 : mt_plan_segment_start(d->p, (int)mt_min_i64(d->p->model->first_trained - 1, d->p->model->config->L - 1));
+    for (int end = (int)d->p->model->config->L; end > lowest;) {
+        int from = mt_plan_segment_start(d->p, end - 1);
+        backward_segment(d, from, end, first, last);
+        end = from;
+    }
+    if (params(d, 0) == 0) return;
+    int computed = add(d, MT_Q_COMPUTE, d->rows * d->costs.embed_backward, grads_begin(d, 0, first), NONE, NONE);
+    grads_end(d, 0, computed, last);
+}
+
+/* -- a step ---------------------------------------------------------------------------------------- */
+
+/* The task at which the first sweep ends, and the one in the middle. */
+typedef struct marks {
+    int first, middle, end;
+} marks;
+
+static void begin_step(drawing *d)
+{
+    for (int g = 0; g < d->p->model->n_groups; g++)
+        for (int i = 0; i < d->rings[g].n; i++) d->rings[g].unit[i] = NONE; /* what the slots hold is out of date */
+    d->scale = 1;
+    d->norm = add(d, MT_Q_COMPUTE, d->m->sync, NONE, NONE, NONE);
+    if (!d->p->job.train || !d->p->job.clip) return;
+    for (int u = 0; u < d->p->model->n_units; u++)
+        if (params(d, u) > 0) update(d, u, d->norm);
+}
+
+static marks draw_step(drawing *d, int64_t n_sweeps)
+{
+    int shown = n_sweeps < SHOWN ? (int)n_sweeps : SHOWN;
+    int ends[SHOWN] = { NONE, NONE, NONE };
+    begin_step(d);
+    for (int s = 0; s < shown; s++) {
+        d->scale = s == 1 && shown == SHOWN ? (double)(n_sweeps - 2) : 1;
+        forward(d);
+        head(d, s == 0, s == shown - 1);
+        if (d->p->job.train) backward(d, s == 0, s == shown - 1);
+        ends[s] = d->q->last[MT_Q_COMPUTE];
+    }
+    return (marks){ ends[0], ends[1], ends[shown - 1] };
+}
+
+static void open_units(drawing *d)
+{
+    const mt_placement *q = &d->p->place;
+    for (int u = 0, n = 0; u < d->p->model->n_units; u++) {
+        bool in_place = updated_in_place(d, u) && q->units[u].site != MT_SITE_HOST;
+        d->units[u] = (struct unit_drawn){ .updated = NONE, .fetched = NONE, .current = in_place, .staged = NONE, .written = NONE, .landed = NONE,
+                                           .acc_saved = NONE, .kept_saved = NONE, .keep_slot = -1 };
+        const mt_layer_place *at = unit_of(d, u)->kind == MT_UNIT_LAYER ? &q->layers[unit_of(d, u)->layer] : NULL;
+        if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING) d->units[u].keep_slot = n++ % q->keep_slots;
+    }
+}
+
+static void open_rings(drawing *d)
+{
+    const mt_placement *q = &d->p->place;
+    for (int g = 0; g < d->p->model->n_groups; g++) {
+        struct ring_drawn *r = &d->rings[g];
+        r->n = r->n_outs = r->out_turn = 0;
+        for (int i = 0; i < SLOTS; i++) r->freed[i] = r->out_free[i] = NONE;
+        r->acc_free = NONE;
+    }
+    for (int u = 0; u < d->p->model->n_units; u++) {
+        struct ring_drawn *r = &d->rings[unit_of(d, u)->group];
+        if (!q->units[u].resident && r->n < q->ring_slots) r->n++;
+        if (q->units[u].site == MT_SITE_HOST && r->n_outs < q->grad_slots) r->n_outs++;
+    }
+    for (int i = 0; i < SLOTS; i++) d->keep_free[i] = d->keep_layer[i] = d->slab_done[i] = NONE;
+}
+
+static void fill_parts(const drawing *d, mt_times *out)
+{
+    *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
+                       .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
+                       .copy_out = d->work[MT_Q_OUT] / d->m->copy_out,
+                       .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host };
+    const struct {
+        double seconds;
+        const char *what;
+    } parts[] = { { out->compute, "compute" }, { out->copy_in, "copies to the device" }, { out->copy_out, "copies from the device" }, { out->adam_host, "Adam on the host" } };
+    double most = -1;
+    for (size_t i = 0; i < MT_COUNT(parts); i++)
+        if (parts[i].seconds > most) most = parts[i].seconds, out->bound = parts[i].what;
+    out->step = most;
+}
+
+mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated, mt_err *err)
+{
+    int64_t n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    drawing d = { .p = p, .m = m, .costs = mt_costs_of(p, m), .q = &shared->queues, .units = shared->units, .rings = shared->rings };
+    marks at[STEPS];
+    d.rows = (double)p->job.step_tokens / (double)n_sweeps;
+    d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
+    mt_queues_clear(d.q);
+    open_units(&d);
+    open_rings(&d);
+    for (int i = 0; i < STEPS; i++) {
+        d.counts = i == STEPS - 1;
+        at[i] = draw_step(&d, n_sweeps);
+    }
+    fill_parts(&d, out);
+    *simulated = out->step < give_up;
+    if (!*simulated) return MT_OK;
+    if (!mt_queues_run(d.q, m)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
+    const mt_task *t = d.q->tasks;
+    const marks *last = &at[STEPS - 1];
+    out->step = t[last->end].end - t[at[0].end].end;
+    if (n_sweeps > SHOWN) out->step += (double)(n_sweeps - SHOWN) * (t[last->middle].end - t[last->first].end);
+    return MT_OK;
+}
+
+mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *err)
+{
+    *d = (mt_step_drawing){ .units = mt_calloc((size_t)model->n_units, sizeof *d->units), .rings = mt_calloc((size_t)model->n_groups, sizeof *d->rings) };
+    if (d->units && d->rings) return MT_OK;
+    mt_step_drawing_free(d);
+    return mt_fail(err, MT_ENOMEM, "no host memory to time a plan");
+}
+
+void mt_step_drawing_free(mt_step_drawing *d)
+{
+    mt_queues_free(&d->queues);
+    mt_free(d->units);
+    mt_free(d->rings);
+    *d = (mt_step_drawing){ 0 };
+}

@@ -1,0 +1,26 @@
+/* step_time.h - how long a step under a plan takes.
+ *
+ * The step is drawn as the engine queues it (engine/step.c and its neighbours): compute, copies in, copies out and updates on the host
+ * as four queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
+ * order of things.  Two steps are drawn and the second counts: the first pays for no updates.  Of many sweeps the first, one in the
+ * middle and the last are drawn. */
+#ifndef MT_PLAN_STEP_TIME_H
+#define MT_PLAN_STEP_TIME_H
+
+#include "plan/plan.h"
+#include "plan/queues.h"
+
+/* What many drawings share; zeroed before first use. */
+typedef struct mt_step_drawing {
+    mt_queues queues;
+    struct unit_drawn *units; /* [n_units] */
+    struct ring_drawn *rings; /* [n_groups] */
+} mt_step_drawing;
+
+mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *err);
+void mt_step_drawing_free(mt_step_drawing *d);
+
+/* False without simulating when the step cannot be faster than `give_up`: then only the parts of *out are filled in. */
+mt_rc mt_step_time(mt_step_drawing *d, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated, mt_err *err);
+
+#endif

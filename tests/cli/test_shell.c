@@ -1,0 +1,61 @@
+/* What the shell and man know of the program: completions and the manual page, both made of what --help says. */
+#include "program.h"
+
+#define ROOT MT_TESTS_DIR "/.."
+
+/* What bash offers for these words, the last of which is being typed. */
+static void expect_offer(const char *words, int at, const char *offer)
+{
+    char command[4096], got[8192];
+    snprintf(command, sizeof command,
+             "bash -c 'source %s/completions/megatrain.bash; COMP_WORDS=(\"%s\" %s); COMP_CWORD=%d; _megatrain; echo \" ${COMPREPLY[*]} \"'",
+             ROOT, MT_BINARY, words, at);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    size_t n = fread(got, 1, sizeof got - 1, p);
+    got[n] = '\0';
+    assert_int_equal(pclose(p), 0);
+    if (!strstr(got, offer)) fail_msg("for \"%s\" bash offers \"%s\", not \"%s\"", words, got, offer);
+}
+
+static void bash_completes_commands_options_and_files(void **state)
+{
+    (void)state;
+    expect_offer("trai", 1, " train ");
+    expect_offer("gen", 1, " generate ");
+    expect_offer("train --grad-d", 2, " --grad-dtype ");
+    expect_offer("generate model --temp", 3, " --temperature ");
+    expect_offer("convert " ROOT "/READ", 2, "/README.md ");
+}
+
+static void the_manual_has_every_command(void **state)
+{
+    (void)state;
+    char command[2048], line[4096], help[8192];
+    static char manual[1 << 20];
+    snprintf(command, sizeof command, "%s/scripts/manual.sh '%s'", ROOT, MT_BINARY);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    manual[fread(manual, 1, sizeof manual - 1, p)] = '\0';
+    assert_int_equal(pclose(p), 0);
+    assert_int_equal(run_program("--help", help, sizeof help), 0);
+    int n = 0;
+    for (char *at = strtok(help, "\n"); at; at = strtok(NULL, "\n")) {
+        char name[32];
+        if (strncmp(at, "  ", 2) != 0 || sscanf(at, "%31s", name) != 1) continue;
+        snprintf(line, sizeof line, ".SS %s\n", name);
+        if (!strstr(manual, line)) fail_msg("the manual page has no %s", name);
+        n++;
+    }
+    assert_true(n >= 10);
+    assert_non_null(strstr(manual, "\\-\\-learning\\-rate"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(bash_completes_commands_options_and_files),
+        cmocka_unit_test(the_manual_has_every_command),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
