@@ -152,7 +152,7 @@ static void products(int64_t M)
 }
 
 /* Documents of `length` rows each; FLOPs of the causal half only. */
-static void attention(int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window)
+static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window)
 {
     static int32_t starts[70000];
     int64_t n_docs = N / length;
@@ -183,29 +183,38 @@ static void attention(int64_t N, int64_t length, int64_t heads, int64_t kv, int6
                        .dq = dqkv,
                        .dk = dqkv + heads * dh * 2,
                        .dv = dqkv + (heads + kv) * dh * 2,
-                       .ld_d = ld };
+                       .ld_d = ld,
+                       .use = use };
     a.scratch = filled(mt_attention_scratch(&a));
     double seen = window && window < length ? (double)window - (double)window * (double)window / (2.0 * (double)length)
                                             : (double)length / 2;
     double flops = 4.0 * (double)(N * heads * dh) * seen;
     snprintf(name, sizeof name, "attention %lldx%lld Dh %lld w %lld", (long long)n_docs, (long long)length, (long long)dh,
              (long long)window);
+    printf("%-11s", mt_attention_way_name(mt_attention_choose(&a, false)));
     say(name, seconds_of(attention_fwd, &a), flops, 0);
+    printf("%-11s", mt_attention_way_name(mt_attention_choose(&a, true)));
     say("                     backward", seconds_of(attention_bwd, &a), 2.5 * flops, 0);
     void *all[] = { qkv, dqkv, (void *)(uintptr_t)a.doc_start, a.o, a.lse, (void *)(uintptr_t)a.d_o, a.scratch };
     for (size_t p = 0; p < sizeof all / sizeof *all; p++) dev->api->free(dev, all[p]);
 }
 
+/* Every way the device has, where it serves: the fast one also where the table would not take it. */
 static void attentions(int64_t rows)
 {
-    attention(rows, mt_min_i64(rows, 1024), H, K, DH, 0);
-    attention(rows, mt_min_i64(rows, 4096), H, K, DH, 0);
-    attention(rows, mt_min_i64(rows, 16384), H, K, DH, 0);
-    attention(rows, mt_min_i64(rows, 16384), H, K, DH, 1024);
-    attention(rows, mt_min_i64(rows, 256), H, K, DH, 0);
-    attention(rows, mt_min_i64(rows, 1024), 14, 2, 64, 0);
-    attention(rows, mt_min_i64(rows, 1024), 16, 8, 96, 0);
-    attention(rows, mt_min_i64(rows, 1024), 8, 4, 256, 0);
+    static const struct {
+        int64_t length, heads, kv, dh, window;
+    } shapes[] = { { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },  { 4096, H, K, DH, 0 },  { 16384, H, K, DH, 0 },
+                   { 4096, H, K, DH, 128 }, { 16384, H, K, DH, 1024 }, { 1024, 14, 2, 64, 0 }, { 1024, 16, 2, 128, 0 },
+                   { 1024, 16, 8, 96, 0 },  { 1024, 8, 4, 256, 0 } };
+    static const mt_attention_way ways[] = { MT_ATTENTION_FLASH, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
+    mt_attention_use has = mt_attention_use_of(dev, false, false, (size_t)128 << 30), use = has;
+    for (size_t w = 0; w < MT_COUNT(ways); w++) {
+        use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
+        if (!(has.ways >> ways[w] & 1)) continue;
+        for (size_t i = 0; i < MT_COUNT(shapes); i++)
+            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window);
+    }
 }
 
 static void elementwise(int64_t N)

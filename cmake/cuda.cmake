@@ -55,6 +55,17 @@ target_include_directories(mt_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJE
 target_compile_options(mt_cuda PRIVATE -Xcompiler=-Wall,-fno-exceptions,-fno-rtti -lineinfo)
 target_link_libraries(mt_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt)
 
+# cuDNN's headers are all that building asks for: the library is loaded when it is wanted (ops/cudnn_graph.c).
+find_path(MT_CUDNN_INCLUDE cudnn.h HINTS ${CUDAToolkit_INCLUDE_DIRS})
+if(MT_CUDNN_INCLUDE)
+  target_sources(mt PRIVATE src/ops/cudnn_graph.c src/ops/attention_cudnn.c)
+  target_include_directories(mt SYSTEM PRIVATE ${MT_CUDNN_INCLUDE} ${CUDAToolkit_INCLUDE_DIRS})
+  target_link_libraries(mt PUBLIC ${CMAKE_DL_LIBS})
+else()
+  target_sources(mt PRIVATE src/ops/attention_no_cudnn.c)
+  message(STATUS "CUDA: no cudnn.h, attention by our own kernels only")
+endif()
+
 # Named as needed: the C side knows them as weak symbols, which pull nothing out of an archive.
 target_sources(mt PRIVATE $<TARGET_OBJECTS:mt_cuda>)
 set_target_properties(mt PROPERTIES CUDA_ARCHITECTURES OFF) # it has none of its own

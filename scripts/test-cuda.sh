@@ -1,27 +1,51 @@
 #!/usr/bin/env bash
-# make test-cuda: every op and the device itself on this machine's GPU.  Ends with a count of passed and failed.
-#     scripts/test-cuda.sh [BUILD] [--sanitize]     --sanitize: a share of it under compute-sanitizer, slowly
+# make test-cuda: every op, the device itself, whole models and a short training run on this machine's GPU.  Ends with a count of passed and
+# failed; a few minutes.
+#     scripts/test-cuda.sh [BUILD] [--sanitize]     --sanitize: a share of the ops under compute-sanitizer too, slowly
 set -uo pipefail
 build=${1:-build}
 log=$(mktemp)
-trap 'rm -f "$log"' EXIT
+runs=$(mktemp -d)
+trap 'rm -rf "$log" "$runs"' EXIT
 broken=0
 
 run() { # command...
-    "$@" 2>&1 | tee -a "$log" | grep -vE '^\[ (RUN|      OK) ' || true
+    "$@" 2>&1 | tee -a "$log" | grep -vE '^\[ (RUN|      OK) '
     local rc=${PIPESTATUS[0]}
     if [ "$rc" = 77 ]; then exit 1; fi # no GPU, or built without: the test said which
     if [ "$rc" -gt 1 ] && ! tail -3 "$log" | grep -q 'FAILED'; then broken=$((broken + 1)); fi # died
 }
 
+verdict() { # name, status: as cmocka prints it, so that the count below sees it
+    if [ "$2" = 0 ]; then echo "[       OK ] $1" >> "$log"; else printf '[  FAILED  ] %s\n[  FAILED  ] %s\n' "$1" "$1" | tee -a "$log"; fi
+}
+
+# 200 steps of the demo here and on the CPU: losses a hundredth apart at most, on average over ten steps.
+demo() { # device
+    "$build/megatrain" train --config configs/demo.yaml --num-steps 200 --device "$1" --overwrite true --set "save.output_dir=$runs/$1" \
+        --set logging.log_interval=1 --set eval.max_samples=8 > "$runs/$1.log" 2>&1 || tail -3 "$runs/$1.log"
+}
+losses() { sed -n 's/.*"loss": \([-+.0-9e]*\), "learning_rate".*/\1/p' "$runs/$1/metrics.jsonl"; }
+demo_follows_the_cpu() {
+    demo cpu
+    demo cuda
+    paste <(losses cpu) <(losses cuda) | awk '
+        { cpu += $1; gpu += $2 }
+        NR % 10 == 0 { off = gpu / cpu - 1; if (off < 0) off = -off; if (off > worst) worst = off; cpu = gpu = 0 }
+        END { printf "200 steps of the demo: %.1e from the CPU at most\n", worst; exit !(NR == 200 && worst < 0.01) }'
+}
+
 for test in "$build"/tests/*_cuda; do
     [ -x "$test" ] || { echo "no CUDA tests in $build: build first"; exit 1; }
-    run "$test"
+    MT_DRAWS=${MT_DRAWS:-8} MT_FAULT_STRIDE=${MT_FAULT_STRIDE:-11} run "$test"
 done
+demo_follows_the_cpu
+verdict "the demo follows the CPU" $?
 if [ "${2:-}" = --sanitize ]; then
-    run compute-sanitizer --tool memcheck --error-exitcode 9 "$build/tests/ops_ops_cuda" embed rmsnorm rope glu rows cross_entropy round_grad grad_norm adamw join_halves
-    run compute-sanitizer --tool memcheck --error-exitcode 9 "$build/tests/ops_ops_cuda" attention
-    run compute-sanitizer --tool racecheck --error-exitcode 9 "$build/tests/ops_ops_cuda" rmsnorm attention cross_entropy grad_norm
+    check() { run compute-sanitizer --error-exitcode 9 --tool "$1" "$build/tests/ops_ops_cuda" "${@:2}"; }
+    check memcheck embed rmsnorm rope glu rows normhead cross_entropy round_grad grad_norm adamw join_halves
+    check memcheck attention cache_attention
+    check racecheck embed rmsnorm rope normhead attention cross_entropy grad_norm
 fi
 passed=$(grep -cE '^\[       OK ' "$log")
 failed=$(grep -cE '^\[  FAILED  \] [^0-9]' "$log")

@@ -160,7 +160,7 @@ static mt_rc write_tokenizer(job *j, mt_err *err)
     static const char *const names[] = {
         "tokenizer.json",        "tokenizer.model",         "qwen.tiktoken",     "tokenizer.tiktoken", "spiece.model",
         "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "vocab.json",         "merges.txt",
-        "chat_template.json",    "chat_template.jinja"
+        "chat_template.json",    "chat_template.jinja",     "preprocessor_config.json", "processor_config.json"
     };
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         bool found;
@@ -243,6 +243,7 @@ static mt_rc run(job *j, mt_err *err)
     if (!rc) rc = write_weights(j, err);
     if (!rc) rc = write_tokenizer(j, err);
     if (!rc) rc = write_generation_config(j, err);
+    if (!rc) rc = mt_model_files_copy_code(j->c->in, j->c->out, err);
     if (!rc) rc = write_config(j, config, err);
     json_decref(config);
     return rc;

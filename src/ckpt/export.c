@@ -2,7 +2,6 @@
 #include "ckpt/export.h"
 
 #include "base/split.h"
-#include "ckpt/shards_write.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -63,7 +62,12 @@ uint64_t mt_export_bytes(const mt_export *x)
 {
     uint64_t bytes = 0;
     mt_err err;
+    const mt_st_tensor **rest;
+    size_t n_rest;
     (void)for_each(x, count_bytes, &bytes, &err);
+    if (!mt__export_rest(x, &rest, &n_rest, &err))
+        for (size_t i = 0; i < n_rest; i++) bytes += (uint64_t)rest[i]->n * mt_dtype_bytes(mt__export_rest_dtype(x, rest[i]));
+    mt_free(rest);
     return bytes;
 }
 
@@ -82,6 +86,8 @@ struct mt_exporter {
     const mt_state_io *io; /* borrowed */
     char *dir;
     piece *p;
+    const mt_st_tensor **rest; /* of the source, no part of the model */
+    size_t n_rest;
 };
 
 static mt_rc declare(void *arg, const item *it, mt_err *err)
@@ -151,6 +157,9 @@ static mt_rc start(mt_exporter *w, mt_err *err)
     if (!w->dir || !w->p) return mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
     MT_TRY(mt_shards_writer_create(&w->shards, w->dir, w->x.max_shard_bytes, err));
     MT_TRY(for_each(&w->x, declare, w, err));
+    MT_TRY(mt__export_rest(&w->x, &w->rest, &w->n_rest, err));
+    for (size_t i = 0; i < w->n_rest; i++)
+        MT_TRY(mt_shards_writer_add(w->shards, w->rest[i]->name, mt__export_rest_dtype(&w->x, w->rest[i]), w->rest[i]->n_dims, w->rest[i]->shape, err));
     return mt_shards_writer_start(w->shards, err);
 }
 
@@ -172,6 +181,7 @@ mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err) { return for_each_
 
 mt_rc mt_exporter_finish(mt_exporter *w, mt_err *err)
 {
+    for (size_t i = 0; i < w->n_rest; i++) MT_TRY(mt__export_rest_put(&w->x, w->shards, w->rest[i], err));
     MT_TRY(mt_shards_writer_finish(w->shards, err));
     return mt__export_files(&w->x, w->dir, err);
 }
@@ -182,6 +192,7 @@ void mt_exporter_close(mt_exporter *w)
     mt_shards_writer_free(w->shards);
     mt_free(w->dir);
     mt_free(w->p);
+    mt_free(w->rest);
     mt_free(w);
 }
 

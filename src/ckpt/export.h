@@ -1,13 +1,15 @@
 /* export.h - a model directory that transformers and vLLM open, from the masters of a run.
  *
  * Weights keep the source's names and dtypes (or all take one dtype), rounded to nearest even from the fp32 master; a tied head
- * is written only if the source had it.  config.json is the source's, changed only where it would no longer be true.  The
+ * is written only if the source had it, and tensors that are no part of the model are written as they were: saving an untrained
+ * model gives every tensor's bytes again.  config.json is the source's, changed only where it would no longer be true.  The
  * tokenizer's files come along as they are.  Everything goes through outfile.h, so each file is there whole or not at all; a
  * directory that must be there whole is written inside an mt_outdir. */
 #ifndef MT_CKPT_EXPORT_H
 #define MT_CKPT_EXPORT_H
 
 #include "ckpt/shards.h"
+#include "ckpt/shards_write.h"
 #include "ckpt/state_io.h"
 
 typedef struct mt_export {
@@ -34,6 +36,14 @@ void mt_exporter_close(mt_exporter *w); /* always last; accepts NULL */
 
 /* Bytes of its weights. */
 uint64_t mt_export_bytes(const mt_export *x);
+
+/* -- export_rest.c -- */
+
+/* Tensors of the source that are no part of the model; an array to free, of pointers into the source. */
+mt_rc mt__export_rest(const mt_export *x, const mt_st_tensor ***out, size_t *n, mt_err *err);
+/* What one is written as, and the writing. */
+mt_dtype mt__export_rest_dtype(const mt_export *x, const mt_st_tensor *t);
+mt_rc mt__export_rest_put(const mt_export *x, mt_shards_writer *w, const mt_st_tensor *t, mt_err *err);
 
 /* -- export_config.c -- */
 

@@ -14,9 +14,9 @@ enum { MAX_BYTES = 1 << 30 };
 /* What is copied when it is there. */
 static const char *const copied[] = {
     "tokenizer.json",          "tokenizer.model",        "vocab.json",          "merges.txt",
-    "qwen.tiktoken",           "tokenizer.tiktoken",     "spiece.model",        "special_tokens_map.json",
-    "added_tokens.json",       "chat_template.jinja",    "chat_template.json",  "tokenizer_config.json",
-    "generation_config.json",  "config.json",
+    "special_tokens_map.json", "added_tokens.json",      "chat_template.jinja", "chat_template.json",
+    "qwen.tiktoken",           "tokenizer.tiktoken",     "spiece.model",        "preprocessor_config.json",
+    "processor_config.json",   "tokenizer_config.json",  "generation_config.json", "config.json",
 };
 
 typedef struct document {
@@ -273,5 +273,6 @@ mt_rc mt__export_files(const mt_export *x, const char *dir, mt_err *err)
         mt_free(from);
         mt_free(to);
     }
+    if (!rc) rc = mt_model_files_copy_code(x->source_dir, dir, err);
     return !rc && x->chat_template ? write_template(x, dir, err) : rc;
 }

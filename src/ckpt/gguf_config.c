@@ -26,25 +26,25 @@ static void put_key(mt_str *out, const char *key)
     mt_str_printf(out, "%s\n  \"%s\": ", first ? "" : ",", key);
 }
 
-static void put_int(mt_str *out, const char *key, int64_t i)
+void mt__config_int(mt_str *out, const char *key, int64_t i)
 {
     put_key(out, key);
     mt_str_printf(out, "%lld", (long long)i);
 }
 
-static void put_number(mt_str *out, const char *key, double d)
+void mt__config_number(mt_str *out, const char *key, double d)
 {
     put_key(out, key);
     mt_value_write_float(out, short_number(d));
 }
 
-static void put_text(mt_str *out, const char *key, const char *text)
+void mt__config_text(mt_str *out, const char *key, const char *text)
 {
     put_key(out, key);
     mt_str_json(out, text, strlen(text));
 }
 
-static void put_bool(mt_str *out, const char *key, bool b)
+void mt__config_bool(mt_str *out, const char *key, bool b)
 {
     put_key(out, key);
     mt_str_puts(out, b ? "true" : "false");
@@ -94,11 +94,11 @@ static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, mt_str *
     }
     put_key(out, "rope_scaling");
     mt_str_puts(out, "{");
-    put_text(out, "rope_type", "llama3");
-    put_number(out, "factor", factor);
-    put_number(out, "low_freq_factor", LLAMA3_LOW);
-    put_number(out, "high_freq_factor", LLAMA3_HIGH);
-    put_int(out, "original_max_position_embeddings", LLAMA3_ORIGINAL);
+    mt__config_text(out, "rope_type", "llama3");
+    mt__config_number(out, "factor", factor);
+    mt__config_number(out, "low_freq_factor", LLAMA3_LOW);
+    mt__config_number(out, "high_freq_factor", LLAMA3_HIGH);
+    mt__config_int(out, "original_max_position_embeddings", LLAMA3_ORIGINAL);
     mt_str_puts(out, "}");
     return MT_OK;
 }
@@ -119,10 +119,10 @@ static mt_rc stated_scaling(const mt_gguf *g, mt_str *out, mt_err *err)
     if (fabs(factor - 1) < 1e-6 || (none && fabs(linear - 1) < 1e-6)) return MT_OK;
     put_key(out, "rope_scaling");
     mt_str_puts(out, "{");
-    put_text(out, "rope_type", yarn ? "yarn" : "linear");
-    put_number(out, "factor", factor);
+    mt__config_text(out, "rope_type", yarn ? "yarn" : "linear");
+    mt__config_number(out, "factor", factor);
     if (yarn && mt__kv_int(mt__gguf_find_arch(g, "rope.scaling.original_context_length"), &original))
-        put_int(out, "original_max_position_embeddings", original);
+        mt__config_int(out, "original_max_position_embeddings", original);
     mt_str_puts(out, "}");
     return MT_OK;
 }
@@ -133,11 +133,12 @@ static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
     int64_t dr = Dh;
     MT_TRY(get_number(g, "rope.freq_base", 10000, &theta, err));
     if (mt__gguf_find_arch(g, "rope.dimension_count")) MT_TRY(mt__gguf_size(g, "rope.dimension_count", &dr, err));
-    if (dr != Dh)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files",
+    if (dr != Dh && !(mt__gguf_arch_of(g)->partial_rotary && dr < Dh))
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files of this architecture",
                        g->path, (long long)dr, (long long)Dh);
+    if (dr != Dh) mt__config_number(out, "partial_rotary_factor", (double)dr / (double)Dh);
     if (!(theta > 0)) return mt_fail(err, MT_EFORMAT, "%s: %s.rope.freq_base is not positive", g->path, g->arch);
-    put_number(out, "rope_theta", theta);
+    mt__config_number(out, "rope_theta", theta);
     MT_TRY(stated_scaling(g, out, err));
     return llama3_scaling(g, theta, dr, out, err);
 }
@@ -147,7 +148,7 @@ static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
 static void put_token(const mt_gguf *g, mt_str *out, const char *name, const char *key)
 {
     int64_t id;
-    if (mt__kv_int(mt__gguf_find(g, key), &id) && id >= 0 && id <= INT32_MAX) put_int(out, name, id);
+    if (mt__kv_int(mt__gguf_find(g, key), &id) && id >= 0 && id <= INT32_MAX) mt__config_int(out, name, id);
 }
 
 static const char bos_key[] = "tokenizer.ggml.bos_token_id", eos_key[] = "tokenizer.ggml.eos_token_id",
@@ -164,27 +165,23 @@ static mt_rc put_sizes(const mt_gguf *g, mt_str *out, int64_t *Dh, mt_err *err)
     int64_t n, H, K;
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
         MT_TRY(mt__gguf_size(g, sizes[i].theirs, &n, err));
-        put_int(out, sizes[i].ours, n);
+        mt__config_int(out, sizes[i].ours, n);
     }
     MT_TRY(mt__gguf_heads(g, &H, &K, Dh, err));
-    put_int(out, "num_attention_heads", H);
-    put_int(out, "num_key_value_heads", K);
-    put_int(out, "head_dim", *Dh);
+    mt__config_int(out, "num_attention_heads", H);
+    mt__config_int(out, "num_key_value_heads", K);
+    mt__config_int(out, "head_dim", *Dh);
     return MT_OK;
 }
 
-/* llama and Mistral share an architecture here; what tells them apart is a window. */
-static void put_class(const mt_gguf *g, mt_str *out)
+static mt_rc put_class(const mt_gguf *g, mt_str *out, mt_err *err)
 {
-    int64_t window = 0;
-    bool llama = strcmp(g->arch, "llama") == 0, qwen2 = strcmp(g->arch, "qwen2") == 0;
-    bool mistral = llama && mt__kv_int(mt__gguf_find_arch(g, "attention.sliding_window"), &window) && window > 0;
+    const mt__gguf_arch *arch = mt__gguf_arch_of(g);
     put_key(out, "architectures");
-    mt_str_printf(out, "[\"%sForCausalLM\"]", mistral ? "Mistral" : llama ? "Llama" : qwen2 ? "Qwen2" : "Qwen3");
-    put_text(out, "model_type", mistral ? "mistral" : g->arch);
-    if (mistral) put_int(out, "sliding_window", window);
-    if (!mistral && !qwen2) put_bool(out, "attention_bias", mt__gguf_raw_find(g, "blk.0.attn_q.bias") != NULL);
-    if (!llama) put_bool(out, "use_sliding_window", false);
+    mt_str_printf(out, "[\"%s\"]", arch->class);
+    mt__config_text(out, "model_type", arch->model_type);
+    if (arch->bias_key) mt__config_bool(out, "attention_bias", mt__gguf_raw_find(g, "blk.0.attn_q.bias") != NULL);
+    return arch->put ? arch->put(g, out, err) : MT_OK;
 }
 
 static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
@@ -194,15 +191,15 @@ static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
     const mt__gguf_raw *embed = mt__gguf_raw_find(g, "token_embd.weight");
     if (!embed || embed->n_dims != 2)
         return mt_fail(err, MT_EFORMAT, "%s: no token_embd.weight; this is not a whole model", g->path);
-    put_class(g, out);
+    MT_TRY(put_class(g, out, err));
     MT_TRY(put_sizes(g, out, &Dh, err));
-    put_int(out, "vocab_size", embed->shape[0]);
-    put_text(out, "hidden_act", "silu");
+    mt__config_int(out, "vocab_size", embed->shape[0]);
+    mt__config_text(out, "hidden_act", mt__gguf_arch_of(g)->norms_plus_one ? "gelu_pytorch_tanh" : "silu"); /* Gemma's */
     MT_TRY(get_number(g, "attention.layer_norm_rms_epsilon", 1e-6, &eps, err));
-    put_number(out, "rms_norm_eps", eps);
+    mt__config_number(out, "rms_norm_eps", eps);
     MT_TRY(put_rope(g, out, Dh, err));
-    put_bool(out, "tie_word_embeddings", !mt__gguf_raw_find(g, "output.weight"));
-    put_text(out, "torch_dtype", "bfloat16");
+    mt__config_bool(out, "tie_word_embeddings", !mt__gguf_raw_find(g, "output.weight"));
+    mt__config_text(out, "torch_dtype", "bfloat16");
     put_token(g, out, "bos_token_id", bos_key);
     put_token(g, out, "eos_token_id", eos_key);
     put_token(g, out, "pad_token_id", pad_key);

@@ -1,5 +1,5 @@
-/* gguf_impl.h - what the parts of the GGUF reader share: gguf.c reads the container, gguf_model.c knows what its names mean,
- * gguf_config.c and gguf_tokenizer.c write Hugging Face's files, quants.c decodes blocks. */
+/* gguf_impl.h - what the parts of the GGUF reader share: gguf.c reads the container, gguf_arch.c lists the architectures that are known,
+ * gguf_model.c makes Hugging Face's tensors of a file's, gguf_config.c and gguf_tokenizer.c write Hugging Face's files, quants.c decodes blocks. */
 #ifndef MT_CKPT_GGUF_IMPL_H
 #define MT_CKPT_GGUF_IMPL_H
 
@@ -85,5 +85,32 @@ mt_rc mt__gguf_bind(mt_gguf *g, mt_err *err);
 mt_rc mt__gguf_size(const mt_gguf *g, const char *key, int64_t *out, mt_err *err);
 /* Heads, key/value heads and the width of one. */
 mt_rc mt__gguf_heads(const mt_gguf *g, int64_t *H, int64_t *K, int64_t *Dh, mt_err *err);
+
+/* -- gguf_arch.c ------------------------------------------------------------------------------------ */
+
+typedef struct mt__gguf_name {
+    const char *theirs, *ours;
+} mt__gguf_name;
+
+/* How an architecture's files differ from Hugging Face's. */
+typedef struct mt__gguf_arch {
+    const char *name; /* general.architecture */
+    const char *model_type, *class;
+    bool rows_reordered;  /* of q and k */
+    bool norms_plus_one;  /* norm weights are stored as 1 + w */
+    bool partial_rotary;  /* a part of each head may rotate */
+    bool bias_key;        /* config.json says whether q, k, v and o have biases */
+    const mt__gguf_name *names; /* of a layer's tensors, ended by NULL */
+    mt_rc (*put)(const mt_gguf *g, mt_str *out, mt_err *err); /* config keys of its own; or NULL */
+} mt__gguf_arch;
+
+/* NULL: not known. */
+const mt__gguf_arch *mt__gguf_arch_of(const mt_gguf *g);
+
+/* One key of config.json, with the comma before it. */
+void mt__config_int(mt_str *out, const char *key, int64_t i);
+void mt__config_number(mt_str *out, const char *key, double d);
+void mt__config_text(mt_str *out, const char *key, const char *text);
+void mt__config_bool(mt_str *out, const char *key, bool b);
 
 #endif

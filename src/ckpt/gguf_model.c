@@ -2,30 +2,13 @@
  *
  * llama.cpp rotates neighbouring pairs of a head's numbers where Hugging Face rotates halves, so for the llama
  * architecture its converter reorders the rows of q and k: of a head with Dh rows, Hugging Face's row  s * Dh/2 + j  (s 0 or 1)
- * becomes row  2 * j + s.  Reading undoes that.  qwen2 and qwen3 are stored in Hugging Face's order. */
+ * becomes row  2 * j + s.  Reading undoes that.  Which architectures it does that to, and what else differs, is in gguf_arch.c. */
 #include "ckpt/gguf_impl.h"
 #include "ckpt/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static const struct {
-    const char *name;
-    bool rows_reordered; /* q and k */
-} archs[] = { { "llama", true }, { "qwen2", false }, { "qwen3", false } };
-
-/* "blk.N.THEIRS.weight" (or .bias) is "model.layers.N.OURS.weight". */
-static const struct {
-    const char *theirs, *ours;
-} layer_names[] = {
-    { "attn_norm", "input_layernorm" },    { "attn_q", "self_attn.q_proj" },
-    { "attn_k", "self_attn.k_proj" },      { "attn_v", "self_attn.v_proj" },
-    { "attn_output", "self_attn.o_proj" }, { "attn_q_norm", "self_attn.q_norm" },
-    { "attn_k_norm", "self_attn.k_norm" }, { "ffn_norm", "post_attention_layernorm" },
-    { "ffn_gate", "mlp.gate_proj" },       { "ffn_up", "mlp.up_proj" },
-    { "ffn_down", "mlp.down_proj" },
-};
 
 static const struct {
     const char *theirs, *ours;
@@ -70,6 +53,7 @@ typedef struct rows {
     const uint8_t *data;
     size_t width;      /* numbers in a row */
     size_t head_width; /* 0: rows are in order */
+    float minus;       /* what was added to every number */
 } rows;
 
 /* Where a row of Hugging Face's lies in the file. */
@@ -85,6 +69,7 @@ static void read_rows(const mt_st_decoder *d, size_t first, size_t n, float *out
     const rows *r = (const rows *)d;
     if (!r->head_width) {
         mt__quant_read(r->quant, r->data, first, n, out);
+        for (size_t i = 0; r->minus != 0 && i < n; i++) out[i] -= r->minus;
         return;
     }
     while (n) {
@@ -107,19 +92,19 @@ typedef struct part {
     bool q, k;
 } part;
 
-static bool split_name(const char *name, part *p)
+static bool split_name(const mt__gguf_name *names, const char *name, part *p)
 {
     char *end;
     if (strncmp(name, "blk.", 4) != 0 || name[4] < '0' || name[4] > '9') return false;
     long layer = strtol(name + 4, &end, 10);
     const char *dot = *end == '.' ? strchr(end + 1, '.') : NULL;
     if (layer > 100000 || !dot || (strcmp(dot, ".weight") != 0 && strcmp(dot, ".bias") != 0)) return false;
-    for (size_t i = 0; i < MT_COUNT(layer_names); i++) {
-        size_t n = strlen(layer_names[i].theirs);
-        if ((size_t)(dot - end - 1) != n || memcmp(end + 1, layer_names[i].theirs, n) != 0) continue;
-        *p = (part){ .layer = (int)layer, .ours = layer_names[i].ours, .kind = dot + 1 };
-        p->q = strcmp(layer_names[i].theirs, "attn_q") == 0;
-        p->k = strcmp(layer_names[i].theirs, "attn_k") == 0;
+    for (; names->theirs; names++) {
+        size_t n = strlen(names->theirs);
+        if ((size_t)(dot - end - 1) != n || memcmp(end + 1, names->theirs, n) != 0) continue;
+        *p = (part){ .layer = (int)layer, .ours = names->ours, .kind = dot + 1 };
+        p->q = strcmp(names->theirs, "attn_q") == 0;
+        p->k = strcmp(names->theirs, "attn_k") == 0;
         return true;
     }
     return false;
@@ -131,7 +116,7 @@ static mt_rc rename_tensor(mt_gguf *g, const mt__gguf_raw *raw, const char **out
     *p = (part){ 0 };
     for (size_t i = 0; i < MT_COUNT(end_names); i++)
         if (strcmp(raw->name, end_names[i].theirs) == 0) return *out = end_names[i].ours, MT_OK;
-    if (!split_name(raw->name, p))
+    if (!split_name(mt__gguf_arch_of(g)->names, raw->name, p))
         return mt_fail(err, MT_EUNSUPPORTED,
                        "%s: tensor \"%.200s\" has no place in a %s model as this program knows it; convert the original model "
                        "instead of its GGUF file",
@@ -155,19 +140,27 @@ static mt_rc head_width(const mt_gguf *g, const mt__gguf_raw *raw, const part *p
     return MT_OK;
 }
 
-static mt_rc bind_one(mt_gguf *g, const mt__gguf_raw *raw, bool reordered, mt_err *err)
+static bool is_norm(const char *name)
+{
+    static const char end[] = "norm.weight";
+    size_t n = strlen(name);
+    return n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0;
+}
+
+static mt_rc bind_one(mt_gguf *g, const mt__gguf_raw *raw, const mt__gguf_arch *arch, mt_err *err)
 {
     mt_st_tensor *t = &g->tensors[g->n_tensors];
     part p;
     size_t width = 0;
+    bool plus_one = arch->norms_plus_one && is_norm(raw->name);
     *t = (mt_st_tensor){
         .file = mt_path_base(g->path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes
     };
     memcpy(t->shape, raw->shape, sizeof t->shape);
     MT_TRY(rename_tensor(g, raw, &t->name, &p, err));
-    if (reordered) MT_TRY(head_width(g, raw, &p, &width, err));
+    if (arch->rows_reordered) MT_TRY(head_width(g, raw, &p, &width, err));
     g->n_tensors++;
-    if (!width && !raw->quant->decode) {
+    if (!width && !plus_one && !raw->quant->decode) {
         t->data = raw->data;
         return MT_OK;
     }
@@ -176,7 +169,8 @@ static mt_rc bind_one(mt_gguf *g, const mt__gguf_raw *raw, bool reordered, mt_er
     *r = (rows){ .base = { read_rows, raw->quant->decode ? raw->quant->name : NULL },
                  .quant = raw->quant,
                  .data = raw->data,
-                 .head_width = width };
+                 .head_width = width,
+                 .minus = plus_one ? 1.0f : 0.0f };
     r->width = raw->n_dims > 1 ? raw->n / (size_t)(raw->shape[0] ? raw->shape[0] : 1) : 1;
     t->decoder = &r->base;
     return MT_OK;
@@ -194,7 +188,7 @@ static mt_rc check_twice(const mt_gguf *g, mt_err *err)
     return rc;
 }
 
-static mt_rc find_arch(const mt_gguf *g, bool *reordered, mt_err *err)
+static mt_rc find_arch(const mt_gguf *g, const mt__gguf_arch **out, mt_err *err)
 {
     int64_t n;
     if (mt__kv_int(mt__gguf_find(g, "split.count"), &n) && n > 1)
@@ -204,21 +198,20 @@ static mt_rc find_arch(const mt_gguf *g, bool *reordered, mt_err *err)
     if (mt__kv_int(mt__gguf_find_arch(g, "expert_count"), &n) && n > 0)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: a mixture of %lld experts; those are not read from GGUF files", g->path,
                        (long long)n);
-    for (size_t i = 0; i < MT_COUNT(archs); i++)
-        if (strcmp(g->arch, archs[i].name) == 0) return *reordered = archs[i].rows_reordered, MT_OK;
-    return mt_fail(
-        err, MT_EUNSUPPORTED,
-        "%s: architecture \"%s\"; of GGUF files llama (Mistral's too), qwen2 and qwen3 are read.  Use the original model",
-        g->path, g->arch);
+    if ((*out = mt__gguf_arch_of(g))) return MT_OK;
+    return mt_fail(err, MT_EUNSUPPORTED,
+                   "%s: architecture \"%s\"; of GGUF files llama (Mistral's too), qwen2, qwen3, gemma, gemma2, gemma3, phi3, granite, smollm3 and olmo2 are "
+                   "read.  Use the original model",
+                   g->path, g->arch);
 }
 
 mt_rc mt__gguf_bind(mt_gguf *g, mt_err *err)
 {
-    bool reordered = false;
-    MT_TRY(find_arch(g, &reordered, err));
+    const mt__gguf_arch *arch;
+    MT_TRY(find_arch(g, &arch, err));
     g->tensors = mt_arena_calloc(&g->arena, g->n_raws, sizeof *g->tensors);
     if (!g->tensors) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
     for (size_t i = 0; i < g->n_raws; i++)
-        if (strcmp(g->raws[i].name, rope_factors) != 0) MT_TRY(bind_one(g, &g->raws[i], reordered, err));
+        if (strcmp(g->raws[i].name, rope_factors) != 0) MT_TRY(bind_one(g, &g->raws[i], arch, err));
     return check_twice(g, err);
 }

@@ -1,6 +1,7 @@
 #include "ckpt/model_files.h"
 
 #include "base/file.h"
+#include "base/outfile.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -11,6 +12,35 @@ static bool has(const char *dir, const char *name)
     bool yes = path && mt_file_exists(path);
     mt_free(path);
     return yes;
+}
+
+static bool ends_with(const char *name, const char *end)
+{
+    size_t n = strlen(name), k = strlen(end);
+    return name[0] != '.' && n > k && strcmp(name + n - k, end) == 0;
+}
+
+static mt_rc copy(const char *from_dir, const char *to_dir, const char *name, mt_err *err)
+{
+    char *from = mt_path_join(from_dir, name), *to = mt_path_join(to_dir, name);
+    mt_map map = { 0 };
+    mt_rc rc = from && to ? mt_map_open(&map, from, err) : mt_fail(err, MT_ENOMEM, "no host memory to copy %s", name);
+    if (!rc) rc = mt_outfile_save(to, map.data, map.size, err);
+    mt_map_close(&map);
+    mt_free(from);
+    mt_free(to);
+    return rc;
+}
+
+mt_rc mt_model_files_copy_code(const char *from_dir, const char *to_dir, mt_err *err)
+{
+    DIR *d = opendir(from_dir);
+    mt_rc rc = MT_OK;
+    if (!d) return mt_dir_exists(from_dir) ? mt_fail_errno(err, MT_EIO, "opening %s", from_dir) : MT_OK; /* a GGUF file has none */
+    for (const struct dirent *e; !rc && (e = readdir(d));)
+        if (ends_with(e->d_name, ".py")) rc = copy(from_dir, to_dir, e->d_name, err);
+    closedir(d);
+    return rc;
 }
 
 mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err)
@@ -25,8 +55,7 @@ mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err)
     DIR *d = opendir(path);
     if (!d) return mt_fail_errno(err, MT_EIO, "opening %s", path);
     for (const struct dirent *e; (e = readdir(d));) {
-        size_t k = strlen(e->d_name);
-        if (e->d_name[0] == '.' || k < 5 || strcmp(e->d_name + k - 5, ".gguf") != 0) continue;
+        if (!ends_with(e->d_name, ".gguf")) continue;
         if (n++ == 0) *out = mt_path_join(path, e->d_name);
     }
     closedir(d);

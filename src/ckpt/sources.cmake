@@ -3,10 +3,13 @@ set(sources
   checksum.c
   ckpt_state.c
   convert.c
+  detect.c
   export.c
   export_config.c
+  export_rest.c
   fp8.c
   gguf.c
+  gguf_arch.c
   gguf_config.c
   gguf_model.c
   gguf_tokenizer.c

@@ -1,6 +1,7 @@
 #include "ckpt/weights.h"
 
 #include "base/mem.h"
+#include "ckpt/detect.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -116,7 +117,7 @@ static void settle_head(mt_config *c, const mt_shards *shards)
 
 mt_rc mt_weights_settle_tying(mt_config *c, const mt_shards *shards, char notice[256], mt_err *err)
 {
-    (void)err;
+    if (c->document) MT_TRY(mt_detect_family(c, shards, err));
     settle_prefix(c, shards);
     settle_head(c, shards);
     const mt_st_tensor *embed = find_role(c, shards, MT_W_EMBED), *head = find_role(c, shards, MT_W_HEAD);

@@ -14,8 +14,9 @@ mt_rc mt_weights_check(const mt_model *model, const mt_shards *shards, size_t *n
 /* Every weight lies in a mapped file as the device wants it: bf16, whole, in order. */
 bool mt_weights_mapped(const mt_model *model, const mt_shards *shards);
 
-/* What the files say about names (under which prefix the text model lies) and about tying: two different tensors are not tied whatever config.json says, and one alone serves both.
- * Changes config->prefix, head_prefix and tied; *notice (if not empty) says what was decided. */
+/* What the files say: of a model of unknown type, which family's it is (detect.h); under which prefix the text model lies; and about tying:
+ * two different tensors are not tied whatever config.json says, and one alone serves both.
+ * Changes the config; *notice (if not empty) says what was decided about tying. */
 mt_rc mt_weights_settle_tying(mt_config *config, const mt_shards *shards, char notice[256], mt_err *err);
 
 #endif

@@ -14,18 +14,20 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *shape, *model, *dtype, *device, *lengths, *trained, *home;
+    const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *deterministic;
     uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, micro, head_rows;
     bool no_clip, json, table;
     const char *trace;
+    double product_rate; /* of the runs so far, in dtype rate_dtype */
+    const char *rate_dtype;
 } options;
 
 static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 {
     char *end;
     *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup,
-                             .clip = !o->no_clip, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
+                             .clip = !o->no_clip, .deterministic = strcmp(o->deterministic, "on") == 0, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0 || o->steps + o->warmup > 1000000)
@@ -93,15 +95,18 @@ static void print_result(const options *o, const char *name, const mt_bench_resu
     print_spent(o, r);
 }
 
-static mt_rc bench_one(const options *o, const char *name, mt_device *dev, const mt_bench_options *b, mt_err *err)
+static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err)
 {
     mt_config *config;
     mt_model *model = NULL;
-    mt_bench_result r;
+    mt_bench_result r = { 0 };
     MT_TRY(o->model ? mt_config_open(&config, name, err) : mt_shape_open(&config, name, err));
     mt_rc rc = mt_model_create(&model, config, NULL, err);
     mt_machine machine = machine_of(dev, o);
+    b->product_rate = o->rate_dtype && strcmp(o->rate_dtype, o->dtype) == 0 ? o->product_rate : 0; /* measured once */
     if (!rc) rc = mt_bench_run(dev, model, &machine, b, &r, err);
+    o->product_rate = r.product_rate;
+    o->rate_dtype = o->dtype;
     if (!rc) print_result(o, name, &r);
     mt_model_free(model);
     mt_config_close(config);
@@ -109,7 +114,7 @@ static mt_rc bench_one(const options *o, const char *name, mt_device *dev, const
 }
 
 /* --shape a,b,c: one after the other in one process. */
-static mt_rc bench_all(const options *o, mt_device *dev, const mt_bench_options *b, mt_err *err)
+static mt_rc bench_all(options *o, mt_device *dev, mt_bench_options *b, mt_err *err)
 {
     char names[1024], *save = NULL;
     if (o->model) return bench_one(o, o->model, dev, b, err);
@@ -138,6 +143,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--device-memory", MT_FLAG_BYTES, &o->device_memory, "SIZE", "use no more than this: 64M, 80G", false },
         { "--ram", MT_FLAG_BYTES, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
         { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
+        { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off", "on (default): kernels that repeat their bits; off: the fastest", false },
         { "--table", MT_FLAG_BOOL, &o->table, NULL, "trace one more step: where the time went", false },
         { "--trace", MT_FLAG_STR, &o->trace, "FILE", "and write it as a Chrome trace", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "one line of JSON per shape", false },
@@ -152,6 +158,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
     if (*help) return MT_OK;
     if (!o->shape == !o->model) return mt_fail(err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
     if (strcmp(o->home, "auto") && strcmp(o->home, "host")) return mt_fail(err, MT_EINVAL, "--home %s: auto or host expected", o->home);
+    if (strcmp(o->deterministic, "on") && strcmp(o->deterministic, "off")) return mt_fail(err, MT_EINVAL, "--deterministic %s: on or off expected", o->deterministic);
     return parse_numbers(o, b, err);
 }
 
@@ -166,7 +173,7 @@ static int words_of_run(int argc, char **argv, int first)
 int mt_cmd_bench(int argc, char **argv)
 {
     mt_err err = { 0 };
-    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
+    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .deterministic = "on", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
     mt_device *dev = NULL;
     mt_rc rc = MT_OK;
     for (int first = 1; !rc && (first == 1 || first <= argc);) {

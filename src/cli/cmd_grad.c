@@ -55,7 +55,7 @@ static mt_rc choose_plan(job *j, mt_dtype t, mt_err *err)
     j->dev->api->info(j->dev, &info);
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
         mt_arithmetic a = { .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = mt_max_i64(j->batch.longest, mt_min_i64(j->batch.n_tokens, sizes[i].micro)),
-                            .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head };
+                            .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head, .attention = mt_attention_use_of(j->dev, true, false, info.memory_limit) };
         rc = mt_plan_choose(&j->plan, j->model, &asked, &a, info.memory_limit, err);
         if (rc != MT_ENOMEM) break;
     }

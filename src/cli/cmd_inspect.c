@@ -44,9 +44,22 @@ static mt_rc find(found *f, const char *dir, mt_err *err)
 
 static void print_rope(const mt_rope_spec *r)
 {
-    static const char *const types[] = { "no scaling", "linear", "dynamic", "llama3", "yarn" };
-    printf("positions    rotary, %lld of each head, theta %g, %s", (long long)r->dr, r->theta, types[r->type]);
+    static const char *const types[] = { [MT_ROPE_DEFAULT] = "no scaling", [MT_ROPE_LINEAR] = "linear", [MT_ROPE_DYNAMIC] = "dynamic",
+                                         [MT_ROPE_LLAMA3] = "llama3",      [MT_ROPE_YARN] = "yarn",     [MT_ROPE_LONG] = "longrope" };
+    printf("rotary %s, %lld of each head, theta %g, %s", r->style == MT_ROPE_PAIR ? "pairs" : "halves", (long long)r->dr, r->theta, types[r->type]);
     if (r->factor != 1) printf(" by %g", r->factor);
+}
+
+static void print_positions(const mt_config *c)
+{
+    int64_t n_none = 0;
+    for (int64_t i = 0; i < c->L; i++) n_none += c->layer_rope[i] == MT_LAYER_NOPE;
+    printf("positions    ");
+    if (c->learned_positions) printf("learned, %lld rows", (long long)c->position_rows);
+    if (c->alibi != 0) printf("ALiBi");
+    if (c->rope.dr) print_rope(&c->rope);
+    if (c->has_rope_local) printf("; on sliding layers "), print_rope(&c->rope_local);
+    if (c->rope.dr && n_none) printf("; none on %lld of %lld layers", (long long)n_none, (long long)c->L);
     printf("\n");
 }
 
@@ -58,13 +71,30 @@ static void print_windows(const mt_config *c)
     if (n) printf("window       %lld tokens on %lld of %lld layers\n", (long long)width, (long long)n, (long long)c->L);
 }
 
+static void print_block(const mt_config *c)
+{
+    static const char *const norms[] = { [MT_NORMS_PRE] = "before", [MT_NORMS_SANDWICH] = "before and behind", [MT_NORMS_POST] = "behind" };
+    static const char *const forms[] = { [MT_BLOCK_SERIAL] = "attention, then mlp", [MT_BLOCK_PARALLEL] = "attention and mlp side by side",
+                                         [MT_BLOCK_ONE_NORM] = "attention and mlp side by side behind one norm" };
+    static const char *const acts[] = { [MT_ACT_SILU] = "silu", [MT_ACT_GELU_TANH] = "gelu (tanh)", [MT_ACT_GELU_ERF] = "gelu", [MT_ACT_RELU] = "relu",
+                                        [MT_ACT_RELU2] = "relu squared" };
+    printf("block        %s %s each branch%s; %s; %s mlp, %s\n", c->layer_norm ? "LayerNorm" : "RMS norm", norms[c->norms],
+           c->norm_one_plus ? ", weights stored as w - 1" : "", forms[c->form], c->plain_mlp ? "plain" : "gated", acts[c->act]);
+    if (c->attention_softcap != 0) printf("             scores capped at %g\n", c->attention_softcap);
+    if (c->logit_softcap != 0) printf("             logits capped at %g\n", c->logit_softcap);
+    if (c->embed_scale != 1 || c->residual_scale != 1 || c->logit_scale != 1)
+        printf("             times %g the embedding, %g each branch, %g the logits\n", c->embed_scale, c->residual_scale, c->logit_scale);
+    if (c->norm_head) printf("             the head's rows are normalised\n");
+}
+
 static void print_shape(const mt_config *c)
 {
-    printf("family       %s (model_type \"%s\"%s%s)\n", c->family->name, c->model_type, c->architecture[0] ? ", " : "", c->architecture);
+    printf("family       %s, told by %s (model_type \"%s\"%s%s)\n", c->family->name, c->decided_by, c->model_type, c->architecture[0] ? ", " : "", c->architecture);
     printf("shape        %lld layers, hidden %lld, mlp %lld, %lld heads of %lld (%lld key/value), vocabulary %lld\n", (long long)c->L,
            (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->Dh, (long long)c->K, (long long)c->V);
-    print_rope(&c->rope);
+    print_positions(c);
     print_windows(c);
+    print_block(c);
     printf("traits       %s head, qkv bias %s, o bias %s, mlp bias %s, head norm %s, eps %g, %lld positions\n", c->tied ? "tied" : "untied",
            c->qkv_bias ? "yes" : "no", c->o_bias ? "yes" : "no", c->mlp_bias ? "yes" : "no", c->qk_norm ? "yes" : "no", c->eps, (long long)c->max_positions);
 }

@@ -145,9 +145,10 @@ static void print_plan(const mt_train_info *i)
     put_row("plan", text);
     mt_plan_describe_kept(p, &i->limits, text, sizeof text);
     put_row("kept", text);
-    if (p->arithmetic.plain_attention)
-        put_row("attention", i->device_kind == MT_DEVICE_CPU ? "plain, as attn_implementation eager says; the CPU has no other"
-                                                             : "plain, as attn_implementation eager says: slow, for comparing");
+    if (i->device_kind == MT_DEVICE_CUDA) {
+        mt_attention_use_text(&p->arithmetic.attention, text, sizeof text);
+        put_row("attention", text);
+    }
     snprintf(text, sizeof text, "%s on the device, %s on the host", mt_bytes_text(p->device_bytes).s,
              mt_bytes_text(p->host_bytes).s);
     put_row("memory", text);

@@ -1,5 +1,7 @@
 #include "device/device.h"
 
+#include "base/log.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -27,8 +29,9 @@ mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options 
     if (strcmp(word, "cpu") == 0) return mt_device_cpu.open(out, options, err);
     if (strcmp(word, "cuda") == 0 || strncmp(word, "cuda:", 5) == 0) return open_cuda(out, word, options, err);
     if (strcmp(word, "auto") == 0) {
-        mt_err ignored;
-        if (&mt_device_cuda && mt_device_cuda.open(out, options, &ignored) == MT_OK) return MT_OK;
+        mt_err why = { .rc = MT_ENOENT };
+        if (&mt_device_cuda && mt_device_cuda.open(out, options, &why) == MT_OK) return MT_OK;
+        if (why.rc != MT_ENOENT) mt_warn("the GPU is left alone: %s", why.msg);
         return mt_device_cpu.open(out, options, err);
     }
     return mt_fail(err, MT_EINVAL, "--device %s: expected auto, cpu, cuda or cuda:N", word);

@@ -130,6 +130,34 @@ static mt_rc cuda_stream_create(mt_device *dev, mt_stream **out, const char *nam
     return MT_OK;
 }
 
+/* Takes the device's workspace, or one more. */
+static mt_rc take_workspace(mt_cuda_device *d, void **out, mt_err *err)
+{
+    *out = d->workspace;
+    d->workspace = NULL;
+    if (*out || cudaMalloc(out, MT_DEVICE_WORKSPACE_BYTES) == cudaSuccess) return MT_OK;
+    cudaGetLastError();
+    *out = NULL;
+    return mt_fail(err, MT_ENOMEM, "no device memory for the workspace of products (%s); leave the GPU that much more room (--device-memory)",
+                   mt_bytes_text(MT_DEVICE_WORKSPACE_BYTES).s);
+}
+
+static void give_workspace(mt_cuda_device *d, void *workspace)
+{
+    if (workspace && !d->workspace)
+        d->workspace = workspace;
+    else
+        cudaFree(workspace);
+}
+
+mt_rc mt__cuda_workspace(mt_stream *stream, void **out, mt_err *err)
+{
+    mt_cuda_stream *s = (mt_cuda_stream *)stream;
+    if (!s->workspace) MT_TRY(take_workspace(mt_cuda_device_of(stream), &s->workspace, err));
+    *out = s->workspace;
+    return MT_OK;
+}
+
 static void cuda_stream_free(mt_stream *stream)
 {
     if (!stream) return;
@@ -137,20 +165,8 @@ static void cuda_stream_free(mt_stream *stream)
     cudaSetDevice(mt_cuda_device_of(stream)->index);
     mt__cuda_check(stream->dev, cudaStreamSynchronize(s->raw), "finishing a stream", NULL);
     cudaStreamDestroy(s->raw);
-    cudaFree(s->workspace);
+    give_workspace(mt_cuda_device_of(stream), s->workspace);
     mt_free(s);
-}
-
-mt_rc mt__cuda_workspace(mt_stream *stream, void **out, mt_err *err)
-{
-    mt_cuda_stream *s = (mt_cuda_stream *)stream;
-    if (!s->workspace && cudaMalloc(&s->workspace, MT_CUDA_WORKSPACE_BYTES) != cudaSuccess) {
-        cudaGetLastError();
-        return mt_fail(err, MT_ENOMEM, "no device memory for the workspace of products (%s); leave the GPU that much more room",
-                       mt_bytes_text(MT_CUDA_WORKSPACE_BYTES).s);
-    }
-    *out = s->workspace;
-    return MT_OK;
 }
 
 static mt_rc make_event(mt_device *dev, mt_event **out, unsigned flags, mt_err *err)
@@ -496,6 +512,7 @@ static void cuda_host_free(mt_device *dev, void *p)
 
 __global__ void probe_kernel(void) {}
 
+/* MT_ENOENT: there is none to use; anything else: there may be one, and something is wrong with it. */
 static mt_rc explain_no_device(cudaError_t status, mt_err *err)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES");
@@ -506,11 +523,11 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
     if (status == cudaErrorInsufficientDriver && driver > 0)
         return mt_fail(err, MT_EUNSUPPORTED, "the NVIDIA driver knows CUDA %d.%d and this program needs %d.%d; update the driver",
                        driver / 1000, driver % 1000 / 10, runtime / 1000, runtime % 1000 / 10);
-    if (driver == 0) return mt_fail(err, MT_EUNSUPPORTED, "no NVIDIA driver is installed here; install one, or use --device cpu");
+    if (driver == 0) return mt_fail(err, MT_ENOENT, "no NVIDIA driver is installed here; install one, or use --device cpu");
     if (visible && (!*visible || *visible == '-'))
-        return mt_fail(err, MT_EUNSUPPORTED,
+        return mt_fail(err, MT_ENOENT,
                        "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
-    return mt_fail(err, MT_EUNSUPPORTED,
+    return mt_fail(err, MT_ENOENT,
                    "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
 }
@@ -578,9 +595,11 @@ static void cuda_close(mt_device *dev)
     cuda_device *d = (cuda_device *)dev;
     cudaSetDevice(d->ops.index);
     cudaDeviceSynchronize();
+    if (d->ops.cudnn) d->ops.cudnn_close(d->ops.cudnn);
     if (d->zero) cudaEventDestroy(d->zero);
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
     mt_free(d->ops.products);
+    cudaFree(d->ops.workspace);
     free_blocks(d->blocks, !d->arena);
     cudaFree(d->arena);
     release_all(d->host_blocks);
@@ -609,6 +628,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     d->ops.products = (mt_cuda_product *)mt_calloc(MT_CUDA_PRODUCTS, sizeof *d->ops.products);
     rc = d->ops.products ? take_memory(d, o ? o->memory_limit : 0, err)
                          : mt_fail(err, MT_ENOMEM, "no host memory for the table of products");
+    if (!rc) rc = take_workspace(&d->ops, &d->ops.workspace, err);
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);
     if (rc) {

@@ -34,8 +34,6 @@ typedef struct mt_cuda_stream {
     void *workspace; /* of the product library; one a stream, since products on two streams may overlap */
 } mt_cuda_stream;
 
-enum { MT_CUDA_WORKSPACE_BYTES = 32 << 20 };
-
 /* What the ops see of the device. */
 typedef struct mt_cuda_device {
     mt_device base;
@@ -45,8 +43,12 @@ typedef struct mt_cuda_device {
     bool hopper;         /* compute capability 9.0: warpgroup products */
     bool tune;           /* choose products by timing them */
     cublasLtHandle_t lt;
+    void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
     int n_products;
+    bool cudnn_tried; /* cuDNN is loaded when an op first wants it */
+    void *cudnn;      /* what the op keeps of it, or NULL */
+    void (*cudnn_close)(void *cudnn);
 } mt_cuda_device;
 
 static inline mt_cuda_device *mt_cuda_device_of(const mt_stream *s) { return (mt_cuda_device *)s->dev; }
@@ -59,7 +61,7 @@ mt_rc mt__cuda_ready(mt_device *dev, mt_err *err);
 mt_rc mt__cuda_check(mt_device *dev, cudaError_t status, const char *what, mt_err *err);
 /* After a kernel launch. */
 mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err);
-/* The stream's workspace for products, made on first use. */
+/* The stream's workspace for products: the device's, lent to the first stream that asks; later ones get their own. */
 mt_rc mt__cuda_workspace(mt_stream *s, void **out, mt_err *err);
 }
 

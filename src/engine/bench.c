@@ -66,10 +66,11 @@ static mt_rc fill_weights(mt_engine *e, const mt_model *m, double deviation, uin
 
 /* -- the run --------------------------------------------------------------------------------------- */
 
-static mt_rc plan_for(mt_plan **out, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
+static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
 {
     mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest };
-    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 16384, .head_rows = o->head_rows ? o->head_rows : 1024 };
+    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 16384, .head_rows = o->head_rows ? o->head_rows : 1024,
+                        .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
     if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, m, &job, &a, machine, err);
     a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));
     return mt_plan_search(out, m, &job, &a, machine, err);
@@ -167,11 +168,11 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     mt_batch batch = { 0 };
     mt_plan *plan = NULL;
     mt_engine *e = NULL;
-    *out = (mt_bench_result){ 0 };
+    *out = (mt_bench_result){ .product_rate = o->product_rate };
     forget_peak();
-    mt_rc rc = mt_product_rate(dev, o->compute, &out->product_rate, err);
+    mt_rc rc = out->product_rate > 0 ? MT_OK : mt_product_rate(dev, o->compute, &out->product_rate, err);
     if (!rc) rc = draw_batch(&batch, o, m->config->V, 0, err);
-    if (!rc) rc = plan_for(&plan, m, machine, o, &batch, err);
+    if (!rc) rc = plan_for(&plan, dev, m, machine, o, &batch, err);
     if (!rc) rc = mt_engine_create(&e, dev, plan, NULL, err);
     if (!rc) rc = fill_weights(e, m, 0.02, o->seed, err);
     if (!rc) rc = run_steps(e, m, o, &batch, out, err);

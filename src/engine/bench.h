@@ -11,10 +11,12 @@ typedef struct mt_bench_options {
     double trained;        /* share of tokens that are trained */
     int steps, warmup;
     bool clip;
+    bool deterministic; /* repeatable kernels only */
     mt_dtype compute;
     int64_t micro_tokens; /* 0: chosen */
     int64_t head_rows;    /* logits at a time; 0: chosen */
     uint64_t seed;
+    double product_rate; /* of a large product, where it is known; 0: measure it */
     bool table;        /* trace a step after the timed ones: fills result.spent */
     const char *trace; /* and write it to this file; NULL: no file */
 } mt_bench_options;

@@ -110,7 +110,7 @@ static mt_rc open_step(mt_engine *e, mt_err *err)
     e->norms = (double *)(e->n_bad + 1);
     e->host = mt__buffer(e, MT_BUF_SUMS_HOST, -1, -1);
     e->landed_norms = e->host->norms + e->model->n_units;
-    e->run = (mt_run){ .model = e->model, .ops = e->ops, .stream = e->compute, .t = a->compute, .plain_attention = a->plain_attention, .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
+    e->run = (mt_run){ .model = e->model, .ops = e->ops, .stream = e->compute, .t = a->compute, .attention = mt_plan_attention(e->plan), .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
                        .head_rows = mt_min_i64(a->head_rows, a->micro_tokens) };
     open_work(e);
     MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host + (size_t)e->model->n_units * sizeof(double), err));

@@ -54,6 +54,8 @@ typedef struct layer_state {
     char *kept_host; /* host block, or NULL */
     int slot;        /* keep slot when kept on the host */
     mt_event *saved; /* the host block is complete */
+    int borrower;    /* the unit whose staged state lies in `kept` between steps; -1: none */
+    mt_event *lent;  /* the last backward has read it: the borrower may have it */
 } layer_state;
 
 typedef struct keep_slot {
@@ -65,7 +67,6 @@ typedef struct stage_slot {
     slot s;         /* s.p: NULL for a unit's own, which borrows */
     mt_event *done; /* updated: may be written back */
     int unit;       /* staged in for it; -1: none */
-    bool half_written; /* its kept activations are free again, its accumulator is not: the second half is still to be queued */
 } stage_slot;
 
 typedef struct update_job {
@@ -200,7 +201,9 @@ void mt__updates_free(mt_engine *e); /* after them: their queues hold its events
 void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale);
 /* The unit's gradient is finished and clipping is off. */
 mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err);
-/* A unit that borrows has just freed what it borrows: start copying its state in. */
+/* The last backward of `layer` is queued: start copying in the state of the unit that borrows from it. */
+mt_rc mt__updates_lend(mt_engine *e, int layer, mt_err *err);
+/* A unit that borrows has just freed its accumulator: the rest of its state. */
 mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err);
 /* Copy state in for staged units, as many as there are slots. */
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);

@@ -104,8 +104,8 @@ static keep_slot *host_slot(mt_engine *e, int layer) { return layer < e->model->
 mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
 {
     if (!train || layer >= e->model->config->L) return MT_OK;
-    int u = mt_layer_unit(layer);
-    if (mt__place(e, u)->borrows) return mt_wait(e->compute, e->units[u].kept_free, err); /* U7: its state still lies here */
+    int borrower = e->layers[layer].borrower;
+    if (borrower >= 0) return mt_wait(e->compute, e->units[borrower].kept_free, err); /* U7: its state still lies here */
     keep_slot *k = host_slot(e, layer);
     if (!k) return MT_OK;
     k->layer = layer;
@@ -182,14 +182,21 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
         s->kept = mt__buffer(e, MT_BUF_KEEP, l, -1);
         s->kept_host = mt__buffer(e, MT_BUF_KEEP_HOST, l, -1);
         if (s->kept_host) s->slot = n_hosted++ % n_slots;
+        s->borrower = -1;
         MT_TRY(mt__event(e, &s->saved, "kept activations sent", err));
+        MT_TRY(mt__event(e, &s->lent, "last backward", err));
     }
+    for (int u = 0; u < e->model->n_units; u++)
+        for (int i = 0; i < 2 && mt__place(e, u)->borrows; i++) e->layers[mt__place(e, u)->lender[i]].borrower = u;
     return MT_OK;
 }
 
 void mt__keeps_free(mt_engine *e)
 {
-    for (int l = 0; e->layers && l < e->model->config->L; l++) e->dev->api->event_free(e->layers[l].saved);
+    for (int l = 0; e->layers && l < e->model->config->L; l++) {
+        e->dev->api->event_free(e->layers[l].saved);
+        e->dev->api->event_free(e->layers[l].lent);
+    }
     for (int s = 0; e->keeps && s < e->plan->place.keep_slots; s++) mt__slot_free(e, &e->keeps[s].s);
     mt_free(e->layers);
     mt_free(e->keeps);

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { ROUNDS = 12, WARM = 4 };
+enum { ROUNDS = 12, WARM = 4, RUN = 65521 }; /* RUN random numbers, again and again: a prime, so that no two rows are equal */
 
 typedef struct yardstick {
     mt_device *dev;
@@ -22,13 +22,15 @@ static mt_rc fill(yardstick *k, mt_dtype t, mt_err *err)
 {
     size_t bytes = (size_t)(k->n * k->n) * mt_dtype_bytes(t);
     void *const to[] = { k->x, k->w };
-    for (int64_t i = 0; i < k->n * k->n; i++) {
-        float r = mt_rng_normal(7, 0, (uint64_t)(i % 65521));
+    size_t run = mt_dtype_bytes(t) * RUN;
+    for (int64_t i = 0; i < RUN; i++) {
+        float r = mt_rng_normal(7, 0, (uint64_t)i);
         if (t == MT_DTYPE_BF16)
             ((uint16_t *)k->host)[i] = mt_f32_to_bf16(r);
         else
             ((float *)k->host)[i] = r;
     }
+    for (size_t at = run; at < bytes; at += run) memcpy((char *)k->host + at, k->host, bytes - at < run ? bytes - at : run);
     for (size_t i = 0; i < MT_COUNT(to); i++) MT_TRY(mt_copy(k->stream, to[i], k->host, bytes, MT_COPY_IN, err));
     return MT_OK;
 }

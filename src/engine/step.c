@@ -124,6 +124,7 @@ static mt_rc release_segment(mt_engine *e, const segment *g, const sweep *s, mt_
     for (int l = g->first; l + 1 < g->end; l++) MT_TRY(mt__ring_release(e, mt_layer_unit(l), err));
     MT_TRY(mt__keeps_release(e, g->first, err));
     MT_TRY(leave(e, mt_layer_unit(g->end - 1), err));
+    if (s->is_last) MT_TRY(mt__updates_lend(e, g->first, err));
     for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, mt_layer_unit(l), acc_index(e, g, l), s->is_last, err));
     return MT_OK;
 }

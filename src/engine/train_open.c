@@ -89,7 +89,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
-    if (unused && !head_too) mt_info("%zu tensors of %s have no place in the model and are left out", unused, t->s->model.name);
+    if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     t->export = (mt_export){ .model = t->model,
                              .source_dir = t->s->model.name,
                              .source = t->shards,
@@ -163,17 +163,18 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
 }
 
 /* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
-static void apply_settings(const mt_trainer *t, mt_arithmetic *a)
+static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
     a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     a->grad = t->s->training.grad_dtype;
-    a->plain_attention = t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER;
+    a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic,
+                                       t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
 
 /* A resumed run keeps its own sizes. */
 static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
 {
-    apply_settings(t, &a);
+    apply_settings(t, &a, machine->device_bytes);
     return mt_plan_search(&t->plan, t->model, job, &a, machine, err);
 }
 
@@ -202,7 +203,7 @@ static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
     machine.limits = mt__train_limits(t->s);
     if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
     mt_arithmetic form = { 0 };
-    apply_settings(t, &form);
+    apply_settings(t, &form, machine.device_bytes);
     MT_TRY(saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : mt_plan_auto(&t->plan, t->model, &job, &form, &machine, err));
     return mt__train_samples_plan(t, &machine, err);
 }
@@ -234,7 +235,9 @@ static void plan_text(const mt_trainer *t, mt_str *s)
 {
     const mt_plan *p = t->plan;
     const mt_arithmetic *a = &p->arithmetic;
+    char attention[64];
     mt_device_info d;
+    mt_attention_use_text(&a->attention, attention, sizeof attention);
     t->dev->api->info(t->dev, &d);
     mt_str_printf(s, "{\n  \"version\": \"%s\",\n  \"device\": ", MT_VERSION);
     mt_str_json(s, d.name, strlen(d.name));
@@ -246,7 +249,7 @@ static void plan_text(const mt_trainer *t, mt_str *s)
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
                   mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows,
-                  (long long)a->head_rows, a->plain_attention ? "plain" : "fastest", (unsigned long long)mt_arithmetic_hash(a));
+                  (long long)a->head_rows, attention, (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
         mt_str_printf(s, "%s\n    {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", p->buffers[i].name,

@@ -5,7 +5,7 @@
  *   device  queued on the compute stream behind the gradient
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
  *           written back; the next fetch and the next staging wait for the write-back's event (U2).  They lie in a stage slot, or
- *           borrow what the unit's last backward has freed: its accumulator and what its layer kept (U7)
+ *           borrow what the last backward has freed: the unit's accumulator, and what its layer or a later one kept (U7)
  *
  * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
 #include "base/fault.h"
@@ -167,9 +167,14 @@ typedef struct staged {
 static staged carve(const mt_engine *e, const stage_slot *k, int u)
 {
     int64_t n = mt__layout(e, u)->n_train;
-    bool borrows = mt__place(e, u)->borrows;
-    float *m = borrows ? e->unit_accs[u].p : k->s.p, *v = borrows ? (float *)(void *)e->layers[e->model->units[u].layer].kept : m + n;
-    return (staged){ .m = m, .v = v, .hi = (uint16_t *)(v + n), .lo = (int16_t *)(v + n) + n };
+    if (!mt__place(e, u)->borrows) {
+        float *m = k->s.p, *v = m + n;
+        return (staged){ .m = m, .v = v, .hi = (uint16_t *)(v + n), .lo = (int16_t *)(v + n) + n };
+    }
+    mt_loan at = mt_plan_loan(e->plan, u);
+    const int *lender = mt__place(e, u)->lender;
+    char *first = e->layers[lender[0]].kept, *rest = e->layers[lender[1]].kept;
+    return (staged){ .m = e->unit_accs[u].p, .v = (float *)(void *)(first + at.v), .lo = (int16_t *)(void *)(rest + at.lo), .hi = (uint16_t *)(void *)(rest + at.hi) };
 }
 
 /* The in-place copy can be used only if it holds the newest weights. */
@@ -179,19 +184,34 @@ static uint16_t *hi_in_place(mt_engine *e, int u)
     return r && r->unit == u && r->version == e->units[u].version ? r->s.p : NULL;
 }
 
-static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
+/* What lies in a lender's memory, once that is free; with two lenders, what lies in either. */
+static mt_rc stage_first(mt_engine *e, stage_slot *k, int u, bool v, bool rest, mt_event *behind, mt_err *err)
 {
     const unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     staged to = carve(e, k, u);
+    MT_TRY(mt_wait(e->copy_in, behind, err));
+    MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
+    if (v) MT_TRY(mt_copy(e->copy_in, to.v, s->v, n * 4, MT_COPY_IN, err));
+    if (rest) MT_TRY(mt_copy(e->copy_in, to.lo, s->lo, n * 2, MT_COPY_IN, err));
+    return !rest || hi_in_place(e, u) ? MT_OK : mt_copy(e->copy_in, to.hi, s->hi, n * 2, MT_COPY_IN, err);
+}
+
+/* And what takes the accumulator's place. */
+static mt_rc stage_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
+{
+    const unit_state *s = &e->units[u];
     k->unit = u;
     MT_TRY(mt_wait(e->copy_in, k->s.free, err));
     MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
-    MT_TRY(mt_copy(e->copy_in, to.m, s->m, n * 4, MT_COPY_IN, err));
-    MT_TRY(mt_copy(e->copy_in, to.v, s->v, n * 4, MT_COPY_IN, err));
-    MT_TRY(mt_copy(e->copy_in, to.lo, s->lo, n * 2, MT_COPY_IN, err));
-    if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->copy_in, to.hi, s->hi, n * 2, MT_COPY_IN, err));
-    return mt_record(e->copy_in, k->s.ready, err);
+    MT_TRY(mt_copy(e->copy_in, carve(e, k, u).m, s->m, (size_t)mt__layout(e, u)->n_train * 4, MT_COPY_IN, err));
+    return mt_record(e->copy_in, k->s.ready, err); /* the first half came before on the same stream */
+}
+
+static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
+{
+    MT_TRY(stage_first(e, k, u, true, true, k->s.free, err));
+    return stage_rest(e, k, u, err);
 }
 
 /* Back to host memory in two halves.  Forward needs a layer's kept activations long before backward needs its accumulator: so first what
@@ -201,12 +221,10 @@ static mt_rc write_back_first(mt_engine *e, stage_slot *k, int u, const staged *
     unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     MT_TRY(mt__hold_wait(e, u, err)); /* H1: the copies below overwrite what is being saved */
-    MT_TRY(mt_record(e->compute, k->done, err));
     MT_TRY(mt_wait(e->copy_out, k->done, err));
     MT_TRY(mt_copy(e->copy_out, s->v, from->v, n * 4, MT_COPY_OUT, err));
     MT_TRY(mt_copy(e->copy_out, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
     if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->copy_out, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
-    k->half_written = true;
     return mt_record(e->copy_out, s->kept_free, err);
 }
 
@@ -217,7 +235,6 @@ static mt_rc write_back_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
     const uint16_t *in_place = hi_in_place(e, u);
     MT_TRY(mt_copy(e->copy_out, s->m, carve(e, k, u).m, n * 4, MT_COPY_OUT, err));
     if (in_place) MT_TRY(mt_copy(e->copy_out, s->hi, in_place, n * 2, MT_COPY_OUT, err));
-    k->half_written = false;
     MT_TRY(mt_record(e->copy_out, s->written, err));
     return mt_record(e->copy_out, k->s.free, err);
 }
@@ -230,39 +247,68 @@ static stage_slot *slot_staged_for(mt_engine *e, int u)
     return NULL;
 }
 
+/* Queue the update itself; *at: where the new state lies. */
+static mt_rc update_borrowed(mt_engine *e, stage_slot *k, int u, staged *at, mt_err *err)
+{
+    uint16_t *in_place = hi_in_place(e, u);
+    *at = carve(e, k, u);
+    if (in_place) {
+        at->hi = in_place;
+        /* U3: the write-back still reads these weights; they change again only behind it. */
+        MT_TRY(mt_wait(e->compute, e->units[u].written, err));
+    }
+    MT_TRY(mt_wait(e->compute, k->s.ready, err));
+    MT_TRY(queue_adamw(e, u, at->hi, at->lo, at->m, at->v, err));
+    new_version(e, u);
+    k->unit = -1;
+    return mt_record(e->compute, k->done, err);
+}
+
+/* A unit at a time: without clipping, or with a stage slot that the next unit wants. */
 static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
 {
     stage_slot *k = slot_staged_for(e, u);
+    staged at;
     if (!k) {
         k = &e->stages[e->stage_turn];
         e->stage_turn = (e->stage_turn + 1) % e->plan->place.stage_slots;
         MT_TRY(stage_in(e, k, u, err));
     }
-    uint16_t *in_place = hi_in_place(e, u);
-    staged at = carve(e, k, u);
-    if (in_place) {
-        at.hi = in_place;
-        /* U3: the write-back still reads these weights; they change again only behind it. */
-        MT_TRY(mt_wait(e->compute, e->units[u].written, err));
-    }
-    MT_TRY(mt_wait(e->compute, k->s.ready, err));
-    MT_TRY(queue_adamw(e, u, at.hi, at.lo, at.m, at.v, err));
-    new_version(e, u);
-    k->unit = -1;
+    MT_TRY(update_borrowed(e, k, u, &at, err));
     MT_TRY(write_back_first(e, k, u, &at, err));
-    /* A stage slot is wanted by the next unit; and without clipping there is nothing to put it off for. */
-    return mt__place(e, u)->borrows && !e->updating ? MT_OK : write_back_rest(e, k, u, err);
+    return write_back_rest(e, k, u, err);
 }
 
-/* In the order in which backward needs the accumulators. */
-static mt_rc write_back_rests(mt_engine *e, mt_err *err)
+static bool updates_by_loan(const mt_engine *e, int u) { return mt__place(e, u)->borrows && mt__layout(e, u)->n_train; }
+
+/* All units that borrow.  Updated in the order in which their state arrives at the latest (the embedding's last); written back in the
+ * order in which forward needs the lenders, and what lies in accumulators in the order in which backward needs those. */
+static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
 {
-    for (int u = e->model->n_units - 1; u >= 0; u--)
-        if (e->own_stages[u].half_written) MT_TRY(write_back_rest(e, &e->own_stages[u], u, err));
+    int n = e->model->n_units;
+    staged at;
+    for (int i = 1; i <= n; i++)
+        if (updates_by_loan(e, i % n)) MT_TRY(update_borrowed(e, &e->own_stages[i % n], i % n, &at, err));
+    for (int u = 0; u < n; u++) {
+        if (!updates_by_loan(e, u)) continue;
+        at = carve(e, &e->own_stages[u], u);
+        MT_TRY(write_back_first(e, &e->own_stages[u], u, &at, err));
+    }
+    for (int u = n - 1; u >= 0; u--)
+        if (updates_by_loan(e, u)) MT_TRY(write_back_rest(e, &e->own_stages[u], u, err));
     return MT_OK;
 }
 
-mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_in(e, &e->own_stages[u], u, err); }
+mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_rest(e, &e->own_stages[u], u, err); }
+
+mt_rc mt__updates_lend(mt_engine *e, int layer, mt_err *err)
+{
+    layer_state *l = &e->layers[layer];
+    if (l->borrower < 0) return MT_OK;
+    const int *lender = mt__place(e, l->borrower)->lender;
+    MT_TRY(mt_record(e->compute, l->lent, err));
+    return stage_first(e, &e->own_stages[l->borrower], l->borrower, lender[0] == layer, lender[1] == layer, l->lent, err);
+}
 
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err)
 {
@@ -293,8 +339,8 @@ mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err) { return update
 mt_rc mt__updates_all(mt_engine *e, mt_err *err)
 {
     for (int u = 0; u < e->model->n_units; u++)
-        if (mt__layout(e, u)->n_train) MT_TRY(update_unit(e, u, e->units[u].parked, err));
-    return write_back_rests(e, err);
+        if (mt__layout(e, u)->n_train && !mt__place(e, u)->borrows) MT_TRY(update_unit(e, u, e->units[u].parked, err));
+    return update_all_borrowed(e, err);
 }
 
 /* What was staged is not used: its memory is free behind the copy that filled it. */
@@ -320,7 +366,7 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *s = &e->units[u];
         s->parked = mt__buffer(e, MT_BUF_PARKED, u, -1);
-        s->grad_dev = mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
+        s->grad_dev = mt__place(e, u)->borrows ? e->layers[mt__place(e, u)->lender[1]].kept + mt_plan_loan(e->plan, u).g : mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt__event(e, &s->landed, "gradient sent", err));
     }
     return MT_OK;

@@ -153,7 +153,7 @@ static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *m
 {
     const mt_config *c = r->model->config;
     int64_t ld = (c->H + 2 * c->K) * c->Dh, ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh;
-    return (mt_attention){ .t = r->t, .plain = r->plain_attention, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk, .ldk = ld_qk, .ldv = ld,
+    return (mt_attention){ .t = r->t, .use = r->attention, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk, .ldk = ld_qk, .ldv = ld,
                            .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest, .doc_start = mb->doc_start,
                            .scale = (float)c->attention_scale, .window = c->window[layer],
                            .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .q = a->qk,

@@ -76,7 +76,7 @@ typedef struct mt_run {
     const mt_ops *ops;
     mt_stream *stream;
     mt_dtype t;
-    bool plain_attention;
+    mt_attention_use attention;
     int64_t mlp_rows, head_rows; /* rows at a time */
     const float *cos[2], *sin[2]; /* of config->rope, of config->rope_local */
     mt_work work;
@@ -106,6 +106,7 @@ mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_
 mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err);
 
 /* Bytes of op scratch a micro-batch of n rows can need. */
-size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows, int64_t head_rows);
+size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows, int64_t head_rows,
+                        const mt_attention_use *attention);
 
 #endif

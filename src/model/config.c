@@ -12,12 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_DIM = 1 << 24, MAX_LAYERS = 4096 };
+enum { MAX_DIM = 1 << 24, MAX_LAYERS = 4096, MAX_HEADS = 4096 };
 
 typedef struct reader {
     const json_t *doc; /* the part about text */
     const json_t *top; /* the whole file; the same unless it is of a multimodal model */
     const char *path;
+    const mt_family *as; /* the family is given, not looked for */
     mt_config *c;
     mt_err *err;
 } reader;
@@ -63,20 +64,25 @@ static mt_rc dimension(reader *r, int64_t *out, int64_t fallback, const char *co
 
 #define NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
 
+/* A family's own number, or none. */
+static int64_t or_needed(int64_t own) { return own ? own : -1; }
+
 static mt_rc read_dimensions(reader *r)
 {
     mt_config *c = r->c;
-    MT_TRY(dimension(r, &c->D, -1, NAMES("hidden_size", "n_embd", "d_model")));
-    MT_TRY(dimension(r, &c->L, -1, NAMES("num_hidden_layers", "num_layers", "n_layer")));
-    MT_TRY(dimension(r, &c->H, -1, NAMES("num_attention_heads", "n_head")));
-    MT_TRY(dimension(r, &c->K, c->H, NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
-    int64_t mlp = c->family->default_mlp_factor ? c->family->default_mlp_factor * c->D : -1;
-    MT_TRY(dimension(r, &c->F, mlp, NAMES("intermediate_size", "ffn_hidden_size", "n_inner")));
-    MT_TRY(dimension(r, &c->V, -1, NAMES("vocab_size", "padded_vocab_size")));
-    MT_TRY(dimension(r, &c->max_positions, 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
-    int64_t head = c->family->default_head_dim ? c->family->default_head_dim : c->D / c->H;
+    const mt_family *f = c->family;
+    MT_TRY(dimension(r, &c->D, or_needed(f->shape.D), NAMES("hidden_size", "n_embd", "d_model")));
+    MT_TRY(dimension(r, &c->L, or_needed(f->shape.L), NAMES("num_hidden_layers", "num_layers", "n_layer")));
+    MT_TRY(dimension(r, &c->H, or_needed(f->shape.H), NAMES("num_attention_heads", "n_head")));
+    MT_TRY(dimension(r, &c->K, f->shape.K ? f->shape.K : c->H, NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
+    int64_t mlp = f->default_mlp_factor ? f->default_mlp_factor * c->D : or_needed(f->shape.F);
+    MT_TRY(dimension(r, &c->F, mlp, NAMES("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")));
+    MT_TRY(dimension(r, &c->V, or_needed(f->shape.V), NAMES("vocab_size", "padded_vocab_size")));
+    MT_TRY(dimension(r, &c->max_positions, f->shape.positions ? f->shape.positions : 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
+    int64_t head = f->default_head_dim ? f->default_head_dim : c->D / c->H;
     MT_TRY(dimension(r, &c->Dh, head, NAMES("head_dim", "kv_channels")));
     if (c->L > MAX_LAYERS) return mt_fail(r->err, MT_ERANGE, "%s: %lld layers, at most %d", r->path, (long long)c->L, MAX_LAYERS);
+    if (c->H > MAX_HEADS) return mt_fail(r->err, MT_ERANGE, "%s: %lld heads, at most %d", r->path, (long long)c->H, MAX_HEADS);
     if (c->H % c->K)
         return mt_fail(r->err, MT_EFORMAT, "%s: num_attention_heads=%lld is not a multiple of num_key_value_heads=%lld", r->path,
                        (long long)c->H, (long long)c->K);
@@ -377,6 +383,54 @@ static void find_text(reader *r)
     r->doc = json_is_object(text) ? text : r->top;
 }
 
+/* The key is there and not switched off; of windows with a switch, the switch tells. */
+static bool says(const json_t *doc, const char *key)
+{
+    const json_t *v = json_object_get(doc, key);
+    bool switched = strcmp(key, "sliding_window") == 0 && json_object_get(doc, "use_sliding_window");
+    return !mt_json_missing(v) && !json_is_false(v) && !switched;
+}
+
+static int n_telling(const json_t *doc, const mt_family *f)
+{
+    int n = 0;
+    for (const char *const *key = f->telling; *key; key++) n += says(doc, *key);
+    return n;
+}
+
+static bool listed(const char *const *names, const char *name)
+{
+    while (*names && strcmp(*names, name) != 0) names++;
+    return *names;
+}
+
+/* A key of config.json that tells of other families and means nothing to this one: something it would not compute.  NULL: none. */
+static const char *foreign_key(const json_t *doc, const mt_family *f)
+{
+    for (const mt_family *const *other = mt_families; *other; other++)
+        for (const char *const *key = (*other)->telling; *key; key++)
+            if (!listed(f->telling, *key) && says(doc, *key)) return *key;
+    return NULL;
+}
+
+/* Nobody knows the type: the family whose keys config.json has most of; llama, whose keys all others share, if there are none. */
+static mt_rc guess_family(reader *r)
+{
+    mt_config *c = r->c;
+    c->family = r->as ? r->as : &mt_family_llama;
+    for (const mt_family *const *f = mt_families; !r->as && *f; f++)
+        if (n_telling(r->doc, *f) > n_telling(r->doc, c->family)) c->family = *f;
+    const char *foreign = foreign_key(r->doc, c->family);
+    if (foreign)
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: model_type \"%s\" is not known, and taken for a %s model its \"%s\" would be ignored; this model is not supported",
+                       r->path, c->model_type, c->family->name, foreign);
+    bool by_keys = n_telling(r->doc, c->family) > 0;
+    c->decided_by = r->as ? "tensor names" : by_keys ? "config keys" : "nothing better";
+    if (r->as) return assume(r, "model_type \"%s\" is unknown; its tensors have the names and shapes of a %s model's, so it is treated as one", c->model_type, c->family->name);
+    if (by_keys) return assume(r, "model_type \"%s\" is unknown; its config has keys of %s, so it is treated as one", c->model_type, c->family->name);
+    return assume(r, "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves)", c->model_type);
+}
+
 static mt_rc find_family(reader *r)
 {
     mt_config *c = r->c;
@@ -387,13 +441,12 @@ static mt_rc find_family(reader *r)
     const json_t *archs = json_object_get(r->top, "architectures"), *first = json_array_get(archs, 0);
     snprintf(c->architecture, sizeof c->architecture, "%s", json_is_string(first) ? json_string_value(first) : "");
     MT_TRY(refuse_unfit(r));
-    c->family = mt_family_by_model_type(c->model_type);
-    if (c->family) return MT_OK;
-    if ((c->family = mt_family_by_architecture(c->architecture)))
+    c->decided_by = "model_type";
+    if (!r->as && (c->family = mt_family_by_model_type(c->model_type))) return MT_OK;
+    c->decided_by = "architectures";
+    if (!r->as && (c->family = mt_family_by_architecture(c->architecture)))
         return assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type, c->architecture, c->family->name);
-    c->family = &mt_family_llama;
-    return assume(r, "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves), "
-                     "if its tensors have those names and shapes", c->model_type);
+    return guess_family(r);
 }
 
 static mt_rc resolve(reader *r)
@@ -408,17 +461,39 @@ static mt_rc resolve(reader *r)
     return r->c->family->read ? r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }) : MT_OK;
 }
 
-/* Takes the document over. */
-static mt_rc from_document(mt_config **out, json_t *doc, const char *what, mt_err *err)
+static mt_rc read_as(mt_config **out, const json_t *doc, const mt_family *as, const char *what, mt_err *err)
 {
     mt_config *c = mt_calloc(1, sizeof *c);
-    mt_rc rc = c ? resolve(&(reader){ .top = doc, .path = what, .c = c, .err = err }) : mt_fail(err, MT_ENOMEM, "no host memory for the model's description");
-    json_decref(doc);
+    mt_rc rc = c ? resolve(&(reader){ .top = doc, .path = what, .as = as, .c = c, .err = err }) : mt_fail(err, MT_ENOMEM, "no host memory for the model's description");
     if (rc)
         mt_config_close(c);
     else
         *out = c;
     return rc;
+}
+
+/* Takes the document over. */
+static mt_rc from_document(mt_config **out, json_t *doc, const char *what, mt_err *err)
+{
+    mt_rc rc = read_as(out, doc, NULL, what, err);
+    bool guessed = !rc && strcmp((*out)->decided_by, "model_type") != 0 && strcmp((*out)->decided_by, "architectures") != 0;
+    if (guessed)
+        (*out)->document = doc;
+    else
+        json_decref(doc);
+    return rc;
+}
+
+mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family, mt_err *err)
+{
+    *out = NULL;
+    return read_as(out, c->document, family, "config.json", err);
+}
+
+int mt_config_telling(const mt_config *c, const mt_family *family)
+{
+    const json_t *text = json_object_get(c->document, "text_config");
+    return n_telling(json_is_object(text) ? text : c->document, family);
 }
 
 mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err)
@@ -450,5 +525,6 @@ void mt_config_close(mt_config *c)
     mt_free(c->assumptions);
     mt_free(c->window);
     mt_free(c->layer_rope);
+    json_decref(c->document);
     mt_free(c);
 }

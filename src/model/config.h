@@ -47,6 +47,8 @@ typedef enum mt_layer_rope { MT_LAYER_NOPE, MT_LAYER_ROPE, MT_LAYER_ROPE_LOCAL }
 
 typedef struct mt_config {
     const mt_family *family;
+    const char *decided_by; /* what told the family: "model_type", "architectures", "config keys", "tensor names" */
+    void *document;         /* config.json itself, while the family is a guess that tensor names may correct; else NULL */
     char model_type[64], architecture[96];
     int64_t D, F, L, H, K, Dh, V; /* see ops.h; V as config.json has it */
     int64_t max_positions;
@@ -87,6 +89,10 @@ typedef struct mt_config {
 mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err);
 /* From its text; `what` names it in messages. */
 mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err);
+/* The same config.json taken for another family's; of a config whose family is a guess. */
+mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family, mt_err *err);
+/* How many keys of that config.json tell of this family. */
+int mt_config_telling(const mt_config *c, const mt_family *family);
 void mt_config_close(mt_config *c);
 
 static inline bool mt_config_pre_norms(const mt_config *c) { return c->norms != MT_NORMS_POST; }

@@ -154,7 +154,8 @@ mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb,
     return r->ops->rows_bwd(r->stream, &pick, err);
 }
 
-size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows, int64_t head_rows)
+size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows, int64_t head_rows,
+                        const mt_attention_use *attention)
 {
     const mt_config *c = m->config;
     float *some = (float *)1; /* present; never read */
@@ -171,7 +172,8 @@ size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs
     CONSIDER(linear, .M = mlp_rows, .N = c->D, .K = c->F, .dw = some, .db = some);
     CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
     CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .whole = c->qk_norm_whole, .own_weights = c->qk_norm_own, .dwq = some, .dwk = some);
-    CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = n_docs, .longest = longest);
+    CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = mt_min_i64(n_docs, n), .longest = longest, .scale = (float)c->attention_scale,
+             .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .use = *attention);
     CONSIDER(glu, .N = mlp_rows, .F = c->F);
     CONSIDER(rows, .N = n, .n_picked = n, .D = c->D);
     CONSIDER(cross_entropy, .N = head_rows, .V = c->V);

@@ -34,6 +34,7 @@ const mt_family *const mt_families[] = {
     &mt_family_gpt_neox,
     &mt_family_falcon,
     &mt_family_gpt2,
+    &mt_family_opt,
     NULL,
 };
 

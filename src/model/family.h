@@ -82,6 +82,7 @@ struct mt_family {
     const char *model_types[8];       /* values of "model_type", NULL-ended */
     const char *architectures[8];     /* values in "architectures" */
     const char *covers;               /* published models, for the list */
+    const char *telling[6];           /* config keys that tell of this family, or of few: where they stand, another one is no match */
     mt_bias_rule qkv_bias, o_bias;    /* by attention_bias, or the key below */
     mt_bias_rule mlp_bias;            /* by mlp_bias, or the key below */
     const char *bias_key;             /* one key for all three */
@@ -96,6 +97,9 @@ struct mt_family {
     int64_t default_window;           /* when the key is absent; 0: none */
     int64_t window_pattern;           /* PATTERN: n when sliding_window_pattern is absent */
     int64_t default_head_dim;         /* when the key is absent; 0: D / H */
+    struct {
+        int64_t D, F, L, H, K, V, positions;
+    } shape;                          /* when keys of it are absent, as in the text_config of multimodal models; 0: they are needed */
     int64_t default_mlp_factor;       /* F / D when the key is absent; 0: the key is needed */
     double default_eps, default_theta;
     bool local_rope;                  /* sliding layers rotate by settings of their own, unscaled unless they say so */
@@ -115,7 +119,7 @@ extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_f
     mt_family_gemma3, mt_family_glm, mt_family_glm4, mt_family_chatglm, mt_family_internlm2, mt_family_baichuan, mt_family_olmo2, mt_family_olmo3,
     mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5, mt_family_seed_oss, mt_family_arcee, mt_family_nemotron,
     mt_family_cohere, mt_family_cohere2, mt_family_starcoder2, mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon,
-    mt_family_gpt2;
+    mt_family_gpt2, mt_family_opt;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

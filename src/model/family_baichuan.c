@@ -37,6 +37,7 @@ const mt_family mt_family_baichuan = {
     .model_types = { "baichuan" },
     .architectures = { "BaichuanForCausalLM", "BaiChuanForCausalLM" },
     .covers = "Baichuan and Baichuan 2, 7B and 13B",
+    .telling = { "z_loss_weight" },
     .default_eps = 1e-6,
     .default_theta = 10000,
     .rope = MT_ROPE_HALF,

@@ -5,6 +5,7 @@ const mt_family mt_family_ernie4_5 = {
     .model_types = { "ernie4_5" },
     .architectures = { "Ernie4_5ForCausalLM" },
     .covers = "ERNIE 4.5 0.3B",
+    .telling = { "use_bias" },
     .qkv_bias = MT_BIAS_BY_KEY,
     .o_bias = MT_BIAS_BY_KEY,
     .mlp_bias = MT_BIAS_BY_KEY,

@@ -32,6 +32,7 @@ const mt_family mt_family_exaone4 = {
     .model_types = { "exaone4" },
     .architectures = { "Exaone4ForCausalLM" },
     .covers = "EXAONE 4.0 1.2B and 32B",
+    .telling = { "sliding_window_pattern", "sliding_window" },
     .qk_norm = true,
     .norms = MT_NORMS_POST,
     .window = MT_WINDOW_PATTERN,

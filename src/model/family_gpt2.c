@@ -44,6 +44,7 @@ const mt_family mt_family_gpt2 = {
     .model_types = { "gpt2" },
     .architectures = { "GPT2LMHeadModel" },
     .covers = "GPT-2 124M to 1.5B, DistilGPT2, DialoGPT",
+    .telling = { "n_embd", "n_inner", "n_positions", "scale_attn_weights" },
     .qkv_bias = MT_BIAS_ALWAYS,
     .o_bias = MT_BIAS_ALWAYS,
     .mlp_bias = MT_BIAS_ALWAYS,

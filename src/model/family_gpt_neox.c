@@ -29,6 +29,7 @@ const mt_family mt_family_gpt_neox = {
     .model_types = { "gpt_neox" },
     .architectures = { "GPTNeoXForCausalLM" },
     .covers = "Pythia 70M to 12B, GPT-NeoX 20B, Dolly v2, RedPajama-INCITE",
+    .telling = { "rotary_pct", "rotary_emb_base", "use_parallel_residual" },
     .qkv_bias = MT_BIAS_UNLESS_KEY,
     .o_bias = MT_BIAS_UNLESS_KEY,
     .mlp_bias = MT_BIAS_ALWAYS,

@@ -18,6 +18,7 @@ const mt_family mt_family_granite = {
     .model_types = { "granite" },
     .architectures = { "GraniteForCausalLM" },
     .covers = "Granite 3.0 to 3.3, 2B and 8B",
+    .telling = { "embedding_multiplier", "residual_multiplier", "logits_scaling", "attention_multiplier" },
     .qkv_bias = MT_BIAS_BY_KEY,
     .o_bias = MT_BIAS_BY_KEY,
     .mlp_bias = MT_BIAS_BY_KEY,

@@ -5,6 +5,7 @@ const mt_family mt_family_mistral = {
     .model_types = { "mistral" },
     .architectures = { "MistralForCausalLM" },
     .covers = "Mistral 7B v0.1 to v0.3, Nemo 12B, Small 22B and 24B",
+    .telling = { "sliding_window" },
     .window = MT_WINDOW_ALL,
     .default_window = 4096,
     .default_eps = 1e-6,

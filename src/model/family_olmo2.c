@@ -39,6 +39,7 @@ const mt_family mt_family_olmo3 = {
     .model_types = { "olmo3" },
     .architectures = { "Olmo3ForCausalLM" },
     .covers = "OLMo 3 7B and 32B",
+    .telling = { "sliding_window" },
     .qkv_bias = MT_BIAS_BY_KEY,
     .o_bias = MT_BIAS_BY_KEY,
     .qk_norm = true,

@@ -28,6 +28,7 @@ const mt_family mt_family_phi = {
     .model_types = { "phi" },
     .architectures = { "PhiForCausalLM" },
     .covers = "Phi-1, Phi-1.5, Phi-2",
+    .telling = { "qk_layernorm" },
     .qkv_bias = MT_BIAS_ALWAYS,
     .o_bias = MT_BIAS_ALWAYS,
     .mlp_bias = MT_BIAS_ALWAYS,

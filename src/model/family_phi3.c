@@ -21,6 +21,7 @@ const mt_family mt_family_phi3 = {
     .model_types = { "phi3" },
     .architectures = { "Phi3ForCausalLM" },
     .covers = "Phi-3 mini and medium, Phi-3.5-mini, Phi-4, Phi-4-mini and their reasoning variants",
+    .telling = { "sliding_window" },
     .window = MT_WINDOW_ALL,
     .default_eps = 1e-5,
     .default_theta = 10000,

@@ -5,6 +5,7 @@ const mt_family mt_family_qwen2 = {
     .model_types = { "qwen2" },
     .architectures = { "Qwen2ForCausalLM" },
     .covers = "Qwen2, Qwen2.5, Qwen2.5-Coder and -Math, QwQ, R1-Distill-Qwen",
+    .telling = { "use_sliding_window" },
     .qkv_bias = MT_BIAS_ALWAYS,
     .window = MT_WINDOW_LATE,
     .default_window = 4096,

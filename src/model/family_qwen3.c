@@ -5,6 +5,7 @@ const mt_family mt_family_qwen3 = {
     .model_types = { "qwen3" },
     .architectures = { "Qwen3ForCausalLM" },
     .covers = "Qwen3 0.6B to 32B",
+    .telling = { "use_sliding_window" },
     .qkv_bias = MT_BIAS_BY_KEY,
     .o_bias = MT_BIAS_BY_KEY,
     .qk_norm = true,

@@ -7,6 +7,7 @@ const mt_family mt_family_seed_oss = {
     .model_types = { "seed_oss" },
     .architectures = { "SeedOssForCausalLM" },
     .covers = "Seed-OSS 36B",
+    .telling = { "attention_out_bias" },
     .qkv_bias = MT_BIAS_UNLESS_KEY,
     .mlp_bias = MT_BIAS_BY_KEY,
     .default_head_dim = 128,

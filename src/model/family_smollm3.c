@@ -24,6 +24,7 @@ const mt_family mt_family_smollm3 = {
     .model_types = { "smollm3" },
     .architectures = { "SmolLM3ForCausalLM" },
     .covers = "SmolLM3 3B",
+    .telling = { "no_rope_layers", "no_rope_layer_interval", "use_sliding_window" },
     .qkv_bias = MT_BIAS_BY_KEY,
     .o_bias = MT_BIAS_BY_KEY,
     .mlp_bias = MT_BIAS_BY_KEY,

@@ -35,6 +35,7 @@ const mt_family mt_family_stablelm = {
     .model_types = { "stablelm", "stablelm_epoch" },
     .architectures = { "StableLmForCausalLM", "StableLMEpochForCausalLM" },
     .covers = "StableLM 3B, StableLM 2 1.6B and 12B, Stable Code 3B",
+    .telling = { "use_qkv_bias", "use_parallel_residual", "qk_layernorm" },
     .layer_norm = true,
     .norm_bias = true,
     .default_eps = 1e-5,

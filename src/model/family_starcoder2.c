@@ -21,6 +21,7 @@ const mt_family mt_family_starcoder2 = {
     .model_types = { "starcoder2" },
     .architectures = { "Starcoder2ForCausalLM" },
     .covers = "StarCoder2 3B, 7B and 15B",
+    .telling = { "use_bias", "sliding_window" },
     .qkv_bias = MT_BIAS_UNLESS_KEY,
     .o_bias = MT_BIAS_UNLESS_KEY,
     .mlp_bias = MT_BIAS_UNLESS_KEY,

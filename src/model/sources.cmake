@@ -17,7 +17,7 @@ set(sources
     family_internlm2.c
     family_llama.c
     family_mistral.c
-    family_olmo2.c
+    family_olmo2.c family_opt.c
     family_phi.c
     family_phi3.c
     family_qwen2.c

@@ -12,8 +12,6 @@
 #include <stdatomic.h>
 #include <string.h>
 
-size_t mt_attention_scratch(const mt_attention *a) { return (size_t)(a->N * a->H) * sizeof(float); } /* delta */
-
 typedef struct job {
     const mt_attention *a;
     atomic_bool no_memory;

@@ -161,7 +161,9 @@ mt_rc mt__attention_fwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
-    if (mt__attention_mma_fits(a, false)) return mt__attention_mma_fwd(s, a, err);
+    mt_attention_way way = mt_attention_choose(a, false);
+    if (way == MT_ATTENTION_CUDNN) return mt__attention_cudnn_fwd(s, a, err);
+    if (way == MT_ATTENTION_FLASH) return mt__attention_mma_fwd(s, a, err);
     if (a->t == MT_DTYPE_BF16)
         forward_kernel<bf16><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a);
     else
@@ -179,6 +181,8 @@ mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
+    mt_attention_way way = mt_attention_choose(a, true);
+    if (way == MT_ATTENTION_CUDNN || way == MT_ATTENTION_CUDNN_FAST) return mt__attention_cudnn_bwd(s, a, way, err);
     float *delta = (float *)a->scratch;
     bool fours = a->Dh % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 16) && is_aligned(a->d_o, 16);
     if (a->t == MT_DTYPE_BF16 && fours)
@@ -187,7 +191,7 @@ mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
         delta_kernel<bf16, 1><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
     else
         delta_kernel<float, 1><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
-    if (mt__attention_mma_fits(a, true)) return mt__attention_mma_bwd(s, a, delta, err);
+    if (way == MT_ATTENTION_FLASH) return mt__attention_mma_bwd(s, a, delta, err);
     if (a->t == MT_DTYPE_BF16)
         backward<bf16>(s, a, delta);
     else

@@ -78,8 +78,10 @@ __device__ __forceinline__ float bent_slope(const bending &b, float p, float lse
 }
 
 /* On the tensor cores: bf16 with 16-byte rows.  attention_mma.cu. */
-bool mt__attention_mma_fits(const mt_attention *a, bool back);
 mt_rc mt__attention_mma_fwd(mt_stream *s, const mt_attention *a, mt_err *err);
 mt_rc mt__attention_mma_bwd(mt_stream *s, const mt_attention *a, const float *delta, mt_err *err);
+/* By cuDNN's fused kernels.  attention_ragged.cu. */
+mt_rc mt__attention_cudnn_fwd(mt_stream *s, const mt_attention *a, mt_err *err);
+mt_rc mt__attention_cudnn_bwd(mt_stream *s, const mt_attention *a, mt_attention_way way, mt_err *err);
 
 #endif

@@ -395,16 +395,6 @@ __global__ void __launch_bounds__(BM * 2, 1) dkv_kernel(mt_attention a, const fl
 
 /* -- launchers ------------------------------------------------------------------------------------- */
 
-static bool rows_fit(const void *p, int64_t ld) { return is_aligned(p, 16) && ld % 8 == 0; }
-
-bool mt__attention_mma_fits(const mt_attention *a, bool back)
-{
-    bool fits = !a->plain && a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && rows_fit(a->q, a->ldq) &&
-                rows_fit(a->k, a->ldk) && rows_fit(a->v, a->ldv) && rows_fit(a->o, a->ldo) && a->H <= 65535;
-    return fits && (!back || (rows_fit(a->d_o, a->ldo) && rows_fit(a->dq, a->ld_d) && rows_fit(a->dk, a->ld_d) &&
-                              rows_fit(a->dv, a->ld_d)));
-}
-
 /* A block's shared memory beyond 48 KiB must be asked for. */
 static mt_rc allow(mt_stream *s, const void *kernel, size_t bytes, mt_err *err)
 {

@@ -64,16 +64,18 @@ template <typename T, int W> __global__ void __launch_bounds__(WARPS * 32) scatt
     int n = 0, more = 0;
     if (starts) {
         float sum[W], *dw = a.dw + (int64_t)id * a.D + d;
+        vec<float, W> old;
+        if (d < a.D) old = load<float, W>(dw);
 #pragma unroll
-        for (int e = 0; e < W; e++) sum[e] = d < a.D ? dw[e] : 0.0f;
+        for (int e = 0; e < W; e++) sum[e] = old.at[e];
         for (int done = 0; done < ALONE; done += 32) {
             n = rows_of(a, at + done, id, lane, &row);
             add_rows<T, W>(a, sum, row, n, d);
             if (n < 32) break;
         }
 #pragma unroll
-        for (int e = 0; e < W; e++)
-            if (d < a.D) dw[e] = sum[e];
+        for (int e = 0; e < W; e++) old.at[e] = sum[e];
+        if (d < a.D) store<float, W>(dw, old);
         more = n == 32 && rows_of(a, at + ALONE, id, lane, &row) > 0;
     }
     if (lane == 0) long_ids[warp] = more ? id : -1;
@@ -127,7 +129,7 @@ template <typename T> static void gather(mt_stream *s, const mt_embed *a)
 
 template <typename T> static void scatter(mt_stream *s, const mt_embed *a)
 {
-    bool whole = a->D % wide<T>() == 0 && is_aligned(a->dy, 16);
+    bool whole = a->D % wide<T>() == 0 && is_aligned(a->dy, 16) && is_aligned(a->dw, wide<T>() * sizeof(float));
     dim3 grid((unsigned)div_up(a->N, WARPS), (unsigned)div_up(a->D, 32 * (whole ? wide<T>() : 1)));
     if (a->dw && whole)
         scatter_kernel<T, wide<T>()><<<grid, WARPS * 32, 0, mt_cuda_raw(s)>>>(*a);

@@ -71,7 +71,7 @@ static bool make_layout(cublasLtMatrixLayoutOpaque_t *out, mt_dtype t, int64_t r
 
 static bool make_preference(cublasLtMatmulPreferenceOpaque_t *pref, const matmul *p)
 {
-    size_t workspace = MT_CUDA_WORKSPACE_BYTES;
+    size_t workspace = MT_DEVICE_WORKSPACE_BYTES;
     uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE; /* or none: never in place, which needs atomics */
     const struct {
         cublasLtMatmulPreferenceAttributes_t what;
@@ -100,7 +100,7 @@ static cublasStatus_t multiply_by(mt_stream *s, const descs *x, const matmul *p,
 {
     return cublasLtMatmul(mt_cuda_device_of(s)->lt, (cublasLtMatmulDesc_t)&x->op, &p->alpha, p->a, (cublasLtMatrixLayout_t)&x->a, p->b,
                           (cublasLtMatrixLayout_t)&x->b, &p->beta, p->c, (cublasLtMatrixLayout_t)&x->c, p->d,
-                          (cublasLtMatrixLayout_t)&x->d, algo, workspace, MT_CUDA_WORKSPACE_BYTES, mt_cuda_raw(s));
+                          (cublasLtMatrixLayout_t)&x->d, algo, workspace, MT_DEVICE_WORKSPACE_BYTES, mt_cuda_raw(s));
 }
 
 /* -- choosing a kernel ----------------------------------------------------------------------------- */

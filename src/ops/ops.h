@@ -8,7 +8,8 @@
  * to.  The plain CPU version is the truth; every other one is compared with it.
  *
  * Scratch: mt_<op>_scratch(args) is a pure function of the shapes, the same in every build, and the largest
- * need over all devices; callers pass that much memory as `scratch`.
+ * need over all devices; callers pass that much memory as `scratch`.  Products on a GPU also use the workspace that the
+ * device took when it was opened (MT_DEVICE_WORKSPACE_BYTES).
  *
  * Letters: N rows (tokens), D width, H query heads, K key/value heads, Dh head width, F mlp width, V vocabulary. */
 #ifndef MT_OPS_OPS_H
@@ -107,12 +108,28 @@ typedef struct mt_rope {
     void *scratch;
 } mt_rope;
 
+/* The implementations of attention there are, and which of them serves a call: attention_ways.c. */
+typedef enum mt_attention_way {
+    MT_ATTENTION_PLAIN,      /* a row at a time: every shape, slowly */
+    MT_ATTENTION_FLASH,      /* our tensor-core kernels; repeatable */
+    MT_ATTENTION_CUDNN,      /* cuDNN; repeatable, the backward's workspace grows with the square of the length */
+    MT_ATTENTION_CUDNN_FAST, /* cuDNN with atomic additions in the backward: not repeatable */
+    MT_ATTENTION_WAYS
+} mt_attention_way;
+
+/* What a run may use.  Part of its arithmetic: it decides bits. */
+typedef struct mt_attention_use {
+    uint32_t ways;      /* a bit for each mt_attention_way; 0: our own two */
+    int32_t cudnn_head; /* widest heads cuDNN computes right here */
+    uint64_t workspace; /* bytes cuDNN's repeatable backward may take */
+    int64_t docs, longest; /* most documents of a call and rows of one, over the run; 0: this call's.  Kernels are made for these */
+} mt_attention_use;
+
 /* o = softmax(S + mask) v per head, S = scale q k'; a row sees the rows of its own document up to itself, at most
  * `window` of them (itself included).  Query head h reads key head h / (H / K).
  * alibi: row i adds alibi slope(h) (j - i) to its score of row j; softcap: then S = softcap tanh(S / softcap). */
 typedef struct mt_attention {
     mt_dtype t;
-    bool plain;                    /* one key at a time, no tensor cores: slow, for comparing */
     int64_t N, H, K, Dh;
     int64_t ldq, ldk, ldv, ldo;    /* elements from row to row */
     int64_t n_docs, longest;       /* documents, rows of the longest */
@@ -127,6 +144,7 @@ typedef struct mt_attention {
     const void *d_o;               /* rows ldo apart */
     void *dq, *dk, *dv;            /* rows ld_d apart */
     int64_t ld_d;
+    mt_attention_use use;
     void *scratch;
 } mt_attention;
 
@@ -282,6 +300,7 @@ typedef struct mt_ops {
 #define MT_OP1(n) mt_rc (*n)(mt_stream *, const mt_##n *, mt_err *);
 #include "ops/ops.def"
     uint32_t traits; /* which of MT_TRAIT_* it does */
+    void (*attention_use)(mt_device *dev, mt_attention_use *use); /* fills in what it has: ways, cudnn_head */
 } mt_ops;
 
 extern const mt_ops mt_ops_cpu, mt_ops_cuda;
@@ -291,6 +310,15 @@ extern const mt_ops mt_ops_traced;
 
 /* The table that fits a device. */
 const mt_ops *mt_ops_of(const mt_device *dev);
+
+/* What a run on this device should use: all it has, less what `deterministic` forbids; `plain`: the plain way alone, for comparing.
+ * device_bytes bounds the workspace. */
+mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool plain, size_t device_bytes);
+/* The way that serves this call: a function of its arguments alone. */
+mt_attention_way mt_attention_choose(const mt_attention *a, bool backward);
+const char *mt_attention_way_name(mt_attention_way way);
+/* "cudnn, flash, plain": what may be used, the preferred first. */
+void mt_attention_use_text(const mt_attention_use *use, char *out, size_t n);
 
 /* Scratch bytes of each op for these arguments' shapes. */
 #define MT_OP(n)  size_t mt_##n##_scratch(const mt_##n *a);

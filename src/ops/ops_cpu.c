@@ -15,11 +15,18 @@
 #define MT_OP1(n) QUEUED(n, mt_##n)
 #include "ops/ops.def"
 
+static void attention_use(mt_device *dev, mt_attention_use *use)
+{
+    (void)dev;
+    use->ways = 1u << MT_ATTENTION_PLAIN;
+}
+
 const mt_ops mt_ops_cpu = {
 #define MT_OP(n)  .n##_fwd = queue_##n##_fwd, .n##_bwd = queue_##n##_bwd,
 #define MT_OP1(n) .n = queue_##n,
 #include "ops/ops.def"
     .traits = MT_TRAITS_ALL,
+    .attention_use = attention_use,
 };
 
 extern const mt_ops mt_ops_cuda __attribute__((weak));

@@ -43,5 +43,5 @@ extern "C" const mt_ops mt_ops_cuda = {
 #define MT_OP(n)  guarded_##n##_fwd, guarded_##n##_bwd,
 #define MT_OP1(n) guarded_##n,
 #include "ops/ops.def"
-    MT_TRAITS_ALL,
+    MT_TRAITS_ALL, mt__attention_use_cuda,
 };

@@ -13,6 +13,7 @@ extern "C" {
     mt_rc mt__##n##_bwd_cuda(mt_stream *s, const mt_##n *a, mt_err *err);
 #define MT_OP1(n) mt_rc mt__##n##_cuda(mt_stream *s, const mt_##n *a, mt_err *err);
 #include "ops/ops.def"
+void mt__attention_use_cuda(mt_device *dev, mt_attention_use *use);
 
 /* sum[j] += the rows of partial [n_rows, width], 0 <= j < width, in a fixed order.  The second stage of every sum over rows. */
 mt_rc mt__sum_rows_cuda(mt_stream *s, float *sum, const float *partial, int64_t n_rows, int64_t width, int64_t ld, mt_err *err);

@@ -3,9 +3,9 @@
  * db += sum over rows of dy.
  *
  * Shapes: x, y, add, dy, dx [N, D]; w, b, dw, db [D]; rstd [N].  Bytes moved: every row once.
- * One block per row forward: a thread keeps V vectors of W elements of it in registers.  Backward gives a block SUM_ROWS
- * rows, so that each thread can add its own columns' share of dw and db in registers; the shares are added in order by a
- * second kernel. */
+ * One block per row forward: a thread keeps V vectors of W elements of it in registers.  Backward gives a block many rows, so that
+ * each thread can add its own columns' share of dw and db in registers, and brings the next row in while this one's sums meet;
+ * the shares are added in order by a second kernel. */
 #include "ops/ops_cuda.cuh"
 
 /* The sums of N numbers over the block, by one barrier: calls take turns between two halves of `of_warp`. */
@@ -43,10 +43,10 @@ template <typename T, int W, int V> __device__ __forceinline__ share<T, W, V> lo
     return s;
 }
 
-template <int W, int V> constexpr int most_threads() { return V <= 2 ? 256 : V == 4 ? 512 : 1024; }
+template <int V> constexpr int most_threads() { return V <= 8 ? 256 : 1024; }
 
 template <typename T, int W, int V, bool CENTERED>
-__global__ void __launch_bounds__((most_threads<W, V>())) forward_kernel(mt_rmsnorm a)
+__global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_rmsnorm a)
 {
     __shared__ float of_warp[2][1][32];
     int64_t base = (int64_t)blockIdx.x * a.D;
@@ -99,18 +99,41 @@ template <int W, int V> __device__ __forceinline__ void store_sums(float *dst, c
             if (column<W>(k) < D) dst[column<W>(k) + e] = sums[k][e];
 }
 
+/* What backward reads of a row. */
+template <typename T, int W, int V> struct row_share {
+    share<T, W, V> x, dy, old;
+    float r;
+};
+
+template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V> load_row(const mt_rmsnorm &a, int64_t i)
+{
+    row_share<T, W, V> row;
+    row.x = load_share<T, W, V>((const T *)a.x + i * a.D, (int)a.D);
+    row.dy = load_share<T, W, V>((const T *)a.dy + i * a.D, (int)a.D);
+    if (a.dx_add) row.old = load_share<T, W, V>((const T *)a.dx + i * a.D, (int)a.D);
+    row.r = a.rstd[i];
+    return row;
+}
+
+/* Rows a block takes: twice as many where there are enough blocks still. */
+static int rows_per_block(int64_t N) { return N > 8192 ? 2 * SUM_ROWS : SUM_ROWS; }
+
 /* DB: there is a bias to train. */
 template <typename T, int W, int V, bool CENTERED, bool DB>
-__global__ void __launch_bounds__((most_threads<W, V>())) backward_kernel(mt_rmsnorm a)
+__global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnorm a, int n_rows)
 {
     __shared__ float of_warp[2][1][32], of_warp2[2][2][32];
     int D = (int)a.D;
     float one = a.one_plus ? 1.0f : 0.0f, dw[V][W] = {}, db[DB ? V : 1][W] = {};
-    int64_t from = (int64_t)blockIdx.x * SUM_ROWS, to = from + SUM_ROWS < a.N ? from + SUM_ROWS : a.N;
+    int64_t from = (int64_t)blockIdx.x * n_rows, to = from + n_rows < a.N ? from + n_rows : a.N;
+    constexpr bool AHEAD = V <= 4; /* more would not fit in registers */
+    row_share<T, W, V> next;
+    if (AHEAD) next = load_row<T, W, V>(a, from);
     for (int64_t i = from; i < to; i++) {
-        share<T, W, V> x = load_share<T, W, V>((const T *)a.x + i * D, D), dy = load_share<T, W, V>((const T *)a.dy + i * D, D), old;
-        if (a.dx_add) old = load_share<T, W, V>((const T *)a.dx + i * D, D);
-        float r = a.rstd[i], c = 0, sums[2] = { 0, 0 }; /* of u * xh and, centered, of u */
+        row_share<T, W, V> row = AHEAD ? next : load_row<T, W, V>(a, i);
+        const share<T, W, V> &x = row.x, &dy = row.dy, &old = row.old;
+        if (AHEAD && i + 1 < to) next = load_row<T, W, V>(a, i + 1);
+        float r = row.r, c = 0, sums[2] = { 0, 0 }; /* of u * xh and, centered, of u */
         if (CENTERED) {
             float sum[1] = { 0 };
 #pragma unroll
@@ -164,10 +187,10 @@ template <typename T, int W, int V> static void launch(mt_stream *s, const mt_rm
 {
     unsigned threads = (unsigned)mt_round_up((size_t)div_up(a->D, W * V), 32);
     void (*forward)(mt_rmsnorm) = a->centered ? forward_kernel<T, W, V, true> : forward_kernel<T, W, V, false>;
-    void (*backward)(mt_rmsnorm) = a->centered ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
+    void (*backward)(mt_rmsnorm, int) = a->centered ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
                                                : (a->db ? backward_kernel<T, W, V, false, true> : backward_kernel<T, W, V, false, false>);
     if (back)
-        backward<<<(unsigned)sum_blocks(a->N), threads, 0, mt_cuda_raw(s)>>>(*a);
+        backward<<<(unsigned)div_up(a->N, rows_per_block(a->N)), threads, 0, mt_cuda_raw(s)>>>(*a, rows_per_block(a->N));
     else
         forward<<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>(*a);
 }
@@ -184,14 +207,16 @@ enum { MAX_WIDTH = 32 * 1024 };
 template <typename T> static void by_width(mt_stream *s, const mt_rmsnorm *a, bool back)
 {
     int64_t vectors = a->D / wide<T>();
-    if (a->D % wide<T>() || !is_aligned_for(a, back) || vectors > 4 * 512)
+    if (a->D % wide<T>() || !is_aligned_for(a, back) || vectors > 8 * 256)
         launch<T, 1, 32>(s, a, back);
     else if (vectors <= 256)
         launch<T, wide<T>(), 1>(s, a, back);
     else if (vectors <= 512)
         launch<T, wide<T>(), 2>(s, a, back);
-    else
+    else if (vectors <= 1024)
         launch<T, wide<T>(), 4>(s, a, back);
+    else
+        launch<T, wide<T>(), 8>(s, a, back);
 }
 
 static mt_rc run(mt_stream *s, const mt_rmsnorm *a, bool back, mt_err *err)
@@ -214,7 +239,7 @@ mt_rc mt__rmsnorm_bwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
     if (a->N == 0) return MT_OK;
     MT_TRY(run(s, a, true, err));
     const float *shares = (const float *)a->scratch;
-    int64_t blocks = sum_blocks(a->N);
+    int64_t blocks = div_up(a->N, rows_per_block(a->N));
     if (a->dw) MT_TRY(mt__sum_rows_cuda(s, a->dw, shares, blocks, a->D, a->D, err));
     return a->db ? mt__sum_rows_cuda(s, a->db, shares + blocks * a->D, blocks, a->D, a->D, err) : MT_OK;
 }

@@ -8,22 +8,30 @@
 
 #include <math.h>
 
-enum { MLP_ROWS = 16384 }; /* at most, at a time */
+enum { MLP_ROWS = 32768, HEAD_ROWS = 4096, HEAD_SHARE = 32 }; /* at most, at a time; logits take up to a 32nd of the device */
 
 typedef struct rows {
     int64_t micro, mlp, head;
 } rows;
 
 /* From comfortable to small; a micro-batch holds the longest document at least. */
-static const rows sizes[] = { { 16384, MLP_ROWS, 1024 }, { 8192, MLP_ROWS, 1024 }, { 4096, MLP_ROWS, 512 }, { 2048, MLP_ROWS, 256 } };
+static const rows sizes[] = { { 32768, MLP_ROWS, 1024 }, { 16384, MLP_ROWS, 1024 }, { 8192, MLP_ROWS, 1024 }, { 4096, MLP_ROWS, 512 }, { 2048, MLP_ROWS, 256 } };
 static const rows small[] = { { 1, 2048, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
 
-static mt_arithmetic arithmetic_of(const rows *r, const mt_job *job, const mt_arithmetic *form)
+/* Each chunk of the head's rows adds to all of its gradient in fp32, so few chunks are better, and logits are large. */
+static int64_t head_rows(int64_t least, const mt_model *model, const mt_machine *m)
+{
+    size_t row = (size_t)model->config->V * 6;
+    while (least >= 1024 && least < HEAD_ROWS && (size_t)least * 2 * row <= m->device_bytes / HEAD_SHARE) least *= 2;
+    return least;
+}
+
+static mt_arithmetic arithmetic_of(const rows *r, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m)
 {
     mt_arithmetic a = *form;
     a.micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, r->micro));
     a.mlp_rows = r->mlp;
-    a.head_rows = r->head;
+    a.head_rows = head_rows(r->head, model, m);
     return a;
 }
 
@@ -42,7 +50,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
     mt_rc rc = MT_ENOMEM;
     mt_plan *plan;
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = arithmetic_of(&sizes[i], job, form);
+        mt_arithmetic a = arithmetic_of(&sizes[i], model, job, form, m);
         if (a.micro_tokens == last) continue;
         last = a.micro_tokens;
         rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, err);
@@ -53,7 +61,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
         mt_plan_free(plan);
     }
     for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {
-        *best = arithmetic_of(&small[i], job, form);
+        *best = arithmetic_of(&small[i], model, job, form, m);
         rc = mt_plan_search_faster(&plan, model, job, best, m, INFINITY, err);
         if (rc != MT_ENOMEM) {
             mt_plan_free(plan);

@@ -90,6 +90,7 @@ static void fill_units(mt_plan *trial, const candidate *c)
     }
     for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++)
         if (m->units[u].layout->n_train && mt_plan_can_borrow(trial, u)) trial->place.units[u].site = MT_SITE_STAGED, trial->place.units[u].borrows = true;
+    mt_plan_lend(trial);
 }
 
 static void fill(mt_plan *trial, const candidate *c)

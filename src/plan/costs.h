@@ -8,6 +8,7 @@ typedef struct mt_costs {
     const mt_config *c;
     const mt_machine *m;
     double e;             /* bytes of an activation */
+    double head_rows;     /* of logits at a time */
     double micro_rows;    /* of a full micro-batch: small products are slower */
     double document;      /* rows of a usual document */
     double trained;       /* share of rows that reach the head */

@@ -45,13 +45,59 @@ int mt_plan_segment_start(const mt_plan *p, int layer)
     return layer;
 }
 
+mt_loan mt_plan_loan(const mt_plan *p, int unit)
+{
+    size_t n = (size_t)p->model->units[unit].layout->n_train;
+    bool in_place = p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16; /* hi is updated where it stays */
+    bool one = p->model->units[unit].kind == MT_UNIT_LAYER;
+    size_t v = mt_round_up(n * mt_plan_moment_bytes(p) / 2, MT_KEEP_ALIGN);
+    mt_loan l = { .v = 0, .lo = one ? v : 0 };
+    l.g = l.lo + mt_round_up(n * 2, MT_KEEP_ALIGN);
+    l.hi = l.g + mt_round_up(n * size_of(p->arithmetic.grad), MT_KEEP_ALIGN);
+    l.bytes[0] = v;
+    l.bytes[1] = l.hi + (in_place ? 0 : n * 2);
+    return l;
+}
+
+/* Bytes layer `layer` keeps on the device, which a unit may borrow. */
+static size_t lendable(const mt_plan *p, int layer)
+{
+    const mt_layer_place *at = &p->place.layers[layer];
+    return at->place == MT_DEVICE ? mt_keep_bytes(p->model->config, p->arithmetic.compute, at->keep, p->place.sweep_tokens) : 0;
+}
+
+/* The last layer from `from` down to `to` that lends so much; -1: none. */
+static int find_lender(const mt_plan *p, int from, int to, size_t bytes)
+{
+    while (from >= to && lendable(p, from) < bytes) from--;
+    return from >= to ? from : -1;
+}
+
+/* Lenders of all that borrow and of unit `too`, into `out` unless it is NULL. */
+static bool lend(const mt_plan *p, int too, mt_unit_place *out)
+{
+    int next = (int)p->model->config->L - 1; /* those behind it are taken, or lend too little */
+    for (int u = p->model->n_units - 1; u >= 0; u--) {
+        if (!p->place.units[u].borrows && u != too) continue;
+        mt_loan need = mt_plan_loan(p, u);
+        bool layer = p->model->units[u].kind == MT_UNIT_LAYER;
+        int lowest = layer ? p->model->units[u].layer : 0, first = next, second = next;
+        if (!layer) next = first = find_lender(p, next, lowest, need.bytes[0]), next--;
+        next = second = next < lowest ? -1 : find_lender(p, next, lowest, need.bytes[1]);
+        if (second < 0) return false;
+        next--;
+        if (out) out[u].lender[0] = layer ? second : first, out[u].lender[1] = second;
+    }
+    return true;
+}
+
+bool mt_plan_lend(mt_plan *p) { return lend(p, -1, p->place.units); }
+
 bool mt_plan_can_borrow(const mt_plan *p, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
-    if (u->kind != MT_UNIT_LAYER || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
-    const mt_layer_place *at = &p->place.layers[u->layer];
-    size_t kept = at->place == MT_DEVICE ? (size_t)p->place.sweep_tokens * mt_keep_row_bytes(p->model->config, p->arithmetic.compute, at->keep) : 0;
-    return kept >= (size_t)u->layout->n_train * (mt_plan_moment_bytes(p) / 2 + 4); /* v, lo, hi */
+    if ((u->kind != MT_UNIT_LAYER && unit != 0) || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
+    return lend(p, unit, NULL);
 }
 
 /* -- checks ---------------------------------------------------------------------------------------- */
@@ -124,6 +170,7 @@ static mt_rc check(mt_plan *p, mt_err *err)
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
     MT_TRY(check_slots(p, err));
     MT_TRY(check_layers(p, err));
+    if (!mt_plan_lend(p)) return mt_fail(err, MT_EINVAL, "more units borrow for their updates than layers can lend to");
     return check_units(p, err);
 }
 
@@ -161,7 +208,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (updates) MT_TRY(add(p, MT_BUF_V, u, -1, at->home, n_train * mt_plan_moment_bytes(p) / 2, err));
     if (at->site == MT_SITE_HOST) {
         if (p->job.clip) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
-    } else
+    } else if (!at->borrows)
         MT_TRY(add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
     if (many && p->place.accumulators == MT_HOST) {
         MT_TRY(add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, n_train * 4, err));
@@ -291,8 +338,9 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
         size_t need = mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->units[u].layout->n_train });
         if (need > norm_chunks) norm_chunks = need;
     }
+    mt_attention_use attention = mt_plan_attention(p);
     size_t scratch = mt_block_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, mt_min_i64(a->mlp_rows, a->micro_tokens),
-                                      mt_min_i64(a->head_rows, a->micro_tokens));
+                                      mt_min_i64(a->head_rows, a->micro_tokens), &attention);
     if (scratch < norm_chunks) scratch = norm_chunks;
     if (j->cache_slots) scratch = max_size(scratch, cache_scratch(p));
     MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch, err));
@@ -379,9 +427,17 @@ void mt_plan_free(mt_plan *p)
     mt_free(p);
 }
 
+mt_attention_use mt_plan_attention(const mt_plan *p)
+{
+    mt_attention_use use = p->arithmetic.attention;
+    use.docs = mt_min_i64(p->job.step_docs, p->arithmetic.micro_tokens);
+    use.longest = mt_min_i64(p->job.longest, p->arithmetic.micro_tokens);
+    return use;
+}
+
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows, a->plain_attention };
+    const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways, a->attention.cudnn_head, (int64_t)a->attention.workspace };
     return mt_hash(fields, sizeof fields, 1);
 }
 

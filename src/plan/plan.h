@@ -28,15 +28,16 @@ typedef struct mt_arithmetic {
     mt_dtype grad;        /* finished gradients are rounded to this everywhere */
     int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
-    bool plain_attention;        /* attn_implementation: eager */
+    mt_attention_use attention;  /* which kernels; its docs and longest follow from the job */
 } mt_arithmetic;
 
 typedef struct mt_unit_place {
     bool resident;  /* weights stay on the device through the step instead of passing through the ring */
     mt_place home;  /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
-    bool borrows; /* staged: m borrows the unit's accumulator, v, lo and hi the layer's kept activations, both of which the last
-                     backward frees; else they take a stage slot */
+    bool borrows; /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last backward
+                     frees; else they take a stage slot */
+    int lender[2]; /* those layers: of v, and of the rest; worked out by the plan (mt_plan_lend) */
 } mt_unit_place;
 
 typedef struct mt_layer_place {
@@ -168,11 +169,24 @@ mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, co
 void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
 /* What its layers keep, and how that compares with what the limits ask for. */
 void mt_plan_describe_kept(const mt_plan *plan, const mt_limits *limits, char *out, size_t n);
+/* What attention may use, with the most documents and rows a micro-batch can have. */
+mt_attention_use mt_plan_attention(const mt_plan *plan);
 /* The arithmetic as one number. */
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
 static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
-/* Could unit u's staged state borrow?  Its accumulator must be its own, and what its layer keeps on the device large enough. */
+/* Unit u's staged state and gradient in its lenders' memory: where each begins, and bytes of each lender.  A layer's has one lender (its
+ * v comes first there), the embedding's, which is larger than what a layer keeps, two. */
+typedef struct mt_loan {
+    size_t v, lo, g, hi, bytes[2];
+} mt_loan;
+mt_loan mt_plan_loan(const mt_plan *p, int unit);
+/* Fill in the lenders; false: there are too few.  A layer's lender is itself or a later one, whose backward is over sooner and whose
+ * forward comes later: the further away, the more time copies have.  So the last unit that borrows takes the last layer, and so on down;
+ * the embedding, whose backward is the last, takes what is left of the others. */
+bool mt_plan_lend(mt_plan *p);
+/* Could unit u's staged state borrow, beside those that do?  Its accumulator must be its own, and what layers keep on the device large
+ * enough. */
 bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);

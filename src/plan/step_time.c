@@ -13,7 +13,9 @@ struct unit_drawn {
     int updated;  /* fetching may begin */
     int fetched;  /* resident: the newest weights are on their way */
     bool current; /* resident: they were fetched, or updated where they lie */
-    int staged, written;
+    int staged, written; /* written: all of it */
+    int kept_free;       /* what it borrowed of a layer's kept memory is back */
+    int borrower;        /* its layer's: the unit that borrows from it; -1: none */
     int landed;   /* gradient on the host */
     int acc_saved;
     int kept_saved;
@@ -104,7 +106,7 @@ static int keep_open(drawing *d, int layer)
 {
     if (layer >= d->p->model->config->L) return NONE;
     int u = mt_layer_unit(layer), slot = keep_slot(d, layer);
-    if (place_of(d, u)->borrows) return d->units[u].written;
+    if (d->units[u].borrower >= 0) return d->units[d->units[u].borrower].kept_free;
     if (slot < 0) return NONE;
     d->keep_layer[slot] = layer;
     return d->keep_free[slot];
@@ -138,10 +140,42 @@ static void keep_release(drawing *d, int layer, int computed)
 static double state_bytes(const drawing *d) { return 4.0 + (double)mt_plan_moment_bytes(d->p); }
 static bool updated_in_place(const drawing *d, int u) { return place_of(d, u)->resident && !is_f32(d); }
 
-static void stage_in(drawing *d, int u, int behind)
+static double moment(const drawing *d) { return (double)mt_plan_moment_bytes(d->p) / 2; }
+/* Bytes a parameter of what lies in a lender's memory, and of the accumulator's share: hi in place is read there, and written back with the rest. */
+static double first_bytes(const drawing *d, int u) { return moment(d) + (updated_in_place(d, u) ? 2 : 4); }
+
+static void stage_first(drawing *d, int u, int behind) { d->units[u].staged = add(d, MT_Q_IN, params(d, u) * first_bytes(d, u), behind, d->units[u].written, NONE); }
+
+static void stage_rest(drawing *d, int u, int behind) { d->units[u].staged = add(d, MT_Q_IN, params(d, u) * moment(d), behind, d->units[u].written, NONE); }
+
+/* As the engine does it: updates in the order in which state arrives, then back what forward needs, then what backward needs. */
+static void update_staged(drawing *d, int u, int behind)
 {
-    double bytes = params(d, u) * (state_bytes(d) - (updated_in_place(d, u) ? 2 : 0));
-    d->units[u].staged = add(d, MT_Q_IN, bytes, behind, d->units[u].written, NONE);
+    struct unit_drawn *s = &d->units[u];
+    if (!place_of(d, u)->borrows) stage_first(d, u, behind), stage_rest(d, u, behind);
+    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(&d->costs), s->staged, behind, NONE);
+    s->current = updated_in_place(d, u);
+    s->fetched = NONE;
+}
+
+static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_OUT, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
+
+static void write_back_rest(drawing *d, int u)
+{
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+}
+
+static bool by_loan(const drawing *d, int u) { return place_of(d, u)->borrows && params(d, u) > 0; }
+
+static void update_all_borrowed(drawing *d, int behind)
+{
+    int n = d->p->model->n_units;
+    for (int i = 1; i <= n; i++)
+        if (by_loan(d, i % n)) update_staged(d, i % n, behind);
+    for (int u = 0; u < n; u++)
+        if (by_loan(d, u)) write_back_first(d, u);
+    for (int u = n - 1; u >= 0; u--)
+        if (by_loan(d, u)) write_back_rest(d, u);
 }
 
 static void update(drawing *d, int u, int behind)
@@ -155,11 +189,9 @@ static void update(drawing *d, int u, int behind)
         break;
     case MT_SITE_DEVICE: s->updated = add(d, MT_Q_COMPUTE, device, behind, NONE, NONE); break;
     case MT_SITE_STAGED:
-        if (!place_of(d, u)->borrows) stage_in(d, u, behind);
-        s->written = add(d, MT_Q_OUT, n * state_bytes(d), add(d, MT_Q_COMPUTE, device, s->staged, behind, NONE), NONE, NONE);
-        s->updated = s->written;
-        s->current = updated_in_place(d, u);
-        s->fetched = NONE;
+        update_staged(d, u, behind);
+        write_back_first(d, u);
+        write_back_rest(d, u);
         break;
     }
 }
@@ -170,7 +202,7 @@ static void update(drawing *d, int u, int behind)
 static int grads_begin(drawing *d, int u, bool first_sweep)
 {
     int slot = d->rings[unit_of(d, u)->group].acc_free;
-    if (!acc_via_host(d)) return NONE;
+    if (!acc_via_host(d)) return first_sweep && place_of(d, u)->borrows ? d->units[u].written : NONE;
     return first_sweep ? slot : add(d, MT_Q_IN, params(d, u) * 4, d->units[u].acc_saved, slot, NONE);
 }
 
@@ -182,7 +214,7 @@ static void grads_finish(drawing *d, int u, int computed)
     bool clip = d->p->job.clip;
     if (place_of(d, u)->site != MT_SITE_HOST) {
         int rounded = add(d, MT_Q_COMPUTE, round, computed, NONE, NONE);
-        if (place_of(d, u)->borrows) stage_in(d, u, rounded);
+        if (place_of(d, u)->borrows) stage_rest(d, u, rounded);
         if (!clip) update(d, u, rounded);
         return;
     }
@@ -248,6 +280,8 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     int computed = add(d, MT_Q_COMPUTE, seconds, fetched, sums, kept);
     keep_release(d, from, computed);
     for (int l = from; l < end; l++) release(d, mt_layer_unit(l), computed);
+    int borrower = d->units[mt_layer_unit(from)].borrower;
+    if (last && borrower >= 0 && place_of(d, borrower)->lender[1] == from) stage_first(d, borrower, computed); /* of two lenders, the later */
     for (int l = end - 1; l >= from; l--) grads_end(d, mt_layer_unit(l), computed, last);
 }
 
@@ -279,7 +313,8 @@ static void begin_step(drawing *d)
     d->norm = add(d, MT_Q_COMPUTE, d->m->sync, NONE, NONE, NONE);
     if (!d->p->job.train || !d->p->job.clip) return;
     for (int u = 0; u < d->p->model->n_units; u++)
-        if (params(d, u) > 0) update(d, u, d->norm);
+        if (params(d, u) > 0 && !place_of(d, u)->borrows) update(d, u, d->norm);
+    update_all_borrowed(d, d->norm);
 }
 
 static marks draw_step(drawing *d, int64_t n_sweeps)
@@ -302,11 +337,13 @@ static void open_units(drawing *d)
     const mt_placement *q = &d->p->place;
     for (int u = 0, n = 0; u < d->p->model->n_units; u++) {
         bool in_place = updated_in_place(d, u) && q->units[u].site != MT_SITE_HOST;
-        d->units[u] = (struct unit_drawn){ .updated = NONE, .fetched = NONE, .current = in_place, .staged = NONE, .written = NONE, .landed = NONE,
+        d->units[u] = (struct unit_drawn){ .updated = NONE, .fetched = NONE, .current = in_place, .staged = NONE, .written = NONE, .kept_free = NONE, .borrower = -1, .landed = NONE,
                                            .acc_saved = NONE, .kept_saved = NONE, .keep_slot = -1 };
         const mt_layer_place *at = unit_of(d, u)->kind == MT_UNIT_LAYER ? &q->layers[unit_of(d, u)->layer] : NULL;
         if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING) d->units[u].keep_slot = n++ % q->keep_slots;
     }
+    for (int u = 0; u < d->p->model->n_units; u++)
+        for (int i = 0; i < 2 && q->units[u].borrows; i++) d->units[mt_layer_unit(q->units[u].lender[i])].borrower = u;
 }
 
 static void open_rings(drawing *d)

@@ -70,7 +70,7 @@ static mt_rc whole_run(rig *r, const fault_case *c, uint64_t *checksum, mt_err *
 {
     mt_step_result s;
     MT_TRY(c->plan(&r->plan, r, c->clip, err));
-    MT_TRY(mt_device_open(&r->dev, "cpu", &(mt_device_options){ .n_threads = 2 }, err));
+    MT_TRY(mt_device_open(&r->dev, rig_device(), &(mt_device_options){ .n_threads = 2 }, err));
     MT_TRY(mt_engine_create(&r->engine, r->dev, r->plan, &(mt_engine_options){ .n_workers = 2 }, err));
     MT_TRY(mt_engine_load(r->engine, r->model, r->shards, err));
     for (int i = 0; i < 2; i++) {
@@ -289,7 +289,7 @@ static void a_step_larger_than_the_plan_is_refused_and_harmless(void **state)
     rig_close(&r);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_device_buffer_may_fail), cmocka_unit_test(every_copy_may_fail),
+RIG_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_device_buffer_may_fail), cmocka_unit_test(every_copy_may_fail),
              cmocka_unit_test(every_queue_may_fail), cmocka_unit_test(every_thread_may_be_refused),
              cmocka_unit_test(gradients_before_a_step_change_no_bit),
              cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole), cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),

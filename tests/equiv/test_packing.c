@@ -156,5 +156,5 @@ static void a_document_that_trains_nothing_changes_nothing(void **state)
     assert_memory_equal(&with.grad_norm, &without.grad_norm, sizeof with.grad_norm);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
+RIG_TEST_MAIN(cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
              cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))

@@ -177,5 +177,5 @@ static void another_arithmetic_is_noticed(void **state)
     rig_close(&r);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
+RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
              cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed))

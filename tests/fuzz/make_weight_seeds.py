@@ -110,6 +110,9 @@ def ggufs():
     model(f"{to}/llama_scaled", "llama", None, scaling)
     model(f"{to}/qwen2", "qwen2", gpt2)
     model(f"{to}/qwen3", "qwen3", None, lambda w: w.add_key_length(2))
+    model(f"{to}/gemma2", "gemma2", None, lambda w: (w.add_key_length(2), w.add_sliding_window(4), w.add_attn_logit_softcapping(2.0)))
+    model(f"{to}/granite", "granite", None, lambda w: (w.add_residual_scale(0.5), w.add_logit_scale(2.0), w.add_embedding_scale(3.0)))
+    model(f"{to}/phi3", "phi3", None, lambda w: w.add_rope_dimension_count(2))
     types = gguf.GGMLQuantizationType
     for kind in types.Q8_0, types.Q4_1, types.Q5_0, types.Q5_1, types.Q2_K, types.Q3_K, types.Q4_K, types.Q5_K, types.Q6_K, types.BF16:
         quantised(f"{to}/{kind.name}", kind)
@@ -119,6 +122,8 @@ def configs():
     to = folder("config")
     for path in glob.glob(f"{GOLDEN}/models/*/config.json"):
         shutil.copy(path, f"{to}/{os.path.basename(os.path.dirname(path))}")
+    unknown = open(f"{GOLDEN}/models/gemma2/config.json").read().replace('"gemma2"', '"wombat"').replace("Gemma2ForCausalLM", "Wombat")
+    open(f"{to}/unknown_type", "w").write(unknown)
 
 
 pickles()

@@ -5,11 +5,6 @@
 
 #include "engine/generate.h"
 
-static const char *const cases[] = {
-    "llama_default", "llama_tied",   "llama_linear", "llama_llama3",   "llama_yarn",   "llama_dynamic", "llama_bias",   "llama_sharded", "llama_bf16",
-    "llama_fp16",    "mistral_window", "mistral_full", "qwen2",       "qwen2_tied",   "qwen2_window",  "qwen3",        "qwen3_tied",    "qwen3_bias",
-};
-
 enum { NEW = 12, MAX_PROMPTS = 8, MAX_V = 128, LONGEST = 40 };
 
 /* Everything a generation said. */
@@ -121,17 +116,17 @@ static void cached_generation_is_recomputing_every_step(void **state)
 {
     (void)state;
     record *got = mt_calloc(1, sizeof *got);
-    for (size_t c = 0; c < MT_COUNT(cases); c++) {
+    for (size_t c = 0; c < MT_COUNT(golden_cases); c++) {
         rig r;
         mt_prompt prompts[MAX_PROMPTS];
-        open_model(&r, cases[c]);
+        open_model(&r, golden_cases[c]);
         size_t n = prompts_of(&r, prompts);
         generate(&r, &(setup){ .compute = MT_DTYPE_F32, .slots = (int64_t)n, .pass_tokens = 64 }, prompts, n, got);
-        compare_with_recomputing(&r, cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
+        compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
         generate(&r, &(setup){ .compute = MT_DTYPE_F32, .slots = (int64_t)n, .pass_tokens = 5 }, prompts, n, got); /* prompts in pieces */
-        compare_with_recomputing(&r, cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
+        compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
         generate(&r, &(setup){ .compute = MT_DTYPE_BF16, .slots = (int64_t)n, .pass_tokens = 64 }, prompts, n, got);
-        compare_with_recomputing(&r, cases[c], MT_DTYPE_BF16, prompts, n, got, 5e-3); /* a bf16 step is 4e-3: a sum rounded the other way */
+        compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_BF16, prompts, n, got, 5e-3); /* a bf16 step is 4e-3: a sum rounded the other way */
         rig_close(&r);
     }
     mt_free(got);
@@ -207,13 +202,12 @@ static size_t least_device_bytes(rig *r, mt_dtype t)
 static void streamed_through_the_least_memory_is_resident(void **state)
 {
     (void)state;
-    const char *const names[] = { "qwen3", "qwen3_tied", "qwen2_window", "llama_bias" };
     record *resident = mt_calloc(1, sizeof *resident), *streamed = mt_calloc(1, sizeof *streamed);
-    for (size_t c = 0; c < MT_COUNT(names); c++)
+    for (size_t c = 0; c < MT_COUNT(golden_cases); c++)
         for (int bf16 = 0; bf16 < 2; bf16++) {
             rig r;
             mt_prompt prompts[MAX_PROMPTS];
-            open_model(&r, names[c]);
+            open_model(&r, golden_cases[c]);
             size_t n = prompts_of(&r, prompts);
             setup s = { .compute = bf16 ? MT_DTYPE_BF16 : MT_DTYPE_F32, .slots = 3, .pass_tokens = 16 };
             size_t least = least_device_bytes(&r, s.compute);

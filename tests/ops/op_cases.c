@@ -329,7 +329,7 @@ CHECKED_OP(rope, true, false, NULL)
 typedef struct attention_case {
     mt_attention a;
     int64_t gap;
-    int64_t docs[8]; /* lengths, up to the first 0 */
+    int64_t docs[9]; /* lengths, up to the first 0; below 0: the lengths so far come as often */
 } attention_case;
 
 static const attention_case attention_cases[] = {
@@ -364,7 +364,7 @@ static const attention_case attention_cases[] = {
     { { .H = 4, .K = 2, .Dh = 64, .alibi = 0.5f, .softcap = 2 }, 16, { 70, 33 } },
     /* The last two are one shape: as fast as it goes, and plainly. */
     { { .H = 4, .K = 2, .Dh = 64 }, 0, { 150, 40 } },
-    { { .H = 4, .K = 2, .Dh = 64, .plain = true }, 0, { 150, 40 } },
+    { { .H = 4, .K = 2, .Dh = 64, .use = { .ways = 1u << MT_ATTENTION_PLAIN } }, 0, { 150, 40 } },
 };
 
 static const attention_case long_attention_cases[] = {
@@ -376,6 +376,24 @@ static const attention_case long_attention_cases[] = {
     { { .H = 5, .K = 5, .Dh = 128, .alibi = 1 }, 0, { 3000, 1000 } },
 };
 
+static const attention_case packed_attention_cases[] = {
+    { { .H = 28, .K = 4, .Dh = 128 }, 0, { 200, 3, 70 } },
+    { { .H = 14, .K = 2, .Dh = 64 }, 0, { 129, 1, 127, 128, 1, 300 } },
+    { { .H = 16, .K = 8, .Dh = 96 }, 8, { 256, 1, 255, 257 } },
+    { { .H = 32, .K = 8, .Dh = 128 }, 128, { 1, 1, 400 } },
+    { { .H = 4, .K = 4, .Dh = 128 }, 0, { 385, 64, 63 } },
+    { { .H = 3, .K = 3, .Dh = 64 }, 64, { 1, 1, 1, 1, 1 } },
+    { { .H = 8, .K = 1, .Dh = 80 }, 16, { 90, 1, 11 } },
+    { { .H = 4, .K = 2, .Dh = 64, .window = 17 }, 0, { 150, 40 } },
+    { { .H = 7, .K = 1, .Dh = 128, .window = 64 }, 128, { 300, 1, 90 } },
+    { { .H = 4, .K = 4, .Dh = 96, .window = 1 }, 0, { 37, 140 } },
+    { { .H = 8, .K = 4, .Dh = 256 }, 0, { 140, 1, 66 } },
+    { { .H = 2, .K = 1, .Dh = 256, .window = 9 }, 8, { 140 } },
+    { { .H = 4, .K = 2, .Dh = 64 }, 0, { 1, 17, 5, 33, 2, 64, 9, 3, -25 } }, /* 200 documents */
+    { { .H = 2, .K = 2, .Dh = 128 }, 0, { 7, 1, 30, -40 } },
+    { { .H = 4, .K = 2, .Dh = 128 }, 0, { 1500, 1, 300 } },
+};
+
 static void declare_attention_of(op_run *r, const attention_case *c)
 {
     ARGS(mt_attention, c->a);
@@ -383,19 +401,21 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     a->t = r->how.t;
     needs(r, a->softcap != 0, MT_TRAIT(ATTENTION_SOFTCAP));
     needs(r, a->alibi != 0, MT_TRAIT(ALIBI));
-    while (a->n_docs < 8 && docs[a->n_docs]) {
-        a->N += docs[a->n_docs];
-        a->longest = mt_max_i64(a->longest, docs[a->n_docs++]);
+    int64_t listed = 0, times;
+    while (listed < 8 && docs[listed] > 0) {
+        a->N += docs[listed];
+        a->longest = mt_max_i64(a->longest, docs[listed++]);
     }
+    times = docs[listed] < 0 ? -docs[listed] : 1;
+    a->N *= times;
+    a->n_docs = listed * times;
+    if (r->how.use) a->use = *r->how.use;
     a->ldq = a->ldo = a->ld_d = a->H * a->Dh + gap;
     a->ldk = a->K * a->Dh + gap;
     a->ldv = a->K * a->Dh + 2 * gap;
     a->scale = 1.0f / sqrtf((float)a->Dh);
     op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1);
-    for (int64_t d = 0, row = 0; d <= a->n_docs; row += docs[d++]) {
-        op_set(starts, 0, d, (double)row);
-        if (d == a->n_docs) break;
-    }
+    for (int64_t d = 0, row = 0; d <= a->n_docs; row += docs[d++ % listed]) op_set(starts, 0, d, (double)row);
     op_buf *q = op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldq);
     op_buf *k = op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldk);
     op_buf *v = op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldv);
@@ -417,7 +437,12 @@ static void declare_attention_of(op_run *r, const attention_case *c)
 static void declare_attention(op_run *r, int c) { declare_attention_of(r, &attention_cases[c]); }
 static void declare_long_attention(op_run *r, int c) { declare_attention_of(r, &long_attention_cases[c]); }
 
+static void declare_packed_attention(op_run *r, int c) { declare_attention_of(r, &packed_attention_cases[c]); }
+
 CHECKED_OP(attention, true, false, NULL)
+const op_spec op_packed_attention = {
+    "packed_attention", OP_ID_attention, (int)MT_COUNT(packed_attention_cases), true, false, declare_packed_attention, NULL
+};
 const op_spec op_long_attention = {
     "long_attention", OP_ID_attention, (int)MT_COUNT(long_attention_cases), true, false, declare_long_attention, NULL
 };

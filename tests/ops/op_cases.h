@@ -51,6 +51,7 @@ typedef struct op_how {
     bool rounded;  /* inputs hold bf16 values whatever t is */
     bool in_place; /* take the liberties ops.h allows */
     int skew;      /* buffers start this many elements past an aligned address */
+    const mt_attention_use *use; /* attention: which kernels, or NULL: the case's */
 } op_how;
 
 typedef struct op_run op_run;
@@ -85,6 +86,8 @@ struct op_run {
 extern const op_spec *const op_specs[OP_COUNT];
 /* Attention over thousands of rows, for devices that are fast enough: short sequences hide races. */
 extern const op_spec op_long_attention;
+/* Packings of every kind, bf16 and heads that the fused kernels of a library know. */
+extern const op_spec op_packed_attention;
 
 op_run *op_run_create(const op_spec *spec, int case_index, const op_how *how);
 void op_run_free(op_run *r);

@@ -78,10 +78,22 @@ def check_logits(work):
     return bad + (not worst < 1e-3)
 
 
+def check_losses(work):
+    """The loss falls: the mean of the last five steps is well below that of the first five."""
+    rows = [json.loads(line) for line in open(work + "/run/metrics.jsonl")]
+    losses = [r["loss"] for r in rows if "loss" in r]
+    first, last = sum(losses[:5]) / 5, sum(losses[-5:]) / 5
+    print(f"losses: {len(losses)} steps, mean of the first five {first:.3f}, of the last five {last:.3f}")
+    if not last < 0.8 * first:
+        sys.exit("the loss does not fall")
+
+
 if __name__ == "__main__":
     command, gguf, work = sys.argv[1:]
     if command == "texts":
         texts(work)
+    elif command == "losses":
+        check_losses(work)
     elif check_ids(gguf, work) + check_logits(work):
         sys.exit("the converted model is not the same")
     else:

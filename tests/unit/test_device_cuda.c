@@ -149,7 +149,7 @@ static int probe(void)
 {
     mt_err err = { 0 };
     mt_device *dev = NULL;
-    if (mt_device_open(&dev, "cuda", NULL, &err) != MT_EUNSUPPORTED || dev) return 1;
+    if (mt_device_open(&dev, "cuda", NULL, &err) != MT_ENOENT || dev) return 1;
     return strstr(err.msg, "CUDA_VISIBLE_DEVICES") && strstr(err.msg, "unset") ? 0 : 2;
 }
 

@@ -168,6 +168,9 @@ CASES = {
                        multi_query=False, parallel_attn=False, bias=True, attention="sdpa"),
     "gpt2": small("gpt2", "GPT2LMHeadModel", num_key_value_heads=ABSENT, intermediate_size=ABSENT, n_embd=16, n_layer=2, n_head=4, n_inner=20,
                   n_positions=32, hidden_size=ABSENT, num_hidden_layers=ABSENT, num_attention_heads=ABSENT, max_position_embeddings=ABSENT),
+    # Positions begin in the third row of their table.
+    "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
+                 max_position_embeddings=16),
 }
 ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron")  # norm weights are stored as w - 1
 

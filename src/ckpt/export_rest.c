@@ -1,0 +1,70 @@
+/* export_rest.c - what a source holds that is no part of the model: a vision tower, rotary tables, layers for several tokens ahead.
+ * It is written as it was, so that a saved model has all the tensors it came with. */
+#include "ckpt/export.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static int by_text(const void *a, const void *b) { return strcmp(a, b); }
+
+/* The names of the model's own tensors, sorted; a tied head's is among them. */
+static mt_rc own_names(const mt_export *x, char (**out)[MT_NAME_BYTES], size_t *n, mt_err *err)
+{
+    const mt_model *m = x->model;
+    size_t most = 1;
+    for (int u = 0; u < m->n_units; u++) most += (size_t)m->units[u].layout->n_weights;
+    *n = 0;
+    *out = mt_calloc(most, sizeof **out);
+    if (!*out) return mt_fail(err, MT_ENOMEM, "no host memory for %zu tensor names", most);
+    for (int u = 0; u < m->n_units; u++)
+        for (int k = 0; k < m->units[u].layout->n_weights; k++) mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], (*out)[(*n)++]);
+    if (m->config->tied) mt_role_name(m->config, MT_W_HEAD, (*out)[(*n)++]);
+    qsort(*out, *n, sizeof **out, by_text);
+    return MT_OK;
+}
+
+mt_rc mt__export_rest(const mt_export *x, const mt_st_tensor ***out, size_t *n, mt_err *err)
+{
+    char(*own)[MT_NAME_BYTES];
+    size_t n_own, all = x->source ? mt_shards_count(x->source) : 0;
+    *out = NULL;
+    *n = 0;
+    if (!all) return MT_OK;
+    MT_TRY(own_names(x, &own, &n_own, err));
+    *out = mt_calloc(all, sizeof(mt_st_tensor *));
+    for (size_t i = 0; *out && i < all; i++) {
+        const mt_st_tensor *t = mt_shards_at(x->source, i);
+        if (!bsearch(t->name, own, n_own, sizeof *own, by_text)) (*out)[(*n)++] = t;
+    }
+    mt_free(own);
+    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %zu tensors", all);
+}
+
+mt_dtype mt__export_rest_dtype(const mt_export *x, const mt_st_tensor *t)
+{
+    if (!mt_st_is_float(t)) return t->dtype;
+    if (x->dtype != MT_DTYPE_COUNT) return x->dtype;
+    if (t->data) return t->dtype;
+    if (t->decoder->stored_as) return x->model->config->dtype; /* nothing is quantised again */
+    return t->dtype == MT_DTYPE_BF16 || t->dtype == MT_DTYPE_F16 ? t->dtype : MT_DTYPE_F32;
+}
+
+static mt_rc put_numbers(mt_shards_writer *w, const mt_st_tensor *t, mt_dtype to, mt_err *err)
+{
+    enum { PIECE = 1 << 12 };
+    float numbers[PIECE];
+    unsigned char bytes[PIECE * 4];
+    for (size_t at = 0; at < t->n; at += PIECE) {
+        size_t n = t->n - at < PIECE ? t->n - at : PIECE;
+        mt_st_read(t, at, n, numbers);
+        mt_from_f32(bytes, to, numbers, n);
+        MT_TRY(mt_shards_writer_append(w, t->name, bytes, n * mt_dtype_bytes(to), err));
+    }
+    return MT_OK;
+}
+
+mt_rc mt__export_rest_put(const mt_export *x, mt_shards_writer *w, const mt_st_tensor *t, mt_err *err)
+{
+    mt_dtype to = mt__export_rest_dtype(x, t);
+    return t->data && to == t->dtype ? mt_shards_writer_append(w, t->name, t->data, t->bytes, err) : put_numbers(w, t, to, err);
+}

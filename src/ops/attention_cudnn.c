@@ -1,0 +1,372 @@
+/* attention_cudnn.c - the two graphs, and the plans made of them.
+ *
+ *     S = scale q k', masked;  m = max S;  e = exp(S - m);  z = sum e;  lse = m + log z;  o = (e / z) v
+ *     delta = sum(o * do);  P = exp(S - lse);  dv = P' do;  dS = P (do v' - delta) scale;  dk = dS' q;  dq = dS k
+ *
+ * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and what is virtual are part of the pattern.  With a
+ * causal mask no mask for the ends of documents is needed: the lengths bound the products.  Gradients of grouped heads are made for every
+ * query head (dkf, dvf) and summed.  The repeatable backward keeps dS in the workspace and makes dq of it by one more product; the fast
+ * one adds to an fp32 accumulator with atomics. */
+#include "ops/attention_cudnn.h"
+
+#include "base/mem.h"
+#include "ops/cudnn_graph.h"
+
+#include <math.h>
+#include <string.h>
+
+enum tensor_id {
+    ID_NONE, /* virtual */
+    ID_Q, ID_K, ID_V, ID_O, ID_LSE, ID_DO, ID_DQ, ID_DK, ID_DV, ID_DELTA, ID_ACC, ID_DKF, ID_DVF,
+    ID_LEN_Q, ID_LEN_KV,
+    ID_SCALE, ID_NEVER, ID_ONE, ID_WINDOW,
+    ID_OFFSETS, /* and the MT_OFFSETS - 1 after it */
+};
+
+/* What a plan is made for. */
+typedef struct plan_key {
+    int64_t backward, way; /* way: 0 in forward */
+    int64_t docs, longest, H, K, Dh, ldq, ldk, ldv, ldo, ld_d, windowed;
+} plan_key;
+
+enum { MAX_PLANS = 64, WIDE_HEADS_FROM = 91900 };
+
+struct mt_cudnn_attention {
+    mt_cudnn *lib;
+    int n_plans;
+    struct {
+        plan_key key;
+        mt_cudnn_plan *plan;
+    } plans[MAX_PLANS];
+};
+
+/* -- tensors --------------------------------------------------------------------------------------- */
+
+typedef struct builder {
+    mt_cudnn_graph *g;
+    const plan_key *k;
+    mt_node len_q, len_kv, scale, never, offsets[MT_OFFSETS];
+} builder;
+
+static mt_node offsets(builder *b, mt_cudnn_offset which)
+{
+    if (!b->offsets[which])
+        b->offsets[which] = mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = ID_OFFSETS + which, .type = CUDNN_DATA_INT64, .dims = { b->k->docs + 1, 1, 1, 1 }, .strides = { 1, 1, 1, 1 } });
+    return b->offsets[which];
+}
+
+/* [docs, heads, longest, width] of rows ld apart. */
+static mt_node rows(builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t width, int64_t ld, mt_node ragged)
+{
+    int64_t S = b->k->longest;
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = type, .dims = { b->k->docs, heads, S, width }, .strides = { S * ld, width, ld, 1 }, .ragged = ragged });
+}
+
+/* The same with rows as columns. */
+static mt_node columns(builder *b, int64_t id, int64_t heads, int64_t width, int64_t ld, mt_node ragged)
+{
+    int64_t S = b->k->longest;
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_BFLOAT16, .dims = { b->k->docs, heads, width, S }, .strides = { S * ld, width, 1, ld }, .ragged = ragged });
+}
+
+/* [docs, H, longest, longest]; turned: in memory the other way round. */
+static mt_node square(builder *b, cudnnDataType_t type, bool turned)
+{
+    int64_t S = b->k->longest, H = b->k->H;
+    mt_cudnn_tensor_spec s = { .type = type, .dims = { b->k->docs, H, S, S } };
+    if (turned) memcpy(s.strides, (int64_t[4]){ H * S * S, S * S, 1, S }, sizeof s.strides);
+    return mt_cudnn_tensor(b->g, &s);
+}
+
+static mt_node scalar(builder *b, int64_t id)
+{
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT, .dims = { 1, 1, 1, 1 }, .by_value = true });
+}
+
+static mt_node lengths(builder *b, int64_t id)
+{
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_INT32, .dims = { b->k->docs, 1, 1, 1 }, .strides = { 1, 1, 1, 1 } });
+}
+
+static builder begin(mt_cudnn *lib, const plan_key *k)
+{
+    builder b = { .g = mt_cudnn_graph_create(lib), .k = k };
+    b.len_q = lengths(&b, ID_LEN_Q);
+    b.len_kv = lengths(&b, ID_LEN_KV);
+    b.scale = scalar(&b, ID_SCALE);
+    b.never = scalar(&b, ID_NEVER);
+    return b;
+}
+
+/* -- the graphs ------------------------------------------------------------------------------------ */
+
+static mt_node scores(builder *b, mt_node q, mt_node kt)
+{
+    mt_node s = square(b, CUDNN_DATA_FLOAT, false);
+    mt_cudnn_matmul_to(b->g, q, kt, s, b->len_q, b->len_kv, NULL);
+    return mt_cudnn_pointwise(b->g, CUDNN_POINTWISE_MUL, s, b->scale, NULL);
+}
+
+/* Row i sees column j if i >= j, and in a window if j + window > i. */
+static mt_node masked(builder *b, mt_node s)
+{
+    mt_node row = mt_cudnn_index(b->g, s, 2), column = mt_cudnn_index(b->g, s, 3);
+    mt_node sees = mt_cudnn_pointwise_typed(b->g, CUDNN_POINTWISE_CMP_GE, row, column, CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN);
+    s = mt_cudnn_pointwise(b->g, CUDNN_POINTWISE_BINARY_SELECT, s, b->never, sees);
+    if (!b->k->windowed) return s;
+    row = mt_cudnn_index(b->g, s, 2);
+    column = mt_cudnn_index(b->g, s, 3);
+    mt_node end = mt_cudnn_pointwise_typed(b->g, CUDNN_POINTWISE_ADD, column, scalar(b, ID_WINDOW), CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
+    sees = mt_cudnn_pointwise_typed(b->g, CUDNN_POINTWISE_CMP_GT, end, row, CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN);
+    return mt_cudnn_pointwise(b->g, CUDNN_POINTWISE_BINARY_SELECT, s, b->never, sees);
+}
+
+static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out, mt_err *err)
+{
+    builder b = begin(lib, k);
+    mt_cudnn_graph *g = b.g;
+    mt_node q = rows(&b, ID_Q, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldq, offsets(&b, MT_OFF_Q));
+    mt_node kt = columns(&b, ID_K, k->K, k->Dh, k->ldk, offsets(&b, MT_OFF_K));
+    mt_node v = rows(&b, ID_V, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->ldv, offsets(&b, MT_OFF_V));
+    mt_node o = rows(&b, ID_O, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldo, offsets(&b, MT_OFF_O));
+    mt_node lse = rows(&b, ID_LSE, CUDNN_DATA_FLOAT, k->H, 1, k->H, offsets(&b, MT_OFF_LSE));
+
+    mt_node s = masked(&b, scores(&b, q, kt));
+    mt_node m = mt_cudnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s);
+    mt_node e = mt_cudnn_pointwise(g, CUDNN_POINTWISE_EXP, mt_cudnn_pointwise(g, CUDNN_POINTWISE_SUB, s, m, NULL), NULL, NULL);
+    mt_node z = mt_cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, e);
+    mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_ADD, m, mt_cudnn_pointwise(g, CUDNN_POINTWISE_LOG, z, NULL, NULL), lse);
+    mt_node p = square(&b, CUDNN_DATA_BFLOAT16, false);
+    mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_DIV, e, z, p);
+    mt_cudnn_matmul_to(g, p, v, o, b.len_q, NULL, b.len_kv);
+    return mt_cudnn_plan_create(out, g, err);
+}
+
+/* A gradient of keys or values: (dS or P)' times rows of queries.  Grouped heads: for every query head, then summed.  cuDNN derives where
+ * the rows of all heads start from where the summed ones do, times H / K: right only if both lie packed. */
+static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t id, int64_t id_full)
+{
+    const plan_key *k = b->k;
+    if (k->H == k->K) {
+        mt_node d = rows(b, id, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->ld_d, offsets(b, MT_OFF_D));
+        mt_cudnn_matmul_to(b->g, square_turned, x, d, b->len_kv, NULL, b->len_q);
+        return;
+    }
+    mt_node d = rows(b, id, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->K * k->Dh, offsets(b, MT_OFF_KV));
+    mt_node full = rows(b, id_full, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->H * k->Dh, offsets(b, MT_OFF_KV));
+    mt_cudnn_matmul_to(b->g, square_turned, x, full, b->len_kv, NULL, b->len_q);
+    mt_cudnn_reduce_to(b->g, CUDNN_REDUCE_TENSOR_ADD, full, d);
+}
+
+static mt_node turned(builder *b, mt_node s)
+{
+    mt_node t = square(b, CUDNN_DATA_BFLOAT16, true);
+    mt_cudnn_reshape_to(b->g, s, t);
+    return t;
+}
+
+static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out, mt_err *err)
+{
+    builder b = begin(lib, k);
+    mt_cudnn_graph *g = b.g;
+    mt_node q = rows(&b, ID_Q, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldq, offsets(&b, MT_OFF_Q));
+    mt_node kt = columns(&b, ID_K, k->K, k->Dh, k->ldk, offsets(&b, MT_OFF_K));
+    mt_node vt = columns(&b, ID_V, k->K, k->Dh, k->ldv, offsets(&b, MT_OFF_V));
+    mt_node o = rows(&b, ID_O, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldo, offsets(&b, MT_OFF_O));
+    mt_node d_o = rows(&b, ID_DO, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldo, offsets(&b, MT_OFF_O));
+    mt_node lse = rows(&b, ID_LSE, CUDNN_DATA_FLOAT, k->H, 1, k->H, offsets(&b, MT_OFF_LSE));
+    mt_node delta = rows(&b, ID_DELTA, CUDNN_DATA_FLOAT, k->H, 1, k->H, offsets(&b, MT_OFF_LSE));
+
+    mt_node sum = mt_cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, d_o, o, NULL));
+    mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_MUL, sum, scalar(&b, ID_ONE), delta);
+    mt_node s = mt_cudnn_pointwise(g, CUDNN_POINTWISE_SUB, scores(&b, q, kt), lse, NULL);
+    mt_node p = mt_cudnn_pointwise(g, CUDNN_POINTWISE_EXP, masked(&b, s), NULL, NULL);
+    gradient_of_kv(&b, turned(&b, p), d_o, ID_DV, ID_DVF);
+
+    mt_node dp = square(&b, CUDNN_DATA_FLOAT, false);
+    mt_cudnn_matmul_to(g, d_o, vt, dp, b.len_q, b.len_kv, NULL);
+    mt_node ds = mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, mt_cudnn_pointwise(g, CUDNN_POINTWISE_SUB, dp, delta, NULL), p, NULL);
+    ds = mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, ds, b.scale, NULL);
+    gradient_of_kv(&b, turned(&b, ds), q, ID_DK, ID_DKF);
+
+    mt_node keys = rows(&b, ID_NONE, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->ldk, offsets(&b, MT_OFF_K));
+    mt_cudnn_reshape_to(g, kt, keys);
+    mt_node dq = rows(&b, ID_DQ, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ld_d, offsets(&b, MT_OFF_D));
+    if (k->way == MT_ATTENTION_CUDNN) {
+        mt_cudnn_matmul_to(g, ds, keys, dq, b.len_q, NULL, b.len_kv);
+    } else {
+        mt_node acc = rows(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->Dh, k->ld_d, offsets(&b, MT_OFF_D)); /* as dq, or it is wrong */
+        mt_cudnn_matmul_to(g, ds, keys, acc, b.len_q, NULL, b.len_kv);
+        mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, acc, NULL, dq);
+    }
+    return mt_cudnn_plan_create(out, g, err);
+}
+
+/* -- plans ----------------------------------------------------------------------------------------- */
+
+mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, const char *device, mt_err *err)
+{
+    *out = NULL;
+    mt_cudnn_attention *c = mt_calloc(1, sizeof *c);
+    if (!c) return mt_fail(err, MT_ENOMEM, "no host memory for cuDNN");
+    mt_rc rc = mt_cudnn_open(&c->lib, device, err);
+    if (rc)
+        mt_cudnn_attention_close(c);
+    else
+        *out = c;
+    return rc;
+}
+
+void mt_cudnn_attention_close(mt_cudnn_attention *c)
+{
+    if (!c) return;
+    while (c->n_plans) mt_cudnn_plan_free(c->plans[--c->n_plans].plan);
+    mt_cudnn_close(c->lib);
+    mt_free(c);
+}
+
+/* 9.14 leaves gradients of packed heads wider than 128 unwritten; 9.19 is right. */
+int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c) { return mt_cudnn_version(c->lib) >= WIDE_HEADS_FROM ? 256 : 128; }
+
+/* Does the graph mask a window?  The same for all calls of a run, however long their documents; the repeatable backward is asked only where
+ * the window hides nothing. */
+static bool masks_window(const mt_attention *a, bool backward, mt_attention_way way)
+{
+    return a->window && a->window < mt_cudnn_widest(a).longest && !(backward && way == MT_ATTENTION_CUDNN);
+}
+
+static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward, mt_attention_way way)
+{
+    return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .H = a->H, .K = a->K, .Dh = a->Dh,
+                       .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_d = backward ? a->ld_d : 0, .windowed = masks_window(a, backward, way) };
+}
+
+static mt_cudnn_plan *find(const mt_cudnn_attention *c, const plan_key *key)
+{
+    for (int i = 0; i < c->n_plans; i++)
+        if (memcmp(&c->plans[i].key, key, sizeof *key) == 0) return c->plans[i].plan;
+    return NULL;
+}
+
+static mt_rc add_plan(mt_cudnn_attention *c, const plan_key *key, mt_err *err)
+{
+    mt_cudnn_plan *plan;
+    MT_TRY(key->backward ? build_backward(c->lib, key, &plan, err) : build_forward(c->lib, key, &plan, err));
+    if (c->n_plans == MAX_PLANS) { /* shapes of another run: all go, and this run's come back */
+        while (c->n_plans) mt_cudnn_plan_free(c->plans[--c->n_plans].plan);
+    }
+    c->plans[c->n_plans].key = *key;
+    c->plans[c->n_plans++].plan = plan;
+    return MT_OK;
+}
+
+/* The plan of this call.  A new shape gets the plans of all its sizes, so that later calls find theirs. */
+static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way, mt_cudnn_plan **out, mt_err *err)
+{
+    mt_cudnn_size sizes[MT_CUDNN_SIZES] = { mt_cudnn_widest(a) };
+    plan_key wanted = key_of(a, l->size, backward, way);
+    *out = find(c, &wanted);
+    int n = *out ? 0 : backward && way == MT_ATTENTION_CUDNN ? mt_cudnn_sizes(a, sizes) : 1;
+    for (int i = 0; i < n; i++) {
+        plan_key key = key_of(a, sizes[i], backward, way);
+        if (!find(c, &key)) MT_TRY(add_plan(c, &key, err));
+    }
+    if (!*out) *out = find(c, &wanted);
+    if (!*out) return mt_fail(err, MT_EINTERNAL, "attention has no cuDNN plan of its size");
+    if (mt_cudnn_plan_workspace(*out) <= l->workspace_bytes) return MT_OK;
+    return mt_fail(err, MT_EINTERNAL, "cuDNN's attention asks for %zu bytes of workspace where %zu were planned; please report it, and run with attn_implementation: eager or without cuDNN meanwhile",
+                   mt_cudnn_plan_workspace(*out), l->workspace_bytes);
+}
+
+mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err)
+{
+    mt_cudnn_layout l = mt_cudnn_layout_of(a, way, backward);
+    mt_cudnn_plan *plan;
+    *workspace = 0;
+    MT_TRY(plan_for(c, a, &l, backward, way, &plan, err));
+    *workspace = mt_cudnn_plan_workspace(plan);
+    return MT_OK;
+}
+
+/* -- running --------------------------------------------------------------------------------------- */
+
+void mt_cudnn_offset_lds(const mt_attention *a, int64_t ld[MT_OFFSETS])
+{
+    const int64_t all[MT_OFFSETS] = { [MT_OFF_Q] = a->ldq, [MT_OFF_K] = a->ldk, [MT_OFF_V] = a->ldv, [MT_OFF_O] = a->ldo, [MT_OFF_LSE] = a->H,
+                                      [MT_OFF_D] = a->ld_d, [MT_OFF_KV] = a->K * a->Dh };
+    memcpy(ld, all, sizeof all);
+}
+
+typedef struct values {
+    mt_cudnn_value at[MT_CUDNN_MAX_VALUES];
+    int n;
+} values;
+
+static void put(values *v, int64_t id, const void *p) { v->at[v->n++] = (mt_cudnn_value){ id, p }; }
+
+/* What both directions have. */
+static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, int64_t chunk, const uint32_t used[], int n_used)
+{
+    const char *scratch = a->scratch;
+    put(v, ID_Q, a->q);
+    put(v, ID_K, a->k);
+    put(v, ID_V, a->v);
+    put(v, ID_O, a->o);
+    put(v, ID_LSE, a->lse);
+    const int32_t *len = (const int32_t *)(const void *)(scratch + l->lengths) + chunk * l->lengths_ld;
+    put(v, ID_LEN_Q, len);
+    put(v, ID_LEN_KV, len);
+    const int64_t *off = (const int64_t *)(const void *)(scratch + l->offsets) + chunk * MT_OFFSETS * l->offsets_ld;
+    for (int i = 0; i < n_used; i++) put(v, ID_OFFSETS + used[i], off + used[i] * l->offsets_ld);
+}
+
+static const float never = -INFINITY, one = 1.0f;
+
+static mt_rc run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool windowed, values *v, mt_err *err)
+{
+    float window = (float)a->window;
+    put(v, ID_SCALE, &a->scale);
+    put(v, ID_NEVER, &never);
+    if (windowed) put(v, ID_WINDOW, &window);
+    return mt_cudnn_run(plan, stream, v->at, v->n, (char *)a->scratch + l->workspace, err);
+}
+
+mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_err *err)
+{
+    static const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE };
+    mt_cudnn_layout l = mt_cudnn_layout_of(a, MT_ATTENTION_CUDNN, false);
+    mt_cudnn_plan *plan;
+    MT_TRY(plan_for(c, a, &l, false, MT_ATTENTION_CUDNN, &plan, err));
+    for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
+        values v = { .n = 0 };
+        put_common(&v, a, &l, chunk, used, (int)MT_COUNT(used));
+        MT_TRY(run(plan, stream, a, &l, masks_window(a, false, MT_ATTENTION_CUDNN), &v, err));
+    }
+    return MT_OK;
+}
+
+mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, mt_err *err)
+{
+    static const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_KV };
+    bool grouped = a->H != a->K, fast = way == MT_ATTENTION_CUDNN_FAST;
+    int n_used = grouped ? 7 : 6;
+    mt_cudnn_layout l = mt_cudnn_layout_of(a, way, true);
+    mt_cudnn_plan *plan;
+    char *scratch = a->scratch;
+    MT_TRY(plan_for(c, a, &l, true, way, &plan, err));
+    for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
+        values v = { .n = 0 };
+        put_common(&v, a, &l, chunk, used, n_used);
+        put(&v, ID_DO, a->d_o);
+        put(&v, ID_DQ, a->dq);
+        put(&v, ID_DK, grouped ? scratch + l.dk : a->dk);
+        put(&v, ID_DV, grouped ? scratch + l.dv : a->dv);
+        put(&v, ID_DELTA, scratch + l.delta);
+        put(&v, ID_ONE, &one);
+        if (fast) put(&v, ID_ACC, scratch + l.acc);
+        if (grouped) put(&v, ID_DKF, scratch + l.dkf);
+        if (grouped) put(&v, ID_DVF, scratch + l.dvf);
+        MT_TRY(run(plan, stream, a, &l, masks_window(a, true, way), &v, err));
+    }
+    return MT_OK;
+}

@@ -1,0 +1,27 @@
+/* attention_cudnn.h - attention by cuDNN's fused kernels: one graph each for forward and backward, made once per shape and size.
+ *
+ * Documents lie packed: cuDNN is told where each starts (ragged offsets) and how long it is, so one plan serves every packing up to its
+ * size.  A state belongs to a device and one thread at a time. */
+#ifndef MT_OPS_ATTENTION_CUDNN_H
+#define MT_OPS_ATTENTION_CUDNN_H
+
+#include "ops/attention_ways.h"
+
+typedef struct mt_cudnn_attention mt_cudnn_attention;
+
+/* MT_EUNSUPPORTED: no library here that can. */
+mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, const char *device, mt_err *err); /* device: as in mt_cudnn_open */
+void mt_cudnn_attention_close(mt_cudnn_attention *c); /* accepts NULL */
+int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c); /* widest heads it computes right */
+
+/* stream: a cudaStream_t.  The offsets and lengths in the scratch (mt_cudnn_layout) are filled in by the caller. */
+mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_err *err);
+mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, mt_err *err);
+
+/* Makes the plans of this shape and says what the largest needs of workspace. */
+mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err);
+
+/* Elements from row to row of what each array of offsets is for. */
+void mt_cudnn_offset_lds(const mt_attention *a, int64_t ld[MT_OFFSETS]);
+
+#endif

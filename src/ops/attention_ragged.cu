@@ -1,0 +1,97 @@
+/* attention_ragged.cu - packed rows as cuDNN wants them told: where each document starts, in elements of every tensor, and how long it
+ * is.  The graphs are in attention_cudnn.c. */
+#include "ops/attention.cuh"
+
+extern "C" {
+#include "base/log.h"
+#include "ops/attention_cudnn.h"
+}
+
+typedef struct ragged {
+    int64_t n_docs, docs, n_chunks, offsets_ld, lengths_ld;
+    int64_t ld[MT_OFFSETS];
+    const int32_t *doc_start;
+    int64_t *offsets; /* [n_chunks][MT_OFFSETS][offsets_ld] */
+    int32_t *lengths; /* [n_chunks][lengths_ld] */
+} ragged;
+
+/* A thread for each place of each chunk, one past the end included.  Places without a document are empty ones at the end. */
+__global__ void ragged_kernel(ragged r)
+{
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, chunk = at / (r.docs + 1), i = at % (r.docs + 1);
+    if (chunk >= r.n_chunks) return;
+    int64_t doc = chunk * r.docs + i;
+    int64_t row = r.doc_start[doc < r.n_docs ? doc : r.n_docs];
+    for (int k = 0; k < MT_OFFSETS; k++) r.offsets[(chunk * MT_OFFSETS + k) * r.offsets_ld + i] = row * r.ld[k];
+    if (i < r.docs) r.lengths[chunk * r.lengths_ld + i] = doc < r.n_docs ? r.doc_start[doc + 1] - (int32_t)row : 0;
+}
+
+static mt_rc tell_documents(mt_stream *s, const mt_attention *a, const mt_cudnn_layout *l, mt_err *err)
+{
+    char *scratch = (char *)a->scratch;
+    ragged r = { a->n_docs, l->size.docs, l->n_chunks, l->offsets_ld, l->lengths_ld, { 0 }, a->doc_start, (int64_t *)(scratch + l->offsets),
+                 (int32_t *)(scratch + l->lengths) };
+    mt_cudnn_offset_lds(a, r.ld);
+    ragged_kernel<<<(unsigned)div_up(r.n_chunks * (r.docs + 1), 128), 128, 0, mt_cuda_raw(s)>>>(r);
+    return mt__cuda_launched(s, "documents for cuDNN", err);
+}
+
+/* Rows of the gradient of keys or values from the scratch, where they lie packed. */
+static mt_rc place_rows(mt_stream *s, const mt_attention *a, void *to, const char *from, mt_err *err)
+{
+    size_t width = (size_t)(a->K * a->Dh) * 2;
+    return mt__cuda_check(s->dev, cudaMemcpy2DAsync(to, (size_t)a->ld_d * 2, from, width, width, (size_t)a->N, cudaMemcpyDeviceToDevice, mt_cuda_raw(s)),
+                          "attention backward", err);
+}
+
+static void close_state(void *state) { mt_cudnn_attention_close((mt_cudnn_attention *)state); }
+
+/* The device's cuDNN, loaded when first asked for; NULL: there is none that serves. */
+static mt_cudnn_attention *state_of(mt_cuda_device *d)
+{
+    mt_err why;
+    mt_cudnn_attention *state = NULL;
+    if (d->cudnn_tried) return (mt_cudnn_attention *)d->cudnn;
+    d->cudnn_tried = true;
+    if (!d->hopper) return NULL; /* tried on no other */
+    if (mt_cudnn_attention_open(&state, NULL, &why)) mt_info("attention uses megatrain's own kernels, which are slower (%s)", why.msg);
+    d->cudnn = state;
+    d->cudnn_close = close_state;
+    return state;
+}
+
+void mt__attention_use_cuda(mt_device *dev, mt_attention_use *use)
+{
+    use->ways = 1u << MT_ATTENTION_PLAIN | 1u << MT_ATTENTION_FLASH;
+    if (mt__cuda_ready(dev, NULL)) return;
+    mt_cudnn_attention *state = state_of((mt_cuda_device *)dev);
+    if (!state) return;
+    use->ways |= 1u << MT_ATTENTION_CUDNN | 1u << MT_ATTENTION_CUDNN_FAST;
+    use->cudnn_head = mt_cudnn_attention_head(state);
+}
+
+static mt_rc none_here(mt_err *err)
+{
+    return mt_fail(err, MT_EUNSUPPORTED, "this run was planned with cuDNN's attention and there is none here; install cuDNN 9 or start the run anew");
+}
+
+mt_rc mt__attention_cudnn_fwd(mt_stream *s, const mt_attention *a, mt_err *err)
+{
+    mt_cudnn_attention *state = state_of(mt_cuda_device_of(s));
+    if (!state) return none_here(err);
+    mt_cudnn_layout l = mt_cudnn_layout_of(a, MT_ATTENTION_CUDNN, false);
+    MT_TRY(tell_documents(s, a, &l, err));
+    return mt_cudnn_attention_fwd(state, mt_cuda_raw(s), a, err);
+}
+
+mt_rc mt__attention_cudnn_bwd(mt_stream *s, const mt_attention *a, mt_attention_way way, mt_err *err)
+{
+    mt_cudnn_attention *state = state_of(mt_cuda_device_of(s));
+    if (!state) return none_here(err);
+    mt_cudnn_layout l = mt_cudnn_layout_of(a, way, true);
+    MT_TRY(tell_documents(s, a, &l, err));
+    MT_TRY(mt_cudnn_attention_bwd(state, mt_cuda_raw(s), a, way, err));
+    if (a->H == a->K) return MT_OK;
+    MT_TRY(place_rows(s, a, a->dk, (char *)a->scratch + l.dk, err));
+    return place_rows(s, a, a->dv, (char *)a->scratch + l.dv, err);
+}

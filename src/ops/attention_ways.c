@@ -1,0 +1,196 @@
+/* attention_ways.c - the table of implementations, fastest first.  The numbers behind the order are in docs/benchmarks.md. */
+#include "ops/attention_ways.h"
+
+#include "base/mem.h"
+
+#include <stdio.h>
+
+enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, WITHOUT_ATOMICS = 1024 };
+
+static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 && ld % 8 == 0; }
+
+/* What every tensor-core kernel asks: rows of 16-byte pieces. */
+static bool wide_rows(const mt_attention *a, bool backward)
+{
+    bool fits = a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && a->H <= 65535 && aligned(a->q, a->ldq) &&
+                aligned(a->k, a->ldk) && aligned(a->v, a->ldv) && aligned(a->o, a->ldo);
+    return fits && (!backward || (aligned(a->d_o, a->ldo) && aligned(a->dq, a->ld_d) && aligned(a->dk, a->ld_d) && aligned(a->dv, a->ld_d)));
+}
+
+static bool allows(const mt_attention *a, mt_attention_way way) { return a->use.ways >> way & 1; }
+
+static bool any(const mt_attention *a, bool backward)
+{
+    (void)a, (void)backward;
+    return true;
+}
+
+static bool cudnn_knows(const mt_attention *a, bool backward)
+{
+    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head && a->softcap == 0 && a->alibi == 0;
+}
+
+/* The repeatable backward works through whole squares whatever the window. */
+static bool cudnn_fits(const mt_attention *a, bool backward)
+{
+    return cudnn_knows(a, backward) && (!backward || (mt_cudnn_size_of(a).longest && !(a->window && a->window < a->longest)));
+}
+
+/* Short documents are faster without atomics, where both can be had. */
+static bool atomics_pay(const mt_attention *a, bool backward)
+{
+    bool choice = allows(a, MT_ATTENTION_CUDNN);
+    return backward && cudnn_knows(a, backward) && !(choice && a->longest <= WITHOUT_ATOMICS && cudnn_fits(a, backward));
+}
+
+static const struct {
+    mt_attention_way way;
+    const char *name;
+    bool repeatable;
+    bool (*serves)(const mt_attention *a, bool backward);
+} rows[] = {
+    { MT_ATTENTION_CUDNN_FAST, "cudnn-fast", false, atomics_pay },
+    { MT_ATTENTION_CUDNN, "cudnn", true, cudnn_fits },
+    { MT_ATTENTION_FLASH, "flash", true, wide_rows },
+    { MT_ATTENTION_PLAIN, "plain", true, any },
+};
+
+static const uint32_t OURS = 1u << MT_ATTENTION_PLAIN | 1u << MT_ATTENTION_FLASH;
+
+mt_attention_way mt_attention_choose(const mt_attention *a, bool backward)
+{
+    uint32_t ways = a->use.ways ? a->use.ways : OURS;
+    for (size_t i = 0; i < MT_COUNT(rows); i++)
+        if (ways >> rows[i].way & 1 && rows[i].serves(a, backward)) return rows[i].way;
+    return MT_ATTENTION_PLAIN;
+}
+
+const char *mt_attention_way_name(mt_attention_way way)
+{
+    for (size_t i = 0; i < MT_COUNT(rows); i++)
+        if (rows[i].way == way) return rows[i].name;
+    return "unknown";
+}
+
+void mt_attention_use_text(const mt_attention_use *use, char *out, size_t n)
+{
+    uint32_t ways = use->ways ? use->ways : OURS;
+    size_t at = 0;
+    out[0] = '\0';
+    for (size_t i = 0; i < MT_COUNT(rows) && at < n; i++)
+        if (ways >> rows[i].way & 1) at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", rows[i].name);
+}
+
+/* A 64th of the device, in powers of two so that a little more or less free memory changes no bits; past 2 GiB it buys little. */
+static uint64_t workspace_for(size_t device_bytes)
+{
+    uint64_t most = (uint64_t)2 << 30, bytes = 1 << 20;
+    while (bytes < most && bytes * 2 <= device_bytes / 64) bytes *= 2;
+    return bytes;
+}
+
+mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool plain, size_t device_bytes)
+{
+    mt_attention_use use = { .ways = 1u << MT_ATTENTION_PLAIN };
+    if (plain) return use;
+    mt_ops_of(dev)->attention_use(dev, &use);
+    for (size_t i = 0; i < MT_COUNT(rows); i++)
+        if (deterministic && !rows[i].repeatable) use.ways &= ~(1u << rows[i].way);
+    use.workspace = use.ways >> MT_ATTENTION_CUDNN & 1 ? workspace_for(device_bytes) : 0;
+    return use;
+}
+
+/* -- sizes ----------------------------------------------------------------------------------------- */
+
+static int64_t docs_of(const mt_attention *a) { return a->use.docs ? a->use.docs : a->n_docs; }
+static int64_t longest_of(const mt_attention *a) { return a->use.longest ? a->use.longest : a->longest; }
+
+static int64_t at_most_docs(const mt_attention *a)
+{
+    int64_t n = 1;
+    while (n < docs_of(a) && n < MT_CUDNN_MOST_DOCS) n *= 2;
+    return n;
+}
+
+mt_cudnn_size mt_cudnn_widest(const mt_attention *a)
+{
+    return (mt_cudnn_size){ at_most_docs(a), (int64_t)mt_round_up((size_t)longest_of(a), TILE) };
+}
+
+/* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
+static uint64_t square_bytes(const mt_attention *a, int64_t longest) { return (uint64_t)a->H * (uint64_t)longest * (uint64_t)longest * 2; }
+
+int mt_cudnn_sizes(const mt_attention *a, mt_cudnn_size out[MT_CUDNN_SIZES])
+{
+    int n = 0;
+    int64_t cap = mt_cudnn_widest(a).longest;
+    for (int64_t longest = MT_CUDNN_SMALLEST; n < MT_CUDNN_SIZES; longest *= 2) {
+        int64_t size = mt_min_i64(longest, cap), docs = at_most_docs(a);
+        while (docs && (uint64_t)docs * square_bytes(a, size) > a->use.workspace) docs /= 2;
+        if (!docs) break;
+        out[n++] = (mt_cudnn_size){ docs, size };
+        if (longest >= cap) break;
+    }
+    return n;
+}
+
+mt_cudnn_size mt_cudnn_size_of(const mt_attention *a)
+{
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
+    int n = mt_cudnn_sizes(a, sizes);
+    for (int i = 0; i < n; i++)
+        if (a->longest <= sizes[i].longest) return sizes[i];
+    return (mt_cudnn_size){ 0 };
+}
+
+/* -- scratch --------------------------------------------------------------------------------------- */
+
+static size_t take(size_t *at, uint64_t bytes)
+{
+    size_t here = *at;
+    *at += mt_round_up((size_t)bytes, PART_ALIGN);
+    return here;
+}
+
+static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, bool squares, bool backward)
+{
+    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs };
+    uint64_t rows_of_heads = (uint64_t)(a->N * a->H * a->Dh), rows_of_kv = (uint64_t)(a->N * a->K * a->Dh);
+    l.offsets_ld = (int64_t)mt_round_up((size_t)size.docs + 1, 2); /* cuDNN is told of 16-byte alignment */
+    l.lengths_ld = (int64_t)mt_round_up((size_t)size.docs, 4);
+    l.offsets = take(&l.bytes, (uint64_t)(l.n_chunks * MT_OFFSETS * l.offsets_ld) * 8);
+    l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * l.lengths_ld) * 4);
+    if (backward) {
+        l.delta = take(&l.bytes, (uint64_t)(a->N * a->H) * 4);
+        if (!squares) l.acc = take(&l.bytes, (uint64_t)(a->N * (a->ld_d ? a->ld_d : (a->H + 2 * a->K) * a->Dh)) * 4);
+        if (a->H != a->K) {
+            l.dkf = take(&l.bytes, rows_of_heads * 2);
+            l.dvf = take(&l.bytes, rows_of_heads * 2);
+            l.dk = take(&l.bytes, rows_of_kv * 2);
+            l.dv = take(&l.bytes, rows_of_kv * 2);
+        }
+    }
+    l.workspace_bytes = SMALL_WORKSPACE + (squares ? (size_t)((uint64_t)size.docs * square_bytes(a, size.longest)) : 0);
+    l.workspace = take(&l.bytes, l.workspace_bytes);
+    return l;
+}
+
+mt_cudnn_layout mt_cudnn_layout_of(const mt_attention *a, mt_attention_way way, bool backward)
+{
+    bool squares = backward && way == MT_ATTENTION_CUDNN;
+    return layout_for(a, squares ? mt_cudnn_size_of(a) : mt_cudnn_widest(a), squares, backward);
+}
+
+static size_t most(size_t a, size_t b) { return a > b ? a : b; }
+
+/* Enough for whatever way any call of the run may take. */
+size_t mt_attention_scratch(const mt_attention *a)
+{
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
+    size_t bytes = (size_t)(a->N * a->H) * sizeof(float); /* delta */
+    bool cudnn = allows(a, MT_ATTENTION_CUDNN), fast = allows(a, MT_ATTENTION_CUDNN_FAST);
+    if (!(cudnn || fast) || a->N == 0 || !cudnn_knows(a, false)) return bytes;
+    bytes = most(bytes, layout_for(a, mt_cudnn_widest(a), false, fast).bytes);
+    for (int i = 0, n = cudnn ? mt_cudnn_sizes(a, sizes) : 0; i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
+    return bytes;
+}

@@ -1,0 +1,39 @@
+/* attention_ways.h - which implementation of attention serves a call, and what it needs.  Functions of the arguments alone, the same in
+ * every build: a plan counts with them and the choice can be tested without a GPU. */
+#ifndef MT_OPS_ATTENTION_WAYS_H
+#define MT_OPS_ATTENTION_WAYS_H
+
+#include "ops/ops.h"
+
+/* cuDNN's kernels are made for a number of documents and a length; documents go through them so many at a time.  Lengths come in few
+ * sizes, so that a run makes all its kernels in its first step. */
+enum { MT_CUDNN_SIZES = 12, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64 };
+
+typedef struct mt_cudnn_size {
+    int64_t docs, longest;
+} mt_cudnn_size;
+
+/* The sizes of a run's repeatable backward, ascending; returns how many.  Those that the workspace cannot hold are left out. */
+int mt_cudnn_sizes(const mt_attention *a, mt_cudnn_size out[MT_CUDNN_SIZES]);
+/* The one for this call; longest 0: none. */
+mt_cudnn_size mt_cudnn_size_of(const mt_attention *a);
+/* The one size of forward and of the fast backward. */
+mt_cudnn_size mt_cudnn_widest(const mt_attention *a);
+
+/* Offsets of documents that cuDNN reads, one array for each distance from row to row. */
+typedef enum mt_cudnn_offset { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_KV, MT_OFFSETS } mt_cudnn_offset;
+
+/* Where things lie in the scratch of a call that cuDNN serves; bytes from its start. */
+typedef struct mt_cudnn_layout {
+    mt_cudnn_size size;
+    int64_t n_chunks;              /* launches, size.docs documents each */
+    int64_t offsets_ld, lengths_ld; /* elements from chunk to chunk (offsets: from array to array) */
+    size_t offsets, lengths;       /* int64 [n_chunks][MT_OFFSETS][offsets_ld]; int32 [n_chunks][lengths_ld] */
+    size_t delta, acc, dkf, dvf, dk, dv; /* backward */
+    size_t workspace, workspace_bytes;
+    size_t bytes;                  /* of all */
+} mt_cudnn_layout;
+
+mt_cudnn_layout mt_cudnn_layout_of(const mt_attention *a, mt_attention_way way, bool backward);
+
+#endif

@@ -1,0 +1,135 @@
+/* cuDNN's attention against the plain CPU op, and against itself.  Where there is none, the tests of it are skipped. */
+#include "test.h"
+
+#include "op_cases.h"
+#include "ops/attention_ways.h"
+
+#include <stdlib.h>
+
+enum { SKIPPED = 77, REPEATS = 20 };
+
+static mt_device *cpu, *gpu;
+static mt_attention_use all; /* what the GPU has */
+
+static uint32_t bit(mt_attention_way way) { return 1u << way; }
+
+static op_run *run(mt_device *dev, const op_spec *spec, int c, mt_dtype t, const mt_attention_use *use)
+{
+    mt_err err = { 0 };
+    op_run *r = op_run_create(spec, c, &(op_how){ .t = t, .seed = 40, .rounded = true, .use = use });
+    assert_ok(op_execute(r, dev, true, &err));
+    return r;
+}
+
+static void assert_near(const op_run *got, const op_run *want, double tolerance, const char *what)
+{
+    for (int k = 0; k < want->n_bufs; k++) {
+        const op_buf *b = &want->bufs[k];
+        if (!op_is_result(b)) continue;
+        double d = op_distance(&got->bufs[k], b);
+        if (getenv("MT_TEST_VERBOSE")) printf("    %s case %d: %s is %.2e away\n", what, want->case_index, b->name, d);
+        if (!(d <= tolerance)) fail_msg("%s, case %d: %s is %.3g away, allowed %.3g", what, want->case_index, b->name, d, tolerance);
+    }
+}
+
+static void assert_same(const op_run *a, const op_run *b, const char *what)
+{
+    for (int k = 0; k < a->n_bufs; k++)
+        if (op_is_result(&a->bufs[k]) && memcmp(a->bufs[k].result, b->bufs[k].result, op_bytes(&a->bufs[k])) != 0)
+            fail_msg("%s, case %d: %s differs", what, a->case_index, a->bufs[k].name);
+}
+
+/* How cuDNN may be asked: everything at once, or a few documents at a time and made for more and longer ones. */
+static const struct {
+    const char *name;
+    mt_attention_way way;
+    uint64_t workspace;
+    int64_t docs, longest;
+} asks[] = {
+    { "repeatable", MT_ATTENTION_CUDNN, (uint64_t)2 << 30, 0, 0 },
+    { "repeatable, in pieces", MT_ATTENTION_CUDNN, (uint64_t)16 << 20, 0, 0 },
+    { "repeatable, with room", MT_ATTENTION_CUDNN, (uint64_t)256 << 20, 300, 5000 },
+    { "fast", MT_ATTENTION_CUDNN_FAST, 0, 0, 0 },
+    { "fast, with room", MT_ATTENTION_CUDNN_FAST, 0, 50, 3000 },
+};
+
+static mt_attention_use use_of(size_t i)
+{
+    return (mt_attention_use){ .ways = bit(asks[i].way) | (asks[i].way == MT_ATTENTION_CUDNN_FAST ? bit(MT_ATTENTION_FLASH) : 0),
+                               .cudnn_head = all.cudnn_head, .workspace = asks[i].workspace, .docs = asks[i].docs, .longest = asks[i].longest };
+}
+
+/* The backward of this case is the one asked for, not what steps in where that cannot. */
+static bool serves(const op_run *r, mt_attention_way way) { return mt_attention_choose((const mt_attention *)(const void *)r->args, true) == way; }
+
+static void agrees_with_the_cpu(void **state)
+{
+    (void)state;
+    int n_served = 0;
+    for (int c = 0; c < op_packed_attention.n_cases; c++) {
+        op_run *truth = run(cpu, &op_packed_attention, c, MT_DTYPE_F32, NULL);
+        for (size_t i = 0; i < MT_COUNT(asks); i++) {
+            mt_attention_use use = use_of(i);
+            op_run *r = run(gpu, &op_packed_attention, c, MT_DTYPE_BF16, &use);
+            const char *wrong = op_check_written(r);
+            if (wrong) fail_msg("%s, case %d: %s", asks[i].name, c, wrong);
+            assert_near(r, truth, 1e-2, asks[i].name);
+            n_served += serves(r, asks[i].way);
+            op_run_free(r);
+        }
+        op_run_free(truth);
+    }
+    printf("    %d of %d runs by cuDNN\n", n_served, op_packed_attention.n_cases * (int)MT_COUNT(asks));
+    assert_true(n_served >= op_packed_attention.n_cases * (int)MT_COUNT(asks) * 3 / 4);
+}
+
+static bool chooses(const mt_attention_use *use, const op_spec *spec, int c, mt_attention_way way)
+{
+    op_run *r = op_run_create(spec, c, &(op_how){ .t = MT_DTYPE_BF16, .use = use });
+    bool yes = serves(r, way);
+    op_run_free(r);
+    return yes;
+}
+
+/* Against our own plain fp32 kernels; again and again, and however the documents are split between launches. */
+static void long_documents_are_right_and_repeatable(void **state)
+{
+    (void)state;
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = (uint64_t)4 << 30 }, few = use;
+    few.workspace = (uint64_t)1 << 30;
+    for (int c = 0; c < op_long_attention.n_cases; c++) {
+        if (!chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN)) continue;
+        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
+        const char *wrong = op_check_written(first);
+        if (wrong) fail_msg("case %d: %s", c, wrong);
+        assert_near(first, truth, 1e-2, "long");
+        for (int k = 0; k < REPEATS; k++) {
+            op_run *again = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, k % 2 && chooses(&few, &op_long_attention, c, MT_ATTENTION_CUDNN) ? &few : &use);
+            assert_same(first, again, "run again");
+            op_run_free(again);
+        }
+        op_run_free(first);
+        op_run_free(truth);
+    }
+}
+
+int main(void)
+{
+    mt_err err = { 0 };
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(agrees_with_the_cpu),
+        cmocka_unit_test(long_documents_are_right_and_repeatable),
+    };
+    if (mt_device_open(&gpu, "cuda", NULL, &err)) {
+        printf("skipped: %s\n", err.msg);
+        return SKIPPED;
+    }
+    if (mt_device_open(&cpu, "cpu", NULL, &err)) return 1;
+    all = mt_attention_use_of(gpu, false, false, (size_t)64 << 30);
+    bool has = all.ways & bit(MT_ATTENTION_CUDNN);
+    if (!has) printf("skipped: no cuDNN here that serves\n");
+    int n_failed = has ? cmocka_run_group_tests(tests, NULL, NULL) : 0;
+    mt_device_close(gpu);
+    mt_device_close(cpu);
+    return has ? n_failed != 0 : SKIPPED;
+}
