@@ -1,6 +1,6 @@
 # Every source of the library: one list per folder, in the order of the layers (docs/tour.md).
 set(MT_SOURCES)
-foreach(folder base device ops model tokenizer jinja optim ckpt data plan settings engine page cli)
+foreach(folder base device ops model tokenizer jinja optim ckpt data hub plan settings engine page cli)
   set(sources)
   include(src/${folder}/sources.cmake OPTIONAL)
   list(TRANSFORM sources PREPEND src/${folder}/)
@@ -12,4 +12,5 @@ set(assets ${PROJECT_SOURCE_DIR}/src/page/page.html ${PROJECT_SOURCE_DIR}/src/pa
 add_custom_command(OUTPUT ${CMAKE_BINARY_DIR}/assets.c
   COMMAND ${CMAKE_COMMAND} "-DIN=${assets}" -DOUT=${CMAKE_BINARY_DIR}/assets.c -P ${PROJECT_SOURCE_DIR}/cmake/embed.cmake
   DEPENDS ${assets} ${PROJECT_SOURCE_DIR}/cmake/embed.cmake VERBATIM)
+add_custom_target(mt_assets DEPENDS ${CMAKE_BINARY_DIR}/assets.c)
 list(APPEND MT_SOURCES ${CMAKE_BINARY_DIR}/assets.c)

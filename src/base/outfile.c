@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* True, with errno set, if this call is the one a test wants to fail. */
@@ -28,8 +29,18 @@ static mt_rc reserve(const mt_outfile *f, size_t bytes, mt_err *err)
                          mt_bytes_text(bytes).s);
 }
 
+/* Renaming over a device or a pipe would take it away from everybody. */
+static mt_rc refuse_what_is_no_file(const char *path, mt_err *err)
+{
+    struct stat st;
+    if (stat(path, &st) || S_ISREG(st.st_mode)) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "%s is no plain file; name one to write, new or to be replaced", path);
+}
+
 mt_rc mt_outfile_open(mt_outfile *f, const char *path, size_t bytes, mt_err *err)
 {
+    *f = (mt_outfile){ 0 };
+    MT_TRY(refuse_what_is_no_file(path, err));
     *f = (mt_outfile){ .path = mt_strdup(path), .tmp = mt_asprintf("%s.tmp", path) };
     if (!f->path || !f->tmp) {
         mt_outfile_close(f);

@@ -1,14 +1,8 @@
 #include "ckpt/detect.h"
 
-#include "base/json.h"
 #include "ckpt/weights.h"
 
 #include <string.h>
-
-typedef struct candidate {
-    mt_config *config;
-    int telling; /* config keys that speak for it */
-} candidate;
 
 typedef struct nearest {
     const mt_family *family;
@@ -29,7 +23,8 @@ static size_t count_found(const mt_model *m, const mt_shards *shards)
 }
 
 /* Does the family's model use all these tensors?  *tried: the config taken for that family's. */
-static mt_rc fits(const mt_config *c, const mt_family *family, const mt_shards *shards, mt_config **tried, size_t *n_found, mt_err *err)
+static mt_rc fits(const mt_config *c, const mt_family *family, const mt_shards *shards, mt_config **tried, size_t *n_found,
+                  mt_err *err)
 {
     char notice[256];
     mt_model *m = NULL;
@@ -45,33 +40,34 @@ static mt_rc fits(const mt_config *c, const mt_family *family, const mt_shards *
 static mt_rc none_fits(const mt_config *c, const nearest *n, mt_err *err)
 {
     if (!n->family)
-        return mt_fail(err, MT_EUNSUPPORTED, "model_type \"%s\" is not known, and its tensors have no known family's names; see megatrain families", c->model_type);
-    return mt_fail(err, n->why.rc, "model_type \"%s\" is not known, and no known family has its tensors.  Nearest is %s: %s", c->model_type, n->family->name, n->why.msg);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "model_type \"%s\" is not known, and its tensors have no known family's names; see megatrain families",
+                       c->model_type);
+    return mt_fail(err, n->why.rc, "model_type \"%s\" is not known, and no known family has its tensors.  Nearest is %s: %s",
+                   c->model_type, n->family->name, n->why.msg);
+}
+
+/* What c was goes with the shell of what was found. */
+static void take(mt_config *c, mt_config *found)
+{
+    mt_config old = *c;
+    *c = *found;
+    *found = old;
+    mt_config_close(found);
 }
 
 mt_rc mt_detect_family(mt_config *c, const mt_shards *shards, mt_err *err)
 {
-    candidate best = { 0 };
     nearest near = { 0 };
     for (const mt_family *const *f = mt_families; *f; f++) {
         mt_err why = { 0 };
         mt_config *tried = NULL;
         size_t n_found = 0;
         mt_rc rc = fits(c, *f, shards, &tried, &n_found, &why);
-        int telling = mt_config_telling(c, *f);
-        if (!rc && (!best.config || telling > best.telling)) {
-            mt_config_close(best.config);
-            best = (candidate){ tried, telling };
-            continue;
-        }
+        if (!rc) return take(c, tried), MT_OK;
         mt_config_close(tried);
-        if (rc == MT_ENOMEM) return mt_config_close(best.config), mt_fail(err, rc, "%s", why.msg);
-        if (rc && n_found > near.n_found) near = (nearest){ *f, n_found, why };
+        if (rc == MT_ENOMEM) return mt_fail(err, rc, "%s", why.msg);
+        if (n_found > near.n_found) near = (nearest){ *f, n_found, why };
     }
-    if (!best.config) return none_fits(c, &near, err);
-    mt_config found = *best.config; /* what c was goes with the shell of what was found */
-    *best.config = *c;
-    *c = found;
-    mt_config_close(best.config);
-    return MT_OK;
+    return none_fits(c, &near, err);
 }

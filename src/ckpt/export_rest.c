@@ -1,5 +1,5 @@
-/* export_rest.c - what a source holds that is no part of the model: a vision tower, rotary tables, layers for several tokens ahead.
- * It is written as it was, so that a saved model has all the tensors it came with. */
+/* export_rest.c - what a source holds that is no part of the model: a vision tower, rotary tables, layers for several tokens
+ * ahead. It is written as it was, so that a saved model has all the tensors it came with. */
 #include "ckpt/export.h"
 
 #include <stdlib.h>
@@ -17,7 +17,8 @@ static mt_rc own_names(const mt_export *x, char (**out)[MT_NAME_BYTES], size_t *
     *out = mt_calloc(most, sizeof **out);
     if (!*out) return mt_fail(err, MT_ENOMEM, "no host memory for %zu tensor names", most);
     for (int u = 0; u < m->n_units; u++)
-        for (int k = 0; k < m->units[u].layout->n_weights; k++) mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], (*out)[(*n)++]);
+        for (int k = 0; k < m->units[u].layout->n_weights; k++)
+            mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], (*out)[(*n)++]);
     if (m->config->tied) mt_role_name(m->config, MT_W_HEAD, (*out)[(*n)++]);
     qsort(*out, *n, sizeof **out, by_text);
     return MT_OK;

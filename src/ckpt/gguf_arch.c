@@ -82,6 +82,7 @@ static mt_rc put_no_window(const mt_gguf *g, mt_str *out, mt_err *err)
     return MT_OK;
 }
 
+/* clang-format off */
 /* llama and Mistral share an architecture here; what tells them apart is a window. */
 static const mt__gguf_arch mistral = { .name = "llama", .model_type = "mistral", .class = "MistralForCausalLM", .rows_reordered = true, .names = usual, .put = put_window };
 
@@ -97,6 +98,7 @@ static const mt__gguf_arch archs[] = {
     { .name = "smollm3", .model_type = "smollm3", .class = "SmolLM3ForCausalLM", .rows_reordered = true, .bias_key = true, .names = usual, .put = put_no_window },
     { .name = "olmo2", .model_type = "olmo2", .class = "Olmo2ForCausalLM", .names = four_norms },
 };
+/* clang-format on */
 
 const mt__gguf_arch *mt__gguf_arch_of(const mt_gguf *g)
 {

@@ -4,6 +4,7 @@
 #include "cli/commands.h"
 #include "cli/data_view.h"
 #include "cli/flags.h"
+#include "cli/hub_bar.h"
 #include "cli/progress.h"
 #include "engine/feed.h"
 #include "settings/settings.h"
@@ -40,7 +41,7 @@ static mt_rc parse(mt_settings *s, options *o, int argc, char **argv, mt_err *er
 static void ask_model(const mt_settings *s, mt_feed_options *o)
 {
     mt_config *config;
-    if (mt_model_files_config(&config, s->model.name, NULL)) return;
+    if (mt_model_files_config(&config, mt_settings_model_dir(s), NULL)) return;
     o->vocab = config->V;
     o->max_positions = config->max_positions;
     mt_config_close(config);
@@ -98,9 +99,10 @@ int mt_cmd_data(int argc, char **argv)
                                                            : MT_COLOR_AUTO;
         mt_terminal out = mt_terminal_of(stdout, color), notes = mt_terminal_of(stderr, color);
         bars progress = { .terminal = &notes };
-        mt_feed_options fo = { .batch_size = 1, .lenient = true, .progress = on_progress, .user = &progress };
-        ask_model(&s, &fo);
-        rc = mt_feed_open(&f, &s, &fo, &err);
+        mt_feed_options fo = { .batch_size = 1, .lenient = true, .fetch = mt_hub_bar_dataset, .progress = on_progress, .user = &progress };
+        rc = mt_hub_bar_place(&s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, &err);
+        if (!rc) ask_model(&s, &fo);
+        if (!rc) rc = mt_feed_open(&f, &s, &fo, &err);
         if (!rc) rc = show(f, &s, &o, &out, &err);
         if (!rc) rc = mt_data_view_verdict(f, &s, &err);
     }

@@ -5,6 +5,7 @@
 #include "cli/answers.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/hub_bar.h"
 #include "engine/load.h"
 
 #include <stdio.h>
@@ -21,6 +22,7 @@ typedef struct options {
 
 typedef struct session {
     const options *o;
+    char *dir; /* the model's */
     mt_tokenizer *tok;
     mt_asks asks;
     mt_config *config;
@@ -54,13 +56,14 @@ static mt_rc read_prompts(session *s, mt_err *err)
 static mt_rc open_model(session *s, mt_err *err)
 {
     char text[256] = "";
-    const char *dir = s->o->model;
+    const char *dir = s->dir;
     MT_TRY(mt_model_files_config(&s->config, dir, err));
     if (!s->o->from_scratch) {
         MT_TRY(mt_shards_open(&s->shards, dir, err));
         MT_TRY(mt_weights_settle_tying(s->config, s->shards, text, err));
         notice(text);
     }
+    for (size_t i = 0; i < s->config->n_assumptions; i++) notice(s->config->assumptions[i]);
     MT_TRY(mt_model_create(&s->model, s->config, NULL, err));
     MT_TRY(mt_model_files_stop_ids(&s->stops, dir, err));
     mt_stop_ids_add(&s->stops, mt_tokenizer_role_id(s->tok, MT_TOK_EOS));
@@ -150,8 +153,8 @@ static mt_rc run(session *s, mt_err *err)
     MT_TRY(mt_sampling_check(&s->o->sampling, err));
     if (s->o->max_new_tokens < 1) return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
     if (s->o->system && !s->o->chat) return mt_fail(err, MT_EINVAL, "--system is part of a conversation; give --chat too");
-    if (!mt_model_files_exist(s->o->model)) return mt_fail(err, MT_ENOENT, "%s is no directory and no .gguf file; megatrain get ORG/NAME fetches a model and says where it is", s->o->model);
-    MT_TRY(mt_model_files_tokenizer(&s->tok, s->o->model, err));
+    MT_TRY(mt_hub_bar_model(s->o->model, "", s->o->from_scratch ? MT_HUB_CONFIG | MT_HUB_TOKENIZER : MT_HUB_MODEL, &s->dir, err));
+    MT_TRY(mt_model_files_tokenizer(&s->tok, s->dir, err));
     MT_TRY(read_prompts(s, err));
     MT_TRY(open_model(s, err));
     MT_TRY(open_engine(s, err));
@@ -171,6 +174,7 @@ static void close_session(session *s)
     mt_free(s->prompts);
     mt_asks_free(&s->asks);
     mt_tokenizer_close(s->tok);
+    mt_free(s->dir);
 }
 
 int mt_cmd_generate(int argc, char **argv)

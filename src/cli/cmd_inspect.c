@@ -5,6 +5,7 @@
 #include "ckpt/weights.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/hub_bar.h"
 #include "device/blas.h"
 #include "device/device.h"
 
@@ -160,13 +161,16 @@ int mt_cmd_inspect(int argc, char **argv)
     const char *dir;
     bool tensors = false, help;
     const mt_flag flags[] = { { "--tensors", MT_FLAG_BOOL, &tensors, NULL, "list every tensor with its shape", false } };
-    const mt_usage usage = { "inspect", "MODEL [--tensors]", "Show what a model directory (or a config.json) holds, and what had to be assumed.", "MODEL", flags,
+    const mt_usage usage = { "inspect", "MODEL [--tensors]", "Show what a model (a directory, a config.json, or a name on the hub) holds, and what had to be assumed.", "MODEL", flags,
                              MT_COUNT(flags) };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &dir, &help, &err);
+    char *at = NULL;
     if (!rc && !help) {
-        rc = find(&f, dir, &err);
-        if (!rc) print_found(&f, dir, tensors);
+        rc = mt_hub_bar_model(dir, "", MT_HUB_CONFIG, &at, &err);
+        if (!rc) rc = find(&f, at, &err);
+        if (!rc) print_found(&f, at, tensors);
     }
+    mt_free(at);
     mt_model_free(f.model);
     mt_shards_close(f.shards);
     mt_config_close(f.config);

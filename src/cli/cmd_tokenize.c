@@ -2,6 +2,7 @@
 
 #include "base/value.h"
 #include "ckpt/model_files.h"
+#include "cli/hub_bar.h"
 #include "data/sampler.h"
 #include "tokenizer/tokenizer.h"
 
@@ -12,7 +13,7 @@
 
 static const char usage[] =
     "usage: megatrain tokenize [--decode | --chat] [--no-special] DIR < lines\n"
-    "  DIR           a model directory, or a tokenizer.json, tokenizer.model or .gguf file\n"
+    "  DIR           a model directory or its name on the hub, or a tokenizer.json, tokenizer.model or .gguf file\n"
     "  --decode      lines are JSON arrays of ids; prints each one's text as a JSON string\n"
     "  --chat        lines are JSON lists of messages, or {\"messages\", \"tools\", \"add_generation_prompt\"};\n"
     "                prints {\"text\", \"input_ids\", \"labels\"}, -100 where nothing is trained, a line a sample\n"
@@ -184,7 +185,10 @@ int mt_cmd_tokenize(int argc, char **argv)
     }
     if (o.help) return fputs(usage, stdout) < 0;
     run r = { .o = &o };
-    mt_rc rc = mt_model_files_tokenizer(&r.tok, o.path, &err);
+    char *path = NULL;
+    mt_rc rc = mt_hub_bar_model(o.path, "", MT_HUB_TOKENIZER, &path, &err);
+    if (!rc) rc = mt_model_files_tokenizer(&r.tok, path, &err);
+    mt_free(path);
     if (!rc) rc = mt_tok_scratch_create(&r.scratch, r.tok, &err);
     if (!rc && o.chat) rc = open_chat(&r, &err);
     if (!rc) rc = all_lines(&r, &err);

@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "ckpt/outdir.h"
 #include "cli/commands.h"
+#include "cli/hub_bar.h"
 #include "cli/plot.h"
 #include "cli/progress.h"
 #include "cli/run_data.h"
@@ -373,6 +374,8 @@ static void print_settings(const app *a)
     if (mt_str_ok(&s) && s.s) fputs(s.s, stdout);
     mt_str_free(&s);
     printf("\n");
+    for (size_t i = 0; i < a->s.n_notices; i++) printf("note: %s\n", a->s.notices[i]);
+    fflush(stdout);
 }
 
 /* Everything a run does, once, beside the real output directory and without touching it. */
@@ -381,6 +384,7 @@ static mt_rc dry_run(app *a, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_hooks hooks = { .user = a, .open_source = open_source };
     print_settings(a);
+    MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
     char *dir = mt_asprintf("%s.dry-run", a->s.save.output_dir);
     if (!dir) return mt_fail(err, MT_ENOMEM, "no memory for a name");
     a->s.save.output_dir = dir;
@@ -442,6 +446,7 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
                                      : color == MT_TRI_TRUE ? MT_COLOR_ALWAYS
                                                             : MT_COLOR_NEVER);
     if (dry) return dry_run(a, err);
+    MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
     catch_signals();
     return train(a, err);
 }

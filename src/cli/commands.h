@@ -9,6 +9,7 @@ int mt_cmd_convert(int argc, char **argv);
 int mt_cmd_data(int argc, char **argv);
 int mt_cmd_families(int argc, char **argv);
 int mt_cmd_generate(int argc, char **argv);
+int mt_cmd_get(int argc, char **argv);
 int mt_cmd_grad(int argc, char **argv);
 int mt_cmd_inspect(int argc, char **argv);
 int mt_cmd_report(int argc, char **argv);

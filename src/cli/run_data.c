@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/data_view.h"
+#include "cli/hub_bar.h"
 #include "data/source_tokens.h"
 #include "engine/feed.h"
 
@@ -109,7 +110,7 @@ static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c,
     if (!f) return mt_fail(err, MT_ENOMEM, "no host memory for the run's data");
     f->base.api = &fed_api;
     char installed[1024];
-    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .installed = installed_data(installed, sizeof installed) };
+    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .installed = installed_data(installed, sizeof installed), .fetch = mt_hub_bar_dataset };
     mt_rc rc = mt_feed_open(&f->feed, s, &o, err);
     if (!rc) {
         say_left_out(f->feed);

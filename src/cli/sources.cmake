@@ -4,6 +4,7 @@ set(sources
   cmd_convert.c
   cmd_data.c
   cmd_generate.c
+  cmd_get.c
   cmd_grad.c
   cmd_inspect.c
   cmd_report.c
@@ -11,6 +12,7 @@ set(sources
   cmd_train.c
   data_view.c
   flags.c
+  hub_bar.c
   plot.c
   progress.c
   prompts.c

@@ -258,8 +258,13 @@ static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_op
 mt_rc mt__record_files(mt_name_list *out, const char *path, const mt_records_options *opt, mt_err *err)
 {
     *out = (mt_name_list){ 0 };
-    mt_rc rc;
-    if (mt_file_exists(path))
+    mt_rc rc = MT_OK;
+    for (const char *const *f = opt->files; f && *f && !rc; f++) rc = mt__name_list_add(out, *f, strlen(*f), err);
+    if (opt->files && out->n == 0 && !rc)
+        rc = mt_fail(err, MT_ENOENT, "%s: no files", path);
+    else if (opt->files)
+        ;
+    else if (mt_file_exists(path))
         rc = mt__name_list_add(out, path, strlen(path), err);
     else if (mt_dir_exists(path))
         rc = list_folder(out, path, opt, err);

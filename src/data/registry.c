@@ -310,11 +310,9 @@ static mt_rc find_hub(const entry_reader *e, const char *url, const char *folder
     const char *full = join(e->r, url, folder), *last = join(e->r, mt_path_base(url), folder);
     if (!full || !last) return no_memory(err);
     out->path = path_exists(full) ? full : path_exists(last) ? last : NULL;
-    if (out->path) return MT_OK;
-    return mt_fail(err, MT_ENOENT,
-                   "dataset \"%s\" is %s on the hub and was not found here: `megatrain get %s` will fetch it, or put its files "
-                   "into %s yourself",
-                   e->name, url, url, full);
+    out->hub = url;
+    out->folder = folder;
+    return MT_OK;
 }
 
 static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *err)
@@ -335,7 +333,12 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
                            "dataset \"%s\": there is no %s (file_name in %s/%s; relative names count from that folder)", e->name,
                            out->path, e->r->dir, info_name);
     }
-    if (hf || ms || om) return find_hub(e, hf ? hf : ms ? ms : om, folder, out, err);
+    if (hf) return find_hub(e, hf, folder, out, err);
+    if (ms || om) {
+        MT_TRY(find_hub(e, ms ? ms : om, folder, out, err));
+        if (out->path) return MT_OK;
+        return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" is %s on a hub that is not asked here: put its files into %s/%s", e->name, out->hub, e->r->dir, out->hub);
+    }
     if (cloud)
         return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" lies in a cloud (%s): copy it here and name it as \"file_name\"",
                        e->name, cloud);
@@ -345,16 +348,12 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
     return mt_fail(err, MT_EINVAL, "%s: dataset \"%s\" has neither \"file_name\" nor \"hf_hub_url\"", info_name, e->name);
 }
 
+bool mt_registry_has(const mt_registry *r, const char *name) { return mt_value_get(&r->info, name) != NULL; }
+
 static mt_rc unknown_dataset(const mt_registry *r, const char *name, mt_err *err)
 {
     mt_nearest near = { .word = name };
     for (size_t i = 0; i < r->info.map.n; i++) mt_nearest_offer(&near, r->names[i]);
-    if (strchr(name, '/'))
-        return mt_fail(err, MT_ENOENT,
-                       "there is no dataset \"%s\" in %s/%s; if it is on the hub, add an entry with \"hf_hub_url\": \"%s\" and "
-                       "its columns, and "
-                       "`megatrain get %s` will fetch it",
-                       name, r->dir, info_name, name, name);
     if (*near.best)
         return mt_fail(err, MT_ENOENT, "there is no dataset \"%s\" in %s/%s; did you mean \"%s\"?", name, r->dir, info_name,
                        near.best);

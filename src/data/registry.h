@@ -8,7 +8,8 @@
  *     ... mt_sampler_open(&sampler, tokenizer, &e.layout, &config, err) ...
  *     mt_registry_close(r);                                       // after everything that borrowed its strings
  *
- * Everything in an entry is borrowed from the registry.  What is registered and cannot be trained on yet (images,
+ * A dataset of the hub that is not here has no path: whoever can, fetches it by its name (hub/hub.h).  Everything in an entry is
+ * borrowed from the registry.  What is registered and cannot be trained on yet (images,
  * preference pairs) is refused by mt_registry_find with the reason.  Not thread-safe. */
 #ifndef MT_DATA_REGISTRY_H
 #define MT_DATA_REGISTRY_H
@@ -26,7 +27,9 @@ typedef struct mt_registry_places {
 
 typedef struct mt_dataset_entry {
     const char *name;
-    const char *path;    /* what mt_records_open takes */
+    const char *path;    /* what mt_records_open takes; NULL: it is on the hub and not here */
+    const char *hub;     /* its name there; NULL: it is not said to be there */
+    const char *folder;  /* the folder of the repository that holds it; NULL: not said */
     const char *split;   /* NULL: not said */
     const char *subset;  /* NULL: not said */
     int64_t num_samples; /* a seeded choice of so many records; 0: all */
@@ -44,6 +47,7 @@ const char *mt_registry_dir(const mt_registry *r);
 size_t mt_registry_count(const mt_registry *r);
 const char *mt_registry_name(const mt_registry *r, size_t i);
 
+bool mt_registry_has(const mt_registry *r, const char *name);
 /* One dataset.  MT_ENOENT: no such name (the nearest one is suggested), or its files are not there. */
 mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, mt_err *err);
 

@@ -41,6 +41,7 @@ typedef struct mt_device_options {
     int dawdle_us;       /* cpu, for tests: streams sleep before some of their work, at random, up to this long: what should have been waited for shows */
     const char *slow_stream; /* with dawdle_us: only the stream of this name sleeps, that long before all of its work; NULL: every one, at random */
     bool keep_host_memory; /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or memory runs short */
+    bool pin_nothing;    /* cuda, for tests: as if the system refused to pin host memory */
     bool tune;           /* cuda: choose product kernels by timing them; faster, but another run may choose others, and other bits */
 } mt_device_options;
 
@@ -50,6 +51,7 @@ typedef struct mt_device_info {
     size_t memory_used;  /* handed out now */
     size_t memory_peak;  /* most handed out at once */
     int n_threads;       /* cpu: threads that compute */
+    int64_t n_choices;   /* cuda: kernels chosen for products so far; a run that goes on chooses no more */
 } mt_device_info;
 
 typedef struct mt_device_api {

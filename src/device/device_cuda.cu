@@ -5,7 +5,7 @@
  * account in both cases.
  *
  * Host memory: whole huge pages, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
- * where they lie.  If the system refuses to pin, copies still work, slower, and one notice says so.
+ * where they lie.  If the system refuses to pin, copies go through a small pinned slot (slot_cuda.cu), slower, and one notice says so.
  *
  * A CUDA error in queued work shows up in some later call.  Whoever sees it keeps it in the device (`error`), and every
  * call from then on returns that first one. */
@@ -47,7 +47,8 @@ typedef struct cuda_device {
     block *blocks, *host_blocks;
     block *spare_blocks;  /* host memory nobody uses, still pinned */
     bool keep_host_memory;
-    bool pin_refused;
+    bool pin_nothing;     /* as if the system refused; for tests */
+    bool pin_refused;     /* some host block is not pinned */
     bool failed;
     mt_err error; /* the first one */
     cudaEvent_t zero; /* timed events count from here; made with the first of them */
@@ -166,6 +167,7 @@ static void cuda_stream_free(mt_stream *stream)
     mt__cuda_check(stream->dev, cudaStreamSynchronize(s->raw), "finishing a stream", NULL);
     cudaStreamDestroy(s->raw);
     give_workspace(mt_cuda_device_of(stream), s->workspace);
+    cudaFreeHost(s->slot);
     mt_free(s);
 }
 
@@ -256,6 +258,17 @@ static mt_rc cuda_sync(mt_event *event, mt_err *err)
 
 /* -- copies ---------------------------------------------------------------------------------------- */
 
+/* Does p lie in host memory of ours that could not be pinned? */
+static bool is_unpinned(cuda_device *d, const void *p)
+{
+    bool found = false;
+    pthread_mutex_lock(&d->lock);
+    for (block *b = d->pin_refused ? d->host_blocks : NULL; b && !found; b = b->next)
+        found = !b->pinned && (const char *)p >= b->p && (const char *)p < b->p + b->bytes;
+    pthread_mutex_unlock(&d->lock);
+    return found;
+}
+
 static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
     static const enum cudaMemcpyKind kinds[] = { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
@@ -267,6 +280,8 @@ static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, m
         keep_error((cuda_device *)s->dev, &error);
         return mt__cuda_ready(s->dev, err);
     }
+    if (dir != MT_COPY_ON_DEVICE && is_unpinned((cuda_device *)s->dev, dir == MT_COPY_IN ? src : dst))
+        return mt__cuda_copy_by_slot(s, dst, src, bytes, dir, err);
     return mt__cuda_check(s->dev, cudaMemcpyAsync(dst, src, bytes, kinds[dir], mt_cuda_raw(s)), "a copy", err);
 }
 
@@ -407,7 +422,7 @@ static void release_all(block *b)
 
 static void pin(cuda_device *d, block *b, const char *name)
 {
-    cudaError_t status = cudaHostRegister(b->p, b->bytes, cudaHostRegisterPortable);
+    cudaError_t status = d->pin_nothing ? cudaErrorNotPermitted : cudaHostRegister(b->p, b->bytes, cudaHostRegisterPortable);
     b->pinned = status == cudaSuccess;
     if (b->pinned) return;
     cudaGetLastError();
@@ -416,8 +431,8 @@ static void pin(cuda_device *d, block *b, const char *name)
     d->pin_refused = true;
     pthread_mutex_unlock(&d->lock);
     if (first)
-        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies will be slower; raise the limit on locked memory "
-                "(ulimit -l)",
+        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies go through a small pinned buffer, slower; raise the limit on "
+                "locked memory (ulimit -l)",
                 name, mt_bytes_text(b->bytes).s, cudaGetErrorString(status));
 }
 
@@ -617,6 +632,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     d->ops.base.api = &mt_device_cuda;
     d->ops.index = o ? o->index : 0;
     d->ops.tune = o && o->tune;
+    d->pin_nothing = o && o->pin_nothing;
     d->keep_host_memory = o && o->keep_host_memory;
     pthread_mutex_init(&d->lock, NULL);
     mt_rc rc = check_device(d, err);
@@ -647,6 +663,7 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
     out->memory_limit = d->limit;
     out->memory_used = d->used;
     out->memory_peak = d->peak;
+    out->n_choices = d->ops.n_choices;
     pthread_mutex_unlock(&d->lock);
     snprintf(out->name, sizeof out->name, "%s", d->name);
 }

@@ -32,6 +32,7 @@ typedef struct mt_cuda_stream {
     mt_stream base;
     cudaStream_t raw;
     void *workspace; /* of the product library; one a stream, since products on two streams may overlap */
+    void *slot;      /* pinned, for copies of memory that is not (slot_cuda.cu); NULL until one comes */
 } mt_cuda_stream;
 
 /* What the ops see of the device. */
@@ -46,6 +47,7 @@ typedef struct mt_cuda_device {
     void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
     int n_products;
+    int64_t n_choices;         /* entries made, ever */
     bool cudnn_tried; /* cuDNN is loaded when an op first wants it */
     void *cudnn;      /* what the op keeps of it, or NULL */
     void (*cudnn_close)(void *cudnn);
@@ -61,6 +63,8 @@ mt_rc mt__cuda_ready(mt_device *dev, mt_err *err);
 mt_rc mt__cuda_check(mt_device *dev, cudaError_t status, const char *what, mt_err *err);
 /* After a kernel launch. */
 mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err);
+/* cudaMemcpyAsync for host memory that is not pinned: through the stream's slot. */
+mt_rc mt__cuda_copy_by_slot(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
 /* The stream's workspace for products: the device's, lent to the first stream that asks; later ones get their own. */
 mt_rc mt__cuda_workspace(mt_stream *s, void **out, mt_err *err);
 }

@@ -3,12 +3,14 @@
 #include "base/file.h"
 #include "ckpt/model_files.h"
 #include "data/prefetch.h"
+#include "data/split_spec.h"
 
 #include <string.h>
 
 typedef struct dataset {
     mt_dataset_entry entry; /* borrowed from the registry or the settings */
     mt_records_options records;
+    mt_hub_dataset fetched; /* its files, where they came from the hub */
     mt_sampler *sampler;
     bool text; /* plain text, not conversations */
 } dataset;
@@ -29,14 +31,54 @@ static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host me
 
 /* -- datasets by name ------------------------------------------------------------------------------ */
 
+/* ORG/NAME that no registry knows: a dataset of the hub, read like a file of the user's own. */
+static bool is_hub_name(const mt_registry *r, const char *name)
+{
+    return strchr(name, '/') && mt_hub_is_name(name) && !(r && mt_registry_has(r, name));
+}
+
+static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *name)
+{
+    *out = (mt_dataset_entry){ .name = name, .hub = name, .layout = mt_layout_direct(s->dataset.query_field, s->dataset.response_field) };
+}
+
+/* dataset.path: a file or folder, else a dataset of the hub, as the original took it. */
+static mt_rc find_direct(const mt_settings *s, mt_dataset_entry *out, mt_err *err)
+{
+    const mt_dataset_settings *d = &s->dataset;
+    bool here = mt_file_exists(d->path) || mt_dir_exists(d->path);
+    if (here || !is_hub_name(NULL, d->path)) return mt_dataset_direct(out, d->path, d->query_field, d->response_field, err);
+    hub_entry(out, s, d->path);
+    return MT_OK;
+}
+
 static mt_rc find_entry(mt_feed *f, const mt_settings *s, const mt_feed_options *o, const char *name, mt_dataset_entry *out,
                         mt_err *err)
 {
     if (!f->registry) {
         mt_registry_places places = { s->dataset.dataset_dir, s->config_path, o->installed };
-        MT_TRY(mt_registry_open(&f->registry, &places, err));
+        mt_rc rc = mt_registry_open(&f->registry, &places, err);
+        if (rc && !(rc == MT_ENOENT && is_hub_name(NULL, name))) return rc;
     }
-    return mt_registry_find(f->registry, name, out, err);
+    if (!is_hub_name(f->registry, name)) return mt_registry_find(f->registry, name, out, err);
+    hub_entry(out, s, name);
+    return MT_OK;
+}
+
+/* A dataset of the hub that is not here yet. */
+static mt_rc fetch(dataset *d, const mt_feed_options *o, mt_err *err)
+{
+    mt_dataset_entry *e = &d->entry;
+    if (e->path) return MT_OK;
+    if (!o->fetch)
+        return mt_fail(err, MT_ENOENT, "dataset \"%s\" is %s on the hub and is not here: `megatrain get %s --dataset` fetches it", e->name, e->hub, e->hub);
+    mt_split_spec split; /* which rows of it are read is the reader's business */
+    MT_TRY(mt_split_spec_parse(&split, d->records.split, err));
+    mt_hub_query q = { .name = e->hub, .subset = d->records.subset, .split = split.name, .folder = e->folder };
+    MT_TRY(o->fetch(&q, &d->fetched, err));
+    e->path = d->fetched.dir;
+    d->records.files = d->fetched.files;
+    return MT_OK;
 }
 
 /* What the settings say of split and subset is said of the data that is trained on. */
@@ -53,7 +95,7 @@ static mt_records_options records_options(const mt_settings *s, const mt_dataset
 /* A registry may say "subset" of a file, where it means nothing; who sets it for a run means something. */
 static mt_rc check_subset(const mt_settings *s, const mt_dataset_entry *e, mt_err *err)
 {
-    if (!s->dataset.subset[0] || mt_dir_exists(e->path)) return MT_OK;
+    if (!s->dataset.subset[0] || !e->path || mt_dir_exists(e->path)) return MT_OK;
     return mt_fail(err, MT_EINVAL,
                    "dataset.subset chooses a folder of a dataset, and %s is %s %s: leave it out, or name the file you mean",
                    e->name, mt_file_exists(e->path) ? "the single file" : "the files", e->path);
@@ -67,12 +109,14 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     f->sets = mt_calloc(f->n_train + f->n_eval, sizeof *f->sets);
     if (!f->sets) return no_memory(err);
     if (train->n == 0)
-        MT_TRY(mt_dataset_direct(&f->sets[0].entry, s->dataset.path, s->dataset.query_field, s->dataset.response_field, err));
+        MT_TRY(find_direct(s, &f->sets[0].entry, err));
     for (size_t i = 0; i < train->n; i++) MT_TRY(find_entry(f, s, o, train->items[i], &f->sets[i].entry, err));
     for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         f->sets[i].records = records_options(s, &f->sets[i].entry, i < f->n_train);
         if (i < f->n_train) MT_TRY(check_subset(s, &f->sets[i].entry, err));
+        mt_rc rc = fetch(&f->sets[i], o, err);
+        if (rc) return mt_note(err, "dataset %s", f->sets[i].entry.name);
     }
     return MT_OK;
 }
@@ -218,7 +262,7 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     if (!f) return no_memory(err);
     f->s = s;
     mt_rc rc = find_entries(f, s, o, err);
-    if (!rc) rc = mt_model_files_tokenizer(&f->tok, s->model.name, err);
+    if (!rc) rc = mt_model_files_tokenizer(&f->tok, mt_settings_model_dir(s), err);
     if (!rc) rc = mt_specials_create(&f->specials, f->tok, err);
     if (!rc) rc = open_samplers(f, s, err);
     if (!rc) rc = open_pipeline(f, s, o, err);
@@ -243,7 +287,7 @@ void mt_feed_close(mt_feed *f)
 {
     if (!f) return;
     if (f->pipeline) mt_source_close(mt_pipeline_source(f->pipeline));
-    for (size_t i = 0; f->sets && i < f->n_train + f->n_eval; i++) mt_sampler_close(f->sets[i].sampler);
+    for (size_t i = 0; f->sets && i < f->n_train + f->n_eval; i++) mt_sampler_close(f->sets[i].sampler), mt_hub_dataset_close(&f->sets[i].fetched);
     mt_free(f->sets);
     mt_findings_free(&f->findings);
     mt_specials_free(f->specials);

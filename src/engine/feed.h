@@ -16,9 +16,12 @@
 #include "data/lint.h"
 #include "data/pipeline.h"
 #include "data/registry.h"
+#include "hub/hub.h"
 #include "settings/settings.h"
 
 typedef struct mt_feed mt_feed;
+
+typedef mt_rc (*mt_feed_fetch_fn)(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err);
 
 typedef struct mt_feed_options {
     int64_t vocab;                 /* of the model; 0: the tokenizer's */
@@ -26,6 +29,7 @@ typedef struct mt_feed_options {
     int64_t batch_size;            /* where the settings say auto */
     const char *installed;         /* the installed data folder; NULL: none */
     bool lenient;                  /* bad records never stop it: to look at data, not to train on it */
+    mt_feed_fetch_fn fetch;        /* brings datasets of the hub; NULL: they must be here */
     mt_store_progress_fn progress; /* may be NULL */
     void *user;
 } mt_feed_options;

@@ -48,7 +48,7 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
 
 static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
-    const char *name = t->s->model.name;
+    const char *name = mt_settings_model_dir(t->s);
     if (mt_model_files_exist(name)) return MT_OK;
     return mt_fail(err, MT_ENOENT, "model.name: there is no directory (and no .gguf file) %s", name);
 }
@@ -57,7 +57,7 @@ static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 {
     char *text;
     size_t n;
-    MT_TRY(mt_model_files_read(&text, &n, t->s->model.name, "config.json", err));
+    MT_TRY(mt_model_files_read(&text, &n, mt_settings_model_dir(t->s), "config.json", err));
     t->model_fingerprint = mt_hash(text ? text : "", n, 0);
     mt_free(text);
     return MT_OK;
@@ -67,7 +67,7 @@ static mt_rc open_weights(mt_trainer *t, mt_err *err)
 {
     char notice[256];
     if (t->s->training.from_scratch) return MT_OK;
-    mt_rc rc = mt_shards_open(&t->shards, t->s->model.name, err);
+    mt_rc rc = mt_shards_open(&t->shards, mt_settings_model_dir(t->s), err);
     if (rc == MT_ENOENT) return mt_note(err, "model.name (training.from_scratch: true starts without weights)");
     MT_TRY(rc);
     MT_TRY(mt_weights_settle_tying(t->config, t->shards, notice, err));
@@ -80,9 +80,10 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     size_t unused = 0;
     MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_model_files_config(&t->config, t->s->model.name, err));
+    MT_TRY(mt_model_files_config(&t->config, mt_settings_model_dir(t->s), err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
+    for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
     MT_TRY(mt_model_create(
         &t->model, t->config,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
@@ -91,7 +92,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     t->export = (mt_export){ .model = t->model,
-                             .source_dir = t->s->model.name,
+                             .source_dir = mt_settings_model_dir(t->s),
                              .source = t->shards,
                              .dtype = t->s->save.dtype,
                              .max_shard_bytes = (size_t)t->s->save.max_shard_size,
@@ -171,10 +172,25 @@ static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_
                                        t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
 
+/* A resumed run keeps its attention if this machine has the same kernels. */
+static void keep_attention(mt_attention_use *now, const mt_attention_use *was)
+{
+    char before[64], after[64];
+    if (now->ways == was->ways && now->cudnn_head == was->cudnn_head) {
+        *now = *was;
+        return;
+    }
+    mt_attention_use_text(was, before, sizeof before);
+    mt_attention_use_text(now, after, sizeof after);
+    if (was->ways) mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before, after);
+}
+
 /* A resumed run keeps its own sizes. */
 static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
 {
+    const mt_attention_use was = a.attention;
     apply_settings(t, &a, machine->device_bytes);
+    keep_attention(&a.attention, &was);
     return mt_plan_search(&t->plan, t->model, job, &a, machine, err);
 }
 

@@ -42,7 +42,7 @@ mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err)
     if (!s->items) return mt_fail(err, MT_ENOMEM, "no host memory for sample prompts");
     for (size_t i = 0; i < prompts->n; i++) MT_TRY(encode(t, prompts->items[i], err));
     mt_stop_ids_add(&s->stops, t->data.end_of_turn_text ? t->data.end_of_turn : -1);
-    return mt_model_files_stop_ids(&s->stops, t->s->model.name, err);
+    return mt_model_files_stop_ids(&s->stops, mt_settings_model_dir(t->s), err);
 }
 
 /* The plan again with a cache for as many prompts at a time as fit; without any, none is answered. */

@@ -30,9 +30,10 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
                   t->model_fingerprint);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %" PRId64
-                  ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"hash\": \"%016" PRIx64 "\"}\n}\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), a->micro_tokens, a->mlp_rows, a->head_rows,
-                  mt_arithmetic_hash(a));
+                  ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64
+                  "], \"hash\": \"%016" PRIx64 "\"}\n}\n",
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways,
+                  a->attention.cudnn_head, a->attention.workspace, mt_arithmetic_hash(a));
     return mt_str_ok(s) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the state of the run");
 }
 
@@ -101,6 +102,14 @@ static mt_rc read_dtype(const json_t *doc, const char *key, mt_dtype *out, const
     return MT_OK;
 }
 
+/* [ways, cudnn_head, workspace]; nothing in checkpoints from before there was a choice. */
+static void read_attention(const json_t *j, mt_attention_use *use)
+{
+    *use = (mt_attention_use){ .ways = (uint32_t)json_integer_value(json_array_get(j, 0)),
+                               .cudnn_head = (int32_t)json_integer_value(json_array_get(j, 1)),
+                               .workspace = (uint64_t)json_integer_value(json_array_get(j, 2)) };
+}
+
 static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *what, mt_err *err)
 {
     const json_t *j = json_object_get(doc, "arithmetic");
@@ -110,6 +119,7 @@ static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *wh
     MT_TRY(mt_json_i64(j, "micro_tokens", 0, &a->micro_tokens, what, err));
     MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
+    read_attention(json_object_get(j, "attention"), &a->attention);
     if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1)
         return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is not one", what);
     return MT_OK;

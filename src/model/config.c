@@ -490,12 +490,6 @@ mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family,
     return read_as(out, c->document, family, "config.json", err);
 }
 
-int mt_config_telling(const mt_config *c, const mt_family *family)
-{
-    const json_t *text = json_object_get(c->document, "text_config");
-    return n_telling(json_is_object(text) ? text : c->document, family);
-}
-
 mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err)
 {
     json_t *doc;

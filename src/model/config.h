@@ -91,8 +91,6 @@ mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err);
 mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err);
 /* The same config.json taken for another family's; of a config whose family is a guess. */
 mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family, mt_err *err);
-/* How many keys of that config.json tell of this family. */
-int mt_config_telling(const mt_config *c, const mt_family *family);
 void mt_config_close(mt_config *c);
 
 static inline bool mt_config_pre_norms(const mt_config *c) { return c->norms != MT_NORMS_POST; }

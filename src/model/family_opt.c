@@ -29,7 +29,9 @@ static mt_rc read(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_i64(k->doc, "word_embed_proj_dim", c->D, &width, k->path, k->err));
     if (!before || !affine || width != c->D)
         return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" as in OPT 350M or Galactica's kin is not supported", k->path,
-                       !before ? "do_layer_norm_before" : !affine ? "layer_norm_elementwise_affine" : "word_embed_proj_dim");
+                       !before   ? "do_layer_norm_before"
+                       : !affine ? "layer_norm_elementwise_affine"
+                                 : "word_embed_proj_dim");
     c->position_offset = OFFSET;
     c->position_rows = c->max_positions + OFFSET;
     return MT_OK;

@@ -166,6 +166,13 @@ static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, 
     return MT_OK;
 }
 
+/* Heads of one role lie side by side, so they are trained alike. */
+static mt_rc check_heads_agree(const mt_weight *a, const mt_weight *b, const char *name, mt_err *err)
+{
+    if (a->role != b->role || (a->frozen == b->frozen && a->decay == b->decay)) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "freeze: the norms of a layer's heads are trained together, and the patterns tell \"%s\" from the one before; match all of them or none", name);
+}
+
 /* Frozen and decayed, by name, over the whole model: a pattern must match somewhere. */
 static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_options *o, mt_err *err)
 {
@@ -185,11 +192,11 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
     if (!rc) rc = mt_select(chosen, names, n, &(mt_select_config){ o->freeze, o->n_freeze, o->decay_all }, err);
     i = 0;
     for (int u = 0; !rc && u < m->n_units; u++)
-        for (int k = 0; k < lists[u].n_weights; k++, i++) {
+        for (int k = 0; !rc && k < lists[u].n_weights; k++, i++) {
             mt_weight *w = &lists[u].weights[k];
             w->frozen = !chosen[i].trained;
             w->decay = chosen[i].decayed;
-            if (k && w[-1].role == w->role) w->frozen = w[-1].frozen, w->decay = w[-1].decay; /* heads of a role train together, as the first does */
+            if (k) rc = check_heads_agree(&w[-1], w, names[i], err);
         }
     mt_free(text);
     mt_free(names);

@@ -8,9 +8,10 @@
  * the usual head widths takes the tensor cores instead (attention_mma.cu). */
 #include "ops/attention.cuh"
 
-enum { THREADS = 256, N_WARPS = THREADS / 32, MAX_HEAD = 512, PLACES = MAX_HEAD / 32 };
+enum { THREADS = 256, N_WARPS = THREADS / 32, MAX_HEAD = 512 };
 
-template <typename T>
+/* PLACES: numbers of a head that a lane holds. */
+template <typename T, int PLACES>
 __device__ __forceinline__ void load_row(float *x, const void *p, int64_t ld, int64_t row, int64_t head, int Dh, int lane)
 {
     const T *src = (const T *)p + row * ld + head * Dh;
@@ -18,7 +19,7 @@ __device__ __forceinline__ void load_row(float *x, const void *p, int64_t ld, in
     for (int k = 0; k < PLACES; k++) x[k] = lane + 32 * k < Dh ? to_f32(src[lane + 32 * k]) : 0.0f;
 }
 
-template <typename T>
+template <typename T, int PLACES>
 __device__ __forceinline__ void store_row(void *p, int64_t ld, int64_t row, int64_t head, int Dh, int lane, const float *x,
                                           float by)
 {
@@ -28,7 +29,7 @@ __device__ __forceinline__ void store_row(void *p, int64_t ld, int64_t row, int6
         if (lane + 32 * k < Dh) dst[lane + 32 * k] = from_f32<T>(x[k] * by);
 }
 
-__device__ __forceinline__ float dot(const float *x, const float *y)
+template <int PLACES> __device__ __forceinline__ float dot(const float *x, const float *y)
 {
     float sum = 0;
 #pragma unroll
@@ -36,7 +37,7 @@ __device__ __forceinline__ float dot(const float *x, const float *y)
     return warp_sum(sum);
 }
 
-__device__ __forceinline__ void axpy(float *y, float by, const float *x)
+template <int PLACES> __device__ __forceinline__ void axpy(float *y, float by, const float *x)
 {
 #pragma unroll
     for (int k = 0; k < PLACES; k++) y[k] += by * x[k];
@@ -62,18 +63,18 @@ __device__ __forceinline__ float score(const bending &b, float qk, int back, flo
     return b.softcap * th;
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_attention a)
+template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_attention a)
 {
     int i, h, lane = threadIdx.x % 32, Dh = (int)a.Dh;
     if (!my_row(a.N, a.H, &i, &h)) return;
     int kv = h / (int)(a.H / a.K);
     bending b = bending_of(a, h);
     float q[PLACES], o[PLACES] = { 0 }, x[PLACES], top = -INFINITY, sum = 0, slope;
-    load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
+    load_row<T, PLACES>(q, a.q, a.ldq, i, h, Dh, lane);
     for (int j = first_key(a, i); j <= i; j++) {
-        load_row<T>(x, a.k, a.ldk, j, kv, Dh, lane);
-        float s = score(b, dot(q, x), i - j, &slope);
-        load_row<T>(x, a.v, a.ldv, j, kv, Dh, lane);
+        load_row<T, PLACES>(x, a.k, a.ldk, j, kv, Dh, lane);
+        float s = score(b, dot<PLACES>(q, x), i - j, &slope);
+        load_row<T, PLACES>(x, a.v, a.ldv, j, kv, Dh, lane);
         if (s > top) { /* what was added so far counts less */
             float less = expf(top - s);
             sum *= less;
@@ -83,9 +84,9 @@ template <typename T> __global__ void __launch_bounds__(THREADS) forward_kernel(
         }
         float p = expf(s - top);
         sum += p;
-        axpy(o, p, x);
+        axpy<PLACES>(o, p, x);
     }
-    store_row<T>(a.o, a.ldo, i, h, Dh, lane, o, 1.0f / sum);
+    store_row<T, PLACES>(a.o, a.ldo, i, h, Dh, lane, o, 1.0f / sum);
     if (lane == 0) a.lse[(int64_t)i * a.H + h] = top + logf(sum);
 }
 
@@ -106,7 +107,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) delta_ke
     if (lane == 0) delta[(int64_t)i * a.H + h] = sum;
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) dq_kernel(mt_attention a, const float *delta)
+template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) dq_kernel(mt_attention a, const float *delta)
 {
     int i, h, lane = threadIdx.x % 32, Dh = (int)a.Dh;
     if (!my_row(a.N, a.H, &i, &h)) return;
@@ -114,38 +115,38 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dq_kernel(mt_at
     bending b = bending_of(a, h);
     float q[PLACES], d_o[PLACES], dq[PLACES] = { 0 }, k[PLACES], v[PLACES], slope, lse = a.lse[(int64_t)i * a.H + h],
                                   d = delta[(int64_t)i * a.H + h];
-    load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
-    load_row<T>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
+    load_row<T, PLACES>(q, a.q, a.ldq, i, h, Dh, lane);
+    load_row<T, PLACES>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
     for (int j = first_key(a, i); j <= i; j++) {
-        load_row<T>(k, a.k, a.ldk, j, kv, Dh, lane);
-        load_row<T>(v, a.v, a.ldv, j, kv, Dh, lane);
-        float p = expf(score(b, dot(q, k), i - j, &slope) - lse);
-        axpy(dq, p * (dot(d_o, v) - d) * slope * a.scale, k);
+        load_row<T, PLACES>(k, a.k, a.ldk, j, kv, Dh, lane);
+        load_row<T, PLACES>(v, a.v, a.ldv, j, kv, Dh, lane);
+        float p = expf(score(b, dot<PLACES>(q, k), i - j, &slope) - lse);
+        axpy<PLACES>(dq, p * (dot<PLACES>(d_o, v) - d) * slope * a.scale, k);
     }
-    store_row<T>(a.dq, a.ld_d, i, h, Dh, lane, dq, 1.0f);
+    store_row<T, PLACES>(a.dq, a.ld_d, i, h, Dh, lane, dq, 1.0f);
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) dkv_kernel(mt_attention a, const float *delta)
+template <typename T, int PLACES> __global__ void __launch_bounds__(THREADS) dkv_kernel(mt_attention a, const float *delta)
 {
     int j, kv, lane = threadIdx.x % 32, Dh = (int)a.Dh, group = (int)(a.H / a.K);
     if (!my_row(a.N, a.K, &j, &kv)) return;
     float k[PLACES], v[PLACES], dk[PLACES] = { 0 }, dv[PLACES] = { 0 }, q[PLACES], d_o[PLACES];
-    load_row<T>(k, a.k, a.ldk, j, kv, Dh, lane);
-    load_row<T>(v, a.v, a.ldv, j, kv, Dh, lane);
+    load_row<T, PLACES>(k, a.k, a.ldk, j, kv, Dh, lane);
+    load_row<T, PLACES>(v, a.v, a.ldv, j, kv, Dh, lane);
     for (int h = kv * group; h < (kv + 1) * group; h++) {
         bending b = bending_of(a, h);
         for (int i = j, end = end_query(a, j); i < end; i++) {
             float slope;
-            load_row<T>(q, a.q, a.ldq, i, h, Dh, lane);
-            load_row<T>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
-            float p = expf(score(b, dot(q, k), i - j, &slope) - a.lse[(int64_t)i * a.H + h]);
-            float ds = p * (dot(d_o, v) - delta[(int64_t)i * a.H + h]) * slope * a.scale;
-            axpy(dv, p, d_o);
-            axpy(dk, ds, q);
+            load_row<T, PLACES>(q, a.q, a.ldq, i, h, Dh, lane);
+            load_row<T, PLACES>(d_o, a.d_o, a.ldo, i, h, Dh, lane);
+            float p = expf(score(b, dot<PLACES>(q, k), i - j, &slope) - a.lse[(int64_t)i * a.H + h]);
+            float ds = p * (dot<PLACES>(d_o, v) - delta[(int64_t)i * a.H + h]) * slope * a.scale;
+            axpy<PLACES>(dv, p, d_o);
+            axpy<PLACES>(dk, ds, q);
         }
     }
-    store_row<T>(a.dk, a.ld_d, j, kv, Dh, lane, dk, 1.0f);
-    store_row<T>(a.dv, a.ld_d, j, kv, Dh, lane, dv, 1.0f);
+    store_row<T, PLACES>(a.dk, a.ld_d, j, kv, Dh, lane, dk, 1.0f);
+    store_row<T, PLACES>(a.dv, a.ld_d, j, kv, Dh, lane, dv, 1.0f);
 }
 
 static unsigned blocks_for(int64_t rows, int64_t heads) { return (unsigned)div_up(rows * heads, N_WARPS); }
@@ -157,6 +158,33 @@ static mt_rc check(const mt_attention *a, mt_err *err)
     return MT_OK;
 }
 
+template <typename T, int PLACES> static void forward_with(mt_stream *s, const mt_attention *a)
+{
+    forward_kernel<T, PLACES><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+}
+
+template <typename T, int PLACES> static void backward_with(mt_stream *s, const mt_attention *a, const float *delta)
+{
+    dq_kernel<T, PLACES><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+    dkv_kernel<T, PLACES><<<blocks_for(a->N, a->K), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
+}
+
+template <typename T> static void forward(mt_stream *s, const mt_attention *a)
+{
+    if (a->Dh <= 64) return forward_with<T, 2>(s, a);
+    if (a->Dh <= 128) return forward_with<T, 4>(s, a);
+    if (a->Dh <= 256) return forward_with<T, 8>(s, a);
+    forward_with<T, MAX_HEAD / 32>(s, a);
+}
+
+template <typename T> static void backward(mt_stream *s, const mt_attention *a, const float *delta)
+{
+    if (a->Dh <= 64) return backward_with<T, 2>(s, a, delta);
+    if (a->Dh <= 128) return backward_with<T, 4>(s, a, delta);
+    if (a->Dh <= 256) return backward_with<T, 8>(s, a, delta);
+    backward_with<T, MAX_HEAD / 32>(s, a, delta);
+}
+
 mt_rc mt__attention_fwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
 {
     MT_TRY(check(a, err));
@@ -165,16 +193,10 @@ mt_rc mt__attention_fwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
     if (way == MT_ATTENTION_CUDNN) return mt__attention_cudnn_fwd(s, a, err);
     if (way == MT_ATTENTION_FLASH) return mt__attention_mma_fwd(s, a, err);
     if (a->t == MT_DTYPE_BF16)
-        forward_kernel<bf16><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+        forward<bf16>(s, a);
     else
-        forward_kernel<float><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a);
+        forward<float>(s, a);
     return mt__cuda_launched(s, "attention", err);
-}
-
-template <typename T> static void backward(mt_stream *s, const mt_attention *a, const float *delta)
-{
-    dq_kernel<T><<<blocks_for(a->N, a->H), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
-    dkv_kernel<T><<<blocks_for(a->N, a->K), THREADS, 0, mt_cuda_raw(s)>>>(*a, delta);
 }
 
 mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)

@@ -217,6 +217,7 @@ static const mt_cuda_product *product_for(mt_stream *s, const matmul *like, cons
     mt_cuda_product *entry = &d->products[at];
     memcpy(entry->key, key, sizeof key);
     choose(s, like, x, p, workspace, entry);
+    d->n_choices++;
     return entry;
 }
 

@@ -90,7 +90,7 @@ static mt_rc check_length(mt_settings *s, mt_err *err)
         MT_TRY(
             mt__settings_notice(s, err, "num_steps %" PRId64 " decides the length of the run; epochs is ignored", t->num_steps));
     if (!t->num_steps && t->epochs == 0) t->num_steps = 100;
-    if (t->gradient_accumulation_steps > 1)
+    if (t->gradient_accumulation_steps > 1 && !s->flat)
         MT_TRY(mt__settings_notice(s, err,
                                    "num_steps counts optimizer updates; the original counted micro-batches, so %" PRId64
                                    " of its steps are one of these",

@@ -8,7 +8,7 @@ enum { VALUE_WIDTH = 36, VALUE_CUT = 60 };
 static void put_source(mt_str *out, const mt_setting_source *from)
 {
     if (from->origin == MT_ORIGIN_DEFAULT)
-        mt_str_puts(out, "default");
+        mt_str_puts(out, from->name && *from->name ? from->name : "default");
     else if (from->origin == MT_ORIGIN_FLAG)
         mt_str_puts(out, from->name);
     else

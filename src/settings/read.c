@@ -1,6 +1,6 @@
 /* read.c - a YAML file onto the settings.  A value is converted by its row; this part finds the row, or says
  * which one was meant. */
-#include "settings/table.h"
+#include "settings/flat.h"
 
 #include "base/file.h"
 #include "base/nearest.h"
@@ -87,19 +87,6 @@ static mt_rc read_section(mt_settings *s, const mt_yaml_item *section, const cha
     return MT_OK;
 }
 
-/* LLaMA-Factory's files have no sections and always name the model with this key. */
-static mt_rc refuse_flat(const mt_yaml *root, const char *name, mt_err *err)
-{
-    for (const mt_yaml_item *it = root->items; it; it = it->next)
-        if (strcmp(it->key->text, "model_name_or_path") == 0)
-            return mt_fail(
-                err, MT_EUNSUPPORTED,
-                "%s:%d: this is a flat file as LLaMA-Factory has it (model_name_or_path), which is not read yet; write the "
-                "sectioned form, with the model under model: name:, the data under dataset: and the rest under training:",
-                name, it->key->line);
-    return MT_OK;
-}
-
 static mt_rc read_root(mt_settings *s, const mt_yaml *root, const char *name, mt_err *err)
 {
     if (root->kind != MT_YAML_MAP) {
@@ -108,7 +95,7 @@ static mt_rc read_root(mt_settings *s, const mt_yaml *root, const char *name, mt
         return mt_fail(err, MT_EFORMAT, "%s:%d: expected sections (model:, dataset:, training:, ...), found %s", name, root->line,
                        found);
     }
-    MT_TRY(refuse_flat(root, name, err));
+    if (mt__flat_is(root)) return mt__flat_read(s, root, name, err);
     for (const mt_yaml_item *it = root->items; it; it = it->next) {
         if (strcmp(it->key->text, "vlm") == 0)
             MT_TRY(mt__settings_notice(s, err, "the section vlm has no effect: models that see images are not trained here"));

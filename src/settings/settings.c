@@ -80,3 +80,11 @@ mt_rc mt__settings_notice(mt_settings *s, mt_err *err, const char *fmt, ...)
     s->notices[s->n_notices++] = kept;
     return MT_OK;
 }
+
+const char *mt_settings_model_dir(const mt_settings *s) { return s->model.dir ? s->model.dir : s->model.name; }
+
+mt_rc mt_settings_place_model(mt_settings *s, const char *dir, mt_err *err)
+{
+    s->model.dir = mt_arena_strndup(&s->arena, dir, strlen(dir));
+    return s->model.dir ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory for a path");
+}

@@ -81,6 +81,7 @@ typedef struct mt_floats {
 
 typedef struct mt_model_settings {
     const char *name;                     /* a directory or a name on the hub */
+    const char *dir;                      /* where its files are, once that is known; NULL: `name` is the directory */
     const char *revision;                 /* branch, tag or commit on the hub; "": the default branch */
     mt_dtype dtype;                       /* what the device computes with: BF16, F32, or F16 (computed as BF16) */
     mt_set_device device;                 /* after mt_settings_check it has taken up a single entry of `devices` */
@@ -211,11 +212,11 @@ typedef enum mt_origin { MT_ORIGIN_DEFAULT, MT_ORIGIN_FILE, MT_ORIGIN_FLAG } mt_
 
 typedef struct mt_setting_source {
     mt_origin origin;
-    const char *name; /* the file, or the flag as typed ("--batch-size"); "" for a default */
+    const char *name; /* the file, or the flag as typed ("--batch-size"); for a default "", or whose it is */
     int line;         /* in the file */
 } mt_setting_source;
 
-enum { MT_SETTINGS_MAX = 128, MT_NOTICES_MAX = 32 };
+enum { MT_SETTINGS_MAX = 128, MT_NOTICES_MAX = 64 };
 
 typedef struct mt_settings {
     mt_model_settings model;
@@ -228,6 +229,7 @@ typedef struct mt_settings {
     mt_logging_settings logging;
 
     const char *config_path;                    /* the file that was read; "": none */
+    bool flat;                                  /* it was one as LLaMA-Factory has them */
     mt_setting_source sources[MT_SETTINGS_MAX]; /* by table row; see mt_settings_where */
     const char *notices[MT_NOTICES_MAX];        /* for the banner: one sentence each */
     size_t n_notices;
@@ -251,6 +253,11 @@ mt_rc mt_settings_set(mt_settings *s, const char *key, const char *value, const 
 mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err);
 /* For a flag that nobody knows: the closest known one ("--batch-size") in out, or "". */
 void mt_settings_nearest_flag(const char *typed, char out[48]);
+
+/* The model's directory: mt_settings_place_model's, else model.name. */
+const char *mt_settings_model_dir(const mt_settings *s);
+/* A model that is given by name has been found: copied. */
+mt_rc mt_settings_place_model(mt_settings *s, const char *dir, mt_err *err);
 
 enum { MT_NEED_MODEL = 1, MT_NEED_DATA = 2 };
 /* Settings against each other, what is still open resolved, notices collected.  Call once, last. */

@@ -3,6 +3,7 @@ set(sources
   check.c
   convert.c
   diff.c
+  flat.c
   format.c
   help.c
   print.c
@@ -10,5 +11,4 @@ set(sources
   reference.c
   settings.c
   table.c
-  yaml.c
 )

@@ -3,7 +3,7 @@
 #define MT_SETTINGS_TABLE_H
 
 #include "settings/settings.h"
-#include "settings/yaml.h"
+#include "base/yaml.h"
 
 typedef enum mt_setting_type {
     MT_SETTING_STR,    /* const char * */

@@ -3,6 +3,8 @@
 #include "program.h"
 #include "tempdir.h"
 
+#include <sys/stat.h>
+
 #define MODEL MT_TESTS_DIR "/golden/models/qwen3"
 
 static void help_and_misspelt_words_lead_on(void **state)
@@ -33,8 +35,25 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("inspect " MODEL, 0, "GFLOP/s");
     expect_program("inspect --tensors " MODEL, 0, "model.layers.1.self_attn.q_norm.weight");
     expect_program("inspect " MT_TESTS_DIR "/golden/models/llama_sharded", 0, "3 files");
-    expect_program("inspect /nowhere", 1, "a model is a directory with config.json");
+    expect_program("inspect /nowhere", 1, "is no directory here and no name on the hub");
     expect_program("families", 0, "qwen3");
+}
+
+/* The qwen2 golden under a type of its own: config keys tell nothing, its tensors do. */
+static void inspect_says_how_it_told_the_family(void **state)
+{
+    const char *dir = *state;
+    char args[1200], command[1200];
+    expect_program("inspect " MODEL, 0, "family       qwen3, told by model_type (model_type \"qwen3\", Qwen3ForCausalLM)");
+    snprintf(command, sizeof command,
+             "cd " MT_TESTS_DIR "/golden/models/qwen2 && cp model.safetensors '%s' && sed 's/qwen2/wombat/; s/Qwen2For/WombatFor/' config.json > '%s/config.json'", dir,
+             dir);
+    assert_int_equal(system(command), 0);
+    snprintf(args, sizeof args, "inspect %s", dir);
+    expect_program(args, 0, "family       qwen2, told by tensor names (model_type \"wombat\", WombatForCausalLM)");
+    expect_program(args, 0, "assumed      model_type \"wombat\" is unknown; its tensors have the names and shapes of a qwen2 model's");
+    snprintf(args, sizeof args, "inspect %s/config.json", dir);
+    expect_program(args, 0, "family       llama, told by nothing better");
 }
 
 static void grad_writes_what_hugging_face_would(void **state)
@@ -86,8 +105,12 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
     snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --dtype int8", (const char *)*state);
     expect_program(args, 2, "float32 or bfloat16");
     assert_int_equal(tempdir_count(*state, ".safetensors"), 0);
+    snprintf(tokens, sizeof tokens, "%s/pipe", (const char *)*state); /* what is no file is not replaced by one */
+    assert_int_equal(mkfifo(tokens, 0600), 0);
+    snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --device cpu --out %s", tokens);
+    expect_program(args, 2, "is no plain file");
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(inspect_shows_what_was_found),
-             IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
+             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

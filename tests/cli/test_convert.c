@@ -109,6 +109,17 @@ static void shards_are_dealt(void **state)
     assert_true(mt_file_exists(path));
 }
 
+/* A family whose norms and names llama.cpp's converter changed. */
+static void a_gemma_is_a_gemma_again(void **state)
+{
+    (void)state;
+    char args[2200];
+    convert("gguf_family_gemma2/model.gguf", "--dtype float32", 0, "written to");
+    snprintf(args, sizeof args, "inspect '%s'", out);
+    expect_program(args, 0, "family       gemma2, told by model_type");
+    expect_program(args, 0, "scores capped at 2");
+}
+
 static void what_cannot_be_converted_says_why(void **state)
 {
     (void)state;
@@ -123,5 +134,5 @@ static void what_cannot_be_converted_says_why(void **state)
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
 
-MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(shards_are_dealt),
+MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(shards_are_dealt), CASE(a_gemma_is_a_gemma_again),
              CASE(what_cannot_be_converted_says_why))

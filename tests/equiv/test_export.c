@@ -28,7 +28,12 @@ static void pass_through(const char *from, const char *to, mt_dtype dtype, size_
     assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
     rig_start(&r, plan, 1);
     const mt_state_io io = { .user = r.engine, .read = read_engine };
-    const mt_export x = { .model = r.model, .source_dir = from, .source = r.shards, .dtype = dtype, .max_shard_bytes = max_shard_bytes, .end_of_turn = -1 };
+    const mt_export x = { .model = r.model,
+                          .source_dir = from,
+                          .source = r.shards,
+                          .dtype = dtype,
+                          .max_shard_bytes = max_shard_bytes,
+                          .end_of_turn = -1 };
     assert_ok(mt_dir_make(to, &err));
     assert_ok(mt_export_write(&x, &io, to, &err));
     mt_shards *written;
@@ -54,12 +59,14 @@ static void same_tensors(const char *a_dir, const char *b_dir)
     mt_shards *a, *b;
     assert_ok(mt_shards_open(&a, a_dir, &err));
     assert_ok(mt_shards_open(&b, b_dir, &err));
-    if (mt_shards_count(a) != mt_shards_count(b)) fail_msg("%s: %zu tensors, saved as %zu", a_dir, mt_shards_count(a), mt_shards_count(b));
+    if (mt_shards_count(a) != mt_shards_count(b))
+        fail_msg("%s: %zu tensors, saved as %zu", a_dir, mt_shards_count(a), mt_shards_count(b));
     for (size_t i = 0; i < mt_shards_count(a); i++) {
         const mt_st_tensor *x = mt_shards_at(a, i), *y = mt_shards_find(b, x->name);
         if (!y) fail_msg("%s: %s was not saved", a_dir, x->name);
-        bool same = x->dtype == y->dtype && x->n_dims == y->n_dims && memcmp(x->shape, y->shape, (size_t)x->n_dims * sizeof *x->shape) == 0 &&
-                    x->bytes == y->bytes && memcmp(x->data, y->data, x->bytes) == 0;
+        bool same = x->dtype == y->dtype && x->n_dims == y->n_dims &&
+                    memcmp(x->shape, y->shape, (size_t)x->n_dims * sizeof *x->shape) == 0 && x->bytes == y->bytes &&
+                    memcmp(x->data, y->data, x->bytes) == 0;
         if (!same) fail_msg("%s: %s is not what it was", a_dir, x->name);
     }
     mt_shards_close(a);
@@ -90,10 +97,7 @@ static void save_one_file(const char *source, const char *root, const char *name
     assert_true(workspace_same_file(workspace_path("%s/config.json", source).s, workspace_path("%s/config.json", out.s).s));
 }
 
-static void a_file_comes_back_byte_for_byte(void **state)
-{
-    for_every_model(save_one_file, *state);
-}
+static void a_file_comes_back_byte_for_byte(void **state) { for_every_model(save_one_file, *state); }
 
 /* Shards of bf16 are made first, then taken as the source. */
 static void save_shards(const char *source, const char *root, const char *name)
@@ -106,10 +110,7 @@ static void save_shards(const char *source, const char *root, const char *name)
     same_tensors(shards.s, out.s);
 }
 
-static void shards_come_back_byte_for_byte(void **state)
-{
-    for_every_model(save_shards, *state);
-}
+static void shards_come_back_byte_for_byte(void **state) { for_every_model(save_shards, *state); }
 
 static void save_pickle(const char *source, const char *root, const char *name)
 {
@@ -127,10 +128,7 @@ static void save_pickle(const char *source, const char *root, const char *name)
     same_tensors(source, out.s);
 }
 
-static void a_pickle_comes_back_byte_for_byte(void **state)
-{
-    for_every_model(save_pickle, *state);
-}
+static void a_pickle_comes_back_byte_for_byte(void **state) { for_every_model(save_pickle, *state); }
 
 /* A head that is tied and written all the same is written again; the goldens' tied models, which have none, get none (above). */
 static void a_tied_head_is_saved_if_it_was_there(void **state)

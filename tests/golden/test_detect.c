@@ -1,5 +1,6 @@
-/* Every golden model under a type and an architecture nobody knows: config keys and tensor names find a family that computes the same
- * numbers, or the model is refused; or it is one of a few whose difference shows in neither, listed here, and the assumption is stated. */
+/* Every golden model under a type and an architecture nobody knows: config keys and tensor names find a family that computes the
+ * same numbers, or the model is refused; or it is one of a few whose difference shows in neither, listed here, and the assumption
+ * is stated. */
 #include "golden.h"
 #include "rig.h"
 
@@ -84,7 +85,8 @@ static void a_type_nobody_knows_is_right_or_refused(void **state)
             assert_true(r.config->n_assumptions >= 1 && strstr(r.config->assumptions[0], "wombat"));
             assert_string_equal(r.config->decided_by, "tensor names");
             double d = logits_distance(&r, name);
-            if (!(d <= GOLDEN_LOGITS) != looks_like_another(name)) fail_msg("%s was taken for %s: its logits are %.1e away", name, r.config->family->name, d);
+            if (!(d <= GOLDEN_LOGITS) != looks_like_another(name))
+                fail_msg("%s was taken for %s: its logits are %.1e away", name, r.config->family->name, d);
             n_found++;
         }
         rig_close(&r);
@@ -99,7 +101,8 @@ static void a_key_nobody_would_heed_is_refused(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_config *c;
-    const char *shape = "\"model_type\":\"wombat\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_attention_heads\":4,\"vocab_size\":50";
+    const char *shape = "\"model_type\":\"wombat\",\"hidden_size\":64,\"intermediate_size\":96,\"num_hidden_layers\":2,\"num_"
+                        "attention_heads\":4,\"vocab_size\":50";
     const struct {
         const char *keys, *family, *says;
     } cases[] = {

@@ -1,5 +1,5 @@
-/* GGUF files of architectures beyond llama and qwen, opened as a user would: the logits are those transformers computes with the model
- * the file was made of. */
+/* GGUF files of architectures beyond llama and qwen, opened as a user would: the logits are those transformers computes with the
+ * model the file was made of. */
 #include "golden.h"
 #include "rig.h"
 

@@ -62,7 +62,11 @@ static const struct {
     { { .N = 901, .D = 16, .V = 1, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
     { { .N = 0, .D = 8, .V = 3, .scale = 1, .pad_id = -1 }, 0, { 0 }, false, false },
     { { .N = 1, .D = 1, .V = 1, .scale = 1, .pad_id = -1 }, 1, { 1 }, false, false },
-    { { .N = 13, .D = 3, .V = 5, .scale = 2.5f, .pad_id = -1 }, 9, { 5, 1, 7 }, false, false }, /* the last rows lie beyond every document */
+    { { .N = 13, .D = 3, .V = 5, .scale = 2.5f, .pad_id = -1 },
+      9,
+      { 5, 1, 7 },
+      false,
+      false }, /* the last rows lie beyond every document */
     { { .N = 131, .D = 136, .V = 29, .scale = 1, .pad_id = 3 }, 70, { 64, 1, 1, 65 }, false, false },
     { { .N = 257, .D = 65, .V = 100, .scale = 1, .pad_id = -1 }, 257, { 257 }, false, true },
     { { .N = 60, .D = 64, .V = 100, .scale = 1, .pad_id = -1 }, 33, { 20, 20, 20 }, true, false },
@@ -85,7 +89,8 @@ static void declare_positions(op_run *r, mt_embed *a, int c)
         op_set(starts, 0, d + 1, (double)row);
     }
     op_buf *w = op_add(r, &a->w_pos, "w_pos", OP_INPUT, a->t, embed_cases[c].positions, a->D, 0);
-    if (!embed_cases[c].frozen_positions) grows(r, w, op_add(r, &a->dw_pos, "dw_pos", OP_SUM, MT_DTYPE_F32, embed_cases[c].positions, a->D, 0));
+    if (!embed_cases[c].frozen_positions)
+        grows(r, w, op_add(r, &a->dw_pos, "dw_pos", OP_SUM, MT_DTYPE_F32, embed_cases[c].positions, a->D, 0));
 }
 
 static void declare_embed(op_run *r, int c)
@@ -197,7 +202,12 @@ static const struct {
     { { .M = 0, .N = 24, .K = 16 }, true, false, false, false, false },
     { { .M = 129, .N = 257, .K = 96, .alpha = 0.25f }, true, true, false, false, false },
     { { .M = 130, .N = 72, .K = 264, .alpha = 3.5f, .dx_add = true }, false, true, false, false, false },
-    { { .M = 33, .N = 41, .K = 23, .ldx = 29, .ldy = 43, .ldadd = 47, .alpha = -0.5f, .dx_add = true }, true, true, false, false, false },
+    { { .M = 33, .N = 41, .K = 23, .ldx = 29, .ldy = 43, .ldadd = 47, .alpha = -0.5f, .dx_add = true },
+      true,
+      true,
+      false,
+      false,
+      false },
     { { .M = 19, .N = 515, .K = 64, .y_f32 = true, .alpha = 0.0625f }, true, false, false, false, false },
     { { .M = 19, .N = 515, .K = 64, .y_f32 = true, .softcap = 2.0f }, false, false, true, true, true },
     { { .M = 33, .N = 40, .K = 24, .y_f32 = true, .softcap = 0.75f, .alpha = 2.0f }, true, false, true, true, true },
@@ -267,14 +277,43 @@ static const struct {
     { { .style = MT_ROPE_HALF, .N = 70, .H = 9, .K = 4, .Dh = 64, .dr = 64, .eps = 1e-5f }, true, false },
     { { .style = MT_ROPE_HALF, .N = 0, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f }, true, false },
     { { .style = MT_ROPE_HALF, .N = 1, .H = 1, .K = 1, .Dh = 2, .dr = 2, .eps = 0.5f, .whole = true }, true, false },
-    { { .style = MT_ROPE_HALF, .N = 67, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512, .eps = 1e-6f, .whole = true }, true, false },
-    { { .style = MT_ROPE_PAIR, .N = 13, .H = 5, .K = 1, .Dh = 10, .dr = 6, .eps = 1e-5f, .whole = true, .one_plus = true }, true, false },
+    { { .style = MT_ROPE_HALF,
+        .N = 67,
+        .H = 4,
+        .K = 2,
+        .Dh = 64,
+        .dr = 64,
+        .ld_qkv = 512,
+        .ld_qk = 384,
+        .ld_dqkv = 512,
+        .eps = 1e-6f,
+        .whole = true },
+      true,
+      false },
+    { { .style = MT_ROPE_PAIR, .N = 13, .H = 5, .K = 1, .Dh = 10, .dr = 6, .eps = 1e-5f, .whole = true, .one_plus = true },
+      true,
+      false },
     { { .style = MT_ROPE_HALF, .N = 130, .H = 8, .K = 8, .Dh = 128, .dr = 128, .eps = 1e-6f, .whole = true }, true, true },
     { { .style = MT_ROPE_NONE, .N = 17, .H = 3, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .whole = true }, true, false },
     { { .style = MT_ROPE_HALF, .N = 40, .H = 40, .K = 8, .Dh = 128, .dr = 128, .eps = 1e-6f, .whole = true }, true, false },
     { { .style = MT_ROPE_HALF, .N = 0, .H = 2, .K = 1, .Dh = 32, .dr = 32, .eps = 1e-5f, .whole = true }, true, false },
-    { { .style = MT_ROPE_PAIR, .N = 30, .H = 4, .K = 2, .Dh = 64, .dr = 64, .ld_qkv = 512, .ld_qk = 384, .ld_dqkv = 512, .eps = 1e-5f, .centered = true, .own_weights = true }, true, false },
-    { { .style = MT_ROPE_HALF, .N = 67, .H = 5, .K = 1, .Dh = 40, .dr = 10, .eps = 1e-5f, .centered = true, .own_weights = true }, true, false },
+    { { .style = MT_ROPE_PAIR,
+        .N = 30,
+        .H = 4,
+        .K = 2,
+        .Dh = 64,
+        .dr = 64,
+        .ld_qkv = 512,
+        .ld_qk = 384,
+        .ld_dqkv = 512,
+        .eps = 1e-5f,
+        .centered = true,
+        .own_weights = true },
+      true,
+      false },
+    { { .style = MT_ROPE_HALF, .N = 67, .H = 5, .K = 1, .Dh = 40, .dr = 10, .eps = 1e-5f, .centered = true, .own_weights = true },
+      true,
+      false },
     { { .style = MT_ROPE_HALF, .N = 130, .H = 3, .K = 3, .Dh = 128, .dr = 32, .eps = 1e-5f, .centered = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .own_weights = true }, true, true },
 };
@@ -352,14 +391,14 @@ static const attention_case attention_cases[] = {
     { { .H = 8, .K = 2, .Dh = 128 }, 0, { 384, 127 } },
     { { .H = 1, .K = 1, .Dh = 2, .softcap = 2 }, 0, { 1, 3 } },
     { { .H = 4, .K = 2, .Dh = 16, .softcap = 1 }, 8, { 33, 1, 30 } },
-    { { .H = 4, .K = 2, .Dh = 64, .window = 17, .softcap = 2 }, 0, { 150, 40 } },
-    { { .H = 2, .K = 1, .Dh = 256, .softcap = 3 }, 8, { 140, 66 } },
-    { { .H = 7, .K = 1, .Dh = 128, .softcap = 50 }, 128, { 200, 3, 70 } },
+    { { .H = 4, .K = 2, .Dh = 64, .window = 17, .softcap = 2 }, 0, { 80, 40 } },
+    { { .H = 2, .K = 1, .Dh = 256, .softcap = 3 }, 8, { 70, 66 } },
+    { { .H = 7, .K = 1, .Dh = 128, .softcap = 50 }, 128, { 70, 3, 33 } },
     { { .H = 1, .K = 1, .Dh = 4, .alibi = 1 }, 0, { 1, 9 } },
     { { .H = 5, .K = 5, .Dh = 33, .alibi = 1 }, 5, { 19, 50 } }, /* slopes of no power of two */
     { { .H = 8, .K = 2, .Dh = 64, .alibi = 1 }, 0, { 129, 64 } },
     { { .H = 40, .K = 40, .Dh = 16, .alibi = 1 }, 0, { 65 } },
-    { { .H = 6, .K = 2, .Dh = 128, .alibi = 0.125f }, 128, { 200, 1, 70 } },
+    { { .H = 6, .K = 2, .Dh = 128, .alibi = 0.125f }, 128, { 90, 1, 40 } },
     { { .H = 3, .K = 1, .Dh = 96, .window = 20, .alibi = 1 }, 0, { 100 } },
     { { .H = 4, .K = 2, .Dh = 64, .alibi = 0.5f, .softcap = 2 }, 16, { 70, 33 } },
     /* The last two are one shape: as fast as it goes, and plainly. */
@@ -510,9 +549,12 @@ CHECKED_OP(cache_attention, false, false, NULL)
 /* -- glu ------------------------------------------------------------------------------------------- */
 
 static const mt_glu glu_cases[] = {
-    { .act = MT_ACT_SILU, .N = 1, .F = 1 },         { .act = MT_ACT_SILU, .N = 13, .F = 37 },
-    { .act = MT_ACT_SILU, .N = 70, .F = 264 },      { .act = MT_ACT_GELU_TANH, .N = 13, .F = 40 },
-    { .act = MT_ACT_GELU_TANH, .N = 5, .F = 1027 }, { .act = MT_ACT_GELU_ERF, .N = 33, .F = 64 },
+    { .act = MT_ACT_SILU, .N = 1, .F = 1 },
+    { .act = MT_ACT_SILU, .N = 13, .F = 37 },
+    { .act = MT_ACT_SILU, .N = 70, .F = 264 },
+    { .act = MT_ACT_GELU_TANH, .N = 13, .F = 40 },
+    { .act = MT_ACT_GELU_TANH, .N = 5, .F = 1027 },
+    { .act = MT_ACT_GELU_ERF, .N = 33, .F = 64 },
     { .act = MT_ACT_SILU, .N = 0, .F = 64 },
     { .act = MT_ACT_RELU, .N = 13, .F = 37 },
     { .act = MT_ACT_RELU2, .N = 33, .F = 64 },
@@ -726,9 +768,9 @@ static void declare_round_grad(op_run *r, int c)
 
 CHECKED_OP(round_grad, false, true, NULL)
 
-static const mt_grad_norm grad_norm_cases[] = { { .n = 1 },    { .n = 255 },    { .n = 4096 },
-                                                { .n = 4097 }, { .n = 200003 }, { .n = 12288 },
-                                                { .n = 1100003 } }; /* the last: lanes with several chunks */
+static const mt_grad_norm grad_norm_cases[] = {
+    { .n = 1 }, { .n = 255 }, { .n = 4096 }, { .n = 4097 }, { .n = 200003 }, { .n = 12288 }, { .n = 1100003 }
+}; /* the last: lanes with several chunks */
 
 static void declare_grad_norm(op_run *r, int c)
 {

@@ -137,6 +137,33 @@ static void plain_attention_is_another_path(void **state)
     op_run_free(r[1]);
 }
 
+/* Products of many numbers of rows: forward, and backward with both gradients.  Kernels are chosen for few of them. */
+static void kernels_are_chosen_for_rounded_rows(void **state)
+{
+    (void)state;
+    enum { N = 256, K = 512, MOST = 4096, BYTES = MOST * K * 4 };
+    mt_err err = { 0 };
+    mt_stream *s;
+    mt_device_info before, after;
+    char *p[4];
+    const mt_ops *ops = mt_ops_of(gpu);
+    assert_ok(gpu->api->stream_create(gpu, &s, "test", &err));
+    for (int i = 0; i < 4; i++) assert_ok(mt_device_alloc(gpu, (void **)&p[i], BYTES, "a matrix", &err));
+    for (int i = 0; i < 4; i++) assert_ok(mt_fill(s, p[i], 0, BYTES, &err));
+    gpu->api->info(gpu, &before);
+    for (int64_t M = 1; M <= MOST; M += 13) {
+        mt_linear a = { .t = MT_DTYPE_BF16, .M = M, .N = N, .K = K, .x = p[0], .w = p[1], .y = p[2], .dy = p[2], .dx = p[0], .dw = (float *)(void *)p[3] };
+        assert_ok(ops->linear_fwd(s, &a, &err));
+        assert_ok(ops->linear_bwd(s, &a, &err));
+    }
+    gpu->api->info(gpu, &after);
+    gpu->api->stream_free(s);
+    for (int i = 0; i < 4; i++) gpu->api->free(gpu, p[i]);
+    int64_t n = after.n_choices - before.n_choices;
+    print_message("%d kernels chosen for %d numbers of rows\n", (int)n, MOST / 13 + 1);
+    assert_true(n >= 3 && n <= 3 * (16 + 8 * 8)); /* 1 to 16 rows, then eight sizes for each of eight doublings, of three products */
+}
+
 static bool wanted(const char *name, int argc, char **argv)
 {
     for (int i = 1; i < argc; i++)
@@ -167,6 +194,8 @@ int main(int argc, char **argv)
         tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
     if (wanted("attention", argc, argv))
         tests[n++] = (struct CMUnitTest){ "plain attention is another path", plain_attention_is_another_path, NULL, NULL, NULL };
+    if (wanted("linear", argc, argv))
+        tests[n++] = (struct CMUnitTest){ "kernels are chosen for rounded rows", kernels_are_chosen_for_rounded_rows, NULL, NULL, NULL };
     int n_failed = _cmocka_run_group_tests("ops on the GPU", tests, n, NULL, NULL);
     mt_device_close(gpu);
     mt_device_close(cpu);

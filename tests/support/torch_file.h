@@ -1,5 +1,6 @@
-/* torch_file.h - a pytorch_model.bin of the tensors of another checkpoint, as torch.save writes one: a zip archive of stored entries,
- * data.pkl and a storage for each tensor.  What torch.save itself writes is under tests/golden/weights; this is for models in bulk. */
+/* torch_file.h - a pytorch_model.bin of the tensors of another checkpoint, as torch.save writes one: a zip archive of stored
+ * entries, data.pkl and a storage for each tensor.  What torch.save itself writes is under tests/golden/weights; this is for
+ * models in bulk. */
 #ifndef MT_TEST_TORCH_FILE_H
 #define MT_TEST_TORCH_FILE_H
 
@@ -62,7 +63,8 @@ static inline void torch_tensor(mt_str *s, const mt_st_tensor *t, size_t key)
         for (int k = d + 1; k < t->n_dims; k++) stride *= t->shape[k];
         torch_int(s, stride);
     }
-    mt_str_puts(s, "t\x89" "ccollections\nOrderedDict\n)RtR");
+    mt_str_puts(s, "t\x89"
+                   "ccollections\nOrderedDict\n)RtR");
 }
 
 /* -- the archive ----------------------------------------------------------------------------------- */

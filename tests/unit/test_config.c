@@ -147,6 +147,27 @@ static void layouts_put_decayed_first_and_frozen_last(void **state)
     mt_config_close(c);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
+static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    assert_ok(open_text(&c, "{\"model_type\": \"stablelm\", \"qk_layernorm\": true, " SHAPE "}", &err));
+    const char *all_of_q[] = { "*.q_layernorm.*" }, *one[] = { "*.q_layernorm.norms.1.*" };
+    assert_ok(mt_model_create(&m, c, &(mt_model_options){ all_of_q, 1, false }, &err));
+    const mt_layout *l = m->units[1].layout;
+    assert_true(l->at[MT_W_Q_NORM] >= l->n_train && l->at[MT_W_K_NORM] < l->n_train);
+    int64_t head = 0;
+    for (int k = 0; k < l->n_weights; k++)
+        if (l->weights[k].role == MT_W_Q_NORM) assert_int_equal(l->weights[k].offset, l->at[MT_W_Q_NORM] + head++ * c->Dh);
+    assert_int_equal(head, c->H);
+    mt_model_free(m);
+    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ one, 1, false }, &err), MT_EINVAL);
+    assert_says("match all of them or none");
+    mt_config_close(c);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side), cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
              cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
              cmocka_unit_test(bad_configs_are_refused_in_words), cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))

@@ -1,32 +1,156 @@
-/* Every file under configs/ is one that `train` accepts. */
+/* The ready configs: every file under configs/ reads, names data that is registered, and plans on the machine its comment asks for,
+ * without a network. */
 #include "test.h"
 
+#include "base/file.h"
+#include "base/json.h"
+#include "plan/machine.h"
+#include "plan/plan.h"
+#include "plan/shapes.h"
 #include "settings/settings.h"
 
+#include <ctype.h>
 #include <dirent.h>
+#include <stdlib.h>
+#include <strings.h>
 
 #define CONFIGS MT_TESTS_DIR "/../configs"
 
-static void every_configuration_reads_and_checks(void **state)
+static const size_t GIB = (size_t)1 << 30;
+
+/* Families that are not trained yet; their files say so. */
+static const char *const not_yet[] = { "gpt_oss_20b", "glm4_flash", "qwen3_next_80b", "qwen3_5_27b" };
+
+typedef struct ready {
+    char name[64]; /* without .yaml */
+    char *text;
+    mt_settings s;
+} ready;
+
+static bool open_ready(ready *c, const char *file)
 {
-    (void)state;
-    int n = 0;
-    DIR *d = opendir(CONFIGS);
-    assert_non_null(d);
-    for (const struct dirent *e; (e = readdir(d));) {
-        mt_err err = { 0 };
-        mt_settings s;
-        char path[1024];
-        if (!strstr(e->d_name, ".yaml")) continue;
-        snprintf(path, sizeof path, "%s/%s", CONFIGS, e->d_name);
-        assert_ok(mt_settings_init(&s, &err));
-        assert_ok(mt_settings_read(&s, path, &err));
-        assert_ok(mt_settings_check(&s, MT_NEED_MODEL | MT_NEED_DATA, &err));
-        mt_settings_deinit(&s);
-        n++;
-    }
-    closedir(d);
-    assert_true(n > 0);
+    mt_err err = { 0 };
+    char path[512];
+    size_t n = strlen(file);
+    if (n < 6 || strcmp(file + n - 5, ".yaml") != 0) return false;
+    snprintf(c->name, sizeof c->name, "%.*s", (int)n - 5, file);
+    snprintf(path, sizeof path, "%s/%s", CONFIGS, file);
+    assert_ok(mt_file_read(&c->text, NULL, path, 1 << 20, &err));
+    assert_ok(mt_settings_init(&c->s, &err));
+    assert_ok(mt_settings_read(&c->s, path, &err));
+    assert_ok(mt_settings_check(&c->s, MT_NEED_MODEL | MT_NEED_DATA, &err));
+    return true;
 }
 
-MT_TEST_MAIN(cmocka_unit_test(every_configuration_reads_and_checks))
+static void close_ready(ready *c)
+{
+    mt_settings_deinit(&c->s);
+    mt_free(c->text);
+}
+
+static bool listed(const char *name, const char *const *list, size_t n)
+{
+    for (size_t i = 0; i < n; i++)
+        if (strcmp(name, list[i]) == 0) return true;
+    return false;
+}
+
+/* "Llama-2-7b-chat-hf" -> "llama-2-7b": as shapes and published models are called. */
+static void base_name(const char *hub, char *out, size_t n)
+{
+    static const struct {
+        const char *text;
+        bool at_end;
+    } words[] = { { "-instruct", false }, { "-chat", false }, { "-hf", true }, { "-it", true }, { "-pt", true }, { "-v1.0", true } };
+    snprintf(out, n, "%s", mt_path_base(hub));
+    for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
+    for (size_t i = 0; i < MT_COUNT(words); i++) {
+        char *at = strstr(out, words[i].text);
+        size_t k = strlen(words[i].text);
+        if (at && (!words[i].at_end || !at[k])) memmove(at, at + k, strlen(at + k) + 1);
+    }
+}
+
+/* The model's config.json, from the table of shapes or that of published models. */
+static void open_config(mt_config **out, const char *name, const json_t *published)
+{
+    mt_err err = { 0 };
+    *out = NULL;
+    for (size_t i = 0; !*out && i < json_array_size(published); i++) {
+        const json_t *row = json_array_get(published, i);
+        if (strcasecmp(json_string_value(json_object_get(row, "name")), name) != 0) continue;
+        char *text = json_dumps(json_object_get(row, "config"), JSON_REAL_PRECISION(17));
+        assert_ok(mt_config_parse(out, text, strlen(text), name, &err));
+        free(text);
+    }
+    if (!*out) assert_ok(mt_shape_open(out, name, &err));
+}
+
+/* On the machine of the comment, less what the system and a CUDA context take. */
+static void plans(const ready *c, const json_t *published)
+{
+    mt_err err = { 0 };
+    mt_config *config;
+    mt_model *model;
+    mt_plan *plan;
+    char name[64];
+    size_t ram, gpu;
+    const char *needs = strstr(c->text, "# Needs ");
+    if (!needs || sscanf(needs, "# Needs %zu GiB of RAM and a GPU with %zu GiB", &ram, &gpu) != 2) fail_msg("%s says no machine", c->name);
+    base_name(c->s.model.name, name, sizeof name);
+    open_config(&config, name, published);
+    assert_ok(mt_model_create(&model, config, NULL, &err));
+    const mt_training_settings *t = &c->s.training;
+    int64_t docs = t->batch_size * t->gradient_accumulation_steps;
+    mt_job job = { .train = true, .clip = true, .step_tokens = docs * c->s.dataset.max_seq_len, .step_docs = docs, .longest = c->s.dataset.max_seq_len };
+    mt_machine machine = mt_machine_typical();
+    machine.device_bytes = (gpu - 1) * GIB;
+    machine.host_bytes = (ram - 4) * GIB;
+    mt_rc rc = mt_plan_auto(&plan, model, &job, &(mt_arithmetic){ .compute = c->s.model.dtype, .grad = t->grad_dtype }, &machine, &err);
+    if (rc) fail_msg("%s on %zu GiB of RAM and a GPU with %zu GiB: %s", c->name, ram, gpu, err.msg);
+    assert_true(plan->device_bytes <= machine.device_bytes && plan->host_bytes <= machine.host_bytes);
+    assert_true((double)(ram - 4) * (double)GIB < 18.0 * (double)model->n_params + 4.0 * (double)GIB); /* and not a guess */
+    mt_plan_free(plan);
+    mt_model_free(model);
+    mt_config_close(config);
+}
+
+static void every_config_reads_and_plans(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    json_t *registry, *published;
+    int n = 0, n_planned = 0;
+    assert_ok(mt_json_read(&registry, MT_TESTS_DIR "/../data/dataset_info.json", &err));
+    assert_ok(mt_json_read(&published, MT_TESTS_DIR "/unit/published/published.json", &err));
+    DIR *d = opendir(CONFIGS);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        ready c;
+        if (!open_ready(&c, e->d_name)) continue;
+        n++;
+        for (size_t i = 0; i < c.s.dataset.name.n; i++) assert_non_null(json_object_get(registry, c.s.dataset.name.items[i]));
+        bool demo = strcmp(c.name, "demo") == 0, waits = listed(c.name, not_yet, MT_COUNT(not_yet));
+        if (waits) assert_non_null(strstr(c.text, "not trained yet"));
+        if (!demo && !waits) plans(&c, published), n_planned++;
+        close_ready(&c);
+    }
+    closedir(d);
+    json_decref(published);
+    json_decref(registry);
+    assert_true(n >= 60);
+    assert_true(n_planned >= 55);
+}
+
+static void the_originals_names_are_kept(void **state)
+{
+    (void)state;
+    static const char *const names[] = { "qwen_7b", "qwen3_8b", "qwen3_5_27b", "qwen3_next_80b", "glm4_flash", "llama3_8b", "gpt_oss_20b" };
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        char path[512];
+        snprintf(path, sizeof path, CONFIGS "/%s.yaml", names[i]);
+        assert_true(mt_file_exists(path));
+    }
+}
+
+MT_TEST_MAIN(cmocka_unit_test(every_config_reads_and_plans), cmocka_unit_test(the_originals_names_are_kept))

@@ -3,6 +3,7 @@
 #include "test.h"
 
 #include "base/fault.h"
+#include "base/log.h"
 #include "device/device.h"
 
 #include <stdlib.h>
@@ -11,13 +12,15 @@
 
 enum { SKIPPED = 77, MIB = 1 << 20 };
 
-static mt_device *open_with(size_t limit)
+static mt_device *open_as(mt_device_options options)
 {
     mt_err err = { 0 };
     mt_device *dev = NULL;
-    assert_ok(mt_device_open(&dev, "cuda", &(mt_device_options){ .memory_limit = limit }, &err));
+    assert_ok(mt_device_open(&dev, "cuda", &options, &err));
     return dev;
 }
+
+static mt_device *open_with(size_t limit) { return open_as((mt_device_options){ .memory_limit = limit }); }
 
 static void memory_past_the_limit_is_refused_by_name(void **state)
 {
@@ -61,14 +64,12 @@ static void a_device_that_is_not_there_is_named(void **state)
     assert_says("cuda:77");
 }
 
-static void copies_and_events_keep_order(void **state)
+static void check_copies(mt_device *dev, int n_rounds)
 {
-    (void)state;
     mt_err err = { 0 };
-    mt_device *dev = open_with(0);
     mt_stream *in, *out;
     mt_event *there, *never;
-    enum { N = 8 * MIB };
+    enum { N = 40 * MIB + 12345 };
     unsigned char *from, *to;
     void *on_device;
     assert_ok(dev->api->stream_create(dev, &in, "in", &err));
@@ -80,8 +81,8 @@ static void copies_and_events_keep_order(void **state)
     assert_ok(mt_device_alloc(dev, &on_device, N, "buffer", &err));
     assert_int_equal(from[0] | from[N - 1] | from[N / 2], 0);
     assert_ok(mt_sync(never, &err)); /* never recorded: complete */
-    for (int round = 1; round <= 20; round++) {
-        memset(from, round, N);
+    for (int round = 1; round <= n_rounds; round++) {
+        for (size_t i = 0; i < N; i++) from[i] = (unsigned char)(i + (i >> 12) * 7 + (size_t)round); /* no two pieces alike */
         assert_ok(mt_copy(in, on_device, from, N, MT_COPY_IN, &err));
         assert_ok(mt_record(in, there, &err));
         assert_ok(mt_wait(out, there, &err));
@@ -100,6 +101,54 @@ static void copies_and_events_keep_order(void **state)
     dev->api->event_free(there);
     dev->api->event_free(never);
     mt_device_close(dev);
+}
+
+static void copies_and_events_keep_order(void **state)
+{
+    (void)state;
+    check_copies(open_with(0), 20);
+}
+
+static void take_note(void *user, mt_log_level level, const char *text)
+{
+    (void)level;
+    snprintf(user, 512, "%s", text);
+}
+
+static void memory_that_cannot_be_pinned_is_copied_all_the_same(void **state)
+{
+    (void)state;
+    char said[512] = "";
+    mt_log_set_sink(take_note, said);
+    check_copies(open_as((mt_device_options){ .pin_nothing = true }), 5);
+    mt_log_set_sink(NULL, NULL);
+    assert_non_null(strstr(said, "ulimit -l"));
+}
+
+/* What a device had is there again when it is closed, however far it got. */
+static void a_closed_device_has_given_everything_back(void **state)
+{
+    (void)state;
+    mt_device_info before, after;
+    mt_device *dev = open_with(0);
+    dev->api->info(dev, &before);
+    mt_device_close(dev);
+    for (long n = 0; n < 4; n++) {
+        mt_err err = { 0 };
+        void *p[4];
+        dev = open_with((size_t)1 << 30);
+        mt_fault_arm(MT_FAULT_DEVICE, n);
+        for (int i = 0; i < 4; i++)
+            if (mt_device_alloc(dev, &p[i], 100 * MIB, "a buffer", &err)) break;
+        assert_true(mt_fault_disarm());
+        assert_int_equal(err.rc, MT_ENOMEM);
+        assert_says("a buffer");
+        mt_device_close(dev);
+    }
+    dev = open_with(0);
+    dev->api->info(dev, &after);
+    mt_device_close(dev);
+    assert_true(after.memory_limit + 64 * MIB >= before.memory_limit); /* what is free, less a fixed reserve; others may use the GPU too */
 }
 
 static void a_failed_copy_is_remembered(void **state)
@@ -160,6 +209,8 @@ int main(int argc, char **argv)
         cmocka_unit_test(more_memory_than_the_gpu_has_is_refused),
         cmocka_unit_test(a_device_that_is_not_there_is_named),
         cmocka_unit_test(copies_and_events_keep_order),
+        cmocka_unit_test(memory_that_cannot_be_pinned_is_copied_all_the_same),
+        cmocka_unit_test(a_closed_device_has_given_everything_back),
         cmocka_unit_test(a_failed_copy_is_remembered),
         cmocka_unit_test(hidden_gpus_are_explained),
     };

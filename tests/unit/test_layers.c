@@ -1,5 +1,5 @@
 /* Includes point downward only:
- *     cli > engine > {plan, settings, ckpt, optim, data} > {model, tokenizer, jinja} > ops > device > base;     cli > page > base
+ *     cli > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > device > base;     cli > page > base
  * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those named
  * for cuDNN its own. */
 #include "test.h"
@@ -12,7 +12,7 @@ static const struct {
     int level;
 } layers[] = {
     { "base", 0 },  { "device", 1 }, { "ops", 2 },  { "model", 3 }, { "tokenizer", 3 }, { "jinja", 3 }, { "optim", 4 },
-    { "ckpt", 4 }, { "data", 4 },   { "plan", 4 }, { "settings", 4 }, { "engine", 5 }, { "page", 1 },  { "cli", 6 },
+    { "ckpt", 4 }, { "data", 4 },   { "hub", 4 },   { "plan", 4 }, { "settings", 4 }, { "engine", 5 }, { "page", 1 },  { "cli", 6 },
 };
 
 static int level_of(const char *folder, size_t n)

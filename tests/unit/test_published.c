@@ -1,5 +1,5 @@
-/* Published models by their config.json: the right family, parameter count and unit sizes, to the last parameter, without any weights.
- * published/make_published.py wrote the table, with the sizes transformers gives. */
+/* Published models by their config.json: the right family, parameter count and unit sizes, to the last parameter, without any
+ * weights. published/make_published.py wrote the table, with the sizes transformers gives. */
 #include "test.h"
 
 #include "base/json.h"
@@ -26,7 +26,8 @@ static bool is(const char *name, const char *what, int64_t got, int64_t expected
 static bool has_its_sizes(const char *name, const json_t *row, const mt_model *m)
 {
     int64_t L = number(row, "layers"), head = number(row, "head");
-    bool ok = is(name, "it", m->n_params, number(row, "params")) & is(name, "the embedding", n_params(&m->units[0]), number(row, "embedding"));
+    bool ok = is(name, "it", m->n_params, number(row, "params")) &
+              is(name, "the embedding", n_params(&m->units[0]), number(row, "embedding"));
     assert_int_equal(m->n_units, L + 1 + (head > 0));
     for (int i = 1; i <= L; i++) ok &= is(name, "a layer", n_params(&m->units[i]), number(row, "layer"));
     return ok & (head == 0 || is(name, "the head", n_params(&m->units[L + 1]), head));

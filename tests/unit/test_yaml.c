@@ -3,7 +3,7 @@
 
 #include "base/fault.h"
 #include "base/str.h"
-#include "settings/yaml.h"
+#include "base/yaml.h"
 
 static mt_rc parse(const mt_yaml **out, mt_arena *a, const char *text, mt_err *err)
 {

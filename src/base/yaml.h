@@ -4,8 +4,8 @@
  * number is up to whoever knows what was asked for.  Anchors, aliases and merge keys (`<<`) are resolved
  * here; a map's items are what it holds after merging.  Keys are scalars and unique.  A file is a stranger's:
  * size, depth and number of nodes are bounded, tags other than the plain ones are refused. */
-#ifndef MT_SETTINGS_YAML_H
-#define MT_SETTINGS_YAML_H
+#ifndef MT_BASE_YAML_H
+#define MT_BASE_YAML_H
 
 #include "base/arena.h"
 

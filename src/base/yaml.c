@@ -1,4 +1,4 @@
-#include "settings/yaml.h"
+#include "base/yaml.h"
 
 #include "base/utf8.h"
 

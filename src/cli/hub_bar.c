@@ -1,0 +1,94 @@
+#include "cli/hub_bar.h"
+
+#include "base/file.h"
+#include "base/units.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static const double MB = 1e6;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void show(void *user, const mt_hub_progress *p)
+{
+    mt_hub_bar *b = user;
+    char note[128];
+    if (!b->open) {
+        if (p->done_bytes == p->total_bytes || p->total_bytes < 1000000) return; /* nothing to fetch, or there in a moment */
+        mt_progress_start(&b->bar, &b->terminal, "downloading (MB)", (double)p->total_bytes / MB);
+        mt_progress_skip(&b->bar, (double)p->done_bytes / MB);
+        b->open = true;
+        b->start_s = now_s();
+        b->start_bytes = p->done_bytes;
+    }
+    double s = now_s() - b->start_s;
+    bool moved = p->done_bytes > b->start_bytes && s > 0.5;
+    snprintf(note, sizeof note, "%s%s%s", p->what, moved ? "  " : "",
+             moved ? mt_bytes_text((uint64_t)((double)(p->done_bytes - b->start_bytes) / s)).s : "");
+    if (moved) snprintf(note + strlen(note), sizeof note - strlen(note), "/s");
+    mt_progress_update(&b->bar, (double)p->done_bytes / MB, note);
+    if (p->done_bytes == p->total_bytes) mt_hub_bar_finish(b);
+}
+
+mt_rc mt_hub_bar_open(mt_hub_bar *b, const mt_hub_options *o, mt_err *err)
+{
+    mt_hub_options own = o ? *o : (mt_hub_options){ 0 };
+    *b = (mt_hub_bar){ .terminal = mt_terminal_of(stderr, MT_COLOR_AUTO) };
+    own.progress = show;
+    own.user = b;
+    return mt_hub_open(&b->hub, &own, err);
+}
+
+void mt_hub_bar_finish(mt_hub_bar *b)
+{
+    if (b->open) mt_progress_finish(&b->bar);
+    b->open = false;
+}
+
+void mt_hub_bar_close(mt_hub_bar *b)
+{
+    mt_hub_bar_finish(b);
+    mt_hub_close(b->hub);
+    b->hub = NULL;
+}
+
+mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err)
+{
+    mt_hub_bar b;
+    *dir = NULL;
+    if (mt_dir_exists(name) || mt_file_exists(name)) { /* no hub is needed, nor what it wants to know of the environment */
+        *dir = mt_strdup(name);
+        return *dir ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory for a path");
+    }
+    MT_TRY(mt_hub_bar_open(&b, NULL, err));
+    mt_rc rc = mt_hub_model(b.hub, name, revision, needs, dir, err);
+    mt_hub_bar_close(&b);
+    return rc;
+}
+
+mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err)
+{
+    char *dir;
+    if (s->training.from_scratch) needs &= ~MT_HUB_WEIGHTS;
+    mt_rc rc = mt_hub_bar_model(s->model.name, s->model.revision, needs, &dir, err);
+    if (rc) return mt_note(err, "model.name");
+    rc = mt_settings_place_model(s, dir, err);
+    mt_free(dir);
+    return rc;
+}
+
+mt_rc mt_hub_bar_dataset(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err)
+{
+    mt_hub_bar b;
+    MT_TRY(mt_hub_bar_open(&b, NULL, err));
+    mt_rc rc = mt_hub_dataset_open(b.hub, q, out, err);
+    mt_hub_bar_close(&b);
+    return rc;
+}

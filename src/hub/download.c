@@ -1,0 +1,385 @@
+/* download.c - several files, several pieces of each, at once.
+ *
+ * Workers take pieces: of a file that is open while it has any left, else of the next file.  Whoever brings a file's last piece
+ * verifies and publishes it while the others go on.  A piece that is cut is asked for again from where it was cut; the first
+ * failure that patience does not mend stops everyone, and what has arrived stays for the next run. */
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "hub/internal.h"
+#include "hub/partial.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef enum file_state { WAITING, OPEN, COMPLETE } file_state;
+
+typedef struct item {
+    const mt__file *file;
+    file_state state;
+    mt__partial part;
+    int lock;
+    uint64_t next;   /* the next piece that nobody has taken */
+    bool said_busy;  /* the user knows that another process is at it */
+    bool restarted;  /* its content was wrong once */
+} item;
+
+typedef struct job {
+    mt_hub *hub;
+    const mt__repo *repo;
+    item *items;
+    size_t n;
+    pthread_mutex_t lock; /* of everything below, and of items' state, next and part.done */
+    mt_err error;         /* the first one */
+    atomic_bool stop;
+    uint64_t done_bytes, total_bytes;
+    double shown_s;
+} job;
+
+/* A span of a file that one worker fetches. */
+typedef struct span {
+    job *j;
+    item *it;
+    uint64_t piece, n_pieces;
+    uint64_t at, end;   /* what is still missing of it */
+    uint64_t body_at;   /* where in the file the answer's next byte belongs */
+    bool answered;      /* the answer's first byte has come */
+} span;
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void add_progress(job *j, uint64_t bytes, bool force)
+{
+    double now = now_s();
+    j->done_bytes += bytes;
+    if (!j->hub->o.progress || (!force && now - j->shown_s < 0.1)) return;
+    j->shown_s = now;
+    j->hub->o.progress(j->hub->o.user, &(mt_hub_progress){ j->repo->name, j->done_bytes, j->total_bytes, j->n });
+}
+
+static void fail_job(job *j, const mt_err *err)
+{
+    pthread_mutex_lock(&j->lock);
+    if (!j->error.rc) j->error = *err;
+    pthread_mutex_unlock(&j->lock);
+    atomic_store(&j->stop, true);
+}
+
+/* -- handing out pieces (under the lock) ----------------------------------------------------------- */
+
+static uint64_t piece_end(const item *it, uint64_t piece)
+{
+    uint64_t end = (piece + 1) * it->part.piece_bytes;
+    return end < it->file->size ? end : it->file->size;
+}
+
+static uint64_t bytes_here(const item *it)
+{
+    uint64_t n = 0;
+    for (uint64_t i = 0; i < it->part.n_pieces; i++)
+        if (it->part.done[i]) n += piece_end(it, i) - i * it->part.piece_bytes;
+    return n;
+}
+
+static void close_item(item *it)
+{
+    if (it->state == OPEN) mt__partial_close(&it->part);
+    mt__unlock(it->lock);
+    it->lock = -1;
+}
+
+/* Leaves it WAITING if another process has it. */
+static mt_rc open_item(job *j, item *it, mt_err *err)
+{
+    char *blob = mt__blob_path(j->repo, it->file->hash);
+    bool busy = false, alone = true;
+    mt_rc rc = blob ? mt__try_lock(j->hub, j->repo, it->file->hash, &it->lock, &alone, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!rc && it->lock < 0) busy = true;
+    if (!rc && !busy && mt_file_exists(blob)) {
+        it->state = COMPLETE;
+        add_progress(j, it->file->size, false);
+        close_item(it);
+    } else if (!rc && !busy) {
+        rc = mt__partial_open(&it->part, j->repo, it->file, j->hub->o.piece_bytes, alone, &busy, err);
+        if (!rc && !busy) {
+            it->state = OPEN;
+            add_progress(j, bytes_here(it), false);
+        } else {
+            close_item(it);
+        }
+    }
+    if (!rc && busy && !it->said_busy) {
+        it->said_busy = true;
+        mt_info("another process is downloading %s; waiting for it", it->file->path);
+    }
+    mt_free(blob);
+    return rc;
+}
+
+static bool take_piece(job *j, item *it, span *out)
+{
+    if (it->state != OPEN) return false;
+    while (it->next < it->part.n_pieces && it->part.done[it->next]) it->next++;
+    if (it->next >= it->part.n_pieces) return false;
+    uint64_t first = it->next * it->part.piece_bytes;
+    *out = (span){ .j = j, .it = it, .piece = it->next, .n_pieces = 1, .at = first, .end = piece_end(it, it->next) };
+    it->next++;
+    return true;
+}
+
+/* -- the end of a file ----------------------------------------------------------------------------- */
+
+static mt_rc wrong_content(job *j, item *it, mt_err *err)
+{
+    if (!it->restarted) {
+        mt_warn("%s: what arrived is not what the hub lists; fetching it anew", it->file->path);
+        pthread_mutex_lock(&j->lock);
+        it->restarted = true;
+        j->done_bytes -= it->file->size;
+        mt_rc rc = mt__partial_restart(&it->part, err);
+        it->next = 0;
+        pthread_mutex_unlock(&j->lock);
+        return rc;
+    }
+    pthread_mutex_lock(&j->lock);
+    it->state = COMPLETE; /* closed for good */
+    mt__partial_discard(&it->part);
+    close_item(it);
+    pthread_mutex_unlock(&j->lock);
+    return mt_fail(err, MT_EFORMAT,
+                   "%s/%s: what arrives has not the hash that %s lists (%.12s...), twice now.  A proxy or mirror changes it; nothing "
+                   "was kept",
+                   j->repo->name, it->file->path, j->hub->at.endpoint, it->file->hash);
+}
+
+static mt_rc finish_item(job *j, item *it, mt_err *err)
+{
+    bool right = false;
+    MT_TRY(mt__partial_verify(&it->part, it->file->hash, &right, &j->stop, err));
+    if (!right) return wrong_content(j, it, err);
+    MT_TRY(mt__partial_publish(&it->part, err));
+    pthread_mutex_lock(&j->lock);
+    close_item(it);
+    it->state = COMPLETE;
+    pthread_mutex_unlock(&j->lock);
+    return MT_OK;
+}
+
+/* -- one piece ------------------------------------------------------------------------------------- */
+
+/* The server sends the whole file whatever was asked for: then this worker takes all pieces that nobody has. */
+static void take_the_rest(span *s)
+{
+    pthread_mutex_lock(&s->j->lock);
+    item *it = s->it;
+    if (it->next == s->piece + s->n_pieces) {
+        while (it->next < it->part.n_pieces && !it->part.done[it->next]) it->next++, s->n_pieces++;
+        s->end = piece_end(it, s->piece + s->n_pieces - 1);
+    }
+    pthread_mutex_unlock(&s->j->lock);
+}
+
+static mt_rc sink(void *user, int64_t first, const void *data, size_t n, mt_err *err)
+{
+    span *s = user;
+    const uint8_t *p = data;
+    if (!s->answered) {
+        s->answered = true;
+        s->body_at = first < 0 ? 0 : (uint64_t)first;
+        if (s->body_at > s->at)
+            return mt_fail(err, MT_EFORMAT, "%s: the server answers with another range than asked for", s->it->file->path);
+        if (first < 0 && s->end < s->it->file->size) take_the_rest(s);
+    }
+    uint64_t skip = s->at > s->body_at ? s->at - s->body_at : 0; /* what is here already */
+    skip = skip < n ? skip : n;
+    s->body_at += skip, p += skip, n -= (size_t)skip;
+    size_t use = (size_t)(s->end - s->at < n ? s->end - s->at : n);
+    MT_TRY(mt__partial_write(&s->it->part, s->at, p, use, err));
+    s->at += use, s->body_at += n;
+    pthread_mutex_lock(&s->j->lock);
+    add_progress(s->j, use, false);
+    pthread_mutex_unlock(&s->j->lock);
+    return use < n ? mt_fail(err, MT_ESTOPPED, "that is all that was wanted") : MT_OK;
+}
+
+/* One answer.  *again: try once more. */
+static mt_rc ask(span *s, mt_http *http, const char *url, int n_tries, bool *again, mt_err *err)
+{
+    mt_http_response r;
+    job *j = s->j;
+    bool whole = s->at == 0 && s->end == s->it->file->size;
+    mt_http_request q = { .url = url, .sink = sink, .user = s, .stop = &j->stop };
+    if (!whole) q.first = s->at, q.end = s->end;
+    s->answered = false;
+    mt_rc rc = mt_http_get(http, &q, &r, err);
+    if (s->at == s->end) rc = MT_OK; /* whatever came behind it */
+    bool refused = !rc && r.status != 200 && r.status != 206;
+    if (!rc && !refused && s->at < s->end) { /* ended in good order, and too early */
+        r.cut = true;
+        rc = mt_fail(err, MT_EIO, "%s: the connection ended after %llu of %llu bytes", url, (unsigned long long)s->at,
+                     (unsigned long long)s->end);
+    }
+    *again = s->at < s->end && mt_http_try_again(&r, rc, n_tries, j->hub->o.pause_s, &j->stop);
+    if (*again)
+        rc = MT_OK;
+    else if (refused)
+        rc = mt__repo_refused(j->hub, j->repo, s->it->file->path, &r, err);
+    else if (rc && r.cut)
+        rc = mt_fail(err, MT_EIO, "%s/%s: the connection to the hub fails again and again (after %llu bytes of %llu).  What has arrived is kept: the same command goes on there",
+                     j->repo->name, s->it->file->path, (unsigned long long)s->at, (unsigned long long)s->it->file->size);
+    mt_http_response_free(&r);
+    return rc;
+}
+
+static mt_rc fetch(span *s, mt_http *http, mt_err *err)
+{
+    char *url = mt__repo_file_url(s->j->hub, s->j->repo, s->it->file->path);
+    if (!url) return mt_fail(err, MT_ENOMEM, "no host memory for an address");
+    mt_rc rc = MT_OK;
+    bool again = true;
+    for (int n_tries = 1; !rc && again && s->at < s->end; n_tries++) {
+        uint64_t was = s->at;
+        rc = ask(s, http, url, n_tries, &again, err);
+        if (s->at > was) n_tries = 0; /* it moves: patience starts anew */
+    }
+    mt_free(url);
+    return rc;
+}
+
+/* Mark what a span has brought; *last: nothing is missing any more. */
+static mt_rc mark(span *s, bool *last, mt_err *err)
+{
+    mt_rc rc = MT_OK;
+    pthread_mutex_lock(&s->j->lock);
+    for (uint64_t i = 0; !rc && i < s->n_pieces; i++) rc = mt__partial_mark(&s->it->part, s->piece + i, err);
+    *last = s->it->part.n_done == s->it->part.n_pieces;
+    pthread_mutex_unlock(&s->j->lock);
+    return rc;
+}
+
+/* -- workers --------------------------------------------------------------------------------------- */
+
+typedef enum turn { TURN_PIECE, TURN_FINISH, TURN_WAIT, TURN_END } turn;
+
+/* What to do next.  Only files that another process has are waited for. */
+static turn next_turn(job *j, span *s, item **to_finish, mt_err *err, mt_rc *rc)
+{
+    bool waits = false;
+    for (size_t i = 0; i < j->n; i++)
+        if (take_piece(j, &j->items[i], s)) return TURN_PIECE;
+    for (size_t i = 0; i < j->n; i++) {
+        item *it = &j->items[i];
+        if (it->state != WAITING) continue;
+        if ((*rc = open_item(j, it, err))) return TURN_END;
+        waits = waits || it->state == WAITING;
+        if (it->state != OPEN) continue;
+        if (it->part.n_done == it->part.n_pieces) return *to_finish = it, TURN_FINISH; /* empty, or whole from an earlier run */
+        if (take_piece(j, it, s)) return TURN_PIECE;
+    }
+    return waits ? TURN_WAIT : TURN_END;
+}
+
+static mt_rc one_turn(job *j, mt_http *http, bool *end, mt_err *err)
+{
+    span s;
+    item *it = NULL;
+    mt_rc rc = MT_OK;
+    pthread_mutex_lock(&j->lock);
+    turn t = next_turn(j, &s, &it, err, &rc);
+    pthread_mutex_unlock(&j->lock);
+    *end = t == TURN_END;
+    if (t == TURN_WAIT) nanosleep(&(struct timespec){ 0, 100000000 }, NULL);
+    if (t == TURN_PIECE) {
+        bool last = false;
+        it = s.it;
+        rc = fetch(&s, http, err);
+        if (!rc) rc = mark(&s, &last, err);
+        if (!rc && last) t = TURN_FINISH;
+    }
+    if (!rc && t == TURN_FINISH) rc = finish_item(j, it, err);
+    return rc;
+}
+
+static void *work(void *arg)
+{
+    job *j = arg;
+    mt_err err = { 0 };
+    mt_http *http = NULL;
+    mt_rc rc = mt_http_open(&http, j->hub->at.endpoint, j->hub->at.token, &err);
+    for (bool end = false; !rc && !end && !atomic_load(&j->stop);) rc = one_turn(j, http, &end, &err);
+    if (rc) fail_job(j, &err);
+    mt_http_close(http);
+    return NULL;
+}
+
+static mt_rc run(job *j, mt_err *err)
+{
+    pthread_t threads[64];
+    int n = 0, wanted = j->hub->o.n_connections < 64 ? j->hub->o.n_connections : 64;
+    for (; n < wanted; n++)
+        if (mt_fault(MT_FAULT_THREAD) || pthread_create(&threads[n], NULL, work, j)) break;
+    if (n == 0) work(j); /* the system has no thread for us: one piece after the other, then */
+    for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
+    if (!j->error.rc) return MT_OK;
+    *err = j->error;
+    return err->rc;
+}
+
+/* -- before and after ------------------------------------------------------------------------------ */
+
+static mt_rc check_room(const job *j, mt_err *err)
+{
+    struct statvfs v;
+    uint64_t need = 0;
+    for (size_t i = 0; i < j->n; i++) {
+        char *blob = mt__blob_path(j->repo, j->items[i].file->hash);
+        char *part = blob ? mt_asprintf("%s.parts.incomplete", blob) : NULL;
+        if (part && !mt_file_exists(blob) && !mt_file_exists(part)) need += j->items[i].file->size; /* parts have their room already */
+        mt_free(part);
+        mt_free(blob);
+    }
+    if (statvfs(j->repo->folder, &v)) return MT_OK; /* it will show */
+    uint64_t free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
+    if (need <= free_bytes) return MT_OK;
+    return mt_fail(err, MT_EIO, "%s needs %s and %s has %s free: free some space, or set HF_HUB_CACHE to a folder on a larger disk",
+                   j->repo->name, mt_bytes_text(need).s, j->hub->at.cache, mt_bytes_text(free_bytes).s);
+}
+
+static mt_rc prepare(job *j, const mt__files *files, mt_err *err)
+{
+    char *blobs = mt_path_join(j->repo->folder, "blobs");
+    mt_rc rc = blobs ? mt__make_dirs(blobs, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_free(blobs);
+    MT_TRY(rc);
+    j->items = mt_calloc(files->n + 1, sizeof *j->items);
+    if (!j->items) return mt_fail(err, MT_ENOMEM, "no host memory for a download");
+    for (size_t i = 0; i < files->n; i++) {
+        const mt__file *f = &files->items[i];
+        bool twice = false;
+        for (size_t k = 0; k < j->n; k++) twice = twice || strcmp(j->items[k].file->hash, f->hash) == 0;
+        if (!f->wanted || twice) continue;
+        j->items[j->n++] = (item){ .file = f, .lock = -1, .part = { .fd = -1 } };
+        j->total_bytes += f->size;
+    }
+    return check_room(j, err);
+}
+
+mt_rc mt__download(mt_hub *hub, const mt__repo *repo, const mt__files *files, mt_err *err)
+{
+    job j = { .hub = hub, .repo = repo, .lock = PTHREAD_MUTEX_INITIALIZER };
+    mt_rc rc = prepare(&j, files, err);
+    if (!rc) rc = run(&j, err);
+    if (!rc) add_progress(&j, 0, true);
+    for (size_t i = 0; i < j.n; i++) close_item(&j.items[i]);
+    mt_free(j.items);
+    return rc;
+}

@@ -1,0 +1,56 @@
+/* http.h - one request at a time over libcurl, with the redirects followed here: the token goes to the hub's own host and nobody
+ * else, and never from https to http.
+ *
+ *     mt_http *h;
+ *     MT_TRY(mt_http_open(&h, endpoint, token, err));        // one per thread
+ *     rc = mt_http_get(h, &(mt_http_request){ .url = url }, &response, err);
+ *     if (!rc && response.status == 200) use(response.body.s, response.body.n);
+ *     mt_http_response_free(&response);
+ *     mt_http_close(h);
+ *
+ * mt_http_get fails when no whole answer came (MT_EIO, `response.cut`), when the sink refused, or on request; an answer that says
+ * 404 is an answer.  mt_http_get_patiently tries again where that may help. */
+#ifndef MT_HUB_HTTP_H
+#define MT_HUB_HTTP_H
+
+#include "base/str.h"
+
+#include <stdatomic.h>
+
+typedef struct mt_http mt_http;
+
+/* Receives the body of a success as it comes.  `first` is where a part that was asked for begins (206); negative: the answer is
+ * the whole, whatever was asked for (200).  A failure ends the request. */
+typedef mt_rc (*mt_http_sink)(void *user, int64_t first, const void *data, size_t n, mt_err *err);
+
+typedef struct mt_http_request {
+    const char *url;
+    uint64_t first, end; /* bytes [first, end) only; end 0: everything */
+    mt_http_sink sink;   /* NULL: the body is kept in the response, up to 64 MiB */
+    void *user;
+    const atomic_bool *stop; /* ends the request with MT_ESTOPPED; may be NULL */
+} mt_http_request;
+
+typedef struct mt_http_response {
+    long status;
+    mt_str body;              /* without a sink, or of an answer that is no success (its first bytes) */
+    char error_code[64];      /* X-Error-Code: GatedRepo, RepoNotFound, RevisionNotFound, EntryNotFound */
+    char error_message[512];  /* X-Error-Message */
+    char *next;               /* Link: <...>; rel="next" */
+    double retry_after_s;     /* negative: not said */
+    bool cut;                 /* the connection failed: worth another try */
+    bool unreachable;         /* it never came about: no network, no such host */
+} mt_http_response;
+
+mt_rc mt_http_open(mt_http **out, const char *endpoint, const char *token, mt_err *err);
+void mt_http_close(mt_http *h); /* accepts NULL */
+
+mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_err *err);
+/* The same with several tries.  Without a sink only: what a sink has swallowed cannot be taken back. */
+mt_rc mt_http_get_patiently(mt_http *h, const mt_http_request *q, double pause_s, mt_http_response *r, mt_err *err);
+void mt_http_response_free(mt_http_response *r);
+
+/* Would another try help?  If so, sleep as long as the server asked for, or pause_s doubled with each try, and say so. */
+bool mt_http_try_again(const mt_http_response *r, mt_rc rc, int n_tries, double pause_s, const atomic_bool *stop);
+
+#endif

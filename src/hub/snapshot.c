@@ -1,0 +1,194 @@
+/* snapshot.c - the cache's layout, which is huggingface_hub's:
+ *
+ *     CACHE/models--ORG--NAME/refs/main                          the commit of a branch or tag
+ *                            /blobs/HASH                         content, by the hash the hub names it with
+ *                            /snapshots/COMMIT/PATH              a relative symbolic link to a blob
+ *     CACHE/.locks/models--ORG--NAME/HASH.lock                   flock()ed while a blob is being made
+ *
+ * Blobs come first, links when all blobs are there, the ref last: what a ref leads to is complete. */
+#include "base/fault.h"
+#include "base/file.h"
+#include "base/json.h"
+#include "base/outfile.h"
+#include "hub/internal.h"
+#include "hub/names.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+enum { MAX_DEPTH = 8, MAX_REF_BYTES = 4096 };
+
+static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for a path"); }
+
+char *mt__snapshot_dir(const mt__repo *repo) { return mt_asprintf("%s/snapshots/%s", repo->folder, repo->commit); }
+char *mt__snapshot_file(const mt__repo *repo, const char *path)
+{
+    return mt_asprintf("%s/snapshots/%s/%s", repo->folder, repo->commit, path);
+}
+char *mt__blob_path(const mt__repo *repo, const char *hash) { return mt_asprintf("%s/blobs/%s", repo->folder, hash); }
+
+mt_rc mt__make_dirs(const char *path, mt_err *err)
+{
+    char *p = mt_strdup(path);
+    if (!p) return no_memory(err);
+    mt_rc rc = MT_OK;
+    for (char *slash = p; !rc && slash;) {
+        slash = strchr(slash + 1, '/');
+        if (slash) *slash = '\0';
+        if ((mt_fault(MT_FAULT_FILE) && (errno = EIO)) || (mkdir(p, 0777) && !mt_dir_exists(p)))
+            rc = mt_fail_errno(err, MT_EIO, "creating %s (HF_HUB_CACHE chooses another place)", p);
+        if (slash) *slash = '/';
+    }
+    mt_free(p);
+    return rc;
+}
+
+static mt_rc make_parents(const char *path, mt_err *err)
+{
+    char *dir = mt_strndup(path, (size_t)(mt_path_base(path) - path - 1));
+    mt_rc rc = dir ? mt__make_dirs(dir, err) : no_memory(err);
+    mt_free(dir);
+    return rc;
+}
+
+/* -- finding --------------------------------------------------------------------------------------- */
+
+static bool snapshot_exists(const mt__repo *repo)
+{
+    char *dir = mt__snapshot_dir(repo);
+    bool yes = dir && mt_dir_exists(dir);
+    mt_free(dir);
+    return yes;
+}
+
+mt_rc mt__snapshot_find(mt__repo *repo, mt_err *err)
+{
+    char *ref = mt_asprintf("%s/refs/%s", repo->folder, repo->revision), *text = NULL;
+    mt_rc rc = ref ? MT_OK : no_memory(err);
+    repo->commit[0] = '\0';
+    if (mt__hub_is_commit(repo->revision))
+        memcpy(repo->commit, repo->revision, sizeof repo->commit);
+    else if (!rc && mt_file_exists(ref))
+        rc = mt_file_read(&text, NULL, ref, MAX_REF_BYTES, err);
+    if (text) text[strcspn(text, " \r\n\t")] = '\0'; /* huggingface_hub writes no line end; people do */
+    if (text && mt__hub_is_commit(text)) memcpy(repo->commit, text, sizeof repo->commit);
+    if (*repo->commit && !snapshot_exists(repo)) repo->commit[0] = '\0';
+    mt_free(text);
+    mt_free(ref);
+    return rc;
+}
+
+static mt_rc walk(mt__files *out, const char *dir, const char *below, int depth, mt_err *err)
+{
+    DIR *d = opendir(dir);
+    if (!d) return mt_fail_errno(err, MT_EIO, "%s", dir);
+    mt_rc rc = MT_OK;
+    for (struct dirent *e; !rc && (e = readdir(d));) {
+        if (strcmp(e->d_name, ".") == 0 || strcmp(e->d_name, "..") == 0) continue;
+        char *path = mt_path_join(dir, e->d_name), *name = *below ? mt_path_join(below, e->d_name) : mt_strdup(e->d_name);
+        struct stat st;
+        if (!path || !name)
+            rc = no_memory(err);
+        else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
+            rc = depth < MAX_DEPTH ? walk(out, path, name, depth + 1, err) : MT_OK;
+        else if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
+            rc = mt__files_add(out, name, (uint64_t)st.st_size, "", err);
+        mt_free(path);
+        mt_free(name);
+    }
+    closedir(d);
+    return rc;
+}
+
+mt_rc mt__snapshot_list(const mt__repo *repo, mt__files *out, mt_err *err)
+{
+    *out = (mt__files){ 0 };
+    char *dir = mt__snapshot_dir(repo);
+    mt_rc rc = dir ? walk(out, dir, "", 0, err) : no_memory(err);
+    mt_free(dir);
+    if (rc) mt__files_free(out);
+    return rc;
+}
+
+/* -- making ---------------------------------------------------------------------------------------- */
+
+/* "../../blobs/HASH" with one more "../" for each folder in the file's name. */
+static mt_rc link_text(mt_str *out, const mt__file *f, mt_err *err)
+{
+    mt_str_puts(out, "../../");
+    for (const char *p = f->path; (p = strchr(p, '/')); p++) mt_str_puts(out, "../");
+    mt_str_printf(out, "blobs/%s", f->hash);
+    return mt_str_ok(out) ? MT_OK : no_memory(err);
+}
+
+/* A link of a name of its own, renamed: it is there or not, whoever else is at it. */
+static mt_rc place_link(const char *at, const char *to, const char *blob, mt_err *err)
+{
+    char *own = mt_asprintf("%s.%ld.link", at, (long)getpid());
+    if (!own) return no_memory(err);
+    unlink(own);
+    int failed = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : symlink(to, own);
+    if (failed && (errno == EPERM || errno == EOPNOTSUPP)) failed = link(blob, own); /* a file system without such links */
+    if (!failed) failed = rename(own, at);
+    mt_rc rc = failed ? mt_fail_errno(err, MT_EIO, "creating %s", at) : MT_OK;
+    if (failed) unlink(own);
+    mt_free(own);
+    return rc;
+}
+
+mt_rc mt__snapshot_link(const mt__repo *repo, const mt__file *f, mt_err *err)
+{
+    char *at = mt__snapshot_file(repo, f->path), *blob = mt__blob_path(repo, f->hash);
+    mt_str to = { 0 };
+    mt_rc rc = at && blob ? MT_OK : no_memory(err);
+    if (!rc && !mt_file_exists(at)) {
+        rc = make_parents(at, err);
+        if (!rc) rc = link_text(&to, f, err);
+        if (!rc) rc = place_link(at, to.s, blob, err);
+    }
+    mt_str_free(&to);
+    mt_free(blob);
+    mt_free(at);
+    return rc;
+}
+
+mt_rc mt__snapshot_write_ref(const mt__repo *repo, mt_err *err)
+{
+    if (strcmp(repo->revision, repo->commit) == 0) return MT_OK;
+    char *ref = mt_asprintf("%s/refs/%s", repo->folder, repo->revision);
+    mt_rc rc = ref ? make_parents(ref, err) : no_memory(err);
+    if (!rc) rc = mt_outfile_save(ref, repo->commit, strlen(repo->commit), err);
+    mt_free(ref);
+    return rc;
+}
+
+/* -- one at a time --------------------------------------------------------------------------------- */
+
+mt_rc mt__try_lock(const mt_hub *hub, const mt__repo *repo, const char *hash, int *fd, bool *alone, mt_err *err)
+{
+    *fd = -1;
+    *alone = true;
+    char *path = mt_asprintf("%s/.locks/%s/%s.lock", hub->at.cache, mt_path_base(repo->folder), hash);
+    mt_rc rc = path ? make_parents(path, err) : no_memory(err);
+    if (!rc) {
+        *fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0664);
+        if (*fd < 0) rc = mt_fail_errno(err, MT_EIO, "creating %s", path);
+    }
+    if (!rc && flock(*fd, LOCK_EX | LOCK_NB)) {
+        *alone = false;
+        if (errno == EWOULDBLOCK) close(*fd), *fd = -1;
+    }
+    mt_free(path);
+    return rc;
+}
+
+void mt__unlock(int fd)
+{
+    if (fd >= 0) close(fd);
+}

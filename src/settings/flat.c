@@ -1,0 +1,515 @@
+/* flat.c - LLaMA-Factory's files: one flat map of its own and transformers' argument names, for full fine-tuning.
+ *
+ * A row says what becomes of a key: it sets one of ours, it is replaced by something (a line for the banner), or it asks for what
+ * is not done here (refused, unless it is off: false, null, none, 0).  Unsaid keys have LLaMA-Factory's and transformers' defaults,
+ * which are not MegaTrain's: 3 epochs, 5e-5, linear, 8 samples, no weight decay. */
+#include "settings/flat.h"
+
+#include "base/nearest.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <strings.h>
+
+typedef struct flat {
+    mt_settings *s;
+    const mt_yaml *root;
+    const char *name; /* of the file */
+} flat;
+
+typedef struct row row;
+typedef mt_rc (*row_fn)(flat *f, const row *r, const mt_yaml_item *it, mt_err *err);
+
+struct row {
+    const char *key;
+    const char *to;       /* "section.key" it sets; NULL: none */
+    const char *text;     /* what replaces it, or why it is refused and what to do */
+    row_fn special;       /* neither */
+    bool refused;
+};
+
+/* -- helpers --------------------------------------------------------------------------------------- */
+
+static const mt_yaml_item *find(const flat *f, const char *key)
+{
+    for (const mt_yaml_item *it = f->root->items; it; it = it->next)
+        if (strcmp(it->key->text, key) == 0 && !mt_yaml_is_null(it->value)) return it;
+    return NULL;
+}
+
+static const mt_setting *row_of(const char *to)
+{
+    char section[32];
+    size_t n = strcspn(to, ".");
+    snprintf(section, sizeof section, "%.*s", (int)n, to);
+    return mt__setting_find(section, to + n + 1);
+}
+
+/* A setting from a node; the message begins with the file's own key. */
+static mt_rc put(flat *f, const char *to, const mt_yaml_item *it, const mt_yaml *value, mt_err *err)
+{
+    const mt_setting *setting = row_of(to);
+    char *where = mt_asprintf("%s:%d: %s", f->name, value->line, it->key->text);
+    if (!where) return mt_fail(err, MT_ENOMEM, "%s: no memory", f->name);
+    mt_rc rc = mt__setting_convert(f->s, setting, value, where, err);
+    mt_free(where);
+    if (!rc) f->s->sources[setting - mt__settings] = (mt_setting_source){ MT_ORIGIN_FILE, f->s->config_path, it->key->line };
+    return rc;
+}
+
+static mt_rc put_text(flat *f, const char *to, const mt_yaml_item *it, const char *text, mt_err *err)
+{
+    mt_yaml node = { .kind = MT_YAML_SCALAR, .line = it->value->line, .text = text };
+    return put(f, to, it, &node, err);
+}
+
+static mt_rc say(flat *f, const mt_yaml_item *it, const char *text, mt_err *err)
+{
+    return mt__settings_notice(f->s, err, "%s: %s", it->key->text, text);
+}
+
+static mt_rc refuse(const flat *f, const mt_yaml_item *it, const char *text, mt_err *err)
+{
+    char found[96];
+    mt_yaml_describe(it->value, found);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: %s is %s: %s", f->name, it->key->line, it->key->text, found, text);
+}
+
+static bool is_off(const mt_yaml *v)
+{
+    bool b;
+    double d;
+    if (mt_yaml_is_null(v)) return true;
+    if (v->kind != MT_YAML_SCALAR) return !v->items;
+    return (mt_yaml_bool(v->text, &b) && !b) || (mt_yaml_number(v->text, &d) && d == 0) || strcasecmp(v->text, "none") == 0 || !*v->text;
+}
+
+static bool is_on(const mt_yaml_item *it)
+{
+    bool b = false;
+    return it && it->value->kind == MT_YAML_SCALAR && mt_yaml_bool(it->value->text, &b) && b;
+}
+
+static bool is_text(const mt_yaml_item *it, const char *text)
+{
+    return it && it->value->kind == MT_YAML_SCALAR && strcasecmp(it->value->text, text) == 0;
+}
+
+/* -- keys with a mind of their own ----------------------------------------------------------------- */
+
+static mt_rc read_stage(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    (void)r;
+    if (is_text(it, "pt") || is_text(it, "sft")) return MT_OK;
+    return refuse(f, it, "stages sft and pt are trained here; preference and reward training are not", err);
+}
+
+static mt_rc read_do_train(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    (void)r;
+    return is_on(it) ? MT_OK : refuse(f, it, "this file trains nothing; write do_train: true, or use megatrain generate to look at a model", err);
+}
+
+/* max_steps: -1 means that epochs decide. */
+static mt_rc read_max_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    double d;
+    if (it->value->kind == MT_YAML_SCALAR && mt_yaml_number(it->value->text, &d) && d <= 0) return MT_OK;
+    if (!find(f, "num_train_epochs")) MT_TRY(mt__setting_default(f->s, row_of("training.epochs"), err));
+    return put(f, r->to, it, it->value, err);
+}
+
+/* Below 1 it is a share of all steps. */
+static mt_rc read_warmup(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    double d;
+    bool share = it->value->kind == MT_YAML_SCALAR && mt_yaml_number(it->value->text, &d) && d > 0 && d < 1;
+    return put(f, share ? "training.warmup_ratio" : r->to, it, it->value, err);
+}
+
+static mt_rc read_scheduler_kwargs(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    static const struct {
+        const char *key, *to;
+    } keys[] = {
+        { "min_lr", "training.min_lr" },       { "min_lr_rate", "training.min_lr_ratio" }, { "min_lr_ratio", "training.min_lr_ratio" },
+        { "lr_end", "training.min_lr" },       { "num_cycles", "training.num_cycles" },    { "power", "training.power" },
+        { "timescale", "training.timescale" }, { "num_decay_steps", "training.num_decay_steps" },
+        { "num_stable_steps", "training.num_stable_steps" }, { "warmup_type", "training.warmup_type" },
+        { "decay_type", "training.decay_type" }, { "warmup_lr_rate", "training.warmup_lr_rate" },
+    };
+    (void)r;
+    if (it->value->kind != MT_YAML_MAP) return refuse(f, it, "a map was expected, such as {min_lr: 1e-6}", err);
+    for (const mt_yaml_item *k = it->value->items; k; k = k->next) {
+        const char *to = NULL;
+        for (size_t i = 0; i < MT_COUNT(keys); i++)
+            if (strcmp(keys[i].key, k->key->text) == 0) to = keys[i].to;
+        if (!to) return mt_fail(err, MT_EINVAL, "%s:%d: lr_scheduler_kwargs has \"%.60s\", which no schedule here reads", f->name, k->key->line, k->key->text);
+        if (!mt_yaml_is_null(k->value)) MT_TRY(put(f, to, k, k->value, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc read_optim(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    (void)r;
+    const char *name = it->value->kind == MT_YAML_SCALAR ? it->value->text : "";
+    bool paged = strncmp(name, "paged_", 6) == 0, adamw = strncmp(paged ? name + 6 : name, "adamw", 5) == 0;
+    if (!adamw) return refuse(f, it, "AdamW is the only optimizer here; write optim: adamw_torch", err);
+    if (strstr(name, "8bit") || strstr(name, "4bit") || strstr(name, "32bit") || paged)
+        return say(f, it, "AdamW with fp32 state, which lives in host memory", err);
+    return MT_OK;
+}
+
+static mt_rc read_flash_attn(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    static const struct {
+        const char *word, *ours;
+    } words[] = { { "auto", "auto" }, { "disabled", "eager" }, { "sdpa", "sdpa" }, { "fa2", "flash_attention_2" }, { "fa3", "flash_attention_2" } };
+    for (size_t i = 0; i < MT_COUNT(words); i++) {
+        if (!is_text(it, words[i].word)) continue;
+        MT_TRY(put_text(f, r->to, it, words[i].ours, err));
+        return strcmp(words[i].ours, "auto") == 0 ? MT_OK : say(f, it, r->text, err);
+    }
+    return refuse(f, it, "auto, disabled, sdpa, fa2 and fa3 are known", err);
+}
+
+static mt_rc read_dtype(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    return is_on(it) ? put_text(f, r->to, it, r->text, err) : MT_OK;
+}
+
+static mt_rc read_thinking(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    mt_yaml key = *it->key;
+    mt_yaml_item item = { .key = &key, .value = it->value };
+    mt_yaml map = { .kind = MT_YAML_MAP, .line = it->value->line, .items = &item };
+    return put(f, r->to, it, &map, err);
+}
+
+static mt_rc read_report_to(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    const mt_yaml_item one = { .key = it->key, .value = it->value };
+    bool board = false, other = false;
+    for (const mt_yaml_item *k = it->value->kind == MT_YAML_LIST ? it->value->items : &one; k; k = k->next) {
+        bool is_board = is_text(k, "tensorboard") || is_text(k, "all");
+        board = board || is_board;
+        other = other || (!is_board && !is_off(k->value));
+    }
+    if (board) MT_TRY(put_text(f, r->to, it, "true", err));
+    return other ? say(f, it, r->text, err) : MT_OK;
+}
+
+/* no, steps or epoch; `to` is the number of steps between. */
+static mt_rc read_strategy(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    bool b;
+    bool no = is_text(it, "no") || (it->value->kind == MT_YAML_SCALAR && mt_yaml_bool(it->value->text, &b) && !b); /* YAML reads no as false */
+    if (no) return put_text(f, r->to, it, "0", err);
+    if (is_text(it, "steps")) return MT_OK;
+    return refuse(f, it, r->text, err);
+}
+
+/* Has a say only with a strategy of steps. */
+static mt_rc read_eval_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    const mt_yaml_item *strategy = find(f, "eval_strategy") ? find(f, "eval_strategy") : find(f, "evaluation_strategy");
+    if (is_text(strategy, "steps")) return put(f, r->to, it, it->value, err);
+    return say(f, it, "has no effect without eval_strategy: steps", err);
+}
+
+static mt_rc read_save_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    const mt_yaml_item *strategy = find(f, "save_strategy");
+    return strategy && !is_text(strategy, "steps") ? MT_OK : put(f, r->to, it, it->value, err);
+}
+
+static mt_rc read_overwrite(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    return is_on(it) ? say(f, it, r->text, err) : MT_OK;
+}
+
+static mt_rc read_packing(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    if (!is_on(it)) return strcmp(it->key->text, "packing") == 0 ? put(f, r->to, it, it->value, err) : MT_OK;
+    MT_TRY(put_text(f, r->to, it, "true", err));
+    return is_on(find(f, "neat_packing")) ? MT_OK : say(f, it, "packed samples do not see each other here (LLaMA-Factory's neat_packing)", err);
+}
+
+/* -- the table ------------------------------------------------------------------------------------- */
+
+/* clang-format off */
+#define SET(k, to_)             { .key = k, .to = to_ }
+#define ASK(k, to_, fn, text_)  { .key = k, .to = to_, .special = fn, .text = text_ }
+#define LINE(k, text_)          { .key = k, .text = text_ }
+#define NOT(k, text_)           { .key = k, .text = text_, .refused = true }
+
+#define ONE_GPU   "one GPU, nothing to set up: weights and Adam's state live in host memory and stream through it"
+#define NO_IMAGES "models that see or hear are not trained here; it has no effect"
+#define NO_LORA   "has no effect with finetuning_type full"
+#define NO_CACHE  "tokenized data is cached by its content and made anew when that changes"
+#define THE_PLAN  "the plan decides what is kept and what is computed again"
+
+static const row rows[] = {
+    SET("model_name_or_path", "model.name"),
+    SET("model_revision", "model.revision"),
+    SET("trust_remote_code", "model.trust_remote_code"),
+    ASK("flash_attn", "model.attn_implementation", read_flash_attn, "attention is our own or cuDNN's, the fastest that fits"),
+    ASK("bf16", "model.dtype", read_dtype, "bfloat16"),
+    ASK("fp16", "model.dtype", read_dtype, "float16"),
+    ASK("pure_bf16", "model.dtype", read_dtype, "bfloat16"),
+    ASK("stage", NULL, read_stage, NULL),
+    ASK("do_train", NULL, read_do_train, NULL),
+    LINE("do_eval", "evaluation runs at the end wherever val_size or eval_dataset is set"),
+    { .key = "finetuning_type" }, /* looked at first */
+
+    SET("dataset", "dataset.name"),
+    SET("dataset_dir", "dataset.dataset_dir"),
+    SET("eval_dataset", "eval.dataset"),
+    SET("template", "dataset.template"),
+    SET("default_system", "dataset.default_system"),
+    SET("cutoff_len", "dataset.max_seq_len"),
+    SET("max_samples", "dataset.max_samples"),
+    SET("train_on_prompt", "dataset.train_on_prompt"),
+    SET("mask_history", "dataset.mask_history"),
+    SET("mix_strategy", "dataset.mix_strategy"),
+    SET("interleave_probs", "dataset.interleave_probs"),
+    SET("preprocessing_num_workers", "dataset.num_workers"),
+    SET("val_size", "eval.val_size"),
+    ASK("packing", "dataset.packing", read_packing, NULL),
+    ASK("neat_packing", "dataset.packing", read_packing, NULL),
+    ASK("enable_thinking", "dataset.template_kwargs", read_thinking, NULL),
+
+    SET("output_dir", "save.output_dir"),
+    SET("per_device_train_batch_size", "training.batch_size"),
+    SET("gradient_accumulation_steps", "training.gradient_accumulation_steps"),
+    SET("learning_rate", "training.learning_rate"),
+    SET("num_train_epochs", "training.epochs"),
+    ASK("max_steps", "training.num_steps", read_max_steps, NULL),
+    SET("lr_scheduler_type", "training.lr_scheduler"),
+    ASK("lr_scheduler_kwargs", NULL, read_scheduler_kwargs, NULL),
+    SET("warmup_ratio", "training.warmup_ratio"),
+    ASK("warmup_steps", "training.warmup_steps", read_warmup, NULL),
+    SET("weight_decay", "training.weight_decay"),
+    SET("max_grad_norm", "training.max_grad_norm"),
+    SET("seed", "training.seed"),
+    ASK("optim", NULL, read_optim, NULL),
+    SET("adam_beta1", "optimizer.beta1"),
+    SET("adam_beta2", "optimizer.beta2"),
+    SET("adam_epsilon", "optimizer.eps"),
+    SET("logging_steps", "logging.log_interval"),
+    ASK("report_to", "logging.tensorboard", read_report_to, "metrics go to metrics.jsonl in output_dir; tensorboard is the other choice"),
+    ASK("save_strategy", "save.save_steps", read_strategy, "write save_strategy: steps and save_steps: N (a checkpoint is written at the end either way)"),
+    ASK("save_steps", "save.save_steps", read_save_steps, NULL),
+    SET("save_total_limit", "save.keep_last"),
+    SET("save_only_model", "save.save_only_model"),
+    ASK("eval_strategy", "eval.eval_steps", read_strategy, "write eval_strategy: steps and eval_steps: N"),
+    ASK("evaluation_strategy", "eval.eval_steps", read_strategy, "write eval_strategy: steps and eval_steps: N"),
+    ASK("eval_steps", "eval.eval_steps", read_eval_steps, NULL),
+    SET("eval_on_start", "eval.at_start"),
+    ASK("overwrite_output_dir", NULL, read_overwrite, "a file never makes a run disappear: give --overwrite to start anew where one lies"),
+    ASK("resume_from_checkpoint", NULL, read_overwrite, "give --resume to go on with a run"),
+
+    LINE("deepspeed", ONE_GPU),
+    LINE("fsdp", ONE_GPU),
+    LINE("fsdp_config", ONE_GPU),
+    LINE("ddp_timeout", ONE_GPU),
+    LINE("ddp_find_unused_parameters", ONE_GPU),
+    LINE("ddp_backend", ONE_GPU),
+    LINE("ddp_bucket_cap_mb", ONE_GPU),
+    LINE("local_rank", ONE_GPU),
+    LINE("device_map", ONE_GPU),
+    LINE("low_cpu_mem_usage", ONE_GPU),
+    LINE("gradient_checkpointing", THE_PLAN),
+    LINE("gradient_checkpointing_kwargs", THE_PLAN),
+    LINE("disable_gradient_checkpointing", THE_PLAN),
+    LINE("use_reentrant_gc", THE_PLAN),
+    LINE("enable_liger_kernel", "kernels are our own"),
+    LINE("use_unsloth", "kernels are our own"),
+    LINE("use_unsloth_gc", THE_PLAN),
+    LINE("torch_compile", "there is nothing to compile"),
+    LINE("tf32", "products are bf16 or fp32 as dtype says"),
+    LINE("upcast_layernorm", "norms are computed in fp32"),
+    LINE("upcast_lmhead_output", "the loss is computed in fp32"),
+    LINE("use_fast_tokenizer", "the tokenizer is our own, equal to the fast one"),
+    LINE("use_cache", "is about generating; it has no effect"),
+    LINE("cache_dir", "HF_HOME or HF_HUB_CACHE say where downloaded models lie"),
+    LINE("hf_hub_token", "set HF_TOKEN instead: a token does not belong into a file"),
+    LINE("overwrite_cache", NO_CACHE),
+    LINE("tokenized_path", NO_CACHE),
+    LINE("preprocessing_batch_size", NO_CACHE),
+    LINE("streaming", "data is read from the disk as it is used; nothing to set"),
+    LINE("buffer_size", "every epoch is shuffled whole"),
+    LINE("data_shared_file_system", ONE_GPU),
+    LINE("dataloader_num_workers", "steps are prepared ahead by threads; preprocessing_num_workers is how many tokenize"),
+    LINE("dataloader_pin_memory", "steps are prepared ahead in pinned memory"),
+    LINE("dataloader_prefetch_factor", "steps are prepared ahead by threads"),
+    LINE("dataloader_persistent_workers", "steps are prepared ahead by threads"),
+    LINE("data_seed", "seed is for the data, too"),
+    LINE("group_by_length", "no padding is computed, so nothing is gained by it"),
+    LINE("remove_unused_columns", "columns that are not named are not read"),
+    LINE("ignore_pad_token_for_loss", "no padding is computed"),
+    LINE("per_device_eval_batch_size", "evaluation takes batches of the training's size"),
+    LINE("eval_accumulation_steps", "evaluation keeps no logits"),
+    LINE("compute_accuracy", "evaluation always tells the accuracy"),
+    LINE("include_num_input_tokens_seen", "metrics.jsonl counts tokens"),
+    LINE("include_tokens_per_second", "metrics.jsonl has tokens per second"),
+    LINE("plot_loss", "the curve is drawn at the end, and metrics.jsonl has its numbers"),
+    LINE("logging_dir", "logs lie in output_dir"),
+    LINE("logging_first_step", "see logging_steps"),
+    LINE("logging_strategy", "see logging_steps"),
+    LINE("run_name", "a run is called by its output_dir"),
+    LINE("save_safetensors", "weights are always saved as safetensors"),
+    LINE("disable_tqdm", "the bar is drawn on a terminal only"),
+    LINE("log_level", "has no effect"),
+    LINE("push_to_hub_token", "nothing is uploaded"),
+    LINE("hub_model_id", "nothing is uploaded"),
+    LINE("hub_private_repo", "nothing is uploaded"),
+    LINE("hub_strategy", "nothing is uploaded"),
+    LINE("ray_run_name", ONE_GPU),
+    LINE("ray_num_workers", ONE_GPU),
+    LINE("ray_storage_path", ONE_GPU),
+    LINE("resources_per_worker", ONE_GPU),
+    LINE("placement_strategy", ONE_GPU),
+    LINE("print_param_status", "megatrain inspect lists tensors"),
+    LINE("lora_rank", NO_LORA),
+    LINE("lora_alpha", NO_LORA),
+    LINE("lora_dropout", NO_LORA),
+    LINE("lora_target", NO_LORA),
+    LINE("freeze_trainable_layers", NO_LORA),
+    LINE("freeze_trainable_modules", NO_LORA),
+    LINE("freeze_vision_tower", NO_IMAGES),
+    LINE("freeze_multi_modal_projector", NO_IMAGES),
+    LINE("freeze_language_model", NO_IMAGES),
+    LINE("media_dir", NO_IMAGES),
+    LINE("image_max_pixels", NO_IMAGES),
+    LINE("image_min_pixels", NO_IMAGES),
+    LINE("video_max_pixels", NO_IMAGES),
+    LINE("video_min_pixels", NO_IMAGES),
+    LINE("video_fps", NO_IMAGES),
+    LINE("video_maxlen", NO_IMAGES),
+
+    NOT("adapter_name_or_path", "adapters are not read: merge it into the model first and give that"),
+    NOT("quantization_bit", "full precision is the point here; leave it out"),
+    NOT("quantization_method", "full precision is the point here; leave it out"),
+    NOT("rope_scaling", "write rope_scaling into the model's config.json"),
+    NOT("shift_attn", "attention is exact here; leave it out"),
+    NOT("mixture_of_depths", "the model is trained as its config.json says; leave it out"),
+    NOT("resize_vocab", "the vocabulary stays as the model has it: resize it with transformers first"),
+    NOT("add_tokens", "the vocabulary stays as the model has it: add tokens with transformers first"),
+    NOT("add_special_tokens", "the vocabulary stays as the model has it: add tokens with transformers first"),
+    NOT("new_special_tokens", "the vocabulary stays as the model has it: add tokens with transformers first"),
+    NOT("neftune_noise_alpha", "noise on embeddings is not done here; leave it out"),
+    NOT("label_smoothing_factor", "the loss is plain cross-entropy; leave it out"),
+    NOT("use_galore", "gradients are not projected: AdamW's state fits in host memory; leave it out"),
+    NOT("use_apollo", "gradients are not projected: AdamW's state fits in host memory; leave it out"),
+    NOT("use_badam", "all weights are trained in every step; leave it out"),
+    NOT("use_adam_mini", "AdamW is the only optimizer here; leave it out"),
+    NOT("use_muon", "AdamW is the only optimizer here; leave it out"),
+    NOT("use_llama_pro", "all layers are trained; leave it out"),
+    NOT("use_dft_loss", "the loss is plain cross-entropy; leave it out"),
+    NOT("use_eaft_loss", "the loss is plain cross-entropy; leave it out"),
+    NOT("loraplus_lr_ratio", "one learning rate for all weights; leave it out"),
+    NOT("efficient_eos", "every answer's end is trained already; leave it out"),
+    NOT("tool_format", "the model's own chat template renders tools; leave it out"),
+    NOT("eval_on_each_dataset", "evaluation sets are one; leave it out"),
+    NOT("load_best_model_at_end", "the last state is what a run ends with; look at metrics.jsonl and take the checkpoint you want"),
+    NOT("metric_for_best_model", "the last state is what a run ends with; look at metrics.jsonl and take the checkpoint you want"),
+    NOT("predict_with_generate", "megatrain generate --prompts FILE answers prompts with a trained model"),
+    NOT("do_predict", "megatrain generate --prompts FILE answers prompts with a trained model"),
+    NOT("push_to_hub", "nothing is uploaded; use the hub's own tools on output_dir/final"),
+    NOT("disable_shuffling", "set dataset.shuffle with --set dataset.shuffle=false"),
+    NOT("ref_model", "preference training is not done here"),
+    NOT("reward_model", "preference training is not done here"),
+    NOT("fp8", "training computes in bfloat16 or float32; leave it out"),
+    NOT("sequence_parallel_size", "one GPU holds whole sequences here; leave it out"),
+};
+/* clang-format on */
+
+/* What LLaMA-Factory (first) and transformers mean by saying nothing, where it is not what we would. */
+static const struct {
+    const char *to, *value;
+} defaults[] = {
+    { "dataset.max_seq_len", "2048" },      { "dataset.packing", "false" },     { "eval.at_start", "false" },
+    { "training.batch_size", "8" },         { "training.epochs", "3" },         { "training.learning_rate", "5e-5" },
+    { "training.lr_scheduler", "linear" },  { "training.weight_decay", "0" },   { "save.keep_last", "all" },
+    { "logging.log_interval", "500" },
+};
+
+static mt_rc set_default(mt_settings *s, const char *to, const char *value, mt_err *err)
+{
+    const mt_setting *setting = row_of(to);
+    MT_TRY(mt__setting_convert_text(s, setting, value, to, err));
+    s->sources[setting - mt__settings] = (mt_setting_source){ MT_ORIGIN_DEFAULT, "LLaMA-Factory's default", 0 };
+    return MT_OK;
+}
+
+static mt_rc set_defaults(flat *f, mt_err *err)
+{
+    const mt_yaml_item *strategy = find(f, "eval_strategy") ? find(f, "eval_strategy") : find(f, "evaluation_strategy");
+    for (size_t i = 0; i < MT_COUNT(defaults); i++) MT_TRY(set_default(f->s, defaults[i].to, defaults[i].value, err));
+    if (is_text(find(f, "stage"), "pt")) MT_TRY(set_default(f->s, "dataset.packing", "true", err)); /* documents are always packed */
+    if (is_text(strategy, "steps")) { /* as often as logging */
+        const mt_yaml_item *logging = find(f, "logging_steps");
+        MT_TRY(set_default(f->s, "eval.eval_steps", logging && logging->value->kind == MT_YAML_SCALAR ? logging->value->text : "500", err));
+    }
+    return MT_OK;
+}
+
+/* -- reading --------------------------------------------------------------------------------------- */
+
+static mt_rc check_finetuning(const flat *f, mt_err *err)
+{
+    const mt_yaml_item *it = find(f, "finetuning_type");
+    if (!it)
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "%s: no finetuning_type, which means lora to LLaMA-Factory, and LoRA is not trained here: write finetuning_type: "
+                       "full to train all weights",
+                       f->name);
+    if (is_text(it, "full")) return MT_OK;
+    if (is_text(it, "freeze"))
+        return refuse(f, it, "write finetuning_type: full and name what stays as it is with --freeze PATTERN (training.freeze)", err);
+    return refuse(f, it, "adapters are not trained here; write finetuning_type: full to train all weights (megatrain plan tells what that takes)", err);
+}
+
+static mt_rc unknown(const flat *f, const mt_yaml *key, mt_err *err)
+{
+    mt_nearest search = { .word = key->text };
+    for (size_t i = 0; i < MT_COUNT(rows); i++) mt_nearest_offer(&search, rows[i].key);
+    if (*search.best)
+        return mt_fail(err, MT_EINVAL, "%s:%d: \"%.60s\" is not known; did you mean %s?", f->name, key->line, key->text, search.best);
+    return mt_fail(err, MT_EINVAL,
+                   "%s:%d: \"%.60s\" is not supported: leave it out, or look for what does the same in docs/configuration.md and give it with "
+                   "--set",
+                   f->name, key->line, key->text);
+}
+
+static mt_rc read_item(flat *f, const mt_yaml_item *it, mt_err *err)
+{
+    for (size_t i = 0; i < MT_COUNT(rows); i++) {
+        const row *r = &rows[i];
+        if (strcmp(r->key, it->key->text) != 0) continue;
+        if (mt_yaml_is_null(it->value)) return MT_OK;
+        if (r->special) return r->special(f, r, it, err);
+        if (r->to) return put(f, r->to, it, it->value, err);
+        if (r->refused) return is_off(it->value) ? MT_OK : refuse(f, it, r->text, err);
+        return r->text && !is_off(it->value) ? say(f, it, r->text, err) : MT_OK;
+    }
+    return unknown(f, it->key, err);
+}
+
+bool mt__flat_is(const mt_yaml *root)
+{
+    flat f = { .root = root };
+    return root->kind == MT_YAML_MAP && (find(&f, "model_name_or_path") || find(&f, "finetuning_type"));
+}
+
+mt_rc mt__flat_read(mt_settings *s, const mt_yaml *root, const char *name, mt_err *err)
+{
+    flat f = { .s = s, .root = root, .name = name };
+    s->flat = true;
+    MT_TRY(check_finetuning(&f, err));
+    MT_TRY(set_defaults(&f, err));
+    for (const mt_yaml_item *it = root->items; it; it = it->next) MT_TRY(read_item(&f, it, err));
+    return MT_OK;
+}

@@ -1,0 +1,168 @@
+/* Configuration files in MegaTrain's and in LLaMA-Factory's form resolve to committed tables (tests/golden/settings), and what
+ * LLaMA-Factory's form asks for that is not done here is refused with the reason. */
+#include "process.h"
+#include "workspace.h"
+
+#include "settings/settings.h"
+
+#define DIR_NAME MT_TESTS_DIR "/golden/settings"
+
+/* The line `*at` points to, without its end; moves on. */
+static char *take_line(char **at)
+{
+    char *line = *at, *end = strchr(line, '\n');
+    if (end) *end = '\0';
+    *at = end ? end + 1 : line + strlen(line);
+    return line;
+}
+
+static bool ends_with(const char *line, const char *tail)
+{
+    size_t n = strlen(line), k = strlen(tail);
+    return n >= k && strcmp(line + n - k, tail) == 0;
+}
+
+/* Every line of the table is in the output, in order; what the output has besides is a setting younger than the table, at its
+ * default. */
+static void compare(const char *name, char *table, char *output)
+{
+    char *out = output;
+    for (char *t = table; *t;) {
+        const char *want = take_line(&t), *got = take_line(&out);
+        while (*out && strcmp(want, got) != 0 && *want && ends_with(got, "  default") && strncmp(want, got, strcspn(want, " ")) != 0)
+            got = take_line(&out);
+        if (strcmp(want, got) != 0) fail_msg("%s:\nexpected %s\nfound    %s", name, want, got);
+    }
+}
+
+static void files_resolve_to_the_committed_tables(void **state)
+{
+    (void)state;
+    static program p;
+    static const char *const names[] = { "mega_minimal", "mega_full", "mega_epochs", "lf_minimal", "lf_full_sft", "lf_pt", "lf_odds" };
+    setenv("HF_HUB_OFFLINE", "1", 1); /* it ends where the model would be looked for */
+    setenv("HF_HOME", "/nonexistent", 1);
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        mt_err err = { 0 };
+        char *table;
+        test_path yaml = workspace_path("%s.yaml", names[i]);
+        assert_ok(mt_file_read(&table, NULL, workspace_path("%s/%s.txt", DIR_NAME, names[i]).s, 1 << 20, &err));
+        program_init(&p, DIR_NAME);
+        program_arg(&p, "train");
+        program_arg(&p, "--dry-run");
+        program_arg(&p, "--config");
+        program_arg(&p, yaml.s);
+        assert_int_equal(program_run(&p), 1);
+        assert_printed(&p, "HF_HUB_OFFLINE forbids the network");
+        compare(names[i], table, p.text);
+        mt_free(table);
+    }
+}
+
+/* The smallest file, and one more line. */
+static mt_rc read_with(const char *line, mt_settings *s, mt_err *err)
+{
+    char text[1024];
+    int n = snprintf(text, sizeof text, "model_name_or_path: a/b\ndataset: d\nfinetuning_type: full\n%s\n", line);
+    assert_int_equal(mt_settings_init(s, err), MT_OK);
+    return mt_settings_parse(s, text, (size_t)n, "f.yaml", err);
+}
+
+static void what_is_not_done_here_is_refused(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line;
+        mt_rc rc;
+        const char *says, *says_too;
+    } cases[] = {
+        { "stage: dpo", MT_EUNSUPPORTED, "f.yaml:4: stage is \"dpo\"", "preference" },
+        { "do_train: false", MT_EUNSUPPORTED, "do_train", "trains nothing" },
+        { "quantization_bit: 4", MT_EUNSUPPORTED, "quantization_bit", "full precision" },
+        { "adapter_name_or_path: x", MT_EUNSUPPORTED, "adapter", "merge it" },
+        { "optim: adafactor", MT_EUNSUPPORTED, "optim is \"adafactor\"", "adamw_torch" },
+        { "use_galore: true", MT_EUNSUPPORTED, "use_galore", "leave it out" },
+        { "save_strategy: epoch", MT_EUNSUPPORTED, "save_strategy", "save_steps: N" },
+        { "eval_strategy: epoch", MT_EUNSUPPORTED, "eval_strategy", "eval_steps: N" },
+        { "neftune_noise_alpha: 5", MT_EUNSUPPORTED, "neftune_noise_alpha", "leave it out" },
+        { "label_smoothing_factor: 0.1", MT_EUNSUPPORTED, "label_smoothing_factor", "cross-entropy" },
+        { "rope_scaling: linear", MT_EUNSUPPORTED, "rope_scaling", "config.json" },
+        { "learning_rat: 1e-5", MT_EINVAL, "f.yaml:4: \"learning_rat\" is not known", "did you mean learning_rate?" },
+        { "zzqqxx_9: 1", MT_EINVAL, "\"zzqqxx_9\" is not supported", "--set" },
+        { "learning_rate: fast", MT_EINVAL, "f.yaml:4: learning_rate", "fast" },
+        { "lr_scheduler_kwargs: {nothing: 1}", MT_EINVAL, "lr_scheduler_kwargs has \"nothing\"", "f.yaml:4" },
+        { "flash_attn: fa9", MT_EUNSUPPORTED, "flash_attn", "fa2" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        assert_int_equal(read_with(cases[i].line, &s, &err), cases[i].rc);
+        assert_says(cases[i].says);
+        assert_says(cases[i].says_too);
+        mt_settings_deinit(&s);
+    }
+}
+
+static void what_is_off_may_be_said(void **state)
+{
+    (void)state;
+    static const char *const lines[] = { "quantization_bit: null", "use_galore: false", "label_smoothing_factor: 0", "neftune_noise_alpha:",
+                                         "max_steps: -1", "report_to: none", "overwrite_output_dir: false", "deepspeed: null" };
+    for (size_t i = 0; i < MT_COUNT(lines); i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        assert_ok(read_with(lines[i], &s, &err));
+        assert_int_equal(s.n_notices, 0);
+        mt_settings_deinit(&s);
+    }
+}
+
+static void what_is_replaced_is_told(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *line, *says;
+    } cases[] = {
+        { "deepspeed: ds_z3.json", "deepspeed: one GPU, nothing to set up" },
+        { "ddp_timeout: 180000000", "ddp_timeout: one GPU" },
+        { "flash_attn: fa2", "flash_attn: attention is" },
+        { "overwrite_output_dir: true", "--overwrite" },
+        { "resume_from_checkpoint: true", "--resume" },
+        { "hf_hub_token: hf_x", "set HF_TOKEN instead" },
+        { "packing: true", "packed samples do not see each other" },
+        { "lora_rank: 8", "has no effect with finetuning_type full" },
+        { "report_to: wandb", "metrics.jsonl" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        assert_ok(read_with(cases[i].line, &s, &err));
+        assert_int_equal(s.n_notices, 1);
+        if (!strstr(s.notices[0], cases[i].says)) fail_msg("%s: %s", cases[i].line, s.notices[0]);
+        mt_settings_deinit(&s);
+    }
+}
+
+static void lora_is_refused_said_or_not(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *text, *says;
+    } cases[] = {
+        { "model_name_or_path: a/b\ndataset: d\n", "which means lora to LLaMA-Factory" },
+        { "model_name_or_path: a/b\nfinetuning_type: lora\n", "f.yaml:2: finetuning_type is \"lora\": adapters are not trained here" },
+        { "model_name_or_path: a/b\nfinetuning_type: freeze\n", "--freeze" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        assert_ok(mt_settings_init(&s, &err));
+        assert_int_equal(mt_settings_parse(&s, cases[i].text, strlen(cases[i].text), "f.yaml", &err), MT_EUNSUPPORTED);
+        assert_says(cases[i].says);
+        assert_says("finetuning_type: full");
+        mt_settings_deinit(&s);
+    }
+}
+
+MT_TEST_MAIN(cmocka_unit_test(files_resolve_to_the_committed_tables), cmocka_unit_test(what_is_not_done_here_is_refused),
+             cmocka_unit_test(what_is_off_may_be_said), cmocka_unit_test(what_is_replaced_is_told), cmocka_unit_test(lora_is_refused_said_or_not))

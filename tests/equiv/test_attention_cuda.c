@@ -1,0 +1,151 @@
+/* A whole model on the GPU in bf16, by each implementation of attention, against the CPU in fp32; and, where repeatable is promised, against
+ * itself.  The tiny golden models have heads too narrow for cuDNN, so these are their own: two layers with heads of 64 and 128. */
+#include "rig.h"
+
+#include "base/rng.h"
+
+#include <math.h>
+
+enum { PLAIN = 1 << MT_ATTENTION_PLAIN, FLASH = 1 << MT_ATTENTION_FLASH, CUDNN = 1 << MT_ATTENTION_CUDNN, FAST = 1 << MT_ATTENTION_CUDNN_FAST };
+
+static const char *const configs[] = {
+    "{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 8, \"num_key_value_heads\": 2,"
+    " \"head_dim\": 64, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": 4096,"
+    " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false}",
+    "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
+    " \"head_dim\": 128, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": 4096,"
+    " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"sliding_window\": 200}",
+};
+
+static mt_attention_use has; /* what the GPU has */
+
+static void open_model(rig *r, const char *config)
+{
+    static const int lengths[] = { 700, 1, 260, 33, 1024, 2, 129, 64 };
+    mt_err err = { 0 };
+    int32_t ids[1024];
+    *r = (rig){ 0 };
+    assert_ok(mt_config_parse(&r->config, config, strlen(config), "config", &err));
+    assert_ok(mt_model_create(&r->model, r->config, NULL, &err));
+    for (size_t d = 0; d < MT_COUNT(lengths); d++) {
+        for (int i = 0; i < lengths[d]; i++) ids[i] = (int32_t)(mt_rng_u64(3, d, (uint64_t)i) % (uint64_t)r->config->V);
+        assert_ok(mt_batch_add(&r->batch, ids, NULL, lengths[d], r->config->V, &err));
+    }
+}
+
+static void close_model(rig *r)
+{
+    mt_batch_free(&r->batch);
+    mt_model_free(r->model);
+    mt_config_close(r->config);
+}
+
+static void start(rig *r, const char *device, mt_dtype t, mt_attention_use use, int64_t micro)
+{
+    mt_err err = { 0 };
+    mt_job job = rig_job(r, true);
+    mt_arithmetic a = { .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = 4096, .head_rows = 4096, .attention = use };
+    assert_ok(mt_plan_choose(&r->plan, r->model, &job, &a, 0, &err));
+    assert_ok(mt_device_open(&r->dev, device, &(mt_device_options){ .memory_limit = r->plan->device_bytes }, &err));
+    assert_ok(mt_engine_create(&r->engine, r->dev, r->plan, NULL, &err));
+    assert_ok(mt_engine_init(r->engine, r->model, 11, &err));
+}
+
+static size_t n_trained(const rig *r)
+{
+    size_t n = 0;
+    for (int u = 0; u < r->model->n_units; u++) n += (size_t)r->model->units[u].layout->n_train;
+    return n;
+}
+
+static float *gradient(rig *r, const char *device, mt_dtype t, mt_attention_use use, int64_t micro)
+{
+    mt_err err = { 0 };
+    mt_step_result result;
+    float *g = mt_calloc(n_trained(r), sizeof *g), *at = g;
+    assert_non_null(g);
+    start(r, device, t, use, micro);
+    assert_ok(mt_engine_gradients(r->engine, &r->batch, &result, &err));
+    for (int u = 0; u < r->model->n_units; at += r->model->units[u].layout->n_train, u++) assert_ok(mt_engine_read_grad(r->engine, u, at, &err));
+    rig_stop(r);
+    return g;
+}
+
+static double distance(const float *a, const float *b, size_t n)
+{
+    double error = 0, size = 0;
+    for (size_t i = 0; i < n; i++) error += ((double)a[i] - b[i]) * ((double)a[i] - b[i]), size += (double)b[i] * b[i];
+    return sqrt(error / size);
+}
+
+static void every_way_is_as_near_the_cpu(void **state)
+{
+    (void)state;
+    const uint32_t ways[] = { PLAIN, FLASH, FLASH | CUDNN, FLASH | CUDNN | FAST, FLASH | FAST };
+    for (size_t m = 0; m < MT_COUNT(configs); m++) {
+        rig r;
+        double plain = 0;
+        open_model(&r, configs[m]);
+        float *truth = gradient(&r, "cpu", MT_DTYPE_F32, (mt_attention_use){ 0 }, r.batch.n_tokens);
+        for (size_t w = 0; w < MT_COUNT(ways); w++) {
+            mt_attention_use use = has;
+            use.ways &= ways[w];
+            float *g = gradient(&r, "cuda", MT_DTYPE_BF16, use, r.batch.n_tokens);
+            double d = distance(g, truth, n_trained(&r));
+            printf("    model %zu, ways %x: gradients %.2e from the CPU's\n", m, use.ways, d);
+            if (w == 0) plain = d;
+            assert_true(d > 1e-5 && d < 0.05 && d < 1.1 * plain);
+            mt_free(g);
+        }
+        mt_free(truth);
+        close_model(&r);
+    }
+}
+
+/* Five steps whose micro-batches differ in documents and lengths, twice: the same bits. */
+static uint64_t checksum_of_steps(const char *config, mt_attention_use use)
+{
+    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0 };
+    mt_err err = { 0 };
+    rig r;
+    uint64_t sum;
+    open_model(&r, config);
+    start(&r, "cuda", MT_DTYPE_BF16, use, 1100);
+    for (int i = 0; i < 5; i++) {
+        mt_step_result result;
+        assert_ok(mt_engine_step(r.engine, &r.batch, &h, &result, &err));
+        assert_true(isfinite(result.loss));
+    }
+    assert_ok(mt_engine_checksum(r.engine, &sum, &err));
+    rig_stop(&r);
+    close_model(&r);
+    return sum;
+}
+
+static void what_is_called_repeatable_is(void **state)
+{
+    (void)state;
+    mt_attention_use use = has;
+    use.ways &= ~(uint32_t)FAST;
+    for (size_t m = 0; m < MT_COUNT(configs); m++) {
+        uint64_t first = checksum_of_steps(configs[m], use);
+        for (int i = 0; i < 3; i++) assert_true(checksum_of_steps(configs[m], use) == first);
+        mt_attention_use ours = use;
+        ours.ways &= ~(uint32_t)CUDNN;
+        if (use.ways & CUDNN) assert_true(checksum_of_steps(configs[m], ours) != first); /* it really was another way */
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_way_is_as_near_the_cpu), cmocka_unit_test(what_is_called_repeatable_is) };
+    mt_err err = { 0 };
+    mt_device *dev = NULL;
+    if (mt_device_open(&dev, "cuda", NULL, &err)) {
+        printf("skipped: %s\n", err.msg);
+        return RIG_SKIPPED;
+    }
+    has = mt_attention_use_of(dev, false, false, (size_t)16 << 30);
+    mt_device_close(dev);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

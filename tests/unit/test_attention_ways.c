@@ -1,0 +1,169 @@
+/* Which kernels serve which attention: what a plan counts on without a GPU. */
+#include "test.h"
+
+#include "ops/attention_ways.h"
+
+#include "base/mem.h"
+
+enum { PLAIN = 1 << MT_ATTENTION_PLAIN, FLASH = 1 << MT_ATTENTION_FLASH, CUDNN = 1 << MT_ATTENTION_CUDNN, FAST = 1 << MT_ATTENTION_CUDNN_FAST };
+
+/* n documents of equal length, heads as in Qwen2.5-7B. */
+static mt_attention call(uint32_t ways, int64_t n, int64_t length)
+{
+    return (mt_attention){ .t = MT_DTYPE_BF16, .N = n * length, .H = 28, .K = 4, .Dh = 128, .ldq = 4608, .ldk = 4608, .ldv = 4608, .ldo = 3584, .ld_d = 4608,
+                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)2 << 30 } };
+}
+
+static void assert_ways(const mt_attention *a, mt_attention_way forward, mt_attention_way backward)
+{
+    assert_string_equal(mt_attention_way_name(mt_attention_choose(a, false)), mt_attention_way_name(forward));
+    assert_string_equal(mt_attention_way_name(mt_attention_choose(a, true)), mt_attention_way_name(backward));
+}
+
+static void each_call_gets_the_fastest_that_serves(void **state)
+{
+    (void)state;
+    const uint32_t repeatable = PLAIN | FLASH | CUDNN, all = repeatable | FAST;
+    mt_attention a = call(all, 16, 1024);
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(all, 4, 4096);
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
+    a = call(repeatable, 4, 4096);
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(repeatable, 1, 16384); /* 15 GB of squares */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a = call(0, 16, 1024); /* nobody said: our own */
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    a = call(PLAIN, 16, 1024); /* eager */
+    assert_ways(&a, MT_ATTENTION_PLAIN, MT_ATTENTION_PLAIN);
+}
+
+static void what_cudnn_does_not_know_is_ours(void **state)
+{
+    (void)state;
+    const uint32_t all = PLAIN | FLASH | CUDNN | FAST;
+    mt_attention a = call(all, 16, 1024);
+    a.softcap = 30;
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    a = call(all, 16, 1024);
+    a.alibi = 1;
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    a = call(all, 16, 1024);
+    a.Dh = 256; /* 9.14 leaves its gradients unwritten */
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    a.use.cudnn_head = 256;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(all, 16, 1024);
+    a.Dh = 72;
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    a.Dh = 33;
+    assert_ways(&a, MT_ATTENTION_PLAIN, MT_ATTENTION_PLAIN);
+    a = call(all, 16, 1024);
+    a.t = MT_DTYPE_F32;
+    assert_ways(&a, MT_ATTENTION_PLAIN, MT_ATTENTION_PLAIN);
+    a = call(all, 16, 1024);
+    a.q = (const void *)(uintptr_t)8; /* rows that 16-byte loads cannot read */
+    assert_ways(&a, MT_ATTENTION_PLAIN, MT_ATTENTION_PLAIN);
+    a = call(PLAIN | FLASH | CUDNN, 16, 1024);
+    a.window = 512; /* cuDNN's repeatable backward would go through everything */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a.window = 1024; /* hides nothing */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+}
+
+/* However the lengths of a run vary, its sizes are those of its first call, and each call finds one that holds it. */
+static void sizes_hold_every_call_of_a_run(void **state)
+{
+    (void)state;
+    for (int64_t cap = 1; cap <= 9000; cap += cap < 600 ? 7 : 977) {
+        mt_attention first = call(CUDNN, 3, cap);
+        first.use.docs = 100, first.use.longest = cap;
+        mt_cudnn_size sizes[MT_CUDNN_SIZES], others[MT_CUDNN_SIZES];
+        int n = mt_cudnn_sizes(&first, sizes);
+        for (int i = 0; i < n; i++) {
+            assert_true(sizes[i].docs >= 1 && sizes[i].docs <= MT_CUDNN_MOST_DOCS && sizes[i].longest % 128 == 0);
+            assert_true((uint64_t)(sizes[i].docs * first.H * sizes[i].longest * sizes[i].longest * 2) <= first.use.workspace);
+            assert_true(i == 0 || sizes[i].longest > sizes[i - 1].longest);
+        }
+        for (int64_t longest = 1; longest <= cap; longest += 1 + longest / 3) {
+            mt_attention a = call(CUDNN, 2, longest);
+            a.use = first.use;
+            assert_int_equal(mt_cudnn_sizes(&a, others), n);
+            assert_memory_equal(others, sizes, (size_t)n * sizeof *sizes);
+            mt_cudnn_size s = mt_cudnn_size_of(&a);
+            assert_true(s.longest >= longest || (s.longest == 0 && (n == 0 || longest > sizes[n - 1].longest)));
+            assert_true(mt_cudnn_widest(&a).longest >= longest);
+        }
+    }
+}
+
+/* The scratch a plan asks for once holds whatever any micro-batch up to its sizes lays out in it. */
+static void scratch_of_the_largest_call_holds_every_other(void **state)
+{
+    (void)state;
+    const uint32_t sets[] = { CUDNN, FAST, CUDNN | FAST, PLAIN | FLASH };
+    for (size_t w = 0; w < MT_COUNT(sets); w++) {
+        mt_attention most = { .t = MT_DTYPE_BF16, .N = 8192, .H = 28, .K = 4, .Dh = 128, .n_docs = 300, .longest = 4096, .scale = 0.1f,
+                              .use = { .ways = sets[w], .cudnn_head = 128, .workspace = (uint64_t)512 << 20, .docs = 300, .longest = 4096 } };
+        size_t bytes = mt_attention_scratch(&most);
+        for (int64_t n = 1; n <= 300; n += 1 + n / 2)
+            for (int64_t longest = 1; longest * n <= 8192 && longest <= 4096; longest += 1 + longest) {
+                mt_attention a = call(sets[w], n, longest);
+                a.use = most.use;
+                assert_true(mt_attention_scratch(&a) <= bytes);
+                for (int back = 0; back < 2; back++) {
+                    mt_attention_way way = mt_attention_choose(&a, back);
+                    if (way == MT_ATTENTION_CUDNN || way == MT_ATTENTION_CUDNN_FAST) assert_true(mt_cudnn_layout_of(&a, way, back).bytes <= bytes);
+                }
+            }
+    }
+}
+
+/* No two parts of the scratch overlap, and documents fall into as many launches as they need. */
+static void a_layout_has_room_for_each_part(void **state)
+{
+    (void)state;
+    mt_attention a = call(CUDNN | FAST, 37, 400);
+    a.use.workspace = (uint64_t)64 << 20; /* 9 documents at a time, in powers of two 4: squares of 512 rows */
+    mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
+    assert_int_equal(l.size.docs, 4);
+    assert_int_equal(l.size.longest, 512);
+    assert_int_equal(l.n_chunks, 10);
+    assert_true(l.lengths - l.offsets >= (size_t)(10 * MT_OFFSETS * 5) * 8);
+    assert_true(l.delta - l.lengths >= (size_t)(10 * 4) * 4);
+    assert_true(l.dkf - l.delta >= (size_t)(a.N * a.H) * 4);
+    assert_true(l.dvf - l.dkf >= (size_t)(a.N * a.H * a.Dh) * 2 && l.dk - l.dvf >= (size_t)(a.N * a.H * a.Dh) * 2);
+    assert_true(l.dv - l.dk >= (size_t)(a.N * a.K * a.Dh) * 2 && l.workspace - l.dv >= (size_t)(a.N * a.K * a.Dh) * 2);
+    assert_true(l.bytes - l.workspace >= (size_t)4 * 28 * 512 * 512 * 2);
+    l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN_FAST, true);
+    assert_int_equal(l.n_chunks, 1);
+    assert_true(l.dkf - l.acc >= (size_t)(a.N * a.ld_d) * 4);
+}
+
+static void settings_become_ways(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_device *dev;
+    char text[64];
+    assert_ok(mt_device_open(&dev, "cpu", NULL, &err));
+    mt_attention_use use = mt_attention_use_of(dev, true, false, (size_t)1 << 30);
+    assert_int_equal(use.ways, PLAIN);
+    assert_int_equal(use.workspace, 0); /* the CPU needs none */
+    mt_attention_use_text(&(mt_attention_use){ .ways = PLAIN | FLASH | CUDNN }, text, sizeof text);
+    assert_string_equal(text, "cudnn, flash, plain");
+    mt_device_close(dev);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(each_call_gets_the_fastest_that_serves),
+        cmocka_unit_test(what_cudnn_does_not_know_is_ours),
+        cmocka_unit_test(sizes_hold_every_call_of_a_run),
+        cmocka_unit_test(scratch_of_the_largest_call_holds_every_other),
+        cmocka_unit_test(a_layout_has_room_for_each_part),
+        cmocka_unit_test(settings_become_ways),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
