@@ -240,9 +240,6 @@ static void missing_things_are_named(void **state)
     program_arg(&p, "--model-name=nowhere");
     REFUSED("nowhere");
     set_up(root);
-    program_arg(&p, "--model-name=" MT_TESTS_DIR "/golden/weights/gguf_qwen2/model.gguf");
-    REFUSED("is a GGUF file: megatrain convert");
-    set_up(root);
     program_arg(&p, "--dataset-path=nothing.json");
     REFUSED("nothing.json");
     set_up(root);
