@@ -48,7 +48,8 @@ static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, 
     const mt_attention_use was = a.attention;
     apply_settings(t, &a, machine->device_bytes);
     if (saved) keep_attention(&a.attention, &was);
-    return (saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err);
+    MT_TRY((saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err));
+    return mt__train_samples_plan(t, machine, err);
 }
 
 /* The machine, within what the settings allow. */
