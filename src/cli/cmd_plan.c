@@ -88,6 +88,7 @@ static mt_question question_of(const subject *s, const mt_settings *set, const m
     q.batch = set->training.batch_size * set->training.gradient_accumulation_steps;
     q.form.compute = set->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     q.form.grad = set->training.grad_dtype;
+    q.form.moments = set->memory.adam_state;
     if (!machine->shared) /* a GPU, which need not be here */
         q.form.attention = mt_attention_use_typical(set->training.deterministic, set->model.attn_implementation == MT_SET_ATTENTION_EAGER, machine->device_bytes);
     q.machine.home_host = m->home == MT_SET_HOME_HOST;
@@ -100,7 +101,7 @@ static mt_question question_of(const subject *s, const mt_settings *set, const m
 static size_t checkpoint_bytes(const mt_model *m, const mt_settings *s)
 {
     size_t weights = (size_t)m->n_params * (s->save.dtype == MT_DTYPE_F32 ? 4 : 2);
-    return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 8;
+    return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
 }
 
 mt_rc mt_plan_answer_find(mt_plan_answer *a, mt_plan **plan, mt_err *err)
