@@ -164,6 +164,7 @@ void mt_engine_free(mt_engine *e)
         api->event_free(e->units[u].written);
         api->event_free(e->units[u].kept_free);
         api->event_free(e->units[u].device_updated);
+        mt_free(e->units[u].mapped);
     }
     for (int i = 0; i < 3; i++) api->event_free(e->settled[i]);
     api->event_free(e->input_read);

@@ -30,7 +30,8 @@ typedef struct ring_slot {
 } ring_slot;
 
 typedef struct unit_state {
-    uint16_t *hi; /* at home */
+    uint16_t *hi; /* at home; NULL where it is mapped */
+    const void **mapped; /* [layout's weights] where each lies in a mapped file; NULL: hi is in memory */
     int16_t *lo;
     void *m, *v; /* as the arithmetic's form of moments has them */
     int64_t version;         /* updates issued */
@@ -137,6 +138,7 @@ struct mt_engine {
     double *landed_norms; /* host, one a unit: arrives with the gradient when clipping is off, for the updater to look at */
     float dscale;
     bool in_flight; /* work was queued since the last settle */
+    bool refused;   /* the newest batch was, before anything of it was queued */
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */
     int64_t wait_update_ns, wait_save_ns;
@@ -234,6 +236,7 @@ typedef struct continued {
     const int32_t *past; /* [n_docs] rows that are cached already */
     const int32_t *slot; /* [n_docs] cache slot */
 } continued;
+mt_rc mt__input_check(const mt_engine *e, const mt_batch *b, mt_err *err); /* does the plan have room for it? */
 mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err);
 
 /* -- step.c -- */

@@ -45,36 +45,21 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
 
 /* -- the model ------------------------------------------------------------------------------------- */
 
-static mt_rc refuse_gguf(const char *name, mt_err *err)
-{
-    char *file;
-    MT_TRY(mt_model_files_gguf(&file, name, err));
-    if (!file) return MT_OK;
-    mt_rc rc = mt_fail(err, MT_EINVAL, "model.name: %s is a GGUF file: megatrain convert %s DIR makes a model directory of it; then train DIR", file, file);
-    mt_free(file);
-    return rc;
-}
-
 static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
     const char *name = mt_settings_model_dir(t->s);
-    char *config = mt_path_join(name, "config.json");
-    bool whole = config && mt_file_exists(config);
-    mt_free(config);
-    if (whole) return MT_OK;
-    MT_TRY(refuse_gguf(name, err));
-    return mt_dir_exists(name) ? MT_OK : mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
+    if (mt_model_files_exist(name)) return MT_OK;
+    return mt_fail(err, MT_ENOENT, "model.name: there is no directory (and no .gguf file) %s", name);
 }
 
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 {
-    char *path = mt_path_join(mt_settings_model_dir(t->s), "config.json"), *text = NULL;
-    size_t n = 0;
-    mt_rc rc = path ? mt_file_read(&text, &n, path, 1 << 26, err) : mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
-    if (!rc) t->model_fingerprint = mt_hash(text, n, 0);
+    char *text;
+    size_t n;
+    MT_TRY(mt_model_files_read(&text, &n, mt_settings_model_dir(t->s), "config.json", err));
+    t->model_fingerprint = mt_hash(text ? text : "", n, 0);
     mt_free(text);
-    mt_free(path);
-    return rc;
+    return MT_OK;
 }
 
 static mt_rc open_weights(mt_trainer *t, mt_err *err)
@@ -94,7 +79,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     size_t unused = 0;
     MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_config_open(&t->config, mt_settings_model_dir(t->s), err));
+    MT_TRY(mt_model_files_config(&t->config, mt_settings_model_dir(t->s), err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
     for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
@@ -273,6 +258,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(open_device(t, err));
     MT_TRY(mt__train_batch(t, err));
     MT_TRY(open_data(t, err));
+    MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(open_schedule(t, err));
     if (t->resumed_from) {
         MT_TRY(mt__train_read_state(t, &saved, err));

@@ -63,9 +63,11 @@ typedef struct mt_placement {
 typedef struct mt_job {
     bool train;          /* false: forward only, no state, no gradients */
     bool clip;           /* updates wait for the global norm */
+    bool only_gradients; /* with train: backward, and nothing is ever updated: no m, no v */
     int64_t step_tokens; /* rows of a step, at most */
     int64_t step_docs;   /* documents of a step, at most */
     int64_t longest;     /* rows of a document, at most */
+    bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
     bool alias_layers;   /* all layers of a group that live in host memory share one layer's there: to measure the speed of models larger
                             than it.  Such a run computes nonsense */

@@ -252,7 +252,7 @@ const mt_setting mt__settings[] = {
     BOOL(logging, tensorboard, FREE, "false", "Also write TensorBoard event files."),
     INT(logging, dashboard, FREE, "off", 1, 65535, "Serve a live page of the run on this port of the loopback interface.",
         .word = "off", .bare = "8088", .meta = "PORT"),
-    STRS(logging, sample_prompts, FREE, "Prompts answered during the run, to look at.", .meta = "TEXT|[...]"),
+    STRS(logging, sample_prompts, FREE, "Prompts answered during the run, in the log and in metrics, to look at.", .meta = "TEXT|[...]"),
     INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX, "Updates between those answers; 0: at the end only."),
 };
 const size_t mt__n_settings = MT_COUNT(mt__settings);

@@ -431,6 +431,7 @@ static const attention_case packed_attention_cases[] = {
     { { .H = 4, .K = 2, .Dh = 64 }, 0, { 1, 17, 5, 33, 2, 64, 9, 3, -25 } }, /* 200 documents */
     { { .H = 2, .K = 2, .Dh = 128 }, 0, { 7, 1, 30, -40 } },
     { { .H = 4, .K = 2, .Dh = 128 }, 0, { 1500, 1, 300 } },
+    { { .H = 14, .K = 2, .Dh = 64, .ldq = 18 * 64, .ld_d = 18 * 64 }, 0, { 700, 1, 129, 33 } }, /* as in a row of q, k and v */
 };
 
 static void declare_attention_of(op_run *r, const attention_case *c)
@@ -449,8 +450,9 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     a->N *= times;
     a->n_docs = listed * times;
     if (r->how.use) a->use = *r->how.use;
-    a->ldq = a->ldo = a->H * a->Dh + gap;
-    a->ld_d = a->H * a->Dh + 3 * gap;
+    a->ldo = a->H * a->Dh + gap;
+    if (!a->ldq) a->ldq = a->ldo;
+    if (!a->ld_d) a->ld_d = a->H * a->Dh + 3 * gap;
     a->ldk = a->K * a->Dh + gap;
     a->ldv = a->K * a->Dh + 2 * gap;
     a->scale = 1.0f / sqrtf((float)a->Dh);
