@@ -42,8 +42,8 @@ static double attention(const mt_costs *k, int layer, double flops_per_key, doub
     return flops_per_key * (double)(c->H * c->Dh) * keys / rate;
 }
 
-static double attention_forward(const mt_costs *k, int layer) { return attention(k, layer, 4, 1.0, 800); }
-static double attention_backward(const mt_costs *k, int layer) { return attention(k, layer, 10, 0.80, 650); }
+static double attention_forward(const mt_costs *k, int layer) { return attention(k, layer, 4, 1.0, 1250); }
+static double attention_backward(const mt_costs *k, int layer) { return attention(k, layer, 10, 0.86, 1200); }
 
 /* -- a row ----------------------------------------------------------------------------------------- */
 

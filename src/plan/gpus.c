@@ -9,15 +9,15 @@
 #include <strings.h>
 
 /* The h200's rates are measured (docs/benchmarks.md).  The others have the same shares of their published peaks: 0.72 of dense bf16 with fp32
- * sums (desktop cards, which are not held back by power, 0.88), 0.83 of memory bandwidth, and attention at 0.43 of products on Hopper, whose
- * kernel is its own, and of most others as much. */
+ * sums (desktop cards, which are not held back by power, 0.88), 0.83 of memory bandwidth, and attention at 0.53 of products on Hopper, whose
+ * kernel is its own, 0.4 elsewhere. */
 const mt_gpu mt_gpus[] = {
     /*  name             driver              GiB  TFLOP/s  att  GB/s  link  host */
-    { "h200",          "H200",            139.0,  715,  305, 4000,  55, 400 },
-    { "h100",          "H100 80GB HBM3",   78.2,  705,  300, 2780,  55, 400 },
-    { "h100-pcie",     "H100 PCIe",        78.2,  500,  215, 1660,  52, 400 },
-    { "h100-nvl",      "H100 NVL",         92.2,  560,  240, 3230,  52, 400 },
-    { "gh200",         "GH200",            94.0,  705,  300, 3320, 300, 450 },
+    { "h200",          "H200",            139.0,  715,  380, 4000,  55, 400 },
+    { "h100",          "H100 80GB HBM3",   78.2,  705,  370, 2780,  55, 400 },
+    { "h100-pcie",     "H100 PCIe",        78.2,  500,  270, 1660,  52, 400 },
+    { "h100-nvl",      "H100 NVL",         92.2,  560,  300, 3230,  52, 400 },
+    { "gh200",         "GH200",            94.0,  705,  370, 3320, 300, 450 },
     { "b200",          "B200",            177.0, 1590,  640, 6640,  55, 450 },
     { "gb200",         "GB200",           183.0, 1770,  710, 6640, 300, 450 },
     { "a100-40g",      "A100 40GB",        38.2,  222,   90, 1290,  25, 190 },

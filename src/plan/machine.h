@@ -24,6 +24,7 @@ typedef struct mt_machine {
     /* What the runtime takes besides the plan's buffers, measured (docs/plan.md): the program, its libraries and threads, the
      * tokenizer and what is being read; the driver's context and workspaces.  device_bytes is without base_device already. */
     size_t base_host, base_device;
+    size_t host_page; /* pinned buffers take whole pages of this size */
     int threads; /* of a CPU that is the device: each has scratch for the products it computes */
 
     /* Of the device. */
