@@ -113,6 +113,7 @@ static void plans(const ready *c, const json_t *published)
     mt_machine machine = mt_machine_typical();
     machine.device_bytes = (gpu - 1) * GIB;
     machine.host_bytes = (ram - 4) * GIB;
+    machine.base_host = machine.host_page = 0; /* is in those 4 */
     mt_rc rc =
         mt_plan_auto(&plan, model, &job, &(mt_arithmetic){ .compute = c->s.model.dtype, .grad = t->grad_dtype }, &machine, &err);
     if (rc) fail_msg("%s on %zu GiB of RAM and a GPU with %zu GiB: %s", c->name, ram, gpu, err.msg);
