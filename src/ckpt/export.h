@@ -14,7 +14,7 @@
 
 typedef struct mt_export {
     const mt_model *model;        /* all borrowed */
-    const char *source_dir;       /* config.json and the tokenizer's files are taken from here */
+    const char *source_dir;       /* config.json and the tokenizer's files are taken from here, or made of the .gguf file this is */
     const mt_shards *source;      /* names and dtypes; NULL: made from scratch, config.json's dtype holds */
     mt_dtype dtype;               /* of every tensor; MT_DTYPE_COUNT: as the source has them */
     size_t max_shard_bytes;       /* 0: one file */

@@ -38,12 +38,12 @@ static void close_document(document *d)
     *d = (document){ 0 };
 }
 
-static mt_rc open_document(document *d, const char *path, mt_err *err)
+/* Takes the text over. */
+static mt_rc open_document(document *d, char *text, size_t n, const char *name, mt_err *err)
 {
-    *d = (document){ 0 };
-    mt_rc rc = mt_file_read(&d->text, &d->n, path, MAX_BYTES, err);
-    if (!rc) rc = mt_value_parse_json(&d->root, &d->arena, d->text, d->n, NULL, path, err);
-    if (!rc && d->root.type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected", path);
+    *d = (document){ .text = text, .n = n };
+    mt_rc rc = mt_value_parse_json(&d->root, &d->arena, text, n, NULL, name, err);
+    if (!rc && d->root.type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected", name);
     if (rc) close_document(d);
     return rc;
 }
@@ -158,15 +158,28 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
     return add_eos(x, d, "config.json", err);
 }
 
-static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
+static mt_rc fix_eos_token(const mt_export *x, document *d, mt_err *err)
 {
-    if (x->chat_template) MT_TRY(set(d, "chat_template", text_value(x->chat_template), err)); /* for those who read no .jinja */
     const mt_value *eos = mt_value_get(&d->root, "eos_token");
     const mt_value *content = eos && eos->type == MT_VALUE_MAP ? mt_value_get(eos, "content") : eos;
     if (!x->end_of_turn_text || x->end_of_turn < 0 || (content && mt_value_is(content, x->end_of_turn_text))) return MT_OK;
     if (!x->quiet)
         mt_info("tokenizer_config.json: eos_token becomes %s, which was trained to end an answer", x->end_of_turn_text);
     return set(d, "eos_token", text_value(x->end_of_turn_text), err);
+}
+
+/* The model must be asked as it was trained to answer, by those who read no .jinja too. */
+static mt_rc fix_template(const mt_export *x, document *d, mt_err *err)
+{
+    const mt_value *old = mt_value_get(&d->root, "chat_template");
+    if (!x->chat_template || (old && mt_value_is(old, x->chat_template))) return MT_OK;
+    return set(d, "chat_template", text_value(x->chat_template), err);
+}
+
+static mt_rc fix_tokenizer(const mt_export *x, document *d, mt_err *err)
+{
+    MT_TRY(fix_eos_token(x, d, err));
+    return fix_template(x, d, err);
 }
 
 static mt_rc fix(const mt_export *x, document *d, const char *name, mt_err *err)
@@ -209,16 +222,45 @@ static mt_rc write_template(const mt_export *x, const char *dir, mt_err *err)
     return rc;
 }
 
-static mt_rc copy_file(const mt_export *x, const char *name, const char *from, const char *to, mt_err *err)
+static mt_rc save_fixed(const mt_export *x, const char *name, char *text, size_t n, const char *to, mt_err *err)
 {
     document d;
-    if (x->chat_template && is_template(name)) return MT_OK;
-    if (!mt_file_exists(from)) return MT_OK;
-    if (!is_fixed(name)) return copy_bytes(from, to, err);
-    MT_TRY(open_document(&d, from, err));
+    MT_TRY(open_document(&d, text, n, name, err));
     mt_rc rc = fix(x, &d, name, err);
     if (!rc) rc = save_document(&d, to, err);
     close_document(&d);
+    return rc;
+}
+
+/* A file that has to be made: of a GGUF file's metadata, or to hold the chat template.  *text NULL: nothing to write. */
+static mt_rc make_text(const mt_export *x, const char *name, char **text, size_t *n, mt_err *err)
+{
+    mt_err why = { 0 };
+    mt_rc rc = mt_model_files_read(text, n, x->source_dir, name, &why);
+    bool tokenizer = strncmp(name, "tokenizer", 9) == 0;
+    if (rc && tokenizer && rc != MT_ENOMEM && rc != MT_EIO) { /* one nobody here can write is no reason to withhold the weights */
+        if (!x->quiet) mt_warn("no %s is written: %s", name, why.msg);
+        *text = NULL;
+        return MT_OK;
+    }
+    if (rc) return mt_fail(err, rc, "%s", why.msg);
+    if (*text || !x->chat_template || strcmp(name, "tokenizer_config.json") != 0) return MT_OK;
+    *text = mt_strdup("{}");
+    *n = 2;
+    return *text ? MT_OK : no_memory(name, err);
+}
+
+static mt_rc write_file(const mt_export *x, const char *name, const char *from, const char *to, mt_err *err)
+{
+    char *text;
+    size_t n;
+    bool there = mt_file_exists(from);
+    if (x->chat_template && is_template(name)) return MT_OK; /* the source's; ours is written by itself */
+    if (there && !is_fixed(name)) return copy_bytes(from, to, err);
+    MT_TRY(make_text(x, name, &text, &n, err));
+    if (text && is_fixed(name)) return save_fixed(x, name, text, n, to, err);
+    mt_rc rc = text ? mt_outfile_save(to, text, n, err) : MT_OK;
+    mt_free(text);
     return rc;
 }
 
@@ -227,7 +269,7 @@ mt_rc mt__export_files(const mt_export *x, const char *dir, mt_err *err)
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < MT_COUNT(copied); i++) {
         char *from = mt_path_join(x->source_dir, copied[i]), *to = mt_path_join(dir, copied[i]);
-        rc = from && to ? copy_file(x, copied[i], from, to, err) : no_memory(dir, err);
+        rc = from && to ? write_file(x, copied[i], from, to, err) : no_memory(dir, err);
         mt_free(from);
         mt_free(to);
     }

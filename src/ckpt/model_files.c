@@ -76,6 +76,52 @@ static mt_rc open_gguf(mt_gguf **out, const char *path, const char *beside, mt_e
     return rc;
 }
 
+/* -- texts ----------------------------------------------------------------------------------------- */
+
+enum { MAX_TEXT_BYTES = 1 << 30 };
+
+static const struct {
+    const char *name;
+    mt_rc (*make)(const mt_gguf *g, mt_str *out, mt_err *err);
+} made[] = {
+    { "config.json", mt_gguf_config },
+    { "generation_config.json", mt_gguf_generation_config },
+    { "tokenizer.json", mt_gguf_tokenizer },
+    { "tokenizer_config.json", mt_gguf_tokenizer_config },
+};
+
+static mt_rc read_own(char **text, size_t *n, const char *dir, const char *name, mt_err *err)
+{
+    char *path = mt_path_join(dir, name);
+    mt_rc rc = path ? mt_file_read(text, n, path, MAX_TEXT_BYTES, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_free(path);
+    return rc;
+}
+
+mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *name, mt_err *err)
+{
+    mt_gguf *g = NULL;
+    mt_str s = { 0 };
+    mt_rc rc = MT_OK;
+    *text = NULL;
+    *n = 0;
+    if (mt_dir_exists(path) && has(path, name)) return read_own(text, n, path, name, err);
+    for (size_t i = 0; i < MT_COUNT(made); i++) {
+        if (strcmp(name, made[i].name) != 0) continue;
+        MT_TRY(open_gguf(&g, path, name, err));
+        rc = g ? made[i].make(g, &s, err) : MT_OK;
+    }
+    mt_gguf_close(g);
+    if (rc) return mt_str_free(&s), rc;
+    *text = s.s; /* it is the caller's now */
+    *n = s.n;
+    return MT_OK;
+}
+
+bool mt_model_files_exist(const char *path) { return mt_dir_exists(path) || mt_gguf_is(path); }
+
+/* -- read ------------------------------------------------------------------------------------------ */
+
 mt_rc mt_model_files_config(mt_config **out, const char *path, mt_err *err)
 {
     mt_gguf *g;
@@ -103,5 +149,19 @@ mt_rc mt_model_files_tokenizer(mt_tokenizer **out, const char *path, mt_err *err
     mt_str_free(&text);
     mt_str_free(&config);
     mt_gguf_close(g);
+    return rc;
+}
+
+mt_rc mt_model_files_stop_ids(mt_stop_ids *out, const char *path, mt_err *err)
+{
+    static const char *const files[] = { "generation_config.json", "config.json" };
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < MT_COUNT(files); i++) {
+        char *text;
+        size_t n;
+        rc = mt_model_files_read(&text, &n, path, files[i], err);
+        if (!rc && text) rc = mt_stop_ids_parse(out, text, n, files[i], err);
+        mt_free(text);
+    }
     return rc;
 }

@@ -7,10 +7,20 @@
 
 #include "ckpt/gguf.h"
 #include "model/config.h"
+#include "model/stop_ids.h"
 #include "tokenizer/tokenizer.h"
 
 mt_rc mt_model_files_config(mt_config **out, const char *path, mt_err *err);
 mt_rc mt_model_files_tokenizer(mt_tokenizer **out, const char *path, mt_err *err);
+
+/* Adds to out what generation_config.json and config.json say. */
+mt_rc mt_model_files_stop_ids(mt_stop_ids *out, const char *path, mt_err *err);
+
+/* The text of one of its files: the directory's own, or, where a GGUF file serves, config.json, generation_config.json,
+ * tokenizer.json or tokenizer_config.json made of its metadata.  *text NULL: there is none; else mt_free it. */
+mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *name, mt_err *err);
+/* A directory or a .gguf file is there. */
+bool mt_model_files_exist(const char *path);
 
 /* The .gguf file that `path` is, or that a directory without safetensors has exactly one of; *out NULL: there is none. */
 mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err);

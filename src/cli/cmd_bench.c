@@ -30,8 +30,8 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
                              .clip = !o->no_clip, .alias_layers = o->alias_layers, .deterministic = strcmp(o->deterministic, "on") == 0, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
-    if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0)
-        return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 expected");
+    if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0 || o->steps + o->warmup > 1000000)
+        return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (and a million at most) expected");
     if (o->lengths && strcmp(o->lengths, "fixed") != 0) {
         b->lognormal_mean = strncmp(o->lengths, "lognormal:", 10) == 0 ? strtod(o->lengths + 10, &end) : 0;
         if (!(b->lognormal_mean > 1)) return mt_fail(err, MT_EINVAL, "--lengths %s: lognormal:MEAN expected, such as lognormal:300", o->lengths);

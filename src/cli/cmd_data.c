@@ -1,12 +1,12 @@
 /* cmd_data.c - megatrain data: what a run would be trained on, sample by sample and as a whole. */
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "cli/commands.h"
 #include "cli/data_view.h"
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "cli/progress.h"
 #include "engine/feed.h"
-#include "model/config.h"
 #include "settings/settings.h"
 
 #include <stdio.h>
@@ -41,7 +41,7 @@ static mt_rc parse(mt_settings *s, options *o, int argc, char **argv, mt_err *er
 static void ask_model(const mt_settings *s, mt_feed_options *o)
 {
     mt_config *config;
-    if (mt_config_open(&config, mt_settings_model_dir(s), NULL)) return;
+    if (mt_model_files_config(&config, mt_settings_model_dir(s), NULL)) return;
     o->vocab = config->V;
     o->max_positions = config->max_positions;
     mt_config_close(config);

@@ -7,7 +7,6 @@
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "engine/load.h"
-#include "model/stop_ids.h"
 
 #include <stdio.h>
 #include <unistd.h>
@@ -66,7 +65,7 @@ static mt_rc open_model(session *s, mt_err *err)
     }
     for (size_t i = 0; i < s->config->n_assumptions; i++) notice(s->config->assumptions[i]);
     MT_TRY(mt_model_create(&s->model, s->config, NULL, err));
-    MT_TRY(mt_stop_ids_read(&s->stops, dir, err));
+    MT_TRY(mt_model_files_stop_ids(&s->stops, dir, err));
     mt_stop_ids_add(&s->stops, mt_tokenizer_role_id(s->tok, MT_TOK_EOS));
     return MT_OK;
 }
@@ -89,6 +88,17 @@ static mt_rc compute_dtype(const session *s, mt_dtype *out, mt_err *err)
     return MT_OK;
 }
 
+static void say_streamed(const session *s)
+{
+    char text[160];
+    int n = 0;
+    for (int u = 0; u < s->model->n_units; u++) n += !s->plan->place.units[u].resident;
+    if (!n) return;
+    snprintf(text, sizeof text, "%d of %d units do not fit on the device and pass through it, from %s", n, s->model->n_units,
+             s->plan->job.mapped ? "the files as they are mapped" : "a copy in host memory");
+    notice(text);
+}
+
 static mt_rc open_engine(session *s, mt_err *err)
 {
     mt_device_info info;
@@ -97,7 +107,9 @@ static mt_rc open_engine(session *s, mt_err *err)
     s->dev->api->info(s->dev, &info);
     mt_generate_job job = { .n_prompts = (int64_t)s->asks.n, .longest = rows };
     MT_TRY(compute_dtype(s, &job.compute, err));
+    job.mapped = s->shards && mt_weights_mapped(s->model, s->shards);
     MT_TRY(mt_generate_plan(&s->plan, s->model, &job, info.memory_limit, err));
+    say_streamed(s);
     MT_TRY(mt_engine_create(&s->engine, s->dev, s->plan, &(mt_engine_options){ .n_workers = 1 }, err));
     if (s->o->from_scratch) return mt_engine_init(s->engine, s->model, s->o->sampling.seed, err);
     return mt_engine_load(s->engine, s->model, s->shards, err);

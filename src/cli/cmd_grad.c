@@ -49,7 +49,7 @@ static mt_rc open_model(job *j, const options *o, mt_err *err)
 static mt_rc choose_plan(job *j, mt_dtype t, mt_err *err)
 {
     static const struct { int64_t micro, mlp, head; } sizes[] = { { 4096, 1024, 256 }, { 1, 256, 64 }, { 1, 16, 4 } };
-    mt_job asked = { .train = true, .clip = true, .step_tokens = j->batch.n_tokens, .step_docs = j->batch.n_docs, .longest = j->batch.longest };
+    mt_job asked = { .train = true, .clip = true, .only_gradients = true, .step_tokens = j->batch.n_tokens, .step_docs = j->batch.n_docs, .longest = j->batch.longest };
     mt_rc rc = MT_OK;
     mt_device_info info;
     j->dev->api->info(j->dev, &info);

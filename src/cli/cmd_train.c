@@ -199,7 +199,7 @@ static void on_step(void *user, const mt_train_step *s)
 {
     app *a = user;
     char note[256];
-    const char *skipped = s->skipped ? "  (skipped: not finite)" : "";
+    const char *skipped = s->skipped ? "  (skipped: not finite)" : s->empty ? "  (skipped: nothing to train on)" : "";
     if (a->term.live) /* the bar wants room */
         snprintf(note, sizeof note, "loss %.4f  %s tokens/s%s", s->loss, mt_count_text((uint64_t)s->tokens_s).s, skipped);
     else
@@ -208,7 +208,7 @@ static void on_step(void *user, const mt_train_step *s)
     pthread_mutex_lock(&a->lock);
     mt_progress_update(&a->bar, (double)s->step, note);
     pthread_mutex_unlock(&a->lock);
-    add_point(&a->losses, (double)s->step, s->loss);
+    if (!s->empty) add_point(&a->losses, (double)s->step, s->loss);
 }
 
 static void on_eval(void *user, const mt_train_eval *e)
@@ -220,6 +220,17 @@ static void on_eval(void *user, const mt_train_eval *e)
     if (isnan(a->eval_first)) a->eval_first = e->loss;
     a->eval_last = e->loss;
     say(a, line);
+}
+
+/* A line each, however many the answer has. */
+static void on_sample(void *user, int64_t step, const char *prompt, const char *answer)
+{
+    mt_str s = { 0 };
+    mt_str_printf(&s, "sample at step %lld: %s -> %s", (long long)step, prompt, answer);
+    for (size_t i = 0; i < s.n; i++)
+        if (s.s[i] == '\n' || s.s[i] == '\r') s.s[i] = ' ';
+    if (mt_str_ok(&s)) say(user, s.s);
+    mt_str_free(&s);
 }
 
 static void on_saved(void *user, const char *path, double seconds)
@@ -268,7 +279,7 @@ static void print_end(const app *a, const mt_train_result *r)
         return;
     }
     draw_curve(a);
-    if (r->n_skipped) printf("%lld steps were skipped because they were not finite\n", (long long)r->n_skipped);
+    if (r->n_skipped) printf("%lld steps were skipped: not finite, or nothing to train on\n", (long long)r->n_skipped);
     if (!isnan(a->eval_last)) printf("evaluation loss %.4f at first, %.4f at the end\n", a->eval_first, a->eval_last);
     printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
 }
@@ -306,7 +317,7 @@ static void save_report(app *a)
 static mt_train_hooks hooks_of(app *a)
 {
     return (mt_train_hooks){
-        .user = a, .open_source = open_source, .step = on_step, .eval = on_eval, .saved = on_saved, .stop = asked_to_stop
+        .user = a, .open_source = open_source, .step = on_step, .eval = on_eval, .sample = on_sample, .saved = on_saved, .stop = asked_to_stop
     };
 }
 

@@ -44,6 +44,16 @@ static mt_rc fed_eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
     return inner->api->eval(inner, index, out, err);
 }
 
+static mt_rc fed_prompt(mt_source *s, const char *text, mt_tokens *out, mt_err *err)
+{
+    return mt_feed_prompt(((fed_source *)s)->feed, text, out, err);
+}
+
+static mt_rc fed_text(mt_source *s, const int32_t *ids, size_t n, mt_str *out, mt_err *err)
+{
+    return mt_tokenizer_decode(mt_feed_tokenizer(((fed_source *)s)->feed), ids, n, true, out, err);
+}
+
 static void fed_close(mt_source *s)
 {
     fed_source *f = (fed_source *)s;
@@ -53,7 +63,7 @@ static void fed_close(mt_source *s)
     mt_free(f);
 }
 
-static const mt_source_api fed_api = { .info = fed_info, .step = fed_step, .eval = fed_eval, .close = fed_close };
+static const mt_source_api fed_api = { .info = fed_info, .step = fed_step, .eval = fed_eval, .prompt = fed_prompt, .text = fed_text, .close = fed_close };
 
 /* What a run does without, by reason, and the first three of them. */
 static void say_left_out(const mt_feed *f)

@@ -85,7 +85,7 @@ static void close_pipeline(mt_source *s)
     mt_free(p);
 }
 
-static const mt_source_api api = { info, step, eval, close_pipeline };
+static const mt_source_api api = { .info = info, .step = step, .eval = eval, .close = close_pipeline };
 
 /* -- opening --------------------------------------------------------------------------------------- */
 

@@ -122,7 +122,7 @@ static void close_prefetch(mt_source *s)
     deinit(p);
 }
 
-static const mt_source_api api = { info, step, eval, close_prefetch };
+static const mt_source_api api = { .info = info, .step = step, .eval = eval, .close = close_prefetch };
 
 /* Room for the largest step, so that preparing one allocates nothing. */
 static mt_rc reserve(prefetch *p, mt_err *err)

@@ -6,6 +6,7 @@
 #define MT_DATA_SOURCE_H
 
 #include "data/batch.h"
+#include "tokenizer/tokenizer.h"
 
 typedef struct mt_source mt_source;
 
@@ -27,6 +28,10 @@ typedef struct mt_source_api {
     /* Clears `out` and fills it with step `step`. */
     mt_rc (*step)(mt_source *s, int64_t step, mt_batch *out, mt_err *err);
     mt_rc (*eval)(mt_source *s, int64_t index, mt_batch *out, mt_err *err);
+    /* For looking at what was learned: a prompt's tokens as the data would begin an answer, appended; and the text of tokens,
+     * appended.  NULL, both: the source knows no text. */
+    mt_rc (*prompt)(mt_source *s, const char *text, mt_tokens *out, mt_err *err);
+    mt_rc (*text)(mt_source *s, const int32_t *ids, size_t n, mt_str *out, mt_err *err);
     void (*close)(mt_source *s); /* accepts NULL */
 } mt_source_api;
 

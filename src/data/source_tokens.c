@@ -86,7 +86,7 @@ static mt_rc eval(mt_source *s, int64_t index, mt_batch *out, mt_err *err)
     return MT_OK;
 }
 
-static const mt_source_api api = { info, step, eval, close_tokens };
+static const mt_source_api api = { .info = info, .step = step, .eval = eval, .close = close_tokens };
 
 /* -- opening --------------------------------------------------------------------------------------- */
 

@@ -39,6 +39,7 @@ typedef struct mt_device_options {
     int index;           /* which one, where there are several */
     int n_threads;       /* cpu: threads that compute; 0: one a core */
     int dawdle_us;       /* cpu, for tests: streams sleep before some of their work, at random, up to this long: what should have been waited for shows */
+    const char *slow_stream; /* with dawdle_us: only the stream of this name sleeps, that long before all of its work; NULL: every one, at random */
     bool keep_host_memory; /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or memory runs short */
     bool pin_nothing;    /* cuda, for tests: as if the system refused to pin host memory */
     bool tune;           /* cuda: choose product kernels by timing them; faster, but another run may choose others, and other bits */

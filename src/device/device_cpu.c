@@ -34,6 +34,7 @@ typedef struct cpu_device {
     mt_pool *pool;
     size_t limit;
     int dawdle_us;
+    const char *slow_stream; /* borrowed from whoever opened it; NULL: all of them dawdle */
     char blas_name[64];
     atomic_bool failed;   /* set after error, under the lock; read without */
     pthread_mutex_t lock; /* guards what follows */
@@ -65,6 +66,7 @@ typedef struct cpu_stream {
     pthread_t thread;
     pthread_mutex_t lock;
     pthread_cond_t not_empty, not_full;
+    bool slow;
     size_t head, n;
     task queue[QUEUE_TASKS];
 } cpu_stream;
@@ -125,9 +127,11 @@ static void wait_until_reached(cpu_event *e, uint64_t count)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Before one piece of work in four. */
-static void dawdle(const cpu_device *d, uint64_t *dice)
+/* Before one piece of work in four, or all of a slow stream's. */
+static void dawdle(const cpu_device *d, const cpu_stream *s, uint64_t *dice)
 {
+    if (s->slow) nanosleep(&(struct timespec){ .tv_nsec = (long)d->dawdle_us * 1000 }, NULL);
+    if (d->slow_stream) return;
     uint64_t roll = mt_rng_u64(d->dawdle_us, (uint64_t)(uintptr_t)dice, (*dice)++);
     if (roll % 4 == 0) nanosleep(&(struct timespec){ .tv_nsec = (long)(roll / 4 % (uint64_t)d->dawdle_us) * 1000 }, NULL);
 }
@@ -156,7 +160,7 @@ static void *stream_main(void *arg)
         while (s->n == 0) pthread_cond_wait(&s->not_empty, &s->lock);
         t = s->queue[s->head];
         pthread_mutex_unlock(&s->lock);
-        if (d->dawdle_us && t.kind == TASK_CALL) dawdle(d, &dice);
+        if (d->dawdle_us && t.kind == TASK_CALL) dawdle(d, s, &dice);
         run_task(d, &t);
         pthread_mutex_lock(&s->lock);
         s->head = (s->head + 1) % QUEUE_TASKS;
@@ -173,6 +177,8 @@ static mt_rc cpu_stream_create(mt_device *dev, mt_stream **out, const char *name
     cpu_stream *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for the %s stream", name);
     s->base = (mt_stream){ .api = &mt_device_cpu, .dev = dev };
+    const char *slow = ((cpu_device *)dev)->slow_stream;
+    s->slow = slow && strcmp(slow, name) == 0;
     pthread_mutex_init(&s->lock, NULL);
     pthread_cond_init(&s->not_empty, NULL);
     pthread_cond_init(&s->not_full, NULL);
@@ -422,6 +428,7 @@ static mt_rc cpu_open(mt_device **out, const mt_device_options *o, mt_err *err)
     d->base.api = &mt_device_cpu;
     d->limit = o && o->memory_limit ? o->memory_limit : SIZE_MAX / 2;
     d->dawdle_us = o ? o->dawdle_us : 0;
+    d->slow_stream = o ? o->slow_stream : NULL;
     pthread_mutex_init(&d->lock, NULL);
     mt_blas_single_thread();
     mt_blas_name(d->blas_name, sizeof d->blas_name);

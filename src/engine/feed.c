@@ -1,6 +1,7 @@
 #include "engine/feed.h"
 
 #include "base/file.h"
+#include "ckpt/model_files.h"
 #include "data/prefetch.h"
 #include "data/split_spec.h"
 
@@ -15,6 +16,7 @@ typedef struct dataset {
 } dataset;
 
 struct mt_feed {
+    const mt_settings *s; /* borrowed; outlives the feed */
     mt_registry *registry;
     mt_tokenizer *tok;
     mt_specials *specials;
@@ -35,9 +37,13 @@ static bool is_hub_name(const mt_registry *r, const char *name)
     return strchr(name, '/') && mt_hub_is_name(name) && !(r && mt_registry_has(r, name));
 }
 
+/* A folder of that name comes first. */
 static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *name)
 {
-    *out = (mt_dataset_entry){ .name = name, .hub = name, .layout = mt_layout_direct(s->dataset.query_field, s->dataset.response_field) };
+    *out = (mt_dataset_entry){ .name = name,
+                               .path = mt_dir_exists(name) ? name : NULL,
+                               .hub = name,
+                               .layout = mt_layout_direct(s->dataset.query_field, s->dataset.response_field) };
 }
 
 /* dataset.path: a file or folder, else a dataset of the hub, as the original took it. */
@@ -69,7 +75,8 @@ static mt_rc fetch(dataset *d, const mt_feed_options *o, mt_err *err)
     mt_dataset_entry *e = &d->entry;
     if (e->path) return MT_OK;
     if (!o->fetch)
-        return mt_fail(err, MT_ENOENT, "dataset \"%s\" is %s on the hub and is not here: `megatrain get %s --dataset` fetches it", e->name, e->hub, e->hub);
+        return mt_fail(err, MT_ENOENT, "dataset \"%s\" is %s on the hub and is not here: `megatrain get %s --dataset` fetches it",
+                       e->name, e->hub, e->hub);
     mt_split_spec split; /* which rows of it are read is the reader's business */
     MT_TRY(mt_split_spec_parse(&split, d->records.split, err));
     mt_hub_query q = { .name = e->hub, .subset = d->records.subset, .split = split.name, .folder = e->folder };
@@ -258,8 +265,9 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     *out = NULL;
     mt_feed *f = mt_calloc(1, sizeof *f);
     if (!f) return no_memory(err);
+    f->s = s;
     mt_rc rc = find_entries(f, s, o, err);
-    if (!rc) rc = mt_tokenizer_open(&f->tok, mt_settings_model_dir(s), err);
+    if (!rc) rc = mt_model_files_tokenizer(&f->tok, mt_settings_model_dir(s), err);
     if (!rc) rc = mt_specials_create(&f->specials, f->tok, err);
     if (!rc) rc = open_samplers(f, s, err);
     if (!rc) rc = open_pipeline(f, s, o, err);
@@ -303,6 +311,53 @@ const char *mt_feed_new_template(const mt_feed *f)
     for (size_t i = 0; i < f->n_train; i++)
         if (!f->sets[i].text) return mt_sampler_new_template(f->sets[i].sampler);
     return NULL;
+}
+
+/* -- prompts --------------------------------------------------------------------------------------- */
+
+static mt_rc encode(const mt_feed *f, const char *text, mt_tokens *out, mt_err *err)
+{
+    mt_tok_scratch *scratch;
+    MT_TRY(mt_tok_scratch_create(&scratch, f->tok, err));
+    mt_rc rc = mt_tokenizer_encode(f->tok, scratch, text, strlen(text), MT_ENCODE_SPECIAL, out, err);
+    mt_tok_scratch_free(scratch);
+    return rc;
+}
+
+static mt_value text_value(const char *s) { return (mt_value){ .type = MT_VALUE_STR, .str = { s, strlen(s) } }; }
+
+static mt_rc render(const mt_sampler *asker, const char *text, mt_tokens *out, mt_err *err)
+{
+    const mt_pair turn[] = { { "role", 4, text_value("user") }, { "content", 7, text_value(text) } };
+    const mt_value user = { .type = MT_VALUE_MAP, .map = { turn, 2 } };
+    const mt_pair messages = { "messages", 8, { .type = MT_VALUE_LIST, .list = { &user, 1 } } };
+    const mt_value record = { .type = MT_VALUE_MAP, .map = { &messages, 1 } };
+    mt_sampler_scratch *scratch;
+    const mt_sample *sample;
+    mt_reason reason;
+    MT_TRY(mt_sampler_scratch_create(&scratch, asker, err));
+    mt_rc rc = mt_sampler_prompt(asker, scratch, &record, &sample, &reason, err);
+    if (!rc && reason != MT_REASON_NONE) rc = mt_fail(err, MT_EINVAL, "%s", mt_reason_text(reason));
+    if (!rc) rc = mt_grow(&out->ids, &out->cap_ids, out->n + (size_t)sample->n, sizeof *out->ids, err);
+    if (!rc) {
+        memcpy(out->ids + out->n, sample->ids, (size_t)sample->n * sizeof *out->ids);
+        out->n += (size_t)sample->n;
+    }
+    mt_sampler_scratch_free(scratch);
+    return rc;
+}
+
+mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err *err)
+{
+    if (f->sets[0].text) return encode(f, text, out, err);
+    mt_sampler *asker;
+    mt_layout layout = mt_layout_default(MT_FORMATTING_OPENAI);
+    mt_sampler_config config = sampler_config(f->s);
+    config.as_is = true;
+    MT_TRY(mt_sampler_open(&asker, f->tok, &layout, &config, err));
+    mt_rc rc = render(asker, text, out, err);
+    mt_sampler_close(asker);
+    return rc;
 }
 
 int32_t mt_feed_end_id(const mt_feed *f) { return end_of(f, &f->sets[0]); }

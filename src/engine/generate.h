@@ -52,6 +52,7 @@ typedef struct mt_generate_job {
     mt_dtype compute;
     int64_t n_prompts;
     int64_t longest;     /* prompt and continuation of a sequence, at most */
+    bool mapped;         /* weights lie in mapped files as bf16 (mt_weights_mapped): what does not stay on the device needs no host memory */
     int64_t pass_tokens; /* rows of a pass, at most; 0: a good number */
 } mt_generate_job;
 

@@ -61,7 +61,7 @@ static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)
     if (m->cache_row) m->cache_row = device + (m->cache_row - host);
 }
 
-static mt_rc check(const mt_engine *e, const mt_batch *b, mt_err *err)
+mt_rc mt__input_check(const mt_engine *e, const mt_batch *b, mt_err *err)
 {
     const mt_job *j = &e->plan->job;
     int64_t longest = mt_min_i64(j->longest, e->plan->arithmetic.micro_tokens);
@@ -76,7 +76,6 @@ static mt_rc check(const mt_engine *e, const mt_batch *b, mt_err *err)
 mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err)
 {
     int32_t *host = mt__buffer(e, MT_BUF_INPUT_HOST, -1, -1), *device = mt__buffer(e, MT_BUF_INPUT, -1, -1), *next = host;
-    MT_TRY(check(e, b, err));
     MT_TRY(mt_sync(e->input_read, err)); /* the copy of the step before, long done */
     e->n_cuts = mt_cut_micro(e->cuts, b->doc_start, b->n_docs, e->plan->arithmetic.micro_tokens);
     for (int64_t i = 0; i < e->n_cuts; i++) {

@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/split.h"
+#include "engine/internal.h"
 
 #include <math.h>
 #include <string.h>
@@ -74,9 +75,22 @@ typedef struct loader {
     bool one_plus;
 } loader;
 
+/* Remember where it lies. */
+static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, mt_err *err)
+{
+    unit_state *s = &e->units[unit];
+    const mt_layout *l = mt__layout(e, unit);
+    if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_slice_is_plain(w)) return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
+    if (!s->mapped) s->mapped = mt_calloc((size_t)l->n_weights, sizeof *s->mapped);
+    if (!s->mapped) return mt_fail(err, MT_ENOMEM, "no host memory for the places of weights");
+    s->mapped[w - l->weights] = t->data;
+    return MT_OK;
+}
+
 static mt_rc load_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
 {
     loader *l = arg;
+    if (l->e->plan->job.mapped && mt__place(l->e, unit)->home == MT_HOST) return map_one(l->e, unit, w, mt_shards_find(l->shards, name), err);
     return load_tensor(l->e, unit, w, mt_shards_find(l->shards, name), l->h, err);
 }
 

@@ -67,6 +67,15 @@ static mt_rc wait_for_update(mt_engine *e, int u, bool block, bool *is_ready, mt
     return MT_OK;
 }
 
+/* One copy a weight, from the files where they lie. */
+static mt_rc copy_mapped(mt_engine *e, int u, ring_slot *r, mt_err *err)
+{
+    const mt_layout *l = mt__layout(e, u);
+    for (int k = 0; k < l->n_weights; k++)
+        MT_TRY(mt_copy(e->copy_in, (uint16_t *)r->s.p + l->weights[k].offset, e->units[u].mapped[k], (size_t)l->weights[k].n * 2, MT_COPY_IN, err));
+    return MT_OK;
+}
+
 static mt_rc queue_copies(mt_engine *e, int u, ring_slot *r, mt_err *err)
 {
     unit_state *s = &e->units[u];
@@ -77,7 +86,10 @@ static mt_rc queue_copies(mt_engine *e, int u, ring_slot *r, mt_err *err)
     MT_TRY(mt_wait(e->copy_in, r->s.free, err)); /* R2 */
     MT_TRY(mt_wait(e->copy_in, on_host ? s->written : s->device_updated, err));
     if (!mt__is_f32(e)) {
-        if (on_host) MT_TRY(mt_copy(e->copy_in, r->s.p, hi, n * 2, MT_COPY_IN, err));
+        if (s->mapped)
+            MT_TRY(copy_mapped(e, u, r, err));
+        else if (on_host)
+            MT_TRY(mt_copy(e->copy_in, r->s.p, hi, n * 2, MT_COPY_IN, err));
     } else {
         if (on_host) {
             MT_TRY(mt_copy(e->copy_in, r->halves_hi, hi, n * 2, MT_COPY_IN, err));

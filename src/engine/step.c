@@ -251,6 +251,9 @@ static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)
 static mt_rc begin_step(mt_engine *e, const mt_batch *b, const continued *at, bool train, mt_err *err)
 {
     MT_TRY(mt_watch_check(&e->watch, err));
+    mt_rc rc = mt__input_check(e, b, err);
+    e->refused = rc != MT_OK;
+    if (rc) return rc;
     e->in_flight = true;
     MT_TRY(mt__input_load(e, b, at, err));
     /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad
@@ -279,7 +282,9 @@ static void fill_result(const mt_engine *e, const mt_batch *b, mt_step_result *o
 
 static mt_rc forward_backward(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
 {
+    int64_t start = mt_now_ns();
     MT_TRY(begin_step(e, b, NULL, true, err));
+    if (e->trace) mt_trace_host(e->trace, "engine", "load the input", start, mt_now_ns());
     MT_TRY(run_sweeps(e, true, err));
     MT_TRY(read_sums(e, err));
     if (!e->updating) MT_TRY(mt__updates_stage_ahead(e, err));
@@ -313,21 +318,28 @@ static mt_rc finish_step(mt_engine *e, const mt_hyper *h, mt_step_result *out, m
     out->clip_scale = clip.scale;
     out->skipped = !isfinite(out->loss) || !clip.finite;
     if (out->skipped) return mt__updates_drop(e, err);
+    int64_t start = mt_now_ns();
     mt__updates_coef(e, h, clip.scale);
     MT_TRY(mt__updates_all(e, err));
+    if (e->trace) mt_trace_host(e->trace, "engine", "queue the updates", start, mt_now_ns());
     e->t++;
     return MT_OK;
 }
 
-/* Whatever fails here has failed for the whole run: wake everyone, remember it. */
+/* Whatever fails here has failed for the whole run: wake everyone, remember it.  Only a batch that was refused before anything was
+ * queued is the caller's to mend. */
 static mt_rc sticky(mt_engine *e, mt_rc rc, mt_err *err)
 {
-    if (rc && rc != MT_EINVAL && rc != MT_ERANGE) mt_watch_fail(&e->watch, err);
+    if (rc && !e->refused) mt_watch_fail(&e->watch, err);
     return rc;
 }
 
 static mt_rc step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step_result *out, mt_err *err)
 {
+    if (!b->n_trained) { /* weight decay alone would be a step nobody asked for */
+        *out = (mt_step_result){ .loss = NAN, .clip_scale = 1, .n_tokens = b->n_tokens, .empty = true };
+        return mt_watch_check(&e->watch, err);
+    }
     e->updating = !e->plan->job.clip;
     if (e->updating) mt__updates_coef(e, h, 1.0);
     MT_TRY(forward_backward(e, b, out, err));
@@ -338,7 +350,7 @@ static mt_rc step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step_re
 
 mt_rc mt_engine_step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step_result *out, mt_err *err)
 {
-    if (!e->plan->job.train) return mt_fail(err, MT_EINVAL, "this plan is for evaluation only");
+    if (!e->plan->job.train || e->plan->job.only_gradients) return mt_fail(err, MT_EINVAL, "this plan is for evaluation only");
     return sticky(e, step(e, b, h, out, err), err);
 }
 

@@ -29,6 +29,7 @@ void mt_trainer_close(mt_trainer *t)
     if (!t) return;
     (void)mt__train_saved(t, true, &(mt_err){ 0 });
     mt_engine_free(t->engine);
+    mt__train_samples_close(t);
     mt_plan_free(t->plan);
     mt_device_close(t->dev);
     mt_source_close(t->source);
@@ -80,7 +81,8 @@ static mt_hyper hyper_of(const mt_trainer *t)
                        .beta2 = o->beta2,
                        .eps = o->eps,
                        .weight_decay = t->s->training.weight_decay,
-                       .max_grad_norm = t->s->training.max_grad_norm };
+                       .max_grad_norm = t->s->training.max_grad_norm,
+                       .seed = (uint64_t)t->s->training.seed };
 }
 
 static void count(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)
@@ -91,8 +93,8 @@ static void count(mt_trainer *t, const mt_step_result *r, double seconds, double
     p->updates = mt_engine_updates(t->engine);
     p->n_tokens += r->n_tokens;
     p->n_trained += r->n_trained;
-    p->n_skipped += r->skipped;
-    p->bad_in_row = r->skipped ? p->bad_in_row + 1 : 0;
+    p->n_skipped += r->skipped || r->empty;
+    if (!r->empty) p->bad_in_row = r->skipped ? p->bad_in_row + 1 : 0;
     if (isfinite(r->loss)) p->window_loss += r->loss, p->window_steps++;
     w->n_steps++;
     w->n_tokens += r->n_tokens;
@@ -116,6 +118,7 @@ static mt_train_step report_of(const mt_trainer *t, const mt_step_result *r, dou
                             .learning_rate = lr,
                             .grad_norm = r->grad_norm,
                             .skipped = r->skipped,
+                            .empty = r->empty,
                             .seconds = w->seconds / n,
                             .tokens_s = (double)w->n_tokens / s,
                             .trained_s = (double)w->n_trained / s,
@@ -136,6 +139,7 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     double seconds = mt__seconds() - start;
     count(t, &r, seconds, got_data - start);
     if (t->at.step > t->first_step + 1) t->timed_s += seconds, t->timed_tokens += r.n_tokens;
+    if (r.empty) mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
     *out = report_of(t, &r, h.lr);
     return MT_OK;
 }
@@ -180,7 +184,7 @@ static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
     mt_metrics_float(m, "grad_norm", s->grad_norm);
     mt_metrics_int(m, "num_input_tokens_seen", t->at.n_tokens);
     mt_metrics_int(m, "num_trained_tokens_seen", t->at.n_trained);
-    if (s->skipped) mt_metrics_bool(m, "skipped", true);
+    if (s->skipped || s->empty) mt_metrics_bool(m, "skipped", true);
     if (t->at.n_skipped) mt_metrics_int(m, "skipped_steps", t->at.n_skipped);
     if (t->s->logging.enable_timing) log_timing(t, s);
     mt__train_watch_memory(t);
@@ -241,6 +245,7 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
     MT_TRY(log_step(t, &s, err));
     MT_TRY(check_bad(t, &s, err));
     if (t->data.n_eval_batches && (last || every(t->at.step, t->s->eval.eval_steps))) MT_TRY(evaluate(t, err));
+    if (t->samples.n && (last || every(t->at.step, t->s->logging.sample_steps))) MT_TRY(mt__train_sample(t, err));
     return last || every(t->at.step, t->s->save.save_steps) ? mt__train_save(t, err) : MT_OK;
 }
 

@@ -23,7 +23,8 @@ typedef struct mt_trainer mt_trainer;
 typedef struct mt_train_step {
     int64_t step, n_steps; /* step: updates done */
     double epoch, loss, learning_rate, grad_norm;
-    bool skipped;
+    bool skipped; /* not finite: nothing was updated */
+    bool empty;   /* nothing to train on: nothing was updated */
     double seconds;                                 /* a step */
     double tokens_s, trained_s;                     /* tokens a second; padding is never counted because there is none */
     double flops_s;                                 /* by plan/flops.h */
@@ -43,6 +44,7 @@ typedef struct mt_train_hooks {
     mt_rc (*open_source)(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err);
     void (*step)(void *user, const mt_train_step *step); /* after every update, reported in metrics or not */
     void (*eval)(void *user, const mt_train_eval *eval);
+    void (*sample)(void *user, int64_t step, const char *prompt, const char *answer); /* of logging.sample_prompts */
     void (*saved)(void *user, const char *path, double seconds);
     bool (*stop)(void *user); /* asked after every update */
 } mt_train_hooks;
@@ -72,7 +74,7 @@ typedef struct mt_train_result {
     int64_t step;
     bool stopped;           /* before the last step, because hooks->stop said so */
     double loss;            /* of the last step */
-    int64_t n_skipped;      /* steps that were not finite */
+    int64_t n_skipped;      /* steps that were not finite, or had nothing to train on */
     const char *checkpoint; /* the newest; "": none */
     const char *model_dir;  /* the finished model; "": not finished */
     mt_train_compared compared;

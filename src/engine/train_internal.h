@@ -1,12 +1,13 @@
 /* train_internal.h - what the files of the trainer share.  Only engine/train*.c includes it.
  *
  *     train.c        the loop            train_open.c    from settings to an engine with its weights
- *     train_plan.c   the plan kept to
+ *     train_plan.c   the plan kept to    train_samples.c answers to look at while it runs
  *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
 #ifndef MT_ENGINE_TRAIN_INTERNAL_H
 #define MT_ENGINE_TRAIN_INTERNAL_H
 
 #include "ckpt/checkpoint.h"
+#include "model/stop_ids.h"
 #include "engine/metrics.h"
 #include "engine/output_dir.h"
 #include "engine/train.h"
@@ -50,6 +51,19 @@ typedef struct saver {
     mt_err warning; /* .rc: nothing that matters to the run */
 } saver;
 
+/* A prompt that is answered now and then, and its newest answer. */
+typedef struct sample {
+    const char *prompt; /* borrowed from the settings */
+    mt_tokens tokens, answer;
+    mt_str text;
+} sample;
+
+typedef struct samples {
+    sample *items;
+    size_t n; /* 0: none is asked for, or there is no room */
+    mt_stop_ids stops;
+} samples;
+
 /* Times and counts since the last line of metrics; not remembered. */
 typedef struct window {
     int64_t n_steps, n_tokens, n_trained;
@@ -77,6 +91,7 @@ struct mt_trainer {
     mt_metrics metrics;
     progress at;
     window window;
+    samples samples;
     mt_batch batch;
     saver saver;
     int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */
@@ -103,6 +118,12 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err);
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err);
 void mt__train_watch_memory(mt_trainer *t);
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
+
+/* -- train_samples.c -- */
+mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err); /* needs the data */
+mt_rc mt__train_samples_plan(mt_trainer *t, const mt_machine *machine, mt_err *err);
+mt_rc mt__train_sample(mt_trainer *t, mt_err *err);
+void mt__train_samples_close(mt_trainer *t);
 
 /* -- train_state.c -- */
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *out, mt_err *err);

@@ -45,36 +45,21 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
 
 /* -- the model ------------------------------------------------------------------------------------- */
 
-static mt_rc refuse_gguf(const char *name, mt_err *err)
-{
-    char *file;
-    MT_TRY(mt_model_files_gguf(&file, name, err));
-    if (!file) return MT_OK;
-    mt_rc rc = mt_fail(err, MT_EINVAL, "model.name: %s is a GGUF file: megatrain convert %s DIR makes a model directory of it; then train DIR", file, file);
-    mt_free(file);
-    return rc;
-}
-
 static mt_rc check_model_dir(const mt_trainer *t, mt_err *err)
 {
     const char *name = mt_settings_model_dir(t->s);
-    char *config = mt_path_join(name, "config.json");
-    bool whole = config && mt_file_exists(config);
-    mt_free(config);
-    if (whole) return MT_OK;
-    MT_TRY(refuse_gguf(name, err));
-    return mt_dir_exists(name) ? MT_OK : mt_fail(err, MT_ENOENT, "model.name: there is no directory %s", name);
+    if (mt_model_files_exist(name)) return MT_OK;
+    return mt_fail(err, MT_ENOENT, "model.name: there is no directory (and no .gguf file) %s", name);
 }
 
 static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 {
-    char *path = mt_path_join(mt_settings_model_dir(t->s), "config.json"), *text = NULL;
-    size_t n = 0;
-    mt_rc rc = path ? mt_file_read(&text, &n, path, 1 << 26, err) : mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
-    if (!rc) t->model_fingerprint = mt_hash(text, n, 0);
+    char *text;
+    size_t n;
+    MT_TRY(mt_model_files_read(&text, &n, mt_settings_model_dir(t->s), "config.json", err));
+    t->model_fingerprint = mt_hash(text ? text : "", n, 0);
     mt_free(text);
-    mt_free(path);
-    return rc;
+    return MT_OK;
 }
 
 static mt_rc open_weights(mt_trainer *t, mt_err *err)
@@ -94,7 +79,7 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     const mt_training_settings *s = &t->s->training;
     size_t unused = 0;
     MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_config_open(&t->config, mt_settings_model_dir(t->s), err));
+    MT_TRY(mt_model_files_config(&t->config, mt_settings_model_dir(t->s), err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
     for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
@@ -191,7 +176,7 @@ static mt_rc open_engine(mt_trainer *t, mt_err *err)
 {
     MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads },
                             err));
-    t->io = (mt_state_io){ .user = t->engine, .read = read_state, .write = write_state };
+    t->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_state, .write = write_state };
     mt_engine_set_updates(t->engine, t->at.updates);
     if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
     return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err)
@@ -216,9 +201,9 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
     mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"step_seconds\": %.6g,\n", p->base_device, p->base_host, p->predicted_seconds);
     mt_str_printf(s,
-                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
+                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows,
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), (long long)a->micro_tokens, (long long)a->mlp_rows,
                   (long long)a->head_rows, attention, (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
@@ -273,6 +258,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(open_device(t, err));
     MT_TRY(mt__train_batch(t, err));
     MT_TRY(open_data(t, err));
+    MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(open_schedule(t, err));
     if (t->resumed_from) {
         MT_TRY(mt__train_read_state(t, &saved, err));
@@ -280,6 +266,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         t->saved_step = t->first_step = t->at.step;
         t->checkpoint = mt_strdup(t->resumed_from);
     }
+    t->io.moments = mt_moments_type(t->s->memory.adam_state);
     MT_TRY(mt__train_disk(t, err));
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));

@@ -1,6 +1,5 @@
 #include "model/stop_ids.h"
 
-#include "base/file.h"
 #include "base/json.h"
 
 void mt_stop_ids_add(mt_stop_ids *out, int32_t id)
@@ -27,24 +26,11 @@ static mt_rc add_document(mt_stop_ids *out, const json_t *doc, const char *path,
     return MT_OK;
 }
 
-static mt_rc read_file(mt_stop_ids *out, const char *path, mt_err *err)
+mt_rc mt_stop_ids_parse(mt_stop_ids *out, const char *text, size_t n, const char *what, mt_err *err)
 {
     json_t *doc;
-    if (!mt_file_exists(path)) return MT_OK;
-    MT_TRY(mt_json_read(&doc, path, err));
-    mt_rc rc = add_document(out, doc, path, err);
+    MT_TRY(mt_json_parse(&doc, text, n, what, err));
+    mt_rc rc = add_document(out, doc, what, err);
     json_decref(doc);
-    return rc;
-}
-
-mt_rc mt_stop_ids_read(mt_stop_ids *out, const char *dir, mt_err *err)
-{
-    static const char *const files[] = { "generation_config.json", "config.json" };
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; !rc && i < MT_COUNT(files); i++) {
-        char *path = mt_path_join(dir, files[i]);
-        rc = path ? read_file(out, path, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
-        mt_free(path);
-    }
     return rc;
 }

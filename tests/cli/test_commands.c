@@ -20,6 +20,9 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("grad " MODEL " --tokens", 2, "--tokens needs a value");
     expect_program("grad", 2, "MODEL is missing");
     expect_program("inspect a b", 2, "one argument too many");
+    expect_program("generate x --max-new-tokens 99999999999999999999", 2, "out of range");
+    expect_program("generate x --seed -9223372036854775808", 2, "out of range");
+    expect_program("generate x --top-k 3x", 2, "expects a whole number");
     expect_program("report", 2, "RUN is missing");
     expect_program("report /nowhere", 2, "there is no directory /nowhere");
     expect_program("report " MODEL, 2, "holds no run");

@@ -240,9 +240,6 @@ static void missing_things_are_named(void **state)
     program_arg(&p, "--model-name=nowhere");
     REFUSED("nowhere");
     set_up(root);
-    program_arg(&p, "--model-name=" MT_TESTS_DIR "/golden/weights/gguf_qwen2/model.gguf");
-    REFUSED("is a GGUF file: megatrain convert");
-    set_up(root);
     program_arg(&p, "--dataset-path=nothing.json");
     REFUSED("nothing.json");
     set_up(root);
@@ -350,6 +347,116 @@ static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void
     assert_true(whole && !torn);
 }
 
+/* -- where a model comes from, and what it becomes -------------------------------------------------- */
+
+static void write_rows_below_40(const char *root)
+{
+    mt_str s = { 0 };
+    mt_str_puts(&s, "{\"input_ids\": [");
+    for (int i = 0; i < 16; i++) mt_str_printf(&s, "%s[%d, %d, %d, %d]", i ? ", " : "", i, (i * 7 + 3) % 40, (i * 5 + 11) % 40, 39 - i);
+    mt_str_puts(&s, "]}");
+    workspace_write(root, "rows.json", s.s);
+    mt_str_free(&s);
+}
+
+static void train_on(const char *root, const char *model, const char *out)
+{
+    const char *const args[] = { "train", "--model-name", model, "--dataset-path", "rows.json", "--output-dir", out, "--num-steps", "3",
+                                 "--batch-size", "4", "--device", "cpu", "--learning-rate", "1e-3" };
+    program_init(&p, root);
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+}
+
+/* Straight from the file, and through a directory that convert made of it: the same bits, tokenizer and all. */
+static void a_gguf_file_trains_as_its_conversion_does(void **state)
+{
+    const char *root = *state;
+    const char *const names[] = { "model.safetensors", "tokenizer.json", "tokenizer_config.json", "generation_config.json" };
+    write_rows_below_40(root);
+    program_init(&p, root);
+    const char *const args[] = { "convert", MT_TESTS_DIR "/golden/weights/gguf_llama/model.gguf", "converted" };
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+    train_on(root, "converted", "of-directory");
+    train_on(root, args[1], "of-file");
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        test_path a = workspace_path("%s/of-directory/final/%s", root, names[i]), b = workspace_path("%s/of-file/final/%s", root, names[i]);
+        if (!workspace_same_file(a.s, b.s)) fail_msg("%s and %s differ", a.s, b.s);
+    }
+    train_on(root, MT_TESTS_DIR "/golden/weights/gguf_llama_q8/model.gguf", "quantised");
+    assert_printed(&p, "tensors are quantised (mostly Q8_0): precision was lost");
+    program_init(&p, root); /* what was made of it is a model like any other */
+    const char *const look[] = { "inspect", "of-file/final" };
+    for (size_t i = 0; i < MT_COUNT(look); i++) program_arg(&p, look[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+}
+
+/* A model that has a template of its own, trained with another, is asked with that other one. */
+static void a_model_chats_as_it_was_trained(void **state)
+{
+    const char *root = *state;
+    char *text;
+    size_t n;
+    mt_err err = { 0 };
+    workspace_write(root, "chat.json", "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}, {\"query\": \"Reverse ant.\", \"response\": \"tna\"}]");
+    program_init(&p, root);
+    const char *const args[] = { "train", "--model-name", MT_TESTS_DIR "/../data/demo_model", "--from-scratch", "--dataset-path", "chat.json",
+                                 "--template", "vicuna", "--output-dir", "out", "--num-steps", "2", "--save-steps", "1", "--batch-size", "2",
+                                 "--max-seq-len", "128", "--device", "cpu", "--cache-dir", "cache" };
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+    assert_printed(&p, "the template that answers were trained with");
+    const char *const dirs[] = { "final", "checkpoint-1" };
+    for (size_t i = 0; i < MT_COUNT(dirs); i++) {
+        assert_ok(mt_file_read(&text, &n, workspace_path("%s/out/%s/tokenizer_config.json", root, dirs[i]).s, 1 << 20, &err));
+        assert_non_null(strstr(text, "USER: "));
+        assert_null(strstr(text, "<|im_start|>"));
+        mt_free(text);
+    }
+    program_init(&p, root);
+    const char *const ask[] = { "generate", "out/final", "--chat", "--prompt", "Reverse owl.", "--max-new-tokens", "2", "--device", "cpu" };
+    for (size_t i = 0; i < MT_COUNT(ask); i++) program_arg(&p, ask[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+}
+
+static void train_demo(const char *root, const char *out, const char *const *extra, size_t n_extra)
+{
+    const char *const args[] = { "train", "--model-name", MT_TESTS_DIR "/../data/demo_model", "--from-scratch", "--dataset-path", "chat.json",
+                                 "--output-dir", out, "--num-steps", "4", "--save-steps", "2", "--batch-size", "2", "--max-seq-len", "128",
+                                 "--device", "cpu", "--cache-dir", "cache", "--learning-rate", "1e-3", "--set", "logging.enable_timing=false" };
+    program_init(&p, root);
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
+    for (size_t i = 0; i < n_extra; i++) program_arg(&p, extra[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+}
+
+/* Also where layers pass through the ring, which answers share with training. */
+static void samples_are_shown_and_change_no_bit(void **state)
+{
+    const char *root = *state;
+    const char *const asked[] = { "--device-memory", "10M", "--sample-steps", "2", "--set", "logging.sample_prompts=[Reverse owl., Say hi]" };
+    char *text;
+    size_t n;
+    mt_err err = { 0 };
+    workspace_write(root, "chat.json", "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}, {\"query\": \"Reverse ant.\", \"response\": \"tna\"}]");
+    train_demo(root, "with", asked, MT_COUNT(asked));
+    assert_printed(&p, "sample at step 2: Reverse owl. -> ");
+    assert_printed(&p, "sample at step 4: Say hi -> ");
+    assert_ok(mt_file_read(&text, &n, workspace_path("%s/with/metrics.jsonl", root).s, 1 << 20, &err));
+    assert_non_null(strstr(text, "{\"step\": 2, \"epoch\": 2, \"samples\": [{\"prompt\": \"Reverse owl.\", \"answer\": \""));
+    mt_free(text);
+    for (int i = 0; i < 2; i++) {
+        train_demo(root, i ? "streamed" : "resident", asked, i ? 2 : 0);
+        const char *const files[] = { "final/model.safetensors", "checkpoint-4/model.safetensors", "checkpoint-4/resume/unit-000.safetensors",
+                                      "checkpoint-4/resume/unit-001.safetensors", "checkpoint-4/resume/unit-004.safetensors" };
+        for (size_t k = 0; k < MT_COUNT(files); k++) {
+            test_path a = workspace_path("%s/with/%s", root, files[k]), b = workspace_path("%s/%s/%s", root, i ? "streamed" : "resident", files[k]);
+            if (!workspace_same_file(a.s, b.s)) fail_msg("%s and %s differ", a.s, b.s);
+        }
+    }
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
@@ -360,5 +467,7 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced),
              RUNS(missing_things_are_named),
+             RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
+             RUNS(samples_are_shown_and_change_no_bit),
              RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
              RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))

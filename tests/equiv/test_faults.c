@@ -34,15 +34,49 @@ static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     return rc;
 }
 
+/* Everything resident and layers updated in what their last backward frees, as on a large GPU. */
+static mt_rc borrowing_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+{
+    mt_placement p;
+    mt_job job = rig_job(r, clip);
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8 };
+    MT_TRY(mt_placement_init(&p, r->model, err));
+    p.sweep_tokens = r->batch.longest;
+    p.accumulators = MT_DEVICE;
+    p.ring_slots = 1, p.grad_slots = 1, p.n_slabs = 1;
+    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
+    for (int u = 0; u < r->model->n_units; u++) {
+        bool layer = r->model->units[u].kind == MT_UNIT_LAYER;
+        p.units[u] = (mt_unit_place){ .resident = true, .site = layer ? MT_SITE_STAGED : MT_SITE_HOST, .borrows = layer };
+    }
+    mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
+    mt_placement_free(&p);
+    return rc;
+}
+
+typedef struct fault_case {
+    mt_rc (*plan)(mt_plan **out, const rig *r, bool clip, mt_err *err);
+    const char *model;
+    const char *freeze[2]; /* little is trained, so that a layer's state fits into what few rows keep */
+    bool clip;
+    bool looks; /* at gradients first, so that what was staged is dropped */
+} fault_case;
+
+static const fault_case mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true }, unclipped = { .plan = mixed_plan, .model = "qwen3" };
+static const fault_case borrowing = { .plan = borrowing_plan, .model = "qwen2_window", .freeze = { "*_proj.weight", "lm_head.weight" }, .clip = true, .looks = true };
+
 /* Plan, device, engine, weights, two steps, checksum: what can fail, returned. */
-static mt_rc whole_run(rig *r, bool clip, uint64_t *checksum, mt_err *err)
+static mt_rc whole_run(rig *r, const fault_case *c, uint64_t *checksum, mt_err *err)
 {
     mt_step_result s;
-    MT_TRY(mixed_plan(&r->plan, r, clip, err));
+    MT_TRY(c->plan(&r->plan, r, c->clip, err));
     MT_TRY(mt_device_open(&r->dev, rig_device(), &(mt_device_options){ .n_threads = 2 }, err));
     MT_TRY(mt_engine_create(&r->engine, r->dev, r->plan, &(mt_engine_options){ .n_workers = 2 }, err));
     MT_TRY(mt_engine_load(r->engine, r->model, r->shards, err));
-    for (int i = 0; i < 2; i++) MT_TRY(mt_engine_step(r->engine, &r->batch, &hyper, &s, err));
+    for (int i = 0; i < 2; i++) {
+        if (c->looks) MT_TRY(mt_engine_gradients(r->engine, &r->batch, &s, err));
+        MT_TRY(mt_engine_step(r->engine, &r->batch, &hyper, &s, err));
+    }
     return mt_engine_checksum(r->engine, checksum, err);
 }
 
@@ -53,13 +87,20 @@ static double seconds(void)
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void fail_everywhere(mt_fault_kind kind, bool clip)
+static void open_case(rig *r, const fault_case *c)
+{
+    char dir[512];
+    snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
+    rig_open_model(r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = c->freeze[0] ? 2 : 0 });
+}
+
+static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
 {
     rig r;
     uint64_t good, sum;
     mt_err err = { 0 };
-    rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
-    assert_ok(whole_run(&r, clip, &good, &err));
+    open_case(&r, c);
+    assert_ok(whole_run(&r, c, &good, &err));
     rig_stop(&r);
     const char *env = getenv("MT_FAULT_STRIDE");
     int n_hit = 0, stride = env ? atoi(env) : 1;
@@ -67,7 +108,7 @@ static void fail_everywhere(mt_fault_kind kind, bool clip)
         double start = seconds();
         err = (mt_err){ 0 };
         mt_fault_arm(kind, n);
-        mt_rc rc = whole_run(&r, clip, &sum, &err);
+        mt_rc rc = whole_run(&r, c, &sum, &err);
         bool hit = mt_fault_disarm();
         rig_stop(&r);
         assert_true(seconds() - start < 5); /* a second, and room for a busy machine under a sanitizer */
@@ -84,11 +125,40 @@ static void fail_everywhere(mt_fault_kind kind, bool clip)
     rig_close(&r);
 }
 
-static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, true); }
-static void every_device_buffer_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_DEVICE, true); }
-static void every_copy_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_COPY, true), fail_everywhere(MT_FAULT_COPY, false); }
-static void every_queue_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_QUEUE, true), fail_everywhere(MT_FAULT_QUEUE, false); }
-static void every_thread_may_be_refused(void **state) { (void)state, fail_everywhere(MT_FAULT_THREAD, true); }
+static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed); }
+static void every_device_buffer_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing); }
+static void every_copy_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_COPY, &mixed), fail_everywhere(MT_FAULT_COPY, &unclipped), fail_everywhere(MT_FAULT_COPY, &borrowing); }
+static void every_queue_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_QUEUE, &mixed), fail_everywhere(MT_FAULT_QUEUE, &unclipped), fail_everywhere(MT_FAULT_QUEUE, &borrowing); }
+static void every_thread_may_be_refused(void **state) { (void)state, fail_everywhere(MT_FAULT_THREAD, &mixed); }
+
+/* -- what was staged and is not used ---------------------------------------------------------------- */
+
+/* Looking at gradients stages a borrowing unit's state into what the next forward fills again: that forward must wait for the copies,
+ * though nothing else makes it.  Copies are slow here, by more or less, so that they would land in the middle of it. */
+static void gradients_before_a_step_change_no_bit(void **state)
+{
+    (void)state;
+    static const int slow_us[] = { 0, 50, 100, 200, 400, 600, 800, 1000, 1500 };
+    uint64_t first = 0, sum;
+    for (size_t k = 0; k < MT_COUNT(slow_us); k++) {
+        mt_err err = { 0 };
+        rig r;
+        mt_step_result s;
+        open_case(&r, &borrowing);
+        assert_ok(borrowing_plan(&r.plan, &r, true, &err));
+        assert_ok(mt_device_open(&r.dev, "cpu", &(mt_device_options){ .n_threads = 2, .dawdle_us = slow_us[k], .slow_stream = "copy-in" }, &err));
+        assert_ok(mt_engine_create(&r.engine, r.dev, r.plan, NULL, &err));
+        assert_ok(mt_engine_load(r.engine, r.model, r.shards, &err));
+        for (int i = 0; i < 3; i++) {
+            if (k) assert_ok(mt_engine_gradients(r.engine, &r.batch, &s, &err));
+            assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err));
+        }
+        assert_ok(mt_engine_checksum(r.engine, &sum, &err));
+        if (k && sum != first) fail_msg("gradients first, copies %d us late: other bits", slow_us[k]);
+        first = sum;
+        rig_close(&r);
+    }
+}
 
 /* -- numbers that are not ------------------------------------------------------------------------- */
 
@@ -175,6 +245,33 @@ static void weights_that_leave_the_finite_range_on_the_device_stop_the_run(void 
     }
 }
 
+/* The mean over no tokens is no number, and weight decay alone is nobody's wish. */
+static void a_step_without_a_trained_token_changes_nothing(void **state)
+{
+    (void)state;
+    for (int clip = 0; clip < 2; clip++) {
+        mt_err err = { 0 };
+        rig r;
+        uint64_t before, after;
+        mt_step_result s;
+        open_rig(&r, clip);
+        assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err));
+        assert_ok(mt_engine_checksum(r.engine, &before, &err));
+        mt_batch masked = { 0 };
+        const int32_t ids[3] = { 1, 2, 3 }, labels[3] = { MT_IGNORE, MT_IGNORE, MT_IGNORE };
+        assert_ok(mt_batch_add(&masked, ids, labels, 3, r.config->V, &err));
+        assert_ok(mt_engine_step(r.engine, &masked, &hyper, &s, &err));
+        assert_true(s.empty && !s.skipped && s.n_trained == 0 && isnan(s.loss));
+        assert_ok(mt_engine_checksum(r.engine, &after, &err));
+        assert_true(before == after);
+        assert_int_equal(mt_engine_updates(r.engine), 1);
+        assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err));
+        assert_false(s.empty);
+        mt_batch_free(&masked);
+        rig_close(&r);
+    }
+}
+
 static void a_step_larger_than_the_plan_is_refused_and_harmless(void **state)
 {
     (void)state;
@@ -194,6 +291,7 @@ static void a_step_larger_than_the_plan_is_refused_and_harmless(void **state)
 
 RIG_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_device_buffer_may_fail), cmocka_unit_test(every_copy_may_fail),
              cmocka_unit_test(every_queue_may_fail), cmocka_unit_test(every_thread_may_be_refused),
+             cmocka_unit_test(gradients_before_a_step_change_no_bit),
              cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole), cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),
              cmocka_unit_test(weights_that_leave_the_finite_range_on_the_device_stop_the_run),
-             cmocka_unit_test(a_step_larger_than_the_plan_is_refused_and_harmless))
+             cmocka_unit_test(a_step_without_a_trained_token_changes_nothing), cmocka_unit_test(a_step_larger_than_the_plan_is_refused_and_harmless))

@@ -49,6 +49,7 @@ typedef struct setup {
     int64_t slots, pass_tokens;
     size_t device_bytes; /* 0: no limit */
     mt_sampling sampling;
+    bool mapped;
 } setup;
 
 static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n, record *out)
@@ -57,7 +58,8 @@ static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n,
     mt_plan *plan;
     mt_generate_stats stats;
     *out = (record){ .V = r->config->V };
-    assert_ok(mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = s->compute, .n_prompts = s->slots, .longest = LONGEST, .pass_tokens = s->pass_tokens }, s->device_bytes, &err));
+    assert_ok(mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = s->compute, .n_prompts = s->slots, .longest = LONGEST, .pass_tokens = s->pass_tokens, .mapped = s->mapped }, s->device_bytes, &err));
+    for (size_t i = 0; s->mapped && i < plan->n_buffers; i++) assert_false(plan->buffers[i].kind == MT_BUF_HI && plan->buffers[i].place == MT_HOST);
     rig_start(r, plan, 2);
     assert_ok(mt_generate(r->engine, prompts, n, &(mt_generate_options){ .sampling = s->sampling, .max_new_tokens = NEW, .on_token = keep, .user = out }, &stats, &err));
     assert_int_equal(stats.n_new_tokens, (int)n * NEW);
@@ -221,6 +223,32 @@ static void streamed_through_the_least_memory_is_resident(void **state)
     mt_free(streamed);
 }
 
+/* No copy of the weights in host memory, and the same logits. */
+static void weights_read_where_their_file_lies_are_the_same(void **state)
+{
+    (void)state;
+    record *copied = mt_calloc(1, sizeof *copied), *mapped = mt_calloc(1, sizeof *mapped);
+    rig r;
+    mt_prompt prompts[MAX_PROMPTS];
+    open_model(&r, "llama_bf16");
+    assert_true(mt_weights_mapped(r.model, r.shards));
+    size_t n = prompts_of(&r, prompts);
+    setup s = { .compute = MT_DTYPE_BF16, .slots = 3, .pass_tokens = 16, .device_bytes = least_device_bytes(&r, MT_DTYPE_BF16) };
+    generate(&r, &s, prompts, n, copied);
+    s.mapped = true;
+    generate(&r, &s, prompts, n, mapped);
+    for (size_t p = 0; p < n; p++) assert_same(copied, p, mapped, p, 0);
+    rig_close(&r);
+    open_model(&r, "llama_fp16"); /* has to be converted, so copied */
+    assert_false(mt_weights_mapped(r.model, r.shards));
+    rig_close(&r);
+    open_model(&r, "gpt2"); /* fused and turned */
+    assert_false(mt_weights_mapped(r.model, r.shards));
+    rig_close(&r);
+    mt_free(copied);
+    mt_free(mapped);
+}
+
 static void a_training_run_can_generate_between_steps(void **state)
 {
     (void)state;
@@ -291,4 +319,5 @@ static void ends_are_reported_as_they_come(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(cached_generation_is_recomputing_every_step), cmocka_unit_test(prompts_together_are_each_alone),
              cmocka_unit_test(prompts_that_wait_for_a_slot_come_out_the_same), cmocka_unit_test(streamed_through_the_least_memory_is_resident),
+             cmocka_unit_test(weights_read_where_their_file_lies_are_the_same),
              cmocka_unit_test(a_training_run_can_generate_between_steps), cmocka_unit_test(ends_are_reported_as_they_come))

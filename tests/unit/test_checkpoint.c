@@ -354,6 +354,42 @@ static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
     fake_close(&a);
 }
 
+static char *text_of(const char *dir, const char *name)
+{
+    mt_err err = { 0 };
+    char *text;
+    size_t n;
+    assert_ok(mt_file_read(&text, &n, workspace_path("%s/%s", dir, name).s, 1 << 20, &err));
+    return text;
+}
+
+/* Into a file of its own and into tokenizer_config.json, which is made where there is none. */
+static void the_template_that_was_trained_with_is_saved(void **state)
+{
+    static const char template[] = "{{ 'Q: ' ~ messages[0]['content'] }}";
+    const char *root = *state;
+    for (int i = 0; i < 3; i++) {
+        fake a;
+        mt_err err = { 0 };
+        fake_open(&a, root, NULL, 0);
+        fill(&a, 1);
+        if (i == 1) workspace_write(root, "model/tokenizer_config.json", "{\"model_max_length\": 512, \"chat_template\": \"old\"}");
+        if (i == 2) workspace_write(root, "model/chat_template.jinja", "old");
+        a.export.chat_template = template;
+        test_path dir = workspace_path("%s/out%d", root, i);
+        assert_int_equal(mkdir(dir.s, 0777), 0);
+        assert_ok(mt_export_write(&a.export, &a.io, dir.s, &err));
+        char *config = text_of(dir.s, "tokenizer_config.json"), *jinja = text_of(dir.s, "chat_template.jinja");
+        assert_non_null(strstr(config, "\"chat_template\": \"{{ 'Q: ' ~ messages[0]['content'] }}\""));
+        assert_null(strstr(config, "old"));
+        if (i == 1) assert_non_null(strstr(config, "\"model_max_length\": 512"));
+        assert_string_equal(jinja, template);
+        mt_free(config);
+        mt_free(jinja);
+        fake_close(&a);
+    }
+}
+
 static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 {
     fake a;
@@ -386,5 +422,5 @@ MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_mas
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(numbers_that_are_not_finite_are_never_saved),
              RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
-             RUNS(a_template_of_the_run_takes_the_place_of_the_models),
+             RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),
              RUNS(the_trained_end_of_turn_is_among_the_eos_ids), RUNS(one_dtype_for_all_is_written_in_the_config_too))

@@ -361,7 +361,7 @@ static void an_error_comes_with_its_own_step(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    static const mt_source_api api = { failing_info, failing_step, NULL, failing_close };
+    static const mt_source_api api = { .info = failing_info, .step = failing_step, .close = failing_close };
     mt_source inner = { &api }, *ahead;
     mt_batch b = { 0 };
     assert_ok(mt_prefetch_open(&ahead, &inner, &err));
