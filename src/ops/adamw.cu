@@ -153,7 +153,7 @@ template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(co
     int n = WHOLE ? W : (int)max((int64_t)0, min((int64_t)W, a.n - i)), n_bad = 0;
     uint8_t *em = (uint8_t *)a.m + exponent, *ev = (uint8_t *)a.v + exponent;
     mt_moment_scale sm = mt_moment_scale_of(*em, MT_MOMENT_E_BITS_M), sv = mt_moment_scale_of(*ev, MT_MOMENT_E_BITS_V);
-    uint32_t largest_m = 0, largest_v = 0, random[W];
+    uint32_t largest_m = 0, largest_v = 0;
     float m[W], v[W];
     lane<T, WHOLE> x;
     x.load_from(a, i, n);
@@ -161,14 +161,16 @@ template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(co
     for (int k = 0; k < W; k++) {
         if (!WHOLE && k >= n) break;
         param p = { x.hi.at[k], x.lo.at[k], mt_moment_m_value(x.m.at[k], sm), mt_moment_v_value(x.v.at[k], sv) };
-        n_bad += update_one(&p, to_f32(x.g.at[k]), i + k < a.n_decay ? a.coef : a.coef_no_decay);
+        mt_adamw_coef coef = a.coef;
+        coef.decay = i + k < a.n_decay ? a.coef.decay : a.coef_no_decay.decay;
+        n_bad += update_one(&p, to_f32(x.g.at[k]), coef);
         x.hi.at[k] = p.hi;
         x.lo.at[k] = p.lo;
         m[k] = p.m;
         v[k] = p.v;
-        random[k] = mt_moment_bits(a.key, (uint32_t)(i + k));
-        largest_m = max(largest_m, mt_moment_raised(p.m, random[k] & 0xffff));
-        largest_v = max(largest_v, mt_moment_raised(p.v, random[k] >> 16));
+        uint32_t r = mt_moment_bits(a.key, (uint32_t)(i + k));
+        largest_m = max(largest_m, mt_moment_raised(p.m, r & 0xffff));
+        largest_v = max(largest_v, mt_moment_raised(p.v, r >> 16));
     }
     uint32_t new_m = mt_moment_exponent(warp_max(largest_m)), new_v = mt_moment_exponent(warp_max(largest_v));
     sm = mt_moment_scale_of(new_m, MT_MOMENT_E_BITS_M);
@@ -176,35 +178,44 @@ template <typename T, bool WHOLE> __device__ __forceinline__ int update_block(co
 #pragma unroll
     for (int k = 0; k < W; k++) {
         if (!WHOLE && k >= n) break;
-        x.m.at[k] = (uint8_t)mt_moment_m_code(m[k], random[k] & 0xffff, sm);
-        x.v.at[k] = (uint8_t)mt_moment_v_code(v[k], random[k] >> 16, sv);
+        uint32_t r = mt_moment_bits(a.key, (uint32_t)(i + k)); /* again: cheaper than registers */
+        x.m.at[k] = (uint8_t)mt_moment_m_code(m[k], r & 0xffff, sm);
+        x.v.at[k] = (uint8_t)mt_moment_v_code(v[k], r >> 16, sv);
     }
     x.store_to(a, i, n);
     if (threadIdx.x % 32 == 0) *em = (uint8_t)new_m, *ev = (uint8_t)new_v; /* every lane has read the old ones: warp_max */
     return n_bad;
 }
 
-template <typename T> __global__ void __launch_bounds__(THREADS) update_8bit_kernel(mt_adamw a, bool aligned)
+/* Blocks [from, to).  Whole ones and others are two kernels: one of both needs twice the registers. */
+template <typename T, bool WHOLE> __global__ void __launch_bounds__(THREADS, WHOLE ? 2 : 1) update_8bit_kernel(mt_adamw a, int64_t from, int64_t to)
 {
     if (a.guard && !isfinite(*a.guard)) return;
-    int64_t n_warps = (int64_t)gridDim.x * (THREADS / 32), n_blocks = (int64_t)mt_moments_blocks((size_t)a.n);
+    int64_t n_warps = (int64_t)gridDim.x * (THREADS / 32);
     int n_bad = 0;
-    for (int64_t b = ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32; b < n_blocks; b += n_warps)
-        n_bad += aligned && (b + 1) * MT_MOMENT_BLOCK <= a.n ? update_block<T, true>(a, b) : update_block<T, false>(a, b);
+    for (int64_t b = from + ((int64_t)blockIdx.x * THREADS + threadIdx.x) / 32; b < to; b += n_warps) n_bad += update_block<T, WHOLE>(a, b);
     if (n_bad) atomicAdd((unsigned long long *)a.n_bad, (unsigned long long)n_bad);
 }
 
 /* -- launcher -------------------------------------------------------------------------------------- */
 
+static unsigned grid(mt_stream *s, int64_t n) { return (unsigned)mt_min_i64(div_up(n, THREADS * W), (int64_t)mt_cuda_device_of(s)->n_sms * 32); }
+
+template <typename T> static void launch_8bit(mt_stream *s, const mt_adamw *a, bool aligned)
+{
+    int64_t all = (int64_t)mt_moments_blocks((size_t)a->n), whole = aligned ? a->n / MT_MOMENT_BLOCK : 0;
+    if (whole) update_8bit_kernel<T, true><<<grid(s, a->n), THREADS, 0, mt_cuda_raw(s)>>>(*a, 0, whole);
+    if (whole < all) update_8bit_kernel<T, false><<<grid(s, a->n - whole * MT_MOMENT_BLOCK), THREADS, 0, mt_cuda_raw(s)>>>(*a, whole, all);
+}
+
 template <typename T> static void launch(mt_stream *s, const mt_adamw *a)
 {
-    unsigned blocks = (unsigned)mt_min_i64(div_up(a->n, THREADS * W), (int64_t)mt_cuda_device_of(s)->n_sms * 32);
     size_t moment = a->moments == MT_MOMENTS_F32 ? 32 : a->moments == MT_MOMENTS_BF16 ? 16 : 8;
     bool aligned = is_aligned(a->hi, 16) && is_aligned(a->lo, 16) && is_aligned(a->m, moment) && is_aligned(a->v, moment) && is_aligned(a->g, W * sizeof(T));
     switch (a->moments) {
-    case MT_MOMENTS_F32: update_kernel<T, in_f32><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, aligned); break;
-    case MT_MOMENTS_BF16: update_kernel<T, in_bf16><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, aligned); break;
-    default: update_8bit_kernel<T><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, aligned); break;
+    case MT_MOMENTS_F32: update_kernel<T, in_f32><<<grid(s, a->n), THREADS, 0, mt_cuda_raw(s)>>>(*a, aligned); break;
+    case MT_MOMENTS_BF16: update_kernel<T, in_bf16><<<grid(s, a->n), THREADS, 0, mt_cuda_raw(s)>>>(*a, aligned); break;
+    default: launch_8bit<T>(s, a, aligned); break;
     }
 }
 

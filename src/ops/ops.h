@@ -257,7 +257,7 @@ typedef struct mt_adamw {
     void *m, *v;  /* mt_moments_bytes(moments, n) each */
     const void *g;
     uint64_t key; /* of the random bits that round m and v; not for fp32 */
-    mt_adamw_coef coef, coef_no_decay;
+    mt_adamw_coef coef, coef_no_decay; /* the same but for .decay */
     const double *guard; /* do nothing unless *guard is finite; NULL: always */
     int64_t *n_bad;      /* += weights that left the finite range */
 } mt_adamw;
