@@ -253,7 +253,7 @@ static stage_slot *slot_staged_for(mt_engine *e, int u)
 }
 
 /* Queue the update itself; *at: where the new state lies. */
-static mt_rc update_borrowed(mt_engine *e, stage_slot *k, int u, staged *at, mt_err *err)
+static mt_rc queue_update(mt_engine *e, stage_slot *k, int u, staged *at, mt_err *err)
 {
     uint16_t *in_place = hi_in_place(e, u);
     *at = carve(e, k, u);
@@ -279,7 +279,7 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
         e->stage_turn = (e->stage_turn + 1) % e->plan->place.stage_slots;
         MT_TRY(stage_in(e, k, u, err));
     }
-    MT_TRY(update_borrowed(e, k, u, &at, err));
+    MT_TRY(queue_update(e, k, u, &at, err));
     MT_TRY(write_back_first(e, k, u, &at, err));
     return write_back_rest(e, k, u, err);
 }
@@ -293,7 +293,7 @@ static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
     int n = e->model->n_units;
     staged at;
     for (int i = 1; i <= n; i++)
-        if (updates_by_loan(e, i % n)) MT_TRY(update_borrowed(e, &e->own_stages[i % n], i % n, &at, err));
+        if (updates_by_loan(e, i % n)) MT_TRY(queue_update(e, &e->own_stages[i % n], i % n, &at, err));
     for (int u = 0; u < n; u++) {
         if (!updates_by_loan(e, u)) continue;
         at = carve(e, &e->own_stages[u], u);
@@ -343,8 +343,12 @@ mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err) { return update
 
 mt_rc mt__updates_all(mt_engine *e, mt_err *err)
 {
-    for (int u = 0; u < e->model->n_units; u++)
-        if (mt__layout(e, u)->n_train && !mt__place(e, u)->borrows) MT_TRY(update_unit(e, u, e->units[u].parked, err));
+    for (int on_host = 1; on_host >= 0; on_host--) /* the workers first: queueing the rest takes a while */
+        for (int u = 0; u < e->model->n_units; u++) {
+            const mt_unit_place *at = mt__place(e, u);
+            if (!mt__layout(e, u)->n_train || at->borrows || (at->site == MT_SITE_HOST) != on_host) continue;
+            MT_TRY(update_unit(e, u, e->units[u].parked, err));
+        }
     return update_all_borrowed(e, err);
 }
 

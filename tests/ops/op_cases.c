@@ -153,6 +153,7 @@ static const struct {
     { { .N = 31, .D = 2056, .eps = 1e-5f, .centered = true, .dx_add = true }, false, false, false },
     { { .N = 33, .D = 72, .eps = 1e-5f }, true, false, true },
     { { .N = 0, .D = 16, .eps = 1e-5f, .centered = true }, true, false, true },
+    { { .N = 8203, .D = 40, .eps = 1e-5f, .dx_add = true }, false, false, false }, /* so many rows that a GPU's blocks take more of them */
 };
 
 static void declare_rmsnorm(op_run *r, int c)
@@ -316,6 +317,9 @@ static const struct {
       false },
     { { .style = MT_ROPE_HALF, .N = 130, .H = 3, .K = 3, .Dh = 128, .dr = 32, .eps = 1e-5f, .centered = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .own_weights = true }, true, true },
+    { { .style = MT_ROPE_HALF, .N = 66, .H = 3, .K = 2, .Dh = 128, .dr = 64, .eps = 1e-6f }, true, false }, /* part of a normed head rotates */
+    { { .style = MT_ROPE_HALF, .N = 35, .H = 5, .K = 1, .Dh = 256, .dr = 96, .eps = 1e-6f, .one_plus = true }, true, false },
+    { { .style = MT_ROPE_NONE, .N = 40, .H = 6, .K = 2, .Dh = 64, .dr = 64, .eps = 1e-6f }, true, false },
 };
 
 static int64_t random_position(const op_run *r, int64_t i)
