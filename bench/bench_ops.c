@@ -1,7 +1,8 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5-7B.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | rest | tune]        default: cuda 16384, all
+ *     bench_ops [DEVICE] [ROWS] [products | attention | rest | tune] [DOCS]       default: cuda 16384, all
  *
+ * DOCS: attention is made for so many documents, as in a run whose steps have that many.
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
 #include "base/mem.h"
 #include "base/rng.h"
@@ -151,13 +152,22 @@ static void products(int64_t M)
     }
 }
 
-/* Documents of `length` rows each; FLOPs of the causal half only. */
+/* Documents of `length` rows each, or where that is 0 of many lengths up to 1024, 300 in the mean; FLOPs of the causal half only. */
 static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window)
 {
     static int32_t starts[70000];
-    int64_t n_docs = N / length;
+    int64_t n_docs = 0, longest = 0;
+    double pairs = 0;
     char name[64];
-    for (int64_t d = 0; d <= n_docs; d++) starts[d] = (int32_t)(d * length);
+    for (int64_t row = 0; row < N; n_docs++) {
+        int64_t n = length ? length : (int64_t)(220 * exp(0.8 * (double)mt_rng_normal(5, 6, (uint64_t)n_docs))) + 1;
+        n = mt_min_i64(n, mt_min_i64(N - row, length ? length : 1024));
+        double seen = window && window < n ? (double)window - (double)window * (double)window / (2.0 * (double)n) : (double)n / 2;
+        pairs += (double)n * seen;
+        longest = mt_max_i64(longest, n);
+        row += n;
+        starts[n_docs + 1] = (int32_t)row;
+    }
     int64_t ld = (heads + 2 * kv) * dh;
     char *qkv = filled((size_t)(N * ld) * 2), *dqkv = filled((size_t)(N * ld) * 2);
     mt_attention a = { .t = MT_DTYPE_BF16,
@@ -170,7 +180,7 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
                        .ldv = ld,
                        .ldo = heads * dh,
                        .n_docs = n_docs,
-                       .longest = length,
+                       .longest = longest,
                        .doc_start = ints(starts, (size_t)n_docs + 1),
                        .scale = 1.0f / sqrtf((float)dh),
                        .window = window,
@@ -186,9 +196,7 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
                        .ld_d = ld,
                        .use = use };
     a.scratch = filled(mt_attention_scratch(&a));
-    double seen = window && window < length ? (double)window - (double)window * (double)window / (2.0 * (double)length)
-                                            : (double)length / 2;
-    double flops = 4.0 * (double)(N * heads * dh) * seen;
+    double flops = 4.0 * (double)(heads * dh) * pairs;
     snprintf(name, sizeof name, "attention %lldx%lld Dh %lld w %lld", (long long)n_docs, (long long)length, (long long)dh,
              (long long)window);
     printf("%-11s", mt_attention_way_name(mt_attention_choose(&a, false)));
@@ -200,20 +208,22 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
 }
 
 /* Every way the device has, where it serves: the fast one also where the table would not take it. */
-static void attentions(int64_t rows)
+static void attentions(int64_t rows, int64_t most_docs)
 {
     static const struct {
         int64_t length, heads, kv, dh, window;
-    } shapes[] = { { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },  { 4096, H, K, DH, 0 },  { 16384, H, K, DH, 0 },
+    } shapes[] = { { 0, H, K, DH, 0 },      { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },  { 4096, H, K, DH, 0 },  { 16384, H, K, DH, 0 },
                    { 4096, H, K, DH, 128 }, { 16384, H, K, DH, 1024 }, { 1024, 14, 2, 64, 0 }, { 1024, 16, 2, 128, 0 },
                    { 1024, 16, 8, 96, 0 },  { 1024, 8, 4, 256, 0 } };
     static const mt_attention_way ways[] = { MT_ATTENTION_FLASH, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
-    mt_attention_use has = mt_attention_use_of(dev, false, false, (size_t)128 << 30), use = has;
+    mt_attention_use has = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
+    has.docs = most_docs;
+    mt_attention_use use = has;
     for (size_t w = 0; w < MT_COUNT(ways); w++) {
         use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
         if (!(has.ways >> ways[w] & 1)) continue;
         for (size_t i = 0; i < MT_COUNT(shapes); i++)
-            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window);
+            attention(use, rows, shapes[i].length ? mt_min_i64(rows, shapes[i].length) : 0, shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window);
     }
 }
 
@@ -355,7 +365,7 @@ int main(int argc, char **argv)
     for (size_t i = 0; i < NOISE / 2; i++) ((uint16_t *)(void *)noise)[i] = (uint16_t)((mt_rng_u64(1, 2, i) & 0x80ff) | 0x3f00);
     printf("%lld rows%s\n", (long long)rows, o.tune ? ", products chosen by timing" : "");
     if (all || o.tune || strcmp(what, "products") == 0) products(rows);
-    if (all || strcmp(what, "attention") == 0) attentions(rows);
+    if (all || strcmp(what, "attention") == 0) attentions(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (all || strcmp(what, "rest") == 0) {
         elementwise(rows);
         update();

@@ -44,6 +44,12 @@ mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err)
     return MT_OK;
 }
 
+void mt_map_release(const void *from, size_t n)
+{
+    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)from + page - 1) / page * page, end = ((uintptr_t)from + n) / page * page;
+    if (end > first) (void)madvise((void *)first, end - first, MADV_DONTNEED);
+}
+
 void mt_map_close(mt_map *map)
 {
     if (map->size) munmap((void *)(uintptr_t)map->data, map->size);

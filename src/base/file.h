@@ -11,6 +11,8 @@ typedef struct mt_map {
 } mt_map;
 
 mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err);
+/* These bytes of a map have been read: their pages need not stay in memory (they come back when read again). */
+void mt_map_release(const void *from, size_t n);
 void mt_map_close(mt_map *map); /* accepts a zeroed or closed one */
 
 /* The whole file as a NUL-terminated string (NULs inside allowed; *n_bytes may be NULL). */

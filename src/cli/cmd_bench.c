@@ -3,9 +3,9 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
-#include "device/blas.h"
 #include "engine/bench.h"
 #include "plan/flops.h"
+#include "plan/measure.h"
 #include "plan/shapes.h"
 
 #include <stdio.h>
@@ -17,7 +17,7 @@ typedef struct options {
     const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *deterministic;
     uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, micro, head_rows;
-    bool no_clip, json, table;
+    bool no_clip, json, table, alias_layers;
     const char *trace;
     double product_rate; /* of the runs so far, in dtype rate_dtype */
     const char *rate_dtype;
@@ -27,7 +27,7 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 {
     char *end;
     *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup,
-                             .clip = !o->no_clip, .deterministic = strcmp(o->deterministic, "on") == 0, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
+                             .clip = !o->no_clip, .alias_layers = o->alias_layers, .deterministic = strcmp(o->deterministic, "on") == 0, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0 || o->steps + o->warmup > 1000000)
@@ -43,19 +43,11 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
     return MT_OK;
 }
 
-static mt_machine machine_of(mt_device *dev, const options *o)
+static mt_rc machine_of(mt_machine *m, mt_device *dev, const options *o, mt_err *err)
 {
-    mt_device_info info;
-    dev->api->info(dev, &info);
-    mt_machine m = dev->api->kind == MT_DEVICE_CPU ? mt_machine_cpu(mt_blas_gflops() * 1e9 * info.n_threads, info.n_threads) : mt_machine_typical();
-    m.device_bytes = o->device_memory ? (size_t)o->device_memory : info.memory_limit;
-    m.home_host = strcmp(o->home, "host") == 0;
-    m.host_bytes = o->ram ? (size_t)o->ram : (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE);
-    if (dev->api->kind == MT_DEVICE_CPU) {
-        if (!o->ram) m.host_bytes /= 2; /* the device's memory is the host's too */
-        if (m.device_bytes > m.host_bytes) m.device_bytes = m.host_bytes;
-    }
-    return m;
+    MT_TRY(mt_machine_here(m, dev, &(mt_machine_given){ .ram = (size_t)o->ram, .device_memory = (size_t)o->device_memory }, true, err));
+    m->home_host = strcmp(o->home, "host") == 0;
+    return MT_OK;
 }
 
 static void print_spent(const options *o, const mt_bench_result *r)
@@ -74,19 +66,19 @@ static void print_result(const options *o, const char *name, const mt_bench_resu
     if (o->json) {
         mt_str spent = { 0 };
         mt_spent_json(&spent, &r->spent);
-        printf("{\"shape\": \"%s\", \"device\": \"%s\", \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, \"seconds_per_step\": %.6f, "
+        printf("{\"shape\": \"%s\", \"device\": \"%s\", \"alias_layers\": %s, \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, \"seconds_per_step\": %.6f, "
                "\"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, \"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, "
                "\"median_seconds\": %.6f, \"slowest_seconds\": %.6f, \"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, "
                "\"loss\": %.6f, \"placement\": \"%s\", \"spent\": %s}\n",
-               name, r->device.name, r->tokens, r->trained, r->seconds, tps, r->flops / r->seconds, r->predicted_seconds, r->wait_update_seconds,
+               name, r->device.name, o->alias_layers ? "true" : "false", r->tokens, r->trained, r->seconds, tps, r->flops / r->seconds, r->predicted_seconds, r->wait_update_seconds,
                r->median, r->slowest, r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss, r->placement, mt_str_ok(&spent) ? spent.s : "[]");
         mt_str_free(&spent);
         return;
     }
-    printf("%s on %s\n", name, r->device.name);
+    printf("%s on %s%s\n", name, r->device.name, o->alias_layers ? " (ALIASED: all layers share one layer's host memory; a speed, not a training)" : "");
     printf("  %.0f tokens a step (%.0f trained), %.3f s a step (median %.3f, slowest %.3f), %.0f tokens/s\n", r->tokens, r->trained, r->seconds, r->median,
            r->slowest, tps);
-    printf("  %.4g TFLOP/s (%s), %.1f%% of the %.0f a large product reaches here\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA,
+    printf("  %.4g TFLOP/s (%s), %.1f%% of the %.4g a large product reaches here\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA,
            100 * r->flops / r->seconds / r->product_rate, r->product_rate * 1e-12);
     printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds, r->predicted_seconds);
     printf("  %s\n", r->placement);
@@ -102,7 +94,8 @@ static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_op
     mt_bench_result r = { 0 };
     MT_TRY(o->model ? mt_config_open(&config, name, err) : mt_shape_open(&config, name, err));
     mt_rc rc = mt_model_create(&model, config, NULL, err);
-    mt_machine machine = machine_of(dev, o);
+    mt_machine machine;
+    if (!rc) rc = machine_of(&machine, dev, o, err);
     b->product_rate = o->rate_dtype && strcmp(o->rate_dtype, o->dtype) == 0 ? o->product_rate : 0; /* measured once */
     if (!rc) rc = mt_bench_run(dev, model, &machine, b, &r, err);
     o->product_rate = r.product_rate;
@@ -144,6 +137,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--ram", MT_FLAG_BYTES, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
         { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
         { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off", "on (default): kernels that repeat their bits; off: the fastest", false },
+        { "--alias-layers", MT_FLAG_BOOL, &o->alias_layers, NULL, "all layers share one layer's host memory: the speed of a model larger than RAM", false },
         { "--table", MT_FLAG_BOOL, &o->table, NULL, "trace one more step: where the time went", false },
         { "--trace", MT_FLAG_STR, &o->trace, "FILE", "and write it as a Chrome trace", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "one line of JSON per shape", false },

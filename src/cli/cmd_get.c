@@ -15,7 +15,10 @@ typedef struct wanted {
 static mt_rc get_dataset(mt_hub_bar *bar, const wanted *w, mt_err *err)
 {
     mt_hub_dataset d;
-    MT_TRY(mt_hub_dataset_open(bar->hub, &(mt_hub_query){ .name = w->name, .revision = w->revision, .subset = w->subset, .split = w->split, .newest = true }, &d, err));
+    MT_TRY(mt_hub_dataset_open(
+        bar->hub,
+        &(mt_hub_query){ .name = w->name, .revision = w->revision, .subset = w->subset, .split = w->split, .newest = true }, &d,
+        err));
     mt_hub_bar_finish(bar);
     for (size_t i = 0; i < d.n; i++) printf("%s\n", d.files[i]);
     mt_hub_dataset_close(&d);
@@ -44,7 +47,8 @@ int mt_cmd_get(int argc, char **argv)
         { "--subset", MT_FLAG_STR, &w.subset, "NAME", "configuration of a dataset that has several", false },
         { "--split", MT_FLAG_STR, &w.split, "NAME", "split of a dataset; left out, train", false },
         { "--connections", MT_FLAG_INT, &w.connections, "N", "so many at once (8)", false },
-        { "--piece-size", MT_FLAG_BYTES, &w.piece_bytes, "SIZE", "large files come in pieces, and go on at one: 64Mi (default)", false },
+        { "--piece-size", MT_FLAG_BYTES, &w.piece_bytes, "SIZE", "large files come in pieces, and go on at one: 64Mi (default)",
+          false },
     };
     const mt_usage usage = {
         "get",

@@ -259,8 +259,19 @@ static void draw_curve(const app *a)
 
 /* -- the run --------------------------------------------------------------------------------------- */
 
+static void print_compared(const mt_train_compared *c)
+{
+    if (c->planned_tokens_s > 0 && c->tokens_s > 0)
+        printf("the plan said %s tokens/s, it was %s; ", mt_count_text((uint64_t)c->planned_tokens_s).s, mt_count_text((uint64_t)c->tokens_s).s);
+    else
+        printf("the plan said ");
+    printf("%s of host memory, at most %s were used", mt_bytes_text(c->planned_host).s, mt_bytes_text(c->host).s);
+    printf("; %s on the device, and %s\n", mt_bytes_text(c->planned_device).s, mt_bytes_text(c->device).s);
+}
+
 static void print_end(const app *a, const mt_train_result *r)
 {
+    print_compared(&r->compared);
     if (r->stopped) {
         printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
         printf(a->s.save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"

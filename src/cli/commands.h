@@ -12,6 +12,7 @@ int mt_cmd_generate(int argc, char **argv);
 int mt_cmd_get(int argc, char **argv);
 int mt_cmd_grad(int argc, char **argv);
 int mt_cmd_inspect(int argc, char **argv);
+int mt_cmd_plan(int argc, char **argv);
 int mt_cmd_report(int argc, char **argv);
 int mt_cmd_tokenize(int argc, char **argv);
 int mt_cmd_train(int argc, char **argv);

@@ -18,6 +18,7 @@ static const struct {
     { "train", mt_cmd_train, "train or fine-tune a model" },
     { "get", mt_cmd_get, "bring a model or dataset of the Hugging Face hub into the cache" },
     { "data", mt_cmd_data, "what a run would be trained on: samples, trained tokens, lengths, what is cut or bad" },
+    { "plan", mt_cmd_plan, "will it fit, how fast, which batch size; for this machine or another" },
     { "inspect", mt_cmd_inspect, "what a model directory holds: family, units, sizes, what was assumed" },
     { "convert", mt_cmd_convert, "a model in any form that is read (pickles, GGUF, FP8) as a Hugging Face directory" },
     { "tokenize", mt_cmd_tokenize, "text lines to token ids, and back" },

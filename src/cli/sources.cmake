@@ -7,12 +7,15 @@ set(sources
   cmd_get.c
   cmd_grad.c
   cmd_inspect.c
+  cmd_plan.c
   cmd_report.c
   cmd_tokenize.c
   cmd_train.c
   data_view.c
   flags.c
   hub_bar.c
+  plan_ask.c
+  plan_view.c
   plot.c
   progress.c
   prompts.c

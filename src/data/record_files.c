@@ -255,15 +255,18 @@ static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_op
     return rc;
 }
 
+static mt_rc list_given(mt_name_list *out, const char *const *files, const char *path, mt_err *err)
+{
+    for (; *files; files++) MT_TRY(mt__name_list_add(out, *files, strlen(*files), err));
+    return out->n ? MT_OK : mt_fail(err, MT_ENOENT, "%s: no files are named", path);
+}
+
 mt_rc mt__record_files(mt_name_list *out, const char *path, const mt_records_options *opt, mt_err *err)
 {
     *out = (mt_name_list){ 0 };
-    mt_rc rc = MT_OK;
-    for (const char *const *f = opt->files; f && *f && !rc; f++) rc = mt__name_list_add(out, *f, strlen(*f), err);
-    if (opt->files && out->n == 0 && !rc)
-        rc = mt_fail(err, MT_ENOENT, "%s: no files", path);
-    else if (opt->files)
-        ;
+    mt_rc rc;
+    if (opt->files)
+        rc = list_given(out, opt->files, path, err);
     else if (mt_file_exists(path))
         rc = mt__name_list_add(out, path, strlen(path), err);
     else if (mt_dir_exists(path))

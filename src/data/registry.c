@@ -304,7 +304,7 @@ static const char *join(mt_registry *r, const char *a, const char *b)
     return copy;
 }
 
-/* A dataset of a hub: a folder of its full or its last name, where the user or `megatrain get` put it. */
+/* A dataset of a hub: a folder of its full or its last name, where the user has put it.  Not there: no path. */
 static mt_rc find_hub(const entry_reader *e, const char *url, const char *folder, mt_dataset_entry *out, mt_err *err)
 {
     const char *full = join(e->r, url, folder), *last = join(e->r, mt_path_base(url), folder);
@@ -337,7 +337,8 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
     if (ms || om) {
         MT_TRY(find_hub(e, ms ? ms : om, folder, out, err));
         if (out->path) return MT_OK;
-        return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" is %s on a hub that is not asked here: put its files into %s/%s", e->name, out->hub, e->r->dir, out->hub);
+        return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" is %s on a hub that is not asked here: put its files into %s/%s",
+                       e->name, out->hub, e->r->dir, out->hub);
     }
     if (cloud)
         return mt_fail(err, MT_EUNSUPPORTED, "dataset \"%s\" lies in a cloud (%s): copy it here and name it as \"file_name\"",

@@ -547,8 +547,13 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
 }
 
+/* The engine queues a step's copies at once, more than the driver's queues hold by default: then the call that queues one copy too many
+ * waits for the first, and with it everything that is queued behind.  Read by the driver when it starts, so only the first device says it. */
+static void lengthen_queues(void) { setenv("CUDA_SCALE_LAUNCH_QUEUES", "4x", 0); }
+
 static mt_rc check_device(cuda_device *d, mt_err *err)
 {
+    lengthen_queues();
     int count = 0;
     struct cudaDeviceProp prop;
     cudaError_t status = cudaGetDeviceCount(&count);

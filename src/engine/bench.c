@@ -46,15 +46,16 @@ static mt_rc draw_batch(mt_batch *b, const mt_bench_options *o, int64_t vocab, u
 /* -- weights --------------------------------------------------------------------------------------- */
 
 /* Random bf16 numbers of a usual size; the same run of them again and again, because a billion normals take minutes. */
-static mt_rc fill_weights(mt_engine *e, const mt_model *m, double deviation, uint64_t seed, mt_err *err)
+static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, uint64_t seed, mt_err *err)
 {
     enum { RUN = 1 << 20 };
     uint16_t *run = mt_calloc(RUN, sizeof *run), one = mt_f32_to_bf16(1.0f);
     if (!run) return mt_fail(err, MT_ENOMEM, "no host memory for random numbers");
     for (int i = 0; i < RUN; i++) run[i] = mt_f32_to_bf16((float)deviation * mt_rng_normal(seed, 4, (uint64_t)i));
+    const mt_model *m = plan->model;
     mt_rc rc = MT_OK;
     for (int u = 0; !rc && u < m->n_units; u++)
-        for (int k = 0; !rc && k < m->units[u].layout->n_weights; k++) {
+        for (int k = mt_plan_alias(plan, u) == u ? 0 : m->units[u].layout->n_weights; !rc && k < m->units[u].layout->n_weights; k++) {
             const mt_weight *w = &m->units[u].layout->weights[k];
             bool norm = w->n_dims == 1 && !(w->role == MT_B_Q || w->role == MT_B_K || w->role == MT_B_V);
             for (int64_t at = 0; !rc && at < w->n; at += norm ? 1 : RUN)
@@ -68,7 +69,7 @@ static mt_rc fill_weights(mt_engine *e, const mt_model *m, double deviation, uin
 
 static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
 {
-    mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest };
+    mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest, .alias_layers = o->alias_layers };
     mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 16384, .head_rows = o->head_rows ? o->head_rows : 1024,
                         .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
     if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, m, &job, &a, machine, err);
@@ -174,7 +175,7 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     if (!rc) rc = draw_batch(&batch, o, m->config->V, 0, err);
     if (!rc) rc = plan_for(&plan, dev, m, machine, o, &batch, err);
     if (!rc) rc = mt_engine_create(&e, dev, plan, NULL, err);
-    if (!rc) rc = fill_weights(e, m, 0.02, o->seed, err);
+    if (!rc) rc = fill_weights(e, plan, 0.02, o->seed, err);
     if (!rc) rc = run_steps(e, m, o, &batch, out, err);
     if (!rc && (o->table || o->trace)) rc = trace_steps(e, dev, m, o, &batch, out, err);
     if (plan) {

@@ -11,6 +11,7 @@ typedef struct mt_bench_options {
     double trained;        /* share of tokens that are trained */
     int steps, warmup;
     bool clip;
+    bool alias_layers; /* layers share one layer's host memory: a speed, not a training */
     bool deterministic; /* repeatable kernels only */
     mt_dtype compute;
     int64_t micro_tokens; /* 0: chosen */

@@ -27,15 +27,16 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
     static const mt_buffer_kind kinds[MT_STATE_KINDS] = { MT_BUF_HI, MT_BUF_LO, MT_BUF_M, MT_BUF_V };
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *s = &e->units[u];
+        int at = mt_plan_alias(e->plan, u);
         for (int k = 0; k < MT_STATE_KINDS; k++) {
-            void *p = mt__buffer(e, kinds[k], u, -1);
+            void *p = mt__buffer(e, kinds[k], at, -1);
             size_t n = (size_t)(k <= MT_STATE_LO ? mt__layout(e, u)->n_elems : mt__layout(e, u)->n_train);
             if (p && mt__place(e, u)->home == MT_DEVICE) MT_TRY(mt_fill(e->compute, p, 0, n * state_bytes[k], err)); /* the host's is zero */
         }
-        s->hi = mt__buffer(e, MT_BUF_HI, u, -1);
-        s->lo = mt__buffer(e, MT_BUF_LO, u, -1);
-        s->m = mt__buffer(e, MT_BUF_M, u, -1);
-        s->v = mt__buffer(e, MT_BUF_V, u, -1);
+        s->hi = mt__buffer(e, MT_BUF_HI, at, -1);
+        s->lo = mt__buffer(e, MT_BUF_LO, at, -1);
+        s->m = mt__buffer(e, MT_BUF_M, at, -1);
+        s->v = mt__buffer(e, MT_BUF_V, at, -1);
         MT_TRY(mt__event(e, &s->written, "write-back", err));
         MT_TRY(mt__event(e, &s->kept_free, "write-back of v and lo", err));
         MT_TRY(mt__event(e, &s->device_updated, "update on the device", err));

@@ -37,9 +37,13 @@ static bool is_hub_name(const mt_registry *r, const char *name)
     return strchr(name, '/') && mt_hub_is_name(name) && !(r && mt_registry_has(r, name));
 }
 
+/* A folder of that name comes first. */
 static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *name)
 {
-    *out = (mt_dataset_entry){ .name = name, .hub = name, .layout = mt_layout_direct(s->dataset.query_field, s->dataset.response_field) };
+    *out = (mt_dataset_entry){ .name = name,
+                               .path = mt_dir_exists(name) ? name : NULL,
+                               .hub = name,
+                               .layout = mt_layout_direct(s->dataset.query_field, s->dataset.response_field) };
 }
 
 /* dataset.path: a file or folder, else a dataset of the hub, as the original took it. */
@@ -71,7 +75,8 @@ static mt_rc fetch(dataset *d, const mt_feed_options *o, mt_err *err)
     mt_dataset_entry *e = &d->entry;
     if (e->path) return MT_OK;
     if (!o->fetch)
-        return mt_fail(err, MT_ENOENT, "dataset \"%s\" is %s on the hub and is not here: `megatrain get %s --dataset` fetches it", e->name, e->hub, e->hub);
+        return mt_fail(err, MT_ENOENT, "dataset \"%s\" is %s on the hub and is not here: `megatrain get %s --dataset` fetches it",
+                       e->name, e->hub, e->hub);
     mt_split_spec split; /* which rows of it are read is the reader's business */
     MT_TRY(mt_split_spec_parse(&split, d->records.split, err));
     mt_hub_query q = { .name = e->hub, .subset = d->records.subset, .split = split.name, .folder = e->folder };

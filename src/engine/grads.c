@@ -151,7 +151,7 @@ mt_rc mt__grads_create(mt_engine *e, mt_err *err)
         e->unit_accs[u].p = mt__buffer(e, MT_BUF_ACC, u, -1);
         MT_TRY(mt__slot_events(e, &e->unit_accs[u], "gradient sums", "gradient sums read", err));
         for (int share = 0; share < 2; share++) {
-            st->acc_host[share] = mt__buffer(e, MT_BUF_ACC_HOST, u, share);
+            st->acc_host[share] = mt__buffer(e, MT_BUF_ACC_HOST, mt_plan_alias(e->plan, u), share);
             MT_TRY(mt__event(e, &st->acc_saved[share], "gradient sums saved", err));
         }
     }

@@ -1,5 +1,6 @@
 #include "engine/load.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/split.h"
@@ -49,6 +50,7 @@ static mt_rc load_tensor(mt_engine *e, int unit, const mt_weight *w, const mt_st
         n_bad += split_with_nans(h, n);
         MT_TRY(write_piece(e, unit, h, w->offset + first, n, err));
     }
+    if (t->data) mt_map_release(t->data, t->bytes);
     if (n_bad) mt_warn("tensor \"%s\": %zu of %lld numbers are not finite; training on them will not work", t->name, n_bad, (long long)w->n);
     return MT_OK;
 }

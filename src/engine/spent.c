@@ -86,7 +86,7 @@ void mt_spent_text(mt_str *out, const mt_spent *s, double product_rate)
         if (r->seconds < 0.0005 * s->seconds) continue;
         if (strcmp(track, r->track) != 0) mt_str_printf(out, "  %s\n", track = r->track);
         mt_str_printf(out, "    %-24s %8.1f ms %5.1f%% %7d x", r->name, 1e3 * r->seconds, 100 * r->seconds / s->seconds, r->n);
-        if (r->flops > 0) mt_str_printf(out, "  %.0f TFLOP/s", 1e-12 * r->flops / r->seconds);
+        if (r->flops > 0) mt_str_printf(out, "  %.3g TFLOP/s", 1e-12 * r->flops / r->seconds);
         if (r->flops > 0 && product_rate > 0) mt_str_printf(out, " (%.0f%% of a large product's)", 100 * r->flops / r->seconds / product_rate);
         if (r->bytes > 0) mt_str_printf(out, "  %.1f GB, %.1f GB/s", 1e-9 * r->bytes, 1e-9 * r->bytes / r->seconds);
         mt_str_puts(out, "\n");

@@ -282,7 +282,9 @@ static void fill_result(const mt_engine *e, const mt_batch *b, mt_step_result *o
 
 static mt_rc forward_backward(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
 {
+    int64_t start = mt_now_ns();
     MT_TRY(begin_step(e, b, NULL, true, err));
+    if (e->trace) mt_trace_host(e->trace, "engine", "load the input", start, mt_now_ns());
     MT_TRY(run_sweeps(e, true, err));
     MT_TRY(read_sums(e, err));
     if (!e->updating) MT_TRY(mt__updates_stage_ahead(e, err));
@@ -316,8 +318,10 @@ static mt_rc finish_step(mt_engine *e, const mt_hyper *h, mt_step_result *out, m
     out->clip_scale = clip.scale;
     out->skipped = !isfinite(out->loss) || !clip.finite;
     if (out->skipped) return mt__updates_drop(e, err);
+    int64_t start = mt_now_ns();
     mt__updates_coef(e, h, clip.scale);
     MT_TRY(mt__updates_all(e, err));
+    if (e->trace) mt_trace_host(e->trace, "engine", "queue the updates", start, mt_now_ns());
     e->t++;
     return MT_OK;
 }

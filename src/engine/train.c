@@ -135,7 +135,9 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     MT_TRY(t->source->api->step(t->source, t->at.step, &t->batch, err));
     double got_data = mt__seconds();
     MT_TRY(mt_engine_step(t->engine, &t->batch, &h, &r, err));
-    count(t, &r, mt__seconds() - start, got_data - start);
+    double seconds = mt__seconds() - start;
+    count(t, &r, seconds, got_data - start);
+    if (t->at.step > t->first_step + 1) t->timed_s += seconds, t->timed_tokens += r.n_tokens;
     if (r.empty) mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
     *out = report_of(t, &r, h.lr);
     return MT_OK;
@@ -184,6 +186,7 @@ static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
     if (s->skipped || s->empty) mt_metrics_bool(m, "skipped", true);
     if (t->at.n_skipped) mt_metrics_int(m, "skipped_steps", t->at.n_skipped);
     if (t->s->logging.enable_timing) log_timing(t, s);
+    mt__train_watch_memory(t);
     t->at.window_loss = 0;
     t->at.window_steps = 0;
     t->window = (window){ 0 };
@@ -269,6 +272,7 @@ mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
     out->n_skipped = t->at.n_skipped;
     out->checkpoint = t->checkpoint ? t->checkpoint : "";
     out->model_dir = t->model_dir ? t->model_dir : "";
+    mt__train_compare(t, &out->compared);
     return MT_OK;
 }
 

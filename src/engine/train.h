@@ -63,6 +63,13 @@ typedef struct mt_train_info {
     const char *resumed_from; /* "": from the beginning */
 } mt_train_info;
 
+/* What the plan said, and what came of it; 0: not known. */
+typedef struct mt_train_compared {
+    double planned_tokens_s, tokens_s;     /* without the first step */
+    size_t planned_host, host;             /* bytes at the peak; host is the process's largest resident size */
+    size_t planned_device, device;
+} mt_train_compared;
+
 typedef struct mt_train_result {
     int64_t step;
     bool stopped;           /* before the last step, because hooks->stop said so */
@@ -70,6 +77,7 @@ typedef struct mt_train_result {
     int64_t n_skipped;      /* steps that were not finite, or had nothing to train on */
     const char *checkpoint; /* the newest; "": none */
     const char *model_dir;  /* the finished model; "": not finished */
+    mt_train_compared compared;
 } mt_train_result;
 
 mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err);

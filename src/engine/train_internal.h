@@ -1,8 +1,8 @@
 /* train_internal.h - what the files of the trainer share.  Only engine/train*.c includes it.
  *
  *     train.c        the loop            train_open.c    from settings to an engine with its weights
- *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it
- *     train_samples.c   answers to look at while it runs */
+ *     train_plan.c   the plan kept to    train_samples.c answers to look at while it runs
+ *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
 #ifndef MT_ENGINE_TRAIN_INTERNAL_H
 #define MT_ENGINE_TRAIN_INTERNAL_H
 
@@ -58,11 +58,11 @@ typedef struct sample {
     mt_str text;
 } sample;
 
-typedef struct samples {
+typedef struct sample_set {
     sample *items;
     size_t n; /* 0: none is asked for, or there is no room */
     mt_stop_ids stops;
-} samples;
+} sample_set;
 
 /* Times and counts since the last line of metrics; not remembered. */
 typedef struct window {
@@ -71,7 +71,8 @@ typedef struct window {
 } window;
 
 struct mt_trainer {
-    const mt_settings *s; /* borrowed; outlives the trainer */
+    const mt_settings *s; /* borrowed; outlives the trainer.  Or &settled, where something was left to us */
+    mt_settings settled;
     mt_train_hooks hooks;
     mt_output_dir dir;
     mt_config *config;
@@ -90,19 +91,33 @@ struct mt_trainer {
     mt_metrics metrics;
     progress at;
     window window;
-    samples samples;
+    sample_set samples;
     mt_batch batch;
     saver saver;
     int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */
     double last_loss;
+    double timed_s;       /* of steps after the first, which pays for what is made once */
+    int64_t timed_tokens;
+    bool memory_warned;
     bool resumed_here;                           /* the checkpoint lies in our own directory */
     char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
 };
 
 /* -- train_open.c -- */
 mt_rc mt__train_open(mt_trainer *t, mt_err *err);
-mt_limits mt__train_limits(const mt_settings *s);
 double mt__seconds(void); /* that only go up */
+
+/* -- train_plan.c -- */
+mt_limits mt__train_limits(const mt_settings *s);
+/* batch_size: auto becomes a number: the stored run's, or what the plan recommends. */
+mt_rc mt__train_batch(mt_trainer *t, mt_err *err);
+mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err);
+/* Is there room for the checkpoints of the whole run? */
+mt_rc mt__train_disk(mt_trainer *t, mt_err *err);
+/* Say so if host memory is gone that was there when the plan was made, or is nearly used up. */
+mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err);
+void mt__train_watch_memory(mt_trainer *t);
+void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
 
 /* -- train_samples.c -- */
 mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err); /* needs the data */

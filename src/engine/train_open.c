@@ -6,7 +6,6 @@
 #include "ckpt/outdir.h"
 #include "engine/load.h"
 #include "engine/train_internal.h"
-#include "optim/clip.h"
 
 #include <math.h>
 #include <stdio.h>
@@ -163,67 +162,6 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
     return mt_device_open(&t->dev, word, &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory }, err);
 }
 
-/* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
-static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
-{
-    a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
-    a->grad = t->s->training.grad_dtype;
-    a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic,
-                                       t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
-}
-
-/* A resumed run keeps its attention if this machine has the same kernels. */
-static void keep_attention(mt_attention_use *now, const mt_attention_use *was)
-{
-    char before[64], after[64];
-    if (now->ways == was->ways && now->cudnn_head == was->cudnn_head) {
-        *now = *was;
-        return;
-    }
-    mt_attention_use_text(was, before, sizeof before);
-    mt_attention_use_text(now, after, sizeof after);
-    if (was->ways) mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before, after);
-}
-
-/* A resumed run keeps its own sizes. */
-static mt_rc reuse_plan(mt_trainer *t, const mt_job *job, mt_arithmetic a, const mt_machine *machine, mt_err *err)
-{
-    const mt_attention_use was = a.attention;
-    apply_settings(t, &a, machine->device_bytes);
-    keep_attention(&a.attention, &was);
-    return mt_plan_search(&t->plan, t->model, job, &a, machine, err);
-}
-
-mt_limits mt__train_limits(const mt_settings *s)
-{
-    static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
-    const mt_memory_settings *m = &s->memory;
-    return (mt_limits){ .interval = (int)m->checkpoint_interval,
-                        .exact = m->strict_checkpointing,
-                        .n_slabs = (int)m->num_grad_slabs,
-                        .offload = offload[m->offload_inputs] };
-}
-
-static mt_rc open_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
-{
-    mt_machine machine = mt_machine_typical();
-    mt_device_info d;
-    mt_job job = { .train = true,
-                   .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
-                   .step_tokens = t->data.max_tokens,
-                   .step_docs = t->data.max_docs,
-                   .longest = t->data.longest };
-    t->dev->api->info(t->dev, &d);
-    machine.device_bytes = d.memory_limit;
-    machine.home_host = t->s->memory.home == MT_SET_HOME_HOST;
-    machine.limits = mt__train_limits(t->s);
-    if (t->s->memory.host_memory) machine.host_bytes = (size_t)t->s->memory.host_memory;
-    mt_arithmetic form = { 0 };
-    apply_settings(t, &form, machine.device_bytes);
-    MT_TRY(saved ? reuse_plan(t, &job, saved->arithmetic, &machine, err) : mt_plan_auto(&t->plan, t->model, &job, &form, &machine, err));
-    return mt__train_samples_plan(t, &machine, err);
-}
-
 static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     return mt_engine_read(user, unit, kind, first, n, dst, err);
@@ -261,6 +199,7 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
     mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
+    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"step_seconds\": %.6g,\n", p->base_device, p->base_host, p->predicted_seconds);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
@@ -316,6 +255,8 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     t->saved_step = -1;
     MT_TRY(open_dir(t, err));
     MT_TRY(open_model(t, err));
+    MT_TRY(open_device(t, err));
+    MT_TRY(mt__train_batch(t, err));
     MT_TRY(open_data(t, err));
     MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(open_schedule(t, err));
@@ -325,10 +266,9 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         t->saved_step = t->first_step = t->at.step;
         t->checkpoint = mt_strdup(t->resumed_from);
     }
-    mt_ckpt_save c = mt__train_ckpt(t);
-    MT_TRY(mt_output_dir_need(&t->dir, mt_ckpt_bytes(&c), "one checkpoint", err));
-    MT_TRY(open_device(t, err));
-    MT_TRY(open_plan(t, t->resumed_from ? &saved : NULL, err));
+    MT_TRY(mt__train_disk(t, err));
+    MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
+    MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(open_engine(t, err));
     MT_TRY(describe_run(t, err));
     return open_metrics(t, saved.metrics_bytes, err);

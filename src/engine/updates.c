@@ -365,7 +365,7 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
 {
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *s = &e->units[u];
-        s->parked = mt__buffer(e, MT_BUF_PARKED, u, -1);
+        s->parked = mt__place(e, u)->site == MT_SITE_HOST ? mt__buffer(e, MT_BUF_PARKED, mt_plan_alias(e->plan, u), -1) : NULL;
         s->grad_dev = mt__place(e, u)->borrows ? e->layers[mt__place(e, u)->lender[1]].kept + mt_plan_loan(e->plan, u).g : mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt__event(e, &s->landed, "gradient sent", err));
     }

@@ -63,7 +63,8 @@ static bool is_part(const char *file, const char *split, long *of)
     return is;
 }
 
-mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subset, const char *split, mt__files *out, char **dir, mt_err *err)
+mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subset, const char *split, mt__files *out, char **dir,
+                           mt_err *err)
 {
     mt_str folder = { 0 };
     const char *slash = strchr(name, '/');

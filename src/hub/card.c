@@ -33,8 +33,8 @@ static int ending_of(const char *path)
 /* Files beside the data that look like data. */
 static bool is_data(const char *path)
 {
-    static const char *const others[] = { "dataset_info.json", "dataset_infos.json", "requirements.txt", "LICENSE.txt", "README.txt",
-                                          "state.json", "dataset_dict.json", "croissant.json" };
+    static const char *const others[] = { "dataset_info.json", "dataset_infos.json", "requirements.txt",  "LICENSE.txt",
+                                          "README.txt",        "state.json",         "dataset_dict.json", "croissant.json" };
     const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
     for (size_t i = 0; i < MT_COUNT(others); i++)
         if (strcmp(name, others[i]) == 0) return false;
@@ -58,7 +58,7 @@ static const char *match_set(const char *pattern, char c, bool *in)
         } else {
             *in = *in || *p == c;
         }
-    *in = *in != not;
+    *in = *in != not ;
     return *p ? p + 1 : NULL;
 }
 
@@ -161,9 +161,10 @@ static mt_rc which_config(const mt_yaml *configs, const mt__repo *repo, const ch
         const char *name = get_text(it->value, "config_name");
         if (name && names.n < 400) mt_str_printf(&names, "%s%s", names.n ? ", " : "", name);
     }
-    mt_rc rc = *subset ? mt_fail(err, MT_ENOENT, "dataset %s has no configuration \"%s\"; it has %s", repo->name, subset, names.s ? names.s : "none")
-                       : mt_fail(err, MT_EINVAL, "dataset %s has several configurations: set dataset.subset to one of %s", repo->name,
-                                 names.s ? names.s : "them");
+    mt_rc rc = *subset ? mt_fail(err, MT_ENOENT, "dataset %s has no configuration \"%s\"; it has %s", repo->name, subset,
+                                 names.s ? names.s : "none")
+                       : mt_fail(err, MT_EINVAL, "dataset %s has several configurations: set dataset.subset to one of %s",
+                                 repo->name, names.s ? names.s : "them");
     mt_str_free(&names);
     return rc;
 }
@@ -182,8 +183,8 @@ static size_t want_paths(mt__files *f, const mt_yaml *paths)
 /* data_files of a configuration; `splits` collects what there is. */
 static size_t want_split(mt__files *f, const mt_yaml *data_files, const char *split, mt_str *splits)
 {
-    bool plain = data_files && (data_files->kind == MT_YAML_SCALAR ||
-                                (data_files->kind == MT_YAML_LIST && data_files->items && data_files->items->value->kind == MT_YAML_SCALAR));
+    bool plain = data_files && (data_files->kind == MT_YAML_SCALAR || (data_files->kind == MT_YAML_LIST && data_files->items &&
+                                                                       data_files->items->value->kind == MT_YAML_SCALAR));
     size_t n = 0;
     if (plain) {
         mt_str_puts(splits, "train");
@@ -204,9 +205,10 @@ static size_t want_split(mt__files *f, const mt_yaml *data_files, const char *sp
 static const struct {
     const char *split, *word;
 } split_words[] = {
-    { "train", "train" },         { "train", "training" }, { "validation", "validation" }, { "validation", "valid" },
-    { "validation", "dev" },      { "validation", "val" }, { "test", "test" },             { "test", "testing" },
-    { "test", "eval" },           { "test", "evaluation" },
+    { "train", "train" },      { "train", "training" }, { "validation", "validation" },
+    { "validation", "valid" }, { "validation", "dev" }, { "validation", "val" },
+    { "test", "test" },        { "test", "testing" },   { "test", "eval" },
+    { "test", "evaluation" },
 };
 
 /* data/NAME-00000-of-00003...: the split's name and its length; NULL: not of that form. */
@@ -229,7 +231,8 @@ static const char *split_in(const char *from, const char *to)
     for (const char *p = from; p < to; p++)
         for (size_t i = 0; (p == from || is_break(p[-1])) && i < MT_COUNT(split_words); i++) {
             size_t n = strlen(split_words[i].word);
-            if ((size_t)(to - p) >= n && strncmp(p, split_words[i].word, n) == 0 && (p + n == to || is_break(p[n]))) return split_words[i].split;
+            if ((size_t)(to - p) >= n && strncmp(p, split_words[i].word, n) == 0 && (p + n == to || is_break(p[n])))
+                return split_words[i].split;
         }
     return NULL;
 }
@@ -261,7 +264,8 @@ static bool is_below(const char *path, const char *folder)
 static void note_split(mt_str *splits, const char *name, size_t n)
 {
     char *word = mt_strndup(name, n);
-    if (word && !(splits->s && strstr(splits->s, word)) && splits->n < 400) mt_str_printf(splits, "%s%s", splits->n ? ", " : "", word);
+    if (word && !(splits->s && strstr(splits->s, word)) && splits->n < 400)
+        mt_str_printf(splits, "%s%s", splits->n ? ", " : "", word);
     mt_free(word);
 }
 
@@ -313,14 +317,19 @@ static mt_rc no_files(const mt__files *f, const mt__repo *repo, const char *spli
         script = script || (n > 3 && strcmp(f->items[i].path + n - 3, ".py") == 0);
     }
     if (!data && script)
-        return mt_fail(err, MT_EUNSUPPORTED, "dataset %s is made by a script, and no code from a dataset ever runs here; look for a copy in Parquet or JSON",
+        return mt_fail(
+            err, MT_EUNSUPPORTED,
+            "dataset %s is made by a script, and no code from a dataset ever runs here; look for a copy in Parquet or JSON",
+            repo->name);
+    if (!data)
+        return mt_fail(err, MT_ENOENT, "dataset %s holds no data files (.parquet, .jsonl, .json, .csv, .tsv, .arrow, .txt)",
                        repo->name);
-    if (!data) return mt_fail(err, MT_ENOENT, "dataset %s holds no data files (.parquet, .jsonl, .json, .csv, .tsv, .arrow, .txt)", repo->name);
-    return mt_fail(err, MT_ENOENT, "dataset %s has no split \"%s\"; it has %s", repo->name, split, splits->s ? splits->s : "none");
+    return mt_fail(err, MT_ENOENT, "dataset %s has no split \"%s\"; it has %s", repo->name, split,
+                   splits->s ? splits->s : "none");
 }
 
-mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, size_t readme_n, const char *subset, const char *split,
-                      const char *folder, mt_err *err)
+mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, size_t readme_n, const char *subset,
+                      const char *split, const char *folder, mt_err *err)
 {
     mt_arena arena = { 0 };
     mt_str splits = { 0 };
@@ -375,8 +384,10 @@ mt_rc mt__choose_converted(mt__files *f, const char *subset, const char *split, 
     *found = false;
     if (!partial) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
     for (size_t i = 0; config && i < f->n; i++) {
-        if (in_converted(f->items[i].path, config, n, partial)) n_wanted = 0, config = NULL;
-        else if (in_converted(f->items[i].path, config, n, split)) f->items[i].wanted = true, n_wanted++;
+        if (in_converted(f->items[i].path, config, n, partial))
+            n_wanted = 0, config = NULL;
+        else if (in_converted(f->items[i].path, config, n, split))
+            f->items[i].wanted = true, n_wanted++;
     }
     *found = config && n_wanted;
     mt_free(partial);

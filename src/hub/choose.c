@@ -58,13 +58,15 @@ static mt_rc want_weights(mt__files *f, const mt__repo *repo, mt_err *err)
     for (size_t i = 0; i < MT_COUNT(weight_kinds); i++) {
         size_t n = want(f, weight_kinds[i].pattern);
         if (n > 1 && !weight_kinds[i].several)
-            return mt_fail(err, MT_EINVAL, "%s has %zu files %s and one of them is a model: download the one you want from its page and "
-                                           "give its path instead of the name",
+            return mt_fail(err, MT_EINVAL,
+                           "%s has %zu files %s and one of them is a model: download the one you want from its page and "
+                           "give its path instead of the name",
                            repo->name, n, weight_kinds[i].pattern);
         if (n && weight_kinds[i].index) want(f, weight_kinds[i].index);
         if (n) return MT_OK;
     }
-    return mt_fail(err, MT_ENOENT, "%s has no weights that are read here (model*.safetensors, pytorch_model*.bin, *.gguf)", repo->name);
+    return mt_fail(err, MT_ENOENT, "%s has no weights that are read here (model*.safetensors, pytorch_model*.bin, *.gguf)",
+                   repo->name);
 }
 
 mt_rc mt__choose_model(mt__files *f, const mt__repo *repo, int needs, mt_err *err)
@@ -109,8 +111,8 @@ static mt_rc index_complete(const char *dir, const char *index, bool *complete, 
     mt_free(path);
     if (rc) return rc;
     *complete = json_object_size(json_object_get(doc, "weight_map")) > 0;
-    json_object_foreach(json_object_get(doc, "weight_map"), key, value)
-        *complete = *complete && json_is_string(value) && has(dir, json_string_value(value));
+    json_object_foreach(json_object_get(doc, "weight_map"), key, value) *complete =
+        *complete && json_is_string(value) && has(dir, json_string_value(value));
     json_decref(doc);
     return MT_OK;
 }

@@ -57,7 +57,8 @@ static bool no_gaps(const mt__files *f)
         long n = strtol(of + 4, NULL, 10), here = 0;
         size_t head = (size_t)(of - f->items[i].path) - 5;
         for (size_t k = 0; k < f->n; k++)
-            here += f->items[k].wanted && strncmp(f->items[k].path, f->items[i].path, head) == 0 && strstr(f->items[k].path, "-of-");
+            here +=
+                f->items[k].wanted && strncmp(f->items[k].path, f->items[i].path, head) == 0 && strstr(f->items[k].path, "-of-");
         if (here < n) return false;
     }
     return true;
@@ -144,7 +145,9 @@ static mt_rc fetch(search *s, mt_err *err)
 {
     MT_TRY(turn_to(s, s->revision, err));
     if (s->hub->at.datasets_offline)
-        return mt_fail(err, MT_ENOENT, "dataset %s is neither a folder here nor complete in %s or %s, and %s forbids the network: unset it, or give its files as dataset.path",
+        return mt_fail(err, MT_ENOENT,
+                       "dataset %s is neither a folder here nor complete in %s or %s, and %s forbids the network: unset it, or "
+                       "give its files as dataset.path",
                        s->name, s->hub->at.datasets_cache, s->repo.folder, s->hub->at.datasets_offline);
     MT_TRY(mt__repo_resolve(s->hub, &s->repo, err)); /* no such dataset: say so now */
     if (s->plain) MT_TRY(fetch_converted(s, err));

@@ -23,9 +23,9 @@ typedef struct item {
     file_state state;
     mt__partial part;
     int lock;
-    uint64_t next;   /* the next piece that nobody has taken */
-    bool said_busy;  /* the user knows that another process is at it */
-    bool restarted;  /* its content was wrong once */
+    uint64_t next;  /* the next piece that nobody has taken */
+    bool said_busy; /* the user knows that another process is at it */
+    bool restarted; /* its content was wrong once */
 } item;
 
 typedef struct job {
@@ -45,9 +45,9 @@ typedef struct span {
     job *j;
     item *it;
     uint64_t piece, n_pieces;
-    uint64_t at, end;   /* what is still missing of it */
-    uint64_t body_at;   /* where in the file the answer's next byte belongs */
-    bool answered;      /* the answer's first byte has come */
+    uint64_t at, end; /* what is still missing of it */
+    uint64_t body_at; /* where in the file the answer's next byte belongs */
+    bool answered;    /* the answer's first byte has come */
 } span;
 
 static double now_s(void)
@@ -102,7 +102,8 @@ static mt_rc open_item(job *j, item *it, mt_err *err)
 {
     char *blob = mt__blob_path(j->repo, it->file->hash);
     bool busy = false, alone = true;
-    mt_rc rc = blob ? mt__try_lock(j->hub, j->repo, it->file->hash, &it->lock, &alone, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = blob ? mt__try_lock(j->hub, j->repo, it->file->hash, &it->lock, &alone, err)
+                    : mt_fail(err, MT_ENOMEM, "no host memory for a path");
     if (!rc && it->lock < 0) busy = true;
     if (!rc && !busy && mt_file_exists(blob)) {
         it->state = COMPLETE;
@@ -155,10 +156,11 @@ static mt_rc wrong_content(job *j, item *it, mt_err *err)
     mt__partial_discard(&it->part);
     close_item(it);
     pthread_mutex_unlock(&j->lock);
-    return mt_fail(err, MT_EFORMAT,
-                   "%s/%s: what arrives has not the hash that %s lists (%.12s...), twice now.  A proxy or mirror changes it; nothing "
-                   "was kept",
-                   j->repo->name, it->file->path, j->hub->at.endpoint, it->file->hash);
+    return mt_fail(
+        err, MT_EFORMAT,
+        "%s/%s: what arrives has not the hash that %s lists (%.12s...), twice now.  A proxy or mirror changes it; nothing "
+        "was kept",
+        j->repo->name, it->file->path, j->hub->at.endpoint, it->file->hash);
 }
 
 static mt_rc finish_item(job *j, item *it, mt_err *err)
@@ -234,7 +236,9 @@ static mt_rc ask(span *s, mt_http *http, const char *url, int n_tries, bool *aga
     else if (refused)
         rc = mt__repo_refused(j->hub, j->repo, s->it->file->path, &r, err);
     else if (rc && r.cut)
-        rc = mt_fail(err, MT_EIO, "%s/%s: the connection to the hub fails again and again (after %llu bytes of %llu).  What has arrived is kept: the same command goes on there",
+        rc = mt_fail(err, MT_EIO,
+                     "%s/%s: the connection to the hub fails again and again (after %llu bytes of %llu).  What has arrived is "
+                     "kept: the same command goes on there",
                      j->repo->name, s->it->file->path, (unsigned long long)s->at, (unsigned long long)s->it->file->size);
     mt_http_response_free(&r);
     return rc;
@@ -343,14 +347,16 @@ static mt_rc check_room(const job *j, mt_err *err)
     for (size_t i = 0; i < j->n; i++) {
         char *blob = mt__blob_path(j->repo, j->items[i].file->hash);
         char *part = blob ? mt_asprintf("%s.parts.incomplete", blob) : NULL;
-        if (part && !mt_file_exists(blob) && !mt_file_exists(part)) need += j->items[i].file->size; /* parts have their room already */
+        if (part && !mt_file_exists(blob) && !mt_file_exists(part))
+            need += j->items[i].file->size; /* parts have their room already */
         mt_free(part);
         mt_free(blob);
     }
     if (statvfs(j->repo->folder, &v)) return MT_OK; /* it will show */
     uint64_t free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
     if (need <= free_bytes) return MT_OK;
-    return mt_fail(err, MT_EIO, "%s needs %s and %s has %s free: free some space, or set HF_HUB_CACHE to a folder on a larger disk",
+    return mt_fail(err, MT_EIO,
+                   "%s needs %s and %s has %s free: free some space, or set HF_HUB_CACHE to a folder on a larger disk",
                    j->repo->name, mt_bytes_text(need).s, j->hub->at.cache, mt_bytes_text(free_bytes).s);
 }
 

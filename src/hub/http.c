@@ -11,7 +11,15 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { MAX_REDIRECTS = 8, MAX_BODY = 64 << 20, MAX_ERROR_BODY = 4096, MAX_TRIES = 5, MAX_TRIES_TO_CONNECT = 3, CONNECT_S = 15, SILENCE_S = 60 };
+enum {
+    MAX_REDIRECTS = 8,
+    MAX_BODY = 64 << 20,
+    MAX_ERROR_BODY = 4096,
+    MAX_TRIES = 5,
+    MAX_TRIES_TO_CONNECT = 3,
+    CONNECT_S = 15,
+    SILENCE_S = 60
+};
 static const double longest_wait_s = 300; /* a server that asks for more is told to the user instead */
 
 struct mt_http {
@@ -26,7 +34,7 @@ typedef struct transfer {
     mt_http_response *r;
     mt_err *err;
     int64_t first; /* where the body begins in the whole, by Content-Range */
-    mt_rc refused;   /* by the sink, or the body is too long */
+    mt_rc refused; /* by the sink, or the body is too long */
 } transfer;
 
 /* -- who may see the token ------------------------------------------------------------------------- */
@@ -65,10 +73,11 @@ static bool may_go(const mt_http *h, CURLU *url)
 
 /* -- what comes back ------------------------------------------------------------------------------- */
 
+/* It may be shown: what would move a terminal's cursor is left out. */
 static void copy_value(char *out, size_t cap, const char *value, size_t n)
 {
     n = n < cap - 1 ? n : cap - 1;
-    memcpy(out, value, n);
+    for (size_t i = 0; i < n; i++) out[i] = (unsigned char)value[i] < 0x20 || value[i] == 0x7f ? '?' : value[i];
     out[n] = '\0';
 }
 
@@ -223,7 +232,8 @@ static mt_rc failed(transfer *t, CURLcode code)
     if (code == CURLE_OUT_OF_MEMORY) return mt_fail(t->err, MT_ENOMEM, "no host memory for a download");
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
         return mt_fail(t->err, MT_EIO,
-                       "%s: its certificate is signed by nobody this machine trusts.  Behind a proxy that opens connections, set SSL_CERT_FILE to "
+                       "%s: its certificate is signed by nobody this machine trusts.  Behind a proxy that opens connections, set "
+                       "SSL_CERT_FILE to "
                        "its certificate",
                        t->q->url);
     r->cut = true;
@@ -277,7 +287,7 @@ mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_
     transfer t = { .curl = h->curl, .q = q, .r = r, .err = err };
     CURLU *url = curl_url();
     mt_rc rc = url && !curl_url_set(url, CURLUPART_URL, q->url, 0) ? go(h, &t, url)
-                                                                    : mt_fail(err, MT_EFORMAT, "\"%.200s\" is no address", q->url);
+                                                                   : mt_fail(err, MT_EFORMAT, "\"%.200s\" is no address", q->url);
     curl_url_cleanup(url);
     if (!rc && !mt_str_ok(&r->body)) rc = mt_fail(err, MT_ENOMEM, "no host memory for an answer of the hub");
     return rc;
@@ -310,7 +320,12 @@ bool mt_http_try_again(const mt_http_response *r, mt_rc rc, int n_tries, double 
         if (r->retry_after_s > longest_wait_s) return false;
         wait = r->retry_after_s;
     }
-    if (wait >= 2) mt_info("the hub %s; trying again in %.0f s", cut ? "does not answer" : r->status == 429 ? "asks for patience" : "is in trouble", wait);
+    if (wait >= 2)
+        mt_info("the hub %s; trying again in %.0f s",
+                cut                ? "does not answer"
+                : r->status == 429 ? "asks for patience"
+                                   : "is in trouble",
+                wait);
     return sleep_unless(wait, stop);
 }
 

@@ -33,13 +33,13 @@ typedef struct mt_http_request {
 
 typedef struct mt_http_response {
     long status;
-    mt_str body;              /* without a sink, or of an answer that is no success (its first bytes) */
-    char error_code[64];      /* X-Error-Code: GatedRepo, RepoNotFound, RevisionNotFound, EntryNotFound */
-    char error_message[512];  /* X-Error-Message */
-    char *next;               /* Link: <...>; rel="next" */
-    double retry_after_s;     /* negative: not said */
-    bool cut;                 /* the connection failed: worth another try */
-    bool unreachable;         /* it never came about: no network, no such host */
+    mt_str body;             /* without a sink, or of an answer that is no success (its first bytes) */
+    char error_code[64];     /* X-Error-Code: GatedRepo, RepoNotFound, RevisionNotFound, EntryNotFound */
+    char error_message[512]; /* X-Error-Message */
+    char *next;              /* Link: <...>; rel="next" */
+    double retry_after_s;    /* negative: not said */
+    bool cut;                /* the connection failed: worth another try */
+    bool unreachable;        /* it never came about: no network, no such host */
 } mt_http_response;
 
 mt_rc mt_http_open(mt_http **out, const char *endpoint, const char *token, mt_err *err);

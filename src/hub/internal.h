@@ -50,7 +50,7 @@ void mt__files_free(mt__files *f);
 /* repo.c: ask the hub.  The first fills in repo->commit. */
 mt_rc mt__repo_resolve(mt_hub *hub, mt__repo *repo, mt_err *err);
 mt_rc mt__repo_list(mt_hub *hub, const mt__repo *repo, mt__files *out, mt_err *err);
-/* An answer that is no success, in plain words; `path` is the file that was asked for, or NULL. */
+/* An answer that is no success, in plain words; `path` is the file that was asked for (from any thread), or NULL. */
 mt_rc mt__repo_refused(const mt_hub *hub, const mt__repo *repo, const char *path, const mt_http_response *r, mt_err *err);
 /* No answer at all. */
 mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err);
@@ -90,7 +90,7 @@ mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subs
 
 /* card.c: which files a split is made of.  A folder means its files, whatever the README says. */
 mt_rc mt__choose_converted(mt__files *f, const char *subset, const char *split, bool *found, mt_err *err);
-mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, size_t readme_n, const char *subset, const char *split,
-                      const char *folder, mt_err *err);
+mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, size_t readme_n, const char *subset,
+                      const char *split, const char *folder, mt_err *err);
 
 #endif

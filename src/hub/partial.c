@@ -35,7 +35,10 @@ static mt_rc write_at(const mt__partial *p, uint64_t at, const void *data, size_
     return MT_OK;
 }
 
-mt_rc mt__partial_write(const mt__partial *p, uint64_t at, const void *data, size_t n, mt_err *err) { return write_at(p, at, data, n, err); }
+mt_rc mt__partial_write(const mt__partial *p, uint64_t at, const void *data, size_t n, mt_err *err)
+{
+    return write_at(p, at, data, n, err);
+}
 
 /* -- the trailer ----------------------------------------------------------------------------------- */
 
@@ -76,8 +79,8 @@ static mt_rc reserve(const mt__partial *p, mt_err *err)
     if (code == EOPNOTSUPP || code == EINVAL) code = ftruncate(p->fd, (off_t)bytes) ? errno : 0;
     if (!code) return MT_OK;
     errno = code;
-    return mt_fail_errno(err, MT_EIO, "no room for %s, which needs %s (free some space, or set HF_HUB_CACHE to a larger disk)", p->blob,
-                         mt_bytes_text(p->size).s);
+    return mt_fail_errno(err, MT_EIO, "no room for %s, which needs %s (free some space, or set HF_HUB_CACHE to a larger disk)",
+                         p->blob, mt_bytes_text(p->size).s);
 }
 
 mt_rc mt__partial_restart(mt__partial *p, mt_err *err)
@@ -106,14 +109,16 @@ static mt_rc open_file(mt__partial *p, struct stat *st, bool *busy, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__partial_open(mt__partial *p, const mt__repo *repo, const mt__file *f, uint64_t piece_bytes, bool alone, bool *busy, mt_err *err)
+mt_rc mt__partial_open(mt__partial *p, const mt__repo *repo, const mt__file *f, uint64_t piece_bytes, bool alone, bool *busy,
+                       mt_err *err)
 {
     struct stat st;
     *p = (mt__partial){ .blob = mt__blob_path(repo, f->hash), .fd = -1, .size = f->size, .piece_bytes = piece_bytes };
     p->n_pieces = f->size / piece_bytes + (f->size % piece_bytes != 0);
     p->done = mt_calloc(p->n_pieces + 1, 1);
     if (p->blob)
-        p->path = alone ? mt_asprintf("%s.parts.incomplete", p->blob) : mt_asprintf("%s.%ld.parts.incomplete", p->blob, (long)getpid());
+        p->path =
+            alone ? mt_asprintf("%s.parts.incomplete", p->blob) : mt_asprintf("%s.%ld.parts.incomplete", p->blob, (long)getpid());
     mt_rc rc = p->path && p->done ? open_file(p, &st, busy, err) : mt_fail(err, MT_ENOMEM, "no host memory for a download");
     if (!rc && !*busy) {
         p->resumed = read_trailer(p, (uint64_t)st.st_size);

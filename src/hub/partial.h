@@ -1,7 +1,7 @@
 /* partial.h - a blob on its way: pieces arrive in any order, from any thread, over several runs.
  *
- * Until it is whole it is called BLOB.parts.incomplete, never BLOB.incomplete: that is huggingface_hub's name for a file without holes.
- * Behind the content lies a trailer that says which pieces are there:
+ * Until it is whole it is called BLOB.parts.incomplete, never BLOB.incomplete: that is huggingface_hub's name for a file without
+ * holes. Behind the content lies a trailer that says which pieces are there:
  *
  *     [size bytes of content] "MTPARTS1" [u64 piece_bytes] [one byte a piece: 1 when it has arrived]
  *
@@ -21,7 +21,8 @@ typedef struct mt__partial {
 } mt__partial;
 
 /* *busy: another process is at it.  `alone` says that a lock guards against that; otherwise it gets a name of its own. */
-mt_rc mt__partial_open(mt__partial *p, const mt__repo *repo, const mt__file *f, uint64_t piece_bytes, bool alone, bool *busy, mt_err *err);
+mt_rc mt__partial_open(mt__partial *p, const mt__repo *repo, const mt__file *f, uint64_t piece_bytes, bool alone, bool *busy,
+                       mt_err *err);
 mt_rc mt__partial_write(const mt__partial *p, uint64_t at, const void *data, size_t n, mt_err *err);
 /* A piece is complete.  Not thread-safe. */
 mt_rc mt__partial_mark(mt__partial *p, uint64_t piece, mt_err *err);

@@ -40,7 +40,8 @@ static mt_rc find_home(char **out, mt_err *err)
 {
     const char *given = env("HF_HOME"), *xdg = env("XDG_CACHE_HOME"), *home = env("HOME");
     if (!given && !xdg && !home)
-        return mt_fail(err, MT_EINVAL, "none of HF_HOME, XDG_CACHE_HOME and HOME is set: set HF_HOME to a folder for downloaded models");
+        return mt_fail(err, MT_EINVAL,
+                       "none of HF_HOME, XDG_CACHE_HOME and HOME is set: set HF_HOME to a folder for downloaded models");
     *out = given ? expand(given) : xdg ? mt_asprintf("%s/huggingface", xdg) : mt_asprintf("%s/.cache/huggingface", home);
     return *out ? MT_OK : no_memory(err);
 }

@@ -14,7 +14,7 @@ typedef struct mt_hub_places {
     char *endpoint; /* without a slash at its end */
     char *cache;
     char *datasets_cache;
-    char *token; /* NULL: none */
+    char *token;                            /* NULL: none */
     const char *offline, *datasets_offline; /* the variable that forbids the network; NULL: it may be used */
 } mt_hub_places;
 

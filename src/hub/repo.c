@@ -103,7 +103,7 @@ static void suggest(const mt_hub *hub, const mt__repo *repo, mt_nearest *near)
               !mt_json_parse(&list, r.body.s ? r.body.s : "", r.body.n, "suggestions", &ignored);
     for (size_t i = 0; ok && i < json_array_size(list); i++) {
         const char *id = json_string_value(json_object_get(json_array_get(list, i), "id"));
-        if (id && strlen(id) < sizeof near->best) mt_nearest_offer(near, id);
+        if (id && strlen(id) < sizeof near->best && mt_hub_is_name(id)) mt_nearest_offer(near, id);
     }
     json_decref(list);
     mt_http_response_free(&r);
@@ -115,26 +115,29 @@ static mt_rc no_such(const mt_hub *hub, const mt__repo *repo, mt_err *err)
     mt_nearest near = { .word = repo->name };
     suggest(hub, repo, &near);
     if (*near.best && strcmp(near.best, repo->name) != 0)
-        return mt_fail(err, MT_ENOENT, "there is no %s \"%s\" on %s; did you mean %s?", kind_of(repo), repo->name, hub->at.endpoint,
-                       near.best);
-    return mt_fail(err, MT_ENOENT,
-                   "there is no directory %s here and no %s of that name on %s.  Check the spelling; if it is private, set HF_TOKEN "
-                   "to a token that may read it%s",
-                   repo->name, kind_of(repo), hub->at.endpoint, hub->at.token ? " (the one that is set may not)" : "");
+        return mt_fail(err, MT_ENOENT, "there is no %s \"%s\" on %s; did you mean %s?", kind_of(repo), repo->name,
+                       hub->at.endpoint, near.best);
+    return mt_fail(
+        err, MT_ENOENT,
+        "there is no directory %s here and no %s of that name on %s.  Check the spelling; if it is private, set HF_TOKEN "
+        "to a token that may read it%s",
+        repo->name, kind_of(repo), hub->at.endpoint, hub->at.token ? " (the one that is set may not)" : "");
 }
 
 static mt_rc gated(const mt_hub *hub, const mt__repo *repo, mt_err *err)
 {
     const char *page = repo->dataset ? "/datasets" : "";
     if (hub->at.token)
-        return mt_fail(err, MT_EINVAL,
-                       "%s is gated and the token that is set has no access: accept its licence at %s%s/%s with the account the token "
-                       "belongs to (access may be granted by hand, later), then try again",
-                       repo->name, hub->at.endpoint, page, repo->name);
-    return mt_fail(err, MT_EINVAL,
-                   "%s is gated: accept its licence at %s%s/%s, make a token at %s/settings/tokens, then set HF_TOKEN to it and try "
-                   "again",
-                   repo->name, hub->at.endpoint, page, repo->name, hub->at.endpoint);
+        return mt_fail(
+            err, MT_EINVAL,
+            "%s is gated and the token that is set has no access: accept its licence at %s%s/%s with the account the token "
+            "belongs to (access may be granted by hand, later), then try again",
+            repo->name, hub->at.endpoint, page, repo->name);
+    return mt_fail(
+        err, MT_EINVAL,
+        "%s is gated: accept its licence at %s%s/%s, make a token at %s/settings/tokens, then set HF_TOKEN to it and try "
+        "again",
+        repo->name, hub->at.endpoint, page, repo->name, hub->at.endpoint);
 }
 
 mt_rc mt__repo_refused(const mt_hub *hub, const mt__repo *repo, const char *path, const mt_http_response *r, mt_err *err)
@@ -146,15 +149,17 @@ mt_rc mt__repo_refused(const mt_hub *hub, const mt__repo *repo, const char *path
     if (path && (strcmp(code, "EntryNotFound") == 0 || r->status == 404))
         return mt_fail(err, MT_ENOENT, "%s has no file %s any more; try again", repo->name, path);
     if (r->status == 401 && strstr(r->error_message, "Invalid credentials"))
-        return mt_fail(err, MT_EINVAL, "%s does not know the token that is set (HF_TOKEN, or the file `hf auth login` left); make a "
-                                       "new one at %s/settings/tokens",
+        return mt_fail(err, MT_EINVAL,
+                       "%s does not know the token that is set (HF_TOKEN, or the file `hf auth login` left); make a "
+                       "new one at %s/settings/tokens",
                        hub->at.endpoint, hub->at.endpoint);
-    if (r->status == 401 || r->status == 404) return no_such(hub, repo, err); /* 401: the hub does not say which are private */
-    if (r->status == 403)
+    if (!path && (r->status == 401 || r->status == 404)) return no_such(hub, repo, err); /* 401: the hub does not say which are private */
+    if (r->status == 401 || r->status == 403)
         return mt_fail(err, MT_EINVAL, "%s: %s does not allow it%s%s.  Set HF_TOKEN to a token that may read it", repo->name,
                        hub->at.endpoint, *r->error_message ? ": " : "", r->error_message);
     if (r->status == 429)
-        return mt_fail(err, MT_EIO, "%s: %s asks to wait%s before asking again.  Try later; with HF_TOKEN set the limits are wider",
+        return mt_fail(err, MT_EIO,
+                       "%s: %s asks to wait%s before asking again.  Try later; with HF_TOKEN set the limits are wider",
                        repo->name, hub->at.endpoint, r->retry_after_s > 0 ? " some minutes" : "");
     return mt_fail(err, MT_EIO, "%s%s%s: %s answers with status %ld%s%s; try again later", repo->name, path ? "/" : "",
                    path ? path : "", hub->at.endpoint, r->status, *r->error_message ? ": " : "", r->error_message);
@@ -164,11 +169,12 @@ mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err)
 {
     char why[600];
     snprintf(why, sizeof why, "%.590s", err->msg);
-    return mt_fail(err, MT_EIO,
-                   "%s is not here and %s cannot be reached (%s).  Without a network: run `megatrain get %s%s` on a machine that has one "
-                   "and copy %s from its cache to this one%s; HF_ENDPOINT chooses a mirror",
-                   repo->name, hub->at.endpoint, why, repo->name, repo->dataset ? " --dataset" : "", repo->folder,
-                   repo->dataset ? ", or give the files as dataset.path" : ", or give a directory with the model's files as its name");
+    return mt_fail(
+        err, MT_EIO,
+        "%s is not here and %s cannot be reached (%s).  Without a network: run `megatrain get %s%s` on a machine that has one "
+        "and copy %s from its cache to this one%s; HF_ENDPOINT chooses a mirror",
+        repo->name, hub->at.endpoint, why, repo->name, repo->dataset ? " --dataset" : "", repo->folder,
+        repo->dataset ? ", or give the files as dataset.path" : ", or give a directory with the model's files as its name");
 }
 
 /* -- asking ---------------------------------------------------------------------------------------- */
@@ -211,9 +217,14 @@ static mt_rc add_entry(mt__files *out, const mt__repo *repo, const json_t *e, mt
     const char *hash = json_string_value(json_object_get(from, "oid"));
     json_int_t size = json_integer_value(json_object_get(from, "size"));
     if (!type || strcmp(type, "file") != 0) return MT_OK;
-    if (!path || !mt__hub_safe_path(path))
-        return mt_fail(err, MT_EFORMAT, "%s lists a file \"%.100s\", whose name leads out of its folder: not a repository to trust",
-                       repo->name, path ? path : "");
+    if (!path || !mt__hub_safe_path(path)) {
+        mt_str shown = { 0 };
+        mt_str_json(&shown, path ? path : "", path ? strlen(path) : 0); /* a stranger's text, made harmless */
+        mt_rc rc = mt_fail(err, MT_EFORMAT, "%s lists a file %.100s, whose name leads out of its folder: not a repository to trust",
+                           repo->name, shown.s ? shown.s : "");
+        mt_str_free(&shown);
+        return rc;
+    }
     bool fits = hash && mt__hub_is_hash(hash) && (strlen(hash) == 64) == (from == lfs);
     if (!fits || size < 0) return mt_fail(err, MT_EFORMAT, "%s: the hub lists no hash or size for %s", repo->name, path);
     return mt__files_add(out, path, (uint64_t)size, hash, err);

@@ -34,7 +34,8 @@ static void one_block(__m128i *abef, __m128i *cdgh, const uint8_t *p)
 
 void mt__sha256_blocks_fast(uint32_t state[8], const uint8_t *p, size_t n)
 {
-    __m128i low = _mm_loadu_si128((const __m128i *)(const void *)state), high = _mm_loadu_si128((const __m128i *)(const void *)(state + 4));
+    __m128i low = _mm_loadu_si128((const __m128i *)(const void *)state),
+            high = _mm_loadu_si128((const __m128i *)(const void *)(state + 4));
     low = _mm_shuffle_epi32(low, 0xb1);
     high = _mm_shuffle_epi32(high, 0x1b);
     __m128i abef = _mm_alignr_epi8(low, high, 8), cdgh = _mm_blend_epi16(high, low, 0xf0);

@@ -1,5 +1,5 @@
-/* sha_shani.h - SHA-256 with the processor's own instructions for it.  Tens of gigabytes are verified after a download, and this is
- * several times as fast as plain C, which remains the truth. */
+/* sha_shani.h - SHA-256 with the processor's own instructions for it.  Tens of gigabytes are verified after a download, and this
+ * is several times as fast as plain C, which remains the truth. */
 #ifndef MT_HUB_SHA_SHANI_H
 #define MT_HUB_SHA_SHANI_H
 

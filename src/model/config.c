@@ -19,6 +19,7 @@ typedef struct reader {
     const json_t *top; /* the whole file; the same unless it is of a multimodal model */
     const char *path;
     const mt_family *as; /* the family is given, not looked for */
+    bool guessed;        /* neither given nor told by type or architecture */
     mt_config *c;
     mt_err *err;
 } reader;
@@ -78,7 +79,8 @@ static mt_rc read_dimensions(reader *r)
     int64_t mlp = f->default_mlp_factor ? f->default_mlp_factor * c->D : or_needed(f->shape.F);
     MT_TRY(dimension(r, &c->F, mlp, NAMES("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")));
     MT_TRY(dimension(r, &c->V, or_needed(f->shape.V), NAMES("vocab_size", "padded_vocab_size")));
-    MT_TRY(dimension(r, &c->max_positions, f->shape.positions ? f->shape.positions : 2048, NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
+    MT_TRY(dimension(r, &c->max_positions, f->shape.positions ? f->shape.positions : 2048,
+                     NAMES("max_position_embeddings", "seq_length", "n_positions", "model_max_length", "max_sequence_length")));
     int64_t head = f->default_head_dim ? f->default_head_dim : c->D / c->H;
     MT_TRY(dimension(r, &c->Dh, head, NAMES("head_dim", "kv_channels")));
     if (c->L > MAX_LAYERS) return mt_fail(r->err, MT_ERANGE, "%s: %lld layers, at most %d", r->path, (long long)c->L, MAX_LAYERS);
@@ -417,6 +419,7 @@ static const char *foreign_key(const json_t *doc, const mt_family *f)
 static mt_rc guess_family(reader *r)
 {
     mt_config *c = r->c;
+    r->guessed = !r->as;
     c->family = r->as ? r->as : &mt_family_llama;
     for (const mt_family *const *f = mt_families; !r->as && *f; f++)
         if (n_telling(r->doc, *f) > n_telling(r->doc, c->family)) c->family = *f;
@@ -461,23 +464,24 @@ static mt_rc resolve(reader *r)
     return r->c->family->read ? r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }) : MT_OK;
 }
 
-static mt_rc read_as(mt_config **out, const json_t *doc, const mt_family *as, const char *what, mt_err *err)
+/* The reader's document into a config of its own. */
+static mt_rc read_all(mt_config **out, reader *r)
 {
-    mt_config *c = mt_calloc(1, sizeof *c);
-    mt_rc rc = c ? resolve(&(reader){ .top = doc, .path = what, .as = as, .c = c, .err = err }) : mt_fail(err, MT_ENOMEM, "no host memory for the model's description");
+    r->c = mt_calloc(1, sizeof *r->c);
+    mt_rc rc = r->c ? resolve(r) : mt_fail(r->err, MT_ENOMEM, "no host memory for the model's description");
     if (rc)
-        mt_config_close(c);
+        mt_config_close(r->c);
     else
-        *out = c;
+        *out = r->c;
     return rc;
 }
 
 /* Takes the document over. */
 static mt_rc from_document(mt_config **out, json_t *doc, const char *what, mt_err *err)
 {
-    mt_rc rc = read_as(out, doc, NULL, what, err);
-    bool guessed = !rc && strcmp((*out)->decided_by, "model_type") != 0 && strcmp((*out)->decided_by, "architectures") != 0;
-    if (guessed)
+    reader r = { .top = doc, .path = what, .err = err };
+    mt_rc rc = read_all(out, &r);
+    if (!rc && r.guessed)
         (*out)->document = doc;
     else
         json_decref(doc);
@@ -487,7 +491,7 @@ static mt_rc from_document(mt_config **out, json_t *doc, const char *what, mt_er
 mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family, mt_err *err)
 {
     *out = NULL;
-    return read_as(out, c->document, family, "config.json", err);
+    return read_all(out, &(reader){ .top = c->document, .path = "config.json", .as = family, .err = err });
 }
 
 mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err)

@@ -30,4 +30,10 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
     return absent(err);
 }
 
+mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err)
+{
+    (void)c, (void)a, (void)backward, (void)way, (void)workspace;
+    return absent(err);
+}
+
 void mt_cudnn_offset_lds(const mt_attention *a, int64_t ld[MT_OFFSETS]) { (void)a, (void)ld; }

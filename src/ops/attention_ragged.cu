@@ -46,6 +46,20 @@ static mt_rc place_rows(mt_stream *s, const mt_attention *a, void *to, const cha
 
 static void close_state(void *state) { mt_cudnn_attention_close((mt_cudnn_attention *)state); }
 
+/* Can it compile anything here?  It needs NVRTC for that, which may be missing. */
+static mt_rc try_out(mt_cudnn_attention *state, mt_err *err)
+{
+    mt_attention a;
+    size_t workspace;
+    memset(&a, 0, sizeof a);
+    a.t = MT_DTYPE_BF16;
+    a.N = a.longest = 128;
+    a.n_docs = a.H = a.K = 1;
+    a.Dh = a.ldq = a.ldk = a.ldv = a.ldo = 128;
+    a.scale = 1;
+    return mt_cudnn_attention_prepare(state, &a, false, MT_ATTENTION_CUDNN, &workspace, err);
+}
+
 /* The device's cuDNN, loaded when first asked for; NULL: there is none that serves. */
 static mt_cudnn_attention *state_of(mt_cuda_device *d)
 {
@@ -54,7 +68,13 @@ static mt_cudnn_attention *state_of(mt_cuda_device *d)
     if (d->cudnn_tried) return (mt_cudnn_attention *)d->cudnn;
     d->cudnn_tried = true;
     if (!d->hopper) return NULL; /* tried on no other */
-    if (mt_cudnn_attention_open(&state, NULL, &why)) mt_info("attention uses megatrain's own kernels, which are slower (%s)", why.msg);
+    mt_rc rc = mt_cudnn_attention_open(&state, NULL, &why);
+    if (!rc) rc = try_out(state, &why);
+    if (rc) {
+        mt_cudnn_attention_close(state);
+        state = NULL;
+        mt_info("attention uses megatrain's own kernels, which are slower: %s", why.msg);
+    }
     d->cudnn = state;
     d->cudnn_close = close_state;
     return state;

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, WITHOUT_ATOMICS = 1024 };
+enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, NARROW = 512 };
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 && ld % 8 == 0; }
 
@@ -36,11 +36,13 @@ static bool cudnn_fits(const mt_attention *a, bool backward)
     return cudnn_knows(a, backward) && (!backward || (mt_cudnn_size_of(a).longest && !(a->window && a->window < a->longest)));
 }
 
-/* Short documents are faster without atomics, where both can be had. */
+/* cuDNN's accumulator takes its places from q and its distances from dq: they must agree.  Narrow windows are ours, and short documents are
+ * faster without atomics where both can be had. */
 static bool atomics_pay(const mt_attention *a, bool backward)
 {
-    bool choice = allows(a, MT_ATTENTION_CUDNN);
-    return backward && cudnn_knows(a, backward) && !(choice && a->longest <= WITHOUT_ATOMICS && cudnn_fits(a, backward));
+    if (!backward || !cudnn_knows(a, true) || a->ldq != a->ld_d || (a->window && a->window < NARROW && a->window < a->longest)) return false;
+    int64_t without = a->Dh == 128 ? 1024 : 512;
+    return !(allows(a, MT_ATTENTION_CUDNN) && a->longest <= without && cudnn_fits(a, true));
 }
 
 static const struct {
@@ -89,15 +91,25 @@ static uint64_t workspace_for(size_t device_bytes)
     return bytes;
 }
 
-mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool plain, size_t device_bytes)
+static mt_attention_use allowed(mt_attention_use use, bool deterministic, size_t device_bytes)
 {
-    mt_attention_use use = { .ways = 1u << MT_ATTENTION_PLAIN };
-    if (plain) return use;
-    mt_ops_of(dev)->attention_use(dev, &use);
     for (size_t i = 0; i < MT_COUNT(rows); i++)
         if (deterministic && !rows[i].repeatable) use.ways &= ~(1u << rows[i].way);
     use.workspace = use.ways >> MT_ATTENTION_CUDNN & 1 ? workspace_for(device_bytes) : 0;
     return use;
+}
+
+mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool plain, size_t device_bytes)
+{
+    mt_attention_use has = { .ways = 1u << MT_ATTENTION_PLAIN };
+    if (!plain) mt_ops_of(dev)->attention_use(dev, &has);
+    return allowed(has, deterministic, device_bytes);
+}
+
+mt_attention_use mt_attention_use_typical(bool deterministic, bool plain, size_t device_bytes)
+{
+    mt_attention_use has = { .ways = plain ? 1u << MT_ATTENTION_PLAIN : (1u << MT_ATTENTION_WAYS) - 1, .cudnn_head = plain ? 0 : 256 };
+    return allowed(has, deterministic, device_bytes);
 }
 
 /* -- sizes ----------------------------------------------------------------------------------------- */

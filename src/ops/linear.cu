@@ -4,8 +4,8 @@
  * in columns, so each row-major matrix is handed over as its transpose and the product reads y' = w x'.
  *
  * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.
- * The kernel of a shape is chosen once, on first use: the library's first choice (the same on every run), or with
- * `tune` the fastest of its choices.  Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is
+ * The kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
+ * same on every run), or with `tune` the fastest of its choices.  Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is
  * chosen for a rounded number of rows and serves all that round to it, so a run soon meets nothing new.
  * Split sums meet in the workspace, never by atomics, so a product is repeatable. */
 #include "ops/ops_cuda.cuh"
@@ -186,6 +186,29 @@ static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLt
     return best;
 }
 
+static int tile_of(const cublasLtMatmulAlgo_t *algo)
+{
+    int tile = 0;
+    size_t written;
+    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &written);
+    return tile;
+}
+
+/* Large products on Hopper run at the card's power limit, where the library's first choice, the fastest on a cool card, is not the fastest:
+ * smaller tiles take less energy for the same product and are 3 to 8% faster in a long run (docs/benchmarks.md).  Not so for sums into
+ * small matrices or over few rows. */
+static int coolest(const mt_cuda_device *d, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n)
+{
+    const int64_t large = 2048;
+    const int tiles[] = { CUBLASLT_MATMUL_TILE_128x160, 201 /* 176 x 128; older libraries have no name for it */ };
+    if (!d->hopper || p->t != MT_DTYPE_BF16 || p->m < large || p->n < large || p->k < large) return 0;
+    if (p->beta != 0 && p->td == MT_DTYPE_F32 && (p->k < 4 * large || p->m * p->n < 4 * large * large)) return 0;
+    for (size_t t = 0; t < MT_COUNT(tiles); t++)
+        for (int i = 0; i < n; i++)
+            if (tile_of(&choices[i].algo) == tiles[t]) return i;
+    return 0;
+}
+
 /* like: what the kernel is chosen for; p: what `tune` multiplies to time it. */
 static void choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace, mt_cuda_product *out)
 {
@@ -197,7 +220,7 @@ static void choose(mt_stream *s, const matmul *like, const descs *x, const matmu
     out->found = make_descs(&y, like) && make_preference(&pref, like) &&
                  cublasLtMatmulAlgoGetHeuristic(d->lt, &y.op, &y.a, &y.b, &y.c, &y.d, &pref, N_CHOICES, choices, &n) == CUBLAS_STATUS_SUCCESS &&
                  n > 0;
-    if (out->found) out->algo = choices[d->tune ? fastest(s, x, p, choices, n, workspace) : 0].algo;
+    if (out->found) out->algo = choices[d->tune ? fastest(s, x, p, choices, n, workspace) : coolest(d, like, choices, n)].algo;
 }
 
 /* The entry for products like this one, made if it is new. */

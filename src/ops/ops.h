@@ -314,6 +314,8 @@ const mt_ops *mt_ops_of(const mt_device *dev);
 /* What a run on this device should use: all it has, less what `deterministic` forbids; `plain`: the plain way alone, for comparing.
  * device_bytes bounds the workspace. */
 mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool plain, size_t device_bytes);
+/* The same for a server GPU with cuDNN that is not here: for planning. */
+mt_attention_use mt_attention_use_typical(bool deterministic, bool plain, size_t device_bytes);
 /* The way that serves this call: a function of its arguments alone. */
 mt_attention_way mt_attention_choose(const mt_attention *a, bool backward);
 const char *mt_attention_way_name(mt_attention_way way);

@@ -43,7 +43,7 @@ template <typename T, int W, int V> __device__ __forceinline__ share<T, W, V> lo
     return s;
 }
 
-template <int V> constexpr int most_threads() { return V <= 8 ? 256 : 1024; }
+template <int V> constexpr int most_threads() { return V <= 4 ? 512 : 1024; }
 
 template <typename T, int W, int V, bool CENTERED>
 __global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_rmsnorm a)
@@ -126,8 +126,12 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
     int D = (int)a.D;
     float one = a.one_plus ? 1.0f : 0.0f, dw[V][W] = {}, db[DB ? V : 1][W] = {};
     int64_t from = (int64_t)blockIdx.x * n_rows, to = from + n_rows < a.N ? from + n_rows : a.N;
-    constexpr bool AHEAD = V <= 4; /* more would not fit in registers */
+    /* Loads come back in order, so one that hits the cache waits for those before it: while the next row is on its way nothing else may be
+     * asked for, and the weights are held, too.  Where registers are too few for that, neither is. */
+    constexpr bool AHEAD = V <= 2;
+    share<T, W, V> held;
     row_share<T, W, V> next;
+    if (AHEAD) held = load_share<T, W, V>((const T *)a.w, D);
     if (AHEAD) next = load_row<T, W, V>(a, from);
     for (int64_t i = from; i < to; i++) {
         row_share<T, W, V> row = AHEAD ? next : load_row<T, W, V>(a, i);
@@ -146,7 +150,7 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
 #pragma unroll
         for (int k = 0; k < V; k++) {
             if (column<W>(k) >= D) break;
-            vec<T, W> w = load<T, W>((const T *)a.w + column<W>(k));
+            vec<T, W> w = AHEAD ? held.v[k] : load<T, W>((const T *)a.w + column<W>(k));
 #pragma unroll
             for (int e = 0; e < W; e++) {
                 float xh = (to_f32(x.v[k].at[e]) - c) * r, g = to_f32(dy.v[k].at[e]), u = (to_f32(w.at[e]) + one) * g;
@@ -168,7 +172,7 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
         for (int k = 0; k < V; k++) {
             int d = column<W>(k);
             if (d >= D) break;
-            vec<T, W> w = load<T, W>((const T *)a.w + d), out;
+            vec<T, W> w = AHEAD ? held.v[k] : load<T, W>((const T *)a.w + d), out;
 #pragma unroll
             for (int e = 0; e < W; e++) {
                 float xh = (to_f32(x.v[k].at[e]) - c) * r;
@@ -207,16 +211,14 @@ enum { MAX_WIDTH = 32 * 1024 };
 template <typename T> static void by_width(mt_stream *s, const mt_rmsnorm *a, bool back)
 {
     int64_t vectors = a->D / wide<T>();
-    if (a->D % wide<T>() || !is_aligned_for(a, back) || vectors > 8 * 256)
+    if (a->D % wide<T>() || !is_aligned_for(a, back) || vectors > 4 * 512)
         launch<T, 1, 32>(s, a, back);
     else if (vectors <= 256)
         launch<T, wide<T>(), 1>(s, a, back);
-    else if (vectors <= 512)
+    else if (vectors <= 2 * 512)
         launch<T, wide<T>(), 2>(s, a, back);
-    else if (vectors <= 1024)
-        launch<T, wide<T>(), 4>(s, a, back);
     else
-        launch<T, wide<T>(), 8>(s, a, back);
+        launch<T, wide<T>(), 4>(s, a, back);
 }
 
 static mt_rc run(mt_stream *s, const mt_rmsnorm *a, bool back, mt_err *err)

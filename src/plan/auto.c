@@ -53,7 +53,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
         mt_arithmetic a = arithmetic_of(&sizes[i], model, job, form, m);
         if (a.micro_tokens == last) continue;
         last = a.micro_tokens;
-        rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, err);
+        rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, NULL, err);
         if (rc && rc != MT_ENOMEM) return rc;
         if (rc || !plan) continue;
         *best = a;
@@ -62,7 +62,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
     }
     for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {
         *best = arithmetic_of(&small[i], model, job, form, m);
-        rc = mt_plan_search_faster(&plan, model, job, best, m, INFINITY, err);
+        rc = mt_plan_search_faster(&plan, model, job, best, m, INFINITY, NULL, err);
         if (rc != MT_ENOMEM) {
             mt_plan_free(plan);
             return rc;
@@ -73,12 +73,35 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
 
 mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
 {
-    mt_machine rounded = *machine;
+    mt_machine rounded = machine->shared ? mt_machine_cpu(100e9, 2) : mt_machine_typical();
     mt_arithmetic a;
+    rounded.home_host = machine->home_host;
+    rounded.limits = machine->limits;
     rounded.device_bytes = five_digits(machine->device_bytes);
     rounded.host_bytes = five_digits(machine->host_bytes);
     *out = NULL;
     mt_rc rc = choose_arithmetic(&a, model, job, form, &rounded, err);
     if (rc == MT_ENOMEM) rc = choose_arithmetic(&a, model, job, form, machine, err);
     return rc ? rc : mt_plan_search(out, model, job, &a, machine, err);
+}
+
+mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m)
+{
+    return arithmetic_of(&small[MT_COUNT(small) - 1], model, job, form, m);
+}
+
+bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine)
+{
+    mt_arithmetic a = mt_plan_smallest(model, job, form, machine);
+    return mt_plan_fits(model, job, &a, machine);
+}
+
+mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+{
+    mt_rc rc = MT_ENOMEM;
+    for (size_t i = 0; i < MT_COUNT(sizes) + MT_COUNT(small) && rc == MT_ENOMEM; i++) {
+        mt_arithmetic a = arithmetic_of(i < MT_COUNT(sizes) ? &sizes[i] : &small[i - MT_COUNT(sizes)], model, job, form, machine);
+        rc = mt_plan_search(out, model, job, &a, machine, err);
+    }
+    return rc;
 }

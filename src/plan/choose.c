@@ -47,7 +47,7 @@ typedef struct search {
     const mt_arithmetic *a;
     const mt_machine *machine;
     const mt_limits *limits;
-    double give_up; /* seconds: what takes longer is of no use */
+    double give_up; /* seconds: what takes longer is of no use; 0: only whether something fits is asked */
     int lowest[KNOBS], highest[KNOBS];
     mt_plan trial; /* its placement is the one being looked at */
     mt_step_drawing drawing;
@@ -77,6 +77,17 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
     }
 }
 
+/* Update unit u through the device: in borrowed memory, or else, if it is a layer, in a slot of its own. */
+static void stage(mt_plan *trial, int u)
+{
+    mt_unit_place *at = &trial->place.units[u];
+    bool borrows = mt_plan_can_borrow(trial, u), slot = trial->model->units[u].kind == MT_UNIT_LAYER && trial->place.stage_slots < MT_MAX_SLOTS;
+    if (!trial->model->units[u].layout->n_train || (!borrows && !slot)) return;
+    at->site = MT_SITE_STAGED;
+    at->borrows = borrows;
+    trial->place.stage_slots += !borrows;
+}
+
 static void fill_units(mt_plan *trial, const candidate *c)
 {
     const mt_model *m = trial->model;
@@ -88,8 +99,7 @@ static void fill_units(mt_plan *trial, const candidate *c)
         at += layer && !home;
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST, .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
-    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++)
-        if (m->units[u].layout->n_train && mt_plan_can_borrow(trial, u)) trial->place.units[u].site = MT_SITE_STAGED, trial->place.units[u].borrows = true;
+    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++) stage(trial, u);
     mt_plan_lend(trial);
 }
 
@@ -120,11 +130,12 @@ static mt_rc judge(search *s, const candidate *c, merit than, merit *out, mt_err
     bool simulated;
     fill(t, c);
     MT_TRY(mt_plan_measure(t, err));
+    size_t host = t->host_bytes + mt_plan_base_host(t, s->machine) + (s->machine->shared ? t->device_bytes : 0);
     if (t->device_bytes < s->least_device) s->least_device = t->device_bytes;
-    if (t->device_bytes <= s->machine->device_bytes && t->host_bytes < s->least_host) s->least_host = t->host_bytes;
-    double missing = lack(t->device_bytes, s->machine->device_bytes) + lack(t->host_bytes, s->machine->host_bytes);
+    if (t->device_bytes <= s->machine->device_bytes && host < s->least_host) s->least_host = host;
+    double missing = lack(t->device_bytes, s->machine->device_bytes) + lack(host, s->machine->host_bytes);
     *out = (merit){ missing == 0, missing };
-    if (!out->fits) return MT_OK;
+    if (!out->fits || s->give_up == 0) return MT_OK;
     MT_TRY(mt_step_time(&s->drawing, t, s->machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated, err));
     out->cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out + t->times.adam_host);
     return MT_OK;
@@ -327,8 +338,9 @@ static mt_rc nothing_fits(const search *s, mt_err *err)
 
 static mt_rc find(search *s, mt_err *err)
 {
-    MT_TRY(offer_all(s, err));
     MT_TRY(offer_least(s, err));
+    if (s->give_up == 0 && s->starts[0].m.fits) return MT_OK; /* that was the question */
+    MT_TRY(offer_all(s, err));
     merit best = s->starts[0].m;
     for (int i = 0; i < STARTS; i++) {
         bool far = best.fits && s->starts[i].m.cost > FAR_OFF * fmin(best.cost, s->give_up);
@@ -340,20 +352,32 @@ static mt_rc find(search *s, mt_err *err)
     return s->starts[0].m.fits ? MT_OK : nothing_fits(s, err);
 }
 
+bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine)
+{
+    mt_plan *plan = NULL;
+    mt_err ignored = { 0 };
+    bool yes = !mt_plan_search_faster(&plan, model, job, a, machine, 0, NULL, &ignored);
+    mt_plan_free(plan);
+    return yes;
+}
+
 static mt_rc make(search *s, mt_plan **out, mt_err *err)
 {
     bool simulated;
     mt_times times;
+    if (s->give_up == 0) return MT_OK;
     fill(&s->trial, &s->starts[0].c);
     MT_TRY(mt_step_time(&s->drawing, &s->trial, s->machine, INFINITY, &times, &simulated, err));
     if (times.step >= s->give_up) return MT_OK;
     MT_TRY(mt_plan_create(out, s->model, s->job, s->a, &s->trial.place, err));
     (*out)->times = times;
+    (*out)->base_host = mt_plan_base_host(&s->trial, s->machine);
+    (*out)->base_device = s->machine->base_device;
     (*out)->predicted_seconds = times.step;
     return MT_OK;
 }
 
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err)
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need, mt_err *err)
 {
     const mt_limits none = { 0 }; /* where nothing is kept there is nothing to limit */
     search s = { .model = model, .job = job, .a = a, .machine = machine, .limits = job->train ? &machine->limits : &none, .give_up = seconds, .least_device = SIZE_MAX, .least_host = SIZE_MAX };
@@ -366,6 +390,7 @@ mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *
     if (!rc) rc = mt_step_drawing_init(&s.drawing, model, err);
     if (!rc) rc = find(&s, err);
     if (!rc) rc = make(&s, out, err);
+    if (need) *need = (mt_need){ s.least_device, s.least_host };
     mt_step_drawing_free(&s.drawing);
     mt_placement_free(&s.trial.place);
     return rc;
@@ -373,7 +398,7 @@ mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *
 
 mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
-    return mt_plan_search_faster(out, model, job, a, machine, INFINITY, err);
+    return mt_plan_search_faster(out, model, job, a, machine, INFINITY, NULL, err);
 }
 
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err)

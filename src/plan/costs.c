@@ -10,11 +10,18 @@
 /* Kernels a layer queues for a micro-batch, forward and backward. */
 enum { FORWARD_KERNELS = 14, BACKWARD_KERNELS = 30 };
 
-/* A product [rows, k] x [k, n]: how full it keeps the device.  Narrow ones waste tiles and wait for their ends. */
-static double product(const mt_costs *c, double n, double k)
+/* Seconds of a product whose result is rows x columns and whose sums are `depth` long.  A small result leaves part of the device idle in its
+ * last wave, a short sum has hardly begun when it ends. */
+static double product(const mt_costs *c, double rows, double columns, double depth)
 {
     double peak = c->e == 4 ? c->m->flops_f32 : c->m->flops;
-    return 2 * n * k / peak * (1 + 64 / n + 64 / k + 256 / c->micro_rows);
+    return 2 * rows * columns * depth / peak * (1 + fmin(2.2e6 / (rows * columns), 0.15) + 150 / depth);
+}
+
+/* dx and dw of y = x w', rows at a time.  dw reads and writes its fp32 sums. */
+static double product_backward(const mt_costs *c, double rows, double n, double k)
+{
+    return product(c, rows, k, n) + product(c, n, k, rows) + 0.7 * 8 * n * k / c->m->device_bandwidth;
 }
 
 static double moved(const mt_costs *c, double numbers) { return numbers * c->e / c->m->device_bandwidth; }
@@ -35,35 +42,34 @@ static double attention(const mt_costs *k, int layer, double flops_per_key, doub
     return flops_per_key * (double)(c->H * c->Dh) * keys / rate;
 }
 
-static double attention_forward(const mt_costs *k, int layer) { return attention(k, layer, 4, 1.0, 800); }
-static double attention_backward(const mt_costs *k, int layer) { return attention(k, layer, 10, 0.86, 650); }
+static double attention_forward(const mt_costs *k, int layer) { return attention(k, layer, 4, 1.0, 1250); }
+static double attention_backward(const mt_costs *k, int layer) { return attention(k, layer, 10, 0.86, 1200); }
 
 /* -- a row ----------------------------------------------------------------------------------------- */
 
+/* Elementwise counts are numbers read and written a row, as measured: a norm forward 2.6 times its width, backward 10. */
 static void cost_layer(mt_costs *k)
 {
     const mt_config *c = k->c;
-    double D = (double)c->D, F = (double)c->F, gu = (double)mt_config_gu(c), o = (double)(c->H * c->Dh), qk = (double)((c->H + c->K) * c->Dh);
+    double R = k->micro_rows, D = (double)c->D, F = (double)c->F, gu = (double)mt_config_gu(c), o = (double)(c->H * c->Dh), qk = (double)((c->H + c->K) * c->Dh);
     double qkv = qk + (double)(c->K * c->Dh), posts = mt_config_post_norms(c) ? 3 * D : 0;
-    double head_norms = c->qk_norm ? 2 * qk : 0;
-    k->attend = product(k, qkv, D) + moved(k, 2 * D + 2 * qk + head_norms);
-    k->mix = product(k, D, o) + moved(k, posts);
-    k->gate_up = product(k, gu, D) + moved(k, 2 * D);
-    k->down = product(k, D, F) + moved(k, gu + F + posts);
-    double products = product(k, qkv, D) + product(k, D, o) + product(k, gu, D) + product(k, D, F);
-    /* Both norms again and back, the activation again and back, rotations, biases and the sums of o * do. */
-    double numbers = 4 * D + 14 * D + gu + F + 3 * gu + 2 * qk + qkv + 2 * o + 3 * posts + 3 * head_norms;
-    k->backward = 2.12 * products + moved(k, numbers); /* dx and dw run at 0.9 and 0.97 of forward's rate, sums in fp32 */
+    double head_norms = c->qk_norm ? 3 * qk : 0;
+    k->attend = product(k, R, qkv, D) / R + moved(k, 2.6 * D + 2 * qk + head_norms);
+    k->mix = product(k, R, D, o) / R + moved(k, posts);
+    k->gate_up = product(k, R, gu, D) / R + moved(k, 2.6 * D);
+    k->down = product(k, R, D, F) / R + moved(k, 1.1 * (gu + F) + posts);
+    double products = product_backward(k, R, qkv, D) + product_backward(k, R, D, o) + product_backward(k, R, gu, D) + product_backward(k, R, D, F);
+    /* Both norms again and back, the activation back, rotations, biases and the sums of o * do. */
+    double numbers = 5.2 * D + 20 * D + 3 * gu + 2 * qk + qkv + 2 * o + 3 * posts + 4 * head_norms;
+    k->backward = products / R + moved(k, numbers);
 }
 
 static void cost_ends(mt_costs *k)
 {
     const mt_config *c = k->c;
-    double D = (double)c->D, V = (double)c->V, f32 = 4 / k->e;
-    k->head_forward = k->trained * (product(k, V, D) + moved(k, 2 * V * f32 + 4 * D));
-    /* Each chunk reads and writes the head's fp32 sums, which hides in part behind the product. */
-    double sums = 0.7 * 8 * V * D / k->m->device_bandwidth / k->head_rows;
-    k->head_backward = k->trained * sums + k->trained * (2.12 * product(k, V, D) + moved(k, V * (f32 + 2) + 12 * D)) + moved(k, 2 * D);
+    double rows = k->head_rows, D = (double)c->D, V = (double)c->V, f32 = 4 / k->e;
+    k->head_forward = k->trained * (product(k, rows, V, D) / rows + moved(k, V * f32 + 5 * D));
+    k->head_backward = k->trained * (product_backward(k, rows, V, D) / rows + moved(k, 1.6 * V * f32 + 14 * D)) + moved(k, 2 * D);
     k->embed_forward = moved(k, 2 * D);
     k->embed_backward = moved(k, 12 * D);
 }
@@ -73,7 +79,7 @@ mt_costs mt_costs_of(const mt_plan *p, const mt_machine *m)
     const mt_job *j = &p->job;
     mt_costs k = { .c = p->model->config, .m = m, .e = (double)mt_dtype_bytes(p->arithmetic.compute), .trained = 1 };
     k.micro_rows = (double)(p->arithmetic.micro_tokens < j->step_tokens ? p->arithmetic.micro_tokens : j->step_tokens);
-    k.head_rows = (double)mt_min_i64(p->arithmetic.head_rows, p->arithmetic.micro_tokens);
+    k.head_rows = fmin((double)p->arithmetic.head_rows, k.micro_rows);
     k.document = fmax(1, fmin((double)j->longest, ceil((double)j->step_tokens / (double)j->step_docs)));
     k.micro_forward = FORWARD_KERNELS * m->launch;
     k.micro_backward = BACKWARD_KERNELS * m->launch;

@@ -17,8 +17,15 @@ typedef struct mt_limits {
 
 typedef struct mt_machine {
     size_t device_bytes, host_bytes; /* this run may use */
+    bool shared;                     /* device memory is host memory: both together must fit host_bytes */
     bool home_host;                  /* every master and all state live in host memory between steps */
     mt_limits limits;
+
+    /* What the runtime takes besides the plan's buffers, measured (docs/plan.md): the program, its libraries and threads, the
+     * tokenizer and what is being read; the driver's context and workspaces.  device_bytes is without base_device already. */
+    size_t base_host, base_device;
+    size_t host_page; /* pinned buffers take whole pages of this size */
+    int threads; /* of a CPU that is the device: each has scratch for the products it computes */
 
     /* Of the device. */
     double flops;            /* of large bf16 products in a run (not alone: cards throttle), a second */
@@ -40,5 +47,8 @@ typedef struct mt_machine {
 mt_machine mt_machine_typical(void);
 /* No limits, and a processor that makes `flops` operations a second as both host and device. */
 mt_machine mt_machine_cpu(double flops, int n_threads);
+
+/* Adam and host memory by the number of cores; most: bytes a second the memory gives at best. */
+void mt_machine_set_cores(mt_machine *m, int cores, double most);
 
 #endif

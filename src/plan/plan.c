@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-enum { MAX_SLOTS = 64 };
-
 static const char *const kind_names[] = {
 #define MT_BUFFER_NAME(kind, name) name,
     MT_BUFFER_LIST(MT_BUFFER_NAME)
@@ -31,6 +29,17 @@ size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
 size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows)
 {
     return keep == MT_KEEP_NOTHING ? 0 : (size_t)rows * mt_keep_row_bytes(c, t, keep) + MT_KEEP_ARRAYS * MT_KEEP_ALIGN;
+}
+
+size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
+{
+    enum { TILE_ROWS = 512, TILE_COLS = 128 }; /* ops/linear.c */
+    const mt_config *c = p->model->config;
+    size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS), widest = (size_t)mt_max_i64(c->V, mt_config_gu(c));
+    size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest;
+    size_t buffers = 0; /* hi, lo, m, v and the parked gradient of each unit, half a page too large on average */
+    for (int u = 0; u < p->model->n_units && m->host_page; u++) buffers += p->place.units[u].home == MT_HOST ? 4 + p->job.clip : 0;
+    return m->base_host + buffers * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
 }
 
 size_t mt_plan_moment_bytes(const mt_plan *p)
@@ -100,6 +109,15 @@ bool mt_plan_can_borrow(const mt_plan *p, int unit)
     return lend(p, unit, NULL);
 }
 
+int mt_plan_alias(const mt_plan *p, int unit)
+{
+    const mt_unit *units = p->model->units;
+    if (!p->job.alias_layers || units[unit].kind != MT_UNIT_LAYER || p->place.units[unit].home != MT_HOST) return unit;
+    for (int u = 0; u < unit; u++)
+        if (units[u].group == units[unit].group && p->place.units[u].home == MT_HOST) return u;
+    return unit;
+}
+
 /* -- checks ---------------------------------------------------------------------------------------- */
 
 static mt_rc check_slots(const mt_plan *p, mt_err *err)
@@ -107,7 +125,7 @@ static mt_rc check_slots(const mt_plan *p, mt_err *err)
     const mt_placement *q = &p->place;
     const int counts[] = { q->ring_slots, q->keep_slots, q->grad_slots, q->stage_slots, q->n_slabs };
     for (size_t i = 0; i < MT_COUNT(counts); i++)
-        if (counts[i] < 0 || counts[i] > MAX_SLOTS) return mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind; 0 to %d", counts[i], MAX_SLOTS);
+        if (counts[i] < 0 || counts[i] > MT_MAX_SLOTS) return mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind; 0 to %d", counts[i], MT_MAX_SLOTS);
     return MT_OK;
 }
 
@@ -190,6 +208,12 @@ static mt_rc add(mt_plan *p, mt_buffer_kind kind, int i, int j, mt_place place, 
     return MT_OK;
 }
 
+/* A unit's own, at its home; in host memory layers may share it. */
+static mt_rc add_at_home(mt_plan *p, mt_buffer_kind kind, int u, size_t bytes, mt_err *err)
+{
+    return mt_plan_alias(p, u) == u ? add(p, kind, u, -1, p->place.units[u].home, bytes, err) : MT_OK;
+}
+
 /* Masters and Adam's state at their home, gradients where they wait. */
 static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
 {
@@ -198,19 +222,18 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = p->model->config->tied && u == 0;
     bool updates = p->job.train && !p->job.only_gradients;
-    if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add(p, MT_BUF_HI, u, -1, at->home, n * 2, err));
-    if (updates || f32) MT_TRY(add(p, MT_BUF_LO, u, -1, at->home, n * 2, err));
+    if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, n * 2, err));
+    if (updates || f32) MT_TRY(add_at_home(p, MT_BUF_LO, u, n * 2, err));
     /* In bf16 a device home is itself the compute form. */
     if (at->resident && (f32 || at->home == MT_HOST)) MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
     if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, n * 4, err));
     if (!p->job.train || n_train == 0) return MT_OK;
-    if (updates) MT_TRY(add(p, MT_BUF_M, u, -1, at->home, n_train * mt_plan_moment_bytes(p) / 2, err));
-    if (updates) MT_TRY(add(p, MT_BUF_V, u, -1, at->home, n_train * mt_plan_moment_bytes(p) / 2, err));
-    if (at->site == MT_SITE_HOST) {
-        if (p->job.clip) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
-    } else if (!at->borrows)
-        MT_TRY(add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
-    if (many && p->place.accumulators == MT_HOST) {
+    if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, n_train * mt_plan_moment_bytes(p) / 2, err));
+    if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, n_train * mt_plan_moment_bytes(p) / 2, err));
+    bool shares = mt_plan_alias(p, u) != u, shared = p->job.alias_layers && at->home == MT_HOST;
+    if (p->job.clip && !shares && (at->site == MT_SITE_HOST || shared)) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
+    if (at->site != MT_SITE_HOST && !at->borrows) MT_TRY(add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
+    if (many && p->place.accumulators == MT_HOST && !shares) {
         MT_TRY(add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, n_train * 4, err));
         if (tied) MT_TRY(add(p, MT_BUF_ACC_HOST, u, 1, MT_HOST, n_train * 4, err));
     }

@@ -13,6 +13,7 @@
 #include "plan/machine.h"
 
 enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+enum { MT_MAX_SLOTS = 64 };         /* of a kind */
 enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
 typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
@@ -67,6 +68,8 @@ typedef struct mt_job {
     int64_t longest;     /* rows of a document, at most */
     bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
+    bool alias_layers;   /* all layers of a group that live in host memory share one layer's there: to measure the speed of models larger
+                            than it.  Such a run computes nonsense */
 } mt_job;
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
@@ -135,6 +138,7 @@ typedef struct mt_plan {
     mt_buffer *buffers;
     size_t n_buffers, cap_buffers;
     size_t device_bytes, host_bytes;
+    size_t base_host, base_device; /* what the runtime takes besides, of the machine it was chosen for */
     mt_times times;           /* of a step, by whoever chose the placement; 0: nobody */
     double predicted_seconds; /* times.step */
     bool counting;            /* only sizes are wanted: no list is made */
@@ -158,10 +162,22 @@ int mt_limits_longest(const mt_limits *l, const mt_model *model);
 
 /* The fastest placement that fits, by the time model of step_time.c.  Says what is short when nothing fits. */
 mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
-/* The same, or *out = NULL when no placement found is faster than `seconds`. */
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err);
+/* The least memory any placement looked at works with: of the device; of the host, among those whose device memory fits. */
+typedef struct mt_need {
+    size_t device, host;
+} mt_need;
+/* The same, or *out = NULL when no placement found is faster than `seconds`.  need: NULL, or filled in whatever comes of it. */
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need,
+                            mt_err *err);
+/* Only whether something fits: in a millisecond or two. */
+bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine);
 /* Placement and arithmetic of a fresh run: `form` says all of it but how many rows are taken at a time. */
 mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
+/* The same with the first of the arithmetics, from comfortable to small, that something fits with. */
+mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
+/* Of a fresh run's arithmetics the one that needs least, and whether that fits. */
+mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
+bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
 /* mt_plan_search for a typical machine with this much device memory (0: no limit). */
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
 
@@ -185,12 +201,16 @@ mt_loan mt_plan_loan(const mt_plan *p, int unit);
  * forward comes later: the further away, the more time copies have.  So the last unit that borrows takes the last layer, and so on down;
  * the embedding, whose backward is the last, takes what is left of the others. */
 bool mt_plan_lend(mt_plan *p);
+/* The unit in whose host memory unit u's state lies: its own, except where layers share it. */
+int mt_plan_alias(const mt_plan *p, int unit);
 /* Could unit u's staged state borrow, beside those that do?  Its accumulator must be its own, and what layers keep on the device large
  * enough. */
 bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 
+/* Host memory the runtime takes besides the plan's buffers: the machine's base item, and on a CPU what its threads widen bf16 in. */
+size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
 /* Bytes of Adam's two moments a trained parameter. */
 size_t mt_plan_moment_bytes(const mt_plan *p);
 

@@ -1,25 +1,37 @@
 #include "plan/shapes.h"
 
 #include "base/mem.h"
+#include "base/nearest.h"
 
+#include <ctype.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 #define LLAMA(D, F, L, H, K, V, REST)                                                                        \
     "{\"model_type\":\"llama\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                  \
-    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}"
+    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}", NULL, 0
 #define MISTRAL(D, F, L, H, K, V, REST)                                                                      \
     "{\"model_type\":\"mistral\",\"sliding_window\":null,\"hidden_size\":" #D ",\"intermediate_size\":" #F                     \
     ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                \
-    ",\"dtype\":\"bfloat16\"" REST "}"
+    ",\"dtype\":\"bfloat16\"" REST "}", NULL, 0
 #define QWEN2(D, F, L, H, K, V, REST)                                                                        \
     "{\"model_type\":\"qwen2\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                  \
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                       \
-    ",\"rope_theta\":1000000.0,\"max_position_embeddings\":32768,\"dtype\":\"bfloat16\"" REST "}"
+    ",\"rope_theta\":1000000.0,\"max_position_embeddings\":32768,\"dtype\":\"bfloat16\"" REST "}", NULL, 0
 #define QWEN3(D, F, L, H, K, V, REST)                                                                        \
     "{\"model_type\":\"qwen3\",\"head_dim\":128,\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L  \
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                       \
-    ",\"rope_theta\":1000000.0,\"max_position_embeddings\":40960,\"dtype\":\"bfloat16\"" REST "}"
+    ",\"rope_theta\":1000000.0,\"max_position_embeddings\":40960,\"dtype\":\"bfloat16\"" REST "}", NULL, 0
+/* Any family: type, D, F, L, H, K, V. */
+#define OF(TYPE, D, F, L, H, K, V, REST) TEXT(TYPE, D, F, L, H, K, V, REST), NULL, 0
+#define TEXT(TYPE, D, F, L, H, K, V, REST)                                                                   \
+    "{\"model_type\":\"" TYPE "\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L               \
+    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}"
+/* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
+#define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                            \
+    TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
+#define DH(n)  ",\"head_dim\":" #n
 #define TIED   ",\"tie_word_embeddings\":true"
 #define POS(n) ",\"max_position_embeddings\":" #n
 #define L3     ",\"rope_theta\":500000.0,\"max_position_embeddings\":131072,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0," \
@@ -49,6 +61,7 @@ const mt_shape mt_shapes[] = {
     { "mistral-7b-v0.3", MISTRAL(4096, 14336, 32, 32, 8, 32768, ",\"rope_theta\":1000000.0" POS(32768)) },
     { "mistral-nemo-2407", MISTRAL(5120, 14336, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":1000000.0" POS(131072)) },
     { "mistral-small-24b-2501", MISTRAL(5120, 32768, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":100000000.0" POS(32768)) },
+    { "mistral-large-2407", MISTRAL(12288, 28672, 88, 96, 8, 32768, ",\"head_dim\":128,\"rope_theta\":1000000.0" POS(131072)) },
     { "qwen2.5-0.5b", QWEN2(896, 4864, 24, 14, 2, 151936, TIED) },
     { "qwen2.5-1.5b", QWEN2(1536, 8960, 28, 12, 2, 151936, TIED) },
     { "qwen2.5-3b", QWEN2(2048, 11008, 36, 16, 2, 151936, TIED) },
@@ -62,24 +75,152 @@ const mt_shape mt_shapes[] = {
     { "qwen3-8b", QWEN3(4096, 12288, 36, 32, 8, 151936, "") },
     { "qwen3-14b", QWEN3(5120, 17408, 40, 40, 8, 151936, "") },
     { "qwen3-32b", QWEN3(5120, 25600, 64, 64, 8, 151936, "") },
+    { "phi-3-mini-4k", OF("phi3", 3072, 8192, 32, 32, 32, 32064, ",\"sliding_window\":2047" POS(4096)) },
+    { "phi-3-medium-4k", OF("phi3", 5120, 17920, 40, 40, 10, 32064, POS(4096)) },
+    { "phi-3.5-mini", OF("phi3", 3072, 8192, 32, 32, 32, 32064, POS(131072)) },
+    { "phi-4", OF("phi3", 5120, 17920, 40, 40, 10, 100352, POS(16384)) },
+    { "phi-4-mini", OF("phi3", 3072, 8192, 32, 24, 8, 200064, ",\"partial_rotary_factor\":0.75" POS(131072) TIED) },
+    { "gemma-2b", OF("gemma", 2048, 16384, 18, 8, 1, 256000, DH(256) POS(8192)) },
+    { "gemma-7b", OF("gemma", 3072, 24576, 28, 16, 16, 256000, DH(256) POS(8192)) },
+    { "gemma-2-2b", OF("gemma2", 2304, 9216, 26, 8, 4, 256000, DH(256) POS(8192)) },
+    { "gemma-2-9b", OF("gemma2", 3584, 14336, 42, 16, 8, 256000, DH(256) POS(8192)) },
+    { "gemma-2-27b", OF("gemma2", 4608, 36864, 46, 32, 16, 256000, DH(128) ",\"query_pre_attn_scalar\":144" POS(8192)) },
+    { "gemma-3-270m", OF("gemma3_text", 640, 2048, 18, 4, 1, 262144, DH(256) ",\"sliding_window\":512" POS(32768)) },
+    { "gemma-3-1b", OF("gemma3_text", 1152, 6912, 26, 4, 1, 262144, DH(256) ",\"sliding_window\":512" POS(32768)) },
+    { "gemma-3-4b", OF("gemma3_text", 2560, 10240, 34, 8, 4, 262208, DH(256) ",\"sliding_window\":1024" POS(131072)) },
+    { "gemma-3-12b", OF("gemma3_text", 3840, 15360, 48, 16, 8, 262208, DH(256) ",\"sliding_window\":1024" POS(131072)) },
+    { "gemma-3-27b", OF("gemma3_text", 5376, 21504, 62, 32, 16, 262208, DH(128) ",\"sliding_window\":1024" POS(131072)) },
+    { "glm-4-9b-0414", OF("glm4", 4096, 13696, 40, 32, 2, 151552, POS(32768)) },
+    { "glm-4-32b-0414", OF("glm4", 6144, 23040, 61, 48, 2, 151552, DH(128) POS(32768)) },
+    { "internlm2_5-1_8b", OF("internlm2", 2048, 8192, 24, 16, 8, 92544, ",\"bias\":false" POS(32768)) },
+    { "internlm2_5-7b", OF("internlm2", 4096, 14336, 32, 32, 8, 92544, ",\"bias\":false" POS(32768)) },
+    { "internlm2_5-20b", OF("internlm2", 6144, 16384, 48, 48, 8, 92544, ",\"bias\":false" POS(32768)) },
+    { "baichuan-7b", OF("baichuan", 4096, 11008, 32, 32, 32, 64000, POS(4096)) },
+    { "baichuan-13b", OF("baichuan", 5120, 13696, 40, 40, 40, 64000, ",\"model_max_length\":4096") },
+    { "olmo-2-1124-7b", OF("olmo2", 4096, 11008, 32, 32, 32, 100352, POS(4096)) },
+    { "olmo-2-1124-13b", OF("olmo2", 5120, 13824, 40, 40, 40, 100352, POS(4096)) },
+    { "olmo-2-0325-32b", OF("olmo2", 5120, 27648, 64, 40, 8, 100352, POS(4096)) },
+    { "olmo-3-1025-7b", OF("olmo3", 4096, 11008, 32, 32, 32, 100278, POS(65536)) },
+    { "olmo-3-1125-32b", OF("olmo3", 5120, 27648, 64, 40, 8, 100278, POS(65536)) },
+    { "granite-3.1-2b", OF("granite", 2048, 8192, 40, 32, 8, 49155, ",\"attention_multiplier\":0.015625" POS(131072) TIED) },
+    { "granite-3.1-8b", OF("granite", 4096, 12800, 40, 32, 8, 49155, ",\"attention_multiplier\":0.0078125" POS(131072) TIED) },
+    { "smollm3-3b", OF("smollm3", 2048, 11008, 36, 16, 4, 128256, POS(65536)) },
+    { "exaone-4.0-1.2b", OF("exaone4", 2048, 4096, 30, 32, 8, 102400, DH(64) POS(65536) TIED) },
+    { "exaone-4.0-32b", OF("exaone4", 5120, 27392, 64, 40, 8, 102400, ",\"sliding_window_pattern\":\"LLLG\"" POS(131072)) },
+    { "ernie-4.5-0.3b-pt", OF("ernie4_5", 1024, 3072, 18, 16, 2, 103424, DH(128) POS(131072)) },
+    { "seed-oss-36b", OF("seed_oss", 5120, 27648, 64, 80, 8, 155136, DH(128) POS(524288)) },
+    { "minitron-4b-base", OF("nemotron", 3072, 9216, 32, 24, 8, 256000, DH(128) POS(4096)) },
+    { "nemotron-4-340b", OF("nemotron", 18432, 73728, 96, 96, 8, 256000, DH(192) POS(4096)) },
+    { "c4ai-command-r-v01", OF("cohere", 8192, 22528, 40, 64, 64, 256000, POS(131072)) },
+    { "c4ai-command-r-plus", OF("cohere", 12288, 33792, 64, 96, 8, 256000, POS(131072)) },
+    { "aya-expanse-8b", OF("cohere", 4096, 14336, 32, 32, 8, 256000, POS(8192)) },
+    { "c4ai-command-r7b-12-2024", OF("cohere2", 4096, 14336, 32, 32, 8, 256000, POS(132096)) },
+    { "c4ai-command-a-03-2025", OF("cohere2", 12288, 36864, 64, 96, 8, 256000, POS(131072)) },
+    { "starcoder2-3b", OF("starcoder2", 3072, 12288, 30, 24, 2, 49152, ",\"sliding_window\":4096" POS(16384)) },
+    { "starcoder2-7b", OF("starcoder2", 4608, 18432, 32, 36, 4, 49152, ",\"sliding_window\":4096" POS(16384)) },
+    { "starcoder2-15b", OF("starcoder2", 6144, 24576, 40, 48, 4, 49152, ",\"sliding_window\":4096" POS(16384)) },
+    { "stablelm-2-1_6b", OF("stablelm", 2048, 5632, 24, 32, 32, 100352, ",\"use_qkv_bias\":true" POS(4096)) },
+    { "stablelm-2-12b", OF("stablelm", 5120, 13824, 40, 32, 8, 100352, POS(4096)) },
+    { "phi-1_5", OF("phi", 2048, 8192, 24, 32, 32, 51200, POS(2048)) },
+    { "phi-2", OF("phi", 2560, 10240, 32, 32, 32, 51200, ",\"partial_rotary_factor\":0.4" POS(2048)) },
+    { "pythia-70m", OF("gpt_neox", 512, 2048, 6, 8, 8, 50304, POS(2048)) },
+    { "pythia-410m", OF("gpt_neox", 1024, 4096, 24, 16, 16, 50304, POS(2048)) },
+    { "pythia-1.4b", OF("gpt_neox", 2048, 8192, 24, 16, 16, 50304, POS(2048)) },
+    { "pythia-6.9b", OF("gpt_neox", 4096, 16384, 32, 32, 32, 50432, POS(2048)) },
+    { "pythia-12b", OF("gpt_neox", 5120, 20480, 36, 40, 40, 50688, POS(2048)) },
+    { "gpt-neox-20b", OF("gpt_neox", 6144, 24576, 44, 64, 64, 50432, POS(2048)) },
+    { "falcon-7b", "{\"model_type\":\"falcon\",\"hidden_size\":4544,\"num_hidden_layers\":32,\"num_attention_heads\":71,\"num_kv_heads\":71,"
+                   "\"vocab_size\":65024,\"multi_query\":true,\"dtype\":\"bfloat16\"}", NULL, 0 },
+    { "falcon-40b", "{\"model_type\":\"falcon\",\"hidden_size\":8192,\"num_hidden_layers\":60,\"num_attention_heads\":128,\"num_kv_heads\":8,"
+                    "\"vocab_size\":65024,\"new_decoder_architecture\":true,\"dtype\":\"bfloat16\"}", NULL, 0 },
+    { "gpt2", "{\"model_type\":\"gpt2\",\"n_embd\":768,\"n_layer\":12,\"n_head\":12,\"n_positions\":1024,\"vocab_size\":50257}", NULL, 0 },
+    { "gpt2-xl", "{\"model_type\":\"gpt2\",\"n_embd\":1600,\"n_layer\":48,\"n_head\":25,\"n_positions\":1024,\"vocab_size\":50257}", NULL, 0 },
+    /* Planned, not trained yet: mixtures and hybrids. */
+    { "mixtral-8x7b-v0.1", MIX("mixtral", 46.703, 4096, 28672, 32, 32, 8, 128, 32000) },
+    { "mixtral-8x22b-v0.1", MIX("mixtral", 140.621, 6144, 32768, 56, 48, 8, 128, 32768) },
+    { "qwen1.5-moe-a2.7b", MIX("qwen2_moe", 14.316, 2048, 11264, 24, 16, 16, 128, 151936) },
+    { "qwen3-30b-a3b", MIX("qwen3_moe", 30.532, 2048, 6144, 48, 32, 4, 128, 151936) },
+    { "qwen3-235b-a22b", MIX("qwen3_moe", 235.094, 4096, 12288, 94, 64, 4, 128, 151936) },
+    { "qwen3-coder-480b-a35b", MIX("qwen3_moe", 480.155, 6144, 20480, 62, 96, 8, 128, 151936) },
+    { "qwen3-next-80b-a3b", MIX("qwen3_next", 79.674, 2048, 5632, 48, 16, 2, 256, 151936) },
+    { "deepseek-moe-16b-base", MIX("deepseek", 16.376, 2048, 11264, 28, 16, 16, 128, 102400) },
+    { "deepseek-v2-lite", MIX("deepseek_v2", 15.706, 2048, 11264, 27, 16, 16, 128, 102400) },
+    { "deepseek-v2", MIX("deepseek_v2", 235.741, 5120, 12288, 60, 128, 128, 128, 102400) },
+    { "deepseek-v3", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
+    { "deepseek-r1", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
+    { "gpt-oss-20b", MIX("gpt_oss", 20.915, 2880, 11520, 24, 64, 8, 64, 201088) },
+    { "gpt-oss-120b", MIX("gpt_oss", 116.829, 2880, 11520, 36, 64, 8, 64, 201088) },
+    { "llama-4-scout-17b-16e", MIX("llama4", 107.770, 5120, 16384, 48, 40, 8, 128, 202048) },
+    { "llama-4-maverick-17b-128e", MIX("llama4", 400.712, 5120, 16384, 48, 40, 8, 128, 202048) },
+    { "glm-4.5-air", MIX("glm4_moe", 106.853, 4096, 12672, 46, 96, 8, 128, 151552) },
+    { "glm-4.5", MIX("glm4_moe", 352.798, 5120, 13824, 92, 96, 8, 128, 151552) },
+    { "phi-3.5-moe", MIX("phimoe", 41.873, 4096, 12800, 32, 32, 8, 128, 32064) },
+    { "olmoe-1b-7b-0924", MIX("olmoe", 6.919, 2048, 8192, 16, 16, 16, 128, 50304) },
+    { "jamba-v0.1", MIX("jamba", 51.570, 4096, 28672, 32, 32, 8, 128, 65536) },
 };
 const size_t mt_n_shapes = MT_COUNT(mt_shapes);
 
-/* Characters that agree from the start: names differ in their tails. */
-static size_t agreement(const char *a, const char *b)
+/* -- by name --------------------------------------------------------------------------------------- */
+
+/* Characters that agree from the start count most, for names differ in their tails; then how much must be changed. */
+static int likeness(const char *a, const char *b)
 {
-    size_t n = 0;
+    int n = 0;
     while (a[n] && a[n] == b[n]) n++;
-    return n;
+    return 64 * n - mt_edit_distance(a, b);
 }
 
-mt_rc mt_shape_open(mt_config **out, const char *name, mt_err *err)
+/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b. */
+static void plain_name(const char *name, char *out, size_t n)
 {
+    const char *slash = strrchr(name, '/');
+    snprintf(out, n, "%s", slash ? slash + 1 : name);
+    size_t length = strlen(out), tail = strlen("-instruct");
+    if (length > tail && strcasecmp(out + length - tail, "-instruct") == 0) out[length - tail] = '\0';
+    for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
+}
+
+mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
+{
+    char plain[128];
     const mt_shape *near = &mt_shapes[0];
+    plain_name(name, plain, sizeof plain);
     for (size_t i = 0; i < mt_n_shapes; i++) {
-        if (strcasecmp(mt_shapes[i].name, name) == 0) return mt_config_parse(out, mt_shapes[i].config, strlen(mt_shapes[i].config), mt_shapes[i].name, err);
-        if (agreement(mt_shapes[i].name, name) > agreement(near->name, name)) near = &mt_shapes[i];
+        *out = &mt_shapes[i];
+        if (strcmp(mt_shapes[i].name, plain) == 0) return MT_OK;
+        if (likeness(mt_shapes[i].name, plain) > likeness(near->name, plain)) near = &mt_shapes[i];
     }
     *out = NULL;
     return mt_fail(err, MT_ENOENT, "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct)", name, near->name);
+}
+
+static mt_rc parse(mt_config **out, const mt_shape *s, mt_err *err) { return mt_config_parse(out, s->config, strlen(s->config), s->name, err); }
+
+mt_rc mt_shape_open(mt_config **out, const char *name, mt_err *err)
+{
+    const mt_shape *s;
+    *out = NULL;
+    MT_TRY(mt_shape_find(&s, name, err));
+    if (s->untrained) return mt_fail(err, MT_EINVAL, "%s is a %s model, which megatrain can plan but not train yet", s->name, s->untrained);
+    return parse(out, s, err);
+}
+
+mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, mt_err *err)
+{
+    *model = NULL;
+    MT_TRY(parse(config, s, err));
+    mt_rc rc = mt_model_create(model, *config, NULL, err);
+    if (rc) {
+        mt_config_close(*config);
+        *config = NULL;
+        return rc;
+    }
+    int64_t L = (*config)->L, more = s->untrained ? ((int64_t)(s->billions * 1e9) - (*model)->n_params) / L : 0;
+    mt_layout *layers = &(*model)->layouts[(*model)->units[mt_layer_unit(0)].group];
+    layers->n_elems += more;
+    layers->n_train += more;
+    layers->n_decay += more;
+    (*model)->n_params += more * L;
+    (*model)->n_trained += more * L;
+    return MT_OK;
 }

@@ -14,6 +14,7 @@ struct unit_drawn {
     int fetched;  /* resident: the newest weights are on their way */
     bool current; /* resident: they were fetched, or updated where they lie */
     int staged, written; /* written: all of it */
+    bool ahead;          /* staged into a slot before the norm was known */
     int kept_free;       /* what it borrowed of a layer's kept memory is back */
     int borrower;        /* its layer's: the unit that borrows from it; -1: none */
     int landed;   /* gradient on the host */
@@ -152,7 +153,8 @@ static void stage_rest(drawing *d, int u, int behind) { d->units[u].staged = add
 static void update_staged(drawing *d, int u, int behind)
 {
     struct unit_drawn *s = &d->units[u];
-    if (!place_of(d, u)->borrows) stage_first(d, u, behind), stage_rest(d, u, behind);
+    if (!place_of(d, u)->borrows && !s->ahead) stage_first(d, u, behind), stage_rest(d, u, behind);
+    s->ahead = false;
     s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(&d->costs), s->staged, behind, NONE);
     s->current = updated_in_place(d, u);
     s->fetched = NONE;
@@ -163,6 +165,19 @@ static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d,
 static void write_back_rest(drawing *d, int u)
 {
     d->units[u].updated = d->units[u].written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+}
+
+/* Into slots, as many as there are, once everything before is queued. */
+static void stage_ahead(drawing *d)
+{
+    int slots = d->p->place.stage_slots;
+    for (int u = 0; u < d->p->model->n_units && slots > 0; u++) {
+        if (place_of(d, u)->site != MT_SITE_STAGED || place_of(d, u)->borrows || params(d, u) == 0) continue;
+        stage_first(d, u, NONE);
+        stage_rest(d, u, NONE);
+        d->units[u].ahead = true;
+        slots--;
+    }
 }
 
 static bool by_loan(const drawing *d, int u) { return place_of(d, u)->borrows && params(d, u) > 0; }
@@ -329,6 +344,7 @@ static marks draw_step(drawing *d, int64_t n_sweeps)
         if (d->p->job.train) backward(d, s == 0, s == shown - 1);
         ends[s] = d->q->last[MT_Q_COMPUTE];
     }
+    if (d->p->job.train && d->p->job.clip) stage_ahead(d);
     return (marks){ ends[0], ends[1], ends[shown - 1] };
 }
 

@@ -1,8 +1,8 @@
 /* flat.c - LLaMA-Factory's files: one flat map of its own and transformers' argument names, for full fine-tuning.
  *
  * A row says what becomes of a key: it sets one of ours, it is replaced by something (a line for the banner), or it asks for what
- * is not done here (refused, unless it is off: false, null, none, 0).  Unsaid keys have LLaMA-Factory's and transformers' defaults,
- * which are not MegaTrain's: 3 epochs, 5e-5, linear, 8 samples, no weight decay. */
+ * is not done here (refused, unless it is off: false, null, none, 0).  Unsaid keys have LLaMA-Factory's and transformers'
+ * defaults, which are not MegaTrain's: 3 epochs, 5e-5, linear, 8 samples, no weight decay. */
 #include "settings/flat.h"
 
 #include "base/nearest.h"
@@ -22,9 +22,9 @@ typedef mt_rc (*row_fn)(flat *f, const row *r, const mt_yaml_item *it, mt_err *e
 
 struct row {
     const char *key;
-    const char *to;       /* "section.key" it sets; NULL: none */
-    const char *text;     /* what replaces it, or why it is refused and what to do */
-    row_fn special;       /* neither */
+    const char *to;   /* "section.key" it sets; NULL: none */
+    const char *text; /* what replaces it, or why it is refused and what to do */
+    row_fn special;   /* neither */
     bool refused;
 };
 
@@ -81,7 +81,8 @@ static bool is_off(const mt_yaml *v)
     double d;
     if (mt_yaml_is_null(v)) return true;
     if (v->kind != MT_YAML_SCALAR) return !v->items;
-    return (mt_yaml_bool(v->text, &b) && !b) || (mt_yaml_number(v->text, &d) && d == 0) || strcasecmp(v->text, "none") == 0 || !*v->text;
+    return (mt_yaml_bool(v->text, &b) && !b) || (mt_yaml_number(v->text, &d) && d == 0) || strcasecmp(v->text, "none") == 0 ||
+           !*v->text;
 }
 
 static bool is_on(const mt_yaml_item *it)
@@ -107,7 +108,10 @@ static mt_rc read_stage(flat *f, const row *r, const mt_yaml_item *it, mt_err *e
 static mt_rc read_do_train(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
     (void)r;
-    return is_on(it) ? MT_OK : refuse(f, it, "this file trains nothing; write do_train: true, or use megatrain generate to look at a model", err);
+    return is_on(it)
+               ? MT_OK
+               : refuse(f, it, "this file trains nothing; write do_train: true, or use megatrain generate to look at a model",
+                        err);
 }
 
 /* max_steps: -1 means that epochs decide. */
@@ -132,11 +136,18 @@ static mt_rc read_scheduler_kwargs(flat *f, const row *r, const mt_yaml_item *it
     static const struct {
         const char *key, *to;
     } keys[] = {
-        { "min_lr", "training.min_lr" },       { "min_lr_rate", "training.min_lr_ratio" }, { "min_lr_ratio", "training.min_lr_ratio" },
-        { "lr_end", "training.min_lr" },       { "num_cycles", "training.num_cycles" },    { "power", "training.power" },
-        { "timescale", "training.timescale" }, { "num_decay_steps", "training.num_decay_steps" },
-        { "num_stable_steps", "training.num_stable_steps" }, { "warmup_type", "training.warmup_type" },
-        { "decay_type", "training.decay_type" }, { "warmup_lr_rate", "training.warmup_lr_rate" },
+        { "min_lr", "training.min_lr" },
+        { "min_lr_rate", "training.min_lr_ratio" },
+        { "min_lr_ratio", "training.min_lr_ratio" },
+        { "lr_end", "training.min_lr" },
+        { "num_cycles", "training.num_cycles" },
+        { "power", "training.power" },
+        { "timescale", "training.timescale" },
+        { "num_decay_steps", "training.num_decay_steps" },
+        { "num_stable_steps", "training.num_stable_steps" },
+        { "warmup_type", "training.warmup_type" },
+        { "decay_type", "training.decay_type" },
+        { "warmup_lr_rate", "training.warmup_lr_rate" },
     };
     (void)r;
     if (it->value->kind != MT_YAML_MAP) return refuse(f, it, "a map was expected, such as {min_lr: 1e-6}", err);
@@ -144,7 +155,9 @@ static mt_rc read_scheduler_kwargs(flat *f, const row *r, const mt_yaml_item *it
         const char *to = NULL;
         for (size_t i = 0; i < MT_COUNT(keys); i++)
             if (strcmp(keys[i].key, k->key->text) == 0) to = keys[i].to;
-        if (!to) return mt_fail(err, MT_EINVAL, "%s:%d: lr_scheduler_kwargs has \"%.60s\", which no schedule here reads", f->name, k->key->line, k->key->text);
+        if (!to)
+            return mt_fail(err, MT_EINVAL, "%s:%d: lr_scheduler_kwargs has \"%.60s\", which no schedule here reads", f->name,
+                           k->key->line, k->key->text);
         if (!mt_yaml_is_null(k->value)) MT_TRY(put(f, to, k, k->value, err));
     }
     return MT_OK;
@@ -165,7 +178,11 @@ static mt_rc read_flash_attn(flat *f, const row *r, const mt_yaml_item *it, mt_e
 {
     static const struct {
         const char *word, *ours;
-    } words[] = { { "auto", "auto" }, { "disabled", "eager" }, { "sdpa", "sdpa" }, { "fa2", "flash_attention_2" }, { "fa3", "flash_attention_2" } };
+    } words[] = { { "auto", "auto" },
+                  { "disabled", "eager" },
+                  { "sdpa", "sdpa" },
+                  { "fa2", "flash_attention_2" },
+                  { "fa3", "flash_attention_2" } };
     for (size_t i = 0; i < MT_COUNT(words); i++) {
         if (!is_text(it, words[i].word)) continue;
         MT_TRY(put_text(f, r->to, it, words[i].ours, err));
@@ -204,7 +221,8 @@ static mt_rc read_report_to(flat *f, const row *r, const mt_yaml_item *it, mt_er
 static mt_rc read_strategy(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
     bool b;
-    bool no = is_text(it, "no") || (it->value->kind == MT_YAML_SCALAR && mt_yaml_bool(it->value->text, &b) && !b); /* YAML reads no as false */
+    bool no = is_text(it, "no") ||
+              (it->value->kind == MT_YAML_SCALAR && mt_yaml_bool(it->value->text, &b) && !b); /* YAML reads no as false */
     if (no) return put_text(f, r->to, it, "0", err);
     if (is_text(it, "steps")) return MT_OK;
     return refuse(f, it, r->text, err);
@@ -233,7 +251,9 @@ static mt_rc read_packing(flat *f, const row *r, const mt_yaml_item *it, mt_err 
 {
     if (!is_on(it)) return strcmp(it->key->text, "packing") == 0 ? put(f, r->to, it, it->value, err) : MT_OK;
     MT_TRY(put_text(f, r->to, it, "true", err));
-    return is_on(find(f, "neat_packing")) ? MT_OK : say(f, it, "packed samples do not see each other here (LLaMA-Factory's neat_packing)", err);
+    return is_on(find(f, "neat_packing"))
+               ? MT_OK
+               : say(f, it, "packed samples do not see each other here (LLaMA-Factory's neat_packing)", err);
 }
 
 /* -- the table ------------------------------------------------------------------------------------- */
@@ -430,9 +450,9 @@ static const row rows[] = {
 static const struct {
     const char *to, *value;
 } defaults[] = {
-    { "dataset.max_seq_len", "2048" },      { "dataset.packing", "false" },     { "eval.at_start", "false" },
-    { "training.batch_size", "8" },         { "training.epochs", "3" },         { "training.learning_rate", "5e-5" },
-    { "training.lr_scheduler", "linear" },  { "training.weight_decay", "0" },   { "save.keep_last", "all" },
+    { "dataset.max_seq_len", "2048" },     { "dataset.packing", "false" },   { "eval.at_start", "false" },
+    { "training.batch_size", "8" },        { "training.epochs", "3" },       { "training.learning_rate", "5e-5" },
+    { "training.lr_scheduler", "linear" }, { "training.weight_decay", "0" }, { "save.keep_last", "all" },
     { "logging.log_interval", "500" },
 };
 
@@ -448,10 +468,12 @@ static mt_rc set_defaults(flat *f, mt_err *err)
 {
     const mt_yaml_item *strategy = find(f, "eval_strategy") ? find(f, "eval_strategy") : find(f, "evaluation_strategy");
     for (size_t i = 0; i < MT_COUNT(defaults); i++) MT_TRY(set_default(f->s, defaults[i].to, defaults[i].value, err));
-    if (is_text(find(f, "stage"), "pt")) MT_TRY(set_default(f->s, "dataset.packing", "true", err)); /* documents are always packed */
-    if (is_text(strategy, "steps")) { /* as often as logging */
+    if (is_text(find(f, "stage"), "pt"))
+        MT_TRY(set_default(f->s, "dataset.packing", "true", err)); /* documents are always packed */
+    if (is_text(strategy, "steps")) {                              /* as often as logging */
         const mt_yaml_item *logging = find(f, "logging_steps");
-        MT_TRY(set_default(f->s, "eval.eval_steps", logging && logging->value->kind == MT_YAML_SCALAR ? logging->value->text : "500", err));
+        MT_TRY(set_default(f->s, "eval.eval_steps",
+                           logging && logging->value->kind == MT_YAML_SCALAR ? logging->value->text : "500", err));
     }
     return MT_OK;
 }
@@ -462,14 +484,19 @@ static mt_rc check_finetuning(const flat *f, mt_err *err)
 {
     const mt_yaml_item *it = find(f, "finetuning_type");
     if (!it)
-        return mt_fail(err, MT_EUNSUPPORTED,
-                       "%s: no finetuning_type, which means lora to LLaMA-Factory, and LoRA is not trained here: write finetuning_type: "
-                       "full to train all weights",
-                       f->name);
+        return mt_fail(
+            err, MT_EUNSUPPORTED,
+            "%s: no finetuning_type, which means lora to LLaMA-Factory, and LoRA is not trained here: write finetuning_type: "
+            "full to train all weights",
+            f->name);
     if (is_text(it, "full")) return MT_OK;
     if (is_text(it, "freeze"))
-        return refuse(f, it, "write finetuning_type: full and name what stays as it is with --freeze PATTERN (training.freeze)", err);
-    return refuse(f, it, "adapters are not trained here; write finetuning_type: full to train all weights (megatrain plan tells what that takes)", err);
+        return refuse(f, it, "write finetuning_type: full and name what stays as it is with --freeze PATTERN (training.freeze)",
+                      err);
+    return refuse(
+        f, it,
+        "adapters are not trained here; write finetuning_type: full to train all weights (megatrain plan tells what that takes)",
+        err);
 }
 
 static mt_rc unknown(const flat *f, const mt_yaml *key, mt_err *err)
@@ -477,9 +504,11 @@ static mt_rc unknown(const flat *f, const mt_yaml *key, mt_err *err)
     mt_nearest search = { .word = key->text };
     for (size_t i = 0; i < MT_COUNT(rows); i++) mt_nearest_offer(&search, rows[i].key);
     if (*search.best)
-        return mt_fail(err, MT_EINVAL, "%s:%d: \"%.60s\" is not known; did you mean %s?", f->name, key->line, key->text, search.best);
+        return mt_fail(err, MT_EINVAL, "%s:%d: \"%.60s\" is not known; did you mean %s?", f->name, key->line, key->text,
+                       search.best);
     return mt_fail(err, MT_EINVAL,
-                   "%s:%d: \"%.60s\" is not supported: leave it out, or look for what does the same in docs/configuration.md and give it with "
+                   "%s:%d: \"%.60s\" is not supported: leave it out, or look for what does the same in docs/configuration.md and "
+                   "give it with "
                    "--set",
                    f->name, key->line, key->text);
 }

@@ -167,6 +167,7 @@ typedef struct mt_memory_settings {
     mt_set_adam_state adam_state; /* how Adam's two moments are stored */
     mt_tri offload_inputs;        /* kept layer inputs in host memory */
     int64_t optimizer_threads;    /* Adam on the host; 0: measured */
+    bool force;                   /* flag only: start although the plan says that it does not fit */
 } mt_memory_settings;
 
 typedef struct mt_eval_settings {

@@ -220,6 +220,7 @@ const mt_setting mt__settings[] = {
     ENUM(memory, offload_inputs, mt_tri, tri, FREE, "auto", "Keep layer inputs in host memory. auto: when the device is short.",
          .bare = "true"),
     INT(memory, optimizer_threads, FREE, "auto", 1, 4096, "Threads of the update on the host. auto: measured.", .word = "auto"),
+    BOOL(memory, force, FREE, "false", "Start although the plan says that it does not fit.", .flag_only = true),
 
     { ROW(eval, val_size, double, SHARE, DATA, "0", "Held out from the data by seed: a share below 1, or a number of samples."),
       .max = COUNT_MAX, .meta = "SIZE" },

@@ -39,6 +39,34 @@ static void inspect_shows_what_was_found(void **state)
     expect_program("families", 0, "qwen3");
 }
 
+#define BENCH "bench --model " MODEL " --device cpu --ram 1G --seq-len 16 --tokens-per-step 64 --steps 2 --warmup 1 "
+
+static void bench_says_how_fast_and_where_the_time_went(void **state)
+{
+    char args[1024], path[512];
+    snprintf(path, sizeof path, "%s/trace.json", (const char *)*state);
+    snprintf(args, sizeof args, BENCH "--home host --trace %s", path);
+    expect_program(args, 0, "64 tokens a step (60 trained)");
+    expect_program(BENCH "--home host --table --json", 0, "\"name\": \"gate+up dw\"");
+    expect_program(BENCH "--home host --table --json", 0, "\"name\": \"update on the host\"");
+    assert_int_equal(access(path, R_OK), 0);
+    expect_program(BENCH, 0, "of the");
+    expect_program(BENCH "--lengths lognormal:6 --trained 0.3 --deterministic off", 0, "tokens/s");
+    expect_program(BENCH "--deterministic maybe", 2, "on or off expected");
+}
+
+static void bench_runs_several_in_one_process(void **state)
+{
+    (void)state;
+    char out[16384];
+    assert_int_equal(run_program(BENCH "--json --and --tokens-per-step 32 --and --home host --alias-layers", out, sizeof out), 0);
+    const char *first = strstr(out, "\"tokens_per_step\": 64"), *second = strstr(out, "\"alias_layers\": false, \"tokens_per_step\": 32"),
+               *third = strstr(out, "\"alias_layers\": true, \"tokens_per_step\": 32");
+    assert_true(first && second > first && third > second);
+    expect_program(BENCH "--and --tokens-per-step 1", 2, "--tokens-per-step of at least that");
+    expect_program(BENCH "--home host --alias-layers", 0, "a speed, not a training");
+}
+
 /* The qwen2 golden under a type of its own: config keys tell nothing, its tensors do. */
 static void inspect_says_how_it_told_the_family(void **state)
 {
@@ -113,4 +141,6 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(inspect_shows_what_was_found),
-             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(grad_writes_what_hugging_face_would), IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
+             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went),
+             cmocka_unit_test(bench_runs_several_in_one_process), IN_TEMPDIR(grad_writes_what_hugging_face_would),
+             IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

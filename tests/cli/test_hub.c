@@ -1,4 +1,5 @@
-/* The hub as a user meets it: get, killed at every file operation and at random moments; train, data, inspect and generate by name. */
+/* The hub as a user meets it: get, killed at every file operation and at random moments; train, data, inspect and generate by
+ * name. */
 #include "hub_rig.h"
 #include "process.h"
 
@@ -11,14 +12,19 @@ static void start(rig *r, const char *const *args, size_t n)
     program_init(&p, r->dir);
     for (size_t i = 0; i < n; i++) program_arg(&p, args[i]);
 }
-#define START(r, ...) start(r, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
+#define START(r, ...)                                                                                                            \
+    start(r, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
 
 #define GET "get", "acme/tiny", "--piece-size", "4096", "--connections", "3"
 
 static void is_complete(const rig *r)
 {
-    static const char *const needed[] = { "config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors",
-                                          "model-00002-of-00002.safetensors", "tokenizer.json", "merges.txt" };
+    static const char *const needed[] = { "config.json",
+                                          "model.safetensors.index.json",
+                                          "model-00001-of-00002.safetensors",
+                                          "model-00002-of-00002.safetensors",
+                                          "tokenizer.json",
+                                          "merges.txt" };
     for (size_t i = 0; i < MT_COUNT(needed); i++) holds(r, r->tiny, needed[i]);
 }
 
@@ -107,18 +113,21 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     rig *r = *state;
     static const char *const files[] = { "config.json", "tokenizer.json", "tokenizer_config.json" };
     hub_repo *model = hub_add_repo(r->s, "acme/demo", false), *rows = hub_add_repo(r->s, "acme/rows", true);
-    for (size_t i = 0; i < MT_COUNT(files); i++) add_from(model, files[i], workspace_path("%sdemo_model/%s", DEMO, files[i]).s, false);
+    for (size_t i = 0; i < MT_COUNT(files); i++)
+        add_from(model, files[i], workspace_path("%sdemo_model/%s", DEMO, files[i]).s, false);
     add_from(rows, "train.json", DEMO "demo_test.json", true);
     workspace_write(r->dir, "dataset_info.json", "{\"mine\": {\"hf_hub_url\": \"acme/rows\"}}");
-    START(r, "train", "--model-name", "acme/demo", "--from-scratch", "--dataset-name", "mine", "--dataset-dir", ".", "--split", "train[:50%]",
-          "--num-steps", "2", "--batch-size", "4", "--max-seq-len", "64", "--output-dir", "out", "--device", "cpu", "--set", "dataset.cache_dir=cache");
+    START(r, "train", "--model-name", "acme/demo", "--from-scratch", "--dataset-name", "mine", "--dataset-dir", ".", "--split",
+          "train[:50%]", "--num-steps", "2", "--batch-size", "4", "--max-seq-len", "64", "--output-dir", "out", "--device", "cpu",
+          "--set", "dataset.cache_dir=cache");
     if (program_run(&p) != 0) fail_msg("%s", p.text);
     assert_true(lacks(r, model, "model.safetensors"));
     holds(r, rows, "train.json");
 
     hub_wait(r->s);
     hub_repo *trained = hub_add_repo(r->s, "acme/trained", false);
-    for (size_t i = 0; i < MT_COUNT(files); i++) add_from(trained, files[i], workspace_path("%s/out/final/%s", r->dir, files[i]).s, false);
+    for (size_t i = 0; i < MT_COUNT(files); i++)
+        add_from(trained, files[i], workspace_path("%s/out/final/%s", r->dir, files[i]).s, false);
     add_from(trained, "model.safetensors", workspace_path("%s/out/final/model.safetensors", r->dir).s, true);
     START(r, "inspect", "acme/trained"); /* looks at the config, and fetches no more */
     assert_int_equal(program_run(&p), 0);
@@ -130,11 +139,13 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     assert_int_equal(program_run(&p), 0);
     assert_printed(&p, "weights      1 file");
 
-    START(r, "data", "--model-name", "acme/demo", "--dataset-name", "acme/rows", "--query-field", "instruction", "--response-field", "output",
-          "--max-seq-len", "64", "--set", "dataset.cache_dir=cache"); /* a dataset nobody has registered */
+    START(r, "data", "--model-name", "acme/demo", "--dataset-name", "acme/rows", "--query-field", "instruction",
+          "--response-field", "output", "--max-seq-len", "64", "--set",
+          "dataset.cache_dir=cache"); /* a dataset nobody has registered */
     if (program_run(&p) != 0) fail_msg("%s", p.text);
-    START(r, "data", "--model-name", "acme/demo", "--dataset-path", "acme/rows", "--query-field", "instruction", "--response-field", "output",
-          "--max-seq-len", "64", "--set", "dataset.cache_dir=cache"); /* the same by path, as the original had it */
+    START(r, "data", "--model-name", "acme/demo", "--dataset-path", "acme/rows", "--query-field", "instruction",
+          "--response-field", "output", "--max-seq-len", "64", "--set",
+          "dataset.cache_dir=cache"); /* the same by path, as the original had it */
     if (program_run(&p) != 0) fail_msg("%s", p.text);
     setenv("HF_HUB_OFFLINE", "1", 1);
     START(r, "data", "--model-name", "acme/trained", "--dataset-name", "acme/other");

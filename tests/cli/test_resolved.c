@@ -29,7 +29,8 @@ static void compare(const char *name, char *table, char *output)
     char *out = output;
     for (char *t = table; *t;) {
         const char *want = take_line(&t), *got = take_line(&out);
-        while (*out && strcmp(want, got) != 0 && *want && ends_with(got, "  default") && strncmp(want, got, strcspn(want, " ")) != 0)
+        while (*out && strcmp(want, got) != 0 && *want && ends_with(got, "  default") &&
+               strncmp(want, got, strcspn(want, " ")) != 0)
             got = take_line(&out);
         if (strcmp(want, got) != 0) fail_msg("%s:\nexpected %s\nfound    %s", name, want, got);
     }
@@ -39,7 +40,8 @@ static void files_resolve_to_the_committed_tables(void **state)
 {
     (void)state;
     static program p;
-    static const char *const names[] = { "mega_minimal", "mega_full", "mega_epochs", "lf_minimal", "lf_full_sft", "lf_pt", "lf_odds" };
+    static const char *const names[] = { "mega_minimal", "mega_full", "mega_epochs", "lf_minimal",
+                                         "lf_full_sft",  "lf_pt",     "lf_odds" };
     setenv("HF_HUB_OFFLINE", "1", 1); /* it ends where the model would be looked for */
     setenv("HF_HOME", "/nonexistent", 1);
     for (size_t i = 0; i < MT_COUNT(names); i++) {
@@ -106,8 +108,9 @@ static void what_is_not_done_here_is_refused(void **state)
 static void what_is_off_may_be_said(void **state)
 {
     (void)state;
-    static const char *const lines[] = { "quantization_bit: null", "use_galore: false", "label_smoothing_factor: 0", "neftune_noise_alpha:",
-                                         "max_steps: -1", "report_to: none", "overwrite_output_dir: false", "deepspeed: null" };
+    static const char *const lines[] = { "quantization_bit: null",      "use_galore: false", "label_smoothing_factor: 0",
+                                         "neftune_noise_alpha:",        "max_steps: -1",     "report_to: none",
+                                         "overwrite_output_dir: false", "deepspeed: null" };
     for (size_t i = 0; i < MT_COUNT(lines); i++) {
         mt_err err = { 0 };
         mt_settings s;
@@ -150,7 +153,8 @@ static void lora_is_refused_said_or_not(void **state)
         const char *text, *says;
     } cases[] = {
         { "model_name_or_path: a/b\ndataset: d\n", "which means lora to LLaMA-Factory" },
-        { "model_name_or_path: a/b\nfinetuning_type: lora\n", "f.yaml:2: finetuning_type is \"lora\": adapters are not trained here" },
+        { "model_name_or_path: a/b\nfinetuning_type: lora\n",
+          "f.yaml:2: finetuning_type is \"lora\": adapters are not trained here" },
         { "model_name_or_path: a/b\nfinetuning_type: freeze\n", "--freeze" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
@@ -165,4 +169,5 @@ static void lora_is_refused_said_or_not(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(files_resolve_to_the_committed_tables), cmocka_unit_test(what_is_not_done_here_is_refused),
-             cmocka_unit_test(what_is_off_may_be_said), cmocka_unit_test(what_is_replaced_is_told), cmocka_unit_test(lora_is_refused_said_or_not))
+             cmocka_unit_test(what_is_off_may_be_said), cmocka_unit_test(what_is_replaced_is_told),
+             cmocka_unit_test(lora_is_refused_said_or_not))

@@ -296,12 +296,45 @@ static void no_room_is_known_before_the_first_step(void **state)
     assert_printed(&p, "--output-dir");
 }
 
+/* Room for one checkpoint, not for all that the run will leave: refused before the first step, naming what would help. */
+static void no_room_for_all_checkpoints_is_known_before_the_first_step(void **state)
+{
+    const char *root = *state;
+    if (!mount_small(root, "size=1500k")) skip();
+    set_up(root);
+    program_arg(&p, "--output-dir=small/out");
+    program_run(&p);
+    umount(workspace_path("%s/small", root).s);
+    assert_true(p.status > 0);
+    assert_printed(&p, "checkpoints of");
+    assert_printed(&p, "save.keep_last");
+}
+
+/* A run that needs more host memory than it may have: nothing is loaded, the setting that helps is named; --force starts it. */
+static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
+{
+    set_up(*state);
+    program_arg(&p, "--host-memory=100M");
+    program_run(&p);
+    assert_true(p.status > 0);
+    assert_printed(&p, "of host memory");
+    assert_printed(&p, "--force");
+    set_up(*state);
+    program_arg(&p, "--host-memory=100M");
+    program_arg(&p, "--force");
+    program_run(&p);
+    assert_int_equal(p.status, 0);
+    assert_printed(&p, "started all the same");
+    assert_printed(&p, "the plan said"); /* predicted beside measured, at the end */
+}
+
 static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void **state)
 {
     const char *root = *state;
     if (!mount_small(root, "size=1500k")) skip();
     set_up(root);
     program_arg(&p, "--output-dir=small/out");
+    program_arg(&p, "--force"); /* it is known to be too small */
     program_run(&p);
     bool whole = mt_file_exists(workspace_path("%s/small/out/checkpoint-2/checksums.json", root).s);
     bool torn = mt_dir_exists(workspace_path("%s/small/out/checkpoint-4", root).s) ||
@@ -432,7 +465,8 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
-             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(missing_things_are_named),
+             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced),
+             RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit),
              RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),

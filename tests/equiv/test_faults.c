@@ -121,7 +121,7 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
         if (rc == MT_OK) fail_msg("fault %d of kind %d went unnoticed", (int)n, kind);
         assert_true(err.msg[0] && err.rc == rc);
     }
-    assert_true(n_hit > 2);
+    assert_true(n_hit > (kind == MT_FAULT_THREAD ? 0 : 2)); /* a GPU's streams are no threads of ours */
     rig_close(&r);
 }
 

@@ -3,6 +3,8 @@
  * checksums of hi, lo, m, v after three steps.  MT_DRAWS sets how many placements are drawn per arithmetic. */
 #include "draw.h"
 
+#include "device/trace.h"
+
 #include <math.h>
 #include <stdlib.h>
 
@@ -32,6 +34,8 @@ static const arithmetic_case cases[] = {
     { "gpt2", MT_DTYPE_F32, MT_DTYPE_BF16, true, { 0 } },
     { "phi", MT_DTYPE_BF16, MT_DTYPE_BF16, false, { 0 } },
     { "baichuan_alibi", MT_DTYPE_F32, MT_DTYPE_F32, true, { 0 } },
+    { "baichuan2", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } },
+    { "stablelm_qk_norm", MT_DTYPE_BF16, MT_DTYPE_F32, true, { "*.q_layernorm.*", "*.mlp.up_proj.weight" } },
     /* Little is trained, so that a staged layer's state fits into what few rows keep: these two borrow. */
     { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } },
     { "llama_bias", MT_DTYPE_F32, MT_DTYPE_F32, false, { "*_proj.weight", "lm_head.weight" } },
@@ -46,6 +50,11 @@ static void three_steps(rig *r, outcome *out, dice *d)
 {
     mt_err err = { 0 };
     const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5 };
+    mt_trace *trace = NULL; /* looking changes nothing, either */
+    if (d && roll(d, 4) == 0) {
+        assert_ok(mt_trace_create(&trace, r->dev, 2000, &err));
+        mt_engine_trace(r->engine, trace);
+    }
     for (int i = 0; i < 3; i++) {
         mt_step_result s, look = { 0 };
         int what = d ? roll(d, 6) : 0; /* looking changes nothing */
@@ -59,6 +68,14 @@ static void three_steps(rig *r, outcome *out, dice *d)
         out->norm[i] = s.grad_norm;
     }
     assert_ok(mt_engine_checksum(r->engine, &out->checksum, &err));
+    if (!trace) return;
+    int n, lost;
+    int64_t window;
+    mt_engine_trace(r->engine, NULL);
+    assert_ok(mt_trace_collect(trace, &err));
+    mt_trace_spans(trace, &n, &window, &lost);
+    assert_true(n > 20 && window > 0);
+    mt_trace_free(trace);
 }
 
 /* One line that tells a placement from others, for the failure message. */
@@ -113,6 +130,100 @@ static void placements_of_one_arithmetic_give_equal_bits(void **state)
     const char *env = getenv("MT_DRAWS");
     int draws = env ? atoi(env) : 40;
     for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], draws, 1000 * (i + 1));
+}
+
+/* -- borrowed memory ------------------------------------------------------------------------------- */
+
+/* Wide enough layers and enough rows for what they keep to hold any unit's state. */
+static void open_lenders(rig *r, bool tied)
+{
+    static const char text[] = "{\"model_type\":\"qwen2\",\"hidden_size\":16,\"intermediate_size\":48,\"num_hidden_layers\":5,\"num_attention_heads\":2,"
+                               "\"num_key_value_heads\":1,\"vocab_size\":40,\"max_position_embeddings\":64,\"tie_word_embeddings\":%s}";
+    enum { DOC = 32, DOCS = 12 };
+    char config[512];
+    int32_t ids[DOC];
+    mt_err err = { 0 };
+    *r = (rig){ 0 };
+    int n = snprintf(config, sizeof config, text, tied ? "true" : "false");
+    assert_ok(mt_config_parse(&r->config, config, (size_t)n, "a config", &err));
+    assert_ok(mt_model_create(&r->model, r->config, NULL, &err));
+    for (int i = 0; i < DOCS; i++) {
+        for (int k = 0; k < DOC; k++) ids[k] = (int32_t)mt_rng_below(5, (uint64_t)i, (uint64_t)k, 40);
+        assert_ok(mt_batch_add(&r->batch, ids, ids, DOC, 40, &err));
+    }
+}
+
+static void start_lenders(rig *r, mt_plan *plan, int dawdle_us)
+{
+    mt_err err = { 0 };
+    r->plan = plan;
+    assert_ok(mt_device_open(&r->dev, rig_device(), &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = 2, .dawdle_us = dawdle_us }, &err));
+    assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = 2 }, &err));
+    for (int u = 0; u < r->model->n_units; u++)
+        for (int64_t i = 0; i < r->model->units[u].layout->n_elems; i++) {
+            uint16_t hi = mt_f32_to_bf16(0.2f * mt_rng_normal(9, (uint64_t)u, (uint64_t)i));
+            assert_ok(mt_engine_write(r->engine, u, MT_STATE_HI, i, 1, &hi, &err));
+        }
+}
+
+/* Every unit that can borrow does, but the last `hosted` layers; the smallest sweeps. */
+static mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool clip, bool resident, int hosted)
+{
+    mt_err err = { 0 };
+    mt_placement p;
+    mt_plan *plan;
+    mt_job job = rig_job(r, clip);
+    assert_ok(mt_placement_init(&p, r->model, &err));
+    p.sweep_tokens = a->micro_tokens * 2;
+    p.accumulators = MT_DEVICE;
+    p.ring_slots = p.grad_slots = 2;
+    p.n_slabs = 2;
+    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
+    for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = resident, .home = MT_HOST, .site = MT_SITE_HOST };
+    for (int u = 0; hosted >= 0 && u < r->model->n_units - hosted; u++) {
+        const mt_plan trial = { .model = r->model, .job = job, .arithmetic = *a, .place = p };
+        if (mt_plan_can_borrow(&trial, u)) p.units[u].site = MT_SITE_STAGED, p.units[u].borrows = true;
+    }
+    assert_ok(mt_plan_create(&plan, r->model, &job, a, &p, &err));
+    mt_placement_free(&p);
+    return plan;
+}
+
+static int count_loans(const mt_plan *plan)
+{
+    int n = 0;
+    for (int u = 0; u < plan->model->n_units; u++) n += plan->place.units[u].borrows;
+    return n;
+}
+
+static void check_loans(bool tied, mt_dtype t, bool clip, bool resident)
+{
+    rig r;
+    outcome plain, borrowed;
+    open_lenders(&r, tied);
+    const mt_arithmetic a = { .compute = t, .grad = t, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+    start_lenders(&r, plan_loans(&r, &a, clip, resident, -1), 0);
+    assert_int_equal(count_loans(r.plan), 0);
+    three_steps(&r, &plain, NULL);
+    rig_stop(&r);
+    for (int hosted = 0; hosted < 3; hosted++) {
+        dice d = { (uint64_t)hosted, 0 };
+        start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted), 200);
+        assert_true(r.plan->place.units[0].borrows); /* the embedding has two lenders, so two layers have none */
+        assert_true(r.plan->place.units[0].lender[0] != r.plan->place.units[0].lender[1]);
+        assert_in_range(count_loans(r.plan), 3, 4);
+        three_steps(&r, &borrowed, &d);
+        rig_stop(&r);
+        assert_memory_equal(&borrowed, &plain, sizeof plain);
+    }
+    rig_close(&r);
+}
+
+static void borrowed_memory_gives_the_same_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 8; i++) check_loans(i & 1, i & 2 ? MT_DTYPE_F32 : MT_DTYPE_BF16, i & 4, i & 1);
+    check_loans(false, MT_DTYPE_BF16, true, true);
 }
 
 /* The least device memory any plan works with, found by bisection, and plenty: the same bits. */
@@ -177,5 +288,5 @@ static void another_arithmetic_is_noticed(void **state)
     rig_close(&r);
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
+RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
              cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed))

@@ -20,7 +20,8 @@ static mt_rc choose(mt__files *f, const json_t *row, const char *config, const c
     *f = (mt__files){ 0 };
     for (size_t i = 0; i < json_array_size(names); i++)
         assert_int_equal(mt__files_add(f, json_string_value(json_array_get(names, i)), 1, "", err), MT_OK);
-    return mt__choose_data(f, &(mt__repo){ .name = "a/b", .dataset = true }, readme, readme ? strlen(readme) : 0, config, split, "", err);
+    return mt__choose_data(f, &(mt__repo){ .name = "a/b", .dataset = true }, readme, readme ? strlen(readme) : 0, config, split,
+                           "", err);
 }
 
 static void check_split(const json_t *row, const char *config, const char *split, const json_t *expected)
@@ -31,7 +32,8 @@ static void check_split(const json_t *row, const char *config, const char *split
     if (choose(&f, row, config, split, &err)) fail_msg("%s, %s: %s", text, split, err.msg);
     for (size_t i = 0; i < f.n; i++)
         if (f.items[i].wanted != contains(expected, f.items[i].path))
-            fail_msg("%s: %s is %s the split %s", text, f.items[i].path, f.items[i].wanted ? "no part of" : "missing from", split);
+            fail_msg("%s: %s is %s the split %s", text, f.items[i].path, f.items[i].wanted ? "no part of" : "missing from",
+                     split);
     free(text);
     mt__files_free(&f);
 }

@@ -367,7 +367,7 @@ CHECKED_OP(rope, true, false, NULL)
 /* Leading dimensions: `gap` elements past the packed row. */
 typedef struct attention_case {
     mt_attention a;
-    int64_t gap;
+    int64_t gap; /* gradients have three times that */
     int64_t docs[9]; /* lengths, up to the first 0; below 0: the lengths so far come as often */
 } attention_case;
 
@@ -449,7 +449,8 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     a->N *= times;
     a->n_docs = listed * times;
     if (r->how.use) a->use = *r->how.use;
-    a->ldq = a->ldo = a->ld_d = a->H * a->Dh + gap;
+    a->ldq = a->ldo = a->H * a->Dh + gap;
+    a->ld_d = a->H * a->Dh + 3 * gap;
     a->ldk = a->K * a->Dh + gap;
     a->ldv = a->K * a->Dh + 2 * gap;
     a->scale = 1.0f / sqrtf((float)a->Dh);

@@ -3,10 +3,11 @@
 
     tests/real/hub_cache.py BUILD_DIR [--write]
 
-Needs the PyPI package huggingface_hub.  Both download acme/tiny from the tests' own hub on loopback; the two caches must look the
-same (blobs, relative links, refs), and each program must find what the other has downloaded, without a network.  --write makes
-tests/golden/hub/layout.txt anew from huggingface_hub's cache.
+Needs the PyPI packages huggingface_hub and datasets.  Both download acme/tiny from the tests' own hub on loopback; the two caches must look the
+same (blobs, relative links, refs), and each program must find what the other has downloaded, without a network.  Arrow files that the datasets library has
+prepared are read, too.  --write makes tests/golden/hub/layout.txt anew from huggingface_hub's cache.
 """
+import json
 import os
 import subprocess
 import sys
@@ -33,6 +34,24 @@ def megatrain(home, *args, offline=False):
     if done.returncode:
         sys.exit(f"megatrain {' '.join(args)}: {done.stderr}")
     return done.stdout.strip()
+
+
+def prepare_arrow(home):
+    """What load_dataset("meta-math/MetaMathQA") leaves in its cache, made from a file of our own."""
+    from datasets.data_files import DataFilesDict, DataFilesList
+    from datasets.load import configure_builder_class
+    from datasets.packaged_modules.json.json import Json, JsonConfig
+
+    rows = os.path.join(home, "rows.jsonl")
+    with open(rows, "w") as out:
+        out.writelines(json.dumps({"query": f"what is {i}", "response": str(i)}) + "\n" for i in range(100))
+    config = JsonConfig(name="default", data_files=DataFilesDict({"train": DataFilesList([rows], [("x",)])}))
+    made = configure_builder_class(Json, builder_configs=[config], default_config_name="default", dataset_name="MetaMathQA")
+    builder = made(cache_dir=os.path.join(home, "datasets"), hash="0" * 40, dataset_name="MetaMathQA")
+    builder.repo_id = "meta-math/MetaMathQA"  # given to the constructor it would want the files on the hub
+    builder._cache_dir = builder._output_dir = builder._build_cache_dir()
+    builder.download_and_prepare()
+    return os.path.join(builder.cache_dir, "meta_math_qa-train.arrow")
 
 
 def listing(home):
@@ -78,3 +97,11 @@ with tempfile.TemporaryDirectory() as theirs, tempfile.TemporaryDirectory() as o
     assert megatrain(theirs, "get", "acme/tiny", offline=True) == their_dir
     assert megatrain(theirs, "get", "acme/tiny", "--revision", os.path.basename(their_dir), offline=True) == their_dir
     print("megatrain reads huggingface_hub's, offline")
+
+    arrow = prepare_arrow(ours)
+    assert megatrain(ours, "get", "meta-math/MetaMathQA", "--dataset", offline=True) == arrow
+    demo = os.path.join(here, "..", "..", "data")
+    shown = megatrain(ours, "data", "--model-name", demo + "/demo_model", "--dataset-name", "metamath", "--dataset-dir", demo,
+                      "--max-seq-len", "64", "--set", f"dataset.cache_dir={ours}/tokens", offline=True)  # fmt: skip
+    assert "100 records, 100 samples" in shown, shown
+    print("megatrain reads the datasets library's Arrow files")

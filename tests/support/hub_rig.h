@@ -39,14 +39,27 @@ static inline void open_hub(rig *r)
 {
     mt_err err = { 0 };
     mt_hub_close(r->hub);
-    assert_ok(mt_hub_open(&r->hub, &(mt_hub_options){ .progress = show, .user = r, .piece_bytes = HUB_TINY_PIECE, .n_connections = 4, .pause_s = 0.01 }, &err));
+    assert_ok(mt_hub_open(
+        &r->hub,
+        &(mt_hub_options){ .progress = show, .user = r, .piece_bytes = HUB_TINY_PIECE, .n_connections = 4, .pause_s = 0.01 },
+        &err));
 }
 
 static inline int rig_make(void **state)
 {
-    static const char *const variables[] = { "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH",
-                                             "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE", "HF_DATASETS_OFFLINE", "HF_DATASETS_CACHE", "http_proxy",
-                                             "HTTP_PROXY", "all_proxy", "ALL_PROXY" };
+    static const char *const variables[] = { "HF_HUB_CACHE",
+                                             "HUGGINGFACE_HUB_CACHE",
+                                             "HF_TOKEN",
+                                             "HUGGING_FACE_HUB_TOKEN",
+                                             "HF_TOKEN_PATH",
+                                             "HF_HUB_OFFLINE",
+                                             "TRANSFORMERS_OFFLINE",
+                                             "HF_DATASETS_OFFLINE",
+                                             "HF_DATASETS_CACHE",
+                                             "http_proxy",
+                                             "HTTP_PROXY",
+                                             "all_proxy",
+                                             "ALL_PROXY" };
     rig *r = calloc(1, sizeof *r);
     void *dir;
     if (tempdir_make(&dir)) return -1;
@@ -82,8 +95,8 @@ static inline test_path in_cache(const rig *r, const char *path) { return worksp
 static inline test_path snapshot_path(const rig *r, const hub_repo *repo, const char *path)
 {
     const char *slash = strchr(repo->name, '/');
-    return workspace_path("%s/hub/%s--%.*s--%s/snapshots/%s/%s", r->dir, repo->dataset ? "datasets" : "models", (int)(slash - repo->name),
-                          repo->name, slash + 1, repo->commit, path);
+    return workspace_path("%s/hub/%s--%.*s--%s/snapshots/%s/%s", r->dir, repo->dataset ? "datasets" : "models",
+                          (int)(slash - repo->name), repo->name, slash + 1, repo->commit, path);
 }
 
 static inline void holds(const rig *r, const hub_repo *repo, const char *path)
@@ -102,7 +115,10 @@ static inline void holds(const rig *r, const hub_repo *repo, const char *path)
     fail_msg("%s is no file of the repository", path);
 }
 
-static inline bool lacks(const rig *r, const hub_repo *repo, const char *path) { return !mt_file_exists(snapshot_path(r, repo, path).s); }
+static inline bool lacks(const rig *r, const hub_repo *repo, const char *path)
+{
+    return !mt_file_exists(snapshot_path(r, repo, path).s);
+}
 
 /* Every file in blobs/ with a blob's name has the content its name promises. */
 static inline void no_blob_is_torn(const rig *r, const char *folder)

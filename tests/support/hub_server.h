@@ -210,7 +210,8 @@ static inline void hub_answer_file(const hub_request *q, const hub_repo *r, cons
     if (last >= f->size && f->size) last = f->size - 1;
     int n = snprintf(more, sizeof more, "ETag: \"%s\"\r\nX-Repo-Commit: %s\r\nAccept-Ranges: bytes\r\n", hub_hash(f), r->commit);
     if (ranged)
-        snprintf(more + n, sizeof more - (size_t)n, "Content-Range: bytes %llu-%llu/%llu\r\n", first, last, (unsigned long long)f->size);
+        snprintf(more + n, sizeof more - (size_t)n, "Content-Range: bytes %llu-%llu/%llu\r\n", first, last,
+                 (unsigned long long)f->size);
     hub_answer(q, ranged ? 206 : 200, more, f->data + first, f->size ? (size_t)(last - first + 1) : 0);
 }
 
@@ -222,8 +223,10 @@ static inline void hub_answer_list(const hub_request *q, const hub_repo *r, int 
     mt_str_puts(&s, "[{\"type\":\"directory\",\"oid\":\"0\",\"size\":0,\"path\":\"folder\"}");
     for (int i = first; i < end; i++) {
         const hub_file *f = &r->files[i];
-        mt_str_printf(&s, ",{\"type\":\"file\",\"oid\":\"%s\",\"size\":%llu,\"path\":\"%s\"", f->git, (unsigned long long)f->size, f->path);
-        if (f->lfs) mt_str_printf(&s, ",\"lfs\":{\"oid\":\"%s\",\"size\":%llu,\"pointerSize\":134}", f->sha, (unsigned long long)f->size);
+        mt_str_printf(&s, ",{\"type\":\"file\",\"oid\":\"%s\",\"size\":%llu,\"path\":\"%s\"", f->git, (unsigned long long)f->size,
+                      f->path);
+        if (f->lfs)
+            mt_str_printf(&s, ",\"lfs\":{\"oid\":\"%s\",\"size\":%llu,\"pointerSize\":134}", f->sha, (unsigned long long)f->size);
         mt_str_puts(&s, "}");
     }
     mt_str_puts(&s, "]");
@@ -251,7 +254,9 @@ static inline void hub_answer_api(const hub_request *q, const hub_repo *r, const
     char body[256];
     const char *of, *after, *cursor = strstr(rest, "cursor=");
     if (hub_starts(rest, "/revision/", &of) && hub_is_revision(r, of, &after) && !*after) {
-        int n = snprintf(body, sizeof body, "{\"id\":\"%s\",\"sha\":\"%s\",\"siblings\":[],\"private\":false,\"downloads\":0,\"tags\":[]}", r->name, r->commit);
+        int n = snprintf(body, sizeof body,
+                         "{\"id\":\"%s\",\"sha\":\"%s\",\"siblings\":[],\"private\":false,\"downloads\":0,\"tags\":[]}", r->name,
+                         r->commit);
         hub_answer(q, 200, "Content-Type: application/json\r\n", body, (size_t)n);
     } else if (hub_starts(rest, "/tree/", &of) && hub_is_revision(r, of, &after)) {
         hub_answer_list(q, r, cursor ? atoi(cursor + 7) : 0);
@@ -276,7 +281,8 @@ static inline void hub_answer_resolve(const hub_request *q, const hub_repo *r, c
         }
         if (f->lfs) { /* to the content network, on another port */
             snprintf(more, sizeof more,
-                     "Location: http://127.0.0.1:%d/lfs/%s?signed=1\r\nX-Repo-Commit: %s\r\nX-Linked-Etag: \"%s\"\r\nX-Linked-Size: %llu\r\n",
+                     "Location: http://127.0.0.1:%d/lfs/%s?signed=1\r\nX-Repo-Commit: %s\r\nX-Linked-Etag: "
+                     "\"%s\"\r\nX-Linked-Size: %llu\r\n",
                      q->s->ports[1], f->sha, r->commit, f->sha, (unsigned long long)f->size);
             hub_answer(q, 302, more, "", 0);
         } else if (q->head) {
@@ -371,14 +377,15 @@ static inline void hub_decode(char *s)
 static inline void hub_header(const char *text, const char *name, char *out, size_t n)
 {
     for (const char *p = strchr(text, '\n'); p && *++p; p = strchr(p, '\n'))
-        if (strncasecmp(p, name, strlen(name)) == 0) snprintf(out, n, "%.*s", (int)strcspn(p + strlen(name), "\r\n"), p + strlen(name));
+        if (strncasecmp(p, name, strlen(name)) == 0)
+            snprintf(out, n, "%.*s", (int)strcspn(p + strlen(name), "\r\n"), p + strlen(name));
 }
 
 static inline void hub_choose_rule(hub_request *q)
 {
     pthread_mutex_lock(&q->s->lock);
-    mt_str_printf(&q->s->log, "%s %s %s range=%s auth=%s\n", q->head ? "HEAD" : "GET", q->port == q->s->ports[0] ? "hub" : "cdn", q->target,
-                  q->range, q->auth);
+    mt_str_printf(&q->s->log, "%s %s %s range=%s auth=%s\n", q->head ? "HEAD" : "GET", q->port == q->s->ports[0] ? "hub" : "cdn",
+                  q->target, q->range, q->auth);
     for (int i = 0; i < q->s->n_rules && !q->rule.match; i++) {
         hub_rule *rule = &q->s->rules[i];
         if (!strstr(q->target, rule->match) || (rule->times && rule->used >= rule->times)) continue;

@@ -10,8 +10,8 @@ enum { HUB_TINY_PIECE = 4096, HUB_TINY_BIG = 5 * HUB_TINY_PIECE + 123 };
 
 static inline hub_repo *hub_add_tiny(hub_server *s)
 {
-    static const char index[] =
-        "{\"metadata\":{},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\",\"b\":\"model-00002-of-00002.safetensors\"}}";
+    static const char index[] = "{\"metadata\":{},\"weight_map\":{\"a\":\"model-00001-of-00002.safetensors\",\"b\":\"model-00002-"
+                                "of-00002.safetensors\"}}";
     char big[HUB_TINY_BIG];
     for (size_t i = 0; i < sizeof big; i++) big[i] = (char)mt_rng_below(5, 0, i, 256);
     hub_repo *r = hub_add_repo(s, "acme/tiny", false);

@@ -105,10 +105,14 @@ static inline bool workspace_same_file(const char *a, const char *b)
     return same;
 }
 
-/* Files that tell when things happened: the lock, the log, and the page that shows it. */
+/* Files that tell when and where things happened: the lock, the log, the plan (of the memory that was free then), and the page that
+ * shows them. */
 static inline bool workspace_tells_time(const char *name)
 {
-    return strcmp(name, ".lock") == 0 || strcmp(name, "log.txt") == 0 || strcmp(name, "report.html") == 0;
+    static const char *const names[] = { ".lock", "log.txt", "plan.json", "report.html" };
+    for (size_t i = 0; i < MT_COUNT(names); i++)
+        if (strcmp(name, names[i]) == 0) return true;
+    return false;
 }
 
 /* The first difference of two directories, newly allocated, or NULL: none.  What tells the time has to be there, no more. */

@@ -28,6 +28,13 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
     a = call(all, 4, 4096);
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
+    a.ldq = 5120; /* as with a norm of q and k: rows of q lie elsewhere than those of dq */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(all, 4, 4096);
+    a.window = 128;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a.window = 1024;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
     a = call(repeatable, 4, 4096);
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
     a = call(repeatable, 1, 16384); /* 15 GB of squares */
@@ -52,7 +59,7 @@ static void what_cudnn_does_not_know_is_ours(void **state)
     a.Dh = 256; /* 9.14 leaves its gradients unwritten */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
     a.use.cudnn_head = 256;
-    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
     a = call(all, 16, 1024);
     a.Dh = 72;
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
@@ -150,6 +157,13 @@ static void settings_become_ways(void **state)
     mt_attention_use use = mt_attention_use_of(dev, true, false, (size_t)1 << 30);
     assert_int_equal(use.ways, PLAIN);
     assert_int_equal(use.workspace, 0); /* the CPU needs none */
+    use = mt_attention_use_typical(true, false, (size_t)141 << 30);
+    assert_int_equal(use.ways, PLAIN | FLASH | CUDNN);
+    assert_true(use.workspace == (uint64_t)2 << 30);
+    assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace); /* a little less free memory: the same bits */
+    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)1 << 30);
+    assert_int_equal(mt_attention_use_typical(false, false, (size_t)80 << 30).ways, PLAIN | FLASH | CUDNN | FAST);
+    assert_int_equal(mt_attention_use_typical(false, true, (size_t)80 << 30).ways, PLAIN);
     mt_attention_use_text(&(mt_attention_use){ .ways = PLAIN | FLASH | CUDNN }, text, sizeof text);
     assert_string_equal(text, "cudnn, flash, plain");
     mt_device_close(dev);

@@ -1,5 +1,5 @@
-/* The ready configs: every file under configs/ reads, names data that is registered, and plans on the machine its comment asks for,
- * without a network. */
+/* The ready configs: every file under configs/ reads, names data that is registered, and plans on the machine its comment asks
+ * for, without a network. */
 #include "test.h"
 
 #include "base/file.h"
@@ -61,7 +61,9 @@ static void base_name(const char *hub, char *out, size_t n)
     static const struct {
         const char *text;
         bool at_end;
-    } words[] = { { "-instruct", false }, { "-chat", false }, { "-hf", true }, { "-it", true }, { "-pt", true }, { "-v1.0", true } };
+    } words[] = {
+        { "-instruct", false }, { "-chat", false }, { "-hf", true }, { "-it", true }, { "-pt", true }, { "-v1.0", true }
+    };
     snprintf(out, n, "%s", mt_path_base(hub));
     for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
     for (size_t i = 0; i < MT_COUNT(words); i++) {
@@ -96,17 +98,23 @@ static void plans(const ready *c, const json_t *published)
     char name[64];
     size_t ram, gpu;
     const char *needs = strstr(c->text, "# Needs ");
-    if (!needs || sscanf(needs, "# Needs %zu GiB of RAM and a GPU with %zu GiB", &ram, &gpu) != 2) fail_msg("%s says no machine", c->name);
+    if (!needs || sscanf(needs, "# Needs %zu GiB of RAM and a GPU with %zu GiB", &ram, &gpu) != 2)
+        fail_msg("%s says no machine", c->name);
     base_name(c->s.model.name, name, sizeof name);
     open_config(&config, name, published);
     assert_ok(mt_model_create(&model, config, NULL, &err));
     const mt_training_settings *t = &c->s.training;
     int64_t docs = t->batch_size * t->gradient_accumulation_steps;
-    mt_job job = { .train = true, .clip = true, .step_tokens = docs * c->s.dataset.max_seq_len, .step_docs = docs, .longest = c->s.dataset.max_seq_len };
+    mt_job job = { .train = true,
+                   .clip = true,
+                   .step_tokens = docs * c->s.dataset.max_seq_len,
+                   .step_docs = docs,
+                   .longest = c->s.dataset.max_seq_len };
     mt_machine machine = mt_machine_typical();
     machine.device_bytes = (gpu - 1) * GIB;
     machine.host_bytes = (ram - 4) * GIB;
-    mt_rc rc = mt_plan_auto(&plan, model, &job, &(mt_arithmetic){ .compute = c->s.model.dtype, .grad = t->grad_dtype }, &machine, &err);
+    mt_rc rc =
+        mt_plan_auto(&plan, model, &job, &(mt_arithmetic){ .compute = c->s.model.dtype, .grad = t->grad_dtype }, &machine, &err);
     if (rc) fail_msg("%s on %zu GiB of RAM and a GPU with %zu GiB: %s", c->name, ram, gpu, err.msg);
     assert_true(plan->device_bytes <= machine.device_bytes && plan->host_bytes <= machine.host_bytes);
     assert_true((double)(ram - 4) * (double)GIB < 18.0 * (double)model->n_params + 4.0 * (double)GIB); /* and not a guess */
@@ -145,7 +153,8 @@ static void every_config_reads_and_plans(void **state)
 static void the_originals_names_are_kept(void **state)
 {
     (void)state;
-    static const char *const names[] = { "qwen_7b", "qwen3_8b", "qwen3_5_27b", "qwen3_next_80b", "glm4_flash", "llama3_8b", "gpt_oss_20b" };
+    static const char *const names[] = { "qwen_7b",    "qwen3_8b",  "qwen3_5_27b", "qwen3_next_80b",
+                                         "glm4_flash", "llama3_8b", "gpt_oss_20b" };
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         char path[512];
         snprintf(path, sizeof path, CONFIGS "/%s.yaml", names[i]);

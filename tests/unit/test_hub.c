@@ -1,5 +1,5 @@
-/* The hub's client against a hub of the tests' own on loopback: what it fetches, where it puts it, and what it does when the other
- * side misbehaves.  Each ends in the right file or the right message, and never in a torn file in the cache. */
+/* The hub's client against a hub of the tests' own on loopback: what it fetches, where it puts it, and what it does when the
+ * other side misbehaves.  Each ends in the right file or the right message, and never in a torn file in the cache. */
 #include "hub_rig.h"
 
 #include "base/fault.h"
@@ -111,7 +111,8 @@ static void names_that_lead_elsewhere_are_refused(void **state)
 {
     (void)state;
     static const char *const good[] = { "gpt2", "Qwen/Qwen2.5-7B-Instruct", "a_b/c.d-e_f" };
-    static const char *const bad[] = { "", "/etc", "../x", "a/../b", "a//b", "a/b/c", "./a", "a--b/c", "a/b.git", "a/.b", "a b", "a/b-", "~/x" };
+    static const char *const bad[] = { "",       "/etc",    "../x", "a/../b", "a//b", "a/b/c", "./a",
+                                       "a--b/c", "a/b.git", "a/.b", "a b",    "a/b-", "~/x" };
     static const char *const unsafe[] = { "", "/x", "../x", "a/../x", "a//x", "a/", "./x", "a\\b", "a\nb", "a/..", ".." };
     static const char *const safe[] = { "x", ".gitattributes", "a/b/c.parquet", "a..b", "refs/convert/parquet", "\xc3\xa9.txt" };
     for (size_t i = 0; i < MT_COUNT(good); i++) assert_true(mt_hub_is_name(good[i]));
@@ -134,14 +135,16 @@ static void what_is_needed_arrives_and_no_more(void **state)
     assert_int_equal(tempdir_count(in_cache(r, "models--acme--tiny/blobs").s, ".incomplete"), 0);
 }
 
-/* A listing of the cache: paths, links, sizes.  The golden beside it is what huggingface_hub has, too (tests/golden/hub/README.md). */
+/* A listing of the cache: paths, links, sizes.  The golden beside it is what huggingface_hub has, too
+ * (tests/golden/hub/README.md). */
 static void list_tree(mt_str *out, const char *dir, const char *below)
 {
     mt_err err = { 0 };
     mt_dir_names names;
     assert_ok(mt_dir_list(&names, dir, &err));
     for (size_t i = 0; i < names.n; i++) {
-        test_path path = workspace_path("%s/%s", dir, names.items[i]), name = workspace_path("%s%s%s", below, *below ? "/" : "", names.items[i]);
+        test_path path = workspace_path("%s/%s", dir, names.items[i]),
+                  name = workspace_path("%s%s%s", below, *below ? "/" : "", names.items[i]);
         char to[512] = "";
         struct stat st;
         assert_int_equal(lstat(path.s, &st), 0);
@@ -325,17 +328,27 @@ static void refusals_are_told_in_plain_words(void **state)
         mt_rc rc;
         const char *says, *says_too;
     } cases[] = {
-        { { .match = "/resolve/", .status = 401, .error_code = "GatedRepo" }, MT_EINVAL, "is gated: accept its licence at", "set HF_TOKEN" },
+        { { .match = "/resolve/", .status = 401, .error_code = "GatedRepo" },
+          MT_EINVAL,
+          "is gated: accept its licence at",
+          "set HF_TOKEN" },
         { { .match = "/resolve/", .status = 403, .error_code = "GatedRepo" }, MT_EINVAL, "/acme/tiny", "gated" },
         { { .match = "/resolve/", .status = 403 }, MT_EINVAL, "does not allow", "HF_TOKEN" },
-        { { .match = "/revision/", .status = 404, .error_code = "RevisionNotFound" }, MT_ENOENT, "no branch, tag or commit", "main" },
+        { { .match = "/resolve/", .status = 401 }, MT_EINVAL, "does not allow", "HF_TOKEN" },
+        { { .match = "/revision/", .status = 404, .error_code = "RevisionNotFound" },
+          MT_ENOENT,
+          "no branch, tag or commit",
+          "main" },
         { { .match = "/resolve/", .status = 404, .error_code = "EntryNotFound" }, MT_ENOENT, "has no file", "any more" },
         { { .match = "/tree/", .status = 500 }, MT_EIO, "status 500", "try again later" },
         { { .match = "/revision/", .status = 429, .retry_after = "4000" }, MT_EIO, "asks to wait", "later" },
         { { .match = "/lfs/", .wrong = true }, MT_EFORMAT, "has not the hash", "nothing was kept" },
         { { .match = "/lfs/", .status = 503 }, MT_EIO, "status 503", "model-0000" },
         { { .match = "/revision/", .status = 302, .location = "file:///etc/passwd" }, MT_EFORMAT, "not safe to follow", "file:" },
-        { { .match = "/revision/", .status = 302, .location = "/api/models/acme/tiny/revision/main" }, MT_EFORMAT, "redirected more than", "" },
+        { { .match = "/revision/", .status = 302, .location = "/api/models/acme/tiny/revision/main" },
+          MT_EFORMAT,
+          "redirected more than",
+          "" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
@@ -526,10 +539,10 @@ static void two_at_once_fetch_it_once(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_test(fast_and_plain_hashes_are_equal),
-             cmocka_unit_test(names_that_lead_elsewhere_are_refused),
-             RIG(what_is_needed_arrives_and_no_more), RIG(the_layout_is_huggingface_hubs), RIG(a_second_call_asks_nobody),
-             RIG(a_branch_that_moved_is_followed_when_asked_for), RIG(a_directory_of_that_name_comes_first), RIG(config_alone_is_small),
-             RIG(the_token_goes_to_the_hub_and_nowhere_else), RIG(tokens_come_from_four_places),
+             cmocka_unit_test(names_that_lead_elsewhere_are_refused), RIG(what_is_needed_arrives_and_no_more),
+             RIG(the_layout_is_huggingface_hubs), RIG(a_second_call_asks_nobody),
+             RIG(a_branch_that_moved_is_followed_when_asked_for), RIG(a_directory_of_that_name_comes_first),
+             RIG(config_alone_is_small), RIG(the_token_goes_to_the_hub_and_nowhere_else), RIG(tokens_come_from_four_places),
              RIG(what_mends_itself_ends_in_the_right_files), RIG(retry_after_is_obeyed), RIG(refusals_are_told_in_plain_words),
              RIG(an_unknown_name_is_answered_with_the_nearest), RIG(without_a_network_it_says_how_to_bring_it),
              RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first),

@@ -40,7 +40,8 @@ static void expect_error(rig *r, const char *subset, const char *split, mt_rc rc
 {
     mt_err err = { 0 };
     char found[1024];
-    assert_int_equal(files_of(r, &(mt_hub_query){ .name = "acme/rows", .subset = subset, .split = split }, found, sizeof found, &err), rc);
+    assert_int_equal(
+        files_of(r, &(mt_hub_query){ .name = "acme/rows", .subset = subset, .split = split }, found, sizeof found, &err), rc);
     assert_says(says);
 }
 
@@ -50,8 +51,8 @@ static const char *const own_files[] = { "data/train-00000-of-00002.parquet", "d
 static void the_conversion_is_taken_where_it_is_complete(void **state)
 {
     rig *r = *state;
-    static const char *const converted[] = { "default/train/0001.parquet", "default/train/0000.parquet", "default/test/0000.parquet",
-                                             "default/partial-extra/0000.parquet", NULL };
+    static const char *const converted[] = { "default/train/0001.parquet", "default/train/0000.parquet",
+                                             "default/test/0000.parquet", "default/partial-extra/0000.parquet", NULL };
     add_rows(r, "main", own_files);
     add_rows(r, "refs/convert/parquet", converted);
     expect(r, NULL, NULL, "default/train/0000.parquet default/train/0001.parquet");
@@ -81,7 +82,8 @@ static void a_partial_conversion_is_not(void **state)
 static void the_readme_decides(void **state)
 {
     rig *r = *state;
-    static const char *const files[] = { "main/a.jsonl", "main/b.jsonl", "main/deep/c.jsonl", "held/out.jsonl", "socratic/x.csv", NULL };
+    static const char *const files[] = { "main/a.jsonl",   "main/b.jsonl",   "main/deep/c.jsonl",
+                                         "held/out.jsonl", "socratic/x.csv", NULL };
     add_readme(add_rows(r, "main", files), "---\n"
                                            "license: mit\n"
                                            "configs:\n"
@@ -110,7 +112,8 @@ static void patterns_take_no_longer_than_they_are(void **state)
 {
     rig *r = *state;
     mt_str readme = { 0 };
-    static const char *const files[] = { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.json", NULL };
+    static const char *const files[] = { "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa.json",
+                                         NULL };
     mt_str_puts(&readme, "---\nconfigs:\n- config_name: default\n  data_files: \"");
     for (int i = 0; i < 60; i++) mt_str_puts(&readme, "**a*");
     mt_str_puts(&readme, "b\"\n---\n");
@@ -123,7 +126,8 @@ static void several_configurations_are_asked_about(void **state)
 {
     rig *r = *state;
     static const char *const files[] = { "a.jsonl", "b.jsonl", NULL };
-    add_readme(add_rows(r, "main", files), "---\nconfigs:\n- config_name: en\n  data_files: a.jsonl\n- config_name: de\n  data_files: b.jsonl\n---\n");
+    add_readme(add_rows(r, "main", files),
+               "---\nconfigs:\n- config_name: en\n  data_files: a.jsonl\n- config_name: de\n  data_files: b.jsonl\n---\n");
     expect_error(r, NULL, NULL, MT_EINVAL, "set dataset.subset to one of en, de");
     expect(r, "de", NULL, "b.jsonl");
 }
@@ -131,14 +135,16 @@ static void several_configurations_are_asked_about(void **state)
 static void names_tell_where_the_readme_does_not(void **state)
 {
     rig *r = *state;
-    static const char *const names[] = { "my_train_1.jsonl", "my_train_2.jsonl", "test.jsonl", "dev/x.txt", "dataset_infos.json", "notes.txt", NULL };
+    static const char *const names[] = { "my_train_1.jsonl",   "my_train_2.jsonl", "test.jsonl", "dev/x.txt",
+                                         "dataset_infos.json", "notes.txt",        NULL };
     hub_repo *repo = add_rows(r, "main", names);
     add_readme(repo, "no front matter");
     expect(r, NULL, "validation", "dev/x.txt"); /* a folder's name comes first, as in the datasets library */
     hub_wait(r->s);
     while (repo->n_files) free(repo->files[--repo->n_files].data);
     snprintf(repo->commit, sizeof repo->commit, "%040x", 7);
-    static const char *const flat[] = { "my_train_1.jsonl", "my_train_2.jsonl", "test.jsonl", "dataset_infos.json", "notes.txt", NULL };
+    static const char *const flat[] = { "my_train_1.jsonl",   "my_train_2.jsonl", "test.jsonl",
+                                        "dataset_infos.json", "notes.txt",        NULL };
     for (const char *const *p = flat; *p; p++) hub_add_file(repo, *p, *p, strlen(*p), false);
     mt_err err = { 0 };
     assert_ok(mt_dir_remove(in_cache(r, "").s, &err));
@@ -207,7 +213,8 @@ static void arrow_files_of_the_datasets_library_are_found(void **state)
     assert_string_equal(found, "meta_math_qa-test.arrow");
 }
 
-MT_TEST_MAIN(RIG(the_conversion_is_taken_where_it_is_complete), RIG(a_partial_conversion_is_not), RIG(the_readme_decides), RIG(patterns_take_no_longer_than_they_are),
-             RIG(several_configurations_are_asked_about), RIG(names_tell_where_the_readme_does_not), RIG(without_names_everything_is_train),
-             RIG(a_folder_of_the_repository), RIG(a_script_does_not_run), RIG(an_unknown_dataset_is_answered_with_the_nearest),
+MT_TEST_MAIN(RIG(the_conversion_is_taken_where_it_is_complete), RIG(a_partial_conversion_is_not), RIG(the_readme_decides),
+             RIG(patterns_take_no_longer_than_they_are), RIG(several_configurations_are_asked_about),
+             RIG(names_tell_where_the_readme_does_not), RIG(without_names_everything_is_train), RIG(a_folder_of_the_repository),
+             RIG(a_script_does_not_run), RIG(an_unknown_dataset_is_answered_with_the_nearest),
              RIG(arrow_files_of_the_datasets_library_are_found))

@@ -1,6 +1,8 @@
 /* What a plan refuses, and sizes that must agree with what the engine carves. */
 #include "test.h"
 
+#include "base/rng.h"
+
 #include "base/mem.h"
 #include "plan/plan.h"
 
@@ -155,6 +157,45 @@ static void a_longer_interval_needs_less_device_memory(void **state)
     mt_config_close(c);
 }
 
+/* Sweeps of n micro-batches of these rows, at most `most` rows each, as sizes in rows. */
+static int sweeps_of(const int64_t *rows, int n, int64_t most, int64_t *sizes)
+{
+    mt_cut cuts[32];
+    int count = 0;
+    for (int i = 0; i < n; i++) cuts[i] = (mt_cut){ .first_row = i ? cuts[i - 1].first_row + cuts[i - 1].n_rows : 0, .n_rows = rows[i] };
+    for (int64_t first = 0, end; first < n; first = end, count++) {
+        end = mt_cut_sweep(cuts, n, first, most);
+        assert_true(end > first && end <= n);
+        sizes[count] = cuts[end - 1].first_row + cuts[end - 1].n_rows - cuts[first].first_row;
+        assert_true(sizes[count] <= most || end == first + 1);
+    }
+    return count;
+}
+
+static void sweeps_are_few_and_of_equal_size(void **state)
+{
+    (void)state;
+    int64_t rows[32], sizes[32];
+    for (int i = 0; i < 32; i++) rows[i] = 10;
+    assert_int_equal(sweeps_of(rows, 16, 30, sizes), 6); /* 16 tens, three at a time at most: none of ten alone */
+    for (int i = 0; i < 6; i++) assert_true(sizes[i] >= 20);
+    assert_int_equal(sizes[5], 30); /* the last one hides the updates that begin in it */
+    assert_int_equal(sweeps_of(rows, 5, 40, sizes), 2);
+    assert_true(sizes[0] == 20 && sizes[1] == 30);
+    assert_int_equal(sweeps_of(rows, 4, 100, sizes), 1);
+    assert_int_equal(sweeps_of(rows, 3, 5, sizes), 3); /* a micro-batch is never cut */
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        int n = 1 + (int)mt_rng_below(seed, 0, 0, 30), fewest = 0;
+        int64_t most = 10 + (int64_t)mt_rng_below(seed, 0, 1, 60), room = 0;
+        for (int i = 0; i < n; i++) rows[i] = 1 + (int64_t)mt_rng_below(seed, 1, (uint64_t)i, 10);
+        for (int i = 0; i < n; i++) {
+            if (rows[i] > room) fewest++, room = most;
+            room -= rows[i];
+        }
+        assert_int_equal(sweeps_of(rows, n, most, sizes), fewest);
+    }
+}
+
 static void slabs_and_offloading_keep_to_their_limits(void **state)
 {
     (void)state;
@@ -183,4 +224,4 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(slabs_and_offloading_keep_to_their_limits))
+             cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits))

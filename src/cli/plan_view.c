@@ -1,0 +1,231 @@
+#include "cli/plan_view.h"
+
+#include "base/units.h"
+#include "plan/flops.h"
+
+#include <math.h>
+#include <string.h>
+
+/* -- what the buffers are for ---------------------------------------------------------------------- */
+
+enum { MASTERS, MOMENTS, GRADIENTS, SUMS, WEIGHTS, KEPT, WORK, RUNTIME };
+static const char *const use_names[MT_PLAN_USES] = { "master weights (fp32 in two halves)", "Adam's moments", "gradients", "gradient sums (fp32)",
+                                                     "weights for compute", "kept activations", "workspace and input", "runtime (base item)" };
+
+static int use_of(mt_buffer_kind k)
+{
+    switch (k) {
+    case MT_BUF_HI:
+    case MT_BUF_LO: return MASTERS;
+    case MT_BUF_M:
+    case MT_BUF_V: return MOMENTS;
+    case MT_BUF_PARKED:
+    case MT_BUF_SLAB:
+    case MT_BUF_GRAD:
+    case MT_BUF_GRAD_DEV: return GRADIENTS;
+    case MT_BUF_ACC:
+    case MT_BUF_ACC_TIED:
+    case MT_BUF_ACC_HOST: return SUMS;
+    case MT_BUF_RESIDENT:
+    case MT_BUF_RING:
+    case MT_BUF_HALVES: return WEIGHTS;
+    case MT_BUF_KEEP:
+    case MT_BUF_KEEP_SLOT:
+    case MT_BUF_KEEP_HOST: return KEPT;
+    default: return WORK;
+    }
+}
+
+void mt_plan_uses(const mt_plan *p, mt_plan_use out[MT_PLAN_USES])
+{
+    for (int i = 0; i < MT_PLAN_USES; i++) out[i] = (mt_plan_use){ .name = use_names[i] };
+    for (size_t i = 0; i < p->n_buffers; i++) out[use_of(p->buffers[i].kind)].bytes[p->buffers[i].place] += p->buffers[i].bytes;
+    out[RUNTIME].bytes[MT_HOST] = p->base_host;
+    out[RUNTIME].bytes[MT_DEVICE] = p->base_device;
+}
+
+/* -- text ------------------------------------------------------------------------------------------ */
+
+/* 12,345 */
+static mt_text grouped(double x)
+{
+    mt_text digits, t = { "" };
+    int n = snprintf(digits.s, sizeof digits.s, "%.0f", x), at = 0;
+    for (int i = 0; i < n && at < (int)sizeof t.s - 2; i++) {
+        if (i && (n - i) % 3 == 0) t.s[at++] = ',';
+        t.s[at++] = digits.s[i];
+    }
+    t.s[at] = '\0';
+    return t;
+}
+
+static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
+{
+    const mt_machine *m = &a->q.machine;
+    if (a->plan) {
+        double s = a->plan->predicted_seconds;
+        mt_style_put(out, "FITS", MT_STYLE_GREEN, term->color);
+        mt_str_printf(out, ": about %s tokens/s, %s a step", grouped((double)a->plan->job.step_tokens / s).s, mt_seconds_text(s).s);
+        if (a->n_steps) mt_str_printf(out, "; %lld steps take %s", (long long)a->n_steps, mt_seconds_text(s * (double)a->n_steps).s);
+    } else {
+        mt_style_put(out, "DOES NOT FIT", MT_STYLE_RED, term->color);
+        if (a->need.device > m->device_bytes)
+            mt_str_printf(out, ": it needs at least %s of device memory and may use %s", mt_bytes_text(a->need.device).s, mt_bytes_text(m->device_bytes).s);
+        else
+            mt_str_printf(out, ": it needs at least %s of host memory and may use %s", mt_bytes_text(a->need.host).s, mt_bytes_text(m->host_bytes).s);
+    }
+    mt_str_puts(out, "\n");
+}
+
+static void put_row(mt_str *out, const char *label, double value, double all, const char *text, const mt_terminal *term)
+{
+    mt_str_printf(out, "  %-36s %10s  ", label, text);
+    mt_blocks_put(out, all > 0 ? 24 * fmin(value / all, 1) : 0, term->utf8);
+    mt_str_puts(out, "\n");
+}
+
+static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, const mt_terminal *term)
+{
+    static const char *const titles[] = { [MT_HOST] = "host memory (pinned)", [MT_DEVICE] = "device memory" };
+    const mt_plan *p = a->plan;
+    mt_plan_use uses[MT_PLAN_USES];
+    size_t limit = place == MT_HOST ? a->q.machine.host_bytes : a->q.machine.device_bytes;
+    size_t used = place == MT_HOST ? p->host_bytes + p->base_host : p->device_bytes;
+    mt_plan_uses(p, uses);
+    mt_str_printf(out, "\n%s: %s", titles[place], mt_bytes_text(used).s);
+    if (limit < SIZE_MAX / 4) mt_str_printf(out, " of %s", mt_bytes_text(limit).s);
+    mt_str_puts(out, "\n");
+    for (int i = 0; i < MT_PLAN_USES; i++) {
+        if (!uses[i].bytes[place] || (i == RUNTIME && place == MT_DEVICE)) continue;
+        put_row(out, uses[i].name, (double)uses[i].bytes[place], (double)used, mt_bytes_text(uses[i].bytes[place]).s, term);
+    }
+    if (place == MT_DEVICE && p->base_device) mt_str_printf(out, "  and %s that the driver and its libraries take besides\n", mt_bytes_text(p->base_device).s);
+}
+
+static void put_disk(mt_str *out, const mt_plan_answer *a)
+{
+    if (!a->checkpoint_bytes) return;
+    mt_str_printf(out, "\ndisk: a checkpoint takes %s", mt_bytes_text(a->checkpoint_bytes).s);
+    if (a->disk_free) mt_str_printf(out, "; %s is free at the output", mt_bytes_text(a->disk_free).s);
+    mt_str_puts(out, "\n");
+}
+
+static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
+{
+    const struct {
+        const char *name;
+        double seconds;
+    } parts[] = { { "compute", t->compute }, { "copies to the device", t->copy_in }, { "copies from the device", t->copy_out }, { "Adam on the host", t->adam_host } };
+    mt_str_printf(out, "\ntime of a step: %s, bound by %s\n", mt_seconds_text(t->step).s, t->bound);
+    for (size_t i = 0; i < MT_COUNT(parts); i++) {
+        if (parts[i].seconds > 0) put_row(out, parts[i].name, parts[i].seconds, t->step, mt_seconds_text(parts[i].seconds).s, term);
+    }
+}
+
+static void put_batch(mt_str *out, const mt_plan_answer *a)
+{
+    const mt_batch_advice *b = &a->batch;
+    if (!b->recommended) return;
+    mt_str_printf(out, "\nbatch_size: safe %lld, recommended %lld (%s tokens/s), largest %s%lld\n", (long long)b->safe, (long long)b->recommended, grouped(b->tokens_s).s,
+                  b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)b->largest);
+    mt_str_printf(out, "\n  training:\n    batch_size: %lld\n", (long long)b->recommended);
+    if (!a->q.clip) mt_str_puts(out, "    max_grad_norm: 0\n");
+    mt_str_printf(out, "  dataset:\n    max_seq_len: %lld\n", (long long)a->q.seq_len);
+}
+
+static void put_remedies(mt_str *out, const mt_plan_answer *a)
+{
+    mt_str_puts(out, a->n_remedies ? "\nwhat would make it fit, the cheapest first:\n" : "\nnothing that can be set makes it fit; use a smaller model\n");
+    for (int i = 0; i < a->n_remedies; i++) {
+        const mt_remedy *r = &a->remedies[i];
+        mt_str_printf(out, "  %-44s %s", r->change, r->cost);
+        if (r->tokens_s > 0) mt_str_printf(out, "; %s tokens/s", grouped(r->tokens_s).s);
+        mt_str_puts(out, "\n");
+    }
+}
+
+static void put_question(mt_str *out, const mt_plan_answer *a)
+{
+    const mt_question *q = &a->q;
+    mt_str_printf(out, "%s (%s parameters) on %s; %s of host memory (%s)\n", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->device,
+                  mt_bytes_text(q->machine.host_bytes).s, a->ram_source);
+    mt_str_printf(out, "a step of %lld samples of up to %lld tokens, %s, clipping %s\n", (long long)q->batch, (long long)q->seq_len, mt_dtype_name(q->form.compute),
+                  q->clip ? "on" : "off");
+    if (a->untrained) mt_str_printf(out, "note: megatrain does not train %s models yet; sizes and work a token are planned as a dense block's\n", a->untrained);
+}
+
+void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
+{
+    char text[512];
+    put_verdict(out, a, term);
+    put_question(out, a);
+    if (!a->plan) {
+        put_remedies(out, a);
+        put_batch(out, a);
+        return;
+    }
+    mt_plan_describe(a->plan, text, sizeof text);
+    mt_str_printf(out, "\nthe plan: %s\n", text);
+    put_memory(out, a, MT_DEVICE, term);
+    put_memory(out, a, MT_HOST, term);
+    put_disk(out, a);
+    put_times(out, &a->plan->times, term);
+    put_batch(out, a);
+}
+
+/* -- JSON (documented in docs/plan.md: keys are added, never changed) ------------------------------- */
+
+static void json_machine(mt_str *out, const mt_plan_answer *a)
+{
+    const mt_machine *m = &a->q.machine;
+    mt_str_puts(out, " \"machine\": {\"device\": ");
+    mt_str_json(out, a->device, strlen(a->device));
+    mt_str_printf(out, ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g,", m->device_bytes, m->host_bytes,
+                  m->flops, m->attention, m->device_bandwidth);
+    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host);
+}
+
+static void json_plan(mt_str *out, const mt_plan *p)
+{
+    static const char *const keys[MT_PLAN_USES] = { "masters", "moments", "gradients", "gradient_sums", "weights", "kept", "workspace", "runtime" };
+    mt_plan_use uses[MT_PLAN_USES];
+    char text[512];
+    const mt_times *t = &p->times;
+    mt_plan_uses(p, uses);
+    mt_plan_describe(p, text, sizeof text);
+    mt_str_puts(out, " \"plan\": {\"description\": ");
+    mt_str_json(out, text, strlen(text));
+    mt_str_printf(out, ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n", t->step, (double)p->job.step_tokens / t->step, t->bound);
+    mt_str_printf(out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g},\n", t->compute, t->copy_in, t->copy_out, t->adam_host);
+    mt_str_printf(out, "  \"micro_tokens\": %lld, \"sweep_tokens\": %lld, \"device_bytes\": %zu, \"host_bytes\": %zu,\n", (long long)p->arithmetic.micro_tokens,
+                  (long long)p->place.sweep_tokens, p->device_bytes, p->host_bytes + p->base_host);
+    for (int place = MT_HOST; place <= MT_DEVICE; place++) {
+        mt_str_printf(out, "  \"%s\": {", place == MT_HOST ? "host" : "device");
+        for (int i = 0; i < MT_PLAN_USES; i++) mt_str_printf(out, "%s\"%s\": %zu", i ? ", " : "", keys[i], uses[i].bytes[place]);
+        mt_str_puts(out, place == MT_HOST ? "},\n" : "}},\n");
+    }
+}
+
+void mt_plan_json(mt_str *out, const mt_plan_answer *a)
+{
+    const mt_question *q = &a->q;
+    mt_str_puts(out, "{\"version\": 1, \"model\": ");
+    mt_str_json(out, a->model, strlen(a->model));
+    mt_str_printf(out, ", \"parameters\": %lld, \"trainable_family\": %s, \"fits\": %s,\n", (long long)q->model->n_params, a->untrained ? "false" : "true", a->plan ? "true" : "false");
+    mt_str_printf(out, " \"batch_size\": %lld, \"max_seq_len\": %lld, \"dtype\": \"%s\", \"grad_dtype\": \"%s\", \"clipping\": %s,\n", (long long)q->batch, (long long)q->seq_len,
+                  mt_dtype_name(q->form.compute), mt_dtype_name(q->form.grad), q->clip ? "true" : "false");
+    json_machine(out, a);
+    mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
+    if (a->plan) json_plan(out, a->plan);
+    mt_str_printf(out, " \"checkpoint_bytes\": %zu, \"disk_free_bytes\": %zu,\n", a->checkpoint_bytes, a->disk_free);
+    mt_str_printf(out, " \"batch\": {\"safe\": %lld, \"recommended\": %lld, \"largest\": %lld, \"tokens_per_second\": %.6g},\n \"remedies\": [", (long long)a->batch.safe,
+                  (long long)a->batch.recommended, (long long)a->batch.largest, a->batch.tokens_s);
+    for (int i = 0; i < a->n_remedies; i++) {
+        mt_str_puts(out, i ? ", {\"change\": " : "{\"change\": ");
+        mt_str_json(out, a->remedies[i].change, strlen(a->remedies[i].change));
+        mt_str_puts(out, ", \"cost\": ");
+        mt_str_json(out, a->remedies[i].cost, strlen(a->remedies[i].cost));
+        mt_str_printf(out, ", \"tokens_per_second\": %.6g}", a->remedies[i].tokens_s);
+    }
+    mt_str_puts(out, "]}\n");
+}

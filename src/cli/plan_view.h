@@ -1,0 +1,35 @@
+/* plan_view.h - a plan as people and scripts read it. */
+#ifndef MT_CLI_PLAN_VIEW_H
+#define MT_CLI_PLAN_VIEW_H
+
+#include "cli/terminal.h"
+#include "plan/advise.h"
+
+/* Everything that was found out about a run. */
+typedef struct mt_plan_answer {
+    const char *model;     /* as it was asked for */
+    const char *untrained; /* its family, where `train` does not know that yet; NULL: it does */
+    const char *device;    /* "h100 (not this machine)", "NVIDIA H200" */
+    const char *ram_source; /* who says how much host memory there is */
+    mt_question q;
+    const mt_plan *plan;   /* NULL: nothing fits */
+    mt_need need;
+    mt_batch_advice batch;
+    mt_remedy remedies[MT_REMEDIES];
+    int n_remedies;
+    int64_t n_steps;       /* of the run; 0: nobody said */
+    size_t checkpoint_bytes, disk_free; /* 0: not known */
+} mt_plan_answer;
+
+void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term);
+void mt_plan_json(mt_str *out, const mt_plan_answer *a);
+
+/* Buffers of the same use, for tables: "Adam's moments". */
+typedef struct mt_plan_use {
+    const char *name;
+    size_t bytes[2]; /* by mt_place */
+} mt_plan_use;
+enum { MT_PLAN_USES = 8 };
+void mt_plan_uses(const mt_plan *p, mt_plan_use out[MT_PLAN_USES]);
+
+#endif

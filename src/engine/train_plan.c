@@ -1,0 +1,189 @@
+/* train_plan.c - a run held to its plan: chosen before a weight is read, refused when it does not fit, compared with what came of it. */
+#include "base/log.h"
+#include "base/units.h"
+#include "engine/train_internal.h"
+#include "optim/clip.h"
+#include "plan/advise.h"
+#include "plan/measure.h"
+
+#include <stdio.h>
+#include <sys/resource.h>
+
+/* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
+static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
+{
+    a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+    a->grad = t->s->training.grad_dtype;
+    a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic, t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
+}
+
+/* A resumed run keeps its attention if this machine has the same kernels. */
+static void keep_attention(mt_attention_use *now, const mt_attention_use *was)
+{
+    char before[64], after[64];
+    if (now->ways == was->ways && now->cudnn_head == was->cudnn_head) {
+        *now = *was;
+        return;
+    }
+    mt_attention_use_text(was, before, sizeof before);
+    mt_attention_use_text(now, after, sizeof after);
+    if (was->ways) mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before, after);
+}
+
+mt_limits mt__train_limits(const mt_settings *s)
+{
+    static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
+    const mt_memory_settings *m = &s->memory;
+    return (mt_limits){ .interval = (int)m->checkpoint_interval,
+                        .exact = m->strict_checkpointing,
+                        .n_slabs = (int)m->num_grad_slabs,
+                        .offload = offload[m->offload_inputs] };
+}
+
+/* A resumed run keeps its own sizes. */
+static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, const mt_machine *machine, mt_err *err)
+{
+    mt_arithmetic a = saved ? saved->arithmetic : (mt_arithmetic){ 0 };
+    const mt_attention_use was = a.attention;
+    apply_settings(t, &a, machine->device_bytes);
+    if (saved) keep_attention(&a.attention, &was);
+    return (saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err);
+}
+
+/* The machine, within what the settings allow. */
+static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
+{
+    const mt_memory_settings *m = &t->s->memory;
+    MT_TRY(mt_machine_here(out, t->dev, &(mt_machine_given){ .ram = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
+    out->home_host = m->home == MT_SET_HOME_HOST;
+    out->limits = mt__train_limits(t->s);
+    return MT_OK;
+}
+
+/* -- batch_size: auto ------------------------------------------------------------------------------ */
+
+enum { FEWEST_SAMPLES = 8 }; /* of a step nobody chose: with fewer its gradient is mostly noise */
+
+static mt_rc saved_batch(const mt_trainer *t, int64_t *out, mt_err *err)
+{
+    mt_settings was;
+    char *text = NULL;
+    size_t n;
+    MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "settings.yaml", err));
+    mt_rc rc = mt_settings_init(&was, err);
+    if (!rc) {
+        rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
+        *out = was.training.batch_size;
+        mt_settings_deinit(&was);
+    }
+    mt_free(text);
+    return rc;
+}
+
+static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
+{
+    mt_question q = { .model = t->model, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .batch = 1 };
+    mt_batch_advice advice;
+    q.seq_len = mt_min_i64(t->s->dataset.max_seq_len, t->config->max_positions);
+    MT_TRY(find_machine(t, &q.machine, err));
+    apply_settings(t, &q.form, q.machine.device_bytes);
+    MT_TRY(mt_advise_batch(&advice, &q, err));
+    int64_t samples = mt_min_i64(mt_max_i64(advice.recommended, FEWEST_SAMPLES), mt_max_i64(advice.largest, 1));
+    *out = mt_max_i64(samples / t->s->training.gradient_accumulation_steps, 1);
+    mt_info("training.batch_size auto: %lld samples of up to %lld tokens", (long long)*out, (long long)q.seq_len);
+    return MT_OK;
+}
+
+mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
+{
+    if (t->s->training.batch_size) return MT_OK;
+    t->settled = *t->s; /* its strings stay the caller's */
+    t->s = &t->settled;
+    return t->resumed_from ? saved_batch(t, &t->settled.training.batch_size, err) : best_batch(t, &t->settled.training.batch_size, err);
+}
+
+/* -- the plan -------------------------------------------------------------------------------------- */
+
+mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
+{
+    const mt_memory_settings *m = &t->s->memory;
+    const mt_job job = { .train = true,
+                         .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
+                         .step_tokens = t->data.max_tokens,
+                         .step_docs = t->data.max_docs,
+                         .longest = t->data.longest };
+    mt_machine machine;
+    MT_TRY(find_machine(t, &machine, err));
+    mt_rc rc = choose(t, &job, saved, &machine, err);
+    if (!rc) return mt__train_samples_plan(t, &machine, err);
+    if (rc != MT_ENOMEM) return rc;
+    if (!m->force) return mt_note(err, "the run is not started (megatrain plan tells more, --force starts it all the same)");
+    mt_warn("%s; started all the same (--force)", err->msg);
+    machine.host_bytes = SIZE_MAX;
+    MT_TRY(choose(t, &job, saved, &machine, err));
+    return mt__train_samples_plan(t, &machine, err);
+}
+
+/* -- disk ------------------------------------------------------------------------------------------ */
+
+/* Checkpoints that are there at the same time, at most: what is kept, and the one being written. */
+static int64_t checkpoints_at_once(const mt_trainer *t)
+{
+    const mt_save_settings *s = &t->s->save;
+    int64_t left = t->n_steps - t->at.step, all = (s->save_steps ? left / s->save_steps : 0) + 1;
+    return s->keep_last && s->keep_last + 1 < all ? s->keep_last + 1 : all;
+}
+
+mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
+{
+    mt_ckpt_save c = mt__train_ckpt(t);
+    uint64_t one = mt_ckpt_bytes(&c), n = (uint64_t)checkpoints_at_once(t);
+    char what[128];
+    MT_TRY(mt_output_dir_need(&t->dir, one, "one checkpoint", err));
+    snprintf(what, sizeof what, "%llu checkpoints of %s (fewer with save.keep_last or a larger save.save_steps)", (unsigned long long)n, mt_bytes_text(one).s);
+    mt_rc rc = mt_output_dir_need(&t->dir, n * one, what, err);
+    if (!rc || !t->s->memory.force) return rc;
+    mt_warn("%s; started all the same (--force)", err->msg);
+    return MT_OK;
+}
+
+/* -- while it runs --------------------------------------------------------------------------------- */
+
+mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
+{
+    mt_host h;
+    size_t need = t->plan->host_bytes + (t->dev->api->kind == MT_DEVICE_CPU ? t->plan->device_bytes : 0);
+    MT_TRY(mt_host_read(&h, "", err));
+    if (!t->s->memory.host_memory && need > h.ram_free)
+        mt_warn("another process took host memory meanwhile: the plan needs %s more and %s says %s is left; the run may be killed", mt_bytes_text(need).s,
+                h.limited_by, mt_bytes_text(h.ram_free).s);
+    return MT_OK;
+}
+
+/* Once, when what is left gets so little that the system may kill somebody. */
+void mt__train_watch_memory(mt_trainer *t)
+{
+    mt_err ignored = { 0 };
+    mt_host h;
+    if (t->memory_warned || mt_host_read(&h, "", &ignored) || h.ram_free > h.ram_total / 100) return;
+    t->memory_warned = true;
+    mt_warn("host memory is nearly used up: %s left (%s).  If that is another process, end it before the system ends this one", mt_bytes_text(h.ram_free).s,
+            h.limited_by);
+}
+
+/* -- afterwards ------------------------------------------------------------------------------------ */
+
+void mt__train_compare(const mt_trainer *t, mt_train_compared *out)
+{
+    const mt_plan *p = t->plan;
+    bool shared = t->dev->api->kind == MT_DEVICE_CPU;
+    mt_device_info d;
+    struct rusage use;
+    t->dev->api->info(t->dev, &d);
+    *out = (mt_train_compared){ .planned_tokens_s = p->predicted_seconds > 0 ? (double)p->job.step_tokens / p->predicted_seconds : 0,
+                                .tokens_s = t->timed_s > 0 ? (double)t->timed_tokens / t->timed_s : 0,
+                                .planned_host = p->host_bytes + p->base_host + (shared ? p->device_bytes : 0),
+                                .planned_device = p->device_bytes,
+                                .device = d.memory_peak };
+    if (getrusage(RUSAGE_SELF, &use) == 0) out->host = (size_t)use.ru_maxrss * 1024;
+}

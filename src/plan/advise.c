@@ -1,0 +1,169 @@
+#include "plan/advise.h"
+
+#include "base/mem.h"
+#include "base/units.h"
+
+#include <math.h>
+#include <stdio.h>
+
+mt_job mt_question_job(const mt_question *q, int64_t batch)
+{
+    return (mt_job){ .train = true, .clip = q->clip, .step_tokens = batch * q->seq_len, .step_docs = batch, .longest = q->seq_len };
+}
+
+static bool fits(const mt_question *q, int64_t batch)
+{
+    const mt_job job = mt_question_job(q, batch);
+    return mt_plan_auto_fits(q->model, &job, &q->form, &q->machine);
+}
+
+/* -- batch sizes ----------------------------------------------------------------------------------- */
+
+/* The largest batch that fits, by bisection: more samples never need less. */
+int64_t mt_advise_largest(const mt_question *q)
+{
+    int64_t most = mt_max_i64(MT_MOST_TOKENS / q->seq_len, 1), lo = 0, hi = most + 1;
+    if (fits(q, most)) return most;
+    while (hi - lo > 1 && hi - lo > lo / 64) { /* to the last one, or two percent */
+        int64_t mid = lo ? lo + (hi - lo) / 2 : (int64_t)ceil(sqrt((double)hi));
+        if (mid >= hi) mid = hi - 1;
+        *(fits(q, mid) ? &lo : &hi) = mid;
+    }
+    return lo;
+}
+
+/* By the first comfortable arithmetic that fits: near enough to compare batch sizes with. */
+static mt_rc speed_of(const mt_question *q, int64_t batch, double *tokens_s, mt_err *err)
+{
+    const mt_job job = mt_question_job(q, batch);
+    mt_plan *plan;
+    *tokens_s = 0;
+    mt_rc rc = mt_plan_first(&plan, q->model, &job, &q->form, &q->machine, err);
+    if (rc) return rc == MT_ENOMEM ? MT_OK : rc;
+    *tokens_s = (double)job.step_tokens / plan->predicted_seconds;
+    mt_plan_free(plan);
+    return MT_OK;
+}
+
+mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
+{
+    mt_question spare = *q;
+    double best = 0, speed;
+    spare.machine.device_bytes -= q->machine.device_bytes / 5;
+    spare.machine.host_bytes -= q->machine.host_bytes / 5;
+    *out = (mt_batch_advice){ .largest = mt_advise_largest(q) };
+    /* From 262,144 tokens a step, beyond which nothing gets faster, down as long as little is lost. */
+    for (int64_t tokens = 1 << 18, last = 0; out->largest && tokens >= 1024; tokens /= 2) {
+        int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, 1), out->largest);
+        if (batch == last) continue;
+        last = batch;
+        MT_TRY(speed_of(q, batch, &speed, err));
+        best = fmax(best, speed);
+        if (speed < 0.97 * best) break;
+        out->recommended = batch;
+        out->tokens_s = speed;
+    }
+    if (out->recommended) out->safe = mt_min_i64(mt_advise_largest(&spare), out->recommended);
+    return MT_OK;
+}
+
+/* -- remedies -------------------------------------------------------------------------------------- */
+
+mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err)
+{
+    const mt_job job = mt_question_job(q, q->batch);
+    mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
+    mt_plan *plan = NULL;
+    mt_rc rc = mt_plan_search_faster(&plan, q->model, &job, &a, &q->machine, 0, out, err);
+    mt_plan_free(plan);
+    return rc == MT_ENOMEM ? MT_OK : rc;
+}
+
+typedef struct changes {
+    mt_question q;
+    mt_remedy *out;
+    int n;
+} changes;
+
+/* Keeps a changed question as a remedy if that makes it fit. */
+static mt_rc try(changes *c, const mt_question *changed, const char *change, const char *cost, mt_err *err)
+{
+    if (c->n == MT_REMEDIES || !fits(changed, changed->batch)) return MT_OK;
+    mt_remedy *r = &c->out[c->n++];
+    snprintf(r->change, sizeof r->change, "%s", change);
+    snprintf(r->cost, sizeof r->cost, "%s", cost);
+    return speed_of(changed, changed->batch, &r->tokens_s, err);
+}
+
+static mt_rc try_settings(changes *c, mt_err *err)
+{
+    mt_question q = c->q;
+    if (q.form.grad == MT_DTYPE_F32) {
+        q.form.grad = MT_DTYPE_BF16;
+        MT_TRY(try(c, &q, "grad_dtype: bfloat16", "finished gradients are rounded to 8 bits of mantissa, as they are by default", err));
+        q = c->q;
+    }
+    if (q.machine.home_host) {
+        q.machine.home_host = false;
+        MT_TRY(try(c, &q, "home: auto", "part of the state lives on the GPU between steps; nothing is lost", err));
+        q = c->q;
+    }
+    if (q.machine.limits.exact || q.machine.limits.offload == MT_MUST_NOT) {
+        q.machine.limits = (mt_limits){ 0 };
+        MT_TRY(try(c, &q, "strict_checkpointing: false, offload_inputs: auto", "the plan chooses what is kept; nothing is lost", err));
+        q = c->q;
+    }
+    if (q.clip) {
+        q.clip = false;
+        MT_TRY(try(c, &q, "max_grad_norm: 0", "no clipping: saves 2 bytes a parameter; a step that is not finite stops the run", err));
+    }
+    return MT_OK;
+}
+
+/* Shorter samples until they fit. */
+static mt_rc try_shorter(changes *c, mt_err *err)
+{
+    mt_question q = c->q;
+    char change[96];
+    for (q.seq_len /= 2; q.seq_len >= 128; q.seq_len /= 2) {
+        q.batch = mt_max_i64(c->q.batch * c->q.seq_len / q.seq_len, 1);
+        if (!fits(&q, q.batch)) continue;
+        snprintf(change, sizeof change, "max_seq_len: %lld", (long long)q.seq_len);
+        return try(c, &q, change, "longer samples are cut", err);
+    }
+    return MT_OK;
+}
+
+static size_t round_gib(size_t bytes) { return (bytes + ((size_t)1 << 30) - 1) >> 30 << 30; }
+
+/* The memory it would take. */
+static mt_rc try_memory(changes *c, mt_err *err)
+{
+    mt_question q = c->q;
+    mt_need need;
+    char change[96];
+    MT_TRY(mt_advise_need(&need, &q, err));
+    if (need.device > q.machine.device_bytes && need.device < SIZE_MAX) {
+        q.machine.device_bytes = round_gib(need.device + need.device / 50);
+        MT_TRY(mt_advise_need(&need, &q, err));
+        snprintf(change, sizeof change, "a GPU with %s free", mt_bytes_text(q.machine.device_bytes).s);
+        if (need.host <= q.machine.host_bytes) return try(c, &q, change, "another card", err);
+    }
+    if (need.host == SIZE_MAX) return MT_OK;
+    q.machine.host_bytes = round_gib(need.host + need.host / 50);
+    if (q.machine.device_bytes != c->q.machine.device_bytes)
+        snprintf(change, sizeof change, "a GPU with %s and %s of RAM free", mt_bytes_text(q.machine.device_bytes).s, mt_bytes_text(q.machine.host_bytes).s);
+    else
+        snprintf(change, sizeof change, "%s of RAM free", mt_bytes_text(q.machine.host_bytes).s);
+    return try(c, &q, change, "more memory, or another machine", err);
+}
+
+mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, mt_err *err)
+{
+    changes c = { .q = *q, .out = out };
+    MT_TRY(try_settings(&c, err));
+    MT_TRY(try_shorter(&c, err));
+    MT_TRY(try_memory(&c, err));
+    *n = c.n;
+    return MT_OK;
+}

@@ -1,0 +1,47 @@
+/* advise.h - what to answer someone who asks before running: does it fit, which batch size, and if not, what would help. */
+#ifndef MT_PLAN_ADVISE_H
+#define MT_PLAN_ADVISE_H
+
+#include "plan/plan.h"
+
+/* A run as it is asked about. */
+typedef struct mt_question {
+    const mt_model *model;
+    mt_machine machine;
+    mt_arithmetic form; /* all of the arithmetic but the numbers of rows */
+    bool clip;
+    int64_t seq_len;    /* rows of a sample, at most */
+    int64_t batch;      /* samples of a step */
+} mt_question;
+
+mt_job mt_question_job(const mt_question *q, int64_t batch);
+
+/* Batch sizes; 0: none fits. */
+typedef struct mt_batch_advice {
+    int64_t safe;        /* the largest with a fifth of either memory to spare, or the recommended one if that is less */
+    int64_t recommended; /* the smallest that comes within 3% of the best tokens a second */
+    int64_t largest;     /* that fits at all, up to MT_MOST_TOKENS a step */
+    double tokens_s;     /* of the recommended one */
+} mt_batch_advice;
+
+#define MT_MOST_TOKENS ((int64_t)1 << 24)
+
+/* The largest of them alone: in some milliseconds. */
+int64_t mt_advise_largest(const mt_question *q);
+mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err);
+
+/* A change that makes a run fit which does not. */
+typedef struct mt_remedy {
+    char change[96]; /* "max_grad_norm: 0", or what to buy */
+    char cost[128];  /* what it costs, in words */
+    double tokens_s; /* with it; 0: not known */
+} mt_remedy;
+
+enum { MT_REMEDIES = 8 };
+
+/* The cheapest first; none: nothing here helps. */
+mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, mt_err *err);
+/* The least memory the run as asked about needs. */
+mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err);
+
+#endif

@@ -1,0 +1,72 @@
+#include "plan/gpus.h"
+
+#include "base/mem.h"
+#include "base/nearest.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+#include <strings.h>
+
+/* The h200's rates are measured (docs/benchmarks.md).  The others have the same shares of their published peaks: 0.72 of dense bf16 with fp32
+ * sums (desktop cards, which are not held back by power, 0.88), 0.83 of memory bandwidth, and attention at 0.53 of products on Hopper, whose
+ * kernel is its own, 0.4 elsewhere. */
+const mt_gpu mt_gpus[] = {
+    /*  name             driver              GiB  TFLOP/s  att  GB/s  link  host */
+    { "h200",          "H200",            139.0,  715,  380, 4000,  55, 400 },
+    { "h100",          "H100 80GB HBM3",   78.2,  705,  370, 2780,  55, 400 },
+    { "h100-pcie",     "H100 PCIe",        78.2,  500,  270, 1660,  52, 400 },
+    { "h100-nvl",      "H100 NVL",         92.2,  560,  300, 3230,  52, 400 },
+    { "gh200",         "GH200",            94.0,  705,  370, 3320, 300, 450 },
+    { "b200",          "B200",            177.0, 1590,  640, 6640,  55, 450 },
+    { "gb200",         "GB200",           183.0, 1770,  710, 6640, 300, 450 },
+    { "a100-40g",      "A100 40GB",        38.2,  222,   90, 1290,  25, 190 },
+    { "a100-80g",      "A100 80GB",        78.2,  222,   90, 1690,  25, 190 },
+    { "a40",           "A40",              43.7,  106,   42,  578,  25, 190 },
+    { "a10g",          "A10G",             21.5,   50,   20,  498,  25, 190 },
+    { "l4",            "L4",               21.5,   60,   24,  249,  25, 190 },
+    { "l40s",          "L40S",             43.7,  257,  103,  717,  25, 190 },
+    { "rtx3090",       "RTX 3090",         22.5,   62,   25,  777,  25,  50 },
+    { "rtx4090",       "RTX 4090",         22.5,  145,   58,  837,  25,  60 },
+    { "rtx5090",       "RTX 5090",         30.2,  184,   74, 1487,  50,  70 },
+    { "rtx-a6000",     "RTX A6000",        46.5,  110,   44,  637,  25, 150 },
+    { "rtx6000-ada",   "RTX 6000 Ada",     46.5,  258,  103,  797,  25, 150 },
+    { "rtx-pro-6000",  "RTX PRO 6000",     93.5,  355,  142, 1487,  50, 190 },
+};
+const size_t mt_n_gpus = MT_COUNT(mt_gpus);
+
+mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
+{
+    mt_nearest near = { .word = name };
+    for (size_t i = 0; i < mt_n_gpus; i++) {
+        mt_nearest_offer(&near, mt_gpus[i].name);
+        if (strcasecmp(mt_gpus[i].name, name)) continue;
+        *out = &mt_gpus[i];
+        return MT_OK;
+    }
+    *out = NULL;
+    return mt_fail(err, MT_ENOENT, "no GPU \"%s\" in the table%s%s; megatrain plan --list-gpus has them all.  --gpu-memory and --link describe another card", name,
+                   near.best[0] ? "; did you mean " : "", near.best);
+}
+
+const mt_gpu *mt_gpu_of_driver(const char *driver_name)
+{
+    const mt_gpu *best = NULL;
+    for (size_t i = 0; i < mt_n_gpus; i++)
+        if (strstr(driver_name, mt_gpus[i].driver) && (!best || strlen(mt_gpus[i].driver) > strlen(best->driver))) best = &mt_gpus[i];
+    return best;
+}
+
+mt_machine mt_machine_of_gpu(const mt_gpu *gpu, int cores)
+{
+    mt_machine m = mt_machine_typical();
+    m.device_bytes = (size_t)(gpu->gib * 1073741824.0);
+    m.flops = gpu->tflops * 1e12;
+    m.flops_f32 = m.flops * 0.065;
+    m.attention = gpu->attention * 1e12;
+    m.device_bandwidth = gpu->gb_s * 1e9;
+    m.copy_in = m.copy_out = gpu->link * 1e9;
+    m.copy_both = 0.91 * gpu->link * 1e9;
+    mt_machine_set_cores(&m, cores, gpu->host_gb_s * 1e9);
+    return m;
+}

@@ -1,0 +1,185 @@
+#include "plan/host.h"
+
+#include "base/mem.h"
+#include "base/pool.h"
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+
+/* A small file of /proc or /sys, whose size nobody knows before it is read; NULL: it is not there. */
+static char *read_small(const char *root, const char *path)
+{
+    enum { MOST = 1 << 16 };
+    char *full = mt_asprintf("%s%s", root, path), *text = mt_calloc(1, MOST + 1);
+    FILE *f = full && text ? fopen(full, "re") : NULL;
+    if (f) {
+        text[fread(text, 1, MOST, f)] = '\0';
+        fclose(f);
+    } else {
+        mt_free(text);
+        text = NULL;
+    }
+    mt_free(full);
+    return text;
+}
+
+/* The number behind `key` at the start of a line; SIZE_MAX: there is none (cgroups write "max"). */
+static size_t number_after(const char *text, const char *key)
+{
+    size_t n = strlen(key);
+    for (const char *line = text; line && *line; line = strchr(line, '\n') ? strchr(line, '\n') + 1 : NULL) {
+        char *end;
+        if (strncmp(line, key, n) != 0) continue;
+        unsigned long long x = strtoull(line + n, &end, 10);
+        return end == line + n ? SIZE_MAX : (size_t)x;
+    }
+    return SIZE_MAX;
+}
+
+static size_t read_number(const char *root, const char *dir, const char *name, const char *key)
+{
+    char *path = mt_asprintf("%s/%s", dir, name), *text = path ? read_small(root, path) : NULL;
+    size_t n = text ? number_after(text, key) : SIZE_MAX;
+    mt_free(text);
+    mt_free(path);
+    return n;
+}
+
+/* -- memory ---------------------------------------------------------------------------------------- */
+
+static mt_rc read_meminfo(mt_host *h, const char *root, mt_err *err)
+{
+    char *text = read_small(root, "/proc/meminfo");
+    if (!text) return mt_fail(err, MT_ENOENT, "%s/proc/meminfo cannot be read: give the host's memory with --ram", root);
+    size_t total = number_after(text, "MemTotal:"), available = number_after(text, "MemAvailable:");
+    mt_free(text);
+    if (total == SIZE_MAX || available == SIZE_MAX) return mt_fail(err, MT_EFORMAT, "%s/proc/meminfo lacks MemTotal or MemAvailable: give the host's memory with --ram", root);
+    h->ram_total = total * 1024;
+    h->ram_free = available * 1024;
+    snprintf(h->limited_by, sizeof h->limited_by, "MemAvailable");
+    return MT_OK;
+}
+
+/* One cgroup's limit less what it uses; pages of files that can be dropped count as free. */
+static void apply_cgroup(mt_host *h, const char *root, const char *dir, const char *name, bool v2)
+{
+    size_t limit = read_number(root, dir, v2 ? "memory.max" : "memory.limit_in_bytes", "");
+    size_t used = read_number(root, dir, v2 ? "memory.current" : "memory.usage_in_bytes", "");
+    size_t cache = read_number(root, dir, "memory.stat", v2 ? "inactive_file " : "total_inactive_file ");
+    if (limit == SIZE_MAX || used == SIZE_MAX || limit > h->ram_total) return;
+    if (cache != SIZE_MAX) used -= cache < used ? cache : used;
+    size_t left = limit > used ? limit - used : 0;
+    if (left >= h->ram_free) return;
+    h->ram_free = left;
+    snprintf(h->limited_by, sizeof h->limited_by, "the memory cgroup %.70s", *name ? name : "/");
+}
+
+/* The group and every one above it.  In a container its path may not exist below the mount, whose top is then the group itself. */
+static void apply_cgroups(mt_host *h, const char *root, const char *mount, const char *group, bool v2)
+{
+    char path[512];
+    snprintf(path, sizeof path, "%s", strcmp(group, "/") ? group : "");
+    for (;;) {
+        char dir[640];
+        snprintf(dir, sizeof dir, "%s%s", mount, path);
+        apply_cgroup(h, root, dir, path, v2);
+        char *slash = strrchr(path, '/');
+        if (!slash) return;
+        *slash = '\0';
+    }
+}
+
+static void read_cgroups(mt_host *h, const char *root)
+{
+    char *text = read_small(root, "/proc/self/cgroup"), *save = NULL;
+    for (char *line = text ? strtok_r(text, "\n", &save) : NULL; line; line = strtok_r(NULL, "\n", &save)) {
+        char *controllers = strchr(line, ':'), *group = controllers ? strchr(controllers + 1, ':') : NULL;
+        if (!group) continue;
+        *group++ = '\0';
+        if (strcmp(controllers + 1, "") == 0) apply_cgroups(h, root, "/sys/fs/cgroup", group, true);
+        if (strstr(controllers + 1, "memory")) apply_cgroups(h, root, "/sys/fs/cgroup/memory", group, false);
+    }
+    mt_free(text);
+}
+
+/* -- the rest -------------------------------------------------------------------------------------- */
+
+static size_t memlock_limit(void)
+{
+    struct rlimit r;
+    if (getrlimit(RLIMIT_MEMLOCK, &r) || r.rlim_cur == RLIM_INFINITY) return SIZE_MAX;
+    return (size_t)r.rlim_cur;
+}
+
+static bool has_huge_pages(const char *root)
+{
+    char *text = read_small(root, "/sys/kernel/mm/transparent_hugepage/enabled");
+    bool yes = text && !strstr(text, "[never]");
+    mt_free(text);
+    return yes;
+}
+
+/* "0-3,5": how many. */
+static int count_nodes(const char *root)
+{
+    char *text = read_small(root, "/sys/devices/system/node/online");
+    int n = 0;
+    for (const char *p = text; p && *p;) {
+        char *end;
+        long from = strtol(p, &end, 10), to = from;
+        if (end == p) break;
+        if (*end == '-') to = strtol(end + 1, &end, 10);
+        n += (int)(to - from + 1);
+        p = *end == ',' ? end + 1 : NULL;
+    }
+    mt_free(text);
+    return n > 0 ? n : 1;
+}
+
+static void read_cpu_name(mt_host *h, const char *root)
+{
+    char *text = read_small(root, "/proc/cpuinfo"), *at = text ? strstr(text, "model name") : NULL;
+    at = at ? strchr(at, ':') : NULL;
+    if (at) snprintf(h->cpu, sizeof h->cpu, "%.*s", (int)strcspn(at + 2, "\n"), at + 2);
+    else snprintf(h->cpu, sizeof h->cpu, "unknown");
+    mt_free(text);
+}
+
+mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err)
+{
+    *out = (mt_host){ 0 };
+    MT_TRY(read_meminfo(out, root, err));
+    read_cgroups(out, root);
+    read_cpu_name(out, root);
+    out->memlock = memlock_limit();
+    out->huge_pages = has_huge_pages(root);
+    out->numa_nodes = count_nodes(root);
+    out->cores = mt_cpu_count();
+    return MT_OK;
+}
+
+size_t mt_disk_free(const char *path)
+{
+    struct statvfs v;
+    char *at = mt_strdup(path);
+    size_t bytes = 0;
+    while (at && *at) { /* what does not exist yet will lie where its parent does */
+        if (statvfs(at, &v) == 0) {
+            bytes = (size_t)v.f_bavail * v.f_frsize;
+            break;
+        }
+        char *slash = strrchr(at, '/');
+        if (!slash) {
+            if (statvfs(".", &v) == 0) bytes = (size_t)v.f_bavail * v.f_frsize;
+            break;
+        }
+        slash[slash == at] = '\0';
+        if (slash == at && at[1] == '\0' && statvfs("/", &v)) break;
+    }
+    mt_free(at);
+    return bytes;
+}

@@ -1,0 +1,30 @@
+/* host.h - what this machine's host side really offers a run. */
+#ifndef MT_PLAN_HOST_H
+#define MT_PLAN_HOST_H
+
+#include "base/err.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+typedef struct mt_host {
+    size_t ram_total;      /* of the machine */
+    size_t ram_free;       /* what this process may still take: the least of MemAvailable and every memory cgroup it is in */
+    char limited_by[96];   /* what says so: "MemAvailable", "the memory cgroup /user.slice" */
+    size_t memlock;        /* bytes that may be pinned; SIZE_MAX: any number */
+    bool huge_pages;       /* transparent ones, for memory that asks or always */
+    int numa_nodes;        /* at least 1 */
+    int cores;             /* this process may use */
+    char cpu[96];          /* "AMD EPYC 9B14" */
+} mt_host;
+
+/* root: "" for this machine; tests lay out proc and sys elsewhere. */
+mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err);
+
+/* Of ram_free, what a run should count on: a little is left to others. */
+static inline size_t mt_host_usable(const mt_host *h) { return h->ram_free - h->ram_free / 50; }
+
+/* Bytes free for an unprivileged writer where `path` is or will be; 0: nobody knows. */
+size_t mt_disk_free(const char *path);
+
+#endif

@@ -1,0 +1,24 @@
+/* measure.h - the machine a run is on: room that is really free, rates measured once and remembered.
+ *
+ * Measuring takes about two seconds: a product, copies both ways and at once, device memory, Adam on the host's cores.  The result is kept
+ * in $XDG_CACHE_HOME/megatrain (else ~/.cache/megatrain), one small file per device, processor and number of cores; removing it measures
+ * again.  What the CPU device computes at is found out each time, in milliseconds. */
+#ifndef MT_PLAN_MEASURE_H
+#define MT_PLAN_MEASURE_H
+
+#include "device/device.h"
+#include "plan/host.h"
+#include "plan/machine.h"
+
+/* What flags say instead; 0 or NULL: nothing. */
+typedef struct mt_machine_given {
+    const char *gpu; /* a name of plan/gpus.h: a machine that is not here */
+    size_t ram, device_memory;
+    double link;     /* bytes a second */
+    int cores;
+} mt_machine_given;
+
+/* dev: the device a run would be on, or NULL when given->gpu names another.  cache: false measures anew and keeps nothing. */
+mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *given, bool cache, mt_err *err);
+
+#endif

@@ -1,0 +1,47 @@
+/* megatrain plan as a user meets it: verdict, tables, what would help, JSON; no GPU and no network. */
+#include "program.h"
+
+#define MODEL MT_TESTS_DIR "/golden/models/qwen3"
+
+static void the_verdict_comes_first(void **state)
+{
+    (void)state;
+    char out[16384];
+    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G --num-steps 100", out, sizeof out), 0);
+    assert_true(strncmp(out, "FITS: about ", 12) == 0);
+    static const char *const parts[] = { "100 steps take", "device memory: ", "host memory", "time of a step", "batch_size: safe", "    batch_size: " };
+    for (size_t i = 0; i < MT_COUNT(parts); i++)
+        if (!strstr(out, parts[i])) fail_msg("no \"%s\" in:\n%s", parts[i], out);
+    expect_program("plan llama-3.1-70b --gpu h100 --ram 256G", 0, "DOES NOT FIT");
+    expect_program("plan llama-3.1-70b --gpu h100 --ram 256G", 0, "of RAM free");
+    expect_program("plan gpt-oss-120b --gpu h200 --ram 1.5T --max-grad-norm 0", 0, "FITS");
+    expect_program("plan gpt-oss-120b --gpu h200 --ram 1.5T", 0, "does not train gpt_oss models yet");
+    expect_program("plan " MODEL " --ram 4G --device cpu", 0, "FITS");
+    expect_program("plan " MODEL " --ram 4G --device cpu --batch-size auto", 0, "FITS");
+}
+
+static void json_has_what_it_says_it_has(void **state)
+{
+    (void)state;
+    char out[16384];
+    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --link 50G --cores 32 --gpu-memory 100G --json", out, sizeof out), 0);
+    static const char *const keys[] = { "\"version\": 1", "\"fits\": true", "\"parameters\": 7615616512", "\"machine\": {", "\"needs\": {", "\"plan\": {", "\"step_seconds\": ",
+                                        "\"tokens_per_second\": ", "\"bound\": ", "\"micro_tokens\": ", "\"host\": {\"masters\": ", "\"device\": {\"masters\": ",
+                                        "\"batch\": {\"safe\": ", "\"remedies\": []", "\"device_bytes\": 100000000000", "\"copy_in\": 5e+10" };
+    for (size_t i = 0; i < MT_COUNT(keys); i++)
+        if (!strstr(out, keys[i])) fail_msg("no %s in:\n%s", keys[i], out);
+}
+
+static void unknown_names_lead_on(void **state)
+{
+    (void)state;
+    expect_program("plan --shape qwen2.5-8b --gpu h100", 1, "the nearest is");
+    expect_program("plan --shape qwen2.5-7b --gpu h10", 1, "did you mean h100");
+    expect_program("plan --json", 2, "which model?");
+    expect_program("plan --list-gpus", 0, "rtx5090");
+    expect_program("plan --list-shapes", 0, "llama-3.1-405b");
+    expect_program("plan --what-fits --gpu rtx3090 --ram 64G", 0, "needs");
+    expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
+}
+
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(unknown_names_lead_on))

@@ -1,0 +1,72 @@
+/* cuDNN accepts our graphs for an H200 and compiles them, and asks for the workspace that plans count with.  No GPU is needed: cuDNN is told of
+ * one, and the driver is a fake (fake_driver.c).  Skipped where cuDNN or its compiler (NVRTC) is not installed. */
+#include "test.h"
+
+#include "ops/attention_cudnn.h"
+
+#include "base/mem.h"
+
+#include <dlfcn.h>
+
+enum { SKIPPED = 77 };
+
+static const char h200[] =
+    "{\"maxGridSize\": [2147483647, 65535, 65535], \"maxBlockSize\": [1024, 1024, 64], \"regsPerBlock\": 65536, \"multiProcessorCount\": 132,"
+    " \"smClockRateKHz\": 1980000, \"memClockRateKHz\": 3201000, \"l2CacheSize\": 62914560, \"warpSize\": 32, \"maxSharedMemoryPerBlock\": 49152,"
+    " \"maxSharedMemoryPerBlockOptin\": 232448, \"reservedSharedMemoryPerBlock\": 1024, \"maxRegistersPerSM\": 65536, \"pciDeviceId\": 0,"
+    " \"maxCtasPerSM\": 32, \"maxThreadsPerBlock\": 1024, \"maxThreadsPerSM\": 2048, \"isTccDriver\": 0, \"supportCoopLaunch\": 1,"
+    " \"deviceVer\": 900, \"driverVer\": 13000, \"cudaDeviceId\": 0, \"totalGlobalMem\": 150000000000, \"deviceName\": \"NVIDIA H200\"}";
+
+static mt_cudnn_attention *cudnn;
+
+static void plans_need_what_was_planned(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t docs, longest, H, K, Dh, window;
+        mt_attention_way way;
+        bool backward;
+    } cases[] = {
+        { 16, 1024, 28, 4, 128, 0, MT_ATTENTION_CUDNN, false },   { 16, 1024, 28, 4, 128, 0, MT_ATTENTION_CUDNN, true },
+        { 33, 2000, 28, 4, 128, 0, MT_ATTENTION_CUDNN_FAST, true }, { 4, 4096, 32, 8, 128, 500, MT_ATTENTION_CUDNN, false },
+        { 200, 300, 12, 12, 128, 0, MT_ATTENTION_CUDNN, true },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        size_t workspace;
+        int64_t H = cases[i].H, K = cases[i].K, Dh = cases[i].Dh, ld = (H + 2 * K) * Dh;
+        mt_attention a = { .t = MT_DTYPE_BF16, .N = cases[i].docs * cases[i].longest, .H = H, .K = K, .Dh = Dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = H * Dh, .ld_d = ld,
+                           .n_docs = cases[i].docs, .longest = cases[i].longest, .scale = 0.1f, .window = cases[i].window,
+                           .use = { .ways = 1u << cases[i].way, .cudnn_head = 128, .workspace = (uint64_t)1 << 30 } };
+        assert_ok(mt_cudnn_attention_prepare(cudnn, &a, cases[i].backward, cases[i].way, &workspace, &err)); /* refuses more than planned */
+        mt_cudnn_layout l = mt_cudnn_layout_of(&a, cases[i].way, cases[i].backward);
+        assert_true(workspace <= l.workspace_bytes && workspace + (2 << 20) > l.workspace_bytes);
+    }
+}
+
+static void a_shape_it_cannot_do_is_an_error(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    size_t workspace;
+    mt_attention a = { .t = MT_DTYPE_BF16, .N = 128, .H = 1, .K = 1, .Dh = 512, .ldq = 512, .ldk = 512, .ldv = 512, .ldo = 512, .ld_d = 512, .n_docs = 1, .longest = 128, .scale = 1 };
+    assert_int_not_equal(mt_cudnn_attention_prepare(cudnn, &a, true, MT_ATTENTION_CUDNN_FAST, &workspace, &err), MT_OK);
+    assert_non_null(strstr(err.msg, "cuDNN"));
+}
+
+int main(void)
+{
+    mt_err err = { 0 };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(plans_need_what_was_planned), cmocka_unit_test(a_shape_it_cannot_do_is_an_error) };
+    if (!dlopen(MT_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL)) {
+        printf("%s\n", dlerror());
+        return 1;
+    }
+    if (mt_cudnn_attention_open(&cudnn, h200, &err) || !dlopen("libnvrtc.so.13", RTLD_NOW)) {
+        printf("skipped: %s\n", *err.msg ? err.msg : "no NVRTC");
+        return SKIPPED;
+    }
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mt_cudnn_attention_close(cudnn);
+    return n_failed ? 1 : 0;
+}

@@ -1,0 +1,190 @@
+/* The plan's word, on real engines: for random models, device limits and lengths of samples,
+ *   - what is allocated is what was planned, name by name and byte by byte;
+ *   - the largest batch that is said to fit runs, and nothing runs out;
+ *   - no placement drawn at random makes room for a batch a ninth larger: at least 90% of what is possible is used.
+ * MT_DRAWS sets how many cases there are. */
+#include "draw.h"
+
+#include "plan/advise.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+enum { MOST_RUN = 512 }; /* tokens of a step that is really run */
+
+/* -- a device that writes down what it hands out --------------------------------------------------- */
+
+static struct {
+    mt_buffer *got;
+    size_t n, cap;
+} record;
+
+static void note(mt_place place, size_t bytes, const char *name)
+{
+    mt_err err = { 0 };
+    assert_ok(mt_grow(&record.got, &record.cap, record.n + 1, sizeof *record.got, &err));
+    record.got[record.n] = (mt_buffer){ .place = place, .bytes = bytes };
+    snprintf(record.got[record.n++].name, sizeof record.got->name, "%s", name);
+}
+
+static mt_rc noted_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)
+{
+    note(MT_DEVICE, bytes, name);
+    return mt_device_cpu.alloc(dev, out, bytes, name, err);
+}
+
+static mt_rc noted_host_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)
+{
+    note(MT_HOST, bytes, name);
+    return mt_device_cpu.host_alloc(dev, out, bytes, name, err);
+}
+
+static int by_name(const void *a, const void *b) { return strcmp(((const mt_buffer *)a)->name, ((const mt_buffer *)b)->name); }
+
+static void compare_with(const mt_plan *p)
+{
+    mt_buffer *planned = mt_calloc(p->n_buffers, sizeof *planned);
+    size_t device = 0, host = 0;
+    memcpy(planned, p->buffers, p->n_buffers * sizeof *planned);
+    qsort(planned, p->n_buffers, sizeof *planned, by_name);
+    qsort(record.got, record.n, sizeof *record.got, by_name);
+    assert_int_equal(record.n, p->n_buffers);
+    for (size_t i = 0; i < record.n; i++) {
+        assert_string_equal(record.got[i].name, planned[i].name);
+        assert_int_equal(record.got[i].bytes, planned[i].bytes);
+        assert_int_equal(record.got[i].place, planned[i].place);
+        *(planned[i].place == MT_DEVICE ? &device : &host) += planned[i].bytes;
+    }
+    assert_true(device == p->device_bytes && host == p->host_bytes);
+    mt_free(planned);
+}
+
+/* -- one case -------------------------------------------------------------------------------------- */
+
+typedef struct subject {
+    mt_config *config;
+    mt_model *model;
+} subject;
+
+static subject draw_model(dice *d)
+{
+    mt_err err = { 0 };
+    subject s;
+    char text[512];
+    int heads = 1 + roll(d, 3), width = 16 * heads;
+    snprintf(text, sizeof text,
+             "{\"model_type\": \"%s\", \"hidden_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"head_dim\": 16,"
+             "\"intermediate_size\": %d, \"vocab_size\": %d, \"tie_word_embeddings\": %s, \"max_position_embeddings\": 4096}",
+             roll(d, 2) ? "llama" : "qwen3", width, 1 + roll(d, 6), heads, roll(d, 2) ? 1 : heads, 8 + 8 * roll(d, 8), 16 + roll(d, 200), roll(d, 2) ? "true" : "false");
+    assert_ok(mt_config_parse(&s.config, text, strlen(text), "drawn", &err));
+    assert_ok(mt_model_create(&s.model, s.config, NULL, &err));
+    return s;
+}
+
+static void draw_tokens(mt_batch *b, const mt_question *q, int64_t batch)
+{
+    mt_err err = { 0 };
+    int32_t ids[256];
+    mt_batch_clear(b);
+    for (int64_t d = 0; d < batch; d++) {
+        for (int64_t i = 0; i < q->seq_len; i++) ids[i] = (int32_t)mt_rng_below(9, (uint64_t)d, (uint64_t)i, (uint64_t)q->model->config->V);
+        assert_ok(mt_batch_add(b, ids, ids, q->seq_len, q->model->config->V, &err));
+    }
+}
+
+/* Two steps under exactly the limit. */
+static void run_plan(const mt_question *q, const mt_plan *plan, int64_t batch)
+{
+    mt_err err = { 0 };
+    mt_device *dev;
+    mt_engine *e;
+    mt_batch b = { 0 };
+    mt_step_result r;
+    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .max_grad_norm = 1 };
+    mt_device_api noted = mt_device_cpu;
+    noted.alloc = noted_alloc;
+    noted.host_alloc = noted_host_alloc;
+    record.n = 0;
+    assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .memory_limit = q->machine.device_bytes, .n_threads = 2 }, &err));
+    dev->api = &noted;
+    assert_ok(mt_engine_create(&e, dev, plan, &(mt_engine_options){ .n_workers = 1 }, &err));
+    compare_with(plan);
+    assert_ok(mt_engine_init(e, q->model, 1, &err));
+    draw_tokens(&b, q, batch);
+    for (int i = 0; i < 2; i++) assert_ok(mt_engine_step(e, &b, &h, &r, &err));
+    size_t n = record.n;
+    assert_ok(mt_engine_evaluate(e, &b, &r, &err));
+    assert_int_equal(record.n, n); /* P5: steps allocate nothing */
+    mt_engine_free(e);
+    dev->api = &mt_device_cpu;
+    mt_device_close(dev);
+    mt_batch_free(&b);
+}
+
+static void run_batch(const mt_question *q, int64_t batch)
+{
+    mt_err err = { 0 };
+    const mt_job job = mt_question_job(q, batch);
+    mt_plan *plan;
+    assert_ok(mt_plan_auto(&plan, q->model, &job, &q->form, &q->machine, &err));
+    assert_true(plan->device_bytes <= q->machine.device_bytes);
+    run_plan(q, plan, batch);
+    mt_plan_free(plan);
+}
+
+/* Does any of many random placements make room for this batch? */
+static bool possible(const mt_question *q, int64_t batch, dice *d)
+{
+    mt_err err = { 0 };
+    const mt_job job = mt_question_job(q, batch);
+    mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
+    for (int i = 0; i < 60; i++) {
+        mt_placement p;
+        assert_ok(mt_placement_init(&p, q->model, &err));
+        draw(&p, q->model, &job, &a, d);
+        mt_plan trial = { .model = q->model, .job = job, .arithmetic = a, .place = p };
+        bool fits = !mt_plan_measure(&trial, &err) && trial.device_bytes <= q->machine.device_bytes;
+        mt_placement_free(&p);
+        if (fits) return true;
+    }
+    return false;
+}
+
+static void check_case(uint64_t seed)
+{
+    dice d = { seed, 0 };
+    mt_err err = { 0 };
+    subject s = draw_model(&d);
+    mt_dtype t = roll(&d, 2) ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+    mt_question q = { .model = s.model, .machine = mt_machine_typical(), .form = { .compute = t, .grad = t }, .clip = roll(&d, 2), .seq_len = 2 + roll(&d, 60), .batch = 1 };
+    mt_need need;
+    assert_ok(mt_advise_need(&need, &q, &err));
+    q.machine.device_bytes = need.device + (size_t)roll(&d, (int)need.device / 2);
+    int64_t largest = mt_advise_largest(&q), most_run = mt_max_i64(MOST_RUN / q.seq_len, 1);
+    assert_true(largest >= 1);
+    run_batch(&q, mt_min_i64(largest, most_run));
+    if (seed % 16 == 0) { /* what batch_size: auto takes */
+        mt_batch_advice advice;
+        assert_ok(mt_advise_batch(&advice, &q, &err));
+        assert_true(advice.recommended >= 1 && advice.safe <= advice.recommended && advice.recommended <= advice.largest && advice.largest == largest);
+        run_batch(&q, mt_min_i64(advice.recommended, most_run));
+    }
+    int64_t more = largest + largest / 9 + 1;
+    if (more * q.seq_len < MT_MOST_TOKENS && possible(&q, more, &d))
+        fail_msg("case %llu: %lld samples were said to be the most, a random placement takes %lld", (unsigned long long)seed, (long long)largest, (long long)more);
+    q.machine.device_bytes = need.device - 1; /* and what is said to be the least, is: the search finds nothing below */
+    assert_false(mt_plan_auto_fits(q.model, &(mt_job){ .train = true, .clip = q.clip, .step_tokens = q.seq_len, .step_docs = 1, .longest = q.seq_len }, &q.form, &q.machine));
+    mt_model_free(s.model);
+    mt_config_close(s.config);
+}
+
+static void the_plan_keeps_its_word_for_random_models_and_limits(void **state)
+{
+    (void)state;
+    const char *env = getenv("MT_DRAWS");
+    int n = env ? atoi(env) : 110;
+    for (int i = 0; i < n; i++) check_case(5000 + (uint64_t)i);
+    mt_free(record.got);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(the_plan_keeps_its_word_for_random_models_and_limits))

@@ -1,0 +1,173 @@
+/* What the machine offers, read from a /proc and /sys laid out for the test; and the simulation's arithmetic. */
+#include "tempdir.h"
+#include "test.h"
+
+#include "ckpt/outdir.h"
+#include "plan/gpus.h"
+#include "plan/host.h"
+#include "plan/queues.h"
+
+#include <math.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* root/path = text, with the folders it needs. */
+static void lay(const char *root, const char *path, const char *text)
+{
+    char full[1024];
+    snprintf(full, sizeof full, "%s%s", root, path);
+    for (char *p = full + strlen(root) + 1; (p = strchr(p, '/')); p++) {
+        *p = '\0';
+        mkdir(full, 0777);
+        *p = '/';
+    }
+    FILE *f = fopen(full, "w");
+    assert_non_null(f);
+    fputs(text, f);
+    fclose(f);
+}
+
+#define MEMINFO "MemTotal:       131072000 kB\nMemFree:         1000000 kB\nMemAvailable:   104857600 kB\n"
+static const size_t kib = 1024, gib = (size_t)1 << 30;
+
+static void available_memory_counts_when_there_is_no_cgroup(void **state)
+{
+    mt_err err = { 0 };
+    mt_host h;
+    lay(*state, "/proc/meminfo", MEMINFO);
+    lay(*state, "/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n");
+    lay(*state, "/sys/devices/system/node/online", "0-1,4\n");
+    lay(*state, "/proc/cpuinfo", "processor : 0\nmodel name\t: Some CPU 9000\n");
+    assert_ok(mt_host_read(&h, *state, &err));
+    assert_true(h.ram_total == 131072000 * kib && h.ram_free == 104857600 * kib);
+    assert_string_equal(h.limited_by, "MemAvailable");
+    assert_true(h.huge_pages && h.numa_nodes == 3 && h.cores >= 1);
+    assert_string_equal(h.cpu, "Some CPU 9000");
+}
+
+static void a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages(void **state)
+{
+    mt_err err = { 0 };
+    mt_host h;
+    lay(*state, "/proc/meminfo", MEMINFO);
+    lay(*state, "/proc/self/cgroup", "0::/box/inner\n");
+    lay(*state, "/sys/fs/cgroup/box/inner/memory.max", "max\n");
+    lay(*state, "/sys/fs/cgroup/box/inner/memory.current", "1\n");
+    lay(*state, "/sys/fs/cgroup/box/memory.max", "17179869184\n"); /* the one above decides */
+    lay(*state, "/sys/fs/cgroup/box/memory.current", "3221225472\n");
+    lay(*state, "/sys/fs/cgroup/box/memory.stat", "anon 1\nfile 2\ninactive_file 1073741824\n");
+    assert_ok(mt_host_read(&h, *state, &err));
+    assert_true(h.ram_free == 14 * gib); /* 16 - (3 - 1) */
+    assert_string_equal(h.limited_by, "the memory cgroup /box");
+}
+
+static void a_cgroup_v1_limits_it_too(void **state)
+{
+    mt_err err = { 0 };
+    mt_host h;
+    lay(*state, "/proc/meminfo", MEMINFO);
+    lay(*state, "/proc/self/cgroup", "5:cpu:/x\n4:memory:/job/7\n0::/\n");
+    lay(*state, "/sys/fs/cgroup/memory/job/7/memory.limit_in_bytes", "8589934592\n");
+    lay(*state, "/sys/fs/cgroup/memory/job/7/memory.usage_in_bytes", "1073741824\n");
+    lay(*state, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+    lay(*state, "/sys/fs/cgroup/memory/memory.usage_in_bytes", "1073741824\n");
+    assert_ok(mt_host_read(&h, *state, &err));
+    assert_true(h.ram_free == 7 * gib);
+}
+
+static void a_machine_without_meminfo_is_asked_for_a_flag(void **state)
+{
+    mt_err err = { 0 };
+    mt_host h;
+    assert_int_equal(mt_host_read(&h, *state, &err), MT_ENOENT);
+    assert_says("--ram");
+}
+
+static void gpus_are_found_by_name_and_by_what_the_driver_calls_them(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    const mt_gpu *g;
+    assert_ok(mt_gpu_find(&g, "RTX4090", &err));
+    assert_int_equal(mt_gpu_find(&g, "rtx4900", &err), MT_ENOENT);
+    assert_says("rtx4090");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA H200")->name, "h200");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA GH200 480GB")->name, "gh200");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA RTX 6000 Ada Generation")->name, "rtx6000-ada");
+    assert_null(mt_gpu_of_driver("Voodoo 2"));
+}
+
+/* -- the simulation -------------------------------------------------------------------------------- */
+
+static mt_machine simple(void)
+{
+    return (mt_machine){ .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3, .adam_host = 100 };
+}
+
+static void near(double a, double b) { assert_true(fabs(a - b) < 1e-6); }
+
+static void queues_run_in_order_side_by_side_and_wait(void **state)
+{
+    (void)state;
+    mt_machine m = simple();
+    mt_queues q = { 0 };
+    mt_queues_clear(&q);
+    int a = mt_queues_add(&q, MT_Q_IN, 20, -1, -1, -1);      /* 0 to 2 */
+    int b = mt_queues_add(&q, MT_Q_COMPUTE, 3, a, -1, -1);   /* 2 to 5 */
+    int c = mt_queues_add(&q, MT_Q_OUT, 10, b, -1, -1);      /* 5 to 6 */
+    int d = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1); /* behind b, beside the copy out: slower by a tenth */
+    int e = mt_queues_add(&q, MT_Q_ADAM, 200, c, -1, -1);    /* 6 to 8 */
+    assert_true(mt_queues_run(&q, &m));
+    near(q.tasks[a].end, 2);
+    near(q.tasks[b].end, 5);
+    near(q.tasks[c].end, 6);
+    near(q.tasks[d].end, 5 + 0.5 / 0.9);
+    near(q.tasks[e].end, 8);
+    mt_queues_free(&q);
+}
+
+static void what_runs_at_once_shares_the_link_and_the_memory(void **state)
+{
+    (void)state;
+    mt_machine m = simple();
+    m.host_bandwidth = 26 * 100 + 8; /* Adam alone, and half of both copies */
+    mt_queues q = { 0 };
+    mt_queues_clear(&q);
+    int in = mt_queues_add(&q, MT_Q_IN, 8, -1, -1, -1), out = mt_queues_add(&q, MT_Q_OUT, 8, -1, -1, -1);
+    int adam = mt_queues_add(&q, MT_Q_ADAM, 100, -1, -1, -1);
+    assert_true(mt_queues_run(&q, &m));
+    near(q.tasks[in].end, 1); /* 8 a second each while both are busy */
+    near(q.tasks[out].end, 1);
+    assert_true(q.tasks[adam].end > 1.001); /* 16 of the memory's 2608 go to the copies */
+    mt_queues_free(&q);
+}
+
+static void a_task_that_waits_for_one_behind_it_is_noticed(void **state)
+{
+    (void)state;
+    mt_machine m = simple();
+    mt_queues q = { 0 };
+    mt_queues_clear(&q);
+    mt_queues_add(&q, MT_Q_COMPUTE, 1, 1, -1, -1);
+    mt_queues_add(&q, MT_Q_COMPUTE, 1, -1, -1, -1);
+    assert_false(mt_queues_run(&q, &m));
+    mt_queues_free(&q);
+}
+
+/* With the folders that were laid out in it. */
+static int remove_all(void **state)
+{
+    mt_rc rc = mt_dir_remove(*state, &(mt_err){ 0 });
+    mt_free(*state);
+    return rc != MT_OK;
+}
+
+#define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, remove_all)
+
+MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
+             IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
+             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(queues_run_in_order_side_by_side_and_wait),
+             cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory), cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))

@@ -1,0 +1,339 @@
+/* The planner's promises for machines nobody here has: what fits, how fast it is said to be, what is advised. */
+#include "test.h"
+
+#include "plan/advise.h"
+#include "plan/gpus.h"
+#include "plan/shapes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static const mt_arithmetic bf16 = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 };
+
+typedef struct subject {
+    mt_config *config;
+    mt_model *model;
+} subject;
+
+static subject open_shape(const char *name)
+{
+    mt_err err = { 0 };
+    const mt_shape *shape;
+    subject s;
+    assert_ok(mt_shape_find(&shape, name, &err));
+    assert_ok(mt_shape_model(&s.config, &s.model, shape, &err));
+    return s;
+}
+
+static void close_shape(subject *s)
+{
+    mt_model_free(s->model);
+    mt_config_close(s->config);
+}
+
+static mt_machine machine(const char *gpu, double ram, int cores)
+{
+    mt_err err = { 0 };
+    const mt_gpu *g;
+    assert_ok(mt_gpu_find(&g, gpu, &err));
+    mt_machine m = mt_machine_of_gpu(g, cores);
+    m.host_bytes = (size_t)ram;
+    return m;
+}
+
+static mt_question question(const subject *s, mt_machine m, bool clip, int64_t seq, int64_t batch)
+{
+    return (mt_question){ .model = s->model, .machine = m, .form = bf16, .clip = clip, .seq_len = seq, .batch = batch };
+}
+
+static mt_rc plan_of(mt_plan **out, const mt_question *q, mt_err *err)
+{
+    const mt_job job = mt_question_job(q, q->batch);
+    return mt_plan_auto(out, q->model, &job, &q->form, &q->machine, err);
+}
+
+/* -- seed numbers ---------------------------------------------------------------------------------- */
+
+/* All state in host memory: 12 bytes a parameter without clipping, 14 with it. */
+static void a_32b_takes_twelve_or_fourteen_bytes_a_parameter(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-32b");
+    for (int clip = 0; clip <= 1; clip++) {
+        mt_question q = question(&s, machine("h200", 1e12, 32), clip, 1024, 64);
+        mt_plan *plan;
+        double state_bytes = 0;
+        q.machine.home_host = true;
+        assert_ok(plan_of(&plan, &q, &err));
+        for (size_t i = 0; i < plan->n_buffers; i++) {
+            const mt_buffer *b = &plan->buffers[i];
+            bool counts = b->kind <= MT_BUF_PARKED; /* hi, lo, m, v, parked gradients */
+            if (counts && b->place == MT_HOST) state_bytes += (double)b->bytes;
+        }
+        double each = state_bytes / (double)s.model->n_params;
+        /* Units updated through the device park nothing on the host. */
+        assert_true(each > 11.99 && each < 14.01);
+        if (!clip) assert_true(fabs(each - 12) < 0.01);
+        mt_plan_free(plan);
+    }
+    close_shape(&s);
+}
+
+static void a_120b_fits_one_h200_and_1500_gb_without_clipping(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("gpt-oss-120b");
+    mt_question q = question(&s, machine("h200", 1.5e12, 64), false, 1024, 64);
+    mt_plan *plan;
+    q.machine.home_host = true;
+    assert_ok(plan_of(&plan, &q, &err));
+    assert_true(plan->host_bytes < 1.5e12);
+    mt_plan_free(plan);
+    q.clip = true;
+    assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM); /* 14 bytes do not */
+    mt_remedy r[MT_REMEDIES];
+    int n;
+    assert_ok(mt_advise_remedies(r, &n, &q, &err));
+    bool clipping = false;
+    for (int i = 0; i < n; i++) clipping |= strstr(r[i].change, "max_grad_norm: 0") != NULL;
+    assert_true(clipping);
+    close_shape(&s);
+}
+
+static void a_7b_fits_an_rtx4090_beside_128_gb(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-7b");
+    mt_question q = question(&s, machine("rtx4090", 128e9, 16), true, 1024, 32);
+    mt_plan *plan;
+    mt_batch_advice advice;
+    assert_ok(plan_of(&plan, &q, &err));
+    assert_true(plan->device_bytes <= q.machine.device_bytes && plan->host_bytes <= q.machine.host_bytes);
+    mt_plan_free(plan);
+    assert_ok(mt_advise_batch(&advice, &q, &err));
+    assert_true(advice.recommended >= 16 && advice.recommended <= 256);
+    assert_true(advice.safe <= advice.recommended && advice.recommended <= advice.largest);
+    q.batch = advice.recommended;
+    assert_ok(plan_of(&plan, &q, &err)); /* what is recommended fits */
+    mt_plan_free(plan);
+    close_shape(&s);
+}
+
+static void a_70b_on_256_gb_does_not_fit_and_is_told_what_would(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("llama-3.1-70b");
+    mt_question q = question(&s, machine("h100", 256e9, 32), true, 1024, 32);
+    mt_plan *plan;
+    mt_remedy r[MT_REMEDIES];
+    int n;
+    assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM);
+    assert_says("of host memory");
+    assert_ok(mt_advise_remedies(r, &n, &q, &err));
+    assert_true(n >= 1);
+    assert_non_null(strstr(r[n - 1].change, "of RAM free"));
+    /* And that is true: with so much it fits, with a twentieth less it does not. */
+    mt_need need;
+    assert_ok(mt_advise_need(&need, &q, &err));
+    q.machine.host_bytes = need.host;
+    assert_ok(plan_of(&plan, &q, &err));
+    mt_plan_free(plan);
+    q.machine.host_bytes = need.host / 20 * 19;
+    assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM);
+    close_shape(&s);
+}
+
+/* -- fine steps ------------------------------------------------------------------------------------ */
+
+/* 14.8 G parameters of 14 bytes are 207 GB: part of them must live on the GPU, and not much more than must. */
+static void a_14b_shares_its_state_between_110_gb_and_the_gpu(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-14b");
+    mt_question q = question(&s, machine("h200", 110e9, 16), true, 1024, 64);
+    mt_plan *plan;
+    assert_ok(plan_of(&plan, &q, &err));
+    int homes = 0;
+    for (int u = 0; u < s.model->n_units; u++) homes += plan->place.units[u].home == MT_DEVICE;
+    assert_true(homes > 5 && homes < 45);
+    assert_true(plan->host_bytes + plan->base_host <= (size_t)110e9 && plan->device_bytes <= q.machine.device_bytes);
+    mt_plan_free(plan);
+    close_shape(&s);
+}
+
+static void a_7b_takes_documents_of_131072_tokens(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-7b");
+    mt_plan *plan;
+    for (int64_t seq = 32768; seq <= 131072; seq *= 4) {
+        mt_question q = question(&s, machine("h200", 115e9, 16), true, seq, 131072 / seq);
+        assert_ok(plan_of(&plan, &q, &err));
+        mt_plan_free(plan);
+    }
+    /* On a small card kept inputs of long documents go to host memory. */
+    mt_question q = question(&s, machine("rtx5090", 160e9, 16), true, 32768, 4);
+    assert_ok(plan_of(&plan, &q, &err));
+    mt_plan_free(plan);
+    close_shape(&s);
+}
+
+/* -- time ------------------------------------------------------------------------------------------ */
+
+/* Measured on an H200 with 16 cores and 125 GiB (docs/benchmarks.md): seconds a step. */
+static const struct {
+    const char *shape;
+    int64_t tokens, seq;
+    bool home_host;
+    double ram, seconds;
+} measured[] = {
+    { "qwen2.5-0.5b", 65536, 1024, false, 110e9, 0.503 }, { "qwen2.5-3b", 65536, 1024, false, 110e9, 2.320 }, { "qwen2.5-3b", 65536, 1024, true, 110e9, 2.546 },
+    { "qwen2.5-7b", 131072, 1024, true, 115e9, 10.000 },  { "qwen2.5-7b", 8192, 1024, true, 115e9, 2.062 },
+};
+
+static void predicted_steps_are_within_fifteen_percent_of_measured(void **state)
+{
+    (void)state;
+    bool ok = true;
+    for (size_t i = 0; i < MT_COUNT(measured); i++) {
+        mt_err err = { 0 };
+        subject s = open_shape(measured[i].shape);
+        mt_question q = question(&s, machine("h200", measured[i].ram, 16), true, measured[i].seq, measured[i].tokens / measured[i].seq);
+        mt_plan *plan;
+        q.machine.home_host = measured[i].home_host;
+        assert_ok(plan_of(&plan, &q, &err));
+        double off = plan->predicted_seconds / measured[i].seconds - 1;
+        if (fabs(off) > 0.15) {
+            print_error("%s, %lld tokens: predicted %.3f s, measured %.3f\n", measured[i].shape, (long long)measured[i].tokens, plan->predicted_seconds, measured[i].seconds);
+            ok = false;
+        }
+        mt_plan_free(plan);
+        close_shape(&s);
+    }
+    assert_true(ok);
+}
+
+/* The original's settings bound memory, not speed. */
+static void an_interval_of_four_and_twelve_slabs_plan_the_same_speed(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-7b");
+    for (int clip = 0; clip <= 1; clip++) {
+        mt_question q = question(&s, machine("h200", 115e9, 16), clip, 1024, 128);
+        mt_plan *ours, *theirs;
+        assert_ok(plan_of(&ours, &q, &err));
+        q.machine.limits = (mt_limits){ .interval = 4, .n_slabs = 12 };
+        assert_ok(plan_of(&theirs, &q, &err));
+        assert_true(fabs(theirs->predicted_seconds / ours->predicted_seconds - 1) < 0.02);
+        mt_plan_free(ours);
+        mt_plan_free(theirs);
+    }
+    close_shape(&s);
+}
+
+static void more_of_anything_is_never_slower(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-3b");
+    double last = INFINITY;
+    for (double gib = 10; gib <= 140; gib *= 2.4) {
+        mt_question q = question(&s, machine("h200", 110e9, 16), true, 1024, 64);
+        mt_plan *plan;
+        q.machine.device_bytes = (size_t)(gib * 1073741824.0);
+        assert_ok(plan_of(&plan, &q, &err));
+        assert_true(plan->predicted_seconds < 1.02 * last);
+        assert_true(plan->times.step >= 0.98 * plan->times.compute); /* nothing is faster than its parts */
+        last = plan->predicted_seconds;
+        mt_plan_free(plan);
+    }
+    close_shape(&s);
+}
+
+/* -- the rest -------------------------------------------------------------------------------------- */
+
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void every_shape_plans_in_less_than_a_second(void **state)
+{
+    (void)state;
+    bool thorough = getenv("MT_THOROUGH") != NULL;
+    for (size_t i = 0; i < mt_n_shapes; i += thorough ? 1 : 16) {
+        mt_err err = { 0 };
+        subject s = open_shape(mt_shapes[i].name);
+        mt_question q = question(&s, machine("h200", 12e12, 64), true, 1024, 64);
+        mt_batch_advice advice;
+        mt_plan *plan;
+        double start = cpu_seconds();
+        assert_ok(plan_of(&plan, &q, &err));
+        assert_ok(mt_advise_batch(&advice, &q, &err));
+        double took = cpu_seconds() - start;
+#if !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+        if (took > 1) fail_msg("%s took %.2f s", mt_shapes[i].name, took);
+#else
+        (void)took;
+#endif
+        assert_true(advice.recommended > 0);
+        mt_plan_free(plan);
+        close_shape(&s);
+    }
+}
+
+/* A few percent more or less free memory must not change a run's bits. */
+static void free_memory_does_not_decide_the_arithmetic(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-7b");
+    uint64_t hash = 0;
+    for (int i = 0; i < 4; i++) {
+        mt_question q = question(&s, machine("h200", 113e9 + 0.4e9 * i, 16), true, 1024, 64);
+        mt_plan *plan;
+        q.machine.device_bytes -= (size_t)i << 27;
+        q.machine.flops *= 1 + 0.03 * i; /* nor does what was measured */
+        assert_ok(plan_of(&plan, &q, &err));
+        if (i) assert_true(mt_arithmetic_hash(&plan->arithmetic) == hash);
+        hash = mt_arithmetic_hash(&plan->arithmetic);
+        mt_plan_free(plan);
+    }
+    close_shape(&s);
+}
+
+static void mixtures_are_planned_and_not_trained(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_int_equal(mt_shape_open(&c, "Qwen/Qwen3-30B-A3B-Instruct", &err), MT_EINVAL);
+    assert_says("qwen3_moe");
+    assert_int_equal(mt_shape_open(&c, "qwen2.5-8b", &err), MT_ENOENT);
+    assert_says("the nearest is qwen2.5-");
+    assert_ok(mt_shape_open(&c, "Qwen/Qwen2.5-7B-Instruct", &err));
+    mt_config_close(c);
+    subject s = open_shape("deepseek-v3");
+    assert_true(fabs((double)s.model->n_params / 671.026e9 - 1) < 1e-3);
+    close_shape(&s);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(a_32b_takes_twelve_or_fourteen_bytes_a_parameter), cmocka_unit_test(a_120b_fits_one_h200_and_1500_gb_without_clipping),
+             cmocka_unit_test(a_7b_fits_an_rtx4090_beside_128_gb), cmocka_unit_test(a_70b_on_256_gb_does_not_fit_and_is_told_what_would),
+             cmocka_unit_test(a_14b_shares_its_state_between_110_gb_and_the_gpu), cmocka_unit_test(a_7b_takes_documents_of_131072_tokens),
+             cmocka_unit_test(predicted_steps_are_within_fifteen_percent_of_measured),
+             cmocka_unit_test(an_interval_of_four_and_twelve_slabs_plan_the_same_speed), cmocka_unit_test(more_of_anything_is_never_slower),
+             cmocka_unit_test(every_shape_plans_in_less_than_a_second), cmocka_unit_test(free_memory_does_not_decide_the_arithmetic),
+             cmocka_unit_test(mixtures_are_planned_and_not_trained))
