@@ -1,4 +1,5 @@
-/* bench_adamw.c - AdamW on the host: parameters and bytes a second, per implementation and number of threads.
+/* bench_adamw.c - AdamW on the host: parameters and bytes a second, per implementation and number of threads; then with moments in each of
+ * their forms.
  *
  *     bench_adamw [millions of parameters] [seconds per line]
  *
@@ -7,7 +8,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/split.h"
-#include "ops/adamw.h"
+#include "ops/ops.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,7 +17,8 @@
 enum { PIECE = 1 << 16, BYTES_PER_PARAM = 26 };
 
 typedef struct job {
-    const mt_adamw_impl *impl;
+    const mt_adamw_impl *impl; /* NULL: the fastest, with moments as `form` says */
+    mt_moments form;
     mt_adamw_args args;
 } job;
 
@@ -42,6 +44,12 @@ static void fill_piece(void *arg, int64_t piece)
 static void update_piece(void *arg, int64_t piece)
 {
     const job *j = arg;
+    if (!j->impl) {
+        const mt_adamw_args *all = &j->args;
+        mt_adamw_piece(&(mt_adamw){ .t = all->g_type, .moments = j->form, .n = (int64_t)all->n, .n_decay = (int64_t)all->n, .hi = all->hi, .lo = all->lo, .m = all->m,
+                                    .v = all->v, .g = all->g, .key = 1, .coef = all->coef }, piece * PIECE, (piece + 1) * PIECE);
+        return;
+    }
     mt_adamw_args a = mt__adamw_rest(&j->args, (size_t)piece * PIECE);
     a.n = PIECE;
     j->impl->update(&a);
@@ -64,7 +72,8 @@ static void measure(const job *j, int n_threads, double at_least_s)
     }
     mt_pool_free(pool);
     double rate = (double)j->args.n / best * 1e-9;
-    printf("%-9s %2d threads  %6.3f Gparam/s  %6.1f GB/s\n", j->impl->name, n_threads, rate, rate * BYTES_PER_PARAM);
+    double bytes = BYTES_PER_PARAM - 16 + 4 * (double)mt_moments_bytes(j->form, PIECE) / PIECE;
+    printf("%-9s %2d threads  %6.3f Gparam/s  %6.1f GB/s\n", j->impl ? j->impl->name : mt_moments_name(j->form), n_threads, rate, rate * bytes);
     fflush(stdout);
 }
 
@@ -90,6 +99,12 @@ int main(int argc, char **argv)
     for (size_t k = 0; k < mt_adamw_n_impls; k++) {
         j.impl = &mt_adamw_impls[k];
         if (!j.impl->supported()) continue;
+        for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s);
+    }
+    j.impl = NULL;
+    for (j.form = 0; j.form < MT_MOMENTS_FORMS; j.form++) {
+        memset(j.args.m, 0, 4 * n);
+        memset(j.args.v, 0, 4 * n);
         for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s);
     }
     mt_free(j.args.hi);

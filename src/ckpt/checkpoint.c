@@ -40,7 +40,7 @@ bool mt_ckpt_step_of(const char *path, int64_t *step)
 uint64_t mt_ckpt_bytes(const mt_ckpt_save *s)
 {
     const mt_model *m = s->model->model;
-    uint64_t resume = 4 * (uint64_t)m->n_params + 8 * (uint64_t)m->n_trained;
+    uint64_t resume = 4 * (uint64_t)m->n_params + 2 * (uint64_t)mt_dtype_bytes(s->io->moments) * (uint64_t)m->n_trained;
     return mt_export_bytes(s->model) + (s->only_model ? 0 : resume);
 }
 

@@ -8,10 +8,12 @@
 #include <stdio.h>
 #include <string.h>
 
-static const struct {
-    const char *tail;
-    mt_dtype dtype;
-} kinds[MT_STATE_KINDS] = { { ".hi", MT_DTYPE_BF16 }, { ".lo", MT_DTYPE_I16 }, { ".m", MT_DTYPE_F32 }, { ".v", MT_DTYPE_F32 } };
+static const char *const tails[MT_STATE_KINDS] = { ".hi", ".lo", ".m", ".v" };
+
+static mt_dtype dtype_of(const mt_state_io *io, mt_state_kind kind)
+{
+    return kind == MT_STATE_HI ? MT_DTYPE_BF16 : kind == MT_STATE_LO ? MT_DTYPE_I16 : io->moments;
+}
 
 /* Wider formats lie first in a file; written in that order, it is written front to back. */
 static const mt_state_kind in_file_order[] = { MT_STATE_M, MT_STATE_V, MT_STATE_HI, MT_STATE_LO };
@@ -37,7 +39,7 @@ static mt_rc for_each_part(const mt_model *m, int unit, part_fn fn, void *arg, m
             /* Of the weights that share a tensor of the model, all but the first say where they begin. */
             char from[24] = "";
             if (p.w->slice.first) snprintf(from, sizeof from, "@%lld", (long long)p.w->slice.first);
-            snprintf(p.name, sizeof p.name, "%s%s%s", name, from, kinds[p.kind].tail);
+            snprintf(p.name, sizeof p.name, "%s%s%s", name, from, tails[p.kind]);
             MT_TRY(fn(arg, &p, err));
         }
     return MT_OK;
@@ -56,14 +58,14 @@ typedef struct writing {
 static mt_rc declare(void *arg, const part *p, mt_err *err)
 {
     const writing *w = arg;
-    return mt_safetensors_writer_add(w->file, p->name, kinds[p->kind].dtype, p->w->n_dims, p->w->shape, err);
+    return mt_safetensors_writer_add(w->file, p->name, dtype_of(w->io, p->kind), p->w->n_dims, p->w->shape, err);
 }
 
-static bool all_finite(const part *p, const void *piece, int64_t n)
+static bool all_finite(mt_dtype t, const void *piece, int64_t n)
 {
-    if (p->kind == MT_STATE_LO) return true;
+    if (t == MT_DTYPE_I16) return true;
     for (int64_t i = 0; i < n; i++) {
-        float x = p->kind == MT_STATE_HI ? mt_bf16_to_f32(((const uint16_t *)piece)[i]) : ((const float *)piece)[i];
+        float x = t == MT_DTYPE_BF16 ? mt_bf16_to_f32(((const uint16_t *)piece)[i]) : ((const float *)piece)[i];
         if (!isfinite(x)) return false;
     }
     return true;
@@ -72,12 +74,13 @@ static bool all_finite(const part *p, const void *piece, int64_t n)
 static mt_rc put(void *arg, const part *p, mt_err *err)
 {
     const writing *w = arg;
+    mt_dtype t = dtype_of(w->io, p->kind);
     for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
         MT_TRY(w->io->read(w->io->user, p->unit, p->kind, p->w->offset + first, n, w->piece, err));
-        if (!all_finite(p, w->piece, n)) /* C6 */
+        if (!all_finite(t, w->piece, n)) /* C6 */
             return mt_fail(err, MT_ENUMERIC, "\"%s\" holds numbers that are not finite; nothing is saved", p->name);
-        MT_TRY(mt_safetensors_writer_append(w->file, p->name, w->piece, (size_t)n * mt_dtype_bytes(kinds[p->kind].dtype), err));
+        MT_TRY(mt_safetensors_writer_append(w->file, p->name, w->piece, (size_t)n * mt_dtype_bytes(t), err));
     }
     return MT_OK;
 }
@@ -111,13 +114,16 @@ typedef struct loading {
     size_t n_found;
 } loading;
 
-static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_err *err)
+static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_dtype expected, mt_err *err)
 {
-    bool fits = t->dtype == kinds[p->kind].dtype && t->n_dims == p->w->n_dims;
+    bool fits = t->n_dims == p->w->n_dims;
     for (int d = 0; fits && d < p->w->n_dims; d++) fits = t->shape[d] == p->w->shape[d];
-    if (fits) return MT_OK;
+    if (fits && t->dtype == expected) return MT_OK;
+    if (fits && p->kind >= MT_STATE_M)
+        return mt_fail(err, MT_EINVAL, "\"%s\" is stored as %s and this run keeps Adam's moments as %s: set memory.adam_state back to what it was", p->name,
+                       mt_dtype_name(t->dtype), mt_dtype_name(expected));
     return mt_fail(err, MT_EINVAL, "\"%s\" is %s %s there and %s %s in this model: the checkpoint is of another model", p->name,
-                   mt_dtype_name(t->dtype), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_name(kinds[p->kind].dtype),
+                   mt_dtype_name(t->dtype), mt_st_shape_text(t->n_dims, t->shape).s, mt_dtype_name(expected),
                    mt_st_shape_text(p->w->n_dims, p->w->shape).s);
 }
 
@@ -130,7 +136,7 @@ static mt_rc load(void *arg, const part *p, mt_err *err)
         return MT_OK;
     }
     if (!t) return mt_fail(err, MT_EINVAL, "\"%s\" is not in it: the checkpoint is of another model", p->name);
-    MT_TRY(check_shape(t, p, err));
+    MT_TRY(check_shape(t, p, dtype_of(l->io, p->kind), err));
     l->n_found++;
     size_t size = mt_dtype_bytes(t->dtype);
     for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
@@ -144,7 +150,7 @@ static mt_rc load(void *arg, const part *p, mt_err *err)
 static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_model *m, int unit, mt_err *err)
 {
     size_t masters = 0;
-    for (size_t i = 0; i < mt_safetensors_count(file); i++) masters += mt_safetensors_at(file, i)->dtype == MT_DTYPE_BF16;
+    for (size_t i = 0; i < mt_safetensors_count(file); i++) masters += mt_safetensors_at(file, i)->dtype == MT_DTYPE_I16; /* one lo each */
     if (masters == (size_t)m->units[unit].layout->n_weights) return MT_OK;
     return mt_fail(err, MT_EINVAL,
                    "it has %zu tensors where this model has %d (%zu parts fit): the checkpoint is of another model", masters,

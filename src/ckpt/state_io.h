@@ -8,7 +8,8 @@
 
 typedef struct mt_state_io {
     void *user;
-    /* Elements [first, first + n) of a unit's state: uint16 hi, int16 lo, float m and v. */
+    mt_dtype moments; /* of m and v: F32 or BF16 */
+    /* Elements [first, first + n) of a unit's state: uint16 hi, int16 lo, m and v as said above. */
     mt_rc (*read)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
     mt_rc (*write)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
     /* The unit has been read for the last time.  May be NULL. */

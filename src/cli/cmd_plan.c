@@ -3,6 +3,7 @@
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "cli/hub_bar.h"
 #include "cli/plan_ask.h"
 #include "cli/plan_view.h"
 #include "optim/clip.h"
@@ -46,16 +47,35 @@ static mt_rc open_shape(subject *s, const char *name, mt_err *err)
     return mt_shape_model(&s->config, &s->model, shape, err);
 }
 
-/* A directory with a config.json, or a published model by name. */
+static mt_rc open_dir(subject *s, const char *dir, const mt_settings *set, mt_err *err)
+{
+    const mt_training_settings *t = &set->training;
+    mt_model_options o = { .freeze = t->freeze.items, .n_freeze = t->freeze.n, .decay_all = t->decay_norms_and_biases };
+    MT_TRY(mt_config_open(&s->config, dir, err));
+    return mt_model_create(&s->model, s->config, &o, err);
+}
+
+/* A model nobody has written down here: its config.json tells, and the hub has that. */
+static mt_rc open_hub(subject *s, const char *name, const mt_settings *set, mt_err *err)
+{
+    char *dir;
+    MT_TRY(mt_hub_bar_model(name, set->model.revision, MT_HUB_CONFIG, &dir, err));
+    mt_rc rc = open_dir(s, dir, set, err);
+    mt_free(dir);
+    return rc;
+}
+
+/* A directory with a config.json, a published model by name, or any other on the hub. */
 static mt_rc open_subject(subject *s, const options *o, const mt_settings *set, mt_err *err)
 {
     const char *name = o->shape ? o->shape : o->words.n ? o->words.items[0] : set->model.name;
     if (!*name) return mt_fail(err, MT_EINVAL, "plan: which model?  --shape NAME, a model directory, or --config FILE; megatrain plan --list-shapes has names");
-    if (o->shape || !mt_dir_exists(name)) return open_shape(s, name, err);
+    bool here = !o->shape && mt_dir_exists(name);
+    const mt_shape *known;
+    bool ask_hub = !o->shape && strchr(name, '/') && mt_hub_is_name(name) && mt_shape_find(&known, name, NULL);
+    if (!here && !ask_hub) return open_shape(s, name, err);
     snprintf(s->name, sizeof s->name, "%s", name);
-    MT_TRY(mt_config_open(&s->config, name, err));
-    const mt_training_settings *t = &set->training;
-    return mt_model_create(&s->model, s->config, &(mt_model_options){ .freeze = t->freeze.items, .n_freeze = t->freeze.n, .decay_all = t->decay_norms_and_biases }, err);
+    return here ? open_dir(s, name, set, err) : open_hub(s, name, set, err);
 }
 
 /* -- the answer ------------------------------------------------------------------------------------ */
@@ -68,6 +88,7 @@ static mt_question question_of(const subject *s, const mt_settings *set, const m
     q.batch = set->training.batch_size * set->training.gradient_accumulation_steps;
     q.form.compute = set->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     q.form.grad = set->training.grad_dtype;
+    q.form.moments = set->memory.adam_state;
     if (!machine->shared) /* a GPU, which need not be here */
         q.form.attention = mt_attention_use_typical(set->training.deterministic, set->model.attn_implementation == MT_SET_ATTENTION_EAGER, machine->device_bytes);
     q.machine.home_host = m->home == MT_SET_HOME_HOST;
@@ -80,7 +101,7 @@ static mt_question question_of(const subject *s, const mt_settings *set, const m
 static size_t checkpoint_bytes(const mt_model *m, const mt_settings *s)
 {
     size_t weights = (size_t)m->n_params * (s->save.dtype == MT_DTYPE_F32 ? 4 : 2);
-    return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 8;
+    return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
 }
 
 mt_rc mt_plan_answer_find(mt_plan_answer *a, mt_plan **plan, mt_err *err)

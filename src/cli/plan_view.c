@@ -131,6 +131,7 @@ static void put_batch(mt_str *out, const mt_plan_answer *a)
     mt_str_printf(out, "\n  training:\n    batch_size: %lld\n", (long long)b->recommended);
     if (!a->q.clip) mt_str_puts(out, "    max_grad_norm: 0\n");
     mt_str_printf(out, "  dataset:\n    max_seq_len: %lld\n", (long long)a->q.seq_len);
+    if (a->q.form.moments != MT_MOMENTS_F32) mt_str_printf(out, "  memory:\n    adam_state: %s\n", mt_moments_name(a->q.form.moments));
 }
 
 static void put_remedies(mt_str *out, const mt_plan_answer *a)
@@ -149,8 +150,8 @@ static void put_question(mt_str *out, const mt_plan_answer *a)
     const mt_question *q = &a->q;
     mt_str_printf(out, "%s (%s parameters) on %s; %s of host memory (%s)\n", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->device,
                   mt_bytes_text(q->machine.host_bytes).s, a->ram_source);
-    mt_str_printf(out, "a step of %lld samples of up to %lld tokens, %s, clipping %s\n", (long long)q->batch, (long long)q->seq_len, mt_dtype_name(q->form.compute),
-                  q->clip ? "on" : "off");
+    mt_str_printf(out, "a step of %lld samples of up to %lld tokens, %s, clipping %s, Adam's moments in %s\n", (long long)q->batch, (long long)q->seq_len, mt_dtype_name(q->form.compute),
+                  q->clip ? "on" : "off", mt_moments_name(q->form.moments));
     if (a->untrained) mt_str_printf(out, "note: megatrain does not train %s models yet; sizes and work a token are planned as a dense block's\n", a->untrained);
 }
 
@@ -212,8 +213,8 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
     mt_str_puts(out, "{\"version\": 1, \"model\": ");
     mt_str_json(out, a->model, strlen(a->model));
     mt_str_printf(out, ", \"parameters\": %lld, \"trainable_family\": %s, \"fits\": %s,\n", (long long)q->model->n_params, a->untrained ? "false" : "true", a->plan ? "true" : "false");
-    mt_str_printf(out, " \"batch_size\": %lld, \"max_seq_len\": %lld, \"dtype\": \"%s\", \"grad_dtype\": \"%s\", \"clipping\": %s,\n", (long long)q->batch, (long long)q->seq_len,
-                  mt_dtype_name(q->form.compute), mt_dtype_name(q->form.grad), q->clip ? "true" : "false");
+    mt_str_printf(out, " \"batch_size\": %lld, \"max_seq_len\": %lld, \"dtype\": \"%s\", \"grad_dtype\": \"%s\", \"adam_state\": \"%s\", \"clipping\": %s,\n", (long long)q->batch, (long long)q->seq_len,
+                  mt_dtype_name(q->form.compute), mt_dtype_name(q->form.grad), mt_moments_name(q->form.moments), q->clip ? "true" : "false");
     json_machine(out, a);
     mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
     if (a->plan) json_plan(out, a->plan);

@@ -1,13 +1,8 @@
-/* engine.c - creating and releasing an engine, and its state as others read and write it. */
+/* engine.c - creating and releasing an engine, and waiting for it. */
 #include "engine/engine.h"
 
-#include "base/rng.h"
 #include "engine/internal.h"
 #include "model/traits.h"
-
-#include <string.h>
-
-static const size_t state_bytes[MT_STATE_KINDS] = { 2, 2, 4, 4 };
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
@@ -30,8 +25,7 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
         int at = mt_plan_alias(e->plan, u);
         for (int k = 0; k < MT_STATE_KINDS; k++) {
             void *p = mt__buffer(e, kinds[k], at, -1);
-            size_t n = (size_t)(k <= MT_STATE_LO ? mt__layout(e, u)->n_elems : mt__layout(e, u)->n_train);
-            if (p && mt__place(e, u)->home == MT_DEVICE) MT_TRY(mt_fill(e->compute, p, 0, n * state_bytes[k], err)); /* the host's is zero */
+            if (p && mt__place(e, u)->home == MT_DEVICE) MT_TRY(mt_fill(e->compute, p, 0, mt__state_bytes(e, u, (mt_state_kind)k), err)); /* the host's is zero */
         }
         s->hi = mt__buffer(e, MT_BUF_HI, at, -1);
         s->lo = mt__buffer(e, MT_BUF_LO, at, -1);
@@ -211,43 +205,6 @@ mt_rc mt_engine_settle(mt_engine *e, mt_err *err)
     return mt_watch_check(&e->watch, err);
 }
 
-mt_rc mt__state_at(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char **at, size_t *bytes, mt_err *err)
-{
-    const unit_state *s = &e->units[unit];
-    void *const bases[MT_STATE_KINDS] = { s->hi, s->lo, s->m, s->v };
-    const mt_layout *l = mt__layout(e, unit);
-    int64_t size = kind <= MT_STATE_LO ? l->n_elems : l->n_train;
-    if (!bases[kind]) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
-    if (first < 0 || n < 0 || first > size - n) return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n), (long long)size);
-    *at = (char *)bases[kind] + (size_t)first * state_bytes[kind];
-    *bytes = (size_t)n * state_bytes[kind];
-    return MT_OK;
-}
-
-mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
-{
-    char *at;
-    size_t bytes;
-    MT_TRY(mt_engine_settle(e, err));
-    MT_TRY(mt__state_at(e, unit, kind, first, n, &at, &bytes, err));
-    for (int i = 0; i < e->n_ring; i++)
-        if (e->ring[i].unit == unit) e->ring[i].unit = -1; /* what the device holds is old now */
-    if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, at, (char *)(uintptr_t)src, bytes, MT_COPY_IN, err);
-    memcpy(at, src, bytes);
-    return MT_OK;
-}
-
-mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
-{
-    char *at;
-    size_t bytes;
-    MT_TRY(mt_engine_settle(e, err));
-    MT_TRY(mt__state_at(e, unit, kind, first, n, &at, &bytes, err));
-    if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, at, dst, bytes, MT_COPY_OUT, err);
-    memcpy(dst, at, bytes);
-    return MT_OK;
-}
-
 int64_t mt_engine_updates(const mt_engine *e) { return e->t; }
 void mt_engine_set_updates(mt_engine *e, int64_t t) { e->t = t; }
 
@@ -265,22 +222,4 @@ mt_rc mt_engine_read_grad(mt_engine *e, int unit, float *dst, mt_err *err)
     if (!rc) mt_to_f32(dst, copy, t, n);
     mt_free(copy);
     return rc;
-}
-
-mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err)
-{
-    enum { PIECE = 4096 };
-    char piece[PIECE * 4];
-    uint64_t h = 0;
-    for (int u = 0; u < e->model->n_units; u++)
-        for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
-            int64_t n = kind <= MT_STATE_LO ? mt__layout(e, u)->n_elems : mt__layout(e, u)->n_train;
-            for (int64_t first = 0; first < n; first += PIECE) {
-                int64_t k = mt_min_i64(PIECE, n - first);
-                MT_TRY(mt_engine_read(e, u, (mt_state_kind)kind, first, k, piece, err));
-                h = mt_hash(piece, (size_t)k * state_bytes[kind], h);
-            }
-        }
-    *out = h;
-    return MT_OK;
 }

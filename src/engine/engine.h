@@ -24,6 +24,7 @@ typedef struct mt_engine_options {
 typedef struct mt_hyper {
     double lr, beta1, beta2, eps, weight_decay;
     double max_grad_norm; /* used when the plan clips */
+    uint64_t seed;        /* of the stochastic rounding of moments; used when they are not fp32 */
 } mt_hyper;
 
 typedef struct mt_step_result {
@@ -40,7 +41,8 @@ typedef struct mt_step_result {
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err);
 void mt_engine_free(mt_engine *e); /* accepts NULL and broken engines */
 
-/* Elements [first, first + n) of a unit's state, at its home.  Reading waits for updates in flight. */
+/* Elements [first, first + n) of a unit's state, at its home: uint16 hi, int16 lo, m and v as mt_moments_type says.  Reading waits for
+ * updates in flight. */
 mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
 mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 /* Adam's count of updates, which its bias corrections need. */

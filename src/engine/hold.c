@@ -46,7 +46,7 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc read_device(mt_engine *e, int unit, const char *at, char *dst, size_t bytes, mt_err *err)
+static mt_rc fetch_from_device(mt_engine *e, int unit, char *at, char *dst, size_t bytes, mt_err *err)
 {
     MT_TRY(mt_wait(e->save, e->units[unit].device_updated, err));
     for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
@@ -59,16 +59,19 @@ static mt_rc read_device(mt_engine *e, int unit, const char *at, char *dst, size
     return MT_OK;
 }
 
+static mt_rc fetch_from_host(mt_engine *e, int unit, char *at, char *dst, size_t bytes, mt_err *err)
+{
+    (void)e, (void)unit, (void)err;
+    memcpy(dst, at, bytes);
+    return MT_OK;
+}
+
 mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     unit_state *s = &e->units[unit];
-    char *at;
-    size_t bytes;
-    MT_TRY(mt__state_at(e, unit, kind, first, n, &at, &bytes, err));
     MT_TRY(mt_watch_check(&e->watch, err));
-    if (mt__place(e, unit)->home == MT_DEVICE) return read_device(e, unit, at, dst, bytes, err);
+    if (mt__place(e, unit)->home == MT_DEVICE) return mt__state_read(e, unit, kind, first, n, dst, fetch_from_device, err);
     if (mt__place(e, unit)->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &s->updated, s->held_version, err));
     if (mt__place(e, unit)->site == MT_SITE_STAGED) MT_TRY(mt_sync(s->written, err));
-    memcpy(dst, at, bytes);
-    return MT_OK;
+    return mt__state_read(e, unit, kind, first, n, dst, fetch_from_host, err);
 }

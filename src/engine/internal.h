@@ -33,7 +33,7 @@ typedef struct unit_state {
     uint16_t *hi; /* at home; NULL where it is mapped */
     const void **mapped; /* [layout's weights] where each lies in a mapped file; NULL: hi is in memory */
     int16_t *lo;
-    float *m, *v;
+    void *m, *v; /* as the arithmetic's form of moments has them */
     int64_t version;         /* updates issued */
     int64_t updated;         /* gate: host updates finished */
     int64_t let_go;          /* gate: holds that are over for this unit */
@@ -71,11 +71,10 @@ typedef struct stage_slot {
 
 typedef struct update_job {
     int unit;
-    void *g;         /* host */
+    mt_adamw op;     /* g: host; where the state is, is filled in when it runs */
     bool check_norm; /* clipping is off: look before updating */
     int64_t version; /* the unit's, once this is done */
     int64_t holds;   /* those that must be over first */
-    mt_adamw_coef coef, coef_no_decay;
 } update_job;
 
 /* The thread that updates on the host, in the order jobs come. */
@@ -87,6 +86,8 @@ typedef struct updater {
     int cap;
     int64_t pushed, done; /* gates */
     mt_adamw_coef coef, coef_no_decay; /* of the step at hand */
+    uint64_t seed; /* of random bits, and */
+    int64_t t;     /* the update's number */
 } updater;
 
 struct mt_engine {
@@ -222,9 +223,12 @@ void mt__hold_free(mt_engine *e);
 /* On the engine's thread, before an update of unit u is queued on the device. */
 mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
 
-/* -- engine.c -- */
-/* Where elements [first, first + n) of a unit's state are, at its home. */
-mt_rc mt__state_at(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char **at, size_t *bytes, mt_err *err);
+/* -- state.c -- */
+/* Copies `bytes` from a unit's home to host memory. */
+typedef mt_rc (*state_fetch)(mt_engine *e, int unit, char *home, char *dst, size_t bytes, mt_err *err);
+mt_rc mt__state_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, state_fetch fetch, mt_err *err);
+/* Bytes of all of it, at its home. */
+size_t mt__state_bytes(const mt_engine *e, int unit, mt_state_kind kind);
 
 /* -- input.c -- */
 /* Where the documents of a pass continue; NULL where each stands alone. */

@@ -81,7 +81,8 @@ static mt_hyper hyper_of(const mt_trainer *t)
                        .beta2 = o->beta2,
                        .eps = o->eps,
                        .weight_decay = t->s->training.weight_decay,
-                       .max_grad_norm = t->s->training.max_grad_norm };
+                       .max_grad_norm = t->s->training.max_grad_norm,
+                       .seed = (uint64_t)t->s->training.seed };
 }
 
 static void count(mt_trainer *t, const mt_step_result *r, double seconds, double wait_data_s)

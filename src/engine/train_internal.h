@@ -58,11 +58,11 @@ typedef struct sample {
     mt_str text;
 } sample;
 
-typedef struct sample_set {
+typedef struct samples {
     sample *items;
     size_t n; /* 0: none is asked for, or there is no room */
     mt_stop_ids stops;
-} sample_set;
+} samples;
 
 /* Times and counts since the last line of metrics; not remembered. */
 typedef struct window {
@@ -91,7 +91,7 @@ struct mt_trainer {
     mt_metrics metrics;
     progress at;
     window window;
-    sample_set samples;
+    samples samples;
     mt_batch batch;
     saver saver;
     int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */

@@ -176,7 +176,7 @@ static mt_rc open_engine(mt_trainer *t, mt_err *err)
 {
     MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads },
                             err));
-    t->io = (mt_state_io){ .user = t->engine, .read = read_state, .write = write_state };
+    t->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_state, .write = write_state };
     mt_engine_set_updates(t->engine, t->at.updates);
     if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
     return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err)
@@ -201,9 +201,9 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
     mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"step_seconds\": %.6g,\n", p->base_device, p->base_host, p->predicted_seconds);
     mt_str_printf(s,
-                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
+                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), (long long)a->micro_tokens, (long long)a->mlp_rows,
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), (long long)a->micro_tokens, (long long)a->mlp_rows,
                   (long long)a->head_rows, attention, (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
@@ -266,6 +266,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         t->saved_step = t->first_step = t->at.step;
         t->checkpoint = mt_strdup(t->resumed_from);
     }
+    t->io.moments = mt_moments_type(t->s->memory.adam_state);
     MT_TRY(mt__train_disk(t, err));
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));

@@ -14,6 +14,7 @@ static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_
 {
     a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     a->grad = t->s->training.grad_dtype;
+    a->moments = t->s->memory.adam_state;
     a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic, t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
 
@@ -47,7 +48,8 @@ static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, 
     const mt_attention_use was = a.attention;
     apply_settings(t, &a, machine->device_bytes);
     if (saved) keep_attention(&a.attention, &was);
-    return (saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err);
+    MT_TRY((saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err));
+    return mt__train_samples_plan(t, machine, err);
 }
 
 /* The machine, within what the settings allow. */
@@ -88,8 +90,8 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     MT_TRY(find_machine(t, &q.machine, err));
     apply_settings(t, &q.form, q.machine.device_bytes);
     MT_TRY(mt_advise_batch(&advice, &q, err));
-    int64_t samples = mt_min_i64(mt_max_i64(advice.recommended, FEWEST_SAMPLES), mt_max_i64(advice.largest, 1));
-    *out = mt_max_i64(samples / t->s->training.gradient_accumulation_steps, 1);
+    int64_t step_samples = mt_min_i64(mt_max_i64(advice.recommended, FEWEST_SAMPLES), mt_max_i64(advice.largest, 1));
+    *out = mt_max_i64(step_samples / t->s->training.gradient_accumulation_steps, 1);
     mt_info("training.batch_size auto: %lld samples of up to %lld tokens", (long long)*out, (long long)q.seq_len);
     return MT_OK;
 }
@@ -115,13 +117,11 @@ mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
     mt_machine machine;
     MT_TRY(find_machine(t, &machine, err));
     mt_rc rc = choose(t, &job, saved, &machine, err);
-    if (!rc) return mt__train_samples_plan(t, &machine, err);
     if (rc != MT_ENOMEM) return rc;
     if (!m->force) return mt_note(err, "the run is not started (megatrain plan tells more, --force starts it all the same)");
     mt_warn("%s; started all the same (--force)", err->msg);
     machine.host_bytes = SIZE_MAX;
-    MT_TRY(choose(t, &job, saved, &machine, err));
-    return mt__train_samples_plan(t, &machine, err);
+    return choose(t, &job, saved, &machine, err);
 }
 
 /* -- disk ------------------------------------------------------------------------------------------ */

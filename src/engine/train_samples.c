@@ -14,7 +14,7 @@ enum { NEW_TOKENS = 128 };
 
 static mt_rc encode(mt_trainer *t, const char *text, mt_err *err)
 {
-    sample_set *s = &t->samples;
+    samples *s = &t->samples;
     sample *x = &s->items[s->n];
     x->prompt = text;
     mt_rc rc = t->source->api->prompt(t->source, text, &x->tokens, err);
@@ -32,7 +32,7 @@ static mt_rc encode(mt_trainer *t, const char *text, mt_err *err)
 mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err)
 {
     const mt_strs *prompts = &t->s->logging.sample_prompts;
-    sample_set *s = &t->samples;
+    samples *s = &t->samples;
     if (!prompts->n) return MT_OK;
     if (!t->source->api->prompt) {
         mt_warn("logging.sample_prompts has no effect: the data comes as token ids, without a tokenizer");
@@ -79,7 +79,7 @@ void mt__train_samples_close(mt_trainer *t)
 
 static mt_rc take(void *user, const mt_generated *g, mt_err *err)
 {
-    mt_tokens *a = &((sample_set *)user)->items[g->prompt].answer;
+    mt_tokens *a = &((samples *)user)->items[g->prompt].answer;
     if (g->stop) return MT_OK;
     MT_TRY(mt_grow(&a->ids, &a->cap_ids, a->n + 1, sizeof *a->ids, err));
     a->ids[a->n++] = g->id;
@@ -88,7 +88,7 @@ static mt_rc take(void *user, const mt_generated *g, mt_err *err)
 
 static mt_rc generate(mt_trainer *t, mt_err *err)
 {
-    sample_set *s = &t->samples;
+    samples *s = &t->samples;
     mt_prompt *prompts = mt_calloc(s->n, sizeof *prompts);
     if (!prompts) return mt_fail(err, MT_ENOMEM, "no host memory for sample prompts");
     for (size_t i = 0; i < s->n; i++) {
@@ -124,7 +124,7 @@ static mt_rc log_samples(mt_trainer *t, mt_err *err)
 
 mt_rc mt__train_sample(mt_trainer *t, mt_err *err)
 {
-    sample_set *s = &t->samples;
+    samples *s = &t->samples;
     MT_TRY(generate(t, err));
     for (size_t i = 0; i < s->n; i++) {
         sample *x = &s->items[i];

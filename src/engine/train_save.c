@@ -48,7 +48,7 @@ static mt_rc prepare(mt_trainer *t, mt_err *err)
     s->engine = t->engine;
     s->model = t->export;
     s->model.quiet = true; /* the finished model says it, once */
-    s->io = (mt_state_io){ .user = t->engine, .read = read_held, .done = let_go };
+    s->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_held, .done = let_go };
     s->ckpt = mt__train_ckpt(t);
     s->ckpt.model = &s->model;
     s->ckpt.io = &s->io;

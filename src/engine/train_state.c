@@ -29,10 +29,10 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
     mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.fingerprint,
                   t->model_fingerprint);
     mt_str_printf(s,
-                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"micro_tokens\": %" PRId64
+                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %" PRId64
                   ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64
                   "], \"hash\": \"%016" PRIx64 "\"}\n}\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways,
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways,
                   a->attention.cudnn_head, a->attention.workspace, mt_arithmetic_hash(a));
     return mt_str_ok(s) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the state of the run");
 }
@@ -102,6 +102,14 @@ static mt_rc read_dtype(const json_t *doc, const char *key, mt_dtype *out, const
     return MT_OK;
 }
 
+static mt_rc read_moments(const json_t *doc, mt_moments *out, const char *what, mt_err *err)
+{
+    const char *text;
+    MT_TRY(mt_json_str(doc, "adam_state", mt_moments_name(MT_MOMENTS_F32), &text, what, err)); /* once there was no other */
+    if (!mt_moments_from_name(text, out)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no form of Adam's state", what, text);
+    return MT_OK;
+}
+
 /* [ways, cudnn_head, workspace]; nothing in checkpoints from before there was a choice. */
 static void read_attention(const json_t *j, mt_attention_use *use)
 {
@@ -116,6 +124,7 @@ static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *wh
     if (!json_is_object(j)) return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is missing", what);
     MT_TRY(read_dtype(j, "compute", &a->compute, what, err));
     MT_TRY(read_dtype(j, "grad", &a->grad, what, err));
+    MT_TRY(read_moments(j, &a->moments, what, err));
     MT_TRY(mt_json_i64(j, "micro_tokens", 0, &a->micro_tokens, what, err));
     MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
@@ -180,13 +189,16 @@ static mt_rc read_file(const mt_trainer *t, saved_state *out, mt_err *err)
 
 static mt_rc judge(const mt_setting_changes *c, mt_err *err)
 {
+    static const char *const refused[] = { [MT_CLASS_STATE] = "Adam's moments are stored in another form",
+                                           [MT_CLASS_DATA] = "another order of the data",
+                                           [MT_CLASS_MODEL] = "another model" };
     for (size_t i = 0; i < c->n; i++) {
         const mt_setting_change *x = &c->items[i];
-        if (x->cls == MT_CLASS_DATA || x->cls == MT_CLASS_MODEL)
+        if (refused[x->cls])
             return mt_fail(
                 err, MT_EINVAL,
                 "%s was %s and is %s now, which makes it another run (%s); set it back, or start anew in another --output-dir",
-                x->key, x->was, x->now, x->cls == MT_CLASS_DATA ? "another order of the data" : "another model");
+                x->key, x->was, x->now, refused[x->cls]);
     }
     for (size_t i = 0; i < c->n; i++) {
         const mt_setting_change *x = &c->items[i];

@@ -9,16 +9,31 @@
  *
  * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
 #include "base/fault.h"
+#include "base/rng.h"
 #include "engine/internal.h"
 
 #include <math.h>
 
-enum { PIECE = 1 << 16 }; /* elements a worker takes at a time */
+enum { PIECE = 1 << 16 }; /* elements a worker takes at a time: whole blocks of moments */
+
+static size_t moment_bytes(const mt_engine *e, int u) { return mt_moments_bytes(e->plan->arithmetic.moments, (size_t)mt__layout(e, u)->n_train); }
+
+/* The update of unit u in the step at hand, but for where its state and gradient are. */
+static mt_adamw update_of(const mt_engine *e, int u)
+{
+    enum { STREAM = 0x6d6f6d << 8 }; /* "mom": no other use of the seed */
+    const mt_layout *l = mt__layout(e, u);
+    return (mt_adamw){ .t = e->plan->arithmetic.grad, .moments = e->plan->arithmetic.moments, .n = l->n_train, .n_decay = l->n_decay,
+                       .key = mt_rng_u64(e->updater.seed, STREAM + (uint64_t)u, (uint64_t)e->updater.t),
+                       .coef = e->updater.coef, .coef_no_decay = e->updater.coef_no_decay };
+}
 
 void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale)
 {
     mt_adamw_step s = { .lr = h->lr, .beta1 = h->beta1, .beta2 = h->beta2, .eps = h->eps, .weight_decay = h->weight_decay,
                         .grad_scale = grad_scale, .t = e->t + 1 };
+    e->updater.seed = h->seed;
+    e->updater.t = s.t;
     e->updater.coef = mt_adamw_coef_of(&s);
     s.weight_decay = 0;
     e->updater.coef_no_decay = mt_adamw_coef_of(&s);
@@ -27,33 +42,23 @@ void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale)
 /* -- on the host ----------------------------------------------------------------------------------- */
 
 typedef struct host_update {
-    const mt_engine *e;
-    const update_job *job;
+    mt_adamw op;
     size_t n_bad; /* atomically added to */
 } host_update;
-
-static size_t update_range(const host_update *h, int64_t from, int64_t to, const mt_adamw_coef *coef)
-{
-    const unit_state *s = &h->e->units[h->job->unit];
-    mt_dtype t = h->e->plan->arithmetic.grad;
-    if (from >= to) return 0;
-    return mt_adamw_update(&(mt_adamw_args){ s->hi + from, s->lo + from, s->m + from, s->v + from,
-                                             (const char *)h->job->g + (size_t)from * mt_dtype_bytes(t), t, (size_t)(to - from), *coef });
-}
 
 static void update_piece(void *arg, int64_t piece)
 {
     host_update *h = arg;
-    const mt_layout *l = mt__layout(h->e, h->job->unit);
-    int64_t from = piece * PIECE, to = mt_min_i64(from + PIECE, l->n_train), split = mt_min_i64(mt_max_i64(l->n_decay, from), to);
-    size_t bad = update_range(h, from, split, &h->job->coef) + update_range(h, split, to, &h->job->coef_no_decay);
+    size_t bad = mt_adamw_piece(&h->op, piece * PIECE, mt_min_i64((piece + 1) * PIECE, h->op.n));
     if (bad) __atomic_add_fetch(&h->n_bad, bad, __ATOMIC_RELAXED);
 }
 
 static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
 {
     char name[MT_NAME_BYTES];
-    host_update h = { .e = e, .job = job };
+    const unit_state *s = &e->units[job->unit];
+    host_update h = { .op = job->op };
+    h.op.hi = s->hi, h.op.lo = s->lo, h.op.m = s->m, h.op.v = s->v;
     mt_unit_name(e->model, job->unit, name);
     MT_TRY(mt_sync(e->units[job->unit].landed, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
@@ -62,7 +67,7 @@ static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
                                          "a lower learning rate, or set max_grad_norm, which skips such steps", name);
     MT_TRY(mt_watch_reach(&e->watch, &e->units[job->unit].let_go, job->holds, err)); /* H1 */
     int64_t start = mt_now_ns();
-    mt_pool_for(e->updater.pool, (mt__layout(e, job->unit)->n_train + PIECE - 1) / PIECE, update_piece, &h);
+    mt_pool_for(e->updater.pool, (h.op.n + PIECE - 1) / PIECE, update_piece, &h);
     if (e->trace) mt_trace_host(e->trace, "updater", name, start, mt_now_ns());
     if (h.n_bad) return mt_fail(err, MT_ENUMERIC, "%zu weights of the %s left the finite range in this update", h.n_bad, name);
     return MT_OK;
@@ -103,8 +108,9 @@ static mt_rc push_job(mt_engine *e, int u, void *g, bool check_norm, mt_err *err
     MT_TRY(mt_watch_reach(&e->watch, &up->done, up->pushed - up->cap + 1, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater refused work (injected fault)");
     pthread_mutex_lock(&e->watch.lock);
-    up->jobs[up->pushed % up->cap] = (update_job){ .unit = u, .g = g, .check_norm = check_norm, .version = ++e->units[u].version, .holds = e->n_holds,
-                                                   .coef = up->coef, .coef_no_decay = up->coef_no_decay };
+    mt_adamw op = update_of(e, u);
+    op.g = g;
+    up->jobs[up->pushed % up->cap] = (update_job){ .unit = u, .op = op, .check_norm = check_norm, .version = ++e->units[u].version, .holds = e->n_holds };
     pthread_mutex_unlock(&e->watch.lock);
     mt_watch_raise(&e->watch, &up->pushed, up->pushed + 1);
     return MT_OK;
@@ -122,14 +128,13 @@ mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err)
 
 /* -- on the device --------------------------------------------------------------------------------- */
 
-static mt_rc queue_adamw(mt_engine *e, int u, uint16_t *hi, int16_t *lo, float *m, float *v, mt_err *err)
+static mt_rc queue_adamw(mt_engine *e, int u, uint16_t *hi, int16_t *lo, void *m, void *v, mt_err *err)
 {
-    const mt_layout *l = mt__layout(e, u);
-    return e->ops->adamw(e->compute,
-                         &(mt_adamw){ .t = e->plan->arithmetic.grad, .n = l->n_train, .n_decay = l->n_decay, .hi = hi, .lo = lo, .m = m, .v = v,
-                                      .g = e->units[u].grad_dev, .coef = e->updater.coef, .coef_no_decay = e->updater.coef_no_decay,
-                                      .guard = e->updating ? &e->norms[u] : NULL, .n_bad = e->n_bad },
-                         err);
+    mt_adamw op = update_of(e, u);
+    op.hi = hi, op.lo = lo, op.m = m, op.v = v, op.g = e->units[u].grad_dev;
+    op.guard = e->updating ? &e->norms[u] : NULL;
+    op.n_bad = e->n_bad;
+    return e->ops->adamw(e->compute, &op, err);
 }
 
 static void new_version(mt_engine *e, int u)
@@ -161,20 +166,20 @@ mt_rc mt__updates_check(const mt_engine *e, mt_err *err)
 typedef struct staged {
     uint16_t *hi;
     int16_t *lo;
-    float *m, *v;
+    void *m, *v;
 } staged;
 
 static staged carve(const mt_engine *e, const stage_slot *k, int u)
 {
-    int64_t n = mt__layout(e, u)->n_train;
     if (!mt__place(e, u)->borrows) {
-        float *m = k->s.p, *v = m + n;
-        return (staged){ .m = m, .v = v, .hi = (uint16_t *)(v + n), .lo = (int16_t *)(v + n) + n };
+        mt_stage_layout at = mt_plan_stage(e->plan, (size_t)mt__layout(e, u)->n_train);
+        char *m = k->s.p;
+        return (staged){ .m = m, .v = m + at.v, .hi = (uint16_t *)(void *)(m + at.hi), .lo = (int16_t *)(void *)(m + at.lo) };
     }
     mt_loan at = mt_plan_loan(e->plan, u);
     const int *lender = mt__place(e, u)->lender;
     char *first = e->layers[lender[0]].kept, *rest = e->layers[lender[1]].kept;
-    return (staged){ .m = e->unit_accs[u].p, .v = (float *)(void *)(first + at.v), .lo = (int16_t *)(void *)(rest + at.lo), .hi = (uint16_t *)(void *)(rest + at.hi) };
+    return (staged){ .m = e->unit_accs[u].p, .v = first + at.v, .lo = (int16_t *)(void *)(rest + at.lo), .hi = (uint16_t *)(void *)(rest + at.hi) };
 }
 
 /* The in-place copy can be used only if it holds the newest weights. */
@@ -192,7 +197,7 @@ static mt_rc stage_first(mt_engine *e, stage_slot *k, int u, bool v, bool rest, 
     staged to = carve(e, k, u);
     MT_TRY(mt_wait(e->copy_in, behind, err));
     MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
-    if (v) MT_TRY(mt_copy(e->copy_in, to.v, s->v, n * 4, MT_COPY_IN, err));
+    if (v) MT_TRY(mt_copy(e->copy_in, to.v, s->v, moment_bytes(e, u), MT_COPY_IN, err));
     if (rest) MT_TRY(mt_copy(e->copy_in, to.lo, s->lo, n * 2, MT_COPY_IN, err));
     return !rest || hi_in_place(e, u) ? MT_OK : mt_copy(e->copy_in, to.hi, s->hi, n * 2, MT_COPY_IN, err);
 }
@@ -204,7 +209,7 @@ static mt_rc stage_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
     k->unit = u;
     MT_TRY(mt_wait(e->copy_in, k->s.free, err));
     MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
-    MT_TRY(mt_copy(e->copy_in, carve(e, k, u).m, s->m, (size_t)mt__layout(e, u)->n_train * 4, MT_COPY_IN, err));
+    MT_TRY(mt_copy(e->copy_in, carve(e, k, u).m, s->m, moment_bytes(e, u), MT_COPY_IN, err));
     return mt_record(e->copy_in, k->s.ready, err); /* the first half came before on the same stream */
 }
 
@@ -222,7 +227,7 @@ static mt_rc write_back_first(mt_engine *e, stage_slot *k, int u, const staged *
     size_t n = (size_t)mt__layout(e, u)->n_train;
     MT_TRY(mt__hold_wait(e, u, err)); /* H1: the copies below overwrite what is being saved */
     MT_TRY(mt_wait(e->copy_out, k->done, err));
-    MT_TRY(mt_copy(e->copy_out, s->v, from->v, n * 4, MT_COPY_OUT, err));
+    MT_TRY(mt_copy(e->copy_out, s->v, from->v, moment_bytes(e, u), MT_COPY_OUT, err));
     MT_TRY(mt_copy(e->copy_out, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
     if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->copy_out, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
     return mt_record(e->copy_out, s->kept_free, err);
@@ -233,7 +238,7 @@ static mt_rc write_back_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
     unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     const uint16_t *in_place = hi_in_place(e, u);
-    MT_TRY(mt_copy(e->copy_out, s->m, carve(e, k, u).m, n * 4, MT_COPY_OUT, err));
+    MT_TRY(mt_copy(e->copy_out, s->m, carve(e, k, u).m, moment_bytes(e, u), MT_COPY_OUT, err));
     if (in_place) MT_TRY(mt_copy(e->copy_out, s->hi, in_place, n * 2, MT_COPY_OUT, err));
     MT_TRY(mt_record(e->copy_out, s->written, err));
     return mt_record(e->copy_out, k->s.free, err);
@@ -248,7 +253,7 @@ static stage_slot *slot_staged_for(mt_engine *e, int u)
 }
 
 /* Queue the update itself; *at: where the new state lies. */
-static mt_rc update_borrowed(mt_engine *e, stage_slot *k, int u, staged *at, mt_err *err)
+static mt_rc queue_update(mt_engine *e, stage_slot *k, int u, staged *at, mt_err *err)
 {
     uint16_t *in_place = hi_in_place(e, u);
     *at = carve(e, k, u);
@@ -274,7 +279,7 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
         e->stage_turn = (e->stage_turn + 1) % e->plan->place.stage_slots;
         MT_TRY(stage_in(e, k, u, err));
     }
-    MT_TRY(update_borrowed(e, k, u, &at, err));
+    MT_TRY(queue_update(e, k, u, &at, err));
     MT_TRY(write_back_first(e, k, u, &at, err));
     return write_back_rest(e, k, u, err);
 }
@@ -288,7 +293,7 @@ static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
     int n = e->model->n_units;
     staged at;
     for (int i = 1; i <= n; i++)
-        if (updates_by_loan(e, i % n)) MT_TRY(update_borrowed(e, &e->own_stages[i % n], i % n, &at, err));
+        if (updates_by_loan(e, i % n)) MT_TRY(queue_update(e, &e->own_stages[i % n], i % n, &at, err));
     for (int u = 0; u < n; u++) {
         if (!updates_by_loan(e, u)) continue;
         at = carve(e, &e->own_stages[u], u);
@@ -338,8 +343,12 @@ mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err) { return update
 
 mt_rc mt__updates_all(mt_engine *e, mt_err *err)
 {
-    for (int u = 0; u < e->model->n_units; u++)
-        if (mt__layout(e, u)->n_train && !mt__place(e, u)->borrows) MT_TRY(update_unit(e, u, e->units[u].parked, err));
+    for (int on_host = 1; on_host >= 0; on_host--) /* the workers first: queueing the rest takes a while */
+        for (int u = 0; u < e->model->n_units; u++) {
+            const mt_unit_place *at = mt__place(e, u);
+            if (!mt__layout(e, u)->n_train || at->borrows || (at->site == MT_SITE_HOST) != on_host) continue;
+            MT_TRY(update_unit(e, u, e->units[u].parked, err));
+        }
     return update_all_borrowed(e, err);
 }
 

@@ -29,7 +29,7 @@ typedef struct plan_key {
     int64_t docs, longest, H, K, Dh, ldq, ldk, ldv, ldo, ld_d, windowed;
 } plan_key;
 
-enum { MAX_PLANS = 64, WIDE_HEADS_FROM = 91900 };
+enum { MAX_PLANS = 256, GRADIENTS_FROM = 91900 };
 
 struct mt_cudnn_attention {
     mt_cudnn *lib;
@@ -225,14 +225,14 @@ void mt_cudnn_attention_close(mt_cudnn_attention *c)
     mt_free(c);
 }
 
-/* 9.14 leaves gradients of packed heads wider than 128 unwritten; 9.19 is right. */
-int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c) { return mt_cudnn_version(c->lib) >= WIDE_HEADS_FROM ? 256 : 128; }
+/* 9.14 puts gradients of keys where the keys' own rows would lie, and those of heads wider than 128 nowhere; 9.19 is right. */
+int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c) { return mt_cudnn_version(c->lib) >= GRADIENTS_FROM ? 256 : 0; }
 
 /* Does the graph mask a window?  The same for all calls of a run, however long their documents; the repeatable backward is asked only where
  * the window hides nothing. */
 static bool masks_window(const mt_attention *a, bool backward, mt_attention_way way)
 {
-    return a->window && a->window < mt_cudnn_widest(a).longest && !(backward && way == MT_ATTENTION_CUDNN);
+    return a->window && a->window < mt_cudnn_longest(a) && !(backward && way == MT_ATTENTION_CUDNN);
 }
 
 static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward, mt_attention_way way)
@@ -263,10 +263,10 @@ static mt_rc add_plan(mt_cudnn_attention *c, const plan_key *key, mt_err *err)
 /* The plan of this call.  A new shape gets the plans of all its sizes, so that later calls find theirs. */
 static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way, mt_cudnn_plan **out, mt_err *err)
 {
-    mt_cudnn_size sizes[MT_CUDNN_SIZES] = { mt_cudnn_widest(a) };
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
     plan_key wanted = key_of(a, l->size, backward, way);
     *out = find(c, &wanted);
-    int n = *out ? 0 : backward && way == MT_ATTENTION_CUDNN ? mt_cudnn_sizes(a, sizes) : 1;
+    int n = *out ? 0 : mt_cudnn_sizes(a, backward && way == MT_ATTENTION_CUDNN, sizes);
     for (int i = 0; i < n; i++) {
         plan_key key = key_of(a, sizes[i], backward, way);
         if (!find(c, &key)) MT_TRY(add_plan(c, &key, err));

@@ -12,7 +12,7 @@ typedef struct mt_cudnn_attention mt_cudnn_attention;
 /* MT_EUNSUPPORTED: no library here that can. */
 mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, const char *device, mt_err *err); /* device: as in mt_cudnn_open */
 void mt_cudnn_attention_close(mt_cudnn_attention *c); /* accepts NULL */
-int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c); /* widest heads it computes right */
+int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c); /* widest heads whose gradients it computes right; 0: none */
 
 /* stream: a cudaStream_t.  The offsets and lengths in the scratch (mt_cudnn_layout) are filled in by the caller. */
 mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_err *err);

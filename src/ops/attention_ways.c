@@ -27,20 +27,20 @@ static bool any(const mt_attention *a, bool backward)
 
 static bool cudnn_knows(const mt_attention *a, bool backward)
 {
-    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head && a->softcap == 0 && a->alibi == 0;
+    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && (!backward || a->Dh <= a->use.cudnn_head) && a->softcap == 0 && a->alibi == 0;
 }
 
 /* The repeatable backward works through whole squares whatever the window. */
 static bool cudnn_fits(const mt_attention *a, bool backward)
 {
-    return cudnn_knows(a, backward) && (!backward || (mt_cudnn_size_of(a).longest && !(a->window && a->window < a->longest)));
+    return cudnn_knows(a, backward) && (!backward || (mt_cudnn_size_of(a, true).longest && !(a->window && a->window < a->longest)));
 }
 
-/* cuDNN's accumulator takes its places from q and its distances from dq: they must agree.  Narrow windows are ours, and short documents are
+/* cuDNN's accumulator is right only where rows of q, o and dq are equally far apart.  Narrow windows are ours, and short documents are
  * faster without atomics where both can be had. */
 static bool atomics_pay(const mt_attention *a, bool backward)
 {
-    if (!backward || !cudnn_knows(a, true) || a->ldq != a->ld_d || (a->window && a->window < NARROW && a->window < a->longest)) return false;
+    if (!backward || !cudnn_knows(a, true) || a->ldq != a->ld_d || a->ldo != a->ld_d || (a->window && a->window < NARROW && a->window < a->longest)) return false;
     int64_t without = a->Dh == 128 ? 1024 : 512;
     return !(allows(a, MT_ATTENTION_CUDNN) && a->longest <= without && cudnn_fits(a, true));
 }
@@ -117,42 +117,45 @@ mt_attention_use mt_attention_use_typical(bool deterministic, bool plain, size_t
 static int64_t docs_of(const mt_attention *a) { return a->use.docs ? a->use.docs : a->n_docs; }
 static int64_t longest_of(const mt_attention *a) { return a->use.longest ? a->use.longest : a->longest; }
 
-static int64_t at_most_docs(const mt_attention *a)
+/* Powers of two, at most what the run or a launch can have. */
+static int64_t power_of_two(int64_t n, int64_t most)
 {
-    int64_t n = 1;
-    while (n < docs_of(a) && n < MT_CUDNN_MOST_DOCS) n *= 2;
-    return n;
+    int64_t p = 1;
+    while (p < n && p < most) p *= 2;
+    return p;
 }
 
-mt_cudnn_size mt_cudnn_widest(const mt_attention *a)
-{
-    return (mt_cudnn_size){ at_most_docs(a), (int64_t)mt_round_up((size_t)longest_of(a), TILE) };
-}
+int64_t mt_cudnn_longest(const mt_attention *a) { return (int64_t)mt_round_up((size_t)longest_of(a), TILE); }
 
 /* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
 static uint64_t square_bytes(const mt_attention *a, int64_t longest) { return (uint64_t)a->H * (uint64_t)longest * (uint64_t)longest * 2; }
 
-int mt_cudnn_sizes(const mt_attention *a, mt_cudnn_size out[MT_CUDNN_SIZES])
+/* Documents that go through at a time; 0: not one fits. */
+static int64_t most_docs(const mt_attention *a, bool squares, int64_t longest)
 {
-    int n = 0;
-    int64_t cap = mt_cudnn_widest(a).longest;
-    for (int64_t longest = MT_CUDNN_SMALLEST; n < MT_CUDNN_SIZES; longest *= 2) {
-        int64_t size = mt_min_i64(longest, cap), docs = at_most_docs(a);
-        while (docs && (uint64_t)docs * square_bytes(a, size) > a->use.workspace) docs /= 2;
-        if (!docs) break;
-        out[n++] = (mt_cudnn_size){ docs, size };
-        if (longest >= cap) break;
-    }
-    return n;
+    int64_t docs = power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS);
+    while (squares && docs && (uint64_t)docs * square_bytes(a, longest) > a->use.workspace) docs /= 2;
+    return docs;
 }
 
-mt_cudnn_size mt_cudnn_size_of(const mt_attention *a)
+int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES])
 {
-    mt_cudnn_size sizes[MT_CUDNN_SIZES];
-    int n = mt_cudnn_sizes(a, sizes);
-    for (int i = 0; i < n; i++)
-        if (a->longest <= sizes[i].longest) return sizes[i];
-    return (mt_cudnn_size){ 0 };
+    int n = 0;
+    int64_t cap = mt_cudnn_longest(a);
+    for (int64_t step = squares ? MT_CUDNN_SMALLEST : cap;; step *= 2) {
+        int64_t longest = mt_min_i64(step, cap), most = most_docs(a, squares, longest);
+        for (int64_t docs = 1; docs <= most && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, longest };
+        if (step >= cap || !most) return n;
+    }
+}
+
+mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares)
+{
+    int64_t cap = mt_cudnn_longest(a), longest = squares ? MT_CUDNN_SMALLEST : cap;
+    while (longest < a->longest) longest *= 2;
+    longest = mt_min_i64(longest, cap);
+    int64_t most = most_docs(a, squares, longest);
+    return most ? (mt_cudnn_size){ power_of_two(a->n_docs, most), longest } : (mt_cudnn_size){ 0 };
 }
 
 /* -- scratch --------------------------------------------------------------------------------------- */
@@ -190,7 +193,7 @@ static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, boo
 mt_cudnn_layout mt_cudnn_layout_of(const mt_attention *a, mt_attention_way way, bool backward)
 {
     bool squares = backward && way == MT_ATTENTION_CUDNN;
-    return layout_for(a, squares ? mt_cudnn_size_of(a) : mt_cudnn_widest(a), squares, backward);
+    return layout_for(a, mt_cudnn_size_of(a, squares), squares, backward);
 }
 
 static size_t most(size_t a, size_t b) { return a > b ? a : b; }
@@ -202,7 +205,8 @@ size_t mt_attention_scratch(const mt_attention *a)
     size_t bytes = (size_t)(a->N * a->H) * sizeof(float); /* delta */
     bool cudnn = allows(a, MT_ATTENTION_CUDNN), fast = allows(a, MT_ATTENTION_CUDNN_FAST);
     if (!(cudnn || fast) || a->N == 0 || !cudnn_knows(a, false)) return bytes;
-    bytes = most(bytes, layout_for(a, mt_cudnn_widest(a), false, fast).bytes);
-    for (int i = 0, n = cudnn ? mt_cudnn_sizes(a, sizes) : 0; i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
+    bool backward = a->Dh <= a->use.cudnn_head;
+    for (int i = 0, n = mt_cudnn_sizes(a, false, sizes); i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], false, fast && backward).bytes);
+    for (int i = 0, n = cudnn && backward ? mt_cudnn_sizes(a, true, sizes) : 0; i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
     return bytes;
 }

@@ -5,20 +5,21 @@
 
 #include "ops/ops.h"
 
-/* cuDNN's kernels are made for a number of documents and a length; documents go through them so many at a time.  Lengths come in few
+/* cuDNN's kernels are made for a number of documents and a length; documents go through them so many at a time.  Both come in few
  * sizes, so that a run makes all its kernels in its first step. */
-enum { MT_CUDNN_SIZES = 12, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64 };
+enum { MT_CUDNN_SIZES = 96, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64 };
 
 typedef struct mt_cudnn_size {
     int64_t docs, longest;
 } mt_cudnn_size;
 
-/* The sizes of a run's repeatable backward, ascending; returns how many.  Those that the workspace cannot hold are left out. */
-int mt_cudnn_sizes(const mt_attention *a, mt_cudnn_size out[MT_CUDNN_SIZES]);
+/* All sizes of a run, ascending; returns how many.  squares: of the repeatable backward, which needs `heads x longest x longest` a document
+ * in the workspace: what does not fit is left out.  The others have one length, the run's longest. */
+int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES]);
 /* The one for this call; longest 0: none. */
-mt_cudnn_size mt_cudnn_size_of(const mt_attention *a);
-/* The one size of forward and of the fast backward. */
-mt_cudnn_size mt_cudnn_widest(const mt_attention *a);
+mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares);
+/* The run's longest document, rounded up. */
+int64_t mt_cudnn_longest(const mt_attention *a);
 
 /* Offsets of documents that cuDNN reads, one array for each distance from row to row. */
 typedef enum mt_cudnn_offset { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_KV, MT_OFFSETS } mt_cudnn_offset;

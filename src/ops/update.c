@@ -1,4 +1,5 @@
 /* update.c - what happens to a finished gradient: rounded, measured, applied.  And hi + lo made whole. */
+#include "base/mem.h"
 #include "base/split.h"
 #include "ops/ops_cpu.h"
 #include "ops/sqnorm.h"
@@ -6,6 +7,7 @@
 #include <math.h>
 
 enum { PIECE = 16 * MT_SQNORM_CHUNK }; /* elements a thread takes at a time */
+_Static_assert(PIECE % MT_MOMENT_BLOCK == 0, "no block of moments is cut");
 
 static int64_t pieces(int64_t n) { return (n + PIECE - 1) / PIECE; }
 static int64_t piece_end(int64_t piece, int64_t n) { return (piece + 1) * PIECE < n ? (piece + 1) * PIECE : n; }
@@ -53,19 +55,41 @@ size_t mt_adamw_scratch(const mt_adamw *a)
     return 0;
 }
 
-static size_t update_range(const mt_adamw *a, int64_t from, int64_t to, const mt_adamw_coef *coef)
+static size_t update_range(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v, const mt_adamw_coef *coef)
 {
     if (from >= to) return 0;
-    return mt_adamw_update(&(mt_adamw_args){ a->hi + from, a->lo + from, a->m + from, a->v + from, mt_at(a->g, a->t, from), a->t,
-                                             (size_t)(to - from), *coef });
+    return mt_adamw_update(&(mt_adamw_args){ a->hi + from, a->lo + from, m, v, mt_at(a->g, a->t, from), a->t, (size_t)(to - from), *coef });
 }
 
-/* A piece may straddle the end of the decayed region. */
+/* m, v: of number `from`, in fp32.  The range may straddle the end of the decayed region. */
+static size_t update_f32(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v)
+{
+    int64_t split = a->n_decay < from ? from : a->n_decay > to ? to : a->n_decay;
+    return update_range(a, from, split, m, v, &a->coef) + update_range(a, split, to, m + (split - from), v + (split - from), &a->coef_no_decay);
+}
+
+static size_t update_block(const mt_adamw *a, int64_t from, int64_t to)
+{
+    float m[MT_MOMENT_BLOCK], v[MT_MOMENT_BLOCK];
+    mt_moments_chunk c = { .form = a->moments, .m = a->m, .v = a->v, .n_all = (size_t)a->n, .at = (size_t)from, .n = (size_t)(to - from), .key = a->key, .m32 = m, .v32 = v };
+    mt_moments_load(&c);
+    size_t bad = update_f32(a, from, to, m, v);
+    mt_moments_store(&c);
+    return bad;
+}
+
+size_t mt_adamw_piece(const mt_adamw *a, int64_t from, int64_t to)
+{
+    if (a->moments == MT_MOMENTS_F32) return update_f32(a, from, to, (float *)a->m + from, (float *)a->v + from);
+    size_t bad = 0;
+    for (int64_t at = from; at < to; at += MT_MOMENT_BLOCK) bad += update_block(a, at, mt_min_i64(at + MT_MOMENT_BLOCK, to));
+    return bad;
+}
+
 static void update_piece(void *arg, int64_t piece)
 {
     const mt_adamw *a = arg;
-    int64_t from = piece * PIECE, to = piece_end(piece, a->n), split = a->n_decay < from ? from : a->n_decay > to ? to : a->n_decay;
-    size_t bad = update_range(a, from, split, &a->coef) + update_range(a, split, to, &a->coef_no_decay);
+    size_t bad = mt_adamw_piece(a, piece * PIECE, piece_end(piece, a->n));
     if (bad) __atomic_add_fetch(a->n_bad, (int64_t)bad, __ATOMIC_RELAXED);
 }
 

@@ -120,6 +120,24 @@ static mt_rc try_settings(changes *c, mt_err *err)
     return MT_OK;
 }
 
+/* Adam's moments in a smaller form; without clipping too, if nothing else has been found. */
+static mt_rc try_moments(changes *c, mt_err *err)
+{
+    static const char *const costs[] = { [MT_MOMENTS_BF16] = "m and v are rounded to 8 bits of mantissa, stochastically: saves 4 bytes a parameter",
+                                         [MT_MOMENTS_8BIT] = "m and v keep 3 bits of mantissa, rounded stochastically: saves 6 bytes a parameter" };
+    char change[96];
+    for (mt_moments form = c->q.form.moments + 1; form < MT_MOMENTS_FORMS; form++) {
+        mt_question q = c->q;
+        q.form.moments = form;
+        snprintf(change, sizeof change, "adam_state: %s", mt_moments_name(form));
+        MT_TRY(try(c, &q, change, costs[form], err));
+        q.clip = false;
+        snprintf(change, sizeof change, "max_grad_norm: 0, adam_state: %s", mt_moments_name(form));
+        if (c->q.clip && !c->n) MT_TRY(try(c, &q, change, costs[form], err));
+    }
+    return MT_OK;
+}
+
 /* Shorter samples until they fit. */
 static mt_rc try_shorter(changes *c, mt_err *err)
 {
@@ -162,6 +180,7 @@ mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *
 {
     changes c = { .q = *q, .out = out };
     MT_TRY(try_settings(&c, err));
+    MT_TRY(try_moments(&c, err));
     MT_TRY(try_shorter(&c, err));
     MT_TRY(try_memory(&c, err));
     *n = c.n;

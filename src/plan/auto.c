@@ -42,6 +42,15 @@ static size_t five_digits(size_t n)
     return n >> shift << shift;
 }
 
+enum { FITTED = 2 };
+
+/* Between the sizes: a sixth or a tenth of the step in whole documents, for sweeps of one or two micro-batches that come out even. */
+static rows fitted(const mt_job *job, int i)
+{
+    int64_t parts = i ? 10 : 6, docs = (job->step_tokens + parts * job->longest - 1) / (parts * job->longest), micro = docs * job->longest;
+    return (rows){ micro > 8192 && micro < MLP_ROWS ? micro : sizes[0].micro, MLP_ROWS, 1024 };
+}
+
 /* The fastest of the comfortable sizes, or the first small one that fits. */
 static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
 {
@@ -49,9 +58,10 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
     int64_t last = 0;
     mt_rc rc = MT_ENOMEM;
     mt_plan *plan;
-    for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = arithmetic_of(&sizes[i], model, job, form, m);
-        if (a.micro_tokens == last) continue;
+    for (size_t i = 0; i < MT_COUNT(sizes) + FITTED; i++) {
+        rows r = i < MT_COUNT(sizes) ? sizes[i] : fitted(job, (int)(i - MT_COUNT(sizes)));
+        mt_arithmetic a = arithmetic_of(&r, model, job, form, m);
+        if (a.micro_tokens == last || (i >= MT_COUNT(sizes) && r.micro == sizes[0].micro)) continue;
         last = a.micro_tokens;
         rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, NULL, err);
         if (rc && rc != MT_ENOMEM) return rc;

@@ -330,10 +330,11 @@ static mt_rc nothing_fits(const search *s, mt_err *err)
                        "lower max_seq_len%s, or allow more with --device-memory",
                        mt_bytes_text(s->least_device).s, mt_bytes_text(s->machine->device_bytes).s, (long long)s->a->micro_tokens,
                        s->limits->exact ? ", let strict_checkpointing go" : "");
-    return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and %s is free (%d bytes a parameter, %s of them); use a smaller model, or "
-                                   "set max_grad_norm: 0, which saves 2 bytes a parameter",
-                   mt_bytes_text(s->least_host).s, mt_bytes_text(s->machine->host_bytes).s, s->job->clip ? 14 : 12,
-                   mt_count_text((uint64_t)s->model->n_params).s);
+    size_t each = 4 + mt_plan_moment_bytes(&s->trial) + (s->job->clip ? mt_dtype_bytes(s->a->grad) : 0);
+    return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and %s is free (%zu bytes a parameter, %s of them); use a smaller model%s%s",
+                   mt_bytes_text(s->least_host).s, mt_bytes_text(s->machine->host_bytes).s, each, mt_count_text((uint64_t)s->model->n_params).s,
+                   s->job->clip ? ", or set max_grad_norm: 0, which saves 2 bytes a parameter" : "",
+                   s->a->moments == MT_MOMENTS_F32 ? ", or adam_state: bf16 or 8bit, which save 4 and 6" : "");
 }
 
 static mt_rc find(search *s, mt_err *err)

@@ -44,8 +44,18 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
 
 size_t mt_plan_moment_bytes(const mt_plan *p)
 {
-    (void)p; /* one form so far: m and v in fp32 */
-    return 8;
+    return 2 * mt_moments_bytes(p->arithmetic.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK;
+}
+
+static size_t moment_bytes(const mt_plan *p, size_t n) { return mt_moments_bytes(p->arithmetic.moments, n); }
+
+mt_stage_layout mt_plan_stage(const mt_plan *p, size_t n)
+{
+    mt_stage_layout s = { .v = mt_round_up(moment_bytes(p, n), MT_KEEP_ALIGN) };
+    s.hi = 2 * s.v;
+    s.lo = s.hi + mt_round_up(n * 2, MT_KEEP_ALIGN);
+    s.bytes = s.lo + n * 2;
+    return s;
 }
 
 int mt_plan_segment_start(const mt_plan *p, int layer)
@@ -59,7 +69,7 @@ mt_loan mt_plan_loan(const mt_plan *p, int unit)
     size_t n = (size_t)p->model->units[unit].layout->n_train;
     bool in_place = p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16; /* hi is updated where it stays */
     bool one = p->model->units[unit].kind == MT_UNIT_LAYER;
-    size_t v = mt_round_up(n * mt_plan_moment_bytes(p) / 2, MT_KEEP_ALIGN);
+    size_t v = mt_round_up(moment_bytes(p, n), MT_KEEP_ALIGN);
     mt_loan l = { .v = 0, .lo = one ? v : 0 };
     l.g = l.lo + mt_round_up(n * 2, MT_KEEP_ALIGN);
     l.hi = l.g + mt_round_up(n * size_of(p->arithmetic.grad), MT_KEEP_ALIGN);
@@ -178,6 +188,7 @@ static mt_rc check(mt_plan *p, mt_err *err)
                        (long long)j->step_docs, (long long)j->longest);
     if ((a->compute != MT_DTYPE_F32 && a->compute != MT_DTYPE_BF16) || (a->grad != MT_DTYPE_F32 && a->grad != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "compute and gradients are float32 or bfloat16");
+    if (a->moments < MT_MOMENTS_F32 || a->moments >= MT_MOMENTS_FORMS) return mt_fail(err, MT_EINVAL, "an unknown form of Adam's moments");
     if (j->mapped && (j->train || a->compute != MT_DTYPE_BF16)) return mt_fail(err, MT_EINVAL, "mapped weights serve forward in bfloat16 only");
     if (j->cache_slots < 0 || j->cache_slots > mt_min_i64(j->step_docs, a->micro_tokens))
         return mt_fail(err, MT_EINVAL, "a cache for %lld sequences, with passes of %lld documents and micro-batches of %lld rows", (long long)j->cache_slots,
@@ -228,8 +239,8 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (at->resident && (f32 || at->home == MT_HOST)) MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
     if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, n * 4, err));
     if (!p->job.train || n_train == 0) return MT_OK;
-    if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, n_train * mt_plan_moment_bytes(p) / 2, err));
-    if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, n_train * mt_plan_moment_bytes(p) / 2, err));
+    if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_train), err));
+    if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_train), err));
     bool shares = mt_plan_alias(p, u) != u, shared = p->job.alias_layers && at->home == MT_HOST;
     if (p->job.clip && !shares && (at->site == MT_SITE_HOST || shared)) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
     if (at->site != MT_SITE_HOST && !at->borrows) MT_TRY(add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
@@ -283,7 +294,7 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
     if (!p->job.train) return MT_OK;
     if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
-    for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage * (4 + mt_plan_moment_bytes(p)), err));
+    for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage ? mt_plan_stage(p, stage).bytes : 0, err));
     return MT_OK;
 }
 
@@ -460,7 +471,7 @@ mt_attention_use mt_plan_attention(const mt_plan *p)
 
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    const int64_t fields[] = { a->compute, a->grad, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways, a->attention.cudnn_head, (int64_t)a->attention.workspace };
+    const int64_t fields[] = { a->compute, a->grad, a->moments, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways, a->attention.cudnn_head, (int64_t)a->attention.workspace };
     return mt_hash(fields, sizeof fields, 1);
 }
 

@@ -27,6 +27,7 @@ typedef enum mt_site {
 typedef struct mt_arithmetic {
     mt_dtype compute;     /* F32 or BF16 */
     mt_dtype grad;        /* finished gradients are rounded to this everywhere */
+    mt_moments moments;   /* how Adam's m and v are stored between updates */
     int64_t micro_tokens; /* a micro-batch takes whole documents up to this many rows */
     int64_t mlp_rows, head_rows; /* rows at a time */
     mt_attention_use attention;  /* which kernels; its docs and longest follow from the job */
@@ -209,9 +210,15 @@ bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 
+/* Where a unit of n trained parameters lies in a stage slot, behind its m. */
+typedef struct mt_stage_layout {
+    size_t v, hi, lo, bytes;
+} mt_stage_layout;
+mt_stage_layout mt_plan_stage(const mt_plan *p, size_t n);
+
 /* Host memory the runtime takes besides the plan's buffers: the machine's base item, and on a CPU what its threads widen bf16 in. */
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
-/* Bytes of Adam's two moments a trained parameter. */
+/* Bytes of Adam's two moments a trained parameter, in whole numbers; of one moment of n, exactly: mt_moments_bytes. */
 size_t mt_plan_moment_bytes(const mt_plan *p);
 
 /* Bytes a row of a layer needs, by what is kept. */

@@ -97,6 +97,7 @@ const mt_shape mt_shapes[] = {
     { "internlm2_5-20b", OF("internlm2", 6144, 16384, 48, 48, 8, 92544, ",\"bias\":false" POS(32768)) },
     { "baichuan-7b", OF("baichuan", 4096, 11008, 32, 32, 32, 64000, POS(4096)) },
     { "baichuan-13b", OF("baichuan", 5120, 13696, 40, 40, 40, 64000, ",\"model_max_length\":4096") },
+    { "olmo-2-0425-1b", OF("olmo2", 2048, 8192, 16, 16, 16, 100352, ",\"rope_theta\":500000.0" POS(4096)) },
     { "olmo-2-1124-7b", OF("olmo2", 4096, 11008, 32, 32, 32, 100352, POS(4096)) },
     { "olmo-2-1124-13b", OF("olmo2", 5120, 13824, 40, 40, 40, 100352, POS(4096)) },
     { "olmo-2-0325-32b", OF("olmo2", 5120, 27648, 64, 40, 8, 100352, POS(4096)) },
@@ -105,6 +106,9 @@ const mt_shape mt_shapes[] = {
     { "granite-3.1-2b", OF("granite", 2048, 8192, 40, 32, 8, 49155, ",\"attention_multiplier\":0.015625" POS(131072) TIED) },
     { "granite-3.1-8b", OF("granite", 4096, 12800, 40, 32, 8, 49155, ",\"attention_multiplier\":0.0078125" POS(131072) TIED) },
     { "smollm3-3b", OF("smollm3", 2048, 11008, 36, 16, 4, 128256, POS(65536)) },
+    { "baichuan2-7b", OF("baichuan", 4096, 11008, 32, 32, 32, 125696, ",\"model_max_length\":4096,\"z_loss_weight\":0" POS(4096)) },
+    { "baichuan2-13b", OF("baichuan", 5120, 13696, 40, 40, 40, 125696, ",\"model_max_length\":4096") },
+    { "ernie-4.5-0.3b", OF("ernie4_5", 1024, 3072, 18, 16, 2, 103424, DH(128) ",\"rope_theta\":500000.0" POS(131072) TIED) },
     { "exaone-4.0-1.2b", OF("exaone4", 2048, 4096, 30, 32, 8, 102400, DH(64) POS(65536) TIED) },
     { "exaone-4.0-32b", OF("exaone4", 5120, 27392, 64, 40, 8, 102400, ",\"sliding_window_pattern\":\"LLLG\"" POS(131072)) },
     { "ernie-4.5-0.3b-pt", OF("ernie4_5", 1024, 3072, 18, 16, 2, 103424, DH(128) POS(131072)) },
@@ -148,6 +152,8 @@ const mt_shape mt_shapes[] = {
     { "deepseek-v2", MIX("deepseek_v2", 235.741, 5120, 12288, 60, 128, 128, 128, 102400) },
     { "deepseek-v3", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
     { "deepseek-r1", MIX("deepseek_v3", 671.026, 7168, 18432, 61, 128, 128, 128, 129280) },
+    { "qwen3.5-27b", MIX("qwen3_5", 26.896, 5120, 17408, 64, 24, 4, 256, 248320) },
+    { "glm-4.7-flash", MIX("glm4_moe_lite", 29.943, 2048, 7680, 47, 20, 20, 256, 154880) },
     { "gpt-oss-20b", MIX("gpt_oss", 20.915, 2880, 11520, 24, 64, 8, 64, 201088) },
     { "gpt-oss-120b", MIX("gpt_oss", 116.829, 2880, 11520, 36, 64, 8, 64, 201088) },
     { "llama-4-scout-17b-16e", MIX("llama4", 107.770, 5120, 16384, 48, 40, 8, 128, 202048) },
@@ -170,14 +176,21 @@ static int likeness(const char *a, const char *b)
     return 64 * n - mt_edit_distance(a, b);
 }
 
-/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b. */
+/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b: what a model was tuned for does not change its shape. */
 static void plain_name(const char *name, char *out, size_t n)
 {
+    static const struct {
+        const char *text;
+        bool at_end; /* nowhere else: it might be part of a word */
+    } words[] = { { "-instruct", false }, { "-chat", false }, { "-hf", true }, { "-it", true }, { "-pt", true }, { "-v1.0", true } };
     const char *slash = strrchr(name, '/');
     snprintf(out, n, "%s", slash ? slash + 1 : name);
-    size_t length = strlen(out), tail = strlen("-instruct");
-    if (length > tail && strcasecmp(out + length - tail, "-instruct") == 0) out[length - tail] = '\0';
     for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
+    for (size_t i = 0; i < MT_COUNT(words); i++) {
+        char *at = strstr(out, words[i].text);
+        size_t k = strlen(words[i].text);
+        if (at && (!words[i].at_end || !at[k])) memmove(at, at + k, strlen(at + k) + 1);
+    }
 }
 
 mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)

@@ -193,7 +193,9 @@ static mt_rc read_flash_attn(flat *f, const row *r, const mt_yaml_item *it, mt_e
 
 static mt_rc read_dtype(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
-    return is_on(it) ? put_text(f, r->to, it, r->text, err) : MT_OK;
+    if (!is_on(it)) return MT_OK;
+    MT_TRY(put_text(f, r->to, it, r->text, err));
+    return strcmp(it->key->text, "pure_bf16") == 0 ? say(f, it, "the master weights are fp32 all the same", err) : MT_OK;
 }
 
 static mt_rc read_thinking(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
@@ -240,11 +242,6 @@ static mt_rc read_save_steps(flat *f, const row *r, const mt_yaml_item *it, mt_e
 {
     const mt_yaml_item *strategy = find(f, "save_strategy");
     return strategy && !is_text(strategy, "steps") ? MT_OK : put(f, r->to, it, it->value, err);
-}
-
-static mt_rc read_overwrite(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
-{
-    return is_on(it) ? say(f, it, r->text, err) : MT_OK;
 }
 
 static mt_rc read_packing(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
@@ -327,8 +324,8 @@ static const row rows[] = {
     ASK("evaluation_strategy", "eval.eval_steps", read_strategy, "write eval_strategy: steps and eval_steps: N"),
     ASK("eval_steps", "eval.eval_steps", read_eval_steps, NULL),
     SET("eval_on_start", "eval.at_start"),
-    ASK("overwrite_output_dir", NULL, read_overwrite, "a file never makes a run disappear: give --overwrite to start anew where one lies"),
-    ASK("resume_from_checkpoint", NULL, read_overwrite, "give --resume to go on with a run"),
+    LINE("overwrite_output_dir", "a file never makes a run disappear: give --overwrite to start anew where one lies"),
+    LINE("resume_from_checkpoint", "give --resume to go on with a run"),
 
     LINE("deepspeed", ONE_GPU),
     LINE("fsdp", ONE_GPU),

@@ -18,7 +18,7 @@ static const char head[] =
     "- A list is `[a, b]`; on the command line `a,b` will do.\n"
     "- An unknown key, a key given twice, a wrong type and a value out of range stop the run with file and line.\n"
     "- Anchors, aliases and merge keys (`<<: *name`) work; top-level keys that begin with `x-` are a place to keep them.\n"
-    "- On `--resume`, settings of class *data* and *model* must be as they were, *arithmetic* may change and then the bits do,\n"
+    "- On `--resume`, settings of class *data*, *model* and *state* must be as they were, *arithmetic* may change and then the bits do,\n"
     "  *free* may change.\n"
     "\n"
     "Defaults are the original's where it has the key, except: `model.name` has none; `model.device`, `attn_implementation` and\n"

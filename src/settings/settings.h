@@ -19,6 +19,7 @@
 #include "base/dtype.h"
 #include "base/str.h"
 #include "base/value.h"
+#include "ops/moments.h"
 
 /* Choices.  The names carry mt_set_ because the parts they steer have types of their own. */
 typedef enum mt_tri { MT_TRI_AUTO, MT_TRI_FALSE, MT_TRI_TRUE } mt_tri;
@@ -43,7 +44,6 @@ typedef enum mt_set_optimizer_type {
     MT_SET_OPTIMIZER_DEEPSPEED_ADAM
 } mt_set_optimizer_type; /* the same thing */
 typedef enum mt_set_home { MT_SET_HOME_AUTO, MT_SET_HOME_HOST } mt_set_home;
-typedef enum mt_set_adam_state { MT_SET_ADAM_STATE_F32, MT_SET_ADAM_STATE_BF16, MT_SET_ADAM_STATE_8BIT } mt_set_adam_state;
 typedef enum mt_set_curve { MT_SET_CURVE_LINEAR, MT_SET_CURVE_COSINE, MT_SET_CURVE_1_SQRT } mt_set_curve;
 
 /* transformers' SchedulerType, less those that need more than the step number. */
@@ -164,7 +164,7 @@ typedef struct mt_memory_settings {
     uint64_t device_memory;       /* bytes of device memory to use at most; 0: what is free */
     uint64_t host_memory;         /* bytes of host memory to use at most; 0: what is free */
     mt_set_home home;             /* where master weights and Adam's state may live */
-    mt_set_adam_state adam_state; /* how Adam's two moments are stored */
+    mt_moments adam_state; /* how Adam's two moments are stored */
     mt_tri offload_inputs;        /* kept layer inputs in host memory */
     int64_t optimizer_threads;    /* Adam on the host; 0: measured */
     bool force;                   /* flag only: start although the plan says that it does not fit */
@@ -205,6 +205,7 @@ typedef struct mt_logging_settings {
 typedef enum mt_setting_class {
     MT_CLASS_FREE,       /* may change: speed, places, length of the run, learning rate, what is shown */
     MT_CLASS_ARITHMETIC, /* may change, and the bits will */
+    MT_CLASS_STATE,      /* another form of what a checkpoint stores: refused */
     MT_CLASS_DATA,       /* another data order: refused */
     MT_CLASS_MODEL,      /* another model: refused */
 } mt_setting_class;

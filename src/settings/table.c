@@ -51,7 +51,7 @@ static const char *const optimizers[] = {
 };
 static const char *const homes[] = { [MT_SET_HOME_AUTO] = "auto", [MT_SET_HOME_HOST] = "host", NULL };
 static const char *const adam_states[] = {
-    [MT_SET_ADAM_STATE_F32] = "float32", [MT_SET_ADAM_STATE_BF16] = "bf16", [MT_SET_ADAM_STATE_8BIT] = "8bit", NULL
+    [MT_MOMENTS_F32] = "float32", [MT_MOMENTS_BF16] = "bf16", [MT_MOMENTS_8BIT] = "8bit", NULL
 };
 static const char *const curves[] = {
     [MT_SET_CURVE_LINEAR] = "linear", [MT_SET_CURVE_COSINE] = "cosine", [MT_SET_CURVE_1_SQRT] = "1-sqrt", NULL
@@ -215,8 +215,8 @@ const mt_setting mt__settings[] = {
     BYTES(memory, host_memory, FREE, "auto", "Host memory to use at most. auto: what is free.", .word = "auto"),
     ENUM(memory, home, mt_set_home, homes, FREE, "auto",
          "Where master weights and Adam's state live: where the plan finds best, or all of them in host memory."),
-    ENUM(memory, adam_state, mt_set_adam_state, adam_states, ARITHMETIC, "float32",
-         "How Adam's two moments are stored: 8, 4 or about 2 bytes a parameter."),
+    ENUM(memory, adam_state, mt_moments, adam_states, STATE, "float32",
+         "How Adam's two moments are stored: 8, 4 or about 2 bytes a parameter; the smaller two are rounded stochastically (docs/memory.md)."),
     ENUM(memory, offload_inputs, mt_tri, tri, FREE, "auto", "Keep layer inputs in host memory. auto: when the device is short.",
          .bare = "true"),
     INT(memory, optimizer_threads, FREE, "auto", 1, 4096, "Threads of the update on the host. auto: measured.", .word = "auto"),

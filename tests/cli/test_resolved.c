@@ -131,6 +131,8 @@ static void what_is_replaced_is_told(void **state)
         { "flash_attn: fa2", "flash_attn: attention is" },
         { "overwrite_output_dir: true", "--overwrite" },
         { "resume_from_checkpoint: true", "--resume" },
+        { "resume_from_checkpoint: saves/x/checkpoint-500", "--resume" },
+        { "pure_bf16: true", "the master weights are fp32" },
         { "hf_hub_token: hf_x", "set HF_TOKEN instead" },
         { "packing: true", "packed samples do not see each other" },
         { "lora_rank: 8", "has no effect with finetuning_type full" },

@@ -35,7 +35,8 @@ static struct {
 static mt_rc wrong_linear_bwd(mt_stream *s, const mt_linear *a, mt_err *err)
 {
     mt_linear b = *a;
-    if (wrong.armed && a->dw && a->N == wrong.N && a->K == wrong.K && wrong.n_calls++ % wrong.every == 0) b.alpha = a->alpha != 0 ? -a->alpha : -1.0f;
+    bool matches = wrong.armed && a->dw && a->N == wrong.N && a->K == wrong.K;
+    if (matches && wrong.n_calls++ % wrong.every == 0) b.alpha = a->alpha != 0 ? -a->alpha : -1.0f;
     return wrong.linear_bwd(s, &b, err);
 }
 
@@ -156,8 +157,8 @@ static bool learns_as_the_cpu(const char *model, double lr, mt_dtype compute, do
     wrong.armed = false;
     for (int i = 0; i < LEARNED_STEPS; i++) worst = fmax(worst, fabs(got.loss[i] / want.loss[i] - 1));
     double left = got.loss[LEARNED_STEPS - 1] / got.loss[0];
-    print_message("%s, %s%s: %.2e away at most, loss %.3f to %.3f\n", model, mt_dtype_name(compute), with_wrong_gradient ? ", one gradient wrong" : "", worst, got.loss[0],
-                  got.loss[LEARNED_STEPS - 1]);
+    print_message("%s, %s%s: %.2e away at most, loss %.3f to %.3f\n", model, mt_dtype_name(compute),
+                  with_wrong_gradient ? ", one gradient wrong" : "", worst, got.loss[0], got.loss[LEARNED_STEPS - 1]);
     rig_close(&r);
     return worst <= allowed && left <= 0.5;
 }

@@ -91,7 +91,7 @@ static void describe(const mt_plan *plan, char *out, size_t n)
                       p->units[u].borrows ? "b" : "");
 }
 
-static void check_case(const arithmetic_case *c, int draws, uint64_t seed)
+static void check_case(const arithmetic_case *c, mt_moments moments, int draws, uint64_t seed)
 {
     mt_err err = { 0 };
     rig r;
@@ -101,7 +101,7 @@ static void check_case(const arithmetic_case *c, int draws, uint64_t seed)
     snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
     rig_open_model(&r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = n_freeze });
     mt_job job = rig_job(&r, c->clip);
-    mt_arithmetic a = { .compute = c->compute, .grad = c->grad, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+    mt_arithmetic a = { .compute = c->compute, .grad = c->grad, .moments = moments, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
     for (int i = 0; i < draws; i++) {
         dice d = { seed + (uint64_t)i, 0 };
         mt_placement p;
@@ -129,7 +129,25 @@ static void placements_of_one_arithmetic_give_equal_bits(void **state)
     (void)state;
     const char *env = getenv("MT_DRAWS");
     int draws = env ? atoi(env) : 40;
-    for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], draws, 1000 * (i + 1));
+    for (size_t i = 0; i < MT_COUNT(cases); i++) check_case(&cases[i], MT_MOMENTS_F32, draws, 1000 * (i + 1));
+}
+
+/* Moments in smaller forms: their random bits and blocks must not depend on where a unit is updated, or in which pieces. */
+static void placements_of_smaller_moments_do_too(void **state)
+{
+    (void)state;
+    static const struct {
+        arithmetic_case c;
+        mt_moments moments;
+    } small[] = {
+        { { "qwen3_tied", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, MT_MOMENTS_BF16 },
+        { { "llama_bias", MT_DTYPE_F32, MT_DTYPE_BF16, false, { "*.1.mlp.up_proj.weight", "*norm*" } }, MT_MOMENTS_BF16 },
+        { { "llama_default", MT_DTYPE_BF16, MT_DTYPE_F32, false, { 0 } }, MT_MOMENTS_8BIT },
+        { { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } }, MT_MOMENTS_8BIT }, /* borrows */
+    };
+    const char *env = getenv("MT_DRAWS");
+    int draws = env ? atoi(env) : 40;
+    for (size_t i = 0; i < MT_COUNT(small); i++) check_case(&small[i].c, small[i].moments, draws, 500 + 1000 * (i + 1));
 }
 
 /* -- borrowed memory ------------------------------------------------------------------------------- */
@@ -288,5 +306,74 @@ static void another_arithmetic_is_noticed(void **state)
     rig_close(&r);
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
-             cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed))
+/* Other forms of Adam's moments are other bits, and so is another seed of their rounding; in fp32 the seed decides nothing. */
+static void forms_of_moments_and_their_seed_are_noticed(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    uint64_t sums[MT_MOMENTS_FORMS][2];
+    rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+    mt_job job = rig_job(&r, true);
+    for (mt_moments form = 0; form < MT_MOMENTS_FORMS; form++)
+        for (uint64_t seed = 0; seed < 2; seed++) {
+            mt_plan *plan;
+            mt_step_result s;
+            mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .max_grad_norm = 1.5, .seed = seed };
+            mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
+            a.moments = form;
+            assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+            rig_start(&r, plan, 2);
+            for (int i = 0; i < 2; i++) assert_ok(mt_engine_step(r.engine, &r.batch, &h, &s, &err));
+            assert_ok(mt_engine_checksum(r.engine, &sums[form][seed], &err));
+            rig_stop(&r);
+        }
+    assert_true(sums[MT_MOMENTS_F32][0] == sums[MT_MOMENTS_F32][1]);
+    assert_true(sums[MT_MOMENTS_BF16][0] != sums[MT_MOMENTS_BF16][1] && sums[MT_MOMENTS_8BIT][0] != sums[MT_MOMENTS_8BIT][1]);
+    assert_true(sums[MT_MOMENTS_F32][0] != sums[MT_MOMENTS_BF16][0] && sums[MT_MOMENTS_BF16][0] != sums[MT_MOMENTS_8BIT][0]);
+    rig_close(&r);
+}
+
+/* What is written into a moment is what is read from it: in any parts, at either home. */
+static void moments_written_in_parts_are_read_whole(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    rig r;
+    uint64_t before, after;
+    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .max_grad_norm = 1.5 };
+    rig_open_model(&r, GOLDEN_DIR "qwen3", NULL);
+    mt_job job = rig_job(&r, true);
+    for (mt_moments form = 0; form < MT_MOMENTS_FORMS; form++) {
+        mt_plan *plan;
+        mt_step_result s;
+        mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
+        size_t each = mt_dtype_bytes(mt_moments_type(form));
+        a.moments = form;
+        assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+        rig_start(&r, plan, 2);
+        for (int i = 0; i < 3; i++) assert_ok(mt_engine_step(r.engine, &r.batch, &h, &s, &err));
+        assert_ok(mt_engine_checksum(r.engine, &before, &err));
+        for (int u = 0; u < r.model->n_units; u++)
+            for (mt_state_kind kind = MT_STATE_M; kind <= MT_STATE_V; kind++) {
+                int64_t n = r.model->units[u].layout->n_train;
+                char *copy = mt_malloc((size_t)n * each), *zero = mt_calloc((size_t)n, each);
+                assert_ok(mt_engine_read(r.engine, u, kind, 0, n, copy, &err));
+                assert_ok(mt_engine_write(r.engine, u, kind, 0, n, zero, &err));
+                for (int64_t at = 0, k; at < n; at += k) {
+                    k = mt_min_i64(1 + (int64_t)mt_rng_below(5, (uint64_t)u, (uint64_t)at, 700), n - at);
+                    assert_ok(mt_engine_write(r.engine, u, kind, at, k, copy + (size_t)at * each, &err));
+                }
+                mt_free(copy), mt_free(zero);
+            }
+        assert_ok(mt_engine_checksum(r.engine, &after, &err));
+        assert_true(before == after);
+        rig_stop(&r);
+    }
+    rig_close(&r);
+}
+
+RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(placements_of_smaller_moments_do_too),
+             cmocka_unit_test(borrowed_memory_gives_the_same_bits),
+             cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed),
+             cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed), cmocka_unit_test(moments_written_in_parts_are_read_whole))

@@ -76,6 +76,7 @@ typedef struct outcome {
     int32_t next_ids[8];
     mt_train_result result;
     size_t device_bytes;
+    uint64_t checkpoint_bytes;
     bool resumed;
 } outcome;
 
@@ -90,6 +91,7 @@ static mt_rc run(setup *u, outcome *out, mt_err *err)
     if (!rc) {
         mt_trainer_info(t, &info);
         out->device_bytes = info.plan->device_bytes;
+        out->checkpoint_bytes = info.checkpoint_bytes;
         out->resumed = *info.resumed_from;
         rc = mt_trainer_run(t, &out->result, err);
     }
@@ -246,6 +248,83 @@ static void a_frozen_tensor_is_saved_and_resumed(void **state)
     assert_same(&whole, &rest);
 }
 
+static const char *const small_states[] = { "bf16", "8bit" };
+
+static void set_up_state(setup *u, const char *root, const char *out, const char *form)
+{
+    set_up(u, root, out);
+    set(u, "memory.adam_state", form);
+    set(u, "save.overwrite", "true");
+}
+
+/* Moments in a smaller form, their random bits included: stopped, resumed with half the device memory, and nothing shows.  Something is frozen,
+ * so that blocks of moments and tensors end at different places. */
+static void smaller_moments_are_resumed_bit_for_bit(void **state)
+{
+    outcome f32 = { 0 };
+    setup a, b;
+    set_up_state(&a, *state, "float32", "float32");
+    f32 = run_ok(&a);
+    for (size_t i = 0; i < MT_COUNT(small_states); i++) {
+        char bytes[32];
+        set_up_state(&a, *state, "whole", small_states[i]);
+        set(&a, "training.freeze", "model.layers.1.self_attn.k_proj.*");
+        outcome whole = run_ok(&a);
+        set_up_state(&b, *state, "parts", small_states[i]);
+        set(&b, "training.freeze", "model.layers.1.self_attn.k_proj.*");
+        b.stop_at = 5;
+        outcome first = run_ok(&b);
+        set_up_state(&b, *state, "parts", small_states[i]);
+        set(&b, "training.freeze", "model.layers.1.self_attn.k_proj.*");
+        set(&b, "save.overwrite", "false");
+        set(&b, "save.resume", "latest");
+        snprintf(bytes, sizeof bytes, "%zu", first.device_bytes / 2);
+        set(&b, "memory.device_memory", bytes);
+        outcome rest = run_ok(&b);
+        assert_true(rest.resumed);
+        assert_same(&whole, &rest);
+        assert_same_files(&a, &b);
+        assert_true(whole.checksum != f32.checksum);
+        assert_true(whole.checkpoint_bytes < f32.checkpoint_bytes);
+    }
+}
+
+/* What the checkpoint holds decides; the difference is named, whichever way it goes. */
+static void another_form_of_moments_is_refused(void **state)
+{
+    static const char *const forms[] = { "float32", "bf16", "8bit" };
+    for (size_t was = 0; was < MT_COUNT(forms); was++)
+        for (size_t now = 0; now < MT_COUNT(forms); now++) {
+            setup a;
+            outcome out = { 0 };
+            mt_err err = { 0 };
+            if (was == now) continue;
+            set_up_state(&a, *state, "changed", forms[was]);
+            a.stop_at = 1;
+            run_ok(&a);
+            set_up_state(&a, *state, "changed", forms[now]);
+            set(&a, "save.overwrite", "false");
+            set(&a, "save.resume", "latest");
+            assert_int_equal(run(&a, &out, &err), MT_EINVAL);
+            assert_says("memory.adam_state was");
+            assert_says(forms[was]);
+            assert_says(forms[now]);
+        }
+}
+
+/* Kept inputs in host memory, or not: the same bits. */
+static void offloaded_inputs_change_no_bit(void **state)
+{
+    setup a;
+    set_up(&a, *state, "kept");
+    set(&a, "memory.offload_inputs", "false");
+    outcome kept = run_ok(&a);
+    set_up(&a, *state, "offloaded");
+    set(&a, "memory.offload_inputs", "true");
+    outcome offloaded = run_ok(&a);
+    assert_same(&kept, &offloaded);
+}
+
 static void assert_all_finite(const char *path)
 {
     mt_err err = { 0 };
@@ -292,4 +371,5 @@ static void steps_that_are_not_finite_end_the_run_and_are_never_saved(void **sta
 
 RIG_TEST_MAIN(RUNS(killed_and_resumed_is_uninterrupted), RUNS(stopped_and_resumed_is_uninterrupted),
              RUNS(half_the_device_memory_changes_no_bit), RUNS(evaluation_changes_no_bit), RUNS(another_seed_is_another_run),
+             RUNS(smaller_moments_are_resumed_bit_for_bit), RUNS(another_form_of_moments_is_refused), RUNS(offloaded_inputs_change_no_bit),
              RUNS(a_frozen_tensor_is_saved_and_resumed), RUNS(steps_that_are_not_finite_end_the_run_and_are_never_saved))

@@ -153,6 +153,7 @@ static const struct {
     { { .N = 31, .D = 2056, .eps = 1e-5f, .centered = true, .dx_add = true }, false, false, false },
     { { .N = 33, .D = 72, .eps = 1e-5f }, true, false, true },
     { { .N = 0, .D = 16, .eps = 1e-5f, .centered = true }, true, false, true },
+    { { .N = 8203, .D = 40, .eps = 1e-5f, .dx_add = true }, false, false, false }, /* so many rows that a GPU's blocks take more of them */
 };
 
 static void declare_rmsnorm(op_run *r, int c)
@@ -316,6 +317,9 @@ static const struct {
       false },
     { { .style = MT_ROPE_HALF, .N = 130, .H = 3, .K = 3, .Dh = 128, .dr = 32, .eps = 1e-5f, .centered = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .own_weights = true }, true, true },
+    { { .style = MT_ROPE_HALF, .N = 66, .H = 3, .K = 2, .Dh = 128, .dr = 64, .eps = 1e-6f }, true, false }, /* part of a normed head rotates */
+    { { .style = MT_ROPE_HALF, .N = 35, .H = 5, .K = 1, .Dh = 256, .dr = 96, .eps = 1e-6f, .one_plus = true }, true, false },
+    { { .style = MT_ROPE_NONE, .N = 40, .H = 6, .K = 2, .Dh = 64, .dr = 64, .eps = 1e-6f }, true, false },
 };
 
 static int64_t random_position(const op_run *r, int64_t i)
@@ -431,6 +435,7 @@ static const attention_case packed_attention_cases[] = {
     { { .H = 4, .K = 2, .Dh = 64 }, 0, { 1, 17, 5, 33, 2, 64, 9, 3, -25 } }, /* 200 documents */
     { { .H = 2, .K = 2, .Dh = 128 }, 0, { 7, 1, 30, -40 } },
     { { .H = 4, .K = 2, .Dh = 128 }, 0, { 1500, 1, 300 } },
+    { { .H = 14, .K = 2, .Dh = 64, .ldq = 18 * 64, .ld_d = 18 * 64 }, 0, { 700, 1, 129, 33 } }, /* as in a row of q, k and v */
 };
 
 static void declare_attention_of(op_run *r, const attention_case *c)
@@ -449,8 +454,9 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     a->N *= times;
     a->n_docs = listed * times;
     if (r->how.use) a->use = *r->how.use;
-    a->ldq = a->ldo = a->H * a->Dh + gap;
-    a->ld_d = a->H * a->Dh + 3 * gap;
+    a->ldo = a->H * a->Dh + gap;
+    if (!a->ldq) a->ldq = a->ldo;
+    if (!a->ld_d) a->ld_d = a->H * a->Dh + 3 * gap;
     a->ldk = a->K * a->Dh + gap;
     a->ldv = a->K * a->Dh + 2 * gap;
     a->scale = 1.0f / sqrtf((float)a->Dh);
@@ -797,6 +803,13 @@ static const struct {
     { { .n = 1, .n_decay = 1 }, 0, false },           { { .n = 1000, .n_decay = 333 }, 1, false },
     { { .n = 70007, .n_decay = 65000 }, 0, true },    { { .n = 5000, .n_decay = 0 }, 2, false },
     { { .n = 200000, .n_decay = 200000 }, 1, false },
+    { { .n = 1, .n_decay = 0, .moments = MT_MOMENTS_BF16 }, 0, false },
+    { { .n = 70007, .n_decay = 65000, .moments = MT_MOMENTS_BF16 }, 0, true },
+    { { .n = 100000, .n_decay = 99992, .moments = MT_MOMENTS_BF16 }, 1, false },
+    { { .n = 5, .n_decay = 2, .moments = MT_MOMENTS_8BIT }, 0, false },
+    { { .n = 70007, .n_decay = 65001, .moments = MT_MOMENTS_8BIT }, 0, true },
+    { { .n = 5000, .n_decay = 0, .moments = MT_MOMENTS_8BIT }, 2, false },
+    { { .n = 131072, .n_decay = 99999, .moments = MT_MOMENTS_8BIT }, 1, false },
 };
 
 static void set_halves(op_run *r, op_buf *hi, op_buf *lo, int64_t n)
@@ -812,6 +825,30 @@ static void set_halves(op_run *r, op_buf *hi, op_buf *lo, int64_t n)
     }
 }
 
+/* One more buffer of bytes for each moment, with numbers of the usual sizes in the form the case asks for. */
+static void add_small_moments(op_run *r, mt_adamw *a)
+{
+    float m32[MT_MOMENT_BLOCK], v32[MT_MOMENT_BLOCK];
+    int64_t bytes = (int64_t)mt_moments_bytes(a->moments, (size_t)a->n);
+    op_buf *m = op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0), *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0);
+    for (int64_t at = 0; at < a->n; at += MT_MOMENT_BLOCK) {
+        int64_t n = a->n - at < MT_MOMENT_BLOCK ? a->n - at : MT_MOMENT_BLOCK;
+        for (int64_t i = 0; i < n; i++) {
+            float x = mt_rng_normal(r->how.seed, 93, (uint64_t)(at + i)) * ldexpf(0.01f, -(int)mt_rng_below(r->how.seed, 92, (uint64_t)(at + i), 20));
+            m32[i] = x, v32[i] = i % 7 == 3 ? 0 : x * x;
+        }
+        mt_moments_store(&(mt_moments_chunk){ .form = a->moments, .m = m->init, .v = v->init, .n_all = (size_t)a->n, .at = (size_t)at, .n = (size_t)n, .m32 = m32, .v32 = v32 });
+    }
+    a->key = r->how.seed * 0x9e3779b97f4a7c15u;
+}
+
+static void add_f32_moments(op_run *r, mt_adamw *a)
+{
+    op_scale(r, op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0), 0.01, 0);
+    op_buf *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0);
+    for (int64_t i = 0; i < a->n; i++) op_set(v, 0, i, i % 7 == 3 ? 0.0 : fabs(op_get(v, v->init, 0, i)) * 1e-4);
+}
+
 static void declare_adamw(op_run *r, int c)
 {
     ARGS(mt_adamw, adamw_cases[c].a);
@@ -819,9 +856,11 @@ static void declare_adamw(op_run *r, int c)
     op_buf *hi = op_add(r, &a->hi, "hi", OP_INOUT, MT_DTYPE_U16, 1, a->n, 0),
            *lo = op_add(r, &a->lo, "lo", OP_INOUT, MT_DTYPE_I16, 1, a->n, 0);
     set_halves(r, hi, lo, a->n);
-    op_scale(r, op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0), 0.01, 0);
-    op_buf *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_F32, 1, a->n, 0), *g = op_add(r, &a->g, "g", OP_INPUT, a->t, 1, a->n, 0);
-    for (int64_t i = 0; i < a->n; i++) op_set(v, 0, i, i % 7 == 3 ? 0.0 : fabs(op_get(v, v->init, 0, i)) * 1e-4);
+    if (a->moments == MT_MOMENTS_F32)
+        add_f32_moments(r, a);
+    else
+        add_small_moments(r, a);
+    op_buf *g = op_add(r, &a->g, "g", OP_INPUT, a->t, 1, a->n, 0);
     if (adamw_cases[c].bad) {
         op_set(g, 0, 10, INFINITY);
         op_set(g, 0, 20, 1e-38);

@@ -171,7 +171,14 @@ static bool wanted(const char *name, int argc, char **argv)
     return argc < 2;
 }
 
-/* Arguments, if any, name the ops to test. */
+static bool wanted_case(const char *name, int c, int argc, char **argv)
+{
+    char one[64];
+    snprintf(one, sizeof one, "%s:%d", name, c);
+    return wanted(name, argc, argv) || wanted(one, argc, argv);
+}
+
+/* Arguments, if any, name the ops to test, or single cases of them: rope, rmsnorm:4. */
 int main(int argc, char **argv)
 {
     static point points[512];
@@ -185,7 +192,7 @@ int main(int argc, char **argv)
     if (mt_device_open(&cpu, "cpu", NULL, &err)) return 1;
     for (int id = 0; id < OP_COUNT; id++)
         for (int c = 0; c < op_specs[id]->n_cases; c++)
-            for (int k = 0; k < 2 && wanted(op_specs[id]->name, argc, argv); k++, n++) {
+            for (int k = 0; k < 2 && wanted_case(op_specs[id]->name, c, argc, argv); k++, n++) {
                 points[n] = (point){ op_specs[id], c, k ? MT_DTYPE_BF16 : MT_DTYPE_F32, "" };
                 snprintf(points[n].name, sizeof points[n].name, "%s %d %s", op_specs[id]->name, c, k ? "bf16" : "f32");
                 tests[n] = (struct CMUnitTest){ points[n].name, gpu_agrees_with_cpu, NULL, NULL, &points[n] };

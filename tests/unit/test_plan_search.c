@@ -150,6 +150,31 @@ static void a_70b_on_256_gb_does_not_fit_and_is_told_what_would(void **state)
     close_shape(&s);
 }
 
+/* 32.8 G parameters beside 300 GB: 14, 12 and 10 bytes are too many, 8 are not. */
+static void a_32b_fits_300_gb_with_smaller_moments(void **state)
+{
+    (void)state;
+    static const char *const changes[] = { "max_grad_norm: 0, adam_state: bf16", "adam_state: 8bit" };
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-32b");
+    mt_question q = question(&s, machine("h100", 300e9, 32), true, 1024, 64);
+    mt_plan *plan;
+    mt_remedy r[MT_REMEDIES];
+    int n, found = 0;
+    q.machine.home_host = true;
+    assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM);
+    assert_says("14 bytes a parameter");
+    assert_says("adam_state");
+    assert_ok(mt_advise_remedies(r, &n, &q, &err));
+    for (int i = 0; i < n; i++)
+        for (size_t k = 0; k < MT_COUNT(changes); k++) found += strcmp(r[i].change, changes[k]) == 0;
+    assert_int_equal(found, 2);
+    q.form.moments = MT_MOMENTS_8BIT; /* and that is true */
+    assert_ok(plan_of(&plan, &q, &err));
+    mt_plan_free(plan);
+    close_shape(&s);
+}
+
 /* -- fine steps ------------------------------------------------------------------------------------ */
 
 /* 14.8 G parameters of 14 bytes are 207 GB: part of them must live on the GPU, and not much more than must. */
@@ -331,7 +356,7 @@ static void mixtures_are_planned_and_not_trained(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_32b_takes_twelve_or_fourteen_bytes_a_parameter), cmocka_unit_test(a_120b_fits_one_h200_and_1500_gb_without_clipping),
-             cmocka_unit_test(a_7b_fits_an_rtx4090_beside_128_gb), cmocka_unit_test(a_70b_on_256_gb_does_not_fit_and_is_told_what_would),
+             cmocka_unit_test(a_7b_fits_an_rtx4090_beside_128_gb), cmocka_unit_test(a_70b_on_256_gb_does_not_fit_and_is_told_what_would), cmocka_unit_test(a_32b_fits_300_gb_with_smaller_moments),
              cmocka_unit_test(a_14b_shares_its_state_between_110_gb_and_the_gpu), cmocka_unit_test(a_7b_takes_documents_of_131072_tokens),
              cmocka_unit_test(predicted_steps_are_within_fifteen_percent_of_measured),
              cmocka_unit_test(an_interval_of_four_and_twelve_slabs_plan_the_same_speed), cmocka_unit_test(more_of_anything_is_never_slower),

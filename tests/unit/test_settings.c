@@ -139,7 +139,7 @@ static void new_keys_are_read_in_every_kind(void **state)
     assert_false(s.training.deterministic);
     assert_int_equal(s.memory.device_memory, 64000000);
     assert_true(s.memory.host_memory == UINT64_C(80) << 30);
-    assert_int_equal(s.memory.adam_state, MT_SET_ADAM_STATE_8BIT);
+    assert_int_equal(s.memory.adam_state, MT_MOMENTS_8BIT);
     assert_true(s.eval.val_size == 0.05);
     assert_string_equal(s.save.output_dir, "runs/it's here");
     assert_int_equal(s.save.save_steps, 500);
