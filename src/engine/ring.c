@@ -85,6 +85,7 @@ static mt_rc queue_copies(mt_engine *e, int u, ring_slot *r, mt_err *err)
     const int16_t *lo = s->lo;
     MT_TRY(mt_wait(e->copy_in, r->s.free, err)); /* R2 */
     MT_TRY(mt_wait(e->copy_in, on_host ? s->written : s->device_updated, err));
+    if (on_host) MT_TRY(mt_wait(e->copy_in, s->kept_free, err)); /* weights are in the first half of a write-back */
     if (!mt__is_f32(e)) {
         if (s->mapped)
             MT_TRY(copy_mapped(e, u, r, err));

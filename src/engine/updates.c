@@ -287,7 +287,8 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
 static bool updates_by_loan(const mt_engine *e, int u) { return mt__place(e, u)->borrows && mt__layout(e, u)->n_train; }
 
 /* All units that borrow.  Updated in the order in which their state arrives at the latest (the embedding's last); written back in the
- * order in which forward needs the lenders, and what lies in accumulators in the order in which backward needs those. */
+ * order in which forward needs the lenders, and what lies in accumulators in the order in which backward needs those, but only once
+ * forward is queued: the driver's queues hold some tens of gigabytes of copies, and whoever queues more waits. */
 static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
 {
     int n = e->model->n_units;
@@ -299,7 +300,15 @@ static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
         at = carve(e, &e->own_stages[u], u);
         MT_TRY(write_back_first(e, &e->own_stages[u], u, &at, err));
     }
-    for (int u = n - 1; u >= 0; u--)
+    e->rests_owed = true;
+    return MT_OK;
+}
+
+mt_rc mt__updates_finish(mt_engine *e, mt_err *err)
+{
+    if (!e->rests_owed) return MT_OK;
+    e->rests_owed = false;
+    for (int u = e->model->n_units - 1; u >= 0; u--)
         if (updates_by_loan(e, u)) MT_TRY(write_back_rest(e, &e->own_stages[u], u, err));
     return MT_OK;
 }
