@@ -19,6 +19,7 @@ typedef enum knob {
     KEEP_ATTENTION, /* the next so many keep input and attention, the rest their input */
     OFFLOADED,      /* layers whose kept activations go to host memory, spread */
     HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
+    HOMES_SKIP,     /* ... but not the embedding, which may be too large */
     STAGED,         /* the next so many are updated through the device, in memory they borrow */
     RESIDENT,       /* of the other layers, spread, weights that stay on the device through the step */
     ENDS_RESIDENT,  /* embedding and head too */
@@ -91,10 +92,11 @@ static void stage(mt_plan *trial, int u)
 static void fill_units(mt_plan *trial, const candidate *c)
 {
     const mt_model *m = trial->model;
-    int first_free = c->k[HOMES], free_layers = 0, at = 0;
+    bool all = c->k[HOMES] >= m->n_units;
+    int skip = all ? 0 : c->k[HOMES_SKIP], first_free = c->k[HOMES] + skip, free_layers = 0, at = 0;
     for (int u = first_free; u < m->n_units; u++) free_layers += m->units[u].kind == MT_UNIT_LAYER;
     for (int u = 0; u < m->n_units; u++) {
-        bool home = u < first_free, layer = m->units[u].kind == MT_UNIT_LAYER;
+        bool home = u >= skip && u < first_free, layer = m->units[u].kind == MT_UNIT_LAYER;
         bool stays = home || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
         at += layer && !home;
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST, .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
@@ -266,13 +268,13 @@ static mt_rc turn_one(search *s, struct start *at, int part, bool *moved, mt_err
 /* Memory taken from one use and given to another. */
 static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err *err)
 {
-    static const int memory[] = { MICROS, KEEP_ALL, KEEP_ATTENTION, HOMES, STAGED, RESIDENT, OFFLOADED };
+    static const int memory[] = { MICROS, KEEP_ALL, KEEP_ATTENTION, HOMES, STAGED, RESIDENT, OFFLOADED, INTERVAL, RING, GRAD_SLOTS };
     for (size_t i = 0; i < MT_COUNT(memory); i++)
         for (size_t j = 0; j < MT_COUNT(memory); j++)
             for (int sign = -1; sign <= 1 && i != j; sign += 2) {
                 candidate c = at->c;
-                bool offloads = memory[i] == OFFLOADED || memory[i] == STAGED;
-                if (sign > 0 && !offloads) continue;
+                bool frees = memory[i] == OFFLOADED || memory[i] == STAGED || memory[i] == INTERVAL; /* by more of it */
+                if (sign > 0 && !frees) continue;
                 if (turn(s, &c, memory[i], sign * stride(s, memory[i], part)) && turn(s, &c, memory[j], stride(s, memory[j], part)))
                     MT_TRY(try_turn(s, at, &c, moved, err));
             }
@@ -313,6 +315,7 @@ static void set_ranges(search *s)
     set_range(s, KEEP_ATTENTION, 0, more ? L : 0);
     set_range(s, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
     set_range(s, HOMES, 0, s->machine->home_host ? 0 : s->model->n_units);
+    set_range(s, HOMES_SKIP, 0, !s->machine->home_host);
     set_range(s, STAGED, 0, train && !s->job->only_gradients && micros > 1 ? s->model->n_units : 0);
     set_range(s, RESIDENT, 0, L);
     set_range(s, ENDS_RESIDENT, 0, 1);
@@ -337,6 +340,21 @@ static mt_rc nothing_fits(const search *s, mt_err *err)
                    s->a->moments == MT_MOMENTS_F32 ? ", or adam_state: bf16 or 8bit, which save 4 and 6" : "");
 }
 
+/* Again, with layers for the embedding's place on the device. */
+static mt_rc walk_skipping(search *s, mt_err *err)
+{
+    for (int i = 0; i < STARTS; i++) {
+        struct start at = s->starts[i];
+        if (!at.c.k[INTERVAL] || s->highest[HOMES_SKIP] == 0) continue;
+        at.c.k[HOMES_SKIP] = 1;
+        turn(s, &at.c, HOMES, 1);
+        MT_TRY(judge(s, &at.c, (merit){ false, INFINITY }, &at.m, err));
+        MT_TRY(walk(s, &at, err));
+        if (better(at.m, s->starts[i].m)) s->starts[i] = at;
+    }
+    return MT_OK;
+}
+
 static mt_rc find(search *s, mt_err *err)
 {
     MT_TRY(offer_least(s, err));
@@ -348,6 +366,7 @@ static mt_rc find(search *s, mt_err *err)
         if (s->starts[i].c.k[INTERVAL] && !far) MT_TRY(walk(s, &s->starts[i], err));
         if (better(s->starts[i].m, best)) best = s->starts[i].m;
     }
+    if (!best.fits) MT_TRY(walk_skipping(s, err));
     for (int i = 1; i < STARTS; i++)
         if (better(s->starts[i].m, s->starts[0].m)) s->starts[0] = s->starts[i];
     return s->starts[0].m.fits ? MT_OK : nothing_fits(s, err);

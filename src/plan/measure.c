@@ -6,7 +6,6 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/str.h"
-#include "device/blas.h"
 #include "ops/adamw.h"
 #include "ops/ops.h"
 #include "plan/gpus.h"
@@ -20,6 +19,8 @@
 
 /* Of the rate a product reaches alone, a run of minutes keeps this much: the card warms up, and other kernels run between. */
 #define LASTS 0.87
+/* Of a core, about.  Not measured: a plan that hangs on how busy the cores are just now would be another one each time. */
+#define CPU_FLOPS 40e9
 /* Host memory gives a little more than Adam alone takes from it. */
 #define BESIDE_ADAM 1.15
 
@@ -251,7 +252,7 @@ static mt_rc rates_here(mt_machine *m, mt_device *dev, const mt_host *h, int cor
     mt_device_info d;
     dev->api->info(dev, &d);
     if (dev->api->kind == MT_DEVICE_CPU) {
-        *m = mt_machine_cpu(mt_blas_gflops() * 1e9 * d.n_threads, d.n_threads);
+        *m = mt_machine_cpu(CPU_FLOPS * d.n_threads, d.n_threads);
         return MT_OK;
     }
     const mt_gpu *known = mt_gpu_of_driver(d.name);

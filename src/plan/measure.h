@@ -2,7 +2,7 @@
  *
  * Measuring takes about two seconds: a product, copies both ways and at once, device memory, Adam on the host's cores.  The result is kept
  * in $XDG_CACHE_HOME/megatrain (else ~/.cache/megatrain), one small file per device, processor and number of cores; removing it measures
- * again.  What the CPU device computes at is found out each time, in milliseconds. */
+ * again.  The CPU device is planned with usual rates. */
 #ifndef MT_PLAN_MEASURE_H
 #define MT_PLAN_MEASURE_H
 

@@ -100,6 +100,7 @@ static void fits(const ready *c, const mt_model *model, size_t ram, size_t gpu)
     mt_machine machine = mt_machine_typical();
     machine.device_bytes = (gpu - 1) * GIB;
     machine.host_bytes = (ram - 4) * GIB;
+    machine.base_host = machine.host_page = 0; /* is in those 4 */
     if (mt_plan_auto(&plan, model, &job, &form, &machine, &err))
         fail_msg("%s on %zu GiB of RAM and a GPU with %zu GiB: %s", c->name, ram, gpu, err.msg);
     assert_true(plan->device_bytes <= machine.device_bytes && plan->host_bytes <= machine.host_bytes);
