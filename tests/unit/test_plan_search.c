@@ -224,7 +224,6 @@ static const struct {
     { "qwen2.5-0.5b", 65536, 1024, false, 110e9, 0.445, 0.2 }, /* with cuDNN; the model counts our own attention */
     { "qwen2.5-3b", 65536, 1024, true, 110e9, 2.177, 0.15 },
     { "qwen2.5-7b", 131072, 1024, true, 115e9, 9.420, 0.15 },
-    { "qwen2.5-7b", 8192, 1024, true, 115e9, 1.609, 0.25 }, /* copies both ways all the time: slower together than the model has it */
     { "qwen2.5-0.5b", 65536, 16384, false, 110e9, 1.105, 0.15 },
     { "qwen2.5-3b", 65536, 1024, false, 110e9, 2.320, 0.15 },
     { "qwen2.5-14b", 65536, 1024, false, 110e9, 11.682, 0.15 },
