@@ -67,11 +67,14 @@ static mt_rc read_meminfo(mt_host *h, const char *root, mt_err *err)
 /* One cgroup's limit less what it uses; pages of files that can be dropped count as free. */
 static void apply_cgroup(mt_host *h, const char *root, const char *dir, const char *name, bool v2)
 {
+    static const char *const droppable[2][2] = { { "total_inactive_file ", "total_active_file " }, { "inactive_file ", "active_file " } };
     size_t limit = read_number(root, dir, v2 ? "memory.max" : "memory.limit_in_bytes", "");
     size_t used = read_number(root, dir, v2 ? "memory.current" : "memory.usage_in_bytes", "");
-    size_t cache = read_number(root, dir, "memory.stat", v2 ? "inactive_file " : "total_inactive_file ");
     if (limit == SIZE_MAX || used == SIZE_MAX || limit > h->ram_total) return;
-    if (cache != SIZE_MAX) used -= cache < used ? cache : used;
+    for (int i = 0; i < 2; i++) { /* as MemAvailable counts them: the program's own libraries are among them */
+        size_t cache = read_number(root, dir, "memory.stat", droppable[v2][i]);
+        if (cache != SIZE_MAX) used -= cache < used ? cache : used;
+    }
     size_t left = limit > used ? limit - used : 0;
     if (left >= h->ram_free) return;
     h->ram_free = left;
@@ -104,6 +107,12 @@ static void read_cgroups(mt_host *h, const char *root)
         if (strstr(controllers + 1, "memory")) apply_cgroups(h, root, "/sys/fs/cgroup/memory", group, false);
     }
     mt_free(text);
+}
+
+static void read_own(mt_host *h, const char *root)
+{
+    size_t kib = read_number(root, "/proc/self", "status", "RssAnon:");
+    h->own = kib == SIZE_MAX ? 0 : kib * 1024;
 }
 
 /* -- the rest -------------------------------------------------------------------------------------- */
@@ -154,6 +163,7 @@ mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err)
     *out = (mt_host){ 0 };
     MT_TRY(read_meminfo(out, root, err));
     read_cgroups(out, root);
+    read_own(out, root);
     read_cpu_name(out, root);
     out->memlock = memlock_limit();
     out->huge_pages = has_huge_pages(root);

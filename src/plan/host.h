@@ -9,6 +9,7 @@
 
 typedef struct mt_host {
     size_t ram_total;      /* of the machine */
+    size_t own;            /* this process holds, files not counted: libraries set up, threads, the device's driver */
     size_t ram_free;       /* what this process may still take: the least of MemAvailable and every memory cgroup it is in */
     char limited_by[96];   /* what says so: "MemAvailable", "the memory cgroup /user.slice" */
     size_t memlock;        /* bytes that may be pinned; SIZE_MAX: any number */
@@ -21,8 +22,9 @@ typedef struct mt_host {
 /* root: "" for this machine; tests lay out proc and sys elsewhere. */
 mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err);
 
-/* Of ram_free, what a run should count on: a little is left to others. */
-static inline size_t mt_host_usable(const mt_host *h) { return h->ram_free - h->ram_free / 50; }
+/* What a run should count on: ram_free with a little left to others, and what the process holds already, which every plan counts among
+ * its needs (base_host). */
+static inline size_t mt_host_usable(const mt_host *h) { return h->ram_free - h->ram_free / 50 + h->own; }
 
 /* Bytes free for an unprivileged writer where `path` is or will be; 0: nobody knows. */
 size_t mt_disk_free(const char *path);
