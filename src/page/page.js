@@ -339,10 +339,14 @@ function titled(title, ...content) {
   card.append(html("h2", "", title), ...content);
   return card;
 }
+/* Buffers, the program itself, and on the CPU what the plan calls the device. */
+function plannedHost(plan) {
+  return plan.host_bytes + (plan.base_host_bytes || 0) + (/^CPU/.test(plan.device) ? plan.device_bytes : 0);
+}
 function planCard(run) {
   const plan = run.plan, p = last(run.steps) || {};
   const timed = run.steps.filter((q) => q.step_seconds).map((q) => q.step_seconds).sort((a, b) => a - b);
-  const rows = [["device memory", bytes(plan.device_bytes), bytes(p.device_memory_peak)], ["host memory", bytes(plan.host_peak_bytes ?? plan.host_bytes), bytes(p.host_memory_peak)]];
+  const rows = [["device memory", bytes(plan.device_bytes), bytes(p.device_memory_peak)], ["host memory", bytes(plannedHost(plan)), bytes(p.host_memory_peak)]];
   if (plan.predicted_seconds > 0) rows.unshift(["seconds a step", seconds(plan.predicted_seconds), seconds(timed[timed.length >> 1])]);
   return titled(runs.length > 1 ? `Planned and measured: ${run.name}` : "Planned and measured", tableOf(["", "planned", "measured"], rows));
 }
