@@ -13,6 +13,9 @@
 #include "device/trace.h"
 #include "engine/engine.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 /* A buffer that is used, handed to another stream, and used again. */
 typedef struct slot {
     void *p;
@@ -28,6 +31,13 @@ typedef struct ring_slot {
     int64_t version;     /* after how many updates */
     int lent;
 } ring_slot;
+
+/* A piece of the bounce buffer of threads that save. */
+typedef struct save_slot {
+    pthread_mutex_t busy;
+    char *bounce;
+    mt_event *done; /* the piece is there */
+} save_slot;
 
 typedef struct unit_state {
     uint16_t *hi; /* at home; NULL where it is mapped */
@@ -147,8 +157,9 @@ struct mt_engine {
     /* holding still for the thread that saves; see hold.c */
     int64_t n_holds; /* changed only while nothing is held */
     mt_stream *save; /* NULL: no home is on the device */
-    mt_event *save_done;
-    char *save_bounce;
+    pthread_mutex_t save_lock; /* guards queueing there */
+    save_slot save_slots[MT_SAVE_SLOTS];
+    atomic_uint save_turn;
 };
 
 /* -- memory.c -- */

@@ -149,6 +149,13 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 
 /* -- while it runs --------------------------------------------------------------------------------- */
 
+/* Of the process, all told. */
+static size_t planned_host(const mt_trainer *t)
+{
+    const mt_plan *p = t->plan;
+    return p->host_bytes + p->base_host + (t->dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
+}
+
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
 {
     mt_host h;
@@ -171,18 +178,28 @@ void mt__train_watch_memory(mt_trainer *t)
             h.limited_by);
 }
 
+size_t mt__train_spare_memory(const mt_trainer *t)
+{
+    mt_err ignored = { 0 };
+    mt_host h;
+    size_t limit = t->s->memory.host_memory, planned = planned_host(t);
+    if (mt_host_read(&h, "", &ignored)) return 0;
+    size_t left = !limit ? SIZE_MAX : limit > planned ? limit - planned : 0;
+    return h.ram_free / 2 < left ? h.ram_free / 2 : left;
+}
+
 /* -- afterwards ------------------------------------------------------------------------------------ */
 
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out)
 {
     const mt_plan *p = t->plan;
-    bool shared = t->dev->api->kind == MT_DEVICE_CPU;
     mt_device_info d;
     struct rusage use;
     t->dev->api->info(t->dev, &d);
     *out = (mt_train_compared){ .planned_tokens_s = p->predicted_seconds > 0 ? (double)p->job.step_tokens / p->predicted_seconds : 0,
                                 .tokens_s = t->timed_s > 0 ? (double)t->timed_tokens / t->timed_s : 0,
-                                .planned_host = p->host_bytes + p->base_host + (shared ? p->device_bytes : 0),
+                                .planned_host = planned_host(t),
+                                .aside = t->saver.aside,
                                 .planned_device = p->device_bytes,
                                 .device = d.memory_peak };
     if (getrusage(RUSAGE_SELF, &use) == 0) out->host = (size_t)use.ru_maxrss * 1024;

@@ -292,7 +292,7 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
         device_home |= at->home == MT_DEVICE;
     }
     if (!p->job.train) return MT_OK;
-    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
+    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, (size_t)MT_SAVE_SLOTS * MT_BOUNCE_BYTES, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage ? mt_plan_stage(p, stage).bytes : 0, err));
     return MT_OK;

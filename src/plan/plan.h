@@ -12,7 +12,7 @@
 #include "model/block.h"
 #include "plan/machine.h"
 
-enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+enum { MT_BOUNCE_BYTES = 1 << 20, MT_SAVE_SLOTS = 8 }; /* state and results on their way between the device and a caller; to threads that save, in so many pieces at once */
 enum { MT_MAX_SLOTS = 64 };         /* of a kind */
 enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
