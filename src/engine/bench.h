@@ -35,7 +35,7 @@ typedef struct mt_bench_result {
     double product_rate;             /* FLOPs a second of a large product here */
     mt_spent spent;                  /* of a step after the timed ones, or of the timed one */
     mt_device_info device;
-    char placement[256]; /* in words */
+    char placement[320]; /* in words */
 } mt_bench_result;
 
 mt_rc mt_bench_run(mt_device *dev, const mt_model *model, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out, mt_err *err);
