@@ -104,6 +104,7 @@ struct mt_trainer {
     double timed_s;       /* of steps after the first, which pays for what is made once */
     int64_t timed_tokens;
     bool memory_warned;
+    double memory_looked; /* when */
     bool resumed_here;                           /* the checkpoint lies in our own directory */
     char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
 };

@@ -167,12 +167,14 @@ mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
     return MT_OK;
 }
 
-/* Once, when what is left gets so little that the system may kill somebody. */
+/* Once, when what is left gets so little that the system may kill somebody.  Looking costs a quarter of a millisecond: once a second. */
 void mt__train_watch_memory(mt_trainer *t)
 {
     mt_err ignored = { 0 };
     mt_host h;
-    if (t->memory_warned || mt_host_read(&h, "", &ignored) || h.ram_free > h.ram_total / 100) return;
+    if (t->memory_warned || t->clock < t->memory_looked + 1) return;
+    t->memory_looked = t->clock;
+    if (mt_host_read(&h, "", &ignored) || h.ram_free > h.ram_total / 100) return;
     t->memory_warned = true;
     mt_warn("host memory is nearly used up: %s left (%s).  If that is another process, end it before the system ends this one", mt_bytes_text(h.ram_free).s,
             h.limited_by);
