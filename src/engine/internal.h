@@ -96,6 +96,7 @@ struct mt_engine {
     const mt_plan *plan; /* borrowed; outlives the engine */
     const mt_ops *ops;
     mt_stream *compute, *copy_in, *copy_out;
+    mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes of it */
     mt_trace *trace; /* borrowed; NULL: nobody looks */
     mt_watch watch;
     mt_run run;
@@ -126,7 +127,7 @@ struct mt_engine {
     mt_micro *micros; /* pointers into the device copy of the input */
     int64_t n_cuts;
     int32_t *sort_a, *sort_b;
-    mt_event *input_read, *sums_ready, *settled[3];
+    mt_event *input_read, *sums_ready, *settled[4];
     mt_loss_sum *sum;   /* device */
     int64_t *n_bad;     /* device */
     double *norms;      /* device, one a unit */

@@ -86,11 +86,22 @@ static bool next_job(mt_engine *e, update_job *job)
     return yes;
 }
 
+/* Is the device this processor?  Then streams and products want the cores, too, and the system had better place everyone. */
+static bool computes_on_cores(const mt_engine *e) { return e->dev->api->kind == MT_DEVICE_CPU; }
+
+/* One core is left to the engine's thread: what it queues late, the device begins late. */
+static int usual_workers(const mt_engine *e)
+{
+    int cores = mt_cpu_count();
+    return computes_on_cores(e) || cores < 4 ? cores : cores - 1;
+}
+
 static void *updater_main(void *arg)
 {
     mt_engine *e = arg;
     update_job job;
     mt_err err = { 0 };
+    if (!computes_on_cores(e)) mt_pool_pin(e->updater.pool);
     while (next_job(e, &job)) {
         if (run_job(e, &job, &err)) {
             mt_watch_fail(&e->watch, &err);
@@ -226,11 +237,11 @@ static mt_rc write_back_first(mt_engine *e, stage_slot *k, int u, const staged *
     unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     MT_TRY(mt__hold_wait(e, u, err)); /* H1: the copies below overwrite what is being saved */
-    MT_TRY(mt_wait(e->copy_out, k->done, err));
-    MT_TRY(mt_copy(e->copy_out, s->v, from->v, moment_bytes(e, u), MT_COPY_OUT, err));
-    MT_TRY(mt_copy(e->copy_out, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
-    if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->copy_out, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
-    return mt_record(e->copy_out, s->kept_free, err);
+    MT_TRY(mt_wait(e->write_back, k->done, err));
+    MT_TRY(mt_copy(e->write_back, s->v, from->v, moment_bytes(e, u), MT_COPY_OUT, err));
+    MT_TRY(mt_copy(e->write_back, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
+    if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->write_back, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
+    return mt_record(e->write_back, s->kept_free, err);
 }
 
 static mt_rc write_back_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
@@ -238,10 +249,10 @@ static mt_rc write_back_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
     unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     const uint16_t *in_place = hi_in_place(e, u);
-    MT_TRY(mt_copy(e->copy_out, s->m, carve(e, k, u).m, moment_bytes(e, u), MT_COPY_OUT, err));
-    if (in_place) MT_TRY(mt_copy(e->copy_out, s->hi, in_place, n * 2, MT_COPY_OUT, err));
-    MT_TRY(mt_record(e->copy_out, s->written, err));
-    return mt_record(e->copy_out, k->s.free, err);
+    MT_TRY(mt_copy(e->write_back, s->m, carve(e, k, u).m, moment_bytes(e, u), MT_COPY_OUT, err));
+    if (in_place) MT_TRY(mt_copy(e->write_back, s->hi, in_place, n * 2, MT_COPY_OUT, err));
+    MT_TRY(mt_record(e->write_back, s->written, err));
+    return mt_record(e->write_back, k->s.free, err);
 }
 
 static stage_slot *slot_staged_for(mt_engine *e, int u)
@@ -412,7 +423,7 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
         MT_TRY(mt__event(e, &e->own_stages[u].s.ready, "staged state", err));
         MT_TRY(mt__event(e, &e->own_stages[u].done, "update on the device", err));
     }
-    MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : mt_cpu_count(), err));
+    MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(e), err));
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for the updater; see ulimit -u");
     up->started = true;

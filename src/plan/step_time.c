@@ -161,11 +161,11 @@ static void update_staged(drawing *d, int u, int behind)
     s->fetched = NONE;
 }
 
-static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_OUT, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
+static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
 
 static void write_back_rest(drawing *d, int u)
 {
-    d->units[u].updated = d->units[u].written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
 }
 
 /* Into slots, as many as there are, once everything before is queued. */
@@ -384,7 +384,7 @@ static void fill_parts(const drawing *d, mt_times *out)
 {
     *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
                        .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
-                       .copy_out = d->work[MT_Q_OUT] / d->m->copy_out,
+                       .copy_out = (d->work[MT_Q_OUT] + d->work[MT_Q_BACK]) / d->m->copy_out,
                        .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host };
     const struct {
         double seconds;
