@@ -297,32 +297,50 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
 
 static bool updates_by_loan(const mt_engine *e, int u) { return mt__place(e, u)->borrows && mt__layout(e, u)->n_train; }
 
-/* All units that borrow.  Updated in the order in which their state arrives at the latest (the embedding's last); written back in the
- * order in which forward needs the lenders, and what lies in accumulators in the order in which backward needs those, but only once
- * forward is queued: the driver's queues hold some tens of gigabytes of copies, and whoever queues more waits. */
+/* All units that borrow, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs are only owed
+ * now, and queued as the step goes on: the driver's queues hold some tens of gigabytes of copies, and whoever queues more waits, with
+ * the device running dry meanwhile. */
 static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
 {
     int n = e->model->n_units;
     staged at;
     for (int i = 1; i <= n; i++)
         if (updates_by_loan(e, i % n)) MT_TRY(queue_update(e, &e->own_stages[i % n], i % n, &at, err));
-    for (int u = 0; u < n; u++) {
-        if (!updates_by_loan(e, u)) continue;
-        at = carve(e, &e->own_stages[u], u);
-        MT_TRY(write_back_first(e, &e->own_stages[u], u, &at, err));
-    }
-    e->rests_owed = true;
+    e->returned = e->returned_acc = 0;
     return MT_OK;
 }
 
-mt_rc mt__updates_finish(mt_engine *e, mt_err *err)
+/* What lies in lenders' memory, in the order in which forward needs that. */
+mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err)
 {
-    if (!e->rests_owed) return MT_OK;
-    e->rests_owed = false;
-    for (int u = e->model->n_units - 1; u >= 0; u--)
-        if (updates_by_loan(e, u)) MT_TRY(write_back_rest(e, &e->own_stages[u], u, err));
+    for (; e->returned <= u; e->returned++) {
+        stage_slot *k = &e->own_stages[e->returned];
+        if (!updates_by_loan(e, e->returned)) continue;
+        staged at = carve(e, k, e->returned);
+        MT_TRY(write_back_first(e, k, e->returned, &at, err));
+    }
     return MT_OK;
 }
+
+/* What lies in accumulators, of `turns` units in the order of backward: the head, which may be the embedding, too, then downward. */
+static mt_rc return_accs(mt_engine *e, int turns, mt_err *err)
+{
+    int n = e->model->n_units;
+    MT_TRY(mt__updates_return(e, n - 1, err));
+    for (; e->returned_acc < turns; e->returned_acc++) {
+        int u = (e->model->head + n - e->returned_acc) % n;
+        if (updates_by_loan(e, u)) MT_TRY(write_back_rest(e, &e->own_stages[u], u, err));
+    }
+    return MT_OK;
+}
+
+mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err)
+{
+    int n = e->model->n_units;
+    return return_accs(e, (e->model->head + n - u) % n + 1, err);
+}
+
+mt_rc mt__updates_return_all(mt_engine *e, mt_err *err) { return return_accs(e, e->model->n_units, err); }
 
 mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_rest(e, &e->own_stages[u], u, err); }
 
@@ -405,6 +423,7 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
 {
     updater *up = &e->updater;
     int n_stages = e->plan->place.stage_slots;
+    e->returned = e->returned_acc = e->model->n_units;
     up->cap = e->model->n_units;
     up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
     e->stages = mt_calloc((size_t)n_stages, sizeof *e->stages);

@@ -190,8 +190,9 @@ static void update_all_borrowed(drawing *d, int behind)
         if (by_loan(d, i % n)) update_staged(d, i % n, behind);
     for (int u = 0; u < n; u++)
         if (by_loan(d, u)) write_back_first(d, u);
+    if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head);
     for (int u = n - 1; u >= 0; u--)
-        if (by_loan(d, u)) write_back_rest(d, u);
+        if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u);
 }
 
 static void update(drawing *d, int u, int behind)
