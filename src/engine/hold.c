@@ -41,7 +41,7 @@ mt_rc mt_engine_hold(mt_engine *e, mt_err *err)
     for (int u = 0; u < e->model->n_units; u++)
         if (!mt_watch_reached(&e->watch, &e->units[u].let_go, e->n_holds))
             return mt_fail(err, MT_EINVAL, "unit %d is held already", u);
-    MT_TRY(mt__updates_finish(e, err)); /* the saver waits for the write-backs */
+    MT_TRY(mt__updates_return_all(e, err)); /* the saver waits for the write-backs */
     e->n_holds++;
     for (int u = 0; u < e->model->n_units; u++) e->units[u].held_version = e->units[u].version;
     return mt_watch_check(&e->watch, err);

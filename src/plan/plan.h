@@ -234,8 +234,8 @@ typedef struct mt_cut {
     int64_t first_doc, n_docs, first_row, n_rows, longest;
 } mt_cut;
 
-/* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone).  Returns their
- * number; cuts has room for n_docs. */
+/* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone): as few as can be, of sizes as equal as
+ * can be.  Returns their number; cuts has room for n_docs. */
 int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens);
 /* The end of the sweep that starts with micro-batch `first`: as few sweeps as can be, of sizes as equal as can be, because a short last one
  * would leave staged updates nothing to hide behind. */
