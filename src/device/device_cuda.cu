@@ -346,8 +346,10 @@ static mt_rc cuda_alloc(mt_device *dev, void **out, size_t bytes, const char *na
     pthread_mutex_unlock(&d->lock);
     if (rc) {
         mt_free(b);
-        return mt_fail(err, MT_ENOMEM, "no device memory for %s (%s): %s of %s are in use", name, mt_bytes_text(bytes).s,
-                       mt_bytes_text(used).s, mt_bytes_text(d->limit).s);
+        bool promised = !d->arena && used <= d->limit && bytes <= d->limit - used; /* it was free when this run began */
+        return mt_fail(err, MT_ENOMEM, "no device memory for %s (%s): %s of %s are in use%s", name, mt_bytes_text(bytes).s,
+                       mt_bytes_text(used).s, mt_bytes_text(d->limit).s,
+                       promised ? ", and something else has taken the rest; end it (nvidia-smi shows it) or lower --device-memory" : "");
     }
     *out = b->p;
     return MT_OK;

@@ -165,6 +165,7 @@ static void memory_that_somebody_else_took_is_refused_by_name(void **state)
     assert_int_equal(mt_device_alloc(second, &rest, info.memory_limit / 2, "the second half", &err), MT_ENOMEM);
     assert_null(rest);
     assert_says("the second half");
+    assert_says("something else has taken the rest; end it (nvidia-smi shows it)");
     mt_device_close(second);
     mt_device_close(first);
     first = open_with(0);
