@@ -65,15 +65,17 @@ static void print_result(const options *o, const char *name, const mt_bench_resu
 {
     double tps = r->tokens / r->seconds;
     if (o->json) {
-        mt_str spent = { 0 };
+        mt_str spent = { 0 }, each = { 0 };
         mt_spent_json(&spent, &r->spent);
+        for (int i = 0; i < MT_BENCH_EACH && r->each[i] > 0; i++) mt_str_printf(&each, "%s%.4f", i ? ", " : "", r->each[i]);
         printf("{\"shape\": \"%s\", \"device\": \"%s\", \"alias_layers\": %s, \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, \"seconds_per_step\": %.6f, "
                "\"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, \"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, "
-               "\"median_seconds\": %.6f, \"slowest_seconds\": %.6f, \"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, "
+               "\"median_seconds\": %.6f, \"slowest_seconds\": %.6f, \"each_seconds\": [%s], \"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, "
                "\"loss\": %.6f, \"placement\": \"%s\", \"spent\": %s}\n",
                name, r->device.name, o->alias_layers ? "true" : "false", r->tokens, r->trained, r->seconds, tps, r->flops / r->seconds, r->predicted_seconds, r->wait_update_seconds,
-               r->median, r->slowest, r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss, r->placement, mt_str_ok(&spent) ? spent.s : "[]");
+               r->median, r->slowest, each.n && mt_str_ok(&each) ? each.s : "", r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss, r->placement, mt_str_ok(&spent) ? spent.s : "[]");
         mt_str_free(&spent);
+        mt_str_free(&each);
         return;
     }
     printf("%s on %s%s\n", name, r->device.name, o->alias_layers ? " (ALIASED: all layers share one layer's host memory; a speed, not a training)" : "");

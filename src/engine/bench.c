@@ -113,6 +113,7 @@ static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const batches *
         MT_TRY(one_step(e, timed ? &b->timed : b->warmup, &r, err));
         int64_t now = mt_now_ns();
         if (timed) ns[i - o->warmup] = now - before;
+        if (timed && i - o->warmup < MT_BENCH_EACH) out->each[i - o->warmup] = 1e-9 * (double)(now - before);
         if (timed) out->wait_update_seconds += 1e-9 * (double)r.wait_update_ns / o->steps;
         out->loss = r.loss;
         before = now;

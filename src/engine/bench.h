@@ -23,9 +23,12 @@ typedef struct mt_bench_options {
     const char *trace; /* and write it to this file; NULL: no file */
 } mt_bench_options;
 
+enum { MT_BENCH_EACH = 64 };
+
 typedef struct mt_bench_result {
     double seconds;                  /* of a step: from the norm of the last warm-up step to the norm of the last timed one */
     double median, slowest;          /* of single steps, from norm to norm */
+    double each[MT_BENCH_EACH];      /* the first so many of them, in order; 0: no more */
     double tokens, trained, flops;   /* of a step */
     double predicted_seconds;
     double wait_update_seconds;      /* of a step */
