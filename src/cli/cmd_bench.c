@@ -131,7 +131,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--trained", MT_FLAG_STR, &o->trained, "SHARE", "share of tokens trained on (1)", false },
         { "--steps", MT_FLAG_INT, &o->steps, "N", "timed steps (5); 0: time the one --table traces", false },
         { "--warmup", MT_FLAG_INT, &o->warmup, "N", "steps before them (2)", false },
-        { "--warmup-tokens", MT_FLAG_INT, &o->warmup_tokens, "N", "tokens of each of those, where a whole step takes long (0: a whole step)", false },
+        { "--warmup-tokens", MT_FLAG_INT, &o->warmup_tokens, "N", "tokens of each, where whole steps take long and no update is staged (0: whole)", false },
         { "--micro-tokens", MT_FLAG_INT, &o->micro, "N", "rows of a micro-batch (0: chosen)", false },
         { "--head-rows", MT_FLAG_INT, &o->head_rows, "N", "rows of logits at a time (0: chosen)", false },
         { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },
