@@ -457,6 +457,7 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
                                      : color == MT_TRI_TRUE ? MT_COLOR_ALWAYS
                                                             : MT_COLOR_NEVER);
     if (dry) return dry_run(a, err);
+    MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model comes over the network */
     MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
     catch_signals();
     return train(a, err);
