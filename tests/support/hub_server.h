@@ -76,6 +76,7 @@ typedef struct hub_server {
     int n_repos;
     hub_rule rules[HUB_MAX_RULES];
     int n_rules;
+    bool short_links; /* the next page's address is given without the host, which the real one does not do */
     mt_str log;
 } hub_server;
 
@@ -251,7 +252,7 @@ static inline void hub_answer_list(const hub_request *q, const hub_repo *r, int 
     mt_str_puts(&s, "]");
     if (end < r->n_files)
         snprintf(more, sizeof more, "Link: <%s/api/%s/%s/tree/%s?recursive=true&limit=%d&cursor=%d%%3D%%3D>; rel=\"next\"\r\n",
-                 page ? "" : q->s->endpoint, r->dataset ? "datasets" : "models", r->name, r->commit, HUB_PAGE, page + 1);
+                 q->s->short_links ? "" : q->s->endpoint, r->dataset ? "datasets" : "models", r->name, r->commit, HUB_PAGE, page + 1);
     hub_answer(q, 200, more, s.s, s.n);
     mt_str_free(&s);
 }

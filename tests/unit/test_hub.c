@@ -299,6 +299,13 @@ static void tokens_come_from_four_places(void **state)
 
 /* -- misbehaviour that patience mends -------------------------------------------------------------- */
 
+static void pages_may_be_linked_to_without_the_host(void **state)
+{
+    rig *r = *state;
+    r->s->short_links = true;
+    arrives_whole(r);
+}
+
 static void what_mends_itself_ends_in_the_right_files(void **state)
 {
     rig *r = *state;
@@ -611,6 +618,7 @@ MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_te
              RIG(a_branch_that_moved_is_followed_when_asked_for), RIG(a_directory_of_that_name_comes_first),
              RIG(config_alone_is_small), RIG(the_token_goes_to_the_hub_and_nowhere_else), RIG(a_token_that_is_no_good_any_more_is_told),
              RIG(tokens_come_from_four_places),
+             RIG(pages_may_be_linked_to_without_the_host),
              RIG(what_mends_itself_ends_in_the_right_files), RIG(a_server_is_given_the_time_it_asks_for),
              RIG(a_repository_that_was_renamed_is_found_by_its_old_name), RIG(a_blob_may_be_a_link_to_a_shared_one), RIG(refusals_are_told_in_plain_words),
              RIG(an_unknown_name_is_answered_with_the_nearest), RIG(without_a_network_it_says_how_to_bring_it),
