@@ -161,7 +161,8 @@ mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 static int64_t checkpoints_at_once(const mt_trainer *t)
 {
     const mt_save_settings *s = &t->s->save;
-    int64_t left = t->n_steps - t->at.step, all = (s->save_steps ? left / s->save_steps : 0) + 1;
+    int64_t between = s->save_steps == MT_EVERY_EPOCH ? t->data.steps_per_epoch : s->save_steps;
+    int64_t left = t->n_steps - t->at.step, all = (between ? left / between : 0) + 1;
     return s->keep_last && s->keep_last + 1 < all ? s->keep_last + 1 : all;
 }
 
