@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { NONE = -1, SLOTS = 64, SHOWN = 3, STEPS = 2 };
+enum { NONE = -1, SLOTS = 64, SHOWN = 3 };
+enum { STEPS = 2, MORE_STEPS = 6 }; /* drawn; more where something else than compute takes longest: what it is behind with adds up over several */
 
 /* Numbers of the latest tasks of each kind. */
 struct unit_drawn {
@@ -160,11 +161,11 @@ static void update_staged(drawing *d, int u, int behind)
     s->fetched = NONE;
 }
 
-static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_OUT, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
+static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
 
 static void write_back_rest(drawing *d, int u)
 {
-    d->units[u].updated = d->units[u].written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
 }
 
 /* Into slots, as many as there are, once everything before is queued. */
@@ -189,8 +190,9 @@ static void update_all_borrowed(drawing *d, int behind)
         if (by_loan(d, i % n)) update_staged(d, i % n, behind);
     for (int u = 0; u < n; u++)
         if (by_loan(d, u)) write_back_first(d, u);
+    if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head);
     for (int u = n - 1; u >= 0; u--)
-        if (by_loan(d, u)) write_back_rest(d, u);
+        if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u);
 }
 
 static void update(drawing *d, int u, int behind)
@@ -383,7 +385,7 @@ static void fill_parts(const drawing *d, mt_times *out)
 {
     *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
                        .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
-                       .copy_out = d->work[MT_Q_OUT] / d->m->copy_out,
+                       .copy_out = (d->work[MT_Q_OUT] + d->work[MT_Q_BACK]) / d->m->copy_out,
                        .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host };
     const struct {
         double seconds;
@@ -399,23 +401,26 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
 {
     int64_t n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
     drawing d = { .p = p, .m = m, .costs = mt_costs_of(p, m), .q = &shared->queues, .units = shared->units, .rings = shared->rings };
-    marks at[STEPS];
+    marks at[MORE_STEPS];
+    int n_steps = STEPS;
     d.rows = (double)p->job.step_tokens / (double)n_sweeps;
     d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
     mt_queues_clear(d.q);
     open_units(&d);
     open_rings(&d);
-    for (int i = 0; i < STEPS; i++) {
-        d.counts = i == STEPS - 1;
+    for (int i = 0; i < n_steps; i++) {
+        d.counts = i == 1;
         at[i] = draw_step(&d, n_sweeps);
+        if (!d.counts) continue;
+        fill_parts(&d, out);
+        *simulated = out->step < give_up;
+        if (!*simulated) return MT_OK;
+        if (out->step > out->compute) n_steps = MORE_STEPS;
     }
-    fill_parts(&d, out);
-    *simulated = out->step < give_up;
-    if (!*simulated) return MT_OK;
     if (!mt_queues_run(d.q, m)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
     const mt_task *t = d.q->tasks;
-    const marks *last = &at[STEPS - 1];
-    out->step = t[last->end].end - t[at[0].end].end;
+    const marks *last = &at[n_steps - 1];
+    out->step = t[last->end].end - t[at[n_steps - 2].end].end;
     if (n_sweeps > SHOWN) out->step += (double)(n_sweeps - SHOWN) * (t[last->middle].end - t[last->first].end);
     return MT_OK;
 }
