@@ -104,6 +104,15 @@ static bool chooses(const mt_attention_use *use, const op_spec *spec, int c, mt_
     return yes;
 }
 
+static void assert_fast_is_right(int c, const op_run *truth)
+{
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN_FAST) | bit(MT_ATTENTION_FLASH), .cudnn_head = all.cudnn_head };
+    if (!chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN_FAST)) return;
+    op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
+    assert_near(r, truth, 1e-2, "long, fast");
+    op_run_free(r);
+}
+
 /* Against our own plain fp32 kernels; again and again, and however the documents are split between launches. */
 static void long_documents_are_right_and_repeatable(void **state)
 {
@@ -117,6 +126,7 @@ static void long_documents_are_right_and_repeatable(void **state)
         const char *wrong = op_check_written(first);
         if (wrong) fail_msg("case %d: %s", c, wrong);
         assert_near(first, truth, 1e-2, "long");
+        assert_fast_is_right(c, truth);
         bool split = chooses(&few, &op_long_attention, c, MT_ATTENTION_CUDNN);
         op_run *again = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, split ? &few : &use);
         for (int k = 0; k < REPEATS; k++) {
