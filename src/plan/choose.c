@@ -15,7 +15,7 @@
 typedef enum knob {
     MICROS,         /* micro-batches of a sweep */
     INTERVAL,       /* layers redone from one kept input */
-    KEEP_ALL,       /* layers, from the first, that keep everything */
+    KEEP_ALL,       /* layers that keep everything: of those in host memory, then from the first */
     KEEP_ATTENTION, /* the next so many keep input and attention, the rest their input */
     OFFLOADED,      /* layers whose kept activations go to host memory, spread */
     HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
@@ -67,14 +67,18 @@ static bool better(merit a, merit b) { return a.fits != b.fits ? a.fits : a.cost
 /* Is i one of `take` that are spread over [0, n)? */
 static bool spread(int i, int take, int n) { return n > 0 && (int64_t)(i + 1) * take / n > (int64_t)i * take / n; }
 
+/* What a layer keeps costs the device nothing where it goes to host memory, so those layers are the first to keep everything; they are
+ * spread, because the link needs the time of the layers between them. */
 static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
 {
     int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
-    for (int l = 0, n = 0; l < L; l++) {
-        mt_keep keep = n < c->k[KEEP_ALL] ? MT_KEEP_ALL : n < c->k[KEEP_ALL] + c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
-        bool starts = l % c->k[INTERVAL] == 0;
-        p->layers[l] = (mt_layer_place){ starts ? keep : MT_KEEP_NOTHING, starts && j->train && spread(n, c->k[OFFLOADED], kept) ? MT_HOST : MT_DEVICE };
-        n += starts;
+    int hosts = j->train ? (int)mt_min_i64(c->k[OFFLOADED], kept) : 0, all_there = (int)mt_min_i64(c->k[KEEP_ALL], hosts), all_here = c->k[KEEP_ALL] - all_there;
+    for (int l = 0, n = 0, there = 0, here = 0, others = 0; l < L; l++) {
+        p->layers[l] = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
+        if (l % c->k[INTERVAL] != 0) continue;
+        bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
+        p->layers[l].place = host ? MT_HOST : MT_DEVICE;
+        p->layers[l].keep = all ? MT_KEEP_ALL : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
     }
 }
 

@@ -128,6 +128,14 @@ int mt_plan_alias(const mt_plan *p, int unit)
     return unit;
 }
 
+int mt_plan_alias_kept(const mt_plan *p, int layer)
+{
+    const mt_layer_place *at = p->place.layers;
+    for (int l = 0; p->job.alias_layers && l < layer; l++)
+        if (at[l].place == MT_HOST && at[l].keep == at[layer].keep) return l;
+    return layer;
+}
+
 /* -- checks ---------------------------------------------------------------------------------------- */
 
 static mt_rc check_slots(const mt_plan *p, mt_err *err)
@@ -306,7 +314,7 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
         size_t bytes = mt_keep_bytes(c, t, at->keep, p->place.sweep_tokens);
-        MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
+        if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l) MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }
     for (int s = 0; s < p->place.keep_slots && largest; s++) MT_TRY(add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));

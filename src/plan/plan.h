@@ -69,8 +69,8 @@ typedef struct mt_job {
     int64_t longest;     /* rows of a document, at most */
     bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
-    bool alias_layers;   /* all layers of a group that live in host memory share one layer's there: to measure the speed of models larger
-                            than it.  Such a run computes nonsense */
+    bool alias_layers;   /* all layers of a group that live in host memory share one layer's there, and what they keep there, too: to measure
+                            the speed of models larger than it.  Such a run computes nonsense */
 } mt_job;
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
@@ -204,6 +204,8 @@ mt_loan mt_plan_loan(const mt_plan *p, int unit);
 bool mt_plan_lend(mt_plan *p);
 /* The unit in whose host memory unit u's state lies: its own, except where layers share it. */
 int mt_plan_alias(const mt_plan *p, int unit);
+/* The layer in whose host memory a layer's kept activations lie, if they do. */
+int mt_plan_alias_kept(const mt_plan *p, int layer);
 /* Could unit u's staged state borrow, beside those that do?  Its accumulator must be its own, and what layers keep on the device large
  * enough. */
 bool mt_plan_can_borrow(const mt_plan *p, int unit);

@@ -328,6 +328,23 @@ static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
     assert_printed(&p, "the plan said"); /* predicted beside measured, at the end */
 }
 
+/* A checkpoint is copied aside while it is written, but only where memory may be used for it; either way it is the same. */
+static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    assert_printed(&p, "for a checkpoint");
+    set_up(root);
+    const char *const more[] = { "--host-memory=100M", "--force", "--output-dir", "other" };
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
+    program_run(&p);
+    assert_int_equal(p.status, 0);
+    assert_null(strstr(p.text, "for a checkpoint"));
+    static const char *const files[] = { "resume/unit-000.safetensors", "resume/unit-001.safetensors", "model.safetensors" };
+    for (size_t i = 0; i < MT_COUNT(files); i++)
+        assert_true(workspace_same_file(workspace_path("%s/out/checkpoint-4/%s", root, files[i]).s, workspace_path("%s/other/checkpoint-4/%s", root, files[i]).s));
+}
+
 static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void **state)
 {
     const char *root = *state;
@@ -490,7 +507,7 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
-             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced),
+             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
              RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit),
