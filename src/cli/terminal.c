@@ -93,8 +93,13 @@ void mt_text_wrap(mt_str *out, const char *text, int columns, int indent)
 {
     int at = 0; /* columns of the line so far */
     for (const char *word = text; *word;) {
-        size_t blanks = strspn(word, " "), n = blanks + strcspn(word + blanks, " ");
+        size_t blanks = strspn(word, " "), n = blanks + strcspn(word + blanks, " \n");
         mt_str piece = { 0 };
+        if (*word == '\n') { /* its own line ends stay */
+            mt_str_putc(out, *word++);
+            at = 0;
+            continue;
+        }
         mt_str_add(&piece, word, n);
         int wide = mt_text_columns(piece.s ? piece.s : "");
         if (at && at + wide > columns) {
