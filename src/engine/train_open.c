@@ -211,7 +211,8 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
     mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
-    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"step_seconds\": %.6g,\n", p->base_device, p->base_host, p->predicted_seconds);
+    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"checkpoint_host_bytes\": %zu,\n", p->base_device, p->base_host, t->saver.planned_room);
+    mt_str_printf(s, "  \"step_seconds\": %.6g,\n", p->predicted_seconds);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
