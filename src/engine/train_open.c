@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -41,13 +42,26 @@ mt_rc mt_trainer_check_output(const mt_settings *s, mt_err *err)
     return rc;
 }
 
+/* A model that the run before has left there would go with it. */
+static mt_rc check_not_inside(const mt_trainer *t, mt_err *err)
+{
+    char *model = realpath(mt_settings_model_dir(t->s), NULL), *dir = realpath(t->dir.path, NULL);
+    size_t n = dir ? strlen(dir) : 0;
+    bool inside = model && dir && strncmp(model, dir, n) == 0 && model[n] == '/';
+    free(model);
+    free(dir);
+    return inside ? mt_fail(err, MT_EINVAL, "the model %s lies in %s, which --overwrite would remove: choose another --output-dir",
+                            t->s->model.name, t->dir.path)
+                  : MT_OK;
+}
+
 static mt_rc open_dir(mt_trainer *t, mt_err *err)
 {
     const mt_save_settings *s = &t->s->save;
     bool held;
     MT_TRY(mt_output_dir_open(&t->dir, s->output_dir, err));
     MT_TRY(mt_output_dir_holds_run(&t->dir, &held, err));
-    if (held && s->overwrite) return mt_output_dir_clear(&t->dir, err);
+    if (held && s->overwrite) return check_not_inside(t, err); /* what is there goes once nothing can be refused any more */
     if (held && !*s->resume) return refuse_held(&t->dir, err);
     MT_TRY(mt_ckpt_sweep(t->dir.path, err));
     MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
@@ -280,9 +294,10 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         t->checkpoint = mt_strdup(t->resumed_from);
     }
     t->io.moments = mt_moments_type(t->s->memory.adam_state);
-    MT_TRY(mt__train_disk(t, err));
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
+    if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
+    MT_TRY(mt__train_disk(t, err));
     MT_TRY(open_engine(t, err));
     MT_TRY(describe_run(t, err));
     return open_metrics(t, saved.metrics_bytes, err);

@@ -75,6 +75,28 @@ static void a_directory_that_holds_a_run_is_not_overwritten(void **state)
     assert_true(mt_file_exists(workspace_path("%s/out/mine.txt", root).s)); /* it was not ours to remove */
 }
 
+static void a_run_is_removed_only_once_the_next_one_can_start(void **state)
+{
+    const char *root = *state;
+    test_path left = workspace_path("%s/out/checkpoint-6/config.json", root);
+    static const char *const wrong[][2] = { { "--dataset-path", "nowhere.json" }, { "--host-memory", "1M" }, { "--model-name", "nowhere" } };
+    run_ok(root, NULL);
+    for (size_t i = 0; i < MT_COUNT(wrong); i++) {
+        set_up(root);
+        program_arg(&p, "--overwrite");
+        program_arg(&p, wrong[i][0]);
+        program_arg(&p, wrong[i][1]);
+        REFUSED("");
+        if (!mt_file_exists(left.s)) fail_msg("%s %s removed the run that was there", wrong[i][0], wrong[i][1]);
+    }
+    program_init(&p, root); /* what it has made itself, trained on */
+    for (size_t i = 0; i < 10; i++)
+        program_arg(&p, (const char *const[]){ "train", "--model-name", "out/final", "--dataset-path", "rows.json", "--output-dir", "out", "--overwrite",
+                                               "--device", "cpu" }[i]);
+    REFUSED("lies in out", "--output-dir");
+    assert_true(mt_file_exists(left.s));
+}
+
 static void a_run_leaves_its_page_its_log_and_its_events(void **state)
 {
     const char *root = *state;
@@ -502,7 +524,7 @@ static void epochs_may_be_the_measure_of_saving_and_evaluating(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
-             RUNS(a_directory_in_use_is_refused),
+             RUNS(a_directory_in_use_is_refused), RUNS(a_run_is_removed_only_once_the_next_one_can_start),
              RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
