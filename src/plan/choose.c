@@ -21,7 +21,7 @@ typedef enum knob {
     HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
     HOMES_SKIP,     /* ... but not the embedding, which may be too large */
     STAGED,         /* the next so many are updated through the device, in memory they borrow */
-    OWN,            /* ... but for the last so many of them, which have memory of their own there */
+    OWN,            /* ... but for the first so many of them, whose state would arrive last: they have memory of their own there */
     RESIDENT,       /* of the other layers, spread, weights that stay on the device through the step */
     ENDS_RESIDENT,  /* embedding and head too */
     ACC_HOST,       /* gradients wait in host memory between sweeps */
@@ -103,8 +103,7 @@ static void fill_units(mt_plan *trial, const candidate *c)
         at += layer && !home;
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST, .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
-    int staged = (int)mt_min_i64(m->n_units, first_free + c->k[STAGED]), borrowing = staged - c->k[OWN];
-    for (int u = first_free; u < staged; u++) stage(trial, u, u < borrowing);
+    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++) stage(trial, u, u >= first_free + c->k[OWN]);
     mt_plan_lend(trial);
 }
 
