@@ -276,8 +276,8 @@ static mt_rc queue_update(mt_engine *e, stage_slot *k, int u, staged *at, mt_err
     uint16_t *in_place = hi_in_place(e, u);
     *at = carve(e, k, u);
     if (in_place) at->hi = in_place;
-    /* U3: the write-back may still read what stays on the device; it changes again only behind it. */
-    if (in_place || e->units[u].stage) MT_TRY(mt_wait(e->compute, e->units[u].written, err));
+    /* U3: the write-back may still read what stays on the device; it changes again only behind it.  Other weights were fetched behind it. */
+    if (in_place) MT_TRY(mt_wait(e->compute, e->units[u].written, err));
     MT_TRY(mt_wait(e->compute, k->s.ready, err));
     MT_TRY(queue_adamw(e, u, at->hi, at->lo, at->m, at->v, err));
     new_version(e, u);
