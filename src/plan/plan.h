@@ -38,7 +38,8 @@ typedef struct mt_unit_place {
     mt_place home;  /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
     bool borrows; /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last backward
-                     frees; else they take a stage slot */
+                     frees; else they take a stage slot: one of their own, where they stay from step to step (mt_plan_own_slot), or one that
+                     several take in turn */
     int lender[2]; /* those layers: of v, and of the rest; worked out by the plan (mt_plan_lend) */
 } mt_unit_place;
 
@@ -212,11 +213,14 @@ bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 
-/* Where a unit of n trained parameters lies in a stage slot, behind its m. */
+/* The stage slot that is unit u's own: there is one for each that needs one.  What lies there stays until the next update, which reads it
+ * instead of the host's; it is written back each time all the same.  -1: it needs none, or they are too few. */
+int mt_plan_own_slot(const mt_plan *p, int unit);
+/* Where unit u's state lies in a stage slot, behind its m; hi has no place there where it is updated in place. */
 typedef struct mt_stage_layout {
     size_t v, hi, lo, bytes;
 } mt_stage_layout;
-mt_stage_layout mt_plan_stage(const mt_plan *p, size_t n);
+mt_stage_layout mt_plan_stage(const mt_plan *p, int unit);
 
 /* Host memory the runtime takes besides the plan's buffers: the machine's base item, and on a CPU what its threads widen bf16 in. */
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
