@@ -88,3 +88,24 @@ void mt_text_fit(mt_str *out, const char *text, int columns)
     }
     if (dots) mt_str_puts(out, "...");
 }
+
+void mt_text_wrap(mt_str *out, const char *text, int columns, int indent)
+{
+    int at = 0; /* columns of the line so far */
+    for (const char *word = text; *word;) {
+        size_t blanks = strspn(word, " "), n = blanks + strcspn(word + blanks, " ");
+        mt_str piece = { 0 };
+        mt_str_add(&piece, word, n);
+        int wide = mt_text_columns(piece.s ? piece.s : "");
+        if (at && at + wide > columns) {
+            mt_str_printf(out, "\n%*s", indent, "");
+            mt_str_add(out, word + blanks, n - blanks);
+            at = indent + wide - (int)blanks;
+        } else {
+            mt_str_add(out, word, n);
+            at += wide;
+        }
+        mt_str_free(&piece);
+        word += n;
+    }
+}

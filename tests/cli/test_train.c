@@ -457,6 +457,31 @@ static void samples_are_shown_and_change_no_bit(void **state)
     }
 }
 
+/* 32 samples to train on, 8 at a time: epochs end with steps 4, 8 and 12; the run, in the middle of one, with 14. */
+static void epochs_may_be_the_measure_of_saving_and_evaluating(void **state)
+{
+    const char *root = *state;
+    const char *const more[] = { "--val-size", "8", "--eval-at-start", "false", "--num-steps", "14", "--keep-last", "all",
+                                 "--save-steps", "epoch", "--eval-steps", "epoch", "--log-interval", "epoch" };
+    static const char *const saved[] = { "4", "8", "12", "14" };
+    set_up(root);
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+    char *text;
+    mt_err err = { 0 };
+    int n_lines = 0;
+    assert_ok(mt_file_read(&text, NULL, workspace_path("%s/out/metrics.jsonl", root).s, 1 << 20, &err));
+    for (const char *c = text; *c; c++) n_lines += *c == '\n';
+    assert_int_equal(n_lines, 8); /* a line of the loss and one of the evaluation each time */
+    for (size_t i = 0; i < MT_COUNT(saved); i++) {
+        assert_true(mt_dir_exists(workspace_path("%s/out/checkpoint-%s", root, saved[i]).s));
+        assert_non_null(strstr(text, workspace_path("{\"step\": %s, ", saved[i]).s));
+        assert_printed(&p, workspace_path("evaluation at step %s:", saved[i]).s);
+    }
+    assert_int_equal(tempdir_count(workspace_path("%s/out", root).s, NULL), 10); /* those, final, and six files */
+    mt_free(text);
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
@@ -469,5 +494,6 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit),
+             RUNS(epochs_may_be_the_measure_of_saving_and_evaluating),
              RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
              RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))

@@ -4,6 +4,7 @@
 #include "base/rng.h"
 
 #include "base/mem.h"
+#include "plan/flops.h"
 #include "plan/plan.h"
 
 #include <stdio.h>
@@ -254,6 +255,21 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
     mt_config_close(c);
 }
 
+/* D 16, 2 heads of 8, gate, up and down of 16, a head of 32 words: each weight counted by hand. */
+static void flops_count_what_is_multiplied(void **state)
+{
+    (void)state;
+    mt_config *c;
+    mt_model *m;
+    const int32_t docs[] = { 0, 3, 5 }; /* rows see 1 + 2 + 3 and 1 + 2 keys */
+    const double layer = 4 * 16 * 16 + 3 * 16 * 16, head = 16 * 32, keys = 12.0 * 16 * (6 + 3);
+    open_model(&c, &m, 3);
+    assert_true(mt_flops_step(c, docs, 2, 5) == 6 * (3 * layer + head) * 5 + 3 * keys);
+    assert_true(mt_flops_step(c, docs, 2, 1) == 6 * (3 * layer * 5 + head) + 3 * keys);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits))
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(flops_count_what_is_multiplied))
