@@ -80,7 +80,7 @@ def main():
         first = run(program, args + ["--num-steps", "4"])
         resumed = run(program, args + ["--num-steps", "6", "--resume"])
         plan = json.load(open(os.path.join(out, "plan.json")))
-        predicted = plan["host_bytes"] + plan["base_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0)
+        predicted = plan["host_bytes"] + plan["base_host_bytes"] + plan["checkpoint_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0)
         off = max(first, resumed) - predicted
         ok = abs(off) <= max(0.05 * predicted, 64e6)
         bad += not ok

@@ -229,12 +229,12 @@ static mt_rc check_loss(mt_engine *e, mt_err *err)
 static mt_rc run_sweep(mt_engine *e, const sweep *s, bool train, mt_err *err)
 {
     MT_TRY(forward(e, s, train, err));
-    if (train) MT_TRY(mt__updates_finish(e, err));
     MT_TRY(head(e, s, train, err));
     if (!train) return MT_OK;
     if (e->updating) MT_TRY(check_loss(e, err));
     MT_TRY(backward_layers(e, s, err));
-    return backward_embed(e, s, err);
+    MT_TRY(backward_embed(e, s, err));
+    return s->is_first ? mt__updates_return_all(e, err) : MT_OK;
 }
 
 static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)

@@ -6,7 +6,8 @@
 #include <math.h>
 #include <string.h>
 
-enum { NONE = -1, SLOTS = 64, SHOWN = 3, STEPS = 2 };
+enum { NONE = -1, SLOTS = 64, SHOWN = 3 };
+enum { STEPS = 2, MORE_STEPS = 6 }; /* drawn; more where something else than compute takes longest: what it is behind with adds up over several */
 
 /* Numbers of the latest tasks of each kind. */
 struct unit_drawn {
@@ -15,6 +16,7 @@ struct unit_drawn {
     bool current; /* resident: they were fetched, or updated where they lie */
     int staged, written; /* written: all of it */
     bool ahead;          /* staged into a slot before the norm was known */
+    bool stays;          /* its state stays in a slot of its own */
     int kept_free;       /* what it borrowed of a layer's kept memory is back */
     int borrower;        /* its layer's: the unit that borrows from it; -1: none */
     int landed;   /* gradient on the host */
@@ -153,18 +155,18 @@ static void stage_rest(drawing *d, int u, int behind) { d->units[u].staged = add
 static void update_staged(drawing *d, int u, int behind)
 {
     struct unit_drawn *s = &d->units[u];
-    if (!place_of(d, u)->borrows && !s->ahead) stage_first(d, u, behind), stage_rest(d, u, behind);
+    if (!place_of(d, u)->borrows && !s->ahead && !s->stays) stage_first(d, u, behind), stage_rest(d, u, behind);
     s->ahead = false;
-    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(&d->costs), s->staged, behind, NONE);
+    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(&d->costs), s->staged, behind, s->stays ? s->written : NONE);
     s->current = updated_in_place(d, u);
     s->fetched = NONE;
 }
 
-static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_OUT, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
+static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
 
 static void write_back_rest(drawing *d, int u)
 {
-    d->units[u].updated = d->units[u].written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
 }
 
 /* Into slots, as many as there are, once everything before is queued. */
@@ -172,13 +174,16 @@ static void stage_ahead(drawing *d)
 {
     int slots = d->p->place.stage_slots;
     for (int u = 0; u < d->p->model->n_units && slots > 0; u++) {
-        if (place_of(d, u)->site != MT_SITE_STAGED || place_of(d, u)->borrows || params(d, u) == 0) continue;
+        if (place_of(d, u)->site != MT_SITE_STAGED || place_of(d, u)->borrows || params(d, u) == 0 || d->units[u].stays) continue;
         stage_first(d, u, NONE);
         stage_rest(d, u, NONE);
         d->units[u].ahead = true;
         slots--;
     }
 }
+
+/* Behind the write-backs that free memory. */
+static bool returns_late(const drawing *d, int u) { return d->units[u].stays && updated_in_place(d, u) && d->p->job.clip; }
 
 static bool by_loan(const drawing *d, int u) { return place_of(d, u)->borrows && params(d, u) > 0; }
 
@@ -189,8 +194,11 @@ static void update_all_borrowed(drawing *d, int behind)
         if (by_loan(d, i % n)) update_staged(d, i % n, behind);
     for (int u = 0; u < n; u++)
         if (by_loan(d, u)) write_back_first(d, u);
+    if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head);
     for (int u = n - 1; u >= 0; u--)
-        if (by_loan(d, u)) write_back_rest(d, u);
+        if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u);
+    for (int u = 0; u < n; u++)
+        if (returns_late(d, u)) write_back_first(d, u), write_back_rest(d, u);
 }
 
 static void update(drawing *d, int u, int behind)
@@ -205,6 +213,7 @@ static void update(drawing *d, int u, int behind)
     case MT_SITE_DEVICE: s->updated = add(d, MT_Q_COMPUTE, device, behind, NONE, NONE); break;
     case MT_SITE_STAGED:
         update_staged(d, u, behind);
+        if (returns_late(d, u)) break;
         write_back_first(d, u);
         write_back_rest(d, u);
         break;
@@ -355,6 +364,7 @@ static void open_units(drawing *d)
         bool in_place = updated_in_place(d, u) && q->units[u].site != MT_SITE_HOST;
         d->units[u] = (struct unit_drawn){ .updated = NONE, .fetched = NONE, .current = in_place, .staged = NONE, .written = NONE, .kept_free = NONE, .borrower = -1, .landed = NONE,
                                            .acc_saved = NONE, .kept_saved = NONE, .keep_slot = -1 };
+        d->units[u].stays = mt_plan_own_slot(d->p, u) >= 0;
         const mt_layer_place *at = unit_of(d, u)->kind == MT_UNIT_LAYER ? &q->layers[unit_of(d, u)->layer] : NULL;
         if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING) d->units[u].keep_slot = n++ % q->keep_slots;
     }
@@ -383,7 +393,7 @@ static void fill_parts(const drawing *d, mt_times *out)
 {
     *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
                        .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
-                       .copy_out = d->work[MT_Q_OUT] / d->m->copy_out,
+                       .copy_out = (d->work[MT_Q_OUT] + d->work[MT_Q_BACK]) / d->m->copy_out,
                        .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host };
     const struct {
         double seconds;
@@ -399,24 +409,28 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
 {
     int64_t n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
     drawing d = { .p = p, .m = m, .costs = mt_costs_of(p, m), .q = &shared->queues, .units = shared->units, .rings = shared->rings };
-    marks at[STEPS];
+    marks at[MORE_STEPS];
+    int n_steps = STEPS;
     d.rows = (double)p->job.step_tokens / (double)n_sweeps;
     d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
     mt_queues_clear(d.q);
     open_units(&d);
     open_rings(&d);
-    for (int i = 0; i < STEPS; i++) {
-        d.counts = i == STEPS - 1;
+    for (int i = 0; i < n_steps; i++) {
+        d.counts = i == 1;
         at[i] = draw_step(&d, n_sweeps);
+        if (!d.counts) continue;
+        fill_parts(&d, out);
+        *simulated = out->step < give_up;
+        if (!*simulated) return MT_OK;
+        if (out->step > out->compute) n_steps = MORE_STEPS;
     }
-    fill_parts(&d, out);
-    *simulated = out->step < give_up;
-    if (!*simulated) return MT_OK;
     if (!mt_queues_run(d.q, m)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
     const mt_task *t = d.q->tasks;
-    const marks *last = &at[STEPS - 1];
-    out->step = t[last->end].end - t[at[0].end].end;
-    if (n_sweeps > SHOWN) out->step += (double)(n_sweeps - SHOWN) * (t[last->middle].end - t[last->first].end);
+    const marks *last = &at[n_steps - 1];
+    double least = out->step, drawn = t[last->end].end - t[at[n_steps - 2].end].end;
+    if (n_sweeps > SHOWN) drawn += (double)(n_sweeps - SHOWN) * (t[last->middle].end - t[last->first].end);
+    out->step = fmax(drawn, least); /* a queue may be behind by a step, not by more each time */
     return MT_OK;
 }
 

@@ -1,9 +1,9 @@
 /* step_time.h - how long a step under a plan takes.
  *
  * The step is drawn as the engine queues it (engine/step.c and its neighbours): compute, copies in, copies out and updates on the host
- * as four queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
- * order of things.  Two steps are drawn and the second counts: the first pays for no updates.  Of many sweeps the first, one in the
- * middle and the last are drawn. */
+ * as queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
+ * order of things.  Two steps are drawn and the second counts: the first pays for no updates; six where
+ * copies or Adam take longer than compute.  Of many sweeps the first, one in the middle and the last are drawn. */
 #ifndef MT_PLAN_STEP_TIME_H
 #define MT_PLAN_STEP_TIME_H
 

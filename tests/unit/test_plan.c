@@ -4,7 +4,9 @@
 #include "base/rng.h"
 
 #include "base/mem.h"
+#include "plan/flops.h"
 #include "plan/plan.h"
+#include "plan/shapes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -157,6 +159,38 @@ static void a_longer_interval_needs_less_device_memory(void **state)
     mt_config_close(c);
 }
 
+/* How many micro-batches of at most `most` rows documents fall into when each takes what it can. */
+static int64_t fewest_micros(const int32_t *starts, int64_t n_docs, int64_t most)
+{
+    int64_t n = 0;
+    for (int64_t d = 0, from = 0; d < n_docs; d++)
+        if (n == 0 || starts[d + 1] - starts[from] > most) n++, from = d;
+    return n;
+}
+
+static void micro_batches_are_few_and_of_equal_size(void **state)
+{
+    (void)state;
+    int32_t starts[129] = { 0 };
+    mt_cut cuts[128];
+    for (int d = 0; d < 128; d++) starts[d + 1] = starts[d] + 1024;
+    assert_int_equal(mt_cut_micro(cuts, starts, 128, 22528), 6);
+    for (int i = 0; i < 6; i++) assert_true(cuts[i].n_docs == 21 || cuts[i].n_docs == 22); /* not five of 22 and one of 18 */
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        int n_docs = 1 + (int)mt_rng_below(seed, 0, 0, 128);
+        int64_t most = 10 + (int64_t)mt_rng_below(seed, 0, 1, 200), doc = 0;
+        for (int d = 0; d < n_docs; d++) starts[d + 1] = starts[d] + 1 + (int32_t)mt_rng_below(seed, 1, (uint64_t)d, 40);
+        int64_t n = mt_cut_micro(cuts, starts, n_docs, most);
+        assert_int_equal(n, fewest_micros(starts, n_docs, most));
+        for (int64_t i = 0; i < n; doc += cuts[i++].n_docs) {
+            assert_true(cuts[i].first_doc == doc && cuts[i].n_docs >= 1 && cuts[i].first_row == starts[doc]);
+            assert_int_equal(cuts[i].n_rows, starts[doc + cuts[i].n_docs] - starts[doc]);
+            assert_true(cuts[i].n_rows <= most || cuts[i].n_docs == 1);
+        }
+        assert_int_equal(doc, n_docs);
+    }
+}
+
 /* Sweeps of n micro-batches of these rows, at most `most` rows each, as sizes in rows. */
 static int sweeps_of(const int64_t *rows, int n, int64_t most, int64_t *sizes)
 {
@@ -222,6 +256,57 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
     mt_config_close(c);
 }
 
+/* A model that is far too large for this device to keep everything, and a host with room: the link has time for some layers, spread over the
+ * step, and those are not redone.  Layers that share their host memory share what they keep there. */
+static void what_goes_to_host_memory_is_kept_whole(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    mt_plan *plan;
+    mt_machine machine = mt_machine_typical();
+    const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024, .alias_layers = true };
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 32768, .mlp_rows = 32768, .head_rows = 4096 };
+    machine.device_bytes = (size_t)139 << 30;
+    machine.host_bytes = (size_t)100 << 30;
+    machine.home_host = true;
+    assert_ok(mt_shape_open(&c, "qwen2.5-72b", &err));
+    assert_ok(mt_model_create(&m, c, NULL, &err));
+    assert_ok(mt_plan_search(&plan, m, &job, &a, &machine, &err));
+    int hosts = 0, whole = 0, here = 0, longest_run = 0, run = 0, buffers = 0;
+    for (int l = 0; l < c->L; l++) {
+        const mt_layer_place *at = &plan->place.layers[l];
+        hosts += at->place == MT_HOST;
+        whole += at->place == MT_HOST && at->keep == MT_KEEP_ALL;
+        here += at->place == MT_DEVICE && at->keep == MT_KEEP_ALL;
+        run = at->place == MT_HOST ? run + 1 : 0;
+        if (run > longest_run) longest_run = run;
+    }
+    for (size_t i = 0; i < plan->n_buffers; i++) buffers += plan->buffers[i].kind == MT_BUF_KEEP_HOST;
+    assert_true(whole > 20 && here == 0);
+    assert_true(hosts < c->L && longest_run < hosts / 4);
+    assert_true(buffers >= 1 && buffers <= 3); /* one a level */
+    mt_plan_free(plan);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
+/* D 16, 2 heads of 8, gate, up and down of 16, a head of 32 words: each weight counted by hand. */
+static void flops_count_what_is_multiplied(void **state)
+{
+    (void)state;
+    mt_config *c;
+    mt_model *m;
+    const int32_t docs[] = { 0, 3, 5 }; /* rows see 1 + 2 + 3 and 1 + 2 keys */
+    const double layer = 4 * 16 * 16 + 3 * 16 * 16, head = 16 * 32, keys = 12.0 * 16 * (6 + 3);
+    open_model(&c, &m, 3);
+    assert_true(mt_flops_step(c, docs, 2, 5) == 6 * (3 * layer + head) * 5 + 3 * keys);
+    assert_true(mt_flops_step(c, docs, 2, 1) == 6 * (3 * layer * 5 + head) + 3 * keys);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits))
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(flops_count_what_is_multiplied))
