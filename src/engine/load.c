@@ -9,7 +9,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 1 << 14 }; /* numbers converted at a time */
+enum { PIECE = 1 << 14, HELD = 8 << 20 }; /* numbers converted at a time; of a mapped file in memory at a time */
 
 typedef struct halves {
     uint16_t hi[PIECE];
@@ -49,8 +49,9 @@ static mt_rc load_tensor(mt_engine *e, int unit, const mt_weight *w, const mt_st
         }
         n_bad += split_with_nans(h, n);
         MT_TRY(write_piece(e, unit, h, w->offset + first, n, err));
+        bool enough = (first / PIECE + 1) % (HELD / PIECE) == 0 || first + PIECE >= w->n;
+        if (t->data && enough) mt_map_release(t->data, t->bytes); /* an embedding is gigabytes, which no plan has room for */
     }
-    if (t->data) mt_map_release(t->data, t->bytes);
     if (n_bad) mt_warn("tensor \"%s\": %zu of %lld numbers are not finite; training on them will not work", t->name, n_bad, (long long)w->n);
     return MT_OK;
 }
