@@ -316,7 +316,7 @@ static void set_ranges(search *s)
     set_range(s, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
     set_range(s, HOMES, 0, s->machine->home_host ? 0 : s->model->n_units);
     set_range(s, HOMES_SKIP, 0, !s->machine->home_host);
-    set_range(s, STAGED, 0, train && !s->job->only_gradients && micros > 1 ? s->model->n_units : 0);
+    set_range(s, STAGED, 0, train && !s->job->only_gradients ? s->model->n_units : 0);
     set_range(s, RESIDENT, 0, L);
     set_range(s, ENDS_RESIDENT, 0, 1);
     set_range(s, ACC_HOST, 0, train && micros > 1);

@@ -4,6 +4,11 @@
 
 #include "plan/plan.h"
 
+/* A product whose result is rows x columns and whose sums are `depth` long takes this much longer than at full rate: a small result leaves part
+ * of the device idle in its last wave, a short sum has hardly begun when it ends. */
+#define MT_SMALL_RESULT 2.2e6 /* over rows x columns */
+#define MT_SHORT_SUM 100.0    /* over depth */
+
 typedef struct mt_costs {
     const mt_config *c;
     const mt_machine *m;
@@ -12,6 +17,12 @@ typedef struct mt_costs {
     double micro_rows;    /* of a full micro-batch: small products are slower */
     double document;      /* rows of a usual document */
     double trained;       /* share of rows that reach the head */
+    mt_attention_use use;
+    struct attention_cost {
+        bool known;
+        int64_t window;
+        double seconds[2]; /* a row, forward and backward */
+    } attention[2];        /* without a window, and with the one used last */
     /* Seconds a row, all layers alike but for attention. */
     double attend, mix, gate_up, down; /* products and elementwise kernels of forward's parts */
     double backward;
@@ -22,10 +33,10 @@ typedef struct mt_costs {
 
 mt_costs mt_costs_of(const mt_plan *p, const mt_machine *m);
 /* Seconds of `rows` rows in `micros` micro-batches. */
-double mt_cost_forward(const mt_costs *c, int layer, double rows, double micros);
-double mt_cost_backward(const mt_costs *c, int layer, double rows, double micros);
+double mt_cost_forward(mt_costs *c, int layer, double rows, double micros);
+double mt_cost_backward(mt_costs *c, int layer, double rows, double micros);
 /* Of redoing what `keep` lacks; finish: the next layer's input too. */
-double mt_cost_redo(const mt_costs *c, int layer, mt_keep keep, bool finish, double rows, double micros);
+double mt_cost_redo(mt_costs *c, int layer, mt_keep keep, bool finish, double rows, double micros);
 /* Seconds a trained parameter: rounding and norm of its gradient; its update on the device. */
 double mt_cost_finish_grad(const mt_costs *c);
 double mt_cost_adam_device(const mt_costs *c);

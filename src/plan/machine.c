@@ -5,13 +5,13 @@
 
 mt_machine mt_machine_typical(void)
 {
-    /* An H200 beside 16 cores (docs/benchmarks.md).  Products alone reach 740 to 830 TFLOP/s, in a run of minutes 715. */
+    /* An H200 beside 16 cores (docs/benchmarks.md).  Products alone reach 740 to 830 TFLOP/s, in a run of minutes 706. */
     return (mt_machine){ .device_bytes = SIZE_MAX,
                          .host_bytes = SIZE_MAX,
                          .base_host = (size_t)590 << 20,
                          .base_device = (size_t)720 << 20,
                          .host_page = (size_t)2 << 20,
-                         .flops = 715e12,
+                         .flops = 706e12,
                          .flops_f32 = 45e12,
                          .attention = 380e12,
                          .device_bandwidth = 4.0e12,

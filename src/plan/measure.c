@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "ops/adamw.h"
 #include "ops/ops.h"
+#include "plan/costs.h"
 #include "plan/gpus.h"
 
 #include <math.h>
@@ -100,8 +101,8 @@ static mt_rc measure_products(lab *l, mt_machine *m, mt_err *err)
     double seconds;
     MT_TRY(multiply(l, 3, &seconds, err));
     MT_TRY(multiply(l, (int)fmax(3, 0.4 / seconds), &seconds, err));
-    /* With what costs.c adds for a product of this shape. */
-    m->flops = LASTS * 2.0 * ROWS * WIDTH * WIDTH / seconds * (1 + 2.2e6 / ((double)ROWS * WIDTH) + 150.0 / WIDTH);
+    /* With what a product of this shape takes longer. */
+    m->flops = LASTS * 2.0 * ROWS * WIDTH * WIDTH / seconds * (1 + MT_SMALL_RESULT / ((double)ROWS * WIDTH) + MT_SHORT_SUM / WIDTH);
     m->flops_f32 = 0.065 * m->flops;
     return MT_OK;
 }

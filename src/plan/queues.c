@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-enum { ADAM_BYTES = 26 }; /* host memory read and written a parameter */
-
 void mt_queues_clear(mt_queues *q)
 {
     q->n = 0;
@@ -52,8 +50,8 @@ static void rates_of(double rate[MT_QUEUES], const bool busy[MT_QUEUES], const m
     double copied = busy[MT_Q_IN] * rate[MT_Q_IN] + busy[MT_Q_OUT] * rate[MT_Q_OUT];
     /* Adam never gets less than a third of the memory: there the copies give way. */
     double left = fmax(m->host_bandwidth - copied, m->host_bandwidth / 3);
-    rate[MT_Q_ADAM] = fmin(m->adam_host, left / ADAM_BYTES);
-    double used = rate[MT_Q_ADAM] * ADAM_BYTES, room = m->host_bandwidth - used;
+    rate[MT_Q_ADAM] = fmin(m->adam_host, left / MT_ADAM_BYTES);
+    double used = rate[MT_Q_ADAM] * MT_ADAM_BYTES, room = m->host_bandwidth - used;
     if (busy[MT_Q_ADAM] && copied > room)
         for (int i = MT_Q_IN; i <= MT_Q_OUT; i++) rate[i] *= room / copied;
 }

@@ -12,6 +12,8 @@
 /* Work is counted in seconds (compute), bytes (copies) and parameters (Adam). */
 typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_ADAM, MT_QUEUES } mt_queue;
 
+enum { MT_ADAM_BYTES = 26 }; /* host memory read and written a parameter */
+
 typedef struct mt_task {
     double work;
     int after[3]; /* -1: nothing */

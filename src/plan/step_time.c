@@ -379,6 +379,16 @@ static void open_rings(drawing *d)
     for (int i = 0; i < SLOTS; i++) d->keep_free[i] = d->keep_layer[i] = d->slab_done[i] = NONE;
 }
 
+/* What no order of things can beat: the longest part, copies both ways at once, and all that passes through host memory. */
+static double least_seconds(const drawing *d, double longest)
+{
+    const mt_machine *m = d->m;
+    double in = d->work[MT_Q_IN], out = d->work[MT_Q_OUT], both = fmin(in, out);
+    double copies = both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
+    double memory = (in + out + MT_ADAM_BYTES * d->work[MT_Q_ADAM]) / m->host_bandwidth;
+    return fmax(longest, fmax(copies, memory));
+}
+
 static void fill_parts(const drawing *d, mt_times *out)
 {
     *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
@@ -392,7 +402,7 @@ static void fill_parts(const drawing *d, mt_times *out)
     double most = -1;
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (parts[i].seconds > most) most = parts[i].seconds, out->bound = parts[i].what;
-    out->step = most;
+    out->step = least_seconds(d, most);
 }
 
 mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated, mt_err *err)
@@ -415,8 +425,9 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
     if (!mt_queues_run(d.q, m)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
     const mt_task *t = d.q->tasks;
     const marks *last = &at[STEPS - 1];
-    out->step = t[last->end].end - t[at[0].end].end;
-    if (n_sweeps > SHOWN) out->step += (double)(n_sweeps - SHOWN) * (t[last->middle].end - t[last->first].end);
+    double step = t[last->end].end - t[at[0].end].end;
+    if (n_sweeps > SHOWN) step += (double)(n_sweeps - SHOWN) * (t[last->middle].end - t[last->first].end);
+    out->step = fmax(step, out->step); /* two steps leave copies behind that a hundred would have to wait for */
     return MT_OK;
 }
 
