@@ -17,6 +17,7 @@ struct mt_trace {
     mt_span *spans;
     int max, n, lost;   /* n and lost guarded by the lock: the updater's thread writes spans too */
     int open_span;      /* the one the engine's thread has begun; -1: none */
+    int64_t queueing_since;
     window window;
     int64_t start_ns, end_ns;
     pthread_mutex_t lock;
@@ -82,6 +83,7 @@ mt_rc mt_trace_begin(mt_stream *s, mt_span_kind kind, const char *name, double f
     mt_trace *t = s->trace;
     if (!t) return MT_OK;
     int i = t->open_span = take_span(t);
+    t->queueing_since = mt_now_ns();
     if (i < 0) return MT_OK;
     mt_span *span = &t->spans[i];
     span->kind = kind;
@@ -92,13 +94,26 @@ mt_rc mt_trace_begin(mt_stream *s, mt_span_kind kind, const char *name, double f
     return s->api->record(s, t->events[2 * i], err);
 }
 
+/* Queueing takes microseconds, unless the device's queue is full: then the engine's thread waits, and whatever it would queue next. */
+static void show_wait(mt_trace *t, const mt_span *span)
+{
+    enum { LONG_NS = 500000 };
+    char name[MT_SPAN_NAME];
+    int64_t now = mt_now_ns();
+    if (now - t->queueing_since < LONG_NS) return;
+    snprintf(name, sizeof name, "queue on %s", span->track);
+    mt_trace_host(t, "engine", name, t->queueing_since, now);
+}
+
 mt_rc mt_trace_end(mt_stream *s, mt_err *err)
 {
     mt_trace *t = s->trace;
     if (!t || t->open_span < 0) return MT_OK;
     int i = t->open_span;
     t->open_span = -1;
-    return s->api->record(s, t->events[2 * i + 1], err);
+    MT_TRY(s->api->record(s, t->events[2 * i + 1], err));
+    show_wait(t, &t->spans[i]);
+    return MT_OK;
 }
 
 void mt_trace_host(mt_trace *t, const char *track, const char *name, int64_t from_ns, int64_t to_ns)
