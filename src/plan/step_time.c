@@ -33,7 +33,7 @@ struct ring_drawn {
 typedef struct drawing {
     const mt_plan *p;
     const mt_machine *m;
-    mt_costs costs;
+    mt_costs *costs;
     mt_queues *q;
     struct unit_drawn *units;
     struct ring_drawn *rings;
@@ -155,7 +155,7 @@ static void update_staged(drawing *d, int u, int behind)
     struct unit_drawn *s = &d->units[u];
     if (!place_of(d, u)->borrows && !s->ahead) stage_first(d, u, behind), stage_rest(d, u, behind);
     s->ahead = false;
-    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(&d->costs), s->staged, behind, NONE);
+    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(d->costs), s->staged, behind, NONE);
     s->current = updated_in_place(d, u);
     s->fetched = NONE;
 }
@@ -196,7 +196,7 @@ static void update_all_borrowed(drawing *d, int behind)
 static void update(drawing *d, int u, int behind)
 {
     struct unit_drawn *s = &d->units[u];
-    double n = params(d, u), device = n * mt_cost_adam_device(&d->costs);
+    double n = params(d, u), device = n * mt_cost_adam_device(d->costs);
     switch (place_of(d, u)->site) {
     case MT_SITE_HOST:
         s->updated = add(d, MT_Q_ADAM, n, s->landed, behind, NONE);
@@ -225,7 +225,7 @@ static int grads_begin(drawing *d, int u, bool first_sweep)
 static void grads_finish(drawing *d, int u, int computed)
 {
     struct unit_drawn *s = &d->units[u];
-    double n = params(d, u), round = n * mt_cost_finish_grad(&d->costs);
+    double n = params(d, u), round = n * mt_cost_finish_grad(d->costs);
     bool clip = d->p->job.clip;
     if (place_of(d, u)->site != MT_SITE_HOST) {
         int rounded = add(d, MT_Q_COMPUTE, round, computed, NONE, NONE);
@@ -258,11 +258,11 @@ static void forward(drawing *d)
 {
     const mt_config *c = d->p->model->config;
     int opened = d->p->job.train ? keep_open(d, 0) : NONE;
-    release(d, 0, add(d, MT_Q_COMPUTE, d->rows * d->costs.embed_forward, acquire(d, 0), opened, NONE));
+    release(d, 0, add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_forward, acquire(d, 0), opened, NONE));
     for (int l = 0; l < c->L; l++) {
         int fetched = acquire(d, mt_layer_unit(l));
         opened = d->p->job.train ? keep_open(d, l + 1) : NONE;
-        int computed = add(d, MT_Q_COMPUTE, mt_cost_forward(&d->costs, l, d->rows, d->micros), fetched, opened, NONE);
+        int computed = add(d, MT_Q_COMPUTE, mt_cost_forward(d->costs, l, d->rows, d->micros), fetched, opened, NONE);
         if (d->p->job.train) keep_close(d, l, computed);
         release(d, mt_layer_unit(l), computed);
     }
@@ -273,7 +273,7 @@ static void head(drawing *d, bool first, bool last)
     int u = d->p->model->head;
     bool train = d->p->job.train;
     int sums = train ? grads_begin(d, u, first) : NONE;
-    double seconds = d->rows * (d->costs.head_forward + (train ? d->costs.head_backward : 0));
+    double seconds = d->rows * (d->costs->head_forward + (train ? d->costs->head_backward : 0));
     int computed = add(d, MT_Q_COMPUTE, seconds, acquire(d, u), sums, NONE);
     release(d, u, computed);
     if (train && !d->p->model->config->tied) grads_end(d, u, computed, last);
@@ -288,7 +288,7 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
         mt_keep keep = l == from ? d->p->place.layers[l].keep : MT_KEEP_NOTHING;
         fetched = task > fetched ? task : fetched; /* a queue is in order: the newest is the last */
         sums = sum > sums ? sum : sums;
-        seconds += mt_cost_redo(&d->costs, l, keep, l + 1 < end, d->rows, d->micros) + mt_cost_backward(&d->costs, l, d->rows, d->micros);
+        seconds += mt_cost_redo(d->costs, l, keep, l + 1 < end, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
     }
     int kept = keep_fetch(d, from);
     if (from > 0) keep_fetch(d, mt_plan_segment_start(d->p, from - 1));
@@ -300,16 +300,22 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     for (int l = end - 1; l >= from; l--) grads_end(d, mt_layer_unit(l), computed, last);
 }
 
+/* Where backward ends: below are frozen layers. */
+static int lowest_layer(const drawing *d)
+{
+    const mt_model *m = d->p->model;
+    return m->first_trained <= 1 ? 0 : mt_plan_segment_start(d->p, (int)mt_min_i64(m->first_trained - 1, m->config->L - 1));
+}
+
 static void backward(drawing *d, bool first, bool last)
 {
-    int lowest = d->p->model->first_trained <= 1 ? 0 : mt_plan_segment_start(d->p, (int)mt_min_i64(d->p->model->first_trained - 1, d->p->model->config->L - 1));
-    for (int end = (int)d->p->model->config->L; end > lowest;) {
+    for (int lowest = lowest_layer(d), end = (int)d->p->model->config->L; end > lowest;) {
         int from = mt_plan_segment_start(d->p, end - 1);
         backward_segment(d, from, end, first, last);
         end = from;
     }
     if (params(d, 0) == 0) return;
-    int computed = add(d, MT_Q_COMPUTE, d->rows * d->costs.embed_backward, grads_begin(d, 0, first), NONE, NONE);
+    int computed = add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_backward, grads_begin(d, 0, first), NONE, NONE);
     grads_end(d, 0, computed, last);
 }
 
@@ -405,13 +411,50 @@ static void fill_parts(const drawing *d, mt_times *out)
     out->step = least_seconds(d, most);
 }
 
+/* -- all of it ------------------------------------------------------------------------------------- */
+
+static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, int64_t *n_sweeps)
+{
+    drawing d = { .p = p, .m = m, .costs = &shared->costs, .q = &shared->queues, .units = shared->units, .rings = shared->rings };
+    if (!shared->costs.m) shared->costs = mt_costs_of(p, m);
+    *n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    d.rows = (double)p->job.step_tokens / (double)*n_sweeps;
+    d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
+    return d;
+}
+
+/* What forward(), head() and backward() will add up to. */
+static double sweep_seconds(drawing *d)
+{
+    const mt_plan *p = d->p;
+    int L = (int)p->model->config->L;
+    bool train = p->job.train;
+    double seconds = d->rows * (d->costs->embed_forward + d->costs->head_forward + (train ? d->costs->head_backward : 0));
+    for (int l = 0; l < L; l++) {
+        const mt_keep keep = p->place.layers[l].keep;
+        bool finish = l + 1 < L && p->place.layers[l + 1].keep == MT_KEEP_NOTHING;
+        seconds += mt_cost_forward(d->costs, l, d->rows, d->micros);
+        if (train && l >= lowest_layer(d)) seconds += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
+    }
+    return seconds;
+}
+
+double mt_step_compute(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m)
+{
+    int64_t n_sweeps;
+    drawing d = open_drawing(shared, p, m, &n_sweeps);
+    return (double)n_sweeps * sweep_seconds(&d);
+}
+
 mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated, mt_err *err)
 {
-    int64_t n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
-    drawing d = { .p = p, .m = m, .costs = mt_costs_of(p, m), .q = &shared->queues, .units = shared->units, .rings = shared->rings };
+    int64_t n_sweeps;
+    drawing d = open_drawing(shared, p, m, &n_sweeps);
+    double compute = (double)n_sweeps * sweep_seconds(&d);
+    *out = (mt_times){ .compute = compute, .step = compute, .bound = "compute" };
+    *simulated = compute < give_up;
+    if (!*simulated) return MT_OK;
     marks at[STEPS];
-    d.rows = (double)p->job.step_tokens / (double)n_sweeps;
-    d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
     mt_queues_clear(d.q);
     open_units(&d);
     open_rings(&d);
