@@ -1,7 +1,7 @@
 /* bench_adamw.c - AdamW on the host: parameters and bytes a second, per implementation and number of threads; then with moments in each of
  * their forms.
  *
- *     bench_adamw [millions of parameters] [seconds per line]
+ *     bench_adamw [millions of parameters] [seconds per line] [threads: only that many, pinned unless MT_PIN=0]
  *
  * The arrays are far larger than the caches, and each pass touches all of them, so this measures memory as training meets it. */
 #include "base/mem.h"
@@ -10,6 +10,7 @@
 #include "base/split.h"
 #include "ops/ops.h"
 
+#include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
@@ -55,7 +56,7 @@ static void update_piece(void *arg, int64_t piece)
     j->impl->update(&a);
 }
 
-static void measure(const job *j, int n_threads, double at_least_s)
+static void measure(const job *j, int n_threads, double at_least_s, bool pin)
 {
     mt_err err = { 0 };
     mt_pool *pool;
@@ -63,6 +64,7 @@ static void measure(const job *j, int n_threads, double at_least_s)
         fprintf(stderr, "%s\n", err.msg);
         exit(1);
     }
+    int bound = pin ? mt_pool_pin(pool) : 0;
     double best = 1e30, begin = seconds();
     for (int pass = 0; pass < 3 || seconds() - begin < at_least_s; pass++) {
         double t = seconds();
@@ -73,7 +75,8 @@ static void measure(const job *j, int n_threads, double at_least_s)
     mt_pool_free(pool);
     double rate = (double)j->args.n / best * 1e-9;
     double bytes = BYTES_PER_PARAM - 16 + 4 * (double)mt_moments_bytes(j->form, PIECE) / PIECE;
-    printf("%-9s %2d threads  %6.3f Gparam/s  %6.1f GB/s\n", j->impl ? j->impl->name : mt_moments_name(j->form), n_threads, rate, rate * bytes);
+    printf("%-9s %2d threads%s  %6.3f Gparam/s  %6.1f GB/s\n", j->impl ? j->impl->name : mt_moments_name(j->form), n_threads, bound ? ", pinned" : "", rate,
+           rate * bytes);
     fflush(stdout);
 }
 
@@ -96,16 +99,22 @@ int main(int argc, char **argv)
     }
     for (size_t i = 0; i < n / PIECE; i++) fill_piece(&j.args, (int64_t)i);
     printf("%zu parameters, bf16 gradients, %d bytes a parameter\n", n, BYTES_PER_PARAM);
+    if (argc > 3) { /* one measurement: threads once bound stay bound */
+        for (size_t k = 0; !j.impl && k < mt_adamw_n_impls; k++)
+            if (mt_adamw_impls[k].supported()) j.impl = &mt_adamw_impls[k];
+        measure(&j, atoi(argv[3]), at_least_s, true);
+        return 0;
+    }
     for (size_t k = 0; k < mt_adamw_n_impls; k++) {
         j.impl = &mt_adamw_impls[k];
         if (!j.impl->supported()) continue;
-        for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s);
+        for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s, false);
     }
     j.impl = NULL;
     for (j.form = 0; j.form < MT_MOMENTS_FORMS; j.form++) {
         memset(j.args.m, 0, 4 * n);
         memset(j.args.v, 0, 4 * n);
-        for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s);
+        for (int t = 1; t <= mt_cpu_count(); t++) measure(&j, t, at_least_s, false);
     }
     mt_free(j.args.hi);
     mt_free(j.args.lo);

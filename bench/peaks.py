@@ -189,7 +189,7 @@ def life(program, device, top, setting):
     source, out, data = (os.path.join(top, x) for x in ("model-" + model.split(",")[0], "run", "data-%d-%d.jsonl" % (seq, batch)))
     shutil.rmtree(out, ignore_errors=True)
     if not os.path.exists(data):
-        make_data(data, seq, batch + 4)
+        make_data(data, seq, batch + 2)
     if not os.path.exists(source):
         for old in [x for x in os.listdir(top) if x.startswith("model-")]:
             shutil.rmtree(os.path.join(top, old))

@@ -1,5 +1,5 @@
 # The CUDA device, where nvcc is: its objects go into the library, so that there is one library either way.
-# MT_CUDA=AUTO takes what is there, ON insists, OFF leaves it out.  MT_CUDA_ARCH: one number while developing, 'all' for packages.
+# MT_CUDA=AUTO takes what is there, ON insists, OFF leaves it out.  MT_CUDA_ARCH: native, numbers, or 'all' for packages.
 set(MT_HAVE_CUDA 0 CACHE INTERNAL "the CUDA device is built")
 if(MT_CUDA STREQUAL "OFF" OR MT_SANITIZE)
   return()
@@ -34,9 +34,27 @@ if(NOT CUDAToolkit_FOUND OR NOT TARGET CUDA::cublasLt)
   return()
 endif()
 
+# This machine's GPUs, as far as the toolkit knows them; Hopper's where there are none, whose PTX later ones compile for themselves.
+function(native_archs out)
+  execute_process(COMMAND nvidia-smi --query-gpu=compute_cap --format=csv,noheader OUTPUT_VARIABLE said ERROR_QUIET RESULT_VARIABLE status)
+  string(REGEX MATCHALL "[0-9]+[.][0-9]" found "${said}")
+  list(TRANSFORM found REPLACE "[.]" "")
+  if(CUDAToolkit_VERSION VERSION_LESS 12.8)
+    list(FILTER found EXCLUDE REGEX "^1..$")
+  endif()
+  list(REMOVE_DUPLICATES found)
+  list(SORT found COMPARE NATURAL)
+  if(status OR NOT found)
+    set(found 90)
+  endif()
+  set(${out} ${found} PARENT_SCOPE)
+endfunction()
+
 # 'all': machine code for what the toolkit knows, and PTX of the last for what comes later.
 set(archs ${MT_CUDA_ARCH})
-if(MT_CUDA_ARCH STREQUAL "all")
+if(MT_CUDA_ARCH STREQUAL "native")
+  native_archs(archs)
+elseif(MT_CUDA_ARCH STREQUAL "all")
   set(archs 80 86 89 90)
   if(CUDAToolkit_VERSION VERSION_GREATER_EQUAL 12.8)
     list(APPEND archs 100 120)

@@ -8,6 +8,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
 
 struct mt_pool {
     int n_workers; /* threads besides the caller */
@@ -99,6 +101,32 @@ void mt_pool_for(mt_pool *p, int64_t n, mt_pool_fn fn, void *arg)
 }
 
 int mt_pool_threads(const mt_pool *p) { return p->n_workers + 1; }
+
+/* The n-th core of a set, counted from its end. */
+static int core_from_end(const cpu_set_t *set, int n)
+{
+    for (int core = CPU_SETSIZE - 1; core >= 0; core--)
+        if (CPU_ISSET(core, set) && n-- == 0) return core;
+    return -1;
+}
+
+static bool bind_to(pthread_t thread, int core)
+{
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(core, &one);
+    return pthread_setaffinity_np(thread, sizeof one, &one) == 0;
+}
+
+int mt_pool_pin(mt_pool *p)
+{
+    cpu_set_t set;
+    const char *word = getenv("MT_PIN");
+    int bound = 0;
+    if ((word && strcmp(word, "0") == 0) || sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) < p->n_workers + 1) return 0;
+    for (int i = 0; i < p->n_workers; i++) bound += bind_to(p->workers[i], core_from_end(&set, i));
+    return bound + bind_to(pthread_self(), core_from_end(&set, p->n_workers));
+}
 
 void mt_pool_free(mt_pool *p)
 {

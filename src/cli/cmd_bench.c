@@ -16,7 +16,7 @@
 typedef struct options {
     const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *deterministic;
     uint64_t device_memory, ram;
-    int64_t seq_len, tokens, steps, warmup, micro, head_rows;
+    int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows;
     bool no_clip, json, table, alias_layers;
     const char *trace;
     double product_rate; /* of the runs so far, in dtype rate_dtype */
@@ -26,12 +26,13 @@ typedef struct options {
 static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 {
     char *end;
-    *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup,
+    *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup, .warmup_tokens = o->warmup_tokens,
                              .clip = !o->no_clip, .alias_layers = o->alias_layers, .deterministic = strcmp(o->deterministic, "on") == 0, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
-    if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < 1 || o->warmup < 0 || o->steps + o->warmup > 1000000)
-        return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (and a million at most) expected");
+    if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < (b->table || b->trace ? 0 : 1) || o->warmup < 0 || o->steps + o->warmup > 1000000)
+        return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (0 with --table; a million at most) expected");
+    if (o->warmup_tokens && o->warmup_tokens < 2) return mt_fail(err, MT_EINVAL, "--warmup-tokens of at least 2 expected");
     if (o->lengths && strcmp(o->lengths, "fixed") != 0) {
         b->lognormal_mean = strncmp(o->lengths, "lognormal:", 10) == 0 ? strtod(o->lengths + 10, &end) : 0;
         if (!(b->lognormal_mean > 1)) return mt_fail(err, MT_EINVAL, "--lengths %s: lognormal:MEAN expected, such as lognormal:300", o->lengths);
@@ -126,8 +127,9 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--tokens-per-step", MT_FLAG_INT, &o->tokens, "N", "65536", false },
         { "--lengths", MT_FLAG_STR, &o->lengths, "lognormal:M", "documents of varying length with mean M; fixed: none (default)", false },
         { "--trained", MT_FLAG_STR, &o->trained, "SHARE", "share of tokens trained on (1)", false },
-        { "--steps", MT_FLAG_INT, &o->steps, "N", "timed steps (5)", false },
+        { "--steps", MT_FLAG_INT, &o->steps, "N", "timed steps (5); 0: time the one --table traces", false },
         { "--warmup", MT_FLAG_INT, &o->warmup, "N", "steps before them (2)", false },
+        { "--warmup-tokens", MT_FLAG_INT, &o->warmup_tokens, "N", "tokens of each of those, where a whole step takes long (0: a whole step)", false },
         { "--micro-tokens", MT_FLAG_INT, &o->micro, "N", "rows of a micro-batch (0: chosen)", false },
         { "--head-rows", MT_FLAG_INT, &o->head_rows, "N", "rows of logits at a time (0: chosen)", false },
         { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },
@@ -169,18 +171,23 @@ int mt_cmd_bench(int argc, char **argv)
     mt_err err = { 0 };
     options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .deterministic = "on", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
     mt_device *dev = NULL;
-    mt_rc rc = MT_OK;
-    for (int first = 1; !rc && (first == 1 || first <= argc);) {
+    int failed = 0;
+    for (int first = 1; !err.rc && (first == 1 || first <= argc);) {
         mt_bench_options b;
         bool help;
         int n = words_of_run(argc, argv, first);
-        rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
+        mt_rc rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
         if (!rc && help) break;
         if (!rc && !dev)
             rc = mt_device_open(&dev, o.device, &(mt_device_options){ .memory_limit = (size_t)o.device_memory, .keep_host_memory = true }, &err);
-        if (!rc) rc = bench_all(&o, dev, &b, &err);
+        if (rc) break;
+        if (bench_all(&o, dev, &b, &err)) { /* one run that does not fit does not keep the others */
+            failed = mt_cli_failed(&err);
+            err = (mt_err){ 0 };
+        }
+        fflush(stdout);
         first += n + 1;
     }
     mt_device_close(dev);
-    return rc ? mt_cli_failed(&err) : 0;
+    return err.rc ? mt_cli_failed(&err) : failed;
 }

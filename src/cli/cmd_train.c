@@ -266,6 +266,7 @@ static void print_compared(const mt_train_compared *c)
     else
         printf("the plan said ");
     printf("%s of host memory, at most %s were used", mt_bytes_text(c->planned_host).s, mt_bytes_text(c->host).s);
+    if (c->aside) printf(" (up to %s of it for a checkpoint until it was written)", mt_bytes_text(c->aside).s);
     printf("; %s on the device, and %s\n", mt_bytes_text(c->planned_device).s, mt_bytes_text(c->device).s);
 }
 

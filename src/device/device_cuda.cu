@@ -87,14 +87,19 @@ mt_rc mt__cuda_ready(mt_device *dev, mt_err *err)
     return rc;
 }
 
+static const char *what_to_do(cudaError_t status)
+{
+    if (status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure) return "; if it happens again, run the same under compute-sanitizer";
+    if (status == cudaErrorMemoryAllocation) return "; leave the GPU more room: lower --device-memory, or end what else runs there (nvidia-smi)";
+    return "";
+}
+
 mt_rc mt__cuda_check(mt_device *dev, cudaError_t status, const char *what, mt_err *err)
 {
     if (status == cudaSuccess) return MT_OK;
     mt_err error;
     mt_fail(&error, MT_EDEVICE, "%s: the GPU reports \"%s\" (%s)%s", what, cudaGetErrorString(status), cudaGetErrorName(status),
-            status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure
-                ? "; if it happens again, run the same under compute-sanitizer"
-                : "");
+            what_to_do(status));
     cudaGetLastError();
     keep_error((cuda_device *)dev, &error);
     return mt__cuda_ready(dev, err);
@@ -341,8 +346,10 @@ static mt_rc cuda_alloc(mt_device *dev, void **out, size_t bytes, const char *na
     pthread_mutex_unlock(&d->lock);
     if (rc) {
         mt_free(b);
-        return mt_fail(err, MT_ENOMEM, "no device memory for %s (%s): %s of %s are in use", name, mt_bytes_text(bytes).s,
-                       mt_bytes_text(used).s, mt_bytes_text(d->limit).s);
+        bool promised = !d->arena && used <= d->limit && bytes <= d->limit - used; /* it was free when this run began */
+        return mt_fail(err, MT_ENOMEM, "no device memory for %s (%s): %s of %s are in use%s", name, mt_bytes_text(bytes).s,
+                       mt_bytes_text(used).s, mt_bytes_text(d->limit).s,
+                       promised ? ", and something else has taken the rest; end it (nvidia-smi shows it) or lower --device-memory" : "");
     }
     *out = b->p;
     return MT_OK;
@@ -547,6 +554,13 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
 }
 
+/* Not "none": `auto` would go on without a word, and the user waits for a CPU. */
+static mt_rc explain_full(int index, mt_err *err)
+{
+    cudaGetLastError();
+    return mt_fail(err, MT_ENOMEM, "cuda:%d has no memory left to start in; end what else runs there (nvidia-smi shows it), or use --device cpu", index);
+}
+
 /* The engine queues a step's copies at once, more than the driver's queues hold by default: then the call that queues one copy too many
  * waits for the first, and with it everything that is queued behind.  Read by the driver when it starts, so only the first device says it. */
 static void lengthen_queues(void) { setenv("CUDA_SCALE_LAUNCH_QUEUES", "4x", 0); }
@@ -563,6 +577,7 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
                        count == 1 ? "" : "s");
     status = cudaSetDevice(d->ops.index);
     if (status == cudaSuccess) status = cudaGetDeviceProperties(&prop, d->ops.index);
+    if (status == cudaErrorMemoryAllocation) return explain_full(d->ops.index, err);
     if (status != cudaSuccess) return explain_no_device(status, err);
     snprintf(d->name, sizeof d->name, "%.127s", prop.name);
     d->ops.n_sms = prop.multiProcessorCount;
@@ -578,6 +593,7 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
         return mt_fail(err, MT_EUNSUPPORTED,
                        "this program has no code for %s (compute capability %d.%d); build it with -DMT_CUDA_ARCH=%d%d, or all",
                        prop.name, prop.major, prop.minor, prop.major, prop.minor);
+    if (status == cudaErrorMemoryAllocation) return explain_full(d->ops.index, err);
     if (status != cudaSuccess) return mt_fail(err, MT_EDEVICE, "%s does not run: %s", prop.name, cudaGetErrorString(status));
     return MT_OK;
 }

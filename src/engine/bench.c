@@ -24,16 +24,15 @@ static int64_t draw_length(const mt_bench_options *o, uint64_t i)
     return n < 2 ? 2 : n > (double)o->seq_len ? o->seq_len : (int64_t)n;
 }
 
-static mt_rc draw_batch(mt_batch *b, const mt_bench_options *o, int64_t vocab, uint64_t step, mt_err *err)
+static mt_rc draw_batch(mt_batch *b, const mt_bench_options *o, int64_t tokens, int64_t vocab, mt_err *err)
 {
     int32_t *ids = mt_calloc((size_t)(2 * o->seq_len), sizeof *ids), *labels = ids + o->seq_len;
     mt_rc rc = ids ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a row of tokens");
     mt_batch_clear(b);
-    for (uint64_t d = 0; !rc && b->n_tokens < o->tokens_per_step; d++) {
-        uint64_t key = step << 32 | d;
-        int64_t n = mt_min_i64(draw_length(o, key), o->tokens_per_step - b->n_tokens);
+    for (uint64_t d = 0; !rc && b->n_tokens < tokens; d++) {
+        int64_t n = mt_min_i64(draw_length(o, d), tokens - b->n_tokens);
         for (int64_t i = 0; i < n; i++) {
-            ids[i] = (int32_t)mt_rng_below(o->seed + key, 3, (uint64_t)i, (uint64_t)vocab);
+            ids[i] = (int32_t)mt_rng_below(o->seed + d, 3, (uint64_t)i, (uint64_t)vocab);
             /* the answer is the document's tail */
             labels[i] = (double)i >= (1 - o->trained) * (double)n ? ids[i] : MT_IGNORE;
         }
@@ -90,56 +89,74 @@ static mt_rc one_step(mt_engine *e, const mt_batch *batch, mt_step_result *r, mt
     return isfinite(r->loss) ? MT_OK : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");
 }
 
+/* What the steps are made of.  Warm-up steps may be smaller: the clock starts at the norm of one, whatever it took to get there. */
+typedef struct batches {
+    mt_batch timed, smaller;
+    const mt_batch *warmup; /* one of the two */
+} batches;
+
+static mt_rc draw_batches(batches *b, const mt_bench_options *o, int64_t vocab, mt_err *err)
+{
+    bool smaller = o->warmup_tokens > 0 && o->warmup_tokens < o->tokens_per_step;
+    b->warmup = smaller ? &b->smaller : &b->timed;
+    MT_TRY(draw_batch(&b->timed, o, o->tokens_per_step, vocab, err));
+    return smaller ? draw_batch(&b->smaller, o, o->warmup_tokens, vocab, err) : MT_OK;
+}
+
 /* A step returns when its norm is known, so the clock of one runs from norm to norm. */
-static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const mt_batch *batch, int64_t *ns, mt_bench_result *out, mt_err *err)
+static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const batches *b, int64_t *ns, mt_bench_result *out, mt_err *err)
 {
     int64_t before = mt_now_ns();
     for (int i = 0; i < o->warmup + o->steps; i++) {
         mt_step_result r;
-        MT_TRY(one_step(e, batch, &r, err));
+        bool timed = i >= o->warmup;
+        MT_TRY(one_step(e, timed ? &b->timed : b->warmup, &r, err));
         int64_t now = mt_now_ns();
-        if (i >= o->warmup) ns[i - o->warmup] = now - before;
-        if (i >= o->warmup) out->wait_update_seconds += 1e-9 * (double)r.wait_update_ns / o->steps;
+        if (timed) ns[i - o->warmup] = now - before;
+        if (timed) out->wait_update_seconds += 1e-9 * (double)r.wait_update_ns / o->steps;
         out->loss = r.loss;
         before = now;
     }
     return MT_OK;
 }
 
-static mt_rc run_steps(mt_engine *e, const mt_model *m, const mt_bench_options *o, mt_batch *batch, mt_bench_result *out, mt_err *err)
+static mt_rc run_steps(mt_engine *e, const mt_bench_options *o, const batches *b, mt_bench_result *out, mt_err *err)
 {
-    int64_t *ns = mt_calloc((size_t)o->steps, sizeof *ns), all = 0;
+    int64_t *ns = mt_calloc((size_t)o->steps + 1, sizeof *ns), all = 0;
     if (!ns) return mt_fail(err, MT_ENOMEM, "no host memory for step times");
-    mt_rc rc = time_steps(e, o, batch, ns, out, err);
+    mt_rc rc = time_steps(e, o, b, ns, out, err);
     qsort(ns, (size_t)o->steps, sizeof *ns, by_size);
     for (int i = 0; i < o->steps; i++) all += ns[i];
-    out->seconds = 1e-9 * (double)all / o->steps;
-    out->median = 1e-9 * (double)ns[o->steps / 2];
-    out->slowest = 1e-9 * (double)ns[o->steps - 1];
+    if (o->steps) {
+        out->seconds = 1e-9 * (double)all / o->steps;
+        out->median = 1e-9 * (double)ns[o->steps / 2];
+        out->slowest = 1e-9 * (double)ns[o->steps - 1];
+    }
     mt_free(ns);
-    out->tokens = (double)batch->n_tokens;
-    out->trained = (double)batch->n_trained;
-    out->flops = mt_flops_step(m->config, batch->doc_start, batch->n_docs);
     return rc ? rc : mt_engine_settle(e, err);
 }
 
 /* Two more steps under a trace, which sees the time between their norms. */
-static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const mt_bench_options *o, const mt_batch *batch, mt_bench_result *out, mt_err *err)
+static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const mt_bench_options *o, const batches *b, mt_bench_result *out, mt_err *err)
 {
     enum { SPANS = 1 << 16 };
     mt_trace *trace;
     mt_step_result r;
     MT_TRY(mt_trace_create(&trace, dev, SPANS, err));
     mt_engine_trace(e, trace);
-    mt_rc rc = one_step(e, batch, &r, err);
-    if (!rc) rc = one_step(e, batch, &r, err);
+    mt_rc rc = one_step(e, o->steps ? &b->timed : b->warmup, &r, err);
+    if (!rc) rc = one_step(e, &b->timed, &r, err);
     if (!rc) rc = mt_engine_settle(e, err);
     mt_engine_trace(e, NULL);
     if (!rc) rc = mt_trace_collect(trace, err);
     if (!rc) mt_spent_of(&out->spent, trace, m->config);
     if (!rc && o->trace) rc = mt_trace_write(trace, o->trace, err);
     mt_trace_free(trace);
-    return rc;
+    if (rc || o->steps) return rc;
+    out->seconds = out->median = out->slowest = out->spent.seconds;
+    out->wait_update_seconds = 1e-9 * (double)r.wait_update_ns;
+    out->loss = r.loss;
+    return MT_OK;
 }
 
 /* -- the process's memory --------------------------------------------------------------------------- */
@@ -166,18 +183,21 @@ static size_t resident_peak(void)
 
 mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out, mt_err *err)
 {
-    mt_batch batch = { 0 };
+    batches b = { 0 };
     mt_plan *plan = NULL;
     mt_engine *e = NULL;
     *out = (mt_bench_result){ .product_rate = o->product_rate };
     forget_peak();
     mt_rc rc = out->product_rate > 0 ? MT_OK : mt_product_rate(dev, o->compute, &out->product_rate, err);
-    if (!rc) rc = draw_batch(&batch, o, m->config->V, 0, err);
-    if (!rc) rc = plan_for(&plan, dev, m, machine, o, &batch, err);
+    if (!rc) rc = draw_batches(&b, o, m->config->V, err);
+    if (!rc) rc = plan_for(&plan, dev, m, machine, o, &b.timed, err);
     if (!rc) rc = mt_engine_create(&e, dev, plan, NULL, err);
     if (!rc) rc = fill_weights(e, plan, 0.02, o->seed, err);
-    if (!rc) rc = run_steps(e, m, o, &batch, out, err);
-    if (!rc && (o->table || o->trace)) rc = trace_steps(e, dev, m, o, &batch, out, err);
+    if (!rc) rc = run_steps(e, o, &b, out, err);
+    if (!rc && (o->table || o->trace)) rc = trace_steps(e, dev, m, o, &b, out, err);
+    out->tokens = (double)b.timed.n_tokens;
+    out->trained = (double)b.timed.n_trained;
+    out->flops = mt_flops_step(m->config, b.timed.doc_start, b.timed.n_docs);
     if (plan) {
         out->device_bytes = plan->device_bytes;
         out->host_bytes = plan->host_bytes;
@@ -188,6 +208,7 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     dev->api->info(dev, &out->device);
     mt_engine_free(e);
     mt_plan_free(plan);
-    mt_batch_free(&batch);
+    mt_batch_free(&b.timed);
+    mt_batch_free(&b.smaller);
     return rc;
 }

@@ -9,7 +9,8 @@ typedef struct mt_bench_options {
     int64_t seq_len, tokens_per_step;
     double lognormal_mean; /* document lengths are drawn with this mean, at most seq_len; 0: all seq_len */
     double trained;        /* share of tokens that are trained */
-    int steps, warmup;
+    int steps, warmup;       /* steps 0: the one that is traced is the one that is timed */
+    int64_t warmup_tokens;   /* of a step before the timed ones, and of the first traced where nothing else is timed; 0: as many as in those */
     bool clip;
     bool alias_layers; /* layers share one layer's host memory: a speed, not a training */
     bool deterministic; /* repeatable kernels only */
@@ -32,9 +33,9 @@ typedef struct mt_bench_result {
     size_t device_bytes, host_bytes; /* the plan's */
     size_t host_peak;                /* of the process while this ran, resident */
     double product_rate;             /* FLOPs a second of a large product here */
-    mt_spent spent;                  /* of a step after the timed ones */
+    mt_spent spent;                  /* of a step after the timed ones, or of the timed one */
     mt_device_info device;
-    char placement[256]; /* in words */
+    char placement[320]; /* in words */
 } mt_bench_result;
 
 mt_rc mt_bench_run(mt_device *dev, const mt_model *model, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out, mt_err *err);

@@ -12,7 +12,8 @@ static mt_rc open_streams(mt_engine *e, mt_err *err)
     MT_TRY(api->stream_create(e->dev, &e->compute, "compute", err));
     MT_TRY(api->stream_create(e->dev, &e->copy_in, "copy-in", err));
     MT_TRY(api->stream_create(e->dev, &e->copy_out, "copy-out", err));
-    for (int i = 0; i < 3; i++) MT_TRY(mt__event(e, &e->settled[i], "end", err));
+    MT_TRY(api->stream_create(e->dev, &e->write_back, "write-back", err));
+    for (size_t i = 0; i < MT_COUNT(e->settled); i++) MT_TRY(mt__event(e, &e->settled[i], "end", err));
     MT_TRY(mt__event(e, &e->input_read, "input", err));
     return mt__event(e, &e->sums_ready, "sums", err);
 }
@@ -155,6 +156,7 @@ void mt_engine_free(mt_engine *e)
     api->stream_free(e->compute);
     api->stream_free(e->copy_in);
     api->stream_free(e->copy_out);
+    api->stream_free(e->write_back);
     mt__hold_free(e);
     mt__updates_free(e);
     mt__grads_free(e);
@@ -166,7 +168,7 @@ void mt_engine_free(mt_engine *e)
         api->event_free(e->units[u].device_updated);
         mt_free(e->units[u].mapped);
     }
-    for (int i = 0; i < 3; i++) api->event_free(e->settled[i]);
+    for (size_t i = 0; i < MT_COUNT(e->settled); i++) api->event_free(e->settled[i]);
     api->event_free(e->input_read);
     api->event_free(e->sums_ready);
     mt__memory_free(e);
@@ -187,20 +189,22 @@ void mt_engine_trace(mt_engine *e, mt_trace *trace)
     mt_trace_attach(trace, e->compute, trace ? "compute" : NULL);
     mt_trace_attach(trace, e->copy_in, trace ? "copy-in" : NULL);
     mt_trace_attach(trace, e->copy_out, trace ? "copy-out" : NULL);
+    mt_trace_attach(trace, e->write_back, trace ? "write-back" : NULL);
 }
 
 /* -- state ----------------------------------------------------------------------------------------- */
 
 mt_rc mt_engine_settle(mt_engine *e, mt_err *err)
 {
-    mt_stream *const streams[3] = { e->compute, e->copy_in, e->copy_out };
+    mt_stream *const streams[] = { e->compute, e->copy_in, e->copy_out, e->write_back };
+    _Static_assert(MT_COUNT(streams) == MT_COUNT(e->settled), "an event for each");
     if (!e->in_flight) return mt_watch_check(&e->watch, err);
-    MT_TRY(mt__updates_finish(e, err));
+    MT_TRY(mt__updates_return_all(e, err));
     for (int u = 0; u < e->model->n_units; u++)
         if (mt__place(e, u)->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, e->units[u].version, err));
     MT_TRY(mt_copy(e->compute, &e->host->n_bad, e->n_bad, sizeof *e->n_bad, MT_COPY_OUT, err));
-    for (int i = 0; i < 3; i++) MT_TRY(mt_record(streams[i], e->settled[i], err));
-    for (int i = 0; i < 3; i++) MT_TRY(mt_sync(e->settled[i], err));
+    for (size_t i = 0; i < MT_COUNT(streams); i++) MT_TRY(mt_record(streams[i], e->settled[i], err));
+    for (size_t i = 0; i < MT_COUNT(streams); i++) MT_TRY(mt_sync(e->settled[i], err));
     if (mt__updates_check(e, err)) mt_watch_fail(&e->watch, err);
     e->in_flight = false;
     return mt_watch_check(&e->watch, err);

@@ -23,6 +23,7 @@ static mt_rc begin(mt_engine *e, int u, slot *s, int share, bool first_sweep, mt
 {
     unit_state *st = &e->units[u];
     if (first_sweep) {
+        if (mt__place(e, u)->borrows) MT_TRY(mt__updates_return_acc(e, u, err)); /* U7: its m may still lie there */
         MT_TRY(mt_wait(e->compute, s->free, err));
         return mt_fill(e->compute, s->p, 0, acc_bytes(e, u), err);
     }

@@ -6,23 +6,34 @@
  *
  * No second copy of anything: the next update of a unit waits (H1), on the updater's thread where it runs on the host, on the
  * engine's where it is queued on the device.  The saver never waits for the engine's thread, so neither waits for the other in a
- * circle (H2). Homes on the device are read through a stream and a buffer of the saver's own. */
+ * circle (H2).  Homes on the device are read through a stream and a buffer of the saver's own; several of its threads may read at once. */
 #include "engine/internal.h"
 
 #include <string.h>
 
 mt_rc mt__hold_create(mt_engine *e, mt_err *err)
 {
-    e->save_bounce = mt__buffer(e, MT_BUF_BOUNCE_SAVE, -1, -1);
-    if (!e->save_bounce) return MT_OK; /* everything lives on the host */
+    char *bounce = mt__buffer(e, MT_BUF_BOUNCE_SAVE, -1, -1);
+    if (!bounce) return MT_OK; /* everything lives on the host */
     MT_TRY(e->dev->api->stream_create(e->dev, &e->save, "save", err));
-    return mt__event(e, &e->save_done, "save", err);
+    pthread_mutex_init(&e->save_lock, NULL);
+    for (int i = 0; i < MT_SAVE_SLOTS; i++) pthread_mutex_init(&e->save_slots[i].busy, NULL);
+    for (int i = 0; i < MT_SAVE_SLOTS; i++) {
+        e->save_slots[i].bounce = bounce + (size_t)i * MT_BOUNCE_BYTES;
+        MT_TRY(mt__event(e, &e->save_slots[i].done, "save", err));
+    }
+    return MT_OK;
 }
 
 void mt__hold_free(mt_engine *e)
 {
+    if (!e->save) return;
     e->dev->api->stream_free(e->save);
-    e->dev->api->event_free(e->save_done);
+    for (int i = 0; i < MT_SAVE_SLOTS; i++) {
+        e->dev->api->event_free(e->save_slots[i].done);
+        pthread_mutex_destroy(&e->save_slots[i].busy);
+    }
+    pthread_mutex_destroy(&e->save_lock);
 }
 
 mt_rc mt_engine_hold(mt_engine *e, mt_err *err)
@@ -30,7 +41,7 @@ mt_rc mt_engine_hold(mt_engine *e, mt_err *err)
     for (int u = 0; u < e->model->n_units; u++)
         if (!mt_watch_reached(&e->watch, &e->units[u].let_go, e->n_holds))
             return mt_fail(err, MT_EINVAL, "unit %d is held already", u);
-    MT_TRY(mt__updates_finish(e, err)); /* the saver waits for the write-backs */
+    MT_TRY(mt__updates_return_all(e, err)); /* the saver waits for the write-backs */
     e->n_holds++;
     for (int u = 0; u < e->model->n_units; u++) e->units[u].held_version = e->units[u].version;
     return mt_watch_check(&e->watch, err);
@@ -47,15 +58,27 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err)
     return MT_OK;
 }
 
+/* One piece through a slot of the bounce buffer.  Threads take slots in turn, so while one copies out of its slot the device fills another. */
+static mt_rc fetch_piece(mt_engine *e, mt_event *updated, const char *at, char *dst, size_t n, mt_err *err)
+{
+    save_slot *s = &e->save_slots[atomic_fetch_add(&e->save_turn, 1) % MT_SAVE_SLOTS];
+    pthread_mutex_lock(&s->busy);
+    pthread_mutex_lock(&e->save_lock);
+    mt_rc rc = mt_wait(e->save, updated, err);
+    if (!rc) rc = mt_copy(e->save, s->bounce, at, n, MT_COPY_OUT, err);
+    if (!rc) rc = mt_record(e->save, s->done, err);
+    pthread_mutex_unlock(&e->save_lock);
+    if (!rc) rc = mt_sync(s->done, err);
+    if (!rc) memcpy(dst, s->bounce, n);
+    pthread_mutex_unlock(&s->busy);
+    return rc;
+}
+
 static mt_rc fetch_from_device(mt_engine *e, int unit, char *at, char *dst, size_t bytes, mt_err *err)
 {
-    MT_TRY(mt_wait(e->save, e->units[unit].device_updated, err));
     for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
         size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
-        MT_TRY(mt_copy(e->save, e->save_bounce, at + done, n, MT_COPY_OUT, err));
-        MT_TRY(mt_record(e->save, e->save_done, err));
-        MT_TRY(mt_sync(e->save_done, err));
-        memcpy(dst + done, e->save_bounce, n);
+        MT_TRY(fetch_piece(e, e->units[unit].device_updated, at + done, dst + done, n, err));
     }
     return MT_OK;
 }

@@ -13,6 +13,9 @@
 #include "device/trace.h"
 #include "engine/engine.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 /* A buffer that is used, handed to another stream, and used again. */
 typedef struct slot {
     void *p;
@@ -28,6 +31,13 @@ typedef struct ring_slot {
     int64_t version;     /* after how many updates */
     int lent;
 } ring_slot;
+
+/* A piece of the bounce buffer of threads that save. */
+typedef struct save_slot {
+    pthread_mutex_t busy;
+    char *bounce;
+    mt_event *done; /* the piece is there */
+} save_slot;
 
 typedef struct unit_state {
     uint16_t *hi; /* at home; NULL where it is mapped */
@@ -96,6 +106,7 @@ struct mt_engine {
     const mt_plan *plan; /* borrowed; outlives the engine */
     const mt_ops *ops;
     mt_stream *compute, *copy_in, *copy_out;
+    mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes of it */
     mt_trace *trace; /* borrowed; NULL: nobody looks */
     mt_watch watch;
     mt_run run;
@@ -126,7 +137,7 @@ struct mt_engine {
     mt_micro *micros; /* pointers into the device copy of the input */
     int64_t n_cuts;
     int32_t *sort_a, *sort_b;
-    mt_event *input_read, *sums_ready, *settled[3];
+    mt_event *input_read, *sums_ready, *settled[4];
     mt_loss_sum *sum;   /* device */
     int64_t *n_bad;     /* device */
     double *norms;      /* device, one a unit */
@@ -139,7 +150,7 @@ struct mt_engine {
     float dscale;
     bool in_flight; /* work was queued since the last settle */
     bool refused;   /* the newest batch was, before anything of it was queued */
-    bool rests_owed; /* staged units: the second halves of their write-backs are not queued yet */
+    int returned, returned_acc; /* units whose write-backs are queued as far as they borrow: of what lies in lenders' memory, in accumulators */
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */
     int64_t wait_update_ns, wait_save_ns;
@@ -147,8 +158,9 @@ struct mt_engine {
     /* holding still for the thread that saves; see hold.c */
     int64_t n_holds; /* changed only while nothing is held */
     mt_stream *save; /* NULL: no home is on the device */
-    mt_event *save_done;
-    char *save_bounce;
+    pthread_mutex_t save_lock; /* guards queueing there */
+    save_slot save_slots[MT_SAVE_SLOTS];
+    atomic_uint save_turn;
 };
 
 /* -- memory.c -- */
@@ -211,8 +223,11 @@ mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err);
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
 /* All units, the norm being known. */
 mt_rc mt__updates_all(mt_engine *e, mt_err *err);
-/* Queue what updates_all left for later, if anything: before backward, and before anyone reads the state. */
-mt_rc mt__updates_finish(mt_engine *e, mt_err *err);
+/* Queue the write-backs that updates_all left for later: those of units up to u, whose weights or lenders' memory are needed next; those that
+ * free accumulators, as far as u's; all, before anyone reads the state. */
+mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err);
+mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err);
+mt_rc mt__updates_return_all(mt_engine *e, mt_err *err);
 /* None: the step is skipped. */
 mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
 /* Did weights leave the finite range on the device, as far as host->n_bad knows?  The host's updater says so itself. */

@@ -105,7 +105,10 @@ mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
 {
     if (!train || layer >= e->model->config->L) return MT_OK;
     int borrower = e->layers[layer].borrower;
-    if (borrower >= 0) return mt_wait(e->compute, e->units[borrower].kept_free, err); /* U7: its state still lies here */
+    if (borrower >= 0) {
+        MT_TRY(mt__updates_return(e, borrower, err));
+        return mt_wait(e->compute, e->units[borrower].kept_free, err); /* U7: its state still lies here */
+    }
     keep_slot *k = host_slot(e, layer);
     if (!k) return MT_OK;
     k->layer = layer;

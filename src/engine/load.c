@@ -9,50 +9,93 @@
 #include <math.h>
 #include <string.h>
 
-enum { PIECE = 1 << 14, HELD = 8 << 20 }; /* numbers converted at a time; of a mapped file in memory at a time */
+enum { PIECE = 1 << 14, PIECES = 64 }; /* numbers a thread converts at a time; pieces that are written together */
+enum { HELD = 8 * PIECE * PIECES };     /* numbers of a mapped file that stay in memory at a time: an embedding is gigabytes, which no plan has room for */
 
 typedef struct halves {
-    uint16_t hi[PIECE];
-    int16_t lo[PIECE];
-    float f[PIECE];
+    uint16_t hi[PIECE * PIECES];
+    int16_t lo[PIECE * PIECES];
 } halves;
 
+typedef struct loader {
+    mt_engine *e;
+    const mt_shards *shards;
+    mt_pool *pool;
+    halves *h;
+    uint64_t seed;
+    double deviation;
+    bool one_plus;
+} loader;
+
+/* A weight on its way into the engine: where its numbers come from, and the run of them that is converted now. */
+typedef struct source {
+    const loader *l;
+    const mt_weight *w;
+    void (*numbers)(const struct source *s, int64_t first, int64_t n, float *out);
+    const mt_st_tensor *tensor; /* of a file */
+    uint64_t stream;            /* of random numbers */
+    int64_t first, n;
+    atomic_size_t n_bad;
+} source;
+
 /* Numbers that no split can hold become NaN: a run on them stops at the first loss, with the warning above it. */
-static size_t split_with_nans(halves *h, size_t n)
+static size_t split_with_nans(const float *f, uint16_t *hi, int16_t *lo, int64_t n)
 {
     size_t n_bad = 0;
-    for (size_t i = 0; i < n; i++) {
-        if (mt_split_ok(h->f[i]))
-            mt_split(h->f[i], &h->hi[i], &h->lo[i]);
+    for (int64_t i = 0; i < n; i++) {
+        if (mt_split_ok(f[i]))
+            mt_split(f[i], &hi[i], &lo[i]);
         else
-            h->hi[i] = MT_ADAMW_BAD_HI, h->lo[i] = 0, n_bad++;
+            hi[i] = MT_ADAMW_BAD_HI, lo[i] = 0, n_bad++;
     }
     return n_bad;
 }
 
-static mt_rc write_piece(mt_engine *e, int unit, const halves *h, int64_t at, size_t n, mt_err *err)
+static void convert_piece(void *arg, int64_t i)
 {
-    MT_TRY(mt_engine_write(e, unit, MT_STATE_HI, at, (int64_t)n, h->hi, err));
-    mt_rc rc = mt_engine_write(e, unit, MT_STATE_LO, at, (int64_t)n, h->lo, err);
+    source *s = arg;
+    float f[PIECE];
+    int64_t at = i * PIECE, n = mt_min_i64(PIECE, s->n - at);
+    s->numbers(s, s->first + at, n, f);
+    size_t n_bad = split_with_nans(f, s->l->h->hi + at, s->l->h->lo + at, n);
+    if (n_bad) atomic_fetch_add(&s->n_bad, n_bad);
+}
+
+static mt_rc write_halves(mt_engine *e, int unit, const halves *h, int64_t at, int64_t n, mt_err *err)
+{
+    MT_TRY(mt_engine_write(e, unit, MT_STATE_HI, at, n, h->hi, err));
+    mt_rc rc = mt_engine_write(e, unit, MT_STATE_LO, at, n, h->lo, err);
     return rc == MT_EINVAL ? MT_OK : rc; /* a plan that only runs bf16 forward keeps no lo */
 }
 
-static mt_rc load_tensor(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, halves *h, mt_err *err)
+/* All of a weight: converted by all threads, written in order. */
+static mt_rc fill_weight(source *s, int unit, mt_err *err)
 {
-    size_t n_bad = 0;
-    for (int64_t first = 0; first < w->n; first += PIECE) {
-        size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
-        for (int64_t i = 0, run; i < (int64_t)n; i += run) {
-            int64_t at = mt_slice_place(w, first + i, &run);
-            run = mt_min_i64(run, (int64_t)n - i);
-            mt_st_read(t, (size_t)at, (size_t)run, h->f + i);
-        }
-        n_bad += split_with_nans(h, n);
-        MT_TRY(write_piece(e, unit, h, w->offset + first, n, err));
-        bool enough = (first / PIECE + 1) % (HELD / PIECE) == 0 || first + PIECE >= w->n;
-        if (t->data && enough) mt_map_release(t->data, t->bytes); /* an embedding is gigabytes, which no plan has room for */
+    for (s->first = 0; s->first < s->w->n; s->first += s->n) {
+        s->n = mt_min_i64(PIECE * PIECES, s->w->n - s->first);
+        mt_pool_for(s->l->pool, (s->n + PIECE - 1) / PIECE, convert_piece, s);
+        MT_TRY(write_halves(s->l->e, unit, s->l->h, s->w->offset + s->first, s->n, err));
+        if (s->tensor && s->tensor->data && ((s->first + s->n) % HELD == 0 || s->first + s->n == s->w->n)) mt_map_release(s->tensor->data, s->tensor->bytes);
     }
-    if (n_bad) mt_warn("tensor \"%s\": %zu of %lld numbers are not finite; training on them will not work", t->name, n_bad, (long long)w->n);
+    return MT_OK;
+}
+
+/* -- from files ------------------------------------------------------------------------------------ */
+
+static void numbers_of_tensor(const source *s, int64_t first, int64_t n, float *out)
+{
+    for (int64_t i = 0, run; i < n; i += run) {
+        int64_t at = mt_slice_place(s->w, first + i, &run);
+        run = mt_min_i64(run, n - i);
+        mt_st_read(s->tensor, (size_t)at, (size_t)run, out + i);
+    }
+}
+
+static mt_rc load_tensor(const loader *l, int unit, const mt_weight *w, const mt_st_tensor *t, mt_err *err)
+{
+    source s = { .l = l, .w = w, .numbers = numbers_of_tensor, .tensor = t };
+    MT_TRY(fill_weight(&s, unit, err));
+    if (s.n_bad) mt_warn("tensor \"%s\": %zu of %lld numbers are not finite; training on them will not work", t->name, (size_t)s.n_bad, (long long)w->n);
     return MT_OK;
 }
 
@@ -66,15 +109,6 @@ static mt_rc for_each_weight(const mt_model *m, mt_err *err, mt_rc (*fn)(void *,
         }
     return MT_OK;
 }
-
-typedef struct loader {
-    mt_engine *e;
-    const mt_shards *shards;
-    halves *h;
-    uint64_t seed;
-    double deviation;
-    bool one_plus;
-} loader;
 
 /* Remember where it lies. */
 static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, mt_err *err)
@@ -92,8 +126,10 @@ static mt_rc load_one(void *arg, int unit, const mt_weight *w, const char *name,
 {
     loader *l = arg;
     if (l->e->plan->job.mapped && mt__place(l->e, unit)->home == MT_HOST) return map_one(l->e, unit, w, mt_shards_find(l->shards, name), err);
-    return load_tensor(l->e, unit, w, mt_shards_find(l->shards, name), l->h, err);
+    return load_tensor(l, unit, w, mt_shards_find(l->shards, name), err);
 }
+
+/* -- from nothing ---------------------------------------------------------------------------------- */
 
 static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t i)
 {
@@ -109,24 +145,24 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     }
 }
 
+static void fresh_numbers(const source *s, int64_t first, int64_t n, float *out)
+{
+    for (int64_t i = 0; i < n; i++) out[i] = fresh(s->l, s->w, s->stream, first + i);
+}
+
 static mt_rc init_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
 {
-    loader *l = arg;
     uint64_t stream = mt_hash(name, strlen(name), (uint64_t)w->slice.first); /* roles that share a tensor differ */
-    for (int64_t first = 0; first < w->n; first += PIECE) {
-        size_t n = (size_t)mt_min_i64(PIECE, w->n - first);
-        for (size_t i = 0; i < n; i++) l->h->f[i] = fresh(l, w, stream, first + (int64_t)i);
-        split_with_nans(l->h, n);
-        MT_TRY(write_piece(l->e, unit, l->h, w->offset + first, n, err));
-    }
-    return MT_OK;
+    return fill_weight(&(source){ .l = arg, .w = w, .numbers = fresh_numbers, .stream = stream }, unit, err);
 }
 
 static mt_rc run(loader *l, const mt_model *model, mt_rc (*fn)(void *, int, const mt_weight *, const char *, mt_err *), mt_err *err)
 {
     l->h = mt_malloc(sizeof *l->h);
     if (!l->h) return mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
-    mt_rc rc = for_each_weight(model, err, fn, l);
+    mt_rc rc = mt_pool_create(&l->pool, mt_cpu_count(), err);
+    if (!rc) rc = for_each_weight(model, err, fn, l);
+    mt_pool_free(l->pool);
     mt_free(l->h);
     return rc;
 }

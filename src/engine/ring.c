@@ -83,6 +83,7 @@ static mt_rc queue_copies(mt_engine *e, int u, ring_slot *r, mt_err *err)
     bool on_host = mt__place(e, u)->home == MT_HOST;
     const uint16_t *hi = s->hi;
     const int16_t *lo = s->lo;
+    MT_TRY(mt__updates_return(e, u, err));
     MT_TRY(mt_wait(e->copy_in, r->s.free, err)); /* R2 */
     MT_TRY(mt_wait(e->copy_in, on_host ? s->written : s->device_updated, err));
     if (on_host) MT_TRY(mt_wait(e->copy_in, s->kept_free, err)); /* weights are in the first half of a write-back */

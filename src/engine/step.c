@@ -229,7 +229,6 @@ static mt_rc check_loss(mt_engine *e, mt_err *err)
 static mt_rc run_sweep(mt_engine *e, const sweep *s, bool train, mt_err *err)
 {
     MT_TRY(forward(e, s, train, err));
-    if (train) MT_TRY(mt__updates_finish(e, err));
     MT_TRY(head(e, s, train, err));
     if (!train) return MT_OK;
     if (e->updating) MT_TRY(check_loss(e, err));

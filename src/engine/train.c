@@ -132,12 +132,13 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
 {
     mt_step_result r;
     mt_hyper h = hyper_of(t);
-    double start = mt__seconds();
+    double asked = mt__seconds();
     MT_TRY(t->source->api->step(t->source, t->at.step, &t->batch, err));
     double got_data = mt__seconds();
     MT_TRY(mt_engine_step(t->engine, &t->batch, &h, &r, err));
-    double seconds = mt__seconds() - start;
-    count(t, &r, seconds, got_data - start);
+    double seconds = mt__seconds() - t->clock;
+    t->clock += seconds;
+    count(t, &r, seconds, got_data - asked);
     if (t->at.step > t->first_step + 1) t->timed_s += seconds, t->timed_tokens += r.n_tokens;
     if (r.empty) mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
     *out = report_of(t, &r, h.lr);
@@ -244,14 +245,18 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
     if (t->hooks.step) t->hooks.step(t->hooks.user, &s);
     MT_TRY(log_step(t, &s, err));
     MT_TRY(check_bad(t, &s, err));
-    if (t->data.n_eval_batches && (last || every(t->at.step, t->s->eval.eval_steps))) MT_TRY(evaluate(t, err));
-    if (t->samples.n && (last || every(t->at.step, t->s->logging.sample_steps))) MT_TRY(mt__train_sample(t, err));
+    bool evaluate_now = t->data.n_eval_batches && (last || every(t->at.step, t->s->eval.eval_steps));
+    bool sample_now = t->samples.n && (last || every(t->at.step, t->s->logging.sample_steps));
+    if (evaluate_now) MT_TRY(evaluate(t, err));
+    if (sample_now) MT_TRY(mt__train_sample(t, err));
+    if (evaluate_now || sample_now) t->clock = mt__seconds();
     return last || every(t->at.step, t->s->save.save_steps) ? mt__train_save(t, err) : MT_OK;
 }
 
 static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
 {
     if (!t->resumed_from && t->data.n_eval_batches && t->s->eval.at_start) MT_TRY(evaluate(t, err));
+    t->clock = mt__seconds();
     while (t->at.step < t->n_steps && !out->stopped) {
         MT_TRY(one_step(t, err));
         out->stopped = t->at.step < t->n_steps && t->hooks.stop && t->hooks.stop(t->hooks.user);
@@ -279,6 +284,7 @@ mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
 
 mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err)
 {
+    t->clock = mt__seconds();
     MT_TRY(take_step(t, step, err));
     double start = mt__seconds();
     MT_TRY(mt__train_save(t, err));

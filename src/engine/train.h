@@ -67,6 +67,7 @@ typedef struct mt_train_info {
 typedef struct mt_train_compared {
     double planned_tokens_s, tokens_s;     /* without the first step */
     size_t planned_host, host;             /* bytes at the peak; host is the process's largest resident size */
+    size_t aside;                          /* of host, at most: a checkpoint until it was written */
     size_t planned_device, device;
 } mt_train_compared;
 

@@ -10,6 +10,7 @@
 #include "model/stop_ids.h"
 #include "engine/metrics.h"
 #include "engine/output_dir.h"
+#include "engine/snapshot.h"
 #include "engine/train.h"
 #include "optim/schedule.h"
 
@@ -40,6 +41,9 @@ typedef struct saver {
     bool running;         /* not joined yet */
     atomic_bool finished; /* joining will not wait */
     mt_engine *engine;
+    mt_snapshot *snapshot;
+    size_t room;  /* for it */
+    size_t aside; /* what the largest so far took */
     mt_export model;
     mt_state_io io;
     mt_ckpt_save ckpt;
@@ -96,9 +100,11 @@ struct mt_trainer {
     saver saver;
     int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */
     double last_loss;
+    double clock;         /* where the step at hand begins: at the end of the one before (metrics and saving count), or of an evaluation */
     double timed_s;       /* of steps after the first, which pays for what is made once */
     int64_t timed_tokens;
     bool memory_warned;
+    double memory_looked; /* when */
     bool resumed_here;                           /* the checkpoint lies in our own directory */
     char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
 };
@@ -117,6 +123,8 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err);
 /* Say so if host memory is gone that was there when the plan was made, or is nearly used up. */
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err);
 void mt__train_watch_memory(mt_trainer *t);
+/* Bytes of host memory that a checkpoint may take until it is written: half of what is free, and within the limit that was set. */
+size_t mt__train_spare_memory(const mt_trainer *t);
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
 
 /* -- train_samples.c -- */

@@ -149,6 +149,13 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 
 /* -- while it runs --------------------------------------------------------------------------------- */
 
+/* Of the process, all told. */
+static size_t planned_host(const mt_trainer *t)
+{
+    const mt_plan *p = t->plan;
+    return p->host_bytes + p->base_host + (t->dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
+}
+
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
 {
     mt_host h;
@@ -160,15 +167,27 @@ mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
     return MT_OK;
 }
 
-/* Once, when what is left gets so little that the system may kill somebody. */
+/* Once, when what is left gets so little that the system may kill somebody.  Looking costs a quarter of a millisecond: once a second. */
 void mt__train_watch_memory(mt_trainer *t)
 {
     mt_err ignored = { 0 };
     mt_host h;
-    if (t->memory_warned || mt_host_read(&h, "", &ignored) || h.ram_free > h.ram_total / 100) return;
+    if (t->memory_warned || t->clock < t->memory_looked + 1) return;
+    t->memory_looked = t->clock;
+    if (mt_host_read(&h, "", &ignored) || h.ram_free > h.ram_total / 100) return;
     t->memory_warned = true;
     mt_warn("host memory is nearly used up: %s left (%s).  If that is another process, end it before the system ends this one", mt_bytes_text(h.ram_free).s,
             h.limited_by);
+}
+
+size_t mt__train_spare_memory(const mt_trainer *t)
+{
+    mt_err ignored = { 0 };
+    mt_host h;
+    size_t limit = t->s->memory.host_memory, planned = planned_host(t);
+    if (mt_host_read(&h, "", &ignored)) return 0;
+    size_t left = !limit ? SIZE_MAX : limit > planned ? limit - planned : 0;
+    return h.ram_free / 2 < left ? h.ram_free / 2 : left;
 }
 
 /* -- afterwards ------------------------------------------------------------------------------------ */
@@ -176,13 +195,13 @@ void mt__train_watch_memory(mt_trainer *t)
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out)
 {
     const mt_plan *p = t->plan;
-    bool shared = t->dev->api->kind == MT_DEVICE_CPU;
     mt_device_info d;
     struct rusage use;
     t->dev->api->info(t->dev, &d);
     *out = (mt_train_compared){ .planned_tokens_s = p->predicted_seconds > 0 ? (double)p->job.step_tokens / p->predicted_seconds : 0,
                                 .tokens_s = t->timed_s > 0 ? (double)t->timed_tokens / t->timed_s : 0,
-                                .planned_host = p->host_bytes + p->base_host + (shared ? p->device_bytes : 0),
+                                .planned_host = planned_host(t),
+                                .aside = t->saver.aside,
                                 .planned_device = p->device_bytes,
                                 .device = d.memory_peak };
     if (getrusage(RUSAGE_SELF, &use) == 0) out->host = (size_t)use.ru_maxrss * 1024;

@@ -2,6 +2,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "ckpt/outdir.h"
 #include "engine/train_internal.h"
 
@@ -16,17 +17,32 @@ mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
 
 /* -- the writing thread ---------------------------------------------------------------------------- */
 
-static mt_rc read_held(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
-    return mt_engine_read_held(user, unit, kind, first, n, dst, err);
+    const saver *s = user;
+    return mt_snapshot_read(s->snapshot, unit, kind, first, n, dst, err);
 }
 
-static void let_go(void *user, int unit) { mt_engine_let_go(user, unit); }
+static void unit_done(void *user, int unit) { mt_snapshot_drop(((saver *)user)->snapshot, unit); }
+
+/* The state, copied as far as there is room, so that the run need not wait for the disk. */
+static mt_rc set_aside(saver *s, mt_err *err)
+{
+    enum { MOST_THREADS = MT_SAVE_SLOTS };
+    mt_snapshot_options o = { .room = s->room, .backwards = s->ckpt.backwards, .only_weights = s->ckpt.only_model, .moments = s->io.moments };
+    o.n_threads = (int)mt_max_i64(1, mt_min_i64(mt_cpu_count() / 2, MOST_THREADS));
+    MT_TRY(mt_snapshot_take(&s->snapshot, s->engine, s->model.model, &o, err));
+    if (mt_snapshot_bytes(s->snapshot) > s->aside) s->aside = mt_snapshot_bytes(s->snapshot);
+    return MT_OK;
+}
 
 static void *saver_main(void *arg)
 {
     saver *s = arg;
-    mt_rc rc = mt_ckpt_write(&s->ckpt, &s->error);
+    mt_rc rc = set_aside(s, &s->error);
+    if (!rc) rc = mt_ckpt_write(&s->ckpt, &s->error);
+    mt_snapshot_free(s->snapshot);
+    s->snapshot = NULL;
     for (int u = 0; u < s->model.model->n_units; u++) mt_engine_let_go(s->engine, u); /* whatever happened, the run can go on */
     /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
     if (!rc) (void)mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning);
@@ -48,7 +64,8 @@ static mt_rc prepare(mt_trainer *t, mt_err *err)
     s->engine = t->engine;
     s->model = t->export;
     s->model.quiet = true; /* the finished model says it, once */
-    s->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_held, .done = let_go };
+    s->room = mt__train_spare_memory(t);
+    s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done };
     s->ckpt = mt__train_ckpt(t);
     s->ckpt.model = &s->model;
     s->ckpt.io = &s->io;

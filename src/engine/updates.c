@@ -86,11 +86,22 @@ static bool next_job(mt_engine *e, update_job *job)
     return yes;
 }
 
+/* Is the device this processor?  Then streams and products want the cores, too, and the system had better place everyone. */
+static bool computes_on_cores(const mt_engine *e) { return e->dev->api->kind == MT_DEVICE_CPU; }
+
+/* One core is left to the engine's thread: what it queues late, the device begins late. */
+static int usual_workers(const mt_engine *e)
+{
+    int cores = mt_cpu_count();
+    return computes_on_cores(e) || cores < 4 ? cores : cores - 1;
+}
+
 static void *updater_main(void *arg)
 {
     mt_engine *e = arg;
     update_job job;
     mt_err err = { 0 };
+    if (!computes_on_cores(e)) mt_pool_pin(e->updater.pool);
     while (next_job(e, &job)) {
         if (run_job(e, &job, &err)) {
             mt_watch_fail(&e->watch, &err);
@@ -226,11 +237,11 @@ static mt_rc write_back_first(mt_engine *e, stage_slot *k, int u, const staged *
     unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     MT_TRY(mt__hold_wait(e, u, err)); /* H1: the copies below overwrite what is being saved */
-    MT_TRY(mt_wait(e->copy_out, k->done, err));
-    MT_TRY(mt_copy(e->copy_out, s->v, from->v, moment_bytes(e, u), MT_COPY_OUT, err));
-    MT_TRY(mt_copy(e->copy_out, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
-    if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->copy_out, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
-    return mt_record(e->copy_out, s->kept_free, err);
+    MT_TRY(mt_wait(e->write_back, k->done, err));
+    MT_TRY(mt_copy(e->write_back, s->v, from->v, moment_bytes(e, u), MT_COPY_OUT, err));
+    MT_TRY(mt_copy(e->write_back, s->lo, from->lo, n * 2, MT_COPY_OUT, err));
+    if (!hi_in_place(e, u)) MT_TRY(mt_copy(e->write_back, s->hi, from->hi, n * 2, MT_COPY_OUT, err));
+    return mt_record(e->write_back, s->kept_free, err);
 }
 
 static mt_rc write_back_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
@@ -238,10 +249,10 @@ static mt_rc write_back_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
     unit_state *s = &e->units[u];
     size_t n = (size_t)mt__layout(e, u)->n_train;
     const uint16_t *in_place = hi_in_place(e, u);
-    MT_TRY(mt_copy(e->copy_out, s->m, carve(e, k, u).m, moment_bytes(e, u), MT_COPY_OUT, err));
-    if (in_place) MT_TRY(mt_copy(e->copy_out, s->hi, in_place, n * 2, MT_COPY_OUT, err));
-    MT_TRY(mt_record(e->copy_out, s->written, err));
-    return mt_record(e->copy_out, k->s.free, err);
+    MT_TRY(mt_copy(e->write_back, s->m, carve(e, k, u).m, moment_bytes(e, u), MT_COPY_OUT, err));
+    if (in_place) MT_TRY(mt_copy(e->write_back, s->hi, in_place, n * 2, MT_COPY_OUT, err));
+    MT_TRY(mt_record(e->write_back, s->written, err));
+    return mt_record(e->write_back, k->s.free, err);
 }
 
 static stage_slot *slot_staged_for(mt_engine *e, int u)
@@ -286,32 +297,50 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
 
 static bool updates_by_loan(const mt_engine *e, int u) { return mt__place(e, u)->borrows && mt__layout(e, u)->n_train; }
 
-/* All units that borrow.  Updated in the order in which their state arrives at the latest (the embedding's last); written back in the
- * order in which forward needs the lenders, and what lies in accumulators in the order in which backward needs those, but only once
- * forward is queued: the driver's queues hold some tens of gigabytes of copies, and whoever queues more waits. */
+/* All units that borrow, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs are only owed
+ * now, and queued as the step goes on: the driver's queues hold some tens of gigabytes of copies, and whoever queues more waits, with
+ * the device running dry meanwhile. */
 static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
 {
     int n = e->model->n_units;
     staged at;
     for (int i = 1; i <= n; i++)
         if (updates_by_loan(e, i % n)) MT_TRY(queue_update(e, &e->own_stages[i % n], i % n, &at, err));
-    for (int u = 0; u < n; u++) {
-        if (!updates_by_loan(e, u)) continue;
-        at = carve(e, &e->own_stages[u], u);
-        MT_TRY(write_back_first(e, &e->own_stages[u], u, &at, err));
-    }
-    e->rests_owed = true;
+    e->returned = e->returned_acc = 0;
     return MT_OK;
 }
 
-mt_rc mt__updates_finish(mt_engine *e, mt_err *err)
+/* What lies in lenders' memory, in the order in which forward needs that. */
+mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err)
 {
-    if (!e->rests_owed) return MT_OK;
-    e->rests_owed = false;
-    for (int u = e->model->n_units - 1; u >= 0; u--)
-        if (updates_by_loan(e, u)) MT_TRY(write_back_rest(e, &e->own_stages[u], u, err));
+    for (; e->returned <= u; e->returned++) {
+        stage_slot *k = &e->own_stages[e->returned];
+        if (!updates_by_loan(e, e->returned)) continue;
+        staged at = carve(e, k, e->returned);
+        MT_TRY(write_back_first(e, k, e->returned, &at, err));
+    }
     return MT_OK;
 }
+
+/* What lies in accumulators, of `turns` units in the order of backward: the head, which may be the embedding, too, then downward. */
+static mt_rc return_accs(mt_engine *e, int turns, mt_err *err)
+{
+    int n = e->model->n_units;
+    MT_TRY(mt__updates_return(e, n - 1, err));
+    for (; e->returned_acc < turns; e->returned_acc++) {
+        int u = (e->model->head + n - e->returned_acc) % n;
+        if (updates_by_loan(e, u)) MT_TRY(write_back_rest(e, &e->own_stages[u], u, err));
+    }
+    return MT_OK;
+}
+
+mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err)
+{
+    int n = e->model->n_units;
+    return return_accs(e, (e->model->head + n - u) % n + 1, err);
+}
+
+mt_rc mt__updates_return_all(mt_engine *e, mt_err *err) { return return_accs(e, e->model->n_units, err); }
 
 mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_rest(e, &e->own_stages[u], u, err); }
 
@@ -394,6 +423,7 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
 {
     updater *up = &e->updater;
     int n_stages = e->plan->place.stage_slots;
+    e->returned = e->returned_acc = e->model->n_units;
     up->cap = e->model->n_units;
     up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
     e->stages = mt_calloc((size_t)n_stages, sizeof *e->stages);
@@ -412,7 +442,7 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
         MT_TRY(mt__event(e, &e->own_stages[u].s.ready, "staged state", err));
         MT_TRY(mt__event(e, &e->own_stages[u].done, "update on the device", err));
     }
-    MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : mt_cpu_count(), err));
+    MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(e), err));
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for the updater; see ulimit -u");
     up->started = true;

@@ -1,15 +1,39 @@
+#include "base/mem.h"
 #include "plan/plan.h"
+
+/* The end of the longest micro-batch that starts with document `first`. */
+static int64_t longest_micro(const int32_t *doc_start, int64_t n_docs, int64_t first, int64_t micro_tokens)
+{
+    int64_t end = first + 1;
+    while (end < n_docs && doc_start[end + 1] - doc_start[first] <= micro_tokens) end++;
+    return end;
+}
+
+/* The fewest micro-batches that take documents [first, n_docs). */
+static int64_t count_micros(const int32_t *doc_start, int64_t n_docs, int64_t first, int64_t micro_tokens)
+{
+    int64_t n = 0;
+    for (; first < n_docs; n++) first = longest_micro(doc_start, n_docs, first, micro_tokens);
+    return n;
+}
+
+/* The end of a micro-batch that starts with `first`, when `left` of them take what is left. */
+static int64_t equal_micro(const int32_t *doc_start, int64_t n_docs, int64_t first, int64_t left, int64_t micro_tokens)
+{
+    int64_t most = longest_micro(doc_start, n_docs, first, micro_tokens), end = first + 1;
+    int64_t share = (doc_start[n_docs] - doc_start[first]) / left;
+    /* One more document while that comes nearer to an equal share, or the rest would need another micro-batch. */
+    while (end < most && (2 * share > doc_start[end + 1] + doc_start[end] - 2 * doc_start[first] || count_micros(doc_start, n_docs, end, micro_tokens) > left - 1)) end++;
+    return end;
+}
 
 int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens)
 {
-    int64_t n = 0;
-    for (int64_t d = 0; d < n_docs; d++) {
-        int64_t len = doc_start[d + 1] - doc_start[d];
-        if (n == 0 || cuts[n - 1].n_rows + len > micro_tokens) cuts[n++] = (mt_cut){ .first_doc = d, .first_row = doc_start[d] };
-        mt_cut *c = &cuts[n - 1];
-        c->n_docs++;
-        c->n_rows += len;
-        if (len > c->longest) c->longest = len;
+    int64_t n = count_micros(doc_start, n_docs, 0, micro_tokens);
+    for (int64_t i = 0, first = 0; i < n; i++) {
+        int64_t end = equal_micro(doc_start, n_docs, first, n - i, micro_tokens);
+        cuts[i] = (mt_cut){ .first_doc = first, .n_docs = end - first, .first_row = doc_start[first], .n_rows = doc_start[end] - doc_start[first] };
+        for (; first < end; first++) cuts[i].longest = mt_max_i64(cuts[i].longest, doc_start[first + 1] - doc_start[first]);
     }
     return n;
 }

@@ -292,7 +292,7 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
         device_home |= at->home == MT_DEVICE;
     }
     if (!p->job.train) return MT_OK;
-    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, MT_BOUNCE_BYTES, err));
+    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, (size_t)MT_SAVE_SLOTS * MT_BOUNCE_BYTES, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage ? mt_plan_stage(p, stage).bytes : 0, err));
     return MT_OK;
@@ -473,20 +473,4 @@ uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
     const int64_t fields[] = { a->compute, a->grad, a->moments, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways, a->attention.cudnn_head, (int64_t)a->attention.workspace };
     return mt_hash(fields, sizeof fields, 1);
-}
-
-void mt_plan_describe(const mt_plan *p, char *out, size_t n)
-{
-    static const char *const keeps[] = { "nothing", "inputs", "inputs and attention", "everything" };
-    int homes = 0, resident = 0, staged = 0;
-    for (int u = 0; u < p->model->n_units; u++) {
-        homes += p->place.units[u].home == MT_DEVICE;
-        resident += p->place.units[u].resident;
-        staged += p->place.units[u].site == MT_SITE_STAGED;
-    }
-    const mt_layer_place *first = &p->place.layers[0];
-    int64_t sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
-    snprintf(out, n, "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; layers keep %s%s",
-             (long long)sweeps, sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes, staged, keeps[first->keep],
-             first->place == MT_HOST ? " in host memory" : "");
 }

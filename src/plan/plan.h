@@ -12,7 +12,7 @@
 #include "model/block.h"
 #include "plan/machine.h"
 
-enum { MT_BOUNCE_BYTES = 1 << 20 }; /* state and results on their way between the device and a caller */
+enum { MT_BOUNCE_BYTES = 1 << 20, MT_SAVE_SLOTS = 8 }; /* state and results on their way between the device and a caller; to threads that save, in so many pieces at once */
 enum { MT_MAX_SLOTS = 64 };         /* of a kind */
 enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
@@ -234,8 +234,8 @@ typedef struct mt_cut {
     int64_t first_doc, n_docs, first_row, n_rows, longest;
 } mt_cut;
 
-/* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone).  Returns their
- * number; cuts has room for n_docs. */
+/* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone): as few as can be, of sizes as equal as
+ * can be.  Returns their number; cuts has room for n_docs. */
 int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens);
 /* The end of the sweep that starts with micro-batch `first`: as few sweeps as can be, of sizes as equal as can be, because a short last one
  * would leave staged updates nothing to hide behind. */

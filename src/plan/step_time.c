@@ -160,11 +160,11 @@ static void update_staged(drawing *d, int u, int behind)
     s->fetched = NONE;
 }
 
-static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_OUT, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
+static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
 
 static void write_back_rest(drawing *d, int u)
 {
-    d->units[u].updated = d->units[u].written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
 }
 
 /* Into slots, as many as there are, once everything before is queued. */
@@ -189,8 +189,9 @@ static void update_all_borrowed(drawing *d, int behind)
         if (by_loan(d, i % n)) update_staged(d, i % n, behind);
     for (int u = 0; u < n; u++)
         if (by_loan(d, u)) write_back_first(d, u);
+    if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head);
     for (int u = n - 1; u >= 0; u--)
-        if (by_loan(d, u)) write_back_rest(d, u);
+        if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u);
 }
 
 static void update(drawing *d, int u, int behind)
@@ -389,7 +390,7 @@ static void open_rings(drawing *d)
 static double least_seconds(const drawing *d, double longest)
 {
     const mt_machine *m = d->m;
-    double in = d->work[MT_Q_IN], out = d->work[MT_Q_OUT], both = fmin(in, out);
+    double in = d->work[MT_Q_IN], out = d->work[MT_Q_OUT] + d->work[MT_Q_BACK], both = fmin(in, out);
     double copies = both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
     double memory = (in + out + MT_ADAM_BYTES * d->work[MT_Q_ADAM]) / m->host_bandwidth;
     return fmax(longest, fmax(copies, memory));
@@ -399,7 +400,7 @@ static void fill_parts(const drawing *d, mt_times *out)
 {
     *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
                        .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
-                       .copy_out = d->work[MT_Q_OUT] / d->m->copy_out,
+                       .copy_out = (d->work[MT_Q_OUT] + d->work[MT_Q_BACK]) / d->m->copy_out,
                        .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host };
     const struct {
         double seconds;

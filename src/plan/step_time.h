@@ -1,7 +1,7 @@
 /* step_time.h - how long a step under a plan takes.
  *
  * The step is drawn as the engine queues it (engine/step.c and its neighbours): compute, copies in, copies out and updates on the host
- * as four queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
+ * as queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
  * order of things.  Two steps are drawn and the second counts: the first pays for no updates.  Of many sweeps the first, one in the
  * middle and the last are drawn. */
 #ifndef MT_PLAN_STEP_TIME_H

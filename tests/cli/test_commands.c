@@ -55,6 +55,16 @@ static void bench_says_how_fast_and_where_the_time_went(void **state)
     expect_program(BENCH "--deterministic maybe", 2, "on or off expected");
 }
 
+static void bench_times_the_traced_step_where_steps_are_long(void **state)
+{
+    (void)state;
+    expect_program(BENCH "--steps 0", 2, "0 with --table");
+    expect_program(BENCH "--steps 0 --warmup 0 --table", 0, "64 tokens a step (60 trained), 0.");
+    expect_program(BENCH "--steps 0 --warmup 1 --warmup-tokens 20 --table", 0, "64 tokens a step (60 trained), 0.");
+    expect_program(BENCH "--warmup-tokens 20", 0, "64 tokens a step (60 trained), 0.");
+    expect_program(BENCH "--warmup-tokens 1", 2, "--warmup-tokens of at least 2");
+}
+
 static void bench_runs_several_in_one_process(void **state)
 {
     (void)state;
@@ -65,6 +75,10 @@ static void bench_runs_several_in_one_process(void **state)
     assert_true(first && second > first && third > second);
     expect_program(BENCH "--and --tokens-per-step 1", 2, "--tokens-per-step of at least that");
     expect_program(BENCH "--home host --alias-layers", 0, "a speed, not a training");
+    /* one that cannot run keeps none of the others, and shows in the status */
+    assert_int_equal(run_program(BENCH "--json --and --device-memory 4K --ram 4K --and --device-memory 1G --ram 1G --tokens-per-step 32", out, sizeof out), 1);
+    first = strstr(out, "error: "), second = strstr(out, "\"tokens_per_step\": 32");
+    assert_true(first && second && strstr(out, "\"tokens_per_step\": 64"));
 }
 
 /* The qwen2 golden under a type of its own: config keys tell nothing, its tensors do. */
@@ -141,6 +155,6 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(inspect_shows_what_was_found),
-             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went),
+             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went), cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
              cmocka_unit_test(bench_runs_several_in_one_process), IN_TEMPDIR(grad_writes_what_hugging_face_would),
              IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

@@ -94,6 +94,18 @@ static void open_case(rig *r, const fault_case *c)
     rig_open_model(r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = c->freeze[0] ? 2 : 0 });
 }
 
+/* What a device opened now could have. */
+static size_t free_memory(void)
+{
+    mt_err err = { 0 };
+    mt_device *dev;
+    mt_device_info info;
+    assert_ok(mt_device_open(&dev, rig_device(), NULL, &err));
+    dev->api->info(dev, &info);
+    mt_device_close(dev);
+    return info.memory_limit;
+}
+
 static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
 {
     rig r;
@@ -102,6 +114,7 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
     open_case(&r, c);
     assert_ok(whole_run(&r, c, &good, &err));
     rig_stop(&r);
+    size_t before = free_memory();
     const char *env = getenv("MT_FAULT_STRIDE");
     int n_hit = 0, stride = env ? atoi(env) : 1;
     for (long n = 0;; n += n < 40 ? 1 : stride) {
@@ -122,6 +135,7 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
         assert_true(err.msg[0] && err.rc == rc);
     }
     assert_true(n_hit > (kind == MT_FAULT_THREAD ? 0 : 2)); /* a GPU's streams are no threads of ours */
+    assert_true(free_memory() + ((size_t)64 << 20) >= before); /* others may use the GPU too, a little */
     rig_close(&r);
 }
 

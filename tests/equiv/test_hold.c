@@ -1,6 +1,7 @@
 /* A thread that saves the state while the engine goes on sees exactly the state after the update it was held at, whatever the
  * placement; and being watched changes no bit.  MT_DRAWS sets how many placements are drawn. */
 #include "draw.h"
+#include "engine/snapshot.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,6 +16,7 @@ typedef struct saver {
     rig *r;
     dice d;
     bool backwards;
+    size_t room; /* for copies; 0: none */
     uint64_t sum;
     mt_rc rc;
     mt_err err;
@@ -25,8 +27,8 @@ static void doze(dice *d)
     if (roll(d, 3) == 0) nanosleep(&(struct timespec){ 0, 1000L * roll(d, 300) }, NULL);
 }
 
-/* One unit as a number, by the saver's way of reading or the engine's own. */
-static mt_rc hash_unit(rig *r, int u, bool held, dice *d, uint64_t *out, mt_err *err)
+/* One unit as a number: as a snapshot has it, or (NULL) as the engine gives it. */
+static mt_rc hash_unit(rig *r, int u, const mt_snapshot *held, dice *d, uint64_t *out, mt_err *err)
 {
     static const size_t sizes[MT_STATE_KINDS] = { 2, 2, 4, 4 };
     char piece[PIECE * 4];
@@ -37,7 +39,7 @@ static mt_rc hash_unit(rig *r, int u, bool held, dice *d, uint64_t *out, mt_err 
         for (int64_t first = 0; first < n; first += PIECE) {
             int64_t k = mt_min_i64(PIECE, n - first);
             if (d) doze(d);
-            MT_TRY(held ? mt_engine_read_held(r->engine, u, (mt_state_kind)kind, first, k, piece, err)
+            MT_TRY(held ? mt_snapshot_read(held, u, (mt_state_kind)kind, first, k, piece, err)
                         : mt_engine_read(r->engine, u, (mt_state_kind)kind, first, k, piece, err));
             h = mt_hash(piece, (size_t)k * sizes[kind], h);
         }
@@ -50,13 +52,18 @@ static void *save(void *arg)
 {
     saver *s = arg;
     int n = s->r->model->n_units;
+    mt_snapshot *copies = NULL;
+    const mt_snapshot_options o = { .room = s->room, .n_threads = 1 + roll(&s->d, 3), .backwards = s->backwards, .moments = MT_DTYPE_F32 };
+    doze(&s->d);
+    s->rc = mt_snapshot_take(&copies, s->r->engine, s->r->model, &o, &s->err);
     for (int i = 0; i < n; i++) {
         uint64_t h = 0;
         int u = s->backwards ? n - 1 - i : i;
-        if (!s->rc) s->rc = hash_unit(s->r, u, true, &s->d, &h, &s->err);
+        if (!s->rc) s->rc = hash_unit(s->r, u, copies, &s->d, &h, &s->err);
         s->sum += h * (uint64_t)(2 * u + 1); /* in any order */
-        mt_engine_let_go(s->r->engine, u);
+        if (copies) mt_snapshot_drop(copies, u);
     }
+    mt_snapshot_free(copies);
     return NULL;
 }
 
@@ -65,7 +72,7 @@ static uint64_t hash_all(rig *r)
     mt_err err = { 0 };
     uint64_t sum = 0, h = 0;
     for (int u = 0; u < r->model->n_units; u++) {
-        assert_ok(hash_unit(r, u, false, NULL, &h, &err));
+        assert_ok(hash_unit(r, u, NULL, NULL, &h, &err));
         sum += h * (uint64_t)(2 * u + 1);
     }
     return sum;
@@ -100,7 +107,8 @@ static void watched(rig *r, uint64_t sums[STEPS], dice *d, bool backwards)
             sums[i - 1] = s.sum;
         }
         if (i == STEPS) break;
-        s = (saver){ .r = r, .d = { d->seed + 1000 + (uint64_t)i, 0 }, .backwards = backwards };
+        const size_t rooms[] = { 0, 12 * (size_t)r->model->n_params / 2, SIZE_MAX }; /* for none, some, all */
+        s = (saver){ .r = r, .d = { d->seed + 1000 + (uint64_t)i, 0 }, .backwards = backwards, .room = rooms[roll(d, 3)] };
         assert_ok(mt_engine_hold(r->engine, &err));
         assert_int_equal(pthread_create(&s.thread, NULL, save, &s), 0);
     }

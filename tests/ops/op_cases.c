@@ -475,7 +475,8 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     grows(r, q, dq);
     grows(r, k, dk);
     grows(r, v, dv);
-    dq->floor = dk->floor = 0.1; /* a row that sees only itself has none: what is left is o's rounding */
+    /* A row that sees only itself has none: what is left is o's rounding.  Of few numbers all may be small. */
+    dq->floor = dk->floor = a->N * a->H * a->Dh <= 80 ? 0.3 : 0.1;
     lse->floor = 0.1;
     add_scratch(r, &a->scratch, mt_attention_scratch(a));
 }

@@ -89,6 +89,9 @@ extern const op_spec op_long_attention;
 /* Packings of every kind, bf16 and heads that the fused kernels of a library know. */
 extern const op_spec op_packed_attention;
 
+/* Where random inputs begin: MT_SEED, or always the same. */
+uint64_t op_seed(void);
+
 op_run *op_run_create(const op_spec *spec, int case_index, const op_how *how);
 void op_run_free(op_run *r);
 

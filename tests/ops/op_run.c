@@ -94,6 +94,12 @@ op_buf *op_named(op_run *r, const char *name)
     return NULL;
 }
 
+uint64_t op_seed(void)
+{
+    const char *seed = getenv("MT_SEED");
+    return seed ? strtoull(seed, NULL, 10) : 40;
+}
+
 op_run *op_run_create(const op_spec *spec, int case_index, const op_how *how)
 {
     op_run *r = calloc(1, sizeof *r);

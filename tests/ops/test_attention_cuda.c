@@ -16,7 +16,7 @@ static uint32_t bit(mt_attention_way way) { return 1u << way; }
 static op_run *run(mt_device *dev, const op_spec *spec, int c, mt_dtype t, const mt_attention_use *use)
 {
     mt_err err = { 0 };
-    op_run *r = op_run_create(spec, c, &(op_how){ .t = t, .seed = 40, .rounded = true, .use = use });
+    op_run *r = op_run_create(spec, c, &(op_how){ .t = t, .seed = op_seed(), .rounded = true, .use = use });
     assert_ok(op_execute(r, dev, true, &err));
     return r;
 }

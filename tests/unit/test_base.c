@@ -1,4 +1,5 @@
 /* The small things everything stands on: errors, sizes, numbers, strings, faults, the pool. */
+#define _GNU_SOURCE
 #include "test.h"
 
 #include "base/dtype.h"
@@ -12,6 +13,8 @@
 #include "base/utf8.h"
 
 #include <math.h>
+#include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <unistd.h>
@@ -195,6 +198,73 @@ static void the_pool_visits_every_index_once(void **state)
     }
 }
 
+/* Which cores each of two threads may run on; both wait for the other, so that none takes both turns. */
+typedef struct {
+    pthread_barrier_t both;
+    cpu_set_t seen[2];
+    int bound;
+} cores;
+
+static void note_cores(void *arg, int64_t i)
+{
+    cores *c = arg;
+    sched_getaffinity(0, sizeof c->seen[i], &c->seen[i]);
+    pthread_barrier_wait(&c->both);
+}
+
+/* On a thread of its own: whoever pins is pinned. */
+static void *pin_and_look(void *arg)
+{
+    mt_err err = { 0 };
+    mt_pool *pool;
+    cores *c = arg;
+    if (mt_pool_create(&pool, 2, &err)) return NULL;
+    c->bound = mt_pool_pin(pool);
+    mt_pool_for(pool, 2, note_cores, c);
+    mt_pool_free(pool);
+    return NULL;
+}
+
+static void pinned_threads_have_a_core_each(void **state)
+{
+    (void)state;
+    pthread_t t;
+    cpu_set_t usable, own;
+    cores c = { .bound = -1 };
+    if (mt_cpu_count() < 2) skip();
+    sched_getaffinity(0, sizeof usable, &usable);
+    pthread_barrier_init(&c.both, NULL, 2);
+    assert_int_equal(pthread_create(&t, NULL, pin_and_look, &c), 0);
+    pthread_join(t, NULL);
+    pthread_barrier_destroy(&c.both);
+    assert_int_equal(c.bound, 2);
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(CPU_COUNT(&c.seen[i]), 1);
+        CPU_AND(&own, &c.seen[i], &usable);
+        assert_int_equal(CPU_COUNT(&own), 1); /* none but those the process may use */
+    }
+    assert_false(CPU_EQUAL(&c.seen[0], &c.seen[1]));
+}
+
+static void pinning_can_be_turned_off_and_needs_cores(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_pool *pool;
+    cpu_set_t before, after;
+    sched_getaffinity(0, sizeof before, &before);
+    assert_ok(mt_pool_create(&pool, mt_cpu_count() + 1, &err));
+    assert_int_equal(mt_pool_pin(pool), 0);
+    mt_pool_free(pool);
+    assert_ok(mt_pool_create(&pool, 1, &err));
+    setenv("MT_PIN", "0", 1);
+    assert_int_equal(mt_pool_pin(pool), 0);
+    unsetenv("MT_PIN");
+    mt_pool_free(pool);
+    sched_getaffinity(0, sizeof after, &after);
+    assert_true(CPU_EQUAL(&before, &after));
+}
+
 static void a_refused_thread_leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -226,4 +296,5 @@ MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_u
              cmocka_unit_test(utf8_is_strict), cmocka_unit_test(json_strings_escape_what_json_must),
              cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(a_missing_file_is_named),
              cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly), cmocka_unit_test(the_pool_visits_every_index_once),
+             cmocka_unit_test(pinned_threads_have_a_core_each), cmocka_unit_test(pinning_can_be_turned_off_and_needs_cores),
              cmocka_unit_test(a_refused_thread_leaves_nothing_behind), cmocka_unit_test(random_numbers_depend_on_all_three_keys))

@@ -151,6 +151,29 @@ static void a_closed_device_has_given_everything_back(void **state)
     assert_true(after.memory_limit + 64 * MIB >= before.memory_limit); /* what is free, less a fixed reserve; others may use the GPU too */
 }
 
+/* The GPU itself refuses: two that each believe in all of its memory, and the second comes too late. */
+static void memory_that_somebody_else_took_is_refused_by_name(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_device_info info, after;
+    void *p, *half, *rest;
+    mt_device *first = open_with(0), *second = open_with(0);
+    second->api->info(second, &info);
+    assert_ok(mt_device_alloc(second, &half, info.memory_limit / 4, "the first half", &err));
+    assert_ok(mt_device_alloc(first, &p, info.memory_limit / 2, "somebody else's", &err));
+    assert_int_equal(mt_device_alloc(second, &rest, info.memory_limit / 2, "the second half", &err), MT_ENOMEM);
+    assert_null(rest);
+    assert_says("the second half");
+    assert_says("something else has taken the rest; end it (nvidia-smi shows it)");
+    mt_device_close(second);
+    mt_device_close(first);
+    first = open_with(0);
+    first->api->info(first, &after);
+    mt_device_close(first);
+    assert_true(after.memory_limit + 64 * MIB >= info.memory_limit);
+}
+
 static void a_failed_copy_is_remembered(void **state)
 {
     (void)state;
@@ -211,6 +234,7 @@ int main(int argc, char **argv)
         cmocka_unit_test(copies_and_events_keep_order),
         cmocka_unit_test(memory_that_cannot_be_pinned_is_copied_all_the_same),
         cmocka_unit_test(a_closed_device_has_given_everything_back),
+        cmocka_unit_test(memory_that_somebody_else_took_is_refused_by_name),
         cmocka_unit_test(a_failed_copy_is_remembered),
         cmocka_unit_test(hidden_gpus_are_explained),
     };

@@ -157,6 +157,38 @@ static void a_longer_interval_needs_less_device_memory(void **state)
     mt_config_close(c);
 }
 
+/* How many micro-batches of at most `most` rows documents fall into when each takes what it can. */
+static int64_t fewest_micros(const int32_t *starts, int64_t n_docs, int64_t most)
+{
+    int64_t n = 0;
+    for (int64_t d = 0, from = 0; d < n_docs; d++)
+        if (n == 0 || starts[d + 1] - starts[from] > most) n++, from = d;
+    return n;
+}
+
+static void micro_batches_are_few_and_of_equal_size(void **state)
+{
+    (void)state;
+    int32_t starts[129] = { 0 };
+    mt_cut cuts[128];
+    for (int d = 0; d < 128; d++) starts[d + 1] = starts[d] + 1024;
+    assert_int_equal(mt_cut_micro(cuts, starts, 128, 22528), 6);
+    for (int i = 0; i < 6; i++) assert_true(cuts[i].n_docs == 21 || cuts[i].n_docs == 22); /* not five of 22 and one of 18 */
+    for (uint64_t seed = 0; seed < 200; seed++) {
+        int n_docs = 1 + (int)mt_rng_below(seed, 0, 0, 128);
+        int64_t most = 10 + (int64_t)mt_rng_below(seed, 0, 1, 200), doc = 0;
+        for (int d = 0; d < n_docs; d++) starts[d + 1] = starts[d] + 1 + (int32_t)mt_rng_below(seed, 1, (uint64_t)d, 40);
+        int64_t n = mt_cut_micro(cuts, starts, n_docs, most);
+        assert_int_equal(n, fewest_micros(starts, n_docs, most));
+        for (int64_t i = 0; i < n; doc += cuts[i++].n_docs) {
+            assert_true(cuts[i].first_doc == doc && cuts[i].n_docs >= 1 && cuts[i].first_row == starts[doc]);
+            assert_int_equal(cuts[i].n_rows, starts[doc + cuts[i].n_docs] - starts[doc]);
+            assert_true(cuts[i].n_rows <= most || cuts[i].n_docs == 1);
+        }
+        assert_int_equal(doc, n_docs);
+    }
+}
+
 /* Sweeps of n micro-batches of these rows, at most `most` rows each, as sizes in rows. */
 static int sweeps_of(const int64_t *rows, int n, int64_t most, int64_t *sizes)
 {
@@ -224,4 +256,4 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits))
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits))

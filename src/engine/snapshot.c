@@ -1,0 +1,150 @@
+#define _GNU_SOURCE
+#include "engine/snapshot.h"
+
+#include "base/fault.h"
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <string.h>
+#include <sys/mman.h>
+
+enum { PIECE = 1 << 20 }; /* numbers a thread copies at a time */
+
+struct mt_snapshot {
+    mt_engine *engine;
+    const mt_model *model;
+    size_t each[MT_STATE_KINDS]; /* bytes of a number; 0: not asked for */
+    char **copies;               /* of a unit: hi, lo, m, v one after the other; NULL: not here */
+    size_t bytes;
+};
+
+static int64_t count_of(const mt_snapshot *s, int unit, int kind)
+{
+    const mt_layout *l = s->model->units[unit].layout;
+    return !s->each[kind] ? 0 : kind <= MT_STATE_LO ? l->n_elems : l->n_train;
+}
+
+/* Where a kind begins in the unit's copy; of MT_STATE_KINDS: where the copy ends. */
+static size_t begin_of(const mt_snapshot *s, int unit, int kind)
+{
+    size_t at = 0;
+    for (int k = 0; k < kind; k++) at += (size_t)count_of(s, unit, k) * s->each[k];
+    return at;
+}
+
+static size_t bytes_of(const mt_snapshot *s, int unit) { return begin_of(s, unit, MT_STATE_KINDS); }
+
+/* -- copying a unit -------------------------------------------------------------------------------- */
+
+typedef struct copying {
+    const mt_snapshot *s;
+    int unit;
+    char *to;
+    pthread_mutex_t lock; /* guards err */
+    mt_err err;
+} copying;
+
+static int64_t pieces_of(const mt_snapshot *s, int unit, int kind) { return (count_of(s, unit, kind) + PIECE - 1) / PIECE; }
+
+static void copy_piece(void *arg, int64_t i)
+{
+    copying *c = arg;
+    const mt_snapshot *s = c->s;
+    mt_err err = { 0 };
+    int kind = 0;
+    for (int64_t n; i >= (n = pieces_of(s, c->unit, kind)); kind++) i -= n;
+    int64_t first = i * PIECE, n = mt_min_i64(PIECE, count_of(s, c->unit, kind) - first);
+    char *to = c->to + begin_of(s, c->unit, kind) + (size_t)first * s->each[kind];
+    if (!mt_engine_read_held(s->engine, c->unit, (mt_state_kind)kind, first, n, to, &err)) return;
+    pthread_mutex_lock(&c->lock);
+    if (!c->err.rc) c->err = err;
+    pthread_mutex_unlock(&c->lock);
+}
+
+static mt_rc copy_unit(const mt_snapshot *s, int unit, char *to, mt_pool *pool, mt_err *err)
+{
+    copying c = { .s = s, .unit = unit, .to = to, .lock = PTHREAD_MUTEX_INITIALIZER };
+    int64_t n = 0;
+    for (int kind = 0; kind < MT_STATE_KINDS; kind++) n += pieces_of(s, unit, kind);
+    mt_pool_for(pool, n, copy_piece, &c);
+    pthread_mutex_destroy(&c.lock);
+    if (c.err.rc) *err = c.err;
+    return c.err.rc;
+}
+
+/* -- memory ---------------------------------------------------------------------------------------- */
+
+static char *map(size_t bytes)
+{
+    if (mt_fault(MT_FAULT_ALLOC)) return NULL;
+    char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (p == MAP_FAILED) return NULL;
+    madvise(p, bytes, MADV_HUGEPAGE); /* a wish */
+    return p;
+}
+
+static mt_rc take_units(mt_snapshot *s, const mt_snapshot_options *o, mt_pool *pool, mt_err *err)
+{
+    size_t room = o->room;
+    for (int i = 0, n = s->model->n_units; i < n; i++) {
+        int u = o->backwards ? n - 1 - i : i;
+        size_t bytes = bytes_of(s, u);
+        if (bytes == 0 || bytes > room) continue;
+        char *p = map(bytes);
+        if (!p) return MT_OK;
+        s->copies[u] = p;
+        MT_TRY(copy_unit(s, u, p, pool, err));
+        mt_engine_let_go(s->engine, u);
+        room -= bytes;
+        s->bytes += bytes;
+    }
+    return MT_OK;
+}
+
+/* -- outside --------------------------------------------------------------------------------------- */
+
+mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *model, const mt_snapshot_options *o, mt_err *err)
+{
+    mt_pool *pool = NULL;
+    size_t moments = o->only_weights ? 0 : mt_dtype_bytes(o->moments);
+    *out = NULL;
+    mt_snapshot *s = mt_calloc(1, sizeof *s);
+    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
+    *s = (mt_snapshot){ .engine = engine, .model = model, .each = { 2, 2, moments, moments }, .copies = mt_calloc((size_t)model->n_units, sizeof *s->copies) };
+    mt_rc rc = s->copies ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
+    if (!rc && o->room) rc = mt_pool_create(&pool, o->n_threads, err);
+    if (!rc && o->room) rc = take_units(s, o, pool, err);
+    mt_pool_free(pool);
+    if (rc)
+        mt_snapshot_free(s);
+    else
+        *out = s;
+    return rc;
+}
+
+mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+{
+    const char *copy = s->copies[unit];
+    if (!copy) return mt_engine_read_held(s->engine, unit, kind, first, n, dst, err);
+    if (first < 0 || n < 0 || first > count_of(s, unit, kind) - n)
+        return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", unit, (long long)first, (long long)(first + n), (long long)count_of(s, unit, kind));
+    memcpy(dst, copy + begin_of(s, unit, kind) + (size_t)first * s->each[kind], (size_t)n * s->each[kind]);
+    return MT_OK;
+}
+
+void mt_snapshot_drop(mt_snapshot *s, int unit)
+{
+    if (s->copies[unit]) munmap(s->copies[unit], bytes_of(s, unit));
+    s->copies[unit] = NULL;
+    mt_engine_let_go(s->engine, unit);
+}
+
+size_t mt_snapshot_bytes(const mt_snapshot *s) { return s->bytes; }
+
+void mt_snapshot_free(mt_snapshot *s)
+{
+    if (!s) return;
+    for (int u = 0; s->copies && u < s->model->n_units; u++) mt_snapshot_drop(s, u);
+    mt_free(s->copies);
+    mt_free(s);
+}

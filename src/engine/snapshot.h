@@ -1,0 +1,36 @@
+/* snapshot.h - held state copied aside, so that the run goes on while it is written.
+ *
+ * Between hold and let-go the next updates wait (engine/hold.c), and a disk is slow.  Copying in memory takes a fraction of that, mostly
+ * less than the step that computes meanwhile; so the saver copies what there is room for, the units that are updated first before the
+ * others, and lets each go at once.  Then it writes: copied units from here, the rest, still held, from the engine.  Each unit's copy goes
+ * back to the system as soon as it is written.
+ *
+ *     take      (saver's thread, after hold)   copies and lets go
+ *     read      a unit's state, from wherever it is
+ *     drop      the unit is written: its copy is released, and it is let go if it was not
+ */
+#ifndef MT_ENGINE_SNAPSHOT_H
+#define MT_ENGINE_SNAPSHOT_H
+
+#include "engine/engine.h"
+
+typedef struct mt_snapshot mt_snapshot;
+
+typedef struct mt_snapshot_options {
+    size_t room;       /* bytes the copies may take in all; 0: nothing is copied */
+    int n_threads;     /* that copy */
+    bool backwards;    /* the last units are updated first */
+    bool only_weights; /* nobody will read m and v */
+    mt_dtype moments;  /* as read_held gives them */
+} mt_snapshot_options;
+
+/* engine and model are borrowed until free.  Memory that cannot be had is no failure: less is copied. */
+mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *model, const mt_snapshot_options *o, mt_err *err);
+mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+void mt_snapshot_drop(mt_snapshot *s, int unit);
+/* Bytes that were copied. */
+size_t mt_snapshot_bytes(const mt_snapshot *s);
+/* Drops what is left; accepts NULL. */
+void mt_snapshot_free(mt_snapshot *s);
+
+#endif

@@ -1,0 +1,56 @@
+/* describe.c - a plan in words. */
+#include "base/str.h"
+#include "plan/plan.h"
+
+#include <stdio.h>
+
+/* "every layer keeps everything", or how many keep what. */
+static void put_kept(mt_str *s, const mt_plan *p)
+{
+    static const char *const keeps[MT_KEEPS] = { "nothing", "its input", "its input and attention", "everything" };
+    int64_t L = p->model->config->L, n[MT_KEEPS] = { 0 }, on_host = 0, some = 0;
+    for (int64_t l = 0; l < L; l++) {
+        n[p->place.layers[l].keep]++;
+        on_host += p->place.layers[l].keep != MT_KEEP_NOTHING && p->place.layers[l].place == MT_HOST;
+    }
+    for (int k = MT_KEEPS - 1; k > MT_KEEP_NOTHING; k--)
+        if (n[k] == L)
+            mt_str_printf(s, "every layer keeps %s", keeps[k]);
+        else if (n[k] == L - n[MT_KEEP_NOTHING] && k == MT_KEEP_INPUT)
+            mt_str_printf(s, "every %d layers one keeps its input", p->longest_segment);
+        else if (n[k])
+            mt_str_printf(s, "%s%lld %s", some++ ? ", " : "layers keep: ", (long long)n[k], keeps[k]);
+    if (on_host) mt_str_puts(s, " in host memory");
+    if (on_host && on_host < L - n[MT_KEEP_NOTHING]) mt_str_printf(s, " (%lld of them)", (long long)on_host);
+}
+
+void mt_plan_describe_kept(const mt_plan *p, const mt_limits *l, char *out, size_t n)
+{
+    mt_str s = { 0 };
+    bool more = p->longest_segment < mt_limits_longest(l, p->model) || p->place.layers[0].keep > MT_KEEP_INPUT;
+    put_kept(&s, p);
+    if (l->exact)
+        mt_str_printf(&s, ", as checkpoint_interval %d says (strict_checkpointing)", l->interval);
+    else if (more && l->interval > 1)
+        mt_str_printf(&s, ", which is more than checkpoint_interval %d asks for: it fits", l->interval);
+    if (p->place.n_slabs) mt_str_printf(&s, "; %d gradient slabs of at most %d", p->place.n_slabs, l->n_slabs ? l->n_slabs : p->place.n_slabs);
+    snprintf(out, n, "%s", s.s ? s.s : "");
+    mt_str_free(&s);
+}
+
+void mt_plan_describe(const mt_plan *p, char *out, size_t n)
+{
+    mt_str s = { 0 };
+    int homes = 0, resident = 0, staged = 0;
+    int64_t sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    for (int u = 0; u < p->model->n_units; u++) {
+        homes += p->place.units[u].home == MT_DEVICE;
+        resident += p->place.units[u].resident;
+        staged += p->place.units[u].site == MT_SITE_STAGED;
+    }
+    mt_str_printf(&s, "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; ", (long long)sweeps,
+                  sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes, staged);
+    put_kept(&s, p);
+    snprintf(out, n, "%s", s.s ? s.s : "");
+    mt_str_free(&s);
+}
