@@ -5,11 +5,12 @@
 
 Each setting trains a model with random weights, first from a model directory that this script writes, then from the run's own checkpoint.
 Predicted is the plan's sum with its base item (plan.json); measured is the process's largest resident size (VmHWM, as wait4 reports it) and,
-on a GPU, the most that nvidia-smi saw beyond what was used before.  "no save": the checkpoint does not fit the disk, so the run is killed when
+on a GPU, the most that nvidia-smi saw beyond what was used before.  A checkpoint is copied aside in memory that happens to be free, as no
+plan says but train does at its end: that is taken off (the table has both).  "no save": the checkpoint does not fit the disk, so the run is killed when
 its last evaluation is done.  Prints rows for docs/benchmarks.md and fails when a peak is off by more than 5% and 64 MB.  DIR should be fast and
 roomy (/dev/shm); --seconds starts no setting after so many.
 """
-import array, json, os, shutil, subprocess, sys, tempfile, threading, time
+import array, json, os, re, shutil, subprocess, sys, tempfile, threading, time
 
 MODELS = {  # hidden, mlp, layers, heads, kv heads, vocab, tied
     "10m": (256, 1024, 6, 4, 4, 4096, False),
@@ -38,7 +39,7 @@ SETTINGS = {  # name, model, rows of a sample, samples of a step, save and resum
         ("all on the GPU", "0.5b", 1024, 64, True, []),
         ("streaming on 8 GB, no clipping", "0.5b", 1024, 32, True, ["--device-memory", "8G", "--max-grad-norm", "0", "--home", "host"]),
         ("all on the GPU, long", "0.5b", 16384, 4, False, []),
-        ("state in RAM, no clipping", "3b", 1024, 64, True, ["--max-grad-norm", "0", "--home", "host"]),
+        ("state in RAM, no clipping", "3b", 1024, 64, True, ["--max-grad-norm", "0", "--home", "host", "--host-memory", "60G"]),
         ("streaming on 22 GB, long", "3b", 8192, 4, False, ["--device-memory", "22G", "--home", "host"]),
         ("most of the state on the GPU", "7b", 1024, 16, False, []),
         ("streaming on 22 GB, no clipping", "7b", 4096, 8, False, ["--device-memory", "22G", "--max-grad-norm", "0"]),
@@ -158,7 +159,7 @@ def records(out):
 
 
 def run(program, device, args, out, until=None):
-    """Host and device peak of a run that ends by itself, or is killed when step `until` has been evaluated."""
+    """Host and device peak, and the host's share of a checkpoint copied aside, of a run that ends by itself, or is killed when step `until` has been evaluated."""
     log = tempfile.TemporaryFile("w+")
     watch = Watch(device)
     process = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT)
@@ -175,7 +176,8 @@ def run(program, device, args, out, until=None):
     text = log.read()
     if status and not enough:
         sys.exit("megatrain train %s failed:\n%s" % (" ".join(args), text))
-    return usage.ru_maxrss * 1024, device_peak
+    aside = re.search(r"up to ([\d.]+) (\wiB) of it for a checkpoint", text)
+    return usage.ru_maxrss * 1024, device_peak, float(aside[1]) * 1024 ** "_KMGT".index(aside[2][0]) if aside else 0
 
 
 def off(predicted, measured):
@@ -206,13 +208,14 @@ def life(program, device, top, setting):
     host = plan["host_bytes"] + plan["base_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0)
     steps = sorted(r["step_seconds"] for r in records(out) if r.get("step", 0) in (2, 3, 4) and "step_seconds" in r)
     step = steps[len(steps) // 2]
-    ok, host_off = off(host, max(p[0] for p in peaks))
-    cells = [name, model.split(",")[0], "%d" % (seq * batch), "whole" if whole else "no save", "%.0f" % (host / 1e6), "/".join("%.0f" % (p[0] / 1e6) for p in peaks), host_off]
+    ok, host_off = off(host, max(p[0] - p[2] for p in peaks))
+    cells = [name, model.split(",")[0], "%d" % (seq * batch), "whole" if whole else "no save", "%.0f" % (host / 1e6), ", ".join("%.0f" % (p[0] / 1e6) for p in peaks),
+             ", ".join("%.0f" % (p[2] / 1e6) for p in peaks) if whole else "", host_off]
     if device == "cuda":
         predicted = plan["device_bytes"] + plan["base_device_bytes"]
         fine, device_off = off(predicted, max(p[1] for p in peaks))
         ok &= fine
-        cells += ["%.0f" % (predicted / 1e6), "/".join("%.0f" % (p[1] / 1e6) for p in peaks), device_off]
+        cells += ["%.0f" % (predicted / 1e6), ", ".join("%.0f" % (p[1] / 1e6) for p in peaks), device_off]
     cells += ["%.3g" % plan["step_seconds"], "%.3g" % step, "%+.0f%%" % (100 * (plan["step_seconds"] / step - 1))]
     print("| " + " | ".join(cells) + " |", flush=True)
     print("  (%.0f s; steps %s; micro-batches of %d, sweeps of %d)" % (time.time() - start, " ".join("%.3f" % s for s in steps), plan["arithmetic"]["micro_tokens"], plan["sweep_tokens"]), file=sys.stderr, flush=True)
@@ -228,7 +231,7 @@ def main():
     only = option("--only")
     top = tempfile.mkdtemp(prefix="mt_peaks_", dir=option("--dir"))
     last = time.time() + float(option("--seconds", "1e9"))
-    heads = ["setting", "model", "tokens a step", "life", "host MB predicted", "measured", "off by"]
+    heads = ["setting", "model", "tokens a step", "life", "host MB predicted", "measured", "of it aside", "off by"]
     heads += ["device MB predicted", "measured", "off by"] if device == "cuda" else []
     heads += ["step s predicted", "measured", "off by"]
     print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads), flush=True)

@@ -183,7 +183,7 @@ static void json_machine(mt_str *out, const mt_plan_answer *a)
     mt_str_json(out, a->device, strlen(a->device));
     mt_str_printf(out, ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g,", m->device_bytes, m->host_bytes,
                   m->flops, m->attention, m->device_bandwidth);
-    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host);
+    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[a->q.form.moments]);
 }
 
 static void json_plan(mt_str *out, const mt_plan *p)

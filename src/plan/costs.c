@@ -10,11 +10,13 @@
 /* Kernels a layer queues for a micro-batch, forward and backward. */
 enum { FORWARD_KERNELS = 14, BACKWARD_KERNELS = 30 };
 
+double mt_cost_small(const mt_machine *m, double rows, double columns, double depth) { return 1 + fmin(m->small_result / (rows * columns), 0.15) + m->short_sum / depth; }
+
 /* Seconds of a product whose result is rows x columns and whose sums are `depth` long. */
 static double product(const mt_costs *c, double rows, double columns, double depth)
 {
     double peak = c->e == 4 ? c->m->flops_f32 : c->m->flops;
-    return 2 * rows * columns * depth / peak * (1 + fmin(MT_SMALL_RESULT / (rows * columns), 0.15) + MT_SHORT_SUM / depth);
+    return 2 * rows * columns * depth / peak * mt_cost_small(c->m, rows, columns, depth);
 }
 
 /* dx and dw of y = x w', rows at a time.  dw reads and writes its fp32 sums. */
@@ -23,7 +25,8 @@ static double product_backward(const mt_costs *c, double rows, double n, double 
     return product(c, rows, k, n) + product(c, n, k, rows) + 0.7 * 8 * n * k / c->m->device_bandwidth;
 }
 
-static double moved(const mt_costs *c, double numbers) { return numbers * c->e / c->m->device_bandwidth; }
+/* On a CPU the loop over them takes the time, not their bytes. */
+static double moved(const mt_costs *c, double numbers) { return numbers * (c->m->shared ? 4 : c->e) / c->m->device_bandwidth; }
 
 /* -- attention ------------------------------------------------------------------------------------- */
 
@@ -81,9 +84,9 @@ static void cost_layer(mt_costs *k)
     double R = k->micro_rows, D = (double)c->D, F = (double)c->F, gu = (double)mt_config_gu(c), o = (double)(c->H * c->Dh), qk = (double)((c->H + c->K) * c->Dh);
     double qkv = qk + (double)(c->K * c->Dh), posts = mt_config_post_norms(c) ? 3 * D : 0;
     double head_norms = c->qk_norm ? 3 * qk : 0;
-    k->attend = product(k, R, qkv, D) / R + moved(k, 2.6 * D + 2 * qk + head_norms);
+    k->attend = product(k, R, qkv, D) / R + moved(k, MT_NORM_NUMBERS * D + 2 * qk + head_norms);
     k->mix = product(k, R, D, o) / R + moved(k, posts);
-    k->gate_up = product(k, R, gu, D) / R + moved(k, 2.6 * D);
+    k->gate_up = product(k, R, gu, D) / R + moved(k, MT_NORM_NUMBERS * D);
     k->down = product(k, R, D, F) / R + moved(k, 1.1 * (gu + F) + posts);
     double products = product_backward(k, R, qkv, D) + product_backward(k, R, D, o) + product_backward(k, R, gu, D) + product_backward(k, R, D, F);
     /* Both norms again and back, the activation back, rotations, biases and the sums of o * do. */

@@ -4,10 +4,7 @@
 
 #include "plan/plan.h"
 
-/* A product whose result is rows x columns and whose sums are `depth` long takes this much longer than at full rate: a small result leaves part
- * of the device idle in its last wave, a short sum has hardly begun when it ends. */
-#define MT_SMALL_RESULT 2.2e6 /* over rows x columns */
-#define MT_SHORT_SUM 100.0    /* over depth */
+#define MT_NORM_NUMBERS 2.6 /* read and written by a norm, forward, for each of its rows' numbers: as measured */
 
 typedef struct mt_costs {
     const mt_config *c;
@@ -31,6 +28,8 @@ typedef struct mt_costs {
     double micro_forward, micro_backward; /* seconds a micro-batch and layer, however few its rows */
 } mt_costs;
 
+/* How much longer a product takes than at full rate, its result rows x columns and its sums `depth` long. */
+double mt_cost_small(const mt_machine *m, double rows, double columns, double depth);
 mt_costs mt_costs_of(const mt_plan *p, const mt_machine *m);
 /* Seconds of `rows` rows in `micros` micro-batches. */
 double mt_cost_forward(mt_costs *c, int layer, double rows, double micros);

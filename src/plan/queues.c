@@ -41,8 +41,9 @@ int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int aft
 static bool done(const mt_queues *q, int id) { return id < 0 || q->tasks[id].end >= 0; }
 
 /* Work a second of each queue, given which are busy. */
-static void rates_of(double rate[MT_QUEUES], const bool busy[MT_QUEUES], const mt_machine *m)
+static void rates_of(double rate[MT_QUEUES], const bool busy[MT_QUEUES], const mt_machine *m, mt_moments form)
 {
+    double adam_bytes = mt_machine_adam_bytes(form);
     bool outs = busy[MT_Q_OUT] || busy[MT_Q_BACK];
     bool both = busy[MT_Q_IN] && outs;
     rate[MT_Q_IN] = both ? fmin(m->copy_both, m->copy_in) : m->copy_in;
@@ -53,13 +54,13 @@ static void rates_of(double rate[MT_QUEUES], const bool busy[MT_QUEUES], const m
     double copied = busy[MT_Q_IN] * rate[MT_Q_IN] + busy[MT_Q_OUT] * rate[MT_Q_OUT] + busy[MT_Q_BACK] * rate[MT_Q_BACK];
     /* Adam never gets less than a third of the memory: there the copies give way. */
     double left = fmax(m->host_bandwidth - copied, m->host_bandwidth / 3);
-    rate[MT_Q_ADAM] = fmin(m->adam_host, left / MT_ADAM_BYTES);
-    double used = rate[MT_Q_ADAM] * MT_ADAM_BYTES, room = m->host_bandwidth - used;
+    rate[MT_Q_ADAM] = fmin(m->adam_host[form], left / adam_bytes);
+    double used = rate[MT_Q_ADAM] * adam_bytes, room = m->host_bandwidth - used;
     if (busy[MT_Q_ADAM] && copied > room)
         for (int i = MT_Q_IN; i <= MT_Q_BACK; i++) rate[i] *= room / copied;
 }
 
-bool mt_queues_run(mt_queues *q, const mt_machine *m)
+bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form)
 {
     int head[MT_QUEUES];
     double left[MT_QUEUES], rate[MT_QUEUES], now = 0;
@@ -76,7 +77,7 @@ bool mt_queues_run(mt_queues *q, const mt_machine *m)
             any |= busy[i];
         }
         if (!any) break;
-        rates_of(rate, busy, m);
+        rates_of(rate, busy, m, form);
         double step = INFINITY;
         for (int i = 0; i < MT_QUEUES; i++)
             if (busy[i]) step = fmin(step, left[i] / rate[i]);

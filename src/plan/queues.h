@@ -12,8 +12,6 @@
 /* Work is counted in seconds (compute), bytes (copies) and parameters (Adam).  BACK: staged state on its way home, beside OUT. */
 typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_BACK, MT_Q_ADAM, MT_QUEUES } mt_queue;
 
-enum { MT_ADAM_BYTES = 26 }; /* host memory read and written a parameter */
-
 typedef struct mt_task {
     double work;
     int after[3]; /* -1: nothing */
@@ -32,7 +30,7 @@ void mt_queues_clear(mt_queues *q);
 void mt_queues_free(mt_queues *q);
 /* The task's number. */
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3);
-/* Runs everything; afterwards tasks[i].end is known.  False: a task waits for one behind it (a bug of the caller's). */
-bool mt_queues_run(mt_queues *q, const mt_machine *m);
+/* Runs everything, Adam with moments of this form; afterwards tasks[i].end is known.  False: a task waits for one behind it (a bug of the caller's). */
+bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form);
 
 #endif

@@ -392,7 +392,7 @@ static double least_seconds(const drawing *d, double longest)
     const mt_machine *m = d->m;
     double in = d->work[MT_Q_IN], out = d->work[MT_Q_OUT] + d->work[MT_Q_BACK], both = fmin(in, out);
     double copies = both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
-    double memory = (in + out + MT_ADAM_BYTES * d->work[MT_Q_ADAM]) / m->host_bandwidth;
+    double memory = (in + out + mt_machine_adam_bytes(d->p->arithmetic.moments) * d->work[MT_Q_ADAM]) / m->host_bandwidth;
     return fmax(longest, fmax(copies, memory));
 }
 
@@ -401,7 +401,7 @@ static void fill_parts(const drawing *d, mt_times *out)
     *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
                        .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
                        .copy_out = (d->work[MT_Q_OUT] + d->work[MT_Q_BACK]) / d->m->copy_out,
-                       .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host };
+                       .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host[d->p->arithmetic.moments] };
     const struct {
         double seconds;
         const char *what;
@@ -466,7 +466,7 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
     fill_parts(&d, out);
     *simulated = out->step < give_up;
     if (!*simulated) return MT_OK;
-    if (!mt_queues_run(d.q, m)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
+    if (!mt_queues_run(d.q, m, p->arithmetic.moments)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
     const mt_task *t = d.q->tasks;
     const marks *last = &at[STEPS - 1];
     double step = t[last->end].end - t[at[0].end].end;

@@ -104,7 +104,7 @@ static void gpus_are_found_by_name_and_by_what_the_driver_calls_them(void **stat
 
 static mt_machine simple(void)
 {
-    return (mt_machine){ .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3, .adam_host = 100 };
+    return (mt_machine){ .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3, .adam_host = { 100 } };
 }
 
 static void near(double a, double b) { assert_true(fabs(a - b) < 1e-6); }
@@ -120,7 +120,7 @@ static void queues_run_in_order_side_by_side_and_wait(void **state)
     int c = mt_queues_add(&q, MT_Q_OUT, 10, b, -1, -1);      /* 5 to 6 */
     int d = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1); /* behind b, beside the copy out: slower by a tenth */
     int e = mt_queues_add(&q, MT_Q_ADAM, 200, c, -1, -1);    /* 6 to 8 */
-    assert_true(mt_queues_run(&q, &m));
+    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     near(q.tasks[a].end, 2);
     near(q.tasks[b].end, 5);
     near(q.tasks[c].end, 6);
@@ -138,7 +138,7 @@ static void what_runs_at_once_shares_the_link_and_the_memory(void **state)
     mt_queues_clear(&q);
     int in = mt_queues_add(&q, MT_Q_IN, 8, -1, -1, -1), out = mt_queues_add(&q, MT_Q_OUT, 8, -1, -1, -1);
     int adam = mt_queues_add(&q, MT_Q_ADAM, 100, -1, -1, -1);
-    assert_true(mt_queues_run(&q, &m));
+    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     near(q.tasks[in].end, 1); /* 8 a second each while both are busy */
     near(q.tasks[out].end, 1);
     assert_true(q.tasks[adam].end > 1.001); /* 16 of the memory's 2608 go to the copies */
@@ -153,7 +153,7 @@ static void a_task_that_waits_for_one_behind_it_is_noticed(void **state)
     mt_queues_clear(&q);
     mt_queues_add(&q, MT_Q_COMPUTE, 1, 1, -1, -1);
     mt_queues_add(&q, MT_Q_COMPUTE, 1, -1, -1, -1);
-    assert_false(mt_queues_run(&q, &m));
+    assert_false(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     mt_queues_free(&q);
 }
 
