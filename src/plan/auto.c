@@ -111,7 +111,7 @@ mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, con
     mt_rc rc = MT_ENOMEM;
     for (size_t i = 0; i < MT_COUNT(sizes) + MT_COUNT(small) && rc == MT_ENOMEM; i++) {
         mt_arithmetic a = arithmetic_of(i < MT_COUNT(sizes) ? &sizes[i] : &small[i - MT_COUNT(sizes)], model, job, form, machine);
-        rc = mt_plan_search(out, model, job, &a, machine, err);
+        rc = mt_plan_search_faster(out, model, job, &a, machine, INFINITY, NULL, err);
     }
     return rc;
 }

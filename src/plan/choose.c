@@ -40,7 +40,7 @@ typedef struct merit {
 } merit;
 
 enum { KEEPS = 5, LEAST = 3 * KEEPS, STARTS }; /* kinds of starts: what layers keep, in one sweep or several, or staged; and the smallest */
-enum { MOST_SLABS = 8, KNOWN = 1 << 12 };
+enum { MOST_SLABS = 8, KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2 };
 #define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late */
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
 
@@ -50,13 +50,15 @@ typedef struct search {
     const mt_arithmetic *a;
     const mt_machine *machine;
     const mt_limits *limits;
+    bool rough;     /* near enough to compare by: only the most promising starts walk, and in large steps */
     double give_up; /* seconds: what takes longer is of no use; 0: only whether something fits is asked */
     int lowest[KNOBS], highest[KNOBS];
     mt_plan trial; /* its placement is the one being looked at */
     mt_step_drawing drawing;
     struct start {
-        candidate c;
+        candidate c; /* all 0: none */
         merit m;
+        bool dropped;
     } starts[STARTS];
     struct known {
         candidate c;
@@ -317,13 +319,24 @@ static const struct start *best_start(const search *s)
     return best;
 }
 
-/* Not worth another walk: where an earlier one stands already, or slower than the best by more than finer steps are likely to win back. */
+/* Not worth another walk: as good as an earlier one, which is then likely to be the same but for knobs that do not matter; one that still does
+ * not fit where others do; or slower than the best by more than finer steps are likely to win back. */
 static bool left_behind(const search *s, int i, double far)
 {
-    const struct start *at = &s->starts[i], *best = best_start(s);
+    const merit *at = &s->starts[i].m, *best = &best_start(s)->m;
     for (int j = 0; j < i; j++)
-        if (memcmp(&s->starts[j].c, &at->c, sizeof at->c) == 0) return true;
-    return best->m.fits && (at->m.fits ? at->m.cost > far * fmin(best->m.cost, s->give_up) : far < FAR_OFF);
+        if (s->starts[j].m.fits == at->fits && fabs(s->starts[j].m.cost - at->cost) <= 1e-4 * at->cost) return true;
+    return best->fits && (at->fits ? at->cost > far * fmin(best->cost, s->give_up) : far < FAR_OFF);
+}
+
+/* All but the best few starts are forgotten. */
+static void thin_out(search *s, int left)
+{
+    for (int i = 0; i < STARTS; i++) {
+        int ahead = 0;
+        for (int j = 0; j < STARTS; j++) ahead += s->starts[j].c.k[INTERVAL] && (better(s->starts[j].m, s->starts[i].m) || (j < i && !better(s->starts[i].m, s->starts[j].m)));
+        if (ahead >= left) s->starts[i].dropped = true;
+    }
 }
 
 /* All starts, in ever smaller steps. */
@@ -334,9 +347,10 @@ static mt_rc walk_all(search *s, mt_err *err)
         double far;
     } levels[] = { { 4, FAR_OFF }, { 8, 1.06 }, { 16, 1.03 }, { 32, 1.02 }, { 64, 1.01 }, { 128, 1.005 } };
     bool finest = false;
-    for (size_t l = 0; l < MT_COUNT(levels) && !finest; l++) {
+    if (s->rough) thin_out(s, ROUGH_STARTS);
+    for (size_t l = 0; l < (s->rough ? ROUGH_LEVELS : MT_COUNT(levels)) && !finest; l++) {
         for (int i = 0; i < STARTS; i++)
-            if (s->starts[i].c.k[INTERVAL] && !left_behind(s, i, levels[l].far)) MT_TRY(walk(s, &s->starts[i], levels[l].part, err));
+            if (s->starts[i].c.k[INTERVAL] && !s->starts[i].dropped && !left_behind(s, i, levels[l].far)) MT_TRY(walk(s, &s->starts[i], levels[l].part, err));
         finest = stride(s, HOMES, levels[l].part) == 1 && stride(s, KEEP_ALL, levels[l].part) == 1 && stride(s, MICROS, levels[l].part) == 1;
     }
     return MT_OK;
@@ -421,15 +435,6 @@ static mt_rc find(search *s, mt_err *err)
     return s->starts[0].m.fits ? MT_OK : nothing_fits(s, err);
 }
 
-bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine)
-{
-    mt_plan *plan = NULL;
-    mt_err ignored = { 0 };
-    bool yes = !mt_plan_search_faster(&plan, model, job, a, machine, 0, NULL, &ignored);
-    mt_plan_free(plan);
-    return yes;
-}
-
 static mt_rc make(search *s, mt_plan **out, mt_err *err)
 {
     bool simulated;
@@ -446,31 +451,48 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need, mt_err *err)
+static mt_rc search_with(mt_plan **out, search *s, mt_need *need, mt_err *err)
 {
     const mt_limits none = { 0 }; /* where nothing is kept there is nothing to limit */
-    search s = { .model = model, .job = job, .a = a, .machine = machine, .limits = job->train ? &machine->limits : &none, .give_up = seconds, .least_device = SIZE_MAX, .least_host = SIZE_MAX };
+    s->limits = s->job->train ? &s->machine->limits : &none;
+    s->least_device = s->least_host = SIZE_MAX;
     *out = NULL;
-    MT_TRY(mt_limits_check(s.limits, model, err));
-    s.trial = (mt_plan){ .model = model, .job = *job, .arithmetic = *a };
-    for (int i = 0; i < STARTS; i++) s.starts[i].m = (merit){ false, INFINITY };
-    set_ranges(&s);
-    mt_rc rc = mt_placement_init(&s.trial.place, model, err);
-    if (!rc) rc = mt_step_drawing_init(&s.drawing, model, err);
-    s.known = mt_calloc(KNOWN, sizeof *s.known);
-    if (!rc && !s.known) rc = mt_fail(err, MT_ENOMEM, "no host memory to search for a plan");
-    if (!rc) rc = find(&s, err);
-    if (!rc) rc = make(&s, out, err);
-    if (need) *need = (mt_need){ s.least_device, s.least_host };
-    mt_free(s.known);
-    mt_step_drawing_free(&s.drawing);
-    mt_placement_free(&s.trial.place);
+    MT_TRY(mt_limits_check(s->limits, s->model, err));
+    s->trial = (mt_plan){ .model = s->model, .job = *s->job, .arithmetic = *s->a };
+    for (int i = 0; i < STARTS; i++) s->starts[i].m = (merit){ false, INFINITY };
+    set_ranges(s);
+    mt_rc rc = mt_placement_init(&s->trial.place, s->model, err);
+    if (!rc) rc = mt_step_drawing_init(&s->drawing, s->model, err);
+    s->known = mt_calloc(KNOWN, sizeof *s->known);
+    if (!rc && !s->known) rc = mt_fail(err, MT_ENOMEM, "no host memory to search for a plan");
+    if (!rc) rc = find(s, err);
+    if (!rc) rc = make(s, out, err);
+    if (need) *need = (mt_need){ s->least_device, s->least_host };
+    mt_free(s->known);
+    mt_step_drawing_free(&s->drawing);
+    mt_placement_free(&s->trial.place);
     return rc;
+}
+
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need, mt_err *err)
+{
+    search s = { .model = model, .job = job, .a = a, .machine = machine, .rough = true, .give_up = seconds };
+    return search_with(out, &s, need, err);
 }
 
 mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
-    return mt_plan_search_faster(out, model, job, a, machine, INFINITY, NULL, err);
+    search s = { .model = model, .job = job, .a = a, .machine = machine, .give_up = INFINITY };
+    return search_with(out, &s, NULL, err);
+}
+
+bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine)
+{
+    mt_plan *plan = NULL;
+    mt_err ignored = { 0 };
+    bool yes = !mt_plan_search_faster(&plan, model, job, a, machine, 0, NULL, &ignored);
+    mt_plan_free(plan);
+    return yes;
 }
 
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err)
