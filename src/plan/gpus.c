@@ -64,6 +64,7 @@ mt_machine mt_machine_of_gpu(const mt_gpu *gpu, int cores)
     m.flops = gpu->tflops * 1e12;
     m.flops_f32 = m.flops * 0.065;
     m.attention = gpu->attention * 1e12;
+    m.cudnn = strstr(gpu->driver, "H100") || strstr(gpu->driver, "H200"); /* GH200's too */
     m.device_bandwidth = gpu->gb_s * 1e9;
     m.copy_in = m.copy_out = gpu->link * 1e9;
     m.copy_both = 0.91 * gpu->link * 1e9;

@@ -16,6 +16,7 @@ mt_machine mt_machine_typical(void)
                          .small_result = 2.2e6,
                          .short_sum = 100,
                          .attention = 380e12,
+                         .cudnn = true,
                          .device_bandwidth = 4.0e12,
                          .launch = 3e-6,
                          .sync = 1e-3,

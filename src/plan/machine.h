@@ -36,6 +36,7 @@ typedef struct mt_machine {
      * small_result / (rows x columns) and at most 0.15; a sum of `depth` has hardly begun when it ends, short_sum / depth. */
     double small_result, short_sum;
     double attention;        /* FLOPs a second of our own attention, forward over long documents, heads of 128; costs.c compares others with it */
+    bool cudnn;              /* it has cuDNN's, which our runs use on Hopper alone */
     double device_bandwidth; /* bytes a second of elementwise kernels */
     double launch;           /* seconds between kernels that do nothing */
     double sync;             /* seconds from the last kernel of a step to the first of the next */
