@@ -64,10 +64,10 @@ static mt_rc print_fit(const mt_shape *s, const mt_machine *machine, int64_t seq
     if (fits)
         printf("%s", mt_plan_auto_fits(m, &job, &q.form, &tight.machine) ? "fits" : "tight");
     else if (!rc && need.device > machine->device_bytes)
-        printf("needs %s of device memory", mt_bytes_text(need.device).s);
+        printf("needs %s on the GPU", mt_bytes_text(need.device).s);
     else if (!rc)
-        printf("needs %s of host memory", mt_bytes_text(need.host).s);
-    printf("%s\n", s->untrained ? "  (not trained yet)" : "");
+        printf("needs %s of RAM", mt_bytes_text(need.host).s);
+    printf("%s\n", s->untrained ? ", not trained yet" : "");
     mt_model_free(m);
     mt_config_close(c);
     return rc;
