@@ -67,7 +67,7 @@ static mt_rc print_fit(const mt_shape *s, const mt_machine *machine, int64_t seq
         printf("needs %s on the GPU", mt_bytes_text(need.device).s);
     else if (!rc)
         printf("needs %s of RAM", mt_bytes_text(need.host).s);
-    printf("%s\n", s->untrained ? ", not trained yet" : "");
+    printf("%s\n", s->untrained ? " (not trained)" : "");
     mt_model_free(m);
     mt_config_close(c);
     return rc;
