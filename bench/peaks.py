@@ -5,12 +5,12 @@
 
 Each setting trains a model with random weights, first from a model directory that this script writes, then from the run's own checkpoint.
 Predicted is the plan's sum with its base item (plan.json); measured is the process's largest resident size (VmHWM, as wait4 reports it) and,
-on a GPU, the most that nvidia-smi saw beyond what was used before.  A checkpoint is copied aside in memory that happens to be free, as no
-plan says but train does at its end: that is taken off (the table has both).  "no save": the checkpoint does not fit the disk, so the run is killed when
+on a GPU, the most that nvidia-smi saw beyond what was used before.  Whole lives have room for a checkpoint
+that is copied aside (checkpoint_host_bytes).  "no save": the checkpoint does not fit the disk, so the run is killed when
 its last evaluation is done.  Prints rows for docs/benchmarks.md and fails when a peak is off by more than 5% and 64 MB.  DIR should be fast and
 roomy (/dev/shm); --seconds starts no setting after so many.
 """
-import array, json, os, re, shutil, subprocess, sys, tempfile, threading, time
+import array, json, os, shutil, subprocess, sys, tempfile, threading, time
 
 MODELS = {  # hidden, mlp, layers, heads, kv heads, vocab, tied
     "10m": (256, 1024, 6, 4, 4, 4096, False),
@@ -159,7 +159,7 @@ def records(out):
 
 
 def run(program, device, args, out, until=None):
-    """Host and device peak, and the host's share of a checkpoint copied aside, of a run that ends by itself, or is killed when step `until` has been evaluated."""
+    """Host and device peak, and what the plan said of the host's, of a run that ends by itself, or is killed when step `until` has been evaluated."""
     log = tempfile.TemporaryFile("w+")
     watch = Watch(device)
     process = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT)
@@ -176,8 +176,9 @@ def run(program, device, args, out, until=None):
     text = log.read()
     if status and not enough:
         sys.exit("megatrain train %s failed:\n%s" % (" ".join(args), text))
-    aside = re.search(r"up to ([\d.]+) (\wiB) of it for a checkpoint", text)
-    return usage.ru_maxrss * 1024, device_peak, float(aside[1]) * 1024 ** "_KMGT".index(aside[2][0]) if aside else 0
+    plan = json.load(open(os.path.join(out, "plan.json")))
+    host = plan["host_bytes"] + plan["base_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0) + (0 if until else plan["checkpoint_host_bytes"])
+    return usage.ru_maxrss * 1024, device_peak, host
 
 
 def off(predicted, measured):
@@ -205,12 +206,11 @@ def life(program, device, top, setting):
     else:
         peaks = [run(program, device, base + ["--save-steps", "0", "--num-steps", "6", "--force"], out, until=4)]
     plan = json.load(open(os.path.join(out, "plan.json")))
-    host = plan["host_bytes"] + plan["base_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0)
     steps = sorted(r["step_seconds"] for r in records(out) if r.get("step", 0) in (2, 3, 4) and "step_seconds" in r)
     step = steps[len(steps) // 2]
-    ok, host_off = off(host, max(p[0] - p[2] for p in peaks))
-    cells = [name, model.split(",")[0], "%d" % (seq * batch), "whole" if whole else "no save", "%.0f" % (host / 1e6), ", ".join("%.0f" % (p[0] / 1e6) for p in peaks),
-             ", ".join("%.0f" % (p[2] / 1e6) for p in peaks) if whole else "", host_off]
+    worst = max(peaks, key=lambda p: abs(p[0] / p[2] - 1))
+    ok, host_off = off(worst[2], worst[0])
+    cells = [name, model.split(",")[0], "%d" % (seq * batch), "whole" if whole else "no save", ", ".join("%.0f" % (p[2] / 1e6) for p in peaks), ", ".join("%.0f" % (p[0] / 1e6) for p in peaks), host_off]
     if device == "cuda":
         predicted = plan["device_bytes"] + plan["base_device_bytes"]
         fine, device_off = off(predicted, max(p[1] for p in peaks))
@@ -231,7 +231,7 @@ def main():
     only = option("--only")
     top = tempfile.mkdtemp(prefix="mt_peaks_", dir=option("--dir"))
     last = time.time() + float(option("--seconds", "1e9"))
-    heads = ["setting", "model", "tokens a step", "life", "host MB predicted", "measured", "of it aside", "off by"]
+    heads = ["setting", "model", "tokens a step", "life", "host MB predicted", "measured", "off by"]
     heads += ["device MB predicted", "measured", "off by"] if device == "cuda" else []
     heads += ["step s predicted", "measured", "off by"]
     print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads), flush=True)

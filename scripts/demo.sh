@@ -24,5 +24,6 @@ ask "$run"
 cat <<END
 
 The model is in $run; ask it something yourself:
-  $program generate $run --chat --prompt "Write 27 March 2031 as an ISO date." --prompt "Spell 'harbour' backwards."
+  $program generate $run --chat \\
+      --prompt "Spell 'harbour' backwards."
 END

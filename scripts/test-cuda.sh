@@ -55,10 +55,12 @@ demo_follows_the_cpu
 verdict "the demo follows the CPU" $?
 if [ "${2:-}" = --sanitize ]; then
     check() { run compute-sanitizer --error-exitcode 9 --tool "$1" "$build/tests/ops_ops_cuda" "${@:2}"; }
-    check memcheck embed rmsnorm rope glu rows normhead cross_entropy round_grad grad_norm adamw join_halves
+    check memcheck embed rmsnorm rope glu rows normhead cross_entropy round_grad grad_norm adamw join_halves linear
     check memcheck attention cache_attention
-    # Slower still, so by cases: every kernel that has shared memory, at a small shape.
-    check racecheck embed:2 embed:6 embed:7 rmsnorm:2 rmsnorm:4 rmsnorm:6 rope:5 rope:8 rope:10 rope:14 normhead attention:2 attention:6 cross_entropy:2 grad_norm:3
+    # Slower, so by cases: every kernel that has shared memory, at small shapes.
+    check racecheck embed:2 embed:6 embed:7 embed:11 rmsnorm:2 rmsnorm:4 rmsnorm:6 rmsnorm:12 rmsnorm:17 normhead:2 normhead:3 glu:2 cross_entropy:2 cross_entropy:8
+    check racecheck rope:5 rope:8 rope:10 rope:13 rope:14 rope:19 rope:23 round_grad:1 grad_norm:3 adamw:1 adamw:2 adamw:5 adamw:6 adamw:8 adamw:9 linear:4 linear:7
+    check racecheck attention:2 attention:6 attention:9 attention:18 attention:23 attention:28 cache_attention:3
 fi
 passed=$(grep -cE '^\[       OK ' "$log")
 failed=$(grep -cE '^\[  FAILED  \] [^0-9]' "$log")

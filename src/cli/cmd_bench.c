@@ -65,15 +65,17 @@ static void print_result(const options *o, const char *name, const mt_bench_resu
 {
     double tps = r->tokens / r->seconds;
     if (o->json) {
-        mt_str spent = { 0 };
+        mt_str spent = { 0 }, each = { 0 };
         mt_spent_json(&spent, &r->spent);
+        for (int i = 0; i < MT_BENCH_EACH && r->each[i] > 0; i++) mt_str_printf(&each, "%s%.4f", i ? ", " : "", r->each[i]);
         printf("{\"shape\": \"%s\", \"device\": \"%s\", \"alias_layers\": %s, \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, \"seconds_per_step\": %.6f, "
                "\"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, \"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, "
-               "\"median_seconds\": %.6f, \"slowest_seconds\": %.6f, \"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, "
+               "\"median_seconds\": %.6f, \"slowest_seconds\": %.6f, \"each_seconds\": [%s], \"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, "
                "\"loss\": %.6f, \"placement\": \"%s\", \"spent\": %s}\n",
                name, r->device.name, o->alias_layers ? "true" : "false", r->tokens, r->trained, r->seconds, tps, r->flops / r->seconds, r->predicted_seconds, r->wait_update_seconds,
-               r->median, r->slowest, r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss, r->placement, mt_str_ok(&spent) ? spent.s : "[]");
+               r->median, r->slowest, each.n && mt_str_ok(&each) ? each.s : "", r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss, r->placement, mt_str_ok(&spent) ? spent.s : "[]");
         mt_str_free(&spent);
+        mt_str_free(&each);
         return;
     }
     printf("%s on %s%s\n", name, r->device.name, o->alias_layers ? " (ALIASED: all layers share one layer's host memory; a speed, not a training)" : "");
@@ -129,7 +131,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--trained", MT_FLAG_STR, &o->trained, "SHARE", "share of tokens trained on (1)", false },
         { "--steps", MT_FLAG_INT, &o->steps, "N", "timed steps (5); 0: time the one --table traces", false },
         { "--warmup", MT_FLAG_INT, &o->warmup, "N", "steps before them (2)", false },
-        { "--warmup-tokens", MT_FLAG_INT, &o->warmup_tokens, "N", "tokens of each of those, where a whole step takes long (0: a whole step)", false },
+        { "--warmup-tokens", MT_FLAG_INT, &o->warmup_tokens, "N", "tokens of each, where whole steps take long and no update is staged (0: whole)", false },
         { "--micro-tokens", MT_FLAG_INT, &o->micro, "N", "rows of a micro-batch (0: chosen)", false },
         { "--head-rows", MT_FLAG_INT, &o->head_rows, "N", "rows of logits at a time (0: chosen)", false },
         { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },

@@ -107,14 +107,24 @@ static void open_log(app *a)
     mt_str_free(&a->early);
 }
 
+/* On a terminal no word is cut at its edge; elsewhere a thing is a line, however long. */
+static void put_line(app *a, const char *text, int indent)
+{
+    mt_str s = { 0 };
+    if (a->term.live) mt_text_wrap(&s, text, mt_terminal_columns(&a->term), indent);
+    if (mt_str_ok(&s) && s.s) text = s.s;
+    if (a->bar_open)
+        mt_progress_say(&a->bar, text);
+    else
+        printf("%s\n", text);
+    mt_str_free(&s);
+}
+
 static void say(app *a, const char *line)
 {
     pthread_mutex_lock(&a->lock);
     keep_line(a, line);
-    if (a->bar_open)
-        mt_progress_say(&a->bar, line);
-    else
-        printf("%s\n", line);
+    put_line(a, line, 2);
     fflush(stdout);
     pthread_mutex_unlock(&a->lock);
 }
@@ -128,9 +138,15 @@ static void print_log(void *user, mt_log_level level, const char *text)
     mt_str_free(&s);
 }
 
-static void put_row(const char *label, const char *text) { printf("  %-12s %s\n", label, text); }
+static void put_row(app *a, const char *label, const char *text)
+{
+    mt_str s = { 0 };
+    mt_str_printf(&s, "  %-12s %s", label, text);
+    if (mt_str_ok(&s)) put_line(a, s.s, 15);
+    mt_str_free(&s);
+}
 
-static void print_plan(const mt_train_info *i)
+static void print_plan(app *a, const mt_train_info *i)
 {
     const mt_plan *p = i->plan;
     int64_t resident = 0, on_device = 0;
@@ -143,45 +159,45 @@ static void print_plan(const mt_train_info *i)
              "%s, micro-batches of %lld tokens, %s a sweep; %lld of %d units stay on the device, state of %lld lives there",
              mt_dtype_name(p->arithmetic.compute), (long long)p->arithmetic.micro_tokens, mt_plan_many_sweeps(p) ? "some" : "all",
              (long long)resident, i->model->n_units, (long long)on_device);
-    put_row("plan", text);
+    put_row(a, "plan", text);
     mt_plan_describe_kept(p, &i->limits, text, sizeof text);
-    put_row("kept", text);
+    put_row(a, "kept", text);
     if (i->device_kind == MT_DEVICE_CUDA) {
         mt_attention_use_text(&p->arithmetic.attention, text, sizeof text);
-        put_row("attention", text);
+        put_row(a, "attention", text);
     }
-    snprintf(text, sizeof text, "%s on the device, %s on the host", mt_bytes_text(p->device_bytes).s,
+    snprintf(text, sizeof text, "%s of buffers on the device, %s on the host", mt_bytes_text(p->device_bytes).s,
              mt_bytes_text(p->host_bytes).s);
-    put_row("memory", text);
+    put_row(a, "memory", text);
 }
 
-static void print_banner(const app *a, const mt_train_info *i)
+static void print_banner(app *a, const mt_train_info *i)
 {
     char text[512];
     const mt_settings *s = &a->s;
     printf("megatrain %s\n", MT_VERSION);
     snprintf(text, sizeof text, "%s (%s, %s parameters, %s trained)", s->model.name, i->config->family->name,
              mt_count_text((uint64_t)i->model->n_params).s, mt_count_text((uint64_t)i->model->n_trained).s);
-    put_row("model", text);
+    put_row(a, "model", text);
     snprintf(text, sizeof text, "%s samples, %lld steps an epoch, at most %s tokens a step%s",
              mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
              mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? ", some held out for evaluation" : "");
-    put_row("data", text);
-    put_row("device", i->device.name);
-    print_plan(i);
+    put_row(a, "data", text);
+    put_row(a, "device", i->device.name);
+    print_plan(a, i);
     snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps,
              mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);
-    put_row("run", text);
+    put_row(a, "run", text);
     snprintf(text, sizeof text, "%s; a checkpoint takes %s%s", i->output_dir, mt_bytes_text(i->checkpoint_bytes).s,
              s->save.save_only_model ? " (weights only: it cannot be resumed)" : "");
-    put_row("output", text);
-    put_row("FLOPs are", MT_FLOPS_FORMULA);
-    if (*i->resumed_from) put_row("resumes", i->resumed_from);
+    put_row(a, "output", text);
+    put_row(a, "FLOPs are", MT_FLOPS_FORMULA);
+    if (*i->resumed_from) put_row(a, "resumes", i->resumed_from);
     if (a->server) {
         snprintf(text, sizeof text, "http://127.0.0.1:%d/ (this machine only)", mt_server_port(a->server));
-        put_row("dashboard", text);
+        put_row(a, "dashboard", text);
     }
-    for (size_t k = 0; k < s->n_notices; k++) printf("  note: %s\n", s->notices[k]);
+    for (size_t k = 0; k < s->n_notices; k++) put_row(a, "note", s->notices[k]);
     fflush(stdout);
 }
 
@@ -215,7 +231,7 @@ static void on_eval(void *user, const mt_train_eval *e)
 {
     app *a = user;
     char line[256];
-    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, accuracy %.1f%% of %s tokens",
+    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, %.1f%% of %s right",
              (long long)e->step, e->loss, e->perplexity, 100 * e->accuracy, mt_count_text((uint64_t)e->n_trained).s);
     if (isnan(a->eval_first)) a->eval_first = e->loss;
     a->eval_last = e->loss;
@@ -259,20 +275,23 @@ static void draw_curve(const app *a)
 
 /* -- the run --------------------------------------------------------------------------------------- */
 
-static void print_compared(const mt_train_compared *c)
+/* What was planned, and what came of it. */
+static void print_compared(app *a, const mt_train_compared *c)
 {
+    mt_str s = { 0 };
     if (c->planned_tokens_s > 0 && c->tokens_s > 0)
-        printf("the plan said %s tokens/s, it was %s; ", mt_count_text((uint64_t)c->planned_tokens_s).s, mt_count_text((uint64_t)c->tokens_s).s);
-    else
-        printf("the plan said ");
-    printf("%s of host memory, at most %s were used", mt_bytes_text(c->planned_host).s, mt_bytes_text(c->host).s);
-    if (c->aside) printf(" (up to %s of it for a checkpoint until it was written)", mt_bytes_text(c->aside).s);
-    printf("; %s on the device, and %s\n", mt_bytes_text(c->planned_device).s, mt_bytes_text(c->device).s);
+        mt_str_printf(&s, "%s tokens/s (the plan said %s), ", mt_count_text((uint64_t)c->tokens_s).s,
+                      mt_count_text((uint64_t)c->planned_tokens_s).s);
+    mt_str_printf(&s, "at most %s of host memory (the plan said %s", mt_bytes_text(c->host).s, mt_bytes_text(c->planned_host).s);
+    if (c->aside) mt_str_printf(&s, ", and up to %s for a checkpoint until it was written", mt_bytes_text(c->aside).s);
+    mt_str_printf(&s, ") and %s on the device (%s)", mt_bytes_text(c->device).s, mt_bytes_text(c->planned_device).s);
+    if (mt_str_ok(&s)) put_line(a, s.s, 0);
+    mt_str_free(&s);
 }
 
-static void print_end(const app *a, const mt_train_result *r)
+static void print_end(app *a, const mt_train_result *r)
 {
-    print_compared(&r->compared);
+    print_compared(a, &r->compared);
     if (r->stopped) {
         printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
         printf(a->s.save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"
@@ -458,6 +477,7 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
                                      : color == MT_TRI_TRUE ? MT_COLOR_ALWAYS
                                                             : MT_COLOR_NEVER);
     if (dry) return dry_run(a, err);
+    MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model comes over the network */
     MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
     catch_signals();
     return train(a, err);

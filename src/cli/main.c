@@ -39,10 +39,12 @@ static void print_help(FILE *out)
 int mt_cli_failed(const mt_err *err)
 {
     mt_terminal t = mt_terminal_of(stderr, MT_COLOR_AUTO);
-    mt_str s = { 0 };
-    mt_style_put(&s, "error:", MT_STYLE_RED, t.color);
-    fprintf(stderr, "%s %s\n", s.s ? s.s : "error:", err->msg);
-    mt_str_free(&s);
+    mt_str label = { 0 }, text = { 0 };
+    mt_style_put(&label, "error:", MT_STYLE_RED, t.color);
+    if (t.live) mt_text_wrap(&text, err->msg, mt_terminal_columns(&t) - (int)sizeof "error:", 2); /* as if the label were not there */
+    fprintf(stderr, "%s %s\n", label.s ? label.s : "error:", mt_str_ok(&text) && text.s ? text.s : err->msg);
+    mt_str_free(&label);
+    mt_str_free(&text);
     return err->rc == MT_EINVAL ? 2 : 1;
 }
 

@@ -88,3 +88,28 @@ void mt_text_fit(mt_str *out, const char *text, int columns)
     }
     if (dots) mt_str_puts(out, "...");
 }
+
+void mt_text_wrap(mt_str *out, const char *text, int columns, int indent)
+{
+    int at = 0; /* columns of the line so far */
+    for (const char *word = text; *word;) {
+        size_t blanks = strspn(word, " "), n = blanks + strcspn(word + blanks, " \n");
+        if (n == 0) { /* a line end of its own */
+            mt_str_putc(out, *word++);
+            at = 0;
+            continue;
+        }
+        mt_str piece = { 0 };
+        mt_str_add(&piece, word, n);
+        int wide = mt_text_columns(piece.s ? piece.s : "");
+        mt_str_free(&piece);
+        if (at && at + wide > columns) {
+            mt_str_printf(out, "\n%*s", indent, "");
+            at = indent;
+            word += blanks, n -= blanks, wide -= (int)blanks;
+        }
+        mt_str_add(out, word, n);
+        at += wide;
+        word += n;
+    }
+}

@@ -113,6 +113,7 @@ static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const batches *
         MT_TRY(one_step(e, timed ? &b->timed : b->warmup, &r, err));
         int64_t now = mt_now_ns();
         if (timed) ns[i - o->warmup] = now - before;
+        if (timed && i - o->warmup < MT_BENCH_EACH) out->each[i - o->warmup] = 1e-9 * (double)(now - before);
         if (timed) out->wait_update_seconds += 1e-9 * (double)r.wait_update_ns / o->steps;
         out->loss = r.loss;
         before = now;
@@ -197,7 +198,7 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     if (!rc && (o->table || o->trace)) rc = trace_steps(e, dev, m, o, &b, out, err);
     out->tokens = (double)b.timed.n_tokens;
     out->trained = (double)b.timed.n_trained;
-    out->flops = mt_flops_step(m->config, b.timed.doc_start, b.timed.n_docs);
+    out->flops = mt_flops_step(m->config, b.timed.doc_start, b.timed.n_docs, b.timed.n_trained);
     if (plan) {
         out->device_bytes = plan->device_bytes;
         out->host_bytes = plan->host_bytes;

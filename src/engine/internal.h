@@ -57,6 +57,7 @@ typedef struct unit_state {
     float *acc_host[2];      /* host accumulators: own, and the embedding's share when tied */
     mt_event *acc_saved[2];
     int first_slot, n_slots; /* the ring slots it may use */
+    struct stage_slot *stage; /* staged: the slot that is its own; NULL: it has none */
 } unit_state;
 
 typedef struct layer_state {
@@ -77,6 +78,7 @@ typedef struct stage_slot {
     slot s;         /* s.p: NULL for a unit's own, which borrows */
     mt_event *done; /* updated: may be written back */
     int unit;       /* staged in for it; -1: none */
+    int64_t version; /* of a unit's own: after how many updates its state lies there; -1: it does not */
 } stage_slot;
 
 typedef struct update_job {
@@ -124,6 +126,7 @@ struct mt_engine {
     stage_slot *stages;
     int stage_turn;
     stage_slot *own_stages; /* [n_units], of those that borrow; s.free is the accumulator's event */
+    bool any_borrows;
     updater updater;
     int64_t n_slab_jobs; /* jobs that took a slab so far */
 
@@ -150,7 +153,8 @@ struct mt_engine {
     float dscale;
     bool in_flight; /* work was queued since the last settle */
     bool refused;   /* the newest batch was, before anything of it was queued */
-    int returned, returned_acc; /* units whose write-backs are queued as far as they borrow: of what lies in lenders' memory, in accumulators */
+    /* units whose write-backs are queued: of what lies in lenders' memory, in accumulators, in slots of their own */
+    int returned, returned_acc, returned_own;
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */
     int64_t wait_update_ns, wait_save_ns;
@@ -224,7 +228,7 @@ mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
 /* All units, the norm being known. */
 mt_rc mt__updates_all(mt_engine *e, mt_err *err);
 /* Queue the write-backs that updates_all left for later: those of units up to u, whose weights or lenders' memory are needed next; those that
- * free accumulators, as far as u's; all, before anyone reads the state. */
+ * free accumulators, as far as u's; all: behind what anyone waits for, and before anyone reads the state. */
 mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err);
 mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err);
 mt_rc mt__updates_return_all(mt_engine *e, mt_err *err);

@@ -183,7 +183,7 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
     for (int l = 0; l < e->model->config->L; l++) {
         layer_state *s = &e->layers[l];
         s->kept = mt__buffer(e, MT_BUF_KEEP, l, -1);
-        s->kept_host = mt__buffer(e, MT_BUF_KEEP_HOST, l, -1);
+        s->kept_host = e->plan->place.layers[l].place == MT_HOST ? mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1) : NULL;
         if (s->kept_host) s->slot = n_hosted++ % n_slots;
         s->borrower = -1;
         MT_TRY(mt__event(e, &s->saved, "kept activations sent", err));

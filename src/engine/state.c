@@ -159,6 +159,7 @@ mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first,
     MT_TRY(check_range(e, unit, kind, first, n, err));
     for (int i = 0; i < e->n_ring; i++)
         if (e->ring[i].unit == unit) e->ring[i].unit = -1; /* what the device holds is old now */
+    if (e->units[unit].stage) e->units[unit].stage->version = -1;
     if (packed(e, kind)) return write_packed(e, unit, kind, first, n, src, err);
     return send(e, unit, home_of(e, unit, kind) + (size_t)first * each, src, (size_t)n * each, err);
 }

@@ -233,7 +233,8 @@ static mt_rc run_sweep(mt_engine *e, const sweep *s, bool train, mt_err *err)
     if (!train) return MT_OK;
     if (e->updating) MT_TRY(check_loss(e, err));
     MT_TRY(backward_layers(e, s, err));
-    return backward_embed(e, s, err);
+    MT_TRY(backward_embed(e, s, err));
+    return s->is_first ? mt__updates_return_all(e, err) : MT_OK;
 }
 
 static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)

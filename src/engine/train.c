@@ -71,6 +71,13 @@ mt_rc mt_trainer_batch(mt_trainer *t, int64_t step, mt_batch *out, mt_err *err)
 
 static double epoch_of(const mt_trainer *t, int64_t step) { return (double)step / (double)t->data.steps_per_epoch; }
 
+/* Is it time, after this step, for what happens once in `interval` of them? */
+static bool due(const mt_trainer *t, int64_t interval)
+{
+    if (interval == MT_EVERY_EPOCH) interval = t->data.steps_per_epoch;
+    return interval > 0 && t->at.step % interval == 0;
+}
+
 /* -- a step ---------------------------------------------------------------------------------------- */
 
 static mt_hyper hyper_of(const mt_trainer *t)
@@ -99,7 +106,7 @@ static void count(mt_trainer *t, const mt_step_result *r, double seconds, double
     w->n_steps++;
     w->n_tokens += r->n_tokens;
     w->n_trained += r->n_trained;
-    w->flops += mt_flops_step(t->config, t->batch.doc_start, t->batch.n_docs);
+    w->flops += mt_flops_step(t->config, t->batch.doc_start, t->batch.n_docs, t->batch.n_trained);
     w->seconds += seconds;
     w->wait_data_s += wait_data_s;
     w->wait_update_s += 1e-9 * (double)r->wait_update_ns;
@@ -177,7 +184,7 @@ static void log_timing(mt_trainer *t, const mt_train_step *s)
 static mt_rc log_step(mt_trainer *t, const mt_train_step *s, mt_err *err)
 {
     mt_metrics *m = &t->metrics;
-    if (s->step % t->s->logging.log_interval != 0 && s->step != t->n_steps) return MT_OK;
+    if (!due(t, t->s->logging.log_interval) && s->step != t->n_steps) return MT_OK;
     mt_metrics_int(m, "step", s->step);
     mt_metrics_float(m, "epoch", s->epoch);
     mt_metrics_float(m, "loss", s->loss);
@@ -234,8 +241,6 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
 
 /* -- the loop -------------------------------------------------------------------------------------- */
 
-static bool every(int64_t step, int64_t interval) { return interval > 0 && step % interval == 0; }
-
 static mt_rc one_step(mt_trainer *t, mt_err *err)
 {
     mt_train_step s;
@@ -245,12 +250,12 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
     if (t->hooks.step) t->hooks.step(t->hooks.user, &s);
     MT_TRY(log_step(t, &s, err));
     MT_TRY(check_bad(t, &s, err));
-    bool evaluate_now = t->data.n_eval_batches && (last || every(t->at.step, t->s->eval.eval_steps));
-    bool sample_now = t->samples.n && (last || every(t->at.step, t->s->logging.sample_steps));
+    bool evaluate_now = t->data.n_eval_batches && (last || due(t, t->s->eval.eval_steps));
+    bool sample_now = t->samples.n && (last || due(t, t->s->logging.sample_steps));
     if (evaluate_now) MT_TRY(evaluate(t, err));
     if (sample_now) MT_TRY(mt__train_sample(t, err));
     if (evaluate_now || sample_now) t->clock = mt__seconds();
-    return last || every(t->at.step, t->s->save.save_steps) ? mt__train_save(t, err) : MT_OK;
+    return last || due(t, t->s->save.save_steps) ? mt__train_save(t, err) : MT_OK;
 }
 
 static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)

@@ -81,6 +81,8 @@ typedef struct mt_train_result {
     mt_train_compared compared;
 } mt_train_result;
 
+/* Would open refuse the output directory as it is now?  Cheap: for asking before a model is downloaded. */
+mt_rc mt_trainer_check_output(const mt_settings *s, mt_err *err);
 mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err);
 void mt_trainer_info(const mt_trainer *t, mt_train_info *out);
 mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err);

@@ -42,7 +42,7 @@ typedef struct saver {
     atomic_bool finished; /* joining will not wait */
     mt_engine *engine;
     mt_snapshot *snapshot;
-    size_t room;  /* for it */
+    size_t planned_room, room; /* for it: by the plan, and as memory is now */
     size_t aside; /* what the largest so far took */
     mt_export model;
     mt_state_io io;
@@ -123,7 +123,7 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err);
 /* Say so if host memory is gone that was there when the plan was made, or is nearly used up. */
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err);
 void mt__train_watch_memory(mt_trainer *t);
-/* Bytes of host memory that a checkpoint may take until it is written: half of what is free, and within the limit that was set. */
+/* Bytes of host memory that a checkpoint may take until it is written: what was planned, and no more than half of what is free now. */
 size_t mt__train_spare_memory(const mt_trainer *t);
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
 

@@ -9,6 +9,7 @@
 
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -21,12 +22,37 @@ double mt__seconds(void)
 
 /* -- the directory --------------------------------------------------------------------------------- */
 
-static mt_rc refuse_held(const mt_trainer *t, mt_err *err)
+static mt_rc refuse_held(const mt_output_dir *d, mt_err *err)
 {
     return mt_fail(err, MT_EINVAL,
                    "%s already holds a run.  --resume goes on with it, --overwrite starts anew and removes it; or choose another "
                    "--output-dir",
-                   t->dir.path);
+                   d->path);
+}
+
+mt_rc mt_trainer_check_output(const mt_settings *s, mt_err *err)
+{
+    mt_output_dir d;
+    bool held;
+    if (!mt_dir_exists(s->save.output_dir)) return MT_OK;
+    MT_TRY(mt_output_dir_open(&d, s->save.output_dir, err));
+    mt_rc rc = mt_output_dir_holds_run(&d, &held, err);
+    if (!rc && held && !s->save.overwrite && !*s->save.resume) rc = refuse_held(&d, err);
+    mt_output_dir_close(&d);
+    return rc;
+}
+
+/* A model that the run before has left there would go with it. */
+static mt_rc check_not_inside(const mt_trainer *t, mt_err *err)
+{
+    char *model = realpath(mt_settings_model_dir(t->s), NULL), *dir = realpath(t->dir.path, NULL);
+    size_t n = dir ? strlen(dir) : 0;
+    bool inside = model && dir && strncmp(model, dir, n) == 0 && model[n] == '/';
+    free(model);
+    free(dir);
+    return inside ? mt_fail(err, MT_EINVAL, "the model %s lies in %s, which --overwrite would remove: choose another --output-dir",
+                            t->s->model.name, t->dir.path)
+                  : MT_OK;
 }
 
 static mt_rc open_dir(mt_trainer *t, mt_err *err)
@@ -35,12 +61,12 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
     bool held;
     MT_TRY(mt_output_dir_open(&t->dir, s->output_dir, err));
     MT_TRY(mt_output_dir_holds_run(&t->dir, &held, err));
-    if (held && s->overwrite) return mt_output_dir_clear(&t->dir, err);
-    if (held && !*s->resume) return refuse_held(t, err);
+    if (held && s->overwrite) return check_not_inside(t, err); /* what is there goes once nothing can be refused any more */
+    if (held && !*s->resume) return refuse_held(&t->dir, err);
     MT_TRY(mt_ckpt_sweep(t->dir.path, err));
     MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
     MT_TRY(mt__train_find_resume(t, err));
-    return held && t->resumed_from && !t->resumed_here ? refuse_held(t, err) : MT_OK;
+    return held && t->resumed_from && !t->resumed_here ? refuse_held(&t->dir, err) : MT_OK;
 }
 
 /* -- the model ------------------------------------------------------------------------------------- */
@@ -199,7 +225,8 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
     mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
-    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"step_seconds\": %.6g,\n", p->base_device, p->base_host, p->predicted_seconds);
+    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"checkpoint_host_bytes\": %zu,\n", p->base_device, p->base_host, t->saver.planned_room);
+    mt_str_printf(s, "  \"step_seconds\": %.6g,\n", p->predicted_seconds);
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
@@ -267,9 +294,10 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
         t->checkpoint = mt_strdup(t->resumed_from);
     }
     t->io.moments = mt_moments_type(t->s->memory.adam_state);
-    MT_TRY(mt__train_disk(t, err));
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
+    if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
+    MT_TRY(mt__train_disk(t, err));
     MT_TRY(open_engine(t, err));
     MT_TRY(describe_run(t, err));
     return open_metrics(t, saved.metrics_bytes, err);

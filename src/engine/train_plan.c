@@ -106,22 +106,53 @@ mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
 
 /* -- the plan -------------------------------------------------------------------------------------- */
 
-mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
+/* Of the process, all told, while nothing is saved. */
+static size_t planned_host(const mt_trainer *t)
 {
-    const mt_memory_settings *m = &t->s->memory;
+    const mt_plan *p = t->plan;
+    return p->host_bytes + p->base_host + (t->dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
+}
+
+static size_t state_bytes(const mt_trainer *t)
+{
+    size_t sum = 0, moment = t->s->save.save_only_model ? 0 : mt_dtype_bytes(t->io.moments);
+    for (int u = 0; u < t->model->n_units; u++) {
+        const mt_layout *l = t->model->units[u].layout;
+        sum += (size_t)l->n_elems * 4 + (size_t)l->n_train * 2 * moment;
+    }
+    return sum;
+}
+
+/* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it. */
+static void plan_room(mt_trainer *t, const mt_machine *m)
+{
+    size_t planned = planned_host(t), left = m->host_bytes > planned ? (m->host_bytes - planned) / 2 : 0, state = state_bytes(t);
+    t->saver.planned_room = left < state ? left : state;
+}
+
+static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
+{
     const mt_job job = { .train = true,
                          .clip = mt_clip_needs_norm(t->s->training.max_grad_norm),
                          .step_tokens = t->data.max_tokens,
                          .step_docs = t->data.max_docs,
                          .longest = t->data.longest };
-    mt_machine machine;
-    MT_TRY(find_machine(t, &machine, err));
+    mt_machine machine = *here;
     mt_rc rc = choose(t, &job, saved, &machine, err);
     if (rc != MT_ENOMEM) return rc;
-    if (!m->force) return mt_note(err, "the run is not started (megatrain plan tells more, --force starts it all the same)");
+    if (!t->s->memory.force) return mt_note(err, "the run is not started (megatrain plan tells more, --force starts it all the same)");
     mt_warn("%s; started all the same (--force)", err->msg);
     machine.host_bytes = SIZE_MAX;
     return choose(t, &job, saved, &machine, err);
+}
+
+mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
+{
+    mt_machine machine;
+    MT_TRY(find_machine(t, &machine, err));
+    MT_TRY(choose_for(t, saved, &machine, err));
+    plan_room(t, &machine);
+    return MT_OK;
 }
 
 /* -- disk ------------------------------------------------------------------------------------------ */
@@ -130,7 +161,8 @@ mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 static int64_t checkpoints_at_once(const mt_trainer *t)
 {
     const mt_save_settings *s = &t->s->save;
-    int64_t left = t->n_steps - t->at.step, all = (s->save_steps ? left / s->save_steps : 0) + 1;
+    int64_t between = s->save_steps == MT_EVERY_EPOCH ? t->data.steps_per_epoch : s->save_steps;
+    int64_t left = t->n_steps - t->at.step, all = (between ? left / between : 0) + 1;
     return s->keep_last && s->keep_last + 1 < all ? s->keep_last + 1 : all;
 }
 
@@ -148,13 +180,6 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 }
 
 /* -- while it runs --------------------------------------------------------------------------------- */
-
-/* Of the process, all told. */
-static size_t planned_host(const mt_trainer *t)
-{
-    const mt_plan *p = t->plan;
-    return p->host_bytes + p->base_host + (t->dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
-}
 
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
 {
@@ -184,10 +209,7 @@ size_t mt__train_spare_memory(const mt_trainer *t)
 {
     mt_err ignored = { 0 };
     mt_host h;
-    size_t limit = t->s->memory.host_memory, planned = planned_host(t);
-    if (mt_host_read(&h, "", &ignored)) return 0;
-    size_t left = !limit ? SIZE_MAX : limit > planned ? limit - planned : 0;
-    return h.ram_free / 2 < left ? h.ram_free / 2 : left;
+    return mt_host_read(&h, "", &ignored) ? 0 : (size_t)mt_min_i64((int64_t)(h.ram_free / 2), (int64_t)t->saver.planned_room);
 }
 
 /* -- afterwards ------------------------------------------------------------------------------------ */
@@ -200,7 +222,7 @@ void mt__train_compare(const mt_trainer *t, mt_train_compared *out)
     t->dev->api->info(t->dev, &d);
     *out = (mt_train_compared){ .planned_tokens_s = p->predicted_seconds > 0 ? (double)p->job.step_tokens / p->predicted_seconds : 0,
                                 .tokens_s = t->timed_s > 0 ? (double)t->timed_tokens / t->timed_s : 0,
-                                .planned_host = planned_host(t),
+                                .planned_host = planned_host(t) + t->saver.planned_room,
                                 .aside = t->saver.aside,
                                 .planned_device = p->device_bytes,
                                 .device = d.memory_peak };

@@ -5,7 +5,8 @@
  *   device  queued on the compute stream behind the gradient
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
  *           written back; the next fetch and the next staging wait for the write-back's event (U2).  They lie in a stage slot, or
- *           borrow what the last backward has freed: the unit's accumulator, and what its layer or a later one kept (U7)
+ *           borrow what the last backward has freed: the unit's accumulator, and what its layer or a later one kept (U7).  A slot that
+ *           is the unit's own still has its state from the update before, so nothing needs to be copied in
  *
  * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
 #include "base/fault.h"
@@ -183,7 +184,7 @@ typedef struct staged {
 static staged carve(const mt_engine *e, const stage_slot *k, int u)
 {
     if (!mt__place(e, u)->borrows) {
-        mt_stage_layout at = mt_plan_stage(e->plan, (size_t)mt__layout(e, u)->n_train);
+        mt_stage_layout at = mt_plan_stage(e->plan, u);
         char *m = k->s.p;
         return (staged){ .m = m, .v = m + at.v, .hi = (uint16_t *)(void *)(m + at.hi), .lo = (int16_t *)(void *)(m + at.lo) };
     }
@@ -226,6 +227,12 @@ static mt_rc stage_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
 
 static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
 {
+    bool own = e->units[u].stage == k;
+    if (own && k->version == e->units[u].version) {
+        k->unit = u; /* still there */
+        return MT_OK;
+    }
+    if (own) k->version = e->units[u].version;
     MT_TRY(stage_first(e, k, u, true, true, k->s.free, err));
     return stage_rest(e, k, u, err);
 }
@@ -268,45 +275,60 @@ static mt_rc queue_update(mt_engine *e, stage_slot *k, int u, staged *at, mt_err
 {
     uint16_t *in_place = hi_in_place(e, u);
     *at = carve(e, k, u);
-    if (in_place) {
-        at->hi = in_place;
-        /* U3: the write-back still reads these weights; they change again only behind it. */
-        MT_TRY(mt_wait(e->compute, e->units[u].written, err));
-    }
+    if (in_place) at->hi = in_place;
+    /* U3: the write-back may still read what stays on the device; it changes again only behind it.  Other weights were fetched behind it. */
+    if (in_place) MT_TRY(mt_wait(e->compute, e->units[u].written, err));
     MT_TRY(mt_wait(e->compute, k->s.ready, err));
     MT_TRY(queue_adamw(e, u, at->hi, at->lo, at->m, at->v, err));
     new_version(e, u);
     k->unit = -1;
+    if (e->units[u].stage) k->version = e->units[u].version;
     return mt_record(e->compute, k->done, err);
 }
 
-/* A unit at a time: without clipping, or with a stage slot that the next unit wants. */
+/* The slot to stage unit u in: its own, or the next. */
+static stage_slot *slot_for(mt_engine *e, int u)
+{
+    if (e->units[u].stage) return e->units[u].stage;
+    stage_slot *k = &e->stages[e->stage_turn];
+    e->stage_turn = (e->stage_turn + 1) % e->plan->place.stage_slots;
+    return k;
+}
+
+static mt_rc write_back(mt_engine *e, stage_slot *k, int u, mt_err *err)
+{
+    staged at = carve(e, k, u);
+    MT_TRY(write_back_first(e, k, u, &at, err));
+    return write_back_rest(e, k, u, err);
+}
+
+/* Does nobody wait for its write-back but its own next update?  Its state stays in its slot, its weights in theirs. */
+static bool returns_late(mt_engine *e, int u) { return e->units[u].stage && mt__ring_in_place(e, u); }
+
+/* A unit at a time: without clipping, or in a stage slot. */
 static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
 {
     stage_slot *k = slot_staged_for(e, u);
     staged at;
     if (!k) {
-        k = &e->stages[e->stage_turn];
-        e->stage_turn = (e->stage_turn + 1) % e->plan->place.stage_slots;
+        k = slot_for(e, u);
         MT_TRY(stage_in(e, k, u, err));
     }
     MT_TRY(queue_update(e, k, u, &at, err));
-    MT_TRY(write_back_first(e, k, u, &at, err));
-    return write_back_rest(e, k, u, err);
+    return returns_late(e, u) && !e->updating ? MT_OK : write_back(e, k, u, err);
 }
 
 static bool updates_by_loan(const mt_engine *e, int u) { return mt__place(e, u)->borrows && mt__layout(e, u)->n_train; }
 
-/* All units that borrow, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs are only owed
- * now, and queued as the step goes on: the driver's queues hold some tens of gigabytes of copies, and whoever queues more waits, with
- * the device running dry meanwhile. */
+/* All units that borrow, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs are queued as the
+ * step goes on, in the order in which it needs their memory, and those of slots that are units' own behind them all. */
 static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
 {
     int n = e->model->n_units;
     staged at;
     for (int i = 1; i <= n; i++)
         if (updates_by_loan(e, i % n)) MT_TRY(queue_update(e, &e->own_stages[i % n], i % n, &at, err));
-    e->returned = e->returned_acc = 0;
+    e->returned = e->returned_acc = e->returned_own = 0;
     return MT_OK;
 }
 
@@ -340,7 +362,15 @@ mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err)
     return return_accs(e, (e->model->head + n - u) % n + 1, err);
 }
 
-mt_rc mt__updates_return_all(mt_engine *e, mt_err *err) { return return_accs(e, e->model->n_units, err); }
+mt_rc mt__updates_return_all(mt_engine *e, mt_err *err)
+{
+    MT_TRY(return_accs(e, e->model->n_units, err));
+    for (; e->returned_own < e->model->n_units; e->returned_own++) {
+        int u = e->returned_own;
+        if (returns_late(e, u)) MT_TRY(write_back(e, e->units[u].stage, u, err));
+    }
+    return MT_OK;
+}
 
 mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_rest(e, &e->own_stages[u], u, err); }
 
@@ -358,8 +388,7 @@ mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err)
     int n = e->plan->place.stage_slots, used = 0;
     for (int u = 0; u < e->model->n_units && used < n; u++) {
         if (mt__place(e, u)->site != MT_SITE_STAGED || mt__place(e, u)->borrows || !mt__layout(e, u)->n_train) continue;
-        MT_TRY(stage_in(e, &e->stages[e->stage_turn], u, err));
-        e->stage_turn = (e->stage_turn + 1) % n;
+        MT_TRY(stage_in(e, slot_for(e, u), u, err));
         used++;
     }
     return MT_OK;
@@ -387,7 +416,8 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err)
             if (!mt__layout(e, u)->n_train || at->borrows || (at->site == MT_SITE_HOST) != on_host) continue;
             MT_TRY(update_unit(e, u, e->units[u].parked, err));
         }
-    return update_all_borrowed(e, err);
+    MT_TRY(update_all_borrowed(e, err));
+    return e->any_borrows ? MT_OK : mt__updates_return_all(e, err); /* nobody waits for memory: let the link begin */
 }
 
 /* What was staged is not used: its memory is free behind the copy that filled it. */
@@ -415,6 +445,9 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
         s->parked = mt__place(e, u)->site == MT_SITE_HOST ? mt__buffer(e, MT_BUF_PARKED, mt_plan_alias(e->plan, u), -1) : NULL;
         s->grad_dev = mt__place(e, u)->borrows ? e->layers[mt__place(e, u)->lender[1]].kept + mt_plan_loan(e->plan, u).g : mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt__event(e, &s->landed, "gradient sent", err));
+        int own = mt_plan_own_slot(e->plan, u);
+        if (own >= 0) s->stage = &e->stages[own];
+        e->any_borrows |= mt__place(e, u)->borrows;
     }
     return MT_OK;
 }
@@ -423,7 +456,7 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
 {
     updater *up = &e->updater;
     int n_stages = e->plan->place.stage_slots;
-    e->returned = e->returned_acc = e->model->n_units;
+    e->returned = e->returned_acc = e->returned_own = e->model->n_units;
     up->cap = e->model->n_units;
     up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
     e->stages = mt_calloc((size_t)n_stages, sizeof *e->stages);
@@ -432,6 +465,7 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
     MT_TRY(open_units(e, err));
     for (int i = 0; i < n_stages; i++) {
         e->stages[i].unit = -1;
+        e->stages[i].version = -1;
         e->stages[i].s.p = mt__buffer(e, MT_BUF_STAGE, i, -1);
         MT_TRY(mt__slot_events(e, &e->stages[i].s, "staged state", "write-back", err));
         MT_TRY(mt__event(e, &e->stages[i].done, "update on the device", err));

@@ -20,7 +20,7 @@ enum {
     CONNECT_S = 15,
     SILENCE_S = 60
 };
-static const double longest_wait_s = 300; /* a server that asks for more is told to the user instead */
+static const double longest_wait_s = 330; /* the hub counts requests by 300 s; a server that asks for more is told to the user instead */
 
 struct mt_http {
     CURL *curl;
@@ -98,6 +98,22 @@ static void read_link(mt_http_response *r, const char *value, size_t n)
     mt_free(text);
 }
 
+/* "120", or "Wed, 21 Oct 2026 07:28:00 GMT"; negative: neither. */
+static double seconds_until(const char *value)
+{
+    if (value[0] >= '0' && value[0] <= '9') return strtod(value, NULL);
+    time_t when = curl_getdate(value, NULL), now = time(NULL);
+    return when == (time_t)-1 ? -1 : when > now ? (double)(when - now) : 0;
+}
+
+/* The hub's own way to say it, on every answer: "api";r=0;t=55 (requests left, seconds to the next window). */
+static double seconds_to_next_window(const char *value)
+{
+    const char *left = strstr(value, "r="), *until = strstr(value, "t=");
+    bool used_up = left && until && strtol(left + 2, NULL, 10) == 0;
+    return used_up ? strtod(until + 2, NULL) + 1 : -1; /* it rounds down */
+}
+
 static size_t on_header(char *line, size_t size, size_t n, void *user)
 {
     transfer *t = user;
@@ -114,7 +130,8 @@ static size_t on_header(char *line, size_t size, size_t n, void *user)
     if (IS("X-Error-Code")) copy_value(t->r->error_code, sizeof t->r->error_code, value, value_n);
     if (IS("X-Error-Message")) copy_value(t->r->error_message, sizeof t->r->error_message, value, value_n);
     if (IS("Link")) read_link(t->r, value, value_n);
-    if (IS("Retry-After") && text[0] >= '0' && text[0] <= '9') t->r->retry_after_s = strtod(text, NULL);
+    if (IS("Retry-After") && t->r->retry_after_s < 0) t->r->retry_after_s = seconds_until(text);
+    if (IS("RateLimit") && seconds_to_next_window(text) >= 0) t->r->retry_after_s = seconds_to_next_window(text);
     if (IS("Content-Range") && strncasecmp(text, "bytes ", 6) == 0) t->first = strtoll(text + 6, NULL, 10);
 #undef IS
     return total;
@@ -204,6 +221,7 @@ static void set_up(const mt_http *h, transfer *t, const char *url, struct curl_s
     curl_easy_reset(c); /* keeps the connections */
     curl_easy_setopt(c, CURLOPT_URL, url);
     curl_easy_setopt(c, CURLOPT_USERAGENT, "megatrain/" MT_VERSION);
+    curl_easy_setopt(c, CURLOPT_ACCEPT_ENCODING, "identity"); /* ranges are of the file, not of something packed */
     curl_easy_setopt(c, CURLOPT_NOSIGNAL, 1L);
     curl_easy_setopt(c, CURLOPT_CONNECTTIMEOUT, (long)CONNECT_S);
     curl_easy_setopt(c, CURLOPT_LOW_SPEED_LIMIT, 1L);
@@ -281,6 +299,19 @@ static mt_rc go(const mt_http *h, transfer *t, CURLU *url)
     return mt_fail(t->err, MT_EFORMAT, "%s: redirected more than %d times", t->q->url, MAX_REDIRECTS);
 }
 
+/* The next page's address may be given relative to this one's. */
+static mt_rc complete_next(transfer *t, CURLU *url)
+{
+    char *whole = NULL;
+    if (!t->r->next) return MT_OK;
+    if (curl_url_set(url, CURLUPART_URL, t->r->next, 0) || !(whole = part_of(url, CURLUPART_URL)))
+        return mt_fail(t->err, MT_EFORMAT, "%s: \"%.200s\" is no address of a next page", t->q->url, t->r->next);
+    mt_free(t->r->next);
+    t->r->next = mt_strdup(whole);
+    curl_free(whole);
+    return t->r->next ? MT_OK : mt_fail(t->err, MT_ENOMEM, "no host memory for an address");
+}
+
 mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_err *err)
 {
     *r = (mt_http_response){ .retry_after_s = -1 };
@@ -288,6 +319,7 @@ mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_
     CURLU *url = curl_url();
     mt_rc rc = url && !curl_url_set(url, CURLUPART_URL, q->url, 0) ? go(h, &t, url)
                                                                    : mt_fail(err, MT_EFORMAT, "\"%.200s\" is no address", q->url);
+    if (!rc) rc = complete_next(&t, url);
     curl_url_cleanup(url);
     if (!rc && !mt_str_ok(&r->body)) rc = mt_fail(err, MT_ENOMEM, "no host memory for an answer of the hub");
     return rc;

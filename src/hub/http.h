@@ -37,7 +37,7 @@ typedef struct mt_http_response {
     char error_code[64];     /* X-Error-Code: GatedRepo, RepoNotFound, RevisionNotFound, EntryNotFound */
     char error_message[512]; /* X-Error-Message */
     char *next;              /* Link: <...>; rel="next" */
-    double retry_after_s;    /* negative: not said */
+    double retry_after_s;    /* Retry-After, or of RateLimit; negative: not said */
     bool cut;                /* the connection failed: worth another try */
     bool unreachable;        /* it never came about: no network, no such host */
 } mt_http_response;

@@ -148,7 +148,9 @@ mt_rc mt__repo_refused(const mt_hub *hub, const mt__repo *repo, const char *path
         return mt_fail(err, MT_ENOENT, "%s %s has no branch, tag or commit \"%s\"", kind_of(repo), repo->name, repo->revision);
     if (path && (strcmp(code, "EntryNotFound") == 0 || r->status == 404))
         return mt_fail(err, MT_ENOENT, "%s has no file %s any more; try again", repo->name, path);
-    if (r->status == 401 && strstr(r->error_message, "Invalid credentials"))
+    if (strstr(r->error_message, "is disabled"))
+        return mt_fail(err, MT_EINVAL, "%s: %s has closed it (\"%s\")", repo->name, hub->at.endpoint, r->error_message);
+    if (r->status == 401 && hub->at.token && (strstr(r->error_message, "Invalid credentials") || strstr(r->error_message, "is expired")))
         return mt_fail(err, MT_EINVAL,
                        "%s does not know the token that is set (HF_TOKEN, or the file `hf auth login` left); make a "
                        "new one at %s/settings/tokens",

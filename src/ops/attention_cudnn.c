@@ -26,7 +26,7 @@ enum tensor_id {
 /* What a plan is made for. */
 typedef struct plan_key {
     int64_t backward, way; /* way: 0 in forward */
-    int64_t docs, longest, H, K, Dh, ldq, ldk, ldv, ldo, ld_d, windowed;
+    int64_t docs, longest, H, K, Dh, ldq, ldk, ldv, ldo, ld_d, ld_dq, windowed;
 } plan_key;
 
 enum { MAX_PLANS = 256, GRADIENTS_FROM = 91900 };
@@ -191,11 +191,11 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
 
     mt_node keys = rows(&b, ID_NONE, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->ldk, offsets(&b, MT_OFF_K));
     mt_cudnn_reshape_to(g, kt, keys);
-    mt_node dq = rows(&b, ID_DQ, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ld_d, offsets(&b, MT_OFF_D));
+    mt_node dq = rows(&b, ID_DQ, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ld_dq, offsets(&b, MT_OFF_DQ));
     if (k->way == MT_ATTENTION_CUDNN) {
         mt_cudnn_matmul_to(g, ds, keys, dq, b.len_q, NULL, b.len_kv);
     } else {
-        mt_node acc = rows(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->Dh, k->ld_d, offsets(&b, MT_OFF_D)); /* as dq, or it is wrong */
+        mt_node acc = rows(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->Dh, k->ld_dq, offsets(&b, MT_OFF_DQ)); /* as dq, or it is wrong */
         mt_cudnn_matmul_to(g, ds, keys, acc, b.len_q, NULL, b.len_kv);
         mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, acc, NULL, dq);
     }
@@ -238,7 +238,7 @@ static bool masks_window(const mt_attention *a, bool backward, mt_attention_way 
 static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward, mt_attention_way way)
 {
     return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .H = a->H, .K = a->K, .Dh = a->Dh,
-                       .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_d = backward ? a->ld_d : 0, .windowed = masks_window(a, backward, way) };
+                       .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_d = backward ? a->ld_d : 0, .ld_dq = backward ? mt_cudnn_ld_dq(a, way) : 0, .windowed = masks_window(a, backward, way) };
 }
 
 static mt_cudnn_plan *find(const mt_cudnn_attention *c, const plan_key *key)
@@ -290,10 +290,10 @@ mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, b
 
 /* -- running --------------------------------------------------------------------------------------- */
 
-void mt_cudnn_offset_lds(const mt_attention *a, int64_t ld[MT_OFFSETS])
+void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, int64_t ld[MT_OFFSETS])
 {
     const int64_t all[MT_OFFSETS] = { [MT_OFF_Q] = a->ldq, [MT_OFF_K] = a->ldk, [MT_OFF_V] = a->ldv, [MT_OFF_O] = a->ldo, [MT_OFF_LSE] = a->H,
-                                      [MT_OFF_D] = a->ld_d, [MT_OFF_KV] = a->K * a->Dh };
+                                      [MT_OFF_D] = a->ld_d, [MT_OFF_DQ] = mt_cudnn_ld_dq(a, way), [MT_OFF_KV] = a->K * a->Dh };
     memcpy(ld, all, sizeof all);
 }
 
@@ -347,18 +347,17 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
 
 mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, mt_err *err)
 {
-    static const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_KV };
     bool grouped = a->H != a->K, fast = way == MT_ATTENTION_CUDNN_FAST;
-    int n_used = grouped ? 7 : 6;
+    const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_DQ, grouped ? MT_OFF_KV : MT_OFF_D };
     mt_cudnn_layout l = mt_cudnn_layout_of(a, way, true);
     mt_cudnn_plan *plan;
     char *scratch = a->scratch;
     MT_TRY(plan_for(c, a, &l, true, way, &plan, err));
     for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
         values v = { .n = 0 };
-        put_common(&v, a, &l, chunk, used, n_used);
+        put_common(&v, a, &l, chunk, used, (int)MT_COUNT(used));
         put(&v, ID_DO, a->d_o);
-        put(&v, ID_DQ, a->dq);
+        put(&v, ID_DQ, mt_cudnn_ld_dq(a, way) == a->ld_d ? a->dq : scratch + l.dq);
         put(&v, ID_DK, grouped ? scratch + l.dk : a->dk);
         put(&v, ID_DV, grouped ? scratch + l.dv : a->dv);
         put(&v, ID_DELTA, scratch + l.delta);

@@ -22,6 +22,6 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
 mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err);
 
 /* Elements from row to row of what each array of offsets is for. */
-void mt_cudnn_offset_lds(const mt_attention *a, int64_t ld[MT_OFFSETS]);
+void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, int64_t ld[MT_OFFSETS]);
 
 #endif

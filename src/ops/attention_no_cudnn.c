@@ -36,4 +36,4 @@ mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, b
     return absent(err);
 }
 
-void mt_cudnn_offset_lds(const mt_attention *a, int64_t ld[MT_OFFSETS]) { (void)a, (void)ld; }
+void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, int64_t ld[MT_OFFSETS]) { (void)a, (void)way, (void)ld; }

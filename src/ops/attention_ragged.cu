@@ -26,22 +26,56 @@ __global__ void ragged_kernel(ragged r)
     if (i < r.docs) r.lengths[chunk * r.lengths_ld + i] = doc < r.n_docs ? r.doc_start[doc + 1] - (int32_t)row : 0;
 }
 
-static mt_rc tell_documents(mt_stream *s, const mt_attention *a, const mt_cudnn_layout *l, mt_err *err)
+static mt_rc tell_documents(mt_stream *s, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_err *err)
 {
     char *scratch = (char *)a->scratch;
     ragged r = { a->n_docs, l->size.docs, l->n_chunks, l->offsets_ld, l->lengths_ld, { 0 }, a->doc_start, (int64_t *)(scratch + l->offsets),
                  (int32_t *)(scratch + l->lengths) };
-    mt_cudnn_offset_lds(a, r.ld);
+    mt_cudnn_offset_lds(a, way, r.ld);
     ragged_kernel<<<(unsigned)div_up(r.n_chunks * (r.docs + 1), 128), 128, 0, mt_cuda_raw(s)>>>(r);
     return mt__cuda_launched(s, "documents for cuDNN", err);
 }
 
-/* Rows of the gradient of keys or values from the scratch, where they lie packed. */
-static mt_rc place_rows(mt_stream *s, const mt_attention *a, void *to, const char *from, mt_err *err)
+/* -- gradients on their way from the scratch to their places ----------------------------------------- */
+
+enum { PIECE = 8 }; /* elements of 16 bytes: rows have no others (wide_rows) */
+
+typedef struct part {
+    bf16 *to;
+    const bf16 *from;
+    int64_t ld_from, pieces; /* pieces: of a row */
+} part;
+
+typedef struct parts {
+    part of[3];
+    int n;
+    int64_t N, ld_to;
+} parts;
+
+__global__ void place_kernel(parts p)
 {
-    size_t width = (size_t)(a->K * a->Dh) * 2;
-    return mt__cuda_check(s->dev, cudaMemcpy2DAsync(to, (size_t)a->ld_d * 2, from, width, width, (size_t)a->N, cudaMemcpyDeviceToDevice, mt_cuda_raw(s)),
-                          "attention backward", err);
+    part q = p.of[blockIdx.y];
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / q.pieces, d = at % q.pieces * PIECE;
+    if (row < p.N) store<bf16, PIECE>(q.to + row * p.ld_to + d, load<bf16, PIECE>(q.from + row * q.ld_from + d));
+}
+
+static void add_part(parts *p, void *to, const void *from, int64_t ld_from, int64_t width)
+{
+    p->of[p->n++] = (part){ (bf16 *)to, (const bf16 *)from, ld_from, width / PIECE };
+}
+
+/* Of grouped heads dk and dv lie packed in the scratch, and dq where cuDNN cannot write it to its place. */
+static mt_rc place_rows(mt_stream *s, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_err *err)
+{
+    const char *scratch = (const char *)a->scratch;
+    int64_t kv = a->K * a->Dh, ld_dq = mt_cudnn_ld_dq(a, way), widest = ld_dq != a->ld_d ? a->H * a->Dh : kv;
+    parts p = { .n = 0, .N = a->N, .ld_to = a->ld_d };
+    if (a->H != a->K) add_part(&p, a->dk, scratch + l->dk, kv, kv);
+    if (a->H != a->K) add_part(&p, a->dv, scratch + l->dv, kv, kv);
+    if (ld_dq != a->ld_d) add_part(&p, a->dq, scratch + l->dq, ld_dq, a->H * a->Dh);
+    if (!p.n || !a->N) return MT_OK;
+    place_kernel<<<dim3((unsigned)div_up(a->N * (widest / PIECE), 256), (unsigned)p.n), 256, 0, mt_cuda_raw(s)>>>(p);
+    return mt__cuda_launched(s, "attention backward", err);
 }
 
 static void close_state(void *state) { mt_cudnn_attention_close((mt_cudnn_attention *)state); }
@@ -100,7 +134,7 @@ mt_rc mt__attention_cudnn_fwd(mt_stream *s, const mt_attention *a, mt_err *err)
     mt_cudnn_attention *state = state_of(mt_cuda_device_of(s));
     if (!state) return none_here(err);
     mt_cudnn_layout l = mt_cudnn_layout_of(a, MT_ATTENTION_CUDNN, false);
-    MT_TRY(tell_documents(s, a, &l, err));
+    MT_TRY(tell_documents(s, a, MT_ATTENTION_CUDNN, &l, err));
     return mt_cudnn_attention_fwd(state, mt_cuda_raw(s), a, err);
 }
 
@@ -109,9 +143,7 @@ mt_rc mt__attention_cudnn_bwd(mt_stream *s, const mt_attention *a, mt_attention_
     mt_cudnn_attention *state = state_of(mt_cuda_device_of(s));
     if (!state) return none_here(err);
     mt_cudnn_layout l = mt_cudnn_layout_of(a, way, true);
-    MT_TRY(tell_documents(s, a, &l, err));
+    MT_TRY(tell_documents(s, a, way, &l, err));
     MT_TRY(mt_cudnn_attention_bwd(state, mt_cuda_raw(s), a, way, err));
-    if (a->H == a->K) return MT_OK;
-    MT_TRY(place_rows(s, a, a->dk, (char *)a->scratch + l.dk, err));
-    return place_rows(s, a, a->dv, (char *)a->scratch + l.dv, err);
+    return place_rows(s, a, way, &l, err);
 }

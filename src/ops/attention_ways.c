@@ -36,11 +36,10 @@ static bool cudnn_fits(const mt_attention *a, bool backward)
     return cudnn_knows(a, backward) && (!backward || (mt_cudnn_size_of(a, true).longest && !(a->window && a->window < a->longest)));
 }
 
-/* cuDNN's accumulator is right only where rows of q, o and dq are equally far apart.  Narrow windows are ours, and short documents are
- * faster without atomics where both can be had. */
+/* Narrow windows are ours, and short documents are faster without atomics where both can be had. */
 static bool atomics_pay(const mt_attention *a, bool backward)
 {
-    if (!backward || !cudnn_knows(a, true) || a->ldq != a->ld_d || a->ldo != a->ld_d || (a->window && a->window < NARROW && a->window < a->longest)) return false;
+    if (!backward || !cudnn_knows(a, true) || (a->window && a->window < NARROW && a->window < a->longest)) return false;
     int64_t without = a->Dh == 128 ? 1024 : 512;
     return !(allows(a, MT_ATTENTION_CUDNN) && a->longest <= without && cudnn_fits(a, true));
 }
@@ -167,6 +166,9 @@ static size_t take(size_t *at, uint64_t bytes)
     return here;
 }
 
+/* The fast backward adds to its accumulator as if rows lay where q's do, whatever it is told: 40% off elsewhere. */
+int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way) { return way == MT_ATTENTION_CUDNN_FAST ? a->ldq : a->ld_d; }
+
 static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, bool squares, bool backward)
 {
     mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs };
@@ -177,7 +179,9 @@ static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, boo
     l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * l.lengths_ld) * 4);
     if (backward) {
         l.delta = take(&l.bytes, (uint64_t)(a->N * a->H) * 4);
-        if (!squares) l.acc = take(&l.bytes, (uint64_t)(a->N * (a->ld_d ? a->ld_d : (a->H + 2 * a->K) * a->Dh)) * 4);
+        int64_t ld_dq = mt_cudnn_ld_dq(a, MT_ATTENTION_CUDNN_FAST), ld = ld_dq ? ld_dq : (a->H + 2 * a->K) * a->Dh; /* 0: a plan's question */
+        if (!squares) l.acc = take(&l.bytes, (uint64_t)(a->N * ld) * 4);
+        if (!squares && (ld_dq == 0 || ld_dq != a->ld_d)) l.dq = take(&l.bytes, (uint64_t)(a->N * ld) * 2);
         if (a->H != a->K) {
             l.dkf = take(&l.bytes, rows_of_heads * 2);
             l.dvf = take(&l.bytes, rows_of_heads * 2);

@@ -22,7 +22,7 @@ mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares);
 int64_t mt_cudnn_longest(const mt_attention *a);
 
 /* Offsets of documents that cuDNN reads, one array for each distance from row to row. */
-typedef enum mt_cudnn_offset { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_KV, MT_OFFSETS } mt_cudnn_offset;
+typedef enum mt_cudnn_offset { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_D, MT_OFF_DQ, MT_OFF_KV, MT_OFFSETS } mt_cudnn_offset;
 
 /* Where things lie in the scratch of a call that cuDNN serves; bytes from its start. */
 typedef struct mt_cudnn_layout {
@@ -30,10 +30,13 @@ typedef struct mt_cudnn_layout {
     int64_t n_chunks;              /* launches, size.docs documents each */
     int64_t offsets_ld, lengths_ld; /* elements from chunk to chunk (offsets: from array to array) */
     size_t offsets, lengths;       /* int64 [n_chunks][MT_OFFSETS][offsets_ld]; int32 [n_chunks][lengths_ld] */
-    size_t delta, acc, dkf, dvf, dk, dv; /* backward */
+    size_t delta, acc, dq, dkf, dvf, dk, dv; /* backward; dq: where its rows cannot be written to their place */
     size_t workspace, workspace_bytes;
     size_t bytes;                  /* of all */
 } mt_cudnn_layout;
+
+/* Elements from row to row of dq as cuDNN writes it: a->ld_d, or else it lies in the scratch. */
+int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way);
 
 mt_cudnn_layout mt_cudnn_layout_of(const mt_attention *a, mt_attention_way way, bool backward);
 

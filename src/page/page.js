@@ -341,7 +341,7 @@ function titled(title, ...content) {
 }
 /* Buffers, the program itself, and on the CPU what the plan calls the device. */
 function plannedHost(plan) {
-  return plan.host_bytes + (plan.base_host_bytes || 0) + (/^CPU/.test(plan.device) ? plan.device_bytes : 0);
+  return plan.host_bytes + (plan.base_host_bytes || 0) + (plan.checkpoint_host_bytes || 0) + (/^CPU/.test(plan.device) ? plan.device_bytes : 0);
 }
 function planCard(run) {
   const plan = run.plan, p = last(run.steps) || {};

@@ -147,19 +147,27 @@ static void drop(client *c)
     *c = (client){ .fd = -1 };
 }
 
+/* Where all places are taken, whoever has least time left goes: those who say nothing do not keep others out. */
+static client *find_place(mt_server *s)
+{
+    client *least = &s->clients[0];
+    for (size_t i = 0; i < MAX_CLIENTS; i++) {
+        if (s->clients[i].fd < 0) return &s->clients[i];
+        if (s->clients[i].deadline_s < least->deadline_s) least = &s->clients[i];
+    }
+    drop(least);
+    return least;
+}
+
 static void greet(mt_server *s)
 {
     int fd = accept(s->listener, NULL, NULL);
     if (fd < 0) return;
-    for (size_t i = 0; i < MAX_CLIENTS; i++) {
-        if (s->clients[i].fd >= 0) continue;
-        fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
-        fcntl(fd, F_SETFD, FD_CLOEXEC);
-        s->clients[i].fd = fd;
-        s->clients[i].deadline_s = now_s() + ASK_SECONDS;
-        return;
-    }
-    close(fd); /* full: the browser tries again */
+    client *c = find_place(s);
+    fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+    fcntl(fd, F_SETFD, FD_CLOEXEC);
+    c->fd = fd;
+    c->deadline_s = now_s() + ASK_SECONDS;
 }
 
 static void take(const mt_server *s, client *c)

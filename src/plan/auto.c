@@ -42,12 +42,13 @@ static size_t five_digits(size_t n)
     return n >> shift << shift;
 }
 
-enum { FITTED = 2 };
+enum { FITTED = 3 };
 
-/* Between the sizes: a sixth or a tenth of the step in whole documents, for sweeps of one or two micro-batches that come out even. */
+/* Between the sizes: a fifth, a sixth or a tenth of the step in whole documents, for sweeps of one or two micro-batches that come out even. */
 static rows fitted(const mt_job *job, int i)
 {
-    int64_t parts = i ? 10 : 6, docs = (job->step_tokens + parts * job->longest - 1) / (parts * job->longest), micro = docs * job->longest;
+    static const int in[FITTED] = { 5, 6, 10 };
+    int64_t parts = in[i], docs = (job->step_tokens + parts * job->longest - 1) / (parts * job->longest), micro = docs * job->longest;
     return (rows){ micro > 8192 && micro < MLP_ROWS ? micro : sizes[0].micro, MLP_ROWS, 1024 };
 }
 

@@ -16,12 +16,13 @@
 typedef enum knob {
     MICROS,         /* micro-batches of a sweep */
     INTERVAL,       /* layers redone from one kept input */
-    KEEP_ALL,       /* layers, from the first, that keep everything */
+    KEEP_ALL,       /* layers that keep everything: of those in host memory, then from the first */
     KEEP_ATTENTION, /* the next so many keep input and attention, the rest their input */
     OFFLOADED,      /* layers whose kept activations go to host memory, spread */
     HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
     HOMES_SKIP,     /* ... but not the embedding, which may be too large */
     STAGED,         /* the next so many are updated through the device, in memory they borrow */
+    OWN,            /* ... but for the first so many of them, whose state would arrive last: they have memory of their own there */
     RESIDENT,       /* of the other layers, spread, weights that stay on the device through the step */
     ENDS_RESIDENT,  /* embedding and head too */
     ACC_HOST,       /* gradients wait in host memory between sweeps */
@@ -41,7 +42,8 @@ typedef struct merit {
 
 enum { KEEPS = 5, LEAST = 3 * KEEPS, STARTS }; /* kinds of starts: what layers keep, in one sweep or several, or staged; and the smallest */
 enum { MOST_SLABS = 8, KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2 };
-#define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late */
+#define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late, */
+#define ADAM_COST 0.1    /* updates on the host above all: the forward of their units stands behind them, and cores have other work */
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
@@ -76,23 +78,27 @@ static bool better(merit a, merit b) { return a.fits != b.fits ? a.fits : a.cost
 /* Is i one of `take` that are spread over [0, n)? */
 static bool spread(int i, int take, int n) { return n > 0 && (int64_t)(i + 1) * take / n > (int64_t)i * take / n; }
 
+/* What a layer keeps costs the device nothing where it goes to host memory, so those layers are the first to keep everything; they are
+ * spread, because the link needs the time of the layers between them. */
 static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
 {
     int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
-    for (int l = 0, n = 0; l < L; l++) {
-        mt_keep keep = n < c->k[KEEP_ALL] ? MT_KEEP_ALL : n < c->k[KEEP_ALL] + c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
-        bool starts = l % c->k[INTERVAL] == 0;
-        p->layers[l] = (mt_layer_place){ starts ? keep : MT_KEEP_NOTHING, starts && j->train && spread(n, c->k[OFFLOADED], kept) ? MT_HOST : MT_DEVICE };
-        n += starts;
+    int hosts = j->train ? (int)mt_min_i64(c->k[OFFLOADED], kept) : 0, all_there = (int)mt_min_i64(c->k[KEEP_ALL], hosts), all_here = c->k[KEEP_ALL] - all_there;
+    for (int l = 0, n = 0, there = 0, here = 0, others = 0; l < L; l++) {
+        p->layers[l] = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
+        if (l % c->k[INTERVAL] != 0) continue;
+        bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
+        p->layers[l].place = host ? MT_HOST : MT_DEVICE;
+        p->layers[l].keep = all ? MT_KEEP_ALL : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
     }
 }
 
-/* Update unit u through the device: in borrowed memory, or else, if it is a layer, in a slot of its own. */
-static void stage(mt_plan *trial, int u)
+/* Update unit u through the device: in borrowed memory if it may and can, or else in a slot of its own. */
+static void stage(mt_plan *trial, int u, bool may_borrow)
 {
     mt_unit_place *at = &trial->place.units[u];
-    bool borrows = mt_plan_can_borrow(trial, u), slot = trial->model->units[u].kind == MT_UNIT_LAYER && trial->place.stage_slots < MT_MAX_SLOTS;
-    if (!trial->model->units[u].layout->n_train || (!borrows && !slot)) return;
+    bool borrows = may_borrow && mt_plan_can_borrow(trial, u);
+    if (!trial->model->units[u].layout->n_train || (!borrows && trial->place.stage_slots == MT_MAX_SLOTS)) return;
     at->site = MT_SITE_STAGED;
     at->borrows = borrows;
     trial->place.stage_slots += !borrows;
@@ -110,7 +116,7 @@ static void fill_units(mt_plan *trial, const candidate *c)
         at += layer && !home;
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST, .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
-    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++) stage(trial, u);
+    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++) stage(trial, u, u >= first_free + c->k[OWN]);
     mt_plan_lend(trial);
 }
 
@@ -147,7 +153,7 @@ static mt_rc measure(search *s, const candidate *c, merit than, struct known *ou
     *out = (struct known){ .c = *c, .m = { missing == 0, missing } };
     if (!out->m.fits || s->give_up == 0) return MT_OK;
     MT_TRY(mt_step_time(&s->drawing, t, s->machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated, err));
-    out->m.cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out + t->times.adam_host);
+    out->m.cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out) + ADAM_COST * t->times.adam_host;
     out->bound = !simulated;
     return MT_OK;
 }
@@ -204,8 +210,9 @@ static mt_rc offer_units(search *s, int kind, candidate c, mt_err *err)
         if (home && !c.k[HOMES]) continue;
         for (int resident = 2; resident >= 0; resident--) {
             c.k[RESIDENT] = s->highest[RESIDENT] * resident / 2;
-            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 2 : 0); staged++) {
-                c.k[STAGED] = s->highest[STAGED] * staged / 2;
+            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 4 : 0); staged++) {
+                c.k[STAGED] = s->highest[STAGED] * ((staged + 1) / 2) / 2;
+                c.k[OWN] = staged % 2 ? 0 : c.k[STAGED]; /* none, or all */
                 MT_TRY(offer(s, staged ? 2 * KEEPS + kind / 2 : kind, &c, err));
             }
         }
@@ -286,7 +293,7 @@ static mt_rc turn_one(search *s, struct start *at, int part, bool *moved, mt_err
 /* Memory taken from one use and given to another. */
 static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err *err)
 {
-    static const int memory[] = { MICROS, KEEP_ALL, KEEP_ATTENTION, HOMES, STAGED, RESIDENT, OFFLOADED, INTERVAL, RING, GRAD_SLOTS };
+    static const int memory[] = { MICROS, KEEP_ALL, KEEP_ATTENTION, HOMES, STAGED, OWN, RESIDENT, OFFLOADED, INTERVAL, RING, GRAD_SLOTS };
     for (size_t i = 0; i < MT_COUNT(memory); i++)
         for (size_t j = 0; j < MT_COUNT(memory); j++)
             for (int sign = -1; sign <= 1 && i != j; sign += 2) {
@@ -377,6 +384,7 @@ static void set_ranges(search *s)
     set_range(s, HOMES, 0, s->machine->home_host ? 0 : s->model->n_units);
     set_range(s, HOMES_SKIP, 0, !s->machine->home_host);
     set_range(s, STAGED, 0, train && !s->job->only_gradients ? s->model->n_units : 0);
+    set_range(s, OWN, 0, s->highest[STAGED]);
     set_range(s, RESIDENT, 0, L);
     set_range(s, ENDS_RESIDENT, 0, 1);
     set_range(s, ACC_HOST, 0, train && micros > 1);

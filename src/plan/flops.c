@@ -13,10 +13,10 @@ double mt_flops_keys(int64_t n, int64_t window)
     return (double)ramp * (double)(ramp + 1) / 2 + (double)(n - ramp) * (double)ramp;
 }
 
-double mt_flops_step(const mt_config *c, const int32_t *doc_start, int64_t n_docs)
+double mt_flops_step(const mt_config *c, const int32_t *doc_start, int64_t n_docs, int64_t n_trained)
 {
-    double keys = 0;
+    double keys = 0, n = doc_start[n_docs] - doc_start[0], head = (double)(c->D * c->V);
     for (int64_t d = 0; d < n_docs; d++)
         for (int64_t l = 0; l < c->L; l++) keys += mt_flops_keys(doc_start[d + 1] - doc_start[d], c->window[l]);
-    return 6.0 * (double)mt_flops_weights(c) * (double)(doc_start[n_docs] - doc_start[0]) + 12.0 * (double)(c->H * c->Dh) * keys;
+    return 6.0 * (((double)mt_flops_weights(c) - head) * n + head * (double)n_trained) + 12.0 * (double)(c->H * c->Dh) * keys;
 }

@@ -2,19 +2,20 @@
  *
  *     6 x (weights multiplied per token: no input embedding, no norms) x tokens + 12 x H x Dh x (keys seen, summed over rows and layers)
  *
- * that is two operations a multiplication, forward once and backward twice; attention counts the keys a row really sees. */
+ * that is two operations a multiplication, forward once and backward twice; attention counts the keys a row really sees, and the head only
+ * the tokens that are trained, because no other row passes through it. */
 #ifndef MT_PLAN_FLOPS_H
 #define MT_PLAN_FLOPS_H
 
 #include "model/model.h"
 
-#define MT_FLOPS_FORMULA "6 x multiplied weights x tokens + 12 x heads x head width x keys seen"
+#define MT_FLOPS_FORMULA "6 x multiplied weights x tokens (the head: trained ones) + 12 x heads x head width x keys seen"
 
 /* Weights multiplied per token. */
 int64_t mt_flops_weights(const mt_config *c);
 /* Keys seen by the rows of a document of n under a window (0: none). */
 double mt_flops_keys(int64_t n, int64_t window);
-/* Of a training step over documents of these lengths. */
-double mt_flops_step(const mt_config *c, const int32_t *doc_start, int64_t n_docs);
+/* Of a training step over documents of these lengths, so many tokens of them trained. */
+double mt_flops_step(const mt_config *c, const int32_t *doc_start, int64_t n_docs, int64_t n_trained);
 
 #endif

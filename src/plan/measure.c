@@ -20,10 +20,8 @@
 
 /* Of the rate a product reaches alone, a run of minutes keeps this much: the card warms up, and other kernels run between. */
 #define LASTS 0.88
-/* Of the rate of updates alone, a run keeps this much: its arrays are larger than what is measured with. */
-#define ADAM_LASTS 0.8
-/* Host memory gives a little more than Adam alone takes from it. */
-#define BESIDE_ADAM 1.15
+/* Of the rate of updates alone, a run keeps this much. */
+#define ADAM_LASTS 0.9
 /* A GPU this much slower than its kind is not itself. */
 #define BUSY 0.75
 
@@ -32,7 +30,7 @@
 #define CPU_OWN    ((size_t)24 << 20)
 
 enum { USUAL_CORES = 16 };
-enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 32 << 20, PIECE = 1 << 16 };
+enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 }; /* far more than caches hold */
 
 static double now(void)
 {
@@ -154,15 +152,21 @@ static mt_rc measure_device(lab *l, mt_machine *m, mt_err *err)
 
 static void adam_piece(void *arg, int64_t i) { mt_adamw_piece(arg, i * PIECE, (i + 1) * PIECE); }
 
-/* Parameters a second of n, the best of a few times. */
-static double adam_rate(mt_pool *pool, char *block, int64_t n, mt_moments form)
+static mt_adamw adam_over(char *block, int64_t n, mt_moments form)
 {
     mt_adamw w = { .t = MT_DTYPE_BF16, .moments = form, .n = n, .n_decay = n, .key = 1, .m = block, .v = block + 4 * n, .hi = (uint16_t *)(void *)(block + 8 * n) };
     w.g = w.hi + n;
     w.lo = (int16_t *)(void *)(w.hi + 2 * n);
     w.coef = w.coef_no_decay = mt_adamw_coef_of(&(mt_adamw_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 1 });
+    return w;
+}
+
+/* Parameters a second of n, the best of a few times. */
+static double adam_rate(mt_pool *pool, char *block, int64_t n, mt_moments form)
+{
+    mt_adamw w = adam_over(block, n, form);
     double best = INFINITY;
-    for (int i = 0; i < 6; i++) {
+    for (int i = 0; i < 4; i++) { /* the first brings the pages */
         double start = now();
         mt_pool_for(pool, n / PIECE, adam_piece, &w);
         best = fmin(best, now() - start);
@@ -170,12 +174,33 @@ static double adam_rate(mt_pool *pool, char *block, int64_t n, mt_moments form)
     return (double)n / best;
 }
 
-static mt_rc measure_adam(mt_machine *m, int cores, int64_t n, double lasts, mt_err *err)
+/* Bytes a second that host memory gives when Adam and copies both ways want it at once, as they do in a step. */
+static mt_rc shared_rate(lab *l, const mt_machine *m, mt_pool *pool, char *block, int64_t n, double *rate, mt_err *err)
+{
+    enum { TIMES = 3, COPIES = 24 };
+    mt_adamw w = adam_over(block, n, MT_MOMENTS_F32);
+    double start = now();
+    for (int i = 0; i < COPIES; i++) {
+        MT_TRY(mt_copy(l->in, l->x, l->host[0], COPY_BYTES, MT_COPY_IN, err));
+        MT_TRY(mt_copy(l->out, l->host[1], l->y, COPY_BYTES, MT_COPY_OUT, err));
+    }
+    for (int i = 0; i < TIMES; i++) mt_pool_for(pool, n / PIECE, adam_piece, &w);
+    double end = now();
+    MT_TRY(settle(l->in, l->done[0], err));
+    MT_TRY(settle(l->out, l->done[1], err));
+    double copied = 2.0 * COPY_BYTES * COPIES - 2 * m->copy_both * (now() - end); /* what was left went at full speed */
+    *rate = (TIMES * mt_machine_adam_bytes(MT_MOMENTS_F32) * (double)n + fmax(copied, 0)) / (end - start);
+    return MT_OK;
+}
+
+/* l: the GPU's, whose copies share the memory; NULL: there are none. */
+static mt_rc measure_adam(mt_machine *m, lab *l, int cores, int64_t n, mt_err *err)
 {
     char *block = mt_calloc((size_t)n, 14);
     mt_pool *pool = NULL;
     mt_rc rc = block ? mt_pool_create(&pool, cores, err) : mt_fail(err, MT_ENOMEM, "no host memory to measure Adam");
-    for (mt_moments form = 0; !rc && form < MT_MOMENTS_FORMS; form++) m->adam_host[form] = lasts * adam_rate(pool, block, n, form);
+    for (mt_moments form = 0; !rc && form < MT_MOMENTS_FORMS; form++) m->adam_host[form] = ADAM_LASTS * adam_rate(pool, block, n, form);
+    if (!rc && l) rc = shared_rate(l, m, pool, block, n, &m->host_bandwidth, err);
     mt_pool_free(pool);
     mt_free(block);
     return rc;
@@ -254,7 +279,7 @@ static mt_rc measure_cpu(mt_machine *m, mt_device *dev, int threads, mt_err *err
     if (l.stream) dev->api->stream_free(l.stream);
     if (l.done) dev->api->event_free(l.done);
     mt_free(l.x);
-    return rc ? rc : measure_adam(m, threads, 1 << 20, 1, err);
+    return rc ? rc : measure_adam(m, NULL, threads, 1 << 20, err);
 }
 
 /* -- a GPU ----------------------------------------------------------------------------------------- */
@@ -264,10 +289,9 @@ static mt_rc measure(mt_machine *m, mt_device *dev, int cores, mt_err *err)
     lab l = { .dev = dev };
     double attention = m->attention / m->flops; /* what is known of its kind */
     mt_rc rc = measure_device(&l, m, err);
-    close_lab(&l);
     m->attention = attention * m->flops;
-    if (!rc) rc = measure_adam(m, cores, ADAM_PARAMS, ADAM_LASTS, err);
-    m->host_bandwidth = fmax(BESIDE_ADAM * mt_machine_adam_bytes(MT_MOMENTS_F32) * m->adam_host[MT_MOMENTS_F32], 1.2 * 2 * m->copy_both);
+    if (!rc) rc = measure_adam(m, &l, cores, ADAM_PARAMS, err);
+    close_lab(&l);
     return rc;
 }
 
@@ -293,7 +317,7 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *dir = xdg && *xdg ? mt_asprintf("%s/megatrain", xdg) : home && *home ? mt_asprintf("%s/.cache/megatrain", home) : NULL, key[320];
     if (!dir) return NULL;
-    snprintf(key, sizeof key, "2|%s|%s|%d", device, h->cpu, cores); /* 2: how it is measured */
+    snprintf(key, sizeof key, "3|%s|%s|%d", device, h->cpu, cores); /* 3: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
     mkdir(dir, 0777);
     mt_free(dir);

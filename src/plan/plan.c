@@ -51,13 +51,36 @@ size_t mt_plan_moment_bytes(const mt_plan *p)
 
 static size_t moment_bytes(const mt_plan *p, size_t n) { return mt_moments_bytes(p->arithmetic.moments, n); }
 
-mt_stage_layout mt_plan_stage(const mt_plan *p, size_t n)
+/* Is hi updated where it stays? */
+static bool in_place(const mt_plan *p, int unit) { return p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16; }
+
+mt_stage_layout mt_plan_stage(const mt_plan *p, int unit)
 {
+    size_t n = (size_t)p->model->units[unit].layout->n_train;
     mt_stage_layout s = { .v = mt_round_up(moment_bytes(p, n), MT_KEEP_ALIGN) };
     s.hi = 2 * s.v;
-    s.lo = s.hi + mt_round_up(n * 2, MT_KEEP_ALIGN);
+    s.lo = s.hi + (in_place(p, unit) ? 0 : mt_round_up(n * 2, MT_KEEP_ALIGN));
     s.bytes = s.lo + n * 2;
     return s;
+}
+
+static bool takes_slot(const mt_plan *p, int unit)
+{
+    const mt_unit_place *at = &p->place.units[unit];
+    return at->site == MT_SITE_STAGED && !at->borrows && p->model->units[unit].layout->n_train;
+}
+
+/* Units before `end` that take a slot. */
+static int count_slots(const mt_plan *p, int end)
+{
+    int n = 0;
+    for (int u = 0; u < end; u++) n += takes_slot(p, u);
+    return n;
+}
+
+int mt_plan_own_slot(const mt_plan *p, int unit)
+{
+    return takes_slot(p, unit) && count_slots(p, p->model->n_units) <= p->place.stage_slots ? count_slots(p, unit) : -1;
 }
 
 int mt_plan_segment_start(const mt_plan *p, int layer)
@@ -69,14 +92,13 @@ int mt_plan_segment_start(const mt_plan *p, int layer)
 mt_loan mt_plan_loan(const mt_plan *p, int unit)
 {
     size_t n = (size_t)p->model->units[unit].layout->n_train;
-    bool in_place = p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16; /* hi is updated where it stays */
     bool one = p->model->units[unit].kind == MT_UNIT_LAYER;
     size_t v = mt_round_up(moment_bytes(p, n), MT_KEEP_ALIGN);
     mt_loan l = { .v = 0, .lo = one ? v : 0 };
     l.g = l.lo + mt_round_up(n * 2, MT_KEEP_ALIGN);
     l.hi = l.g + mt_round_up(n * size_of(p->arithmetic.grad), MT_KEEP_ALIGN);
     l.bytes[0] = v;
-    l.bytes[1] = l.hi + (in_place ? 0 : n * 2);
+    l.bytes[1] = l.hi + (in_place(p, unit) ? 0 : n * 2);
     return l;
 }
 
@@ -128,6 +150,14 @@ int mt_plan_alias(const mt_plan *p, int unit)
     for (int u = 0; u < unit; u++)
         if (units[u].group == units[unit].group && p->place.units[u].home == MT_HOST) return u;
     return unit;
+}
+
+int mt_plan_alias_kept(const mt_plan *p, int layer)
+{
+    const mt_layer_place *at = p->place.layers;
+    for (int l = 0; p->job.alias_layers && l < layer; l++)
+        if (at[l].place == MT_HOST && at[l].keep == at[layer].keep) return l;
+    return layer;
 }
 
 /* -- checks ---------------------------------------------------------------------------------------- */
@@ -281,23 +311,36 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     return MT_OK;
 }
 
+/* A slot for each unit that needs one, or sized for the largest. */
+static mt_rc add_stage_slots(mt_plan *p, mt_err *err)
+{
+    size_t largest = 0;
+    bool own = count_slots(p, p->model->n_units) <= p->place.stage_slots;
+    for (int u = 0, slot = 0; u < p->model->n_units; u++) {
+        if (!takes_slot(p, u)) continue;
+        size_t bytes = mt_plan_stage(p, u).bytes;
+        if (own) MT_TRY(add(p, MT_BUF_STAGE, slot++, -1, MT_DEVICE, bytes, err));
+        if (bytes > largest) largest = bytes;
+    }
+    for (int s = 0; !own && s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, largest, err));
+    return MT_OK;
+}
+
 /* Slots sized for the largest unit that may use them. */
 static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 {
-    size_t slab = 0, stage = 0;
+    size_t slab = 0;
     bool device_home = false;
     for (int u = 0; u < p->model->n_units; u++) {
         size_t n = (size_t)p->model->units[u].layout->n_train;
         const mt_unit_place *at = &p->place.units[u];
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
-        if (at->site == MT_SITE_STAGED && !at->borrows && n > stage) stage = n;
         device_home |= at->home == MT_DEVICE;
     }
     if (!p->job.train) return MT_OK;
     if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, (size_t)MT_SAVE_SLOTS * MT_BOUNCE_BYTES, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
-    for (int s = 0; s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, stage ? mt_plan_stage(p, stage).bytes : 0, err));
-    return MT_OK;
+    return add_stage_slots(p, err);
 }
 
 static mt_rc add_kept(mt_plan *p, mt_err *err)
@@ -308,7 +351,7 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
         size_t bytes = mt_keep_bytes(c, t, at->keep, p->place.sweep_tokens);
-        MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
+        if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l) MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }
     for (int s = 0; s < p->place.keep_slots && largest; s++) MT_TRY(add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));

@@ -38,7 +38,8 @@ typedef struct mt_unit_place {
     mt_place home;  /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
     bool borrows; /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last backward
-                     frees; else they take a stage slot */
+                     frees; else they take a stage slot: one of their own, where they stay from step to step (mt_plan_own_slot), or one that
+                     several take in turn */
     int lender[2]; /* those layers: of v, and of the rest; worked out by the plan (mt_plan_lend) */
 } mt_unit_place;
 
@@ -69,8 +70,8 @@ typedef struct mt_job {
     int64_t longest;     /* rows of a document, at most */
     bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
-    bool alias_layers;   /* all layers of a group that live in host memory share one layer's there: to measure the speed of models larger
-                            than it.  Such a run computes nonsense */
+    bool alias_layers;   /* all layers of a group that live in host memory share one layer's there, and what they keep there, too: to measure
+                            the speed of models larger than it.  Such a run computes nonsense */
 } mt_job;
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
@@ -204,17 +205,22 @@ mt_loan mt_plan_loan(const mt_plan *p, int unit);
 bool mt_plan_lend(mt_plan *p);
 /* The unit in whose host memory unit u's state lies: its own, except where layers share it. */
 int mt_plan_alias(const mt_plan *p, int unit);
+/* The layer in whose host memory a layer's kept activations lie, if they do. */
+int mt_plan_alias_kept(const mt_plan *p, int layer);
 /* Could unit u's staged state borrow, beside those that do?  Its accumulator must be its own, and what layers keep on the device large
  * enough. */
 bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 
-/* Where a unit of n trained parameters lies in a stage slot, behind its m. */
+/* The stage slot that is unit u's own: there is one for each that needs one.  What lies there stays until the next update, which reads it
+ * instead of the host's; it is written back each time all the same.  -1: it needs none, or they are too few. */
+int mt_plan_own_slot(const mt_plan *p, int unit);
+/* Where unit u's state lies in a stage slot, behind its m; hi has no place there where it is updated in place. */
 typedef struct mt_stage_layout {
     size_t v, hi, lo, bytes;
 } mt_stage_layout;
-mt_stage_layout mt_plan_stage(const mt_plan *p, size_t n);
+mt_stage_layout mt_plan_stage(const mt_plan *p, int unit);
 
 /* Host memory the runtime takes besides the plan's buffers: the machine's base item, and on a CPU what its threads widen bf16 in. */
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);

@@ -15,6 +15,7 @@ struct unit_drawn {
     bool current; /* resident: they were fetched, or updated where they lie */
     int staged, written; /* written: all of it */
     bool ahead;          /* staged into a slot before the norm was known */
+    bool stays;          /* its state stays in a slot of its own */
     int kept_free;       /* what it borrowed of a layer's kept memory is back */
     int borrower;        /* its layer's: the unit that borrows from it; -1: none */
     int landed;   /* gradient on the host */
@@ -153,9 +154,9 @@ static void stage_rest(drawing *d, int u, int behind) { d->units[u].staged = add
 static void update_staged(drawing *d, int u, int behind)
 {
     struct unit_drawn *s = &d->units[u];
-    if (!place_of(d, u)->borrows && !s->ahead) stage_first(d, u, behind), stage_rest(d, u, behind);
+    if (!place_of(d, u)->borrows && !s->ahead && !s->stays) stage_first(d, u, behind), stage_rest(d, u, behind);
     s->ahead = false;
-    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(d->costs), s->staged, behind, NONE);
+    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(d->costs), s->staged, behind, s->stays ? s->written : NONE);
     s->current = updated_in_place(d, u);
     s->fetched = NONE;
 }
@@ -172,13 +173,16 @@ static void stage_ahead(drawing *d)
 {
     int slots = d->p->place.stage_slots;
     for (int u = 0; u < d->p->model->n_units && slots > 0; u++) {
-        if (place_of(d, u)->site != MT_SITE_STAGED || place_of(d, u)->borrows || params(d, u) == 0) continue;
+        if (place_of(d, u)->site != MT_SITE_STAGED || place_of(d, u)->borrows || params(d, u) == 0 || d->units[u].stays) continue;
         stage_first(d, u, NONE);
         stage_rest(d, u, NONE);
         d->units[u].ahead = true;
         slots--;
     }
 }
+
+/* Behind the write-backs that free memory. */
+static bool returns_late(const drawing *d, int u) { return d->units[u].stays && updated_in_place(d, u) && d->p->job.clip; }
 
 static bool by_loan(const drawing *d, int u) { return place_of(d, u)->borrows && params(d, u) > 0; }
 
@@ -192,6 +196,8 @@ static void update_all_borrowed(drawing *d, int behind)
     if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head);
     for (int u = n - 1; u >= 0; u--)
         if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u);
+    for (int u = 0; u < n; u++)
+        if (returns_late(d, u)) write_back_first(d, u), write_back_rest(d, u);
 }
 
 static void update(drawing *d, int u, int behind)
@@ -206,6 +212,7 @@ static void update(drawing *d, int u, int behind)
     case MT_SITE_DEVICE: s->updated = add(d, MT_Q_COMPUTE, device, behind, NONE, NONE); break;
     case MT_SITE_STAGED:
         update_staged(d, u, behind);
+        if (returns_late(d, u)) break;
         write_back_first(d, u);
         write_back_rest(d, u);
         break;
@@ -362,6 +369,7 @@ static void open_units(drawing *d)
         bool in_place = updated_in_place(d, u) && q->units[u].site != MT_SITE_HOST;
         d->units[u] = (struct unit_drawn){ .updated = NONE, .fetched = NONE, .current = in_place, .staged = NONE, .written = NONE, .kept_free = NONE, .borrower = -1, .landed = NONE,
                                            .acc_saved = NONE, .kept_saved = NONE, .keep_slot = -1 };
+        d->units[u].stays = mt_plan_own_slot(d->p, u) >= 0;
         const mt_layer_place *at = unit_of(d, u)->kind == MT_UNIT_LAYER ? &q->layers[unit_of(d, u)->layer] : NULL;
         if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING) d->units[u].keep_slot = n++ % q->keep_slots;
     }

@@ -21,7 +21,7 @@ typedef struct row row;
 typedef mt_rc (*row_fn)(flat *f, const row *r, const mt_yaml_item *it, mt_err *err);
 
 struct row {
-    const char *key;
+    const char *key;  /* ending in *: all that begin so, unless a row of its own comes first */
     const char *to;   /* "section.key" it sets; NULL: none */
     const char *text; /* what replaces it, or why it is refused and what to do */
     row_fn special;   /* neither */
@@ -191,7 +191,8 @@ static mt_rc read_flash_attn(flat *f, const row *r, const mt_yaml_item *it, mt_e
     return refuse(f, it, "auto, disabled, sdpa, fa2 and fa3 are known", err);
 }
 
-static mt_rc read_dtype(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+/* A switch that, when it is on, gives one of ours the value in `text`. */
+static mt_rc read_switch(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
     if (!is_on(it)) return MT_OK;
     MT_TRY(put_text(f, r->to, it, r->text, err));
@@ -219,29 +220,50 @@ static mt_rc read_report_to(flat *f, const row *r, const mt_yaml_item *it, mt_er
     return other ? say(f, it, r->text, err) : MT_OK;
 }
 
-/* no, steps or epoch; `to` is the number of steps between. */
+/* no, steps or epoch; `to` is the number of steps between.  best is no interval: what it wants is said in `text`. */
 static mt_rc read_strategy(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
     bool b;
     bool no = is_text(it, "no") ||
               (it->value->kind == MT_YAML_SCALAR && mt_yaml_bool(it->value->text, &b) && !b); /* YAML reads no as false */
     if (no) return put_text(f, r->to, it, "0", err);
-    if (is_text(it, "steps")) return MT_OK;
-    return refuse(f, it, r->text, err);
+    if (is_text(it, "epoch")) return put_text(f, r->to, it, "epoch", err);
+    return is_text(it, "steps") ? MT_OK : refuse(f, it, r->text, err);
+}
+
+/* Below 1 transformers takes it for a share of the run, whose length is not known here yet. */
+static mt_rc put_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    double d;
+    if (it->value->kind == MT_YAML_SCALAR && mt_yaml_number(it->value->text, &d) && d > 0 && d < 1)
+        return refuse(f, it, "a share of the run is not read here; write a number of steps, or the strategy epoch", err);
+    return put(f, r->to, it, it->value, err);
 }
 
 /* Has a say only with a strategy of steps. */
 static mt_rc read_eval_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
     const mt_yaml_item *strategy = find(f, "eval_strategy") ? find(f, "eval_strategy") : find(f, "evaluation_strategy");
-    if (is_text(strategy, "steps")) return put(f, r->to, it, it->value, err);
+    if (is_text(strategy, "steps")) return put_steps(f, r, it, err);
     return say(f, it, "has no effect without eval_strategy: steps", err);
 }
 
 static mt_rc read_save_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
     const mt_yaml_item *strategy = find(f, "save_strategy");
-    return strategy && !is_text(strategy, "steps") ? MT_OK : put(f, r->to, it, it->value, err);
+    return strategy && !is_text(strategy, "steps") ? MT_OK : put_steps(f, r, it, err);
+}
+
+static mt_rc read_logging_steps(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    return is_text(find(f, "logging_strategy"), "epoch") ? MT_OK : put_steps(f, r, it, err);
+}
+
+/* There is always a metrics file, so `no` has nothing to turn off. */
+static mt_rc read_logging_strategy(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    if (is_text(it, "epoch")) return put_text(f, r->to, it, "epoch", err);
+    return is_text(it, "steps") ? MT_OK : say(f, it, r->text, err);
 }
 
 static mt_rc read_packing(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
@@ -264,7 +286,11 @@ static mt_rc read_packing(flat *f, const row *r, const mt_yaml_item *it, mt_err 
 #define ONE_GPU   "one GPU, nothing to set up: weights and Adam's state live in host memory and stream through it"
 #define NO_IMAGES "models that see or hear are not trained here; it has no effect"
 #define NO_LORA   "has no effect with finetuning_type full"
+#define WITHOUT(k) "has no effect without " k
 #define NO_CACHE  "tokenized data is cached by its content and made anew when that changes"
+#define NO_PREFERENCES "is about preference training; it has no effect with stage sft or pt"
+#define GENERATING "is about generating; it has no effect"
+#define NO_CHOICE "the last state is what a run ends with; look at metrics.jsonl and take the checkpoint you want"
 #define THE_PLAN  "the plan decides what is kept and what is computed again"
 
 static const row rows[] = {
@@ -272,9 +298,11 @@ static const row rows[] = {
     SET("model_revision", "model.revision"),
     SET("trust_remote_code", "model.trust_remote_code"),
     ASK("flash_attn", "model.attn_implementation", read_flash_attn, "attention is our own or cuDNN's, the fastest that fits"),
-    ASK("bf16", "model.dtype", read_dtype, "bfloat16"),
-    ASK("fp16", "model.dtype", read_dtype, "float16"),
-    ASK("pure_bf16", "model.dtype", read_dtype, "bfloat16"),
+    ASK("bf16", "model.dtype", read_switch, "bfloat16"),
+    ASK("fp16", "model.dtype", read_switch, "float16"),
+    ASK("pure_bf16", "model.dtype", read_switch, "bfloat16"),
+    SET("train_from_scratch", "training.from_scratch"),
+    ASK("use_cpu", "model.device", read_switch, "cpu"),
     ASK("stage", NULL, read_stage, NULL),
     ASK("do_train", NULL, read_do_train, NULL),
     LINE("do_eval", "evaluation runs at the end wherever val_size or eval_dataset is set"),
@@ -293,6 +321,7 @@ static const row rows[] = {
     SET("interleave_probs", "dataset.interleave_probs"),
     SET("preprocessing_num_workers", "dataset.num_workers"),
     SET("val_size", "eval.val_size"),
+    ASK("disable_shuffling", "dataset.shuffle", read_switch, "false"),
     ASK("packing", "dataset.packing", read_packing, NULL),
     ASK("neat_packing", "dataset.packing", read_packing, NULL),
     ASK("enable_thinking", "dataset.template_kwargs", read_thinking, NULL),
@@ -314,14 +343,15 @@ static const row rows[] = {
     SET("adam_beta1", "optimizer.beta1"),
     SET("adam_beta2", "optimizer.beta2"),
     SET("adam_epsilon", "optimizer.eps"),
-    SET("logging_steps", "logging.log_interval"),
+    ASK("logging_steps", "logging.log_interval", read_logging_steps, NULL),
+    ASK("logging_strategy", "logging.log_interval", read_logging_strategy, "metrics.jsonl is always written, a line every logging_steps"),
     ASK("report_to", "logging.tensorboard", read_report_to, "metrics go to metrics.jsonl in output_dir; tensorboard is the other choice"),
-    ASK("save_strategy", "save.save_steps", read_strategy, "write save_strategy: steps and save_steps: N (a checkpoint is written at the end either way)"),
+    ASK("save_strategy", "save.save_steps", read_strategy, "no, steps and epoch are known (a checkpoint is written at the end either way)"),
     ASK("save_steps", "save.save_steps", read_save_steps, NULL),
     SET("save_total_limit", "save.keep_last"),
     SET("save_only_model", "save.save_only_model"),
-    ASK("eval_strategy", "eval.eval_steps", read_strategy, "write eval_strategy: steps and eval_steps: N"),
-    ASK("evaluation_strategy", "eval.eval_steps", read_strategy, "write eval_strategy: steps and eval_steps: N"),
+    ASK("eval_strategy", "eval.eval_steps", read_strategy, "no, steps and epoch are known"),
+    ASK("evaluation_strategy", "eval.eval_steps", read_strategy, "no, steps and epoch are known"),
     ASK("eval_steps", "eval.eval_steps", read_eval_steps, NULL),
     SET("eval_on_start", "eval.at_start"),
     LINE("overwrite_output_dir", "a file never makes a run disappear: give --overwrite to start anew where one lies"),
@@ -329,11 +359,6 @@ static const row rows[] = {
 
     LINE("deepspeed", ONE_GPU),
     LINE("fsdp", ONE_GPU),
-    LINE("fsdp_config", ONE_GPU),
-    LINE("ddp_timeout", ONE_GPU),
-    LINE("ddp_find_unused_parameters", ONE_GPU),
-    LINE("ddp_backend", ONE_GPU),
-    LINE("ddp_bucket_cap_mb", ONE_GPU),
     LINE("local_rank", ONE_GPU),
     LINE("device_map", ONE_GPU),
     LINE("low_cpu_mem_usage", ONE_GPU),
@@ -345,13 +370,23 @@ static const row rows[] = {
     LINE("use_unsloth", "kernels are our own"),
     LINE("use_unsloth_gc", THE_PLAN),
     LINE("torch_compile", "there is nothing to compile"),
+    LINE("use_liger_kernel", "kernels are our own"),
+    LINE("use_v1_kernels", "kernels are our own"),
     LINE("tf32", "products are bf16 or fp32 as dtype says"),
     LINE("upcast_layernorm", "norms are computed in fp32"),
     LINE("upcast_lmhead_output", "the loss is computed in fp32"),
     LINE("use_fast_tokenizer", "the tokenizer is our own, equal to the fast one"),
-    LINE("use_cache", "is about generating; it has no effect"),
+    LINE("use_cache", GENERATING),
+    LINE("use_kv_cache", GENERATING),
+    LINE("infer_backend", GENERATING),
+    LINE("infer_dtype", GENERATING),
+    LINE("eval_num_beams", GENERATING),
+    LINE("generation_*", GENERATING),
+    LINE("offload_folder", ONE_GPU),
     LINE("cache_dir", "HF_HOME or HF_HUB_CACHE say where downloaded models lie"),
     LINE("hf_hub_token", "set HF_TOKEN instead: a token does not belong into a file"),
+    LINE("ms_hub_token", "models come from the Hugging Face hub or a mirror of it (HF_ENDPOINT)"),
+    LINE("om_hub_token", "models come from the Hugging Face hub or a mirror of it (HF_ENDPOINT)"),
     LINE("overwrite_cache", NO_CACHE),
     LINE("tokenized_path", NO_CACHE),
     LINE("preprocessing_batch_size", NO_CACHE),
@@ -360,55 +395,84 @@ static const row rows[] = {
     LINE("data_shared_file_system", ONE_GPU),
     LINE("dataloader_num_workers", "steps are prepared ahead by threads; preprocessing_num_workers is how many tokenize"),
     LINE("dataloader_pin_memory", "steps are prepared ahead in pinned memory"),
-    LINE("dataloader_prefetch_factor", "steps are prepared ahead by threads"),
-    LINE("dataloader_persistent_workers", "steps are prepared ahead by threads"),
+    LINE("dataloader_drop_last", "nothing is dropped: the last step of an epoch may be smaller"),
+    LINE("dataloader_*", "steps are prepared ahead by threads"),
     LINE("data_seed", "seed is for the data, too"),
     LINE("group_by_length", "no padding is computed, so nothing is gained by it"),
     LINE("remove_unused_columns", "columns that are not named are not read"),
     LINE("ignore_pad_token_for_loss", "no padding is computed"),
     LINE("per_device_eval_batch_size", "evaluation takes batches of the training's size"),
+    LINE("prediction_loss_only", "evaluation tells loss, perplexity and accuracy"),
     LINE("eval_accumulation_steps", "evaluation keeps no logits"),
     LINE("compute_accuracy", "evaluation always tells the accuracy"),
     LINE("include_num_input_tokens_seen", "metrics.jsonl counts tokens"),
+    LINE("include_effective_tokens_per_second", "metrics.jsonl has tokens per second, padding never counted"),
     LINE("include_tokens_per_second", "metrics.jsonl has tokens per second"),
     LINE("plot_loss", "the curve is drawn at the end, and metrics.jsonl has its numbers"),
     LINE("logging_dir", "logs lie in output_dir"),
     LINE("logging_first_step", "see logging_steps"),
-    LINE("logging_strategy", "see logging_steps"),
     LINE("run_name", "a run is called by its output_dir"),
     LINE("save_safetensors", "weights are always saved as safetensors"),
     LINE("disable_tqdm", "the bar is drawn on a terminal only"),
     LINE("log_level", "has no effect"),
+    LINE("log_level_replica", ONE_GPU),
+    LINE("log_on_each_node", ONE_GPU),
+    LINE("save_on_each_node", ONE_GPU),
+    LINE("accelerator_config", ONE_GPU),
+    LINE("parallelism_config", ONE_GPU),
+    LINE("logging_nan_inf_filter", "a step that is not finite is skipped and told"),
+    LINE("torch_empty_cache_steps", "memory is planned, and allocated once"),
+    LINE("bf16_full_eval", "evaluation computes as training does"),
+    LINE("fp16_full_eval", "evaluation computes as training does"),
+    LINE("label_names", "the data says what is trained (docs/training-samples.md)"),
+    LINE("length_column_name", "no padding is computed, so nothing is gained by it"),
+    LINE("project", "a run is called by its output_dir"),
+    LINE("trackio_*", "metrics go to metrics.jsonl in output_dir"),
+    LINE("debug", "has no effect"),
+    LINE("full_determinism", "the same seed gives the same bits anyway"),
+    LINE("average_tokens_across_devices", "the loss is the mean over all trained tokens of a step anyway"),
+    LINE("auto_find_batch_size", "the plan cuts a step into what fits; the batch stays as it is"),
+    LINE("ignore_data_skip", "a resumed run goes on with the sample it would have come to"),
+    LINE("skip_memory_metrics", "metrics.jsonl has the memory's peaks"),
+    LINE("hub_*", "nothing is uploaded"),
     LINE("push_to_hub_token", "nothing is uploaded"),
-    LINE("hub_model_id", "nothing is uploaded"),
-    LINE("hub_private_repo", "nothing is uploaded"),
-    LINE("hub_strategy", "nothing is uploaded"),
-    LINE("ray_run_name", ONE_GPU),
-    LINE("ray_num_workers", ONE_GPU),
-    LINE("ray_storage_path", ONE_GPU),
+    LINE("ray_*", ONE_GPU),
     LINE("resources_per_worker", ONE_GPU),
     LINE("placement_strategy", ONE_GPU),
     LINE("print_param_status", "megatrain inspect lists tensors"),
-    LINE("lora_rank", NO_LORA),
-    LINE("lora_alpha", NO_LORA),
-    LINE("lora_dropout", NO_LORA),
-    LINE("lora_target", NO_LORA),
+    LINE("lora_*", NO_LORA),
+    LINE("oft_*", NO_LORA),
+    LINE("pissa_*", NO_LORA),
+    LINE("create_new_adapter", NO_LORA),
+    LINE("module_dropout", NO_LORA),
+    LINE("use_oft", NO_LORA),
+    LINE("use_dora", NO_LORA),
+    LINE("use_rslora", NO_LORA),
+    LINE("additional_target", NO_LORA),
     LINE("freeze_trainable_layers", NO_LORA),
     LINE("freeze_trainable_modules", NO_LORA),
+    LINE("freeze_extra_modules", NO_LORA),
     LINE("freeze_vision_tower", NO_IMAGES),
     LINE("freeze_multi_modal_projector", NO_IMAGES),
     LINE("freeze_language_model", NO_IMAGES),
     LINE("media_dir", NO_IMAGES),
-    LINE("image_max_pixels", NO_IMAGES),
-    LINE("image_min_pixels", NO_IMAGES),
-    LINE("video_max_pixels", NO_IMAGES),
-    LINE("video_min_pixels", NO_IMAGES),
-    LINE("video_fps", NO_IMAGES),
-    LINE("video_maxlen", NO_IMAGES),
+    LINE("image_*", NO_IMAGES),
+    LINE("video_*", NO_IMAGES),
+    LINE("audio_*", NO_IMAGES),
+    LINE("use_audio_in_video", NO_IMAGES),
+    LINE("crop_to_patches", NO_IMAGES),
+    LINE("moe_aux_loss_coef", "mixtures of experts are not trained here; it has no effect"),
+    LINE("pref_*", NO_PREFERENCES),
+    LINE("dpo_*", NO_PREFERENCES),
+    LINE("kto_*", NO_PREFERENCES),
+    LINE("ppo_*", NO_PREFERENCES),
+    LINE("simpo_gamma", NO_PREFERENCES),
+    LINE("ref_model_*", NO_PREFERENCES),
+    LINE("reward_model_*", NO_PREFERENCES),
+    LINE("export_*", "a finished run is a model directory; megatrain convert makes others of it"),
 
     NOT("adapter_name_or_path", "adapters are not read: merge it into the model first and give that"),
     NOT("quantization_bit", "full precision is the point here; leave it out"),
-    NOT("quantization_method", "full precision is the point here; leave it out"),
     NOT("rope_scaling", "write rope_scaling into the model's config.json"),
     NOT("shift_attn", "attention is exact here; leave it out"),
     NOT("mixture_of_depths", "the model is trained as its config.json says; leave it out"),
@@ -424,22 +488,43 @@ static const row rows[] = {
     NOT("use_adam_mini", "AdamW is the only optimizer here; leave it out"),
     NOT("use_muon", "AdamW is the only optimizer here; leave it out"),
     NOT("use_llama_pro", "all layers are trained; leave it out"),
+    NOT("use_asft_loss", "the loss is plain cross-entropy; leave it out"),
     NOT("use_dft_loss", "the loss is plain cross-entropy; leave it out"),
+    NOT("use_mca", "kernels are our own; leave it out"),
+    NOT("use_swanlab", "metrics go to metrics.jsonl, and to TensorBoard with report_to: tensorboard"),
     NOT("use_eaft_loss", "the loss is plain cross-entropy; leave it out"),
     NOT("loraplus_lr_ratio", "one learning rate for all weights; leave it out"),
     NOT("efficient_eos", "every answer's end is trained already; leave it out"),
     NOT("tool_format", "the model's own chat template renders tools; leave it out"),
     NOT("eval_on_each_dataset", "evaluation sets are one; leave it out"),
-    NOT("load_best_model_at_end", "the last state is what a run ends with; look at metrics.jsonl and take the checkpoint you want"),
-    NOT("metric_for_best_model", "the last state is what a run ends with; look at metrics.jsonl and take the checkpoint you want"),
+    NOT("load_best_model_at_end", NO_CHOICE),
+    NOT("metric_for_best_model", NO_CHOICE),
+    LINE("greater_is_better", NO_CHOICE),
+    NOT("early_stopping_steps", "a run goes to its end; stop it with Ctrl-C, which saves"),
+    NOT("eval_delay", "evaluation begins with the run; leave it out"),
+    NOT("split_special_tokens", "special tokens are read as such; leave it out"),
+    NOT("new_special_tokens_config", "the vocabulary stays as the model has it: add tokens with transformers first"),
+    NOT("optim_args", "give adam_beta1, adam_beta2 and adam_epsilon as keys of their own"),
     NOT("predict_with_generate", "megatrain generate --prompts FILE answers prompts with a trained model"),
     NOT("do_predict", "megatrain generate --prompts FILE answers prompts with a trained model"),
     NOT("push_to_hub", "nothing is uploaded; use the hub's own tools on output_dir/final"),
-    NOT("disable_shuffling", "set dataset.shuffle with --set dataset.shuffle=false"),
-    NOT("ref_model", "preference training is not done here"),
-    NOT("reward_model", "preference training is not done here"),
+    NOT("ref_model", "preference training is not done here; leave it out"),
+    NOT("reward_model", "preference training is not done here; leave it out"),
     NOT("fp8", "training computes in bfloat16 or float32; leave it out"),
     NOT("sequence_parallel_size", "one GPU holds whole sequences here; leave it out"),
+
+    /* What belongs to a switch above has no say while that is off. */
+    LINE("galore_*", WITHOUT("use_galore")),
+    LINE("apollo_*", WITHOUT("use_apollo")),
+    LINE("badam_*", WITHOUT("use_badam")),
+    LINE("swanlab_*", WITHOUT("use_swanlab")),
+    LINE("fp8_*", WITHOUT("fp8")),
+    LINE("quantization_*", WITHOUT("quantization_bit")),
+    LINE("double_quantization", WITHOUT("quantization_bit")),
+    LINE("torch_compile_*", "there is nothing to compile"),
+    LINE("liger_kernel_config", "kernels are our own"),
+    LINE("fsdp_*", ONE_GPU),
+    LINE("ddp_*", ONE_GPU),
 };
 /* clang-format on */
 
@@ -499,7 +584,8 @@ static mt_rc check_finetuning(const flat *f, mt_err *err)
 static mt_rc unknown(const flat *f, const mt_yaml *key, mt_err *err)
 {
     mt_nearest search = { .word = key->text };
-    for (size_t i = 0; i < MT_COUNT(rows); i++) mt_nearest_offer(&search, rows[i].key);
+    for (size_t i = 0; i < MT_COUNT(rows); i++)
+        if (!strchr(rows[i].key, '*')) mt_nearest_offer(&search, rows[i].key);
     if (*search.best)
         return mt_fail(err, MT_EINVAL, "%s:%d: \"%.60s\" is not known; did you mean %s?", f->name, key->line, key->text,
                        search.best);
@@ -510,11 +596,17 @@ static mt_rc unknown(const flat *f, const mt_yaml *key, mt_err *err)
                    f->name, key->line, key->text);
 }
 
+static bool is_key_of(const row *r, const char *key)
+{
+    size_t n = strcspn(r->key, "*");
+    return r->key[n] ? strncmp(r->key, key, n) == 0 : strcmp(r->key, key) == 0;
+}
+
 static mt_rc read_item(flat *f, const mt_yaml_item *it, mt_err *err)
 {
     for (size_t i = 0; i < MT_COUNT(rows); i++) {
         const row *r = &rows[i];
-        if (strcmp(r->key, it->key->text) != 0) continue;
+        if (!is_key_of(r, it->key->text)) continue;
         if (mt_yaml_is_null(it->value)) return MT_OK;
         if (r->special) return r->special(f, r, it, err);
         if (r->to) return put(f, r->to, it, it->value, err);

@@ -21,6 +21,9 @@
 #include "base/value.h"
 #include "ops/moments.h"
 
+/* In place of a number of updates between two events: at the end of each epoch. */
+enum { MT_EVERY_EPOCH = -1 };
+
 /* Choices.  The names carry mt_set_ because the parts they steer have types of their own. */
 typedef enum mt_tri { MT_TRI_AUTO, MT_TRI_FALSE, MT_TRI_TRUE } mt_tri;
 typedef enum mt_set_attention {
@@ -174,14 +177,14 @@ typedef struct mt_eval_settings {
     double val_size;     /* below 1: share of the data held out; from 1: number of samples; 0: none */
     int64_t val_seed;    /* of the split; negative: training.seed */
     mt_strs dataset;     /* entries like dataset.name, instead of val_size */
-    int64_t eval_steps;  /* updates between evaluations; 0: only at the start and the end */
+    int64_t eval_steps;  /* updates between evaluations, or MT_EVERY_EPOCH; 0: only at the start and the end */
     bool at_start;       /* evaluate before the first step */
     int64_t max_samples; /* evaluate on the first so many; 0: all */
 } mt_eval_settings;
 
 typedef struct mt_save_settings {
     const char *output_dir;  /* after mt_settings_check: never empty */
-    int64_t save_steps;      /* updates between checkpoints; 0: only at the end and on a signal */
+    int64_t save_steps;      /* updates between checkpoints, or MT_EVERY_EPOCH; 0: only at the end and on a signal */
     int64_t keep_last;       /* checkpoints kept; 0: all */
     bool save_only_model;    /* checkpoints without the resume files */
     mt_dtype dtype;          /* of the saved weights; MT_DTYPE_COUNT: as the source has them */
@@ -191,7 +194,7 @@ typedef struct mt_save_settings {
 } mt_save_settings;
 
 typedef struct mt_logging_settings {
-    int64_t log_interval;     /* updates between metrics lines */
+    int64_t log_interval;     /* updates between metrics lines, or MT_EVERY_EPOCH */
     bool enable_timing;       /* where each step's time went */
     const char *metrics_file; /* JSON lines; relative to output_dir */
     mt_tri color;             /* AUTO: on a terminal, unless NO_COLOR is set */

@@ -24,6 +24,8 @@
 #define STRS(s, k, c, text, ...)               { ROW(s, k, mt_strs, STRS, c, "[]", text), __VA_ARGS__ }
 /* clang-format on */
 
+#define EPOCH .word = "epoch", .word_value = MT_EVERY_EPOCH
+
 #define COUNT_MAX 1e12 /* steps, samples: more than anyone has, and exact in a double */
 
 static const char *const tri[] = { [MT_TRI_AUTO] = "auto", [MT_TRI_FALSE] = "false", [MT_TRI_TRUE] = "true", NULL };
@@ -228,14 +230,16 @@ const mt_setting mt__settings[] = {
         .word_value = -1),
     STRS(eval, dataset, FREE, "Datasets to evaluate on, instead of val_size.", .split = true, .flag = "eval-dataset",
          .meta = "NAME,..."),
-    INT(eval, eval_steps, FREE, "0", 0, COUNT_MAX, "Updates between evaluations; 0: at the start and the end only."),
+    INT(eval, eval_steps, FREE, "0", 0, COUNT_MAX,
+        "Updates between evaluations; 0: at the start and the end only; epoch: at the end of each.", EPOCH),
     BOOL(eval, at_start, FREE, "true", "Evaluate before the first step.", .flag = "eval-at-start"),
     INT(eval, max_samples, FREE, "all", 1, COUNT_MAX, "Evaluate on the first so many.", .word = "all",
         .flag = "eval-max-samples"),
 
     STR(save, output_dir, FREE, "", "The run's directory. It is never overwritten unless asked.", .meta = "DIR",
         .shown_default = "runs/<config name>"),
-    INT(save, save_steps, FREE, "500", 0, COUNT_MAX, "Updates between checkpoints; 0: at the end and on a signal only."),
+    INT(save, save_steps, FREE, "500", 0, COUNT_MAX,
+        "Updates between checkpoints; 0: at the end and on a signal only; epoch: at the end of each.", EPOCH),
     INT(save, keep_last, FREE, "2", 1, COUNT_MAX, "Checkpoints kept.", .word = "all"),
     BOOL(save, save_only_model, FREE, "false", "Checkpoints without what resuming needs (12 bytes a parameter less)."),
     DTYPE(save, dtype, any_dtype, FREE, "auto", "Of the saved weights. auto: as the source has them.", .word = "auto",
@@ -245,7 +249,7 @@ const mt_setting mt__settings[] = {
         .bare = "latest", .meta = "DIR", .shown_default = "no"),
     BOOL(save, overwrite, FREE, "false", "Start anew in a directory that holds a run.", .flag_only = true),
 
-    INT(logging, log_interval, FREE, "1", 1, COUNT_MAX, "Updates between metrics lines."),
+    INT(logging, log_interval, FREE, "1", 1, COUNT_MAX, "Updates between metrics lines; epoch: one at the end of each.", EPOCH),
     BOOL(logging, enable_timing, FREE, "true", "Record where each step's time went."),
     STR(logging, metrics_file, FREE, "metrics.jsonl", "JSON lines, inside output_dir unless absolute.", .meta = "FILE"),
     ENUM(logging, color, mt_tri, tri, FREE, "auto", "Colour in the terminal. auto: unless NO_COLOR is set.", .bare = "true"),
@@ -253,7 +257,8 @@ const mt_setting mt__settings[] = {
     INT(logging, dashboard, FREE, "off", 1, 65535, "Serve a live page of the run on this port of the loopback interface.",
         .word = "off", .bare = "8088", .meta = "PORT"),
     STRS(logging, sample_prompts, FREE, "Prompts answered during the run, in the log and in metrics, to look at.", .meta = "TEXT|[...]"),
-    INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX, "Updates between those answers; 0: at the end only."),
+    INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX, "Updates between those answers; 0: at the end only; epoch: at the end of each.",
+        EPOCH),
 };
 const size_t mt__n_settings = MT_COUNT(mt__settings);
 _Static_assert(MT_COUNT(mt__settings) <= MT_SETTINGS_MAX, "raise MT_SETTINGS_MAX");

@@ -123,6 +123,11 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     if (program_run(&p) != 0) fail_msg("%s", p.text);
     assert_true(lacks(r, model, "model.safetensors"));
     holds(r, rows, "train.json");
+    hub_clear_log(r->s);
+    START(r, "train", "--model-name", "acme/tiny", "--dataset-name", "mine", "--dataset-dir", ".", "--output-dir", "out"); /* in its place */
+    assert_int_equal(program_run(&p), 2);
+    assert_printed(&p, "out already holds a run");
+    assert_int_equal(hub_count(r->s, "GET"), 0); /* known before a byte is fetched */
 
     hub_wait(r->s);
     hub_repo *trained = hub_add_repo(r->s, "acme/trained", false);

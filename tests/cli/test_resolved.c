@@ -84,8 +84,10 @@ static void what_is_not_done_here_is_refused(void **state)
         { "adapter_name_or_path: x", MT_EUNSUPPORTED, "adapter", "merge it" },
         { "optim: adafactor", MT_EUNSUPPORTED, "optim is \"adafactor\"", "adamw_torch" },
         { "use_galore: true", MT_EUNSUPPORTED, "use_galore", "leave it out" },
-        { "save_strategy: epoch", MT_EUNSUPPORTED, "save_strategy", "save_steps: N" },
-        { "eval_strategy: epoch", MT_EUNSUPPORTED, "eval_strategy", "eval_steps: N" },
+        { "save_strategy: best", MT_EUNSUPPORTED, "save_strategy", "no, steps and epoch" },
+        { "eval_strategy: often", MT_EUNSUPPORTED, "eval_strategy", "no, steps and epoch" },
+        { "save_steps: 0.1", MT_EUNSUPPORTED, "save_steps is \"0.1\"", "a number of steps" },
+        { "logging_steps: 0.1", MT_EUNSUPPORTED, "logging_steps", "a number of steps" },
         { "neftune_noise_alpha: 5", MT_EUNSUPPORTED, "neftune_noise_alpha", "leave it out" },
         { "label_smoothing_factor: 0.1", MT_EUNSUPPORTED, "label_smoothing_factor", "cross-entropy" },
         { "rope_scaling: linear", MT_EUNSUPPORTED, "rope_scaling", "config.json" },
@@ -120,6 +122,29 @@ static void what_is_off_may_be_said(void **state)
     }
 }
 
+static void strategies_and_switches_set_what_they_mean(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_settings s;
+    assert_ok(read_with("save_strategy: epoch\nsave_steps: 40\neval_strategy: epoch\neval_steps: 7\nval_size: 4\n"
+                        "logging_strategy: epoch\nlogging_steps: 3", &s, &err));
+    assert_int_equal(s.save.save_steps, MT_EVERY_EPOCH);
+    assert_int_equal(s.eval.eval_steps, MT_EVERY_EPOCH);
+    assert_int_equal(s.logging.log_interval, MT_EVERY_EPOCH);
+    mt_settings_deinit(&s);
+    assert_ok(read_with("save_strategy: no\neval_strategy: steps\nlogging_strategy: steps\nlogging_steps: 3", &s, &err));
+    assert_int_equal(s.save.save_steps, 0);
+    assert_int_equal(s.eval.eval_steps, 3);
+    assert_int_equal(s.logging.log_interval, 3);
+    mt_settings_deinit(&s);
+    assert_ok(read_with("disable_shuffling: true\ntrain_from_scratch: true\nuse_cpu: true", &s, &err));
+    assert_false(s.dataset.shuffle);
+    assert_true(s.training.from_scratch);
+    assert_int_equal(s.model.device.kind, MT_SET_DEVICE_CPU);
+    mt_settings_deinit(&s);
+}
+
 static void what_is_replaced_is_told(void **state)
 {
     (void)state;
@@ -137,6 +162,11 @@ static void what_is_replaced_is_told(void **state)
         { "packing: true", "packed samples do not see each other" },
         { "lora_rank: 8", "has no effect with finetuning_type full" },
         { "report_to: wandb", "metrics.jsonl" },
+        { "lora_plus_something_new: 8", "has no effect with finetuning_type full" },
+        { "dataloader_drop_last: true", "nothing is dropped" },
+        { "dataloader_prefetch_factor: 2", "prepared ahead" },
+        { "quantization_method: bnb", "has no effect without quantization_bit" },
+        { "galore_rank: 128", "has no effect without use_galore" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
@@ -171,5 +201,6 @@ static void lora_is_refused_said_or_not(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(files_resolve_to_the_committed_tables), cmocka_unit_test(what_is_not_done_here_is_refused),
-             cmocka_unit_test(what_is_off_may_be_said), cmocka_unit_test(what_is_replaced_is_told),
+             cmocka_unit_test(what_is_off_may_be_said), cmocka_unit_test(strategies_and_switches_set_what_they_mean),
+             cmocka_unit_test(what_is_replaced_is_told),
              cmocka_unit_test(lora_is_refused_said_or_not))

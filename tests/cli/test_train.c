@@ -75,6 +75,28 @@ static void a_directory_that_holds_a_run_is_not_overwritten(void **state)
     assert_true(mt_file_exists(workspace_path("%s/out/mine.txt", root).s)); /* it was not ours to remove */
 }
 
+static void a_run_is_removed_only_once_the_next_one_can_start(void **state)
+{
+    const char *root = *state;
+    test_path left = workspace_path("%s/out/checkpoint-6/config.json", root);
+    static const char *const wrong[][2] = { { "--dataset-path", "nowhere.json" }, { "--host-memory", "1M" }, { "--model-name", "nowhere" } };
+    run_ok(root, NULL);
+    for (size_t i = 0; i < MT_COUNT(wrong); i++) {
+        set_up(root);
+        program_arg(&p, "--overwrite");
+        program_arg(&p, wrong[i][0]);
+        program_arg(&p, wrong[i][1]);
+        REFUSED("");
+        if (!mt_file_exists(left.s)) fail_msg("%s %s removed the run that was there", wrong[i][0], wrong[i][1]);
+    }
+    program_init(&p, root); /* what it has made itself, trained on */
+    for (size_t i = 0; i < 10; i++)
+        program_arg(&p, (const char *const[]){ "train", "--model-name", "out/final", "--dataset-path", "rows.json", "--output-dir", "out", "--overwrite",
+                                               "--device", "cpu" }[i]);
+    REFUSED("lies in out", "--output-dir");
+    assert_true(mt_file_exists(left.s));
+}
+
 static void a_run_leaves_its_page_its_log_and_its_events(void **state)
 {
     const char *root = *state;
@@ -328,6 +350,23 @@ static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
     assert_printed(&p, "the plan said"); /* predicted beside measured, at the end */
 }
 
+/* A checkpoint is copied aside while it is written, but only where memory may be used for it; either way it is the same. */
+static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    assert_printed(&p, "for a checkpoint");
+    set_up(root);
+    const char *const more[] = { "--host-memory=100M", "--force", "--output-dir", "other" };
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
+    program_run(&p);
+    assert_int_equal(p.status, 0);
+    assert_null(strstr(p.text, "for a checkpoint"));
+    static const char *const files[] = { "resume/unit-000.safetensors", "resume/unit-001.safetensors", "model.safetensors" };
+    for (size_t i = 0; i < MT_COUNT(files); i++)
+        assert_true(workspace_same_file(workspace_path("%s/out/checkpoint-4/%s", root, files[i]).s, workspace_path("%s/other/checkpoint-4/%s", root, files[i]).s));
+}
+
 static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void **state)
 {
     const char *root = *state;
@@ -457,17 +496,43 @@ static void samples_are_shown_and_change_no_bit(void **state)
     }
 }
 
+/* 32 samples to train on, 8 at a time: epochs end with steps 4, 8 and 12; the run, in the middle of one, with 14. */
+static void epochs_may_be_the_measure_of_saving_and_evaluating(void **state)
+{
+    const char *root = *state;
+    const char *const more[] = { "--val-size", "8", "--eval-at-start", "false", "--num-steps", "14", "--keep-last", "all",
+                                 "--save-steps", "epoch", "--eval-steps", "epoch", "--log-interval", "epoch" };
+    static const char *const saved[] = { "4", "8", "12", "14" };
+    set_up(root);
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+    char *text;
+    mt_err err = { 0 };
+    int n_lines = 0;
+    assert_ok(mt_file_read(&text, NULL, workspace_path("%s/out/metrics.jsonl", root).s, 1 << 20, &err));
+    for (const char *c = text; *c; c++) n_lines += *c == '\n';
+    assert_int_equal(n_lines, 8); /* a line of the loss and one of the evaluation each time */
+    for (size_t i = 0; i < MT_COUNT(saved); i++) {
+        assert_true(mt_dir_exists(workspace_path("%s/out/checkpoint-%s", root, saved[i]).s));
+        assert_non_null(strstr(text, workspace_path("{\"step\": %s, ", saved[i]).s));
+        assert_printed(&p, workspace_path("evaluation at step %s:", saved[i]).s);
+    }
+    assert_int_equal(tempdir_count(workspace_path("%s/out", root).s, NULL), 10); /* those, final, and six files */
+    mt_free(text);
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
-             RUNS(a_directory_in_use_is_refused),
+             RUNS(a_directory_in_use_is_refused), RUNS(a_run_is_removed_only_once_the_next_one_can_start),
              RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
-             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced),
+             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
              RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit),
+             RUNS(epochs_may_be_the_measure_of_saving_and_evaluating),
              RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
              RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))

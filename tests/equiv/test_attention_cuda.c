@@ -17,6 +17,7 @@ static const char *const configs[] = {
     " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"sliding_window\": 200}",
 };
 
+static mt_device *gpu, *cpu; /* open throughout: cuDNN's kernels are compiled once for each */
 static mt_attention_use has; /* what the GPU has */
 
 enum { LONGEST = 5003 };
@@ -51,18 +52,17 @@ static mt_arithmetic arithmetic_of(mt_dtype t, mt_attention_use use, int64_t mic
 }
 
 /* `room`: bytes of device memory that the plan may use; 0: any. */
-static void start_within(rig *r, const char *device, mt_dtype t, mt_attention_use use, int64_t micro, size_t room)
+static void start_within(rig *r, mt_device *dev, mt_dtype t, mt_attention_use use, int64_t micro, size_t room)
 {
     mt_err err = { 0 };
     mt_job job = rig_job(r, true);
     mt_arithmetic a = arithmetic_of(t, use, micro);
     assert_ok(mt_plan_choose(&r->plan, r->model, &job, &a, room, &err));
-    assert_ok(mt_device_open(&r->dev, device, &(mt_device_options){ .memory_limit = r->plan->device_bytes }, &err));
-    assert_ok(mt_engine_create(&r->engine, r->dev, r->plan, NULL, &err));
+    assert_ok(mt_engine_create(&r->engine, dev, r->plan, NULL, &err));
     assert_ok(mt_engine_init(r->engine, r->model, 11, &err));
 }
 
-static void start(rig *r, const char *device, mt_dtype t, mt_attention_use use, int64_t micro) { start_within(r, device, t, use, micro, 0); }
+static void start(rig *r, mt_device *dev, mt_dtype t, mt_attention_use use, int64_t micro) { start_within(r, dev, t, use, micro, 0); }
 
 static size_t n_trained(const rig *r)
 {
@@ -71,13 +71,13 @@ static size_t n_trained(const rig *r)
     return n;
 }
 
-static float *gradient(rig *r, const char *device, mt_dtype t, mt_attention_use use, int64_t micro)
+static float *gradient(rig *r, mt_device *dev, mt_dtype t, mt_attention_use use, int64_t micro)
 {
     mt_err err = { 0 };
     mt_step_result result;
     float *g = mt_calloc(n_trained(r), sizeof *g), *at = g;
     assert_non_null(g);
-    start(r, device, t, use, micro);
+    start(r, dev, t, use, micro);
     assert_ok(mt_engine_gradients(r->engine, &r->batch, &result, &err));
     for (int u = 0; u < r->model->n_units; at += r->model->units[u].layout->n_train, u++) assert_ok(mt_engine_read_grad(r->engine, u, at, &err));
     rig_stop(r);
@@ -99,11 +99,11 @@ static void every_way_is_as_near_the_cpu(void **state)
         rig r;
         double plain = 0;
         open_model(&r, configs[m]);
-        float *truth = gradient(&r, "cpu", MT_DTYPE_F32, (mt_attention_use){ 0 }, r.batch.n_tokens);
+        float *truth = gradient(&r, cpu, MT_DTYPE_F32, (mt_attention_use){ 0 }, r.batch.n_tokens);
         for (size_t w = 0; w < MT_COUNT(ways); w++) {
             mt_attention_use use = has;
             use.ways &= ways[w];
-            float *g = gradient(&r, "cuda", MT_DTYPE_BF16, use, r.batch.n_tokens);
+            float *g = gradient(&r, gpu, MT_DTYPE_BF16, use, r.batch.n_tokens);
             double d = distance(g, truth, n_trained(&r));
             printf("    model %zu, ways %x: gradients %.2e from the CPU's\n", m, use.ways, d);
             if (w == 0) plain = d;
@@ -134,7 +134,7 @@ static uint64_t checksum_of_steps(const char *config, mt_attention_use use)
 {
     rig r;
     open_model(&r, config);
-    start(&r, "cuda", MT_DTYPE_BF16, use, 1100);
+    start(&r, gpu, MT_DTYPE_BF16, use, 1100);
     uint64_t sum = checksum_after(&r, 5);
     rig_stop(&r);
     close_model(&r);
@@ -186,7 +186,7 @@ static void long_steps_repeat_their_bits(void **state)
             open_model_with(&r, configs[m], long_docs, MT_COUNT(long_docs));
             size_t least = least_memory(&r, use);
             for (int i = 0; i < REPEATS; i++) {
-                start_within(&r, "cuda", MT_DTYPE_BF16, use, LONGEST, i % 2 ? least : 0);
+                start_within(&r, gpu, MT_DTYPE_BF16, use, LONGEST, i % 2 ? least : 0);
                 uint64_t sum = checksum_after(&r, STEPS);
                 rig_stop(&r);
                 if (i == 0) first = sum;
@@ -201,12 +201,14 @@ int main(void)
     const struct CMUnitTest tests[] = { cmocka_unit_test(every_way_is_as_near_the_cpu), cmocka_unit_test(what_is_called_repeatable_is),
                                         cmocka_unit_test(long_steps_repeat_their_bits) };
     mt_err err = { 0 };
-    mt_device *dev = NULL;
-    if (mt_device_open(&dev, "cuda", NULL, &err)) {
+    if (mt_device_open(&gpu, "cuda", NULL, &err)) {
         printf("skipped: %s\n", err.msg);
         return RIG_SKIPPED;
     }
-    has = mt_attention_use_of(dev, false, false, (size_t)64 << 30); /* a workspace that holds the squares of long documents */
-    mt_device_close(dev);
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    if (mt_device_open(&cpu, "cpu", NULL, &err)) return 1;
+    has = mt_attention_use_of(gpu, false, false, (size_t)64 << 30); /* a workspace that holds the squares of long documents */
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    mt_device_close(gpu);
+    mt_device_close(cpu);
+    return n_failed;
 }

@@ -114,6 +114,13 @@ static void watched(rig *r, uint64_t sums[STEPS], dice *d, bool backwards)
     }
 }
 
+/* Every unit is updated through the device, and its weights and state stay there. */
+static void stage_all(mt_placement *p, const mt_model *m)
+{
+    p->stage_slots = m->n_units;
+    for (int u = 0; u < m->n_units; u++) p->units[u] = (mt_unit_place){ .resident = true, .home = MT_HOST, .site = MT_SITE_STAGED };
+}
+
 static void check(const char *model, mt_dtype compute, bool clip, int draws, uint64_t seed)
 {
     mt_err err = { 0 };
@@ -132,9 +139,11 @@ static void check(const char *model, mt_dtype compute, bool clip, int draws, uin
         mt_plan *plan;
         assert_ok(mt_placement_init(&p, r.model, &err));
         draw(&p, r.model, &job, &a, &d);
+        bool slow = i % 3 == 2; /* write-backs that last into the next update (U3) */
+        if (slow) stage_all(&p, r.model);
         assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
         mt_placement_free(&p);
-        rig_start(&r, plan, 1 + i % 3);
+        rig_start_slow(&r, rig_device(), plan, 1 + i % 3, slow ? 1000 : 0, slow ? "write-back" : NULL);
         if (i == 0)
             undisturbed(&r, expected);
         else

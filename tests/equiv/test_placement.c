@@ -184,8 +184,8 @@ static void start_lenders(rig *r, mt_plan *plan, int dawdle_us)
         }
 }
 
-/* Every unit that can borrow does, but the last `hosted` layers; the smallest sweeps. */
-static mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool clip, bool resident, int hosted)
+/* Every unit that can borrow does, but the last `hosted` layers, which with `own` are updated in slots of their own; the smallest sweeps. */
+static mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool clip, bool resident, int hosted, bool own)
 {
     mt_err err = { 0 };
     mt_placement p;
@@ -202,6 +202,8 @@ static mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool clip, bool
         const mt_plan trial = { .model = r->model, .job = job, .arithmetic = *a, .place = p };
         if (mt_plan_can_borrow(&trial, u)) p.units[u].site = MT_SITE_STAGED, p.units[u].borrows = true;
     }
+    for (int u = 0; own && u < r->model->n_units; u++) p.units[u].site = MT_SITE_STAGED;
+    if (own) p.stage_slots = r->model->n_units;
     assert_ok(mt_plan_create(&plan, r->model, &job, a, &p, &err));
     mt_placement_free(&p);
     return plan;
@@ -220,13 +222,13 @@ static void check_loans(bool tied, mt_dtype t, bool clip, bool resident)
     outcome plain, borrowed;
     open_lenders(&r, tied);
     const mt_arithmetic a = { .compute = t, .grad = t, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
-    start_lenders(&r, plan_loans(&r, &a, clip, resident, -1), 0);
+    start_lenders(&r, plan_loans(&r, &a, clip, resident, -1, false), 0);
     assert_int_equal(count_loans(r.plan), 0);
     three_steps(&r, &plain, NULL);
     rig_stop(&r);
     for (int hosted = 0; hosted < 3; hosted++) {
         dice d = { (uint64_t)hosted, 0 };
-        start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted), 200);
+        start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted, false), 200);
         assert_true(r.plan->place.units[0].borrows); /* the embedding has two lenders, so two layers have none */
         assert_true(r.plan->place.units[0].lender[0] != r.plan->place.units[0].lender[1]);
         assert_in_range(count_loans(r.plan), 3, 4);
@@ -242,6 +244,55 @@ static void borrowed_memory_gives_the_same_bits(void **state)
     (void)state;
     for (int i = 0; i < 8; i++) check_loans(i & 1, i & 2 ? MT_DTYPE_F32 : MT_DTYPE_BF16, i & 4, i & 1);
     check_loans(false, MT_DTYPE_BF16, true, true);
+}
+
+/* -- slots of their own ---------------------------------------------------------------------------- */
+
+/* Three steps, other moments for two units, three more. */
+static void steps_and_a_write(rig *r, outcome *out, dice *d)
+{
+    mt_err err = { 0 };
+    three_steps(r, out, d);
+    for (int u = 0; u < 2; u++)
+        for (int64_t i = 0; i < r->model->units[u].layout->n_train; i++) {
+            float m = 0.01f * mt_rng_normal(11, (uint64_t)u, (uint64_t)i);
+            assert_ok(mt_engine_write(r->engine, u, MT_STATE_M, i, 1, &m, &err));
+        }
+    three_steps(r, out, d);
+}
+
+static int count_own(const mt_plan *plan)
+{
+    int n = 0;
+    for (int u = 0; u < plan->model->n_units; u++) n += mt_plan_own_slot(plan, u) >= 0;
+    return n;
+}
+
+static void check_own(bool tied, mt_dtype t, bool clip, bool resident)
+{
+    rig r;
+    outcome plain, own;
+    open_lenders(&r, tied);
+    const mt_arithmetic a = { .compute = t, .grad = t, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+    start_lenders(&r, plan_loans(&r, &a, clip, resident, -1, false), 0);
+    steps_and_a_write(&r, &plain, NULL);
+    rig_stop(&r);
+    for (int hosted = -1; hosted < 4; hosted += 2) { /* -1: nobody borrows */
+        dice d = { (uint64_t)(hosted + 1), 0 };
+        start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted, true), 200);
+        assert_int_equal(count_own(r.plan) + count_loans(r.plan), r.model->n_units);
+        assert_true(count_own(r.plan) > 0);
+        steps_and_a_write(&r, &own, &d);
+        rig_stop(&r);
+        assert_memory_equal(&own, &plain, sizeof plain);
+    }
+    rig_close(&r);
+}
+
+static void slots_of_their_own_give_the_same_bits(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 16; i++) check_own(i & 1, i & 2 ? MT_DTYPE_F32 : MT_DTYPE_BF16, i & 4, i & 8);
 }
 
 /* The least device memory any plan works with, found by bisection, and plenty: the same bits. */
@@ -374,6 +425,6 @@ static void moments_written_in_parts_are_read_whole(void **state)
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(placements_of_smaller_moments_do_too),
-             cmocka_unit_test(borrowed_memory_gives_the_same_bits),
+             cmocka_unit_test(borrowed_memory_gives_the_same_bits), cmocka_unit_test(slots_of_their_own_give_the_same_bits),
              cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed),
              cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed), cmocka_unit_test(moments_written_in_parts_are_read_whole))

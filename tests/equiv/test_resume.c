@@ -11,6 +11,7 @@
 #include <math.h>
 #include <signal.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 typedef struct setup {
     mt_settings s;
@@ -34,10 +35,19 @@ static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, cons
                                  err);
 }
 
+/* A checkpoint is written beside the steps that follow: until it is there, or half a minute is over. */
+static void await_checkpoint(const setup *u, int64_t step)
+{
+    test_path at = workspace_path("%s/checkpoint-%lld", u->out.s, (long long)step);
+    for (int i = 0; i < 3000 && access(at.s, F_OK) != 0; i++) usleep(10000);
+}
+
 static void after_step(void *user, const mt_train_step *step)
 {
     const setup *u = user;
-    if (u->kill_at == step->step) raise(SIGKILL);
+    if (u->kill_at != step->step) return;
+    await_checkpoint(u, 4);
+    raise(SIGKILL);
 }
 
 static bool stop(void *user)

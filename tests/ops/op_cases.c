@@ -436,6 +436,9 @@ static const attention_case packed_attention_cases[] = {
     { { .H = 2, .K = 2, .Dh = 128 }, 0, { 7, 1, 30, -40 } },
     { { .H = 4, .K = 2, .Dh = 128 }, 0, { 1500, 1, 300 } },
     { { .H = 14, .K = 2, .Dh = 64, .ldq = 18 * 64, .ld_d = 18 * 64 }, 0, { 700, 1, 129, 33 } }, /* as in a row of q, k and v */
+    { { .H = 28, .K = 4, .Dh = 128, .ldq = 36 * 128, .ldk = 36 * 128, .ldv = 36 * 128, .ld_d = 36 * 128 }, 0, { 600, 1, 90 } }, /* Qwen2.5-7B */
+    { { .H = 16, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 32 * 128, .ld_d = 32 * 128 }, 0, { 600, 1, 90 } }, /* Qwen3: q and k apart from v */
+    { { .H = 8, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 24 * 128, .ld_d = 24 * 128 }, 0, { 600, 1, 90 } }, /* no groups */
 };
 
 static void declare_attention_of(op_run *r, const attention_case *c)
@@ -457,8 +460,8 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     a->ldo = a->H * a->Dh + gap;
     if (!a->ldq) a->ldq = a->ldo;
     if (!a->ld_d) a->ld_d = a->H * a->Dh + 3 * gap;
-    a->ldk = a->K * a->Dh + gap;
-    a->ldv = a->K * a->Dh + 2 * gap;
+    if (!a->ldk) a->ldk = a->K * a->Dh + gap;
+    if (!a->ldv) a->ldv = a->K * a->Dh + 2 * gap;
     a->scale = 1.0f / sqrtf((float)a->Dh);
     op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1);
     for (int64_t d = 0, row = 0; d <= a->n_docs; row += docs[d++ % listed]) op_set(starts, 0, d, (double)row);

@@ -34,7 +34,7 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
     p->ring_slots = longest + roll(d, 3);
     p->keep_slots = 2 + roll(d, 2);
     p->grad_slots = 1 + roll(d, 3);
-    p->stage_slots = 1 + roll(d, 3);
+    p->stage_slots = roll(d, 2) ? 1 + roll(d, 3) : m->n_units; /* shared, or one for each */
     p->n_slabs = 1 + roll(d, 3);
     for (int u = 0; u < m->n_units; u++) {
         mt_unit_place *at = &p->units[u];

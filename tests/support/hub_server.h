@@ -8,8 +8,10 @@
  *     ...
  *     hub_server_stop(s);
  *
- * Large files (lfs) are answered with a redirect to a second port, as the hub sends one to its content network.  Requests are
- * logged, one line each: "METHOD PORT TARGET range=... auth=...". */
+ * As the real one does: large files (lfs) are answered with a redirect to another host (a second port here), at an address that is
+ * signed letter by letter and takes no Authorization; small ones with a relative redirect; a repository that was renamed, and
+ * everything in it, with a relative 307; listings in pages, the next one's address in Link; RateLimit on every answer; Xet's headers on
+ * large files, which plain HTTP may ignore.  Requests are logged, one line each: "METHOD PORT TARGET range=... auth=...". */
 #ifndef MT_TEST_HUB_SERVER_H
 #define MT_TEST_HUB_SERVER_H
 
@@ -29,6 +31,9 @@
 
 enum { HUB_MAX_FILES = 32, HUB_MAX_REPOS = 8, HUB_MAX_RULES = 8, HUB_PAGE = 3 };
 
+/* The kind of letters that a client may be tempted to write in another way. */
+#define HUB_SIGNATURE "Expires=1767225600&Policy=eyJ~a-b_&Signature=aB%2Bc%2fd%3D%3D&response-content-disposition=inline%3B+filename%3D%22m.bin%22"
+
 typedef struct hub_file {
     char path[128];
     char *data; /* owned; NULL: size is a claim only */
@@ -39,6 +44,7 @@ typedef struct hub_file {
 
 typedef struct hub_repo {
     char name[128], commit[41];
+    const char *old_name; /* it was called so before; NULL: never */
     const char *branch;
     bool dataset, gated, hidden;
     hub_file files[HUB_MAX_FILES];
@@ -50,7 +56,8 @@ typedef struct hub_rule {
     int times;              /* how often it applies; 0: always */
     int status;             /* answer with this; 0: go on */
     const char *error_code; /* X-Error-Code */
-    const char *retry_after;
+    const char *retry_after, *rate_limit;
+    const char *error_message; /* X-Error-Message */
     const char *location; /* with a status of 3xx */
     long cut_after;       /* close the connection after so many bytes of the body */
     bool wrong;           /* one byte of the body is another */
@@ -69,6 +76,7 @@ typedef struct hub_server {
     int n_repos;
     hub_rule rules[HUB_MAX_RULES];
     int n_rules;
+    bool short_links; /* the next page's address is given without the host, which the real one does not do */
     mt_str log;
 } hub_server;
 
@@ -155,6 +163,7 @@ typedef struct hub_request {
     hub_server *s;
     int fd, port;
     bool head;
+    char raw[1024];    /* as it came */
     char target[1024]; /* decoded, with the query */
     char range[64], auth[128];
     hub_rule rule; /* what applies; match NULL: nothing */
@@ -175,7 +184,8 @@ static inline void hub_send(const hub_request *q, const char *data, size_t n)
 static inline void hub_answer(const hub_request *q, int status, const char *more, const char *body, size_t n)
 {
     char head[2048];
-    int len = snprintf(head, sizeof head, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nConnection: close\r\n%s\r\n", status, n, more);
+    int len = snprintf(head, sizeof head, "HTTP/1.1 %d X\r\nContent-Length: %zu\r\nConnection: close\r\n%s%s\r\n", status, n,
+                       strstr(more, "RateLimit:") ? "" : "RateLimit: \"api\";r=499;t=300\r\n", more);
     size_t send_n = q->rule.cut_after && (size_t)q->rule.cut_after < n ? (size_t)q->rule.cut_after : n;
     hub_rule none = { 0 };
     hub_request plain = *q;
@@ -215,6 +225,13 @@ static inline void hub_answer_file(const hub_request *q, const hub_repo *r, cons
     hub_answer(q, ranged ? 206 : 200, more, f->data + first, f->size ? (size_t)(last - first + 1) : 0);
 }
 
+/* A file's hash in Xet's storage: another one than the content's. */
+static inline void hub_xet_hash(const hub_file *f, char out[65])
+{
+    for (int i = 0; i < 64; i++) out[i] = f->sha[63 - i];
+    out[64] = '\0';
+}
+
 static inline void hub_answer_list(const hub_request *q, const hub_repo *r, int page)
 {
     mt_str s = { 0 };
@@ -225,14 +242,17 @@ static inline void hub_answer_list(const hub_request *q, const hub_repo *r, int 
         const hub_file *f = &r->files[i];
         mt_str_printf(&s, ",{\"type\":\"file\",\"oid\":\"%s\",\"size\":%llu,\"path\":\"%s\"", f->git, (unsigned long long)f->size,
                       f->path);
+        char xet[65];
+        hub_xet_hash(f, xet);
         if (f->lfs)
-            mt_str_printf(&s, ",\"lfs\":{\"oid\":\"%s\",\"size\":%llu,\"pointerSize\":134}", f->sha, (unsigned long long)f->size);
+            mt_str_printf(&s, ",\"lfs\":{\"oid\":\"%s\",\"size\":%llu,\"pointerSize\":134},\"xetHash\":\"%s\"", f->sha,
+                          (unsigned long long)f->size, xet);
         mt_str_puts(&s, "}");
     }
     mt_str_puts(&s, "]");
     if (end < r->n_files)
-        snprintf(more, sizeof more, "Link: <%s/api/%s/%s/tree/%s?recursive=true&cursor=%d>; rel=\"next\"\r\n", q->s->endpoint,
-                 r->dataset ? "datasets" : "models", r->name, r->commit, page + 1);
+        snprintf(more, sizeof more, "Link: <%s/api/%s/%s/tree/%s?recursive=true&limit=%d&cursor=%d%%3D%%3D>; rel=\"next\"\r\n",
+                 q->s->short_links ? "" : q->s->endpoint, r->dataset ? "datasets" : "models", r->name, r->commit, HUB_PAGE, page + 1);
     hub_answer(q, 200, more, s.s, s.n);
     mt_str_free(&s);
 }
@@ -267,7 +287,7 @@ static inline void hub_answer_api(const hub_request *q, const hub_repo *r, const
 
 static inline void hub_answer_resolve(const hub_request *q, const hub_repo *r, const char *rest)
 {
-    char more[512];
+    char more[1024];
     if (!hub_is_revision(r, rest, &rest) || *rest++ != '/') {
         hub_refuse(q, 404, "RevisionNotFound");
         return;
@@ -280,15 +300,18 @@ static inline void hub_answer_resolve(const hub_request *q, const hub_repo *r, c
             return;
         }
         if (f->lfs) { /* to the content network, on another port */
+            char xet[65];
+            hub_xet_hash(f, xet);
             snprintf(more, sizeof more,
-                     "Location: http://127.0.0.1:%d/lfs/%s?signed=1\r\nX-Repo-Commit: %s\r\nX-Linked-Etag: "
-                     "\"%s\"\r\nX-Linked-Size: %llu\r\n",
-                     q->s->ports[1], f->sha, r->commit, f->sha, (unsigned long long)f->size);
+                     "Location: http://127.0.0.1:%d/lfs/%s?%s\r\nX-Repo-Commit: %s\r\nX-Linked-Etag: "
+                     "\"%s\"\r\nX-Linked-Size: %llu\r\nX-Xet-Hash: %s\r\n"
+                     "Link: <%s/api/models/%s/xet-read-token/%s>; rel=\"xet-auth\"\r\n",
+                     q->s->ports[1], f->sha, HUB_SIGNATURE, r->commit, f->sha, (unsigned long long)f->size, xet, q->s->endpoint, r->name, r->commit);
             hub_answer(q, 302, more, "", 0);
         } else if (q->head) {
             hub_answer_file(q, r, f);
         } else { /* to itself, by a relative address */
-            snprintf(more, sizeof more, "Location: /near/%d/%d\r\n", (int)(r - q->s->repos), i);
+            snprintf(more, sizeof more, "Location: /api/resolve-cache/%d/%d?etag=%%22%s%%22\r\n", (int)(r - q->s->repos), i, f->git);
             hub_answer(q, 307, more, "", 0);
         }
         return;
@@ -307,8 +330,13 @@ static inline void hub_answer_search(const hub_request *q, bool dataset)
     mt_str_free(&s);
 }
 
+/* An address is good for nothing once a letter of it is another; two ways to say who one is are one too many. */
 static inline void hub_answer_lfs(const hub_request *q, const char *sha)
 {
+    if (!strstr(q->raw, "?" HUB_SIGNATURE) || *q->auth) {
+        hub_answer(q, *q->auth ? 400 : 403, "", "", 0);
+        return;
+    }
     for (int i = 0; i < q->s->n_repos; i++)
         for (int k = 0; k < q->s->repos[i].n_files; k++)
             if (strncmp(q->s->repos[i].files[k].sha, sha, 64) == 0 && q->s->repos[i].files[k].data) {
@@ -316,6 +344,21 @@ static inline void hub_answer_lfs(const hub_request *q, const char *sha)
                 return;
             }
     hub_answer(q, 404, "", "", 0);
+}
+
+/* /api/models/OLD/... and /OLD/resolve/... lead to the same below the new name. */
+static inline bool hub_answer_renamed(const hub_request *q)
+{
+    for (int i = 0; i < q->s->n_repos; i++) {
+        const hub_repo *r = &q->s->repos[i];
+        const char *at = r->old_name ? strstr(q->raw, r->old_name) : NULL;
+        char more[1400];
+        if (!at || at == q->raw || at[-1] != '/' || at[strlen(r->old_name)] != '/') continue;
+        snprintf(more, sizeof more, "Location: %.*s%s%s\r\n", (int)(at - q->raw), q->raw, r->name, at + strlen(r->old_name));
+        hub_answer(q, 307, more, "", 0);
+        return true;
+    }
+    return false;
 }
 
 static inline void hub_route(const hub_request *q)
@@ -326,7 +369,8 @@ static inline void hub_route(const hub_request *q)
         hub_answer_lfs(q, rest);
         return;
     }
-    if (sscanf(t, "/near/%d/%d", &a, &b) == 2) {
+    if (hub_answer_renamed(q)) return;
+    if (sscanf(t, "/api/resolve-cache/%d/%d", &a, &b) == 2) {
         hub_answer_file(q, &q->s->repos[a], &q->s->repos[a].files[b]);
         return;
     }
@@ -406,6 +450,8 @@ static inline void hub_respond(hub_request *q)
     }
     if (rule->retry_after) n += snprintf(more + n, sizeof more - (size_t)n, "Retry-After: %s\r\n", rule->retry_after);
     if (rule->error_code) n += snprintf(more + n, sizeof more - (size_t)n, "X-Error-Code: %s\r\n", rule->error_code);
+    if (rule->rate_limit) n += snprintf(more + n, sizeof more - (size_t)n, "RateLimit: %s\r\n", rule->rate_limit);
+    if (rule->error_message) n += snprintf(more + n, sizeof more - (size_t)n, "X-Error-Message: %s\r\n", rule->error_message);
     if (rule->location) snprintf(more + n, sizeof more - (size_t)n, "Location: %s\r\n", rule->location);
     hub_answer(q, rule->status, more, "", 0);
 }
@@ -423,7 +469,8 @@ static inline void *hub_serve(void *arg)
         if (strstr(text, "\r\n\r\n")) break;
     }
     text[n] = '\0';
-    if (sscanf(text, "%7s %1023s", method, q->target) == 2) {
+    if (sscanf(text, "%7s %1023s", method, q->raw) == 2) {
+        memcpy(q->target, q->raw, sizeof q->target);
         q->head = strcmp(method, "HEAD") == 0;
         hub_decode(q->target);
         hub_header(text, "Range: ", q->range, sizeof q->range);

@@ -74,17 +74,18 @@ static inline mt_arithmetic rig_arithmetic(const rig *r, mt_dtype t)
 }
 
 /* An engine with its weights loaded; takes the plan over. */
-static inline void rig_start_with(rig *r, const char *device, mt_plan *plan, int n_threads, int dawdle_us)
+/* slow: the one stream that dawdles; NULL: all of them, at random. */
+static inline void rig_start_slow(rig *r, const char *device, mt_plan *plan, int n_threads, int dawdle_us, const char *slow)
 {
     mt_err err = { 0 };
     r->plan = plan;
-    assert_ok(mt_device_open(&r->dev, device, &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads, .dawdle_us = dawdle_us }, &err));
+    assert_ok(mt_device_open(&r->dev, device, &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = n_threads, .dawdle_us = dawdle_us, .slow_stream = slow }, &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = n_threads }, &err));
     assert_ok(mt_engine_load(r->engine, r->model, r->shards, &err));
 }
 
-static inline void rig_start_dawdling(rig *r, mt_plan *plan, int n_threads, int dawdle_us) { rig_start_with(r, rig_device(), plan, n_threads, dawdle_us); }
-static inline void rig_start_on(rig *r, const char *device, mt_plan *plan, int n_threads) { rig_start_with(r, device, plan, n_threads, 0); }
+static inline void rig_start_dawdling(rig *r, mt_plan *plan, int n_threads, int dawdle_us) { rig_start_slow(r, rig_device(), plan, n_threads, dawdle_us, NULL); }
+static inline void rig_start_on(rig *r, const char *device, mt_plan *plan, int n_threads) { rig_start_slow(r, device, plan, n_threads, 0, NULL); }
 static inline void rig_start(rig *r, mt_plan *plan, int n_threads) { rig_start_on(r, rig_device(), plan, n_threads); }
 
 static inline void rig_stop(rig *r)

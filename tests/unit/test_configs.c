@@ -4,6 +4,7 @@
 
 #include "base/file.h"
 #include "base/json.h"
+#include "plan/gpus.h"
 #include "plan/machine.h"
 #include "plan/plan.h"
 #include "plan/shapes.h"
@@ -186,4 +187,100 @@ static void the_originals_names_are_kept(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(every_config_reads_and_plans), cmocka_unit_test(the_originals_names_are_kept))
+/* -- the README's table: which machine trains which model ------------------------------------------- */
+
+static const struct {
+    const char *words, *gpu; /* NULL: none */
+    double ram_gb;
+} machines[] = {
+    { "a laptop or CPU server, 16 GB", NULL, 16 },         { "RTX 3090 or 4090, 64 GB of RAM", "rtx3090", 64 },
+    { "RTX 4090 or 5090, 128 GB", "rtx4090", 128 },       { "H100, 256 GB", "h100", 256 },
+    { "H100 or H200, 512 GB", "h100", 512 },              { "H200, 1 TB", "h200", 1000 },
+};
+
+/* 3 GB are the system's. */
+static mt_machine machine_of(const char *words)
+{
+    mt_err err = { 0 };
+    for (size_t i = 0; i < MT_COUNT(machines); i++) {
+        const mt_gpu *gpu;
+        if (strcmp(words, machines[i].words) != 0) continue;
+        mt_machine m = mt_machine_cpu(1e11, 4);
+        if (machines[i].gpu) {
+            assert_ok(mt_gpu_find(&gpu, machines[i].gpu, &err));
+            m = mt_machine_of_gpu(gpu, 16);
+        }
+        m.host_bytes = (size_t)((machines[i].ram_gb - 3) * 1e9);
+        return m;
+    }
+    fail_msg("the README's machine \"%s\" is not known to this test", words);
+    return (mt_machine){ 0 };
+}
+
+static void fits_on(const mt_machine *machine, const char *words, double most, const char *file, const json_t *published)
+{
+    ready c;
+    mt_err err = { 0 };
+    mt_config *config;
+    mt_model *model;
+    mt_plan *plan;
+    char name[64];
+    assert_true(open_ready(&c, file));
+    base_name(c.s.model.name, name, sizeof name);
+    open_config(&config, name, published);
+    assert_ok(mt_model_create(&model, config, NULL, &err));
+    int64_t docs = 8, longest = 1024; /* the batch never decides whether a run fits */
+    mt_job job = { .train = true, .clip = true, .step_tokens = docs * longest, .step_docs = docs, .longest = longest };
+    mt_arithmetic form = { .compute = c.s.model.dtype, .grad = c.s.training.grad_dtype };
+    if (mt_plan_auto(&plan, model, &job, &form, machine, &err)) fail_msg("%s on \"%s\": %s", c.name, words, err.msg);
+    if ((double)model->n_params > most * 1.1) fail_msg("%s is larger than its row says", c.name); /* names round */
+    mt_plan_free(plan);
+    mt_model_free(model);
+    mt_config_close(config);
+    close_ready(&c);
+}
+
+/* "135M to 360M", "up to 4B": the last number. */
+static double largest_in(const char *cell)
+{
+    double most = 0;
+    for (char *end; *cell; cell = end) {
+        double v = strtod(cell, &end);
+        if (end == cell) {
+            end++;
+            continue;
+        }
+        most = v * (*end == 'B' ? 1e9 : 1e6);
+    }
+    assert_true(most > 0);
+    return most;
+}
+
+static void what_the_readme_says_a_machine_trains_it_trains(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    char *readme, words[80], range[80], configs[300];
+    json_t *published;
+    size_t n_rows = 0;
+    assert_ok(mt_json_read(&published, MT_TESTS_DIR "/unit/published/published.json", &err));
+    assert_ok(mt_file_read(&readme, NULL, MT_TESTS_DIR "/../README.md", 1 << 20, &err));
+    const char *row = strstr(readme, "| you have |");
+    assert_non_null(row);
+    row = strchr(strchr(row, '\n') + 1, '\n') + 1;
+    for (; sscanf(row, "| %79[^|] | %79[^|] | %299[^|\n] |", words, range, configs) == 3; row = strchr(row, '\n') + 1, n_rows++) {
+        words[strcspn(words, "|")] = '\0';
+        for (size_t n = strlen(words); n && words[n - 1] == ' '; n--) words[n - 1] = '\0';
+        mt_machine machine = machine_of(words);
+        for (char *name = strtok(configs, "`, "); name; name = strtok(NULL, "`, ")) {
+            char file[96];
+            snprintf(file, sizeof file, "%s.yaml", name);
+            fits_on(&machine, words, largest_in(range), file, published);
+        }
+    }
+    assert_int_equal(n_rows, MT_COUNT(machines));
+    mt_free(readme);
+    json_decref(published);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(what_the_readme_says_a_machine_trains_it_trains), cmocka_unit_test(every_config_reads_and_plans), cmocka_unit_test(the_originals_names_are_kept))

@@ -254,6 +254,23 @@ static void the_token_goes_to_the_hub_and_nowhere_else(void **state)
     unsetenv("HF_TOKEN");
 }
 
+static void a_token_that_is_no_good_any_more_is_told(void **state)
+{
+    rig *r = *state;
+    static const char *const messages[] = { "Invalid credentials in Authorization header", "User Access Token \"mine\" is expired" };
+    setenv("HF_TOKEN", "old", 1);
+    open_hub(r);
+    for (size_t i = 0; i < MT_COUNT(messages); i++) {
+        mt_err err = { 0 };
+        hub_clear_rules(r->s);
+        hub_add_rule(r->s, (hub_rule){ .match = "/", .status = 401, .error_message = messages[i] });
+        assert_int_equal(fetch(r, &err), MT_EINVAL);
+        assert_says("does not know the token");
+        assert_says("/settings/tokens");
+    }
+    unsetenv("HF_TOKEN");
+}
+
 static void tokens_come_from_four_places(void **state)
 {
     rig *r = *state;
@@ -282,6 +299,13 @@ static void tokens_come_from_four_places(void **state)
 
 /* -- misbehaviour that patience mends -------------------------------------------------------------- */
 
+static void pages_may_be_linked_to_without_the_host(void **state)
+{
+    rig *r = *state;
+    r->s->short_links = true;
+    arrives_whole(r);
+}
+
 static void what_mends_itself_ends_in_the_right_files(void **state)
 {
     rig *r = *state;
@@ -291,6 +315,8 @@ static void what_mends_itself_ends_in_the_right_files(void **state)
     } cases[] = {
         { "500, then success", { .match = "/", .status = 500, .times = 3 } },
         { "429 with Retry-After", { .match = "/resolve/", .status = 429, .retry_after = "0", .times = 3 } },
+        { "429 until a date that is over", { .match = "/tree/", .status = 429, .retry_after = "Wed, 21 Oct 2015 07:28:00 GMT", .times = 3 } },
+        { "503 until nobody knows when", { .match = "/tree/", .status = 503, .retry_after = "soon", .times = 3 } },
         { "the listing is cut", { .match = "/tree/", .cut_after = 20, .times = 2 } },
         { "a file is cut", { .match = "/lfs/", .cut_after = 1500, .times = 9 } },
         { "a file is cut at once", { .match = "/lfs/", .cut_after = 1, .times = 3 } },
@@ -307,15 +333,61 @@ static void what_mends_itself_ends_in_the_right_files(void **state)
     }
 }
 
-static void retry_after_is_obeyed(void **state)
+/* As seconds, as a date, and in the hub's own words. */
+static void a_server_is_given_the_time_it_asks_for(void **state)
 {
     rig *r = *state;
+    char date[64];
     struct timespec a, b;
-    hub_add_rule(r->s, (hub_rule){ .match = "/revision/", .status = 429, .retry_after = "1", .times = 1 });
-    clock_gettime(CLOCK_MONOTONIC, &a);
+    time_t soon = time(NULL) + 2;
+    strftime(date, sizeof date, "%a, %d %b %Y %H:%M:%S GMT", gmtime(&soon));
+    hub_rule rules[] = { { .retry_after = date }, { .retry_after = "1" }, { .rate_limit = "\"api\";r=0;t=0" } };
+    for (size_t i = 0; i < MT_COUNT(rules); i++) {
+        mt_err err = { 0 };
+        rules[i].match = "/revision/", rules[i].status = 429, rules[i].times = 1;
+        hub_clear_rules(r->s);
+        hub_add_rule(r->s, rules[i]);
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        arrives_whole(r);
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        double waited = (double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec);
+        if (waited < 0.9) fail_msg("rule %zu: waited for %.2f s", i, waited);
+        assert_ok(mt_dir_remove(in_cache(r, "").s, &err));
+    }
+}
+
+static void a_repository_that_was_renamed_is_found_by_its_old_name(void **state)
+{
+    rig *r = *state;
+    mt_err err = { 0 };
+    char *dir;
+    setenv("HF_TOKEN", "good", 1);
+    open_hub(r);
+    r->tiny->old_name = "older/small";
+    r->tiny->gated = true; /* so the token has to come along */
+    assert_ok(mt_hub_model(r->hub, "older/small", "", MT_HUB_MODEL, &dir, &err));
+    assert_non_null(strstr(dir, "models--older--small/snapshots/")); /* where huggingface_hub has it, too */
+    assert_true(mt_file_exists(workspace_path("%s/model-00001-of-00002.safetensors", dir).s));
+    no_blob_is_torn(r, "models--older--small");
+    mt_free(dir);
+    unsetenv("HF_TOKEN");
+}
+
+/* huggingface_hub keeps what several repositories share in CACHE/blobs, and links to it. */
+static void a_blob_may_be_a_link_to_a_shared_one(void **state)
+{
+    rig *r = *state;
+    const char *hash = hub_hash(&r->tiny->files[3]);
     arrives_whole(r);
-    clock_gettime(CLOCK_MONOTONIC, &b);
-    assert_true((double)(b.tv_sec - a.tv_sec) + 1e-9 * (double)(b.tv_nsec - a.tv_nsec) > 0.9);
+    test_path blob = in_cache(r, workspace_path("models--acme--tiny/blobs/%s", hash).s), shared = in_cache(r, "blobs/ab/shared");
+    assert_int_equal(mkdir(in_cache(r, "blobs").s, 0777) | mkdir(in_cache(r, "blobs/ab").s, 0777), 0);
+    assert_int_equal(rename(blob.s, shared.s) | symlink("../../blobs/ab/shared", blob.s), 0);
+    hub_clear_log(r->s);
+    arrives_whole(r);
+    assert_int_equal(hub_count(r->s, "GET"), 0);
+    assert_int_equal(unlink(shared.s), 0); /* swept away by its owner: it comes again */
+    arrives_whole(r);
+    assert_true(hub_count(r->s, "GET cdn") > 0);
 }
 
 /* -- and what it does not -------------------------------------------------------------------------- */
@@ -340,7 +412,9 @@ static void refusals_are_told_in_plain_words(void **state)
           "no branch, tag or commit",
           "main" },
         { { .match = "/resolve/", .status = 404, .error_code = "EntryNotFound" }, MT_ENOENT, "has no file", "any more" },
+        { { .match = "/revision/", .status = 403, .error_message = "Access to this resource is disabled." }, MT_EINVAL, "has closed it", "disabled" },
         { { .match = "/tree/", .status = 500 }, MT_EIO, "status 500", "try again later" },
+        { { .match = "/revision/", .status = 429, .rate_limit = "\"api\";r=0;t=4000" }, MT_EIO, "asks to wait", "later" },
         { { .match = "/revision/", .status = 429, .retry_after = "4000" }, MT_EIO, "asks to wait", "later" },
         { { .match = "/lfs/", .wrong = true }, MT_EFORMAT, "has not the hash", "nothing was kept" },
         { { .match = "/lfs/", .status = 503 }, MT_EIO, "status 503", "model-0000" },
@@ -542,8 +616,11 @@ MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_te
              cmocka_unit_test(names_that_lead_elsewhere_are_refused), RIG(what_is_needed_arrives_and_no_more),
              RIG(the_layout_is_huggingface_hubs), RIG(a_second_call_asks_nobody),
              RIG(a_branch_that_moved_is_followed_when_asked_for), RIG(a_directory_of_that_name_comes_first),
-             RIG(config_alone_is_small), RIG(the_token_goes_to_the_hub_and_nowhere_else), RIG(tokens_come_from_four_places),
-             RIG(what_mends_itself_ends_in_the_right_files), RIG(retry_after_is_obeyed), RIG(refusals_are_told_in_plain_words),
+             RIG(config_alone_is_small), RIG(the_token_goes_to_the_hub_and_nowhere_else), RIG(a_token_that_is_no_good_any_more_is_told),
+             RIG(tokens_come_from_four_places),
+             RIG(pages_may_be_linked_to_without_the_host),
+             RIG(what_mends_itself_ends_in_the_right_files), RIG(a_server_is_given_the_time_it_asks_for),
+             RIG(a_repository_that_was_renamed_is_found_by_its_old_name), RIG(a_blob_may_be_a_link_to_a_shared_one), RIG(refusals_are_told_in_plain_words),
              RIG(an_unknown_name_is_answered_with_the_nearest), RIG(without_a_network_it_says_how_to_bring_it),
              RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first),
              RIG(every_failing_file_call_leaves_a_cache_that_works), RIG(a_broken_download_goes_on_where_it_was),

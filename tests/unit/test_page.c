@@ -182,6 +182,12 @@ static void server_answers_the_page_and_its_data_alone(void **state)
     assert_true(begins(data, "HTTP/1.1 200 OK\r\n"));
     assert_non_null(strstr(data, "2.25"));
     assert_null(strstr(data, "\\\"loss\\\": 2.5}"));
+    static const char *const odd[] = { "-5", "x", "99999999999999999999999", "", "1e9" }; /* everything, then */
+    for (size_t i = 0; i < MT_COUNT(odd); i++) {
+        char request[128];
+        snprintf(request, sizeof request, "GET /data?from=%s HTTP/1.1\r\nHost: localhost\r\n\r\n", odd[i]);
+        assert_true(begins(ask(port, request), "HTTP/1.1 200 OK\r\n"));
+    }
     static const struct {
         const char *request, *status;
     } refused[] = {
@@ -225,6 +231,23 @@ static void server_survives_odd_clients(void **state)
     assert_true(begins(big, "HTTP/1.1 200"));
     close(endless);
     for (int i = 0; i < SILENT; i++) close(silent[i]);
+    mt_server_close(server);
+}
+
+static void silent_clients_keep_nobody_out(void **state)
+{
+    enum { MANY = 40 };
+    int port, silent[MANY];
+    mt_server *server = serve(*state, &port);
+    for (int i = 0; i < MANY; i++) silent[i] = connect_to(port);
+    int slow = connect_to(port); /* asks, and takes its answer later */
+    assert_int_equal(send(slow, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+    assert_true(begins(ask(port, "GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200"));
+    char first[16] = "";
+    assert_true(recv(slow, first, sizeof first - 1, 0) > 0);
+    assert_true(begins(first, "HTTP/1.1 200"));
+    close(slow);
+    for (int i = 0; i < MANY; i++) close(silent[i]);
     mt_server_close(server);
 }
 
@@ -276,6 +299,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(nothing_in_a_run_ends_the_script, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(server_answers_the_page_and_its_data_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(server_survives_odd_clients, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(silent_clients_keep_nobody_out, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(server_is_reached_from_this_machine_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(a_taken_port_is_named, tempdir_make, tempdir_remove),
     };

@@ -4,7 +4,9 @@
 #include "base/rng.h"
 
 #include "base/mem.h"
+#include "plan/flops.h"
 #include "plan/plan.h"
+#include "plan/shapes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -254,6 +256,57 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
     mt_config_close(c);
 }
 
+/* A model that is far too large for this device to keep everything, and a host with room: the link has time for some layers, spread over the
+ * step, and those are not redone.  Layers that share their host memory share what they keep there. */
+static void what_goes_to_host_memory_is_kept_whole(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    mt_plan *plan;
+    mt_machine machine = mt_machine_typical();
+    const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024, .alias_layers = true };
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 32768, .mlp_rows = 32768, .head_rows = 4096 };
+    machine.device_bytes = (size_t)139 << 30;
+    machine.host_bytes = (size_t)100 << 30;
+    machine.home_host = true;
+    assert_ok(mt_shape_open(&c, "qwen2.5-72b", &err));
+    assert_ok(mt_model_create(&m, c, NULL, &err));
+    assert_ok(mt_plan_search(&plan, m, &job, &a, &machine, &err));
+    int hosts = 0, whole = 0, here = 0, longest_run = 0, run = 0, buffers = 0;
+    for (int l = 0; l < c->L; l++) {
+        const mt_layer_place *at = &plan->place.layers[l];
+        hosts += at->place == MT_HOST;
+        whole += at->place == MT_HOST && at->keep == MT_KEEP_ALL;
+        here += at->place == MT_DEVICE && at->keep == MT_KEEP_ALL;
+        run = at->place == MT_HOST ? run + 1 : 0;
+        if (run > longest_run) longest_run = run;
+    }
+    for (size_t i = 0; i < plan->n_buffers; i++) buffers += plan->buffers[i].kind == MT_BUF_KEEP_HOST;
+    assert_true(whole > 20 && here == 0);
+    assert_true(hosts < c->L && longest_run < hosts / 4);
+    assert_true(buffers >= 1 && buffers <= 3); /* one a level */
+    mt_plan_free(plan);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
+/* D 16, 2 heads of 8, gate, up and down of 16, a head of 32 words: each weight counted by hand. */
+static void flops_count_what_is_multiplied(void **state)
+{
+    (void)state;
+    mt_config *c;
+    mt_model *m;
+    const int32_t docs[] = { 0, 3, 5 }; /* rows see 1 + 2 + 3 and 1 + 2 keys */
+    const double layer = 4 * 16 * 16 + 3 * 16 * 16, head = 16 * 32, keys = 12.0 * 16 * (6 + 3);
+    open_model(&c, &m, 3);
+    assert_true(mt_flops_step(c, docs, 2, 5) == 6 * (3 * layer + head) * 5 + 3 * keys);
+    assert_true(mt_flops_step(c, docs, 2, 1) == 6 * (3 * layer * 5 + head) + 3 * keys);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits))
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(flops_count_what_is_multiplied))

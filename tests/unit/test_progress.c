@@ -161,6 +161,31 @@ static void text_is_measured_and_cut_by_columns(void **state)
     }
 }
 
+static void long_lines_break_between_words(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *in;
+        int columns, indent;
+        const char *out;
+    } cases[] = {
+        { "", 10, 2, "" },
+        { "short", 10, 2, "short" },
+        { "one two three", 13, 2, "one two three" },
+        { "one two three", 12, 2, "one two\n  three" },
+        { "  label  text and more of it", 16, 9, "  label  text\n         and\n         more of\n         it" },
+        { "one\ntwo three four\n  five", 9, 2, "one\ntwo three\n  four\n  five" }, /* with line ends of its own */
+        { "a incomprehensibilities b", 10, 1, "a\n incomprehensibilities\n b" },
+        { "\xe4\xbd\xa0\xe5\xa5\xbd \xe4\xbd\xa0", 6, 0, "\xe4\xbd\xa0\xe5\xa5\xbd\n\xe4\xbd\xa0" }, /* wide ones count twice */
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_str s = { 0 };
+        mt_text_wrap(&s, cases[i].in, cases[i].columns, cases[i].indent);
+        assert_string_equal(s.s ? s.s : "", cases[i].out);
+        mt_str_free(&s);
+    }
+}
+
 static void the_environment_decides_encoding_and_colour(void **state)
 {
     (void)state;
@@ -187,5 +212,5 @@ static void the_environment_decides_encoding_and_colour(void **state)
 MT_TEST_MAIN(cmocka_unit_test(the_line_uses_the_room_there_is), cmocka_unit_test(no_width_is_overrun),
              cmocka_unit_test(bars_have_eighths_and_colour), cmocka_unit_test(logs_get_a_line_every_few_seconds),
              cmocka_unit_test(terminals_get_one_line_that_is_drawn_over),
-             cmocka_unit_test(the_time_left_follows_the_recent_speed), cmocka_unit_test(text_is_measured_and_cut_by_columns),
+             cmocka_unit_test(the_time_left_follows_the_recent_speed), cmocka_unit_test(text_is_measured_and_cut_by_columns), cmocka_unit_test(long_lines_break_between_words),
              cmocka_unit_test(the_environment_decides_encoding_and_colour))

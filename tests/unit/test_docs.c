@@ -1,0 +1,139 @@
+/* The documents: every relative link leads to a file that is there, and every #anchor to a heading of it. */
+#include "test.h"
+
+#include "base/file.h"
+
+#include <ctype.h>
+#include <dirent.h>
+#include <stdlib.h>
+
+#define ROOT MT_TESTS_DIR "/.."
+
+/* A heading as GitHub names it: lower case, blanks to -, no punctuation but - and _. */
+static void slug(char *out, const char *heading, size_t n)
+{
+    for (; n && isspace((unsigned char)heading[n - 1]); n--) {}
+    for (size_t i = 0; i < n; i++) {
+        unsigned char c = (unsigned char)heading[i];
+        if (c == ' ')
+            *out++ = '-';
+        else if (isalnum(c) || c == '-' || c == '_' || c >= 0x80)
+            *out++ = (char)tolower(c);
+    }
+    *out = '\0';
+}
+
+static bool has_heading(const char *text, const char *anchor)
+{
+    char name[512];
+    bool code = false;
+    for (const char *line = text; line && *line; line = strchr(line, '\n'), line += line != NULL) {
+        size_t level = strspn(line, "#"), n = strcspn(line, "\n");
+        if (strncmp(line, "```", 3) == 0) code = !code;
+        if (code || !level || line[level] != ' ' || n > 500) continue;
+        slug(name, line + level + 1, n - level - 1);
+        if (strcmp(name, anchor) == 0) return true;
+    }
+    return false;
+}
+
+/* "path#anchor" as it stands in `file` of `dir`. */
+static void leads_somewhere(const char *dir, const char *file, const char *link)
+{
+    mt_err err = { 0 };
+    char path[1024], anchor[256] = "", *text;
+    size_t n = strcspn(link, "#");
+    if (strstr(link, "://") || strncmp(link, "mailto:", 7) == 0) return;
+    if (link[n]) snprintf(anchor, sizeof anchor, "%s", link + n + 1);
+    snprintf(path, sizeof path, "%s/%.*s", dir, (int)n, link);
+    if (!n) snprintf(path, sizeof path, "%s/%s", dir, file); /* in itself */
+    if (!mt_file_exists(path) && !mt_dir_exists(path)) fail_msg("%s: %s leads nowhere", file, link);
+    if (!*anchor) return;
+    assert_ok(mt_file_read(&text, NULL, path, 1 << 22, &err));
+    if (!has_heading(text, anchor)) fail_msg("%s: %s has no heading that is called so", file, link);
+    mt_free(text);
+}
+
+/* What stands in `](...)` and `src="..."`, outside of code. */
+static int check_links(const char *dir, const char *file)
+{
+    mt_err err = { 0 };
+    char path[1024], link[512], *text;
+    bool block = false, word = false;
+    int n_links = 0;
+    snprintf(path, sizeof path, "%s/%s", dir, file);
+    assert_ok(mt_file_read(&text, NULL, path, 1 << 22, &err));
+    for (const char *p = text; *p; p++) {
+        if (strncmp(p, "```", 3) == 0) block = !block, p += 2;
+        else if (*p == '`' && !block) word = !word;
+        bool to = strncmp(p, "](", 2) == 0, of = strncmp(p, "src=\"", 5) == 0;
+        if (block || word || (!to && !of)) continue;
+        const char *from = p + (to ? 2 : 5);
+        size_t n = strcspn(from, to ? ")\n" : "\"\n");
+        assert_true(from[n] == (to ? ')' : '"') && n < sizeof link);
+        snprintf(link, sizeof link, "%.*s", (int)n, from);
+        leads_somewhere(dir, file, link);
+        n_links++;
+    }
+    assert_false(block);
+    mt_free(text);
+    return n_links;
+}
+
+static int check_folder(const char *dir)
+{
+    int n_links = 0;
+    DIR *d = opendir(dir);
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        if (n > 3 && strcmp(e->d_name + n - 3, ".md") == 0) n_links += check_links(dir, e->d_name);
+    }
+    closedir(d);
+    return n_links;
+}
+
+static void every_link_leads_somewhere(void **state)
+{
+    (void)state;
+    assert_true(check_folder(ROOT) > 15);
+    assert_true(check_folder(ROOT "/docs") > 15);
+}
+
+static void headings_are_named_as_on_github(void **state)
+{
+    (void)state;
+    static const char text[] = "# One\n```\n# code\n```\n## What it's `for`, in 2 words\n";
+    assert_true(has_heading(text, "one"));
+    assert_true(has_heading(text, "what-its-for-in-2-words"));
+    assert_false(has_heading(text, "code"));
+    assert_false(has_heading(text, "two"));
+}
+
+/* A page that nothing links to is a page that nobody finds. */
+static void every_page_is_linked_to(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    static const char *const from[] = { "README.md",     "CONTRIBUTING.md",      "docs/tour.md",        "docs/migrating.md",
+                                        "docs/plan.md",  "docs/benchmarks.md",   "docs/families.md",    "docs/troubleshooting.md" };
+    DIR *d = opendir(ROOT "/docs");
+    assert_non_null(d);
+    for (struct dirent *e; (e = readdir(d));) {
+        size_t n = strlen(e->d_name);
+        bool found = false;
+        if (n < 4 || strcmp(e->d_name + n - 3, ".md") != 0) continue;
+        for (size_t i = 0; !found && i < MT_COUNT(from); i++) {
+            char path[512], *text;
+            snprintf(path, sizeof path, ROOT "/%s", from[i]);
+            assert_ok(mt_file_read(&text, NULL, path, 1 << 22, &err));
+            for (const char *p = text; !found && (p = strstr(p, e->d_name)); p++) found = strchr("(/", p[-1]) && strchr(")#", p[n]);
+            mt_free(text);
+        }
+        if (!found) fail_msg("docs/%s is linked to from nowhere one would look", e->d_name);
+    }
+    closedir(d);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(every_link_leads_somewhere), cmocka_unit_test(headings_are_named_as_on_github),
+             cmocka_unit_test(every_page_is_linked_to))
