@@ -59,18 +59,9 @@ static mt_text grouped(double x)
     return t;
 }
 
-/* Text in lines of up to the window's columns, further ones with `indent` spaces before them. */
 static void put_wrapped(mt_str *out, const char *text, int indent, const mt_terminal *term)
 {
-    int width = mt_terminal_columns(term), column = 0;
-    for (const char *word = text; *word;) {
-        int n = (int)strcspn(word, " ");
-        bool first = word == text, over = !first && column + 1 + n > width;
-        mt_str_printf(out, "%s%*s%.*s", over ? "\n" : "", over ? indent : !first, "", n, word);
-        column = n + (over ? indent : column + !first);
-        word += n;
-        word += *word == ' ';
-    }
+    mt_text_wrap(out, text, mt_terminal_columns(term), indent);
     mt_str_puts(out, "\n");
 }
 
