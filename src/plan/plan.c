@@ -346,11 +346,12 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 static mt_rc add_kept(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
-    size_t rows = (size_t)p->place.sweep_tokens, largest = 0;
+    size_t rows = (size_t)p->place.sweep_tokens, largest = 0, sizes[MT_KEEPS];
     mt_dtype t = p->arithmetic.compute;
+    for (mt_keep keep = 0; keep < MT_KEEPS; keep++) sizes[keep] = mt_keep_bytes(c, t, keep, p->place.sweep_tokens);
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
-        size_t bytes = mt_keep_bytes(c, t, at->keep, p->place.sweep_tokens);
+        size_t bytes = sizes[at->keep];
         if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l) MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }

@@ -436,14 +436,14 @@ static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_
 static double sweep_seconds(drawing *d)
 {
     const mt_plan *p = d->p;
-    int L = (int)p->model->config->L;
+    int L = (int)p->model->config->L, lowest = lowest_layer(d);
     bool train = p->job.train;
     double seconds = d->rows * (d->costs->embed_forward + d->costs->head_forward + (train ? d->costs->head_backward : 0));
     for (int l = 0; l < L; l++) {
         const mt_keep keep = p->place.layers[l].keep;
         bool finish = l + 1 < L && p->place.layers[l + 1].keep == MT_KEEP_NOTHING;
         seconds += mt_cost_forward(d->costs, l, d->rows, d->micros);
-        if (train && l >= lowest_layer(d)) seconds += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
+        if (train && l >= lowest) seconds += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
     }
     return seconds;
 }
