@@ -73,7 +73,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
     }
     for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {
         *best = arithmetic_of(&small[i], model, job, form, m);
-        rc = mt_plan_search_faster(&plan, model, job, best, m, INFINITY, NULL, err);
+        rc = mt_plan_search(&plan, model, job, best, m, err);
         if (rc != MT_ENOMEM) {
             mt_plan_free(plan);
             return rc;

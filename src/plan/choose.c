@@ -354,7 +354,7 @@ static mt_rc walk_all(search *s, mt_err *err)
         double far;
     } levels[] = { { 4, FAR_OFF }, { 8, 1.06 }, { 16, 1.03 }, { 32, 1.02 }, { 64, 1.01 }, { 128, 1.005 } };
     bool finest = false;
-    if (s->rough) thin_out(s, ROUGH_STARTS);
+    if (s->rough || s->give_up == 0) thin_out(s, ROUGH_STARTS);
     for (size_t l = 0; l < (s->rough ? ROUGH_LEVELS : MT_COUNT(levels)) && !finest; l++) {
         for (int i = 0; i < STARTS; i++)
             if (s->starts[i].c.k[INTERVAL] && !s->starts[i].dropped && !left_behind(s, i, levels[l].far)) MT_TRY(walk(s, &s->starts[i], levels[l].part, err));
@@ -484,7 +484,7 @@ static mt_rc search_with(mt_plan **out, search *s, mt_need *need, mt_err *err)
 
 mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need, mt_err *err)
 {
-    search s = { .model = model, .job = job, .a = a, .machine = machine, .rough = true, .give_up = seconds };
+    search s = { .model = model, .job = job, .a = a, .machine = machine, .rough = seconds > 0, .give_up = seconds };
     return search_with(out, &s, need, err);
 }
 
