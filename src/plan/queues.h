@@ -30,7 +30,7 @@ void mt_queues_clear(mt_queues *q);
 void mt_queues_free(mt_queues *q);
 /* The task's number. */
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3);
-/* Runs everything; afterwards tasks[i].end is known.  False: a task waits for one behind it (a bug of the caller's). */
-bool mt_queues_run(mt_queues *q, const mt_machine *m);
+/* Runs everything, Adam with moments of this form; afterwards tasks[i].end is known.  False: a task waits for one behind it (a bug of the caller's). */
+bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form);
 
 #endif
