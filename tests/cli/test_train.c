@@ -357,7 +357,7 @@ static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **sta
     run_ok(root, NULL);
     assert_printed(&p, "for a checkpoint");
     set_up(root);
-    const char *const more[] = { "--host-memory=100M", "--force", "--output-dir", "other" };
+    const char *const more[] = { "--host-memory=16M", "--force", "--output-dir", "other" };
     for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
     program_run(&p);
     assert_int_equal(p.status, 0);
