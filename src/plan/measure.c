@@ -19,7 +19,7 @@
 #include <time.h>
 
 /* Of the rate a product reaches alone, a run of minutes keeps this much: the card warms up, and other kernels run between. */
-#define LASTS 0.88
+#define LASTS 0.86
 /* Of the rate of updates alone, a run keeps this much. */
 #define ADAM_LASTS 0.9
 /* A GPU this much slower than its kind is not itself. */
@@ -100,18 +100,17 @@ static mt_rc multiply(lab *l, int times, double *seconds, mt_err *err)
     return MT_OK;
 }
 
-/* Until it gets no faster: a card that was idle takes a moment. */
+/* Until it neither gains nor loses: a card that was idle takes a moment to wake up, and another to run into its power limit. */
 static mt_rc measure_products(lab *l, mt_machine *m, mt_err *err)
 {
-    double best, seconds;
-    MT_TRY(multiply(l, 3, &best, err));
-    for (int round = 0; round < 6; round++) {
-        MT_TRY(multiply(l, (int)fmax(3, 0.2 / best), &seconds, err));
-        bool settled = seconds > 0.97 * best && round > 0;
-        best = fmin(best, seconds);
-        if (settled) break;
+    double seconds, before;
+    MT_TRY(multiply(l, 3, &seconds, err));
+    for (int round = 0; round < 8; round++) {
+        before = seconds;
+        MT_TRY(multiply(l, (int)fmax(3, 0.2 / before), &seconds, err));
+        if (round >= 2 && fabs(seconds / before - 1) < 0.01) break;
     }
-    m->flops = LASTS * 2.0 * ROWS * WIDTH * WIDTH / best * mt_cost_small(m, ROWS, WIDTH, WIDTH);
+    m->flops = LASTS * 2.0 * ROWS * WIDTH * WIDTH / seconds * mt_cost_small(m, ROWS, WIDTH, WIDTH);
     m->flops_f32 = 0.065 * m->flops;
     return MT_OK;
 }

@@ -38,8 +38,6 @@ int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int aft
     return id;
 }
 
-static bool done(const mt_queues *q, int id) { return id < 0 || q->tasks[id].end >= 0; }
-
 /* Work a second of each queue, given which are busy. */
 static void rates_of(double rate[MT_QUEUES], unsigned mask, const mt_machine *m, mt_moments form)
 {
@@ -50,7 +48,6 @@ static void rates_of(double rate[MT_QUEUES], unsigned mask, const mt_machine *m,
     bool both = busy[MT_Q_IN] && outs;
     rate[MT_Q_IN] = both ? fmin(m->copy_both, m->copy_in) : m->copy_in;
     rate[MT_Q_OUT] = both ? fmin(m->copy_both, m->copy_out) : m->copy_out;
-    if (busy[MT_Q_OUT] && busy[MT_Q_BACK]) rate[MT_Q_OUT] /= 2;
     rate[MT_Q_BACK] = rate[MT_Q_OUT];
     rate[MT_Q_COMPUTE] = busy[MT_Q_IN] || outs ? 1 - m->copy_toll : 1;
     double copied = busy[MT_Q_IN] * rate[MT_Q_IN] + busy[MT_Q_OUT] * rate[MT_Q_OUT] + busy[MT_Q_BACK] * rate[MT_Q_BACK];
@@ -62,14 +59,37 @@ static void rates_of(double rate[MT_QUEUES], unsigned mask, const mt_machine *m,
         for (int i = MT_Q_IN; i <= MT_Q_BACK; i++) rate[i] *= room / copied;
 }
 
+/* When the task could begin for all it waits for; negative: not yet. */
+static double ready_at(const mt_queues *q, int id)
+{
+    double at = 0;
+    for (int i = 0; i < 3 && at >= 0; i++) {
+        int after = q->tasks[id].after[i];
+        double end = after < 0 ? 0 : q->tasks[after].end;
+        at = end < 0 ? -1 : end > at ? end : at;
+    }
+    return at;
+}
+
+/* The device has one engine for copies out, which takes them as they become ready: a gradient stands behind all write-backs that were queued
+ * before it.  Must queue i's head, ready at this time, let the other way out go first? */
+static bool behind_the_other(const mt_queues *q, const int head[MT_QUEUES], unsigned busy, int i, double ready)
+{
+    if (i != MT_Q_OUT && i != MT_Q_BACK) return false;
+    int other = i == MT_Q_OUT ? MT_Q_BACK : MT_Q_OUT;
+    if (busy >> other & 1) return true;
+    double others = head[other] < 0 ? -1 : ready_at(q, head[other]);
+    return others >= 0 && (others < ready || (others == ready && other == MT_Q_BACK));
+}
+
 /* Which queues have begun the task at their head: a bit each. */
 static unsigned begin_tasks(const mt_queues *q, const int head[MT_QUEUES], double left[MT_QUEUES], unsigned busy)
 {
     for (int i = 0; i < MT_QUEUES; i++) {
         if (busy >> i & 1 || head[i] < 0) continue;
-        const mt_task *t = &q->tasks[head[i]];
-        if (!done(q, t->after[0]) || !done(q, t->after[1]) || !done(q, t->after[2])) continue;
-        left[i] = t->work;
+        double ready = ready_at(q, head[i]);
+        if (ready < 0 || behind_the_other(q, head, busy, i, ready)) continue;
+        left[i] = q->tasks[head[i]].work;
         busy |= 1u << i;
     }
     return busy;

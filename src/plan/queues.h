@@ -1,8 +1,8 @@
 /* queues.h - a small simulation: tasks in five queues that share the link and host memory.
  *
  * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.  What
- * runs at the same time shares what it shares: copies both ways are slower than one way, those of one way halve it, Adam gets what they leave of host
- * memory's bandwidth, and products run a little slower beside copies. */
+ * runs at the same time shares what it shares: copies both ways are slower than one way, those of one way take turns, Adam gets what they leave
+ * of host memory's bandwidth, and products run a little slower beside copies. */
 #ifndef MT_PLAN_QUEUES_H
 #define MT_PLAN_QUEUES_H
 

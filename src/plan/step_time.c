@@ -165,7 +165,7 @@ static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d,
 
 static void write_back_rest(drawing *d, int u)
 {
-    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].updated, NONE, NONE);
 }
 
 /* Into slots, as many as there are, once everything before is queued. */

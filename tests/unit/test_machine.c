@@ -176,6 +176,25 @@ static void what_runs_at_once_shares_the_link_and_the_memory(void **state)
     mt_queues_free(&q);
 }
 
+/* The device has one engine for them: what became ready first goes first, and nothing overtakes. */
+static void copies_out_take_turns_as_they_become_ready(void **state)
+{
+    (void)state;
+    mt_machine m = simple();
+    mt_queues q = { 0 };
+    mt_queues_clear(&q);
+    int computed = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1);
+    int back = mt_queues_add(&q, MT_Q_BACK, 10, -1, -1, -1), again = mt_queues_add(&q, MT_Q_BACK, 10, -1, -1, -1); /* 0 to 1 to 2 */
+    int out = mt_queues_add(&q, MT_Q_OUT, 10, computed, -1, -1);                                                   /* ready at 0.55, 2 to 3 */
+    int later = mt_queues_add(&q, MT_Q_BACK, 10, out, -1, -1);
+    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
+    near(q.tasks[back].end, 1);
+    near(q.tasks[again].end, 2);
+    near(q.tasks[out].end, 3);
+    near(q.tasks[later].end, 4);
+    mt_queues_free(&q);
+}
+
 /* Smaller moments have their own rate, and leave more of the memory to copies. */
 static void adam_runs_at_the_rate_of_its_moments(void **state)
 {
@@ -219,5 +238,6 @@ static int remove_all(void **state)
 MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
              IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
              cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(only_hopper_has_cudnns_attention),
-             IN_DIR(a_cpu_is_measured_once_and_remembered), cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
+             IN_DIR(a_cpu_is_measured_once_and_remembered), cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(copies_out_take_turns_as_they_become_ready),
+             cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
              cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory), cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))
