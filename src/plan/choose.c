@@ -192,9 +192,9 @@ static mt_rc offer_units(search *s, candidate c, mt_err *err)
         if (home && !c.k[HOMES]) continue;
         for (int resident = 2; resident >= 0; resident--) {
             c.k[RESIDENT] = s->highest[RESIDENT] * resident / 2;
-            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 4 : 0); staged++) {
-                c.k[STAGED] = s->highest[STAGED] * ((staged + 1) / 2) / 2;
-                c.k[OWN] = staged % 2 ? 0 : c.k[STAGED]; /* none, or all */
+            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 3 : 0); staged++) {
+                c.k[STAGED] = s->highest[STAGED] * mt_min_i64(staged, 2) / 2;
+                c.k[OWN] = staged == 3 ? c.k[STAGED] : 0; /* all of them, or none */
                 MT_TRY(offer(s, &c, err));
             }
         }

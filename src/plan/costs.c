@@ -42,8 +42,16 @@ static double attention(const mt_costs *k, int layer, double flops_per_key, doub
     return flops_per_key * (double)(c->H * c->Dh) * keys / rate;
 }
 
-static double attention_forward(const mt_costs *k, int layer) { return attention(k, layer, 4, 1.0, 1250); }
-static double attention_backward(const mt_costs *k, int layer) { return attention(k, layer, 10, 0.86, 1200); }
+/* Most layers are like the first, and plans are timed by the thousand. */
+static double attention_forward(const mt_costs *k, int layer)
+{
+    return k->first_forward > 0 && k->c->window[layer] == k->c->window[0] ? k->first_forward : attention(k, layer, 4, 1.0, 1250);
+}
+
+static double attention_backward(const mt_costs *k, int layer)
+{
+    return k->first_backward > 0 && k->c->window[layer] == k->c->window[0] ? k->first_backward : attention(k, layer, 10, 0.86, 1200);
+}
 
 /* -- a row ----------------------------------------------------------------------------------------- */
 
@@ -83,6 +91,8 @@ mt_costs mt_costs_of(const mt_plan *p, const mt_machine *m)
     k.document = fmax(1, fmin((double)j->longest, ceil((double)j->step_tokens / (double)j->step_docs)));
     k.micro_forward = FORWARD_KERNELS * m->launch;
     k.micro_backward = BACKWARD_KERNELS * m->launch;
+    k.first_forward = attention_forward(&k, 0);
+    k.first_backward = attention_backward(&k, 0);
     cost_layer(&k);
     cost_ends(&k);
     return k;

@@ -17,6 +17,7 @@ typedef struct mt_costs {
     double backward;
     double head_forward, head_backward;
     double embed_forward, embed_backward;
+    double first_forward, first_backward; /* attention of the first layer */
     double micro_forward, micro_backward; /* seconds a micro-batch and layer, however few its rows */
 } mt_costs;
 

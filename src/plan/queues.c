@@ -45,20 +45,17 @@ static bool done(const mt_queues *q, int id) { return id < 0 || q->tasks[id].end
 /* Work a second of each queue, given which are busy. */
 static void rates_of(double rate[MT_QUEUES], const bool busy[MT_QUEUES], const mt_machine *m)
 {
-    bool outs = busy[MT_Q_OUT] || busy[MT_Q_BACK];
-    bool both = busy[MT_Q_IN] && outs;
+    bool both = busy[MT_Q_IN] && busy[MT_Q_OUT];
     rate[MT_Q_IN] = both ? fmin(m->copy_both, m->copy_in) : m->copy_in;
     rate[MT_Q_OUT] = both ? fmin(m->copy_both, m->copy_out) : m->copy_out;
-    if (busy[MT_Q_OUT] && busy[MT_Q_BACK]) rate[MT_Q_OUT] /= 2;
-    rate[MT_Q_BACK] = rate[MT_Q_OUT];
-    rate[MT_Q_COMPUTE] = busy[MT_Q_IN] || outs ? 1 - m->copy_toll : 1;
-    double copied = busy[MT_Q_IN] * rate[MT_Q_IN] + busy[MT_Q_OUT] * rate[MT_Q_OUT] + busy[MT_Q_BACK] * rate[MT_Q_BACK];
+    rate[MT_Q_COMPUTE] = busy[MT_Q_IN] || busy[MT_Q_OUT] ? 1 - m->copy_toll : 1;
+    double copied = busy[MT_Q_IN] * rate[MT_Q_IN] + busy[MT_Q_OUT] * rate[MT_Q_OUT];
     /* Adam never gets less than a third of the memory: there the copies give way. */
     double left = fmax(m->host_bandwidth - copied, m->host_bandwidth / 3);
     rate[MT_Q_ADAM] = fmin(m->adam_host, left / ADAM_BYTES);
     double used = rate[MT_Q_ADAM] * ADAM_BYTES, room = m->host_bandwidth - used;
     if (busy[MT_Q_ADAM] && copied > room)
-        for (int i = MT_Q_IN; i <= MT_Q_BACK; i++) rate[i] *= room / copied;
+        for (int i = MT_Q_IN; i <= MT_Q_OUT; i++) rate[i] *= room / copied;
 }
 
 bool mt_queues_run(mt_queues *q, const mt_machine *m)

@@ -1,7 +1,7 @@
-/* queues.h - a small simulation: tasks in five queues that share the link and host memory.
+/* queues.h - a small simulation: tasks in four queues that share host memory.
  *
  * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.  What
- * runs at the same time shares what it shares: copies both ways are slower than one way, those of one way halve it, Adam gets what they leave of host
+ * runs at the same time shares what it shares: copies both ways are slower than one way, Adam gets what they leave of host
  * memory's bandwidth, and products run a little slower beside copies. */
 #ifndef MT_PLAN_QUEUES_H
 #define MT_PLAN_QUEUES_H
@@ -9,8 +9,8 @@
 #include "base/err.h"
 #include "plan/machine.h"
 
-/* Work is counted in seconds (compute), bytes (copies) and parameters (Adam).  BACK: staged state on its way home, beside OUT. */
-typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_BACK, MT_Q_ADAM, MT_QUEUES } mt_queue;
+/* Work is counted in seconds (compute), bytes (copies) and parameters (Adam).  OUT is two streams: the link takes their copies in turn. */
+typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_ADAM, MT_QUEUES } mt_queue;
 
 typedef struct mt_task {
     double work;

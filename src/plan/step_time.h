@@ -2,7 +2,7 @@
  *
  * The step is drawn as the engine queues it (engine/step.c and its neighbours): compute, copies in, copies out and updates on the host
  * as queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
- * order of things.  Two steps are drawn and the second counts: the first pays for no updates; six where
+ * order of things.  Two steps are drawn and the second counts: the first pays for no updates; four where
  * copies or Adam take longer than compute.  Of many sweeps the first, one in the middle and the last are drawn. */
 #ifndef MT_PLAN_STEP_TIME_H
 #define MT_PLAN_STEP_TIME_H
