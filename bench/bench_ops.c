@@ -1,8 +1,8 @@
-/* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5-7B.
+/* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | rest | tune] [DOCS]       default: cuda 16384, all
+ *     bench_ops [DEVICE] [ROWS] [products | attention | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
  *
- * DOCS: attention is made for so many documents, as in a run whose steps have that many.
+ * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
 #include "base/mem.h"
 #include "base/rng.h"
@@ -15,7 +15,14 @@
 #include <string.h>
 #include <time.h>
 
-enum { D = 3584, H = 28, K = 4, DH = 128, F = 18944, V = 152064, HEAD_ROWS = 2048, REPEATS = 3 };
+enum { HEAD_ROWS = 2048, REPEATS = 3 };
+
+static int64_t D = 3584, H = 28, K = 4, DH = 128, F = 18944, V = 152064;
+
+static const struct {
+    const char *name;
+    int64_t D, H, K, Dh, F, V;
+} models[] = { { "7b", 3584, 28, 4, 128, 18944, 152064 }, { "3b", 2048, 16, 2, 128, 11008, 151936 }, { "0.5b", 896, 14, 2, 64, 4864, 151936 } };
 
 static mt_device *dev;
 static const mt_ops *ops;
@@ -115,7 +122,7 @@ CALL(adamw, adamw, mt_adamw)
 
 static void products(int64_t M)
 {
-    static const struct {
+    const struct {
         const char *name;
         int64_t N, K;
     } shapes[] = { { "qkv", (H + 2 * K) * DH, D }, { "o", D, H * DH }, { "gate_up", 2 * F, D }, { "down", D, F } };
@@ -210,7 +217,7 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
 /* Every way the device has, where it serves: the fast one also where the table would not take it. */
 static void attentions(int64_t rows, int64_t most_docs)
 {
-    static const struct {
+    const struct {
         int64_t length, heads, kv, dh, window;
     } shapes[] = { { 0, H, K, DH, 0 },      { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },  { 4096, H, K, DH, 0 },  { 16384, H, K, DH, 0 },
                    { 4096, H, K, DH, 128 }, { 16384, H, K, DH, 1024 }, { 1024, 14, 2, 64, 0 }, { 1024, 16, 2, 128, 0 },
@@ -229,7 +236,7 @@ static void attentions(int64_t rows, int64_t most_docs)
 
 static void elementwise(int64_t N)
 {
-    double rows = (double)N * D * 2;
+    double rows = (double)(N * D) * 2;
     mt_rmsnorm norm = { .t = MT_DTYPE_BF16,
                         .N = N,
                         .D = D,
@@ -238,10 +245,10 @@ static void elementwise(int64_t N)
                         .y = filled((size_t)(N * D) * 2),
                         .rstd = filled((size_t)N * 4),
                         .x = filled((size_t)(N * D) * 2),
-                        .w = filled(D * 2),
+                        .w = filled((size_t)D * 2),
                         .dy = filled((size_t)(N * D) * 2),
                         .dx = filled((size_t)(N * D) * 2),
-                        .dw = filled(D * 4) };
+                        .dw = filled((size_t)D * 4) };
     norm.scratch = filled(mt_rmsnorm_scratch(&norm));
     say("rmsnorm forward", seconds_of(rmsnorm_fwd, &norm), 0, 2 * rows);
     say("rmsnorm backward", seconds_of(rmsnorm_bwd, &norm), 0, 4 * rows);
@@ -261,8 +268,8 @@ static void elementwise(int64_t N)
                      .ld_qk = ld,
                      .ld_dqkv = ld,
                      .pos = ints(pos, (size_t)N),
-                     .cos = filled(1024 * DH / 2 * 4),
-                     .sin = filled(1024 * DH / 2 * 4),
+                     .cos = filled((size_t)(1024 * DH / 2) * 4),
+                     .sin = filled((size_t)(1024 * DH / 2) * 4),
                      .qkv = filled((size_t)(N * ld) * 2),
                      .dqkv = filled((size_t)(N * ld) * 2),
                      .eps = 1e-6f };
@@ -270,8 +277,8 @@ static void elementwise(int64_t N)
     double heads = 2.0 * 2 * (double)(N * (H + K) * DH);
     say("rope forward", seconds_of(rope_fwd, &rope), 0, heads);
     rope.qk = filled((size_t)(N * ld) * 2);
-    rope.wq = rope.wk = filled(DH * 2);
-    rope.dwq = filled(DH * 4), rope.dwk = filled(DH * 4);
+    rope.wq = rope.wk = filled((size_t)DH * 2);
+    rope.dwq = filled((size_t)DH * 4), rope.dwk = filled((size_t)DH * 4);
     rope.scratch = filled(mt_rope_scratch(&rope));
     say("rope forward with head norm", seconds_of(rope_fwd, &rope), 0, heads);
     say("rope backward with head norm", seconds_of(rope_bwd, &rope), 0, 1.5 * heads);
@@ -290,7 +297,7 @@ static void elementwise(int64_t N)
     int32_t *ids = malloc((size_t)N * 4), *by_id = malloc((size_t)N * 4);
     if (!ids || !by_id) exit(1);
     for (int64_t i = 0; i < N; i++) ids[i] = (int32_t)(i * 9 / 10), by_id[i] = (int32_t)i; /* mostly distinct */
-    for (int64_t i = N - N / 32; i < N; i++) ids[i] = V - 1;                               /* one id that is everywhere */
+    for (int64_t i = N - N / 32; i < N; i++) ids[i] = (int32_t)V - 1;                               /* one id that is everywhere */
     mt_embed embed = { .t = MT_DTYPE_BF16,
                        .N = N,
                        .D = D,
@@ -298,9 +305,9 @@ static void elementwise(int64_t N)
                        .ids = ints(ids, (size_t)N),
                        .rows_by_id = ints(by_id, (size_t)N),
                        .y = norm.y,
-                       .w = filled((size_t)V * D * 2),
+                       .w = filled((size_t)(V * D) * 2),
                        .dy = norm.dy,
-                       .dw = filled((size_t)V * D * 4),
+                       .dw = filled((size_t)(V * D) * 4),
                        .scale = 1,
                        .pad_id = -1 };
     say("embed forward", seconds_of(embed_fwd, &embed), 0, 2 * rows);
@@ -312,14 +319,14 @@ static void elementwise(int64_t N)
     mt_cross_entropy ce = { .t = MT_DTYPE_BF16,
                             .N = HEAD_ROWS,
                             .V = V,
-                            .logits = filled((size_t)HEAD_ROWS * V * 4),
+                            .logits = filled((size_t)(HEAD_ROWS * V) * 4),
                             .targets = ints(targets, HEAD_ROWS),
-                            .dlogits = filled((size_t)HEAD_ROWS * V * 2),
+                            .dlogits = filled((size_t)(HEAD_ROWS * V) * 2),
                             .dscale = 1e-4f,
                             .row_loss = filled(HEAD_ROWS * 4),
                             .row_correct = filled(HEAD_ROWS * 4),
                             .sum = filled(sizeof(mt_loss_sum)) };
-    say("cross entropy, 2048 rows", seconds_of(cross_entropy, &ce), 0, 10.0 * HEAD_ROWS * V);
+    say("cross entropy, 2048 rows", seconds_of(cross_entropy, &ce), 0, 6.0 * (double)(HEAD_ROWS * V));
     free(pos), free(ids), free(by_id), free(targets);
 }
 
@@ -357,6 +364,8 @@ int main(int argc, char **argv)
     const char *what = argc > 3 ? argv[3] : "all";
     mt_device_options o = { .tune = strcmp(what, "tune") == 0 };
     bool all = strcmp(what, "all") == 0;
+    for (size_t i = 0; argc > 5 && i < MT_COUNT(models); i++)
+        if (strcmp(argv[5], models[i].name) == 0) D = models[i].D, H = models[i].H, K = models[i].K, DH = models[i].Dh, F = models[i].F, V = models[i].V;
     must(mt_device_open(&dev, argc > 1 ? argv[1] : "cuda", &o, &err));
     ops = mt_ops_of(dev);
     must(dev->api->stream_create(dev, &stream, "compute", &err));

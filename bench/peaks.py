@@ -1,92 +1,252 @@
 #!/usr/bin/env python3
-"""Predicted against measured peaks: whole runs (load, steps, evaluation, save; then resume) of several settings.
+"""Predicted against measured: whole runs (load, evaluation, steps, save; then resumed) of several settings.
 
-    python bench/peaks.py build/megatrain [cpu|cuda] [--keep DIR] [--only NAME]
+    python bench/peaks.py build/megatrain [cpu|cuda] [--only NUMBER,...] [--dir DIR] [--seconds N] [--sparse]
 
-Each setting trains a model with random weights, first from a saved model directory, then resumed from its checkpoint.  Predicted is the
-plan's sum with its base item (plan.json); measured is the process's largest resident size (VmHWM, as wait4 reports it) and, on a GPU, the
-device's own count.  Prints a table for docs/benchmarks.md and fails when a host peak is off by more than 5% and 64 MB.
+Each setting trains a model with random weights, first from a model directory that this script writes, then from the run's own checkpoint.
+Predicted is the plan's sum with its base item (plan.json); measured is the process's largest resident size (VmHWM, as wait4 reports it) and,
+on a GPU, the most that nvidia-smi saw beyond what was used before.  Whole lives have room for a checkpoint
+that is copied aside (checkpoint_host_bytes).  "no save": the checkpoint does not fit the disk, so the run is killed when
+its last evaluation is done.  Prints rows for docs/benchmarks.md and fails when a peak is off by more than 5% and 64 MB.  DIR should be fast and
+roomy (/dev/shm); --seconds starts no setting after so many; --sparse
+writes weights of 0, which takes no time and no disk: then only the peaks mean something.
 """
-import json, os, shutil, subprocess, sys, tempfile
+import array, json, os, shutil, subprocess, sys, tempfile, threading, time
 
-MODELS = {  # hidden, mlp, layers, heads, kv heads, vocab
-    "60m": (512, 2048, 10, 8, 4, 16384),
-    "170m": (896, 3584, 12, 14, 2, 16384),
-    "10m": (256, 1024, 6, 4, 4, 4096),
+MODELS = {  # hidden, mlp, layers, heads, kv heads, vocab, tied
+    "10m": (256, 1024, 6, 4, 4, 4096, False),
+    "60m": (512, 2048, 10, 8, 4, 16384, False),
+    "170m": (896, 3584, 12, 14, 2, 16384, False),
+    "40m, wide vocabulary": (256, 512, 4, 4, 4, 131072, True),
+    "0.5b": (896, 4864, 24, 14, 2, 151936, True),
+    "3b": (2048, 11008, 36, 16, 2, 151936, True),
+    "7b": (3584, 18944, 28, 28, 4, 152064, False),
+    "14b": (5120, 13824, 48, 40, 8, 152064, False),
 }
-#            name             model   seq  batch  flags
-SETTINGS = [
-    ("resident, clipped",     "60m",  64,  2, []),
-    ("streaming",             "60m",  64,  2, ["--device-memory", "220M"]),
-    ("streaming, no clip",    "60m",  64,  2, ["--device-memory", "220M", "--max-grad-norm", "0"]),
-    ("all state in RAM",      "60m",  64,  2, ["--home", "host"]),
-    ("fp32",                  "60m",  64,  2, ["--dtype", "float32", "--grad-dtype", "float32"]),
-    ("larger model",          "170m", 32,   2, []),
-    ("larger, streaming",     "170m", 32,   2, ["--device-memory", "400M", "--max-grad-norm", "0"]),
-    ("long sequences",        "10m",  1024, 2, []),
-    ("long, inputs in RAM",   "10m",  1024, 2, ["--offload-inputs", "true", "--device-memory", "160M"]),
-]
+SETTINGS = {  # name, model, rows of a sample, samples of a step, save and resume, flags
+    "cpu": [
+        ("resident, clipped", "60m", 64, 2, True, []),
+        ("streaming", "60m", 64, 2, True, ["--device-memory", "220M"]),
+        ("streaming, no clip", "60m", 64, 2, True, ["--device-memory", "220M", "--max-grad-norm", "0"]),
+        ("all state in RAM", "60m", 64, 2, True, ["--home", "host"]),
+        ("fp32", "60m", 64, 2, True, ["--dtype", "float32", "--grad-dtype", "float32"]),
+        ("larger model", "170m", 32, 2, True, []),
+        ("larger, streaming", "170m", 32, 2, True, ["--device-memory", "400M", "--max-grad-norm", "0"]),
+        ("long sequences", "10m", 1024, 2, True, []),
+        ("long, inputs in RAM", "10m", 1024, 2, True, ["--offload-inputs", "true", "--device-memory", "160M"]),
+        ("a large tensor", "40m, wide vocabulary", 64, 2, True, []),
+    ],
+    "cuda": [
+        ("all on the GPU", "0.5b", 1024, 64, True, []),
+        ("streaming on 8 GB, no clipping", "0.5b", 1024, 32, True, ["--device-memory", "8G", "--max-grad-norm", "0", "--home", "host"]),
+        ("all on the GPU, long", "0.5b", 16384, 4, False, []),
+        ("state in RAM, no clipping", "3b", 1024, 64, False, ["--max-grad-norm", "0", "--home", "host"]),
+        ("streaming on 22 GB, long", "3b", 8192, 4, False, ["--device-memory", "22G", "--home", "host"]),
+        ("most of the state on the GPU", "7b", 1024, 16, False, []),
+        ("streaming on 22 GB, no clipping, long", "7b", 4096, 4, False, ["--device-memory", "22G", "--max-grad-norm", "0"]),
+        ("half of the state on the GPU", "14b", 1024, 8, False, []),
+    ],
+}
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+BLOCK = 8 << 20
 
 
-def make_model(program, path, spec):
-    d, f, layers, h, k, v = spec
+# -- a model directory: weights are one random block again and again, norms are 1, biases 0
+
+def tensors_of(spec):
+    d, f, layers, h, k, v, tied = spec
+    dh = d // h
+    yield "model.embed_tokens.weight", [v, d]
+    for i in range(layers):
+        at = "model.layers.%d." % i
+        yield at + "input_layernorm.weight", [d]
+        for p, n in (("q", h * dh), ("k", k * dh), ("v", k * dh)):
+            yield at + "self_attn.%s_proj.weight" % p, [n, d]
+            yield at + "self_attn.%s_proj.bias" % p, [n]
+        yield at + "self_attn.o_proj.weight", [d, h * dh]
+        yield at + "post_attention_layernorm.weight", [d]
+        yield at + "mlp.gate_proj.weight", [f, d]
+        yield at + "mlp.up_proj.weight", [f, d]
+        yield at + "mlp.down_proj.weight", [d, f]
+    yield "model.norm.weight", [d]
+    if not tied:
+        yield "lm_head.weight", [v, d]
+
+
+def random_block():
+    """bf16 numbers of magnitude 2^-7 to 2^-5."""
+    n = BLOCK // 2
+    pattern = lambda word: int.from_bytes(array.array("H", [word]).tobytes() * n, "little")
+    return (int.from_bytes(os.urandom(BLOCK), "little") & pattern(0x80FF) | pattern(0x3C00)).to_bytes(BLOCK, "little")
+
+
+def write_shard(path, tensors, block, sparse):
+    header, at = {}, 0
+    for name, shape in tensors:
+        n = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+        header[name] = {"dtype": "BF16", "shape": shape, "data_offsets": [at, at + n]}
+        at += n
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb", buffering=0) as f:
+        f.write(len(text).to_bytes(8, "little") + text)
+        for name, shape in tensors:
+            left = 2 * shape[0] * (shape[1] if len(shape) > 1 else 1)
+            if len(shape) == 1:
+                f.write((b"\x80\x3f" if "norm" in name else b"\0\0") * shape[0])
+                continue
+            if sparse:
+                f.seek(left, os.SEEK_CUR)
+                left = 0
+            while left:
+                left -= f.write(memoryview(block)[:min(left, BLOCK)])
+        f.truncate(8 + len(text) + at)
+
+
+def make_model(path, spec, sparse):
     shutil.copytree(os.path.join(HERE, "data/demo_model"), path)
-    config = json.load(open(os.path.join(path, "config.json")))
-    config.update(hidden_size=d, intermediate_size=f, num_hidden_layers=layers, num_attention_heads=h, num_key_value_heads=k, vocab_size=v,
-                  head_dim=d // h, max_position_embeddings=8192, tie_word_embeddings=False)
-    json.dump(config, open(os.path.join(path, "config.json"), "w"))
+    d, f, layers, h, k, v, tied = spec
+    json.dump({"architectures": ["Qwen2ForCausalLM"], "model_type": "qwen2", "hidden_size": d, "intermediate_size": f, "num_hidden_layers": layers,
+               "num_attention_heads": h, "num_key_value_heads": k, "vocab_size": v, "tie_word_embeddings": tied, "rope_theta": 1e6,
+               "max_position_embeddings": 32768, "torch_dtype": "bfloat16", "hidden_act": "silu", "rms_norm_eps": 1e-6}, open(path + "/config.json", "w"))
+    block, every = random_block(), list(tensors_of(spec))
+    n = 8
+    shards = [every[i * len(every) // n:(i + 1) * len(every) // n] for i in range(n)]
+    names = ["model-%05d-of-%05d.safetensors" % (i + 1, n) for i in range(n)]
+    threads = [threading.Thread(target=write_shard, args=(os.path.join(path, names[i]), shards[i], block, sparse)) for i in range(n)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    total = sum(2 * s[0] * (s[1] if len(s) > 1 else 1) for _, s in every)
+    json.dump({"metadata": {"total_size": total}, "weight_map": {t[0]: names[i] for i in range(n) for t in shards[i]}}, open(path + "/model.safetensors.index.json", "w"))
 
 
-def make_data(path, seq):
-    words = "the quick brown fox jumps over a lazy dog while seven wizards brew strange potions".split()
+def make_data(path, seq, n):
+    """Samples of `seq` tokens: to the demo's tokenizer each digit is one, and the end."""
     with open(path, "w") as f:
-        for i in range(16):
-            text = " ".join(words[(i * 7 + j * j) % len(words)] for j in range(seq))
-            f.write(json.dumps({"text": text}) + "\n")
+        for i in range(n):
+            f.write(json.dumps({"text": "".join(str((i * 7 + j * j // 3) % 10) for j in range(seq - 1))}) + "\n")
 
 
-def run(program, args):
-    process = subprocess.Popen([program, "train"] + args, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    text = process.stdout.read()
-    _, status, usage = os.wait4(process.pid, 0)
+# -- a run
+
+class Watch:
+    """The most device memory in use, as nvidia-smi counts it, beyond what was used before."""
+
+    def __init__(self, device):
+        self.on, self.most = device == "cuda", 0
+        if self.on:
+            self.before = self.ask()
+            self.process = subprocess.Popen(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits", "-lms", "100"], stdout=subprocess.PIPE, text=True)
+            self.thread = threading.Thread(target=self.read)
+            self.thread.start()
+
+    def ask(self):
+        return int(subprocess.check_output(["nvidia-smi", "--query-gpu=memory.used", "--format=csv,noheader,nounits"], text=True).split()[0])
+
+    def read(self):
+        for line in self.process.stdout:
+            self.most = max(self.most, int(line.split()[0]) - self.before)
+
+    def end(self):
+        if self.on:
+            self.process.kill()
+            self.thread.join()
+        return self.most << 20
+
+
+def records(out):
+    try:
+        return [json.loads(line) for line in open(os.path.join(out, "metrics.jsonl")) if line.endswith("\n")]
+    except OSError:
+        return []
+
+
+def run(program, device, args, out, until=None):
+    """Host and device peak, and what the plan said of the host's, of a run that ends by itself, or is killed when step `until` has been evaluated."""
+    log = tempfile.TemporaryFile("w+")
+    watch = Watch(device)
+    process = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT)
+    pid, enough = 0, False
+    while not pid:
+        time.sleep(0.05)
+        pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        if not pid and until and not enough and any("eval_loss" in r and r["step"] >= until for r in records(out)):
+            process.kill()
+            enough = True
     process.returncode = 0
-    if status:
+    device_peak = watch.end()
+    log.seek(0)
+    text = log.read()
+    if status and not enough:
         sys.exit("megatrain train %s failed:\n%s" % (" ".join(args), text))
-    return usage.ru_maxrss * 1024
+    plan = json.load(open(os.path.join(out, "plan.json")))
+    host = plan["host_bytes"] + plan["base_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0) + (0 if until else plan["checkpoint_host_bytes"])
+    return usage.ru_maxrss * 1024, device_peak, host
+
+
+def off(predicted, measured):
+    by = measured - predicted
+    ok = abs(by) <= max(0.05 * predicted, 64e6)
+    return ok, "%+.0f MB, %+.1f%%%s" % (by / 1e6, 100 * by / predicted, "" if ok else " **too far**")
+
+
+def life(program, device, top, setting):
+    name, model, seq, batch, whole, flags = setting
+    source, out, data = (os.path.join(top, x) for x in ("model-" + model.split(",")[0], "run", "data-%d-%d.jsonl" % (seq, batch)))
+    shutil.rmtree(out, ignore_errors=True)
+    if not os.path.exists(data):
+        make_data(data, seq, batch + 2)
+    if not os.path.exists(source):
+        for old in [x for x in os.listdir(top) if x.startswith("model-")]:
+            shutil.rmtree(os.path.join(top, old))
+        make_model(source, MODELS[model], "--sparse" in sys.argv)
+    base = ["--device", device, "--model-name", source, "--dataset-path", data, "--output-dir", out, "--cache-dir", os.path.join(top, "cache"), "--max-seq-len", str(seq),
+            "--batch-size", str(batch), "--val-size", "2", "--packing", "false", "--eval-steps", "3", "--keep-last", "1"] + flags
+    start = time.time()
+    if whole:
+        peaks = [run(program, device, base + ["--save-steps", "3", "--num-steps", "3"], out)]
+        peaks.append(run(program, device, base + ["--save-steps", "0", "--num-steps", "5", "--save-only-model", "--resume"], out))
+    else:
+        peaks = [run(program, device, base + ["--save-steps", "0", "--num-steps", "6", "--force"], out, until=3)]
+    plan = json.load(open(os.path.join(out, "plan.json")))
+    steps = sorted(r["step_seconds"] for r in records(out) if r.get("step", 0) in (2, 3, 4) and "step_seconds" in r)
+    step = steps[len(steps) // 2]
+    worst = max(peaks, key=lambda p: abs(p[0] / p[2] - 1))
+    ok, host_off = off(worst[2], worst[0])
+    cells = [name, model.split(",")[0], "%d" % (seq * batch), "whole" if whole else "no save", ", ".join("%.0f" % (p[2] / 1e6) for p in peaks), ", ".join("%.0f" % (p[0] / 1e6) for p in peaks), host_off]
+    if device == "cuda":
+        predicted = plan["device_bytes"] + plan["base_device_bytes"]
+        fine, device_off = off(predicted, max(p[1] for p in peaks))
+        ok &= fine
+        cells += ["%.0f" % (predicted / 1e6), ", ".join("%.0f" % (p[1] / 1e6) for p in peaks), device_off]
+    cells += ["%.3g" % plan["step_seconds"], "%.3g" % step, "%+.0f%%" % (100 * (plan["step_seconds"] / step - 1))]
+    print("| " + " | ".join(cells) + " |", flush=True)
+    print("  (%.0f s; steps %s; micro-batches of %d, sweeps of %d)" % (time.time() - start, " ".join("%.3f" % s for s in steps), plan["arithmetic"]["micro_tokens"], plan["sweep_tokens"]), file=sys.stderr, flush=True)
+    return ok
+
+
+def option(name, default=None):
+    return sys.argv[sys.argv.index(name) + 1] if name in sys.argv else default
 
 
 def main():
-    program, device = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 else "cpu"
-    only = sys.argv[sys.argv.index("--only") + 1] if "--only" in sys.argv else None
-    top = tempfile.mkdtemp(prefix="mt_peaks_")
+    program, device = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 and sys.argv[2] in SETTINGS else "cpu"
+    only = option("--only")
+    top = tempfile.mkdtemp(prefix="mt_peaks_", dir=option("--dir"))
+    last = time.time() + float(option("--seconds", "1e9"))
+    heads = ["setting", "model", "tokens a step", "life", "host MB predicted", "measured", "off by"]
+    heads += ["device MB predicted", "measured", "off by"] if device == "cuda" else []
+    heads += ["step s predicted", "measured", "off by"]
+    print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads), flush=True)
     bad = 0
-    print("| setting | model | tokens a step | predicted | first run | resumed | off by |\n| --- | --- | --- | --- | --- | --- | --- |")
-    for name, model, seq, batch, flags in SETTINGS:
-        if only and only != name:
-            continue
-        source, out, data = (os.path.join(top, x) for x in ("model-" + model, "run", "data-%d.jsonl" % seq))
-        base = ["--device", device, "--dataset-path", data, "--max-seq-len", str(seq), "--batch-size", str(batch), "--save-steps", "2",
-                "--val-size", "2", "--packing", "false"]
-        if not os.path.exists(data):
-            make_data(data, seq)
-        if not os.path.exists(source):
-            seed = os.path.join(top, "seed-" + model)
-            make_model(program, seed, MODELS[model])
-            run(program, base + ["--model-name", seed, "--from-scratch", "true", "--num-steps", "1", "--output-dir", os.path.join(top, "seed-run"), "--overwrite", "true"])
-            shutil.move(os.path.join(top, "seed-run", "final"), source)
-        shutil.rmtree(out, ignore_errors=True)
-        args = base + ["--model-name", source, "--output-dir", out] + flags
-        first = run(program, args + ["--num-steps", "4"])
-        resumed = run(program, args + ["--num-steps", "6", "--resume"])
-        plan = json.load(open(os.path.join(out, "plan.json")))
-        predicted = plan["host_bytes"] + plan["base_host_bytes"] + plan["checkpoint_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0)
-        off = max(first, resumed) - predicted
-        ok = abs(off) <= max(0.05 * predicted, 64e6)
-        bad += not ok
-        print("| %s | %s | %d | %.0f MB | %.0f MB | %.0f MB | %+.0f MB, %+.1f%%%s |" % (name, model, seq * batch, predicted / 1e6, first / 1e6, resumed / 1e6, off / 1e6,
-              100 * off / predicted, "" if ok else " **too far**"), flush=True)
-    shutil.rmtree(top)
+    try:
+        for i, setting in enumerate(SETTINGS[device]):
+            if (not only or str(i + 1) in only.split(",")) and time.time() < last:
+                bad += not life(program, device, top, setting)
+    finally:
+        shutil.rmtree(top, ignore_errors=True)
     sys.exit(1 if bad else 0)
 
 

@@ -3,26 +3,49 @@
 # failed; a few minutes.
 #     scripts/test-cuda.sh [BUILD] [--sanitize]     --sanitize: a share of the ops under compute-sanitizer too, slowly
 # BUILD is any folder with megatrain and tests/*_cuda in it.  The numbers given to the ops are new each time; MT_SEED repeats a run's.
-set -uo pipefail
+set -muo pipefail # m: what is started has a process group of its own, to end it by
 build=${1:-build}
 log=$(mktemp)
 runs=$(mktemp -d)
-cpu_demo=
-trap 'if [ "$cpu_demo" ]; then kill "$cpu_demo" 2> /dev/null; fi; rm -rf "$log" "$runs"' EXIT
 broken=0
+started=()
+clean_up() {
+    for pid in $(jobs -rp); do kill -- "-$pid"; done
+    rm -rf "$log" "$runs"
+}
+trap clean_up EXIT
+trap 'exit 1' INT TERM
 export MT_SEED=${MT_SEED:-$(date +%s)} MT_DRAWS=${MT_DRAWS:-8} MT_FAULT_STRIDE=${MT_FAULT_STRIDE:-11}
 echo "MT_SEED=$MT_SEED"
 
-run() { # command...
-    local rc start=$SECONDS
-    timeout "${MT_TIMEOUT:-150}" "$@" 2>&1 | tee -a "$log" | grep -vE '^\[( RUN|       OK|==========|  PASSED) '
-    rc=${PIPESTATUS[0]}
+# Most of the time goes to the host: drawing numbers, the CPU's truth, cuDNN compiling.  So programs run beside each other, one a core.
+start() { # name, command...
+    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    {
+        SECONDS=0
+        timeout --foreground "${MT_TIMEOUT:-240}" "${@:2}" > "$runs/$1.out" 2>&1
+        echo "$? $SECONDS" > "$runs/$1.ended"
+    } &
+    started+=("$1")
+}
+
+report() { # name: what a program that was started and has ended said, and how
+    local rc seconds
+    read -r rc seconds < "$runs/$1.ended"
+    tee -a "$log" < "$runs/$1.out" | grep -vE '^\[( RUN |       OK |==========|  PASSED )'
     if [ "$rc" = 77 ]; then exit 1; fi # no GPU, or built without: the test said which
-    if [ "$rc" -gt 1 ] && ! tail -3 "$log" | grep -q 'FAILED'; then # died
+    if [ "$rc" -gt 1 ] && ! tail -3 "$runs/$1.out" | grep -q 'FAILED'; then # died
         broken=$((broken + 1))
-        echo "ended with status $rc: $*"
+        echo "ended with status $rc"
     fi
-    echo "$((SECONDS - start)) s: $*"
+    echo "$seconds s: $1"
+}
+
+run() { # name, command...: alone
+    wait
+    start "$@"
+    wait
+    report "$1"
 }
 
 verdict() { # name, status: as cmocka prints it, so that the count below sees it
@@ -30,31 +53,43 @@ verdict() { # name, status: as cmocka prints it, so that the count below sees it
 }
 
 # 200 steps of the demo here and on the CPU: losses a hundredth apart at most, on average over ten steps.
-demo() { # device; does not come back
-    exec "$build/megatrain" train --config configs/demo.yaml --num-steps 200 --device "$1" --overwrite true --set "save.output_dir=$runs/$1" \
-        --set logging.log_interval=1 --set eval.max_samples=8 > "$runs/$1.log" 2>&1
+demo() { # device
+    start "demo_$1" "$build/megatrain" train --config configs/demo.yaml --num-steps 200 --device "$1" --overwrite true --set "save.output_dir=$runs/$1" \
+        --set logging.log_interval=1 --set eval.max_samples=8
 }
 losses() { sed -n 's/.*"loss": \([-+.0-9e]*\), "learning_rate".*/\1/p' "$runs/$1/metrics.jsonl"; }
 demo_follows_the_cpu() {
-    (demo cuda) || tail -3 "$runs/cuda.log"
-    wait "$cpu_demo" || tail -3 "$runs/cpu.log"
-    cpu_demo=
     paste <(losses cpu) <(losses cuda) | awk '
         { cpu += $1; gpu += $2 }
         NR % 10 == 0 { off = gpu / cpu - 1; if (off < 0) off = -off; if (off > worst) worst = off; cpu = gpu = 0 }
-        END { printf "200 steps of the demo: %.1e from the CPU at most\n", worst; exit !(NR == 200 && worst < 0.01) }'
+        END { printf "200 steps of the demo: %.1e from the CPU at most\n", worst; exit !(NR == 200 && worst < 0.01) }' && return
+    tail -n 2 "$runs"/demo_*.out
+    return 1
 }
 
-[ -x "$build/tests/ops_ops_cuda" ] || { echo "no CUDA tests in $build: build first"; exit 1; }
-demo cpu & # takes the longest, and other cores than the tests
-cpu_demo=$!
+[ -x "$build/tests/unit_device_cuda" ] || { echo "no CUDA tests in $build: build first"; exit 1; }
+run unit_device_cuda "$build/tests/unit_device_cuda" # knows whether there is a GPU
+started=()
 for test in "$build"/tests/*_cuda; do
-    if [ -f "$test" ]; then run "$test"; fi # fake_cuda is a folder
+    name=${test##*/}
+    case $name in
+    unit_device_cuda | equiv_faults_cuda | cli_full_gpu_cuda) ;; # look at free memory, so they run alone
+    fake_cuda) ;;                                                # a folder
+    ops_attention_cuda) for share in 1 2 3 4; do start "$name $share" "$test" "$share/4"; done ;;
+    *) start "$name" "$test" ;;
+    esac
 done
+beside=("${started[@]}")
+demo cpu
+demo cuda
+wait
+for name in "${beside[@]}"; do report "$name"; done
 demo_follows_the_cpu
 verdict "the demo follows the CPU" $?
+run equiv_faults_cuda "$build/tests/equiv_faults_cuda"
+run cli_full_gpu_cuda "$build/tests/cli_full_gpu_cuda"
 if [ "${2:-}" = --sanitize ]; then
-    check() { run compute-sanitizer --error-exitcode 9 --tool "$1" "$build/tests/ops_ops_cuda" "${@:2}"; }
+    check() { run "$1 $2 and others" compute-sanitizer --error-exitcode 9 --tool "$1" "$build/tests/ops_ops_cuda" "${@:2}"; }
     check memcheck embed rmsnorm rope glu rows normhead cross_entropy round_grad grad_norm adamw join_halves linear
     check memcheck attention cache_attention
     # Slower, so by cases: every kernel that has shared memory, at small shapes.

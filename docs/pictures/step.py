@@ -1,5 +1,7 @@
 #!/usr/bin/env python3
-"""One step as it ran, drawn from its trace: step.py TRACE.json OUT.svg "TITLE"   (megatrain bench --trace TRACE.json)
+"""One step as it ran, drawn from its trace: step.py TRACE.json OUT.svg "TITLE"
+
+    megatrain bench --shape llama-3.2-1b --home host --device-memory 6G --tokens-per-step 16384 --trace TRACE.json
 
 Four lanes: copies to the device, compute, copies from it, and updates on the host.  Nothing is moved or stretched by hand.
 """

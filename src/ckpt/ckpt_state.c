@@ -1,5 +1,6 @@
 #include "ckpt/ckpt_state.h"
 
+#include "base/file.h"
 #include "base/log.h"
 #include "base/split.h"
 #include "ckpt/safetensors_write.h"
@@ -141,7 +142,9 @@ static mt_rc load(void *arg, const part *p, mt_err *err)
     size_t size = mt_dtype_bytes(t->dtype);
     for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
-        MT_TRY(l->io->write(l->io->user, p->unit, p->kind, p->w->offset + first, n, t->data + (size_t)first * size, err));
+        const uint8_t *from = t->data + (size_t)first * size;
+        MT_TRY(l->io->write(l->io->user, p->unit, p->kind, p->w->offset + first, n, from, err));
+        mt_map_release(from, (size_t)n * size); /* a unit is gigabytes, which no plan has room for */
     }
     return MT_OK;
 }

@@ -89,7 +89,7 @@ static mt_question question_of(const subject *s, const mt_settings *set, const m
     q.form.compute = set->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     q.form.grad = set->training.grad_dtype;
     q.form.moments = set->memory.adam_state;
-    if (!machine->shared) /* a GPU, which need not be here */
+    if (machine->cudnn) /* a GPU, which need not be here */
         q.form.attention = mt_attention_use_typical(set->training.deterministic, set->model.attn_implementation == MT_SET_ATTENTION_EAGER, machine->device_bytes);
     q.machine.home_host = m->home == MT_SET_HOME_HOST;
     q.machine.limits = (mt_limits){ .interval = (int)m->checkpoint_interval, .exact = m->strict_checkpointing, .n_slabs = (int)m->num_grad_slabs,
@@ -131,7 +131,7 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
         a.q = question_of(&s, set, &found.machine);
         a.n_steps = set->training.num_steps;
         a.checkpoint_bytes = checkpoint_bytes(s.model, set);
-        a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : ".");
+        if (!o->asked.given.gpu) a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : "."); /* another machine has another disk */
         rc = mt_plan_answer_find(&a, &plan, err);
     }
     if (!rc) {

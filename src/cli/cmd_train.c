@@ -283,7 +283,7 @@ static void print_compared(app *a, const mt_train_compared *c)
         mt_str_printf(&s, "%s tokens/s (the plan said %s), ", mt_count_text((uint64_t)c->tokens_s).s,
                       mt_count_text((uint64_t)c->planned_tokens_s).s);
     mt_str_printf(&s, "at most %s of host memory (the plan said %s", mt_bytes_text(c->host).s, mt_bytes_text(c->planned_host).s);
-    if (c->aside) mt_str_printf(&s, ", and up to %s for a checkpoint until it was written", mt_bytes_text(c->aside).s);
+    if (c->aside) mt_str_printf(&s, "; up to %s for a checkpoint until it was written", mt_bytes_text(c->aside).s);
     mt_str_printf(&s, ") and %s on the device (%s)", mt_bytes_text(c->device).s, mt_bytes_text(c->planned_device).s);
     if (mt_str_ok(&s)) put_line(a, s.s, 0);
     mt_str_free(&s);

@@ -64,10 +64,10 @@ static mt_rc print_fit(const mt_shape *s, const mt_machine *machine, int64_t seq
     if (fits)
         printf("%s", mt_plan_auto_fits(m, &job, &q.form, &tight.machine) ? "fits" : "tight");
     else if (!rc && need.device > machine->device_bytes)
-        printf("needs %s of device memory", mt_bytes_text(need.device).s);
+        printf("needs %s on the GPU", mt_bytes_text(need.device).s);
     else if (!rc)
-        printf("needs %s of host memory", mt_bytes_text(need.host).s);
-    printf("%s\n", s->untrained ? "  (not trained yet)" : "");
+        printf("needs %s of RAM", mt_bytes_text(need.host).s);
+    printf("%s\n", s->untrained ? " (not trained)" : "");
     mt_model_free(m);
     mt_config_close(c);
     return rc;
@@ -77,7 +77,7 @@ mt_rc mt_plan_what_fits(const mt_machine_asked *asked, int64_t seq_len, mt_err *
 {
     mt_machine_found found;
     MT_TRY(mt_plan_machine(&found, asked, err));
-    printf("%s, %s of host memory (%s); steps of %d samples of %lld tokens, clipping on\n", found.device, mt_bytes_text(found.machine.host_bytes).s, found.ram_source,
+    printf("%s, %s of host memory (%s);\nsteps of %d samples of %lld tokens, clipping on\n", found.device, mt_bytes_text(found.machine.host_bytes).s, found.ram_source,
            USUAL_BATCH, (long long)seq_len);
     for (size_t i = 0; i < mt_n_shapes; i++) MT_TRY(print_fit(&mt_shapes[i], &found.machine, seq_len, err));
     return MT_OK;

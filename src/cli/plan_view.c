@@ -59,6 +59,14 @@ static mt_text grouped(double x)
     return t;
 }
 
+static void put_wrapped(mt_str *out, const char *text, int indent, const mt_terminal *term)
+{
+    mt_text_wrap(out, text, mt_terminal_columns(term), indent);
+    mt_str_puts(out, "\n");
+}
+
+static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
+
 static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_machine *m = &a->q.machine;
@@ -134,39 +142,47 @@ static void put_batch(mt_str *out, const mt_plan_answer *a)
     if (a->q.form.moments != MT_MOMENTS_F32) mt_str_printf(out, "  memory:\n    adam_state: %s\n", mt_moments_name(a->q.form.moments));
 }
 
-static void put_remedies(mt_str *out, const mt_plan_answer *a)
+static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     mt_str_puts(out, a->n_remedies ? "\nwhat would make it fit, the cheapest first:\n" : "\nnothing that can be set makes it fit; use a smaller model\n");
     for (int i = 0; i < a->n_remedies; i++) {
         const mt_remedy *r = &a->remedies[i];
-        mt_str_printf(out, "  %-44s %s", r->change, r->cost);
-        if (r->tokens_s > 0) mt_str_printf(out, "; %s tokens/s", grouped(r->tokens_s).s);
-        mt_str_puts(out, "\n");
+        char text[320];
+        int n = snprintf(text, sizeof text, "    %s", r->cost);
+        if (r->tokens_s > 0) snprintf(text + n, sizeof text - (size_t)n, "; %s tokens/s", grouped(r->tokens_s).s);
+        mt_str_printf(out, "  %s\n", r->change);
+        put_wrapped(out, text, 6, term);
     }
 }
 
-static void put_question(mt_str *out, const mt_plan_answer *a)
+static void put_question(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_question *q = &a->q;
-    mt_str_printf(out, "%s (%s parameters) on %s; %s of host memory (%s)\n", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->device,
-                  mt_bytes_text(q->machine.host_bytes).s, a->ram_source);
-    mt_str_printf(out, "a step of %lld samples of up to %lld tokens, %s, clipping %s, Adam's moments in %s\n", (long long)q->batch, (long long)q->seq_len, mt_dtype_name(q->form.compute),
-                  q->clip ? "on" : "off", mt_moments_name(q->form.moments));
-    if (a->untrained) mt_str_printf(out, "note: megatrain does not train %s models yet; sizes and work a token are planned as a dense block's\n", a->untrained);
+    char text[512];
+    snprintf(text, sizeof text, "%s (%s parameters) on %s; %s of host memory (%s)", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->device,
+             mt_bytes_text(q->machine.host_bytes).s, a->ram_source);
+    put_wrapped(out, text, 2, term);
+    snprintf(text, sizeof text, "a step of %lld sample%s of up to %lld tokens, %s, clipping %s, Adam's moments in %s", (long long)q->batch, plural(q->batch), (long long)q->seq_len,
+             mt_dtype_name(q->form.compute), q->clip ? "on" : "off", mt_moments_name(q->form.moments));
+    put_wrapped(out, text, 2, term);
+    snprintf(text, sizeof text, "note: megatrain does not train %s models yet; sizes and work a token are planned as a dense block's", a->untrained ? a->untrained : "");
+    if (a->untrained) put_wrapped(out, text, 2, term);
 }
 
 void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
-    char text[512];
+    char text[640];
     put_verdict(out, a, term);
-    put_question(out, a);
+    put_question(out, a, term);
     if (!a->plan) {
-        put_remedies(out, a);
+        put_remedies(out, a, term);
         put_batch(out, a);
         return;
     }
-    mt_plan_describe(a->plan, text, sizeof text);
-    mt_str_printf(out, "\nthe plan: %s\n", text);
+    int n = snprintf(text, sizeof text, "the plan: ");
+    mt_plan_describe(a->plan, text + n, sizeof text - (size_t)n);
+    mt_str_puts(out, "\n");
+    put_wrapped(out, text, 2, term);
     put_memory(out, a, MT_DEVICE, term);
     put_memory(out, a, MT_HOST, term);
     put_disk(out, a);
@@ -183,7 +199,7 @@ static void json_machine(mt_str *out, const mt_plan_answer *a)
     mt_str_json(out, a->device, strlen(a->device));
     mt_str_printf(out, ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g,", m->device_bytes, m->host_bytes,
                   m->flops, m->attention, m->device_bandwidth);
-    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host);
+    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[a->q.form.moments]);
 }
 
 static void json_plan(mt_str *out, const mt_plan *p)

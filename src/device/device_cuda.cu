@@ -596,6 +596,7 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
     d->ops.n_sms = prop.multiProcessorCount;
     d->ops.shared_bytes = prop.sharedMemPerBlockOptin;
     d->ops.hopper = prop.major == 9;
+    d->ops.clusters = prop.major >= 9;
     if (prop.major < 8)
         return mt_fail(err, MT_EUNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0 (A100, RTX 30) or newer", prop.name,
                        prop.major, prop.minor);

@@ -42,6 +42,7 @@ typedef struct mt_cuda_device {
     int n_sms;
     size_t shared_bytes; /* shared memory a block may ask for */
     bool hopper;         /* compute capability 9.0: warpgroup products */
+    bool clusters;       /* 9.0 and later: blocks that reach into each other's shared memory */
     bool tune;           /* choose products by timing them */
     cublasLtHandle_t lt;
     void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */

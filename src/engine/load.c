@@ -10,6 +10,7 @@
 #include <string.h>
 
 enum { PIECE = 1 << 14, PIECES = 64 }; /* numbers a thread converts at a time; pieces that are written together */
+enum { HELD = 8 * PIECE * PIECES };     /* numbers of a mapped file that stay in memory at a time: an embedding is gigabytes, which no plan has room for */
 
 typedef struct halves {
     uint16_t hi[PIECE * PIECES];
@@ -74,6 +75,7 @@ static mt_rc fill_weight(source *s, int unit, mt_err *err)
         s->n = mt_min_i64(PIECE * PIECES, s->w->n - s->first);
         mt_pool_for(s->l->pool, (s->n + PIECE - 1) / PIECE, convert_piece, s);
         MT_TRY(write_halves(s->l->e, unit, s->l->h, s->w->offset + s->first, s->n, err));
+        if (s->tensor && s->tensor->data && ((s->first + s->n) % HELD == 0 || s->first + s->n == s->w->n)) mt_map_release(s->tensor->data, s->tensor->bytes);
     }
     return MT_OK;
 }
@@ -93,7 +95,6 @@ static mt_rc load_tensor(const loader *l, int unit, const mt_weight *w, const mt
 {
     source s = { .l = l, .w = w, .numbers = numbers_of_tensor, .tensor = t };
     MT_TRY(fill_weight(&s, unit, err));
-    if (t->data) mt_map_release(t->data, t->bytes);
     if (s.n_bad) mt_warn("tensor \"%s\": %zu of %lld numbers are not finite; training on them will not work", t->name, (size_t)s.n_bad, (long long)w->n);
     return MT_OK;
 }

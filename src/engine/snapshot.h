@@ -24,7 +24,7 @@ typedef struct mt_snapshot_options {
     mt_dtype moments;  /* as read_held gives them */
 } mt_snapshot_options;
 
-/* engine and model are borrowed until free.  Memory that cannot be had is no failure: less is copied. */
+/* engine and model are borrowed until free.  Memory for copies or threads that cannot be had are no failure: less is copied. */
 mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *model, const mt_snapshot_options *o, mt_err *err);
 mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 void mt_snapshot_drop(mt_snapshot *s, int unit);

@@ -1,10 +1,13 @@
 /* cross_entropy.cu - loss = -log softmax(logits)[target];   dlogits = (softmax - onehot) * dscale (* 1 - (z / softcap)^2).
  *
- * Shapes: logits, dlogits [N, V].  Bytes moved: logits once from memory and once more (a row of a large vocabulary does
- * not fit on chip), dlogits once.
- * One block per row keeps (largest, where, sum of exponentials) per thread and joins them in a fixed order.  The rows'
- * losses are added to the step's sum by one thread, in row order, in double: what the CPU does, to the bit. */
+ * Shapes: logits, dlogits [N, V].  Bytes moved: logits once, dlogits once.
+ * A row of a large vocabulary does not fit on one processor: a cluster of blocks holds it in registers, each block a piece, and joins
+ * (largest, where, sum of exponentials) through their shared memories.  Where there are no clusters, or rows are too long or lie too
+ * crookedly for 16-byte loads, one block takes a row and reads it twice.  Joins have a fixed order.
+ * The rows' losses are added to the step's sum by one thread, in row order, in double: what the CPU does, to the bit. */
 #include "ops/ops_cuda.cuh"
+
+#include <cooperative_groups.h>
 
 enum { THREADS = 512, N_WARPS = THREADS / 32 };
 
@@ -12,6 +15,8 @@ typedef struct partial {
     float top, sum; /* largest logit so far; sum of exp(z - top) */
     int best;       /* where it is; the first of equals */
 } partial;
+
+#define NOTHING { -INFINITY, 0.0f, 0x7fffffff }
 
 __device__ __forceinline__ partial join(partial a, partial b)
 {
@@ -22,17 +27,17 @@ __device__ __forceinline__ partial join(partial a, partial b)
     return r;
 }
 
-__device__ __forceinline__ partial warp_join(partial p)
+/* Every lane gets the same: join(a, b) and join(b, a) have the same bits. */
+__device__ __forceinline__ partial warp_join(partial p, int lanes = 32)
 {
-#pragma unroll
-    for (int half = 16; half; half /= 2) {
+    for (int half = lanes / 2; half; half /= 2) {
         partial q;
-        q.top = __shfl_down_sync(0xffffffffu, p.top, half);
-        q.sum = __shfl_down_sync(0xffffffffu, p.sum, half);
-        q.best = __shfl_down_sync(0xffffffffu, p.best, half);
+        q.top = __shfl_xor_sync(0xffffffffu, p.top, half);
+        q.sum = __shfl_xor_sync(0xffffffffu, p.sum, half);
+        q.best = __shfl_xor_sync(0xffffffffu, p.best, half);
         p = join(p, q);
     }
-    return p; /* in lane 0 */
+    return p;
 }
 
 __device__ __forceinline__ void see(partial *p, float z, int at)
@@ -52,7 +57,7 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) row_kern
     __shared__ partial whole;
     const float *z = a.logits + (int64_t)blockIdx.x * a.V;
     int V = (int)a.V, target = a.targets[blockIdx.x];
-    partial p = { -INFINITY, 0.0f, 0x7fffffff };
+    partial p = NOTHING;
     for (int j = (int)threadIdx.x * W; j < V; j += THREADS * W) {
         vec<float, W> v = load<float, W>(z + j);
 #pragma unroll
@@ -83,47 +88,201 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) row_kern
     }
 }
 
-__global__ void add_rows_kernel(mt_loss_sum *sum, const float *row_loss, const int32_t *row_correct, int64_t N)
+/* Read once: first to leave the cache. */
+__device__ __forceinline__ vec<float, 4> load_once(const float *p)
 {
-    __shared__ float loss[1024];
-    __shared__ int correct[1024];
-    mt_loss_sum total;
-    if (threadIdx.x == 0) total = *sum;
-    for (int64_t from = 0; from < N; from += 1024) {
-        int n = (int)(N - from < 1024 ? N - from : 1024);
-        __syncthreads();
-        if ((int)threadIdx.x < n) {
-            loss[threadIdx.x] = row_loss[from + threadIdx.x];
-            correct[threadIdx.x] = row_correct[from + threadIdx.x];
-        }
-        __syncthreads();
-        if (threadIdx.x) continue;
-        for (int i = 0; i < n; i++) {
-            total.loss += (double)loss[i];
-            total.correct += correct[i];
-        }
-    }
-    if (threadIdx.x == 0) *sum = total;
+    float4 v = __ldcs((const float4 *)p);
+    return { v.x, v.y, v.z, v.w };
 }
 
-template <typename T> static void rows(mt_stream *s, const mt_cross_entropy *a)
+/* -- a row in a cluster ---------------------------------------------------------------------------- */
+
+/* HELD: vectors of a row that a thread holds.  8 blocks of 512 threads hold 163,840 logits with 10 and 262,144 with 16. */
+enum { MOST_BLOCKS = 8, FEW_HELD = 10, MANY_HELD = 16 };
+
+static int64_t block_holds(int held) { return (int64_t)THREADS * held * 4; }
+
+template <int HELD> struct piece {
+    vec<float, 4> z[HELD];
+    int from, to; /* vectors of the row that are this block's; this thread has from + threadIdx.x, + THREADS, ... */
+};
+
+template <int HELD> __device__ __forceinline__ piece<HELD> load_piece(const float *row, int V, int rank, int n_blocks)
+{
+    piece<HELD> p;
+    int n = V / 4, each = ((n + n_blocks - 1) / n_blocks + 31) / 32 * 32; /* whole warps, whole lines */
+    p.from = min(n, rank * each) + (int)threadIdx.x;
+    p.to = min(n, (rank + 1) * each);
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        if (p.from + k * THREADS < p.to)
+            p.z[k] = load_once(row + 4 * (p.from + k * THREADS));
+        else
+#pragma unroll
+            for (int e = 0; e < 4; e++) p.z[k].at[e] = -INFINITY;
+    }
+    return p;
+}
+
+/* exp(x) for x <= 0 by the processor's own 2^x: exp(0) is 1, relative errors are a few 1e-7 times -x, and what is below 1e-38 is 0. */
+__device__ __forceinline__ float quick_exp(float x)
+{
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x * 1.4426950408889634f));
+    return y;
+}
+
+/* Where the first of the thread's vectors has `top`. */
+template <int HELD> __device__ __forceinline__ int find(const piece<HELD> &p, float top)
+{
+    int at = 0x7fffffff;
+#pragma unroll
+    for (int k = HELD - 1; k >= 0; k--)
+#pragma unroll
+        for (int e = 3; e >= 0; e--)
+            if (p.z[k].at[e] == top) at = 4 * (p.from + k * THREADS) + e;
+    return at;
+}
+
+/* What this warp holds.  KEEP: the logits stay; else exp(z - top) takes their place. */
+template <int HELD, bool KEEP> __device__ __forceinline__ partial sum_piece(piece<HELD> &p)
+{
+    partial w = NOTHING;
+    float most[4] = { -INFINITY, -INFINITY, -INFINITY, -INFINITY }, sum[4] = { 0, 0, 0, 0 };
+#pragma unroll
+    for (int k = 0; k < HELD; k++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) most[e] = fmaxf(most[e], p.z[k].at[e]);
+    float own = fmaxf(fmaxf(most[0], most[1]), fmaxf(most[2], most[3]));
+    w.top = own;
+#pragma unroll
+    for (int half = 16; half; half /= 2) w.top = fmaxf(w.top, __shfl_xor_sync(0xffffffffu, w.top, half));
+    int best = own == w.top ? find(p, own) : w.best;
+    float top = w.top > -INFINITY ? w.top : 0.0f; /* nothing here: exp(-inf - 0) is 0 */
+#pragma unroll
+    for (int k = 0; k < HELD; k++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float f = quick_exp(p.z[k].at[e] - top);
+            sum[e] += f;
+            if (!KEEP) p.z[k].at[e] = f;
+        }
+    w.sum = warp_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+    w.best = __reduce_min_sync(0xffffffffu, best);
+    return w;
+}
+
+/* The whole row of what its warps hold: within the block, then every block's to every block. */
+__device__ __forceinline__ partial join_cluster(partial p, int rank, int n_blocks)
+{
+#if __CUDA_ARCH__ >= 900
+    namespace cg = cooperative_groups;
+    cg::cluster_group cluster = cg::this_cluster();
+    __shared__ partial of_warp[N_WARPS], of_block[MOST_BLOCKS];
+    int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    if (lane == 0) of_warp[warp] = p;
+    __syncthreads();
+    cluster.barrier_wait(); /* all blocks have started: their memory can be written */
+    if (warp == 0) {
+        p = warp_join(of_warp[lane % N_WARPS], N_WARPS);
+        if (lane < n_blocks) *cluster.map_shared_rank(&of_block[rank], lane) = p;
+    }
+    cluster.sync();
+    p = warp_join(of_block[lane % n_blocks], n_blocks);
+#endif
+    return p;
+}
+
+template <typename T, int HELD, bool CAPPED>
+__global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_kernel(mt_cross_entropy a)
+{
+#if __CUDA_ARCH__ >= 900
+    namespace cg = cooperative_groups;
+    cg::cluster_group cluster = cg::this_cluster();
+    int n_blocks = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), V = (int)a.V;
+    int64_t i = blockIdx.x / (unsigned)n_blocks;
+    const float *z = a.logits + i * V;
+    cluster.barrier_arrive();
+    piece<HELD> p = load_piece<HELD>(z, V, rank, n_blocks);
+    int target = a.targets[i];
+    float at_target = z[target]; /* before any block writes: dlogits may be logits */
+    partial mine = sum_piece<HELD, CAPPED>(p), row = join_cluster(mine, rank, n_blocks);
+    if (rank == 0 && threadIdx.x == 0) {
+        a.row_loss[i] = (float)(log((double)row.sum) - (double)(at_target - row.top));
+        a.row_correct[i] = row.best == target;
+    }
+    if (!a.dlogits) return;
+    T *dz = (T *)a.dlogits + i * V;
+    float inv = 1.0f / row.sum, to_cap = CAPPED ? 1.0f / a.softcap : 0.0f;
+    float scale = mine.top > -INFINITY ? expf(mine.top - row.top) * inv * a.dscale : 0.0f; /* of what is relative to the warp's top */
+#pragma unroll
+    for (int k = 0; k < HELD; k++) {
+        int at = p.from + k * THREADS;
+        if (at >= p.to) break;
+        bool has_target = at == target / 4;
+        vec<T, 4> d;
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            float v = p.z[k].at[e], f = CAPPED ? quick_exp(v - row.top) * inv * a.dscale : v * scale, th = v * to_cap;
+            if (has_target && e == target % 4) f -= a.dscale;
+            d.at[e] = from_f32<T>(CAPPED ? f * (1.0f - th * th) : f);
+        }
+        store<T, 4>(dz + 4 * at, d);
+    }
+#endif
+}
+
+template <typename T> static mt_rc by_clusters(mt_stream *s, const mt_cross_entropy *a, mt_err *err)
+{
+    bool few = a->V <= MOST_BLOCKS * block_holds(FEW_HELD), capped = a->softcap != 0;
+    void (*kernel)(mt_cross_entropy) = few ? (capped ? cluster_kernel<T, FEW_HELD, true> : cluster_kernel<T, FEW_HELD, false>)
+                                           : (capped ? cluster_kernel<T, MANY_HELD, true> : cluster_kernel<T, MANY_HELD, false>);
+    unsigned blocks = 1;
+    while (blocks * block_holds(few ? FEW_HELD : MANY_HELD) < a->V) blocks *= 2;
+    cudaLaunchAttribute cluster = { .id = cudaLaunchAttributeClusterDimension };
+    cluster.val.clusterDim.x = blocks;
+    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
+    cudaLaunchConfig_t how = { .gridDim = dim3((unsigned)a->N * blocks), .blockDim = dim3(THREADS), .stream = mt_cuda_raw(s), .attrs = &cluster, .numAttrs = 1 };
+    return mt__cuda_check(s->dev, cudaLaunchKernelEx(&how, kernel, *a), "cross entropy", err);
+}
+
+/* -- */
+
+__global__ void add_rows_kernel(mt_loss_sum *sum, const float *row_loss, const int32_t *row_correct, int64_t N)
+{
+    __shared__ double loss[1024];
+    __shared__ int64_t correct;
+    double total = sum->loss;
+    if (threadIdx.x == 0) correct = sum->correct;
+    for (int64_t from = 0; from < N; from += 1024) {
+        int n = (int)(N - from < 1024 ? N - from : 1024), t = (int)threadIdx.x;
+        __syncthreads();
+        if (t < n) loss[t] = (double)row_loss[from + t];
+        int n_correct = __syncthreads_count(t < n && row_correct[from + t]);
+        if (t) continue;
+        correct += n_correct;
+#pragma unroll 16
+        for (int i = 0; i < n; i++) total += loss[i];
+    }
+    if (threadIdx.x == 0) *sum = (mt_loss_sum){ total, correct };
+}
+
+template <typename T> static mt_rc rows(mt_stream *s, const mt_cross_entropy *a, mt_err *err)
 {
     bool whole = a->V % 4 == 0 && is_aligned(a->logits, 16) && is_aligned(a->dlogits, 4 * sizeof(T));
+    if (whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD)) return by_clusters<T>(s, a, err);
     if (whole)
         row_kernel<T, 4><<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
     else
         row_kernel<T, 1><<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
+    return mt__cuda_launched(s, "cross entropy", err);
 }
 
 mt_rc mt__cross_entropy_cuda(mt_stream *s, const mt_cross_entropy *a, mt_err *err)
 {
     if (a->N == 0) return MT_OK;
     if (a->V > 0x7ffffff0) return mt_fail(err, MT_EUNSUPPORTED, "a vocabulary of %lld", (long long)a->V);
-    if (a->t == MT_DTYPE_BF16)
-        rows<bf16>(s, a);
-    else
-        rows<float>(s, a);
-    MT_TRY(mt__cuda_launched(s, "cross entropy", err));
+    MT_TRY(a->t == MT_DTYPE_BF16 ? rows<bf16>(s, a, err) : rows<float>(s, a, err));
     add_rows_kernel<<<1, 1024, 0, mt_cuda_raw(s)>>>(a->sum, a->row_loss, a->row_correct, a->N);
     return mt__cuda_launched(s, "the sum of losses", err);
 }

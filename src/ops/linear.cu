@@ -186,27 +186,66 @@ static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLt
     return best;
 }
 
-static int tile_of(const cublasLtMatmulAlgo_t *algo)
+/* -- which kernel on Hopper ------------------------------------------------------------------------ */
+
+/* Large products on Hopper run at the card's power limit, and there the library's first choice, the fastest on a cool card, is not the
+ * fastest.  How fast a choice is comes of two things, measured in docs/benchmarks.md: how well its tiles fill the processors to the last
+ * wave, and the pace of its tile.  Of the tiles marked calm a processor works on two in turn, so that one's end hides behind the other's
+ * products, and they take less energy; with long sums there is less to hide. */
+static const struct {
+    int id, rows, cols; /* id: as in cublasLt.h; older ones do not name all */
+    bool calm;
+} tiles[] = {
+    { 17, 64, 128, false },   { 18, 128, 64, false },  { 20, 128, 128, true },   { 23, 128, 256, false },  { 24, 256, 128, false }, { 29, 128, 160, true },
+    { 31, 192, 128, false },  { 32, 128, 192, false }, { 165, 112, 128, false }, { 184, 144, 128, false }, { 197, 168, 128, true }, { 201, 176, 128, true },
+    { 209, 192, 192, false }, { 247, 320, 64, false }, { 248, 320, 128, false }, { 495, 256, 96, false },
+};
+
+static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what)
 {
-    int tile = 0;
+    int value = 0;
     size_t written;
-    cublasLtMatmulAlgoConfigGetAttribute(algo, CUBLASLT_ALGO_CONFIG_TILE_ID, &tile, sizeof tile, &written);
-    return tile;
+    cublasLtMatmulAlgoConfigGetAttribute(algo, what, &value, sizeof value, &written);
+    return value;
 }
 
-/* Large products on Hopper run at the card's power limit, where the library's first choice, the fastest on a cool card, is not the fastest:
- * smaller tiles take less energy for the same product and are 3 to 8% faster in a long run (docs/benchmarks.md).  Not so for sums into
- * small matrices or over few rows. */
-static int coolest(const mt_cuda_device *d, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n)
+/* Relative to the best tile's, all processors at work. */
+static double pace_of(size_t tile, const matmul *p)
 {
-    const int64_t large = 2048;
-    const int tiles[] = { CUBLASLT_MATMUL_TILE_128x160, 201 /* 176 x 128; older libraries have no name for it */ };
-    if (!d->hopper || p->t != MT_DTYPE_BF16 || p->m < large || p->n < large || p->k < large) return 0;
-    if (p->beta != 0 && p->td == MT_DTYPE_F32 && (p->k < 4 * large || p->m * p->n < 4 * large * large)) return 0;
-    for (size_t t = 0; t < MT_COUNT(tiles); t++)
-        for (int i = 0; i < n; i++)
-            if (tile_of(&choices[i].algo) == tiles[t]) return i;
+    int64_t area = (int64_t)tiles[tile].rows * tiles[tile].cols;
+    bool square = area == 128 * 128;
+    if (tiles[tile].calm) return square == (p->bias != NULL) ? 1.0 : square ? 0.99 : 0.96; /* a bias slows the others */
+    if (area < 112 * 128) return 0.915;
+    if (area <= 192 * 128) return 0.96;
+    return p->k >= 8192 ? 0.995 : 0.93;
+}
+
+/* What is reached of the best pace, from 0 to 1; 0: by a tile that is not known. */
+static double score_of(const mt_cuda_device *d, const matmul *p, const cublasLtMatmulAlgo_t *algo)
+{
+    int id = config_of(algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
+    int64_t split = config_of(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    if (split < 1) split = 1;
+    for (size_t t = 0; t < MT_COUNT(tiles); t++) {
+        if (tiles[t].id != id) continue;
+        int64_t n = div_up(p->m, tiles[t].rows) * div_up(p->n, tiles[t].cols) * split, waves = div_up(n, d->n_sms);
+        double area = (double)tiles[t].rows * tiles[t].cols;
+        double filled = (double)p->m * (double)p->n * (double)split / (area * (double)(waves * d->n_sms));
+        double sums = split > 1 ? 1000.0 * (double)split / (double)p->k : 0; /* of the split parts, through memory */
+        return filled * pace_of(t, p) / (1 + sums);
+    }
     return 0;
+}
+
+static int best_of(const mt_cuda_device *d, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n)
+{
+    const double large = 2e10; /* FLOPs; smaller ones are over before the card is hot */
+    int best = 0;
+    if (!d->hopper || p->t != MT_DTYPE_BF16 || 2.0 * (double)p->m * (double)p->n * (double)p->k < large) return 0;
+    if (score_of(d, p, &choices[0].algo) == 0) return 0;
+    for (int i = 1; i < n; i++)
+        if (score_of(d, p, &choices[i].algo) > score_of(d, p, &choices[best].algo)) best = i;
+    return best;
 }
 
 /* like: what the kernel is chosen for; p: what `tune` multiplies to time it. */
@@ -220,7 +259,7 @@ static void choose(mt_stream *s, const matmul *like, const descs *x, const matmu
     out->found = make_descs(&y, like) && make_preference(&pref, like) &&
                  cublasLtMatmulAlgoGetHeuristic(d->lt, &y.op, &y.a, &y.b, &y.c, &y.d, &pref, N_CHOICES, choices, &n) == CUBLAS_STATUS_SUCCESS &&
                  n > 0;
-    if (out->found) out->algo = choices[d->tune ? fastest(s, x, p, choices, n, workspace) : coolest(d, like, choices, n)].algo;
+    if (out->found) out->algo = choices[d->tune ? fastest(s, x, p, choices, n, workspace) : best_of(d, like, choices, n)].algo;
 }
 
 /* The entry for products like this one, made if it is new. */
@@ -316,19 +355,21 @@ template <typename T, typename TY> __global__ void finish_kernel(mt_linear a, in
     *y = from_f32<TY>(v);
 }
 
-/* Column sums of SUM_ROWS rows of dy each. */
-template <typename T> __global__ void column_sums_kernel(float *share, const T *dy, int64_t M, int64_t N, int64_t ld, float alpha)
+/* Column sums of SUM_ROWS rows of dy each, W columns a thread. */
+template <typename T, int W> __global__ void column_sums_kernel(float *share, const T *dy, int64_t M, int64_t N, int64_t ld, float alpha)
 {
-    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, from = (int64_t)blockIdx.y * SUM_ROWS;
+    int64_t j = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W, from = (int64_t)blockIdx.y * SUM_ROWS;
+    int n = (int)(M - from < SUM_ROWS ? M - from : SUM_ROWS);
     if (j >= N) return;
-    float sum = 0;
-    if (from + SUM_ROWS <= M) {
+    float sum[W] = { 0 };
 #pragma unroll 8
-        for (int i = 0; i < SUM_ROWS; i++) sum += to_f32(dy[(from + i) * ld + j]);
-    } else {
-        for (int64_t i = from; i < M; i++) sum += to_f32(dy[i * ld + j]);
+    for (int i = 0; i < n; i++) {
+        vec<T, W> v = load<T, W>(dy + (from + i) * ld + j);
+#pragma unroll
+        for (int e = 0; e < W; e++) sum[e] += to_f32(v.at[e]);
     }
-    share[(int64_t)blockIdx.y * N + j] = alpha * sum;
+#pragma unroll
+    for (int e = 0; e < W; e++) share[(int64_t)blockIdx.y * N + j + e] = alpha * sum[e];
 }
 
 typedef struct lds {
@@ -405,16 +446,26 @@ static mt_rc weight_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *er
     return multiply(s, &p, err);
 }
 
+template <typename T> static void column_sums(mt_stream *s, const mt_linear *a, lds l, float *shares)
+{
+    const int W = wide<T>();
+    bool whole = a->N % W == 0 && l.y % W == 0 && is_aligned(a->dy, 16);
+    dim3 grid((unsigned)div_up(a->N, 128 * (whole ? W : 1)), (unsigned)sum_blocks(a->M));
+    if (whole)
+        column_sums_kernel<T, W><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const T *)a->dy, a->M, a->N, l.y, alpha_of(a));
+    else
+        column_sums_kernel<T, 1><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const T *)a->dy, a->M, a->N, l.y, alpha_of(a));
+}
+
 static mt_rc bias_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
 {
     int64_t blocks = sum_blocks(a->M);
     float *shares = (float *)a->scratch;
-    dim3 grid((unsigned)div_up(a->N, 128), (unsigned)blocks);
     if (blocks > 65535) return mt_fail(err, MT_EUNSUPPORTED, "a bias gradient over %lld rows", (long long)a->M);
     if (a->t == MT_DTYPE_BF16)
-        column_sums_kernel<bf16><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const bf16 *)a->dy, a->M, a->N, l.y, alpha_of(a));
+        column_sums<bf16>(s, a, l, shares);
     else
-        column_sums_kernel<float><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const float *)a->dy, a->M, a->N, l.y, alpha_of(a));
+        column_sums<float>(s, a, l, shares);
     MT_TRY(mt__cuda_launched(s, "a bias gradient", err));
     return mt__sum_rows_cuda(s, a->db, shares, blocks, a->N, a->N, err);
 }

@@ -38,7 +38,7 @@ template <> __device__ __forceinline__ bf16 from_f32<bf16>(float x) { return __f
 template <typename T, int WIDTH> struct alignas(sizeof(T) * WIDTH) vec {
     T at[WIDTH];
 };
-template <typename T> constexpr int wide() { return 16 / (int)sizeof(T); }
+template <typename T> __host__ __device__ constexpr int wide() { return 16 / (int)sizeof(T); }
 
 template <typename T, int WIDTH> __device__ __forceinline__ vec<T, WIDTH> load(const T *p) { return *(const vec<T, WIDTH> *)p; }
 template <typename T, int WIDTH> __device__ __forceinline__ void store(T *p, vec<T, WIDTH> v) { *(vec<T, WIDTH> *)p = v; }

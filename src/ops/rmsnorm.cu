@@ -3,9 +3,9 @@
  * db += sum over rows of dy.
  *
  * Shapes: x, y, add, dy, dx [N, D]; w, b, dw, db [D]; rstd [N].  Bytes moved: every row once.
- * One block per row forward: a thread keeps V vectors of W elements of it in registers.  Backward gives a block many rows, so that
- * each thread can add its own columns' share of dw and db in registers, and brings the next row in while this one's sums meet;
- * the shares are added in order by a second kernel. */
+ * Forward: a warp, or where it is long a block, has a row; a thread keeps V vectors of W elements of it in registers.  Backward gives a
+ * block many rows, so that each thread can add its own columns' share of dw and db in registers, and brings the next rows in while this
+ * one's sums meet; the shares are added in order by a second kernel. */
 #include "ops/ops_cuda.cuh"
 
 /* The sums of N numbers over the block, by one barrier: calls take turns between two halves of `of_warp`. */
@@ -22,7 +22,7 @@ template <int N> __device__ __forceinline__ void block_sums(float (&x)[N], float
     for (int n = 0; n < N; n++) x[n] = warp_sum(lane < n_warps ? of_warp[turn & 1][n][lane] : 0.0f);
 }
 
-/* A thread's share of a row: vectors threadIdx.x, threadIdx.x + blockDim.x, ... of W elements.  Past the end: zeros. */
+/* A thread's share of a block's row: vectors threadIdx.x, threadIdx.x + blockDim.x, ... of W elements.  Past the end: zeros. */
 template <typename T, int W, int V> struct share {
     vec<T, W> v[V];
 };
@@ -90,6 +90,85 @@ __global__ void __launch_bounds__((most_threads<V>())) forward_kernel(mt_rmsnorm
     }
 }
 
+/* -- forward, a warp a row --------------------------------------------------------------------------- */
+
+/* 16 bytes as they lie in memory: loose bf16s would take a register each. */
+typedef vec<uint32_t, 4> raw;
+
+template <typename T> __device__ __forceinline__ raw load_raw(const T *p) { return *(const raw *)p; }
+
+template <typename T> __device__ __forceinline__ void unpack(float (&x)[wide<T>()], raw r)
+{
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        if (sizeof(T) == 4) {
+            x[i] = __uint_as_float(r.at[i]);
+        } else {
+            x[2 * i % wide<T>()] = __uint_as_float(r.at[i] << 16);
+            x[(2 * i + 1) % wide<T>()] = __uint_as_float(r.at[i] & 0xffff0000u);
+        }
+    }
+}
+
+/* The same bits, as far as the compiler can tell new ones: it would keep the floats made of them from one use to the next. */
+__device__ __forceinline__ void forget(raw &r) { asm volatile("" : "+r"(r.at[0]), "+r"(r.at[1]), "+r"(r.at[2]), "+r"(r.at[3])); }
+
+enum { WARP_ROWS = 8 };
+
+template <typename T, int V, bool CENTERED> __global__ void __launch_bounds__(32 * WARP_ROWS, V <= 4 ? 4 : 3) warp_forward_kernel(mt_rmsnorm a)
+{
+    const int W = wide<T>();
+    int64_t row = (int64_t)blockIdx.x * WARP_ROWS + threadIdx.x / 32, base = row * a.D;
+    int D = (int)a.D, first = (int)threadIdx.x % 32 * W;
+    if (row >= a.N) return;
+    raw x[V];
+    float v[W], sum = 0, c = 0, one = a.one_plus ? 1.0f : 0.0f;
+#pragma unroll
+    for (int k = 0; k < V; k++) x[k] = first + 32 * W * k < D ? load_raw((const T *)a.x + base + first + 32 * W * k) : raw{ { 0, 0, 0, 0 } };
+    if (CENTERED) {
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            unpack<T>(v, x[k]);
+#pragma unroll
+            for (int e = 0; e < W; e++) sum += v[e];
+        }
+        c = warp_sum(sum) / (float)D;
+        sum = 0;
+    }
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        if (CENTERED) forget(x[k]);
+        unpack<T>(v, x[k]);
+#pragma unroll
+        for (int e = 0; e < W; e++)
+            if (!CENTERED || first + 32 * W * k < D) sum += (v[e] - c) * (v[e] - c);
+    }
+    float r = rsqrtf(warp_sum(sum) / (float)D + a.eps);
+    if (first == 0) a.rstd[row] = r;
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        int d = first + 32 * W * k;
+        if (d >= D) break;
+        float w[W], more[W];
+        vec<T, W> y;
+        forget(x[k]);
+        unpack<T>(v, x[k]);
+        unpack<T>(w, load_raw((const T *)a.w + d));
+#pragma unroll
+        for (int e = 0; e < W; e++) v[e] = (v[e] - c) * r * (w[e] + one);
+        if (a.b) unpack<T>(more, load_raw((const T *)a.b + d));
+#pragma unroll
+        for (int e = 0; e < W; e++)
+            if (a.b) v[e] += more[e];
+        if (a.add) unpack<T>(more, load_raw((const T *)a.add + base + d));
+#pragma unroll
+        for (int e = 0; e < W; e++) y.at[e] = from_f32<T>(a.add ? v[e] + more[e] : v[e]);
+        store<T, W>((T *)a.y + base + d, y);
+    }
+}
+
+/* -- backward -------------------------------------------------------------------------------------- */
+
 template <int W, int V> __device__ __forceinline__ void store_sums(float *dst, const float (&sums)[V][W], int D)
 {
 #pragma unroll
@@ -99,24 +178,68 @@ template <int W, int V> __device__ __forceinline__ void store_sums(float *dst, c
             if (column<W>(k) < D) dst[column<W>(k) + e] = sums[k][e];
 }
 
-/* What backward reads of a row. */
+/* What backward reads of a row, and the ring it comes through: rows on their way from memory to shared memory, each thread's own
+ * vectors in its own places, so that nobody waits for anybody.  STAGES - 1 rows are on their way while one is worked on. */
+enum { STAGES = 3, MOST_ROWS = 2 * SUM_ROWS };
+
 template <typename T, int W, int V> struct row_share {
     share<T, W, V> x, dy, old;
-    float r;
 };
 
+template <typename T, int W, int V> __device__ __forceinline__ T *ring_place(void *ring, int64_t row, int which, int k)
+{
+    return (T *)ring + (int64_t)((((int)(row % STAGES) * 3 + which) * V + k) * (int)blockDim.x + (int)threadIdx.x) * W;
+}
+
+__device__ __forceinline__ void copy_late(void *dst, const void *src)
+{
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"((uint32_t)__cvta_generic_to_shared(dst)), "l"(src));
+}
+
+template <typename T, int W, int V> __device__ __forceinline__ void fetch_row(const mt_rmsnorm &a, void *ring, int64_t i, int64_t to)
+{
+    if (i < to) {
+#pragma unroll
+        for (int k = 0; k < V; k++) {
+            int64_t at = i * a.D + column<W>(k);
+            if (column<W>(k) >= a.D) break;
+            copy_late(ring_place<T, W, V>(ring, i, 0, k), (const T *)a.x + at);
+            copy_late(ring_place<T, W, V>(ring, i, 1, k), (const T *)a.dy + at);
+            if (a.dx_add) copy_late(ring_place<T, W, V>(ring, i, 2, k), (const T *)a.dx + at);
+        }
+    }
+    asm volatile("cp.async.commit_group;");
+}
+
+template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V> take_row(void *ring, int64_t i, int D)
+{
+    row_share<T, W, V> row = {}; /* past the end: zeros */
+    asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 1) : "memory");
+#pragma unroll
+    for (int k = 0; k < V; k++) {
+        if (column<W>(k) >= D) break;
+        row.x.v[k] = load<T, W>(ring_place<T, W, V>(ring, i, 0, k));
+        row.dy.v[k] = load<T, W>(ring_place<T, W, V>(ring, i, 1, k));
+        row.old.v[k] = load<T, W>(ring_place<T, W, V>(ring, i, 2, k));
+    }
+    return row;
+}
+
+/* The same straight from memory. */
 template <typename T, int W, int V> __device__ __forceinline__ row_share<T, W, V> load_row(const mt_rmsnorm &a, int64_t i)
 {
     row_share<T, W, V> row;
     row.x = load_share<T, W, V>((const T *)a.x + i * a.D, (int)a.D);
     row.dy = load_share<T, W, V>((const T *)a.dy + i * a.D, (int)a.D);
     if (a.dx_add) row.old = load_share<T, W, V>((const T *)a.dx + i * a.D, (int)a.D);
-    row.r = a.rstd[i];
     return row;
 }
 
-/* Rows a block takes: twice as many where there are enough blocks still. */
-static int rows_per_block(int64_t N) { return N > 8192 ? 2 * SUM_ROWS : SUM_ROWS; }
+/* Vectors of 16 bytes, few enough of them. */
+template <typename T, int W, int V> constexpr bool has_ring = W * sizeof(T) == 16 && V <= 2;
+
+/* Rows a block takes: twice as many where there are enough blocks still, to fill the processors with rows on their way. */
+static int rows_per_block(const mt_rmsnorm *a) { return a->N > 8192 && a->D >= 2048 ? 2 * SUM_ROWS : SUM_ROWS; }
 
 /* DB: there is a bias to train. */
 template <typename T, int W, int V, bool CENTERED, bool DB>
@@ -126,18 +249,27 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
     int D = (int)a.D;
     float one = a.one_plus ? 1.0f : 0.0f, dw[V][W] = {}, db[DB ? V : 1][W] = {};
     int64_t from = (int64_t)blockIdx.x * n_rows, to = from + n_rows < a.N ? from + n_rows : a.N;
-    /* Loads come back in order, so one that hits the cache waits for those before it: while the next row is on its way nothing else may be
-     * asked for, and the weights are held, too.  Where registers are too few for that, neither is. */
-    constexpr bool AHEAD = V <= 2;
+    constexpr bool RING = has_ring<T, W, V>;
+    extern __shared__ __align__(16) unsigned char ring[];
+    __shared__ float rstd[MOST_ROWS];
     share<T, W, V> held;
-    row_share<T, W, V> next;
-    if (AHEAD) held = load_share<T, W, V>((const T *)a.w, D);
-    if (AHEAD) next = load_row<T, W, V>(a, from);
+    if ((int)threadIdx.x < to - from) rstd[threadIdx.x] = a.rstd[from + threadIdx.x];
+    for (int k = (int)blockDim.x + (int)threadIdx.x; k < to - from; k += (int)blockDim.x) rstd[k] = a.rstd[from + k];
+    if constexpr (RING) {
+        held = load_share<T, W, V>((const T *)a.w, D);
+        for (int k = 0; k < STAGES - 1; k++) fetch_row<T, W, V>(a, ring, from + k, to);
+    }
+    __syncthreads();
     for (int64_t i = from; i < to; i++) {
-        row_share<T, W, V> row = AHEAD ? next : load_row<T, W, V>(a, i);
+        row_share<T, W, V> row;
+        if constexpr (RING) {
+            fetch_row<T, W, V>(a, ring, i + STAGES - 1, to);
+            row = take_row<T, W, V>(ring, i, D);
+        } else {
+            row = load_row<T, W, V>(a, i);
+        }
         const share<T, W, V> &x = row.x, &dy = row.dy, &old = row.old;
-        if (AHEAD && i + 1 < to) next = load_row<T, W, V>(a, i + 1);
-        float r = row.r, c = 0, sums[2] = { 0, 0 }; /* of u * xh and, centered, of u */
+        float r = rstd[i - from], c = 0, sums[2] = { 0, 0 }; /* of u * xh and, centered, of u */
         if (CENTERED) {
             float sum[1] = { 0 };
 #pragma unroll
@@ -150,7 +282,7 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
 #pragma unroll
         for (int k = 0; k < V; k++) {
             if (column<W>(k) >= D) break;
-            vec<T, W> w = AHEAD ? held.v[k] : load<T, W>((const T *)a.w + column<W>(k));
+            vec<T, W> w = RING ? held.v[k] : load<T, W>((const T *)a.w + column<W>(k));
 #pragma unroll
             for (int e = 0; e < W; e++) {
                 float xh = (to_f32(x.v[k].at[e]) - c) * r, g = to_f32(dy.v[k].at[e]), u = (to_f32(w.at[e]) + one) * g;
@@ -172,7 +304,7 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
         for (int k = 0; k < V; k++) {
             int d = column<W>(k);
             if (d >= D) break;
-            vec<T, W> w = AHEAD ? held.v[k] : load<T, W>((const T *)a.w + d), out;
+            vec<T, W> w = RING ? held.v[k] : load<T, W>((const T *)a.w + d), out;
 #pragma unroll
             for (int e = 0; e < W; e++) {
                 float xh = (to_f32(x.v[k].at[e]) - c) * r;
@@ -187,16 +319,31 @@ __global__ void __launch_bounds__((most_threads<V>())) backward_kernel(mt_rmsnor
     if constexpr (DB) store_sums<W, V>(shares + ((int64_t)gridDim.x + blockIdx.x) * D, db, D);
 }
 
-template <typename T, int W, int V> static void launch(mt_stream *s, const mt_rmsnorm *a, bool back)
+static unsigned threads_for(int64_t D, int per_thread) { return (unsigned)mt_round_up((size_t)div_up(D, per_thread), 32); }
+
+/* Shared memory of a block's ring. */
+static size_t ring_bytes(int64_t D, int W, int V) { return (size_t)(STAGES * 3 * V) * threads_for(D, W * V) * 16; }
+
+template <typename T, int W, int V> static void forward(mt_stream *s, const mt_rmsnorm *a)
 {
-    unsigned threads = (unsigned)mt_round_up((size_t)div_up(a->D, W * V), 32);
-    void (*forward)(mt_rmsnorm) = a->centered ? forward_kernel<T, W, V, true> : forward_kernel<T, W, V, false>;
-    void (*backward)(mt_rmsnorm, int) = a->centered ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
-                                               : (a->db ? backward_kernel<T, W, V, false, true> : backward_kernel<T, W, V, false, false>);
-    if (back)
-        backward<<<(unsigned)div_up(a->N, rows_per_block(a->N)), threads, 0, mt_cuda_raw(s)>>>(*a, rows_per_block(a->N));
-    else
-        forward<<<(unsigned)a->N, threads, 0, mt_cuda_raw(s)>>>(*a);
+    void (*kernel)(mt_rmsnorm) = a->centered ? forward_kernel<T, W, V, true> : forward_kernel<T, W, V, false>;
+    kernel<<<(unsigned)a->N, threads_for(a->D, W * V), 0, mt_cuda_raw(s)>>>(*a);
+}
+
+template <typename T, int V> static void warp_forward(mt_stream *s, const mt_rmsnorm *a)
+{
+    void (*kernel)(mt_rmsnorm) = a->centered ? warp_forward_kernel<T, V, true> : warp_forward_kernel<T, V, false>;
+    kernel<<<(unsigned)div_up(a->N, WARP_ROWS), 32 * WARP_ROWS, 0, mt_cuda_raw(s)>>>(*a);
+}
+
+template <typename T, int W, int V> static void backward(mt_stream *s, const mt_rmsnorm *a)
+{
+    void (*kernel)(mt_rmsnorm, int) =
+        a->centered ? (a->db ? backward_kernel<T, W, V, true, true> : backward_kernel<T, W, V, true, false>)
+                    : (a->db ? backward_kernel<T, W, V, false, true> : backward_kernel<T, W, V, false, false>);
+    size_t bytes = has_ring<T, W, V> ? ring_bytes(a->D, W, V) : 0;
+    if (bytes > 48 << 10) cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
+    kernel<<<(unsigned)div_up(a->N, rows_per_block(a)), threads_for(a->D, W * V), bytes, mt_cuda_raw(s)>>>(*a, rows_per_block(a));
 }
 
 static bool is_aligned_for(const mt_rmsnorm *a, bool back)
@@ -208,17 +355,45 @@ static bool is_aligned_for(const mt_rmsnorm *a, bool back)
 
 enum { MAX_WIDTH = 32 * 1024 };
 
-template <typename T> static void by_width(mt_stream *s, const mt_rmsnorm *a, bool back)
+template <typename T> static bool is_whole(const mt_rmsnorm *a, bool back)
+{
+    return a->D % wide<T>() == 0 && is_aligned_for(a, back) && a->D / wide<T>() <= 4 * 512;
+}
+
+template <typename T> static void forward_by_width(mt_stream *s, const mt_rmsnorm *a)
 {
     int64_t vectors = a->D / wide<T>();
-    if (a->D % wide<T>() || !is_aligned_for(a, back) || vectors > 4 * 512)
-        launch<T, 1, 32>(s, a, back);
-    else if (vectors <= 256)
-        launch<T, wide<T>(), 1>(s, a, back);
+    if (!is_whole<T>(a, false))
+        forward<T, 1, 32>(s, a);
+    else if (vectors <= 4 * 32)
+        warp_forward<T, 4>(s, a);
+    else if (vectors <= 8 * 32)
+        warp_forward<T, 8>(s, a);
     else if (vectors <= 2 * 512)
-        launch<T, wide<T>(), 2>(s, a, back);
+        forward<T, wide<T>(), 2>(s, a);
     else
-        launch<T, wide<T>(), 4>(s, a, back);
+        forward<T, wide<T>(), 4>(s, a);
+}
+
+template <typename T> static void backward_by_width(mt_stream *s, const mt_rmsnorm *a)
+{
+    int64_t vectors = a->D / wide<T>();
+    if (!is_whole<T>(a, true))
+        backward<T, 1, 32>(s, a);
+    else if (vectors <= 256)
+        backward<T, wide<T>(), 1>(s, a);
+    else if (vectors <= 2 * 512 && ring_bytes(a->D, wide<T>(), 2) + 1024 <= mt_cuda_device_of(s)->shared_bytes)
+        backward<T, wide<T>(), 2>(s, a);
+    else
+        backward<T, wide<T>(), 4>(s, a);
+}
+
+template <typename T> static void by_width(mt_stream *s, const mt_rmsnorm *a, bool back)
+{
+    if (back)
+        backward_by_width<T>(s, a);
+    else
+        forward_by_width<T>(s, a);
 }
 
 static mt_rc run(mt_stream *s, const mt_rmsnorm *a, bool back, mt_err *err)
@@ -241,7 +416,7 @@ mt_rc mt__rmsnorm_bwd_cuda(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
     if (a->N == 0) return MT_OK;
     MT_TRY(run(s, a, true, err));
     const float *shares = (const float *)a->scratch;
-    int64_t blocks = div_up(a->N, rows_per_block(a->N));
+    int64_t blocks = div_up(a->N, rows_per_block(a));
     if (a->dw) MT_TRY(mt__sum_rows_cuda(s, a->dw, shares, blocks, a->D, a->D, err));
     return a->db ? mt__sum_rows_cuda(s, a->db, shares + blocks * a->D, blocks, a->D, a->D, err) : MT_OK;
 }

@@ -32,6 +32,16 @@ int64_t mt_advise_largest(const mt_question *q)
     return lo;
 }
 
+mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err)
+{
+    const mt_job job = mt_question_job(q, q->batch);
+    mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
+    mt_plan *plan = NULL;
+    mt_rc rc = mt_plan_search_faster(&plan, q->model, &job, &a, &q->machine, 0, out, err);
+    mt_plan_free(plan);
+    return rc == MT_ENOMEM ? MT_OK : rc;
+}
+
 /* By the first comfortable arithmetic that fits: near enough to compare batch sizes with. */
 static mt_rc speed_of(const mt_question *q, int64_t batch, double *tokens_s, mt_err *err)
 {
@@ -45,12 +55,22 @@ static mt_rc speed_of(const mt_question *q, int64_t batch, double *tokens_s, mt_
     return MT_OK;
 }
 
-mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
+/* With a fifth of the device's memory to spare, and of what the state leaves of the host's. */
+static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
 {
     mt_question spare = *q;
-    double best = 0, speed;
+    mt_need need;
+    spare.batch = 1;
     spare.machine.device_bytes -= q->machine.device_bytes / 5;
-    spare.machine.host_bytes -= q->machine.host_bytes / 5;
+    MT_TRY(mt_advise_need(&need, &spare, err));
+    if (need.host < q->machine.host_bytes) spare.machine.host_bytes -= (q->machine.host_bytes - need.host) / 5;
+    *out = mt_advise_largest(&spare);
+    return MT_OK;
+}
+
+mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
+{
+    double best = 0, speed;
     *out = (mt_batch_advice){ .largest = mt_advise_largest(q) };
     /* From 262,144 tokens a step, beyond which nothing gets faster, down as long as little is lost. */
     for (int64_t tokens = 1 << 18, last = 0; out->largest && tokens >= 1024; tokens /= 2) {
@@ -63,21 +83,13 @@ mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
         out->recommended = batch;
         out->tokens_s = speed;
     }
-    if (out->recommended) out->safe = mt_min_i64(mt_advise_largest(&spare), out->recommended);
+    if (!out->recommended) return MT_OK;
+    MT_TRY(safe_batch(q, &out->safe, err));
+    out->safe = mt_min_i64(out->safe, out->recommended);
     return MT_OK;
 }
 
 /* -- remedies -------------------------------------------------------------------------------------- */
-
-mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err)
-{
-    const mt_job job = mt_question_job(q, q->batch);
-    mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
-    mt_plan *plan = NULL;
-    mt_rc rc = mt_plan_search_faster(&plan, q->model, &job, &a, &q->machine, 0, out, err);
-    mt_plan_free(plan);
-    return rc == MT_ENOMEM ? MT_OK : rc;
-}
 
 typedef struct changes {
     mt_question q;
@@ -154,26 +166,36 @@ static mt_rc try_shorter(changes *c, mt_err *err)
 
 static size_t round_gib(size_t bytes) { return (bytes + ((size_t)1 << 30) - 1) >> 30 << 30; }
 
-/* The memory it would take. */
-static mt_rc try_memory(changes *c, mt_err *err)
+/* The memory it would take, with `settings` changed (none: ""). */
+static mt_rc try_memory(changes *c, mt_question q, const char *settings, mt_err *err)
 {
-    mt_question q = c->q;
     mt_need need;
     char change[96];
+    const char *comma = *settings ? ", " : "";
     MT_TRY(mt_advise_need(&need, &q, err));
     if (need.device > q.machine.device_bytes && need.device < SIZE_MAX) {
         q.machine.device_bytes = round_gib(need.device + need.device / 50);
         MT_TRY(mt_advise_need(&need, &q, err));
-        snprintf(change, sizeof change, "a GPU with %s free", mt_bytes_text(q.machine.device_bytes).s);
+        snprintf(change, sizeof change, "%s%sa GPU with %s free", settings, comma, mt_bytes_text(q.machine.device_bytes).s);
         if (need.host <= q.machine.host_bytes) return try(c, &q, change, "another card", err);
     }
     if (need.host == SIZE_MAX) return MT_OK;
     q.machine.host_bytes = round_gib(need.host + need.host / 50);
     if (q.machine.device_bytes != c->q.machine.device_bytes)
-        snprintf(change, sizeof change, "a GPU with %s and %s of RAM free", mt_bytes_text(q.machine.device_bytes).s, mt_bytes_text(q.machine.host_bytes).s);
+        snprintf(change, sizeof change, "%s%sa GPU with %s and %s of RAM free", settings, comma, mt_bytes_text(q.machine.device_bytes).s, mt_bytes_text(q.machine.host_bytes).s);
     else
-        snprintf(change, sizeof change, "%s of RAM free", mt_bytes_text(q.machine.host_bytes).s);
+        snprintf(change, sizeof change, "%s%s%s of RAM free", settings, comma, mt_bytes_text(q.machine.host_bytes).s);
     return try(c, &q, change, "more memory, or another machine", err);
+}
+
+/* Where no setting is enough: with the smallest of them, and as asked. */
+static mt_rc try_memories(changes *c, mt_err *err)
+{
+    mt_question least = c->q;
+    least.clip = false;
+    least.form.moments = MT_MOMENTS_8BIT;
+    if (!c->n) MT_TRY(try_memory(c, least, "max_grad_norm: 0, adam_state: 8bit", err));
+    return try_memory(c, c->q, "", err);
 }
 
 mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, mt_err *err)
@@ -182,7 +204,7 @@ mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *
     MT_TRY(try_settings(&c, err));
     MT_TRY(try_moments(&c, err));
     MT_TRY(try_shorter(&c, err));
-    MT_TRY(try_memory(&c, err));
+    MT_TRY(try_memories(&c, err));
     *n = c.n;
     return MT_OK;
 }

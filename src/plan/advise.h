@@ -18,7 +18,7 @@ mt_job mt_question_job(const mt_question *q, int64_t batch);
 
 /* Batch sizes; 0: none fits. */
 typedef struct mt_batch_advice {
-    int64_t safe;        /* the largest with a fifth of either memory to spare, or the recommended one if that is less */
+    int64_t safe;        /* the largest with a fifth of the device's memory to spare, and of what the state leaves of the host's; or the recommended one if that is less */
     int64_t recommended; /* the smallest that comes within 3% of the best tokens a second */
     int64_t largest;     /* that fits at all, up to MT_MOST_TOKENS a step */
     double tokens_s;     /* of the recommended one */

@@ -73,7 +73,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
     }
     for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {
         *best = arithmetic_of(&small[i], model, job, form, m);
-        rc = mt_plan_search_faster(&plan, model, job, best, m, INFINITY, NULL, err);
+        rc = mt_plan_search(&plan, model, job, best, m, err);
         if (rc != MT_ENOMEM) {
             mt_plan_free(plan);
             return rc;
@@ -112,7 +112,7 @@ mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, con
     mt_rc rc = MT_ENOMEM;
     for (size_t i = 0; i < MT_COUNT(sizes) + MT_COUNT(small) && rc == MT_ENOMEM; i++) {
         mt_arithmetic a = arithmetic_of(i < MT_COUNT(sizes) ? &sizes[i] : &small[i - MT_COUNT(sizes)], model, job, form, machine);
-        rc = mt_plan_search(out, model, job, &a, machine, err);
+        rc = mt_plan_search_faster(out, model, job, &a, machine, INFINITY, NULL, err);
     }
     return rc;
 }

@@ -5,6 +5,7 @@
  * helps.  What does not fit is compared by how much it lacks, so the same walk leads to a placement that fits.  Ties go to the earlier
  * candidate, which moves less.  No candidate is listed buffer by buffer: sizes are counted, and only what could win is timed. */
 #include "base/mem.h"
+#include "base/rng.h"
 #include "base/units.h"
 #include "plan/plan.h"
 #include "plan/step_time.h"
@@ -39,7 +40,8 @@ typedef struct merit {
     double cost;
 } merit;
 
-enum { STARTS = 6, MOST_SLABS = 8 };
+enum { KEEPS = 5, LEAST = 3 * KEEPS, STARTS }; /* kinds of starts: what layers keep, in one sweep or several, or staged; and the smallest */
+enum { MOST_SLABS = 8, KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2 };
 #define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late, */
 #define ADAM_COST 0.1    /* updates on the host above all: the forward of their units stands behind them, and cores have other work */
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
@@ -50,14 +52,21 @@ typedef struct search {
     const mt_arithmetic *a;
     const mt_machine *machine;
     const mt_limits *limits;
+    bool rough;     /* near enough to compare by: only the most promising starts walk, and in large steps */
     double give_up; /* seconds: what takes longer is of no use; 0: only whether something fits is asked */
     int lowest[KNOBS], highest[KNOBS];
     mt_plan trial; /* its placement is the one being looked at */
     mt_step_drawing drawing;
     struct start {
+        candidate c; /* all 0: none */
+        merit m;
+        bool dropped;
+    } starts[STARTS];
+    struct known {
         candidate c;
         merit m;
-    } starts[STARTS]; /* best first */
+        bool bound; /* m.cost is not the candidate's but less */
+    } *known; /* [KNOWN] what was judged lately, by its hash */
     size_t least_device; /* of any candidate, for the message when nothing fits */
     size_t least_host;   /* of those whose device memory fits */
 } search;
@@ -131,21 +140,34 @@ static void fill(mt_plan *trial, const candidate *c)
 
 static double lack(size_t need, size_t have) { return need <= have ? 0 : (double)(need - have) / (double)(have ? have : 1); }
 
-/* Merit of a candidate; one that cannot be better than `than` may come back as equal to it. */
-static mt_rc judge(search *s, const candidate *c, merit than, merit *out, mt_err *err)
+static mt_rc measure(search *s, const candidate *c, merit than, struct known *out, mt_err *err)
 {
     mt_plan *t = &s->trial;
-    bool simulated;
+    bool simulated = true;
     fill(t, c);
     MT_TRY(mt_plan_measure(t, err));
     size_t host = t->host_bytes + mt_plan_base_host(t, s->machine) + (s->machine->shared ? t->device_bytes : 0);
     if (t->device_bytes < s->least_device) s->least_device = t->device_bytes;
     if (t->device_bytes <= s->machine->device_bytes && host < s->least_host) s->least_host = host;
     double missing = lack(t->device_bytes, s->machine->device_bytes) + lack(host, s->machine->host_bytes);
-    *out = (merit){ missing == 0, missing };
-    if (!out->fits || s->give_up == 0) return MT_OK;
+    *out = (struct known){ .c = *c, .m = { missing == 0, missing } };
+    if (!out->m.fits || s->give_up == 0) return MT_OK;
     MT_TRY(mt_step_time(&s->drawing, t, s->machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated, err));
-    out->cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out) + ADAM_COST * t->times.adam_host;
+    out->m.cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out) + ADAM_COST * t->times.adam_host;
+    out->bound = !simulated;
+    return MT_OK;
+}
+
+static struct known *known_at(const search *s, const candidate *c) { return &s->known[mt_hash(c->k, sizeof c->k, 0) % KNOWN]; }
+
+/* Merit of a candidate; one that cannot be better than `than` may come back with less than it costs, but not less than `than`.  Walks cross
+ * their own paths and each other's, so half of all candidates have been judged before. */
+static mt_rc judge(search *s, const candidate *c, merit than, merit *out, mt_err *err)
+{
+    struct known *k = known_at(s, c);
+    bool same = memcmp(&k->c, c, sizeof *c) == 0, enough = !k->bound || k->m.cost >= fmin(s->give_up, than.fits ? than.cost : INFINITY);
+    if (!same || !enough) MT_TRY(measure(s, c, than, k, err));
+    *out = k->m;
     return MT_OK;
 }
 
@@ -159,17 +181,13 @@ static bool turn(const search *s, candidate *c, int k, int by)
 
 /* -- the grid -------------------------------------------------------------------------------------- */
 
-static mt_rc offer(search *s, const candidate *c, mt_err *err)
+/* The best of each kind is kept. */
+static mt_rc offer(search *s, int kind, const candidate *c, mt_err *err)
 {
     struct start new = { .c = *c };
     for (int k = 0; k < KNOBS; k++) turn(s, &new.c, k, 0);
-    MT_TRY(judge(s, &new.c, s->starts[STARTS - 1].m, &new.m, err));
-    for (int i = 0; i < STARTS; i++)
-        if (better(new.m, s->starts[i].m)) {
-            struct start pushed = s->starts[i];
-            s->starts[i] = new;
-            new = pushed;
-        }
+    MT_TRY(judge(s, &new.c, s->starts[kind].m, &new.m, err));
+    if (better(new.m, s->starts[kind].m)) s->starts[kind] = new;
     return MT_OK;
 }
 
@@ -185,17 +203,17 @@ static candidate candidate_of(const search *s)
 }
 
 /* Homes, weights that stay, staging. */
-static mt_rc offer_units(search *s, candidate c, mt_err *err)
+static mt_rc offer_units(search *s, int kind, candidate c, mt_err *err)
 {
     for (int home = 4; home >= 0; home--) {
         c.k[HOMES] = s->highest[HOMES] * home / 4;
         if (home && !c.k[HOMES]) continue;
         for (int resident = 2; resident >= 0; resident--) {
             c.k[RESIDENT] = s->highest[RESIDENT] * resident / 2;
-            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 3 : 0); staged++) {
-                c.k[STAGED] = s->highest[STAGED] * mt_min_i64(staged, 2) / 2;
-                c.k[OWN] = staged == 3 ? c.k[STAGED] : 0; /* all of them, or none */
-                MT_TRY(offer(s, &c, err));
+            for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 4 : 0); staged++) {
+                c.k[STAGED] = s->highest[STAGED] * ((staged + 1) / 2) / 2;
+                c.k[OWN] = staged % 2 ? 0 : c.k[STAGED]; /* none, or all */
+                MT_TRY(offer(s, staged ? 2 * KEEPS + kind / 2 : kind, &c, err));
             }
         }
         if (home == 4) c.k[RESIDENT] = 0; /* everything lives there */
@@ -203,13 +221,13 @@ static mt_rc offer_units(search *s, candidate c, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc offer_sweeps(search *s, candidate c, mt_err *err)
+static mt_rc offer_sweeps(search *s, int keep, candidate c, mt_err *err)
 {
     for (int micros = s->highest[MICROS];; micros = (micros + 1) / 2) {
         c.k[MICROS] = micros;
         for (int host = 0; host <= (micros < s->highest[MICROS] && s->job->train); host++) {
             c.k[ACC_HOST] = host;
-            MT_TRY(offer_units(s, c, err));
+            MT_TRY(offer_units(s, 2 * keep + (micros < s->highest[MICROS]), c, err));
         }
         if (micros <= 1) return MT_OK;
     }
@@ -218,14 +236,14 @@ static mt_rc offer_sweeps(search *s, candidate c, mt_err *err)
 static mt_rc offer_all(search *s, mt_err *err)
 {
     int L = (int)s->model->config->L;
-    const int keeps[][4] = { { L, 0, 0, 1 }, { 0, L, 0, 1 }, { 0, 0, 0, 1 }, { 0, 0, L, 1 }, { 0, 0, 0, 4 } }; /* all, attention, offloaded, interval */
-    for (size_t i = 0; i < (s->job->train ? MT_COUNT(keeps) : 1); i++) {
+    const int keeps[KEEPS][4] = { { L, 0, 0, 1 }, { 0, L, 0, 1 }, { 0, 0, 0, 1 }, { 0, 0, L, 1 }, { 0, 0, 0, 4 } }; /* all, attention, offloaded, interval */
+    for (size_t i = 0; i < (s->job->train ? KEEPS : 1); i++) {
         candidate c = candidate_of(s);
         c.k[KEEP_ALL] = keeps[i][0];
         c.k[KEEP_ATTENTION] = keeps[i][1];
         c.k[OFFLOADED] = keeps[i][2];
         c.k[INTERVAL] = keeps[i][3];
-        MT_TRY(offer_sweeps(s, c, err));
+        MT_TRY(offer_sweeps(s, (int)i, c, err));
     }
     return MT_OK;
 }
@@ -240,7 +258,7 @@ static mt_rc offer_least(search *s, mt_err *err)
         c.k[OFFLOADED] = variant & 1 ? s->highest[OFFLOADED] : 0;
         c.k[ACC_HOST] = !(variant & 4);
         c.k[HOMES] = variant & 2 ? s->highest[HOMES] : 0;
-        MT_TRY(offer(s, &c, err));
+        MT_TRY(offer(s, LEAST, &c, err));
     }
     return MT_OK;
 }
@@ -288,17 +306,59 @@ static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err
     return MT_OK;
 }
 
-static mt_rc walk(search *s, struct start *at, mt_err *err)
+/* In steps of a part of each knob's range, while that helps. */
+static mt_rc walk(search *s, struct start *at, int part, mt_err *err)
 {
-    static const int parts[] = { 4, 8, 16, 32, 64, 128 };
-    for (size_t i = 0; i < MT_COUNT(parts); i++) {
-        bool moved = true;
-        for (int round = 0; moved && round < 12; round++) {
-            moved = false;
-            MT_TRY(turn_one(s, at, parts[i], &moved, err));
-            if (!moved) MT_TRY(turn_two(s, at, parts[i], &moved, err));
-        }
-        if (stride(s, HOMES, parts[i]) == 1 && stride(s, KEEP_ALL, parts[i]) == 1 && stride(s, MICROS, parts[i]) == 1) break;
+    bool moved = true;
+    for (int round = 0; moved && round < 12; round++) {
+        moved = false;
+        MT_TRY(turn_one(s, at, part, &moved, err));
+        if (!moved) MT_TRY(turn_two(s, at, part, &moved, err));
+    }
+    return MT_OK;
+}
+
+static const struct start *best_start(const search *s)
+{
+    const struct start *best = &s->starts[0];
+    for (int i = 1; i < STARTS; i++)
+        if (better(s->starts[i].m, best->m)) best = &s->starts[i];
+    return best;
+}
+
+/* Not worth another walk: as good as an earlier one, which is then likely to be the same but for knobs that do not matter; one that still does
+ * not fit where others do; or slower than the best by more than finer steps are likely to win back. */
+static bool left_behind(const search *s, int i, double far)
+{
+    const merit *at = &s->starts[i].m, *best = &best_start(s)->m;
+    for (int j = 0; j < i; j++)
+        if (s->starts[j].m.fits == at->fits && fabs(s->starts[j].m.cost - at->cost) <= 1e-4 * at->cost) return true;
+    return best->fits && (at->fits ? at->cost > far * fmin(best->cost, s->give_up) : far < FAR_OFF);
+}
+
+/* All but the best few starts are forgotten. */
+static void thin_out(search *s, int left)
+{
+    for (int i = 0; i < STARTS; i++) {
+        int ahead = 0;
+        for (int j = 0; j < STARTS; j++) ahead += s->starts[j].c.k[INTERVAL] && (better(s->starts[j].m, s->starts[i].m) || (j < i && !better(s->starts[i].m, s->starts[j].m)));
+        if (ahead >= left) s->starts[i].dropped = true;
+    }
+}
+
+/* All starts, in ever smaller steps. */
+static mt_rc walk_all(search *s, mt_err *err)
+{
+    static const struct {
+        int part;
+        double far;
+    } levels[] = { { 4, FAR_OFF }, { 8, 1.06 }, { 16, 1.03 }, { 32, 1.02 }, { 64, 1.01 }, { 128, 1.005 } };
+    bool finest = false;
+    if (s->rough || s->give_up == 0) thin_out(s, ROUGH_STARTS);
+    for (size_t l = 0; l < (s->rough ? ROUGH_LEVELS : MT_COUNT(levels)) && !finest; l++) {
+        for (int i = 0; i < STARTS; i++)
+            if (s->starts[i].c.k[INTERVAL] && !s->starts[i].dropped && !left_behind(s, i, levels[l].far)) MT_TRY(walk(s, &s->starts[i], levels[l].part, err));
+        finest = stride(s, HOMES, levels[l].part) == 1 && stride(s, KEEP_ALL, levels[l].part) == 1 && stride(s, MICROS, levels[l].part) == 1;
     }
     return MT_OK;
 }
@@ -352,48 +412,42 @@ static mt_rc nothing_fits(const search *s, mt_err *err)
 static mt_rc walk_skipping(search *s, mt_err *err)
 {
     for (int i = 0; i < STARTS; i++) {
-        struct start at = s->starts[i];
-        if (!at.c.k[INTERVAL] || s->highest[HOMES_SKIP] == 0) continue;
-        at.c.k[HOMES_SKIP] = 1;
-        turn(s, &at.c, HOMES, 1);
-        MT_TRY(judge(s, &at.c, (merit){ false, INFINITY }, &at.m, err));
-        MT_TRY(walk(s, &at, err));
-        if (better(at.m, s->starts[i].m)) s->starts[i] = at;
+        struct start *at = &s->starts[i];
+        if (!at->c.k[INTERVAL] || s->highest[HOMES_SKIP] == 0) continue;
+        at->c.k[HOMES_SKIP] = 1;
+        turn(s, &at->c, HOMES, 1);
+        MT_TRY(judge(s, &at->c, (merit){ false, INFINITY }, &at->m, err));
     }
-    return MT_OK;
+    return walk_all(s, err);
+}
+
+/* Not even with everything kept, in one sweep, would these micro-batches be fast enough. */
+static bool hopeless(search *s)
+{
+    candidate c = candidate_of(s);
+    c.k[KEEP_ALL] = s->highest[KEEP_ALL];
+    for (int k = 0; k < KNOBS; k++) turn(s, &c, k, 0);
+    fill(&s->trial, &c);
+    return mt_step_compute(&s->drawing, &s->trial, s->machine) >= s->give_up;
 }
 
 static mt_rc find(search *s, mt_err *err)
 {
     MT_TRY(offer_least(s, err));
-    if (s->give_up == 0 && s->starts[0].m.fits) return MT_OK; /* that was the question */
+    if (s->give_up == 0 && s->starts[LEAST].m.fits) return MT_OK; /* that was the question */
+    if (s->give_up > 0 && s->give_up < INFINITY && hopeless(s)) return MT_OK;
     MT_TRY(offer_all(s, err));
-    merit best = s->starts[0].m;
-    for (int i = 0; i < STARTS; i++) {
-        bool far = best.fits && s->starts[i].m.cost > FAR_OFF * fmin(best.cost, s->give_up);
-        if (s->starts[i].c.k[INTERVAL] && !far) MT_TRY(walk(s, &s->starts[i], err));
-        if (better(s->starts[i].m, best)) best = s->starts[i].m;
-    }
-    if (!best.fits) MT_TRY(walk_skipping(s, err));
-    for (int i = 1; i < STARTS; i++)
-        if (better(s->starts[i].m, s->starts[0].m)) s->starts[0] = s->starts[i];
+    MT_TRY(walk_all(s, err));
+    if (!best_start(s)->m.fits) MT_TRY(walk_skipping(s, err));
+    s->starts[0] = *best_start(s);
     return s->starts[0].m.fits ? MT_OK : nothing_fits(s, err);
-}
-
-bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine)
-{
-    mt_plan *plan = NULL;
-    mt_err ignored = { 0 };
-    bool yes = !mt_plan_search_faster(&plan, model, job, a, machine, 0, NULL, &ignored);
-    mt_plan_free(plan);
-    return yes;
 }
 
 static mt_rc make(search *s, mt_plan **out, mt_err *err)
 {
     bool simulated;
     mt_times times;
-    if (s->give_up == 0) return MT_OK;
+    if (s->give_up == 0 || !s->starts[0].m.fits) return MT_OK;
     fill(&s->trial, &s->starts[0].c);
     MT_TRY(mt_step_time(&s->drawing, &s->trial, s->machine, INFINITY, &times, &simulated, err));
     if (times.step >= s->give_up) return MT_OK;
@@ -405,28 +459,48 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need, mt_err *err)
+static mt_rc search_with(mt_plan **out, search *s, mt_need *need, mt_err *err)
 {
     const mt_limits none = { 0 }; /* where nothing is kept there is nothing to limit */
-    search s = { .model = model, .job = job, .a = a, .machine = machine, .limits = job->train ? &machine->limits : &none, .give_up = seconds, .least_device = SIZE_MAX, .least_host = SIZE_MAX };
+    s->limits = s->job->train ? &s->machine->limits : &none;
+    s->least_device = s->least_host = SIZE_MAX;
     *out = NULL;
-    MT_TRY(mt_limits_check(s.limits, model, err));
-    s.trial = (mt_plan){ .model = model, .job = *job, .arithmetic = *a };
-    for (int i = 0; i < STARTS; i++) s.starts[i].m = (merit){ false, INFINITY };
-    set_ranges(&s);
-    mt_rc rc = mt_placement_init(&s.trial.place, model, err);
-    if (!rc) rc = mt_step_drawing_init(&s.drawing, model, err);
-    if (!rc) rc = find(&s, err);
-    if (!rc) rc = make(&s, out, err);
-    if (need) *need = (mt_need){ s.least_device, s.least_host };
-    mt_step_drawing_free(&s.drawing);
-    mt_placement_free(&s.trial.place);
+    MT_TRY(mt_limits_check(s->limits, s->model, err));
+    s->trial = (mt_plan){ .model = s->model, .job = *s->job, .arithmetic = *s->a };
+    for (int i = 0; i < STARTS; i++) s->starts[i].m = (merit){ false, INFINITY };
+    set_ranges(s);
+    mt_rc rc = mt_placement_init(&s->trial.place, s->model, err);
+    if (!rc) rc = mt_step_drawing_init(&s->drawing, s->model, err);
+    s->known = mt_calloc(KNOWN, sizeof *s->known);
+    if (!rc && !s->known) rc = mt_fail(err, MT_ENOMEM, "no host memory to search for a plan");
+    if (!rc) rc = find(s, err);
+    if (!rc) rc = make(s, out, err);
+    if (need) *need = (mt_need){ s->least_device, s->least_host };
+    mt_free(s->known);
+    mt_step_drawing_free(&s->drawing);
+    mt_placement_free(&s->trial.place);
     return rc;
+}
+
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need, mt_err *err)
+{
+    search s = { .model = model, .job = job, .a = a, .machine = machine, .rough = seconds > 0, .give_up = seconds };
+    return search_with(out, &s, need, err);
 }
 
 mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
-    return mt_plan_search_faster(out, model, job, a, machine, INFINITY, NULL, err);
+    search s = { .model = model, .job = job, .a = a, .machine = machine, .give_up = INFINITY };
+    return search_with(out, &s, NULL, err);
+}
+
+bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine)
+{
+    mt_plan *plan = NULL;
+    mt_err ignored = { 0 };
+    bool yes = !mt_plan_search_faster(&plan, model, job, a, machine, 0, NULL, &ignored);
+    mt_plan_free(plan);
+    return yes;
 }
 
 mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err)

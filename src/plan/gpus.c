@@ -13,7 +13,7 @@
  * kernel is its own, 0.4 elsewhere. */
 const mt_gpu mt_gpus[] = {
     /*  name             driver              GiB  TFLOP/s  att  GB/s  link  host */
-    { "h200",          "H200",            139.0,  715,  380, 4000,  55, 400 },
+    { "h200",          "H200",            139.0,  706,  380, 4000,  55, 400 },
     { "h100",          "H100 80GB HBM3",   78.2,  705,  370, 2780,  55, 400 },
     { "h100-pcie",     "H100 PCIe",        78.2,  500,  270, 1660,  52, 400 },
     { "h100-nvl",      "H100 NVL",         92.2,  560,  300, 3230,  52, 400 },
@@ -64,6 +64,7 @@ mt_machine mt_machine_of_gpu(const mt_gpu *gpu, int cores)
     m.flops = gpu->tflops * 1e12;
     m.flops_f32 = m.flops * 0.065;
     m.attention = gpu->attention * 1e12;
+    m.cudnn = strstr(gpu->driver, "H100") || strstr(gpu->driver, "H200"); /* GH200's too */
     m.device_bandwidth = gpu->gb_s * 1e9;
     m.copy_in = m.copy_out = gpu->link * 1e9;
     m.copy_both = 0.91 * gpu->link * 1e9;

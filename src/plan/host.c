@@ -111,8 +111,9 @@ static void read_cgroups(mt_host *h, const char *root)
 
 static void read_own(mt_host *h, const char *root)
 {
-    size_t kib = read_number(root, "/proc/self", "status", "RssAnon:");
-    h->own = kib == SIZE_MAX ? 0 : kib * 1024;
+    size_t anon = read_number(root, "/proc/self", "status", "RssAnon:"), files = read_number(root, "/proc/self", "status", "RssFile:");
+    h->own = anon == SIZE_MAX ? 0 : anon * 1024;
+    h->files = files == SIZE_MAX ? 0 : files * 1024;
 }
 
 /* -- the rest -------------------------------------------------------------------------------------- */

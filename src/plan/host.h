@@ -10,6 +10,7 @@
 typedef struct mt_host {
     size_t ram_total;      /* of the machine */
     size_t own;            /* this process holds, files not counted: libraries set up, threads, the device's driver */
+    size_t files;          /* pages of files this process has in memory: program and libraries, mostly */
     size_t ram_free;       /* what this process may still take: the least of MemAvailable and every memory cgroup it is in */
     char limited_by[96];   /* what says so: "MemAvailable", "the memory cgroup /user.slice" */
     size_t memlock;        /* bytes that may be pinned; SIZE_MAX: any number */

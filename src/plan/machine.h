@@ -2,6 +2,8 @@
 #ifndef MT_PLAN_MACHINE_H
 #define MT_PLAN_MACHINE_H
 
+#include "ops/moments.h"
+
 #include <stdbool.h>
 #include <stddef.h>
 
@@ -30,7 +32,11 @@ typedef struct mt_machine {
     /* Of the device. */
     double flops;            /* of large bf16 products in a run (not alone: cards throttle), a second */
     double flops_f32;
-    double attention;        /* FLOPs a second of attention over long documents, heads of 128 */
+    /* What a product takes longer than at full rate, as a share: a result of rows x columns leaves part of the device idle in its last wave,
+     * small_result / (rows x columns) and at most 0.15; a sum of `depth` has hardly begun when it ends, short_sum / depth. */
+    double small_result, short_sum;
+    double attention;        /* FLOPs a second of our own attention, forward over long documents, heads of 128; costs.c compares others with it */
+    bool cudnn;              /* it has cuDNN's, which our runs use on Hopper alone */
     double device_bandwidth; /* bytes a second of elementwise kernels */
     double launch;           /* seconds between kernels that do nothing */
     double sync;             /* seconds from the last kernel of a step to the first of the next */
@@ -40,7 +46,7 @@ typedef struct mt_machine {
     double copy_both;         /* each way when both are busy */
     double copy_toll;         /* how much slower products are beside copies */
     double host_bandwidth;    /* bytes a second that copies and Adam share */
-    double adam_host;         /* parameters a second, alone */
+    double adam_host[MT_MOMENTS_FORMS]; /* parameters a second, alone */
 } mt_machine;
 
 /* No limits, and the rates of a recent server GPU: for choosing when nothing was measured. */
@@ -48,6 +54,8 @@ mt_machine mt_machine_typical(void);
 /* No limits, and a processor that makes `flops` operations a second as both host and device. */
 mt_machine mt_machine_cpu(double flops, int n_threads);
 
+/* Host memory an update of one parameter reads and writes, gradients in bf16. */
+double mt_machine_adam_bytes(mt_moments form);
 /* Adam and host memory by the number of cores; most: bytes a second the memory gives at best. */
 void mt_machine_set_cores(mt_machine *m, int cores, double most);
 

@@ -8,6 +8,7 @@
 #include "base/str.h"
 #include "ops/adamw.h"
 #include "ops/ops.h"
+#include "plan/costs.h"
 #include "plan/gpus.h"
 
 #include <math.h>
@@ -18,9 +19,16 @@
 #include <time.h>
 
 /* Of the rate a product reaches alone, a run of minutes keeps this much: the card warms up, and other kernels run between. */
-#define LASTS 0.87
-/* Of a core, about.  Not measured: a plan that hangs on how busy the cores are just now would be another one each time. */
-#define CPU_FLOPS 40e9
+#define LASTS 0.86
+/* Of the rate of updates alone, a run keeps this much. */
+#define ADAM_LASTS 0.9
+/* A GPU this much slower than its kind is not itself. */
+#define BUSY 0.75
+
+/* What a process takes besides a plan on a CPU: pages of the program, its libraries and the data, and what they allocate. */
+#define MOST_FILES ((int64_t)512 << 20)
+#define CPU_OWN    ((size_t)24 << 20)
+
 enum { USUAL_CORES = 16 };
 enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 }; /* far more than caches hold */
 
@@ -92,13 +100,17 @@ static mt_rc multiply(lab *l, int times, double *seconds, mt_err *err)
     return MT_OK;
 }
 
+/* Until it neither gains nor loses: a card that was idle takes a moment to wake up, and another to run into its power limit. */
 static mt_rc measure_products(lab *l, mt_machine *m, mt_err *err)
 {
-    double seconds;
+    double seconds, before;
     MT_TRY(multiply(l, 3, &seconds, err));
-    MT_TRY(multiply(l, (int)fmax(3, 0.4 / seconds), &seconds, err));
-    /* With what costs.c adds for a product of this shape. */
-    m->flops = LASTS * 2.0 * ROWS * WIDTH * WIDTH / seconds * (1 + 2.2e6 / ((double)ROWS * WIDTH) + 150.0 / WIDTH);
+    for (int round = 0; round < 8; round++) {
+        before = seconds;
+        MT_TRY(multiply(l, (int)fmax(3, 0.2 / before), &seconds, err));
+        if (round >= 2 && fabs(seconds / before - 1) < 0.01) break;
+    }
+    m->flops = LASTS * 2.0 * ROWS * WIDTH * WIDTH / seconds * mt_cost_small(m, ROWS, WIDTH, WIDTH);
     m->flops_f32 = 0.065 * m->flops;
     return MT_OK;
 }
@@ -106,7 +118,7 @@ static mt_rc measure_products(lab *l, mt_machine *m, mt_err *err)
 /* Bytes a second, each way, of copies in and out as asked. */
 static mt_rc copy_rate(lab *l, bool in, bool out, double *rate, mt_err *err)
 {
-    enum { TIMES = 6 };
+    enum { TIMES = 10 };
     double start = now();
     for (int i = 0; i < TIMES; i++) {
         if (in) MT_TRY(mt_copy(l->in, l->x, l->host[0], COPY_BYTES, MT_COPY_IN, err));
@@ -137,66 +149,139 @@ static mt_rc measure_device(lab *l, mt_machine *m, mt_err *err)
 
 /* -- Adam ------------------------------------------------------------------------------------------ */
 
-typedef struct adam_work {
-    uint16_t *hi, *g;
-    int16_t *lo;
-    float *m, *v;
-    mt_adamw_coef coef;
-} adam_work;
+static void adam_piece(void *arg, int64_t i) { mt_adamw_piece(arg, i * PIECE, (i + 1) * PIECE); }
 
-static void adam_piece(void *arg, int64_t i)
+static mt_adamw adam_over(char *block, int64_t n, mt_moments form)
 {
-    const adam_work *w = arg;
-    int64_t at = i * PIECE;
-    mt_adamw_update(&(mt_adamw_args){ w->hi + at, w->lo + at, w->m + at, w->v + at, w->g + at, MT_DTYPE_BF16, PIECE, w->coef });
+    mt_adamw w = { .t = MT_DTYPE_BF16, .moments = form, .n = n, .n_decay = n, .key = 1, .m = block, .v = block + 4 * n, .hi = (uint16_t *)(void *)(block + 8 * n) };
+    w.g = w.hi + n;
+    w.lo = (int16_t *)(void *)(w.hi + 2 * n);
+    w.coef = w.coef_no_decay = mt_adamw_coef_of(&(mt_adamw_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 1 });
+    return w;
 }
 
-static double adam_seconds(mt_pool *pool, adam_work *w, int times)
+/* Parameters a second of n, the best of a few times. */
+static double adam_rate(mt_pool *pool, char *block, int64_t n, mt_moments form)
 {
-    double start = now();
-    for (int i = 0; i < times; i++) mt_pool_for(pool, ADAM_PARAMS / PIECE, adam_piece, w);
-    return (now() - start) / times;
+    mt_adamw w = adam_over(block, n, form);
+    double best = INFINITY;
+    for (int i = 0; i < 4; i++) { /* the first brings the pages */
+        double start = now();
+        mt_pool_for(pool, n / PIECE, adam_piece, &w);
+        best = fmin(best, now() - start);
+    }
+    return (double)n / best;
 }
 
 /* Bytes a second that host memory gives when Adam and copies both ways want it at once, as they do in a step. */
-static mt_rc shared_rate(lab *l, const mt_machine *m, mt_pool *pool, adam_work *w, double *rate, mt_err *err)
+static mt_rc shared_rate(lab *l, const mt_machine *m, mt_pool *pool, char *block, int64_t n, double *rate, mt_err *err)
 {
     enum { TIMES = 3, COPIES = 24 };
+    mt_adamw w = adam_over(block, n, MT_MOMENTS_F32);
     double start = now();
     for (int i = 0; i < COPIES; i++) {
         MT_TRY(mt_copy(l->in, l->x, l->host[0], COPY_BYTES, MT_COPY_IN, err));
         MT_TRY(mt_copy(l->out, l->host[1], l->y, COPY_BYTES, MT_COPY_OUT, err));
     }
-    adam_seconds(pool, w, TIMES);
+    for (int i = 0; i < TIMES; i++) mt_pool_for(pool, n / PIECE, adam_piece, &w);
     double end = now();
     MT_TRY(settle(l->in, l->done[0], err));
     MT_TRY(settle(l->out, l->done[1], err));
     double copied = 2.0 * COPY_BYTES * COPIES - 2 * m->copy_both * (now() - end); /* what was left went at full speed */
-    *rate = (TIMES * 26.0 * ADAM_PARAMS + fmax(copied, 0)) / (end - start);
+    *rate = (TIMES * mt_machine_adam_bytes(MT_MOMENTS_F32) * (double)n + fmax(copied, 0)) / (end - start);
     return MT_OK;
 }
 
-static mt_rc measure_adam(mt_machine *m, lab *l, int cores, mt_err *err)
+/* l: the GPU's, whose copies share the memory; NULL: there are none. */
+static mt_rc measure_adam(mt_machine *m, lab *l, int cores, int64_t n, mt_err *err)
 {
-    size_t n = ADAM_PARAMS;
-    char *block = mt_calloc(n, 14);
+    char *block = mt_calloc((size_t)n, 14);
     mt_pool *pool = NULL;
     mt_rc rc = block ? mt_pool_create(&pool, cores, err) : mt_fail(err, MT_ENOMEM, "no host memory to measure Adam");
-    adam_work w = { .m = (float *)(void *)block };
-    w.v = w.m + n;
-    w.hi = (uint16_t *)(void *)(w.v + n);
-    w.g = w.hi + n;
-    w.lo = (int16_t *)(void *)(w.g + n);
-    w.coef = mt_adamw_coef_of(&(mt_adamw_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 1 });
-    if (!rc) {
-        adam_seconds(pool, &w, 1); /* the pages come */
-        m->adam_host = (double)n / fmin(adam_seconds(pool, &w, 2), adam_seconds(pool, &w, 2));
-        rc = shared_rate(l, m, pool, &w, &m->host_bandwidth, err);
-    }
+    for (mt_moments form = 0; !rc && form < MT_MOMENTS_FORMS; form++) m->adam_host[form] = ADAM_LASTS * adam_rate(pool, block, n, form);
+    if (!rc && l) rc = shared_rate(l, m, pool, block, n, &m->host_bandwidth, err);
     mt_pool_free(pool);
     mt_free(block);
     return rc;
 }
+
+/* -- a CPU that is the device ---------------------------------------------------------------------- */
+
+enum { CPU_ROWS = 512, CPU_WIDTH = 512, CPU_TIMES = 4, CPU_HEADS = 4 };
+
+typedef struct cpu_lab {
+    mt_device *dev;
+    mt_stream *stream;
+    mt_event *done;
+    char *x, *w, *y; /* room for CPU_ROWS x CPU_WIDTH floats each */
+    float *sums;     /* [CPU_ROWS * CPU_HEADS] */
+} cpu_lab;
+
+typedef mt_rc (*experiment)(cpu_lab *l, mt_dtype t, mt_err *err);
+
+static mt_rc cpu_product(cpu_lab *l, mt_dtype t, mt_err *err)
+{
+    return mt_ops_of(l->dev)->linear_fwd(l->stream, &(mt_linear){ .t = t, .M = CPU_ROWS, .N = CPU_WIDTH, .K = CPU_WIDTH, .x = l->x, .w = l->w, .y = l->y }, err);
+}
+
+static mt_rc cpu_norm(cpu_lab *l, mt_dtype t, mt_err *err)
+{
+    return mt_ops_of(l->dev)->rmsnorm_fwd(l->stream, &(mt_rmsnorm){ .t = t, .N = CPU_ROWS, .D = CPU_WIDTH, .eps = 1, .y = l->y, .rstd = l->sums, .x = l->x, .w = l->w }, err);
+}
+
+static mt_rc cpu_attention(cpu_lab *l, mt_dtype t, mt_err *err)
+{
+    static const int32_t starts[] = { 0, CPU_ROWS };
+    return mt_ops_of(l->dev)->attention_fwd(l->stream, &(mt_attention){ .t = t, .N = CPU_ROWS, .H = CPU_HEADS, .K = CPU_HEADS, .Dh = 64, .ldq = CPU_WIDTH, .ldk = CPU_WIDTH, .ldv = CPU_WIDTH,
+                                                                        .ldo = CPU_WIDTH, .n_docs = 1, .longest = CPU_ROWS, .doc_start = starts, .scale = 1, .q = l->x, .k = l->x, .v = l->w,
+                                                                        .o = l->y, .lse = l->sums }, err);
+}
+
+/* The best of a few times: cores that others use meanwhile are no reason to plan for slow ones. */
+static mt_rc seconds_of(cpu_lab *l, experiment run, mt_dtype t, double *best, mt_err *err)
+{
+    *best = INFINITY;
+    for (int i = 0; i < CPU_TIMES; i++) {
+        double start = now();
+        MT_TRY(run(l, t, err));
+        MT_TRY(settle(l->stream, l->done, err));
+        *best = fmin(*best, now() - start);
+    }
+    return MT_OK;
+}
+
+static mt_rc measure_cpu_ops(cpu_lab *l, mt_machine *m, mt_err *err)
+{
+    double seconds, products = 2.0 * CPU_ROWS * CPU_WIDTH * CPU_WIDTH;
+    MT_TRY(l->dev->api->stream_create(l->dev, &l->stream, "measuring", err));
+    MT_TRY(l->dev->api->event_create(l->dev, &l->done, err));
+    MT_TRY(seconds_of(l, cpu_product, MT_DTYPE_BF16, &seconds, err));
+    m->flops = products / seconds;
+    MT_TRY(seconds_of(l, cpu_product, MT_DTYPE_F32, &seconds, err));
+    m->flops_f32 = products / seconds;
+    MT_TRY(seconds_of(l, cpu_attention, MT_DTYPE_F32, &seconds, err));
+    m->attention = 4.0 * CPU_HEADS * 64 * CPU_ROWS * (CPU_ROWS + 1) / 2 / seconds;
+    MT_TRY(seconds_of(l, cpu_norm, MT_DTYPE_F32, &seconds, err));
+    m->device_bandwidth = MT_NORM_NUMBERS * 4.0 * CPU_ROWS * CPU_WIDTH / seconds;
+    return MT_OK;
+}
+
+static mt_rc measure_cpu(mt_machine *m, mt_device *dev, int threads, mt_err *err)
+{
+    size_t one = (size_t)CPU_ROWS * CPU_WIDTH * sizeof(float);
+    cpu_lab l = { .dev = dev, .x = mt_calloc(3, one + CPU_ROWS * CPU_HEADS * sizeof(float)) };
+    if (!l.x) return mt_fail(err, MT_ENOMEM, "no host memory to measure this machine");
+    l.w = l.x + one;
+    l.y = l.w + one;
+    l.sums = (float *)(void *)(l.y + one);
+    mt_rc rc = measure_cpu_ops(&l, m, err);
+    if (l.stream) dev->api->stream_free(l.stream);
+    if (l.done) dev->api->event_free(l.done);
+    mt_free(l.x);
+    return rc ? rc : measure_adam(m, NULL, threads, 1 << 20, err);
+}
+
+/* -- a GPU ----------------------------------------------------------------------------------------- */
 
 static mt_rc measure(mt_machine *m, mt_device *dev, int cores, mt_err *err)
 {
@@ -204,7 +289,7 @@ static mt_rc measure(mt_machine *m, mt_device *dev, int cores, mt_err *err)
     double attention = m->attention / m->flops; /* what is known of its kind */
     mt_rc rc = measure_device(&l, m, err);
     m->attention = attention * m->flops;
-    if (!rc) rc = measure_adam(m, &l, cores, err);
+    if (!rc) rc = measure_adam(m, &l, cores, ADAM_PARAMS, err);
     close_lab(&l);
     return rc;
 }
@@ -219,7 +304,8 @@ static const struct {
     { "attention", offsetof(mt_machine, attention) }, { "device_bandwidth", offsetof(mt_machine, device_bandwidth) },
     { "copy_in", offsetof(mt_machine, copy_in) },     { "copy_out", offsetof(mt_machine, copy_out) },
     { "copy_both", offsetof(mt_machine, copy_both) }, { "host_bandwidth", offsetof(mt_machine, host_bandwidth) },
-    { "adam_host", offsetof(mt_machine, adam_host) },
+    { "adam_f32", offsetof(mt_machine, adam_host[MT_MOMENTS_F32]) }, { "adam_bf16", offsetof(mt_machine, adam_host[MT_MOMENTS_BF16]) },
+    { "adam_8bit", offsetof(mt_machine, adam_host[MT_MOMENTS_8BIT]) },
 };
 
 static double *field(mt_machine *m, size_t i) { return (double *)(void *)((char *)m + kept[i].at); }
@@ -230,7 +316,7 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *dir = xdg && *xdg ? mt_asprintf("%s/megatrain", xdg) : home && *home ? mt_asprintf("%s/.cache/megatrain", home) : NULL, key[320];
     if (!dir) return NULL;
-    snprintf(key, sizeof key, "2|%s|%s|%d", device, h->cpu, cores); /* 2: how it is measured */
+    snprintf(key, sizeof key, "3|%s|%s|%d", device, h->cpu, cores); /* 3: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
     mkdir(dir, 0777);
     mt_free(dir);
@@ -267,23 +353,42 @@ static void remember(mt_machine *m, const char *path)
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
+/* Is it as fast as others of its kind?  What is measured beside another program is not worth remembering. */
+static bool itself(const mt_machine *m, const mt_gpu *known)
+{
+    if (!known || m->flops > BUSY * known->tflops * 1e12) return true;
+    mt_warn("this GPU multiplies at %.0f TFLOP/s, others of its kind at %.0f: something else runs on it (nvidia-smi), or it is held back.  It will be measured again next time",
+            1e-12 * m->flops, known->tflops);
+    return false;
+}
+
+static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, mt_err *err)
+{
+    *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
+    if (recall(m, path)) return MT_OK;
+    mt_info("measuring this machine once (about two seconds)");
+    MT_TRY(measure(m, dev, cores, err));
+    if (itself(m, known)) remember(m, path);
+    return MT_OK;
+}
+
+static mt_rc rates_of_cpu(mt_machine *m, mt_device *dev, const mt_host *h, const char *path, int threads, mt_err *err)
+{
+    *m = mt_machine_cpu(40e9 * threads, threads);
+    m->base_host = mt_min_i64((int64_t)h->files, MOST_FILES) + CPU_OWN;
+    if (recall(m, path)) return MT_OK;
+    MT_TRY(measure_cpu(m, dev, threads, err));
+    remember(m, path);
+    return MT_OK;
+}
+
 static mt_rc rates_here(mt_machine *m, mt_device *dev, const mt_host *h, int cores, bool cache, mt_err *err)
 {
     mt_device_info d;
     dev->api->info(dev, &d);
-    if (dev->api->kind == MT_DEVICE_CPU) {
-        *m = mt_machine_cpu(CPU_FLOPS * d.n_threads, d.n_threads);
-        return MT_OK;
-    }
-    const mt_gpu *known = mt_gpu_of_driver(d.name);
-    char *path = cache ? cache_path(d.name, h, cores) : NULL;
-    *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
-    mt_rc rc = MT_OK;
-    if (!recall(m, path)) {
-        mt_info("measuring this machine once (about two seconds)");
-        rc = measure(m, dev, cores, err);
-        if (!rc) remember(m, path);
-    }
+    bool cpu = dev->api->kind == MT_DEVICE_CPU;
+    char *path = cache ? cache_path(d.name, h, cpu ? d.n_threads : cores) : NULL;
+    mt_rc rc = cpu ? rates_of_cpu(m, dev, h, path, d.n_threads, err) : rates_of_gpu(m, dev, mt_gpu_of_driver(d.name), path, cores, err);
     mt_free(path);
     return rc;
 }

@@ -34,12 +34,14 @@ size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows)
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
 {
     enum { TILE_ROWS = 512, TILE_COLS = 128 }; /* ops/linear.c */
+    enum { CUDNN_HOST = 153 << 20 };           /* its libraries and the kernels it makes */
     const mt_config *c = p->model->config;
     size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS), widest = (size_t)mt_max_i64(c->V, mt_config_gu(c));
     size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest;
     size_t buffers = 0; /* hi, lo, m, v and the parked gradient of each unit, half a page too large on average */
     for (int u = 0; u < p->model->n_units && m->host_page; u++) buffers += p->place.units[u].home == MT_HOST ? 4 + p->job.clip : 0;
-    return m->base_host + buffers * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
+    bool cudnn = p->arithmetic.attention.ways >> MT_ATTENTION_CUDNN & 1;
+    return m->base_host + (cudnn ? CUDNN_HOST : 0) + buffers * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
 }
 
 size_t mt_plan_moment_bytes(const mt_plan *p)
@@ -344,11 +346,12 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 static mt_rc add_kept(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
-    size_t rows = (size_t)p->place.sweep_tokens, largest = 0;
+    size_t rows = (size_t)p->place.sweep_tokens, largest = 0, sizes[MT_KEEPS];
     mt_dtype t = p->arithmetic.compute;
+    for (mt_keep keep = 0; keep < MT_KEEPS; keep++) sizes[keep] = mt_keep_bytes(c, t, keep, p->place.sweep_tokens);
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
-        size_t bytes = mt_keep_bytes(c, t, at->keep, p->place.sweep_tokens);
+        size_t bytes = sizes[at->keep];
         if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l) MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }

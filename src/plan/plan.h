@@ -168,7 +168,7 @@ mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, co
 typedef struct mt_need {
     size_t device, host;
 } mt_need;
-/* The same, or *out = NULL when no placement found is faster than `seconds`.  need: NULL, or filled in whatever comes of it. */
+/* The same with less care, to compare by; or *out = NULL when no placement found is faster than `seconds`.  need: NULL, or filled in whatever comes of it. */
 mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need,
                             mt_err *err);
 /* Only whether something fits: in a millisecond or two. */

@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-enum { ADAM_BYTES = 26 }; /* host memory read and written a parameter */
-
 void mt_queues_clear(mt_queues *q)
 {
     q->n = 0;
@@ -40,53 +38,85 @@ int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int aft
     return id;
 }
 
-static bool done(const mt_queues *q, int id) { return id < 0 || q->tasks[id].end >= 0; }
-
 /* Work a second of each queue, given which are busy. */
-static void rates_of(double rate[MT_QUEUES], const bool busy[MT_QUEUES], const mt_machine *m)
+static void rates_of(double rate[MT_QUEUES], unsigned mask, const mt_machine *m, mt_moments form)
 {
-    bool both = busy[MT_Q_IN] && busy[MT_Q_OUT];
+    bool busy[MT_QUEUES];
+    for (int i = 0; i < MT_QUEUES; i++) busy[i] = mask >> i & 1;
+    double adam_bytes = mt_machine_adam_bytes(form);
+    bool outs = busy[MT_Q_OUT] || busy[MT_Q_BACK];
+    bool both = busy[MT_Q_IN] && outs;
     rate[MT_Q_IN] = both ? fmin(m->copy_both, m->copy_in) : m->copy_in;
     rate[MT_Q_OUT] = both ? fmin(m->copy_both, m->copy_out) : m->copy_out;
-    rate[MT_Q_COMPUTE] = busy[MT_Q_IN] || busy[MT_Q_OUT] ? 1 - m->copy_toll : 1;
-    double copied = busy[MT_Q_IN] * rate[MT_Q_IN] + busy[MT_Q_OUT] * rate[MT_Q_OUT];
+    rate[MT_Q_BACK] = rate[MT_Q_OUT];
+    rate[MT_Q_COMPUTE] = busy[MT_Q_IN] || outs ? 1 - m->copy_toll : 1;
+    double copied = busy[MT_Q_IN] * rate[MT_Q_IN] + busy[MT_Q_OUT] * rate[MT_Q_OUT] + busy[MT_Q_BACK] * rate[MT_Q_BACK];
     /* Adam never gets less than a third of the memory: there the copies give way. */
     double left = fmax(m->host_bandwidth - copied, m->host_bandwidth / 3);
-    rate[MT_Q_ADAM] = fmin(m->adam_host, left / ADAM_BYTES);
-    double used = rate[MT_Q_ADAM] * ADAM_BYTES, room = m->host_bandwidth - used;
+    rate[MT_Q_ADAM] = fmin(m->adam_host[form], left / adam_bytes);
+    double used = rate[MT_Q_ADAM] * adam_bytes, room = m->host_bandwidth - used;
     if (busy[MT_Q_ADAM] && copied > room)
-        for (int i = MT_Q_IN; i <= MT_Q_OUT; i++) rate[i] *= room / copied;
+        for (int i = MT_Q_IN; i <= MT_Q_BACK; i++) rate[i] *= room / copied;
 }
 
-bool mt_queues_run(mt_queues *q, const mt_machine *m)
+/* When the task could begin for all it waits for; negative: not yet. */
+static double ready_at(const mt_queues *q, int id)
+{
+    double at = 0;
+    for (int i = 0; i < 3 && at >= 0; i++) {
+        int after = q->tasks[id].after[i];
+        double end = after < 0 ? 0 : q->tasks[after].end;
+        at = end < 0 ? -1 : end > at ? end : at;
+    }
+    return at;
+}
+
+/* The device has one engine for copies out, which takes them as they become ready: a gradient stands behind all write-backs that were queued
+ * before it.  Must queue i's head, ready at this time, let the other way out go first? */
+static bool behind_the_other(const mt_queues *q, const int head[MT_QUEUES], unsigned busy, int i, double ready)
+{
+    if (i != MT_Q_OUT && i != MT_Q_BACK) return false;
+    int other = i == MT_Q_OUT ? MT_Q_BACK : MT_Q_OUT;
+    if (busy >> other & 1) return true;
+    double others = head[other] < 0 ? -1 : ready_at(q, head[other]);
+    return others >= 0 && (others < ready || (others == ready && other == MT_Q_BACK));
+}
+
+/* Which queues have begun the task at their head: a bit each. */
+static unsigned begin_tasks(const mt_queues *q, const int head[MT_QUEUES], double left[MT_QUEUES], unsigned busy)
+{
+    for (int i = 0; i < MT_QUEUES; i++) {
+        if (busy >> i & 1 || head[i] < 0) continue;
+        double ready = ready_at(q, head[i]);
+        if (ready < 0 || behind_the_other(q, head, busy, i, ready)) continue;
+        left[i] = q->tasks[head[i]].work;
+        busy |= 1u << i;
+    }
+    return busy;
+}
+
+bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form)
 {
     int head[MT_QUEUES];
-    double left[MT_QUEUES], rate[MT_QUEUES], now = 0;
-    bool busy[MT_QUEUES] = { 0 };
+    double left[MT_QUEUES] = { 0 }, rates[1 << MT_QUEUES][MT_QUEUES], now = 0;
+    unsigned busy = 0;
+    for (int i = 0; i < 1 << MT_QUEUES; i++) rates[i][0] = -1; /* not known yet */
     for (int i = 0; i < MT_QUEUES; i++) head[i] = q->first[i];
-    for (;;) {
-        bool any = false;
+    while ((busy = begin_tasks(q, head, left, busy))) {
+        double *rate = rates[busy], step = INFINITY;
+        if (rate[0] < 0) rates_of(rate, busy, m, form);
         for (int i = 0; i < MT_QUEUES; i++) {
-            if (!busy[i] && head[i] >= 0) {
-                const mt_task *t = &q->tasks[head[i]];
-                busy[i] = done(q, t->after[0]) && done(q, t->after[1]) && done(q, t->after[2]);
-                left[i] = t->work;
-            }
-            any |= busy[i];
+            double ends = busy >> i & 1 ? left[i] / rate[i] : INFINITY;
+            step = ends < step ? ends : step;
         }
-        if (!any) break;
-        rates_of(rate, busy, m);
-        double step = INFINITY;
-        for (int i = 0; i < MT_QUEUES; i++)
-            if (busy[i]) step = fmin(step, left[i] / rate[i]);
         now += step;
         for (int i = 0; i < MT_QUEUES; i++) {
-            if (!busy[i]) continue;
+            if (!(busy >> i & 1)) continue;
             left[i] -= step * rate[i];
             if (left[i] > 1e-9 * q->tasks[head[i]].work) continue;
             q->tasks[head[i]].end = now;
             head[i] = q->tasks[head[i]].next;
-            busy[i] = false;
+            busy &= ~(1u << i);
         }
     }
     for (int i = 0; i < MT_QUEUES; i++)

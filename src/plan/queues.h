@@ -1,16 +1,16 @@
-/* queues.h - a small simulation: tasks in four queues that share host memory.
+/* queues.h - a small simulation: tasks in five queues that share the link and host memory.
  *
  * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.  What
- * runs at the same time shares what it shares: copies both ways are slower than one way, Adam gets what they leave of host
- * memory's bandwidth, and products run a little slower beside copies. */
+ * runs at the same time shares what it shares: copies both ways are slower than one way, those of one way take turns, Adam gets what they leave
+ * of host memory's bandwidth, and products run a little slower beside copies. */
 #ifndef MT_PLAN_QUEUES_H
 #define MT_PLAN_QUEUES_H
 
 #include "base/err.h"
 #include "plan/machine.h"
 
-/* Work is counted in seconds (compute), bytes (copies) and parameters (Adam).  OUT is two streams: the link takes their copies in turn. */
-typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_ADAM, MT_QUEUES } mt_queue;
+/* Work is counted in seconds (compute), bytes (copies) and parameters (Adam).  BACK: staged state on its way home, beside OUT. */
+typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_BACK, MT_Q_ADAM, MT_QUEUES } mt_queue;
 
 typedef struct mt_task {
     double work;
@@ -30,7 +30,7 @@ void mt_queues_clear(mt_queues *q);
 void mt_queues_free(mt_queues *q);
 /* The task's number. */
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3);
-/* Runs everything; afterwards tasks[i].end is known.  False: a task waits for one behind it (a bug of the caller's). */
-bool mt_queues_run(mt_queues *q, const mt_machine *m);
+/* Runs everything, Adam with moments of this form; afterwards tasks[i].end is known.  False: a task waits for one behind it (a bug of the caller's). */
+bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form);
 
 #endif

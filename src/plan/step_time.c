@@ -6,8 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NONE = -1, SLOTS = 64, SHOWN = 3 };
-enum { STEPS = 2, MORE_STEPS = 4 }; /* drawn; more where something else than compute takes longest: what it is behind with adds up over several */
+enum { NONE = -1, SLOTS = 64, SHOWN = 3, STEPS = 2 };
 
 /* Numbers of the latest tasks of each kind. */
 struct unit_drawn {
@@ -35,7 +34,7 @@ struct ring_drawn {
 typedef struct drawing {
     const mt_plan *p;
     const mt_machine *m;
-    mt_costs costs;
+    mt_costs *costs;
     mt_queues *q;
     struct unit_drawn *units;
     struct ring_drawn *rings;
@@ -159,16 +158,22 @@ static void update_staged(drawing *d, int u, int behind)
     struct unit_drawn *s = &d->units[u];
     if (!place_of(d, u)->borrows && !s->ahead && !s->stays) stage_first(d, u, behind), stage_rest(d, u, behind);
     s->ahead = false;
-    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(&d->costs), s->staged, behind, s->stays ? s->written : NONE);
+    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(d->costs), s->staged, behind, s->stays ? s->written : NONE);
     s->current = updated_in_place(d, u);
     s->fetched = NONE;
 }
 
-static void write_back_first(drawing *d, int u, int behind) { d->units[u].kept_free = add(d, MT_Q_OUT, params(d, u) * first_bytes(d, u), d->units[u].updated, behind, NONE); }
+static void write_back_first(drawing *d, int u, int behind) { d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, behind, NONE); }
 
-static void write_back_rest(drawing *d, int u)
+static void write_back_rest(drawing *d, int u, int behind)
 {
-    d->units[u].updated = d->units[u].written = add(d, MT_Q_OUT, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].kept_free, NONE, NONE);
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].updated, behind, NONE);
+}
+
+static void write_back(drawing *d, int u, int behind)
+{
+    write_back_first(d, u, behind);
+    write_back_rest(d, u, behind);
 }
 
 /* Into slots, as many as there are, once everything before is queued. */
@@ -196,11 +201,11 @@ static void update_all_borrowed(drawing *d, int behind)
         if (by_loan(d, i % n)) update_staged(d, i % n, behind);
     for (int u = 0; u < n; u++)
         if (by_loan(d, u)) write_back_first(d, u, NONE);
-    if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head);
+    if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head, NONE);
     for (int u = n - 1; u >= 0; u--)
-        if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u);
+        if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u, NONE);
     for (int u = 0; u < n && !d->n_late; u++)
-        if (returns_late(d, u)) write_back_first(d, u, NONE), write_back_rest(d, u);
+        if (returns_late(d, u)) write_back(d, u, NONE);
     d->late = d->returned = d->visit = 0;
 }
 
@@ -212,8 +217,7 @@ static void pace(drawing *d, int computed)
     d->scale = 1; /* once a step, however often the sweep happens */
     for (; d->returned < due; d->late++) {
         if (!returns_late(d, d->late)) continue;
-        write_back_first(d, d->late, computed);
-        write_back_rest(d, d->late);
+        write_back(d, d->late, computed);
         d->returned++;
     }
     d->scale = scale;
@@ -222,7 +226,7 @@ static void pace(drawing *d, int computed)
 static void update(drawing *d, int u, int behind)
 {
     struct unit_drawn *s = &d->units[u];
-    double n = params(d, u), device = n * mt_cost_adam_device(&d->costs);
+    double n = params(d, u), device = n * mt_cost_adam_device(d->costs);
     switch (place_of(d, u)->site) {
     case MT_SITE_HOST:
         s->updated = add(d, MT_Q_ADAM, n, s->landed, behind, NONE);
@@ -232,8 +236,7 @@ static void update(drawing *d, int u, int behind)
     case MT_SITE_STAGED:
         update_staged(d, u, behind);
         if (returns_late(d, u)) break;
-        write_back_first(d, u, NONE);
-        write_back_rest(d, u);
+        write_back(d, u, NONE);
         break;
     }
 }
@@ -252,7 +255,7 @@ static int grads_begin(drawing *d, int u, bool first_sweep)
 static void grads_finish(drawing *d, int u, int computed)
 {
     struct unit_drawn *s = &d->units[u];
-    double n = params(d, u), round = n * mt_cost_finish_grad(&d->costs);
+    double n = params(d, u), round = n * mt_cost_finish_grad(d->costs);
     bool clip = d->p->job.clip;
     if (place_of(d, u)->site != MT_SITE_HOST) {
         int rounded = add(d, MT_Q_COMPUTE, round, computed, NONE, NONE);
@@ -285,13 +288,13 @@ static void forward(drawing *d)
 {
     const mt_config *c = d->p->model->config;
     int opened = d->p->job.train ? keep_open(d, 0) : NONE;
-    int embedded = add(d, MT_Q_COMPUTE, d->rows * d->costs.embed_forward, acquire(d, 0), opened, NONE);
+    int embedded = add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_forward, acquire(d, 0), opened, NONE);
     release(d, 0, embedded);
     pace(d, embedded);
     for (int l = 0; l < c->L; l++) {
         int fetched = acquire(d, mt_layer_unit(l));
         opened = d->p->job.train ? keep_open(d, l + 1) : NONE;
-        int computed = add(d, MT_Q_COMPUTE, mt_cost_forward(&d->costs, l, d->rows, d->micros), fetched, opened, NONE);
+        int computed = add(d, MT_Q_COMPUTE, mt_cost_forward(d->costs, l, d->rows, d->micros), fetched, opened, NONE);
         if (d->p->job.train) keep_close(d, l, computed);
         release(d, mt_layer_unit(l), computed);
         pace(d, computed);
@@ -303,7 +306,7 @@ static void head(drawing *d, bool first, bool last)
     int u = d->p->model->head;
     bool train = d->p->job.train;
     int sums = train ? grads_begin(d, u, first) : NONE;
-    double seconds = d->rows * (d->costs.head_forward + (train ? d->costs.head_backward : 0));
+    double seconds = d->rows * (d->costs->head_forward + (train ? d->costs->head_backward : 0));
     int computed = add(d, MT_Q_COMPUTE, seconds, acquire(d, u), sums, NONE);
     release(d, u, computed);
     pace(d, computed);
@@ -319,7 +322,7 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
         mt_keep keep = l == from ? d->p->place.layers[l].keep : MT_KEEP_NOTHING;
         fetched = task > fetched ? task : fetched; /* a queue is in order: the newest is the last */
         sums = sum > sums ? sum : sums;
-        seconds += mt_cost_redo(&d->costs, l, keep, l + 1 < end, d->rows, d->micros) + mt_cost_backward(&d->costs, l, d->rows, d->micros);
+        seconds += mt_cost_redo(d->costs, l, keep, l + 1 < end, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
     }
     int kept = keep_fetch(d, from);
     if (from > 0) keep_fetch(d, mt_plan_segment_start(d->p, from - 1));
@@ -332,16 +335,22 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     for (int l = end - 1; l >= from; l--) grads_end(d, mt_layer_unit(l), computed, last);
 }
 
+/* Where backward ends: below are frozen layers. */
+static int lowest_layer(const drawing *d)
+{
+    const mt_model *m = d->p->model;
+    return m->first_trained <= 1 ? 0 : mt_plan_segment_start(d->p, (int)mt_min_i64(m->first_trained - 1, m->config->L - 1));
+}
+
 static void backward(drawing *d, bool first, bool last)
 {
-    int lowest = d->p->model->first_trained <= 1 ? 0 : mt_plan_segment_start(d->p, (int)mt_min_i64(d->p->model->first_trained - 1, d->p->model->config->L - 1));
-    for (int end = (int)d->p->model->config->L; end > lowest;) {
+    for (int lowest = lowest_layer(d), end = (int)d->p->model->config->L; end > lowest;) {
         int from = mt_plan_segment_start(d->p, end - 1);
         backward_segment(d, from, end, first, last);
         end = from;
     }
     if (params(d, 0) == 0) return;
-    int computed = add(d, MT_Q_COMPUTE, d->rows * d->costs.embed_backward, grads_begin(d, 0, first), NONE, NONE);
+    int computed = add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_backward, grads_begin(d, 0, first), NONE, NONE);
     grads_end(d, 0, computed, last);
 }
 
@@ -418,12 +427,22 @@ static void open_rings(drawing *d)
     for (int i = 0; i < SLOTS; i++) d->keep_free[i] = d->keep_layer[i] = d->slab_done[i] = NONE;
 }
 
+/* What no order of things can beat: the longest part, copies both ways at once, and all that passes through host memory. */
+static double least_seconds(const drawing *d, double longest)
+{
+    const mt_machine *m = d->m;
+    double in = d->work[MT_Q_IN], out = d->work[MT_Q_OUT] + d->work[MT_Q_BACK], both = fmin(in, out);
+    double copies = both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
+    double memory = (in + out + mt_machine_adam_bytes(d->p->arithmetic.moments) * d->work[MT_Q_ADAM]) / m->host_bandwidth;
+    return fmax(longest, fmax(copies, memory));
+}
+
 static void fill_parts(const drawing *d, mt_times *out)
 {
     *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
                        .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
-                       .copy_out = d->work[MT_Q_OUT] / d->m->copy_out,
-                       .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host };
+                       .copy_out = (d->work[MT_Q_OUT] + d->work[MT_Q_BACK]) / d->m->copy_out,
+                       .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host[d->p->arithmetic.moments] };
     const struct {
         double seconds;
         const char *what;
@@ -431,36 +450,69 @@ static void fill_parts(const drawing *d, mt_times *out)
     double most = -1;
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (parts[i].seconds > most) most = parts[i].seconds, out->bound = parts[i].what;
-    out->step = most;
+    out->step = least_seconds(d, most);
+}
+
+/* -- all of it ------------------------------------------------------------------------------------- */
+
+static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, int64_t *n_sweeps)
+{
+    drawing d = { .p = p, .m = m, .costs = &shared->costs, .q = &shared->queues, .units = shared->units, .rings = shared->rings };
+    if (!shared->costs.m) shared->costs = mt_costs_of(p, m);
+    *n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
+    d.rows = (double)p->job.step_tokens / (double)*n_sweeps;
+    d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
+    return d;
+}
+
+/* What forward(), head() and backward() will add up to. */
+static double sweep_seconds(drawing *d)
+{
+    const mt_plan *p = d->p;
+    int L = (int)p->model->config->L, lowest = lowest_layer(d);
+    bool train = p->job.train;
+    double seconds = d->rows * (d->costs->embed_forward + d->costs->head_forward + (train ? d->costs->head_backward : 0));
+    for (int l = 0; l < L; l++) {
+        const mt_keep keep = p->place.layers[l].keep;
+        bool finish = l + 1 < L && p->place.layers[l + 1].keep == MT_KEEP_NOTHING;
+        seconds += mt_cost_forward(d->costs, l, d->rows, d->micros);
+        if (train && l >= lowest) seconds += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
+    }
+    return seconds;
+}
+
+double mt_step_compute(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m)
+{
+    int64_t n_sweeps;
+    drawing d = open_drawing(shared, p, m, &n_sweeps);
+    return (double)n_sweeps * sweep_seconds(&d);
 }
 
 mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated, mt_err *err)
 {
-    int64_t n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
-    drawing d = { .p = p, .m = m, .costs = mt_costs_of(p, m), .q = &shared->queues, .units = shared->units, .rings = shared->rings };
-    marks at[MORE_STEPS];
-    int n_steps = STEPS;
-    d.rows = (double)p->job.step_tokens / (double)n_sweeps;
-    d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
+    int64_t n_sweeps;
+    drawing d = open_drawing(shared, p, m, &n_sweeps);
+    double compute = (double)n_sweeps * sweep_seconds(&d);
+    *out = (mt_times){ .compute = compute, .step = compute, .bound = "compute" };
+    *simulated = compute < give_up;
+    if (!*simulated) return MT_OK;
+    marks at[STEPS];
     mt_queues_clear(d.q);
     open_units(&d);
     open_rings(&d);
-    for (int i = 0; i < n_steps; i++) {
-        d.counts = i < STEPS; /* the first is enough to give up; the second counts */
-        if (d.counts) memset(d.work, 0, sizeof d.work);
+    for (int i = 0; i < STEPS; i++) {
+        d.counts = i == STEPS - 1;
         at[i] = draw_step(&d, n_sweeps);
-        if (!d.counts) continue;
-        fill_parts(&d, out);
-        *simulated = out->step < give_up;
-        if (!*simulated) return MT_OK;
-        if (out->step > out->compute) n_steps = MORE_STEPS;
     }
-    if (!mt_queues_run(d.q, m)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
+    fill_parts(&d, out);
+    *simulated = out->step < give_up;
+    if (!*simulated) return MT_OK;
+    if (!mt_queues_run(d.q, m, p->arithmetic.moments)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
     const mt_task *t = d.q->tasks;
-    const marks *last = &at[n_steps - 1];
-    double least = out->step, drawn = t[last->end].end - t[at[n_steps - 2].end].end;
-    if (n_sweeps > SHOWN) drawn += (double)(n_sweeps - SHOWN) * (t[last->middle].end - t[last->first].end);
-    out->step = fmax(drawn, least); /* a queue may be behind by a step, not by more each time */
+    const marks *last = &at[STEPS - 1];
+    double step = t[last->end].end - t[at[0].end].end;
+    if (n_sweeps > SHOWN) step += (double)(n_sweeps - SHOWN) * (t[last->middle].end - t[last->first].end);
+    out->step = fmax(step, out->step); /* two steps leave copies behind that a hundred would have to wait for */
     return MT_OK;
 }
 

@@ -20,6 +20,32 @@ static void the_verdict_comes_first(void **state)
     expect_program("plan " MODEL " --ram 4G --device cpu --batch-size auto", 0, "FITS");
 }
 
+/* Columns of the longest line; characters beyond ASCII take one. */
+static int widest_line(const char *text)
+{
+    int widest = 0, column = 0;
+    for (; *text; text++) {
+        column = *text == '\n' ? 0 : column + ((*text & 0xc0) != 0x80);
+        if (column > widest) widest = column;
+    }
+    return widest;
+}
+
+static void every_line_fits_eighty_columns(void **state)
+{
+    (void)state;
+    static const char *const questions[] = { "plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G", "plan --shape llama-3.1-70b --ram 256G --gpu h100",
+                                             "plan --shape qwen2.5-32b --ram 300G --gpu h100 --home host", "plan --what-fits --gpu rtx4090 --ram 128G",
+                                             "plan gpt-oss-120b --gpu h200 --ram 1.5T --max-grad-norm 0" };
+    for (size_t i = 0; i < MT_COUNT(questions); i++) {
+        char out[32768];
+        assert_int_equal(run_program(questions[i], out, sizeof out), 0);
+        if (widest_line(out) > 80) fail_msg("%s prints a line of %d columns:\n%s", questions[i], widest_line(out), out);
+    }
+    /* Where settings alone are not enough, what they and more memory would do comes before what memory alone would. */
+    expect_program(questions[1], 0, "adam_state: 8bit, 4");
+}
+
 static void json_has_what_it_says_it_has(void **state)
 {
     (void)state;
@@ -44,4 +70,4 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(unknown_names_lead_on))
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(unknown_names_lead_on))

@@ -336,13 +336,13 @@ static void no_room_for_all_checkpoints_is_known_before_the_first_step(void **st
 static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
 {
     set_up(*state);
-    program_arg(&p, "--host-memory=100M");
+    program_arg(&p, "--host-memory=16M");
     program_run(&p);
     assert_true(p.status > 0);
     assert_printed(&p, "of host memory");
     assert_printed(&p, "--force");
     set_up(*state);
-    program_arg(&p, "--host-memory=100M");
+    program_arg(&p, "--host-memory=16M");
     program_arg(&p, "--force");
     program_run(&p);
     assert_int_equal(p.status, 0);
@@ -357,7 +357,7 @@ static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **sta
     run_ok(root, NULL);
     assert_printed(&p, "for a checkpoint");
     set_up(root);
-    const char *const more[] = { "--host-memory=100M", "--force", "--output-dir", "other" };
+    const char *const more[] = { "--host-memory=16M", "--force", "--output-dir", "other" };
     for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
     program_run(&p);
     assert_int_equal(p.status, 0);

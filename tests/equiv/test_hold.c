@@ -1,6 +1,8 @@
 /* A thread that saves the state while the engine goes on sees exactly the state after the update it was held at, whatever the
  * placement; and being watched changes no bit.  MT_DRAWS sets how many placements are drawn. */
 #include "draw.h"
+
+#include "base/fault.h"
 #include "engine/snapshot.h"
 
 #include <pthread.h>
@@ -167,6 +169,48 @@ static void a_saver_sees_the_state_it_was_held_at(void **state)
     check("llama_tied", MT_DTYPE_F32, false, draws, 400);
 }
 
+/* Whatever the system refuses while the state is copied: it fails as a whole, or what is read is the state. */
+static void a_copy_that_fails_leaves_the_state_to_read(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_step_result result;
+    mt_placement p;
+    mt_plan *plan;
+    rig r;
+    rig_open_model(&r, GOLDEN_DIR "qwen3_tied", NULL);
+    mt_job job = rig_job(&r, true);
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+    assert_ok(mt_placement_init(&p, r.model, &err));
+    draw(&p, r.model, &job, &a, &(dice){ 500, 0 });
+    assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
+    mt_placement_free(&p);
+    rig_start(&r, plan, 1);
+    assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &result, &err));
+    uint64_t expected = hash_all(&r);
+    const mt_fault_kind kinds[] = { MT_FAULT_ALLOC, MT_FAULT_THREAD };
+    for (size_t k = 0; k < MT_COUNT(kinds); k++)
+        for (int n = 0, reached = 1; reached; n++) {
+            mt_snapshot *copies = NULL;
+            const mt_snapshot_options o = { .room = SIZE_MAX, .n_threads = 3, .moments = MT_DTYPE_F32 };
+            err = (mt_err){ 0 };
+            assert_ok(mt_engine_hold(r.engine, &err));
+            mt_fault_arm(kinds[k], n);
+            mt_rc rc = mt_snapshot_take(&copies, r.engine, r.model, &o, &err);
+            reached = mt_fault_disarm();
+            uint64_t sum = 0, h = 0;
+            for (int u = 0; !rc && u < r.model->n_units; u++) {
+                assert_ok(hash_unit(&r, u, copies, NULL, &h, &err));
+                sum += h * (uint64_t)(2 * u + 1);
+            }
+            if (rc) assert_int_equal(rc, MT_ENOMEM);
+            if (!rc && sum != expected) fail_msg("fault %zu after %d calls: what is read is not the state", k, n);
+            mt_snapshot_free(copies);
+            for (int u = 0; u < r.model->n_units; u++) mt_engine_let_go(r.engine, u);
+        }
+    rig_close(&r);
+}
+
 static void a_second_hold_before_the_first_is_over_is_refused(void **state)
 {
     (void)state;
@@ -187,4 +231,5 @@ static void a_second_hold_before_the_first_is_over_is_refused(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at),
+             cmocka_unit_test(a_copy_that_fails_leaves_the_state_to_read),
              cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))

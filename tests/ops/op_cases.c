@@ -680,6 +680,12 @@ static const struct {
     { { .N = 33, .V = 257, .dscale = 1.0f / 64, .softcap = 40 }, false },
     { { .N = 4, .V = 32003, .dscale = 0.25f, .softcap = 31 }, false },
     { { .N = 5, .V = 64, .dscale = 0.5f, .softcap = 40 }, true },
+    { { .N = 3, .V = 20484, .dscale = 0.25f }, false }, /* a row in 2, 4 or 8 blocks, evenly or not */
+    { { .N = 2, .V = 40964, .dscale = 0.25f }, false },
+    { { .N = 2, .V = 151936, .dscale = 0.25f }, false },
+    { { .N = 2, .V = 163844, .dscale = 0.5f, .softcap = 31 }, false },
+    { { .N = 2, .V = 262144, .dscale = 0.5f }, false },
+    { { .N = 2, .V = 262148, .dscale = 0.5f }, true }, /* too long a row */
 };
 
 static int64_t random_target(const op_run *r, int64_t i)

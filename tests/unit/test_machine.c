@@ -5,6 +5,7 @@
 #include "ckpt/outdir.h"
 #include "plan/gpus.h"
 #include "plan/host.h"
+#include "plan/measure.h"
 #include "plan/queues.h"
 
 #include <math.h>
@@ -100,11 +101,41 @@ static void gpus_are_found_by_name_and_by_what_the_driver_calls_them(void **stat
     assert_null(mt_gpu_of_driver("Voodoo 2"));
 }
 
+static void only_hopper_has_cudnns_attention(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < mt_n_gpus; i++) {
+        bool hopper = strncmp(mt_gpus[i].name, "h100", 4) == 0 || strstr(mt_gpus[i].name, "h200");
+        assert_true(mt_machine_of_gpu(&mt_gpus[i], 16).cudnn == hopper);
+    }
+}
+
+/* -- a machine that is measured -------------------------------------------------------------------- */
+
+static void a_cpu_is_measured_once_and_remembered(void **state)
+{
+    mt_err err = { 0 };
+    mt_device *dev;
+    mt_machine first, again, other;
+    setenv("XDG_CACHE_HOME", *state, 1);
+    assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .n_threads = 2 }, &err));
+    assert_ok(mt_machine_here(&first, dev, &(mt_machine_given){ .ram = gib }, true, &err));
+    assert_ok(mt_machine_here(&again, dev, &(mt_machine_given){ .ram = gib }, true, &err));
+    assert_ok(mt_machine_here(&other, dev, &(mt_machine_given){ .ram = gib }, false, &err));
+    mt_device_close(dev);
+    /* A file keeps six digits; a second measurement would not agree to them. */
+    assert_true(fabs(again.flops / first.flops - 1) < 1e-5 && fabs(again.adam_host[MT_MOMENTS_8BIT] / first.adam_host[MT_MOMENTS_8BIT] - 1) < 1e-5);
+    assert_true(other.flops != again.flops);
+    assert_true(first.flops > 1e8 && first.flops < 1e14 && first.attention > 1e7 && first.device_bandwidth > 1e7);
+    for (int form = 0; form < MT_MOMENTS_FORMS; form++) assert_true(first.adam_host[form] > 1e6);
+    assert_true(first.base_host > 16 << 20 && first.base_host < gib); /* the program itself */
+}
+
 /* -- the simulation -------------------------------------------------------------------------------- */
 
 static mt_machine simple(void)
 {
-    return (mt_machine){ .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3, .adam_host = 100 };
+    return (mt_machine){ .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3, .adam_host = { 100 } };
 }
 
 static void near(double a, double b) { assert_true(fabs(a - b) < 1e-6); }
@@ -120,7 +151,7 @@ static void queues_run_in_order_side_by_side_and_wait(void **state)
     int c = mt_queues_add(&q, MT_Q_OUT, 10, b, -1, -1);      /* 5 to 6 */
     int d = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1); /* behind b, beside the copy out: slower by a tenth */
     int e = mt_queues_add(&q, MT_Q_ADAM, 200, c, -1, -1);    /* 6 to 8 */
-    assert_true(mt_queues_run(&q, &m));
+    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     near(q.tasks[a].end, 2);
     near(q.tasks[b].end, 5);
     near(q.tasks[c].end, 6);
@@ -138,11 +169,48 @@ static void what_runs_at_once_shares_the_link_and_the_memory(void **state)
     mt_queues_clear(&q);
     int in = mt_queues_add(&q, MT_Q_IN, 8, -1, -1, -1), out = mt_queues_add(&q, MT_Q_OUT, 8, -1, -1, -1);
     int adam = mt_queues_add(&q, MT_Q_ADAM, 100, -1, -1, -1);
-    assert_true(mt_queues_run(&q, &m));
+    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     near(q.tasks[in].end, 1); /* 8 a second each while both are busy */
     near(q.tasks[out].end, 1);
     assert_true(q.tasks[adam].end > 1.001); /* 16 of the memory's 2608 go to the copies */
     mt_queues_free(&q);
+}
+
+/* The device has one engine for them: what became ready first goes first, and nothing overtakes. */
+static void copies_out_take_turns_as_they_become_ready(void **state)
+{
+    (void)state;
+    mt_machine m = simple();
+    mt_queues q = { 0 };
+    mt_queues_clear(&q);
+    int computed = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1);
+    int back = mt_queues_add(&q, MT_Q_BACK, 10, -1, -1, -1), again = mt_queues_add(&q, MT_Q_BACK, 10, -1, -1, -1); /* 0 to 1 to 2 */
+    int out = mt_queues_add(&q, MT_Q_OUT, 10, computed, -1, -1);                                                   /* ready at 0.55, 2 to 3 */
+    int later = mt_queues_add(&q, MT_Q_BACK, 10, out, -1, -1);
+    assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
+    near(q.tasks[back].end, 1);
+    near(q.tasks[again].end, 2);
+    near(q.tasks[out].end, 3);
+    near(q.tasks[later].end, 4);
+    mt_queues_free(&q);
+}
+
+/* Smaller moments have their own rate, and leave more of the memory to copies. */
+static void adam_runs_at_the_rate_of_its_moments(void **state)
+{
+    (void)state;
+    mt_machine m = simple();
+    m.adam_host[MT_MOMENTS_8BIT] = 50;
+    m.host_bandwidth = 14 * 50 + 10;
+    for (int copies = 0; copies <= 1; copies++) {
+        mt_queues q = { 0 };
+        mt_queues_clear(&q);
+        int adam = mt_queues_add(&q, MT_Q_ADAM, 100, -1, -1, -1), in = copies ? mt_queues_add(&q, MT_Q_IN, 10, -1, -1, -1) : -1;
+        assert_true(mt_queues_run(&q, &m, MT_MOMENTS_8BIT));
+        near(q.tasks[adam].end, 2);
+        if (copies) near(q.tasks[in].end, 1);
+        mt_queues_free(&q);
+    }
 }
 
 static void a_task_that_waits_for_one_behind_it_is_noticed(void **state)
@@ -153,7 +221,7 @@ static void a_task_that_waits_for_one_behind_it_is_noticed(void **state)
     mt_queues_clear(&q);
     mt_queues_add(&q, MT_Q_COMPUTE, 1, 1, -1, -1);
     mt_queues_add(&q, MT_Q_COMPUTE, 1, -1, -1, -1);
-    assert_false(mt_queues_run(&q, &m));
+    assert_false(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     mt_queues_free(&q);
 }
 
@@ -169,5 +237,7 @@ static int remove_all(void **state)
 
 MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
              IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
-             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(queues_run_in_order_side_by_side_and_wait),
+             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(only_hopper_has_cudnns_attention),
+             IN_DIR(a_cpu_is_measured_once_and_remembered), cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(copies_out_take_turns_as_they_become_ready),
+             cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
              cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory), cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))

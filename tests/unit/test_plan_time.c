@@ -1,0 +1,86 @@
+/* The time model against what was measured on an H200 with 16 cores and 125 GiB of RAM (docs/benchmarks.md says with which commands):
+ * each prediction within 15%.  MT_SHOW=1 prints them all, with the placement that was chosen. */
+#include "test.h"
+
+#include "plan/advise.h"
+#include "plan/gpus.h"
+#include "plan/shapes.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+typedef struct measurement {
+    const char *shape;
+    int64_t tokens, seq;
+    bool home_host, clip;
+    double device, ram; /* GB; 0: all there is */
+    int64_t micro;      /* 0: what the plan chooses */
+    double seconds;
+} measurement;
+
+static const measurement measured[] = {
+    { "qwen2.5-0.5b", 65536, 1024, false, true, 0, 115, 0, 0.4447 },
+    { "qwen2.5-0.5b", 65536, 1024, true, true, 0, 115, 0, 0.4636 },
+    { "qwen2.5-0.5b", 65536, 16384, false, true, 0, 110, 0, 1.002 },
+    { "qwen2.5-1.5b", 131072, 8192, false, true, 0, 110, 0, 2.820 },
+    { "qwen2.5-3b", 65536, 1024, true, true, 0, 115, 0, 2.202 },
+    { "qwen2.5-3b", 65536, 2048, true, true, 0, 110, 0, 2.210 },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 16384, 9.420 },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 13312, 9.420 },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 22528, 9.434 },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 26624, 9.100 },
+    { "qwen2.5-7b", 65536, 32768, true, true, 0, 115, 0, 9.193 },
+    { "qwen2.5-7b", 8192, 1024, true, true, 0, 115, 0, 1.473 },
+    { "qwen2.5-7b", 16384, 1024, false, true, 0, 110, 0, 1.172 },
+    { "qwen2.5-14b", 65536, 1024, false, true, 0, 115, 0, 11.407 },
+    /* Before attention was cuDNN's and write-backs had a stream of their own. */
+    { "qwen2.5-3b", 65536, 1024, true, false, 0, 110, 0, 2.304 },
+    { "qwen2.5-3b", 32768, 1024, true, true, 22, 110, 0, 1.436 },
+    { "qwen2.5-7b", 32768, 1024, true, true, 22, 115, 0, 3.453 },
+    { "qwen2.5-7b", 65536, 4096, true, false, 0, 115, 0, 5.306 },
+};
+
+static double predict(const measurement *m, char *what, size_t n)
+{
+    mt_err err = { 0 };
+    const mt_shape *shape;
+    const mt_gpu *gpu;
+    mt_config *config;
+    mt_model *model;
+    mt_plan *plan;
+    assert_ok(mt_shape_find(&shape, m->shape, &err));
+    assert_ok(mt_shape_model(&config, &model, shape, &err));
+    assert_ok(mt_gpu_find(&gpu, "h200", &err));
+    mt_machine machine = mt_machine_of_gpu(gpu, 16);
+    machine.host_bytes = (size_t)(m->ram * 1073741824.0);
+    if (m->device > 0) machine.device_bytes = (size_t)(m->device * 1e9);
+    machine.home_host = m->home_host;
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = m->micro, .mlp_rows = 32768, .head_rows = 4096,
+                        .attention = mt_attention_use_typical(true, false, machine.device_bytes) };
+    const mt_job job = { .train = true, .clip = m->clip, .step_tokens = m->tokens, .step_docs = m->tokens / m->seq, .longest = m->seq };
+    assert_ok((m->micro ? mt_plan_search : mt_plan_auto)(&plan, model, &job, &a, &machine, &err));
+    double seconds = plan->predicted_seconds;
+    mt_plan_describe(plan, what, n);
+    mt_plan_free(plan);
+    mt_model_free(model);
+    mt_config_close(config);
+    return seconds;
+}
+
+static void predicted_steps_are_within_fifteen_percent_of_measured(void **state)
+{
+    (void)state;
+    bool ok = true;
+    for (size_t i = 0; i < MT_COUNT(measured); i++) {
+        const measurement *m = &measured[i];
+        char what[512];
+        double seconds = predict(m, what, sizeof what), off = seconds / m->seconds - 1;
+        if (fabs(off) > 0.15 || getenv("MT_SHOW"))
+            print_message("%-14s %6lld tokens of %5lld: predicted %7.3f s, measured %7.3f, %+3.0f%%  %s\n", m->shape, (long long)m->tokens, (long long)m->seq, seconds, m->seconds, 100 * off, what);
+        ok &= fabs(off) <= 0.15;
+    }
+    assert_true(ok);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(predicted_steps_are_within_fifteen_percent_of_measured))
