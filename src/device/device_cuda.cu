@@ -23,6 +23,7 @@ extern "C" {
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <time.h>
 #include <unistd.h>
 
 /* Left to the driver, the library's workspaces and kernels' local memory when no limit is given. */
@@ -196,7 +197,7 @@ static mt_rc make_event(mt_device *dev, mt_event **out, unsigned flags, mt_err *
 
 static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
 {
-    return make_event(dev, out, cudaEventDisableTiming | cudaEventBlockingSync, err);
+    return make_event(dev, out, cudaEventDisableTiming, err);
 }
 
 /* The moment the GPU's clock is read against ours. */
@@ -253,12 +254,24 @@ static mt_rc cuda_wait(mt_stream *s, mt_event *e, mt_err *err)
     return mt__cuda_check(s->dev, cudaStreamWaitEvent(mt_cuda_raw(s), ((cuda_event *)e)->raw, 0), "waiting for an event", err);
 }
 
+/* Asleep most of the time: cudaEventSynchronize would keep a core busy. */
+static cudaError_t wait_until_reached(cudaEvent_t event)
+{
+    const struct timespec nap = { 0, 20000 };
+    cudaError_t status;
+    while ((status = cudaEventQuery(event)) == cudaErrorNotReady) {
+        cudaGetLastError(); /* not an error */
+        nanosleep(&nap, NULL);
+    }
+    return status;
+}
+
 static mt_rc cuda_sync(mt_event *event, mt_err *err)
 {
     cuda_event *e = (cuda_event *)event;
     mt_device *dev = &e->dev->ops.base;
     MT_TRY(mt__cuda_ready(dev, err));
-    MT_TRY(mt__cuda_check(dev, cudaEventSynchronize(e->raw), "work on the GPU", err));
+    MT_TRY(mt__cuda_check(dev, wait_until_reached(e->raw), "work on the GPU", err));
     return mt__cuda_ready(dev, err);
 }
 

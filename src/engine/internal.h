@@ -127,6 +127,7 @@ struct mt_engine {
     int stage_turn;
     stage_slot *own_stages; /* [n_units], of those that borrow; s.free is the accumulator's event */
     bool any_borrows;
+    int *late, n_late; /* units whose write-backs only their own next updates wait for */
     updater updater;
     int64_t n_slab_jobs; /* jobs that took a slab so far */
 
@@ -134,6 +135,8 @@ struct mt_engine {
     int *visits;
     int n_visits, visit;
     bool last_sweep;
+    int64_t sweep, n_sweeps; /* of the step at hand */
+    mt_event *visited;       /* compute has left the unit of the newest visit */
 
     /* the step at hand */
     mt_cut *cuts;
@@ -153,7 +156,7 @@ struct mt_engine {
     float dscale;
     bool in_flight; /* work was queued since the last settle */
     bool refused;   /* the newest batch was, before anything of it was queued */
-    /* units whose write-backs are queued: of what lies in lenders' memory, in accumulators, in slots of their own */
+    /* how many write-backs are queued: of what lies in lenders' memory, in accumulators, in slots of their own (of n_late) */
     int returned, returned_acc, returned_own;
     bool updating; /* this step's gradients are applied as they come (clipping off) */
     int64_t t;     /* updates so far */
@@ -232,6 +235,8 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err);
 mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err);
 mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err);
 mt_rc mt__updates_return_all(mt_engine *e, mt_err *err);
+/* A visit is over: as many of those that return late as keep pace with the step. */
+mt_rc mt__updates_pace(mt_engine *e, mt_err *err);
 /* None: the step is skipped. */
 mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
 /* Did weights leave the finite range on the device, as far as host->n_bad knows?  The host's updater says so itself. */

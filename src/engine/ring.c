@@ -136,6 +136,7 @@ mt_rc mt__ring_release(mt_engine *e, int u, mt_err *err)
     ring_slot *r = slot_holding(e, u);
     assert(r && r->lent > 0); /* R4: lent weights are not updated */
     r->lent--;
+    e->visited = r->s.free;
     return mt_record(e->compute, r->s.free, err);
 }
 

@@ -35,6 +35,7 @@ static mt_rc leave(mt_engine *e, int u, mt_err *err)
 {
     MT_TRY(mt__ring_release(e, u, err));
     MT_TRY(mt__ring_prefetch(e, err));
+    MT_TRY(mt__updates_pace(e, err));
     e->visit = (e->visit + 1) % e->n_visits;
     return MT_OK;
 }
@@ -234,12 +235,21 @@ static mt_rc run_sweep(mt_engine *e, const sweep *s, bool train, mt_err *err)
     if (e->updating) MT_TRY(check_loss(e, err));
     MT_TRY(backward_layers(e, s, err));
     MT_TRY(backward_embed(e, s, err));
-    return s->is_first ? mt__updates_return_all(e, err) : MT_OK;
+    return e->any_borrows || s->is_last ? mt__updates_return_all(e, err) : MT_OK;
+}
+
+static int64_t count_sweeps(const mt_engine *e)
+{
+    int64_t n = 0;
+    for (int64_t first = 0; first < e->n_cuts; n++) first = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
+    return n;
 }
 
 static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)
 {
-    for (int64_t first = 0, end; first < e->n_cuts; first = end) {
+    e->n_sweeps = count_sweeps(e);
+    e->sweep = 0;
+    for (int64_t first = 0, end; first < e->n_cuts; first = end, e->sweep++) {
         end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
         const mt_cut *last = &e->cuts[end - 1];
         sweep s = { .first = first, .end = end, .rows = last->first_row + last->n_rows - e->cuts[first].first_row, .is_first = first == 0, .is_last = end == e->n_cuts };

@@ -303,7 +303,7 @@ static mt_rc write_back(mt_engine *e, stage_slot *k, int u, mt_err *err)
 }
 
 /* Does nobody wait for its write-back but its own next update?  Its state stays in its slot, its weights in theirs. */
-static bool returns_late(mt_engine *e, int u) { return e->units[u].stage && mt__ring_in_place(e, u); }
+static bool returns_late(const mt_engine *e, int u) { return e->units[u].stage && mt__place(e, u)->resident && !mt__is_f32(e); }
 
 /* A unit at a time: without clipping, or in a stage slot. */
 static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
@@ -362,14 +362,32 @@ mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err)
     return return_accs(e, (e->model->head + n - u) % n + 1, err);
 }
 
+/* Of those that return late, so many. */
+static mt_rc return_own(mt_engine *e, int64_t n, mt_err *err)
+{
+    for (; e->returned_own < n; e->returned_own++) {
+        int u = e->late[e->returned_own];
+        MT_TRY(write_back(e, e->units[u].stage, u, err));
+    }
+    return MT_OK;
+}
+
 mt_rc mt__updates_return_all(mt_engine *e, mt_err *err)
 {
     MT_TRY(return_accs(e, e->model->n_units, err));
-    for (; e->returned_own < e->model->n_units; e->returned_own++) {
-        int u = e->returned_own;
-        if (returns_late(e, u)) MT_TRY(write_back(e, e->units[u].stage, u, err));
-    }
-    return MT_OK;
+    return return_own(e, e->n_late, err);
+}
+
+/* The link does copies out in the order in which they become possible, whatever their stream: all of these at once would hold up the
+ * gradients of the whole step.  So each waits for compute to get so far; three quarters of the visits see them all off, that they may
+ * be home for the next update. */
+mt_rc mt__updates_pace(mt_engine *e, mt_err *err)
+{
+    int64_t visits = e->n_sweeps * e->n_visits, now = e->sweep * e->n_visits + e->visit + 1;
+    int64_t due = e->any_borrows || e->returned_own == e->n_late ? 0 : mt_min_i64((4 * e->n_late * now + 3 * visits - 1) / (3 * visits), e->n_late);
+    if (due <= e->returned_own) return MT_OK;
+    MT_TRY(mt_wait(e->write_back, e->visited, err));
+    return return_own(e, due, err);
 }
 
 mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_rest(e, &e->own_stages[u], u, err); }
@@ -416,8 +434,7 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err)
             if (!mt__layout(e, u)->n_train || at->borrows || (at->site == MT_SITE_HOST) != on_host) continue;
             MT_TRY(update_unit(e, u, e->units[u].parked, err));
         }
-    MT_TRY(update_all_borrowed(e, err));
-    return e->any_borrows ? MT_OK : mt__updates_return_all(e, err); /* nobody waits for memory: let the link begin */
+    return update_all_borrowed(e, err);
 }
 
 /* What was staged is not used: its memory is free behind the copy that filled it. */
@@ -448,6 +465,7 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
         int own = mt_plan_own_slot(e->plan, u);
         if (own >= 0) s->stage = &e->stages[own];
         e->any_borrows |= mt__place(e, u)->borrows;
+        if (returns_late(e, u)) e->late[e->n_late++] = u;
     }
     return MT_OK;
 }
@@ -456,13 +474,15 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
 {
     updater *up = &e->updater;
     int n_stages = e->plan->place.stage_slots;
-    e->returned = e->returned_acc = e->returned_own = e->model->n_units;
+    e->returned = e->returned_acc = e->model->n_units;
     up->cap = e->model->n_units;
     up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
     e->stages = mt_calloc((size_t)n_stages, sizeof *e->stages);
     e->own_stages = mt_calloc((size_t)e->model->n_units, sizeof *e->own_stages);
-    if (!up->jobs || !e->stages || !e->own_stages) return mt_fail(err, MT_ENOMEM, "no host memory for the update queue");
+    e->late = mt_calloc((size_t)e->model->n_units, sizeof *e->late);
+    if (!up->jobs || !e->stages || !e->own_stages || !e->late) return mt_fail(err, MT_ENOMEM, "no host memory for the update queue");
     MT_TRY(open_units(e, err));
+    e->returned_own = e->n_late;
     for (int i = 0; i < n_stages; i++) {
         e->stages[i].unit = -1;
         e->stages[i].version = -1;
@@ -509,4 +529,5 @@ void mt__updates_free(mt_engine *e)
     for (int u = 0; e->units && u < e->model->n_units; u++) e->dev->api->event_free(e->units[u].landed);
     mt_free(e->stages);
     mt_free(e->own_stages);
+    mt_free(e->late);
 }

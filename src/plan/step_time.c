@@ -42,6 +42,8 @@ typedef struct drawing {
     int slab_done[SLOTS];                    /* the update that frees a slab */
     int n_slab_jobs;
     int norm;         /* the step before is known to be finite */
+    int n_late, late, returned; /* write-backs that keep pace with the step: how many, the next unit, and how many are drawn */
+    int visit, visits;
     double rows, micros;
     double scale;     /* how often the sweep at hand happens */
     double work[MT_QUEUES]; /* of one step */
@@ -161,11 +163,17 @@ static void update_staged(drawing *d, int u, int behind)
     s->fetched = NONE;
 }
 
-static void write_back_first(drawing *d, int u) { d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, NONE, NONE); }
+static void write_back_first(drawing *d, int u, int behind) { d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, behind, NONE); }
 
-static void write_back_rest(drawing *d, int u)
+static void write_back_rest(drawing *d, int u, int behind)
 {
-    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].updated, NONE, NONE);
+    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].updated, behind, NONE);
+}
+
+static void write_back(drawing *d, int u, int behind)
+{
+    write_back_first(d, u, behind);
+    write_back_rest(d, u, behind);
 }
 
 /* Into slots, as many as there are, once everything before is queued. */
@@ -192,12 +200,27 @@ static void update_all_borrowed(drawing *d, int behind)
     for (int i = 1; i <= n; i++)
         if (by_loan(d, i % n)) update_staged(d, i % n, behind);
     for (int u = 0; u < n; u++)
-        if (by_loan(d, u)) write_back_first(d, u);
-    if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head);
+        if (by_loan(d, u)) write_back_first(d, u, NONE);
+    if (by_loan(d, d->p->model->head)) write_back_rest(d, d->p->model->head, NONE);
     for (int u = n - 1; u >= 0; u--)
-        if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u);
-    for (int u = 0; u < n; u++)
-        if (returns_late(d, u)) write_back_first(d, u), write_back_rest(d, u);
+        if (by_loan(d, u) && u != d->p->model->head) write_back_rest(d, u, NONE);
+    for (int u = 0; u < n && !d->n_late; u++)
+        if (returns_late(d, u)) write_back(d, u, NONE);
+    d->late = d->returned = d->visit = 0;
+}
+
+/* Where nobody borrows: behind a visit's compute, as many as are due by then. */
+static void pace(drawing *d, int computed)
+{
+    int due = d->n_late ? (int)mt_min_i64(d->n_late, (4 * d->n_late * ++d->visit + 3 * d->visits - 1) / (3 * d->visits)) : 0;
+    double scale = d->scale;
+    d->scale = 1; /* once a step, however often the sweep happens */
+    for (; d->returned < due; d->late++) {
+        if (!returns_late(d, d->late)) continue;
+        write_back(d, d->late, computed);
+        d->returned++;
+    }
+    d->scale = scale;
 }
 
 static void update(drawing *d, int u, int behind)
@@ -213,8 +236,7 @@ static void update(drawing *d, int u, int behind)
     case MT_SITE_STAGED:
         update_staged(d, u, behind);
         if (returns_late(d, u)) break;
-        write_back_first(d, u);
-        write_back_rest(d, u);
+        write_back(d, u, NONE);
         break;
     }
 }
@@ -266,13 +288,16 @@ static void forward(drawing *d)
 {
     const mt_config *c = d->p->model->config;
     int opened = d->p->job.train ? keep_open(d, 0) : NONE;
-    release(d, 0, add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_forward, acquire(d, 0), opened, NONE));
+    int embedded = add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_forward, acquire(d, 0), opened, NONE);
+    release(d, 0, embedded);
+    pace(d, embedded);
     for (int l = 0; l < c->L; l++) {
         int fetched = acquire(d, mt_layer_unit(l));
         opened = d->p->job.train ? keep_open(d, l + 1) : NONE;
         int computed = add(d, MT_Q_COMPUTE, mt_cost_forward(d->costs, l, d->rows, d->micros), fetched, opened, NONE);
         if (d->p->job.train) keep_close(d, l, computed);
         release(d, mt_layer_unit(l), computed);
+        pace(d, computed);
     }
 }
 
@@ -284,6 +309,7 @@ static void head(drawing *d, bool first, bool last)
     double seconds = d->rows * (d->costs->head_forward + (train ? d->costs->head_backward : 0));
     int computed = add(d, MT_Q_COMPUTE, seconds, acquire(d, u), sums, NONE);
     release(d, u, computed);
+    pace(d, computed);
     if (train && !d->p->model->config->tied) grads_end(d, u, computed, last);
 }
 
@@ -303,6 +329,7 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     int computed = add(d, MT_Q_COMPUTE, seconds, fetched, sums, kept);
     keep_release(d, from, computed);
     for (int l = from; l < end; l++) release(d, mt_layer_unit(l), computed);
+    for (int l = from; l < end; l++) pace(d, computed);
     int borrower = d->units[mt_layer_unit(from)].borrower;
     if (last && borrower >= 0 && place_of(d, borrower)->lender[1] == from) stage_first(d, borrower, computed); /* of two lenders, the later */
     for (int l = end - 1; l >= from; l--) grads_end(d, mt_layer_unit(l), computed, last);
@@ -350,6 +377,7 @@ static marks draw_step(drawing *d, int64_t n_sweeps)
 {
     int shown = n_sweeps < SHOWN ? (int)n_sweeps : SHOWN;
     int ends[SHOWN] = { NONE, NONE, NONE };
+    d->visits = shown * (2 * (int)d->p->model->config->L + 2);
     begin_step(d);
     for (int s = 0; s < shown; s++) {
         d->scale = s == 1 && shown == SHOWN ? (double)(n_sweeps - 2) : 1;
@@ -373,8 +401,13 @@ static void open_units(drawing *d)
         const mt_layer_place *at = unit_of(d, u)->kind == MT_UNIT_LAYER ? &q->layers[unit_of(d, u)->layer] : NULL;
         if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING) d->units[u].keep_slot = n++ % q->keep_slots;
     }
-    for (int u = 0; u < d->p->model->n_units; u++)
+    bool any = false;
+    for (int u = 0; u < d->p->model->n_units; u++) {
+        any |= q->units[u].borrows;
+        d->n_late += returns_late(d, u);
         for (int i = 0; i < 2 && q->units[u].borrows; i++) d->units[mt_layer_unit(q->units[u].lender[i])].borrower = u;
+    }
+    if (any) d->n_late = 0; /* all at once, behind what frees memory */
 }
 
 static void open_rings(drawing *d)
