@@ -4,7 +4,7 @@
  * there and nobody else can take it.  Without one, every buffer is its own cudaMalloc.  A list of blocks keeps the
  * account in both cases.
  *
- * Host memory: whole huge pages, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
+ * Host memory: whole huge pages, spread over the machine's nodes, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
  * where they lie.  If the system refuses to pin, copies go through a small pinned slot (slot_cuda.cu), slower, and one notice says so.
  *
  * A CUDA error in queued work shows up in some later call.  Whoever sees it keeps it in the device (`error`), and every
@@ -15,6 +15,7 @@ extern "C" {
 #include "base/clock.h"
 #include "base/fault.h"
 #include "base/log.h"
+#include "base/numa.h"
 #include "base/pool.h"
 #include "base/units.h"
 }
@@ -493,6 +494,7 @@ static mt_rc new_host_block(cuda_device *d, size_t bytes, const char *name, bloc
         return mt_fail(err, MT_ENOMEM, "no host memory for %s (%s)", name, mt_bytes_text(bytes).s);
     }
     madvise(b->p, b->bytes, MADV_HUGEPAGE); /* a wish: without it the same, slower */
+    mt_numa_spread(b->p, b->bytes);         /* state is larger than a node's share, and Adam wants the bandwidth of all */
     mt_rc rc = in_pieces(touch_piece, b->p, b->bytes, err);
     if (rc) {
         release_host(b);

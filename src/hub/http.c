@@ -284,7 +284,8 @@ static mt_rc follow(const mt_http *h, transfer *t, CURLU *url)
     if (!to || curl_url_set(url, CURLUPART_URL, to, 0))
         return mt_fail(t->err, MT_EFORMAT, "%s: the server redirects to no address", t->q->url);
     if (!may_go(h, url))
-        return mt_fail(t->err, MT_EFORMAT, "%s: the server redirects to %.200s, which is not safe to follow", t->q->url, to);
+        return mt_fail(t->err, MT_EFORMAT, "%s: the server redirects to %.*s, which is not safe to follow", t->q->url,
+                       (int)strcspn(to, "?"), to); /* what is behind may be a key */
     return MT_OK;
 }
 

@@ -1,9 +1,10 @@
 /* choose.c - the fastest placement that fits.
  *
  * A placement is made of a dozen knobs (how many units live on the device, how many layers keep everything, ...).  The search tries a
- * coarse grid of them, takes the best few and turns one knob or two at a time, in ever smaller steps down to a single layer, while that
- * helps.  What does not fit is compared by how much it lacks, so the same walk leads to a placement that fits.  Ties go to the earlier
- * candidate, which moves less.  No candidate is listed buffer by buffer: sizes are counted, and only what could win is timed. */
+ * coarse grid of them, takes the best of each kind and turns one knob or two at a time, in ever smaller steps down to a single layer, while
+ * that helps and the kind keeps up with the others.  What does not fit is compared by how much it lacks, so the same walk leads to a
+ * placement that fits.  Ties go to the earlier candidate, which moves less.  No candidate is listed buffer by buffer: sizes are counted, only
+ * what could win is timed, and nothing is judged twice. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "base/units.h"

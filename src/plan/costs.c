@@ -49,9 +49,10 @@ static mt_attention_way way_of(const mt_costs *k, int64_t window, bool backward)
 {
     const mt_config *c = k->c;
     int64_t D = c->H * c->Dh, ld = (c->H + 2 * c->K) * c->Dh, rows = (int64_t)k->document;
+    if (k->m->shared) return MT_ATTENTION_PLAIN; /* a CPU has no other */
     return mt_attention_choose(&(mt_attention){ .t = k->e == 4 ? MT_DTYPE_F32 : MT_DTYPE_BF16, .N = (int64_t)k->micro_rows, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld, .ldk = ld, .ldv = ld,
                                                 .ldo = D, .ld_d = ld, .n_docs = (int64_t)(k->micro_rows / k->document) + 1, .longest = rows, .scale = 1, .window = window,
-                                                .softcap = (float)c->attention_softcap, .use = k->use }, backward);
+                                                .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .use = k->use }, backward);
 }
 
 /* Seconds a row of attention in a layer with this window. */
@@ -61,7 +62,7 @@ static double attention(const mt_costs *k, int64_t window, bool backward)
     double width = (double)(c->H * c->Dh), keys = mt_flops_keys((int64_t)k->document, window) / k->document, each = (backward ? 10 : 4) * width;
     mt_attention_way way = way_of(k, window, backward);
     const kernel *at = &kernels[way][backward];
-    if (way == MT_ATTENTION_PLAIN) return each * keys / (k->m->shared ? k->m->attention : k->m->flops_f32 / 4);
+    if (way == MT_ATTENTION_PLAIN) return each * keys / (k->m->shared ? k->m->attention : k->m->flops_f32 / 4); /* on a GPU, of kernels without tensor cores */
     keys += window && (double)window < k->document ? 2 * HALF_TILE : HALF_TILE;
     return each * keys / (k->m->attention * at->rate * head_share(at, c->Dh)) + moved(k, at->rows * width + 2 * (double)(c->K * c->Dh));
 }

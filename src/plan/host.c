@@ -1,6 +1,7 @@
 #include "plan/host.h"
 
 #include "base/mem.h"
+#include "base/numa.h"
 #include "base/pool.h"
 
 #include <stdint.h>
@@ -133,23 +134,6 @@ static bool has_huge_pages(const char *root)
     return yes;
 }
 
-/* "0-3,5": how many. */
-static int count_nodes(const char *root)
-{
-    char *text = read_small(root, "/sys/devices/system/node/online");
-    int n = 0;
-    for (const char *p = text; p && *p;) {
-        char *end;
-        long from = strtol(p, &end, 10), to = from;
-        if (end == p) break;
-        if (*end == '-') to = strtol(end + 1, &end, 10);
-        n += (int)(to - from + 1);
-        p = *end == ',' ? end + 1 : NULL;
-    }
-    mt_free(text);
-    return n > 0 ? n : 1;
-}
-
 static void read_cpu_name(mt_host *h, const char *root)
 {
     char *text = read_small(root, "/proc/cpuinfo"), *at = text ? strstr(text, "model name") : NULL;
@@ -168,7 +152,7 @@ mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err)
     read_cpu_name(out, root);
     out->memlock = memlock_limit();
     out->huge_pages = has_huge_pages(root);
-    out->numa_nodes = count_nodes(root);
+    out->numa_nodes = __builtin_popcountll(mt_numa_nodes(root));
     out->cores = mt_cpu_count();
     return MT_OK;
 }

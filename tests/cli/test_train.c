@@ -350,18 +350,32 @@ static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
     assert_printed(&p, "the plan said"); /* predicted beside measured, at the end */
 }
 
+/* Are these words in what was printed, however lines were broken? */
+static bool says(const char *words)
+{
+    for (const char *at = p.text; *at; at++) {
+        const char *w = words, *t = at;
+        while (*w && *t && (*w == *t || (*w == ' ' && *t == '\n'))) {
+            t++;
+            if (*w++ == ' ') t += strspn(t, " \n");
+        }
+        if (!*w) return true;
+    }
+    return false;
+}
+
 /* A checkpoint is copied aside while it is written, but only where memory may be used for it; either way it is the same. */
 static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **state)
 {
     const char *root = *state;
     run_ok(root, NULL);
-    assert_printed(&p, "for a checkpoint");
+    assert_true(says("for a checkpoint until it was written"));
     set_up(root);
     const char *const more[] = { "--host-memory=16M", "--force", "--output-dir", "other" };
     for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
     program_run(&p);
     assert_int_equal(p.status, 0);
-    assert_null(strstr(p.text, "for a checkpoint"));
+    assert_false(says("for a checkpoint until it was written"));
     static const char *const files[] = { "resume/unit-000.safetensors", "resume/unit-001.safetensors", "model.safetensors" };
     for (size_t i = 0; i < MT_COUNT(files); i++)
         assert_true(workspace_same_file(workspace_path("%s/out/checkpoint-4/%s", root, files[i]).s, workspace_path("%s/other/checkpoint-4/%s", root, files[i]).s));

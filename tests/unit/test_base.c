@@ -6,17 +6,21 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/numa.h"
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/str.h"
 #include "base/units.h"
 #include "base/utf8.h"
 
+#include <linux/mempolicy.h>
 #include <math.h>
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 static void notes_prepend_context_and_keep_the_code(void **state)
@@ -265,6 +269,28 @@ static void pinning_can_be_turned_off_and_needs_cores(void **state)
     assert_true(CPU_EQUAL(&before, &after));
 }
 
+/* Which policy memory at p has; -1: the system does not say. */
+static int policy_at(void *p)
+{
+    int policy = -1;
+    return syscall(SYS_get_mempolicy, &policy, NULL, 0, p, MPOL_F_ADDR) ? -1 : policy;
+}
+
+static void memory_is_spread_over_nodes(void **state)
+{
+    (void)state;
+    size_t bytes = (size_t)1 << 20;
+    char *p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    assert_true(p != MAP_FAILED);
+    uint64_t nodes = mt_numa_nodes("");
+    assert_true(mt_numa_nodes("/nowhere") == 1 && nodes != 0);
+    mt_numa_spread(p, bytes);
+    if (policy_at(p) >= 0) assert_int_equal(policy_at(p), nodes & (nodes - 1) ? MPOL_INTERLEAVE : MPOL_DEFAULT);
+    if (mt_numa_interleave(p, bytes, nodes) && policy_at(p) >= 0) assert_int_equal(policy_at(p), MPOL_INTERLEAVE);
+    memset(p, 1, bytes); /* it can be used */
+    munmap(p, bytes);
+}
+
 static void a_refused_thread_leaves_nothing_behind(void **state)
 {
     (void)state;
@@ -297,4 +323,4 @@ MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_u
              cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(a_missing_file_is_named),
              cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly), cmocka_unit_test(the_pool_visits_every_index_once),
              cmocka_unit_test(pinned_threads_have_a_core_each), cmocka_unit_test(pinning_can_be_turned_off_and_needs_cores),
-             cmocka_unit_test(a_refused_thread_leaves_nothing_behind), cmocka_unit_test(random_numbers_depend_on_all_three_keys))
+             cmocka_unit_test(memory_is_spread_over_nodes), cmocka_unit_test(a_refused_thread_leaves_nothing_behind), cmocka_unit_test(random_numbers_depend_on_all_three_keys))
