@@ -314,21 +314,19 @@ template <typename T, typename TY> __global__ void finish_kernel(mt_linear a, in
     *y = from_f32<TY>(v);
 }
 
-/* Column sums of SUM_ROWS rows of dy each, W columns a thread. */
-template <typename T, int W> __global__ void column_sums_kernel(float *share, const T *dy, int64_t M, int64_t N, int64_t ld, float alpha)
+/* Column sums of SUM_ROWS rows of dy each. */
+template <typename T> __global__ void column_sums_kernel(float *share, const T *dy, int64_t M, int64_t N, int64_t ld, float alpha)
 {
-    int64_t j = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W, from = (int64_t)blockIdx.y * SUM_ROWS;
-    int n = (int)(M - from < SUM_ROWS ? M - from : SUM_ROWS);
+    int64_t j = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, from = (int64_t)blockIdx.y * SUM_ROWS;
     if (j >= N) return;
-    float sum[W] = { 0 };
+    float sum = 0;
+    if (from + SUM_ROWS <= M) {
 #pragma unroll 8
-    for (int i = 0; i < n; i++) {
-        vec<T, W> v = load<T, W>(dy + (from + i) * ld + j);
-#pragma unroll
-        for (int e = 0; e < W; e++) sum[e] += to_f32(v.at[e]);
+        for (int i = 0; i < SUM_ROWS; i++) sum += to_f32(dy[(from + i) * ld + j]);
+    } else {
+        for (int64_t i = from; i < M; i++) sum += to_f32(dy[i * ld + j]);
     }
-#pragma unroll
-    for (int e = 0; e < W; e++) share[(int64_t)blockIdx.y * N + j + e] = alpha * sum[e];
+    share[(int64_t)blockIdx.y * N + j] = alpha * sum;
 }
 
 typedef struct lds {
@@ -405,26 +403,16 @@ static mt_rc weight_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *er
     return multiply(s, &p, err);
 }
 
-template <typename T> static void column_sums(mt_stream *s, const mt_linear *a, lds l, float *shares)
-{
-    const int W = wide<T>();
-    bool whole = a->N % W == 0 && l.y % W == 0 && is_aligned(a->dy, 16);
-    dim3 grid((unsigned)div_up(a->N, 128 * (whole ? W : 1)), (unsigned)sum_blocks(a->M));
-    if (whole)
-        column_sums_kernel<T, W><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const T *)a->dy, a->M, a->N, l.y, alpha_of(a));
-    else
-        column_sums_kernel<T, 1><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const T *)a->dy, a->M, a->N, l.y, alpha_of(a));
-}
-
 static mt_rc bias_gradient(mt_stream *s, const mt_linear *a, lds l, mt_err *err)
 {
     int64_t blocks = sum_blocks(a->M);
     float *shares = (float *)a->scratch;
+    dim3 grid((unsigned)div_up(a->N, 128), (unsigned)blocks);
     if (blocks > 65535) return mt_fail(err, MT_EUNSUPPORTED, "a bias gradient over %lld rows", (long long)a->M);
     if (a->t == MT_DTYPE_BF16)
-        column_sums<bf16>(s, a, l, shares);
+        column_sums_kernel<bf16><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const bf16 *)a->dy, a->M, a->N, l.y, alpha_of(a));
     else
-        column_sums<float>(s, a, l, shares);
+        column_sums_kernel<float><<<grid, 128, 0, mt_cuda_raw(s)>>>(shares, (const float *)a->dy, a->M, a->N, l.y, alpha_of(a));
     MT_TRY(mt__cuda_launched(s, "a bias gradient", err));
     return mt__sum_rows_cuda(s, a->db, shares, blocks, a->N, a->N, err);
 }

@@ -3,7 +3,7 @@
 
 /* sum[j] += partial[0][j] + partial[1][j] + ...   Bytes moved: n_rows * width * 4.
  * A block takes 32 columns; its 16 warps take every 16th row, ascending, and their sums are added in order. */
-enum { SUM_WARPS = 32, AHEAD = 8 }; /* AHEAD: rows loaded before the first of them is added */
+enum { SUM_WARPS = 16 };
 
 __global__ void sum_rows_kernel(float *sum, const float *partial, int64_t n_rows, int64_t width, int64_t ld)
 {
@@ -11,13 +11,8 @@ __global__ void sum_rows_kernel(float *sum, const float *partial, int64_t n_rows
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     int64_t j = (int64_t)blockIdx.x * 32 + lane;
     float x = 0;
-    for (int64_t i = warp; j < width && i < n_rows; i += AHEAD * SUM_WARPS) {
-        float next[AHEAD];
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) next[k] = i + k * SUM_WARPS < n_rows ? partial[(i + k * SUM_WARPS) * ld + j] : 0.0f;
-#pragma unroll
-        for (int k = 0; k < AHEAD; k++) x += next[k];
-    }
+    if (j < width)
+        for (int64_t i = warp; i < n_rows; i += SUM_WARPS) x += partial[i * ld + j];
     of_warp[warp][lane] = x;
     __syncthreads();
     if (warp || j >= width) return;
