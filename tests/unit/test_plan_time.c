@@ -66,7 +66,9 @@ static double predict(const measurement *m, char *what, size_t n)
                         .attention = mt_attention_use_typical(!m->any_kernels, false, machine.device_bytes) };
     const mt_job job = { .train = true, .clip = m->clip, .step_tokens = m->tokens, .step_docs = m->tokens / m->seq, .longest = m->seq };
     assert_ok((m->micro ? mt_plan_search : mt_plan_auto)(&plan, model, &job, &a, &machine, &err));
-    double seconds = plan->predicted_seconds;
+    const mt_times *t = &plan->times;
+    double seconds = plan->predicted_seconds, parts[] = { t->compute, t->copy_in, t->copy_out, t->adam_host };
+    for (size_t i = 0; i < MT_COUNT(parts); i++) assert_true(seconds >= 0.999 * parts[i]); /* nothing is faster than its parts */
     mt_plan_describe(plan, what, n);
     mt_plan_free(plan);
     mt_model_free(model);
