@@ -97,7 +97,7 @@ if [ "${2:-}" = --sanitize ]; then
     # Slower, so by cases: every kernel that has shared memory, at small shapes.
     check racecheck embed:2 embed:6 embed:7 embed:11 rmsnorm:2 rmsnorm:4 rmsnorm:6 rmsnorm:12 rmsnorm:17 normhead:2 normhead:3 glu:2 cross_entropy:2 cross_entropy:8
     check racecheck rope:5 rope:8 rope:10 rope:13 rope:14 rope:19 rope:23 round_grad:1 grad_norm:3 adamw:1 adamw:2 adamw:5 adamw:6 adamw:8 adamw:9 linear:4 linear:7
-    check racecheck attention:2 attention:6 attention:9 attention:18 attention:23 attention:28 cache_attention:3
+    check racecheck attention:2 attention:5 attention:6 attention:9 attention:10 attention:18 attention:23 attention:24 attention:28 cache_attention:3
 fi
 passed=$(grep -cE '^\[       OK ' "$log")
 failed=$(grep -cE '^\[  FAILED  \] [^0-9]' "$log")
