@@ -365,16 +365,26 @@ static bool itself(const mt_machine *m, const mt_gpu *known)
     return false;
 }
 
+/* A run may have less room than measuring takes (--device-memory); what decides speed alone must not stop it. */
+static mt_rc rates_of_kind(mt_machine *m, const mt_machine *kind, mt_err *err)
+{
+    mt_info("there is too little memory to measure it (%s): planned with what others of its kind reach", err->msg);
+    *m = *kind;
+    *err = (mt_err){ 0 };
+    return MT_OK;
+}
+
 static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, mt_err *err)
 {
     *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
     if (recall(m, path)) return MT_OK;
     mt_info("measuring this machine once (about two seconds)");
-    MT_TRY(measure(m, dev, cores, err));
-    if (known && known->held && fabs(m->flops / (1e12 * known->tflops) - 1) < AGREES) {
-        mt_machine table = mt_machine_of_gpu(known, cores);
-        m->flops = table.flops, m->flops_f32 = table.flops_f32, m->attention = table.attention;
-    }
+    const mt_machine kind = *m;
+    mt_rc rc = measure(m, dev, cores, err);
+    if (rc == MT_ENOMEM) return rates_of_kind(m, &kind, err);
+    if (rc) return rc;
+    if (known && known->held && fabs(m->flops / (1e12 * known->tflops) - 1) < AGREES)
+        m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
     if (itself(m, known)) remember(m, path);
     return MT_OK;
 }
