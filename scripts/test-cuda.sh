@@ -18,9 +18,11 @@ trap 'exit 1' INT TERM
 export MT_SEED=${MT_SEED:-$(date +%s)} MT_DRAWS=${MT_DRAWS:-8} MT_FAULT_STRIDE=${MT_FAULT_STRIDE:-11}
 echo "MT_SEED=$MT_SEED"
 
-# Most of the time goes to the host: drawing numbers, the CPU's truth, cuDNN compiling.  So programs run beside each other, one a core.
+# Most of the time goes to the host: drawing numbers, the CPU's truth, cuDNN compiling.  So programs run beside each other; few, because some
+# have a thread on every core.
+at_once=$(($(nproc) / 4 > 2 ? $(nproc) / 4 : 2))
 start() { # name, command...
-    while [ "$(jobs -rp | wc -l)" -ge "$(nproc)" ]; do wait -n; done
+    while [ "$(jobs -rp | wc -l)" -ge "$at_once" ]; do wait -n; done
     {
         SECONDS=0
         timeout --foreground "${MT_TIMEOUT:-240}" "${@:2}" > "$runs/$1.out" 2>&1
@@ -52,7 +54,7 @@ verdict() { # name, status: as cmocka prints it, so that the count below sees it
     if [ "$2" = 0 ]; then echo "[       OK ] $1" >> "$log"; else printf '[  FAILED  ] %s\n[  FAILED  ] %s\n' "$1" "$1" | tee -a "$log"; fi
 }
 
-# 200 steps of the demo here and on the CPU: losses a hundredth apart at most, on average over ten steps.
+# 200 steps of the demo, which is in fp32, here and on the CPU: losses a thousandth apart at most, on average over ten steps.
 demo() { # device
     start "demo_$1" "$build/megatrain" train --config configs/demo.yaml --num-steps 200 --device "$1" --overwrite true --set "save.output_dir=$runs/$1" \
         --set logging.log_interval=1 --set eval.max_samples=8
@@ -62,7 +64,7 @@ demo_follows_the_cpu() {
     paste <(losses cpu) <(losses cuda) | awk '
         { cpu += $1; gpu += $2 }
         NR % 10 == 0 { off = gpu / cpu - 1; if (off < 0) off = -off; if (off > worst) worst = off; cpu = gpu = 0 }
-        END { printf "200 steps of the demo: %.1e from the CPU at most\n", worst; exit !(NR == 200 && worst < 0.01) }' && return
+        END { printf "200 steps of the demo: %.1e from the CPU at most\n", worst; exit !(NR == 200 && worst < 0.001) }' && return
     tail -n 2 "$runs"/demo_*.out
     return 1
 }
@@ -70,7 +72,7 @@ demo_follows_the_cpu() {
 [ -x "$build/tests/unit_device_cuda" ] || { echo "no CUDA tests in $build: build first"; exit 1; }
 run unit_device_cuda "$build/tests/unit_device_cuda" # knows whether there is a GPU
 started=()
-for test in "$build"/tests/*_cuda; do
+for test in $(ls -dr "$build"/tests/*_cuda); do # the longest happen to be the last by name: they go first
     name=${test##*/}
     case $name in
     unit_device_cuda | equiv_faults_cuda | cli_full_gpu_cuda) ;; # look at free memory, so they run alone
@@ -95,7 +97,7 @@ if [ "${2:-}" = --sanitize ]; then
     # Slower, so by cases: every kernel that has shared memory, at small shapes.
     check racecheck embed:2 embed:6 embed:7 embed:11 rmsnorm:2 rmsnorm:4 rmsnorm:6 rmsnorm:12 rmsnorm:17 normhead:2 normhead:3 glu:2 cross_entropy:2 cross_entropy:8
     check racecheck rope:5 rope:8 rope:10 rope:13 rope:14 rope:19 rope:23 round_grad:1 grad_norm:3 adamw:1 adamw:2 adamw:5 adamw:6 adamw:8 adamw:9 linear:4 linear:7
-    check racecheck attention:2 attention:6 attention:9 attention:18 attention:23 attention:28 cache_attention:3
+    check racecheck attention:2 attention:5 attention:6 attention:9 attention:10 attention:18 attention:23 attention:24 attention:28 cache_attention:3
 fi
 passed=$(grep -cE '^\[       OK ' "$log")
 failed=$(grep -cE '^\[  FAILED  \] [^0-9]' "$log")

@@ -20,7 +20,8 @@ enum {
     CONNECT_S = 15,
     SILENCE_S = 60
 };
-static const double longest_wait_s = 330; /* the hub counts requests by 300 s; a server that asks for more is told to the user instead */
+static const double longest_wait_s =
+    330; /* the hub counts requests by 300 s; a server that asks for more is told to the user instead */
 
 struct mt_http {
     CURL *curl;

@@ -12,6 +12,7 @@
 
 extern "C" {
 #include "base/rng.h"
+#include "ops/linear_tiles.h"
 }
 
 enum { N_CHOICES = 8, N_TIMED = 3 };
@@ -186,21 +187,6 @@ static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLt
     return best;
 }
 
-/* -- which kernel on Hopper ------------------------------------------------------------------------ */
-
-/* Large products on Hopper run at the card's power limit, and there the library's first choice, the fastest on a cool card, is not the
- * fastest.  How fast a choice is comes of two things, measured in docs/benchmarks.md: how well its tiles fill the processors to the last
- * wave, and the pace of its tile.  Of the tiles marked calm a processor works on two in turn, so that one's end hides behind the other's
- * products, and they take less energy; with long sums there is less to hide. */
-static const struct {
-    int id, rows, cols; /* id: as in cublasLt.h; older ones do not name all */
-    bool calm;
-} tiles[] = {
-    { 17, 64, 128, false },   { 18, 128, 64, false },  { 20, 128, 128, true },   { 23, 128, 256, false },  { 24, 256, 128, false }, { 29, 128, 160, true },
-    { 31, 192, 128, false },  { 32, 128, 192, false }, { 165, 112, 128, false }, { 184, 144, 128, false }, { 197, 168, 128, true }, { 201, 176, 128, true },
-    { 209, 192, 192, false }, { 247, 320, 64, false }, { 248, 320, 128, false }, { 495, 256, 96, false },
-};
-
 static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigAttributes_t what)
 {
     int value = 0;
@@ -209,43 +195,16 @@ static int config_of(const cublasLtMatmulAlgo_t *algo, cublasLtMatmulAlgoConfigA
     return value;
 }
 
-/* Relative to the best tile's, all processors at work. */
-static double pace_of(size_t tile, const matmul *p)
-{
-    int64_t area = (int64_t)tiles[tile].rows * tiles[tile].cols;
-    bool square = area == 128 * 128;
-    if (tiles[tile].calm) return square == (p->bias != NULL) ? 1.0 : square ? 0.99 : 0.96; /* a bias slows the others */
-    if (area < 112 * 128) return 0.915;
-    if (area <= 192 * 128) return 0.96;
-    return p->k >= 8192 ? 0.995 : 0.93;
-}
-
-/* What is reached of the best pace, from 0 to 1; 0: by a tile that is not known. */
-static double score_of(const mt_cuda_device *d, const matmul *p, const cublasLtMatmulAlgo_t *algo)
-{
-    int id = config_of(algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
-    int64_t split = config_of(algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
-    if (split < 1) split = 1;
-    for (size_t t = 0; t < MT_COUNT(tiles); t++) {
-        if (tiles[t].id != id) continue;
-        int64_t n = div_up(p->m, tiles[t].rows) * div_up(p->n, tiles[t].cols) * split, waves = div_up(n, d->n_sms);
-        double area = (double)tiles[t].rows * tiles[t].cols;
-        double filled = (double)p->m * (double)p->n * (double)split / (area * (double)(waves * d->n_sms));
-        double sums = split > 1 ? 1000.0 * (double)split / (double)p->k : 0; /* of the split parts, through memory */
-        return filled * pace_of(t, p) / (1 + sums);
-    }
-    return 0;
-}
-
 static int best_of(const mt_cuda_device *d, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n)
 {
-    const double large = 2e10; /* FLOPs; smaller ones are over before the card is hot */
-    int best = 0;
-    if (!d->hopper || p->t != MT_DTYPE_BF16 || 2.0 * (double)p->m * (double)p->n * (double)p->k < large) return 0;
-    if (score_of(d, p, &choices[0].algo) == 0) return 0;
-    for (int i = 1; i < n; i++)
-        if (score_of(d, p, &choices[i].algo) > score_of(d, p, &choices[best].algo)) best = i;
-    return best;
+    mt_tile_choice tiles[N_CHOICES];
+    mt_tiled tiled = { p->m, p->n, p->k, p->bias != NULL, d->n_sms };
+    if (!d->hopper || p->t != MT_DTYPE_BF16) return 0;
+    for (int i = 0; i < n; i++) {
+        tiles[i].tile = config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_TILE_ID);
+        tiles[i].split = config_of(&choices[i].algo, CUBLASLT_ALGO_CONFIG_SPLITK_NUM);
+    }
+    return mt_tile_best(&tiled, tiles, n);
 }
 
 /* like: what the kernel is chosen for; p: what `tune` multiplies to time it. */

@@ -1,1 +1,1 @@
-set(sources adamw.c adamw_avx2.c adamw_avx512.c attention.c attention_ways.c cache_attention.c cross_entropy.c embed.c glu.c linear.c moments.c moments_avx2.c moments_avx512.c normhead.c ops_cpu.c ops_traced.c rmsnorm.c rope.c rows.c sqnorm.c sqnorm_avx2.c sqnorm_avx512.c update.c)
+set(sources adamw.c adamw_avx2.c adamw_avx512.c attention.c attention_ways.c cache_attention.c cross_entropy.c embed.c glu.c linear.c linear_tiles.c moments.c moments_avx2.c moments_avx512.c normhead.c ops_cpu.c ops_traced.c rmsnorm.c rope.c rows.c sqnorm.c sqnorm_avx2.c sqnorm_avx512.c update.c)

@@ -14,6 +14,7 @@ typedef struct mt_gpu {
     double gb_s;        /* device memory, achieved */
     double link;        /* GB/s each way, pinned memory */
     double host_gb_s;   /* of the host memory such a card usually sits beside, at most */
+    bool held;          /* tflops was seen in many runs, not worked out from what is published */
 } mt_gpu;
 
 extern const mt_gpu mt_gpus[];

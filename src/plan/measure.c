@@ -19,11 +19,14 @@
 #include <time.h>
 
 /* Of the rate a product reaches alone, a run of minutes keeps this much: the card warms up, and other kernels run between. */
-#define LASTS 0.86
+#define LASTS 0.95
 /* Of the rate of updates alone, a run keeps this much. */
 #define ADAM_LASTS 0.9
 /* A GPU this much slower than its kind is not itself. */
 #define BUSY 0.75
+/* What was seen in runs of minutes is worth more than a second's measurement that agrees with it so far: that moves by 5% with what ran
+ * before. */
+#define AGREES 0.15
 
 /* What a process takes besides a plan on a CPU: pages of the program, its libraries and the data, and what they allocate. */
 #define MOST_FILES ((int64_t)512 << 20)
@@ -316,7 +319,7 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *dir = xdg && *xdg ? mt_asprintf("%s/megatrain", xdg) : home && *home ? mt_asprintf("%s/.cache/megatrain", home) : NULL, key[320];
     if (!dir) return NULL;
-    snprintf(key, sizeof key, "3|%s|%s|%d", device, h->cpu, cores); /* 3: how it is measured */
+    snprintf(key, sizeof key, "4|%s|%s|%d", device, h->cpu, cores); /* 4: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
     mkdir(dir, 0777);
     mt_free(dir);
@@ -362,12 +365,26 @@ static bool itself(const mt_machine *m, const mt_gpu *known)
     return false;
 }
 
+/* A run may have less room than measuring takes (--device-memory); what decides speed alone must not stop it. */
+static mt_rc rates_of_kind(mt_machine *m, const mt_machine *kind, mt_err *err)
+{
+    mt_info("there is too little memory to measure it (%s): planned with what others of its kind reach", err->msg);
+    *m = *kind;
+    *err = (mt_err){ 0 };
+    return MT_OK;
+}
+
 static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, mt_err *err)
 {
     *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
     if (recall(m, path)) return MT_OK;
     mt_info("measuring this machine once (about two seconds)");
-    MT_TRY(measure(m, dev, cores, err));
+    const mt_machine kind = *m;
+    mt_rc rc = measure(m, dev, cores, err);
+    if (rc == MT_ENOMEM) return rates_of_kind(m, &kind, err);
+    if (rc) return rc;
+    if (known && known->held && fabs(m->flops / (1e12 * known->tflops) - 1) < AGREES)
+        m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
     if (itself(m, known)) remember(m, path);
     return MT_OK;
 }

@@ -2,8 +2,8 @@
  *
  *     hub_serve [MIB] [NAME=FOLDER ...]
  *
- * It has acme/tiny; with a number, acme/big as well, a model of so many MiB to measure downloads with; and each folder as the model
- * NAME. */
+ * It has acme/tiny; with a number, acme/big as well, a model of so many MiB to measure downloads with; and each folder as the
+ * model NAME. */
 #include "base/file.h"
 #include "ckpt/outdir.h"
 #include "hub_tiny.h"
@@ -44,8 +44,10 @@ int main(int argc, char **argv)
     hub_add_tiny(s);
     for (int i = 1; i < argc; i++) {
         char *is = strchr(argv[i], '=');
-        if (is) *is = '\0', add_folder(s, argv[i], is + 1);
-        else add_big(s, strtoul(argv[i], NULL, 10));
+        if (is)
+            *is = '\0', add_folder(s, argv[i], is + 1);
+        else
+            add_big(s, strtoul(argv[i], NULL, 10));
     }
     printf("%s\n", s->endpoint);
     fflush(stdout);

@@ -8,10 +8,11 @@
  *     ...
  *     hub_server_stop(s);
  *
- * As the real one does: large files (lfs) are answered with a redirect to another host (a second port here), at an address that is
- * signed letter by letter and takes no Authorization; small ones with a relative redirect; a repository that was renamed, and
- * everything in it, with a relative 307; listings in pages, the next one's address in Link; RateLimit on every answer; Xet's headers on
- * large files, which plain HTTP may ignore.  Requests are logged, one line each: "METHOD PORT TARGET range=... auth=...". */
+ * As the real one does: large files (lfs) are answered with a redirect to another host (a second port here), at an address that
+ * is signed letter by letter and takes no Authorization; small ones with a relative redirect; a repository that was renamed, and
+ * everything in it, with a relative 307; listings in pages, the next one's address in Link; RateLimit on every answer; Xet's
+ * headers on large files, which plain HTTP may ignore.  Requests are logged, one line each: "METHOD PORT TARGET range=...
+ * auth=...". */
 #ifndef MT_TEST_HUB_SERVER_H
 #define MT_TEST_HUB_SERVER_H
 
@@ -32,7 +33,9 @@
 enum { HUB_MAX_FILES = 32, HUB_MAX_REPOS = 8, HUB_MAX_RULES = 8, HUB_PAGE = 3 };
 
 /* The kind of letters that a client may be tempted to write in another way. */
-#define HUB_SIGNATURE "Expires=1767225600&Policy=eyJ~a-b_&Signature=aB%2Bc%2fd%3D%3D&response-content-disposition=inline%3B+filename%3D%22m.bin%22"
+#define HUB_SIGNATURE                                                                                                            \
+    "Expires=1767225600&Policy=eyJ~a-b_&Signature=aB%2Bc%2fd%3D%3D&response-content-disposition=inline%3B+filename%3D%22m.bin%"  \
+    "22"
 
 typedef struct hub_file {
     char path[128];
@@ -58,11 +61,11 @@ typedef struct hub_rule {
     const char *error_code; /* X-Error-Code */
     const char *retry_after, *rate_limit;
     const char *error_message; /* X-Error-Message */
-    const char *location; /* with a status of 3xx */
-    long cut_after;       /* close the connection after so many bytes of the body */
-    bool wrong;           /* one byte of the body is another */
-    bool no_range;        /* answers with the whole */
-    int slow_ms;          /* pause before each 4 KiB */
+    const char *location;      /* with a status of 3xx */
+    long cut_after;            /* close the connection after so many bytes of the body */
+    bool wrong;                /* one byte of the body is another */
+    bool no_range;             /* answers with the whole */
+    int slow_ms;               /* pause before each 4 KiB */
     int used;
 } hub_rule;
 
@@ -252,7 +255,8 @@ static inline void hub_answer_list(const hub_request *q, const hub_repo *r, int 
     mt_str_puts(&s, "]");
     if (end < r->n_files)
         snprintf(more, sizeof more, "Link: <%s/api/%s/%s/tree/%s?recursive=true&limit=%d&cursor=%d%%3D%%3D>; rel=\"next\"\r\n",
-                 q->s->short_links ? "" : q->s->endpoint, r->dataset ? "datasets" : "models", r->name, r->commit, HUB_PAGE, page + 1);
+                 q->s->short_links ? "" : q->s->endpoint, r->dataset ? "datasets" : "models", r->name, r->commit, HUB_PAGE,
+                 page + 1);
     hub_answer(q, 200, more, s.s, s.n);
     mt_str_free(&s);
 }
@@ -306,12 +310,14 @@ static inline void hub_answer_resolve(const hub_request *q, const hub_repo *r, c
                      "Location: http://127.0.0.1:%d/lfs/%s?%s\r\nX-Repo-Commit: %s\r\nX-Linked-Etag: "
                      "\"%s\"\r\nX-Linked-Size: %llu\r\nX-Xet-Hash: %s\r\n"
                      "Link: <%s/api/models/%s/xet-read-token/%s>; rel=\"xet-auth\"\r\n",
-                     q->s->ports[1], f->sha, HUB_SIGNATURE, r->commit, f->sha, (unsigned long long)f->size, xet, q->s->endpoint, r->name, r->commit);
+                     q->s->ports[1], f->sha, HUB_SIGNATURE, r->commit, f->sha, (unsigned long long)f->size, xet, q->s->endpoint,
+                     r->name, r->commit);
             hub_answer(q, 302, more, "", 0);
         } else if (q->head) {
             hub_answer_file(q, r, f);
         } else { /* to itself, by a relative address */
-            snprintf(more, sizeof more, "Location: /api/resolve-cache/%d/%d?etag=%%22%s%%22\r\n", (int)(r - q->s->repos), i, f->git);
+            snprintf(more, sizeof more, "Location: /api/resolve-cache/%d/%d?etag=%%22%s%%22\r\n", (int)(r - q->s->repos), i,
+                     f->git);
             hub_answer(q, 307, more, "", 0);
         }
         return;

@@ -193,9 +193,9 @@ static const struct {
     const char *words, *gpu; /* NULL: none */
     double ram_gb;
 } machines[] = {
-    { "a laptop or CPU server, 16 GB", NULL, 16 },         { "RTX 3090 or 4090, 64 GB of RAM", "rtx3090", 64 },
-    { "RTX 4090 or 5090, 128 GB", "rtx4090", 128 },       { "H100, 256 GB", "h100", 256 },
-    { "H100 or H200, 512 GB", "h100", 512 },              { "H200, 1 TB", "h200", 1000 },
+    { "a laptop or CPU server, 16 GB", NULL, 16 },  { "RTX 3090 or 4090, 64 GB of RAM", "rtx3090", 64 },
+    { "RTX 4090 or 5090, 128 GB", "rtx4090", 128 }, { "H100, 256 GB", "h100", 256 },
+    { "H100 or H200, 512 GB", "h100", 512 },        { "H200, 1 TB", "h200", 1000 },
 };
 
 /* 3 GB are the system's. */
@@ -283,4 +283,5 @@ static void what_the_readme_says_a_machine_trains_it_trains(void **state)
     json_decref(published);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(what_the_readme_says_a_machine_trains_it_trains), cmocka_unit_test(every_config_reads_and_plans), cmocka_unit_test(the_originals_names_are_kept))
+MT_TEST_MAIN(cmocka_unit_test(what_the_readme_says_a_machine_trains_it_trains), cmocka_unit_test(every_config_reads_and_plans),
+             cmocka_unit_test(the_originals_names_are_kept))

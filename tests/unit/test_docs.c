@@ -12,7 +12,8 @@
 /* A heading as GitHub names it: lower case, blanks to -, no punctuation but - and _. */
 static void slug(char *out, const char *heading, size_t n)
 {
-    for (; n && isspace((unsigned char)heading[n - 1]); n--) {}
+    for (; n && isspace((unsigned char)heading[n - 1]); n--) {
+    }
     for (size_t i = 0; i < n; i++) {
         unsigned char c = (unsigned char)heading[i];
         if (c == ' ')
@@ -64,8 +65,10 @@ static int check_links(const char *dir, const char *file)
     snprintf(path, sizeof path, "%s/%s", dir, file);
     assert_ok(mt_file_read(&text, NULL, path, 1 << 22, &err));
     for (const char *p = text; *p; p++) {
-        if (strncmp(p, "```", 3) == 0) block = !block, p += 2;
-        else if (*p == '`' && !block) word = !word;
+        if (strncmp(p, "```", 3) == 0)
+            block = !block, p += 2;
+        else if (*p == '`' && !block)
+            word = !word;
         bool to = strncmp(p, "](", 2) == 0, of = strncmp(p, "src=\"", 5) == 0;
         if (block || word || (!to && !of)) continue;
         const char *from = p + (to ? 2 : 5);
@@ -115,8 +118,8 @@ static void every_page_is_linked_to(void **state)
 {
     (void)state;
     mt_err err = { 0 };
-    static const char *const from[] = { "README.md",     "CONTRIBUTING.md",      "docs/tour.md",        "docs/migrating.md",
-                                        "docs/plan.md",  "docs/benchmarks.md",   "docs/families.md",    "docs/troubleshooting.md" };
+    static const char *const from[] = { "README.md",    "CONTRIBUTING.md",    "docs/tour.md",     "docs/migrating.md",
+                                        "docs/plan.md", "docs/benchmarks.md", "docs/families.md", "docs/troubleshooting.md" };
     DIR *d = opendir(ROOT "/docs");
     assert_non_null(d);
     for (struct dirent *e; (e = readdir(d));) {
@@ -127,7 +130,8 @@ static void every_page_is_linked_to(void **state)
             char path[512], *text;
             snprintf(path, sizeof path, ROOT "/%s", from[i]);
             assert_ok(mt_file_read(&text, NULL, path, 1 << 22, &err));
-            for (const char *p = text; !found && (p = strstr(p, e->d_name)); p++) found = strchr("(/", p[-1]) && strchr(")#", p[n]);
+            for (const char *p = text; !found && (p = strstr(p, e->d_name)); p++)
+                found = strchr("(/", p[-1]) && strchr(")#", p[n]);
             mt_free(text);
         }
         if (!found) fail_msg("docs/%s is linked to from nowhere one would look", e->d_name);

@@ -131,6 +131,25 @@ static void a_cpu_is_measured_once_and_remembered(void **state)
     assert_true(first.base_host > 16 << 20 && first.base_host < gib); /* the program itself */
 }
 
+/* The CPU's memory plays a GPU's of which the run may use a little: measuring does not fit, and that is no reason not to run. */
+static void a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_device *dev;
+    mt_machine m;
+    mt_device_api played = mt_device_cpu;
+    played.kind = MT_DEVICE_CUDA;
+    assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .memory_limit = 1 << 20 }, &err));
+    const mt_device_api *own = dev->api;
+    dev->api = &played;
+    assert_ok(mt_machine_here(&m, dev, &(mt_machine_given){ 0 }, false, &err));
+    dev->api = own;
+    mt_device_close(dev);
+    assert_true(m.device_bytes == 1 << 20 && m.flops == mt_machine_typical().flops && m.attention == mt_machine_typical().attention);
+    assert_true(err.rc == MT_OK && !*err.msg);
+}
+
 /* -- the simulation -------------------------------------------------------------------------------- */
 
 static mt_machine simple(void)
@@ -238,6 +257,7 @@ static int remove_all(void **state)
 MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
              IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
              cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(only_hopper_has_cudnns_attention),
-             IN_DIR(a_cpu_is_measured_once_and_remembered), cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(copies_out_take_turns_as_they_become_ready),
+             IN_DIR(a_cpu_is_measured_once_and_remembered), cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
+             cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(copies_out_take_turns_as_they_become_ready),
              cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
              cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory), cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))
