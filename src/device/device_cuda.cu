@@ -576,8 +576,8 @@ static mt_rc explain_full(int index, mt_err *err)
     return mt_fail(err, MT_ENOMEM, "cuda:%d has no memory left to start in; end what else runs there (nvidia-smi shows it), or use --device cpu", index);
 }
 
-/* The engine queues a step's copies at once, more than the driver's queues hold by default: then the call that queues one copy too many
- * waits for the first, and with it everything that is queued behind.  Read by the driver when it starts, so only the first device says it. */
+/* A stream takes 1,021 pieces of work by default, whatever their size, and the call that queues one more waits for the first, and with it what
+ * would be queued on the others next.  Read by the driver when it starts, so only the first device says it. */
 static void lengthen_queues(void) { setenv("CUDA_SCALE_LAUNCH_QUEUES", "4x", 0); }
 
 static mt_rc check_device(cuda_device *d, mt_err *err)

@@ -379,12 +379,12 @@ mt_rc mt__updates_return_all(mt_engine *e, mt_err *err)
 }
 
 /* The link does copies out in the order in which they become possible, whatever their stream: all of these at once would hold up the
- * gradients of the whole step.  So each waits for compute to get so far; three quarters of the visits see them all off, that they may
- * be home for the next update. */
+ * gradients of the whole step.  So each waits for compute to get so far. */
 mt_rc mt__updates_pace(mt_engine *e, mt_err *err)
 {
+    if (e->any_borrows || e->returned_own == e->n_late) return MT_OK;
     int64_t visits = e->n_sweeps * e->n_visits, now = e->sweep * e->n_visits + e->visit + 1;
-    int64_t due = e->any_borrows || e->returned_own == e->n_late ? 0 : mt_min_i64((4 * e->n_late * now + 3 * visits - 1) / (3 * visits), e->n_late);
+    int64_t due = mt_min_i64((e->n_late * now + visits - 1) / visits, e->n_late);
     if (due <= e->returned_own) return MT_OK;
     MT_TRY(mt_wait(e->write_back, e->visited, err));
     return return_own(e, due, err);

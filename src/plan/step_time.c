@@ -212,7 +212,7 @@ static void update_all_borrowed(drawing *d, int behind)
 /* Where nobody borrows: behind a visit's compute, as many as are due by then. */
 static void pace(drawing *d, int computed)
 {
-    int due = d->n_late ? (int)mt_min_i64(d->n_late, (4 * d->n_late * ++d->visit + 3 * d->visits - 1) / (3 * d->visits)) : 0;
+    int due = (d->n_late * ++d->visit + d->visits - 1) / d->visits;
     double scale = d->scale;
     d->scale = 1; /* once a step, however often the sweep happens */
     for (; d->returned < due; d->late++) {
