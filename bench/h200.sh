@@ -42,6 +42,8 @@ each 7b --shape qwen2.5-7b --tokens-per-step 131072 --steps 3 --warmup 1
 each 3b --shape qwen2.5-3b --tokens-per-step 65536 --steps 5 --warmup 2
 each 0.5b --shape qwen2.5-0.5b --tokens-per-step 65536 --steps 10 --warmup 3
 line "7b, lengths lognormal:300, 30% trained" --shape qwen2.5-7b --home host --tokens-per-step 131072 --lengths lognormal:300 --trained 0.3 --steps 3 --warmup 1
+line "0.5b, lengths lognormal:300, 30% trained" --shape qwen2.5-0.5b --tokens-per-step 65536 --lengths lognormal:300 --trained 0.3 --steps 30 --warmup 3
+line "7b, 22 GB of the GPU, 32,768 tokens a step" --shape qwen2.5-7b --device-memory 22G --tokens-per-step 32768 --steps 3 --warmup 1
 line "7b, 8,192 tokens a step" --shape qwen2.5-7b --home host --tokens-per-step 8192 --steps 5 --warmup 2
 line "14b, 65,536 tokens a step" --shape qwen2.5-14b --tokens-per-step 65536 --steps 2 --warmup 1
 
@@ -49,7 +51,7 @@ line "14b, 65,536 tokens a step" --shape qwen2.5-14b --tokens-per-step 65536 --s
 long=(--steps 0 --warmup 0)
 for det in on off; do
     line "7b, sequence 32,768, deterministic $det" --shape qwen2.5-7b --home host --seq-len 32768 --tokens-per-step 65536 --deterministic $det --steps 2 --warmup 1
-    line "7b, sequence 131,072, deterministic $det" --shape qwen2.5-7b --home host --seq-len 131072 --tokens-per-step 131072 --deterministic $det "${long[@]}" --warmup-tokens 4096
+    line "7b, sequence 131,072, deterministic $det" --shape qwen2.5-7b --home auto --seq-len 131072 --tokens-per-step 131072 --deterministic $det "${long[@]}" --warmup-tokens 4096
 done
 for shape in qwen2.5-32b qwen2.5-72b mistral-large-2407; do
     line "$shape, ALIASED, 65,536 tokens a step" --shape $shape --alias-layers --home host --tokens-per-step 65536 "${long[@]}" --warmup-tokens 8192

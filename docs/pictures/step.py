@@ -3,12 +3,13 @@
 
     megatrain bench --shape llama-3.2-1b --home host --device-memory 6G --tokens-per-step 16384 --trace TRACE.json
 
-Four lanes: copies to the device, compute, copies from it, and updates on the host.  Nothing is moved or stretched by hand.
+Four lanes: copies to the device, compute, copies from it (gradients and write-backs), and updates on the host.  Nothing is moved or stretched by hand.
 """
 import json, sys
 
 WIDTH, LEFT, LANE, GAP, TOP = 880, 118, 26, 12, 34
 LANES = [("copy-in", "copies in"), ("compute", "compute"), ("copy-out", "copies out"), ("updater", "Adam on the host")]
+LANE_OF = {"write-back": "copy-out"}  # a stream of its own, the same direction
 KINDS = ["forward", "backward", "update", "copy"]
 
 trace, out, title = json.load(open(sys.argv[1])), sys.argv[2], sys.argv[3]
@@ -30,6 +31,7 @@ def kind_of(lane, name):
 spans = {lane: [] for lane, _ in LANES}
 for e in sorted((e for e in events if e["ph"] == "X"), key=lambda e: e["ts"]):
     lane = names.get(e["tid"])
+    lane = LANE_OF.get(lane, lane)
     kind = kind_of(lane, e["name"])
     if lane in spans and kind:
         spans[lane].append((e["ts"], e["ts"] + e["dur"], kind))
