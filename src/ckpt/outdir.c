@@ -95,6 +95,23 @@ static mt_rc remove_entries(const char *path, mt_err *err)
     return rc;
 }
 
+uint64_t mt_dir_bytes(const char *path)
+{
+    struct stat st;
+    mt_dir_names names;
+    mt_err ignored = { 0 };
+    if (lstat(path, &st)) return 0;
+    uint64_t sum = (uint64_t)st.st_blocks * 512;
+    if (!S_ISDIR(st.st_mode) || mt_dir_list(&names, path, &ignored)) return sum;
+    for (size_t i = 0; i < names.n; i++) {
+        char *inside = mt_path_join(path, names.items[i]);
+        if (inside) sum += mt_dir_bytes(inside);
+        mt_free(inside);
+    }
+    mt_dir_names_free(&names);
+    return sum;
+}
+
 mt_rc mt_dir_remove(const char *path, mt_err *err)
 {
     struct stat st;

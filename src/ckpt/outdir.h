@@ -24,6 +24,8 @@ void mt_outdir_close(mt_outdir *d); /* accepts a zeroed or closed one */
 mt_rc mt_dir_make(const char *path, mt_err *err);
 /* A file, or a directory with all that is in it; links are removed, not followed.  Absent is fine. */
 mt_rc mt_dir_remove(const char *path, mt_err *err);
+/* Bytes on disk of a file, or of a directory and all it holds, as far as they can be read. */
+uint64_t mt_dir_bytes(const char *path);
 /* Give it a name that ends in .tmp, then remove it: half-removed, nobody takes it for whole. */
 mt_rc mt_dir_discard(const char *path, mt_err *err);
 mt_rc mt_dir_sync(const char *path, mt_err *err);

@@ -8,6 +8,7 @@
 #include "cli/plot.h"
 #include "cli/progress.h"
 #include "cli/run_data.h"
+#include "engine/output_dir.h"
 #include "engine/train.h"
 #include "page/page.h"
 #include "page/server.h"
@@ -421,7 +422,9 @@ static mt_rc dry_run(app *a, mt_err *err)
     a->s.save.output_dir = dir;
     a->s.save.resume = "";
     a->s.save.overwrite = true;
-    mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
+    a->s.logging.metrics_file = "metrics.jsonl"; /* wherever the real one is */
+    mt_rc rc = mt_output_dir_only_runs(dir, err);
+    if (!rc) rc = mt_trainer_open(&t, &a->s, &hooks, err);
     bool ours = t != NULL;
     if (!rc) rc = rehearse(a, t, err);
     mt_trainer_close(t);

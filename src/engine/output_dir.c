@@ -14,18 +14,24 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* What runs leave; a name that ends in - stands for all that begin so. */
-static const char *const left_by_runs[] = { "checkpoint-", "final",     "final.tmp",    "final.old.tmp",
-                                            "config.yaml", "plan.json", "metrics.jsonl", "log.txt",     "report.html",  "tensorboard" };
+/* What runs leave; a name that ends in - stands for all that go on with a number. */
+static const struct left_name {
+    const char *name;
+    bool says_so; /* nobody else would call a file that: a run was here */
+} left_by_runs[] = {
+    { "checkpoint-", true }, { "final", true },     { "final.tmp", true },    { "final.old.tmp", true }, { "plan.json", true }, { "metrics.jsonl", true },
+    { "config.yaml", false }, { "log.txt", false }, { "report.html", false }, { "tensorboard", false },
+};
 
-static bool is_left_by_run(const char *name)
+static const struct left_name *left_by_run(const char *name)
 {
     for (size_t i = 0; i < MT_COUNT(left_by_runs); i++) {
-        size_t n = strlen(left_by_runs[i]);
-        char last = left_by_runs[i][n - 1];
-        if (last == '-' ? strncmp(name, left_by_runs[i], n) == 0 : strcmp(name, left_by_runs[i]) == 0) return true;
+        const char *known = left_by_runs[i].name;
+        size_t n = strlen(known);
+        bool is = known[n - 1] == '-' ? strncmp(name, known, n) == 0 && name[n] >= '0' && name[n] <= '9' : strcmp(name, known) == 0;
+        if (is) return &left_by_runs[i];
     }
-    return false;
+    return NULL;
 }
 
 static mt_rc in_use(const mt_output_dir *d, mt_err *err)
@@ -74,22 +80,72 @@ mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err)
     mt_dir_names names;
     *yes = false;
     MT_TRY(mt_dir_list(&names, d->path, err));
-    for (size_t i = 0; i < names.n; i++) *yes = *yes || is_left_by_run(names.items[i]);
+    for (size_t i = 0; i < names.n; i++) {
+        const struct left_name *left = left_by_run(names.items[i]);
+        *yes = *yes || (left && left->says_so);
+    }
     mt_dir_names_free(&names);
     return MT_OK;
 }
 
-mt_rc mt_output_dir_clear(const mt_output_dir *d, mt_err *err)
+typedef mt_rc (*entry_fn)(void *user, const char *path, mt_err *err);
+
+/* Each that a run left, of those that say so or of the others. */
+static mt_rc for_each_left(const mt_output_dir *d, bool says_so, entry_fn fn, void *user, mt_err *err)
 {
     mt_dir_names names;
     MT_TRY(mt_dir_list(&names, d->path, err));
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < names.n; i++) {
-        if (!is_left_by_run(names.items[i])) continue;
+        const struct left_name *left = left_by_run(names.items[i]);
+        if (!left || left->says_so != says_so) continue;
         char *path = mt_path_join(d->path, names.items[i]);
-        rc = path ? mt_dir_discard(path, err) : mt_fail(err, MT_ENOMEM, "no host memory to clear %s", d->path);
+        rc = path ? fn(user, path, err) : mt_fail(err, MT_ENOMEM, "no host memory to look through %s", d->path);
         mt_free(path);
     }
+    mt_dir_names_free(&names);
+    return rc;
+}
+
+static mt_rc add_bytes(void *user, const char *path, mt_err *err)
+{
+    (void)err;
+    *(uint64_t *)user += mt_dir_bytes(path);
+    return MT_OK;
+}
+
+mt_rc mt_output_dir_will_clear(mt_output_dir *d, mt_err *err)
+{
+    d->to_come = 0;
+    MT_TRY(for_each_left(d, false, add_bytes, &d->to_come, err));
+    return for_each_left(d, true, add_bytes, &d->to_come, err);
+}
+
+static mt_rc discard(void *user, const char *path, mt_err *err)
+{
+    (void)user;
+    return mt_dir_discard(path, err);
+}
+
+mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err)
+{
+    bool held;
+    d->to_come = 0;
+    MT_TRY(mt_output_dir_holds_run(d, &held, err));
+    if (!held) return MT_OK; /* a config.yaml without a run is somebody's own */
+    MT_TRY(for_each_left(d, false, discard, NULL, err));
+    return for_each_left(d, true, discard, NULL, err); /* last: killed in between, it is still a run's */
+}
+
+mt_rc mt_output_dir_only_runs(const char *path, mt_err *err)
+{
+    mt_dir_names names;
+    if (!mt_dir_exists(path)) return MT_OK;
+    MT_TRY(mt_dir_list(&names, path, err));
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < names.n; i++)
+        if (!left_by_run(names.items[i]) && strcmp(names.items[i], ".lock") != 0)
+            rc = mt_fail(err, MT_EINVAL, "%s holds %s, which would be removed with it: rename that directory, or choose another --output-dir", path, names.items[i]);
     mt_dir_names_free(&names);
     return rc;
 }
@@ -106,7 +162,7 @@ mt_rc mt_output_dir_need(const mt_output_dir *d, uint64_t need, const char *what
 {
     struct statvfs v;
     if (statvfs(d->path, &v)) return MT_OK; /* a file system that does not say */
-    uint64_t left = (uint64_t)v.f_bavail * v.f_frsize;
+    uint64_t left = (uint64_t)v.f_bavail * v.f_frsize + d->to_come;
     if (left >= need) return MT_OK;
     return mt_fail(err, MT_EIO, "no room in %s: %s takes %s and %s is free; free some space, or choose another --output-dir",
                    d->path, what, mt_bytes_text(need).s, mt_bytes_text(left).s);

@@ -11,16 +11,21 @@ typedef struct mt_output_dir {
     char *path;
     int lock; /* valid while `locked` */
     bool locked;
+    uint64_t to_come; /* bytes that will be free once it is cleared */
 } mt_output_dir;
 
 /* Make it and lock it.  MT_EBUSY: another run has it. */
 mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err);
 void mt_output_dir_close(mt_output_dir *d); /* accepts a zeroed or closed one */
 
-/* True if a run was here: its configuration, its metrics or a checkpoint. */
+/* True if a run was here: its plan, its metrics, a checkpoint or the finished model. */
 mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err);
-/* Remove what runs leave: checkpoints, the finished model, configuration, plan, metrics.  Nothing else is touched. */
-mt_rc mt_output_dir_clear(const mt_output_dir *d, mt_err *err);
+/* Remove what a run left: checkpoints, the finished model, configuration, plan, metrics.  Nothing else is touched, and nothing where no run was. */
+mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err);
+/* It will be: until then what that frees counts as free. */
+mt_rc mt_output_dir_will_clear(mt_output_dir *d, mt_err *err);
+/* Fails if there is anything in the directory that no run leaves. */
+mt_rc mt_output_dir_only_runs(const char *path, mt_err *err);
 
 /* A small file in it, whole or not at all. */
 mt_rc mt_output_dir_save(const mt_output_dir *d, const char *name, const char *text, size_t n, mt_err *err);

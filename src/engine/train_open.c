@@ -11,7 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 double mt__seconds(void)
 {
@@ -55,14 +57,29 @@ static mt_rc check_not_inside(const mt_trainer *t, mt_err *err)
                   : MT_OK;
 }
 
+/* A run writes its settings there. */
+static mt_rc check_no_config(const mt_trainer *t, mt_err *err)
+{
+    char *path = mt_path_join(t->dir.path, "config.yaml");
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to look through %s", t->dir.path);
+    mt_rc rc = access(path, F_OK) ? MT_OK
+                                  : mt_fail(err, MT_EINVAL, "no run has written %s, and this one would write over it: rename it, or choose another --output-dir", path);
+    mt_free(path);
+    return rc;
+}
+
 static mt_rc open_dir(mt_trainer *t, mt_err *err)
 {
     const mt_save_settings *s = &t->s->save;
     bool held;
     MT_TRY(mt_output_dir_open(&t->dir, s->output_dir, err));
     MT_TRY(mt_output_dir_holds_run(&t->dir, &held, err));
-    if (held && s->overwrite) return check_not_inside(t, err); /* what is there goes once nothing can be refused any more */
+    if (held && s->overwrite) { /* what is there goes once nothing can be refused any more */
+        MT_TRY(check_not_inside(t, err));
+        return mt_output_dir_will_clear(&t->dir, err);
+    }
     if (held && !*s->resume) return refuse_held(&t->dir, err);
+    if (!held) MT_TRY(check_no_config(t, err));
     MT_TRY(mt_ckpt_sweep(t->dir.path, err));
     MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
     MT_TRY(mt__train_find_resume(t, err));
@@ -250,10 +267,10 @@ static mt_rc save_text(mt_trainer *t, const char *name, mt_str *s, mt_err *err)
 static mt_rc describe_run(mt_trainer *t, mt_err *err)
 {
     mt_str s = { 0 };
-    mt_settings_write_yaml(t->s, &s);
-    MT_TRY(save_text(t, "config.yaml", &s, err));
     plan_text(t, &s);
-    return save_text(t, "plan.json", &s, err);
+    MT_TRY(save_text(t, "plan.json", &s, err)); /* first: it says that what follows is a run's */
+    mt_settings_write_yaml(t->s, &s);
+    return save_text(t, "config.yaml", &s, err);
 }
 
 static mt_rc open_events(mt_trainer *t, mt_err *err)
@@ -266,10 +283,26 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
     return rc;
 }
 
-static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
+static char *metrics_path(const mt_trainer *t)
 {
     const char *name = t->s->logging.metrics_file;
-    char *path = *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
+    return *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
+}
+
+/* A file that lies elsewhere may be another run's, and a fresh one would empty it. */
+static mt_rc check_metrics(const mt_trainer *t, mt_err *err)
+{
+    struct stat st;
+    char *path = metrics_path(t);
+    bool taken = path && !*t->s->save.resume && !t->s->save.overwrite && stat(path, &st) == 0 && st.st_size > 0;
+    mt_free(path);
+    return taken ? mt_fail(err, MT_EINVAL, "logging.metrics_file %s has something in it already: choose another file, or give --overwrite", t->s->logging.metrics_file)
+                 : MT_OK;
+}
+
+static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
+{
+    char *path = metrics_path(t);
     mt_rc rc =
         path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
     mt_free(path);
@@ -281,6 +314,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     saved_state saved = { 0 };
     t->saved_step = -1;
     MT_TRY(open_dir(t, err));
+    MT_TRY(check_metrics(t, err));
     MT_TRY(open_model(t, err));
     MT_TRY(open_device(t, err));
     MT_TRY(mt__train_batch(t, err));
@@ -296,9 +330,9 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     t->io.moments = mt_moments_type(t->s->memory.adam_state);
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
-    if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
     MT_TRY(mt__train_disk(t, err));
     MT_TRY(open_engine(t, err));
+    if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
     MT_TRY(describe_run(t, err));
     return open_metrics(t, saved.metrics_bytes, err);
 }

@@ -97,6 +97,57 @@ static void a_run_is_removed_only_once_the_next_one_can_start(void **state)
     assert_true(mt_file_exists(left.s));
 }
 
+/* Names that anyone may have given: no run was here, so nothing there is a run's. */
+static void what_no_run_left_stays(void **state)
+{
+    const char *root = *state;
+    test_path config = workspace_path("%s/out/config.yaml", root), notes = workspace_path("%s/out/checkpoint-notes.txt", root);
+    assert_int_equal(mkdir(workspace_path("%s/out", root).s, 0777), 0);
+    workspace_write(root, "out/config.yaml", "mine");
+    workspace_write(root, "out/checkpoint-notes.txt", "mine");
+    workspace_write(root, "mine", "mine");
+    for (int overwrite = 0; overwrite < 2; overwrite++) {
+        set_up(root);
+        if (overwrite) program_arg(&p, "--overwrite");
+        REFUSED("no run has written out/config.yaml", "--output-dir");
+        assert_true(workspace_same_file(config.s, workspace_path("%s/mine", root).s));
+    }
+    assert_int_equal(unlink(config.s), 0);
+    run_ok(root, NULL);
+    run_ok(root, "--overwrite");
+    assert_true(mt_file_exists(notes.s));
+}
+
+static void metrics_of_another_run_are_not_emptied(void **state)
+{
+    const char *root = *state;
+    test_path file = workspace_path("%s/all.jsonl", root), same = workspace_path("%s/same.jsonl", root), set = workspace_path("logging.metrics_file=%s/all.jsonl", root);
+    workspace_write(root, "all.jsonl", "{}\n");
+    workspace_write(root, "same.jsonl", "{}\n");
+    for (int dry = 0; dry < 2; dry++) {
+        set_up(root);
+        program_arg(&p, "--set");
+        program_arg(&p, set.s);
+        if (dry) {
+            program_arg(&p, "--dry-run");
+            assert_int_equal(program_run(&p), 0);
+        } else
+            REFUSED("has something in it already", "--overwrite");
+        assert_true(workspace_same_file(file.s, same.s));
+    }
+}
+
+static void a_dry_run_removes_nothing_of_others(void **state)
+{
+    const char *root = *state;
+    assert_int_equal(mkdir(workspace_path("%s/out.dry-run", root).s, 0777), 0);
+    workspace_write(root, "out.dry-run/mine.txt", "keep me");
+    set_up(root);
+    program_arg(&p, "--dry-run");
+    REFUSED("out.dry-run holds mine.txt");
+    assert_true(mt_file_exists(workspace_path("%s/out.dry-run/mine.txt", root).s));
+}
+
 static void a_run_leaves_its_page_its_log_and_its_events(void **state)
 {
     const char *root = *state;
@@ -316,6 +367,22 @@ static void no_room_is_known_before_the_first_step(void **state)
     assert_true(p.status > 0);
     assert_printed(&p, "no room");
     assert_printed(&p, "--output-dir");
+}
+
+/* The run that was there is still there when the next one has no room. */
+static void no_room_is_known_before_a_run_is_removed(void **state)
+{
+    const char *root = *state;
+    static const char *const more[] = { "--output-dir=small/out", "--overwrite", "--num-steps=90", "--save-steps=1", "--keep-last=90" };
+    if (!mount_small(root, "size=8m")) skip();
+    run_ok(root, "--output-dir=small/out");
+    set_up(root);
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
+    program_run(&p);
+    bool there = mt_file_exists(workspace_path("%s/small/out/checkpoint-6/config.json", root).s);
+    umount(workspace_path("%s/small", root).s);
+    assert_true(p.status > 0 && there);
+    assert_printed(&p, "no room");
 }
 
 /* Room for one checkpoint, not for all that the run will leave: refused before the first step, naming what would help. */
@@ -539,7 +606,8 @@ static void epochs_may_be_the_measure_of_saving_and_evaluating(void **state)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
              RUNS(a_directory_in_use_is_refused), RUNS(a_run_is_removed_only_once_the_next_one_can_start),
-             RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
+             RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied), RUNS(a_dry_run_removes_nothing_of_others),
+             RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
