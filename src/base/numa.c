@@ -24,13 +24,21 @@ static uint64_t parse_list(const char *p)
     return nodes;
 }
 
-uint64_t mt_numa_nodes(const char *root)
+static uint64_t read_list(const char *root, const char *name)
 {
     char path[512], line[256];
-    snprintf(path, sizeof path, "%s/sys/devices/system/node/online", root);
+    snprintf(path, sizeof path, "%s/sys/devices/system/node/%s", root, name);
     FILE *f = fopen(path, "re");
     uint64_t nodes = f && fgets(line, sizeof line, f) ? parse_list(line) : 0;
     if (f) fclose(f);
+    return nodes;
+}
+
+/* Nodes without cores are a GPU's own memory, or slow. */
+uint64_t mt_numa_nodes(const char *root)
+{
+    uint64_t nodes = read_list(root, "has_cpu");
+    if (!nodes) nodes = read_list(root, "online");
     return nodes ? nodes : 1;
 }
 
@@ -42,6 +50,8 @@ bool mt_numa_interleave(void *p, size_t bytes, uint64_t nodes)
 
 void mt_numa_spread(void *p, size_t bytes)
 {
+    int policy = MPOL_DEFAULT;
     uint64_t nodes = mt_numa_nodes("");
-    if (nodes & (nodes - 1)) (void)mt_numa_interleave(p, bytes, nodes); /* refused in a container: where it is touched, then */
+    bool said = syscall(SYS_get_mempolicy, &policy, NULL, 0UL, NULL, 0UL) == 0 && policy != MPOL_DEFAULT; /* by numactl: it knows better */
+    if (!said && (nodes & (nodes - 1))) (void)mt_numa_interleave(p, bytes, nodes); /* refused in a container: where it is touched, then */
 }

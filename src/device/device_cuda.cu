@@ -254,14 +254,15 @@ static mt_rc cuda_wait(mt_stream *s, mt_event *e, mt_err *err)
     return mt__cuda_check(s->dev, cudaStreamWaitEvent(mt_cuda_raw(s), ((cuda_event *)e)->raw, 0), "waiting for an event", err);
 }
 
-/* Asleep most of the time: cudaEventSynchronize would keep a core busy. */
+/* Awake for what is nearly there (a nap takes longer than it says), then asleep: cudaEventSynchronize would keep a core busy. */
 static cudaError_t wait_until_reached(cudaEvent_t event)
 {
+    enum { LOOKS = 32 };
     const struct timespec nap = { 0, 20000 };
     cudaError_t status;
-    while ((status = cudaEventQuery(event)) == cudaErrorNotReady) {
+    for (int i = 0; (status = cudaEventQuery(event)) == cudaErrorNotReady; i++) {
         cudaGetLastError(); /* not an error */
-        nanosleep(&nap, NULL);
+        if (i >= LOOKS) nanosleep(&nap, NULL);
     }
     return status;
 }

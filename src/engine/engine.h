@@ -17,7 +17,7 @@
 typedef struct mt_engine mt_engine;
 
 typedef struct mt_engine_options {
-    int n_workers; /* threads that update on the host; 0: one a core, but for one beside a GPU */
+    int n_workers; /* threads that update on the host; 0: one a core, but for one beside a GPU, each bound to its own */
 } mt_engine_options;
 
 /* What a step is done with. */

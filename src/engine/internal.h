@@ -75,7 +75,7 @@ typedef struct keep_slot {
 } keep_slot;
 
 typedef struct stage_slot {
-    slot s;         /* s.p: NULL for a unit's own, which borrows */
+    slot s;         /* s.p: NULL where the unit borrows its memory */
     mt_event *done; /* updated: may be written back */
     int unit;       /* staged in for it; -1: none */
     int64_t version; /* of a unit's own: after how many updates its state lies there; -1: it does not */
@@ -94,6 +94,7 @@ typedef struct updater {
     pthread_t thread;
     bool started;
     mt_pool *pool;
+    bool pins; /* its threads are bound to cores */
     update_job *jobs; /* ring of cap; guarded by the watch, like the next two */
     int cap;
     int64_t pushed, done; /* gates */
@@ -247,7 +248,7 @@ mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
 /* -- hold.c -- */
 mt_rc mt__hold_create(mt_engine *e, mt_err *err);
 void mt__hold_free(mt_engine *e);
-/* On the engine's thread, before an update of unit u is queued on the device. */
+/* On the engine's thread, before an update of unit u, or its way back to the host, is queued on the device. */
 mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
 
 /* -- state.c -- */

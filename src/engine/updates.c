@@ -102,7 +102,7 @@ static void *updater_main(void *arg)
     mt_engine *e = arg;
     update_job job;
     mt_err err = { 0 };
-    if (!computes_on_cores(e)) mt_pool_pin(e->updater.pool);
+    if (e->updater.pins) mt_pool_pin(e->updater.pool);
     while (next_job(e, &job)) {
         if (run_job(e, &job, &err)) {
             mt_watch_fail(&e->watch, &err);
@@ -437,7 +437,7 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err)
     return update_all_borrowed(e, err);
 }
 
-/* What was staged is not used: its memory is free behind the copy that filled it. */
+/* What was staged is not used: its memory is free behind the copy that filled it (a slot of a unit's own also behind its write-back: stage_in). */
 static mt_rc drop(mt_engine *e, stage_slot *k, mt_err *err)
 {
     if (k->unit < 0) return MT_OK;
@@ -496,6 +496,7 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
         MT_TRY(mt__event(e, &e->own_stages[u].s.ready, "staged state", err));
         MT_TRY(mt__event(e, &e->own_stages[u].done, "update on the device", err));
     }
+    up->pins = n_workers == 0 && !computes_on_cores(e); /* whoever says how many may have another run beside this one */
     MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(e), err));
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for the updater; see ulimit -u");
