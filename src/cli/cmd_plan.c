@@ -89,8 +89,9 @@ static mt_question question_of(const subject *s, const mt_settings *set, const m
     q.form.compute = set->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     q.form.grad = set->training.grad_dtype;
     q.form.moments = set->memory.adam_state;
-    if (machine->cudnn) /* a GPU, which need not be here */
-        q.form.attention = mt_attention_use_typical(set->training.deterministic, set->model.attn_implementation == MT_SET_ATTENTION_EAGER, machine->device_bytes);
+    bool eager = set->model.attn_implementation == MT_SET_ATTENTION_EAGER;
+    if (machine->cudnn || eager) /* a GPU, which need not be here */
+        q.form.attention = mt_attention_use_typical(set->training.deterministic, eager, machine->device_bytes);
     q.machine.home_host = m->home == MT_SET_HOME_HOST;
     q.machine.limits = (mt_limits){ .interval = (int)m->checkpoint_interval, .exact = m->strict_checkpointing, .n_slabs = (int)m->num_grad_slabs,
                                     .offload = offload[m->offload_inputs] };
@@ -152,7 +153,8 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
 static void list_gpus(void)
 {
     for (size_t i = 0; i < mt_n_gpus; i++)
-        printf("%-14s %6.1f GiB  %5.0f TFLOP/s  %5.0f GB/s  link %3.0f GB/s\n", mt_gpus[i].name, mt_gpus[i].gib, mt_gpus[i].tflops, mt_gpus[i].gb_s, mt_gpus[i].link);
+        if (i == 0 || strcmp(mt_gpus[i].name, mt_gpus[i - 1].name) != 0) /* a card may have several names in drivers */
+            printf("%-14s %6.1f GiB  %5.0f TFLOP/s  %5.0f GB/s  link %3.0f GB/s\n", mt_gpus[i].name, mt_gpus[i].gib, mt_gpus[i].tflops, mt_gpus[i].gb_s, mt_gpus[i].link);
 }
 
 static void list_shapes(void)

@@ -194,7 +194,8 @@ static mt_rc try_memories(changes *c, mt_err *err)
     mt_question least = c->q;
     least.clip = false;
     least.form.moments = MT_MOMENTS_8BIT;
-    if (!c->n) MT_TRY(try_memory(c, least, "max_grad_norm: 0, adam_state: 8bit", err));
+    bool smaller = c->q.clip || c->q.form.moments != MT_MOMENTS_8BIT;
+    if (!c->n && smaller) MT_TRY(try_memory(c, least, "max_grad_norm: 0, adam_state: 8bit", err));
     return try_memory(c, c->q, "", err);
 }
 

@@ -23,7 +23,7 @@ static int64_t equal_micro(const int32_t *doc_start, int64_t n_docs, int64_t fir
     int64_t most = longest_micro(doc_start, n_docs, first, micro_tokens), end = first + 1;
     int64_t share = (doc_start[n_docs] - doc_start[first]) / left;
     /* One more document while that comes nearer to an equal share, or the rest would need another micro-batch. */
-    while (end < most && (2 * share > doc_start[end + 1] + doc_start[end] - 2 * doc_start[first] || count_micros(doc_start, n_docs, end, micro_tokens) > left - 1)) end++;
+    while (end < most && (2 * share > (int64_t)doc_start[end + 1] + doc_start[end] - 2 * (int64_t)doc_start[first] || count_micros(doc_start, n_docs, end, micro_tokens) > left - 1)) end++;
     return end;
 }
 

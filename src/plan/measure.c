@@ -377,6 +377,7 @@ static mt_rc rates_of_kind(mt_machine *m, const mt_machine *kind, mt_err *err)
 static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, mt_err *err)
 {
     *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
+    m->cudnn = known && m->cudnn; /* of a card nobody knows the slower kernels are the safe guess */
     if (recall(m, path)) return MT_OK;
     mt_info("measuring this machine once (about two seconds)");
     const mt_machine kind = *m;

@@ -98,6 +98,12 @@ static void gpus_are_found_by_name_and_by_what_the_driver_calls_them(void **stat
     assert_string_equal(mt_gpu_of_driver("NVIDIA H200")->name, "h200");
     assert_string_equal(mt_gpu_of_driver("NVIDIA GH200 480GB")->name, "gh200");
     assert_string_equal(mt_gpu_of_driver("NVIDIA RTX 6000 Ada Generation")->name, "rtx6000-ada");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA A100-SXM4-80GB")->name, "a100-80g");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA A100 80GB PCIe")->name, "a100-80g");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA A100-PCIE-40GB")->name, "a100-40g");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA L40")->name, "l40");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA L40S")->name, "l40s");
+    assert_string_equal(mt_gpu_of_driver("NVIDIA L4")->name, "l4");
     assert_null(mt_gpu_of_driver("Voodoo 2"));
 }
 
