@@ -302,11 +302,11 @@ static mt_rc go(const mt_http *h, transfer *t, CURLU *url)
 }
 
 /* The next page's address may be given relative to this one's. */
-static mt_rc complete_next(transfer *t, CURLU *url)
+static mt_rc complete_next(const mt_http *h, transfer *t, CURLU *url)
 {
     char *whole = NULL;
     if (!t->r->next) return MT_OK;
-    if (curl_url_set(url, CURLUPART_URL, t->r->next, 0) || !(whole = part_of(url, CURLUPART_URL)))
+    if (curl_url_set(url, CURLUPART_URL, t->r->next, 0) || !may_go(h, url) || !(whole = part_of(url, CURLUPART_URL)))
         return mt_fail(t->err, MT_EFORMAT, "%s: \"%.200s\" is no address of a next page", t->q->url, t->r->next);
     mt_free(t->r->next);
     t->r->next = mt_strdup(whole);
@@ -321,7 +321,7 @@ mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_
     CURLU *url = curl_url();
     mt_rc rc = url && !curl_url_set(url, CURLUPART_URL, q->url, 0) ? go(h, &t, url)
                                                                    : mt_fail(err, MT_EFORMAT, "\"%.200s\" is no address", q->url);
-    if (!rc) rc = complete_next(&t, url);
+    if (!rc) rc = complete_next(h, &t, url);
     curl_url_cleanup(url);
     if (!rc && !mt_str_ok(&r->body)) rc = mt_fail(err, MT_ENOMEM, "no host memory for an answer of the hub");
     return rc;
