@@ -31,7 +31,7 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < (b->table || b->trace ? 0 : 1) || o->warmup < 0 || o->steps + o->warmup > 1000000)
-        return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (0 with --table; a million at most) expected");
+        return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (0 with --table or --trace; a million at most) expected");
     if (o->warmup_tokens && o->warmup_tokens < 2) return mt_fail(err, MT_EINVAL, "--warmup-tokens of at least 2 expected");
     if (o->lengths && strcmp(o->lengths, "fixed") != 0) {
         b->lognormal_mean = strncmp(o->lengths, "lognormal:", 10) == 0 ? strtod(o->lengths + 10, &end) : 0;

@@ -198,7 +198,7 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     if (!rc && (o->table || o->trace)) rc = trace_steps(e, dev, m, o, &b, out, err);
     out->tokens = (double)b.timed.n_tokens;
     out->trained = (double)b.timed.n_trained;
-    out->flops = mt_flops_step(m->config, b.timed.doc_start, b.timed.n_docs, b.timed.n_trained);
+    if (b.timed.n_docs) out->flops = mt_flops_step(m->config, b.timed.doc_start, b.timed.n_docs, b.timed.n_trained);
     if (plan) {
         out->device_bytes = plan->device_bytes;
         out->host_bytes = plan->host_bytes;
