@@ -16,6 +16,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
@@ -127,10 +128,17 @@ static mt_rc link_text(mt_str *out, const mt__file *f, mt_err *err)
     return mt_str_ok(out) ? MT_OK : no_memory(err);
 }
 
+/* A name beside `at` that nobody else has, in this process or another. */
+static char *own_name(const char *at)
+{
+    static atomic_uint turn;
+    return mt_asprintf("%s.%ld-%u.own", at, (long)getpid(), atomic_fetch_add(&turn, 1));
+}
+
 /* A link of a name of its own, renamed: it is there or not, whoever else is at it. */
 static mt_rc place_link(const char *at, const char *to, const char *blob, mt_err *err)
 {
-    char *own = mt_asprintf("%s.%ld.link", at, (long)getpid());
+    char *own = own_name(at);
     if (!own) return no_memory(err);
     unlink(own);
     int failed = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : symlink(to, own);
@@ -163,7 +171,10 @@ mt_rc mt__snapshot_write_ref(const mt__repo *repo, mt_err *err)
     if (strcmp(repo->revision, repo->commit) == 0) return MT_OK;
     char *ref = mt_asprintf("%s/refs/%s", repo->folder, repo->revision);
     mt_rc rc = ref ? make_parents(ref, err) : no_memory(err);
-    if (!rc) rc = mt_outfile_save(ref, repo->commit, strlen(repo->commit), err);
+    char *own = ref ? own_name(ref) : NULL; /* two that download the same would take each other's file away */
+    if (!rc) rc = own ? mt_outfile_save(own, repo->commit, strlen(repo->commit), err) : no_memory(err);
+    if (!rc && rename(own, ref)) rc = mt_fail_errno(err, MT_EIO, "creating %s", ref);
+    mt_free(own);
     mt_free(ref);
     return rc;
 }
