@@ -36,10 +36,7 @@ mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err)
 {
     const mt_job job = mt_question_job(q, q->batch);
     mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
-    mt_plan *plan = NULL;
-    mt_rc rc = mt_plan_search_faster(&plan, q->model, &job, &a, &q->machine, 0, out, err);
-    mt_plan_free(plan);
-    return rc == MT_ENOMEM ? MT_OK : rc;
+    return mt_plan_need(out, q->model, &job, &a, &q->machine, err);
 }
 
 /* By the first comfortable arithmetic that fits: near enough to compare batch sizes with. */

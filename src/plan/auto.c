@@ -64,7 +64,7 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const
         mt_arithmetic a = arithmetic_of(&r, model, job, form, m);
         if (a.micro_tokens == last || (i >= MT_COUNT(sizes) && r.micro == sizes[0].micro)) continue;
         last = a.micro_tokens;
-        rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, NULL, err);
+        rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, err);
         if (rc && rc != MT_ENOMEM) return rc;
         if (rc || !plan) continue;
         *best = a;
@@ -112,7 +112,7 @@ mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, con
     mt_rc rc = MT_ENOMEM;
     for (size_t i = 0; i < MT_COUNT(sizes) + MT_COUNT(small) && rc == MT_ENOMEM; i++) {
         mt_arithmetic a = arithmetic_of(i < MT_COUNT(sizes) ? &sizes[i] : &small[i - MT_COUNT(sizes)], model, job, form, machine);
-        rc = mt_plan_search_faster(out, model, job, &a, machine, INFINITY, NULL, err);
+        rc = mt_plan_search_faster(out, model, job, &a, machine, INFINITY, err);
     }
     return rc;
 }

@@ -44,6 +44,11 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
     return m->base_host + (cudnn ? CUDNN_HOST : 0) + buffers * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
 }
 
+size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m)
+{
+    return p->host_bytes + mt_plan_base_host(p, m) + (m->shared ? p->device_bytes : 0);
+}
+
 size_t mt_plan_moment_bytes(const mt_plan *p)
 {
     return 2 * mt_moments_bytes(p->arithmetic.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK;
