@@ -52,34 +52,38 @@ static rows fitted(const mt_job *job, int i)
     return (rows){ micro > 8192 && micro < MLP_ROWS ? micro : sizes[0].micro, MLP_ROWS, 1024 };
 }
 
+/* The first small one that fits. */
+static mt_rc choose_small(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
+{
+    mt_plan *plan;
+    for (size_t i = 0; i < MT_COUNT(small); i++) {
+        *best = arithmetic_of(&small[i], model, job, form, m);
+        if (mt_plan_fits(model, job, best, m)) return MT_OK;
+    }
+    mt_rc rc = mt_plan_search(&plan, model, job, best, m, err); /* which says what is short */
+    mt_plan_free(plan);
+    return rc;
+}
+
 /* The fastest of the comfortable sizes, or the first small one that fits. */
 static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
 {
     double seconds = INFINITY;
     int64_t last = 0;
-    mt_rc rc = MT_ENOMEM;
     mt_plan *plan;
     for (size_t i = 0; i < MT_COUNT(sizes) + FITTED; i++) {
         rows r = i < MT_COUNT(sizes) ? sizes[i] : fitted(job, (int)(i - MT_COUNT(sizes)));
         mt_arithmetic a = arithmetic_of(&r, model, job, form, m);
         if (a.micro_tokens == last || (i >= MT_COUNT(sizes) && r.micro == sizes[0].micro)) continue;
         last = a.micro_tokens;
-        rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, err);
+        mt_rc rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, err);
         if (rc && rc != MT_ENOMEM) return rc;
         if (rc || !plan) continue;
         *best = a;
         seconds = plan->predicted_seconds;
         mt_plan_free(plan);
     }
-    for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {
-        *best = arithmetic_of(&small[i], model, job, form, m);
-        rc = mt_plan_search(&plan, model, job, best, m, err);
-        if (rc != MT_ENOMEM) {
-            mt_plan_free(plan);
-            return rc;
-        }
-    }
-    return seconds < INFINITY ? MT_OK : rc;
+    return seconds < INFINITY ? MT_OK : choose_small(best, model, job, form, m, err);
 }
 
 mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
@@ -92,7 +96,8 @@ mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, cons
     rounded.host_bytes = five_digits(machine->host_bytes);
     *out = NULL;
     mt_rc rc = choose_arithmetic(&a, model, job, form, &rounded, err);
-    if (rc == MT_ENOMEM) rc = choose_arithmetic(&a, model, job, form, machine, err);
+    bool fits = !rc && mt_plan_fits(model, job, &a, machine); /* this machine's runtime may take more than the usual one's */
+    if (rc == MT_ENOMEM || (!rc && !fits)) rc = choose_arithmetic(&a, model, job, form, machine, err);
     return rc ? rc : mt_plan_search(out, model, job, &a, machine, err);
 }
 

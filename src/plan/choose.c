@@ -159,6 +159,66 @@ static mt_rc offer_all(search *s, mt_err *err)
     return MT_OK;
 }
 
+/* Does it fit the device, the host? */
+static mt_rc find_room(search *s, const candidate *c, bool room[2], mt_err *err)
+{
+    mt__knobs_fill(&s->trial, c);
+    MT_TRY(mt_plan_measure(&s->trial, err));
+    room[MT_DEVICE] = s->trial.device_bytes <= s->machine->device_bytes;
+    room[MT_HOST] = mt_plan_host_total(&s->trial, s->machine) <= s->machine->host_bytes;
+    return MT_OK;
+}
+
+/* As few units on the device as the host's memory allows. */
+static mt_rc turn_homes(search *s, candidate *c, mt_err *err)
+{
+    bool room[2];
+    int lo = s->range.lowest[HOMES] - 1, hi = s->range.highest[HOMES];
+    while (hi - lo > 1) {
+        c->k[HOMES] = lo + (hi - lo) / 2;
+        MT_TRY(find_room(s, c, room, err));
+        *(room[MT_HOST] ? &hi : &lo) = c->k[HOMES];
+    }
+    c->k[HOMES] = hi;
+    return MT_OK;
+}
+
+/* The longest sweeps there is memory for; 0: none. */
+static mt_rc turn_micros(search *s, candidate *c, mt_err *err)
+{
+    bool room[2];
+    int lo = 0, hi = s->range.highest[MICROS] + 1;
+    while (hi - lo > 1) {
+        c->k[MICROS] = lo + (hi - lo) / 2;
+        MT_TRY(find_room(s, c, room, err));
+        *(room[MT_HOST] && room[MT_DEVICE] ? &lo : &hi) = c->k[MICROS];
+    }
+    c->k[MICROS] = lo;
+    return MT_OK;
+}
+
+/* Where memory is short the grid is too coarse: with one of each slot and no more than must be on the device, the longest sweeps of each kind. */
+static mt_rc offer_tight(search *s, mt_err *err)
+{
+    int L = (int)s->model->config->L;
+    const int keeps[][5] = { { L, 0, 0, 1, 0 }, { 0, L, 0, 1, 1 }, { 0, 0, 0, 1, 2 }, { 0, 0, L, 1, 3 }, { 0, 0, 0, 4, 4 }, { 0, 0, L, 4, 4 }, { 0, 0, L, 8, 4 } }; /* as above; kind */
+    for (size_t i = 0; i < (s->job->train ? MT_COUNT(keeps) : 0); i++)
+        for (int host = 0; host <= s->range.highest[ACC_HOST]; host++) {
+            candidate c;
+            memcpy(c.k, s->range.lowest, sizeof c.k);
+            c.k[KEEP_ALL] = keeps[i][0];
+            c.k[KEEP_ATTENTION] = keeps[i][1];
+            c.k[OFFLOADED] = keeps[i][2];
+            c.k[INTERVAL] = keeps[i][3];
+            c.k[ACC_HOST] = host;
+            for (int k = 0; k < KNOBS; k++) turn(s, &c, k, 0);
+            MT_TRY(turn_homes(s, &c, err));
+            MT_TRY(turn_micros(s, &c, err));
+            if (c.k[MICROS]) MT_TRY(offer(s, 2 * keeps[i][4] + (c.k[MICROS] < s->range.highest[MICROS]), &c, err));
+        }
+    return MT_OK;
+}
+
 /* -- the walk -------------------------------------------------------------------------------------- */
 
 static mt_rc try_turn(search *s, struct start *at, const candidate *c, bool *moved, mt_err *err)
@@ -278,6 +338,7 @@ static mt_rc find(search *s, mt_err *err)
     if (!s->least.fits) return mt__least_refuse(&s->least, &s->trial, s->machine, err);
     if (s->give_up < INFINITY && hopeless(s)) return MT_OK;
     MT_TRY(offer(s, LEAST, &s->least.c, err));
+    MT_TRY(offer_tight(s, err));
     MT_TRY(offer_all(s, err));
     MT_TRY(walk_all(s, err));
     s->starts[0] = *best_start(s);
