@@ -49,12 +49,16 @@ mt_rc mt_engine_hold(mt_engine *e, mt_err *err)
 
 void mt_engine_let_go(mt_engine *e, int unit) { mt_watch_raise(&e->watch, &e->units[unit].let_go, e->n_holds); }
 
+bool mt__hold_is_on(mt_engine *e, int u) { return !mt_watch_reached(&e->watch, &e->units[u].let_go, e->n_holds); }
+
 mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err)
 {
-    if (mt_watch_reached(&e->watch, &e->units[u].let_go, e->n_holds)) return MT_OK;
-    int64_t from = mt_now_ns();
+    if (!mt__hold_is_on(e, u)) return MT_OK;
+    int64_t start = mt_now_ns();
     MT_TRY(mt_watch_reach(&e->watch, &e->units[u].let_go, e->n_holds, err));
-    e->wait_save_ns += mt_now_ns() - from;
+    int64_t end = mt_now_ns();
+    e->wait_save_ns += end - start;
+    mt_trace_host(e->trace, "engine", "wait for a checkpoint", start, end);
     return MT_OK;
 }
 
