@@ -94,10 +94,10 @@ static mt_rc fetch_from_host(mt_engine *e, int unit, char *at, char *dst, size_t
     return MT_OK;
 }
 
+/* That the run has failed since is no matter (H4): if the unit's own update is done and its write-back is there, nothing has changed it. */
 mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     unit_state *s = &e->units[unit];
-    MT_TRY(mt_watch_check(&e->watch, err));
     if (mt__place(e, unit)->home == MT_DEVICE) return mt__state_read(e, unit, kind, first, n, dst, fetch_from_device, err);
     if (mt__place(e, unit)->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &s->updated, s->held_version, err));
     if (mt__place(e, unit)->site == MT_SITE_STAGED) MT_TRY(mt_sync(s->written, err));

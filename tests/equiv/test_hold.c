@@ -296,6 +296,48 @@ static void nobody_waits_for_the_saver_ahead_of_time(void **state)
     rig_close(&r);
 }
 
+/* -- when the run ends meanwhile ------------------------------------------------------------------- */
+
+/* All held units, read as the saver reads them, and let go. */
+static mt_rc read_all_held(rig *r, uint64_t *sum, mt_err *err)
+{
+    mt_snapshot *copies = NULL;
+    uint64_t h = 0;
+    mt_rc rc = mt_snapshot_take(&copies, r->engine, r->model, &(mt_snapshot_options){ .moments = MT_DTYPE_F32 }, err);
+    *sum = 0;
+    for (int u = 0; !rc && u < r->model->n_units; u++) {
+        rc = hash_unit(r, u, copies, NULL, &h, err);
+        *sum += h * (uint64_t)(2 * u + 1);
+    }
+    mt_snapshot_free(copies);
+    return rc;
+}
+
+/* A step that fails, or a saver that does, is no reason to lose the checkpoint of the step before: what is held is whole. */
+static void a_run_that_fails_leaves_what_is_held_to_be_saved(void **state)
+{
+    (void)state;
+    rig r;
+    open_lenders(&r, false);
+    for (int i = 0; i < 3; i++) {
+        mt_err err = { 0 };
+        mt_step_result result;
+        uint64_t sum;
+        start_lenders(&r, plan_loans(&r, &lent, true, i, i - 1, i == 2 ? r.model->n_units : 0), 0); /* on the host, borrowed, in slots of their own */
+        assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &result, &err));
+        uint64_t expected = hash_all(&r);
+        assert_ok(mt_engine_hold(r.engine, &err));
+        mt_fault_arm(MT_FAULT_QUEUE, 100);
+        assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &result, &err), MT_EDEVICE);
+        assert_true(mt_fault_disarm());
+        assert_ok(read_all_held(&r, &sum, &err));
+        assert_true(sum == expected);
+        assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &result, &err), MT_EDEVICE);
+        rig_stop(&r);
+    }
+    rig_close(&r);
+}
+
 /* Whatever the system refuses while the state is copied: it fails as a whole, or what is read is the state. */
 static void a_copy_that_fails_leaves_the_state_to_read(void **state)
 {
@@ -358,6 +400,6 @@ static void a_second_hold_before_the_first_is_over_is_refused(void **state)
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at), cmocka_unit_test(a_saver_sees_what_was_updated_through_the_device),
-              cmocka_unit_test(nobody_waits_for_the_saver_ahead_of_time),
+              cmocka_unit_test(nobody_waits_for_the_saver_ahead_of_time), cmocka_unit_test(a_run_that_fails_leaves_what_is_held_to_be_saved),
               cmocka_unit_test(a_copy_that_fails_leaves_the_state_to_read),
               cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))
