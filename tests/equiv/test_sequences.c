@@ -34,17 +34,20 @@ static void see_result(seen *s, const mt_step_result *r)
 /* All of a unit's state, one kind after the other; as the engine has it now or, held, had it then. */
 typedef mt_rc (*reading)(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 
-static size_t bytes_of(const mt_model *m, int unit, mt_state_kind kind)
+static int64_t count_of(const rig *r, int unit, mt_state_kind kind)
 {
-    const mt_layout *l = m->units[unit].layout;
-    return kind <= MT_STATE_LO ? (size_t)l->n_elems * 2 : (size_t)l->n_train * 4;
+    const mt_layout *l = r->model->units[unit].layout;
+    return kind <= MT_STATE_LO ? l->n_elems : l->n_train;
 }
 
-static int64_t count_of(const mt_model *m, int unit, mt_state_kind kind) { return kind <= MT_STATE_LO ? m->units[unit].layout->n_elems : m->units[unit].layout->n_train; }
-
-static mt_rc read_kind(mt_engine *e, const mt_model *m, int unit, mt_state_kind kind, reading read, char *dst, mt_err *err)
+static size_t bytes_of(const rig *r, int unit, mt_state_kind kind)
 {
-    return read(e, unit, kind, 0, count_of(m, unit, kind), dst, err);
+    return (size_t)count_of(r, unit, kind) * (kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(r->plan->arithmetic.moments)));
+}
+
+static mt_rc read_kind(const rig *r, int unit, mt_state_kind kind, reading read, char *dst, mt_err *err)
+{
+    return read(r->engine, unit, kind, 0, count_of(r, unit, kind), dst, err);
 }
 
 /* -- a saver beside the steps ---------------------------------------------------------------------- */
@@ -64,10 +67,10 @@ static void *save(void *arg)
     saver *s = arg;
     for (int u = 0; u < s->r->model->n_units; u++) {
         for (mt_state_kind kind = 0; kind < MT_STATE_KINDS && !s->rc; kind++) {
-            size_t bytes = bytes_of(s->r->model, u, kind);
+            size_t bytes = bytes_of(s->r, u, kind);
             char *copy = mt_malloc(bytes + 1);
             if (roll(&s->d, 3) == 0) nanosleep(&(struct timespec){ 0, 1000L * roll(&s->d, 400) }, NULL);
-            s->rc = copy ? read_kind(s->r->engine, s->r->model, u, kind, mt_engine_read_held, copy, &s->err) : mt_fail(&s->err, MT_ENOMEM, "a copy");
+            s->rc = copy ? read_kind(s->r, u, kind, mt_engine_read_held, copy, &s->err) : mt_fail(&s->err, MT_ENOMEM, "a copy");
             if (!s->rc) s->sum = mt_hash(copy, bytes, s->sum);
             mt_free(copy);
         }
@@ -218,19 +221,19 @@ static void start(course *c)
 static void move(course *c)
 {
     mt_err err = { 0 };
-    const mt_model *m = c->r.model;
     join(&c->saver, &c->seen);
-    char **copies = mt_calloc((size_t)m->n_units * MT_STATE_KINDS, sizeof *copies);
-    for (int i = 0; i < m->n_units * MT_STATE_KINDS; i++) {
-        copies[i] = mt_malloc(bytes_of(m, i / MT_STATE_KINDS, i % MT_STATE_KINDS) + 1);
-        assert_ok(read_kind(c->r.engine, m, i / MT_STATE_KINDS, i % MT_STATE_KINDS, mt_engine_read, copies[i], &err));
+    int n = c->r.model->n_units * MT_STATE_KINDS;
+    char **copies = mt_calloc((size_t)n, sizeof *copies);
+    for (int i = 0; i < n; i++) {
+        copies[i] = mt_malloc(bytes_of(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS) + 1);
+        assert_ok(read_kind(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS, mt_engine_read, copies[i], &err));
     }
     int64_t t = mt_engine_updates(c->r.engine);
     rig_stop(&c->r);
     start(c);
-    for (int i = 0; i < m->n_units * MT_STATE_KINDS; i++) {
+    for (int i = 0; i < n; i++) {
         int u = i / MT_STATE_KINDS, kind = i % MT_STATE_KINDS;
-        assert_ok(mt_engine_write(c->r.engine, u, kind, 0, count_of(m, u, kind), copies[i], &err));
+        assert_ok(mt_engine_write(c->r.engine, u, kind, 0, count_of(&c->r, u, kind), copies[i], &err));
         mt_free(copies[i]);
     }
     mt_free(copies);
@@ -282,15 +285,27 @@ static void run(course *c, bool tied, uint64_t seed, char *story, size_t n)
     rig_close(&c->r);
 }
 
-static void check(uint64_t seed, bool tied, mt_dtype compute, bool clip)
+typedef struct form {
+    bool tied, clip;
+    mt_dtype compute;
+    mt_moments moments;
+} form;
+
+static const form forms[] = {
+    { false, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },  { true, true, MT_DTYPE_BF16, MT_MOMENTS_F32 }, { false, false, MT_DTYPE_BF16, MT_MOMENTS_F32 },
+    { true, true, MT_DTYPE_F32, MT_MOMENTS_F32 },    { true, true, MT_DTYPE_BF16, MT_MOMENTS_8BIT }, { true, false, MT_DTYPE_BF16, MT_MOMENTS_F32 },
+    { false, true, MT_DTYPE_F32, MT_MOMENTS_BF16 },  { false, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },
+};
+
+static void check(uint64_t seed, const form *f)
 {
-    const mt_arithmetic a = { .compute = compute, .grad = compute, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
-    course first = { .a = a, .clip = clip, .plain = true };
+    const mt_arithmetic a = { .compute = f->compute, .grad = f->compute, .moments = f->moments, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+    course first = { .a = a, .clip = f->clip, .plain = true };
     char story[1024];
-    run(&first, tied, seed, story, sizeof story);
+    run(&first, f->tied, seed, story, sizeof story);
     for (int i = 0; i < PLACEMENTS; i++) {
-        course c = { .a = a, .clip = clip, .places = { 100 * seed + (uint64_t)i, 0 } };
-        run(&c, tied, seed, story, sizeof story);
+        course c = { .a = a, .clip = f->clip, .places = { 100 * seed + (uint64_t)i, 0 } };
+        run(&c, f->tied, seed, story, sizeof story);
         assert_int_equal(c.seen.n, first.seen.n);
         for (int k = 0; k < c.seen.n; k++)
             if (c.seen.what[k] != first.seen.what[k]) fail_msg("sequence %d, placement %d: what is seen at %d of %d differs (a step, %s)", (int)seed, i, k, c.seen.n, story);
@@ -302,7 +317,7 @@ static void what_comes_between_steps_changes_no_bit(void **state)
     (void)state;
     const char *env = getenv("MT_DRAWS");
     int draws = env ? atoi(env) : 24;
-    for (int i = 0; i * PLACEMENTS < draws; i++) check((uint64_t)i + 1, i & 1, i % 4 == 3 ? MT_DTYPE_F32 : MT_DTYPE_BF16, i % 4 != 2);
+    for (int i = 0; i * PLACEMENTS < draws; i++) check((uint64_t)i + 1, &forms[i % (int)MT_COUNT(forms)]);
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(what_comes_between_steps_changes_no_bit))
