@@ -90,6 +90,6 @@ height = y + 30
 head = [
     f'<svg xmlns="http://www.w3.org/2000/svg" width="{WIDTH}" height="{height}" viewBox="0 0 {WIDTH} {height}" font-family="system-ui, sans-serif" font-size="12">',
     "<style>text{fill:#3c3c38}.forward{fill:#6aa9f4}.backward{fill:#2a62b8}.update{fill:#c2570c}.copy{fill:#12805c}.lane{fill:#ececea}"
-    "@media(prefers-color-scheme:dark){text{fill:#c8c8c4}.lane{fill:#2b2b29}}</style>",
+    "@media(prefers-color-scheme:dark){text{fill:#c8c8c4}.lane{fill:#2b2b29}.backward{fill:#3f7bd6}.copy{fill:#2fb98a}}</style>",
 ]
 open(out, "w").write("\n".join(head + lines + ["</svg>", ""]))

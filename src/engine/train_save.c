@@ -45,7 +45,8 @@ static void *saver_main(void *arg)
     s->snapshot = NULL;
     for (int u = 0; u < s->model.model->n_units; u++) mt_engine_let_go(s->engine, u); /* whatever happened, the run can go on */
     /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
-    if (!rc) (void)mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning);
+    if (!rc && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
+    if (!rc) s->error = (mt_err){ 0 }; /* of something that was tried and not needed */
     s->seconds = mt__seconds() - s->start_s;
     atomic_store(&s->finished, true);
     return NULL;
