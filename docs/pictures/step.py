@@ -17,7 +17,7 @@ def kind_of(lane, name):
     """What it is part of; None: waiting."""
     if name.startswith("wait") or name == "idle":
         return None
-    if lane != "compute":
+    if lane != "compute" or name in ("in", "out"):
         return "update" if lane == "updater" else "copy"
     if "adam" in name or name in ("round_grad", "grad_norm"):
         return "update"

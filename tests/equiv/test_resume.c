@@ -240,7 +240,7 @@ static void state_in_host_memory_changes_no_bit(void **state)
     set(&b, "memory.device_memory", bytes);
     set(&b, "save.resume", "latest");
     outcome rest = run_ok(&b);
-    assert_true(rest.resumed && first.device_bytes < whole.device_bytes && rest.device_bytes <= first.device_bytes / 4 * 3);
+    assert_true(rest.resumed && rest.device_bytes <= first.device_bytes / 4 * 3);
     assert_same(&whole, &rest);
     assert_same_files(&a, &b);
 }
