@@ -689,6 +689,8 @@ static const struct {
     { { .N = 2, .V = 163844, .dscale = 0.5f, .softcap = 31 }, false },
     { { .N = 2, .V = 262144, .dscale = 0.5f }, false },
     { { .N = 2, .V = 262148, .dscale = 0.5f }, true }, /* too long a row */
+    { { .N = 36, .V = 81924, .dscale = 0.25f }, false }, /* more rows than a GPU's processors hold at once: twice, and four times over */
+    { { .N = 900, .V = 40, .dscale = 0.25f }, false },
 };
 
 static int64_t random_target(const op_run *r, int64_t i)
