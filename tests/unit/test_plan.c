@@ -333,6 +333,36 @@ static void what_goes_to_host_memory_is_kept_whole(void **state)
     mt_config_close(c);
 }
 
+/* A small model's step in one micro-batch; where layers would have to be redone for that, in several. */
+static void large_micro_batches_are_worth_no_redoing(void **state)
+{
+    (void)state;
+    const struct {
+        const char *shape;
+        int64_t seq;
+        bool whole;
+    } cases[] = { { "qwen2.5-0.5b", 1024, true }, { "qwen2.5-3b", 1024, false }, { "qwen2.5-7b", 32768, false } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        mt_model *m;
+        mt_plan *plan;
+        mt_machine machine = mt_machine_typical();
+        const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 65536 / cases[i].seq, .longest = cases[i].seq };
+        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .attention = mt_attention_use_typical(true, false, (size_t)139 << 30) };
+        machine.device_bytes = (size_t)139 << 30;
+        machine.host_bytes = (size_t)110 << 30;
+        assert_ok(mt_shape_open(&c, cases[i].shape, &err));
+        assert_ok(mt_model_create(&m, c, NULL, &err));
+        assert_ok(mt_plan_auto(&plan, m, &job, &a, &machine, &err));
+        assert_int_equal(plan->arithmetic.micro_tokens == 65536, cases[i].whole);
+        for (int l = 0; l < c->L && cases[i].whole; l++) assert_true(plan->place.layers[l].keep >= MT_KEEP_ALL);
+        mt_plan_free(plan);
+        mt_model_free(m);
+        mt_config_close(c);
+    }
+}
+
 /* D 16, 2 heads of 8, gate, up and down of 16, a head of 32 words: each weight counted by hand. */
 static void flops_count_what_is_multiplied(void **state)
 {
@@ -350,4 +380,5 @@ static void flops_count_what_is_multiplied(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(what_is_left_keeps_norms_then_activations), cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(flops_count_what_is_multiplied))
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
+             cmocka_unit_test(flops_count_what_is_multiplied))
