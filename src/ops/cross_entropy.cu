@@ -234,9 +234,9 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
     cg::cluster_group cluster = cg::this_cluster();
     extern __shared__ __align__(128) unsigned char next[];
     __shared__ uint64_t arrived;
-    int n_blocks = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), V = (int)a.V, n = V / 4, from = min(n, rank * each), turn = 0;
+    int n_blocks = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), V = (int)a.V, from = min(V / 4, rank * each), to = min(V / 4, from + each), turn = 0;
     int64_t i = blockIdx.x / (unsigned)n_blocks, step = gridDim.x / (unsigned)n_blocks;
-    uint32_t bytes = (uint32_t)(min(n, from + each) - from) * 16;
+    uint32_t bytes = (uint32_t)(to - from) * 16;
     if (threadIdx.x == 0) {
         asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_at(&arrived)));
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -250,7 +250,7 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
         float at_target = first ? z[target] : 0.0f; /* before any block writes: dlogits may be logits */
         piece<HELD> p;
         p.from = from + (int)threadIdx.x;
-        p.to = min(n, from + each);
+        p.to = to;
         wait_for_piece(&arrived, (uint32_t)turn);
         take_piece(p, (const vec<float, 4> *)next);
         __syncthreads(); /* all have theirs: the next may come */
@@ -262,6 +262,8 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
         }
         if (a.dlogits) write_piece<T, HELD, CAPPED>(a, i, p, mine, row, target);
     }
+#else
+    __trap(); /* a device whose code has none of this never says `clusters` */
 #endif
 }
 
