@@ -145,10 +145,12 @@ static mt_rc upload(op_run *r, mt_device *dev, mt_stream *s, mt_err *err)
 
 static void bind(op_run *r, int phase)
 {
-    for (int i = 0; i < r->n_bufs; i++) {
-        op_buf *b = &r->bufs[i];
-        if (b->slot != OP_NOWHERE && (b->phases & phase)) memcpy(r->args + b->slot, &b->dev, sizeof(void *));
-    }
+    for (int has = 0; has < 2; has++) /* what has no place in this phase is NULL, unless another takes its place */
+        for (int i = 0; i < r->n_bufs; i++) {
+            op_buf *b = &r->bufs[i];
+            bool bound = b->phases & phase;
+            if (b->slot != OP_NOWHERE && bound == has) memcpy(r->args + b->slot, bound ? &b->dev : &(void *){ NULL }, sizeof(void *));
+        }
 }
 
 static mt_rc launch(op_run *r, const mt_ops *ops, mt_stream *s, int phase, mt_err *err)
