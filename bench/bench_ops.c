@@ -1,6 +1,6 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
  *
  * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
@@ -189,6 +189,7 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
                        .n_docs = n_docs,
                        .longest = longest,
                        .doc_start = ints(starts, (size_t)n_docs + 1),
+                       .host_start = starts,
                        .scale = 1.0f / sqrtf((float)dh),
                        .window = window,
                        .q = qkv,
@@ -232,6 +233,28 @@ static void attentions(int64_t rows, int64_t most_docs)
         for (size_t i = 0; i < MT_COUNT(shapes); i++)
             attention(use, rows, shapes[i].length ? mt_min_i64(rows, shapes[i].length) : 0, shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window);
     }
+}
+
+/* Documents as long as they get, by every way: workspaces of a few sizes for the one that needs them. */
+static void long_documents(int64_t rows)
+{
+    const struct {
+        int64_t heads, kv, dh;
+    } shapes[] = { { 28, 4, 128 }, { 14, 2, 64 } };
+    static const struct {
+        mt_attention_way way;
+        uint64_t workspace;
+    } asks[] = { { MT_ATTENTION_FLASH, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 }, { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 }, { MT_ATTENTION_CUDNN, (uint64_t)8 << 30 }, { MT_ATTENTION_CUDNN_FAST, 0 } };
+    mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
+    for (size_t i = 0; i < MT_COUNT(shapes); i++)
+        for (int64_t length = 8192; length <= rows; length *= 2)
+            for (size_t w = 0; w < MT_COUNT(asks); w++) {
+                use.ways = 1u << asks[w].way | 1u << MT_ATTENTION_FLASH;
+                use.workspace = asks[w].workspace;
+                use.longest = length;
+                printf("%lld GiB ", (long long)(asks[w].workspace >> 30));
+                attention(use, length, length, shapes[i].heads, shapes[i].kv, shapes[i].dh, 0);
+            }
 }
 
 static void elementwise(int64_t N)
@@ -375,6 +398,7 @@ int main(int argc, char **argv)
     printf("%lld rows%s\n", (long long)rows, o.tune ? ", products chosen by timing" : "");
     if (all || o.tune || strcmp(what, "products") == 0) products(rows);
     if (all || strcmp(what, "attention") == 0) attentions(rows, argc > 4 ? atoi(argv[4]) : 0);
+    if (strcmp(what, "long") == 0) long_documents(rows);
     if (all || strcmp(what, "rest") == 0) {
         elementwise(rows);
         update();

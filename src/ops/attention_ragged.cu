@@ -31,8 +31,34 @@ static mt_rc tell_documents(mt_stream *s, const mt_attention *a, mt_attention_wa
     char *scratch = (char *)a->scratch;
     ragged r = { a->n_docs, l->size.docs, l->n_chunks, l->offsets_ld, l->lengths_ld, { 0 }, a->doc_start, (int64_t *)(scratch + l->offsets),
                  (int32_t *)(scratch + l->lengths) };
-    mt_cudnn_offset_lds(a, way, r.ld);
+    mt_cudnn_offset_lds(a, way, l, r.ld);
     ragged_kernel<<<(unsigned)div_up(r.n_chunks * (r.docs + 1), 128), 128, 0, mt_cuda_raw(s)>>>(r);
+    return mt__cuda_launched(s, "documents for cuDNN", err);
+}
+
+/* The same for documents that do not lie one after the other. */
+typedef struct listed {
+    mt_cudnn_parcel p;
+    int64_t offsets_ld;
+    int64_t ld[MT_OFFSETS];
+    int64_t *offsets;
+    int32_t *lengths;
+} listed;
+
+__global__ void listed_kernel(listed r)
+{
+    int i = (int)threadIdx.x, last = (int)r.p.n_docs - 1;
+    int64_t row = i <= last ? r.p.row[i] : r.p.row[last] + r.p.length[last];
+    for (int k = 0; k < MT_OFFSETS; k++) r.offsets[k * r.offsets_ld + i] = row * r.ld[k];
+    if (i < r.p.size.docs) r.lengths[i] = i <= last ? r.p.length[i] : 0;
+}
+
+static mt_rc tell_parcel(mt_stream *s, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, const mt_cudnn_parcel *p, mt_err *err)
+{
+    char *scratch = (char *)a->scratch;
+    listed r = { *p, l->offsets_ld, { 0 }, (int64_t *)(scratch + l->offsets), (int32_t *)(scratch + l->lengths) };
+    mt_cudnn_offset_lds(a, way, l, r.ld);
+    listed_kernel<<<1, (unsigned)p->size.docs + 1, 0, mt_cuda_raw(s)>>>(r);
     return mt__cuda_launched(s, "documents for cuDNN", err);
 }
 
@@ -75,6 +101,41 @@ static mt_rc place_rows(mt_stream *s, const mt_attention *a, mt_attention_way wa
     if (ld_dq != a->ld_d) add_part(&p, a->dq, scratch + l->dq, ld_dq, a->H * a->Dh);
     if (!p.n || !a->N) return MT_OK;
     place_kernel<<<dim3((unsigned)div_up(a->N * (widest / PIECE), 256), (unsigned)p.n), 256, 0, mt_cuda_raw(s)>>>(p);
+    return mt__cuda_launched(s, "attention backward", err);
+}
+
+typedef struct sums {
+    bf16 *to[2];
+    const bf16 *from[2]; /* [N, H, Dh] */
+    int64_t N, ld_to, pieces; /* pieces: of a row of all key heads */
+    int group, head;          /* query heads of a key head; pieces of a head */
+} sums;
+
+/* Gradients of query heads, added in their order. */
+__global__ void sum_kernel(sums s)
+{
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / s.pieces, piece = at % s.pieces, kv = piece / s.head, d = piece % s.head;
+    if (row >= s.N) return;
+    const bf16 *from = s.from[blockIdx.y] + (row * s.pieces * s.group + kv * s.group * s.head + d) * PIECE;
+    float sum[PIECE] = { 0 };
+    for (int j = 0; j < s.group; j++) {
+        vec<bf16, PIECE> x = load<bf16, PIECE>(from + (int64_t)j * s.head * PIECE);
+#pragma unroll
+        for (int i = 0; i < PIECE; i++) sum[i] += to_f32(x.at[i]);
+    }
+    vec<bf16, PIECE> y;
+#pragma unroll
+    for (int i = 0; i < PIECE; i++) y.at[i] = from_f32<bf16>(sum[i]);
+    store<bf16, PIECE>(s.to[blockIdx.y] + row * s.ld_to + piece * PIECE, y);
+}
+
+static mt_rc sum_parts(mt_stream *s, const mt_attention *a, const mt_cudnn_layout *l, mt_err *err)
+{
+    const char *scratch = (const char *)a->scratch;
+    if (a->H == a->K || !a->N) return MT_OK;
+    sums p = { { (bf16 *)a->dk, (bf16 *)a->dv }, { (const bf16 *)(scratch + l->dkf), (const bf16 *)(scratch + l->dvf) }, a->N, a->ld_d, a->K * a->Dh / PIECE,
+               (int)(a->H / a->K), (int)(a->Dh / PIECE) };
+    sum_kernel<<<dim3((unsigned)div_up(p.N * p.pieces, 256), 2), 256, 0, mt_cuda_raw(s)>>>(p);
     return mt__cuda_launched(s, "attention backward", err);
 }
 
@@ -138,12 +199,29 @@ mt_rc mt__attention_cudnn_fwd(mt_stream *s, const mt_attention *a, mt_err *err)
     return mt_cudnn_attention_fwd(state, mt_cuda_raw(s), a, err);
 }
 
+/* Documents of which some are too long for all their heads at once.  The gradients of keys and values of every query head end up in the
+ * scratch, whether cuDNN has summed them as well or not. */
+static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *whole, mt_err *err)
+{
+    mt_cudnn_layout l = *whole;
+    mt_cudnn_parcel p;
+    memset(&p, 0, sizeof p);
+    if (!a->host_start) return mt_fail(err, MT_EINTERNAL, "attention of documents whose lengths the host does not know");
+    while (mt_cudnn_parcel_next(a, &p)) {
+        l.size = p.size;
+        MT_TRY(tell_parcel(s, a, way, &l, &p, err));
+        MT_TRY(mt_cudnn_attention_bwd(state, mt_cuda_raw(s), a, way, &l, err));
+    }
+    return sum_parts(s, a, &l, err);
+}
+
 mt_rc mt__attention_cudnn_bwd(mt_stream *s, const mt_attention *a, mt_attention_way way, mt_err *err)
 {
     mt_cudnn_attention *state = state_of(mt_cuda_device_of(s));
     if (!state) return none_here(err);
     mt_cudnn_layout l = mt_cudnn_layout_of(a, way, true);
+    if (l.parcels) return backward_by_parcels(s, state, a, way, &l, err);
     MT_TRY(tell_documents(s, a, way, &l, err));
-    MT_TRY(mt_cudnn_attention_bwd(state, mt_cuda_raw(s), a, way, err));
+    MT_TRY(mt_cudnn_attention_bwd(state, mt_cuda_raw(s), a, way, &l, err));
     return place_rows(s, a, way, &l, err);
 }

@@ -127,14 +127,25 @@ static int64_t power_of_two(int64_t n, int64_t most)
 int64_t mt_cudnn_longest(const mt_attention *a) { return (int64_t)mt_round_up((size_t)longest_of(a), TILE); }
 
 /* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
-static uint64_t square_bytes(const mt_attention *a, int64_t longest) { return (uint64_t)a->H * (uint64_t)longest * (uint64_t)longest * 2; }
+static uint64_t square_bytes(int64_t heads, int64_t longest) { return (uint64_t)heads * (uint64_t)longest * (uint64_t)longest * 2; }
 
-/* Documents that go through at a time; 0: not one fits. */
-static int64_t most_docs(const mt_attention *a, bool squares, int64_t longest)
+/* Key heads that go through at a time, of one document with one query head each: they divide their number, so that one kernel serves all.
+ * 0: not one fits. */
+static int64_t most_heads(const mt_attention *a, int64_t longest)
 {
-    int64_t docs = power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS);
-    while (squares && docs && (uint64_t)docs * square_bytes(a, longest) > a->use.workspace) docs /= 2;
-    return docs;
+    int64_t heads = a->K;
+    while (heads && (a->K % heads || square_bytes(heads, longest) > a->use.workspace)) heads--;
+    return heads;
+}
+
+/* What goes through at a time; docs 0: nothing fits. */
+static mt_cudnn_size most_of(const mt_attention *a, bool squares, int64_t longest)
+{
+    mt_cudnn_size most = { power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS), longest, a->H };
+    while (squares && most.docs && (uint64_t)most.docs * square_bytes(a->H, longest) > a->use.workspace) most.docs /= 2;
+    if (most.docs) return most;
+    int64_t heads = most_heads(a, longest);
+    return (mt_cudnn_size){ heads ? 1 : 0, heads ? longest : 0, heads };
 }
 
 int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES])
@@ -142,9 +153,9 @@ int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUD
     int n = 0;
     int64_t cap = mt_cudnn_longest(a);
     for (int64_t step = squares ? MT_CUDNN_SMALLEST : cap;; step *= 2) {
-        int64_t longest = mt_min_i64(step, cap), most = most_docs(a, squares, longest);
-        for (int64_t docs = 1; docs <= most && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, longest };
-        if (step >= cap || !most) return n;
+        mt_cudnn_size most = most_of(a, squares, mt_min_i64(step, cap));
+        for (int64_t docs = 1; docs <= most.docs && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, most.longest, most.heads };
+        if (step >= cap || !most.docs) return n;
     }
 }
 
@@ -153,8 +164,30 @@ mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares)
     int64_t cap = mt_cudnn_longest(a), longest = squares ? MT_CUDNN_SMALLEST : cap;
     while (longest < a->longest) longest *= 2;
     longest = mt_min_i64(longest, cap);
-    int64_t most = most_docs(a, squares, longest);
-    return most ? (mt_cudnn_size){ power_of_two(a->n_docs, most), longest } : (mt_cudnn_size){ 0 };
+    mt_cudnn_size size = most_of(a, squares, longest);
+    if (size.docs) size.docs = power_of_two(a->n_docs, size.docs);
+    return size;
+}
+
+bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p)
+{
+    int64_t cap = mt_cudnn_longest(a);
+    if (!p->upto) p->upto = mt_min_i64(MT_CUDNN_SMALLEST, cap);
+    for (;;) {
+        mt_cudnn_size most = most_of(a, true, p->upto);
+        for (p->n_docs = 0; p->next < a->n_docs && p->n_docs < most.docs; p->next++) {
+            int32_t row = a->host_start[p->next], length = a->host_start[p->next + 1] - row;
+            if (length <= p->above || length > p->upto) continue;
+            p->row[p->n_docs] = row;
+            p->length[p->n_docs++] = length;
+        }
+        p->size = (mt_cudnn_size){ power_of_two(p->n_docs, most.docs), most.longest, most.heads };
+        if (p->n_docs) return true;
+        if (p->upto >= a->longest) return false;
+        p->above = p->upto;
+        p->upto = mt_min_i64(2 * p->upto, cap);
+        p->next = 0;
+    }
 }
 
 /* -- scratch --------------------------------------------------------------------------------------- */
@@ -169,12 +202,26 @@ static size_t take(size_t *at, uint64_t bytes)
 /* The fast backward adds to its accumulator as if rows lay where q's do, whatever it is told: 40% off elsewhere. */
 int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way) { return way == MT_ATTENTION_CUDNN_FAST ? a->ldq : a->ld_d; }
 
+/* Of one launch, or of the largest a call's parcels may be. */
+static size_t workspace_of(const mt_attention *a, mt_cudnn_size size, bool squares, bool parcels)
+{
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
+    uint64_t bytes = squares ? (uint64_t)size.docs * square_bytes(size.heads, size.longest) : 0;
+    for (int i = 0, n = parcels ? mt_cudnn_sizes(a, squares, sizes) : 0; i < n; i++) {
+        uint64_t other = (uint64_t)sizes[i].docs * square_bytes(sizes[i].heads, sizes[i].longest);
+        if (other > bytes) bytes = other;
+    }
+    return SMALL_WORKSPACE + (size_t)bytes;
+}
+
 static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, bool squares, bool backward)
 {
-    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs };
+    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs, .parcels = size.heads != a->H };
     uint64_t rows_of_heads = (uint64_t)(a->N * a->H * a->Dh), rows_of_kv = (uint64_t)(a->N * a->K * a->Dh);
-    l.offsets_ld = (int64_t)mt_round_up((size_t)size.docs + 1, 2); /* cuDNN is told of 16-byte alignment */
-    l.lengths_ld = (int64_t)mt_round_up((size_t)size.docs, 4);
+    int64_t docs = l.parcels ? MT_CUDNN_MOST_DOCS : size.docs;
+    if (l.parcels) l.n_chunks = 1;
+    l.offsets_ld = (int64_t)mt_round_up((size_t)docs + 1, 2); /* cuDNN is told of 16-byte alignment */
+    l.lengths_ld = (int64_t)mt_round_up((size_t)docs, 4);
     l.offsets = take(&l.bytes, (uint64_t)(l.n_chunks * MT_OFFSETS * l.offsets_ld) * 8);
     l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * l.lengths_ld) * 4);
     if (backward) {
@@ -189,7 +236,7 @@ static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, boo
             l.dv = take(&l.bytes, rows_of_kv * 2);
         }
     }
-    l.workspace_bytes = SMALL_WORKSPACE + (squares ? (size_t)((uint64_t)size.docs * square_bytes(a, size.longest)) : 0);
+    l.workspace_bytes = workspace_of(a, size, squares, l.parcels);
     l.workspace = take(&l.bytes, l.workspace_bytes);
     return l;
 }

@@ -42,8 +42,11 @@ static void assert_same(const op_run *a, const op_run *b, const char *what)
             fail_msg("%s, case %d: %s differs", what, a->case_index, a->bufs[k].name);
 }
 
-/* How cuDNN may be asked: everything at once, or a few documents at a time and made for more and longer ones.  Every size is a kernel to
- * compile, a fifth of a second, so what has room is asked about some cases. */
+/* Workspaces that hold one document less than whole: one query head of each group at a time, or one head. */
+enum { ANY_GROUP = 1, ONE_HEAD = 2 };
+
+/* How cuDNN may be asked: everything at once, or a few documents or heads at a time, and made for more and longer ones.  Every size is a
+ * kernel to compile, a fifth of a second, so what has room is asked about some cases. */
 static const struct {
     const char *name;
     mt_attention_way way;
@@ -53,6 +56,8 @@ static const struct {
 } asks[] = {
     { "repeatable", MT_ATTENTION_CUDNN, (uint64_t)2 << 30, 0, 0, 1 },
     { "repeatable, in pieces", MT_ATTENTION_CUDNN, (uint64_t)16 << 20, 0, 0, 1 },
+    { "repeatable, a head of each group", MT_ATTENTION_CUDNN, ANY_GROUP, 0, 0, 1 },
+    { "repeatable, head by head", MT_ATTENTION_CUDNN, ONE_HEAD, 0, 0, 2 },
     { "repeatable, with room", MT_ATTENTION_CUDNN, (uint64_t)256 << 20, 4, 500, 3 },
     { "repeatable, with much room", MT_ATTENTION_CUDNN, (uint64_t)256 << 20, 300, 5000, 14 },
     { "fast", MT_ATTENTION_CUDNN_FAST, 0, 0, 0, 1 },
@@ -60,13 +65,23 @@ static const struct {
     { "fast, with much room", MT_ATTENTION_CUDNN_FAST, 0, 50, 3000, 14 },
 };
 
+/* One byte less than all heads of a document take, or what one head takes. */
+static uint64_t tight(const mt_attention *a, uint64_t workspace)
+{
+    mt_attention roomy = *a;
+    roomy.use = (mt_attention_use){ .workspace = UINT64_MAX };
+    int64_t longest = mt_cudnn_size_of(&roomy, true).longest;
+    uint64_t head = (uint64_t)(longest * longest * 2);
+    return workspace == ANY_GROUP ? head * (uint64_t)a->H - 1 : workspace == ONE_HEAD ? head : workspace;
+}
+
 static mt_attention_use use_of(size_t i, int c)
 {
     op_run *r = op_run_create(&op_packed_attention, c, &(op_how){ .t = MT_DTYPE_BF16 });
     const mt_attention *a = (const mt_attention *)(const void *)r->args;
     mt_attention_use use = { .ways = bit(asks[i].way) | (asks[i].way == MT_ATTENTION_CUDNN_FAST ? bit(MT_ATTENTION_FLASH) : 0),
                              .cudnn_head = all.cudnn_head,
-                             .workspace = asks[i].workspace,
+                             .workspace = tight(a, asks[i].workspace),
                              .docs = mt_max_i64(asks[i].docs, a->n_docs),
                              .longest = mt_max_i64(asks[i].longest, a->longest) };
     op_run_free(r);
@@ -117,27 +132,49 @@ static void assert_fast_is_right(int c, const op_run *truth)
     op_run_free(r);
 }
 
-/* Against our own plain fp32 kernels; again and again, and however the documents are split between launches. */
+static uint64_t tight_for(int c, uint64_t workspace)
+{
+    op_run *r = op_run_create(&op_long_attention, c, &(op_how){ .t = MT_DTYPE_BF16 });
+    uint64_t bytes = tight((const mt_attention *)(const void *)r->args, workspace);
+    op_run_free(r);
+    return bytes;
+}
+
+/* Right, and the same bits again and again; returns the first run. */
+static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, const char *what)
+{
+    mt_err err = { 0 };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace };
+    op_run *first = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use), *again = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
+    const char *wrong = op_check_written(first);
+    if (wrong) fail_msg("%s, case %d: %s", what, c, wrong);
+    assert_near(first, truth, 1e-2, what);
+    for (int k = 0; k < REPEATS; k++) {
+        assert_same(first, again, what);
+        assert_ok(op_execute(again, gpu, true, &err));
+    }
+    op_run_free(again);
+    return first;
+}
+
+/* Against our own plain fp32 kernels; again and again, and however the documents are split between launches.  Heads that are split
+ * between launches change bits: the gradients of grouped keys and values are then summed by us. */
 static void long_documents_are_right_and_repeatable(void **state)
 {
     (void)state;
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = (uint64_t)4 << 30 }, few = use;
-    few.workspace = (uint64_t)256 << 20;
-    mt_err err = { 0 };
+    const uint64_t whole = (uint64_t)4 << 30, few = (uint64_t)256 << 20;
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole };
     for (int c = 0; c < op_long_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN)) continue;
-        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
-        const char *wrong = op_check_written(first);
-        if (wrong) fail_msg("case %d: %s", c, wrong);
-        assert_near(first, truth, 1e-2, "long");
+        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = assert_repeats(c, truth, whole, "long");
         assert_fast_is_right(c, truth);
-        bool split = chooses(&few, &op_long_attention, c, MT_ATTENTION_CUDNN);
-        op_run *again = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, split ? &few : &use);
-        for (int k = 0; k < REPEATS; k++) {
-            assert_same(first, again, "run again");
-            assert_ok(op_execute(again, gpu, true, &err));
+        if (few > tight_for(c, ANY_GROUP)) {
+            op_run *split = assert_repeats(c, truth, few, "long, few documents at a time");
+            assert_same(first, split, "few documents at a time");
+            op_run_free(split);
         }
-        op_run_free(again);
+        op_run_free(assert_repeats(c, truth, tight_for(c, ANY_GROUP), "long, a head of each group"));
+        op_run_free(assert_repeats(c, truth, tight_for(c, ONE_HEAD), "long, head by head"));
         op_run_free(first);
         op_run_free(truth);
     }
