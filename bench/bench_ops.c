@@ -244,7 +244,7 @@ static void long_documents(int64_t rows)
     static const struct {
         mt_attention_way way;
         uint64_t workspace;
-    } asks[] = { { MT_ATTENTION_FLASH, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 }, { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 }, { MT_ATTENTION_CUDNN, (uint64_t)8 << 30 }, { MT_ATTENTION_CUDNN_FAST, 0 } };
+    } asks[] = { { MT_ATTENTION_FLASH, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 }, { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 }, { MT_ATTENTION_CUDNN_FAST, 0 } };
     mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         for (int64_t length = 8192; length <= rows; length *= 2)

@@ -26,7 +26,7 @@ enum tensor_id {
 /* What a plan is made for. */
 typedef struct plan_key {
     int64_t backward, way; /* way: 0 in forward */
-    int64_t docs, longest, H, K, Dh, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed;
+    int64_t docs, longest, keys, H, K, Dh, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed;
     int64_t apart; /* a launch's query heads, in heads of memory: 1, or H / K where it has one of each group */
 } plan_key;
 
@@ -56,19 +56,23 @@ static mt_node offsets(builder *b, mt_cudnn_offset which)
     return b->offsets[which];
 }
 
-/* [docs, heads, longest, width] of rows ld apart. */
-static mt_node rows_of(builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t apart, int64_t width, int64_t ld, mt_node ragged)
+/* [docs, heads, n, width] of rows ld apart. */
+static mt_node rows_of(builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t apart, int64_t n, int64_t width, int64_t ld, mt_cudnn_offset at)
 {
-    int64_t S = b->k->longest;
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = type, .dims = { b->k->docs, heads, S, width }, .strides = { S * ld, apart * width, ld, 1 }, .ragged = ragged });
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = type, .dims = { b->k->docs, heads, n, width }, .strides = { n * ld, apart * width, ld, 1 }, .ragged = offsets(b, at) });
 }
 
 static mt_node query_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
 {
-    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->Dh, ld, offsets(b, at));
+    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->longest, b->k->Dh, ld, at);
 }
 
-static mt_node key_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at) { return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->K, 1, b->k->Dh, ld, offsets(b, at)); }
+static mt_node key_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at) { return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->K, 1, b->k->keys, b->k->Dh, ld, at); }
+/* As keys, for every query head. */
+static mt_node full_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
+{
+    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->keys, b->k->Dh, ld, at);
+}
 
 /* A number for each row and query head, from any head on. */
 static mt_node numbers(builder *b, int64_t id)
@@ -81,16 +85,16 @@ static mt_node numbers(builder *b, int64_t id)
 /* Keys or values with rows as columns. */
 static mt_node key_columns(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
 {
-    int64_t S = b->k->longest, Dh = b->k->Dh;
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_BFLOAT16, .dims = { b->k->docs, b->k->K, Dh, S }, .strides = { S * ld, Dh, 1, ld }, .ragged = offsets(b, at) });
+    int64_t n = b->k->keys, Dh = b->k->Dh;
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_BFLOAT16, .dims = { b->k->docs, b->k->K, Dh, n }, .strides = { n * ld, Dh, 1, ld }, .ragged = offsets(b, at) });
 }
 
-/* [docs, H, longest, longest]; turned: in memory the other way round. */
+/* [docs, H, longest, keys]; turned: the same memory as [docs, H, keys, longest]. */
 static mt_node square(builder *b, cudnnDataType_t type, bool turned)
 {
-    int64_t S = b->k->longest, H = b->k->H;
-    mt_cudnn_tensor_spec s = { .type = type, .dims = { b->k->docs, H, S, S } };
-    if (turned) memcpy(s.strides, (int64_t[4]){ H * S * S, S * S, 1, S }, sizeof s.strides);
+    int64_t q = b->k->longest, k = b->k->keys, H = b->k->H;
+    mt_cudnn_tensor_spec s = { .type = type, .dims = { b->k->docs, H, turned ? k : q, turned ? q : k } };
+    if (turned) memcpy(s.strides, (int64_t[4]){ H * q * k, q * k, 1, k }, sizeof s.strides);
     return mt_cudnn_tensor(b->g, &s);
 }
 
@@ -164,12 +168,12 @@ static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t
 {
     const plan_key *k = b->k;
     if (k->H == k->K) {
-        mt_node d = query_rows(b, id, k->ld_dkv, MT_OFF_D);
+        mt_node d = full_rows(b, id, k->ld_dkv, MT_OFF_D);
         mt_cudnn_matmul_to(b->g, square_turned, x, d, b->len_kv, NULL, b->len_q);
         return;
     }
     mt_node d = key_rows(b, id, k->K * k->Dh, MT_OFF_KV);
-    mt_node full = query_rows(b, id_full, k->H * k->Dh, MT_OFF_KV);
+    mt_node full = full_rows(b, id_full, k->H * k->Dh, MT_OFF_KV);
     mt_cudnn_matmul_to(b->g, square_turned, x, full, b->len_kv, NULL, b->len_q);
     mt_cudnn_reduce_to(b->g, CUDNN_REDUCE_TENSOR_ADD, full, d);
 }
@@ -211,7 +215,7 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
     if (k->way == MT_ATTENTION_CUDNN) {
         mt_cudnn_matmul_to(g, ds, keys, dq, b.len_q, NULL, b.len_kv);
     } else {
-        mt_node acc = rows_of(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->apart, k->Dh, k->ld_dq, offsets(&b, MT_OFF_DQ)); /* as dq, or it is wrong */
+        mt_node acc = rows_of(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ); /* as dq, or it is wrong */
         mt_cudnn_matmul_to(g, ds, keys, acc, b.len_q, NULL, b.len_kv);
         mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, acc, NULL, dq);
     }
@@ -254,12 +258,15 @@ static bool masks_window(const mt_attention *a, bool backward, mt_attention_way 
 /* Rows of gradients of keys and values that cuDNN does not sum: at their place, or parts for each query head. */
 static int64_t ld_dkv(const mt_attention *a, bool by_heads) { return by_heads && a->H != a->K ? a->H * a->Dh : a->ld_d; }
 
+/* Rows of gradients of queries: where mt_cudnn_ld_dq says, or packed, of a piece of the keys. */
+static int64_t ld_dq(const mt_attention *a, mt_attention_way way, mt_cudnn_size size) { return size.keys == size.longest ? mt_cudnn_ld_dq(a, way) : size.heads * a->Dh; }
+
 static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward, mt_attention_way way)
 {
     bool by_heads = size.heads != a->H;
-    return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .H = size.heads, .K = by_heads ? size.heads : a->K, .Dh = a->Dh,
+    return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .keys = size.keys, .H = size.heads, .K = by_heads ? size.heads : a->K, .Dh = a->Dh,
                        .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_lse = a->H, .ld_dkv = backward ? ld_dkv(a, by_heads) : 0,
-                       .ld_dq = backward ? mt_cudnn_ld_dq(a, way) : 0, .windowed = masks_window(a, backward, way), .apart = by_heads ? a->H / a->K : 1 };
+                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way), .apart = by_heads ? a->H / a->K : 1 };
 }
 
 static mt_cudnn_plan *find(const mt_cudnn_attention *c, const plan_key *key)
@@ -314,7 +321,7 @@ mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, b
 void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, int64_t ld[MT_OFFSETS])
 {
     const int64_t all[MT_OFFSETS] = { [MT_OFF_Q] = a->ldq, [MT_OFF_K] = a->ldk, [MT_OFF_V] = a->ldv, [MT_OFF_O] = a->ldo, [MT_OFF_LSE] = a->H,
-                                      [MT_OFF_D] = ld_dkv(a, l->size.heads != a->H), [MT_OFF_DQ] = mt_cudnn_ld_dq(a, way), [MT_OFF_KV] = a->K * a->Dh };
+                                      [MT_OFF_D] = ld_dkv(a, l->size.heads != a->H), [MT_OFF_DQ] = ld_dq(a, way, l->size), [MT_OFF_KV] = a->K * a->Dh };
     memcpy(ld, all, sizeof all);
 }
 
@@ -325,15 +332,10 @@ typedef struct values {
 
 static void put(values *v, int64_t id, const void *p) { v->at[v->n++] = (mt_cudnn_value){ id, p }; }
 
-/* A launch's share of a call: where its heads begin.  head and kv are 0 and 0 unless heads go through a few at a time. */
-typedef struct launch {
-    int64_t chunk, head, kv;
-} launch;
-
 static const void *heads_from(const void *rows, int64_t head, int64_t Dh) { return (const char *)rows + head * Dh * 2; }
 
 /* What both directions have. */
-static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, launch at, const uint32_t used[], int n_used)
+static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at, const uint32_t used[], int n_used)
 {
     const char *scratch = a->scratch;
     put(v, ID_Q, heads_from(a->q, at.head, a->Dh));
@@ -341,9 +343,9 @@ static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *
     put(v, ID_V, heads_from(a->v, at.kv, a->Dh));
     put(v, ID_O, heads_from(a->o, at.head, a->Dh));
     put(v, ID_LSE, a->lse + at.head);
-    const int32_t *len = (const int32_t *)(const void *)(scratch + l->lengths) + at.chunk * l->lengths_ld;
+    const int32_t *len = (const int32_t *)(const void *)(scratch + l->lengths) + at.chunk * 2 * l->lengths_ld;
     put(v, ID_LEN_Q, len);
-    put(v, ID_LEN_KV, len);
+    put(v, ID_LEN_KV, len + l->lengths_ld);
     const int64_t *off = (const int64_t *)(const void *)(scratch + l->offsets) + at.chunk * MT_OFFSETS * l->offsets_ld;
     for (int i = 0; i < n_used; i++) put(v, ID_OFFSETS + used[i], off + used[i] * l->offsets_ld);
 }
@@ -367,14 +369,14 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
     MT_TRY(plan_for(c, a, &l, false, MT_ATTENTION_CUDNN, &plan, err));
     for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
         values v = { .n = 0 };
-        put_common(&v, a, &l, (launch){ chunk, 0, 0 }, used, (int)MT_COUNT(used));
+        put_common(&v, a, &l, (mt_cudnn_launch){ chunk, 0, 0 }, used, (int)MT_COUNT(used));
         MT_TRY(run(plan, stream, a, &l, masks_window(a, false, MT_ATTENTION_CUDNN), &v, err));
     }
     return MT_OK;
 }
 
 /* Gradients of grouped keys and values: summed by cuDNN and packed, or parts that lie as query heads do. */
-static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, launch at)
+static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at)
 {
     char *scratch = a->scratch;
     bool grouped = a->H != a->K, parts = grouped && l->size.heads != a->H, summed = grouped && !parts;
@@ -384,29 +386,26 @@ static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, 
     if (summed) put(v, ID_DVF, scratch + l->dvf);
 }
 
-static mt_rc backward_of(mt_cudnn_plan *plan, void *stream, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, launch at, mt_err *err)
+static const void *place_of_dq(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_cudnn_launch at)
+{
+    const char *scratch = (const char *)a->scratch + l->dq;
+    if (l->size.keys != l->size.longest) return scratch + at.chunk * l->size.longest * l->size.heads * a->Dh * 2;
+    return mt_cudnn_ld_dq(a, way) == a->ld_d ? heads_from(a->dq, at.head, a->Dh) : scratch;
+}
+
+mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_cudnn_launch at, mt_err *err)
 {
     const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_DQ, a->H != a->K && l->size.heads == a->H ? MT_OFF_KV : MT_OFF_D };
     char *scratch = a->scratch;
     values v = { .n = 0 };
+    mt_cudnn_plan *plan;
+    MT_TRY(plan_for(c, a, l, true, way, &plan, err));
     put_common(&v, a, l, at, used, (int)MT_COUNT(used));
     put(&v, ID_DO, heads_from(a->d_o, at.head, a->Dh));
-    put(&v, ID_DQ, mt_cudnn_ld_dq(a, way) == a->ld_d ? heads_from(a->dq, at.head, a->Dh) : scratch + l->dq);
+    put(&v, ID_DQ, place_of_dq(a, way, l, at));
     put(&v, ID_DELTA, (float *)(void *)(scratch + l->delta) + at.head);
     put(&v, ID_ONE, &one);
     if (way == MT_ATTENTION_CUDNN_FAST) put(&v, ID_ACC, scratch + l->acc);
     put_dkv(&v, a, l, at);
     return run(plan, stream, a, l, masks_window(a, true, way), &v, err);
-}
-
-mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_err *err)
-{
-    mt_cudnn_plan *plan;
-    MT_TRY(plan_for(c, a, l, true, way, &plan, err));
-    bool by_heads = l->size.heads != a->H;
-    int64_t group = by_heads ? a->H / a->K : 1, n_kv = by_heads ? a->K : 1, step = by_heads ? l->size.heads : 1;
-    for (int64_t chunk = 0; chunk < l->n_chunks; chunk++)
-        for (int64_t kv = 0; kv < n_kv; kv += step)
-            for (int64_t j = 0; j < group; j++) MT_TRY(backward_of(plan, stream, a, way, l, (launch){ chunk, kv * group + j, kv }, err));
-    return MT_OK;
 }

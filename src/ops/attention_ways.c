@@ -127,25 +127,38 @@ static int64_t power_of_two(int64_t n, int64_t most)
 int64_t mt_cudnn_longest(const mt_attention *a) { return (int64_t)mt_round_up((size_t)longest_of(a), TILE); }
 
 /* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
-static uint64_t square_bytes(int64_t heads, int64_t longest) { return (uint64_t)heads * (uint64_t)longest * (uint64_t)longest * 2; }
+static uint64_t square_bytes(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads) * (uint64_t)s.longest * (uint64_t)s.keys * 2; }
+
+static bool fits(const mt_attention *a, int64_t docs, int64_t longest, int64_t heads, int64_t keys)
+{
+    return square_bytes((mt_cudnn_size){ docs, longest, heads, keys }) <= a->use.workspace;
+}
 
 /* Key heads that go through at a time, of one document with one query head each: they divide their number, so that one kernel serves all.
  * 0: not one fits. */
 static int64_t most_heads(const mt_attention *a, int64_t longest)
 {
     int64_t heads = a->K;
-    while (heads && (a->K % heads || square_bytes(heads, longest) > a->use.workspace)) heads--;
+    while (heads && (a->K % heads || !fits(a, 1, longest, heads, longest))) heads--;
     return heads;
+}
+
+/* Keys of one head that do; 0: too few. */
+static int64_t most_keys(const mt_attention *a, int64_t longest)
+{
+    int64_t keys = longest > MT_CUDNN_FEWEST_KEYS && fits(a, 1, longest, 1, MT_CUDNN_FEWEST_KEYS) ? MT_CUDNN_FEWEST_KEYS : 0;
+    while (keys && 2 * keys < longest && fits(a, 1, longest, 1, 2 * keys)) keys *= 2;
+    return keys;
 }
 
 /* What goes through at a time; docs 0: nothing fits. */
 static mt_cudnn_size most_of(const mt_attention *a, bool squares, int64_t longest)
 {
-    mt_cudnn_size most = { power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS), longest, a->H };
-    while (squares && most.docs && (uint64_t)most.docs * square_bytes(a->H, longest) > a->use.workspace) most.docs /= 2;
+    mt_cudnn_size most = { power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS), longest, a->H, longest };
+    while (squares && most.docs && !fits(a, most.docs, longest, a->H, longest)) most.docs /= 2;
     if (most.docs) return most;
-    int64_t heads = most_heads(a, longest);
-    return (mt_cudnn_size){ heads ? 1 : 0, heads ? longest : 0, heads };
+    int64_t heads = most_heads(a, longest), keys = heads ? longest : most_keys(a, longest);
+    return keys ? (mt_cudnn_size){ 1, longest, heads ? heads : 1, keys } : (mt_cudnn_size){ 0 };
 }
 
 int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES])
@@ -154,7 +167,7 @@ int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUD
     int64_t cap = mt_cudnn_longest(a);
     for (int64_t step = squares ? MT_CUDNN_SMALLEST : cap;; step *= 2) {
         mt_cudnn_size most = most_of(a, squares, mt_min_i64(step, cap));
-        for (int64_t docs = 1; docs <= most.docs && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, most.longest, most.heads };
+        for (int64_t docs = 1; docs <= most.docs && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, most.longest, most.heads, most.keys };
         if (step >= cap || !most.docs) return n;
     }
 }
@@ -169,6 +182,8 @@ mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares)
     return size;
 }
 
+int64_t mt_cudnn_pieces(mt_cudnn_size size) { return (size.longest + size.keys - 1) / size.keys; }
+
 bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p)
 {
     int64_t cap = mt_cudnn_longest(a);
@@ -181,7 +196,7 @@ bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p)
             p->row[p->n_docs] = row;
             p->length[p->n_docs++] = length;
         }
-        p->size = (mt_cudnn_size){ power_of_two(p->n_docs, most.docs), most.longest, most.heads };
+        p->size = (mt_cudnn_size){ power_of_two(p->n_docs, most.docs), most.longest, most.heads, most.keys };
         if (p->n_docs) return true;
         if (p->upto >= a->longest) return false;
         p->above = p->upto;
@@ -206,36 +221,39 @@ int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way) { return way
 static size_t workspace_of(const mt_attention *a, mt_cudnn_size size, bool squares, bool parcels)
 {
     mt_cudnn_size sizes[MT_CUDNN_SIZES];
-    uint64_t bytes = squares ? (uint64_t)size.docs * square_bytes(size.heads, size.longest) : 0;
-    for (int i = 0, n = parcels ? mt_cudnn_sizes(a, squares, sizes) : 0; i < n; i++) {
-        uint64_t other = (uint64_t)sizes[i].docs * square_bytes(sizes[i].heads, sizes[i].longest);
-        if (other > bytes) bytes = other;
-    }
+    uint64_t bytes = squares ? square_bytes(size) : 0;
+    for (int i = 0, n = parcels ? mt_cudnn_sizes(a, squares, sizes) : 0; i < n; i++)
+        if (square_bytes(sizes[i]) > bytes) bytes = square_bytes(sizes[i]);
     return SMALL_WORKSPACE + (size_t)bytes;
+}
+
+/* Gradients: of the sums of o * do, of queries where they do not go to their place, of grouped keys and values before and after summing. */
+static void lay_out_backward(mt_cudnn_layout *l, const mt_attention *a, bool squares)
+{
+    uint64_t rows_of_heads = (uint64_t)(a->N * a->H * a->Dh), rows_of_kv = (uint64_t)(a->N * a->K * a->Dh);
+    int64_t ld_dq = mt_cudnn_ld_dq(a, MT_ATTENTION_CUDNN_FAST), ld = ld_dq ? ld_dq : (a->H + 2 * a->K) * a->Dh; /* 0: a plan's question */
+    l->delta = take(&l->bytes, (uint64_t)(a->N * a->H) * 4);
+    if (!squares) l->acc = take(&l->bytes, (uint64_t)(a->N * ld) * 4);
+    if (!squares && (ld_dq == 0 || ld_dq != a->ld_d)) l->dq = take(&l->bytes, (uint64_t)(a->N * ld) * 2);
+    if (squares && mt_cudnn_pieces(l->size) > 1) l->dq = take(&l->bytes, (uint64_t)(mt_cudnn_pieces(l->size) * l->size.longest * l->size.heads * a->Dh) * 2);
+    if (a->H != a->K) {
+        l->dkf = take(&l->bytes, rows_of_heads * 2);
+        l->dvf = take(&l->bytes, rows_of_heads * 2);
+        l->dk = take(&l->bytes, rows_of_kv * 2);
+        l->dv = take(&l->bytes, rows_of_kv * 2);
+    }
 }
 
 static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, bool squares, bool backward)
 {
-    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs, .parcels = size.heads != a->H };
-    uint64_t rows_of_heads = (uint64_t)(a->N * a->H * a->Dh), rows_of_kv = (uint64_t)(a->N * a->K * a->Dh);
+    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs, .parcels = size.heads != a->H || size.keys != size.longest };
     int64_t docs = l.parcels ? MT_CUDNN_MOST_DOCS : size.docs;
-    if (l.parcels) l.n_chunks = 1;
+    if (l.parcels) l.n_chunks = mt_cudnn_pieces(size);
     l.offsets_ld = (int64_t)mt_round_up((size_t)docs + 1, 2); /* cuDNN is told of 16-byte alignment */
     l.lengths_ld = (int64_t)mt_round_up((size_t)docs, 4);
     l.offsets = take(&l.bytes, (uint64_t)(l.n_chunks * MT_OFFSETS * l.offsets_ld) * 8);
-    l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * l.lengths_ld) * 4);
-    if (backward) {
-        l.delta = take(&l.bytes, (uint64_t)(a->N * a->H) * 4);
-        int64_t ld_dq = mt_cudnn_ld_dq(a, MT_ATTENTION_CUDNN_FAST), ld = ld_dq ? ld_dq : (a->H + 2 * a->K) * a->Dh; /* 0: a plan's question */
-        if (!squares) l.acc = take(&l.bytes, (uint64_t)(a->N * ld) * 4);
-        if (!squares && (ld_dq == 0 || ld_dq != a->ld_d)) l.dq = take(&l.bytes, (uint64_t)(a->N * ld) * 2);
-        if (a->H != a->K) {
-            l.dkf = take(&l.bytes, rows_of_heads * 2);
-            l.dvf = take(&l.bytes, rows_of_heads * 2);
-            l.dk = take(&l.bytes, rows_of_kv * 2);
-            l.dv = take(&l.bytes, rows_of_kv * 2);
-        }
-    }
+    l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * 2 * l.lengths_ld) * 4);
+    if (backward) lay_out_backward(&l, a, squares);
     l.workspace_bytes = workspace_of(a, size, squares, l.parcels);
     l.workspace = take(&l.bytes, l.workspace_bytes);
     return l;

@@ -38,7 +38,9 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
     a = call(repeatable, 1, 32768); /* one at a time */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
-    a = call(repeatable, 1, 32769); /* not one */
+    a = call(repeatable, 1, 131072); /* 8192 keys of one at a time */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(repeatable, 1, 300000); /* too few */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
     a = call(0, 16, 1024); /* nobody said: our own */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
@@ -82,7 +84,7 @@ static void what_cudnn_does_not_know_is_ours(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
 }
 
-static uint64_t squares_of(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads * s.longest * s.longest * 2); }
+static uint64_t squares_of(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads * s.longest * s.keys * 2); }
 
 /* However the lengths of a run vary, its sizes are those of its first call, and each call finds one that holds it. */
 static void sizes_hold_every_call_of_a_run(void **state)
