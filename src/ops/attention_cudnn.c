@@ -27,7 +27,7 @@ enum tensor_id {
 typedef struct plan_key {
     int64_t backward, way; /* way: 0 in forward */
     int64_t docs, longest, keys, H, K, Dh, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed;
-    int64_t apart; /* a launch's query heads, in heads of memory: 1, or H / K where it has one of each group */
+    int64_t apart, dq_apart; /* a launch's query heads, in heads of memory: 1, or H / K where it has one of each group; of dq */
 } plan_key;
 
 enum { MAX_PLANS = 256, GRADIENTS_FROM = 91900 };
@@ -211,11 +211,11 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
 
     mt_node keys = key_rows(&b, ID_NONE, k->ldk, MT_OFF_K);
     mt_cudnn_reshape_to(g, kt, keys);
-    mt_node dq = query_rows(&b, ID_DQ, k->ld_dq, MT_OFF_DQ);
+    mt_node dq = rows_of(&b, ID_DQ, CUDNN_DATA_BFLOAT16, k->H, k->dq_apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ);
     if (k->way == MT_ATTENTION_CUDNN) {
         mt_cudnn_matmul_to(g, ds, keys, dq, b.len_q, NULL, b.len_kv);
     } else {
-        mt_node acc = rows_of(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ); /* as dq, or it is wrong */
+        mt_node acc = rows_of(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->dq_apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ); /* as dq, or it is wrong */
         mt_cudnn_matmul_to(g, ds, keys, acc, b.len_q, NULL, b.len_kv);
         mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, acc, NULL, dq);
     }
@@ -266,7 +266,8 @@ static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward,
     bool by_heads = size.heads != a->H;
     return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .keys = size.keys, .H = size.heads, .K = by_heads ? size.heads : a->K, .Dh = a->Dh,
                        .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_lse = a->H, .ld_dkv = backward ? ld_dkv(a, by_heads) : 0,
-                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way), .apart = by_heads ? a->H / a->K : 1 };
+                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way), .apart = by_heads ? a->H / a->K : 1,
+                       .dq_apart = by_heads && size.keys == size.longest ? a->H / a->K : 1 };
 }
 
 static mt_cudnn_plan *find(const mt_cudnn_attention *c, const plan_key *key)

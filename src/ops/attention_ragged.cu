@@ -157,23 +157,25 @@ static mt_rc sum_keys(mt_stream *s, const mt_attention *a, const mt_cudnn_layout
 
 typedef struct query_sums {
     bf16 *to;
-    const bf16 *from; /* [piece of keys][longest, Dh] */
-    int64_t n, longest, keys, ld_to;
-    int head; /* pieces of 16 bytes */
+    const bf16 *from; /* [piece of keys][longest, heads, Dh] */
+    int64_t n, longest, keys, ld_to, apart; /* apart: elements from head to head */
+    int head, heads; /* pieces of 16 bytes: of a head, of all */
 } query_sums;
 
 __global__ void sum_queries_kernel(query_sums s)
 {
-    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / s.head, d = at % s.head * PIECE, Dh = s.head * PIECE;
-    if (row < s.n) store<bf16, PIECE>(s.to + row * s.ld_to + d, sum_of(s.from + row * Dh + d, s.longest * Dh, (int)(row / s.keys) + 1));
+    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x, row = at / s.heads, i = at % s.heads, d = i % s.head * PIECE, ld = s.heads * PIECE;
+    if (row >= s.n) return;
+    store<bf16, PIECE>(s.to + row * s.ld_to + i / s.head * s.apart + d, sum_of(s.from + row * ld + i * PIECE, s.longest * ld, (int)(row / s.keys) + 1));
 }
 
-/* Gradients of one head's queries, of all pieces of the keys that they see. */
+/* Gradients of a launch's queries, of all pieces of the keys that they see. */
 static mt_rc sum_queries(mt_stream *s, const mt_attention *a, const mt_cudnn_layout *l, const mt_cudnn_parcel *p, int64_t head, mt_err *err)
 {
+    int64_t apart = p->size.heads == a->H ? a->Dh : a->H / a->K * a->Dh;
     query_sums q = { (bf16 *)a->dq + p->row[0] * a->ld_d + head * a->Dh, (const bf16 *)((const char *)a->scratch + l->dq), p->length[0], p->size.longest, p->size.keys,
-                     a->ld_d, (int)(a->Dh / PIECE) };
-    sum_queries_kernel<<<(unsigned)div_up(q.n * q.head, 256), 256, 0, mt_cuda_raw(s)>>>(q);
+                     a->ld_d, apart, (int)(a->Dh / PIECE), (int)(p->size.heads * a->Dh / PIECE) };
+    sum_queries_kernel<<<(unsigned)div_up(q.n * q.heads, 256), 256, 0, mt_cuda_raw(s)>>>(q);
     return mt__cuda_launched(s, "attention backward", err);
 }
 

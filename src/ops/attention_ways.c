@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, NARROW = 512 };
+enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, NARROW = 512, LONG = 4096 };
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 && ld % 8 == 0; }
 
@@ -30,10 +30,19 @@ static bool cudnn_knows(const mt_attention *a, bool backward)
     return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && (!backward || a->Dh <= a->use.cudnn_head) && a->softcap == 0 && a->alibi == 0;
 }
 
+/* Launches of parts of a document that are too small for the GPU are slower than our own kernels. */
+static bool fills(const mt_attention *a, mt_cudnn_size s)
+{
+    bool whole = s.heads == a->H && s.keys == s.longest;
+    return whole || (s.longest > LONG && s.heads * s.keys >= (a->Dh >= 128 ? 128 : 224) * TILE);
+}
+
 /* The repeatable backward works through whole squares whatever the window. */
 static bool cudnn_fits(const mt_attention *a, bool backward)
 {
-    return cudnn_knows(a, backward) && (!backward || (mt_cudnn_size_of(a, true).longest && !(a->window && a->window < a->longest)));
+    if (!backward || !cudnn_knows(a, true)) return cudnn_knows(a, backward);
+    mt_cudnn_size size = mt_cudnn_size_of(a, true);
+    return size.docs && !(a->window && a->window < a->longest) && (fills(a, size) || !allows(a, MT_ATTENTION_FLASH));
 }
 
 /* Narrow windows are ours, and short documents are faster without atomics where both can be had. */
@@ -82,11 +91,11 @@ void mt_attention_use_text(const mt_attention_use *use, char *out, size_t n)
         if (ways >> rows[i].way & 1) at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", rows[i].name);
 }
 
-/* A 64th of the device, in powers of two so that a little more or less free memory changes no bits; past 2 GiB it buys little. */
+/* A 32nd of the device, in powers of two so that a little more or less free memory changes no bits; past 4 GiB it buys little. */
 static uint64_t workspace_for(size_t device_bytes)
 {
-    uint64_t most = (uint64_t)2 << 30, bytes = 1 << 20;
-    while (bytes < most && bytes * 2 <= device_bytes / 64) bytes *= 2;
+    uint64_t most = (uint64_t)4 << 30, bytes = 1 << 20;
+    while (bytes < most && bytes * 2 <= device_bytes / 32) bytes *= 2;
     return bytes;
 }
 
@@ -129,26 +138,32 @@ int64_t mt_cudnn_longest(const mt_attention *a) { return (int64_t)mt_round_up((s
 /* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
 static uint64_t square_bytes(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads) * (uint64_t)s.longest * (uint64_t)s.keys * 2; }
 
+/* One document may take all of the workspace.  Several at once, which are short, gain nothing from its second half. */
 static bool fits(const mt_attention *a, int64_t docs, int64_t longest, int64_t heads, int64_t keys)
 {
-    return square_bytes((mt_cudnn_size){ docs, longest, heads, keys }) <= a->use.workspace;
+    return square_bytes((mt_cudnn_size){ docs, longest, heads, keys }) <= (docs > 1 ? a->use.workspace / 2 : a->use.workspace);
 }
 
-/* Key heads that go through at a time, of one document with one query head each: they divide their number, so that one kernel serves all.
- * 0: not one fits. */
-static int64_t most_heads(const mt_attention *a, int64_t longest)
+/* So many heads of one document, its keys in as few pieces as fit, at most `most`; docs 0: they do not fit so. */
+static mt_cudnn_size in_pieces(const mt_attention *a, int64_t longest, int64_t heads, int64_t most)
 {
-    int64_t heads = a->K;
-    while (heads && (a->K % heads || !fits(a, 1, longest, heads, longest))) heads--;
-    return heads;
+    for (int64_t pieces = 1; pieces <= most; pieces *= 2) {
+        int64_t keys = (int64_t)mt_round_up((size_t)((longest + pieces - 1) / pieces), TILE);
+        if (pieces > 1 && keys < MT_CUDNN_FEWEST_KEYS) break;
+        if (fits(a, 1, longest, heads, keys)) return (mt_cudnn_size){ 1, longest, heads, keys };
+    }
+    return (mt_cudnn_size){ 0 };
 }
 
-/* Keys of one head that do; 0: too few. */
-static int64_t most_keys(const mt_attention *a, int64_t longest)
+/* One document, a few heads or keys at a time.  A launch wants many tiles of keys to fill the GPU, and to make them of many heads is best;
+ * but every piece of the keys makes gradients of all later queries.  What was fastest is in docs/benchmarks.md.  Heads divide the number of
+ * key heads, so that one kernel serves all. */
+static mt_cudnn_size part_of(const mt_attention *a, int64_t longest)
 {
-    int64_t keys = longest > MT_CUDNN_FEWEST_KEYS && fits(a, 1, longest, 1, MT_CUDNN_FEWEST_KEYS) ? MT_CUDNN_FEWEST_KEYS : 0;
-    while (keys && 2 * keys < longest && fits(a, 1, longest, 1, 2 * keys)) keys *= 2;
-    return keys;
+    mt_cudnn_size part = in_pieces(a, longest, a->H, 4);
+    for (int64_t heads = a->K; heads && !part.docs; heads--)
+        if (a->K % heads == 0) part = in_pieces(a, longest, heads, 2);
+    return part.docs ? part : in_pieces(a, longest, 1, longest / MT_CUDNN_FEWEST_KEYS);
 }
 
 /* What goes through at a time; docs 0: nothing fits. */
@@ -156,9 +171,7 @@ static mt_cudnn_size most_of(const mt_attention *a, bool squares, int64_t longes
 {
     mt_cudnn_size most = { power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS), longest, a->H, longest };
     while (squares && most.docs && !fits(a, most.docs, longest, a->H, longest)) most.docs /= 2;
-    if (most.docs) return most;
-    int64_t heads = most_heads(a, longest), keys = heads ? longest : most_keys(a, longest);
-    return keys ? (mt_cudnn_size){ 1, longest, heads ? heads : 1, keys } : (mt_cudnn_size){ 0 };
+    return most.docs ? most : part_of(a, longest);
 }
 
 int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES])

@@ -7,12 +7,12 @@
 
 /* cuDNN's kernels are made for a number of documents and a length; documents go through them so many at a time.  Both come in few
  * sizes, so that a run makes all its kernels in its first step. */
-enum { MT_CUDNN_SIZES = 96, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64, MT_CUDNN_FEWEST_KEYS = 4096 };
+enum { MT_CUDNN_SIZES = 96, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64, MT_CUDNN_FEWEST_KEYS = 2048 };
 
 /* heads: query heads of a launch.  All of them, or, where a document's squares do not fit at once, one each of so many key heads: then the
  * gradients of keys and values are made for every query head and summed afterwards.
- * keys: a document's keys of a launch, with all queries that see them.  All of them, or, where not one head fits, a part: then so many
- * gradients of each query are made, and summed. */
+ * keys: a document's keys of a launch, with all queries that see them.  All of them, or a part: then the gradients of queries are made for
+ * every part and summed. */
 typedef struct mt_cudnn_size {
     int64_t docs, longest, heads, keys;
 } mt_cudnn_size;
@@ -22,7 +22,7 @@ typedef struct mt_cudnn_size {
 int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES]);
 /* Launches for the keys of a document. */
 int64_t mt_cudnn_pieces(mt_cudnn_size size);
-/* The one for this call; longest 0: none. */
+/* The one for this call; docs 0: none. */
 mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares);
 /* The run's longest document, rounded up. */
 int64_t mt_cudnn_longest(const mt_attention *a);
@@ -37,7 +37,7 @@ typedef struct mt_cudnn_layout {
     bool parcels;                  /* some documents are too long for all heads at once: they go by length, and size is each parcel's */
     int64_t offsets_ld, lengths_ld; /* elements from chunk to chunk (offsets: from array to array) */
     size_t offsets, lengths;       /* int64 [n_chunks][MT_OFFSETS][offsets_ld]; int32 [n_chunks][queries, keys][lengths_ld] */
-    size_t delta, acc, dq, dkf, dvf, dk, dv; /* backward; dq: where its rows cannot be written to their place (parcels: [piece][longest, Dh]); dkf, dvf: [N, H, Dh] */
+    size_t delta, acc, dq, dkf, dvf, dk, dv; /* backward; dq: where its rows cannot be written to their place (parcels: [piece][longest, heads, Dh]); dkf, dvf: [N, H, Dh] */
     size_t workspace, workspace_bytes;
     size_t bytes;                  /* of all */
 } mt_cudnn_layout;

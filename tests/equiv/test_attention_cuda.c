@@ -98,7 +98,7 @@ static void every_way_is_as_near_the_cpu(void **state)
         uint32_t ways;
         uint64_t workspace; /* 0: as the GPU has */
     } asks[] = { { PLAIN, 0 }, { FLASH, 0 }, { FLASH | CUDNN, 0 }, { FLASH | CUDNN | FAST, 0 }, { FLASH | FAST, 0 },
-                 { FLASH | CUDNN, (uint64_t)4 << 20 } }; /* the longest document's heads two at a time */
+                 { PLAIN | CUDNN, (uint64_t)4 << 20 } }; /* the longest document's heads two at a time */
     for (size_t m = 0; m < MT_COUNT(configs); m++) {
         rig r;
         double plain = 0;
@@ -188,7 +188,8 @@ static void long_steps_repeat_their_bits(void **state)
             uint64_t first = 0;
             mt_attention_use use = has;
             use.ways &= how == OURS ? PLAIN | FLASH : ~(uint32_t)FAST;
-            if (how == BY_HEADS) use.workspace = (uint64_t)64 << 20; /* heads of the longest documents one at a time */
+            if (how == BY_HEADS && m) continue; /* cuDNN has no windows */
+            if (how == BY_HEADS) use.ways &= ~(uint32_t)FLASH, use.workspace = (uint64_t)64 << 20; /* heads of the longest documents one at a time */
             open_model_with(&r, configs[m], long_docs, MT_COUNT(long_docs));
             size_t least = least_memory(&r, use);
             for (int i = 0; i < REPEATS; i++) {

@@ -11,7 +11,7 @@ enum { PLAIN = 1 << MT_ATTENTION_PLAIN, FLASH = 1 << MT_ATTENTION_FLASH, CUDNN =
 static mt_attention call(uint32_t ways, int64_t n, int64_t length)
 {
     return (mt_attention){ .t = MT_DTYPE_BF16, .N = n * length, .H = 28, .K = 4, .Dh = 128, .ldq = 4608, .ldk = 4608, .ldv = 4608, .ldo = 3584, .ld_d = 4608,
-                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)2 << 30 } };
+                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30 } };
 }
 
 static void assert_ways(const mt_attention *a, mt_attention_way forward, mt_attention_way backward)
@@ -34,14 +34,17 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
     a = call(repeatable, 4, 4096);
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
-    a = call(repeatable, 1, 16384); /* 15 GB of squares, four heads at a time */
+    a = call(repeatable, 1, 16384); /* 15 GB of squares, in parts */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
-    a = call(repeatable, 1, 32768); /* one at a time */
+    a = call(repeatable, 1, 131072);
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
-    a = call(repeatable, 1, 131072); /* 8192 keys of one at a time */
-    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
-    a = call(repeatable, 1, 300000); /* too few */
+    a = call(repeatable, 1, 200000); /* parts too small to fill a GPU */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a = call(repeatable, 1, 4096);
+    a.use.workspace = (uint64_t)256 << 20; /* the same of shorter ones in little memory */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a.use.ways = PLAIN | CUDNN; /* still better than nothing */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
     a = call(0, 16, 1024); /* nobody said: our own */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
     a = call(PLAIN, 16, 1024); /* eager */
@@ -86,6 +89,28 @@ static void what_cudnn_does_not_know_is_ours(void **state)
 
 static uint64_t squares_of(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads * s.longest * s.keys * 2); }
 
+/* How a document goes through that does not fit at once: what was fastest of what fits (docs/benchmarks.md). */
+static void long_documents_go_in_the_parts_that_were_fastest(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t H, K, Dh, length, gib, heads, keys;
+    } cases[] = {
+        { 28, 4, 128, 8192, 4, 28, 8192 },  { 28, 4, 128, 8192, 2, 28, 4096 },  { 28, 4, 128, 16384, 4, 28, 4096 }, { 28, 4, 128, 16384, 2, 4, 16384 },
+        { 28, 4, 128, 32768, 4, 4, 16384 }, { 28, 4, 128, 32768, 2, 2, 16384 }, { 28, 4, 128, 65536, 4, 1, 32768 }, { 28, 4, 128, 131072, 4, 1, 16384 },
+        { 14, 2, 64, 16384, 4, 14, 8192 },  { 14, 2, 64, 16384, 2, 14, 4096 },  { 14, 2, 64, 32768, 4, 2, 32768 },  { 32, 8, 128, 16384, 2, 8, 8192 },
+        { 7, 1, 128, 32768, 4, 7, 8192 },  { 32, 32, 128, 16384, 2, 8, 8192 },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_attention a = call(CUDNN, 1, cases[i].length);
+        a.H = cases[i].H, a.K = cases[i].K, a.Dh = cases[i].Dh;
+        a.use.workspace = (uint64_t)cases[i].gib << 30;
+        mt_cudnn_size s = mt_cudnn_size_of(&a, true);
+        if (s.heads != cases[i].heads || s.keys != cases[i].keys || s.docs != 1 || s.longest != cases[i].length)
+            fail_msg("case %zu: %lld heads and %lld keys at a time", i, (long long)s.heads, (long long)s.keys);
+    }
+}
+
 /* However the lengths of a run vary, its sizes are those of its first call, and each call finds one that holds it. */
 static void sizes_hold_every_call_of_a_run(void **state)
 {
@@ -98,7 +123,8 @@ static void sizes_hold_every_call_of_a_run(void **state)
         for (int i = 0; i < n; i++) {
             assert_true(sizes[i].docs >= 1 && sizes[i].docs <= MT_CUDNN_MOST_DOCS && sizes[i].longest % 128 == 0);
             assert_true(squares_of(sizes[i]) <= first.use.workspace);
-            assert_true(sizes[i].heads == first.H || (sizes[i].docs == 1 && first.K % sizes[i].heads == 0)); /* a document whole, or one alone */
+            bool whole = sizes[i].heads == first.H && sizes[i].keys == sizes[i].longest;
+            assert_true(whole || (sizes[i].docs == 1 && (sizes[i].heads == first.H || first.K % sizes[i].heads == 0) && sizes[i].keys % 128 == 0 && sizes[i].keys <= sizes[i].longest));
             assert_true(i == 0 || sizes[i].longest > sizes[i - 1].longest || (sizes[i].longest == sizes[i - 1].longest && sizes[i].docs == 2 * sizes[i - 1].docs));
         }
         for (int64_t longest = 1; longest <= cap; longest += 1 + longest / 3) {
@@ -152,7 +178,7 @@ static void scratch_of_the_largest_call_holds_every_other(void **state)
     (void)state;
     const uint32_t sets[] = { CUDNN, FAST, CUDNN | FAST, PLAIN | FLASH, CUDNN };
     for (size_t w = 0; w < MT_COUNT(sets); w++) {
-        uint64_t workspace = (uint64_t)(w < 4 ? 512 : 64) << 20; /* the last: documents from 2048 rows on a few heads at a time */
+        uint64_t workspace = (uint64_t)(w < 4 ? 512 : 64) << 20; /* the last: documents of more than 1024 rows in parts */
         mt_attention most = { .t = MT_DTYPE_BF16, .N = 8192, .H = 28, .K = 4, .Dh = 128, .n_docs = 300, .longest = 4096, .scale = 0.1f,
                               .use = { .ways = sets[w], .cudnn_head = 128, .workspace = workspace, .docs = 300, .longest = 4096 } };
         size_t bytes = mt_attention_scratch(&most);
@@ -175,7 +201,7 @@ static void a_layout_has_room_for_each_part(void **state)
 {
     (void)state;
     mt_attention a = call(CUDNN | FAST, 37, 400);
-    a.use.workspace = (uint64_t)64 << 20; /* 4 documents at a time: squares of 400 rows, rounded up to 512 */
+    a.use.workspace = (uint64_t)128 << 20; /* 4 documents at a time in half of it: squares of 400 rows, rounded up to 512 */
     mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
     assert_int_equal(l.size.docs, 4);
     assert_int_equal(l.size.longest, 512);
@@ -208,9 +234,9 @@ static void settings_become_ways(void **state)
     assert_int_equal(use.workspace, 0); /* the CPU needs none */
     use = mt_attention_use_typical(true, false, (size_t)141 << 30);
     assert_int_equal(use.ways, PLAIN | FLASH | CUDNN);
-    assert_true(use.workspace == (uint64_t)2 << 30);
+    assert_true(use.workspace == (uint64_t)4 << 30);
     assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace); /* a little less free memory: the same bits */
-    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)1 << 30);
+    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)2 << 30);
     assert_int_equal(mt_attention_use_typical(false, false, (size_t)80 << 30).ways, PLAIN | FLASH | CUDNN | FAST);
     assert_int_equal(mt_attention_use_typical(false, true, (size_t)80 << 30).ways, PLAIN);
     mt_attention_use_text(&(mt_attention_use){ .ways = PLAIN | FLASH | CUDNN }, text, sizeof text);
@@ -223,6 +249,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_gets_the_fastest_that_serves),
         cmocka_unit_test(what_cudnn_does_not_know_is_ours),
+        cmocka_unit_test(long_documents_go_in_the_parts_that_were_fastest),
         cmocka_unit_test(sizes_hold_every_call_of_a_run),
         cmocka_unit_test(every_document_is_in_one_parcel),
         cmocka_unit_test(scratch_of_the_largest_call_holds_every_other),
