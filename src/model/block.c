@@ -170,7 +170,7 @@ static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *m
     const mt_config *c = r->model->config;
     int64_t ld = (c->H + 2 * c->K) * c->Dh, ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh;
     return (mt_attention){ .t = r->t, .use = r->attention, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk, .ldk = ld_qk, .ldv = ld,
-                           .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest, .doc_start = mb->doc_start,
+                           .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest, .doc_start = mb->doc_start, .host_start = mb->host_start,
                            .scale = (float)c->attention_scale, .window = c->window[layer],
                            .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .q = a->qk,
                            .k = rows_at(r, a->qk, 1, c->H * c->Dh), .v = rows_at(r, a->qkv, 1, (c->H + c->K) * c->Dh), .o = a->attn,

@@ -31,6 +31,7 @@ typedef struct mt_micro {
     const int32_t *ids, *pos;      /* [n] */
     const int32_t *rows_by_id;     /* [n] */
     const int32_t *doc_start;      /* [n_docs + 1] */
+    const int32_t *host_start;     /* the same in host memory, until the next step's input is loaded */
     const int32_t *trained_rows;   /* [n_trained] rows whose target counts */
     const int32_t *targets;        /* [n_trained] */
     int64_t deepest;               /* generation: rows of the longest document, cached ones included */

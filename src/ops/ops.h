@@ -135,6 +135,7 @@ typedef struct mt_attention {
     int64_t ldq, ldk, ldv, ldo;    /* elements from row to row */
     int64_t n_docs, longest;       /* documents, rows of the longest */
     const int32_t *doc_start;      /* [n_docs + 1], device */
+    const int32_t *host_start;     /* the same in host memory, read while the call is queued; backward */
     float scale;
     int64_t window;                /* 0: none */
     float softcap;                 /* 0: none */

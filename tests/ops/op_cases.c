@@ -417,6 +417,9 @@ static const attention_case long_attention_cases[] = {
     { { .H = 2, .K = 2, .Dh = 256 }, 0, { 3000, 1500 } },
     { { .H = 2, .K = 1, .Dh = 256, .window = 1100, .softcap = 3 }, 0, { 3000, 17 } },
     { { .H = 5, .K = 5, .Dh = 128, .alibi = 1 }, 0, { 3000, 1000 } },
+    { { .H = 7, .K = 1, .Dh = 128, .ldq = 9 * 128, .ldk = 9 * 128, .ldv = 9 * 128, .ld_d = 9 * 128 }, 0, { 517, 8203, 1 } },
+    { { .H = 16, .K = 2, .Dh = 64 }, 8, { 8192, 40, 2111, 5000 } },
+    { { .H = 4, .K = 4, .Dh = 64 }, 0, { 700, 9001 } },
 };
 
 static const attention_case packed_attention_cases[] = {
@@ -465,6 +468,7 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     a->scale = 1.0f / sqrtf((float)a->Dh);
     op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1);
     for (int64_t d = 0, row = 0; d <= a->n_docs; row += docs[d++ % listed]) op_set(starts, 0, d, (double)row);
+    a->host_start = (const int32_t *)(const void *)starts->init;
     op_buf *q = op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->H * a->Dh, a->ldq);
     op_buf *k = op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldk);
     op_buf *v = op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->K * a->Dh, a->ldv);
