@@ -52,7 +52,7 @@ static void *saver_main(void *arg)
 }
 
 /* All it needs, so that it never looks at the trainer. */
-static mt_rc prepare(mt_trainer *t, mt_err *err)
+static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
 {
     saver *s = &t->saver;
     MT_TRY(mt_metrics_sync(&t->metrics, err)); /* C7: safe before a checkpoint counts on it */
@@ -64,7 +64,7 @@ static mt_rc prepare(mt_trainer *t, mt_err *err)
     s->engine = t->engine;
     s->model = t->export;
     s->model.quiet = true; /* the finished model says it, once */
-    s->room = mt__train_spare_memory(t);
+    s->room = goes_on ? mt__train_spare_memory(t) : 0;
     s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done };
     s->ckpt = mt__train_ckpt(t);
     s->ckpt.model = &s->model;
@@ -85,11 +85,11 @@ static void forget(saver *s)
     s->running = false;
 }
 
-mt_rc mt__train_save(mt_trainer *t, mt_err *err)
+mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err)
 {
     saver *s = &t->saver;
     MT_TRY(mt__train_saved(t, true, err));
-    mt_rc rc = prepare(t, err);
+    mt_rc rc = prepare(t, goes_on, err);
     if (!rc) rc = mt_engine_hold(t->engine, err);
     atomic_store(&s->finished, false);
     if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, saver_main, s))) {
