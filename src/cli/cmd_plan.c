@@ -105,6 +105,19 @@ static size_t checkpoint_bytes(const mt_model *m, const mt_settings *s)
     return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
 }
 
+/* The advice compares batch sizes by a quick look; what it says of the recommended one is shown beside the plan's own speed. */
+static mt_rc speed_of_recommended(mt_plan_answer *a, const mt_plan *asked, mt_err *err)
+{
+    const int64_t batch = a->batch.recommended;
+    if (!batch) return MT_OK;
+    const mt_job job = mt_question_job(&a->q, batch);
+    mt_plan *own = NULL;
+    if (batch != a->q.batch || !asked) MT_TRY(mt_plan_auto(&own, a->q.model, &job, &a->q.form, &a->q.machine, err));
+    a->batch.tokens_s = (double)job.step_tokens / (own ? own : asked)->predicted_seconds;
+    mt_plan_free(own);
+    return MT_OK;
+}
+
 mt_rc mt_plan_answer_find(mt_plan_answer *a, mt_plan **plan, mt_err *err)
 {
     *plan = NULL;
@@ -114,6 +127,7 @@ mt_rc mt_plan_answer_find(mt_plan_answer *a, mt_plan **plan, mt_err *err)
     mt_rc rc = mt_plan_auto(plan, a->q.model, &job, &a->q.form, &a->q.machine, err);
     if (rc && rc != MT_ENOMEM) return rc;
     MT_TRY(mt_advise_need(&a->need, &a->q, err));
+    MT_TRY(speed_of_recommended(a, *plan, err));
     a->plan = *plan;
     return rc ? mt_advise_remedies(a->remedies, &a->n_remedies, &a->q, err) : MT_OK;
 }

@@ -58,6 +58,25 @@ static void json_has_what_it_says_it_has(void **state)
         if (!strstr(out, keys[i])) fail_msg("no %s in:\n%s", keys[i], out);
 }
 
+static double number_after(const char *text, const char *key)
+{
+    const char *at = strstr(text, key);
+    if (!at) fail_msg("no %s in:\n%s", key, text);
+    return strtod(at + strlen(key), NULL);
+}
+
+/* Asked for the batch size that is recommended, a plan says one speed, not two. */
+static void the_recommended_batch_has_one_speed(void **state)
+{
+    (void)state;
+    char out[16384];
+    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --home host --batch-size auto --json", out, sizeof out), 0);
+    const char *batch = strstr(out, "\"batch\": {");
+    assert_non_null(batch);
+    double planned = number_after(out, "\"tokens_per_second\": "), advised = number_after(batch, "\"tokens_per_second\": ");
+    assert_true(planned > 0 && planned / advised < 1.0001 && planned / advised > 0.9999);
+}
+
 static void unknown_names_lead_on(void **state)
 {
     (void)state;
@@ -70,4 +89,5 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(unknown_names_lead_on))
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has),
+             cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on))
