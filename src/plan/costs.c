@@ -37,7 +37,7 @@ typedef struct kernel {
     double rate, narrow, odd, wide, rows;
 } kernel;
 static const kernel kernels[MT_ATTENTION_WAYS][2] = {
-    [MT_ATTENTION_FLASH] = { { 1.00, 0.65, 0.65, 0.58, 6 }, { 0.71, 0.85, 0.79, 0.47, 10 } },
+    [MT_ATTENTION_FLASH] = { { 1.00, 0.65, 0.65, 0.58, 6 }, { 0.78, 0.77, 0.72, 0.43, 10 } },
     [MT_ATTENTION_CUDNN] = { { 1.45, 0.67, 0.84, 1.00, 2 }, { 0.90, 0.68, 0.75, 0.72, 10 } },
     [MT_ATTENTION_CUDNN_FAST] = { { 1.45, 0.67, 0.84, 1.00, 2 }, { 1.30, 0.75, 0.75, 0.67, 20 } },
 };
