@@ -284,7 +284,7 @@ static void what_goes_to_host_memory_is_kept_whole(void **state)
         if (run > longest_run) longest_run = run;
     }
     for (size_t i = 0; i < plan->n_buffers; i++) buffers += plan->buffers[i].kind == MT_BUF_KEEP_HOST;
-    assert_true(whole > 20 && here == 0);
+    assert_true(whole > 20 && (here == 0 || whole == hosts)); /* those in host memory first */
     assert_true(hosts < c->L && longest_run < hosts / 4);
     assert_true(buffers >= 1 && buffers <= 3); /* one a level */
     mt_plan_free(plan);
