@@ -170,11 +170,12 @@ def run(program, device, args, out, until=None):
     """Host and device peak, and what the plan said of the host's, of a run that ends by itself, or is killed when the path `until` is there."""
     log = tempfile.TemporaryFile("w+")
     watch = Watch(device)
-    process = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT)
+    process, start, seen = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT), time.time(), []
     pid, enough = 0, False
     while not pid:
         time.sleep(0.05)
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
+        seen += [time.time() - start] * (len(records(out)) - len(seen))
         if not pid and (time.time() > LAST or until and os.path.exists(until)):
             process.kill()
             enough = time.time() <= LAST
@@ -182,8 +183,9 @@ def run(program, device, args, out, until=None):
     device_peak = watch.end()
     log.seek(0)
     text = log.read()
+    print("  (metrics after %s s, all over after %.1f)" % (" ".join("%.1f" % s for s in seen), time.time() - start), file=sys.stderr, flush=True)
     if status and not enough:
-        sys.exit("megatrain train %s failed:\n%s" % (" ".join(args), text))
+        sys.exit("megatrain train %s %s:\n%s" % (" ".join(args), "failed" if time.time() <= LAST else "had no time left", text))
     plan = json.load(open(os.path.join(out, "plan.json")))
     host = plan["host_bytes"] + plan["base_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0) + plan["checkpoint_host_bytes"]
     return usage.ru_maxrss * 1024, device_peak, host
@@ -207,16 +209,16 @@ def life(program, device, top, weights, setting):
             shutil.rmtree(os.path.join(weights, old))
         make_model(source, MODELS[model], weights != top)
     base = ["--device", device, "--model-name", source, "--dataset-path", data, "--output-dir", out, "--cache-dir", os.path.join(top, "cache"), "--max-seq-len", str(seq),
-            "--batch-size", str(batch), "--val-size", "2", "--packing", "false", "--eval-steps", "3", "--keep-last", "1"] + flags
+            "--batch-size", str(batch), "--val-size", "2", "--packing", "false", "--keep-last", "1"] + flags
     start = time.time()
     if kind == "whole":
-        peaks = [run(program, device, base + ["--save-steps", "3", "--num-steps", "5"], out, until=os.path.join(out, "checkpoint-3"))]
+        peaks = [run(program, device, base + ["--eval-steps", "3", "--save-steps", "3", "--num-steps", "5"], out, until=os.path.join(out, "checkpoint-3"))]
         peaks.append(run(program, device, base + ["--save-steps", "0", "--num-steps", "5", "--save-only-model", "--resume"], out))
     else:
-        peaks = [run(program, device, base + ["--save-steps", "0", "--num-steps", "3", "--save-only-model"], out)]
+        peaks = [run(program, device, base + ["--save-steps", "0", "--num-steps", "2", "--save-only-model"], out)]
     took = time.time() - start
     plan = json.load(open(os.path.join(out, "plan.json")))
-    steps = sorted(r["step_seconds"] for r in records(out) if r.get("step", 0) in (2, 3, 4) and "step_seconds" in r)
+    steps = sorted(r["step_seconds"] for r in records(out) if r.get("step", 0) in (2, 3) and "step_seconds" in r)
     step = steps[len(steps) // 2]
     worst = max(peaks, key=lambda p: abs(p[0] / p[2] - 1))
     ok, host_off = off(worst[2], worst[0])
