@@ -298,7 +298,7 @@ static mt_rc trade(search *s, struct start *at, int from, int step, int to, int 
     candidate c = at->c;
     merit m;
     if (!turn(s, &c, from, step) || !turn(s, &c, to, stride(s, to, part))) return MT_OK;
-    for (int i = 1; i < DEAREST; i++) {
+    for (int i = 1; i < (s->rough ? 2 : DEAREST); i++) {
         MT_TRY(judge(s, &c, at->m, &m, err));
         if (m.fits || !at->m.fits || !turn(s, &c, from, step)) break;
     }
