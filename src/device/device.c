@@ -23,6 +23,18 @@ static mt_rc open_cuda(mt_device **out, const char *word, const mt_device_option
     return mt_device_cuda.open(out, &o, err);
 }
 
+/* The first GPU this program can use: there may be one beside a display's old card. */
+static mt_rc open_any_gpu(mt_device **out, const mt_device_options *options, mt_err *why)
+{
+    enum { MOST_GPUS = 16 };
+    mt_device_options o = options ? *options : (mt_device_options){ 0 };
+    mt_err next;
+    mt_rc rc = mt_device_cuda.open(out, &o, why);
+    for (o.index++; rc == MT_EUNSUPPORTED && o.index < MOST_GPUS; o.index++)
+        if (mt_device_cuda.open(out, &o, &next) == MT_OK) return MT_OK;
+    return rc;
+}
+
 mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options *options, mt_err *err)
 {
     *out = NULL;
@@ -30,7 +42,7 @@ mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options 
     if (strcmp(word, "cuda") == 0 || strncmp(word, "cuda:", 5) == 0) return open_cuda(out, word, options, err);
     if (strcmp(word, "auto") == 0) {
         mt_err why = { .rc = MT_ENOENT };
-        if (&mt_device_cuda && mt_device_cuda.open(out, options, &why) == MT_OK) return MT_OK;
+        if (&mt_device_cuda && open_any_gpu(out, options, &why) == MT_OK) return MT_OK;
         if (why.rc != MT_ENOENT) mt_warn("the GPU is left alone: %s", why.msg);
         return mt_device_cpu.open(out, options, err);
     }

@@ -61,6 +61,8 @@ typedef struct mt_device_api {
     void (*close)(mt_device *dev); /* waits for queued work; accepts NULL */
     void (*info)(mt_device *dev, mt_device_info *out);
 
+    /* What is allocated next takes this much in all: from one piece, which goes back with the last of it.  Advice: where there is no such piece, alloc() says so. */
+    mt_rc (*reserve)(mt_device *dev, size_t bytes, mt_err *err);
     mt_rc (*alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err);
     void (*free)(mt_device *dev, void *p); /* accepts NULL */
     mt_rc (*host_alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err); /* zeroed */

@@ -1,8 +1,8 @@
 /* device_cuda.cu - the CUDA device: three kinds of stream, memory by name, pinned host memory, errors that say what to do.
  *
- * Memory: with a limit, one arena of that size is taken at open and handed out first fit, so what was promised is
- * there and nobody else can take it.  Without one, every buffer is its own cudaMalloc.  A list of blocks keeps the
- * account in both cases.
+ * Memory: handed out first fit from one arena, so that what was promised is there and nobody else can take it: of the limit's size from open on, where
+ * one is given, else of a plan's, as long as its buffers live.  What neither has room for is a cudaMalloc of its own, which takes whole
+ * pages of 2 MiB.  Lists of blocks keep the account.
  *
  * Host memory: whole huge pages, spread over the machine's nodes, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
  * where they lie.  If the system refuses to pin, copies go through a small pinned slot (slot_cuda.cu), slower, and one notice says so.
@@ -43,10 +43,14 @@ typedef struct cuda_device {
     mt_cuda_device ops; /* first: the ops' view */
     char name[128];
     size_t limit;
-    char *arena;          /* [limit], or NULL: every block is its own allocation */
+    bool limit_given;     /* the arena is the limit, and stays */
     pthread_mutex_t lock; /* guards what follows */
+    char *arena;          /* or NULL */
+    size_t arena_bytes;
     size_t used, peak;
-    block *blocks, *host_blocks;
+    block *blocks;        /* of the arena */
+    block *own_blocks;    /* each its own allocation */
+    block *host_blocks;
     block *spare_blocks;  /* host memory nobody uses, still pinned */
     bool keep_host_memory;
     bool pin_nothing;     /* as if the system refused; for tests */
@@ -92,6 +96,8 @@ mt_rc mt__cuda_ready(mt_device *dev, mt_err *err)
 static const char *what_to_do(cudaError_t status)
 {
     if (status == cudaErrorIllegalAddress || status == cudaErrorLaunchFailure) return "; if it happens again, run the same under compute-sanitizer";
+    if (status == cudaErrorECCUncorrectable || status == cudaErrorHardwareStackError || status == cudaErrorNvlinkUncorrectable || status == cudaErrorUnknown)
+        return "; the hardware or its driver is at fault: the kernel's log has more (dmesg | grep Xid); reset or change the GPU and go on from the last checkpoint";
     if (status == cudaErrorMemoryAllocation) return "; leave the GPU more room: lower --device-memory, or end what else runs there (nvidia-smi)";
     return "";
 }
@@ -200,13 +206,15 @@ static mt_rc cuda_event_create(mt_device *dev, mt_event **out, mt_err *err)
     return make_event(dev, out, cudaEventDisableTiming, err);
 }
 
-/* The moment the GPU's clock is read against ours. */
+/* The moment the GPU's clock is read against ours: anew for every trace, whose events are made together, since the clocks drift apart and the
+ * time between two events comes as a float of milliseconds. */
 static mt_rc set_zero(cuda_device *d, mt_err *err)
 {
+    const int64_t lasts_ns = 5000000000;
     mt_device *dev = &d->ops.base;
-    if (d->zero) return MT_OK;
+    if (d->zero && mt_now_ns() - d->zero_ns < lasts_ns) return MT_OK;
     MT_TRY(mt__cuda_check(dev, cudaDeviceSynchronize(), "tracing", err));
-    MT_TRY(mt__cuda_check(dev, cudaEventCreateWithFlags(&d->zero, cudaEventDefault), "tracing", err));
+    if (!d->zero) MT_TRY(mt__cuda_check(dev, cudaEventCreateWithFlags(&d->zero, cudaEventDefault), "tracing", err));
     MT_TRY(mt__cuda_check(dev, cudaEventRecord(d->zero, 0), "tracing", err));
     MT_TRY(mt__cuda_check(dev, cudaEventSynchronize(d->zero), "tracing", err));
     d->zero_ns = mt_now_ns();
@@ -323,7 +331,7 @@ static block **first_gap(cuda_device *d, size_t bytes, char **at)
         if ((size_t)((*link)->p - from) >= bytes) break;
         from = (*link)->p + (*link)->bytes;
     }
-    if (!*link && (size_t)(d->arena + d->limit - from) < bytes) return NULL;
+    if (!*link && (size_t)(d->arena + d->arena_bytes - from) < bytes) return NULL;
     *at = from;
     return link;
 }
@@ -331,15 +339,15 @@ static block **first_gap(cuda_device *d, size_t bytes, char **at)
 /* Under the lock. */
 static mt_rc take(cuda_device *d, size_t bytes, block *b)
 {
-    block **link = &d->blocks;
     b->bytes = bytes;
     if (bytes > d->limit || d->used > d->limit - bytes) return MT_ENOMEM;
-    if (d->arena) {
-        link = first_gap(d, bytes, &b->p);
-        if (!link) return MT_ENOMEM;
-    } else if (cudaMalloc((void **)&b->p, bytes) != cudaSuccess) {
-        cudaGetLastError();
-        return MT_ENOMEM;
+    block **link = d->arena ? first_gap(d, bytes, &b->p) : NULL;
+    if (!link) {
+        if (d->limit_given || cudaMalloc((void **)&b->p, bytes) != cudaSuccess) {
+            cudaGetLastError();
+            return MT_ENOMEM;
+        }
+        link = &d->own_blocks;
     }
     b->next = *link;
     *link = b;
@@ -361,7 +369,7 @@ static mt_rc cuda_alloc(mt_device *dev, void **out, size_t bytes, const char *na
     pthread_mutex_unlock(&d->lock);
     if (rc) {
         mt_free(b);
-        bool promised = !d->arena && used <= d->limit && bytes <= d->limit - used; /* it was free when this run began */
+        bool promised = !d->limit_given && used <= d->limit && bytes <= d->limit - used; /* it was free when this run began */
         return mt_fail(err, MT_ENOMEM, "no device memory for %s (%s): %s of %s are in use%s", name, mt_bytes_text(bytes).s,
                        mt_bytes_text(used).s, mt_bytes_text(d->limit).s,
                        promised ? ", and something else has taken the rest; end it (nvidia-smi shows it) or lower --device-memory" : "");
@@ -378,17 +386,45 @@ static block *unlink_block(block **link, const void *p)
     return b;
 }
 
+/* Under the lock, no block in it. */
+static void drop_arena(cuda_device *d)
+{
+    cudaFree(d->arena);
+    d->arena = NULL;
+    d->arena_bytes = 0;
+}
+
 static void cuda_free(mt_device *dev, void *p)
 {
     if (!p) return;
     cuda_device *d = (cuda_device *)dev;
-    pthread_mutex_lock(&d->lock);
-    block *b = unlink_block(&d->blocks, p);
-    if (b) d->used -= b->bytes;
-    pthread_mutex_unlock(&d->lock);
     cudaSetDevice(d->ops.index);
-    if (b && !d->arena) cudaFree(p);
+    pthread_mutex_lock(&d->lock);
+    block *b = unlink_block(&d->blocks, p), *own = b ? NULL : unlink_block(&d->own_blocks, p);
+    if (b || own) d->used -= (b ? b : own)->bytes;
+    if (own) cudaFree(p);
+    if (b && !d->blocks && !d->limit_given) drop_arena(d);
+    pthread_mutex_unlock(&d->lock);
     mt_free(b);
+    mt_free(own);
+}
+
+/* A second plan beside one that lives gets no arena: its buffers are their own. */
+static mt_rc cuda_reserve(mt_device *dev, size_t bytes, mt_err *err)
+{
+    cuda_device *d = (cuda_device *)dev;
+    MT_TRY(mt__cuda_ready(dev, err));
+    pthread_mutex_lock(&d->lock);
+    if (!d->limit_given && !d->blocks && bytes && d->used <= d->limit && bytes <= d->limit - d->used) {
+        drop_arena(d);
+        if (cudaMalloc((void **)&d->arena, bytes) == cudaSuccess)
+            d->arena_bytes = bytes;
+        else
+            d->arena = NULL;
+        cudaGetLastError();
+    }
+    pthread_mutex_unlock(&d->lock);
+    return MT_OK;
 }
 
 /* -- host memory ----------------------------------------------------------------------------------- */
@@ -565,7 +601,10 @@ static mt_rc explain_no_device(cudaError_t status, mt_err *err)
     if (visible && (!*visible || *visible == '-'))
         return mt_fail(err, MT_ENOENT,
                        "CUDA_VISIBLE_DEVICES is \"%s\", which hides every GPU; unset it, or use --device cpu", visible);
-    return mt_fail(err, MT_ENOENT,
+    bool none = status == cudaSuccess || status == cudaErrorNoDevice;
+    if (none && visible)
+        return mt_fail(err, MT_EDEVICE, "CUDA_VISIBLE_DEVICES is \"%s\", which names no GPU of this machine; nvidia-smi lists them; correct or unset it", visible);
+    return mt_fail(err, none ? MT_ENOENT : MT_EDEVICE,
                    "no NVIDIA GPU can be used here (%s); nvidia-smi shows what the driver sees; --device cpu runs without one",
                    status == cudaSuccess ? "none found" : cudaGetErrorString(status));
 }
@@ -598,8 +637,6 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
     snprintf(d->name, sizeof d->name, "%.127s", prop.name);
     d->ops.n_sms = prop.multiProcessorCount;
     d->ops.shared_bytes = prop.sharedMemPerBlockOptin;
-    d->ops.hopper = prop.major == 9;
-    d->ops.clusters = prop.major >= 9;
     if (prop.major < 8)
         return mt_fail(err, MT_EUNSUPPORTED, "%s has compute capability %d.%d; bf16 needs 8.0 (A100, RTX 30) or newer", prop.name,
                        prop.major, prop.minor);
@@ -612,6 +649,13 @@ static mt_rc check_device(cuda_device *d, mt_err *err)
                        prop.name, prop.major, prop.minor, prop.major, prop.minor);
     if (status == cudaErrorMemoryAllocation) return explain_full(d->ops.index, err);
     if (status != cudaSuccess) return mt_fail(err, MT_EDEVICE, "%s does not run: %s", prop.name, cudaGetErrorString(status));
+    /* What the GPU has and the code uses: code for older ones runs, too, and lacks these kernels. */
+    struct cudaFuncAttributes code;
+    MT_TRY(mt__cuda_check(&d->ops.base, cudaFuncGetAttributes(&code, probe_kernel), "looking at the kernels", err));
+    d->ops.hopper = prop.major == 9 && code.ptxVersion >= 90;
+    d->ops.clusters = prop.major >= 9 && code.ptxVersion >= 90;
+    if (code.ptxVersion < 90 && prop.major >= 9)
+        mt_warn("this program was built for older GPUs than %s; a build with -DMT_CUDA_ARCH=%d%d, or all, is faster here", prop.name, prop.major, prop.minor);
     return MT_OK;
 }
 
@@ -619,11 +663,13 @@ static mt_rc take_memory(cuda_device *d, size_t limit, mt_err *err)
 {
     size_t available = 0, total = 0;
     MT_TRY(mt__cuda_check(&d->ops.base, cudaMemGetInfo(&available, &total), "asking for free memory", err));
+    if (!limit && available <= RESERVE_BYTES) return explain_full(d->ops.index, err);
     if (!limit) {
-        d->limit = available > RESERVE_BYTES ? available - RESERVE_BYTES : 0;
+        d->limit = available - RESERVE_BYTES;
         return MT_OK;
     }
-    d->limit = limit / ALIGN_BYTES * ALIGN_BYTES;
+    d->limit_given = true;
+    d->limit = d->arena_bytes = limit / ALIGN_BYTES * ALIGN_BYTES;
     if (cudaMalloc((void **)&d->arena, d->limit) == cudaSuccess) return MT_OK;
     cudaGetLastError();
     d->arena = NULL;
@@ -653,7 +699,8 @@ static void cuda_close(mt_device *dev)
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
     mt_free(d->ops.products);
     cudaFree(d->ops.workspace);
-    free_blocks(d->blocks, !d->arena);
+    free_blocks(d->blocks, false);
+    free_blocks(d->own_blocks, true);
     cudaFree(d->arena);
     release_all(d->host_blocks);
     release_all(d->spare_blocks);
@@ -708,8 +755,8 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
 
 /* In the order of mt_device_api: C++17 has no designated initialisers. */
 extern "C" const mt_device_api mt_device_cuda = {
-    MT_DEVICE_CUDA,  "cuda",          cuda_open,      cuda_close,         cuda_info,        cuda_alloc,
-    cuda_free,       cuda_host_alloc, cuda_host_free, cuda_stream_create, cuda_stream_free, cuda_event_create,
-    cuda_event_free, cuda_timed_event_create, cuda_event_time, cuda_record, cuda_wait,      cuda_sync,
-    cuda_copy,       cuda_fill,
+    MT_DEVICE_CUDA,  "cuda",          cuda_open,      cuda_close,         cuda_info,        cuda_reserve,
+    cuda_alloc,      cuda_free,       cuda_host_alloc, cuda_host_free, cuda_stream_create, cuda_stream_free,
+    cuda_event_create, cuda_event_free, cuda_timed_event_create, cuda_event_time, cuda_record, cuda_wait,
+    cuda_sync,       cuda_copy,       cuda_fill,
 };

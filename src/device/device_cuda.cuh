@@ -41,14 +41,15 @@ typedef struct mt_cuda_device {
     int index;
     int n_sms;
     size_t shared_bytes; /* shared memory a block may ask for */
-    bool hopper;         /* compute capability 9.0: warpgroup products */
-    bool clusters;       /* 9.0 and later: blocks that reach into each other's shared memory */
+    bool hopper;         /* compute capability 9.0, and code for it: warpgroup products */
+    bool clusters;       /* the same of 9.0 and later: blocks that reach into each other's shared memory */
     bool tune;           /* choose products by timing them */
     cublasLtHandle_t lt;
     void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
     int n_products;
     int64_t n_choices;         /* entries made, ever */
+    bool told_slow;            /* that a product has no kernel in the library */
     bool cudnn_tried; /* cuDNN is loaded when an op first wants it */
     void *cudnn;      /* what the op keeps of it, or NULL */
     void (*cudnn_close)(void *cudnn);

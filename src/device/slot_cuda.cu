@@ -5,6 +5,10 @@
  * stream does one thing after the other, so nothing else keeps the slot's uses apart, and the caller waits for none of it. */
 #include "device/device_cuda.cuh"
 
+extern "C" {
+#include "base/units.h"
+}
+
 enum { SLOT_BYTES = 16 << 20 };
 
 /* One piece between the slot and memory; freed when done. */
@@ -45,7 +49,12 @@ mt_rc mt__cuda_copy_by_slot(mt_stream *stream, void *dst, const void *src, size_
 {
     mt_cuda_stream *s = (mt_cuda_stream *)stream;
     cudaError_t status = cudaSuccess;
-    if (!s->slot) status = cudaHostAlloc(&s->slot, SLOT_BYTES, cudaHostAllocPortable);
+    if (!s->slot && cudaHostAlloc(&s->slot, SLOT_BYTES, cudaHostAllocPortable) != cudaSuccess) {
+        cudaGetLastError();
+        s->slot = NULL;
+        return mt_fail(err, MT_ENOMEM, "%s of pinned host memory for copies cannot be had; raise the limit of locked memory (ulimit -l), or free some RAM",
+                       mt_bytes_text(SLOT_BYTES).s);
+    }
     for (size_t at = 0; at < bytes && status == cudaSuccess; at += SLOT_BYTES) {
         size_t n = bytes - at < SLOT_BYTES ? bytes - at : SLOT_BYTES;
         status = copy_piece(stream, s->slot, (char *)dst + at, (const char *)src + at, n, dir);

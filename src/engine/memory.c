@@ -9,6 +9,7 @@ mt_rc mt__memory_create(mt_engine *e, mt_err *err)
     const mt_device_api *api = e->dev->api;
     e->buffers = mt_calloc(p->n_buffers, sizeof *e->buffers);
     if (!e->buffers) return mt_fail(err, MT_ENOMEM, "no host memory for the list of buffers");
+    MT_TRY(api->reserve(e->dev, p->device_bytes, err));
     for (size_t i = 0; i < p->n_buffers; i++) {
         const mt_buffer *b = &p->buffers[i];
         MT_TRY((b->place == MT_DEVICE ? api->alloc : api->host_alloc)(e->dev, &e->buffers[i], b->bytes, b->name, err));

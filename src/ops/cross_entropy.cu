@@ -230,6 +230,8 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
         }
         store<T, 4>(dz + 4 * at, d);
     }
+#else
+    __trap(); /* a device whose code has none of this never says `clusters` */
 #endif
 }
 

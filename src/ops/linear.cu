@@ -11,6 +11,7 @@
 #include "ops/ops_cuda.cuh"
 
 extern "C" {
+#include "base/log.h"
 #include "base/rng.h"
 #include "ops/linear_tiles.h"
 }
@@ -207,29 +208,44 @@ static int best_of(const mt_cuda_device *d, const matmul *p, const cublasLtMatmu
     return mt_tile_best(&tiled, tiles, n);
 }
 
+/* Brings those that can run to the front; how many. */
+static int usable(cublasLtMatmulHeuristicResult_t *choices, int n)
+{
+    int n_usable = 0;
+    for (int i = 0; i < n; i++)
+        if (choices[i].state == CUBLAS_STATUS_SUCCESS) choices[n_usable++] = choices[i];
+    return n_usable;
+}
+
 /* like: what the kernel is chosen for; p: what `tune` multiplies to time it. */
-static void choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace, mt_cuda_product *out)
+static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace, mt_cuda_product *out)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     cublasLtMatmulHeuristicResult_t choices[N_CHOICES];
     cublasLtMatmulPreferenceOpaque_t pref;
     descs y;
     int n = 0;
-    out->found = make_descs(&y, like) && make_preference(&pref, like) &&
-                 cublasLtMatmulAlgoGetHeuristic(d->lt, &y.op, &y.a, &y.b, &y.c, &y.d, &pref, N_CHOICES, choices, &n) == CUBLAS_STATUS_SUCCESS &&
-                 n > 0;
+    out->found = false;
+    if (!make_descs(&y, like) || !make_preference(&pref, like)) return CUBLAS_STATUS_INVALID_VALUE;
+    cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(d->lt, &y.op, &y.a, &y.b, &y.c, &y.d, &pref, N_CHOICES, choices, &n);
+    if (status != CUBLAS_STATUS_SUCCESS) return status;
+    out->found = (n = usable(choices, n)) > 0;
     if (out->found) out->algo = choices[d->tune ? fastest(s, x, p, choices, n, workspace) : best_of(d, like, choices, n)].algo;
+    return out->found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
 }
 
 /* The entry for products like this one, made if it is new. */
-static const mt_cuda_product *product_for(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
+static cublasStatus_t product_for(const mt_cuda_product **out, mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
     int64_t key[16];
     make_key(like, key);
     size_t home = mt_hash(key, sizeof key, 1) % MT_CUDA_PRODUCTS, at = home;
     for (; d->products[at].key[0]; at = (at + 1) % MT_CUDA_PRODUCTS)
-        if (memcmp(d->products[at].key, key, sizeof key) == 0) return &d->products[at];
+        if (memcmp(d->products[at].key, key, sizeof key) == 0) {
+            *out = &d->products[at];
+            return (*out)->found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+        }
     if (++d->n_products > MT_CUDA_PRODUCTS / 4 * 3) {
         memset(d->products, 0, MT_CUDA_PRODUCTS * sizeof *d->products);
         d->n_products = 1;
@@ -237,9 +253,9 @@ static const mt_cuda_product *product_for(mt_stream *s, const matmul *like, cons
     }
     mt_cuda_product *entry = &d->products[at];
     memcpy(entry->key, key, sizeof key);
-    choose(s, like, x, p, workspace, entry);
     d->n_choices++;
-    return entry;
+    *out = entry;
+    return choose(s, like, x, p, workspace, entry);
 }
 
 /* -- without the library --------------------------------------------------------------------------- */
@@ -280,11 +296,22 @@ static mt_rc multiply_plainly(mt_stream *s, const matmul *p, mt_err *err)
     return MT_OK;
 }
 
-/* True if the library did it. */
-static bool multiply_like(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
+static cublasStatus_t multiply_like(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace)
 {
-    const mt_cuda_product *product = product_for(s, like, x, p, workspace);
-    return product->found && multiply_by(s, x, p, &product->algo, workspace) == CUBLAS_STATUS_SUCCESS;
+    const mt_cuda_product *product;
+    cublasStatus_t status = product_for(&product, s, like, x, p, workspace);
+    return status != CUBLAS_STATUS_SUCCESS ? status : multiply_by(s, x, p, &product->algo, workspace);
+}
+
+/* The library is well, and has no kernel for this. */
+static bool is_unserved(cublasStatus_t status) { return status == CUBLAS_STATUS_NOT_SUPPORTED || status == CUBLAS_STATUS_INVALID_VALUE; }
+
+/* Small ones are over before anybody waits. */
+static void tell_slow(mt_cuda_device *d, const matmul *p)
+{
+    if (d->told_slow || 2.0 * (double)p->m * (double)p->n * (double)p->k < 1e9) return;
+    d->told_slow = true;
+    mt_warn("cuBLAS has no kernel for a product of %lld x %lld x %lld; it is done by a plain one, which is slow", (long long)p->m, (long long)p->n, (long long)p->k);
 }
 
 static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
@@ -295,8 +322,16 @@ static mt_rc multiply(mt_stream *s, const matmul *p, mt_err *err)
     MT_TRY(mt__cuda_workspace(s, &workspace, err));
     if (!make_descs(&x, p)) return mt_fail(err, MT_EDEVICE, "cuBLAS refused a product's description");
     /* What serves the rounded product may not serve this one; then one of its own, then none. */
-    if (!multiply_like(s, &like, &x, p, workspace) && !multiply_like(s, p, &x, p, workspace)) return multiply_plainly(s, p, err);
-    return mt__cuda_launched(s, "a product", err);
+    cublasStatus_t status = multiply_like(s, &like, &x, p, workspace);
+    if (is_unserved(status)) status = multiply_like(s, p, &x, p, workspace);
+    if (is_unserved(status)) {
+        tell_slow(mt_cuda_device_of(s), p);
+        return multiply_plainly(s, p, err);
+    }
+    MT_TRY(mt__cuda_launched(s, "a product", err));
+    if (status == CUBLAS_STATUS_SUCCESS) return MT_OK;
+    return mt_fail(err, MT_EDEVICE, "a product of %lld x %lld x %lld: cuBLAS %zu reports \"%s\"; does its version fit the GPU and the driver?", (long long)p->m, (long long)p->n,
+                   (long long)p->k, cublasLtGetVersion(), cublasLtGetStatusString(status));
 }
 
 /* -- the op ---------------------------------------------------------------------------------------- */

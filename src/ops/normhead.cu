@@ -22,9 +22,9 @@ template <typename T> __global__ void norms_kernel(mt_normhead a)
 
 __global__ void divide_kernel(mt_normhead a)
 {
-    float *row = a.logits + (int64_t)blockIdx.y * a.V;
     int64_t j = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-    if (j < a.V) row[j] *= a.rnorm[j];
+    if (j >= a.V) return;
+    for (int64_t i = blockIdx.y; i < a.N; i += gridDim.y) a.logits[i * a.V + j] *= a.rnorm[j];
 }
 
 template <typename T> __global__ void backward_kernel(mt_normhead a)
@@ -60,7 +60,7 @@ mt_rc mt__normhead_fwd_cuda(mt_stream *s, const mt_normhead *a, mt_err *err)
         norms_kernel<bf16><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a);
     else
         norms_kernel<float><<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a);
-    dim3 grid((unsigned)div_up(a->V, THREADS), (unsigned)a->N);
+    dim3 grid((unsigned)div_up(a->V, THREADS), (unsigned)mt_min_i64(a->N, 65535));
     if (a->N) divide_kernel<<<grid, THREADS, 0, mt_cuda_raw(s)>>>(*a);
     return mt__cuda_launched(s, "normhead", err);
 }

@@ -32,6 +32,7 @@ static void a_driver_without_a_gpu_is_told_apart_from_a_hidden_one(void **state)
     expect_with(state, "FAKE_CUDA=empty", GRAD "cuda", 1, "nvidia-smi shows what the driver sees");
     expect_with(state, "FAKE_CUDA=empty CUDA_VISIBLE_DEVICES=", GRAD "cuda", 1, "CUDA_VISIBLE_DEVICES is \"\", which hides every GPU; unset it");
     expect_with(state, "FAKE_CUDA=empty CUDA_VISIBLE_DEVICES=-1", GRAD "cuda", 1, "CUDA_VISIBLE_DEVICES is \"-1\"");
+    expect_with(state, "FAKE_CUDA=empty CUDA_VISIBLE_DEVICES=7", GRAD "cuda", 1, "CUDA_VISIBLE_DEVICES is \"7\", which names no GPU of this machine");
 }
 
 /* Without a word the CPU is used; aloud, if there may be a GPU that one would rather use. */
@@ -40,6 +41,8 @@ static void auto_goes_on_without_one(void **state)
     expect_with(state, "FAKE_CUDA=empty", GRAD "auto", 0, "gradient norm");
     expect_with(state, "FAKE_CUDA=old", GRAD "auto", 0, "gradient norm");
     expect_with(state, "FAKE_CUDA=old", GRAD "auto", 0, "the GPU is left alone: the NVIDIA driver knows CUDA 11.4");
+    expect_with(state, "FAKE_CUDA=empty CUDA_VISIBLE_DEVICES=7", GRAD "auto", 0, "the GPU is left alone: CUDA_VISIBLE_DEVICES is \"7\"");
+    expect_with(state, "FAKE_CUDA=broken", GRAD "auto", 0, "the GPU is left alone: no NVIDIA GPU can be used here (system not yet initialized)");
 }
 
 static void without_cuda_the_build_says_so(void **state)

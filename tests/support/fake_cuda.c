@@ -1,9 +1,10 @@
 /* fake_cuda.c - stands in for NVIDIA's driver (libcuda.so.1), so that machines without a GPU can see what is said on machines where it is not
- * usable.  FAKE_CUDA in the environment: "old", a driver older than the program needs; "empty", a driver that sees no GPU. */
+ * usable.  FAKE_CUDA in the environment: "old", a driver older than the program needs; "empty", a driver that sees no GPU; "broken", one
+ * whose GPUs wait for a service that is down. */
 #include <stdlib.h>
 #include <string.h>
 
-enum { SUCCESS = 0, NO_DEVICE = 100, UNKNOWN = 999 };
+enum { SUCCESS = 0, NO_DEVICE = 100, NOT_READY = 802, UNKNOWN = 999 };
 
 typedef void (*function)(void);
 
@@ -16,7 +17,7 @@ static int is(const char *what)
 static int init(unsigned flags)
 {
     (void)flags;
-    return is("empty") ? NO_DEVICE : SUCCESS;
+    return is("empty") ? NO_DEVICE : is("broken") ? NOT_READY : SUCCESS;
 }
 
 static int driver_get_version(int *version)

@@ -174,6 +174,38 @@ static void memory_that_somebody_else_took_is_refused_by_name(void **state)
     assert_true(after.memory_limit + 64 * MIB >= info.memory_limit);
 }
 
+/* Many buffers of a plan lie in one piece, in less than whole pages each; the piece goes with the last of them. */
+static void what_is_reserved_is_one_piece(void **state)
+{
+    (void)state;
+    enum { N = 64, BYTES = MIB + 512 };
+    mt_err err = { 0 };
+    mt_device_info info, after;
+    mt_device *dev = open_with(0), *other = NULL;
+    void *p[N], *beside;
+    dev->api->info(dev, &info);
+    for (int again = 0; again < 2; again++) {
+        assert_ok(dev->api->reserve(dev, (size_t)N * BYTES, &err));
+        for (int i = 0; i < N; i++) {
+            assert_ok(mt_device_alloc(dev, &p[i], BYTES, "a buffer", &err));
+            assert_ptr_equal(p[i], (char *)p[0] + (size_t)i * BYTES);
+        }
+        assert_ok(mt_device_alloc(dev, &beside, BYTES, "one more", &err)); /* no room there: its own */
+        assert_true((char *)beside < (char *)p[0] || (char *)beside >= (char *)p[0] + (size_t)N * BYTES);
+        assert_ok(dev->api->reserve(dev, BYTES, &err)); /* while they live: nothing */
+        for (int i = 0; i < N; i++) dev->api->free(dev, p[i]);
+        dev->api->free(dev, beside);
+    }
+    assert_ok(dev->api->reserve(dev, SIZE_MAX, &err)); /* more than there is is left to alloc() to refuse */
+    assert_int_equal(mt_device_alloc(dev, &beside, SIZE_MAX / 2, "everything", &err), MT_ENOMEM);
+    assert_says("everything");
+    other = open_with(0);
+    other->api->info(other, &after);
+    assert_true(after.memory_limit + 64 * MIB >= info.memory_limit); /* the pieces are free again */
+    mt_device_close(other);
+    mt_device_close(dev);
+}
+
 static void a_failed_copy_is_remembered(void **state)
 {
     (void)state;
@@ -229,6 +261,7 @@ int main(int argc, char **argv)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(memory_past_the_limit_is_refused_by_name),
+        cmocka_unit_test(what_is_reserved_is_one_piece),
         cmocka_unit_test(more_memory_than_the_gpu_has_is_refused),
         cmocka_unit_test(a_device_that_is_not_there_is_named),
         cmocka_unit_test(copies_and_events_keep_order),
