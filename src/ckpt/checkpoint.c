@@ -220,12 +220,23 @@ mt_rc mt_ckpt_read(char **text, size_t *n, const char *path, const char *name, m
     return rc;
 }
 
+typedef struct loading {
+    const char *dir;
+    const mt_model *model;
+    const mt_state_io *io;
+} loading;
+
+static mt_rc load_unit(void *arg, int64_t unit, mt_err *err)
+{
+    const loading *l = arg;
+    return mt__ckpt_load_unit(l->dir, l->model, (int)unit, l->io, err);
+}
+
 mt_rc mt_ckpt_load(const char *path, const mt_model *model, const mt_state_io *io, mt_err *err)
 {
     char *dir = mt_path_join(path, "resume");
     if (!dir) return no_memory(path, err);
-    mt_rc rc = MT_OK;
-    for (int u = 0; !rc && u < model->n_units; u++) rc = mt__ckpt_load_unit(dir, model, u, io, err);
+    mt_rc rc = mt_spread(io->n_writers, model->n_units, load_unit, &(loading){ dir, model, io }, err);
     mt_free(dir);
     return rc ? mt_note(err, "resuming from %s", path) : MT_OK;
 }

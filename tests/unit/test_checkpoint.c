@@ -196,9 +196,9 @@ static void count_done(void *user, int unit)
     atomic_fetch_add(((fake *)user)->n_done, 1);
 }
 
-static void however_many_threads_write_it_is_the_same(void **state)
+static void however_many_threads_write_or_read_it_is_the_same(void **state)
 {
-    fake a;
+    fake a, b;
     mt_err err = { 0 };
     atomic_int n_done = 0;
     fake_open(&a, *state, NULL, 0);
@@ -213,6 +213,11 @@ static void however_many_threads_write_it_is_the_same(void **state)
         assert_null(workspace_difference(workspace_path("%s/checkpoint-1", (char *)*state).s, workspace_path("%s/checkpoint-%d", (char *)*state, (int)i).s));
     }
     assert_int_equal(n_done, 3 * a.model->n_units);
+    fake_open(&b, *state, NULL, 0);
+    b.io.n_writers = 4;
+    assert_ok(mt_ckpt_load(workspace_path("%s/checkpoint-2", (char *)*state).s, b.model, &b.io, &err));
+    assert_true(same_state(&a, &b));
+    fake_close(&b);
     fake_close(&a);
 }
 
@@ -452,7 +457,7 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 
 MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(so_it_is_with_several_threads),
-             RUNS(however_many_threads_write_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved),
+             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved),
              RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
              RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),
