@@ -4,6 +4,7 @@
 #include "base/split.h"
 #include "base/spread.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -86,6 +87,7 @@ struct mt_exporter {
     mt_shards_writer *shards;
     const mt_state_io *io; /* borrowed */
     char *dir;
+    pthread_mutex_t whole; /* held by who has a whole tensor in memory: it can be large, and no plan has room for several */
     const mt_st_tensor **rest; /* of the source, no part of the model */
     size_t n_rest;
 };
@@ -98,7 +100,7 @@ static mt_rc declare(void *arg, const item *it, mt_err *err)
 
 /* One unit's, on whatever thread. */
 typedef struct unit_writing {
-    const mt_exporter *w;
+    mt_exporter *w;
     piece *p;
 } unit_writing;
 
@@ -154,7 +156,12 @@ static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
 
 static mt_rc put(void *arg, const item *it, mt_err *err)
 {
-    return mt_slice_is_plain(it->w) ? put_plain(arg, it, err) : put_fused(arg, it, err);
+    const unit_writing *u = arg;
+    if (mt_slice_is_plain(it->w)) return put_plain(u, it, err);
+    pthread_mutex_lock(&u->w->whole);
+    mt_rc rc = put_fused(u, it, err);
+    pthread_mutex_unlock(&u->w->whole);
+    return rc;
 }
 
 static mt_rc start(mt_exporter *w, mt_err *err)
@@ -174,6 +181,7 @@ mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io 
     mt_exporter *w = mt_calloc(1, sizeof *w);
     if (!w) return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", dir);
     *w = (mt_exporter){ .x = *x, .io = io, .dir = mt_strdup(dir) };
+    pthread_mutex_init(&w->whole, NULL);
     mt_rc rc = start(w, err);
     if (rc)
         mt_exporter_close(w);
@@ -201,6 +209,7 @@ void mt_exporter_close(mt_exporter *w)
 {
     if (!w) return;
     mt_shards_writer_free(w->shards);
+    pthread_mutex_destroy(&w->whole);
     mt_free(w->dir);
     mt_free(w->rest);
     mt_free(w);
