@@ -182,6 +182,9 @@ static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
     return MT_OK;
 }
 
+/* Or more than any disk holds. */
+static uint64_t times(int64_t n, uint64_t bytes) { return bytes && (uint64_t)n > UINT64_MAX / 4 / bytes ? UINT64_MAX / 4 : (uint64_t)n * bytes; }
+
 /* A new checkpoint is complete before an old one goes (C4), and all that go are gone before the finished model is written. */
 static mt_rc count_writes(const mt_trainer *t, writes *w, mt_err *err)
 {
@@ -192,7 +195,7 @@ static mt_rc count_writes(const mt_trainer *t, writes *w, mt_err *err)
     MT_TRY(count_there(t, &there, err));
     all = there + saves_on_the_way(t) + !s->save_only_model;
     w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, 0);
-    uint64_t kept = (uint64_t)mt_max_i64(mt_min_i64(all, most) - there, 0), saving = (uint64_t)w->n * w->checkpoint, ending = kept * w->checkpoint + w->model;
+    uint64_t saving = times(w->n, w->checkpoint), ending = times(mt_max_i64(mt_min_i64(all, most) - there, 0), w->checkpoint) + w->model;
     w->bytes = saving > ending ? saving : ending;
     return MT_OK;
 }
@@ -203,9 +206,8 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
     char what[320] = "the finished model";
     MT_TRY(count_writes(t, &w, err));
     if (w.n)
-        snprintf(what, sizeof what, "what the run writes (%lld checkpoint%s of %s, then the model of %s; less with%s%s)", (long long)w.n, w.n > 1 ? "s" : "",
-                 mt_bytes_text(w.checkpoint).s, mt_bytes_text(w.model).s, t->s->save.save_only_model ? "" : " save.save_only_model,",
-                 " a larger save.save_steps or a smaller save.keep_last");
+        snprintf(what, sizeof what, "what the run writes (%lld checkpoint%s of %s, then the model of %s; less with%s a larger save.save_steps or a smaller save.keep_last)",
+                 (long long)w.n, w.n > 1 ? "s" : "", mt_bytes_text(w.checkpoint).s, mt_bytes_text(w.model).s, t->s->save.save_only_model ? "" : " save.save_only_model,");
     mt_rc rc = mt_output_dir_need(&t->dir, w.bytes, what, err);
     if (!rc || !t->s->memory.force) return rc;
     mt_warn("%s; started all the same (--force)", err->msg);
