@@ -46,7 +46,11 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
 
 static mt_rc machine_of(mt_machine *m, mt_device *dev, const options *o, mt_err *err)
 {
-    MT_TRY(mt_machine_here(m, dev, &(mt_machine_given){ .ram = (size_t)o->ram, .device_memory = (size_t)o->device_memory }, true, err));
+    mt_device_info d;
+    dev->api->info(dev, &d);
+    if (o->device_memory / 1.01 > (double)d.memory_limit) /* rounded down a little when it was opened */
+        return mt_fail(err, MT_EINVAL, "--device-memory %s: the first run opened the device with %s; give the largest first", mt_bytes_text(o->device_memory).s, mt_bytes_text(d.memory_limit).s);
+    MT_TRY(mt_machine_here(m, dev, &(mt_machine_given){ .ram = (size_t)o->ram, .device_memory = (size_t)mt_min_i64((int64_t)o->device_memory, (int64_t)d.memory_limit) }, true, err));
     m->home_host = strcmp(o->home, "host") == 0;
     return MT_OK;
 }

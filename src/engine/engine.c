@@ -139,6 +139,7 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
     e->ops = mt_ops_of(dev);
     e->in_flight = true; /* device homes are being cleared */
     mt_watch_init(&e->watch);
+    pthread_mutex_init(&e->write_lock, NULL);
     mt_rc rc = mt_traits_check(e->model->config, e->ops, dev->api->kind == MT_DEVICE_CPU ? "CPU" : "GPU", err);
     if (!rc) rc = open_all(e, options ? options->n_workers : 0, err);
     if (rc)
@@ -179,6 +180,7 @@ void mt_engine_free(mt_engine *e)
     mt_free(e->sort_b);
     mt_free(e->visits);
     mt_watch_deinit(&e->watch);
+    pthread_mutex_destroy(&e->write_lock);
     mt_free(e);
 }
 

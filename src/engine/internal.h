@@ -163,6 +163,8 @@ struct mt_engine {
     int64_t t;     /* updates so far */
     int64_t wait_update_ns, wait_save_ns;
 
+    pthread_mutex_t write_lock; /* of threads that write state, see state.c */
+
     /* holding still for the thread that saves; see hold.c */
     int64_t n_holds; /* changed only while nothing is held */
     mt_stream *save; /* NULL: no home is on the device */

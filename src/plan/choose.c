@@ -44,7 +44,7 @@ typedef struct merit {
 } merit;
 
 enum { KEEPS = 5, LEAST = 3 * KEEPS, STARTS }; /* kinds of starts: what layers keep, in one sweep or several, or staged; and the smallest */
-enum { MOST_SLABS = 8, KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2 };
+enum { MOST_SLABS = 8, KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 #define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late, */
 #define ADAM_COST 0.1    /* updates on the host above all: the forward of their units stands behind them, and cores have other work */
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
@@ -294,6 +294,20 @@ static mt_rc turn_one(search *s, struct start *at, int part, bool *moved, mt_err
     return MT_OK;
 }
 
+/* One step of knob `to`, for as many of knob `from` (by steps of this size) as its memory takes: a unit's state is worth several layers' kept
+ * inputs. */
+static mt_rc trade(search *s, struct start *at, int from, int step, int to, int part, bool *moved, mt_err *err)
+{
+    candidate c = at->c;
+    merit m;
+    if (!turn(s, &c, from, step) || !turn(s, &c, to, stride(s, to, part))) return MT_OK;
+    for (int i = 1; i < (s->rough ? 2 : DEAREST); i++) {
+        MT_TRY(judge(s, &c, at->m, &m, err));
+        if (m.fits || !at->m.fits || !turn(s, &c, from, step)) break;
+    }
+    return try_turn(s, at, &c, moved, err);
+}
+
 /* Memory taken from one use and given to another. */
 static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err *err)
 {
@@ -301,11 +315,8 @@ static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err
     for (size_t i = 0; i < MT_COUNT(memory); i++)
         for (size_t j = 0; j < MT_COUNT(memory); j++)
             for (int sign = -1; sign <= 1 && i != j; sign += 2) {
-                candidate c = at->c;
                 bool frees = memory[i] == OFFLOADED || memory[i] == STAGED || memory[i] == INTERVAL; /* by more of it */
-                if (sign > 0 && !frees) continue;
-                if (turn(s, &c, memory[i], sign * stride(s, memory[i], part)) && turn(s, &c, memory[j], stride(s, memory[j], part)))
-                    MT_TRY(try_turn(s, at, &c, moved, err));
+                if (sign < 0 || frees) MT_TRY(trade(s, at, memory[i], sign * stride(s, memory[i], part), memory[j], part, moved, err));
             }
     return MT_OK;
 }
