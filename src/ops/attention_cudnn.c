@@ -6,7 +6,10 @@
  * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and what is virtual are part of the pattern.  With a
  * causal mask no mask for the ends of documents is needed: the lengths bound the products.  Gradients of grouped heads are made for every
  * query head (dkf, dvf) and summed.  The repeatable backward keeps dS in the workspace and makes dq of it by one more product; the fast
- * one adds to an fp32 accumulator with atomics. */
+ * one adds to an fp32 accumulator with atomics.
+ *
+ * Where dS does not fit, a launch has a part of it (mt_cudnn_size).  A few heads: one of each group, so that to cuDNN there are no groups, at
+ * their places in memory.  A few keys: with the queries from the first of them on, so that the mask stays as it is; their dq is a summand. */
 #include "ops/attention_cudnn.h"
 
 #include "base/mem.h"
