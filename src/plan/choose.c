@@ -20,7 +20,7 @@ typedef struct merit {
 } merit;
 
 enum { KEEPS = 5, LEAST = 3 * KEEPS, STARTS }; /* kinds of starts: what layers keep, in one sweep or several, or staged; and the smallest */
-enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2 };
+enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 #define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late, */
 #define ADAM_COST 0.1    /* updates on the host above all: the forward of their units stands behind them, and cores have other work */
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
@@ -113,13 +113,26 @@ static candidate candidate_of(const search *s)
     return c;
 }
 
+/* Does it fit with weights of its own for no layer?  If not, it does with none for any. */
+static mt_rc fits_plainly(search *s, int kind, candidate c, bool *out, mt_err *err)
+{
+    merit m;
+    c.k[RESIDENT] = c.k[STAGED] = c.k[OWN] = 0;
+    for (int k = 0; k < KNOBS; k++) turn(s, &c, k, 0);
+    MT_TRY(judge(s, &c, s->starts[kind].m, &m, err));
+    *out = m.fits;
+    return MT_OK;
+}
+
 /* Homes, weights that stay, staging. */
 static mt_rc offer_units(search *s, int kind, candidate c, mt_err *err)
 {
     for (int home = 4; home >= 0; home--) {
+        bool fits;
         c.k[HOMES] = s->range.highest[HOMES] * home / 4;
         if (home && !c.k[HOMES]) continue;
-        for (int resident = 2; resident >= 0; resident--) {
+        MT_TRY(fits_plainly(s, kind, c, &fits, err));
+        for (int resident = fits ? 2 : 0; resident >= 0; resident--) {
             c.k[RESIDENT] = s->range.highest[RESIDENT] * resident / 2;
             for (int staged = 0; staged <= (c.k[KEEP_ALL] && s->job->train && !c.k[ACC_HOST] ? 4 : 0); staged++) {
                 c.k[STAGED] = s->range.highest[STAGED] * ((staged + 1) / 2) / 2;
@@ -246,6 +259,20 @@ static mt_rc turn_one(search *s, struct start *at, int part, bool *moved, mt_err
     return MT_OK;
 }
 
+/* One step of knob `to`, for as many of knob `from` (by steps of this size) as its memory takes: a unit's state is worth several layers' kept
+ * inputs. */
+static mt_rc trade(search *s, struct start *at, int from, int step, int to, int part, bool *moved, mt_err *err)
+{
+    candidate c = at->c;
+    merit m;
+    if (!turn(s, &c, from, step) || !turn(s, &c, to, stride(s, to, part))) return MT_OK;
+    for (int i = 1; i < (s->rough ? 2 : DEAREST); i++) {
+        MT_TRY(judge(s, &c, at->m, &m, err));
+        if (m.fits || !at->m.fits || !turn(s, &c, from, step)) break;
+    }
+    return try_turn(s, at, &c, moved, err);
+}
+
 /* Memory taken from one use and given to another. */
 static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err *err)
 {
@@ -253,11 +280,8 @@ static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err
     for (size_t i = 0; i < MT_COUNT(memory); i++)
         for (size_t j = 0; j < MT_COUNT(memory); j++)
             for (int sign = -1; sign <= 1 && i != j; sign += 2) {
-                candidate c = at->c;
                 bool frees = memory[i] == OFFLOADED || memory[i] == STAGED || memory[i] == INTERVAL; /* by more of it */
-                if (sign > 0 && !frees) continue;
-                if (turn(s, &c, memory[i], sign * stride(s, memory[i], part)) && turn(s, &c, memory[j], stride(s, memory[j], part)))
-                    MT_TRY(try_turn(s, at, &c, moved, err));
+                if (sign < 0 || frees) MT_TRY(trade(s, at, memory[i], sign * stride(s, memory[i], part), memory[j], part, moved, err));
             }
     return MT_OK;
 }
@@ -331,6 +355,26 @@ static bool hopeless(search *s)
     return mt_step_compute(&s->drawing, &s->trial, s->machine) >= s->give_up;
 }
 
+/* What is cheap to redo gains little for its memory, norms twice as much as activations: it gets what nothing else has a
+ * use for, on a device whose memory is its own. */
+static mt_rc spend_the_rest(search *s, mt_err *err)
+{
+    struct start *at = &s->starts[0];
+    for (int least = 0, most = 2 * at->c.k[KEEP_ALL]; least < most;) {
+        candidate c = at->c;
+        merit m;
+        c.k[KEEP_CHEAP] = (least + most + 1) / 2;
+        MT_TRY(judge(s, &c, at->m, &m, err));
+        if (better(m, at->m)) {
+            *at = (struct start){ .c = c, .m = m };
+            least = c.k[KEEP_CHEAP];
+        } else {
+            most = c.k[KEEP_CHEAP] - 1;
+        }
+    }
+    return MT_OK;
+}
+
 /* What is known to fit is one of the starts, so something always comes of it. */
 static mt_rc find(search *s, mt_err *err)
 {
@@ -342,7 +386,7 @@ static mt_rc find(search *s, mt_err *err)
     MT_TRY(offer_all(s, err));
     MT_TRY(walk_all(s, err));
     s->starts[0] = *best_start(s);
-    return MT_OK;
+    return s->rough || s->machine->shared ? MT_OK : spend_the_rest(s, err);
 }
 
 static mt_rc make(search *s, mt_plan **out, mt_err *err)

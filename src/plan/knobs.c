@@ -22,6 +22,7 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     set_range(r, MICROS, 1, micros);
     set_range(r, INTERVAL, train && l->exact ? mt_limits_longest(l, model) : 1, train ? mt_limits_longest(l, model) : 1);
     set_range(r, KEEP_ALL, 0, more ? L : 0);
+    set_range(r, KEEP_CHEAP, 0, 0); /* until the rest is settled: choose.c, spend_the_rest */
     set_range(r, KEEP_ATTENTION, 0, more ? L : 0);
     set_range(r, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
     set_range(r, HOMES, 0, m->home_host ? 0 : model->n_units);
@@ -40,7 +41,11 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
 /* -- from knobs to a placement --------------------------------------------------------------------- */
 
 /* Is i one of `take` that are spread over [0, n)? */
-static bool spread(int i, int take, int n) { return n > 0 && (int64_t)(i + 1) * take / n > (int64_t)i * take / n; }
+static bool spread(int i, int take, int n)
+{
+    if (take <= 0 || take >= n) return take > 0; /* mostly; and this is asked millions of times */
+    return (int64_t)(i + 1) * take / n > (int64_t)i * take / n;
+}
 
 /* What a layer keeps costs the device nothing where it goes to host memory, so those layers are the first to keep everything; they are
  * spread, because the link needs the time of the layers between them. */
@@ -48,12 +53,13 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
 {
     int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
     int hosts = j->train ? (int)mt_min_i64(c->k[OFFLOADED], kept) : 0, all_there = (int)mt_min_i64(c->k[KEEP_ALL], hosts), all_here = c->k[KEEP_ALL] - all_there;
+    const mt_keep cheap[] = { MT_KEEP_ALL, MT_KEEP_NORMS, MT_KEEP_ACT };
     for (int l = 0, n = 0, there = 0, here = 0, others = 0; l < L; l++) {
         p->layers[l] = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
         if (l % c->k[INTERVAL] != 0) continue;
         bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
         p->layers[l].place = host ? MT_HOST : MT_DEVICE;
-        p->layers[l].keep = all ? MT_KEEP_ALL : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
+        p->layers[l].keep = all ? cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])] : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
     }
 }
 

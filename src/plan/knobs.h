@@ -9,6 +9,8 @@ typedef enum knob {
     MICROS,         /* micro-batches of a sweep */
     INTERVAL,       /* layers redone from one kept input */
     KEEP_ALL,       /* layers that keep everything: of those in host memory, then from the first */
+    KEEP_CHEAP,     /* of those of them that keep it on the device, from the first, so many their norms; beyond all of them, activations again from the
+                       first; not searched for */
     KEEP_ATTENTION, /* the next so many keep input and attention, the rest their input */
     OFFLOADED,      /* layers whose kept activations go to host memory, spread */
     HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
