@@ -39,16 +39,26 @@ mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err)
     return mt_plan_need(out, q->model, &job, &a, &q->machine, err);
 }
 
-/* By the first comfortable arithmetic that fits: near enough to compare batch sizes with. */
-static mt_rc speed_of(const mt_question *q, int64_t batch, double *tokens_s, mt_err *err)
+/* Tokens a second, about; 0: it does not fit. */
+static mt_rc speed_of(const mt_question *q, int64_t batch, int64_t *hint, double *tokens_s, mt_err *err)
 {
     const mt_job job = mt_question_job(q, batch);
-    mt_plan *plan;
-    *tokens_s = 0;
-    mt_rc rc = mt_plan_first(&plan, q->model, &job, &q->form, &q->machine, err);
-    if (rc) return rc == MT_ENOMEM ? MT_OK : rc;
-    *tokens_s = (double)job.step_tokens / plan->predicted_seconds;
-    mt_plan_free(plan);
+    double seconds;
+    mt_rc rc = mt_plan_quick(&seconds, q->model, &job, &q->form, &q->machine, hint, err);
+    *tokens_s = rc ? 0 : (double)job.step_tokens / seconds;
+    return rc == MT_ENOMEM ? MT_OK : rc;
+}
+
+/* What the state takes of the host's memory where all of it lives there. */
+static mt_rc state_bytes(const mt_question *q, size_t *out, mt_err *err)
+{
+    mt_question all = *q;
+    mt_need need;
+    all.batch = 1;
+    all.machine.device_bytes = SIZE_MAX;
+    all.machine.home_host = true;
+    MT_TRY(mt_advise_need(&need, &all, err));
+    *out = need.host;
     return MT_OK;
 }
 
@@ -56,34 +66,37 @@ static mt_rc speed_of(const mt_question *q, int64_t batch, double *tokens_s, mt_
 static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
 {
     mt_question spare = *q;
-    mt_need need;
-    spare.batch = 1;
+    size_t state;
+    MT_TRY(state_bytes(q, &state, err));
     spare.machine.device_bytes -= q->machine.device_bytes / 5;
-    MT_TRY(mt_advise_need(&need, &spare, err));
-    if (need.host < q->machine.host_bytes) spare.machine.host_bytes -= (q->machine.host_bytes - need.host) / 5;
+    if (state < q->machine.host_bytes) spare.machine.host_bytes -= (q->machine.host_bytes - state) / 5;
     *out = mt_advise_largest(&spare);
     return MT_OK;
 }
 
-mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
+/* From 262,144 tokens a step, beyond which little gets faster, down as long as little is lost. */
+static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
 {
     double best = 0, speed;
-    *out = (mt_batch_advice){ .largest = mt_advise_largest(q) };
-    /* From 262,144 tokens a step, beyond which nothing gets faster, down as long as little is lost. */
+    int64_t hint = 0;
     for (int64_t tokens = 1 << 18, last = 0; out->largest && tokens >= 1024; tokens /= 2) {
         int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, 1), out->largest);
         if (batch == last) continue;
         last = batch;
-        MT_TRY(speed_of(q, batch, &speed, err));
+        MT_TRY(speed_of(q, batch, &hint, &speed, err));
         best = fmax(best, speed);
         if (speed < 0.97 * best) break;
         out->recommended = batch;
         out->tokens_s = speed;
     }
-    if (!out->recommended) return MT_OK;
-    MT_TRY(safe_batch(q, &out->safe, err));
-    out->safe = mt_min_i64(out->safe, out->recommended);
     return MT_OK;
+}
+
+mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
+{
+    *out = (mt_batch_advice){ .largest = mt_advise_largest(q) };
+    MT_TRY(recommend(out, q, err));
+    return out->recommended ? safe_batch(q, &out->safe, err) : MT_OK;
 }
 
 /* -- remedies -------------------------------------------------------------------------------------- */
@@ -101,7 +114,7 @@ static mt_rc try(changes *c, const mt_question *changed, const char *change, con
     mt_remedy *r = &c->out[c->n++];
     snprintf(r->change, sizeof r->change, "%s", change);
     snprintf(r->cost, sizeof r->cost, "%s", cost);
-    return speed_of(changed, changed->batch, &r->tokens_s, err);
+    return speed_of(changed, changed->batch, &(int64_t){ 0 }, &r->tokens_s, err);
 }
 
 static mt_rc try_settings(changes *c, mt_err *err)

@@ -80,42 +80,58 @@ static mt_rc choose_small(mt_arithmetic *best, const mt_model *model, const mt_j
     return rc;
 }
 
-/* The fastest of the comfortable sizes, or the first small one that fits. */
-static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
+/* The fastest of the comfortable sizes, or the first small one that fits; seconds: about what a step takes, INFINITY with a small one.  hint: 0, or
+ * the rows that were best for a step somewhat larger: then only those and the first that fit are looked at. */
+static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, int64_t hint, mt_err *err)
 {
-    double seconds = INFINITY;
     int64_t last = 0, first = arithmetic_of(&sizes[0], model, job, form, m).micro_tokens;
     mt_plan *plan;
+    *seconds = INFINITY;
     for (int i = 0; i < TRIES; i++) {
         rows r = try_at(job, i);
         mt_arithmetic a = arithmetic_of(&r, model, job, form, m);
         if (a.micro_tokens == last || (i > 0 && a.micro_tokens == first) || (i == LARGE && m->shared)) continue;
+        if (hint && *seconds < INFINITY && a.micro_tokens != hint) continue;
         last = a.micro_tokens;
-        mt_rc rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, err);
+        mt_rc rc = mt_plan_search_faster(&plan, model, job, &a, m, *seconds, err);
         if (rc && rc != MT_ENOMEM) return rc;
         if (rc || !plan) continue;
         if (i < LARGE || !redoes(plan)) {
             *best = a;
-            seconds = plan->predicted_seconds;
+            *seconds = plan->predicted_seconds;
         }
         mt_plan_free(plan);
     }
-    return seconds < INFINITY ? MT_OK : choose_small(best, model, job, form, m, err);
+    return *seconds < INFINITY ? MT_OK : choose_small(best, model, job, form, m, err);
 }
 
 mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
 {
     mt_machine rounded = machine->shared ? mt_machine_cpu(100e9, 2) : mt_machine_typical();
     mt_arithmetic a;
+    double seconds;
     rounded.home_host = machine->home_host;
     rounded.limits = machine->limits;
     rounded.device_bytes = five_digits(machine->device_bytes);
     rounded.host_bytes = five_digits(machine->host_bytes);
     *out = NULL;
-    mt_rc rc = choose_arithmetic(&a, model, job, form, &rounded, err);
+    mt_rc rc = choose_arithmetic(&a, &seconds, model, job, form, &rounded, 0, err);
     bool fits = !rc && mt_plan_fits(model, job, &a, machine); /* this machine's runtime may take more than the usual one's */
-    if (rc == MT_ENOMEM || (!rc && !fits)) rc = choose_arithmetic(&a, model, job, form, machine, err);
+    if (rc == MT_ENOMEM || (!rc && !fits)) rc = choose_arithmetic(&a, &seconds, model, job, form, machine, 0, err);
     return rc ? rc : mt_plan_search(out, model, job, &a, machine, err);
+}
+
+mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, int64_t *hint, mt_err *err)
+{
+    mt_arithmetic a;
+    mt_plan *plan;
+    MT_TRY(choose_arithmetic(&a, seconds, model, job, form, machine, *hint, err));
+    *hint = a.micro_tokens;
+    if (*seconds < INFINITY) return MT_OK;
+    MT_TRY(mt_plan_search_faster(&plan, model, job, &a, machine, INFINITY, err));
+    *seconds = plan->predicted_seconds;
+    mt_plan_free(plan);
+    return MT_OK;
 }
 
 mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m)
@@ -127,14 +143,4 @@ bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithm
 {
     mt_arithmetic a = mt_plan_smallest(model, job, form, machine);
     return mt_plan_fits(model, job, &a, machine);
-}
-
-mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
-{
-    mt_rc rc = MT_ENOMEM;
-    for (size_t i = 0; i < MT_COUNT(sizes) + MT_COUNT(small) && rc == MT_ENOMEM; i++) {
-        mt_arithmetic a = arithmetic_of(i < MT_COUNT(sizes) ? &sizes[i] : &small[i - MT_COUNT(sizes)], model, job, form, machine);
-        rc = mt_plan_search_faster(out, model, job, &a, machine, INFINITY, err);
-    }
-    return rc;
 }

@@ -175,9 +175,9 @@ typedef struct mt_need {
 mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
 /* Placement and arithmetic of a fresh run: `form` says all of it but how many rows are taken at a time. */
 mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
-/* The same with the first of the arithmetics, from comfortable to small, that something fits with. */
-mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
-/* Of a fresh run's arithmetics the one that needs least, and whether that fits. */
+/* About what a step would take by it, to compare steps of several sizes, the largest first: *hint is 0 for that, and handed on. */
+mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, int64_t *hint, mt_err *err);
+/* Of a fresh run's arithmetics the one that needs least, and whether that fits: then, and only then, there is a plan. */
 mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
 bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
 /* mt_plan_search for a typical machine with this much device memory (0: no limit). */
