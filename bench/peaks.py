@@ -1,15 +1,17 @@
 #!/usr/bin/env python3
-"""Predicted against measured: whole runs (load, evaluation, steps, save; then resumed) of several settings.
+"""Predicted against measured: the lives of runs of several settings.
 
-    python bench/peaks.py build/megatrain [cpu|cuda] [--only NUMBER,...] [--dir DIR] [--seconds N] [--sparse]
+    python bench/peaks.py build/megatrain [cpu|cuda] [--only NUMBER,...] [--dir DIR] [--seconds N] [--sparse DIR]
 
-Each setting trains a model with random weights, first from a model directory that this script writes, then from the run's own checkpoint.
-Predicted is the plan's sum with its base item (plan.json); measured is the process's largest resident size (VmHWM, as wait4 reports it) and,
-on a GPU, the most that nvidia-smi saw beyond what was used before.  Whole lives have room for a checkpoint
-that is copied aside (checkpoint_host_bytes).  "no save": the checkpoint does not fit the disk, so the run is killed when
-its last evaluation is done.  Prints rows for docs/benchmarks.md and fails when a peak is off by more than 5% and 64 MB.  DIR should be fast and
-roomy (/dev/shm); --seconds starts no setting after so many; --sparse
-writes weights of 0, which takes no time and no disk: then only the peaks mean something.
+Each setting trains a model with random weights from a model directory that this script writes.
+    whole   load, evaluation, steps, a checkpoint that is copied aside and written while steps go on; killed; resumed, steps, evaluation, the
+            finished model
+    model   load, evaluation, steps, evaluation, the finished model: where a checkpoint fits neither disk nor memory (save_only_model)
+Predicted is the plan's sum with its base item and the room for a checkpoint (plan.json); measured is the process's largest resident size (VmHWM,
+as wait4 reports it) and, on a GPU, the most that nvidia-smi saw beyond what was used before.  Prints a row for docs/benchmarks.md as soon as it has one, and
+fails when a peak is off by more than 5% and 64 MB.  DIR should be fast and roomy (/dev/shm); --seconds starts no setting after so many and ends
+what runs then; --sparse writes weights of 0 to a directory on a disk, which takes neither time nor room: then only the peaks mean something.  (Not to
+/dev/shm: there what is mapped is memory.)
 """
 import array, json, os, shutil, subprocess, sys, tempfile, threading, time
 
@@ -23,32 +25,33 @@ MODELS = {  # hidden, mlp, layers, heads, kv heads, vocab, tied
     "7b": (3584, 18944, 28, 28, 4, 152064, False),
     "14b": (5120, 13824, 48, 40, 8, 152064, False),
 }
-SETTINGS = {  # name, model, rows of a sample, samples of a step, save and resume, flags
+SETTINGS = {  # name, model, rows of a sample, samples of a step, life, flags
     "cpu": [
-        ("resident, clipped", "60m", 64, 2, True, []),
-        ("streaming", "60m", 64, 2, True, ["--device-memory", "220M"]),
-        ("streaming, no clip", "60m", 64, 2, True, ["--device-memory", "220M", "--max-grad-norm", "0"]),
-        ("all state in RAM", "60m", 64, 2, True, ["--home", "host"]),
-        ("fp32", "60m", 64, 2, True, ["--dtype", "float32", "--grad-dtype", "float32"]),
-        ("larger model", "170m", 32, 2, True, []),
-        ("larger, streaming", "170m", 32, 2, True, ["--device-memory", "400M", "--max-grad-norm", "0"]),
-        ("long sequences", "10m", 1024, 2, True, []),
-        ("long, inputs in RAM", "10m", 1024, 2, True, ["--offload-inputs", "true", "--device-memory", "160M"]),
-        ("a large tensor", "40m, wide vocabulary", 64, 2, True, []),
+        ("resident, clipped", "60m", 64, 2, "whole", []),
+        ("streaming", "60m", 64, 2, "whole", ["--device-memory", "220M"]),
+        ("streaming, no clip", "60m", 64, 2, "whole", ["--device-memory", "220M", "--max-grad-norm", "0"]),
+        ("all state in RAM", "60m", 64, 2, "whole", ["--home", "host"]),
+        ("fp32", "60m", 64, 2, "whole", ["--dtype", "float32", "--grad-dtype", "float32"]),
+        ("larger model", "170m", 32, 2, "whole", []),
+        ("larger, streaming", "170m", 32, 2, "whole", ["--device-memory", "400M", "--max-grad-norm", "0"]),
+        ("long sequences", "10m", 1024, 2, "whole", []),
+        ("long, inputs in RAM", "10m", 1024, 2, "whole", ["--offload-inputs", "true", "--device-memory", "160M"]),
+        ("a large tensor", "40m, wide vocabulary", 64, 2, "whole", []),
     ],
     "cuda": [
-        ("all on the GPU", "0.5b", 1024, 64, True, []),
-        ("streaming on 8 GB, no clipping", "0.5b", 1024, 32, True, ["--device-memory", "8G", "--max-grad-norm", "0", "--home", "host"]),
-        ("all on the GPU, long", "0.5b", 16384, 4, False, []),
-        ("state in RAM, no clipping", "3b", 1024, 64, False, ["--max-grad-norm", "0", "--home", "host"]),
-        ("streaming on 22 GB, long", "3b", 8192, 4, False, ["--device-memory", "22G", "--home", "host"]),
-        ("most of the state on the GPU", "7b", 1024, 16, False, []),
-        ("streaming on 22 GB, no clipping, long", "7b", 4096, 4, False, ["--device-memory", "22G", "--max-grad-norm", "0"]),
-        ("half of the state on the GPU", "14b", 1024, 8, False, []),
+        ("all on the GPU", "0.5b", 1024, 64, "whole", []),
+        ("streaming on 8 GB, no clipping", "0.5b", 1024, 32, "whole", ["--device-memory", "8G", "--max-grad-norm", "0", "--home", "host"]),
+        ("all on the GPU, long", "0.5b", 16384, 4, "model", []),
+        ("state in RAM, no clipping", "3b", 1024, 64, "whole", ["--max-grad-norm", "0", "--home", "host"]),
+        ("streaming on 22 GB, long", "3b", 8192, 4, "model", ["--device-memory", "22G", "--home", "host"]),
+        ("most of the state on the GPU", "7b", 1024, 16, "model", []),
+        ("streaming on 22 GB, no clipping, long", "7b", 4096, 4, "model", ["--device-memory", "22G", "--max-grad-norm", "0"]),
+        ("half of the state on the GPU", "14b", 1024, 8, "model", ["--host-memory", "88G"]),
     ],
 }
 HERE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 BLOCK = 8 << 20
+LAST = time.time() + (float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 1e9)
 
 
 # -- a model directory: weights are one random block again and again, norms are 1, biases 0
@@ -164,25 +167,27 @@ def records(out):
 
 
 def run(program, device, args, out, until=None):
-    """Host and device peak, and what the plan said of the host's, of a run that ends by itself, or is killed when step `until` has been evaluated."""
+    """Host and device peak, and what the plan said of the host's, of a run that ends by itself, or is killed when the path `until` is there."""
     log = tempfile.TemporaryFile("w+")
     watch = Watch(device)
-    process = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT)
+    process, start, seen = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT), time.time(), []
     pid, enough = 0, False
     while not pid:
         time.sleep(0.05)
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
-        if not pid and until and not enough and any("eval_loss" in r and r["step"] >= until for r in records(out)):
+        seen += [time.time() - start] * (len(records(out)) - len(seen))
+        if not pid and (time.time() > LAST or until and os.path.exists(until)):
             process.kill()
-            enough = True
+            enough = time.time() <= LAST
     process.returncode = 0
     device_peak = watch.end()
     log.seek(0)
     text = log.read()
+    print("  (metrics after %s s, all over after %.1f)" % (" ".join("%.1f" % s for s in seen), time.time() - start), file=sys.stderr, flush=True)
     if status and not enough:
-        sys.exit("megatrain train %s failed:\n%s" % (" ".join(args), text))
+        sys.exit("megatrain train %s %s:\n%s" % (" ".join(args), "failed" if time.time() <= LAST else "had no time left", text))
     plan = json.load(open(os.path.join(out, "plan.json")))
-    host = plan["host_bytes"] + plan["base_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0) + (0 if until else plan["checkpoint_host_bytes"])
+    host = plan["host_bytes"] + plan["base_host_bytes"] + (plan["device_bytes"] if device == "cpu" else 0) + plan["checkpoint_host_bytes"]
     return usage.ru_maxrss * 1024, device_peak, host
 
 
@@ -192,30 +197,32 @@ def off(predicted, measured):
     return ok, "%+.0f MB, %+.1f%%%s" % (by / 1e6, 100 * by / predicted, "" if ok else " **too far**")
 
 
-def life(program, device, top, setting):
-    name, model, seq, batch, whole, flags = setting
-    source, out, data = (os.path.join(top, x) for x in ("model-" + model.split(",")[0], "run", "data-%d-%d.jsonl" % (seq, batch)))
+def life(program, device, top, weights, setting):
+    name, model, seq, batch, kind, flags = setting
+    out, data = os.path.join(top, "run"), os.path.join(top, "data-%d-%d.jsonl" % (seq, batch))
+    source = os.path.join(weights, "model-" + model.split(",")[0])
     shutil.rmtree(out, ignore_errors=True)
     if not os.path.exists(data):
         make_data(data, seq, batch + 2)
     if not os.path.exists(source):
-        for old in [x for x in os.listdir(top) if x.startswith("model-")]:
-            shutil.rmtree(os.path.join(top, old))
-        make_model(source, MODELS[model], "--sparse" in sys.argv)
+        for old in [x for x in os.listdir(weights) if x.startswith("model-")]:
+            shutil.rmtree(os.path.join(weights, old))
+        make_model(source, MODELS[model], weights != top)
     base = ["--device", device, "--model-name", source, "--dataset-path", data, "--output-dir", out, "--cache-dir", os.path.join(top, "cache"), "--max-seq-len", str(seq),
-            "--batch-size", str(batch), "--val-size", "2", "--packing", "false", "--eval-steps", "3", "--keep-last", "1"] + flags
+            "--batch-size", str(batch), "--val-size", "2", "--packing", "false", "--keep-last", "1"] + flags
     start = time.time()
-    if whole:
-        peaks = [run(program, device, base + ["--save-steps", "3", "--num-steps", "3"], out)]
+    if kind == "whole":
+        peaks = [run(program, device, base + ["--eval-steps", "3", "--save-steps", "3", "--num-steps", "5"], out, until=os.path.join(out, "checkpoint-3"))]
         peaks.append(run(program, device, base + ["--save-steps", "0", "--num-steps", "5", "--save-only-model", "--resume"], out))
     else:
-        peaks = [run(program, device, base + ["--save-steps", "0", "--num-steps", "6", "--force"], out, until=3)]
+        peaks = [run(program, device, base + ["--save-steps", "0", "--num-steps", "2", "--save-only-model"], out)]
+    took = time.time() - start
     plan = json.load(open(os.path.join(out, "plan.json")))
-    steps = sorted(r["step_seconds"] for r in records(out) if r.get("step", 0) in (2, 3, 4) and "step_seconds" in r)
+    steps = sorted(r["step_seconds"] for r in records(out) if r.get("step", 0) in (2, 3) and "step_seconds" in r)
     step = steps[len(steps) // 2]
     worst = max(peaks, key=lambda p: abs(p[0] / p[2] - 1))
     ok, host_off = off(worst[2], worst[0])
-    cells = [name, model.split(",")[0], "%d" % (seq * batch), "whole" if whole else "no save", ", ".join("%.0f" % (p[2] / 1e6) for p in peaks), ", ".join("%.0f" % (p[0] / 1e6) for p in peaks), host_off]
+    cells = [name, model.split(",")[0], "%d" % (seq * batch), kind, ", ".join("%.0f" % (p[2] / 1e6) for p in peaks), ", ".join("%.0f" % (p[0] / 1e6) for p in peaks), host_off]
     if device == "cuda":
         predicted = plan["device_bytes"] + plan["base_device_bytes"]
         fine, device_off = off(predicted, max(p[1] for p in peaks))
@@ -223,7 +230,8 @@ def life(program, device, top, setting):
         cells += ["%.0f" % (predicted / 1e6), ", ".join("%.0f" % (p[1] / 1e6) for p in peaks), device_off]
     cells += ["%.3g" % plan["step_seconds"], "%.3g" % step, "%+.0f%%" % (100 * (plan["step_seconds"] / step - 1))]
     print("| " + " | ".join(cells) + " |", flush=True)
-    print("  (%.0f s; steps %s; micro-batches of %d, sweeps of %d)" % (time.time() - start, " ".join("%.3f" % s for s in steps), plan["arithmetic"]["micro_tokens"], plan["sweep_tokens"]), file=sys.stderr, flush=True)
+    shutil.rmtree(out)
+    print("  (%.0f s; steps %s; micro-batches of %d, sweeps of %d)" % (took, " ".join("%.3f" % s for s in steps), plan["arithmetic"]["micro_tokens"], plan["sweep_tokens"]), file=sys.stderr, flush=True)
     return ok
 
 
@@ -235,7 +243,7 @@ def main():
     program, device = os.path.abspath(sys.argv[1]), sys.argv[2] if len(sys.argv) > 2 and sys.argv[2] in SETTINGS else "cpu"
     only = option("--only")
     top = tempfile.mkdtemp(prefix="mt_peaks_", dir=option("--dir"))
-    last = time.time() + float(option("--seconds", "1e9"))
+    weights = tempfile.mkdtemp(prefix="mt_peaks_", dir=option("--sparse")) if "--sparse" in sys.argv else top
     heads = ["setting", "model", "tokens a step", "life", "host MB predicted", "measured", "off by"]
     heads += ["device MB predicted", "measured", "off by"] if device == "cuda" else []
     heads += ["step s predicted", "measured", "off by"]
@@ -243,10 +251,11 @@ def main():
     bad = 0
     try:
         for i, setting in enumerate(SETTINGS[device]):
-            if (not only or str(i + 1) in only.split(",")) and time.time() < last:
-                bad += not life(program, device, top, setting)
+            if (not only or str(i + 1) in only.split(",")) and time.time() < LAST:
+                bad += not life(program, device, top, weights, setting)
     finally:
         shutil.rmtree(top, ignore_errors=True)
+        shutil.rmtree(weights, ignore_errors=True)
     sys.exit(1 if bad else 0)
 
 

@@ -5,6 +5,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/outfile.h"
+#include "base/spread.h"
 #include "ckpt/ckpt_state.h"
 #include "ckpt/manifest.h"
 #include "ckpt/outdir.h"
@@ -44,20 +45,25 @@ uint64_t mt_ckpt_bytes(const mt_ckpt_save *s)
     return mt_export_bytes(s->model) + (s->only_model ? 0 : resume);
 }
 
+typedef struct writing {
+    const mt_ckpt_save *s;
+    mt_exporter *weights;
+    const char *resume; /* the directory */
+    mt_manifest list;
+} writing;
+
 /* Unit by unit: what is done with one may change it again (C5). */
-static mt_rc write_units(const mt_ckpt_save *s, mt_exporter *weights, const char *resume, mt_manifest *list, mt_err *err)
+static mt_rc write_unit(void *arg, int64_t i, mt_err *err)
 {
-    int n = s->model->model->n_units;
+    writing *w = arg;
+    const mt_ckpt_save *s = w->s;
+    int u = (int)(s->backwards ? s->model->model->n_units - 1 - i : i);
     char name[64];
-    for (int i = 0; i < n; i++) {
-        int u = s->backwards ? n - 1 - i : i;
-        MT_TRY(mt_exporter_unit(weights, u, err));
-        if (!s->only_model) MT_TRY(mt__ckpt_write_unit(resume, s->model->model, u, s->io, err));
-        if (s->io->done) s->io->done(s->io->user, u);
-        snprintf(name, sizeof name, "resume/" MT__CKPT_UNIT, u);
-        if (!s->only_model) MT_TRY(mt_manifest_take(list, name, err));
-    }
-    return mt_exporter_finish(weights, err);
+    MT_TRY(mt_exporter_unit(w->weights, u, err));
+    if (!s->only_model) MT_TRY(mt__ckpt_write_unit(w->resume, s->model->model, u, s->io, err));
+    if (s->io->done) s->io->done(s->io->user, u);
+    snprintf(name, sizeof name, "resume/" MT__CKPT_UNIT, u);
+    return s->only_model ? MT_OK : mt_manifest_take(&w->list, name, err);
 }
 
 static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
@@ -73,16 +79,17 @@ static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
 
 static mt_rc fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
 {
-    mt_exporter *weights = NULL;
-    mt_manifest list = { .dir = dir };
     char *resume = mt_path_join(dir, "resume");
-    mt_rc rc = resume ? mt_exporter_open(&weights, s->model, s->io, dir, err) : no_memory(dir, err);
+    writing w = { .s = s, .resume = resume };
+    mt_manifest_init(&w.list, dir);
+    mt_rc rc = resume ? mt_exporter_open(&w.weights, s->model, s->io, dir, err) : no_memory(dir, err);
     if (!rc && !s->only_model) rc = mt_dir_make(resume, err);
-    if (!rc) rc = write_units(s, weights, resume, &list, err);
+    if (!rc) rc = mt_spread(s->io->n_readers, s->model->model->n_units, write_unit, &w, err);
+    if (!rc) rc = mt_exporter_finish(w.weights, err);
     if (!rc) rc = write_files(s, resume, err);
-    if (!rc) rc = mt_manifest_write(&list, err); /* C3: last */
-    mt_manifest_free(&list);
-    mt_exporter_close(weights);
+    if (!rc) rc = mt_manifest_write(&w.list, err); /* C3: last */
+    mt_manifest_deinit(&w.list);
+    mt_exporter_close(w.weights);
     mt_free(resume);
     return rc;
 }
@@ -213,12 +220,23 @@ mt_rc mt_ckpt_read(char **text, size_t *n, const char *path, const char *name, m
     return rc;
 }
 
+typedef struct loading {
+    const char *dir;
+    const mt_model *model;
+    const mt_state_io *io;
+} loading;
+
+static mt_rc load_unit(void *arg, int64_t unit, mt_err *err)
+{
+    const loading *l = arg;
+    return mt__ckpt_load_unit(l->dir, l->model, (int)unit, l->io, err);
+}
+
 mt_rc mt_ckpt_load(const char *path, const mt_model *model, const mt_state_io *io, mt_err *err)
 {
     char *dir = mt_path_join(path, "resume");
     if (!dir) return no_memory(path, err);
-    mt_rc rc = MT_OK;
-    for (int u = 0; !rc && u < model->n_units; u++) rc = mt__ckpt_load_unit(dir, model, u, io, err);
+    mt_rc rc = mt_spread(io->n_writers, model->n_units, load_unit, &(loading){ dir, model, io }, err);
     mt_free(dir);
     return rc ? mt_note(err, "resuming from %s", path) : MT_OK;
 }

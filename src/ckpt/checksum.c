@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { LANES = 4, BLOCK = LANES * 8, PIECE = 8 << 20 };
+enum { LANES = 4, BLOCK = LANES * 8, PIECE = 1 << 20 };
 
 static uint64_t turn(uint64_t x) { return x << 29 | x >> 35; }
 

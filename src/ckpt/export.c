@@ -2,7 +2,9 @@
 #include "ckpt/export.h"
 
 #include "base/split.h"
+#include "base/spread.h"
 
+#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -85,7 +87,7 @@ struct mt_exporter {
     mt_shards_writer *shards;
     const mt_state_io *io; /* borrowed */
     char *dir;
-    piece *p;
+    pthread_mutex_t whole; /* held by who has a whole tensor in memory: it can be large, and no plan has room for several */
     const mt_st_tensor **rest; /* of the source, no part of the model */
     size_t n_rest;
 };
@@ -96,13 +98,20 @@ static mt_rc declare(void *arg, const item *it, mt_err *err)
     return mt_shards_writer_add(w->shards, it->name, it->dtype, it->w->slice.n_dims, it->w->slice.shape, err);
 }
 
+/* One unit's, on whatever thread. */
+typedef struct unit_writing {
+    mt_exporter *w;
+    piece *p;
+} unit_writing;
+
 /* Numbers [first, first + n) of a weight in the item's dtype, into the piece's out. */
-static mt_rc convert(const mt_exporter *w, const item *it, const mt_weight *weight, int64_t first, int64_t n, mt_err *err)
+static mt_rc convert(const unit_writing *u, const item *it, const mt_weight *weight, int64_t first, int64_t n, mt_err *err)
 {
-    piece *p = w->p;
+    const mt_state_io *io = u->w->io;
+    piece *p = u->p;
     int64_t at = weight->offset + first;
-    MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_HI, at, n, p->hi, err));
-    MT_TRY(w->io->read(w->io->user, it->unit, MT_STATE_LO, at, n, p->lo, err));
+    MT_TRY(io->read(io->user, it->unit, MT_STATE_HI, at, n, p->hi, err));
+    MT_TRY(io->read(io->user, it->unit, MT_STATE_LO, at, n, p->lo, err));
     if (mt_split_check(p->hi, p->lo, (size_t)n) < (size_t)n) /* C6 */
         return mt_fail(err, MT_ENUMERIC, "tensor \"%s\" holds numbers that are not finite; nothing is saved", it->name);
     mt_join_array(p->f, p->hi, p->lo, (size_t)n);
@@ -110,51 +119,54 @@ static mt_rc convert(const mt_exporter *w, const item *it, const mt_weight *weig
     return MT_OK;
 }
 
-static mt_rc put_plain(const mt_exporter *w, const item *it, mt_err *err)
+static mt_rc put_plain(const unit_writing *u, const item *it, mt_err *err)
 {
     for (int64_t first = 0; first < it->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, it->w->n - first);
-        MT_TRY(convert(w, it, it->w, first, n, err));
-        MT_TRY(mt_shards_writer_append(w->shards, it->name, w->p->out, (size_t)n * mt_dtype_bytes(it->dtype), err));
+        MT_TRY(convert(u, it, it->w, first, n, err));
+        MT_TRY(mt_shards_writer_append(u->w->shards, it->name, u->p->out, (size_t)n * mt_dtype_bytes(it->dtype), err));
     }
     return MT_OK;
 }
 
-static mt_rc scatter(const mt_exporter *w, const item *it, const mt_weight *weight, void *tensor, mt_err *err)
+static mt_rc scatter(const unit_writing *u, const item *it, const mt_weight *weight, void *tensor, mt_err *err)
 {
     for (int64_t first = 0; first < weight->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, weight->n - first);
-        MT_TRY(convert(w, it, weight, first, n, err));
-        mt_slice_scatter(weight, tensor, mt_dtype_bytes(it->dtype), first, n, w->p->out);
+        MT_TRY(convert(u, it, weight, first, n, err));
+        mt_slice_scatter(weight, tensor, mt_dtype_bytes(it->dtype), first, n, u->p->out);
     }
     return MT_OK;
 }
 
 /* A tensor that holds several weights, or one turned: put together in memory, then written. */
-static mt_rc put_fused(const mt_exporter *w, const item *it, mt_err *err)
+static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
 {
-    const mt_layout *l = w->x.model->units[it->unit].layout;
+    const mt_layout *l = u->w->x.model->units[it->unit].layout;
     size_t bytes = (size_t)(it->w->slice.shape[0] * it->w->slice.shape[1]) * mt_dtype_bytes(it->dtype);
     void *tensor = mt_malloc(bytes);
     if (!tensor) return mt_fail(err, MT_ENOMEM, "no host memory to put tensor \"%s\" together (%zu bytes)", it->name, bytes);
     mt_rc rc = MT_OK;
     for (int k = 0; !rc && k < l->n_weights; k++)
-        if (strcmp(l->weights[k].name, it->w->name) == 0) rc = scatter(w, it, &l->weights[k], tensor, err);
-    if (!rc) rc = mt_shards_writer_append(w->shards, it->name, tensor, bytes, err);
+        if (strcmp(l->weights[k].name, it->w->name) == 0) rc = scatter(u, it, &l->weights[k], tensor, err);
+    if (!rc) rc = mt_shards_writer_append(u->w->shards, it->name, tensor, bytes, err);
     mt_free(tensor);
     return rc;
 }
 
 static mt_rc put(void *arg, const item *it, mt_err *err)
 {
-    const mt_exporter *w = arg;
-    return mt_slice_is_plain(it->w) ? put_plain(w, it, err) : put_fused(w, it, err);
+    const unit_writing *u = arg;
+    if (mt_slice_is_plain(it->w)) return put_plain(u, it, err);
+    pthread_mutex_lock(&u->w->whole);
+    mt_rc rc = put_fused(u, it, err);
+    pthread_mutex_unlock(&u->w->whole);
+    return rc;
 }
 
 static mt_rc start(mt_exporter *w, mt_err *err)
 {
-    w->p = mt_malloc(sizeof *w->p);
-    if (!w->dir || !w->p) return mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
+    if (!w->dir) return mt_fail(err, MT_ENOMEM, "no host memory to write weights");
     MT_TRY(mt_shards_writer_create(&w->shards, w->dir, w->x.max_shard_bytes, err));
     MT_TRY(for_each(&w->x, declare, w, err));
     MT_TRY(mt__export_rest(&w->x, &w->rest, &w->n_rest, err));
@@ -169,6 +181,7 @@ mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io 
     mt_exporter *w = mt_calloc(1, sizeof *w);
     if (!w) return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", dir);
     *w = (mt_exporter){ .x = *x, .io = io, .dir = mt_strdup(dir) };
+    pthread_mutex_init(&w->whole, NULL);
     mt_rc rc = start(w, err);
     if (rc)
         mt_exporter_close(w);
@@ -177,7 +190,13 @@ mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io 
     return rc;
 }
 
-mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err) { return for_each_of(&w->x, unit, put, w, err); }
+mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err)
+{
+    unit_writing u = { .w = w, .p = mt_malloc(sizeof *u.p) };
+    mt_rc rc = u.p ? for_each_of(&w->x, unit, put, &u, err) : mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
+    mt_free(u.p);
+    return rc;
+}
 
 mt_rc mt_exporter_finish(mt_exporter *w, mt_err *err)
 {
@@ -190,17 +209,19 @@ void mt_exporter_close(mt_exporter *w)
 {
     if (!w) return;
     mt_shards_writer_free(w->shards);
+    pthread_mutex_destroy(&w->whole);
     mt_free(w->dir);
-    mt_free(w->p);
     mt_free(w->rest);
     mt_free(w);
 }
+
+static mt_rc write_unit(void *exporter, int64_t unit, mt_err *err) { return mt_exporter_unit(exporter, (int)unit, err); }
 
 mt_rc mt_export_write(const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err)
 {
     mt_exporter *w = NULL;
     mt_rc rc = mt_exporter_open(&w, x, io, dir, err);
-    for (int u = 0; !rc && u < x->model->n_units; u++) rc = mt_exporter_unit(w, u, err);
+    if (!rc) rc = mt_spread(io->n_readers, x->model->n_units, write_unit, w, err);
     if (!rc) rc = mt_exporter_finish(w, err);
     mt_exporter_close(w);
     return rc;

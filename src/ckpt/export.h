@@ -27,7 +27,7 @@ typedef struct mt_export {
 /* The whole directory, which exists. */
 mt_rc mt_export_write(const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err);
 
-/* The same unit by unit, in any order, each once. */
+/* The same unit by unit, in any order and from any thread, each once. */
 typedef struct mt_exporter mt_exporter;
 mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io *io, const char *dir, mt_err *err);
 mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err);

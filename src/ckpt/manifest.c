@@ -3,6 +3,8 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/outfile.h"
+#include "base/pool.h"
+#include "base/spread.h"
 #include "base/str.h"
 #include "ckpt/checksum.h"
 #include "ckpt/outdir.h"
@@ -36,15 +38,29 @@ static bool has(const mt_manifest *m, const char *name)
     return false;
 }
 
+void mt_manifest_init(mt_manifest *m, const char *dir)
+{
+    *m = (mt_manifest){ .dir = dir };
+    pthread_mutex_init(&m->lock, NULL);
+}
+
+static mt_rc add(mt_manifest *m, const mt_manifest_entry *e, mt_err *err)
+{
+    pthread_mutex_lock(&m->lock);
+    mt_rc rc = mt_grow(&m->items, &m->cap, m->n + 1, sizeof *m->items, err);
+    if (!rc) m->items[m->n++] = *e;
+    pthread_mutex_unlock(&m->lock);
+    return rc;
+}
+
 mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err)
 {
-    mt_manifest_entry e = { 0 };
-    MT_TRY(mt_grow(&m->items, &m->cap, m->n + 1, sizeof *m->items, err));
+    mt_manifest_entry e = { .name = mt_strdup(name) };
     char *path = mt_path_join(m->dir, name);
-    mt_rc rc = path ? mt_checksum_file(&e.sum, &e.bytes, path, err) : no_memory(m->dir, err);
+    mt_rc rc = path && e.name ? mt_checksum_file(&e.sum, &e.bytes, path, err) : no_memory(m->dir, err);
     if (!rc) drop_from_memory(path);
-    if (!rc && !(e.name = mt_strdup(name))) rc = no_memory(m->dir, err);
-    if (!rc) m->items[m->n++] = e;
+    if (!rc) rc = add(m, &e, err);
+    if (rc) mt_free(e.name);
     mt_free(path);
     return rc;
 }
@@ -101,8 +117,9 @@ mt_rc mt_manifest_write(mt_manifest *m, mt_err *err)
     return rc;
 }
 
-void mt_manifest_free(mt_manifest *m)
+void mt_manifest_deinit(mt_manifest *m)
 {
+    pthread_mutex_destroy(&m->lock);
     for (size_t i = 0; i < m->n; i++) mt_free(m->items[i].name);
     mt_free(m->items);
     *m = (mt_manifest){ 0 };
@@ -129,20 +146,37 @@ static mt_rc verify_file(const char *path, const json_t *entry, const char *list
     return MT_OK;
 }
 
+typedef struct listed {
+    const char *dir, *list; /* the list's own path */
+    size_t n;
+    struct listed_file {
+        const char *name;
+        const json_t *entry;
+    } *files;
+} listed;
+
+static mt_rc verify_one(void *arg, int64_t i, mt_err *err)
+{
+    const listed *l = arg;
+    const struct listed_file *f = &l->files[i];
+    if (!json_is_object(f->entry) || !name_is_safe(f->name)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", l->list, f->name);
+    char *path = mt_path_join(l->dir, f->name);
+    mt_rc rc = path ? verify_file(path, f->entry, l->list, err) : no_memory(l->dir, err);
+    mt_free(path);
+    return rc;
+}
+
 static mt_rc verify_files(const char *dir, const json_t *files, const char *list, mt_err *err)
 {
+    enum { MOST_THREADS = 8 };
+    listed l = { .dir = dir, .list = list, .files = mt_calloc(json_object_size(files) + 1, sizeof *l.files) };
     const char *name;
     json_t *entry;
-    json_object_foreach((json_t *)(uintptr_t)files, name, entry)
-    {
-        if (!json_is_object(entry) || !name_is_safe(name))
-            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", list, name);
-        char *path = mt_path_join(dir, name);
-        mt_rc rc = path ? verify_file(path, entry, list, err) : no_memory(dir, err);
-        mt_free(path);
-        if (rc) return rc;
-    }
-    return MT_OK;
+    if (!l.files) return no_memory(dir, err);
+    json_object_foreach((json_t *)(uintptr_t)files, name, entry) l.files[l.n++] = (struct listed_file){ name, entry };
+    mt_rc rc = mt_spread((int)mt_min_i64(mt_cpu_count(), MOST_THREADS), (int64_t)l.n, verify_one, &l, err);
+    mt_free(l.files);
+    return rc;
 }
 
 mt_rc mt_manifest_verify(const char *dir, mt_err *err)

@@ -6,6 +6,7 @@
 
 #include "base/err.h"
 
+#include <pthread.h>
 #include <stdint.h>
 
 #define MT_MANIFEST_NAME "checksums.json"
@@ -17,17 +18,19 @@ typedef struct mt_manifest_entry {
 
 typedef struct mt_manifest {
     const char *dir; /* borrowed */
+    pthread_mutex_t lock; /* guards what follows */
     mt_manifest_entry *items;
     size_t n, cap;
 } mt_manifest;
 
-/* Zero-initialise and set dir.  Take a large file up as soon as it is written, while the system still has it in memory, which it
- * then need not keep. */
+/* `dir` is borrowed. */
+void mt_manifest_init(mt_manifest *m, const char *dir);
+/* Take a large file up as soon as it is written, while the system still has it in memory, which it then need not keep.  From any thread. */
 mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err);
 /* Take up what else is in dir and in the directories of it, one level down, and write the list.  Comes last: it makes the
  * directory complete. */
 mt_rc mt_manifest_write(mt_manifest *m, mt_err *err);
-void mt_manifest_free(mt_manifest *m);
+void mt_manifest_deinit(mt_manifest *m);
 
 /* Every listed file is there, with its size and checksum.  MT_ENOENT: no list, or a file is missing; MT_EFORMAT: one
  * differs. */

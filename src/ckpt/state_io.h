@@ -14,6 +14,8 @@ typedef struct mt_state_io {
     mt_rc (*write)(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
     /* The unit has been read for the last time.  May be NULL. */
     void (*done)(void *user, int unit);
+    /* Threads that may read (and be done), or write, at once, each a unit of its own; 0: one. */
+    int n_readers, n_writers;
 } mt_state_io;
 
 enum { MT_STATE_PIECE = 1 << 17 }; /* elements moved at a time */

@@ -152,16 +152,32 @@ mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, 
     return mt__state_read(e, unit, kind, first, n, dst, fetch, err);
 }
 
-mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+static mt_rc begin_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, mt_err *err)
 {
-    size_t each = bytes_each(e, kind);
     MT_TRY(mt_engine_settle(e, err));
     MT_TRY(check_range(e, unit, kind, first, n, err));
     for (int i = 0; i < e->n_ring; i++)
         if (e->ring[i].unit == unit) e->ring[i].unit = -1; /* what the device holds is old now */
     if (e->units[unit].stage) e->units[unit].stage->version = -1;
+    return MT_OK;
+}
+
+static mt_rc write_home(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const char *src, mt_err *err)
+{
+    size_t each = bytes_each(e, kind);
     if (packed(e, kind)) return write_packed(e, unit, kind, first, n, src, err);
     return send(e, unit, home_of(e, unit, kind) + (size_t)first * each, src, (size_t)n * each, err);
+}
+
+/* Threads take turns but where they only copy within host memory, which is most of the time. */
+mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
+{
+    bool there = mt__place(e, unit)->home == MT_DEVICE;
+    pthread_mutex_lock(&e->write_lock);
+    mt_rc rc = begin_write(e, unit, kind, first, n, err);
+    if (!rc && there) rc = write_home(e, unit, kind, first, n, src, err);
+    pthread_mutex_unlock(&e->write_lock);
+    return rc || there ? rc : write_home(e, unit, kind, first, n, src, err);
 }
 
 mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err)

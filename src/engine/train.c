@@ -255,7 +255,8 @@ static mt_rc one_step(mt_trainer *t, mt_err *err)
     if (evaluate_now) MT_TRY(evaluate(t, err));
     if (sample_now) MT_TRY(mt__train_sample(t, err));
     if (evaluate_now || sample_now) t->clock = mt__seconds();
-    return last || due(t, t->s->save.save_steps) ? mt__train_save(t, err) : MT_OK;
+    if (last) return t->s->save.save_only_model ? MT_OK : mt__train_save(t, false, err); /* final/ will be that model */
+    return due(t, t->s->save.save_steps) ? mt__train_save(t, true, err) : MT_OK;
 }
 
 static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
@@ -266,7 +267,7 @@ static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
         MT_TRY(one_step(t, err));
         out->stopped = t->at.step < t->n_steps && t->hooks.stop && t->hooks.stop(t->hooks.user);
     }
-    if (out->stopped && t->saved_step != t->at.step) MT_TRY(mt__train_save(t, err));
+    if (out->stopped && t->saved_step != t->at.step) MT_TRY(mt__train_save(t, false, err));
     MT_TRY(mt__train_saved(t, true, err));
     return out->stopped ? MT_OK : mt__train_export(t, err);
 }
@@ -292,7 +293,7 @@ mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt
     t->clock = mt__seconds();
     MT_TRY(take_step(t, step, err));
     double start = mt__seconds();
-    MT_TRY(mt__train_save(t, err));
+    MT_TRY(mt__train_save(t, true, err));
     MT_TRY(mt__train_saved(t, true, err));
     *save_s = mt__seconds() - start;
     return t->s->save.save_only_model ? MT_OK : mt_ckpt_verify(t->checkpoint, err);

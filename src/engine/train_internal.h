@@ -142,8 +142,8 @@ mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err);
 
 /* -- train_save.c -- */
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t);
-/* Begin a checkpoint of the state as it is now; waits for the one before it. */
-mt_rc mt__train_save(mt_trainer *t, mt_err *err);
+/* Begin a checkpoint of the state as it is now; waits for the one before it.  goes_on: steps follow, so the state is copied aside. */
+mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err);
 /* Has it been written?  Waits if asked to; fails if it failed. */
 mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err);
 mt_rc mt__train_export(mt_trainer *t, mt_err *err);

@@ -1,6 +1,7 @@
 /* train_open.c - from settings to an engine with its weights.  Whatever can be refused is refused before a weight is read. */
 #include "base/file.h"
 #include "base/log.h"
+#include "base/pool.h"
 #include "base/rng.h"
 #include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
@@ -217,9 +218,11 @@ static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first
 
 static mt_rc open_engine(mt_trainer *t, mt_err *err)
 {
+    enum { MOST_WRITERS = 8 };
     MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads },
                             err));
-    t->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_state, .write = write_state };
+    t->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_state, .write = write_state,
+                            .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };
     mt_engine_set_updates(t->engine, t->at.updates);
     if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
     return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err)

@@ -121,11 +121,19 @@ static size_t state_bytes(const mt_trainer *t)
     return sum;
 }
 
-/* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it. */
+/* Checkpoints to come before the last step. */
+static int64_t saves_on_the_way(const mt_trainer *t)
+{
+    int64_t every = t->s->save.save_steps == MT_EVERY_EPOCH ? t->data.steps_per_epoch : t->s->save.save_steps;
+    return every > 0 ? mt_max_i64((t->n_steps - 1) / every - t->at.step / every, 0) : 0;
+}
+
+/* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it.  The last one is not:
+ * there is nothing to go on with meanwhile. */
 static void plan_room(mt_trainer *t, const mt_machine *m)
 {
     size_t planned = planned_host(t), left = m->host_bytes > planned ? (m->host_bytes - planned) / 2 : 0, state = state_bytes(t);
-    t->saver.planned_room = left < state ? left : state;
+    t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : left < state ? left : state;
 }
 
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
@@ -155,25 +163,53 @@ mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 
 /* -- disk ------------------------------------------------------------------------------------------ */
 
-/* Checkpoints that are there at the same time, at most: what is kept, and the one being written. */
-static int64_t checkpoints_at_once(const mt_trainer *t)
+/* Bytes a run adds to its directory, at most at one time. */
+typedef struct writes {
+    uint64_t bytes, checkpoint, model;
+    int64_t n; /* checkpoints among them */
+} writes;
+
+static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
+{
+    mt_ckpt_list there;
+    *n = 0;
+    if (!t->resumed_here) return MT_OK;
+    MT_TRY(mt_ckpt_list_open(&there, t->dir.path, err));
+    *n = (int64_t)there.n;
+    mt_ckpt_list_free(&there);
+    return MT_OK;
+}
+
+/* Or more than any disk holds. */
+static uint64_t times(int64_t n, uint64_t bytes) { return bytes && (uint64_t)n > UINT64_MAX / 4 / bytes ? UINT64_MAX / 4 : (uint64_t)n * bytes; }
+
+/* A new checkpoint is complete before an old one goes (C4), and all that go are gone before the finished model is written. */
+static mt_rc count_writes(const mt_trainer *t, writes *w, mt_err *err)
 {
     const mt_save_settings *s = &t->s->save;
-    int64_t between = s->save_steps == MT_EVERY_EPOCH ? t->data.steps_per_epoch : s->save_steps;
-    int64_t left = t->n_steps - t->at.step, all = (between ? left / between : 0) + 1;
-    return s->keep_last && s->keep_last + 1 < all ? s->keep_last + 1 : all;
+    mt_ckpt_save c = mt__train_ckpt(t);
+    int64_t there, all, most = s->keep_last ? s->keep_last : INT64_MAX - 1;
+    *w = (writes){ .checkpoint = mt_ckpt_bytes(&c), .model = mt_export_bytes(&t->export) };
+    MT_TRY(count_there(t, &there, err));
+    all = there + saves_on_the_way(t) + !s->save_only_model;
+    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, 0);
+    uint64_t saving = times(w->n, w->checkpoint), ending = times(mt_max_i64(mt_min_i64(all, most) - there, 0), w->checkpoint) + w->model;
+    w->bytes = saving > ending ? saving : ending;
+    return MT_OK;
 }
 
 mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 {
-    mt_ckpt_save c = mt__train_ckpt(t);
-    uint64_t one = mt_ckpt_bytes(&c), n = (uint64_t)checkpoints_at_once(t);
-    char what[128];
-    MT_TRY(mt_output_dir_need(&t->dir, one, "one checkpoint", err));
-    snprintf(what, sizeof what, "%llu checkpoints of %s (fewer with save.keep_last or a larger save.save_steps)", (unsigned long long)n, mt_bytes_text(one).s);
-    mt_rc rc = mt_output_dir_need(&t->dir, n * one, what, err);
+    writes w;
+    char what[320] = "the finished model";
+    MT_TRY(count_writes(t, &w, err));
+    if (w.n)
+        snprintf(what, sizeof what, "what the run writes (%lld checkpoint%s of %s, then the model of %s; less with%s a larger save.save_steps or a smaller save.keep_last)",
+                 (long long)w.n, w.n > 1 ? "s" : "", mt_bytes_text(w.checkpoint).s, mt_bytes_text(w.model).s, t->s->save.save_only_model ? "" : " save.save_only_model,");
+    mt_rc rc = mt_output_dir_need(&t->dir, w.bytes, what, err);
     if (!rc || !t->s->memory.force) return rc;
     mt_warn("%s; started all the same (--force)", err->msg);
+    *err = (mt_err){ 0 };
     return MT_OK;
 }
 

@@ -25,15 +25,22 @@ static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first,
 
 static void unit_done(void *user, int unit) { mt_snapshot_drop(((saver *)user)->snapshot, unit); }
 
+/* Half of the cores are left to those who compute. */
+static int save_threads(void) { return (int)mt_max_i64(1, mt_min_i64(mt_cpu_count() / 2, MT_SAVE_SLOTS)); }
+
 /* The state, copied as far as there is room, so that the run need not wait for the disk. */
 static mt_rc set_aside(saver *s, mt_err *err)
 {
-    enum { MOST_THREADS = MT_SAVE_SLOTS };
     mt_snapshot_options o = { .room = s->room, .backwards = s->ckpt.backwards, .only_weights = s->ckpt.only_model, .moments = s->io.moments };
-    o.n_threads = (int)mt_max_i64(1, mt_min_i64(mt_cpu_count() / 2, MOST_THREADS));
+    o.n_threads = save_threads();
     MT_TRY(mt_snapshot_take(&s->snapshot, s->engine, s->model.model, &o, err));
     if (mt_snapshot_bytes(s->snapshot) > s->aside) s->aside = mt_snapshot_bytes(s->snapshot);
     return MT_OK;
+}
+
+static void let_all_go(mt_engine *e, const mt_model *m)
+{
+    for (int u = 0; u < m->n_units; u++) mt_engine_let_go(e, u);
 }
 
 static void *saver_main(void *arg)
@@ -43,16 +50,17 @@ static void *saver_main(void *arg)
     if (!rc) rc = mt_ckpt_write(&s->ckpt, &s->error);
     mt_snapshot_free(s->snapshot);
     s->snapshot = NULL;
-    for (int u = 0; u < s->model.model->n_units; u++) mt_engine_let_go(s->engine, u); /* whatever happened, the run can go on */
+    let_all_go(s->engine, s->model.model); /* whatever happened, the run can go on */
     /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
-    if (!rc) (void)mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning);
+    if (!rc && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
+    if (!rc) s->error = (mt_err){ 0 }; /* of something that was tried and not needed */
     s->seconds = mt__seconds() - s->start_s;
     atomic_store(&s->finished, true);
     return NULL;
 }
 
 /* All it needs, so that it never looks at the trainer. */
-static mt_rc prepare(mt_trainer *t, mt_err *err)
+static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
 {
     saver *s = &t->saver;
     MT_TRY(mt_metrics_sync(&t->metrics, err)); /* C7: safe before a checkpoint counts on it */
@@ -64,8 +72,8 @@ static mt_rc prepare(mt_trainer *t, mt_err *err)
     s->engine = t->engine;
     s->model = t->export;
     s->model.quiet = true; /* the finished model says it, once */
-    s->room = mt__train_spare_memory(t);
-    s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done };
+    s->room = goes_on ? mt__train_spare_memory(t) : 0;
+    s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done, .n_readers = save_threads() };
     s->ckpt = mt__train_ckpt(t);
     s->ckpt.model = &s->model;
     s->ckpt.io = &s->io;
@@ -85,15 +93,15 @@ static void forget(saver *s)
     s->running = false;
 }
 
-mt_rc mt__train_save(mt_trainer *t, mt_err *err)
+mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err)
 {
     saver *s = &t->saver;
     MT_TRY(mt__train_saved(t, true, err));
-    mt_rc rc = prepare(t, err);
+    mt_rc rc = prepare(t, goes_on, err);
     if (!rc) rc = mt_engine_hold(t->engine, err);
     atomic_store(&s->finished, false);
     if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, saver_main, s))) {
-        for (int u = 0; u < t->model->n_units; u++) mt_engine_let_go(t->engine, u);
+        let_all_go(t->engine, t->model);
         rc = mt_fail(err, MT_ENOMEM, "the system refused a thread to write the checkpoint; see ulimit -u");
     }
     if (rc) return forget(s), rc;
@@ -122,6 +130,21 @@ mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err)
 
 /* -- the finished model ---------------------------------------------------------------------------- */
 
+static mt_rc read_held(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+{
+    return mt_engine_read_held(user, unit, kind, first, n, dst, err);
+}
+
+/* By several threads: at the end nothing else is to be done. */
+static mt_rc export_to(mt_trainer *t, const char *dir, mt_err *err)
+{
+    const mt_state_io io = { .user = t->engine, .moments = t->io.moments, .read = read_held, .n_readers = save_threads() };
+    MT_TRY(mt_engine_hold(t->engine, err));
+    mt_rc rc = mt_export_write(&t->export, &io, dir, err);
+    let_all_go(t->engine, t->model);
+    return rc;
+}
+
 mt_rc mt__train_export(mt_trainer *t, mt_err *err)
 {
     mt_outdir d = { 0 };
@@ -129,7 +152,7 @@ mt_rc mt__train_export(mt_trainer *t, mt_err *err)
     if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
     mt_rc rc = mt_engine_settle(t->engine, err);
     if (!rc) rc = mt_outdir_open(&d, path, err);
-    if (!rc) rc = mt_export_write(&t->export, &t->io, d.tmp, err);
+    if (!rc) rc = export_to(t, d.tmp, err);
     if (!rc) rc = mt_outdir_publish(&d, err);
     mt_outdir_close(&d);
     if (rc) {

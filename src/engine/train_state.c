@@ -79,11 +79,27 @@ static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
     return rc;
 }
 
+/* A run that came to its end and left nothing to go on from must not be made again by mistake. */
+static mt_rc refuse_finished(const mt_trainer *t, mt_err *err)
+{
+    mt_ckpt_list there;
+    char *path = mt_path_join(t->dir.path, "final");
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to resume");
+    bool finished = mt_dir_exists(path);
+    mt_free(path);
+    MT_TRY(mt_ckpt_list_open(&there, t->dir.path, err));
+    finished &= there.n == 0;
+    mt_ckpt_list_free(&there);
+    return finished ? mt_fail(err, MT_EINVAL, "%s holds a finished model and nothing to resume from (save.save_only_model was set, or its checkpoints were removed); --overwrite starts anew", t->dir.path)
+                    : MT_OK;
+}
+
 mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
 {
     const char *asked = t->s->save.resume;
     if (!*asked) return MT_OK;
     if (strcmp(asked, "latest") != 0) return take_named(t, asked, err);
+    MT_TRY(refuse_finished(t, err));
     MT_TRY(mt_ckpt_find_newest(&t->resumed_from, t->dir.path, err));
     t->resumed_here = true;
     if (t->resumed_from)

@@ -1,15 +1,20 @@
+#define _GNU_SOURCE /* sched_getaffinity */
 #include "plan/host.h"
 
 #include "base/mem.h"
 #include "base/numa.h"
 #include "base/pool.h"
 
+#include <math.h>
+#include <sched.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
+#include <time.h>
+#include <unistd.h>
 
 /* A small file of /proc or /sys, whose size nobody knows before it is read; NULL: it is not there. */
 static char *read_small(const char *root, const char *path)
@@ -155,6 +160,50 @@ mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err)
     out->numa_nodes = __builtin_popcountll(mt_numa_nodes(root));
     out->cores = mt_cpu_count();
     return MT_OK;
+}
+
+/* -- cores ----------------------------------------------------------------------------------------- */
+
+static double seconds_of(struct timeval t) { return (double)t.tv_sec + 1e-6 * (double)t.tv_usec; }
+
+static bool may_use(long core)
+{
+    cpu_set_t ours;
+    return core >= 0 && core < CPU_SETSIZE && sched_getaffinity(0, sizeof ours, &ours) == 0 && CPU_ISSET(core, &ours);
+}
+
+/* A line of /proc/stat, "cpu3 user nice system idle iowait irq softirq stolen ...", in ticks, if it is of a core this process may use. */
+static void add_core(mt_cores_used *u, char *line)
+{
+    if (strncmp(line, "cpu", 3) != 0 || line[3] < '0' || line[3] > '9' || !may_use(strtol(line + 3, &line, 10))) return;
+    double tick = 1.0 / (double)sysconf(_SC_CLK_TCK);
+    for (int i = 0; i < 8; i++) {
+        double spent = tick * (double)strtoull(line, &line, 10);
+        u->all += spent;
+        if (i == 3 || i == 4) u->idle += spent;
+    }
+}
+
+mt_cores_used mt_cores_look(const char *root)
+{
+    mt_cores_used u = { 0 };
+    struct timespec t;
+    struct rusage own;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    u.clock = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    if (getrusage(RUSAGE_SELF, &own) == 0) u.own = seconds_of(own.ru_utime) + seconds_of(own.ru_stime);
+    char *text = read_small(root, "/proc/stat");
+    for (char *line = text; line; line = (line = strchr(line, '\n')) ? line + 1 : NULL) add_core(&u, line);
+    mt_free(text);
+    return u;
+}
+
+bool mt_cores_crowded(const mt_cores_used *before, const mt_cores_used *after, int threads)
+{
+    const double enough = 0.8; /* ticks are coarse, and some core always has something to do */
+    double all = after->all - before->all, wall = after->clock - before->clock;
+    double others = all - (after->idle - before->idle) - (after->own - before->own);
+    return before->all > 0 && all > 0 && all - fmax(others, 0) < enough * threads * wall;
 }
 
 size_t mt_disk_free(const char *path)

@@ -27,6 +27,16 @@ mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err);
  * its needs (base_host). */
 static inline size_t mt_host_usable(const mt_host *h) { return h->ram_free - h->ram_free / 50 + h->own; }
 
+/* How the cores that this process may use have spent their time so far, to be compared with later. */
+typedef struct mt_cores_used {
+    double clock;     /* seconds, by the clock */
+    double all, idle; /* seconds of all cores together; 0: nobody knows */
+    double own;       /* this process's */
+} mt_cores_used;
+mt_cores_used mt_cores_look(const char *root);
+/* Between two looks, had others so much of the cores that `threads` of this process could not all have run? */
+bool mt_cores_crowded(const mt_cores_used *before, const mt_cores_used *after, int threads);
+
 /* Bytes free for an unprivileged writer where `path` is or will be; 0: nobody knows. */
 size_t mt_disk_free(const char *path);
 

@@ -23,9 +23,13 @@
 #define ADAM_LASTS 0.9
 /* A GPU this much slower than its kind is not itself. */
 #define BUSY 0.75
+/* What is measured beside somebody else's work holds for so many seconds: for a row of runs, not for the next day's. */
+#define BUSY_HOLDS 60
 /* What was seen in runs of minutes is worth more than a second's measurement that agrees with it so far: that moves by 5% with what ran
  * before. */
 #define AGREES 0.15
+/* Seconds after which a CPU's threads have a core each: 80 to 120 ms were seen, in which every rate was half of what it is. */
+#define CPU_WAKES 0.15
 
 /* What a process takes besides a plan on a CPU: pages of the program, its libraries and the data, and what they allocate. */
 #define MOST_FILES ((int64_t)512 << 20)
@@ -209,7 +213,7 @@ static mt_rc measure_adam(mt_machine *m, lab *l, int cores, int64_t n, mt_err *e
 
 /* -- a CPU that is the device ---------------------------------------------------------------------- */
 
-enum { CPU_ROWS = 512, CPU_WIDTH = 512, CPU_TIMES = 4, CPU_HEADS = 4 };
+enum { CPU_ROWS = 512, CPU_WIDTH = 512, CPU_TIMES = 8, CPU_HEADS = 4 };
 
 typedef struct cpu_lab {
     mt_device *dev;
@@ -239,6 +243,16 @@ static mt_rc cpu_attention(cpu_lab *l, mt_dtype t, mt_err *err)
                                                                         .o = l->y, .lse = l->sums }, err);
 }
 
+/* Products for as long as the system may leave threads that have just woken up on one core, before it spreads them. */
+static mt_rc wake_up(cpu_lab *l, mt_err *err)
+{
+    for (double start = now(); now() - start < CPU_WAKES;) {
+        MT_TRY(cpu_product(l, MT_DTYPE_BF16, err));
+        MT_TRY(settle(l->stream, l->done, err));
+    }
+    return MT_OK;
+}
+
 /* The best of a few times: cores that others use meanwhile are no reason to plan for slow ones. */
 static mt_rc seconds_of(cpu_lab *l, experiment run, mt_dtype t, double *best, mt_err *err)
 {
@@ -257,6 +271,7 @@ static mt_rc measure_cpu_ops(cpu_lab *l, mt_machine *m, mt_err *err)
     double seconds, products = 2.0 * CPU_ROWS * CPU_WIDTH * CPU_WIDTH;
     MT_TRY(l->dev->api->stream_create(l->dev, &l->stream, "measuring", err));
     MT_TRY(l->dev->api->event_create(l->dev, &l->done, err));
+    MT_TRY(wake_up(l, err));
     MT_TRY(seconds_of(l, cpu_product, MT_DTYPE_BF16, &seconds, err));
     m->flops = products / seconds;
     MT_TRY(seconds_of(l, cpu_product, MT_DTYPE_F32, &seconds, err));
@@ -318,12 +333,21 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *dir = xdg && *xdg ? mt_asprintf("%s/megatrain", xdg) : home && *home ? mt_asprintf("%s/.cache/megatrain", home) : NULL, key[320];
     if (!dir) return NULL;
-    snprintf(key, sizeof key, "4|%s|%s|%d", device, h->cpu, cores); /* 4: how it is measured */
+    snprintf(key, sizeof key, "6|%s|%s|%d", device, h->cpu, cores); /* 6: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
     mt_err ignored = { 0 };
     if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* it is measured each time, then */
     mt_free(dir);
     return path;
+}
+
+/* Ends a file whose rates were measured beside somebody else's work. */
+static const char busy[] = "busy\n";
+
+static double seconds_since(const char *path)
+{
+    struct stat st;
+    return stat(path, &st) ? INFINITY : difftime(time(NULL), st.st_mtime);
 }
 
 static bool recall(mt_machine *m, const char *path)
@@ -333,6 +357,7 @@ static bool recall(mt_machine *m, const char *path)
     if (!path || !mt_file_exists(path) || mt_file_read(&text, NULL, path, 1 << 16, &ignored)) return false;
     mt_machine found = *m;
     bool all = true;
+    if (strstr(text, busy) && seconds_since(path) > BUSY_HOLDS) all = false;
     for (size_t i = 0; i < MT_COUNT(kept); i++) {
         char *at = strstr(text, kept[i].name);
         double x = at ? strtod(at + strlen(kept[i].name), NULL) : 0;
@@ -345,24 +370,33 @@ static bool recall(mt_machine *m, const char *path)
 }
 
 /* A machine that is not remembered is measured again: nothing is lost when this fails. */
-static void remember(mt_machine *m, const char *path)
+static void remember(mt_machine *m, const char *path, bool calm)
 {
     mt_err ignored = { 0 };
     mt_str s = { 0 };
     for (size_t i = 0; i < MT_COUNT(kept); i++) mt_str_printf(&s, "%s %.6g\n", kept[i].name, *field(m, i));
+    if (!calm) mt_str_puts(&s, busy);
     if (path && mt_str_ok(&s) && mt_outfile_save(path, s.s, s.n, &ignored)) mt_debug("%s", ignored.msg);
     mt_str_free(&s);
 }
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
-/* Is it as fast as others of its kind?  What is measured beside another program is not worth remembering. */
+/* Is it as fast as others of its kind? */
 static bool itself(const mt_machine *m, const mt_gpu *known)
 {
     if (!known || m->flops > BUSY * known->tflops * 1e12) return true;
-    mt_warn("this GPU multiplies at %.0f TFLOP/s, others of its kind at %.0f: something else runs on it (nvidia-smi), or it is held back.  It will be measured again next time",
+    mt_warn("this GPU multiplies at %.0f TFLOP/s, others of its kind at %.0f: something else runs on it (nvidia-smi), or it is held back.  It will be measured again, a minute from now at the earliest",
             1e-12 * m->flops, known->tflops);
     return false;
+}
+
+static bool crowded_since(const mt_cores_used *before, int threads)
+{
+    const mt_cores_used now = mt_cores_look("");
+    bool crowded = mt_cores_crowded(before, &now, threads);
+    if (crowded) mt_debug("others use this machine's cores: what was measured of them holds for a minute");
+    return crowded;
 }
 
 /* A run may have less room than measuring takes (--device-memory); what decides speed alone must not stop it. */
@@ -381,12 +415,14 @@ static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, co
     if (recall(m, path)) return MT_OK;
     mt_info("measuring this machine once (about two seconds)");
     const mt_machine kind = *m;
+    const mt_cores_used before = mt_cores_look("");
     mt_rc rc = measure(m, dev, cores, err);
     if (rc == MT_ENOMEM) return rates_of_kind(m, &kind, err);
     if (rc) return rc;
     if (known && known->held && fabs(m->flops / (1e12 * known->tflops) - 1) < AGREES)
         m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
-    if (itself(m, known)) remember(m, path);
+    bool calm = itself(m, known);
+    remember(m, path, calm && !crowded_since(&before, cores));
     return MT_OK;
 }
 
@@ -395,8 +431,9 @@ static mt_rc rates_of_cpu(mt_machine *m, mt_device *dev, const mt_host *h, const
     *m = mt_machine_cpu(40e9 * threads, threads);
     m->base_host = mt_min_i64((int64_t)h->files, MOST_FILES) + CPU_OWN;
     if (recall(m, path)) return MT_OK;
+    const mt_cores_used before = mt_cores_look("");
     MT_TRY(measure_cpu(m, dev, threads, err));
-    remember(m, path);
+    remember(m, path, !crowded_since(&before, threads));
     return MT_OK;
 }
 

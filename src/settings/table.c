@@ -241,7 +241,7 @@ const mt_setting mt__settings[] = {
     INT(save, save_steps, FREE, "500", 0, COUNT_MAX,
         "Updates between checkpoints; 0: at the end and on a signal only; epoch: at the end of each.", EPOCH),
     INT(save, keep_last, FREE, "2", 1, COUNT_MAX, "Checkpoints kept.", .word = "all"),
-    BOOL(save, save_only_model, FREE, "false", "Checkpoints without what resuming needs (12 bytes a parameter less)."),
+    BOOL(save, save_only_model, FREE, "false", "Checkpoints without what resuming needs (12 bytes a parameter less), and none at the end."),
     DTYPE(save, dtype, any_dtype, FREE, "auto", "Of the saved weights. auto: as the source has them.", .word = "auto",
           .word_value = MT_DTYPE_COUNT, .flag = "save-dtype"),
     BYTES(save, max_shard_size, FREE, "5G", "Size of one safetensors file, about."),

@@ -43,6 +43,20 @@ static void refused(const char *const *words)
 }
 #define REFUSED(...) refused((const char *const[]){ __VA_ARGS__, NULL })
 
+/* Are these words in what was printed, however lines were broken? */
+static bool says(const char *words)
+{
+    for (const char *at = p.text; *at; at++) {
+        const char *w = words, *t = at;
+        while (*w && *t && (*w == *t || (*w == ' ' && *t == '\n'))) {
+            t++;
+            if (*w++ == ' ') t += strspn(t, " \n");
+        }
+        if (!*w) return true;
+    }
+    return false;
+}
+
 static void cut_short(const char *path)
 {
     struct stat st;
@@ -297,11 +311,27 @@ static void only_models_are_saved_when_asked_and_cannot_be_resumed(void **state)
 {
     const char *root = *state;
     run_ok(root, "--save-only-model");
-    assert_false(mt_dir_exists(workspace_path("%s/out/checkpoint-6/resume", root).s));
-    assert_true(mt_file_exists(workspace_path("%s/out/checkpoint-6/model.safetensors", root).s));
+    assert_false(mt_dir_exists(workspace_path("%s/out/checkpoint-4/resume", root).s));
+    assert_true(mt_file_exists(workspace_path("%s/out/checkpoint-4/model.safetensors", root).s));
+    assert_false(mt_dir_exists(workspace_path("%s/out/checkpoint-6", root).s)); /* it would be final once more */
+    assert_true(mt_file_exists(workspace_path("%s/out/final/model.safetensors", root).s));
     set_up(root);
     program_arg(&p, "--resume");
     REFUSED("nothing to resume from", "--overwrite");
+}
+
+/* Nothing but the finished model is left: to begin again would not be to go on. */
+static void a_finished_model_alone_is_not_resumed(void **state)
+{
+    const char *root = *state;
+    set_up(root);
+    program_arg(&p, "--save-only-model");
+    program_arg(&p, "--save-steps=0");
+    assert_int_equal(program_run(&p), 0);
+    assert_false(says("for a checkpoint until it was written"));
+    set_up(root);
+    program_arg(&p, "--resume");
+    REFUSED("finished model", "--overwrite");
 }
 
 /* -- files that are not there ---------------------------------------------------------------------- */
@@ -399,6 +429,38 @@ static void no_room_for_all_checkpoints_is_known_before_the_first_step(void **st
     assert_printed(&p, "save.keep_last");
 }
 
+static int run_in(const char *root, const char *const *more)
+{
+    set_up(root);
+    program_arg(&p, "--output-dir=small/out");
+    for (; *more; more++) program_arg(&p, *more);
+    return program_run(&p);
+}
+#define RUN_IN(...) run_in(root, (const char *const[]){ __VA_ARGS__, NULL })
+
+/* Only what will be written is asked for: a model without the state takes a seventh of a checkpoint, and --force asks for nothing. */
+static void room_is_asked_for_what_will_be_written(void **state)
+{
+    const char *root = *state;
+    if (!mount_small(root, "size=300k")) skip();
+    int whole = RUN_IN("--save-steps=0"), model = RUN_IN("--save-steps=0", "--save-only-model"), more = RUN_IN("--save-steps=1", "--keep-last=all", "--save-only-model", "--overwrite");
+    bool said = says("less with a larger save.save_steps");
+    int forced = RUN_IN("--save-steps=0", "--force", "--overwrite");
+    umount(workspace_path("%s/small", root).s);
+    assert_true(whole > 0 && model == 0 && more > 0 && said && forced > 0);
+    assert_true(says("started all the same") && says("writing small/out/checkpoint-6"));
+}
+
+/* Two of three checkpoints are there: the third and the model are to come. */
+static void a_resumed_run_asks_for_room_for_the_rest(void **state)
+{
+    const char *root = *state;
+    if (!mount_small(root, "size=3200k")) skip();
+    int first = RUN_IN("--num-steps=4"), rest = RUN_IN("--resume");
+    umount(workspace_path("%s/small", root).s);
+    if (first || rest) fail_msg("%d, %d: %s", first, rest, p.text);
+}
+
 /* A run that needs more host memory than it may have: nothing is loaded, the setting that helps is named; --force starts it. */
 static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
 {
@@ -415,20 +477,6 @@ static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
     assert_int_equal(p.status, 0);
     assert_printed(&p, "started all the same");
     assert_printed(&p, "the plan said"); /* predicted beside measured, at the end */
-}
-
-/* Are these words in what was printed, however lines were broken? */
-static bool says(const char *words)
-{
-    for (const char *at = p.text; *at; at++) {
-        const char *w = words, *t = at;
-        while (*w && *t && (*w == *t || (*w == ' ' && *t == '\n'))) {
-            t++;
-            if (*w++ == ' ') t += strspn(t, " \n");
-        }
-        if (!*w) return true;
-    }
-    return false;
 }
 
 /* A checkpoint is copied aside while it is written, but only where memory may be used for it; either way it is the same. */
@@ -611,7 +659,8 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
-             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
+             RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
+             RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
              RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit),

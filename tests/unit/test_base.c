@@ -9,6 +9,7 @@
 #include "base/numa.h"
 #include "base/pool.h"
 #include "base/rng.h"
+#include "base/spread.h"
 #include "base/str.h"
 #include "base/units.h"
 #include "base/utf8.h"
@@ -202,6 +203,28 @@ static void the_pool_visits_every_index_once(void **state)
     }
 }
 
+static mt_rc fail_at_seven_and_nine(void *arg, int64_t i, mt_err *err)
+{
+    atomic_fetch_add(&((total *)arg)->sum, 1);
+    return i == 7 || i == 9 ? mt_fail(err, MT_EIO, "part %d", (int)i) : MT_OK;
+}
+
+static void a_spread_loop_ends_at_its_first_failure(void **state)
+{
+    (void)state;
+    for (int threads = 0; threads <= 4; threads++) {
+        mt_err err = { 0 };
+        total t = { 0 };
+        assert_ok(mt_spread(threads, 7, fail_at_seven_and_nine, &t, &err));
+        assert_int_equal(t.sum, 7);
+        if (threads == 4) mt_fault_arm(MT_FAULT_THREAD, 1); /* no threads, no haste */
+        assert_int_equal(mt_spread(threads, 100000, fail_at_seven_and_nine, &t, &err), MT_EIO);
+        if (threads == 4) assert_true(mt_fault_disarm());
+        assert_true(t.sum < 7 + 100000);
+        assert_says("part 7");
+    }
+}
+
 /* Which cores each of two threads may run on; both wait for the other, so that none takes both turns. */
 typedef struct {
     pthread_barrier_t both;
@@ -322,5 +345,6 @@ MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_u
              cmocka_unit_test(utf8_is_strict), cmocka_unit_test(json_strings_escape_what_json_must),
              cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(a_missing_file_is_named),
              cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly), cmocka_unit_test(the_pool_visits_every_index_once),
+             cmocka_unit_test(a_spread_loop_ends_at_its_first_failure),
              cmocka_unit_test(pinned_threads_have_a_core_each), cmocka_unit_test(pinning_can_be_turned_off_and_needs_cores),
              cmocka_unit_test(memory_is_spread_over_nodes), cmocka_unit_test(a_refused_thread_leaves_nothing_behind), cmocka_unit_test(random_numbers_depend_on_all_three_keys))

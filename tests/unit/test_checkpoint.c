@@ -11,6 +11,7 @@
 
 #include <fcntl.h>
 #include <math.h>
+#include <stdatomic.h>
 
 /* -- a model without an engine ---------------------------------------------------------------------- */
 
@@ -20,6 +21,7 @@ typedef struct fake {
     char **state[MT_STATE_KINDS]; /* [kind][unit] */
     mt_export export;
     mt_state_io io;
+    atomic_int *n_done;
     test_path source;
 } fake;
 
@@ -154,13 +156,14 @@ static void bf16_files_hold_the_master_rounded_to_even(void **state)
 }
 
 /* Each file operation fails once: the write fails, nothing of it is left, and the checkpoint before it is whole. */
-static void every_file_operation_that_fails_leaves_the_one_before_whole(void **state)
+static void fail_every_file_operation(void **state, int n_threads)
 {
     fake a;
     mt_err err = { 0 };
     long n = 0;
     fake_open(&a, *state, NULL, 0);
     fill(&a, 3);
+    a.io.n_readers = n_threads;
     mt_ckpt_save s = save_of(&a, *state, 1);
     assert_ok(mt_ckpt_write(&s, &err));
     s.step = 2;
@@ -181,6 +184,40 @@ static void every_file_operation_that_fails_leaves_the_one_before_whole(void **s
         assert_ok(mt_ckpt_sweep(*state, &other));
     }
     assert_true(n > 60);
+    fake_close(&a);
+}
+
+static void every_file_operation_that_fails_leaves_the_one_before_whole(void **state) { fail_every_file_operation(state, 1); }
+static void so_it_is_with_several_threads(void **state) { fail_every_file_operation(state, 4); }
+
+static void count_done(void *user, int unit)
+{
+    (void)unit;
+    atomic_fetch_add(((fake *)user)->n_done, 1);
+}
+
+static void however_many_threads_write_or_read_it_is_the_same(void **state)
+{
+    fake a, b;
+    mt_err err = { 0 };
+    atomic_int n_done = 0;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 5);
+    a.n_done = &n_done;
+    a.io.done = count_done;
+    for (int64_t i = 1; i <= 3; i++) {
+        mt_ckpt_save s = save_of(&a, *state, i);
+        a.io.n_readers = (int[]){ 1, 4, 64 }[i - 1];
+        s.backwards = i == 3;
+        assert_ok(mt_ckpt_write(&s, &err));
+        assert_null(workspace_difference(workspace_path("%s/checkpoint-1", (char *)*state).s, workspace_path("%s/checkpoint-%d", (char *)*state, (int)i).s));
+    }
+    assert_int_equal(n_done, 3 * a.model->n_units);
+    fake_open(&b, *state, NULL, 0);
+    b.io.n_writers = 4;
+    assert_ok(mt_ckpt_load(workspace_path("%s/checkpoint-2", (char *)*state).s, b.model, &b.io, &err));
+    assert_true(same_state(&a, &b));
+    fake_close(&b);
     fake_close(&a);
 }
 
@@ -419,7 +456,8 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
-             RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(numbers_that_are_not_finite_are_never_saved),
+             RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(so_it_is_with_several_threads),
+             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved),
              RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
              RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),

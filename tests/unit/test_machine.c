@@ -1,19 +1,28 @@
 /* What the machine offers, read from a /proc and /sys laid out for the test; and the simulation's arithmetic. */
+#define _GNU_SOURCE /* sched_getcpu */
 #include "tempdir.h"
 #include "test.h"
 
+#include "base/file.h"
+#include "base/pool.h"
 #include "ckpt/outdir.h"
 #include "plan/gpus.h"
 #include "plan/host.h"
 #include "plan/measure.h"
 #include "plan/queues.h"
 
+#include <fcntl.h>
 #include <math.h>
+#include <sched.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
 
 /* root/path = text, with the folders it needs. */
 static void lay(const char *root, const char *path, const char *text)
@@ -135,6 +144,85 @@ static void a_cpu_is_measured_once_and_remembered(void **state)
     assert_true(first.flops > 1e8 && first.flops < 1e14 && first.attention > 1e7 && first.device_bandwidth > 1e7);
     for (int form = 0; form < MT_MOMENTS_FORMS; form++) assert_true(first.adam_host[form] > 1e6);
     assert_true(first.base_host > 16 << 20 && first.base_host < gib); /* the program itself */
+}
+
+/* Ten seconds of a core in which others worked for so many, and this process for so many. */
+static bool crowded(const char *root, int others, int own)
+{
+    mt_cores_used look[2];
+    long tick = sysconf(_SC_CLK_TCK);
+    int core = sched_getcpu();
+    for (int i = 0; i < 2; i++) {
+        char text[256];
+        int busy = i * (others + own), idle = i * 10 - busy;
+        snprintf(text, sizeof text, "cpu  1 2 3\ncpu%d %ld 0 100 %ld 10 0 0 0 0 0\ncpu9999 1 2 3 %d\n", core, 1000 + busy * tick, 5000 + idle * tick, 1 + 1000000 * i);
+        lay(root, "/proc/stat", text);
+        look[i] = mt_cores_look(root);
+    }
+    look[1].clock = look[0].clock + 10;
+    look[1].own = look[0].own + own;
+    return mt_cores_crowded(&look[0], &look[1], 1);
+}
+
+static void cores_are_crowded_when_others_leave_fewer_than_are_wanted(void **state)
+{
+    assert_false(crowded(*state, 0, 0));
+    assert_false(crowded(*state, 1, 9)); /* a tenth: nobody is ever alone */
+    assert_true(crowded(*state, 5, 5));
+    assert_true(crowded(*state, 5, 0)); /* whoever would have worked had half */
+    lay(*state, "/proc/stat", "");
+    mt_cores_used nothing = mt_cores_look(*state);
+    assert_false(mt_cores_crowded(&nothing, &nothing, 64)); /* a system that does not say */
+}
+
+/* Processes that never wait, twice as many as there are cores. */
+static int start_others(pid_t *pids, int most)
+{
+    int n = mt_min_i64(2 * mt_cpu_count(), most);
+    for (int i = 0; i < n; i++)
+        if ((pids[i] = fork()) == 0)
+            for (;;) continue;
+    return n;
+}
+
+static void the_only_file(const char *dir, char *out, size_t n)
+{
+    mt_dir_names names;
+    mt_err err = { 0 };
+    char within[512];
+    snprintf(within, sizeof within, "%s/megatrain", dir);
+    assert_ok(mt_dir_list(&names, within, &err));
+    assert_int_equal(names.n, 1);
+    snprintf(out, n, "%s/%s", within, names.items[0]);
+    mt_dir_names_free(&names);
+}
+
+static void what_is_measured_beside_others_does_not_last(void **state)
+{
+    enum { MOST = 512 };
+    static pid_t pids[MOST];
+    mt_err err = { 0 };
+    mt_device *dev;
+    mt_machine first, soon, later;
+    char path[1024], *text;
+    const struct timespec old[2] = { { .tv_sec = time(NULL) - 120 }, { .tv_sec = time(NULL) - 120 } };
+    setenv("XDG_CACHE_HOME", *state, 1);
+    assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .n_threads = mt_cpu_count() }, &err));
+    int n = start_others(pids, MOST);
+    mt_rc rc = mt_machine_here(&first, dev, &(mt_machine_given){ .ram = gib }, true, &err);
+    for (int i = 0; i < n; i++) kill(pids[i], SIGKILL);
+    for (int i = 0; i < n; i++) waitpid(pids[i], NULL, 0);
+    assert_ok(rc);
+    the_only_file(*state, path, sizeof path);
+    assert_ok(mt_file_read(&text, NULL, path, 1 << 16, &err));
+    assert_non_null(strstr(text, "busy"));
+    mt_free(text);
+    assert_ok(mt_machine_here(&soon, dev, &(mt_machine_given){ .ram = gib }, true, &err));
+    assert_int_equal(utimensat(AT_FDCWD, path, old, 0), 0);
+    assert_ok(mt_machine_here(&later, dev, &(mt_machine_given){ .ram = gib }, true, &err));
+    mt_device_close(dev);
+    assert_true(fabs(soon.flops / first.flops - 1) < 1e-5); /* for a minute it does */
+    assert_true(later.flops != soon.flops);
 }
 
 /* The CPU's memory plays a GPU's of which the run may use a little: measuring does not fit, and that is no reason not to run. */
@@ -263,7 +351,8 @@ static int remove_all(void **state)
 MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
              IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
              cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(only_hopper_has_cudnns_attention),
-             IN_DIR(a_cpu_is_measured_once_and_remembered), cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
+             IN_DIR(a_cpu_is_measured_once_and_remembered), IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
+             IN_DIR(what_is_measured_beside_others_does_not_last), cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
              cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(copies_out_take_turns_as_they_become_ready),
              cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
              cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory), cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))

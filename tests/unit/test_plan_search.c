@@ -251,6 +251,24 @@ static void more_of_anything_is_never_slower(void **state)
     close_shape(&s);
 }
 
+/* A unit's state on the device is worth several layers' kept inputs: the walk has to trade one for many. */
+static void a_14b_beside_more_ram_is_not_slower(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    subject s = open_shape("qwen2.5-14b");
+    double seconds[2];
+    for (int i = 0; i < 2; i++) {
+        mt_question q = question(&s, machine("h200", i ? 150e9 : 84e9, 16), true, 1024, 8);
+        mt_plan *plan;
+        assert_ok(plan_of(&plan, &q, &err));
+        seconds[i] = plan->predicted_seconds;
+        mt_plan_free(plan);
+    }
+    close_shape(&s);
+    assert_true(seconds[1] < 1.02 * seconds[0]);
+}
+
 /* -- the rest -------------------------------------------------------------------------------------- */
 
 static double cpu_seconds(void)
@@ -324,6 +342,6 @@ static void mixtures_are_planned_and_not_trained(void **state)
 MT_TEST_MAIN(cmocka_unit_test(a_32b_takes_twelve_or_fourteen_bytes_a_parameter), cmocka_unit_test(a_120b_fits_one_h200_and_1500_gb_without_clipping),
              cmocka_unit_test(a_7b_fits_an_rtx4090_beside_128_gb), cmocka_unit_test(a_70b_on_256_gb_does_not_fit_and_is_told_what_would), cmocka_unit_test(a_32b_fits_300_gb_with_smaller_moments),
              cmocka_unit_test(a_14b_shares_its_state_between_110_gb_and_the_gpu), cmocka_unit_test(a_7b_takes_documents_of_131072_tokens),
-             cmocka_unit_test(an_interval_of_four_and_twelve_slabs_plan_the_same_speed), cmocka_unit_test(more_of_anything_is_never_slower),
+             cmocka_unit_test(an_interval_of_four_and_twelve_slabs_plan_the_same_speed), cmocka_unit_test(more_of_anything_is_never_slower), cmocka_unit_test(a_14b_beside_more_ram_is_not_slower),
              cmocka_unit_test(every_shape_plans_in_less_than_a_second), cmocka_unit_test(free_memory_does_not_decide_the_arithmetic),
              cmocka_unit_test(mixtures_are_planned_and_not_trained))

@@ -10,6 +10,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+enum {
+    ANY_KERNELS = 1, /* deterministic: false */
+    ALIASED = 2,     /* all layers share one's host memory */
+};
+
 typedef struct measurement {
     const char *shape;
     int64_t tokens, seq;
@@ -17,34 +22,44 @@ typedef struct measurement {
     double device, ram; /* GB; 0: all there is */
     int64_t micro;      /* 0: what the plan chooses */
     double seconds;
-    bool any_kernels;   /* deterministic: false */
+    int how;
 } measurement;
 
 static const measurement measured[] = {
-    { "qwen2.5-0.5b", 65536, 1024, false, true, 0, 115, 0, 0.427, false },
-    { "qwen2.5-0.5b", 65536, 1024, true, true, 0, 115, 0, 0.4636, false },
-    { "qwen2.5-0.5b", 65536, 16384, false, true, 0, 110, 0, 1.002, false },
-    { "llama-3.2-1b", 65536, 2048, true, true, 0, 110, 0, 0.972, false },
-    { "qwen2.5-1.5b", 131072, 8192, false, true, 0, 110, 0, 2.820, false },
-    { "qwen3-1.7b", 32768, 4096, false, false, 16, 110, 0, 0.972, false },
-    { "qwen2.5-3b", 65536, 1024, true, true, 0, 115, 0, 2.151, false },
-    { "qwen2.5-3b", 65536, 1024, true, false, 0, 110, 0, 2.222, false },
-    { "qwen2.5-3b", 65536, 2048, true, true, 0, 110, 0, 2.210, false },
-    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 26624, 9.100, false },
-    { "qwen2.5-7b", 131072, 1024, false, true, 0, 115, 26624, 9.216, false },
-    { "qwen2.5-7b", 65536, 32768, true, true, 0, 115, 0, 9.193, false },
-    { "qwen2.5-7b", 131072, 131072, false, true, 0, 115, 0, 33.094, true },
-    { "qwen2.5-7b", 8192, 1024, true, true, 0, 115, 0, 1.361, false }, /* the median of 1.343, 1.361 and 1.817 */
-    { "qwen2.5-7b", 16384, 1024, false, true, 0, 105, 0, 1.210, false },
-    { "qwen2.5-7b", 16384, 4096, false, false, 22, 105, 0, 1.922, false },
-    { "qwen2.5-14b", 65536, 1024, false, true, 0, 115, 0, 11.407, false },
+    { "qwen2.5-0.5b", 65536, 1024, false, true, 0, 115, 0, 0.427, 0 },
+    { "qwen2.5-0.5b", 65536, 1024, true, true, 0, 115, 0, 0.426, 0 },
+    { "qwen2.5-0.5b", 65536, 1024, false, true, 0, 115, 0, 0.424, ANY_KERNELS },
+    { "qwen2.5-0.5b", 65536, 1024, true, true, 0, 115, 0, 0.424, ANY_KERNELS },
+    { "qwen2.5-0.5b", 65536, 16384, false, true, 0, 110, 0, 1.002, 0 },
+    { "llama-3.2-1b", 65536, 2048, true, true, 0, 110, 0, 0.972, 0 },
+    { "qwen2.5-1.5b", 131072, 8192, false, true, 0, 110, 0, 2.820, 0 },
+    { "smollm2-1.7b", 32768, 4096, true, true, 32, 110, 0, 0.866, 0 },
+    { "qwen3-1.7b", 32768, 4096, false, false, 16, 110, 0, 0.972, 0 },
+    { "qwen3-4b", 32768, 2048, false, true, 24, 110, 0, 2.200, 0 },
+    { "qwen2.5-3b", 65536, 1024, true, true, 0, 115, 0, 2.157, 0 },
+    { "qwen2.5-3b", 65536, 1024, false, true, 0, 115, 0, 2.151, ANY_KERNELS },
+    { "qwen2.5-3b", 65536, 1024, true, false, 0, 110, 0, 2.222, 0 },
+    { "qwen2.5-3b", 65536, 2048, true, true, 0, 110, 0, 2.210, 0 },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 26624, 9.100, 0 },
+    { "qwen2.5-7b", 131072, 1024, false, true, 0, 115, 26624, 9.216, 0 },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 26624, 9.279, ANY_KERNELS },
+    { "qwen2.5-7b", 65536, 32768, true, true, 0, 115, 0, 9.193, 0 },
+    { "qwen2.5-7b", 65536, 32768, true, true, 0, 115, 0, 7.589, ANY_KERNELS },
+    { "qwen2.5-7b", 131072, 131072, false, true, 0, 115, 0, 43.383, 0 },
+    { "qwen2.5-7b", 131072, 131072, false, true, 0, 115, 0, 33.094, ANY_KERNELS },
+    { "qwen2.5-7b", 8192, 1024, true, true, 0, 115, 4096, 1.284, 0 },
+    { "qwen2.5-7b", 16384, 1024, false, true, 0, 105, 0, 1.210, 0 },
+    { "qwen2.5-7b", 16384, 4096, false, false, 22, 105, 0, 1.922, 0 },
+    { "qwen2.5-14b", 65536, 1024, false, true, 0, 115, 0, 11.407, 0 },
+    { "qwen2.5-72b", 65536, 1024, true, true, 0, 115, 0, 53.714, ALIASED },
+    { "mistral-large-2407", 65536, 1024, true, true, 0, 115, 0, 88.554, ALIASED },
     /* Earlier versions of the engine: all write-backs queued at once; then, attention by our own kernels alone. */
-    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 13312, 9.420, false },
-    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 16384, 9.420, false },
-    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 22528, 9.434, false },
-    { "qwen2.5-3b", 32768, 1024, true, true, 22, 110, 0, 1.436, false },
-    { "qwen2.5-7b", 32768, 1024, true, true, 22, 115, 0, 3.453, false },
-    { "qwen2.5-7b", 65536, 4096, true, false, 0, 115, 0, 5.306, false },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 13312, 9.420, 0 },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 16384, 9.420, 0 },
+    { "qwen2.5-7b", 131072, 1024, true, true, 0, 115, 22528, 9.434, 0 },
+    { "qwen2.5-3b", 32768, 1024, true, true, 22, 110, 0, 1.436, 0 },
+    { "qwen2.5-7b", 32768, 1024, true, true, 22, 115, 0, 3.453, 0 },
+    { "qwen2.5-7b", 65536, 4096, true, false, 0, 115, 0, 5.306, 0 },
 };
 
 static double predict(const measurement *m, char *what, size_t n)
@@ -63,8 +78,8 @@ static double predict(const measurement *m, char *what, size_t n)
     if (m->device > 0) machine.device_bytes = (size_t)(m->device * 1e9);
     machine.home_host = m->home_host;
     mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = m->micro, .mlp_rows = 32768, .head_rows = 4096,
-                        .attention = mt_attention_use_typical(!m->any_kernels, false, machine.device_bytes) };
-    const mt_job job = { .train = true, .clip = m->clip, .step_tokens = m->tokens, .step_docs = m->tokens / m->seq, .longest = m->seq };
+                        .attention = mt_attention_use_typical(!(m->how & ANY_KERNELS), false, machine.device_bytes) };
+    const mt_job job = { .train = true, .clip = m->clip, .step_tokens = m->tokens, .step_docs = m->tokens / m->seq, .longest = m->seq, .alias_layers = m->how & ALIASED };
     assert_ok((m->micro ? mt_plan_search : mt_plan_auto)(&plan, model, &job, &a, &machine, &err));
     const mt_times *t = &plan->times;
     double seconds = plan->predicted_seconds, parts[] = { t->compute, t->copy_in, t->copy_out, t->adam_host };
