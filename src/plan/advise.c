@@ -219,3 +219,13 @@ mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *
     *n = c.n;
     return MT_OK;
 }
+
+/* -- batch_size: auto ------------------------------------------------------------------------------ */
+
+enum { FEWEST_SAMPLES = 8 }; /* of a step nobody chose: with fewer its gradient is mostly noise */
+
+int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation)
+{
+    int64_t samples = mt_min_i64(mt_max_i64(a->recommended, FEWEST_SAMPLES), mt_max_i64(a->largest, 1));
+    return mt_max_i64(samples / accumulation, 1) * accumulation;
+}

@@ -28,6 +28,9 @@ typedef struct mt_batch_advice {
 
 /* The largest of them alone: in some milliseconds. */
 int64_t mt_advise_largest(const mt_question *q);
+/* Samples of a step where batch_size is auto: the recommended number, or 8 where that is less and they fit; in whole batches of
+ * `accumulation`. */
+int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation);
 mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err);
 
 /* A change that makes a run fit which does not. */

@@ -15,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 
 /* Of the rate a product reaches alone, a run of minutes keeps this much: the card warms up, and other kernels run between. */
@@ -336,7 +335,8 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     if (!dir) return NULL;
     snprintf(key, sizeof key, "6|%s|%s|%d", device, h->cpu, cores); /* 6: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
-    mkdir(dir, 0777);
+    mt_err ignored = { 0 };
+    if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* it is measured each time, then */
     mt_free(dir);
     return path;
 }
