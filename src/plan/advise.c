@@ -117,6 +117,23 @@ static mt_rc try(changes *c, const mt_question *changed, const char *change, con
     return speed_of(changed, changed->batch, &(int64_t){ 0 }, &r->tokens_s, err);
 }
 
+/* Fewer samples a step: what is recommended, in whole batches where a step is gathered from several. */
+static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
+{
+    mt_question q = c->q;
+    int64_t parts = mt_max_i64(q.accumulation, 1);
+    char change[96];
+    if (!b || b->recommended >= q.batch || !b->recommended) return MT_OK;
+    if (b->recommended < parts) {
+        q.batch = b->recommended;
+        snprintf(change, sizeof change, "batch_size: 1, gradient_accumulation_steps: %lld", (long long)q.batch);
+    } else {
+        q.batch = b->recommended / parts * parts;
+        snprintf(change, sizeof change, "batch_size: %lld", (long long)(q.batch / parts));
+    }
+    return try(c, &q, change, "fewer samples a step: gradients with more noise", err);
+}
+
 static mt_rc try_settings(changes *c, mt_err *err)
 {
     mt_question q = c->q;
@@ -131,7 +148,8 @@ static mt_rc try_settings(changes *c, mt_err *err)
         q = c->q;
     }
     if (q.machine.limits.exact || q.machine.limits.offload == MT_MUST_NOT) {
-        q.machine.limits = (mt_limits){ 0 };
+        q.machine.limits.exact = false;
+        q.machine.limits.offload = MT_MAY;
         MT_TRY(try(c, &q, "strict_checkpointing: false, offload_inputs: auto", "the plan chooses what is kept; nothing is lost", err));
         q = c->q;
     }
@@ -160,13 +178,12 @@ static mt_rc try_moments(changes *c, mt_err *err)
     return MT_OK;
 }
 
-/* Shorter samples until they fit. */
+/* Shorter samples, as many of them, until they fit. */
 static mt_rc try_shorter(changes *c, mt_err *err)
 {
     mt_question q = c->q;
     char change[96];
     for (q.seq_len /= 2; q.seq_len >= 128; q.seq_len /= 2) {
-        q.batch = mt_max_i64(c->q.batch * c->q.seq_len / q.seq_len, 1);
         if (!fits(&q, q.batch)) continue;
         snprintf(change, sizeof change, "max_seq_len: %lld", (long long)q.seq_len);
         return try(c, &q, change, "longer samples are cut", err);
@@ -174,44 +191,58 @@ static mt_rc try_shorter(changes *c, mt_err *err)
     return MT_OK;
 }
 
-static size_t round_gib(size_t bytes) { return (bytes + ((size_t)1 << 30) - 1) >> 30 << 30; }
+#define GIB ((size_t)1 << 30)
 
-/* The memory it would take, with `settings` changed (none: ""). */
-static mt_rc try_memory(changes *c, mt_question q, const char *settings, mt_err *err)
+/* Whole gibibytes, and a little more than it takes: what is free on a machine is not all taken. */
+static size_t enough(size_t bytes) { return (bytes + bytes / 50 + GIB - 1) / GIB * GIB; }
+
+/* A machine it fits, no smaller than the one there is; false: there is none. */
+static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
 {
     mt_need need;
-    char change[96];
-    const char *comma = *settings ? ", " : "";
-    MT_TRY(mt_advise_need(&need, &q, err));
-    if (need.device > q.machine.device_bytes && need.device < SIZE_MAX) {
-        q.machine.device_bytes = round_gib(need.device + need.device / 50);
-        MT_TRY(mt_advise_need(&need, &q, err));
-        snprintf(change, sizeof change, "%s%sa GPU with %s free", settings, comma, mt_bytes_text(q.machine.device_bytes).s);
-        if (need.host <= q.machine.host_bytes) return try(c, &q, change, "another card", err);
+    MT_TRY(mt_advise_need(&need, q, err));
+    if (need.device > q->machine.device_bytes) { /* the driver's share is part of a card's memory */
+        q->machine.device_bytes = enough(need.device + q->machine.base_device) - q->machine.base_device;
+        MT_TRY(mt_advise_need(&need, q, err));
     }
-    if (need.host == SIZE_MAX) return MT_OK;
-    q.machine.host_bytes = round_gib(need.host + need.host / 50);
-    if (q.machine.device_bytes != c->q.machine.device_bytes)
-        snprintf(change, sizeof change, "%s%sa GPU with %s and %s of RAM free", settings, comma, mt_bytes_text(q.machine.device_bytes).s, mt_bytes_text(q.machine.host_bytes).s);
-    else
-        snprintf(change, sizeof change, "%s%s%s of RAM free", settings, comma, mt_bytes_text(q.machine.host_bytes).s);
-    return try(c, &q, change, "more memory, or another machine", err);
+    *found = need.host < SIZE_MAX;
+    if (*found && need.host > q->machine.host_bytes) q->machine.host_bytes = enough(need.host);
+    return MT_OK;
 }
 
-/* Where no setting is enough: with the smallest of them, and as asked. */
+/* That machine, with `settings` changed (none: ""). */
+static mt_rc try_machine(changes *c, const mt_question *q, const char *settings, mt_err *err)
+{
+    char change[96], gpu[40] = "", ram[40] = "";
+    bool card = q->machine.device_bytes > c->q.machine.device_bytes, more = q->machine.host_bytes > c->q.machine.host_bytes;
+    if (card) snprintf(gpu, sizeof gpu, "a GPU with %zu GiB%s", (q->machine.device_bytes + q->machine.base_device) / GIB, more ? " and " : " free");
+    if (more) snprintf(ram, sizeof ram, "%zu GiB of RAM free", q->machine.host_bytes / GIB);
+    snprintf(change, sizeof change, "%s%s%s%s", settings, *settings ? ", " : "", gpu, ram);
+    return try(c, q, change, more ? "more memory, or another machine" : "another card", err);
+}
+
+/* What to buy, as asked; before that, where no setting alone is enough and they make that less, with the smallest of them. */
 static mt_rc try_memories(changes *c, mt_err *err)
 {
-    mt_question least = c->q;
+    mt_question plain = c->q, least = c->q;
+    bool found;
+    char settings[48];
     least.clip = false;
     least.form.moments = MT_MOMENTS_8BIT;
-    bool smaller = c->q.clip || c->q.form.moments != MT_MOMENTS_8BIT;
-    if (!c->n && smaller) MT_TRY(try_memory(c, least, "max_grad_norm: 0, adam_state: 8bit", err));
-    return try_memory(c, c->q, "", err);
+    MT_TRY(enlarge(&plain, &found, err));
+    if (!found) return MT_OK;
+    MT_TRY(enlarge(&least, &found, err));
+    bool less = least.machine.device_bytes < plain.machine.device_bytes || least.machine.host_bytes < plain.machine.host_bytes;
+    snprintf(settings, sizeof settings, "%s%s%s", c->q.clip ? "max_grad_norm: 0" : "", c->q.clip && c->q.form.moments != MT_MOMENTS_8BIT ? ", " : "",
+             c->q.form.moments != MT_MOMENTS_8BIT ? "adam_state: 8bit" : "");
+    if (!c->n && found && less) MT_TRY(try_machine(c, &least, settings, err));
+    return try_machine(c, &plain, "", err);
 }
 
-mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, mt_err *err)
+mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, const mt_batch_advice *batch, mt_err *err)
 {
     changes c = { .q = *q, .out = out };
+    MT_TRY(try_batch(&c, batch, err));
     MT_TRY(try_settings(&c, err));
     MT_TRY(try_moments(&c, err));
     MT_TRY(try_shorter(&c, err));

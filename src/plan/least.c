@@ -129,22 +129,6 @@ mt_rc mt__least_find(mt_least *out, mt_plan *trial, const knob_ranges *r, const 
     return MT_OK;
 }
 
-mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine *m, mt_err *err)
-{
-    const mt_arithmetic *a = &trial->arithmetic;
-    if (l->need.device > m->device_bytes)
-        return mt_fail(err, MT_ENOMEM,
-                       "this run needs at least %s of device memory and may use %s; the largest parts grow with the micro-batch (%lld rows): "
-                       "lower max_seq_len%s, or allow more with --device-memory",
-                       mt_bytes_text(l->need.device).s, mt_bytes_text(m->device_bytes).s, (long long)a->micro_tokens,
-                       m->limits.exact ? ", let strict_checkpointing go" : "");
-    size_t each = 4 + mt_plan_moment_bytes(trial) + (trial->job.clip ? mt_dtype_bytes(a->grad) : 0);
-    return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and %s is free (%zu bytes a parameter, %s of them); use a smaller model%s%s",
-                   mt_bytes_text(l->need.host).s, mt_bytes_text(m->host_bytes).s, each, mt_count_text((uint64_t)trial->model->n_params).s,
-                   trial->job.clip ? ", or set max_grad_norm: 0, which saves 2 bytes a parameter" : "",
-                   a->moments == MT_MOMENTS_F32 ? ", or adam_state: bf16 or 8bit, which save 4 and 6" : "");
-}
-
 static mt_rc find_alone(mt_least *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, bool all, mt_err *err)
 {
     mt_plan trial = { .model = model, .job = *job, .arithmetic = *a };
@@ -169,4 +153,32 @@ mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const
     MT_TRY(find_alone(&least, model, job, a, machine, true, err));
     *out = least.need;
     return MT_OK;
+}
+
+/* -- refusal --------------------------------------------------------------------------------------- */
+
+/* Would a step of one document fit? */
+static bool one_fits(const mt_plan *trial, const mt_machine *m)
+{
+    mt_job one = trial->job;
+    one.step_docs = 1;
+    one.step_tokens = one.longest;
+    return trial->job.step_docs > 1 && mt_plan_fits(trial->model, &one, &trial->arithmetic, m);
+}
+
+mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine *m, mt_err *err)
+{
+    const mt_arithmetic *a = &trial->arithmetic;
+    const char *fewer = one_fits(trial, m) ? "lower batch_size, or " : "";
+    if (l->need.device > m->device_bytes)
+        return mt_fail(err, MT_ENOMEM,
+                       "this run needs at least %s of device memory and may use %s; the largest parts grow with the micro-batch (%lld rows): "
+                       "%slower max_seq_len%s, or allow more with --device-memory",
+                       mt_bytes_text(l->need.device).s, mt_bytes_text(m->device_bytes).s, (long long)a->micro_tokens, fewer,
+                       m->limits.exact ? ", let strict_checkpointing go" : "");
+    size_t each = 4 + mt_plan_moment_bytes(trial) + (trial->job.clip ? mt_dtype_bytes(a->grad) : 0);
+    return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and %s is free (%zu bytes a parameter, %s of them); %suse a smaller model%s%s",
+                   mt_bytes_text(l->need.host).s, mt_bytes_text(m->host_bytes).s, each, mt_count_text((uint64_t)trial->model->n_params).s, fewer,
+                   trial->job.clip ? ", or set max_grad_norm: 0, which saves 2 bytes a parameter" : "",
+                   a->moments == MT_MOMENTS_F32 ? ", or adam_state: bf16 or 8bit, which save 4 and 6" : "");
 }
