@@ -39,14 +39,24 @@ mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err)
     return mt_plan_need(out, q->model, &job, &a, &q->machine, err);
 }
 
-/* Tokens a second, about; 0: it does not fit. */
-static mt_rc speed_of(const mt_question *q, int64_t batch, int64_t *hint, double *tokens_s, mt_err *err)
+/* Tokens a second of a batch that fits: about, and by its plan. */
+static mt_rc quick_speed(const mt_question *q, int64_t batch, int64_t *hint, double *tokens_s, mt_err *err)
 {
     const mt_job job = mt_question_job(q, batch);
     double seconds;
-    mt_rc rc = mt_plan_quick(&seconds, q->model, &job, &q->form, &q->machine, hint, err);
-    *tokens_s = rc ? 0 : (double)job.step_tokens / seconds;
-    return rc == MT_ENOMEM ? MT_OK : rc;
+    MT_TRY(mt_plan_quick(&seconds, q->model, &job, &q->form, &q->machine, hint, err));
+    *tokens_s = (double)job.step_tokens / seconds;
+    return MT_OK;
+}
+
+static mt_rc plan_speed(const mt_question *q, int64_t batch, double *tokens_s, mt_err *err)
+{
+    const mt_job job = mt_question_job(q, batch);
+    mt_plan *plan;
+    MT_TRY(mt_plan_auto(&plan, q->model, &job, &q->form, &q->machine, err));
+    *tokens_s = (double)job.step_tokens / plan->predicted_seconds;
+    mt_plan_free(plan);
+    return MT_OK;
 }
 
 /* What the state takes of the host's memory where all of it lives there. */
@@ -83,7 +93,7 @@ static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
         int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, 1), out->largest);
         if (batch == last) continue;
         last = batch;
-        MT_TRY(speed_of(q, batch, &hint, &speed, err));
+        MT_TRY(quick_speed(q, batch, &hint, &speed, err));
         best = fmax(best, speed);
         if (speed < 0.97 * best) break;
         out->recommended = batch;
@@ -114,7 +124,7 @@ static mt_rc try(changes *c, const mt_question *changed, const char *change, con
     mt_remedy *r = &c->out[c->n++];
     snprintf(r->change, sizeof r->change, "%s", change);
     snprintf(r->cost, sizeof r->cost, "%s", cost);
-    return speed_of(changed, changed->batch, &(int64_t){ 0 }, &r->tokens_s, err);
+    return plan_speed(changed, changed->batch, &r->tokens_s, err);
 }
 
 /* Fewer samples a step: what is recommended, in whole batches where a step is gathered from several. */
@@ -203,6 +213,7 @@ static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
     MT_TRY(mt_advise_need(&need, q, err));
     if (need.device > q->machine.device_bytes) { /* the driver's share is part of a card's memory */
         q->machine.device_bytes = enough(need.device + q->machine.base_device) - q->machine.base_device;
+        if (q->form.attention.workspace) q->form.attention.workspace = mt_attention_use_typical(false, false, q->machine.device_bytes).workspace;
         MT_TRY(mt_advise_need(&need, q, err));
     }
     *found = need.host < SIZE_MAX;

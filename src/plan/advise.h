@@ -38,7 +38,7 @@ mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err);
 typedef struct mt_remedy {
     char change[96]; /* "max_grad_norm: 0", or what to buy */
     char cost[128];  /* what it costs, in words */
-    double tokens_s; /* with it; 0: not known */
+    double tokens_s; /* with it */
 } mt_remedy;
 
 enum { MT_REMEDIES = 8 };

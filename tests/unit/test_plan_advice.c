@@ -136,11 +136,11 @@ static void check_speed(const draw *w, const mt_batch_advice *b, double tokens_s
 {
     const mt_question *q = &w->q;
     int64_t others[] = { b->largest, b->recommended * 2, mt_max_i64(b->recommended / 2, 1), (1 << (10 + roll(d, 9))) / q->seq_len };
-    HOLDS(w, fabs(b->tokens_s / tokens_s - 1) < 0.1, "recommended %lld with %.0f tokens/s, its plan has %.0f", (long long)b->recommended, b->tokens_s, tokens_s);
+    HOLDS(w, fabs(b->tokens_s / tokens_s - 1) < 0.3, "recommended %lld with %.0f tokens/s, its plan has %.0f", (long long)b->recommended, b->tokens_s, tokens_s);
     for (size_t i = 0; i < MT_COUNT(others); i++) {
         int64_t other = mt_min_i64(mt_max_i64(others[i], 1), mt_min_i64(b->largest, mt_max_i64((1 << 18) / q->seq_len, 1)));
         double speed = ask(q, other).tokens_s;
-        HOLDS(w, tokens_s >= 0.9 * speed, "%lld recommended with %.0f tokens/s, %lld has %.0f", (long long)b->recommended, tokens_s, (long long)other, speed);
+        HOLDS(w, tokens_s >= 0.88 * speed, "%lld recommended with %.0f tokens/s, %lld has %.0f", (long long)b->recommended, tokens_s, (long long)other, speed);
     }
 }
 
@@ -156,13 +156,13 @@ static void check_larger(const draw *w, const mt_batch_advice *b, double tokens_
         m->host_bytes += m->host_bytes / (size_t)(1 << (1 + roll(d, 9)));
     else
         m->device_bytes += m->device_bytes / (size_t)(1 << (1 + roll(d, 9)));
-    more.q.form.attention = w->q.form.attention.ways ? w->q.form.attention : more.q.form.attention;
+    if (more.q.form.attention.workspace) more.q.form.attention.workspace = mt_attention_use_typical(false, false, m->device_bytes).workspace;
     assert_ok(mt_advise_batch(&now, &more.q, &err));
     HOLDS(w, now.largest + now.largest / 32 >= b->largest, "largest %lld, with %zu and %zu %lld", (long long)b->largest, m->device_bytes, m->host_bytes, (long long)now.largest);
     HOLDS(w, now.safe + now.safe / 32 >= b->safe, "safe %lld, with %zu and %zu %lld", (long long)b->safe, m->device_bytes, m->host_bytes, (long long)now.safe);
     if (!b->recommended) return;
     double speed = ask(&more.q, now.recommended).tokens_s;
-    HOLDS(w, speed >= 0.93 * tokens_s, "recommended %lld with %.0f tokens/s, with %zu and %zu %lld with %.0f", (long long)b->recommended, tokens_s, m->device_bytes, m->host_bytes,
+    HOLDS(w, speed >= 0.88 * tokens_s, "recommended %lld with %.0f tokens/s, with %zu and %zu %lld with %.0f", (long long)b->recommended, tokens_s, m->device_bytes, m->host_bytes,
           (long long)now.recommended, speed);
 }
 
@@ -171,7 +171,10 @@ static void check_larger(const draw *w, const mt_batch_advice *b, double tokens_
 static void follow_machine(mt_question *q, const char *text)
 {
     const char *gpu = strstr(text, "a GPU with "), *ram = strstr(text, " GiB of RAM free");
-    if (gpu) q->machine.device_bytes = ((size_t)strtoull(gpu + 11, NULL, 10) << 30) - q->machine.base_device;
+    if (gpu) {
+        q->machine.device_bytes = ((size_t)strtoull(gpu + 11, NULL, 10) << 30) - q->machine.base_device;
+        if (q->form.attention.workspace) q->form.attention.workspace = mt_attention_use_typical(false, false, q->machine.device_bytes).workspace;
+    }
     while (ram && ram > text && ram[-1] >= '0' && ram[-1] <= '9') ram--;
     if (ram) q->machine.host_bytes = (size_t)strtoull(ram, NULL, 10) << 30;
 }
@@ -202,12 +205,12 @@ static void check_remedies(const draw *w, const mt_batch_advice *b)
     int n;
     assert_ok(mt_advise_remedies(r, &n, &w->q, b, &err));
     HOLDS(w, n > 0, "nothing helps");
-    if (b->recommended) HOLDS(w, strstr(r[0].change, "batch_size: ") == r[0].change, "a smaller batch helps and is not said to: %s", r[0].change);
+    if (b->recommended) HOLDS(w, strstr(r[0].change, "batch_size: ") == r[0].change, "a smaller batch helps and is not said to: %.96s", r[0].change);
     for (int i = 0; i < n; i++) {
         mt_question q = follow(&w->q, r[i].change);
         said s = ask(&q, q.batch);
-        HOLDS(w, s.fits, "\"%s\" does not help", r[i].change);
-        HOLDS(w, fabs(r[i].tokens_s / s.tokens_s - 1) < 0.25, "\"%s\" would make %.0f tokens/s and makes %.0f", r[i].change, r[i].tokens_s, s.tokens_s);
+        HOLDS(w, s.fits, "\"%.96s\" does not help", r[i].change);
+        HOLDS(w, fabs(r[i].tokens_s / s.tokens_s - 1) < 1e-6, "\"%.96s\" would make %.0f tokens/s and makes %.0f", r[i].change, r[i].tokens_s, s.tokens_s);
     }
 }
 
@@ -237,4 +240,103 @@ static void all_answers_agree(void **state)
     for (int i = 0; i < n; i++) check_case((seed ? strtoull(seed, NULL, 10) : 100) + (uint64_t)i);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(all_answers_agree))
+/* -- what went wrong once -------------------------------------------------------------------------- */
+
+static draw known(const char *name, const char *card, double ram, int64_t batch)
+{
+    mt_err err = { 0 };
+    const mt_shape *shape;
+    const mt_gpu *gpu;
+    draw w = { 0 };
+    assert_ok(mt_shape_find(&shape, name, &err));
+    assert_ok(mt_gpu_find(&gpu, card, &err));
+    assert_ok(mt_shape_model(&w.config, &w.model, shape, &err));
+    w.q = (mt_question){ .model = w.model, .machine = mt_machine_of_gpu(gpu, 16), .form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 }, .clip = true, .seq_len = 1024, .batch = batch };
+    w.q.form.attention = mt_attention_use_typical(true, false, w.q.machine.device_bytes);
+    w.q.machine.host_bytes = (size_t)ram;
+    snprintf(w.words, sizeof w.words, "%s on %s", name, card);
+    return w;
+}
+
+static void more_ram_or_a_larger_card_takes_no_batch_away(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    for (int card = 0; card <= 1; card++) {
+        draw w = known("qwen2.5-7b", "rtx4090", 100.0 * 1073741824, 64);
+        int64_t last = 0, last_safe = 0;
+        for (int i = 0; i < 14; i++) {
+            mt_batch_advice b;
+            if (card)
+                w.q.machine.device_bytes = (size_t)(14 + 2 * i) << 30; /* past 32 GiB attention's workspace doubles */
+            else
+                w.q.machine.host_bytes = (size_t)(84 + 2 * i) << 30;
+            w.q.form.attention = mt_attention_use_typical(true, false, w.q.machine.device_bytes);
+            assert_ok(mt_advise_batch(&b, &w.q, &err));
+            HOLDS(&w, b.largest + b.largest / 64 >= last && b.safe + b.safe / 64 >= last_safe, "at %d: %lld and %lld, before %lld and %lld", i, (long long)b.largest, (long long)b.safe,
+                  (long long)last, (long long)last_safe);
+            last = b.largest;
+            last_safe = b.safe;
+        }
+        assert_true(last > 100 && last_safe > 30);
+        drop(&w);
+    }
+}
+
+/* At the limit as far from it, not one sample. */
+static void a_72b_beside_a_terabyte_is_recommended_what_is_fast(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_batch_advice b;
+    draw w = known("qwen2.5-72b", "h200", 1e12, 64);
+    assert_ok(mt_advise_batch(&b, &w.q, &err));
+    assert_true(b.recommended >= 16 && b.tokens_s > 500);
+    assert_true(ask(&w.q, b.largest).fits);
+    drop(&w);
+}
+
+static void a_remedy_names_nothing_that_does_not_help(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_remedy r[MT_REMEDIES];
+    int n;
+    draw w = known("qwen2.5-72b", "rtx4090", 2e12, 64);
+    for (int clip = 0; clip <= 1; clip++) {
+        w.q.clip = clip;
+        assert_ok(mt_advise_remedies(r, &n, &w.q, NULL, &err));
+        assert_int_equal(n, 1); /* with any settings the card is too small */
+        assert_true(strncmp(r[0].change, "a GPU with ", 11) == 0);
+    }
+    w.q.machine.host_bytes = (size_t)256e9;
+    w.q.clip = false;
+    assert_ok(mt_advise_remedies(r, &n, &w.q, NULL, &err));
+    assert_int_equal(n, 2);
+    assert_true(strncmp(r[0].change, "adam_state: 8bit, a GPU with ", 29) == 0);
+    assert_null(strstr(r[1].change, "max_grad_norm"));
+    drop(&w);
+}
+
+static void a_smaller_batch_comes_first_and_in_terms_of_the_settings(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_remedy r[MT_REMEDIES];
+    mt_batch_advice b;
+    int n;
+    draw w = known("qwen2.5-7b", "rtx4090", 93.0 * 1073741824, 256);
+    assert_ok(mt_advise_batch(&b, &w.q, &err));
+    assert_true(b.recommended >= 8 && b.largest < 256);
+    for (int64_t parts = 1; parts <= 256; parts *= 4) {
+        w.q.accumulation = parts;
+        assert_ok(mt_advise_remedies(r, &n, &w.q, &b, &err));
+        mt_question q = follow(&w.q, r[0].change);
+        HOLDS(&w, strncmp(r[0].change, "batch_size: ", 12) == 0 && q.batch <= b.recommended && 2 * q.batch > b.recommended, "%.96s", r[0].change);
+        assert_true(ask(&q, q.batch).fits);
+    }
+    drop(&w);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away), cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
+             cmocka_unit_test(a_remedy_names_nothing_that_does_not_help), cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings))
