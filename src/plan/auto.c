@@ -2,7 +2,7 @@
  *
  * Larger micro-batches make larger products and leave less memory for everything else; the fastest that fits is taken.  It decides
  * bits, so it should not hang on how much memory happens to be free today: it is chosen for a machine whose memory is rounded down to
- * five binary digits, and only the placement uses what there is, unless that is hardly enough. */
+ * five binary digits, with usual rates, and only the placement uses what there is, unless that makes a tenth of the speed. */
 #include "base/mem.h"
 #include "plan/plan.h"
 
@@ -136,7 +136,10 @@ static mt_rc is_tight(bool *out, const mt_model *model, const mt_job *job, const
     return MT_OK;
 }
 
-/* Where memory is so short that what rounding took of it costs a tenth of the speed, all of it decides. */
+/* Another kind of GPU than the usual one? */
+static bool is_unusual(const mt_machine *m) { return !m->shared && fabs(m->flops / mt_machine_typical().flops - 1) > 0.1; }
+
+/* Where usual rates or rounded memory would cost a tenth of the speed, what there is decides. */
 static mt_rc improve(mt_plan **plan, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
 {
     mt_arithmetic a;
@@ -158,7 +161,7 @@ mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, cons
     MT_TRY(choose_steadily(&a, model, job, form, machine, err));
     MT_TRY(mt_plan_search(out, model, job, &a, machine, err));
     mt_rc rc = is_tight(&tight, model, job, form, machine, err);
-    if (!rc && tight) rc = improve(out, model, job, form, machine, err);
+    if (!rc && (tight || is_unusual(machine))) rc = improve(out, model, job, form, machine, err);
     if (!rc) return MT_OK;
     mt_plan_free(*out);
     *out = NULL;
