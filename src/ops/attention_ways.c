@@ -3,6 +3,7 @@
 
 #include "base/mem.h"
 
+#include <assert.h>
 #include <stdio.h>
 
 enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, NARROW = 512, LONG = 4096 };
@@ -210,6 +211,7 @@ bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p)
     if (!p->upto) p->upto = mt_min_i64(MT_CUDNN_SMALLEST, cap);
     for (;;) {
         mt_cudnn_size most = most_of(a, true, p->upto);
+        assert(most.docs); /* shorter documents take less than the longest, which fits */
         for (p->n_docs = 0; p->next < a->n_docs && p->n_docs < most.docs; p->next++) {
             int32_t row = a->host_start[p->next], length = a->host_start[p->next + 1] - row;
             if (length <= p->above || length > p->upto) continue;

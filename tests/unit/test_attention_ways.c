@@ -218,6 +218,36 @@ static void parts_of_every_length_stay_inside_the_scratch(void **state)
     }
 }
 
+/* Whatever the workspace: if the longest document of a call can go through, so can all shorter ones, each once and inside the scratch. */
+static void what_fits_the_longest_fits_every_shorter(void **state)
+{
+    (void)state;
+    static const int64_t heads[][2] = { { 28, 4 }, { 14, 2 }, { 7, 1 }, { 12, 12 }, { 40, 10 } };
+    int n_served = 0;
+    for (size_t h = 0; h < MT_COUNT(heads); h++)
+        for (int mib = 1; mib <= 8192; mib = mib * 3 / 2 + 1)
+            for (int32_t longest = 300; longest <= 140000; longest = longest * 5 / 4 + 11) {
+                int32_t starts[40] = { 0 };
+                mt_attention a = call(CUDNN, 0, 0);
+                a.H = heads[h][0], a.K = heads[h][1], a.longest = longest, a.host_start = starts, a.use.workspace = (uint64_t)mib << 20;
+                for (int32_t length = longest; length; length = length * 2 / 3, a.n_docs++) starts[a.n_docs + 1] = starts[a.n_docs] + length;
+                a.N = starts[a.n_docs];
+                if (!mt_cudnn_size_of(&a, true).docs) continue;
+                mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
+                int64_t n_docs = 0, rows = 0;
+                if (!l.parcels) continue;
+                for (mt_cudnn_parcel p = { .next = 0 }; mt_cudnn_parcel_next(&a, &p); n_docs += p.n_docs) {
+                    for (int64_t i = 0; i < p.n_docs; i++) rows += p.length[i];
+                    bool cut = p.size.keys != p.size.longest;
+                    size_t dq = cut ? (size_t)(mt_cudnn_pieces(p.size) * p.size.longest * p.size.heads * a.Dh * 2) : 0;
+                    assert_true(mt_cudnn_pieces(p.size) <= l.n_chunks && dq <= (a.H != a.K ? l.dkf : l.workspace) - l.dq && squares_of(p.size) <= l.workspace_bytes);
+                }
+                assert_true(n_docs == a.n_docs && rows == a.N && l.bytes <= mt_attention_scratch(&a));
+                n_served++;
+            }
+    assert_true(n_served > 500);
+}
+
 /* The scratch a plan asks for once holds whatever any micro-batch up to its sizes lays out in it. */
 static void scratch_of_the_largest_call_holds_every_other(void **state)
 {
@@ -299,6 +329,7 @@ int main(void)
         cmocka_unit_test(sizes_hold_every_call_of_a_run),
         cmocka_unit_test(every_document_is_in_one_parcel),
         cmocka_unit_test(parts_of_every_length_stay_inside_the_scratch),
+        cmocka_unit_test(what_fits_the_longest_fits_every_shorter),
         cmocka_unit_test(scratch_of_the_largest_call_holds_every_other),
         cmocka_unit_test(a_layout_has_room_for_each_part),
         cmocka_unit_test(settings_become_ways),
