@@ -266,9 +266,18 @@ static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const 
     while (mt_cudnn_parcel_next(a, &p)) {
         l.size = p.size;
         l.n_chunks = p.size.keys == p.size.longest ? 1 : div_up(p.length[0], p.size.keys);
+        if (l.n_chunks > whole->n_chunks) return mt_fail(err, MT_EINTERNAL, "a document of %d rows in %lld pieces and scratch for %lld", (int)p.length[0], (long long)l.n_chunks, (long long)whole->n_chunks);
         MT_TRY(backward_of_parcel(s, state, a, way, &l, &p, err));
     }
     return sum_keys(s, a, &l, err);
+}
+
+mt_rc mt__attention_cudnn_expect(mt_stream *s, const mt_attention *a, mt_err *err)
+{
+    const uint32_t ways = 1u << MT_ATTENTION_CUDNN | 1u << MT_ATTENTION_CUDNN_FAST;
+    bool may = (a->use.ways & ways) && a->t == MT_DTYPE_BF16 && a->softcap == 0 && a->alibi == 0 && a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head;
+    mt_cudnn_attention *state = may ? state_of(mt_cuda_device_of(s)) : NULL;
+    return state ? mt_cudnn_attention_expect(state, a, err) : MT_OK;
 }
 
 mt_rc mt__attention_cudnn_bwd(mt_stream *s, const mt_attention *a, mt_attention_way way, mt_err *err)
