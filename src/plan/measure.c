@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
 
 /* Of the rate a product reaches alone, a run of minutes keeps this much: the card warms up, and other kernels run between. */
