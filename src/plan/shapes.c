@@ -233,11 +233,11 @@ mt_rc mt_shape_open(mt_config **out, const char *name, mt_err *err)
     return parse(out, s, err);
 }
 
-mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, mt_err *err)
+mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, const mt_model_options *o, mt_err *err)
 {
     *model = NULL;
     MT_TRY(parse(config, s, err));
-    mt_rc rc = mt_model_create(model, *config, NULL, err);
+    mt_rc rc = mt_model_create(model, *config, s->untrained ? NULL : o, err);
     if (rc) {
         mt_config_close(*config);
         *config = NULL;

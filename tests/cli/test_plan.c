@@ -74,6 +74,7 @@ static void settings_of_memory_hold_for_a_plan_too(void **state)
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --host-memory 5G", 0, "4.7 GiB of host\n  memory (memory.host_memory)");
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 3G --host-memory 5G", 0, "2.8 GiB of host\n  memory (as given)");
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --device-memory 3G", 0, "rtx4090, 2.8 GiB usable");
+    expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 48G --batch-size 4 --freeze 'model.layers.*'", 0, "FITS"); /* what is frozen has no state */
     /* threads decide how fast Adam is: as many as cores do */
     char threads[16384], cores[16384];
     assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --optimizer-threads 2 --json", threads, sizeof threads), 0);

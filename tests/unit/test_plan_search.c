@@ -24,7 +24,7 @@ static subject open_shape(const char *name)
     const mt_shape *shape;
     subject s;
     assert_ok(mt_shape_find(&shape, name, &err));
-    assert_ok(mt_shape_model(&s.config, &s.model, shape, &err));
+    assert_ok(mt_shape_model(&s.config, &s.model, shape, NULL, &err));
     return s;
 }
 
