@@ -6,7 +6,10 @@
  * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and what is virtual are part of the pattern.  With a
  * causal mask no mask for the ends of documents is needed: the lengths bound the products.  Gradients of grouped heads are made for every
  * query head (dkf, dvf) and summed.  The repeatable backward keeps dS in the workspace and makes dq of it by one more product; the fast
- * one adds to an fp32 accumulator with atomics. */
+ * one adds to an fp32 accumulator with atomics.
+ *
+ * Where dS does not fit, a launch has a part of it (mt_cudnn_size).  A few heads: one of each group, so that to cuDNN there are no groups, at
+ * their places in memory.  A few keys: with the queries from the first of them on, so that the mask stays as it is; their dq is a summand. */
 #include "ops/attention_cudnn.h"
 
 #include "base/mem.h"
@@ -30,10 +33,12 @@ typedef struct plan_key {
     int64_t apart, dq_apart; /* a launch's query heads, in heads of memory: 1, or H / K where it has one of each group; of dq */
 } plan_key;
 
-enum { MAX_PLANS = 256, GRADIENTS_FROM = 91900 };
+enum { MAX_PLANS = 256, MOST_KEYS = 2 * MT_CUDNN_SIZES + 1, GRADIENTS_FROM = 91900 };
+_Static_assert((int)MOST_KEYS <= (int)MAX_PLANS, "room for all of a shape");
 
 struct mt_cudnn_attention {
     mt_cudnn *lib;
+    plan_key expected; /* the shape whose plans were last made ahead of time */
     int n_plans;
     struct {
         plan_key key;
@@ -74,12 +79,12 @@ static mt_node full_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
     return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->keys, b->k->Dh, ld, at);
 }
 
-/* A number for each row and query head, from any head on. */
+/* A number for each row and query head, from any row and head on. */
 static mt_node numbers(builder *b, int64_t id)
 {
     int64_t S = b->k->longest, ld = b->k->ld_lse;
     return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT, .dims = { b->k->docs, b->k->H, S, 1 }, .strides = { S * ld, b->k->apart, ld, 1 },
-                                                          .ragged = offsets(b, MT_OFF_LSE), .aligned = b->k->H == ld ? 16 : 4 });
+                                                          .ragged = offsets(b, MT_OFF_LSE), .aligned = b->k->H == ld && ld % 4 == 0 ? 16 : 4 });
 }
 
 /* Keys or values with rows as columns. */
@@ -281,27 +286,66 @@ static mt_rc add_plan(mt_cudnn_attention *c, const plan_key *key, mt_err *err)
 {
     mt_cudnn_plan *plan;
     MT_TRY(key->backward ? build_backward(c->lib, key, &plan, err) : build_forward(c->lib, key, &plan, err));
-    if (c->n_plans == MAX_PLANS) { /* shapes of another run: all go, and this run's come back */
-        while (c->n_plans) mt_cudnn_plan_free(c->plans[--c->n_plans].plan);
-    }
     c->plans[c->n_plans].key = *key;
     c->plans[c->n_plans++].plan = plan;
     return MT_OK;
 }
 
-/* The plan of this call.  A new shape gets the plans of all its sizes, so that later calls find theirs. */
+/* Whatever calls of this shape may come to want, however long their documents: kernels are compiled in the first step, or never. */
+static int keys_of(const mt_attention *a, bool backward, plan_key out[MOST_KEYS])
+{
+    static const mt_attention_way ways[] = { MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
+    int n_keys = 0;
+    for (int w = 0; w < (backward ? 2 : 1); w++) {
+        if (backward && !(a->use.ways >> ways[w] & 1)) continue;
+        for (int i = 0, n = mt_cudnn_sizes(a, backward && ways[w] == MT_ATTENTION_CUDNN, sizes); i < n; i++) {
+            mt_attention like = *a;
+            like.longest = sizes[i].longest;
+            bool fast = backward && mt_attention_choose(&like, true) == MT_ATTENTION_CUDNN_FAST;
+            if (fast == (ways[w] == MT_ATTENTION_CUDNN_FAST)) out[n_keys++] = key_of(a, sizes[i], backward, ways[w]);
+        }
+    }
+    return n_keys;
+}
+
+/* For n more.  Those of another run go, when their last work is done; this run's come back. */
+static void make_room(mt_cudnn_attention *c, int n)
+{
+    if (c->n_plans + n <= MAX_PLANS) return;
+    (void)cudaDeviceSynchronize();
+    while (c->n_plans) mt_cudnn_plan_free(c->plans[--c->n_plans].plan);
+}
+
+static mt_rc add_plans(mt_cudnn_attention *c, const plan_key *keys, int n, mt_err *err)
+{
+    make_room(c, n);
+    for (int i = 0; i < n; i++)
+        if (!find(c, &keys[i])) MT_TRY(add_plan(c, &keys[i], err));
+    return MT_OK;
+}
+
+mt_rc mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a, mt_err *err)
+{
+    plan_key keys[MOST_KEYS], shape = key_of(a, (mt_cudnn_size){ a->use.docs, a->use.longest, a->H, a->use.longest }, true, MT_ATTENTION_CUDNN);
+    if (memcmp(&shape, &c->expected, sizeof shape) == 0) return MT_OK;
+    c->expected = shape;
+    return add_plans(c, keys, keys_of(a, true, keys), err);
+}
+
+int mt_cudnn_attention_plans(const mt_cudnn_attention *c) { return c->n_plans; }
+
+/* The plan of this call.  A new shape gets all its plans, so that later calls find theirs. */
 static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way, mt_cudnn_plan **out, mt_err *err)
 {
-    mt_cudnn_size sizes[MT_CUDNN_SIZES];
-    plan_key wanted = key_of(a, l->size, backward, way);
+    plan_key keys[MOST_KEYS], wanted = key_of(a, l->size, backward, way);
     *out = find(c, &wanted);
-    int n = *out ? 0 : mt_cudnn_sizes(a, backward && way == MT_ATTENTION_CUDNN, sizes);
-    for (int i = 0; i < n; i++) {
-        plan_key key = key_of(a, sizes[i], backward, way);
-        if (!find(c, &key)) MT_TRY(add_plan(c, &key, err));
+    if (!*out) {
+        int n = keys_of(a, backward, keys);
+        keys[n++] = wanted;
+        MT_TRY(add_plans(c, keys, n, err));
+        *out = find(c, &wanted);
     }
-    if (!*out) *out = find(c, &wanted);
-    if (!*out) return mt_fail(err, MT_EINTERNAL, "attention has no cuDNN plan of its size");
     if (mt_cudnn_plan_workspace(*out) <= l->workspace_bytes) return MT_OK;
     return mt_fail(err, MT_EINTERNAL, "cuDNN's attention asks for %zu bytes of workspace where %zu were planned; please report it, and run with attn_implementation: eager or without cuDNN meanwhile",
                    mt_cudnn_plan_workspace(*out), l->workspace_bytes);

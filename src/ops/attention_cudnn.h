@@ -27,6 +27,10 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
 /* Makes the plans of this shape and says what the largest needs of workspace. */
 mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err);
 
+/* Backward is about to go another way than cuDNN's, and later ones of this shape may not: their plans are made now. */
+mt_rc mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a, mt_err *err);
+int mt_cudnn_attention_plans(const mt_cudnn_attention *c); /* how many there are */
+
 /* Elements from row to row of what each array of offsets is for. */
 void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, int64_t ld[MT_OFFSETS]);
 
