@@ -40,7 +40,7 @@ static mt_rc speed_of_recommended(mt_plan_answer *a, const mt_plan *asked, mt_er
     return MT_OK;
 }
 
-static mt_rc mt_plan_answer_find(mt_plan_answer *a, mt_plan **plan, mt_err *err)
+static mt_rc find_answer(mt_plan_answer *a, mt_plan **plan, mt_err *err)
 {
     *plan = NULL;
     MT_TRY(mt_advise_batch(&a->batch, &a->q, err));
@@ -81,7 +81,7 @@ static mt_rc show_answer(mt_plan_answer *a, bool json, mt_err *err)
     mt_plan *plan = NULL;
     mt_str out = { 0 };
     mt_terminal term = mt_terminal_of(stdout, MT_COLOR_AUTO);
-    mt_rc rc = mt_plan_answer_find(a, &plan, err);
+    mt_rc rc = find_answer(a, &plan, err);
     if (!rc) {
         if (json)
             mt_plan_json(&out, a);
