@@ -40,7 +40,7 @@ static mt_rc speed_of_recommended(mt_plan_answer *a, const mt_plan *asked, mt_er
     return MT_OK;
 }
 
-static mt_rc mt_plan_answer_find(mt_plan_answer *a, mt_plan **plan, mt_err *err)
+static mt_rc find_answer(mt_plan_answer *a, mt_plan **plan, mt_err *err)
 {
     *plan = NULL;
     MT_TRY(mt_advise_batch(&a->batch, &a->q, err));
@@ -81,7 +81,7 @@ static mt_rc show_answer(mt_plan_answer *a, bool json, mt_err *err)
     mt_plan *plan = NULL;
     mt_str out = { 0 };
     mt_terminal term = mt_terminal_of(stdout, MT_COLOR_AUTO);
-    mt_rc rc = mt_plan_answer_find(a, &plan, err);
+    mt_rc rc = find_answer(a, &plan, err);
     if (!rc) {
         if (json)
             mt_plan_json(&out, a);
@@ -146,7 +146,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "...", MT_FLAG_STRS, &o->words, "MODEL", "a model directory, or a published model's name", false },
         { "--shape", MT_FLAG_STR, &o->asked.subject.shape, "NAME", "a published model, such as qwen2.5-7b", false },
         { "--gpu", MT_FLAG_STR, &o->asked.machine.gpu, "NAME", "a GPU that is not here: h100, rtx4090", false },
-        { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE", "all of that GPU's memory, the driver's share too: 80Gi", false },
+        { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE", "all of the GPU's memory, the driver's share too: 80Gi", false },
         { "--ram", MT_FLAG_MEMORY, &o->asked.machine.ram, "SIZE", "host memory to plan with (what is free): 1.5T", false },
         { "--link", MT_FLAG_MEMORY, &o->asked.machine.link, "SIZE", "bytes a second between host and GPU: 55G", false },
         { "--cores", MT_FLAG_CORES, &o->asked.machine.cores, "N", "of the host", false },

@@ -46,7 +46,8 @@ static mt_rc fit_of(fit *f, const mt_shape *shape, const mt_settings *set, const
     mt_config *c;
     mt_model *m;
     *f = (fit){ .shape = shape };
-    MT_TRY(mt_shape_model(&c, &m, shape, err));
+    const mt_model_options o = mt_plan_model_options(set);
+    MT_TRY(mt_shape_model(&c, &m, shape, &o, err));
     mt_rc rc = judge(f, m, set, machine, err);
     mt_model_free(m);
     mt_config_close(c);

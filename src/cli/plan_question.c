@@ -19,18 +19,24 @@ void mt_subject_close(mt_subject *s)
     *s = (mt_subject){ 0 };
 }
 
-static mt_rc open_shape(mt_subject *s, const mt_shape *shape, mt_err *err)
+mt_model_options mt_plan_model_options(const mt_settings *set)
 {
+    const mt_training_settings *t = &set->training;
+    return (mt_model_options){ .freeze = t->freeze.items, .n_freeze = t->freeze.n, .decay_all = t->decay_norms_and_biases };
+}
+
+static mt_rc open_shape(mt_subject *s, const mt_shape *shape, const mt_settings *set, mt_err *err)
+{
+    const mt_model_options o = mt_plan_model_options(set);
     snprintf(s->name, sizeof s->name, "%s", shape->name);
     s->published = true;
     s->untrained = shape->untrained;
-    return mt_shape_model(&s->config, &s->model, shape, err);
+    return mt_shape_model(&s->config, &s->model, shape, &o, err);
 }
 
 static mt_rc open_dir(mt_subject *s, const char *dir, const mt_settings *set, mt_err *err)
 {
-    const mt_training_settings *t = &set->training;
-    mt_model_options o = { .freeze = t->freeze.items, .n_freeze = t->freeze.n, .decay_all = t->decay_norms_and_biases };
+    const mt_model_options o = mt_plan_model_options(set);
     MT_TRY(mt_config_open(&s->config, dir, err));
     return mt_model_create(&s->model, s->config, &o, err);
 }
@@ -61,17 +67,17 @@ mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_set
     const mt_shape *known;
     const char *name = asked->name ? asked->name : set->model.name;
     *s = (mt_subject){ 0 };
-    if (asked->own) return open_shape(s, asked->own, err);
+    if (asked->own) return open_shape(s, asked->own, set, err);
     if (asked->shape) {
         MT_TRY(mt_shape_find(&known, asked->shape, err));
-        return open_shape(s, known, err);
+        return open_shape(s, known, set, err);
     }
     if (!*name) return mt_fail(err, MT_EINVAL, "plan: which model?  --shape NAME, a model directory, or --config FILE; megatrain plan --list-shapes has names");
     snprintf(s->name, sizeof s->name, "%s", name);
     if (mt_dir_exists(name)) return open_dir(s, name, set, err);
     if (mt_file_exists(name)) return open_file(s, name, set, err);
     mt_rc rc = mt_shape_find(&known, name, err);
-    if (!rc) return open_shape(s, known, err);
+    if (!rc) return open_shape(s, known, set, err);
     if (!strchr(name, '/') || !mt_hub_is_name(name)) return rc;
     *err = (mt_err){ 0 };
     return open_hub(s, name, set, err);

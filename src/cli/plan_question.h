@@ -23,6 +23,8 @@ typedef struct mt_subject {
     mt_model *model;
 } mt_subject;
 
+/* What the settings freeze. */
+mt_model_options mt_plan_model_options(const mt_settings *set);
 mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_settings *set, mt_err *err);
 void mt_subject_close(mt_subject *s); /* accepts a zeroed one */
 

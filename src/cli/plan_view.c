@@ -160,8 +160,8 @@ static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
 static bool decides_the_plan(const mt_settings *s, const char *key)
 {
     static const char *const always[] = { "dataset.max_seq_len", "training.batch_size" };
-    static const char *const where_given[] = { "model.dtype",         "model.device",           "model.attn_implementation", "training.gradient_accumulation_steps", "training.max_grad_norm",
-                                               "training.grad_dtype", "training.freeze",        "training.deterministic" };
+    static const char *const where_given[] = { "model.dtype",         "model.device",    "model.attn_implementation", "training.gradient_accumulation_steps",
+                                               "training.grad_dtype", "training.freeze", "training.deterministic",    "training.max_grad_norm" };
     for (size_t i = 0; i < MT_COUNT(always); i++)
         if (strcmp(key, always[i]) == 0) return true;
     bool named = strncmp(key, "memory.", 7) == 0;
@@ -172,27 +172,32 @@ static bool decides_the_plan(const mt_settings *s, const char *key)
 /* batch_size of a step's samples; 0: gradient_accumulation_steps alone is more than that. */
 static int64_t of_step(const mt_plan_answer *a, int64_t samples) { return samples / a->settings->training.gradient_accumulation_steps; }
 
-static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
+static void put_batch_sizes(mt_str *text, const mt_plan_answer *a, int64_t recommended)
 {
     const mt_batch_advice *b = &a->batch;
-    const int64_t parts = a->settings->training.gradient_accumulation_steps, recommended = mt_max_i64(of_step(a, b->recommended), 1);
-    mt_str text = { 0 };
-    if (!b->recommended) return;
-    mt_str_puts(out, "\n");
-    mt_str_puts(&text, "batch_size");
-    if (parts > 1) mt_str_printf(&text, " (%lld of them make a step)", (long long)parts);
-    if (!of_step(a, b->largest))
-        mt_str_printf(&text, ": none fits; a step may have %lld sample%s", (long long)b->largest, plural(b->largest));
-    else if (of_step(a, b->safe))
-        mt_str_printf(&text, ": safe %lld,", (long long)of_step(a, b->safe));
-    else
-        mt_str_puts(&text, ": safe none,");
-    if (of_step(a, b->largest))
-        mt_str_printf(&text, " recommended %lld (%s tokens/s), largest %s%lld", (long long)recommended, grouped(b->tokens_s).s,
-                      b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)of_step(a, b->largest));
-    put_line(out, &text, 2, term);
+    const int64_t parts = a->settings->training.gradient_accumulation_steps;
+    mt_str_puts(text, "batch_size");
+    if (parts > 1) mt_str_printf(text, " (%lld of them make a step)", (long long)parts);
+    if (!of_step(a, b->largest)) {
+        mt_str_printf(text, ": none fits; a step may have %lld sample%s", (long long)b->largest, plural(b->largest));
+        return;
+    }
+    mt_text safe = { "none" };
+    if (of_step(a, b->safe)) snprintf(safe.s, sizeof safe.s, "%lld", (long long)of_step(a, b->safe));
+    mt_str_printf(text, ": safe %s, recommended %lld (%s tokens/s), largest %s%lld", safe.s, (long long)recommended, grouped(b->tokens_s).s,
+                  b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)of_step(a, b->largest));
+}
 
+static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
+{
+    const int64_t recommended = mt_max_i64(of_step(a, a->batch.recommended), 1);
     mt_settings run = *a->settings; /* its strings stay the settings' */
+    mt_str text = { 0 };
+    if (!a->batch.recommended) return;
+    mt_str_puts(out, "\n");
+    put_batch_sizes(&text, a, recommended);
+    put_line(out, &text, 2, term);
+    if (!of_step(a, a->batch.largest)) return;
     run.training.batch_size = run.training.batch_size ? recommended : of_step(a, a->q.batch); /* auto: what it takes */
     mt_str_puts(out, "\n");
     mt_settings_write_some(&run, decides_the_plan, 2, out);

@@ -176,14 +176,6 @@ static int likeness(const char *a, const char *b)
     return 64 * n - mt_edit_distance(a, b);
 }
 
-/* "baidu/ERNIE-4.5-0.3B-PT" is ernie-4.5-0.3b-pt. */
-static void hub_name(const char *name, char *out, size_t n)
-{
-    const char *slash = strrchr(name, '/');
-    snprintf(out, n, "%s", slash ? slash + 1 : name);
-    for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
-}
-
 /* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b: what a model was tuned for does not change its shape; and "Meta-Llama-3.1-8B" is llama-3.1-8b. */
 static void plain_name(const char *name, char *out, size_t n)
 {
@@ -192,7 +184,9 @@ static void plain_name(const char *name, char *out, size_t n)
         const char *text;
         bool at_end; /* nowhere else: it might be part of a word */
     } words[] = { { "-instruct", false }, { "-chat", false }, { "-hf", true }, { "-it", true }, { "-pt", true }, { "-v1.0", true } };
-    hub_name(name, out, n);
+    const char *slash = strrchr(name, '/');
+    snprintf(out, n, "%s", slash ? slash + 1 : name);
+    for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
     if (strncmp(out, maker, strlen(maker)) == 0) memmove(out, out + strlen(maker), strlen(out + strlen(maker)) + 1);
     for (size_t i = 0; i < MT_COUNT(words); i++) {
         char *at = strstr(out, words[i].text);
@@ -201,24 +195,17 @@ static void plain_name(const char *name, char *out, size_t n)
     }
 }
 
-static const mt_shape *by_name(const char *name)
-{
-    for (size_t i = 0; i < mt_n_shapes; i++)
-        if (strcmp(mt_shapes[i].name, name) == 0) return &mt_shapes[i];
-    return NULL;
-}
-
 mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
 {
-    char whole[128], plain[128];
+    char plain[128];
     const mt_shape *near = &mt_shapes[0];
-    hub_name(name, whole, sizeof whole);
     plain_name(name, plain, sizeof plain);
-    *out = by_name(whole); /* a name may end in what is left out of others */
-    if (!*out) *out = by_name(plain);
-    if (*out) return MT_OK;
-    for (size_t i = 0; i < mt_n_shapes; i++)
+    for (size_t i = 0; i < mt_n_shapes; i++) {
+        *out = &mt_shapes[i];
+        if (strcmp(mt_shapes[i].name, plain) == 0) return MT_OK;
         if (likeness(mt_shapes[i].name, plain) > likeness(near->name, plain)) near = &mt_shapes[i];
+    }
+    *out = NULL;
     return mt_fail(err, MT_ENOENT, "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct)", name, near->name);
 }
 
@@ -233,11 +220,11 @@ mt_rc mt_shape_open(mt_config **out, const char *name, mt_err *err)
     return parse(out, s, err);
 }
 
-mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, mt_err *err)
+mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, const mt_model_options *o, mt_err *err)
 {
     *model = NULL;
     MT_TRY(parse(config, s, err));
-    mt_rc rc = mt_model_create(model, *config, NULL, err);
+    mt_rc rc = mt_model_create(model, *config, s->untrained ? NULL : o, err);
     if (rc) {
         mt_config_close(*config);
         *config = NULL;

@@ -140,7 +140,7 @@ static bool plans_ahead(const ready *c)
     assert_non_null(needs);
     assert_int_equal(sscanf(needs, "# It will need about %zu GiB of RAM", &ram), 1);
     if (mt_shape_find(&shape, c->s.model.name, &err)) return false;
-    assert_ok(mt_shape_model(&config, &model, shape, &err));
+    assert_ok(mt_shape_model(&config, &model, shape, NULL, &err));
     fits(c, model, ram, 48);
     mt_model_free(model);
     mt_config_close(config);
