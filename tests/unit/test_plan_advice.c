@@ -56,7 +56,7 @@ static void draw_case(draw *out, uint64_t seed)
     const mt_shape *shape = &mt_shapes[roll(&d, (int)mt_n_shapes)];
     const mt_gpu *gpu = &mt_gpus[roll(&d, (int)mt_n_gpus)];
     *out = (draw){ .q.machine = mt_machine_of_gpu(gpu, 1 << roll(&d, 7)) };
-    assert_ok(mt_shape_model(&out->config, &out->model, shape, &err));
+    assert_ok(mt_shape_model(&out->config, &out->model, shape, NULL, &err));
     out->q.model = out->model;
     draw_settings(out, &d);
     out->q.machine.host_bytes = draw_ram(out, &d);
@@ -250,7 +250,7 @@ static draw known(const char *name, const char *card, double ram, int64_t batch)
     draw w = { 0 };
     assert_ok(mt_shape_find(&shape, name, &err));
     assert_ok(mt_gpu_find(&gpu, card, &err));
-    assert_ok(mt_shape_model(&w.config, &w.model, shape, &err));
+    assert_ok(mt_shape_model(&w.config, &w.model, shape, NULL, &err));
     w.q = (mt_question){ .model = w.model, .machine = mt_machine_of_gpu(gpu, 16), .form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 }, .clip = true, .seq_len = 1024, .batch = batch };
     w.q.form.attention = mt_attention_use_typical(true, false, w.q.machine.device_bytes);
     w.q.machine.host_bytes = (size_t)ram;
