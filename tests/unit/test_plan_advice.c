@@ -5,6 +5,7 @@
 #include "base/rng.h"
 #include "plan/advise.h"
 #include "plan/gpus.h"
+#include "plan/knobs.h"
 #include "plan/shapes.h"
 
 #include <math.h>
@@ -240,6 +241,54 @@ static void all_answers_agree(void **state)
     for (int i = 0; i < n; i++) check_case((seed ? strtoull(seed, NULL, 10) : 100) + (uint64_t)i);
 }
 
+/* -- nothing is smaller ---------------------------------------------------------------------------- */
+
+/* A placement with mostly the least of everything. */
+static candidate draw_small(const knob_ranges *r, dice *d)
+{
+    static const int trades[] = { MICROS, INTERVAL, OFFLOADED, HOMES, HOMES_SKIP, STAGED, ACC_HOST };
+    candidate c;
+    memcpy(c.k, r->lowest, sizeof c.k);
+    for (size_t i = 0; i < MT_COUNT(trades); i++) {
+        int k = trades[i], width = r->highest[k] - r->lowest[k];
+        c.k[k] += one_in(d, 3) ? 0 : one_in(d, 2) ? width : roll(d, width + 1);
+    }
+    c.k[STAGED] = one_in(d, 3) ? c.k[STAGED] : 0;
+    c.k[OWN] = one_in(d, 2) ? c.k[STAGED] : 0;
+    if (one_in(d, 4)) c.k[KEEP_ALL] = r->highest[KEEP_ALL];
+    return c;
+}
+
+static void no_random_placement_needs_less(void **state)
+{
+    (void)state;
+    const char *draws = getenv("MT_DRAWS");
+    mt_err err = { 0 };
+    for (int i = 0; i < (draws ? atoi(draws) : 60); i++) {
+        draw w;
+        knob_ranges range;
+        mt_need need;
+        draw_case(&w, 20000 + (uint64_t)i);
+        const mt_question *q = &w.q;
+        dice d = { 20000 + (uint64_t)i, 2000 };
+        mt_plan t = { .model = q->model, .job = mt_question_job(q, q->batch) };
+        t.arithmetic = mt_plan_smallest(q->model, &t.job, &q->form, &q->machine);
+        assert_ok(mt_advise_need(&need, q, &err));
+        assert_ok(mt__knobs_ranges(&range, &t, &q->machine, &err));
+        assert_ok(mt_placement_init(&t.place, q->model, &err));
+        for (int n = 0; n < 300; n++) {
+            candidate c = draw_small(&range, &d);
+            mt__knobs_fill(&t, &c);
+            assert_ok(mt_plan_measure(&t, &err));
+            size_t host = mt_plan_host_total(&t, &q->machine);
+            HOLDS(&w, t.device_bytes >= need.device, "%zu on the device, said to need %zu", t.device_bytes, need.device);
+            if (t.device_bytes <= q->machine.device_bytes) HOLDS(&w, host >= need.host, "%zu on the host, said to need %zu", host, need.host);
+        }
+        mt_placement_free(&t.place);
+        drop(&w);
+    }
+}
+
 /* -- what went wrong once -------------------------------------------------------------------------- */
 
 static draw known(const char *name, const char *card, double ram, int64_t batch)
@@ -281,6 +330,30 @@ static void more_ram_or_a_larger_card_takes_no_batch_away(void **state)
         assert_true(last > 100 && last_safe > 30);
         drop(&w);
     }
+}
+
+/* The embedding goes to the device, and all kept inputs to host memory to make room for it. */
+static void a_step_that_takes_two_trades_fits(void **state)
+{
+    (void)state;
+    draw w = known("qwen2.5-7b", "rtx4090", 102.0 * 1073741824, 126);
+    assert_true(ask(&w.q, 126).fits);
+    drop(&w);
+}
+
+static void a_larger_card_needs_no_more_of_itself(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_need need[2];
+    draw w = known("qwen2.5-7b", "rtx4090", 256e9, 64);
+    for (int i = 0; i < 2; i++) {
+        w.q.machine.device_bytes = ((size_t)32 << 30) - 1 + (size_t)i; /* where attention's workspace doubles */
+        w.q.form.attention = mt_attention_use_typical(true, false, w.q.machine.device_bytes);
+        assert_ok(mt_advise_need(&need[i], &w.q, &err));
+    }
+    assert_true(need[1].device <= need[0].device && need[1].host <= need[0].host);
+    drop(&w);
 }
 
 /* At the limit as far from it, not one sample. */
@@ -338,5 +411,6 @@ static void a_smaller_batch_comes_first_and_in_terms_of_the_settings(void **stat
     drop(&w);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away), cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
+MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
+             cmocka_unit_test(a_larger_card_needs_no_more_of_itself), cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away), cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
              cmocka_unit_test(a_remedy_names_nothing_that_does_not_help), cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings))
