@@ -84,6 +84,8 @@ static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
     return MT_OK;
 }
 
+#define FAR_OFF 0.85 /* so much slower: half as many will not be faster */
+
 /* From 262,144 tokens a step, beyond which little gets faster, down as long as little is lost. */
 static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
 {
@@ -95,7 +97,8 @@ static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
         last = batch;
         MT_TRY(quick_speed(q, batch, &hint, &speed, err));
         best = fmax(best, speed);
-        if (speed < 0.97 * best) break;
+        if (speed < FAR_OFF * best) break;
+        if (speed < 0.97 * best) continue; /* one that fits in a single sweep may yet be faster than more in several */
         out->recommended = batch;
         out->tokens_s = speed;
     }
