@@ -1,6 +1,6 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
  *
  * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
@@ -159,7 +159,7 @@ static void products(int64_t M)
     }
 }
 
-/* Documents of `length` rows each, or where that is 0 of many lengths up to 1024, 300 in the mean; FLOPs of the causal half only. */
+/* Documents of `length` rows each, or where that is negative of many lengths up to so many, a quarter of it in the mean; FLOPs of the causal half only. */
 static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window)
 {
     static int32_t starts[70000];
@@ -167,8 +167,8 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
     double pairs = 0;
     char name[64];
     for (int64_t row = 0; row < N; n_docs++) {
-        int64_t n = length ? length : (int64_t)(220 * exp(0.8 * (double)mt_rng_normal(5, 6, (uint64_t)n_docs))) + 1;
-        n = mt_min_i64(n, mt_min_i64(N - row, length ? length : 1024));
+        int64_t n = length > 0 ? length : (int64_t)(-0.215 * (double)length * exp(0.8 * (double)mt_rng_normal(5, 6, (uint64_t)n_docs))) + 1;
+        n = mt_min_i64(n, mt_min_i64(N - row, length > 0 ? length : -length));
         double seen = window && window < n ? (double)window - (double)window * (double)window / (2.0 * (double)n) : (double)n / 2;
         pairs += (double)n * seen;
         longest = mt_max_i64(longest, n);
@@ -189,6 +189,7 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
                        .n_docs = n_docs,
                        .longest = longest,
                        .doc_start = ints(starts, (size_t)n_docs + 1),
+                       .host_start = starts,
                        .scale = 1.0f / sqrtf((float)dh),
                        .window = window,
                        .q = qkv,
@@ -219,7 +220,7 @@ static void attentions(int64_t rows, int64_t most_docs)
 {
     const struct {
         int64_t length, heads, kv, dh, window;
-    } shapes[] = { { 0, H, K, DH, 0 },      { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },  { 4096, H, K, DH, 0 },  { 16384, H, K, DH, 0 },
+    } shapes[] = { { -1024, H, K, DH, 0 },      { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },  { 4096, H, K, DH, 0 },  { 16384, H, K, DH, 0 },
                    { 4096, H, K, DH, 128 }, { 16384, H, K, DH, 1024 }, { 1024, 14, 2, 64, 0 }, { 1024, 16, 2, 128, 0 },
                    { 1024, 16, 8, 96, 0 },  { 1024, 8, 4, 256, 0 } };
     static const mt_attention_way ways[] = { MT_ATTENTION_FLASH, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
@@ -230,8 +231,31 @@ static void attentions(int64_t rows, int64_t most_docs)
         use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
         if (!(has.ways >> ways[w] & 1)) continue;
         for (size_t i = 0; i < MT_COUNT(shapes); i++)
-            attention(use, rows, shapes[i].length ? mt_min_i64(rows, shapes[i].length) : 0, shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window);
+            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window);
     }
+}
+
+/* Documents of up to so many rows, by every way: a workspace of 2 and of 4 GiB for the one that needs it. */
+static void long_documents(int64_t rows)
+{
+    static const struct {
+        int64_t length, heads, kv, dh;
+    } shapes[] = { { 8192, 28, 4, 128 },  { 16384, 28, 4, 128 }, { 32768, 28, 4, 128 }, { 65536, 28, 4, 128 }, { -32768, 28, 4, 128 }, { -8192, 28, 4, 128 }, { 8192, 14, 2, 64 },
+                   { 16384, 14, 2, 64 },  { 32768, 14, 2, 64 },  { 65536, 14, 2, 64 },  { -32768, 14, 2, 64 }, { 16384, 32, 8, 128 },  { 16384, 32, 32, 128 },
+                   { 16384, 16, 8, 96 },  { 16384, 8, 4, 256 } };
+    static const struct {
+        mt_attention_way way;
+        uint64_t workspace;
+    } asks[] = { { MT_ATTENTION_FLASH, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 }, { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 }, { MT_ATTENTION_CUDNN_FAST, 0 } };
+    mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
+    for (size_t i = 0; i < MT_COUNT(shapes); i++)
+        for (size_t w = 0; w < MT_COUNT(asks); w++) {
+            int64_t length = mt_min_i64(shapes[i].length, rows);
+            use.ways = 1u << asks[w].way | 1u << MT_ATTENTION_FLASH;
+            use.workspace = asks[w].workspace;
+            printf("%lld GiB ", (long long)(asks[w].workspace >> 30));
+            attention(use, length > 0 ? length : rows, length, shapes[i].heads, shapes[i].kv, shapes[i].dh, 0);
+        }
 }
 
 static void elementwise(int64_t N)
@@ -375,6 +399,7 @@ int main(int argc, char **argv)
     printf("%lld rows%s\n", (long long)rows, o.tune ? ", products chosen by timing" : "");
     if (all || o.tune || strcmp(what, "products") == 0) products(rows);
     if (all || strcmp(what, "attention") == 0) attentions(rows, argc > 4 ? atoi(argv[4]) : 0);
+    if (strcmp(what, "long") == 0) long_documents(rows);
     if (all || strcmp(what, "rest") == 0) {
         elementwise(rows);
         update();

@@ -10,6 +10,7 @@ MT_KILLS=${MT_KILLS:-200} "$build/tests/cli_kill"
 
 echo "placements: MT_DRAWS=${MT_DRAWS:-400}"
 MT_DRAWS=${MT_DRAWS:-400} "$build/tests/equiv_placement"
+MT_DRAWS=${MT_DRAWS:-400} "$build/tests/equiv_sequences"
 
 echo "the plan: every shape, and runs in memory cgroups of the predicted size"
 MT_THOROUGH=1 "$build/tests/unit_plan_search"

@@ -178,22 +178,20 @@ int mt_cmd_bench(int argc, char **argv)
     options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .deterministic = "on", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
     mt_device *dev = NULL;
     int failed = 0;
-    for (int first = 1; !err.rc && (first == 1 || first <= argc);) {
+    mt_rc rc = MT_OK;
+    for (int first = 1; first == 1 || first <= argc;) {
         mt_bench_options b;
         bool help;
         int n = words_of_run(argc, argv, first);
-        mt_rc rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
+        rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
         if (!rc && help) break;
         if (!rc && !dev)
             rc = mt_device_open(&dev, o.device, &(mt_device_options){ .memory_limit = (size_t)o.device_memory, .keep_host_memory = true }, &err);
         if (rc) break;
-        if (bench_all(&o, dev, &b, &err)) { /* one run that does not fit does not keep the others */
-            failed = mt_cli_failed(&err);
-            err = (mt_err){ 0 };
-        }
+        if (bench_all(&o, dev, &b, &err)) failed = mt_cli_failed(&err); /* one run that does not fit does not keep the others */
         fflush(stdout);
         first += n + 1;
     }
     mt_device_close(dev);
-    return err.rc ? mt_cli_failed(&err) : failed;
+    return rc ? mt_cli_failed(&err) : failed;
 }

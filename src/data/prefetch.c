@@ -36,10 +36,11 @@ static void *prepare(void *arg)
         p->wanted = p->ready = NOTHING;
         pthread_mutex_unlock(&p->watch.lock);
         pthread_mutex_lock(&p->inner_lock);
-        p->inner->api->step(p->inner, step, &p->batch, &err);
+        mt_rc rc = p->inner->api->step(p->inner, step, &p->batch, &err);
         pthread_mutex_unlock(&p->inner_lock);
         pthread_mutex_lock(&p->watch.lock);
         p->error = err;
+        p->error.rc = rc;
         p->ready = step;
         p->busy_with = NOTHING;
         pthread_cond_broadcast(&p->watch.changed);
@@ -80,7 +81,7 @@ static mt_rc step(mt_source *s, int64_t number, mt_batch *out, mt_err *err)
     mt_err local = { 0 };
     if (!take(p, number, out, &local)) {
         pthread_mutex_lock(&p->inner_lock);
-        p->inner->api->step(p->inner, number, out, &local);
+        local.rc = p->inner->api->step(p->inner, number, out, &local);
         pthread_mutex_unlock(&p->inner_lock);
     }
     if (local.rc) {

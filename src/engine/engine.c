@@ -196,19 +196,25 @@ void mt_engine_trace(mt_engine *e, mt_trace *trace)
 
 /* -- state ----------------------------------------------------------------------------------------- */
 
-mt_rc mt_engine_settle(mt_engine *e, mt_err *err)
+static mt_rc settle(mt_engine *e, mt_err *err)
 {
     mt_stream *const streams[] = { e->compute, e->copy_in, e->copy_out, e->write_back };
     _Static_assert(MT_COUNT(streams) == MT_COUNT(e->settled), "an event for each");
-    if (!e->in_flight) return mt_watch_check(&e->watch, err);
     MT_TRY(mt__updates_return_all(e, err));
     for (int u = 0; u < e->model->n_units; u++)
         if (mt__place(e, u)->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, e->units[u].version, err));
     MT_TRY(mt_copy(e->compute, &e->host->n_bad, e->n_bad, sizeof *e->n_bad, MT_COPY_OUT, err));
     for (size_t i = 0; i < MT_COUNT(streams); i++) MT_TRY(mt_record(streams[i], e->settled[i], err));
     for (size_t i = 0; i < MT_COUNT(streams); i++) MT_TRY(mt_sync(e->settled[i], err));
-    if (mt__updates_check(e, err)) mt_watch_fail(&e->watch, err);
+    MT_TRY(mt__updates_check(e, err));
     e->in_flight = false;
+    return MT_OK;
+}
+
+mt_rc mt_engine_settle(mt_engine *e, mt_err *err)
+{
+    MT_TRY(mt_watch_check(&e->watch, err));
+    if (e->in_flight && settle(e, err)) mt_watch_fail(&e->watch, err);
     return mt_watch_check(&e->watch, err);
 }
 

@@ -51,7 +51,7 @@ static void fill_micro(mt_engine *e, const mt_batch *b, const continued *at, con
     for (int64_t i = 0; i < n_trained; i++) targets[i] = b->targets[c->first_row + rows[i]];
     *next = targets + n_trained;
     *m = (mt_micro){ .n = c->n_rows, .n_docs = c->n_docs, .longest = c->longest, .n_trained = n_trained, .ids = ids, .pos = pos,
-                     .rows_by_id = order, .doc_start = starts, .trained_rows = rows, .targets = targets, .deepest = deepest, .cache_row = cache_row };
+                     .rows_by_id = order, .doc_start = starts, .host_start = starts, .trained_rows = rows, .targets = targets, .deepest = deepest, .cache_row = cache_row };
 }
 
 static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)

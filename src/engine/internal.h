@@ -236,6 +236,7 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err);
 /* Queue the write-backs that updates_all left for later: those of units up to u, whose weights or lenders' memory are needed next; those that
  * free accumulators, as far as u's; all: behind what anyone waits for, and before anyone reads the state. */
 mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err);
+bool mt__updates_may_return(mt_engine *e, int u); /* without waiting for the saver */
 mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err);
 mt_rc mt__updates_return_all(mt_engine *e, mt_err *err);
 /* A visit is over: as many of those that return late as keep pace with the step. */
@@ -250,6 +251,8 @@ mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
 /* -- hold.c -- */
 mt_rc mt__hold_create(mt_engine *e, mt_err *err);
 void mt__hold_free(mt_engine *e);
+/* Is the saver not done with unit u yet? */
+bool mt__hold_is_on(mt_engine *e, int u);
 /* On the engine's thread, before an update of unit u, or its way back to the host, is queued on the device. */
 mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
 

@@ -1,14 +1,15 @@
 /* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
  *
- * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu and, with post norms, mixed and mlped, as far as
- * the level says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod keep_slots, on the way
+ * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu, with post norms mixed and mlped, then norms
+ * and act, as far as the level says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod keep_slots, on the way
  * out and back, so the last layers of forward are still there when backward begins. */
 #include "engine/internal.h"
 
-typedef enum array_id { A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, ARRAYS } array_id;
+typedef enum array_id { A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, A_RSTD1, A_H1, A_RSTD2, A_H2, A_ACT, ARRAYS } array_id;
 _Static_assert((int)ARRAYS == (int)MT_KEEP_ARRAYS, "the plan makes room for the gaps between them");
 
-static const mt_keep level_of[ARRAYS] = { MT_KEEP_ATTENTION, MT_KEEP_INPUT, MT_KEEP_ATTENTION, MT_KEEP_ATTENTION, MT_KEEP_ALL, MT_KEEP_ALL, MT_KEEP_ALL, MT_KEEP_ALL };
+static const mt_keep level_of[ARRAYS] = { MT_KEEP_ATTENTION, MT_KEEP_INPUT, MT_KEEP_ATTENTION, MT_KEEP_ATTENTION, MT_KEEP_ALL,   MT_KEEP_ALL,  MT_KEEP_ALL,
+                                          MT_KEEP_ALL,       MT_KEEP_NORMS, MT_KEEP_NORMS,     MT_KEEP_NORMS,     MT_KEEP_NORMS, MT_KEEP_ACT };
 
 static size_t row_bytes(const mt_engine *e, array_id a)
 {
@@ -23,6 +24,11 @@ static size_t row_bytes(const mt_engine *e, array_id a)
     case A_MIXED:
     case A_MLPED: return mt_config_post_norms(c) ? (size_t)c->D * w : 0;
     case A_GU: return (size_t)mt_config_gu(c) * w;
+    case A_RSTD1: return mt_keep_norms(c) > 0 ? sizeof(float) : 0;
+    case A_H1: return mt_keep_norms(c) > 0 ? (size_t)c->D * w : 0;
+    case A_RSTD2: return mt_keep_norms(c) > 1 ? sizeof(float) : 0;
+    case A_H2: return mt_keep_norms(c) > 1 ? (size_t)c->D * w : 0;
+    case A_ACT: return (size_t)c->F * w;
     case ARRAYS: break;
     }
     return 0;
@@ -43,11 +49,11 @@ static char *block_of(mt_engine *e, int layer)
     return l->kept_host ? e->keeps[l->slot].s.p : l->kept;
 }
 
-/* Array a of a layer from `row` on, or NULL if it is not kept. */
+/* Array a of a layer from `row` on, or NULL if it is not kept or the family has none. */
 static void *kept_array(mt_engine *e, int layer, bool train, array_id a, int64_t row)
 {
     mt_keep keep = e->plan->place.layers[layer].keep;
-    if (!train || keep < level_of[a]) return NULL;
+    if (!train || keep < level_of[a] || row_bytes(e, a) == 0) return NULL;
     return block_of(e, layer) + array_offset(e, keep, a) + (size_t)row * row_bytes(e, a);
 }
 
@@ -89,6 +95,9 @@ mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row
         .mixed = kept_mixed ? kept_mixed : mixed,
         .mlped = kept_mlped ? kept_mlped : mlped,
         .gu = kept_gu ? kept_gu : gu,
+        .norm1 = { kept_array(e, layer, train, A_H1, row), kept_array(e, layer, train, A_RSTD1, row) },
+        .norm2 = { kept_array(e, layer, train, A_H2, row), kept_array(e, layer, train, A_RSTD2, row) },
+        .act = kept_array(e, layer, train, A_ACT, row),
         .gu_whole = kept_gu || (train && e->plan->longest_segment > 1),
     };
     acts.qk = c->qk_norm ? qk : acts.qkv;

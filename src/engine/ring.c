@@ -50,14 +50,14 @@ static ring_slot *choose_victim(mt_engine *e, int u, int distance)
     return best;
 }
 
-/* R1: a unit is fetched only after its newest update; true when that has happened (host) or is ordered by events. */
+/* R1: a unit is fetched only after its newest update; true when that has happened (host) or is ordered by events.  Events order it behind
+ * its write-back, which the saver may hold up: who must not wait does not begin it (R6). */
 static mt_rc wait_for_update(mt_engine *e, int u, bool block, bool *is_ready, mt_err *err)
 {
     unit_state *s = &e->units[u];
-    *is_ready = true;
-    if (mt__place(e, u)->site != MT_SITE_HOST || mt_watch_reached(&e->watch, &s->updated, s->version)) return MT_OK;
-    *is_ready = false;
-    if (!block) return MT_OK;
+    bool updated = mt__place(e, u)->site != MT_SITE_HOST || mt_watch_reached(&e->watch, &s->updated, s->version);
+    *is_ready = updated && (block || mt__updates_may_return(e, u));
+    if (updated || !block) return MT_OK;
     int64_t start = mt_now_ns();
     MT_TRY(mt_watch_reach(&e->watch, &s->updated, s->version, err));
     int64_t end = mt_now_ns();

@@ -142,7 +142,7 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
         mt_keep kept = l == g->first ? e->plan->place.layers[l].keep : MT_KEEP_NOTHING;
         MT_TRY(mt_layer_redo(&e->run, l, g->w[at], mb, &acts[at], kept, err));
         if (l + 1 == g->end) {
-            acts[at].gu_whole = kept == MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
+            acts[at].gu_whole = kept >= MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
             break;
         }
         mt_acts next = mt__keeps_acts(e, l + 1, true, at + 1, row);

@@ -52,7 +52,8 @@ static void *saver_main(void *arg)
     s->snapshot = NULL;
     let_all_go(s->engine, s->model.model); /* whatever happened, the run can go on */
     /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
-    if (!rc) (void)mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning);
+    if (!rc && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
+    if (!rc) s->error = (mt_err){ 0 }; /* of something that was tried and not needed */
     s->seconds = mt__seconds() - s->start_s;
     atomic_store(&s->finished, true);
     return NULL;

@@ -332,6 +332,13 @@ static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
     return MT_OK;
 }
 
+bool mt__updates_may_return(mt_engine *e, int u)
+{
+    for (int i = e->returned; i <= u; i++)
+        if (updates_by_loan(e, i) && mt__hold_is_on(e, i)) return false;
+    return true;
+}
+
 /* What lies in lenders' memory, in the order in which forward needs that. */
 mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err)
 {
@@ -379,12 +386,14 @@ mt_rc mt__updates_return_all(mt_engine *e, mt_err *err)
 }
 
 /* The link does copies out in the order in which they become possible, whatever their stream: all of these at once would hold up the
- * gradients of the whole step.  So each waits for compute to get so far. */
+ * gradients of the whole step.  So each waits for compute to get so far.  One that is being saved is left for later: nobody needs it yet. */
 mt_rc mt__updates_pace(mt_engine *e, mt_err *err)
 {
     if (e->any_borrows || e->returned_own == e->n_late) return MT_OK;
     int64_t visits = e->n_sweeps * e->n_visits, now = e->sweep * e->n_visits + e->visit + 1;
     int64_t due = mt_min_i64((e->n_late * now + visits - 1) / visits, e->n_late);
+    for (int64_t i = e->returned_own; i < due; i++)
+        if (mt__hold_is_on(e, e->late[i])) due = i;
     if (due <= e->returned_own) return MT_OK;
     MT_TRY(mt_wait(e->write_back, e->visited, err));
     return return_own(e, due, err);

@@ -115,14 +115,30 @@ static norm_id mlp_norm(const mt_run *r) { return r->model->config->form == MT_B
 /* What the mlp reads before its norm. */
 static const void *mlp_input(const mt_run *r, const mt_acts *a) { return r->model->config->form == MT_BLOCK_SERIAL ? a->xmid : a->x; }
 
-/* *h: x normed, in work.h; x itself where the family has no norm before. */
-static mt_rc norm(const mt_run *r, const mt_layout *l, const void *w, norm_id id, int64_t n, const void *x, const void **h, mt_err *err)
+/* Where a norm before a branch lies. */
+static mt_normed normed(const mt_run *r, const mt_acts *a, norm_id id)
+{
+    mt_normed kept = id == NORM1 ? a->norm1 : a->norm2;
+    return kept.h ? kept : (mt_normed){ r->work.h, r->work.rstd };
+}
+
+/* *h: x normed; x itself where the family has no norm before. */
+static mt_rc norm(const mt_run *r, const mt_layout *l, const void *w, norm_id id, int64_t n, const mt_acts *acts, const void *x, const void **h, mt_err *err)
 {
     *h = x;
     if (!mt_config_pre_norms(r->model->config)) return MT_OK;
     mt_rmsnorm a = norm_args(r, l, w, id, n, x);
-    *h = a.y = r->work.h;
+    mt_normed to = normed(r, acts, id);
+    *h = a.y = to.h;
+    a.rstd = to.rstd;
     return r->ops->rmsnorm_fwd(r->stream, &a, err);
+}
+
+/* The same in backward, which finds kept ones. */
+static mt_rc norm_again(const mt_run *r, const mt_layout *l, const void *w, norm_id id, int64_t n, const mt_acts *acts, const void *x, const void **h, mt_err *err)
+{
+    *h = id == NORM1 ? acts->norm1.h : acts->norm2.h;
+    return *h ? MT_OK : norm(r, l, w, id, n, acts, x, h, err);
 }
 
 /* out = x + norm of a branch's product. */
@@ -154,7 +170,7 @@ static mt_attention attention_args(const mt_run *r, int layer, const mt_micro *m
     const mt_config *c = r->model->config;
     int64_t ld = (c->H + 2 * c->K) * c->Dh, ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh;
     return (mt_attention){ .t = r->t, .use = r->attention, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk, .ldk = ld_qk, .ldv = ld,
-                           .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest, .doc_start = mb->doc_start,
+                           .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest, .doc_start = mb->doc_start, .host_start = mb->host_start,
                            .scale = (float)c->attention_scale, .window = c->window[layer],
                            .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .q = a->qk,
                            .k = rows_at(r, a->qk, 1, c->H * c->Dh), .v = rows_at(r, a->qkv, 1, (c->H + c->K) * c->Dh), .o = a->attn,
@@ -182,7 +198,7 @@ static mt_rc attend(const mt_run *r, int layer, const void *w, const mt_micro *m
     const mt_layout *l = layout_of(r, layer);
     const void *h;
     fused qkv = qkv_parts(r, l);
-    MT_TRY(norm(r, l, w, NORM1, mb->n, a->x, &h, err));
+    MT_TRY(norm(r, l, w, NORM1, mb->n, a, a->x, &h, err));
     MT_TRY(fused_forward(r, l, &qkv, w, mb->n, h, a->qkv, err));
     MT_TRY(positions(r, layer, w, mb, a, err));
     if (mb->cache_row) {
@@ -212,6 +228,9 @@ static void *chunk_of(const mt_run *r, const mt_acts *a, int64_t first)
     return a->gu_whole ? rows_at(r, a->gu, first, mt_config_gu(r->model->config)) : a->gu;
 }
 
+/* Likewise the activation, which is chunks of workspace unless all of it is kept. */
+static void *act_of(const mt_run *r, const mt_acts *a, int64_t first) { return a->act ? rows_at(r, a->act, first, r->model->config->F) : r->work.act; }
+
 /* h: what gate and up read, all rows. */
 static mt_rc gate_up(const mt_run *r, int layer, const void *w, const mt_acts *a, const void *h, int64_t first, int64_t n, mt_err *err)
 {
@@ -223,14 +242,14 @@ static mt_rc gate_up(const mt_run *r, int layer, const void *w, const mt_acts *a
 static mt_glu glu_args(const mt_run *r, const mt_acts *a, int64_t first, int64_t n)
 {
     const mt_config *c = r->model->config;
-    return (mt_glu){ .t = r->t, .act = c->act, .plain = c->plain_mlp, .N = n, .F = c->F, .gu = chunk_of(r, a, first), .y = r->work.act };
+    return (mt_glu){ .t = r->t, .act = c->act, .plain = c->plain_mlp, .N = n, .F = c->F, .gu = chunk_of(r, a, first), .y = act_of(r, a, first) };
 }
 
-static mt_linear down_args(const mt_run *r, int layer, const void *w, int64_t n)
+static mt_linear down_args(const mt_run *r, int layer, const void *w, const mt_acts *a, int64_t first, int64_t n)
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = layout_of(r, layer);
-    return (mt_linear){ .t = r->t, .M = n, .N = c->D, .K = c->F, .alpha = (float)c->residual_scale, .w = weight(r, l, w, MT_W_DOWN), .x = r->work.act,
+    return (mt_linear){ .t = r->t, .M = n, .N = c->D, .K = c->F, .alpha = (float)c->residual_scale, .w = weight(r, l, w, MT_W_DOWN), .x = act_of(r, a, first),
                         .scratch = r->work.scratch };
 }
 
@@ -240,7 +259,7 @@ static mt_rc down(const mt_run *r, int layer, const void *w, const mt_acts *a, i
     int64_t D = r->model->config->D;
     mt_glu glu = glu_args(r, a, first, n);
     MT_TRY(r->ops->glu_fwd(r->stream, &glu, err));
-    mt_linear d = down_args(r, layer, w, n);
+    mt_linear d = down_args(r, layer, w, a, first, n);
     d.b = weight(r, layout_of(r, layer), w, MT_B_DOWN);
     d.y = rows_at(r, y, first, D);
     d.add = add ? rows_at(r, add, first, D) : NULL;
@@ -259,7 +278,7 @@ mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro 
     const mt_layout *l = layout_of(r, layer);
     bool post = mt_config_post_norms(r->model->config);
     const void *h;
-    MT_TRY(norm(r, l, w, mlp_norm(r), mb->n, mlp_input(r, a), &h, err));
+    MT_TRY(norm(r, l, w, mlp_norm(r), mb->n, a, mlp_input(r, a), &h, err));
     for (int64_t first = 0; first < mb->n; first += r->mlp_rows) {
         int64_t n = mt_min_i64(r->mlp_rows, mb->n - first);
         MT_TRY(gate_up(r, layer, w, a, h, first, n, err));
@@ -279,11 +298,12 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *m
     return kept < MT_KEEP_ALL ? mix(r, layer, w, mb, a, err) : MT_OK;
 }
 
-/* dx += the gradient (work.dh) that came through a norm of x before a branch; work.rstd is that norm's. */
-static mt_rc norm_backward(const mt_run *r, const mt_layout *l, const void *w, float *g, norm_id id, int64_t n, const void *x, void *dx, mt_err *err)
+/* dx += the gradient (work.dh) that came through a norm of x before a branch; where it is not kept, work.rstd is that norm's. */
+static mt_rc norm_backward(const mt_run *r, const mt_layout *l, const void *w, float *g, norm_id id, int64_t n, const mt_acts *acts, const void *x, void *dx, mt_err *err)
 {
     if (!mt_config_pre_norms(r->model->config)) return MT_OK; /* it was added where it belongs */
     mt_rmsnorm a = norm_args(r, l, w, id, n, x);
+    a.rstd = normed(r, acts, id).rstd;
     a.dy = r->work.dh;
     a.dx = dx;
     a.dx_add = true;
@@ -307,7 +327,7 @@ static mt_rc post_backward(const mt_run *r, const mt_layout *l, const void *w, f
 }
 
 /* Some rows of the mlp: from dx, the gradient of the output, to the gradient of what gate and up read, which goes to work.dh, or is
- * added to dx where no norm lies between.  act takes the place of its own gradient. */
+ * added to dx where no norm lies between.  act, unless it is kept, takes the place of its own gradient. */
 static mt_rc mlp_rows_backward(const mt_run *r, int layer, const void *w, float *g, const mt_acts *a, const void *h, int64_t first, int64_t n,
                                void *dx, mt_err *err)
 {
@@ -323,12 +343,13 @@ static mt_rc mlp_rows_backward(const mt_run *r, int layer, const void *w, float 
         MT_TRY(post_backward(r, l, w, g, POST2, n, rows_at(r, a->mlped, first, c->D), dout, dh, err));
         dout = dh;
     }
-    mt_linear through = down_args(r, layer, w, n), weights = through;
+    mt_linear through = down_args(r, layer, w, a, first, n), weights = through;
     through.dy = weights.dy = dout;
     through.dx = k->act;
     MT_TRY(r->ops->linear_bwd(r->stream, &through, err));
     mt_glu glu = glu_args(r, a, first, n);
     glu.dy = k->act;
+    if (a->act) glu.y = NULL;
     glu.dgu = chunk_of(r, a, first);
     MT_TRY(r->ops->glu_bwd(r->stream, &glu, err));
     weights.dw = grad(l, g, MT_W_DOWN);
@@ -342,11 +363,11 @@ static mt_rc mlp_backward(const mt_run *r, int layer, const void *w, float *g, c
 {
     const mt_layout *l = layout_of(r, layer);
     const void *h;
-    MT_TRY(norm(r, l, w, mlp_norm(r), mb->n, mlp_input(r, a), &h, err));
+    MT_TRY(norm_again(r, l, w, mlp_norm(r), mb->n, a, mlp_input(r, a), &h, err));
     for (int64_t first = 0; first < mb->n; first += r->mlp_rows)
         MT_TRY(mlp_rows_backward(r, layer, w, g, a, h, first, mt_min_i64(r->mlp_rows, mb->n - first), dx, err));
     if (r->model->config->form == MT_BLOCK_ONE_NORM) return MT_OK; /* attention adds to work.dh and goes through the norm for both */
-    return norm_backward(r, l, w, g, NORM2, mb->n, mlp_input(r, a), dx, err);
+    return norm_backward(r, l, w, g, NORM2, mb->n, a, mlp_input(r, a), dx, err);
 }
 
 /* Through the output projection: dx, the gradient of xmid, to that of attn. */
@@ -398,7 +419,7 @@ mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, con
     MT_TRY(mlp_backward(r, layer, w, g, mb, a, dx, err));
     if (serial) MT_TRY(mix_backward(r, layer, w, g, mb, a, dx, err));
     MT_TRY(attention_backward(r, layer, w, g, mb, a, err));
-    MT_TRY(norm(r, l, w, NORM1, mb->n, a->x, &h, err));
+    MT_TRY(norm_again(r, l, w, NORM1, mb->n, a, a->x, &h, err));
     MT_TRY(fused_backward(r, l, &qkv, w, g, mb->n, h, r->work.dqkv, pre ? r->work.dh : dx, !pre || c->form == MT_BLOCK_ONE_NORM, err));
-    return norm_backward(r, l, w, g, NORM1, mb->n, a->x, dx, err);
+    return norm_backward(r, l, w, g, NORM1, mb->n, a, a->x, dx, err);
 }

@@ -7,7 +7,7 @@
  *     mlp      gu = norm(xmid) Wgu', x' = xmid + glu(gu) Wd'   -> gu, x'
  * With norms behind the branches (post norms) xmid = x + norm(mixed), mixed = attn Wo', and x' = xmid + norm(mlped), mlped =
  * glu(gu) Wd'; backward needs both products.  Parallel blocks take the mlp's norm of x, not of xmid.
- * What is kept of a layer is its input; plus the results of attend; or all but what is cheap to redo. */
+ * What is kept of a layer is its input; plus the results of attend; or all but what is cheap to redo; or, of that, norms; or act = glu(gu), too. */
 #ifndef MT_MODEL_BLOCK_H
 #define MT_MODEL_BLOCK_H
 
@@ -18,6 +18,8 @@ typedef enum mt_keep {
     MT_KEEP_INPUT,     /* x */
     MT_KEEP_ATTENTION, /* x, qkv, attn, lse */
     MT_KEEP_ALL,       /* x, qkv, attn, lse, xmid, gu; with post norms mixed, mlped */
+    MT_KEEP_NORMS,     /* and norm1, norm2: each a pass over memory to redo */
+    MT_KEEP_ACT,       /* and act, which backward writes again on the way */
     MT_KEEPS
 } mt_keep;
 
@@ -29,11 +31,18 @@ typedef struct mt_micro {
     const int32_t *ids, *pos;      /* [n] */
     const int32_t *rows_by_id;     /* [n] */
     const int32_t *doc_start;      /* [n_docs + 1] */
+    const int32_t *host_start;     /* the same in host memory, until the next step's input is loaded */
     const int32_t *trained_rows;   /* [n_trained] rows whose target counts */
     const int32_t *targets;        /* [n_trained] */
     int64_t deepest;               /* generation: rows of the longest document, cached ones included */
     const int32_t *cache_row;      /* [n_docs] generation: where each document's rows lie in the cache; NULL: no cache */
 } mt_micro;
+
+/* A norm before a branch: what it gave, and 1/rms of its rows for the way back. */
+typedef struct mt_normed {
+    void *h;     /* [n, D] */
+    float *rstd; /* [n] */
+} mt_normed;
 
 /* Activations of one layer for one micro-batch.  Kept ones point into kept memory, the others into shared
  * workspace that the next micro-batch overwrites. */
@@ -47,6 +56,8 @@ typedef struct mt_acts {
     void *mixed; /* [n, D] with post norms */
     void *mlped; /* [n, D] with post norms */
     void *gu;    /* [n or chunk, 2F]; plain mlp: F */
+    mt_normed norm1, norm2; /* NULL: not kept, so workspace takes them and backward redoes them */
+    void *act;   /* [n, F]; NULL likewise */
     void *cache_k, *cache_v; /* [cache rows, K Dh] of this layer, for micro-batches that use a cache */
     bool gu_whole; /* gu holds all rows, not one chunk; then mlped is there too */
 } mt_acts;

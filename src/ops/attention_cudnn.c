@@ -6,7 +6,10 @@
  * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and what is virtual are part of the pattern.  With a
  * causal mask no mask for the ends of documents is needed: the lengths bound the products.  Gradients of grouped heads are made for every
  * query head (dkf, dvf) and summed.  The repeatable backward keeps dS in the workspace and makes dq of it by one more product; the fast
- * one adds to an fp32 accumulator with atomics. */
+ * one adds to an fp32 accumulator with atomics.
+ *
+ * Where dS does not fit, a launch has a part of it (mt_cudnn_size).  A few heads: one of each group, so that to cuDNN there are no groups, at
+ * their places in memory.  A few keys: with the queries from the first of them on, so that the mask stays as it is; their dq is a summand. */
 #include "ops/attention_cudnn.h"
 
 #include "base/mem.h"
@@ -26,13 +29,16 @@ enum tensor_id {
 /* What a plan is made for. */
 typedef struct plan_key {
     int64_t backward, way; /* way: 0 in forward */
-    int64_t docs, longest, H, K, Dh, ldq, ldk, ldv, ldo, ld_d, ld_dq, windowed;
+    int64_t docs, longest, keys, H, K, Dh, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed;
+    int64_t apart, dq_apart; /* a launch's query heads, in heads of memory: 1, or H / K where it has one of each group; of dq */
 } plan_key;
 
-enum { MAX_PLANS = 256, GRADIENTS_FROM = 91900 };
+enum { MAX_PLANS = 256, MOST_KEYS = 2 * MT_CUDNN_SIZES + 1, GRADIENTS_FROM = 91900 };
+_Static_assert((int)MOST_KEYS <= (int)MAX_PLANS, "room for all of a shape");
 
 struct mt_cudnn_attention {
     mt_cudnn *lib;
+    plan_key expected; /* the shape whose plans were last made ahead of time */
     int n_plans;
     struct {
         plan_key key;
@@ -55,26 +61,45 @@ static mt_node offsets(builder *b, mt_cudnn_offset which)
     return b->offsets[which];
 }
 
-/* [docs, heads, longest, width] of rows ld apart. */
-static mt_node rows(builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t width, int64_t ld, mt_node ragged)
+/* [docs, heads, n, width] of rows ld apart. */
+static mt_node rows_of(builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t apart, int64_t n, int64_t width, int64_t ld, mt_cudnn_offset at)
 {
-    int64_t S = b->k->longest;
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = type, .dims = { b->k->docs, heads, S, width }, .strides = { S * ld, width, ld, 1 }, .ragged = ragged });
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = type, .dims = { b->k->docs, heads, n, width }, .strides = { n * ld, apart * width, ld, 1 }, .ragged = offsets(b, at) });
 }
 
-/* The same with rows as columns. */
-static mt_node columns(builder *b, int64_t id, int64_t heads, int64_t width, int64_t ld, mt_node ragged)
+static mt_node query_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
 {
-    int64_t S = b->k->longest;
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_BFLOAT16, .dims = { b->k->docs, heads, width, S }, .strides = { S * ld, width, 1, ld }, .ragged = ragged });
+    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->longest, b->k->Dh, ld, at);
 }
 
-/* [docs, H, longest, longest]; turned: in memory the other way round. */
+static mt_node key_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at) { return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->K, 1, b->k->keys, b->k->Dh, ld, at); }
+/* As keys, for every query head. */
+static mt_node full_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
+{
+    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->keys, b->k->Dh, ld, at);
+}
+
+/* A number for each row and query head, from any row and head on. */
+static mt_node numbers(builder *b, int64_t id)
+{
+    int64_t S = b->k->longest, ld = b->k->ld_lse;
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT, .dims = { b->k->docs, b->k->H, S, 1 }, .strides = { S * ld, b->k->apart, ld, 1 },
+                                                          .ragged = offsets(b, MT_OFF_LSE), .aligned = b->k->H == ld && ld % 4 == 0 ? 16 : 4 });
+}
+
+/* Keys or values with rows as columns. */
+static mt_node key_columns(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
+{
+    int64_t n = b->k->keys, Dh = b->k->Dh;
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_BFLOAT16, .dims = { b->k->docs, b->k->K, Dh, n }, .strides = { n * ld, Dh, 1, ld }, .ragged = offsets(b, at) });
+}
+
+/* [docs, H, longest, keys]; turned: the same memory as [docs, H, keys, longest]. */
 static mt_node square(builder *b, cudnnDataType_t type, bool turned)
 {
-    int64_t S = b->k->longest, H = b->k->H;
-    mt_cudnn_tensor_spec s = { .type = type, .dims = { b->k->docs, H, S, S } };
-    if (turned) memcpy(s.strides, (int64_t[4]){ H * S * S, S * S, 1, S }, sizeof s.strides);
+    int64_t q = b->k->longest, k = b->k->keys, H = b->k->H;
+    mt_cudnn_tensor_spec s = { .type = type, .dims = { b->k->docs, H, turned ? k : q, turned ? q : k } };
+    if (turned) memcpy(s.strides, (int64_t[4]){ H * q * k, q * k, 1, k }, sizeof s.strides);
     return mt_cudnn_tensor(b->g, &s);
 }
 
@@ -125,11 +150,11 @@ static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out
 {
     builder b = begin(lib, k);
     mt_cudnn_graph *g = b.g;
-    mt_node q = rows(&b, ID_Q, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldq, offsets(&b, MT_OFF_Q));
-    mt_node kt = columns(&b, ID_K, k->K, k->Dh, k->ldk, offsets(&b, MT_OFF_K));
-    mt_node v = rows(&b, ID_V, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->ldv, offsets(&b, MT_OFF_V));
-    mt_node o = rows(&b, ID_O, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldo, offsets(&b, MT_OFF_O));
-    mt_node lse = rows(&b, ID_LSE, CUDNN_DATA_FLOAT, k->H, 1, k->H, offsets(&b, MT_OFF_LSE));
+    mt_node q = query_rows(&b, ID_Q, k->ldq, MT_OFF_Q);
+    mt_node kt = key_columns(&b, ID_K, k->ldk, MT_OFF_K);
+    mt_node v = key_rows(&b, ID_V, k->ldv, MT_OFF_V);
+    mt_node o = query_rows(&b, ID_O, k->ldo, MT_OFF_O);
+    mt_node lse = numbers(&b, ID_LSE);
 
     mt_node s = masked(&b, scores(&b, q, kt));
     mt_node m = mt_cudnn_reduce(g, CUDNN_REDUCE_TENSOR_MAX, s);
@@ -148,12 +173,12 @@ static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t
 {
     const plan_key *k = b->k;
     if (k->H == k->K) {
-        mt_node d = rows(b, id, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->ld_d, offsets(b, MT_OFF_D));
+        mt_node d = full_rows(b, id, k->ld_dkv, MT_OFF_D);
         mt_cudnn_matmul_to(b->g, square_turned, x, d, b->len_kv, NULL, b->len_q);
         return;
     }
-    mt_node d = rows(b, id, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->K * k->Dh, offsets(b, MT_OFF_KV));
-    mt_node full = rows(b, id_full, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->H * k->Dh, offsets(b, MT_OFF_KV));
+    mt_node d = key_rows(b, id, k->K * k->Dh, MT_OFF_KV);
+    mt_node full = full_rows(b, id_full, k->H * k->Dh, MT_OFF_KV);
     mt_cudnn_matmul_to(b->g, square_turned, x, full, b->len_kv, NULL, b->len_q);
     mt_cudnn_reduce_to(b->g, CUDNN_REDUCE_TENSOR_ADD, full, d);
 }
@@ -169,13 +194,13 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
 {
     builder b = begin(lib, k);
     mt_cudnn_graph *g = b.g;
-    mt_node q = rows(&b, ID_Q, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldq, offsets(&b, MT_OFF_Q));
-    mt_node kt = columns(&b, ID_K, k->K, k->Dh, k->ldk, offsets(&b, MT_OFF_K));
-    mt_node vt = columns(&b, ID_V, k->K, k->Dh, k->ldv, offsets(&b, MT_OFF_V));
-    mt_node o = rows(&b, ID_O, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldo, offsets(&b, MT_OFF_O));
-    mt_node d_o = rows(&b, ID_DO, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ldo, offsets(&b, MT_OFF_O));
-    mt_node lse = rows(&b, ID_LSE, CUDNN_DATA_FLOAT, k->H, 1, k->H, offsets(&b, MT_OFF_LSE));
-    mt_node delta = rows(&b, ID_DELTA, CUDNN_DATA_FLOAT, k->H, 1, k->H, offsets(&b, MT_OFF_LSE));
+    mt_node q = query_rows(&b, ID_Q, k->ldq, MT_OFF_Q);
+    mt_node kt = key_columns(&b, ID_K, k->ldk, MT_OFF_K);
+    mt_node vt = key_columns(&b, ID_V, k->ldv, MT_OFF_V);
+    mt_node o = query_rows(&b, ID_O, k->ldo, MT_OFF_O);
+    mt_node d_o = query_rows(&b, ID_DO, k->ldo, MT_OFF_O);
+    mt_node lse = numbers(&b, ID_LSE);
+    mt_node delta = numbers(&b, ID_DELTA);
 
     mt_node sum = mt_cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, d_o, o, NULL));
     mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_MUL, sum, scalar(&b, ID_ONE), delta);
@@ -189,13 +214,13 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
     ds = mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, ds, b.scale, NULL);
     gradient_of_kv(&b, turned(&b, ds), q, ID_DK, ID_DKF);
 
-    mt_node keys = rows(&b, ID_NONE, CUDNN_DATA_BFLOAT16, k->K, k->Dh, k->ldk, offsets(&b, MT_OFF_K));
+    mt_node keys = key_rows(&b, ID_NONE, k->ldk, MT_OFF_K);
     mt_cudnn_reshape_to(g, kt, keys);
-    mt_node dq = rows(&b, ID_DQ, CUDNN_DATA_BFLOAT16, k->H, k->Dh, k->ld_dq, offsets(&b, MT_OFF_DQ));
+    mt_node dq = rows_of(&b, ID_DQ, CUDNN_DATA_BFLOAT16, k->H, k->dq_apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ);
     if (k->way == MT_ATTENTION_CUDNN) {
         mt_cudnn_matmul_to(g, ds, keys, dq, b.len_q, NULL, b.len_kv);
     } else {
-        mt_node acc = rows(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->Dh, k->ld_dq, offsets(&b, MT_OFF_DQ)); /* as dq, or it is wrong */
+        mt_node acc = rows_of(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->dq_apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ); /* as dq, or it is wrong */
         mt_cudnn_matmul_to(g, ds, keys, acc, b.len_q, NULL, b.len_kv);
         mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, acc, NULL, dq);
     }
@@ -235,10 +260,19 @@ static bool masks_window(const mt_attention *a, bool backward, mt_attention_way 
     return a->window && a->window < mt_cudnn_longest(a) && !(backward && way == MT_ATTENTION_CUDNN);
 }
 
+/* Rows of gradients of keys and values that cuDNN does not sum: at their place, or parts for each query head. */
+static int64_t ld_dkv(const mt_attention *a, bool by_heads) { return by_heads && a->H != a->K ? a->H * a->Dh : a->ld_d; }
+
+/* Rows of gradients of queries: where mt_cudnn_ld_dq says, or packed, of a piece of the keys. */
+static int64_t ld_dq(const mt_attention *a, mt_attention_way way, mt_cudnn_size size) { return size.keys == size.longest ? mt_cudnn_ld_dq(a, way) : size.heads * a->Dh; }
+
 static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward, mt_attention_way way)
 {
-    return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .H = a->H, .K = a->K, .Dh = a->Dh,
-                       .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_d = backward ? a->ld_d : 0, .ld_dq = backward ? mt_cudnn_ld_dq(a, way) : 0, .windowed = masks_window(a, backward, way) };
+    bool by_heads = size.heads != a->H;
+    return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .keys = size.keys, .H = size.heads, .K = by_heads ? size.heads : a->K, .Dh = a->Dh,
+                       .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_lse = a->H, .ld_dkv = backward ? ld_dkv(a, by_heads) : 0,
+                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way), .apart = by_heads ? a->H / a->K : 1,
+                       .dq_apart = by_heads && size.keys == size.longest ? a->H / a->K : 1 };
 }
 
 static mt_cudnn_plan *find(const mt_cudnn_attention *c, const plan_key *key)
@@ -252,27 +286,66 @@ static mt_rc add_plan(mt_cudnn_attention *c, const plan_key *key, mt_err *err)
 {
     mt_cudnn_plan *plan;
     MT_TRY(key->backward ? build_backward(c->lib, key, &plan, err) : build_forward(c->lib, key, &plan, err));
-    if (c->n_plans == MAX_PLANS) { /* shapes of another run: all go, and this run's come back */
-        while (c->n_plans) mt_cudnn_plan_free(c->plans[--c->n_plans].plan);
-    }
     c->plans[c->n_plans].key = *key;
     c->plans[c->n_plans++].plan = plan;
     return MT_OK;
 }
 
-/* The plan of this call.  A new shape gets the plans of all its sizes, so that later calls find theirs. */
+/* Whatever calls of this shape may come to want, however long their documents: kernels are compiled in the first step, or never. */
+static int keys_of(const mt_attention *a, bool backward, plan_key out[MOST_KEYS])
+{
+    static const mt_attention_way ways[] = { MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
+    int n_keys = 0;
+    for (int w = 0; w < (backward ? 2 : 1); w++) {
+        if (backward && !(a->use.ways >> ways[w] & 1)) continue;
+        for (int i = 0, n = mt_cudnn_sizes(a, backward && ways[w] == MT_ATTENTION_CUDNN, sizes); i < n; i++) {
+            mt_attention like = *a;
+            like.longest = sizes[i].longest;
+            bool fast = backward && mt_attention_choose(&like, true) == MT_ATTENTION_CUDNN_FAST;
+            if (fast == (ways[w] == MT_ATTENTION_CUDNN_FAST)) out[n_keys++] = key_of(a, sizes[i], backward, ways[w]);
+        }
+    }
+    return n_keys;
+}
+
+/* For n more.  Those of another run go, when their last work is done; this run's come back. */
+static void make_room(mt_cudnn_attention *c, int n)
+{
+    if (c->n_plans + n <= MAX_PLANS) return;
+    (void)cudaDeviceSynchronize();
+    while (c->n_plans) mt_cudnn_plan_free(c->plans[--c->n_plans].plan);
+}
+
+static mt_rc add_plans(mt_cudnn_attention *c, const plan_key *keys, int n, mt_err *err)
+{
+    make_room(c, n);
+    for (int i = 0; i < n; i++)
+        if (!find(c, &keys[i])) MT_TRY(add_plan(c, &keys[i], err));
+    return MT_OK;
+}
+
+mt_rc mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a, mt_err *err)
+{
+    plan_key keys[MOST_KEYS], shape = key_of(a, (mt_cudnn_size){ a->use.docs, a->use.longest, a->H, a->use.longest }, true, MT_ATTENTION_CUDNN);
+    if (memcmp(&shape, &c->expected, sizeof shape) == 0) return MT_OK;
+    c->expected = shape;
+    return add_plans(c, keys, keys_of(a, true, keys), err);
+}
+
+int mt_cudnn_attention_plans(const mt_cudnn_attention *c) { return c->n_plans; }
+
+/* The plan of this call.  A new shape gets all its plans, so that later calls find theirs. */
 static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way, mt_cudnn_plan **out, mt_err *err)
 {
-    mt_cudnn_size sizes[MT_CUDNN_SIZES];
-    plan_key wanted = key_of(a, l->size, backward, way);
+    plan_key keys[MOST_KEYS], wanted = key_of(a, l->size, backward, way);
     *out = find(c, &wanted);
-    int n = *out ? 0 : mt_cudnn_sizes(a, backward && way == MT_ATTENTION_CUDNN, sizes);
-    for (int i = 0; i < n; i++) {
-        plan_key key = key_of(a, sizes[i], backward, way);
-        if (!find(c, &key)) MT_TRY(add_plan(c, &key, err));
+    if (!*out) {
+        int n = keys_of(a, backward, keys);
+        keys[n++] = wanted;
+        MT_TRY(add_plans(c, keys, n, err));
+        *out = find(c, &wanted);
     }
-    if (!*out) *out = find(c, &wanted);
-    if (!*out) return mt_fail(err, MT_EINTERNAL, "attention has no cuDNN plan of its size");
     if (mt_cudnn_plan_workspace(*out) <= l->workspace_bytes) return MT_OK;
     return mt_fail(err, MT_EINTERNAL, "cuDNN's attention asks for %zu bytes of workspace where %zu were planned; please report it, and run with attn_implementation: eager or without cuDNN meanwhile",
                    mt_cudnn_plan_workspace(*out), l->workspace_bytes);
@@ -290,10 +363,10 @@ mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, b
 
 /* -- running --------------------------------------------------------------------------------------- */
 
-void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, int64_t ld[MT_OFFSETS])
+void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, int64_t ld[MT_OFFSETS])
 {
     const int64_t all[MT_OFFSETS] = { [MT_OFF_Q] = a->ldq, [MT_OFF_K] = a->ldk, [MT_OFF_V] = a->ldv, [MT_OFF_O] = a->ldo, [MT_OFF_LSE] = a->H,
-                                      [MT_OFF_D] = a->ld_d, [MT_OFF_DQ] = mt_cudnn_ld_dq(a, way), [MT_OFF_KV] = a->K * a->Dh };
+                                      [MT_OFF_D] = ld_dkv(a, l->size.heads != a->H), [MT_OFF_DQ] = ld_dq(a, way, l->size), [MT_OFF_KV] = a->K * a->Dh };
     memcpy(ld, all, sizeof all);
 }
 
@@ -304,19 +377,21 @@ typedef struct values {
 
 static void put(values *v, int64_t id, const void *p) { v->at[v->n++] = (mt_cudnn_value){ id, p }; }
 
+static const void *heads_from(const void *rows, int64_t head, int64_t Dh) { return (const char *)rows + head * Dh * 2; }
+
 /* What both directions have. */
-static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, int64_t chunk, const uint32_t used[], int n_used)
+static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at, const uint32_t used[], int n_used)
 {
     const char *scratch = a->scratch;
-    put(v, ID_Q, a->q);
-    put(v, ID_K, a->k);
-    put(v, ID_V, a->v);
-    put(v, ID_O, a->o);
-    put(v, ID_LSE, a->lse);
-    const int32_t *len = (const int32_t *)(const void *)(scratch + l->lengths) + chunk * l->lengths_ld;
+    put(v, ID_Q, heads_from(a->q, at.head, a->Dh));
+    put(v, ID_K, heads_from(a->k, at.kv, a->Dh));
+    put(v, ID_V, heads_from(a->v, at.kv, a->Dh));
+    put(v, ID_O, heads_from(a->o, at.head, a->Dh));
+    put(v, ID_LSE, a->lse + at.head);
+    const int32_t *len = (const int32_t *)(const void *)(scratch + l->lengths) + at.chunk * 2 * l->lengths_ld;
     put(v, ID_LEN_Q, len);
-    put(v, ID_LEN_KV, len);
-    const int64_t *off = (const int64_t *)(const void *)(scratch + l->offsets) + chunk * MT_OFFSETS * l->offsets_ld;
+    put(v, ID_LEN_KV, len + l->lengths_ld);
+    const int64_t *off = (const int64_t *)(const void *)(scratch + l->offsets) + at.chunk * MT_OFFSETS * l->offsets_ld;
     for (int i = 0; i < n_used; i++) put(v, ID_OFFSETS + used[i], off + used[i] * l->offsets_ld);
 }
 
@@ -339,33 +414,43 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
     MT_TRY(plan_for(c, a, &l, false, MT_ATTENTION_CUDNN, &plan, err));
     for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
         values v = { .n = 0 };
-        put_common(&v, a, &l, chunk, used, (int)MT_COUNT(used));
+        put_common(&v, a, &l, (mt_cudnn_launch){ chunk, 0, 0 }, used, (int)MT_COUNT(used));
         MT_TRY(run(plan, stream, a, &l, masks_window(a, false, MT_ATTENTION_CUDNN), &v, err));
     }
     return MT_OK;
 }
 
-mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, mt_err *err)
+/* Gradients of grouped keys and values: summed by cuDNN and packed, or parts that lie as query heads do. */
+static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at)
 {
-    bool grouped = a->H != a->K, fast = way == MT_ATTENTION_CUDNN_FAST;
-    const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_DQ, grouped ? MT_OFF_KV : MT_OFF_D };
-    mt_cudnn_layout l = mt_cudnn_layout_of(a, way, true);
-    mt_cudnn_plan *plan;
     char *scratch = a->scratch;
-    MT_TRY(plan_for(c, a, &l, true, way, &plan, err));
-    for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
-        values v = { .n = 0 };
-        put_common(&v, a, &l, chunk, used, (int)MT_COUNT(used));
-        put(&v, ID_DO, a->d_o);
-        put(&v, ID_DQ, mt_cudnn_ld_dq(a, way) == a->ld_d ? a->dq : scratch + l.dq);
-        put(&v, ID_DK, grouped ? scratch + l.dk : a->dk);
-        put(&v, ID_DV, grouped ? scratch + l.dv : a->dv);
-        put(&v, ID_DELTA, scratch + l.delta);
-        put(&v, ID_ONE, &one);
-        if (fast) put(&v, ID_ACC, scratch + l.acc);
-        if (grouped) put(&v, ID_DKF, scratch + l.dkf);
-        if (grouped) put(&v, ID_DVF, scratch + l.dvf);
-        MT_TRY(run(plan, stream, a, &l, masks_window(a, true, way), &v, err));
-    }
-    return MT_OK;
+    bool grouped = a->H != a->K, parts = grouped && l->size.heads != a->H, summed = grouped && !parts;
+    put(v, ID_DK, parts ? heads_from(scratch + l->dkf, at.head, a->Dh) : summed ? scratch + l->dk : heads_from(a->dk, at.kv, a->Dh));
+    put(v, ID_DV, parts ? heads_from(scratch + l->dvf, at.head, a->Dh) : summed ? scratch + l->dv : heads_from(a->dv, at.kv, a->Dh));
+    if (summed) put(v, ID_DKF, scratch + l->dkf);
+    if (summed) put(v, ID_DVF, scratch + l->dvf);
+}
+
+static const void *place_of_dq(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_cudnn_launch at)
+{
+    const char *scratch = (const char *)a->scratch + l->dq;
+    if (l->size.keys != l->size.longest) return scratch + at.chunk * l->size.longest * l->size.heads * a->Dh * 2;
+    return mt_cudnn_ld_dq(a, way) == a->ld_d ? heads_from(a->dq, at.head, a->Dh) : scratch;
+}
+
+mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_cudnn_launch at, mt_err *err)
+{
+    const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_DQ, a->H != a->K && l->size.heads == a->H ? MT_OFF_KV : MT_OFF_D };
+    char *scratch = a->scratch;
+    values v = { .n = 0 };
+    mt_cudnn_plan *plan;
+    MT_TRY(plan_for(c, a, l, true, way, &plan, err));
+    put_common(&v, a, l, at, used, (int)MT_COUNT(used));
+    put(&v, ID_DO, heads_from(a->d_o, at.head, a->Dh));
+    put(&v, ID_DQ, place_of_dq(a, way, l, at));
+    put(&v, ID_DELTA, (float *)(void *)(scratch + l->delta) + at.head);
+    put(&v, ID_ONE, &one);
+    if (way == MT_ATTENTION_CUDNN_FAST) put(&v, ID_ACC, scratch + l->acc);
+    put_dkv(&v, a, l, at);
+    return run(plan, stream, a, l, masks_window(a, true, way), &v, err);
 }

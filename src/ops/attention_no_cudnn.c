@@ -24,9 +24,9 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
     return absent(err);
 }
 
-mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, mt_err *err)
+mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_cudnn_launch at, mt_err *err)
 {
-    (void)c, (void)stream, (void)a, (void)way;
+    (void)c, (void)stream, (void)a, (void)way, (void)l, (void)at;
     return absent(err);
 }
 
@@ -36,4 +36,16 @@ mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, b
     return absent(err);
 }
 
-void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, int64_t ld[MT_OFFSETS]) { (void)a, (void)way, (void)ld; }
+mt_rc mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a, mt_err *err)
+{
+    (void)c, (void)a;
+    return absent(err);
+}
+
+int mt_cudnn_attention_plans(const mt_cudnn_attention *c)
+{
+    (void)c;
+    return 0;
+}
+
+void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, int64_t ld[MT_OFFSETS]) { (void)a, (void)way, (void)l, (void)ld; }

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, NARROW = 512 };
+enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, NARROW = 512, LONG = 4096 };
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 && ld % 8 == 0; }
 
@@ -30,10 +30,19 @@ static bool cudnn_knows(const mt_attention *a, bool backward)
     return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && (!backward || a->Dh <= a->use.cudnn_head) && a->softcap == 0 && a->alibi == 0;
 }
 
+/* Launches of parts of a document that are too small for the GPU are slower than our own kernels. */
+static bool fills(const mt_attention *a, mt_cudnn_size s)
+{
+    bool whole = s.heads == a->H && s.keys == s.longest;
+    return whole || (s.longest > LONG && s.heads * s.keys >= (a->Dh >= 128 ? 128 : 224) * TILE);
+}
+
 /* The repeatable backward works through whole squares whatever the window. */
 static bool cudnn_fits(const mt_attention *a, bool backward)
 {
-    return cudnn_knows(a, backward) && (!backward || (mt_cudnn_size_of(a, true).longest && !(a->window && a->window < a->longest)));
+    if (!backward || !cudnn_knows(a, true)) return cudnn_knows(a, backward);
+    mt_cudnn_size size = mt_cudnn_size_of(a, true);
+    return size.docs && !(a->window && a->window < a->longest) && (fills(a, size) || !allows(a, MT_ATTENTION_FLASH));
 }
 
 /* Narrow windows are ours, and short documents are faster without atomics where both can be had. */
@@ -82,11 +91,11 @@ void mt_attention_use_text(const mt_attention_use *use, char *out, size_t n)
         if (ways >> rows[i].way & 1) at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", rows[i].name);
 }
 
-/* A 64th of the device, in powers of two so that a little more or less free memory changes no bits; past 2 GiB it buys little. */
+/* A 32nd of the device, in powers of two so that a little more or less free memory changes no bits; past 4 GiB it buys little. */
 static uint64_t workspace_for(size_t device_bytes)
 {
-    uint64_t most = (uint64_t)2 << 30, bytes = 1 << 20;
-    while (bytes < most && bytes * 2 <= device_bytes / 64) bytes *= 2;
+    uint64_t most = (uint64_t)4 << 30, bytes = 1 << 20;
+    while (bytes < most && bytes * 2 <= device_bytes / 32) bytes *= 2;
     return bytes;
 }
 
@@ -127,14 +136,42 @@ static int64_t power_of_two(int64_t n, int64_t most)
 int64_t mt_cudnn_longest(const mt_attention *a) { return (int64_t)mt_round_up((size_t)longest_of(a), TILE); }
 
 /* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
-static uint64_t square_bytes(const mt_attention *a, int64_t longest) { return (uint64_t)a->H * (uint64_t)longest * (uint64_t)longest * 2; }
+static uint64_t square_bytes(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads) * (uint64_t)s.longest * (uint64_t)s.keys * 2; }
 
-/* Documents that go through at a time; 0: not one fits. */
-static int64_t most_docs(const mt_attention *a, bool squares, int64_t longest)
+/* One document may take all of the workspace.  Several at once, which are short, gain nothing from its second half. */
+static bool fits(const mt_attention *a, int64_t docs, int64_t longest, int64_t heads, int64_t keys)
 {
-    int64_t docs = power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS);
-    while (squares && docs && (uint64_t)docs * square_bytes(a, longest) > a->use.workspace) docs /= 2;
-    return docs;
+    return square_bytes((mt_cudnn_size){ docs, longest, heads, keys }) <= (docs > 1 ? a->use.workspace / 2 : a->use.workspace);
+}
+
+/* So many heads of one document, its keys in as few pieces as fit, at most `most`; docs 0: they do not fit so. */
+static mt_cudnn_size in_pieces(const mt_attention *a, int64_t longest, int64_t heads, int64_t most)
+{
+    for (int64_t pieces = 1; pieces <= most; pieces *= 2) {
+        int64_t keys = (int64_t)mt_round_up((size_t)((longest + pieces - 1) / pieces), TILE);
+        if (pieces > 1 && keys < MT_CUDNN_FEWEST_KEYS) break;
+        if (fits(a, 1, longest, heads, keys)) return (mt_cudnn_size){ 1, longest, heads, keys };
+    }
+    return (mt_cudnn_size){ 0 };
+}
+
+/* One document, a few heads or keys at a time.  A launch wants many tiles of keys to fill the GPU, and to make them of many heads is best;
+ * but every piece of the keys makes gradients of all later queries.  What was fastest is in docs/benchmarks.md.  Heads divide the number of
+ * key heads, so that one kernel serves all. */
+static mt_cudnn_size part_of(const mt_attention *a, int64_t longest)
+{
+    mt_cudnn_size part = in_pieces(a, longest, a->H, 4);
+    for (int64_t heads = a->K; heads && !part.docs; heads--)
+        if (a->K % heads == 0) part = in_pieces(a, longest, heads, 2);
+    return part.docs ? part : in_pieces(a, longest, 1, longest / MT_CUDNN_FEWEST_KEYS);
+}
+
+/* What goes through at a time; docs 0: nothing fits. */
+static mt_cudnn_size most_of(const mt_attention *a, bool squares, int64_t longest)
+{
+    mt_cudnn_size most = { power_of_two(docs_of(a), MT_CUDNN_MOST_DOCS), longest, a->H, longest };
+    while (squares && most.docs && !fits(a, most.docs, longest, a->H, longest)) most.docs /= 2;
+    return most.docs ? most : part_of(a, longest);
 }
 
 int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES])
@@ -142,9 +179,9 @@ int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUD
     int n = 0;
     int64_t cap = mt_cudnn_longest(a);
     for (int64_t step = squares ? MT_CUDNN_SMALLEST : cap;; step *= 2) {
-        int64_t longest = mt_min_i64(step, cap), most = most_docs(a, squares, longest);
-        for (int64_t docs = 1; docs <= most && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, longest };
-        if (step >= cap || !most) return n;
+        mt_cudnn_size most = most_of(a, squares, mt_min_i64(step, cap));
+        for (int64_t docs = 1; docs <= most.docs && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, most.longest, most.heads, most.keys };
+        if (step >= cap || !most.docs) return n;
     }
 }
 
@@ -153,8 +190,32 @@ mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares)
     int64_t cap = mt_cudnn_longest(a), longest = squares ? MT_CUDNN_SMALLEST : cap;
     while (longest < a->longest) longest *= 2;
     longest = mt_min_i64(longest, cap);
-    int64_t most = most_docs(a, squares, longest);
-    return most ? (mt_cudnn_size){ power_of_two(a->n_docs, most), longest } : (mt_cudnn_size){ 0 };
+    mt_cudnn_size size = most_of(a, squares, longest);
+    if (size.docs) size.docs = power_of_two(a->n_docs, size.docs);
+    return size;
+}
+
+int64_t mt_cudnn_pieces(mt_cudnn_size size) { return (size.longest + size.keys - 1) / size.keys; }
+
+bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p)
+{
+    int64_t cap = mt_cudnn_longest(a);
+    if (!p->upto) p->upto = mt_min_i64(MT_CUDNN_SMALLEST, cap);
+    for (;;) {
+        mt_cudnn_size most = most_of(a, true, p->upto);
+        for (p->n_docs = 0; p->next < a->n_docs && p->n_docs < most.docs; p->next++) {
+            int32_t row = a->host_start[p->next], length = a->host_start[p->next + 1] - row;
+            if (length <= p->above || length > p->upto) continue;
+            p->row[p->n_docs] = row;
+            p->length[p->n_docs++] = length;
+        }
+        p->size = (mt_cudnn_size){ power_of_two(p->n_docs, most.docs), most.longest, most.heads, most.keys };
+        if (p->n_docs) return true;
+        if (p->upto >= a->longest) return false;
+        p->above = p->upto;
+        p->upto = mt_min_i64(2 * p->upto, cap);
+        p->next = 0;
+    }
 }
 
 /* -- scratch --------------------------------------------------------------------------------------- */
@@ -169,27 +230,44 @@ static size_t take(size_t *at, uint64_t bytes)
 /* The fast backward adds to its accumulator as if rows lay where q's do, whatever it is told: 40% off elsewhere. */
 int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way) { return way == MT_ATTENTION_CUDNN_FAST ? a->ldq : a->ld_d; }
 
+/* Of one launch, or of the largest a call's parcels may be. */
+static size_t workspace_of(const mt_attention *a, mt_cudnn_size size, bool squares, bool parcels)
+{
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
+    uint64_t bytes = squares ? square_bytes(size) : 0;
+    for (int i = 0, n = parcels ? mt_cudnn_sizes(a, squares, sizes) : 0; i < n; i++)
+        if (square_bytes(sizes[i]) > bytes) bytes = square_bytes(sizes[i]);
+    return SMALL_WORKSPACE + (size_t)bytes;
+}
+
+/* Gradients: of the sums of o * do, of queries where they do not go to their place, of grouped keys and values before and after summing. */
+static void lay_out_backward(mt_cudnn_layout *l, const mt_attention *a, bool squares)
+{
+    uint64_t rows_of_heads = (uint64_t)(a->N * a->H * a->Dh), rows_of_kv = (uint64_t)(a->N * a->K * a->Dh);
+    int64_t ld_dq = mt_cudnn_ld_dq(a, MT_ATTENTION_CUDNN_FAST), ld = ld_dq ? ld_dq : (a->H + 2 * a->K) * a->Dh; /* 0: a plan's question */
+    l->delta = take(&l->bytes, (uint64_t)(a->N * a->H) * 4);
+    if (!squares) l->acc = take(&l->bytes, (uint64_t)(a->N * ld) * 4);
+    if (!squares && (ld_dq == 0 || ld_dq != a->ld_d)) l->dq = take(&l->bytes, (uint64_t)(a->N * ld) * 2);
+    if (squares && mt_cudnn_pieces(l->size) > 1) l->dq = take(&l->bytes, (uint64_t)(mt_cudnn_pieces(l->size) * l->size.longest * l->size.heads * a->Dh) * 2);
+    if (a->H != a->K) {
+        l->dkf = take(&l->bytes, rows_of_heads * 2);
+        l->dvf = take(&l->bytes, rows_of_heads * 2);
+        l->dk = take(&l->bytes, rows_of_kv * 2);
+        l->dv = take(&l->bytes, rows_of_kv * 2);
+    }
+}
+
 static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, bool squares, bool backward)
 {
-    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs };
-    uint64_t rows_of_heads = (uint64_t)(a->N * a->H * a->Dh), rows_of_kv = (uint64_t)(a->N * a->K * a->Dh);
-    l.offsets_ld = (int64_t)mt_round_up((size_t)size.docs + 1, 2); /* cuDNN is told of 16-byte alignment */
-    l.lengths_ld = (int64_t)mt_round_up((size_t)size.docs, 4);
+    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs, .parcels = size.heads != a->H || size.keys != size.longest };
+    int64_t docs = l.parcels ? MT_CUDNN_MOST_DOCS : size.docs;
+    if (l.parcels) l.n_chunks = mt_cudnn_pieces(size);
+    l.offsets_ld = (int64_t)mt_round_up((size_t)docs + 1, 2); /* cuDNN is told of 16-byte alignment */
+    l.lengths_ld = (int64_t)mt_round_up((size_t)docs, 4);
     l.offsets = take(&l.bytes, (uint64_t)(l.n_chunks * MT_OFFSETS * l.offsets_ld) * 8);
-    l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * l.lengths_ld) * 4);
-    if (backward) {
-        l.delta = take(&l.bytes, (uint64_t)(a->N * a->H) * 4);
-        int64_t ld_dq = mt_cudnn_ld_dq(a, MT_ATTENTION_CUDNN_FAST), ld = ld_dq ? ld_dq : (a->H + 2 * a->K) * a->Dh; /* 0: a plan's question */
-        if (!squares) l.acc = take(&l.bytes, (uint64_t)(a->N * ld) * 4);
-        if (!squares && (ld_dq == 0 || ld_dq != a->ld_d)) l.dq = take(&l.bytes, (uint64_t)(a->N * ld) * 2);
-        if (a->H != a->K) {
-            l.dkf = take(&l.bytes, rows_of_heads * 2);
-            l.dvf = take(&l.bytes, rows_of_heads * 2);
-            l.dk = take(&l.bytes, rows_of_kv * 2);
-            l.dv = take(&l.bytes, rows_of_kv * 2);
-        }
-    }
-    l.workspace_bytes = SMALL_WORKSPACE + (squares ? (size_t)((uint64_t)size.docs * square_bytes(a, size.longest)) : 0);
+    l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * 2 * l.lengths_ld) * 4);
+    if (backward) lay_out_backward(&l, a, squares);
+    l.workspace_bytes = workspace_of(a, size, squares, l.parcels);
     l.workspace = take(&l.bytes, l.workspace_bytes);
     return l;
 }

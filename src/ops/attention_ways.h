@@ -7,16 +7,22 @@
 
 /* cuDNN's kernels are made for a number of documents and a length; documents go through them so many at a time.  Both come in few
  * sizes, so that a run makes all its kernels in its first step. */
-enum { MT_CUDNN_SIZES = 96, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64 };
+enum { MT_CUDNN_SIZES = 96, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64, MT_CUDNN_FEWEST_KEYS = 2048 };
 
+/* heads: query heads of a launch.  All of them, or, where a document's squares do not fit at once, one each of so many key heads: then the
+ * gradients of keys and values are made for every query head and summed afterwards.
+ * keys: a document's keys of a launch, with all queries that see them.  All of them, or a part: then the gradients of queries are made for
+ * every part and summed. */
 typedef struct mt_cudnn_size {
-    int64_t docs, longest;
+    int64_t docs, longest, heads, keys;
 } mt_cudnn_size;
 
 /* All sizes of a run, ascending; returns how many.  squares: of the repeatable backward, which needs `heads x longest x longest` a document
- * in the workspace: what does not fit is left out.  The others have one length, the run's longest. */
+ * in the workspace: lengths of which not one head fits are left out.  The others have one length, the run's longest. */
 int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES]);
-/* The one for this call; longest 0: none. */
+/* Launches for the keys of a document. */
+int64_t mt_cudnn_pieces(mt_cudnn_size size);
+/* The one for this call; docs 0: none. */
 mt_cudnn_size mt_cudnn_size_of(const mt_attention *a, bool squares);
 /* The run's longest document, rounded up. */
 int64_t mt_cudnn_longest(const mt_attention *a);
@@ -27,13 +33,25 @@ typedef enum mt_cudnn_offset { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LS
 /* Where things lie in the scratch of a call that cuDNN serves; bytes from its start. */
 typedef struct mt_cudnn_layout {
     mt_cudnn_size size;
-    int64_t n_chunks;              /* launches, size.docs documents each */
+    int64_t n_chunks;              /* launches, of size.docs documents each, or of size.keys of a parcel's */
+    bool parcels;                  /* some documents are too long for all heads at once: they go by length, and size is each parcel's */
     int64_t offsets_ld, lengths_ld; /* elements from chunk to chunk (offsets: from array to array) */
-    size_t offsets, lengths;       /* int64 [n_chunks][MT_OFFSETS][offsets_ld]; int32 [n_chunks][lengths_ld] */
-    size_t delta, acc, dq, dkf, dvf, dk, dv; /* backward; dq: where its rows cannot be written to their place */
+    size_t offsets, lengths;       /* int64 [n_chunks][MT_OFFSETS][offsets_ld]; int32 [n_chunks][queries, keys][lengths_ld] */
+    size_t delta, acc, dq, dkf, dvf, dk, dv; /* backward; dq: where its rows cannot be written to their place (parcels: [piece][longest, heads, Dh]); dkf, dvf: [N, H, Dh] */
     size_t workspace, workspace_bytes;
     size_t bytes;                  /* of all */
 } mt_cudnn_layout;
+
+/* Documents of about one length, as many as go through together. */
+typedef struct mt_cudnn_parcel {
+    mt_cudnn_size size;
+    int64_t n_docs;
+    int32_t row[MT_CUDNN_MOST_DOCS], length[MT_CUDNN_MOST_DOCS];
+    int64_t above, upto, next; /* where the walk is: documents of these lengths, from this one on */
+} mt_cudnn_parcel;
+
+/* The next parcel of a call (shorter documents first), from one that is all zeros on; false: there are no more.  Reads a->host_start. */
+bool mt_cudnn_parcel_next(const mt_attention *a, mt_cudnn_parcel *p);
 
 /* Elements from row to row of dq as cuDNN writes it: a->ld_d, or else it lies in the scratch. */
 int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way);

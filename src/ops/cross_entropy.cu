@@ -2,8 +2,9 @@
  *
  * Shapes: logits, dlogits [N, V].  Bytes moved: logits once, dlogits once.
  * A row of a large vocabulary does not fit on one processor: a cluster of blocks holds it in registers, each block a piece, and joins
- * (largest, where, sum of exponentials) through their shared memories.  Where there are no clusters, or rows are too long or lie too
- * crookedly for 16-byte loads, one block takes a row and reads it twice.  Joins have a fixed order.
+ * (largest, where, sum of exponentials) through their shared memories.  There are as many clusters as the processors hold; each takes row after row, and
+ * while it works on one, its pieces of the next come to shared memory.  Where there are no clusters, or rows are too long or lie too crookedly for
+ * 16-byte loads, one block takes a row and reads it twice.  Joins have a fixed order.
  * The rows' losses are added to the step's sum by one thread, in row order, in double: what the CPU does, to the bit. */
 #include "ops/ops_cuda.cuh"
 
@@ -88,13 +89,6 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) row_kern
     }
 }
 
-/* Read once: first to leave the cache. */
-__device__ __forceinline__ vec<float, 4> load_once(const float *p)
-{
-    float4 v = __ldcs((const float4 *)p);
-    return { v.x, v.y, v.z, v.w };
-}
-
 /* -- a row in a cluster ---------------------------------------------------------------------------- */
 
 /* HELD: vectors of a row that a thread holds.  8 blocks of 512 threads hold 163,840 logits with 10 and 262,144 with 16. */
@@ -107,21 +101,36 @@ template <int HELD> struct piece {
     int from, to; /* vectors of the row that are this block's; this thread has from + threadIdx.x, + THREADS, ... */
 };
 
-template <int HELD> __device__ __forceinline__ piece<HELD> load_piece(const float *row, int V, int rank, int n_blocks)
+__device__ __forceinline__ uint32_t shared_at(const void *p) { return (uint32_t)__cvta_generic_to_shared(p); }
+
+/* The next row's piece, asked for by one thread: `bytes`, a multiple of 16, which `arrived` counts in. */
+__device__ __forceinline__ void fetch_piece(void *to, const void *from, uint32_t bytes, uint64_t *arrived)
 {
-    piece<HELD> p;
-    int n = V / 4, each = ((n + n_blocks - 1) / n_blocks + 31) / 32 * 32; /* whole warps, whole lines */
-    p.from = min(n, rank * each) + (int)threadIdx.x;
-    p.to = min(n, (rank + 1) * each);
+    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_at(arrived)), "r"(bytes) : "memory");
+    if (bytes)
+        asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(shared_at(to)), "l"(from),
+                     "r"(bytes), "r"(shared_at(arrived))
+                     : "memory");
+}
+
+__device__ __forceinline__ void wait_for_piece(uint64_t *arrived, uint32_t turn)
+{
+    asm volatile("{ .reg .pred yes; again: mbarrier.try_wait.parity.shared::cta.b64 yes, [%0], %1; @!yes bra again; }" ::"r"(shared_at(arrived)),
+                 "r"(turn & 1)
+                 : "memory");
+}
+
+template <int HELD> __device__ __forceinline__ void take_piece(piece<HELD> &p, const vec<float, 4> *shared)
+{
+    int n = p.to - p.from; /* left from this thread on */
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
-        if (p.from + k * THREADS < p.to)
-            p.z[k] = load_once(row + 4 * (p.from + k * THREADS));
+        if (k * THREADS < n)
+            p.z[k] = shared[(int)threadIdx.x + k * THREADS];
         else
 #pragma unroll
             for (int e = 0; e < 4; e++) p.z[k].at[e] = -INFINITY;
     }
-    return p;
 }
 
 /* exp(x) for x <= 0 by the processor's own 2^x: exp(0) is 1, relative errors are 2e-7 and 6e-8 times -x more, and what is
@@ -173,47 +182,31 @@ template <int HELD, bool KEEP> __device__ __forceinline__ partial sum_piece(piec
     return w;
 }
 
-/* The whole row of what its warps hold: within the block, then every block's to every block. */
-__device__ __forceinline__ partial join_cluster(partial p, int rank, int n_blocks)
+/* The whole row of what its warps hold: within the block, then every block's to every block.  Rows take turns between two places. */
+__device__ __forceinline__ partial join_cluster(partial p, int rank, int n_blocks, int turn)
 {
 #if __CUDA_ARCH__ >= 900
     namespace cg = cooperative_groups;
     cg::cluster_group cluster = cg::this_cluster();
-    __shared__ partial of_warp[N_WARPS], of_block[MOST_BLOCKS];
+    __shared__ partial of_warp[N_WARPS], of_block[2][MOST_BLOCKS];
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     if (lane == 0) of_warp[warp] = p;
     __syncthreads();
-    cluster.barrier_wait(); /* all blocks have started: their memory can be written */
     if (warp == 0) {
         p = warp_join(of_warp[lane % N_WARPS], N_WARPS);
-        if (lane < n_blocks) *cluster.map_shared_rank(&of_block[rank], lane) = p;
+        if (lane < n_blocks) *cluster.map_shared_rank(&of_block[turn & 1][rank], lane) = p;
     }
     cluster.sync();
-    p = warp_join(of_block[lane % n_blocks], n_blocks);
+    p = warp_join(of_block[turn & 1][lane % n_blocks], n_blocks);
 #endif
     return p;
 }
 
+/* dlogits of a block's piece of row i; mine: what the warp holds of it. */
 template <typename T, int HELD, bool CAPPED>
-__global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_kernel(mt_cross_entropy a)
+__device__ __forceinline__ void write_piece(const mt_cross_entropy &a, int64_t i, const piece<HELD> &p, partial mine, partial row, int target)
 {
-#if __CUDA_ARCH__ >= 900
-    namespace cg = cooperative_groups;
-    cg::cluster_group cluster = cg::this_cluster();
-    int n_blocks = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), V = (int)a.V;
-    int64_t i = blockIdx.x / (unsigned)n_blocks;
-    const float *z = a.logits + i * V;
-    cluster.barrier_arrive();
-    piece<HELD> p = load_piece<HELD>(z, V, rank, n_blocks);
-    int target = a.targets[i];
-    float at_target = z[target]; /* before any block writes: dlogits may be logits */
-    partial mine = sum_piece<HELD, CAPPED>(p), row = join_cluster(mine, rank, n_blocks);
-    if (rank == 0 && threadIdx.x == 0) {
-        a.row_loss[i] = (float)(log((double)row.sum) - (double)(at_target - row.top));
-        a.row_correct[i] = row.best == target;
-    }
-    if (!a.dlogits) return;
-    T *dz = (T *)a.dlogits + i * V;
+    T *dz = (T *)a.dlogits + i * a.V;
     float inv = 1.0f / row.sum, to_cap = CAPPED ? 1.0f / a.softcap : 0.0f;
     float scale = mine.top > -INFINITY ? expf(mine.top - row.top) * inv * a.dscale : 0.0f; /* of what is relative to the warp's top */
 #pragma unroll
@@ -230,23 +223,72 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
         }
         store<T, 4>(dz + 4 * at, d);
     }
+}
+
+/* each: vectors of a block's piece. */
+template <typename T, int HELD, bool CAPPED>
+__global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_kernel(mt_cross_entropy a, int each)
+{
+#if __CUDA_ARCH__ >= 900
+    namespace cg = cooperative_groups;
+    cg::cluster_group cluster = cg::this_cluster();
+    extern __shared__ __align__(128) unsigned char next[];
+    __shared__ uint64_t arrived;
+    int n_blocks = (int)cluster.num_blocks(), rank = (int)cluster.block_rank(), V = (int)a.V, from = min(V / 4, rank * each), to = min(V / 4, from + each), turn = 0;
+    int64_t i = blockIdx.x / (unsigned)n_blocks, step = gridDim.x / (unsigned)n_blocks;
+    uint32_t bytes = (uint32_t)(to - from) * 16;
+    if (threadIdx.x == 0) {
+        asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_at(&arrived)));
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+        fetch_piece(next, a.logits + i * V + 4 * (int64_t)from, bytes, &arrived);
+    }
+    cluster.sync(); /* and all blocks have started: their memory can be written */
+    for (; i < a.N; i += step, turn++) {
+        const float *z = a.logits + i * V;
+        int target = a.targets[i];
+        bool first = rank == 0 && threadIdx.x == 0;
+        float at_target = first ? z[target] : 0.0f; /* before any block writes: dlogits may be logits */
+        piece<HELD> p;
+        p.from = from + (int)threadIdx.x;
+        p.to = to;
+        wait_for_piece(&arrived, (uint32_t)turn);
+        take_piece(p, (const vec<float, 4> *)next);
+        __syncthreads(); /* all have theirs: the next may come */
+        if (threadIdx.x == 0 && i + step < a.N) fetch_piece(next, z + step * V + 4 * (int64_t)from, bytes, &arrived);
+        partial mine = sum_piece<HELD, CAPPED>(p), row = join_cluster(mine, rank, n_blocks, turn);
+        if (first) {
+            a.row_loss[i] = (float)(log((double)row.sum) - (double)(at_target - row.top));
+            a.row_correct[i] = row.best == target;
+        }
+        if (a.dlogits) write_piece<T, HELD, CAPPED>(a, i, p, mine, row, target);
+    }
 #else
     __trap(); /* a device whose code has none of this never says `clusters` */
 #endif
 }
 
-template <typename T> static mt_rc by_clusters(mt_stream *s, const mt_cross_entropy *a, mt_err *err)
+/* MT_OK and *done false: no cluster fits. */
+template <typename T> static mt_rc by_clusters(mt_stream *s, const mt_cross_entropy *a, bool *done, mt_err *err)
 {
     bool few = a->V <= MOST_BLOCKS * block_holds(FEW_HELD), capped = a->softcap != 0;
-    void (*kernel)(mt_cross_entropy) = few ? (capped ? cluster_kernel<T, FEW_HELD, true> : cluster_kernel<T, FEW_HELD, false>)
-                                           : (capped ? cluster_kernel<T, MANY_HELD, true> : cluster_kernel<T, MANY_HELD, false>);
+    void (*kernel)(mt_cross_entropy, int) = few ? (capped ? cluster_kernel<T, FEW_HELD, true> : cluster_kernel<T, FEW_HELD, false>)
+                                                : (capped ? cluster_kernel<T, MANY_HELD, true> : cluster_kernel<T, MANY_HELD, false>);
     unsigned blocks = 1;
     while (blocks * block_holds(few ? FEW_HELD : MANY_HELD) < a->V) blocks *= 2;
+    int each = (int)div_up(div_up(a->V / 4, blocks), 8) * 8, clusters = 0; /* whole lines of memory */
     cudaLaunchAttribute cluster = { .id = cudaLaunchAttributeClusterDimension };
     cluster.val.clusterDim.x = blocks;
     cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t how = { .gridDim = dim3((unsigned)a->N * blocks), .blockDim = dim3(THREADS), .stream = mt_cuda_raw(s), .attrs = &cluster, .numAttrs = 1 };
-    return mt__cuda_check(s->dev, cudaLaunchKernelEx(&how, kernel, *a), "cross entropy", err);
+    cudaLaunchConfig_t how = { .gridDim = dim3(blocks), .blockDim = dim3(THREADS), .dynamicSmemBytes = (size_t)each * 16, .stream = mt_cuda_raw(s), .attrs = &cluster, .numAttrs = 1 };
+    *done = false;
+    if (cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, each * 16) != cudaSuccess ||
+        cudaOccupancyMaxActiveClusters(&clusters, kernel, &how) != cudaSuccess || clusters == 0) {
+        cudaGetLastError();
+        return MT_OK;
+    }
+    *done = true;
+    how.gridDim.x = (unsigned)mt_min_i64(a->N, clusters) * blocks;
+    return mt__cuda_check(s->dev, cudaLaunchKernelEx(&how, kernel, *a, each), "cross entropy", err);
 }
 
 /* -- the op ---------------------------------------------------------------------------------------- */
@@ -273,7 +315,9 @@ __global__ void add_rows_kernel(mt_loss_sum *sum, const float *row_loss, const i
 template <typename T> static mt_rc rows(mt_stream *s, const mt_cross_entropy *a, mt_err *err)
 {
     bool whole = a->V % 4 == 0 && is_aligned(a->logits, 16) && is_aligned(a->dlogits, 4 * sizeof(T));
-    if (whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD)) return by_clusters<T>(s, a, err);
+    bool done = false;
+    if (whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD)) MT_TRY(by_clusters<T>(s, a, &done, err));
+    if (done) return MT_OK;
     if (whole)
         row_kernel<T, 4><<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
     else

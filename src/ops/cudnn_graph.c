@@ -204,7 +204,7 @@ mt_node mt_cudnn_tensor(mt_cudnn_graph *g, const mt_cudnn_tensor_spec *spec)
     *n = (struct mt_cudnn_node){ d, *spec };
     pack(&n->spec);
     bool yes = true;
-    int64_t aligned = 16, id = spec->id ? spec->id : g->next_virtual++;
+    int64_t aligned = spec->aligned ? spec->aligned : 16, id = spec->id ? spec->id : g->next_virtual++;
     set(g, d, CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &spec->type);
     set(g, d, CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, n->spec.dims);
     set(g, d, CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, n->spec.strides);

@@ -36,6 +36,7 @@ typedef struct mt_cudnn_tensor_spec {
     int64_t id; /* what a run names its pointer by */
     cudnnDataType_t type;
     int64_t dims[4], strides[4]; /* strides all 0: packed */
+    int64_t aligned;             /* bytes its pointer is a multiple of; 0: 16 */
     bool by_value;               /* a host scalar, read when the plan runs */
     mt_node ragged;              /* where in memory each of dims[0] starts, in elements */
 } mt_cudnn_tensor_spec;

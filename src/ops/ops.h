@@ -135,6 +135,7 @@ typedef struct mt_attention {
     int64_t ldq, ldk, ldv, ldo;    /* elements from row to row */
     int64_t n_docs, longest;       /* documents, rows of the longest */
     const int32_t *doc_start;      /* [n_docs + 1], device */
+    const int32_t *host_start;     /* the same in host memory, read while the call is queued; backward */
     float scale;
     int64_t window;                /* 0: none */
     float softcap;                 /* 0: none */
@@ -173,7 +174,7 @@ typedef struct mt_cache_attention {
 typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2 } mt_act;
 
 /* y = act(gate) * up with gate and up side by side in gu; plain: y = act(gu).  Backward writes dgu (may be gu itself) and, since y
- * is cheap, y again (may be dy itself). */
+ * is cheap, y again (may be dy itself) unless it is NULL. */
 typedef struct mt_glu {
     mt_dtype t;
     mt_act act;

@@ -16,6 +16,8 @@ typedef struct rows {
 
 /* From comfortable to small; a micro-batch holds the longest document at least. */
 static const rows sizes[] = { { 32768, MLP_ROWS, 1024 }, { 16384, MLP_ROWS, 1024 }, { 8192, MLP_ROWS, 1024 }, { 4096, MLP_ROWS, 512 }, { 2048, MLP_ROWS, 256 } };
+/* Fewer kernels for the same rows, each with a start and an end: a percent of small models' steps on a GPU, and worth no layer's redoing. */
+static const rows large = { 65536, 2 * MLP_ROWS, 1024 };
 static const rows small[] = { { 1, 2048, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
 
 /* Each chunk of the head's rows adds to all of its gradient in fp32, so few chunks are better, and logits are large. */
@@ -42,7 +44,7 @@ static size_t five_digits(size_t n)
     return n >> shift << shift;
 }
 
-enum { FITTED = 3 };
+enum { FITTED = 3, LARGE = MT_COUNT(sizes) + FITTED, TRIES };
 
 /* Between the sizes: a fifth, a sixth or a tenth of the step in whole documents, for sweeps of one or two micro-batches that come out even. */
 static rows fitted(const mt_job *job, int i)
@@ -52,23 +54,38 @@ static rows fitted(const mt_job *job, int i)
     return (rows){ micro > 8192 && micro < MLP_ROWS ? micro : sizes[0].micro, MLP_ROWS, 1024 };
 }
 
+static rows try_at(const mt_job *job, int i)
+{
+    const int n = MT_COUNT(sizes);
+    return i < n ? sizes[i] : i < LARGE ? fitted(job, i - n) : large;
+}
+
+static bool redoes(const mt_plan *p)
+{
+    for (int l = 0; l < p->model->config->L; l++)
+        if (p->place.layers[l].keep < MT_KEEP_ALL) return true;
+    return false;
+}
+
 /* The fastest of the comfortable sizes, or the first small one that fits. */
 static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
 {
     double seconds = INFINITY;
-    int64_t last = 0;
+    int64_t last = 0, first = arithmetic_of(&sizes[0], model, job, form, m).micro_tokens;
     mt_rc rc = MT_ENOMEM;
     mt_plan *plan;
-    for (size_t i = 0; i < MT_COUNT(sizes) + FITTED; i++) {
-        rows r = i < MT_COUNT(sizes) ? sizes[i] : fitted(job, (int)(i - MT_COUNT(sizes)));
+    for (int i = 0; i < TRIES; i++) {
+        rows r = try_at(job, i);
         mt_arithmetic a = arithmetic_of(&r, model, job, form, m);
-        if (a.micro_tokens == last || (i >= MT_COUNT(sizes) && r.micro == sizes[0].micro)) continue;
+        if (a.micro_tokens == last || (i > 0 && a.micro_tokens == first) || (i == LARGE && m->shared)) continue;
         last = a.micro_tokens;
         rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, NULL, err);
         if (rc && rc != MT_ENOMEM) return rc;
         if (rc || !plan) continue;
-        *best = a;
-        seconds = plan->predicted_seconds;
+        if (i < LARGE || !redoes(plan)) {
+            *best = a;
+            seconds = plan->predicted_seconds;
+        }
         mt_plan_free(plan);
     }
     for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {

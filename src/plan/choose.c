@@ -18,6 +18,8 @@ typedef enum knob {
     MICROS,         /* micro-batches of a sweep */
     INTERVAL,       /* layers redone from one kept input */
     KEEP_ALL,       /* layers that keep everything: of those in host memory, then from the first */
+    KEEP_CHEAP,     /* of those of them that keep it on the device, from the first, so many their norms; beyond all of them, activations again from the
+                       first; not searched for */
     KEEP_ATTENTION, /* the next so many keep input and attention, the rest their input */
     OFFLOADED,      /* layers whose kept activations go to host memory, spread */
     HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
@@ -85,12 +87,13 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
 {
     int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
     int hosts = j->train ? (int)mt_min_i64(c->k[OFFLOADED], kept) : 0, all_there = (int)mt_min_i64(c->k[KEEP_ALL], hosts), all_here = c->k[KEEP_ALL] - all_there;
+    const mt_keep cheap[] = { MT_KEEP_ALL, MT_KEEP_NORMS, MT_KEEP_ACT };
     for (int l = 0, n = 0, there = 0, here = 0, others = 0; l < L; l++) {
         p->layers[l] = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
         if (l % c->k[INTERVAL] != 0) continue;
         bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
         p->layers[l].place = host ? MT_HOST : MT_DEVICE;
-        p->layers[l].keep = all ? MT_KEEP_ALL : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
+        p->layers[l].keep = all ? cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])] : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
     }
 }
 
@@ -391,6 +394,7 @@ static void set_ranges(search *s)
     set_range(s, MICROS, 1, micros);
     set_range(s, INTERVAL, train && l->exact ? mt_limits_longest(l, s->model) : 1, train ? mt_limits_longest(l, s->model) : 1);
     set_range(s, KEEP_ALL, 0, more ? L : 0);
+    set_range(s, KEEP_CHEAP, 0, 0); /* until the rest is settled: spend_the_rest */
     set_range(s, KEEP_ATTENTION, 0, more ? L : 0);
     set_range(s, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
     set_range(s, HOMES, 0, s->machine->home_host ? 0 : s->model->n_units);
@@ -443,6 +447,26 @@ static bool hopeless(search *s)
     return mt_step_compute(&s->drawing, &s->trial, s->machine) >= s->give_up;
 }
 
+/* What is cheap to redo gains little for its memory, norms twice as much as activations: it gets what nothing else has a
+ * use for, on a device whose memory is its own. */
+static mt_rc spend_the_rest(search *s, mt_err *err)
+{
+    struct start *at = &s->starts[0];
+    for (int least = 0, most = 2 * at->c.k[KEEP_ALL]; least < most;) {
+        candidate c = at->c;
+        merit m;
+        c.k[KEEP_CHEAP] = (least + most + 1) / 2;
+        MT_TRY(judge(s, &c, at->m, &m, err));
+        if (better(m, at->m)) {
+            *at = (struct start){ .c = c, .m = m };
+            least = c.k[KEEP_CHEAP];
+        } else {
+            most = c.k[KEEP_CHEAP] - 1;
+        }
+    }
+    return MT_OK;
+}
+
 static mt_rc find(search *s, mt_err *err)
 {
     MT_TRY(offer_least(s, err));
@@ -452,7 +476,8 @@ static mt_rc find(search *s, mt_err *err)
     MT_TRY(walk_all(s, err));
     if (!best_start(s)->m.fits) MT_TRY(walk_skipping(s, err));
     s->starts[0] = *best_start(s);
-    return s->starts[0].m.fits ? MT_OK : nothing_fits(s, err);
+    if (!s->starts[0].m.fits) return nothing_fits(s, err);
+    return s->rough || s->machine->shared ? MT_OK : spend_the_rest(s, err);
 }
 
 static mt_rc make(search *s, mt_plan **out, mt_err *err)

@@ -91,9 +91,11 @@ static void cost_layer(mt_costs *k)
     k->gate_up = product(k, R, gu, D) / R + moved(k, MT_NORM_NUMBERS * D);
     k->down = product(k, R, D, F) / R + moved(k, 1.1 * (gu + F) + posts);
     double products = product_backward(k, R, qkv, D) + product_backward(k, R, D, o) + product_backward(k, R, gu, D) + product_backward(k, R, D, F);
-    /* Both norms again and back, the activation back, rotations, biases and the sums of o * do. */
-    double numbers = 5.2 * D + 12 * D + 3 * gu + 2 * qk + qkv + 2 * o + 3 * posts + 4 * head_norms;
+    /* Both norms back, the activation back, rotations, biases and the sums of o * do. */
+    double numbers = 12 * D + 3 * gu - F + 2 * qk + qkv + 2 * o + 3 * posts + 4 * head_norms;
     k->backward = products / R + moved(k, numbers);
+    k->norms = moved(k, 2 * MT_NORM_NUMBERS * D);
+    k->act = moved(k, F);
 }
 
 static void cost_ends(mt_costs *k)
@@ -134,10 +136,10 @@ double mt_cost_backward(mt_costs *k, int layer, double rows, double micros)
 
 double mt_cost_redo(mt_costs *k, int layer, mt_keep keep, bool finish, double rows, double micros)
 {
-    double row = finish ? k->down : 0;
+    double row = finish ? k->down : 0, cheap = (keep < MT_KEEP_NORMS ? k->norms : 0) + (keep < MT_KEEP_ACT ? k->act : 0);
     if (keep < MT_KEEP_ALL) row += k->mix + k->gate_up;
     if (keep < MT_KEEP_ATTENTION) row += k->attend + attention_of(k, layer, false);
-    return row > 0 ? rows * row + micros * k->micro_forward : 0;
+    return rows * (cheap + row) + (row > 0 ? micros * k->micro_forward : 0);
 }
 
 /* Cleared, rounded, squared: bytes as measured, 12 of memory's and as long again in the norm's last stage. */

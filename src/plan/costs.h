@@ -23,6 +23,7 @@ typedef struct mt_costs {
     /* Seconds a row, all layers alike but for attention. */
     double attend, mix, gate_up, down; /* products and elementwise kernels of forward's parts */
     double backward;
+    double norms, act; /* of backward: what is redone unless even that is kept */
     double head_forward, head_backward;
     double embed_forward, embed_backward;
     double micro_forward, micro_backward; /* seconds a micro-batch and layer, however few its rows */

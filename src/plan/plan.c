@@ -15,6 +15,8 @@ static const char *const kind_names[] = {
 
 static size_t size_of(mt_dtype t) { return mt_dtype_bytes(t); }
 
+int mt_keep_norms(const mt_config *c) { return !mt_config_pre_norms(c) ? 0 : c->form == MT_BLOCK_ONE_NORM ? 1 : 2; }
+
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
 {
     size_t e = size_of(t), D = (size_t)c->D, qkv = (size_t)((c->H + 2 * c->K) * c->Dh), o = (size_t)(c->H * c->Dh), gu = (size_t)mt_config_gu(c);
@@ -23,6 +25,8 @@ size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
     if (keep >= MT_KEEP_INPUT) bytes += D * e;
     if (keep >= MT_KEEP_ATTENTION) bytes += (qkv + o) * e + (size_t)c->H * sizeof(float);
     if (keep >= MT_KEEP_ALL) bytes += (D + gu + branches) * e;
+    if (keep >= MT_KEEP_NORMS) bytes += (size_t)mt_keep_norms(c) * (D * e + sizeof(float));
+    if (keep >= MT_KEEP_ACT) bytes += (size_t)c->F * e;
     return bytes;
 }
 

@@ -227,11 +227,13 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
 /* Bytes of Adam's two moments a trained parameter, in whole numbers; of one moment of n, exactly: mt_moments_bytes. */
 size_t mt_plan_moment_bytes(const mt_plan *p);
 
+/* Norms before branches that a layer has of its own: none, one for both, or two. */
+int mt_keep_norms(const mt_config *c);
 /* Bytes a row of a layer needs, by what is kept. */
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep);
 /* A kept block is one array after the other (keeps.c), each beginning at a multiple of this: kernels choose how they load, and so how
  * they add, by alignment, and what is kept must compute like what is redone (P3). */
-enum { MT_KEEP_ALIGN = 256, MT_KEEP_ARRAYS = 8 };
+enum { MT_KEEP_ALIGN = 256, MT_KEEP_ARRAYS = 13 };
 size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows);
 
 /* -- micro-batches -- */

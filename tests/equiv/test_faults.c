@@ -7,6 +7,7 @@
 #include "base/split.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -54,16 +55,70 @@ static mt_rc borrowing_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     return rc;
 }
 
+/* Everything resident and updated in slots of units' own, whose write-backs last through the next step. */
+static mt_rc own_slots_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
+{
+    mt_placement p;
+    mt_job job = rig_job(r, clip);
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8 };
+    MT_TRY(mt_placement_init(&p, r->model, err));
+    p.sweep_tokens = r->batch.n_tokens;
+    p.ring_slots = 1, p.grad_slots = 1, p.stage_slots = r->model->n_units;
+    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
+    for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .site = u == 1 ? MT_SITE_HOST : MT_SITE_STAGED };
+    mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
+    mt_placement_free(&p);
+    return rc;
+}
+
 typedef struct fault_case {
     mt_rc (*plan)(mt_plan **out, const rig *r, bool clip, mt_err *err);
     const char *model;
     const char *freeze[2]; /* little is trained, so that a layer's state fits into what few rows keep */
     bool clip;
     bool looks; /* at gradients first, so that what was staged is dropped */
+    bool saves; /* a checkpoint of each step, while the next one runs */
+    int stride; /* of the points after the first; 0: each */
 } fault_case;
 
 static const fault_case mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true }, unclipped = { .plan = mixed_plan, .model = "qwen3" };
 static const fault_case borrowing = { .plan = borrowing_plan, .model = "qwen2_window", .freeze = { "*_proj.weight", "lm_head.weight" }, .clip = true, .looks = true };
+
+static const fault_case saving = { .plan = own_slots_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
+static const fault_case saving_mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
+
+/* -- a thread that saves ---------------------------------------------------------------------------- */
+
+typedef struct saver {
+    pthread_t thread;
+    rig *r;
+    mt_rc rc;
+    mt_err err;
+} saver;
+
+static void *save(void *arg)
+{
+    saver *s = arg;
+    const mt_model *m = s->r->model;
+    char piece[256];
+    for (int u = 0; u < m->n_units; u++) {
+        for (int kind = 0; kind < MT_STATE_KINDS && !s->rc; kind++)
+            if (m->units[u].layout->n_train >= 64) s->rc = mt_engine_read_held(s->r->engine, u, (mt_state_kind)kind, 0, 64, piece, &s->err);
+        mt_engine_let_go(s->r->engine, u); /* whatever happened */
+    }
+    return NULL;
+}
+
+static mt_rc step_beside_a_saver(rig *r, mt_step_result *result, mt_err *err)
+{
+    saver s = { .r = r };
+    MT_TRY(mt_engine_hold(r->engine, err));
+    assert_int_equal(pthread_create(&s.thread, NULL, save, &s), 0);
+    mt_rc rc = mt_engine_step(r->engine, &r->batch, &hyper, result, err);
+    pthread_join(s.thread, NULL);
+    if (!rc && s.rc) *err = s.err;
+    return rc ? rc : s.rc;
+}
 
 /* Plan, device, engine, weights, two steps, checksum: what can fail, returned. */
 static mt_rc whole_run(rig *r, const fault_case *c, uint64_t *checksum, mt_err *err)
@@ -75,7 +130,7 @@ static mt_rc whole_run(rig *r, const fault_case *c, uint64_t *checksum, mt_err *
     MT_TRY(mt_engine_load(r->engine, r->model, r->shards, err));
     for (int i = 0; i < 2; i++) {
         if (c->looks) MT_TRY(mt_engine_gradients(r->engine, &r->batch, &s, err));
-        MT_TRY(mt_engine_step(r->engine, &r->batch, &hyper, &s, err));
+        MT_TRY(c->saves ? step_beside_a_saver(r, &s, err) : mt_engine_step(r->engine, &r->batch, &hyper, &s, err));
     }
     return mt_engine_checksum(r->engine, checksum, err);
 }
@@ -111,6 +166,7 @@ static void fail_at_each_point(mt_fault_kind kind, rig *r, const fault_case *c, 
 {
     const char *env = getenv("MT_FAULT_STRIDE");
     int n_hit = 0, stride = env ? atoi(env) : 1;
+    if (c->stride > stride) stride = c->stride;
     for (long n = 0;; n += n < 40 ? 1 : stride) {
         uint64_t sum;
         mt_err err = { 0 };
@@ -153,8 +209,8 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
 
 static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed); }
 static void every_device_buffer_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing); }
-static void every_copy_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_COPY, &mixed), fail_everywhere(MT_FAULT_COPY, &unclipped), fail_everywhere(MT_FAULT_COPY, &borrowing); }
-static void every_queue_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_QUEUE, &mixed), fail_everywhere(MT_FAULT_QUEUE, &unclipped), fail_everywhere(MT_FAULT_QUEUE, &borrowing); }
+static void every_copy_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_COPY, &mixed), fail_everywhere(MT_FAULT_COPY, &unclipped), fail_everywhere(MT_FAULT_COPY, &borrowing), fail_everywhere(MT_FAULT_COPY, &saving), fail_everywhere(MT_FAULT_COPY, &saving_mixed); }
+static void every_queue_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_QUEUE, &mixed), fail_everywhere(MT_FAULT_QUEUE, &unclipped), fail_everywhere(MT_FAULT_QUEUE, &borrowing), fail_everywhere(MT_FAULT_QUEUE, &saving), fail_everywhere(MT_FAULT_QUEUE, &saving_mixed); }
 static void every_thread_may_be_refused(void **state) { (void)state, fail_everywhere(MT_FAULT_THREAD, &mixed); }
 
 /* -- what was staged and is not used ---------------------------------------------------------------- */

@@ -1,8 +1,10 @@
 /* A thread that saves the state while the engine goes on sees exactly the state after the update it was held at, whatever the
  * placement; and being watched changes no bit.  MT_DRAWS sets how many placements are drawn. */
 #include "draw.h"
+#include "lenders.h"
 
 #include "base/fault.h"
+#include "engine/internal.h"
 #include "engine/snapshot.h"
 
 #include <pthread.h>
@@ -169,6 +171,173 @@ static void a_saver_sees_the_state_it_was_held_at(void **state)
     check("llama_tied", MT_DTYPE_F32, false, draws, 400);
 }
 
+/* -- updates through the device: in borrowed memory, in slots of units' own ------------------------- */
+
+static const mt_arithmetic lent = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+
+static void check_lenders(bool tied, bool clip, bool resident)
+{
+    rig r;
+    uint64_t expected[STEPS], got[STEPS];
+    open_lenders(&r, tied);
+    start_lenders(&r, plan_loans(&r, &lent, clip, resident, -1, 0), 0);
+    undisturbed(&r, expected);
+    rig_stop(&r);
+    for (int i = 0; i < 4; i++) {
+        dice d = { 600 + (uint64_t)i, 0 };
+        bool slow = i % 2;
+        start_lenders_slow(&r, plan_loans(&r, &lent, clip, resident, i - 1, i == 1 ? 0 : r.model->n_units), slow ? 500 : 200, slow ? "write-back" : NULL); /* 1: borrows only */
+        watched(&r, got, &d, i % 2);
+        rig_stop(&r);
+        for (int k = 0; k < STEPS; k++)
+            if (got[k] != expected[k]) fail_msg("loans %d: what was saved at step %d is not the state after it", i, k + 1);
+    }
+    rig_close(&r);
+}
+
+static void a_saver_sees_what_was_updated_through_the_device(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 4; i++) check_lenders(i & 1, i & 2, i == 1 || i == 2);
+}
+
+/* -- who must not wait for the saver ---------------------------------------------------------------- */
+
+/* A saver that is done with a unit only when it is told to, or, lest the test last for ever, after two seconds. */
+typedef struct late_saver {
+    pthread_t thread;
+    mt_engine *engine;
+    int unit;
+    atomic_bool now;
+} late_saver;
+
+static void *let_go_late(void *arg)
+{
+    late_saver *s = arg;
+    for (int i = 0; i < 2000 && !s->now; i++) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+    mt_engine_let_go(s->engine, s->unit);
+    return NULL;
+}
+
+static void hold_only(rig *r, late_saver *s, int unit)
+{
+    mt_err err = { 0 };
+    *s = (late_saver){ .engine = r->engine, .unit = unit };
+    assert_ok(mt_engine_hold(r->engine, &err));
+    for (int u = 0; u < r->model->n_units; u++)
+        if (u != unit) mt_engine_let_go(r->engine, u);
+    assert_int_equal(pthread_create(&s->thread, NULL, let_go_late, s), 0);
+}
+
+/* Its state lies in borrowed memory and its weights must be fetched from home, which the saver reads: the units before it are prefetched, and
+ * nobody waits. */
+static void prefetch_past(rig *r, const late_saver *s)
+{
+    mt_err err = { 0 };
+    mt_engine *e = r->engine;
+    e->visit = 0;
+    assert_ok(mt__ring_prefetch(e, &err));
+    assert_true(mt__hold_is_on(e, s->unit));
+    for (int i = 0; i < e->n_ring; i++)
+        if (e->ring[i].unit == s->unit) assert_true(e->ring[i].version < e->units[s->unit].version);
+    bool before = false;
+    for (int i = 0; i < e->n_ring; i++) before |= e->ring[i].unit == 1 && e->ring[i].version == e->units[1].version;
+    assert_true(before);
+}
+
+/* Its state lies in a slot of its own: those before it return, and nobody waits. */
+static void pace_past(rig *r, const late_saver *s)
+{
+    mt_err err = { 0 };
+    mt_engine *e = r->engine;
+    e->sweep = 0, e->visit = e->n_visits - 1;
+    assert_true(e->n_sweeps > 1 && e->n_late == r->model->n_units && e->late[s->unit] == s->unit);
+    e->n_sweeps = 1; /* so all are due */
+    assert_ok(mt__updates_pace(e, &err));
+    assert_true(mt__hold_is_on(e, s->unit));
+    assert_int_equal(e->returned_own, s->unit);
+}
+
+/* The second step is updated while a unit of the first is still being saved; before the third, look ahead as a visit does. */
+static uint64_t steps_past(rig *r, int unit, void (*look)(rig *r, const late_saver *s))
+{
+    mt_err err = { 0 };
+    mt_step_result result;
+    late_saver s;
+    assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &result, &err));
+    if (look) hold_only(r, &s, unit);
+    assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &result, &err));
+    if (look) {
+        assert_int_equal(result.wait_save_ns, 0);
+        look(r, &s);
+        s.now = true;
+    }
+    assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &result, &err));
+    if (look) pthread_join(s.thread, NULL);
+    return hash_all(r);
+}
+
+static void nobody_waits_for_the_saver_ahead_of_time(void **state)
+{
+    (void)state;
+    rig r;
+    open_lenders(&r, false);
+    start_lenders(&r, plan_loans(&r, &lent, true, false, -1, 0), 0);
+    uint64_t expected = steps_past(&r, 0, NULL);
+    rig_stop(&r);
+    start_lenders(&r, plan_loans(&r, &lent, true, false, 0, 0), 0);
+    int unit = 2;
+    while (!r.plan->place.units[unit].borrows) unit++;
+    assert_int_equal(unit, 2); /* within what three slots prefetch */
+    assert_true(steps_past(&r, unit, prefetch_past) == expected);
+    rig_stop(&r);
+    start_lenders(&r, plan_loans(&r, &lent, true, true, -1, r.model->n_units), 0);
+    assert_true(steps_past(&r, 3, pace_past) == expected);
+    rig_close(&r);
+}
+
+/* -- when the run ends meanwhile ------------------------------------------------------------------- */
+
+/* All held units, read as the saver reads them, and let go. */
+static mt_rc read_all_held(rig *r, uint64_t *sum, mt_err *err)
+{
+    mt_snapshot *copies = NULL;
+    uint64_t h = 0;
+    mt_rc rc = mt_snapshot_take(&copies, r->engine, r->model, &(mt_snapshot_options){ .moments = MT_DTYPE_F32 }, err);
+    *sum = 0;
+    for (int u = 0; !rc && u < r->model->n_units; u++) {
+        rc = hash_unit(r, u, copies, NULL, &h, err);
+        *sum += h * (uint64_t)(2 * u + 1);
+    }
+    mt_snapshot_free(copies);
+    return rc;
+}
+
+/* A step that fails, or a saver that does, is no reason to lose the checkpoint of the step before: what is held is whole. */
+static void a_run_that_fails_leaves_what_is_held_to_be_saved(void **state)
+{
+    (void)state;
+    rig r;
+    open_lenders(&r, false);
+    for (int i = 0; i < 3; i++) {
+        mt_err err = { 0 };
+        mt_step_result result;
+        uint64_t sum;
+        start_lenders(&r, plan_loans(&r, &lent, true, i, i - 1, i == 2 ? r.model->n_units : 0), 0); /* on the host, borrowed, in slots of their own */
+        assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &result, &err));
+        uint64_t expected = hash_all(&r);
+        assert_ok(mt_engine_hold(r.engine, &err));
+        mt_fault_arm(MT_FAULT_QUEUE, 100);
+        assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &result, &err), MT_EDEVICE);
+        assert_true(mt_fault_disarm());
+        assert_ok(read_all_held(&r, &sum, &err));
+        assert_true(sum == expected);
+        assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &result, &err), MT_EDEVICE);
+        rig_stop(&r);
+    }
+    rig_close(&r);
+}
+
 /* Whatever the system refuses while the state is copied: it fails as a whole, or what is read is the state. */
 static void a_copy_that_fails_leaves_the_state_to_read(void **state)
 {
@@ -230,6 +399,7 @@ static void a_second_hold_before_the_first_is_over_is_refused(void **state)
     rig_close(&r);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at),
-             cmocka_unit_test(a_copy_that_fails_leaves_the_state_to_read),
-             cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))
+RIG_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at), cmocka_unit_test(a_saver_sees_what_was_updated_through_the_device),
+              cmocka_unit_test(nobody_waits_for_the_saver_ahead_of_time), cmocka_unit_test(a_run_that_fails_leaves_what_is_held_to_be_saved),
+              cmocka_unit_test(a_copy_that_fails_leaves_the_state_to_read),
+              cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))

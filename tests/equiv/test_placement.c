@@ -2,6 +2,7 @@
  * intervals, homes, residency, update sites, slots; device memory limited to exactly what the plan asks for) end with equal
  * checksums of hi, lo, m, v after three steps.  MT_DRAWS sets how many placements are drawn per arithmetic. */
 #include "draw.h"
+#include "lenders.h"
 
 #include "device/trace.h"
 
@@ -152,63 +153,6 @@ static void placements_of_smaller_moments_do_too(void **state)
 
 /* -- borrowed memory ------------------------------------------------------------------------------- */
 
-/* Wide enough layers and enough rows for what they keep to hold any unit's state. */
-static void open_lenders(rig *r, bool tied)
-{
-    static const char text[] = "{\"model_type\":\"qwen2\",\"hidden_size\":16,\"intermediate_size\":48,\"num_hidden_layers\":5,\"num_attention_heads\":2,"
-                               "\"num_key_value_heads\":1,\"vocab_size\":40,\"max_position_embeddings\":64,\"tie_word_embeddings\":%s}";
-    enum { DOC = 32, DOCS = 12 };
-    char config[512];
-    int32_t ids[DOC];
-    mt_err err = { 0 };
-    *r = (rig){ 0 };
-    int n = snprintf(config, sizeof config, text, tied ? "true" : "false");
-    assert_ok(mt_config_parse(&r->config, config, (size_t)n, "a config", &err));
-    assert_ok(mt_model_create(&r->model, r->config, NULL, &err));
-    for (int i = 0; i < DOCS; i++) {
-        for (int k = 0; k < DOC; k++) ids[k] = (int32_t)mt_rng_below(5, (uint64_t)i, (uint64_t)k, 40);
-        assert_ok(mt_batch_add(&r->batch, ids, ids, DOC, 40, &err));
-    }
-}
-
-static void start_lenders(rig *r, mt_plan *plan, int dawdle_us)
-{
-    mt_err err = { 0 };
-    r->plan = plan;
-    assert_ok(mt_device_open(&r->dev, rig_device(), &(mt_device_options){ .memory_limit = plan->device_bytes, .n_threads = 2, .dawdle_us = dawdle_us }, &err));
-    assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = 2 }, &err));
-    for (int u = 0; u < r->model->n_units; u++)
-        for (int64_t i = 0; i < r->model->units[u].layout->n_elems; i++) {
-            uint16_t hi = mt_f32_to_bf16(0.2f * mt_rng_normal(9, (uint64_t)u, (uint64_t)i));
-            assert_ok(mt_engine_write(r->engine, u, MT_STATE_HI, i, 1, &hi, &err));
-        }
-}
-
-/* Every unit that can borrow does, but the last `hosted` layers, which with `own` are updated in slots of their own; the smallest sweeps. */
-static mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool clip, bool resident, int hosted, bool own)
-{
-    mt_err err = { 0 };
-    mt_placement p;
-    mt_plan *plan;
-    mt_job job = rig_job(r, clip);
-    assert_ok(mt_placement_init(&p, r->model, &err));
-    p.sweep_tokens = a->micro_tokens * 2;
-    p.accumulators = MT_DEVICE;
-    p.ring_slots = p.grad_slots = 2;
-    p.n_slabs = 2;
-    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
-    for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = resident, .home = MT_HOST, .site = MT_SITE_HOST };
-    for (int u = 0; hosted >= 0 && u < r->model->n_units - hosted; u++) {
-        const mt_plan trial = { .model = r->model, .job = job, .arithmetic = *a, .place = p };
-        if (mt_plan_can_borrow(&trial, u)) p.units[u].site = MT_SITE_STAGED, p.units[u].borrows = true;
-    }
-    for (int u = 0; own && u < r->model->n_units; u++) p.units[u].site = MT_SITE_STAGED;
-    if (own) p.stage_slots = r->model->n_units;
-    assert_ok(mt_plan_create(&plan, r->model, &job, a, &p, &err));
-    mt_placement_free(&p);
-    return plan;
-}
-
 static int count_loans(const mt_plan *plan)
 {
     int n = 0;
@@ -222,13 +166,13 @@ static void check_loans(bool tied, mt_dtype t, bool clip, bool resident)
     outcome plain, borrowed;
     open_lenders(&r, tied);
     const mt_arithmetic a = { .compute = t, .grad = t, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
-    start_lenders(&r, plan_loans(&r, &a, clip, resident, -1, false), 0);
+    start_lenders(&r, plan_loans(&r, &a, clip, resident, -1, 0), 0);
     assert_int_equal(count_loans(r.plan), 0);
     three_steps(&r, &plain, NULL);
     rig_stop(&r);
     for (int hosted = 0; hosted < 3; hosted++) {
         dice d = { (uint64_t)hosted, 0 };
-        start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted, false), 200);
+        start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted, 0), 200);
         assert_true(r.plan->place.units[0].borrows); /* the embedding has two lenders, so two layers have none */
         assert_true(r.plan->place.units[0].lender[0] != r.plan->place.units[0].lender[1]);
         assert_in_range(count_loans(r.plan), 3, 4);
@@ -274,12 +218,12 @@ static void check_own(bool tied, mt_dtype t, bool clip, bool resident)
     outcome plain, own;
     open_lenders(&r, tied);
     const mt_arithmetic a = { .compute = t, .grad = t, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
-    start_lenders(&r, plan_loans(&r, &a, clip, resident, -1, false), 0);
+    start_lenders(&r, plan_loans(&r, &a, clip, resident, -1, 0), 0);
     steps_and_a_write(&r, &plain, NULL);
     rig_stop(&r);
     for (int hosted = -1; hosted < 4; hosted += 2) { /* -1: nobody borrows */
         dice d = { (uint64_t)(hosted + 1), 0 };
-        start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted, true), 200);
+        start_lenders(&r, plan_loans(&r, &a, clip, resident, hosted, r.model->n_units), 200);
         assert_int_equal(count_own(r.plan) + count_loans(r.plan), r.model->n_units);
         assert_true(count_own(r.plan) > 0);
         steps_and_a_write(&r, &own, &d);

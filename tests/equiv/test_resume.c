@@ -222,6 +222,29 @@ static void half_the_device_memory_changes_no_bit(void **state)
     assert_same_files(&a, &b);
 }
 
+/* All state at home in host memory, updated there and on its way through the device; a checkpoint of every step beside the next; then less device memory. */
+static void state_in_host_memory_changes_no_bit(void **state)
+{
+    setup a, b;
+    char bytes[32];
+    set_up(&a, *state, "whole");
+    outcome whole = run_ok(&a);
+    set_up(&b, *state, "hosted");
+    set(&b, "memory.home", "host");
+    set(&b, "save.save_steps", "1");
+    b.stop_at = 5;
+    outcome first = run_ok(&b);
+    set_up(&b, *state, "hosted");
+    set(&b, "memory.home", "host");
+    snprintf(bytes, sizeof bytes, "%zu", first.device_bytes / 4 * 3);
+    set(&b, "memory.device_memory", bytes);
+    set(&b, "save.resume", "latest");
+    outcome rest = run_ok(&b);
+    assert_true(rest.resumed && rest.device_bytes <= first.device_bytes / 4 * 3);
+    assert_same(&whole, &rest);
+    assert_same_files(&a, &b);
+}
+
 static void evaluation_changes_no_bit(void **state)
 {
     setup a, b;
@@ -391,6 +414,7 @@ int main(int argc, char **argv)
         RUNS(killed_and_resumed_is_uninterrupted),
         RUNS(stopped_and_resumed_is_uninterrupted),
         RUNS(half_the_device_memory_changes_no_bit),
+        RUNS(state_in_host_memory_changes_no_bit),
         RUNS(evaluation_changes_no_bit),
         RUNS(another_seed_is_another_run),
         RUNS(smaller_moments_are_resumed_bit_for_bit),

@@ -10,12 +10,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POISON = 0xff }; /* a NaN in every float format */
+enum { POISON = 0xff, SCRATCH_BLOCK = 16 << 20 }; /* a NaN in every float format; bytes of scratch that are poisoned at a time */
 
 /* -- buffers --------------------------------------------------------------------------------------- */
 
 static size_t at(const op_buf *b, int64_t row, int64_t col) { return (size_t)(row * b->ld + col) * mt_dtype_bytes(b->t); }
 size_t op_bytes(const op_buf *b) { return (size_t)(b->rows * b->ld) * mt_dtype_bytes(b->t); }
+/* On the host: nobody looks at scratch, of which there may be much. */
+static size_t host_bytes(const op_buf *b) { return b->kind == OP_SCRATCH && op_bytes(b) > SCRATCH_BLOCK ? SCRATCH_BLOCK : op_bytes(b); }
 
 double op_get(const op_buf *b, const unsigned char *data, int64_t row, int64_t col)
 {
@@ -75,7 +77,7 @@ op_buf *op_add(op_run *r, const void *field, const char *name, op_kind kind, mt_
         b->slot = (int)((const unsigned char *)field - r->args);
         memcpy(r->args + b->slot, &(void *){ r }, sizeof(void *)); /* present, for the scratch functions */
     }
-    size_t bytes = op_bytes(b) ? op_bytes(b) : 1;
+    size_t bytes = host_bytes(b) ? host_bytes(b) : 1;
     b->init = malloc(bytes);
     b->result = malloc(bytes);
     if (!b->init || !b->result) abort();
@@ -136,7 +138,8 @@ static mt_rc upload(op_run *r, mt_device *dev, mt_stream *s, mt_err *err)
         skew = integers ? 0 : (size_t)r->how.skew * mt_dtype_bytes(b->t);
         MT_TRY(mt_device_alloc(dev, &b->base, op_bytes(b) + skew, b->name, err));
         b->dev = (char *)b->base + skew;
-        MT_TRY(mt_copy(s, b->dev, b->init, op_bytes(b), MT_COPY_IN, err));
+        for (size_t at = 0, block = host_bytes(b), n = op_bytes(b); at < n; at += block)
+            MT_TRY(mt_copy(s, (char *)b->dev + at, b->init, n - at < block ? n - at : block, MT_COPY_IN, err));
     }
     for (int i = 0; i < r->n_bufs; i++)
         if (shares(r, &r->bufs[i])) r->bufs[i].dev = r->bufs[r->bufs[i].shares].dev;
@@ -145,10 +148,12 @@ static mt_rc upload(op_run *r, mt_device *dev, mt_stream *s, mt_err *err)
 
 static void bind(op_run *r, int phase)
 {
-    for (int i = 0; i < r->n_bufs; i++) {
-        op_buf *b = &r->bufs[i];
-        if (b->slot != OP_NOWHERE && (b->phases & phase)) memcpy(r->args + b->slot, &b->dev, sizeof(void *));
-    }
+    for (int has = 0; has < 2; has++) /* what has no place in this phase is NULL, unless another takes its place */
+        for (int i = 0; i < r->n_bufs; i++) {
+            op_buf *b = &r->bufs[i];
+            bool bound = b->phases & phase;
+            if (b->slot != OP_NOWHERE && bound == has) memcpy(r->args + b->slot, bound ? &b->dev : &(void *){ NULL }, sizeof(void *));
+        }
 }
 
 static mt_rc launch(op_run *r, const mt_ops *ops, mt_stream *s, int phase, mt_err *err)
@@ -173,7 +178,7 @@ static mt_rc run_on(op_run *r, mt_device *dev, mt_stream *s, mt_event *done, boo
     MT_TRY(launch(r, ops, s, OP_FWD, err));
     if (backward && r->spec->has_bwd) MT_TRY(launch(r, ops, s, OP_BWD, err));
     for (int i = 0; i < r->n_bufs; i++)
-        MT_TRY(mt_copy(s, r->bufs[i].result, r->bufs[i].dev, op_bytes(&r->bufs[i]), MT_COPY_OUT, err));
+        if (r->bufs[i].kind != OP_SCRATCH) MT_TRY(mt_copy(s, r->bufs[i].result, r->bufs[i].dev, op_bytes(&r->bufs[i]), MT_COPY_OUT, err));
     MT_TRY(mt_record(s, done, err));
     return mt_sync(done, err);
 }

@@ -42,8 +42,11 @@ static void assert_same(const op_run *a, const op_run *b, const char *what)
             fail_msg("%s, case %d: %s differs", what, a->case_index, a->bufs[k].name);
 }
 
-/* How cuDNN may be asked: everything at once, or a few documents at a time and made for more and longer ones.  Every size is a kernel to
- * compile, a fifth of a second, so what has room is asked about some cases. */
+/* Workspaces that hold a document in parts: all heads but a byte of them, one head of each group, one head, the fewest keys of one. */
+enum { NOT_ALL = 1, EACH_GROUP, ONE_HEAD, FEW_KEYS };
+
+/* How cuDNN may be asked: everything at once, or a few documents or heads at a time, and made for more and longer ones.  Every size is a
+ * kernel to compile, a fifth of a second, so what has room is asked about some cases. */
 static const struct {
     const char *name;
     mt_attention_way way;
@@ -53,6 +56,8 @@ static const struct {
 } asks[] = {
     { "repeatable", MT_ATTENTION_CUDNN, (uint64_t)2 << 30, 0, 0, 1 },
     { "repeatable, in pieces", MT_ATTENTION_CUDNN, (uint64_t)16 << 20, 0, 0, 1 },
+    { "repeatable, some heads", MT_ATTENTION_CUDNN, NOT_ALL, 0, 0, 1 },
+    { "repeatable, head by head", MT_ATTENTION_CUDNN, ONE_HEAD, 0, 0, 2 },
     { "repeatable, with room", MT_ATTENTION_CUDNN, (uint64_t)256 << 20, 4, 500, 3 },
     { "repeatable, with much room", MT_ATTENTION_CUDNN, (uint64_t)256 << 20, 300, 5000, 14 },
     { "fast", MT_ATTENTION_CUDNN_FAST, 0, 0, 0, 1 },
@@ -60,13 +65,27 @@ static const struct {
     { "fast, with much room", MT_ATTENTION_CUDNN_FAST, 0, 50, 3000, 14 },
 };
 
+static uint64_t tight(const mt_attention *a, uint64_t workspace)
+{
+    mt_attention roomy = *a;
+    roomy.use = (mt_attention_use){ .workspace = UINT64_MAX };
+    uint64_t longest = (uint64_t)mt_cudnn_size_of(&roomy, true).longest, head = longest * longest * 2;
+    switch (workspace) {
+    case NOT_ALL: return head * (uint64_t)a->H - 1;
+    case EACH_GROUP: return head * (uint64_t)a->K;
+    case ONE_HEAD: return head;
+    case FEW_KEYS: return longest * MT_CUDNN_FEWEST_KEYS * 2;
+    default: return workspace;
+    }
+}
+
 static mt_attention_use use_of(size_t i, int c)
 {
     op_run *r = op_run_create(&op_packed_attention, c, &(op_how){ .t = MT_DTYPE_BF16 });
     const mt_attention *a = (const mt_attention *)(const void *)r->args;
     mt_attention_use use = { .ways = bit(asks[i].way) | (asks[i].way == MT_ATTENTION_CUDNN_FAST ? bit(MT_ATTENTION_FLASH) : 0),
                              .cudnn_head = all.cudnn_head,
-                             .workspace = asks[i].workspace,
+                             .workspace = tight(a, asks[i].workspace),
                              .docs = mt_max_i64(asks[i].docs, a->n_docs),
                              .longest = mt_max_i64(asks[i].longest, a->longest) };
     op_run_free(r);
@@ -117,27 +136,57 @@ static void assert_fast_is_right(int c, const op_run *truth)
     op_run_free(r);
 }
 
-/* Against our own plain fp32 kernels; again and again, and however the documents are split between launches. */
+static uint64_t tight_for(int c, uint64_t workspace)
+{
+    op_run *r = op_run_create(&op_long_attention, c, &(op_how){ .t = MT_DTYPE_BF16 });
+    mt_attention a = *(const mt_attention *)(const void *)r->args;
+    a.use.workspace = tight(&a, workspace);
+    mt_cudnn_size s = mt_cudnn_size_of(&a, true);
+    printf("    case %d, %llu MiB: %lld documents of %lld, %lld of %lld heads, %lld keys\n", c, (unsigned long long)(a.use.workspace >> 20), (long long)s.docs, (long long)s.longest,
+           (long long)s.heads, (long long)a.H, (long long)s.keys);
+    op_run_free(r);
+    return s.longest ? a.use.workspace : 0;
+}
+
+/* Right, and the same bits again and again. */
+static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, const char *what)
+{
+    mt_err err = { 0 };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace };
+    op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
+    const char *wrong = op_check_written(r);
+    if (wrong) fail_msg("%s, case %d: %s", what, c, wrong);
+    assert_near(r, truth, 1e-2, what);
+    unsigned char *first[OP_MAX_BUFS] = { NULL };
+    for (int i = 0; i < r->n_bufs; i++)
+        if (op_is_result(&r->bufs[i])) assert_non_null(first[i] = memcpy(malloc(op_bytes(&r->bufs[i])), r->bufs[i].result, op_bytes(&r->bufs[i])));
+    for (int k = 0; k < REPEATS; k++) {
+        assert_ok(op_execute(r, gpu, true, &err));
+        for (int i = 0; i < r->n_bufs; i++)
+            if (first[i] && memcmp(first[i], r->bufs[i].result, op_bytes(&r->bufs[i])) != 0) fail_msg("%s, case %d: %s differs in run %d", what, c, r->bufs[i].name, k + 2);
+    }
+    for (int i = 0; i < r->n_bufs; i++) free(first[i]);
+    return r;
+}
+
+/* Against our own plain fp32 kernels; again and again, and however the documents are split between launches.  Heads and keys that are
+ * split change bits: their sums are then ours. */
 static void long_documents_are_right_and_repeatable(void **state)
 {
     (void)state;
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = (uint64_t)4 << 30 }, few = use;
-    few.workspace = (uint64_t)256 << 20;
-    mt_err err = { 0 };
+    const uint64_t whole = (uint64_t)4 << 30, few = (uint64_t)256 << 20;
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole };
     for (int c = 0; c < op_long_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN)) continue;
-        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
-        const char *wrong = op_check_written(first);
-        if (wrong) fail_msg("case %d: %s", c, wrong);
-        assert_near(first, truth, 1e-2, "long");
+        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = assert_repeats(c, truth, whole, "long");
         assert_fast_is_right(c, truth);
-        bool split = chooses(&few, &op_long_attention, c, MT_ATTENTION_CUDNN);
-        op_run *again = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, split ? &few : &use);
-        for (int k = 0; k < REPEATS; k++) {
-            assert_same(first, again, "run again");
-            assert_ok(op_execute(again, gpu, true, &err));
+        if (few > tight_for(c, NOT_ALL)) {
+            op_run *split = assert_repeats(c, truth, few, "long, few documents at a time");
+            assert_same(first, split, "few documents at a time");
+            op_run_free(split);
         }
-        op_run_free(again);
+        for (uint64_t part = NOT_ALL; part <= FEW_KEYS; part++)
+            if (tight_for(c, part)) op_run_free(assert_repeats(c, truth, tight_for(c, part), "long, in parts"));
         op_run_free(first);
         op_run_free(truth);
     }

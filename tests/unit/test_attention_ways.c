@@ -11,7 +11,7 @@ enum { PLAIN = 1 << MT_ATTENTION_PLAIN, FLASH = 1 << MT_ATTENTION_FLASH, CUDNN =
 static mt_attention call(uint32_t ways, int64_t n, int64_t length)
 {
     return (mt_attention){ .t = MT_DTYPE_BF16, .N = n * length, .H = 28, .K = 4, .Dh = 128, .ldq = 4608, .ldk = 4608, .ldv = 4608, .ldo = 3584, .ld_d = 4608,
-                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)2 << 30 } };
+                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30 } };
 }
 
 static void assert_ways(const mt_attention *a, mt_attention_way forward, mt_attention_way backward)
@@ -34,8 +34,17 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
     a = call(repeatable, 4, 4096);
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
-    a = call(repeatable, 1, 16384); /* 15 GB of squares */
+    a = call(repeatable, 1, 16384); /* 15 GB of squares, in parts */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(repeatable, 1, 131072);
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(repeatable, 1, 200000); /* parts too small to fill a GPU */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a = call(repeatable, 1, 4096);
+    a.use.workspace = (uint64_t)256 << 20; /* the same of shorter ones in little memory */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a.use.ways = PLAIN | CUDNN; /* still better than nothing */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
     a = call(0, 16, 1024); /* nobody said: our own */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
     a = call(PLAIN, 16, 1024); /* eager */
@@ -78,18 +87,44 @@ static void what_cudnn_does_not_know_is_ours(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
 }
 
+static uint64_t squares_of(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads * s.longest * s.keys * 2); }
+
+/* How a document goes through that does not fit at once: what was fastest of what fits (docs/benchmarks.md). */
+static void long_documents_go_in_the_parts_that_were_fastest(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t H, K, Dh, length, gib, heads, keys;
+    } cases[] = {
+        { 28, 4, 128, 8192, 4, 28, 8192 },  { 28, 4, 128, 8192, 2, 28, 4096 },  { 28, 4, 128, 16384, 4, 28, 4096 }, { 28, 4, 128, 16384, 2, 4, 16384 },
+        { 28, 4, 128, 32768, 4, 4, 16384 }, { 28, 4, 128, 32768, 2, 2, 16384 }, { 28, 4, 128, 65536, 4, 1, 32768 }, { 28, 4, 128, 131072, 4, 1, 16384 },
+        { 14, 2, 64, 16384, 4, 14, 8192 },  { 14, 2, 64, 16384, 2, 14, 4096 },  { 14, 2, 64, 32768, 4, 2, 32768 },  { 32, 8, 128, 16384, 2, 8, 8192 },
+        { 7, 1, 128, 32768, 4, 7, 8192 },  { 32, 32, 128, 16384, 2, 8, 8192 },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_attention a = call(CUDNN, 1, cases[i].length);
+        a.H = cases[i].H, a.K = cases[i].K, a.Dh = cases[i].Dh;
+        a.use.workspace = (uint64_t)cases[i].gib << 30;
+        mt_cudnn_size s = mt_cudnn_size_of(&a, true);
+        if (s.heads != cases[i].heads || s.keys != cases[i].keys || s.docs != 1 || s.longest != cases[i].length)
+            fail_msg("case %zu: %lld heads and %lld keys at a time", i, (long long)s.heads, (long long)s.keys);
+    }
+}
+
 /* However the lengths of a run vary, its sizes are those of its first call, and each call finds one that holds it. */
 static void sizes_hold_every_call_of_a_run(void **state)
 {
     (void)state;
-    for (int64_t cap = 1; cap <= 9000; cap += cap < 600 ? 7 : 977) {
+    for (int64_t cap = 1; cap <= 40000; cap += cap < 600 ? 7 : cap < 9000 ? 977 : 7001) {
         mt_attention first = call(CUDNN, 3, cap);
         first.use.docs = 100, first.use.longest = cap;
         mt_cudnn_size sizes[MT_CUDNN_SIZES], others[MT_CUDNN_SIZES];
         int n = mt_cudnn_sizes(&first, true, sizes);
         for (int i = 0; i < n; i++) {
             assert_true(sizes[i].docs >= 1 && sizes[i].docs <= MT_CUDNN_MOST_DOCS && sizes[i].longest % 128 == 0);
-            assert_true((uint64_t)(sizes[i].docs * first.H * sizes[i].longest * sizes[i].longest * 2) <= first.use.workspace);
+            assert_true(squares_of(sizes[i]) <= first.use.workspace);
+            bool whole = sizes[i].heads == first.H && sizes[i].keys == sizes[i].longest;
+            assert_true(whole || (sizes[i].docs == 1 && (sizes[i].heads == first.H || first.K % sizes[i].heads == 0) && sizes[i].keys % 128 == 0 && sizes[i].keys <= sizes[i].longest));
             assert_true(i == 0 || sizes[i].longest > sizes[i - 1].longest || (sizes[i].longest == sizes[i - 1].longest && sizes[i].docs == 2 * sizes[i - 1].docs));
         }
         for (int64_t longest = 1; longest <= cap; longest += 1 + longest / 3) {
@@ -106,14 +141,46 @@ static void sizes_hold_every_call_of_a_run(void **state)
     }
 }
 
+/* Documents among which are some whose heads do not fit at once: each is in one parcel, with others of its length, that fits and has a kernel. */
+static void every_document_is_in_one_parcel(void **state)
+{
+    (void)state;
+    static const int lengths[] = { 3, 20000, 300, 7000, 1, 256, 257, 9001, 16384, 17000, 4096, 4097 };
+    enum { DOCS = 300 };
+    int32_t starts[DOCS + 1] = { 0 };
+    bool seen[DOCS] = { false };
+    for (int d = 0; d < DOCS; d++) starts[d + 1] = starts[d] + (d < (int)MT_COUNT(lengths) ? lengths[d] : 1 + d % 290);
+    mt_attention a = call(CUDNN, DOCS, 0);
+    a.N = starts[DOCS], a.longest = 20000, a.host_start = starts;
+    mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
+    assert_true(l.parcels);
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
+    int n_sizes = mt_cudnn_sizes(&a, true, sizes), n_launches = 0;
+    for (mt_cudnn_parcel p = { .next = 0 }; mt_cudnn_parcel_next(&a, &p); n_launches++) {
+        bool listed = false;
+        for (int i = 0; i < n_sizes; i++) listed |= memcmp(&p.size, &sizes[i], sizeof p.size) == 0;
+        assert_true(listed && p.n_docs >= 1 && p.n_docs <= p.size.docs);
+        assert_true(squares_of(p.size) + 4096 <= l.workspace_bytes && p.size.docs < l.offsets_ld && p.size.docs <= l.lengths_ld);
+        for (int64_t i = 0; i < p.n_docs; i++) {
+            int d = 0;
+            while (starts[d] != p.row[i]) d++;
+            assert_true(!seen[d] && p.length[i] == starts[d + 1] - starts[d] && p.length[i] <= p.size.longest && (2 * p.length[i] > p.size.longest || p.size.longest == 256));
+            seen[d] = true;
+        }
+    }
+    for (int d = 0; d < DOCS; d++) assert_true(seen[d]);
+    assert_in_range(n_launches, 12, 16); /* the short ones 64 at a time */
+}
+
 /* The scratch a plan asks for once holds whatever any micro-batch up to its sizes lays out in it. */
 static void scratch_of_the_largest_call_holds_every_other(void **state)
 {
     (void)state;
-    const uint32_t sets[] = { CUDNN, FAST, CUDNN | FAST, PLAIN | FLASH };
+    const uint32_t sets[] = { CUDNN, FAST, CUDNN | FAST, PLAIN | FLASH, CUDNN };
     for (size_t w = 0; w < MT_COUNT(sets); w++) {
+        uint64_t workspace = (uint64_t)(w < 4 ? 512 : 64) << 20; /* the last: documents of more than 1024 rows in parts */
         mt_attention most = { .t = MT_DTYPE_BF16, .N = 8192, .H = 28, .K = 4, .Dh = 128, .n_docs = 300, .longest = 4096, .scale = 0.1f,
-                              .use = { .ways = sets[w], .cudnn_head = 128, .workspace = (uint64_t)512 << 20, .docs = 300, .longest = 4096 } };
+                              .use = { .ways = sets[w], .cudnn_head = 128, .workspace = workspace, .docs = 300, .longest = 4096 } };
         size_t bytes = mt_attention_scratch(&most);
         for (int64_t n = 1; n <= 300; n += 1 + n / 2)
             for (int64_t longest = 1; longest * n <= 8192 && longest <= 4096; longest += 1 + longest) {
@@ -134,7 +201,7 @@ static void a_layout_has_room_for_each_part(void **state)
 {
     (void)state;
     mt_attention a = call(CUDNN | FAST, 37, 400);
-    a.use.workspace = (uint64_t)64 << 20; /* 4 documents at a time: squares of 400 rows, rounded up to 512 */
+    a.use.workspace = (uint64_t)128 << 20; /* 4 documents at a time in half of it: squares of 400 rows, rounded up to 512 */
     mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
     assert_int_equal(l.size.docs, 4);
     assert_int_equal(l.size.longest, 512);
@@ -167,9 +234,9 @@ static void settings_become_ways(void **state)
     assert_int_equal(use.workspace, 0); /* the CPU needs none */
     use = mt_attention_use_typical(true, false, (size_t)141 << 30);
     assert_int_equal(use.ways, PLAIN | FLASH | CUDNN);
-    assert_true(use.workspace == (uint64_t)2 << 30);
+    assert_true(use.workspace == (uint64_t)4 << 30);
     assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace); /* a little less free memory: the same bits */
-    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)1 << 30);
+    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)2 << 30);
     assert_int_equal(mt_attention_use_typical(false, false, (size_t)80 << 30).ways, PLAIN | FLASH | CUDNN | FAST);
     assert_int_equal(mt_attention_use_typical(false, true, (size_t)80 << 30).ways, PLAIN);
     mt_attention_use_text(&(mt_attention_use){ .ways = PLAIN | FLASH | CUDNN }, text, sizeof text);
@@ -182,7 +249,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(each_call_gets_the_fastest_that_serves),
         cmocka_unit_test(what_cudnn_does_not_know_is_ours),
+        cmocka_unit_test(long_documents_go_in_the_parts_that_were_fastest),
         cmocka_unit_test(sizes_hold_every_call_of_a_run),
+        cmocka_unit_test(every_document_is_in_one_parcel),
         cmocka_unit_test(scratch_of_the_largest_call_holds_every_other),
         cmocka_unit_test(a_layout_has_room_for_each_part),
         cmocka_unit_test(settings_become_ways),

@@ -62,6 +62,9 @@ static void kept_arrays_have_room_to_be_aligned(void **state)
     size_t need = 0;
     for (size_t i = 0; i < MT_COUNT(widths); i++) need = mt_round_up(need, MT_KEEP_ALIGN) + (size_t)rows * widths[i];
     assert_true(mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ALL, rows) >= need);
+    const size_t cheap[] = { 4, 48 * 2, 4, 48 * 2, 16 * 2 }; /* 1/rms and norm, twice; act */
+    for (size_t i = 0; i < MT_COUNT(cheap); i++) need = mt_round_up(need, MT_KEEP_ALIGN) + (size_t)rows * cheap[i];
+    assert_true(mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ACT, rows) >= need);
     assert_int_equal(mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_NOTHING, rows), 0);
     mt_config_close(c);
 }
@@ -90,10 +93,49 @@ static void more_than_the_interval_is_kept_when_it_fits(void **state)
     const mt_limits limits = { .interval = 4 };
     open_model(&c, &m, 8);
     assert_ok(search(&plan, m, &limits, SIZE_MAX, &long_job, &err));
-    for (int l = 0; l < 8; l++) assert_int_equal(plan->place.layers[l].keep, MT_KEEP_ALL);
+    for (int l = 0; l < 8; l++) assert_int_equal(plan->place.layers[l].keep, MT_KEEP_ACT);
     mt_plan_describe_kept(plan, &limits, text, sizeof text);
     assert_string_equal(text, "every layer keeps everything, which is more than checkpoint_interval 4 asks for: it fits");
     mt_plan_free(plan);
+    mt_model_free(m);
+    mt_config_close(c);
+}
+
+/* Room for all that is dear to redo, and for so many norms and activations: norms first, which gain more for their bytes. */
+static void what_is_left_keeps_norms_then_activations(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    mt_model *m;
+    mt_plan *plan, *whole;
+    char text[256];
+    const mt_job one_sweep = { .train = true, .clip = true, .step_tokens = 1024, .step_docs = 16, .longest = 64 }; /* no larger one could be as good */
+    open_model(&c, &m, 8);
+    assert_ok(search(&whole, m, &(mt_limits){ 0 }, SIZE_MAX, &one_sweep, &err));
+    int64_t rows = whole->place.sweep_tokens;
+    size_t all = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ALL, rows), norms = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_NORMS, rows) - all;
+    size_t act = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ACT, rows) - all - norms, least = whole->device_bytes - 8 * (norms + act);
+    const struct {
+        size_t room;
+        int norms, acts;
+        const char *said;
+    } cases[] = { { 0, 0, 0, "every layer keeps all but norms and activations" },
+                  { 3 * norms, 3, 0, "layers keep: 3 all but activations, 5 all but norms and activations" },
+                  { 8 * norms, 8, 0, "every layer keeps all but activations" },
+                  { 8 * norms + 2 * act, 8, 2, "layers keep: 2 everything, 6 all but activations" },
+                  { 8 * norms + 8 * act, 8, 8, "every layer keeps everything" } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        assert_ok(search(&plan, m, &(mt_limits){ 0 }, least + cases[i].room + 8 * MT_DEVICE_ALIGN, &one_sweep, &err)); /* each block is rounded up */
+        assert_memory_equal(plan->place.units, whole->place.units, (size_t)m->n_units * sizeof *plan->place.units); /* nothing else made room */
+        assert_int_equal(plan->place.sweep_tokens, rows);
+        for (int l = 0; l < 8; l++)
+            assert_int_equal(plan->place.layers[l].keep, l < cases[i].acts ? MT_KEEP_ACT : l < cases[i].norms ? MT_KEEP_NORMS : MT_KEEP_ALL);
+        mt_plan_describe_kept(plan, &(mt_limits){ 0 }, text, sizeof text);
+        assert_string_equal(text, cases[i].said);
+        mt_plan_free(plan);
+    }
+    mt_plan_free(whole);
     mt_model_free(m);
     mt_config_close(c);
 }
@@ -292,6 +334,36 @@ static void what_goes_to_host_memory_is_kept_whole(void **state)
     mt_config_close(c);
 }
 
+/* A small model's step in one micro-batch; where layers would have to be redone for that, in several. */
+static void large_micro_batches_are_worth_no_redoing(void **state)
+{
+    (void)state;
+    const struct {
+        const char *shape;
+        int64_t seq;
+        bool whole;
+    } cases[] = { { "qwen2.5-0.5b", 1024, true }, { "qwen2.5-3b", 1024, false }, { "qwen2.5-7b", 32768, false } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_config *c;
+        mt_model *m;
+        mt_plan *plan;
+        mt_machine machine = mt_machine_typical();
+        const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 65536 / cases[i].seq, .longest = cases[i].seq };
+        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .attention = mt_attention_use_typical(true, false, (size_t)139 << 30) };
+        machine.device_bytes = (size_t)139 << 30;
+        machine.host_bytes = (size_t)110 << 30;
+        assert_ok(mt_shape_open(&c, cases[i].shape, &err));
+        assert_ok(mt_model_create(&m, c, NULL, &err));
+        assert_ok(mt_plan_auto(&plan, m, &job, &a, &machine, &err));
+        assert_int_equal(plan->arithmetic.micro_tokens == 65536, cases[i].whole);
+        for (int l = 0; l < c->L && cases[i].whole; l++) assert_true(plan->place.layers[l].keep >= MT_KEEP_ALL);
+        mt_plan_free(plan);
+        mt_model_free(m);
+        mt_config_close(c);
+    }
+}
+
 /* D 16, 2 heads of 8, gate, up and down of 16, a head of 32 words: each weight counted by hand. */
 static void flops_count_what_is_multiplied(void **state)
 {
@@ -308,5 +380,6 @@ static void flops_count_what_is_multiplied(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
-             cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(flops_count_what_is_multiplied))
+             cmocka_unit_test(what_is_left_keeps_norms_then_activations), cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
+             cmocka_unit_test(flops_count_what_is_multiplied))
