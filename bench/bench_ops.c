@@ -248,6 +248,7 @@ static void long_documents(int64_t rows)
         uint64_t workspace;
     } asks[] = { { MT_ATTENTION_FLASH, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 }, { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 }, { MT_ATTENTION_CUDNN_FAST, 0 } };
     mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
+    use.parts = true;
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         for (size_t w = 0; w < MT_COUNT(asks); w++) {
             int64_t length = mt_min_i64(shapes[i].length, rows);

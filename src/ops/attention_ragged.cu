@@ -266,6 +266,7 @@ static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const 
     while (mt_cudnn_parcel_next(a, &p)) {
         l.size = p.size;
         l.n_chunks = p.size.keys == p.size.longest ? 1 : div_up(p.length[0], p.size.keys);
+        if (l.n_chunks > whole->n_chunks) return mt_fail(err, MT_EINTERNAL, "a document of %d rows in %lld pieces and scratch for %lld", (int)p.length[0], (long long)l.n_chunks, (long long)whole->n_chunks);
         MT_TRY(backward_of_parcel(s, state, a, way, &l, &p, err));
     }
     return sum_keys(s, a, &l, err);

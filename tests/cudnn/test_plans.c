@@ -40,7 +40,7 @@ static void plans_need_what_was_planned(void **state)
         int64_t H = cases[i].H, K = cases[i].K, Dh = cases[i].Dh, ld = (H + 2 * K) * Dh;
         mt_attention a = { .t = MT_DTYPE_BF16, .N = cases[i].docs * cases[i].longest, .H = H, .K = K, .Dh = Dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = H * Dh, .ld_d = ld,
                            .n_docs = cases[i].docs, .longest = cases[i].longest, .scale = 0.1f, .window = cases[i].window,
-                           .use = { .ways = 1u << cases[i].way, .cudnn_head = 128, .workspace = (uint64_t)1 << 30 } };
+                           .use = { .ways = 1u << cases[i].way, .cudnn_head = 128, .workspace = (uint64_t)1 << 30, .parts = true } };
         assert_ok(mt_cudnn_attention_prepare(cudnn, &a, cases[i].backward, cases[i].way, &workspace, &err)); /* refuses more than planned */
         mt_cudnn_layout l = mt_cudnn_layout_of(&a, cases[i].way, cases[i].backward);
         bool squares = cases[i].backward && cases[i].way == MT_ATTENTION_CUDNN;

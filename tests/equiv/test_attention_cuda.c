@@ -107,7 +107,7 @@ static void every_way_is_as_near_the_cpu(void **state)
         for (size_t w = 0; w < MT_COUNT(asks); w++) {
             mt_attention_use use = has;
             use.ways &= asks[w].ways;
-            if (asks[w].workspace) use.workspace = asks[w].workspace;
+            if (asks[w].workspace) use.workspace = asks[w].workspace, use.parts = true;
             float *g = gradient(&r, gpu, MT_DTYPE_BF16, use, r.batch.n_tokens);
             double d = distance(g, truth, n_trained(&r));
             printf("    model %zu, ways %x, workspace %llu: gradients %.2e from the CPU's\n", m, use.ways, (unsigned long long)use.workspace, d);
@@ -189,7 +189,7 @@ static void long_steps_repeat_their_bits(void **state)
             mt_attention_use use = has;
             use.ways &= how == OURS ? PLAIN | FLASH : ~(uint32_t)FAST;
             if (how == BY_HEADS && m) continue; /* cuDNN has no windows */
-            if (how == BY_HEADS) use.ways &= ~(uint32_t)FLASH, use.workspace = (uint64_t)64 << 20; /* heads of the longest documents one at a time */
+            if (how == BY_HEADS) use.ways &= ~(uint32_t)FLASH, use.workspace = (uint64_t)64 << 20, use.parts = true; /* heads of the longest documents one at a time */
             open_model_with(&r, configs[m], long_docs, MT_COUNT(long_docs));
             size_t least = least_memory(&r, use);
             for (int i = 0; i < REPEATS; i++) {

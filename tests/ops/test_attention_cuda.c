@@ -68,7 +68,7 @@ static const struct {
 static uint64_t tight(const mt_attention *a, uint64_t workspace)
 {
     mt_attention roomy = *a;
-    roomy.use = (mt_attention_use){ .workspace = UINT64_MAX };
+    roomy.use = (mt_attention_use){ .workspace = UINT64_MAX, .parts = true };
     uint64_t longest = (uint64_t)mt_cudnn_size_of(&roomy, true).longest, head = longest * longest * 2;
     switch (workspace) {
     case NOT_ALL: return head * (uint64_t)a->H - 1;
@@ -86,6 +86,7 @@ static mt_attention_use use_of(size_t i, int c)
     mt_attention_use use = { .ways = bit(asks[i].way) | (asks[i].way == MT_ATTENTION_CUDNN_FAST ? bit(MT_ATTENTION_FLASH) : 0),
                              .cudnn_head = all.cudnn_head,
                              .workspace = tight(a, asks[i].workspace),
+                             .parts = asks[i].workspace <= FEW_KEYS,
                              .docs = mt_max_i64(asks[i].docs, a->n_docs),
                              .longest = mt_max_i64(asks[i].longest, a->longest) };
     op_run_free(r);
@@ -140,7 +141,7 @@ static uint64_t tight_for(int c, uint64_t workspace)
 {
     op_run *r = op_run_create(&op_long_attention, c, &(op_how){ .t = MT_DTYPE_BF16 });
     mt_attention a = *(const mt_attention *)(const void *)r->args;
-    a.use.workspace = tight(&a, workspace);
+    a.use = (mt_attention_use){ .workspace = tight(&a, workspace), .parts = true };
     mt_cudnn_size s = mt_cudnn_size_of(&a, true);
     printf("    case %d, %llu MiB: %lld documents of %lld, %lld of %lld heads, %lld keys\n", c, (unsigned long long)(a.use.workspace >> 20), (long long)s.docs, (long long)s.longest,
            (long long)s.heads, (long long)a.H, (long long)s.keys);
@@ -152,7 +153,7 @@ static uint64_t tight_for(int c, uint64_t workspace)
 static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, const char *what)
 {
     mt_err err = { 0 };
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace, .parts = true };
     op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
     const char *wrong = op_check_written(r);
     if (wrong) fail_msg("%s, case %d: %s", what, c, wrong);
@@ -175,7 +176,7 @@ static void long_documents_are_right_and_repeatable(void **state)
 {
     (void)state;
     const uint64_t whole = (uint64_t)4 << 30, few = (uint64_t)256 << 20;
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole, .parts = true };
     for (int c = 0; c < op_long_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN)) continue;
         op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = assert_repeats(c, truth, whole, "long");

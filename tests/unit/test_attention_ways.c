@@ -11,7 +11,7 @@ enum { PLAIN = 1 << MT_ATTENTION_PLAIN, FLASH = 1 << MT_ATTENTION_FLASH, CUDNN =
 static mt_attention call(uint32_t ways, int64_t n, int64_t length)
 {
     return (mt_attention){ .t = MT_DTYPE_BF16, .N = n * length, .H = 28, .K = 4, .Dh = 128, .ldq = 4608, .ldk = 4608, .ldv = 4608, .ldo = 3584, .ld_d = 4608,
-                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30 } };
+                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30, .parts = true } };
 }
 
 static void assert_ways(const mt_attention *a, mt_attention_way forward, mt_attention_way backward)
@@ -45,6 +45,9 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
     a.use.ways = PLAIN | CUDNN; /* still better than nothing */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a = call(repeatable, 1, 16384);
+    a.use.parts = false; /* as it is: no parts */
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
     a = call(0, 16, 1024); /* nobody said: our own */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
     a = call(PLAIN, 16, 1024); /* eager */
@@ -172,6 +175,79 @@ static void every_document_is_in_one_parcel(void **state)
     assert_in_range(n_launches, 12, 16); /* the short ones 64 at a time */
 }
 
+/* Documents of one call go in parts of different kinds; each kind's offsets, gradients of queries and squares lie within the call's scratch.
+ * A shorter document may have more pieces than the longest, and larger ones: once they overwrote the offsets. */
+static void parts_of_every_length_stay_inside_the_scratch(void **state)
+{
+    (void)state;
+    static const struct {
+        int64_t H, K, Dh;
+        uint64_t mib;
+        int32_t lengths[6];
+    } cases[] = {
+        { 16, 2, 64, 256, { 8192, 40, 2111, 5000 } }, /* two heads of the longest, two pieces of the third */
+        { 28, 4, 128, 2048, { 32768, 5000, 9000, 300, 20000 } },
+        { 28, 4, 128, 4096, { 9000, 65536, 32768, 16384, 8192 } },
+        { 14, 2, 64, 2048, { 16384, 60000, 30000, 1 } },
+        { 7, 1, 128, 1024, { 131072, 8192, 16384, 32768, 65536 } },
+        { 32, 32, 96, 2048, { 4096, 8192, 16384, 40000 } },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_attention a = call(CUDNN, 0, 0);
+        int32_t starts[7] = { 0 };
+        int n_kinds = 0;
+        a.H = cases[i].H, a.K = cases[i].K, a.Dh = cases[i].Dh, a.host_start = starts, a.use.workspace = cases[i].mib << 20;
+        for (; a.n_docs < 6 && cases[i].lengths[a.n_docs]; a.n_docs++) {
+            starts[a.n_docs + 1] = starts[a.n_docs] + cases[i].lengths[a.n_docs];
+            a.longest = mt_max_i64(a.longest, cases[i].lengths[a.n_docs]);
+        }
+        a.N = starts[a.n_docs];
+        mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
+        size_t after_dq = a.H != a.K ? l.dkf : l.workspace;
+        assert_true(l.parcels && l.bytes <= mt_attention_scratch(&a));
+        for (mt_cudnn_parcel p = { .next = 0 }; mt_cudnn_parcel_next(&a, &p);) {
+            int64_t pieces = (p.length[0] + p.size.keys - 1) / p.size.keys;
+            bool cut = p.size.keys != p.size.longest;
+            n_kinds += cut || p.size.heads != a.H;
+            if (pieces > l.n_chunks) fail_msg("case %zu, document of %d: %d pieces and room for %d", i, p.length[0], (int)pieces, (int)l.n_chunks);
+            size_t dq = (size_t)(mt_cudnn_pieces(p.size) * p.size.longest * p.size.heads * a.Dh * 2);
+            if (cut && (l.dq <= l.delta || after_dq - l.dq < dq)) fail_msg("case %zu, document of %d: %zu bytes of dq do not fit", i, p.length[0], dq);
+            assert_true(squares_of(p.size) + 4096 <= l.workspace_bytes && l.workspace + l.workspace_bytes <= l.bytes);
+        }
+        assert_true(n_kinds >= 2);
+    }
+}
+
+/* Whatever the workspace: if the longest document of a call can go through, so can all shorter ones, each once and inside the scratch. */
+static void what_fits_the_longest_fits_every_shorter(void **state)
+{
+    (void)state;
+    static const int64_t heads[][2] = { { 28, 4 }, { 14, 2 }, { 7, 1 }, { 12, 12 }, { 40, 10 } };
+    int n_served = 0;
+    for (size_t h = 0; h < MT_COUNT(heads); h++)
+        for (int mib = 1; mib <= 8192; mib = mib * 3 / 2 + 1)
+            for (int32_t longest = 300; longest <= 140000; longest = longest * 5 / 4 + 11) {
+                int32_t starts[40] = { 0 };
+                mt_attention a = call(CUDNN, 0, 0);
+                a.H = heads[h][0], a.K = heads[h][1], a.longest = longest, a.host_start = starts, a.use.workspace = (uint64_t)mib << 20;
+                for (int32_t length = longest; length; length = length * 2 / 3, a.n_docs++) starts[a.n_docs + 1] = starts[a.n_docs] + length;
+                a.N = starts[a.n_docs];
+                if (!mt_cudnn_size_of(&a, true).docs) continue;
+                mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
+                int64_t n_docs = 0, rows = 0;
+                if (!l.parcels) continue;
+                for (mt_cudnn_parcel p = { .next = 0 }; mt_cudnn_parcel_next(&a, &p); n_docs += p.n_docs) {
+                    for (int64_t i = 0; i < p.n_docs; i++) rows += p.length[i];
+                    bool cut = p.size.keys != p.size.longest;
+                    size_t dq = cut ? (size_t)(mt_cudnn_pieces(p.size) * p.size.longest * p.size.heads * a.Dh * 2) : 0;
+                    assert_true(mt_cudnn_pieces(p.size) <= l.n_chunks && dq <= (a.H != a.K ? l.dkf : l.workspace) - l.dq && squares_of(p.size) <= l.workspace_bytes);
+                }
+                assert_true(n_docs == a.n_docs && rows == a.N && l.bytes <= mt_attention_scratch(&a));
+                n_served++;
+            }
+    assert_true(n_served > 500);
+}
+
 /* The scratch a plan asks for once holds whatever any micro-batch up to its sizes lays out in it. */
 static void scratch_of_the_largest_call_holds_every_other(void **state)
 {
@@ -180,7 +256,7 @@ static void scratch_of_the_largest_call_holds_every_other(void **state)
     for (size_t w = 0; w < MT_COUNT(sets); w++) {
         uint64_t workspace = (uint64_t)(w < 4 ? 512 : 64) << 20; /* the last: documents of more than 1024 rows in parts */
         mt_attention most = { .t = MT_DTYPE_BF16, .N = 8192, .H = 28, .K = 4, .Dh = 128, .n_docs = 300, .longest = 4096, .scale = 0.1f,
-                              .use = { .ways = sets[w], .cudnn_head = 128, .workspace = workspace, .docs = 300, .longest = 4096 } };
+                              .use = { .ways = sets[w], .cudnn_head = 128, .workspace = workspace, .parts = w == 4, .docs = 300, .longest = 4096 } };
         size_t bytes = mt_attention_scratch(&most);
         for (int64_t n = 1; n <= 300; n += 1 + n / 2)
             for (int64_t longest = 1; longest * n <= 8192 && longest <= 4096; longest += 1 + longest) {
@@ -234,9 +310,9 @@ static void settings_become_ways(void **state)
     assert_int_equal(use.workspace, 0); /* the CPU needs none */
     use = mt_attention_use_typical(true, false, (size_t)141 << 30);
     assert_int_equal(use.ways, PLAIN | FLASH | CUDNN);
-    assert_true(use.workspace == (uint64_t)4 << 30);
+    assert_true(use.workspace == (uint64_t)2 << 30 && !use.parts);
     assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace); /* a little less free memory: the same bits */
-    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)2 << 30);
+    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)1 << 30);
     assert_int_equal(mt_attention_use_typical(false, false, (size_t)80 << 30).ways, PLAIN | FLASH | CUDNN | FAST);
     assert_int_equal(mt_attention_use_typical(false, true, (size_t)80 << 30).ways, PLAIN);
     mt_attention_use_text(&(mt_attention_use){ .ways = PLAIN | FLASH | CUDNN }, text, sizeof text);
@@ -252,6 +328,8 @@ int main(void)
         cmocka_unit_test(long_documents_go_in_the_parts_that_were_fastest),
         cmocka_unit_test(sizes_hold_every_call_of_a_run),
         cmocka_unit_test(every_document_is_in_one_parcel),
+        cmocka_unit_test(parts_of_every_length_stay_inside_the_scratch),
+        cmocka_unit_test(what_fits_the_longest_fits_every_shorter),
         cmocka_unit_test(scratch_of_the_largest_call_holds_every_other),
         cmocka_unit_test(a_layout_has_room_for_each_part),
         cmocka_unit_test(settings_become_ways),
