@@ -147,7 +147,8 @@ mt_question mt_plan_question(const mt_model *model, const mt_settings *set, cons
     static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
     const mt_memory_settings *m = &set->memory;
     mt_question q = { .model = model, .machine = *machine, .seq_len = set->dataset.max_seq_len, .clip = mt_clip_needs_norm(set->training.max_grad_norm) };
-    q.batch = set->training.batch_size * set->training.gradient_accumulation_steps;
+    q.accumulation = set->training.gradient_accumulation_steps;
+    q.batch = set->training.batch_size * q.accumulation;
     q.form.compute = set->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
     q.form.grad = set->training.grad_dtype;
     q.form.moments = set->memory.adam_state;

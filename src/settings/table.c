@@ -155,7 +155,7 @@ const mt_setting mt__settings[] = {
           .word = "unlimited"),
 
     INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
-        "Samples of a step, times gradient_accumulation_steps. It never decides whether a run fits: the plan cuts micro-batches. "
+        "Samples of a step, times gradient_accumulation_steps. More of them take more memory, though little: the plan cuts micro-batches and sweeps. "
         "auto: what the plan finds fastest.",
         .word = "auto"),
     INT(training, gradient_accumulation_steps, DATA, "1", 1, 1e6,
