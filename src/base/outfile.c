@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -110,6 +111,25 @@ void mt_outfile_close(mt_outfile *f)
     mt_free(f->path);
     mt_free(f->tmp);
     *f = (mt_outfile){ 0 };
+}
+
+mt_rc mt_dir_make(const char *path, mt_err *err)
+{
+    char *p = mt_strdup(path);
+    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = MT_OK;
+    for (char *slash = strchr(p + 1, '/'); !rc; slash = strchr(slash + 1, '/')) {
+        if (slash) *slash = '\0';
+        int code = faulted(EIO) || mkdir(p, 0777) ? errno : 0;
+        if (code == EIO || (code && !mt_dir_exists(p))) {
+            errno = code;
+            rc = mt_fail_errno(err, MT_EIO, "creating %s", p);
+        }
+        if (!slash) break;
+        *slash = '/';
+    }
+    mt_free(p);
+    return rc;
 }
 
 mt_rc mt_outfile_save(const char *path, const void *data, size_t n, mt_err *err)

@@ -26,6 +26,9 @@ mt_rc mt_outfile_publish(mt_outfile *f, mt_err *err);
 void mt_outfile_withdraw(mt_outfile *f);
 void mt_outfile_close(mt_outfile *f); /* accepts a zeroed or closed one */
 
+/* A directory and those above it, as far as they are not there. */
+mt_rc mt_dir_make(const char *path, mt_err *err);
+
 /* The whole life of a small file. */
 mt_rc mt_outfile_save(const char *path, const void *data, size_t n, mt_err *err);
 

@@ -5,6 +5,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 mt_text mt_bytes_text(uint64_t bytes)
 {
@@ -46,12 +47,23 @@ mt_text mt_seconds_text(double s)
     return t;
 }
 
+/* A decimal number and the blanks behind it; end: what follows.  Negative: there is none (strtod would take 0x40, inf and nan). */
+static double leading_number(const char *text, const char **end)
+{
+    char *stop;
+    if (!strchr("0123456789.", *text) || !*text || tolower((unsigned char)text[1]) == 'x') return -1;
+    double v = strtod(text, &stop);
+    if (stop == text) return -1;
+    while (*stop == ' ') stop++;
+    *end = stop;
+    return v;
+}
+
 mt_rc mt_bytes_parse(const char *text, uint64_t *out, mt_err *err)
 {
-    char *end;
-    double v = strtod(text, &end);
-    if (end == text || !(v >= 0)) goto bad;
-    while (*end == ' ') end++;
+    const char *end;
+    double v = leading_number(text, &end);
+    if (v < 0) goto bad;
     static const char letters[] = "kmgtp";
     const char *letter = *end ? strchr(letters, tolower((unsigned char)*end)) : NULL;
     if (letter && *letter) {
@@ -66,4 +78,27 @@ mt_rc mt_bytes_parse(const char *text, uint64_t *out, mt_err *err)
     return MT_OK;
 bad:
     return mt_fail(err, MT_EINVAL, "\"%s\" is not a size; write 64M, 1.5G or 80Gi (G = 10^9, Gi = 2^30)", text);
+}
+
+mt_rc mt_memory_parse(const char *text, uint64_t *out, mt_err *err)
+{
+    MT_TRY(mt_bytes_parse(text, out, err));
+    if (*out && (*out >= 1 << 20 || text[strspn(text, "0123456789.eE+- ")])) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "\"%s\" is %s: too little to mean it; write 64G for gigabytes, 64M for megabytes", text, mt_bytes_text(*out).s);
+}
+
+mt_rc mt_count_parse(const char *text, uint64_t *out, mt_err *err)
+{
+    static const struct {
+        const char *name;
+        double unit;
+    } units[] = { { "", 1 }, { "K", 1e3 }, { "M", 1e6 }, { "B", 1e9 }, { "G", 1e9 }, { "T", 1e12 } };
+    const char *end;
+    double v = leading_number(text, &end);
+    for (size_t i = 0; v >= 0 && i < sizeof units / sizeof units[0]; i++) {
+        if (strcasecmp(end, units[i].name) || !(v * units[i].unit >= 1) || v * units[i].unit >= 9e18) continue;
+        *out = (uint64_t)llround(v * units[i].unit);
+        return MT_OK;
+    }
+    return mt_fail(err, MT_EINVAL, "\"%s\" is not a number of parameters; write 350M or 13B", text);
 }

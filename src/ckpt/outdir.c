@@ -65,22 +65,6 @@ void mt_dir_names_free(mt_dir_names *names)
 
 /* -- make, remove, sync ---------------------------------------------------------------------------- */
 
-mt_rc mt_dir_make(const char *path, mt_err *err)
-{
-    char *p = mt_strdup(path);
-    if (!p) return no_memory(path, err);
-    mt_rc rc = MT_OK;
-    for (char *slash = strchr(p + 1, '/'); !rc; slash = strchr(slash + 1, '/')) {
-        if (slash) *slash = '\0';
-        if (faulted(EIO) || (mkdir(p, 0777) && (errno != EEXIST || !mt_dir_exists(p))))
-            rc = mt_fail_errno(err, MT_EIO, "making the directory %s", p);
-        if (!slash) break;
-        *slash = '/';
-    }
-    mt_free(p);
-    return rc;
-}
-
 static mt_rc remove_entries(const char *path, mt_err *err)
 {
     mt_dir_names names;

@@ -9,7 +9,7 @@
 #ifndef MT_CKPT_OUTDIR_H
 #define MT_CKPT_OUTDIR_H
 
-#include "base/mem.h"
+#include "base/outfile.h" /* mt_dir_make */
 
 typedef struct mt_outdir {
     char *path, *tmp, *old;
@@ -20,8 +20,6 @@ mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err);
 mt_rc mt_outdir_publish(mt_outdir *d, mt_err *err);
 void mt_outdir_close(mt_outdir *d); /* accepts a zeroed or closed one */
 
-/* A directory and those above it; it may exist. */
-mt_rc mt_dir_make(const char *path, mt_err *err);
 /* A file, or a directory with all that is in it; links are removed, not followed.  Absent is fine. */
 mt_rc mt_dir_remove(const char *path, mt_err *err);
 /* Bytes on disk of a file, or of a directory and all it holds, as far as they can be read. */

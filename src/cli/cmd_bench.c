@@ -14,7 +14,7 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *deterministic;
+    const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *adam_state, *deterministic;
     uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows;
     bool no_clip, json, table, alias_layers;
@@ -32,6 +32,8 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
     if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < (b->table || b->trace ? 0 : 1) || o->warmup < 0 || o->steps + o->warmup > 1000000)
         return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (0 with --table or --trace; a million at most) expected");
+    while (b->moments < MT_MOMENTS_FORMS && strcmp(o->adam_state, mt_moments_name(b->moments))) b->moments++;
+    if (b->moments == MT_MOMENTS_FORMS) return mt_fail(err, MT_EINVAL, "--adam-state %s: float32, bf16 or 8bit expected", o->adam_state);
     if (o->warmup_tokens && o->warmup_tokens < 2) return mt_fail(err, MT_EINVAL, "--warmup-tokens of at least 2 expected");
     if (o->lengths && strcmp(o->lengths, "fixed") != 0) {
         b->lognormal_mean = strncmp(o->lengths, "lognormal:", 10) == 0 ? strtod(o->lengths + 10, &end) : 0;
@@ -94,17 +96,23 @@ static void print_result(const options *o, const char *name, const mt_bench_resu
     print_spent(o, r);
 }
 
+static mt_rc open_config(mt_config **out, const options *o, const char *name, mt_err *err)
+{
+    return o->model ? mt_config_open(out, name, err) : mt_shape_open(out, name, err);
+}
+
 static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err)
 {
     mt_config *config;
     mt_model *model = NULL;
     mt_bench_result r = { 0 };
-    MT_TRY(o->model ? mt_config_open(&config, name, err) : mt_shape_open(&config, name, err));
+    MT_TRY(open_config(&config, o, name, err));
     mt_rc rc = mt_model_create(&model, config, NULL, err);
     mt_machine machine;
     if (!rc) rc = machine_of(&machine, dev, o, err);
     b->product_rate = o->rate_dtype && strcmp(o->rate_dtype, o->dtype) == 0 ? o->product_rate : 0; /* measured once */
     if (!rc) rc = mt_bench_run(dev, model, &machine, b, &r, err);
+    if (rc == MT_ENOMEM) mt_note(err, "%s (what settings are called here: max_grad_norm: 0 is --no-clip, adam_state --adam-state, max_seq_len --seq-len)", name);
     o->product_rate = r.product_rate;
     o->rate_dtype = o->dtype;
     if (!rc) print_result(o, name, &r);
@@ -113,13 +121,22 @@ static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_op
     return rc;
 }
 
-/* --shape a,b,c: one after the other in one process. */
-static mt_rc bench_all(options *o, mt_device *dev, mt_bench_options *b, mt_err *err)
+static mt_rc look_up(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err)
+{
+    mt_config *config;
+    (void)dev, (void)b;
+    MT_TRY(open_config(&config, o, name, err));
+    mt_config_close(config);
+    return MT_OK;
+}
+
+/* --shape a,b,c: one after the other. */
+static mt_rc for_each_name(options *o, mt_device *dev, mt_bench_options *b, mt_rc (*run)(options *, const char *name, mt_device *, mt_bench_options *, mt_err *), mt_err *err)
 {
     char names[1024], *save = NULL;
-    if (o->model) return bench_one(o, o->model, dev, b, err);
+    if (o->model) return run(o, o->model, dev, b, err);
     snprintf(names, sizeof names, "%s", o->shape);
-    for (char *name = strtok_r(names, ",", &save); name; name = strtok_r(NULL, ",", &save)) MT_TRY(bench_one(o, name, dev, b, err));
+    for (char *name = strtok_r(names, ",", &save); name; name = strtok_r(NULL, ",", &save)) MT_TRY(run(o, name, dev, b, err));
     return MT_OK;
 }
 
@@ -141,8 +158,9 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },
         { "--dtype", MT_FLAG_STR, &o->dtype, "TYPE", "bfloat16 (default) or float32", false },
         { "--device", MT_FLAG_STR, &o->device, "WORD", "auto (default), cpu, cuda, cuda:N; of the first run", false },
-        { "--device-memory", MT_FLAG_BYTES, &o->device_memory, "SIZE", "use no more than this: 64M, 80G", false },
-        { "--ram", MT_FLAG_BYTES, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
+        { "--device-memory", MT_FLAG_MEMORY, &o->device_memory, "SIZE", "use no more than this: 64M, 80G", false },
+        { "--ram", MT_FLAG_MEMORY, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
+        { "--adam-state", MT_FLAG_STR, &o->adam_state, "FORM", "of Adam's moments: float32 (default), bf16 or 8bit", false },
         { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
         { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off", "on (default): kernels that repeat their bits; off: the fastest", false },
         { "--alias-layers", MT_FLAG_BOOL, &o->alias_layers, NULL, "all layers share one layer's host memory: the speed of a model larger than RAM", false },
@@ -172,23 +190,36 @@ static int words_of_run(int argc, char **argv, int first)
     return end - first;
 }
 
+/* Every run's words and names before the first of them runs: a misspelt one is not found an hour later. */
+static mt_rc check_runs(int argc, char **argv, options o, bool *help, mt_err *err)
+{
+    *help = false;
+    for (int first = 1; !*help && (first == 1 || first <= argc);) {
+        mt_bench_options b;
+        int n = words_of_run(argc, argv, first);
+        MT_TRY(parse(n + 1, argv + first - 1, &o, &b, help, err));
+        if (!*help) MT_TRY(for_each_name(&o, NULL, &b, look_up, err));
+        first += n + 1;
+    }
+    return MT_OK;
+}
+
 int mt_cmd_bench(int argc, char **argv)
 {
     mt_err err = { 0 };
-    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .deterministic = "on", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
+    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .adam_state = "float32", .deterministic = "on", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
     mt_device *dev = NULL;
     int failed = 0;
-    mt_rc rc = MT_OK;
-    for (int first = 1; first == 1 || first <= argc;) {
+    bool help;
+    mt_rc rc = check_runs(argc, argv, o, &help, &err);
+    for (int first = 1; !rc && !help && (first == 1 || first <= argc);) {
         mt_bench_options b;
-        bool help;
         int n = words_of_run(argc, argv, first);
         rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
-        if (!rc && help) break;
         if (!rc && !dev)
             rc = mt_device_open(&dev, o.device, &(mt_device_options){ .memory_limit = (size_t)o.device_memory, .keep_host_memory = true }, &err);
         if (rc) break;
-        if (bench_all(&o, dev, &b, &err)) failed = mt_cli_failed(&err); /* one run that does not fit does not keep the others */
+        if (for_each_name(&o, dev, &b, bench_one, &err)) failed = mt_cli_failed(&err); /* one run that does not fit does not keep the others */
         fflush(stdout);
         first += n + 1;
     }

@@ -196,7 +196,7 @@ int mt_cmd_generate(int argc, char **argv)
         { "--seed", MT_FLAG_INT, &o.seed, "N", "of the draws (0)", false },
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 or float32; as the weights are stored unless given", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
-        { "--device-memory", MT_FLAG_BYTES, &o.device_memory, "SIZE", "use no more than this: 64M, 8G; layers that do not fit pass through", false },
+        { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE", "use no more than this: 64M, 8G; layers that do not fit pass through", false },
         { "--from-scratch", MT_FLAG_BOOL, &o.from_scratch, NULL, "random weights from config.json alone, to compare with", false },
     };
     const mt_usage usage = {

@@ -188,7 +188,7 @@ int mt_cmd_grad(int argc, char **argv)
         { "--logits", MT_FLAG_BOOL, &o.logits, NULL, "write logits.<row> too", false },
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "float32 (default) or bfloat16", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
-        { "--device-memory", MT_FLAG_BYTES, &o.device_memory, "SIZE", "use no more than this: 64M, 8G", false },
+        { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE", "use no more than this: 64M, 8G", false },
     };
     const mt_usage usage = {
         "grad", "MODEL --tokens FILE --out FILE [options]",

@@ -43,13 +43,16 @@ static mt_rc add_str(const mt_flag *f, const char *text, mt_err *err)
 }
 
 /* Up to where sums and products of a few of them still fit. */
-static mt_rc store_int(const mt_usage *u, const mt_flag *f, const char *text, mt_err *err)
+#define MOST_INT (1LL << 53)
+enum { MOST_CORES = 4096 };
+
+static mt_rc store_int(const mt_usage *u, const mt_flag *f, const char *text, long long least, long long most, mt_err *err)
 {
-    const long long most = 1LL << 53;
     char *end;
     long long x = strtoll(text, &end, 10); /* what does not fit comes back as the nearest that does */
     if (end == text || *end) return mt_fail(err, MT_EINVAL, "%s %s: %s expects a whole number, not \"%s\"", u->command, f->name, f->name, text);
-    if (x > most || x < -most) return mt_fail(err, MT_EINVAL, "%s: %s %s is out of range: at most %lld", u->command, f->name, text, most);
+    if (x > most) return mt_fail(err, MT_EINVAL, "%s: %s %s is out of range: at most %lld", u->command, f->name, text, most);
+    if (x < least) return mt_fail(err, MT_EINVAL, "%s: %s %s is out of range: at least %lld", u->command, f->name, text, least);
     *(int64_t *)f->to = x;
     return MT_OK;
 }
@@ -66,7 +69,9 @@ static mt_rc store(const mt_usage *u, const mt_flag *f, const char *text, mt_err
         if (end == text || *end) return mt_fail(err, MT_EINVAL, "%s %s: %s expects a number, not \"%s\"", u->command, f->name, f->name, text);
         return MT_OK;
     case MT_FLAG_BYTES: return mt_bytes_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;
-    case MT_FLAG_INT: return store_int(u, f, text, err);
+    case MT_FLAG_MEMORY: return mt_memory_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;
+    case MT_FLAG_INT: return store_int(u, f, text, -MOST_INT, MOST_INT, err);
+    case MT_FLAG_CORES: return store_int(u, f, text, 1, MOST_CORES, err);
     }
     return MT_OK;
 }

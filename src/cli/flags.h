@@ -9,7 +9,16 @@
 #include <stddef.h>
 #include <stdint.h>
 
-typedef enum mt_flag_type { MT_FLAG_BOOL, MT_FLAG_STR, MT_FLAG_STRS, MT_FLAG_INT, MT_FLAG_FLOAT, MT_FLAG_BYTES } mt_flag_type;
+typedef enum mt_flag_type {
+    MT_FLAG_BOOL,
+    MT_FLAG_STR,
+    MT_FLAG_STRS,
+    MT_FLAG_INT,
+    MT_FLAG_CORES, /* an integer from 1 to 4096 */
+    MT_FLAG_FLOAT,
+    MT_FLAG_BYTES,
+    MT_FLAG_MEMORY, /* bytes that something is to run in: mt_memory_parse */
+} mt_flag_type;
 
 /* A flag that may be given several times. */
 enum { MT_FLAG_STRS_MAX = 64 };

@@ -7,8 +7,10 @@
 #include "cli/terminal.h"
 #include "device/blas.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 static const struct {
     const char *name;
@@ -64,18 +66,47 @@ static int unknown_command(const char *word)
     return 2;
 }
 
-int main(int argc, char **argv)
+static int run(int argc, char **argv)
 {
-    mt_blas_reexec_if_slow(argv);
-    mt_fault_from_env();
-    mt_log_set_sink(print_notice, NULL);
     if (argc < 2) {
         print_help(stderr);
         return 2;
     }
-    if (strcmp(argv[1], "--version") == 0) return printf("megatrain %s\n", MT_VERSION) < 0;
+    if (strcmp(argv[1], "--version") == 0) return printf("megatrain %s\n", MT_VERSION), 0;
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return print_help(stdout), 0;
     for (size_t i = 0; i < MT_COUNT(commands); i++)
         if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
     return unknown_command(argv[1]);
+}
+
+/* A closed stream's number would go to the next file that is opened, and what is printed into that.  Of what stands in for stdout nothing
+ * can be written, so that finish() tells. */
+static void hold_streams(void)
+{
+    for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+        if (fcntl(fd, F_GETFD) < 0 && open("/dev/null", fd == STDERR_FILENO ? O_WRONLY : O_RDONLY) < 0) return;
+}
+
+/* What a command printed and nobody received is no success. */
+static int finish(int status)
+{
+    static const char *const text = "not all that was to be printed could be written";
+    bool before = ferror(stdout), now = fflush(stdout) != 0;
+    if (!before && !now) return status;
+    mt_err err = { 0 };
+    if (now)
+        mt_fail_errno(&err, MT_EIO, "%s", text);
+    else
+        mt_fail(&err, MT_EIO, "%s", text);
+    int failed = mt_cli_failed(&err);
+    return status ? status : failed;
+}
+
+int main(int argc, char **argv)
+{
+    hold_streams();
+    mt_blas_reexec_if_slow(argv);
+    mt_fault_from_env();
+    mt_log_set_sink(print_notice, NULL);
+    return finish(run(argc, argv));
 }

@@ -1,157 +1,157 @@
 #include "cli/plan_ask.h"
 
+#include "base/file.h"
 #include "base/units.h"
+#include "cli/terminal.h"
+#include "hub/hub.h"
 #include "plan/gpus.h"
-#include "plan/shapes.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
-enum { USUAL_BATCH = 32 };
+typedef struct asking {
+    mt_plan_asked *out;
+    mt_settings *set;
+    uint64_t params;     /* of a model of one's own */
+    int64_t width, layers;
+} asking;
 
-/* -- the machine ----------------------------------------------------------------------------------- */
+/* -- a question ------------------------------------------------------------------------------------ */
 
-static mt_rc open_device(mt_device **out, const mt_machine_asked *asked, mt_err *err)
-{
-    char word[32] = "auto";
-    if (asked->device.kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
-    if (asked->device.kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", asked->device.index);
-    return mt_device_open(out, word, NULL, err);
-}
+/* Takes an answer, or says why not. */
+typedef mt_rc (*accept_fn)(asking *a, const char *text, mt_err *err);
 
-mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, mt_err *err)
-{
-    mt_machine_given given = asked->given;
-    mt_device *dev = NULL;
-    mt_device_info info;
-    mt_host host;
-    given.ram = (size_t)asked->ram;
-    given.device_memory = (size_t)asked->device_memory;
-    given.link = (double)asked->link;
-    given.cores = (int)asked->cores;
-    *out = (mt_machine_found){ 0 };
-    if (!given.gpu) MT_TRY(open_device(&dev, asked, err));
-    mt_rc rc = mt_machine_here(&out->machine, dev, &given, true, err);
-    if (!rc && dev) {
-        dev->api->info(dev, &info);
-        snprintf(out->device, sizeof out->device, "%s", info.name);
-    } else if (!rc)
-        snprintf(out->device, sizeof out->device, "%s, %s usable", given.gpu, mt_bytes_text(out->machine.device_bytes).s);
-    if (!rc) rc = mt_host_read(&host, "", err);
-    if (!rc) snprintf(out->ram_source, sizeof out->ram_source, "%s", given.ram ? "as given" : host.limited_by);
-    mt_device_close(dev);
-    return rc;
-}
-
-/* -- what can I train ------------------------------------------------------------------------------ */
-
-static mt_rc print_fit(const mt_shape *s, const mt_machine *machine, int64_t seq_len, mt_err *err)
-{
-    mt_config *c;
-    mt_model *m;
-    MT_TRY(mt_shape_model(&c, &m, s, err));
-    mt_question q = { .model = m, .machine = *machine, .form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 }, .clip = true, .batch = USUAL_BATCH };
-    q.seq_len = seq_len < c->max_positions ? seq_len : c->max_positions;
-    mt_question tight = q;
-    tight.machine.device_bytes -= machine->device_bytes / 10;
-    tight.machine.host_bytes -= machine->host_bytes / 10;
-    const mt_job job = mt_question_job(&q, q.batch);
-    bool fits = mt_plan_auto_fits(m, &job, &q.form, &q.machine);
-    mt_need need;
-    mt_rc rc = mt_advise_need(&need, &q, err);
-    printf("  %-28s %8s  ", s->name, mt_count_text((uint64_t)m->n_params).s);
-    if (fits)
-        printf("%s", mt_plan_auto_fits(m, &job, &q.form, &tight.machine) ? "fits" : "tight");
-    else if (!rc && need.device > machine->device_bytes)
-        printf("needs %s on the GPU", mt_bytes_text(need.device).s);
-    else if (!rc)
-        printf("needs %s of RAM", mt_bytes_text(need.host).s);
-    printf("%s\n", s->untrained ? " (not trained)" : "");
-    mt_model_free(m);
-    mt_config_close(c);
-    return rc;
-}
-
-mt_rc mt_plan_what_fits(const mt_machine_asked *asked, int64_t seq_len, mt_err *err)
-{
-    mt_machine_found found;
-    MT_TRY(mt_plan_machine(&found, asked, err));
-    printf("%s, %s of host memory (%s);\nsteps of %d samples of %lld tokens, clipping on\n", found.device, mt_bytes_text(found.machine.host_bytes).s, found.ram_source,
-           USUAL_BATCH, (long long)seq_len);
-    for (size_t i = 0; i < mt_n_shapes; i++) MT_TRY(print_fit(&mt_shapes[i], &found.machine, seq_len, err));
-    return MT_OK;
-}
-
-/* -- questions ------------------------------------------------------------------------------------- */
+enum { LINE = 128 };
 
 /* A line, or `fallback` for an empty one; false: no more input. */
-static bool ask(const char *question, const char *fallback, char *out, size_t n)
+static bool read_line(const char *question, const char *fallback, char out[LINE])
 {
     printf("%s%s%s%s ", question, *fallback ? " [" : "", fallback, *fallback ? "]" : "");
     fflush(stdout);
-    if (!fgets(out, (int)n, stdin)) return false;
+    if (!fgets(out, LINE, stdin)) return false;
+    if (!strchr(out, '\n')) /* longer than any answer: the rest of it is no answer to the next question */
+        for (int c; (c = getchar()) != '\n' && c != EOF;) {}
     out[strcspn(out, "\r\n")] = '\0';
-    if (!*out) snprintf(out, n, "%s", fallback);
+    if (!*out) snprintf(out, LINE, "%s", fallback);
     return true;
 }
 
-/* A model that is in no table: its parameters are spread over its layers. */
-static mt_rc custom_shape(mt_shape *s, char *config, size_t n, mt_err *err)
+static void print_refusal(const mt_err *err)
 {
-    char params[32], width[32], layers[32];
-    uint64_t count;
-    if (!ask("parameters, such as 13B:", "", params, sizeof params) || !ask("hidden size:", "4096", width, sizeof width) || !ask("layers:", "32", layers, sizeof layers))
-        return mt_fail(err, MT_EINVAL, "no answer");
-    MT_TRY(mt_bytes_parse(params, &count, err)); /* G is what people call B */
-    int64_t D = atoll(width), L = atoll(layers);
-    if (D < 64 || L < 1) return mt_fail(err, MT_ERANGE, "a hidden size of %s and %s layers?", width, layers);
-    snprintf(config, n, "{\"model_type\":\"llama\",\"hidden_size\":%lld,\"intermediate_size\":%lld,\"num_hidden_layers\":%lld,\"num_attention_heads\":%lld,\"vocab_size\":32000,"
-                        "\"max_position_embeddings\":1048576,\"dtype\":\"bfloat16\"}", (long long)D, (long long)(D * 8 / 3 / 64 * 64), (long long)L, (long long)(D / 64));
-    *s = (mt_shape){ .name = "a model of your own", .config = config, .untrained = "custom", .billions = (double)count / 1e9 };
+    mt_terminal term = mt_terminal_of(stdout, MT_COLOR_AUTO);
+    mt_str text = { 0 }, lines = { 0 };
+    mt_str_printf(&text, "  %s", err->msg);
+    mt_text_wrap(&lines, text.s ? text.s : "", mt_terminal_columns(&term), 2);
+    printf("%s\n", mt_str_ok(&lines) && lines.s ? lines.s : err->msg);
+    mt_str_free(&text);
+    mt_str_free(&lines);
+}
+
+/* Until there is an answer; false: no more input. */
+static bool ask(asking *a, const char *question, const char *fallback, accept_fn accept)
+{
+    char line[LINE];
+    while (read_line(question, fallback, line)) {
+        mt_err err = { 0 };
+        if (!accept(a, line, &err)) return true;
+        print_refusal(&err);
+    }
+    printf("\n");
+    return false;
+}
+
+/* -- answers --------------------------------------------------------------------------------------- */
+
+static mt_rc accept_question(asking *a, const char *text, mt_err *err)
+{
+    if (strcmp(text, "1") && strcmp(text, "2")) return mt_fail(err, MT_EINVAL, "1 or 2");
+    a->out->what_fits = *text == '1';
     return MT_OK;
 }
 
-static mt_rc ask_batch(mt_err *err)
+static mt_rc accept_model(asking *a, const char *text, mt_err *err)
 {
-    char model[128], gpu[64], ram[32], context[32], config[512];
-    mt_machine_asked asked = { 0 };
-    mt_machine_found found;
-    mt_shape custom;
-    const mt_shape *shape = &custom;
-    if (!ask("model (a published name, or custom):", "qwen2.5-7b", model, sizeof model)) return MT_OK;
-    if (strcmp(model, "custom") == 0) {
-        MT_TRY(custom_shape(&custom, config, sizeof config, err));
-    } else
-        MT_TRY(mt_shape_find(&shape, model, err));
-    if (!ask("GPU (a name such as h100, or here):", "here", gpu, sizeof gpu) || !ask("host memory (such as 256G, or here):", "here", ram, sizeof ram) ||
-        !ask("tokens of context:", "2048", context, sizeof context))
-        return MT_OK;
-    if (strcmp(gpu, "here")) asked.given.gpu = gpu;
-    if (strcmp(ram, "here")) MT_TRY(mt_bytes_parse(ram, &asked.ram, err));
-    MT_TRY(mt_plan_machine(&found, &asked, err));
-    mt_config *c;
-    mt_model *m;
-    MT_TRY(mt_shape_model(&c, &m, shape, err));
-    mt_plan_answer a = { .model = shape->name, .untrained = shape == &custom ? NULL : shape->untrained, .device = found.device, .ram_source = found.ram_source };
-    a.q = (mt_question){ .model = m, .machine = found.machine, .form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 }, .clip = true, .seq_len = atoll(context) };
-    mt_plan *plan = NULL;
-    mt_str out = { 0 };
-    mt_rc rc = a.q.seq_len < 1 ? mt_fail(err, MT_ERANGE, "%s tokens of context?", context) : mt_plan_answer_find(&a, &plan, err);
-    mt_terminal term = mt_terminal_of(stdout, MT_COLOR_AUTO);
-    if (!rc) mt_plan_show(&out, &a, &term);
-    printf("\n%s", out.s ? out.s : "");
-    mt_str_free(&out);
-    mt_plan_free(plan);
-    mt_model_free(m);
-    mt_config_close(c);
-    return rc;
+    const mt_shape *known;
+    bool elsewhere = mt_dir_exists(text) || (strchr(text, '/') && mt_hub_is_name(text));
+    if (strcmp(text, "custom") && !elsewhere) MT_TRY(mt_shape_find(&known, text, err));
+    snprintf(a->out->model, sizeof a->out->model, "%s", text);
+    a->out->subject.name = a->out->model;
+    return MT_OK;
 }
 
-mt_rc mt_plan_ask(mt_err *err)
+static mt_rc accept_params(asking *a, const char *text, mt_err *err) { return mt_count_parse(text, &a->params, err); }
+
+static mt_rc accept_number(int64_t *out, const char *text, int64_t least, int64_t most, mt_err *err)
 {
-    char choice[16];
+    uint64_t n;
+    if (text[strspn(text, "0123456789")] || mt_count_parse(text, &n, NULL) || n < (uint64_t)least || n > (uint64_t)most)
+        return mt_fail(err, MT_EINVAL, "a whole number from %lld to %lld", (long long)least, (long long)most);
+    *out = (int64_t)n;
+    return MT_OK;
+}
+
+static mt_rc accept_width(asking *a, const char *text, mt_err *err) { return accept_number(&a->width, text, 64, 1 << 17, err); }
+
+static mt_rc accept_layers(asking *a, const char *text, mt_err *err) { return accept_number(&a->layers, text, 1, 1024, err); }
+
+/* A llama of that many parameters: its MLPs have what the rest leaves. */
+static mt_rc make_own(asking *a, mt_err *err)
+{
+    enum { VOCABULARY = 32000, HEAD = 64 };
+    const double D = (double)a->width, L = (double)a->layers, rest = (double)a->params - 2 * VOCABULARY * D - 4 * D * D * L;
+    const int64_t mlp = (int64_t)(rest / (3 * D * L)) / HEAD * HEAD;
+    if (mlp < HEAD)
+        return mt_fail(err, MT_ERANGE, "%s parameters are too few for %lld layers of %lld: embedding, head and attention alone have %s", mt_count_text(a->params).s,
+                       (long long)a->layers, (long long)a->width, mt_count_text((uint64_t)((double)a->params - rest)).s);
+    snprintf(a->out->config, sizeof a->out->config,
+             "{\"model_type\":\"llama\",\"hidden_size\":%lld,\"intermediate_size\":%lld,\"num_hidden_layers\":%lld,\"num_attention_heads\":%lld,\"head_dim\":%d,\"vocab_size\":%d,"
+             "\"max_position_embeddings\":1048576,\"dtype\":\"bfloat16\"}",
+             (long long)a->width, (long long)mlp, (long long)a->layers, (long long)(a->width / HEAD), HEAD, VOCABULARY);
+    a->out->own = (mt_shape){ .name = "a model of your own", .config = a->out->config };
+    a->out->subject = (mt_subject_asked){ .own = &a->out->own };
+    return MT_OK;
+}
+
+static mt_rc accept_gpu(asking *a, const char *text, mt_err *err)
+{
+    const mt_gpu *known;
+    if (strcmp(text, "here") == 0) return MT_OK;
+    MT_TRY(mt_gpu_find(&known, text, err));
+    snprintf(a->out->gpu, sizeof a->out->gpu, "%s", text);
+    a->out->machine.gpu = a->out->gpu;
+    return MT_OK;
+}
+
+static mt_rc accept_ram(asking *a, const char *text, mt_err *err) { return strcmp(text, "here") == 0 ? MT_OK : mt_memory_parse(text, &a->out->machine.ram, err); }
+
+static mt_rc accept_context(asking *a, const char *text, mt_err *err) { return mt_settings_set(a->set, "dataset.max_seq_len", text, "tokens of context", err); }
+
+/* -- in order -------------------------------------------------------------------------------------- */
+
+static bool ask_own_model(asking *a)
+{
+    while (ask(a, "parameters, such as 13B:", "", accept_params) && ask(a, "hidden size:", "4096", accept_width) && ask(a, "layers:", "32", accept_layers)) {
+        mt_err err = { 0 };
+        if (!make_own(a, &err)) return true;
+        print_refusal(&err); /* all three again: any of them may be the wrong one */
+    }
+    return false;
+}
+
+static bool ask_batch(asking *a)
+{
+    if (!ask(a, "model (a published name, or custom):", "qwen2.5-7b", accept_model)) return false;
+    if (strcmp(a->out->model, "custom") == 0 && !ask_own_model(a)) return false;
+    return ask(a, "GPU (a name such as h100, or here):", "here", accept_gpu) && ask(a, "host memory (such as 256G, or here):", "here", accept_ram) &&
+           ask(a, "tokens of context:", "2048", accept_context);
+}
+
+mt_rc mt_plan_ask(mt_plan_asked *out, mt_settings *set, bool *ended, mt_err *err)
+{
+    asking a = { .out = out, .set = set };
     printf("1  what can I train on this machine?\n2  which batch size for this model?\n");
-    if (!ask("which question:", "1", choice, sizeof choice)) return MT_OK;
-    return strcmp(choice, "2") == 0 ? ask_batch(err) : mt_plan_what_fits(&(mt_machine_asked){ 0 }, 1024, err);
+    *ended = !ask(&a, "which question:", "1", accept_question) || (!out->what_fits && !ask_batch(&a));
+    if (*ended || out->what_fits) return MT_OK;
+    printf("\n");
+    return mt_settings_set(set, "training.batch_size", "auto", "plan", err);
 }

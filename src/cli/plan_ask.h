@@ -1,31 +1,20 @@
-/* plan_ask.h - the machine a plan is asked for, and the two questions `megatrain plan` asks when it is given nothing. */
+/* plan_ask.h - what `megatrain plan` asks on a terminal when it is given nothing.  The answers become what flags would have said; an answer
+ * that is none is asked for again. */
 #ifndef MT_CLI_PLAN_ASK_H
 #define MT_CLI_PLAN_ASK_H
 
-#include "cli/plan_view.h"
-#include "plan/measure.h"
-#include "settings/settings.h"
+#include "cli/plan_question.h"
 
-/* What flags said; 0: nothing. */
-typedef struct mt_machine_asked {
-    mt_machine_given given;
-    uint64_t device_memory, ram, link;
-    int64_t cores;
-    mt_set_device device;
-} mt_machine_asked;
+typedef struct mt_plan_asked {
+    bool what_fits; /* what can I train here; else: which batch size */
+    mt_subject_asked subject;
+    mt_machine_asked machine;
 
-typedef struct mt_machine_found {
-    mt_machine machine;
-    char device[160], ram_source[96];
-} mt_machine_found;
+    char model[128], gpu[64], config[512]; /* what the above point to */
+    mt_shape own;
+} mt_plan_asked;
 
-mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, mt_err *err);
-/* Batch sizes, plan or remedies of a->q.  The plan is the caller's to free; a->plan points to it. */
-mt_rc mt_plan_answer_find(mt_plan_answer *a, mt_plan **plan, mt_err *err);
-
-/* A table of all known models: fits, tight, or what it needs. */
-mt_rc mt_plan_what_fits(const mt_machine_asked *asked, int64_t seq_len, mt_err *err);
-/* On a terminal: (1) what can I train here, (2) which batch size. */
-mt_rc mt_plan_ask(mt_err *err);
+/* The questions' other answers (tokens of context, batch_size: auto) go into the settings.  *ended: there was no more input. */
+mt_rc mt_plan_ask(mt_plan_asked *out, mt_settings *set, bool *ended, mt_err *err);
 
 #endif

@@ -65,30 +65,47 @@ static void put_wrapped(mt_str *out, const char *text, int indent, const mt_term
     mt_str_puts(out, "\n");
 }
 
+/* Text so far, wrapped; it is empty afterwards. */
+static void put_line(mt_str *out, mt_str *text, int indent, const mt_terminal *term)
+{
+    put_wrapped(out, mt_str_ok(text) && text->s ? text->s : "", indent, term);
+    mt_str_free(text);
+}
+
 static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 
 static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_machine *m = &a->q.machine;
+    const char *label = a->plan ? "FITS" : "DOES NOT FIT", *needs = a->batch.largest ? "a step of this size needs" : "it needs at least";
+    mt_str text = { 0 }, lines = { 0 };
+    mt_str_printf(&text, "%s: ", label);
     if (a->plan) {
         double s = a->plan->predicted_seconds;
-        mt_style_put(out, "FITS", MT_STYLE_GREEN, term->color);
-        mt_str_printf(out, ": about %s tokens/s, %s a step", grouped((double)a->plan->job.step_tokens / s).s, mt_seconds_text(s).s);
-        if (a->n_steps) mt_str_printf(out, "; %lld steps take %s", (long long)a->n_steps, mt_seconds_text(s * (double)a->n_steps).s);
-    } else {
-        mt_style_put(out, "DOES NOT FIT", MT_STYLE_RED, term->color);
-        if (a->need.device > m->device_bytes)
-            mt_str_printf(out, ": it needs at least %s of device memory and may use %s", mt_bytes_text(a->need.device).s, mt_bytes_text(m->device_bytes).s);
-        else
-            mt_str_printf(out, ": it needs at least %s of host memory and may use %s", mt_bytes_text(a->need.host).s, mt_bytes_text(m->host_bytes).s);
-    }
-    mt_str_puts(out, "\n");
+        mt_str_printf(&text, "about %s tokens/s, %s a step", grouped((double)a->plan->job.step_tokens / s).s, mt_seconds_text(s).s);
+        if (a->n_steps) mt_str_printf(&text, "; %lld steps take %s", (long long)a->n_steps, mt_seconds_text(s * (double)a->n_steps).s);
+    } else if (a->need.device > m->device_bytes)
+        mt_str_printf(&text, "%s %s of device memory and may use %s", needs, mt_bytes_text(a->need.device).s, mt_bytes_text(m->device_bytes).s);
+    else
+        mt_str_printf(&text, "%s %s of host memory and may use %s", needs, mt_bytes_text(a->need.host).s, mt_bytes_text(m->host_bytes).s);
+    put_line(&lines, &text, 2, term);
+    mt_style_put(out, label, a->plan ? MT_STYLE_GREEN : MT_STYLE_RED, term->color); /* in place of the same words, which are wrapped without color */
+    mt_str_puts(out, mt_str_ok(&lines) ? lines.s + strlen(label) : "");
+    mt_str_free(&lines);
 }
 
+/* Label, number, bar: in a narrow window the bar goes first, then the end of the label. */
 static void put_row(mt_str *out, const char *label, double value, double all, const char *text, const mt_terminal *term)
 {
-    mt_str_printf(out, "  %-36s %10s  ", label, text);
-    mt_blocks_put(out, all > 0 ? 24 * fmin(value / all, 1) : 0, term->utf8);
+    enum { LABEL = 36, NUMBER = 10, BAR = 24, BETWEEN = 2 + 1 + 2 };
+    int columns = mt_terminal_columns(term), bar = columns - LABEL - NUMBER - BETWEEN, width = columns - NUMBER - 3;
+    bar = bar > BAR ? BAR : bar > 0 ? bar : 0;
+    width = width > LABEL ? LABEL : width > 12 ? width : 12;
+    mt_str_puts(out, "  ");
+    mt_text_fit(out, label, width);
+    mt_str_printf(out, "%*s %*s", (int)mt_max_i64(width - mt_text_columns(label), 0), "", NUMBER, text);
+    if (bar) mt_str_puts(out, "  ");
+    mt_blocks_put(out, all > 0 ? bar * fmin(value / all, 1) : 0, term->utf8);
     mt_str_puts(out, "\n");
 }
 
@@ -97,25 +114,31 @@ static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, con
     static const char *const titles[] = { [MT_HOST] = "host memory (pinned)", [MT_DEVICE] = "device memory" };
     const mt_plan *p = a->plan;
     mt_plan_use uses[MT_PLAN_USES];
+    mt_str text = { 0 };
     size_t limit = place == MT_HOST ? a->q.machine.host_bytes : a->q.machine.device_bytes;
     size_t used = place == MT_HOST ? p->host_bytes + p->base_host : p->device_bytes;
     mt_plan_uses(p, uses);
-    mt_str_printf(out, "\n%s: %s", titles[place], mt_bytes_text(used).s);
-    if (limit < SIZE_MAX / 4) mt_str_printf(out, " of %s", mt_bytes_text(limit).s);
     mt_str_puts(out, "\n");
+    mt_str_printf(&text, "%s: %s", titles[place], mt_bytes_text(used).s);
+    if (limit < SIZE_MAX / 4) mt_str_printf(&text, " of %s", mt_bytes_text(limit).s);
+    put_line(out, &text, 2, term);
     for (int i = 0; i < MT_PLAN_USES; i++) {
         if (!uses[i].bytes[place] || (i == RUNTIME && place == MT_DEVICE)) continue;
         put_row(out, uses[i].name, (double)uses[i].bytes[place], (double)used, mt_bytes_text(uses[i].bytes[place]).s, term);
     }
-    if (place == MT_DEVICE && p->base_device) mt_str_printf(out, "  and %s that the driver and its libraries take besides\n", mt_bytes_text(p->base_device).s);
+    if (place != MT_DEVICE || !p->base_device) return;
+    mt_str_printf(&text, "  and %s that the driver and its libraries take besides", mt_bytes_text(p->base_device).s);
+    put_line(out, &text, 4, term);
 }
 
-static void put_disk(mt_str *out, const mt_plan_answer *a)
+static void put_disk(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
+    mt_str text = { 0 };
     if (!a->checkpoint_bytes) return;
-    mt_str_printf(out, "\ndisk: a checkpoint takes %s", mt_bytes_text(a->checkpoint_bytes).s);
-    if (a->disk_free) mt_str_printf(out, "; %s is free at the output", mt_bytes_text(a->disk_free).s);
     mt_str_puts(out, "\n");
+    mt_str_printf(&text, "disk: a checkpoint takes %s", mt_bytes_text(a->checkpoint_bytes).s);
+    if (a->disk_free) mt_str_printf(&text, "; %s is free at the output", mt_bytes_text(a->disk_free).s);
+    put_line(out, &text, 2, term);
 }
 
 static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
@@ -124,49 +147,97 @@ static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
         const char *name;
         double seconds;
     } parts[] = { { "compute", t->compute }, { "copies to the device", t->copy_in }, { "copies from the device", t->copy_out }, { "Adam on the host", t->adam_host } };
-    mt_str_printf(out, "\ntime of a step: %s, bound by %s\n", mt_seconds_text(t->step).s, t->bound);
+    mt_str text = { 0 };
+    mt_str_puts(out, "\n");
+    mt_str_printf(&text, "time of a step: %s, bound by %s", mt_seconds_text(t->step).s, t->bound);
+    put_line(out, &text, 2, term);
     for (size_t i = 0; i < MT_COUNT(parts); i++) {
         if (parts[i].seconds > 0) put_row(out, parts[i].name, parts[i].seconds, t->step, mt_seconds_text(parts[i].seconds).s, term);
     }
 }
 
-static void put_batch(mt_str *out, const mt_plan_answer *a)
+/* What a run with this plan has in its file: what the plan hangs on, as far as somebody said it, and its two sizes in any case. */
+static bool decides_the_plan(const mt_settings *s, const char *key)
+{
+    static const char *const always[] = { "dataset.max_seq_len", "training.batch_size" };
+    static const char *const where_given[] = { "model.dtype",         "model.device",    "model.attn_implementation", "training.gradient_accumulation_steps",
+                                               "training.grad_dtype", "training.freeze", "training.deterministic",    "training.max_grad_norm" };
+    for (size_t i = 0; i < MT_COUNT(always); i++)
+        if (strcmp(key, always[i]) == 0) return true;
+    bool named = strncmp(key, "memory.", 7) == 0;
+    for (size_t i = 0; i < MT_COUNT(where_given); i++) named |= strcmp(key, where_given[i]) == 0;
+    return named && mt_settings_given(s, key);
+}
+
+/* batch_size of a step's samples; 0: gradient_accumulation_steps alone is more than that. */
+static int64_t of_step(const mt_plan_answer *a, int64_t samples) { return samples / a->settings->training.gradient_accumulation_steps; }
+
+static void put_batch_sizes(mt_str *text, const mt_plan_answer *a, int64_t recommended)
 {
     const mt_batch_advice *b = &a->batch;
-    if (!b->recommended) return;
-    mt_str_printf(out, "\nbatch_size: safe %lld, recommended %lld (%s tokens/s), largest %s%lld\n", (long long)b->safe, (long long)b->recommended, grouped(b->tokens_s).s,
-                  b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)b->largest);
-    mt_str_printf(out, "\n  training:\n    batch_size: %lld\n", (long long)b->recommended);
-    if (!a->q.clip) mt_str_puts(out, "    max_grad_norm: 0\n");
-    mt_str_printf(out, "  dataset:\n    max_seq_len: %lld\n", (long long)a->q.seq_len);
-    if (a->q.form.moments != MT_MOMENTS_F32) mt_str_printf(out, "  memory:\n    adam_state: %s\n", mt_moments_name(a->q.form.moments));
+    const int64_t parts = a->settings->training.gradient_accumulation_steps;
+    mt_str_puts(text, "batch_size");
+    if (parts > 1) mt_str_printf(text, " (%lld of them make a step)", (long long)parts);
+    if (!of_step(a, b->largest)) {
+        mt_str_printf(text, ": none fits; a step may have %lld sample%s", (long long)b->largest, plural(b->largest));
+        return;
+    }
+    mt_text safe = { "none" };
+    if (of_step(a, b->safe)) snprintf(safe.s, sizeof safe.s, "%lld", (long long)of_step(a, b->safe));
+    mt_str_printf(text, ": safe %s, recommended %lld (%s tokens/s), largest %s%lld", safe.s, (long long)recommended, grouped(b->tokens_s).s,
+                  b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)of_step(a, b->largest));
+}
+
+static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
+{
+    const int64_t recommended = mt_max_i64(of_step(a, a->batch.recommended), 1);
+    mt_settings run = *a->settings; /* its strings stay the settings' */
+    mt_str text = { 0 };
+    if (!a->batch.recommended) return;
+    mt_str_puts(out, "\n");
+    put_batch_sizes(&text, a, recommended);
+    put_line(out, &text, 2, term);
+    if (!of_step(a, a->batch.largest)) return;
+    run.training.batch_size = run.training.batch_size ? recommended : of_step(a, a->q.batch); /* auto: what it takes */
+    mt_str_puts(out, "\n");
+    mt_settings_write_some(&run, decides_the_plan, 2, out);
 }
 
 static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
-    mt_str_puts(out, a->n_remedies ? "\nwhat would make it fit, the cheapest first:\n" : "\nnothing that can be set makes it fit; use a smaller model\n");
+    mt_str_puts(out, "\n");
+    put_wrapped(out, a->n_remedies ? "what would make it fit, the cheapest first:" : "nothing that can be set makes it fit; use a smaller model", 2, term);
     for (int i = 0; i < a->n_remedies; i++) {
         const mt_remedy *r = &a->remedies[i];
         char text[320];
         int n = snprintf(text, sizeof text, "    %s", r->cost);
         if (r->tokens_s > 0) snprintf(text + n, sizeof text - (size_t)n, "; %s tokens/s", grouped(r->tokens_s).s);
-        mt_str_printf(out, "  %s\n", r->change);
+        mt_str change = { 0 };
+        mt_str_printf(&change, "  %s", r->change);
+        put_line(out, &change, 4, term);
         put_wrapped(out, text, 6, term);
     }
+}
+
+void mt_plan_step_text(mt_str *out, const mt_question *q)
+{
+    mt_str_printf(out, "a step of %lld sample%s of up to %lld tokens, %s, clipping %s, Adam's moments in %s%s", (long long)q->batch, plural(q->batch), (long long)q->seq_len,
+                  mt_dtype_name(q->form.compute), q->clip ? "on" : "off", mt_moments_name(q->form.moments), q->machine.home_host ? ", all state at home in host memory" : "");
 }
 
 static void put_question(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_question *q = &a->q;
-    char text[512];
-    snprintf(text, sizeof text, "%s (%s parameters) on %s; %s of host memory (%s)", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->device,
-             mt_bytes_text(q->machine.host_bytes).s, a->ram_source);
-    put_wrapped(out, text, 2, term);
-    snprintf(text, sizeof text, "a step of %lld sample%s of up to %lld tokens, %s, clipping %s, Adam's moments in %s", (long long)q->batch, plural(q->batch), (long long)q->seq_len,
-             mt_dtype_name(q->form.compute), q->clip ? "on" : "off", mt_moments_name(q->form.moments));
-    put_wrapped(out, text, 2, term);
-    snprintf(text, sizeof text, "note: megatrain does not train %s models yet; sizes and work a token are planned as a dense block's", a->untrained ? a->untrained : "");
-    if (a->untrained) put_wrapped(out, text, 2, term);
+    mt_str text = { 0 };
+    mt_str_printf(&text, "%s (%s parameters) on %s; %s of host memory (%s)", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->device,
+                  mt_bytes_text(q->machine.host_bytes).s, a->ram_source);
+    put_line(out, &text, 2, term);
+    mt_plan_step_text(&text, q);
+    put_line(out, &text, 2, term);
+    for (int i = 0; i < a->n_notes; i++) {
+        mt_str_printf(&text, "note: %s", a->notes[i]);
+        put_line(out, &text, 2, term);
+    }
 }
 
 void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
@@ -176,7 +247,7 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
     put_question(out, a, term);
     if (!a->plan) {
         put_remedies(out, a, term);
-        put_batch(out, a);
+        put_batch(out, a, term);
         return;
     }
     int n = snprintf(text, sizeof text, "the plan: ");
@@ -185,21 +256,29 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
     put_wrapped(out, text, 2, term);
     put_memory(out, a, MT_DEVICE, term);
     put_memory(out, a, MT_HOST, term);
-    put_disk(out, a);
+    put_disk(out, a, term);
     put_times(out, &a->plan->times, term);
-    put_batch(out, a);
+    put_batch(out, a, term);
 }
 
 /* -- JSON (documented in docs/plan.md: keys are added, never changed) ------------------------------- */
 
-static void json_machine(mt_str *out, const mt_plan_answer *a)
+void mt_plan_json_step(mt_str *out, const mt_question *q, int64_t accumulation)
 {
-    const mt_machine *m = &a->q.machine;
+    mt_str_printf(out, " \"batch_size\": %lld, \"gradient_accumulation_steps\": %lld, \"max_seq_len\": %lld, \"dtype\": \"%s\", \"grad_dtype\": \"%s\", \"adam_state\": \"%s\", \"clipping\": %s,\n",
+                  (long long)q->batch, (long long)accumulation, (long long)q->seq_len, mt_dtype_name(q->form.compute), mt_dtype_name(q->form.grad), mt_moments_name(q->form.moments),
+                  q->clip ? "true" : "false");
+}
+
+void mt_plan_json_machine(mt_str *out, const mt_question *q, const char *device)
+{
+    const mt_machine *m = &q->machine;
+    size_t device_bytes = m->shared && m->host_bytes < m->device_bytes ? m->host_bytes : m->device_bytes; /* a CPU's is the host's */
     mt_str_puts(out, " \"machine\": {\"device\": ");
-    mt_str_json(out, a->device, strlen(a->device));
-    mt_str_printf(out, ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g,", m->device_bytes, m->host_bytes,
+    mt_str_json(out, device, strlen(device));
+    mt_str_printf(out, ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g,", device_bytes, m->host_bytes,
                   m->flops, m->attention, m->device_bandwidth);
-    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[a->q.form.moments]);
+    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[q->form.moments]);
 }
 
 static void json_plan(mt_str *out, const mt_plan *p)
@@ -229,12 +308,17 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
     mt_str_puts(out, "{\"version\": 1, \"model\": ");
     mt_str_json(out, a->model, strlen(a->model));
     mt_str_printf(out, ", \"parameters\": %lld, \"trainable_family\": %s, \"fits\": %s,\n", (long long)q->model->n_params, a->untrained ? "false" : "true", a->plan ? "true" : "false");
-    mt_str_printf(out, " \"batch_size\": %lld, \"max_seq_len\": %lld, \"dtype\": \"%s\", \"grad_dtype\": \"%s\", \"adam_state\": \"%s\", \"clipping\": %s,\n", (long long)q->batch, (long long)q->seq_len,
-                  mt_dtype_name(q->form.compute), mt_dtype_name(q->form.grad), mt_moments_name(q->form.moments), q->clip ? "true" : "false");
-    json_machine(out, a);
+    mt_plan_json_step(out, q, a->settings->training.gradient_accumulation_steps);
+    mt_plan_json_machine(out, q, a->device);
     mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
     if (a->plan) json_plan(out, a->plan);
     mt_str_printf(out, " \"checkpoint_bytes\": %zu, \"disk_free_bytes\": %zu,\n", a->checkpoint_bytes, a->disk_free);
+    mt_str_puts(out, " \"notes\": [");
+    for (int i = 0; i < a->n_notes; i++) {
+        if (i) mt_str_puts(out, ", ");
+        mt_str_json(out, a->notes[i], strlen(a->notes[i]));
+    }
+    mt_str_puts(out, "],\n");
     mt_str_printf(out, " \"batch\": {\"safe\": %lld, \"recommended\": %lld, \"largest\": %lld, \"tokens_per_second\": %.6g},\n \"remedies\": [", (long long)a->batch.safe,
                   (long long)a->batch.recommended, (long long)a->batch.largest, a->batch.tokens_s);
     for (int i = 0; i < a->n_remedies; i++) {

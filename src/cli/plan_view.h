@@ -4,13 +4,17 @@
 
 #include "cli/terminal.h"
 #include "plan/advise.h"
+#include "settings/settings.h"
 
 /* Everything that was found out about a run. */
+enum { MT_PLAN_NOTES = 8 };
+
 typedef struct mt_plan_answer {
     const char *model;     /* as it was asked for */
     const char *untrained; /* its family, where `train` does not know that yet; NULL: it does */
     const char *device;    /* "h100 (not this machine)", "NVIDIA H200" */
     const char *ram_source; /* who says how much host memory there is */
+    const mt_settings *settings; /* the question's: borrowed */
     mt_question q;
     const mt_plan *plan;   /* NULL: nothing fits */
     mt_need need;
@@ -19,7 +23,15 @@ typedef struct mt_plan_answer {
     int n_remedies;
     int64_t n_steps;       /* of the run; 0: nobody said */
     size_t checkpoint_bytes, disk_free; /* 0: not known */
+    char notes[MT_PLAN_NOTES][256]; /* what else to know before a run: a sentence each */
+    int n_notes;
 } mt_plan_answer;
+
+/* "a step of 32 samples of up to 1024 tokens, bfloat16, clipping on, Adam's moments in float32". */
+void mt_plan_step_text(mt_str *out, const mt_question *q);
+/* Lines of the JSON that other answers have too, each ending in a comma. */
+void mt_plan_json_step(mt_str *out, const mt_question *q, int64_t accumulation);
+void mt_plan_json_machine(mt_str *out, const mt_question *q, const char *device);
 
 void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term);
 void mt_plan_json(mt_str *out, const mt_plan_answer *a);

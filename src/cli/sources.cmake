@@ -15,6 +15,8 @@ set(sources
   flags.c
   hub_bar.c
   plan_ask.c
+  plan_fits.c
+  plan_question.c
   plan_view.c
   plot.c
   progress.c

@@ -3,6 +3,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/outfile.h"
 #include "base/rng.h"
 #include "data/cache_trim.h"
 #include "data/store_file.h"
@@ -32,23 +33,6 @@ mt_rc mt_cache_dir(char **out, const char *dir, mt_err *err)
         return mt_fail(err, MT_EINVAL,
                        "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)");
     return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
-}
-
-/* mkdir -p. */
-static mt_rc make_dirs(const char *path, mt_err *err)
-{
-    char *p = mt_strdup(path);
-    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
-    mt_rc rc = MT_OK;
-    for (char *slash = p; !rc && slash;) {
-        slash = strchr(slash + 1, '/');
-        if (slash) *slash = '\0';
-        if ((mt_fault(MT_FAULT_FILE) && (errno = EIO)) || (mkdir(p, 0777) && !mt_dir_exists(p)))
-            rc = mt_fail_errno(err, MT_EIO, "creating %s for tokenized data (dataset.cache_dir chooses another place)", p);
-        if (slash) *slash = '/';
-    }
-    mt_free(p);
-    return rc;
 }
 
 /* -- the key --------------------------------------------------------------------------------------- */
@@ -197,7 +181,7 @@ mt_rc mt_cache_open(mt_store **out, const char *dir, const mt_store_job *job, bo
     *out = NULL;
     MT_TRY(mt_cache_key(&key, job, err));
     mt_rc rc = mt_cache_dir(&folder, dir, err);
-    if (!rc) rc = make_dirs(folder, err);
+    if (!rc && mt_dir_make(folder, err)) rc = mt_note(err, "tokenized data (dataset.cache_dir chooses another place)");
     if (!rc) {
         path = mt_asprintf("%s/%016llx.samples", folder, (unsigned long long)key);
         lock_path = mt_asprintf("%s/%016llx.lock", folder, (unsigned long long)key);

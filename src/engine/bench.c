@@ -69,7 +69,7 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
 static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
 {
     mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest, .alias_layers = o->alias_layers };
-    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .mlp_rows = 16384, .head_rows = o->head_rows ? o->head_rows : 1024,
+    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .moments = o->moments, .mlp_rows = 16384, .head_rows = o->head_rows ? o->head_rows : 1024,
                         .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
     if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, m, &job, &a, machine, err);
     a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));

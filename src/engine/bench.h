@@ -16,6 +16,7 @@ typedef struct mt_bench_options {
     bool alias_layers; /* layers share one layer's host memory: a speed, not a training */
     bool deterministic; /* repeatable kernels only */
     mt_dtype compute;
+    mt_moments moments; /* how Adam's are stored */
     int64_t micro_tokens; /* 0: chosen */
     int64_t head_rows;    /* logits at a time; 0: chosen */
     uint64_t seed;

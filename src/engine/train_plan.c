@@ -64,8 +64,6 @@ static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
 
 /* -- batch_size: auto ------------------------------------------------------------------------------ */
 
-enum { FEWEST_SAMPLES = 8 }; /* of a step nobody chose: with fewer its gradient is mostly noise */
-
 static mt_rc saved_batch(const mt_trainer *t, int64_t *out, mt_err *err)
 {
     mt_settings was;
@@ -90,8 +88,8 @@ static mt_rc best_batch(const mt_trainer *t, int64_t *out, mt_err *err)
     MT_TRY(find_machine(t, &q.machine, err));
     apply_settings(t, &q.form, q.machine.device_bytes);
     MT_TRY(mt_advise_batch(&advice, &q, err));
-    int64_t step_samples = mt_min_i64(mt_max_i64(advice.recommended, FEWEST_SAMPLES), mt_max_i64(advice.largest, 1));
-    *out = mt_max_i64(step_samples / t->s->training.gradient_accumulation_steps, 1);
+    const int64_t parts = t->s->training.gradient_accumulation_steps;
+    *out = mt_advise_auto(&advice, parts) / parts;
     mt_info("training.batch_size auto: %lld samples of up to %lld tokens", (long long)*out, (long long)q.seq_len);
     return MT_OK;
 }

@@ -36,18 +36,7 @@ char *mt__blob_path(const mt__repo *repo, const char *hash) { return mt_asprintf
 
 mt_rc mt__make_dirs(const char *path, mt_err *err)
 {
-    char *p = mt_strdup(path);
-    if (!p) return no_memory(err);
-    mt_rc rc = MT_OK;
-    for (char *slash = p; !rc && slash;) {
-        slash = strchr(slash + 1, '/');
-        if (slash) *slash = '\0';
-        if ((mt_fault(MT_FAULT_FILE) && (errno = EIO)) || (mkdir(p, 0777) && !mt_dir_exists(p)))
-            rc = mt_fail_errno(err, MT_EIO, "creating %s (HF_HUB_CACHE chooses another place)", p);
-        if (slash) *slash = '/';
-    }
-    mt_free(p);
-    return rc;
+    return mt_dir_make(path, err) ? mt_note(err, "the hub's cache (HF_HUB_CACHE chooses another place)") : MT_OK;
 }
 
 static mt_rc make_parents(const char *path, mt_err *err)

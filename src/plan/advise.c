@@ -36,22 +36,39 @@ mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err)
 {
     const mt_job job = mt_question_job(q, q->batch);
     mt_arithmetic a = mt_plan_smallest(q->model, &job, &q->form, &q->machine);
-    mt_plan *plan = NULL;
-    mt_rc rc = mt_plan_search_faster(&plan, q->model, &job, &a, &q->machine, 0, out, err);
-    mt_plan_free(plan);
-    return rc == MT_ENOMEM ? MT_OK : rc;
+    return mt_plan_need(out, q->model, &job, &a, &q->machine, err);
 }
 
-/* By the first comfortable arithmetic that fits: near enough to compare batch sizes with. */
-static mt_rc speed_of(const mt_question *q, int64_t batch, double *tokens_s, mt_err *err)
+/* Tokens a second of a batch that fits: about, and by its plan. */
+static mt_rc quick_speed(const mt_question *q, int64_t batch, int64_t *hint, double *tokens_s, mt_err *err)
+{
+    const mt_job job = mt_question_job(q, batch);
+    double seconds;
+    MT_TRY(mt_plan_quick(&seconds, q->model, &job, &q->form, &q->machine, hint, err));
+    *tokens_s = (double)job.step_tokens / seconds;
+    return MT_OK;
+}
+
+static mt_rc plan_speed(const mt_question *q, int64_t batch, double *tokens_s, mt_err *err)
 {
     const mt_job job = mt_question_job(q, batch);
     mt_plan *plan;
-    *tokens_s = 0;
-    mt_rc rc = mt_plan_first(&plan, q->model, &job, &q->form, &q->machine, err);
-    if (rc) return rc == MT_ENOMEM ? MT_OK : rc;
+    MT_TRY(mt_plan_auto(&plan, q->model, &job, &q->form, &q->machine, err));
     *tokens_s = (double)job.step_tokens / plan->predicted_seconds;
     mt_plan_free(plan);
+    return MT_OK;
+}
+
+/* What the state takes of the host's memory where all of it lives there. */
+static mt_rc state_bytes(const mt_question *q, size_t *out, mt_err *err)
+{
+    mt_question all = *q;
+    mt_need need;
+    all.batch = 1;
+    all.machine.device_bytes = SIZE_MAX;
+    all.machine.home_host = true;
+    MT_TRY(mt_advise_need(&need, &all, err));
+    *out = need.host;
     return MT_OK;
 }
 
@@ -59,34 +76,37 @@ static mt_rc speed_of(const mt_question *q, int64_t batch, double *tokens_s, mt_
 static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
 {
     mt_question spare = *q;
-    mt_need need;
-    spare.batch = 1;
+    size_t state;
+    MT_TRY(state_bytes(q, &state, err));
     spare.machine.device_bytes -= q->machine.device_bytes / 5;
-    MT_TRY(mt_advise_need(&need, &spare, err));
-    if (need.host < q->machine.host_bytes) spare.machine.host_bytes -= (q->machine.host_bytes - need.host) / 5;
+    if (state < q->machine.host_bytes) spare.machine.host_bytes -= (q->machine.host_bytes - state) / 5;
     *out = mt_advise_largest(&spare);
     return MT_OK;
 }
 
-mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
+/* From 262,144 tokens a step, beyond which little gets faster, down as long as little is lost. */
+static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
 {
     double best = 0, speed;
-    *out = (mt_batch_advice){ .largest = mt_advise_largest(q) };
-    /* From 262,144 tokens a step, beyond which nothing gets faster, down as long as little is lost. */
+    int64_t hint = 0;
     for (int64_t tokens = 1 << 18, last = 0; out->largest && tokens >= 1024; tokens /= 2) {
         int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, 1), out->largest);
         if (batch == last) continue;
         last = batch;
-        MT_TRY(speed_of(q, batch, &speed, err));
+        MT_TRY(quick_speed(q, batch, &hint, &speed, err));
         best = fmax(best, speed);
         if (speed < 0.97 * best) break;
         out->recommended = batch;
         out->tokens_s = speed;
     }
-    if (!out->recommended) return MT_OK;
-    MT_TRY(safe_batch(q, &out->safe, err));
-    out->safe = mt_min_i64(out->safe, out->recommended);
     return MT_OK;
+}
+
+mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err)
+{
+    *out = (mt_batch_advice){ .largest = mt_advise_largest(q) };
+    MT_TRY(recommend(out, q, err));
+    return out->recommended ? safe_batch(q, &out->safe, err) : MT_OK;
 }
 
 /* -- remedies -------------------------------------------------------------------------------------- */
@@ -104,7 +124,24 @@ static mt_rc try(changes *c, const mt_question *changed, const char *change, con
     mt_remedy *r = &c->out[c->n++];
     snprintf(r->change, sizeof r->change, "%s", change);
     snprintf(r->cost, sizeof r->cost, "%s", cost);
-    return speed_of(changed, changed->batch, &r->tokens_s, err);
+    return plan_speed(changed, changed->batch, &r->tokens_s, err);
+}
+
+/* Fewer samples a step: what is recommended, in whole batches where a step is gathered from several. */
+static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
+{
+    mt_question q = c->q;
+    int64_t parts = mt_max_i64(q.accumulation, 1);
+    char change[96];
+    if (!b || b->recommended >= q.batch || !b->recommended) return MT_OK;
+    if (b->recommended < parts) {
+        q.batch = b->recommended;
+        snprintf(change, sizeof change, "batch_size: 1, gradient_accumulation_steps: %lld", (long long)q.batch);
+    } else {
+        q.batch = b->recommended / parts * parts;
+        snprintf(change, sizeof change, "batch_size: %lld", (long long)(q.batch / parts));
+    }
+    return try(c, &q, change, "fewer samples a step: gradients with more noise", err);
 }
 
 static mt_rc try_settings(changes *c, mt_err *err)
@@ -121,7 +158,8 @@ static mt_rc try_settings(changes *c, mt_err *err)
         q = c->q;
     }
     if (q.machine.limits.exact || q.machine.limits.offload == MT_MUST_NOT) {
-        q.machine.limits = (mt_limits){ 0 };
+        q.machine.limits.exact = false;
+        q.machine.limits.offload = MT_MAY;
         MT_TRY(try(c, &q, "strict_checkpointing: false, offload_inputs: auto", "the plan chooses what is kept; nothing is lost", err));
         q = c->q;
     }
@@ -150,13 +188,12 @@ static mt_rc try_moments(changes *c, mt_err *err)
     return MT_OK;
 }
 
-/* Shorter samples until they fit. */
+/* Shorter samples, as many of them, until they fit. */
 static mt_rc try_shorter(changes *c, mt_err *err)
 {
     mt_question q = c->q;
     char change[96];
     for (q.seq_len /= 2; q.seq_len >= 128; q.seq_len /= 2) {
-        q.batch = mt_max_i64(c->q.batch * c->q.seq_len / q.seq_len, 1);
         if (!fits(&q, q.batch)) continue;
         snprintf(change, sizeof change, "max_seq_len: %lld", (long long)q.seq_len);
         return try(c, &q, change, "longer samples are cut", err);
@@ -164,48 +201,73 @@ static mt_rc try_shorter(changes *c, mt_err *err)
     return MT_OK;
 }
 
-static size_t round_gib(size_t bytes) { return (bytes + ((size_t)1 << 30) - 1) >> 30 << 30; }
+#define GIB ((size_t)1 << 30)
 
-/* The memory it would take, with `settings` changed (none: ""). */
-static mt_rc try_memory(changes *c, mt_question q, const char *settings, mt_err *err)
+/* Whole gibibytes, and a little more than it takes: what is free on a machine is not all taken. */
+static size_t enough(size_t bytes) { return (bytes + bytes / 50 + GIB - 1) / GIB * GIB; }
+
+/* A machine it fits, no smaller than the one there is; false: there is none. */
+static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
 {
     mt_need need;
-    char change[96];
-    const char *comma = *settings ? ", " : "";
-    MT_TRY(mt_advise_need(&need, &q, err));
-    if (need.device > q.machine.device_bytes && need.device < SIZE_MAX) {
-        q.machine.device_bytes = round_gib(need.device + need.device / 50);
-        MT_TRY(mt_advise_need(&need, &q, err));
-        snprintf(change, sizeof change, "%s%sa GPU with %s free", settings, comma, mt_bytes_text(q.machine.device_bytes).s);
-        if (need.host <= q.machine.host_bytes) return try(c, &q, change, "another card", err);
+    MT_TRY(mt_advise_need(&need, q, err));
+    if (need.device > q->machine.device_bytes) { /* the driver's share is part of a card's memory */
+        q->machine.device_bytes = enough(need.device + q->machine.base_device) - q->machine.base_device;
+        if (q->form.attention.workspace) q->form.attention.workspace = mt_attention_use_typical(false, false, q->machine.device_bytes).workspace;
+        MT_TRY(mt_advise_need(&need, q, err));
     }
-    if (need.host == SIZE_MAX) return MT_OK;
-    q.machine.host_bytes = round_gib(need.host + need.host / 50);
-    if (q.machine.device_bytes != c->q.machine.device_bytes)
-        snprintf(change, sizeof change, "%s%sa GPU with %s and %s of RAM free", settings, comma, mt_bytes_text(q.machine.device_bytes).s, mt_bytes_text(q.machine.host_bytes).s);
-    else
-        snprintf(change, sizeof change, "%s%s%s of RAM free", settings, comma, mt_bytes_text(q.machine.host_bytes).s);
-    return try(c, &q, change, "more memory, or another machine", err);
+    *found = need.host < SIZE_MAX;
+    if (*found && need.host > q->machine.host_bytes) q->machine.host_bytes = enough(need.host);
+    return MT_OK;
 }
 
-/* Where no setting is enough: with the smallest of them, and as asked. */
+/* That machine, with `settings` changed (none: ""). */
+static mt_rc try_machine(changes *c, const mt_question *q, const char *settings, mt_err *err)
+{
+    char change[96], gpu[40] = "", ram[40] = "";
+    bool card = q->machine.device_bytes > c->q.machine.device_bytes, more = q->machine.host_bytes > c->q.machine.host_bytes;
+    if (card) snprintf(gpu, sizeof gpu, "a GPU with %zu GiB%s", (q->machine.device_bytes + q->machine.base_device) / GIB, more ? " and " : " free");
+    if (more) snprintf(ram, sizeof ram, "%zu GiB of RAM free", q->machine.host_bytes / GIB);
+    snprintf(change, sizeof change, "%s%s%s%s", settings, *settings ? ", " : "", gpu, ram);
+    return try(c, q, change, more ? "more memory, or another machine" : "another card", err);
+}
+
+/* What to buy, as asked; before that, where no setting alone is enough and they make that less, with the smallest of them. */
 static mt_rc try_memories(changes *c, mt_err *err)
 {
-    mt_question least = c->q;
+    mt_question plain = c->q, least = c->q;
+    bool found;
+    char settings[48];
     least.clip = false;
     least.form.moments = MT_MOMENTS_8BIT;
-    bool smaller = c->q.clip || c->q.form.moments != MT_MOMENTS_8BIT;
-    if (!c->n && smaller) MT_TRY(try_memory(c, least, "max_grad_norm: 0, adam_state: 8bit", err));
-    return try_memory(c, c->q, "", err);
+    MT_TRY(enlarge(&plain, &found, err));
+    if (!found) return MT_OK;
+    MT_TRY(enlarge(&least, &found, err));
+    bool less = least.machine.device_bytes < plain.machine.device_bytes || least.machine.host_bytes < plain.machine.host_bytes;
+    snprintf(settings, sizeof settings, "%s%s%s", c->q.clip ? "max_grad_norm: 0" : "", c->q.clip && c->q.form.moments != MT_MOMENTS_8BIT ? ", " : "",
+             c->q.form.moments != MT_MOMENTS_8BIT ? "adam_state: 8bit" : "");
+    if (!c->n && found && less) MT_TRY(try_machine(c, &least, settings, err));
+    return try_machine(c, &plain, "", err);
 }
 
-mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, mt_err *err)
+mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, const mt_batch_advice *batch, mt_err *err)
 {
     changes c = { .q = *q, .out = out };
+    MT_TRY(try_batch(&c, batch, err));
     MT_TRY(try_settings(&c, err));
     MT_TRY(try_moments(&c, err));
     MT_TRY(try_shorter(&c, err));
     MT_TRY(try_memories(&c, err));
     *n = c.n;
     return MT_OK;
+}
+
+/* -- batch_size: auto ------------------------------------------------------------------------------ */
+
+enum { FEWEST_SAMPLES = 8 }; /* of a step nobody chose: with fewer its gradient is mostly noise */
+
+int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation)
+{
+    int64_t samples = mt_min_i64(mt_max_i64(a->recommended, FEWEST_SAMPLES), mt_max_i64(a->largest, 1));
+    return mt_max_i64(samples / accumulation, 1) * accumulation;
 }

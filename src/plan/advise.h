@@ -12,35 +12,39 @@ typedef struct mt_question {
     bool clip;
     int64_t seq_len;    /* rows of a sample, at most */
     int64_t batch;      /* samples of a step */
+    int64_t accumulation; /* batches it is gathered from, for advice in terms of the settings; 0: one */
 } mt_question;
 
 mt_job mt_question_job(const mt_question *q, int64_t batch);
 
-/* Batch sizes; 0: none fits. */
+/* Samples of a step; 0: none. */
 typedef struct mt_batch_advice {
-    int64_t safe;        /* the largest with a fifth of the device's memory to spare, and of what the state leaves of the host's; or the recommended one if that is less */
-    int64_t recommended; /* the smallest that comes within 3% of the best tokens a second */
-    int64_t largest;     /* that fits at all, up to MT_MOST_TOKENS a step */
-    double tokens_s;     /* of the recommended one */
+    int64_t safe;        /* the most with a fifth of the device's memory to spare, and of what the state would leave of the host's if all of it lived there */
+    int64_t recommended; /* the fewest that come within 3% of the most tokens a second */
+    int64_t largest;     /* the most that fit at all, up to MT_MOST_TOKENS a step; to two percent */
+    double tokens_s;     /* of the recommended number, about */
 } mt_batch_advice;
 
 #define MT_MOST_TOKENS ((int64_t)1 << 24)
 
 /* The largest of them alone: in some milliseconds. */
 int64_t mt_advise_largest(const mt_question *q);
+/* Samples of a step where batch_size is auto: the recommended number, or 8 where that is less and they fit; in whole batches of
+ * `accumulation`. */
+int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation);
 mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err);
 
 /* A change that makes a run fit which does not. */
 typedef struct mt_remedy {
     char change[96]; /* "max_grad_norm: 0", or what to buy */
     char cost[128];  /* what it costs, in words */
-    double tokens_s; /* with it; 0: not known */
+    double tokens_s; /* with it */
 } mt_remedy;
 
 enum { MT_REMEDIES = 8 };
 
-/* The cheapest first; none: nothing here helps. */
-mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, mt_err *err);
+/* The cheapest first; none: nothing here helps.  With any of them the question has a plan.  batch: what was advised for it, or NULL. */
+mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, const mt_batch_advice *batch, mt_err *err);
 /* The least memory the run as asked about needs. */
 mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err);
 

@@ -1,8 +1,8 @@
 /* auto.c - a fresh run's arithmetic: how many rows pass through the kernels at a time.
  *
  * Larger micro-batches make larger products and leave less memory for everything else; the fastest that fits is taken.  It decides
- * bits, so it must not hang on how much memory happens to be free today: it is chosen for a machine whose memory is rounded down to
- * five binary digits, and only the placement uses what there is. */
+ * bits, so it should not hang on how much memory happens to be free today: it is chosen for a machine whose memory is rounded down to
+ * five binary digits, and only the placement uses what there is, unless that is hardly enough. */
 #include "base/mem.h"
 #include "plan/plan.h"
 
@@ -67,69 +67,119 @@ static bool redoes(const mt_plan *p)
     return false;
 }
 
-/* The fastest of the comfortable sizes, or the first small one that fits. */
-static mt_rc choose_arithmetic(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
+mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m)
 {
-    double seconds = INFINITY;
-    int64_t last = 0, first = arithmetic_of(&sizes[0], model, job, form, m).micro_tokens;
-    mt_rc rc = MT_ENOMEM;
+    mt_arithmetic a = arithmetic_of(&small[MT_COUNT(small) - 1], model, job, form, m);
+    a.attention.workspace = 0; /* which grows in steps with the device's memory: what fits is to fit a larger one */
+    return a;
+}
+
+/* The first small one that fits. */
+static mt_rc choose_small(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
+{
     mt_plan *plan;
+    for (size_t i = 0; i < MT_COUNT(small); i++) {
+        *best = i + 1 < MT_COUNT(small) ? arithmetic_of(&small[i], model, job, form, m) : mt_plan_smallest(model, job, form, m);
+        if (mt_plan_fits(model, job, best, m)) return MT_OK;
+    }
+    mt_rc rc = mt_plan_search(&plan, model, job, best, m, err); /* which says what is short */
+    mt_plan_free(plan);
+    return rc;
+}
+
+/* The fastest of the comfortable sizes, or the first small one that fits; seconds: about what a step takes, INFINITY with a small one.  hint: 0, or
+ * the rows that were best for a step somewhat larger: then only those and the first that fit are looked at. */
+static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, int64_t hint, mt_err *err)
+{
+    int64_t last = 0, first = arithmetic_of(&sizes[0], model, job, form, m).micro_tokens;
+    mt_plan *plan;
+    *seconds = INFINITY;
     for (int i = 0; i < TRIES; i++) {
         rows r = try_at(job, i);
         mt_arithmetic a = arithmetic_of(&r, model, job, form, m);
         if (a.micro_tokens == last || (i > 0 && a.micro_tokens == first) || (i == LARGE && m->shared)) continue;
+        if (hint && *seconds < INFINITY && a.micro_tokens != hint) continue;
         last = a.micro_tokens;
-        rc = mt_plan_search_faster(&plan, model, job, &a, m, seconds, NULL, err);
+        mt_rc rc = mt_plan_search_faster(&plan, model, job, &a, m, *seconds, err);
         if (rc && rc != MT_ENOMEM) return rc;
         if (rc || !plan) continue;
         if (i < LARGE || !redoes(plan)) {
             *best = a;
-            seconds = plan->predicted_seconds;
+            *seconds = plan->predicted_seconds;
         }
         mt_plan_free(plan);
     }
-    for (size_t i = 0; i < MT_COUNT(small) && seconds == INFINITY; i++) {
-        *best = arithmetic_of(&small[i], model, job, form, m);
-        rc = mt_plan_search(&plan, model, job, best, m, err);
-        if (rc != MT_ENOMEM) {
-            mt_plan_free(plan);
-            return rc;
-        }
-    }
-    return seconds < INFINITY ? MT_OK : rc;
+    return *seconds < INFINITY ? MT_OK : choose_small(best, model, job, form, m, err);
 }
 
-mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+/* Chosen with usual rates and memory rounded down. */
+static mt_rc choose_steadily(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
 {
     mt_machine rounded = machine->shared ? mt_machine_cpu(100e9, 2) : mt_machine_typical();
-    mt_arithmetic a;
+    double seconds;
     rounded.home_host = machine->home_host;
     rounded.limits = machine->limits;
     rounded.device_bytes = five_digits(machine->device_bytes);
     rounded.host_bytes = five_digits(machine->host_bytes);
-    *out = NULL;
-    mt_rc rc = choose_arithmetic(&a, model, job, form, &rounded, err);
-    if (rc == MT_ENOMEM) rc = choose_arithmetic(&a, model, job, form, machine, err);
-    return rc ? rc : mt_plan_search(out, model, job, &a, machine, err);
+    mt_rc rc = choose_arithmetic(best, &seconds, model, job, form, &rounded, 0, err);
+    bool fits = !rc && mt_plan_fits(model, job, best, machine); /* this machine's runtime may take more than the usual one's */
+    return rc == MT_ENOMEM || (!rc && !fits) ? choose_arithmetic(best, &seconds, model, job, form, machine, 0, err) : rc;
 }
 
-mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m)
+/* Is more than nine tenths of a memory taken in any case? */
+static mt_rc is_tight(bool *out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
 {
-    return arithmetic_of(&small[MT_COUNT(small) - 1], model, job, form, m);
+    const mt_arithmetic a = mt_plan_smallest(model, job, form, machine);
+    mt_need need;
+    MT_TRY(mt_plan_need(&need, model, job, &a, machine, err));
+    *out = need.device > machine->device_bytes / 10 * 9 || need.host > machine->host_bytes / 10 * 9;
+    return MT_OK;
+}
+
+/* Where memory is so short that what rounding took of it costs a tenth of the speed, all of it decides. */
+static mt_rc improve(mt_plan **plan, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+{
+    mt_arithmetic a;
+    mt_plan *other;
+    double seconds;
+    MT_TRY(choose_arithmetic(&a, &seconds, model, job, form, machine, 0, err));
+    if (a.micro_tokens == (*plan)->arithmetic.micro_tokens || seconds > 0.9 * (*plan)->predicted_seconds) return MT_OK;
+    MT_TRY(mt_plan_search(&other, model, job, &a, machine, err));
+    mt_plan_free(*plan);
+    *plan = other;
+    return MT_OK;
+}
+
+mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+{
+    mt_arithmetic a;
+    bool tight;
+    *out = NULL;
+    MT_TRY(choose_steadily(&a, model, job, form, machine, err));
+    MT_TRY(mt_plan_search(out, model, job, &a, machine, err));
+    mt_rc rc = is_tight(&tight, model, job, form, machine, err);
+    if (!rc && tight) rc = improve(out, model, job, form, machine, err);
+    if (!rc) return MT_OK;
+    mt_plan_free(*out);
+    *out = NULL;
+    return rc;
+}
+
+mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, int64_t *hint, mt_err *err)
+{
+    mt_arithmetic a;
+    mt_plan *plan;
+    MT_TRY(choose_arithmetic(&a, seconds, model, job, form, machine, *hint, err));
+    *hint = a.micro_tokens;
+    if (*seconds < INFINITY) return MT_OK;
+    MT_TRY(mt_plan_search_faster(&plan, model, job, &a, machine, INFINITY, err));
+    *seconds = plan->predicted_seconds;
+    mt_plan_free(plan);
+    return MT_OK;
 }
 
 bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine)
 {
     mt_arithmetic a = mt_plan_smallest(model, job, form, machine);
     return mt_plan_fits(model, job, &a, machine);
-}
-
-mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
-{
-    mt_rc rc = MT_ENOMEM;
-    for (size_t i = 0; i < MT_COUNT(sizes) + MT_COUNT(small) && rc == MT_ENOMEM; i++) {
-        mt_arithmetic a = arithmetic_of(i < MT_COUNT(sizes) ? &sizes[i] : &small[i - MT_COUNT(sizes)], model, job, form, machine);
-        rc = mt_plan_search_faster(out, model, job, &a, machine, INFINITY, NULL, err);
-    }
-    return rc;
 }

@@ -2,15 +2,18 @@
 
 #include "base/mem.h"
 #include "base/nearest.h"
+#include "base/str.h"
 
+#include <ctype.h>
 #include <math.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <string.h>
 #include <strings.h>
 
 /* The h200's rates are measured (docs/benchmarks.md).  The others have the same shares of their published peaks: 0.72 of dense bf16 with fp32
- * sums (desktop cards, which are not held back by power, 0.88), 0.83 of memory bandwidth, and attention at 0.53 of products on Hopper, whose
- * kernel is its own, 0.4 elsewhere. */
+ * sums (desktop cards, which are not held back by power, 0.88; the l4, which 72 W hold back most, 0.5: others measured 55 to 59), 0.83 of
+ * memory bandwidth, and attention at 0.53 of products on Hopper, whose kernel is its own, 0.4 elsewhere. */
 const mt_gpu mt_gpus[] = {
     /*  name             driver              GiB  TFLOP/s  att  GB/s  link  host  held */
     { "h200",          "H200",            139.0,  706,  380, 4000,  55, 400, true },
@@ -39,9 +42,23 @@ const mt_gpu mt_gpus[] = {
 };
 const size_t mt_n_gpus = MT_COUNT(mt_gpus);
 
+/* Cards whose name holds the word ("a100", "6000"), or begins it ("h100-sxm"): "a100-40g or a100-80g". */
+static void put_kin(mt_str *out, const char *word)
+{
+    char plain[64];
+    snprintf(plain, sizeof plain, "%s", word);
+    for (char *p = plain; *p; p++) *p = (char)tolower((unsigned char)*p);
+    for (size_t i = 0; i < mt_n_gpus; i++) {
+        const char *name = mt_gpus[i].name;
+        bool kin = strlen(plain) > 2 && (strstr(name, plain) || strncmp(plain, name, strlen(name)) == 0);
+        if (kin && (i == 0 || strcmp(name, mt_gpus[i - 1].name))) mt_str_printf(out, "%s%s", out->n ? " or " : "", name);
+    }
+}
+
 mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
 {
     mt_nearest near = { .word = name };
+    mt_str kin = { 0 };
     for (size_t i = 0; i < mt_n_gpus; i++) {
         mt_nearest_offer(&near, mt_gpus[i].name);
         if (strcasecmp(mt_gpus[i].name, name)) continue;
@@ -49,15 +66,30 @@ mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
         return MT_OK;
     }
     *out = NULL;
-    return mt_fail(err, MT_ENOENT, "no GPU \"%s\" in the table%s%s; megatrain plan --list-gpus has them all.  --gpu-memory and --link describe another card", name,
-                   near.best[0] ? "; did you mean " : "", near.best);
+    put_kin(&kin, name);
+    const char *meant = kin.n && mt_str_ok(&kin) ? kin.s : near.best;
+    mt_rc rc = mt_fail(err, MT_ENOENT,
+                       "no GPU \"%s\" in the table%s%s%s megatrain plan --list-gpus has them all.  For a card that is not among them take the one most like it, with "
+                       "--gpu-memory and --link as they are",
+                       name, *meant ? "; did you mean " : ";", meant, *meant ? "?" : "");
+    mt_str_free(&kin);
+    return rc;
+}
+
+/* "A40" is in "NVIDIA A40" and not in "NVIDIA RTX A4000". */
+static bool holds_words(const char *text, const char *words)
+{
+    size_t n = strlen(words);
+    for (const char *at = strstr(text, words); at; at = strstr(at + 1, words))
+        if ((at == text || !isalnum((unsigned char)at[-1])) && !isalnum((unsigned char)at[n])) return true;
+    return false;
 }
 
 const mt_gpu *mt_gpu_of_driver(const char *driver_name)
 {
     const mt_gpu *best = NULL;
     for (size_t i = 0; i < mt_n_gpus; i++)
-        if (strstr(driver_name, mt_gpus[i].driver) && (!best || strlen(mt_gpus[i].driver) > strlen(best->driver))) best = &mt_gpus[i];
+        if (holds_words(driver_name, mt_gpus[i].driver) && (!best || strlen(mt_gpus[i].driver) > strlen(best->driver))) best = &mt_gpus[i];
     return best;
 }
 

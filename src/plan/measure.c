@@ -341,7 +341,8 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     if (!dir) return NULL;
     snprintf(key, sizeof key, "7|%s|%s|%d", device, h->cpu, cores); /* 7: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
-    mkdir(dir, 0777);
+    mt_err ignored = { 0 };
+    if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* it is measured each time, then */
     mt_free(dir);
     return path;
 }

@@ -48,6 +48,11 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
     return m->base_host + (cudnn ? CUDNN_HOST : 0) + buffers * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
 }
 
+size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m)
+{
+    return p->host_bytes + mt_plan_base_host(p, m) + (m->shared ? p->device_bytes : 0);
+}
+
 size_t mt_plan_moment_bytes(const mt_plan *p)
 {
     return 2 * mt_moments_bytes(p->arithmetic.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK;
@@ -289,6 +294,31 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     return MT_OK;
 }
 
+static bool same_place(const mt_unit_place *a, const mt_unit_place *b)
+{
+    return a->resident == b->resident && a->home == b->home && a->site == b->site && a->borrows == b->borrows;
+}
+
+/* Where only sizes are wanted, a layer that is placed like the one before it takes as much. */
+static mt_rc add_units(mt_plan *p, mt_err *err)
+{
+    size_t device = 0, host = 0; /* of the unit before */
+    for (int u = 0; u < p->model->n_units; u++) {
+        bool like = u > 0 && p->model->units[u].layout == p->model->units[u - 1].layout && same_place(&p->place.units[u], &p->place.units[u - 1]);
+        if (like && p->counting && !p->job.alias_layers) {
+            p->device_bytes += device;
+            p->host_bytes += host;
+            continue;
+        }
+        device = p->device_bytes;
+        host = p->host_bytes;
+        MT_TRY(add_unit(p, u, err));
+        device = p->device_bytes - device;
+        host = p->host_bytes - host;
+    }
+    return MT_OK;
+}
+
 /* What the units of a group share. */
 static mt_rc add_group(mt_plan *p, int g, mt_err *err)
 {
@@ -418,8 +448,8 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     for (int x = 0; x < 2; x++) MT_TRY(add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
     for (int s = 0; s < (j->train ? p->longest_segment : 1); s++) MT_TRY(add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, layer_work_bytes(p), err));
     MT_TRY(add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p), err));
-    for (int u = 0; u < p->model->n_units; u++) {
-        size_t need = mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->units[u].layout->n_train });
+    for (int g = 0; g < p->model->n_groups; g++) {
+        size_t need = mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->layouts[g].n_train });
         if (need > norm_chunks) norm_chunks = need;
     }
     mt_attention_use attention = mt_plan_attention(p);
@@ -439,7 +469,7 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
 
 static mt_rc list_buffers(mt_plan *p, mt_err *err)
 {
-    for (int u = 0; u < p->model->n_units; u++) MT_TRY(add_unit(p, u, err));
+    MT_TRY(add_units(p, err));
     for (int g = 0; g < p->model->n_groups; g++) MT_TRY(add_group(p, g, err));
     MT_TRY(add_update_slots(p, err));
     if (p->job.train) MT_TRY(add_kept(p, err));

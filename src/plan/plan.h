@@ -164,20 +164,20 @@ int mt_limits_longest(const mt_limits *l, const mt_model *model);
 
 /* The fastest placement that fits, by the time model of step_time.c.  Says what is short when nothing fits. */
 mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
-/* The least memory any placement looked at works with: of the device; of the host, among those whose device memory fits. */
+/* The same with less care, to compare by; or *out = NULL when no placement found is faster than `seconds`. */
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err);
+/* Whether something fits, in a millisecond or two: then, and only then, the searches find a plan. */
+bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine);
+/* The least memory a placement works with: of the device; of the host, among those whose device memory fits (SIZE_MAX: there is none). */
 typedef struct mt_need {
     size_t device, host;
 } mt_need;
-/* The same with less care, to compare by; or *out = NULL when no placement found is faster than `seconds`.  need: NULL, or filled in whatever comes of it. */
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_need *need,
-                            mt_err *err);
-/* Only whether something fits: in a millisecond or two. */
-bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine);
+mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
 /* Placement and arithmetic of a fresh run: `form` says all of it but how many rows are taken at a time. */
 mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
-/* The same with the first of the arithmetics, from comfortable to small, that something fits with. */
-mt_rc mt_plan_first(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
-/* Of a fresh run's arithmetics the one that needs least, and whether that fits. */
+/* About what a step would take by it, to compare steps of several sizes, the largest first: *hint is 0 for that, and handed on. */
+mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, int64_t *hint, mt_err *err);
+/* Of a fresh run's arithmetics the one that needs least, and whether that fits: then, and only then, there is a plan. */
 mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
 bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
 /* mt_plan_search for a typical machine with this much device memory (0: no limit). */
@@ -224,6 +224,8 @@ mt_stage_layout mt_plan_stage(const mt_plan *p, int unit);
 
 /* Host memory the runtime takes besides the plan's buffers: the machine's base item, and on a CPU what its threads widen bf16 in. */
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
+/* All host memory it takes there: on a CPU the device's is the host's too. */
+size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m);
 /* Bytes of Adam's two moments a trained parameter, in whole numbers; of one moment of n, exactly: mt_moments_bytes. */
 size_t mt_plan_moment_bytes(const mt_plan *p);
 

@@ -32,6 +32,7 @@
 #define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                            \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
 #define DH(n)  ",\"head_dim\":" #n
+#define OWN_HEAD ",\"tie_word_embeddings\":false" /* where the family's default is to share the embedding's */
 #define TIED   ",\"tie_word_embeddings\":true"
 #define POS(n) ",\"max_position_embeddings\":" #n
 #define L3     ",\"rope_theta\":500000.0,\"max_position_embeddings\":131072,\"rope_scaling\":{\"rope_type\":\"llama3\",\"factor\":8.0," \
@@ -111,7 +112,6 @@ const mt_shape mt_shapes[] = {
     { "ernie-4.5-0.3b", OF("ernie4_5", 1024, 3072, 18, 16, 2, 103424, DH(128) ",\"rope_theta\":500000.0" POS(131072) TIED) },
     { "exaone-4.0-1.2b", OF("exaone4", 2048, 4096, 30, 32, 8, 102400, DH(64) POS(65536) TIED) },
     { "exaone-4.0-32b", OF("exaone4", 5120, 27392, 64, 40, 8, 102400, ",\"sliding_window_pattern\":\"LLLG\"" POS(131072)) },
-    { "ernie-4.5-0.3b-pt", OF("ernie4_5", 1024, 3072, 18, 16, 2, 103424, DH(128) POS(131072)) },
     { "seed-oss-36b", OF("seed_oss", 5120, 27648, 64, 80, 8, 155136, DH(128) POS(524288)) },
     { "minitron-4b-base", OF("nemotron", 3072, 9216, 32, 24, 8, 256000, DH(128) POS(4096)) },
     { "nemotron-4-340b", OF("nemotron", 18432, 73728, 96, 96, 8, 256000, DH(192) POS(4096)) },
@@ -122,7 +122,7 @@ const mt_shape mt_shapes[] = {
     { "c4ai-command-a-03-2025", OF("cohere2", 12288, 36864, 64, 96, 8, 256000, POS(131072)) },
     { "starcoder2-3b", OF("starcoder2", 3072, 12288, 30, 24, 2, 49152, ",\"sliding_window\":4096" POS(16384)) },
     { "starcoder2-7b", OF("starcoder2", 4608, 18432, 32, 36, 4, 49152, ",\"sliding_window\":4096" POS(16384)) },
-    { "starcoder2-15b", OF("starcoder2", 6144, 24576, 40, 48, 4, 49152, ",\"sliding_window\":4096" POS(16384)) },
+    { "starcoder2-15b", OF("starcoder2", 6144, 24576, 40, 48, 4, 49152, ",\"sliding_window\":4096" POS(16384) OWN_HEAD) },
     { "stablelm-2-1_6b", OF("stablelm", 2048, 5632, 24, 32, 32, 100352, ",\"use_qkv_bias\":true" POS(4096)) },
     { "stablelm-2-12b", OF("stablelm", 5120, 13824, 40, 32, 8, 100352, POS(4096)) },
     { "phi-1_5", OF("phi", 2048, 8192, 24, 32, 32, 51200, POS(2048)) },
@@ -176,9 +176,10 @@ static int likeness(const char *a, const char *b)
     return 64 * n - mt_edit_distance(a, b);
 }
 
-/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b: what a model was tuned for does not change its shape. */
+/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b: what a model was tuned for does not change its shape; and "Meta-Llama-3.1-8B" is llama-3.1-8b. */
 static void plain_name(const char *name, char *out, size_t n)
 {
+    static const char maker[] = "meta-";
     static const struct {
         const char *text;
         bool at_end; /* nowhere else: it might be part of a word */
@@ -186,6 +187,7 @@ static void plain_name(const char *name, char *out, size_t n)
     const char *slash = strrchr(name, '/');
     snprintf(out, n, "%s", slash ? slash + 1 : name);
     for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
+    if (strncmp(out, maker, strlen(maker)) == 0) memmove(out, out + strlen(maker), strlen(out + strlen(maker)) + 1);
     for (size_t i = 0; i < MT_COUNT(words); i++) {
         char *at = strstr(out, words[i].text);
         size_t k = strlen(words[i].text);
@@ -218,11 +220,11 @@ mt_rc mt_shape_open(mt_config **out, const char *name, mt_err *err)
     return parse(out, s, err);
 }
 
-mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, mt_err *err)
+mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, const mt_model_options *o, mt_err *err)
 {
     *model = NULL;
     MT_TRY(parse(config, s, err));
-    mt_rc rc = mt_model_create(model, *config, NULL, err);
+    mt_rc rc = mt_model_create(model, *config, s->untrained ? NULL : o, err);
     if (rc) {
         mt_config_close(*config);
         *config = NULL;

@@ -19,7 +19,7 @@ extern const size_t mt_n_shapes;
 mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err);
 /* The config of a shape that can be trained. */
 mt_rc mt_shape_open(mt_config **out, const char *name, mt_err *err);
-/* Any shape as a model to plan with; close both. */
-mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *shape, mt_err *err);
+/* Any shape as a model to plan with; close both.  o: what is frozen, or NULL; it does not apply to what is not trained. */
+mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *shape, const mt_model_options *o, mt_err *err);
 
 #endif

@@ -41,6 +41,7 @@ static mt_rc bytes(const mt_setting *row, const char *text, uint64_t *out)
     double v;
     if (row->word && strcmp(text, row->word) == 0) return *out = (uint64_t)row->word_value, MT_OK;
     if (strspn(text, "0123456789") == 0 || mt_bytes_parse(text, out, NULL)) return MT_EINVAL;
+    if (row->memory && mt_memory_parse(text, out, NULL)) return MT_ERANGE;
     v = (double)*out;
     return v < row->min || v > row->max ? MT_ERANGE : MT_OK;
 }

@@ -120,7 +120,10 @@ static void put_bytes(mt_str *out, uint64_t v)
             mt_str_printf(out, "%" PRIu64 "%s", v / units[i].unit, units[i].name);
             return;
         }
-    mt_str_printf(out, "%" PRIu64, v);
+    if (v && v < 1 << 20) /* with a unit, for a plain number so small is refused where it is memory */
+        mt_str_printf(out, "%.*fK", v % 1000 ? 3 : 0, (double)v / 1000);
+    else
+        mt_str_printf(out, "%" PRIu64, v);
 }
 
 static void put_device(mt_str *out, const mt_set_device *d)

@@ -80,3 +80,24 @@ void mt_settings_write_yaml(const mt_settings *s, mt_str *out)
         mt_str_putc(out, '\n');
     }
 }
+
+bool mt_settings_given(const mt_settings *s, const char *key)
+{
+    for (size_t i = 0; i < mt__n_settings; i++)
+        if (strcmp(mt__setting_key(&mt__settings[i]).s, key) == 0) return s->sources[i].origin != MT_ORIGIN_DEFAULT;
+    return false;
+}
+
+void mt_settings_write_some(const mt_settings *s, bool (*wanted)(const mt_settings *, const char *key), int indent, mt_str *out)
+{
+    const char *section = "";
+    for (size_t i = 0; i < mt__n_settings; i++) {
+        const mt_setting *row = &mt__settings[i];
+        if (row->flag_only || !wanted(s, mt__setting_key(row).s)) continue;
+        if (strcmp(row->section, section) != 0) mt_str_printf(out, "%*s%s:\n", indent, "", row->section);
+        section = row->section;
+        mt_str_printf(out, "%*s  %s: ", indent, "", row->key);
+        mt__setting_format(out, s, row);
+        mt_str_putc(out, '\n');
+    }
+}

@@ -272,6 +272,10 @@ mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err);
 void mt_settings_print(const mt_settings *s, mt_str *out);
 /* The same as a YAML file that reads back equal. */
 void mt_settings_write_yaml(const mt_settings *s, mt_str *out);
+/* Those that are wanted, without blank lines, each line moved in by `indent`. */
+void mt_settings_write_some(const mt_settings *s, bool (*wanted)(const mt_settings *, const char *key), int indent, mt_str *out);
+/* Did a file or a flag say it, or is it the default? */
+bool mt_settings_given(const mt_settings *s, const char *key);
 /* Where a setting came from: "qwen.yaml:12", "--batch-size" or "default". */
 void mt_settings_where(const mt_settings *s, const char *key, mt_str *out);
 

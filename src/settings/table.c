@@ -155,7 +155,7 @@ const mt_setting mt__settings[] = {
           .word = "unlimited"),
 
     INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
-        "Samples of a step, times gradient_accumulation_steps. It never decides whether a run fits: the plan cuts micro-batches. "
+        "Samples of a step, times gradient_accumulation_steps. More of them take more memory, though little: the plan cuts micro-batches and sweeps. "
         "auto: what the plan finds fastest.",
         .word = "auto"),
     INT(training, gradient_accumulation_steps, DATA, "1", 1, 1e6,
@@ -213,8 +213,8 @@ const mt_setting mt__settings[] = {
         "Layers between kept inputs, at most: the plan keeps more when it fits, and says so."),
     INT(memory, num_grad_slabs, FREE, "12", 1, 4096, "Buffers for gradients on their way to host memory, at most."),
     BOOL(memory, strict_checkpointing, FREE, "false", "Hold checkpoint_interval exactly."),
-    BYTES(memory, device_memory, FREE, "auto", "Device memory to use at most. auto: what is free.", .word = "auto"),
-    BYTES(memory, host_memory, FREE, "auto", "Host memory to use at most. auto: what is free.", .word = "auto"),
+    BYTES(memory, device_memory, FREE, "auto", "Device memory to use at most. auto: what is free.", .word = "auto", .memory = true),
+    BYTES(memory, host_memory, FREE, "auto", "Host memory to use at most. auto: what is free.", .word = "auto", .memory = true),
     ENUM(memory, home, mt_set_home, homes, FREE, "auto",
          "Where master weights and Adam's state live: where the plan finds best, or all of them in host memory."),
     ENUM(memory, adam_state, mt_moments, adam_states, STATE, "float32",

@@ -33,6 +33,7 @@ typedef struct mt_setting {
     const char *const *choices; /* ENUM and DTYPE: NULL-terminated */
     const char *word;           /* numbers, sizes, dtypes: a word that stands for word_value ("auto") */
     double word_value;
+    bool memory;      /* BYTES that something is to run in: mt_memory_parse */
     bool split;       /* STRS: "a,b" is two items */
     bool flag_only;   /* not in files */
     const char *flag; /* without dashes; NULL: the key with - for _ */

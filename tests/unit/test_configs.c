@@ -140,7 +140,7 @@ static bool plans_ahead(const ready *c)
     assert_non_null(needs);
     assert_int_equal(sscanf(needs, "# It will need about %zu GiB of RAM", &ram), 1);
     if (mt_shape_find(&shape, c->s.model.name, &err)) return false;
-    assert_ok(mt_shape_model(&config, &model, shape, &err));
+    assert_ok(mt_shape_model(&config, &model, shape, NULL, &err));
     fits(c, model, ram, 48);
     mt_model_free(model);
     mt_config_close(config);
@@ -229,7 +229,7 @@ static void fits_on(const mt_machine *machine, const char *words, double most, c
     base_name(c.s.model.name, name, sizeof name);
     open_config(&config, name, published);
     assert_ok(mt_model_create(&model, config, NULL, &err));
-    int64_t docs = 8, longest = 1024; /* the batch never decides whether a run fits */
+    int64_t docs = 8, longest = 1024; /* the fewest that batch_size: auto takes where they fit */
     mt_job job = { .train = true, .clip = true, .step_tokens = docs * longest, .step_docs = docs, .longest = longest };
     mt_arithmetic form = { .compute = c.s.model.dtype, .grad = c.s.training.grad_dtype };
     if (mt_plan_auto(&plan, model, &job, &form, machine, &err)) fail_msg("%s on \"%s\": %s", c.name, words, err.msg);

@@ -114,6 +114,24 @@ static void gpus_are_found_by_name_and_by_what_the_driver_calls_them(void **stat
     assert_string_equal(mt_gpu_of_driver("NVIDIA L40S")->name, "l40s");
     assert_string_equal(mt_gpu_of_driver("NVIDIA L4")->name, "l4");
     assert_null(mt_gpu_of_driver("Voodoo 2"));
+    assert_string_equal(mt_gpu_of_driver("NVIDIA A40")->name, "a40");
+    assert_null(mt_gpu_of_driver("NVIDIA RTX A4000")); /* no a40 */
+    assert_null(mt_gpu_of_driver("NVIDIA L400"));
+}
+
+static void a_gpu_that_is_not_known_leads_to_its_kin(void **state)
+{
+    (void)state;
+    static const struct { const char *name, *kin; } cases[] = {
+        { "a100", "did you mean a100-40g or a100-80g?" }, { "A6000", "did you mean rtx-a6000?" }, { "h100-sxm", "did you mean h100?" }, { "4090", "did you mean rtx4090?" },
+    };
+    const mt_gpu *g;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        assert_int_equal(mt_gpu_find(&g, cases[i].name, &err), MT_ENOENT);
+        assert_says(cases[i].kin);
+        assert_says("take the one most like it, with --gpu-memory and --link");
+    }
 }
 
 static void only_hopper_has_cudnns_attention(void **state)
@@ -132,7 +150,9 @@ static void a_cpu_is_measured_once_and_remembered(void **state)
     mt_err err = { 0 };
     mt_device *dev;
     mt_machine first, again, other;
-    setenv("XDG_CACHE_HOME", *state, 1);
+    char cache[1024];
+    snprintf(cache, sizeof cache, "%s/not/there/yet", (const char *)*state); /* as ~/.cache of a new user */
+    setenv("XDG_CACHE_HOME", cache, 1);
     assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .n_threads = 2 }, &err));
     assert_ok(mt_machine_here(&first, dev, &(mt_machine_given){ .ram = gib }, true, &err));
     assert_ok(mt_machine_here(&again, dev, &(mt_machine_given){ .ram = gib }, true, &err));
@@ -350,7 +370,7 @@ static int remove_all(void **state)
 
 MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
              IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
-             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(only_hopper_has_cudnns_attention),
+             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(a_gpu_that_is_not_known_leads_to_its_kin), cmocka_unit_test(only_hopper_has_cudnns_attention),
              IN_DIR(a_cpu_is_measured_once_and_remembered), IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
              IN_DIR(what_is_measured_beside_others_does_not_last), cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
              cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(copies_out_take_turns_as_they_become_ready),

@@ -24,7 +24,7 @@ static subject open_shape(const char *name)
     const mt_shape *shape;
     subject s;
     assert_ok(mt_shape_find(&shape, name, &err));
-    assert_ok(mt_shape_model(&s.config, &s.model, shape, &err));
+    assert_ok(mt_shape_model(&s.config, &s.model, shape, NULL, &err));
     return s;
 }
 
@@ -97,7 +97,7 @@ static void a_120b_fits_one_h200_and_1500_gb_without_clipping(void **state)
     assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM); /* 14 bytes do not */
     mt_remedy r[MT_REMEDIES];
     int n;
-    assert_ok(mt_advise_remedies(r, &n, &q, &err));
+    assert_ok(mt_advise_remedies(r, &n, &q, NULL, &err));
     bool clipping = false;
     for (int i = 0; i < n; i++) clipping |= strstr(r[i].change, "max_grad_norm: 0") != NULL;
     assert_true(clipping);
@@ -117,7 +117,7 @@ static void a_7b_fits_an_rtx4090_beside_128_gb(void **state)
     mt_plan_free(plan);
     assert_ok(mt_advise_batch(&advice, &q, &err));
     assert_true(advice.recommended >= 16 && advice.recommended <= 256);
-    assert_true(advice.safe <= advice.recommended && advice.recommended <= advice.largest);
+    assert_true(advice.safe <= advice.largest && advice.recommended <= advice.largest);
     q.batch = advice.recommended;
     assert_ok(plan_of(&plan, &q, &err)); /* what is recommended fits */
     mt_plan_free(plan);
@@ -135,7 +135,7 @@ static void a_70b_on_256_gb_does_not_fit_and_is_told_what_would(void **state)
     int n;
     assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM);
     assert_says("of host memory");
-    assert_ok(mt_advise_remedies(r, &n, &q, &err));
+    assert_ok(mt_advise_remedies(r, &n, &q, NULL, &err));
     assert_true(n >= 1);
     assert_non_null(strstr(r[n - 1].change, "of RAM free"));
     /* And that is true: with so much and a hundredth more it fits, with a twentieth less it does not. */
@@ -164,7 +164,7 @@ static void a_32b_fits_300_gb_with_smaller_moments(void **state)
     assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM);
     assert_says("14 bytes a parameter");
     assert_says("adam_state");
-    assert_ok(mt_advise_remedies(r, &n, &q, &err));
+    assert_ok(mt_advise_remedies(r, &n, &q, NULL, &err));
     for (int i = 0; i < n; i++)
         for (size_t k = 0; k < MT_COUNT(changes); k++) found += strcmp(r[i].change, changes[k]) == 0;
     assert_int_equal(found, 2);
@@ -323,6 +323,39 @@ static void free_memory_does_not_decide_the_arithmetic(void **state)
     close_shape(&s);
 }
 
+static void every_shape_answers_to_its_name(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    const mt_shape *found;
+    for (size_t i = 0; i < mt_n_shapes; i++) {
+        assert_ok(mt_shape_find(&found, mt_shapes[i].name, &err));
+        assert_ptr_equal(found, &mt_shapes[i]);
+    }
+    static const struct { const char *asked, *name; } hub[] = {
+        { "meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b" }, { "meta-llama/Llama-3.1-8B", "llama-3.1-8b" }, { "baidu/ERNIE-4.5-0.3B-PT", "ernie-4.5-0.3b" },
+        { "google/gemma-3-4b-it", "gemma-3-4b" }, { "01-ai/Yi-1.5-9B-Chat", "yi-1.5-9b" },
+    };
+    for (size_t i = 0; i < MT_COUNT(hub); i++) {
+        assert_ok(mt_shape_find(&found, hub[i].asked, &err));
+        assert_string_equal(found->name, hub[i].name);
+    }
+    subject s = open_shape("starcoder2-15b"); /* unlike its smaller kin it has a head of its own */
+    assert_true(fabs((double)s.model->n_params / 15.958e9 - 1) < 1e-3);
+    close_shape(&s);
+}
+
+/* At least eight samples, in whole batches, and no more than fit. */
+static void auto_batches_are_whole_and_not_tiny(void **state)
+{
+    (void)state;
+    assert_int_equal(mt_advise_auto(&(mt_batch_advice){ .recommended = 2, .largest = 512 }, 1), 8);
+    assert_int_equal(mt_advise_auto(&(mt_batch_advice){ .recommended = 2, .largest = 5 }, 1), 5);
+    assert_int_equal(mt_advise_auto(&(mt_batch_advice){ .recommended = 64, .largest = 512 }, 4), 64);
+    assert_int_equal(mt_advise_auto(&(mt_batch_advice){ .recommended = 30, .largest = 512 }, 4), 28);
+    assert_int_equal(mt_advise_auto(&(mt_batch_advice){ 0 }, 3), 3);
+}
+
 static void mixtures_are_planned_and_not_trained(void **state)
 {
     (void)state;
@@ -344,4 +377,4 @@ MT_TEST_MAIN(cmocka_unit_test(a_32b_takes_twelve_or_fourteen_bytes_a_parameter),
              cmocka_unit_test(a_14b_shares_its_state_between_110_gb_and_the_gpu), cmocka_unit_test(a_7b_takes_documents_of_131072_tokens),
              cmocka_unit_test(an_interval_of_four_and_twelve_slabs_plan_the_same_speed), cmocka_unit_test(more_of_anything_is_never_slower), cmocka_unit_test(a_14b_beside_more_ram_is_not_slower),
              cmocka_unit_test(every_shape_plans_in_less_than_a_second), cmocka_unit_test(free_memory_does_not_decide_the_arithmetic),
-             cmocka_unit_test(mixtures_are_planned_and_not_trained))
+             cmocka_unit_test(every_shape_answers_to_its_name), cmocka_unit_test(auto_batches_are_whole_and_not_tiny), cmocka_unit_test(mixtures_are_planned_and_not_trained))

@@ -70,7 +70,7 @@ static double predict(const measurement *m, char *what, size_t n)
     mt_model *model;
     mt_plan *plan;
     assert_ok(mt_shape_find(&shape, m->shape, &err));
-    assert_ok(mt_shape_model(&config, &model, shape, &err));
+    assert_ok(mt_shape_model(&config, &model, shape, NULL, &err));
     assert_ok(mt_gpu_find(&gpu, "h200", &err));
     mt_machine machine = mt_machine_of_gpu(gpu, 16);
     machine.host_bytes = (size_t)(m->ram * 1073741824.0);

@@ -70,6 +70,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "optimizer: {eps: 0}", MT_ERANGE, "expected a number above 0 and at most 1, found \"0\"" },
         { "eval: {val_size: 1.5}", MT_ERANGE, "expected a share below 1 or a whole number, found \"1.5\"" },
         { "memory: {device_memory: 0}", MT_ERANGE, "expected a size" },
+        { "memory: {host_memory: 64}", MT_ERANGE, "expected a size such as 64M, 1.5G or 80Gi, or auto, found \"64\"" },
         { "logging: {dashboard: 70000}", MT_ERANGE, "expected an integer from 1 to 65535, or off, found \"70000\"" },
         { "dataset: {interleave_probs: [0, 1]}", MT_ERANGE, "each above 0 and at most 1" },
         /* settings against each other */

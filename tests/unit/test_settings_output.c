@@ -256,7 +256,7 @@ static void numbers_survive_the_round_trip(void **state)
         round_trip(&s);
         mt_settings_deinit(&s);
     }
-    static const char *const sizes[] = { "1", "999", "64M", "1.5G", "80Gi", "2T", "1Ti", "3000000001" };
+    static const char *const sizes[] = { "1B", "999B", "250K", "12.345K", "1048576", "64M", "1.5G", "80Gi", "2T", "1Ti", "3000000001" };
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
         mt_err err = { 0 };
         mt_settings s = read_settings(NULL);

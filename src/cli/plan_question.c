@@ -1,0 +1,162 @@
+#include "cli/plan_question.h"
+
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/hub_bar.h"
+#include "hub/hub.h"
+#include "optim/clip.h"
+#include "plan/measure.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* -- the model ------------------------------------------------------------------------------------- */
+
+void mt_subject_close(mt_subject *s)
+{
+    mt_model_free(s->model);
+    mt_config_close(s->config);
+    *s = (mt_subject){ 0 };
+}
+
+mt_model_options mt_plan_model_options(const mt_settings *set)
+{
+    const mt_training_settings *t = &set->training;
+    return (mt_model_options){ .freeze = t->freeze.items, .n_freeze = t->freeze.n, .decay_all = t->decay_norms_and_biases };
+}
+
+static mt_rc open_shape(mt_subject *s, const mt_shape *shape, const mt_settings *set, mt_err *err)
+{
+    const mt_model_options o = mt_plan_model_options(set);
+    snprintf(s->name, sizeof s->name, "%s", shape->name);
+    s->published = true;
+    s->untrained = shape->untrained;
+    return mt_shape_model(&s->config, &s->model, shape, &o, err);
+}
+
+static mt_rc open_dir(mt_subject *s, const char *dir, const mt_settings *set, mt_err *err)
+{
+    const mt_model_options o = mt_plan_model_options(set);
+    MT_TRY(mt_config_open(&s->config, dir, err));
+    return mt_model_create(&s->model, s->config, &o, err);
+}
+
+/* A model nobody has written down here: its config.json tells, and the hub has that. */
+static mt_rc open_hub(mt_subject *s, const char *name, const mt_settings *set, mt_err *err)
+{
+    char *dir;
+    MT_TRY(mt_hub_bar_model(name, set->model.revision, MT_HUB_CONFIG, &dir, err));
+    mt_rc rc = open_dir(s, dir, set, err);
+    mt_free(dir);
+    return rc;
+}
+
+/* DIR/config.json is meant as DIR. */
+static mt_rc open_file(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
+{
+    const char *base = mt_path_base(path);
+    if (strcmp(base, "config.json")) return mt_fail(err, MT_EINVAL, "plan: %s is a file; a model directory, its config.json or a name is expected", path);
+    char *dir = base == path ? mt_strdup(".") : mt_strndup(path, (size_t)(base - path));
+    mt_rc rc = dir ? open_dir(s, dir, set, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_free(dir);
+    return rc;
+}
+
+mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_settings *set, mt_err *err)
+{
+    const mt_shape *known;
+    const char *name = asked->name ? asked->name : set->model.name;
+    *s = (mt_subject){ 0 };
+    if (asked->own) return open_shape(s, asked->own, set, err);
+    if (asked->shape) {
+        MT_TRY(mt_shape_find(&known, asked->shape, err));
+        return open_shape(s, known, set, err);
+    }
+    if (!*name) return mt_fail(err, MT_EINVAL, "plan: which model?  --shape NAME, a model directory, or --config FILE; megatrain plan --list-shapes has names");
+    snprintf(s->name, sizeof s->name, "%s", name);
+    if (mt_dir_exists(name)) return open_dir(s, name, set, err);
+    if (mt_file_exists(name)) return open_file(s, name, set, err);
+    mt_rc rc = mt_shape_find(&known, name, err);
+    if (!rc) return open_shape(s, known, set, err);
+    if (!strchr(name, '/') || !mt_hub_is_name(name)) return rc;
+    *err = (mt_err){ 0 };
+    return open_hub(s, name, set, err);
+}
+
+/* -- the machine ----------------------------------------------------------------------------------- */
+
+static mt_rc open_device(mt_device **out, const mt_set_device *d, mt_err *err)
+{
+    char word[32] = "auto";
+    if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
+    if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
+    return mt_device_open(out, word, NULL, err);
+}
+
+/* The least of what was said; 0: nobody said anything. */
+static uint64_t least(uint64_t a, uint64_t b) { return !a || (b && b < a) ? b : a; }
+
+static void name_device(mt_machine_found *out, mt_device *dev, const char *gpu)
+{
+    mt_device_info info;
+    if (!dev) {
+        snprintf(out->device, sizeof out->device, "%s, %s usable", gpu, mt_bytes_text(out->machine.device_bytes).s);
+        return;
+    }
+    dev->api->info(dev, &info);
+    snprintf(out->device, sizeof out->device, "%s", info.name);
+}
+
+static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machine_asked *asked, const mt_memory_settings *m, mt_err *err)
+{
+    const mt_machine_given given = { .gpu = asked->gpu,
+                                     .ram = (size_t)least(asked->ram, m->host_memory),
+                                     .link = (double)asked->link,
+                                     .cores = (int)least((uint64_t)asked->cores, (uint64_t)m->optimizer_threads) };
+    mt_host host;
+    if (dev && dev->api->kind == MT_DEVICE_CPU && (asked->gpu_memory || asked->link))
+        return mt_fail(err, MT_EINVAL, "--gpu-memory and --link describe a GPU, and there is none here: --gpu NAME says which (megatrain plan --list-gpus)");
+    MT_TRY(mt_machine_here(&out->machine, dev, &given, true, err));
+    if (asked->gpu_memory) { /* of the card: what the driver takes is not the run's */
+        if (asked->gpu_memory <= out->machine.base_device)
+            return mt_fail(err, MT_ERANGE, "--gpu-memory %s: the driver and its libraries take %s of it", mt_bytes_text(asked->gpu_memory).s, mt_bytes_text(out->machine.base_device).s);
+        out->machine.device_bytes = (size_t)asked->gpu_memory - out->machine.base_device;
+    }
+    out->machine.device_bytes = (size_t)least(out->machine.device_bytes, m->device_memory);
+    MT_TRY(mt_host_read(&host, "", err));
+    bool limited = m->host_memory && given.ram == m->host_memory;
+    snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : host.limited_by);
+    return MT_OK;
+}
+
+mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, const mt_settings *set, mt_err *err)
+{
+    mt_device *dev = NULL;
+    *out = (mt_machine_found){ 0 };
+    if (!asked->gpu) MT_TRY(open_device(&dev, &set->model.device, err));
+    mt_rc rc = find_machine(out, dev, asked, &set->memory, err);
+    if (!rc) name_device(out, dev, asked->gpu);
+    mt_device_close(dev);
+    return rc;
+}
+
+/* -- the question ---------------------------------------------------------------------------------- */
+
+mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine)
+{
+    static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
+    const mt_memory_settings *m = &set->memory;
+    mt_question q = { .model = model, .machine = *machine, .seq_len = set->dataset.max_seq_len, .clip = mt_clip_needs_norm(set->training.max_grad_norm) };
+    q.accumulation = set->training.gradient_accumulation_steps;
+    q.batch = set->training.batch_size * q.accumulation;
+    q.form.compute = set->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+    q.form.grad = set->training.grad_dtype;
+    q.form.moments = set->memory.adam_state;
+    bool eager = set->model.attn_implementation == MT_SET_ATTENTION_EAGER;
+    if (machine->cudnn || eager) /* a GPU, which need not be here */
+        q.form.attention = mt_attention_use_typical(set->training.deterministic, eager, machine->device_bytes);
+    q.machine.home_host = m->home == MT_SET_HOME_HOST;
+    q.machine.limits = (mt_limits){ .interval = (int)m->checkpoint_interval, .exact = m->strict_checkpointing, .n_slabs = (int)m->num_grad_slabs,
+                                    .offload = offload[m->offload_inputs] };
+    return q;
+}

@@ -1,0 +1,53 @@
+/* plan_question.h - from what flags and settings say to what the planner is asked: the model, the machine, the question.  The one way there,
+ * for `plan`, its table of models and its questions on a terminal. */
+#ifndef MT_CLI_PLAN_QUESTION_H
+#define MT_CLI_PLAN_QUESTION_H
+
+#include "plan/advise.h"
+#include "plan/shapes.h"
+#include "settings/settings.h"
+
+/* -- the model ------------------------------------------------------------------------------------- */
+
+typedef struct mt_subject_asked {
+    const char *shape;  /* a published model's name; NULL: look at the next */
+    const char *name;   /* a directory, a config.json, a published model or one of the hub; NULL: model.name */
+    const mt_shape *own; /* or a shape somebody described; NULL: nobody did */
+} mt_subject_asked;
+
+typedef struct mt_subject {
+    char name[256];
+    bool published;        /* a row of the table, which leaves out what does not matter */
+    const char *untrained; /* its family, where `train` does not know that yet; NULL: it does */
+    mt_config *config;
+    mt_model *model;
+} mt_subject;
+
+/* What the settings freeze. */
+mt_model_options mt_plan_model_options(const mt_settings *set);
+mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_settings *set, mt_err *err);
+void mt_subject_close(mt_subject *s); /* accepts a zeroed one */
+
+/* -- the machine ----------------------------------------------------------------------------------- */
+
+/* What flags say of it; 0 or NULL: nothing. */
+typedef struct mt_machine_asked {
+    const char *gpu; /* a name of plan/gpus.h: a machine that is not here */
+    uint64_t gpu_memory, ram, link;
+    int64_t cores;
+} mt_machine_asked;
+
+typedef struct mt_machine_found {
+    mt_machine machine;
+    char device[160], ram_source[96];
+} mt_machine_found;
+
+/* As described, within what the settings of memory allow. */
+mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, const mt_settings *set, mt_err *err);
+
+/* -- the question ---------------------------------------------------------------------------------- */
+
+/* q.batch is of a step: batch_size x gradient_accumulation_steps; 0: auto. */
+mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine);
+
+#endif

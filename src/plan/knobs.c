@@ -1,0 +1,107 @@
+#include "plan/knobs.h"
+
+#include "base/mem.h"
+
+/* -- ranges ---------------------------------------------------------------------------------------- */
+
+enum { MOST_SLABS = 8 };
+
+static void set_range(knob_ranges *r, knob k, int64_t lowest, int64_t highest)
+{
+    r->lowest[k] = (int)lowest;
+    r->highest[k] = (int)mt_max_i64(mt_min_i64(highest, INT32_MAX), lowest);
+}
+
+mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err)
+{
+    const mt_limits none = { 0 }, *l = trial->job.train ? &m->limits : &none; /* where nothing is kept there is nothing to limit */
+    const mt_model *model = trial->model;
+    int64_t L = model->config->L, micro = trial->arithmetic.micro_tokens, micros = (trial->job.step_tokens + micro - 1) / micro;
+    bool train = trial->job.train, more = train && !l->exact; /* more than inputs may be kept */
+    MT_TRY(mt_limits_check(l, model, err));
+    set_range(r, MICROS, 1, micros);
+    set_range(r, INTERVAL, train && l->exact ? mt_limits_longest(l, model) : 1, train ? mt_limits_longest(l, model) : 1);
+    set_range(r, KEEP_ALL, 0, more ? L : 0);
+    set_range(r, KEEP_CHEAP, 0, 0); /* until the rest is settled: choose.c, spend_the_rest */
+    set_range(r, KEEP_ATTENTION, 0, more ? L : 0);
+    set_range(r, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
+    set_range(r, HOMES, 0, m->home_host ? 0 : model->n_units);
+    set_range(r, HOMES_SKIP, 0, !m->home_host);
+    set_range(r, STAGED, 0, train && !trial->job.only_gradients ? model->n_units : 0);
+    set_range(r, OWN, 0, r->highest[STAGED]);
+    set_range(r, RESIDENT, 0, L);
+    set_range(r, ENDS_RESIDENT, 0, 1);
+    set_range(r, ACC_HOST, 0, train && micros > 1);
+    set_range(r, RING, 1, 3);
+    set_range(r, GRAD_SLOTS, 1, 3);
+    set_range(r, SLABS, 1, l->n_slabs ? mt_min_i64(l->n_slabs, MOST_SLABS) : MOST_SLABS);
+    return MT_OK;
+}
+
+/* -- from knobs to a placement --------------------------------------------------------------------- */
+
+/* Is i one of `take` that are spread over [0, n)? */
+static bool spread(int i, int take, int n)
+{
+    if (take <= 0 || take >= n) return take > 0; /* mostly; and this is asked millions of times */
+    return (int64_t)(i + 1) * take / n > (int64_t)i * take / n;
+}
+
+/* What a layer keeps costs the device nothing where it goes to host memory, so those layers are the first to keep everything; they are
+ * spread, because the link needs the time of the layers between them. */
+static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
+{
+    int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
+    int hosts = j->train ? (int)mt_min_i64(c->k[OFFLOADED], kept) : 0, all_there = (int)mt_min_i64(c->k[KEEP_ALL], hosts), all_here = c->k[KEEP_ALL] - all_there;
+    const mt_keep cheap[] = { MT_KEEP_ALL, MT_KEEP_NORMS, MT_KEEP_ACT };
+    for (int l = 0, n = 0, there = 0, here = 0, others = 0; l < L; l++) {
+        p->layers[l] = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
+        if (l % c->k[INTERVAL] != 0) continue;
+        bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
+        p->layers[l].place = host ? MT_HOST : MT_DEVICE;
+        p->layers[l].keep = all ? cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])] : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
+    }
+}
+
+/* Update unit u through the device: in borrowed memory if it may and can, or else in a slot of its own. */
+static void stage(mt_plan *trial, int u, bool may_borrow)
+{
+    mt_unit_place *at = &trial->place.units[u];
+    bool borrows = may_borrow && mt_plan_can_borrow(trial, u);
+    if (!trial->model->units[u].layout->n_train || (!borrows && trial->place.stage_slots == MT_MAX_SLOTS)) return;
+    at->site = MT_SITE_STAGED;
+    at->borrows = borrows;
+    trial->place.stage_slots += !borrows;
+}
+
+static void fill_units(mt_plan *trial, const candidate *c)
+{
+    const mt_model *m = trial->model;
+    bool all = c->k[HOMES] >= m->n_units;
+    int skip = all ? 0 : c->k[HOMES_SKIP], first_free = c->k[HOMES] + skip, free_layers = 0, at = 0;
+    for (int u = first_free; u < m->n_units; u++) free_layers += m->units[u].kind == MT_UNIT_LAYER;
+    for (int u = 0; u < m->n_units; u++) {
+        bool home = u >= skip && u < first_free, layer = m->units[u].kind == MT_UNIT_LAYER;
+        bool stays = home || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
+        at += layer && !home;
+        trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST, .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
+    }
+    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++) stage(trial, u, u >= first_free + c->k[OWN]);
+    mt_plan_lend(trial);
+}
+
+void mt__knobs_fill(mt_plan *trial, const candidate *c)
+{
+    mt_placement *p = &trial->place;
+    const mt_job *j = &trial->job;
+    bool all_home = c->k[HOMES] >= trial->model->n_units;
+    p->sweep_tokens = mt_min_i64(c->k[MICROS] * trial->arithmetic.micro_tokens, mt_max_i64(j->step_tokens, trial->arithmetic.micro_tokens));
+    p->ring_slots = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
+    p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;
+    p->keep_slots = c->k[OFFLOADED] ? 2 : 0;
+    p->grad_slots = all_home ? 0 : c->k[GRAD_SLOTS];
+    p->n_slabs = j->clip || all_home ? 0 : c->k[SLABS];
+    p->stage_slots = 0;
+    fill_layers(p, trial->model, j, c);
+    fill_units(trial, c);
+}

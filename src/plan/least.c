@@ -1,0 +1,184 @@
+/* least.c - does anything fit, and how much memory does it take?
+ *
+ * Of all knobs few make a placement smaller, and most of them by trading one memory for the other, byte for byte: state in device memory for
+ * state in host memory, kept inputs in host memory for kept inputs on the device.  So the smallest placements are few: with one of each slot,
+ * in one sweep or in the shortest ones, for each length of segments, with as many units on the device as it has room for, or more, for which
+ * kept inputs make room.  (A staged unit in a slot of its own takes as much there as one that lives there, and frees less of the
+ * host's: they are for those who want all homes in host memory.  Borrowing needs more device memory than such slots.) */
+#include "base/mem.h"
+#include "base/units.h"
+#include "plan/knobs.h"
+
+#include <string.h>
+
+typedef struct hunt {
+    mt_plan *trial;
+    const knob_ranges *range;
+    const mt_machine *machine;
+    mt_least *least;
+    bool all;
+} hunt;
+
+static bool over(const hunt *h) { return h->least->fits && !h->all; }
+
+static mt_rc look(hunt *h, const candidate *c, size_t *device, mt_err *err)
+{
+    mt_plan *t = h->trial;
+    mt_least *best = h->least;
+    mt__knobs_fill(t, c);
+    MT_TRY(mt_plan_measure(t, err));
+    size_t host = mt_plan_host_total(t, h->machine);
+    *device = t->device_bytes;
+    if (*device < best->need.device) best->need.device = *device;
+    if (*device > h->machine->device_bytes || host >= best->need.host) return MT_OK;
+    best->need.host = host;
+    best->c = *c;
+    best->fits = host <= h->machine->host_bytes;
+    return MT_OK;
+}
+
+/* The first `n` units live on the device, or are updated there where all homes are to be the host's. */
+static int most_units(const hunt *h) { return h->range->highest[HOMES] ? h->range->highest[HOMES] : h->range->highest[STAGED]; }
+
+static void set_units(const hunt *h, candidate *c, int n)
+{
+    if (h->range->highest[HOMES])
+        c->k[HOMES] = n;
+    else
+        c->k[STAGED] = c->k[OWN] = n;
+}
+
+static mt_rc look_with(hunt *h, candidate c, int units, size_t *device, mt_err *err)
+{
+    set_units(h, &c, units);
+    return look(h, &c, device, err);
+}
+
+/* With so much of what layers keep in host memory that the rest fits the device; it passes through two slots there.  *fits: can that be? */
+static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err *err)
+{
+    const mt_plan *t = h->trial;
+    size_t device;
+    MT_TRY(look_with(h, c, units, &device, err));
+    *fits = device <= h->machine->device_bytes;
+    if (*fits || h->range->highest[OFFLOADED] == c.k[OFFLOADED]) return MT_OK;
+    size_t layer = mt_round_up(mt_keep_bytes(t->model->config, t->arithmetic.compute, MT_KEEP_INPUT, t->place.sweep_tokens), MT_DEVICE_ALIGN);
+    int kept = (h->range->highest[OFFLOADED] + c.k[INTERVAL] - 1) / c.k[INTERVAL];
+    size_t n = 2 + (device - h->machine->device_bytes + layer - 1) / layer;
+    *fits = n <= (size_t)kept;
+    if (!*fits || mt_plan_host_total(t, h->machine) + n * layer >= h->least->need.host) return MT_OK;
+    c.k[OFFLOADED] = (int)n;
+    return look_with(h, c, units, &device, err);
+}
+
+/* How many units the device has room for; -1: not even for the rest. */
+static mt_rc find_room(hunt *h, const candidate *c, int *out, mt_err *err)
+{
+    int lo = -1, hi = most_units(h) + 1;
+    for (int n = 0; hi - lo > 1 && !over(h); n = hi > most_units(h) ? most_units(h) : lo + (hi - lo) / 2) { /* none, all, between */
+        size_t device;
+        MT_TRY(look_with(h, *c, n, &device, err));
+        *(device <= h->machine->device_bytes ? &lo : &hi) = n;
+    }
+    *out = lo;
+    return MT_OK;
+}
+
+/* Of the device's memory alone. */
+static mt_rc look_smallest(hunt *h, candidate c, mt_err *err)
+{
+    size_t device;
+    c.k[OFFLOADED] = h->range->highest[OFFLOADED];
+    return look(h, &c, &device, err);
+}
+
+static mt_rc look_at_units(hunt *h, const candidate *c, mt_err *err)
+{
+    int room, most = most_units(h);
+    bool fits = true;
+    MT_TRY(find_room(h, c, &room, err));
+    for (int n = room + 1; n < most && fits && !over(h); n++) MT_TRY(look_offloaded(h, *c, n, &fits, err));
+    if (!over(h) && room < most) MT_TRY(look_offloaded(h, *c, most, &fits, err));
+    return over(h) ? MT_OK : look_smallest(h, *c, err);
+}
+
+static mt_rc look_at_segments(hunt *h, candidate c, mt_err *err)
+{
+    for (int i = h->range->lowest[INTERVAL]; i <= h->range->highest[INTERVAL] && !over(h); i += i < 8 ? 1 : i / 4)
+        for (int skip = 0; skip <= h->range->highest[HOMES_SKIP] && !over(h); skip++) {
+            c.k[INTERVAL] = i;
+            c.k[HOMES_SKIP] = skip;
+            MT_TRY(look_at_units(h, &c, err));
+        }
+    return MT_OK;
+}
+
+mt_rc mt__least_find(mt_least *out, mt_plan *trial, const knob_ranges *r, const mt_machine *m, bool all, mt_err *err)
+{
+    hunt h = { trial, r, m, out, all };
+    candidate c;
+    *out = (mt_least){ .need = { SIZE_MAX, SIZE_MAX } };
+    memcpy(c.k, r->lowest, sizeof c.k);
+    c.k[MICROS] = r->highest[MICROS];
+    MT_TRY(look_at_segments(&h, c, err));
+    for (int host = 0; host <= r->highest[ACC_HOST] && r->highest[MICROS] > 1; host++) {
+        c.k[MICROS] = 1;
+        c.k[ACC_HOST] = host;
+        MT_TRY(look_at_segments(&h, c, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc find_alone(mt_least *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, bool all, mt_err *err)
+{
+    mt_plan trial = { .model = model, .job = *job, .arithmetic = *a };
+    knob_ranges range;
+    MT_TRY(mt__knobs_ranges(&range, &trial, machine, err));
+    MT_TRY(mt_placement_init(&trial.place, model, err));
+    mt_rc rc = mt__least_find(out, &trial, &range, machine, all, err);
+    mt_placement_free(&trial.place);
+    return rc;
+}
+
+bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine)
+{
+    mt_least least;
+    mt_err ignored = { 0 };
+    return !find_alone(&least, model, job, a, machine, false, &ignored) && least.fits;
+}
+
+mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
+{
+    mt_least least;
+    MT_TRY(find_alone(&least, model, job, a, machine, true, err));
+    *out = least.need;
+    return MT_OK;
+}
+
+/* -- refusal --------------------------------------------------------------------------------------- */
+
+/* Would a step of one document fit? */
+static bool one_fits(const mt_plan *trial, const mt_machine *m)
+{
+    mt_job one = trial->job;
+    one.step_docs = 1;
+    one.step_tokens = one.longest;
+    return trial->job.step_docs > 1 && mt_plan_fits(trial->model, &one, &trial->arithmetic, m);
+}
+
+mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine *m, mt_err *err)
+{
+    const mt_arithmetic *a = &trial->arithmetic;
+    const char *fewer = one_fits(trial, m) ? "lower batch_size, or " : "";
+    if (l->need.device > m->device_bytes)
+        return mt_fail(err, MT_ENOMEM,
+                       "this run needs at least %s of device memory and may use %s; the largest parts grow with the micro-batch (%lld rows): "
+                       "%slower max_seq_len%s, or allow more with --device-memory",
+                       mt_bytes_text(l->need.device).s, mt_bytes_text(m->device_bytes).s, (long long)a->micro_tokens, fewer,
+                       m->limits.exact ? ", let strict_checkpointing go" : "");
+    size_t each = 4 + mt_plan_moment_bytes(trial) + (trial->job.clip ? mt_dtype_bytes(a->grad) : 0);
+    return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and %s is free (%zu bytes a parameter, %s of them); %suse a smaller model%s%s",
+                   mt_bytes_text(l->need.host).s, mt_bytes_text(m->host_bytes).s, each, mt_count_text((uint64_t)trial->model->n_params).s, fewer,
+                   trial->job.clip ? ", or set max_grad_norm: 0, which saves 2 bytes a parameter" : "",
+                   a->moments == MT_MOMENTS_F32 ? ", or adam_state: bf16 or 8bit, which save 4 and 6" : "");
+}
