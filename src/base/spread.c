@@ -17,7 +17,10 @@ static void part(void *arg, int64_t i)
 {
     spread *s = arg;
     mt_err err = { 0 };
-    if (i > atomic_load(&s->failed) || !s->fn(s->arg, i, &err)) return;
+    if (i > atomic_load(&s->failed)) return;
+    mt_rc rc = s->fn(s->arg, i, &err);
+    if (!rc) return;
+    err.rc = rc;
     pthread_mutex_lock(&s->lock);
     if (i < atomic_load(&s->failed)) {
         s->err = err;

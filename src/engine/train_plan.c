@@ -191,8 +191,8 @@ static mt_rc count_writes(const mt_trainer *t, writes *w, mt_err *err)
     int64_t there, all, most = s->keep_last ? s->keep_last : INT64_MAX - 1;
     *w = (writes){ .checkpoint = mt_ckpt_bytes(&c), .model = mt_export_bytes(&t->export) };
     MT_TRY(count_there(t, &there, err));
-    all = there + saves_on_the_way(t) + !s->save_only_model;
-    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, 0);
+    all = there + saves_on_the_way(t) + (!s->save_only_model && t->at.step < t->n_steps);
+    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, all > there); /* there may be more than are kept already */
     uint64_t saving = times(w->n, w->checkpoint), ending = times(mt_max_i64(mt_min_i64(all, most) - there, 0), w->checkpoint) + w->model;
     w->bytes = saving > ending ? saving : ending;
     return MT_OK;

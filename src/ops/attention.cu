@@ -205,7 +205,7 @@ mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
     if (a->N == 0) return MT_OK;
     mt_attention_way way = mt_attention_choose(a, true);
     if (way == MT_ATTENTION_CUDNN || way == MT_ATTENTION_CUDNN_FAST) return mt__attention_cudnn_bwd(s, a, way, err);
-    MT_TRY(mt__attention_cudnn_expect(s, a, err));
+    mt__attention_cudnn_expect(s, a);
     float *delta = (float *)a->scratch;
     bool fours = a->Dh % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 16) && is_aligned(a->d_o, 16);
     if (a->t == MT_DTYPE_BF16 && fours)

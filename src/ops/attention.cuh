@@ -83,6 +83,6 @@ mt_rc mt__attention_mma_bwd(mt_stream *s, const mt_attention *a, const float *de
 /* By cuDNN's fused kernels.  attention_ragged.cu. */
 mt_rc mt__attention_cudnn_fwd(mt_stream *s, const mt_attention *a, mt_err *err);
 mt_rc mt__attention_cudnn_bwd(mt_stream *s, const mt_attention *a, mt_attention_way way, mt_err *err);
-mt_rc mt__attention_cudnn_expect(mt_stream *s, const mt_attention *a, mt_err *err); /* before a backward by another way */
+void mt__attention_cudnn_expect(mt_stream *s, const mt_attention *a); /* before a backward by another way */
 
 #endif

@@ -302,8 +302,9 @@ static int keys_of(const mt_attention *a, bool backward, plan_key out[MOST_KEYS]
         for (int i = 0, n = mt_cudnn_sizes(a, backward && ways[w] == MT_ATTENTION_CUDNN, sizes); i < n; i++) {
             mt_attention like = *a;
             like.longest = sizes[i].longest;
-            bool fast = backward && mt_attention_choose(&like, true) == MT_ATTENTION_CUDNN_FAST;
-            if (fast == (ways[w] == MT_ATTENTION_CUDNN_FAST)) out[n_keys++] = key_of(a, sizes[i], backward, ways[w]);
+            mt_attention_way chosen = backward ? mt_attention_choose(&like, true) : MT_ATTENTION_CUDNN;
+            bool beside_longer = a->use.parts && ways[w] == MT_ATTENTION_CUDNN && chosen != MT_ATTENTION_CUDNN_FAST; /* in parcels, whatever it takes alone */
+            if (chosen == ways[w] || beside_longer) out[n_keys++] = key_of(a, sizes[i], backward, ways[w]);
         }
     }
     return n_keys;

@@ -38,7 +38,7 @@ typedef struct kernel {
 } kernel;
 static const kernel kernels[MT_ATTENTION_WAYS][2] = {
     [MT_ATTENTION_FLASH] = { { 1.00, 0.65, 0.65, 0.58, 6 }, { 0.78, 0.77, 0.72, 0.43, 10 } },
-    [MT_ATTENTION_CUDNN] = { { 1.45, 0.67, 0.84, 1.00, 2 }, { 0.90, 0.68, 0.75, 0.72, 10 } },
+    [MT_ATTENTION_CUDNN] = { { 1.45, 0.67, 0.84, 1.00, 2 }, { 0.90, 0.74, 0.75, 0.72, 10 } },
     [MT_ATTENTION_CUDNN_FAST] = { { 1.45, 0.67, 0.84, 1.00, 2 }, { 1.30, 0.75, 0.75, 0.67, 20 } },
 };
 enum { HALF_TILE = 64 }; /* keys a row sees in vain: what tiles reach beyond the diagonal, and beyond a window */
@@ -102,8 +102,8 @@ static void cost_ends(mt_costs *k)
 {
     const mt_config *c = k->c;
     double rows = k->head_rows, D = (double)c->D, V = (double)c->V, f32 = 4 / k->e;
-    k->head_forward = k->trained * (product(k, rows, V, D) / rows + moved(k, 0.8 * V * f32 + 5 * D));
-    k->head_backward = k->trained * (product_backward(k, rows, V, D) / rows + moved(k, 1.25 * V * f32 + 14 * D)) + moved(k, 2 * D);
+    k->head_forward = k->trained * (product(k, rows, V, D) / rows + moved(k, 0.7 * V * f32 + 5 * D));
+    k->head_backward = k->trained * (product_backward(k, rows, V, D) / rows + moved(k, 1.1 * V * f32 + 14 * D)) + moved(k, 2 * D);
     k->embed_forward = moved(k, 2 * D);
     k->embed_backward = moved(k, 12 * D);
 }

@@ -137,21 +137,26 @@ static mt_rc copy_rate(lab *l, bool in, bool out, double *rate, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc measure_device(lab *l, mt_machine *m, mt_err *err)
+/* Right behind the products, while the card is awake. */
+static mt_rc measure_bandwidth(lab *l, mt_machine *m, mt_err *err)
 {
     enum { TIMES = 40 };
-    MT_TRY(open_lab(l, err));
-    MT_TRY(measure_products(l, m, err));
-    MT_TRY(copy_rate(l, true, true, &m->copy_both, err)); /* warms up */
-    MT_TRY(copy_rate(l, true, false, &m->copy_in, err));
-    MT_TRY(copy_rate(l, false, true, &m->copy_out, err));
-    MT_TRY(copy_rate(l, true, true, &m->copy_both, err));
-    MT_TRY(settle(l->compute, l->done[0], err));
     double start = now();
     for (int i = 0; i < TIMES; i++) MT_TRY(mt_copy(l->compute, l->y, l->x, COPY_BYTES, MT_COPY_ON_DEVICE, err));
     MT_TRY(settle(l->compute, l->done[0], err));
     m->device_bandwidth = 2.0 * COPY_BYTES * TIMES / (now() - start);
     return MT_OK;
+}
+
+static mt_rc measure_device(lab *l, mt_machine *m, mt_err *err)
+{
+    MT_TRY(open_lab(l, err));
+    MT_TRY(measure_products(l, m, err));
+    MT_TRY(measure_bandwidth(l, m, err));
+    MT_TRY(copy_rate(l, true, true, &m->copy_both, err)); /* warms up */
+    MT_TRY(copy_rate(l, true, false, &m->copy_in, err));
+    MT_TRY(copy_rate(l, false, true, &m->copy_out, err));
+    return copy_rate(l, true, true, &m->copy_both, err);
 }
 
 /* -- Adam ------------------------------------------------------------------------------------------ */
@@ -334,7 +339,7 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *dir = xdg && *xdg ? mt_asprintf("%s/megatrain", xdg) : home && *home ? mt_asprintf("%s/.cache/megatrain", home) : NULL, key[320];
     if (!dir) return NULL;
-    snprintf(key, sizeof key, "6|%s|%s|%d", device, h->cpu, cores); /* 6: how it is measured */
+    snprintf(key, sizeof key, "7|%s|%s|%d", device, h->cpu, cores); /* 7: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
     mt_err ignored = { 0 };
     if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* it is measured each time, then */
@@ -409,6 +414,8 @@ static mt_rc rates_of_kind(mt_machine *m, const mt_machine *kind, mt_err *err)
     return MT_OK;
 }
 
+static bool agree(double measured, double known) { return fabs(measured / known - 1) < AGREES; }
+
 static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, mt_err *err)
 {
     *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
@@ -420,8 +427,8 @@ static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, co
     mt_rc rc = measure(m, dev, cores, err);
     if (rc == MT_ENOMEM) return rates_of_kind(m, &kind, err);
     if (rc) return rc;
-    if (known && known->held && fabs(m->flops / (1e12 * known->tflops) - 1) < AGREES)
-        m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
+    if (known && known->held && agree(m->flops, kind.flops)) m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
+    if (known && known->held && agree(m->device_bandwidth, kind.device_bandwidth)) m->device_bandwidth = kind.device_bandwidth;
     bool calm = itself(m, known);
     remember(m, path, calm && !crowded_since(&before, cores));
     return MT_OK;

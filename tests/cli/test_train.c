@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/statvfs.h>
 
 static program p; /* large; one at a time */
 
@@ -461,6 +462,51 @@ static void a_resumed_run_asks_for_room_for_the_rest(void **state)
     if (first || rest) fail_msg("%d, %d: %s", first, rest, p.text);
 }
 
+/* Leaves so much of it. */
+static void fill_small(const char *root, size_t leave)
+{
+    test_path at = workspace_path("%s/small/filler", root);
+    struct statvfs v;
+    static const char zeros[4096];
+    FILE *f = fopen(at.s, "wb");
+    assert_non_null(f);
+    while (statvfs(at.s, &v) == 0 && (size_t)v.f_bavail * v.f_frsize > leave) {
+        assert_int_equal(fwrite(zeros, 1, sizeof zeros, f), sizeof zeros);
+        assert_int_equal(fflush(f), 0);
+    }
+    fclose(f);
+}
+
+/* All steps are done and the finished model was not written: room for that alone is asked for. */
+static void a_finished_run_asks_for_room_for_its_model(void **state)
+{
+    const char *root = *state;
+    char command[512];
+    if (!mount_small(root, "size=8m")) skip();
+    int first = RUN_IN("--num-steps=4");
+    snprintf(command, sizeof command, "rm -r '%s/small/out/final'", root);
+    assert_int_equal(system(command), 0);
+    fill_small(root, 400 << 10);
+    int rest = RUN_IN("--num-steps=4", "--resume");
+    bool there = mt_file_exists(workspace_path("%s/small/out/final/config.json", root).s);
+    umount(workspace_path("%s/small", root).s);
+    if (first || rest || !there) fail_msg("%d, %d: %s", first, rest, p.text);
+}
+
+/* More checkpoints are there than are kept: the next one still comes before the first of them goes. */
+static void a_checkpoint_to_come_is_asked_room_for_beside_many(void **state)
+{
+    const char *root = *state;
+    if (!mount_small(root, "size=8m")) skip();
+    int first = RUN_IN("--num-steps=3", "--save-steps=1", "--keep-last=all");
+    fill_small(root, 300 << 10);
+    int rest = RUN_IN("--num-steps=6", "--keep-last=1", "--resume=small/out/checkpoint-3");
+    bool there = mt_file_exists(workspace_path("%s/small/out/checkpoint-1/config.json", root).s);
+    umount(workspace_path("%s/small", root).s);
+    assert_true(first == 0 && rest > 0 && there);
+    assert_printed(&p, "what the run writes (1 checkpoint of"); /* said before the first step */
+}
+
 /* A run that needs more host memory than it may have: nothing is loaded, the setting that helps is named; --force starts it. */
 static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
 {
@@ -660,7 +706,8 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
-             RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
+             RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),
+             RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
              RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit),

@@ -195,10 +195,10 @@ static void cores_are_crowded_when_others_leave_fewer_than_are_wanted(void **sta
     assert_false(mt_cores_crowded(&nothing, &nothing, 64)); /* a system that does not say */
 }
 
-/* Processes that never wait, twice as many as there are cores. */
+/* Processes that never wait, as many as there are cores. */
 static int start_others(pid_t *pids, int most)
 {
-    int n = mt_min_i64(2 * mt_cpu_count(), most);
+    int n = (int)mt_min_i64(mt_cpu_count(), most);
     for (int i = 0; i < n; i++)
         if ((pids[i] = fork()) == 0)
             for (;;) continue;
