@@ -351,6 +351,7 @@ static bool hopeless(search *s)
     candidate c = candidate_of(s);
     c.k[KEEP_ALL] = s->range.highest[KEEP_ALL];
     for (int k = 0; k < KNOBS; k++) turn(s, &c, k, 0);
+    if (!s->rough && !s->machine->shared) c.k[KEEP_CHEAP] = 2 * c.k[KEEP_ALL]; /* as spend_the_rest may */
     mt__knobs_fill(&s->trial, &c);
     return mt_step_compute(&s->drawing, &s->trial, s->machine) >= s->give_up;
 }
