@@ -70,7 +70,9 @@ static mt_rc fetch_piece(mt_engine *e, mt_event *updated, const char *at, char *
     pthread_mutex_lock(&e->save_lock);
     mt_rc rc = mt_wait(e->save, updated, err);
     if (!rc) rc = mt_copy(e->save, s->bounce, at, n, MT_COPY_OUT, err);
+    bool reads = !rc;
     if (!rc) rc = mt_record(e->save, s->done, err);
+    if (rc && reads) mt_watch_fail(&e->watch, err); /* when that copy ends is not to be known: nothing may be updated any more */
     pthread_mutex_unlock(&e->save_lock);
     if (!rc) rc = mt_sync(s->done, err);
     if (!rc) memcpy(dst, s->bounce, n);
