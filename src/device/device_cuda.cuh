@@ -50,6 +50,7 @@ typedef struct mt_cuda_device {
     int n_products;
     int64_t n_choices;         /* entries made, ever */
     bool told_slow;            /* that a product has no kernel in the library */
+    bool told_attention;       /* that cuDNN has none for some attention */
     bool cudnn_tried; /* cuDNN is loaded when an op first wants it */
     void *cudnn;      /* what the op keeps of it, or NULL */
     void (*cudnn_close)(void *cudnn);
