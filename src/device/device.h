@@ -104,6 +104,8 @@ extern const mt_device_api mt_device_cuda; /* defined in builds that have it */
 
 /* What opening a GPU takes beside its memory limit: the workspace of the product library, for the one stream that multiplies. */
 enum { MT_DEVICE_WORKSPACE_BYTES = 32 << 20 };
+/* Pinned host memory beside a stream of a GPU that copies host memory which is not pinned (slots.h). */
+enum { MT_DEVICE_SLOTS_BYTES = 16 << 20 };
 
 /* Open by the user's word: "auto" (the GPU if there is one), "cpu", "cuda", "cuda:1". */
 mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options *options, mt_err *err);

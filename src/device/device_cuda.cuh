@@ -32,7 +32,7 @@ typedef struct mt_cuda_stream {
     mt_stream base;
     cudaStream_t raw;
     void *workspace; /* of the product library; one a stream, since products on two streams may overlap */
-    void *slot;      /* pinned, for copies of memory that is not (slot_cuda.cu); NULL until one comes */
+    struct mt_slots *slots; /* for copies of memory that is not pinned (slots.h); NULL until one comes */
 } mt_cuda_stream;
 
 /* What the ops see of the device. */
@@ -66,8 +66,8 @@ mt_rc mt__cuda_ready(mt_device *dev, mt_err *err);
 mt_rc mt__cuda_check(mt_device *dev, cudaError_t status, const char *what, mt_err *err);
 /* After a kernel launch. */
 mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err);
-/* cudaMemcpyAsync for host memory that is not pinned: through the stream's slot. */
-mt_rc mt__cuda_copy_by_slot(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
+/* cudaMemcpyAsync for host memory that is not pinned: through the stream's slots. */
+mt_rc mt__cuda_copy_by_slots(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
 /* The stream's workspace for products: the device's, lent to the first stream that asks; later ones get their own. */
 mt_rc mt__cuda_workspace(mt_stream *s, void **out, mt_err *err);
 }
