@@ -42,7 +42,8 @@ typedef struct mt_device_options {
     const char *slow_stream; /* with dawdle_us: only the stream of this name sleeps, that long before all of its work; NULL: every one, at random */
     bool keep_host_memory; /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or memory runs short */
     bool pin_nothing;    /* cuda, for tests: as if the system refused to pin host memory */
-    bool tune;           /* cuda: choose product kernels by timing them; faster, but another run may choose others, and other bits */
+    const char *tune;    /* cuda: choose product kernels by timing them, and keep the choices in this folder (tuned.h; "": nowhere, and another
+                            run may have other bits); NULL: as the library and linear_tiles.h say */
 } mt_device_options;
 
 typedef struct mt_device_info {

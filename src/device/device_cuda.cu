@@ -20,6 +20,7 @@ extern "C" {
 #include "base/pool.h"
 #include "base/units.h"
 #include "device/slots.h"
+#include "device/tuned.h"
 }
 
 #include <pthread.h>
@@ -699,6 +700,7 @@ static void cuda_close(mt_device *dev)
     if (d->zero) cudaEventDestroy(d->zero);
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
     mt_free(d->ops.products);
+    mt_tuned_close(d->ops.tuned);
     cudaFree(d->ops.workspace);
     free_blocks(d->blocks, false);
     free_blocks(d->own_blocks, true);
@@ -710,6 +712,15 @@ static void cuda_close(mt_device *dev)
     mt_free(d);
 }
 
+static mt_rc open_tuned(cuda_device *d, const char *dir, mt_err *err)
+{
+    char who[192];
+    snprintf(who, sizeof who, "megatrain products 1, %s, cuBLASLt %zu", d->name, cublasLtGetVersion());
+    MT_TRY(mt_tuned_open(&d->ops.tuned, dir, who, err));
+    mt_info("products: %d kernels chosen earlier, by timing; those of other shapes are timed when they are met", mt_tuned_count(d->ops.tuned));
+    return MT_OK;
+}
+
 static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
 {
     *out = NULL;
@@ -717,7 +728,6 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     if (!d) return mt_fail(err, MT_ENOMEM, "no host memory for the CUDA device");
     d->ops.base.api = &mt_device_cuda;
     d->ops.index = o ? o->index : 0;
-    d->ops.tune = o && o->tune;
     d->pin_nothing = o && o->pin_nothing;
     d->keep_host_memory = o && o->keep_host_memory;
     pthread_mutex_init(&d->lock, NULL);
@@ -733,6 +743,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     if (!rc) rc = take_workspace(&d->ops, &d->ops.workspace, err);
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);
+    if (!rc && o && o->tune) rc = open_tuned(d, o->tune, err);
     if (rc) {
         cuda_close(&d->ops.base);
         return rc;

@@ -43,7 +43,7 @@ typedef struct mt_cuda_device {
     size_t shared_bytes; /* shared memory a block may ask for */
     bool hopper;         /* compute capability 9.0, and code for it: warpgroup products */
     bool clusters;       /* the same of 9.0 and later: blocks that reach into each other's shared memory */
-    bool tune;           /* choose products by timing them */
+    struct mt_tuned *tuned; /* products are chosen by timing them, and here are the choices; NULL: they are not */
     cublasLtHandle_t lt;
     void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
