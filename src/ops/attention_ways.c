@@ -92,25 +92,20 @@ void mt_attention_use_text(const mt_attention_use *use, char *out, size_t n)
         if (ways >> rows[i].way & 1) at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", rows[i].name);
 }
 
-/* Documents in parts are off: of the tests of it on a GPU one failed, whose cause is found and mended (unit.attention_ways, parts of every
- * length), but which has not run on a GPU since.  To turn it on: see ops.attention_cuda pass, and keep it in checkpoints with the rest. */
-enum { IN_PARTS = 0 };
-
-/* A 64th of the device, in powers of two so that a little more or less free memory changes no bits; past 2 GiB it buys little.  Twice of
- * both for documents in parts. */
-static uint64_t workspace_for(size_t device_bytes, bool parts)
+/* A 32nd of the device, in powers of two so that a little more or less free memory changes no bits; past 4 GiB it buys little. */
+static uint64_t workspace_for(size_t device_bytes)
 {
-    uint64_t most = (uint64_t)2 << 30, bytes = 1 << 20;
-    while (bytes < most && bytes * 2 <= device_bytes / 64) bytes *= 2;
-    return parts ? 2 * bytes : bytes;
+    uint64_t most = (uint64_t)4 << 30, bytes = 2 << 20;
+    while (bytes < most && bytes * 2 <= device_bytes / 32) bytes *= 2;
+    return bytes;
 }
 
 static mt_attention_use allowed(mt_attention_use use, bool deterministic, size_t device_bytes)
 {
     for (size_t i = 0; i < MT_COUNT(rows); i++)
         if (deterministic && !rows[i].repeatable) use.ways &= ~(1u << rows[i].way);
-    use.parts = IN_PARTS;
-    use.workspace = use.ways >> MT_ATTENTION_CUDNN & 1 ? workspace_for(device_bytes, use.parts) : 0;
+    use.parts = use.ways >> MT_ATTENTION_CUDNN & 1;
+    use.workspace = use.parts ? workspace_for(device_bytes) : 0;
     return use;
 }
 
@@ -145,7 +140,7 @@ int64_t mt_cudnn_longest(const mt_attention *a) { return (int64_t)mt_round_up((s
 /* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
 static uint64_t square_bytes(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads) * (uint64_t)s.longest * (uint64_t)s.keys * 2; }
 
-/* The second half of a workspace for parts is for documents alone: several at once, which are short, gain nothing from it. */
+/* The second half of a workspace for parts is for one document at a time: several at once, which are short, gain nothing from it. */
 static bool fits(const mt_attention *a, int64_t docs, int64_t longest, int64_t heads, int64_t keys)
 {
     return square_bytes((mt_cudnn_size){ docs, longest, heads, keys }) <= (a->use.parts && docs > 1 ? a->use.workspace / 2 : a->use.workspace);

@@ -123,7 +123,7 @@ typedef struct mt_attention_use {
     uint32_t ways;      /* a bit for each mt_attention_way; 0: our own two */
     int32_t cudnn_head; /* widest heads cuDNN computes right here */
     uint64_t workspace; /* bytes cuDNN's repeatable backward may take */
-    bool parts;         /* documents that do not fit there go through it in parts: mt_attention_use_of says no so far */
+    bool parts;         /* documents that do not fit there go through it in parts; the runs of before there were any go on without */
     int64_t docs, longest; /* most documents of a call and rows of one, over the run; 0: this call's.  Kernels are made for these */
 } mt_attention_use;
 
