@@ -33,7 +33,7 @@ typedef struct plan_key {
     int64_t apart, dq_apart; /* a launch's query heads, in heads of memory: 1, or H / K where it has one of each group; of dq */
 } plan_key;
 
-enum { MAX_PLANS = 256, MOST_KEYS = 2 * MT_CUDNN_SIZES + 1, GRADIENTS_FROM = 91900, SMALL_WORKSPACE = 1 << 20 };
+enum { MAX_PLANS = 256, MOST_KEYS = 2 * MT_CUDNN_SIZES + 1, GRADIENTS_FROM = 91900 };
 _Static_assert((int)MOST_KEYS <= (int)MAX_PLANS, "room for all of a shape");
 
 typedef struct made_plan {
@@ -53,7 +53,7 @@ struct mt_cudnn_attention {
 static size_t counted(const plan_key *k)
 {
     bool squares = k->backward && k->way == MT_ATTENTION_CUDNN;
-    return SMALL_WORKSPACE + (squares ? (size_t)(k->docs * k->H) * (size_t)k->longest * (size_t)k->keys * 2 : 0);
+    return MT_CUDNN_SMALL_WORKSPACE + (squares ? (size_t)(k->docs * k->H) * (size_t)k->longest * (size_t)k->keys * 2 : 0);
 }
 
 /* -- tensors --------------------------------------------------------------------------------------- */
@@ -327,6 +327,7 @@ static void make_room(mt_cudnn_attention *c, int n)
     if (c->n_plans + n <= MAX_PLANS) return;
     (void)cudaDeviceSynchronize();
     while (c->n_plans) mt_cudnn_plan_free(c->plans[--c->n_plans].plan);
+    c->expected = (plan_key){ 0 };
 }
 
 static void add_plans(mt_cudnn_attention *c, const plan_key *keys, int n)
@@ -340,8 +341,8 @@ void mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a)
 {
     plan_key keys[MOST_KEYS], shape = key_of(a, (mt_cudnn_size){ a->use.docs, a->use.longest, a->H, a->use.longest }, true, MT_ATTENTION_CUDNN);
     if (memcmp(&shape, &c->expected, sizeof shape) == 0) return;
-    c->expected = shape;
     add_plans(c, keys, keys_of(a, true, keys));
+    c->expected = shape; /* not before: making room forgets it */
 }
 
 int mt_cudnn_attention_plans(const mt_cudnn_attention *c) { return c->n_plans; }
@@ -358,7 +359,9 @@ static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cud
         made = find(c, &wanted);
     }
     *out = made->plan;
-    return made->plan ? MT_OK : mt_fail(err, MT_EUNSUPPORTED, "%s", c->refused.msg);
+    if (!made->plan) return mt_fail(err, MT_EUNSUPPORTED, "%s", c->refused.msg);
+    if (mt_cudnn_plan_workspace(made->plan) <= l->workspace_bytes) return MT_OK;
+    return mt_fail(err, MT_EUNSUPPORTED, "cuDNN asks for more workspace than was planned"); /* counted() is wrong */
 }
 
 mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err)

@@ -10,7 +10,7 @@
 #include <cudnn.h>
 #include <dlfcn.h>
 
-enum { SMALL = 1 << 20 }; /* the workspace of every launch */
+enum { SMALL = MT_CUDNN_SMALL_WORKSPACE };
 
 static fake_cudnn_state *fake;
 static mt_cudnn_attention *cudnn;
