@@ -6,7 +6,7 @@
  *
  * Host memory: whole huge pages, spread over the machine's nodes, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
  * where they lie.  Copies of what is not pinned, because the system refused or because it is a mapped file, go through small pinned slots (slots.h):
- * slower, but nobody waits.  One notice tells of a refusal.
+ * slower, but in the stream's order like any other.  One notice tells of a refusal.
  *
  * A CUDA error in queued work shows up in some later call.  Whoever sees it keeps it in the device (`error`), and every
  * call from then on returns that first one. */

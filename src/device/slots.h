@@ -2,7 +2,7 @@
  *
  * Given such memory, CUDA makes its caller wait until the copy is done, and every stream with it.  So it goes in pieces through two slots that
  * are pinned, beside the stream it is queued on: while the device copies one slot, threads of the host fill (or empty) the other, in the order of
- * a stream of their own, the mover.  The caller waits for none of it, and on its stream it is one copy among the others.
+ * a stream of their own, the mover.  The caller waits for no copy, and on its stream it is one among the others.
  *
  *     create   when a stream first meets such memory
  *     waited   the stream has waited for others, or written host memory: what is copied in next may be theirs

@@ -35,7 +35,7 @@ static void attention_goes_on_with_our_own_kernels(void **state)
     const uint32_t flash = 1u << MT_ATTENTION_FLASH, cudnn = 1u << MT_ATTENTION_CUDNN, fast = 1u << MT_ATTENTION_CUDNN_FAST;
     mt_log_set_sink(take_note, said);
     for (int c = 0; c < op_packed_attention.n_cases; c++) {
-        op_run *ours = run_by(flash, c), *refused[] = { run_by(flash | cudnn, c), run_by(flash | cudnn | fast, c), run_by(cudnn, c) };
+        op_run *ours = run_by(flash, c), *refused[] = { run_by(flash | cudnn, c), run_by(flash | cudnn | fast, c) };
         for (size_t i = 0; i < MT_COUNT(refused); i++) {
             assert_null(op_check_written(refused[i]));
             for (int k = 0; k < ours->n_bufs; k++)
