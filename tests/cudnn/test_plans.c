@@ -83,6 +83,23 @@ static void later_calls_compile_nothing(void **state)
     }
 }
 
+/* One that caps scores is another kernel; how low, it is told when it runs. */
+static void caps_have_plans_of_their_own(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    static const float caps[] = { 0, 50, 30, 0 };
+    int before = mt_cudnn_attention_plans(cudnn), made[MT_COUNT(caps)];
+    for (size_t i = 0; i < MT_COUNT(caps); i++) {
+        size_t workspace;
+        mt_attention a = { .t = MT_DTYPE_BF16, .N = 128, .H = 2, .K = 1, .Dh = 32, .ldq = 64, .ldk = 32, .ldv = 32, .ldo = 64, .ld_d = 64, .n_docs = 1, .longest = 128, .scale = 0.1f, .softcap = caps[i],
+                           .use = { .ways = 1u << MT_ATTENTION_CUDNN, .caps = true } };
+        assert_ok(mt_cudnn_attention_prepare(cudnn, &a, false, MT_ATTENTION_CUDNN, &workspace, &err));
+        made[i] = mt_cudnn_attention_plans(cudnn) - before;
+    }
+    assert_true(made[0] == 1 && made[1] == 2 && made[2] == 2 && made[3] == 2);
+}
+
 static void a_shape_it_cannot_do_is_an_error(void **state)
 {
     (void)state;
@@ -96,7 +113,8 @@ static void a_shape_it_cannot_do_is_an_error(void **state)
 int main(void)
 {
     mt_err err = { 0 };
-    const struct CMUnitTest tests[] = { cmocka_unit_test(plans_need_what_was_planned), cmocka_unit_test(later_calls_compile_nothing), cmocka_unit_test(a_shape_it_cannot_do_is_an_error) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(plans_need_what_was_planned), cmocka_unit_test(later_calls_compile_nothing), cmocka_unit_test(caps_have_plans_of_their_own),
+                                        cmocka_unit_test(a_shape_it_cannot_do_is_an_error) };
     if (!dlopen(MT_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL)) {
         printf("%s\n", dlerror());
         return 1;
