@@ -166,13 +166,24 @@ def records(out):
         return []
 
 
+def resident(pid):
+    """MB in memory now: all of it, and what of it is the process's own, of files, and shared."""
+    try:
+        lines = [line.split() for line in open("/proc/%d/status" % pid)]
+    except OSError:
+        return []
+    kb = {words[0]: int(words[1]) for words in lines if words[0] in ("VmRSS:", "RssAnon:", "RssFile:", "RssShmem:")}
+    return [kb.get(key, 0) // 1000 for key in ("VmRSS:", "RssAnon:", "RssFile:", "RssShmem:")]
+
+
 def run(program, device, args, out, until=None):
     """Host and device peak, and what the plan said of the host's, of a run that ends by itself, or is killed when the path `until` is there."""
     log = tempfile.TemporaryFile("w+")
     watch = Watch(device)
     process, start, seen = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT), time.time(), []
-    pid, enough = 0, False
+    pid, enough, most = 0, False, [[], 0]
     while not pid:
+        most = max(most, [resident(process.pid), time.time() - start])
         time.sleep(0.05)
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         seen += [time.time() - start] * (len(records(out)) - len(seen))
@@ -183,7 +194,8 @@ def run(program, device, args, out, until=None):
     device_peak = watch.end()
     log.seek(0)
     text = log.read()
-    print("  (metrics after %s s, all over after %.1f)" % (" ".join("%.1f" % s for s in seen), time.time() - start), file=sys.stderr, flush=True)
+    print("  (metrics after %s s, all over after %.1f; after %.1f s %s MB resident, own, of files and shared)" % (
+        " ".join("%.1f" % s for s in seen), time.time() - start, most[1], most[0]), file=sys.stderr, flush=True)
     if status and not enough:
         sys.exit("megatrain train %s %s:\n%s" % (" ".join(args), "failed" if time.time() <= LAST else "had no time left", text))
     plan = json.load(open(os.path.join(out, "plan.json")))
