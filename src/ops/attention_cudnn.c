@@ -130,8 +130,8 @@ static builder begin(mt_cudnn *lib, const plan_key *k)
 
 static mt_node apply(builder *b, cudnnPointwiseMode_t mode, mt_node x, mt_node y) { return mt_cudnn_pointwise(b->g, mode, x, y, NULL); }
 
-/* tanh(x / 2).  cuDNN's own is an instruction of the GPU that is up to 5e-4 off, of which a soft cap makes 0.02 of a score; this one is 1e-7
- * off.  Past ID_LARGE it is 1, and the exponentials would be infinite. */
+/* tanh(x / 2).  cuDNN's own is an instruction of the GPU that is up to 5e-4 off, of which a soft cap of 50 makes 0.02 of a
+ * score.  Past ID_LARGE this one is 1, and the exponentials would be infinite. */
 static mt_node tanh_of_half(builder *b, mt_node x)
 {
     mt_node e = apply(b, CUDNN_POINTWISE_EXP, apply(b, CUDNN_POINTWISE_MIN, x, scalar(b, ID_LARGE)), NULL);
