@@ -7,6 +7,7 @@ Each setting trains a model with random weights from a model directory that this
     whole   load, evaluation, steps, a checkpoint that is copied aside and written while steps go on; killed; resumed, steps, evaluation, the
             finished model
     model   load, evaluation, steps, evaluation, the finished model: where a checkpoint fits neither disk nor memory (save_only_model)
+The machine is measured first: that takes 1.5 GB of host memory for a moment beside a GPU, once.
 Predicted is the plan's sum with its base item and the room for a checkpoint (plan.json); measured is the process's largest resident size (VmHWM,
 as wait4 reports it) and, on a GPU, the most that nvidia-smi saw beyond what was used before.  Prints a row for docs/benchmarks.md as soon as it has one, and
 fails when a peak is off by more than 5% and 64 MB.  DIR should be fast and roomy (/dev/shm); --seconds starts no setting after so many and ends
@@ -261,6 +262,7 @@ def main():
     heads += ["step s predicted", "measured", "off by"]
     print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads), flush=True)
     bad = 0
+    subprocess.run([program, "plan", "--shape", "qwen2.5-0.5b", "--json"], stdout=subprocess.DEVNULL)
     try:
         for i, setting in enumerate(SETTINGS[device]):
             if (not only or str(i + 1) in only.split(",")) and time.time() < LAST:
