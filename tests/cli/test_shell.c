@@ -51,11 +51,44 @@ static void the_manual_has_every_command(void **state)
     assert_non_null(strstr(manual, "\\-\\-learning\\-rate"));
 }
 
+/* What make would do, in order; nothing is done. */
+static void expect_made(const char *args, const char *first, const char *then)
+{
+    static char said[1 << 16];
+    char command[2048];
+    snprintf(command, sizeof command, "make -n -C '%s' JOBS=1 %s 2>&1", ROOT, args);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    said[fread(said, 1, sizeof said - 1, p)] = '\0';
+    assert_int_equal(pclose(p), 0);
+    const char *at = strstr(said, first);
+    if (!at || !strstr(at, then)) fail_msg("make %s does not \"%s\" and then \"%s\":\n%s", args, first, then, said);
+}
+
+/* On a fresh clone nothing but the program has been built by then. */
+static void make_install_makes_the_manual_first(void **state)
+{
+    (void)state;
+    expect_made("install PREFIX=/nowhere", "cmake --build --preset release -j 1 --target manual", "cmake --install build --prefix /nowhere");
+}
+
+/* Another preset has another folder. */
+static void make_runs_what_it_has_built(void **state)
+{
+    (void)state;
+    expect_made("demo", "cmake --build --preset release", "scripts/demo.sh build/megatrain");
+    expect_made("demo BUILD=elsewhere", "cmake --build --preset release", "scripts/demo.sh build/megatrain");
+    expect_made("demo PRESET=cuda", "cmake --build --preset cuda", "scripts/demo.sh build-cuda/megatrain");
+    expect_made("soak PRESET=cuda", "cmake --build --preset cuda", "BUILD=build-cuda scripts/soak.sh");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bash_completes_commands_options_and_files),
         cmocka_unit_test(the_manual_has_every_command),
+        cmocka_unit_test(make_install_makes_the_manual_first),
+        cmocka_unit_test(make_runs_what_it_has_built),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
