@@ -37,7 +37,7 @@ mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err);
 /* A change that makes a run fit which does not. */
 typedef struct mt_remedy {
     char change[96]; /* "max_grad_norm: 0", or what to buy */
-    char cost[128];  /* what it costs, in words */
+    char cost[192];  /* what it costs, in words: of every change that is named */
     double tokens_s; /* with it */
 } mt_remedy;
 

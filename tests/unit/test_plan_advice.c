@@ -199,6 +199,21 @@ static mt_question follow(const mt_question *asked, const char *text)
     return q;
 }
 
+static int bytes_each(const mt_question *q)
+{
+    return (q->form.moments == MT_MOMENTS_F32 ? 8 : q->form.moments == MT_MOMENTS_BF16 ? 4 : 2) + (!q->clip ? 0 : q->form.grad == MT_DTYPE_F32 ? 4 : 2);
+}
+
+/* What is lost with clipping and with smaller moments is said, and what that saves. */
+static void check_cost(const draw *w, const mt_remedy *r, const mt_question *followed)
+{
+    bool clip = followed->clip != w->q.clip, moments = followed->form.moments != w->q.form.moments;
+    const char *saves = strstr(r->cost, "saves ");
+    HOLDS(w, clip == (strstr(r->cost, "no clipping") != NULL), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
+    HOLDS(w, moments == (strstr(r->cost, "m and v") != NULL), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
+    if (clip || moments) HOLDS(w, saves && atoi(saves + 6) == bytes_each(&w->q) - bytes_each(followed) && strstr(saves, " bytes a parameter"), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
+}
+
 static void check_remedies(const draw *w, const mt_batch_advice *b)
 {
     mt_err err = { 0 };
@@ -211,6 +226,7 @@ static void check_remedies(const draw *w, const mt_batch_advice *b)
         mt_question q = follow(&w->q, r[i].change);
         said s = ask(&q, q.batch);
         HOLDS(w, s.fits, "\"%.96s\" does not help", r[i].change);
+        check_cost(w, &r[i], &q);
         HOLDS(w, fabs(r[i].tokens_s / s.tokens_s - 1) < 1e-6, "\"%.96s\" would make %.0f tokens/s and makes %.0f", r[i].change, r[i].tokens_s, s.tokens_s);
     }
 }

@@ -163,11 +163,20 @@ static void a_32b_fits_300_gb_with_smaller_moments(void **state)
     q.machine.home_host = true;
     assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM);
     assert_says("14 bytes a parameter");
-    assert_says("adam_state");
+    assert_says("max_grad_norm: 0, which saves 2");
+    assert_says("adam_state: bf16 or 8bit, which save 4 and 6");
     assert_ok(mt_advise_remedies(r, &n, &q, NULL, &err));
     for (int i = 0; i < n; i++)
         for (size_t k = 0; k < MT_COUNT(changes); k++) found += strcmp(r[i].change, changes[k]) == 0;
     assert_int_equal(found, 2);
+    q.form.grad = MT_DTYPE_F32; /* and what is saved is what is taken */
+    q.form.moments = MT_MOMENTS_BF16;
+    assert_int_equal(plan_of(&plan, &q, &err), MT_ENOMEM);
+    assert_says("12 bytes a parameter");
+    assert_says("grad_dtype: bfloat16, which saves 2");
+    assert_says("max_grad_norm: 0, which saves 4");
+    assert_says("adam_state: 8bit, which saves 2");
+    q.form.grad = MT_DTYPE_BF16;
     q.form.moments = MT_MOMENTS_8BIT; /* and that is true */
     assert_ok(plan_of(&plan, &q, &err));
     mt_plan_free(plan);
