@@ -85,14 +85,16 @@ static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
 }
 
 #define FAR_OFF 0.85 /* so much slower: half as many will not be faster */
+enum { FEWEST_SAMPLES = 8 }; /* of a step that somebody is told to take: with fewer its gradient is mostly noise */
 
 /* From 262,144 tokens a step, beyond which little gets faster, down as long as little is lost. */
 static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
 {
+    const int64_t fewest = mt_min_i64(FEWEST_SAMPLES, out->largest);
     double best = 0, speed;
     int64_t hint = 0;
     for (int64_t tokens = 1 << 18, last = 0; out->largest && tokens >= 1024; tokens /= 2) {
-        int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, 1), out->largest);
+        int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, fewest), out->largest);
         if (batch == last) continue;
         last = batch;
         MT_TRY(quick_speed(q, batch, &hint, &speed, err));
@@ -290,10 +292,4 @@ mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *
 
 /* -- batch_size: auto ------------------------------------------------------------------------------ */
 
-enum { FEWEST_SAMPLES = 8 }; /* of a step nobody chose: with fewer its gradient is mostly noise */
-
-int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation)
-{
-    int64_t samples = mt_min_i64(mt_max_i64(a->recommended, FEWEST_SAMPLES), mt_max_i64(a->largest, 1));
-    return mt_max_i64(samples / accumulation, 1) * accumulation;
-}
+int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation) { return mt_max_i64(a->recommended / accumulation, 1) * accumulation; }

@@ -156,7 +156,7 @@ const mt_setting mt__settings[] = {
 
     INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
         "Samples of a step, times gradient_accumulation_steps. More of them take more memory, though little: the plan cuts micro-batches and sweeps. "
-        "auto: what the plan finds fastest.",
+        "auto: what megatrain plan recommends, the smallest of 8 and more that is about the fastest.",
         .word = "auto"),
     INT(training, gradient_accumulation_steps, DATA, "1", 1, 1e6,
         "Multiplies batch_size; kept so that existing files mean the same."),

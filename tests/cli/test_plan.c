@@ -155,7 +155,10 @@ static void auto_takes_what_train_would_take(void **state)
     (void)state;
     char out[16384];
     assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size auto", out, sizeof out), 0);
-    if (!strstr(out, "a step of 8 samples") || !strstr(out, "    batch_size: 8\n")) fail_msg("no step of 8 samples in:\n%s", out);
+    if (!strstr(out, "a step of 8 samples") || !strstr(out, "recommended 8 (") || !strstr(out, "    batch_size: 8\n")) fail_msg("no step of 8 samples in:\n%s", out);
+    /* and asked for something else, that is what is recommended */
+    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size 2", out, sizeof out), 0);
+    if (!strstr(out, "a step of 2 samples") || !strstr(out, "recommended 8 (") || !strstr(out, "    batch_size: 8\n")) fail_msg("auto takes 8, recommended are not:\n%s", out);
 }
 
 static void what_fits_minds_the_settings(void **state)

@@ -126,20 +126,21 @@ static void check_batches(const draw *w, const said *asked, const mt_batch_advic
     HOLDS(w, asked->fits == (q->batch <= b->largest) || (q->batch > b->largest && q->batch <= b->largest + b->largest / 64 + 1), "the largest is %lld", (long long)b->largest);
     HOLDS(w, b->safe <= b->largest && b->recommended <= b->largest && !b->recommended == !b->largest, "safe %lld, recommended %lld, largest %lld", (long long)b->safe,
           (long long)b->recommended, (long long)b->largest);
+    HOLDS(w, b->recommended >= mt_min_i64(8, b->largest), "recommended %lld, largest %lld", (long long)b->recommended, (long long)b->largest);
     if (!b->largest) return;
     HOLDS(w, ask(q, b->largest).fits, "the largest, %lld", (long long)b->largest);
     if (b->safe) HOLDS(w, ask(q, b->safe).fits, "the safe one, %lld", (long long)b->safe);
     if (b->largest < MT_MOST_TOKENS / q->seq_len) HOLDS(w, !ask(q, b->largest + b->largest / 64 + 1).fits, "more than the largest, %lld", (long long)b->largest);
 }
 
-/* No batch size is much faster than the recommended one.  (Both are compared by a quick look in the advice, here by their plans.) */
+/* No batch size of as many samples as a step should have is much faster than the recommended one.  (Both are compared by a quick look in the advice, here by their plans.) */
 static void check_speed(const draw *w, const mt_batch_advice *b, double tokens_s, dice *d)
 {
     const mt_question *q = &w->q;
-    int64_t others[] = { b->largest, b->recommended * 2, mt_max_i64(b->recommended / 2, 1), (1 << (10 + roll(d, 9))) / q->seq_len };
+    int64_t others[] = { b->largest, b->recommended * 2, b->recommended / 2, (1 << (10 + roll(d, 9))) / q->seq_len };
     HOLDS(w, fabs(b->tokens_s / tokens_s - 1) < 0.3, "recommended %lld with %.0f tokens/s, its plan has %.0f", (long long)b->recommended, b->tokens_s, tokens_s);
     for (size_t i = 0; i < MT_COUNT(others); i++) {
-        int64_t other = mt_min_i64(mt_max_i64(others[i], 1), mt_min_i64(b->largest, mt_max_i64((1 << 18) / q->seq_len, 1)));
+        int64_t other = mt_min_i64(mt_max_i64(others[i], 8), mt_min_i64(b->largest, mt_max_i64((1 << 18) / q->seq_len, 8)));
         double speed = ask(q, other).tokens_s;
         HOLDS(w, tokens_s >= 0.88 * speed, "%lld recommended with %.0f tokens/s, %lld has %.0f", (long long)b->recommended, tokens_s, (long long)other, speed);
     }
