@@ -60,12 +60,20 @@ void mt_hub_bar_close(mt_hub_bar *b)
     b->hub = NULL;
 }
 
-/* Where no hub is needed: here, or in what is installed; NULL: neither. */
+static bool is_model_dir(const char *dir)
+{
+    char *config = mt_path_join(dir, "config.json");
+    bool is = config && mt_file_exists(config);
+    mt_free(config);
+    return is;
+}
+
+/* Where no hub is needed: here, or a model that is installed; NULL: neither. */
 static const char *find_here(const char *name, char *path, size_t n)
 {
     if (mt_dir_exists(name) || mt_file_exists(name)) return name;
     const char *there = mt_installed(path, n, name);
-    return there && mt_dir_exists(there) ? there : NULL;
+    return there && is_model_dir(there) ? there : NULL;
 }
 
 mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err)

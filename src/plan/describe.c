@@ -21,7 +21,7 @@ static void put_kept(mt_str *s, const mt_plan *p)
         else if (n[k])
             mt_str_printf(s, "%s%lld %s", some++ ? ", " : "layers keep: ", (long long)n[k], keeps[k]);
     if (on_host && on_host < L - n[MT_KEEP_NOTHING])
-        mt_str_printf(s, "; %lld of them in host memory", (long long)on_host);
+        mt_str_printf(s, " (%lld of them in host memory)", (long long)on_host);
     else if (on_host)
         mt_str_puts(s, " in host memory");
 }
