@@ -42,7 +42,7 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
 void mt_engine_free(mt_engine *e); /* accepts NULL and broken engines */
 
 /* Elements [first, first + n) of a unit's state, at its home: uint16 hi, int16 lo, m and v as mt_moments_type says.  Reading waits for
- * updates in flight.  Several threads may write at once, each a unit of its own, while nobody does anything else. */
+ * updates in flight.  Several threads may write at once while nobody does anything else; 8-bit moments of a unit one at a time, for numbers share blocks. */
 mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
 mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 /* Adam's count of updates, which its bias corrections need. */
