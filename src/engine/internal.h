@@ -259,7 +259,7 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
 /* -- homes.c -- */
 mt_rc mt__homes_create(mt_engine *e, mt_err *err);
 void mt__homes_free(mt_engine *e);
-/* Bytes of a unit's state, at `home`, which is where the unit lives.  Waits for the unit's newest update on the device. */
+/* Bytes of a unit's state, at `home`, which is where the unit lives.  Reading waits for its newest update on the device; writing is for a settled engine. */
 mt_rc mt__home_read(mt_engine *e, int unit, char *home, void *dst, size_t bytes, mt_err *err);
 mt_rc mt__home_write(mt_engine *e, int unit, char *home, const void *src, size_t bytes, mt_err *err);
 

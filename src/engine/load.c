@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { PIECE = 1 << 19 };   /* numbers a thread takes at a time, and whose pages it lets go */
-enum { STRETCH = 1 << 16 }; /* of those it splits and writes at a time, so that they stay in a core's cache */
+enum { STRETCH = 1 << 18 }; /* of those it splits and writes at a time: they stay in a core's cache, and a copy to the device is not all overhead */
 enum { MOST_THREADS = 16 }; /* each has a piece of a file in memory, which no plan has room for */
 
 /* A weight, and where its numbers come from. */

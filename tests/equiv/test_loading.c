@@ -80,10 +80,8 @@ static void write_model(const char *dir, const char *config, mt_dtype t)
 
 /* -- loading --------------------------------------------------------------------------------------- */
 
-/* Units live on the device, on the host, or by turns. */
-typedef enum homes { ON_HOST, ON_DEVICE, BY_TURNS } homes;
-
-static void start(rig *r, homes h)
+/* Units live on the host, or by turns there and on the device. */
+static void start(rig *r, bool by_turns)
 {
     mt_err err = { 0 };
     mt_placement p;
@@ -94,7 +92,7 @@ static void start(rig *r, homes h)
     p.ring_slots = 1, p.grad_slots = 1, p.n_slabs = 1;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) {
-        bool there = h == ON_DEVICE || (h == BY_TURNS && u % 2);
+        bool there = by_turns && u % 2;
         p.units[u] = (mt_unit_place){ .site = there ? MT_SITE_DEVICE : MT_SITE_HOST, .home = there ? MT_DEVICE : MT_HOST, .resident = there };
     }
     assert_ok(mt_plan_create(&r->plan, r->model, &job, &a, &p, &err));
@@ -146,15 +144,15 @@ static void check_all(const rig *r)
 static void compare_ways(const char *dir)
 {
     uint64_t first = 0, sum;
-    for (int way = 0; way < 6; way++) {
+    for (int way = 0; way < 4; way++) {
         mt_err err = { 0 };
         rig r;
         open_model(&r, dir);
-        start(&r, (homes)(way / 2));
+        start(&r, way / 2);
         assert_ok(way % 2 ? mt_engine_load(r.engine, r.model, r.shards, &err) : load_alone(&r, &err));
         assert_ok(mt_engine_checksum(r.engine, &sum, &err));
         if (way == 0) check_all(&r);
-        if (way && sum != first) fail_msg("%s: %s threads, homes %d: other bits", dir, way % 2 ? "many" : "one", way / 2);
+        if (way && sum != first) fail_msg("%s: %s threads, %s: other bits", dir, way % 2 ? "many" : "one", way / 2 ? "both homes" : "on the host");
         first = sum;
         rig_close(&r);
     }
@@ -165,8 +163,8 @@ static void compare_ways(const char *dir)
 static void every_family_loads_the_same_by_one_thread_and_many(void **state)
 {
     (void)state;
-    static const char *const models[] = { "llama_bf16", "llama_fp16", "llama_sharded", "llama_tied", "phi3_window", "gemma3_vl", "glm4", "chatglm", "internlm2_bias",
-                                          "baichuan", "gpt_neox", "falcon_7b", "falcon_40b", "falcon_rw", "gpt2", "opt" };
+    static const char *const models[] = { "llama_fp16", "llama_sharded", "llama_tied", "phi3_window", "gemma3_vl", "glm4", "chatglm", "internlm2_bias", "baichuan",
+                                          "gpt_neox", "falcon_40b", "falcon_rw", "gpt2" };
     for (size_t i = 0; i < MT_COUNT(models); i++) {
         char dir[512];
         snprintf(dir, sizeof dir, GOLDEN_DIR "%s", models[i]);
@@ -174,18 +172,18 @@ static void every_family_loads_the_same_by_one_thread_and_many(void **state)
     }
 }
 
-/* Weights of a million numbers and a few more, so of several pieces: as they lie, fused, regrouped by head, transposed. */
+/* A weight of more than a piece, which is half a million numbers: as they lie, fused, regrouped by head, transposed. */
 static const struct {
     const char *config;
     mt_dtype t;
 } large[] = {
-    { "{\"model_type\": \"llama\", \"hidden_size\": 200, \"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"head_dim\": 100, \"intermediate_size\": 3001, "
+    { "{\"model_type\": \"llama\", \"hidden_size\": 200, \"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"head_dim\": 100, \"intermediate_size\": 301, "
       "\"vocab_size\": 6007, \"tie_word_embeddings\": true}", MT_DTYPE_BF16 },
-    { "{\"model_type\": \"phi3\", \"hidden_size\": 512, \"num_hidden_layers\": 1, \"num_attention_heads\": 8, \"intermediate_size\": 1100, "
+    { "{\"model_type\": \"phi3\", \"hidden_size\": 512, \"num_hidden_layers\": 1, \"num_attention_heads\": 8, \"intermediate_size\": 1200, "
       "\"vocab_size\": 40, \"tie_word_embeddings\": false, \"pad_token_id\": 0}", MT_DTYPE_BF16 },
     { "{\"model_type\": \"gpt_neox\", \"hidden_size\": 768, \"num_hidden_layers\": 1, \"num_attention_heads\": 12, \"intermediate_size\": 70, "
       "\"vocab_size\": 40, \"tie_word_embeddings\": false, \"use_parallel_residual\": true, \"rotary_pct\": 0.25}", MT_DTYPE_F32 },
-    { "{\"model_type\": \"gpt2\", \"n_embd\": 768, \"n_layer\": 1, \"n_head\": 12, \"n_inner\": 900, \"vocab_size\": 40, \"n_positions\": 64}", MT_DTYPE_F32 },
+    { "{\"model_type\": \"gpt2\", \"n_embd\": 768, \"n_layer\": 1, \"n_head\": 12, \"n_inner\": 90, \"vocab_size\": 40, \"n_positions\": 64}", MT_DTYPE_F32 },
 };
 
 static void weights_of_many_pieces_land_where_their_layout_says(void **state)
@@ -204,14 +202,14 @@ static void a_piece_that_cannot_be_read_ends_the_load(void **state)
         mt_err err = { 0 };
         rig r;
         open_model(&r, *state);
-        start(&r, BY_TURNS);
+        start(&r, true);
         mt_fault_arm(MT_FAULT_FILE, k);
         mt_rc rc = mt_engine_load(r.engine, r.model, r.shards, &err);
         bool hit = mt_fault_disarm();
         rig_close(&r);
         if (!hit) {
             assert_int_equal(rc, MT_OK);
-            assert_true(k > 8);
+            assert_true(k > 6);
             break;
         }
         assert_int_equal(rc, MT_EIO);
@@ -238,8 +236,8 @@ static void a_file_that_becomes_shorter_is_an_error(void **state)
     write_model(*state, large[0].config, large[0].t);
     snprintf(path, sizeof path, "%s/model.safetensors", (char *)*state);
     open_model(&r, *state);
-    start(&r, ON_HOST);
-    assert_int_equal(truncate(path, 3 << 20), 0);
+    start(&r, false);
+    assert_int_equal(truncate(path, 1 << 20), 0);
     assert_int_equal(mt_engine_load(r.engine, r.model, r.shards, &err), MT_EIO);
     assert_says("the file has become shorter");
     rig_close(&r);
