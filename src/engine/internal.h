@@ -164,6 +164,8 @@ struct mt_engine {
     int64_t wait_update_ns, wait_save_ns;
 
     pthread_mutex_t write_lock; /* of threads that write state, see state.c */
+    void (*wrote)(void *user, size_t bytes); /* NULL: nobody wants to know */
+    void *wrote_user;
 
     /* holding still for the thread that saves; see hold.c */
     int64_t n_holds; /* changed only while nothing is held */

@@ -160,7 +160,15 @@ mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first,
     pthread_mutex_lock(&e->write_lock);
     mt_rc rc = begin_write(e, unit, kind, first, n, err);
     pthread_mutex_unlock(&e->write_lock);
-    return rc ? rc : write_home(e, unit, kind, first, n, src, err);
+    if (!rc) rc = write_home(e, unit, kind, first, n, src, err);
+    if (!rc && e->wrote) e->wrote(e->wrote_user, (size_t)n * bytes_each(e, kind));
+    return rc;
+}
+
+void mt_engine_watch_writes(mt_engine *e, void (*fn)(void *user, size_t bytes), void *user)
+{
+    e->wrote = fn;
+    e->wrote_user = user;
 }
 
 mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err)

@@ -10,6 +10,7 @@
 #include "ckpt/safetensors_write.h"
 
 #include <sched.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
@@ -194,6 +195,25 @@ static void weights_of_many_pieces_land_where_their_layout_says(void **state)
     }
 }
 
+static void add_bytes(void *user, size_t bytes) { atomic_fetch_add((atomic_size_t *)user, bytes); }
+
+static void every_byte_is_told_of_once(void **state)
+{
+    mt_err err = { 0 };
+    rig r;
+    atomic_size_t told = 0;
+    size_t all = 0;
+    write_model(*state, large[1].config, large[1].t);
+    open_model(&r, *state);
+    start(&r, true);
+    mt_engine_watch_writes(r.engine, add_bytes, &told);
+    assert_ok(mt_engine_load(r.engine, r.model, r.shards, &err));
+    for (int u = 0; u < r.model->n_units; u++)
+        for (int k = 0; k < r.model->units[u].layout->n_weights; k++) all += 4 * (size_t)r.model->units[u].layout->weights[k].n;
+    assert_int_equal(told, all);
+    rig_close(&r);
+}
+
 /* The k-th piece cannot be read: the load ends, and says of which file and tensor. */
 static void a_piece_that_cannot_be_read_ends_the_load(void **state)
 {
@@ -245,4 +265,5 @@ static void a_file_that_becomes_shorter_is_an_error(void **state)
 
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 RIG_TEST_MAIN(cmocka_unit_test(every_family_loads_the_same_by_one_thread_and_many), IN_DIR(weights_of_many_pieces_land_where_their_layout_says),
+              IN_DIR(every_byte_is_told_of_once),
               IN_DIR(a_piece_that_cannot_be_read_ends_the_load), IN_DIR(a_file_that_becomes_shorter_is_an_error))
