@@ -2,7 +2,8 @@
  *
  *     bench_ops [DEVICE] [ROWS] [products | attention | long | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
  *
- * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.
+ * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.  With long: only documents of so
+ * many rows.
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
 #include "base/mem.h"
 #include "base/rng.h"
@@ -235,23 +236,24 @@ static void attentions(int64_t rows, int64_t most_docs)
     }
 }
 
-/* Documents of up to so many rows, by every way: a workspace of 2 and of 4 GiB for the one that needs it. */
-static void long_documents(int64_t rows)
+/* Documents of up to so many rows, or only those of one length, by every way: a workspace of 2 and of 4 GiB for the one that needs it. */
+static void long_documents(int64_t rows, int64_t only)
 {
     static const struct {
         int64_t length, heads, kv, dh;
-    } shapes[] = { { 8192, 28, 4, 128 },  { 16384, 28, 4, 128 }, { 32768, 28, 4, 128 }, { 65536, 28, 4, 128 }, { -32768, 28, 4, 128 }, { -8192, 28, 4, 128 }, { 8192, 14, 2, 64 },
-                   { 16384, 14, 2, 64 },  { 32768, 14, 2, 64 },  { 65536, 14, 2, 64 },  { -32768, 14, 2, 64 }, { 16384, 32, 8, 128 },  { 16384, 32, 32, 128 },
-                   { 16384, 16, 8, 96 },  { 16384, 8, 4, 256 } };
+    } shapes[] = { { -32768, 28, 4, 128 }, { -8192, 28, 4, 128 }, { -32768, 14, 2, 64 },  { 16384, 32, 8, 128 }, { 16384, 32, 32, 128 }, { 16384, 16, 8, 96 },
+                   { 16384, 8, 4, 256 },   { 8192, 28, 4, 128 },  { 16384, 28, 4, 128 },  { 32768, 28, 4, 128 }, { 8192, 14, 2, 64 },    { 16384, 14, 2, 64 },
+                   { 32768, 14, 2, 64 },   { 65536, 28, 4, 128 }, { 131072, 28, 4, 128 }, { 65536, 14, 2, 64 } };
     static const struct {
         mt_attention_way way;
         uint64_t workspace;
-    } asks[] = { { MT_ATTENTION_FLASH, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 }, { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 }, { MT_ATTENTION_CUDNN_FAST, 0 } };
+    } asks[] = { { MT_ATTENTION_FLASH, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 }, { MT_ATTENTION_CUDNN_FAST, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 } };
     mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
     use.parts = true;
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         for (size_t w = 0; w < MT_COUNT(asks); w++) {
             int64_t length = mt_min_i64(shapes[i].length, rows);
+            if (only && shapes[i].length != only) continue;
             use.ways = 1u << asks[w].way | 1u << MT_ATTENTION_FLASH;
             use.workspace = asks[w].workspace;
             printf("%lld GiB ", (long long)(asks[w].workspace >> 30));
@@ -400,7 +402,7 @@ int main(int argc, char **argv)
     printf("%lld rows%s\n", (long long)rows, o.tune ? ", products chosen by timing" : "");
     if (all || o.tune || strcmp(what, "products") == 0) products(rows);
     if (all || strcmp(what, "attention") == 0) attentions(rows, argc > 4 ? atoi(argv[4]) : 0);
-    if (strcmp(what, "long") == 0) long_documents(rows);
+    if (strcmp(what, "long") == 0) long_documents(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (all || strcmp(what, "rest") == 0) {
         elementwise(rows);
         update();

@@ -154,6 +154,17 @@ mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb,
     return r->ops->rows_bwd(r->stream, &pick, err);
 }
 
+/* The most rows that a row of any layer sees; 0: some see all. */
+static int64_t widest_window(const mt_config *c)
+{
+    int64_t widest = 0;
+    for (int l = 0; l < c->L; l++) {
+        if (c->window[l] == 0) return 0;
+        widest = mt_max_i64(widest, c->window[l]);
+    }
+    return widest;
+}
+
 size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows, int64_t head_rows,
                         const mt_attention_use *attention)
 {
@@ -172,7 +183,7 @@ size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs
     CONSIDER(linear, .M = mlp_rows, .N = c->D, .K = c->F, .dw = some, .db = some);
     CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
     CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .whole = c->qk_norm_whole, .own_weights = c->qk_norm_own, .dwq = some, .dwk = some);
-    CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = mt_min_i64(n_docs, n), .longest = longest, .scale = (float)c->attention_scale,
+    CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = mt_min_i64(n_docs, n), .longest = longest, .window = widest_window(c), .scale = (float)c->attention_scale,
              .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .use = *attention);
     CONSIDER(glu, .N = mlp_rows, .F = c->F);
     CONSIDER(rows, .N = n, .n_picked = n, .D = c->D);

@@ -316,6 +316,7 @@ static void make_room(mt_cudnn_attention *c, int n)
     if (c->n_plans + n <= MAX_PLANS) return;
     (void)cudaDeviceSynchronize();
     while (c->n_plans) mt_cudnn_plan_free(c->plans[--c->n_plans].plan);
+    c->expected = (plan_key){ 0 };
 }
 
 static mt_rc add_plans(mt_cudnn_attention *c, const plan_key *keys, int n, mt_err *err)
@@ -330,8 +331,9 @@ mt_rc mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a, mt
 {
     plan_key keys[MOST_KEYS], shape = key_of(a, (mt_cudnn_size){ a->use.docs, a->use.longest, a->H, a->use.longest }, true, MT_ATTENTION_CUDNN);
     if (memcmp(&shape, &c->expected, sizeof shape) == 0) return MT_OK;
+    MT_TRY(add_plans(c, keys, keys_of(a, true, keys), err));
     c->expected = shape;
-    return add_plans(c, keys, keys_of(a, true, keys), err);
+    return MT_OK;
 }
 
 int mt_cudnn_attention_plans(const mt_cudnn_attention *c) { return c->n_plans; }

@@ -51,7 +51,7 @@ typedef struct listed {
 __global__ void listed_kernel(listed r)
 {
     int i = (int)threadIdx.x, last = (int)r.p.n_docs - 1;
-    int64_t chunk = blockIdx.x, from = chunk * r.p.size.keys, row = from + (i <= last ? r.p.row[i] : r.p.row[last] + r.p.length[last]);
+    int64_t chunk = blockIdx.x, from = chunk * r.p.size.keys, row = i <= last ? from + r.p.row[i] : r.p.row[last] + r.p.length[last];
     for (int k = 0; k < MT_OFFSETS; k++) {
         bool apart = k == MT_OFF_DQ && r.p.size.keys != r.p.size.longest; /* lies by itself, whatever rows come before */
         r.offsets[(chunk * MT_OFFSETS + k) * r.offsets_ld + i] = (apart ? row - r.p.row[0] : row) * r.ld[k];
@@ -255,21 +255,24 @@ static mt_rc backward_of_parcel(mt_stream *s, mt_cudnn_attention *state, const m
     return MT_OK;
 }
 
-/* Documents of which some are too long for all their heads at once.  The gradients of keys and values of every query head end up in the
- * scratch, whether cuDNN has summed them as well or not. */
+/* Documents by length.  Where some are too long for all their heads at once, the gradients of keys and values of every query head end up in
+ * the scratch, whether cuDNN has summed them as well or not, and are summed here. */
 static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *whole, mt_err *err)
 {
     mt_cudnn_layout l = *whole;
     mt_cudnn_parcel p;
     memset(&p, 0, sizeof p);
     if (!a->host_start) return mt_fail(err, MT_EINTERNAL, "attention of documents whose lengths the host does not know");
+    int64_t left = a->host_start[a->n_docs] - a->host_start[0];
     while (mt_cudnn_parcel_next(a, &p)) {
         l.size = p.size;
         l.n_chunks = p.size.keys == p.size.longest ? 1 : div_up(p.length[0], p.size.keys);
         if (l.n_chunks > whole->n_chunks) return mt_fail(err, MT_EINTERNAL, "a document of %d rows in %lld pieces and scratch for %lld", (int)p.length[0], (long long)l.n_chunks, (long long)whole->n_chunks);
         MT_TRY(backward_of_parcel(s, state, a, way, &l, &p, err));
+        for (int64_t i = 0; i < p.n_docs; i++) left -= p.length[i];
     }
-    return sum_keys(s, a, &l, err);
+    if (left) return mt_fail(err, MT_EINTERNAL, "attention whose parcels leave out %lld rows", (long long)left);
+    return mt_cudnn_whole(a, whole->size) ? place_rows(s, a, way, whole, err) : sum_keys(s, a, whole, err);
 }
 
 void mt__attention_cudnn_expect(mt_stream *s, const mt_attention *a)
@@ -278,7 +281,7 @@ void mt__attention_cudnn_expect(mt_stream *s, const mt_attention *a)
     bool may = (a->use.ways & ways) && a->t == MT_DTYPE_BF16 && a->softcap == 0 && a->alibi == 0 && a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head;
     mt_cudnn_attention *state = may ? state_of(mt_cuda_device_of(s)) : NULL;
     mt_err why;
-    if (state && mt_cudnn_attention_expect(state, a, &why)) mt_debug("attention: %s", why.msg); /* whoever needs it says so */
+    if (state && mt_cudnn_attention_expect(state, a, &why)) mt_info("attention of longer documents than these: %s", why.msg); /* whoever needs it fails */
 }
 
 mt_rc mt__attention_cudnn_bwd(mt_stream *s, const mt_attention *a, mt_attention_way way, mt_err *err)

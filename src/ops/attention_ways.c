@@ -34,8 +34,7 @@ static bool cudnn_knows(const mt_attention *a, bool backward)
 /* Launches of parts of a document that are too small for the GPU are slower than our own kernels. */
 static bool fills(const mt_attention *a, mt_cudnn_size s)
 {
-    bool whole = s.heads == a->H && s.keys == s.longest;
-    return whole || (s.longest > LONG && s.heads * s.keys >= (a->Dh >= 128 ? 128 : 224) * TILE);
+    return mt_cudnn_whole(a, s) || (s.longest > LONG && s.heads * s.keys >= (a->Dh >= 128 ? 128 : 224) * TILE);
 }
 
 /* The repeatable backward works through whole squares whatever the window. */
@@ -92,25 +91,25 @@ void mt_attention_use_text(const mt_attention_use *use, char *out, size_t n)
         if (ways >> rows[i].way & 1) at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", rows[i].name);
 }
 
-/* Documents in parts are off: of the tests of it on a GPU one failed, whose cause is found and mended (unit.attention_ways, parts of every
- * length), but which has not run on a GPU since.  To turn it on: see ops.attention_cuda pass, and keep it in checkpoints with the rest. */
-enum { IN_PARTS = 0 };
-
 /* A 64th of the device, in powers of two so that a little more or less free memory changes no bits; past 2 GiB it buys little.  Twice of
  * both for documents in parts. */
-static uint64_t workspace_for(size_t device_bytes, bool parts)
+uint64_t mt_attention_workspace(const mt_attention_use *use, size_t device_bytes)
 {
     uint64_t most = (uint64_t)2 << 30, bytes = 1 << 20;
+    if (!(use->ways >> MT_ATTENTION_CUDNN & 1)) return 0;
     while (bytes < most && bytes * 2 <= device_bytes / 64) bytes *= 2;
-    return parts ? 2 * bytes : bytes;
+    return use->parts ? 2 * bytes : bytes;
 }
+
+/* Whatever could go in parts goes by atomic additions where those are allowed. */
+static bool may_part(const mt_attention_use *use) { return use->ways >> MT_ATTENTION_CUDNN & 1 && !(use->ways >> MT_ATTENTION_CUDNN_FAST & 1); }
 
 static mt_attention_use allowed(mt_attention_use use, bool deterministic, size_t device_bytes)
 {
     for (size_t i = 0; i < MT_COUNT(rows); i++)
         if (deterministic && !rows[i].repeatable) use.ways &= ~(1u << rows[i].way);
-    use.parts = IN_PARTS;
-    use.workspace = use.ways >> MT_ATTENTION_CUDNN & 1 ? workspace_for(device_bytes, use.parts) : 0;
+    use.parts = may_part(&use);
+    use.workspace = mt_attention_workspace(&use, device_bytes);
     return use;
 }
 
@@ -145,7 +144,7 @@ int64_t mt_cudnn_longest(const mt_attention *a) { return (int64_t)mt_round_up((s
 /* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
 static uint64_t square_bytes(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads) * (uint64_t)s.longest * (uint64_t)s.keys * 2; }
 
-/* The second half of a workspace for parts is for documents alone: several at once, which are short, gain nothing from it. */
+/* The second half of a workspace for parts is for one document at a time: several at once, which are short, gain nothing from it. */
 static bool fits(const mt_attention *a, int64_t docs, int64_t longest, int64_t heads, int64_t keys)
 {
     return square_bytes((mt_cudnn_size){ docs, longest, heads, keys }) <= (a->use.parts && docs > 1 ? a->use.workspace / 2 : a->use.workspace);
@@ -187,6 +186,7 @@ int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUD
     int n = 0;
     int64_t cap = mt_cudnn_longest(a);
     for (int64_t step = squares ? MT_CUDNN_SMALLEST : cap;; step *= 2) {
+        if (squares && a->window && step / 2 >= a->window) return n; /* of documents that the window cuts: never asked for */
         mt_cudnn_size most = most_of(a, squares, mt_min_i64(step, cap));
         for (int64_t docs = 1; docs <= most.docs && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, most.longest, most.heads, most.keys };
         if (step >= cap || !most.docs) return n;
@@ -281,9 +281,17 @@ static void lay_out_backward(mt_cudnn_layout *l, const mt_attention *a, bool squ
     }
 }
 
+bool mt_cudnn_whole(const mt_attention *a, mt_cudnn_size size) { return size.heads == a->H && size.keys == size.longest; }
+
+/* One long document among many short ones would make each of them a launch of its own. */
+static bool by_parcels(const mt_attention *a, mt_cudnn_size size, bool squares)
+{
+    return !mt_cudnn_whole(a, size) || (squares && a->use.parts && size.docs < a->n_docs && size.docs < MT_CUDNN_MOST_DOCS);
+}
+
 static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, bool squares, bool backward)
 {
-    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs, .parcels = size.heads != a->H || size.keys != size.longest };
+    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs, .parcels = by_parcels(a, size, squares) };
     need n = l.parcels ? need_of_parcels(a) : need_of(a, size);
     int64_t docs = l.parcels ? MT_CUDNN_MOST_DOCS : size.docs;
     if (l.parcels) l.n_chunks = n.pieces;

@@ -20,6 +20,8 @@ typedef struct mt_cudnn_size {
 /* All sizes of a run, ascending; returns how many.  squares: of the repeatable backward, which needs `heads x longest x longest` a document
  * in the workspace: lengths of which not one head fits are left out.  The others have one length, the run's longest. */
 int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUDNN_SIZES]);
+/* All heads and keys of a document in one launch. */
+bool mt_cudnn_whole(const mt_attention *a, mt_cudnn_size size);
 /* Launches for the keys of a document. */
 int64_t mt_cudnn_pieces(mt_cudnn_size size);
 /* The one for this call; docs 0: none. */
@@ -34,7 +36,7 @@ typedef enum mt_cudnn_offset { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LS
 typedef struct mt_cudnn_layout {
     mt_cudnn_size size;
     int64_t n_chunks;              /* launches, of size.docs documents each, or of size.keys of a parcel's */
-    bool parcels;                  /* some documents are too long for all heads at once: they go by length, and size is each parcel's */
+    bool parcels;                  /* the longest leave room for few at a time, or do not fit whole: documents go by length, and size is each parcel's */
     int64_t offsets_ld, lengths_ld; /* elements from chunk to chunk (offsets: from array to array) */
     size_t offsets, lengths;       /* int64 [n_chunks][MT_OFFSETS][offsets_ld]; int32 [n_chunks][queries, keys][lengths_ld] */
     size_t delta, acc, dq, dkf, dvf, dk, dv; /* backward; dq: where its rows cannot be written to their place (parcels: [piece][longest, heads, Dh]); dkf, dvf: [N, H, Dh] */

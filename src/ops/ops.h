@@ -123,7 +123,7 @@ typedef struct mt_attention_use {
     uint32_t ways;      /* a bit for each mt_attention_way; 0: our own two */
     int32_t cudnn_head; /* widest heads cuDNN computes right here */
     uint64_t workspace; /* bytes cuDNN's repeatable backward may take */
-    bool parts;         /* documents that do not fit there go through it in parts: mt_attention_use_of says no so far */
+    bool parts;         /* documents that do not fit there go through it in parts; the runs of before there were any go on without */
     int64_t docs, longest; /* most documents of a call and rows of one, over the run; 0: this call's.  Kernels are made for these */
 } mt_attention_use;
 
@@ -325,6 +325,8 @@ const mt_ops *mt_ops_of(const mt_device *dev);
 mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool plain, size_t device_bytes);
 /* The same for a server GPU with cuDNN that is not here: for planning. */
 mt_attention_use mt_attention_use_typical(bool deterministic, bool plain, size_t device_bytes);
+/* What `workspace` would be on a device of this size. */
+uint64_t mt_attention_workspace(const mt_attention_use *use, size_t device_bytes);
 /* The way that serves this call: a function of its arguments alone. */
 mt_attention_way mt_attention_choose(const mt_attention *a, bool backward);
 const char *mt_attention_way_name(mt_attention_way way);

@@ -216,7 +216,7 @@ static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
     MT_TRY(mt_advise_need(&need, q, err));
     if (need.device > q->machine.device_bytes) { /* the driver's share is part of a card's memory */
         q->machine.device_bytes = enough(need.device + q->machine.base_device) - q->machine.base_device;
-        if (q->form.attention.workspace) q->form.attention.workspace = mt_attention_use_typical(false, false, q->machine.device_bytes).workspace;
+        q->form.attention.workspace = mt_attention_workspace(&q->form.attention, q->machine.device_bytes);
         MT_TRY(mt_advise_need(&need, q, err));
     }
     *found = need.host < SIZE_MAX;

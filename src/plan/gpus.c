@@ -93,6 +93,9 @@ const mt_gpu *mt_gpu_of_driver(const char *driver_name)
     return best;
 }
 
+/* Less than others by what two seconds of measuring may be off; where nobody has seen others, by what the table may. */
+bool mt_gpu_reaches(const mt_gpu *gpu, double flops) { return flops > (gpu->held ? 0.85 : 0.75) * gpu->tflops * 1e12; }
+
 mt_machine mt_machine_of_gpu(const mt_gpu *gpu, int cores)
 {
     mt_machine m = mt_machine_typical();

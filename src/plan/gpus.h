@@ -25,6 +25,9 @@ mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err);
 /* The row that fits what the driver calls it, or NULL. */
 const mt_gpu *mt_gpu_of_driver(const char *driver_name);
 
+/* Does one of this kind multiply as fast as it should, alone and with all its power? */
+bool mt_gpu_reaches(const mt_gpu *gpu, double flops);
+
 /* Room and rates of a machine with this GPU and so many cores; host_bytes is left without a limit. */
 mt_machine mt_machine_of_gpu(const mt_gpu *gpu, int cores);
 

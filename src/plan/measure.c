@@ -22,8 +22,6 @@
 #define LASTS 0.95
 /* Of the rate of updates alone, a run keeps this much. */
 #define ADAM_LASTS 0.9
-/* A GPU this much slower than its kind is not itself. */
-#define BUSY 0.75
 /* What is measured beside somebody else's work holds for so many seconds: for a row of runs, not for the next day's. */
 #define BUSY_HOLDS 60
 /* What was seen in runs of minutes is worth more than a second's measurement that agrees with it so far: that moves by 5% with what ran
@@ -339,7 +337,7 @@ static char *cache_path(const char *device, const mt_host *h, int cores)
     const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     char *dir = xdg && *xdg ? mt_asprintf("%s/megatrain", xdg) : home && *home ? mt_asprintf("%s/.cache/megatrain", home) : NULL, key[320];
     if (!dir) return NULL;
-    snprintf(key, sizeof key, "7|%s|%s|%d", device, h->cpu, cores); /* 7: how it is measured */
+    snprintf(key, sizeof key, "8|%s|%s|%d", device, h->cpu, cores); /* 8: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
     mt_err ignored = { 0 };
     if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* it is measured each time, then */
@@ -391,7 +389,7 @@ static void remember(mt_machine *m, const char *path, bool calm)
 /* Is it as fast as others of its kind? */
 static bool itself(const mt_machine *m, const mt_gpu *known)
 {
-    if (!known || m->flops > BUSY * known->tflops * 1e12) return true;
+    if (!known || mt_gpu_reaches(known, m->flops)) return true;
     mt_warn("this GPU multiplies at %.0f TFLOP/s, others of its kind at %.0f: something else runs on it (nvidia-smi), or it is held back.  It will be measured again, a minute from now at the earliest",
             1e-12 * m->flops, known->tflops);
     return false;

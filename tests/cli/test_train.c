@@ -1,5 +1,6 @@
 /* megatrain train with things that are wrong: each is refused with a message that names it and says what to do, and what was
  * there before is still there. */
+#include "ckpt/manifest.h"
 #include "process.h"
 #include "workspace.h"
 
@@ -288,6 +289,57 @@ static void what_may_change_changes_and_is_said(void **state)
     assert_printed(&p, "training.learning_rate was");
     assert_printed(&p, "other bits");
     assert_true(mt_dir_exists(workspace_path("%s/out/checkpoint-8", root).s));
+}
+
+/* Writes other words between the brackets of a checkpoint's "attention", and its checksums anew. */
+static void set_attention(const char *root, int step, const char *words)
+{
+    mt_err err = { 0 };
+    mt_manifest list;
+    char *text;
+    test_path dir = workspace_path("%s/out/checkpoint-%d", root, step);
+    assert_ok(mt_file_read(&text, NULL, workspace_path("%s/resume/state.json", dir.s).s, 1 << 20, &err));
+    char *from = strstr(text, "\"attention\": [");
+    assert_non_null(from);
+    from = strchr(from, '[');
+    char *changed = mt_asprintf("%.*s[%s%s", (int)(from - text), text, words, strchr(from, ']'));
+    workspace_write(dir.s, "resume/state.json", changed);
+    mt_free(changed);
+    mt_free(text);
+    assert_int_equal(unlink(workspace_path("%s/" MT_MANIFEST_NAME, dir.s).s), 0);
+    mt_manifest_init(&list, dir.s);
+    assert_ok(mt_manifest_write(&list, &err));
+    mt_manifest_deinit(&list);
+}
+
+static void assert_attention(const char *root, int step, const char *words)
+{
+    mt_err err = { 0 };
+    char *text, *wanted = mt_asprintf("\"attention\": [%s]", words);
+    assert_ok(mt_file_read(&text, NULL, workspace_path("%s/out/checkpoint-%d/resume/state.json", root, step).s, 1 << 20, &err));
+    if (!strstr(text, wanted)) fail_msg("no %s in %s", wanted, text);
+    mt_free(wanted);
+    mt_free(text);
+}
+
+/* Which decides bits, so that it is the run's, whatever a new one would take here. */
+static void a_resumed_run_keeps_its_attention(void **state)
+{
+    const char *root = *state;
+    run_ok(root, NULL);
+    assert_attention(root, 6, "1, 0, 0, 0");
+    set_attention(root, 6, "1, 0, 4096, 1");
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--num-steps=8");
+    assert_int_equal(program_run(&p), 0);
+    assert_attention(root, 8, "1, 0, 4096, 1");
+    set_attention(root, 8, "1, 0, 4096"); /* from before documents went in parts */
+    set_up(root);
+    program_arg(&p, "--resume");
+    program_arg(&p, "--num-steps=10");
+    assert_int_equal(program_run(&p), 0);
+    assert_attention(root, 10, "1, 0, 4096, 0");
 }
 
 static void an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there(void **state)
@@ -703,7 +755,7 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied), RUNS(a_dry_run_removes_nothing_of_others),
              RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
-             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
+             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
              RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),

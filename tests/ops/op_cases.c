@@ -420,6 +420,14 @@ static const attention_case long_attention_cases[] = {
     { { .H = 7, .K = 1, .Dh = 128, .ldq = 9 * 128, .ldk = 9 * 128, .ldv = 9 * 128, .ld_d = 9 * 128 }, 0, { 517, 8203, 1 } },
     { { .H = 16, .K = 2, .Dh = 64 }, 8, { 8192, 40, 2111, 5000 } },
     { { .H = 4, .K = 4, .Dh = 64 }, 0, { 700, 9001 } },
+    { { .H = 4, .K = 4, .Dh = 96 }, 0, { 5000, 17, 2111 } },
+    { { .H = 4, .K = 2, .Dh = 192 }, 0, { 17, 5000, 2111 } },
+};
+
+/* Of which the scores' gradients are more than 2 GiB, or have 2^31 elements in a launch of 4 GiB. */
+static const attention_case huge_attention_cases[] = {
+    { { .H = 28, .K = 4, .Dh = 128 }, 0, { 8192 } },
+    { { .H = 2, .K = 1, .Dh = 64 }, 0, { 131072 } },
 };
 
 static const attention_case packed_attention_cases[] = {
@@ -490,6 +498,7 @@ static void declare_attention_of(op_run *r, const attention_case *c)
 
 static void declare_attention(op_run *r, int c) { declare_attention_of(r, &attention_cases[c]); }
 static void declare_long_attention(op_run *r, int c) { declare_attention_of(r, &long_attention_cases[c]); }
+static void declare_huge_attention(op_run *r, int c) { declare_attention_of(r, &huge_attention_cases[c]); }
 
 static void declare_packed_attention(op_run *r, int c) { declare_attention_of(r, &packed_attention_cases[c]); }
 
@@ -499,6 +508,10 @@ const op_spec op_packed_attention = {
 };
 const op_spec op_long_attention = {
     "long_attention", OP_ID_attention, (int)MT_COUNT(long_attention_cases), true, false, declare_long_attention, NULL
+};
+
+const op_spec op_huge_attention = {
+    "huge_attention", OP_ID_attention, (int)MT_COUNT(huge_attention_cases), true, false, declare_huge_attention, NULL
 };
 
 /* Sequences with `past` cached rows and `fresh` new ones; their caches lie in the opposite order. */

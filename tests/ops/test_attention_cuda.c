@@ -150,10 +150,10 @@ static uint64_t tight_for(int c, uint64_t workspace)
 }
 
 /* Right, and the same bits again and again. */
-static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, const char *what)
+static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, bool parts, const char *what)
 {
     mt_err err = { 0 };
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace, .parts = true };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace, .parts = parts };
     op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
     const char *wrong = op_check_written(r);
     if (wrong) fail_msg("%s, case %d: %s", what, c, wrong);
@@ -179,16 +179,32 @@ static void long_documents_are_right_and_repeatable(void **state)
     mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole, .parts = true };
     for (int c = 0; c < op_long_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN)) continue;
-        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = assert_repeats(c, truth, whole, "long");
+        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = assert_repeats(c, truth, whole, false, "long");
         assert_fast_is_right(c, truth);
         if (few > tight_for(c, NOT_ALL)) {
-            op_run *split = assert_repeats(c, truth, few, "long, few documents at a time");
+            op_run *split = assert_repeats(c, truth, few, false, "long, few documents at a time");
             assert_same(first, split, "few documents at a time");
             op_run_free(split);
+            op_run_free(assert_repeats(c, truth, few, true, "long, by length"));
         }
         for (uint64_t part = NOT_ALL; part <= FEW_KEYS; part++)
-            if (tight_for(c, part)) op_run_free(assert_repeats(c, truth, tight_for(c, part), "long, in parts"));
+            if (tight_for(c, part)) op_run_free(assert_repeats(c, truth, tight_for(c, part), true, "long, in parts"));
         op_run_free(first);
+        op_run_free(truth);
+    }
+}
+
+/* Against our own kernels: plain ones would take minutes. */
+static void squares_of_more_than_two_gigabytes_are_right(void **state)
+{
+    (void)state;
+    const mt_attention_use ours = { .ways = bit(MT_ATTENTION_FLASH) };
+    const mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = (uint64_t)4 << 30, .parts = true };
+    for (int c = 0; c < op_huge_attention.n_cases; c++) {
+        if (!is_mine(c) || !chooses(&use, &op_huge_attention, c, MT_ATTENTION_CUDNN)) continue;
+        op_run *truth = run(gpu, &op_huge_attention, c, MT_DTYPE_BF16, &ours), *r = run(gpu, &op_huge_attention, c, MT_DTYPE_BF16, &use);
+        assert_near(r, truth, 1e-2, "huge");
+        op_run_free(r);
         op_run_free(truth);
     }
 }
@@ -199,6 +215,7 @@ int main(int argc, char **argv)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(agrees_with_the_cpu),
         cmocka_unit_test(long_documents_are_right_and_repeatable),
+        cmocka_unit_test(squares_of_more_than_two_gigabytes_are_right),
     };
     if (argc > 1 && (sscanf(argv[1], "%d/%d", &share, &n_shares) != 2 || share < 1 || share > n_shares)) return 1;
     if (mt_device_open(&gpu, "cuda", NULL, &err)) {

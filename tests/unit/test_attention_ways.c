@@ -46,7 +46,7 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     a.use.ways = PLAIN | CUDNN; /* still better than nothing */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
     a = call(repeatable, 1, 16384);
-    a.use.parts = false; /* as it is: no parts */
+    a.use.parts = false; /* a run that began before there were any */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
     a = call(0, 16, 1024); /* nobody said: our own */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
@@ -126,8 +126,7 @@ static void sizes_hold_every_call_of_a_run(void **state)
         for (int i = 0; i < n; i++) {
             assert_true(sizes[i].docs >= 1 && sizes[i].docs <= MT_CUDNN_MOST_DOCS && sizes[i].longest % 128 == 0);
             assert_true(squares_of(sizes[i]) <= first.use.workspace);
-            bool whole = sizes[i].heads == first.H && sizes[i].keys == sizes[i].longest;
-            assert_true(whole || (sizes[i].docs == 1 && (sizes[i].heads == first.H || first.K % sizes[i].heads == 0) && sizes[i].keys % 128 == 0 && sizes[i].keys <= sizes[i].longest));
+            assert_true(mt_cudnn_whole(&first, sizes[i]) || (sizes[i].docs == 1 && (sizes[i].heads == first.H || first.K % sizes[i].heads == 0) && sizes[i].keys % 128 == 0 && sizes[i].keys <= sizes[i].longest));
             assert_true(i == 0 || sizes[i].longest > sizes[i - 1].longest || (sizes[i].longest == sizes[i - 1].longest && sizes[i].docs == 2 * sizes[i - 1].docs));
         }
         for (int64_t longest = 1; longest <= cap; longest += 1 + longest / 3) {
@@ -173,6 +172,49 @@ static void every_document_is_in_one_parcel(void **state)
     }
     for (int d = 0; d < DOCS; d++) assert_true(seen[d]);
     assert_in_range(n_launches, 12, 16); /* the short ones 64 at a time */
+}
+
+/* A document that leaves room for no other in the workspace, though it fits whole, is not to send every short one through alone. */
+static void short_documents_beside_a_long_one_go_together(void **state)
+{
+    (void)state;
+    static const struct {
+        int32_t longest, others, length;
+        int most; /* launches */
+    } cases[] = { { 8092, 448, 128, 8 }, { 8092, 1795, 32, 30 }, { 3996, 480, 128, 9 }, { 40000, 480, 128, 9 } };
+    static int32_t starts[2000];
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_attention a = call(CUDNN, cases[i].others + 1, 0);
+        starts[1] = cases[i].longest;
+        for (int d = 1; d <= cases[i].others; d++) starts[d + 1] = starts[d] + cases[i].length;
+        a.N = starts[a.n_docs], a.longest = cases[i].longest, a.host_start = starts;
+        mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
+        int n_parcels = 0;
+        assert_true(l.parcels && l.bytes <= mt_attention_scratch(&a));
+        for (mt_cudnn_parcel p = { .next = 0 }; mt_cudnn_parcel_next(&a, &p); n_parcels++)
+            assert_true(squares_of(p.size) + 4096 <= l.workspace_bytes && p.size.docs < l.offsets_ld && p.size.docs <= l.lengths_ld);
+        if (n_parcels > cases[i].most) fail_msg("case %zu: %d launches", i, n_parcels);
+    }
+    mt_attention alike = call(CUDNN, 26, 1024); /* all of them fit */
+    assert_false(mt_cudnn_layout_of(&alike, MT_ATTENTION_CUDNN, true).parcels);
+}
+
+/* Where every layer has a window, longer documents than that are never cuDNN's to take back: no kernels, no workspace for them. */
+static void windows_bound_the_squares(void **state)
+{
+    (void)state;
+    mt_cudnn_size sizes[MT_CUDNN_SIZES];
+    mt_attention a = call(CUDNN | FLASH, 4, 32768), short_ones = call(CUDNN | FLASH, 4, 4096);
+    a.window = 4096;
+    size_t with = mt_attention_scratch(&a);
+    int n = mt_cudnn_sizes(&a, true, sizes);
+    assert_int_equal(sizes[n - 1].longest, 4096);
+    short_ones.window = 4096, short_ones.use.longest = 32768;
+    assert_ways(&short_ones, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    assert_int_equal(mt_cudnn_size_of(&short_ones, true).longest, 4096);
+    assert_true(mt_cudnn_layout_of(&short_ones, MT_ATTENTION_CUDNN, true).bytes <= with);
+    a.window = 0;
+    assert_true(mt_attention_scratch(&a) > with);
 }
 
 /* Documents of one call go in parts of different kinds; each kind's offsets, gradients of queries and squares lie within the call's scratch.
@@ -277,7 +319,8 @@ static void a_layout_has_room_for_each_part(void **state)
 {
     (void)state;
     mt_attention a = call(CUDNN | FAST, 37, 400);
-    a.use.workspace = (uint64_t)128 << 20; /* 4 documents at a time in half of it: squares of 400 rows, rounded up to 512 */
+    a.use.parts = false;
+    a.use.workspace = (uint64_t)64 << 20; /* 4 documents at a time: squares of 400 rows, rounded up to 512 */
     mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
     assert_int_equal(l.size.docs, 4);
     assert_int_equal(l.size.longest, 512);
@@ -310,10 +353,12 @@ static void settings_become_ways(void **state)
     assert_int_equal(use.workspace, 0); /* the CPU needs none */
     use = mt_attention_use_typical(true, false, (size_t)141 << 30);
     assert_int_equal(use.ways, PLAIN | FLASH | CUDNN);
-    assert_true(use.workspace == (uint64_t)2 << 30 && !use.parts);
+    assert_true(use.workspace == (uint64_t)4 << 30 && use.parts);
     assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace); /* a little less free memory: the same bits */
-    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)1 << 30);
-    assert_int_equal(mt_attention_use_typical(false, false, (size_t)80 << 30).ways, PLAIN | FLASH | CUDNN | FAST);
+    assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)2 << 30);
+    use = mt_attention_use_typical(false, false, (size_t)141 << 30);
+    assert_int_equal(use.ways, PLAIN | FLASH | CUDNN | FAST);
+    assert_true(use.workspace == (uint64_t)2 << 30 && !use.parts); /* what could go in parts goes by atomic additions */
     assert_int_equal(mt_attention_use_typical(false, true, (size_t)80 << 30).ways, PLAIN);
     mt_attention_use_text(&(mt_attention_use){ .ways = PLAIN | FLASH | CUDNN }, text, sizeof text);
     assert_string_equal(text, "cudnn, flash, plain");
@@ -328,6 +373,8 @@ int main(void)
         cmocka_unit_test(long_documents_go_in_the_parts_that_were_fastest),
         cmocka_unit_test(sizes_hold_every_call_of_a_run),
         cmocka_unit_test(every_document_is_in_one_parcel),
+        cmocka_unit_test(short_documents_beside_a_long_one_go_together),
+        cmocka_unit_test(windows_bound_the_squares),
         cmocka_unit_test(parts_of_every_length_stay_inside_the_scratch),
         cmocka_unit_test(what_fits_the_longest_fits_every_shorter),
         cmocka_unit_test(scratch_of_the_largest_call_holds_every_other),

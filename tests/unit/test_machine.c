@@ -134,6 +134,15 @@ static void a_gpu_that_is_not_known_leads_to_its_kin(void **state)
     }
 }
 
+/* What is measured beside somebody else's work is not to be remembered; a card without its full power is measured again each time. */
+static void a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen(void **state)
+{
+    (void)state;
+    const mt_gpu seen = { .tflops = 700, .held = true }, worked_out = { .tflops = 700 };
+    assert_true(mt_gpu_reaches(&seen, 620e12) && mt_gpu_reaches(&worked_out, 560e12));
+    assert_false(mt_gpu_reaches(&seen, 560e12) || mt_gpu_reaches(&worked_out, 500e12));
+}
+
 static void only_hopper_has_cudnns_attention(void **state)
 {
     (void)state;
@@ -370,7 +379,8 @@ static int remove_all(void **state)
 
 MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
              IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
-             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(a_gpu_that_is_not_known_leads_to_its_kin), cmocka_unit_test(only_hopper_has_cudnns_attention),
+             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(a_gpu_that_is_not_known_leads_to_its_kin), cmocka_unit_test(a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen),
+             cmocka_unit_test(only_hopper_has_cudnns_attention),
              IN_DIR(a_cpu_is_measured_once_and_remembered), IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
              IN_DIR(what_is_measured_beside_others_does_not_last), cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
              cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(copies_out_take_turns_as_they_become_ready),

@@ -157,7 +157,7 @@ static void check_larger(const draw *w, const mt_batch_advice *b, double tokens_
         m->host_bytes += m->host_bytes / (size_t)(1 << (1 + roll(d, 9)));
     else
         m->device_bytes += m->device_bytes / (size_t)(1 << (1 + roll(d, 9)));
-    if (more.q.form.attention.workspace) more.q.form.attention.workspace = mt_attention_use_typical(false, false, m->device_bytes).workspace;
+    more.q.form.attention.workspace = mt_attention_workspace(&more.q.form.attention, m->device_bytes);
     assert_ok(mt_advise_batch(&now, &more.q, &err));
     HOLDS(w, now.largest + now.largest / 32 >= b->largest, "largest %lld, with %zu and %zu %lld", (long long)b->largest, m->device_bytes, m->host_bytes, (long long)now.largest);
     HOLDS(w, now.safe + now.safe / 32 >= b->safe, "safe %lld, with %zu and %zu %lld", (long long)b->safe, m->device_bytes, m->host_bytes, (long long)now.safe);
@@ -174,7 +174,7 @@ static void follow_machine(mt_question *q, const char *text)
     const char *gpu = strstr(text, "a GPU with "), *ram = strstr(text, " GiB of RAM free");
     if (gpu) {
         q->machine.device_bytes = ((size_t)strtoull(gpu + 11, NULL, 10) << 30) - q->machine.base_device;
-        if (q->form.attention.workspace) q->form.attention.workspace = mt_attention_use_typical(false, false, q->machine.device_bytes).workspace;
+        q->form.attention.workspace = mt_attention_workspace(&q->form.attention, q->machine.device_bytes);
     }
     while (ram && ram > text && ram[-1] >= '0' && ram[-1] <= '9') ram--;
     if (ram) q->machine.host_bytes = (size_t)strtoull(ram, NULL, 10) << 30;
