@@ -49,8 +49,9 @@ static mt_rc move_piece(mt_engine *e, mt_event *updated, char *device, char *hos
 {
     state_slot *s = &e->state_slots[atomic_fetch_add(&e->state_turn, 1) % MT_STATE_SLOTS];
     pthread_mutex_lock(&s->busy);
-    if (dir == MT_COPY_IN) memcpy(s->bounce, host, n);
-    mt_rc rc = queue_copy(e, s, updated, device, n, dir, err);
+    mt_rc rc = dir == MT_COPY_IN ? mt_watch_check(&e->watch, err) : MT_OK; /* a copy that nobody could wait for may still read the slot */
+    if (!rc && dir == MT_COPY_IN) memcpy(s->bounce, host, n);
+    if (!rc) rc = queue_copy(e, s, updated, device, n, dir, err);
     if (!rc) rc = mt_sync(s->done, err);
     if (!rc && dir == MT_COPY_OUT) memcpy(host, s->bounce, n);
     pthread_mutex_unlock(&s->busy);
