@@ -7,6 +7,7 @@ Each setting trains a model with random weights from a model directory that this
     whole   load, evaluation, steps, a checkpoint that is copied aside and written while steps go on; killed; resumed, steps, evaluation, the
             finished model
     model   load, evaluation, steps, evaluation, the finished model: where a checkpoint fits neither disk nor memory (save_only_model)
+The machine is measured first: that takes 1.5 GB of host memory for a moment beside a GPU, once.
 Predicted is the plan's sum with its base item and the room for a checkpoint (plan.json); measured is the process's largest resident size (VmHWM,
 as wait4 reports it) and, on a GPU, the most that nvidia-smi saw beyond what was used before.  Prints a row for docs/benchmarks.md as soon as it has one, and
 fails when a peak is off by more than 5% and 64 MB.  DIR should be fast and roomy (/dev/shm); --seconds starts no setting after so many and ends
@@ -166,13 +167,24 @@ def records(out):
         return []
 
 
+def resident(pid):
+    """MB in memory now: all of it, and what of it is the process's own, of files, and shared."""
+    try:
+        lines = [line.split() for line in open("/proc/%d/status" % pid)]
+    except OSError:
+        return []
+    kb = {words[0]: int(words[1]) for words in lines if words[0] in ("VmRSS:", "RssAnon:", "RssFile:", "RssShmem:")}
+    return [kb.get(key, 0) // 1000 for key in ("VmRSS:", "RssAnon:", "RssFile:", "RssShmem:")]
+
+
 def run(program, device, args, out, until=None):
     """Host and device peak, and what the plan said of the host's, of a run that ends by itself, or is killed when the path `until` is there."""
     log = tempfile.TemporaryFile("w+")
     watch = Watch(device)
     process, start, seen = subprocess.Popen([program, "train"] + args, stdout=log, stderr=subprocess.STDOUT), time.time(), []
-    pid, enough = 0, False
+    pid, enough, most = 0, False, [[], 0]
     while not pid:
+        most = max(most, [resident(process.pid), time.time() - start])
         time.sleep(0.05)
         pid, status, usage = os.wait4(process.pid, os.WNOHANG)
         seen += [time.time() - start] * (len(records(out)) - len(seen))
@@ -183,7 +195,8 @@ def run(program, device, args, out, until=None):
     device_peak = watch.end()
     log.seek(0)
     text = log.read()
-    print("  (metrics after %s s, all over after %.1f)" % (" ".join("%.1f" % s for s in seen), time.time() - start), file=sys.stderr, flush=True)
+    print("  (metrics after %s s, all over after %.1f; after %.1f s %s MB resident, own, of files and shared)" % (
+        " ".join("%.1f" % s for s in seen), time.time() - start, most[1], most[0]), file=sys.stderr, flush=True)
     if status and not enough:
         sys.exit("megatrain train %s %s:\n%s" % (" ".join(args), "failed" if time.time() <= LAST else "had no time left", text))
     plan = json.load(open(os.path.join(out, "plan.json")))
@@ -249,6 +262,7 @@ def main():
     heads += ["step s predicted", "measured", "off by"]
     print("| " + " | ".join(heads) + " |\n|" + " --- |" * len(heads), flush=True)
     bad = 0
+    subprocess.run([program, "plan", "--shape", "qwen2.5-0.5b", "--json"], stdout=subprocess.DEVNULL)
     try:
         for i, setting in enumerate(SETTINGS[device]):
             if (not only or str(i + 1) in only.split(",")) and time.time() < LAST:

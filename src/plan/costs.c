@@ -38,8 +38,8 @@ typedef struct kernel {
 } kernel;
 static const kernel kernels[MT_ATTENTION_WAYS][2] = {
     [MT_ATTENTION_FLASH] = { { 1.00, 0.65, 0.65, 0.58, 6 }, { 0.78, 0.77, 0.72, 0.43, 10 } },
-    [MT_ATTENTION_CUDNN] = { { 1.45, 0.67, 0.84, 1.00, 2 }, { 0.90, 0.74, 0.75, 0.72, 10 } },
-    [MT_ATTENTION_CUDNN_FAST] = { { 1.45, 0.67, 0.84, 1.00, 2 }, { 1.30, 0.75, 0.75, 0.67, 20 } },
+    [MT_ATTENTION_CUDNN] = { { 1.45, 0.74, 0.84, 1.00, 2 }, { 0.95, 0.70, 0.74, 0.68, 10 } },
+    [MT_ATTENTION_CUDNN_FAST] = { { 1.45, 0.74, 0.84, 1.00, 2 }, { 1.30, 0.80, 0.75, 0.67, 20 } },
 };
 enum { HALF_TILE = 64 }; /* keys a row sees in vain: what tiles reach beyond the diagonal, and beyond a window */
 

@@ -6,6 +6,7 @@
 #include "base/pool.h"
 #include "base/rng.h"
 #include "base/str.h"
+#include "base/units.h"
 #include "ops/adamw.h"
 #include "ops/ops.h"
 #include "plan/costs.h"
@@ -36,6 +37,7 @@
 
 enum { USUAL_CORES = 16 };
 enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 }; /* far more than caches hold */
+#define MEASURING_BYTES ((size_t)ADAM_PARAMS * 14 + 2 * (size_t)COPY_BYTES) /* of host memory, beside a GPU */
 
 static double now(void)
 {
@@ -414,7 +416,14 @@ static mt_rc rates_of_kind(mt_machine *m, const mt_machine *kind, mt_err *err)
 
 static bool agree(double measured, double known) { return fabs(measured / known - 1) < AGREES; }
 
-static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, mt_err *err)
+/* room: host memory that a run may use.  Half of it at most is taken for a moment, lest the system ends what asks for more. */
+static mt_rc measure_within(mt_machine *m, mt_device *dev, int cores, size_t room, mt_err *err)
+{
+    if (room / 2 < MEASURING_BYTES) return mt_fail(err, MT_ENOMEM, "%s of host memory for a moment, of %s", mt_bytes_text(MEASURING_BYTES).s, mt_bytes_text(room).s);
+    return measure(m, dev, cores, err);
+}
+
+static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, size_t room, mt_err *err)
 {
     *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
     m->cudnn = known && m->cudnn; /* of a card nobody knows the slower kernels are the safe guess */
@@ -422,7 +431,7 @@ static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, co
     mt_info("measuring this machine once (about two seconds)");
     const mt_machine kind = *m;
     const mt_cores_used before = mt_cores_look("");
-    mt_rc rc = measure(m, dev, cores, err);
+    mt_rc rc = measure_within(m, dev, cores, room, err);
     if (rc == MT_ENOMEM) return rates_of_kind(m, &kind, err);
     if (rc) return rc;
     if (known && known->held && agree(m->flops, kind.flops)) m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
@@ -443,13 +452,13 @@ static mt_rc rates_of_cpu(mt_machine *m, mt_device *dev, const mt_host *h, const
     return MT_OK;
 }
 
-static mt_rc rates_here(mt_machine *m, mt_device *dev, const mt_host *h, int cores, bool cache, mt_err *err)
+static mt_rc rates_here(mt_machine *m, mt_device *dev, const mt_host *h, int cores, size_t room, bool cache, mt_err *err)
 {
     mt_device_info d;
     dev->api->info(dev, &d);
     bool cpu = dev->api->kind == MT_DEVICE_CPU;
     char *path = cache ? cache_path(d.name, h, cpu ? d.n_threads : cores) : NULL;
-    mt_rc rc = cpu ? rates_of_cpu(m, dev, h, path, d.n_threads, err) : rates_of_gpu(m, dev, mt_gpu_of_driver(d.name), path, cores, err);
+    mt_rc rc = cpu ? rates_of_cpu(m, dev, h, path, d.n_threads, err) : rates_of_gpu(m, dev, mt_gpu_of_driver(d.name), path, cores, room, err);
     mt_free(path);
     return rc;
 }
@@ -461,17 +470,18 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     mt_host h;
     if (given->gpu) MT_TRY(mt_gpu_find(&gpu, given->gpu, err));
     MT_TRY(mt_host_read(&h, "", err));
+    size_t room = given->ram ? given->ram : mt_host_usable(&h);
     int cores = given->cores ? given->cores : gpu ? USUAL_CORES : h.cores; /* a GPU that is not here is not beside these cores */
     if (gpu)
         *out = mt_machine_of_gpu(gpu, cores);
     else {
-        MT_TRY(rates_here(out, dev, &h, cores, cache, err));
+        MT_TRY(rates_here(out, dev, &h, cores, room, cache, err));
         dev->api->info(dev, &d);
         out->device_bytes = d.memory_limit;
     }
     if (given->cores && !gpu) mt_machine_set_cores(out, cores, out->host_bandwidth);
     if (given->device_memory) out->device_bytes = given->device_memory;
     if (given->link > 0) out->copy_in = out->copy_out = given->link, out->copy_both = 0.91 * given->link;
-    out->host_bytes = given->ram ? given->ram : mt_host_usable(&h);
+    out->host_bytes = room;
     return MT_OK;
 }

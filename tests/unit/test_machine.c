@@ -258,19 +258,22 @@ static void what_is_measured_beside_others_does_not_last(void **state)
 static void a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind(void **state)
 {
     (void)state;
-    mt_err err = { 0 };
-    mt_device *dev;
-    mt_machine m;
+    static const struct { size_t device, ram; } rooms[] = { { 1 << 20, 0 }, { (size_t)1 << 32, (size_t)1 << 30 } }; /* too little of its own, beside it */
     mt_device_api played = mt_device_cpu;
     played.kind = MT_DEVICE_CUDA;
-    assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .memory_limit = 1 << 20 }, &err));
-    const mt_device_api *own = dev->api;
-    dev->api = &played;
-    assert_ok(mt_machine_here(&m, dev, &(mt_machine_given){ 0 }, false, &err));
-    dev->api = own;
-    mt_device_close(dev);
-    assert_true(m.device_bytes == 1 << 20 && m.flops == mt_machine_typical().flops && m.attention == mt_machine_typical().attention);
-    assert_true(err.rc == MT_OK && !*err.msg);
+    for (size_t i = 0; i < MT_COUNT(rooms); i++) {
+        mt_err err = { 0 };
+        mt_device *dev;
+        mt_machine m;
+        assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .memory_limit = rooms[i].device }, &err));
+        const mt_device_api *own = dev->api;
+        dev->api = &played;
+        assert_ok(mt_machine_here(&m, dev, &(mt_machine_given){ .ram = rooms[i].ram }, false, &err));
+        dev->api = own;
+        mt_device_close(dev);
+        assert_true(m.device_bytes == rooms[i].device && m.flops == mt_machine_typical().flops && m.attention == mt_machine_typical().attention);
+        assert_true(err.rc == MT_OK && !*err.msg);
+    }
 }
 
 /* -- the simulation -------------------------------------------------------------------------------- */
