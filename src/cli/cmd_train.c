@@ -204,6 +204,27 @@ static void print_banner(app *a, const mt_train_info *i)
     fflush(stdout);
 }
 
+/* Nothing of what is there within a second or two. */
+static void on_loading(void *user, size_t done, size_t total)
+{
+    enum { AT_ONCE_S = 1 };
+    const double MB = 1e6;
+    app *a = user;
+    pthread_mutex_lock(&a->lock);
+    if (!a->bar.total) mt_progress_start(&a->bar, &a->term, "loading (MB)", (double)total / MB);
+    a->bar_open |= a->bar.clock() - a->bar.start_s > AT_ONCE_S && done < total;
+    if (a->bar_open) mt_progress_update(&a->bar, (double)done / MB, "");
+    pthread_mutex_unlock(&a->lock);
+}
+
+static void end_loading(app *a)
+{
+    pthread_mutex_lock(&a->lock);
+    if (a->bar_open) mt_progress_finish(&a->bar);
+    a->bar_open = false;
+    pthread_mutex_unlock(&a->lock);
+}
+
 static void add_point(curve *c, double x, double y)
 {
     mt_err ignored;
@@ -349,7 +370,7 @@ static void save_report(app *a)
 static mt_train_hooks hooks_of(app *a)
 {
     return (mt_train_hooks){
-        .user = a, .open_source = open_source, .step = on_step, .eval = on_eval, .sample = on_sample, .saved = on_saved, .stop = asked_to_stop
+        .user = a, .open_source = open_source, .loading = on_loading, .step = on_step, .eval = on_eval, .sample = on_sample, .saved = on_saved, .stop = asked_to_stop
     };
 }
 
@@ -359,6 +380,7 @@ static mt_rc train(app *a, mt_err *err)
     mt_train_hooks hooks = hooks_of(a);
     if (a->s.logging.dashboard) MT_TRY(mt_server_open(&a->server, a->s.save.output_dir, (int)a->s.logging.dashboard, err));
     mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
+    end_loading(a);
     if (!rc) {
         open_log(a);
         rc = run(a, t, err);
