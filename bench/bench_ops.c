@@ -405,7 +405,7 @@ int main(int argc, char **argv)
 {
     int64_t rows = argc > 2 ? atoi(argv[2]) : 16384;
     const char *what = argc > 3 ? argv[3] : "all";
-    mt_device_options o = { .tune = strcmp(what, "tune") == 0 };
+    mt_device_options o = { .tune = strcmp(what, "tune") == 0 ? "" : NULL };
     bool all = strcmp(what, "all") == 0;
     for (size_t i = 0; argc > 5 && i < MT_COUNT(models); i++)
         if (strcmp(argv[5], models[i].name) == 0) D = models[i].D, H = models[i].H, K = models[i].K, DH = models[i].Dh, F = models[i].F, V = models[i].V;

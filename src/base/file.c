@@ -4,6 +4,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
@@ -136,4 +137,17 @@ const char *mt_path_base(const char *path)
 {
     const char *slash = strrchr(path, '/');
     return slash ? slash + 1 : path;
+}
+
+mt_rc mt_user_cache(char **out, mt_err *err)
+{
+    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    *out = NULL;
+    if (xdg && xdg[0] == '/') /* a relative one is to be ignored, the specification says */
+        *out = mt_path_join(xdg, "megatrain");
+    else if (home && home[0])
+        *out = mt_path_join(home, ".cache/megatrain");
+    else
+        return mt_fail(err, MT_EINVAL, "neither HOME nor XDG_CACHE_HOME is set: set one, so that there is a folder to keep things in");
+    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
 }

@@ -31,4 +31,8 @@ char *mt_path_join(const char *dir, const char *name);
 /* The part after the last '/', inside path. */
 const char *mt_path_base(const char *path);
 
+/* Where this user's programs keep what can be made again: $XDG_CACHE_HOME/megatrain, else ~/.cache/megatrain.  Newly allocated; it need not
+ * exist.  MT_EINVAL: neither is set. */
+mt_rc mt_user_cache(char **out, mt_err *err);
+
 #endif

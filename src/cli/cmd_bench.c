@@ -17,7 +17,7 @@ typedef struct options {
     const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *adam_state, *deterministic;
     uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows;
-    bool no_clip, json, table, alias_layers;
+    bool no_clip, json, table, alias_layers, tune;
     const char *trace;
     double product_rate; /* of the runs so far, in dtype rate_dtype */
     const char *rate_dtype;
@@ -163,6 +163,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--adam-state", MT_FLAG_STR, &o->adam_state, "FORM", "of Adam's moments: float32 (default), bf16 or 8bit", false },
         { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
         { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off", "on (default): kernels that repeat their bits; off: the fastest", false },
+        { "--tune", MT_FLAG_BOOL, &o->tune, NULL, "choose kernels of products by timing, and remember them (training.tune_products); of the first run", false },
         { "--alias-layers", MT_FLAG_BOOL, &o->alias_layers, NULL, "all layers share one layer's host memory: the speed of a model larger than RAM", false },
         { "--table", MT_FLAG_BOOL, &o->table, NULL, "trace one more step: where the time went", false },
         { "--trace", MT_FLAG_STR, &o->trace, "FILE", "and write it as a Chrome trace", false },
@@ -180,6 +181,15 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
     if (strcmp(o->home, "auto") && strcmp(o->home, "host")) return mt_fail(err, MT_EINVAL, "--home %s: auto or host expected", o->home);
     if (strcmp(o->deterministic, "on") && strcmp(o->deterministic, "off")) return mt_fail(err, MT_EINVAL, "--deterministic %s: on or off expected", o->deterministic);
     return parse_numbers(o, b, err);
+}
+
+static mt_rc open_device(mt_device **out, const options *o, mt_err *err)
+{
+    char *tune = NULL;
+    if (o->tune) MT_TRY(mt_user_cache(&tune, err));
+    mt_rc rc = mt_device_open(out, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory, .keep_host_memory = true, .tune = tune }, err);
+    mt_free(tune);
+    return rc;
 }
 
 /* Words of argv up to the next --and, from `first`; argv[first - 1] stands for the command's name. */
@@ -216,8 +226,7 @@ int mt_cmd_bench(int argc, char **argv)
         mt_bench_options b;
         int n = words_of_run(argc, argv, first);
         rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
-        if (!rc && !dev)
-            rc = mt_device_open(&dev, o.device, &(mt_device_options){ .memory_limit = (size_t)o.device_memory, .keep_host_memory = true }, &err);
+        if (!rc && !dev) rc = open_device(&dev, &o, &err);
         if (rc) break;
         if (for_each_name(&o, dev, &b, bench_one, &err)) failed = mt_cli_failed(&err); /* one run that does not fit does not keep the others */
         fflush(stdout);

@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/hub_bar.h"
+#include "engine/train.h"
 #include "hub/hub.h"
 #include "optim/clip.h"
 #include "plan/measure.h"
@@ -144,19 +145,14 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
 
 mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine)
 {
-    static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
-    const mt_memory_settings *m = &set->memory;
     mt_question q = { .model = model, .machine = *machine, .seq_len = set->dataset.max_seq_len, .clip = mt_clip_needs_norm(set->training.max_grad_norm) };
     q.accumulation = set->training.gradient_accumulation_steps;
     q.batch = set->training.batch_size * q.accumulation;
-    q.form.compute = set->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
-    q.form.grad = set->training.grad_dtype;
-    q.form.moments = set->memory.adam_state;
+    mt_train_types(set, &q.form);
     bool eager = set->model.attn_implementation == MT_SET_ATTENTION_EAGER;
     if (machine->cudnn || eager) /* a GPU, which need not be here */
         q.form.attention = mt_attention_use_typical(set->training.deterministic, eager, machine->device_bytes);
-    q.machine.home_host = m->home == MT_SET_HOME_HOST;
-    q.machine.limits = (mt_limits){ .interval = (int)m->checkpoint_interval, .exact = m->strict_checkpointing, .n_slabs = (int)m->num_grad_slabs,
-                                    .offload = offload[m->offload_inputs] };
+    q.machine.home_host = set->memory.home == MT_SET_HOME_HOST;
+    q.machine.limits = mt_train_limits(set);
     return q;
 }

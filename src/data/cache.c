@@ -21,17 +21,11 @@
 
 mt_rc mt_cache_dir(char **out, const char *dir, mt_err *err)
 {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    *out = NULL;
-    if (dir && dir[0])
-        *out = mt_strdup(dir);
-    else if (xdg && xdg[0] == '/')
-        *out = mt_asprintf("%s/megatrain", xdg); /* a relative one is to be ignored, the specification says */
-    else if (home && home[0])
-        *out = mt_asprintf("%s/.cache/megatrain", home);
-    else
-        return mt_fail(err, MT_EINVAL,
-                       "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)");
+    if (!dir || !dir[0]) {
+        mt_rc rc = mt_user_cache(out, err);
+        return rc == MT_EINVAL ? mt_fail(err, rc, "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)") : rc;
+    }
+    *out = mt_strdup(dir);
     return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
 }
 

@@ -42,7 +42,8 @@ typedef struct mt_device_options {
     const char *slow_stream; /* with dawdle_us: only the stream of this name sleeps, that long before all of its work; NULL: every one, at random */
     bool keep_host_memory; /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or memory runs short */
     bool pin_nothing;    /* cuda, for tests: as if the system refused to pin host memory */
-    bool tune;           /* cuda: choose product kernels by timing them; faster, but another run may choose others, and other bits */
+    const char *tune;    /* cuda: choose product kernels by timing them, and keep the choices in this folder (tuned.h; "": nowhere, and another
+                            run may have other bits); NULL: as the library and linear_tiles.h say */
 } mt_device_options;
 
 typedef struct mt_device_info {
@@ -104,6 +105,8 @@ extern const mt_device_api mt_device_cuda; /* defined in builds that have it */
 
 /* What opening a GPU takes beside its memory limit: the workspace of the product library, for the one stream that multiplies. */
 enum { MT_DEVICE_WORKSPACE_BYTES = 32 << 20 };
+/* Pinned host memory beside a stream of a GPU that copies host memory which is not pinned (slots.h). */
+enum { MT_DEVICE_SLOTS_BYTES = 16 << 20 };
 
 /* Open by the user's word: "auto" (the GPU if there is one), "cpu", "cuda", "cuda:1". */
 mt_rc mt_device_open(mt_device **out, const char *word, const mt_device_options *options, mt_err *err);

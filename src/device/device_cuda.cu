@@ -5,7 +5,8 @@
  * pages of 2 MiB.  Lists of blocks keep the account.
  *
  * Host memory: whole huge pages, spread over the machine's nodes, touched by several threads at once (the kernel zeroes them meanwhile), then pinned
- * where they lie.  If the system refuses to pin, copies go through a small pinned slot (slot_cuda.cu), slower, and one notice says so.
+ * where they lie.  Copies of what is not pinned, because the system refused or because it is a mapped file, go through small pinned slots (slots.h):
+ * slower, but in the stream's order like any other.  One notice tells of a refusal.
  *
  * A CUDA error in queued work shows up in some later call.  Whoever sees it keeps it in the device (`error`), and every
  * call from then on returns that first one. */
@@ -18,6 +19,8 @@ extern "C" {
 #include "base/numa.h"
 #include "base/pool.h"
 #include "base/units.h"
+#include "device/slots.h"
+#include "device/tuned.h"
 }
 
 #include <pthread.h>
@@ -54,7 +57,7 @@ typedef struct cuda_device {
     block *spare_blocks;  /* host memory nobody uses, still pinned */
     bool keep_host_memory;
     bool pin_nothing;     /* as if the system refused; for tests */
-    bool pin_refused;     /* some host block is not pinned */
+    bool told_unpinned;   /* that some host block is not pinned */
     bool failed;
     mt_err error; /* the first one */
     cudaEvent_t zero; /* timed events count from here; made with the first of them */
@@ -178,9 +181,9 @@ static void cuda_stream_free(mt_stream *stream)
     mt_cuda_stream *s = (mt_cuda_stream *)stream;
     cudaSetDevice(mt_cuda_device_of(stream)->index);
     mt__cuda_check(stream->dev, cudaStreamSynchronize(s->raw), "finishing a stream", NULL);
+    mt_slots_free(s->slots);
     cudaStreamDestroy(s->raw);
     give_workspace(mt_cuda_device_of(stream), s->workspace);
-    cudaFreeHost(s->slot);
     mt_free(s);
 }
 
@@ -259,6 +262,7 @@ static mt_rc cuda_record(mt_stream *s, mt_event *e, mt_err *err)
 static mt_rc cuda_wait(mt_stream *s, mt_event *e, mt_err *err)
 {
     MT_TRY(may_queue(s->dev, err));
+    mt_slots_waited(((mt_cuda_stream *)s)->slots);
     return mt__cuda_check(s->dev, cudaStreamWaitEvent(mt_cuda_raw(s), ((cuda_event *)e)->raw, 0), "waiting for an event", err);
 }
 
@@ -286,15 +290,13 @@ static mt_rc cuda_sync(mt_event *event, mt_err *err)
 
 /* -- copies ---------------------------------------------------------------------------------------- */
 
-/* Does p lie in host memory of ours that could not be pinned? */
-static bool is_unpinned(cuda_device *d, const void *p)
+/* Can the device copy it while the host goes on?  Not what nobody has pinned: memory of ours that the system refused to, mapped files. */
+static bool is_pinned(const void *p)
 {
-    bool found = false;
-    pthread_mutex_lock(&d->lock);
-    for (block *b = d->pin_refused ? d->host_blocks : NULL; b && !found; b = b->next)
-        found = !b->pinned && (const char *)p >= b->p && (const char *)p < b->p + b->bytes;
-    pthread_mutex_unlock(&d->lock);
-    return found;
+    struct cudaPointerAttributes found;
+    if (cudaPointerGetAttributes(&found, p) == cudaSuccess) return found.type != cudaMemoryTypeUnregistered;
+    cudaGetLastError();
+    return false;
 }
 
 static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
@@ -308,8 +310,8 @@ static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, m
         keep_error((cuda_device *)s->dev, &error);
         return mt__cuda_ready(s->dev, err);
     }
-    if (dir != MT_COPY_ON_DEVICE && is_unpinned((cuda_device *)s->dev, dir == MT_COPY_IN ? src : dst))
-        return mt__cuda_copy_by_slot(s, dst, src, bytes, dir, err);
+    if (dir != MT_COPY_ON_DEVICE && !is_pinned(dir == MT_COPY_IN ? src : dst)) return mt__cuda_copy_by_slots(s, dst, src, bytes, dir, err);
+    if (dir == MT_COPY_OUT) mt_slots_waited(((mt_cuda_stream *)s)->slots);
     return mt__cuda_check(s->dev, cudaMemcpyAsync(dst, src, bytes, kinds[dir], mt_cuda_raw(s)), "a copy", err);
 }
 
@@ -485,11 +487,11 @@ static void pin(cuda_device *d, block *b, const char *name)
     if (b->pinned) return;
     cudaGetLastError();
     pthread_mutex_lock(&d->lock);
-    bool first = !d->pin_refused;
-    d->pin_refused = true;
+    bool first = !d->told_unpinned;
+    d->told_unpinned = true;
     pthread_mutex_unlock(&d->lock);
     if (first)
-        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies go through a small pinned buffer, slower; raise the limit on "
+        mt_warn("the system would not pin host memory for %s (%s): %s.  Copies go through small pinned buffers, slower; raise the limit on "
                 "locked memory (ulimit -l)",
                 name, mt_bytes_text(b->bytes).s, cudaGetErrorString(status));
 }
@@ -698,6 +700,7 @@ static void cuda_close(mt_device *dev)
     if (d->zero) cudaEventDestroy(d->zero);
     if (d->ops.lt) cublasLtDestroy(d->ops.lt);
     mt_free(d->ops.products);
+    mt_tuned_close(d->ops.tuned);
     cudaFree(d->ops.workspace);
     free_blocks(d->blocks, false);
     free_blocks(d->own_blocks, true);
@@ -709,6 +712,15 @@ static void cuda_close(mt_device *dev)
     mt_free(d);
 }
 
+static mt_rc open_tuned(cuda_device *d, const char *dir, mt_err *err)
+{
+    char who[192];
+    snprintf(who, sizeof who, "megatrain products 1, %s, cuBLASLt %zu", d->name, cublasLtGetVersion());
+    MT_TRY(mt_tuned_open(&d->ops.tuned, dir, who, err));
+    mt_info("products: %d kernels chosen earlier, by timing; those of other shapes are timed when they are met", mt_tuned_count(d->ops.tuned));
+    return MT_OK;
+}
+
 static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
 {
     *out = NULL;
@@ -716,7 +728,6 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     if (!d) return mt_fail(err, MT_ENOMEM, "no host memory for the CUDA device");
     d->ops.base.api = &mt_device_cuda;
     d->ops.index = o ? o->index : 0;
-    d->ops.tune = o && o->tune;
     d->pin_nothing = o && o->pin_nothing;
     d->keep_host_memory = o && o->keep_host_memory;
     pthread_mutex_init(&d->lock, NULL);
@@ -732,6 +743,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     if (!rc) rc = take_workspace(&d->ops, &d->ops.workspace, err);
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);
+    if (!rc && o && o->tune) rc = open_tuned(d, o->tune, err);
     if (rc) {
         cuda_close(&d->ops.base);
         return rc;

@@ -32,7 +32,7 @@ typedef struct mt_cuda_stream {
     mt_stream base;
     cudaStream_t raw;
     void *workspace; /* of the product library; one a stream, since products on two streams may overlap */
-    void *slot;      /* pinned, for copies of memory that is not (slot_cuda.cu); NULL until one comes */
+    struct mt_slots *slots; /* for copies of memory that is not pinned (slots.h); NULL until one comes */
 } mt_cuda_stream;
 
 /* What the ops see of the device. */
@@ -43,13 +43,14 @@ typedef struct mt_cuda_device {
     size_t shared_bytes; /* shared memory a block may ask for */
     bool hopper;         /* compute capability 9.0, and code for it: warpgroup products */
     bool clusters;       /* the same of 9.0 and later: blocks that reach into each other's shared memory */
-    bool tune;           /* choose products by timing them */
+    struct mt_tuned *tuned; /* products are chosen by timing them, and here are the choices; NULL: they are not */
     cublasLtHandle_t lt;
     void *workspace;           /* MT_DEVICE_WORKSPACE_BYTES; NULL while a stream has it */
     mt_cuda_product *products; /* [MT_CUDA_PRODUCTS], by hash of the key, then the next free place */
     int n_products;
     int64_t n_choices;         /* entries made, ever */
     bool told_slow;            /* that a product has no kernel in the library */
+    bool told_attention;       /* that cuDNN has none for some attention */
     bool cudnn_tried; /* cuDNN is loaded when an op first wants it */
     void *cudnn;      /* what the op keeps of it, or NULL */
     void (*cudnn_close)(void *cudnn);
@@ -65,8 +66,8 @@ mt_rc mt__cuda_ready(mt_device *dev, mt_err *err);
 mt_rc mt__cuda_check(mt_device *dev, cudaError_t status, const char *what, mt_err *err);
 /* After a kernel launch. */
 mt_rc mt__cuda_launched(mt_stream *s, const char *what, mt_err *err);
-/* cudaMemcpyAsync for host memory that is not pinned: through the stream's slot. */
-mt_rc mt__cuda_copy_by_slot(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
+/* cudaMemcpyAsync for host memory that is not pinned: through the stream's slots. */
+mt_rc mt__cuda_copy_by_slots(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
 /* The stream's workspace for products: the device's, lent to the first stream that asks; later ones get their own. */
 mt_rc mt__cuda_workspace(mt_stream *s, void **out, mt_err *err);
 }

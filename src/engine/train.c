@@ -51,7 +51,7 @@ void mt_trainer_info(const mt_trainer *t, mt_train_info *out)
     *out = (mt_train_info){ .config = t->config,
                             .model = t->model,
                             .plan = t->plan,
-                            .limits = mt__train_limits(t->s),
+                            .limits = mt_train_limits(t->s),
                             .data = t->data,
                             .device_kind = t->dev->api->kind,
                             .first_step = t->first_step,

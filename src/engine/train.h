@@ -82,6 +82,10 @@ typedef struct mt_train_result {
     mt_train_compared compared;
 } mt_train_result;
 
+/* What the settings ask of a placement, and the types they compute in: the same for a run and for questions about one. */
+mt_limits mt_train_limits(const mt_settings *s);
+void mt_train_types(const mt_settings *s, mt_arithmetic *out); /* compute, grad and moments alone */
+
 /* Would open refuse the output directory as it is now?  Cheap: for asking before a model is downloaded. */
 mt_rc mt_trainer_check_output(const mt_settings *s, mt_err *err);
 mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err);

@@ -116,7 +116,6 @@ double mt__seconds(void); /* that only go up */
 
 /* -- train_plan.c -- */
 mt_rc mt__train_load(mt_trainer *t, mt_err *err);
-mt_limits mt__train_limits(const mt_settings *s);
 /* batch_size: auto becomes a number: the stored run's, or what the plan recommends. */
 mt_rc mt__train_batch(mt_trainer *t, mt_err *err);
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err);

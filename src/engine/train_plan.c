@@ -9,12 +9,17 @@
 #include <stdio.h>
 #include <sys/resource.h>
 
+void mt_train_types(const mt_settings *s, mt_arithmetic *out)
+{
+    out->compute = s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+    out->grad = s->training.grad_dtype;
+    out->moments = s->memory.adam_state;
+}
+
 /* What the settings say of the arithmetic; a resumed run follows them too, for they were compared and spoken of. */
 static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
-    a->compute = t->s->model.dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
-    a->grad = t->s->training.grad_dtype;
-    a->moments = t->s->memory.adam_state;
+    mt_train_types(t->s, a);
     a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic, t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
 
@@ -31,7 +36,7 @@ static void keep_attention(mt_attention_use *now, const mt_attention_use *was)
     if (was->ways) mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before, after);
 }
 
-mt_limits mt__train_limits(const mt_settings *s)
+mt_limits mt_train_limits(const mt_settings *s)
 {
     static const mt_whether offload[] = { [MT_TRI_AUTO] = MT_MAY, [MT_TRI_TRUE] = MT_MUST, [MT_TRI_FALSE] = MT_MUST_NOT };
     const mt_memory_settings *m = &s->memory;
@@ -58,7 +63,7 @@ static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
     const mt_memory_settings *m = &t->s->memory;
     MT_TRY(mt_machine_here(out, t->dev, &(mt_machine_given){ .ram = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
     out->home_host = m->home == MT_SET_HOME_HOST;
-    out->limits = mt__train_limits(t->s);
+    out->limits = mt_train_limits(t->s);
     return MT_OK;
 }
 

@@ -8,6 +8,10 @@
  * the usual head widths takes the tensor cores instead (attention_mma.cu). */
 #include "ops/attention.cuh"
 
+extern "C" {
+#include "base/log.h"
+}
+
 enum { THREADS = 256, N_WARPS = THREADS / 32, MAX_HEAD = 512 };
 
 /* PLACES: numbers of a head that a lane holds. */
@@ -185,12 +189,29 @@ template <typename T> static void backward(mt_stream *s, const mt_attention *a, 
     backward_with<T, MAX_HEAD / 32>(s, a, delta);
 }
 
+/* cuDNN has no kernel for this after all (another version, another GPU): the same call without it, for the next way that serves. */
+static mt_attention without(mt_stream *s, const mt_attention *a, mt_attention_way way, mt_err *err)
+{
+    mt_cuda_device *d = mt_cuda_device_of(s);
+    mt_attention other = *a;
+    if (!d->told_attention) mt_warn("some attention uses megatrain's own kernels, which are slower: %s", err ? err->msg : "cuDNN refused");
+    d->told_attention = true;
+    if (err) *err = mt_err{};
+    other.use.ways &= ~(1u << way);
+    return other;
+}
+
 mt_rc mt__attention_fwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
 {
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
     mt_attention_way way = mt_attention_choose(a, false);
-    if (way == MT_ATTENTION_CUDNN) return mt__attention_cudnn_fwd(s, a, err);
+    if (way == MT_ATTENTION_CUDNN) {
+        mt_rc rc = mt__attention_cudnn_fwd(s, a, err);
+        if (rc != MT_EUNSUPPORTED) return rc;
+        mt_attention other = without(s, a, way, err);
+        return mt__attention_fwd_cuda(s, &other, err);
+    }
     if (way == MT_ATTENTION_FLASH) return mt__attention_mma_fwd(s, a, err);
     if (a->t == MT_DTYPE_BF16)
         forward<bf16>(s, a);
@@ -204,7 +225,12 @@ mt_rc mt__attention_bwd_cuda(mt_stream *s, const mt_attention *a, mt_err *err)
     MT_TRY(check(a, err));
     if (a->N == 0) return MT_OK;
     mt_attention_way way = mt_attention_choose(a, true);
-    if (way == MT_ATTENTION_CUDNN || way == MT_ATTENTION_CUDNN_FAST) return mt__attention_cudnn_bwd(s, a, way, err);
+    if (way == MT_ATTENTION_CUDNN || way == MT_ATTENTION_CUDNN_FAST) {
+        mt_rc rc = mt__attention_cudnn_bwd(s, a, way, err);
+        if (rc != MT_EUNSUPPORTED) return rc;
+        mt_attention other = without(s, a, way, err);
+        return mt__attention_bwd_cuda(s, &other, err);
+    }
     mt__attention_cudnn_expect(s, a);
     float *delta = (float *)a->scratch;
     bool fours = a->Dh % 4 == 0 && a->ldo % 4 == 0 && is_aligned(a->o, 16) && is_aligned(a->d_o, 16);

@@ -37,15 +37,25 @@ typedef struct plan_key {
 enum { MAX_PLANS = 256, MOST_KEYS = 2 * MT_CUDNN_SIZES + 1, GRADIENTS_FROM = 91900 };
 _Static_assert((int)MOST_KEYS <= (int)MAX_PLANS, "room for all of a shape");
 
+typedef struct made_plan {
+    plan_key key;
+    mt_cudnn_plan *plan; /* NULL: cuDNN has none that serves, and is not asked again */
+} made_plan;
+
 struct mt_cudnn_attention {
     mt_cudnn *lib;
     plan_key expected; /* the shape whose plans were last made ahead of time */
+    mt_err refused;    /* why the first plan that cuDNN does not have could not be made */
     int n_plans;
-    struct {
-        plan_key key;
-        mt_cudnn_plan *plan;
-    } plans[MAX_PLANS];
+    made_plan plans[MAX_PLANS];
 };
+
+/* Bytes of workspace that mt_cudnn_layout has for launches like this: no plan may ask for more. */
+static size_t counted(const plan_key *k)
+{
+    bool squares = k->backward && k->way == MT_ATTENTION_CUDNN;
+    return MT_CUDNN_SMALL_WORKSPACE + (squares ? (size_t)(k->docs * k->H) * (size_t)k->longest * (size_t)k->keys * 2 : 0);
+}
 
 /* -- tensors --------------------------------------------------------------------------------------- */
 
@@ -186,7 +196,7 @@ static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out
     mt_node p = square(&b, CUDNN_DATA_BFLOAT16, false);
     mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_DIV, e, z, p);
     mt_cudnn_matmul_to(g, p, v, o, b.len_q, NULL, b.len_kv);
-    return mt_cudnn_plan_create(out, g, err);
+    return mt_cudnn_plan_create(out, g, counted(k), err);
 }
 
 /* A gradient of keys or values: (dS or P)' times rows of queries.  Grouped heads: for every query head, then summed.  cuDNN derives where
@@ -246,7 +256,7 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
         mt_cudnn_matmul_to(g, ds, keys, acc, b.len_q, NULL, b.len_kv);
         mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, acc, NULL, dq);
     }
-    return mt_cudnn_plan_create(out, g, err);
+    return mt_cudnn_plan_create(out, g, counted(k), err);
 }
 
 /* -- plans ----------------------------------------------------------------------------------------- */
@@ -297,28 +307,29 @@ static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward,
                        .dq_apart = by_heads && size.keys == size.longest ? a->H / a->K : 1 };
 }
 
-static mt_cudnn_plan *find(const mt_cudnn_attention *c, const plan_key *key)
+static const made_plan *find(const mt_cudnn_attention *c, const plan_key *key)
 {
     for (int i = 0; i < c->n_plans; i++)
-        if (memcmp(&c->plans[i].key, key, sizeof *key) == 0) return c->plans[i].plan;
+        if (memcmp(&c->plans[i].key, key, sizeof *key) == 0) return &c->plans[i];
     return NULL;
 }
 
-static mt_rc add_plan(mt_cudnn_attention *c, const plan_key *key, mt_err *err)
+static void add_plan(mt_cudnn_attention *c, const plan_key *key)
 {
-    mt_cudnn_plan *plan;
-    MT_TRY(key->backward ? build_backward(c->lib, key, &plan, err) : build_forward(c->lib, key, &plan, err));
-    c->plans[c->n_plans].key = *key;
-    c->plans[c->n_plans++].plan = plan;
-    return MT_OK;
+    mt_err why;
+    made_plan *made = &c->plans[c->n_plans++];
+    made->key = *key;
+    mt_rc rc = (key->backward ? build_backward : build_forward)(c->lib, key, &made->plan, &why);
+    if (rc && !c->refused.rc) c->refused = why;
 }
 
-/* Whatever calls of this shape may come to want, however long their documents: kernels are compiled in the first step, or never. */
+/* Whatever calls of this shape may come to want in a run, however long their documents: kernels are compiled in the first step, or never. */
 static int keys_of(const mt_attention *a, bool backward, plan_key out[MOST_KEYS])
 {
     static const mt_attention_way ways[] = { MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
     mt_cudnn_size sizes[MT_CUDNN_SIZES];
     int n_keys = 0;
+    if (!a->use.docs && !a->use.longest) return 0; /* a call by itself */
     for (int w = 0; w < (backward ? 2 : 1); w++) {
         if (backward && !(a->use.ways >> ways[w] & 1)) continue;
         for (int i = 0, n = mt_cudnn_sizes(a, backward && ways[w] == MT_ATTENTION_CUDNN, sizes); i < n; i++) {
@@ -341,39 +352,38 @@ static void make_room(mt_cudnn_attention *c, int n)
     c->expected = (plan_key){ 0 };
 }
 
-static mt_rc add_plans(mt_cudnn_attention *c, const plan_key *keys, int n, mt_err *err)
+static void add_plans(mt_cudnn_attention *c, const plan_key *keys, int n)
 {
     make_room(c, n);
     for (int i = 0; i < n; i++)
-        if (!find(c, &keys[i])) MT_TRY(add_plan(c, &keys[i], err));
-    return MT_OK;
+        if (!find(c, &keys[i])) add_plan(c, &keys[i]);
 }
 
-mt_rc mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a, mt_err *err)
+void mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a)
 {
     plan_key keys[MOST_KEYS], shape = key_of(a, (mt_cudnn_size){ a->use.docs, a->use.longest, a->H, a->use.longest }, true, MT_ATTENTION_CUDNN);
-    if (memcmp(&shape, &c->expected, sizeof shape) == 0) return MT_OK;
-    MT_TRY(add_plans(c, keys, keys_of(a, true, keys), err));
-    c->expected = shape;
-    return MT_OK;
+    if (memcmp(&shape, &c->expected, sizeof shape) == 0) return;
+    add_plans(c, keys, keys_of(a, true, keys));
+    c->expected = shape; /* not before: making room forgets it */
 }
 
 int mt_cudnn_attention_plans(const mt_cudnn_attention *c) { return c->n_plans; }
 
-/* The plan of this call.  A new shape gets all its plans, so that later calls find theirs. */
+/* The plan of this call; MT_EUNSUPPORTED: there is none.  A new shape gets all its plans, so that later calls find theirs. */
 static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way, mt_cudnn_plan **out, mt_err *err)
 {
     plan_key keys[MOST_KEYS], wanted = key_of(a, l->size, backward, way);
-    *out = find(c, &wanted);
-    if (!*out) {
+    const made_plan *made = find(c, &wanted);
+    if (!made) {
         int n = keys_of(a, backward, keys);
         keys[n++] = wanted;
-        MT_TRY(add_plans(c, keys, n, err));
-        *out = find(c, &wanted);
+        add_plans(c, keys, n);
+        made = find(c, &wanted);
     }
-    if (mt_cudnn_plan_workspace(*out) <= l->workspace_bytes) return MT_OK;
-    return mt_fail(err, MT_EINTERNAL, "cuDNN's attention asks for %zu bytes of workspace where %zu were planned; please report it, and run with attn_implementation: eager or without cuDNN meanwhile",
-                   mt_cudnn_plan_workspace(*out), l->workspace_bytes);
+    *out = made->plan;
+    if (!made->plan) return mt_fail(err, MT_EUNSUPPORTED, "%s", c->refused.msg);
+    if (mt_cudnn_plan_workspace(made->plan) <= l->workspace_bytes) return MT_OK;
+    return mt_fail(err, MT_EUNSUPPORTED, "cuDNN asks for more workspace than was planned"); /* counted() is wrong */
 }
 
 mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err)

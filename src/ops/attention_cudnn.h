@@ -19,7 +19,9 @@ typedef struct mt_cudnn_launch {
     int64_t chunk, head, kv;
 } mt_cudnn_launch;
 
-/* stream: a cudaStream_t.  The offsets and lengths in the scratch (mt_cudnn_layout) are filled in by the caller.  What a
+/* MT_EUNSUPPORTED: cuDNN has no kernel for a call like this that is content with the workspace there is; another way has to serve it, and what
+ * was queued meanwhile does it no harm.
+ * stream: a cudaStream_t.  The offsets and lengths in the scratch (mt_cudnn_layout) are filled in by the caller.  What a
  * backward leaves in parts there is summed by the caller, too. */
 mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_err *err);
 mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_cudnn_launch at, mt_err *err);
@@ -28,8 +30,8 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
 mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err);
 
 /* Backward is about to go another way than cuDNN's, and later ones of this shape may not: their plans are made now. */
-mt_rc mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a, mt_err *err);
-int mt_cudnn_attention_plans(const mt_cudnn_attention *c); /* how many there are */
+void mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a);
+int mt_cudnn_attention_plans(const mt_cudnn_attention *c); /* how many there are, with those that could not be made */
 
 /* Elements from row to row of what each array of offsets is for. */
 void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, int64_t ld[MT_OFFSETS]);

@@ -36,11 +36,7 @@ mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, b
     return absent(err);
 }
 
-mt_rc mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a, mt_err *err)
-{
-    (void)c, (void)a;
-    return absent(err);
-}
+void mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a) { (void)c, (void)a; }
 
 int mt_cudnn_attention_plans(const mt_cudnn_attention *c)
 {

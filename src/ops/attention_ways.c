@@ -6,7 +6,7 @@
 #include <assert.h>
 #include <stdio.h>
 
-enum { TILE = 128, PART_ALIGN = 512, SMALL_WORKSPACE = 1 << 20, NARROW = 512, LONG = 4096 };
+enum { TILE = 128, PART_ALIGN = 512, NARROW = 512, LONG = 4096 };
 
 static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 && ld % 8 == 0; }
 
@@ -301,7 +301,7 @@ static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, boo
     l.offsets = take(&l.bytes, (uint64_t)(l.n_chunks * MT_OFFSETS * l.offsets_ld) * 8);
     l.lengths = take(&l.bytes, (uint64_t)(l.n_chunks * 2 * l.lengths_ld) * 4);
     if (backward) lay_out_backward(&l, a, squares, n.dq);
-    l.workspace_bytes = SMALL_WORKSPACE + (squares ? (size_t)n.squares : 0);
+    l.workspace_bytes = MT_CUDNN_SMALL_WORKSPACE + (squares ? (size_t)n.squares : 0);
     l.workspace = take(&l.bytes, l.workspace_bytes);
     return l;
 }

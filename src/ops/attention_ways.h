@@ -8,6 +8,7 @@
 /* cuDNN's kernels are made for a number of documents and a length; documents go through them so many at a time.  Both come in few
  * sizes, so that a run makes all its kernels in its first step. */
 enum { MT_CUDNN_SIZES = 96, MT_CUDNN_SMALLEST = 256, MT_CUDNN_MOST_DOCS = 64, MT_CUDNN_FEWEST_KEYS = 2048 };
+enum { MT_CUDNN_SMALL_WORKSPACE = 1 << 20 }; /* bytes of every launch, beside squares */
 
 /* heads: query heads of a launch.  All of them, or, where a document's squares do not fit at once, one each of so many key heads: then the
  * gradients of keys and values are made for every query head and summed afterwards.

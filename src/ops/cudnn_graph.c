@@ -8,7 +8,7 @@
 #include <dlfcn.h>
 #include <string.h>
 
-enum { MAX_DESCS = 256, MAX_OPS = 64, MAX_NODES = 128, MAX_CONFIGS = 32, VIRTUAL_IDS = 1000, OLDEST = 91400 };
+enum { MAX_DESCS = 256, MAX_OPS = 64, MAX_NODES = 128, MAX_CONFIGS = 16, VIRTUAL_IDS = 1000, OLDEST = 91400 };
 
 /* -- the library ----------------------------------------------------------------------------------- */
 
@@ -336,54 +336,72 @@ struct mt_cudnn_plan {
     int64_t workspace;
 };
 
-/* The library's proposals, best first.  Reading them may give fewer than it counted. */
-static int64_t list_configs(mt_cudnn_graph *g, cudnnBackendDescriptor_t configs[MAX_CONFIGS])
+static cudnnBackendDescriptor_t join_ops(mt_cudnn_graph *g)
 {
-    cudnnBackendHeurMode_t mode = CUDNN_HEUR_MODE_A;
-    int64_t n = 0, found = 0;
-    cudnnBackendDescriptor_t ops = create(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR), heur = create(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
-    if (broken(g)) return 0;
+    cudnnBackendDescriptor_t ops = create(g, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR);
     set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_OPS, CUDNN_TYPE_BACKEND_DESCRIPTOR, g->n_ops, g->ops);
     if (g->lib->handle) set(g, ops, CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, &g->lib->handle);
     finalize(g, ops, "a graph");
-    set(g, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &ops);
-    set(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
-    if (g->lib->device) set(g, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &g->lib->device);
-    finalize(g, heur, "asking for kernels");
-    if (broken(g)) return 0;
-    check(g, g->lib->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL), "counting kernels");
-    if (n > MAX_CONFIGS) n = MAX_CONFIGS;
-    for (int64_t i = 0; i < n; i++) configs[i] = create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    if (broken(g) || n == 0) return 0;
-    check(g, g->lib->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &found, configs), "listing kernels");
-    return broken(g) ? 0 : mt_min_i64(n, found);
+    return ops;
 }
 
-/* The first proposal that compiles. */
-static void compile(mt_cudnn_plan *p, mt_err *why)
+/* The library's proposals in one of its modes, best first.  Reading them may give fewer than it counted. */
+static int64_t list_configs(mt_cudnn_graph *g, cudnnBackendDescriptor_t ops, cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t configs[MAX_CONFIGS])
+{
+    const mt_cudnn *l = g->lib;
+    int64_t n = 0, found = 0;
+    cudnnBackendDescriptor_t heur = create(g, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR);
+    set(g, heur, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &ops);
+    set(g, heur, CUDNN_ATTR_ENGINEHEUR_MODE, CUDNN_TYPE_HEUR_MODE, 1, &mode);
+    if (l->device) set(g, heur, CUDNN_ATTR_ENGINEHEUR_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &l->device);
+    if (broken(g) || l->cudnnBackendFinalize(heur)) return 0; /* another mode may know more */
+    if (l->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL)) return 0;
+    n = mt_min_i64(n, MAX_CONFIGS);
+    for (int64_t i = 0; i < n; i++) configs[i] = create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
+    if (broken(g) || n == 0 || l->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &found, configs)) return 0;
+    return mt_min_i64(n, found);
+}
+
+/* Compiles a proposal; false: it cannot be, or wants too much, and why, unless an earlier one's reason is there. */
+static bool try_config(mt_cudnn_plan *p, cudnnBackendDescriptor_t config, size_t most, mt_err *why)
 {
     mt_cudnn_graph *g = p->graph;
     const mt_cudnn *l = g->lib;
-    cudnnBackendDescriptor_t configs[MAX_CONFIGS];
-    int64_t n = list_configs(g, configs), got;
-    mt_fail(why, MT_EUNSUPPORTED, "cuDNN %zu has no kernel for this attention", l->cudnnGetVersion());
-    for (int64_t i = 0; i < n && !p->plan && !broken(g); i++) {
-        cudnnBackendDescriptor_t plan = create(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
-        if (l->handle) set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &l->handle);
-        if (l->device) set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &l->device);
-        set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &configs[i]);
-        if (broken(g)) return;
-        cudnnStatus_t status = l->cudnnBackendFinalize(plan);
-        if (status)
-            explain(l, status, "compiling attention", why);
-        else
-            p->plan = plan;
+    mt_err here = { 0 };
+    int64_t got, bytes = 0;
+    cudnnBackendDescriptor_t plan = create(g, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR);
+    if (l->handle) set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_HANDLE, CUDNN_TYPE_HANDLE, 1, &l->handle);
+    if (l->device) set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_DEVICEPROP, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &l->device);
+    set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
+    if (broken(g)) return false;
+    cudnnStatus_t status = l->cudnnBackendFinalize(plan);
+    if (!status) status = l->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got, &bytes);
+    if (!status && (size_t)bytes <= most) {
+        p->plan = plan;
+        p->workspace = bytes;
+        return true;
     }
-    if (p->plan)
-        check(g, l->cudnnBackendGetAttribute(p->plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got, &p->workspace), "a workspace's size");
+    if (status)
+        explain(l, status, "compiling attention", &here);
+    else
+        mt_fail(&here, MT_EUNSUPPORTED, "cuDNN %zu asks for %lld bytes of workspace where %zu were planned", l->cudnnGetVersion(), (long long)bytes, most);
+    if (!why->rc) *why = here;
+    l->cudnnBackendDestroyDescriptor(g->descs[--g->n_descs]); /* the plan was the last of them */
+    return false;
 }
 
-mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, mt_err *err)
+/* The first proposal that compiles and is content with the workspace there is. */
+static void compile(mt_cudnn_plan *p, size_t most, mt_err *why)
+{
+    static const cudnnBackendHeurMode_t modes[] = { CUDNN_HEUR_MODE_A, CUDNN_HEUR_MODE_FALLBACK };
+    mt_cudnn_graph *g = p->graph;
+    cudnnBackendDescriptor_t configs[MAX_CONFIGS], ops = join_ops(g);
+    for (size_t m = 0; m < MT_COUNT(modes) && !p->plan && !broken(g); m++)
+        for (int64_t i = 0, n = list_configs(g, ops, modes[m], configs); i < n && !broken(g) && !try_config(p, configs[i], most, why); i++) {}
+    if (!p->plan && !why->rc) mt_fail(why, MT_EUNSUPPORTED, "cuDNN %zu has no kernel for this attention", g->lib->cudnnGetVersion());
+}
+
+mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, size_t most, mt_err *err)
 {
     *out = NULL;
     mt_err why = { 0 };
@@ -393,7 +411,7 @@ mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, mt_err *err)
         return mt_fail(err, MT_ENOMEM, "no host memory for a cuDNN graph");
     }
     p->graph = g;
-    if (!broken(g)) compile(p, &why);
+    if (!broken(g)) compile(p, most, &why);
     if (p->plan && !broken(g)) {
         *out = p;
         return MT_OK;

@@ -5,10 +5,10 @@
  *     mt_cudnn_graph *g = mt_cudnn_graph_create(lib);
  *     mt_node x = mt_cudnn_tensor(g, &(mt_cudnn_tensor_spec){ .id = 1, ... });
  *     mt_node y = mt_cudnn_pointwise(g, CUDNN_POINTWISE_EXP, x, NULL, NULL);
- *     mt_cudnn_plan(&plan, g, &err);                   // takes the graph; compiles
+ *     mt_cudnn_plan_create(&plan, g, workspace_bytes, &err); // takes the graph; compiles
  *     mt_cudnn_run(plan, stream, values, n, workspace, &err);
  *
- * Building is sticky: after the first failure every call does nothing, and mt_cudnn_plan reports that failure. */
+ * Building is sticky: after the first failure every call does nothing, and mt_cudnn_plan_create reports that failure. */
 #ifndef MT_OPS_CUDNN_GRAPH_H
 #define MT_OPS_CUDNN_GRAPH_H
 
@@ -29,7 +29,7 @@ mt_rc mt_cudnn_open(mt_cudnn **out, const char *device, mt_err *err);
 void mt_cudnn_close(mt_cudnn *lib); /* accepts NULL */
 size_t mt_cudnn_version(const mt_cudnn *lib); /* 91400: 9.14.0 */
 
-mt_cudnn_graph *mt_cudnn_graph_create(mt_cudnn *lib); /* NULL: no memory, which mt_cudnn_plan then reports */
+mt_cudnn_graph *mt_cudnn_graph_create(mt_cudnn *lib); /* NULL: no memory, which mt_cudnn_plan_create then reports */
 
 /* Elements of all tensors: [dims] with strides.  id 0: virtual, an intermediate of the fused kernel. */
 typedef struct mt_cudnn_tensor_spec {
@@ -56,8 +56,9 @@ void mt_cudnn_reshape_to(mt_cudnn_graph *g, mt_node x, mt_node y);
 /* c = a b; m, n, k: how much of each dimension counts, per batch entry; NULL: all. */
 void mt_cudnn_matmul_to(mt_cudnn_graph *g, mt_node a, mt_node b, mt_node c, mt_node m, mt_node n, mt_node k);
 
-/* The compiled graph.  Frees the graph, or keeps what the plan needs of it. */
-mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, mt_err *err);
+/* The compiled graph, by the first of the library's proposals that compiles and asks for no more than `most` bytes of workspace.  Frees the
+ * graph, or keeps what the plan needs of it. */
+mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, size_t most, mt_err *err);
 void mt_cudnn_plan_free(mt_cudnn_plan *p); /* accepts NULL */
 size_t mt_cudnn_plan_workspace(const mt_cudnn_plan *p);
 

@@ -5,7 +5,7 @@
  *
  * Bias and residual ride in the product's epilogue, and weight gradients accumulate in fp32 as beta = 1: no extra pass.
  * The kernel of a shape is chosen once, on first use: the library's first choice or one that is faster at the card's power limit (the
- * same on every run), or with `tune` the fastest of its choices.  Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is
+ * same on every run), or, if that is asked for, the fastest of its choices, timed once a machine (tuned.h).  Micro-batches differ in rows, and choosing takes longer than multiplying: a kernel is
  * chosen for a rounded number of rows and serves all that round to it, so a run soon meets nothing new.
  * Split sums meet in the workspace, never by atomics, so a product is repeatable. */
 #include "ops/ops_cuda.cuh"
@@ -13,6 +13,7 @@
 extern "C" {
 #include "base/log.h"
 #include "base/rng.h"
+#include "device/tuned.h"
 #include "ops/linear_tiles.h"
 }
 
@@ -158,19 +159,19 @@ static float time_choice(mt_stream *s, const descs *x, const matmul *p, const cu
     return ms;
 }
 
-/* Index of the fastest of n choices.  A product that adds to its own output is timed into memory of its own. */
+/* Index of the fastest of n choices; -1: none could be timed.  A product that adds to its own output is timed into memory of its own. */
 static int fastest(mt_stream *s, const descs *x, const matmul *p, const cublasLtMatmulHeuristicResult_t *choices, int n,
                    void *workspace)
 {
     matmul q = *p;
     void *own = NULL;
     cudaEvent_t from, to;
-    int best = 0;
+    int best = -1;
     float best_ms = -1;
     if (p->beta != 0 && p->c == p->d) {
         if (cudaMalloc(&own, (size_t)(p->ldd * p->n) * (p->td == MT_DTYPE_BF16 ? 2 : 4)) != cudaSuccess) {
             cudaGetLastError();
-            return 0;
+            return -1;
         }
         q.c = q.d = own;
     }
@@ -217,7 +218,16 @@ static int usable(cublasLtMatmulHeuristicResult_t *choices, int n)
     return n_usable;
 }
 
-/* like: what the kernel is chosen for; p: what `tune` multiplies to time it. */
+/* What was timed before, if it still is a kernel for this. */
+static bool remembered(const mt_cuda_device *d, descs *x, const int64_t key[16], cublasLtMatmulAlgo_t *algo)
+{
+    cublasLtMatmulHeuristicResult_t result;
+    static_assert(sizeof algo->data == MT_TUNED_CHOICE * sizeof(uint64_t), "a choice is an algorithm");
+    if (!mt_tuned_find(d->tuned, key, algo->data)) return false;
+    return cublasLtMatmulAlgoCheck(d->lt, &x->op, &x->a, &x->b, &x->c, &x->d, algo, &result) == CUBLAS_STATUS_SUCCESS && result.workspaceSize <= MT_DEVICE_WORKSPACE_BYTES;
+}
+
+/* like: what the kernel is chosen for; p: what is multiplied to time it. */
 static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, const matmul *p, void *workspace, mt_cuda_product *out)
 {
     mt_cuda_device *d = mt_cuda_device_of(s);
@@ -227,11 +237,16 @@ static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, c
     int n = 0;
     out->found = false;
     if (!make_descs(&y, like) || !make_preference(&pref, like)) return CUBLAS_STATUS_INVALID_VALUE;
+    out->found = d->tuned && remembered(d, &y, out->key, &out->algo);
+    if (out->found) return CUBLAS_STATUS_SUCCESS;
     cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(d->lt, &y.op, &y.a, &y.b, &y.c, &y.d, &pref, N_CHOICES, choices, &n);
     if (status != CUBLAS_STATUS_SUCCESS) return status;
     out->found = (n = usable(choices, n)) > 0;
-    if (out->found) out->algo = choices[d->tune ? fastest(s, x, p, choices, n, workspace) : best_of(d, like, choices, n)].algo;
-    return out->found ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_NOT_SUPPORTED;
+    if (!out->found) return CUBLAS_STATUS_NOT_SUPPORTED;
+    int best = d->tuned ? fastest(s, x, p, choices, n, workspace) : -1;
+    out->algo = choices[best < 0 ? best_of(d, like, choices, n) : best].algo;
+    if (d->tuned) mt_tuned_add(d->tuned, out->key, out->algo.data);
+    return CUBLAS_STATUS_SUCCESS;
 }
 
 /* The entry for products like this one, made if it is new. */

@@ -151,6 +151,7 @@ typedef struct mt_training_settings {
     mt_strs freeze;              /* shell patterns of tensor names that are not trained */
     bool from_scratch;           /* random weights from config.json alone */
     bool deterministic;          /* the same seed gives the same bits */
+    bool tune_products;          /* kernels of products are chosen by timing them, once a machine */
     int64_t seed;                /* of shuffling, splitting and random weights */
 } mt_training_settings;
 

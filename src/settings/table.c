@@ -201,6 +201,8 @@ const mt_setting mt__settings[] = {
          .meta = "PATTERN,..."),
     BOOL(training, from_scratch, MODEL, "false", "Start from random weights made from config.json alone."),
     BOOL(training, deterministic, ARITHMETIC, "true", "The same seed gives the same bits; false takes the fastest kernels."),
+    BOOL(training, tune_products, ARITHMETIC, "false",
+         "On a GPU: time the kernels of each shape of product once, and remember the fastest on this machine. Gains nothing on an H200."),
     INT(training, seed, DATA, "42", 0, 9007199254740991.0, "Of shuffling, splitting and random weights."),
 
     ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw", "Both names mean the same AdamW.",

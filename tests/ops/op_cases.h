@@ -78,6 +78,9 @@ struct op_run {
     int case_index;
     op_how how;
     uint32_t traits; /* MT_TRAIT bits the case needs of a device */
+    mt_device *on; /* while it is placed */
+    mt_stream *stream;
+    mt_event *done;
     int n_bufs;
     op_buf bufs[OP_MAX_BUFS];
     _Alignas(16) unsigned char args[OP_ARGS_BYTES];
@@ -98,6 +101,10 @@ void op_run_free(op_run *r);
 
 /* Copy in, run forward (and backward), copy out.  The device is idle before and after. */
 mt_rc op_execute(op_run *r, mt_device *dev, bool backward, mt_err *err);
+/* The same again and again, in less time: inputs stay on the device, what is written is poisoned before each run, results alone come back. */
+mt_rc op_place(op_run *r, mt_device *dev, mt_err *err);
+mt_rc op_run_placed(op_run *r, bool backward, mt_err *err);
+void op_unplace(op_run *r); /* after op_place, whatever it returned */
 
 /* -- for declaring, and for looking at results ----------------------------------------------------- */
 

@@ -2,6 +2,7 @@
 #include "op_cases.h"
 
 #include "base/mem.h"
+#include "base/pool.h"
 #include "base/rng.h"
 
 #include <assert.h>
@@ -10,14 +11,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { POISON = 0xff, SCRATCH_BLOCK = 16 << 20 }; /* a NaN in every float format; bytes of scratch that are poisoned at a time */
+enum { POISON = 0xff, MANY = 1 << 20 }; /* a NaN in every float format; elements that are worth several threads */
 
 /* -- buffers --------------------------------------------------------------------------------------- */
 
 static size_t at(const op_buf *b, int64_t row, int64_t col) { return (size_t)(row * b->ld + col) * mt_dtype_bytes(b->t); }
 size_t op_bytes(const op_buf *b) { return (size_t)(b->rows * b->ld) * mt_dtype_bytes(b->t); }
 /* On the host: nobody looks at scratch, of which there may be much. */
-static size_t host_bytes(const op_buf *b) { return b->kind == OP_SCRATCH && op_bytes(b) > SCRATCH_BLOCK ? SCRATCH_BLOCK : op_bytes(b); }
+static size_t host_bytes(const op_buf *b) { return b->kind == OP_SCRATCH ? 0 : op_bytes(b); }
+
+/* fn(arg, row) for all rows of a buffer, of which long attention has millions of elements. */
+static void each_row(const op_buf *b, mt_pool_fn fn, void *arg)
+{
+    mt_pool *pool = NULL;
+    if (b->rows * b->width >= MANY && mt_pool_create(&pool, mt_cpu_count(), NULL) == MT_OK) {
+        mt_pool_for(pool, b->rows, fn, arg);
+        mt_pool_free(pool);
+        return;
+    }
+    for (int64_t i = 0; i < b->rows; i++) fn(arg, i);
+}
 
 double op_get(const op_buf *b, const unsigned char *data, int64_t row, int64_t col)
 {
@@ -47,14 +60,25 @@ void op_set(op_buf *b, int64_t row, int64_t col, double x)
 
 static bool is_float(mt_dtype t) { return t == MT_DTYPE_F32 || t == MT_DTYPE_BF16; }
 
+typedef struct drawing {
+    op_buf *b;
+    uint64_t seed, stream;
+    double deviation, mean;
+    bool rounded;
+} drawing;
+
+static void draw_row(void *arg, int64_t i)
+{
+    const drawing *d = arg;
+    for (int64_t j = 0; j < d->b->width; j++) {
+        float x = (float)(d->mean + d->deviation * (double)mt_rng_normal(d->seed, d->stream, (uint64_t)(i * d->b->width + j)));
+        op_set(d->b, i, j, (double)(d->rounded ? mt_bf16_to_f32(mt_f32_to_bf16(x)) : x));
+    }
+}
+
 void op_scale(op_run *r, op_buf *b, double deviation, double mean)
 {
-    uint64_t stream = (uint64_t)op_index(r, b) + 1;
-    for (int64_t i = 0; i < b->rows; i++)
-        for (int64_t j = 0; j < b->width; j++) {
-            float x = (float)(mean + deviation * (double)mt_rng_normal(r->how.seed, stream, (uint64_t)(i * b->width + j)));
-            op_set(b, i, j, (double)(r->how.rounded ? mt_bf16_to_f32(mt_f32_to_bf16(x)) : x));
-        }
+    each_row(b, draw_row, &(drawing){ b, r->how.seed, (uint64_t)op_index(r, b) + 1, deviation, mean, r->how.rounded });
 }
 
 op_buf *op_add(op_run *r, const void *field, const char *name, op_kind kind, mt_dtype t, int64_t rows, int64_t width, int64_t ld)
@@ -128,21 +152,34 @@ void op_run_free(op_run *r)
 
 static bool shares(const op_run *r, const op_buf *b) { return r->how.in_place && b->shares != OP_NOWHERE; }
 
-static mt_rc upload(op_run *r, mt_device *dev, mt_stream *s, mt_err *err)
+static mt_rc allocate(op_run *r, mt_device *dev, mt_err *err)
 {
-    size_t skew = 0;
     for (int i = 0; i < r->n_bufs; i++) {
         op_buf *b = &r->bufs[i];
         if (shares(r, b)) continue;
         bool integers = b->kind == OP_SCRATCH || !is_float(b->t);
-        skew = integers ? 0 : (size_t)r->how.skew * mt_dtype_bytes(b->t);
+        size_t skew = integers ? 0 : (size_t)r->how.skew * mt_dtype_bytes(b->t);
         MT_TRY(mt_device_alloc(dev, &b->base, op_bytes(b) + skew, b->name, err));
         b->dev = (char *)b->base + skew;
-        for (size_t at = 0, block = host_bytes(b), n = op_bytes(b); at < n; at += block)
-            MT_TRY(mt_copy(s, (char *)b->dev + at, b->init, n - at < block ? n - at : block, MT_COPY_IN, err));
     }
     for (int i = 0; i < r->n_bufs; i++)
         if (shares(r, &r->bufs[i])) r->bufs[i].dev = r->bufs[r->bufs[i].shares].dev;
+    return MT_OK;
+}
+
+static bool is_poisoned(const op_buf *b) { return b->kind == OP_OUTPUT || b->kind == OP_SCRATCH; }
+
+/* What is read, once; what is written, before every run. */
+static mt_rc prepare(op_run *r, bool read, mt_err *err)
+{
+    for (int i = 0; i < r->n_bufs; i++) {
+        op_buf *b = &r->bufs[i];
+        if (shares(r, b) || (b->kind == OP_INPUT) != read) continue;
+        if (is_poisoned(b))
+            MT_TRY(mt_fill(r->stream, b->dev, POISON, op_bytes(b), err));
+        else
+            MT_TRY(mt_copy(r->stream, b->dev, b->init, op_bytes(b), MT_COPY_IN, err));
+    }
     return MT_OK;
 }
 
@@ -171,32 +208,61 @@ static mt_rc launch(op_run *r, const mt_ops *ops, mt_stream *s, int phase, mt_er
     return mt_fail(err, MT_EINTERNAL, "no such op");
 }
 
-static mt_rc run_on(op_run *r, mt_device *dev, mt_stream *s, mt_event *done, bool backward, mt_err *err)
+static mt_rc fetch(op_run *r, bool inputs, mt_err *err)
 {
-    const mt_ops *ops = mt_ops_of(dev);
-    MT_TRY(upload(r, dev, s, err));
-    MT_TRY(launch(r, ops, s, OP_FWD, err));
-    if (backward && r->spec->has_bwd) MT_TRY(launch(r, ops, s, OP_BWD, err));
-    for (int i = 0; i < r->n_bufs; i++)
-        if (r->bufs[i].kind != OP_SCRATCH) MT_TRY(mt_copy(s, r->bufs[i].result, r->bufs[i].dev, op_bytes(&r->bufs[i]), MT_COPY_OUT, err));
-    MT_TRY(mt_record(s, done, err));
-    return mt_sync(done, err);
+    for (int i = 0; i < r->n_bufs; i++) {
+        op_buf *b = &r->bufs[i];
+        if (op_is_result(b) || (inputs && b->kind == OP_INPUT)) MT_TRY(mt_copy(r->stream, b->result, b->dev, op_bytes(b), MT_COPY_OUT, err));
+    }
+    MT_TRY(mt_record(r->stream, r->done, err));
+    return mt_sync(r->done, err);
+}
+
+static mt_rc explained(const op_run *r, mt_rc rc, mt_err *err) { return rc ? mt_note(err, "%s, case %d", r->spec->name, r->case_index) : MT_OK; }
+
+static mt_rc place(op_run *r, mt_device *dev, mt_err *err)
+{
+    MT_TRY(dev->api->stream_create(dev, &r->stream, "test", err));
+    MT_TRY(dev->api->event_create(dev, &r->done, err));
+    MT_TRY(allocate(r, dev, err));
+    return prepare(r, true, err);
+}
+
+mt_rc op_place(op_run *r, mt_device *dev, mt_err *err)
+{
+    r->on = dev;
+    return explained(r, place(r, dev, err), err);
+}
+
+static mt_rc run_placed(op_run *r, bool backward, bool inputs, mt_err *err)
+{
+    const mt_ops *ops = mt_ops_of(r->on);
+    MT_TRY(prepare(r, false, err));
+    MT_TRY(launch(r, ops, r->stream, OP_FWD, err));
+    if (backward && r->spec->has_bwd) MT_TRY(launch(r, ops, r->stream, OP_BWD, err));
+    return fetch(r, inputs, err);
+}
+
+mt_rc op_run_placed(op_run *r, bool backward, mt_err *err) { return explained(r, run_placed(r, backward, false, err), err); }
+
+void op_unplace(op_run *r)
+{
+    if (r->stream) r->on->api->stream_free(r->stream);
+    if (r->done) r->on->api->event_free(r->done);
+    for (int i = 0; i < r->n_bufs; i++) {
+        r->on->api->free(r->on, r->bufs[i].base);
+        r->bufs[i].base = r->bufs[i].dev = NULL;
+    }
+    r->stream = NULL;
+    r->done = NULL;
 }
 
 mt_rc op_execute(op_run *r, mt_device *dev, bool backward, mt_err *err)
 {
-    mt_stream *s = NULL;
-    mt_event *done = NULL;
-    mt_rc rc = dev->api->stream_create(dev, &s, "test", err);
-    if (!rc) rc = dev->api->event_create(dev, &done, err);
-    if (!rc) rc = run_on(r, dev, s, done, backward, err);
-    if (s) dev->api->stream_free(s);
-    if (done) dev->api->event_free(done);
-    for (int i = 0; i < r->n_bufs; i++) {
-        dev->api->free(dev, r->bufs[i].base);
-        r->bufs[i].base = r->bufs[i].dev = NULL;
-    }
-    return rc ? mt_note(err, "%s, case %d", r->spec->name, r->case_index) : MT_OK;
+    mt_rc rc = op_place(r, dev, err);
+    if (!rc) rc = explained(r, run_placed(r, backward, true, err), err);
+    op_unplace(r);
+    return rc;
 }
 
 /* -- checks ---------------------------------------------------------------------------------------- */
@@ -217,36 +283,82 @@ static const char *complain(const op_buf *b, int64_t row, int64_t col, const cha
     return text;
 }
 
+/* NULL, or what is wrong with a row of a result. */
+static const char *row_fault(const op_run *r, const op_buf *b, int64_t i, int64_t *col)
+{
+    size_t n = mt_dtype_bytes(b->t);
+    for (*col = 0; *col < b->width; ++*col) {
+        if (b->kind == OP_OUTPUT && is_poison(b->result + at(b, i, *col), n)) return "was not written";
+        if (!r->spec->exact && is_float(b->t) && !isfinite(op_get(b, b->result, i, *col))) return "is not finite";
+    }
+    return is_poison(b->result + at(b, i, b->width), (size_t)(b->ld - b->width) * n) ? NULL : "lies past the row and was written";
+}
+
+typedef struct row_check {
+    const op_run *r;
+    const op_buf *b;
+    bool *bad; /* [rows] */
+} row_check;
+
+static void check_row(void *arg, int64_t i)
+{
+    const row_check *c = arg;
+    int64_t col;
+    c->bad[i] = row_fault(c->r, c->b, i, &col) != NULL;
+}
+
+static const char *check_rows(const op_run *r, const op_buf *b)
+{
+    const char *wrong = NULL;
+    bool *bad = calloc((size_t)b->rows + 1, sizeof *bad);
+    if (!bad) abort();
+    each_row(b, check_row, &(row_check){ r, b, bad });
+    for (int64_t i = 0, col; i < b->rows && !wrong; i++)
+        if (bad[i]) {
+            const char *what = row_fault(r, b, i, &col);
+            wrong = complain(b, i, col, what);
+        }
+    free(bad);
+    return wrong;
+}
+
 const char *op_check_written(const op_run *r)
 {
     for (int k = 0; k < r->n_bufs; k++) {
         const op_buf *b = &r->bufs[k];
-        size_t n = mt_dtype_bytes(b->t);
         if (b->kind == OP_INPUT && !r->how.in_place && memcmp(b->init, b->result, op_bytes(b)) != 0)
             return complain(b, 0, 0, "changed: an input");
-        if (!op_is_result(b)) continue;
-        for (int64_t i = 0; i < b->rows; i++) {
-            for (int64_t j = 0; j < b->width; j++) {
-                if (b->kind == OP_OUTPUT && is_poison(b->result + at(b, i, j), n)) return complain(b, i, j, "was not written");
-                if (!r->spec->exact && is_float(b->t) && !isfinite(op_get(b, b->result, i, j)))
-                    return complain(b, i, j, "is not finite");
-            }
-            if (!is_poison(b->result + at(b, i, b->width), (size_t)(b->ld - b->width) * n))
-                return complain(b, i, b->width, "lies past the row and was written");
-        }
+        const char *wrong = op_is_result(b) ? check_rows(r, b) : NULL;
+        if (wrong) return wrong;
     }
     return r->spec->check ? r->spec->check(r) : NULL;
 }
 
+typedef struct comparing {
+    const op_buf *a, *b;
+    double *error, *size; /* [rows] */
+} comparing;
+
+static void compare_row(void *arg, int64_t i)
+{
+    const comparing *c = arg;
+    for (int64_t j = 0; j < c->b->width; j++) {
+        double x = op_get(c->a, c->a->result, i, j), y = op_get(c->b, c->b->result, i, j);
+        c->error[i] += (x - y) * (x - y);
+        c->size[i] += y * y;
+    }
+}
+
 double op_distance(const op_buf *a, const op_buf *b)
 {
-    double error = 0, size = 0;
-    for (int64_t i = 0; i < b->rows; i++)
-        for (int64_t j = 0; j < b->width; j++) {
-            double x = op_get(a, a->result, i, j), y = op_get(b, b->result, i, j);
-            error += (x - y) * (x - y);
-            size += y * y;
-        }
+    double error = 0, size = 0, *rows = calloc((size_t)b->rows * 2 + 1, sizeof *rows);
+    if (!rows) abort();
+    each_row(b, compare_row, &(comparing){ a, b, rows, rows + b->rows });
+    for (int64_t i = 0; i < b->rows; i++) {
+        error += rows[i];
+        size += rows[b->rows + i];
+    }
+    free(rows);
     double allowed = sqrt(size) + b->floor * sqrt((double)(b->rows * b->width));
     double d = error > 0 ? sqrt(error) / allowed : 0;
     return isfinite(error) ? d : INFINITY;

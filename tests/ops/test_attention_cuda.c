@@ -51,7 +51,7 @@ static const struct {
     const char *name;
     mt_attention_way way;
     uint64_t workspace;
-    int64_t docs, longest; /* made for as many and as long at least */
+    int64_t docs, longest; /* made for as many and as long at least; 0: for this call alone */
     int every;             /* so many-th case */
 } asks[] = {
     { "repeatable", MT_ATTENTION_CUDNN, (uint64_t)2 << 30, 0, 0, 1 },
@@ -88,8 +88,8 @@ static mt_attention_use use_of(size_t i, int c)
                              .workspace = tight(a, asks[i].workspace),
                              .parts = asks[i].workspace <= FEW_KEYS,
                              .caps = true,
-                             .docs = mt_max_i64(asks[i].docs, a->n_docs),
-                             .longest = mt_max_i64(asks[i].longest, a->longest) };
+                             .docs = asks[i].docs ? mt_max_i64(asks[i].docs, a->n_docs) : 0,
+                             .longest = asks[i].longest ? mt_max_i64(asks[i].longest, a->longest) : 0 };
     op_run_free(r);
     return use;
 }
@@ -162,11 +162,13 @@ static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, bo
     unsigned char *first[OP_MAX_BUFS] = { NULL };
     for (int i = 0; i < r->n_bufs; i++)
         if (op_is_result(&r->bufs[i])) assert_non_null(first[i] = memcpy(malloc(op_bytes(&r->bufs[i])), r->bufs[i].result, op_bytes(&r->bufs[i])));
+    assert_ok(op_place(r, gpu, &err));
     for (int k = 0; k < REPEATS; k++) {
-        assert_ok(op_execute(r, gpu, true, &err));
+        assert_ok(op_run_placed(r, true, &err));
         for (int i = 0; i < r->n_bufs; i++)
             if (first[i] && memcmp(first[i], r->bufs[i].result, op_bytes(&r->bufs[i])) != 0) fail_msg("%s, case %d: %s differs in run %d", what, c, r->bufs[i].name, k + 2);
     }
+    op_unplace(r);
     for (int i = 0; i < r->n_bufs; i++) free(first[i]);
     return r;
 }

@@ -79,10 +79,12 @@ static void assert_repeats(const point *p, const op_run *first, int times)
 {
     mt_err err = { 0 };
     op_run *again = run(gpu, p, (op_how){ .t = p->t });
+    assert_ok(op_place(again, gpu, &err));
     for (int k = 0; k < times; k++) {
         assert_same(first, again, "run again");
-        if (k + 1 < times) assert_ok(op_execute(again, gpu, true, &err));
+        if (k + 1 < times) assert_ok(op_run_placed(again, true, &err));
     }
+    op_unplace(again);
     op_run_free(again);
 }
 

@@ -1,0 +1,161 @@
+#include "device/tuned.h"
+
+#include "base/file.h"
+#include "base/log.h"
+#include "base/outfile.h"
+#include "base/rng.h"
+#include "base/str.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+enum { MOST_BYTES = 16 << 20 };
+
+typedef struct entry {
+    int64_t key[MT_TUNED_KEY];
+    uint64_t choice[MT_TUNED_CHOICE];
+} entry;
+
+struct mt_tuned {
+    char *path; /* NULL: nowhere */
+    entry *entries;
+    int n, room;
+};
+
+static const entry *find(const mt_tuned *t, const int64_t key[MT_TUNED_KEY])
+{
+    for (int i = 0; i < t->n; i++)
+        if (memcmp(t->entries[i].key, key, sizeof t->entries[i].key) == 0) return &t->entries[i];
+    return NULL;
+}
+
+/* The first of a shape counts.  Without memory it is not kept, and timed again when it is next asked for. */
+static void keep(mt_tuned *t, const entry *e)
+{
+    if (find(t, e->key)) return;
+    if (t->n == t->room) {
+        int room = t->room ? 2 * t->room : 64;
+        entry *more = mt_realloc(t->entries, (size_t)room * sizeof *more);
+        if (!more) return;
+        t->entries = more;
+        t->room = room;
+    }
+    t->entries[t->n++] = *e;
+}
+
+/* -- the file -------------------------------------------------------------------------------------- */
+
+/* Key and choice, all numbers of a line and no more; what a crash cut short is none. */
+static bool read_line(const char *line, const char *end, entry *out)
+{
+    char *next = NULL;
+    for (int i = 0; i < MT_TUNED_KEY; i++, line = next) {
+        out->key[i] = strtoll(line, &next, 10);
+        if (next == line || next >= end) return false;
+    }
+    for (int i = 0; i < MT_TUNED_CHOICE; i++, line = next) {
+        out->choice[i] = strtoull(line, &next, 16);
+        if (next == line || next > end) return false;
+    }
+    return next == end;
+}
+
+static void read_choices(mt_tuned *t, const char *text)
+{
+    for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+        entry e;
+        if (read_line(text, end, &e)) keep(t, &e);
+    }
+}
+
+static mt_rc read_file(mt_tuned *t, const char *dir, const char *who, mt_err *err)
+{
+    char *text = NULL;
+    size_t n, head = strlen(who);
+    MT_TRY(mt_dir_make(dir, err));
+    if (mt_file_exists(t->path)) MT_TRY(mt_file_read(&text, &n, t->path, MOST_BYTES, err));
+    if (text && strncmp(text, who, head) == 0 && text[head] == '\n') {
+        read_choices(t, text + head + 1);
+        mt_free(text);
+        return MT_OK;
+    }
+    mt_free(text);
+    char *first = mt_asprintf("%s\n", who);
+    mt_rc rc = first ? mt_outfile_save(t->path, first, head + 1, err) : mt_fail(err, MT_ENOMEM, "no host memory for a line");
+    mt_free(first);
+    return rc;
+}
+
+/* In one write at the end: others may be at it, too.  A line begins with an end, should the one before have none. */
+static bool append(const char *path, const char *line, size_t n)
+{
+    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
+    bool ok = fd >= 0 && write(fd, line, n) == (ssize_t)n;
+    if (fd >= 0) close(fd);
+    return ok;
+}
+
+static void write_choice(mt_tuned *t, const entry *e)
+{
+    mt_str line = { 0 };
+    mt_str_printf(&line, "\n");
+    for (int i = 0; i < MT_TUNED_KEY; i++) mt_str_printf(&line, "%s%" PRId64, i ? " " : "", e->key[i]);
+    for (int i = 0; i < MT_TUNED_CHOICE; i++) mt_str_printf(&line, " %" PRIx64, e->choice[i]);
+    mt_str_printf(&line, "\n");
+    if (!mt_str_ok(&line) || !append(t->path, line.s, line.n)) {
+        mt_warn("%s cannot be written: the kernels chosen for products are not remembered, and another run may have other bits", t->path);
+        mt_free(t->path);
+        t->path = NULL;
+    }
+    mt_str_free(&line);
+}
+
+/* -- outside --------------------------------------------------------------------------------------- */
+
+mt_rc mt_tuned_open(mt_tuned **out, const char *dir, const char *who, mt_err *err)
+{
+    mt_err why = { 0 };
+    *out = NULL;
+    mt_tuned *t = mt_calloc(1, sizeof *t);
+    if (t && *dir) t->path = mt_asprintf("%s/products-%016" PRIx64, dir, mt_hash(who, strlen(who), 1));
+    if (!t || (*dir && !t->path)) {
+        mt_tuned_close(t);
+        return mt_fail(err, MT_ENOMEM, "no host memory for the choices of products");
+    }
+    if (t->path && read_file(t, dir, who, &why)) {
+        mt_warn("the kernels chosen for products are not remembered, and another run may have other bits: %s", why.msg);
+        mt_free(t->path);
+        t->path = NULL;
+    }
+    *out = t;
+    return MT_OK;
+}
+
+void mt_tuned_close(mt_tuned *t)
+{
+    if (!t) return;
+    mt_free(t->path);
+    mt_free(t->entries);
+    mt_free(t);
+}
+
+int mt_tuned_count(const mt_tuned *t) { return t->n; }
+
+bool mt_tuned_find(const mt_tuned *t, const int64_t key[MT_TUNED_KEY], uint64_t choice[MT_TUNED_CHOICE])
+{
+    const entry *e = find(t, key);
+    if (e) memcpy(choice, e->choice, sizeof e->choice);
+    return e != NULL;
+}
+
+void mt_tuned_add(mt_tuned *t, const int64_t key[MT_TUNED_KEY], const uint64_t choice[MT_TUNED_CHOICE])
+{
+    entry e;
+    memcpy(e.key, key, sizeof e.key);
+    memcpy(e.choice, choice, sizeof e.choice);
+    keep(t, &e);
+    if (t->path) write_choice(t, &e);
+}
