@@ -9,6 +9,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#ifndef MADV_POPULATE_READ
+#define MADV_POPULATE_READ 22 /* Linux 5.14; older C libraries do not name it */
+#endif
+
 /* Open a regular file for reading; *size is its length now. */
 static mt_rc open_regular(int *fd, size_t *size, const char *path, mt_err *err)
 {
@@ -44,10 +48,29 @@ mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err)
     return MT_OK;
 }
 
-void mt_map_release(const void *from, size_t n)
+/* Whole pages around n bytes from `from` on, and whole multiples of `around`, as far as the map goes. */
+static int advise(const mt_map *map, const void *from, size_t n, size_t around, int advice)
 {
-    uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE), first = ((uintptr_t)from + page - 1) / page * page, end = ((uintptr_t)from + n) / page * page;
-    if (end > first) (void)madvise((void *)first, end - first, MADV_DONTNEED);
+    uintptr_t first = (uintptr_t)map->data, last = first + map->size, begin = (uintptr_t)from / around * around, end = mt_round_up((uintptr_t)from + n, around);
+    if (begin < first) begin = first;
+    if (end > last) end = last;
+    return n && begin < end ? madvise((void *)begin, end - begin, advice) : 0;
+}
+
+static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
+
+void mt_map_release(const mt_map *map, const void *from, size_t n)
+{
+    enum { AROUND = 2 << 20 }; /* one fault brings in an aligned 64 KiB, and since Linux 6.18 all that the cache holds in one piece, which is this at most */
+    (void)advise(map, from, n, AROUND, MADV_DONTNEED);
+}
+
+void mt_map_expect(const mt_map *map, const void *from, size_t n) { (void)advise(map, from, n, page_bytes(), MADV_WILLNEED); }
+
+bool mt_map_fetch(const mt_map *map, const void *from, size_t n)
+{
+    if (mt_fault(MT_FAULT_FILE)) return false;
+    return advise(map, from, n, page_bytes(), MADV_POPULATE_READ) == 0 || (errno != EFAULT && errno != EIO && errno != EHWPOISON); /* else it is too new for the kernel */
 }
 
 void mt_map_close(mt_map *map)

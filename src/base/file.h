@@ -11,8 +11,13 @@ typedef struct mt_map {
 } mt_map;
 
 mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err);
-/* These bytes of a map have been read: their pages need not stay in memory (they come back when read again). */
-void mt_map_release(const void *from, size_t n);
+/* n bytes of it, from `from` on, have been read: their pages need not stay in memory (they come back when read again).  What the kernel brought in around
+ * them goes too, or threads that read side by side would leave each other's pages behind. */
+void mt_map_release(const mt_map *map, const void *from, size_t n);
+/* They will be read soon: begin to fetch them from the disk. */
+void mt_map_expect(const mt_map *map, const void *from, size_t n);
+/* They are read next.  False: they cannot be, the disk has failed or the file has become shorter, where a look at them would end the process (SIGBUS). */
+bool mt_map_fetch(const mt_map *map, const void *from, size_t n);
 void mt_map_close(mt_map *map); /* accepts a zeroed or closed one */
 
 /* The whole file as a NUL-terminated string (NULs inside allowed; *n_bytes may be NULL). */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { LANES = 4, BLOCK = LANES * 8, PIECE = 1 << 20 };
+enum { LANES = 4, BLOCK = LANES * 8, PIECE = 1 << 21 };
 
 static uint64_t turn(uint64_t x) { return x << 29 | x >> 35; }
 
@@ -27,28 +27,44 @@ static void add_blocks(sums *s, const unsigned char *p, size_t n_blocks)
     }
 }
 
-/* release: pages of a mapped file are let go behind the reading, or all of it would count as this process's memory. */
-static uint64_t sum_of(const unsigned char *p, size_t n, bool release)
+static void begin(sums *s) { *s = (sums){ .lane = { 1, 2, 3, 4 } }; }
+
+/* The bytes that fill no block. */
+static uint64_t end(sums *s, const unsigned char *p, size_t n)
 {
-    sums s = { { 1, 2, 3, 4 }, { 0 } };
-    size_t whole = n / BLOCK * BLOCK;
-    for (size_t at = 0, some; at < whole; at += some) {
-        some = whole - at < PIECE ? whole - at : PIECE;
-        add_blocks(&s, p + at, some / BLOCK);
-        if (release) mt_map_release(p + at, some);
-    }
-    if (n % BLOCK) memcpy(s.tail, p + whole, n % BLOCK);
-    return mt_hash(&s, sizeof s, n);
+    if (n % BLOCK) memcpy(s->tail, p + n / BLOCK * BLOCK, n % BLOCK);
+    return mt_hash(s, sizeof *s, n);
 }
 
-uint64_t mt_checksum(const void *data, size_t n) { return sum_of(data, n, false); }
+uint64_t mt_checksum(const void *data, size_t n)
+{
+    sums s;
+    begin(&s);
+    add_blocks(&s, data, n / BLOCK);
+    return end(&s, data, n);
+}
+
+/* Pages are let go behind the reading, or all of the file would count as this process's memory. */
+static mt_rc add_map(sums *s, const mt_map *map, const char *path, mt_err *err)
+{
+    for (size_t at = 0, some; at < map->size; at += some) {
+        some = map->size - at < PIECE ? map->size - at : PIECE;
+        if (!mt_map_fetch(map, map->data + at, some)) return mt_fail(err, MT_EIO, "%s cannot be read: the disk has failed, or the file has become shorter", path);
+        add_blocks(s, map->data + at, some / BLOCK);
+        if (some == PIECE) mt_map_release(map, map->data + at, some);
+    }
+    return MT_OK;
+}
 
 mt_rc mt_checksum_file(uint64_t *sum, uint64_t *bytes, const char *path, mt_err *err)
 {
+    sums s;
     mt_map map;
     MT_TRY(mt_map_open(&map, path, err));
-    *sum = sum_of(map.data, map.size, true);
-    *bytes = map.size;
+    begin(&s);
+    mt_rc rc = add_map(&s, &map, path, err);
+    if (!rc) *sum = end(&s, map.data, map.size);
+    if (!rc) *bytes = map.size;
     mt_map_close(&map);
-    return MT_OK;
+    return rc;
 }

@@ -143,8 +143,9 @@ static mt_rc load(void *arg, const part *p, mt_err *err)
     for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
         const uint8_t *from = t->data + (size_t)first * size;
+        if (!mt_map_fetch(t->map, from, (size_t)n * size)) return mt_fail(err, MT_EIO, "\"%s\" cannot be read: the disk has failed, or the file has become shorter", p->name);
         MT_TRY(l->io->write(l->io->user, p->unit, p->kind, p->w->offset + first, n, from, err));
-        mt_map_release(from, (size_t)n * size); /* a unit is gigabytes, which no plan has room for */
+        mt_map_release(t->map, from, (size_t)n * size); /* a unit is gigabytes, which no plan has room for */
     }
     return MT_OK;
 }

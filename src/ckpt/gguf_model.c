@@ -154,7 +154,7 @@ static mt_rc bind_one(mt_gguf *g, const mt__gguf_raw *raw, const mt__gguf_arch *
     size_t width = 0;
     bool plus_one = arch->norms_plus_one && is_norm(raw->name);
     *t = (mt_st_tensor){
-        .file = mt_path_base(g->path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes
+        .file = mt_path_base(g->path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes, .map = &g->map
     };
     memcpy(t->shape, raw->shape, sizeof t->shape);
     MT_TRY(rename_tensor(g, raw, &t->name, &p, err));

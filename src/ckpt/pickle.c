@@ -156,7 +156,7 @@ static mt_rc list_tensors(mt_pickle *p, const mt__pk *top, mt_err *err)
         if (key->type != MT_PK_STR || value->type != MT_PK_TENSOR) continue; /* a step count, say */
         if (strlen(key->str.s) != key->str.n) return damaged(p, "a tensor has a NUL in its name", err);
         size_t at = mt__names_add(&p->names, key->str.s, p->n_tensors); /* of two with one name the last counts */
-        p->tensors[at] = (mt_st_tensor){ .name = key->str.s, .file = mt_path_base(p->path) };
+        p->tensors[at] = (mt_st_tensor){ .name = key->str.s, .file = mt_path_base(p->path), .map = &p->map };
         MT_TRY(fill_tensor(p, &p->tensors[at], value->tensor, err));
         if (at == p->n_tensors) p->n_tensors++;
     }

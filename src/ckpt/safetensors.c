@@ -103,7 +103,7 @@ static mt_rc read_tensor(mt_safetensors *st, const char *name, const json_t *ent
                          mt_err *err)
 {
     mt_st_tensor *t = &st->tensors[st->n_tensors];
-    *t = (mt_st_tensor){ .file = mt_path_base(st->path) };
+    *t = (mt_st_tensor){ .file = mt_path_base(st->path), .map = &st->map };
     t->name = mt_arena_strndup(&st->arena, name, strlen(name));
     if (!t->name) return no_memory(st, err);
     if (!json_is_object(entry)) return bad_tensor(st, name, "its entry is not an object", err);

@@ -10,7 +10,7 @@
 #define MT_CKPT_TENSOR_H
 
 #include "base/dtype.h"
-#include "base/err.h"
+#include "base/file.h"
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -34,6 +34,7 @@ typedef struct mt_st_tensor {
     size_t n;                     /* numbers in it */
     size_t bytes;                 /* in the file: n * mt_dtype_bytes(dtype) unless quantised */
     const uint8_t *data;          /* in the map, perhaps unaligned; NULL: use mt_st_read */
+    const mt_map *map;            /* of the file; empty where its bytes are a caller's */
     const mt_st_decoder *decoder; /* where data is NULL */
 } mt_st_tensor;
 

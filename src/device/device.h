@@ -65,7 +65,7 @@ typedef struct mt_device_api {
     mt_rc (*reserve)(mt_device *dev, size_t bytes, mt_err *err);
     mt_rc (*alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err);
     void (*free)(mt_device *dev, void *p); /* accepts NULL */
-    mt_rc (*host_alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err); /* zeroed */
+    mt_rc (*host_alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err); /* zeroed; any thread */
     void (*host_free)(mt_device *dev, void *p);
 
     mt_rc (*stream_create)(mt_device *dev, mt_stream **out, const char *name, mt_err *err);

@@ -124,7 +124,7 @@ static mt_rc open_all(mt_engine *e, int n_workers, mt_err *err)
     MT_TRY(mt__keeps_create(e, err));
     MT_TRY(mt__grads_create(e, err));
     MT_TRY(open_step(e, err));
-    MT_TRY(mt__hold_create(e, err));
+    MT_TRY(mt__homes_create(e, err));
     return mt__updates_create(e, n_workers, err);
 }
 
@@ -158,7 +158,7 @@ void mt_engine_free(mt_engine *e)
     api->stream_free(e->copy_in);
     api->stream_free(e->copy_out);
     api->stream_free(e->write_back);
-    mt__hold_free(e);
+    mt__homes_free(e);
     mt__updates_free(e);
     mt__grads_free(e);
     mt__keeps_free(e);

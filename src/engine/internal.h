@@ -32,12 +32,12 @@ typedef struct ring_slot {
     int lent;
 } ring_slot;
 
-/* A piece of the bounce buffer of threads that save. */
-typedef struct save_slot {
+/* A piece of the buffer through which threads reach state on the device. */
+typedef struct state_slot {
     pthread_mutex_t busy;
     char *bounce;
     mt_event *done; /* the piece is there */
-} save_slot;
+} state_slot;
 
 typedef struct unit_state {
     uint16_t *hi; /* at home; NULL where it is mapped */
@@ -164,13 +164,17 @@ struct mt_engine {
     int64_t wait_update_ns, wait_save_ns;
 
     pthread_mutex_t write_lock; /* of threads that write state, see state.c */
+    void (*wrote)(void *user, size_t bytes); /* NULL: nobody wants to know */
+    void *wrote_user;
 
     /* holding still for the thread that saves; see hold.c */
     int64_t n_holds; /* changed only while nothing is held */
-    mt_stream *save; /* NULL: no home is on the device */
-    pthread_mutex_t save_lock; /* guards queueing there */
-    save_slot save_slots[MT_SAVE_SLOTS];
-    atomic_uint save_turn;
+
+    /* reaching what lives on the device; see homes.c */
+    mt_stream *state; /* NULL: no home is there */
+    pthread_mutex_t state_lock; /* guards queueing there */
+    state_slot state_slots[MT_STATE_SLOTS];
+    atomic_uint state_turn;
 };
 
 /* -- memory.c -- */
@@ -249,17 +253,20 @@ mt_rc mt__updates_check(const mt_engine *e, mt_err *err);
 mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
 
 /* -- hold.c -- */
-mt_rc mt__hold_create(mt_engine *e, mt_err *err);
-void mt__hold_free(mt_engine *e);
 /* Is the saver not done with unit u yet? */
 bool mt__hold_is_on(mt_engine *e, int u);
 /* On the engine's thread, before an update of unit u, or its way back to the host, is queued on the device. */
 mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
 
+/* -- homes.c -- */
+mt_rc mt__homes_create(mt_engine *e, mt_err *err);
+void mt__homes_free(mt_engine *e);
+/* Bytes of a unit's state, at `home`, which is where the unit lives.  Reading waits for its newest update on the device; writing is for a settled engine. */
+mt_rc mt__home_read(mt_engine *e, int unit, char *home, void *dst, size_t bytes, mt_err *err);
+mt_rc mt__home_write(mt_engine *e, int unit, char *home, const void *src, size_t bytes, mt_err *err);
+
 /* -- state.c -- */
-/* Copies `bytes` from a unit's home to host memory. */
-typedef mt_rc (*state_fetch)(mt_engine *e, int unit, char *home, char *dst, size_t bytes, mt_err *err);
-mt_rc mt__state_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, state_fetch fetch, mt_err *err);
+mt_rc mt__state_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 /* Bytes of all of it, at its home. */
 size_t mt__state_bytes(const mt_engine *e, int unit, mt_state_kind kind);
 

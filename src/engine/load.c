@@ -1,63 +1,76 @@
+/* load.c - weights into an engine: cut into pieces, which several threads read or make, split into halves and write to the weights' homes. */
 #include "engine/load.h"
 
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/split.h"
+#include "base/spread.h"
 #include "engine/internal.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 14, PIECES = 64 }; /* numbers a thread converts at a time; pieces that are written together */
-enum { HELD = 8 * PIECE * PIECES };     /* numbers of a mapped file that stay in memory at a time: an embedding is gigabytes, which no plan has room for */
+enum { PIECE = 1 << 19 };   /* numbers a thread takes at a time, and whose pages it lets go */
+enum { STRETCH = 1 << 18 }; /* of those it splits and writes at a time: they stay in a core's cache, and a copy to the device is not all overhead */
+enum { MOST_THREADS = 16 }; /* each has a piece of a file in memory, which no plan has room for */
 
-typedef struct halves {
-    uint16_t hi[PIECE * PIECES];
-    int16_t lo[PIECE * PIECES];
-} halves;
+/* A weight, and where its numbers come from. */
+typedef struct source {
+    int unit;
+    const mt_weight *w;
+    const mt_st_tensor *tensor;         /* of a file; NULL: from nothing */
+    uint64_t stream;                    /* of random numbers */
+    int64_t first_piece, n_pieces;      /* of all the loader's */
+    atomic_int_least64_t n_read, n_bad; /* pieces that have been read; numbers that no split can hold */
+} source;
 
 typedef struct loader {
     mt_engine *e;
-    const mt_shards *shards;
-    mt_pool *pool;
-    halves *h;
+    const mt_shards *shards; /* NULL: from nothing */
+    void (*numbers)(const struct loader *l, const source *s, int64_t first, int64_t n, float *out);
     uint64_t seed;
     double deviation;
     bool one_plus;
+    source *sources;
+    size_t n_sources;
+    int64_t n_pieces;
+    int n_threads;
 } loader;
 
-/* A weight on its way into the engine: where its numbers come from, and the run of them that is converted now. */
-typedef struct source {
-    const loader *l;
-    const mt_weight *w;
-    void (*numbers)(const struct source *s, int64_t first, int64_t n, float *out);
-    const mt_st_tensor *tensor; /* of a file */
-    uint64_t stream;            /* of random numbers */
-    int64_t first, n;
-    atomic_size_t n_bad;
-} source;
+/* -- a stretch ------------------------------------------------------------------------------------- */
 
-/* Numbers that no split can hold become NaN: a run on them stops at the first loss, with the warning above it. */
-static size_t split_with_nans(const float *f, uint16_t *hi, int16_t *lo, int64_t n)
+typedef struct halves {
+    uint16_t hi[STRETCH];
+    int16_t lo[STRETCH];
+} halves;
+
+/* Numbers that no split can hold become NaN: a run on them stops at the first loss, with the warning above it.  No branch, so that it vectorizes. */
+static int64_t split_with_nans(const float *f, uint16_t *hi, int16_t *lo, int64_t n)
 {
-    size_t n_bad = 0;
+    int32_t n_bad = 0;
     for (int64_t i = 0; i < n; i++) {
-        if (mt_split_ok(f[i]))
-            mt_split(f[i], &hi[i], &lo[i]);
-        else
-            hi[i] = MT_ADAMW_BAD_HI, lo[i] = 0, n_bad++;
+        bool ok = mt_split_ok(f[i]);
+        uint16_t h;
+        int16_t l;
+        mt_split(f[i], &h, &l);
+        hi[i] = ok ? h : MT_ADAMW_BAD_HI;
+        lo[i] = ok ? l : 0;
+        n_bad += !ok;
     }
     return n_bad;
 }
 
-static void convert_piece(void *arg, int64_t i)
+static void convert(const loader *l, source *s, int64_t first, int64_t n, halves *h)
 {
-    source *s = arg;
-    float f[PIECE];
-    int64_t at = i * PIECE, n = mt_min_i64(PIECE, s->n - at);
-    s->numbers(s, s->first + at, n, f);
-    size_t n_bad = split_with_nans(f, s->l->h->hi + at, s->l->h->lo + at, n);
+    float f[1 << 12];
+    int64_t n_bad = 0;
+    for (int64_t at = 0, some; at < n; at += some) {
+        some = mt_min_i64(MT_COUNT(f), n - at);
+        l->numbers(l, s, first + at, some, f);
+        n_bad += split_with_nans(f, h->hi + at, h->lo + at, some);
+    }
     if (n_bad) atomic_fetch_add(&s->n_bad, n_bad);
 }
 
@@ -68,46 +81,89 @@ static mt_rc write_halves(mt_engine *e, int unit, const halves *h, int64_t at, i
     return rc == MT_EINVAL ? MT_OK : rc; /* a plan that only runs bf16 forward keeps no lo */
 }
 
-/* All of a weight: converted by all threads, written in order. */
-static mt_rc fill_weight(source *s, int unit, mt_err *err)
+/* -- a piece --------------------------------------------------------------------------------------- */
+
+static int piece_is_in(const void *key, const void *element)
 {
-    for (s->first = 0; s->first < s->w->n; s->first += s->n) {
-        s->n = mt_min_i64(PIECE * PIECES, s->w->n - s->first);
-        mt_pool_for(s->l->pool, (s->n + PIECE - 1) / PIECE, convert_piece, s);
-        MT_TRY(write_halves(s->l->e, unit, s->l->h, s->w->offset + s->first, s->n, err));
-        if (s->tensor && s->tensor->data && ((s->first + s->n) % HELD == 0 || s->first + s->n == s->w->n)) mt_map_release(s->tensor->data, s->tensor->bytes);
+    const int64_t i = *(const int64_t *)key;
+    const source *s = element;
+    return i < s->first_piece ? -1 : i >= s->first_piece + s->n_pieces;
+}
+
+/* Whose piece i is, and its numbers [*first, *first + *n). */
+static source *find_piece(const loader *l, int64_t i, int64_t *first, int64_t *n)
+{
+    source *s = bsearch(&i, l->sources, l->n_sources, sizeof *s, piece_is_in);
+    *first = (i - s->first_piece) * PIECE;
+    *n = mt_min_i64(PIECE, s->w->n - *first);
+    return s;
+}
+
+/* A piece's bytes lie side by side, or nearly: not as they do in a transposed tensor, or one that a decoder reads. */
+static bool lies_in_one_place(const source *s) { return s->tensor->data && !s->w->slice.transposed; }
+
+static const uint8_t *place_of(const source *s, int64_t i)
+{
+    int64_t run;
+    return s->tensor->data + (size_t)mt_slice_place(s->w, i, &run) * mt_dtype_bytes(s->tensor->dtype);
+}
+
+/* The bytes of numbers [first, first + n). */
+static size_t span_of(const source *s, int64_t first, int64_t n) { return (size_t)(place_of(s, first + n - 1) - place_of(s, first)) + mt_dtype_bytes(s->tensor->dtype); }
+
+static void expect_piece(const loader *l, int64_t i)
+{
+    int64_t first, n;
+    const source *s = i < l->n_pieces ? find_piece(l, i, &first, &n) : NULL;
+    if (!s || !s->tensor || !lies_in_one_place(s)) return;
+    mt_map_expect(s->tensor->map, place_of(s, first), span_of(s, first, n));
+}
+
+static mt_rc fetch_piece(const source *s, int64_t first, int64_t n, mt_err *err)
+{
+    if (!s->tensor || !lies_in_one_place(s) || mt_map_fetch(s->tensor->map, place_of(s, first), span_of(s, first, n))) return MT_OK;
+    return mt_fail(err, MT_EIO, "%s: tensor \"%s\" cannot be read: the disk has failed, or the file has become shorter; look at the disk (dmesg), or download the file again",
+                   s->tensor->file, s->tensor->name);
+}
+
+/* An embedding is gigabytes.  What lies all over its tensor, or file, goes with the weight's last piece. */
+static void let_go(source *s, int64_t first, int64_t n)
+{
+    const mt_st_tensor *t = s->tensor;
+    bool last = atomic_fetch_add(&s->n_read, 1) == s->n_pieces - 1;
+    if (lies_in_one_place(s))
+        mt_map_release(t->map, place_of(s, first), span_of(s, first, n));
+    else if (last)
+        mt_map_release(t->map, t->data ? t->data : t->map->data, t->data ? t->bytes : t->map->size);
+}
+
+static mt_rc load_piece(void *arg, int64_t i, mt_err *err)
+{
+    loader *l = arg;
+    int64_t first, n;
+    halves h;
+    source *s = find_piece(l, i, &first, &n);
+    expect_piece(l, i + l->n_threads); /* about when this thread is done */
+    MT_TRY(fetch_piece(s, first, n, err));
+    for (int64_t at = 0, some; at < n; at += some) {
+        some = mt_min_i64(STRETCH, n - at);
+        convert(l, s, first + at, some, &h);
+        MT_TRY(write_halves(l->e, s->unit, &h, s->w->offset + first + at, some, err));
     }
+    if (s->tensor) let_go(s, first, n);
     return MT_OK;
 }
 
 /* -- from files ------------------------------------------------------------------------------------ */
 
-static void numbers_of_tensor(const source *s, int64_t first, int64_t n, float *out)
+static void numbers_of_tensor(const loader *l, const source *s, int64_t first, int64_t n, float *out)
 {
+    (void)l;
     for (int64_t i = 0, run; i < n; i += run) {
         int64_t at = mt_slice_place(s->w, first + i, &run);
         run = mt_min_i64(run, n - i);
         mt_st_read(s->tensor, (size_t)at, (size_t)run, out + i);
     }
-}
-
-static mt_rc load_tensor(const loader *l, int unit, const mt_weight *w, const mt_st_tensor *t, mt_err *err)
-{
-    source s = { .l = l, .w = w, .numbers = numbers_of_tensor, .tensor = t };
-    MT_TRY(fill_weight(&s, unit, err));
-    if (s.n_bad) mt_warn("tensor \"%s\": %zu of %lld numbers are not finite; training on them will not work", t->name, (size_t)s.n_bad, (long long)w->n);
-    return MT_OK;
-}
-
-static mt_rc for_each_weight(const mt_model *m, mt_err *err, mt_rc (*fn)(void *, int, const mt_weight *, const char *, mt_err *), void *arg)
-{
-    for (int u = 0; u < m->n_units; u++)
-        for (int k = 0; k < m->units[u].layout->n_weights; k++) {
-            char name[MT_NAME_BYTES];
-            mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], name);
-            MT_TRY(fn(arg, u, &m->units[u].layout->weights[k], name, err));
-        }
-    return MT_OK;
 }
 
 /* Remember where it lies. */
@@ -120,13 +176,6 @@ static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_ten
     if (!s->mapped) return mt_fail(err, MT_ENOMEM, "no host memory for the places of weights");
     s->mapped[w - l->weights] = t->data;
     return MT_OK;
-}
-
-static mt_rc load_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
-{
-    loader *l = arg;
-    if (l->e->plan->job.mapped && mt__place(l->e, unit)->home == MT_HOST) return map_one(l->e, unit, w, mt_shards_find(l->shards, name), err);
-    return load_tensor(l, unit, w, mt_shards_find(l->shards, name), err);
 }
 
 /* -- from nothing ---------------------------------------------------------------------------------- */
@@ -145,35 +194,66 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     }
 }
 
-static void fresh_numbers(const source *s, int64_t first, int64_t n, float *out)
+static void fresh_numbers(const loader *l, const source *s, int64_t first, int64_t n, float *out)
 {
-    for (int64_t i = 0; i < n; i++) out[i] = fresh(s->l, s->w, s->stream, first + i);
+    for (int64_t i = 0; i < n; i++) out[i] = fresh(l, s->w, s->stream, first + i);
 }
 
-static mt_rc init_one(void *arg, int unit, const mt_weight *w, const char *name, mt_err *err)
+/* -- all of them ----------------------------------------------------------------------------------- */
+
+static mt_rc add_weight(loader *l, int unit, const mt_weight *w, const char *name, mt_err *err)
 {
-    uint64_t stream = mt_hash(name, strlen(name), (uint64_t)w->slice.first); /* roles that share a tensor differ */
-    return fill_weight(&(source){ .l = arg, .w = w, .numbers = fresh_numbers, .stream = stream }, unit, err);
+    const mt_st_tensor *t = l->shards ? mt_shards_find(l->shards, name) : NULL;
+    if (t && l->e->plan->job.mapped && mt__place(l->e, unit)->home == MT_HOST) return map_one(l->e, unit, w, t, err);
+    source *s = &l->sources[l->n_sources++];
+    s->unit = unit;
+    s->w = w;
+    s->tensor = t;
+    s->stream = mt_hash(name, strlen(name), (uint64_t)w->slice.first); /* roles that share a tensor differ */
+    s->first_piece = l->n_pieces;
+    s->n_pieces = (w->n + PIECE - 1) / PIECE;
+    l->n_pieces += s->n_pieces;
+    return MT_OK;
 }
 
-static mt_rc run(loader *l, const mt_model *model, mt_rc (*fn)(void *, int, const mt_weight *, const char *, mt_err *), mt_err *err)
+static mt_rc list_weights(loader *l, const mt_model *m, mt_err *err)
 {
-    l->h = mt_malloc(sizeof *l->h);
-    if (!l->h) return mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
-    mt_rc rc = mt_pool_create(&l->pool, mt_cpu_count(), err);
-    if (!rc) rc = for_each_weight(model, err, fn, l);
-    mt_pool_free(l->pool);
-    mt_free(l->h);
+    size_t n = 0;
+    for (int u = 0; u < m->n_units; u++) n += (size_t)m->units[u].layout->n_weights;
+    l->sources = mt_calloc(n, sizeof *l->sources);
+    if (!l->sources) return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu weights", n);
+    for (int u = 0; u < m->n_units; u++)
+        for (int k = 0; k < m->units[u].layout->n_weights; k++) {
+            char name[MT_NAME_BYTES];
+            mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], name);
+            MT_TRY(add_weight(l, u, &m->units[u].layout->weights[k], name, err));
+        }
+    return MT_OK;
+}
+
+static void warn_of_nans(const loader *l)
+{
+    for (const source *s = l->sources; s < l->sources + l->n_sources; s++)
+        if (s->n_bad) mt_warn("tensor \"%s\": %lld of %lld numbers are not finite; training on them will not work", s->tensor->name, (long long)s->n_bad, (long long)s->w->n);
+}
+
+static mt_rc run(loader *l, const mt_model *model, mt_err *err)
+{
+    mt_rc rc = list_weights(l, model, err);
+    l->n_threads = (int)mt_min_i64(mt_cpu_count(), MOST_THREADS);
+    if (!rc) rc = mt_spread(l->n_threads, l->n_pieces, load_piece, l, err);
+    if (!rc) warn_of_nans(l);
+    mt_free(l->sources);
     return rc;
 }
 
 mt_rc mt_engine_load(mt_engine *e, const mt_model *model, const mt_shards *shards, mt_err *err)
 {
     MT_TRY(mt_weights_check(model, shards, NULL, err));
-    return run(&(loader){ .e = e, .shards = shards }, model, load_one, err);
+    return run(&(loader){ .e = e, .shards = shards, .numbers = numbers_of_tensor }, model, err);
 }
 
 mt_rc mt_engine_init(mt_engine *e, const mt_model *model, uint64_t seed, mt_err *err)
 {
-    return run(&(loader){ .e = e, .seed = seed, .deviation = model->config->init_range, .one_plus = model->config->norm_one_plus }, model, init_one, err);
+    return run(&(loader){ .e = e, .numbers = fresh_numbers, .seed = seed, .deviation = model->config->init_range, .one_plus = model->config->norm_one_plus }, model, err);
 }

@@ -1,20 +1,33 @@
 /* memory.c - the plan's buffers, allocated once. */
 #include "engine/internal.h"
 
+#include "base/spread.h"
+
 #include <string.h>
 
+static mt_rc allocate(mt_engine *e, size_t i, mt_err *err)
+{
+    const mt_buffer *b = &e->plan->buffers[i];
+    return (b->place == MT_DEVICE ? e->dev->api->alloc : e->dev->api->host_alloc)(e->dev, &e->buffers[i], b->bytes, b->name, err);
+}
+
+static mt_rc allocate_on_host(void *arg, int64_t i, mt_err *err)
+{
+    mt_engine *e = arg;
+    return e->plan->buffers[i].place == MT_HOST ? allocate(e, (size_t)i, err) : MT_OK;
+}
+
+/* Several of the host's at once: while the system zeroes one, the driver pins another. */
 mt_rc mt__memory_create(mt_engine *e, mt_err *err)
 {
+    enum { AT_ONCE = 4 };
     const mt_plan *p = e->plan;
-    const mt_device_api *api = e->dev->api;
     e->buffers = mt_calloc(p->n_buffers, sizeof *e->buffers);
     if (!e->buffers) return mt_fail(err, MT_ENOMEM, "no host memory for the list of buffers");
-    MT_TRY(api->reserve(e->dev, p->device_bytes, err));
-    for (size_t i = 0; i < p->n_buffers; i++) {
-        const mt_buffer *b = &p->buffers[i];
-        MT_TRY((b->place == MT_DEVICE ? api->alloc : api->host_alloc)(e->dev, &e->buffers[i], b->bytes, b->name, err));
-    }
-    return MT_OK;
+    MT_TRY(e->dev->api->reserve(e->dev, p->device_bytes, err));
+    for (size_t i = 0; i < p->n_buffers; i++)
+        if (p->buffers[i].place == MT_DEVICE) MT_TRY(allocate(e, i, err));
+    return mt_spread((int)mt_min_i64(AT_ONCE, mt_cpu_count()), (int64_t)p->n_buffers, allocate_on_host, e, err);
 }
 
 void mt__memory_free(mt_engine *e)

@@ -44,20 +44,6 @@ static mt_rc check_range(const mt_engine *e, int unit, mt_state_kind kind, int64
     return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n), (long long)size);
 }
 
-static mt_rc fetch(mt_engine *e, int unit, char *home, char *dst, size_t bytes, mt_err *err)
-{
-    if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, home, dst, bytes, MT_COPY_OUT, err);
-    memcpy(dst, home, bytes);
-    return MT_OK;
-}
-
-static mt_rc send(mt_engine *e, int unit, char *home, const char *src, size_t bytes, mt_err *err)
-{
-    if (mt__place(e, unit)->home == MT_DEVICE) return mt__bounce(e, home, (char *)(uintptr_t)src, bytes, MT_COPY_IN, err);
-    memcpy(home, src, bytes);
-    return MT_OK;
-}
-
 /* -- 8-bit moments --------------------------------------------------------------------------------- */
 
 /* Some blocks of a moment in host memory. */
@@ -73,13 +59,13 @@ static char *exponents_of(const mt_engine *e, int unit, mt_state_kind kind, int6
 }
 
 /* Those that hold numbers [first, end), or as many as there is room for. */
-static mt_rc fetch_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t end, blocks *b, state_fetch get, mt_err *err)
+static mt_rc fetch_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t end, blocks *b, mt_err *err)
 {
     b->at = first / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
     b->n = mt_min_i64(PIECE, (int64_t)mt_moments_blocks((size_t)(end - b->at)) * MT_MOMENT_BLOCK);
     b->n = mt_min_i64(b->n, mt__layout(e, unit)->n_train - b->at);
-    MT_TRY(get(e, unit, home_of(e, unit, kind) + b->at, (char *)b->code, (size_t)b->n, err));
-    return get(e, unit, exponents_of(e, unit, kind, b->at), (char *)b->exponent, mt_moments_blocks((size_t)b->n), err);
+    MT_TRY(mt__home_read(e, unit, home_of(e, unit, kind) + b->at, b->code, (size_t)b->n, err));
+    return mt__home_read(e, unit, exponents_of(e, unit, kind, b->at), b->exponent, mt_moments_blocks((size_t)b->n), err);
 }
 
 static int e_bits(mt_state_kind kind) { return kind == MT_STATE_M ? MT_MOMENT_E_BITS_M : MT_MOMENT_E_BITS_V; }
@@ -90,11 +76,11 @@ static float value_at(const blocks *b, mt_state_kind kind, int64_t i)
     return kind == MT_STATE_M ? mt_moment_m_value(b->code[i], s) : mt_moment_v_value(b->code[i], s);
 }
 
-static mt_rc read_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char *dst, state_fetch get, mt_err *err)
+static mt_rc read_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char *dst, mt_err *err)
 {
     blocks b;
     for (int64_t done = 0; done < n;) {
-        MT_TRY(fetch_blocks(e, unit, kind, first + done, first + n, &b, get, err));
+        MT_TRY(fetch_blocks(e, unit, kind, first + done, first + n, &b, err));
         for (int64_t i = first + done - b.at; i < b.n && done < n; i++, done++) {
             uint16_t value = (uint16_t)(mt_f32_bits(value_at(&b, kind, i)) >> 16);
             memcpy(dst + 2 * done, &value, 2);
@@ -126,11 +112,11 @@ static mt_rc write_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t fi
 {
     blocks b;
     for (int64_t done = 0; done < n;) {
-        MT_TRY(fetch_blocks(e, unit, kind, first + done, first + n, &b, fetch, err));
+        MT_TRY(fetch_blocks(e, unit, kind, first + done, first + n, &b, err));
         int64_t from = first + done - b.at, to = mt_min_i64(b.n, from + n - done);
         for (int64_t i = from / MT_MOMENT_BLOCK; i * MT_MOMENT_BLOCK < to; i++) merge_block(&b, kind, i, from, to, src + 2 * done);
-        MT_TRY(send(e, unit, home_of(e, unit, kind) + b.at, (char *)b.code, (size_t)b.n, err));
-        MT_TRY(send(e, unit, exponents_of(e, unit, kind, b.at), (char *)b.exponent, mt_moments_blocks((size_t)b.n), err));
+        MT_TRY(mt__home_write(e, unit, home_of(e, unit, kind) + b.at, b.code, (size_t)b.n, err));
+        MT_TRY(mt__home_write(e, unit, exponents_of(e, unit, kind, b.at), b.exponent, mt_moments_blocks((size_t)b.n), err));
         done += to - from;
     }
     return MT_OK;
@@ -138,18 +124,18 @@ static mt_rc write_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t fi
 
 /* -- reading and writing --------------------------------------------------------------------------- */
 
-mt_rc mt__state_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, state_fetch get, mt_err *err)
+mt_rc mt__state_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     size_t each = bytes_each(e, kind);
     MT_TRY(check_range(e, unit, kind, first, n, err));
-    if (packed(e, kind)) return read_packed(e, unit, kind, first, n, dst, get, err);
-    return get(e, unit, home_of(e, unit, kind) + (size_t)first * each, dst, (size_t)n * each, err);
+    if (packed(e, kind)) return read_packed(e, unit, kind, first, n, dst, err);
+    return mt__home_read(e, unit, home_of(e, unit, kind) + (size_t)first * each, dst, (size_t)n * each, err);
 }
 
 mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     MT_TRY(mt_engine_settle(e, err));
-    return mt__state_read(e, unit, kind, first, n, dst, fetch, err);
+    return mt__state_read(e, unit, kind, first, n, dst, err);
 }
 
 static mt_rc begin_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, mt_err *err)
@@ -166,18 +152,23 @@ static mt_rc write_home(mt_engine *e, int unit, mt_state_kind kind, int64_t firs
 {
     size_t each = bytes_each(e, kind);
     if (packed(e, kind)) return write_packed(e, unit, kind, first, n, src, err);
-    return send(e, unit, home_of(e, unit, kind) + (size_t)first * each, src, (size_t)n * each, err);
+    return mt__home_write(e, unit, home_of(e, unit, kind) + (size_t)first * each, src, (size_t)n * each, err);
 }
 
-/* Threads take turns but where they only copy within host memory, which is most of the time. */
 mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
 {
-    bool there = mt__place(e, unit)->home == MT_DEVICE;
     pthread_mutex_lock(&e->write_lock);
     mt_rc rc = begin_write(e, unit, kind, first, n, err);
-    if (!rc && there) rc = write_home(e, unit, kind, first, n, src, err);
     pthread_mutex_unlock(&e->write_lock);
-    return rc || there ? rc : write_home(e, unit, kind, first, n, src, err);
+    if (!rc) rc = write_home(e, unit, kind, first, n, src, err);
+    if (!rc && e->wrote) e->wrote(e->wrote_user, (size_t)n * bytes_each(e, kind));
+    return rc;
+}
+
+void mt_engine_watch_writes(mt_engine *e, void (*fn)(void *user, size_t bytes), void *user)
+{
+    e->wrote = fn;
+    e->wrote_user = user;
 }
 
 mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err)

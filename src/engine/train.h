@@ -42,6 +42,7 @@ typedef struct mt_train_eval {
 typedef struct mt_train_hooks {
     void *user;
     mt_rc (*open_source)(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err);
+    void (*loading)(void *user, size_t done, size_t total); /* bytes of weights, or of a checkpoint's state; often, and with done = total at the end */
     void (*step)(void *user, const mt_train_step *step); /* after every update, reported in metrics or not */
     void (*eval)(void *user, const mt_train_eval *eval);
     void (*sample)(void *user, int64_t step, const char *prompt, const char *answer); /* of logging.sample_prompts */

@@ -1,6 +1,7 @@
 /* train_internal.h - what the files of the trainer share.  Only engine/train*.c includes it.
  *
- *     train.c        the loop            train_open.c    from settings to an engine with its weights
+ *     train.c        the loop            train_open.c    from settings to a run
+ *     train_load.c   an engine and its weights
  *     train_plan.c   the plan kept to    train_samples.c answers to look at while it runs
  *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
 #ifndef MT_ENGINE_TRAIN_INTERNAL_H
@@ -114,6 +115,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err);
 double mt__seconds(void); /* that only go up */
 
 /* -- train_plan.c -- */
+mt_rc mt__train_load(mt_trainer *t, mt_err *err);
 mt_limits mt__train_limits(const mt_settings *s);
 /* batch_size: auto becomes a number: the stored run's, or what the plan recommends. */
 mt_rc mt__train_batch(mt_trainer *t, mt_err *err);

@@ -1,11 +1,10 @@
 /* train_open.c - from settings to an engine with its weights.  Whatever can be refused is refused before a weight is read. */
 #include "base/file.h"
 #include "base/log.h"
-#include "base/pool.h"
 #include "base/rng.h"
 #include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
-#include "engine/load.h"
+#include "ckpt/weights.h"
 #include "engine/train_internal.h"
 
 #include <math.h>
@@ -195,7 +194,7 @@ static mt_rc open_schedule(mt_trainer *t, mt_err *err)
     return mt_schedule_init(&t->schedule, &c, err);
 }
 
-/* -- plan and engine ------------------------------------------------------------------------------- */
+/* -- the device ------------------------------------------------------------------------------------ */
 
 static mt_rc open_device(mt_trainer *t, mt_err *err)
 {
@@ -204,29 +203,6 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
     if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
     if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
     return mt_device_open(&t->dev, word, &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory }, err);
-}
-
-static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
-{
-    return mt_engine_read(user, unit, kind, first, n, dst, err);
-}
-
-static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err)
-{
-    return mt_engine_write(user, unit, kind, first, n, src, err);
-}
-
-static mt_rc open_engine(mt_trainer *t, mt_err *err)
-{
-    enum { MOST_WRITERS = 8 };
-    MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads },
-                            err));
-    t->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_state, .write = write_state,
-                            .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };
-    mt_engine_set_updates(t->engine, t->at.updates);
-    if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
-    return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err)
-                     : mt_engine_init(t->engine, t->model, (uint64_t)t->s->training.seed, err);
 }
 
 /* -- what is kept with the run --------------------------------------------------------------------- */
@@ -334,7 +310,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(mt__train_disk(t, err));
-    MT_TRY(open_engine(t, err));
+    MT_TRY(mt__train_load(t, err));
     if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
     MT_TRY(describe_run(t, err));
     return open_metrics(t, saved.metrics_bytes, err);

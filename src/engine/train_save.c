@@ -26,7 +26,7 @@ static mt_rc read_state(void *user, int unit, mt_state_kind kind, int64_t first,
 static void unit_done(void *user, int unit) { mt_snapshot_drop(((saver *)user)->snapshot, unit); }
 
 /* Half of the cores are left to those who compute. */
-static int save_threads(void) { return (int)mt_max_i64(1, mt_min_i64(mt_cpu_count() / 2, MT_SAVE_SLOTS)); }
+static int save_threads(void) { return (int)mt_max_i64(1, mt_min_i64(mt_cpu_count() / 2, MT_STATE_SLOTS)); }
 
 /* The state, copied as far as there is room, so that the run need not wait for the disk. */
 static mt_rc set_aside(saver *s, mt_err *err)

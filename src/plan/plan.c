@@ -371,8 +371,8 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
         if (at->site == MT_SITE_HOST && n > slab) slab = n;
         device_home |= at->home == MT_DEVICE;
     }
+    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, (size_t)MT_STATE_SLOTS * MT_BOUNCE_BYTES, err));
     if (!p->job.train) return MT_OK;
-    if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_SAVE, -1, -1, MT_HOST, (size_t)MT_SAVE_SLOTS * MT_BOUNCE_BYTES, err));
     for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     return add_stage_slots(p, err);
 }

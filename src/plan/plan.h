@@ -12,7 +12,7 @@
 #include "model/block.h"
 #include "plan/machine.h"
 
-enum { MT_BOUNCE_BYTES = 1 << 20, MT_SAVE_SLOTS = 8 }; /* state and results on their way between the device and a caller; to threads that save, in so many pieces at once */
+enum { MT_BOUNCE_BYTES = 1 << 20, MT_STATE_SLOTS = 8 }; /* state and results on their way between the device and a caller; of threads that load or save, so many pieces at once */
 enum { MT_MAX_SLOTS = 64 };         /* of a kind */
 enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
@@ -107,7 +107,7 @@ typedef struct mt_job {
     X(CACHE, "cache.kv")        /* layer: keys, then values, of generated sequences */                       \
     X(LOGITS_HOST, "logits.host") /* of a row per cache slot */                                              \
     X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */               \
-    X(BOUNCE_SAVE, "bounce.save") /* host: the same for the thread that saves */
+    X(BOUNCE_STATE, "bounce.state") /* host: the same for threads that load and save */
 
 typedef enum mt_buffer_kind {
 #define MT_BUFFER_ENUM(kind, name) MT_BUF_##kind,

@@ -182,8 +182,9 @@ static void fail_at_each_point(mt_fault_kind kind, rig *r, const fault_case *c, 
             break;
         }
         n_hit++;
-        if (rc == MT_OK) fail_msg("fault %d of kind %d went unnoticed", (int)n, kind);
-        assert_true(err.msg[0] && err.rc == rc);
+        bool without = rc == MT_OK && sum == good && (kind == MT_FAULT_ALLOC || kind == MT_FAULT_THREAD); /* threads that help are not needed: spread.h */
+        if (rc == MT_OK && !without) fail_msg("fault %d of kind %d went unnoticed", (int)n, kind);
+        assert_true(without || (err.msg[0] && err.rc == rc));
     }
     assert_true(n_hit > (kind == MT_FAULT_THREAD ? 0 : 2)); /* a GPU's streams are no threads of ours */
 }

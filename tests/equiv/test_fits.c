@@ -7,6 +7,7 @@
 
 #include "plan/advise.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -17,14 +18,17 @@ enum { MOST_RUN = 512 }; /* tokens of a step that is really run */
 static struct {
     mt_buffer *got;
     size_t n, cap;
-} record;
+    pthread_mutex_t lock; /* host memory is taken by several threads at once */
+} record = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
 static void note(mt_place place, size_t bytes, const char *name)
 {
     mt_err err = { 0 };
+    pthread_mutex_lock(&record.lock);
     assert_ok(mt_grow(&record.got, &record.cap, record.n + 1, sizeof *record.got, &err));
     record.got[record.n] = (mt_buffer){ .place = place, .bytes = bytes };
     snprintf(record.got[record.n++].name, sizeof record.got->name, "%s", name);
+    pthread_mutex_unlock(&record.lock);
 }
 
 static mt_rc noted_alloc(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err)

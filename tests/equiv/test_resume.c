@@ -9,6 +9,7 @@
 #include "engine/train.h"
 
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -18,6 +19,8 @@ typedef struct setup {
     int64_t stop_at; /* stop after this step; 0: never */
     int64_t kill_at; /* SIGKILL after this step; 0: never */
     test_path out;
+    pthread_t opener;
+    size_t loaded, to_load;
 } setup;
 
 static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
@@ -48,6 +51,16 @@ static void after_step(void *user, const mt_train_step *step)
     if (u->kill_at != step->step) return;
     await_checkpoint(u, 4);
     raise(SIGKILL);
+}
+
+/* Only ever more, never too much, and in the end all. */
+static void while_loading(void *user, size_t done, size_t total)
+{
+    setup *u = user;
+    assert_true(pthread_equal(pthread_self(), u->opener));
+    assert_true(done >= u->loaded && done <= total);
+    u->loaded = done;
+    u->to_load = total;
 }
 
 static bool stop(void *user)
@@ -95,10 +108,12 @@ static mt_rc run(setup *u, outcome *out, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_info info;
     mt_batch next = { 0 };
-    mt_train_hooks hooks = { .user = u, .open_source = open_source, .step = after_step, .stop = stop };
+    mt_train_hooks hooks = { .user = u, .open_source = open_source, .loading = while_loading, .step = after_step, .stop = stop };
+    u->opener = pthread_self();
     mt_rc rc = mt_settings_check(&u->s, MT_NEED_MODEL | MT_NEED_DATA, err);
     if (!rc) rc = mt_trainer_open(&t, &u->s, &hooks, err);
     if (!rc) {
+        assert_true(u->loaded && u->loaded == u->to_load);
         mt_trainer_info(t, &info);
         out->device_bytes = info.plan->device_bytes;
         out->checkpoint_bytes = info.checkpoint_bytes;
