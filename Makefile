@@ -1,8 +1,9 @@
 # megatrain: `make demo` and `make test` are all a fresh machine needs; `make help` lists the rest.
-BUILD  ?= build
 PRESET ?= release
 JOBS   ?= $(shell nproc 2>/dev/null || echo 2)
 PREFIX ?= /usr/local
+# Where the preset builds (CMakePresets.json); not for the user to say.
+override BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 
 .PHONY: all build configure deps demo tests test test-asan test-tsan test-cuda soak install package format clean help
 
@@ -43,9 +44,10 @@ test-cuda: tests
 	@scripts/test-cuda.sh $(BUILD)
 
 soak: tests
-	@scripts/soak.sh
+	@BUILD=$(BUILD) scripts/soak.sh
 
 install: build
+	@cmake --build --preset $(PRESET) -j $(JOBS) --target manual
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
 package: deps
@@ -59,7 +61,7 @@ clean:
 
 help:
 	@echo "make            build build/megatrain and the library"
-	@echo "make demo       install what is missing, build, train a small model, ask it questions (about 2 minutes)"
+	@echo "make demo       install what is missing, build, train a small model, ask it questions (2 to 4 minutes)"
 	@echo "make test       everything that can be proved without a GPU"
 	@echo "make test-cuda  the same ops and models on this machine's GPU"
 	@echo "make soak       the long runs"

@@ -1,6 +1,6 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | long | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
  *
  * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.  With long: only documents of so
  * many rows.
@@ -161,7 +161,7 @@ static void products(int64_t M)
 }
 
 /* Documents of `length` rows each, or where that is negative of many lengths up to so many, a quarter of it in the mean; FLOPs of the causal half only. */
-static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window)
+static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window, float softcap)
 {
     static int32_t starts[70000];
     int64_t n_docs = 0, longest = 0;
@@ -193,6 +193,7 @@ static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t h
                        .host_start = starts,
                        .scale = 1.0f / sqrtf((float)dh),
                        .window = window,
+                       .softcap = softcap,
                        .q = qkv,
                        .k = qkv + heads * dh * 2,
                        .v = qkv + (heads + kv) * dh * 2,
@@ -232,7 +233,7 @@ static void attentions(int64_t rows, int64_t most_docs)
         use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
         if (!(has.ways >> ways[w] & 1)) continue;
         for (size_t i = 0; i < MT_COUNT(shapes); i++)
-            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window);
+            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window, 0);
     }
 }
 
@@ -257,7 +258,22 @@ static void long_documents(int64_t rows, int64_t only)
             use.ways = 1u << asks[w].way | 1u << MT_ATTENTION_FLASH;
             use.workspace = asks[w].workspace;
             printf("%lld GiB ", (long long)(asks[w].workspace >> 30));
-            attention(use, length > 0 ? length : rows, length, shapes[i].heads, shapes[i].kv, shapes[i].dh, 0);
+            attention(use, length > 0 ? length : rows, length, shapes[i].heads, shapes[i].kv, shapes[i].dh, 0, 0);
+        }
+}
+
+/* Scores under a soft cap, heads as in Gemma 2's 2B and 27B. */
+static void capped_attentions(int64_t rows)
+{
+    static const struct {
+        int64_t length, heads, kv, dh, window;
+    } shapes[] = { { 1024, 8, 4, 256, 0 }, { 4096, 8, 4, 256, 0 }, { 16384, 8, 4, 256, 0 }, { 16384, 8, 4, 256, 4096 }, { 4096, 32, 16, 128, 0 } };
+    static const mt_attention_way ways[] = { MT_ATTENTION_FLASH, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
+    mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
+    for (size_t i = 0; i < MT_COUNT(shapes); i++)
+        for (size_t w = 0; w < MT_COUNT(ways); w++) {
+            use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
+            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window, 50);
         }
 }
 
@@ -403,6 +419,7 @@ int main(int argc, char **argv)
     if (all || o.tune || strcmp(what, "products") == 0) products(rows);
     if (all || strcmp(what, "attention") == 0) attentions(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (strcmp(what, "long") == 0) long_documents(rows, argc > 4 ? atoi(argv[4]) : 0);
+    if (strcmp(what, "capped") == 0) capped_attentions(rows);
     if (all || strcmp(what, "rest") == 0) {
         elementwise(rows);
         update();

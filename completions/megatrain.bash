@@ -5,7 +5,7 @@ _megatrain()
     if [ "$COMP_CWORD" -eq 1 ]; then
         mapfile -t COMPREPLY < <(compgen -W "$("$program" --help 2>/dev/null | sed -n 's/^  \([a-z][a-z]*\) .*/\1/p')" -- "$word")
     elif [[ $word == -* ]]; then
-        mapfile -t COMPREPLY < <(compgen -W "$("$program" "$command" --help 2>/dev/null | sed -n 's/^  \(--[a-z][a-z0-9-]*\).*/\1/p') --help" -- "$word")
+        mapfile -t COMPREPLY < <(compgen -W "$("$program" "$command" --help 2>/dev/null | sed -n 's/^  --\[no-\]\([a-z0-9-]*\).*/--\1\n--no-\1/p; s/^  \(--[a-z][a-z0-9-]*\).*/\1/p') --help" -- "$word")
     else
         mapfile -t COMPREPLY < <(compgen -f -- "$word")
     fi

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# After a build: say where the program is; on a machine with an NVIDIA driver and no toolkit, say what that means.
+# After a build, on a machine with an NVIDIA driver and no toolkit: say what that means.
 set -euo pipefail
 build=$1
 if grep -q '^MT_HAVE_CUDA:INTERNAL=1' "$build/CMakeCache.txt" 2>/dev/null; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The manual page, made of what the program says of itself: scripts/manual.sh build/megatrain > docs/megatrain.1
+# The manual page, made of what the program says of itself: scripts/manual.sh build/megatrain > build/megatrain.1
 set -euo pipefail
 program=$1
 

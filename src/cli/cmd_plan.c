@@ -68,11 +68,14 @@ static void add_note(mt_plan_answer *a, const char *fmt, ...)
 static void add_notes(mt_plan_answer *a, const mt_subject *s)
 {
     if (s->untrained) {
-        add_note(a, "megatrain does not train %s models yet; sizes and work a token are planned as a dense block's", s->untrained);
+        snprintf(a->refused, sizeof a->refused, "megatrain does not train %s models yet", s->untrained);
+        add_note(a, "%s; sizes and work a token are planned as a dense block's", a->refused);
         return;
     }
-    if (a->q.seq_len > s->config->max_positions)
+    if (a->q.seq_len > s->config->max_positions) {
+        snprintf(a->refused, sizeof a->refused, "train refuses samples of more than %lld tokens", (long long)s->config->max_positions);
         add_note(a, "the model has %lld positions, and train refuses longer samples: lower max_seq_len", (long long)s->config->max_positions);
+    }
     for (size_t i = 0; !s->published && i < s->config->n_assumptions; i++) add_note(a, "%s", s->config->assumptions[i]);
 }
 

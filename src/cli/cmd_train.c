@@ -14,7 +14,6 @@
 #include "page/server.h"
 #include "plan/flops.h"
 
-#include <math.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -34,7 +33,10 @@ typedef struct app {
     mt_progress bar;
     bool bar_open;
     curve losses;
-    double eval_first, eval_last; /* NAN: none */
+    struct {
+        int64_t step; /* -1: none */
+        double loss;
+    } eval_first, eval_last;
     mt_server *server;            /* NULL: no dashboard */
     FILE *log;                    /* log.txt of the run, once its directory is ours */
     mt_str early;                 /* what was said before that */
@@ -255,8 +257,8 @@ static void on_eval(void *user, const mt_train_eval *e)
     char line[256];
     snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, %.1f%% of %s right",
              (long long)e->step, e->loss, e->perplexity, 100 * e->accuracy, mt_count_text((uint64_t)e->n_trained).s);
-    if (isnan(a->eval_first)) a->eval_first = e->loss;
-    a->eval_last = e->loss;
+    if (a->eval_first.step < 0) a->eval_first.step = e->step, a->eval_first.loss = e->loss;
+    a->eval_last.step = e->step, a->eval_last.loss = e->loss;
     say(a, line);
 }
 
@@ -311,6 +313,15 @@ static void print_compared(app *a, const mt_train_compared *c)
     mt_str_free(&s);
 }
 
+/* The first evaluation beside the last; there may be one alone, or none. */
+static void print_evaluations(const app *a)
+{
+    if (a->eval_last.step < 0) return;
+    printf("evaluation loss ");
+    if (a->eval_first.step < a->eval_last.step) printf("%.4f at step %lld, ", a->eval_first.loss, (long long)a->eval_first.step);
+    printf("%.4f at step %lld\n", a->eval_last.loss, (long long)a->eval_last.step);
+}
+
 static void print_end(app *a, const mt_train_result *r)
 {
     print_compared(a, &r->compared);
@@ -322,7 +333,7 @@ static void print_end(app *a, const mt_train_result *r)
     }
     draw_curve(a);
     if (r->n_skipped) printf("%lld steps were skipped: not finite, or nothing to train on\n", (long long)r->n_skipped);
-    if (!isnan(a->eval_last)) printf("evaluation loss %.4f at first, %.4f at the end\n", a->eval_first, a->eval_last);
+    print_evaluations(a);
     printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
 }
 
@@ -511,7 +522,7 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
 int mt_cmd_train(int argc, char **argv)
 {
     mt_err err = { 0 };
-    app a = { .eval_first = NAN, .eval_last = NAN, .lock = PTHREAD_MUTEX_INITIALIZER };
+    app a = { .eval_first = { .step = -1 }, .eval_last = { .step = -1 }, .lock = PTHREAD_MUTEX_INITIALIZER };
     if (mt_settings_init(&a.s, &err)) return mt_cli_failed(&err);
     mt_log_set_sink(print_log, &a);
     mt_rc rc = command(&a, argc, argv, &err);

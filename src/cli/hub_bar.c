@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "cli/installed.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -59,12 +60,30 @@ void mt_hub_bar_close(mt_hub_bar *b)
     b->hub = NULL;
 }
 
+static bool is_model_dir(const char *dir)
+{
+    char *config = mt_path_join(dir, "config.json");
+    bool is = config && mt_file_exists(config);
+    mt_free(config);
+    return is;
+}
+
+/* Where no hub is needed: here, or a model that is installed; NULL: neither. */
+static const char *find_here(const char *name, char *path, size_t n)
+{
+    if (mt_dir_exists(name) || mt_file_exists(name)) return name;
+    const char *there = mt_installed(path, n, name);
+    return there && is_model_dir(there) ? there : NULL;
+}
+
 mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err)
 {
     mt_hub_bar b;
+    char path[1024];
+    const char *here = find_here(name, path, sizeof path);
     *dir = NULL;
-    if (mt_dir_exists(name) || mt_file_exists(name)) { /* no hub is needed, nor what it wants to know of the environment */
-        *dir = mt_strdup(name);
+    if (here) { /* what the hub wants to know of the environment is not needed either */
+        *dir = mt_strdup(here);
         return *dir ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory for a path");
     }
     MT_TRY(mt_hub_bar_open(&b, NULL, err));

@@ -30,7 +30,7 @@ mt_rc mt_hub_bar_open(mt_hub_bar *b, const mt_hub_options *o, mt_err *err); /* o
 void mt_hub_bar_finish(mt_hub_bar *b);
 void mt_hub_bar_close(mt_hub_bar *b); /* accepts a zeroed one */
 
-/* The directory of a model that is given by path or by name; newly allocated. */
+/* The directory of a model that is given by path, here or in what is installed, or by name; newly allocated. */
 mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err);
 /* The same for a run's settings: config, tokenizer and, unless it starts from scratch, weights. */
 mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err);

@@ -66,6 +66,13 @@ static int unknown_command(const char *word)
     return 2;
 }
 
+static int run_command(int argc, char **argv)
+{
+    for (size_t i = 0; i < MT_COUNT(commands); i++)
+        if (strcmp(argv[0], commands[i].name) == 0) return commands[i].run(argc, argv);
+    return unknown_command(argv[0]);
+}
+
 static int run(int argc, char **argv)
 {
     if (argc < 2) {
@@ -73,10 +80,10 @@ static int run(int argc, char **argv)
         return 2;
     }
     if (strcmp(argv[1], "--version") == 0) return printf("megatrain %s\n", MT_VERSION), 0;
+    char asked[] = "--help";
+    if (strcmp(argv[1], "help") == 0 && argc > 2 && argv[2][0] != '-') return run_command(2, (char *[]){ argv[2], asked, NULL });
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return print_help(stdout), 0;
-    for (size_t i = 0; i < MT_COUNT(commands); i++)
-        if (strcmp(argv[1], commands[i].name) == 0) return commands[i].run(argc - 1, argv + 1);
-    return unknown_command(argv[1]);
+    return run_command(argc - 1, argv + 1);
 }
 
 /* A closed stream's number would go to the next file that is opened, and what is printed into that.  Of what stands in for stdout nothing

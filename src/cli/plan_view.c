@@ -77,19 +77,22 @@ static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_machine *m = &a->q.machine;
-    const char *label = a->plan ? "FITS" : "DOES NOT FIT", *needs = a->batch.largest ? "a step of this size needs" : "it needs at least";
+    const char *label = !a->plan ? "DOES NOT FIT" : *a->refused ? "WOULD FIT" : "FITS", *needs = a->batch.largest ? "a step of this size needs" : "it needs at least";
     mt_str text = { 0 }, lines = { 0 };
-    mt_str_printf(&text, "%s: ", label);
+    mt_str_puts(&text, label);
+    if (*a->refused) mt_str_printf(&text, ", %s %s", a->plan ? "but" : "and", a->refused);
+    mt_str_puts(&text, ": ");
     if (a->plan) {
         double s = a->plan->predicted_seconds;
         mt_str_printf(&text, "about %s tokens/s, %s a step", grouped((double)a->plan->job.step_tokens / s).s, mt_seconds_text(s).s);
-        if (a->n_steps) mt_str_printf(&text, "; %lld steps take %s", (long long)a->n_steps, mt_seconds_text(s * (double)a->n_steps).s);
+        if (a->n_steps)
+            mt_str_printf(&text, "; %lld steps take %s if every sample has %lld tokens", (long long)a->n_steps, mt_seconds_text(s * (double)a->n_steps).s, (long long)a->q.seq_len);
     } else if (a->need.device > m->device_bytes)
         mt_str_printf(&text, "%s %s of device memory and may use %s", needs, mt_bytes_text(a->need.device).s, mt_bytes_text(m->device_bytes).s);
     else
         mt_str_printf(&text, "%s %s of host memory and may use %s", needs, mt_bytes_text(a->need.host).s, mt_bytes_text(m->host_bytes).s);
     put_line(&lines, &text, 2, term);
-    mt_style_put(out, label, a->plan ? MT_STYLE_GREEN : MT_STYLE_RED, term->color); /* in place of the same words, which are wrapped without color */
+    mt_style_put(out, label, !a->plan ? MT_STYLE_RED : *a->refused ? MT_STYLE_YELLOW : MT_STYLE_GREEN, term->color); /* in place of the same words, which are wrapped without color */
     mt_str_puts(out, mt_str_ok(&lines) ? lines.s + strlen(label) : "");
     mt_str_free(&lines);
 }
@@ -198,7 +201,7 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     put_batch_sizes(&text, a, recommended);
     put_line(out, &text, 2, term);
     if (!of_step(a, a->batch.largest)) return;
-    run.training.batch_size = run.training.batch_size ? recommended : of_step(a, a->q.batch); /* auto: what it takes */
+    run.training.batch_size = recommended; /* auto takes the same */
     mt_str_puts(out, "\n");
     mt_settings_write_some(&run, decides_the_plan, 2, out);
 }

@@ -23,6 +23,7 @@ typedef struct mt_plan_answer {
     int n_remedies;
     int64_t n_steps;       /* of the run; 0: nobody said */
     size_t checkpoint_bytes, disk_free; /* 0: not known */
+    char refused[96];      /* why `train` would not start it though it fits: "megatrain does not train gpt_oss models yet"; "": it would */
     char notes[MT_PLAN_NOTES][256]; /* what else to know before a run: a sentence each */
     int n_notes;
 } mt_plan_answer;

@@ -92,6 +92,15 @@ static void draw_curve(grid *g, const mt_curve *c, range x, range y)
     }
 }
 
+/* As many digits as there is room for: 0.000894 has eight characters, -1.23e+100 ten. */
+static void put_number(mt_str *out, double x)
+{
+    char text[32] = "";
+    for (int digits = 3; digits >= 1; digits--)
+        if (snprintf(text, sizeof text, "%.*g", digits, x) <= LABEL - 1) break;
+    mt_str_printf(out, "%*s ", LABEL - 1, text);
+}
+
 static void put_axis(mt_str *out, const mt_curve *c, range x, int columns)
 {
     char left[32], right[32];
@@ -128,9 +137,10 @@ void mt_plot_curve(mt_str *out, const mt_curve *c)
         bool labelled = row == 0 || row == g.rows - 1 || row == (g.rows - 1) / 2;
         double at = y.lo + (y.hi - y.lo) * (g.rows - 1 - row) / (g.rows - 1);
         if (labelled)
-            mt_str_printf(out, "%*.3g %s", LABEL - 1, at, c->utf8 ? "┤" : "|");
+            put_number(out, at);
         else
-            mt_str_printf(out, "%*s%s", LABEL, "", c->utf8 ? "│" : "|");
+            mt_str_printf(out, "%*s", LABEL, "");
+        mt_str_puts(out, !c->utf8 ? "|" : labelled ? "┤" : "│");
         int end = g.columns;
         while (end > 0 && !g.cells[row * g.columns + end - 1]) end--; /* no spaces at the end of a line */
         for (int col = 0; col < end; col++) put_cell(out, &g, g.cells[row * g.columns + col]);

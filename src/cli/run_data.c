@@ -4,12 +4,12 @@
 #include "base/log.h"
 #include "cli/data_view.h"
 #include "cli/hub_bar.h"
+#include "cli/installed.h"
 #include "data/source_tokens.h"
 #include "engine/feed.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <unistd.h>
 
 enum { AUTO_BATCH = 32 };
 
@@ -88,29 +88,13 @@ static void say_findings(const mt_feed *f)
         if (list->items[i].severity != MT_LINT_STOP) mt_log(list->items[i].severity == MT_LINT_WARN ? MT_LOG_WARN : MT_LOG_INFO, "%s", list->items[i].text);
 }
 
-/* share/megatrain/data beside the bin/ this program runs from. */
-static const char *installed_data(char *out, size_t n)
-{
-    ssize_t got = readlink("/proc/self/exe", out, n - 1);
-    if (got <= 0) return NULL;
-    out[got] = '\0';
-    for (int up = 0; up < 2; up++) {
-        char *slash = strrchr(out, '/');
-        if (!slash) return NULL;
-        *slash = '\0';
-    }
-    size_t used = strlen(out);
-    snprintf(out + used, n - used, "/share/megatrain/data");
-    return out;
-}
-
 static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
 {
     fed_source *f = mt_calloc(1, sizeof *f);
     if (!f) return mt_fail(err, MT_ENOMEM, "no host memory for the run's data");
     f->base.api = &fed_api;
     char installed[1024];
-    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .installed = installed_data(installed, sizeof installed), .fetch = mt_hub_bar_dataset };
+    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .installed = mt_installed(installed, sizeof installed, "data"), .fetch = mt_hub_bar_dataset };
     mt_rc rc = mt_feed_open(&f->feed, s, &o, err);
     if (!rc) {
         say_left_out(f->feed);

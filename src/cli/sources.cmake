@@ -14,6 +14,7 @@ set(sources
   data_view.c
   flags.c
   hub_bar.c
+  installed.c
   plan_ask.c
   plan_fits.c
   plan_question.c

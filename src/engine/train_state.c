@@ -31,9 +31,9 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
     mt_str_printf(s,
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %" PRId64
                   ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64
-                  ", %d], \"hash\": \"%016" PRIx64 "\"}\n}\n",
+                  ", %d, %d], \"hash\": \"%016" PRIx64 "\"}\n}\n",
                   mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways,
-                  a->attention.cudnn_head, a->attention.workspace, a->attention.parts, mt_arithmetic_hash(a));
+                  a->attention.cudnn_head, a->attention.workspace, a->attention.parts, a->attention.caps, mt_arithmetic_hash(a));
     return mt_str_ok(s) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the state of the run");
 }
 
@@ -126,13 +126,14 @@ static mt_rc read_moments(const json_t *doc, mt_moments *out, const char *what, 
     return MT_OK;
 }
 
-/* [ways, cudnn_head, workspace, parts]; nothing in checkpoints from before there was a choice, no parts from before there were any. */
+/* [ways, cudnn_head, workspace, parts, caps]; nothing in checkpoints from before there was a choice, no parts or caps from before there were any. */
 static void read_attention(const json_t *j, mt_attention_use *use)
 {
     *use = (mt_attention_use){ .ways = (uint32_t)json_integer_value(json_array_get(j, 0)),
                                .cudnn_head = (int32_t)json_integer_value(json_array_get(j, 1)),
                                .workspace = (uint64_t)json_integer_value(json_array_get(j, 2)),
-                               .parts = json_integer_value(json_array_get(j, 3)) != 0 };
+                               .parts = json_integer_value(json_array_get(j, 3)) != 0,
+                               .caps = json_integer_value(json_array_get(j, 4)) != 0 };
 }
 
 static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *what, mt_err *err)

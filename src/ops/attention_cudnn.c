@@ -2,6 +2,7 @@
  *
  *     S = scale q k', masked;  m = max S;  e = exp(S - m);  z = sum e;  lse = m + log z;  o = (e / z) v
  *     delta = sum(o * do);  P = exp(S - lse);  dv = P' do;  dS = P (do v' - delta) scale;  dk = dS' q;  dq = dS k
+ *     under a soft cap:  t = tanh(scale q k' / cap);  S = cap t, masked;  dS also times 1 - t^2
  *
  * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and what is virtual are part of the pattern.  With a
  * causal mask no mask for the ends of documents is needed: the lengths bound the products.  Gradients of grouped heads are made for every
@@ -22,14 +23,14 @@ enum tensor_id {
     ID_NONE, /* virtual */
     ID_Q, ID_K, ID_V, ID_O, ID_LSE, ID_DO, ID_DQ, ID_DK, ID_DV, ID_DELTA, ID_ACC, ID_DKF, ID_DVF,
     ID_LEN_Q, ID_LEN_KV,
-    ID_SCALE, ID_NEVER, ID_ONE, ID_WINDOW,
+    ID_SCALE, ID_NEVER, ID_ONE, ID_WINDOW, ID_CAP, ID_TO_CAP, ID_LARGE,
     ID_OFFSETS, /* and the MT_OFFSETS - 1 after it */
 };
 
 /* What a plan is made for. */
 typedef struct plan_key {
     int64_t backward, way; /* way: 0 in forward */
-    int64_t docs, longest, keys, H, K, Dh, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed;
+    int64_t docs, longest, keys, H, K, Dh, ldq, ldk, ldv, ldo, ld_lse, ld_dkv, ld_dq, windowed, capped;
     int64_t apart, dq_apart; /* a launch's query heads, in heads of memory: 1, or H / K where it has one of each group; of dq */
 } plan_key;
 
@@ -51,7 +52,8 @@ struct mt_cudnn_attention {
 typedef struct builder {
     mt_cudnn_graph *g;
     const plan_key *k;
-    mt_node len_q, len_kv, scale, never, offsets[MT_OFFSETS];
+    mt_node len_q, len_kv, scale, never, one, offsets[MT_OFFSETS];
+    mt_node t; /* of a soft cap */
 } builder;
 
 static mt_node offsets(builder *b, mt_cudnn_offset which)
@@ -120,16 +122,36 @@ static builder begin(mt_cudnn *lib, const plan_key *k)
     b.len_kv = lengths(&b, ID_LEN_KV);
     b.scale = scalar(&b, ID_SCALE);
     b.never = scalar(&b, ID_NEVER);
+    b.one = scalar(&b, ID_ONE);
     return b;
 }
 
 /* -- the graphs ------------------------------------------------------------------------------------ */
 
+static mt_node apply(builder *b, cudnnPointwiseMode_t mode, mt_node x, mt_node y) { return mt_cudnn_pointwise(b->g, mode, x, y, NULL); }
+
+/* tanh(x / 2).  cuDNN's own is an instruction of the GPU that is up to 5e-4 off, of which a soft cap of 50 makes 0.02 of a
+ * score.  Past ID_LARGE this one is 1, and the exponentials would be infinite. */
+static mt_node tanh_of_half(builder *b, mt_node x)
+{
+    mt_node e = apply(b, CUDNN_POINTWISE_EXP, apply(b, CUDNN_POINTWISE_MIN, x, scalar(b, ID_LARGE)), NULL);
+    return apply(b, CUDNN_POINTWISE_DIV, apply(b, CUDNN_POINTWISE_SUB, e, b->one), apply(b, CUDNN_POINTWISE_ADD, e, b->one));
+}
+
 static mt_node scores(builder *b, mt_node q, mt_node kt)
 {
     mt_node s = square(b, CUDNN_DATA_FLOAT, false);
     mt_cudnn_matmul_to(b->g, q, kt, s, b->len_q, b->len_kv, NULL);
-    return mt_cudnn_pointwise(b->g, CUDNN_POINTWISE_MUL, s, b->scale, NULL);
+    if (!b->k->capped) return apply(b, CUDNN_POINTWISE_MUL, s, b->scale);
+    b->t = tanh_of_half(b, apply(b, CUDNN_POINTWISE_MUL, s, scalar(b, ID_TO_CAP)));
+    return apply(b, CUDNN_POINTWISE_MUL, b->t, scalar(b, ID_CAP));
+}
+
+/* Of q k', from that of scores(): ds (1 - t^2) scale. */
+static mt_node gradient_of_product(builder *b, mt_node ds)
+{
+    if (b->k->capped) ds = apply(b, CUDNN_POINTWISE_SUB, ds, apply(b, CUDNN_POINTWISE_MUL, apply(b, CUDNN_POINTWISE_MUL, ds, b->t), b->t));
+    return apply(b, CUDNN_POINTWISE_MUL, ds, b->scale);
 }
 
 /* Row i sees column j if i >= j, and in a window if j + window > i. */
@@ -203,7 +225,7 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
     mt_node delta = numbers(&b, ID_DELTA);
 
     mt_node sum = mt_cudnn_reduce(g, CUDNN_REDUCE_TENSOR_ADD, mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, d_o, o, NULL));
-    mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_MUL, sum, scalar(&b, ID_ONE), delta);
+    mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_MUL, sum, b.one, delta);
     mt_node s = mt_cudnn_pointwise(g, CUDNN_POINTWISE_SUB, scores(&b, q, kt), lse, NULL);
     mt_node p = mt_cudnn_pointwise(g, CUDNN_POINTWISE_EXP, masked(&b, s), NULL, NULL);
     gradient_of_kv(&b, turned(&b, p), d_o, ID_DV, ID_DVF);
@@ -211,7 +233,7 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
     mt_node dp = square(&b, CUDNN_DATA_FLOAT, false);
     mt_cudnn_matmul_to(g, d_o, vt, dp, b.len_q, b.len_kv, NULL);
     mt_node ds = mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, mt_cudnn_pointwise(g, CUDNN_POINTWISE_SUB, dp, delta, NULL), p, NULL);
-    ds = mt_cudnn_pointwise(g, CUDNN_POINTWISE_MUL, ds, b.scale, NULL);
+    ds = gradient_of_product(&b, ds);
     gradient_of_kv(&b, turned(&b, ds), q, ID_DK, ID_DKF);
 
     mt_node keys = key_rows(&b, ID_NONE, k->ldk, MT_OFF_K);
@@ -271,7 +293,7 @@ static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward,
     bool by_heads = size.heads != a->H;
     return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .keys = size.keys, .H = size.heads, .K = by_heads ? size.heads : a->K, .Dh = a->Dh,
                        .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_lse = a->H, .ld_dkv = backward ? ld_dkv(a, by_heads) : 0,
-                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way), .apart = by_heads ? a->H / a->K : 1,
+                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way), .capped = a->softcap != 0, .apart = by_heads ? a->H / a->K : 1,
                        .dq_apart = by_heads && size.keys == size.longest ? a->H / a->K : 1 };
 }
 
@@ -398,14 +420,20 @@ static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *
     for (int i = 0; i < n_used; i++) put(v, ID_OFFSETS + used[i], off + used[i] * l->offsets_ld);
 }
 
-static const float never = -INFINITY, one = 1.0f;
+static const float never = -INFINITY, one = 1.0f, large = 80.0f;
 
-static mt_rc run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool windowed, values *v, mt_err *err)
+static mt_rc run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way, values *v, mt_err *err)
 {
-    float window = (float)a->window;
-    put(v, ID_SCALE, &a->scale);
+    float window = (float)a->window, to_cap = a->softcap != 0 ? 2 * a->scale / a->softcap : 0;
+    if (backward || a->softcap == 0) put(v, ID_SCALE, &a->scale);
+    if (backward || a->softcap != 0) put(v, ID_ONE, &one);
     put(v, ID_NEVER, &never);
-    if (windowed) put(v, ID_WINDOW, &window);
+    if (masks_window(a, backward, way)) put(v, ID_WINDOW, &window);
+    if (a->softcap != 0) {
+        put(v, ID_CAP, &a->softcap);
+        put(v, ID_TO_CAP, &to_cap);
+        put(v, ID_LARGE, &large);
+    }
     return mt_cudnn_run(plan, stream, v->at, v->n, (char *)a->scratch + l->workspace, err);
 }
 
@@ -418,7 +446,7 @@ mt_rc mt_cudnn_attention_fwd(mt_cudnn_attention *c, void *stream, const mt_atten
     for (int64_t chunk = 0; chunk < l.n_chunks; chunk++) {
         values v = { .n = 0 };
         put_common(&v, a, &l, (mt_cudnn_launch){ chunk, 0, 0 }, used, (int)MT_COUNT(used));
-        MT_TRY(run(plan, stream, a, &l, masks_window(a, false, MT_ATTENTION_CUDNN), &v, err));
+        MT_TRY(run(plan, stream, a, &l, false, MT_ATTENTION_CUDNN, &v, err));
     }
     return MT_OK;
 }
@@ -452,8 +480,7 @@ mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_atten
     put(&v, ID_DO, heads_from(a->d_o, at.head, a->Dh));
     put(&v, ID_DQ, place_of_dq(a, way, l, at));
     put(&v, ID_DELTA, (float *)(void *)(scratch + l->delta) + at.head);
-    put(&v, ID_ONE, &one);
     if (way == MT_ATTENTION_CUDNN_FAST) put(&v, ID_ACC, scratch + l->acc);
     put_dkv(&v, a, l, at);
-    return run(plan, stream, a, l, masks_window(a, true, way), &v, err);
+    return run(plan, stream, a, l, true, way, &v, err);
 }

@@ -278,7 +278,7 @@ static mt_rc backward_by_parcels(mt_stream *s, mt_cudnn_attention *state, const 
 void mt__attention_cudnn_expect(mt_stream *s, const mt_attention *a)
 {
     const uint32_t ways = 1u << MT_ATTENTION_CUDNN | 1u << MT_ATTENTION_CUDNN_FAST;
-    bool may = (a->use.ways & ways) && a->t == MT_DTYPE_BF16 && a->softcap == 0 && a->alibi == 0 && a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head;
+    bool may = (a->use.ways & ways) && a->t == MT_DTYPE_BF16 && (a->softcap == 0 || a->use.caps) && a->alibi == 0 && a->Dh % 16 == 0 && a->Dh >= 32 && a->Dh <= a->use.cudnn_head;
     mt_cudnn_attention *state = may ? state_of(mt_cuda_device_of(s)) : NULL;
     mt_err why;
     if (state && mt_cudnn_attention_expect(state, a, &why)) mt_info("attention of longer documents than these: %s", why.msg); /* whoever needs it fails */

@@ -28,7 +28,7 @@ static bool any(const mt_attention *a, bool backward)
 
 static bool cudnn_knows(const mt_attention *a, bool backward)
 {
-    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && (!backward || a->Dh <= a->use.cudnn_head) && a->softcap == 0 && a->alibi == 0;
+    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && (!backward || a->Dh <= a->use.cudnn_head) && (a->softcap == 0 || a->use.caps) && a->alibi == 0;
 }
 
 /* Launches of parts of a document that are too small for the GPU are slower than our own kernels. */
@@ -110,6 +110,7 @@ static mt_attention_use allowed(mt_attention_use use, bool deterministic, size_t
         if (deterministic && !rows[i].repeatable) use.ways &= ~(1u << rows[i].way);
     use.parts = may_part(&use);
     use.workspace = mt_attention_workspace(&use, device_bytes);
+    use.caps = use.ways >> MT_ATTENTION_CUDNN & 1;
     return use;
 }
 

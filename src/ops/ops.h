@@ -124,6 +124,7 @@ typedef struct mt_attention_use {
     int32_t cudnn_head; /* widest heads cuDNN computes right here */
     uint64_t workspace; /* bytes cuDNN's repeatable backward may take */
     bool parts;         /* documents that do not fit there go through it in parts; the runs of before there were any go on without */
+    bool caps;          /* cuDNN knows soft caps, too; likewise */
     int64_t docs, longest; /* most documents of a call and rows of one, over the run; 0: this call's.  Kernels are made for these */
 } mt_attention_use;
 

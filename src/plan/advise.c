@@ -85,14 +85,16 @@ static mt_rc safe_batch(const mt_question *q, int64_t *out, mt_err *err)
 }
 
 #define FAR_OFF 0.85 /* so much slower: half as many will not be faster */
+enum { FEWEST_SAMPLES = 8 }; /* of a step that somebody is told to take: with fewer its gradient is mostly noise */
 
 /* From 262,144 tokens a step, beyond which little gets faster, down as long as little is lost. */
 static mt_rc recommend(mt_batch_advice *out, const mt_question *q, mt_err *err)
 {
+    const int64_t fewest = mt_min_i64(FEWEST_SAMPLES, out->largest);
     double best = 0, speed;
     int64_t hint = 0;
     for (int64_t tokens = 1 << 18, last = 0; out->largest && tokens >= 1024; tokens /= 2) {
-        int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, 1), out->largest);
+        int64_t batch = mt_min_i64(mt_max_i64(tokens / q->seq_len, fewest), out->largest);
         if (batch == last) continue;
         last = batch;
         MT_TRY(quick_speed(q, batch, &hint, &speed, err));
@@ -147,6 +149,29 @@ static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
     return try(c, &q, change, "fewer samples a step: gradients with more noise", err);
 }
 
+/* Host bytes a trained parameter, masters aside. */
+static size_t bytes_each(const mt_question *q)
+{
+    return 2 * mt_moments_bytes(q->form.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK + (q->clip ? mt_dtype_bytes(q->form.grad) : 0);
+}
+
+typedef struct cost {
+    char s[152];
+} cost;
+
+/* Of doing without clipping and of smaller moments, as far as they are changed: "" if they are not. */
+static cost cost_of_less(const mt_question *was, const mt_question *now)
+{
+    static const char *const forms[] = { [MT_MOMENTS_F32] = "", [MT_MOMENTS_BF16] = "m and v are rounded to 8 bits of mantissa, stochastically",
+                                         [MT_MOMENTS_8BIT] = "m and v keep 3 bits of mantissa, rounded stochastically" };
+    cost c = { "" };
+    bool clip = was->clip && !now->clip, moments = now->form.moments != was->form.moments;
+    if (clip || moments)
+        snprintf(c.s, sizeof c.s, "%s%s%s: saves %zu bytes a parameter", clip ? "no clipping, and a step that is not finite stops the run" : "", clip && moments ? "; " : "",
+                 moments ? forms[now->form.moments] : "", bytes_each(was) - bytes_each(now));
+    return c;
+}
+
 static mt_rc try_settings(changes *c, mt_err *err)
 {
     mt_question q = c->q;
@@ -168,7 +193,7 @@ static mt_rc try_settings(changes *c, mt_err *err)
     }
     if (q.clip) {
         q.clip = false;
-        MT_TRY(try(c, &q, "max_grad_norm: 0", "no clipping: saves 2 bytes a parameter; a step that is not finite stops the run", err));
+        MT_TRY(try(c, &q, "max_grad_norm: 0", cost_of_less(&c->q, &q).s, err));
     }
     return MT_OK;
 }
@@ -176,17 +201,15 @@ static mt_rc try_settings(changes *c, mt_err *err)
 /* Adam's moments in a smaller form; without clipping too, if nothing else has been found. */
 static mt_rc try_moments(changes *c, mt_err *err)
 {
-    static const char *const costs[] = { [MT_MOMENTS_BF16] = "m and v are rounded to 8 bits of mantissa, stochastically: saves 4 bytes a parameter",
-                                         [MT_MOMENTS_8BIT] = "m and v keep 3 bits of mantissa, rounded stochastically: saves 6 bytes a parameter" };
     char change[96];
     for (mt_moments form = c->q.form.moments + 1; form < MT_MOMENTS_FORMS; form++) {
         mt_question q = c->q;
         q.form.moments = form;
         snprintf(change, sizeof change, "adam_state: %s", mt_moments_name(form));
-        MT_TRY(try(c, &q, change, costs[form], err));
+        MT_TRY(try(c, &q, change, cost_of_less(&c->q, &q).s, err));
         q.clip = false;
         snprintf(change, sizeof change, "max_grad_norm: 0, adam_state: %s", mt_moments_name(form));
-        if (c->q.clip && !c->n) MT_TRY(try(c, &q, change, costs[form], err));
+        if (c->q.clip && !c->n) MT_TRY(try(c, &q, change, cost_of_less(&c->q, &q).s, err));
     }
     return MT_OK;
 }
@@ -227,12 +250,14 @@ static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
 /* That machine, with `settings` changed (none: ""). */
 static mt_rc try_machine(changes *c, const mt_question *q, const char *settings, mt_err *err)
 {
-    char change[96], gpu[40] = "", ram[40] = "";
+    char change[96], price[192], gpu[40] = "", ram[40] = "";
+    const cost less = cost_of_less(&c->q, q);
     bool card = q->machine.device_bytes > c->q.machine.device_bytes, more = q->machine.host_bytes > c->q.machine.host_bytes;
     if (card) snprintf(gpu, sizeof gpu, "a GPU with %zu GiB%s", (q->machine.device_bytes + q->machine.base_device) / GIB, more ? " and " : " free");
     if (more) snprintf(ram, sizeof ram, "%zu GiB of RAM free", q->machine.host_bytes / GIB);
     snprintf(change, sizeof change, "%s%s%s%s", settings, *settings ? ", " : "", gpu, ram);
-    return try(c, q, change, more ? "more memory, or another machine" : "another card", err);
+    snprintf(price, sizeof price, "%s%s%s", more ? "more memory, or another machine" : "another card", *less.s ? "; " : "", less.s);
+    return try(c, q, change, price, err);
 }
 
 /* What to buy, as asked; before that, where no setting alone is enough and they make that less, with the smallest of them. */
@@ -267,10 +292,4 @@ mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *
 
 /* -- batch_size: auto ------------------------------------------------------------------------------ */
 
-enum { FEWEST_SAMPLES = 8 }; /* of a step nobody chose: with fewer its gradient is mostly noise */
-
-int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation)
-{
-    int64_t samples = mt_min_i64(mt_max_i64(a->recommended, FEWEST_SAMPLES), mt_max_i64(a->largest, 1));
-    return mt_max_i64(samples / accumulation, 1) * accumulation;
-}
+int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation) { return mt_max_i64(a->recommended / accumulation, 1) * accumulation; }

@@ -20,7 +20,7 @@ mt_job mt_question_job(const mt_question *q, int64_t batch);
 /* Samples of a step; 0: none. */
 typedef struct mt_batch_advice {
     int64_t safe;        /* the most with a fifth of the device's memory to spare, and of what the state would leave of the host's if all of it lived there */
-    int64_t recommended; /* the fewest that come within 3% of the most tokens a second */
+    int64_t recommended; /* of 8 and more, or of all that fit, the fewest that come within 3% of the most tokens a second */
     int64_t largest;     /* the most that fit at all, up to MT_MOST_TOKENS a step; to two percent */
     double tokens_s;     /* of the recommended number, about */
 } mt_batch_advice;
@@ -29,15 +29,14 @@ typedef struct mt_batch_advice {
 
 /* The largest of them alone: in some milliseconds. */
 int64_t mt_advise_largest(const mt_question *q);
-/* Samples of a step where batch_size is auto: the recommended number, or 8 where that is less and they fit; in whole batches of
- * `accumulation`. */
+/* Samples of a step where batch_size is auto: the recommended number, in whole batches of `accumulation`. */
 int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation);
 mt_rc mt_advise_batch(mt_batch_advice *out, const mt_question *q, mt_err *err);
 
 /* A change that makes a run fit which does not. */
 typedef struct mt_remedy {
     char change[96]; /* "max_grad_norm: 0", or what to buy */
-    char cost[128];  /* what it costs, in words */
+    char cost[192];  /* what it costs, in words: of every change that is named */
     double tokens_s; /* with it */
 } mt_remedy;
 

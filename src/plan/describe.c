@@ -20,8 +20,10 @@ static void put_kept(mt_str *s, const mt_plan *p)
             mt_str_printf(s, "every %d layers one keeps its input", p->longest_segment);
         else if (n[k])
             mt_str_printf(s, "%s%lld %s", some++ ? ", " : "layers keep: ", (long long)n[k], keeps[k]);
-    if (on_host) mt_str_puts(s, " in host memory");
-    if (on_host && on_host < L - n[MT_KEEP_NOTHING]) mt_str_printf(s, " (%lld of them)", (long long)on_host);
+    if (on_host && on_host < L - n[MT_KEEP_NOTHING])
+        mt_str_printf(s, " (%lld of them in host memory)", (long long)on_host);
+    else if (on_host)
+        mt_str_puts(s, " in host memory");
 }
 
 void mt_plan_describe_kept(const mt_plan *p, const mt_limits *l, char *out, size_t n)

@@ -166,6 +166,18 @@ static bool one_fits(const mt_plan *trial, const mt_machine *m)
     return trial->job.step_docs > 1 && mt_plan_fits(trial->model, &one, &trial->arithmetic, m);
 }
 
+/* The settings that save host memory, each with how much. */
+static void put_savings(char *out, size_t n, const mt_plan *trial)
+{
+    const mt_arithmetic *a = &trial->arithmetic;
+    int at = 0;
+    *out = '\0';
+    if (trial->job.clip && a->grad == MT_DTYPE_F32) at = snprintf(out, n, ", or set grad_dtype: bfloat16, which saves 2 bytes a parameter");
+    if (trial->job.clip) at += snprintf(out + at, n - (size_t)at, ", or set max_grad_norm: 0, which saves %zu bytes a parameter", mt_dtype_bytes(a->grad));
+    if (a->moments == MT_MOMENTS_F32) at += snprintf(out + at, n - (size_t)at, ", or adam_state: bf16 or 8bit, which save 4 and 6");
+    if (a->moments == MT_MOMENTS_BF16) snprintf(out + at, n - (size_t)at, ", or adam_state: 8bit, which saves 2");
+}
+
 mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine *m, mt_err *err)
 {
     const mt_arithmetic *a = &trial->arithmetic;
@@ -177,8 +189,8 @@ mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine
                        mt_bytes_text(l->need.device).s, mt_bytes_text(m->device_bytes).s, (long long)a->micro_tokens, fewer,
                        m->limits.exact ? ", let strict_checkpointing go" : "");
     size_t each = 4 + mt_plan_moment_bytes(trial) + (trial->job.clip ? mt_dtype_bytes(a->grad) : 0);
-    return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and %s is free (%zu bytes a parameter, %s of them); %suse a smaller model%s%s",
-                   mt_bytes_text(l->need.host).s, mt_bytes_text(m->host_bytes).s, each, mt_count_text((uint64_t)trial->model->n_params).s, fewer,
-                   trial->job.clip ? ", or set max_grad_norm: 0, which saves 2 bytes a parameter" : "",
-                   a->moments == MT_MOMENTS_F32 ? ", or adam_state: bf16 or 8bit, which save 4 and 6" : "");
+    char savings[256];
+    put_savings(savings, sizeof savings, trial);
+    return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and may use %s (%zu bytes a parameter, %s of them); %suse a smaller model%s",
+                   mt_bytes_text(l->need.host).s, mt_bytes_text(m->host_bytes).s, each, mt_count_text((uint64_t)trial->model->n_params).s, fewer, savings);
 }

@@ -552,6 +552,6 @@ mt_attention_use mt_plan_attention(const mt_plan *p)
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
     const int64_t fields[] = { a->compute, a->grad, a->moments, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways, a->attention.cudnn_head, (int64_t)a->attention.workspace,
-                               a->attention.parts };
+                               a->attention.parts, a->attention.caps };
     return mt_hash(fields, sizeof fields, 1);
 }

@@ -28,8 +28,11 @@ static mt_rc number(const mt_setting *row, const char *text, bool whole, double 
 {
     if (row->word && strcmp(text, row->word) == 0) return *out = row->word_value, MT_OK;
     bool on;
-    if (row->word && strcmp(row->word, "off") == 0 && mt_yaml_bool(text, &on) && !on) return *out = row->word_value, MT_OK;
     double v;
+    if (row->word && strcmp(row->word, "off") == 0 && mt_yaml_bool(text, &on)) { /* what may be off may be on: as the flag alone */
+        if (!on) return *out = row->word_value, MT_OK;
+        if (row->bare) text = row->bare;
+    }
     if (!mt_yaml_number(text, &v) || (whole && v != floor(v))) return MT_EINVAL;
     if (v < row->min || v > row->max || (row->above_min && v == row->min) || (row->below_max && v == row->max)) return MT_ERANGE;
     *out = v == 0 ? 0 : v; /* no -0: it would print differently */

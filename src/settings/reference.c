@@ -7,7 +7,7 @@ static const char head[] =
     "# Configuration\n"
     "\n"
     "This page is generated from the table in `src/settings/table.c`; change it there, then run\n"
-    "`MT_UPDATE_DOCS=1 ctest -R unit.settings_output` to write it anew.\n"
+    "`MT_UPDATE_DOCS=1 ctest --test-dir build -R unit.settings_output` to write it anew.\n"
     "\n"
     "A configuration is a YAML file with sections, given with `--config FILE`. Every key also has a flag, and\n"
     "`--set section.key=value` sets any of them; the command line wins over the file, the file over the default. A file of the\n"

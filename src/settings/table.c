@@ -156,7 +156,7 @@ const mt_setting mt__settings[] = {
 
     INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
         "Samples of a step, times gradient_accumulation_steps. More of them take more memory, though little: the plan cuts micro-batches and sweeps. "
-        "auto: what the plan finds fastest.",
+        "auto: what megatrain plan recommends, the smallest of 8 and more that is about the fastest.",
         .word = "auto"),
     INT(training, gradient_accumulation_steps, DATA, "1", 1, 1e6,
         "Multiplies batch_size; kept so that existing files mean the same."),
@@ -254,7 +254,7 @@ const mt_setting mt__settings[] = {
     STR(logging, metrics_file, FREE, "metrics.jsonl", "JSON lines, inside output_dir unless absolute.", .meta = "FILE"),
     ENUM(logging, color, mt_tri, tri, FREE, "auto", "Colour in the terminal. auto: unless NO_COLOR is set.", .bare = "true"),
     BOOL(logging, tensorboard, FREE, "false", "Also write TensorBoard event files."),
-    INT(logging, dashboard, FREE, "off", 1, 65535, "Serve a live page of the run on this port of the loopback interface.",
+    INT(logging, dashboard, FREE, "off", 1, 65535, "Serve a live page of the run on this port of the loopback interface. The flag alone, or true: 8088, or the next free one where that is taken.",
         .word = "off", .bare = "8088", .meta = "PORT"),
     STRS(logging, sample_prompts, FREE, "Prompts answered during the run, in the log and in metrics, to look at.", .meta = "TEXT|[...]"),
     INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX, "Updates between those answers; 0: at the end only; epoch: at the end of each.",

@@ -89,7 +89,7 @@ static void plain_text_is_packed(void **state)
     snprintf(args, sizeof args, "--dataset-path %s/text.txt --max-seq-len 64 --show 1", (const char *)*state);
     expect_data(*state, args, 0, "4 records, 3 samples");
     expect_data(*state, args, 0, "records without a sample, such as empty lines: 1");
-    expect_data(*state, args, 0, "rows of 64 tokens");
+    expect_data(*state, args, 0, "packing      1 row of 64 tokens");
 }
 
 static void misuse_is_explained(void **state)

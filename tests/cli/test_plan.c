@@ -14,10 +14,27 @@ static void the_verdict_comes_first(void **state)
         if (!strstr(out, parts[i])) fail_msg("no \"%s\" in:\n%s", parts[i], out);
     expect_program("plan llama-3.1-70b --gpu h100 --ram 256G", 0, "DOES NOT FIT");
     expect_program("plan llama-3.1-70b --gpu h100 --ram 256G", 0, "of RAM free");
-    expect_program("plan gpt-oss-120b --gpu h200 --ram 1.5T --max-grad-norm 0", 0, "FITS");
-    expect_program("plan gpt-oss-120b --gpu h200 --ram 1.5T", 0, "does not train gpt_oss models yet");
-    expect_program("plan " MODEL " --ram 4G --device cpu", 0, "FITS");
-    expect_program("plan " MODEL " --ram 4G --device cpu --batch-size auto", 0, "FITS");
+    if (!strstr(out, "if every\n  sample has 1024 tokens\n")) fail_msg("the time is for samples of the full length, and that is not said:\n%s", out);
+    expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128", 0, "FITS: about ");
+    expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --batch-size auto", 0, "FITS: about ");
+}
+
+/* What train would not start does not begin as if it did. */
+static void what_train_refuses_is_in_the_headline(void **state)
+{
+    (void)state;
+    static const struct { const char *args, *begins; } cases[] = {
+        { "plan gpt-oss-120b --gpu h200 --ram 1.5T --max-grad-norm 0", "WOULD FIT, but megatrain does not train gpt_oss models yet: about " },
+        { "plan gpt-oss-120b --gpu h200 --ram 1.5T", "DOES NOT FIT, and megatrain does not train gpt_oss models yet: " },
+        { "plan --config " MT_TESTS_DIR "/../configs/gpt_oss_20b.yaml --gpu h200 --ram 512G", "WOULD FIT, but megatrain does not train gpt_oss models yet: about " },
+        { "plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2", "WOULD FIT, but train refuses samples of more than 1024 tokens: about " },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        char out[16384];
+        assert_int_equal(run_program(cases[i].args, out, sizeof out), 0);
+        for (char *at = out; (at = strstr(at, "\n  "));) memmove(at + 1, at + 3, strlen(at + 3) + 1), *at = ' '; /* as if the window were wide */
+        if (strncmp(out, cases[i].begins, strlen(cases[i].begins)) != 0) fail_msg("%s does not begin with \"%s\":\n%s", cases[i].args, cases[i].begins, out);
+    }
 }
 
 /* Columns of the longest line; characters beyond ASCII take one. */
@@ -111,7 +128,7 @@ static void numbers_without_sense_are_refused(void **state)
 static void a_config_json_stands_for_its_folder(void **state)
 {
     (void)state;
-    expect_program("plan " MODEL "/config.json --ram 4G --device cpu", 0, "FITS");
+    expect_program("plan " MODEL "/config.json --ram 4G --device cpu --max-seq-len 128", 0, "FITS");
     expect_program("plan " MODEL "/model.safetensors --ram 4G --device cpu", 2, "is a file; a model directory");
 }
 
@@ -155,7 +172,10 @@ static void auto_takes_what_train_would_take(void **state)
     (void)state;
     char out[16384];
     assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size auto", out, sizeof out), 0);
-    if (!strstr(out, "a step of 8 samples") || !strstr(out, "    batch_size: 8\n")) fail_msg("no step of 8 samples in:\n%s", out);
+    if (!strstr(out, "a step of 8 samples") || !strstr(out, "recommended 8 (") || !strstr(out, "    batch_size: 8\n")) fail_msg("no step of 8 samples in:\n%s", out);
+    /* and asked for something else, that is what is recommended */
+    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size 2", out, sizeof out), 0);
+    if (!strstr(out, "a step of 2 samples") || !strstr(out, "recommended 8 (") || !strstr(out, "    batch_size: 8\n")) fail_msg("auto takes 8, recommended are not:\n%s", out);
 }
 
 static void what_fits_minds_the_settings(void **state)
@@ -202,7 +222,7 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
              cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
              cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder),
              cmocka_unit_test(what_train_would_refuse_or_assume_is_said), cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),

@@ -4,17 +4,23 @@
 #define ROOT MT_TESTS_DIR "/.."
 
 /* What bash offers for these words, the last of which is being typed. */
-static void expect_offer(const char *words, int at, const char *offer)
+static void ask_bash(const char *words, int at, char *got, size_t size)
 {
-    char command[4096], got[8192];
+    char command[4096];
     snprintf(command, sizeof command,
              "bash -c 'source %s/completions/megatrain.bash; COMP_WORDS=(\"%s\" %s); COMP_CWORD=%d; _megatrain; echo \" ${COMPREPLY[*]} \"'",
              ROOT, MT_BINARY, words, at);
     FILE *p = popen(command, "r");
     assert_non_null(p);
-    size_t n = fread(got, 1, sizeof got - 1, p);
+    size_t n = fread(got, 1, size - 1, p);
     got[n] = '\0';
     assert_int_equal(pclose(p), 0);
+}
+
+static void expect_offer(const char *words, int at, const char *offer)
+{
+    char got[8192];
+    ask_bash(words, at, got, sizeof got);
     if (!strstr(got, offer)) fail_msg("for \"%s\" bash offers \"%s\", not \"%s\"", words, got, offer);
 }
 
@@ -24,8 +30,47 @@ static void bash_completes_commands_options_and_files(void **state)
     expect_offer("trai", 1, " train ");
     expect_offer("gen", 1, " generate ");
     expect_offer("train --grad-d", 2, " --grad-dtype ");
+    expect_offer("train --determ", 2, " --deterministic ");
+    expect_offer("train --no-determ", 2, " --no-deterministic ");
     expect_offer("generate model --temp", 3, " --temperature ");
     expect_offer("convert " ROOT "/READ", 2, "/README.md ");
+}
+
+static void bash_offers_every_flag(void **state)
+{
+    (void)state;
+    static char help[1 << 17], got[1 << 14];
+    int n = 0, n_switches = 0;
+    assert_int_equal(run_program("train --help", help, sizeof help), 0);
+    ask_bash("train --", 2, got, sizeof got);
+    for (char *line = strtok(help, "\n"); line; line = strtok(NULL, "\n")) {
+        char name[64], offer[80];
+        bool is_switch = sscanf(line, "  --[no-]%63[a-z0-9-]", name) == 1;
+        if (strncmp(line, "  --", 4) != 0 || (!is_switch && sscanf(line, "  --%63[a-z0-9-]", name) != 1)) continue;
+        snprintf(offer, sizeof offer, " --%s ", name);
+        if (!strstr(got, offer)) fail_msg("--%s is not among what bash offers:%s", name, got);
+        n++, n_switches += is_switch;
+    }
+    assert_true(n > 60 && n_switches > 10);
+}
+
+/* What zsh is given to choose from: the command of its script, run by another shell. */
+static void zsh_is_offered_both_ways_of_a_switch(void **state)
+{
+    (void)state;
+    char command[2048], line[512];
+    int found = 0;
+    snprintf(command, sizeof command,
+             "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help.*\\))\\\"})/\\1/p\" %s/completions/_megatrain)\"'", MT_BINARY, ROOT);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    while (fgets(line, sizeof line, p)) {
+        found += strncmp(line, "--deterministic:", 16) == 0;
+        found += strcmp(line, "--no-deterministic:the opposite of --deterministic\n") == 0;
+        found += strncmp(line, "--learning-rate:", 16) == 0;
+    }
+    assert_int_equal(pclose(p), 0);
+    assert_int_equal(found, 3);
 }
 
 static void the_manual_has_every_command(void **state)
@@ -51,11 +96,46 @@ static void the_manual_has_every_command(void **state)
     assert_non_null(strstr(manual, "\\-\\-learning\\-rate"));
 }
 
+/* What make would do, in order; nothing is done. */
+static void expect_made(const char *args, const char *first, const char *then)
+{
+    static char said[1 << 16];
+    char command[2048];
+    snprintf(command, sizeof command, "make -n -C '%s' JOBS=1 %s 2>&1", ROOT, args);
+    FILE *p = popen(command, "r");
+    assert_non_null(p);
+    said[fread(said, 1, sizeof said - 1, p)] = '\0';
+    assert_int_equal(pclose(p), 0);
+    const char *at = strstr(said, first);
+    if (!at || !strstr(at, then)) fail_msg("make %s does not \"%s\" and then \"%s\":\n%s", args, first, then, said);
+}
+
+/* On a fresh clone nothing but the program has been built by then. */
+static void make_install_makes_the_manual_first(void **state)
+{
+    (void)state;
+    expect_made("install PREFIX=/nowhere", "cmake --build --preset release -j 1 --target manual", "cmake --install build --prefix /nowhere");
+}
+
+/* Another preset has another folder. */
+static void make_runs_what_it_has_built(void **state)
+{
+    (void)state;
+    expect_made("demo", "cmake --build --preset release", "scripts/demo.sh build/megatrain");
+    expect_made("demo BUILD=elsewhere", "cmake --build --preset release", "scripts/demo.sh build/megatrain");
+    expect_made("demo PRESET=cuda", "cmake --build --preset cuda", "scripts/demo.sh build-cuda/megatrain");
+    expect_made("soak PRESET=cuda", "cmake --build --preset cuda", "BUILD=build-cuda scripts/soak.sh");
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bash_completes_commands_options_and_files),
+        cmocka_unit_test(bash_offers_every_flag),
+        cmocka_unit_test(zsh_is_offered_both_ways_of_a_switch),
         cmocka_unit_test(the_manual_has_every_command),
+        cmocka_unit_test(make_install_makes_the_manual_first),
+        cmocka_unit_test(make_runs_what_it_has_built),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -327,19 +327,19 @@ static void a_resumed_run_keeps_its_attention(void **state)
 {
     const char *root = *state;
     run_ok(root, NULL);
-    assert_attention(root, 6, "1, 0, 0, 0");
-    set_attention(root, 6, "1, 0, 4096, 1");
+    assert_attention(root, 6, "1, 0, 0, 0, 0");
+    set_attention(root, 6, "1, 0, 4096, 1, 1");
     set_up(root);
     program_arg(&p, "--resume");
     program_arg(&p, "--num-steps=8");
     assert_int_equal(program_run(&p), 0);
-    assert_attention(root, 8, "1, 0, 4096, 1");
-    set_attention(root, 8, "1, 0, 4096"); /* from before documents went in parts */
+    assert_attention(root, 8, "1, 0, 4096, 1, 1");
+    set_attention(root, 8, "1, 0, 4096"); /* from before documents went in parts and cuDNN knew soft caps */
     set_up(root);
     program_arg(&p, "--resume");
     program_arg(&p, "--num-steps=10");
     assert_int_equal(program_run(&p), 0);
-    assert_attention(root, 10, "1, 0, 4096, 0");
+    assert_attention(root, 10, "1, 0, 4096, 0, 0");
 }
 
 static void an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there(void **state)
@@ -748,6 +748,22 @@ static void epochs_may_be_the_measure_of_saving_and_evaluating(void **state)
     mt_free(text);
 }
 
+/* One evaluation is not told as two, and each by its step. */
+static void evaluations_are_told_by_their_steps(void **state)
+{
+    const char *root = *state;
+    for (int at_start = 0; at_start <= 1; at_start++) {
+        set_up(root);
+        const char *const more[] = { "--val-size", "8", "--overwrite", "--eval-at-start", at_start ? "true" : "false" };
+        for (size_t k = 0; k < MT_COUNT(more); k++) program_arg(&p, more[k]);
+        if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+        const char *line = strstr(p.text, "evaluation loss ");
+        assert_non_null(line);
+        const char *end = strchr(line, '\n'), *first = strstr(line, " at step 0, "), *last = strstr(line, " at step 6\n");
+        if (!last || last > end || (first && first < end) != at_start) fail_msg("%.100s", line);
+    }
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
@@ -763,6 +779,6 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit),
-             RUNS(epochs_may_be_the_measure_of_saving_and_evaluating),
+             RUNS(epochs_may_be_the_measure_of_saving_and_evaluating), RUNS(evaluations_are_told_by_their_steps),
              RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
              RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))

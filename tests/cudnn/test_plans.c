@@ -23,24 +23,28 @@ static void plans_need_what_was_planned(void **state)
 {
     (void)state;
     static const struct {
-        int64_t docs, longest, H, K, Dh, window;
+        int64_t docs, longest, H, K, Dh, window, softcap;
         mt_attention_way way;
         bool backward;
     } cases[] = {
-        { 16, 1024, 28, 4, 128, 0, MT_ATTENTION_CUDNN, false },   { 16, 1024, 28, 4, 128, 0, MT_ATTENTION_CUDNN, true },
-        { 33, 2000, 28, 4, 128, 0, MT_ATTENTION_CUDNN_FAST, true }, { 4, 4096, 32, 8, 128, 500, MT_ATTENTION_CUDNN, false },
-        { 200, 300, 12, 12, 128, 0, MT_ATTENTION_CUDNN, true },
+        { 16, 1024, 28, 4, 128, 0, 0, MT_ATTENTION_CUDNN, false },   { 16, 1024, 28, 4, 128, 0, 0, MT_ATTENTION_CUDNN, true },
+        { 33, 2000, 28, 4, 128, 0, 0, MT_ATTENTION_CUDNN_FAST, true }, { 4, 4096, 32, 8, 128, 500, 0, MT_ATTENTION_CUDNN, false },
+        { 200, 300, 12, 12, 128, 0, 0, MT_ATTENTION_CUDNN, true },
         /* In parts: of the keys, of heads and keys, of one head's keys. */
-        { 1, 8192, 28, 4, 128, 0, MT_ATTENTION_CUDNN, true },     { 1, 16384, 28, 4, 128, 0, MT_ATTENTION_CUDNN, true },
-        { 1, 65536, 28, 4, 128, 0, MT_ATTENTION_CUDNN, true },
+        { 1, 8192, 28, 4, 128, 0, 0, MT_ATTENTION_CUDNN, true },     { 1, 16384, 28, 4, 128, 0, 0, MT_ATTENTION_CUDNN, true },
+        { 1, 65536, 28, 4, 128, 0, 0, MT_ATTENTION_CUDNN, true },
+        /* Soft caps: heads as in Gemma 2's 2B and 27B. */
+        { 1, 4096, 8, 4, 256, 0, 50, MT_ATTENTION_CUDNN, false },     { 1, 250, 8, 4, 256, 0, 50, MT_ATTENTION_CUDNN, true },
+        { 1, 4096, 8, 4, 256, 0, 50, MT_ATTENTION_CUDNN_FAST, true }, { 1, 8192, 32, 16, 128, 4096, 50, MT_ATTENTION_CUDNN, false },
+        { 1, 250, 32, 16, 128, 0, 50, MT_ATTENTION_CUDNN, true },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
         size_t workspace;
         int64_t H = cases[i].H, K = cases[i].K, Dh = cases[i].Dh, ld = (H + 2 * K) * Dh;
         mt_attention a = { .t = MT_DTYPE_BF16, .N = cases[i].docs * cases[i].longest, .H = H, .K = K, .Dh = Dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = H * Dh, .ld_d = ld,
-                           .n_docs = cases[i].docs, .longest = cases[i].longest, .scale = 0.1f, .window = cases[i].window,
-                           .use = { .ways = 1u << cases[i].way, .cudnn_head = 128, .workspace = (uint64_t)1 << 30, .parts = true } };
+                           .n_docs = cases[i].docs, .longest = cases[i].longest, .scale = 0.1f, .window = cases[i].window, .softcap = (float)cases[i].softcap,
+                           .use = { .ways = 1u << cases[i].way, .cudnn_head = 128, .workspace = (uint64_t)1 << 30, .parts = true, .caps = true } };
         assert_ok(mt_cudnn_attention_prepare(cudnn, &a, cases[i].backward, cases[i].way, &workspace, &err)); /* refuses more than planned */
         mt_cudnn_layout l = mt_cudnn_layout_of(&a, cases[i].way, cases[i].backward);
         bool squares = cases[i].backward && cases[i].way == MT_ATTENTION_CUDNN;
@@ -79,6 +83,23 @@ static void later_calls_compile_nothing(void **state)
     }
 }
 
+/* One that caps scores is another kernel; how low, it is told when it runs. */
+static void caps_have_plans_of_their_own(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    static const float caps[] = { 0, 50, 30, 0 };
+    int before = mt_cudnn_attention_plans(cudnn), made[MT_COUNT(caps)];
+    for (size_t i = 0; i < MT_COUNT(caps); i++) {
+        size_t workspace;
+        mt_attention a = { .t = MT_DTYPE_BF16, .N = 128, .H = 2, .K = 1, .Dh = 32, .ldq = 64, .ldk = 32, .ldv = 32, .ldo = 64, .ld_d = 64, .n_docs = 1, .longest = 128, .scale = 0.1f, .softcap = caps[i],
+                           .use = { .ways = 1u << MT_ATTENTION_CUDNN, .caps = true } };
+        assert_ok(mt_cudnn_attention_prepare(cudnn, &a, false, MT_ATTENTION_CUDNN, &workspace, &err));
+        made[i] = mt_cudnn_attention_plans(cudnn) - before;
+    }
+    assert_true(made[0] == 1 && made[1] == 2 && made[2] == 2 && made[3] == 2);
+}
+
 static void a_shape_it_cannot_do_is_an_error(void **state)
 {
     (void)state;
@@ -92,7 +113,8 @@ static void a_shape_it_cannot_do_is_an_error(void **state)
 int main(void)
 {
     mt_err err = { 0 };
-    const struct CMUnitTest tests[] = { cmocka_unit_test(plans_need_what_was_planned), cmocka_unit_test(later_calls_compile_nothing), cmocka_unit_test(a_shape_it_cannot_do_is_an_error) };
+    const struct CMUnitTest tests[] = { cmocka_unit_test(plans_need_what_was_planned), cmocka_unit_test(later_calls_compile_nothing), cmocka_unit_test(caps_have_plans_of_their_own),
+                                        cmocka_unit_test(a_shape_it_cannot_do_is_an_error) };
     if (!dlopen(MT_FAKE_DRIVER, RTLD_NOW | RTLD_GLOBAL)) {
         printf("%s\n", dlerror());
         return 1;

@@ -1,5 +1,5 @@
 /* A whole model on the GPU in bf16, by each implementation of attention, against the CPU in fp32; and, where repeatable is promised, against
- * itself.  The tiny golden models have heads too narrow for cuDNN, so these are their own: two layers with heads of 64 and 128. */
+ * itself.  The tiny golden models have heads too narrow for cuDNN, so these are their own: two layers with heads of 64, 128 and 256. */
 #include "rig.h"
 
 #include "base/rng.h"
@@ -15,6 +15,11 @@ static const char *const configs[] = {
     "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
     " \"head_dim\": 128, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": 8192,"
     " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"sliding_window\": 200}",
+    /* Scores about as large as their cap, and a window in the first layer. */
+    "{\"model_type\": \"gemma2\", \"architectures\": [\"Gemma2ForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
+    " \"head_dim\": 256, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": 8192,"
+    " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_activation\": \"gelu_pytorch_tanh\", \"tie_word_embeddings\": true, \"sliding_window\": 200,"
+    " \"query_pre_attn_scalar\": 1, \"attn_logit_softcapping\": 2.0, \"final_logit_softcapping\": 30.0}",
 };
 
 static mt_device *gpu, *cpu; /* open throughout: cuDNN's kernels are compiled once for each */

@@ -422,6 +422,8 @@ static const attention_case long_attention_cases[] = {
     { { .H = 4, .K = 4, .Dh = 64 }, 0, { 700, 9001 } },
     { { .H = 4, .K = 4, .Dh = 96 }, 0, { 5000, 17, 2111 } },
     { { .H = 4, .K = 2, .Dh = 192 }, 0, { 17, 5000, 2111 } },
+    { { .H = 4, .K = 2, .Dh = 256, .softcap = 50 }, 0, { 4096, 1, 2500 } },
+    { { .H = 4, .K = 2, .Dh = 128, .softcap = 3 }, 8, { 5000, 17, 2047 } },
 };
 
 /* Of which the scores' gradients are more than 2 GiB, or have 2^31 elements in a launch of 4 GiB. */
@@ -450,6 +452,11 @@ static const attention_case packed_attention_cases[] = {
     { { .H = 28, .K = 4, .Dh = 128, .ldq = 36 * 128, .ldk = 36 * 128, .ldv = 36 * 128, .ld_d = 36 * 128 }, 0, { 600, 1, 90 } }, /* Qwen2.5-7B */
     { { .H = 16, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 32 * 128, .ld_d = 32 * 128 }, 0, { 600, 1, 90 } }, /* Qwen3: q and k apart from v */
     { { .H = 8, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 24 * 128, .ld_d = 24 * 128 }, 0, { 600, 1, 90 } }, /* no groups */
+    { { .H = 8, .K = 4, .Dh = 256, .softcap = 50, .ldq = 16 * 256, .ldk = 16 * 256, .ldv = 16 * 256, .ld_d = 16 * 256 }, 0, { 600, 1, 90 } }, /* Gemma 2 2B */
+    { { .H = 4, .K = 2, .Dh = 256, .softcap = 50, .scale = 0.5f }, 0, { 300, 129, 1 } }, /* scores of 8 to 30 */
+    { { .H = 8, .K = 4, .Dh = 128, .softcap = 1, .scale = 0.5f }, 128, { 385, 1, 64, 63 } }, /* scores of 6, most of them at the cap */
+    { { .H = 4, .K = 2, .Dh = 256, .softcap = 3, .window = 64 }, 8, { 300, 1, 90 } },
+    { { .H = 4, .K = 2, .Dh = 128, .softcap = 3, .window = 600 }, 0, { 1100, 33 } },
 };
 
 static void declare_attention_of(op_run *r, const attention_case *c)
@@ -473,7 +480,7 @@ static void declare_attention_of(op_run *r, const attention_case *c)
     if (!a->ld_d) a->ld_d = a->H * a->Dh + 3 * gap;
     if (!a->ldk) a->ldk = a->K * a->Dh + gap;
     if (!a->ldv) a->ldv = a->K * a->Dh + 2 * gap;
-    a->scale = 1.0f / sqrtf((float)a->Dh);
+    if (a->scale == 0) a->scale = 1.0f / sqrtf((float)a->Dh);
     op_buf *starts = add_ints(r, &a->doc_start, "doc_start", a->n_docs + 1);
     for (int64_t d = 0, row = 0; d <= a->n_docs; row += docs[d++ % listed]) op_set(starts, 0, d, (double)row);
     a->host_start = (const int32_t *)(const void *)starts->init;

@@ -87,6 +87,7 @@ static mt_attention_use use_of(size_t i, int c)
                              .cudnn_head = all.cudnn_head,
                              .workspace = tight(a, asks[i].workspace),
                              .parts = asks[i].workspace <= FEW_KEYS,
+                             .caps = true,
                              .docs = mt_max_i64(asks[i].docs, a->n_docs),
                              .longest = mt_max_i64(asks[i].longest, a->longest) };
     op_run_free(r);
@@ -130,7 +131,7 @@ static bool chooses(const mt_attention_use *use, const op_spec *spec, int c, mt_
 
 static void assert_fast_is_right(int c, const op_run *truth)
 {
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN_FAST) | bit(MT_ATTENTION_FLASH), .cudnn_head = all.cudnn_head };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN_FAST) | bit(MT_ATTENTION_FLASH), .cudnn_head = all.cudnn_head, .caps = true };
     if (!chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN_FAST)) return;
     op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
     assert_near(r, truth, 1e-2, "long, fast");
@@ -153,7 +154,7 @@ static uint64_t tight_for(int c, uint64_t workspace)
 static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, bool parts, const char *what)
 {
     mt_err err = { 0 };
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace, .parts = parts };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace, .parts = parts, .caps = true };
     op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
     const char *wrong = op_check_written(r);
     if (wrong) fail_msg("%s, case %d: %s", what, c, wrong);
@@ -176,7 +177,7 @@ static void long_documents_are_right_and_repeatable(void **state)
 {
     (void)state;
     const uint64_t whole = (uint64_t)4 << 30, few = (uint64_t)256 << 20;
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole, .parts = true };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole, .parts = true, .caps = true };
     for (int c = 0; c < op_long_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN)) continue;
         op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = assert_repeats(c, truth, whole, false, "long");

@@ -11,7 +11,7 @@ enum { PLAIN = 1 << MT_ATTENTION_PLAIN, FLASH = 1 << MT_ATTENTION_FLASH, CUDNN =
 static mt_attention call(uint32_t ways, int64_t n, int64_t length)
 {
     return (mt_attention){ .t = MT_DTYPE_BF16, .N = n * length, .H = 28, .K = 4, .Dh = 128, .ldq = 4608, .ldk = 4608, .ldv = 4608, .ldo = 3584, .ld_d = 4608,
-                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30, .parts = true } };
+                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30, .parts = true, .caps = true } };
 }
 
 static void assert_ways(const mt_attention *a, mt_attention_way forward, mt_attention_way backward)
@@ -48,6 +48,15 @@ static void each_call_gets_the_fastest_that_serves(void **state)
     a = call(repeatable, 1, 16384);
     a.use.parts = false; /* a run that began before there were any */
     assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_FLASH);
+    a = call(repeatable, 16, 1024);
+    a.softcap = 30;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN);
+    a.use.caps = false; /* likewise */
+    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
+    a = call(all, 4, 4096);
+    a.softcap = 30;
+    a.window = 1024;
+    assert_ways(&a, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST);
     a = call(0, 16, 1024); /* nobody said: our own */
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
     a = call(PLAIN, 16, 1024); /* eager */
@@ -59,9 +68,6 @@ static void what_cudnn_does_not_know_is_ours(void **state)
     (void)state;
     const uint32_t all = PLAIN | FLASH | CUDNN | FAST;
     mt_attention a = call(all, 16, 1024);
-    a.softcap = 30;
-    assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
-    a = call(all, 16, 1024);
     a.alibi = 1;
     assert_ways(&a, MT_ATTENTION_FLASH, MT_ATTENTION_FLASH);
     a = call(all, 16, 1024);
@@ -353,7 +359,7 @@ static void settings_become_ways(void **state)
     assert_int_equal(use.workspace, 0); /* the CPU needs none */
     use = mt_attention_use_typical(true, false, (size_t)141 << 30);
     assert_int_equal(use.ways, PLAIN | FLASH | CUDNN);
-    assert_true(use.workspace == (uint64_t)4 << 30 && use.parts);
+    assert_true(use.workspace == (uint64_t)4 << 30 && use.parts && use.caps);
     assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace); /* a little less free memory: the same bits */
     assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)2 << 30);
     use = mt_attention_use_typical(false, false, (size_t)141 << 30);

@@ -126,20 +126,21 @@ static void check_batches(const draw *w, const said *asked, const mt_batch_advic
     HOLDS(w, asked->fits == (q->batch <= b->largest) || (q->batch > b->largest && q->batch <= b->largest + b->largest / 64 + 1), "the largest is %lld", (long long)b->largest);
     HOLDS(w, b->safe <= b->largest && b->recommended <= b->largest && !b->recommended == !b->largest, "safe %lld, recommended %lld, largest %lld", (long long)b->safe,
           (long long)b->recommended, (long long)b->largest);
+    HOLDS(w, b->recommended >= mt_min_i64(8, b->largest), "recommended %lld, largest %lld", (long long)b->recommended, (long long)b->largest);
     if (!b->largest) return;
     HOLDS(w, ask(q, b->largest).fits, "the largest, %lld", (long long)b->largest);
     if (b->safe) HOLDS(w, ask(q, b->safe).fits, "the safe one, %lld", (long long)b->safe);
     if (b->largest < MT_MOST_TOKENS / q->seq_len) HOLDS(w, !ask(q, b->largest + b->largest / 64 + 1).fits, "more than the largest, %lld", (long long)b->largest);
 }
 
-/* No batch size is much faster than the recommended one.  (Both are compared by a quick look in the advice, here by their plans.) */
+/* No batch size of as many samples as a step should have is much faster than the recommended one.  (Both are compared by a quick look in the advice, here by their plans.) */
 static void check_speed(const draw *w, const mt_batch_advice *b, double tokens_s, dice *d)
 {
     const mt_question *q = &w->q;
-    int64_t others[] = { b->largest, b->recommended * 2, mt_max_i64(b->recommended / 2, 1), (1 << (10 + roll(d, 9))) / q->seq_len };
+    int64_t others[] = { b->largest, b->recommended * 2, b->recommended / 2, (1 << (10 + roll(d, 9))) / q->seq_len };
     HOLDS(w, fabs(b->tokens_s / tokens_s - 1) < 0.3, "recommended %lld with %.0f tokens/s, its plan has %.0f", (long long)b->recommended, b->tokens_s, tokens_s);
     for (size_t i = 0; i < MT_COUNT(others); i++) {
-        int64_t other = mt_min_i64(mt_max_i64(others[i], 1), mt_min_i64(b->largest, mt_max_i64((1 << 18) / q->seq_len, 1)));
+        int64_t other = mt_min_i64(mt_max_i64(others[i], 8), mt_min_i64(b->largest, mt_max_i64((1 << 18) / q->seq_len, 8)));
         double speed = ask(q, other).tokens_s;
         HOLDS(w, tokens_s >= 0.88 * speed, "%lld recommended with %.0f tokens/s, %lld has %.0f", (long long)b->recommended, tokens_s, (long long)other, speed);
     }
@@ -199,6 +200,21 @@ static mt_question follow(const mt_question *asked, const char *text)
     return q;
 }
 
+static int bytes_each(const mt_question *q)
+{
+    return (q->form.moments == MT_MOMENTS_F32 ? 8 : q->form.moments == MT_MOMENTS_BF16 ? 4 : 2) + (!q->clip ? 0 : q->form.grad == MT_DTYPE_F32 ? 4 : 2);
+}
+
+/* What is lost with clipping and with smaller moments is said, and what that saves. */
+static void check_cost(const draw *w, const mt_remedy *r, const mt_question *followed)
+{
+    bool clip = followed->clip != w->q.clip, moments = followed->form.moments != w->q.form.moments;
+    const char *saves = strstr(r->cost, "saves ");
+    HOLDS(w, clip == (strstr(r->cost, "no clipping") != NULL), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
+    HOLDS(w, moments == (strstr(r->cost, "m and v") != NULL), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
+    if (clip || moments) HOLDS(w, saves && atoi(saves + 6) == bytes_each(&w->q) - bytes_each(followed) && strstr(saves, " bytes a parameter"), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
+}
+
 static void check_remedies(const draw *w, const mt_batch_advice *b)
 {
     mt_err err = { 0 };
@@ -211,6 +227,7 @@ static void check_remedies(const draw *w, const mt_batch_advice *b)
         mt_question q = follow(&w->q, r[i].change);
         said s = ask(&q, q.batch);
         HOLDS(w, s.fits, "\"%.96s\" does not help", r[i].change);
+        check_cost(w, &r[i], &q);
         HOLDS(w, fabs(r[i].tokens_s / s.tokens_s - 1) < 1e-6, "\"%.96s\" would make %.0f tokens/s and makes %.0f", r[i].change, r[i].tokens_s, s.tokens_s);
     }
 }

@@ -89,6 +89,25 @@ static void lines_keep_to_the_width(void **state)
     }
 }
 
+/* Every number finds room beside its row, and no row is moved. */
+static void labels_keep_to_their_column(void **state)
+{
+    (void)state;
+    static const double lows[] = { 0.000894, -0.000894, 1.23e-5, -1.23e-5, 123456, -123456, -1.23e100, 9.87e-300, 0.05 };
+    for (size_t i = 0; i < MT_COUNT(lows); i++) {
+        mt_str s = { 0 };
+        curve(&s, (double[]){ 6.22, lows[i], 6.22, lows[i] }, 4, 40, 5, false);
+        char *line = strtok(s.s, "\n");
+        for (line = strtok(NULL, "\n"); line[8] != '+'; line = strtok(NULL, "\n"))
+            if (line[7] != ' ' || line[8] != '|' || mt_text_columns(line) > 40) fail_msg("%g: \"%s\"", lows[i], line);
+        mt_str_free(&s);
+    }
+    mt_str s = { 0 };
+    curve(&s, (double[]){ 6.22, 0.000894 }, 2, 40, 5, false);
+    assert_non_null(strstr(s.s, "\n0.00089 |"));
+    mt_str_free(&s);
+}
+
 static void bars_share_one_scale(void **state)
 {
     (void)state;
@@ -106,5 +125,5 @@ static void bars_share_one_scale(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_falling_curve_looks_like_one), cmocka_unit_test(braille_has_eight_dots_to_a_character),
-             cmocka_unit_test(odd_data_draws_without_harm), cmocka_unit_test(lines_keep_to_the_width),
+             cmocka_unit_test(odd_data_draws_without_harm), cmocka_unit_test(lines_keep_to_the_width), cmocka_unit_test(labels_keep_to_their_column),
              cmocka_unit_test(bars_share_one_scale))

@@ -239,6 +239,8 @@ static void switches_take_a_value_only_when_it_is_one(void **state)
                    "dataset.name=[p,q] --dashboard off --set training.seed=null",
                    rest, &err));
     assert_int_equal(s.logging.dashboard, 0);
+    assert_ok(mt_settings_set(&s, "logging.dashboard", "yes", "--set", &err));
+    assert_int_equal(s.logging.dashboard, 8088);
     assert_int_equal(s.dataset.packing, MT_TRI_FALSE);
     assert_string_equal(s.save.resume, "runs/a/checkpoint-5");
     assert_true(mt_value_is(mt_value_get(&s.dataset.template_kwargs, "a"), "x"));
