@@ -234,7 +234,7 @@ static mt_rc list_weights(loader *l, const mt_model *m, mt_err *err)
 static void warn_of_nans(const loader *l)
 {
     for (const source *s = l->sources; s < l->sources + l->n_sources; s++)
-        if (s->n_bad) mt_warn("tensor \"%s\": %lld of %lld numbers are not finite; training on them will not work", s->tensor->name, (long long)s->n_bad, (long long)s->w->n);
+        if (s->n_bad && s->tensor) mt_warn("tensor \"%s\": %lld of %lld numbers are not finite; training on them will not work", s->tensor->name, (long long)s->n_bad, (long long)s->w->n);
 }
 
 static mt_rc run(loader *l, const mt_model *model, mt_err *err)

@@ -114,8 +114,10 @@ struct mt_trainer {
 mt_rc mt__train_open(mt_trainer *t, mt_err *err);
 double mt__seconds(void); /* that only go up */
 
-/* -- train_plan.c -- */
+/* -- train_load.c -- */
 mt_rc mt__train_load(mt_trainer *t, mt_err *err);
+
+/* -- train_plan.c -- */
 /* batch_size: auto becomes a number: the stored run's, or what the plan recommends. */
 mt_rc mt__train_batch(mt_trainer *t, mt_err *err);
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err);

@@ -230,7 +230,7 @@ typedef struct pointwise {
     cudnnPointwiseMode_t mode;
     cudnnDataType_t compute;
     int64_t axis; /* of GEN_INDEX */
-    mt_node x, b, t, y, dx, dy;
+    mt_node x, b, t, y;
 } pointwise;
 
 static void add_pointwise(mt_cudnn_graph *g, const pointwise *p)
@@ -245,8 +245,6 @@ static void add_pointwise(mt_cudnn_graph *g, const pointwise *p)
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_BDESC, p->b);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_TDESC, p->t);
     set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_YDESC, p->y);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DYDESC, p->dy);
-    set_desc(g, op, CUDNN_ATTR_OPERATION_POINTWISE_DXDESC, p->dx);
     finish_op(g, op, "a pointwise operation");
 }
 
@@ -270,13 +268,6 @@ mt_node mt_cudnn_index(mt_cudnn_graph *g, mt_node like, int64_t axis)
     mt_node y = virtual_like(g, like, CUDNN_DATA_INT32, 0);
     add_pointwise(g, &(pointwise){ .mode = CUDNN_POINTWISE_GEN_INDEX, .compute = CUDNN_DATA_FLOAT, .axis = axis, .x = like, .y = y });
     return y;
-}
-
-mt_node mt_cudnn_pointwise_back(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node x, mt_node dy)
-{
-    mt_node dx = virtual_like(g, x, CUDNN_DATA_FLOAT, 0);
-    add_pointwise(g, &(pointwise){ .mode = mode, .compute = CUDNN_DATA_FLOAT, .x = x, .dy = dy, .dx = dx });
-    return dx;
 }
 
 void mt_cudnn_pointwise_to(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node x, mt_node b, mt_node y)

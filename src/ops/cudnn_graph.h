@@ -47,7 +47,6 @@ mt_node mt_cudnn_pointwise(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node
 mt_node mt_cudnn_pointwise_typed(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node x, mt_node b, cudnnDataType_t compute,
                                  cudnnDataType_t type);
 mt_node mt_cudnn_index(mt_cudnn_graph *g, mt_node like, int64_t axis);              /* INT32: its place along an axis */
-mt_node mt_cudnn_pointwise_back(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node x, mt_node dy); /* dx */
 mt_node mt_cudnn_reduce(mt_cudnn_graph *g, cudnnReduceTensorOp_t op, mt_node x);    /* over the last axis */
 /* Operations into a tensor that exists. */
 void mt_cudnn_pointwise_to(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node x, mt_node b, mt_node y);
