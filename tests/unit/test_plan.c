@@ -69,22 +69,25 @@ static void kept_arrays_have_room_to_be_aligned(void **state)
     mt_config_close(c);
 }
 
-/* Should the system refuse to pin: a pair of slots for each stream that copies.  On the CPU nothing is pinned. */
-static void a_gpu_s_copies_of_what_is_not_pinned_are_counted(void **state)
+/* A pair of slots for the stream that copies weights from mapped files to a GPU. */
+static void a_gpu_s_copies_of_mapped_files_are_counted(void **state)
 {
     (void)state;
     mt_err err = { 0 };
     mt_config *c;
     mt_model *m;
     mt_plan *plan;
-    const mt_job job = { .train = true, .step_tokens = 64, .step_docs = 1, .longest = 64 };
+    const mt_job jobs[] = { { .step_tokens = 64, .step_docs = 1, .longest = 64, .mapped = true }, { .train = true, .step_tokens = 64, .step_docs = 1, .longest = 64 } };
+    const size_t slots[] = { MT_DEVICE_SLOTS_BYTES, 0 };
     const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
     mt_machine gpu = mt_machine_typical(), cpu = gpu;
     cpu.shared = true;
     open_model(&c, &m, 2);
-    assert_ok(mt_plan_search(&plan, m, &job, &a, &gpu, &err));
-    assert_int_equal(mt_plan_base_host(plan, &gpu) - mt_plan_base_host(plan, &cpu), 5 * MT_DEVICE_SLOTS_BYTES);
-    mt_plan_free(plan);
+    for (size_t i = 0; i < MT_COUNT(jobs); i++) {
+        assert_ok(mt_plan_search(&plan, m, &jobs[i], &a, &gpu, &err));
+        assert_int_equal(mt_plan_base_host(plan, &gpu) - mt_plan_base_host(plan, &cpu), slots[i]);
+        mt_plan_free(plan);
+    }
     mt_model_free(m);
     mt_config_close(c);
 }
@@ -399,7 +402,7 @@ static void flops_count_what_is_multiplied(void **state)
     mt_config_close(c);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(a_gpu_s_copies_of_what_is_not_pinned_are_counted), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
+MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(a_gpu_s_copies_of_mapped_files_are_counted), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
              cmocka_unit_test(what_is_left_keeps_norms_then_activations), cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
              cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
              cmocka_unit_test(flops_count_what_is_multiplied))
