@@ -42,6 +42,7 @@ static const measurement measured[] = {
     { "qwen2.5-3b", 65536, 1024, false, true, 0, 115, 0, 2.112, 0 },
     { "qwen2.5-3b", 65536, 1024, false, true, 0, 115, 0, 2.151, ANY_KERNELS },
     { "llama-3.2-3b", 65536, 8192, true, true, 0, 110, 0, 2.833, 0 },
+    { "phi-3-mini-4k", 32768, 2048, false, true, 0, 110, 0, 1.404, 0 },
     { "gemma-2-2b", 65536, 4096, false, true, 0, 110, 0, 2.172, 0 },
     { "qwen2.5-3b", 65536, 1024, true, false, 0, 110, 0, 2.222, 0 },
     { "qwen2.5-3b", 65536, 2048, true, true, 0, 110, 0, 2.210, 0 },
