@@ -336,12 +336,11 @@ static double *field(mt_machine *m, size_t i) { return (double *)(void *)((char 
 /* The file this machine is remembered in; NULL: nowhere. */
 static char *cache_path(const char *device, const mt_host *h, int cores)
 {
-    const char *xdg = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    char *dir = xdg && *xdg ? mt_asprintf("%s/megatrain", xdg) : home && *home ? mt_asprintf("%s/.cache/megatrain", home) : NULL, key[320];
-    if (!dir) return NULL;
+    mt_err ignored = { 0 };
+    char *dir, key[320];
+    if (mt_user_cache(&dir, &ignored)) return NULL;
     snprintf(key, sizeof key, "8|%s|%s|%d", device, h->cpu, cores); /* 8: how it is measured */
     char *path = mt_asprintf("%s/machine-%016llx", dir, (unsigned long long)mt_hash(key, strlen(key), 0));
-    mt_err ignored = { 0 };
     if (mt_dir_make(dir, &ignored)) mt_debug("%s", ignored.msg); /* it is measured each time, then */
     mt_free(dir);
     return path;
