@@ -137,21 +137,28 @@ static void let_go(source *s, int64_t first, int64_t n)
         mt_map_release(t->map, t->data ? t->data : t->map->data, t->data ? t->bytes : t->map->size);
 }
 
+static mt_rc move_piece(const loader *l, source *s, int64_t first, int64_t n, halves *h, mt_err *err)
+{
+    for (int64_t at = 0, some; at < n; at += some) {
+        some = mt_min_i64(STRETCH, n - at);
+        convert(l, s, first + at, some, h);
+        MT_TRY(write_halves(l->e, s->unit, h, s->w->offset + first + at, some, err));
+    }
+    return MT_OK;
+}
+
 static mt_rc load_piece(void *arg, int64_t i, mt_err *err)
 {
     loader *l = arg;
     int64_t first, n;
-    halves h;
     source *s = find_piece(l, i, &first, &n);
     expect_piece(l, i + l->n_threads); /* about when this thread is done */
     MT_TRY(fetch_piece(s, first, n, err));
-    for (int64_t at = 0, some; at < n; at += some) {
-        some = mt_min_i64(STRETCH, n - at);
-        convert(l, s, first + at, some, &h);
-        MT_TRY(write_halves(l->e, s->unit, &h, s->w->offset + first + at, some, err));
-    }
-    if (s->tensor) let_go(s, first, n);
-    return MT_OK;
+    halves *h = mt_malloc(sizeof *h); /* more than a small stack holds */
+    mt_rc rc = h ? move_piece(l, s, first, n, h, err) : mt_fail(err, MT_ENOMEM, "no host memory to load weights through");
+    mt_free(h);
+    if (!rc && s->tensor) let_go(s, first, n);
+    return rc;
 }
 
 /* -- from files ------------------------------------------------------------------------------------ */

@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <sys/file.h>
 #include <sys/mount.h>
+#include <sys/resource.h>
 #include <sys/statvfs.h>
 
 static program p; /* large; one at a time */
@@ -764,6 +765,28 @@ static void evaluations_are_told_by_their_steps(void **state)
     }
 }
 
+/* Threads have the stack that the shell allows (ulimit -s). */
+static void weights_are_loaded_with_a_small_stack(void **state)
+{
+#if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
+    (void)state;
+    skip(); /* they want more themselves */
+#else
+    const char *root = *state;
+    struct rlimit own, small;
+    run_ok(root, NULL);
+    assert_int_equal(getrlimit(RLIMIT_STACK, &own), 0);
+    small = (struct rlimit){ 768 << 10, own.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_STACK, &small), 0);
+    set_up(root);
+    const char *const more[] = { "--model-name", "out/final", "--no-from-scratch", "--output-dir", "again" };
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
+    int status = program_run(&p);
+    assert_int_equal(setrlimit(RLIMIT_STACK, &own), 0);
+    if (status) fail_msg("status %d: %s", p.status, p.text);
+#endif
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
@@ -778,7 +801,7 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
              RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
-             RUNS(samples_are_shown_and_change_no_bit),
+             RUNS(samples_are_shown_and_change_no_bit), RUNS(weights_are_loaded_with_a_small_stack),
              RUNS(epochs_may_be_the_measure_of_saving_and_evaluating), RUNS(evaluations_are_told_by_their_steps),
              RUNS(a_yaml_file_with_mistakes_is_refused_by_line), RUNS(no_room_is_known_before_the_first_step),
              RUNS(a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint))
