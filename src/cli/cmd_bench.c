@@ -1,8 +1,8 @@
 /* cmd_bench.c - megatrain bench: how fast this machine trains a shape. */
-#include "base/file.h"
 #include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
+#include "device/tuned.h"
 #include "engine/bench.h"
 #include "plan/flops.h"
 #include "plan/measure.h"
@@ -185,8 +185,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
 
 static mt_rc open_device(mt_device **out, const options *o, mt_err *err)
 {
-    char *tune = NULL;
-    if (o->tune) MT_TRY(mt_user_cache(&tune, err));
+    char *tune = o->tune ? mt_tuned_folder() : NULL;
     mt_rc rc = mt_device_open(out, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory, .keep_host_memory = true, .tune = tune }, err);
     mt_free(tune);
     return rc;

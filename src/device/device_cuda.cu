@@ -437,6 +437,7 @@ typedef struct touching {
 } touching;
 
 static const size_t TOUCH_BYTES = (size_t)64 << 20; /* a thread takes at a time */
+enum { TOUCH_THREADS = 16 };                         /* of a buffer; several may be made at once, and they touch as fast as the system zeroes */
 
 static void touch_piece(void *arg, int64_t i)
 {
@@ -458,7 +459,7 @@ static mt_rc in_pieces(mt_pool_fn fn, char *p, size_t bytes, mt_err *err)
     touching t = { p, bytes };
     int64_t pieces = (int64_t)((bytes + TOUCH_BYTES - 1) / TOUCH_BYTES);
     mt_pool *pool;
-    MT_TRY(mt_pool_create(&pool, (int)mt_min_i64(mt_cpu_count(), pieces), err));
+    MT_TRY(mt_pool_create(&pool, (int)mt_min_i64(mt_min_i64(mt_cpu_count(), TOUCH_THREADS), pieces), err));
     mt_pool_for(pool, pieces, fn, &t);
     mt_pool_free(pool);
     return MT_OK;
@@ -510,10 +511,18 @@ static block *take_spare(cuda_device *d, size_t bytes)
 }
 
 /* Spare blocks make room when the machine has too little left for a new one. */
+static bool has_spare(cuda_device *d)
+{
+    pthread_mutex_lock(&d->lock);
+    bool yes = d->spare_blocks != NULL;
+    pthread_mutex_unlock(&d->lock);
+    return yes;
+}
+
 static void make_room(cuda_device *d, size_t bytes)
 {
     const size_t margin = (size_t)2 << 30;
-    while (d->spare_blocks && (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) < bytes + margin) {
+    while (has_spare(d) && (size_t)sysconf(_SC_AVPHYS_PAGES) * (size_t)sysconf(_SC_PAGESIZE) < bytes + margin) {
         pthread_mutex_lock(&d->lock);
         block *b = d->spare_blocks;
         if (b) d->spare_blocks = b->next;
@@ -715,7 +724,7 @@ static void cuda_close(mt_device *dev)
 static mt_rc open_tuned(cuda_device *d, const char *dir, mt_err *err)
 {
     char who[192];
-    snprintf(who, sizeof who, "megatrain products 1, %s, cuBLASLt %zu", d->name, cublasLtGetVersion());
+    snprintf(who, sizeof who, "megatrain products 2, %s, cuBLASLt %zu", d->name, cublasLtGetVersion());
     MT_TRY(mt_tuned_open(&d->ops.tuned, dir, who, err));
     mt_info("products: %d kernels chosen earlier, by timing; those of other shapes are timed when they are met", mt_tuned_count(d->ops.tuned));
     return MT_OK;

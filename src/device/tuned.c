@@ -32,40 +32,42 @@ static const entry *find(const mt_tuned *t, const int64_t key[MT_TUNED_KEY])
     return NULL;
 }
 
-/* The first of a shape counts.  Without memory it is not kept, and timed again when it is next asked for. */
-static void keep(mt_tuned *t, const entry *e)
+/* The first of a shape counts; true: this one.  Without memory it is not kept, and timed again when it is next asked for. */
+static bool keep(mt_tuned *t, const entry *e)
 {
-    if (find(t, e->key)) return;
+    if (find(t, e->key)) return false;
     if (t->n == t->room) {
         int room = t->room ? 2 * t->room : 64;
         entry *more = mt_realloc(t->entries, (size_t)room * sizeof *more);
-        if (!more) return;
+        if (!more) return false;
         t->entries = more;
         t->room = room;
     }
     t->entries[t->n++] = *e;
+    return true;
 }
 
 /* -- the file -------------------------------------------------------------------------------------- */
 
-/* Key and choice, all numbers of a line and no more; what a crash cut short is none. */
+/* Key, choice and the sum of both, all numbers of a line and no more; what a crash cut short is none. */
 static bool read_line(const char *line, const char *end, entry *out)
 {
     char *next = NULL;
+    memset(out, 0, sizeof *out);
     for (int i = 0; i < MT_TUNED_KEY; i++, line = next) {
         out->key[i] = strtoll(line, &next, 10);
         if (next == line || next >= end) return false;
     }
     for (int i = 0; i < MT_TUNED_CHOICE; i++, line = next) {
         out->choice[i] = strtoull(line, &next, 16);
-        if (next == line || next > end) return false;
+        if (next == line || next >= end) return false;
     }
-    return next == end;
+    return strtoull(line, &next, 16) == mt_hash(out, sizeof *out, 1) && next == end;
 }
 
-static void read_choices(mt_tuned *t, const char *text)
+static void read_choices(mt_tuned *t, const char *text, const char *last)
 {
-    for (const char *end; (end = strchr(text, '\n')); text = end + 1) {
+    for (const char *end; (end = memchr(text, '\n', (size_t)(last - text))); text = end + 1) {
         entry e;
         if (read_line(text, end, &e)) keep(t, &e);
     }
@@ -78,7 +80,7 @@ static mt_rc read_file(mt_tuned *t, const char *dir, const char *who, mt_err *er
     MT_TRY(mt_dir_make(dir, err));
     if (mt_file_exists(t->path)) MT_TRY(mt_file_read(&text, &n, t->path, MOST_BYTES, err));
     if (text && strncmp(text, who, head) == 0 && text[head] == '\n') {
-        read_choices(t, text + head + 1);
+        read_choices(t, text + head + 1, text + n);
         mt_free(text);
         return MT_OK;
     }
@@ -104,7 +106,7 @@ static void write_choice(mt_tuned *t, const entry *e)
     mt_str_printf(&line, "\n");
     for (int i = 0; i < MT_TUNED_KEY; i++) mt_str_printf(&line, "%s%" PRId64, i ? " " : "", e->key[i]);
     for (int i = 0; i < MT_TUNED_CHOICE; i++) mt_str_printf(&line, " %" PRIx64, e->choice[i]);
-    mt_str_printf(&line, "\n");
+    mt_str_printf(&line, " %" PRIx64 "\n", mt_hash(e, sizeof *e, 1));
     if (!mt_str_ok(&line) || !append(t->path, line.s, line.n)) {
         mt_warn("%s cannot be written: the kernels chosen for products are not remembered, and another run may have other bits", t->path);
         mt_free(t->path);
@@ -134,6 +136,15 @@ mt_rc mt_tuned_open(mt_tuned **out, const char *dir, const char *who, mt_err *er
     return MT_OK;
 }
 
+char *mt_tuned_folder(void)
+{
+    mt_err why = { 0 };
+    char *dir;
+    if (mt_user_cache(&dir, &why) == MT_OK) return dir;
+    mt_warn("the kernels chosen for products are not remembered, and another run may have other bits: %s", why.msg);
+    return mt_strdup("");
+}
+
 void mt_tuned_close(mt_tuned *t)
 {
     if (!t) return;
@@ -156,6 +167,5 @@ void mt_tuned_add(mt_tuned *t, const int64_t key[MT_TUNED_KEY], const uint64_t c
     entry e;
     memcpy(e.key, key, sizeof e.key);
     memcpy(e.choice, choice, sizeof e.choice);
-    keep(t, &e);
-    if (t->path) write_choice(t, &e);
+    if (keep(t, &e) && t->path) write_choice(t, &e);
 }

@@ -15,6 +15,9 @@ enum { MT_TUNED_KEY = 16, MT_TUNED_CHOICE = 8 };
 
 typedef struct mt_tuned mt_tuned;
 
+/* The user's cache, to be freed; "" and a warning where there is none; NULL: no memory. */
+char *mt_tuned_folder(void);
+
 /* dir "": nothing is kept.  A folder that cannot be written is a warning: choices are then this process's own. */
 mt_rc mt_tuned_open(mt_tuned **out, const char *dir, const char *who, mt_err *err);
 void mt_tuned_close(mt_tuned *t); /* accepts NULL */

@@ -5,6 +5,7 @@
 #include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
 #include "ckpt/weights.h"
+#include "device/tuned.h"
 #include "engine/train_internal.h"
 
 #include <math.h>
@@ -202,8 +203,7 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
     char word[32] = "auto";
     if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
     if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
-    char *tune = NULL;
-    if (t->s->training.tune_products && mt_user_cache(&tune, err)) return mt_note(err, "training.tune_products remembers what it chose");
+    char *tune = t->s->training.tune_products ? mt_tuned_folder() : NULL;
     mt_rc rc = mt_device_open(&t->dev, word, &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory, .tune = tune }, err);
     mt_free(tune);
     return rc;

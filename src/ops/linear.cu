@@ -245,7 +245,7 @@ static cublasStatus_t choose(mt_stream *s, const matmul *like, const descs *x, c
     if (!out->found) return CUBLAS_STATUS_NOT_SUPPORTED;
     int best = d->tuned ? fastest(s, x, p, choices, n, workspace) : -1;
     out->algo = choices[best < 0 ? best_of(d, like, choices, n) : best].algo;
-    if (d->tuned) mt_tuned_add(d->tuned, out->key, out->algo.data);
+    if (best >= 0) mt_tuned_add(d->tuned, out->key, out->algo.data); /* not where there was no room to time it: another run may have some */
     return CUBLAS_STATUS_SUCCESS;
 }
 
