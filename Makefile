@@ -32,7 +32,7 @@ tests: build
 	@cmake --build --preset $(PRESET) -j $(JOBS)
 
 test: tests
-	@scripts/test.sh
+	@BUILD=$(BUILD) scripts/test.sh
 
 test-asan: deps
 	cmake --preset asan && cmake --build --preset asan -j $(JOBS) && ctest --preset asan

@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 jobs=$(nproc 2>/dev/null || echo 2)
 
-ctest --preset release -j "$jobs"
+ctest --test-dir "${BUILD:-build}" --output-on-failure -j "$jobs"
 
 under() { # preset, arguments for ctest
     local preset=$1

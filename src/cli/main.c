@@ -81,7 +81,7 @@ static int run(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) return printf("megatrain %s\n", MT_VERSION), 0;
     char asked[] = "--help";
-    if (strcmp(argv[1], "help") == 0 && argc > 2 && argv[2][0] != '-') return run_command(2, (char *[]){ argv[2], asked, NULL });
+    if (strcmp(argv[1], "help") == 0 && argc > 2 && argv[2][0] != '-' && strcmp(argv[2], "help") != 0) return run_command(2, (char *[]){ argv[2], asked, NULL });
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return print_help(stdout), 0;
     return run_command(argc - 1, argv + 1);
 }

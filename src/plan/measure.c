@@ -474,7 +474,7 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     if (gpu)
         *out = mt_machine_of_gpu(gpu, cores);
     else {
-        MT_TRY(rates_here(out, dev, &h, cores, room, cache, err));
+        MT_TRY(rates_here(out, dev, &h, cores, room < mt_host_usable(&h) ? room : mt_host_usable(&h), cache, err));
         dev->api->info(dev, &d);
         out->device_bytes = d.memory_limit;
     }

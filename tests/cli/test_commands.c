@@ -15,6 +15,7 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("--version", 0, "megatrain 0.");
     expect_program("inspct x", 2, "did you mean inspect?");
     expect_program("help", 0, "usage: megatrain COMMAND");
+    expect_program("help help", 0, "usage: megatrain COMMAND");
     expect_program("help plan", 0, "usage: megatrain plan");
     expect_program("help train", 0, "usage: megatrain train");
     expect_program("help trian", 2, "did you mean train?");
