@@ -200,7 +200,7 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     mt_str_puts(out, "\n");
     put_batch_sizes(&text, a, recommended);
     put_line(out, &text, 2, term);
-    if (!of_step(a, a->batch.largest)) return;
+    if (!of_step(a, a->batch.largest) || *a->refused) return; /* nothing to paste of what train refuses */
     run.training.batch_size = recommended; /* auto takes the same */
     mt_str_puts(out, "\n");
     mt_settings_write_some(&run, decides_the_plan, 2, out);

@@ -220,7 +220,7 @@ static mt_rc try_shorter(changes *c, mt_err *err)
     mt_question q = c->q;
     char change[96];
     for (q.seq_len /= 2; q.seq_len >= 128; q.seq_len /= 2) {
-        if (!fits(&q, q.batch)) continue;
+        if (q.seq_len > q.model->config->max_positions || !fits(&q, q.batch)) continue; /* train refuses longer ones */
         snprintf(change, sizeof change, "max_seq_len: %lld", (long long)q.seq_len);
         return try(c, &q, change, "longer samples are cut", err);
     }

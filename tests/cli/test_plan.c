@@ -34,7 +34,13 @@ static void what_train_refuses_is_in_the_headline(void **state)
         assert_int_equal(run_program(cases[i].args, out, sizeof out), 0);
         for (char *at = out; (at = strstr(at, "\n  "));) memmove(at + 1, at + 3, strlen(at + 3) + 1), *at = ' '; /* as if the window were wide */
         if (strncmp(out, cases[i].begins, strlen(cases[i].begins)) != 0) fail_msg("%s does not begin with \"%s\":\n%s", cases[i].args, cases[i].begins, out);
+        assert_null(strstr(out, "training:")); /* nothing to paste */
     }
+    char out[16384];
+    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 200G --max-seq-len 2000000", out, sizeof out), 0);
+    char *shorter = strstr(out, "max_seq_len: ");
+    assert_non_null(shorter);
+    assert_in_range(atoll(shorter + strlen("max_seq_len: ")), 128, 32768); /* no remedy that train refuses as well */
 }
 
 /* Columns of the longest line; characters beyond ASCII take one. */
