@@ -66,7 +66,10 @@ static void catch_signals(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    signal(SIGHUP, SIG_IGN); /* a closed terminal does not end a run */
+    /* A terminal that was closed does not end a run, nor does a reader of what it prints that is gone, such as a tee which the same Ctrl-C
+     * ended.  A limit on files (ulimit -f) does, as an error of the write that says so. */
+    static const int ignored[] = { SIGHUP, SIGPIPE, SIGXFSZ };
+    for (size_t i = 0; i < MT_COUNT(ignored); i++) signal(ignored[i], SIG_IGN);
 }
 
 static bool asked_to_stop(void *user)
