@@ -80,10 +80,10 @@ static bool asked_to_stop(void *user)
 
 /* -- data ------------------------------------------------------------------------------------------ */
 
-static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     (void)user;
-    return mt_run_data_open(out, s, c, err);
+    return mt_run_data_open(out, s, c, now, err);
 }
 
 /* -- what is shown --------------------------------------------------------------------------------- */

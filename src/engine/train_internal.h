@@ -84,6 +84,7 @@ struct mt_trainer {
     mt_shards *shards; /* NULL: from scratch */
     mt_model *model;
     uint64_t model_fingerprint;
+    struct tm now; /* of the run's first start: what its templates may show, and go on showing */
     mt_source *source;
     mt_source_info data;
     mt_device *dev;
@@ -140,8 +141,10 @@ void mt__train_samples_close(mt_trainer *t);
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *out, mt_err *err);
 /* Find the checkpoint to go on from, if the settings ask for one: t->resumed_from. */
 mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err);
-/* Read what it remembers; refuse it if the run is another one, say what differs. */
+/* Read what it remembers, t->now with it; refuse it if the settings make it another run, say what differs. */
 mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err);
+/* Once they are open: the data and the model must be those it was made with. */
+mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *err);
 
 /* -- train_save.c -- */
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t);

@@ -145,10 +145,16 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
 
 /* -- the data -------------------------------------------------------------------------------------- */
 
+static mt_rc look_at_the_clock(mt_trainer *t, mt_err *err)
+{
+    time_t seconds = time(NULL);
+    return localtime_r(&seconds, &t->now) ? MT_OK : mt_fail(err, MT_EINTERNAL, "the local time is not known");
+}
+
 static mt_rc open_data(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
-    MT_TRY(t->hooks.open_source(t->hooks.user, &t->source, t->s, t->config, err));
+    MT_TRY(t->hooks.open_source(t->hooks.user, &t->source, t->s, t->config, &t->now, err));
     t->source->api->info(t->source, &t->data);
     t->export.end_of_turn = t->data.end_of_turn_text ? t->data.end_of_turn : -1;
     t->export.end_of_turn_text = t->data.end_of_turn_text;
@@ -301,11 +307,13 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(open_model(t, err));
     MT_TRY(open_device(t, err));
     MT_TRY(mt__train_batch(t, err));
+    MT_TRY(look_at_the_clock(t, err));
+    if (t->resumed_from) MT_TRY(mt__train_read_state(t, &saved, err)); /* before the data, which may take long */
     MT_TRY(open_data(t, err));
     MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(open_schedule(t, err));
     if (t->resumed_from) {
-        MT_TRY(mt__train_read_state(t, &saved, err));
+        MT_TRY(mt__train_check_same(t, &saved, err));
         t->at = saved.at;
         t->saved_step = t->first_step = t->at.step;
         t->checkpoint = mt_strdup(t->resumed_from);

@@ -25,6 +25,11 @@ static void set_up(const char *root, const char *n_steps, const char *save_steps
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
 }
 
+static void run_ok(void)
+{
+    if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+}
+
 /* Until a file has something in it, or ten seconds are over. */
 static void wait_for(const char *path)
 {
@@ -87,6 +92,45 @@ static void a_limit_on_files_is_an_error_that_says_so(void **state)
     assert_printed(&p, "File too large");
 }
 
+/* -- another day ----------------------------------------------------------------------------------- */
+
+/* The demo's model, with a template that shows the date as those of Llama 3.2 or SmolLM3 do. */
+static void make_dated_model(const char *root)
+{
+    static const char *const linked[] = { "config.json", "tokenizer.json" };
+    test_path dir = workspace_path("%s/dated", root);
+    assert_int_equal(mkdir(dir.s, 0777), 0);
+    for (size_t i = 0; i < MT_COUNT(linked); i++)
+        assert_int_equal(symlink(workspace_path(MT_TESTS_DIR "/../data/demo_model/%s", linked[i]).s, workspace_path("%s/%s", dir.s, linked[i]).s), 0);
+    workspace_write(dir.s, "tokenizer_config.json",
+                    "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{{ strftime_now('%d %b %Y') }}{% for m in messages %}<|im_start|>{{ m['role'] }} "
+                    "{{ m['content'] }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant {% endif %}\"}");
+    workspace_write(root, "chat.json", "[{\"query\": \"a b\", \"response\": \"b\"}, {\"query\": \"c d\", \"response\": \"d e\"}]");
+}
+
+static void train_dated(const char *root, const char *zone, const char *n_steps, const char *resume)
+{
+    const char *const args[] = { "train",       "--model-name", "dated",      "--from-scratch", "--dataset-path", "chat.json", "--output-dir", "out",
+                                 "--num-steps", n_steps,        "--cache-dir", "cache",         "--batch-size",   "2",         "--device",     "cpu", "--max-seq-len", "64" };
+    program_init(&p, root);
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
+    if (resume) program_arg(&p, resume);
+    assert_int_equal(setenv("TZ", zone, 1), 0);
+    run_ok();
+    assert_int_equal(unsetenv("TZ"), 0);
+}
+
+/* Samples that show a date show the day the run began: on another they would be other data.  Two zones, 26 hours apart. */
+static void a_run_goes_on_another_day(void **state)
+{
+    const char *root = *state;
+    make_dated_model(root);
+    train_dated(root, "WEST+12", "2", NULL);
+    train_dated(root, "EAST-14", "4", "--resume");
+    assert_printed(&p, "resumes      out/checkpoint-2");
+}
+
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so))
+MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
+             RUNS(a_run_goes_on_another_day))

@@ -23,9 +23,10 @@ typedef struct setup {
     size_t loaded, to_load;
 } setup;
 
-static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     (void)user;
+    (void)now;
     return mt_source_tokens_open(out,
                                  &(mt_source_tokens_options){ .path = s->dataset.path,
                                                               .vocab = c->V,
