@@ -36,6 +36,7 @@ void mt_trainer_close(mt_trainer *t)
     mt_batch_free(&t->batch);
     mt_model_free(t->model);
     mt_shards_close(t->shards);
+    mt_side_files_free(&t->side_files);
     mt_config_close(t->config);
     mt_metrics_close(&t->metrics);
     mt_output_dir_close(&t->dir);

@@ -92,6 +92,7 @@ struct mt_trainer {
     mt_engine *engine;
     mt_schedule schedule;
     int64_t n_steps, first_step;
+    mt_side_files side_files;
     mt_export export;
     mt_state_io io;
     mt_metrics metrics;

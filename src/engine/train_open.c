@@ -134,8 +134,9 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
+    MT_TRY(mt_side_files_read(&t->side_files, mt_settings_model_dir(t->s), err));
     t->export = (mt_export){ .model = t->model,
-                             .source_dir = mt_settings_model_dir(t->s),
+                             .files = &t->side_files,
                              .source = t->shards,
                              .dtype = t->s->save.dtype,
                              .max_shard_bytes = (size_t)t->s->save.max_shard_size,

@@ -57,23 +57,37 @@ static void nobody_reading_is_no_end(void **state)
     assert_true(mt_file_exists(workspace_path("%s/out/final/model.safetensors", root).s));
 }
 
+/* A run that would never end, taken its first steps. */
+static void start_long(const char *root)
+{
+    set_up(root, "1000000", "1000000");
+    program_start(&p);
+    wait_for(workspace_path("%s/out/metrics.jsonl", root).s);
+}
+
+/* Asked to stop, it has left one checkpoint. */
+static test_path saved_by(const char *root)
+{
+    mt_err err = { 0 };
+    mt_dir_names names;
+    test_path found = { "" };
+    assert_ok(mt_dir_list(&names, workspace_path("%s/out", root).s, &err));
+    for (size_t i = 0; i < names.n; i++)
+        if (strncmp(names.items[i], "checkpoint-", 11) == 0) found = workspace_path("%s/out/%s", root, names.items[i]);
+    mt_dir_names_free(&names);
+    assert_true(found.s[0]);
+    return found;
+}
+
 /* Ctrl-C ends `| tee` too. */
 static void it_saves_though_its_reader_is_gone(void **state)
 {
     const char *root = *state;
-    mt_err err = { 0 };
-    mt_dir_names names;
-    bool saved = false;
-    set_up(root, "1000000", "1000000");
-    program_start(&p);
-    wait_for(workspace_path("%s/out/metrics.jsonl", root).s);
+    start_long(root);
     stop_reading();
     kill(p.pid, SIGINT);
     assert_int_equal(program_wait(&p), 1);
-    assert_ok(mt_dir_list(&names, workspace_path("%s/out", root).s, &err));
-    for (size_t i = 0; i < names.n; i++) saved |= strncmp(names.items[i], "checkpoint-", 11) == 0;
-    mt_dir_names_free(&names);
-    assert_true(saved);
+    saved_by(root);
 }
 
 /* -- limits ---------------------------------------------------------------------------------------- */
@@ -90,6 +104,20 @@ static void a_limit_on_files_is_an_error_that_says_so(void **state)
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &was), 0);
     assert_int_equal(p.status, 1);
     assert_printed(&p, "File too large");
+}
+
+/* -- files that vanish ----------------------------------------------------------------------------- */
+
+/* What is saved with the weights was taken when the run began. */
+static void a_model_directory_that_is_gone_is_saved_all_the_same(void **state)
+{
+    const char *root = *state;
+    start_long(root);
+    assert_int_equal(rename(workspace_path("%s/model", root).s, workspace_path("%s/elsewhere", root).s), 0);
+    kill(p.pid, SIGTERM);
+    if (program_wait(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
+    test_path saved = saved_by(root);
+    assert_true(workspace_same_file(workspace_path("%s/elsewhere/config.json", root).s, workspace_path("%s/config.json", saved.s).s));
 }
 
 /* -- another day ----------------------------------------------------------------------------------- */
@@ -133,4 +161,4 @@ static void a_run_goes_on_another_day(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
-             RUNS(a_run_goes_on_another_day))
+             RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(a_run_goes_on_another_day))
