@@ -284,6 +284,31 @@ static void the_newest_whole_one_is_found_and_old_ones_go(void **state)
     fake_close(&a);
 }
 
+/* Rights, open files, a mount that is away: it may be whole, and stays what it is called. */
+static void a_checkpoint_that_cannot_be_read_is_not_called_damaged(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    char *newest = NULL;
+    long n = 0;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 5);
+    mt_ckpt_save s = save_of(&a, *state, 1);
+    assert_ok(mt_ckpt_write(&s, &err));
+    for (;; n++) {
+        mt_fault_arm(MT_FAULT_FILE, n);
+        mt_rc rc = mt_ckpt_find_newest(&newest, *state, &err);
+        if (!mt_fault_disarm()) break;
+        assert_int_equal(rc, MT_EIO);
+        assert_null(newest);
+        assert_true(mt_dir_exists(workspace_path("%s/checkpoint-1", (char *)*state).s));
+    }
+    assert_true(n > 10);
+    assert_non_null(newest);
+    mt_free(newest);
+    fake_close(&a);
+}
+
 static void another_models_checkpoint_is_refused_by_name(void **state)
 {
     fake a, b;
@@ -462,7 +487,7 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 
 MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(so_it_is_with_several_threads),
-             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved),
+             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved), RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
              RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
              RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),
