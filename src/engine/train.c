@@ -40,6 +40,7 @@ void mt_trainer_close(mt_trainer *t)
     mt_config_close(t->config);
     mt_metrics_close(&t->metrics);
     mt_output_dir_close(&t->dir);
+    mt__train_forget_earlier(t);
     mt_free(t->resumed_from);
     mt_free(t->checkpoint);
     mt_free(t->model_dir);

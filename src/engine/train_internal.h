@@ -1,6 +1,7 @@
 /* train_internal.h - what the files of the trainer share.  Only engine/train*.c includes it.
  *
  *     train.c        the loop            train_open.c    from settings to a run
+ *     train_earlier.c what an earlier start in the directory says of itself
  *     train_load.c   an engine and its weights
  *     train_plan.c   the plan kept to    train_samples.c answers to look at while it runs
  *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
@@ -33,7 +34,7 @@ typedef struct saved_state {
     progress at;
     uint64_t data, model; /* fingerprints */
     mt_arithmetic arithmetic;
-    int64_t metrics_bytes;
+    int64_t metrics_bytes; /* of the metrics file as it was named then */
 } saved_state;
 
 /* The thread that writes a checkpoint while the run goes on: one at a time. */
@@ -108,6 +109,9 @@ struct mt_trainer {
     int64_t timed_tokens;
     bool memory_warned;
     double memory_looked; /* when */
+    struct {
+        char *metrics_file, *began_from;
+    } earlier;                                   /* NULL: it does not say, or there was none */
     bool resumed_here;                           /* the checkpoint lies in our own directory */
     char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
 };
@@ -115,6 +119,13 @@ struct mt_trainer {
 /* -- train_open.c -- */
 mt_rc mt__train_open(mt_trainer *t, mt_err *err);
 double mt__seconds(void); /* that only go up */
+
+/* -- train_earlier.c -- */
+mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err);
+void mt__train_forget_earlier(mt_trainer *t);
+char *mt__train_metrics_path(const mt_trainer *t);
+/* A file that lies elsewhere may be another run's: it is neither emptied nor cut. */
+mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err);
 
 /* -- train_load.c -- */
 mt_rc mt__train_load(mt_trainer *t, mt_err *err);

@@ -12,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -69,6 +68,20 @@ static mt_rc check_no_config(const mt_trainer *t, mt_err *err)
     return rc;
 }
 
+/* Killed before its first checkpoint, a run that began from one elsewhere has nothing to lose, and begins there again. */
+static mt_rc check_nothing_made(const mt_trainer *t, mt_err *err)
+{
+    mt_ckpt_list there;
+    char *final = mt_path_join(t->dir.path, "final");
+    if (!final) return mt_fail(err, MT_ENOMEM, "no host memory to look through %s", t->dir.path);
+    bool made = mt_dir_exists(final);
+    mt_free(final);
+    MT_TRY(mt_ckpt_list_open(&there, t->dir.path, err));
+    made |= there.n > 0;
+    mt_ckpt_list_free(&there);
+    return made ? refuse_held(&t->dir, err) : MT_OK;
+}
+
 static mt_rc open_dir(mt_trainer *t, mt_err *err)
 {
     const mt_save_settings *s = &t->s->save;
@@ -83,8 +96,9 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
     if (!held) MT_TRY(check_no_config(t, err));
     MT_TRY(mt_ckpt_sweep(t->dir.path, err));
     MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
+    MT_TRY(mt__train_read_earlier(t, err));
     MT_TRY(mt__train_find_resume(t, err));
-    return held && t->resumed_from && !t->resumed_here ? refuse_held(&t->dir, err) : MT_OK;
+    return held && t->resumed_from && !t->resumed_here ? check_nothing_made(t, err) : MT_OK;
 }
 
 /* -- the model ------------------------------------------------------------------------------------- */
@@ -230,6 +244,8 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_json(s, d.name, strlen(d.name));
     mt_str_puts(s, ",\n  \"metrics_file\": ");
     mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
+    const char *began_from = t->resumed_here ? t->earlier.began_from : t->resumed_from;
+    if (began_from) mt_str_puts(s, ",\n  \"began_from\": "), mt_str_json(s, began_from, strlen(began_from));
     mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
     mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"checkpoint_host_bytes\": %zu,\n", p->base_device, p->base_host, t->saver.planned_room);
@@ -273,26 +289,9 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
     return rc;
 }
 
-static char *metrics_path(const mt_trainer *t)
-{
-    const char *name = t->s->logging.metrics_file;
-    return *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
-}
-
-/* A file that lies elsewhere may be another run's, and a fresh one would empty it. */
-static mt_rc check_metrics(const mt_trainer *t, mt_err *err)
-{
-    struct stat st;
-    char *path = metrics_path(t);
-    bool taken = path && !*t->s->save.resume && !t->s->save.overwrite && stat(path, &st) == 0 && st.st_size > 0;
-    mt_free(path);
-    return taken ? mt_fail(err, MT_EINVAL, "logging.metrics_file %s has something in it already: choose another file, or give --overwrite", t->s->logging.metrics_file)
-                 : MT_OK;
-}
-
 static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 {
-    char *path = metrics_path(t);
+    char *path = mt__train_metrics_path(t);
     mt_rc rc =
         path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
     mt_free(path);
@@ -304,7 +303,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     saved_state saved = { 0 };
     t->saved_step = -1;
     MT_TRY(open_dir(t, err));
-    MT_TRY(check_metrics(t, err));
+    MT_TRY(mt__train_check_metrics(t, err));
     MT_TRY(open_model(t, err));
     MT_TRY(open_device(t, err));
     MT_TRY(mt__train_batch(t, err));

@@ -129,6 +129,9 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     t->resumed_here = true;
     if (t->resumed_from)
         return mt_ckpt_prune(t->dir.path, t->s->save.keep_last, err); /* a kill may have come between saving and this */
+    if (t->earlier.began_from)
+        return mt_fail(err, MT_EINVAL, "the run in %s began from %s and holds no complete checkpoint of its own yet: --resume %s begins there again", t->dir.path,
+                       t->earlier.began_from, t->earlier.began_from);
     mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
     return MT_OK;
 }
@@ -254,7 +257,7 @@ static mt_rc judge(const mt_setting_changes *c, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc compare_settings(const mt_trainer *t, mt_err *err)
+static mt_rc compare_settings(const mt_trainer *t, bool *same_metrics, mt_err *err)
 {
     mt_settings was;
     mt_setting_changes changes = { 0 };
@@ -266,6 +269,7 @@ static mt_rc compare_settings(const mt_trainer *t, mt_err *err)
         rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
         if (!rc) rc = mt_settings_diff(&changes, &was, t->s, err);
         if (!rc) rc = judge(&changes, err);
+        *same_metrics = !rc && strcmp(was.logging.metrics_file, t->s->logging.metrics_file) == 0;
         mt_setting_changes_free(&changes);
         mt_settings_deinit(&was);
     }
@@ -275,10 +279,11 @@ static mt_rc compare_settings(const mt_trainer *t, mt_err *err)
 
 mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err)
 {
-    mt_rc rc = compare_settings(t, err);
+    bool same_metrics;
+    mt_rc rc = compare_settings(t, &same_metrics, err);
     if (!rc) rc = read_file(t, out, err);
     if (rc) return mt_note(err, "resuming from %s", t->resumed_from);
-    if (!t->resumed_here) out->metrics_bytes = 0; /* another directory: its lines are not here */
+    if (!t->resumed_here || !same_metrics) out->metrics_bytes = 0; /* its lines are elsewhere */
     return MT_OK;
 }
 

@@ -120,6 +120,59 @@ static void a_model_directory_that_is_gone_is_saved_all_the_same(void **state)
     assert_true(workspace_same_file(workspace_path("%s/elsewhere/config.json", root).s, workspace_path("%s/config.json", saved.s).s));
 }
 
+/* -- beginning from a checkpoint elsewhere --------------------------------------------------------- */
+
+static void set_up_branch(const char *root, const char *n_steps, const char *resume)
+{
+    set_up(root, n_steps, n_steps);
+    const char *const more[] = { "--output-dir", "branch", "--resume", resume };
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
+}
+
+/* Killed before its first checkpoint: it is not begun from nothing, and not refused as if there were something to lose. */
+static void a_branch_without_a_checkpoint_begins_where_it_did(void **state)
+{
+    const char *root = *state;
+    set_up(root, "2", "2");
+    run_ok();
+    set_up_branch(root, "1000000", "out/checkpoint-2");
+    program_start(&p);
+    wait_for(workspace_path("%s/branch/metrics.jsonl", root).s);
+    kill(p.pid, SIGKILL);
+    program_wait(&p);
+    set_up_branch(root, "6", "latest");
+    assert_int_not_equal(program_run(&p), 0);
+    assert_printed(&p, "--resume out/checkpoint-2 begins there again");
+    set_up_branch(root, "6", "out/checkpoint-2");
+    run_ok();
+    assert_printed(&p, "resumes      out/checkpoint-2");
+    set_up_branch(root, "6", "out/checkpoint-2");
+    assert_int_not_equal(program_run(&p), 0);
+    assert_printed(&p, "already holds a run");
+}
+
+/* Going on cuts the lines that will be made again, of the file that the run has written and of no other. */
+static void a_metrics_file_of_others_is_not_cut(void **state)
+{
+    const char *root = *state;
+    test_path file = workspace_path("%s/all.jsonl", root), same = workspace_path("%s/same.jsonl", root), set = workspace_path("logging.metrics_file=%s", file.s);
+    workspace_write(root, "all.jsonl", "{}\n{}\n");
+    workspace_write(root, "same.jsonl", "{}\n{}\n");
+    set_up(root, "2", "2");
+    run_ok();
+    for (int elsewhere = 0; elsewhere < 2; elsewhere++) {
+        if (elsewhere)
+            set_up_branch(root, "6", "out/checkpoint-2");
+        else
+            set_up(root, "4", "2"), program_arg(&p, "--resume");
+        program_arg(&p, "--set");
+        program_arg(&p, set.s);
+        assert_int_not_equal(program_run(&p), 0);
+        assert_printed(&p, "has something in it already");
+        assert_true(workspace_same_file(file.s, same.s));
+    }
+}
+
 /* -- another day ----------------------------------------------------------------------------------- */
 
 /* The demo's model, with a template that shows the date as those of Llama 3.2 or SmolLM3 do. */
@@ -161,4 +214,5 @@ static void a_run_goes_on_another_day(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
-             RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(a_run_goes_on_another_day))
+             RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
+             RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_run_goes_on_another_day))
