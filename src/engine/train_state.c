@@ -127,8 +127,11 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     MT_TRY(refuse_finished(t, err));
     MT_TRY(mt_ckpt_find_newest(&t->resumed_from, t->dir.path, err));
     t->resumed_here = true;
-    if (t->resumed_from)
-        return mt_ckpt_prune(t->dir.path, t->s->save.keep_last, err); /* a kill may have come between saving and this */
+    if (t->resumed_from) {
+        mt_err why = { 0 }; /* a kill may have come between saving and this; what stays costs room, not the run */
+        if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why)) mt_warn("an old checkpoint could not be removed: %s", why.msg);
+        return MT_OK;
+    }
     if (t->earlier.began_from)
         return mt_fail(err, MT_EINVAL, "the run in %s began from %s and holds no complete checkpoint of its own yet: --resume %s begins there again", t->dir.path,
                        t->earlier.began_from, t->earlier.began_from);

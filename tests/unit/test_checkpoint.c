@@ -309,6 +309,27 @@ static void a_checkpoint_that_cannot_be_read_is_not_called_damaged(void **state)
     fake_close(&a);
 }
 
+/* What was pruned may stay; what was half-made may not: its name is needed again. */
+static void an_old_one_that_cannot_be_removed_is_said_and_stays(void **state)
+{
+    static const char *const names[] = { "checkpoint-1.old.tmp", "checkpoint-1.tmp" };
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        mt_err err = { 0 };
+        int warnings = 0;
+        test_path dir = workspace_path("%s/%s", (char *)*state, names[i]);
+        assert_int_equal(mkdir(dir.s, 0777), 0);
+        mt_log_set_sink(count_warnings, &warnings);
+        mt_fault_arm(MT_FAULT_FILE, 2); /* past looking into the directory, and into this one */
+        assert_int_equal(mt_ckpt_sweep(*state, &err), i == 0 ? MT_OK : MT_EIO);
+        assert_true(mt_fault_disarm());
+        mt_log_set_sink(NULL, NULL);
+        assert_int_equal(warnings, i == 0);
+        assert_true(mt_dir_exists(dir.s));
+        assert_ok(mt_ckpt_sweep(*state, &err));
+        assert_false(mt_dir_exists(dir.s));
+    }
+}
+
 static void another_models_checkpoint_is_refused_by_name(void **state)
 {
     fake a, b;
@@ -488,6 +509,7 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(so_it_is_with_several_threads),
              RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved), RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
+             RUNS(an_old_one_that_cannot_be_removed_is_said_and_stays),
              RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
              RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),
