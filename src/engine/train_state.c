@@ -254,6 +254,8 @@ static mt_rc judge(const mt_setting_changes *c, mt_err *err)
         const mt_setting_change *x = &c->items[i];
         if (x->cls == MT_CLASS_ARITHMETIC)
             mt_warn("%s was %s and is %s now: the run goes on, with other bits than it would have had", x->key, x->was, x->now);
+        else if (x->cls == MT_CLASS_PLACE)
+            mt_warn("%s was %s and is %s now: the run goes on if what lies there is the same", x->key, x->was, x->now);
         else
             mt_info("%s was %s and is %s now", x->key, x->was, x->now);
     }

@@ -120,6 +120,23 @@ static void a_model_directory_that_is_gone_is_saved_all_the_same(void **state)
     assert_true(workspace_same_file(workspace_path("%s/elsewhere/config.json", root).s, workspace_path("%s/config.json", saved.s).s));
 }
 
+/* Another mount, another machine: the same model and the same data lie elsewhere. */
+static void what_has_moved_is_found_there(void **state)
+{
+    const char *root = *state;
+    test_path rows = workspace_path("%s/moved.json", root);
+    set_up(root, "2", "2");
+    run_ok();
+    assert_int_equal(rename(workspace_path("%s/model", root).s, workspace_path("%s/elsewhere", root).s), 0);
+    assert_int_equal(rename(workspace_path("%s/rows.json", root).s, rows.s), 0);
+    set_up(root, "4", "2");
+    const char *const more[] = { "--resume", "--model-name", "elsewhere", "--dataset-path", rows.s };
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
+    run_ok();
+    assert_printed(&p, "model.name was model and is");
+    assert_printed(&p, "resumes      out/checkpoint-2");
+}
+
 /* -- beginning from a checkpoint elsewhere --------------------------------------------------------- */
 
 static void set_up_branch(const char *root, const char *n_steps, const char *resume)
@@ -214,5 +231,5 @@ static void a_run_goes_on_another_day(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
-             RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
+             RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
              RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_run_goes_on_another_day))
