@@ -106,6 +106,23 @@ static void a_limit_on_files_is_an_error_that_says_so(void **state)
     assert_printed(&p, "File too large");
 }
 
+/* -- a smaller machine ----------------------------------------------------------------------------- */
+
+/* What was settled for a larger one does not fit: other bits, which is said, and no lost run. */
+static void on_a_smaller_machine_it_goes_on(void **state)
+{
+    const char *root = *state;
+    set_up(root, "2", "2");
+    run_ok();
+    set_up(root, "4", "2");
+    program_arg(&p, "--resume");
+    program_arg(&p, "--device-memory=250K");
+    run_ok();
+    assert_printed(&p, "which do not fit in the memory here");
+    assert_printed(&p, "with other bits");
+    assert_printed(&p, "resumes      out/checkpoint-2");
+}
+
 /* -- files that vanish ----------------------------------------------------------------------------- */
 
 /* What is saved with the weights was taken when the run began. */
@@ -231,5 +248,6 @@ static void a_run_goes_on_another_day(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
+             RUNS(on_a_smaller_machine_it_goes_on),
              RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
              RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_run_goes_on_another_day))
