@@ -283,7 +283,7 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
 {
     if (!t->s->logging.tensorboard) return MT_OK;
     char *dir = mt_path_join(t->dir.path, "tensorboard");
-    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->first_step, err)
+    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->resumed_from ? t->first_step : -1, err) /* an evaluation may come before step 1 */
                    : mt_fail(err, MT_ENOMEM, "no host memory to open TensorBoard's events");
     mt_free(dir);
     return rc;

@@ -106,6 +106,32 @@ static void a_limit_on_files_is_an_error_that_says_so(void **state)
     assert_printed(&p, "File too large");
 }
 
+/* -- TensorBoard ----------------------------------------------------------------------------------- */
+
+/* What a run says that begins, or begins again, also replaces the evaluation before step 1. */
+static void events_begin_with_step_0(void **state)
+{
+    static const char from_0[] = "\x10\x00\x3a\x02\x08\x01"; /* step 0, a session starts: what is there of it and later is void */
+    const char *root = *state;
+    mt_err err = { 0 };
+    mt_dir_names names;
+    char *text;
+    size_t n;
+    set_up(root, "1", "1");
+    program_arg(&p, "--set");
+    program_arg(&p, "logging.tensorboard=true");
+    run_ok();
+    test_path dir = workspace_path("%s/out/tensorboard", root);
+    assert_ok(mt_dir_list(&names, dir.s, &err));
+    assert_int_equal(names.n, 1);
+    assert_ok(mt_file_read(&text, &n, workspace_path("%s/%s", dir.s, names.items[0]).s, 1 << 20, &err));
+    bool found = false;
+    for (size_t i = 0; i + sizeof from_0 - 1 <= n; i++) found |= memcmp(text + i, from_0, sizeof from_0 - 1) == 0;
+    assert_true(found);
+    mt_free(text);
+    mt_dir_names_free(&names);
+}
+
 /* -- a smaller machine ----------------------------------------------------------------------------- */
 
 /* What was settled for a larger one does not fit: other bits, which is said, and no lost run. */
@@ -248,6 +274,6 @@ static void a_run_goes_on_another_day(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
-             RUNS(on_a_smaller_machine_it_goes_on),
+             RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on),
              RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
              RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_run_goes_on_another_day))
