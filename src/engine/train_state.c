@@ -297,7 +297,7 @@ mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *er
     if (s->model != t->model_fingerprint)
         return mt_fail(err, MT_EINVAL, "resuming from %s: config.json of %s is not the one the checkpoint was made with: another model",
                        t->resumed_from, t->s->model.name);
-    if (s->data != t->data.fingerprint)
+    if (s->data != t->data.fingerprint && s->data != t->data.fingerprint_of_all)
         return mt_fail(err, MT_EINVAL,
                        "resuming from %s: the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64
                        " and is %016" PRIx64 " now)",
