@@ -329,7 +329,10 @@ static void print_end(app *a, const mt_train_result *r)
 {
     print_compared(a, &r->compared);
     if (r->stopped) {
-        printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
+        if (r->step)
+            printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
+        else
+            printf("stopped before the first step; nothing is there to be saved\n");
         printf(a->s.save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"
                                          : "to go on: the same command with --resume\n");
         return;

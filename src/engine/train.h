@@ -50,7 +50,7 @@ typedef struct mt_train_hooks {
     void (*eval)(void *user, const mt_train_eval *eval);
     void (*sample)(void *user, int64_t step, const char *prompt, const char *answer); /* of logging.sample_prompts */
     void (*saved)(void *user, const char *path, double seconds);
-    bool (*stop)(void *user); /* asked after every update */
+    bool (*stop)(void *user); /* asked after every update, and before every batch of an evaluation; once it says so, it should go on saying so */
 } mt_train_hooks;
 
 typedef struct mt_train_info {

@@ -27,6 +27,7 @@ typedef struct progress {
     int64_t n_skipped, bad_in_row;
     double window_loss; /* sum over the steps since the last line of metrics */
     int64_t window_steps;
+    bool unfinished; /* a stop came in the middle of what follows the step (evaluation, answers): that is still to be done */
 } progress;
 
 /* What a checkpoint remembers besides the weights. */

@@ -50,6 +50,7 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
     mt_str_printf(s, "  \"skipped_steps\": %" PRId64 ",\n  \"bad_in_row\": %" PRId64 ",\n", p->n_skipped, p->bad_in_row);
     mt_str_printf(s, "  \"window_loss\": %.17g,\n  \"window_steps\": %" PRId64 ",\n", p->window_loss, p->window_steps);
     mt_str_printf(s, "  \"metrics_bytes\": %" PRId64 ",\n", t->metrics.bytes);
+    if (p->unfinished) mt_str_puts(s, "  \"unfinished\": true,\n");
     put_date(t, s);
     mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.fingerprint,
                   t->model_fingerprint);
@@ -219,6 +220,7 @@ static mt_rc read_document(const json_t *doc, saved_state *s, struct tm *now, co
     MT_TRY(read_hex(doc, "data", &s->data, what, err));
     MT_TRY(read_hex(doc, "model", &s->model, what, err));
     MT_TRY(read_date(doc, now, what, err));
+    p->unfinished = json_is_true(json_object_get(doc, "unfinished"));
     return read_arithmetic(doc, &s->arithmetic, what, err);
 }
 
