@@ -94,6 +94,7 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
     }
     if (held && !*s->resume) return refuse_held(&t->dir, err);
     if (!held) MT_TRY(check_no_config(t, err));
+    if (held) MT_TRY(mt_output_dir_sweep(&t->dir, err));
     MT_TRY(mt_ckpt_sweep(t->dir.path, err));
     MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
     MT_TRY(mt__train_read_earlier(t, err));

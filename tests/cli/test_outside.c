@@ -233,6 +233,39 @@ static void a_metrics_file_of_others_is_not_cut(void **state)
     }
 }
 
+/* -- killed while it clears the directory ---------------------------------------------------------- */
+
+static void assert_nothing_half_way(const char *root, const char *when)
+{
+    mt_err err = { 0 };
+    mt_dir_names names;
+    assert_ok(mt_dir_list(&names, workspace_path("%s/out", root).s, &err));
+    for (size_t i = 0; i < names.n; i++)
+        if (strstr(names.items[i], ".tmp")) fail_msg("%s: %s is left", when, names.items[i]);
+    mt_dir_names_free(&names);
+}
+
+/* Whichever way the run is begun after that; a finished model without its checkpoints is not gone on with. */
+static void a_kill_while_clearing_leaves_nothing_behind(void **state)
+{
+    const char *root = *state;
+    set_up(root, "2", "1");
+    run_ok();
+    for (int at = 12; at < 72; at += 6) {
+        char fault[32];
+        snprintf(fault, sizeof fault, "kill:file:%d", at);
+        set_up(root, "2", "1");
+        program_arg(&p, "--overwrite");
+        p.fault = fault;
+        assert_int_equal(program_run(&p), -SIGKILL);
+        set_up(root, "2", "1");
+        program_arg(&p, at % 12 ? "--resume" : "--overwrite");
+        program_run(&p);
+        if (p.status) assert_printed(&p, "--overwrite starts anew");
+        assert_nothing_half_way(root, fault);
+    }
+}
+
 /* -- another day ----------------------------------------------------------------------------------- */
 
 /* The demo's model, with a template that shows the date as those of Llama 3.2 or SmolLM3 do. */
@@ -276,4 +309,4 @@ static void a_run_goes_on_another_day(void **state)
 MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
              RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on),
              RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
-             RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_run_goes_on_another_day))
+             RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_kill_while_clearing_leaves_nothing_behind), RUNS(a_run_goes_on_another_day))
