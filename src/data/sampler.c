@@ -276,6 +276,11 @@ const char *mt_sampler_template(const mt_sampler *s, const char **name)
     return s->template_text;
 }
 
+bool mt_sampler_shows_date(const mt_sampler *s)
+{
+    return mt_jinja_reads(s->chat, "strftime_now") || (s->tool_use && mt_jinja_reads(s->tool_use, "strftime_now"));
+}
+
 const char *mt_sampler_new_template(const mt_sampler *s) { return s->own_template ? NULL : s->template_text; }
 
 void mt_sampler_close(mt_sampler *s)
