@@ -142,7 +142,9 @@ static mt_rc read_traits(reader *r)
     if (!(c->eps >= 0 && c->eps < 1)) return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %g; 0 to 1 expected", r->path, eps, c->eps);
     MT_TRY(mt_json_bool(r->top, "tie_word_embeddings", f->default_tied, &c->tied, r->path, r->err));
     MT_TRY(mt_json_bool(r->doc, "tie_word_embeddings", c->tied, &c->tied, r->path, r->err));
-    MT_TRY(mt_json_f64(r->doc, "initializer_range", 0.02, &c->init_range, r->path, r->err));
+    const char *range = spelling(r, NAMES("initializer_range", "init_std"));
+    MT_TRY(mt_json_f64(r->doc, range ? range : "initializer_range", 0.02, &c->init_range, r->path, r->err));
+    c->init_branch = 1;
     MT_TRY(bias_by(r, f->qkv_bias, "attention_bias", &c->qkv_bias));
     MT_TRY(bias_by(r, f->o_bias, "attention_bias", &c->o_bias));
     MT_TRY(bias_by(r, f->mlp_bias, "mlp_bias", &c->mlp_bias));

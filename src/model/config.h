@@ -54,7 +54,8 @@ typedef struct mt_config {
     int64_t max_positions;
     double eps;
     double attention_scale;
-    double init_range; /* deviation of freshly made weights */
+    double init_range;  /* deviation of freshly made weights */
+    double init_branch; /* times this for what a branch ends in */
     mt_act act;
     bool tied;
     bool qkv_bias, o_bias, mlp_bias, head_bias;
