@@ -191,7 +191,8 @@ static mt_rc check_tools(const mt_sampler *s, const mt_chat *chat, mt_reason *re
 {
     if (chat->tools.type != MT_VALUE_LIST || s->tool_use || mt_jinja_reads(s->chat, "tools")) return MT_OK;
     *reason = MT_REASON_TEMPLATE;
-    return mt_fail(err, MT_EINVAL, "the record has tools and the chat template (%s) has no place for them", s->template_name);
+    return mt_fail(err, MT_EINVAL, "the record has tools and the chat template (%s) has no place for them%s", s->template_name,
+                   s->own_template ? "" : "; without dataset.template the model's own is used, which may");
 }
 
 static mt_rc run_chat(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *record, mt_reason *reason, mt_oddities *odd,

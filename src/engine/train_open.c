@@ -142,6 +142,8 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
     for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
+    if (t->config->dropout_key)
+        mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", t->config->dropout_key, t->config->dropout);
     MT_TRY(mt_model_create(
         &t->model, t->config,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
