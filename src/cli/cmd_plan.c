@@ -1,4 +1,5 @@
 /* cmd_plan.c - megatrain plan: will it fit, how fast, which batch size; for this machine or one that is only described. */
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/plan_ask.h"
@@ -20,11 +21,16 @@ typedef struct options {
 
 /* -- the answer ------------------------------------------------------------------------------------ */
 
-/* Weights, and m, v and lo unless only the model is saved. */
-static size_t checkpoint_bytes(const mt_model *m, const mt_settings *s)
+/* What the run writes: the model, and in a checkpoint m, v and lo besides unless only the model is saved. */
+static mt_train_writes writes_of(const mt_model *m, const mt_settings *s)
 {
-    size_t weights = (size_t)m->n_params * (s->save.dtype == MT_DTYPE_F32 ? 4 : 2);
-    return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
+    const mt_save_settings *save = &s->save;
+    const mt_dtype dtype = save->dtype == MT_DTYPE_COUNT ? m->config->dtype : save->dtype;
+    const uint64_t resume = (uint64_t)m->n_params * 4 + (uint64_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
+    mt_train_writes w = { .model = (uint64_t)m->n_params * mt_dtype_bytes(dtype == MT_DTYPE_F64 ? MT_DTYPE_F32 : dtype) };
+    w.checkpoint = w.model + (save->save_only_model ? 0 : resume);
+    mt_train_count_writes(&w, save, 0, mt_train_saves(save, 0, s->training.num_steps, 0) + !save->save_only_model);
+    return w;
 }
 
 /* The advice compares batch sizes by a quick look; what it says of the recommended one is shown beside the plan's own speed. */
@@ -76,6 +82,11 @@ static void add_notes(mt_plan_answer *a, const mt_subject *s)
         snprintf(a->refused, sizeof a->refused, "train refuses samples of more than %lld tokens", (long long)s->config->max_positions);
         add_note(a, "the model has %lld positions, and train refuses longer samples: lower max_seq_len", (long long)s->config->max_positions);
     }
+    if (a->disk_free && a->disk_free < a->writes.bytes && !*a->refused) {
+        snprintf(a->refused, sizeof a->refused, "the run writes %s and %s is free at the output", mt_bytes_text(a->writes.bytes).s, mt_bytes_text(a->disk_free).s);
+        add_note(a, "%s: train refuses to start; another --output-dir may have room, and a larger save_steps, a smaller keep_last or save_only_model write less", a->refused);
+        a->disk_short = true;
+    }
     for (size_t i = 0; !s->published && i < s->config->n_assumptions; i++) add_note(a, "%s", s->config->assumptions[i]);
 }
 
@@ -108,8 +119,9 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
         mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .device = found.device, .ram_source = found.ram_source, .settings = set };
         a.q = mt_plan_question(s.model, set, &found.machine);
         a.n_steps = set->training.num_steps;
-        a.checkpoint_bytes = checkpoint_bytes(s.model, set);
-        if (!asked->machine.gpu) a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : "."); /* another machine has another disk */
+        a.writes = writes_of(s.model, set);
+        bool here = !asked->machine.gpu && !set->save.overwrite && !*set->save.resume; /* another machine has another disk, and a run that goes frees some */
+        if (here) a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : ".");
         add_notes(&a, &s);
         rc = show_answer(&a, o->json, err);
     }

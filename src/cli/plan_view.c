@@ -136,11 +136,13 @@ static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, con
 
 static void put_disk(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
+    const mt_train_writes *w = &a->writes;
     mt_str text = { 0 };
-    if (!a->checkpoint_bytes) return;
     mt_str_puts(out, "\n");
-    mt_str_printf(&text, "disk: a checkpoint takes %s", mt_bytes_text(a->checkpoint_bytes).s);
-    if (a->disk_free) mt_str_printf(&text, "; %s is free at the output", mt_bytes_text(a->disk_free).s);
+    mt_str_puts(&text, "disk: ");
+    if (w->n) mt_str_printf(&text, "a checkpoint takes %s, ", mt_bytes_text(w->checkpoint).s);
+    mt_str_printf(&text, "the finished model %s; at most %s at one time", mt_bytes_text(w->model).s, mt_bytes_text(w->bytes).s);
+    if (a->disk_free) mt_str_printf(&text, ", and %s is free at the output", mt_bytes_text(a->disk_free).s);
     put_line(out, &text, 2, term);
 }
 
@@ -200,7 +202,7 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     mt_str_puts(out, "\n");
     put_batch_sizes(&text, a, recommended);
     put_line(out, &text, 2, term);
-    if (!of_step(a, a->batch.largest) || *a->refused) return; /* nothing to paste of what train refuses */
+    if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return; /* nothing to paste of what train refuses, wherever it writes */
     run.training.batch_size = recommended; /* auto takes the same */
     mt_str_puts(out, "\n");
     mt_settings_write_some(&run, decides_the_plan, 2, out);
@@ -315,7 +317,8 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
     mt_plan_json_machine(out, q, a->device);
     mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
     if (a->plan) json_plan(out, a->plan);
-    mt_str_printf(out, " \"checkpoint_bytes\": %zu, \"disk_free_bytes\": %zu,\n", a->checkpoint_bytes, a->disk_free);
+    mt_str_printf(out, " \"checkpoint_bytes\": %llu, \"disk_bytes\": %llu, \"disk_free_bytes\": %zu,\n", (unsigned long long)a->writes.checkpoint, (unsigned long long)a->writes.bytes,
+                  a->disk_free);
     mt_str_puts(out, " \"notes\": [");
     for (int i = 0; i < a->n_notes; i++) {
         if (i) mt_str_puts(out, ", ");

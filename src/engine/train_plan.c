@@ -126,12 +126,13 @@ static size_t state_bytes(const mt_trainer *t)
     return sum;
 }
 
-/* Checkpoints to come before the last step. */
-static int64_t saves_on_the_way(const mt_trainer *t)
+int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch)
 {
-    int64_t every = t->s->save.save_steps == MT_EVERY_EPOCH ? t->data.steps_per_epoch : t->s->save.save_steps;
-    return every > 0 ? mt_max_i64((t->n_steps - 1) / every - t->at.step / every, 0) : 0;
+    int64_t every = s->save_steps == MT_EVERY_EPOCH ? steps_per_epoch : s->save_steps;
+    return every > 0 ? mt_max_i64((n_steps - 1) / every - done / every, 0) : 0;
 }
+
+static int64_t saves_on_the_way(const mt_trainer *t) { return mt_train_saves(&t->s->save, t->at.step, t->n_steps, t->data.steps_per_epoch); }
 
 /* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it.  The last one is not:
  * there is nothing to go on with meanwhile. */
@@ -168,12 +169,6 @@ mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 
 /* -- disk ------------------------------------------------------------------------------------------ */
 
-/* Bytes a run adds to its directory, at most at one time. */
-typedef struct writes {
-    uint64_t bytes, checkpoint, model;
-    int64_t n; /* checkpoints among them */
-} writes;
-
 static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
 {
     mt_ckpt_list there;
@@ -189,23 +184,27 @@ static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
 static uint64_t times(int64_t n, uint64_t bytes) { return bytes && (uint64_t)n > UINT64_MAX / 4 / bytes ? UINT64_MAX / 4 : (uint64_t)n * bytes; }
 
 /* A new checkpoint is complete before an old one goes (C4), and all that go are gone before the finished model is written. */
-static mt_rc count_writes(const mt_trainer *t, writes *w, mt_err *err)
+void mt_train_count_writes(mt_train_writes *w, const mt_save_settings *s, int64_t there, int64_t to_come)
 {
-    const mt_save_settings *s = &t->s->save;
-    mt_ckpt_save c = mt__train_ckpt(t);
-    int64_t there, all, most = s->keep_last ? s->keep_last : INT64_MAX - 1;
-    *w = (writes){ .checkpoint = mt_ckpt_bytes(&c), .model = mt_export_bytes(&t->export) };
-    MT_TRY(count_there(t, &there, err));
-    all = there + saves_on_the_way(t) + (!s->save_only_model && t->at.step < t->n_steps);
-    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, all > there); /* there may be more than are kept already */
+    int64_t all = there + to_come, most = s->keep_last ? s->keep_last : INT64_MAX - 1;
+    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, to_come > 0); /* there may be more than are kept already */
     uint64_t saving = times(w->n, w->checkpoint), ending = times(mt_max_i64(mt_min_i64(all, most) - there, 0), w->checkpoint) + w->model;
     w->bytes = saving > ending ? saving : ending;
+}
+
+static mt_rc count_writes(const mt_trainer *t, mt_train_writes *w, mt_err *err)
+{
+    mt_ckpt_save c = mt__train_ckpt(t);
+    int64_t there;
+    *w = (mt_train_writes){ .checkpoint = mt_ckpt_bytes(&c), .model = mt_export_bytes(&t->export) };
+    MT_TRY(count_there(t, &there, err));
+    mt_train_count_writes(w, &t->s->save, there, saves_on_the_way(t) + (!t->s->save.save_only_model && t->at.step < t->n_steps));
     return MT_OK;
 }
 
 mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 {
-    writes w;
+    mt_train_writes w;
     char what[320] = "the finished model";
     MT_TRY(count_writes(t, &w, err));
     if (w.n)

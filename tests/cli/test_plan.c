@@ -155,6 +155,29 @@ static void what_train_would_refuse_or_assume_is_said(void **state)
 
 /* -- the answer ------------------------------------------------------------------------------------ */
 
+/* As many bytes as train asks for: weights in the dtype of the model, lo and both moments. */
+static void what_is_written_is_counted_as_train_counts_it(void **state)
+{
+    (void)state;
+    static const struct { const char *args, *says; } cases[] = {
+        { "", "\"checkpoint_bytes\": 43823104, \"disk_bytes\": 54778880, " }, /* 16 bytes of each of 2,738,944 parameters; then the model's 4 */
+        { "--save-dtype bfloat16", "\"checkpoint_bytes\": 38345216, \"disk_bytes\": 43823104, " },
+        { "--adam-state 8bit", "\"checkpoint_bytes\": 32867328, " },
+        { "--save-only-model", "\"checkpoint_bytes\": 10955776, \"disk_bytes\": 10955776, " },
+        { "--num-steps 9 --save-steps 2 --keep-last 1", "\"disk_bytes\": 87646208, " }, /* a new one is there before the old one goes */
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan " MT_TESTS_DIR "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --json %s", cases[i].args);
+        expect_program(args, 0, cases[i].says);
+    }
+#define ENDLESS "plan " MT_TESTS_DIR "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --num-steps 1000000000 --save-steps 1 --keep-last all"
+    expect_program(ENDLESS, 0, "WOULD FIT, but the run writes ");
+    expect_program(ENDLESS, 0, "  training:\n"); /* which another disk may hold */
+    expect_program(ENDLESS " --json", 0, "train refuses to start; another --output-dir");
+    expect_program(ENDLESS " --gpu h100", 0, "FITS: about "); /* nobody knows that machine's disk */
+}
+
 /* Samples of a step are batch_size times accumulation, in and out; what the plan hangs on is in what is to be pasted. */
 static void the_settings_to_paste_make_the_same_run(void **state)
 {
@@ -228,7 +251,7 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
              cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
              cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder),
              cmocka_unit_test(what_train_would_refuse_or_assume_is_said), cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),
