@@ -158,7 +158,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
 {
     bool help;
     const mt_flag flags[] = {
-        { "...", MT_FLAG_STRS, &o->words, "MODEL", "a model directory, or a published model's name", false },
+        { "...", MT_FLAG_STRS, &o->words, "MODEL", "a model directory, a .gguf file, or a published model's name", false },
         { "--shape", MT_FLAG_STR, &o->asked.subject.shape, "NAME", "a published model, such as qwen2.5-7b", false },
         { "--gpu", MT_FLAG_STR, &o->asked.machine.gpu, "NAME", "a GPU that is not here: h100, rtx4090", false },
         { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE", "all of the GPU's memory, the driver's share too: 80Gi", false },

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "cli/hub_bar.h"
 #include "engine/train.h"
 #include "hub/hub.h"
@@ -35,10 +36,11 @@ static mt_rc open_shape(mt_subject *s, const mt_shape *shape, const mt_settings 
     return mt_shape_model(&s->config, &s->model, shape, &o, err);
 }
 
-static mt_rc open_dir(mt_subject *s, const char *dir, const mt_settings *set, mt_err *err)
+/* A model directory or a .gguf file, as train takes them. */
+static mt_rc open_files(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
 {
     const mt_model_options o = mt_plan_model_options(set);
-    MT_TRY(mt_config_open(&s->config, dir, err));
+    MT_TRY(mt_model_files_config(&s->config, path, err));
     return mt_model_create(&s->model, s->config, &o, err);
 }
 
@@ -47,7 +49,7 @@ static mt_rc open_hub(mt_subject *s, const char *name, const mt_settings *set, m
 {
     char *dir;
     MT_TRY(mt_hub_bar_model(name, set->model.revision, MT_HUB_CONFIG, &dir, err));
-    mt_rc rc = open_dir(s, dir, set, err);
+    mt_rc rc = open_files(s, dir, set, err);
     mt_free(dir);
     return rc;
 }
@@ -56,9 +58,10 @@ static mt_rc open_hub(mt_subject *s, const char *name, const mt_settings *set, m
 static mt_rc open_file(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
 {
     const char *base = mt_path_base(path);
-    if (strcmp(base, "config.json")) return mt_fail(err, MT_EINVAL, "plan: %s is a file; a model directory, its config.json or a name is expected", path);
+    if (mt_gguf_is(path)) return open_files(s, path, set, err);
+    if (strcmp(base, "config.json")) return mt_fail(err, MT_EINVAL, "plan: %s is a file; a model directory, its config.json, a .gguf file or a name is expected", path);
     char *dir = base == path ? mt_strdup(".") : mt_strndup(path, (size_t)(base - path));
-    mt_rc rc = dir ? open_dir(s, dir, set, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = dir ? open_files(s, dir, set, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
     mt_free(dir);
     return rc;
 }
@@ -75,7 +78,7 @@ mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_set
     }
     if (!*name) return mt_fail(err, MT_EINVAL, "plan: which model?  --shape NAME, a model directory, or --config FILE; megatrain plan --list-shapes has names");
     snprintf(s->name, sizeof s->name, "%s", name);
-    if (mt_dir_exists(name)) return open_dir(s, name, set, err);
+    if (mt_dir_exists(name)) return open_files(s, name, set, err);
     if (mt_file_exists(name)) return open_file(s, name, set, err);
     mt_rc rc = mt_shape_find(&known, name, err);
     if (!rc) return open_shape(s, known, set, err);

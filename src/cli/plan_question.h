@@ -11,7 +11,7 @@
 
 typedef struct mt_subject_asked {
     const char *shape;  /* a published model's name; NULL: look at the next */
-    const char *name;   /* a directory, a config.json, a published model or one of the hub; NULL: model.name */
+    const char *name;   /* a directory, a config.json, a .gguf file, a published model or one of the hub; NULL: model.name */
     const mt_shape *own; /* or a shape somebody described; NULL: nobody did */
 } mt_subject_asked;
 

@@ -138,6 +138,14 @@ static void a_config_json_stands_for_its_folder(void **state)
     expect_program("plan " MODEL "/model.safetensors --ram 4G --device cpu", 2, "is a file; a model directory");
 }
 
+/* What train takes can be planned. */
+static void a_gguf_file_is_a_model_too(void **state)
+{
+    (void)state;
+    expect_program("plan " MT_TESTS_DIR "/golden/weights/gguf_qwen3/model.gguf --ram 4G --device cpu --max-seq-len 64", 0, "FITS");
+    expect_program("plan --model-name " MT_TESTS_DIR "/golden/weights/gguf_qwen3 --ram 4G --device cpu --max-seq-len 64", 0, "FITS");
+}
+
 static void what_train_would_refuse_or_assume_is_said(void **state)
 {
     (void)state;
@@ -253,6 +261,6 @@ static void unknown_names_lead_on(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
              cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
-             cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder),
+             cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder), cmocka_unit_test(a_gguf_file_is_a_model_too),
              cmocka_unit_test(what_train_would_refuse_or_assume_is_said), cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),
              cmocka_unit_test(what_fits_minds_the_settings))
