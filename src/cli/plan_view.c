@@ -174,6 +174,9 @@ static bool decides_the_plan(const mt_settings *s, const char *key)
     return named && mt_settings_given(s, key);
 }
 
+/* Which of this machine's devices is nothing to another one. */
+static bool decides_the_plan_elsewhere(const mt_settings *s, const char *key) { return strcmp(key, "model.device") != 0 && decides_the_plan(s, key); }
+
 /* batch_size of a step's samples; 0: gradient_accumulation_steps alone is more than that. */
 static int64_t of_step(const mt_plan_answer *a, int64_t samples) { return samples / a->settings->training.gradient_accumulation_steps; }
 
@@ -205,7 +208,7 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return; /* nothing to paste of what train refuses, wherever it writes */
     run.training.batch_size = recommended; /* auto takes the same */
     mt_str_puts(out, "\n");
-    mt_settings_write_some(&run, decides_the_plan, 2, out);
+    mt_settings_write_some(&run, a->elsewhere ? decides_the_plan_elsewhere : decides_the_plan, 2, out);
 }
 
 static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)

@@ -14,6 +14,7 @@ typedef struct mt_plan_answer {
     const char *model;     /* as it was asked for */
     const char *untrained; /* its family, where `train` does not know that yet; NULL: it does */
     const char *device;    /* "h100 (not this machine)", "NVIDIA H200" */
+    bool elsewhere;        /* on a machine that is only described */
     const char *ram_source; /* who says how much host memory there is */
     const mt_settings *settings; /* the question's: borrowed */
     mt_question q;

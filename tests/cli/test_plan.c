@@ -202,6 +202,10 @@ static void the_settings_to_paste_make_the_same_run(void **state)
     assert_null(strstr(out, "learning_rate"));
     double recommended = number_after(strstr(out, "(4 of them"), "recommended "), pasted = number_after(strstr(out, "\n  training:"), "batch_size: ");
     assert_true(recommended == pasted && pasted <= 64);
+    assert_int_equal(run_program("plan " MODEL " --device cpu --ram 4G --max-seq-len 128", out, sizeof out), 0);
+    assert_non_null(strstr(out, "\n    device: cpu\n"));
+    assert_int_equal(run_program("plan " MODEL " --device cpu --gpu h100 --ram 4G --max-seq-len 128", out, sizeof out), 0);
+    assert_null(strstr(out, "device: cpu")); /* it is the GPU's plan */
 }
 
 static void auto_takes_what_train_would_take(void **state)
