@@ -184,6 +184,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
     MT_TRY(take_words(o, err));
     if (alone && isatty(STDIN_FILENO)) MT_TRY(mt_plan_ask(&o->asked, set, &ended, err));
     if (ended) return MT_OK;
+    MT_TRY(mt_plan_check_step(set, err));
     return o->asked.what_fits ? mt_plan_what_fits(&o->asked.machine, set, o->json, err) : answer(o, set, err);
 }
 

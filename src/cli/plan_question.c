@@ -146,6 +146,18 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
 
 /* -- the question ---------------------------------------------------------------------------------- */
 
+/* So many tokens a step, times the bytes of what all layers keep of one, still are a size_t. */
+#define MOST_STEP_TOKENS ((int64_t)1 << 36)
+
+mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err)
+{
+    const mt_training_settings *t = &set->training;
+    const int64_t batch = mt_max_i64(t->batch_size, 1), parts = t->gradient_accumulation_steps; /* auto: one at least */
+    if (batch <= MOST_STEP_TOKENS / set->dataset.max_seq_len / parts) return MT_OK;
+    return mt_fail(err, MT_ERANGE, "a step of batch_size x gradient_accumulation_steps x max_seq_len = %.3g tokens is more than any run takes: lower one of them",
+                   (double)batch * (double)parts * (double)set->dataset.max_seq_len);
+}
+
 mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine)
 {
     mt_question q = { .model = model, .machine = *machine, .seq_len = set->dataset.max_seq_len, .clip = mt_clip_needs_norm(set->training.max_grad_norm) };

@@ -47,6 +47,8 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
 
 /* -- the question ---------------------------------------------------------------------------------- */
 
+/* Refuses a step of more tokens than can be counted in bytes. */
+mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err);
 /* q.batch is of a step: batch_size x gradient_accumulation_steps; 0: auto. */
 mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine);
 

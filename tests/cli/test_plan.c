@@ -125,6 +125,14 @@ static void numbers_without_sense_are_refused(void **state)
         snprintf(args, sizeof args, "plan --shape gpt2 --gpu h100 %s", cases[i].args);
         expect_program(args, strstr(cases[i].args, "host-memory") ? 1 : 2, cases[i].says);
     }
+    static const char *const endless[] = { "--batch-size 1000000000000 --max-seq-len 16777216", "--batch-size 1000000000000 --gradient-accumulation-steps 1000000",
+                                           "--batch-size auto --gradient-accumulation-steps 1000000 --max-seq-len 16777216" }; /* a negative number of rows, once */
+    for (size_t i = 0; i < MT_COUNT(endless); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan --shape gpt2 --gpu h100 --ram 64G %s", endless[i]);
+        expect_program(args, 1, "is more than any run takes");
+    }
+    expect_program("plan --what-fits --gpu h100 --ram 64G --batch-size 1000000000000", 1, "is more than any run takes");
     expect_program("plan gpt2 gpt2-xl", 2, "\"gpt2-xl\" is one argument too many");
     expect_program("plan --shape gpt2 --gpu h100 --ram 64G --gpu-memory 500M", 1, "the driver and its libraries take 720.0 MiB");
     expect_program("plan --shape gpt2 --device cpu --gpu-memory 24G --ram 64G", 2, "--gpu NAME says which");
