@@ -50,7 +50,8 @@ static mt_rc find_answer(mt_plan_answer *a, mt_plan **plan, mt_err *err)
 {
     *plan = NULL;
     MT_TRY(mt_advise_batch(&a->batch, &a->q, err));
-    if (!a->q.batch) a->q.batch = mt_advise_auto(&a->batch, a->settings->training.gradient_accumulation_steps);
+    a->q.auto_batch = !a->q.batch;
+    if (a->q.auto_batch) a->q.batch = mt_advise_auto(&a->batch, a->settings->training.gradient_accumulation_steps);
     const mt_job job = mt_question_job(&a->q, a->q.batch);
     mt_rc rc = mt_plan_auto(plan, a->q.model, &job, &a->q.form, &a->q.machine, err);
     if (rc && rc != MT_ENOMEM) return rc;

@@ -219,7 +219,8 @@ static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal
         const mt_remedy *r = &a->remedies[i];
         char text[320];
         int n = snprintf(text, sizeof text, "    %s", r->cost);
-        if (r->tokens_s > 0) snprintf(text + n, sizeof text - (size_t)n, "; %s tokens/s", grouped(r->tokens_s).s);
+        n += snprintf(text + n, sizeof text - (size_t)n, "; %s tokens/s", grouped(r->tokens_s).s);
+        if (a->q.auto_batch) snprintf(text + n, sizeof text - (size_t)n, " in steps of %lld sample%s", (long long)r->batch, plural(r->batch));
         mt_str change = { 0 };
         mt_str_printf(&change, "  %s", r->change);
         put_line(out, &change, 4, term);
@@ -335,7 +336,7 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
         mt_str_json(out, a->remedies[i].change, strlen(a->remedies[i].change));
         mt_str_puts(out, ", \"cost\": ");
         mt_str_json(out, a->remedies[i].cost, strlen(a->remedies[i].cost));
-        mt_str_printf(out, ", \"tokens_per_second\": %.6g}", a->remedies[i].tokens_s);
+        mt_str_printf(out, ", \"tokens_per_second\": %.6g, \"batch_size\": %lld}", a->remedies[i].tokens_s, (long long)a->remedies[i].batch);
     }
     mt_str_puts(out, "]}\n");
 }

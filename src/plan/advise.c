@@ -122,6 +122,17 @@ typedef struct changes {
     int n;
 } changes;
 
+/* Samples of a step as it would then be. */
+static mt_rc batch_of(const mt_question *q, int64_t *out, mt_err *err)
+{
+    mt_batch_advice b;
+    *out = q->batch;
+    if (!q->auto_batch) return MT_OK;
+    MT_TRY(mt_advise_batch(&b, q, err));
+    *out = mt_advise_auto(&b, mt_max_i64(q->accumulation, 1));
+    return MT_OK;
+}
+
 /* Keeps a changed question as a remedy if that makes it fit. */
 static mt_rc try(changes *c, const mt_question *changed, const char *change, const char *cost, mt_err *err)
 {
@@ -129,7 +140,8 @@ static mt_rc try(changes *c, const mt_question *changed, const char *change, con
     mt_remedy *r = &c->out[c->n++];
     snprintf(r->change, sizeof r->change, "%s", change);
     snprintf(r->cost, sizeof r->cost, "%s", cost);
-    return plan_speed(changed, changed->batch, &r->tokens_s, err);
+    MT_TRY(batch_of(changed, &r->batch, err));
+    return plan_speed(changed, r->batch, &r->tokens_s, err);
 }
 
 /* Fewer samples a step: what is recommended, in whole batches where a step is gathered from several. */
@@ -139,6 +151,7 @@ static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
     int64_t parts = mt_max_i64(q.accumulation, 1);
     char change[96];
     if (!b || b->recommended >= q.batch || !b->recommended) return MT_OK;
+    q.auto_batch = false;
     if (b->recommended < parts) {
         q.batch = b->recommended;
         snprintf(change, sizeof change, "batch_size: 1, gradient_accumulation_steps: %lld", (long long)q.batch);

@@ -12,6 +12,7 @@ typedef struct mt_question {
     bool clip;
     int64_t seq_len;    /* rows of a sample, at most */
     int64_t batch;      /* samples of a step */
+    bool auto_batch;    /* that is the least: where more fit it has as many as are recommended */
     int64_t accumulation; /* batches it is gathered from, for advice in terms of the settings; 0: one */
 } mt_question;
 
@@ -38,6 +39,7 @@ typedef struct mt_remedy {
     char change[96]; /* "max_grad_norm: 0", or what to buy */
     char cost[192];  /* what it costs, in words: of every change that is named */
     double tokens_s; /* with it */
+    int64_t batch;   /* and with so many samples a step */
 } mt_remedy;
 
 enum { MT_REMEDIES = 8 };

@@ -428,6 +428,28 @@ static void a_smaller_batch_comes_first_and_in_terms_of_the_settings(void **stat
     drop(&w);
 }
 
+/* Its speed is that of the run it leads to, not of one sample a step. */
+static void with_auto_a_remedy_has_the_batch_that_auto_would_take(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_remedy r[MT_REMEDIES];
+    int n;
+    draw w = known("qwen2.5-7b", "rtx4090", 64e9, 1);
+    w.q.auto_batch = true;
+    assert_ok(mt_advise_remedies(r, &n, &w.q, NULL, &err));
+    assert_true(n >= 3);
+    for (int i = 0; i < n; i++) {
+        mt_question q = follow(&w.q, r[i].change);
+        mt_batch_advice b;
+        assert_ok(mt_advise_batch(&b, &q, &err));
+        HOLDS(&w, r[i].batch == mt_advise_auto(&b, 1) && r[i].batch > 1, "\"%.96s\": %lld samples", r[i].change, (long long)r[i].batch);
+        HOLDS(&w, fabs(r[i].tokens_s / ask(&q, r[i].batch).tokens_s - 1) < 1e-6, "\"%.96s\": %.0f tokens/s", r[i].change, r[i].tokens_s);
+    }
+    drop(&w);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
              cmocka_unit_test(a_larger_card_needs_no_more_of_itself), cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away), cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
-             cmocka_unit_test(a_remedy_names_nothing_that_does_not_help), cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings))
+             cmocka_unit_test(a_remedy_names_nothing_that_does_not_help), cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings),
+             cmocka_unit_test(with_auto_a_remedy_has_the_batch_that_auto_would_take))
