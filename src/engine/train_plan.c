@@ -47,13 +47,18 @@ mt_limits mt_train_limits(const mt_settings *s)
 }
 
 /* A resumed run keeps its own sizes. */
-static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, const mt_machine *machine, mt_err *err)
+static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved, const mt_machine *machine)
 {
     mt_arithmetic a = saved ? saved->arithmetic : (mt_arithmetic){ 0 };
     const mt_attention_use was = a.attention;
     apply_settings(t, &a, machine->device_bytes);
     if (saved) keep_attention(&a.attention, &was);
-    MT_TRY((saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err));
+    return a;
+}
+
+static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bool saved, const mt_machine *machine, mt_err *err)
+{
+    MT_TRY((saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, a, machine, err));
     return mt__train_samples_plan(t, machine, err);
 }
 
@@ -149,13 +154,15 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
                          .step_tokens = t->data.max_tokens,
                          .step_docs = t->data.max_docs,
                          .longest = t->data.longest };
-    mt_machine machine = *here;
-    mt_rc rc = choose(t, &job, saved, &machine, err);
+    mt_machine roomy = *here;
+    const mt_arithmetic a = arithmetic_of(t, saved, here);
+    mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
-    if (!t->s->memory.force) return mt_note(err, "the run is not started (megatrain plan tells more, --force starts it all the same)");
+    roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
+    bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)(t->model, &job, &a, &roomy);
+    if (!helps || !t->s->memory.force) return mt_note(err, "the run is not started (megatrain plan tells more%s)", helps ? ", --force starts it all the same" : "");
     mt_warn("%s; started all the same (--force)", err->msg);
-    machine.host_bytes = SIZE_MAX;
-    return choose(t, &job, saved, &machine, err);
+    return choose(t, &job, &a, saved, &roomy, err);
 }
 
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
