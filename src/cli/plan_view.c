@@ -151,7 +151,8 @@ static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
     const struct {
         const char *name;
         double seconds;
-    } parts[] = { { "compute", t->compute }, { "copies to the device", t->copy_in }, { "copies from the device", t->copy_out }, { "Adam on the host", t->adam_host } };
+    } parts[] = { { "compute", t->compute }, { "copies to the device", t->copy_in }, { "copies from the device", t->copy_out }, { "Adam on the host", t->adam_host },
+                  { "data (tokens made ready meanwhile)", t->data } };
     mt_str text = { 0 };
     mt_str_puts(out, "\n");
     mt_str_printf(&text, "time of a step: %s, bound by %s", mt_seconds_text(t->step).s, t->bound);
@@ -301,7 +302,7 @@ static void json_plan(mt_str *out, const mt_plan *p)
     mt_str_puts(out, " \"plan\": {\"description\": ");
     mt_str_json(out, text, strlen(text));
     mt_str_printf(out, ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n", t->step, (double)p->job.step_tokens / t->step, t->bound);
-    mt_str_printf(out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g},\n", t->compute, t->copy_in, t->copy_out, t->adam_host);
+    mt_str_printf(out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g, \"data\": %.6g},\n", t->compute, t->copy_in, t->copy_out, t->adam_host, t->data);
     mt_str_printf(out, "  \"micro_tokens\": %lld, \"sweep_tokens\": %lld, \"device_bytes\": %zu, \"host_bytes\": %zu,\n", (long long)p->arithmetic.micro_tokens,
                   (long long)p->place.sweep_tokens, p->device_bytes, p->host_bytes + p->base_host);
     for (int place = MT_HOST; place <= MT_DEVICE; place++) {
