@@ -132,16 +132,35 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
 
 /* -- the command ----------------------------------------------------------------------------------- */
 
-static void list_gpus(void)
+/* A card may have several names in drivers. */
+static bool is_new(size_t i) { return i == 0 || strcmp(mt_gpus[i].name, mt_gpus[i - 1].name) != 0; }
+
+static void list_gpus(bool json)
 {
-    for (size_t i = 0; i < mt_n_gpus; i++)
-        if (i == 0 || strcmp(mt_gpus[i].name, mt_gpus[i - 1].name) != 0) /* a card may have several names in drivers */
-            printf("%-14s %6.1f GiB  %5.0f TFLOP/s  %5.0f GB/s  link %3.0f GB/s\n", mt_gpus[i].name, mt_gpus[i].gib, mt_gpus[i].tflops, mt_gpus[i].gb_s, mt_gpus[i].link);
+    if (json) printf("{\"version\": 1, \"gpus\": [");
+    for (size_t i = 0; i < mt_n_gpus; i++) {
+        const mt_gpu *g = &mt_gpus[i];
+        if (!is_new(i)) continue;
+        if (json)
+            printf("%s\n  {\"gpu\": \"%s\", \"device_bytes\": %.0f, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g, \"link\": %.4g}", i ? "," : "", g->name,
+                   g->gib * 1073741824.0, g->tflops * 1e12, g->attention * 1e12, g->gb_s * 1e9, g->link * 1e9);
+        else
+            printf("%-14s %6.1f GiB  %5.0f TFLOP/s  %5.0f GB/s  link %3.0f GB/s\n", g->name, g->gib, g->tflops, g->gb_s, g->link);
+    }
+    if (json) printf("]}\n");
 }
 
-static void list_shapes(void)
+static void list_shapes(bool json)
 {
-    for (size_t i = 0; i < mt_n_shapes; i++) printf("%s%s\n", mt_shapes[i].name, mt_shapes[i].untrained ? "  (planned, not trained yet)" : "");
+    if (json) printf("{\"version\": 1, \"models\": [");
+    for (size_t i = 0; i < mt_n_shapes; i++) {
+        const mt_shape *s = &mt_shapes[i];
+        if (json)
+            printf("%s\n  {\"model\": \"%s\", \"trainable_family\": %s}", i ? "," : "", s->name, s->untrained ? "false" : "true");
+        else
+            printf("%s%s\n", s->name, s->untrained ? "  (planned, not trained yet)" : "");
+    }
+    if (json) printf("]}\n");
 }
 
 /* One model, named once. */
@@ -180,8 +199,8 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
     MT_TRY(mt_settings_args(set, &argc, argv, err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));
     if (help) return MT_OK;
-    if (o->list_gpus) return list_gpus(), MT_OK;
-    if (o->list_shapes) return list_shapes(), MT_OK;
+    if (o->list_gpus) return list_gpus(o->json), MT_OK;
+    if (o->list_shapes) return list_shapes(o->json), MT_OK;
     MT_TRY(take_words(o, err));
     if (alone && isatty(STDIN_FILENO)) MT_TRY(mt_plan_ask(&o->asked, set, &ended, err));
     if (ended) return MT_OK;

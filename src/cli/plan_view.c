@@ -291,7 +291,38 @@ void mt_plan_json_machine(mt_str *out, const mt_question *q, const char *device)
     mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[q->form.moments]);
 }
 
-static void json_plan(mt_str *out, const mt_plan *p)
+/* How often each thing is decided; descriptions put it in words. */
+static void json_schedule(mt_str *out, const mt_plan *p)
+{
+    static const char *const keeps[MT_KEEPS] = { "nothing", "input", "attention", "no_norms_or_activations", "no_activations", "everything" };
+    const mt_placement *q = &p->place;
+    int resident = 0, homes = 0, staged = 0, kept[MT_KEEPS] = { 0 }, on_host = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        resident += q->units[u].resident;
+        homes += q->units[u].home == MT_DEVICE;
+        staged += q->units[u].site == MT_SITE_STAGED;
+    }
+    for (int64_t l = 0; l < p->model->config->L; l++) {
+        kept[q->layers[l].keep]++;
+        on_host += q->layers[l].keep != MT_KEEP_NOTHING && q->layers[l].place == MT_HOST;
+    }
+    mt_str_printf(out, "  \"schedule\": {\"sweeps\": %lld, \"ring_slots\": %d, \"gradient_slabs\": %d, \"units\": %d, \"units_stay\": %d, \"units_live\": %d, \"units_through\": %d, \"layers_keep\": {",
+                  (long long)((p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens), q->ring_slots, q->n_slabs, p->model->n_units, resident, homes, staged);
+    for (int i = 0; i < MT_KEEPS; i++) mt_str_printf(out, "%s\"%s\": %d", i ? ", " : "", keeps[i], kept[i]);
+    mt_str_printf(out, "}, \"layers_keep_on_host\": %d},\n", on_host);
+}
+
+static void json_buffers(mt_str *out, const mt_plan *p)
+{
+    mt_str_puts(out, ",\n \"buffers\": [");
+    for (size_t i = 0; i < p->n_buffers; i++) {
+        const mt_buffer *b = &p->buffers[i];
+        mt_str_printf(out, "%s\n  {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", b->name, b->place == MT_HOST ? "host" : "device", b->bytes);
+    }
+    mt_str_puts(out, "]");
+}
+
+static void json_plan(mt_str *out, const mt_plan *p, int64_t n_steps)
 {
     static const char *const keys[MT_PLAN_USES] = { "masters", "moments", "gradients", "gradient_sums", "weights", "kept", "workspace", "runtime" };
     mt_plan_use uses[MT_PLAN_USES];
@@ -301,10 +332,12 @@ static void json_plan(mt_str *out, const mt_plan *p)
     mt_plan_describe(p, text, sizeof text);
     mt_str_puts(out, " \"plan\": {\"description\": ");
     mt_str_json(out, text, strlen(text));
-    mt_str_printf(out, ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n", t->step, (double)p->job.step_tokens / t->step, t->bound);
+    mt_str_printf(out, ", \"step_seconds\": %.6g, \"run_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n", t->step, t->step * (double)n_steps,
+                  (double)p->job.step_tokens / t->step, t->bound);
     mt_str_printf(out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g, \"data\": %.6g},\n", t->compute, t->copy_in, t->copy_out, t->adam_host, t->data);
     mt_str_printf(out, "  \"micro_tokens\": %lld, \"sweep_tokens\": %lld, \"device_bytes\": %zu, \"host_bytes\": %zu,\n", (long long)p->arithmetic.micro_tokens,
                   (long long)p->place.sweep_tokens, p->device_bytes, p->host_bytes + p->base_host);
+    json_schedule(out, p);
     for (int place = MT_HOST; place <= MT_DEVICE; place++) {
         mt_str_printf(out, "  \"%s\": {", place == MT_HOST ? "host" : "device");
         for (int i = 0; i < MT_PLAN_USES; i++) mt_str_printf(out, "%s\"%s\": %zu", i ? ", " : "", keys[i], uses[i].bytes[place]);
@@ -321,7 +354,7 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
     mt_plan_json_step(out, q, a->settings->training.gradient_accumulation_steps);
     mt_plan_json_machine(out, q, a->device);
     mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
-    if (a->plan) json_plan(out, a->plan);
+    if (a->plan) json_plan(out, a->plan, a->n_steps);
     mt_str_printf(out, " \"checkpoint_bytes\": %llu, \"disk_bytes\": %llu, \"disk_free_bytes\": %zu,\n", (unsigned long long)a->writes.checkpoint, (unsigned long long)a->writes.bytes,
                   a->disk_free);
     mt_str_puts(out, " \"notes\": [");
@@ -339,5 +372,7 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
         mt_str_json(out, a->remedies[i].cost, strlen(a->remedies[i].cost));
         mt_str_printf(out, ", \"tokens_per_second\": %.6g, \"batch_size\": %lld}", a->remedies[i].tokens_s, (long long)a->remedies[i].batch);
     }
-    mt_str_puts(out, "]}\n");
+    mt_str_puts(out, "]");
+    if (a->plan) json_buffers(out, a->plan); /* last, for there are many */
+    mt_str_puts(out, "}\n");
 }

@@ -75,10 +75,36 @@ static void json_has_what_it_says_it_has(void **state)
     char out[16384];
     assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --link 50G --cores 32 --gpu-memory 100G --json", out, sizeof out), 0);
     static const char *const keys[] = { "\"version\": 1", "\"fits\": true", "\"parameters\": 7615616512", "\"machine\": {", "\"needs\": {", "\"plan\": {", "\"step_seconds\": ",
-                                        "\"tokens_per_second\": ", "\"bound\": ", "\"micro_tokens\": ", "\"host\": {\"masters\": ", "\"device\": {\"masters\": ",
+                                        "\"tokens_per_second\": ", "\"bound\": ", "\"micro_tokens\": ", "\"data\": 0.0", "\"run_seconds\": 0,", "\"ring_slots\": ", "{\"name\": \"master.hi 0\", \"place\": \"device\", \"bytes\": 1089994752}", "\"host\": {\"masters\": ", "\"device\": {\"masters\": ",
                                         "\"batch\": {\"safe\": ", "\"remedies\": []", "\"device_bytes\": 99245025280", "\"copy_in\": 5e+10", "\"notes\": []" }; /* of 100 GB the driver takes 720 MiB */
     for (size_t i = 0; i < MT_COUNT(keys); i++)
         if (!strstr(out, keys[i])) fail_msg("no %s in:\n%s", keys[i], out);
+}
+
+/* Every key is in docs/plan.md. */
+static void json_has_nothing_that_is_not_written_down(void **state)
+{
+    (void)state;
+    static const char *const questions[] = { "plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --json", "plan --shape qwen2.5-7b --gpu rtx4090 --ram 60G --json", "plan --what-fits --gpu h100 --ram 64G --json",
+                                             "plan --list-gpus --json", "plan --list-shapes --json" };
+    char docs[32768], out[65536], key[64];
+    FILE *f = fopen(MT_TESTS_DIR "/../docs/plan.md", "r");
+    assert_non_null(f);
+    docs[fread(docs, 1, sizeof docs - 1, f)] = '\0';
+    fclose(f);
+    for (size_t i = 0; i < MT_COUNT(questions); i++) {
+        int n, keys = 0;
+        assert_int_equal(run_program(questions[i], out, sizeof out), 0);
+        assert_true(out[0] == '{' && strcmp(out + strlen(out) - 2, "}\n") == 0);
+        for (const char *at = out; (at = strchr(at, '"')); at++) {
+            if (sscanf(at, "\"%48[a-z0-9_]\":%n", key, &n) != 1 || at[strlen(key) + 2] != ':') continue;
+            char written[80];
+            snprintf(written, sizeof written, "`%s`", key);
+            if (!strstr(docs, written)) fail_msg("megatrain %s prints \"%s\", which docs/plan.md does not have", questions[i], key);
+            keys++;
+        }
+        assert_true(keys > 20);
+    }
 }
 
 static double number_after(const char *text, const char *key)
@@ -271,7 +297,7 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_has_nothing_that_is_not_written_down), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
              cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
              cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder), cmocka_unit_test(a_gguf_file_is_a_model_too),
              cmocka_unit_test(what_train_would_refuse_or_assume_is_said), cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),
