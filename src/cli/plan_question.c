@@ -129,7 +129,7 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
     out->machine.device_bytes = (size_t)least(out->machine.device_bytes, m->device_memory);
     MT_TRY(mt_host_read(&host, "", err));
     bool limited = m->host_memory && given.ram == m->host_memory;
-    snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : host.limited_by);
+    snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : asked->gpu ? "this machine's, for want of --ram" : host.limited_by);
     return MT_OK;
 }
 

@@ -114,16 +114,19 @@ static void put_row(mt_str *out, const char *label, double value, double all, co
 
 static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, const mt_terminal *term)
 {
-    static const char *const titles[] = { [MT_HOST] = "host memory (pinned)", [MT_DEVICE] = "device memory" };
+    static const char *const titles[2][2] = { { [MT_HOST] = "host memory (pinned, but for the runtime)", [MT_DEVICE] = "device memory" },
+                                              { [MT_HOST] = "memory of its state, and of the program", [MT_DEVICE] = "memory the CPU computes in" } };
     const mt_plan *p = a->plan;
+    const mt_machine *m = &a->q.machine;
     mt_plan_use uses[MT_PLAN_USES];
     mt_str text = { 0 };
-    size_t limit = place == MT_HOST ? a->q.machine.host_bytes : a->q.machine.device_bytes;
+    size_t limit = place == MT_HOST ? m->host_bytes : m->device_bytes, all = p->device_bytes + p->host_bytes + p->base_host;
     size_t used = place == MT_HOST ? p->host_bytes + p->base_host : p->device_bytes;
     mt_plan_uses(p, uses);
     mt_str_puts(out, "\n");
-    mt_str_printf(&text, "%s: %s", titles[place], mt_bytes_text(used).s);
-    if (limit < SIZE_MAX / 4) mt_str_printf(&text, " of %s", mt_bytes_text(limit).s);
+    mt_str_printf(&text, "%s: %s", titles[m->shared][place], mt_bytes_text(used).s);
+    if (limit < SIZE_MAX / 4 && !(m->shared && place == MT_HOST)) mt_str_printf(&text, " of %s", mt_bytes_text(limit).s);
+    if (m->shared && place == MT_HOST) mt_str_printf(&text, "; both together %s of %s", mt_bytes_text(all).s, mt_bytes_text(limit).s);
     put_line(out, &text, 2, term);
     for (int i = 0; i < MT_PLAN_USES; i++) {
         if (!uses[i].bytes[place] || (i == RUNTIME && place == MT_DEVICE)) continue;
@@ -140,9 +143,11 @@ static void put_disk(mt_str *out, const mt_plan_answer *a, const mt_terminal *te
     mt_str text = { 0 };
     mt_str_puts(out, "\n");
     mt_str_puts(&text, "disk: ");
-    if (w->n) mt_str_printf(&text, "a checkpoint takes %s, ", mt_bytes_text(w->checkpoint).s);
-    mt_str_printf(&text, "the finished model %s; at most %s at one time", mt_bytes_text(w->model).s, mt_bytes_text(w->bytes).s);
-    if (a->disk_free) mt_str_printf(&text, ", and %s is free at the output", mt_bytes_text(a->disk_free).s);
+    if (w->n)
+        mt_str_printf(&text, "a checkpoint takes %s, the finished model %s; at most %s at one time", mt_bytes_text(w->checkpoint).s, mt_bytes_text(w->model).s, mt_bytes_text(w->bytes).s);
+    else
+        mt_str_printf(&text, "the finished model takes %s", mt_bytes_text(w->model).s);
+    if (a->disk_free) mt_str_printf(&text, "; %s is free at the output", mt_bytes_text(a->disk_free).s);
     put_line(out, &text, 2, term);
 }
 

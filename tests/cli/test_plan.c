@@ -19,6 +19,25 @@ static void the_verdict_comes_first(void **state)
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --batch-size auto", 0, "FITS: about ");
 }
 
+/* As if the window were wide. */
+static void unwrap(char *out)
+{
+    for (char *at = out; (at = strstr(at, "\n  "));) memmove(at + 1, at + 3, strlen(at + 3) + 1), *at = ' ';
+}
+
+/* A CPU computes in the memory that holds the state, and pins none of it; of another machine nobody knows how much it has. */
+static void memory_is_called_what_it_is(void **state)
+{
+    (void)state;
+    char out[16384];
+    assert_int_equal(run_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128", out, sizeof out), 0);
+    unwrap(out);
+    if (!strstr(out, "memory the CPU computes in: ") || !strstr(out, "; both together ") || !strstr(out, " of 3.7 GiB") || strstr(out, "pinned")) fail_msg("%s", out);
+    assert_int_equal(run_program("plan --shape gpt2 --gpu h100", out, sizeof out), 0);
+    unwrap(out);
+    assert_non_null(strstr(out, "(this machine's, for want of --ram)"));
+}
+
 /* What train would not start does not begin as if it did. */
 static void what_train_refuses_is_in_the_headline(void **state)
 {
@@ -32,7 +51,7 @@ static void what_train_refuses_is_in_the_headline(void **state)
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         char out[16384];
         assert_int_equal(run_program(cases[i].args, out, sizeof out), 0);
-        for (char *at = out; (at = strstr(at, "\n  "));) memmove(at + 1, at + 3, strlen(at + 3) + 1), *at = ' '; /* as if the window were wide */
+        unwrap(out);
         if (strncmp(out, cases[i].begins, strlen(cases[i].begins)) != 0) fail_msg("%s does not begin with \"%s\":\n%s", cases[i].args, cases[i].begins, out);
         assert_null(strstr(out, "training:")); /* nothing to paste */
     }
@@ -297,7 +316,7 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_has_nothing_that_is_not_written_down), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it), cmocka_unit_test(memory_is_called_what_it_is), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_has_nothing_that_is_not_written_down), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
              cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
              cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder), cmocka_unit_test(a_gguf_file_is_a_model_too),
              cmocka_unit_test(what_train_would_refuse_or_assume_is_said), cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),
