@@ -114,7 +114,8 @@ static void name_device(mt_machine_found *out, mt_device *dev, const char *gpu)
 static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machine_asked *asked, const mt_memory_settings *m, mt_err *err)
 {
     const mt_machine_given given = { .gpu = asked->gpu,
-                                     .ram = (size_t)least(asked->ram, m->host_memory),
+                                     .ram = (size_t)asked->ram,
+                                     .ram_most = (size_t)m->host_memory,
                                      .link = (double)asked->link,
                                      .cores = (int)least((uint64_t)asked->cores, (uint64_t)m->optimizer_threads) };
     mt_host host;
@@ -128,7 +129,7 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
     }
     out->machine.device_bytes = (size_t)least(out->machine.device_bytes, m->device_memory);
     MT_TRY(mt_host_read(&host, "", err));
-    bool limited = m->host_memory && given.ram == m->host_memory;
+    bool limited = m->host_memory && out->machine.host_bytes == m->host_memory;
     snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : asked->gpu ? "this machine's, for want of --ram" : host.limited_by);
     return MT_OK;
 }

@@ -66,7 +66,7 @@ static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bo
 static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
 {
     const mt_memory_settings *m = &t->s->memory;
-    MT_TRY(mt_machine_here(out, t->dev, &(mt_machine_given){ .ram = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
+    MT_TRY(mt_machine_here(out, t->dev, &(mt_machine_given){ .ram_most = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
     out->home_host = m->home == MT_SET_HOME_HOST;
     out->limits = mt_train_limits(t->s);
     return MT_OK;
@@ -162,6 +162,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)(t->model, &job, &a, &roomy);
     if (!helps || !t->s->memory.force) return mt_note(err, "the run is not started (megatrain plan tells more%s)", helps ? ", --force starts it all the same" : "");
     mt_warn("%s; started all the same (--force)", err->msg);
+    t->forced = true;
     return choose(t, &job, &a, saved, &roomy, err);
 }
 
@@ -231,7 +232,7 @@ mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
     mt_host h;
     size_t need = t->plan->host_bytes + (t->dev->api->kind == MT_DEVICE_CPU ? t->plan->device_bytes : 0);
     MT_TRY(mt_host_read(&h, "", err));
-    if (!t->s->memory.host_memory && need > h.ram_free)
+    if (!t->forced && need > h.ram_free)
         mt_warn("another process took host memory meanwhile: the plan needs %s more and %s says %s is left; the run may be killed", mt_bytes_text(need).s,
                 h.limited_by, mt_bytes_text(h.ram_free).s);
     return MT_OK;
@@ -244,7 +245,7 @@ void mt__train_watch_memory(mt_trainer *t)
     mt_host h;
     if (t->memory_warned || t->clock < t->memory_looked + 1) return;
     t->memory_looked = t->clock;
-    if (mt_host_read(&h, "", &ignored) || h.ram_free > h.ram_total / 100) return;
+    if (mt_host_read(&h, "", &ignored) || !mt_host_nearly_full(&h)) return;
     t->memory_warned = true;
     mt_warn("host memory is nearly used up: %s left (%s).  If that is another process, end it before the system ends this one", mt_bytes_text(h.ram_free).s,
             h.limited_by);
