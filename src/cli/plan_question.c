@@ -127,9 +127,13 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
             return mt_fail(err, MT_ERANGE, "--gpu-memory %s: the driver and its libraries take %s of it", mt_bytes_text(asked->gpu_memory).s, mt_bytes_text(out->machine.base_device).s);
         out->machine.device_bytes = (size_t)asked->gpu_memory - out->machine.base_device;
     }
-    out->machine.device_bytes = (size_t)least(out->machine.device_bytes, m->device_memory);
+    if (m->device_memory && m->device_memory < out->machine.device_bytes) {
+        out->device_there = out->machine.device_bytes;
+        out->machine.device_bytes = (size_t)m->device_memory;
+    }
     MT_TRY(mt_host_read(&host, "", err));
     bool limited = m->host_memory && out->machine.host_bytes == m->host_memory;
+    if (limited) out->host_there = given.ram ? given.ram : mt_host_usable(&host);
     snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : asked->gpu ? "this machine's, for want of --ram" : host.limited_by);
     return MT_OK;
 }

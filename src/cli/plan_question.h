@@ -39,6 +39,7 @@ typedef struct mt_machine_asked {
 
 typedef struct mt_machine_found {
     mt_machine machine;
+    size_t device_there, host_there; /* where settings allow less of it; 0: they do not */
     char device[160], ram_source[96];
 } mt_machine_found;
 

@@ -160,7 +160,9 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     if (rc != MT_ENOMEM) return rc;
     roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
     bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)(t->model, &job, &a, &roomy);
-    if (!helps || !t->s->memory.force) return mt_note(err, "the run is not started (megatrain plan tells more%s)", helps ? ", --force starts it all the same" : "");
+    if (!helps || !t->s->memory.force)
+        return mt_note(err, "the run is not started (megatrain plan tells more%s%s)", helps && t->s->memory.host_memory ? ", host_memory: auto allows it all that is free" : "",
+                       helps ? ", --force starts it all the same" : "");
     mt_warn("%s; started all the same (--force)", err->msg);
     t->forced = true;
     return choose(t, &job, &a, saved, &roomy, err);

@@ -148,6 +148,8 @@ static void settings_of_memory_hold_for_a_plan_too(void **state)
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --home host --host-memory 5G", 0, "DOES NOT FIT");
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --host-memory 5G", 0, "4.7 GiB of host\n  memory (memory.host_memory)");
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 3G --host-memory 5G", 0, "2.8 GiB of host\n  memory (as given)");
+    expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G --host-memory 60G", 0, "cheapest first:\n  host_memory: auto\n");
+    expect_program("plan --shape qwen2.5-7b --gpu h100 --ram 128G --device-memory 5G", 0, "cheapest first:\n  device_memory: auto\n");
     expect_program("plan --shape llama-3.1-405b --device cpu --host-memory 900T", 0, "DOES NOT FIT"); /* what may be used is not there */
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --device-memory 3G", 0, "rtx4090, 2.8 GiB usable");
     expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 48G --batch-size 4 --freeze 'model.layers.*'", 0, "FITS"); /* what is frozen has no state */
