@@ -229,7 +229,7 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
     int64_t n_correct = 0;
     for (int64_t i = 0; i < t->data.n_eval_batches; i++) {
         mt_step_result r;
-        t->at.unfinished = stop_asked(t);
+        t->at.unfinished = stop_asked(t) && !t->s->save.save_only_model; /* from which nothing can go on */
         if (t->at.unfinished) return MT_OK;
         MT_TRY(t->source->api->eval(t->source, i, &t->batch, err));
         MT_TRY(mt_engine_evaluate(t->engine, &t->batch, &r, err));
