@@ -66,7 +66,10 @@ static void catch_signals(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    signal(SIGHUP, SIG_IGN); /* a closed terminal does not end a run */
+    /* A terminal that was closed does not end a run, nor does a reader of what it prints that is gone, such as a tee which the same Ctrl-C
+     * ended.  A limit on files (ulimit -f) does, as an error of the write that says so. */
+    static const int ignored[] = { SIGHUP, SIGPIPE, SIGXFSZ };
+    for (size_t i = 0; i < MT_COUNT(ignored); i++) signal(ignored[i], SIG_IGN);
 }
 
 static bool asked_to_stop(void *user)
@@ -77,10 +80,10 @@ static bool asked_to_stop(void *user)
 
 /* -- data ------------------------------------------------------------------------------------------ */
 
-static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     (void)user;
-    return mt_run_data_open(out, s, c, err);
+    return mt_run_data_open(out, s, c, now, err);
 }
 
 /* -- what is shown --------------------------------------------------------------------------------- */
@@ -326,7 +329,10 @@ static void print_end(app *a, const mt_train_result *r)
 {
     print_compared(a, &r->compared);
     if (r->stopped) {
-        printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
+        if (r->step)
+            printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
+        else
+            printf("stopped before the first step; nothing is there to be saved\n");
         printf(a->s.save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"
                                          : "to go on: the same command with --resume\n");
         return;

@@ -56,9 +56,22 @@ static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved
     return a;
 }
 
+/* On a machine that is too small for its sizes it goes on with others. */
+static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
+{
+    mt_rc rc = mt_plan_search(&t->plan, t->model, job, a, machine, err);
+    if (rc != MT_ENOMEM || mt_plan_fits(t->model, job, a, machine)) return rc;
+    mt_arithmetic form = *a;
+    form.micro_tokens = form.mlp_rows = form.head_rows = 0;
+    MT_TRY(mt_plan_auto(&t->plan, t->model, job, &form, machine, err));
+    mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run goes on, with other bits than it would have had",
+            (long long)a->micro_tokens, (long long)t->plan->arithmetic.micro_tokens);
+    return MT_OK;
+}
+
 static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bool saved, const mt_machine *machine, mt_err *err)
 {
-    MT_TRY((saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, a, machine, err));
+    MT_TRY((saved ? search_kept(t, job, a, machine, err) : mt_plan_auto(&t->plan, t->model, job, a, machine, err)));
     return mt__train_samples_plan(t, machine, err);
 }
 

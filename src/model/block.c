@@ -157,9 +157,10 @@ static mt_rope rope_args(const mt_run *r, int layer, const void *w, const mt_mic
     const mt_layout *l = layout_of(r, layer);
     int64_t ld = (c->H + 2 * c->K) * c->Dh;
     int table = c->layer_rope[layer] == MT_LAYER_ROPE_LOCAL;
+    int64_t at = mb->rope_row * (c->rope.dr / 2);
     return (mt_rope){ .t = r->t, .style = c->layer_rope[layer] == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style, .N = mb->n, .H = c->H, .K = c->K,
                       .Dh = c->Dh, .dr = c->rope.dr, .ld_qkv = ld, .ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh, .ld_dqkv = ld,
-                      .pos = mb->pos, .cos = r->cos[table], .sin = r->sin[table], .qkv = a->qkv, .qk = a->qk,
+                      .pos = mb->pos, .cos = r->cos[table] + at, .sin = r->sin[table] + at, .qkv = a->qkv, .qk = a->qk,
                       .wq = weight(r, l, w, MT_W_Q_NORM), .wk = weight(r, l, w, MT_W_K_NORM), .eps = (float)c->eps,
                       .one_plus = c->norm_one_plus, .whole = c->qk_norm_whole, .centered = c->qk_layer_norm,
                       .own_weights = c->qk_norm_own, .scratch = r->work.scratch };
