@@ -113,7 +113,7 @@ static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_er
     if (!tensor) return mt_fail(err, MT_ENOMEM, "no host memory for a tensor's gradient (%s)", mt_bytes_text((uint64_t)n * 4).s);
     grad_name(j, u, w, name);
     for (int k = 0; k < l->n_weights; k++)
-        if (strcmp(l->weights[k].name, w->name) == 0) mt_slice_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
+        if (strcmp(l->weights[k].name, w->name) == 0) mt_weight_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
     mt_rc rc = mt_safetensors_writer_put(j->writer, name, 0, tensor, n * sizeof *tensor, err);
     mt_free(tensor);
     return rc;

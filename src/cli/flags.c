@@ -101,9 +101,9 @@ static mt_rc check_required(const mt_usage *u, int argc, char **argv, mt_err *er
 }
 
 /* The i-th of the names, as a string of its own; "" past the last. */
-static mt_text positional_name(const mt_usage *u, int i)
+static mt_short_text positional_name(const mt_usage *u, int i)
 {
-    mt_text t = { "" };
+    mt_short_text t = { "" };
     const char *at = u->positional ? u->positional : "";
     for (; i > 0 && at; i--) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
     if (at) snprintf(t.s, sizeof t.s, "%.*s", (int)strcspn(at, " "), at);
@@ -129,7 +129,7 @@ mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **posi
         else
             positional[found++] = argv[i];
     }
-    mt_text missing = positional_name(u, found);
+    mt_short_text missing = positional_name(u, found);
     if (missing.s[0]) return mt_fail(err, MT_EINVAL, "%s: %s is missing; see megatrain %s --help", u->command, missing.s, u->command);
     return check_required(u, argc, argv, err);
 }

@@ -105,7 +105,7 @@ static bool lies_in_one_place(const source *s) { return s->tensor->data && !s->w
 static const uint8_t *place_of(const source *s, int64_t i)
 {
     int64_t run;
-    return s->tensor->data + (size_t)mt_slice_place(s->w, i, &run) * mt_dtype_bytes(s->tensor->dtype);
+    return s->tensor->data + (size_t)mt_weight_place(s->w, i, &run) * mt_dtype_bytes(s->tensor->dtype);
 }
 
 /* The bytes of numbers [first, first + n). */
@@ -167,7 +167,7 @@ static void numbers_of_tensor(const loader *l, const source *s, int64_t first, i
 {
     (void)l;
     for (int64_t i = 0, run; i < n; i += run) {
-        int64_t at = mt_slice_place(s->w, first + i, &run);
+        int64_t at = mt_weight_place(s->w, first + i, &run);
         run = mt_min_i64(run, n - i);
         mt_st_read(s->tensor, (size_t)at, (size_t)run, out + i);
     }
@@ -178,7 +178,7 @@ static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_ten
 {
     unit_state *s = &e->units[unit];
     const mt_layout *l = mt__layout(e, unit);
-    if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_slice_is_plain(w)) return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
+    if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(w)) return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
     if (!s->mapped) s->mapped = mt_calloc((size_t)l->n_weights, sizeof *s->mapped);
     if (!s->mapped) return mt_fail(err, MT_ENOMEM, "no host memory for the places of weights");
     s->mapped[w - l->weights] = t->data;

@@ -108,7 +108,7 @@ bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES])
 }
 
 /* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
-static mt_slice slice_of(const mt_config *c, const mt_tensor_row *row)
+static mt_tensor_slice slice_of(const mt_config *c, const mt_tensor_row *row)
 {
     int64_t rows = dim_of(c, row->shape[0]), columns = dim_of(c, row->shape[1]), before = 0, all = 0;
     int64_t groups = row->pack == MT_PACK_HEADS ? c->K : 1;
@@ -117,7 +117,7 @@ static mt_slice slice_of(const mt_config *c, const mt_tensor_row *row)
         if (r < row) before += dim_of(c, r->shape[0]);
         all += dim_of(c, r->shape[0]);
     }
-    mt_slice s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups, .stride = all / groups, .first = before / groups,
+    mt_tensor_slice s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups, .stride = all / groups, .first = before / groups,
                     .transposed = row->transposed };
     if (row->transposed) s.shape[0] = columns, s.shape[1] = all;
     return s;
@@ -146,7 +146,7 @@ static mt_weight head_weight(const mt_config *c, const mt_tensor_row *row, int64
 {
     mt_weight w = { .role = row->role, .n_dims = 1, .shape = { c->Dh, 1 }, .n = c->Dh };
     char name[MT_NAME_BYTES];
-    w.slice = (mt_slice){ .n_dims = 1, .shape = { c->Dh, 1 }, .run = c->Dh, .stride = c->Dh };
+    w.slice = (mt_tensor_slice){ .n_dims = 1, .shape = { c->Dh, 1 }, .run = c->Dh, .stride = c->Dh };
     file_name(c, row, name);
     const char *mark = strstr(name, "%h");
     snprintf(w.name, MT_NAME_BYTES, "%.*s%d%s", (int)(mark - name), name, (int)head, mark + 2);

@@ -25,7 +25,7 @@ void mt_tokenizer_close(mt_tokenizer *tok)
     mt_unicode_deinit(&tok->unicode);
     mt_normalizer_deinit(&tok->normalizer);
     mt_pretokenizer_deinit(&tok->pretokenizer);
-    mt_model_deinit(&tok->model);
+    mt_word_model_deinit(&tok->model);
     mt_added_deinit(&tok->added);
     mt_decoder_deinit(&tok->decoder);
     mt_free(tok->piece_types);

@@ -126,7 +126,7 @@ static void check_weight(const rig *r, int unit, const mt_weight *w)
     assert_ok(mt_engine_read(r->engine, unit, MT_STATE_HI, w->offset, w->n, hi, &err));
     assert_ok(mt_engine_read(r->engine, unit, MT_STATE_LO, w->offset, w->n, lo, &err));
     for (int64_t i = 0; i < w->n; i++) {
-        int64_t run, at = mt_slice_place(w, i, &run);
+        int64_t run, at = mt_weight_place(w, i, &run);
         float x;
         mt_st_read(t, (size_t)at, 1, &x);
         if (mt_f32_bits(mt_join(hi[i], lo[i])) != mt_f32_bits(x)) fail_msg("%s: \"%s\", number %lld is not number %lld of the tensor", r->config->model_type, name, (long long)i, (long long)at);

@@ -75,13 +75,13 @@ static bool leads(const mt_layout *l, int k) { return l->weights[k].slice.first 
 /* The tensor that weight k leads, as the files have it, from the weights of a unit-sized array that lie in it; *n: its numbers. */
 static float *as_stored(const mt_layout *l, int k, const float *numbers, size_t *n)
 {
-    const mt_slice *s = &l->weights[k].slice;
+    const mt_tensor_slice *s = &l->weights[k].slice;
     *n = (size_t)(s->shape[0] * s->shape[1]);
     float *tensor = mt_calloc(*n, sizeof *tensor);
     assert_non_null(tensor);
     for (int i = 0; i < l->n_weights; i++) {
         const mt_weight *w = &l->weights[i];
-        if (strcmp(w->name, l->weights[k].name) == 0) mt_slice_scatter(w, tensor, sizeof *tensor, 0, w->n, numbers + w->offset);
+        if (strcmp(w->name, l->weights[k].name) == 0) mt_weight_scatter(w, tensor, sizeof *tensor, 0, w->n, numbers + w->offset);
     }
     return tensor;
 }
@@ -301,7 +301,7 @@ static void gather(float *out, const mt_weight *w, const mt_st_tensor *t)
 {
     void *raw = mt_calloc((size_t)w->n, mt_dtype_bytes(t->dtype));
     assert_non_null(raw);
-    mt_slice_gather(w, t->data, mt_dtype_bytes(t->dtype), 0, w->n, raw);
+    mt_weight_gather(w, t->data, mt_dtype_bytes(t->dtype), 0, w->n, raw);
     mt_to_f32(out, raw, t->dtype, (size_t)w->n);
     mt_free(raw);
 }

@@ -22,8 +22,8 @@ static void round_trip(const mt_layout *l, const char *name, const mt_st_tensor 
         for (int64_t first = 0, n; first < w->n; first += n) {
             unsigned char piece[7 * 8];
             n = mt_min_i64(1 + first % 7, w->n - first);
-            mt_slice_gather(w, t->data, size, first, n, piece);
-            mt_slice_scatter(w, back, size, first, n, piece);
+            mt_weight_gather(w, t->data, size, first, n, piece);
+            mt_weight_scatter(w, back, size, first, n, piece);
         }
     }
 }
