@@ -263,10 +263,10 @@ static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
     MT_TRY(mt_json_f64(d, "factor", rope->type == MT_ROPE_YARN || rope->type == MT_ROPE_LONG ? implied : 1, &rope->factor, r->path, r->err));
     MT_TRY(mt_json_f64(d, "low_freq_factor", 1, &rope->low_freq, r->path, r->err));
     MT_TRY(mt_json_f64(d, "high_freq_factor", 4, &rope->high_freq, r->path, r->err));
-    if (rope->type == MT_ROPE_LONG) return MT_OK; /* the rest once dr is known */
-    if (!(rope->factor >= 1 && rope->factor < 1e6 && rope->original_positions >= 1))
+    bool logs = rope->type == MT_ROPE_LONG; /* of the positions, so one alone will not do; where they grew by less than 1 it says nothing */
+    if (!((rope->factor >= 1 || logs) && rope->factor < 1e6 && rope->original_positions >= (logs ? 2 : 1)))
         return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor, rope->original_positions);
-    return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK;
+    return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK; /* the rest of longrope once dr is known */
 }
 
 static mt_rc read_factors(reader *r, const json_t *d, const char *key, int64_t n, double *out)

@@ -21,6 +21,7 @@ static mt_rc open_text(mt_config **out, const char *text, mt_err *err)
 }
 
 #define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 100"
+#define FACTORS "\"short_factor\": [1, 1, 1, 1, 1, 1, 1, 1], \"long_factor\": [1, 1, 1, 1, 1, 1, 1, 1]"
 
 static void class_defaults_fill_what_is_missing(void **state)
 {
@@ -95,6 +96,8 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"spiral\"}, " SHAPE "}", "spiral", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": 3, " SHAPE "}", "should be an object", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}, " SHAPE "}", "makes no sense", MT_ERANGE },
+        { "{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"longrope\", " FACTORS "}, \"original_max_position_embeddings\": 1, " SHAPE "}", "makes no sense", MT_ERANGE },
+        { "{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"longrope\", " FACTORS "}, \"original_max_position_embeddings\": 0, " SHAPE "}", "makes no sense", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"rope_theta\": 0, " SHAPE "}", "rope_theta", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"rms_norm_eps\": \"x\", " SHAPE "}", "should be a number and is a string", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"tie_word_embeddings\": 1, " SHAPE "}", "should be true or false", MT_EFORMAT },
