@@ -3,6 +3,8 @@
 #include "program.h"
 #include "tempdir.h"
 
+#include "base/json.h"
+
 #include <sys/stat.h>
 
 #define MODEL MT_TESTS_DIR "/golden/models/qwen3"
@@ -73,11 +75,28 @@ static void bench_says_how_fast_and_where_the_time_went(void **state)
     assert_int_equal(access(path, R_OK), 0);
     expect_program(BENCH, 0, "of the");
     expect_program(BENCH "--lengths lognormal:6 --trained 0.3 --deterministic off", 0, "tokens/s");
+    expect_program(BENCH "--lengths lognormal:6k", 2, "such as lognormal:300");
+    expect_program(BENCH "--lengths lognormal:inf", 2, "such as lognormal:300");
     expect_program(BENCH "--deterministic maybe", 2, "on or off expected");
     expect_program(BENCH "--adam-state 8bit", 0, "tokens/s");
     expect_program(BENCH "--adam-state f8", 2, "float32, bf16 or 8bit expected");
     expect_program(BENCH "--ram 64", 2, "--ram: \"64\" is 64 B");
     expect_program("bench --shape qwen2.5-7b --device cpu --ram 1G", 1, "max_grad_norm: 0 is --no-clip");
+}
+
+static void what_bench_prints_for_programs_is_json_whatever_the_model_is_called(void **state)
+{
+    char args[1024], path[512], out[16384];
+    mt_err err = { 0 };
+    json_t *line;
+    snprintf(path, sizeof path, "%s/a \"model\"", (const char *)*state);
+    assert_int_equal(symlink(MODEL, path), 0);
+    snprintf(args, sizeof args, BENCH "--json --model '%s'", path);
+    assert_int_equal(run_program(args, out, sizeof out), 0);
+    assert_ok(mt_json_parse(&line, out, strlen(out), "what bench printed", &err));
+    assert_string_equal(json_string_value(json_object_get(line, "shape")), path);
+    assert_int_equal(json_number_value(json_object_get(line, "tokens_per_step")), 64);
+    json_decref(line);
 }
 
 static void bench_times_the_traced_step_where_steps_are_long(void **state)
@@ -190,6 +209,7 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(what_could_not_be_printed_is_told), cmocka_unit_test(inspect_shows_what_was_found),
-             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went), cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
+             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went),
+             IN_TEMPDIR(what_bench_prints_for_programs_is_json_whatever_the_model_is_called), cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
              cmocka_unit_test(bench_runs_several_in_one_process), IN_TEMPDIR(grad_writes_what_hugging_face_would),
              IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
