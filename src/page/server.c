@@ -1,5 +1,6 @@
 #include "page/server.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "page/page.h"
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -44,13 +44,6 @@ struct mt_server {
     bool running;
     client clients[MAX_CLIENTS];
 };
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 /* -- answers --------------------------------------------------------------------------------------- */
 
@@ -135,7 +128,7 @@ static void answer(const mt_server *s, client *c)
     } else {
         put_plain(&c->answer, "404 Not Found", "there is / and /data\n");
     }
-    c->deadline_s = now_s() + STALL_SECONDS;
+    c->deadline_s = mt_now_s() + STALL_SECONDS;
 }
 
 /* -- clients --------------------------------------------------------------------------------------- */
@@ -167,7 +160,7 @@ static void greet(mt_server *s)
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     c->fd = fd;
-    c->deadline_s = now_s() + ASK_SECONDS;
+    c->deadline_s = mt_now_s() + ASK_SECONDS;
 }
 
 static void take(const mt_server *s, client *c)
@@ -193,7 +186,7 @@ static void give(client *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n > 0) {
         c->sent += (size_t)n;
-        c->deadline_s = now_s() + STALL_SECONDS;
+        c->deadline_s = mt_now_s() + STALL_SECONDS;
     }
     if (n > 0 && c->sent < c->answer.n) return;
     shutdown(c->fd, SHUT_WR);
@@ -219,7 +212,7 @@ static void *serve(void *arg)
                 else
                     take(s, c);
             }
-            if (c->fd >= 0 && now_s() > c->deadline_s) drop(c);
+            if (c->fd >= 0 && mt_now_s() > c->deadline_s) drop(c);
         }
         if (n > 0 && p[1].revents) greet(s);
     }
@@ -250,8 +243,8 @@ static mt_rc start_listening(mt_server *s, int port, mt_err *err)
     }
     if (s->listener >= 0) return MT_OK;
     if (errno == EADDRINUSE && tries > 1)
-        return mt_fail(err, MT_EBUSY, "ports %d to %d of this machine are all in use; choose one: --dashboard PORT", port, port + tries - 1);
-    if (errno == EADDRINUSE) return mt_fail(err, MT_EBUSY, "port %d of this machine is in use; choose another: --dashboard PORT", port);
+        return mt_fail(err, MT_EBUSY, "ports %d to %d of this machine are all in use; choose one (train --dashboard PORT, report --serve PORT)", port, port + tries - 1);
+    if (errno == EADDRINUSE) return mt_fail(err, MT_EBUSY, "port %d of this machine is in use; choose another (train --dashboard PORT, report --serve PORT)", port);
     return mt_fail_errno(err, MT_EIO, "opening port %d of this machine for the dashboard", s->port);
 }
 
