@@ -2,8 +2,6 @@
 
 #include "engine/internal.h"
 
-#include <time.h>
-
 enum { PASS_TOKENS = 512 };
 
 /* -- the plan -------------------------------------------------------------------------------------- */
@@ -44,13 +42,6 @@ typedef struct generation {
     mt_candidate *space;  /* [V] */
     mt_generate_stats stats;
 } generation;
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static bool reads_prompt(const generation *g, const sequence *s) { return s->done < g->prompts[s->prompt].n; }
 
@@ -130,7 +121,7 @@ static mt_rc take_token(generation *g, sequence *s, const float *logits, mt_err 
 static mt_rc run_pass(generation *g, mt_err *err)
 {
     bool has_prompt;
-    int64_t start = now_ns(), n_before = g->stats.n_new_tokens;
+    int64_t start = mt_now_ns(), n_before = g->stats.n_new_tokens;
     MT_TRY(fill_pass(g, &has_prompt, err));
     MT_TRY(mt__step_continue(g->e, &g->batch, &(continued){ g->past, g->slot }, err));
     const float *logits = mt__buffer(g->e, MT_BUF_LOGITS_HOST, -1, -1);
@@ -140,7 +131,7 @@ static mt_rc run_pass(generation *g, mt_err *err)
         MT_TRY(take_token(g, s, logits, err));
         logits += g->e->model->config->V;
     }
-    *(has_prompt ? &g->stats.prompt_ns : &g->stats.decode_ns) += now_ns() - start;
+    *(has_prompt ? &g->stats.prompt_ns : &g->stats.decode_ns) += mt_now_ns() - start;
     if (!has_prompt) g->stats.n_decoded += g->stats.n_new_tokens - n_before;
     g->stats.n_passes++;
     return MT_OK;
