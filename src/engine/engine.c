@@ -125,7 +125,8 @@ static mt_rc open_all(mt_engine *e, int n_workers, mt_err *err)
     MT_TRY(mt__grads_create(e, err));
     MT_TRY(open_step(e, err));
     MT_TRY(mt__homes_create(e, err));
-    return mt__updates_create(e, n_workers, err);
+    MT_TRY(mt__updates_create(e, err));
+    return mt__updater_create(e, n_workers, err);
 }
 
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err)
@@ -153,12 +154,13 @@ void mt_engine_free(mt_engine *e)
 {
     if (!e) return;
     const mt_device_api *api = e->dev->api;
-    mt__updates_stop(e);
+    mt__updater_stop(e);
     api->stream_free(e->compute);
     api->stream_free(e->copy_in);
     api->stream_free(e->copy_out);
     api->stream_free(e->write_back);
     mt__homes_free(e);
+    mt__updater_free(e);
     mt__updates_free(e);
     mt__grads_free(e);
     mt__keeps_free(e);

@@ -90,7 +90,7 @@ static mt_rc send_out(mt_engine *e, int u, slot *out, mt_err *err)
     void *to = st->parked;
     size_t bytes = (size_t)mt__layout(e, u)->n_train * mt_dtype_bytes(e->plan->arithmetic.grad);
     MT_TRY(mt_record(e->compute, out->ready, err));
-    if (!to) MT_TRY(mt__updates_slab(e, &to, err));
+    if (!to) MT_TRY(mt__updater_slab(e, &to, err));
     MT_TRY(mt_wait(e->copy_out, out->ready, err));
     MT_TRY(mt_copy(e->copy_out, to, out->p, bytes, MT_COPY_OUT, err));
     if (!st->parked) MT_TRY(mt_copy(e->copy_out, &e->landed_norms[u], &e->norms[u], sizeof(double), MT_COPY_OUT, err));

@@ -2,7 +2,8 @@
  *
  *     memory   the plan's buffers              ring     weights on the device
  *     keeps    kept activations                grads    accumulators, finished gradients
- *     updates  the three update sites          step     forward, backward, in order */
+ *     updates  the three update sites          updater  the thread of the one on the host
+ *     step     forward, backward, in order */
 #ifndef MT_ENGINE_INTERNAL_H
 #define MT_ENGINE_INTERNAL_H
 
@@ -222,11 +223,21 @@ mt_rc mt__grads_begin_tied(mt_engine *e, bool first_sweep, float **acc, mt_err *
 /* End of the unit's backward in this sweep: saved for the next, or finished. */
 mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err);
 
+/* -- updater.c -- */
+mt_rc mt__updater_create(mt_engine *e, int n_workers, mt_err *err); /* starts its thread: last of all */
+void mt__updater_stop(mt_engine *e);                                /* joins it; before the streams go */
+void mt__updater_free(mt_engine *e);
+/* Unit u's update from gradient g on the host, which may still be on its way there. */
+mt_rc mt__updater_push(mt_engine *e, int u, void *g, mt_err *err);
+/* The host slab for the next gradient; waits until one is free. */
+mt_rc mt__updater_slab(mt_engine *e, void **slab, mt_err *err);
+
 /* -- updates.c -- */
-mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err);
-void mt__updates_stop(mt_engine *e); /* joins the updater; before the streams go */
-void mt__updates_free(mt_engine *e); /* after them: their queues hold its events */
+mt_rc mt__updates_create(mt_engine *e, mt_err *err);
+void mt__updates_free(mt_engine *e); /* after the streams: their queues hold its events */
 void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale);
+/* The update of unit u in the step at hand, but for where its state and gradient are. */
+mt_adamw mt__update_of(const mt_engine *e, int u);
 /* The unit's gradient is finished and clipping is off. */
 mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err);
 /* The last backward of `layer` is queued: start copying in the state of the unit that borrows from it. */
@@ -249,8 +260,6 @@ mt_rc mt__updates_pace(mt_engine *e, mt_err *err);
 mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
 /* Did weights leave the finite range on the device, as far as host->n_bad knows?  The host's updater says so itself. */
 mt_rc mt__updates_check(const mt_engine *e, mt_err *err);
-/* The host slab for the next gradient; waits until one is free. */
-mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
 
 /* -- hold.c -- */
 /* Is the saver not done with unit u yet? */
