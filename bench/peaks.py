@@ -42,11 +42,12 @@ SETTINGS = {  # name, model, rows of a sample, samples of a step, life, flags
     "cuda": [
         ("all on the GPU", "0.5b", 1024, 64, "whole", []),
         ("streaming on 8 GB, no clipping", "0.5b", 1024, 32, "whole", ["--device-memory", "8G", "--max-grad-norm", "0", "--home", "host"]),
-        ("all on the GPU, long", "0.5b", 16384, 4, "model", []),
+        ("all on the GPU, long", "0.5b", 16384, 4, "whole", []),
         ("state in RAM, no clipping", "3b", 1024, 64, "whole", ["--max-grad-norm", "0", "--home", "host"]),
-        ("streaming on 22 GB, long", "3b", 8192, 4, "model", ["--device-memory", "22G", "--home", "host"]),
+        ("streaming on 22 GB, long", "3b", 8192, 4, "whole", ["--device-memory", "22G", "--home", "host", "--host-memory", "70G"]),
         ("most of the state on the GPU", "7b", 1024, 16, "model", []),
         ("streaming on 22 GB, no clipping, long", "7b", 4096, 4, "model", ["--device-memory", "22G", "--max-grad-norm", "0"]),
+        ("moments of 8 bits, all on the GPU", "7b", 1024, 16, "whole", ["--adam-state", "8bit", "--host-memory", "20G", "--force"]),
         ("half of the state on the GPU", "14b", 1024, 8, "model", ["--host-memory", "88G"]),
     ],
 }

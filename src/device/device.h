@@ -82,6 +82,9 @@ typedef struct mt_device_api {
     mt_rc (*wait)(mt_stream *s, mt_event *e, mt_err *err);
     mt_rc (*sync)(mt_event *e, mt_err *err);
     mt_rc (*copy)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
+    /* The same for a few numbers that the stream's kernels need or made: it does not stand behind the large copies of other streams, as
+     * copy() does where the hardware has one engine for each direction. */
+    mt_rc (*copy_small)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
     mt_rc (*fill)(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
 } mt_device_api;
 
@@ -121,14 +124,18 @@ static inline mt_rc mt_device_alloc(mt_device *d, void **out, size_t bytes, cons
 }
 static inline mt_rc mt_record(mt_stream *s, mt_event *e, mt_err *err) { return s->api->record(s, e, err); }
 mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err);
-mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
+mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, bool small, mt_err *err);
 mt_rc mt__traced_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
 
 static inline mt_rc mt_wait(mt_stream *s, mt_event *e, mt_err *err) { return s->trace ? mt__traced_wait(s, e, err) : s->api->wait(s, e, err); }
 static inline mt_rc mt_sync(mt_event *e, mt_err *err) { return e->api->sync(e, err); }
 static inline mt_rc mt_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
-    return s->trace ? mt__traced_copy(s, dst, src, bytes, dir, err) : s->api->copy(s, dst, src, bytes, dir, err);
+    return s->trace ? mt__traced_copy(s, dst, src, bytes, dir, false, err) : s->api->copy(s, dst, src, bytes, dir, err);
+}
+static inline mt_rc mt_copy_small(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    return s->trace ? mt__traced_copy(s, dst, src, bytes, dir, true, err) : s->api->copy_small(s, dst, src, bytes, dir, err);
 }
 static inline mt_rc mt_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
 {

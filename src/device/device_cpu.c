@@ -479,5 +479,6 @@ const mt_device_api mt_device_cpu = {
     .wait = cpu_wait,
     .sync = cpu_sync,
     .copy = cpu_copy,
+    .copy_small = cpu_copy,
     .fill = cpu_fill,
 };

@@ -290,18 +290,41 @@ static mt_rc cuda_sync(mt_event *event, mt_err *err)
 
 /* -- copies ---------------------------------------------------------------------------------------- */
 
-/* Can the device copy it while the host goes on?  Not what nobody has pinned: memory of ours that the system refused to, mapped files. */
-static bool is_pinned(const void *p)
+/* Can the device copy it while the host goes on?  Not what nobody has pinned: memory of ours that the system refused to, mapped files.
+ * *as_seen: where kernels find it; NULL: nowhere. */
+static bool is_pinned(const void *p, void **as_seen)
 {
     struct cudaPointerAttributes found;
-    if (cudaPointerGetAttributes(&found, p) == cudaSuccess) return found.type != cudaMemoryTypeUnregistered;
+    *as_seen = NULL;
+    if (cudaPointerGetAttributes(&found, p) == cudaSuccess) {
+        *as_seen = found.devicePointer;
+        return found.type != cudaMemoryTypeUnregistered;
+    }
     cudaGetLastError();
     return false;
 }
 
-static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+__global__ void copy_kernel(unsigned char *dst, const unsigned char *src, size_t n_wide, size_t bytes)
+{
+    size_t first = (size_t)blockIdx.x * blockDim.x + threadIdx.x, step = (size_t)gridDim.x * blockDim.x;
+    for (size_t i = first; i < n_wide; i += step) ((uint4 *)dst)[i] = ((const uint4 *)src)[i];
+    for (size_t i = n_wide * sizeof(uint4) + first; i < bytes; i += step) dst[i] = src[i];
+}
+
+/* Both are memory as kernels see it. */
+static mt_rc copy_by_kernel(mt_stream *s, void *dst, const void *src, size_t bytes, mt_err *err)
+{
+    enum { THREADS = 256, MOST_BLOCKS = 32 }; /* 128 KiB under way at once keep the link busy */
+    bool wide = ((uintptr_t)dst | (uintptr_t)src) % sizeof(uint4) == 0;
+    size_t n_wide = wide ? bytes / sizeof(uint4) : 0, n = wide ? n_wide + 1 : bytes, blocks = (n + THREADS - 1) / THREADS;
+    copy_kernel<<<(unsigned)(blocks < MOST_BLOCKS ? blocks : MOST_BLOCKS), THREADS, 0, mt_cuda_raw(s)>>>((unsigned char *)dst, (const unsigned char *)src, n_wide, bytes);
+    return mt__cuda_launched(s, "a small copy", err);
+}
+
+static mt_rc queue_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, bool small, mt_err *err)
 {
     static const enum cudaMemcpyKind kinds[] = { cudaMemcpyHostToDevice, cudaMemcpyDeviceToHost, cudaMemcpyDeviceToDevice };
+    void *seen = NULL; /* the host's side of it */
     if (bytes == 0) return MT_OK;
     MT_TRY(may_queue(s->dev, err));
     if (mt_fault(MT_FAULT_COPY)) {
@@ -310,9 +333,20 @@ static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, m
         keep_error((cuda_device *)s->dev, &error);
         return mt__cuda_ready(s->dev, err);
     }
-    if (dir != MT_COPY_ON_DEVICE && !is_pinned(dir == MT_COPY_IN ? src : dst)) return mt__cuda_copy_by_slots(s, dst, src, bytes, dir, err);
+    if (dir != MT_COPY_ON_DEVICE && !is_pinned(dir == MT_COPY_IN ? src : dst, &seen)) return mt__cuda_copy_by_slots(s, dst, src, bytes, dir, err);
     if (dir == MT_COPY_OUT) mt_slots_waited(((mt_cuda_stream *)s)->slots);
+    if (small && seen) return copy_by_kernel(s, dir == MT_COPY_OUT ? seen : dst, dir == MT_COPY_IN ? seen : src, bytes, err);
     return mt__cuda_check(s->dev, cudaMemcpyAsync(dst, src, bytes, kinds[dir], mt_cuda_raw(s)), "a copy", err);
+}
+
+static mt_rc cuda_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    return queue_copy(s, dst, src, bytes, dir, false, err);
+}
+
+static mt_rc cuda_copy_small(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    return queue_copy(s, dst, src, bytes, dir, true, err);
 }
 
 static mt_rc cuda_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err)
@@ -779,5 +813,5 @@ extern "C" const mt_device_api mt_device_cuda = {
     MT_DEVICE_CUDA,  "cuda",          cuda_open,      cuda_close,         cuda_info,        cuda_reserve,
     cuda_alloc,      cuda_free,       cuda_host_alloc, cuda_host_free, cuda_stream_create, cuda_stream_free,
     cuda_event_create, cuda_event_free, cuda_timed_event_create, cuda_event_time, cuda_record, cuda_wait,
-    cuda_sync,       cuda_copy,       cuda_fill,
+    cuda_sync,       cuda_copy,       cuda_copy_small, cuda_fill,
 };

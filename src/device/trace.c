@@ -139,11 +139,11 @@ mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err)
     return mt_trace_end(s, err);
 }
 
-mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
+mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, bool small, mt_err *err)
 {
     static const char *const names[] = { "in", "out", "on the device" };
     MT_TRY(mt_trace_begin(s, MT_SPAN_COPY, names[dir], 0, (int64_t)bytes, err));
-    MT_TRY(s->api->copy(s, dst, src, bytes, dir, err));
+    MT_TRY((small ? s->api->copy_small : s->api->copy)(s, dst, src, bytes, dir, err));
     return mt_trace_end(s, err);
 }
 

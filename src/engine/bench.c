@@ -82,9 +82,10 @@ static int by_size(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
-static mt_rc one_step(mt_engine *e, const mt_batch *batch, mt_step_result *r, mt_err *err)
+static mt_rc one_step(mt_engine *e, const mt_bench_options *o, const mt_batch *batch, mt_step_result *r, mt_err *err)
 {
-    const mt_hyper h = { .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0 };
+    /* Layers that share memory are updated one over the other, at any time: weights must stay what they are. */
+    const mt_hyper h = { .lr = o->alias_layers ? 0 : 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0 };
     MT_TRY(mt_engine_step(e, batch, &h, r, err));
     return isfinite(r->loss) ? MT_OK : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");
 }
@@ -110,7 +111,7 @@ static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const batches *
     for (int i = 0; i < o->warmup + o->steps; i++) {
         mt_step_result r;
         bool timed = i >= o->warmup;
-        MT_TRY(one_step(e, timed ? &b->timed : b->warmup, &r, err));
+        MT_TRY(one_step(e, o, timed ? &b->timed : b->warmup, &r, err));
         int64_t now = mt_now_ns();
         if (timed) ns[i - o->warmup] = now - before;
         if (timed && i - o->warmup < MT_BENCH_EACH) out->each[i - o->warmup] = 1e-9 * (double)(now - before);
@@ -145,8 +146,8 @@ static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const 
     mt_step_result r;
     MT_TRY(mt_trace_create(&trace, dev, SPANS, err));
     mt_engine_trace(e, trace);
-    mt_rc rc = one_step(e, o->steps ? &b->timed : b->warmup, &r, err);
-    if (!rc) rc = one_step(e, &b->timed, &r, err);
+    mt_rc rc = one_step(e, o, o->steps ? &b->timed : b->warmup, &r, err);
+    if (!rc) rc = one_step(e, o, &b->timed, &r, err);
     if (!rc) rc = mt_engine_settle(e, err);
     mt_engine_trace(e, NULL);
     if (!rc) rc = mt_trace_collect(trace, err);

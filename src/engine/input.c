@@ -82,6 +82,6 @@ mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_er
         fill_micro(e, b, at, &e->cuts[i], &e->micros[i], &next);
         rebase(&e->micros[i], host, device);
     }
-    MT_TRY(mt_copy(e->compute, device, host, (size_t)(next - host) * sizeof *host, MT_COPY_IN, err));
+    MT_TRY(mt_copy_small(e->compute, device, host, (size_t)(next - host) * sizeof *host, MT_COPY_IN, err));
     return mt_record(e->compute, e->input_read, err);
 }

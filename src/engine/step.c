@@ -205,7 +205,7 @@ static void plan_visits(mt_engine *e, bool train)
 static mt_rc read_sums(mt_engine *e, mt_err *err)
 {
     size_t bytes = sizeof *e->host + (size_t)e->model->n_units * sizeof(double);
-    MT_TRY(mt_copy(e->compute, e->host, e->sum, bytes, MT_COPY_OUT, err));
+    MT_TRY(mt_copy_small(e->compute, e->host, e->sum, bytes, MT_COPY_OUT, err));
     return mt_record(e->compute, e->sums_ready, err);
 }
 

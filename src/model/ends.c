@@ -90,17 +90,22 @@ static mt_normhead norm_args(const mt_run *r, const void *w, int64_t n)
                           .rnorm = r->work.scratch };
 }
 
-mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err)
+static mt_rc logits_of_rows(const mt_run *r, const void *w, int64_t first, int64_t n, double softcap, mt_err *err)
 {
     mt_linear a = logits_args(r, w, first, n);
     a.b = at_role(r, head_layout(r), w, MT_B_HEAD);
     a.y = r->work.logits;
     a.y_f32 = true;
-    a.softcap = (float)r->model->config->logit_softcap;
+    a.softcap = (float)softcap;
     MT_TRY(r->ops->linear_fwd(r->stream, &a, err));
     if (!r->model->config->norm_head) return MT_OK;
     mt_normhead norm = norm_args(r, w, n);
     return r->ops->normhead_fwd(r->stream, &norm, err);
+}
+
+mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err)
+{
+    return logits_of_rows(r, w, first, n, r->model->config->logit_softcap, err);
 }
 
 /* Loss of some trained rows and, with gradients wanted, their share of dh and dw. */
@@ -110,7 +115,7 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
     const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
     const mt_work *k = &r->work;
-    MT_TRY(mt_head_logits(r, w, first, n, err));
+    MT_TRY(logits_of_rows(r, w, first, n, 0, err));
     MT_TRY(r->ops->cross_entropy(r->stream,
                                  &(mt_cross_entropy){ .t = r->t, .N = n, .V = c->V, .logits = k->logits, .targets = mb->targets + first,
                                                       .dlogits = backward ? k->dlogits : NULL, .dscale = dscale, .softcap = (float)c->logit_softcap, .row_loss = k->row_loss,

@@ -1,4 +1,5 @@
-/* cross_entropy.c - loss = -log softmax(logits)[target];   dlogits = (softmax - onehot) * dscale.
+/* cross_entropy.c - loss = -log softmax(z)[target];   dlogits = (softmax - onehot) * dscale,   of z = logits,
+ * or of z = softcap tanh(logits / softcap): then times 1 - (z / softcap)^2.
  * Rows are added to the step's sum in ascending order, in double. */
 #include "ops/ops_cpu.h"
 
@@ -10,26 +11,33 @@ size_t mt_cross_entropy_scratch(const mt_cross_entropy *a)
     return 0;
 }
 
+static float capped(const mt_cross_entropy *a, float z) { return a->softcap != 0 ? a->softcap * tanhf(z / a->softcap) : z; }
+
 static void one_row(void *arg, int64_t i)
 {
     const mt_cross_entropy *a = arg;
-    const float *z = a->logits + i * a->V;
+    const float *logits = a->logits + i * a->V;
     int32_t target = a->targets[i];
     int64_t best = 0;
-    for (int64_t j = 1; j < a->V; j++)
-        if (z[j] > z[best]) best = j;
-    float top = z[best];
+    float top = capped(a, logits[0]);
+    for (int64_t j = 1; j < a->V; j++) {
+        float z = capped(a, logits[j]);
+        if (z > top) {
+            top = z;
+            best = j;
+        }
+    }
     double sum = 0;
-    for (int64_t j = 0; j < a->V; j++) sum += (double)expf(z[j] - top);
+    for (int64_t j = 0; j < a->V; j++) sum += (double)expf(capped(a, logits[j]) - top);
     double log_sum = log(sum);
-    a->row_loss[i] = (float)(log_sum - (double)(z[target] - top));
+    a->row_loss[i] = (float)(log_sum - (double)(capped(a, logits[target]) - top));
     a->row_correct[i] = best == target;
     if (!a->dlogits) return;
     float inv = (float)(1.0 / sum);
     for (int64_t j = 0; j < a->V; j++) {
-        float p = expf(z[j] - top) * inv;
+        float z = capped(a, logits[j]), p = expf(z - top) * inv;
         float d = (p - (j == target ? 1.0f : 0.0f)) * a->dscale;
-        if (a->softcap != 0) d *= 1.0f - z[j] / a->softcap * (z[j] / a->softcap);
+        if (a->softcap != 0) d *= 1.0f - z / a->softcap * (z / a->softcap);
         mt_put(a->dlogits, a->t, i * a->V + j, d);
     }
 }

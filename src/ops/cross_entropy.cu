@@ -1,4 +1,5 @@
-/* cross_entropy.cu - loss = -log softmax(logits)[target];   dlogits = (softmax - onehot) * dscale (* 1 - (z / softcap)^2).
+/* cross_entropy.cu - loss = -log softmax(z)[target];   dlogits = (softmax - onehot) * dscale (* 1 - (z / softcap)^2),   z = logits, or
+ * softcap tanh(logits / softcap).
  *
  * Shapes: logits, dlogits [N, V].  Bytes moved: logits once, dlogits once.
  * A row of a large vocabulary does not fit on one processor: a cluster of blocks holds it in registers, each block a piece, and joins
@@ -52,17 +53,20 @@ __device__ __forceinline__ void see(partial *p, float z, int at)
     }
 }
 
-template <typename T, int W> __global__ void __launch_bounds__(THREADS) row_kernel(mt_cross_entropy a)
+template <bool CAPPED> __device__ __forceinline__ float capped(float z, float softcap, float to_cap) { return CAPPED ? softcap * tanhf(z * to_cap) : z; }
+
+template <typename T, int W, bool CAPPED> __global__ void __launch_bounds__(THREADS) row_kernel(mt_cross_entropy a)
 {
     __shared__ partial of_warp[N_WARPS];
     __shared__ partial whole;
     const float *z = a.logits + (int64_t)blockIdx.x * a.V;
     int V = (int)a.V, target = a.targets[blockIdx.x];
+    float to_cap = CAPPED ? 1.0f / a.softcap : 0.0f;
     partial p = NOTHING;
     for (int j = (int)threadIdx.x * W; j < V; j += THREADS * W) {
         vec<float, W> v = load<float, W>(z + j);
 #pragma unroll
-        for (int k = 0; k < W; k++) see(&p, v.at[k], j + k);
+        for (int k = 0; k < W; k++) see(&p, capped<CAPPED>(v.at[k], a.softcap, to_cap), j + k);
     }
     p = warp_join(p);
     if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = p;
@@ -70,20 +74,20 @@ template <typename T, int W> __global__ void __launch_bounds__(THREADS) row_kern
     if (threadIdx.x == 0) {
         for (int w = 1; w < N_WARPS; w++) p = join(p, of_warp[w]);
         whole = p;
-        a.row_loss[blockIdx.x] = (float)(log((double)p.sum) - (double)(z[target] - p.top));
+        a.row_loss[blockIdx.x] = (float)(log((double)p.sum) - (double)(capped<CAPPED>(z[target], a.softcap, to_cap) - p.top));
         a.row_correct[blockIdx.x] = p.best == target;
     }
     __syncthreads();
     if (!a.dlogits) return;
     T *dz = (T *)a.dlogits + (int64_t)blockIdx.x * a.V;
-    float top = whole.top, inv = 1.0f / whole.sum, to_cap = a.softcap != 0 ? 1.0f / a.softcap : 0.0f;
+    float top = whole.top, inv = 1.0f / whole.sum;
     for (int j = (int)threadIdx.x * W; j < V; j += THREADS * W) {
         vec<float, W> v = load<float, W>(z + j);
         vec<T, W> d;
 #pragma unroll
         for (int k = 0; k < W; k++) {
-            float f = (expf(v.at[k] - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale, th = v.at[k] * to_cap;
-            d.at[k] = from_f32<T>(f * (1.0f - th * th)); /* without a cap, times 1 */
+            float c = capped<CAPPED>(v.at[k], a.softcap, to_cap), f = (expf(c - top) * inv - (j + k == target ? 1.0f : 0.0f)) * a.dscale, th = c * to_cap;
+            d.at[k] = from_f32<T>(CAPPED ? f * (1.0f - th * th) : f);
         }
         store<T, W>(dz + j, d);
     }
@@ -120,16 +124,16 @@ __device__ __forceinline__ void wait_for_piece(uint64_t *arrived, uint32_t turn)
                  : "memory");
 }
 
-template <int HELD> __device__ __forceinline__ void take_piece(piece<HELD> &p, const vec<float, 4> *shared)
+template <int HELD, bool CAPPED> __device__ __forceinline__ void take_piece(piece<HELD> &p, const vec<float, 4> *shared, float softcap)
 {
     int n = p.to - p.from; /* left from this thread on */
+    float to_cap = CAPPED ? 1.0f / softcap : 0.0f;
 #pragma unroll
     for (int k = 0; k < HELD; k++) {
-        if (k * THREADS < n)
-            p.z[k] = shared[(int)threadIdx.x + k * THREADS];
-        else
+        bool there = k * THREADS < n;
+        if (there) p.z[k] = shared[(int)threadIdx.x + k * THREADS];
 #pragma unroll
-            for (int e = 0; e < 4; e++) p.z[k].at[e] = -INFINITY;
+        for (int e = 0; e < 4; e++) p.z[k].at[e] = there ? capped<CAPPED>(p.z[k].at[e], softcap, to_cap) : -INFINITY;
     }
 }
 
@@ -247,12 +251,12 @@ __global__ void __launch_bounds__(THREADS, HELD == FEW_HELD ? 2 : 1) cluster_ker
         const float *z = a.logits + i * V;
         int target = a.targets[i];
         bool first = rank == 0 && threadIdx.x == 0;
-        float at_target = first ? z[target] : 0.0f; /* before any block writes: dlogits may be logits */
+        float at_target = first ? capped<CAPPED>(z[target], a.softcap, CAPPED ? 1.0f / a.softcap : 0.0f) : 0.0f; /* before any block writes: dlogits may be logits */
         piece<HELD> p;
         p.from = from + (int)threadIdx.x;
         p.to = to;
         wait_for_piece(&arrived, (uint32_t)turn);
-        take_piece(p, (const vec<float, 4> *)next);
+        take_piece<HELD, CAPPED>(p, (const vec<float, 4> *)next, a.softcap);
         __syncthreads(); /* all have theirs: the next may come */
         if (threadIdx.x == 0 && i + step < a.N) fetch_piece(next, z + step * V + 4 * (int64_t)from, bytes, &arrived);
         partial mine = sum_piece<HELD, CAPPED>(p), row = join_cluster(mine, rank, n_blocks, turn);
@@ -318,10 +322,9 @@ template <typename T> static mt_rc rows(mt_stream *s, const mt_cross_entropy *a,
     bool done = false;
     if (whole && mt_cuda_device_of(s)->clusters && a->V <= MOST_BLOCKS * block_holds(MANY_HELD)) MT_TRY(by_clusters<T>(s, a, &done, err));
     if (done) return MT_OK;
-    if (whole)
-        row_kernel<T, 4><<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
-    else
-        row_kernel<T, 1><<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
+    void (*kernel)(mt_cross_entropy) = whole ? (a->softcap != 0 ? row_kernel<T, 4, true> : row_kernel<T, 4, false>)
+                                             : (a->softcap != 0 ? row_kernel<T, 1, true> : row_kernel<T, 1, false>);
+    kernel<<<(unsigned)a->N, THREADS, 0, mt_cuda_raw(s)>>>(*a);
     return mt__cuda_launched(s, "cross entropy", err);
 }
 

@@ -62,7 +62,7 @@ typedef struct mt_rmsnorm {
 } mt_rmsnorm;
 
 /* y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w, dw += alpha dy' x, db += alpha sum of dy.  Backward does what has a place.
- * softcap: forward ends with y = softcap tanh(y / softcap); backward does not know it (cross_entropy undoes it). */
+ * softcap: forward ends with y = softcap tanh(y / softcap), for logits that are looked at; what trains caps them in cross_entropy. */
 typedef struct mt_linear {
     mt_dtype t;
     int64_t M, N, K;        /* x [M, K], w [N, K], y [M, N] */
@@ -219,7 +219,8 @@ typedef struct mt_loss_sum {
 } mt_loss_sum;
 
 /* Rows of logits: sum += their loss; dlogits = (softmax - onehot) * dscale.
- * softcap: the logits z were capped by it, dlogits are of what they were before: times 1 - (z / softcap)^2. */
+ * softcap: the loss is of softcap tanh(logits / softcap), dlogits are of the logits: times 1 - tanh^2.  Here, because a pass over all logits
+ * before this one takes longer than the rest of capping. */
 typedef struct mt_cross_entropy {
     mt_dtype t;             /* of dlogits */
     int64_t N, V;
