@@ -1,5 +1,5 @@
-/* train_screen.h - what a run shows: a banner, a bar, lines above it, and at the end a curve; and log.txt, which has every line with
- * its time.
+/* train_screen.h - what a run shows: a banner, a bar, lines above it, and at the end a curve; and log.txt, which has every line
+ * with its time.
  *
  *     init       what is said is printed, and kept until there is a log
  *     loading, finish

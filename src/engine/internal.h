@@ -110,7 +110,8 @@ struct mt_engine {
     const mt_plan *plan; /* borrowed; outlives the engine */
     const mt_ops *ops;
     mt_stream *compute, *copy_in, *copy_out;
-    mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes of it */
+    mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes
+                            * of it */
     mt_trace *trace; /* borrowed; NULL: nobody looks */
     mt_watch watch;
     mt_run run;
@@ -248,8 +249,8 @@ mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err);
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
 /* All units, the norm being known. */
 mt_rc mt__updates_all(mt_engine *e, mt_err *err);
-/* Queue the write-backs that updates_all left for later: those of units up to u, whose weights or lenders' memory are needed next; those that
- * free accumulators, as far as u's; all: behind what anyone waits for, and before anyone reads the state. */
+/* Queue the write-backs that updates_all left for later: those of units up to u, whose weights or lenders' memory are needed
+ * next; those that free accumulators, as far as u's; all: behind what anyone waits for, and before anyone reads the state. */
 mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err);
 bool mt__updates_may_return(mt_engine *e, int u); /* without waiting for the saver */
 mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err);
@@ -270,7 +271,8 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
 /* -- homes.c -- */
 mt_rc mt__homes_create(mt_engine *e, mt_err *err);
 void mt__homes_free(mt_engine *e);
-/* Bytes of a unit's state, at `home`, which is where the unit lives.  Reading waits for its newest update on the device; writing is for a settled engine. */
+/* Bytes of a unit's state, at `home`, which is where the unit lives.  Reading waits for its newest update on the device; writing
+ * is for a settled engine. */
 mt_rc mt__home_read(mt_engine *e, int unit, char *home, void *dst, size_t bytes, mt_err *err);
 mt_rc mt__home_write(mt_engine *e, int unit, char *home, const void *src, size_t bytes, mt_err *err);
 

@@ -1,11 +1,15 @@
 /* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
  *
- * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu, with post norms mixed and mlped, then norms
- * and act, as far as the level says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod keep_slots, on the way
- * out and back, so the last layers of forward are still there when backward begins. */
+ * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu, with post norms mixed and
+ * mlped, then norms and act, as far as the level says.  A block in host memory passes through a device slot: layer l uses slot
+ * (number of its kind) mod keep_slots, on the way out and back, so the last layers of forward are still there when backward
+ * begins. */
 #include "engine/internal.h"
 
-typedef enum array_id { A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, A_RSTD1, A_H1, A_RSTD2, A_H2, A_ACT, ARRAYS } array_id;
+typedef enum array_id {
+    A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, A_RSTD1, A_H1, A_RSTD2, A_H2, A_ACT, /* as they lie in a block */
+    ARRAYS
+} array_id;
 _Static_assert((int)ARRAYS == (int)MT_KEEP_ARRAYS, "the plan makes room for the gaps between them");
 
 /* The least level that keeps it. */
@@ -44,7 +48,8 @@ static size_t array_offset(const mt_engine *e, mt_keep keep, array_id a)
 {
     size_t at = 0;
     for (int b = 0; b < (int)a; b++)
-        if (keep >= level_of[b]) at += mt_round_up(row_bytes(e, (array_id)b) * (size_t)e->plan->place.sweep_tokens, MT_KEEP_ALIGN);
+        if (keep >= level_of[b])
+            at += mt_round_up(row_bytes(e, (array_id)b) * (size_t)e->plan->place.sweep_tokens, MT_KEEP_ALIGN);
     return at;
 }
 
@@ -80,7 +85,8 @@ void *mt__keeps_x(mt_engine *e, int layer, bool train, int64_t row)
 /* Array a from `row` on: in the layer's kept block or, where it is not kept, in workspace.  *work moves on either way. */
 static void *kept_or_work(mt_engine *e, int layer, bool train, array_id a, int64_t row, char **work)
 {
-    void *own = take(work, (size_t)e->plan->arithmetic.micro_tokens * row_bytes(e, a)), *kept = kept_array(e, layer, train, a, row);
+    void *own = take(work, (size_t)e->plan->arithmetic.micro_tokens * row_bytes(e, a)),
+         *kept = kept_array(e, layer, train, a, row);
     return kept ? kept : own;
 }
 
@@ -119,7 +125,10 @@ mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row
 
 /* -- through host memory --------------------------------------------------------------------------- */
 
-static keep_slot *host_slot(mt_engine *e, int layer) { return layer < e->model->config->L && e->layers[layer].kept_host ? &e->keeps[e->layers[layer].slot] : NULL; }
+static keep_slot *host_slot(mt_engine *e, int layer)
+{
+    return layer < e->model->config->L && e->layers[layer].kept_host ? &e->keeps[e->layers[layer].slot] : NULL;
+}
 
 mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
 {
@@ -203,7 +212,9 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
     for (int l = 0; l < e->model->config->L; l++) {
         layer_state *s = &e->layers[l];
         s->kept = mt__buffer(e, MT_BUF_KEEP, l, -1);
-        s->kept_host = e->plan->place.layers[l].place == MT_HOST ? mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1) : NULL;
+        s->kept_host = e->plan->place.layers[l].place == MT_HOST
+                           ? mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1)
+                           : NULL;
         if (s->kept_host) s->slot = n_hosted++ % n_slots;
         s->borrower = -1;
         MT_TRY(mt__event(e, &s->saved, "kept activations sent", err));

@@ -19,8 +19,9 @@ static const struct left_name {
     const char *name;
     bool says_so; /* nobody else would call a file that: a run was here */
 } left_by_runs[] = {
-    { "checkpoint-", true }, { "final", true },     { "final.tmp", true },    { "final.old.tmp", true }, { "plan.json", true }, { "metrics.jsonl", true },
-    { "config.yaml", false }, { "log.txt", false }, { "report.html", false }, { "tensorboard", false },
+    { "checkpoint-", true },  { "final", true },         { "final.tmp", true },    { "final.old.tmp", true },
+    { "plan.json", true },    { "metrics.jsonl", true }, { "config.yaml", false }, { "log.txt", false },
+    { "report.html", false }, { "tensorboard", false },
 };
 
 static const struct left_name *left_by_run(const char *name)
@@ -28,7 +29,8 @@ static const struct left_name *left_by_run(const char *name)
     for (size_t i = 0; i < MT_COUNT(left_by_runs); i++) {
         const char *known = left_by_runs[i].name;
         size_t n = strlen(known);
-        bool is = known[n - 1] == '-' ? strncmp(name, known, n) == 0 && name[n] >= '0' && name[n] <= '9' : strcmp(name, known) == 0;
+        bool is =
+            known[n - 1] == '-' ? strncmp(name, known, n) == 0 && name[n] >= '0' && name[n] <= '9' : strcmp(name, known) == 0;
         if (is) return &left_by_runs[i];
     }
     return NULL;
@@ -145,7 +147,9 @@ mt_rc mt_output_dir_only_runs(const char *path, mt_err *err)
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < names.n; i++)
         if (!left_by_run(names.items[i]) && strcmp(names.items[i], ".lock") != 0)
-            rc = mt_fail(err, MT_EINVAL, "%s holds %s, which would be removed with it: rename that directory, or choose another --output-dir", path, names.items[i]);
+            rc = mt_fail(err, MT_EINVAL,
+                         "%s holds %s, which would be removed with it: rename that directory, or choose another --output-dir",
+                         path, names.items[i]);
     mt_dir_names_free(&names);
     return rc;
 }

@@ -1,8 +1,8 @@
 /* state.c - the engine's state as others read and write it: hi, lo, m and v of a unit, wherever their home is.
  *
- * Moments in the 8-bit form are read and written as the bf16 they are exactly (ops/moments.h).  Writing some numbers of a block reads
- * the others first; that a block is written in parts changes nothing, because what is on a block's grid is on that of a smaller
- * exponent too. */
+ * Moments in the 8-bit form are read and written as the bf16 they are exactly (ops/moments.h).  Writing some numbers of a block
+ * reads the others first; that a block is written in parts changes nothing, because what is on a block's grid is on that of a
+ * smaller exponent too. */
 #include "base/rng.h"
 #include "engine/internal.h"
 
@@ -21,7 +21,10 @@ static int64_t count_of(const mt_engine *e, int unit, mt_state_kind kind)
 }
 
 /* Of a number, as others see it. */
-static size_t bytes_each(const mt_engine *e, mt_state_kind kind) { return kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(form(e))); }
+static size_t bytes_each(const mt_engine *e, mt_state_kind kind)
+{
+    return kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(form(e)));
+}
 
 size_t mt__state_bytes(const mt_engine *e, int unit, mt_state_kind kind)
 {
@@ -41,7 +44,8 @@ static mt_rc check_range(const mt_engine *e, int unit, mt_state_kind kind, int64
     int64_t size = count_of(e, unit, kind);
     if (!home_of(e, unit, kind)) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
     if (first >= 0 && n >= 0 && first <= size - n) return MT_OK;
-    return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n), (long long)size);
+    return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n),
+                   (long long)size);
 }
 
 /* -- 8-bit moments --------------------------------------------------------------------------------- */
@@ -105,7 +109,8 @@ static void merge_block(blocks *b, mt_state_kind kind, int64_t i, int64_t from, 
     }
     b->exponent[i] = (uint8_t)mt_moment_exponent(largest);
     mt_moment_scale s = mt_moment_scale_of(b->exponent[i], e_bits(kind));
-    for (int64_t k = 0; k < n; k++) b->code[at + k] = (uint8_t)(kind == MT_STATE_M ? mt_moment_m_code(x[k], 0, s) : mt_moment_v_code(x[k], 0, s));
+    for (int64_t k = 0; k < n; k++)
+        b->code[at + k] = (uint8_t)(kind == MT_STATE_M ? mt_moment_m_code(x[k], 0, s) : mt_moment_v_code(x[k], 0, s));
 }
 
 static mt_rc write_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const char *src, mt_err *err)
@@ -114,7 +119,8 @@ static mt_rc write_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t fi
     for (int64_t done = 0; done < n;) {
         MT_TRY(fetch_blocks(e, unit, kind, first + done, first + n, &b, err));
         int64_t from = first + done - b.at, to = mt_min_i64(b.n, from + n - done);
-        for (int64_t i = from / MT_MOMENT_BLOCK; i * MT_MOMENT_BLOCK < to; i++) merge_block(&b, kind, i, from, to, src + 2 * done);
+        for (int64_t i = from / MT_MOMENT_BLOCK; i * MT_MOMENT_BLOCK < to; i++)
+            merge_block(&b, kind, i, from, to, src + 2 * done);
         MT_TRY(mt__home_write(e, unit, home_of(e, unit, kind) + b.at, b.code, (size_t)b.n, err));
         MT_TRY(mt__home_write(e, unit, exponents_of(e, unit, kind, b.at), b.exponent, mt_moments_blocks((size_t)b.n), err));
         done += to - from;

@@ -1,7 +1,7 @@
 /* updater.c - the thread that updates on the host.
  *
- * Jobs are done in the order they come (U1).  A job waits for its unit's gradient to land, then for the saver to let the unit go, and is
- * split over the cores; then the unit's gate is raised, which whoever fetches the unit next waits for. */
+ * Jobs are done in the order they come (U1).  A job waits for its unit's gradient to land, then for the saver to let the unit go,
+ * and is split over the cores; then the unit's gate is raised, which whoever fetches the unit next waits for. */
 #include "base/fault.h"
 #include "engine/internal.h"
 
@@ -33,10 +33,11 @@ static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
     MT_TRY(mt_sync(e->units[job->unit].landed, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
     if (job->check_norm && !isfinite(e->landed_norms[job->unit]))
-        return mt_fail(err, MT_ENUMERIC,
-                       "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with a lower "
-                       "learning rate, or set max_grad_norm, which skips such steps",
-                       name);
+        return mt_fail(
+            err, MT_ENUMERIC,
+            "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with a lower "
+            "learning rate, or set max_grad_norm, which skips such steps",
+            name);
     MT_TRY(mt_watch_reach(&e->watch, &e->units[job->unit].let_go, job->holds, err)); /* H1 */
     int64_t start = mt_now_ns();
     mt_pool_for(e->updater.pool, (h.op.n + PIECE - 1) / PIECE, update_piece, &h);

@@ -4,21 +4,24 @@
  *   device  queued on the compute stream behind the gradient
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
  *           written back; the next fetch and the next staging wait for the write-back's event (U2).  They lie in a stage slot, or
- *           borrow what the last backward has freed: the unit's accumulator, and what its layer or a later one kept (U7).  A slot that
- *           is the unit's own still has its state from the update before, so nothing needs to be copied in
+ *           borrow what the last backward has freed: the unit's accumulator, and what its layer or a later one kept (U7).  A slot
+ *           that is the unit's own still has its state from the update before, so nothing needs to be copied in
  *
  * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
 #include "base/rng.h"
 #include "engine/internal.h"
 
-static size_t moment_bytes(const mt_engine *e, int u) { return mt_moments_bytes(e->plan->arithmetic.moments, (size_t)mt__layout(e, u)->n_train); }
+static size_t moment_bytes(const mt_engine *e, int u)
+{
+    return mt_moments_bytes(e->plan->arithmetic.moments, (size_t)mt__layout(e, u)->n_train);
+}
 
 mt_adamw mt__update_of(const mt_engine *e, int u)
 {
     enum { STREAM = 0x6d6f6d << 8 }; /* "mom": no other use of the seed */
     const mt_layout *l = mt__layout(e, u);
-    return (mt_adamw){ .t = e->plan->arithmetic.grad, .moments = e->plan->arithmetic.moments, .n = l->n_train, .n_decay = l->n_decay,
-                       .key = mt_rng_u64(e->updater.seed, STREAM + (uint64_t)u, (uint64_t)e->updater.t),
+    return (mt_adamw){ .t = e->plan->arithmetic.grad, .moments = e->plan->arithmetic.moments, .n = l->n_train,
+                       .n_decay = l->n_decay, .key = mt_rng_u64(e->updater.seed, STREAM + (uint64_t)u, (uint64_t)e->updater.t),
                        .coef = e->updater.coef, .coef_no_decay = e->updater.coef_no_decay };
 }
 
@@ -64,8 +67,10 @@ static mt_rc update_on_device(mt_engine *e, int u, mt_err *err)
 mt_rc mt__updates_check(const mt_engine *e, mt_err *err)
 {
     if (!e->host->n_bad) return MT_OK;
-    return mt_fail(err, MT_ENUMERIC, "%lld weights left the finite range in an update on the device.  Resume from the last checkpoint with a lower "
-                                     "learning rate", (long long)e->host->n_bad);
+    return mt_fail(err, MT_ENUMERIC,
+                   "%lld weights left the finite range in an update on the device.  Resume from the last checkpoint with a lower "
+                   "learning rate",
+                   (long long)e->host->n_bad);
 }
 
 /* -- staged ---------------------------------------------------------------------------------------- */
@@ -86,7 +91,8 @@ static staged carve(const mt_engine *e, const stage_slot *k, int u)
     mt_loan at = mt_plan_loan(e->plan, u);
     const int *lender = mt__place(e, u)->lender;
     char *first = e->layers[lender[0]].kept, *rest = e->layers[lender[1]].kept;
-    return (staged){ .m = e->unit_accs[u].p, .v = first + at.v, .lo = (int16_t *)(void *)(rest + at.lo), .hi = (uint16_t *)(void *)(rest + at.hi) };
+    return (staged){ .m = e->unit_accs[u].p, .v = first + at.v, .lo = (int16_t *)(void *)(rest + at.lo),
+                     .hi = (uint16_t *)(void *)(rest + at.hi) };
 }
 
 /* The in-place copy can be used only if it holds the newest weights. */
@@ -132,8 +138,8 @@ static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
     return stage_rest(e, k, u, err);
 }
 
-/* Back to host memory in two halves.  Forward needs a layer's kept activations long before backward needs its accumulator: so first what
- * lies in the former, of all units, and then the rest. */
+/* Back to host memory in two halves.  Forward needs a layer's kept activations long before backward needs its accumulator: so
+ * first what lies in the former, of all units, and then the rest. */
 static mt_rc write_back_first(mt_engine *e, stage_slot *k, int u, const staged *from, mt_err *err)
 {
     unit_state *s = &e->units[u];
@@ -171,7 +177,8 @@ static mt_rc queue_update(mt_engine *e, stage_slot *k, int u, staged *at, mt_err
     uint16_t *in_place = hi_in_place(e, u);
     *at = carve(e, k, u);
     if (in_place) at->hi = in_place;
-    /* U3: the write-back may still read what stays on the device; it changes again only behind it.  Other weights were fetched behind it. */
+    /* U3: the write-back may still read what stays on the device; it changes again only behind it.  Other weights were fetched
+     * behind it. */
     if (in_place) MT_TRY(mt_wait(e->compute, e->units[u].written, err));
     MT_TRY(mt_wait(e->compute, k->s.ready, err));
     MT_TRY(queue_adamw(e, u, at->hi, at->lo, at->m, at->v, err));
@@ -215,8 +222,9 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
 
 static bool updates_by_loan(const mt_engine *e, int u) { return mt__place(e, u)->borrows && mt__layout(e, u)->n_train; }
 
-/* All units that borrow, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs are queued as the
- * step goes on, in the order in which it needs their memory, and those of slots that are units' own behind them all. */
+/* All units that borrow, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs are
+ * queued as the step goes on, in the order in which it needs their memory, and those of slots that are units' own behind them
+ * all. */
 static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
 {
     int n = e->model->n_units;
@@ -246,7 +254,8 @@ mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err)
     return MT_OK;
 }
 
-/* What lies in accumulators, of `turns` units in the order of backward: the head, which may be the embedding, too, then downward. */
+/* What lies in accumulators, of `turns` units in the order of backward: the head, which may be the embedding, too, then
+ * downward. */
 static mt_rc return_accs(mt_engine *e, int turns, mt_err *err)
 {
     int n = e->model->n_units;
@@ -280,8 +289,9 @@ mt_rc mt__updates_return_all(mt_engine *e, mt_err *err)
     return return_own(e, e->n_late, err);
 }
 
-/* The link does copies out in the order in which they become possible, whatever their stream: all of these at once would hold up the
- * gradients of the whole step.  So each waits for compute to get so far.  One that is being saved is left for later: nobody needs it yet. */
+/* The link does copies out in the order in which they become possible, whatever their stream: all of these at once would hold up
+ * the gradients of the whole step.  So each waits for compute to get so far.  One that is being saved is left for later: nobody
+ * needs it yet. */
 mt_rc mt__updates_pace(mt_engine *e, mt_err *err)
 {
     if (e->any_borrows || e->returned_own == e->n_late) return MT_OK;
@@ -341,7 +351,8 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err)
     return update_all_borrowed(e, err);
 }
 
-/* What was staged is not used: its memory is free behind the copy that filled it (a slot of a unit's own also behind its write-back: stage_in). */
+/* What was staged is not used: its memory is free behind the copy that filled it (a slot of a unit's own also behind its
+ * write-back: stage_in). */
 static mt_rc drop(mt_engine *e, stage_slot *k, mt_err *err)
 {
     if (k->unit < 0) return MT_OK;
@@ -364,7 +375,8 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *s = &e->units[u];
         s->parked = mt__place(e, u)->site == MT_SITE_HOST ? mt__buffer(e, MT_BUF_PARKED, mt_plan_alias(e->plan, u), -1) : NULL;
-        s->grad_dev = mt__place(e, u)->borrows ? e->layers[mt__place(e, u)->lender[1]].kept + mt_plan_loan(e->plan, u).g : mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
+        s->grad_dev = mt__place(e, u)->borrows ? e->layers[mt__place(e, u)->lender[1]].kept + mt_plan_loan(e->plan, u).g
+                                               : mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt__event(e, &s->landed, "gradient sent", err));
         int own = mt_plan_own_slot(e->plan, u);
         if (own >= 0) s->stage = &e->stages[own];
@@ -381,7 +393,8 @@ mt_rc mt__updates_create(mt_engine *e, mt_err *err)
     e->stages = mt_calloc((size_t)n_stages, sizeof *e->stages);
     e->own_stages = mt_calloc((size_t)e->model->n_units, sizeof *e->own_stages);
     e->late = mt_calloc((size_t)e->model->n_units, sizeof *e->late);
-    if (!e->stages || !e->own_stages || !e->late) return mt_fail(err, MT_ENOMEM, "no host memory for the slots of staged updates");
+    if (!e->stages || !e->own_stages || !e->late)
+        return mt_fail(err, MT_ENOMEM, "no host memory for the slots of staged updates");
     MT_TRY(open_units(e, err));
     e->returned_own = e->n_late;
     for (int i = 0; i < n_stages; i++) {

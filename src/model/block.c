@@ -22,8 +22,8 @@ typedef struct span {
 
 static pass pass_of(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a)
 {
-    return (pass){ .r = r, .c = r->model->config, .l = r->model->units[mt_layer_unit(layer)].layout, .layer = layer, .w = w, .g = g,
-                   .mb = mb, .a = a };
+    return (pass){ .r = r, .c = r->model->config, .l = r->model->units[mt_layer_unit(layer)].layout, .layer = layer, .w = w,
+                   .g = g, .mb = mb, .a = a };
 }
 
 /* -- finding things in a unit ---------------------------------------------------------------------- */
@@ -136,8 +136,9 @@ static mt_rmsnorm norm_args(const pass *p, norm_id id, int64_t n, const void *x)
     const mt_work *k = &p->r->work;
     mt_role b = norm_roles[id].b;
     return (mt_rmsnorm){ .t = p->r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus,
-                         .centered = c->layer_norm, .x = x, .w = weight(p, norm_roles[id].w), .b = b == MT_ROLES ? NULL : weight(p, b),
-                         .rstd = id == POST1 || id == POST2 ? k->rstd_post : k->rstd, .scratch = k->scratch };
+                         .centered = c->layer_norm, .x = x, .w = weight(p, norm_roles[id].w),
+                         .b = b == MT_ROLES ? NULL : weight(p, b), .rstd = id == POST1 || id == POST2 ? k->rstd_post : k->rstd,
+                         .scratch = k->scratch };
 }
 
 /* The norm the mlp's input goes through: parallel blocks may share attention's. */
@@ -237,10 +238,10 @@ static mt_attention attention_args(const pass *p)
     int64_t ld = (c->H + 2 * c->K) * c->Dh, ld_qk = a->qk == a->qkv ? ld : (c->H + c->K) * c->Dh;
     return (mt_attention){ .t = p->r->t, .use = p->r->attention, .N = mb->n, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld_qk,
                            .ldk = ld_qk, .ldv = ld, .ldo = c->H * c->Dh, .n_docs = mb->n_docs, .longest = mb->longest,
-                           .doc_start = mb->doc_start, .host_start = mb->host_start, .scale = (float)c->attention_scale, .window = c->window[p->layer],
-                           .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .q = a->qk,
-                           .k = rows_at(p, a->qk, 1, c->H * c->Dh), .v = rows_at(p, a->qkv, 1, (c->H + c->K) * c->Dh), .o = a->attn,
-                           .lse = a->lse, .scratch = p->r->work.scratch };
+                           .doc_start = mb->doc_start, .host_start = mb->host_start, .scale = (float)c->attention_scale,
+                           .window = c->window[p->layer], .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi,
+                           .q = a->qk, .k = rows_at(p, a->qk, 1, c->H * c->Dh), .v = rows_at(p, a->qkv, 1, (c->H + c->K) * c->Dh),
+                           .o = a->attn, .lse = a->lse, .scratch = p->r->work.scratch };
 }
 
 /* The same rows as continuations of what is cached. */
@@ -248,10 +249,10 @@ static mt_cache_attention cached_args(const pass *p)
 {
     const mt_attention t = attention_args(p);
     return (mt_cache_attention){ .t = t.t, .N = t.N, .H = t.H, .K = t.K, .Dh = t.Dh, .ldq = t.ldq, .ldk = t.ldk, .ldv = t.ldv,
-                                 .ldo = t.ldo, .n_docs = t.n_docs, .longest = t.longest, .deepest = p->mb->deepest, .doc_start = t.doc_start,
-                                 .pos = p->mb->pos, .cache_row = p->mb->cache_row, .scale = t.scale, .window = t.window,
-                                 .softcap = t.softcap, .alibi = t.alibi, .q = t.q, .k = t.k, .v = t.v, .o = t.o,
-                                 .cache_k = p->a->cache_k, .cache_v = p->a->cache_v, .scratch = t.scratch };
+                                 .ldo = t.ldo, .n_docs = t.n_docs, .longest = t.longest, .deepest = p->mb->deepest,
+                                 .doc_start = t.doc_start, .pos = p->mb->pos, .cache_row = p->mb->cache_row, .scale = t.scale,
+                                 .window = t.window, .softcap = t.softcap, .alibi = t.alibi, .q = t.q, .k = t.k, .v = t.v,
+                                 .o = t.o, .cache_k = p->a->cache_k, .cache_v = p->a->cache_v, .scratch = t.scratch };
 }
 
 static mt_rc positions(const pass *p, mt_err *err)
@@ -298,8 +299,8 @@ static mt_rc attention_backward(const pass *p, mt_err *err)
 static mt_linear mix_args(const pass *p)
 {
     const mt_config *c = p->c;
-    return (mt_linear){ .t = p->r->t, .M = p->mb->n, .N = c->D, .K = c->H * c->Dh, .alpha = (float)c->residual_scale, .x = p->a->attn,
-                        .w = weight(p, MT_W_O), .scratch = p->r->work.scratch };
+    return (mt_linear){ .t = p->r->t, .M = p->mb->n, .N = c->D, .K = c->H * c->Dh, .alpha = (float)c->residual_scale,
+                        .x = p->a->attn, .w = weight(p, MT_W_O), .scratch = p->r->work.scratch };
 }
 
 static mt_rc mix(const pass *p, mt_err *err)
@@ -350,14 +351,15 @@ static mt_rc gate_up(const pass *p, span s, const void *h, mt_err *err)
 static mt_glu glu_args(const pass *p, span s)
 {
     const mt_config *c = p->c;
-    return (mt_glu){ .t = p->r->t, .act = c->act, .plain = c->plain_mlp, .N = s.n, .F = c->F, .gu = chunk_of(p, s), .y = act_of(p, s) };
+    return (mt_glu){ .t = p->r->t, .act = c->act, .plain = c->plain_mlp, .N = s.n, .F = c->F, .gu = chunk_of(p, s),
+                     .y = act_of(p, s) };
 }
 
 static mt_linear down_args(const pass *p, span s)
 {
     const mt_config *c = p->c;
-    return (mt_linear){ .t = p->r->t, .M = s.n, .N = c->D, .K = c->F, .alpha = (float)c->residual_scale, .w = weight(p, MT_W_DOWN),
-                        .x = act_of(p, s), .scratch = p->r->work.scratch };
+    return (mt_linear){ .t = p->r->t, .M = s.n, .N = c->D, .K = c->F, .alpha = (float)c->residual_scale,
+                        .w = weight(p, MT_W_DOWN), .x = act_of(p, s), .scratch = p->r->work.scratch };
 }
 
 /* Rows of the mlp's result from gate and up: y = product (+ add). */
@@ -386,8 +388,8 @@ static mt_rc mlp(const pass *p, void *x_out, mt_err *err)
     return post ? post_norm(p, POST2, a->mlped, a->xmid, x_out, err) : MT_OK;
 }
 
-/* Some rows: from dx, the gradient of the output, to the gradient of what gate and up read, which goes to work.dh, or is added to dx
- * where no norm lies between.  act, unless it is kept, takes the place of its own gradient. */
+/* Some rows: from dx, the gradient of the output, to the gradient of what gate and up read, which goes to work.dh, or is added to
+ * dx where no norm lies between.  act, unless it is kept, takes the place of its own gradient. */
 static mt_rc mlp_rows_backward(const pass *p, span s, const void *h, void *dx, mt_err *err)
 {
     const mt_acts *a = p->a;

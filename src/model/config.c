@@ -59,7 +59,8 @@ static mt_rc dimension(reader *r, int64_t *out, int64_t fallback, const char *co
         return mt_fail(r->err, MT_EFORMAT, "%s: \"%s\" is missing; it is needed to know the model's shape", r->path, names[0]);
     if (!key) return *out = fallback, MT_OK;
     MT_TRY(mt_json_i64(r->doc, key, 0, out, r->path, r->err));
-    if (*out < 1 || *out > MAX_DIM) return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; 1 to %d expected", r->path, key, (long long)*out, MAX_DIM);
+    if (*out < 1 || *out > MAX_DIM)
+        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %lld; 1 to %d expected", r->path, key, (long long)*out, MAX_DIM);
     return MT_OK;
 }
 
@@ -75,7 +76,8 @@ static mt_rc read_dimensions(reader *r)
     MT_TRY(dimension(r, &c->D, or_needed(f->shape.D), NAMES("hidden_size", "n_embd", "d_model")));
     MT_TRY(dimension(r, &c->L, or_needed(f->shape.L), NAMES("num_hidden_layers", "num_layers", "n_layer")));
     MT_TRY(dimension(r, &c->H, or_needed(f->shape.H), NAMES("num_attention_heads", "n_head")));
-    MT_TRY(dimension(r, &c->K, f->shape.K ? f->shape.K : c->H, NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
+    MT_TRY(dimension(r, &c->K, f->shape.K ? f->shape.K : c->H,
+                     NAMES("num_key_value_heads", "multi_query_group_num", "num_kv_heads")));
     int64_t mlp = f->default_mlp_factor ? f->default_mlp_factor * c->D : or_needed(f->shape.F);
     MT_TRY(dimension(r, &c->F, mlp, NAMES("intermediate_size", "ffn_hidden_size", "n_inner", "ffn_dim")));
     MT_TRY(dimension(r, &c->V, or_needed(f->shape.V), NAMES("vocab_size", "padded_vocab_size")));
@@ -89,8 +91,11 @@ static mt_rc read_dimensions(reader *r)
         return mt_fail(r->err, MT_EFORMAT, "%s: num_attention_heads=%lld is not a multiple of num_key_value_heads=%lld", r->path,
                        (long long)c->H, (long long)c->K);
     if (c->H * c->Dh > MAX_DIM)
-        return mt_fail(r->err, MT_ERANGE, "%s: %lld heads of %lld; at most %d columns in all", r->path, (long long)c->H, (long long)c->Dh, MAX_DIM);
-    if (c->Dh % 2 && c->family->rope != MT_ROPE_NONE) return mt_fail(r->err, MT_EUNSUPPORTED, "%s: head_dim=%lld is odd; rotary positions need pairs", r->path, (long long)c->Dh);
+        return mt_fail(r->err, MT_ERANGE, "%s: %lld heads of %lld; at most %d columns in all", r->path, (long long)c->H,
+                       (long long)c->Dh, MAX_DIM);
+    if (c->Dh % 2 && c->family->rope != MT_ROPE_NONE)
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: head_dim=%lld is odd; rotary positions need pairs", r->path,
+                       (long long)c->Dh);
     return MT_OK;
 }
 
@@ -99,9 +104,9 @@ static mt_rc read_activation(reader *r)
     static const struct {
         const char *name;
         mt_act act;
-    } known[] = { { "silu", MT_ACT_SILU }, { "swish", MT_ACT_SILU }, { "gelu_pytorch_tanh", MT_ACT_GELU_TANH },
-                  { "gelu_new", MT_ACT_GELU_TANH },  { "gelu_fast", MT_ACT_GELU_TANH }, { "gelu", MT_ACT_GELU_ERF }, { "relu", MT_ACT_RELU },
-                  { "relu2", MT_ACT_RELU2 } };
+    } known[] = { { "silu", MT_ACT_SILU },          { "swish", MT_ACT_SILU },          { "gelu_pytorch_tanh", MT_ACT_GELU_TANH },
+                  { "gelu_new", MT_ACT_GELU_TANH }, { "gelu_fast", MT_ACT_GELU_TANH }, { "gelu", MT_ACT_GELU_ERF },
+                  { "relu", MT_ACT_RELU },          { "relu2", MT_ACT_RELU2 } };
     const char *own = r->c->family->act_key, *name;
     const char *key = own ? own : spelling(r, NAMES("hidden_act", "hidden_activation", "activation_function", "activation"));
     r->c->act = r->c->family->default_act;
@@ -109,23 +114,28 @@ static mt_rc read_activation(reader *r)
     MT_TRY(mt_json_str(r->doc, key, "", &name, r->path, r->err));
     for (size_t i = 0; i < MT_COUNT(known); i++)
         if (strcmp(known[i].name, name) == 0) return r->c->act = known[i].act, MT_OK;
-    return mt_fail(r->err, MT_EUNSUPPORTED, "%s: activation \"%s\" is not supported (silu, gelu, gelu_new, gelu_pytorch_tanh, relu and relu2 are)", r->path, name);
+    return mt_fail(r->err, MT_EUNSUPPORTED,
+                   "%s: activation \"%s\" is not supported (silu, gelu, gelu_new, gelu_pytorch_tanh, relu and relu2 are)",
+                   r->path, name);
 }
 
 static mt_rc bias_by(reader *r, mt_bias_rule rule, const char *key, bool *out)
 {
     *out = rule == MT_BIAS_ALWAYS;
     if (rule != MT_BIAS_BY_KEY && rule != MT_BIAS_UNLESS_KEY) return MT_OK;
-    return mt_json_bool(r->doc, r->c->family->bias_key ? r->c->family->bias_key : key, rule == MT_BIAS_UNLESS_KEY, out, r->path, r->err);
+    return mt_json_bool(r->doc, r->c->family->bias_key ? r->c->family->bias_key : key, rule == MT_BIAS_UNLESS_KEY, out, r->path,
+                        r->err);
 }
 
 static mt_rc read_traits(reader *r)
 {
     mt_config *c = r->c;
     const mt_family *f = c->family;
-    const char *eps = spelling(r, NAMES("rms_norm_eps", "layernorm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"));
+    const char *eps = spelling(
+        r, NAMES("rms_norm_eps", "layernorm_epsilon", "layer_norm_eps", "layer_norm_epsilon", "norm_epsilon", "norm_eps"));
     MT_TRY(mt_json_f64(r->doc, eps ? eps : "rms_norm_eps", f->default_eps, &c->eps, r->path, r->err));
-    if (!(c->eps >= 0 && c->eps < 1)) return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %g; 0 to 1 expected", r->path, eps, c->eps);
+    if (!(c->eps >= 0 && c->eps < 1))
+        return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %g; 0 to 1 expected", r->path, eps, c->eps);
     MT_TRY(mt_json_bool(r->top, "tie_word_embeddings", f->default_tied, &c->tied, r->path, r->err));
     MT_TRY(mt_json_bool(r->doc, "tie_word_embeddings", c->tied, &c->tied, r->path, r->err));
     MT_TRY(mt_json_f64(r->doc, "initializer_range", 0.02, &c->init_range, r->path, r->err));
@@ -151,7 +161,8 @@ static mt_rc read_traits(reader *r)
     c->pad_id = pad >= 0 && pad < c->V ? (int32_t)pad : -1;
     const char *dtype;
     const json_t *at = spelling(r, NAMES("dtype", "torch_dtype")) ? r->doc : r->top;
-    MT_TRY(mt_json_str(at, mt_json_missing(json_object_get(at, "dtype")) ? "torch_dtype" : "dtype", "float32", &dtype, r->path, r->err));
+    MT_TRY(mt_json_str(at, mt_json_missing(json_object_get(at, "dtype")) ? "torch_dtype" : "dtype", "float32", &dtype, r->path,
+                       r->err));
     if (!mt_dtype_from_torch(dtype, &c->dtype)) return mt_fail(r->err, MT_EFORMAT, "%s: unknown dtype \"%s\"", r->path, dtype);
     return read_activation(r);
 }
@@ -169,7 +180,8 @@ static mt_rc window_from_layer_types(reader *r, const json_t *types, int64_t wid
         if (strcmp(name, "sliding_attention") == 0)
             c->window[i] = width;
         else if (strcmp(name, "full_attention") != 0 && strcmp(name, "attention") != 0)
-            return mt_fail(r->err, MT_EUNSUPPORTED, "%s: layer %lld is of type \"%s\"; only full and sliding attention are supported", r->path,
+            return mt_fail(r->err, MT_EUNSUPPORTED,
+                           "%s: layer %lld is of type \"%s\"; only full and sliding attention are supported", r->path,
                            (long long)i, name);
     }
     return MT_OK;
@@ -204,7 +216,8 @@ static mt_rc read_windows(reader *r)
         MT_TRY(mt_json_i64(r->doc, "max_window_layers", 28, &first, r->path, r->err));
     }
     if (width < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window\" is %lld", r->path, (long long)width);
-    if (first < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"max_window_layers\" is %lld; 0 or more expected", r->path, (long long)first);
+    if (first < 0)
+        return mt_fail(r->err, MT_ERANGE, "%s: \"max_window_layers\" is %lld; 0 or more expected", r->path, (long long)first);
     if (f->window == MT_WINDOW_PATTERN) {
         used = true;
         MT_TRY(window_pattern(r, f->window_pattern, &pattern));
@@ -251,21 +264,27 @@ static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
     size_t i = 0;
     while (i < MT_COUNT(known) && strcmp(known[i].name, name)) i++;
     if (i == MT_COUNT(known))
-        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: rope scaling \"%s\" is not supported (default, linear, dynamic, llama3, yarn, longrope are)", r->path, name);
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: rope scaling \"%s\" is not supported (default, linear, dynamic, llama3, yarn, longrope are)", r->path,
+                       name);
     rope->type = known[i].type;
     if (!mt_json_missing(json_object_get(d, "short_factor"))) rope->type = MT_ROPE_LONG; /* Phi-3 called it yarn, too */
     MT_TRY(mt_json_f64(d, "rope_theta", rope->theta, &rope->theta, r->path, r->err));
     double from_top;
-    MT_TRY(mt_json_f64(d, "original_max_position_embeddings", (double)r->c->max_positions, &rope->original_positions, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "original_max_position_embeddings", (double)r->c->max_positions, &rope->original_positions, r->path,
+                       r->err));
     MT_TRY(mt_json_f64(r->doc, "original_max_position_embeddings", rope->original_positions, &from_top, r->path, r->err));
     rope->original_positions = from_top;
     double implied = (double)r->c->max_positions / rope->original_positions;
-    MT_TRY(mt_json_f64(d, "factor", rope->type == MT_ROPE_YARN || rope->type == MT_ROPE_LONG ? implied : 1, &rope->factor, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "factor", rope->type == MT_ROPE_YARN || rope->type == MT_ROPE_LONG ? implied : 1, &rope->factor,
+                       r->path, r->err));
     MT_TRY(mt_json_f64(d, "low_freq_factor", 1, &rope->low_freq, r->path, r->err));
     MT_TRY(mt_json_f64(d, "high_freq_factor", 4, &rope->high_freq, r->path, r->err));
-    bool logs = rope->type == MT_ROPE_LONG; /* of the positions, so one alone will not do; where they grew by less than 1 it says nothing */
+    bool logs = rope->type == MT_ROPE_LONG; /* of the positions, so one alone will not do; where they grew by less than 1 it
+                                             * says nothing */
     if (!((rope->factor >= 1 || logs) && rope->factor < 1e6 && rope->original_positions >= (logs ? 2 : 1)))
-        return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor, rope->original_positions);
+        return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor,
+                       rope->original_positions);
     return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK; /* the rest of longrope once dr is known */
 }
 
@@ -273,11 +292,13 @@ static mt_rc read_factors(reader *r, const json_t *d, const char *key, int64_t n
 {
     const json_t *list = json_object_get(d, key);
     if (!json_is_array(list) || json_array_size(list) != (size_t)n)
-        return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should list %lld numbers, half of a head's rotated width", r->path, key, (long long)n);
+        return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should list %lld numbers, half of a head's rotated width",
+                       r->path, key, (long long)n);
     for (int64_t i = 0; i < n; i++) {
         const json_t *v = json_array_get(list, (size_t)i);
         out[i] = json_number_value(v);
-        if (!json_is_number(v) || !(out[i] > 0)) return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should hold positive numbers", r->path, key);
+        if (!json_is_number(v) || !(out[i] > 0))
+            return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should hold positive numbers", r->path, key);
     }
     return MT_OK;
 }
@@ -297,9 +318,10 @@ static mt_rc read_rope_spec(reader *r, const json_t *d, double theta, mt_rope_sp
     const char *partial_key = spelling(r, NAMES("partial_rotary_factor", "rotary_pct", "rope_pct"));
     double partial;
     *rope = (mt_rope_spec){ .style = c->family->rope, .factor = 1, .attention_factor = 1, .theta = theta };
-    if (!mt_json_missing(d) && !json_is_object(d)) return mt_fail(r->err, MT_EFORMAT, "%s: the rope settings should be an object", r->path);
-    MT_TRY(mt_json_f64(r->doc, partial_key ? partial_key : "partial_rotary_factor", c->family->default_partial ? c->family->default_partial : 1, &partial,
-                       r->path, r->err));
+    if (!mt_json_missing(d) && !json_is_object(d))
+        return mt_fail(r->err, MT_EFORMAT, "%s: the rope settings should be an object", r->path);
+    MT_TRY(mt_json_f64(r->doc, partial_key ? partial_key : "partial_rotary_factor",
+                       c->family->default_partial ? c->family->default_partial : 1, &partial, r->path, r->err));
     if (!mt_json_missing(d)) {
         MT_TRY(mt_json_f64(d, "partial_rotary_factor", partial, &partial, r->path, r->err));
         MT_TRY(read_scaling(r, d, rope));
@@ -307,7 +329,8 @@ static mt_rc read_rope_spec(reader *r, const json_t *d, double theta, mt_rope_sp
     if (!(rope->theta > 1 && rope->theta < 1e15)) return mt_fail(r->err, MT_ERANGE, "%s: rope_theta is %g", r->path, rope->theta);
     rope->dr = (int64_t)((double)c->Dh * partial);
     if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh || rope->dr / 2 > MT_MAX_PAIRS)
-        return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path, partial, (long long)c->Dh);
+        return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path,
+                       partial, (long long)c->Dh);
     return rope->type == MT_ROPE_LONG ? read_longrope(r, d, rope) : MT_OK;
 }
 
@@ -347,7 +370,8 @@ static mt_rc read_rope(reader *r)
     MT_TRY(read_rope_spec(r, d, theta, &c->rope));
     for (int64_t i = 0; i < c->L; i++) c->layer_rope[i] = MT_LAYER_ROPE;
     if (f->local_rope) {
-        MT_TRY(mt_json_f64(r->doc, "rope_local_base_freq", f->local_theta ? f->local_theta : c->rope.theta, &local_theta, r->path, r->err));
+        MT_TRY(mt_json_f64(r->doc, "rope_local_base_freq", f->local_theta ? f->local_theta : c->rope.theta, &local_theta, r->path,
+                           r->err));
         MT_TRY(read_rope_spec(r, local, local_theta, &c->rope_local));
         for (int64_t i = 0; i < c->L; i++)
             if (c->window[i]) c->layer_rope[i] = MT_LAYER_ROPE_LOCAL, c->has_rope_local = true;
@@ -368,13 +392,17 @@ static mt_rc refuse_unfit(reader *r)
     bool enc_dec = false;
     MT_TRY(mt_json_bool(r->doc, "is_encoder_decoder", false, &enc_dec, r->path, r->err));
     if (enc_dec)
-        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models", r->path, r->c->model_type);
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is an encoder-decoder model; megatrain trains decoder-only models",
+                       r->path, r->c->model_type);
     static const char *const experts[] = { "num_experts", "num_local_experts", "n_routed_experts", "moe_num_experts", NULL };
     if (spelling(r, experts))
-        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" is a mixture of experts (\"%s\"); only dense models are supported so far", r->path,
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: \"%s\" is a mixture of experts (\"%s\"); only dense models are supported so far", r->path,
                        r->c->model_type, spelling(r, experts));
     if (!mt_json_missing(json_object_get(r->doc, "kv_lora_rank")))
-        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" uses latent attention (\"kv_lora_rank\"), which is not supported so far", r->path, r->c->model_type);
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: \"%s\" uses latent attention (\"kv_lora_rank\"), which is not supported so far", r->path,
+                       r->c->model_type);
     return MT_OK;
 }
 
@@ -406,7 +434,8 @@ static bool listed(const char *const *names, const char *name)
     return *names;
 }
 
-/* A key of config.json that tells of other families and means nothing to this one: something it would not compute.  NULL: none. */
+/* A key of config.json that tells of other families and means nothing to this one: something it would not compute.  NULL:
+ * none. */
 static const char *foreign_key(const json_t *doc, const mt_family *f)
 {
     for (const mt_family *const *other = mt_families; *other; other++)
@@ -425,13 +454,22 @@ static mt_rc guess_family(reader *r)
         if (n_telling(r->doc, *f) > n_telling(r->doc, c->family)) c->family = *f;
     const char *foreign = foreign_key(r->doc, c->family);
     if (foreign)
-        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: model_type \"%s\" is not known, and taken for a %s model its \"%s\" would be ignored; this model is not supported",
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: model_type \"%s\" is not known, and taken for a %s model its \"%s\" would be ignored; this model is "
+                       "not supported",
                        r->path, c->model_type, c->family->name, foreign);
     bool by_keys = n_telling(r->doc, c->family) > 0;
     c->decided_by = r->as ? "tensor names" : by_keys ? "config keys" : "nothing better";
-    if (r->as) return assume(r, "model_type \"%s\" is unknown; its tensors have the names and shapes of a %s model's, so it is treated as one", c->model_type, c->family->name);
-    if (by_keys) return assume(r, "model_type \"%s\" is unknown; its config has keys of %s, so it is treated as one", c->model_type, c->family->name);
-    return assume(r, "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves)", c->model_type);
+    if (r->as)
+        return assume(
+            r, "model_type \"%s\" is unknown; its tensors have the names and shapes of a %s model's, so it is treated as one",
+            c->model_type, c->family->name);
+    if (by_keys)
+        return assume(r, "model_type \"%s\" is unknown; its config has keys of %s, so it is treated as one", c->model_type,
+                      c->family->name);
+    return assume(r,
+                  "model_type \"%s\" is unknown; it is treated as a llama-shaped block (RMS norms before, SwiGLU, rotary halves)",
+                  c->model_type);
 }
 
 static mt_rc find_family(reader *r)
@@ -448,7 +486,8 @@ static mt_rc find_family(reader *r)
     if (!r->as && (c->family = mt_family_by_model_type(c->model_type))) return MT_OK;
     c->decided_by = "architectures";
     if (!r->as && (c->family = mt_family_by_architecture(c->architecture)))
-        return assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type, c->architecture, c->family->name);
+        return assume(r, "model_type \"%s\" is unknown; architecture %s is treated as %s", c->model_type, c->architecture,
+                      c->family->name);
     return guess_family(r);
 }
 
@@ -510,7 +549,8 @@ mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
     json_t *doc;
     mt_rc rc = mt_json_read(&doc, path, err);
     if (rc == MT_ENOENT)
-        rc = mt_fail(err, MT_ENOENT, "%s: no such file; a model is a directory with config.json and *.safetensors, as the hub has them", path);
+        rc = mt_fail(err, MT_ENOENT,
+                     "%s: no such file; a model is a directory with config.json and *.safetensors, as the hub has them", path);
     if (!rc) rc = from_document(out, doc, path, err);
     mt_free(path);
     return rc;

@@ -11,7 +11,14 @@
 
 typedef struct mt_family mt_family;
 
-typedef enum mt_rope_type { MT_ROPE_DEFAULT, MT_ROPE_LINEAR, MT_ROPE_DYNAMIC, MT_ROPE_LLAMA3, MT_ROPE_YARN, MT_ROPE_LONG } mt_rope_type;
+typedef enum mt_rope_type {
+    MT_ROPE_DEFAULT,
+    MT_ROPE_LINEAR,
+    MT_ROPE_DYNAMIC,
+    MT_ROPE_LLAMA3,
+    MT_ROPE_YARN,
+    MT_ROPE_LONG
+} mt_rope_type;
 
 enum { MT_MAX_PAIRS = 256 }; /* rotated pairs of a head */
 
@@ -98,9 +105,9 @@ static inline bool mt_config_post_norms(const mt_config *c) { return c->norms !=
 /* Columns of what the mlp's first product makes. */
 static inline int64_t mt_config_gu(const mt_config *c) { return c->plain_mlp ? c->F : 2 * c->F; }
 
-/* cos and sin, [n_positions, dr/2] each, scaled.  Longrope has two lists of factors; which one counts is decided by n_positions, the
- * longest document of the run: transformers decides by the longest row of each batch, so a run whose documents lie on both sides
- * of original_positions uses the long list for all of them. */
+/* cos and sin, [n_positions, dr/2] each, scaled.  Longrope has two lists of factors; which one counts is decided by n_positions,
+ * the longest document of the run: transformers decides by the longest row of each batch, so a run whose documents lie on both
+ * sides of original_positions uses the long list for all of them. */
 void mt_rope_tables(const mt_rope_spec *rope, int64_t n_positions, float *cos_out, float *sin_out);
 
 #endif

@@ -1,8 +1,8 @@
 /* slice.h - where a weight's numbers lie in the tensors of a checkpoint.
  *
- * In memory every role is a matrix of its own, output rows first.  Files may hold several roles in one tensor (fused q, k, v; gate
- * and up), regrouped by head, or transposed.  The rule is three numbers and a flag, used one way by the loader and the other way
- * by the saver, so what is loaded and saved again is the same bytes. */
+ * In memory every role is a matrix of its own, output rows first.  Files may hold several roles in one tensor (fused q, k, v;
+ * gate and up), regrouped by head, or transposed.  The rule is three numbers and a flag, used one way by the loader and the other
+ * way by the saver, so what is loaded and saved again is the same bytes. */
 #ifndef MT_MODEL_SLICE_H
 #define MT_MODEL_SLICE_H
 

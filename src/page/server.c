@@ -49,12 +49,13 @@ struct mt_server {
 
 static void put_answer(mt_str *out, const char *status, const char *type, const char *body, size_t n)
 {
-    mt_str_printf(out,
-                  "HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n"
-                  "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
-                  "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
-                  "'self'; img-src data:; frame-ancestors 'none'\r\n%s\r\n",
-                  status, type, n, strncmp(status, "405", 3) == 0 ? "Allow: GET\r\n" : "");
+    mt_str_printf(
+        out,
+        "HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n"
+        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
+        "'self'; img-src data:; frame-ancestors 'none'\r\n%s\r\n",
+        status, type, n, strncmp(status, "405", 3) == 0 ? "Allow: GET\r\n" : "");
     mt_str_add(out, body, n);
 }
 
@@ -222,8 +223,10 @@ static void *serve(void *arg)
 
 static int listen_on(int port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    int fd = mt_fault(MT_FAULT_FILE) ? (errno = EMFILE, -1) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = mt_fault(MT_FAULT_FILE) ? (errno = EMFILE, -1) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+        yes = 1;
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, MAX_CLIENTS) == 0) return fd;
@@ -243,8 +246,12 @@ static mt_rc start_listening(mt_server *s, int port, mt_err *err)
     }
     if (s->listener >= 0) return MT_OK;
     if (errno == EADDRINUSE && tries > 1)
-        return mt_fail(err, MT_EBUSY, "ports %d to %d of this machine are all in use; choose one (train --dashboard PORT, report --serve PORT)", port, port + tries - 1);
-    if (errno == EADDRINUSE) return mt_fail(err, MT_EBUSY, "port %d of this machine is in use; choose another (train --dashboard PORT, report --serve PORT)", port);
+        return mt_fail(err, MT_EBUSY,
+                       "ports %d to %d of this machine are all in use; choose one (train --dashboard PORT, report --serve PORT)",
+                       port, port + tries - 1);
+    if (errno == EADDRINUSE)
+        return mt_fail(err, MT_EBUSY,
+                       "port %d of this machine is in use; choose another (train --dashboard PORT, report --serve PORT)", port);
     return mt_fail_errno(err, MT_EIO, "opening port %d of this machine for the dashboard", s->port);
 }
 

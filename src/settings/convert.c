@@ -29,7 +29,8 @@ static mt_rc number(const mt_setting *row, const char *text, bool whole, double 
     if (row->word && strcmp(text, row->word) == 0) return *out = row->word_value, MT_OK;
     bool on;
     double v;
-    if (row->word && strcmp(row->word, "off") == 0 && mt_yaml_bool(text, &on)) { /* what may be off may be on: as the flag alone */
+    /* What may be off may be on: as the flag alone. */
+    if (row->word && strcmp(row->word, "off") == 0 && mt_yaml_bool(text, &on)) {
         if (!on) return *out = row->word_value, MT_OK;
         if (row->bare) text = row->bare;
     }

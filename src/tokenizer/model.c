@@ -82,8 +82,8 @@ static mt_rc encode_word(const mt_word_model *m, mt_word_model_state *st, const 
     }
 }
 
-static mt_rc encode_cached(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable, mt_pieces *out,
-                           mt_err *err)
+static mt_rc encode_cached(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable,
+                           mt_pieces *out, mt_err *err)
 {
     if (!n) return MT_OK;
     if (n > KEY_BYTES) return encode_word(m, st, word, n, out, err);
@@ -116,8 +116,8 @@ static size_t next_marker(const char *s, size_t n, size_t i)
     return n;
 }
 
-mt_rc mt_word_model_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable, mt_pieces *out,
-                      mt_err *err)
+mt_rc mt_word_model_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable,
+                           mt_pieces *out, mt_err *err)
 {
     if (m->kind != MT_WORD_MODEL_BPE || !m->bpe.cut_at_marker) return encode_cached(m, st, word, n, readable, out, err);
     for (size_t i = 0; i < n;) {

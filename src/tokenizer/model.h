@@ -94,7 +94,12 @@ mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab 
 
 /* ---- any of them ---- */
 
-typedef enum mt_word_model_kind { MT_WORD_MODEL_BPE, MT_WORD_MODEL_UNIGRAM, MT_WORD_MODEL_WORDPIECE, MT_WORD_MODEL_WORDLEVEL } mt_word_model_kind;
+typedef enum mt_word_model_kind {
+    MT_WORD_MODEL_BPE,
+    MT_WORD_MODEL_UNIGRAM,
+    MT_WORD_MODEL_WORDPIECE,
+    MT_WORD_MODEL_WORDLEVEL
+} mt_word_model_kind;
 
 typedef struct mt_word_model {
     mt_word_model_kind kind;
@@ -135,14 +140,16 @@ void mt_word_model_state_deinit(mt_word_model_state *st);
 
 /* Append the ids of one word; `readable` bytes follow word's start in memory (at least n), so that short words can
  * be loaded without a loop. */
-mt_rc mt_word_model_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable, mt_pieces *out,
-                      mt_err *err);
+mt_rc mt_word_model_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable,
+                           mt_pieces *out, mt_err *err);
 void mt_word_model_deinit(mt_word_model *m);
 
 /* The models behind mt_word_model_encode. */
 mt_rc mt__bpe_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
-mt_rc mt__unigram_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
-mt_rc mt__wordpiece_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
+mt_rc mt__unigram_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out,
+                         mt_err *err);
+mt_rc mt__wordpiece_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out,
+                           mt_err *err);
 /* SentencePiece's and byte_fallback's way out for unknown text: a token a byte if all exist. */
 bool mt__all_bytes_known(const int32_t byte_ids[256], const char *s, size_t n);
 /* The tokens "<0x00>" .. "<0xFF>" of a vocabulary, -1 where missing. */

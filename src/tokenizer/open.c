@@ -103,7 +103,8 @@ mt_rc mt_tokenizer_open_json(mt_tokenizer **out, const char *text, size_t n, con
     return finish(out, tok, mt__load_tokenizer_json(tok, text, n, what, err), what, err);
 }
 
-mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, const char *config, size_t n_config, const char *what, mt_err *err)
+mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, const char *config, size_t n_config,
+                              const char *what, mt_err *err)
 {
     mt_tokenizer *tok;
     *out = NULL;

@@ -64,7 +64,8 @@ static mt_rc encode_plain(call *c, mt_view text, mt_err *err)
     pieces->n = 0;
     for (size_t i = 0; i < words->n; i++) {
         mt_word w = words->items[i];
-        MT_TRY(mt_word_model_encode(&tok->model, &c->sc->model, text.s + w.start, w.end - w.start, text.n - w.start, pieces, err));
+        MT_TRY(
+            mt_word_model_encode(&tok->model, &c->sc->model, text.s + w.start, w.end - w.start, text.n - w.start, pieces, err));
         if (!c->ranges) continue; /* all words of this text are copied at once below */
         MT_TRY(put_pieces(c, &text, w.start, err));
         pieces->n = 0;
