@@ -24,7 +24,8 @@ static void a_prompt_gets_the_same_answer_in_any_company(void **state)
     (void)state;
     char alone[4096], many[8192];
     output_of(DRAWN "--prompt 'Reverse apple.'", alone, sizeof alone);
-    output_of(DRAWN "--prompt 'Write 12 in words.' --prompt 'Reverse apple.' --prompt 'Count the letters in banana, please.'", many, sizeof many);
+    output_of(DRAWN "--prompt 'Write 12 in words.' --prompt 'Reverse apple.' --prompt 'Count the letters in banana, please.'",
+              many, sizeof many);
     assert_true(strlen(alone) > 1);
     const char *at = strstr(many, "> Reverse apple.\n");
     assert_non_null(at);

@@ -8,7 +8,8 @@ static void ask_bash(const char *words, int at, char *got, size_t size)
 {
     char command[4096];
     snprintf(command, sizeof command,
-             "bash -c 'source %s/completions/megatrain.bash; COMP_WORDS=(\"%s\" %s); COMP_CWORD=%d; _megatrain; echo \" ${COMPREPLY[*]} \"'",
+             "bash -c 'source %s/completions/megatrain.bash; COMP_WORDS=(\"%s\" %s); COMP_CWORD=%d; _megatrain; echo \" "
+             "${COMPREPLY[*]} \"'",
              ROOT, MT_BINARY, words, at);
     FILE *p = popen(command, "r");
     assert_non_null(p);
@@ -61,7 +62,9 @@ static void zsh_is_offered_both_ways_of_a_switch(void **state)
     char command[2048], line[512];
     int found = 0;
     snprintf(command, sizeof command,
-             "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help.*\\))\\\"})/\\1/p\" %s/completions/_megatrain)\"'", MT_BINARY, ROOT);
+             "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help.*\\))\\\"})/\\1/p\" "
+             "%s/completions/_megatrain)\"'",
+             MT_BINARY, ROOT);
     FILE *p = popen(command, "r");
     assert_non_null(p);
     while (fgets(line, sizeof line, p)) {
@@ -114,7 +117,8 @@ static void expect_made(const char *args, const char *first, const char *then)
 static void make_install_makes_the_manual_first(void **state)
 {
     (void)state;
-    expect_made("install PREFIX=/nowhere", "cmake --build --preset release -j 1 --target manual", "cmake --install build --prefix /nowhere");
+    expect_made("install PREFIX=/nowhere", "cmake --build --preset release -j 1 --target manual",
+                "cmake --install build --prefix /nowhere");
 }
 
 /* Another preset has another folder. */

@@ -15,7 +15,8 @@ static void compute(rig *r, const mt_batch *batch, const mt_arithmetic *a, int64
     mt_err err = { 0 };
     mt_plan *plan;
     mt_step_result result;
-    mt_job job = { .train = true, .clip = true, .step_tokens = batch->n_tokens, .step_docs = batch->n_docs, .longest = batch->longest };
+    mt_job job = { .train = true, .clip = true, .step_tokens = batch->n_tokens, .step_docs = batch->n_docs,
+                   .longest = batch->longest };
     assert_ok(mt_plan_choose(&plan, r->model, &job, a, 0, &err));
     rig_start(r, plan, 2);
     assert_ok(mt_engine_gradients(r->engine, batch, &result, &err));
@@ -36,7 +37,8 @@ static void compute(rig *r, const mt_batch *batch, const mt_arithmetic *a, int64
 
 static mt_arithmetic arithmetic(int64_t micro, int64_t mlp, int64_t head)
 {
-    return (mt_arithmetic){ .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = mlp, .head_rows = head };
+    return (mt_arithmetic){ .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = mlp,
+                            .head_rows = head };
 }
 
 static void one_row(const rig *r, int64_t d, mt_batch *out)
@@ -156,5 +158,6 @@ static void a_document_that_trains_nothing_changes_nothing(void **state)
     assert_memory_equal(&with.grad_norm, &without.grad_norm, sizeof with.grad_norm);
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
-             cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))
+RIG_TEST_MAIN(cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone),
+              cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
+              cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))

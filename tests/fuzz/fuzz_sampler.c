@@ -48,8 +48,8 @@ static void decode_trained(const mt_tokenizer *tok, const mt_sample *samples, si
 }
 
 /* With a built-in template and no limit, every answer that is to be learned is. */
-static void check_answers(const mt_record_layout *layout, const mt_sampler_config *c, const mt_tokenizer *tok, const mt_value *record,
-                          const mt_sample *samples, size_t n)
+static void check_answers(const mt_record_layout *layout, const mt_sampler_config *c, const mt_tokenizer *tok,
+                          const mt_value *record, const mt_sample *samples, size_t n)
 {
     mt_err err = { 0 };
     mt_arena arena = { 0 };

@@ -344,8 +344,8 @@ static void lay_out_clones(const char *dir)
         assert_int_equal(system(command), 0);
     }
     for (size_t i = 0; i < MT_COUNT(others); i++) {
-        snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s/%s')\" && echo '{\"not\": \"this\"}' > '%s/%s'", dir, others[i],
-                 dir, others[i]);
+        snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s/%s')\" && echo '{\"not\": \"this\"}' > '%s/%s'", dir,
+                 others[i], dir, others[i]);
         assert_int_equal(system(command), 0);
     }
 }

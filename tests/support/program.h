@@ -26,7 +26,8 @@ static inline void expect_program(const char *args, int status, const char *says
 {
     char out[16384];
     int got = run_program(args, out, sizeof out);
-    if (got != status || !strstr(out, says)) fail_msg("megatrain %s: status %d (expected %d), expected \"%s\" in:\n%s", args, got, status, says, out);
+    if (got != status || !strstr(out, says))
+        fail_msg("megatrain %s: status %d (expected %d), expected \"%s\" in:\n%s", args, got, status, says, out);
 }
 
 #endif

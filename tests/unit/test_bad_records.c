@@ -166,8 +166,8 @@ static void formats_without_lines_name_the_row(void **state)
 /* ---- odd, and used all the same ---- */
 
 /* The one sample of a record: its trained part, decoded. */
-static void expect_learned(const char *dir, const char *record, mt_record_layout layout, mt_sampler_config config, const char *want,
-                           mt_oddities odd)
+static void expect_learned(const char *dir, const char *record, mt_record_layout layout, mt_sampler_config config,
+                           const char *want, mt_oddities odd)
 {
     rig r;
     mt_err err = { 0 };

@@ -1,7 +1,8 @@
 /* Includes point downward only:
- *     cli > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > device > base;     cli > page > base
- * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those named
- * for cuDNN its own.
+ *     cli > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > device > base;     cli > page >
+ *     base
+ * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those
+ * named for cuDNN its own.
  *
  * And a type has one meaning: no two headers define types of the same name, though no file may include both. */
 #include "test.h"
@@ -14,8 +15,9 @@ static const struct {
     const char *folder;
     int level;
 } layers[] = {
-    { "base", 0 },  { "device", 1 }, { "ops", 2 },  { "model", 3 }, { "tokenizer", 3 }, { "jinja", 3 }, { "optim", 4 },
-    { "ckpt", 4 }, { "data", 4 },   { "hub", 4 },   { "plan", 4 }, { "settings", 4 }, { "engine", 5 }, { "page", 1 },  { "cli", 6 },
+    { "base", 0 },  { "device", 1 },   { "ops", 2 },    { "model", 3 }, { "tokenizer", 3 },
+    { "jinja", 3 }, { "optim", 4 },    { "ckpt", 4 },   { "data", 4 },  { "hub", 4 },
+    { "plan", 4 },  { "settings", 4 }, { "engine", 5 }, { "page", 1 },  { "cli", 6 },
 };
 
 static int level_of(const char *folder, size_t n)
@@ -144,4 +146,5 @@ static void the_rule_itself_tells_up_from_down(void **state)
     assert_false(may_include("cli", "nowhere", 7));
 }
 
-MT_TEST_MAIN(cmocka_unit_test(includes_point_downward), cmocka_unit_test(a_type_has_one_meaning), cmocka_unit_test(the_rule_itself_tells_up_from_down))
+MT_TEST_MAIN(cmocka_unit_test(includes_point_downward), cmocka_unit_test(a_type_has_one_meaning),
+             cmocka_unit_test(the_rule_itself_tells_up_from_down))

@@ -83,7 +83,8 @@ static void long_runs_are_thinned_but_keep_evaluations_and_the_end(void **state)
     put(dir, "metrics.jsonl", s.s);
     json_t *v = view(dir, 0);
     int n = 0, evals = 0;
-    for (const char *at = text_of(v, "metrics"); *at; at = strchr(at, '\n') + 1, n++) evals += strncmp(strstr(at, ", \""), ", \"eval_loss", 12) == 0;
+    for (const char *at = text_of(v, "metrics"); *at; at = strchr(at, '\n') + 1, n++)
+        evals += strncmp(strstr(at, ", \""), ", \"eval_loss", 12) == 0;
     assert_in_range(n, MT_VIEW_LINES / 2, MT_VIEW_LINES + 10);
     assert_int_equal(evals, LINES / 9999);
     assert_non_null(strstr(text_of(v, "metrics"), "\"step\": 50000, "));
@@ -149,7 +150,8 @@ static void nothing_in_a_run_ends_the_script(void **state)
     assert_null(strstr(page.s, "<!--"));
     assert_null(strstr(page.s, "@DATA@"));
     assert_null(strstr(page.s, "@SCRIPT@"));
-    for (const char *far = page.s; (far = strstr(far, "://")); far++) /* nothing is loaded from elsewhere; one name is a namespace */
+    /* Nothing is loaded from elsewhere; one name is a namespace. */
+    for (const char *far = page.s; (far = strstr(far, "://")); far++)
         assert_true(strncmp(far, "://www.w3.org/2000/svg", 22) == 0);
     mt_str_free(&page);
 }
@@ -158,7 +160,8 @@ static void nothing_in_a_run_ends_the_script(void **state)
 
 static int connect_to(int port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     return fd;

@@ -101,7 +101,8 @@ static void missing_and_foreign_files_are_named(void **state)
     assert_ok(mt_settings_init(&s, &err));
     assert_int_equal(mt_settings_read(&s, "no/such.yaml", &err), MT_ENOENT);
     assert_says("no/such.yaml");
-    assert_ok(mt_settings_read(&s, MT_FIXTURE("settings/flat.yaml"), &err)); /* LLaMA-Factory's form: cli.resolved has more of it */
+    /* LLaMA-Factory's form: cli.resolved has more of it. */
+    assert_ok(mt_settings_read(&s, MT_FIXTURE("settings/flat.yaml"), &err));
     assert_true(s.flat);
     assert_string_equal(s.model.name, "Qwen/Qwen2.5-7B-Instruct");
     mt_settings_deinit(&s);

@@ -1,4 +1,5 @@
-/* A checkpoint that does not fit its config: every case named, with what to do.  Made by rewriting a good model with one change. */
+/* A checkpoint that does not fit its config: every case named, with what to do.  Made by rewriting a good model with one
+ * change. */
 #include "rig.h"
 #include "tempdir.h"
 
@@ -28,9 +29,15 @@ static void copy_config(const char *dir)
 }
 
 /* What a change adds, or NULL. */
-static const char *added(change c) { return c == ADD_EXTRA ? "model.rotary_emb.inv_freq" : c == ADD_BIAS ? "model.layers.0.self_attn.o_proj.bias" : NULL; }
+static const char *added(change c)
+{
+    return c == ADD_EXTRA ? "model.rotary_emb.inv_freq" : c == ADD_BIAS ? "model.layers.0.self_attn.o_proj.bias" : NULL;
+}
 
-static bool is_dropped(const char *name, change c) { return (c == DROP && !strcmp(name, VICTIM)) || (c == DROP_HEAD && !strcmp(name, "lm_head.weight")); }
+static bool is_dropped(const char *name, change c)
+{
+    return (c == DROP && !strcmp(name, VICTIM)) || (c == DROP_HEAD && !strcmp(name, "lm_head.weight"));
+}
 
 static void declare(mt_safetensors_writer *w, const mt_st_tensor *t, change c)
 {
@@ -218,6 +225,7 @@ static void fresh_weights_depend_on_seed_and_name_alone(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted), IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused),
-             IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
-             IN_TEMPDIR(numbers_that_are_not_finite_are_warned_about), cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone))
+MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted),
+             IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused), IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
+             IN_TEMPDIR(numbers_that_are_not_finite_are_warned_about),
+             cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone))
