@@ -64,6 +64,8 @@ static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
     if (!mt_moments_from_name(o->adam_state, &b->moments))
         return mt_fail(err, MT_EINVAL, "--adam-state %s: float32, bf16 or 8bit expected", o->adam_state);
     if (o->warmup_tokens && o->warmup_tokens < 2) return mt_fail(err, MT_EINVAL, "--warmup-tokens of at least 2 expected");
+    if (o->micro < 0 || o->head_rows < 0)
+        return mt_fail(err, MT_EINVAL, "--micro-tokens and --head-rows of at least 0 (chosen) expected");
     MT_TRY(parse_lengths(o->lengths, &b->lognormal_mean, err));
     return parse_trained(o->trained, &b->trained, err);
 }

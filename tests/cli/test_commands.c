@@ -82,6 +82,8 @@ static void bench_says_how_fast_and_where_the_time_went(void **state)
     expect_program(BENCH "--lengths lognormal:6k", 2, "such as lognormal:300");
     expect_program(BENCH "--lengths lognormal:inf", 2, "such as lognormal:300");
     expect_program(BENCH "--deterministic maybe", 2, "on or off expected");
+    expect_program(BENCH "--micro-tokens -5", 2, "--micro-tokens and --head-rows of at least 0");
+    expect_program(BENCH "--head-rows -1", 2, "--micro-tokens and --head-rows of at least 0");
     expect_program(BENCH "--adam-state 8bit", 0, "tokens/s");
     expect_program(BENCH "--adam-state f8", 2, "float32, bf16 or 8bit expected");
     expect_program(BENCH "--ram 64", 2, "--ram: \"64\" is 64 B");
