@@ -22,7 +22,9 @@ static bool faulted(int code)
 static mt_rc reserve(const mt_outfile *f, size_t bytes, mt_err *err)
 {
     if (bytes == 0) return MT_OK;
-    int code = faulted(ENOSPC) ? ENOSPC : posix_fallocate(f->fd, 0, (off_t)bytes);
+    int code;
+    do code = faulted(ENOSPC) ? ENOSPC : posix_fallocate(f->fd, 0, (off_t)bytes);
+    while (code == EINTR); /* tmpfs stops for any signal: a Ctrl-Z, a debugger */
     if (code == EOPNOTSUPP || code == EINVAL) return MT_OK; /* a file system that cannot: it will grow as it is written */
     if (code == 0) return MT_OK;
     errno = code;

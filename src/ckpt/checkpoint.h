@@ -55,7 +55,7 @@ bool mt_ckpt_step_of(const char *path, int64_t *step);
 /* All there, checksums right, and with what resuming needs. */
 mt_rc mt_ckpt_verify(const char *path, mt_err *err);
 /* The newest that verifies; *path is NULL when there is none.  Each that does not is moved to NAME.damaged, and said with
- * mt_warn. MT_EINVAL: the newest holds a model only. */
+ * mt_warn.  MT_EINVAL: the newest holds a model only.  MT_EIO: the system would not let it be read, which says nothing of it. */
 mt_rc mt_ckpt_find_newest(char **path, const char *output_dir, mt_err *err);
 
 /* A file of resume/, whole. */

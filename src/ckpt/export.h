@@ -10,11 +10,12 @@
 
 #include "ckpt/shards.h"
 #include "ckpt/shards_write.h"
+#include "ckpt/side_files.h"
 #include "ckpt/state_io.h"
 
 typedef struct mt_export {
     const mt_model *model;        /* all borrowed */
-    const char *source_dir;       /* config.json and the tokenizer's files are taken from here, or made of the .gguf file this is */
+    const mt_side_files *files;   /* config.json, the tokenizer's and others, as the source has them */
     const mt_shards *source;      /* names and dtypes; NULL: made from scratch, config.json's dtype holds */
     mt_dtype dtype;               /* of every tensor; MT_DTYPE_COUNT: as the source has them */
     size_t max_shard_bytes;       /* 0: one file */
@@ -47,7 +48,7 @@ mt_rc mt__export_rest_put(const mt_export *x, mt_shards_writer *w, const mt_st_t
 
 /* -- export_config.c -- */
 
-/* Copy what is there of the tokenizer's and the generation's files; config.json with dtype, tying and eos ids made true.  What
+/* The files beside the weights; config.json with dtype, tying and eos ids made true.  What
  * had to be added is said with mt_info, unless x->quiet. */
 mt_rc mt__export_files(const mt_export *x, const char *dir, mt_err *err);
 

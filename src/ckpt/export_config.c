@@ -5,22 +5,11 @@
 #include "base/outfile.h"
 #include "base/value.h"
 #include "ckpt/export.h"
-#include "ckpt/model_files.h"
 
 #include <string.h>
 
-enum { MAX_BYTES = 1 << 30 };
-
-/* What is copied when it is there. */
-static const char *const copied[] = {
-    "tokenizer.json",          "tokenizer.model",        "vocab.json",          "merges.txt",
-    "special_tokens_map.json", "added_tokens.json",      "chat_template.jinja", "chat_template.json",
-    "qwen.tiktoken",           "tokenizer.tiktoken",     "spiece.model",        "preprocessor_config.json",
-    "processor_config.json",   "tokenizer_config.json",  "generation_config.json", "config.json",
-};
-
 typedef struct document {
-    char *text; /* as read; values point into it */
+    const char *text; /* borrowed; values point into it */
     size_t n;
     mt_arena arena;
     mt_value root;
@@ -33,17 +22,15 @@ static mt_rc no_memory(const char *name, mt_err *err) { return mt_fail(err, MT_E
 
 static void close_document(document *d)
 {
-    mt_free(d->text);
     mt_arena_free(&d->arena);
     *d = (document){ 0 };
 }
 
-/* Takes the text over. */
-static mt_rc open_document(document *d, char *text, size_t n, const char *name, mt_err *err)
+static mt_rc open_document(document *d, const mt_side_file *f, mt_err *err)
 {
-    *d = (document){ .text = text, .n = n };
-    mt_rc rc = mt_value_parse_json(&d->root, &d->arena, text, n, NULL, name, err);
-    if (!rc && d->root.type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected", name);
+    *d = (document){ .text = f->text, .n = f->n };
+    mt_rc rc = mt_value_parse_json(&d->root, &d->arena, f->text, f->n, NULL, f->name, err);
+    if (!rc && d->root.type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected", f->name);
     if (rc) close_document(d);
     return rc;
 }
@@ -198,22 +185,34 @@ static bool is_fixed(const char *name)
 
 /* -- files ----------------------------------------------------------------------------------------- */
 
-static mt_rc copy_bytes(const char *from, const char *to, mt_err *err)
-{
-    mt_map map;
-    MT_TRY(mt_map_open(&map, from, err));
-    mt_rc rc = mt_outfile_save(to, map.data, map.size, err);
-    mt_map_close(&map);
-    return rc;
-}
-
 static bool is_template(const char *name)
 {
     return strcmp(name, "chat_template.jinja") == 0 || strcmp(name, "chat_template.json") == 0;
 }
 
+static mt_rc save_fixed(const mt_export *x, const mt_side_file *f, const char *to, mt_err *err)
+{
+    document d;
+    MT_TRY(open_document(&d, f, err));
+    mt_rc rc = fix(x, &d, f->name, err);
+    if (!rc) rc = save_document(&d, to, err);
+    close_document(&d);
+    return rc;
+}
+
+static mt_rc write_file(const mt_export *x, const mt_side_file *f, const char *dir, mt_err *err)
+{
+    char *to = mt_path_join(dir, f->name);
+    mt_rc rc = !to ? no_memory(dir, err) : is_fixed(f->name) ? save_fixed(x, f, to, err) : mt_outfile_save(to, f->text, f->n, err);
+    mt_free(to);
+    return rc;
+}
+
+/* In a file of its own and in tokenizer_config.json, which may have to be made for it. */
 static mt_rc write_template(const mt_export *x, const char *dir, mt_err *err)
 {
+    char name[] = "tokenizer_config.json", nothing[] = "{}";
+    if (!mt_side_files_find(x->files, name)) MT_TRY(write_file(x, &(mt_side_file){ name, nothing, strlen(nothing) }, dir, err));
     char *path = mt_path_join(dir, "chat_template.jinja");
     if (!path) return no_memory(dir, err);
     if (!x->quiet) mt_info("chat_template.jinja: the template that answers were trained with");
@@ -222,57 +221,12 @@ static mt_rc write_template(const mt_export *x, const char *dir, mt_err *err)
     return rc;
 }
 
-static mt_rc save_fixed(const mt_export *x, const char *name, char *text, size_t n, const char *to, mt_err *err)
-{
-    document d;
-    MT_TRY(open_document(&d, text, n, name, err));
-    mt_rc rc = fix(x, &d, name, err);
-    if (!rc) rc = save_document(&d, to, err);
-    close_document(&d);
-    return rc;
-}
-
-/* A file that has to be made: of a GGUF file's metadata, or to hold the chat template.  *text NULL: nothing to write. */
-static mt_rc make_text(const mt_export *x, const char *name, char **text, size_t *n, mt_err *err)
-{
-    mt_err why = { 0 };
-    mt_rc rc = mt_model_files_read(text, n, x->source_dir, name, &why);
-    bool tokenizer = strncmp(name, "tokenizer", 9) == 0;
-    if (rc && tokenizer && rc != MT_ENOMEM && rc != MT_EIO) { /* one nobody here can write is no reason to withhold the weights */
-        if (!x->quiet) mt_warn("no %s is written: %s", name, why.msg);
-        *text = NULL;
-        return MT_OK;
-    }
-    if (rc) return mt_fail(err, rc, "%s", why.msg);
-    if (*text || !x->chat_template || strcmp(name, "tokenizer_config.json") != 0) return MT_OK;
-    *text = mt_strdup("{}");
-    *n = 2;
-    return *text ? MT_OK : no_memory(name, err);
-}
-
-static mt_rc write_file(const mt_export *x, const char *name, const char *from, const char *to, mt_err *err)
-{
-    char *text;
-    size_t n;
-    bool there = mt_file_exists(from);
-    if (x->chat_template && is_template(name)) return MT_OK; /* the source's; ours is written by itself */
-    if (there && !is_fixed(name)) return copy_bytes(from, to, err);
-    MT_TRY(make_text(x, name, &text, &n, err));
-    if (text && is_fixed(name)) return save_fixed(x, name, text, n, to, err);
-    mt_rc rc = text ? mt_outfile_save(to, text, n, err) : MT_OK;
-    mt_free(text);
-    return rc;
-}
-
 mt_rc mt__export_files(const mt_export *x, const char *dir, mt_err *err)
 {
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; !rc && i < MT_COUNT(copied); i++) {
-        char *from = mt_path_join(x->source_dir, copied[i]), *to = mt_path_join(dir, copied[i]);
-        rc = from && to ? write_file(x, copied[i], from, to, err) : no_memory(dir, err);
-        mt_free(from);
-        mt_free(to);
+    for (size_t i = 0; i < x->files->n; i++) {
+        const mt_side_file *f = &x->files->items[i];
+        if (x->chat_template && is_template(f->name)) continue; /* the source's; ours is written by itself */
+        MT_TRY(write_file(x, f, dir, err));
     }
-    if (!rc) rc = mt_model_files_copy_code(x->source_dir, dir, err);
-    return !rc && x->chat_template ? write_template(x, dir, err) : rc;
+    return x->chat_template ? write_template(x, dir, err) : MT_OK;
 }

@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/log.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -142,6 +143,10 @@ mt_rc mt_dir_sweep(const char *dir, const char *head, mt_err *err)
         char *path = mt_path_join(dir, names.items[i]);
         rc = path ? mt_dir_remove(path, err) : no_memory(dir, err);
         mt_free(path);
+        if (rc == MT_EIO && ends_with(names.items[i], ".old.tmp")) { /* its name is not needed again */
+            mt_warn("what is left of an old directory could not be removed and takes room: %s", err->msg);
+            rc = MT_OK;
+        }
     }
     mt_dir_names_free(&names);
     return rc;

@@ -27,7 +27,8 @@ uint64_t mt_dir_bytes(const char *path);
 /* Give it a name that ends in .tmp, then remove it: half-removed, nobody takes it for whole. */
 mt_rc mt_dir_discard(const char *path, mt_err *err);
 mt_rc mt_dir_sync(const char *path, mt_err *err);
-/* Remove every entry of dir whose name starts with `head` and ends in .tmp. */
+/* Remove every entry of dir whose name starts with `head` and ends in .tmp.  One that ends in .old.tmp may stay, where somebody still uses it
+ * (on NFS, a reader of its files); then it is said. */
 mt_rc mt_dir_sweep(const char *dir, const char *head, mt_err *err);
 
 /* Names in dir, sorted, "." and ".." left out.  Release with mt_dir_names_free. */

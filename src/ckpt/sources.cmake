@@ -24,6 +24,7 @@ set(sources
   shards.c
   shards_index.c
   shards_write.c
+  side_files.c
   tensor.c
   unpickle.c
   weights.c

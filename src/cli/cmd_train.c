@@ -47,7 +47,10 @@ static void catch_signals(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    signal(SIGHUP, SIG_IGN); /* a closed terminal does not end a run */
+    /* A terminal that was closed does not end a run, nor does a reader of what it prints that is gone, such as a tee which the same Ctrl-C
+     * ended.  A limit on files (ulimit -f) does, as an error of the write that says so. */
+    static const int ignored[] = { SIGHUP, SIGPIPE, SIGXFSZ };
+    for (size_t i = 0; i < MT_COUNT(ignored); i++) signal(ignored[i], SIG_IGN);
 }
 
 static bool asked_to_stop(void *user)
@@ -58,10 +61,10 @@ static bool asked_to_stop(void *user)
 
 /* -- data ------------------------------------------------------------------------------------------ */
 
-static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     (void)user;
-    return mt_run_data_open(out, s, c, err);
+    return mt_run_data_open(out, s, c, now, err);
 }
 
 /* -- the run --------------------------------------------------------------------------------------- */

@@ -24,6 +24,7 @@ static void fed_info(mt_source *s, mt_source_info *out)
 {
     fed_source *f = (fed_source *)s;
     f->inner->api->info(f->inner, out);
+    out->shows_date = mt_feed_shows_date(f->feed);
     out->chat_template = mt_feed_new_template(f->feed);
     int32_t end = mt_feed_end_id(f->feed);
     size_t n;
@@ -88,13 +89,13 @@ static void say_findings(const mt_feed *f)
         if (list->items[i].severity != MT_LINT_STOP) mt_log(list->items[i].severity == MT_LINT_WARN ? MT_LOG_WARN : MT_LOG_INFO, "%s", list->items[i].text);
 }
 
-static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     fed_source *f = mt_calloc(1, sizeof *f);
     if (!f) return mt_fail(err, MT_ENOMEM, "no host memory for the run's data");
     f->base.api = &fed_api;
     char installed[1024];
-    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .installed = mt_installed(installed, sizeof installed, "data"), .fetch = mt_hub_bar_dataset };
+    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .now = now, .installed = mt_installed(installed, sizeof installed, "data"), .fetch = mt_hub_bar_dataset };
     mt_rc rc = mt_feed_open(&f->feed, s, &o, err);
     if (!rc) {
         say_left_out(f->feed);
@@ -139,9 +140,9 @@ static mt_rc open_rows(mt_source **out, const mt_settings *s, const mt_config *c
         err);
 }
 
-mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     *out = NULL;
     if (!s->training.batch_size) mt_info("training.batch_size auto: %d samples", AUTO_BATCH);
-    return holds_token_rows(s->dataset.path) ? open_rows(out, s, c, err) : open_fed(out, s, c, err);
+    return holds_token_rows(s->dataset.path) ? open_rows(out, s, c, err) : open_fed(out, s, c, now, err);
 }

@@ -6,6 +6,9 @@
 #include "model/config.h"
 #include "settings/settings.h"
 
-mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err);
+#include <time.h>
+
+/* now: the date that templates may show; borrowed, outlives the source. */
+mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err);
 
 #endif

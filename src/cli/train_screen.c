@@ -294,7 +294,10 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
 {
     print_compared(screen, &r->compared);
     if (r->stopped) {
-        printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
+        if (r->step)
+            printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
+        else
+            printf("stopped before the first step; nothing is there to be saved\n");
         printf(settings->save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"
                                               : "to go on: the same command with --resume\n");
         return;

@@ -191,7 +191,8 @@ static mt_rc check_tools(const mt_sampler *s, const mt_chat *chat, mt_reason *re
 {
     if (chat->tools.type != MT_VALUE_LIST || s->tool_use || mt_jinja_reads(s->chat, "tools")) return MT_OK;
     *reason = MT_REASON_TEMPLATE;
-    return mt_fail(err, MT_EINVAL, "the record has tools and the chat template (%s) has no place for them", s->template_name);
+    return mt_fail(err, MT_EINVAL, "the record has tools and the chat template (%s) has no place for them%s", s->template_name,
+                   s->own_template ? "" : "; without dataset.template the model's own is used, which may");
 }
 
 static mt_rc run_chat(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *record, mt_reason *reason, mt_oddities *odd,
@@ -274,6 +275,11 @@ const char *mt_sampler_template(const mt_sampler *s, const char **name)
 {
     if (name) *name = s->template_name;
     return s->template_text;
+}
+
+bool mt_sampler_shows_date(const mt_sampler *s)
+{
+    return mt_jinja_reads(s->chat, "strftime_now") || (s->tool_use && mt_jinja_reads(s->tool_use, "strftime_now"));
 }
 
 const char *mt_sampler_new_template(const mt_sampler *s) { return s->own_template ? NULL : s->template_text; }

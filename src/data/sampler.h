@@ -104,6 +104,8 @@ const char *mt_sampler_new_template(const mt_sampler *s);
 const char *mt_sampler_notice(const mt_sampler *s);
 /* The text of a token of the sampler's tokenizer; NULL: it has no such id. */
 const char *mt_sampler_spell(const mt_sampler *s, int32_t id, size_t *n);
+/* Does the template ask for the date? */
+bool mt_sampler_shows_date(const mt_sampler *s);
 /* How answers end: the text of the end-of-turn token with what stands before it. */
 const char *mt_sampler_end(const mt_sampler *s);
 

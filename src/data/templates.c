@@ -22,8 +22,20 @@
     FOR_EACH "{% if m.role in ['system', 'user', 'assistant'] %}{{ " before_role " ~ m.role ~ " after_role " ~ m.content ~ " end " }}" REFUSE_OTHERS END_FOR \
     PROMPT(prompt)
 
-/* The system text goes in front of the first question: `brief` is it, once. */
-#define BRIEF "{% set brief = messages[0].content if messages[0].role == 'system' else '' %}"
+/* The system message of conversations that bring none, as the model's template or LLaMA-Factory's of that name has it. */
+#define UNLESS_SYSTEM(text) "{% if messages[0].role != 'system' %}{{ " text " }}{% endif %}"
+
+#define CHATML           ALIKE("'<|im_start|>'", "'\\n'", "'<|im_end|>\\n'", "'<|im_start|>assistant\\n'")
+#define CHATML_BY(brief) UNLESS_SYSTEM("'<|im_start|>system\\n" brief "<|im_end|>\\n'") CHATML
+#define GRANITE          ALIKE("'<|start_of_role|>'", "'<|end_of_role|>'", "'<|end_of_text|>\\n'", "'<|start_of_role|>assistant<|end_of_role|>'")
+
+/* The system text goes in front of the first question, which is message 0 or 1: `brief` is it, once. */
+#define BRIEF_OR(text) "{% set brief = messages[0].content if messages[0].role == 'system' else '" text "' %}"
+#define BRIEF          BRIEF_OR("")
+#define LLAMA2(brief)                                                                                                              \
+    brief FOR_EACH "{% if m.role == 'system' %}" IF_USER                                                                           \
+                   "{{ bos_token ~ '[INST] ' ~ ('<<SYS>>\\n' ~ brief ~ '\\n<</SYS>>\\n\\n' if brief and loop.index0 < 2 else '') ~ m.content ~ " \
+                   "' [/INST]' }}" IF_ANSWER "{{ ' ' ~ m.content ~ ' ' ~ eos_token }}" REFUSE_OTHERS END_FOR
 
 const mt_template mt_template_plain = {
     .name = "default",
@@ -32,19 +44,21 @@ const mt_template mt_template_plain = {
 };
 
 static const mt_template table[] = {
-    { .name = "chatml",
-      .aliases = " qwen qwen2 qwen2.5 qwen3 qwen3_nothink yi smollm smollm2 ",
+    { .name = "chatml", .aliases = " qwen3 qwen3_nothink yi smollm ", .tokens = { "<|im_start|>", "<|im_end|>" }, .text = CHATML },
+    { .name = "qwen",
+      .aliases = " qwen2.5 ",
       .tokens = { "<|im_start|>", "<|im_end|>" },
-      .text = ALIKE("'<|im_start|>'", "'\\n'", "'<|im_end|>\\n'", "'<|im_start|>assistant\\n'") },
+      .text = CHATML_BY("You are Qwen, created by Alibaba Cloud. You are a helpful assistant.") },
+    { .name = "qwen2", .tokens = { "<|im_start|>", "<|im_end|>" }, .text = CHATML_BY("You are a helpful assistant.") },
+    { .name = "smollm2",
+      .tokens = { "<|im_start|>", "<|im_end|>" },
+      .text = CHATML_BY("You are a helpful AI assistant named SmolLM, trained by Hugging Face") },
     { .name = "internlm2",
       .aliases = " intern2 ",
       .tokens = { "<|im_start|>", "<|im_end|>" },
-      .text = "{{ bos_token }}" ALIKE("'<|im_start|>'", "'\\n'", "'<|im_end|>\\n'", "'<|im_start|>assistant\\n'") },
-    { .name = "llama2",
-      .aliases = " llama2_zh ",
-      .text = BRIEF FOR_EACH "{% if m.role == 'system' %}" IF_USER
-                             "{{ bos_token ~ '[INST] ' ~ ('<<SYS>>\\n' ~ brief ~ '\\n<</SYS>>\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ ' "
-                             "[/INST]' }}" IF_ANSWER "{{ ' ' ~ m.content ~ ' ' ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text = "{{ bos_token }}" CHATML },
+    { .name = "llama2", .text = LLAMA2(BRIEF) },
+    { .name = "llama2_zh", .text = LLAMA2(BRIEF_OR("You are a helpful assistant. 你是一个乐于助人的助手。")) },
     { .name = "llama3",
       .aliases = " llama3.1 llama3.2 llama3.3 ",
       .tokens = { "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>" },
@@ -87,7 +101,7 @@ static const mt_template table[] = {
     { .name = "glm4",
       .aliases = " chatglm3 glm4_moe ",
       .tokens = { "[gMASK]", "<sop>", "<|user|>", "<|assistant|>" },
-      .text = "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>\\n'") },
+      .text = "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'") }, /* it learns to write the line break, too */
     { .name = "deepseek",
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'User: ' ~ m.content ~ '\\n\\nAssistant:' }}" IF_ANSWER
                                          "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
@@ -102,16 +116,20 @@ static const mt_template table[] = {
                                          "{{ '<｜Assistant｜>' ~ m.content.split('</think>')[-1] ~ eos_token }}" REFUSE_OTHERS END_FOR
                                          PROMPT("'<｜Assistant｜><think>\\n'") },
     { .name = "vicuna",
-      .text = FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER "{{ 'USER: ' ~ m.content ~ ' ASSISTANT:' }}" IF_ANSWER
-                                 "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text = UNLESS_SYSTEM("\"A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+                            "and polite answers to the user's questions. \"")
+          FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER "{{ 'USER: ' ~ m.content ~ ' ASSISTANT:' }}" IF_ANSWER
+                             "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "alpaca",
-      .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ '### Instruction:\\n' ~ m.content ~ '\\n\\n### Response:\\n' }}" IF_ANSWER
-                                 "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
+      .text = UNLESS_SYSTEM("'Below is an instruction that describes a task. Write a response that appropriately completes the request.\\n\\n'")
+          FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ '### Instruction:\\n' ~ m.content ~ '\\n\\n### Response:\\n' }}" IF_ANSWER
+                             "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "zephyr", .text = ALIKE("'<|'", "'|>\\n'", "eos_token ~ '\\n'", "'<|assistant|>\\n'") },
-    { .name = "granite3",
-      .aliases = " granite4 ",
+    { .name = "granite3", .tokens = { "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>" }, .text = GRANITE },
+    { .name = "granite4",
       .tokens = { "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>" },
-      .text = ALIKE("'<|start_of_role|>'", "'<|end_of_role|>'", "'<|end_of_text|>\\n'", "'<|start_of_role|>assistant<|end_of_role|>'") },
+      .text = UNLESS_SYSTEM("'<|start_of_role|>system<|end_of_role|>You are Granite, developed by IBM. You are a helpful AI assistant.<|end_of_text|>\\n'")
+          GRANITE },
     { .name = "baichuan2",
       .tokens = { "<reserved_106>", "<reserved_107>" },
       .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<reserved_106>' ~ m.content ~ '<reserved_107>' }}" IF_ANSWER

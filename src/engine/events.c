@@ -17,6 +17,8 @@ enum { EVENT_TIME = 1, EVENT_STEP = 2, EVENT_VERSION = 3, EVENT_SUMMARY = 5, EVE
 enum { SUMMARY_VALUE = 1, VALUE_TAG = 1, VALUE_SIMPLE = 2, SESSION_STATUS = 1, SESSION_START = 1 };
 enum { WIRE_VARINT = 0, WIRE_64 = 1, WIRE_BYTES = 2, WIRE_32 = 5 };
 
+#define FILE_HEAD "events.out.tfevents."
+
 uint32_t mt_crc32c(const void *data, size_t n)
 {
     const uint8_t *p = data;
@@ -129,13 +131,28 @@ static mt_rc begin(mt_events *e, int64_t done_steps, mt_err *err)
     return rc;
 }
 
+/* Files are read in the order of their names, so this one's time is later than that of all there are, whatever the clock says. */
+static mt_rc choose_time(long long *out, const char *dir, mt_err *err)
+{
+    mt_dir_names names;
+    long long there;
+    *out = (long long)time(NULL);
+    MT_TRY(mt_dir_list(&names, dir, err));
+    for (size_t i = 0; i < names.n; i++)
+        if (sscanf(names.items[i], FILE_HEAD "%18lld.", &there) == 1 && there >= *out) *out = there + 1;
+    mt_dir_names_free(&names);
+    return MT_OK;
+}
+
 mt_rc mt_events_open(mt_events *e, const char *dir, int64_t done_steps, mt_err *err)
 {
     char host[256] = "localhost";
+    long long when;
     *e = (mt_events){ 0 };
     MT_TRY(mt_dir_make(dir, err));
+    MT_TRY(choose_time(&when, dir, err));
     gethostname(host, sizeof host - 1);
-    e->path = mt_asprintf("%s/events.out.tfevents.%lld.%s.%ld.0", dir, (long long)time(NULL), host, (long)getpid());
+    e->path = mt_asprintf("%s/" FILE_HEAD "%lld.%s.%ld.0", dir, when, host, (long)getpid());
     if (!e->path) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
     e->fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
     e->opened = e->fd >= 0;

@@ -15,7 +15,7 @@ typedef struct mt_events {
     char *path;
 } mt_events;
 
-/* A new file in `dir`, which is made if need be; events of steps after `done_steps` count from here on. */
+/* A new file in `dir`, which is made if need be; events of steps after `done_steps` (-1: all) count from here on. */
 mt_rc mt_events_open(mt_events *e, const char *dir, int64_t done_steps, mt_err *err);
 void mt_events_close(mt_events *e); /* accepts a zeroed or closed one */
 

@@ -17,6 +17,7 @@ typedef struct dataset {
 
 struct mt_feed {
     const mt_settings *s; /* borrowed; outlives the feed */
+    const struct tm *now; /* likewise; NULL: today */
     mt_registry *registry;
     mt_tokenizer *tok;
     mt_specials *specials;
@@ -145,13 +146,13 @@ static mt_rc look(dataset *d, mt_err *err)
     return rc;
 }
 
-static mt_sampler_config sampler_config(const mt_settings *s)
+static mt_sampler_config sampler_config(const mt_feed *f)
 {
     static const mt_overlong overlongs[] = { [MT_SET_OVERLONG_AUTO] = MT_OVERLONG_AUTO,
                                              [MT_SET_OVERLONG_TRUNCATE] = MT_OVERLONG_TRUNCATE,
                                              [MT_SET_OVERLONG_SPLIT] = MT_OVERLONG_SPLIT,
                                              [MT_SET_OVERLONG_SKIP] = MT_OVERLONG_SKIP };
-    const mt_dataset_settings *d = &s->dataset;
+    const mt_dataset_settings *d = &f->s->dataset;
     return (mt_sampler_config){ .max_seq_len = d->max_seq_len,
                                 .system_prompt = d->system_prompt,
                                 .default_system = d->default_system,
@@ -161,12 +162,13 @@ static mt_sampler_config sampler_config(const mt_settings *s)
                                 .mask_history = d->mask_history,
                                 .merge_turns = d->merge_turns,
                                 .history = d->history == MT_SET_HISTORY_LAST ? MT_HISTORY_LAST : MT_HISTORY_UNROLL,
-                                .overlong = overlongs[d->overlong] };
+                                .overlong = overlongs[d->overlong],
+                                .now = f->now };
 }
 
 static mt_rc open_samplers(mt_feed *f, const mt_settings *s, mt_err *err)
 {
-    mt_sampler_config config = sampler_config(s);
+    mt_sampler_config config = sampler_config(f);
     bool all_text = true;
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         dataset *d = &f->sets[i];
@@ -266,6 +268,7 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     mt_feed *f = mt_calloc(1, sizeof *f);
     if (!f) return no_memory(err);
     f->s = s;
+    f->now = o->now;
     mt_rc rc = find_entries(f, s, o, err);
     if (!rc) rc = mt_model_files_tokenizer(&f->tok, mt_settings_model_dir(s), err);
     if (!rc) rc = mt_specials_create(&f->specials, f->tok, err);
@@ -352,7 +355,7 @@ mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err 
     if (f->sets[0].text) return encode(f, text, out, err);
     mt_sampler *asker;
     mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
-    mt_sampler_config config = sampler_config(f->s);
+    mt_sampler_config config = sampler_config(f);
     config.as_is = true;
     MT_TRY(mt_sampler_open(&asker, f->tok, &layout, &config, err));
     mt_rc rc = render(asker, text, out, err);
@@ -361,6 +364,14 @@ mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err 
 }
 
 int32_t mt_feed_end_id(const mt_feed *f) { return end_of(f, &f->sets[0]); }
+
+bool mt_feed_shows_date(const mt_feed *f)
+{
+    bool any = false;
+    for (size_t i = 0; i < f->n_train + f->n_eval; i++) any |= mt_sampler_shows_date(f->sets[i].sampler);
+    return any;
+}
+
 bool mt_feed_packs(const mt_feed *f) { return f->packs; }
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }
 

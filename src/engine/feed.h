@@ -19,6 +19,8 @@
 #include "hub/hub.h"
 #include "settings/settings.h"
 
+#include <time.h>
+
 typedef struct mt_feed mt_feed;
 
 typedef mt_rc (*mt_feed_fetch_fn)(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err);
@@ -29,6 +31,7 @@ typedef struct mt_feed_options {
     int64_t batch_size;            /* where the settings say auto */
     const char *installed;         /* the installed data folder; NULL: none */
     bool lenient;                  /* bad records never stop it: to look at data, not to train on it */
+    const struct tm *now;          /* the date templates may show; NULL: today.  Borrowed, outlives the feed */
     mt_feed_fetch_fn fetch;        /* brings datasets of the hub; NULL: they must be here */
     mt_store_progress_fn progress; /* may be NULL */
     void *user;
@@ -50,6 +53,8 @@ const char *mt_feed_new_template(const mt_feed *f);
 mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err *err);
 /* The token that ends an answer; -1: there is none. */
 int32_t mt_feed_end_id(const mt_feed *f);
+/* Does any of its templates ask for the date? */
+bool mt_feed_shows_date(const mt_feed *f);
 bool mt_feed_packs(const mt_feed *f);
 /* Until mt_feed_source has been called. */
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f);

@@ -33,8 +33,7 @@ typedef struct loader {
     const mt_shards *shards; /* NULL: from nothing */
     void (*numbers)(const struct loader *l, const source *s, int64_t first, int64_t n, float *out);
     uint64_t seed;
-    double deviation;
-    bool one_plus;
+    const mt_config *config; /* for what is made from nothing */
     source *sources;
     size_t n_sources;
     int64_t n_pieces;
@@ -197,8 +196,11 @@ static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_ten
 
 /* -- from nothing ---------------------------------------------------------------------------------- */
 
+/* As transformers' _init_weights: norms at rest, biases and the padding's row zero, everything else drawn. */
 static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t i)
 {
+    const mt_config *c = l->config;
+    double deviation = c->init_range;
     switch (w->role) {
     case MT_W_NORM1:
     case MT_W_POST1:
@@ -206,9 +208,15 @@ static float fresh(const loader *l, const mt_weight *w, uint64_t stream, int64_t
     case MT_W_POST2:
     case MT_W_Q_NORM:
     case MT_W_K_NORM:
-    case MT_W_FINAL_NORM: return l->one_plus ? 0.0f : 1.0f;
-    default: return w->n_dims > 1 ? (float)l->deviation * mt_rng_normal(l->seed, stream, (uint64_t)i) : 0.0f;
+    case MT_W_FINAL_NORM: return c->norm_one_plus ? 0.0f : 1.0f;
+    case MT_W_EMBED:
+        if (i / c->D == c->pad_id) return 0.0f;
+        break;
+    case MT_W_O:
+    case MT_W_DOWN: deviation *= c->init_branch; break;
+    default: break;
     }
+    return w->n_dims > 1 ? (float)deviation * mt_rng_normal(l->seed, stream, (uint64_t)i) : 0.0f;
 }
 
 static void fresh_numbers(const loader *l, const source *s, int64_t first, int64_t n, float *out)
@@ -274,6 +282,5 @@ mt_rc mt_engine_load(mt_engine *e, const mt_model *model, const mt_shards *shard
 
 mt_rc mt_engine_init(mt_engine *e, const mt_model *model, uint64_t seed, mt_err *err)
 {
-    return run(&(loader){ .e = e, .numbers = fresh_numbers, .seed = seed, .deviation = model->config->init_range,
-                          .one_plus = model->config->norm_one_plus }, model, err);
+    return run(&(loader){ .e = e, .numbers = fresh_numbers, .seed = seed, .config = model->config }, model, err);
 }

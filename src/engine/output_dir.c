@@ -19,18 +19,19 @@ static const struct left_name {
     const char *name;
     bool says_so; /* nobody else would call a file that: a run was here */
 } left_by_runs[] = {
-    { "checkpoint-", true },  { "final", true },         { "final.tmp", true },    { "final.old.tmp", true },
-    { "plan.json", true },    { "metrics.jsonl", true }, { "config.yaml", false }, { "log.txt", false },
-    { "report.html", false }, { "tensorboard", false },
+    { "checkpoint-", true }, { "final", true },     { "final.tmp", true },    { "plan.json", true }, { "metrics.jsonl", true },
+    { "config.yaml", false }, { "log.txt", false }, { "report.html", false }, { "tensorboard", false },
 };
+
+#define ON_ITS_WAY ".old.tmp" /* what mt_dir_discard renames to, and a kill may leave */
 
 static const struct left_name *left_by_run(const char *name)
 {
     for (size_t i = 0; i < MT_COUNT(left_by_runs); i++) {
         const char *known = left_by_runs[i].name;
         size_t n = strlen(known);
-        bool is =
-            known[n - 1] == '-' ? strncmp(name, known, n) == 0 && name[n] >= '0' && name[n] <= '9' : strcmp(name, known) == 0;
+        bool begins = strncmp(name, known, n) == 0;
+        bool is = begins && (known[n - 1] == '-' ? name[n] >= '0' && name[n] <= '9' : !name[n] || strcmp(name + n, ON_ITS_WAY) == 0);
         if (is) return &left_by_runs[i];
     }
     return NULL;
@@ -125,8 +126,20 @@ mt_rc mt_output_dir_will_clear(mt_output_dir *d, mt_err *err)
 
 static mt_rc discard(void *user, const char *path, mt_err *err)
 {
+    size_t n = strlen(path), k = strlen(ON_ITS_WAY);
     (void)user;
-    return mt_dir_discard(path, err);
+    return n > k && strcmp(path + n - k, ON_ITS_WAY) == 0 ? mt_dir_remove(path, err) : mt_dir_discard(path, err);
+}
+
+mt_rc mt_output_dir_sweep(const mt_output_dir *d, mt_err *err)
+{
+    mt_rc rc = MT_OK;
+    for (size_t i = 0; !rc && i < MT_COUNT(left_by_runs); i++) {
+        char *name = mt_asprintf("%s" ON_ITS_WAY, left_by_runs[i].name);
+        rc = name ? mt_dir_sweep(d->path, name, err) : mt_fail(err, MT_ENOMEM, "no host memory to look through %s", d->path);
+        mt_free(name);
+    }
+    return rc;
 }
 
 mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err)

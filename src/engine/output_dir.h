@@ -23,6 +23,8 @@ mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err);
 /* Remove what a run left: checkpoints, the finished model, configuration, plan, metrics.  Nothing else is touched, and nothing
  * where no run was. */
 mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err);
+/* Remove what a kill in the middle of that left half-way. */
+mt_rc mt_output_dir_sweep(const mt_output_dir *d, mt_err *err);
 /* It will be: until then what that frees counts as free. */
 mt_rc mt_output_dir_will_clear(mt_output_dir *d, mt_err *err);
 /* Fails if there is anything in the directory that no run leaves. */

@@ -8,7 +8,7 @@
 
 #include <string.h>
 
-enum { PIECE = 1 << 15 }; /* 8-bit numbers at a time: whole blocks */
+enum { PIECE = 1 << 17 }; /* 8-bit numbers at a time: whole blocks, each a copy to or from the device */
 
 /* -- where things are ------------------------------------------------------------------------------ */
 
@@ -63,69 +63,125 @@ static char *exponents_of(const mt_engine *e, int unit, mt_state_kind kind, int6
 }
 
 /* Those that hold numbers [first, end), or as many as there is room for. */
-static mt_rc fetch_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t end, blocks *b, mt_err *err)
+static void choose_blocks(const mt_engine *e, int unit, int64_t first, int64_t end, blocks *b)
 {
     b->at = first / MT_MOMENT_BLOCK * MT_MOMENT_BLOCK;
     b->n = mt_min_i64(PIECE, (int64_t)mt_moments_blocks((size_t)(end - b->at)) * MT_MOMENT_BLOCK);
     b->n = mt_min_i64(b->n, mt__layout(e, unit)->n_train - b->at);
+}
+
+static mt_rc fetch_blocks(mt_engine *e, int unit, mt_state_kind kind, blocks *b, mt_err *err)
+{
     MT_TRY(mt__home_read(e, unit, home_of(e, unit, kind) + b->at, b->code, (size_t)b->n, err));
     return mt__home_read(e, unit, exponents_of(e, unit, kind, b->at), b->exponent, mt_moments_blocks((size_t)b->n), err);
 }
 
-static int e_bits(mt_state_kind kind) { return kind == MT_STATE_M ? MT_MOMENT_E_BITS_M : MT_MOMENT_E_BITS_V; }
-
-static float value_at(const blocks *b, mt_state_kind kind, int64_t i)
+static mt_rc store_blocks(mt_engine *e, int unit, mt_state_kind kind, const blocks *b, mt_err *err)
 {
-    mt_moment_scale s = mt_moment_scale_of(b->exponent[i / MT_MOMENT_BLOCK], e_bits(kind));
-    return kind == MT_STATE_M ? mt_moment_m_value(b->code[i], s) : mt_moment_v_value(b->code[i], s);
+    MT_TRY(mt__home_write(e, unit, home_of(e, unit, kind) + b->at, b->code, (size_t)b->n, err));
+    return mt__home_write(e, unit, exponents_of(e, unit, kind, b->at), b->exponent, mt_moments_blocks((size_t)b->n), err);
 }
 
-static mt_rc read_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char *dst, mt_err *err)
+static int numbers_in(const blocks *b, int64_t i) { return (int)mt_min_i64(MT_MOMENT_BLOCK, b->n - i * MT_MOMENT_BLOCK); }
+
+static mt_moment_scale scale_of(const blocks *b, mt_state_kind kind, int64_t i)
 {
-    blocks b;
+    return mt_moment_scale_of(b->exponent[i], kind == MT_STATE_M ? MT_MOMENT_E_BITS_M : MT_MOMENT_E_BITS_V);
+}
+
+/* Block i as the bf16 it is exactly. */
+static void unpack(const blocks *b, mt_state_kind kind, int64_t i, uint16_t out[MT_MOMENT_BLOCK])
+{
+    const uint8_t *code = b->code + i * MT_MOMENT_BLOCK;
+    int n = numbers_in(b, i);
+    mt_moment_scale s = scale_of(b, kind, i);
+    if (kind == MT_STATE_M)
+        for (int k = 0; k < n; k++) out[k] = (uint16_t)(mt__bits_of(mt_moment_m_value(code[k], s)) >> 16);
+    else
+        for (int k = 0; k < n; k++) out[k] = (uint16_t)(mt__bits_of(mt_moment_v_value(code[k], s)) >> 16);
+}
+
+/* Nothing is lost, so nothing random is needed. */
+static void pack(blocks *b, mt_state_kind kind, int64_t i, const uint16_t in[MT_MOMENT_BLOCK])
+{
+    uint8_t *code = b->code + i * MT_MOMENT_BLOCK;
+    int n = numbers_in(b, i);
+    uint32_t largest = 0;
+    for (int k = 0; k < n; k++) {
+        uint32_t raised = mt_moment_raised(mt_bf16_to_f32(in[k]), 0);
+        largest = raised > largest ? raised : largest;
+    }
+    b->exponent[i] = (uint8_t)mt_moment_exponent(largest);
+    mt_moment_scale s = scale_of(b, kind, i);
+    if (kind == MT_STATE_M)
+        for (int k = 0; k < n; k++) code[k] = (uint8_t)mt_moment_m_code(mt_bf16_to_f32(in[k]), 0, s);
+    else
+        for (int k = 0; k < n; k++) code[k] = (uint8_t)mt_moment_v_code(mt_bf16_to_f32(in[k]), 0, s);
+}
+
+/* Numbers [from, to) of b are asked for or given: those of block i, counted from its first. */
+typedef struct share {
+    int from, n;
+} share;
+
+static share share_of(int64_t i, int64_t from, int64_t to)
+{
+    int64_t at = i * MT_MOMENT_BLOCK, begin = from > at ? from - at : 0;
+    return (share){ (int)begin, (int)(mt_min_i64(to - at, MT_MOMENT_BLOCK) - begin) };
+}
+
+static mt_rc read_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char *dst, blocks *b, mt_err *err)
+{
+    uint16_t x[MT_MOMENT_BLOCK];
     for (int64_t done = 0; done < n;) {
-        MT_TRY(fetch_blocks(e, unit, kind, first + done, first + n, &b, err));
-        for (int64_t i = first + done - b.at; i < b.n && done < n; i++, done++) {
-            uint16_t value = (uint16_t)(mt_f32_bits(value_at(&b, kind, i)) >> 16);
-            memcpy(dst + 2 * done, &value, 2);
+        choose_blocks(e, unit, first + done, first + n, b);
+        MT_TRY(fetch_blocks(e, unit, kind, b, err));
+        int64_t from = first + done - b->at, to = mt_min_i64(b->n, from + n - done);
+        for (int64_t i = from / MT_MOMENT_BLOCK; i * MT_MOMENT_BLOCK < to; i++) {
+            share s = share_of(i, from, to);
+            unpack(b, kind, i, x);
+            memcpy(dst + 2 * done, x + s.from, (size_t)s.n * 2);
+            done += s.n;
         }
     }
     return MT_OK;
 }
 
-/* Block i of b again, with numbers [from, to) of it from src; nothing is lost, so nothing random is needed. */
-static void merge_block(blocks *b, mt_state_kind kind, int64_t i, int64_t from, int64_t to, const char *src)
+static mt_rc write_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const char *src, blocks *b, mt_err *err)
 {
-    float x[MT_MOMENT_BLOCK];
-    int64_t at = i * MT_MOMENT_BLOCK, n = mt_min_i64(MT_MOMENT_BLOCK, b->n - at);
-    uint32_t largest = 0;
-    for (int64_t k = 0; k < n; k++) {
-        uint16_t value = 0;
-        bool given = at + k >= from && at + k < to;
-        if (given) memcpy(&value, src + 2 * (at + k - from), 2);
-        x[k] = given ? mt_bf16_to_f32(value) : value_at(b, kind, at + k);
-        uint32_t raised = mt_moment_raised(x[k], 0);
-        if (raised > largest) largest = raised;
+    uint16_t x[MT_MOMENT_BLOCK];
+    for (int64_t done = 0; done < n;) {
+        choose_blocks(e, unit, first + done, first + n, b);
+        int64_t from = first + done - b->at, to = mt_min_i64(b->n, from + n - done);
+        if (from > 0 || to < b->n) MT_TRY(fetch_blocks(e, unit, kind, b, err)); /* some numbers stay */
+        for (int64_t i = from / MT_MOMENT_BLOCK; i * MT_MOMENT_BLOCK < to; i++) {
+            share s = share_of(i, from, to);
+            if (s.n < numbers_in(b, i)) unpack(b, kind, i, x);
+            memcpy(x + s.from, src + 2 * done, (size_t)s.n * 2);
+            pack(b, kind, i, x);
+            done += s.n;
+        }
+        MT_TRY(store_blocks(e, unit, kind, b, err));
     }
-    b->exponent[i] = (uint8_t)mt_moment_exponent(largest);
-    mt_moment_scale s = mt_moment_scale_of(b->exponent[i], e_bits(kind));
-    for (int64_t k = 0; k < n; k++)
-        b->code[at + k] = (uint8_t)(kind == MT_STATE_M ? mt_moment_m_code(x[k], 0, s) : mt_moment_v_code(x[k], 0, s));
+    return MT_OK;
+}
+
+static mt_rc no_room(int unit, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the moments of unit %d", unit); }
+
+static mt_rc read_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char *dst, mt_err *err)
+{
+    blocks *b = mt_malloc(sizeof *b); /* too much for a small stack */
+    mt_rc rc = b ? read_blocks(e, unit, kind, first, n, dst, b, err) : no_room(unit, err);
+    mt_free(b);
+    return rc;
 }
 
 static mt_rc write_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const char *src, mt_err *err)
 {
-    blocks b;
-    for (int64_t done = 0; done < n;) {
-        MT_TRY(fetch_blocks(e, unit, kind, first + done, first + n, &b, err));
-        int64_t from = first + done - b.at, to = mt_min_i64(b.n, from + n - done);
-        for (int64_t i = from / MT_MOMENT_BLOCK; i * MT_MOMENT_BLOCK < to; i++)
-            merge_block(&b, kind, i, from, to, src + 2 * done);
-        MT_TRY(mt__home_write(e, unit, home_of(e, unit, kind) + b.at, b.code, (size_t)b.n, err));
-        MT_TRY(mt__home_write(e, unit, exponents_of(e, unit, kind, b.at), b.exponent, mt_moments_blocks((size_t)b.n), err));
-        done += to - from;
-    }
-    return MT_OK;
+    blocks *b = mt_malloc(sizeof *b);
+    mt_rc rc = b ? write_blocks(e, unit, kind, first, n, src, b, err) : no_room(unit, err);
+    mt_free(b);
+    return rc;
 }
 
 /* -- reading and writing --------------------------------------------------------------------------- */

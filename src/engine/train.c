@@ -36,9 +36,11 @@ void mt_trainer_close(mt_trainer *t)
     mt_batch_free(&t->batch);
     mt_model_free(t->model);
     mt_shards_close(t->shards);
+    mt_side_files_free(&t->side_files);
     mt_config_close(t->config);
     mt_metrics_close(&t->metrics);
     mt_output_dir_close(&t->dir);
+    mt__train_forget_earlier(t);
     mt_free(t->resumed_from);
     mt_free(t->checkpoint);
     mt_free(t->model_dir);
@@ -77,6 +79,8 @@ static bool due(const mt_trainer *t, int64_t interval)
     if (interval == MT_EVERY_EPOCH) interval = t->data.steps_per_epoch;
     return interval > 0 && t->at.step % interval == 0;
 }
+
+static bool stop_asked(const mt_trainer *t) { return t->hooks.stop && t->hooks.stop(t->hooks.user); }
 
 /* -- a step ---------------------------------------------------------------------------------------- */
 
@@ -217,6 +221,7 @@ static mt_rc log_eval(mt_trainer *t, const mt_train_eval *e, mt_err *err)
     return mt_metrics_end(m, err);
 }
 
+/* Whoever asks to stop may not wait for all of it: then it is made again when the run goes on. */
 static mt_rc evaluate(mt_trainer *t, mt_err *err)
 {
     mt_train_eval e = { .step = t->at.step };
@@ -224,6 +229,8 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
     int64_t n_correct = 0;
     for (int64_t i = 0; i < t->data.n_eval_batches; i++) {
         mt_step_result r;
+        t->at.unfinished = stop_asked(t);
+        if (t->at.unfinished) return MT_OK;
         MT_TRY(t->source->api->eval(t->source, i, &t->batch, err));
         MT_TRY(mt_engine_evaluate(t->engine, &t->batch, &r, err));
         sum += r.loss * (double)r.n_trained;
@@ -241,33 +248,46 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
 
 /* -- the loop -------------------------------------------------------------------------------------- */
 
+/* What is due after a step. */
+static mt_rc follow_up(mt_trainer *t, mt_err *err)
+{
+    bool last = t->at.step == t->n_steps;
+    bool evaluate_now = t->data.n_eval_batches && (last || due(t, t->s->eval.eval_steps));
+    bool sample_now = t->samples.n && (last || due(t, t->s->logging.sample_steps));
+    t->at.unfinished = false;
+    if (evaluate_now) MT_TRY(evaluate(t, err));
+    if (t->at.unfinished) return MT_OK; /* stopping, and saved as it is */
+    if (sample_now) MT_TRY(mt__train_sample(t, err));
+    if (evaluate_now || sample_now) t->clock = mt_now_s();
+    if (t->saved_step == t->at.step) return MT_OK; /* the run went on in the middle of this */
+    if (last) return t->s->save.save_only_model ? MT_OK : mt__train_save(t, false, err); /* final/ will be that model */
+    return due(t, t->s->save.save_steps) ? mt__train_save(t, true, err) : MT_OK;
+}
+
 static mt_rc one_step(mt_trainer *t, mt_err *err)
 {
     mt_train_step s;
     MT_TRY(take_step(t, &s, err));
     MT_TRY(mt__train_saved(t, false, err));
-    bool last = t->at.step == t->n_steps;
     if (t->hooks.step) t->hooks.step(t->hooks.user, &s);
     MT_TRY(log_step(t, &s, err));
     MT_TRY(check_bad(t, &s, err));
-    bool evaluate_now = t->data.n_eval_batches && (last || due(t, t->s->eval.eval_steps));
-    bool sample_now = t->samples.n && (last || due(t, t->s->logging.sample_steps));
-    if (evaluate_now) MT_TRY(evaluate(t, err));
-    if (sample_now) MT_TRY(mt__train_sample(t, err));
-    if (evaluate_now || sample_now) t->clock = mt_now_s();
-    if (last) return t->s->save.save_only_model ? MT_OK : mt__train_save(t, false, err); /* final/ will be that model */
-    return due(t, t->s->save.save_steps) ? mt__train_save(t, true, err) : MT_OK;
+    return follow_up(t, err);
 }
 
 static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
 {
-    if (!t->resumed_from && t->data.n_eval_batches && t->s->eval.at_start) MT_TRY(evaluate(t, err));
+    if (t->at.unfinished)
+        MT_TRY(follow_up(t, err));
+    else if (!t->resumed_from && t->data.n_eval_batches && t->s->eval.at_start)
+        MT_TRY(evaluate(t, err));
     t->clock = mt_now_s();
+    out->stopped = t->at.unfinished;
     while (t->at.step < t->n_steps && !out->stopped) {
         MT_TRY(one_step(t, err));
-        out->stopped = t->at.step < t->n_steps && t->hooks.stop && t->hooks.stop(t->hooks.user);
+        out->stopped = t->at.unfinished || (t->at.step < t->n_steps && stop_asked(t));
     }
-    if (out->stopped && t->saved_step != t->at.step) MT_TRY(mt__train_save(t, false, err));
+    if (out->stopped && t->at.step > 0 && t->saved_step != t->at.step) MT_TRY(mt__train_save(t, false, err));
     MT_TRY(mt__train_saved(t, true, err));
     return out->stopped ? MT_OK : mt__train_export(t, err);
 }

@@ -1,6 +1,7 @@
 /* train_internal.h - what the files of the trainer share.  Only engine/train*.c includes it.
  *
  *     train.c        the loop            train_open.c    from settings to a run
+ *     train_earlier.c what an earlier start in the directory says of itself
  *     train_load.c   an engine and its weights
  *     train_plan.c   the plan kept to    train_samples.c answers to look at while it runs
  *     train_save.c   checkpoints         train_state.c   what a checkpoint remembers, and going on from it */
@@ -27,6 +28,7 @@ typedef struct progress {
     int64_t n_skipped, bad_in_row;
     double window_loss; /* sum over the steps since the last line of metrics */
     int64_t window_steps;
+    bool unfinished; /* a stop came in the middle of what follows the step (evaluation, answers): that is still to be done */
 } progress;
 
 /* What a checkpoint remembers besides the weights. */
@@ -34,7 +36,7 @@ typedef struct saved_state {
     progress at;
     uint64_t data, model; /* fingerprints */
     mt_arithmetic arithmetic;
-    int64_t metrics_bytes;
+    int64_t metrics_bytes; /* of the metrics file as it was named then */
 } saved_state;
 
 /* The thread that writes a checkpoint while the run goes on: one at a time. */
@@ -85,6 +87,7 @@ struct mt_trainer {
     mt_shards *shards; /* NULL: from scratch */
     mt_model *model;
     uint64_t model_fingerprint;
+    struct tm now; /* of the run's first start: what its templates may show, and go on showing */
     mt_source *source;
     mt_source_info data;
     mt_device *dev;
@@ -92,6 +95,7 @@ struct mt_trainer {
     mt_engine *engine;
     mt_schedule schedule;
     int64_t n_steps, first_step;
+    mt_side_files side_files;
     mt_export export;
     mt_state_io io;
     mt_metrics metrics;
@@ -107,12 +111,22 @@ struct mt_trainer {
     int64_t timed_tokens;
     bool memory_warned;
     double memory_looked; /* when */
+    struct {
+        char *metrics_file, *began_from;
+    } earlier;                                   /* NULL: it does not say, or there was none */
     bool resumed_here;                           /* the checkpoint lies in our own directory */
     char *resumed_from, *checkpoint, *model_dir; /* NULL: none */
 };
 
 /* -- train_open.c -- */
 mt_rc mt__train_open(mt_trainer *t, mt_err *err);
+
+/* -- train_earlier.c -- */
+mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err);
+void mt__train_forget_earlier(mt_trainer *t);
+char *mt__train_metrics_path(const mt_trainer *t);
+/* A file that lies elsewhere may be another run's: it is neither emptied nor cut. */
+mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err);
 
 /* -- train_load.c -- */
 mt_rc mt__train_load(mt_trainer *t, mt_err *err);
@@ -140,8 +154,10 @@ void mt__train_samples_close(mt_trainer *t);
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *out, mt_err *err);
 /* Find the checkpoint to go on from, if the settings ask for one: t->resumed_from. */
 mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err);
-/* Read what it remembers; refuse it if the run is another one, say what differs. */
+/* Read what it remembers, t->now with it; refuse it if the settings make it another run, say what differs. */
 mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err);
+/* Once they are open: the data and the model must be those it was made with. */
+mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *err);
 
 /* -- train_save.c -- */
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t);

@@ -12,7 +12,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* -- the directory --------------------------------------------------------------------------------- */
@@ -61,6 +61,20 @@ static mt_rc check_no_config(const mt_trainer *t, mt_err *err)
     return rc;
 }
 
+/* Killed before its first checkpoint, a run that began from one elsewhere has nothing to lose, and begins there again. */
+static mt_rc check_nothing_made(const mt_trainer *t, mt_err *err)
+{
+    mt_ckpt_list there;
+    char *final = mt_path_join(t->dir.path, "final");
+    if (!final) return mt_fail(err, MT_ENOMEM, "no host memory to look through %s", t->dir.path);
+    bool made = mt_dir_exists(final);
+    mt_free(final);
+    MT_TRY(mt_ckpt_list_open(&there, t->dir.path, err));
+    made |= there.n > 0;
+    mt_ckpt_list_free(&there);
+    return made ? refuse_held(&t->dir, err) : MT_OK;
+}
+
 static mt_rc open_dir(mt_trainer *t, mt_err *err)
 {
     const mt_save_settings *s = &t->s->save;
@@ -73,10 +87,12 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
     }
     if (held && !*s->resume) return refuse_held(&t->dir, err);
     if (!held) MT_TRY(check_no_config(t, err));
+    if (held) MT_TRY(mt_output_dir_sweep(&t->dir, err));
     MT_TRY(mt_ckpt_sweep(t->dir.path, err));
     MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
+    MT_TRY(mt__train_read_earlier(t, err));
     MT_TRY(mt__train_find_resume(t, err));
-    return held && t->resumed_from && !t->resumed_here ? refuse_held(&t->dir, err) : MT_OK;
+    return held && t->resumed_from && !t->resumed_here ? check_nothing_made(t, err) : MT_OK;
 }
 
 /* -- the model ------------------------------------------------------------------------------------- */
@@ -119,6 +135,8 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
     for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
+    if (t->config->dropout_key)
+        mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", t->config->dropout_key, t->config->dropout);
     MT_TRY(mt_model_create(
         &t->model, t->config,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
@@ -126,8 +144,9 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
+    MT_TRY(mt_side_files_read(&t->side_files, mt_settings_model_dir(t->s), err));
     t->export = (mt_export){ .model = t->model,
-                             .source_dir = mt_settings_model_dir(t->s),
+                             .files = &t->side_files,
                              .source = t->shards,
                              .dtype = t->s->save.dtype,
                              .max_shard_bytes = (size_t)t->s->save.max_shard_size,
@@ -137,10 +156,16 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
 
 /* -- the data -------------------------------------------------------------------------------------- */
 
+static mt_rc look_at_the_clock(mt_trainer *t, mt_err *err)
+{
+    time_t seconds = time(NULL);
+    return localtime_r(&seconds, &t->now) ? MT_OK : mt_fail(err, MT_EINTERNAL, "the local time is not known");
+}
+
 static mt_rc open_data(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
-    MT_TRY(t->hooks.open_source(t->hooks.user, &t->source, t->s, t->config, err));
+    MT_TRY(t->hooks.open_source(t->hooks.user, &t->source, t->s, t->config, &t->now, err));
     t->source->api->info(t->source, &t->data);
     t->export.end_of_turn = t->data.end_of_turn_text ? t->data.end_of_turn : -1;
     t->export.end_of_turn_text = t->data.end_of_turn_text;
@@ -215,6 +240,8 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     mt_str_json(s, d.name, strlen(d.name));
     mt_str_puts(s, ",\n  \"metrics_file\": ");
     mt_str_json(s, t->s->logging.metrics_file, strlen(t->s->logging.metrics_file));
+    const char *began_from = t->resumed_here ? t->earlier.began_from : t->resumed_from;
+    if (began_from) mt_str_puts(s, ",\n  \"began_from\": "), mt_str_json(s, began_from, strlen(began_from));
     mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
     mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"checkpoint_host_bytes\": %zu,\n", p->base_device, p->base_host, t->saver.planned_room);
@@ -252,32 +279,15 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
 {
     if (!t->s->logging.tensorboard) return MT_OK;
     char *dir = mt_path_join(t->dir.path, "tensorboard");
-    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->first_step, err)
+    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->resumed_from ? t->first_step : -1, err) /* an evaluation may come before step 1 */
                    : mt_fail(err, MT_ENOMEM, "no host memory to open TensorBoard's events");
     mt_free(dir);
     return rc;
 }
 
-static char *metrics_path(const mt_trainer *t)
-{
-    const char *name = t->s->logging.metrics_file;
-    return *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
-}
-
-/* A file that lies elsewhere may be another run's, and a fresh one would empty it. */
-static mt_rc check_metrics(const mt_trainer *t, mt_err *err)
-{
-    struct stat st;
-    char *path = metrics_path(t);
-    bool taken = path && !*t->s->save.resume && !t->s->save.overwrite && stat(path, &st) == 0 && st.st_size > 0;
-    mt_free(path);
-    return taken ? mt_fail(err, MT_EINVAL, "logging.metrics_file %s has something in it already: choose another file, or give --overwrite", t->s->logging.metrics_file)
-                 : MT_OK;
-}
-
 static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 {
-    char *path = metrics_path(t);
+    char *path = mt__train_metrics_path(t);
     mt_rc rc =
         path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
     mt_free(path);
@@ -289,15 +299,17 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     saved_state saved = { 0 };
     t->saved_step = -1;
     MT_TRY(open_dir(t, err));
-    MT_TRY(check_metrics(t, err));
+    MT_TRY(mt__train_check_metrics(t, err));
     MT_TRY(open_model(t, err));
     MT_TRY(open_device(t, err));
     MT_TRY(mt__train_batch(t, err));
+    MT_TRY(look_at_the_clock(t, err));
+    if (t->resumed_from) MT_TRY(mt__train_read_state(t, &saved, err)); /* before the data, which may take long */
     MT_TRY(open_data(t, err));
     MT_TRY(mt__train_samples_open(t, err));
     MT_TRY(open_schedule(t, err));
     if (t->resumed_from) {
-        MT_TRY(mt__train_read_state(t, &saved, err));
+        MT_TRY(mt__train_check_same(t, &saved, err));
         t->at = saved.at;
         t->saved_step = t->first_step = t->at.step;
         t->checkpoint = mt_strdup(t->resumed_from);

@@ -46,14 +46,26 @@ mt_limits mt_train_limits(const mt_settings *s)
                         .offload = offload[m->offload_inputs] };
 }
 
-/* A resumed run keeps its own sizes. */
+/* A resumed run keeps its own sizes; on a machine that is too small for them it goes on with others. */
+static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
+{
+    mt_rc rc = mt_plan_search(&t->plan, t->model, job, a, machine, err);
+    if (rc != MT_ENOMEM || mt_plan_fits(t->model, job, a, machine)) return rc;
+    mt_arithmetic form = *a;
+    form.micro_tokens = form.mlp_rows = form.head_rows = 0;
+    MT_TRY(mt_plan_auto(&t->plan, t->model, job, &form, machine, err));
+    mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run goes on, with other bits than it would have had",
+            (long long)a->micro_tokens, (long long)t->plan->arithmetic.micro_tokens);
+    return MT_OK;
+}
+
 static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, const mt_machine *machine, mt_err *err)
 {
     mt_arithmetic a = saved ? saved->arithmetic : (mt_arithmetic){ 0 };
     const mt_attention_use was = a.attention;
     apply_settings(t, &a, machine->device_bytes);
     if (saved) keep_attention(&a.attention, &was);
-    MT_TRY((saved ? mt_plan_search : mt_plan_auto)(&t->plan, t->model, job, &a, machine, err));
+    MT_TRY((saved ? search_kept(t, job, &a, machine, err) : mt_plan_auto(&t->plan, t->model, job, &a, machine, err)));
     return mt__train_samples_plan(t, machine, err);
 }
 

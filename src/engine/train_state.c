@@ -11,6 +11,30 @@
 
 enum { FORMAT = 1 };
 
+/* -- the date --------------------------------------------------------------------------------------- */
+
+/* Only where samples show it: it is theirs, and a run that goes on tomorrow must not make others. */
+static void put_date(const mt_trainer *t, mt_str *s)
+{
+    char text[40];
+    if (t->data.shows_date && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &t->now)) mt_str_printf(s, "  \"date\": \"%s\",\n", text);
+}
+
+static mt_rc read_date(const json_t *doc, struct tm *out, const char *what, mt_err *err)
+{
+    const char *text;
+    struct tm d = { .tm_isdst = -1 };
+    MT_TRY(mt_json_str(doc, "date", "", &text, what, err));
+    if (!*text) return MT_OK;
+    if (sscanf(text, "%d-%d-%dT%d:%d:%d", &d.tm_year, &d.tm_mon, &d.tm_mday, &d.tm_hour, &d.tm_min, &d.tm_sec) != 6)
+        return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no date", what, text);
+    d.tm_year -= 1900;
+    d.tm_mon -= 1;
+    (void)timegm(&d); /* the day of the week and of the year */
+    *out = d;
+    return MT_OK;
+}
+
 /* -- writing --------------------------------------------------------------------------------------- */
 
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
@@ -26,6 +50,8 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
     mt_str_printf(s, "  \"skipped_steps\": %" PRId64 ",\n  \"bad_in_row\": %" PRId64 ",\n", p->n_skipped, p->bad_in_row);
     mt_str_printf(s, "  \"window_loss\": %.17g,\n  \"window_steps\": %" PRId64 ",\n", p->window_loss, p->window_steps);
     mt_str_printf(s, "  \"metrics_bytes\": %" PRId64 ",\n", t->metrics.bytes);
+    if (p->unfinished) mt_str_puts(s, "  \"unfinished\": true,\n");
+    put_date(t, s);
     mt_str_printf(s, "  \"data\": \"%016" PRIx64 "\",\n  \"model\": \"%016" PRIx64 "\",\n", t->data.fingerprint,
                   t->model_fingerprint);
     mt_str_printf(s,
@@ -102,8 +128,14 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     MT_TRY(refuse_finished(t, err));
     MT_TRY(mt_ckpt_find_newest(&t->resumed_from, t->dir.path, err));
     t->resumed_here = true;
-    if (t->resumed_from)
-        return mt_ckpt_prune(t->dir.path, t->s->save.keep_last, err); /* a kill may have come between saving and this */
+    if (t->resumed_from) {
+        mt_err why = { 0 }; /* a kill may have come between saving and this; what stays costs room, not the run */
+        if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why)) mt_warn("an old checkpoint could not be removed: %s", why.msg);
+        return MT_OK;
+    }
+    if (t->earlier.began_from)
+        return mt_fail(err, MT_EINVAL, "the run in %s began from %s and holds no complete checkpoint of its own yet: --resume %s begins there again", t->dir.path,
+                       t->earlier.began_from, t->earlier.began_from);
     mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
     return MT_OK;
 }
@@ -160,7 +192,7 @@ static mt_rc read_hex(const json_t *doc, const char *key, uint64_t *out, const c
     return MT_OK;
 }
 
-static mt_rc read_document(const json_t *doc, saved_state *s, const char *what, mt_err *err)
+static mt_rc read_document(const json_t *doc, saved_state *s, struct tm *now, const char *what, mt_err *err)
 {
     progress *p = &s->at;
     const struct {
@@ -187,17 +219,19 @@ static mt_rc read_document(const json_t *doc, saved_state *s, const char *what, 
     MT_TRY(mt_json_f64(doc, "window_loss", 0, &p->window_loss, what, err));
     MT_TRY(read_hex(doc, "data", &s->data, what, err));
     MT_TRY(read_hex(doc, "model", &s->model, what, err));
+    MT_TRY(read_date(doc, now, what, err));
+    p->unfinished = json_is_true(json_object_get(doc, "unfinished"));
     return read_arithmetic(doc, &s->arithmetic, what, err);
 }
 
-static mt_rc read_file(const mt_trainer *t, saved_state *out, mt_err *err)
+static mt_rc read_file(mt_trainer *t, saved_state *out, mt_err *err)
 {
     char *text = NULL;
     size_t n;
     json_t *doc = NULL;
     MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "state.json", err));
     mt_rc rc = mt_json_parse(&doc, text, n, "state.json", err);
-    if (!rc) rc = read_document(doc, out, "state.json", err);
+    if (!rc) rc = read_document(doc, out, &t->now, "state.json", err);
     json_decref(doc);
     mt_free(text);
     return rc;
@@ -222,13 +256,15 @@ static mt_rc judge(const mt_setting_changes *c, mt_err *err)
         const mt_setting_change *x = &c->items[i];
         if (x->cls == MT_CLASS_ARITHMETIC)
             mt_warn("%s was %s and is %s now: the run goes on, with other bits than it would have had", x->key, x->was, x->now);
+        else if (x->cls == MT_CLASS_PLACE)
+            mt_warn("%s was %s and is %s now: the run goes on if what lies there is the same", x->key, x->was, x->now);
         else
             mt_info("%s was %s and is %s now", x->key, x->was, x->now);
     }
     return MT_OK;
 }
 
-static mt_rc compare_settings(const mt_trainer *t, mt_err *err)
+static mt_rc compare_settings(const mt_trainer *t, bool *same_metrics, mt_err *err)
 {
     mt_settings was;
     mt_setting_changes changes = { 0 };
@@ -240,6 +276,7 @@ static mt_rc compare_settings(const mt_trainer *t, mt_err *err)
         rc = mt_settings_parse(&was, text, n, "settings.yaml", err);
         if (!rc) rc = mt_settings_diff(&changes, &was, t->s, err);
         if (!rc) rc = judge(&changes, err);
+        *same_metrics = !rc && strcmp(was.logging.metrics_file, t->s->logging.metrics_file) == 0;
         mt_setting_changes_free(&changes);
         mt_settings_deinit(&was);
     }
@@ -247,25 +284,25 @@ static mt_rc compare_settings(const mt_trainer *t, mt_err *err)
     return rc;
 }
 
-static mt_rc check_same(const mt_trainer *t, const saved_state *s, mt_err *err)
+mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err)
 {
-    if (s->model != t->model_fingerprint)
-        return mt_fail(err, MT_EINVAL, "config.json of %s is not the one the checkpoint was made with: another model",
-                       t->s->model.name);
-    if (s->data != t->data.fingerprint)
-        return mt_fail(err, MT_EINVAL,
-                       "the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64
-                       " and is %016" PRIx64 " now)",
-                       s->data, t->data.fingerprint);
+    bool same_metrics;
+    mt_rc rc = compare_settings(t, &same_metrics, err);
+    if (!rc) rc = read_file(t, out, err);
+    if (rc) return mt_note(err, "resuming from %s", t->resumed_from);
+    if (!t->resumed_here || !same_metrics) out->metrics_bytes = 0; /* its lines are elsewhere */
     return MT_OK;
 }
 
-mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err)
+mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *err)
 {
-    mt_rc rc = compare_settings(t, err);
-    if (!rc) rc = read_file(t, out, err);
-    if (!rc) rc = check_same(t, out, err);
-    if (rc) return mt_note(err, "resuming from %s", t->resumed_from);
-    if (!t->resumed_here) out->metrics_bytes = 0; /* another directory: its lines are not here */
+    if (s->model != t->model_fingerprint)
+        return mt_fail(err, MT_EINVAL, "resuming from %s: config.json of %s is not the one the checkpoint was made with: another model",
+                       t->resumed_from, t->s->model.name);
+    if (s->data != t->data.fingerprint && s->data != t->data.fingerprint_of_all)
+        return mt_fail(err, MT_EINVAL,
+                       "resuming from %s: the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64
+                       " and is %016" PRIx64 " now)",
+                       t->resumed_from, s->data, t->data.fingerprint);
     return MT_OK;
 }

@@ -127,6 +127,20 @@ static mt_rc bias_by(reader *r, mt_bias_rule rule, const char *key, bool *out)
                         r->err);
 }
 
+/* Nothing is ever dropped here; a run says so where config.json asks for it. */
+static void read_dropout(reader *r)
+{
+    static const char *const keys[] = { "attention_dropout", "attn_pdrop",          "embd_pdrop",       "embed_pdrop",     "resid_pdrop",
+                                        "hidden_dropout",    "residual_dropout",    "embedding_dropout", "dropout",         "activation_dropout",
+                                        "layerdrop",         "hidden_dropout_prob" };
+    for (size_t i = 0; i < MT_COUNT(keys); i++) {
+        double share = json_number_value(json_object_get(r->doc, keys[i])); /* 0 for what is no number */
+        if (share <= r->c->dropout) continue;
+        r->c->dropout = share;
+        r->c->dropout_key = keys[i];
+    }
+}
+
 static mt_rc read_traits(reader *r)
 {
     mt_config *c = r->c;
@@ -138,7 +152,9 @@ static mt_rc read_traits(reader *r)
         return mt_fail(r->err, MT_ERANGE, "%s: \"%s\" is %g; 0 to 1 expected", r->path, eps, c->eps);
     MT_TRY(mt_json_bool(r->top, "tie_word_embeddings", f->default_tied, &c->tied, r->path, r->err));
     MT_TRY(mt_json_bool(r->doc, "tie_word_embeddings", c->tied, &c->tied, r->path, r->err));
-    MT_TRY(mt_json_f64(r->doc, "initializer_range", 0.02, &c->init_range, r->path, r->err));
+    const char *range = spelling(r, NAMES("initializer_range", "init_std"));
+    MT_TRY(mt_json_f64(r->doc, range ? range : "initializer_range", 0.02, &c->init_range, r->path, r->err));
+    c->init_branch = 1;
     MT_TRY(bias_by(r, f->qkv_bias, "attention_bias", &c->qkv_bias));
     MT_TRY(bias_by(r, f->o_bias, "attention_bias", &c->o_bias));
     MT_TRY(bias_by(r, f->mlp_bias, "mlp_bias", &c->mlp_bias));
@@ -159,6 +175,7 @@ static mt_rc read_traits(reader *r)
     int64_t pad;
     MT_TRY(mt_json_i64(r->doc, "pad_token_id", -1, &pad, r->path, r->err));
     c->pad_id = pad >= 0 && pad < c->V ? (int32_t)pad : -1;
+    read_dropout(r);
     const char *dtype;
     const json_t *at = spelling(r, NAMES("dtype", "torch_dtype")) ? r->doc : r->top;
     MT_TRY(mt_json_str(at, mt_json_missing(json_object_get(at, "dtype")) ? "torch_dtype" : "dtype", "float32", &dtype, r->path,

@@ -1,6 +1,8 @@
 /* gpt2: learned positions, LayerNorms, plain mlps, biases everywhere; matrices stored input first. */
 #include "model/family_rows.h"
 
+#include <math.h>
+
 #define LAYER "transformer.h.%d."
 
 static const mt_tensor_row tensors[] = {
@@ -37,6 +39,7 @@ static mt_rc read(mt_config *c, const mt_keys *k)
         return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" is not supported", k->path,
                        by_layer ? "scale_attn_by_inverse_layer_idx" : "add_cross_attention");
     if (!scaled) c->attention_scale = 1;
+    c->init_branch = 1 / sqrt(2.0 * (double)c->L); /* 2L branches add up */
     return MT_OK;
 }
 

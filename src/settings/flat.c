@@ -199,6 +199,23 @@ static mt_rc read_switch(flat *f, const row *r, const mt_yaml_item *it, mt_err *
     return strcmp(it->key->text, "pure_bf16") == 0 ? say(f, it, "the master weights are fp32 all the same", err) : MT_OK;
 }
 
+/* Saying no to bfloat16, and not yes to something else, is asking for float32, of gradients too. */
+static mt_rc read_bf16(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
+{
+    bool other = is_on(find(f, "fp16")) || is_on(find(f, "pure_bf16"));
+    if (!is_off(it->value) || other) return read_switch(f, r, it, err);
+    MT_TRY(put_text(f, "training.grad_dtype", it, "float32", err));
+    return put_text(f, r->to, it, "float32", err);
+}
+
+static mt_rc say_dtype(flat *f, mt_err *err)
+{
+    if (find(f, "bf16") || find(f, "fp16") || find(f, "pure_bf16")) return MT_OK;
+    return mt__settings_notice(f->s, err,
+                               "without bf16 or fp16 LLaMA-Factory computes in float32; here bfloat16 is the default, and bf16: false asks "
+                               "for float32");
+}
+
 static mt_rc read_thinking(flat *f, const row *r, const mt_yaml_item *it, mt_err *err)
 {
     mt_yaml key = *it->key;
@@ -298,7 +315,7 @@ static const row rows[] = {
     SET("model_revision", "model.revision"),
     SET("trust_remote_code", "model.trust_remote_code"),
     ASK("flash_attn", "model.attn_implementation", read_flash_attn, "attention is our own or cuDNN's, the fastest that fits"),
-    ASK("bf16", "model.dtype", read_switch, "bfloat16"),
+    ASK("bf16", "model.dtype", read_bf16, "bfloat16"),
     ASK("fp16", "model.dtype", read_switch, "float16"),
     ASK("pure_bf16", "model.dtype", read_switch, "bfloat16"),
     SET("train_from_scratch", "training.from_scratch"),
@@ -629,5 +646,5 @@ mt_rc mt__flat_read(mt_settings *s, const mt_yaml *root, const char *name, mt_er
     MT_TRY(check_finetuning(&f, err));
     MT_TRY(set_defaults(&f, err));
     for (const mt_yaml_item *it = root->items; it; it = it->next) MT_TRY(read_item(&f, it, err));
-    return MT_OK;
+    return say_dtype(&f, err);
 }

@@ -19,7 +19,7 @@ static const char head[] =
     "- An unknown key, a key given twice, a wrong type and a value out of range stop the run with file and line.\n"
     "- Anchors, aliases and merge keys (`<<: *name`) work; top-level keys that begin with `x-` are a place to keep them.\n"
     "- On `--resume`, settings of class *data*, *model* and *state* must be as they were, *arithmetic* may change and then the bits do,\n"
-    "  *free* may change.\n"
+    "  *place* may change if the same model and data lie there, *free* may change.\n"
     "\n"
     "Defaults are the original's where it has the key, except: `model.name` has none; `model.device`, `attn_implementation` and\n"
     "`num_workers` are `auto`; `trust_remote_code` is off and without effect; `num_steps` gives way to `epochs`.\n"

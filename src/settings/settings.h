@@ -209,6 +209,7 @@ typedef struct mt_logging_settings {
 typedef enum mt_setting_class {
     MT_CLASS_FREE,       /* may change: speed, places, length of the run, learning rate, what is shown */
     MT_CLASS_ARITHMETIC, /* may change, and the bits will */
+    MT_CLASS_PLACE,      /* may change, if what lies there is the same */
     MT_CLASS_STATE,      /* another form of what a checkpoint stores: refused */
     MT_CLASS_DATA,       /* another data order: refused */
     MT_CLASS_MODEL,      /* another model: refused */
@@ -303,6 +304,6 @@ typedef struct mt_setting_changes {
 /* What differs between a stored run's settings and today's. */
 mt_rc mt_settings_diff(mt_setting_changes *out, const mt_settings *was, const mt_settings *now, mt_err *err);
 void mt_setting_changes_free(mt_setting_changes *changes);
-const char *mt_setting_class_name(mt_setting_class cls); /* "free", "arithmetic", "data", "model" */
+const char *mt_setting_class_name(mt_setting_class cls); /* "free", "arithmetic", "place", "state", "data", "model" */
 
 #endif

@@ -89,9 +89,9 @@ const mt_section mt__sections[] = {
 const size_t mt__n_sections = MT_COUNT(mt__sections);
 
 const mt_setting mt__settings[] = {
-    STR(model, name, MODEL, "", "A model directory, or a name on the Hugging Face hub such as Qwen/Qwen2.5-7B-Instruct.",
+    STR(model, name, PLACE, "", "A model directory, or a name on the Hugging Face hub such as Qwen/Qwen2.5-7B-Instruct.",
         .flag = "model-name", .meta = "NAME", .shown_default = "none; required"),
-    STR(model, revision, MODEL, "", "Branch, tag or commit on the hub.", .meta = "REV", .shown_default = "the default branch"),
+    STR(model, revision, PLACE, "", "Branch, tag or commit on the hub.", .meta = "REV", .shown_default = "the default branch"),
     DTYPE(model, dtype, any_dtype, ARITHMETIC, "bfloat16",
           "What the device computes with. Master weights are fp32 either way; float16 is computed as bfloat16."),
     { ROW(model, device, mt_set_device, DEVICE, FREE, "auto",
@@ -106,10 +106,10 @@ const mt_setting mt__settings[] = {
     STRS(dataset, name, DATA,
          "Entries of dataset_info.json or datasets on the hub; several are mixed as mix_strategy says. Wins over path.",
          .split = true, .flag = "dataset-name", .meta = "NAME,..."),
-    STR(dataset, dataset_dir, DATA, "data",
+    STR(dataset, dataset_dir, PLACE, "data",
         "The folder of dataset_info.json: looked for from here, beside the configuration, then in the installed data.",
         .meta = "DIR"),
-    STR(dataset, path, DATA, "", "A data file or folder to read directly, by query_field and response_field.",
+    STR(dataset, path, PLACE, "", "A data file or folder to read directly, by query_field and response_field.",
         .flag = "dataset-path", .meta = "PATH"),
     STR(dataset, split, DATA, "", "Split of a hub dataset, also train[:1000] or train[5%:].", .meta = "SPLIT",
         .shown_default = "as registered, else train"),

@@ -61,11 +61,12 @@ static void files_resolve_to_the_committed_tables(void **state)
     }
 }
 
-/* The smallest file, and one more line. */
+/* The smallest file that says what to compute with, and one more line. */
 static mt_rc read_with(const char *line, mt_settings *s, mt_err *err)
 {
     char text[1024];
-    int n = snprintf(text, sizeof text, "model_name_or_path: a/b\ndataset: d\nfinetuning_type: full\n%s\n", line);
+    int n = snprintf(text, sizeof text, "model_name_or_path: a/b\ndataset: d\nfinetuning_type: full\n%s\n%s", line,
+                     strstr(line, "bf16") ? "" : "bf16: true\n");
     assert_int_equal(mt_settings_init(s, err), MT_OK);
     return mt_settings_parse(s, text, (size_t)n, "f.yaml", err);
 }
@@ -145,6 +146,30 @@ static void strategies_and_switches_set_what_they_mean(void **state)
     mt_settings_deinit(&s);
 }
 
+static void no_to_bfloat16_is_yes_to_float32(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *lines;
+        mt_dtype dtype;
+    } cases[] = {
+        { "bf16: true", MT_DTYPE_BF16 },
+        { "bf16: false", MT_DTYPE_F32 },
+        { "bf16: null", MT_DTYPE_BF16 },
+        { "bf16: false\nfp16: true", MT_DTYPE_F16 },
+        { "fp16: true\nbf16: false", MT_DTYPE_F16 },
+        { "bf16: false\npure_bf16: true", MT_DTYPE_BF16 },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_settings s;
+        assert_ok(read_with(cases[i].lines, &s, &err));
+        if (s.model.dtype != cases[i].dtype) fail_msg("%s: %s", cases[i].lines, mt_dtype_name(s.model.dtype));
+        assert_int_equal(s.training.grad_dtype, cases[i].dtype == MT_DTYPE_F32 ? MT_DTYPE_F32 : MT_DTYPE_BF16);
+        mt_settings_deinit(&s);
+    }
+}
+
 static void what_is_replaced_is_told(void **state)
 {
     (void)state;
@@ -202,5 +227,6 @@ static void lora_is_refused_said_or_not(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(files_resolve_to_the_committed_tables), cmocka_unit_test(what_is_not_done_here_is_refused),
              cmocka_unit_test(what_is_off_may_be_said), cmocka_unit_test(strategies_and_switches_set_what_they_mean),
+             cmocka_unit_test(no_to_bfloat16_is_yes_to_float32),
              cmocka_unit_test(what_is_replaced_is_told),
              cmocka_unit_test(lora_is_refused_said_or_not))

@@ -28,8 +28,10 @@ static void pass_through(const char *from, const char *to, mt_dtype dtype, size_
     assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
     rig_start(&r, plan, 1);
     const mt_state_io io = { .user = r.engine, .read = read_engine };
+    mt_side_files files;
+    assert_ok(mt_side_files_read(&files, from, &err));
     const mt_export x = { .model = r.model,
-                          .source_dir = from,
+                          .files = &files,
                           .source = r.shards,
                           .dtype = dtype,
                           .max_shard_bytes = max_shard_bytes,
@@ -40,6 +42,7 @@ static void pass_through(const char *from, const char *to, mt_dtype dtype, size_
     assert_ok(mt_shards_open(&written, to, &err));
     assert_int_equal(mt_shards_bytes(written), mt_export_bytes(&x));
     mt_shards_close(written);
+    mt_side_files_free(&files);
     rig_close(&r);
 }
 

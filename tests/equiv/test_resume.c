@@ -17,15 +17,18 @@
 typedef struct setup {
     mt_settings s;
     int64_t stop_at; /* stop after this step; 0: never */
+    int64_t stop_on; /* stop when asked for this time; 0: never */
+    int64_t step, asked; /* so far */
     int64_t kill_at; /* SIGKILL after this step; 0: never */
     test_path out;
     pthread_t opener;
     size_t loaded, to_load;
 } setup;
 
-static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)
+static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     (void)user;
+    (void)now;
     return mt_source_tokens_open(out,
                                  &(mt_source_tokens_options){ .path = s->dataset.path,
                                                               .vocab = c->V,
@@ -47,7 +50,8 @@ static void await_checkpoint(const setup *u, int64_t step)
 
 static void after_step(void *user, const mt_train_step *step)
 {
-    const setup *u = user;
+    setup *u = user;
+    u->step = step->step;
     if (u->kill_at != step->step) return;
     await_checkpoint(u, 4);
     raise(SIGKILL);
@@ -66,7 +70,8 @@ static void while_loading(void *user, size_t done, size_t total)
 static bool stop(void *user)
 {
     setup *u = user;
-    return u->stop_at > 0 && --u->stop_at == 0;
+    u->asked++;
+    return (u->stop_at && u->step >= u->stop_at) || (u->stop_on && u->asked >= u->stop_on);
 }
 
 static void set(setup *u, const char *key, const char *value)
@@ -273,6 +278,39 @@ static void evaluation_changes_no_bit(void **state)
     assert_same(&often, &rarely);
 }
 
+/* Stopped whenever it asks, in the middle of evaluations too (of three batches each), the first and the last among them: they are made again when
+ * the run goes on, and nothing shows. */
+static void a_stop_does_not_wait_for_an_evaluation(void **state)
+{
+    setup a, b;
+    bool stopped = true, at_start = false, at_end = false;
+    set_up(&a, *state, "whole");
+    set(&a, "eval.val_size", "20");
+    set(&a, "eval.eval_steps", "4");
+    outcome whole = run_ok(&a);
+    for (int64_t when = 1; stopped; when += 2) {
+        char name[32];
+        snprintf(name, sizeof name, "stopped-%lld", (long long)when);
+        for (int resume = 0; resume < 2 && stopped; resume++) {
+            set_up(&b, *state, name);
+            set(&b, "eval.val_size", "20");
+            set(&b, "eval.eval_steps", "4");
+            set(&b, "save.resume", resume ? "latest" : "");
+            b.stop_on = resume ? 0 : when;
+            outcome o = run_ok(&b);
+            if (resume) {
+                assert_same(&whole, &o);
+                assert_same_files(&a, &b);
+                continue;
+            }
+            stopped = o.result.stopped;
+            at_start |= stopped && o.result.step == 0;
+            at_end |= stopped && o.result.step == 11;
+        }
+    }
+    assert_true(at_start && at_end);
+}
+
 /* The comparisons above can fail. */
 static void another_seed_is_another_run(void **state)
 {
@@ -431,6 +469,7 @@ int main(int argc, char **argv)
         RUNS(half_the_device_memory_changes_no_bit),
         RUNS(state_in_host_memory_changes_no_bit),
         RUNS(evaluation_changes_no_bit),
+        RUNS(a_stop_does_not_wait_for_an_evaluation),
         RUNS(another_seed_is_another_run),
         RUNS(smaller_moments_are_resumed_bit_for_bit),
         RUNS(another_form_of_moments_is_refused),

@@ -20,6 +20,7 @@ typedef struct fake {
     mt_model *model;
     char **state[MT_STATE_KINDS]; /* [kind][unit] */
     mt_export export;
+    mt_side_files files;
     mt_state_io io;
     atomic_int *n_done;
     test_path source;
@@ -66,6 +67,7 @@ static void fake_open(fake *f, const char *root, const char *const *freeze, size
     mt_err err = { 0 };
     *f = (fake){ .source = workspace_path("%s/model", root) };
     assert_ok(mt_config_open(&f->config, f->source.s, &err));
+    assert_ok(mt_side_files_read(&f->files, f->source.s, &err));
     assert_ok(mt_model_create(&f->model, f->config, &(mt_model_options){ .freeze = freeze, .n_freeze = n_freeze }, &err));
     for (int kind = 0; kind < MT_STATE_KINDS; kind++) {
         f->state[kind] = calloc((size_t)f->model->n_units, sizeof *f->state[kind]);
@@ -73,7 +75,7 @@ static void fake_open(fake *f, const char *root, const char *const *freeze, size
             f->state[kind][u] = calloc((size_t)f->model->units[u].layout->n_elems, sizes[kind]);
     }
     f->io = (mt_state_io){ .user = f, .read = fake_read, .write = fake_write };
-    f->export = (mt_export){ .model = f->model, .source_dir = f->source.s, .dtype = MT_DTYPE_COUNT, .end_of_turn = -1 };
+    f->export = (mt_export){ .model = f->model, .files = &f->files, .dtype = MT_DTYPE_COUNT, .end_of_turn = -1 };
 }
 
 static void fake_close(fake *f)
@@ -84,6 +86,7 @@ static void fake_close(fake *f)
     }
     mt_model_free(f->model);
     mt_config_close(f->config);
+    mt_side_files_free(&f->files);
 }
 
 static bool same_state(const fake *a, const fake *b)
@@ -281,6 +284,52 @@ static void the_newest_whole_one_is_found_and_old_ones_go(void **state)
     fake_close(&a);
 }
 
+/* Rights, open files, a mount that is away: it may be whole, and stays what it is called. */
+static void a_checkpoint_that_cannot_be_read_is_not_called_damaged(void **state)
+{
+    fake a;
+    mt_err err = { 0 };
+    char *newest = NULL;
+    long n = 0;
+    fake_open(&a, *state, NULL, 0);
+    fill(&a, 5);
+    mt_ckpt_save s = save_of(&a, *state, 1);
+    assert_ok(mt_ckpt_write(&s, &err));
+    for (;; n++) {
+        mt_fault_arm(MT_FAULT_FILE, n);
+        mt_rc rc = mt_ckpt_find_newest(&newest, *state, &err);
+        if (!mt_fault_disarm()) break;
+        assert_int_equal(rc, MT_EIO);
+        assert_null(newest);
+        assert_true(mt_dir_exists(workspace_path("%s/checkpoint-1", (char *)*state).s));
+    }
+    assert_true(n > 10);
+    assert_non_null(newest);
+    mt_free(newest);
+    fake_close(&a);
+}
+
+/* What was pruned may stay; what was half-made may not: its name is needed again. */
+static void an_old_one_that_cannot_be_removed_is_said_and_stays(void **state)
+{
+    static const char *const names[] = { "checkpoint-1.old.tmp", "checkpoint-1.tmp" };
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        mt_err err = { 0 };
+        int warnings = 0;
+        test_path dir = workspace_path("%s/%s", (char *)*state, names[i]);
+        assert_int_equal(mkdir(dir.s, 0777), 0);
+        mt_log_set_sink(count_warnings, &warnings);
+        mt_fault_arm(MT_FAULT_FILE, 2); /* past looking into the directory, and into this one */
+        assert_int_equal(mt_ckpt_sweep(*state, &err), i == 0 ? MT_OK : MT_EIO);
+        assert_true(mt_fault_disarm());
+        mt_log_set_sink(NULL, NULL);
+        assert_int_equal(warnings, i == 0);
+        assert_true(mt_dir_exists(dir.s));
+        assert_ok(mt_ckpt_sweep(*state, &err));
+        assert_false(mt_dir_exists(dir.s));
+    }
+}
+
 static void another_models_checkpoint_is_refused_by_name(void **state)
 {
     fake a, b;
@@ -314,6 +363,16 @@ static void a_changed_bit_changes_the_checksum(void **state)
 
 /* -- exported directories -------------------------------------------------------------------------- */
 
+/* With what lies beside the model now. */
+static void export_to(fake *f, const char *dir)
+{
+    mt_err err = { 0 };
+    mt_side_files_free(&f->files);
+    assert_ok(mt_side_files_read(&f->files, f->source.s, &err));
+    assert_ok(mt_dir_make(dir, &err));
+    assert_ok(mt_export_write(&f->export, &f->io, dir, &err));
+}
+
 static json_t *read_json(const char *dir, const char *name)
 {
     mt_err err = { 0 };
@@ -325,14 +384,12 @@ static json_t *read_json(const char *dir, const char *name)
 static void a_config_that_is_still_true_is_copied_byte_for_byte(void **state)
 {
     fake a;
-    mt_err err = { 0 };
     test_path out = workspace_path("%s/export", (char *)*state);
     fake_open(&a, *state, NULL, 0);
     fill(&a, 7);
     workspace_write(*state, "model/tokenizer.json", "{\"version\": \"1.0\"}");
     workspace_write(*state, "model/secret.txt", "not a model's file");
-    assert_ok(mt_dir_make(out.s, &err));
-    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    export_to(&a, out.s);
     assert_true(workspace_same_file(workspace_path("%s/config.json", a.source.s).s, workspace_path("%s/config.json", out.s).s));
     assert_true(
         workspace_same_file(workspace_path("%s/tokenizer.json", a.source.s).s, workspace_path("%s/tokenizer.json", out.s).s));
@@ -353,8 +410,7 @@ static void a_template_of_the_run_takes_the_place_of_the_models(void **state)
     workspace_write(*state, "model/chat_template.json", "{\"chat_template\": \"old\"}");
     workspace_write(*state, "model/chat_template.jinja", "old");
     a.export.chat_template = "{{ \"new\" }}\n";
-    assert_ok(mt_dir_make(out.s, &err));
-    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    export_to(&a, out.s);
     assert_ok(mt_file_read(&text, &n, workspace_path("%s/chat_template.jinja", out.s).s, 1000, &err));
     assert_string_equal(text, "{{ \"new\" }}\n");
     json_t *tokenizer = read_json(out.s, "tokenizer_config.json");
@@ -368,7 +424,6 @@ static void a_template_of_the_run_takes_the_place_of_the_models(void **state)
 static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
 {
     fake a;
-    mt_err err = { 0 };
     test_path out = workspace_path("%s/export", (char *)*state);
     fake_open(&a, *state, NULL, 0);
     fill(&a, 8);
@@ -376,8 +431,7 @@ static void the_trained_end_of_turn_is_among_the_eos_ids(void **state)
     workspace_write(*state, "model/tokenizer_config.json", "{\"eos_token\": \"</s>\", \"model_max_length\": 1e30}");
     a.export.end_of_turn = 9;
     a.export.end_of_turn_text = "<|end|>";
-    assert_ok(mt_dir_make(out.s, &err));
-    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    export_to(&a, out.s);
     json_t *config = read_json(out.s, "config.json"), *generation = read_json(out.s, "generation_config.json"),
            *tokenizer = read_json(out.s, "tokenizer_config.json");
     assert_int_equal(json_array_size(json_object_get(config, "eos_token_id")), 2);
@@ -407,15 +461,13 @@ static void the_template_that_was_trained_with_is_saved(void **state)
     const char *root = *state;
     for (int i = 0; i < 3; i++) {
         fake a;
-        mt_err err = { 0 };
         fake_open(&a, root, NULL, 0);
         fill(&a, 1);
         if (i == 1) workspace_write(root, "model/tokenizer_config.json", "{\"model_max_length\": 512, \"chat_template\": \"old\"}");
         if (i == 2) workspace_write(root, "model/chat_template.jinja", "old");
         a.export.chat_template = template;
         test_path dir = workspace_path("%s/out%d", root, i);
-        assert_int_equal(mkdir(dir.s, 0777), 0);
-        assert_ok(mt_export_write(&a.export, &a.io, dir.s, &err));
+        export_to(&a, dir.s);
         char *config = text_of(dir.s, "tokenizer_config.json"), *jinja = text_of(dir.s, "chat_template.jinja");
         assert_non_null(strstr(config, "\"chat_template\": \"{{ 'Q: ' ~ messages[0]['content'] }}\""));
         assert_null(strstr(config, "old"));
@@ -437,8 +489,7 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
     fill(&a, 9);
     a.export.dtype = MT_DTYPE_F32;
     a.export.max_shard_bytes = 40000;
-    assert_ok(mt_dir_make(out.s, &err));
-    assert_ok(mt_export_write(&a.export, &a.io, out.s, &err));
+    export_to(&a, out.s);
     json_t *config = read_json(out.s, "config.json");
     assert_string_equal(json_string_value(json_object_get(config, "torch_dtype")), "float32");
     json_decref(config);
@@ -457,7 +508,8 @@ static void one_dtype_for_all_is_written_in_the_config_too(void **state)
 
 MT_TEST_MAIN(RUNS(what_is_written_is_what_is_read), RUNS(bf16_files_hold_the_master_rounded_to_even),
              RUNS(every_file_operation_that_fails_leaves_the_one_before_whole), RUNS(so_it_is_with_several_threads),
-             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved),
+             RUNS(however_many_threads_write_or_read_it_is_the_same), RUNS(numbers_that_are_not_finite_are_never_saved), RUNS(a_checkpoint_that_cannot_be_read_is_not_called_damaged),
+             RUNS(an_old_one_that_cannot_be_removed_is_said_and_stays),
              RUNS(the_newest_whole_one_is_found_and_old_ones_go), RUNS(another_models_checkpoint_is_refused_by_name),
              cmocka_unit_test(a_changed_bit_changes_the_checksum), RUNS(a_config_that_is_still_true_is_copied_byte_for_byte),
              RUNS(a_template_of_the_run_takes_the_place_of_the_models), RUNS(the_template_that_was_trained_with_is_saved),

@@ -75,6 +75,21 @@ static void both_spellings_of_the_rope_settings_mean_the_same(void **state)
     mt_config_close(b);
 }
 
+/* Its largest, so that a run can say what transformers would have done. */
+static void dropout_is_noticed(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"starcoder2\", \"attention_dropout\": 0.1, \"residual_dropout\": 0.2, \"embedding_dropout\": 0.1, " SHAPE "}", &err));
+    assert_string_equal(c->dropout_key, "residual_dropout");
+    assert_true(c->dropout == 0.2);
+    mt_config_close(c);
+    assert_ok(open_text(&c, "{\"model_type\": \"llama\", \"attention_dropout\": 0.0, \"hidden_dropout\": null, " SHAPE "}", &err));
+    assert_null(c->dropout_key);
+    mt_config_close(c);
+}
+
 static void an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions(void **state)
 {
     (void)state;
@@ -197,8 +212,6 @@ static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
     mt_config_close(c);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
-             cmocka_unit_test(class_defaults_fill_what_is_missing),
-             cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
-             cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
+MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side), cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
+             cmocka_unit_test(dropout_is_noticed), cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
              cmocka_unit_test(bad_configs_are_refused_in_words), cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))

@@ -1,6 +1,7 @@
 /* TensorBoard's event files, read back record by record: lengths, checksums, tags and values. */
 #include "tempdir.h"
 
+#include "base/outfile.h"
 #include "ckpt/outdir.h"
 #include "engine/metrics.h"
 
@@ -93,11 +94,34 @@ static void metrics_become_events(void **state)
     mt_free(dir);
 }
 
+/* A clock that was set back, or several starts within a second. */
+static void the_newest_file_is_the_last_by_name(void **state)
+{
+    mt_err err = { 0 };
+    char *dir = mt_path_join(*state, "tensorboard"), *before = NULL;
+    assert_ok(mt_dir_make(dir, &err));
+    char *future = mt_path_join(dir, "events.out.tfevents.9000000000.somewhere.7.0");
+    assert_ok(mt_outfile_save(future, "", 0, &err));
+    for (int i = 0; i < 3; i++) {
+        mt_events e;
+        assert_ok(mt_events_open(&e, dir, -1, &err));
+        assert_true(strcmp(e.path, before ? before : future) > 0);
+        mt_free(before);
+        before = mt_strdup(e.path);
+        mt_events_close(&e);
+    }
+    assert_ok(mt_dir_remove(dir, &err));
+    mt_free(before);
+    mt_free(future);
+    mt_free(dir);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_checksum_is_castagnolis),
         cmocka_unit_test_setup_teardown(metrics_become_events, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(the_newest_file_is_the_last_by_name, tempdir_make, tempdir_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -247,6 +247,30 @@ static void datasets_to_evaluate_on_are_kept_apart(void **state)
     unmake(&s);
 }
 
+/* A run may go on with something else to evaluate on, or nothing: what is trained is the same. */
+static void the_fingerprint_is_of_what_is_trained_on(void **state)
+{
+    setup s;
+    make(&s, *state, (int64_t[]){ 100, 40, 50 }, 3);
+    s.o.n_train = 1;
+    uint64_t with[3], all[3];
+    for (size_t k = 0; k < 3; k++) {
+        s.o.eval = k ? &s.parts[k] : NULL;
+        s.o.n_eval = k > 0;
+        mt_source *src = open_source(&s);
+        with[k] = info_of(src).fingerprint;
+        all[k] = info_of(src).fingerprint_of_all;
+        mt_source_close(src);
+    }
+    assert_true(with[0] == with[1] && with[1] == with[2]);
+    assert_true(all[0] == with[0] && all[1] != all[0] && all[2] != all[1]);
+    s.o.train = &s.parts[1];
+    mt_source *src = open_source(&s);
+    assert_true(info_of(src).fingerprint != with[0]);
+    mt_source_close(src);
+    unmake(&s);
+}
+
 static void num_samples_is_a_seeded_choice_and_max_samples_the_first(void **state)
 {
     setup s;
@@ -477,7 +501,7 @@ static void lint_finds_what_is_probably_wrong(void **state)
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(every_sample_comes_once_an_epoch), IN_TEMPDIR(any_step_can_be_rebuilt),
              IN_TEMPDIR(epochs_and_seeds_differ), IN_TEMPDIR(what_is_held_out_is_never_trained_and_stays_the_same),
-             IN_TEMPDIR(records_are_held_out_whole), IN_TEMPDIR(datasets_to_evaluate_on_are_kept_apart),
+             IN_TEMPDIR(records_are_held_out_whole), IN_TEMPDIR(datasets_to_evaluate_on_are_kept_apart), IN_TEMPDIR(the_fingerprint_is_of_what_is_trained_on),
              IN_TEMPDIR(num_samples_is_a_seeded_choice_and_max_samples_the_first), IN_TEMPDIR(interleaving_wraps_the_smaller_set),
              IN_TEMPDIR(packed_rows_hold_whole_documents), IN_TEMPDIR(prefetched_steps_are_the_same),
              cmocka_unit_test(an_error_comes_with_its_own_step), IN_TEMPDIR(too_many_bad_records_stop_before_the_first_step),

@@ -93,7 +93,7 @@ static void a_template_whose_tokens_are_missing_is_not_used(void **state)
     mt_sampler_template(r.s, &name);
     assert_string_equal(name, "default");
     rig_close(&r);
-    rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = "qwen" });
+    rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = "qwen3" });
     mt_sampler_template(r.s, &name);
     assert_string_equal(name, "chatml");
     assert_string_equal(mt_sampler_notice(r.s), "");
@@ -150,6 +150,62 @@ static void built_in_templates_train_answer_and_end(void **state)
     assert_null(mt_template_find("nothing"));
 }
 
+/* Expected texts are LLaMA-Factory's templates of these names (0.9.5), or the model's own where that differs: SmolLM2's has no
+ * full stop, Vicuna's has spaces where the turns meet. */
+static void conversations_without_a_system_message_get_the_one_of_the_template(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name, *text;
+    } cases[] = {
+        { "chatml", "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "qwen3", "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "qwen",
+          "<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are a helpful assistant.<|im_end|>\n<|im_start|>user\n"
+          "Q<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "smollm2",
+          "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n<|im_start|>user\n"
+          "Q<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "llama2", "<s>[INST] Q [/INST] A </s>" },
+        { "llama2_zh", "<s>[INST] <<SYS>>\nYou are a helpful assistant. 你是一个乐于助人的助手。\n<</SYS>>\n\nQ [/INST] A </s>" },
+        { "vicuna", "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, "
+                    "detailed, and polite answers "
+                    "to the user's questions. USER: Q ASSISTANT: A</s>" },
+        { "alpaca",
+          "Below is an instruction that describes a task. Write a response that appropriately completes the request.\n\n"
+          "### Instruction:\nQ\n\n### Response:\nA</s>\n\n" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = cases[i].name, .keep_text = true });
+        assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
+        assert_int_equal(r.n, 1);
+        assert_string_equal(r.samples[0].text, cases[i].text);
+        assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":\"A\",\"system\":\"Mine.\"}"), MT_OK);
+        assert_non_null(strstr(r.samples[0].text, "Mine."));
+        assert_null(strstr(r.samples[0].text, "You are"));
+        assert_null(strstr(r.samples[0].text, "Below"));
+        assert_null(strstr(r.samples[0].text, "curious"));
+        rig_close(&r);
+    }
+}
+
+/* GLM-4 is asked with the bare header: the line break behind it is the model's to write. */
+static void a_line_break_behind_the_header_is_learned_where_the_model_writes_it(void **state)
+{
+    (void)state;
+    rig r;
+    mt_str text = { 0 };
+    rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = "glm4" });
+    assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
+    for (int64_t t = 0; t < r.samples[0].n; t++)
+        if (r.samples[0].labels[t] >= 0)
+            assert_int_equal(mt_tokenizer_decode(r.tok, &r.samples[0].labels[t], 1, false, &text, &r.err), MT_OK);
+    assert_string_equal(text.s, "\nA<|user|>");
+    mt_str_free(&text);
+    rig_close(&r);
+}
+
 static void a_template_that_changes_answers_stops_the_run(void **state)
 {
     const char *dir = *state;
@@ -199,7 +255,7 @@ static void tools_need_a_place_in_the_template(void **state)
                              "\"tools\":[{\"name\":\"f\"}]}"),
                      MT_OK);
     assert_int_equal(r.reason, MT_REASON_TEMPLATE);
-    assert_non_null(strstr(r.err.msg, "has no place for them"));
+    assert_non_null(strstr(r.err.msg, "(chatml) has no place for them; without dataset.template"));
     rig_close(&r);
 }
 
@@ -394,6 +450,8 @@ static void running_out_of_memory_is_said_and_nothing_is_lost(void **state)
 MT_TEST_MAIN(cmocka_unit_test(a_model_without_a_template_gets_the_plain_form_and_a_notice),
              cmocka_unit_test(a_template_whose_tokens_are_missing_is_not_used),
              cmocka_unit_test(unknown_templates_suggest_the_nearest), cmocka_unit_test(built_in_templates_train_answer_and_end),
+             cmocka_unit_test(conversations_without_a_system_message_get_the_one_of_the_template),
+             cmocka_unit_test(a_line_break_behind_the_header_is_learned_where_the_model_writes_it),
              cmocka_unit_test_setup_teardown(a_template_that_changes_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_loses_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_refusal_by_the_template_is_a_bad_record, tempdir_make, tempdir_remove),

@@ -267,7 +267,7 @@ static void changes_are_named_with_their_class(void **state)
         const char *was, *now;
     } cases[] = {
         { "training.seed", "8", MT_CLASS_DATA, "7", "8" },
-        { "model.name", "other", MT_CLASS_MODEL, "Qwen/Qwen2.5-7B-Instruct", "other" },
+        { "model.name", "other", MT_CLASS_PLACE, "Qwen/Qwen2.5-7B-Instruct", "other" },
         { "training.learning_rate", "1e-4", MT_CLASS_FREE, "2.0e-05", "0.0001" },
         { "training.num_steps", "2000", MT_CLASS_FREE, "1000", "2000" },
         { "model.dtype", "float32", MT_CLASS_ARITHMETIC, "bfloat16", "float32" },

@@ -224,8 +224,69 @@ static void fresh_weights_depend_on_seed_and_name_alone(void **state)
     assert_true(sums[0] == sums[1] && sums[0] != sums[2]);
 }
 
+/* The root mean square of a freshly made weight of layer 0 (or the embedding), and the largest number of row `row` of it. */
+static double fresh_size(rig *r, mt_role role, int64_t row, double *largest)
+{
+    mt_err err = { 0 };
+    double squares = 0;
+    *largest = 0;
+    for (int u = 0; u < r->model->n_units; u++)
+        for (int k = 0; k < r->model->units[u].layout->n_weights; k++) {
+            const mt_weight *w = &r->model->units[u].layout->weights[k];
+            if (w->role != role) continue;
+            uint16_t *hi = calloc((size_t)w->n, sizeof *hi);
+            assert_ok(mt_engine_read(r->engine, u, MT_STATE_HI, w->offset, w->n, hi, &err));
+            for (int64_t i = 0; i < w->n; i++) {
+                double x = mt_bf16_to_f32(hi[i]);
+                squares += x * x;
+                if (i / r->config->D == row) *largest = fmax(*largest, fabs(x));
+            }
+            free(hi);
+            return sqrt(squares / (double)w->n);
+        }
+    fail_msg("no such weight");
+    return 0;
+}
+
+static void fresh_start(rig *r, const char *dir)
+{
+    mt_err err = { 0 };
+    mt_plan *plan;
+    rig_open_model(r, dir, NULL);
+    mt_job job = rig_job(r, true);
+    mt_arithmetic a = rig_arithmetic(r, MT_DTYPE_F32);
+    assert_ok(mt_plan_choose(&plan, r->model, &job, &a, 0, &err));
+    rig_start(r, plan, 1);
+    assert_ok(mt_engine_init(r->engine, r->model, 7, &err));
+}
+
+/* transformers: initializer_range / sqrt(2 n_layer) for c_proj; the padding's row is zero. */
+static void fresh_weights_are_as_large_as_transformers_makes_them(void **state)
+{
+    (void)state;
+    rig r;
+    double largest;
+    fresh_start(&r, MT_TESTS_DIR "/golden/models/gpt2"); /* two layers */
+    assert_true(fabs(fresh_size(&r, MT_W_UP, 0, &largest) / 0.02 - 1) < 0.15);
+    assert_true(fabs(fresh_size(&r, MT_W_O, 0, &largest) / 0.01 - 1) < 0.15);
+    assert_true(fabs(fresh_size(&r, MT_W_DOWN, 0, &largest) / 0.01 - 1) < 0.15);
+    rig_close(&r);
+    fresh_start(&r, SOURCE);
+    assert_true(fabs(fresh_size(&r, MT_W_DOWN, 0, &largest) / 0.02 - 1) < 0.15);
+    fresh_size(&r, MT_W_EMBED, 2, &largest);
+    assert_true(largest > 0);
+    r.config->pad_id = 2;
+    mt_err err = { 0 };
+    assert_ok(mt_engine_init(r.engine, r.model, 7, &err));
+    fresh_size(&r, MT_W_EMBED, 2, &largest);
+    assert_true(largest == 0);
+    fresh_size(&r, MT_W_EMBED, 3, &largest);
+    assert_true(largest > 0);
+    rig_close(&r);
+}
+
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted),
-             IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused), IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
-             IN_TEMPDIR(numbers_that_are_not_finite_are_warned_about),
-             cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone))
+MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted), IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused),
+             IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
+             IN_TEMPDIR(numbers_that_are_not_finite_are_warned_about), cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone),
+             cmocka_unit_test(fresh_weights_are_as_large_as_transformers_makes_them))

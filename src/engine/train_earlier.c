@@ -1,0 +1,59 @@
+/* train_earlier.c - what an earlier start in this directory says of itself in its plan.json: which metrics file is its own, and which checkpoint
+ * elsewhere it began from. */
+#include "base/file.h"
+#include "base/json.h"
+#include "engine/train_internal.h"
+
+#include <string.h>
+#include <sys/stat.h>
+
+static mt_rc copy_text(const json_t *doc, const char *key, char **out, mt_err *err)
+{
+    const char *text = json_string_value(json_object_get(doc, key));
+    *out = text ? mt_strdup(text) : NULL;
+    return text && !*out ? mt_fail(err, MT_ENOMEM, "no host memory for a name") : MT_OK;
+}
+
+mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err)
+{
+    json_t *doc = NULL;
+    char *path = mt_path_join(t->dir.path, "plan.json");
+    mt_rc rc = path ? mt_json_read(&doc, path, err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    mt_free(path);
+    if (rc == MT_ENOENT || rc == MT_EFORMAT) return MT_OK; /* no run is lost with it */
+    if (!rc) rc = copy_text(doc, "metrics_file", &t->earlier.metrics_file, err);
+    if (!rc) rc = copy_text(doc, "began_from", &t->earlier.began_from, err);
+    json_decref(doc);
+    return rc;
+}
+
+void mt__train_forget_earlier(mt_trainer *t)
+{
+    mt_free(t->earlier.metrics_file);
+    mt_free(t->earlier.began_from);
+}
+
+char *mt__train_metrics_path(const mt_trainer *t)
+{
+    const char *name = t->s->logging.metrics_file;
+    return *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
+}
+
+/* A run that does not say has its metrics in its directory. */
+static bool metrics_are_ours(const mt_trainer *t)
+{
+    const char *name = t->s->logging.metrics_file;
+    if (!*t->s->save.resume) return false;
+    return t->earlier.metrics_file ? strcmp(name, t->earlier.metrics_file) == 0 : *name != '/';
+}
+
+mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err)
+{
+    struct stat st;
+    char *path = mt__train_metrics_path(t);
+    bool taken = path && !metrics_are_ours(t) && !t->s->save.overwrite && stat(path, &st) == 0 && st.st_size > 0;
+    mt_free(path);
+    return taken ? mt_fail(err, MT_EINVAL, "logging.metrics_file %s has something in it already, which this run has not written: choose another file, or give --overwrite",
+                           t->s->logging.metrics_file)
+                 : MT_OK;
+}
