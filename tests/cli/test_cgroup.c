@@ -51,13 +51,7 @@ static int run_in(const char *group, const char *args, char *out, size_t n)
 {
     char command[4096];
     snprintf(command, sizeof command, "sh -c 'echo $$ > %s/cgroup.procs && exec \"%s\" %s' 2>&1", group, MT_BINARY, args);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t got = fread(out, 1, n - 1, p);
-    out[got] = '\0';
-    while (fgetc(p) != EOF) {}
-    int status = pclose(p);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return run_shell(command, out, n);
 }
 
 /* What the least plan of this run takes, in all. */

@@ -12,11 +12,7 @@ static void output_of(const char *args, char *out, size_t size)
 {
     char command[4096];
     snprintf(command, sizeof command, "%s %s 2>/dev/null", MT_BINARY, args);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t n = fread(out, 1, size - 1, p);
-    out[n] = 0;
-    assert_int_equal(pclose(p), 0);
+    assert_int_equal(run_shell(command, out, size), 0);
 }
 
 static void a_prompt_gets_the_same_answer_in_any_company(void **state)

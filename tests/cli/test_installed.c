@@ -9,11 +9,7 @@ static void expect_shell(const char *dir, const char *command)
     char script[4096];
     snprintf(script, sizeof script, "cd '%s' && export HF_HUB_OFFLINE=1 XDG_CACHE_HOME=\"$PWD/cache\" && { %s; } 2>&1", dir,
              command);
-    FILE *p = popen(script, "r");
-    assert_non_null(p);
-    out[fread(out, 1, sizeof out - 1, p)] = '\0';
-    while (fgetc(p) != EOF) {}
-    if (pclose(p) != 0) fail_msg("%s\n%s", command, out);
+    if (run_shell(script, out, sizeof out) != 0) fail_msg("%s\n%s", command, out);
 }
 
 static void the_installed_demo_runs_from_any_folder(void **state)

@@ -13,14 +13,9 @@ static void expect_with(void **state, const char *variables, const char *format,
     snprintf(args, sizeof args, format, (const char *)*state);
     snprintf(command, sizeof command, "LD_LIBRARY_PATH='%s':$LD_LIBRARY_PATH %s '%s' %s 2>&1", MT_FAKE_CUDA_DIR, variables,
              MT_BINARY, args);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t n = fread(out, 1, sizeof out - 1, p);
-    out[n] = '\0';
-    int ended = pclose(p);
-    if (!WIFEXITED(ended) || WEXITSTATUS(ended) != status || !strstr(out, says))
-        fail_msg("%s megatrain %s: status %d (expected %d), expected \"%s\" in:\n%s", variables, args, ended, status << 8, says,
-                 out);
+    int ended = run_shell(command, out, sizeof out);
+    if (ended != status || !strstr(out, says))
+        fail_msg("%s megatrain %s: status %d (expected %d), expected \"%s\" in:\n%s", variables, args, ended, status, says, out);
 }
 
 static void an_old_driver_is_told_to_be_updated(void **state)

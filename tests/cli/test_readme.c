@@ -2,6 +2,7 @@
  * `make`, and a small model under the name of the one that would come from the hub.  Two things are shortened on the way: `make`
  * only says what it would do (the demo and the tests have their own runs), and training takes two steps on the CPU. */
 #include "process.h"
+#include "program.h"
 #include "tempdir.h"
 #include "workspace.h"
 
@@ -15,16 +16,6 @@ static const char PROGRAM[] = "#!/bin/sh\n"
                               "bench\\ *) exec '" MT_BINARY "' \"$@\" --device cpu ;;\n"
                               "*) exec '" MT_BINARY "' \"$@\" ;;\n"
                               "esac\n";
-
-static int shell(const char *script, char *out, size_t n)
-{
-    FILE *p = popen(script, "r");
-    assert_non_null(p);
-    size_t got = fread(out, 1, n - 1, p);
-    out[got] = '\0';
-    while (fgetc(p) != EOF) {}
-    return pclose(p);
-}
 
 /* As after git clone and make, and a cache in which the models of the examples are. */
 static void lay_out(const char *dir)
@@ -41,7 +32,7 @@ static void lay_out(const char *dir)
              "mv model/final HuggingFaceTB/SmolLM2-135M-Instruct && cp -r HuggingFaceTB/SmolLM2-135M-Instruct "
              "Qwen/Qwen2.5-0.5B-Instruct",
              dir, ROOT, ROOT, ROOT);
-    if (shell(script, out, sizeof out) != 0) fail_msg("the folder could not be laid out: %s", out);
+    if (run_shell(script, out, sizeof out) != 0) fail_msg("the folder could not be laid out: %s", out);
 }
 
 /* One block, from its first command to its last; each must succeed. */
@@ -55,7 +46,7 @@ static void run_block(const char *dir, const char *block, int number)
              "cd '%s' && OLD_PATH=\"$PATH\" PATH=\"$PWD/bin:$PATH\" HF_HUB_OFFLINE=1 HF_HOME=\"$PWD/hf\" "
              "XDG_CACHE_HOME=\"$PWD/cache\" bash -e block.sh < /dev/null 2>&1",
              dir);
-    int status = shell(script, out, sizeof out);
+    int status = run_shell(script, out, sizeof out);
     if (status != 0) fail_msg("block %d of the README ended with %d:\n%s\n-- it printed:\n%s", number, status >> 8, block, out);
 }
 

@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-/* sh -c "megatrain ARGS"; output (both streams) lands in out. */
-static inline int run_program(const char *args, char *out, size_t n)
+/* sh -c COMMAND: its status; what it prints lands in out, as much as there is room for. */
+static inline int run_shell(const char *command, char *out, size_t n)
 {
-    char command[4096];
-    snprintf(command, sizeof command, "'%s' %s 2>&1", MT_BINARY, args);
     FILE *p = popen(command, "r");
     assert_non_null(p);
     size_t got = fread(out, 1, n - 1, p);
@@ -19,6 +17,14 @@ static inline int run_program(const char *args, char *out, size_t n)
     while (fgetc(p) != EOF) {}
     int status = pclose(p);
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+}
+
+/* sh -c "megatrain ARGS"; output (both streams) lands in out. */
+static inline int run_program(const char *args, char *out, size_t n)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "'%s' %s 2>&1", MT_BINARY, args);
+    return run_shell(command, out, n);
 }
 
 /* Run; check the status and that the output mentions `says`. */
