@@ -34,6 +34,8 @@ mt_short_text mt_seconds_text(double s)
     mt_short_text t;
     if (!isfinite(s) || s < 0)
         snprintf(t.s, sizeof t.s, "?");
+    else if (s >= 5e-5 && s < 0.095)
+        snprintf(t.s, sizeof t.s, s < 9.5e-3 ? "%.1f ms" : "%.0f ms", 1e3 * s);
     else if (s < 10)
         snprintf(t.s, sizeof t.s, "%.1f s", s);
     else if (s < 60)

@@ -14,7 +14,7 @@ typedef struct mt_short_text {
 mt_short_text mt_bytes_text(uint64_t bytes);
 /* "950", "12.3K", "7.6B" (parameters, tokens). */
 mt_short_text mt_count_text(uint64_t n);
-/* "0.8 s", "12 s", "3 min 20 s", "5 h 02 min", "3 d 4 h". */
+/* "2.2 ms", "0.8 s", "12 s", "3 min 20 s", "5 h 02 min", "3 d 4 h". */
 mt_short_text mt_seconds_text(double s);
 
 /* "64M", "1.5T", "80Gi", "123", "64 MB", "64MiB" -> bytes. */

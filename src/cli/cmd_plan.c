@@ -1,4 +1,5 @@
 /* cmd_plan.c - megatrain plan: will it fit, how fast, which batch size; for this machine or one that is only described. */
+#include "base/units.h"
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/plan_ask.h"
@@ -20,11 +21,16 @@ typedef struct options {
 
 /* -- the answer ------------------------------------------------------------------------------------ */
 
-/* Weights, and m, v and lo unless only the model is saved. */
-static size_t checkpoint_bytes(const mt_model *m, const mt_settings *s)
+/* What the run writes: the model, and in a checkpoint m, v and lo besides unless only the model is saved. */
+static mt_train_writes writes_of(const mt_model *m, const mt_settings *s)
 {
-    size_t weights = (size_t)m->n_params * (s->save.dtype == MT_DTYPE_F32 ? 4 : 2);
-    return s->save.save_only_model ? weights : weights + (size_t)m->n_params * 4 + (size_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
+    const mt_save_settings *save = &s->save;
+    const mt_dtype dtype = save->dtype == MT_DTYPE_COUNT ? m->config->dtype : save->dtype;
+    const uint64_t resume = (uint64_t)m->n_params * 4 + (uint64_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
+    mt_train_writes w = { .model = (uint64_t)m->n_params * mt_dtype_bytes(dtype == MT_DTYPE_F64 ? MT_DTYPE_F32 : dtype) };
+    w.checkpoint = w.model + (save->save_only_model ? 0 : resume);
+    mt_train_count_writes(&w, save, 0, mt_train_saves(save, 0, s->training.num_steps, 0) + !save->save_only_model);
+    return w;
 }
 
 /* The advice compares batch sizes by a quick look; what it says of the recommended one is shown beside the plan's own speed. */
@@ -44,7 +50,8 @@ static mt_rc find_answer(mt_plan_answer *a, mt_plan **plan, mt_err *err)
 {
     *plan = NULL;
     MT_TRY(mt_advise_batch(&a->batch, &a->q, err));
-    if (!a->q.batch) a->q.batch = mt_advise_auto(&a->batch, a->settings->training.gradient_accumulation_steps);
+    a->q.auto_batch = !a->q.batch;
+    if (a->q.auto_batch) a->q.batch = mt_advise_auto(&a->batch, a->settings->training.gradient_accumulation_steps);
     const mt_job job = mt_question_job(&a->q, a->q.batch);
     mt_rc rc = mt_plan_auto(plan, a->q.model, &job, &a->q.form, &a->q.machine, err);
     if (rc && rc != MT_ENOMEM) return rc;
@@ -76,6 +83,11 @@ static void add_notes(mt_plan_answer *a, const mt_subject *s)
         snprintf(a->refused, sizeof a->refused, "train refuses samples of more than %lld tokens", (long long)s->config->max_positions);
         add_note(a, "the model has %lld positions, and train refuses longer samples: lower max_seq_len", (long long)s->config->max_positions);
     }
+    if (a->disk_free && a->disk_free < a->writes.bytes && !*a->refused) {
+        snprintf(a->refused, sizeof a->refused, "the run writes %s and %s is free at the output", mt_bytes_text(a->writes.bytes).s, mt_bytes_text(a->disk_free).s);
+        add_note(a, "%s: train refuses to start; another --output-dir may have room, and a larger save_steps, a smaller keep_last or save_only_model write less", a->refused);
+        a->disk_short = true;
+    }
     for (size_t i = 0; !s->published && i < s->config->n_assumptions; i++) add_note(a, "%s", s->config->assumptions[i]);
 }
 
@@ -105,11 +117,14 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
     mt_rc rc = mt_subject_open(&s, &asked->subject, set, err);
     if (!rc) rc = mt_plan_machine(&found, &asked->machine, set, err);
     if (!rc) {
-        mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .device = found.device, .ram_source = found.ram_source, .settings = set };
+        mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .device = found.device, .elsewhere = asked->machine.gpu, .ram_source = found.ram_source, .settings = set };
         a.q = mt_plan_question(s.model, set, &found.machine);
+        a.q.device_there = found.device_there;
+        a.q.host_there = found.host_there;
         a.n_steps = set->training.num_steps;
-        a.checkpoint_bytes = checkpoint_bytes(s.model, set);
-        if (!asked->machine.gpu) a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : "."); /* another machine has another disk */
+        a.writes = writes_of(s.model, set);
+        bool here = !a.elsewhere && !set->save.overwrite && !*set->save.resume; /* another machine has another disk, and a run that goes frees some */
+        if (here) a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : ".");
         add_notes(&a, &s);
         rc = show_answer(&a, o->json, err);
     }
@@ -119,16 +134,35 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
 
 /* -- the command ----------------------------------------------------------------------------------- */
 
-static void list_gpus(void)
+/* A card may have several names in drivers. */
+static bool is_new(size_t i) { return i == 0 || strcmp(mt_gpus[i].name, mt_gpus[i - 1].name) != 0; }
+
+static void list_gpus(bool json)
 {
-    for (size_t i = 0; i < mt_n_gpus; i++)
-        if (i == 0 || strcmp(mt_gpus[i].name, mt_gpus[i - 1].name) != 0) /* a card may have several names in drivers */
-            printf("%-14s %6.1f GiB  %5.0f TFLOP/s  %5.0f GB/s  link %3.0f GB/s\n", mt_gpus[i].name, mt_gpus[i].gib, mt_gpus[i].tflops, mt_gpus[i].gb_s, mt_gpus[i].link);
+    if (json) printf("{\"version\": 1, \"gpus\": [");
+    for (size_t i = 0; i < mt_n_gpus; i++) {
+        const mt_gpu *g = &mt_gpus[i];
+        if (!is_new(i)) continue;
+        if (json)
+            printf("%s\n  {\"gpu\": \"%s\", \"device_bytes\": %.0f, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g, \"link\": %.4g}", i ? "," : "", g->name,
+                   g->gib * 1073741824.0, g->tflops * 1e12, g->attention * 1e12, g->gb_s * 1e9, g->link * 1e9);
+        else
+            printf("%-14s %6.1f GiB  %5.0f TFLOP/s  %5.0f GB/s  link %3.0f GB/s\n", g->name, g->gib, g->tflops, g->gb_s, g->link);
+    }
+    if (json) printf("]}\n");
 }
 
-static void list_shapes(void)
+static void list_shapes(bool json)
 {
-    for (size_t i = 0; i < mt_n_shapes; i++) printf("%s%s\n", mt_shapes[i].name, mt_shapes[i].untrained ? "  (planned, not trained yet)" : "");
+    if (json) printf("{\"version\": 1, \"models\": [");
+    for (size_t i = 0; i < mt_n_shapes; i++) {
+        const mt_shape *s = &mt_shapes[i];
+        if (json)
+            printf("%s\n  {\"model\": \"%s\", \"trainable_family\": %s}", i ? "," : "", s->name, s->untrained ? "false" : "true");
+        else
+            printf("%s%s\n", s->name, s->untrained ? "  (planned, not trained yet)" : "");
+    }
+    if (json) printf("]}\n");
 }
 
 /* One model, named once. */
@@ -146,7 +180,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
 {
     bool help;
     const mt_flag flags[] = {
-        { "...", MT_FLAG_STRS, &o->words, "MODEL", "a model directory, or a published model's name", false },
+        { "...", MT_FLAG_STRS, &o->words, "MODEL", "a model directory, a .gguf file, or a published model's name", false },
         { "--shape", MT_FLAG_STR, &o->asked.subject.shape, "NAME", "a published model, such as qwen2.5-7b", false },
         { "--gpu", MT_FLAG_STR, &o->asked.machine.gpu, "NAME", "a GPU that is not here: h100, rtx4090", false },
         { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE", "all of the GPU's memory, the driver's share too: 80Gi", false },
@@ -167,11 +201,12 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
     MT_TRY(mt_settings_args(set, &argc, argv, err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));
     if (help) return MT_OK;
-    if (o->list_gpus) return list_gpus(), MT_OK;
-    if (o->list_shapes) return list_shapes(), MT_OK;
+    if (o->list_gpus) return list_gpus(o->json), MT_OK;
+    if (o->list_shapes) return list_shapes(o->json), MT_OK;
     MT_TRY(take_words(o, err));
     if (alone && isatty(STDIN_FILENO)) MT_TRY(mt_plan_ask(&o->asked, set, &ended, err));
     if (ended) return MT_OK;
+    MT_TRY(mt_plan_check_step(set, err));
     return o->asked.what_fits ? mt_plan_what_fits(&o->asked.machine, set, o->json, err) : answer(o, set, err);
 }
 

@@ -72,7 +72,7 @@ static mt_rc accept_question(asking *a, const char *text, mt_err *err)
 static mt_rc accept_model(asking *a, const char *text, mt_err *err)
 {
     const mt_shape *known;
-    bool elsewhere = mt_dir_exists(text) || (strchr(text, '/') && mt_hub_is_name(text));
+    bool elsewhere = mt_dir_exists(text) || mt_file_exists(text) || (strchr(text, '/') && mt_hub_is_name(text));
     if (strcmp(text, "custom") && !elsewhere) MT_TRY(mt_shape_find(&known, text, err));
     snprintf(a->out->model, sizeof a->out->model, "%s", text);
     a->out->subject.name = a->out->model;

@@ -2,6 +2,7 @@
 
 #include "base/file.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "cli/hub_bar.h"
 #include "engine/train.h"
 #include "hub/hub.h"
@@ -35,10 +36,11 @@ static mt_rc open_shape(mt_subject *s, const mt_shape *shape, const mt_settings 
     return mt_shape_model(&s->config, &s->model, shape, &o, err);
 }
 
-static mt_rc open_dir(mt_subject *s, const char *dir, const mt_settings *set, mt_err *err)
+/* A model directory or a .gguf file, as train takes them. */
+static mt_rc open_files(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
 {
     const mt_model_options o = mt_plan_model_options(set);
-    MT_TRY(mt_config_open(&s->config, dir, err));
+    MT_TRY(mt_model_files_config(&s->config, path, err));
     return mt_model_create(&s->model, s->config, &o, err);
 }
 
@@ -47,7 +49,7 @@ static mt_rc open_hub(mt_subject *s, const char *name, const mt_settings *set, m
 {
     char *dir;
     MT_TRY(mt_hub_bar_model(name, set->model.revision, MT_HUB_CONFIG, &dir, err));
-    mt_rc rc = open_dir(s, dir, set, err);
+    mt_rc rc = open_files(s, dir, set, err);
     mt_free(dir);
     return rc;
 }
@@ -56,9 +58,10 @@ static mt_rc open_hub(mt_subject *s, const char *name, const mt_settings *set, m
 static mt_rc open_file(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
 {
     const char *base = mt_path_base(path);
-    if (strcmp(base, "config.json")) return mt_fail(err, MT_EINVAL, "plan: %s is a file; a model directory, its config.json or a name is expected", path);
+    if (mt_gguf_is(path)) return open_files(s, path, set, err);
+    if (strcmp(base, "config.json")) return mt_fail(err, MT_EINVAL, "plan: %s is a file; a model directory, its config.json, a .gguf file or a name is expected", path);
     char *dir = base == path ? mt_strdup(".") : mt_strndup(path, (size_t)(base - path));
-    mt_rc rc = dir ? open_dir(s, dir, set, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = dir ? open_files(s, dir, set, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
     mt_free(dir);
     return rc;
 }
@@ -75,7 +78,7 @@ mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_set
     }
     if (!*name) return mt_fail(err, MT_EINVAL, "plan: which model?  --shape NAME, a model directory, or --config FILE; megatrain plan --list-shapes has names");
     snprintf(s->name, sizeof s->name, "%s", name);
-    if (mt_dir_exists(name)) return open_dir(s, name, set, err);
+    if (mt_dir_exists(name)) return open_files(s, name, set, err);
     if (mt_file_exists(name)) return open_file(s, name, set, err);
     mt_rc rc = mt_shape_find(&known, name, err);
     if (!rc) return open_shape(s, known, set, err);
@@ -111,7 +114,8 @@ static void name_device(mt_machine_found *out, mt_device *dev, const char *gpu)
 static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machine_asked *asked, const mt_memory_settings *m, mt_err *err)
 {
     const mt_machine_given given = { .gpu = asked->gpu,
-                                     .ram = (size_t)least(asked->ram, m->host_memory),
+                                     .ram = (size_t)asked->ram,
+                                     .ram_most = (size_t)m->host_memory,
                                      .link = (double)asked->link,
                                      .cores = (int)least((uint64_t)asked->cores, (uint64_t)m->optimizer_threads) };
     mt_host host;
@@ -123,10 +127,14 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
             return mt_fail(err, MT_ERANGE, "--gpu-memory %s: the driver and its libraries take %s of it", mt_bytes_text(asked->gpu_memory).s, mt_bytes_text(out->machine.base_device).s);
         out->machine.device_bytes = (size_t)asked->gpu_memory - out->machine.base_device;
     }
-    out->machine.device_bytes = (size_t)least(out->machine.device_bytes, m->device_memory);
+    if (m->device_memory && m->device_memory < out->machine.device_bytes) {
+        out->device_there = out->machine.device_bytes;
+        out->machine.device_bytes = (size_t)m->device_memory;
+    }
     MT_TRY(mt_host_read(&host, "", err));
-    bool limited = m->host_memory && given.ram == m->host_memory;
-    snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : host.limited_by);
+    bool limited = m->host_memory && out->machine.host_bytes == m->host_memory;
+    if (limited) out->host_there = given.ram ? given.ram : mt_host_usable(&host);
+    snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : asked->gpu ? "this machine's, for want of --ram" : host.limited_by);
     return MT_OK;
 }
 
@@ -142,6 +150,18 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
 }
 
 /* -- the question ---------------------------------------------------------------------------------- */
+
+/* So many tokens a step, times the bytes of what all layers keep of one, still are a size_t. */
+#define MOST_STEP_TOKENS ((int64_t)1 << 36)
+
+mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err)
+{
+    const mt_training_settings *t = &set->training;
+    const int64_t batch = mt_max_i64(t->batch_size, 1), parts = t->gradient_accumulation_steps; /* auto: one at least */
+    if (batch <= MOST_STEP_TOKENS / set->dataset.max_seq_len / parts) return MT_OK;
+    return mt_fail(err, MT_ERANGE, "a step of batch_size x gradient_accumulation_steps x max_seq_len = %.3g tokens is more than any run takes: lower one of them",
+                   (double)batch * (double)parts * (double)set->dataset.max_seq_len);
+}
 
 mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine)
 {

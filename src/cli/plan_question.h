@@ -11,7 +11,7 @@
 
 typedef struct mt_subject_asked {
     const char *shape;  /* a published model's name; NULL: look at the next */
-    const char *name;   /* a directory, a config.json, a published model or one of the hub; NULL: model.name */
+    const char *name;   /* a directory, a config.json, a .gguf file, a published model or one of the hub; NULL: model.name */
     const mt_shape *own; /* or a shape somebody described; NULL: nobody did */
 } mt_subject_asked;
 
@@ -39,6 +39,7 @@ typedef struct mt_machine_asked {
 
 typedef struct mt_machine_found {
     mt_machine machine;
+    size_t device_there, host_there; /* where settings allow less of it; 0: they do not */
     char device[160], ram_source[96];
 } mt_machine_found;
 
@@ -47,6 +48,8 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
 
 /* -- the question ---------------------------------------------------------------------------------- */
 
+/* Refuses a step of more tokens than can be counted in bytes. */
+mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err);
 /* q.batch is of a step: batch_size x gradient_accumulation_steps; 0: auto. */
 mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine);
 

@@ -114,16 +114,19 @@ static void put_row(mt_str *out, const char *label, double value, double all, co
 
 static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, const mt_terminal *term)
 {
-    static const char *const titles[] = { [MT_HOST] = "host memory (pinned)", [MT_DEVICE] = "device memory" };
+    static const char *const titles[2][2] = { { [MT_HOST] = "host memory (pinned, but for the runtime)", [MT_DEVICE] = "device memory" },
+                                              { [MT_HOST] = "memory of its state, and of the program", [MT_DEVICE] = "memory the CPU computes in" } };
     const mt_plan *p = a->plan;
+    const mt_machine *m = &a->q.machine;
     mt_plan_use uses[MT_PLAN_USES];
     mt_str text = { 0 };
-    size_t limit = place == MT_HOST ? a->q.machine.host_bytes : a->q.machine.device_bytes;
+    size_t limit = place == MT_HOST ? m->host_bytes : m->device_bytes, all = p->device_bytes + p->host_bytes + p->base_host;
     size_t used = place == MT_HOST ? p->host_bytes + p->base_host : p->device_bytes;
     mt_plan_uses(p, uses);
     mt_str_puts(out, "\n");
-    mt_str_printf(&text, "%s: %s", titles[place], mt_bytes_text(used).s);
-    if (limit < SIZE_MAX / 4) mt_str_printf(&text, " of %s", mt_bytes_text(limit).s);
+    mt_str_printf(&text, "%s: %s", titles[m->shared][place], mt_bytes_text(used).s);
+    if (limit < SIZE_MAX / 4 && !(m->shared && place == MT_HOST)) mt_str_printf(&text, " of %s", mt_bytes_text(limit).s);
+    if (m->shared && place == MT_HOST) mt_str_printf(&text, "; both together %s of %s", mt_bytes_text(all).s, mt_bytes_text(limit).s);
     put_line(out, &text, 2, term);
     for (int i = 0; i < MT_PLAN_USES; i++) {
         if (!uses[i].bytes[place] || (i == RUNTIME && place == MT_DEVICE)) continue;
@@ -136,10 +139,14 @@ static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, con
 
 static void put_disk(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
+    const mt_train_writes *w = &a->writes;
     mt_str text = { 0 };
-    if (!a->checkpoint_bytes) return;
     mt_str_puts(out, "\n");
-    mt_str_printf(&text, "disk: a checkpoint takes %s", mt_bytes_text(a->checkpoint_bytes).s);
+    mt_str_puts(&text, "disk: ");
+    if (w->n)
+        mt_str_printf(&text, "a checkpoint takes %s, the finished model %s; at most %s at one time", mt_bytes_text(w->checkpoint).s, mt_bytes_text(w->model).s, mt_bytes_text(w->bytes).s);
+    else
+        mt_str_printf(&text, "the finished model takes %s", mt_bytes_text(w->model).s);
     if (a->disk_free) mt_str_printf(&text, "; %s is free at the output", mt_bytes_text(a->disk_free).s);
     put_line(out, &text, 2, term);
 }
@@ -149,7 +156,8 @@ static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
     const struct {
         const char *name;
         double seconds;
-    } parts[] = { { "compute", t->compute }, { "copies to the device", t->copy_in }, { "copies from the device", t->copy_out }, { "Adam on the host", t->adam_host } };
+    } parts[] = { { "compute", t->compute }, { "copies to the device", t->copy_in }, { "copies from the device", t->copy_out }, { "Adam on the host", t->adam_host },
+                  { "data (tokens made ready meanwhile)", t->data } };
     mt_str text = { 0 };
     mt_str_puts(out, "\n");
     mt_str_printf(&text, "time of a step: %s, bound by %s", mt_seconds_text(t->step).s, t->bound);
@@ -171,6 +179,9 @@ static bool decides_the_plan(const mt_settings *s, const char *key)
     for (size_t i = 0; i < MT_COUNT(where_given); i++) named |= strcmp(key, where_given[i]) == 0;
     return named && mt_settings_given(s, key);
 }
+
+/* Which of this machine's devices is nothing to another one. */
+static bool decides_the_plan_elsewhere(const mt_settings *s, const char *key) { return strcmp(key, "model.device") != 0 && decides_the_plan(s, key); }
 
 /* batch_size of a step's samples; 0: gradient_accumulation_steps alone is more than that. */
 static int64_t of_step(const mt_plan_answer *a, int64_t samples) { return samples / a->settings->training.gradient_accumulation_steps; }
@@ -200,10 +211,10 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     mt_str_puts(out, "\n");
     put_batch_sizes(&text, a, recommended);
     put_line(out, &text, 2, term);
-    if (!of_step(a, a->batch.largest) || *a->refused) return; /* nothing to paste of what train refuses */
+    if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return; /* nothing to paste of what train refuses, wherever it writes */
     run.training.batch_size = recommended; /* auto takes the same */
     mt_str_puts(out, "\n");
-    mt_settings_write_some(&run, decides_the_plan, 2, out);
+    mt_settings_write_some(&run, a->elsewhere ? decides_the_plan_elsewhere : decides_the_plan, 2, out);
 }
 
 static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
@@ -214,7 +225,8 @@ static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal
         const mt_remedy *r = &a->remedies[i];
         char text[320];
         int n = snprintf(text, sizeof text, "    %s", r->cost);
-        if (r->tokens_s > 0) snprintf(text + n, sizeof text - (size_t)n, "; %s tokens/s", grouped(r->tokens_s).s);
+        n += snprintf(text + n, sizeof text - (size_t)n, "; %s tokens/s", grouped(r->tokens_s).s);
+        if (a->q.auto_batch) snprintf(text + n, sizeof text - (size_t)n, " in steps of %lld sample%s", (long long)r->batch, plural(r->batch));
         mt_str change = { 0 };
         mt_str_printf(&change, "  %s", r->change);
         put_line(out, &change, 4, term);
@@ -284,7 +296,38 @@ void mt_plan_json_machine(mt_str *out, const mt_question *q, const char *device)
     mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[q->form.moments]);
 }
 
-static void json_plan(mt_str *out, const mt_plan *p)
+/* How often each thing is decided; descriptions put it in words. */
+static void json_schedule(mt_str *out, const mt_plan *p)
+{
+    static const char *const keeps[MT_KEEPS] = { "nothing", "input", "attention", "no_norms_or_activations", "no_activations", "everything" };
+    const mt_placement *q = &p->place;
+    int resident = 0, homes = 0, staged = 0, kept[MT_KEEPS] = { 0 }, on_host = 0;
+    for (int u = 0; u < p->model->n_units; u++) {
+        resident += q->units[u].resident;
+        homes += q->units[u].home == MT_DEVICE;
+        staged += q->units[u].site == MT_SITE_STAGED;
+    }
+    for (int64_t l = 0; l < p->model->config->L; l++) {
+        kept[q->layers[l].keep]++;
+        on_host += q->layers[l].keep != MT_KEEP_NOTHING && q->layers[l].place == MT_HOST;
+    }
+    mt_str_printf(out, "  \"schedule\": {\"sweeps\": %lld, \"ring_slots\": %d, \"gradient_slabs\": %d, \"units\": %d, \"units_stay\": %d, \"units_live\": %d, \"units_through\": %d, \"layers_keep\": {",
+                  (long long)((p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens), q->ring_slots, q->n_slabs, p->model->n_units, resident, homes, staged);
+    for (int i = 0; i < MT_KEEPS; i++) mt_str_printf(out, "%s\"%s\": %d", i ? ", " : "", keeps[i], kept[i]);
+    mt_str_printf(out, "}, \"layers_keep_on_host\": %d},\n", on_host);
+}
+
+static void json_buffers(mt_str *out, const mt_plan *p)
+{
+    mt_str_puts(out, ",\n \"buffers\": [");
+    for (size_t i = 0; i < p->n_buffers; i++) {
+        const mt_buffer *b = &p->buffers[i];
+        mt_str_printf(out, "%s\n  {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", b->name, b->place == MT_HOST ? "host" : "device", b->bytes);
+    }
+    mt_str_puts(out, "]");
+}
+
+static void json_plan(mt_str *out, const mt_plan *p, int64_t n_steps)
 {
     static const char *const keys[MT_PLAN_USES] = { "masters", "moments", "gradients", "gradient_sums", "weights", "kept", "workspace", "runtime" };
     mt_plan_use uses[MT_PLAN_USES];
@@ -294,10 +337,12 @@ static void json_plan(mt_str *out, const mt_plan *p)
     mt_plan_describe(p, text, sizeof text);
     mt_str_puts(out, " \"plan\": {\"description\": ");
     mt_str_json(out, text, strlen(text));
-    mt_str_printf(out, ", \"step_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n", t->step, (double)p->job.step_tokens / t->step, t->bound);
-    mt_str_printf(out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g},\n", t->compute, t->copy_in, t->copy_out, t->adam_host);
+    mt_str_printf(out, ", \"step_seconds\": %.6g, \"run_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n", t->step, t->step * (double)n_steps,
+                  (double)p->job.step_tokens / t->step, t->bound);
+    mt_str_printf(out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g, \"data\": %.6g},\n", t->compute, t->copy_in, t->copy_out, t->adam_host, t->data);
     mt_str_printf(out, "  \"micro_tokens\": %lld, \"sweep_tokens\": %lld, \"device_bytes\": %zu, \"host_bytes\": %zu,\n", (long long)p->arithmetic.micro_tokens,
                   (long long)p->place.sweep_tokens, p->device_bytes, p->host_bytes + p->base_host);
+    json_schedule(out, p);
     for (int place = MT_HOST; place <= MT_DEVICE; place++) {
         mt_str_printf(out, "  \"%s\": {", place == MT_HOST ? "host" : "device");
         for (int i = 0; i < MT_PLAN_USES; i++) mt_str_printf(out, "%s\"%s\": %zu", i ? ", " : "", keys[i], uses[i].bytes[place]);
@@ -314,8 +359,9 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
     mt_plan_json_step(out, q, a->settings->training.gradient_accumulation_steps);
     mt_plan_json_machine(out, q, a->device);
     mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
-    if (a->plan) json_plan(out, a->plan);
-    mt_str_printf(out, " \"checkpoint_bytes\": %zu, \"disk_free_bytes\": %zu,\n", a->checkpoint_bytes, a->disk_free);
+    if (a->plan) json_plan(out, a->plan, a->n_steps);
+    mt_str_printf(out, " \"checkpoint_bytes\": %llu, \"disk_bytes\": %llu, \"disk_free_bytes\": %zu,\n", (unsigned long long)a->writes.checkpoint, (unsigned long long)a->writes.bytes,
+                  a->disk_free);
     mt_str_puts(out, " \"notes\": [");
     for (int i = 0; i < a->n_notes; i++) {
         if (i) mt_str_puts(out, ", ");
@@ -329,7 +375,9 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
         mt_str_json(out, a->remedies[i].change, strlen(a->remedies[i].change));
         mt_str_puts(out, ", \"cost\": ");
         mt_str_json(out, a->remedies[i].cost, strlen(a->remedies[i].cost));
-        mt_str_printf(out, ", \"tokens_per_second\": %.6g}", a->remedies[i].tokens_s);
+        mt_str_printf(out, ", \"tokens_per_second\": %.6g, \"batch_size\": %lld}", a->remedies[i].tokens_s, (long long)a->remedies[i].batch);
     }
-    mt_str_puts(out, "]}\n");
+    mt_str_puts(out, "]");
+    if (a->plan) json_buffers(out, a->plan); /* last, for there are many */
+    mt_str_puts(out, "}\n");
 }

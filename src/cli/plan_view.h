@@ -3,6 +3,7 @@
 #define MT_CLI_PLAN_VIEW_H
 
 #include "cli/terminal.h"
+#include "engine/train.h"
 #include "plan/advise.h"
 #include "settings/settings.h"
 
@@ -13,6 +14,7 @@ typedef struct mt_plan_answer {
     const char *model;     /* as it was asked for */
     const char *untrained; /* its family, where `train` does not know that yet; NULL: it does */
     const char *device;    /* "h100 (not this machine)", "NVIDIA H200" */
+    bool elsewhere;        /* on a machine that is only described */
     const char *ram_source; /* who says how much host memory there is */
     const mt_settings *settings; /* the question's: borrowed */
     mt_question q;
@@ -22,9 +24,11 @@ typedef struct mt_plan_answer {
     mt_remedy remedies[MT_REMEDIES];
     int n_remedies;
     int64_t n_steps;       /* of the run; 0: nobody said */
-    size_t checkpoint_bytes, disk_free; /* 0: not known */
-    char refused[96];      /* why `train` would not start it though it fits: "megatrain does not train gpt_oss models yet"; "": it would */
-    char notes[MT_PLAN_NOTES][256]; /* what else to know before a run: a sentence each */
+    mt_train_writes writes;
+    size_t disk_free;      /* 0: not known */
+    bool disk_short;       /* that is why it is refused */
+    char refused[128];     /* why `train` would not start it though it fits: "megatrain does not train gpt_oss models yet"; "": it would */
+    char notes[MT_PLAN_NOTES][320]; /* what else to know before a run: a sentence each */
     int n_notes;
 } mt_plan_answer;
 

@@ -77,12 +77,13 @@ static mt_rc open_rope(mt_engine *e, mt_err *err)
 {
     const mt_config *c = e->model->config;
     const mt_rope_spec *specs[] = { &c->rope, &c->rope_local };
-    size_t n = (size_t)(e->plan->job.longest * (c->rope.dr / 2)), n_tables = c->has_rope_local ? 2 : 1;
+    int64_t longest = e->plan->job.longest, short_rows = mt_rope_short_rows(&c->rope, longest);
+    size_t n = (size_t)((short_rows + longest) * (c->rope.dr / 2)), n_tables = c->has_rope_local ? 2 : 1;
     if (n == 0) return MT_OK;
     float *device = mt__buffer(e, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n * n_tables, sizeof *host);
     if (!host) return mt_fail(err, MT_ENOMEM, "no host memory for the rotary tables");
     for (size_t i = 0; i < n_tables; i++) {
-        mt_rope_tables(specs[i], e->plan->job.longest, host + 2 * i * n, host + (2 * i + 1) * n);
+        mt_rope_tables(specs[i], short_rows, longest, host + 2 * i * n, host + (2 * i + 1) * n);
         e->run.cos[i] = device + 2 * i * n;
         e->run.sin[i] = device + (2 * i + 1) * n;
     }

@@ -34,12 +34,15 @@ static void fill_micro(mt_engine *e, const mt_batch *b, const continued *at, con
 {
     int32_t *ids = take(next, c->n_rows), *pos = take(next, c->n_rows), *order = take(next, c->n_rows);
     int32_t *starts = take(next, c->n_docs + 1), *cache_row = at ? take(next, c->n_docs) : NULL, *rows = *next;
-    int64_t n_trained = 0;
+    int64_t n_trained = 0, short_rows = mt_rope_short_rows(&e->model->config->rope, e->plan->job.longest);
     memcpy(ids, b->ids + c->first_row, (size_t)c->n_rows * sizeof *ids);
     sort_rows(e, ids, order, c->n_rows);
     for (int64_t d = 0; d <= c->n_docs; d++) starts[d] = b->doc_start[c->first_doc + d] - (int32_t)c->first_row;
-    for (int64_t d = 0; d < c->n_docs; d++)
-        for (int32_t r = starts[d]; r < starts[d + 1]; r++) pos[r] = r - starts[d] + (at ? at->past[c->first_doc + d] : 0);
+    for (int64_t d = 0; d < c->n_docs; d++) {
+        bool far = !at && starts[d + 1] - starts[d] > short_rows;
+        int32_t first = at ? at->past[c->first_doc + d] : far ? (int32_t)short_rows : 0;
+        for (int32_t r = starts[d]; r < starts[d + 1]; r++) pos[r] = r - starts[d] + first;
+    }
     int64_t deepest = 0;
     for (int64_t d = 0; at && d < c->n_docs; d++) {
         cache_row[d] = at->slot[c->first_doc + d] * (int32_t)e->plan->job.longest;
@@ -50,7 +53,7 @@ static void fill_micro(mt_engine *e, const mt_batch *b, const continued *at, con
     int32_t *targets = rows + n_trained;
     for (int64_t i = 0; i < n_trained; i++) targets[i] = b->targets[c->first_row + rows[i]];
     *next = targets + n_trained;
-    *m = (mt_micro){ .n = c->n_rows, .n_docs = c->n_docs, .longest = c->longest, .n_trained = n_trained, .ids = ids, .pos = pos,
+    *m = (mt_micro){ .n = c->n_rows, .n_docs = c->n_docs, .longest = c->longest, .n_trained = n_trained, .ids = ids, .pos = pos, .rope_row = at ? short_rows : 0,
                      .rows_by_id = order, .doc_start = starts, .host_start = starts, .trained_rows = rows, .targets = targets, .deepest = deepest, .cache_row = cache_row };
 }
 

@@ -89,6 +89,17 @@ typedef struct mt_train_result {
 mt_limits mt_train_limits(const mt_settings *s);
 void mt_train_types(const mt_settings *s, mt_arithmetic *out); /* compute, grad and moments alone */
 
+/* Bytes a run adds to its directory, at most at one time. */
+typedef struct mt_train_writes {
+    uint64_t checkpoint, model; /* of one: the caller's */
+    uint64_t bytes;
+    int64_t n; /* checkpoints among them */
+} mt_train_writes;
+/* there: checkpoints that are in the directory already; to_come: those that will be written, the last one included. */
+void mt_train_count_writes(mt_train_writes *w, const mt_save_settings *s, int64_t there, int64_t to_come);
+/* Checkpoints of a run after `done` of its steps and before the last of them. */
+int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch);
+
 /* Would open refuse the output directory as it is now?  Cheap: for asking before a model is downloaded. */
 mt_rc mt_trainer_check_output(const mt_settings *s, mt_err *err);
 mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hooks *hooks, mt_err *err);

@@ -109,6 +109,7 @@ struct mt_trainer {
     double clock;         /* where the step at hand begins: at the end of the one before (metrics and saving count), or of an evaluation */
     double timed_s;       /* of steps after the first, which pays for what is made once */
     int64_t timed_tokens;
+    bool forced;        /* it is known not to fit */
     bool memory_warned;
     double memory_looked; /* when */
     struct {

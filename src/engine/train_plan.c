@@ -46,7 +46,17 @@ mt_limits mt_train_limits(const mt_settings *s)
                         .offload = offload[m->offload_inputs] };
 }
 
-/* A resumed run keeps its own sizes; on a machine that is too small for them it goes on with others. */
+/* A resumed run keeps its own sizes. */
+static mt_arithmetic arithmetic_of(const mt_trainer *t, const saved_state *saved, const mt_machine *machine)
+{
+    mt_arithmetic a = saved ? saved->arithmetic : (mt_arithmetic){ 0 };
+    const mt_attention_use was = a.attention;
+    apply_settings(t, &a, machine->device_bytes);
+    if (saved) keep_attention(&a.attention, &was);
+    return a;
+}
+
+/* On a machine that is too small for its sizes it goes on with others. */
 static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
 {
     mt_rc rc = mt_plan_search(&t->plan, t->model, job, a, machine, err);
@@ -59,13 +69,9 @@ static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *
     return MT_OK;
 }
 
-static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, const mt_machine *machine, mt_err *err)
+static mt_rc choose(mt_trainer *t, const mt_job *job, const mt_arithmetic *a, bool saved, const mt_machine *machine, mt_err *err)
 {
-    mt_arithmetic a = saved ? saved->arithmetic : (mt_arithmetic){ 0 };
-    const mt_attention_use was = a.attention;
-    apply_settings(t, &a, machine->device_bytes);
-    if (saved) keep_attention(&a.attention, &was);
-    MT_TRY((saved ? search_kept(t, job, &a, machine, err) : mt_plan_auto(&t->plan, t->model, job, &a, machine, err)));
+    MT_TRY((saved ? search_kept(t, job, a, machine, err) : mt_plan_auto(&t->plan, t->model, job, a, machine, err)));
     return mt__train_samples_plan(t, machine, err);
 }
 
@@ -73,7 +79,7 @@ static mt_rc choose(mt_trainer *t, const mt_job *job, const saved_state *saved, 
 static mt_rc find_machine(const mt_trainer *t, mt_machine *out, mt_err *err)
 {
     const mt_memory_settings *m = &t->s->memory;
-    MT_TRY(mt_machine_here(out, t->dev, &(mt_machine_given){ .ram = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
+    MT_TRY(mt_machine_here(out, t->dev, &(mt_machine_given){ .ram_most = (size_t)m->host_memory, .cores = (int)m->optimizer_threads }, true, err));
     out->home_host = m->home == MT_SET_HOME_HOST;
     out->limits = mt_train_limits(t->s);
     return MT_OK;
@@ -138,12 +144,13 @@ static size_t state_bytes(const mt_trainer *t)
     return sum;
 }
 
-/* Checkpoints to come before the last step. */
-static int64_t saves_on_the_way(const mt_trainer *t)
+int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch)
 {
-    int64_t every = t->s->save.save_steps == MT_EVERY_EPOCH ? t->data.steps_per_epoch : t->s->save.save_steps;
-    return every > 0 ? mt_max_i64((t->n_steps - 1) / every - t->at.step / every, 0) : 0;
+    int64_t every = s->save_steps == MT_EVERY_EPOCH ? steps_per_epoch : s->save_steps;
+    return every > 0 ? mt_max_i64((n_steps - 1) / every - done / every, 0) : 0;
 }
+
+static int64_t saves_on_the_way(const mt_trainer *t) { return mt_train_saves(&t->s->save, t->at.step, t->n_steps, t->data.steps_per_epoch); }
 
 /* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it.  The last one is not:
  * there is nothing to go on with meanwhile. */
@@ -160,13 +167,18 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
                          .step_tokens = t->data.max_tokens,
                          .step_docs = t->data.max_docs,
                          .longest = t->data.longest };
-    mt_machine machine = *here;
-    mt_rc rc = choose(t, &job, saved, &machine, err);
+    mt_machine roomy = *here;
+    const mt_arithmetic a = arithmetic_of(t, saved, here);
+    mt_rc rc = choose(t, &job, &a, saved, here, err);
     if (rc != MT_ENOMEM) return rc;
-    if (!t->s->memory.force) return mt_note(err, "the run is not started (megatrain plan tells more, --force starts it all the same)");
+    roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
+    bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)(t->model, &job, &a, &roomy);
+    if (!helps || !t->s->memory.force)
+        return mt_note(err, "the run is not started (megatrain plan tells more%s%s)", helps && t->s->memory.host_memory ? ", host_memory: auto allows it all that is free" : "",
+                       helps ? ", --force starts it all the same" : "");
     mt_warn("%s; started all the same (--force)", err->msg);
-    machine.host_bytes = SIZE_MAX;
-    return choose(t, &job, saved, &machine, err);
+    t->forced = true;
+    return choose(t, &job, &a, saved, &roomy, err);
 }
 
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
@@ -179,12 +191,6 @@ mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err)
 }
 
 /* -- disk ------------------------------------------------------------------------------------------ */
-
-/* Bytes a run adds to its directory, at most at one time. */
-typedef struct writes {
-    uint64_t bytes, checkpoint, model;
-    int64_t n; /* checkpoints among them */
-} writes;
 
 static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
 {
@@ -201,23 +207,27 @@ static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
 static uint64_t times(int64_t n, uint64_t bytes) { return bytes && (uint64_t)n > UINT64_MAX / 4 / bytes ? UINT64_MAX / 4 : (uint64_t)n * bytes; }
 
 /* A new checkpoint is complete before an old one goes (C4), and all that go are gone before the finished model is written. */
-static mt_rc count_writes(const mt_trainer *t, writes *w, mt_err *err)
+void mt_train_count_writes(mt_train_writes *w, const mt_save_settings *s, int64_t there, int64_t to_come)
 {
-    const mt_save_settings *s = &t->s->save;
-    mt_ckpt_save c = mt__train_ckpt(t);
-    int64_t there, all, most = s->keep_last ? s->keep_last : INT64_MAX - 1;
-    *w = (writes){ .checkpoint = mt_ckpt_bytes(&c), .model = mt_export_bytes(&t->export) };
-    MT_TRY(count_there(t, &there, err));
-    all = there + saves_on_the_way(t) + (!s->save_only_model && t->at.step < t->n_steps);
-    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, all > there); /* there may be more than are kept already */
+    int64_t all = there + to_come, most = s->keep_last ? s->keep_last : INT64_MAX - 1;
+    w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, to_come > 0); /* there may be more than are kept already */
     uint64_t saving = times(w->n, w->checkpoint), ending = times(mt_max_i64(mt_min_i64(all, most) - there, 0), w->checkpoint) + w->model;
     w->bytes = saving > ending ? saving : ending;
+}
+
+static mt_rc count_writes(const mt_trainer *t, mt_train_writes *w, mt_err *err)
+{
+    mt_ckpt_save c = mt__train_ckpt(t);
+    int64_t there;
+    *w = (mt_train_writes){ .checkpoint = mt_ckpt_bytes(&c), .model = mt_export_bytes(&t->export) };
+    MT_TRY(count_there(t, &there, err));
+    mt_train_count_writes(w, &t->s->save, there, saves_on_the_way(t) + (!t->s->save.save_only_model && t->at.step < t->n_steps));
     return MT_OK;
 }
 
 mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
 {
-    writes w;
+    mt_train_writes w;
     char what[320] = "the finished model";
     MT_TRY(count_writes(t, &w, err));
     if (w.n)
@@ -237,7 +247,7 @@ mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
     mt_host h;
     size_t need = t->plan->host_bytes + (t->dev->api->kind == MT_DEVICE_CPU ? t->plan->device_bytes : 0);
     MT_TRY(mt_host_read(&h, "", err));
-    if (!t->s->memory.host_memory && need > h.ram_free)
+    if (!t->forced && need > h.ram_free)
         mt_warn("another process took host memory meanwhile: the plan needs %s more and %s says %s is left; the run may be killed", mt_bytes_text(need).s,
                 h.limited_by, mt_bytes_text(h.ram_free).s);
     return MT_OK;
@@ -250,7 +260,7 @@ void mt__train_watch_memory(mt_trainer *t)
     mt_host h;
     if (t->memory_warned || t->clock < t->memory_looked + 1) return;
     t->memory_looked = t->clock;
-    if (mt_host_read(&h, "", &ignored) || h.ram_free > h.ram_total / 100) return;
+    if (mt_host_read(&h, "", &ignored) || !mt_host_nearly_full(&h)) return;
     t->memory_warned = true;
     mt_warn("host memory is nearly used up: %s left (%s).  If that is another process, end it before the system ends this one", mt_bytes_text(h.ram_free).s,
             h.limited_by);

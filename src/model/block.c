@@ -222,10 +222,11 @@ static mt_rope rope_args(const pass *p)
     const mt_run *r = p->r;
     int64_t ld = (c->H + 2 * c->K) * c->Dh;
     int table = c->layer_rope[p->layer] == MT_LAYER_ROPE_LOCAL;
+    int64_t at = p->mb->rope_row * (c->rope.dr / 2);
     return (mt_rope){ .t = r->t, .style = c->layer_rope[p->layer] == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style, .N = p->mb->n,
                       .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .ld_qkv = ld, .ld_dqkv = ld,
-                      .ld_qk = p->a->qk == p->a->qkv ? ld : (c->H + c->K) * c->Dh, .pos = p->mb->pos, .cos = r->cos[table],
-                      .sin = r->sin[table], .qkv = p->a->qkv, .qk = p->a->qk, .wq = weight(p, MT_W_Q_NORM),
+                      .ld_qk = p->a->qk == p->a->qkv ? ld : (c->H + c->K) * c->Dh, .pos = p->mb->pos, .cos = r->cos[table] + at,
+                      .sin = r->sin[table] + at, .qkv = p->a->qkv, .qk = p->a->qk, .wq = weight(p, MT_W_Q_NORM),
                       .wk = weight(p, MT_W_K_NORM), .eps = (float)c->eps, .one_plus = c->norm_one_plus, .whole = c->qk_norm_whole,
                       .centered = c->qk_layer_norm, .own_weights = c->qk_norm_own, .scratch = r->work.scratch };
 }

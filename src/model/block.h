@@ -29,7 +29,8 @@ typedef struct mt_micro {
     int64_t n;          /* rows */
     int64_t n_docs, longest;
     int64_t n_trained;
-    const int32_t *ids, *pos;      /* [n] */
+    const int32_t *ids, *pos;      /* [n]; pos of documents that turn by longrope's long list begins at its first row of the table */
+    int64_t rope_row;              /* generation, whose pos count rows of the cache: where the rotary tables begin for all */
     const int32_t *rows_by_id;     /* [n] */
     const int32_t *doc_start;      /* [n_docs + 1] */
     const int32_t *host_start;     /* the same in host memory, until the next step's input is loaded */

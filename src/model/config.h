@@ -109,9 +109,11 @@ static inline bool mt_config_post_norms(const mt_config *c) { return c->norms !=
 /* Columns of what the mlp's first product makes. */
 static inline int64_t mt_config_gu(const mt_config *c) { return c->plain_mlp ? c->F : 2 * c->F; }
 
-/* cos and sin, [n_positions, dr/2] each, scaled.  Longrope has two lists of factors; which one counts is decided by n_positions,
- * the longest document of the run: transformers decides by the longest row of each batch, so a run whose documents lie on both
- * sides of original_positions uses the long list for all of them. */
-void mt_rope_tables(const mt_rope_spec *rope, int64_t n_positions, float *cos_out, float *sin_out);
+/* Longrope has two lists of factors: a document of more than original_positions rows turns by the long one, others by the short one, as
+ * with transformers when it is alone in its batch.  (There the longest row of a batch decides for all of it.)  Where the longest
+ * document of a run is that long, tables begin with so many rows of the short list; 0: they have one part. */
+int64_t mt_rope_short_rows(const mt_rope_spec *rope, int64_t longest);
+/* cos and sin, [short_rows + longest, dr/2] each, scaled; rotations without two lists are the same in both parts. */
+void mt_rope_tables(const mt_rope_spec *rope, int64_t short_rows, int64_t longest, float *cos_out, float *sin_out);
 
 #endif

@@ -29,29 +29,41 @@ static double yarn(const mt_rope_spec *r, double theta, int64_t i)
     return theta * (1 - ramp) + theta / r->factor * ramp;
 }
 
-static double frequency(const mt_rope_spec *r, int64_t i, int64_t n_positions)
+static double frequency(const mt_rope_spec *r, int64_t i, bool far)
 {
     double theta = pow(r->theta, -2.0 * (double)i / (double)r->dr);
     switch (r->type) {
     case MT_ROPE_LINEAR: return theta / r->factor;
     case MT_ROPE_LLAMA3: return llama3(r, theta);
     case MT_ROPE_YARN: return yarn(r, theta, i);
-    case MT_ROPE_LONG: return theta / ((double)n_positions > r->original_positions ? r->long_factor[i] : r->short_factor[i]);
+    case MT_ROPE_LONG: return theta / (far ? r->long_factor[i] : r->short_factor[i]);
     case MT_ROPE_DYNAMIC: /* changes nothing up to max_positions, and longer rows are refused */
     case MT_ROPE_DEFAULT: break;
     }
     return theta;
 }
 
-void mt_rope_tables(const mt_rope_spec *r, int64_t n_positions, float *cos_out, float *sin_out)
+int64_t mt_rope_short_rows(const mt_rope_spec *r, int64_t longest)
+{
+    return r->type == MT_ROPE_LONG && (double)longest > r->original_positions ? (int64_t)r->original_positions : 0;
+}
+
+static void fill(const mt_rope_spec *r, bool far, int64_t n_positions, float *cos_out, float *sin_out)
 {
     int64_t half = r->dr / 2;
     for (int64_t i = 0; i < half; i++) {
-        float theta = (float)frequency(r, i, n_positions);
+        float theta = (float)frequency(r, i, far);
         for (int64_t p = 0; p < n_positions; p++) {
             float angle = (float)p * theta;
             cos_out[p * half + i] = (float)(cos((double)angle) * r->attention_factor);
             sin_out[p * half + i] = (float)(sin((double)angle) * r->attention_factor);
         }
     }
+}
+
+void mt_rope_tables(const mt_rope_spec *r, int64_t short_rows, int64_t longest, float *cos_out, float *sin_out)
+{
+    int64_t behind = short_rows * (r->dr / 2);
+    fill(r, false, short_rows, cos_out, sin_out);
+    fill(r, short_rows > 0, longest, cos_out + behind, sin_out + behind);
 }

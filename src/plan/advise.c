@@ -122,6 +122,17 @@ typedef struct changes {
     int n;
 } changes;
 
+/* Samples of a step as it would then be. */
+static mt_rc batch_of(const mt_question *q, int64_t *out, mt_err *err)
+{
+    mt_batch_advice b;
+    *out = q->batch;
+    if (!q->auto_batch) return MT_OK;
+    MT_TRY(mt_advise_batch(&b, q, err));
+    *out = mt_advise_auto(&b, mt_max_i64(q->accumulation, 1));
+    return MT_OK;
+}
+
 /* Keeps a changed question as a remedy if that makes it fit. */
 static mt_rc try(changes *c, const mt_question *changed, const char *change, const char *cost, mt_err *err)
 {
@@ -129,7 +140,8 @@ static mt_rc try(changes *c, const mt_question *changed, const char *change, con
     mt_remedy *r = &c->out[c->n++];
     snprintf(r->change, sizeof r->change, "%s", change);
     snprintf(r->cost, sizeof r->cost, "%s", cost);
-    return plan_speed(changed, changed->batch, &r->tokens_s, err);
+    MT_TRY(batch_of(changed, &r->batch, err));
+    return plan_speed(changed, r->batch, &r->tokens_s, err);
 }
 
 /* Fewer samples a step: what is recommended, in whole batches where a step is gathered from several. */
@@ -139,6 +151,7 @@ static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
     int64_t parts = mt_max_i64(q.accumulation, 1);
     char change[96];
     if (!b || b->recommended >= q.batch || !b->recommended) return MT_OK;
+    q.auto_batch = false;
     if (b->recommended < parts) {
         q.batch = b->recommended;
         snprintf(change, sizeof change, "batch_size: 1, gradient_accumulation_steps: %lld", (long long)q.batch);
@@ -170,6 +183,36 @@ static cost cost_of_less(const mt_question *was, const mt_question *now)
         snprintf(c.s, sizeof c.s, "%s%s%s: saves %zu bytes a parameter", clip ? "no clipping, and a step that is not finite stops the run" : "", clip && moments ? "; " : "",
                  moments ? forms[now->form.moments] : "", bytes_each(was) - bytes_each(now));
     return c;
+}
+
+static void set_device(mt_question *q, size_t bytes)
+{
+    q->machine.device_bytes = bytes;
+    q->form.attention.workspace = mt_attention_workspace(&q->form.attention, bytes);
+}
+
+/* Without what settings keep from the run, on the host, on the device or both. */
+static mt_question lifted(const mt_question *asked, bool host, bool device)
+{
+    mt_question q = *asked;
+    if (host) q.machine.host_bytes = q.host_there;
+    if (device) set_device(&q, q.device_there);
+    return q;
+}
+
+static const char *limits_text(bool host, bool device) { return host && device ? "host_memory: auto, device_memory: auto" : host ? "host_memory: auto" : device ? "device_memory: auto" : ""; }
+
+static mt_rc try_limits(changes *c, mt_err *err)
+{
+    const bool host = c->q.host_there, device = c->q.device_there;
+    const int before = c->n;
+    for (int i = 1; i <= 3 && c->n == before; i++) { /* one of them, and both if one is not enough */
+        bool with_host = i & 1, with_device = i & 2;
+        if (with_host > host || with_device > device) continue;
+        mt_question q = lifted(&c->q, with_host, with_device);
+        MT_TRY(try(c, &q, limits_text(with_host, with_device), "the run may use all the memory that is free; nothing is lost", err));
+    }
+    return MT_OK;
 }
 
 static mt_rc try_settings(changes *c, mt_err *err)
@@ -238,8 +281,7 @@ static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
     mt_need need;
     MT_TRY(mt_advise_need(&need, q, err));
     if (need.device > q->machine.device_bytes) { /* the driver's share is part of a card's memory */
-        q->machine.device_bytes = enough(need.device + q->machine.base_device) - q->machine.base_device;
-        q->form.attention.workspace = mt_attention_workspace(&q->form.attention, q->machine.device_bytes);
+        set_device(q, enough(need.device + q->machine.base_device) - q->machine.base_device);
         MT_TRY(mt_advise_need(&need, q, err));
     }
     *found = need.host < SIZE_MAX;
@@ -247,40 +289,47 @@ static mt_rc enlarge(mt_question *q, bool *found, mt_err *err)
     return MT_OK;
 }
 
-/* That machine, with `settings` changed (none: ""). */
-static mt_rc try_machine(changes *c, const mt_question *q, const char *settings, mt_err *err)
+/* That machine instead of the one there is, with `settings` changed (none: ""). */
+static mt_rc try_machine(changes *c, const mt_question *q, const mt_machine *there, const char *settings, mt_err *err)
 {
-    char change[96], price[192], gpu[40] = "", ram[40] = "";
+    char change[sizeof c->out->change], price[sizeof c->out->cost], gpu[40] = "", ram[40] = "";
     const cost less = cost_of_less(&c->q, q);
-    bool card = q->machine.device_bytes > c->q.machine.device_bytes, more = q->machine.host_bytes > c->q.machine.host_bytes;
+    bool card = q->machine.device_bytes > there->device_bytes, more = q->machine.host_bytes > there->host_bytes;
     if (card) snprintf(gpu, sizeof gpu, "a GPU with %zu GiB%s", (q->machine.device_bytes + q->machine.base_device) / GIB, more ? " and " : " free");
     if (more) snprintf(ram, sizeof ram, "%zu GiB of RAM free", q->machine.host_bytes / GIB);
-    snprintf(change, sizeof change, "%s%s%s%s", settings, *settings ? ", " : "", gpu, ram);
-    snprintf(price, sizeof price, "%s%s%s", more ? "more memory, or another machine" : "another card", *less.s ? "; " : "", less.s);
+    const char *buy = more ? "more memory, or another machine" : card ? "another card" : ""; /* nothing, where limits were all that was in the way */
+    snprintf(change, sizeof change, "%s%s%s%s", settings, *settings && *buy ? ", " : "", gpu, ram);
+    snprintf(price, sizeof price, "%s%s%s", buy, *buy && *less.s ? "; " : "", less.s);
     return try(c, q, change, price, err);
 }
 
-/* What to buy, as asked; before that, where no setting alone is enough and they make that less, with the smallest of them. */
+/* What to buy, as asked; before that, where no setting alone is enough and they make that less, with the smallest of them.  Either way the
+ * settings that keep memory from the run go first. */
 static mt_rc try_memories(changes *c, mt_err *err)
 {
-    mt_question plain = c->q, least = c->q;
+    const bool host = c->q.host_there, device = c->q.device_there;
+    const mt_question there = lifted(&c->q, host, device);
+    mt_question plain = there, least = there;
+    const char *limits = limits_text(host, device);
     bool found;
-    char settings[48];
+    char settings[96];
+    if ((host || device) && fits(&there, there.batch)) return MT_OK; /* said already */
     least.clip = false;
     least.form.moments = MT_MOMENTS_8BIT;
     MT_TRY(enlarge(&plain, &found, err));
     if (!found) return MT_OK;
     MT_TRY(enlarge(&least, &found, err));
     bool less = least.machine.device_bytes < plain.machine.device_bytes || least.machine.host_bytes < plain.machine.host_bytes;
-    snprintf(settings, sizeof settings, "%s%s%s", c->q.clip ? "max_grad_norm: 0" : "", c->q.clip && c->q.form.moments != MT_MOMENTS_8BIT ? ", " : "",
+    snprintf(settings, sizeof settings, "%s%s%s%s%s", limits, *limits && less ? ", " : "", c->q.clip ? "max_grad_norm: 0" : "", c->q.clip && c->q.form.moments != MT_MOMENTS_8BIT ? ", " : "",
              c->q.form.moments != MT_MOMENTS_8BIT ? "adam_state: 8bit" : "");
-    if (!c->n && found && less) MT_TRY(try_machine(c, &least, settings, err));
-    return try_machine(c, &plain, "", err);
+    if (!c->n && found && less) MT_TRY(try_machine(c, &least, &there.machine, settings, err));
+    return try_machine(c, &plain, &there.machine, limits, err);
 }
 
 mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, const mt_batch_advice *batch, mt_err *err)
 {
     changes c = { .q = *q, .out = out };
+    MT_TRY(try_limits(&c, err));
     MT_TRY(try_batch(&c, batch, err));
     MT_TRY(try_settings(&c, err));
     MT_TRY(try_moments(&c, err));

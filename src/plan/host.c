@@ -64,7 +64,7 @@ static mt_rc read_meminfo(mt_host *h, const char *root, mt_err *err)
     size_t total = number_after(text, "MemTotal:"), available = number_after(text, "MemAvailable:");
     mt_free(text);
     if (total == SIZE_MAX || available == SIZE_MAX) return mt_fail(err, MT_EFORMAT, "%s/proc/meminfo lacks MemTotal or MemAvailable: give the host's memory with --ram", root);
-    h->ram_total = total * 1024;
+    h->ram_total = h->ram_limit = total * 1024;
     h->ram_free = available * 1024;
     snprintf(h->limited_by, sizeof h->limited_by, "MemAvailable");
     return MT_OK;
@@ -84,6 +84,7 @@ static void apply_cgroup(mt_host *h, const char *root, const char *dir, const ch
     size_t left = limit > used ? limit - used : 0;
     if (left >= h->ram_free) return;
     h->ram_free = left;
+    h->ram_limit = limit;
     snprintf(h->limited_by, sizeof h->limited_by, "the memory cgroup %.70s", *name ? name : "/");
 }
 

@@ -12,6 +12,7 @@ typedef struct mt_host {
     size_t own;            /* this process holds, files not counted: libraries set up, threads, the device's driver */
     size_t files;          /* pages of files this process has in memory: program and libraries, mostly */
     size_t ram_free;       /* what this process may still take: the least of MemAvailable and every memory cgroup it is in */
+    size_t ram_limit;      /* and all that it and those who share that may take: of the machine, or of the cgroup */
     char limited_by[96];   /* what says so: "MemAvailable", "the memory cgroup /user.slice" */
     size_t memlock;        /* bytes that may be pinned; SIZE_MAX: any number */
     bool huge_pages;       /* transparent ones, for memory that asks or always */
@@ -26,6 +27,9 @@ mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err);
 /* What a run should count on: ram_free with a little left to others, and what the process holds already, which every plan counts among
  * its needs (base_host). */
 static inline size_t mt_host_usable(const mt_host *h) { return h->ram_free - h->ram_free / 50 + h->own; }
+
+/* So little is left that the system may kill somebody. */
+static inline bool mt_host_nearly_full(const mt_host *h) { return h->ram_free <= h->ram_limit / 100; }
 
 /* How the cores that this process may use have spent their time so far, to be compared with later. */
 typedef struct mt_cores_used {

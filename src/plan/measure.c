@@ -466,6 +466,7 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     if (given->gpu) MT_TRY(mt_gpu_find(&gpu, given->gpu, err));
     MT_TRY(mt_host_read(&h, "", err));
     size_t room = given->ram ? given->ram : mt_host_usable(&h);
+    if (given->ram_most && given->ram_most < room) room = given->ram_most;
     int cores = given->cores ? given->cores : gpu ? USUAL_CORES : h.cores; /* a GPU that is not here is not beside these cores */
     if (gpu)
         *out = mt_machine_of_gpu(gpu, cores);

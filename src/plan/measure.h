@@ -15,6 +15,7 @@
 typedef struct mt_machine_given {
     const char *gpu; /* a name of plan/gpus.h: a machine that is not here */
     size_t ram, device_memory;
+    size_t ram_most; /* of what there is, or of `ram`, no more than this */
     double link;     /* bytes a second */
     int cores;
 } mt_machine_given;

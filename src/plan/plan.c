@@ -458,7 +458,8 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     if (scratch < norm_chunks) scratch = norm_chunks;
     if (j->cache_slots) scratch = max_size(scratch, cache_scratch(p));
     MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch, err));
-    MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * (size_t)j->longest * (size_t)c->rope.dr * sizeof(float), err));
+    size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
+    MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
     size_t input = (tokens * 5 + docs * (j->cache_slots ? 3 : 2) + 2) * sizeof(int32_t), sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
     MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));

@@ -437,16 +437,21 @@ static double least_seconds(const drawing *d, double longest)
     return fmax(longest, fmax(copies, memory));
 }
 
+/* A thread gathers the next step's tokens while this one runs; measured: 14 to 26 ns a token, with samples of 28 (docs/benchmarks.md). */
+#define DATA_SECONDS 20e-9
+
 static void fill_parts(const drawing *d, mt_times *out)
 {
     *out = (mt_times){ .compute = d->work[MT_Q_COMPUTE],
                        .copy_in = d->work[MT_Q_IN] / d->m->copy_in,
                        .copy_out = (d->work[MT_Q_OUT] + d->work[MT_Q_BACK]) / d->m->copy_out,
-                       .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host[d->p->arithmetic.moments] };
+                       .adam_host = d->work[MT_Q_ADAM] / d->m->adam_host[d->p->arithmetic.moments],
+                       .data = DATA_SECONDS * (double)d->p->job.step_tokens };
     const struct {
         double seconds;
         const char *what;
-    } parts[] = { { out->compute, "compute" }, { out->copy_in, "copies to the device" }, { out->copy_out, "copies from the device" }, { out->adam_host, "Adam on the host" } };
+    } parts[] = { { out->compute, "compute" }, { out->copy_in, "copies to the device" }, { out->copy_out, "copies from the device" }, { out->adam_host, "Adam on the host" },
+                  { out->data, "data" } };
     double most = -1;
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (parts[i].seconds > most) most = parts[i].seconds, out->bound = parts[i].what;

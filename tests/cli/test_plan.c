@@ -19,6 +19,25 @@ static void the_verdict_comes_first(void **state)
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --batch-size auto", 0, "FITS: about ");
 }
 
+/* As if the window were wide. */
+static void unwrap(char *out)
+{
+    for (char *at = out; (at = strstr(at, "\n  "));) memmove(at + 1, at + 3, strlen(at + 3) + 1), *at = ' ';
+}
+
+/* A CPU computes in the memory that holds the state, and pins none of it; of another machine nobody knows how much it has. */
+static void memory_is_called_what_it_is(void **state)
+{
+    (void)state;
+    char out[16384];
+    assert_int_equal(run_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128", out, sizeof out), 0);
+    unwrap(out);
+    if (!strstr(out, "memory the CPU computes in: ") || !strstr(out, "; both together ") || !strstr(out, " of 3.7 GiB") || strstr(out, "pinned")) fail_msg("%s", out);
+    assert_int_equal(run_program("plan --shape gpt2 --gpu h100", out, sizeof out), 0);
+    unwrap(out);
+    assert_non_null(strstr(out, "(this machine's, for want of --ram)"));
+}
+
 /* What train would not start does not begin as if it did. */
 static void what_train_refuses_is_in_the_headline(void **state)
 {
@@ -32,7 +51,7 @@ static void what_train_refuses_is_in_the_headline(void **state)
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         char out[16384];
         assert_int_equal(run_program(cases[i].args, out, sizeof out), 0);
-        for (char *at = out; (at = strstr(at, "\n  "));) memmove(at + 1, at + 3, strlen(at + 3) + 1), *at = ' '; /* as if the window were wide */
+        unwrap(out);
         if (strncmp(out, cases[i].begins, strlen(cases[i].begins)) != 0) fail_msg("%s does not begin with \"%s\":\n%s", cases[i].args, cases[i].begins, out);
         assert_null(strstr(out, "training:")); /* nothing to paste */
     }
@@ -75,10 +94,36 @@ static void json_has_what_it_says_it_has(void **state)
     char out[16384];
     assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --link 50G --cores 32 --gpu-memory 100G --json", out, sizeof out), 0);
     static const char *const keys[] = { "\"version\": 1", "\"fits\": true", "\"parameters\": 7615616512", "\"machine\": {", "\"needs\": {", "\"plan\": {", "\"step_seconds\": ",
-                                        "\"tokens_per_second\": ", "\"bound\": ", "\"micro_tokens\": ", "\"host\": {\"masters\": ", "\"device\": {\"masters\": ",
+                                        "\"tokens_per_second\": ", "\"bound\": ", "\"micro_tokens\": ", "\"data\": 0.0", "\"run_seconds\": 0,", "\"ring_slots\": ", "{\"name\": \"master.hi 0\", \"place\": \"device\", \"bytes\": 1089994752}", "\"host\": {\"masters\": ", "\"device\": {\"masters\": ",
                                         "\"batch\": {\"safe\": ", "\"remedies\": []", "\"device_bytes\": 99245025280", "\"copy_in\": 5e+10", "\"notes\": []" }; /* of 100 GB the driver takes 720 MiB */
     for (size_t i = 0; i < MT_COUNT(keys); i++)
         if (!strstr(out, keys[i])) fail_msg("no %s in:\n%s", keys[i], out);
+}
+
+/* Every key is in docs/plan.md. */
+static void json_has_nothing_that_is_not_written_down(void **state)
+{
+    (void)state;
+    static const char *const questions[] = { "plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --json", "plan --shape qwen2.5-7b --gpu rtx4090 --ram 60G --json", "plan --what-fits --gpu h100 --ram 64G --json",
+                                             "plan --list-gpus --json", "plan --list-shapes --json" };
+    char docs[32768], out[65536], key[64];
+    FILE *f = fopen(MT_TESTS_DIR "/../docs/plan.md", "r");
+    assert_non_null(f);
+    docs[fread(docs, 1, sizeof docs - 1, f)] = '\0';
+    fclose(f);
+    for (size_t i = 0; i < MT_COUNT(questions); i++) {
+        int n, keys = 0;
+        assert_int_equal(run_program(questions[i], out, sizeof out), 0);
+        assert_true(out[0] == '{' && strcmp(out + strlen(out) - 2, "}\n") == 0);
+        for (const char *at = out; (at = strchr(at, '"')); at++) {
+            if (sscanf(at, "\"%48[a-z0-9_]\":%n", key, &n) != 1 || at[strlen(key) + 2] != ':') continue;
+            char written[80];
+            snprintf(written, sizeof written, "`%s`", key);
+            if (!strstr(docs, written)) fail_msg("megatrain %s prints \"%s\", which docs/plan.md does not have", questions[i], key);
+            keys++;
+        }
+        assert_true(keys > 20);
+    }
 }
 
 static double number_after(const char *text, const char *key)
@@ -103,6 +148,9 @@ static void settings_of_memory_hold_for_a_plan_too(void **state)
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --home host --host-memory 5G", 0, "DOES NOT FIT");
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --host-memory 5G", 0, "4.7 GiB of host\n  memory (memory.host_memory)");
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 3G --host-memory 5G", 0, "2.8 GiB of host\n  memory (as given)");
+    expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G --host-memory 60G", 0, "cheapest first:\n  host_memory: auto\n");
+    expect_program("plan --shape qwen2.5-7b --gpu h100 --ram 128G --device-memory 5G", 0, "cheapest first:\n  device_memory: auto\n");
+    expect_program("plan --shape llama-3.1-405b --device cpu --host-memory 900T", 0, "DOES NOT FIT"); /* what may be used is not there */
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --device-memory 3G", 0, "rtx4090, 2.8 GiB usable");
     expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 48G --batch-size 4 --freeze 'model.layers.*'", 0, "FITS"); /* what is frozen has no state */
     /* threads decide how fast Adam is: as many as cores do */
@@ -125,6 +173,14 @@ static void numbers_without_sense_are_refused(void **state)
         snprintf(args, sizeof args, "plan --shape gpt2 --gpu h100 %s", cases[i].args);
         expect_program(args, strstr(cases[i].args, "host-memory") ? 1 : 2, cases[i].says);
     }
+    static const char *const endless[] = { "--batch-size 1000000000000 --max-seq-len 16777216", "--batch-size 1000000000000 --gradient-accumulation-steps 1000000",
+                                           "--batch-size auto --gradient-accumulation-steps 1000000 --max-seq-len 16777216" }; /* a negative number of rows, once */
+    for (size_t i = 0; i < MT_COUNT(endless); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan --shape gpt2 --gpu h100 --ram 64G %s", endless[i]);
+        expect_program(args, 1, "is more than any run takes");
+    }
+    expect_program("plan --what-fits --gpu h100 --ram 64G --batch-size 1000000000000", 1, "is more than any run takes");
     expect_program("plan gpt2 gpt2-xl", 2, "\"gpt2-xl\" is one argument too many");
     expect_program("plan --shape gpt2 --gpu h100 --ram 64G --gpu-memory 500M", 1, "the driver and its libraries take 720.0 MiB");
     expect_program("plan --shape gpt2 --device cpu --gpu-memory 24G --ram 64G", 2, "--gpu NAME says which");
@@ -136,6 +192,14 @@ static void a_config_json_stands_for_its_folder(void **state)
     (void)state;
     expect_program("plan " MODEL "/config.json --ram 4G --device cpu --max-seq-len 128", 0, "FITS");
     expect_program("plan " MODEL "/model.safetensors --ram 4G --device cpu", 2, "is a file; a model directory");
+}
+
+/* What train takes can be planned. */
+static void a_gguf_file_is_a_model_too(void **state)
+{
+    (void)state;
+    expect_program("plan " MT_TESTS_DIR "/golden/weights/gguf_qwen3/model.gguf --ram 4G --device cpu --max-seq-len 64", 0, "FITS");
+    expect_program("plan --model-name " MT_TESTS_DIR "/golden/weights/gguf_qwen3 --ram 4G --device cpu --max-seq-len 64", 0, "FITS");
 }
 
 static void what_train_would_refuse_or_assume_is_said(void **state)
@@ -155,6 +219,29 @@ static void what_train_would_refuse_or_assume_is_said(void **state)
 
 /* -- the answer ------------------------------------------------------------------------------------ */
 
+/* As many bytes as train asks for: weights in the dtype of the model, lo and both moments. */
+static void what_is_written_is_counted_as_train_counts_it(void **state)
+{
+    (void)state;
+    static const struct { const char *args, *says; } cases[] = {
+        { "", "\"checkpoint_bytes\": 43823104, \"disk_bytes\": 54778880, " }, /* 16 bytes of each of 2,738,944 parameters; then the model's 4 */
+        { "--save-dtype bfloat16", "\"checkpoint_bytes\": 38345216, \"disk_bytes\": 43823104, " },
+        { "--adam-state 8bit", "\"checkpoint_bytes\": 32867328, " },
+        { "--save-only-model", "\"checkpoint_bytes\": 10955776, \"disk_bytes\": 10955776, " },
+        { "--num-steps 9 --save-steps 2 --keep-last 1", "\"disk_bytes\": 87646208, " }, /* a new one is there before the old one goes */
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        char args[256];
+        snprintf(args, sizeof args, "plan " MT_TESTS_DIR "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --json %s", cases[i].args);
+        expect_program(args, 0, cases[i].says);
+    }
+#define ENDLESS "plan " MT_TESTS_DIR "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --num-steps 1000000000 --save-steps 1 --keep-last all"
+    expect_program(ENDLESS, 0, "WOULD FIT, but the run writes ");
+    expect_program(ENDLESS, 0, "  training:\n"); /* which another disk may hold */
+    expect_program(ENDLESS " --json", 0, "train refuses to start; another --output-dir");
+    expect_program(ENDLESS " --gpu h100", 0, "FITS: about "); /* nobody knows that machine's disk */
+}
+
 /* Samples of a step are batch_size times accumulation, in and out; what the plan hangs on is in what is to be pasted. */
 static void the_settings_to_paste_make_the_same_run(void **state)
 {
@@ -171,6 +258,10 @@ static void the_settings_to_paste_make_the_same_run(void **state)
     assert_null(strstr(out, "learning_rate"));
     double recommended = number_after(strstr(out, "(4 of them"), "recommended "), pasted = number_after(strstr(out, "\n  training:"), "batch_size: ");
     assert_true(recommended == pasted && pasted <= 64);
+    assert_int_equal(run_program("plan " MODEL " --device cpu --ram 4G --max-seq-len 128", out, sizeof out), 0);
+    assert_non_null(strstr(out, "\n    device: cpu\n"));
+    assert_int_equal(run_program("plan " MODEL " --device cpu --gpu h100 --ram 4G --max-seq-len 128", out, sizeof out), 0);
+    assert_null(strstr(out, "device: cpu")); /* it is the GPU's plan */
 }
 
 static void auto_takes_what_train_would_take(void **state)
@@ -228,8 +319,8 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it), cmocka_unit_test(memory_is_called_what_it_is), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_has_nothing_that_is_not_written_down), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
              cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
-             cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder),
+             cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder), cmocka_unit_test(a_gguf_file_is_a_model_too),
              cmocka_unit_test(what_train_would_refuse_or_assume_is_said), cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),
              cmocka_unit_test(what_fits_minds_the_settings))

@@ -578,6 +578,21 @@ static void a_run_that_does_not_fit_is_refused_unless_forced(void **state)
     assert_printed(&p, "the plan said"); /* predicted beside measured, at the end */
 }
 
+/* A device has what it has: nothing is promised that --force cannot do, and nothing is said to be started. */
+static void force_makes_no_device_larger(void **state)
+{
+    for (int force = 0; force <= 1; force++) {
+        set_up(*state);
+        program_arg(&p, "--device-memory=40K");
+        if (force) program_arg(&p, "--force");
+        program_run(&p);
+        assert_true(p.status > 0);
+        assert_printed(&p, "the run is not started");
+        assert_printed(&p, "of device memory");
+        assert_false(says("all the same"));
+    }
+}
+
 /* A checkpoint is copied aside while it is written, but only where memory may be used for it; either way it is the same. */
 static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **state)
 {
@@ -670,7 +685,7 @@ static void a_model_chats_as_it_was_trained(void **state)
     program_init(&p, root);
     const char *const args[] = { "train", "--model-name", MT_TESTS_DIR "/../data/demo_model", "--from-scratch", "--dataset-path", "chat.json",
                                  "--template", "vicuna", "--output-dir", "out", "--num-steps", "2", "--save-steps", "1", "--batch-size", "2",
-                                 "--max-seq-len", "128", "--device", "cpu", "--cache-dir", "cache" };
+                                 "--max-seq-len", "256", "--device", "cpu", "--cache-dir", "cache" };
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
     assert_printed(&p, "the template that answers were trained with");
@@ -798,7 +813,7 @@ MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_l
              RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
              RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),
-             RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
+             RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(force_makes_no_device_larger), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
              RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit), RUNS(weights_are_loaded_with_a_small_stack),

@@ -54,34 +54,58 @@ static void one_row(const rig *r, int64_t d, mt_batch *out)
 
 static const char *const models[] = { "llama_tied", "mistral_window", "qwen2_window", "qwen3" };
 
+/* The rig's batch in one pass, and its documents one by one. */
+static void compare_with_rows_alone(rig *r)
+{
+    gradients packed, sum = { 0 };
+    mt_arithmetic whole = arithmetic(r->batch.n_tokens, 512, 512);
+    compute(r, &r->batch, &whole, r->batch.n_trained, &packed);
+    for (int64_t d = 0; d < r->batch.n_docs; d++) {
+        mt_batch row = { 0 };
+        gradients alone;
+        one_row(r, d, &row);
+        compute(r, &row, &whole, r->batch.n_trained, &alone);
+        sum.loss += alone.loss;
+        if (!sum.g) sum.g = mt_calloc(alone.n, sizeof *sum.g);
+        for (size_t i = 0; i < alone.n; i++) sum.g[i] += alone.g[i];
+        mt_free(alone.g);
+        mt_batch_free(&row);
+    }
+    assert_true(fabs(sum.loss / packed.loss - 1) < 1e-6);
+    assert_true(golden_distance(sum.g, packed.g, packed.n) < 1e-5);
+    mt_free(sum.g);
+    mt_free(packed.g);
+}
+
 static void packed_rows_are_the_rows_alone(void **state)
 {
     (void)state;
     for (size_t m = 0; m < MT_COUNT(models); m++) {
         rig r;
         char dir[512];
-        gradients packed, sum = { 0 };
         snprintf(dir, sizeof dir, "%s%s", GOLDEN_DIR, models[m]);
         rig_open_model(&r, dir, NULL);
-        mt_arithmetic whole = arithmetic(r.batch.n_tokens, 512, 512);
-        compute(&r, &r.batch, &whole, r.batch.n_trained, &packed);
-        for (int64_t d = 0; d < r.batch.n_docs; d++) {
-            mt_batch row = { 0 };
-            gradients alone;
-            one_row(&r, d, &row);
-            compute(&r, &row, &whole, r.batch.n_trained, &alone);
-            sum.loss += alone.loss;
-            if (!sum.g) sum.g = mt_calloc(alone.n, sizeof *sum.g);
-            for (size_t i = 0; i < alone.n; i++) sum.g[i] += alone.g[i];
-            mt_free(alone.g);
-            mt_batch_free(&row);
-        }
-        assert_true(fabs(sum.loss / packed.loss - 1) < 1e-6);
-        assert_true(golden_distance(sum.g, packed.g, packed.n) < 1e-5);
-        mt_free(sum.g);
-        mt_free(packed.g);
+        compare_with_rows_alone(&r);
         rig_close(&r);
     }
+}
+
+/* Longrope turns documents of up to 16 rows by one list here and longer ones by the other, whatever else is in the step. */
+static void so_they_are_on_both_sides_of_longropes_border(void **state)
+{
+    (void)state;
+    static const int32_t lengths[] = { 16, 7, 17 };
+    rig r;
+    mt_err err = { 0 };
+    rig_open_model(&r, GOLDEN_DIR "phi3_long", NULL);
+    assert_true(r.config->rope.original_positions == 16 && r.batch.longest > 16);
+    for (size_t i = 0; i < MT_COUNT(lengths); i++) {
+        int32_t ids[32];
+        memcpy(ids, r.batch.ids, sizeof ids);
+        assert_ok(mt_batch_add(&r.batch, ids, ids, lengths[i], r.config->V, &err));
+    }
+    compare_with_rows_alone(&r);
+    rig_close(&r);
 }
 
 static void micro_batches_and_row_chunks_change_only_rounding(void **state)
@@ -159,5 +183,5 @@ static void a_document_that_trains_nothing_changes_nothing(void **state)
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(a_document_that_trains_nothing_changes_nothing), cmocka_unit_test(packed_rows_are_the_rows_alone),
-              cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
-              cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))
+             cmocka_unit_test(so_they_are_on_both_sides_of_longropes_border), cmocka_unit_test(micro_batches_and_row_chunks_change_only_rounding),
+             cmocka_unit_test(bf16_is_no_further_from_fp32_than_torchs))

@@ -72,17 +72,18 @@ static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n,
     rig_stop(r);
 }
 
-/* Logits after a prompt and the first n_new generated tokens, every row computed anew. */
+/* Logits after a prompt and the first n_new generated tokens, every row computed anew.  Generation turns all sequences by longrope's list
+ * for the longest there is room for: rows behind, which nobody sees, make a document as long. */
 static void last_logits(rig *r, const mt_prompt *p, const int32_t *generated, int n_new, float *out)
 {
     mt_err err = { 0 };
     mt_batch b = { 0 };
-    int32_t ids[LONGEST];
-    int64_t n = p->n + n_new, V = r->config->V;
-    float *all = mt_calloc((size_t)(n * V), sizeof *all);
+    int32_t ids[LONGEST] = { 0 };
+    int64_t n = p->n + n_new, V = r->config->V, rows = r->config->rope.type == MT_ROPE_LONG ? LONGEST : n;
+    float *all = mt_calloc((size_t)(rows * V), sizeof *all);
     memcpy(ids, p->ids, (size_t)p->n * sizeof *ids);
     memcpy(ids + p->n, generated, (size_t)n_new * sizeof *ids);
-    assert_ok(mt_batch_add(&b, ids, NULL, n, V, &err));
+    assert_ok(mt_batch_add(&b, ids, NULL, rows, V, &err));
     assert_ok(mt_engine_logits(r->engine, &b, all, &err));
     memcpy(out, all + (n - 1) * V, (size_t)V * sizeof *out);
     mt_free(all);

@@ -80,6 +80,10 @@ static void bytes_are_written_and_read_as_people_do(void **state)
     assert_string_equal(mt_bytes_text((1ull << 30) - 1).s, "1.0 GiB");
     assert_string_equal(mt_count_text(7615616512).s, "7.62B");
     assert_string_equal(mt_seconds_text(200).s, "3 min 20 s");
+    assert_string_equal(mt_seconds_text(0).s, "0.0 s");
+    assert_string_equal(mt_seconds_text(2.2e-3).s, "2.2 ms"); /* a step of a small model */
+    assert_string_equal(mt_seconds_text(0.0449).s, "45 ms");
+    assert_string_equal(mt_seconds_text(0.1).s, "0.1 s");
 }
 
 static void memory_is_not_given_in_bytes_by_mistake(void **state)

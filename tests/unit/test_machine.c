@@ -88,6 +88,25 @@ static void a_cgroup_v1_limits_it_too(void **state)
     assert_true(h.ram_free == 7 * gib);
 }
 
+/* Half of a small group is not "nearly used up" because the machine around it is large. */
+static void what_is_left_is_compared_with_what_bounds_it(void **state)
+{
+    mt_err err = { 0 };
+    mt_host h;
+    lay(*state, "/proc/meminfo", MEMINFO);
+    lay(*state, "/proc/self/cgroup", "0::/box\n");
+    lay(*state, "/sys/fs/cgroup/box/memory.max", "1073741824\n");
+    lay(*state, "/sys/fs/cgroup/box/memory.current", "536870912\n");
+    assert_ok(mt_host_read(&h, *state, &err));
+    assert_true(h.ram_limit == gib && !mt_host_nearly_full(&h));
+    lay(*state, "/sys/fs/cgroup/box/memory.current", "1068498944\n"); /* 5 MiB less than all of it */
+    assert_ok(mt_host_read(&h, *state, &err));
+    assert_true(mt_host_nearly_full(&h));
+    lay(*state, "/sys/fs/cgroup/box/memory.max", "max\n");
+    assert_ok(mt_host_read(&h, *state, &err));
+    assert_true(h.ram_limit == h.ram_total && !mt_host_nearly_full(&h));
+}
+
 static void a_machine_without_meminfo_is_asked_for_a_flag(void **state)
 {
     mt_err err = { 0 };
@@ -166,6 +185,12 @@ static void a_cpu_is_measured_once_and_remembered(void **state)
     assert_ok(mt_machine_here(&first, dev, &(mt_machine_given){ .ram = gib }, true, &err));
     assert_ok(mt_machine_here(&again, dev, &(mt_machine_given){ .ram = gib }, true, &err));
     assert_ok(mt_machine_here(&other, dev, &(mt_machine_given){ .ram = gib }, false, &err));
+    assert_true(first.host_bytes == gib);
+    /* What a run may use does not make more of what there is. */
+    assert_ok(mt_machine_here(&again, dev, &(mt_machine_given){ .ram = gib, .ram_most = gib / 2 }, true, &err));
+    assert_true(again.host_bytes == gib / 2);
+    assert_ok(mt_machine_here(&again, dev, &(mt_machine_given){ .ram_most = SIZE_MAX }, true, &err));
+    assert_true(again.host_bytes < SIZE_MAX / 2);
     mt_device_close(dev);
     /* A file keeps six digits; a second measurement would not agree to them. */
     assert_true(fabs(again.flops / first.flops - 1) < 1e-5 && fabs(again.adam_host[MT_MOMENTS_8BIT] / first.adam_host[MT_MOMENTS_8BIT] - 1) < 1e-5);
@@ -381,7 +406,7 @@ static int remove_all(void **state)
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, remove_all)
 
 MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
-             IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
+             IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(what_is_left_is_compared_with_what_bounds_it), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
              cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(a_gpu_that_is_not_known_leads_to_its_kin), cmocka_unit_test(a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen),
              cmocka_unit_test(only_hopper_has_cudnns_attention),
              IN_DIR(a_cpu_is_measured_once_and_remembered), IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),

@@ -194,6 +194,9 @@ static mt_question follow(const mt_question *asked, const char *text)
     if (strstr(text, "adam_state: 8bit")) q.form.moments = MT_MOMENTS_8BIT;
     if (strstr(text, "grad_dtype: bfloat16")) q.form.grad = MT_DTYPE_BF16;
     if (strstr(text, "home: auto")) q.machine.home_host = false;
+    if (strstr(text, "host_memory: auto")) q.machine.host_bytes = q.host_there;
+    if (strstr(text, "device_memory: auto")) q.machine.device_bytes = q.device_there;
+    if (strstr(text, "device_memory: auto")) q.form.attention.workspace = mt_attention_workspace(&q.form.attention, q.device_there);
     if (strstr(text, "strict_checkpointing: false")) q.machine.limits.exact = false;
     if (strstr(text, "offload_inputs: auto")) q.machine.limits.offload = MT_MAY;
     follow_machine(&q, text);
@@ -428,6 +431,62 @@ static void a_smaller_batch_comes_first_and_in_terms_of_the_settings(void **stat
     drop(&w);
 }
 
+/* Memory that the machine has and settings keep from the run is not to be bought. */
+static void limits_of_ones_own_are_lifted_first(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *name;
+        double ram, ram_there, device, device_there;
+        const char *first; /* remedy */
+        bool enough;
+    } cases[] = { { "qwen2.5-7b", 60e9, 128e9, 0, 0, "host_memory: auto", true },
+                  { "qwen2.5-7b", 128e9, 0, 5e9, 24e9, "device_memory: auto", true },
+                  { "qwen2.5-7b", 60e9, 128e9, 5e9, 24e9, "host_memory: auto, device_memory: auto", true },
+                  { "qwen2.5-7b", 40e9, 60e9, 5e9, 24e9, "host_memory: auto, device_memory: auto, max_grad_norm: 0, adam_state: 8bit", false },
+                  { "qwen2.5-72b", 60e9, 228e9, 5e9, 24e9, "host_memory: auto, device_memory: auto, max_grad_norm: 0, adam_state: 8bit, a GPU with ", false } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_remedy r[MT_REMEDIES];
+        int n;
+        draw w = known(cases[i].name, "rtx4090", cases[i].ram, 64);
+        w.q.host_there = (size_t)cases[i].ram_there;
+        w.q.device_there = (size_t)cases[i].device_there;
+        if (cases[i].device > 0) w.q.machine.device_bytes = (size_t)cases[i].device;
+        assert_ok(mt_advise_remedies(r, &n, &w.q, NULL, &err));
+        HOLDS(&w, n > 0 && strncmp(r[0].change, cases[i].first, strlen(cases[i].first)) == 0, "case %zu: \"%.96s\"", i, r[0].change);
+        for (int k = 0; k < n; k++) {
+            mt_question q = follow(&w.q, r[k].change);
+            HOLDS(&w, fabs(r[k].tokens_s / ask(&q, q.batch).tokens_s - 1) < 1e-6 && *r[k].cost, "case %zu: \"%.96s\"", i, r[k].change);
+            HOLDS(&w, !cases[i].enough || !strstr(r[k].change, "free"), "case %zu: to buy %.96s", i, r[k].change);
+            HOLDS(&w, strcmp(r[k].change + strlen(r[k].change) - 2, ", "), "case %zu: \"%.96s\"", i, r[k].change);
+        }
+        drop(&w);
+    }
+}
+
+/* Its speed is that of the run it leads to, not of one sample a step. */
+static void with_auto_a_remedy_has_the_batch_that_auto_would_take(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_remedy r[MT_REMEDIES];
+    int n;
+    draw w = known("qwen2.5-7b", "rtx4090", 64e9, 1);
+    w.q.auto_batch = true;
+    assert_ok(mt_advise_remedies(r, &n, &w.q, NULL, &err));
+    assert_true(n >= 3);
+    for (int i = 0; i < n; i++) {
+        mt_question q = follow(&w.q, r[i].change);
+        mt_batch_advice b;
+        assert_ok(mt_advise_batch(&b, &q, &err));
+        HOLDS(&w, r[i].batch == mt_advise_auto(&b, 1) && r[i].batch > 1, "\"%.96s\": %lld samples", r[i].change, (long long)r[i].batch);
+        HOLDS(&w, fabs(r[i].tokens_s / ask(&q, r[i].batch).tokens_s - 1) < 1e-6, "\"%.96s\": %.0f tokens/s", r[i].change, r[i].tokens_s);
+    }
+    drop(&w);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
              cmocka_unit_test(a_larger_card_needs_no_more_of_itself), cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away), cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
-             cmocka_unit_test(a_remedy_names_nothing_that_does_not_help), cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings))
+             cmocka_unit_test(a_remedy_names_nothing_that_does_not_help), cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings),
+             cmocka_unit_test(limits_of_ones_own_are_lifted_first), cmocka_unit_test(with_auto_a_remedy_has_the_batch_that_auto_would_take))
