@@ -10,6 +10,9 @@ static const void *at_role(const mt_run *r, const mt_layout *l, const void *w, m
     return l->at[role] < 0 ? NULL : (const char *)w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
 }
 
+/* Where a role's gradient is added up; NULL: nobody wants it. */
+static float *grad_at(const mt_layout *l, float *g, mt_role role) { return g && l->trains[role] ? g + l->at[role] : NULL; }
+
 /* Some families multiply by a tensor of the compute dtype, which rounds the number. */
 static float embed_scale(const mt_run *r)
 {
@@ -45,7 +48,7 @@ mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const voi
     const mt_layout *l = r->model->units[0].layout;
     if (!g || !(l->trains[MT_W_EMBED] || l->trains[MT_W_POS])) return MT_OK;
     mt_embed a = embed_args(r, mb);
-    a.dw = l->trains[MT_W_EMBED] ? g + l->at[MT_W_EMBED] : NULL;
+    a.dw = grad_at(l, g, MT_W_EMBED);
     a.dw_pos = l->trains[MT_W_POS] ? g + positions_at(r, l) : NULL;
     a.dy = dx;
     return r->ops->embed_bwd(r->stream, &a, err);
@@ -128,7 +131,7 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
                                                       .row_loss = k->row_loss, .row_correct = k->row_correct, .sum = sum },
                                  err));
     if (!backward) return MT_OK;
-    float *dw = g && l->trains[head_role(r)] ? g + l->at[head_role(r)] : NULL;
+    float *dw = grad_at(l, g, head_role(r));
     if (c->norm_head) {
         mt_normhead norm = norm_args(r, w, n);
         norm.dlogits = k->dlogits;
@@ -139,7 +142,7 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
     a.dy = k->dlogits;
     a.dx = (char *)k->head_dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
     a.dw = dw;
-    a.db = g && l->trains[MT_B_HEAD] ? g + l->at[MT_B_HEAD] : NULL;
+    a.db = grad_at(l, g, MT_B_HEAD);
     return r->ops->linear_bwd(r->stream, &a, err);
 }
 
@@ -157,8 +160,8 @@ mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb,
     mt_rmsnorm norm = final_norm(r, w, k->head_x, mb->n_trained);
     norm.dy = k->head_dh;
     norm.dx = k->head_h;
-    norm.dw = g && l->trains[MT_W_FINAL_NORM] ? g + l->at[MT_W_FINAL_NORM] : NULL;
-    norm.db = g && l->trains[MT_B_FINAL_NORM] ? g + l->at[MT_B_FINAL_NORM] : NULL;
+    norm.dw = grad_at(l, g, MT_W_FINAL_NORM);
+    norm.db = grad_at(l, g, MT_B_FINAL_NORM);
     MT_TRY(r->ops->rmsnorm_bwd(r->stream, &norm, err));
     pick.dy = k->head_h; /* the norm's output is no longer needed: its place held the gradient of the picked rows */
     pick.dx = dx;
