@@ -1,6 +1,6 @@
 /* Includes point downward only:
- *     cli > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > device > base;     cli > page >
- *     base
+ *     cli > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > device > base
+ *     cli > page > base
  * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those
  * named for cuDNN its own.
  *
