@@ -7,8 +7,8 @@
  *     mt_plan *plan;
  *     MT_TRY(mt_generate_plan(&plan, model, &(mt_generate_job){ .compute = MT_DTYPE_BF16, ... }, device_bytes, err));
  *     ... mt_engine_create, mt_engine_load ...
- *     MT_TRY(mt_generate(engine, prompts, n, &(mt_generate_options){ .max_new_tokens = 100, .on_token = print, ... }, &stats,
- *     err)); */
+ *     mt_generate_options o = { .max_new_tokens = 100, .on_token = print, ... };
+ *     MT_TRY(mt_generate(engine, prompts, n, &o, &stats, err)); */
 #ifndef MT_ENGINE_GENERATE_H
 #define MT_ENGINE_GENERATE_H
 
