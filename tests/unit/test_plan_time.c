@@ -62,6 +62,7 @@ static const measurement measured[] = {
     { "qwen2.5-7b", 16384, 4096, false, false, 22, 115, 0, 1.899, 0 },
     { "qwen2.5-14b", 65536, 1024, false, true, 0, 115, 0, 11.407, 0 },
     { "qwen2.5-14b", 8192, 1024, false, true, 0, 88, 0, 2.208, 0 },
+    { "qwen2.5-32b", 65536, 1024, true, true, 0, 115, 0, 23.244, ALIASED },
     { "qwen2.5-72b", 65536, 1024, true, true, 0, 115, 0, 53.714, ALIASED },
     { "mistral-large-2407", 65536, 1024, true, true, 0, 115, 0, 88.554, ALIASED },
     /* Earlier versions of the engine: all write-backs queued at once; attention by our own kernels alone. */
