@@ -9,10 +9,9 @@
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
-#include <strings.h>
 
 /* The h200's rates are measured (docs/benchmarks.md).  The others have the same shares of their published peaks: 0.72 of dense bf16 with fp32
- * sums (desktop cards, which are not held back by power, 0.88; the l4, which 72 W hold back most, 0.5: others measured 55 to 59), 0.83 of
+ * sums (desktop cards, which are not held back by power, 0.88; laptops like servers; the l4, which 72 W hold back most, 0.5: others measured 55 to 59), 0.83 of
  * memory bandwidth, and attention at 0.53 of products on Hopper, whose kernel is its own, 0.4 elsewhere. */
 const mt_gpu mt_gpus[] = {
     /*  name             driver              GiB  TFLOP/s  att  GB/s  link  host  held */
@@ -33,8 +32,14 @@ const mt_gpu mt_gpus[] = {
     { "l4",            "L4",               21.5,   60,   24,  249,  25, 190, false },
     { "l40",           "L40",              43.7,  130,   52,  717,  25, 190, false },
     { "l40s",          "L40S",             43.7,  257,  103,  717,  25, 190, false },
+    { "rtx3060",       "RTX 3060",         10.7,   22,    9,  299,  25,  40, false },
+    { "rtx3080",       "RTX 3080",          8.8,   52,   21,  631,  25,  50, false },
     { "rtx3090",       "RTX 3090",         22.5,   62,   25,  777,  25,  50, false },
+    { "rtx4060ti-16g", "RTX 4060 Ti",      14.6,   39,   16,  239,  12,  50, false },
+    { "rtx4070-laptop", "RTX 4070 Laptop GPU", 6.9, 22,   9,  212,  12,  50, false },
+    { "rtx4080",       "RTX 4080",         14.6,   86,   34,  595,  25,  60, false },
     { "rtx4090",       "RTX 4090",         22.5,  145,   58,  837,  25,  60, false },
+    { "rtx5080",       "RTX 5080",         14.6,   99,   40,  797,  50,  70, false },
     { "rtx5090",       "RTX 5090",         30.2,  184,   74, 1487,  50,  70, false },
     { "rtx-a6000",     "RTX A6000",        46.5,  110,   44,  637,  25, 150, false },
     { "rtx6000-ada",   "RTX 6000 Ada",     46.5,  258,  103,  797,  25, 150, false },
@@ -55,27 +60,6 @@ static void put_kin(mt_str *out, const char *word)
     }
 }
 
-mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
-{
-    mt_nearest near = { .word = name };
-    mt_str kin = { 0 };
-    for (size_t i = 0; i < mt_n_gpus; i++) {
-        mt_nearest_offer(&near, mt_gpus[i].name);
-        if (strcasecmp(mt_gpus[i].name, name)) continue;
-        *out = &mt_gpus[i];
-        return MT_OK;
-    }
-    *out = NULL;
-    put_kin(&kin, name);
-    const char *meant = kin.n && mt_str_ok(&kin) ? kin.s : near.best;
-    mt_rc rc = mt_fail(err, MT_ENOENT,
-                       "no GPU \"%s\" in the table%s%s%s megatrain plan --list-gpus has them all.  For a card that is not among them take the one most like it, with "
-                       "--gpu-memory and --link as they are",
-                       name, *meant ? "; did you mean " : ";", meant, *meant ? "?" : "");
-    mt_str_free(&kin);
-    return rc;
-}
-
 /* "A40" is in "NVIDIA A40" and not in "NVIDIA RTX A4000". */
 static bool holds_words(const char *text, const char *words)
 {
@@ -88,9 +72,49 @@ static bool holds_words(const char *text, const char *words)
 const mt_gpu *mt_gpu_of_driver(const char *driver_name)
 {
     const mt_gpu *best = NULL;
+    const bool laptop = holds_words(driver_name, "Laptop"); /* which has little of the card it is named for */
     for (size_t i = 0; i < mt_n_gpus; i++)
-        if (holds_words(driver_name, mt_gpus[i].driver) && (!best || strlen(mt_gpus[i].driver) > strlen(best->driver))) best = &mt_gpus[i];
+        if (laptop == holds_words(mt_gpus[i].driver, "Laptop") && holds_words(driver_name, mt_gpus[i].driver) && (!best || strlen(mt_gpus[i].driver) > strlen(best->driver))) best = &mt_gpus[i];
     return best;
+}
+
+/* Letters and digits alone, in lower case: "RTX 4090" is rtx4090. */
+static void squeeze(const char *name, char *out, size_t n)
+{
+    size_t at = 0;
+    for (; *name && at + 1 < n; name++)
+        if (isalnum((unsigned char)*name)) out[at++] = (char)tolower((unsigned char)*name);
+    out[at] = '\0';
+}
+
+static bool same_name(const char *a, const char *b)
+{
+    char x[64], y[64];
+    squeeze(a, x, sizeof x);
+    squeeze(b, y, sizeof y);
+    return strcmp(x, y) == 0;
+}
+
+/* By its name here, or by what its driver calls it. */
+mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
+{
+    mt_nearest near = { .word = name };
+    mt_str kin = { 0 };
+    *out = NULL;
+    for (size_t i = 0; i < mt_n_gpus && !*out; i++) {
+        mt_nearest_offer(&near, mt_gpus[i].name);
+        if (same_name(mt_gpus[i].name, name)) *out = &mt_gpus[i];
+    }
+    if (!*out) *out = mt_gpu_of_driver(name);
+    if (*out) return MT_OK;
+    put_kin(&kin, name);
+    const char *meant = kin.n && mt_str_ok(&kin) ? kin.s : near.best;
+    mt_rc rc = mt_fail(err, MT_ENOENT,
+                       "no GPU \"%s\" in the table%s%s%s megatrain plan --list-gpus has them all.  For a card that is not among them take the one most like it, with "
+                       "--gpu-memory and --link as they are",
+                       name, *meant ? "; did you mean " : ";", meant, *meant ? "?" : "");
+    mt_str_free(&kin);
+    return rc;
 }
 
 /* Less than others by what two seconds of measuring may be off; where nobody has seen others, by what the table may. */

@@ -4,6 +4,7 @@
 #include "base/nearest.h"
 
 #include <ctype.h>
+#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 #include <strings.h>
@@ -28,6 +29,16 @@
 #define TEXT(TYPE, D, F, L, H, K, V, REST)                                                                   \
     "{\"model_type\":\"" TYPE "\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L               \
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}"
+/* Families with keys of their own. */
+#define OPT(D, F, L, H)                                                                                      \
+    "{\"model_type\":\"opt\",\"hidden_size\":" #D ",\"ffn_dim\":" #F ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H  \
+    ",\"word_embed_proj_dim\":" #D ",\"vocab_size\":50272,\"max_position_embeddings\":2048,\"dtype\":\"float16\"}", NULL, 0
+#define GPT2(D, L, H)                                                                                        \
+    "{\"model_type\":\"gpt2\",\"n_embd\":" #D ",\"n_layer\":" #L ",\"n_head\":" #H ",\"n_positions\":1024,\"vocab_size\":50257}", NULL, 0
+#define CHATGLM(D, F, L, H, K, V, N)                                                                         \
+    "{\"model_type\":\"chatglm\",\"hidden_size\":" #D ",\"ffn_hidden_size\":" #F ",\"num_layers\":" #L ",\"num_attention_heads\":" #H \
+    ",\"multi_query_attention\":true,\"multi_query_group_num\":" #K ",\"kv_channels\":128,\"padded_vocab_size\":" #V               \
+    ",\"add_qkv_bias\":true,\"add_bias_linear\":false,\"rmsnorm\":true,\"seq_length\":" #N ",\"dtype\":\"float16\"}", NULL, 0
 /* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
 #define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                            \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
@@ -59,6 +70,9 @@ const mt_shape mt_shapes[] = {
     { "yi-1.5-34b", LLAMA(7168, 20480, 60, 56, 8, 64000, ",\"rope_theta\":5000000.0" POS(4096)) },
     { "deepseek-llm-7b", LLAMA(4096, 11008, 30, 32, 32, 102400, POS(4096)) },
     { "deepseek-llm-67b", LLAMA(8192, 22016, 95, 64, 8, 102400, POS(4096)) },
+    { "deepseek-coder-1.3b-base", LLAMA(2048, 5504, 24, 16, 16, 32256, POS(16384)) },
+    { "mistral-7b-v0.1", OF("mistral", 4096, 14336, 32, 32, 8, 32000, ",\"sliding_window\":4096" POS(32768)) },
+    { "mistral-7b-v0.2", MISTRAL(4096, 14336, 32, 32, 8, 32000, ",\"rope_theta\":1000000.0" POS(32768)) },
     { "mistral-7b-v0.3", MISTRAL(4096, 14336, 32, 32, 8, 32768, ",\"rope_theta\":1000000.0" POS(32768)) },
     { "mistral-nemo-2407", MISTRAL(5120, 14336, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":1000000.0" POS(131072)) },
     { "mistral-small-24b-2501", MISTRAL(5120, 32768, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":100000000.0" POS(32768)) },
@@ -73,6 +87,7 @@ const mt_shape mt_shapes[] = {
     { "qwen3-0.6b", QWEN3(1024, 3072, 28, 16, 8, 151936, TIED) },
     { "qwen3-1.7b", QWEN3(2048, 6144, 28, 16, 8, 151936, TIED) },
     { "qwen3-4b", QWEN3(2560, 9728, 36, 32, 8, 151936, TIED) },
+    { "qwen3-4b-2507", OF("qwen3", 2560, 9728, 36, 32, 8, 151936, DH(128) ",\"rope_theta\":5000000.0" POS(262144) TIED) },
     { "qwen3-8b", QWEN3(4096, 12288, 36, 32, 8, 151936, "") },
     { "qwen3-14b", QWEN3(5120, 17408, 40, 40, 8, 151936, "") },
     { "qwen3-32b", QWEN3(5120, 25600, 64, 64, 8, 151936, "") },
@@ -92,7 +107,12 @@ const mt_shape mt_shapes[] = {
     { "gemma-3-12b", OF("gemma3_text", 3840, 15360, 48, 16, 8, 262208, DH(256) ",\"sliding_window\":1024" POS(131072)) },
     { "gemma-3-27b", OF("gemma3_text", 5376, 21504, 62, 32, 16, 262208, DH(128) ",\"sliding_window\":1024" POS(131072)) },
     { "glm-4-9b-0414", OF("glm4", 4096, 13696, 40, 32, 2, 151552, POS(32768)) },
-    { "glm-4-32b-0414", OF("glm4", 6144, 23040, 61, 48, 2, 151552, DH(128) POS(32768)) },
+    { "glm-4-32b-0414", OF("glm4", 6144, 23040, 61, 48, 2, 151552, DH(128) ",\"attention_bias\":false" POS(32768)) },
+    { "glm-4-9b", OF("glm", 4096, 13696, 40, 32, 2, 151552, DH(128) ",\"attention_bias\":true" POS(131072)) },
+    { "chatglm3-6b", CHATGLM(4096, 13696, 28, 32, 2, 65024, 8192) },
+    { "internlm2-1_8b", OF("internlm2", 2048, 8192, 24, 16, 8, 92544, ",\"bias\":false" POS(32768)) },
+    { "internlm2-7b", OF("internlm2", 4096, 14336, 32, 32, 8, 92544, ",\"bias\":false" POS(32768)) },
+    { "internlm2-20b", OF("internlm2", 6144, 16384, 48, 48, 8, 92544, ",\"bias\":false" POS(32768)) },
     { "internlm2_5-1_8b", OF("internlm2", 2048, 8192, 24, 16, 8, 92544, ",\"bias\":false" POS(32768)) },
     { "internlm2_5-7b", OF("internlm2", 4096, 14336, 32, 32, 8, 92544, ",\"bias\":false" POS(32768)) },
     { "internlm2_5-20b", OF("internlm2", 6144, 16384, 48, 48, 8, 92544, ",\"bias\":false" POS(32768)) },
@@ -116,7 +136,7 @@ const mt_shape mt_shapes[] = {
     { "minitron-4b-base", OF("nemotron", 3072, 9216, 32, 24, 8, 256000, DH(128) POS(4096)) },
     { "nemotron-4-340b", OF("nemotron", 18432, 73728, 96, 96, 8, 256000, DH(192) POS(4096)) },
     { "c4ai-command-r-v01", OF("cohere", 8192, 22528, 40, 64, 64, 256000, POS(131072)) },
-    { "c4ai-command-r-plus", OF("cohere", 12288, 33792, 64, 96, 8, 256000, POS(131072)) },
+    { "c4ai-command-r-plus", OF("cohere", 12288, 33792, 64, 96, 8, 256000, ",\"use_qk_norm\":true" POS(131072)) },
     { "aya-expanse-8b", OF("cohere", 4096, 14336, 32, 32, 8, 256000, POS(8192)) },
     { "c4ai-command-r7b-12-2024", OF("cohere2", 4096, 14336, 32, 32, 8, 256000, POS(132096)) },
     { "c4ai-command-a-03-2025", OF("cohere2", 12288, 36864, 64, 96, 8, 256000, POS(131072)) },
@@ -124,7 +144,8 @@ const mt_shape mt_shapes[] = {
     { "starcoder2-7b", OF("starcoder2", 4608, 18432, 32, 36, 4, 49152, ",\"sliding_window\":4096" POS(16384)) },
     { "starcoder2-15b", OF("starcoder2", 6144, 24576, 40, 48, 4, 49152, ",\"sliding_window\":4096" POS(16384) OWN_HEAD) },
     { "stablelm-2-1_6b", OF("stablelm", 2048, 5632, 24, 32, 32, 100352, ",\"use_qkv_bias\":true" POS(4096)) },
-    { "stablelm-2-12b", OF("stablelm", 5120, 13824, 40, 32, 8, 100352, POS(4096)) },
+    { "stablelm-2-12b", OF("stablelm", 5120, 13824, 40, 32, 8, 100352, ",\"qk_layernorm\":true,\"use_parallel_residual\":true" POS(4096)) },
+    { "stablelm-3b-4e1t", OF("stablelm", 2560, 6912, 32, 32, 32, 50304, POS(4096)) },
     { "phi-1_5", OF("phi", 2048, 8192, 24, 32, 32, 51200, POS(2048)) },
     { "phi-2", OF("phi", 2560, 10240, 32, 32, 32, 51200, ",\"partial_rotary_factor\":0.4" POS(2048)) },
     { "pythia-70m", OF("gpt_neox", 512, 2048, 6, 8, 8, 50304, POS(2048)) },
@@ -133,12 +154,24 @@ const mt_shape mt_shapes[] = {
     { "pythia-6.9b", OF("gpt_neox", 4096, 16384, 32, 32, 32, 50432, POS(2048)) },
     { "pythia-12b", OF("gpt_neox", 5120, 20480, 36, 40, 40, 50688, POS(2048)) },
     { "gpt-neox-20b", OF("gpt_neox", 6144, 24576, 44, 64, 64, 50432, POS(2048)) },
+    { "opt-125m", OPT(768, 3072, 12, 12) },
+    { "opt-1.3b", OPT(2048, 8192, 24, 32) },
+    { "opt-2.7b", OPT(2560, 10240, 32, 32) },
+    { "opt-6.7b", OPT(4096, 16384, 32, 32) },
+    { "opt-13b", OPT(5120, 20480, 40, 40) },
+    { "opt-30b", OPT(7168, 28672, 48, 56) },
+    { "opt-66b", OPT(9216, 36864, 64, 72) },
+    { "afm-4.5b", OF("arcee", 2560, 18432, 36, 20, 4, 128004, DH(128) POS(65536)) },
+    { "falcon-rw-1b", "{\"model_type\":\"falcon\",\"hidden_size\":2048,\"num_hidden_layers\":24,\"num_attention_heads\":32,\"vocab_size\":50304,\"multi_query\":false,"
+                      "\"alibi\":true,\"bias\":true,\"parallel_attn\":false,\"new_decoder_architecture\":false,\"dtype\":\"bfloat16\"}", NULL, 0 },
     { "falcon-7b", "{\"model_type\":\"falcon\",\"hidden_size\":4544,\"num_hidden_layers\":32,\"num_attention_heads\":71,\"num_kv_heads\":71,"
                    "\"vocab_size\":65024,\"multi_query\":true,\"dtype\":\"bfloat16\"}", NULL, 0 },
     { "falcon-40b", "{\"model_type\":\"falcon\",\"hidden_size\":8192,\"num_hidden_layers\":60,\"num_attention_heads\":128,\"num_kv_heads\":8,"
                     "\"vocab_size\":65024,\"new_decoder_architecture\":true,\"dtype\":\"bfloat16\"}", NULL, 0 },
-    { "gpt2", "{\"model_type\":\"gpt2\",\"n_embd\":768,\"n_layer\":12,\"n_head\":12,\"n_positions\":1024,\"vocab_size\":50257}", NULL, 0 },
-    { "gpt2-xl", "{\"model_type\":\"gpt2\",\"n_embd\":1600,\"n_layer\":48,\"n_head\":25,\"n_positions\":1024,\"vocab_size\":50257}", NULL, 0 },
+    { "gpt2", GPT2(768, 12, 12) },
+    { "gpt2-medium", GPT2(1024, 24, 16) },
+    { "gpt2-large", GPT2(1280, 36, 20) },
+    { "gpt2-xl", GPT2(1600, 48, 25) },
     /* Planned, not trained yet: mixtures and hybrids. */
     { "mixtral-8x7b-v0.1", MIX("mixtral", 46.703, 4096, 28672, 32, 32, 8, 128, 32000) },
     { "mixtral-8x22b-v0.1", MIX("mixtral", 140.621, 6144, 32768, 56, 48, 8, 128, 32768) },
@@ -183,7 +216,7 @@ static void plain_name(const char *name, char *out, size_t n)
     static const struct {
         const char *text;
         bool at_end; /* nowhere else: it might be part of a word */
-    } words[] = { { "-instruct", false }, { "-chat", false }, { "-hf", true }, { "-it", true }, { "-pt", true }, { "-v1.0", true } };
+    } words[] = { { "-instruct", false }, { "-chat", false }, { "-base", false }, { "-hf", true }, { "-it", true }, { "-pt", true }, { "-v1.0", true } };
     const char *slash = strrchr(name, '/');
     snprintf(out, n, "%s", slash ? slash + 1 : name);
     for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
@@ -197,16 +230,22 @@ static void plain_name(const char *name, char *out, size_t n)
 
 mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
 {
-    char plain[128];
+    char plain[128], known[128];
     const mt_shape *near = &mt_shapes[0];
+    int nearest = INT_MIN;
     plain_name(name, plain, sizeof plain);
+    if (!*plain) return mt_fail(err, MT_ENOENT, "which model?  A published name such as %s; megatrain plan --list-shapes has them all", near->name);
     for (size_t i = 0; i < mt_n_shapes; i++) {
         *out = &mt_shapes[i];
-        if (strcmp(mt_shapes[i].name, plain) == 0) return MT_OK;
-        if (likeness(mt_shapes[i].name, plain) > likeness(near->name, plain)) near = &mt_shapes[i];
+        plain_name(mt_shapes[i].name, known, sizeof known); /* some are called -base */
+        if (strcmp(known, plain) == 0) return MT_OK;
+        const int like = likeness(known, plain);
+        if (like <= nearest) continue;
+        nearest = like;
+        near = &mt_shapes[i];
     }
     *out = NULL;
-    return mt_fail(err, MT_ENOENT, "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct)", name, near->name);
+    return mt_fail(err, MT_ENOENT, "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct; megatrain plan --list-shapes has them all)", name, near->name);
 }
 
 static mt_rc parse(mt_config **out, const mt_shape *s, mt_err *err) { return mt_config_parse(out, s->config, strlen(s->config), s->name, err); }

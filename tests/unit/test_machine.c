@@ -136,6 +136,16 @@ static void gpus_are_found_by_name_and_by_what_the_driver_calls_them(void **stat
     assert_string_equal(mt_gpu_of_driver("NVIDIA A40")->name, "a40");
     assert_null(mt_gpu_of_driver("NVIDIA RTX A4000")); /* no a40 */
     assert_null(mt_gpu_of_driver("NVIDIA L400"));
+    assert_string_equal(mt_gpu_of_driver("NVIDIA GeForce RTX 4070 Laptop GPU")->name, "rtx4070-laptop");
+    assert_null(mt_gpu_of_driver("NVIDIA GeForce RTX 4090 Laptop GPU")); /* no rtx4090 */
+    static const struct { const char *asked, *name; } as_people_write[] = {
+        { "RTX 4090", "rtx4090" }, { "rtx-4090", "rtx4090" }, { "NVIDIA H100 80GB HBM3", "h100" }, { "NVIDIA GeForce RTX 5090", "rtx5090" }, { "A100 80G", "a100-80g" }, { "rtx a6000", "rtx-a6000" },
+    };
+    for (size_t i = 0; i < MT_COUNT(as_people_write); i++) {
+        assert_ok(mt_gpu_find(&g, as_people_write[i].asked, &err));
+        assert_string_equal(g->name, as_people_write[i].name);
+    }
+    assert_int_equal(mt_gpu_find(&g, "", &err), MT_ENOENT);
 }
 
 static void a_gpu_that_is_not_known_leads_to_its_kin(void **state)

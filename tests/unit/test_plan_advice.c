@@ -168,6 +168,43 @@ static void check_larger(const draw *w, const mt_batch_advice *b, double tokens_
           (long long)now.recommended, speed);
 }
 
+/* The n-th of what a machine can have more of. */
+static void give_more(mt_question *q, int n, double times)
+{
+    mt_machine *m = &q->machine;
+    if (n == 0) m->host_bytes = (size_t)((double)m->host_bytes * times);
+    if (n == 1) m->device_bytes = (size_t)((double)m->device_bytes * times);
+    if (n == 2) m->copy_in *= times, m->copy_out *= times, m->copy_both *= times;
+    if (n == 3) { /* cores */
+        m->host_bandwidth *= times;
+        for (int form = 0; form < MT_MOMENTS_FORMS; form++) m->adam_host[form] *= times;
+    }
+    q->form.attention.workspace = mt_attention_workspace(&q->form.attention, m->device_bytes);
+}
+
+/* The same step on a larger or faster machine fits, and is not slower by more than the tenth a steady micro-batch may cost (auto.c). */
+static void more_of_anything_is_never_worse(void **state)
+{
+    (void)state;
+    static const char *const kinds[] = { "RAM", "GPU memory", "link", "cores" };
+    const char *draws = getenv("MT_DRAWS"), *seed = getenv("MT_SEED");
+    for (int i = 0; i < (draws ? atoi(draws) : 8); i++) {
+        draw w;
+        draw_case(&w, (seed ? strtoull(seed, NULL, 10) : 40000) + (uint64_t)i);
+        dice d = { 40000 + (uint64_t)i, 3000 };
+        said before = ask(&w.q, w.q.batch);
+        for (int n = 0; n < 4 && before.fits; n++) {
+            mt_question more = w.q;
+            double times = 1 + (1 + roll(&d, 100)) / 100.0;
+            give_more(&more, n, times);
+            said after = ask(&more, more.batch);
+            HOLDS(&w, after.fits, "not with %.2f times the %s", times, kinds[n]);
+            HOLDS(&w, after.tokens_s >= 0.88 * before.tokens_s, "%.0f tokens/s, with %.2f times the %s %.0f", before.tokens_s, times, kinds[n], after.tokens_s);
+        }
+        drop(&w);
+    }
+}
+
 /* -- remedies -------------------------------------------------------------------------------------- */
 
 static void follow_machine(mt_question *q, const char *text)
@@ -486,7 +523,7 @@ static void with_auto_a_remedy_has_the_batch_that_auto_would_take(void **state)
     drop(&w);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
+MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(more_of_anything_is_never_worse), cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
              cmocka_unit_test(a_larger_card_needs_no_more_of_itself), cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away), cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
              cmocka_unit_test(a_remedy_names_nothing_that_does_not_help), cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings),
              cmocka_unit_test(limits_of_ones_own_are_lifted_first), cmocka_unit_test(with_auto_a_remedy_has_the_batch_that_auto_would_take))

@@ -344,6 +344,7 @@ static void every_shape_answers_to_its_name(void **state)
     static const struct { const char *asked, *name; } hub[] = {
         { "meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b" }, { "meta-llama/Llama-3.1-8B", "llama-3.1-8b" }, { "baidu/ERNIE-4.5-0.3B-PT", "ernie-4.5-0.3b" },
         { "google/gemma-3-4b-it", "gemma-3-4b" }, { "01-ai/Yi-1.5-9B-Chat", "yi-1.5-9b" },
+        { "Qwen/Qwen3-4B-Base", "qwen3-4b" }, { "mistralai/Mistral-Nemo-Base-2407", "mistral-nemo-2407" }, { "nvidia/Minitron-4B-Base", "minitron-4b-base" },
     };
     for (size_t i = 0; i < MT_COUNT(hub); i++) {
         assert_ok(mt_shape_find(&found, hub[i].asked, &err));

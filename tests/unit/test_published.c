@@ -4,6 +4,7 @@
 
 #include "base/json.h"
 #include "model/model.h"
+#include "plan/shapes.h"
 
 #include <stdlib.h>
 
@@ -60,4 +61,46 @@ static void published_models_are_known_and_have_their_sizes(void **state)
     assert_true(ok);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(published_models_are_known_and_have_their_sizes))
+/* The planner's table knows a model of every family, and those of this one to the last parameter. */
+static void shapes_have_the_sizes_of_what_they_are_named_for(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    json_t *rows;
+    size_t found = 0;
+    assert_ok(mt_json_read(&rows, MT_TESTS_DIR "/unit/published/published.json", &err));
+    for (size_t i = 0; i < json_array_size(rows); i++) {
+        const json_t *row = json_array_get(rows, i);
+        const mt_shape *shape;
+        mt_config *c;
+        mt_model *m;
+        if (mt_shape_find(&shape, json_string_value(json_object_get(row, "name")), &err) || shape->untrained) continue;
+        assert_ok(mt_shape_model(&c, &m, shape, NULL, &err));
+        assert_true(is(shape->name, "it", m->n_params, number(row, "params")));
+        mt_model_free(m);
+        mt_config_close(c);
+        found++;
+    }
+    json_decref(rows);
+    assert_true(found >= 60);
+}
+
+static void every_family_has_a_shape(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    for (const mt_family *const *f = mt_families; *f; f++) {
+        bool known = false;
+        for (size_t i = 0; i < mt_n_shapes && !known; i++) {
+            mt_config *c;
+            if (mt_shapes[i].untrained) continue;
+            assert_ok(mt_config_parse(&c, mt_shapes[i].config, strlen(mt_shapes[i].config), mt_shapes[i].name, &err));
+            known = c->family == *f;
+            mt_config_close(c);
+        }
+        if (!known) fail_msg("no shape of the family %s", (*f)->name);
+    }
+}
+
+MT_TEST_MAIN(cmocka_unit_test(published_models_are_known_and_have_their_sizes), cmocka_unit_test(shapes_have_the_sizes_of_what_they_are_named_for),
+             cmocka_unit_test(every_family_has_a_shape))
