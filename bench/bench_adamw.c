@@ -1,5 +1,5 @@
-/* bench_adamw.c - AdamW on the host: parameters and bytes a second, per implementation and number of threads; then with moments in each of
- * their forms.
+/* bench_adamw.c - AdamW on the host: parameters and bytes a second, per implementation and number of threads; then with moments
+ * in each of their forms.
  *
  *     bench_adamw [millions of parameters] [seconds per line] [threads: only that many, pinned unless MT_PIN=0]
  *
@@ -47,8 +47,9 @@ static void update_piece(void *arg, int64_t piece)
     const job *j = arg;
     if (!j->impl) {
         const mt_adamw_args *all = &j->args;
-        mt_adamw_piece(&(mt_adamw){ .t = all->g_type, .moments = j->form, .n = (int64_t)all->n, .n_decay = (int64_t)all->n, .hi = all->hi, .lo = all->lo, .m = all->m,
-                                    .v = all->v, .g = all->g, .key = 1, .coef = all->coef }, piece * PIECE, (piece + 1) * PIECE);
+        mt_adamw_piece(&(mt_adamw){ .t = all->g_type, .moments = j->form, .n = (int64_t)all->n, .n_decay = (int64_t)all->n,
+                                    .hi = all->hi, .lo = all->lo, .m = all->m, .v = all->v, .g = all->g, .key = 1,
+                                    .coef = all->coef }, piece * PIECE, (piece + 1) * PIECE);
         return;
     }
     mt_adamw_args a = mt__adamw_rest(&j->args, (size_t)piece * PIECE);
@@ -75,8 +76,8 @@ static void measure(const job *j, int n_threads, double at_least_s, bool pin)
     mt_pool_free(pool);
     double rate = (double)j->args.n / best * 1e-9;
     double bytes = BYTES_PER_PARAM - 16 + 4 * (double)mt_moments_bytes(j->form, PIECE) / PIECE;
-    printf("%-9s %2d threads%s  %6.3f Gparam/s  %6.1f GB/s\n", j->impl ? j->impl->name : mt_moments_name(j->form), n_threads, bound ? ", pinned" : "", rate,
-           rate * bytes);
+    printf("%-9s %2d threads%s  %6.3f Gparam/s  %6.1f GB/s\n", j->impl ? j->impl->name : mt_moments_name(j->form), n_threads,
+           bound ? ", pinned" : "", rate, rate * bytes);
     fflush(stdout);
 }
 

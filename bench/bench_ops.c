@@ -1,9 +1,10 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | rest | tune] [DOCS] [7b | 3b | 0.5b]       default: cuda 16384, all, 0, 7b
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | rest | tune] [DOCS] [7b | 3b | 0.5b]
+ *     default:  cuda 16384, all, 0, 7b
  *
- * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.  With long: only documents of so
- * many rows.
+ * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.  With long: only
+ * documents of so many rows.
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
 #include "base/mem.h"
 #include "base/rng.h"
@@ -23,7 +24,9 @@ static int64_t D = 3584, H = 28, K = 4, DH = 128, F = 18944, V = 152064;
 static const struct {
     const char *name;
     int64_t D, H, K, Dh, F, V;
-} models[] = { { "7b", 3584, 28, 4, 128, 18944, 152064 }, { "3b", 2048, 16, 2, 128, 11008, 151936 }, { "0.5b", 896, 14, 2, 64, 4864, 151936 } };
+} models[] = { { "7b", 3584, 28, 4, 128, 18944, 152064 },
+               { "3b", 2048, 16, 2, 128, 11008, 151936 },
+               { "0.5b", 896, 14, 2, 64, 4864, 151936 } };
 
 static mt_device *dev;
 static const mt_ops *ops;
@@ -160,15 +163,19 @@ static void products(int64_t M)
     }
 }
 
-/* Documents of `length` rows each, or where that is negative of many lengths up to so many, a quarter of it in the mean; FLOPs of the causal half only. */
-static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window, float softcap)
+/* Documents of `length` rows each, or where that is negative of many lengths up to so many, a quarter of it in the mean; FLOPs of
+ * the causal half only. */
+static void attention(mt_attention_use use, int64_t N, int64_t length, int64_t heads, int64_t kv, int64_t dh, int64_t window,
+                      float softcap)
 {
     static int32_t starts[70000];
     int64_t n_docs = 0, longest = 0;
     double pairs = 0;
     char name[64];
     for (int64_t row = 0; row < N; n_docs++) {
-        int64_t n = length > 0 ? length : (int64_t)(-0.215 * (double)length * exp(0.8 * (double)mt_rng_normal(5, 6, (uint64_t)n_docs))) + 1;
+        int64_t n = length > 0
+                        ? length
+                        : (int64_t)(-0.215 * (double)length * exp(0.8 * (double)mt_rng_normal(5, 6, (uint64_t)n_docs))) + 1;
         n = mt_min_i64(n, mt_min_i64(N - row, length > 0 ? length : -length));
         double seen = window && window < n ? (double)window - (double)window * (double)window / (2.0 * (double)n) : (double)n / 2;
         pairs += (double)n * seen;
@@ -222,9 +229,9 @@ static void attentions(int64_t rows, int64_t most_docs)
 {
     const struct {
         int64_t length, heads, kv, dh, window;
-    } shapes[] = { { -1024, H, K, DH, 0 },      { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },  { 4096, H, K, DH, 0 },  { 16384, H, K, DH, 0 },
-                   { 4096, H, K, DH, 128 }, { 16384, H, K, DH, 1024 }, { 1024, 14, 2, 64, 0 }, { 1024, 16, 2, 128, 0 },
-                   { 1024, 16, 8, 96, 0 },  { 1024, 8, 4, 256, 0 } };
+    } shapes[] = { { -1024, H, K, DH, 0 },  { 256, H, K, DH, 0 },    { 1024, H, K, DH, 0 },     { 4096, H, K, DH, 0 },
+                   { 16384, H, K, DH, 0 },  { 4096, H, K, DH, 128 }, { 16384, H, K, DH, 1024 }, { 1024, 14, 2, 64, 0 },
+                   { 1024, 16, 2, 128, 0 }, { 1024, 16, 8, 96, 0 },  { 1024, 8, 4, 256, 0 } };
     static const mt_attention_way ways[] = { MT_ATTENTION_FLASH, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
     mt_attention_use has = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
     has.docs = most_docs;
@@ -233,22 +240,28 @@ static void attentions(int64_t rows, int64_t most_docs)
         use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
         if (!(has.ways >> ways[w] & 1)) continue;
         for (size_t i = 0; i < MT_COUNT(shapes); i++)
-            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window, 0);
+            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh,
+                      shapes[i].window, 0);
     }
 }
 
-/* Documents of up to so many rows, or only those of one length, by every way: a workspace of 2 and of 4 GiB for the one that needs it. */
+/* Documents of up to so many rows, or only those of one length, by every way: a workspace of 2 and of 4 GiB for the one that
+ * needs it. */
 static void long_documents(int64_t rows, int64_t only)
 {
     static const struct {
         int64_t length, heads, kv, dh;
-    } shapes[] = { { -32768, 28, 4, 128 }, { -8192, 28, 4, 128 }, { -32768, 14, 2, 64 },  { 16384, 32, 8, 128 }, { 16384, 32, 32, 128 }, { 16384, 16, 8, 96 },
-                   { 16384, 8, 4, 256 },   { 8192, 28, 4, 128 },  { 16384, 28, 4, 128 },  { 32768, 28, 4, 128 }, { 8192, 14, 2, 64 },    { 16384, 14, 2, 64 },
+    } shapes[] = { { -32768, 28, 4, 128 }, { -8192, 28, 4, 128 }, { -32768, 14, 2, 64 },  { 16384, 32, 8, 128 },
+                   { 16384, 32, 32, 128 }, { 16384, 16, 8, 96 },  { 16384, 8, 4, 256 },   { 8192, 28, 4, 128 },
+                   { 16384, 28, 4, 128 },  { 32768, 28, 4, 128 }, { 8192, 14, 2, 64 },    { 16384, 14, 2, 64 },
                    { 32768, 14, 2, 64 },   { 65536, 28, 4, 128 }, { 131072, 28, 4, 128 }, { 65536, 14, 2, 64 } };
     static const struct {
         mt_attention_way way;
         uint64_t workspace;
-    } asks[] = { { MT_ATTENTION_FLASH, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 }, { MT_ATTENTION_CUDNN_FAST, 0 }, { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 } };
+    } asks[] = { { MT_ATTENTION_FLASH, 0 },
+                 { MT_ATTENTION_CUDNN, (uint64_t)4 << 30 },
+                 { MT_ATTENTION_CUDNN_FAST, 0 },
+                 { MT_ATTENTION_CUDNN, (uint64_t)2 << 30 } };
     mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
     use.parts = true;
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
@@ -267,13 +280,18 @@ static void capped_attentions(int64_t rows)
 {
     static const struct {
         int64_t length, heads, kv, dh, window;
-    } shapes[] = { { 1024, 8, 4, 256, 0 }, { 4096, 8, 4, 256, 0 }, { 16384, 8, 4, 256, 0 }, { 16384, 8, 4, 256, 4096 }, { 4096, 32, 16, 128, 0 } };
+    } shapes[] = { { 1024, 8, 4, 256, 0 },
+                   { 4096, 8, 4, 256, 0 },
+                   { 16384, 8, 4, 256, 0 },
+                   { 16384, 8, 4, 256, 4096 },
+                   { 4096, 32, 16, 128, 0 } };
     static const mt_attention_way ways[] = { MT_ATTENTION_FLASH, MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
     mt_attention_use use = mt_attention_use_of(dev, false, false, (size_t)128 << 30);
     for (size_t i = 0; i < MT_COUNT(shapes); i++)
         for (size_t w = 0; w < MT_COUNT(ways); w++) {
             use.ways = 1u << ways[w] | 1u << MT_ATTENTION_FLASH;
-            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh, shapes[i].window, 50);
+            attention(use, rows, mt_min_i64(rows, shapes[i].length), shapes[i].heads, shapes[i].kv, shapes[i].dh,
+                      shapes[i].window, 50);
         }
 }
 
@@ -340,7 +358,8 @@ static void elementwise(int64_t N)
     int32_t *ids = malloc((size_t)N * 4), *by_id = malloc((size_t)N * 4);
     if (!ids || !by_id) exit(1);
     for (int64_t i = 0; i < N; i++) ids[i] = (int32_t)(i * 9 / 10), by_id[i] = (int32_t)i; /* mostly distinct */
-    for (int64_t i = N - N / 32; i < N; i++) ids[i] = (int32_t)V - 1;                               /* one id that is everywhere */
+    /* One id that is everywhere. */
+    for (int64_t i = N - N / 32; i < N; i++) ids[i] = (int32_t)V - 1;
     mt_embed embed = { .t = MT_DTYPE_BF16,
                        .N = N,
                        .D = D,
@@ -408,7 +427,8 @@ int main(int argc, char **argv)
     mt_device_options o = { .tune = strcmp(what, "tune") == 0 ? "" : NULL };
     bool all = strcmp(what, "all") == 0;
     for (size_t i = 0; argc > 5 && i < MT_COUNT(models); i++)
-        if (strcmp(argv[5], models[i].name) == 0) D = models[i].D, H = models[i].H, K = models[i].K, DH = models[i].Dh, F = models[i].F, V = models[i].V;
+        if (strcmp(argv[5], models[i].name) == 0)
+            D = models[i].D, H = models[i].H, K = models[i].K, DH = models[i].Dh, F = models[i].F, V = models[i].V;
     must(mt_device_open(&dev, argc > 1 ? argv[1] : "cuda", &o, &err));
     ops = mt_ops_of(dev);
     must(dev->api->stream_create(dev, &stream, "compute", &err));

@@ -31,7 +31,7 @@ static mt_rc run(char **argv, mt_err *err)
     mt_tokenizer *tok = NULL;
     mt_sampler *sampler = NULL;
     mt_store *store = NULL;
-    mt_layout layout = mt_layout_default(MT_FORMATTING_OPENAI);
+    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
     mt_rc rc = mt_tokenizer_open(&tok, argv[1], err);
     if (!rc) rc = mt_sampler_open(&sampler, tok, &layout, &(mt_sampler_config){ .max_seq_len = 2048 }, err);
     double wall = seconds(CLOCK_MONOTONIC), cpu = seconds(CLOCK_PROCESS_CPUTIME_ID);

@@ -72,7 +72,7 @@ list(APPEND cuda_archs ${newest}-virtual)
 file(GLOB cuda_sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/device/*.cu ${PROJECT_SOURCE_DIR}/src/ops/*.cu)
 add_library(mt_cuda OBJECT ${cuda_sources})
 set_target_properties(mt_cuda PROPERTIES CUDA_ARCHITECTURES "${cuda_archs}" CUDA_STANDARD 17 CUDA_STANDARD_REQUIRED ON)
-target_include_directories(mt_cuda PRIVATE ${PROJECT_SOURCE_DIR}/include ${PROJECT_SOURCE_DIR}/src)
+target_include_directories(mt_cuda PRIVATE ${PROJECT_SOURCE_DIR}/src)
 target_compile_options(mt_cuda PRIVATE -Xcompiler=-Wall,-fno-exceptions,-fno-rtti -lineinfo)
 target_link_libraries(mt_cuda PRIVATE CUDA::cudart_static CUDA::cublasLt)
 

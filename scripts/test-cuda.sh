@@ -72,7 +72,8 @@ demo_follows_the_cpu() {
 [ -x "$build/tests/unit_device_cuda" ] || { echo "no CUDA tests in $build: build first"; exit 1; }
 run unit_device_cuda "$build/tests/unit_device_cuda" # knows whether there is a GPU
 started=()
-for test in $(ls -dr "$build"/tests/*_cuda); do # the longest happen to be the last by name: they go first
+mapfile -t tests < <(printf '%s\n' "$build"/tests/*_cuda | sort -r) # the longest happen to be the last by name: they go first
+for test in "${tests[@]}"; do
     name=${test##*/}
     case $name in
     unit_device_cuda | equiv_faults_cuda | cli_full_gpu_cuda) ;; # look at free memory, so they run alone

@@ -52,7 +52,8 @@ mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err)
 /* Whole pages around n bytes from `from` on, and whole multiples of `around`, as far as the map goes. */
 static int advise(const mt_map *map, const void *from, size_t n, size_t around, int advice)
 {
-    uintptr_t first = (uintptr_t)map->data, last = first + map->size, begin = (uintptr_t)from / around * around, end = mt_round_up((uintptr_t)from + n, around);
+    uintptr_t first = (uintptr_t)map->data, last = first + map->size, begin = (uintptr_t)from / around * around,
+              end = mt_round_up((uintptr_t)from + n, around);
     if (begin < first) begin = first;
     if (end > last) end = last;
     return n && begin < end ? madvise((void *)begin, end - begin, advice) : 0;
@@ -62,7 +63,8 @@ static size_t page_bytes(void) { return (size_t)sysconf(_SC_PAGESIZE); }
 
 void mt_map_release(const mt_map *map, const void *from, size_t n)
 {
-    enum { AROUND = 2 << 20 }; /* one fault brings in an aligned 64 KiB, and since Linux 6.18 all that the cache holds in one piece, which is this at most */
+    enum { AROUND = 2 << 20 }; /* one fault brings in an aligned 64 KiB, and since Linux 6.18 all that the cache holds in one
+                                * piece, which is this at most */
     (void)advise(map, from, n, AROUND, MADV_DONTNEED);
 }
 
@@ -71,7 +73,8 @@ void mt_map_expect(const mt_map *map, const void *from, size_t n) { (void)advise
 bool mt_map_fetch(const mt_map *map, const void *from, size_t n)
 {
     if (mt_fault(MT_FAULT_FILE)) return false;
-    return advise(map, from, n, page_bytes(), MADV_POPULATE_READ) == 0 || (errno != EFAULT && errno != EIO && errno != EHWPOISON); /* else it is too new for the kernel */
+    /* Any other error: the kernel is too old for the advice, and a look at the pages must do. */
+    return advise(map, from, n, page_bytes(), MADV_POPULATE_READ) == 0 || (errno != EFAULT && errno != EIO && errno != EHWPOISON);
 }
 
 void mt_map_close(mt_map *map)
@@ -148,6 +151,7 @@ mt_rc mt_user_cache(char **out, mt_err *err)
     else if (home && home[0])
         *out = mt_path_join(home, ".cache/megatrain");
     else
-        return mt_fail(err, MT_EINVAL, "neither HOME nor XDG_CACHE_HOME is set: set one, so that there is a folder to keep things in");
+        return mt_fail(err, MT_EINVAL,
+                       "neither HOME nor XDG_CACHE_HOME is set: set one, so that there is a folder to keep things in");
     return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
 }

@@ -11,12 +11,13 @@ typedef struct mt_map {
 } mt_map;
 
 mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err);
-/* n bytes of it, from `from` on, have been read: their pages need not stay in memory (they come back when read again).  What the kernel brought in around
- * them goes too, or threads that read side by side would leave each other's pages behind. */
+/* n bytes of it, from `from` on, have been read: their pages need not stay in memory (they come back when read again).  What the
+ * kernel brought in around them goes too, or threads that read side by side would leave each other's pages behind. */
 void mt_map_release(const mt_map *map, const void *from, size_t n);
 /* They will be read soon: begin to fetch them from the disk. */
 void mt_map_expect(const mt_map *map, const void *from, size_t n);
-/* They are read next.  False: they cannot be, the disk has failed or the file has become shorter, where a look at them would end the process (SIGBUS). */
+/* They are read next.  False: they cannot be, the disk has failed or the file has become shorter, where a look at them would end
+ * the process (SIGBUS). */
 bool mt_map_fetch(const mt_map *map, const void *from, size_t n);
 void mt_map_close(mt_map *map); /* accepts a zeroed or closed one */
 
@@ -31,8 +32,8 @@ char *mt_path_join(const char *dir, const char *name);
 /* The part after the last '/', inside path. */
 const char *mt_path_base(const char *path);
 
-/* Where this user's programs keep what can be made again: $XDG_CACHE_HOME/megatrain, else ~/.cache/megatrain.  Newly allocated; it need not
- * exist.  MT_EINVAL: neither is set. */
+/* Where this user's programs keep what can be made again: $XDG_CACHE_HOME/megatrain, else ~/.cache/megatrain.  Newly allocated;
+ * it need not exist.  MT_EINVAL: neither is set. */
 mt_rc mt_user_cache(char **out, mt_err *err);
 
 #endif

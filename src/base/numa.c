@@ -45,13 +45,16 @@ uint64_t mt_numa_nodes(const char *root)
 bool mt_numa_interleave(void *p, size_t bytes, uint64_t nodes)
 {
     unsigned long mask = nodes;
-    return syscall(SYS_mbind, p, bytes, MPOL_INTERLEAVE, &mask, 8 * sizeof mask + 1, 0) == 0; /* the kernel takes one from the count */
+    /* The kernel takes one from the count. */
+    return syscall(SYS_mbind, p, bytes, MPOL_INTERLEAVE, &mask, 8 * sizeof mask + 1, 0) == 0;
 }
 
 void mt_numa_spread(void *p, size_t bytes)
 {
     int policy = MPOL_DEFAULT;
     uint64_t nodes = mt_numa_nodes("");
-    bool said = syscall(SYS_get_mempolicy, &policy, NULL, 0UL, NULL, 0UL) == 0 && policy != MPOL_DEFAULT; /* by numactl: it knows better */
-    if (!said && (nodes & (nodes - 1))) (void)mt_numa_interleave(p, bytes, nodes); /* refused in a container: where it is touched, then */
+    /* By numactl, whose user knows better. */
+    bool said = syscall(SYS_get_mempolicy, &policy, NULL, 0UL, NULL, 0UL) == 0 && policy != MPOL_DEFAULT;
+    /* Where it is refused, as in containers, memory lies where it is touched first. */
+    if (!said && (nodes & (nodes - 1))) (void)mt_numa_interleave(p, bytes, nodes);
 }

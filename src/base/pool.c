@@ -123,7 +123,8 @@ int mt_pool_pin(mt_pool *p)
     cpu_set_t set;
     const char *word = getenv("MT_PIN");
     int bound = 0;
-    if ((word && strcmp(word, "0") == 0) || sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) < p->n_workers + 1) return 0;
+    if ((word && strcmp(word, "0") == 0) || sched_getaffinity(0, sizeof set, &set) || CPU_COUNT(&set) < p->n_workers + 1)
+        return 0;
     for (int i = 0; i < p->n_workers; i++) bound += bind_to(p->workers[i], core_from_end(&set, i));
     return bound + bind_to(pthread_self(), core_from_end(&set, p->n_workers));
 }

@@ -29,12 +29,8 @@ static inline void mt_split(float x, uint16_t *hi, int16_t *lo)
 
 static inline float mt_join(uint16_t hi, int16_t lo) { return mt_f32_from_bits(((uint32_t)hi << 16) + (uint32_t)(int32_t)lo); }
 
-/* n floats to halves.  Returns n, or the index of the first value that cannot be split; what precedes it is done. */
-size_t mt_split_array(uint16_t *hi, int16_t *lo, const float *x, size_t n);
+/* n pairs of halves to floats. */
 void mt_join_array(float *x, const uint16_t *hi, const int16_t *lo, size_t n);
-
-/* From any float format (a checkpoint's).  bf16 needs no arithmetic: hi is the value, lo is 0. */
-size_t mt_split_from(uint16_t *hi, int16_t *lo, const void *x, mt_dtype type, size_t n);
 
 /* Index of the first pair that no split can have made (a damaged file), or n. */
 size_t mt_split_check(const uint16_t *hi, const int16_t *lo, size_t n);

@@ -41,29 +41,21 @@ void mt_str_printf(mt_str *b, const char *fmt, ...)
 
 void mt_str_json(mt_str *b, const char *s, size_t n)
 {
+    static const char special[] = "\"\\\b\f\n\r\t", letters[] = "\"\\bfnrt"; /* those with an escape of their own */
     mt_str_putc(b, '"');
     for (size_t i = 0; i < n;) {
-        uint32_t cp;
+        uint32_t cp = 0xfffd;
         int len = mt_utf8_decode(s + i, n - i, &cp);
-        unsigned char c = (unsigned char)s[i];
-        if (len == 0) {
+        const char *hit = cp && cp < 0x80 ? strchr(special, (int)cp) : NULL;
+        if (len == 0)
             mt_str_puts(b, "\xef\xbf\xbd");
-            i++;
-        } else {
-            if (c == '"' || c == '\\')
-                mt_str_printf(b, "\\%c", c);
-            else if (c == '\n')
-                mt_str_puts(b, "\\n");
-            else if (c == '\r')
-                mt_str_puts(b, "\\r");
-            else if (c == '\t')
-                mt_str_puts(b, "\\t");
-            else if (c < 0x20)
-                mt_str_printf(b, "\\u%04x", c);
-            else
-                mt_str_add(b, s + i, (size_t)len);
-            i += (size_t)len;
-        }
+        else if (hit)
+            mt_str_printf(b, "\\%c", letters[hit - special]);
+        else if (cp < 0x20)
+            mt_str_printf(b, "\\u%04x", cp);
+        else
+            mt_str_add(b, s + i, (size_t)len);
+        i += len ? (size_t)len : 1;
     }
     mt_str_putc(b, '"');
 }

@@ -7,10 +7,10 @@
 #include <string.h>
 #include <strings.h>
 
-mt_text mt_bytes_text(uint64_t bytes)
+mt_short_text mt_bytes_text(uint64_t bytes)
 {
     static const char *const names[] = { "B", "KiB", "MiB", "GiB", "TiB", "PiB" };
-    mt_text t;
+    mt_short_text t;
     double v = (double)bytes;
     int i = 0;
     while (v >= 1023.95 && i < 5) v /= 1024, i++;
@@ -18,10 +18,10 @@ mt_text mt_bytes_text(uint64_t bytes)
     return t;
 }
 
-mt_text mt_count_text(uint64_t n)
+mt_short_text mt_count_text(uint64_t n)
 {
     static const char *const names[] = { "", "K", "M", "B", "T" };
-    mt_text t;
+    mt_short_text t;
     double v = (double)n;
     int i = 0;
     while (v >= 999.5 && i < 4) v /= 1000, i++;
@@ -29,9 +29,9 @@ mt_text mt_count_text(uint64_t n)
     return t;
 }
 
-mt_text mt_seconds_text(double s)
+mt_short_text mt_seconds_text(double s)
 {
-    mt_text t;
+    mt_short_text t;
     if (!isfinite(s) || s < 0)
         snprintf(t.s, sizeof t.s, "?");
     else if (s >= 5e-5 && s < 0.095)

@@ -6,16 +6,16 @@
 
 #include <stdint.h>
 
-typedef struct mt_text {
+typedef struct mt_short_text {
     char s[32];
-} mt_text;
+} mt_short_text;
 
 /* printf("%s", mt_bytes_text(n).s): "512 B", "3.2 KiB", "15.3 GiB". */
-mt_text mt_bytes_text(uint64_t bytes);
+mt_short_text mt_bytes_text(uint64_t bytes);
 /* "950", "12.3K", "7.6B" (parameters, tokens). */
-mt_text mt_count_text(uint64_t n);
+mt_short_text mt_count_text(uint64_t n);
 /* "2.2 ms", "0.8 s", "12 s", "3 min 20 s", "5 h 02 min", "3 d 4 h". */
-mt_text mt_seconds_text(double s);
+mt_short_text mt_seconds_text(double s);
 
 /* "64M", "1.5T", "80Gi", "123", "64 MB", "64MiB" -> bytes. */
 mt_rc mt_bytes_parse(const char *text, uint64_t *out, mt_err *err);

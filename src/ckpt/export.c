@@ -134,7 +134,7 @@ static mt_rc scatter(const unit_writing *u, const item *it, const mt_weight *wei
     for (int64_t first = 0; first < weight->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, weight->n - first);
         MT_TRY(convert(u, it, weight, first, n, err));
-        mt_slice_scatter(weight, tensor, mt_dtype_bytes(it->dtype), first, n, u->p->out);
+        mt_weight_scatter(weight, tensor, mt_dtype_bytes(it->dtype), first, n, u->p->out);
     }
     return MT_OK;
 }
@@ -157,7 +157,7 @@ static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
 static mt_rc put(void *arg, const item *it, mt_err *err)
 {
     const unit_writing *u = arg;
-    if (mt_slice_is_plain(it->w)) return put_plain(u, it, err);
+    if (mt_weight_is_plain(it->w)) return put_plain(u, it, err);
     pthread_mutex_lock(&u->w->whole);
     mt_rc rc = put_fused(u, it, err);
     pthread_mutex_unlock(&u->w->whole);

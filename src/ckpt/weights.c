@@ -19,7 +19,7 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
                        "tensor \"%s\" is missing (the model was taken for %s: %lld layers, model_type \"%s\").\n"
                        "  If config.json and the weights are of different revisions, download both again",
                        name, c->family->name, (long long)c->L, c->model_type);
-    const mt_slice *s = &w->slice;
+    const mt_tensor_slice *s = &w->slice;
     bool fits = t->n_dims == s->n_dims && (int64_t)t->shape[0] == s->shape[0] && (s->n_dims < 2 || (int64_t)t->shape[1] == s->shape[1]);
     if (!fits)
         return mt_fail(err, MT_EFORMAT,
@@ -80,7 +80,7 @@ bool mt_weights_mapped(const mt_model *m, const mt_shards *shards)
             char name[MT_NAME_BYTES];
             mt_weight_name(&m->units[i], &m->units[i].layout->weights[k], name);
             const mt_st_tensor *t = mt_shards_find(shards, name);
-            if (!t || !t->data || t->dtype != MT_DTYPE_BF16 || !mt_slice_is_plain(&m->units[i].layout->weights[k])) return false;
+            if (!t || !t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(&m->units[i].layout->weights[k])) return false;
         }
     return true;
 }

@@ -139,5 +139,6 @@ void mt_answers_report(const mt_answers *a, mt_str *out)
         put_line(out, a->asks->items[i].expected);
         mt_str_putc(out, '\n');
     }
-    mt_str_printf(out, "right: %zu of %zu, %.1f%%\n", right, a->asks->n, a->asks->n ? 100.0 * (double)right / (double)a->asks->n : 0.0);
+    mt_str_printf(out, "right: %zu of %zu, %.1f%%\n", right, a->asks->n,
+                  a->asks->n ? 100.0 * (double)right / (double)a->asks->n : 0.0);
 }

@@ -8,6 +8,7 @@
 #include "plan/measure.h"
 #include "plan/shapes.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,27 +24,50 @@ typedef struct options {
     const char *rate_dtype;
 } options;
 
-static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
+/* "lognormal:300", or nothing. */
+static mt_rc parse_lengths(const char *text, double *mean, mt_err *err)
+{
+    static const char word[] = "lognormal:";
+    const size_t n = sizeof word - 1;
+    char *end;
+    if (!text || strcmp(text, "fixed") == 0) return MT_OK;
+    if (strncmp(text, word, n) == 0) {
+        *mean = strtod(text + n, &end);
+        if (!*end && *mean > 1 && isfinite(*mean)) return MT_OK;
+    }
+    return mt_fail(err, MT_EINVAL, "--lengths %s: lognormal:MEAN expected, such as lognormal:300", text);
+}
+
+static mt_rc parse_trained(const char *text, double *share, mt_err *err)
 {
     char *end;
-    *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps, .warmup = (int)o->warmup, .warmup_tokens = o->warmup_tokens,
-                             .clip = !o->no_clip, .alias_layers = o->alias_layers, .deterministic = strcmp(o->deterministic, "on") == 0, .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table, .trace = o->trace };
+    if (!text) return MT_OK;
+    *share = strtod(text, &end);
+    if (!*end && *share > 0 && *share <= 1) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "--trained %s: a share from 0 to 1 expected", text);
+}
+
+static mt_rc parse_numbers(const options *o, mt_bench_options *b, mt_err *err)
+{
+    *b = (mt_bench_options){ .seq_len = o->seq_len, .tokens_per_step = o->tokens, .trained = 1, .steps = (int)o->steps,
+                             .warmup = (int)o->warmup, .warmup_tokens = o->warmup_tokens, .clip = !o->no_clip,
+                             .alias_layers = o->alias_layers, .deterministic = strcmp(o->deterministic, "on") == 0,
+                             .micro_tokens = o->micro, .head_rows = o->head_rows, .seed = 1, .table = o->table,
+                             .trace = o->trace };
     if (!mt_dtype_from_torch(o->dtype, &b->compute) || (b->compute != MT_DTYPE_F32 && b->compute != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "--dtype %s: float32 or bfloat16 expected", o->dtype);
-    if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < (b->table || b->trace ? 0 : 1) || o->warmup < 0 || o->steps + o->warmup > 1000000)
-        return mt_fail(err, MT_EINVAL, "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (0 with --table or --trace; a million at most) expected");
-    while (b->moments < MT_MOMENTS_FORMS && strcmp(o->adam_state, mt_moments_name(b->moments))) b->moments++;
-    if (b->moments == MT_MOMENTS_FORMS) return mt_fail(err, MT_EINVAL, "--adam-state %s: float32, bf16 or 8bit expected", o->adam_state);
+    int64_t least = b->table || b->trace ? 0 : 1;
+    if (o->seq_len < 2 || o->tokens < o->seq_len || o->steps < least || o->warmup < 0 || o->steps + o->warmup > 1000000)
+        return mt_fail(err, MT_EINVAL,
+                       "--seq-len of at least 2, --tokens-per-step of at least that, --steps of at least 1 (0 with --table "
+                       "or --trace; a million at most) expected");
+    if (!mt_moments_from_name(o->adam_state, &b->moments))
+        return mt_fail(err, MT_EINVAL, "--adam-state %s: float32, bf16 or 8bit expected", o->adam_state);
     if (o->warmup_tokens && o->warmup_tokens < 2) return mt_fail(err, MT_EINVAL, "--warmup-tokens of at least 2 expected");
-    if (o->lengths && strcmp(o->lengths, "fixed") != 0) {
-        b->lognormal_mean = strncmp(o->lengths, "lognormal:", 10) == 0 ? strtod(o->lengths + 10, &end) : 0;
-        if (!(b->lognormal_mean > 1)) return mt_fail(err, MT_EINVAL, "--lengths %s: lognormal:MEAN expected, such as lognormal:300", o->lengths);
-    }
-    if (o->trained) {
-        b->trained = strtod(o->trained, &end);
-        if (*end || !(b->trained > 0 && b->trained <= 1)) return mt_fail(err, MT_EINVAL, "--trained %s: a share from 0 to 1 expected", o->trained);
-    }
-    return MT_OK;
+    if (o->micro < 0 || o->head_rows < 0)
+        return mt_fail(err, MT_EINVAL, "--micro-tokens and --head-rows of at least 0 (chosen) expected");
+    MT_TRY(parse_lengths(o->lengths, &b->lognormal_mean, err));
+    return parse_trained(o->trained, &b->trained, err);
 }
 
 static mt_rc machine_of(mt_machine *m, mt_device *dev, const options *o, mt_err *err)
@@ -51,8 +75,10 @@ static mt_rc machine_of(mt_machine *m, mt_device *dev, const options *o, mt_err 
     mt_device_info d;
     dev->api->info(dev, &d);
     if (o->device_memory / 1.01 > (double)d.memory_limit) /* rounded down a little when it was opened */
-        return mt_fail(err, MT_EINVAL, "--device-memory %s: the first run opened the device with %s; give the largest first", mt_bytes_text(o->device_memory).s, mt_bytes_text(d.memory_limit).s);
-    MT_TRY(mt_machine_here(m, dev, &(mt_machine_given){ .ram = (size_t)o->ram, .device_memory = (size_t)mt_min_i64((int64_t)o->device_memory, (int64_t)d.memory_limit) }, true, err));
+        return mt_fail(err, MT_EINVAL, "--device-memory %s: the first run opened the device with %s; give the largest first",
+                       mt_bytes_text(o->device_memory).s, mt_bytes_text(d.memory_limit).s);
+    size_t device_memory = (size_t)mt_min_i64((int64_t)o->device_memory, (int64_t)d.memory_limit);
+    MT_TRY(mt_machine_here(m, dev, &(mt_machine_given){ .ram = (size_t)o->ram, .device_memory = device_memory }, true, err));
     m->home_host = strcmp(o->home, "host") == 0;
     return MT_OK;
 }
@@ -67,29 +93,55 @@ static void print_spent(const options *o, const mt_bench_result *r)
     mt_str_free(&text);
 }
 
-static void print_result(const options *o, const char *name, const mt_bench_result *r)
+static void put_text(mt_str *out, const char *key, const char *text)
 {
-    double tps = r->tokens / r->seconds;
-    if (o->json) {
-        mt_str spent = { 0 }, each = { 0 };
-        mt_spent_json(&spent, &r->spent);
-        for (int i = 0; i < MT_BENCH_EACH && r->each[i] > 0; i++) mt_str_printf(&each, "%s%.4f", i ? ", " : "", r->each[i]);
-        printf("{\"shape\": \"%s\", \"device\": \"%s\", \"alias_layers\": %s, \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, \"seconds_per_step\": %.6f, "
-               "\"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, \"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, "
-               "\"median_seconds\": %.6f, \"slowest_seconds\": %.6f, \"each_seconds\": [%s], \"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, "
-               "\"loss\": %.6f, \"placement\": \"%s\", \"spent\": %s}\n",
-               name, r->device.name, o->alias_layers ? "true" : "false", r->tokens, r->trained, r->seconds, tps, r->flops / r->seconds, r->predicted_seconds, r->wait_update_seconds,
-               r->median, r->slowest, each.n && mt_str_ok(&each) ? each.s : "", r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss, r->placement, mt_str_ok(&spent) ? spent.s : "[]");
-        mt_str_free(&spent);
-        mt_str_free(&each);
-        return;
-    }
-    printf("%s on %s%s\n", name, r->device.name, o->alias_layers ? " (ALIASED: all layers share one layer's host memory; a speed, not a training)" : "");
-    printf("  %.0f tokens a step (%.0f trained), %.3f s a step (median %.3f, slowest %.3f), %.0f tokens/s\n", r->tokens, r->trained, r->seconds, r->median,
-           r->slowest, tps);
-    printf("  %.4g TFLOP/s (%s), %.1f%% of the %.4g a large product reaches here\n", r->flops / r->seconds * 1e-12, MT_FLOPS_FORMULA,
-           100 * r->flops / r->seconds / r->product_rate, r->product_rate * 1e-12);
-    printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds, r->predicted_seconds);
+    mt_str_printf(out, "\"%s\": ", key);
+    mt_str_json(out, text, strlen(text));
+    mt_str_puts(out, ", ");
+}
+
+/* Of the steps that were timed one by one. */
+static void put_each(mt_str *out, const mt_bench_result *r)
+{
+    mt_str_puts(out, "\"each_seconds\": [");
+    for (int i = 0; i < MT_BENCH_EACH && r->each[i] > 0; i++) mt_str_printf(out, "%s%.4f", i ? ", " : "", r->each[i]);
+    mt_str_puts(out, "], ");
+}
+
+static void print_json(const options *o, const char *name, const mt_bench_result *r)
+{
+    mt_str s = { 0 };
+    mt_str_putc(&s, '{');
+    put_text(&s, "shape", name);
+    put_text(&s, "device", r->device.name);
+    mt_str_printf(&s, "\"alias_layers\": %s, \"tokens_per_step\": %.0f, \"trained_tokens\": %.0f, ",
+                  o->alias_layers ? "true" : "false", r->tokens, r->trained);
+    mt_str_printf(&s, "\"seconds_per_step\": %.6f, \"tokens_per_second\": %.1f, \"flops_per_second\": %.6g, ", r->seconds,
+                  r->tokens / r->seconds, r->flops / r->seconds);
+    mt_str_printf(
+        &s, "\"predicted_seconds\": %.6f, \"wait_update_seconds\": %.6f, \"median_seconds\": %.6f, \"slowest_seconds\": %.6f, ",
+        r->predicted_seconds, r->wait_update_seconds, r->median, r->slowest);
+    put_each(&s, r);
+    mt_str_printf(&s, "\"product_rate\": %.6g, \"device_bytes\": %zu, \"host_bytes\": %zu, \"host_peak\": %zu, \"loss\": %.6f, ",
+                  r->product_rate, r->device_bytes, r->host_bytes, r->host_peak, r->loss);
+    put_text(&s, "placement", r->placement);
+    mt_str_puts(&s, "\"spent\": ");
+    mt_spent_json(&s, &r->spent);
+    mt_str_putc(&s, '}');
+    puts(mt_str_ok(&s) ? s.s : "{}");
+    mt_str_free(&s);
+}
+
+static void print_text(const options *o, const char *name, const mt_bench_result *r)
+{
+    printf("%s on %s%s\n", name, r->device.name,
+           o->alias_layers ? " (ALIASED: all layers share one layer's host memory; a speed, not a training)" : "");
+    printf("  %.0f tokens a step (%.0f trained), %.3f s a step (median %.3f, slowest %.3f), %.0f tokens/s\n", r->tokens,
+           r->trained, r->seconds, r->median, r->slowest, r->tokens / r->seconds);
+    printf("  %.4g TFLOP/s (%s), %.1f%% of the %.4g a large product reaches here\n", r->flops / r->seconds * 1e-12,
+           MT_FLOPS_FORMULA, 100 * r->flops / r->seconds / r->product_rate, r->product_rate * 1e-12);
+    printf("  waited %.3f s a step for updates; the plan predicted %.3f s a step\n", r->wait_update_seconds,
+           r->predicted_seconds);
     printf("  %s\n", r->placement);
     printf("  device %s planned, %s at most; host %s planned, %s resident at most; loss %.4f\n", mt_bytes_text(r->device_bytes).s,
            mt_bytes_text(r->device.memory_peak).s, mt_bytes_text(r->host_bytes).s, mt_bytes_text(r->host_peak).s, r->loss);
@@ -112,10 +164,14 @@ static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_op
     if (!rc) rc = machine_of(&machine, dev, o, err);
     b->product_rate = o->rate_dtype && strcmp(o->rate_dtype, o->dtype) == 0 ? o->product_rate : 0; /* measured once */
     if (!rc) rc = mt_bench_run(dev, model, &machine, b, &r, err);
-    if (rc == MT_ENOMEM) mt_note(err, "%s (what settings are called here: max_grad_norm: 0 is --no-clip, adam_state --adam-state, max_seq_len --seq-len)", name);
+    if (rc == MT_ENOMEM)
+        mt_note(
+            err,
+            "%s (what settings are called here: max_grad_norm: 0 is --no-clip, adam_state --adam-state, max_seq_len --seq-len)",
+            name);
     o->product_rate = r.product_rate;
     o->rate_dtype = o->dtype;
-    if (!rc) print_result(o, name, &r);
+    if (!rc) (o->json ? print_json : print_text)(o, name, &r);
     mt_model_free(model);
     mt_config_close(config);
     return rc;
@@ -130,14 +186,18 @@ static mt_rc look_up(options *o, const char *name, mt_device *dev, mt_bench_opti
     return MT_OK;
 }
 
+typedef mt_rc (*run_fn)(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err);
+
 /* --shape a,b,c: one after the other. */
-static mt_rc for_each_name(options *o, mt_device *dev, mt_bench_options *b, mt_rc (*run)(options *, const char *name, mt_device *, mt_bench_options *, mt_err *), mt_err *err)
+static mt_rc for_each_name(options *o, mt_device *dev, mt_bench_options *b, run_fn run, mt_err *err)
 {
-    char names[1024], *save = NULL;
+    char *save = NULL, *names;
     if (o->model) return run(o, o->model, dev, b, err);
-    snprintf(names, sizeof names, "%s", o->shape);
-    for (char *name = strtok_r(names, ",", &save); name; name = strtok_r(NULL, ",", &save)) MT_TRY(run(o, name, dev, b, err));
-    return MT_OK;
+    if (!(names = mt_strdup(o->shape))) return mt_fail(err, MT_ENOMEM, "no host memory for the names of --shape");
+    mt_rc rc = MT_OK;
+    for (char *name = strtok_r(names, ",", &save); !rc && name; name = strtok_r(NULL, ",", &save)) rc = run(o, name, dev, b, err);
+    mt_free(names);
+    return rc;
 }
 
 /* One run's options; those before it stay. */
@@ -148,11 +208,13 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--model", MT_FLAG_STR, &o->model, "DIR", "or the shape of a model directory", false },
         { "--seq-len", MT_FLAG_INT, &o->seq_len, "N", "tokens of a document (1024)", false },
         { "--tokens-per-step", MT_FLAG_INT, &o->tokens, "N", "65536", false },
-        { "--lengths", MT_FLAG_STR, &o->lengths, "lognormal:M", "documents of varying length with mean M; fixed: none (default)", false },
+        { "--lengths", MT_FLAG_STR, &o->lengths, "lognormal:M", "documents of varying length with mean M; fixed: none (default)",
+          false },
         { "--trained", MT_FLAG_STR, &o->trained, "SHARE", "share of tokens trained on (1)", false },
         { "--steps", MT_FLAG_INT, &o->steps, "N", "timed steps (5); 0: time the one --table traces", false },
         { "--warmup", MT_FLAG_INT, &o->warmup, "N", "steps before them (2)", false },
-        { "--warmup-tokens", MT_FLAG_INT, &o->warmup_tokens, "N", "tokens of each, where whole steps take long and no update is staged (0: whole)", false },
+        { "--warmup-tokens", MT_FLAG_INT, &o->warmup_tokens, "N",
+          "tokens of each, where whole steps take long and no update is staged (0: whole)", false },
         { "--micro-tokens", MT_FLAG_INT, &o->micro, "N", "rows of a micro-batch (0: chosen)", false },
         { "--head-rows", MT_FLAG_INT, &o->head_rows, "N", "rows of logits at a time (0: chosen)", false },
         { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },
@@ -162,9 +224,12 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
         { "--ram", MT_FLAG_MEMORY, &o->ram, "SIZE", "host memory to plan with (what is free)", false },
         { "--adam-state", MT_FLAG_STR, &o->adam_state, "FORM", "of Adam's moments: float32 (default), bf16 or 8bit", false },
         { "--home", MT_FLAG_STR, &o->home, "WORD", "auto (default), or host: all state lives in RAM between steps", false },
-        { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off", "on (default): kernels that repeat their bits; off: the fastest", false },
-        { "--tune", MT_FLAG_BOOL, &o->tune, NULL, "choose kernels of products by timing, and remember them (training.tune_products); of the first run", false },
-        { "--alias-layers", MT_FLAG_BOOL, &o->alias_layers, NULL, "all layers share one layer's host memory: the speed of a model larger than RAM", false },
+        { "--deterministic", MT_FLAG_STR, &o->deterministic, "on|off",
+          "on (default): kernels that repeat their bits; off: the fastest", false },
+        { "--tune", MT_FLAG_BOOL, &o->tune, NULL,
+          "choose kernels of products by timing, and remember them (training.tune_products); of the first run", false },
+        { "--alias-layers", MT_FLAG_BOOL, &o->alias_layers, NULL,
+          "all layers share one layer's host memory: the speed of a model larger than RAM", false },
         { "--table", MT_FLAG_BOOL, &o->table, NULL, "trace one more step: where the time went", false },
         { "--trace", MT_FLAG_STR, &o->trace, "FILE", "and write it as a Chrome trace", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "one line of JSON per shape", false },
@@ -177,16 +242,20 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
                              NULL, flags, MT_COUNT(flags) };
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, help, err));
     if (*help) return MT_OK;
-    if (!o->shape == !o->model) return mt_fail(err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
-    if (strcmp(o->home, "auto") && strcmp(o->home, "host")) return mt_fail(err, MT_EINVAL, "--home %s: auto or host expected", o->home);
-    if (strcmp(o->deterministic, "on") && strcmp(o->deterministic, "off")) return mt_fail(err, MT_EINVAL, "--deterministic %s: on or off expected", o->deterministic);
+    if (!o->shape == !o->model)
+        return mt_fail(err, MT_EINVAL, "bench: --shape NAME or --model DIR is needed; see megatrain bench --help");
+    if (strcmp(o->home, "auto") && strcmp(o->home, "host"))
+        return mt_fail(err, MT_EINVAL, "--home %s: auto or host expected", o->home);
+    if (strcmp(o->deterministic, "on") && strcmp(o->deterministic, "off"))
+        return mt_fail(err, MT_EINVAL, "--deterministic %s: on or off expected", o->deterministic);
     return parse_numbers(o, b, err);
 }
 
 static mt_rc open_device(mt_device **out, const options *o, mt_err *err)
 {
     char *tune = o->tune ? mt_tuned_folder() : NULL;
-    mt_rc rc = mt_device_open(out, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory, .keep_host_memory = true, .tune = tune }, err);
+    mt_rc rc = mt_device_open(out, o->device, &(mt_device_options){ .memory_limit = (size_t)o->device_memory,
+                                                                    .keep_host_memory = true, .tune = tune }, err);
     mt_free(tune);
     return rc;
 }
@@ -216,7 +285,8 @@ static mt_rc check_runs(int argc, char **argv, options o, bool *help, mt_err *er
 int mt_cmd_bench(int argc, char **argv)
 {
     mt_err err = { 0 };
-    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .adam_state = "float32", .deterministic = "on", .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
+    options o = { .dtype = "bfloat16", .device = "auto", .home = "auto", .adam_state = "float32", .deterministic = "on",
+                  .seq_len = 1024, .tokens = 65536, .steps = 5, .warmup = 2 };
     mt_device *dev = NULL;
     int failed = 0;
     bool help;
@@ -227,7 +297,8 @@ int mt_cmd_bench(int argc, char **argv)
         rc = parse(n + 1, argv + first - 1, &o, &b, &help, &err);
         if (!rc && !dev) rc = open_device(&dev, &o, &err);
         if (rc) break;
-        if (for_each_name(&o, dev, &b, bench_one, &err)) failed = mt_cli_failed(&err); /* one run that does not fit does not keep the others */
+        /* One run that does not fit does not keep the others. */
+        if (for_each_name(&o, dev, &b, bench_one, &err)) failed = mt_cli_failed(&err);
         fflush(stdout);
         first += n + 1;
     }

@@ -47,9 +47,11 @@ static mt_rc read_prompts(session *s, mt_err *err)
     for (size_t i = 0; i < o->prompts.n; i++) MT_TRY(mt_asks_add(&s->asks, o->prompts.items[i], err));
     if (o->file) MT_TRY(mt_asks_read(&s->asks, o->file, err));
     if (!o->prompts.n && !o->file && !isatty(STDIN_FILENO)) MT_TRY(mt_asks_read_stdin(&s->asks, err));
-    if (!s->asks.n) return mt_fail(err, MT_EINVAL, "no prompt; give --prompt \"...\", --prompts FILE, or some text on standard input");
+    if (!s->asks.n)
+        return mt_fail(err, MT_EINVAL, "no prompt; give --prompt \"...\", --prompts FILE, or some text on standard input");
     for (size_t i = 0; o->check && i < s->asks.n; i++)
-        if (!s->asks.items[i].expected) return mt_fail(err, MT_EINVAL, "--check compares with records' outputs, and prompt %zu has none", i + 1);
+        if (!s->asks.items[i].expected)
+            return mt_fail(err, MT_EINVAL, "--check compares with records' outputs, and prompt %zu has none", i + 1);
     return mt_asks_encode(&s->asks, &(mt_asks_encoding){ s->tok, o->chat, o->system }, err);
 }
 
@@ -83,7 +85,8 @@ static int64_t longest(const session *s)
 static mt_rc compute_dtype(const session *s, mt_dtype *out, mt_err *err)
 {
     *out = s->config->dtype;
-    if (s->o->dtype && !mt_dtype_from_torch(s->o->dtype, out)) return mt_fail(err, MT_EINVAL, "--dtype %s: bfloat16 or float32 expected", s->o->dtype);
+    if (s->o->dtype && !mt_dtype_from_torch(s->o->dtype, out))
+        return mt_fail(err, MT_EINVAL, "--dtype %s: bfloat16 or float32 expected", s->o->dtype);
     if (*out != MT_DTYPE_F32) *out = MT_DTYPE_BF16;
     return MT_OK;
 }
@@ -118,7 +121,8 @@ static mt_rc open_engine(session *s, mt_err *err)
 static void print_speed(const mt_generate_stats *st)
 {
     double prompt_s = 1e-9 * (double)st->prompt_ns, decode_s = 1e-9 * (double)st->decode_ns;
-    fprintf(stderr, "%lld prompt tokens in %s; %lld new tokens", (long long)st->n_prompt_tokens, mt_seconds_text(prompt_s).s, (long long)st->n_new_tokens);
+    fprintf(stderr, "%lld prompt tokens in %s; %lld new tokens", (long long)st->n_prompt_tokens, mt_seconds_text(prompt_s).s,
+            (long long)st->n_new_tokens);
     if (decode_s > 0) fprintf(stderr, ", %.1f a second", (double)st->n_decoded / decode_s);
     fputc('\n', stderr);
 }
@@ -128,10 +132,11 @@ static mt_rc answer(session *s, mt_err *err)
     mt_generate_stats stats;
     s->prompts = mt_calloc(s->asks.n, sizeof *s->prompts);
     if (!s->prompts) return mt_fail(err, MT_ENOMEM, "no host memory for the prompts");
-    for (size_t i = 0; i < s->asks.n; i++) s->prompts[i] = (mt_prompt){ s->asks.items[i].ids, (int64_t)s->asks.items[i].n_ids, s->asks.items[i].stream };
+    for (size_t i = 0; i < s->asks.n; i++)
+        s->prompts[i] = (mt_prompt){ s->asks.items[i].ids, (int64_t)s->asks.items[i].n_ids, s->asks.items[i].stream };
     MT_TRY(mt_answers_init(&s->answers, &s->asks, s->tok, s->o->check ? NULL : stdout, err));
-    mt_generate_options o = { .sampling = s->o->sampling, .max_new_tokens = s->o->max_new_tokens, .stop_ids = s->stops.ids, .n_stop_ids = s->stops.n,
-                              .on_token = mt_answers_take, .user = &s->answers };
+    mt_generate_options o = { .sampling = s->o->sampling, .max_new_tokens = s->o->max_new_tokens, .stop_ids = s->stops.ids,
+                              .n_stop_ids = s->stops.n, .on_token = mt_answers_take, .user = &s->answers };
     MT_TRY(mt_generate(s->engine, s->prompts, s->asks.n, &o, &stats, err));
     print_speed(&stats);
     return MT_OK;
@@ -151,7 +156,8 @@ static mt_rc report(session *s, mt_err *err)
 static mt_rc run(session *s, mt_err *err)
 {
     MT_TRY(mt_sampling_check(&s->o->sampling, err));
-    if (s->o->max_new_tokens < 1) return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
+    if (s->o->max_new_tokens < 1)
+        return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
     if (s->o->system && !s->o->chat) return mt_fail(err, MT_EINVAL, "--system is part of a conversation; give --chat too");
     MT_TRY(mt_hub_bar_model(s->o->model, "", s->o->from_scratch ? MT_HUB_CONFIG | MT_HUB_TOKENIZER : MT_HUB_MODEL, &s->dir, err));
     MT_TRY(mt_model_files_tokenizer(&s->tok, s->dir, err));
@@ -185,19 +191,24 @@ int mt_cmd_generate(int argc, char **argv)
     bool help;
     const mt_flag flags[] = {
         { "--prompt", MT_FLAG_STRS, &o.prompts, "TEXT", "a prompt; may be given several times, they share passes", false },
-        { "--prompts", MT_FLAG_STR, &o.file, "FILE", "a prompt a line, or a .json list of texts or records; - is standard input", false },
+        { "--prompts", MT_FLAG_STR, &o.file, "FILE", "a prompt a line, or a .json list of texts or records; - is standard input",
+          false },
         { "--chat", MT_FLAG_BOOL, &o.chat, NULL, "a prompt is what the user says: wrap it in the model's chat template", false },
         { "--system", MT_FLAG_STR, &o.system, "TEXT", "with --chat: the system message", false },
-        { "--check", MT_FLAG_BOOL, &o.check, NULL, "compare with the records' outputs; print the share that is right, by task", false },
+        { "--check", MT_FLAG_BOOL, &o.check, NULL, "compare with the records' outputs; print the share that is right, by task",
+          false },
         { "--max-new-tokens", MT_FLAG_INT, &o.max_new_tokens, "N", "end an answer after N tokens (256)", false },
-        { "--temperature", MT_FLAG_FLOAT, &o.sampling.temperature, "X", "0 (default) takes the likeliest token each time", false },
+        { "--temperature", MT_FLAG_FLOAT, &o.sampling.temperature, "X", "0 (default) takes the likeliest token each time",
+          false },
         { "--top-p", MT_FLAG_FLOAT, &o.sampling.top_p, "X", "draw from the fewest tokens whose probabilities reach X", false },
         { "--top-k", MT_FLAG_INT, &o.sampling.top_k, "N", "draw from the N likeliest", false },
         { "--seed", MT_FLAG_INT, &o.seed, "N", "of the draws (0)", false },
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "bfloat16 or float32; as the weights are stored unless given", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
-        { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE", "use no more than this: 64M, 8G; layers that do not fit pass through", false },
-        { "--from-scratch", MT_FLAG_BOOL, &o.from_scratch, NULL, "random weights from config.json alone, to compare with", false },
+        { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE",
+          "use no more than this: 64M, 8G; layers that do not fit pass through", false },
+        { "--from-scratch", MT_FLAG_BOOL, &o.from_scratch, NULL, "random weights from config.json alone, to compare with",
+          false },
     };
     const mt_usage usage = {
         "generate", "MODEL --prompt TEXT [options]",

@@ -40,8 +40,8 @@ static mt_rc open_model(job *j, const options *o, mt_err *err)
     MT_TRY(mt_model_create(&j->model, j->config, NULL, err));
     MT_TRY(mt_batch_read_json(&j->batch, o->tokens, j->config->V, err));
     if (j->batch.longest > j->config->max_positions)
-        return mt_fail(err, MT_ERANGE, "%s: a row of %lld tokens; the model has %lld positions", o->tokens, (long long)j->batch.longest,
-                       (long long)j->config->max_positions);
+        return mt_fail(err, MT_ERANGE, "%s: a row of %lld tokens; the model has %lld positions", o->tokens,
+                       (long long)j->batch.longest, (long long)j->config->max_positions);
     return MT_OK;
 }
 
@@ -49,13 +49,16 @@ static mt_rc open_model(job *j, const options *o, mt_err *err)
 static mt_rc choose_plan(job *j, mt_dtype t, mt_err *err)
 {
     static const struct { int64_t micro, mlp, head; } sizes[] = { { 4096, 1024, 256 }, { 1, 256, 64 }, { 1, 16, 4 } };
-    mt_job asked = { .train = true, .clip = true, .only_gradients = true, .step_tokens = j->batch.n_tokens, .step_docs = j->batch.n_docs, .longest = j->batch.longest };
+    mt_job asked = { .train = true, .clip = true, .only_gradients = true, .step_tokens = j->batch.n_tokens,
+                     .step_docs = j->batch.n_docs, .longest = j->batch.longest };
     mt_rc rc = MT_OK;
     mt_device_info info;
     j->dev->api->info(j->dev, &info);
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
-        mt_arithmetic a = { .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = mt_max_i64(j->batch.longest, mt_min_i64(j->batch.n_tokens, sizes[i].micro)),
-                            .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head, .attention = mt_attention_use_of(j->dev, true, false, info.memory_limit) };
+        mt_arithmetic a = { .compute = t, .grad = MT_DTYPE_F32,
+                            .micro_tokens = mt_max_i64(j->batch.longest, mt_min_i64(j->batch.n_tokens, sizes[i].micro)),
+                            .mlp_rows = sizes[i].mlp, .head_rows = sizes[i].head,
+                            .attention = mt_attention_use_of(j->dev, true, false, info.memory_limit) };
         rc = mt_plan_choose(&j->plan, j->model, &asked, &a, info.memory_limit, err);
         if (rc != MT_ENOMEM) break;
     }
@@ -113,7 +116,8 @@ static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_er
     if (!tensor) return mt_fail(err, MT_ENOMEM, "no host memory for a tensor's gradient (%s)", mt_bytes_text((uint64_t)n * 4).s);
     grad_name(j, u, w, name);
     for (int k = 0; k < l->n_weights; k++)
-        if (strcmp(l->weights[k].name, w->name) == 0) mt_slice_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
+        if (strcmp(l->weights[k].name, w->name) == 0)
+            mt_weight_scatter(&l->weights[k], tensor, sizeof *tensor, 0, l->weights[k].n, g + l->weights[k].offset);
     mt_rc rc = mt_safetensors_writer_put(j->writer, name, 0, tensor, n * sizeof *tensor, err);
     mt_free(tensor);
     return rc;
@@ -123,7 +127,8 @@ static mt_rc put_unit(job *j, int u, mt_err *err)
 {
     const mt_layout *l = j->model->units[u].layout;
     float *g = mt_calloc((size_t)l->n_elems, sizeof *g);
-    if (!g) return mt_fail(err, MT_ENOMEM, "no host memory for a unit's gradient (%s)", mt_bytes_text((uint64_t)l->n_elems * 4).s);
+    if (!g)
+        return mt_fail(err, MT_ENOMEM, "no host memory for a unit's gradient (%s)", mt_bytes_text((uint64_t)l->n_elems * 4).s);
     mt_rc rc = mt_engine_read_grad(j->engine, u, g, err);
     for (int k = 0; !rc && k < l->n_weights; k++)
         if (!l->weights[k].slice.first) rc = put_tensor(j, u, &l->weights[k], g, err);
@@ -135,7 +140,9 @@ static mt_rc put_logits(job *j, mt_err *err)
 {
     size_t V = (size_t)j->config->V;
     float *all = mt_calloc((size_t)j->batch.n_tokens * V, sizeof *all);
-    if (!all) return mt_fail(err, MT_ENOMEM, "no host memory for the logits (%s)", mt_bytes_text((uint64_t)j->batch.n_tokens * V * 4).s);
+    if (!all)
+        return mt_fail(err, MT_ENOMEM, "no host memory for the logits (%s)",
+                       mt_bytes_text((uint64_t)j->batch.n_tokens * V * 4).s);
     mt_rc rc = mt_engine_logits(j->engine, &j->batch, all, err);
     for (int64_t d = 0; !rc && d < j->batch.n_docs; d++) {
         char name[40];
@@ -159,8 +166,8 @@ static mt_rc run(job *j, const options *o, mt_err *err)
     for (int u = 0; u < j->model->n_units; u++) MT_TRY(put_unit(j, u, err));
     if (o->logits) MT_TRY(put_logits(j, err));
     MT_TRY(mt_safetensors_writer_finish(j->writer, err));
-    printf("loss %.6f over %lld of %lld tokens, gradient norm %.6f, written to %s\n", r.loss, (long long)r.n_trained, (long long)r.n_tokens,
-           r.grad_norm, o->out);
+    printf("loss %.6f over %lld of %lld tokens, gradient norm %.6f, written to %s\n", r.loss, (long long)r.n_trained,
+           (long long)r.n_tokens, r.grad_norm, o->out);
     return MT_OK;
 }
 

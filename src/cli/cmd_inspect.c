@@ -45,9 +45,12 @@ static mt_rc find(found *f, const char *dir, mt_err *err)
 
 static void print_rope(const mt_rope_spec *r)
 {
-    static const char *const types[] = { [MT_ROPE_DEFAULT] = "no scaling", [MT_ROPE_LINEAR] = "linear", [MT_ROPE_DYNAMIC] = "dynamic",
-                                         [MT_ROPE_LLAMA3] = "llama3",      [MT_ROPE_YARN] = "yarn",     [MT_ROPE_LONG] = "longrope" };
-    printf("rotary %s, %lld of each head, theta %g, %s", r->style == MT_ROPE_PAIR ? "pairs" : "halves", (long long)r->dr, r->theta, types[r->type]);
+    static const char *const types[] = {
+        [MT_ROPE_DEFAULT] = "no scaling", [MT_ROPE_LINEAR] = "linear", [MT_ROPE_DYNAMIC] = "dynamic",
+        [MT_ROPE_LLAMA3] = "llama3",      [MT_ROPE_YARN] = "yarn",     [MT_ROPE_LONG] = "longrope"
+    };
+    printf("rotary %s, %lld of each head, theta %g, %s", r->style == MT_ROPE_PAIR ? "pairs" : "halves", (long long)r->dr,
+           r->theta, types[r->type]);
     if (r->factor != 1) printf(" by %g", r->factor);
 }
 
@@ -74,30 +77,40 @@ static void print_windows(const mt_config *c)
 
 static void print_block(const mt_config *c)
 {
-    static const char *const norms[] = { [MT_NORMS_PRE] = "before", [MT_NORMS_SANDWICH] = "before and behind", [MT_NORMS_POST] = "behind" };
-    static const char *const forms[] = { [MT_BLOCK_SERIAL] = "attention, then mlp", [MT_BLOCK_PARALLEL] = "attention and mlp side by side",
+    static const char *const norms[] = {
+        [MT_NORMS_PRE] = "before", [MT_NORMS_SANDWICH] = "before and behind", [MT_NORMS_POST] = "behind"
+    };
+    static const char *const forms[] = { [MT_BLOCK_SERIAL] = "attention, then mlp",
+                                         [MT_BLOCK_PARALLEL] = "attention and mlp side by side",
                                          [MT_BLOCK_ONE_NORM] = "attention and mlp side by side behind one norm" };
-    static const char *const acts[] = { [MT_ACT_SILU] = "silu", [MT_ACT_GELU_TANH] = "gelu (tanh)", [MT_ACT_GELU_ERF] = "gelu", [MT_ACT_RELU] = "relu",
+    static const char *const acts[] = { [MT_ACT_SILU] = "silu",
+                                        [MT_ACT_GELU_TANH] = "gelu (tanh)",
+                                        [MT_ACT_GELU_ERF] = "gelu",
+                                        [MT_ACT_RELU] = "relu",
                                         [MT_ACT_RELU2] = "relu squared" };
     printf("block        %s %s each branch%s; %s; %s mlp, %s\n", c->layer_norm ? "LayerNorm" : "RMS norm", norms[c->norms],
            c->norm_one_plus ? ", weights stored as w - 1" : "", forms[c->form], c->plain_mlp ? "plain" : "gated", acts[c->act]);
     if (c->attention_softcap != 0) printf("             scores capped at %g\n", c->attention_softcap);
     if (c->logit_softcap != 0) printf("             logits capped at %g\n", c->logit_softcap);
     if (c->embed_scale != 1 || c->residual_scale != 1 || c->logit_scale != 1)
-        printf("             times %g the embedding, %g each branch, %g the logits\n", c->embed_scale, c->residual_scale, c->logit_scale);
+        printf("             times %g the embedding, %g each branch, %g the logits\n", c->embed_scale, c->residual_scale,
+               c->logit_scale);
     if (c->norm_head) printf("             the head's rows are normalised\n");
 }
 
 static void print_shape(const mt_config *c)
 {
-    printf("family       %s, told by %s (model_type \"%s\"%s%s)\n", c->family->name, c->decided_by, c->model_type, c->architecture[0] ? ", " : "", c->architecture);
-    printf("shape        %lld layers, hidden %lld, mlp %lld, %lld heads of %lld (%lld key/value), vocabulary %lld\n", (long long)c->L,
-           (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->Dh, (long long)c->K, (long long)c->V);
+    printf("family       %s, told by %s (model_type \"%s\"%s%s)\n", c->family->name, c->decided_by, c->model_type,
+           c->architecture[0] ? ", " : "", c->architecture);
+    printf("shape        %lld layers, hidden %lld, mlp %lld, %lld heads of %lld (%lld key/value), vocabulary %lld\n",
+           (long long)c->L, (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->Dh, (long long)c->K,
+           (long long)c->V);
     print_positions(c);
     print_windows(c);
     print_block(c);
-    printf("traits       %s head, qkv bias %s, o bias %s, mlp bias %s, head norm %s, eps %g, %lld positions\n", c->tied ? "tied" : "untied",
-           c->qkv_bias ? "yes" : "no", c->o_bias ? "yes" : "no", c->mlp_bias ? "yes" : "no", c->qk_norm ? "yes" : "no", c->eps, (long long)c->max_positions);
+    printf("traits       %s head, qkv bias %s, o bias %s, mlp bias %s, head norm %s, eps %g, %lld positions\n",
+           c->tied ? "tied" : "untied", c->qkv_bias ? "yes" : "no", c->o_bias ? "yes" : "no", c->mlp_bias ? "yes" : "no",
+           c->qk_norm ? "yes" : "no", c->eps, (long long)c->max_positions);
 }
 
 static void print_units(const mt_model *m)
@@ -110,11 +123,11 @@ static void print_units(const mt_model *m)
             if (m->units[u].group == g && n++ == 0) first = u;
         mt_unit_name(m, first, name);
         if (m->units[first].kind == MT_UNIT_LAYER) snprintf(name, sizeof name, "layer");
-        printf("group %-2d     %3d x %-18s %10s in bf16, %d tensors each\n", g, n, name, mt_bytes_text((uint64_t)m->layouts[g].n_elems * 2).s,
-               m->layouts[g].n_weights);
+        printf("group %-2d     %3d x %-18s %10s in bf16, %d tensors each\n", g, n, name,
+               mt_bytes_text((uint64_t)m->layouts[g].n_elems * 2).s, m->layouts[g].n_weights);
     }
-    printf("host memory  %s to train with clipping (14 bytes a parameter), %s without\n", mt_bytes_text((uint64_t)m->n_params * 14).s,
-           mt_bytes_text((uint64_t)m->n_params * 12).s);
+    printf("host memory  %s to train with clipping (14 bytes a parameter), %s without\n",
+           mt_bytes_text((uint64_t)m->n_params * 14).s, mt_bytes_text((uint64_t)m->n_params * 12).s);
 }
 
 static void print_files(const found *f)
@@ -124,8 +137,9 @@ static void print_files(const found *f)
         return;
     }
     const mt_st_tensor *first = mt_shards_count(f->shards) ? mt_shards_at(f->shards, 0) : NULL;
-    printf("weights      %zu file%s, %s, %zu tensors, %s\n", mt_shards_file_count(f->shards), mt_shards_file_count(f->shards) == 1 ? "" : "s",
-           mt_bytes_text(mt_shards_bytes(f->shards)).s, mt_shards_count(f->shards), first ? mt_st_stored_as(first) : "empty");
+    printf("weights      %zu file%s, %s, %zu tensors, %s\n", mt_shards_file_count(f->shards),
+           mt_shards_file_count(f->shards) == 1 ? "" : "s", mt_bytes_text(mt_shards_bytes(f->shards)).s,
+           mt_shards_count(f->shards), first ? mt_st_stored_as(first) : "empty");
     if (f->n_unused) printf("unused       %zu tensors of the files are not part of this model\n", f->n_unused);
 }
 
@@ -136,7 +150,8 @@ static void print_tensors(const found *f)
             const mt_weight *w = &f->model->units[u].layout->weights[k];
             char name[MT_NAME_BYTES];
             mt_weight_name(&f->model->units[u], w, name);
-            if (!w->slice.first) printf("  %-56s %s\n", name, mt_st_shape_text(w->slice.n_dims, w->slice.shape).s); /* several may share one */
+            /* Several weights may share a tensor, which is shown once. */
+            if (!w->slice.first) printf("  %-56s %s\n", name, mt_st_shape_text(w->slice.n_dims, w->slice.shape).s);
         }
 }
 
@@ -162,8 +177,14 @@ int mt_cmd_inspect(int argc, char **argv)
     const char *dir;
     bool tensors = false, help;
     const mt_flag flags[] = { { "--tensors", MT_FLAG_BOOL, &tensors, NULL, "list every tensor with its shape", false } };
-    const mt_usage usage = { "inspect", "MODEL [--tensors]", "Show what a model (a directory, a config.json, or a name on the hub) holds, and what had to be assumed.", "MODEL", flags,
-                             MT_COUNT(flags) };
+    const mt_usage usage = {
+        "inspect",
+        "MODEL [--tensors]",
+        "Show what a model (a directory, a config.json, or a name on the hub) holds, and what had to be assumed.",
+        "MODEL",
+        flags,
+        MT_COUNT(flags)
+    };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &dir, &help, &err);
     char *at = NULL;
     if (!rc && !help) {
@@ -182,7 +203,9 @@ int mt_cmd_families(int argc, char **argv)
 {
     mt_err err = { 0 };
     bool help;
-    const mt_usage usage = { "families", "", "List the model families that are known, with the published models they cover.", NULL, NULL, 0 };
+    const mt_usage usage = {
+        "families", "", "List the model families that are known, with the published models they cover.", NULL, NULL, 0
+    };
     if (mt_flags_parse(&usage, argc, argv, NULL, &help, &err)) return mt_cli_failed(&err);
     if (help) return 0;
     for (const mt_family *const *f = mt_families; *f; f++) printf("%-10s %s\n", (*f)->name, (*f)->covers);

@@ -51,7 +51,9 @@ static mt_rc report(const char *const *dirs, size_t n, const char *out, int64_t 
 {
     MT_TRY(check(dirs, n, err));
     if (!port) return save(dirs, n, out, err);
-    if (n > 1) return mt_fail(err, MT_EINVAL, "report: --serve shows one run; several go into a file: megatrain report RUN RUN --out FILE");
+    if (n > 1)
+        return mt_fail(err, MT_EINVAL,
+                       "report: --serve shows one run; several go into a file: megatrain report RUN RUN --out FILE");
     if (port < 0 || port > 65535) return mt_fail(err, MT_EINVAL, "report: --serve %lld: a port is 1 to 65535", (long long)port);
     return serve(dirs[0], (int)port, err);
 }
@@ -65,7 +67,8 @@ int mt_cmd_report(int argc, char **argv)
     mt_flag_strs more = { 0 };
     const mt_flag flags[] = {
         { "...", MT_FLAG_STRS, &more, NULL, "further runs, laid over the first", false },
-        { "--out", MT_FLAG_STR, &out, "FILE", "where the page goes; left out, report.html in the run's directory (here, for several)", false },
+        { "--out", MT_FLAG_STR, &out, "FILE",
+          "where the page goes; left out, report.html in the run's directory (here, for several)", false },
         { "--serve", MT_FLAG_INT, &port, "PORT", "show it live on this port of this machine instead of writing a file", false },
     };
     const mt_usage usage = {

@@ -143,7 +143,7 @@ static mt_rc chat_line(run *r, const char *line, size_t n, mt_err *err)
 
 static mt_rc open_chat(run *r, mt_err *err)
 {
-    mt_layout layout = mt_layout_default(MT_FORMATTING_OPENAI);
+    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
     mt_sampler_config config = { .template = r->o->template, .as_is = true, .keep_text = true };
     MT_TRY(mt_sampler_open(&r->sampler, r->tok, &layout, &config, err));
     return mt_sampler_scratch_create(&r->sampler_scratch, r->sampler, err);

@@ -224,8 +224,8 @@ mt_rc mt_data_view_summary(mt_str *out, const mt_feed *f, const mt_settings *s, 
                   facts.n_train ? (double)facts.train_tokens / (double)facts.n_train : 0, (long long)s->dataset.max_seq_len);
     mt_str_printf(out, "template     %s\n", template);
     if (facts.n_rows)
-        mt_str_printf(out, "packing      %lld row%s of %lld tokens, %.1f%% full\n", (long long)facts.n_rows, facts.n_rows == 1 ? "" : "s",
-                      (long long)s->dataset.max_seq_len, 100 * facts.efficiency);
+        mt_str_printf(out, "packing      %lld row%s of %lld tokens, %.1f%% full\n", (long long)facts.n_rows,
+                      facts.n_rows == 1 ? "" : "s", (long long)s->dataset.max_seq_len, 100 * facts.efficiency);
     else
         mt_str_puts(out, "packing      off: samples are laid end to end, nothing is padded\n");
     for (size_t i = 0; i < mt_pipeline_stores(p); i++) MT_TRY(put_dataset(out, f, i, err));

@@ -50,7 +50,8 @@ static mt_rc store_int(const mt_usage *u, const mt_flag *f, const char *text, lo
 {
     char *end;
     long long x = strtoll(text, &end, 10); /* what does not fit comes back as the nearest that does */
-    if (end == text || *end) return mt_fail(err, MT_EINVAL, "%s %s: %s expects a whole number, not \"%s\"", u->command, f->name, f->name, text);
+    if (end == text || *end)
+        return mt_fail(err, MT_EINVAL, "%s %s: %s expects a whole number, not \"%s\"", u->command, f->name, f->name, text);
     if (x > most) return mt_fail(err, MT_EINVAL, "%s: %s %s is out of range: at most %lld", u->command, f->name, text, most);
     if (x < least) return mt_fail(err, MT_EINVAL, "%s: %s %s is out of range: at least %lld", u->command, f->name, text, least);
     *(int64_t *)f->to = x;
@@ -66,7 +67,8 @@ static mt_rc store(const mt_usage *u, const mt_flag *f, const char *text, mt_err
     case MT_FLAG_STRS: return add_str(f, text, err);
     case MT_FLAG_FLOAT:
         *(double *)f->to = strtod(text, &end);
-        if (end == text || *end) return mt_fail(err, MT_EINVAL, "%s %s: %s expects a number, not \"%s\"", u->command, f->name, f->name, text);
+        if (end == text || *end)
+            return mt_fail(err, MT_EINVAL, "%s %s: %s expects a number, not \"%s\"", u->command, f->name, f->name, text);
         return MT_OK;
     case MT_FLAG_BYTES: return mt_bytes_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;
     case MT_FLAG_MEMORY: return mt_memory_parse(text, f->to, err) ? mt_note(err, "%s", f->name) : MT_OK;
@@ -95,15 +97,17 @@ static mt_rc check_required(const mt_usage *u, int argc, char **argv, mt_err *er
     for (size_t i = 0; i < u->n_flags; i++) {
         bool given = !u->flags[i].required;
         for (int k = 1; k < argc && !given; k++) given = strncmp(argv[k], u->flags[i].name, strlen(u->flags[i].name)) == 0;
-        if (!given) return mt_fail(err, MT_EINVAL, "%s: %s %s is needed; see megatrain %s --help", u->command, u->flags[i].name, u->flags[i].value, u->command);
+        if (!given)
+            return mt_fail(err, MT_EINVAL, "%s: %s %s is needed; see megatrain %s --help", u->command, u->flags[i].name,
+                           u->flags[i].value, u->command);
     }
     return MT_OK;
 }
 
 /* The i-th of the names, as a string of its own; "" past the last. */
-static mt_text positional_name(const mt_usage *u, int i)
+static mt_short_text positional_name(const mt_usage *u, int i)
 {
-    mt_text t = { "" };
+    mt_short_text t = { "" };
     const char *at = u->positional ? u->positional : "";
     for (; i > 0 && at; i--) at = strchr(at, ' ') ? strchr(at, ' ') + 1 : NULL;
     if (at) snprintf(t.s, sizeof t.s, "%.*s", (int)strcspn(at, " "), at);
@@ -125,11 +129,13 @@ mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **posi
         else if (!positional_name(u, found).s[0] && find(u, "...", 3))
             MT_TRY(add_str(find(u, "...", 3), argv[i], err));
         else if (!positional_name(u, found).s[0])
-            return mt_fail(err, MT_EINVAL, "%s: \"%s\" is one argument too many; see megatrain %s --help", u->command, argv[i], u->command);
+            return mt_fail(err, MT_EINVAL, "%s: \"%s\" is one argument too many; see megatrain %s --help", u->command, argv[i],
+                           u->command);
         else
             positional[found++] = argv[i];
     }
-    mt_text missing = positional_name(u, found);
-    if (missing.s[0]) return mt_fail(err, MT_EINVAL, "%s: %s is missing; see megatrain %s --help", u->command, missing.s, u->command);
+    mt_short_text missing = positional_name(u, found);
+    if (missing.s[0])
+        return mt_fail(err, MT_EINVAL, "%s: %s is missing; see megatrain %s --help", u->command, missing.s, u->command);
     return check_required(u, argc, argv, err);
 }

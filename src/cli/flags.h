@@ -45,7 +45,8 @@ typedef struct mt_usage {
     size_t n_flags;
 } mt_usage;
 
-/* Fill the table's targets from argv[1..], and positional[] with as many words as usage names.  *help is set when --help was asked for (and printed). */
+/* Fill the table's targets from argv[1..], and positional[] with as many words as usage names.  *help is set when --help was
+ * asked for (and printed). */
 mt_rc mt_flags_parse(const mt_usage *usage, int argc, char **argv, const char **positional, bool *help, mt_err *err);
 
 #endif

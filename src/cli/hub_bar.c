@@ -1,21 +1,14 @@
 #include "cli/hub_bar.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/installed.h"
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 static const double MB = 1e6;
-
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
 
 static void show(void *user, const mt_hub_progress *p)
 {
@@ -26,10 +19,10 @@ static void show(void *user, const mt_hub_progress *p)
         mt_progress_start(&b->bar, &b->terminal, "downloading (MB)", (double)p->total_bytes / MB);
         mt_progress_skip(&b->bar, (double)p->done_bytes / MB);
         b->open = true;
-        b->start_s = now_s();
+        b->start_s = mt_now_s();
         b->start_bytes = p->done_bytes;
     }
-    double s = now_s() - b->start_s;
+    double s = mt_now_s() - b->start_s;
     bool moved = p->done_bytes > b->start_bytes && s > 0.5;
     snprintf(note, sizeof note, "%s%s%s", p->what, moved ? "  " : "",
              moved ? mt_bytes_text((uint64_t)((double)(p->done_bytes - b->start_bytes) / s)).s : "");

@@ -43,7 +43,8 @@ int mt_cli_failed(const mt_err *err)
     mt_terminal t = mt_terminal_of(stderr, MT_COLOR_AUTO);
     mt_str label = { 0 }, text = { 0 };
     mt_style_put(&label, "error:", MT_STYLE_RED, t.color);
-    if (t.live) mt_text_wrap(&text, err->msg, mt_terminal_columns(&t) - (int)sizeof "error:", 2); /* as if the label were not there */
+    /* As if the label were not there. */
+    if (t.live) mt_text_wrap(&text, err->msg, mt_terminal_columns(&t) - (int)sizeof "error:", 2);
     fprintf(stderr, "%s %s\n", label.s ? label.s : "error:", mt_str_ok(&text) && text.s ? text.s : err->msg);
     mt_str_free(&label);
     mt_str_free(&text);
@@ -81,13 +82,15 @@ static int run(int argc, char **argv)
     }
     if (strcmp(argv[1], "--version") == 0) return printf("megatrain %s\n", MT_VERSION), 0;
     char asked[] = "--help";
-    if (strcmp(argv[1], "help") == 0 && argc > 2 && argv[2][0] != '-' && strcmp(argv[2], "help") != 0) return run_command(2, (char *[]){ argv[2], asked, NULL });
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) return print_help(stdout), 0;
+    if (strcmp(argv[1], "help") == 0 && argc > 2 && argv[2][0] != '-' && strcmp(argv[2], "help") != 0)
+        return run_command(2, (char *[]){ argv[2], asked, NULL });
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+        return print_help(stdout), 0;
     return run_command(argc - 1, argv + 1);
 }
 
-/* A closed stream's number would go to the next file that is opened, and what is printed into that.  Of what stands in for stdout nothing
- * can be written, so that finish() tells. */
+/* A closed stream's number would go to the next file that is opened, and what is printed into that.  Of what stands in for stdout
+ * nothing can be written, so that finish() tells. */
 static void hold_streams(void)
 {
     for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)

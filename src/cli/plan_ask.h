@@ -1,5 +1,5 @@
-/* plan_ask.h - what `megatrain plan` asks on a terminal when it is given nothing.  The answers become what flags would have said; an answer
- * that is none is asked for again. */
+/* plan_ask.h - what `megatrain plan` asks on a terminal when it is given nothing.  The answers become what flags would have said;
+ * an answer that is none is asked for again. */
 #ifndef MT_CLI_PLAN_ASK_H
 #define MT_CLI_PLAN_ASK_H
 

@@ -60,7 +60,8 @@ static void print_heading(const mt_machine_found *found, const mt_question *q)
 {
     mt_terminal term = mt_terminal_of(stdout, MT_COLOR_AUTO);
     mt_str text = { 0 }, out = { 0 };
-    mt_str_printf(&text, "%s, %s of host memory (%s); ", found->device, mt_bytes_text(found->machine.host_bytes).s, found->ram_source);
+    mt_str_printf(&text, "%s, %s of host memory (%s); ", found->device, mt_bytes_text(found->machine.host_bytes).s,
+                  found->ram_source);
     mt_plan_step_text(&text, q);
     mt_text_wrap(&out, text.s ? text.s : "", mt_terminal_columns(&term), 2);
     printf("%s\n", mt_str_ok(&out) && out.s ? out.s : "");
@@ -85,8 +86,10 @@ static void print_fit(const fit *f, const mt_settings *set, const mt_machine *ma
 
 static void print_json_fit(const fit *f, bool first)
 {
-    printf("%s\n  {\"model\": \"%s\", \"parameters\": %lld, \"trainable_family\": %s, \"verdict\": \"%s\", \"max_seq_len\": %lld, \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu}}",
-           first ? "" : ",", f->shape->name, (long long)f->n_params, f->shape->untrained ? "false" : "true", verdicts[f->verdict], (long long)f->seq_len, f->need.device, f->need.host);
+    printf("%s\n  {\"model\": \"%s\", \"parameters\": %lld, \"trainable_family\": %s, \"verdict\": \"%s\", \"max_seq_len\": "
+           "%lld, \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu}}",
+           first ? "" : ",", f->shape->name, (long long)f->n_params, f->shape->untrained ? "false" : "true", verdicts[f->verdict],
+           (long long)f->seq_len, f->need.device, f->need.host);
 }
 
 static void print_json_heading(const mt_machine_found *found, const mt_settings *set, const mt_question *q)

@@ -4,7 +4,8 @@
 
 #include "cli/plan_question.h"
 
-/* A table, or one object of JSON (docs/plan.md).  With the settings' batch_size where one was given, and steps of 32 samples where not. */
+/* A table, or one object of JSON (docs/plan.md).  With the settings' batch_size where one was given, and steps of 32 samples
+ * where not. */
 mt_rc mt_plan_what_fits(const mt_machine_asked *asked, const mt_settings *set, bool json, mt_err *err);
 
 #endif

@@ -47,9 +47,9 @@ void mt_plan_uses(const mt_plan *p, mt_plan_use out[MT_PLAN_USES])
 /* -- text ------------------------------------------------------------------------------------------ */
 
 /* 12,345 */
-static mt_text grouped(double x)
+static mt_short_text grouped(double x)
 {
-    mt_text digits, t = { "" };
+    mt_short_text digits, t = { "" };
     int n = snprintf(digits.s, sizeof digits.s, "%.0f", x), at = 0;
     for (int i = 0; i < n && at < (int)sizeof t.s - 2; i++) {
         if (i && (n - i) % 3 == 0) t.s[at++] = ',';
@@ -196,7 +196,7 @@ static void put_batch_sizes(mt_str *text, const mt_plan_answer *a, int64_t recom
         mt_str_printf(text, ": none fits; a step may have %lld sample%s", (long long)b->largest, plural(b->largest));
         return;
     }
-    mt_text safe = { "none" };
+    mt_short_text safe = { "none" };
     if (of_step(a, b->safe)) snprintf(safe.s, sizeof safe.s, "%lld", (long long)of_step(a, b->safe));
     mt_str_printf(text, ": safe %s, recommended %lld (%s tokens/s), largest %s%lld", safe.s, (long long)recommended, grouped(b->tokens_s).s,
                   b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)of_step(a, b->largest));

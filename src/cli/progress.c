@@ -1,10 +1,10 @@
 #include "cli/progress.h"
 
+#include "base/clock.h"
 #include "base/units.h"
 
 #include <math.h>
 #include <string.h>
-#include <time.h>
 
 #define REDRAW_S 0.1 /* on a terminal */
 #define LINE_S   5.0 /* between lines of a log */
@@ -83,16 +83,9 @@ void mt_progress_plain(mt_str *out, const mt_progress_view *v)
     if (*v->note) mt_str_printf(out, ": %s", v->note);
 }
 
-static double monotonic_seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 void mt_progress_start(mt_progress *p, const mt_terminal *terminal, const char *what, double total)
 {
-    *p = (mt_progress){ .terminal = terminal, .clock = monotonic_seconds, .what = what, .total = total };
+    *p = (mt_progress){ .terminal = terminal, .clock = mt_now_s, .what = what, .total = total };
     p->start_s = p->drawn_s = p->marks[0].at_s = p->marks[1].at_s = p->clock();
 }
 

@@ -55,12 +55,16 @@ static char *join(mt_asks *a, const mt_value *question, const mt_value *input)
 
 static mt_rc add_record(mt_asks *a, const mt_value *record, mt_err *err)
 {
-    static const char *const questions[] = { "instruction", "prompt", "query", "question", NULL }, *const inputs[] = { "input", NULL };
+    static const char *const questions[] = { "instruction", "prompt", "query", "question", NULL }, *const inputs[] = { "input",
+                                                                                                                       NULL };
     static const char *const answers[] = { "output", "response", "answer", NULL }, *const tasks[] = { "task", NULL };
     if (record->type == MT_VALUE_STR) return add_text(a, record->str.s, record->str.n, err);
     const mt_value *question = first_of(record, questions), *answer = first_of(record, answers), *task = first_of(record, tasks);
-    if (!question) return mt_fail(err, MT_EFORMAT, "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\" or \"question\"");
-    mt_ask ask = { .text = join(a, question, first_of(record, inputs)), .expected = answer ? copy(a, answer) : NULL, .task = task ? copy(a, task) : NULL };
+    if (!question)
+        return mt_fail(err, MT_EFORMAT,
+                       "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\" or \"question\"");
+    mt_ask ask = { .text = join(a, question, first_of(record, inputs)), .expected = answer ? copy(a, answer) : NULL,
+                   .task = task ? copy(a, task) : NULL };
     if (!ask.text || (answer && !ask.expected) || (task && !ask.task)) return no_memory(err);
     return add(a, &ask, err);
 }
@@ -70,7 +74,8 @@ static mt_rc add_json(mt_asks *a, const char *text, size_t n, const char *path, 
     mt_arena arena = { 0 };
     mt_value list;
     mt_rc rc = mt_value_parse_json(&list, &arena, text, n, NULL, path, err);
-    if (!rc && list.type != MT_VALUE_LIST) rc = mt_fail(err, MT_EFORMAT, "%s holds %s; a list of prompts was expected", path, mt_value_type_name(&list));
+    if (!rc && list.type != MT_VALUE_LIST)
+        rc = mt_fail(err, MT_EFORMAT, "%s holds %s; a list of prompts was expected", path, mt_value_type_name(&list));
     for (size_t i = 0; !rc && i < list.list.n; i++)
         if ((rc = add_record(a, &list.list.items[i], err))) mt_note(err, "%s: entry %zu", path, i + 1);
     mt_arena_free(&arena);
@@ -151,7 +156,10 @@ static mt_rc open_template(mt_jinja **out, const mt_tokenizer *tok, mt_err *err)
 {
     size_t n, at = 0;
     const mt_named_template *all = mt_tokenizer_templates(tok, &n);
-    if (!n) return mt_fail(err, MT_ENOENT, "this model has no chat template (tokenizer_config.json, chat_template.jinja); leave --chat away to continue the text as it is");
+    if (!n)
+        return mt_fail(err, MT_ENOENT,
+                       "this model has no chat template (tokenizer_config.json, chat_template.jinja); leave --chat away to "
+                       "continue the text as it is");
     for (size_t i = 0; i < n; i++)
         if (strcmp(all[i].name, "default") == 0) at = i;
     return mt_jinja_parse(out, all[at].text, all[at].n, "chat_template", err);
@@ -164,14 +172,16 @@ static void set_streams(mt_asks *a)
         uint64_t hash = mt_hash(a->items[i].ids, a->items[i].n_ids * sizeof(int32_t), 0);
         a->items[i].stream = hash;
         for (size_t j = i; j-- > 0;)
-            if (a->items[j].n_ids == a->items[i].n_ids && memcmp(a->items[j].ids, a->items[i].ids, a->items[i].n_ids * sizeof(int32_t)) == 0) {
+            if (a->items[j].n_ids == a->items[i].n_ids &&
+                memcmp(a->items[j].ids, a->items[i].ids, a->items[i].n_ids * sizeof(int32_t)) == 0) {
                 a->items[i].stream = a->items[j].stream + 1;
                 break;
             }
     }
 }
 
-static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, const mt_jinja *template, mt_tok_scratch *scratch, mt_err *err)
+static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, const mt_jinja *template, mt_tok_scratch *scratch,
+                        mt_err *err)
 {
     mt_str text = { 0 };
     mt_tokens tokens = { 0 };

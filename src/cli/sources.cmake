@@ -24,4 +24,5 @@ set(sources
   prompts.c
   run_data.c
   terminal.c
+  train_screen.c
 )

@@ -43,8 +43,8 @@ void mt_blocks_put(mt_str *out, double cells, bool utf8);
 int mt_text_columns(const char *text);
 /* As much of text as fits into `columns`; what is cut ends in "..." where there is room for it. */
 void mt_text_fit(mt_str *out, const char *text, int columns);
-/* All of it, broken at blanks into lines of `columns`, those behind the first moved in by `indent`; no line end behind the last.  A
- * word that is too long for a line has one to itself. */
+/* All of it, broken at blanks into lines of `columns`, those behind the first moved in by `indent`; no line end behind the last.
+ * A word that is too long for a line has one to itself. */
 void mt_text_wrap(mt_str *out, const char *text, int columns, int indent);
 
 #endif

@@ -4,9 +4,9 @@
 
 #include <string.h>
 
-mt_layout mt_layout_default(mt_formatting formatting)
+mt_record_layout mt_record_layout_default(mt_formatting formatting)
 {
-    mt_layout l = { .formatting = formatting,
+    mt_record_layout l = { .formatting = formatting,
                     .system = "system",
                     .text = "text",
                     .role_tag = "from",
@@ -35,9 +35,9 @@ mt_layout mt_layout_default(mt_formatting formatting)
     return l;
 }
 
-mt_layout mt_layout_direct(const char *query_field, const char *response_field)
+mt_record_layout mt_record_layout_direct(const char *query_field, const char *response_field)
 {
-    mt_layout l = mt_layout_default(MT_FORMATTING_ALPACA);
+    mt_record_layout l = mt_record_layout_default(MT_FORMATTING_ALPACA);
     l.direct = true;
     l.prompt = query_field;
     l.query = NULL;
@@ -47,7 +47,7 @@ mt_layout mt_layout_direct(const char *query_field, const char *response_field)
 
 static bool has(const mt_value *record, const char *column) { return column && mt_value_get(record, column); }
 
-bool mt_layout_is_text(const mt_layout *l, const mt_value *record)
+bool mt_record_layout_is_text(const mt_record_layout *l, const mt_value *record)
 {
     if (l->text_only) return true;
     bool alpaca = l->formatting == MT_FORMATTING_ALPACA;
@@ -55,7 +55,7 @@ bool mt_layout_is_text(const mt_layout *l, const mt_value *record)
            !has(record, alpaca ? l->response : l->messages_too);
 }
 
-uint64_t mt_layout_hash(const mt_layout *l, uint64_t seed)
+uint64_t mt_record_layout_hash(const mt_record_layout *l, uint64_t seed)
 {
     const char *const names[] = { l->prompt,        l->query,           l->response,     l->history,
                                   l->messages,      l->messages_too,    l->system,       l->tools,

@@ -9,7 +9,7 @@
 
 typedef enum mt_formatting { MT_FORMATTING_ALPACA, MT_FORMATTING_SHAREGPT, MT_FORMATTING_OPENAI, MT_FORMATTINGS } mt_formatting;
 
-typedef struct mt_layout {
+typedef struct mt_record_layout {
     mt_formatting formatting;
     bool direct; /* a path of the user's own: messages speak of query_field and response_field */
 
@@ -26,17 +26,17 @@ typedef struct mt_layout {
     /* keys and roles of a message */
     const char *role_tag, *content_tag;
     const char *user_tag, *assistant_tag, *observation_tag, *function_tag, *system_tag;
-} mt_layout;
+} mt_record_layout;
 
 /* What LLaMA-Factory reads when dataset_info.json names no columns and no tags. */
-mt_layout mt_layout_default(mt_formatting formatting);
+mt_record_layout mt_record_layout_default(mt_formatting formatting);
 /* MegaTrain's own: one column asks, one answers. */
-mt_layout mt_layout_direct(const char *query_field, const char *response_field);
+mt_record_layout mt_record_layout_direct(const char *query_field, const char *response_field);
 
 /* True if this record is a document for pre-training and not a conversation. */
-bool mt_layout_is_text(const mt_layout *layout, const mt_value *record);
+bool mt_record_layout_is_text(const mt_record_layout *layout, const mt_value *record);
 
 /* One number for everything above. */
-uint64_t mt_layout_hash(const mt_layout *layout, uint64_t seed);
+uint64_t mt_record_layout_hash(const mt_record_layout *layout, uint64_t seed);
 
 #endif

@@ -6,7 +6,7 @@
 
 typedef struct reader {
     mt_chat_reader base;
-    const mt_layout *layout;
+    const mt_record_layout *layout;
     const mt_chat_rules *rules;
     const mt_value *record;
     mt_chat *chat;
@@ -51,7 +51,7 @@ static mt_rc read_content(const reader *r, const mt_value *v, mt_reason why, con
 
 /* ---- turns ---- */
 
-static mt_message *add(reader *r, mt_role role)
+static mt_message *add(reader *r, mt_chat_role role)
 {
     mt_message *m = &r->chat->items[r->chat->n++];
     *m = (mt_message){ .role = role, .trained = role == MT_ROLE_ASSISTANT, .content = mt__text_value("", 0) };
@@ -66,9 +66,9 @@ static mt_rc make_room(reader *r, size_t n)
 }
 
 /* "role" or the tag of the layout, as a role; a function tag is an answer made of calls. */
-static mt_rc read_role(const reader *r, const mt_value *item, size_t i, mt_role *out, bool *is_function)
+static mt_rc read_role(const reader *r, const mt_value *item, size_t i, mt_chat_role *out, bool *is_function)
 {
-    const mt_layout *l = r->layout;
+    const mt_record_layout *l = r->layout;
     const mt_value *role = mt_value_get(item, l->role_tag);
     *is_function = false;
     if (!role || role->type != MT_VALUE_STR)
@@ -131,7 +131,7 @@ static mt_rc read_function_turn(const reader *r, const mt_value *content, mt_mes
 
 static mt_rc read_turn(reader *r, const mt_value *item, size_t i)
 {
-    mt_role role;
+    mt_chat_role role;
     bool is_function;
     MT_TRY(read_role(r, item, i, &role, &is_function));
     const mt_value *content = mt_value_get(item, r->layout->content_tag), *calls = mt_value_get(item, "tool_calls");
@@ -216,7 +216,7 @@ static mt_rc join_query(const reader *r, const mt_value *prompt, const mt_value 
 
 static mt_rc read_alpaca(reader *r)
 {
-    const mt_layout *l = r->layout;
+    const mt_record_layout *l = r->layout;
     const mt_value *prompt, *response, *history = l->history ? mt_value_get(r->record, l->history) : NULL;
     MT_TRY(need(r, l->prompt, &prompt));
     MT_TRY(need(r, l->response, &response));
@@ -234,7 +234,7 @@ static mt_rc read_alpaca(reader *r)
 
 static mt_rc read_messages(reader *r)
 {
-    const mt_layout *l = r->layout;
+    const mt_record_layout *l = r->layout;
     const mt_value *list = mt_value_get(r->record, l->messages);
     if (!list && l->messages_too) list = mt_value_get(r->record, l->messages_too);
     if (!list) MT_TRY(need(r, l->messages, &list));
@@ -387,7 +387,7 @@ static mt_rc make_maps(const reader *r)
 
 static mt_rc read_record(reader *r)
 {
-    const mt_layout *l = r->layout;
+    const mt_record_layout *l = r->layout;
     const mt_value *tools = l->tools ? mt_value_get(r->record, l->tools) : NULL;
     if (r->record->type != MT_VALUE_MAP)
         return mt__chat_bad(&r->base, MT_REASON_NOT_JSON, "a record should be an object and is %s",
@@ -404,7 +404,7 @@ static mt_rc read_record(reader *r)
     return make_maps(r);
 }
 
-mt_rc mt_chat_read(mt_chat *out, mt_arena *a, const mt_layout *layout, const mt_chat_rules *rules, const mt_value *record,
+mt_rc mt_chat_read(mt_chat *out, mt_arena *a, const mt_record_layout *layout, const mt_chat_rules *rules, const mt_value *record,
                    mt_reason *reason, mt_err *err)
 {
     *out = (mt_chat){ 0 };

@@ -12,10 +12,10 @@
 #include "data/layout.h"
 #include "data/sampler.h"
 
-typedef enum mt_role { MT_ROLE_SYSTEM, MT_ROLE_USER, MT_ROLE_ASSISTANT, MT_ROLE_TOOL } mt_role;
+typedef enum mt_chat_role { MT_ROLE_SYSTEM, MT_ROLE_USER, MT_ROLE_ASSISTANT, MT_ROLE_TOOL } mt_chat_role;
 
 typedef struct mt_message {
-    mt_role role;
+    mt_chat_role role;
     mt_value content;  /* a string; empty where only calls are made */
     mt_value calls;    /* a list, or null */
     mt_value thought;  /* what the record has under reasoning_content, or null */
@@ -42,7 +42,7 @@ typedef struct mt_chat_rules {
 
 /* Everything is made in the arena or borrowed from the record.  MT_OK with *reason != NONE: the record is bad and err->msg says
  * why. */
-mt_rc mt_chat_read(mt_chat *out, mt_arena *a, const mt_layout *layout, const mt_chat_rules *rules, const mt_value *record,
+mt_rc mt_chat_read(mt_chat *out, mt_arena *a, const mt_record_layout *layout, const mt_chat_rules *rules, const mt_value *record,
                    mt_reason *reason, mt_err *err);
 
 /* ---- parts of it (message_calls.c) ---- */

@@ -155,12 +155,12 @@ static mt_rc get_map(const entry_reader *e, const char *key, const mt_value **ou
 
 typedef struct named_field {
     const char *key;
-    size_t offset; /* of a const char * in mt_layout */
+    size_t offset; /* of a const char * in mt_record_layout */
 } named_field;
 
 #define FIELD(key, member)                                                                                                       \
     {                                                                                                                            \
-        key, offsetof(mt_layout, member)                                                                                         \
+        key, offsetof(mt_record_layout, member)                                                                                         \
     }
 
 static const named_field column_fields[] = { FIELD("prompt", prompt),   FIELD("query", query),   FIELD("response", response),
@@ -184,7 +184,7 @@ static const struct {
     { "kto_tag", "preference labels are not trained on yet" },
 };
 
-static const char **field_of(mt_layout *l, const named_field *f) { return (const char **)((char *)l + f->offset); }
+static const char **field_of(mt_record_layout *l, const named_field *f) { return (const char **)((char *)l + f->offset); }
 
 static mt_rc unknown_key(const entry_reader *e, const char *where, const mt_pair *p, const named_field *fields, size_t n,
                          mt_err *err)
@@ -205,7 +205,7 @@ static bool known_key(const mt_pair *p, const named_field *fields, size_t n)
 }
 
 /* With "columns" given, those it does not name are unset. */
-static mt_rc read_columns(const entry_reader *e, mt_layout *l, mt_err *err)
+static mt_rc read_columns(const entry_reader *e, mt_record_layout *l, mt_err *err)
 {
     const mt_value *columns;
     MT_TRY(get_map(e, "columns", &columns, err));
@@ -236,7 +236,7 @@ static mt_rc read_columns(const entry_reader *e, mt_layout *l, mt_err *err)
 }
 
 /* Tags that are not named keep their defaults. */
-static mt_rc read_tags(const entry_reader *e, mt_layout *l, mt_err *err)
+static mt_rc read_tags(const entry_reader *e, mt_record_layout *l, mt_err *err)
 {
     const mt_value *tags;
     MT_TRY(get_map(e, "tags", &tags, err));
@@ -377,7 +377,7 @@ mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, 
         return mt_fail(err, MT_EUNSUPPORTED,
                        "dataset \"%s\" is made of preference pairs (\"ranking\"), which are not trained on yet", name);
     MT_TRY(read_formatting(&e, &formatting, err));
-    out->layout = mt_layout_default(formatting);
+    out->layout = mt_record_layout_default(formatting);
     MT_TRY(read_columns(&e, &out->layout, err));
     MT_TRY(read_tags(&e, &out->layout, err));
     MT_TRY(get_text(&e, e.map, "split", &out->split, err));
@@ -389,7 +389,7 @@ mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, 
 mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, const char *query_field, const char *response_field, mt_err *err)
 {
     *out =
-        (mt_dataset_entry){ .name = mt_path_base(path), .path = path, .layout = mt_layout_direct(query_field, response_field) };
+        (mt_dataset_entry){ .name = mt_path_base(path), .path = path, .layout = mt_record_layout_direct(query_field, response_field) };
     if (path_exists(path)) return MT_OK;
     return mt_fail(err, MT_ENOENT,
                    "dataset.path: there is no %s.  If it is the name of a dataset in dataset_info.json, give it as dataset.name",

@@ -33,7 +33,7 @@ typedef struct mt_dataset_entry {
     const char *split;   /* NULL: not said */
     const char *subset;  /* NULL: not said */
     int64_t num_samples; /* a seeded choice of so many records; 0: all */
-    mt_layout layout;
+    mt_record_layout layout;
 } mt_dataset_entry;
 
 mt_rc mt_registry_open(mt_registry **out, const mt_registry_places *places, mt_err *err);

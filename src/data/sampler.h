@@ -93,7 +93,7 @@ typedef struct mt_sampler_config {
 
 /* The tokenizer and the strings of the layout are borrowed and outlive the sampler.  MT_EINVAL: no such template; MT_EFORMAT: the
  * model's own is malformed. */
-mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout *layout, const mt_sampler_config *config,
+mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_record_layout *layout, const mt_sampler_config *config,
                       mt_err *err);
 
 /* The template in use, to be saved with the model, and where it is from: "the model's own" or the name of a built-in one. */

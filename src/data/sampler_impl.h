@@ -8,7 +8,7 @@
 
 struct mt_sampler {
     const mt_tokenizer *tok; /* borrowed */
-    mt_layout layout;        /* its strings are borrowed */
+    mt_record_layout layout;        /* its strings are borrowed */
     mt_sampler_config config;
     mt_chat_rules rules;
     mt_jinja *chat;     /* the template */

@@ -189,7 +189,7 @@ static mt_rc hash_tokenizer(const mt_sampler *s, mt_sampler_scratch *w, uint64_t
 static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     const mt_sampler_config *c = &s->config;
-    uint64_t h = mt_layout_hash(&s->layout, 1);
+    uint64_t h = mt_record_layout_hash(&s->layout, 1);
     const int64_t numbers[] = { c->max_seq_len,      c->train_on_prompt,   c->mask_history, c->merge_turns,
                                 (int64_t)c->history, (int64_t)c->overlong, c->as_is };
     h = mt_hash(numbers, sizeof numbers, h);
@@ -229,7 +229,7 @@ static mt_rc open_all(mt_sampler *s, const mt_sampler_config *config, mt_err *er
     return rc;
 }
 
-mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_layout *layout, const mt_sampler_config *config,
+mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_record_layout *layout, const mt_sampler_config *config,
                       mt_err *err)
 {
     *out = NULL;

@@ -54,11 +54,13 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
     const mt_model *m = plan->model;
     mt_rc rc = MT_OK;
     for (int u = 0; !rc && u < m->n_units; u++)
-        for (int k = mt_plan_alias(plan, u) == u ? 0 : m->units[u].layout->n_weights; !rc && k < m->units[u].layout->n_weights; k++) {
+        for (int k = mt_plan_alias(plan, u) == u ? 0 : m->units[u].layout->n_weights; !rc && k < m->units[u].layout->n_weights;
+             k++) {
             const mt_weight *w = &m->units[u].layout->weights[k];
             bool norm = w->n_dims == 1 && !(w->role == MT_B_Q || w->role == MT_B_K || w->role == MT_B_V);
             for (int64_t at = 0; !rc && at < w->n; at += norm ? 1 : RUN)
-                rc = mt_engine_write(e, u, MT_STATE_HI, w->offset + at, norm ? 1 : mt_min_i64(RUN, w->n - at), norm ? &one : run, err);
+                rc = mt_engine_write(e, u, MT_STATE_HI, w->offset + at, norm ? 1 : mt_min_i64(RUN, w->n - at), norm ? &one : run,
+                                     err);
         }
     mt_free(run);
     return rc;
@@ -66,10 +68,13 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
 
 /* -- the run --------------------------------------------------------------------------------------- */
 
-static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, const mt_batch *largest, mt_err *err)
+static mt_rc plan_for(mt_plan **out, mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o,
+                      const mt_batch *largest, mt_err *err)
 {
-    mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs, .longest = largest->longest, .alias_layers = o->alias_layers };
-    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .moments = o->moments, .mlp_rows = 16384, .head_rows = o->head_rows ? o->head_rows : 1024,
+    mt_job job = { .train = true, .clip = o->clip, .step_tokens = largest->n_tokens, .step_docs = largest->n_docs,
+                   .longest = largest->longest, .alias_layers = o->alias_layers };
+    mt_arithmetic a = { .compute = o->compute, .grad = o->compute, .moments = o->moments, .mlp_rows = 16384,
+                        .head_rows = o->head_rows ? o->head_rows : 1024,
                         .attention = mt_attention_use_of(dev, o->deterministic, false, machine->device_bytes) };
     if (!o->micro_tokens && !o->head_rows) return mt_plan_auto(out, m, &job, &a, machine, err);
     a.micro_tokens = mt_max_i64(largest->longest, mt_min_i64(o->micro_tokens ? o->micro_tokens : 16384, largest->n_tokens));
@@ -85,12 +90,15 @@ static int by_size(const void *a, const void *b)
 static mt_rc one_step(mt_engine *e, const mt_bench_options *o, const mt_batch *batch, mt_step_result *r, mt_err *err)
 {
     /* Layers that share memory are updated one over the other, at any time: weights must stay what they are. */
-    const mt_hyper h = { .lr = o->alias_layers ? 0 : 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01, .max_grad_norm = 1.0 };
+    const mt_hyper h = { .lr = o->alias_layers ? 0 : 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.01,
+                         .max_grad_norm = 1.0 };
     MT_TRY(mt_engine_step(e, batch, &h, r, err));
-    return isfinite(r->loss) ? MT_OK : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");
+    return isfinite(r->loss) ? MT_OK
+                             : mt_fail(err, MT_ENUMERIC, "the loss of random weights is not finite: a bug, please report it");
 }
 
-/* What the steps are made of.  Warm-up steps may be smaller: the clock starts at the norm of one, whatever it took to get there. */
+/* What the steps are made of.  Warm-up steps may be smaller: the clock starts at the norm of one, whatever it took to get
+ * there. */
 typedef struct batches {
     mt_batch timed, smaller;
     const mt_batch *warmup; /* one of the two */
@@ -139,7 +147,8 @@ static mt_rc run_steps(mt_engine *e, const mt_bench_options *o, const batches *b
 }
 
 /* Two more steps under a trace, which sees the time between their norms. */
-static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const mt_bench_options *o, const batches *b, mt_bench_result *out, mt_err *err)
+static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const mt_bench_options *o, const batches *b,
+                         mt_bench_result *out, mt_err *err)
 {
     enum { SPANS = 1 << 16 };
     mt_trace *trace;
@@ -183,7 +192,8 @@ static size_t resident_peak(void)
     return (size_t)kib << 10;
 }
 
-mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out, mt_err *err)
+mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out,
+                   mt_err *err)
 {
     batches b = { 0 };
     mt_plan *plan = NULL;

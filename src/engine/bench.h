@@ -10,8 +10,9 @@ typedef struct mt_bench_options {
     double lognormal_mean; /* document lengths are drawn with this mean, at most seq_len; 0: all seq_len */
     double trained;        /* share of tokens that are trained */
     int steps, warmup;       /* steps 0: the one that is traced is the one that is timed */
-    int64_t warmup_tokens;   /* of a step before the timed ones, and of the first traced where nothing else is timed; 0: as many as in those.  State that
-                                is staged hides behind a step, and less of it behind a short one: then the timed step pays for the rest */
+    int64_t warmup_tokens; /* of a step before the timed ones, and of the first traced where nothing else is timed; 0: as many as
+                              in those.  State that is staged hides behind a step, and less of it behind a short one: then the
+                              timed step pays for the rest */
     bool clip;
     bool alias_layers; /* layers share one layer's host memory: a speed, not a training */
     bool deterministic; /* repeatable kernels only */
@@ -43,6 +44,7 @@ typedef struct mt_bench_result {
     char placement[320]; /* in words */
 } mt_bench_result;
 
-mt_rc mt_bench_run(mt_device *dev, const mt_model *model, const mt_machine *machine, const mt_bench_options *o, mt_bench_result *out, mt_err *err);
+mt_rc mt_bench_run(mt_device *dev, const mt_model *model, const mt_machine *machine, const mt_bench_options *o,
+                   mt_bench_result *out, mt_err *err);
 
 #endif

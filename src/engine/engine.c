@@ -26,7 +26,8 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
         int at = mt_plan_alias(e->plan, u);
         for (int k = 0; k < MT_STATE_KINDS; k++) {
             void *p = mt__buffer(e, kinds[k], at, -1);
-            if (p && mt__place(e, u)->home == MT_DEVICE) MT_TRY(mt_fill(e->compute, p, 0, mt__state_bytes(e, u, (mt_state_kind)k), err)); /* the host's is zero */
+            if (p && mt__place(e, u)->home == MT_DEVICE)
+                MT_TRY(mt_fill(e->compute, p, 0, mt__state_bytes(e, u, (mt_state_kind)k), err)); /* the host's is zero */
         }
         s->hi = mt__buffer(e, MT_BUF_HI, at, -1);
         s->lo = mt__buffer(e, MT_BUF_LO, at, -1);
@@ -101,13 +102,15 @@ static mt_rc open_step(mt_engine *e, mt_err *err)
     e->sort_a = mt_calloc(rows, sizeof *e->sort_a);
     e->sort_b = mt_calloc(rows, sizeof *e->sort_b);
     e->visits = mt_calloc((size_t)(2 * e->model->n_units + 2), sizeof *e->visits);
-    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b || !e->visits) return mt_fail(err, MT_ENOMEM, "no host memory for a step's tables");
+    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b || !e->visits)
+        return mt_fail(err, MT_ENOMEM, "no host memory for a step's tables");
     e->sum = mt__buffer(e, MT_BUF_SUMS, -1, -1);
     e->n_bad = (int64_t *)(e->sum + 1);
     e->norms = (double *)(e->n_bad + 1);
     e->host = mt__buffer(e, MT_BUF_SUMS_HOST, -1, -1);
     e->landed_norms = e->host->norms + e->model->n_units;
-    e->run = (mt_run){ .model = e->model, .ops = e->ops, .stream = e->compute, .t = a->compute, .attention = mt_plan_attention(e->plan), .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
+    e->run = (mt_run){ .model = e->model, .ops = e->ops, .stream = e->compute, .t = a->compute,
+                       .attention = mt_plan_attention(e->plan), .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
                        .head_rows = mt_min_i64(a->head_rows, a->micro_tokens) };
     open_work(e);
     MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host + (size_t)e->model->n_units * sizeof(double), err));
@@ -126,7 +129,8 @@ static mt_rc open_all(mt_engine *e, int n_workers, mt_err *err)
     MT_TRY(mt__grads_create(e, err));
     MT_TRY(open_step(e, err));
     MT_TRY(mt__homes_create(e, err));
-    return mt__updates_create(e, n_workers, err);
+    MT_TRY(mt__updates_create(e, err));
+    return mt__updater_create(e, n_workers, err);
 }
 
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err)
@@ -154,12 +158,13 @@ void mt_engine_free(mt_engine *e)
 {
     if (!e) return;
     const mt_device_api *api = e->dev->api;
-    mt__updates_stop(e);
+    mt__updater_stop(e);
     api->stream_free(e->compute);
     api->stream_free(e->copy_in);
     api->stream_free(e->copy_out);
     api->stream_free(e->write_back);
     mt__homes_free(e);
+    mt__updater_free(e);
     mt__updates_free(e);
     mt__grads_free(e);
     mt__keeps_free(e);
@@ -203,7 +208,8 @@ static mt_rc settle(mt_engine *e, mt_err *err)
     _Static_assert(MT_COUNT(streams) == MT_COUNT(e->settled), "an event for each");
     MT_TRY(mt__updates_return_all(e, err));
     for (int u = 0; u < e->model->n_units; u++)
-        if (mt__place(e, u)->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, e->units[u].version, err));
+        if (mt__place(e, u)->site == MT_SITE_HOST)
+            MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, e->units[u].version, err));
     MT_TRY(mt_copy_small(e->compute, &e->host->n_bad, e->n_bad, sizeof *e->n_bad, MT_COPY_OUT, err));
     for (size_t i = 0; i < MT_COUNT(streams); i++) MT_TRY(mt_record(streams[i], e->settled[i], err));
     for (size_t i = 0; i < MT_COUNT(streams); i++) MT_TRY(mt_sync(e->settled[i], err));

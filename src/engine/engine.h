@@ -41,8 +41,9 @@ typedef struct mt_step_result {
 mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, const mt_engine_options *options, mt_err *err);
 void mt_engine_free(mt_engine *e); /* accepts NULL and broken engines */
 
-/* Elements [first, first + n) of a unit's state, at its home: uint16 hi, int16 lo, m and v as mt_moments_type says.  Reading waits for
- * updates in flight.  Several threads may write at once while nobody does anything else; 8-bit moments of a unit one at a time, for numbers share blocks. */
+/* Elements [first, first + n) of a unit's state, at its home: uint16 hi, int16 lo, m and v as mt_moments_type says.  Reading
+ * waits for updates in flight.  Several threads may write at once while nobody does anything else; 8-bit moments of a unit one at
+ * a time, for numbers share blocks. */
 mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
 mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 /* fn is told of what is written from now on, on the thread that wrote it; NULL: nobody is. */
@@ -66,9 +67,9 @@ mt_rc mt_engine_settle(mt_engine *e, mt_err *err);
 /* Write down what the next steps do; NULL: no more.  The trace outlives it. */
 void mt_engine_trace(mt_engine *e, mt_trace *trace);
 
-/* For one other thread that saves the state while the engine goes on: after hold(), read_held() gives every unit as the updates so far
- * leave it, and no unit is updated again before it is let go.  The engine may step and evaluate meanwhile; its next update waits where
- * it must.  Each hold ends with let_go() of every unit. */
+/* For one other thread that saves the state while the engine goes on: after hold(), read_held() gives every unit as the updates
+ * so far leave it, and no unit is updated again before it is let go.  The engine may step and evaluate meanwhile; its next update
+ * waits where it must.  Each hold ends with let_go() of every unit. */
 mt_rc mt_engine_hold(mt_engine *e, mt_err *err);
 mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 void mt_engine_let_go(mt_engine *e, int unit);

@@ -44,7 +44,7 @@ static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *n
     *out = (mt_dataset_entry){ .name = name,
                                .path = mt_dir_exists(name) ? name : NULL,
                                .hub = name,
-                               .layout = mt_layout_direct(s->dataset.query_field, s->dataset.response_field) };
+                               .layout = mt_record_layout_direct(s->dataset.query_field, s->dataset.response_field) };
 }
 
 /* dataset.path: a file or folder, else a dataset of the hub, as the original took it. */
@@ -140,7 +140,7 @@ static mt_rc look(dataset *d, mt_err *err)
         mt_arena_reset(&arena);
         rc = mt_records_next(r, &arena, &record, &where, err);
     }
-    if (!rc && where.state == MT_RECORD_OK) d->text = mt_layout_is_text(&d->entry.layout, &record);
+    if (!rc && where.state == MT_RECORD_OK) d->text = mt_record_layout_is_text(&d->entry.layout, &record);
     mt_arena_free(&arena);
     mt_records_close(r);
     return rc;
@@ -354,7 +354,7 @@ mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err 
 {
     if (f->sets[0].text) return encode(f, text, out, err);
     mt_sampler *asker;
-    mt_layout layout = mt_layout_default(MT_FORMATTING_OPENAI);
+    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
     mt_sampler_config config = sampler_config(f);
     config.as_is = true;
     MT_TRY(mt_sampler_open(&asker, f->tok, &layout, &config, err));
@@ -377,7 +377,7 @@ const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }
 
 static bool is_read(const dataset *d, const char *column)
 {
-    const mt_layout *l = &d->entry.layout;
+    const mt_record_layout *l = &d->entry.layout;
     const char *const chat[] = {
         l->prompt, l->query, l->response, l->history, l->messages, l->messages_too, l->system, l->tools
     };

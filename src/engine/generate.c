@@ -2,8 +2,6 @@
 
 #include "engine/internal.h"
 
-#include <time.h>
-
 enum { PASS_TOKENS = 512 };
 
 /* -- the plan -------------------------------------------------------------------------------------- */
@@ -12,10 +10,14 @@ mt_rc mt_generate_plan(mt_plan **out, const mt_model *model, const mt_generate_j
 {
     int64_t rows = g->pass_tokens ? g->pass_tokens : PASS_TOKENS;
     *out = NULL;
-    if (g->n_prompts < 1 || g->longest < 1 || rows < 1) return mt_fail(err, MT_EINVAL, "generation for %lld prompts of %lld tokens", (long long)g->n_prompts, (long long)g->longest);
+    if (g->n_prompts < 1 || g->longest < 1 || rows < 1)
+        return mt_fail(err, MT_EINVAL, "generation for %lld prompts of %lld tokens", (long long)g->n_prompts,
+                       (long long)g->longest);
     for (int64_t slots = mt_min_i64(g->n_prompts, rows);; slots /= 2) {
-        mt_job job = { .step_tokens = rows, .step_docs = slots, .longest = g->longest, .mapped = g->mapped && g->compute == MT_DTYPE_BF16, .cache_slots = slots };
-        mt_arithmetic a = { .compute = g->compute, .grad = g->compute, .micro_tokens = rows, .mlp_rows = rows, .head_rows = slots };
+        mt_job job = { .step_tokens = rows, .step_docs = slots, .longest = g->longest,
+                       .mapped = g->mapped && g->compute == MT_DTYPE_BF16, .cache_slots = slots };
+        mt_arithmetic a = { .compute = g->compute, .grad = g->compute, .micro_tokens = rows, .mlp_rows = rows,
+                            .head_rows = slots };
         mt_rc rc = mt_plan_choose(out, model, &job, &a, device_bytes, err);
         if (rc != MT_ENOMEM || slots == 1) return rc;
     }
@@ -44,13 +46,6 @@ typedef struct generation {
     mt_candidate *space;  /* [V] */
     mt_generate_stats stats;
 } generation;
-
-static int64_t now_ns(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (int64_t)t.tv_sec * 1000000000 + t.tv_nsec;
-}
 
 static bool reads_prompt(const generation *g, const sequence *s) { return s->done < g->prompts[s->prompt].n; }
 
@@ -114,7 +109,8 @@ static bool is_stop(const mt_generate_options *o, int32_t id)
 static mt_rc take_token(generation *g, sequence *s, const float *logits, mt_err *err)
 {
     const mt_generate_options *o = g->o;
-    int32_t id = mt_sample(&o->sampling, logits, g->e->model->config->V, g->prompts[s->prompt].stream, (uint64_t)s->n_new, g->space);
+    int32_t id =
+        mt_sample(&o->sampling, logits, g->e->model->config->V, g->prompts[s->prompt].stream, (uint64_t)s->n_new, g->space);
     mt_generated t = { .prompt = s->prompt, .i = s->n_new, .id = id, .stop = is_stop(o, id), .logits = logits };
     s->last = id;
     s->n_new++;
@@ -130,7 +126,7 @@ static mt_rc take_token(generation *g, sequence *s, const float *logits, mt_err 
 static mt_rc run_pass(generation *g, mt_err *err)
 {
     bool has_prompt;
-    int64_t start = now_ns(), n_before = g->stats.n_new_tokens;
+    int64_t start = mt_now_ns(), n_before = g->stats.n_new_tokens;
     MT_TRY(fill_pass(g, &has_prompt, err));
     MT_TRY(mt__step_continue(g->e, &g->batch, &(continued){ g->past, g->slot }, err));
     const float *logits = mt__buffer(g->e, MT_BUF_LOGITS_HOST, -1, -1);
@@ -140,7 +136,7 @@ static mt_rc run_pass(generation *g, mt_err *err)
         MT_TRY(take_token(g, s, logits, err));
         logits += g->e->model->config->V;
     }
-    *(has_prompt ? &g->stats.prompt_ns : &g->stats.decode_ns) += now_ns() - start;
+    *(has_prompt ? &g->stats.prompt_ns : &g->stats.decode_ns) += mt_now_ns() - start;
     if (!has_prompt) g->stats.n_decoded += g->stats.n_new_tokens - n_before;
     g->stats.n_passes++;
     return MT_OK;
@@ -156,7 +152,8 @@ static mt_rc check(const mt_engine *e, const mt_prompt *prompts, size_t n, const
     for (size_t i = 0; i < n; i++) {
         if (prompts[i].n < 1) return mt_fail(err, MT_EINVAL, "prompt %zu has no tokens: there is nothing to continue", i + 1);
         if (prompts[i].n > longest)
-            return mt_fail(err, MT_ERANGE, "prompt %zu has %lld tokens; there is room for %lld", i + 1, (long long)prompts[i].n, (long long)longest);
+            return mt_fail(err, MT_ERANGE, "prompt %zu has %lld tokens; there is room for %lld", i + 1, (long long)prompts[i].n,
+                           (long long)longest);
     }
     return mt_sampling_check(&o->sampling, err);
 }
@@ -168,7 +165,9 @@ static mt_rc open_generation(generation *g, mt_err *err)
     g->past = mt_calloc(n, sizeof *g->past);
     g->slot = mt_calloc(n, sizeof *g->slot);
     g->space = mt_calloc((size_t)g->e->model->config->V, sizeof *g->space);
-    return g->slots && g->past && g->slot && g->space ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the sequences of a generation");
+    return g->slots && g->past && g->slot && g->space
+               ? MT_OK
+               : mt_fail(err, MT_ENOMEM, "no host memory for the sequences of a generation");
 }
 
 static void close_generation(generation *g)
@@ -180,7 +179,8 @@ static void close_generation(generation *g)
     mt_free(g->space);
 }
 
-mt_rc mt_generate(mt_engine *e, const mt_prompt *prompts, size_t n_prompts, const mt_generate_options *options, mt_generate_stats *stats, mt_err *err)
+mt_rc mt_generate(mt_engine *e, const mt_prompt *prompts, size_t n_prompts, const mt_generate_options *options,
+                  mt_generate_stats *stats, mt_err *err)
 {
     generation g = { .e = e, .prompts = prompts, .n_prompts = n_prompts, .o = options, .n_slots = e->plan->job.cache_slots };
     MT_TRY(check(e, prompts, n_prompts, options, err));

@@ -7,7 +7,8 @@
  *     mt_plan *plan;
  *     MT_TRY(mt_generate_plan(&plan, model, &(mt_generate_job){ .compute = MT_DTYPE_BF16, ... }, device_bytes, err));
  *     ... mt_engine_create, mt_engine_load ...
- *     MT_TRY(mt_generate(engine, prompts, n, &(mt_generate_options){ .max_new_tokens = 100, .on_token = print, ... }, &stats, err)); */
+ *     mt_generate_options o = { .max_new_tokens = 100, .on_token = print, ... };
+ *     MT_TRY(mt_generate(engine, prompts, n, &o, &stats, err)); */
 #ifndef MT_ENGINE_GENERATE_H
 #define MT_ENGINE_GENERATE_H
 
@@ -52,7 +53,8 @@ typedef struct mt_generate_job {
     mt_dtype compute;
     int64_t n_prompts;
     int64_t longest;     /* prompt and continuation of a sequence, at most */
-    bool mapped;         /* weights lie in mapped files as bf16 (mt_weights_mapped): what does not stay on the device needs no host memory */
+    bool mapped;         /* weights lie in mapped files as bf16 (mt_weights_mapped): what does not stay on the device needs no
+                          * host memory */
     int64_t pass_tokens; /* rows of a pass, at most; 0: a good number */
 } mt_generate_job;
 
@@ -60,6 +62,7 @@ typedef struct mt_generate_job {
 mt_rc mt_generate_plan(mt_plan **out, const mt_model *model, const mt_generate_job *job, size_t device_bytes, mt_err *err);
 
 /* stats may be NULL. */
-mt_rc mt_generate(mt_engine *e, const mt_prompt *prompts, size_t n_prompts, const mt_generate_options *options, mt_generate_stats *stats, mt_err *err);
+mt_rc mt_generate(mt_engine *e, const mt_prompt *prompts, size_t n_prompts, const mt_generate_options *options,
+                  mt_generate_stats *stats, mt_err *err);
 
 #endif

@@ -8,7 +8,10 @@
  * change the order of additions (P2). */
 #include "engine/internal.h"
 
-static bool stays_on_device(const mt_engine *e) { return mt_plan_many_sweeps(e->plan) && e->plan->place.accumulators == MT_DEVICE; }
+static bool stays_on_device(const mt_engine *e)
+{
+    return mt_plan_many_sweeps(e->plan) && e->plan->place.accumulators == MT_DEVICE;
+}
 static bool via_host(const mt_engine *e) { return mt_plan_many_sweeps(e->plan) && e->plan->place.accumulators == MT_HOST; }
 
 static slot *acc_slot(mt_engine *e, int u, int index)
@@ -77,10 +80,12 @@ static mt_rc round_and_measure(mt_engine *e, int u, slot *acc, void *g, mt_err *
     const mt_arithmetic *a = &e->plan->arithmetic;
     int64_t n = mt__layout(e, u)->n_train;
     bool tied = u == 0 && e->model->config->tied;
-    MT_TRY(e->ops->round_grad(e->compute, &(mt_round_grad){ .t = a->grad, .n = n, .acc = acc->p, .acc2 = tied ? e->acc_tied.p : NULL, .g = g }, err));
+    MT_TRY(e->ops->round_grad(e->compute, &(mt_round_grad){ .t = a->grad, .n = n, .acc = acc->p,
+                                                            .acc2 = tied ? e->acc_tied.p : NULL, .g = g }, err));
     MT_TRY(mt_record(e->compute, acc->free, err));
     if (tied) MT_TRY(mt_record(e->compute, e->acc_tied.free, err));
-    return e->ops->grad_norm(e->compute, &(mt_grad_norm){ .t = a->grad, .n = n, .g = g, .sum = &e->norms[u], .scratch = e->run.work.scratch }, err);
+    return e->ops->grad_norm(e->compute, &(mt_grad_norm){ .t = a->grad, .n = n, .g = g, .sum = &e->norms[u],
+                                                          .scratch = e->run.work.scratch }, err);
 }
 
 /* To the host: parked until the norm is known, or into a slab that is updated from at once. */
@@ -90,7 +95,7 @@ static mt_rc send_out(mt_engine *e, int u, slot *out, mt_err *err)
     void *to = st->parked;
     size_t bytes = (size_t)mt__layout(e, u)->n_train * mt_dtype_bytes(e->plan->arithmetic.grad);
     MT_TRY(mt_record(e->compute, out->ready, err));
-    if (!to) MT_TRY(mt__updates_slab(e, &to, err));
+    if (!to) MT_TRY(mt__updater_slab(e, &to, err));
     MT_TRY(mt_wait(e->copy_out, out->ready, err));
     MT_TRY(mt_copy(e->copy_out, to, out->p, bytes, MT_COPY_OUT, err));
     if (!st->parked) MT_TRY(mt_copy(e->copy_out, &e->landed_norms[u], &e->norms[u], sizeof(double), MT_COPY_OUT, err));
@@ -130,7 +135,8 @@ static mt_rc open_slots(mt_engine *e, slot *slots, mt_buffer_kind kind, int per_
     for (int g = 0; g < e->model->n_groups; g++)
         for (int s = 0; s < per_group; s++) {
             slots[g * per_group + s].p = mt__buffer(e, kind, g, s);
-            MT_TRY(mt__slot_events(e, &slots[g * per_group + s], "gradient sums", kind == MT_BUF_ACC ? "gradient sums read" : "gradient sent", err));
+            MT_TRY(mt__slot_events(e, &slots[g * per_group + s], "gradient sums",
+                                   kind == MT_BUF_ACC ? "gradient sums read" : "gradient sent", err));
         }
     return MT_OK;
 }
@@ -142,7 +148,8 @@ mt_rc mt__grads_create(mt_engine *e, mt_err *err)
     e->outs = mt_calloc((size_t)(groups * outs), sizeof *e->outs);
     e->out_turn = mt_calloc((size_t)groups, sizeof *e->out_turn);
     e->unit_accs = mt_calloc((size_t)e->model->n_units, sizeof *e->unit_accs);
-    if (!e->accs || !e->outs || !e->out_turn || !e->unit_accs) return mt_fail(err, MT_ENOMEM, "no host memory for the gradient slots");
+    if (!e->accs || !e->outs || !e->out_turn || !e->unit_accs)
+        return mt_fail(err, MT_ENOMEM, "no host memory for the gradient slots");
     MT_TRY(open_slots(e, e->accs, MT_BUF_ACC, segment, err));
     MT_TRY(open_slots(e, e->outs, MT_BUF_GRAD, outs, err));
     e->acc_tied.p = mt__buffer(e, MT_BUF_ACC_TIED, 0, -1);

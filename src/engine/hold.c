@@ -36,7 +36,8 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err)
     return mt_watch_check(&e->watch, err);
 }
 
-/* That the run has failed since is no matter (H4): if the unit's own update is done and its write-back is there, nothing has changed it. */
+/* That the run has failed since is no matter (H4): if the unit's own update is done and its write-back is there, nothing has
+ * changed it. */
 mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     unit_state *s = &e->units[unit];

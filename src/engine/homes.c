@@ -1,7 +1,8 @@
-/* homes.c - between a unit's state, wherever its home is, and host memory: any number of threads at once, those that load and those that save.
+/* homes.c - between a unit's state, wherever its home is, and host memory: any number of threads at once, those that load and
+ * those that save.
  *
- * What lives on the device crosses in pieces, through a stream and a pinned buffer that the step does not use.  Threads take the buffer's slots in
- * turn, so while one copies to or from its slot the device works on another. */
+ * What lives on the device crosses in pieces, through a stream and a pinned buffer that the step does not use.  Threads take the
+ * buffer's slots in turn, so while one copies to or from its slot the device works on another. */
 #include "engine/internal.h"
 
 #include <string.h>
@@ -49,7 +50,8 @@ static mt_rc move_piece(mt_engine *e, mt_event *updated, char *device, char *hos
 {
     state_slot *s = &e->state_slots[atomic_fetch_add(&e->state_turn, 1) % MT_STATE_SLOTS];
     pthread_mutex_lock(&s->busy);
-    mt_rc rc = dir == MT_COPY_IN ? mt_watch_check(&e->watch, err) : MT_OK; /* a copy that nobody could wait for may still read the slot */
+    /* A copy that nobody could wait for may still read the slot. */
+    mt_rc rc = dir == MT_COPY_IN ? mt_watch_check(&e->watch, err) : MT_OK;
     if (!rc && dir == MT_COPY_IN) memcpy(s->bounce, host, n);
     if (!rc) rc = queue_copy(e, s, updated, device, n, dir, err);
     if (!rc) rc = mt_sync(s->done, err);

@@ -2,7 +2,8 @@
  *
  *     memory   the plan's buffers              ring     weights on the device
  *     keeps    kept activations                grads    accumulators, finished gradients
- *     updates  the three update sites          step     forward, backward, in order */
+ *     updates  the three update sites          updater  the thread of the one on the host
+ *     step     forward, backward, in order */
 #ifndef MT_ENGINE_INTERNAL_H
 #define MT_ENGINE_INTERNAL_H
 
@@ -109,7 +110,8 @@ struct mt_engine {
     const mt_plan *plan; /* borrowed; outlives the engine */
     const mt_ops *ops;
     mt_stream *compute, *copy_in, *copy_out;
-    mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes of it */
+    mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes
+                            * of it */
     mt_trace *trace; /* borrowed; NULL: nobody looks */
     mt_watch watch;
     mt_run run;
@@ -222,11 +224,21 @@ mt_rc mt__grads_begin_tied(mt_engine *e, bool first_sweep, float **acc, mt_err *
 /* End of the unit's backward in this sweep: saved for the next, or finished. */
 mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err);
 
+/* -- updater.c -- */
+mt_rc mt__updater_create(mt_engine *e, int n_workers, mt_err *err); /* starts its thread: last of all */
+void mt__updater_stop(mt_engine *e);                                /* joins it; before the streams go */
+void mt__updater_free(mt_engine *e);
+/* Unit u's update from gradient g on the host, which may still be on its way there. */
+mt_rc mt__updater_push(mt_engine *e, int u, void *g, mt_err *err);
+/* The host slab for the next gradient; waits until one is free. */
+mt_rc mt__updater_slab(mt_engine *e, void **slab, mt_err *err);
+
 /* -- updates.c -- */
-mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err);
-void mt__updates_stop(mt_engine *e); /* joins the updater; before the streams go */
-void mt__updates_free(mt_engine *e); /* after them: their queues hold its events */
+mt_rc mt__updates_create(mt_engine *e, mt_err *err);
+void mt__updates_free(mt_engine *e); /* after the streams: their queues hold its events */
 void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale);
+/* The update of unit u in the step at hand, but for where its state and gradient are. */
+mt_adamw mt__update_of(const mt_engine *e, int u);
 /* The unit's gradient is finished and clipping is off. */
 mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err);
 /* The last backward of `layer` is queued: start copying in the state of the unit that borrows from it. */
@@ -237,8 +249,8 @@ mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err);
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
 /* All units, the norm being known. */
 mt_rc mt__updates_all(mt_engine *e, mt_err *err);
-/* Queue the write-backs that updates_all left for later: those of units up to u, whose weights or lenders' memory are needed next; those that
- * free accumulators, as far as u's; all: behind what anyone waits for, and before anyone reads the state. */
+/* Queue the write-backs that updates_all left for later: those of units up to u, whose weights or lenders' memory are needed
+ * next; those that free accumulators, as far as u's; all: behind what anyone waits for, and before anyone reads the state. */
 mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err);
 bool mt__updates_may_return(mt_engine *e, int u); /* without waiting for the saver */
 mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err);
@@ -249,8 +261,6 @@ mt_rc mt__updates_pace(mt_engine *e, mt_err *err);
 mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
 /* Did weights leave the finite range on the device, as far as host->n_bad knows?  The host's updater says so itself. */
 mt_rc mt__updates_check(const mt_engine *e, mt_err *err);
-/* The host slab for the next gradient; waits until one is free. */
-mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err);
 
 /* -- hold.c -- */
 /* Is the saver not done with unit u yet? */
@@ -261,7 +271,8 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err);
 /* -- homes.c -- */
 mt_rc mt__homes_create(mt_engine *e, mt_err *err);
 void mt__homes_free(mt_engine *e);
-/* Bytes of a unit's state, at `home`, which is where the unit lives.  Reading waits for its newest update on the device; writing is for a settled engine. */
+/* Bytes of a unit's state, at `home`, which is where the unit lives.  Reading waits for its newest update on the device; writing
+ * is for a settled engine. */
 mt_rc mt__home_read(mt_engine *e, int unit, char *home, void *dst, size_t bytes, mt_err *err);
 mt_rc mt__home_write(mt_engine *e, int unit, char *home, const void *src, size_t bytes, mt_err *err);
 

@@ -1,15 +1,24 @@
 /* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
  *
- * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu, with post norms mixed and mlped, then norms
- * and act, as far as the level says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod keep_slots, on the way
- * out and back, so the last layers of forward are still there when backward begins. */
+ * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu, with post norms mixed and
+ * mlped, then norms and act, as far as the level says.  A block in host memory passes through a device slot: layer l uses slot
+ * (number of its kind) mod keep_slots, on the way out and back, so the last layers of forward are still there when backward
+ * begins. */
 #include "engine/internal.h"
 
-typedef enum array_id { A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, A_RSTD1, A_H1, A_RSTD2, A_H2, A_ACT, ARRAYS } array_id;
+typedef enum array_id {
+    A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, A_RSTD1, A_H1, A_RSTD2, A_H2, A_ACT, /* as they lie in a block */
+    ARRAYS
+} array_id;
 _Static_assert((int)ARRAYS == (int)MT_KEEP_ARRAYS, "the plan makes room for the gaps between them");
 
-static const mt_keep level_of[ARRAYS] = { MT_KEEP_ATTENTION, MT_KEEP_INPUT, MT_KEEP_ATTENTION, MT_KEEP_ATTENTION, MT_KEEP_ALL,   MT_KEEP_ALL,  MT_KEEP_ALL,
-                                          MT_KEEP_ALL,       MT_KEEP_NORMS, MT_KEEP_NORMS,     MT_KEEP_NORMS,     MT_KEEP_NORMS, MT_KEEP_ACT };
+/* The least level that keeps it. */
+static const mt_keep level_of[ARRAYS] = {
+    [A_X] = MT_KEEP_INPUT,      [A_LSE] = MT_KEEP_ATTENTION, [A_QKV] = MT_KEEP_ATTENTION, [A_ATTN] = MT_KEEP_ATTENTION,
+    [A_XMID] = MT_KEEP_ALL,     [A_GU] = MT_KEEP_ALL,        [A_MIXED] = MT_KEEP_ALL,     [A_MLPED] = MT_KEEP_ALL,
+    [A_RSTD1] = MT_KEEP_NORMS,  [A_H1] = MT_KEEP_NORMS,      [A_RSTD2] = MT_KEEP_NORMS,   [A_H2] = MT_KEEP_NORMS,
+    [A_ACT] = MT_KEEP_ACT,
+};
 
 static size_t row_bytes(const mt_engine *e, array_id a)
 {
@@ -39,7 +48,8 @@ static size_t array_offset(const mt_engine *e, mt_keep keep, array_id a)
 {
     size_t at = 0;
     for (int b = 0; b < (int)a; b++)
-        if (keep >= level_of[b]) at += mt_round_up(row_bytes(e, (array_id)b) * (size_t)e->plan->place.sweep_tokens, MT_KEEP_ALIGN);
+        if (keep >= level_of[b])
+            at += mt_round_up(row_bytes(e, (array_id)b) * (size_t)e->plan->place.sweep_tokens, MT_KEEP_ALIGN);
     return at;
 }
 
@@ -72,43 +82,53 @@ void *mt__keeps_x(mt_engine *e, int layer, bool train, int64_t row)
     return pass + (size_t)row * row_bytes(e, A_X);
 }
 
+/* Array a from `row` on: in the layer's kept block or, where it is not kept, in workspace.  *work moves on either way. */
+static void *kept_or_work(mt_engine *e, int layer, bool train, array_id a, int64_t row, char **work)
+{
+    void *own = take(work, (size_t)e->plan->arithmetic.micro_tokens * row_bytes(e, a)),
+         *kept = kept_array(e, layer, train, a, row);
+    return kept ? kept : own;
+}
+
+static mt_normed kept_norm(mt_engine *e, int layer, bool train, array_id h, array_id rstd, int64_t row)
+{
+    return (mt_normed){ kept_array(e, layer, train, h, row), kept_array(e, layer, train, rstd, row) };
+}
+
 mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row)
 {
     const mt_config *c = e->model->config;
     const mt_arithmetic *a = &e->plan->arithmetic;
-    size_t n = (size_t)a->micro_tokens;
+    size_t w = mt_dtype_bytes(a->compute);
     char *work = mt__buffer(e, MT_BUF_LAYER_WORK, set, -1);
-    void *lse = take(&work, n * row_bytes(e, A_LSE)), *x = take(&work, n * row_bytes(e, A_X)), *qkv = take(&work, n * row_bytes(e, A_QKV));
-    void *qk = take(&work, n * (size_t)((c->H + c->K) * c->Dh) * mt_dtype_bytes(a->compute));
-    void *attn = take(&work, n * row_bytes(e, A_ATTN)), *xmid = take(&work, n * row_bytes(e, A_XMID));
-    void *mixed = take(&work, n * row_bytes(e, A_MIXED)), *mlped = take(&work, n * row_bytes(e, A_MLPED)), *gu = work;
-    void *kept_gu = kept_array(e, layer, train, A_GU, row), *kept_x = kept_array(e, layer, train, A_X, row);
-    void *kept_qkv = kept_array(e, layer, train, A_QKV, row), *kept_attn = kept_array(e, layer, train, A_ATTN, row);
-    void *kept_lse = kept_array(e, layer, train, A_LSE, row), *kept_xmid = kept_array(e, layer, train, A_XMID, row);
-    void *kept_mixed = kept_array(e, layer, train, A_MIXED, row), *kept_mlped = kept_array(e, layer, train, A_MLPED, row);
-    mt_acts acts = {
-        .x = kept_x ? kept_x : x,
-        .qkv = kept_qkv ? kept_qkv : qkv,
-        .attn = kept_attn ? kept_attn : attn,
-        .lse = kept_lse ? kept_lse : lse,
-        .xmid = kept_xmid ? kept_xmid : xmid,
-        .mixed = kept_mixed ? kept_mixed : mixed,
-        .mlped = kept_mlped ? kept_mlped : mlped,
-        .gu = kept_gu ? kept_gu : gu,
-        .norm1 = { kept_array(e, layer, train, A_H1, row), kept_array(e, layer, train, A_RSTD1, row) },
-        .norm2 = { kept_array(e, layer, train, A_H2, row), kept_array(e, layer, train, A_RSTD2, row) },
-        .act = kept_array(e, layer, train, A_ACT, row),
-        .gu_whole = kept_gu || (train && e->plan->longest_segment > 1),
-    };
+    mt_acts acts = { 0 };
+    acts.lse = kept_or_work(e, layer, train, A_LSE, row, &work);
+    acts.x = kept_or_work(e, layer, train, A_X, row, &work);
+    acts.qkv = kept_or_work(e, layer, train, A_QKV, row, &work);
+    void *qk = take(&work, (size_t)(a->micro_tokens * (c->H + c->K) * c->Dh) * w);
     acts.qk = c->qk_norm ? qk : acts.qkv;
+    acts.attn = kept_or_work(e, layer, train, A_ATTN, row, &work);
+    acts.xmid = kept_or_work(e, layer, train, A_XMID, row, &work);
+    acts.mixed = kept_or_work(e, layer, train, A_MIXED, row, &work);
+    acts.mlped = kept_or_work(e, layer, train, A_MLPED, row, &work);
+    void *kept_gu = kept_array(e, layer, train, A_GU, row);
+    acts.gu = kept_gu ? kept_gu : work;
+    acts.gu_whole = kept_gu || (train && e->plan->longest_segment > 1);
+    acts.norm1 = kept_norm(e, layer, train, A_H1, A_RSTD1, row);
+    acts.norm2 = kept_norm(e, layer, train, A_H2, A_RSTD2, row);
+    acts.act = kept_array(e, layer, train, A_ACT, row);
     acts.cache_k = train ? NULL : mt__buffer(e, MT_BUF_CACHE, layer, -1);
-    if (acts.cache_k) acts.cache_v = (char *)acts.cache_k + (size_t)(e->plan->job.cache_slots * e->plan->job.longest * c->K * c->Dh) * mt_dtype_bytes(a->compute);
+    size_t cache_bytes = (size_t)(e->plan->job.cache_slots * e->plan->job.longest * c->K * c->Dh) * w;
+    if (acts.cache_k) acts.cache_v = (char *)acts.cache_k + cache_bytes;
     return acts;
 }
 
 /* -- through host memory --------------------------------------------------------------------------- */
 
-static keep_slot *host_slot(mt_engine *e, int layer) { return layer < e->model->config->L && e->layers[layer].kept_host ? &e->keeps[e->layers[layer].slot] : NULL; }
+static keep_slot *host_slot(mt_engine *e, int layer)
+{
+    return layer < e->model->config->L && e->layers[layer].kept_host ? &e->keeps[e->layers[layer].slot] : NULL;
+}
 
 mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
 {
@@ -192,7 +212,9 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
     for (int l = 0; l < e->model->config->L; l++) {
         layer_state *s = &e->layers[l];
         s->kept = mt__buffer(e, MT_BUF_KEEP, l, -1);
-        s->kept_host = e->plan->place.layers[l].place == MT_HOST ? mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1) : NULL;
+        s->kept_host = e->plan->place.layers[l].place == MT_HOST
+                           ? mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1)
+                           : NULL;
         if (s->kept_host) s->slot = n_hosted++ % n_slots;
         s->borrower = -1;
         MT_TRY(mt__event(e, &s->saved, "kept activations sent", err));

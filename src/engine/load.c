@@ -1,4 +1,5 @@
-/* load.c - weights into an engine: cut into pieces, which several threads read or make, split into halves and write to the weights' homes. */
+/* load.c - weights into an engine: cut into pieces, which several threads read or make, split into halves and write to the
+ * weights' homes. */
 #include "engine/load.h"
 
 #include "base/file.h"
@@ -13,7 +14,8 @@
 #include <string.h>
 
 enum { PIECE = 1 << 19 };   /* numbers a thread takes at a time, and whose pages it lets go */
-enum { STRETCH = 1 << 18 }; /* of those it splits and writes at a time: they stay in a core's cache, and a copy to the device is not all overhead */
+enum { STRETCH = 1 << 18 }; /* of those it splits and writes at a time: they stay in a core's cache, and a copy to the device
+                             * is not all overhead */
 enum { MOST_THREADS = 16 }; /* each has a piece of a file in memory, which no plan has room for */
 
 /* A weight, and where its numbers come from. */
@@ -45,7 +47,8 @@ typedef struct halves {
     int16_t lo[STRETCH];
 } halves;
 
-/* Numbers that no split can hold become NaN: a run on them stops at the first loss, with the warning above it.  No branch, so that it vectorizes. */
+/* Numbers that no split can hold become NaN: a run on them stops at the first loss, with the warning above it.  No branch, so
+ * that it vectorizes. */
 static int64_t split_with_nans(const float *f, uint16_t *hi, int16_t *lo, int64_t n)
 {
     int32_t n_bad = 0;
@@ -104,11 +107,14 @@ static bool lies_in_one_place(const source *s) { return s->tensor->data && !s->w
 static const uint8_t *place_of(const source *s, int64_t i)
 {
     int64_t run;
-    return s->tensor->data + (size_t)mt_slice_place(s->w, i, &run) * mt_dtype_bytes(s->tensor->dtype);
+    return s->tensor->data + (size_t)mt_weight_place(s->w, i, &run) * mt_dtype_bytes(s->tensor->dtype);
 }
 
 /* The bytes of numbers [first, first + n). */
-static size_t span_of(const source *s, int64_t first, int64_t n) { return (size_t)(place_of(s, first + n - 1) - place_of(s, first)) + mt_dtype_bytes(s->tensor->dtype); }
+static size_t span_of(const source *s, int64_t first, int64_t n)
+{
+    return (size_t)(place_of(s, first + n - 1) - place_of(s, first)) + mt_dtype_bytes(s->tensor->dtype);
+}
 
 static void expect_piece(const loader *l, int64_t i)
 {
@@ -120,8 +126,11 @@ static void expect_piece(const loader *l, int64_t i)
 
 static mt_rc fetch_piece(const source *s, int64_t first, int64_t n, mt_err *err)
 {
-    if (!s->tensor || !lies_in_one_place(s) || mt_map_fetch(s->tensor->map, place_of(s, first), span_of(s, first, n))) return MT_OK;
-    return mt_fail(err, MT_EIO, "%s: tensor \"%s\" cannot be read: the disk has failed, or the file has become shorter; look at the disk (dmesg), or download the file again",
+    if (!s->tensor || !lies_in_one_place(s) || mt_map_fetch(s->tensor->map, place_of(s, first), span_of(s, first, n)))
+        return MT_OK;
+    return mt_fail(err, MT_EIO,
+                   "%s: tensor \"%s\" cannot be read: the disk has failed, or the file has become shorter; look at the disk "
+                   "(dmesg), or download the file again",
                    s->tensor->file, s->tensor->name);
 }
 
@@ -166,7 +175,7 @@ static void numbers_of_tensor(const loader *l, const source *s, int64_t first, i
 {
     (void)l;
     for (int64_t i = 0, run; i < n; i += run) {
-        int64_t at = mt_slice_place(s->w, first + i, &run);
+        int64_t at = mt_weight_place(s->w, first + i, &run);
         run = mt_min_i64(run, n - i);
         mt_st_read(s->tensor, (size_t)at, (size_t)run, out + i);
     }
@@ -177,7 +186,8 @@ static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_ten
 {
     unit_state *s = &e->units[unit];
     const mt_layout *l = mt__layout(e, unit);
-    if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_slice_is_plain(w)) return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
+    if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(w))
+        return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
     if (!s->mapped) s->mapped = mt_calloc((size_t)l->n_weights, sizeof *s->mapped);
     if (!s->mapped) return mt_fail(err, MT_ENOMEM, "no host memory for the places of weights");
     s->mapped[w - l->weights] = t->data;
@@ -249,7 +259,9 @@ static mt_rc list_weights(loader *l, const mt_model *m, mt_err *err)
 static void warn_of_nans(const loader *l)
 {
     for (const source *s = l->sources; s < l->sources + l->n_sources; s++)
-        if (s->n_bad && s->tensor) mt_warn("tensor \"%s\": %lld of %lld numbers are not finite; training on them will not work", s->tensor->name, (long long)s->n_bad, (long long)s->w->n);
+        if (s->n_bad && s->tensor)
+            mt_warn("tensor \"%s\": %lld of %lld numbers are not finite; training on them will not work", s->tensor->name,
+                    (long long)s->n_bad, (long long)s->w->n);
 }
 
 static mt_rc run(loader *l, const mt_model *model, mt_err *err)

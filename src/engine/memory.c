@@ -71,7 +71,8 @@ mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_d
     for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
         size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
         if (dir == MT_COPY_IN) memcpy(via, host + done, n);
-        MT_TRY(mt_copy(e->compute, dir == MT_COPY_IN ? device + done : via, dir == MT_COPY_IN ? via : device + done, n, dir, err));
+        MT_TRY(
+            mt_copy(e->compute, dir == MT_COPY_IN ? device + done : via, dir == MT_COPY_IN ? via : device + done, n, dir, err));
         MT_TRY(mt_record(e->compute, e->settled[0], err));
         MT_TRY(mt_sync(e->settled[0], err));
         if (dir == MT_COPY_OUT) memcpy(host + done, via, n);

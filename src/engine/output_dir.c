@@ -166,7 +166,9 @@ mt_rc mt_output_dir_only_runs(const char *path, mt_err *err)
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < names.n; i++)
         if (!left_by_run(names.items[i]) && strcmp(names.items[i], ".lock") != 0)
-            rc = mt_fail(err, MT_EINVAL, "%s holds %s, which would be removed with it: rename that directory, or choose another --output-dir", path, names.items[i]);
+            rc = mt_fail(err, MT_EINVAL,
+                         "%s holds %s, which would be removed with it: rename that directory, or choose another --output-dir",
+                         path, names.items[i]);
     mt_dir_names_free(&names);
     return rc;
 }

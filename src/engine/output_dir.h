@@ -20,7 +20,8 @@ void mt_output_dir_close(mt_output_dir *d); /* accepts a zeroed or closed one */
 
 /* True if a run was here: its plan, its metrics, a checkpoint or the finished model. */
 mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err);
-/* Remove what a run left: checkpoints, the finished model, configuration, plan, metrics.  Nothing else is touched, and nothing where no run was. */
+/* Remove what a run left: checkpoints, the finished model, configuration, plan, metrics.  Nothing else is touched, and nothing
+ * where no run was. */
 mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err);
 /* Remove what a kill in the middle of that left half-way. */
 mt_rc mt_output_dir_sweep(const mt_output_dir *d, mt_err *err);

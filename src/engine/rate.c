@@ -75,7 +75,8 @@ static mt_rc measure(yardstick *k, mt_dtype t, double *out, mt_err *err)
     }
     MT_TRY(mt_record(k->stream, k->at[ROUNDS], err));
     MT_TRY(mt_sync(k->at[ROUNDS], err));
-    for (int i = 0; i < ROUNDS; i++) seconds[i] = 1e-9 * (double)(k->dev->api->event_time(k->at[i + 1]) - k->dev->api->event_time(k->at[i]));
+    for (int i = 0; i < ROUNDS; i++)
+        seconds[i] = 1e-9 * (double)(k->dev->api->event_time(k->at[i + 1]) - k->dev->api->event_time(k->at[i]));
     qsort(seconds, ROUNDS, sizeof seconds[0], by_size);
     *out = 2.0 * (double)k->n * (double)k->n * (double)k->n / seconds[ROUNDS / 2];
     return MT_OK;

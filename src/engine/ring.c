@@ -50,8 +50,8 @@ static ring_slot *choose_victim(mt_engine *e, int u, int distance)
     return best;
 }
 
-/* R1: a unit is fetched only after its newest update; true when that has happened (host) or is ordered by events.  Events order it behind
- * its write-back, which the saver may hold up: who must not wait does not begin it (R6). */
+/* R1: a unit is fetched only after its newest update; true when that has happened (host) or is ordered by events.  Events order
+ * it behind its write-back, which the saver may hold up: who must not wait does not begin it (R6). */
 static mt_rc wait_for_update(mt_engine *e, int u, bool block, bool *is_ready, mt_err *err)
 {
     unit_state *s = &e->units[u];
@@ -72,7 +72,8 @@ static mt_rc copy_mapped(mt_engine *e, int u, ring_slot *r, mt_err *err)
 {
     const mt_layout *l = mt__layout(e, u);
     for (int k = 0; k < l->n_weights; k++)
-        MT_TRY(mt_copy(e->copy_in, (uint16_t *)r->s.p + l->weights[k].offset, e->units[u].mapped[k], (size_t)l->weights[k].n * 2, MT_COPY_IN, err));
+        MT_TRY(mt_copy(e->copy_in, (uint16_t *)r->s.p + l->weights[k].offset, e->units[u].mapped[k], (size_t)l->weights[k].n * 2,
+                       MT_COPY_IN, err));
     return MT_OK;
 }
 
@@ -182,7 +183,8 @@ static mt_rc open_group(mt_engine *e, int group, mt_err *err)
         MT_TRY(open_slot(e, &e->ring[e->n_ring++], mt__buffer(e, MT_BUF_RING, group, s), mt__buffer(e, MT_BUF_HALVES, group, s),
                          e->model->layouts[group].n_elems, err));
     for (int u = 0; u < e->model->n_units; u++)
-        if (e->model->units[u].group == group && !mt__place(e, u)->resident) e->units[u].first_slot = first, e->units[u].n_slots = n;
+        if (e->model->units[u].group == group && !mt__place(e, u)->resident)
+            e->units[u].first_slot = first, e->units[u].n_slots = n;
     return MT_OK;
 }
 
@@ -191,7 +193,8 @@ static mt_rc open_resident(mt_engine *e, int u, mt_err *err)
     void *own = mt__buffer(e, MT_BUF_RESIDENT, u, -1);
     e->units[u].first_slot = e->n_ring;
     e->units[u].n_slots = 1;
-    return open_slot(e, &e->ring[e->n_ring++], own ? own : e->units[u].hi, mt__buffer(e, MT_BUF_HALVES, -1, u), mt__layout(e, u)->n_elems, err);
+    return open_slot(e, &e->ring[e->n_ring++], own ? own : e->units[u].hi, mt__buffer(e, MT_BUF_HALVES, -1, u),
+                     mt__layout(e, u)->n_elems, err);
 }
 
 mt_rc mt__ring_create(mt_engine *e, mt_err *err)

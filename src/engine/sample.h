@@ -1,8 +1,8 @@
 /* sample.h - the next token from a row of logits.
  *
  * Temperature 0 takes the likeliest (the lowest id among equals).  Otherwise logits are divided by the temperature, the top_k
- * likeliest stay, of those the fewest whose probabilities reach top_p stay, and one is drawn in proportion: transformers' order.  The
- * draw is number i of a stream (base/rng.h), so a token depends on its logits, seed, stream and i alone. */
+ * likeliest stay, of those the fewest whose probabilities reach top_p stay, and one is drawn in proportion: transformers' order.
+ * The draw is number i of a stream (base/rng.h), so a token depends on its logits, seed, stream and i alone. */
 #ifndef MT_ENGINE_SAMPLE_H
 #define MT_ENGINE_SAMPLE_H
 

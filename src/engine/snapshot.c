@@ -110,7 +110,8 @@ mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *mod
     *out = NULL;
     mt_snapshot *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
-    *s = (mt_snapshot){ .engine = engine, .model = model, .each = { 2, 2, moments, moments }, .copies = mt_calloc((size_t)model->n_units, sizeof *s->copies) };
+    *s = (mt_snapshot){ .engine = engine, .model = model, .each = { 2, 2, moments, moments },
+                        .copies = mt_calloc((size_t)model->n_units, sizeof *s->copies) };
     mt_rc rc = s->copies ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
     if (!rc && o->room && !mt_pool_create(&pool, o->n_threads, &(mt_err){ 0 })) rc = take_units(s, o, pool, err);
     mt_pool_free(pool);
@@ -126,7 +127,8 @@ mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64
     const char *copy = s->copies[unit];
     if (!copy) return mt_engine_read_held(s->engine, unit, kind, first, n, dst, err);
     if (first < 0 || n < 0 || first > count_of(s, unit, kind) - n)
-        return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", unit, (long long)first, (long long)(first + n), (long long)count_of(s, unit, kind));
+        return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", unit, (long long)first,
+                       (long long)(first + n), (long long)count_of(s, unit, kind));
     memcpy(dst, copy + begin_of(s, unit, kind) + (size_t)first * s->each[kind], (size_t)n * s->each[kind]);
     return MT_OK;
 }

@@ -1,14 +1,14 @@
 /* snapshot.h - held state copied aside, so that the run goes on while it is written.
  *
- * Between hold and let-go the next updates wait (engine/hold.c), and a disk is slow.  Copying in memory takes a fraction of that, mostly
- * less than the step that computes meanwhile; so the saver copies what there is room for, the units that are updated first before the
- * others, and lets each go at once.  Then it writes: copied units from here, the rest, still held, from the engine.  Each unit's copy goes
- * back to the system as soon as it is written.
+ * Between hold and let-go the next updates wait (engine/hold.c), and a disk is slow.  Copying in memory takes a fraction of that,
+ * mostly less than the step that computes meanwhile; so the saver copies what there is room for, the units that are updated first
+ * before the others, and lets each go at once.  Then it writes: copied units from here, the rest, still held, from the engine.
+ * Each unit's copy goes back to the system as soon as it is written.
  *
  *     take      (saver's thread, after hold)   copies and lets go
  *     read      a unit's state, from wherever it is
  *     drop      the unit is written: its copy is released, and it is let go if it was not
- */
+ *  */
 #ifndef MT_ENGINE_SNAPSHOT_H
 #define MT_ENGINE_SNAPSHOT_H
 

@@ -10,7 +10,11 @@ static void name_of(char *out, const mt_span *span, const mt_config *c)
     const struct {
         const char *name;
         int64_t n, k;
-    } products[] = { { "qkv", (c->H + 2 * c->K) * c->Dh, c->D }, { "o", c->D, c->H * c->Dh }, { "gate+up", mt_config_gu(c), c->D }, { "down", c->D, c->F }, { "head", c->V, c->D } };
+    } products[] = { { "qkv", (c->H + 2 * c->K) * c->Dh, c->D },
+                     { "o", c->D, c->H * c->Dh },
+                     { "gate+up", mt_config_gu(c), c->D },
+                     { "down", c->D, c->F },
+                     { "head", c->V, c->D } };
     if (strcmp(span->track, "updater") == 0) {
         snprintf(out, MT_SPAN_NAME, "update on the host");
         return;
@@ -87,7 +91,8 @@ void mt_spent_text(mt_str *out, const mt_spent *s, double product_rate)
         if (strcmp(track, r->track) != 0) mt_str_printf(out, "  %s\n", track = r->track);
         mt_str_printf(out, "    %-24s %8.1f ms %5.1f%% %7d x", r->name, 1e3 * r->seconds, 100 * r->seconds / s->seconds, r->n);
         if (r->flops > 0) mt_str_printf(out, "  %.3g TFLOP/s", 1e-12 * r->flops / r->seconds);
-        if (r->flops > 0 && product_rate > 0) mt_str_printf(out, " (%.0f%% of a large product's)", 100 * r->flops / r->seconds / product_rate);
+        if (r->flops > 0 && product_rate > 0)
+            mt_str_printf(out, " (%.0f%% of a large product's)", 100 * r->flops / r->seconds / product_rate);
         if (r->bytes > 0) mt_str_printf(out, "  %.1f GB, %.1f GB/s", 1e-9 * r->bytes, 1e-9 * r->bytes / r->seconds);
         mt_str_puts(out, "\n");
     }
@@ -99,8 +104,9 @@ void mt_spent_json(mt_str *out, const mt_spent *s)
     mt_str_puts(out, "[");
     for (int i = 0; i < s->n; i++) {
         const mt_spent_row *r = &s->rows[i];
-        mt_str_printf(out, "%s{\"track\": \"%s\", \"name\": \"%s\", \"seconds\": %.6f, \"count\": %d, \"flops\": %.6g, \"bytes\": %.6g}", i ? ", " : "", r->track, r->name,
-                      r->seconds, r->n, r->flops, r->bytes);
+        mt_str_printf(
+            out, "%s{\"track\": \"%s\", \"name\": \"%s\", \"seconds\": %.6f, \"count\": %d, \"flops\": %.6g, \"bytes\": %.6g}",
+            i ? ", " : "", r->track, r->name, r->seconds, r->n, r->flops, r->bytes);
     }
     mt_str_puts(out, "]");
 }

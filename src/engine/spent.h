@@ -20,7 +20,8 @@ typedef struct mt_spent {
     double seconds; /* from norm to norm */
     int lost;       /* spans that found no room: the rows lack them */
     int n;
-    mt_spent_row rows[MT_SPENT_ROWS]; /* by track, the longest first; what is left of the compute stream's time is its row "idle" */
+    mt_spent_row
+        rows[MT_SPENT_ROWS]; /* by track, the longest first; what is left of the compute stream's time is its row "idle" */
 } mt_spent;
 
 /* After collect. */

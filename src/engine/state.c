@@ -1,8 +1,8 @@
 /* state.c - the engine's state as others read and write it: hi, lo, m and v of a unit, wherever their home is.
  *
- * Moments in the 8-bit form are read and written as the bf16 they are exactly (ops/moments.h).  Writing some numbers of a block reads
- * the others first; that a block is written in parts changes nothing, because what is on a block's grid is on that of a smaller
- * exponent too. */
+ * Moments in the 8-bit form are read and written as the bf16 they are exactly (ops/moments.h).  Writing some numbers of a block
+ * reads the others first; that a block is written in parts changes nothing, because what is on a block's grid is on that of a
+ * smaller exponent too. */
 #include "base/rng.h"
 #include "engine/internal.h"
 
@@ -21,7 +21,10 @@ static int64_t count_of(const mt_engine *e, int unit, mt_state_kind kind)
 }
 
 /* Of a number, as others see it. */
-static size_t bytes_each(const mt_engine *e, mt_state_kind kind) { return kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(form(e))); }
+static size_t bytes_each(const mt_engine *e, mt_state_kind kind)
+{
+    return kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(form(e)));
+}
 
 size_t mt__state_bytes(const mt_engine *e, int unit, mt_state_kind kind)
 {
@@ -41,7 +44,8 @@ static mt_rc check_range(const mt_engine *e, int unit, mt_state_kind kind, int64
     int64_t size = count_of(e, unit, kind);
     if (!home_of(e, unit, kind)) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
     if (first >= 0 && n >= 0 && first <= size - n) return MT_OK;
-    return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n), (long long)size);
+    return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n),
+                   (long long)size);
 }
 
 /* -- 8-bit moments --------------------------------------------------------------------------------- */

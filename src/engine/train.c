@@ -143,11 +143,11 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
 {
     mt_step_result r;
     mt_hyper h = hyper_of(t);
-    double asked = mt__seconds();
+    double asked = mt_now_s();
     MT_TRY(t->source->api->step(t->source, t->at.step, &t->batch, err));
-    double got_data = mt__seconds();
+    double got_data = mt_now_s();
     MT_TRY(mt_engine_step(t->engine, &t->batch, &h, &r, err));
-    double seconds = mt__seconds() - t->clock;
+    double seconds = mt_now_s() - t->clock;
     t->clock += seconds;
     count(t, &r, seconds, got_data - asked);
     if (t->at.step > t->first_step + 1) t->timed_s += seconds, t->timed_tokens += r.n_tokens;
@@ -225,7 +225,7 @@ static mt_rc log_eval(mt_trainer *t, const mt_train_eval *e, mt_err *err)
 static mt_rc evaluate(mt_trainer *t, mt_err *err)
 {
     mt_train_eval e = { .step = t->at.step };
-    double sum = 0, start = mt__seconds();
+    double sum = 0, start = mt_now_s();
     int64_t n_correct = 0;
     for (int64_t i = 0; i < t->data.n_eval_batches; i++) {
         mt_step_result r;
@@ -241,7 +241,7 @@ static mt_rc evaluate(mt_trainer *t, mt_err *err)
     e.loss = sum / n;
     e.perplexity = exp(e.loss);
     e.accuracy = (double)n_correct / n;
-    e.seconds = mt__seconds() - start;
+    e.seconds = mt_now_s() - start;
     if (t->hooks.eval) t->hooks.eval(t->hooks.user, &e);
     return log_eval(t, &e, err);
 }
@@ -258,7 +258,7 @@ static mt_rc follow_up(mt_trainer *t, mt_err *err)
     if (evaluate_now) MT_TRY(evaluate(t, err));
     if (t->at.unfinished) return MT_OK; /* stopping, and saved as it is */
     if (sample_now) MT_TRY(mt__train_sample(t, err));
-    if (evaluate_now || sample_now) t->clock = mt__seconds();
+    if (evaluate_now || sample_now) t->clock = mt_now_s();
     if (t->saved_step == t->at.step) return MT_OK; /* the run went on in the middle of this */
     if (last) return t->s->save.save_only_model ? MT_OK : mt__train_save(t, false, err); /* final/ will be that model */
     return due(t, t->s->save.save_steps) ? mt__train_save(t, true, err) : MT_OK;
@@ -281,7 +281,7 @@ static mt_rc run(mt_trainer *t, mt_train_result *out, mt_err *err)
         MT_TRY(follow_up(t, err));
     else if (!t->resumed_from && t->data.n_eval_batches && t->s->eval.at_start)
         MT_TRY(evaluate(t, err));
-    t->clock = mt__seconds();
+    t->clock = mt_now_s();
     out->stopped = t->at.unfinished;
     while (t->at.step < t->n_steps && !out->stopped) {
         MT_TRY(one_step(t, err));
@@ -310,11 +310,11 @@ mt_rc mt_trainer_run(mt_trainer *t, mt_train_result *out, mt_err *err)
 
 mt_rc mt_trainer_rehearse(mt_trainer *t, mt_train_step *step, double *save_s, mt_err *err)
 {
-    t->clock = mt__seconds();
+    t->clock = mt_now_s();
     MT_TRY(take_step(t, step, err));
-    double start = mt__seconds();
+    double start = mt_now_s();
     MT_TRY(mt__train_save(t, true, err));
     MT_TRY(mt__train_saved(t, true, err));
-    *save_s = mt__seconds() - start;
+    *save_s = mt_now_s() - start;
     return t->s->save.save_only_model ? MT_OK : mt_ckpt_verify(t->checkpoint, err);
 }

@@ -8,12 +8,13 @@
 #ifndef MT_ENGINE_TRAIN_INTERNAL_H
 #define MT_ENGINE_TRAIN_INTERNAL_H
 
+#include "base/clock.h"
 #include "ckpt/checkpoint.h"
-#include "model/stop_ids.h"
 #include "engine/metrics.h"
 #include "engine/output_dir.h"
 #include "engine/snapshot.h"
 #include "engine/train.h"
+#include "model/stop_ids.h"
 #include "optim/schedule.h"
 
 #include <pthread.h>
@@ -120,7 +121,6 @@ struct mt_trainer {
 
 /* -- train_open.c -- */
 mt_rc mt__train_open(mt_trainer *t, mt_err *err);
-double mt__seconds(void); /* that only go up */
 
 /* -- train_earlier.c -- */
 mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err);

@@ -1,4 +1,5 @@
-/* train_load.c - a run's engine, and its weights or the state of its checkpoint into it, with a word now and then on how far that is. */
+/* train_load.c - a run's engine, and its weights or the state of its checkpoint into it, with a word now and then on how far that
+ * is. */
 #include "base/pool.h"
 #include "engine/load.h"
 #include "engine/train_internal.h"
@@ -45,7 +46,8 @@ static mt_rc write_state(void *user, int unit, mt_state_kind kind, int64_t first
 static mt_rc load(mt_trainer *t, mt_err *err)
 {
     if (t->resumed_from) return mt_ckpt_load(t->resumed_from, t->model, &t->io, err);
-    return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err) : mt_engine_init(t->engine, t->model, (uint64_t)t->s->training.seed, err);
+    return t->shards ? mt_engine_load(t->engine, t->model, t->shards, err)
+                     : mt_engine_init(t->engine, t->model, (uint64_t)t->s->training.seed, err);
 }
 
 mt_rc mt__train_load(mt_trainer *t, mt_err *err)

@@ -15,13 +15,6 @@
 #include <time.h>
 #include <unistd.h>
 
-double mt__seconds(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* -- the directory --------------------------------------------------------------------------------- */
 
 static mt_rc refuse_held(const mt_output_dir *d, mt_err *err)

@@ -1,6 +1,6 @@
-/* train_samples.c - logging.sample_prompts: what the model answers while it is being trained.  Greedy, so the same run has the same
- * answers.  The engine only reads weights for it, and its arithmetic was chosen before anyone asked for answers: samples change no
- * bit of training. */
+/* train_samples.c - logging.sample_prompts: what the model answers while it is being trained.  Greedy, so the same run has the
+ * same answers.  The engine only reads weights for it, and its arithmetic was chosen before anyone asked for answers: samples
+ * change no bit of training. */
 #include "base/log.h"
 #include "ckpt/model_files.h"
 #include "engine/generate.h"
@@ -23,8 +23,8 @@ static mt_rc encode(mt_trainer *t, const char *text, mt_err *err)
         s->n++;
         return MT_OK;
     }
-    mt_warn("logging.sample_prompts: \"%.40s\" is %zu tokens long and the data's longest sample %lld: it is left out", text, x->tokens.n,
-            (long long)t->data.longest);
+    mt_warn("logging.sample_prompts: \"%.40s\" is %zu tokens long and the data's longest sample %lld: it is left out", text,
+            x->tokens.n, (long long)t->data.longest);
     mt_tokens_free(&x->tokens);
     return MT_OK;
 }

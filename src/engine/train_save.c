@@ -54,7 +54,7 @@ static void *saver_main(void *arg)
     /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
     if (!rc && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
     if (!rc) s->error = (mt_err){ 0 }; /* of something that was tried and not needed */
-    s->seconds = mt__seconds() - s->start_s;
+    s->seconds = mt_now_s() - s->start_s;
     atomic_store(&s->finished, true);
     return NULL;
 }
@@ -81,7 +81,7 @@ static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
     s->ckpt.n_files = MT_COUNT(s->files);
     s->ckpt.backwards = !t->plan->job.clip; /* without clipping the last units are updated first */
     s->keep_last = t->s->save.keep_last;
-    s->start_s = mt__seconds();
+    s->start_s = mt_now_s();
     s->error = s->warning = (mt_err){ 0 };
     return MT_OK;
 }

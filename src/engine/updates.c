@@ -1,31 +1,27 @@
 /* updates.c - Adam at its three sites.
  *
- *   host    jobs go to one updater thread, which waits for the gradient to land and splits the unit over its pool;
- *           whoever fetches the unit next waits for its gate (U1)
+ *   host    jobs go to the updater's thread (updater.c); whoever fetches the unit next waits for its gate (U1)
  *   device  queued on the compute stream behind the gradient
  *   staged  lo, m, v (and hi, unless the weights stay on the device as bf16) are copied in, updated on the compute stream and
  *           written back; the next fetch and the next staging wait for the write-back's event (U2).  They lie in a stage slot, or
- *           borrow what the last backward has freed: the unit's accumulator, and what its layer or a later one kept (U7).  A slot that
- *           is the unit's own still has its state from the update before, so nothing needs to be copied in
+ *           borrow what the last backward has freed: the unit's accumulator, and what its layer or a later one kept (U7).  A slot
+ *           that is the unit's own still has its state from the update before, so nothing needs to be copied in
  *
  * All three run the one expression of ops/adamw.h on the same rounded gradient: the site cannot change a bit. */
-#include "base/fault.h"
 #include "base/rng.h"
 #include "engine/internal.h"
 
-#include <math.h>
+static size_t moment_bytes(const mt_engine *e, int u)
+{
+    return mt_moments_bytes(e->plan->arithmetic.moments, (size_t)mt__layout(e, u)->n_train);
+}
 
-enum { PIECE = 1 << 16 }; /* elements a worker takes at a time: whole blocks of moments */
-
-static size_t moment_bytes(const mt_engine *e, int u) { return mt_moments_bytes(e->plan->arithmetic.moments, (size_t)mt__layout(e, u)->n_train); }
-
-/* The update of unit u in the step at hand, but for where its state and gradient are. */
-static mt_adamw update_of(const mt_engine *e, int u)
+mt_adamw mt__update_of(const mt_engine *e, int u)
 {
     enum { STREAM = 0x6d6f6d << 8 }; /* "mom": no other use of the seed */
     const mt_layout *l = mt__layout(e, u);
-    return (mt_adamw){ .t = e->plan->arithmetic.grad, .moments = e->plan->arithmetic.moments, .n = l->n_train, .n_decay = l->n_decay,
-                       .key = mt_rng_u64(e->updater.seed, STREAM + (uint64_t)u, (uint64_t)e->updater.t),
+    return (mt_adamw){ .t = e->plan->arithmetic.grad, .moments = e->plan->arithmetic.moments, .n = l->n_train,
+                       .n_decay = l->n_decay, .key = mt_rng_u64(e->updater.seed, STREAM + (uint64_t)u, (uint64_t)e->updater.t),
                        .coef = e->updater.coef, .coef_no_decay = e->updater.coef_no_decay };
 }
 
@@ -40,109 +36,11 @@ void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale)
     e->updater.coef_no_decay = mt_adamw_coef_of(&s);
 }
 
-/* -- on the host ----------------------------------------------------------------------------------- */
-
-typedef struct host_update {
-    mt_adamw op;
-    size_t n_bad; /* atomically added to */
-} host_update;
-
-static void update_piece(void *arg, int64_t piece)
-{
-    host_update *h = arg;
-    size_t bad = mt_adamw_piece(&h->op, piece * PIECE, mt_min_i64((piece + 1) * PIECE, h->op.n));
-    if (bad) __atomic_add_fetch(&h->n_bad, bad, __ATOMIC_RELAXED);
-}
-
-static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
-{
-    char name[MT_NAME_BYTES];
-    const unit_state *s = &e->units[job->unit];
-    host_update h = { .op = job->op };
-    h.op.hi = s->hi, h.op.lo = s->lo, h.op.m = s->m, h.op.v = s->v;
-    mt_unit_name(e->model, job->unit, name);
-    MT_TRY(mt_sync(e->units[job->unit].landed, err));
-    if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
-    if (job->check_norm && !isfinite(e->landed_norms[job->unit]))
-        return mt_fail(err, MT_ENUMERIC, "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with "
-                                         "a lower learning rate, or set max_grad_norm, which skips such steps", name);
-    MT_TRY(mt_watch_reach(&e->watch, &e->units[job->unit].let_go, job->holds, err)); /* H1 */
-    int64_t start = mt_now_ns();
-    mt_pool_for(e->updater.pool, (h.op.n + PIECE - 1) / PIECE, update_piece, &h);
-    if (e->trace) mt_trace_host(e->trace, "updater", name, start, mt_now_ns());
-    if (h.n_bad) return mt_fail(err, MT_ENUMERIC, "%zu weights of the %s left the finite range in this update", h.n_bad, name);
-    return MT_OK;
-}
-
-/* The next job, or false when the engine is closing or has failed. */
-static bool next_job(mt_engine *e, update_job *job)
-{
-    updater *up = &e->updater;
-    mt_watch *w = &e->watch;
-    pthread_mutex_lock(&w->lock);
-    while (up->done == up->pushed && !w->closing && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
-    bool yes = up->done < up->pushed && !w->failed;
-    if (yes) *job = up->jobs[up->done % up->cap];
-    pthread_mutex_unlock(&w->lock);
-    return yes;
-}
-
-/* Is the device this processor?  Then streams and products want the cores, too, and the system had better place everyone. */
-static bool computes_on_cores(const mt_engine *e) { return e->dev->api->kind == MT_DEVICE_CPU; }
-
-/* One core is left to the engine's thread: what it queues late, the device begins late. */
-static int usual_workers(const mt_engine *e)
-{
-    int cores = mt_cpu_count();
-    return computes_on_cores(e) || cores < 4 ? cores : cores - 1;
-}
-
-static void *updater_main(void *arg)
-{
-    mt_engine *e = arg;
-    update_job job;
-    mt_err err = { 0 };
-    if (e->updater.pins) mt_pool_pin(e->updater.pool);
-    while (next_job(e, &job)) {
-        if (run_job(e, &job, &err)) {
-            mt_watch_fail(&e->watch, &err);
-            break;
-        }
-        mt_watch_raise(&e->watch, &e->units[job.unit].updated, job.version);
-        mt_watch_raise(&e->watch, &e->updater.done, e->updater.done + 1);
-    }
-    return NULL;
-}
-
-static mt_rc push_job(mt_engine *e, int u, void *g, bool check_norm, mt_err *err)
-{
-    updater *up = &e->updater;
-    MT_TRY(mt_watch_reach(&e->watch, &up->done, up->pushed - up->cap + 1, err));
-    if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater refused work (injected fault)");
-    pthread_mutex_lock(&e->watch.lock);
-    mt_adamw op = update_of(e, u);
-    op.g = g;
-    up->jobs[up->pushed % up->cap] = (update_job){ .unit = u, .op = op, .check_norm = check_norm, .version = ++e->units[u].version, .holds = e->n_holds };
-    pthread_mutex_unlock(&e->watch.lock);
-    mt_watch_raise(&e->watch, &up->pushed, up->pushed + 1);
-    return MT_OK;
-}
-
-mt_rc mt__updates_slab(mt_engine *e, void **slab, mt_err *err)
-{
-    int n = e->plan->place.n_slabs, i = (int)(e->n_slab_jobs % n);
-    /* Without clipping every job holds a slab, and jobs finish in order. */
-    MT_TRY(mt_watch_reach(&e->watch, &e->updater.done, e->n_slab_jobs - n + 1, err));
-    e->n_slab_jobs++;
-    *slab = mt__buffer(e, MT_BUF_SLAB, i, -1);
-    return MT_OK;
-}
-
 /* -- on the device --------------------------------------------------------------------------------- */
 
 static mt_rc queue_adamw(mt_engine *e, int u, uint16_t *hi, int16_t *lo, void *m, void *v, mt_err *err)
 {
-    mt_adamw op = update_of(e, u);
+    mt_adamw op = mt__update_of(e, u);
     op.hi = hi, op.lo = lo, op.m = m, op.v = v, op.g = e->units[u].grad_dev;
     op.guard = e->updating ? &e->norms[u] : NULL;
     op.n_bad = e->n_bad;
@@ -169,8 +67,10 @@ static mt_rc update_on_device(mt_engine *e, int u, mt_err *err)
 mt_rc mt__updates_check(const mt_engine *e, mt_err *err)
 {
     if (!e->host->n_bad) return MT_OK;
-    return mt_fail(err, MT_ENUMERIC, "%lld weights left the finite range in an update on the device.  Resume from the last checkpoint with a lower "
-                                     "learning rate", (long long)e->host->n_bad);
+    return mt_fail(err, MT_ENUMERIC,
+                   "%lld weights left the finite range in an update on the device.  Resume from the last checkpoint with a lower "
+                   "learning rate",
+                   (long long)e->host->n_bad);
 }
 
 /* -- staged ---------------------------------------------------------------------------------------- */
@@ -191,7 +91,8 @@ static staged carve(const mt_engine *e, const stage_slot *k, int u)
     mt_loan at = mt_plan_loan(e->plan, u);
     const int *lender = mt__place(e, u)->lender;
     char *first = e->layers[lender[0]].kept, *rest = e->layers[lender[1]].kept;
-    return (staged){ .m = e->unit_accs[u].p, .v = first + at.v, .lo = (int16_t *)(void *)(rest + at.lo), .hi = (uint16_t *)(void *)(rest + at.hi) };
+    return (staged){ .m = e->unit_accs[u].p, .v = first + at.v, .lo = (int16_t *)(void *)(rest + at.lo),
+                     .hi = (uint16_t *)(void *)(rest + at.hi) };
 }
 
 /* The in-place copy can be used only if it holds the newest weights. */
@@ -237,8 +138,8 @@ static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
     return stage_rest(e, k, u, err);
 }
 
-/* Back to host memory in two halves.  Forward needs a layer's kept activations long before backward needs its accumulator: so first what
- * lies in the former, of all units, and then the rest. */
+/* Back to host memory in two halves.  Forward needs a layer's kept activations long before backward needs its accumulator: so
+ * first what lies in the former, of all units, and then the rest. */
 static mt_rc write_back_first(mt_engine *e, stage_slot *k, int u, const staged *from, mt_err *err)
 {
     unit_state *s = &e->units[u];
@@ -276,7 +177,8 @@ static mt_rc queue_update(mt_engine *e, stage_slot *k, int u, staged *at, mt_err
     uint16_t *in_place = hi_in_place(e, u);
     *at = carve(e, k, u);
     if (in_place) at->hi = in_place;
-    /* U3: the write-back may still read what stays on the device; it changes again only behind it.  Other weights were fetched behind it. */
+    /* U3: the write-back may still read what stays on the device; it changes again only behind it.  Other weights were fetched
+     * behind it. */
     if (in_place) MT_TRY(mt_wait(e->compute, e->units[u].written, err));
     MT_TRY(mt_wait(e->compute, k->s.ready, err));
     MT_TRY(queue_adamw(e, u, at->hi, at->lo, at->m, at->v, err));
@@ -320,8 +222,9 @@ static mt_rc update_staged(mt_engine *e, int u, mt_err *err)
 
 static bool updates_by_loan(const mt_engine *e, int u) { return mt__place(e, u)->borrows && mt__layout(e, u)->n_train; }
 
-/* All units that borrow, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs are queued as the
- * step goes on, in the order in which it needs their memory, and those of slots that are units' own behind them all. */
+/* All units that borrow, in the order in which their state arrives at the latest (the embedding's last).  Their write-backs are
+ * queued as the step goes on, in the order in which it needs their memory, and those of slots that are units' own behind them
+ * all. */
 static mt_rc update_all_borrowed(mt_engine *e, mt_err *err)
 {
     int n = e->model->n_units;
@@ -351,7 +254,8 @@ mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err)
     return MT_OK;
 }
 
-/* What lies in accumulators, of `turns` units in the order of backward: the head, which may be the embedding, too, then downward. */
+/* What lies in accumulators, of `turns` units in the order of backward: the head, which may be the embedding, too, then
+ * downward. */
 static mt_rc return_accs(mt_engine *e, int turns, mt_err *err)
 {
     int n = e->model->n_units;
@@ -385,8 +289,9 @@ mt_rc mt__updates_return_all(mt_engine *e, mt_err *err)
     return return_own(e, e->n_late, err);
 }
 
-/* The link does copies out in the order in which they become possible, whatever their stream: all of these at once would hold up the
- * gradients of the whole step.  So each waits for compute to get so far.  One that is being saved is left for later: nobody needs it yet. */
+/* The link does copies out in the order in which they become possible, whatever their stream: all of these at once would hold up
+ * the gradients of the whole step.  So each waits for compute to get so far.  One that is being saved is left for later: nobody
+ * needs it yet. */
 mt_rc mt__updates_pace(mt_engine *e, mt_err *err)
 {
     if (e->any_borrows || e->returned_own == e->n_late) return MT_OK;
@@ -426,7 +331,7 @@ mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err)
 static mt_rc update_unit(mt_engine *e, int u, void *g, mt_err *err)
 {
     switch (mt__place(e, u)->site) {
-    case MT_SITE_HOST: return push_job(e, u, g, e->updating, err);
+    case MT_SITE_HOST: return mt__updater_push(e, u, g, err);
     case MT_SITE_DEVICE: return update_on_device(e, u, err);
     case MT_SITE_STAGED: return update_staged(e, u, err);
     }
@@ -446,7 +351,8 @@ mt_rc mt__updates_all(mt_engine *e, mt_err *err)
     return update_all_borrowed(e, err);
 }
 
-/* What was staged is not used: its memory is free behind the copy that filled it (a slot of a unit's own also behind its write-back: stage_in). */
+/* What was staged is not used: its memory is free behind the copy that filled it (a slot of a unit's own also behind its
+ * write-back: stage_in). */
 static mt_rc drop(mt_engine *e, stage_slot *k, mt_err *err)
 {
     if (k->unit < 0) return MT_OK;
@@ -469,7 +375,8 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *s = &e->units[u];
         s->parked = mt__place(e, u)->site == MT_SITE_HOST ? mt__buffer(e, MT_BUF_PARKED, mt_plan_alias(e->plan, u), -1) : NULL;
-        s->grad_dev = mt__place(e, u)->borrows ? e->layers[mt__place(e, u)->lender[1]].kept + mt_plan_loan(e->plan, u).g : mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
+        s->grad_dev = mt__place(e, u)->borrows ? e->layers[mt__place(e, u)->lender[1]].kept + mt_plan_loan(e->plan, u).g
+                                               : mt__buffer(e, MT_BUF_GRAD_DEV, u, -1);
         MT_TRY(mt__event(e, &s->landed, "gradient sent", err));
         int own = mt_plan_own_slot(e->plan, u);
         if (own >= 0) s->stage = &e->stages[own];
@@ -479,17 +386,15 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
+mt_rc mt__updates_create(mt_engine *e, mt_err *err)
 {
-    updater *up = &e->updater;
     int n_stages = e->plan->place.stage_slots;
     e->returned = e->returned_acc = e->model->n_units;
-    up->cap = e->model->n_units;
-    up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
     e->stages = mt_calloc((size_t)n_stages, sizeof *e->stages);
     e->own_stages = mt_calloc((size_t)e->model->n_units, sizeof *e->own_stages);
     e->late = mt_calloc((size_t)e->model->n_units, sizeof *e->late);
-    if (!up->jobs || !e->stages || !e->own_stages || !e->late) return mt_fail(err, MT_ENOMEM, "no host memory for the update queue");
+    if (!e->stages || !e->own_stages || !e->late)
+        return mt_fail(err, MT_ENOMEM, "no host memory for the slots of staged updates");
     MT_TRY(open_units(e, err));
     e->returned_own = e->n_late;
     for (int i = 0; i < n_stages; i++) {
@@ -505,29 +410,11 @@ mt_rc mt__updates_create(mt_engine *e, int n_workers, mt_err *err)
         MT_TRY(mt__event(e, &e->own_stages[u].s.ready, "staged state", err));
         MT_TRY(mt__event(e, &e->own_stages[u].done, "update on the device", err));
     }
-    up->pins = n_workers == 0 && !computes_on_cores(e); /* whoever says how many may have another run beside this one */
-    MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(e), err));
-    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))
-        return mt_fail(err, MT_ENOMEM, "the system refused a thread for the updater; see ulimit -u");
-    up->started = true;
     return MT_OK;
-}
-
-void mt__updates_stop(mt_engine *e)
-{
-    if (!e->updater.started) return;
-    pthread_mutex_lock(&e->watch.lock);
-    e->watch.closing = true;
-    pthread_cond_broadcast(&e->watch.changed);
-    pthread_mutex_unlock(&e->watch.lock);
-    pthread_join(e->updater.thread, NULL);
-    e->updater.started = false;
 }
 
 void mt__updates_free(mt_engine *e)
 {
-    mt_pool_free(e->updater.pool);
-    mt_free(e->updater.jobs);
     for (int i = 0; e->stages && i < e->plan->place.stage_slots; i++) {
         mt__slot_free(e, &e->stages[i].s);
         e->dev->api->event_free(e->stages[i].done);

@@ -48,8 +48,8 @@ enum { MAX_PATH = 1024 };
 /* Is c in the set that begins at pattern ("[a-z]", "[!0-9]")?  Returns what is behind it; NULL: it does not end. */
 static const char *match_set(const char *pattern, char c, bool *in)
 {
-    bool not = pattern[1] == '!' || pattern[1] == '^';
-    const char *first = pattern + 1 + not, *p = first;
+    bool inverted = pattern[1] == '!' || pattern[1] == '^';
+    const char *first = pattern + 1 + inverted, *p = first;
     *in = false;
     for (; *p && (*p != ']' || p == first); p++)
         if (p[1] == '-' && p[2] && p[2] != ']') {
@@ -58,7 +58,7 @@ static const char *match_set(const char *pattern, char c, bool *in)
         } else {
             *in = *in || *p == c;
         }
-    *in = *in != not ;
+    *in = *in != inverted;
     return *p ? p + 1 : NULL;
 }
 

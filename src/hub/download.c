@@ -3,6 +3,7 @@
  * Workers take pieces: of a file that is open while it has any left, else of the next file.  Whoever brings a file's last piece
  * verifies and publishes it while the others go on.  A piece that is cut is asked for again from where it was cut; the first
  * failure that patience does not mend stops everyone, and what has arrived stays for the next run. */
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -50,16 +51,9 @@ typedef struct span {
     bool answered;    /* the answer's first byte has come */
 } span;
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 static void add_progress(job *j, uint64_t bytes, bool force)
 {
-    double now = now_s();
+    double now = mt_now_s();
     j->done_bytes += bytes;
     if (!j->hub->o.progress || (!force && now - j->shown_s < 0.1)) return;
     j->shown_s = now;

@@ -150,12 +150,14 @@ mt_rc mt__repo_refused(const mt_hub *hub, const mt__repo *repo, const char *path
         return mt_fail(err, MT_ENOENT, "%s has no file %s any more; try again", repo->name, path);
     if (strstr(r->error_message, "is disabled"))
         return mt_fail(err, MT_EINVAL, "%s: %s has closed it (\"%s\")", repo->name, hub->at.endpoint, r->error_message);
-    if (r->status == 401 && hub->at.token && (strstr(r->error_message, "Invalid credentials") || strstr(r->error_message, "is expired")))
+    if (r->status == 401 && hub->at.token &&
+        (strstr(r->error_message, "Invalid credentials") || strstr(r->error_message, "is expired")))
         return mt_fail(err, MT_EINVAL,
                        "%s does not know the token that is set (HF_TOKEN, or the file `hf auth login` left); make a "
                        "new one at %s/settings/tokens",
                        hub->at.endpoint, hub->at.endpoint);
-    if (!path && (r->status == 401 || r->status == 404)) return no_such(hub, repo, err); /* 401: the hub does not say which are private */
+    /* 401: the hub does not say which are private. */
+    if (!path && (r->status == 401 || r->status == 404)) return no_such(hub, repo, err);
     if (r->status == 401 || r->status == 403)
         return mt_fail(err, MT_EINVAL, "%s: %s does not allow it%s%s.  Set HF_TOKEN to a token that may read it", repo->name,
                        hub->at.endpoint, *r->error_message ? ": " : "", r->error_message);
@@ -222,8 +224,9 @@ static mt_rc add_entry(mt__files *out, const mt__repo *repo, const json_t *e, mt
     if (!path || !mt__hub_safe_path(path)) {
         mt_str shown = { 0 };
         mt_str_json(&shown, path ? path : "", path ? strlen(path) : 0); /* a stranger's text, made harmless */
-        mt_rc rc = mt_fail(err, MT_EFORMAT, "%s lists a file %.100s, whose name leads out of its folder: not a repository to trust",
-                           repo->name, shown.s ? shown.s : "");
+        mt_rc rc =
+            mt_fail(err, MT_EFORMAT, "%s lists a file %.100s, whose name leads out of its folder: not a repository to trust",
+                    repo->name, shown.s ? shown.s : "");
         mt_str_free(&shown);
         return rc;
     }

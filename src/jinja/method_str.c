@@ -172,6 +172,7 @@ mt_rc mt__j_replace(jrender *r, jval s, jval from, jval to, int64_t count, jval 
     size_t mark = mt__j_mark(r), at = 0, len;
     MT_TRY(mt__j_search(r, s.n, from.n));
     if (from.n && !mt__j_find(s.s, s.n, from.s, from.n)) return *out = s, MT_OK;
+    if (count < 0) count = INT64_MAX; /* all of them */
     for (; count != 0; count--) {
         const char *hit = mt__j_find(s.s + at, s.n - at, from.s, from.n);
         if (!hit) break;
@@ -267,10 +268,11 @@ METHOD(mt__j_str_swapcase)
 
 mt_rc mt__j_pad(jrender *r, jval s, int64_t width, jval fill, char align, jval *out)
 {
-    int64_t have = (int64_t)mt__j_count(s.s, s.n), pad = width - have;
+    int64_t have = (int64_t)mt__j_count(s.s, s.n);
     if (mt__j_given(fill) && (fill.type != JV_STR || mt__j_count(fill.s, fill.n) != 1))
         return mt__j_fail(r, "The fill character must be exactly one character long");
-    if (pad <= 0) return *out = s, MT_OK;
+    if (width <= have) return *out = s, MT_OK;
+    int64_t pad = width - have;
     if ((uint64_t)pad > r->a->max_bytes) return mt__j_too_much(r);
     MT_TRY(mt__j_steps(r, (size_t)pad));
     if (!mt__j_given(fill)) fill = mt__j_literal(" ");
@@ -300,7 +302,7 @@ METHOD(mt__j_str_zfill)
     if (!mt__j_is_integer(a[0])) return mt__j_fail(r, "'%s' object cannot be interpreted as an integer", mt__j_type_name(a[0]));
     bool sign = self.n && (self.s[0] == '-' || self.s[0] == '+');
     jval digits = mt__j_part(self, sign, self.n), padded;
-    MT_TRY(mt__j_pad(r, digits, mt__j_as_int(a[0]) - sign, mt__j_literal("0"), '>', &padded));
+    MT_TRY(mt__j_pad(r, digits, mt_max_i64(mt__j_as_int(a[0]), 0) - sign, mt__j_literal("0"), '>', &padded));
     if (!sign) return *out = padded, MT_OK;
     return mt__j_join(r, mt__j_part(self, 0, 1), padded, out);
 }

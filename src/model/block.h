@@ -7,7 +7,8 @@
  *     mlp      gu = norm(xmid) Wgu', x' = xmid + glu(gu) Wd'   -> gu, x'
  * With norms behind the branches (post norms) xmid = x + norm(mixed), mixed = attn Wo', and x' = xmid + norm(mlped), mlped =
  * glu(gu) Wd'; backward needs both products.  Parallel blocks take the mlp's norm of x, not of xmid.
- * What is kept of a layer is its input; plus the results of attend; or all but what is cheap to redo; or, of that, norms; or act = glu(gu), too. */
+ * What is kept of a layer is its input; plus the results of attend; or all but what is cheap to redo; or, of that, norms; or act
+ * = glu(gu), too. */
 #ifndef MT_MODEL_BLOCK_H
 #define MT_MODEL_BLOCK_H
 
@@ -105,7 +106,8 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *m
 /* From xmid on: the mlp, and the next layer's input. */
 mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
 /* dx: gradient of the output in, of the input out. */
-mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx, mt_err *err);
+mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
+                        mt_err *err);
 
 /* Final norm, logits, loss; with dx also the gradient of x and of the head's weights.
  * dscale is 1 / (trained tokens of the whole step). */
@@ -118,7 +120,7 @@ mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_
 mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err);
 
 /* Bytes of op scratch a micro-batch of n rows can need. */
-size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows, int64_t head_rows,
-                        const mt_attention_use *attention);
+size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,
+                        int64_t head_rows, const mt_attention_use *attention);
 
 #endif

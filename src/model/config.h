@@ -11,7 +11,14 @@
 
 typedef struct mt_family mt_family;
 
-typedef enum mt_rope_type { MT_ROPE_DEFAULT, MT_ROPE_LINEAR, MT_ROPE_DYNAMIC, MT_ROPE_LLAMA3, MT_ROPE_YARN, MT_ROPE_LONG } mt_rope_type;
+typedef enum mt_rope_type {
+    MT_ROPE_DEFAULT,
+    MT_ROPE_LINEAR,
+    MT_ROPE_DYNAMIC,
+    MT_ROPE_LLAMA3,
+    MT_ROPE_YARN,
+    MT_ROPE_LONG
+} mt_rope_type;
 
 enum { MT_MAX_PAIRS = 256 }; /* rotated pairs of a head */
 
@@ -76,7 +83,8 @@ typedef struct mt_config {
     double attention_softcap, logit_softcap; /* 0: none */
     int32_t pad_id; /* -1: none */
     mt_dtype dtype; /* what the checkpoint says it is stored in */
-    const char *dropout_key; /* the key of the largest dropout that transformers would train with, which nothing here does; NULL: none */
+    const char *dropout_key; /* the key of the largest dropout that transformers would train with, which nothing here does;
+                              * NULL: none */
     double dropout;
     mt_rope_spec rope, rope_local; /* dr of both is the same; 0: no layer has rotary positions */
     uint8_t *layer_rope; /* [L] mt_layer_rope: which of them */

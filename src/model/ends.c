@@ -10,6 +10,9 @@ static const void *at_role(const mt_run *r, const mt_layout *l, const void *w, m
     return l->at[role] < 0 ? NULL : (const char *)w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
 }
 
+/* Where a role's gradient is added up; NULL: nobody wants it. */
+static float *grad_at(const mt_layout *l, float *g, mt_role role) { return g && l->trains[role] ? g + l->at[role] : NULL; }
+
 /* Some families multiply by a tensor of the compute dtype, which rounds the number. */
 static float embed_scale(const mt_run *r)
 {
@@ -18,13 +21,16 @@ static float embed_scale(const mt_run *r)
 }
 
 /* Learned positions may begin in a later row of their table. */
-static int64_t positions_at(const mt_run *r, const mt_layout *l) { return l->at[MT_W_POS] + r->model->config->position_offset * r->model->config->D; }
+static int64_t positions_at(const mt_run *r, const mt_layout *l)
+{
+    return l->at[MT_W_POS] + r->model->config->position_offset * r->model->config->D;
+}
 
 static mt_embed embed_args(const mt_run *r, const mt_micro *mb)
 {
     const mt_config *c = r->model->config;
-    return (mt_embed){ .t = r->t, .N = mb->n, .D = c->D, .V = c->V, .ids = mb->ids, .rows_by_id = mb->rows_by_id, .pos = mb->pos, .doc_start = mb->doc_start,
-                       .n_docs = mb->n_docs, .scale = embed_scale(r), .pad_id = c->pad_id };
+    return (mt_embed){ .t = r->t, .N = mb->n, .D = c->D, .V = c->V, .ids = mb->ids, .rows_by_id = mb->rows_by_id, .pos = mb->pos,
+                       .doc_start = mb->doc_start, .n_docs = mb->n_docs, .scale = embed_scale(r), .pad_id = c->pad_id };
 }
 
 mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void *x, mt_err *err)
@@ -42,7 +48,7 @@ mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const voi
     const mt_layout *l = r->model->units[0].layout;
     if (!g || !(l->trains[MT_W_EMBED] || l->trains[MT_W_POS])) return MT_OK;
     mt_embed a = embed_args(r, mb);
-    a.dw = l->trains[MT_W_EMBED] ? g + l->at[MT_W_EMBED] : NULL;
+    a.dw = grad_at(l, g, MT_W_EMBED);
     a.dw_pos = l->trains[MT_W_POS] ? g + positions_at(r, l) : NULL;
     a.dy = dx;
     return r->ops->embed_bwd(r->stream, &a, err);
@@ -50,7 +56,8 @@ mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const voi
 
 static mt_rows pick_args(const mt_run *r, const mt_micro *mb, const void *x)
 {
-    return (mt_rows){ .t = r->t, .N = mb->n, .n_picked = mb->n_trained, .D = r->model->config->D, .index = mb->trained_rows, .x = x, .y = r->work.head_x };
+    return (mt_rows){ .t = r->t, .N = mb->n, .n_picked = mb->n_trained, .D = r->model->config->D, .index = mb->trained_rows,
+                      .x = x, .y = r->work.head_x };
 }
 
 mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *err)
@@ -63,9 +70,9 @@ static mt_rmsnorm final_norm(const mt_run *r, const void *w, const void *x, int6
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
-    return (mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus, .centered = c->layer_norm,
-                         .rstd = r->work.rstd, .x = x, .w = at_role(r, l, w, MT_W_FINAL_NORM), .b = at_role(r, l, w, MT_B_FINAL_NORM),
-                         .scratch = r->work.scratch };
+    return (mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus,
+                         .centered = c->layer_norm, .rstd = r->work.rstd, .x = x, .w = at_role(r, l, w, MT_W_FINAL_NORM),
+                         .b = at_role(r, l, w, MT_B_FINAL_NORM), .scratch = r->work.scratch };
 }
 
 mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_err *err)
@@ -78,7 +85,8 @@ mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_
 static mt_linear logits_args(const mt_run *r, const void *w, int64_t first, int64_t n)
 {
     const mt_config *c = r->model->config;
-    return (mt_linear){ .t = r->t, .M = n, .N = c->V, .K = c->D, .alpha = (float)c->logit_scale, .w = at_role(r, head_layout(r), w, head_role(r)),
+    return (mt_linear){ .t = r->t, .M = n, .N = c->V, .K = c->D, .alpha = (float)c->logit_scale,
+                        .w = at_role(r, head_layout(r), w, head_role(r)),
                         .x = (char *)r->work.head_h + (size_t)(first * c->D) * mt_dtype_bytes(r->t), .scratch = r->work.scratch };
 }
 
@@ -86,8 +94,8 @@ static mt_linear logits_args(const mt_run *r, const void *w, int64_t first, int6
 static mt_normhead norm_args(const mt_run *r, const void *w, int64_t n)
 {
     const mt_config *c = r->model->config;
-    return (mt_normhead){ .t = r->t, .N = n, .V = c->V, .D = c->D, .w = at_role(r, head_layout(r), w, head_role(r)), .logits = r->work.logits,
-                          .rnorm = r->work.scratch };
+    return (mt_normhead){ .t = r->t, .N = n, .V = c->V, .D = c->D, .w = at_role(r, head_layout(r), w, head_role(r)),
+                          .logits = r->work.logits, .rnorm = r->work.scratch };
 }
 
 static mt_rc logits_of_rows(const mt_run *r, const void *w, int64_t first, int64_t n, double softcap, mt_err *err)
@@ -117,12 +125,13 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
     const mt_work *k = &r->work;
     MT_TRY(logits_of_rows(r, w, first, n, 0, err));
     MT_TRY(r->ops->cross_entropy(r->stream,
-                                 &(mt_cross_entropy){ .t = r->t, .N = n, .V = c->V, .logits = k->logits, .targets = mb->targets + first,
-                                                      .dlogits = backward ? k->dlogits : NULL, .dscale = dscale, .softcap = (float)c->logit_softcap, .row_loss = k->row_loss,
-                                                      .row_correct = k->row_correct, .sum = sum },
+                                 &(mt_cross_entropy){ .t = r->t, .N = n, .V = c->V, .logits = k->logits,
+                                                      .targets = mb->targets + first, .dlogits = backward ? k->dlogits : NULL,
+                                                      .dscale = dscale, .softcap = (float)c->logit_softcap,
+                                                      .row_loss = k->row_loss, .row_correct = k->row_correct, .sum = sum },
                                  err));
     if (!backward) return MT_OK;
-    float *dw = g && l->trains[head_role(r)] ? g + l->at[head_role(r)] : NULL;
+    float *dw = grad_at(l, g, head_role(r));
     if (c->norm_head) {
         mt_normhead norm = norm_args(r, w, n);
         norm.dlogits = k->dlogits;
@@ -133,7 +142,7 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
     a.dy = k->dlogits;
     a.dx = (char *)k->head_dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
     a.dw = dw;
-    a.db = g && l->trains[MT_B_HEAD] ? g + l->at[MT_B_HEAD] : NULL;
+    a.db = grad_at(l, g, MT_B_HEAD);
     return r->ops->linear_bwd(r->stream, &a, err);
 }
 
@@ -151,8 +160,8 @@ mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb,
     mt_rmsnorm norm = final_norm(r, w, k->head_x, mb->n_trained);
     norm.dy = k->head_dh;
     norm.dx = k->head_h;
-    norm.dw = g && l->trains[MT_W_FINAL_NORM] ? g + l->at[MT_W_FINAL_NORM] : NULL;
-    norm.db = g && l->trains[MT_B_FINAL_NORM] ? g + l->at[MT_B_FINAL_NORM] : NULL;
+    norm.dw = grad_at(l, g, MT_W_FINAL_NORM);
+    norm.db = grad_at(l, g, MT_B_FINAL_NORM);
     MT_TRY(r->ops->rmsnorm_bwd(r->stream, &norm, err));
     pick.dy = k->head_h; /* the norm's output is no longer needed: its place held the gradient of the picked rows */
     pick.dx = dx;
@@ -170,8 +179,8 @@ static int64_t widest_window(const mt_config *c)
     return widest;
 }
 
-size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows, int64_t head_rows,
-                        const mt_attention_use *attention)
+size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,
+                        int64_t head_rows, const mt_attention_use *attention)
 {
     const mt_config *c = m->config;
     float *some = (float *)1; /* present; never read */
@@ -187,9 +196,11 @@ size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs
     CONSIDER(linear, .M = mlp_rows, .N = mt_config_gu(c), .K = c->D, .dw = some, .db = some);
     CONSIDER(linear, .M = mlp_rows, .N = c->D, .K = c->F, .dw = some, .db = some);
     CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
-    CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .whole = c->qk_norm_whole, .own_weights = c->qk_norm_own, .dwq = some, .dwk = some);
-    CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = mt_min_i64(n_docs, n), .longest = longest, .window = widest_window(c), .scale = (float)c->attention_scale,
-             .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .use = *attention);
+    CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .whole = c->qk_norm_whole,
+             .own_weights = c->qk_norm_own, .dwq = some, .dwk = some);
+    CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = mt_min_i64(n_docs, n), .longest = longest,
+             .window = widest_window(c), .scale = (float)c->attention_scale, .softcap = (float)c->attention_softcap,
+             .alibi = (float)c->alibi, .use = *attention);
     CONSIDER(glu, .N = mlp_rows, .F = c->F);
     CONSIDER(rows, .N = n, .n_picked = n, .D = c->D);
     CONSIDER(cross_entropy, .N = head_rows, .V = c->V);

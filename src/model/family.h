@@ -60,7 +60,8 @@ typedef struct mt_tensor_row {
 } mt_tensor_row;
 
 /* Where a bias comes from. */
-typedef enum mt_bias_rule { MT_BIAS_NEVER, MT_BIAS_ALWAYS, MT_BIAS_BY_KEY, MT_BIAS_UNLESS_KEY } mt_bias_rule; /* absent: no; absent: yes */
+/* Absent: no; absent: yes. */
+typedef enum mt_bias_rule { MT_BIAS_NEVER, MT_BIAS_ALWAYS, MT_BIAS_BY_KEY, MT_BIAS_UNLESS_KEY } mt_bias_rule;
 
 /* Which layers have a sliding window. */
 typedef enum mt_window_rule {
@@ -82,7 +83,8 @@ struct mt_family {
     const char *model_types[8];       /* values of "model_type", NULL-ended */
     const char *architectures[8];     /* values in "architectures" */
     const char *covers;               /* published models, for the list */
-    const char *telling[6];           /* config keys that tell of this family, or of few: where they stand, another one is no match */
+    const char *telling[6];           /* config keys that tell of this family, or of few: where they stand, another one is no
+                                       * match */
     mt_bias_rule qkv_bias, o_bias;    /* by attention_bias, or the key below */
     mt_bias_rule mlp_bias;            /* by mlp_bias, or the key below */
     const char *bias_key;             /* one key for all three */
@@ -99,12 +101,14 @@ struct mt_family {
     int64_t default_head_dim;         /* when the key is absent; 0: D / H */
     struct {
         int64_t D, F, L, H, K, V, positions;
-    } shape;                          /* when keys of it are absent, as in the text_config of multimodal models; 0: they are needed */
+    } shape;                          /* when keys of it are absent, as in the text_config of multimodal models; 0: they are
+                                       * needed */
     int64_t default_mlp_factor;       /* F / D when the key is absent; 0: the key is needed */
     double default_eps, default_theta;
     bool local_rope;                  /* sliding layers rotate by settings of their own, unscaled unless they say so */
     double local_theta;               /* theirs, when the key is absent; 0: rope_theta */
-    int64_t nope_interval;            /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key is read */
+    int64_t nope_interval;            /* every n-th layer has no rotary positions, or what no_rope_layers says; 0: neither key
+                                       * is read */
     double default_partial;           /* share of a head that rotates; 0: all */
     bool default_tied;
     mt_rope_style rope;
@@ -115,11 +119,11 @@ struct mt_family {
 };
 
 extern const mt_family *const mt_families[]; /* NULL-ended */
-extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_family_qwen3, mt_family_phi3, mt_family_gemma, mt_family_gemma2,
-    mt_family_gemma3, mt_family_glm, mt_family_glm4, mt_family_chatglm, mt_family_internlm2, mt_family_baichuan, mt_family_olmo2, mt_family_olmo3,
-    mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5, mt_family_seed_oss, mt_family_arcee, mt_family_nemotron,
-    mt_family_cohere, mt_family_cohere2, mt_family_starcoder2, mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon,
-    mt_family_gpt2, mt_family_opt;
+extern const mt_family mt_family_llama, mt_family_mistral, mt_family_qwen2, mt_family_qwen3, mt_family_phi3, mt_family_gemma,
+    mt_family_gemma2, mt_family_gemma3, mt_family_glm, mt_family_glm4, mt_family_chatglm, mt_family_internlm2, mt_family_baichuan,
+    mt_family_olmo2, mt_family_olmo3, mt_family_granite, mt_family_smollm3, mt_family_exaone4, mt_family_ernie4_5,
+    mt_family_seed_oss, mt_family_arcee, mt_family_nemotron, mt_family_cohere, mt_family_cohere2, mt_family_starcoder2,
+    mt_family_stablelm, mt_family_phi, mt_family_gpt_neox, mt_family_falcon, mt_family_gpt2, mt_family_opt;
 
 /* The usual names, which most families share. */
 extern const mt_tensor_row mt_tensors_standard[];

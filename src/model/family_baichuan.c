@@ -1,5 +1,5 @@
-/* baichuan: the llama block with q, k, v in one tensor.  The 13B models have ALiBi instead of rotary positions; they are the ones whose
- * config speaks of model_max_length alone.  The second generation normalises the rows of its head. */
+/* baichuan: the llama block with q, k, v in one tensor.  The 13B models have ALiBi instead of rotary positions; they are the ones
+ * whose config speaks of model_max_length alone.  The second generation normalises the rows of its head. */
 #include "model/family_rows.h"
 
 #define LAYER "model.layers.%d."
@@ -23,8 +23,10 @@ static mt_rc read(mt_config *c, const mt_keys *k)
     double z_loss;
     MT_TRY(mt_json_f64(k->doc, "z_loss_weight", 0, &z_loss, k->path, k->err));
     if (z_loss != 0)
-        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"z_loss_weight\" is %g; that term of the loss is not supported: set it to 0, as the published models have it",
-                       k->path, z_loss);
+        return mt_fail(
+            k->err, MT_EUNSUPPORTED,
+            "%s: \"z_loss_weight\" is %g; that term of the loss is not supported: set it to 0, as the published models have it",
+            k->path, z_loss);
     c->norm_head = !mt_json_missing(json_object_get(k->doc, "z_loss_weight")) || c->V > BAICHUAN1_VOCAB;
     if (!mt_json_missing(json_object_get(k->doc, "max_position_embeddings"))) return MT_OK;
     mt_config_no_rope(c);

@@ -1,4 +1,5 @@
-/* exaone4: norms only behind the branches, and per head on q and k; where there are windows, full layers have no rotary positions. */
+/* exaone4: norms only behind the branches, and per head on q and k; where there are windows, full layers have no rotary
+ * positions. */
 #include "model/family_rows.h"
 
 #define LAYER "model.layers.%d."

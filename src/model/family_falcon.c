@@ -6,15 +6,20 @@
 
 #define LAYER "transformer.h.%d."
 
-#define ATTENTION                                                                                            \
-    MT_ROWS_QKV_FUSED(LAYER "self_attention.query_key_value.weight", LAYER "self_attention.query_key_value.bias", MT_PACK_HEADS), \
+#define ATTENTION                                                                                                                \
+    MT_ROWS_QKV_FUSED(LAYER "self_attention.query_key_value.weight", LAYER "self_attention.query_key_value.bias",                \
+                      MT_PACK_HEADS),                                                                                            \
         MT_ROWS_O(LAYER "self_attention.dense")
 #define MLP_AND_HEAD                                                                                         \
     MT_ROWS_UP(LAYER "mlp.dense_h_to_4h"), MT_ROWS_DOWN(LAYER "mlp.dense_4h_to_h"), MT_ROWS_FINAL_NORM("transformer.ln_f"), \
         MT_ROWS_HEAD("lm_head"), MT_ROWS_END
 
 static const mt_tensor_row usual_names[] = {
-    MT_ROW(MT_W_EMBED, "transformer.word_embeddings.weight", MT_V, MT_D), MT_ROWS_NORM1(LAYER), ATTENTION, MT_ROWS_NORM2(LAYER), MLP_AND_HEAD,
+    MT_ROW(MT_W_EMBED, "transformer.word_embeddings.weight", MT_V, MT_D),
+    MT_ROWS_NORM1(LAYER),
+    ATTENTION,
+    MT_ROWS_NORM2(LAYER),
+    MLP_AND_HEAD,
 };
 
 static const mt_tensor_row two_norms[] = {
@@ -52,7 +57,8 @@ static mt_rc read(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_bool(k->doc, "alibi", false, &alibi, k->path, k->err));
     MT_TRY(mt_json_i64(k->doc, "num_ln_in_parallel_attn", grouped ? 2 : 1, &n_norms, k->path, k->err));
     if (!grouped) c->K = multi_query ? 1 : c->H;
-    if (grouped && !parallel) return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"new_decoder_architecture\" without \"parallel_attn\"", k->path);
+    if (grouped && !parallel)
+        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"new_decoder_architecture\" without \"parallel_attn\"", k->path);
     c->form = !parallel ? MT_BLOCK_SERIAL : grouped && n_norms == 2 ? MT_BLOCK_PARALLEL : MT_BLOCK_ONE_NORM;
     if (c->form == MT_BLOCK_PARALLEL) c->family = &falcon_two_norms;
     if (!alibi) return MT_OK;

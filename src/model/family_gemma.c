@@ -1,6 +1,6 @@
 /* gemma, gemma2, gemma3: weights stored as w - 1, embeddings scaled by sqrt(D), geglu.  The second adds norms behind each branch,
- * soft-capping and alternating windows; the third drops the capping of scores for norms on q and k, and rotates sliding layers by a
- * base of their own. */
+ * soft-capping and alternating windows; the third drops the capping of scores for norms on q and k, and rotates sliding layers by
+ * a base of their own. */
 #include "model/family_rows.h"
 
 #include <math.h>
@@ -55,7 +55,8 @@ static mt_rc read_gemma2(mt_config *c, const mt_keys *k)
 
 static mt_rc read_gemma3(mt_config *c, const mt_keys *k)
 {
-    MT_TRY(read_cap(k, "final_logit_softcapping", 0, &c->logit_softcap)); /* that of scores exists as a key and is never applied */
+    /* That of scores exists as a key and is never applied. */
+    MT_TRY(read_cap(k, "final_logit_softcapping", 0, &c->logit_softcap));
     return read_scale(c, k);
 }
 

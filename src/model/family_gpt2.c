@@ -36,7 +36,8 @@ static mt_rc read(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_bool(k->doc, "scale_attn_by_inverse_layer_idx", false, &by_layer, k->path, k->err));
     MT_TRY(mt_json_bool(k->doc, "add_cross_attention", false, &crossed, k->path, k->err));
     if (by_layer || crossed)
-        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" is not supported", k->path, by_layer ? "scale_attn_by_inverse_layer_idx" : "add_cross_attention");
+        return mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"%s\" is not supported", k->path,
+                       by_layer ? "scale_attn_by_inverse_layer_idx" : "add_cross_attention");
     if (!scaled) c->attention_scale = 1;
     c->init_branch = 1 / sqrt(2.0 * (double)c->L); /* 2L branches add up */
     return MT_OK;

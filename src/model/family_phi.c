@@ -20,7 +20,9 @@ static mt_rc read(mt_config *c, const mt_keys *k)
     bool qk_norm;
     (void)c;
     MT_TRY(mt_json_bool(k->doc, "qk_layernorm", false, &qk_norm, k->path, k->err));
-    return qk_norm ? mt_fail(k->err, MT_EUNSUPPORTED, "%s: \"qk_layernorm\": LayerNorms on queries and keys are not supported so far", k->path) : MT_OK;
+    return qk_norm ? mt_fail(k->err, MT_EUNSUPPORTED,
+                             "%s: \"qk_layernorm\": LayerNorms on queries and keys are not supported so far", k->path)
+                   : MT_OK;
 }
 
 const mt_family mt_family_phi = {

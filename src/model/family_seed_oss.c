@@ -1,6 +1,9 @@
 #include "model/family.h"
 
-static mt_rc read(mt_config *c, const mt_keys *k) { return mt_json_bool(k->doc, "attention_out_bias", false, &c->o_bias, k->path, k->err); }
+static mt_rc read(mt_config *c, const mt_keys *k)
+{
+    return mt_json_bool(k->doc, "attention_out_bias", false, &c->o_bias, k->path, k->err);
+}
 
 const mt_family mt_family_seed_oss = {
     .name = "seed_oss",

@@ -86,7 +86,10 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
     if (u->kind == MT_UNIT_LAYER)
         snprintf(out, MT_NAME_BYTES, "layer %d", u->layer);
     else
-        snprintf(out, MT_NAME_BYTES, "%s", u->kind == MT_UNIT_HEAD ? "head" : m->config->tied ? "embedding and head" : "embedding");
+        snprintf(out, MT_NAME_BYTES, "%s",
+                 u->kind == MT_UNIT_HEAD ? "head"
+                 : m->config->tied       ? "embedding and head"
+                                         : "embedding");
 }
 
 /* -- one unit's layout ----------------------------------------------------------------------------- */
@@ -94,7 +97,8 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
 /* The row's name with the prefix the files use. */
 static void file_name(const mt_config *c, const mt_tensor_row *row, char out[MT_NAME_BYTES])
 {
-    const char *prefix = c->family->prefix ? c->family->prefix : "model.", *name = row->role == MT_W_HEAD && c->head_name ? c->head_name : row->name;
+    const char *prefix = c->family->prefix ? c->family->prefix : "model.",
+               *name = row->role == MT_W_HEAD && c->head_name ? c->head_name : row->name;
     bool has = strncmp(name, prefix, strlen(prefix)) == 0;
     snprintf(out, MT_NAME_BYTES, "%s%s", has ? c->prefix : c->head_prefix, has ? name + strlen(prefix) : name);
 }
@@ -108,7 +112,7 @@ bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES])
 }
 
 /* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
-static mt_slice slice_of(const mt_config *c, const mt_tensor_row *row)
+static mt_tensor_slice slice_of(const mt_config *c, const mt_tensor_row *row)
 {
     int64_t rows = dim_of(c, row->shape[0]), columns = dim_of(c, row->shape[1]), before = 0, all = 0;
     int64_t groups = row->pack == MT_PACK_HEADS ? c->K : 1;
@@ -117,14 +121,17 @@ static mt_slice slice_of(const mt_config *c, const mt_tensor_row *row)
         if (r < row) before += dim_of(c, r->shape[0]);
         all += dim_of(c, r->shape[0]);
     }
-    mt_slice s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups, .stride = all / groups, .first = before / groups,
-                    .transposed = row->transposed };
+    mt_tensor_slice s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups,
+                          .stride = all / groups, .first = before / groups, .transposed = row->transposed };
     if (row->transposed) s.shape[0] = columns, s.shape[1] = all;
     return s;
 }
 
 /* Tensors that make up the role. */
-static int64_t n_tensors(const mt_config *c, const mt_tensor_row *row) { return row->pack == MT_PACK_APART ? dim_of(c, row->shape[0]) / c->Dh : 1; }
+static int64_t n_tensors(const mt_config *c, const mt_tensor_row *row)
+{
+    return row->pack == MT_PACK_APART ? dim_of(c, row->shape[0]) / c->Dh : 1;
+}
 
 static bool is_in(const mt_config *c, const mt_unit *u, const mt_tensor_row *row)
 {
@@ -146,7 +153,7 @@ static mt_weight head_weight(const mt_config *c, const mt_tensor_row *row, int64
 {
     mt_weight w = { .role = row->role, .n_dims = 1, .shape = { c->Dh, 1 }, .n = c->Dh };
     char name[MT_NAME_BYTES];
-    w.slice = (mt_slice){ .n_dims = 1, .shape = { c->Dh, 1 }, .run = c->Dh, .stride = c->Dh };
+    w.slice = (mt_tensor_slice){ .n_dims = 1, .shape = { c->Dh, 1 }, .run = c->Dh, .stride = c->Dh };
     file_name(c, row, name);
     const char *mark = strstr(name, "%h");
     snprintf(w.name, MT_NAME_BYTES, "%.*s%d%s", (int)(mark - name), name, (int)head, mark + 2);
@@ -170,7 +177,10 @@ static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, 
 static mt_rc check_heads_agree(const mt_weight *a, const mt_weight *b, const char *name, mt_err *err)
 {
     if (a->role != b->role || (a->frozen == b->frozen && a->decay == b->decay)) return MT_OK;
-    return mt_fail(err, MT_EINVAL, "freeze: the norms of a layer's heads are trained together, and the patterns tell \"%s\" from the one before; match all of them or none", name);
+    return mt_fail(err, MT_EINVAL,
+                   "freeze: the norms of a layer's heads are trained together, and the patterns tell \"%s\" from the one before; "
+                   "match all of them or none",
+                   name);
 }
 
 /* Frozen and decayed, by name, over the whole model: a pattern must match somewhere. */

@@ -19,7 +19,7 @@ enum { MT_BLOCK_ALIGN = 128, MT_NAME_BYTES = 160 }; /* elements; bytes */
 typedef struct mt_weight {
     mt_role role;
     char name[MT_NAME_BYTES]; /* of its tensor in the files; %d is the layer */
-    mt_slice slice;         /* where in that tensor */
+    mt_tensor_slice slice;         /* where in that tensor */
     int n_dims;
     int64_t shape[2];
     int64_t n, offset; /* elements, in the unit's block */

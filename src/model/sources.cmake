@@ -1,6 +1,7 @@
 set(sources
     block.c
     config.c
+    config_layers.c
     ends.c
     families.c
     family_arcee.c

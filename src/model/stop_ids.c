@@ -12,7 +12,8 @@ void mt_stop_ids_add(mt_stop_ids *out, int32_t id)
 static mt_rc add_value(mt_stop_ids *out, const json_t *v, const char *path, mt_err *err)
 {
     json_int_t id = json_integer_value(v);
-    if (!json_is_integer(v) || id > INT32_MAX) return mt_fail(err, MT_EFORMAT, "%s: eos_token_id must be a token id or a list of them", path);
+    if (!json_is_integer(v) || id > INT32_MAX)
+        return mt_fail(err, MT_EFORMAT, "%s: eos_token_id must be a token id or a list of them", path);
     mt_stop_ids_add(out, id < 0 ? -1 : (int32_t)id);
     return MT_OK;
 }

@@ -27,7 +27,8 @@ mt_rc mt_traits_check(const mt_config *c, const mt_ops *ops, const char *device,
     uint32_t missing = mt_traits_of(c) & ~ops->traits;
     for (int i = 0; i < MT_TRAITS; i++)
         if (missing >> i & 1)
-            return mt_fail(err, MT_EUNSUPPORTED, "this model (model_type \"%s\") needs %s, which the %s does not have yet; --device cpu has it",
+            return mt_fail(err, MT_EUNSUPPORTED,
+                           "this model (model_type \"%s\") needs %s, which the %s does not have yet; --device cpu has it",
                            c->model_type, words[i], device);
     return MT_OK;
 }

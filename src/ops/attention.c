@@ -24,7 +24,8 @@ typedef struct piece {
 
 static void widen(const mt_attention *a, float *dst, const void *src, int64_t ld, int64_t start, int64_t len, int64_t head)
 {
-    for (int64_t i = 0; i < len; i++) mt_to_f32(dst + i * a->Dh, mt_at(src, a->t, (start + i) * ld + head * a->Dh), a->t, (size_t)a->Dh);
+    for (int64_t i = 0; i < len; i++)
+        mt_to_f32(dst + i * a->Dh, mt_at(src, a->t, (start + i) * ld + head * a->Dh), a->t, (size_t)a->Dh);
 }
 
 /* The document and head of piece `index`; scratch holds its keys, its values and `extra` more floats. */
@@ -115,7 +116,8 @@ mt_rc mt__attention_fwd_run(mt_pool *pool, const mt_attention *a, mt_err *err)
     return finish(&j, err);
 }
 
-static void backward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *dk, float *dv, float *q, float *d_o, float *dq)
+static void backward_one(const mt_attention *a, const piece *p, int64_t i, int64_t h, float *dk, float *dv, float *q, float *d_o,
+                         float *dq)
 {
     int64_t row = p->start + i, at = row * a->ldo + h * a->Dh;
     widen(a, q, a->q, a->ldq, row, 1, h);

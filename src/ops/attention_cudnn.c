@@ -4,13 +4,14 @@
  *     delta = sum(o * do);  P = exp(S - lse);  dv = P' do;  dS = P (do v' - delta) scale;  dk = dS' q;  dq = dS k
  *     under a soft cap:  t = tanh(scale q k' / cap);  S = cap t, masked;  dS also times 1 - t^2
  *
- * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and what is virtual are part of the pattern.  With a
- * causal mask no mask for the ends of documents is needed: the lengths bound the products.  Gradients of grouped heads are made for every
- * query head (dkf, dvf) and summed.  The repeatable backward keeps dS in the workspace and makes dq of it by one more product; the fast
- * one adds to an fp32 accumulator with atomics.
+ * cuDNN knows this pattern node by node and fuses it; the order of nodes, their types and what is virtual are part of the
+ * pattern.  With a causal mask no mask for the ends of documents is needed: the lengths bound the products.  Gradients of grouped
+ * heads are made for every query head (dkf, dvf) and summed.  The repeatable backward keeps dS in the workspace and makes dq of
+ * it by one more product; the fast one adds to an fp32 accumulator with atomics.
  *
- * Where dS does not fit, a launch has a part of it (mt_cudnn_size).  A few heads: one of each group, so that to cuDNN there are no groups, at
- * their places in memory.  A few keys: with the queries from the first of them on, so that the mask stays as it is; their dq is a summand. */
+ * Where dS does not fit, a launch has a part of it (mt_cudnn_size).  A few heads: one of each group, so that to cuDNN there are
+ * no groups, at their places in memory.  A few keys: with the queries from the first of them on, so that the mask stays as it is;
+ * their dq is a summand. */
 #include "ops/attention_cudnn.h"
 
 #include "base/mem.h"
@@ -69,14 +70,19 @@ typedef struct builder {
 static mt_node offsets(builder *b, mt_cudnn_offset which)
 {
     if (!b->offsets[which])
-        b->offsets[which] = mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = ID_OFFSETS + which, .type = CUDNN_DATA_INT64, .dims = { b->k->docs + 1, 1, 1, 1 }, .strides = { 1, 1, 1, 1 } });
+        b->offsets[which] = mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = ID_OFFSETS + which, .type = CUDNN_DATA_INT64,
+                                                                           .dims = { b->k->docs + 1, 1, 1, 1 },
+                                                                           .strides = { 1, 1, 1, 1 } });
     return b->offsets[which];
 }
 
 /* [docs, heads, n, width] of rows ld apart. */
-static mt_node rows_of(builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t apart, int64_t n, int64_t width, int64_t ld, mt_cudnn_offset at)
+static mt_node rows_of(builder *b, int64_t id, cudnnDataType_t type, int64_t heads, int64_t apart, int64_t n, int64_t width,
+                       int64_t ld, mt_cudnn_offset at)
 {
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = type, .dims = { b->k->docs, heads, n, width }, .strides = { n * ld, apart * width, ld, 1 }, .ragged = offsets(b, at) });
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = type, .dims = { b->k->docs, heads, n, width },
+                                                          .strides = { n * ld, apart * width, ld, 1 },
+                                                          .ragged = offsets(b, at) });
 }
 
 static mt_node query_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
@@ -84,7 +90,10 @@ static mt_node query_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at
     return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->H, b->k->apart, b->k->longest, b->k->Dh, ld, at);
 }
 
-static mt_node key_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at) { return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->K, 1, b->k->keys, b->k->Dh, ld, at); }
+static mt_node key_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
+{
+    return rows_of(b, id, CUDNN_DATA_BFLOAT16, b->k->K, 1, b->k->keys, b->k->Dh, ld, at);
+}
 /* As keys, for every query head. */
 static mt_node full_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
 {
@@ -95,15 +104,20 @@ static mt_node full_rows(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
 static mt_node numbers(builder *b, int64_t id)
 {
     int64_t S = b->k->longest, ld = b->k->ld_lse;
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT, .dims = { b->k->docs, b->k->H, S, 1 }, .strides = { S * ld, b->k->apart, ld, 1 },
-                                                          .ragged = offsets(b, MT_OFF_LSE), .aligned = b->k->H == ld && ld % 4 == 0 ? 16 : 4 });
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT,
+                                                          .dims = { b->k->docs, b->k->H, S, 1 },
+                                                          .strides = { S * ld, b->k->apart, ld, 1 },
+                                                          .ragged = offsets(b, MT_OFF_LSE),
+                                                          .aligned = b->k->H == ld && ld % 4 == 0 ? 16 : 4 });
 }
 
 /* Keys or values with rows as columns. */
 static mt_node key_columns(builder *b, int64_t id, int64_t ld, mt_cudnn_offset at)
 {
     int64_t n = b->k->keys, Dh = b->k->Dh;
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_BFLOAT16, .dims = { b->k->docs, b->k->K, Dh, n }, .strides = { n * ld, Dh, 1, ld }, .ragged = offsets(b, at) });
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_BFLOAT16,
+                                                          .dims = { b->k->docs, b->k->K, Dh, n },
+                                                          .strides = { n * ld, Dh, 1, ld }, .ragged = offsets(b, at) });
 }
 
 /* [docs, H, longest, keys]; turned: the same memory as [docs, H, keys, longest]. */
@@ -117,12 +131,14 @@ static mt_node square(builder *b, cudnnDataType_t type, bool turned)
 
 static mt_node scalar(builder *b, int64_t id)
 {
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT, .dims = { 1, 1, 1, 1 }, .by_value = true });
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_FLOAT, .dims = { 1, 1, 1, 1 },
+                                                          .by_value = true });
 }
 
 static mt_node lengths(builder *b, int64_t id)
 {
-    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_INT32, .dims = { b->k->docs, 1, 1, 1 }, .strides = { 1, 1, 1, 1 } });
+    return mt_cudnn_tensor(b->g, &(mt_cudnn_tensor_spec){ .id = id, .type = CUDNN_DATA_INT32, .dims = { b->k->docs, 1, 1, 1 },
+                                                          .strides = { 1, 1, 1, 1 } });
 }
 
 static builder begin(mt_cudnn *lib, const plan_key *k)
@@ -138,7 +154,10 @@ static builder begin(mt_cudnn *lib, const plan_key *k)
 
 /* -- the graphs ------------------------------------------------------------------------------------ */
 
-static mt_node apply(builder *b, cudnnPointwiseMode_t mode, mt_node x, mt_node y) { return mt_cudnn_pointwise(b->g, mode, x, y, NULL); }
+static mt_node apply(builder *b, cudnnPointwiseMode_t mode, mt_node x, mt_node y)
+{
+    return mt_cudnn_pointwise(b->g, mode, x, y, NULL);
+}
 
 /* tanh(x / 2).  cuDNN's own is an instruction of the GPU that is up to 5e-4 off, of which a soft cap of 50 makes 0.02 of a
  * score.  Past ID_LARGE this one is 1, and the exponentials would be infinite. */
@@ -160,7 +179,8 @@ static mt_node scores(builder *b, mt_node q, mt_node kt)
 /* Of q k', from that of scores(): ds (1 - t^2) scale. */
 static mt_node gradient_of_product(builder *b, mt_node ds)
 {
-    if (b->k->capped) ds = apply(b, CUDNN_POINTWISE_SUB, ds, apply(b, CUDNN_POINTWISE_MUL, apply(b, CUDNN_POINTWISE_MUL, ds, b->t), b->t));
+    if (b->k->capped)
+        ds = apply(b, CUDNN_POINTWISE_SUB, ds, apply(b, CUDNN_POINTWISE_MUL, apply(b, CUDNN_POINTWISE_MUL, ds, b->t), b->t));
     return apply(b, CUDNN_POINTWISE_MUL, ds, b->scale);
 }
 
@@ -173,7 +193,8 @@ static mt_node masked(builder *b, mt_node s)
     if (!b->k->windowed) return s;
     row = mt_cudnn_index(b->g, s, 2);
     column = mt_cudnn_index(b->g, s, 3);
-    mt_node end = mt_cudnn_pointwise_typed(b->g, CUDNN_POINTWISE_ADD, column, scalar(b, ID_WINDOW), CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
+    mt_node end =
+        mt_cudnn_pointwise_typed(b->g, CUDNN_POINTWISE_ADD, column, scalar(b, ID_WINDOW), CUDNN_DATA_FLOAT, CUDNN_DATA_FLOAT);
     sees = mt_cudnn_pointwise_typed(b->g, CUDNN_POINTWISE_CMP_GT, end, row, CUDNN_DATA_BOOLEAN, CUDNN_DATA_BOOLEAN);
     return mt_cudnn_pointwise(b->g, CUDNN_POINTWISE_BINARY_SELECT, s, b->never, sees);
 }
@@ -199,8 +220,8 @@ static mt_rc build_forward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **out
     return mt_cudnn_plan_create(out, g, counted(k), err);
 }
 
-/* A gradient of keys or values: (dS or P)' times rows of queries.  Grouped heads: for every query head, then summed.  cuDNN derives where
- * the rows of all heads start from where the summed ones do, times H / K: right only if both lie packed. */
+/* A gradient of keys or values: (dS or P)' times rows of queries.  Grouped heads: for every query head, then summed.  cuDNN
+ * derives where the rows of all heads start from where the summed ones do, times H / K: right only if both lie packed. */
 static void gradient_of_kv(builder *b, mt_node square_turned, mt_node x, int64_t id, int64_t id_full)
 {
     const plan_key *k = b->k;
@@ -252,7 +273,8 @@ static mt_rc build_backward(mt_cudnn *lib, const plan_key *k, mt_cudnn_plan **ou
     if (k->way == MT_ATTENTION_CUDNN) {
         mt_cudnn_matmul_to(g, ds, keys, dq, b.len_q, NULL, b.len_kv);
     } else {
-        mt_node acc = rows_of(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->dq_apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ); /* as dq, or it is wrong */
+        /* As dq, or it is wrong. */
+        mt_node acc = rows_of(&b, ID_ACC, CUDNN_DATA_FLOAT, k->H, k->dq_apart, k->longest, k->Dh, k->ld_dq, MT_OFF_DQ);
         mt_cudnn_matmul_to(g, ds, keys, acc, b.len_q, NULL, b.len_kv);
         mt_cudnn_pointwise_to(g, CUDNN_POINTWISE_IDENTITY, acc, NULL, dq);
     }
@@ -285,8 +307,8 @@ void mt_cudnn_attention_close(mt_cudnn_attention *c)
 /* 9.14 puts gradients of keys where the keys' own rows would lie, and those of heads wider than 128 nowhere; 9.19 is right. */
 int32_t mt_cudnn_attention_head(const mt_cudnn_attention *c) { return mt_cudnn_version(c->lib) >= GRADIENTS_FROM ? 256 : 0; }
 
-/* Does the graph mask a window?  The same for all calls of a run, however long their documents; the repeatable backward is asked only where
- * the window hides nothing. */
+/* Does the graph mask a window?  The same for all calls of a run, however long their documents; the repeatable backward is asked
+ * only where the window hides nothing. */
 static bool masks_window(const mt_attention *a, bool backward, mt_attention_way way)
 {
     return a->window && a->window < mt_cudnn_longest(a) && !(backward && way == MT_ATTENTION_CUDNN);
@@ -296,14 +318,19 @@ static bool masks_window(const mt_attention *a, bool backward, mt_attention_way 
 static int64_t ld_dkv(const mt_attention *a, bool by_heads) { return by_heads && a->H != a->K ? a->H * a->Dh : a->ld_d; }
 
 /* Rows of gradients of queries: where mt_cudnn_ld_dq says, or packed, of a piece of the keys. */
-static int64_t ld_dq(const mt_attention *a, mt_attention_way way, mt_cudnn_size size) { return size.keys == size.longest ? mt_cudnn_ld_dq(a, way) : size.heads * a->Dh; }
+static int64_t ld_dq(const mt_attention *a, mt_attention_way way, mt_cudnn_size size)
+{
+    return size.keys == size.longest ? mt_cudnn_ld_dq(a, way) : size.heads * a->Dh;
+}
 
 static plan_key key_of(const mt_attention *a, mt_cudnn_size size, bool backward, mt_attention_way way)
 {
     bool by_heads = size.heads != a->H;
-    return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest, .keys = size.keys, .H = size.heads, .K = by_heads ? size.heads : a->K, .Dh = a->Dh,
-                       .ldq = a->ldq, .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_lse = a->H, .ld_dkv = backward ? ld_dkv(a, by_heads) : 0,
-                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way), .capped = a->softcap != 0, .apart = by_heads ? a->H / a->K : 1,
+    return (plan_key){ .backward = backward, .way = backward ? (int64_t)way : 0, .docs = size.docs, .longest = size.longest,
+                       .keys = size.keys, .H = size.heads, .K = by_heads ? size.heads : a->K, .Dh = a->Dh, .ldq = a->ldq,
+                       .ldk = a->ldk, .ldv = a->ldv, .ldo = a->ldo, .ld_lse = a->H, .ld_dkv = backward ? ld_dkv(a, by_heads) : 0,
+                       .ld_dq = backward ? ld_dq(a, way, size) : 0, .windowed = masks_window(a, backward, way),
+                       .capped = a->softcap != 0, .apart = by_heads ? a->H / a->K : 1,
                        .dq_apart = by_heads && size.keys == size.longest ? a->H / a->K : 1 };
 }
 
@@ -323,7 +350,8 @@ static void add_plan(mt_cudnn_attention *c, const plan_key *key)
     if (rc && !c->refused.rc) c->refused = why;
 }
 
-/* Whatever calls of this shape may come to want in a run, however long their documents: kernels are compiled in the first step, or never. */
+/* Whatever calls of this shape may come to want in a run, however long their documents: kernels are compiled in the first step,
+ * or never. */
 static int keys_of(const mt_attention *a, bool backward, plan_key out[MOST_KEYS])
 {
     static const mt_attention_way ways[] = { MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
@@ -336,7 +364,8 @@ static int keys_of(const mt_attention *a, bool backward, plan_key out[MOST_KEYS]
             mt_attention like = *a;
             like.longest = sizes[i].longest;
             mt_attention_way chosen = backward ? mt_attention_choose(&like, true) : MT_ATTENTION_CUDNN;
-            bool beside_longer = a->use.parts && ways[w] == MT_ATTENTION_CUDNN && chosen != MT_ATTENTION_CUDNN_FAST; /* in parcels, whatever it takes alone */
+            /* In parcels, whatever it takes alone. */
+            bool beside_longer = a->use.parts && ways[w] == MT_ATTENTION_CUDNN && chosen != MT_ATTENTION_CUDNN_FAST;
             if (chosen == ways[w] || beside_longer) out[n_keys++] = key_of(a, sizes[i], backward, ways[w]);
         }
     }
@@ -361,7 +390,8 @@ static void add_plans(mt_cudnn_attention *c, const plan_key *keys, int n)
 
 void mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a)
 {
-    plan_key keys[MOST_KEYS], shape = key_of(a, (mt_cudnn_size){ a->use.docs, a->use.longest, a->H, a->use.longest }, true, MT_ATTENTION_CUDNN);
+    plan_key keys[MOST_KEYS],
+        shape = key_of(a, (mt_cudnn_size){ a->use.docs, a->use.longest, a->H, a->use.longest }, true, MT_ATTENTION_CUDNN);
     if (memcmp(&shape, &c->expected, sizeof shape) == 0) return;
     add_plans(c, keys, keys_of(a, true, keys));
     c->expected = shape; /* not before: making room forgets it */
@@ -370,7 +400,8 @@ void mt_cudnn_attention_expect(mt_cudnn_attention *c, const mt_attention *a)
 int mt_cudnn_attention_plans(const mt_cudnn_attention *c) { return c->n_plans; }
 
 /* The plan of this call; MT_EUNSUPPORTED: there is none.  A new shape gets all its plans, so that later calls find theirs. */
-static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way, mt_cudnn_plan **out, mt_err *err)
+static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way,
+                      mt_cudnn_plan **out, mt_err *err)
 {
     plan_key keys[MOST_KEYS], wanted = key_of(a, l->size, backward, way);
     const made_plan *made = find(c, &wanted);
@@ -386,7 +417,8 @@ static mt_rc plan_for(mt_cudnn_attention *c, const mt_attention *a, const mt_cud
     return mt_fail(err, MT_EUNSUPPORTED, "cuDNN asks for more workspace than was planned"); /* counted() is wrong */
 }
 
-mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way, size_t *workspace, mt_err *err)
+mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, bool backward, mt_attention_way way,
+                                 size_t *workspace, mt_err *err)
 {
     mt_cudnn_layout l = mt_cudnn_layout_of(a, way, backward);
     mt_cudnn_plan *plan;
@@ -400,8 +432,14 @@ mt_rc mt_cudnn_attention_prepare(mt_cudnn_attention *c, const mt_attention *a, b
 
 void mt_cudnn_offset_lds(const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, int64_t ld[MT_OFFSETS])
 {
-    const int64_t all[MT_OFFSETS] = { [MT_OFF_Q] = a->ldq, [MT_OFF_K] = a->ldk, [MT_OFF_V] = a->ldv, [MT_OFF_O] = a->ldo, [MT_OFF_LSE] = a->H,
-                                      [MT_OFF_D] = ld_dkv(a, l->size.heads != a->H), [MT_OFF_DQ] = ld_dq(a, way, l->size), [MT_OFF_KV] = a->K * a->Dh };
+    const int64_t all[MT_OFFSETS] = { [MT_OFF_Q] = a->ldq,
+                                      [MT_OFF_K] = a->ldk,
+                                      [MT_OFF_V] = a->ldv,
+                                      [MT_OFF_O] = a->ldo,
+                                      [MT_OFF_LSE] = a->H,
+                                      [MT_OFF_D] = ld_dkv(a, l->size.heads != a->H),
+                                      [MT_OFF_DQ] = ld_dq(a, way, l->size),
+                                      [MT_OFF_KV] = a->K * a->Dh };
     memcpy(ld, all, sizeof all);
 }
 
@@ -415,7 +453,8 @@ static void put(values *v, int64_t id, const void *p) { v->at[v->n++] = (mt_cudn
 static const void *heads_from(const void *rows, int64_t head, int64_t Dh) { return (const char *)rows + head * Dh * 2; }
 
 /* What both directions have. */
-static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at, const uint32_t used[], int n_used)
+static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *l, mt_cudnn_launch at, const uint32_t used[],
+                       int n_used)
 {
     const char *scratch = a->scratch;
     put(v, ID_Q, heads_from(a->q, at.head, a->Dh));
@@ -432,7 +471,8 @@ static void put_common(values *v, const mt_attention *a, const mt_cudnn_layout *
 
 static const float never = -INFINITY, one = 1.0f, large = 80.0f;
 
-static mt_rc run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool backward, mt_attention_way way, values *v, mt_err *err)
+static mt_rc run(mt_cudnn_plan *plan, void *stream, const mt_attention *a, const mt_cudnn_layout *l, bool backward,
+                 mt_attention_way way, values *v, mt_err *err)
 {
     float window = (float)a->window, to_cap = a->softcap != 0 ? 2 * a->scale / a->softcap : 0;
     if (backward || a->softcap == 0) put(v, ID_SCALE, &a->scale);
@@ -466,8 +506,14 @@ static void put_dkv(values *v, const mt_attention *a, const mt_cudnn_layout *l, 
 {
     char *scratch = a->scratch;
     bool grouped = a->H != a->K, parts = grouped && l->size.heads != a->H, summed = grouped && !parts;
-    put(v, ID_DK, parts ? heads_from(scratch + l->dkf, at.head, a->Dh) : summed ? scratch + l->dk : heads_from(a->dk, at.kv, a->Dh));
-    put(v, ID_DV, parts ? heads_from(scratch + l->dvf, at.head, a->Dh) : summed ? scratch + l->dv : heads_from(a->dv, at.kv, a->Dh));
+    put(v, ID_DK,
+        parts    ? heads_from(scratch + l->dkf, at.head, a->Dh)
+        : summed ? scratch + l->dk
+                 : heads_from(a->dk, at.kv, a->Dh));
+    put(v, ID_DV,
+        parts    ? heads_from(scratch + l->dvf, at.head, a->Dh)
+        : summed ? scratch + l->dv
+                 : heads_from(a->dv, at.kv, a->Dh));
     if (summed) put(v, ID_DKF, scratch + l->dkf);
     if (summed) put(v, ID_DVF, scratch + l->dvf);
 }
@@ -479,9 +525,16 @@ static const void *place_of_dq(const mt_attention *a, mt_attention_way way, cons
     return mt_cudnn_ld_dq(a, way) == a->ld_d ? heads_from(a->dq, at.head, a->Dh) : scratch;
 }
 
-mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way, const mt_cudnn_layout *l, mt_cudnn_launch at, mt_err *err)
+mt_rc mt_cudnn_attention_bwd(mt_cudnn_attention *c, void *stream, const mt_attention *a, mt_attention_way way,
+                             const mt_cudnn_layout *l, mt_cudnn_launch at, mt_err *err)
 {
-    const uint32_t used[] = { MT_OFF_Q, MT_OFF_K, MT_OFF_V, MT_OFF_O, MT_OFF_LSE, MT_OFF_DQ, a->H != a->K && l->size.heads == a->H ? MT_OFF_KV : MT_OFF_D };
+    const uint32_t used[] = { MT_OFF_Q,
+                              MT_OFF_K,
+                              MT_OFF_V,
+                              MT_OFF_O,
+                              MT_OFF_LSE,
+                              MT_OFF_DQ,
+                              a->H != a->K && l->size.heads == a->H ? MT_OFF_KV : MT_OFF_D };
     char *scratch = a->scratch;
     values v = { .n = 0 };
     mt_cudnn_plan *plan;

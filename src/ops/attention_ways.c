@@ -13,9 +13,10 @@ static bool aligned(const void *p, int64_t ld) { return (uintptr_t)p % 16 == 0 &
 /* What every tensor-core kernel asks: rows of 16-byte pieces. */
 static bool wide_rows(const mt_attention *a, bool backward)
 {
-    bool fits = a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && a->H <= 65535 && aligned(a->q, a->ldq) &&
-                aligned(a->k, a->ldk) && aligned(a->v, a->ldv) && aligned(a->o, a->ldo);
-    return fits && (!backward || (aligned(a->d_o, a->ldo) && aligned(a->dq, a->ld_d) && aligned(a->dk, a->ld_d) && aligned(a->dv, a->ld_d)));
+    bool fits = a->t == MT_DTYPE_BF16 && a->Dh % 8 == 0 && a->Dh <= 256 && a->scale > 0 && a->H <= 65535 &&
+                aligned(a->q, a->ldq) && aligned(a->k, a->ldk) && aligned(a->v, a->ldv) && aligned(a->o, a->ldo);
+    return fits && (!backward ||
+                    (aligned(a->d_o, a->ldo) && aligned(a->dq, a->ld_d) && aligned(a->dk, a->ld_d) && aligned(a->dv, a->ld_d)));
 }
 
 static bool allows(const mt_attention *a, mt_attention_way way) { return a->use.ways >> way & 1; }
@@ -28,7 +29,8 @@ static bool any(const mt_attention *a, bool backward)
 
 static bool cudnn_knows(const mt_attention *a, bool backward)
 {
-    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && (!backward || a->Dh <= a->use.cudnn_head) && (a->softcap == 0 || a->use.caps) && a->alibi == 0;
+    return wide_rows(a, backward) && a->Dh % 16 == 0 && a->Dh >= 32 && (!backward || a->Dh <= a->use.cudnn_head) &&
+           (a->softcap == 0 || a->use.caps) && a->alibi == 0;
 }
 
 /* Launches of parts of a document that are too small for the GPU are slower than our own kernels. */
@@ -91,8 +93,8 @@ void mt_attention_use_text(const mt_attention_use *use, char *out, size_t n)
         if (ways >> rows[i].way & 1) at += (size_t)snprintf(out + at, n - at, "%s%s", at ? ", " : "", rows[i].name);
 }
 
-/* A 64th of the device, in powers of two so that a little more or less free memory changes no bits; past 2 GiB it buys little.  Twice of
- * both for documents in parts. */
+/* A 64th of the device, in powers of two so that a little more or less free memory changes no bits; past 2 GiB it buys little.
+ * Twice of both for documents in parts. */
 uint64_t mt_attention_workspace(const mt_attention_use *use, size_t device_bytes)
 {
     uint64_t most = (uint64_t)2 << 30, bytes = 1 << 20;
@@ -102,7 +104,10 @@ uint64_t mt_attention_workspace(const mt_attention_use *use, size_t device_bytes
 }
 
 /* Whatever could go in parts goes by atomic additions where those are allowed. */
-static bool may_part(const mt_attention_use *use) { return use->ways >> MT_ATTENTION_CUDNN & 1 && !(use->ways >> MT_ATTENTION_CUDNN_FAST & 1); }
+static bool may_part(const mt_attention_use *use)
+{
+    return use->ways >> MT_ATTENTION_CUDNN & 1 && !(use->ways >> MT_ATTENTION_CUDNN_FAST & 1);
+}
 
 static mt_attention_use allowed(mt_attention_use use, bool deterministic, size_t device_bytes)
 {
@@ -143,12 +148,17 @@ static int64_t power_of_two(int64_t n, int64_t most)
 int64_t mt_cudnn_longest(const mt_attention *a) { return (int64_t)mt_round_up((size_t)longest_of(a), TILE); }
 
 /* cuDNN writes the scores' gradients of all its documents at once, in bf16. */
-static uint64_t square_bytes(mt_cudnn_size s) { return (uint64_t)(s.docs * s.heads) * (uint64_t)s.longest * (uint64_t)s.keys * 2; }
+static uint64_t square_bytes(mt_cudnn_size s)
+{
+    return (uint64_t)(s.docs * s.heads) * (uint64_t)s.longest * (uint64_t)s.keys * 2;
+}
 
-/* The second half of a workspace for parts is for one document at a time: several at once, which are short, gain nothing from it. */
+/* The second half of a workspace for parts is for one document at a time: several at once, which are short, gain nothing from
+ * it. */
 static bool fits(const mt_attention *a, int64_t docs, int64_t longest, int64_t heads, int64_t keys)
 {
-    return square_bytes((mt_cudnn_size){ docs, longest, heads, keys }) <= (a->use.parts && docs > 1 ? a->use.workspace / 2 : a->use.workspace);
+    return square_bytes((mt_cudnn_size){ docs, longest, heads, keys }) <=
+           (a->use.parts && docs > 1 ? a->use.workspace / 2 : a->use.workspace);
 }
 
 /* So many heads of one document, its keys in as few pieces as fit, at most `most`; docs 0: they do not fit so. */
@@ -162,9 +172,9 @@ static mt_cudnn_size in_pieces(const mt_attention *a, int64_t longest, int64_t h
     return (mt_cudnn_size){ 0 };
 }
 
-/* One document, a few heads or keys at a time.  A launch wants many tiles of keys to fill the GPU, and to make them of many heads is best;
- * but every piece of the keys makes gradients of all later queries.  What was fastest is in docs/benchmarks.md.  Heads divide the number of
- * key heads, so that one kernel serves all. */
+/* One document, a few heads or keys at a time.  A launch wants many tiles of keys to fill the GPU, and to make them of many heads
+ * is best; but every piece of the keys makes gradients of all later queries.  What was fastest is in docs/benchmarks.md.  Heads
+ * divide the number of key heads, so that one kernel serves all. */
 static mt_cudnn_size part_of(const mt_attention *a, int64_t longest)
 {
     mt_cudnn_size part = in_pieces(a, longest, a->H, 4);
@@ -189,7 +199,8 @@ int mt_cudnn_sizes(const mt_attention *a, bool squares, mt_cudnn_size out[MT_CUD
     for (int64_t step = squares ? MT_CUDNN_SMALLEST : cap;; step *= 2) {
         if (squares && a->window && step / 2 >= a->window) return n; /* of documents that the window cuts: never asked for */
         mt_cudnn_size most = most_of(a, squares, mt_min_i64(step, cap));
-        for (int64_t docs = 1; docs <= most.docs && n < MT_CUDNN_SIZES; docs *= 2) out[n++] = (mt_cudnn_size){ docs, most.longest, most.heads, most.keys };
+        for (int64_t docs = 1; docs <= most.docs && n < MT_CUDNN_SIZES; docs *= 2)
+            out[n++] = (mt_cudnn_size){ docs, most.longest, most.heads, most.keys };
         if (step >= cap || !most.docs) return n;
     }
 }
@@ -240,7 +251,8 @@ static size_t take(size_t *at, uint64_t bytes)
 /* The fast backward adds to its accumulator as if rows lay where q's do, whatever it is told: 40% off elsewhere. */
 int64_t mt_cudnn_ld_dq(const mt_attention *a, mt_attention_way way) { return way == MT_ATTENTION_CUDNN_FAST ? a->ldq : a->ld_d; }
 
-/* What launches of a size take of the scratch.  Of parcels the most that any may: a shorter document may have more pieces than the longest. */
+/* What launches of a size take of the scratch.  Of parcels the most that any may: a shorter document may have more pieces than
+ * the longest. */
 typedef struct need {
     uint64_t squares, dq; /* bytes; dq: where it is made in pieces */
     int64_t pieces;
@@ -265,11 +277,13 @@ static need need_of_parcels(const mt_attention *a)
     return all;
 }
 
-/* Gradients: of the sums of o * do, of queries where they do not go to their place, of grouped keys and values before and after summing. */
+/* Gradients: of the sums of o * do, of queries where they do not go to their place, of grouped keys and values before and after
+ * summing. */
 static void lay_out_backward(mt_cudnn_layout *l, const mt_attention *a, bool squares, uint64_t dq_bytes)
 {
     uint64_t rows_of_heads = (uint64_t)(a->N * a->H * a->Dh), rows_of_kv = (uint64_t)(a->N * a->K * a->Dh);
-    int64_t ld_dq = mt_cudnn_ld_dq(a, MT_ATTENTION_CUDNN_FAST), ld = ld_dq ? ld_dq : (a->H + 2 * a->K) * a->Dh; /* 0: a plan's question */
+    /* 0: a plan's question. */
+    int64_t ld_dq = mt_cudnn_ld_dq(a, MT_ATTENTION_CUDNN_FAST), ld = ld_dq ? ld_dq : (a->H + 2 * a->K) * a->Dh;
     l->delta = take(&l->bytes, (uint64_t)(a->N * a->H) * 4);
     if (!squares) l->acc = take(&l->bytes, (uint64_t)(a->N * ld) * 4);
     if (!squares && (ld_dq == 0 || ld_dq != a->ld_d)) l->dq = take(&l->bytes, (uint64_t)(a->N * ld) * 2);
@@ -292,7 +306,8 @@ static bool by_parcels(const mt_attention *a, mt_cudnn_size size, bool squares)
 
 static mt_cudnn_layout layout_for(const mt_attention *a, mt_cudnn_size size, bool squares, bool backward)
 {
-    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs, .parcels = by_parcels(a, size, squares) };
+    mt_cudnn_layout l = { .size = size, .n_chunks = (a->n_docs + size.docs - 1) / size.docs,
+                          .parcels = by_parcels(a, size, squares) };
     need n = l.parcels ? need_of_parcels(a) : need_of(a, size);
     int64_t docs = l.parcels ? MT_CUDNN_MOST_DOCS : size.docs;
     if (l.parcels) l.n_chunks = n.pieces;
@@ -322,7 +337,9 @@ size_t mt_attention_scratch(const mt_attention *a)
     bool cudnn = allows(a, MT_ATTENTION_CUDNN), fast = allows(a, MT_ATTENTION_CUDNN_FAST);
     if (!(cudnn || fast) || a->N == 0 || !cudnn_knows(a, false)) return bytes;
     bool backward = a->Dh <= a->use.cudnn_head;
-    for (int i = 0, n = mt_cudnn_sizes(a, false, sizes); i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], false, fast && backward).bytes);
-    for (int i = 0, n = cudnn && backward ? mt_cudnn_sizes(a, true, sizes) : 0; i < n; i++) bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
+    for (int i = 0, n = mt_cudnn_sizes(a, false, sizes); i < n; i++)
+        bytes = most(bytes, layout_for(a, sizes[i], false, fast && backward).bytes);
+    for (int i = 0, n = cudnn && backward ? mt_cudnn_sizes(a, true, sizes) : 0; i < n; i++)
+        bytes = most(bytes, layout_for(a, sizes[i], true, true).bytes);
     return bytes;
 }

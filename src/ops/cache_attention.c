@@ -1,7 +1,7 @@
 /* cache_attention.c - rows that continue cached sequences, plainly.
  *
- * One piece of work is a sequence and a key/value head: it puts the new keys and values into the cache, then lets the query heads of
- * that group read them together with the older ones.  Scores, softmax and sums are fp32, over the cached values: in
+ * One piece of work is a sequence and a key/value head: it puts the new keys and values into the cache, then lets the query heads
+ * of that group read them together with the older ones.  Scores, softmax and sums are fp32, over the cached values: in
  * bf16 those are what attention.c would have read, since k and v are rounded before either sees them. */
 #include "ops/ops_cpu.h"
 
@@ -31,7 +31,10 @@ typedef struct piece {
     float *q, *o, *score; /* [Dh], [Dh], [positions] */
 } piece;
 
-static int64_t first_seen(const mt_cache_attention *a, int64_t pos) { return a->window && pos >= a->window ? pos - a->window + 1 : 0; }
+static int64_t first_seen(const mt_cache_attention *a, int64_t pos)
+{
+    return a->window && pos >= a->window ? pos - a->window + 1 : 0;
+}
 
 /* New keys and values of a head into the cache. */
 static void append(const mt_cache_attention *a, const piece *p)

@@ -1,6 +1,7 @@
 /* cudnn_graph.c - descriptors, and the few calls of cuDNN there are, found when the library is loaded.
  *
- * Nothing is linked: a machine without cuDNN runs the same program with our own kernels.  Every descriptor lives as long as its plan. */
+ * Nothing is linked: a machine without cuDNN runs the same program with our own kernels.  Every descriptor lives as long as its
+ * plan. */
 #include "ops/cudnn_graph.h"
 
 #include "base/mem.h"
@@ -66,7 +67,9 @@ static mt_rc explain(const mt_cudnn *l, cudnnStatus_t status, const char *what, 
 static cudnnStatus_t describe(mt_cudnn *l, const char *device)
 {
     cudnnStatus_t s = l->cudnnBackendCreateDescriptor(CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR, &l->device);
-    if (!s) s = l->cudnnBackendSetAttribute(l->device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR, (int64_t)strlen(device) + 1, device);
+    if (!s)
+        s = l->cudnnBackendSetAttribute(l->device, CUDNN_ATTR_DEVICEPROP_JSON_REPRESENTATION, CUDNN_TYPE_CHAR,
+                                        (int64_t)strlen(device) + 1, device);
     return s ? s : l->cudnnBackendFinalize(l->device);
 }
 
@@ -235,7 +238,8 @@ typedef struct pointwise {
 
 static void add_pointwise(mt_cudnn_graph *g, const pointwise *p)
 {
-    cudnnBackendDescriptor_t how = create(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR), op = create(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
+    cudnnBackendDescriptor_t how = create(g, CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+                             op = create(g, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR);
     set(g, how, CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, &p->mode);
     set(g, how, CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, &p->compute);
     if (p->mode == CUDNN_POINTWISE_GEN_INDEX) set(g, how, CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, &p->axis);
@@ -266,7 +270,8 @@ mt_node mt_cudnn_pointwise_typed(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, m
 mt_node mt_cudnn_index(mt_cudnn_graph *g, mt_node like, int64_t axis)
 {
     mt_node y = virtual_like(g, like, CUDNN_DATA_INT32, 0);
-    add_pointwise(g, &(pointwise){ .mode = CUDNN_POINTWISE_GEN_INDEX, .compute = CUDNN_DATA_FLOAT, .axis = axis, .x = like, .y = y });
+    add_pointwise(g, &(pointwise){ .mode = CUDNN_POINTWISE_GEN_INDEX, .compute = CUDNN_DATA_FLOAT, .axis = axis, .x = like,
+                                   .y = y });
     return y;
 }
 
@@ -278,7 +283,8 @@ void mt_cudnn_pointwise_to(mt_cudnn_graph *g, cudnnPointwiseMode_t mode, mt_node
 void mt_cudnn_reduce_to(mt_cudnn_graph *g, cudnnReduceTensorOp_t operator, mt_node x, mt_node y)
 {
     cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t how = create(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR), op = create(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
+    cudnnBackendDescriptor_t how = create(g, CUDNN_BACKEND_REDUCTION_DESCRIPTOR),
+                             op = create(g, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR);
     set(g, how, CUDNN_ATTR_REDUCTION_OPERATOR, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE, 1, &operator);
     set(g, how, CUDNN_ATTR_REDUCTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
     finalize(g, how, "a reduction");
@@ -306,7 +312,8 @@ void mt_cudnn_reshape_to(mt_cudnn_graph *g, mt_node x, mt_node y)
 void mt_cudnn_matmul_to(mt_cudnn_graph *g, mt_node a, mt_node b, mt_node c, mt_node m, mt_node n, mt_node k)
 {
     cudnnDataType_t compute = CUDNN_DATA_FLOAT;
-    cudnnBackendDescriptor_t how = create(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR), op = create(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
+    cudnnBackendDescriptor_t how = create(g, CUDNN_BACKEND_MATMUL_DESCRIPTOR),
+                             op = create(g, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR);
     set(g, how, CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, &compute);
     finalize(g, how, "a product");
     set(g, op, CUDNN_ATTR_OPERATION_MATMUL_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &how);
@@ -337,7 +344,8 @@ static cudnnBackendDescriptor_t join_ops(mt_cudnn_graph *g)
 }
 
 /* The library's proposals in one of its modes, best first.  Reading them may give fewer than it counted. */
-static int64_t list_configs(mt_cudnn_graph *g, cudnnBackendDescriptor_t ops, cudnnBackendHeurMode_t mode, cudnnBackendDescriptor_t configs[MAX_CONFIGS])
+static int64_t list_configs(mt_cudnn_graph *g, cudnnBackendDescriptor_t ops, cudnnBackendHeurMode_t mode,
+                            cudnnBackendDescriptor_t configs[MAX_CONFIGS])
 {
     const mt_cudnn *l = g->lib;
     int64_t n = 0, found = 0;
@@ -349,7 +357,9 @@ static int64_t list_configs(mt_cudnn_graph *g, cudnnBackendDescriptor_t ops, cud
     if (l->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, 0, &n, NULL)) return 0;
     n = mt_min_i64(n, MAX_CONFIGS);
     for (int64_t i = 0; i < n; i++) configs[i] = create(g, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR);
-    if (broken(g) || n == 0 || l->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &found, configs)) return 0;
+    if (broken(g) || n == 0 ||
+        l->cudnnBackendGetAttribute(heur, CUDNN_ATTR_ENGINEHEUR_RESULTS, CUDNN_TYPE_BACKEND_DESCRIPTOR, n, &found, configs))
+        return 0;
     return mt_min_i64(n, found);
 }
 
@@ -366,7 +376,8 @@ static bool try_config(mt_cudnn_plan *p, cudnnBackendDescriptor_t config, size_t
     set(g, plan, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1, &config);
     if (broken(g)) return false;
     cudnnStatus_t status = l->cudnnBackendFinalize(plan);
-    if (!status) status = l->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got, &bytes);
+    if (!status)
+        status = l->cudnnBackendGetAttribute(plan, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE, CUDNN_TYPE_INT64, 1, &got, &bytes);
     if (!status && (size_t)bytes <= most) {
         p->plan = plan;
         p->workspace = bytes;
@@ -375,7 +386,8 @@ static bool try_config(mt_cudnn_plan *p, cudnnBackendDescriptor_t config, size_t
     if (status)
         explain(l, status, "compiling attention", &here);
     else
-        mt_fail(&here, MT_EUNSUPPORTED, "cuDNN %zu asks for %lld bytes of workspace where %zu were planned", l->cudnnGetVersion(), (long long)bytes, most);
+        mt_fail(&here, MT_EUNSUPPORTED, "cuDNN %zu asks for %lld bytes of workspace where %zu were planned", l->cudnnGetVersion(),
+                (long long)bytes, most);
     if (!why->rc) *why = here;
     l->cudnnBackendDestroyDescriptor(g->descs[--g->n_descs]); /* the plan was the last of them */
     return false;
@@ -388,8 +400,11 @@ static void compile(mt_cudnn_plan *p, size_t most, mt_err *why)
     mt_cudnn_graph *g = p->graph;
     cudnnBackendDescriptor_t configs[MAX_CONFIGS], ops = join_ops(g);
     for (size_t m = 0; m < MT_COUNT(modes) && !p->plan && !broken(g); m++)
-        for (int64_t i = 0, n = list_configs(g, ops, modes[m], configs); i < n && !broken(g) && !try_config(p, configs[i], most, why); i++) {}
-    if (!p->plan && !why->rc) mt_fail(why, MT_EUNSUPPORTED, "cuDNN %zu has no kernel for this attention", g->lib->cudnnGetVersion());
+        for (int64_t i = 0, n = list_configs(g, ops, modes[m], configs);
+             i < n && !broken(g) && !try_config(p, configs[i], most, why); i++) {
+        }
+    if (!p->plan && !why->rc)
+        mt_fail(why, MT_EUNSUPPORTED, "cuDNN %zu has no kernel for this attention", g->lib->cudnnGetVersion());
 }
 
 mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, size_t most, mt_err *err)
@@ -422,7 +437,8 @@ void mt_cudnn_plan_free(mt_cudnn_plan *p)
 
 size_t mt_cudnn_plan_workspace(const mt_cudnn_plan *p) { return (size_t)p->workspace; }
 
-static cudnnStatus_t execute(mt_cudnn_plan *p, cudnnBackendDescriptor_t pack, const mt_cudnn_value *values, int n, void *workspace)
+static cudnnStatus_t execute(mt_cudnn_plan *p, cudnnBackendDescriptor_t pack, const mt_cudnn_value *values, int n,
+                             void *workspace)
 {
     mt_cudnn *l = p->graph->lib;
     int64_t ids[MT_CUDNN_MAX_VALUES];

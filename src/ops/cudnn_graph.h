@@ -24,7 +24,8 @@ typedef struct mt_cudnn_plan mt_cudnn_plan;
 typedef const struct mt_cudnn_node *mt_node; /* a tensor of a graph; owned by it */
 
 /* The library for the calling thread's present GPU.  It stays loaded until the process ends.
- * device: JSON that describes another GPU, as cuDNN writes it: plans can be made for that one, without running them; else NULL. */
+ * device: JSON that describes another GPU, as cuDNN writes it: plans can be made for that one, without running them; else
+ * NULL. */
 mt_rc mt_cudnn_open(mt_cudnn **out, const char *device, mt_err *err);
 void mt_cudnn_close(mt_cudnn *lib); /* accepts NULL */
 size_t mt_cudnn_version(const mt_cudnn *lib); /* 91400: 9.14.0 */
@@ -55,8 +56,8 @@ void mt_cudnn_reshape_to(mt_cudnn_graph *g, mt_node x, mt_node y);
 /* c = a b; m, n, k: how much of each dimension counts, per batch entry; NULL: all. */
 void mt_cudnn_matmul_to(mt_cudnn_graph *g, mt_node a, mt_node b, mt_node c, mt_node m, mt_node n, mt_node k);
 
-/* The compiled graph, by the first of the library's proposals that compiles and asks for no more than `most` bytes of workspace.  Frees the
- * graph, or keeps what the plan needs of it. */
+/* The compiled graph, by the first of the library's proposals that compiles and asks for no more than `most` bytes of workspace.
+ * Frees the graph, or keeps what the plan needs of it. */
 mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, size_t most, mt_err *err);
 void mt_cudnn_plan_free(mt_cudnn_plan *p); /* accepts NULL */
 size_t mt_cudnn_plan_workspace(const mt_cudnn_plan *p);

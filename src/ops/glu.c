@@ -57,7 +57,8 @@ static void backward_row(void *arg, int64_t i)
     const mt_glu *a = arg;
     for (int64_t f = 0; f < a->F; f++) {
         int64_t at_gate = i * (a->plain ? a->F : 2 * a->F) + f, at_up = at_gate + a->F, at = i * a->F + f;
-        float gate = mt_get(a->gu, a->t, at_gate), up = a->plain ? 1.0f : mt_get(a->gu, a->t, at_up), dy = mt_get(a->dy, a->t, at), slope;
+        float gate = mt_get(a->gu, a->t, at_gate), up = a->plain ? 1.0f : mt_get(a->gu, a->t, at_up),
+              dy = mt_get(a->dy, a->t, at), slope;
         float act = activate(a->act, gate, &slope);
         mt_put(a->dgu, a->t, at_gate, dy * up * slope);
         if (!a->plain) mt_put(a->dgu, a->t, at_up, dy * act);

@@ -94,8 +94,8 @@ static void dx_tile(void *arg, int64_t tile)
     float *next = c + TILE_ROWS * TILE_COLS;
     const float *dy = as_f32(mt_at(a->dy, a->t, i0 * p->ldy), a->t, p->ldy, rows, a->N, &ly, &next);
     const float *w = as_f32(mt_at(a->w, a->t, j0), a->t, a->K, a->N, cols, &lw, &next);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)cols, (int)a->N, p->alpha, dy, (int)ly, w, (int)lw, 0.0f, c,
-                TILE_COLS);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)rows, (int)cols, (int)a->N, p->alpha, dy, (int)ly, w, (int)lw,
+                0.0f, c, TILE_COLS);
     for (int64_t i = 0; i < rows; i++)
         for (int64_t j = 0; j < cols; j++) {
             int64_t at = (i0 + i) * p->ldx + j0 + j;

@@ -1,7 +1,7 @@
 /* linear_tiles.h - which of the kernels that the product library offers is the fastest on a hot Hopper.
  *
- * Large products there run at the card's power limit, and then the library's first choice, the fastest on a cool card, is not the fastest.
- * A function of the product and of each kernel's tile: the same on every run, and tested without a GPU. */
+ * Large products there run at the card's power limit, and then the library's first choice, the fastest on a cool card, is not the
+ * fastest.  A function of the product and of each kernel's tile: the same on every run, and tested without a GPU. */
 #ifndef MT_OPS_LINEAR_TILES_H
 #define MT_OPS_LINEAR_TILES_H
 

@@ -9,9 +9,9 @@
 static const struct {
     const char *name;
     mt_dtype type;
-} forms[MT_MOMENTS_FORMS] = {
-    [MT_MOMENTS_F32] = { "float32", MT_DTYPE_F32 }, [MT_MOMENTS_BF16] = { "bf16", MT_DTYPE_BF16 }, [MT_MOMENTS_8BIT] = { "8bit", MT_DTYPE_BF16 }
-};
+} forms[MT_MOMENTS_FORMS] = { [MT_MOMENTS_F32] = { "float32", MT_DTYPE_F32 },
+                              [MT_MOMENTS_BF16] = { "bf16", MT_DTYPE_BF16 },
+                              [MT_MOMENTS_8BIT] = { "8bit", MT_DTYPE_BF16 } };
 
 const char *mt_moments_name(mt_moments form) { return forms[form].name; }
 mt_dtype mt_moments_type(mt_moments form) { return forms[form].type; }

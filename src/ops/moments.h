@@ -4,28 +4,29 @@
  *     bf16      2 bytes each     rounded stochastically
  *     8-bit     1 byte each      blocks of 256 numbers that share an exponent; rounded stochastically
  *
- * The update is always that of adamw.h, in fp32: stored moments are widened (exactly), updated, used for the weight, and only then
- * rounded for the next step.
+ * The update is always that of adamw.h, in fp32: stored moments are widened (exactly), updated, used for the weight, and only
+ * then rounded for the next step.
  *
- * Stochastic rounding: up or down with the chance that makes the mean right.  Nearest would not do: v changes by 1 - beta2 a step, a
- * thousandth of itself, which is less than half the distance to the next bf16, so that v would never change again.  The random
- * bits of number i of a unit are a pure function of a key, made of (seed, unit, update), and i (mt_moment_bits): no placement, thread,
- * device or resume can change them.  Numbers 2^32 apart in one unit share theirs.
+ * Stochastic rounding: up or down with the chance that makes the mean right.  Nearest would not do: v changes by 1 - beta2 a
+ * step, a thousandth of itself, which is less than half the distance to the next bf16, so that v would never change again.  The
+ * random bits of number i of a unit are a pure function of a key, made of (seed, unit, update), and i (mt_moment_bits): no
+ * placement, thread, device or resume can change them.  Numbers 2^32 apart in one unit share theirs.
  *
- * 8-bit: numbers [256 b, 256 b + 256) of a unit are block b, which stores E, the exponent of its largest magnitude once that is rounded.  A
- * number is a small float below it, with f of three bits:
+ * 8-bit: numbers [256 b, 256 b + 256) of a unit are block b, which stores E, the exponent of its largest magnitude once that is
+ * rounded.  A number is a small float below it, with f of three bits:
  *
  *     m   sign, e of 4 bits, f     (1 + f/8) 2^(E - 15 + e),  or f/8 2^(E - 14) where e = 0
  *     v         e of 5 bits, f     (1 + f/8) 2^(E - 31 + e),  or f/8 2^(E - 30) where e = 0
  *
- * The scale is a power of two and not the largest number itself, so that a block whose largest number changes does not move the others: they
- * are on the same grid before and after.  A v that is not 0 never becomes 0 (its weight would move by m / eps): the smallest code is its
- * floor.
+ * The scale is a power of two and not the largest number itself, so that a block whose largest number changes does not move the
+ * others: they are on the same grid before and after.  A v that is not 0 never becomes 0 (its weight would move by m / eps): the
+ * smallest code is its floor.
  *
- * Not finite: a NaN of either moment is stored as 0x7fc0 (bf16) or the largest code, positive (8-bit); infinity as itself (bf16) or
- * the largest code.  adamw.h has counted them by then, and such arrays are not saved.
+ * Not finite: a NaN of either moment is stored as 0x7fc0 (bf16) or the largest code, positive (8-bit); infinity as itself (bf16)
+ * or the largest code.  adamw.h has counted them by then, and such arrays are not saved.
  *
- * Every number of the 8-bit form is exactly a bf16, and bf16 read into it give back the same codes: this is how checkpoints store both. */
+ * Every number of the 8-bit form is exactly a bf16, and bf16 read into it give back the same codes: this is how checkpoints store
+ * both. */
 #ifndef MT_OPS_MOMENTS_H
 #define MT_OPS_MOMENTS_H
 
@@ -122,7 +123,8 @@ MT_ANYWHERE uint16_t mt_moment_to_bf16(float x, uint32_t r)
     return (uint16_t)mt__pick(magnitude > 0x7f800000, 0x7fc0, rounded);
 }
 
-enum { MT_MOMENT_LOWEST = 34, MT_MOMENT_HIGHEST = 254 }; /* of E, as fp32 has it: with 127 added.  The step of any block is a normal float */
+enum { MT_MOMENT_LOWEST = 34, MT_MOMENT_HIGHEST = 254 }; /* of E, as fp32 has it: with 127 added.  The step of any block is a
+                                                          * normal float */
 enum { MT_MOMENT_E_BITS_M = 4, MT_MOMENT_E_BITS_V = 5 };
 
 /* A magnitude with its 16 random bits added below the three of f: what is cut off this is a number rounded. */

@@ -14,7 +14,8 @@ static inline void load_8bit(const mt_moments_chunk *c)
 {
     const uint8_t *m = c->m, *v = c->v;
     size_t exponent = mt_moments_exponents_at(c->n_all) + c->at / MT_MOMENT_BLOCK;
-    mt_moment_scale sm = mt_moment_scale_of(m[exponent], MT_MOMENT_E_BITS_M), sv = mt_moment_scale_of(v[exponent], MT_MOMENT_E_BITS_V);
+    mt_moment_scale sm = mt_moment_scale_of(m[exponent], MT_MOMENT_E_BITS_M),
+                    sv = mt_moment_scale_of(v[exponent], MT_MOMENT_E_BITS_V);
     const uint8_t *restrict from_m = m + c->at, *restrict from_v = v + c->at;
     float *restrict to_m = c->m32, *restrict to_v = c->v32;
     for (size_t i = 0; i < c->n; i++) to_m[i] = mt_moment_m_value(from_m[i], sm);

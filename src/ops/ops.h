@@ -61,8 +61,9 @@ typedef struct mt_rmsnorm {
     void *scratch;
 } mt_rmsnorm;
 
-/* y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w, dw += alpha dy' x, db += alpha sum of dy.  Backward does what has a place.
- * softcap: forward ends with y = softcap tanh(y / softcap), for logits that are looked at; what trains caps them in cross_entropy. */
+/* y = alpha (x w' (+ b)) (+ add);   dx (+)= alpha dy w, dw += alpha dy' x, db += alpha sum of dy.  Backward does what has a
+ * place. softcap: forward ends with y = softcap tanh(y / softcap), for logits that are looked at; what trains caps them in
+ * cross_entropy. */
 typedef struct mt_linear {
     mt_dtype t;
     int64_t M, N, K;        /* x [M, K], w [N, K], y [M, N] */
@@ -86,8 +87,8 @@ typedef enum mt_rope_style {
     MT_ROPE_PAIR, /* pairs (2j, 2j + 1) */
 } mt_rope_style;
 
-/* Per head: optional RMS norm over Dh (whole: over all query heads, and over all key heads; centered: LayerNorm), then the first dr
- * dimensions rotate by the row's position.
+/* Per head: optional RMS norm over Dh (whole: over all query heads, and over all key heads; centered: LayerNorm), then the first
+ * dr dimensions rotate by the row's position.
  * Forward reads q and k from qkv and writes them to qk; without norm the two may be the same memory.
  * Backward turns gradients of the rotated q, k (in dqkv) into gradients of what forward read, in place. */
 typedef struct mt_rope {
@@ -123,9 +124,11 @@ typedef struct mt_attention_use {
     uint32_t ways;      /* a bit for each mt_attention_way; 0: our own two */
     int32_t cudnn_head; /* widest heads cuDNN computes right here */
     uint64_t workspace; /* bytes cuDNN's repeatable backward may take */
-    bool parts;         /* documents that do not fit there go through it in parts; the runs of before there were any go on without */
+    bool parts;         /* documents that do not fit there go through it in parts; the runs of before there were any go on
+                         * without */
     bool caps;          /* cuDNN knows soft caps, too; likewise */
-    int64_t docs, longest; /* most documents of a call and rows of one, over the run; 0: this call's.  Kernels are made for these */
+    int64_t docs, longest; /* most documents of a call and rows of one, over the run; 0: this call's.  Kernels are made for
+                            * these */
 } mt_attention_use;
 
 /* o = softmax(S + mask) v per head, S = scale q k'; a row sees the rows of its own document up to itself, at most
@@ -153,8 +156,8 @@ typedef struct mt_attention {
 } mt_attention;
 
 /* Attention of rows that continue sequences (generation): the new rows' k and v are put into the cache, then each new row sees
- * its sequence's rows up to itself, at most `window` of them.  New rows of a sequence have ascending, adjacent positions; row p of
- * sequence d lies in row cache_row[d] + p of the cache.  What a cache row held before is overwritten and never read. */
+ * its sequence's rows up to itself, at most `window` of them.  New rows of a sequence have ascending, adjacent positions; row p
+ * of sequence d lies in row cache_row[d] + p of the cache.  What a cache row held before is overwritten and never read. */
 typedef struct mt_cache_attention {
     mt_dtype t;
     int64_t N, H, K, Dh;
@@ -175,8 +178,8 @@ typedef struct mt_cache_attention {
 
 typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2 } mt_act;
 
-/* y = act(gate) * up with gate and up side by side in gu; plain: y = act(gu).  Backward writes dgu (may be gu itself) and, since y
- * is cheap, y again (may be dy itself) unless it is NULL. */
+/* y = act(gate) * up with gate and up side by side in gu; plain: y = act(gu).  Backward writes dgu (may be gu itself) and, since
+ * y is cheap, y again (may be dy itself) unless it is NULL. */
 typedef struct mt_glu {
     mt_dtype t;
     mt_act act;
@@ -201,7 +204,8 @@ typedef struct mt_rows {
 
 /* A head whose rows count by their direction alone: logits[i][j] = x[i] . w[j] / |w[j]|, |w[j]| at least 1e-12.
  * Forward finds x w' in logits and divides.  Backward finds the logits as forward left them and divides dlogits, so that linear's
- * backward goes on from there; to dw it adds what comes through the norms: dw[j] -= w[j] / |w[j]| sum over i of dlogits[i][j] logits[i][j]. */
+ * backward goes on from there; to dw it adds what comes through the norms: dw[j] -= w[j] / |w[j]| sum over i of dlogits[i][j]
+ * logits[i][j]. */
 typedef struct mt_normhead {
     mt_dtype t;
     int64_t N, V, D;
@@ -219,8 +223,8 @@ typedef struct mt_loss_sum {
 } mt_loss_sum;
 
 /* Rows of logits: sum += their loss; dlogits = (softmax - onehot) * dscale.
- * softcap: the loss is of softcap tanh(logits / softcap), dlogits are of the logits: times 1 - tanh^2.  Here, because a pass over all logits
- * before this one takes longer than the rest of capping. */
+ * softcap: the loss is of softcap tanh(logits / softcap), dlogits are of the logits: times 1 - tanh^2.  Here, because a pass over
+ * all logits before this one takes longer than the rest of capping. */
 typedef struct mt_cross_entropy {
     mt_dtype t;             /* of dlogits */
     int64_t N, V;
@@ -266,8 +270,8 @@ typedef struct mt_adamw {
     int64_t *n_bad;      /* += weights that left the finite range */
 } mt_adamw;
 
-/* Numbers [from, to) of it on the calling thread, whose memory it must be; `from` begins a block of moments and so does `to`, unless it is
- * n.  Returns how many left the finite range. */
+/* Numbers [from, to) of it on the calling thread, whose memory it must be; `from` begins a block of moments and so does `to`,
+ * unless it is n.  Returns how many left the finite range. */
 size_t mt_adamw_piece(const mt_adamw *a, int64_t from, int64_t to);
 
 typedef struct mt_join_halves {
@@ -277,8 +281,8 @@ typedef struct mt_join_halves {
     float *w;
 } mt_join_halves;
 
-/* What an op may be asked beyond its plain form.  A device that lacks one says so in its table, and a model that needs it is refused
- * before anything is allocated (model/traits.h). */
+/* What an op may be asked beyond its plain form.  A device that lacks one says so in its table, and a model that needs it is
+ * refused before anything is allocated (model/traits.h). */
 #define MT_TRAIT_LIST(X)                                                                                     \
     X(LAYERNORM, "LayerNorm (rmsnorm: centered, b)")                                                         \
     X(PLAIN_MLP, "an mlp without a gate (glu: plain)")                                                       \
@@ -322,8 +326,8 @@ extern const mt_ops mt_ops_traced;
 /* The table that fits a device. */
 const mt_ops *mt_ops_of(const mt_device *dev);
 
-/* What a run on this device should use: all it has, less what `deterministic` forbids; `plain`: the plain way alone, for comparing.
- * device_bytes bounds the workspace. */
+/* What a run on this device should use: all it has, less what `deterministic` forbids; `plain`: the plain way alone, for
+ * comparing. device_bytes bounds the workspace. */
 mt_attention_use mt_attention_use_of(mt_device *dev, bool deterministic, bool plain, size_t device_bytes);
 /* The same for a server GPU with cuDNN that is not here: for planning. */
 mt_attention_use mt_attention_use_typical(bool deterministic, bool plain, size_t device_bytes);

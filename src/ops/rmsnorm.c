@@ -75,7 +75,8 @@ static void backward_row(const mt_rmsnorm *a, int64_t i, float *dw, float *db)
 static void backward_block(void *arg, int64_t block)
 {
     const mt_rmsnorm *a = arg;
-    float *dw = a->dw ? (float *)a->scratch + block * a->D : NULL, *db = a->db ? (float *)a->scratch + (mt_sum_blocks(a->N) + block) * a->D : NULL;
+    float *dw = a->dw ? (float *)a->scratch + block * a->D : NULL,
+          *db = a->db ? (float *)a->scratch + (mt_sum_blocks(a->N) + block) * a->D : NULL;
     if (dw) memset(dw, 0, (size_t)a->D * sizeof *dw);
     if (db) memset(db, 0, (size_t)a->D * sizeof *db);
     int64_t to = (block + 1) * MT_SUM_ROWS < a->N ? (block + 1) * MT_SUM_ROWS : a->N;

@@ -52,7 +52,10 @@ static float weight(const mt_rope *a, int64_t h, int64_t d)
     return mt_get(w, a->t, own + d) + (a->one_plus ? 1.0f : 0.0f);
 }
 
-static void load(const mt_rope *a, float *x, const void *row, int64_t head) { mt_to_f32(x, mt_at(row, a->t, head * a->Dh), a->t, (size_t)a->Dh); }
+static void load(const mt_rope *a, float *x, const void *row, int64_t head)
+{
+    mt_to_f32(x, mt_at(row, a->t, head * a->Dh), a->t, (size_t)a->Dh);
+}
 static void store(const mt_rope *a, void *row, int64_t head, const float *x)
 {
     mt_from_f32(mt_at_mut(row, a->t, head * a->Dh), a->t, x, (size_t)a->Dh);

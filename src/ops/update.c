@@ -38,7 +38,8 @@ static void norm_piece(void *arg, int64_t piece)
 {
     const mt_grad_norm *a = arg;
     size_t per = PIECE / MT_SQNORM_CHUNK, first = (size_t)piece * per, all = mt_sqnorm_n_chunks((size_t)a->n);
-    mt_sqnorm_chunks(&(mt_sqnorm_args){ a->g, a->t, (size_t)a->n }, first, first + per < all ? per : all - first, a->scratch + first);
+    mt_sqnorm_chunks(&(mt_sqnorm_args){ a->g, a->t, (size_t)a->n }, first, first + per < all ? per : all - first,
+                     a->scratch + first);
 }
 
 mt_rc mt__grad_norm_run(mt_pool *pool, const mt_grad_norm *a, mt_err *err)
@@ -58,20 +59,23 @@ size_t mt_adamw_scratch(const mt_adamw *a)
 static size_t update_range(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v, const mt_adamw_coef *coef)
 {
     if (from >= to) return 0;
-    return mt_adamw_update(&(mt_adamw_args){ a->hi + from, a->lo + from, m, v, mt_at(a->g, a->t, from), a->t, (size_t)(to - from), *coef });
+    return mt_adamw_update(
+        &(mt_adamw_args){ a->hi + from, a->lo + from, m, v, mt_at(a->g, a->t, from), a->t, (size_t)(to - from), *coef });
 }
 
 /* m, v: of number `from`, in fp32.  The range may straddle the end of the decayed region. */
 static size_t update_f32(const mt_adamw *a, int64_t from, int64_t to, float *m, float *v)
 {
     int64_t split = a->n_decay < from ? from : a->n_decay > to ? to : a->n_decay;
-    return update_range(a, from, split, m, v, &a->coef) + update_range(a, split, to, m + (split - from), v + (split - from), &a->coef_no_decay);
+    return update_range(a, from, split, m, v, &a->coef) +
+           update_range(a, split, to, m + (split - from), v + (split - from), &a->coef_no_decay);
 }
 
 static size_t update_block(const mt_adamw *a, int64_t from, int64_t to)
 {
     float m[MT_MOMENT_BLOCK], v[MT_MOMENT_BLOCK];
-    mt_moments_chunk c = { .form = a->moments, .m = a->m, .v = a->v, .n_all = (size_t)a->n, .at = (size_t)from, .n = (size_t)(to - from), .key = a->key, .m32 = m, .v32 = v };
+    mt_moments_chunk c = { .form = a->moments, .m = a->m, .v = a->v, .n_all = (size_t)a->n, .at = (size_t)from,
+                           .n = (size_t)(to - from), .key = a->key, .m32 = m, .v32 = v };
     mt_moments_load(&c);
     size_t bad = update_f32(a, from, to, m, v);
     mt_moments_store(&c);

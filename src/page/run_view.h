@@ -2,8 +2,8 @@
  *
  *     {"name": "demo", "from": 0, "bytes": 51234, "metrics": "{...}\n{...}\n", "plan": "...", "config": "...", "log": "..."}
  *
- * The files are read as they are at that moment, while the run writes on or long after; what is missing is "".  Texts stay texts, so a
- * damaged line harms nothing but itself.  Long runs are thinned to a few thousand lines. */
+ * The files are read as they are at that moment, while the run writes on or long after; what is missing is "".  Texts stay texts,
+ * so a damaged line harms nothing but itself.  Long runs are thinned to a few thousand lines. */
 #ifndef MT_PAGE_RUN_VIEW_H
 #define MT_PAGE_RUN_VIEW_H
 
@@ -13,7 +13,8 @@ enum { MT_VIEW_LINES = 4000 }; /* about as many lines of metrics are shown; eval
 
 /* Fails unless `dir` holds a run: names the next step. */
 mt_rc mt_run_view_check(const char *dir, mt_err *err);
-/* Appends the object.  Metrics from byte `from` on; all of them when the file has become shorter than that, as a resumed run's may. */
+/* Appends the object.  Metrics from byte `from` on; all of them when the file has become shorter than that, as a resumed run's
+ * may. */
 mt_rc mt_run_view_write(mt_str *out, const char *dir, int64_t from, mt_err *err);
 
 #endif

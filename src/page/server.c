@@ -1,5 +1,6 @@
 #include "page/server.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "base/mem.h"
 #include "page/page.h"
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
-#include <time.h>
 #include <unistd.h>
 
 enum {
@@ -45,23 +45,17 @@ struct mt_server {
     client clients[MAX_CLIENTS];
 };
 
-static double now_s(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
-
 /* -- answers --------------------------------------------------------------------------------------- */
 
 static void put_answer(mt_str *out, const char *status, const char *type, const char *body, size_t n)
 {
-    mt_str_printf(out,
-                  "HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n"
-                  "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
-                  "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
-                  "'self'; img-src data:; frame-ancestors 'none'\r\n%s\r\n",
-                  status, type, n, strncmp(status, "405", 3) == 0 ? "Allow: GET\r\n" : "");
+    mt_str_printf(
+        out,
+        "HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n"
+        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
+        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
+        "'self'; img-src data:; frame-ancestors 'none'\r\n%s\r\n",
+        status, type, n, strncmp(status, "405", 3) == 0 ? "Allow: GET\r\n" : "");
     mt_str_add(out, body, n);
 }
 
@@ -135,7 +129,7 @@ static void answer(const mt_server *s, client *c)
     } else {
         put_plain(&c->answer, "404 Not Found", "there is / and /data\n");
     }
-    c->deadline_s = now_s() + STALL_SECONDS;
+    c->deadline_s = mt_now_s() + STALL_SECONDS;
 }
 
 /* -- clients --------------------------------------------------------------------------------------- */
@@ -167,7 +161,7 @@ static void greet(mt_server *s)
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
     c->fd = fd;
-    c->deadline_s = now_s() + ASK_SECONDS;
+    c->deadline_s = mt_now_s() + ASK_SECONDS;
 }
 
 static void take(const mt_server *s, client *c)
@@ -193,7 +187,7 @@ static void give(client *c)
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n > 0) {
         c->sent += (size_t)n;
-        c->deadline_s = now_s() + STALL_SECONDS;
+        c->deadline_s = mt_now_s() + STALL_SECONDS;
     }
     if (n > 0 && c->sent < c->answer.n) return;
     shutdown(c->fd, SHUT_WR);
@@ -219,7 +213,7 @@ static void *serve(void *arg)
                 else
                     take(s, c);
             }
-            if (c->fd >= 0 && now_s() > c->deadline_s) drop(c);
+            if (c->fd >= 0 && mt_now_s() > c->deadline_s) drop(c);
         }
         if (n > 0 && p[1].revents) greet(s);
     }
@@ -229,8 +223,10 @@ static void *serve(void *arg)
 
 static int listen_on(int port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
-    int fd = mt_fault(MT_FAULT_FILE) ? (errno = EMFILE, -1) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0), yes = 1;
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    int fd = mt_fault(MT_FAULT_FILE) ? (errno = EMFILE, -1) : socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0),
+        yes = 1;
     if (fd < 0) return -1;
     setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes);
     if (bind(fd, (struct sockaddr *)&a, sizeof a) == 0 && listen(fd, MAX_CLIENTS) == 0) return fd;
@@ -250,8 +246,12 @@ static mt_rc start_listening(mt_server *s, int port, mt_err *err)
     }
     if (s->listener >= 0) return MT_OK;
     if (errno == EADDRINUSE && tries > 1)
-        return mt_fail(err, MT_EBUSY, "ports %d to %d of this machine are all in use; choose one: --dashboard PORT", port, port + tries - 1);
-    if (errno == EADDRINUSE) return mt_fail(err, MT_EBUSY, "port %d of this machine is in use; choose another: --dashboard PORT", port);
+        return mt_fail(err, MT_EBUSY,
+                       "ports %d to %d of this machine are all in use; choose one (train --dashboard PORT, report --serve PORT)",
+                       port, port + tries - 1);
+    if (errno == EADDRINUSE)
+        return mt_fail(err, MT_EBUSY,
+                       "port %d of this machine is in use; choose another (train --dashboard PORT, report --serve PORT)", port);
     return mt_fail_errno(err, MT_EIO, "opening port %d of this machine for the dashboard", s->port);
 }
 

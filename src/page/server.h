@@ -1,8 +1,9 @@
 /* server.h - the page of one run on loopback, for as long as it is open.
  *
- * One thread of its own, which reads the run's files when asked and shares nothing with the run.  It answers GET of the page ("/") and
- * of its data ("/data?from=N") and nothing else, only to this machine (and to names of this machine, so that no web page elsewhere can
- * reach it through a name of its own).  Slow, silent and malformed clients are dropped; they never hold up others. */
+ * One thread of its own, which reads the run's files when asked and shares nothing with the run.  It answers GET of the page
+ * ("/") and of its data ("/data?from=N") and nothing else, only to this machine (and to names of this machine, so that no web
+ * page elsewhere can reach it through a name of its own).  Slow, silent and malformed clients are dropped; they never hold up
+ * others. */
 #ifndef MT_PAGE_SERVER_H
 #define MT_PAGE_SERVER_H
 

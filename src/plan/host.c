@@ -1,6 +1,7 @@
 #define _GNU_SOURCE /* sched_getaffinity */
 #include "plan/host.h"
 
+#include "base/clock.h"
 #include "base/mem.h"
 #include "base/numa.h"
 #include "base/pool.h"
@@ -13,7 +14,6 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
-#include <time.h>
 #include <unistd.h>
 
 /* A small file of /proc or /sys, whose size nobody knows before it is read; NULL: it is not there. */
@@ -188,10 +188,8 @@ static void add_core(mt_cores_used *u, char *line)
 mt_cores_used mt_cores_look(const char *root)
 {
     mt_cores_used u = { 0 };
-    struct timespec t;
     struct rusage own;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    u.clock = (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+    u.clock = mt_now_s();
     if (getrusage(RUSAGE_SELF, &own) == 0) u.own = seconds_of(own.ru_utime) + seconds_of(own.ru_stime);
     char *text = read_small(root, "/proc/stat");
     for (char *line = text; line; line = (line = strchr(line, '\n')) ? line + 1 : NULL) add_core(&u, line);

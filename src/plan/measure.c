@@ -1,5 +1,6 @@
 #include "plan/measure.h"
 
+#include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/outfile.h"
@@ -39,12 +40,7 @@ enum { USUAL_CORES = 16 };
 enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 }; /* far more than caches hold */
 #define MEASURING_BYTES ((size_t)ADAM_PARAMS * 14 + 2 * (size_t)COPY_BYTES) /* of host memory, beside a GPU */
 
-static double now(void)
-{
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
-}
+static double now(void) { return mt_now_s(); }
 
 /* -- the device ------------------------------------------------------------------------------------ */
 

@@ -15,8 +15,12 @@ static mt_rc no_memory(const char *where, mt_err *err) { return mt_fail(err, MT_
 static mt_rc unexpected(const mt_setting *row, const mt_yaml *node, mt_rc rc, const char *where, mt_err *err)
 {
     char found[96];
+    double v;
     mt_str expected = { 0 };
     mt__setting_expected(&expected, row);
+    bool too_large = node->kind == MT_YAML_SCALAR && mt_yaml_number(node->text, &v) && v > row->max;
+    if (too_large && row->type == MT_SETTING_INT && row->max >= MT_SETTING_UNCAPPED) /* a bound that is not told otherwise */
+        mt_str_printf(&expected, ", and at most %.15g", row->max);
     mt_yaml_describe(node, found);
     rc = mt_fail(err, rc, "%s: expected %s, found %s", where, expected.s ? expected.s : "something else", found);
     mt_str_free(&expected);
@@ -29,7 +33,8 @@ static mt_rc number(const mt_setting *row, const char *text, bool whole, double 
     if (row->word && strcmp(text, row->word) == 0) return *out = row->word_value, MT_OK;
     bool on;
     double v;
-    if (row->word && strcmp(row->word, "off") == 0 && mt_yaml_bool(text, &on)) { /* what may be off may be on: as the flag alone */
+    /* What may be off may be on: as the flag alone. */
+    if (row->word && strcmp(row->word, "off") == 0 && mt_yaml_bool(text, &on)) {
         if (!on) return *out = row->word_value, MT_OK;
         if (row->bare) text = row->bare;
     }

@@ -1,4 +1,4 @@
-/* diff.c - which settings differ between two runs, and a number per class that says whether any does. */
+/* diff.c - which settings differ between two runs. */
 #include "settings/table.h"
 
 #include <string.h>
@@ -9,26 +9,6 @@ const char *mt_setting_class_name(mt_setting_class cls)
         [MT_CLASS_FREE] = "free", [MT_CLASS_ARITHMETIC] = "arithmetic", [MT_CLASS_PLACE] = "place", [MT_CLASS_STATE] = "state", [MT_CLASS_DATA] = "data", [MT_CLASS_MODEL] = "model"
     };
     return names[cls];
-}
-
-/* FNV-1a over "key: value" lines. */
-mt_rc mt_settings_hash(const mt_settings *s, mt_setting_class cls, uint64_t *out, mt_err *err)
-{
-    uint64_t h = UINT64_C(0xcbf29ce484222325);
-    mt_str line = { 0 };
-    for (size_t i = 0; i < mt__n_settings; i++) {
-        const mt_setting *row = &mt__settings[i];
-        if (row->cls != cls || row->flag_only) continue;
-        mt_str_clear(&line);
-        mt_str_printf(&line, "%s: ", mt__setting_key(row).s);
-        mt__setting_format(&line, s, row);
-        for (size_t j = 0; j <= line.n && !line.failed; j++) h = (h ^ (unsigned char)line.s[j]) * UINT64_C(0x100000001b3);
-    }
-    bool ok = mt_str_ok(&line);
-    mt_str_free(&line);
-    if (!ok) return mt_fail(err, MT_ENOMEM, "no memory to hash settings");
-    *out = h;
-    return MT_OK;
 }
 
 static mt_rc add_change(mt_setting_changes *out, const mt_setting *row, const mt_str *was, const mt_str *now)

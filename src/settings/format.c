@@ -203,7 +203,7 @@ void mt__setting_format(mt_str *out, const mt_settings *s, const mt_setting *row
 static void put_range(mt_str *out, const mt_setting *row)
 {
     const char *low = row->above_min ? " above " : " of at least ";
-    bool capped = row->max < 1e12 && row->max != 9007199254740991.0;
+    bool capped = row->max < MT_SETTING_UNCAPPED;
     if (!capped)
         mt_str_printf(out, "%s%.15g", low, row->min);
     else if (row->above_min)

@@ -289,9 +289,6 @@ void mt_settings_help(mt_str *out);
 /* docs/configuration.md. */
 void mt_settings_reference(mt_str *out);
 
-/* One number for all settings of a class: equal settings, equal numbers. */
-mt_rc mt_settings_hash(const mt_settings *s, mt_setting_class cls, uint64_t *out, mt_err *err);
-
 typedef struct mt_setting_change {
     const char *key; /* "training.seed" */
     mt_setting_class cls;

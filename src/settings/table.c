@@ -26,7 +26,7 @@
 
 #define EPOCH .word = "epoch", .word_value = MT_EVERY_EPOCH
 
-#define COUNT_MAX 1e12 /* steps, samples: more than anyone has, and exact in a double */
+#define COUNT_MAX MT_SETTING_UNCAPPED /* steps, samples: more than anyone has, and exact in a double */
 
 static const char *const tri[] = { [MT_TRI_AUTO] = "auto", [MT_TRI_FALSE] = "false", [MT_TRI_TRUE] = "true", NULL };
 static const char *const attention[] = { [MT_SET_ATTENTION_AUTO] = "auto",

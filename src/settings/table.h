@@ -42,6 +42,7 @@ typedef struct mt_setting {
     const char *help; /* sentences, without the default */
 } mt_setting;
 
+#define MT_SETTING_UNCAPPED 1e12 /* bounds from here on nobody reaches: they are told to those who do, and to nobody else */
 enum { MT_SETTING_MAP_VALUES = 1000, MT_SETTING_MAP_KEY = 100 }; /* most values of a MAP, most bytes of a key in it */
 
 typedef struct mt_section {

@@ -22,8 +22,8 @@ static inline const mt_merge *find_merge(const mt_bpe *b, int32_t left, int32_t 
 /* ---- symbols a word starts from ---- */
 
 typedef struct start {
-    const mt_model *m;
-    mt_model_state *st;
+    const mt_word_model *m;
+    mt_word_model_state *st;
     size_t n;    /* symbols so far */
     int32_t unk; /* pending unknown token, -1: none */
     size_t unk_len;
@@ -174,7 +174,7 @@ static bool before(const mt__candidate *a, const mt__candidate *b)
     return a->rank < b->rank || (a->rank == b->rank && a->at < b->at);
 }
 
-static mt_rc heap_push(mt_model_state *st, mt__candidate c, mt_err *err)
+static mt_rc heap_push(mt_word_model_state *st, mt__candidate c, mt_err *err)
 {
     if (st->n_heap == st->cap_heap) MT_TRY(mt_grow(&st->heap, &st->cap_heap, st->n_heap + 1, sizeof *st->heap, err));
     size_t i = st->n_heap++;
@@ -183,7 +183,7 @@ static mt_rc heap_push(mt_model_state *st, mt__candidate c, mt_err *err)
     return MT_OK;
 }
 
-static mt__candidate heap_pop(mt_model_state *st)
+static mt__candidate heap_pop(mt_word_model_state *st)
 {
     mt__candidate top = st->heap[0], last = st->heap[--st->n_heap];
     size_t i = 0;
@@ -199,7 +199,7 @@ static mt__candidate heap_pop(mt_model_state *st)
     return top;
 }
 
-static mt_rc offer(const mt_bpe *b, mt_model_state *st, int32_t left, mt_err *err)
+static mt_rc offer(const mt_bpe *b, mt_word_model_state *st, int32_t left, mt_err *err)
 {
     if (left < 0 || st->symbols[left].next < 0) return MT_OK;
     const mt_merge *m = find_merge(b, st->symbols[left].id, st->symbols[st->symbols[left].next].id);
@@ -214,7 +214,7 @@ static bool still_holds(const mt_bpe *b, const mt_symbol *s, mt__candidate c)
     return m && m->id == c.id && m->rank == c.rank;
 }
 
-static mt_rc merge_long(const mt_bpe *b, mt_model_state *st, size_t n, mt_err *err)
+static mt_rc merge_long(const mt_bpe *b, mt_word_model_state *st, size_t n, mt_err *err)
 {
     mt_symbol *s = st->symbols;
     for (size_t i = 0; i < n; i++) {
@@ -241,7 +241,7 @@ static mt_rc merge_long(const mt_bpe *b, mt_model_state *st, size_t n, mt_err *e
 /* ---- the result ---- */
 
 /* SentencePiece decides about unknown characters last: bytes, or one unknown token for a run of them. */
-static mt_rc put_spm(const mt_model *m, const char *s, mt_symbol symbol, bool *after_unk, mt_pieces *out, mt_err *err)
+static mt_rc put_spm(const mt_word_model *m, const char *s, mt_symbol symbol, bool *after_unk, mt_pieces *out, mt_err *err)
 {
     const mt_bpe *b = &m->bpe;
     int32_t id = symbol.id < 0 ? symbol.id : symbol.id & ~MT_SYMBOL_FROZEN;
@@ -259,7 +259,7 @@ static mt_rc put_spm(const mt_model *m, const char *s, mt_symbol symbol, bool *a
     return MT_OK;
 }
 
-static mt_rc put_symbols(const mt_model *m, const mt_symbol *s, size_t n, const char *word, mt_pieces *out, mt_err *err)
+static mt_rc put_symbols(const mt_word_model *m, const mt_symbol *s, size_t n, const char *word, mt_pieces *out, mt_err *err)
 {
     bool after_unk = false;
     for (size_t i = 0; i < n; i++) {
@@ -273,7 +273,7 @@ static mt_rc put_symbols(const mt_model *m, const mt_symbol *s, size_t n, const 
     return MT_OK;
 }
 
-mt_rc mt__bpe_encode(const mt_model *m, mt_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err)
+mt_rc mt__bpe_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err)
 {
     const mt_bpe *b = &m->bpe;
     if (b->ignore_merges) {

@@ -226,7 +226,8 @@ mt_rc mt__read_config_text(mt_tokenizer *tok, const char *text, size_t n, const 
     mt_arena arena = { 0 };
     mt_value config;
     mt_rc rc = mt_value_parse_json(&config, &arena, text, n, NULL, what, err);
-    if (!rc && config.type != MT_VALUE_MAP) rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected, it is %s", what, mt_value_type_name(&config));
+    if (!rc && config.type != MT_VALUE_MAP)
+        rc = mt_fail(err, MT_EFORMAT, "%s: an object was expected, it is %s", what, mt_value_type_name(&config));
     if (!rc) rc = apply_config(tok, &config, what, err);
     if (!rc) rc = complete_model(tok, &config, NULL, &arena, err);
     mt_arena_free(&arena);

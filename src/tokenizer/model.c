@@ -73,17 +73,17 @@ static void cache_store(entry *e, const uint64_t key[3], size_t n, const mt_piec
     }
 }
 
-static mt_rc encode_word(const mt_model *m, mt_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err)
+static mt_rc encode_word(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err)
 {
     switch (m->kind) {
-    case MT_MODEL_BPE: return mt__bpe_encode(m, st, word, n, out, err);
-    case MT_MODEL_UNIGRAM: return mt__unigram_encode(m, st, word, n, out, err);
+    case MT_WORD_MODEL_BPE: return mt__bpe_encode(m, st, word, n, out, err);
+    case MT_WORD_MODEL_UNIGRAM: return mt__unigram_encode(m, st, word, n, out, err);
     default: return mt__wordpiece_encode(m, st, word, n, out, err);
     }
 }
 
-static mt_rc encode_cached(const mt_model *m, mt_model_state *st, const char *word, size_t n, size_t readable, mt_pieces *out,
-                           mt_err *err)
+static mt_rc encode_cached(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable,
+                           mt_pieces *out, mt_err *err)
 {
     if (!n) return MT_OK;
     if (n > KEY_BYTES) return encode_word(m, st, word, n, out, err);
@@ -116,10 +116,10 @@ static size_t next_marker(const char *s, size_t n, size_t i)
     return n;
 }
 
-mt_rc mt_model_encode(const mt_model *m, mt_model_state *st, const char *word, size_t n, size_t readable, mt_pieces *out,
-                      mt_err *err)
+mt_rc mt_word_model_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable,
+                           mt_pieces *out, mt_err *err)
 {
-    if (m->kind != MT_MODEL_BPE || !m->bpe.cut_at_marker) return encode_cached(m, st, word, n, readable, out, err);
+    if (m->kind != MT_WORD_MODEL_BPE || !m->bpe.cut_at_marker) return encode_cached(m, st, word, n, readable, out, err);
     for (size_t i = 0; i < n;) {
         size_t end = next_marker(word, n, i);
         MT_TRY(encode_cached(m, st, word + i, end - i, readable - i, out, err));
@@ -128,23 +128,23 @@ mt_rc mt_model_encode(const mt_model *m, mt_model_state *st, const char *word, s
     return MT_OK;
 }
 
-mt_rc mt_model_state_init(mt_model_state *st, mt_err *err)
+mt_rc mt_word_model_state_init(mt_word_model_state *st, mt_err *err)
 {
-    *st = (mt_model_state){ .cache = mt_calloc(1, sizeof(mt_word_cache)) };
+    *st = (mt_word_model_state){ .cache = mt_calloc(1, sizeof(mt_word_cache)) };
     return st->cache ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a tokenizer's cache");
 }
 
-void mt_model_state_deinit(mt_model_state *st)
+void mt_word_model_state_deinit(mt_word_model_state *st)
 {
     mt_free(st->cache);
     mt_free(st->symbols);
     mt_free(st->heap);
     mt_free(st->best);
     mt_free(st->piece);
-    *st = (mt_model_state){ 0 };
+    *st = (mt_word_model_state){ 0 };
 }
 
-void mt_model_deinit(mt_model *m)
+void mt_word_model_deinit(mt_word_model *m)
 {
     mt_vocab_deinit(&m->vocab);
     mt_trie_deinit(&m->user_defined);

@@ -1,7 +1,7 @@
 /* model.h - the part of a tokenizer that turns one word into ids: BPE, Unigram, WordPiece or WordLevel.
  *
- * A model is filled while a tokenizer is opened and read-only afterwards.  mt_model_encode appends to the calling
- * thread's mt_pieces; its working memory and a cache of words seen lately are in that thread's mt_model_state. */
+ * A model is filled while a tokenizer is opened and read-only afterwards.  mt_word_model_encode appends to the calling
+ * thread's mt_pieces; its working memory and a cache of words seen lately are in that thread's mt_word_model_state. */
 #ifndef MT_TOKENIZER_MODEL_H
 #define MT_TOKENIZER_MODEL_H
 
@@ -94,17 +94,22 @@ mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab 
 
 /* ---- any of them ---- */
 
-typedef enum mt_model_kind { MT_MODEL_BPE, MT_MODEL_UNIGRAM, MT_MODEL_WORDPIECE, MT_MODEL_WORDLEVEL } mt_model_kind;
+typedef enum mt_word_model_kind {
+    MT_WORD_MODEL_BPE,
+    MT_WORD_MODEL_UNIGRAM,
+    MT_WORD_MODEL_WORDPIECE,
+    MT_WORD_MODEL_WORDLEVEL
+} mt_word_model_kind;
 
-typedef struct mt_model {
-    mt_model_kind kind;
+typedef struct mt_word_model {
+    mt_word_model_kind kind;
     mt_vocab vocab;
     mt_trie user_defined; /* spm: pieces matched whole wherever they stand */
     bool has_user_defined;
     mt_bpe bpe;
     mt_unigram unigram;
     mt_wordpiece wordpiece;
-} mt_model;
+} mt_word_model;
 
 typedef struct mt__best { /* Unigram: the best way to reach a byte of the word */
     double score;
@@ -118,7 +123,7 @@ typedef struct mt__candidate { /* BPE: a merge that may happen */
 
 typedef struct mt_word_cache mt_word_cache;
 
-typedef struct mt_model_state {
+typedef struct mt_word_model_state {
     mt_word_cache *cache;
     mt_symbol *symbols;
     size_t cap_symbols;
@@ -128,21 +133,23 @@ typedef struct mt_model_state {
     size_t cap_best;
     char *piece; /* a word piece with its prefix */
     size_t cap_piece;
-} mt_model_state;
+} mt_word_model_state;
 
-mt_rc mt_model_state_init(mt_model_state *st, mt_err *err);
-void mt_model_state_deinit(mt_model_state *st);
+mt_rc mt_word_model_state_init(mt_word_model_state *st, mt_err *err);
+void mt_word_model_state_deinit(mt_word_model_state *st);
 
 /* Append the ids of one word; `readable` bytes follow word's start in memory (at least n), so that short words can
  * be loaded without a loop. */
-mt_rc mt_model_encode(const mt_model *m, mt_model_state *st, const char *word, size_t n, size_t readable, mt_pieces *out,
-                      mt_err *err);
-void mt_model_deinit(mt_model *m);
+mt_rc mt_word_model_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, size_t readable,
+                           mt_pieces *out, mt_err *err);
+void mt_word_model_deinit(mt_word_model *m);
 
-/* The models behind mt_model_encode. */
-mt_rc mt__bpe_encode(const mt_model *m, mt_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
-mt_rc mt__unigram_encode(const mt_model *m, mt_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
-mt_rc mt__wordpiece_encode(const mt_model *m, mt_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
+/* The models behind mt_word_model_encode. */
+mt_rc mt__bpe_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
+mt_rc mt__unigram_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out,
+                         mt_err *err);
+mt_rc mt__wordpiece_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out,
+                           mt_err *err);
 /* SentencePiece's and byte_fallback's way out for unknown text: a token a byte if all exist. */
 bool mt__all_bytes_known(const int32_t byte_ids[256], const char *s, size_t n);
 /* The tokens "<0x00>" .. "<0xFF>" of a vocabulary, -1 where missing. */

@@ -25,7 +25,7 @@ void mt_tokenizer_close(mt_tokenizer *tok)
     mt_unicode_deinit(&tok->unicode);
     mt_normalizer_deinit(&tok->normalizer);
     mt_pretokenizer_deinit(&tok->pretokenizer);
-    mt_model_deinit(&tok->model);
+    mt_word_model_deinit(&tok->model);
     mt_added_deinit(&tok->added);
     mt_decoder_deinit(&tok->decoder);
     mt_free(tok->piece_types);
@@ -103,7 +103,8 @@ mt_rc mt_tokenizer_open_json(mt_tokenizer **out, const char *text, size_t n, con
     return finish(out, tok, mt__load_tokenizer_json(tok, text, n, what, err), what, err);
 }
 
-mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, const char *config, size_t n_config, const char *what, mt_err *err)
+mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, const char *config, size_t n_config,
+                              const char *what, mt_err *err)
 {
     mt_tokenizer *tok;
     *out = NULL;

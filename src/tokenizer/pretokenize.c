@@ -12,15 +12,15 @@ typedef struct run {
     const mt_unicode *uc;
     mt_pretok_state *st;
     mt_view *text;
-    mt_spans *out;
+    mt_words *out;
     size_t limit; /* bytes the text may grow to */
 } run;
 
-static mt_rc push(mt_spans *out, size_t start, size_t end, mt_err *err)
+static mt_rc push(mt_words *out, size_t start, size_t end, mt_err *err)
 {
     if (start >= end) return MT_OK;
     if (out->n == out->cap) MT_TRY(mt_grow(&out->items, &out->cap, out->n + 1, sizeof *out->items, err));
-    out->items[out->n++] = (mt_span){ (uint32_t)start, (uint32_t)end };
+    out->items[out->n++] = (mt_word){ (uint32_t)start, (uint32_t)end };
     return MT_OK;
 }
 
@@ -58,7 +58,7 @@ static mt_rc emit_marks(const run *r, mt_err *err)
     return have ? push(r->out, piece.start, piece.end, err) : MT_OK;
 }
 
-static mt_rc mark_regex(const run *r, mt_span w, mt_err *err)
+static mt_rc mark_regex(const run *r, mt_word w, mt_err *err)
 {
     const char *s = r->text->s + w.start;
     size_t n = w.end - w.start, done = 0, from = 0, start, end, last_end = SIZE_MAX;
@@ -78,7 +78,7 @@ static mt_rc mark_regex(const run *r, mt_span w, mt_err *err)
     return done < n ? mark(r->st, w.start + done, w.end, r->step->invert, err) : MT_OK;
 }
 
-static mt_rc mark_scan(const run *r, mt_span w, mt_err *err)
+static mt_rc mark_scan(const run *r, mt_word w, mt_err *err)
 {
     const char *s = r->text->s + w.start;
     size_t n = w.end - w.start, done = 0, start;
@@ -92,7 +92,7 @@ static mt_rc mark_scan(const run *r, mt_span w, mt_err *err)
 }
 
 /* The common case of mark_scan, without the detour over marks: every match and every gap is a word. */
-static mt_rc isolate_scan(const run *r, mt_span w, mt_err *err)
+static mt_rc isolate_scan(const run *r, mt_word w, mt_err *err)
 {
     const char *s = r->text->s + w.start;
     size_t n = w.end - w.start, done = 0, start;
@@ -105,7 +105,7 @@ static mt_rc isolate_scan(const run *r, mt_span w, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc mark_literal(const run *r, mt_span w, mt_err *err)
+static mt_rc mark_literal(const run *r, mt_word w, mt_err *err)
 {
     const char *s = r->text->s;
     size_t done = w.start, n = r->step->n_text;
@@ -121,7 +121,7 @@ static mt_rc mark_literal(const run *r, mt_span w, mt_err *err)
 }
 
 /* Each character is a match or not by its properties. */
-static mt_rc mark_chars(const run *r, mt_span w, uint16_t prop, mt_err *err)
+static mt_rc mark_chars(const run *r, mt_word w, uint16_t prop, mt_err *err)
 {
     size_t done = w.start;
     for (size_t i = w.start; i < w.end;) {
@@ -137,7 +137,7 @@ static mt_rc mark_chars(const run *r, mt_span w, uint16_t prop, mt_err *err)
     return done < w.end ? mark(r->st, done, w.end, false, err) : MT_OK;
 }
 
-static mt_rc split_words(const run *r, mt_span w, mt_err *err)
+static mt_rc split_words(const run *r, mt_word w, mt_err *err)
 {
     size_t start = w.start;
     int last = 0; /* 0 white space, 1 word, 2 other */
@@ -157,7 +157,7 @@ static mt_rc split_words(const run *r, mt_span w, mt_err *err)
 }
 
 /* The reference lets white space before the first letter go, and so do we. */
-static mt_rc split_scripts(const run *r, mt_span w, mt_err *err)
+static mt_rc split_scripts(const run *r, mt_word w, mt_err *err)
 {
     size_t start = SIZE_MAX;
     uint16_t last = 0;
@@ -175,7 +175,7 @@ static mt_rc split_scripts(const run *r, mt_span w, mt_err *err)
     return start == SIZE_MAX ? MT_OK : push(r->out, start, w.end, err);
 }
 
-static mt_rc split_fixed(const run *r, mt_span w, mt_err *err)
+static mt_rc split_fixed(const run *r, mt_word w, mt_err *err)
 {
     size_t start = w.start, chars = 0;
     for (size_t i = w.start; i < w.end;) {
@@ -189,7 +189,7 @@ static mt_rc split_fixed(const run *r, mt_span w, mt_err *err)
     return push(r->out, start, w.end, err);
 }
 
-static mt_rc mark_span(const run *r, mt_span w, mt_err *err)
+static mt_rc mark_span(const run *r, mt_word w, mt_err *err)
 {
     switch (r->step->kind) {
     case MT_PRETOK_SPACES: return mark_chars(r, w, MT_UC_WHITE, err);
@@ -201,7 +201,7 @@ static mt_rc mark_span(const run *r, mt_span w, mt_err *err)
     return r->step->re ? mark_regex(r, w, err) : mark_literal(r, w, err);
 }
 
-static mt_rc split_span(const run *r, mt_span w, mt_err *err)
+static mt_rc split_span(const run *r, mt_word w, mt_err *err)
 {
     switch (r->step->kind) {
     case MT_PRETOK_WORDS: return split_words(r, w, err);
@@ -216,7 +216,7 @@ static mt_rc split_span(const run *r, mt_span w, mt_err *err)
 }
 
 /* One span rewritten with spaces replaced; the replacement put in front as the scheme says. */
-static void metaspace_text(const run *r, mt_span w, bool first, mt_text *to)
+static void metaspace_text(const run *r, mt_word w, bool first, mt_text *to)
 {
     const mt_pretok_step *step = r->step;
     const mt_view *in = r->text;
@@ -234,7 +234,7 @@ static void metaspace_text(const run *r, mt_span w, bool first, mt_text *to)
     }
 }
 
-static void byte_level_text(const run *r, mt_span w, mt_text *to)
+static void byte_level_text(const run *r, mt_word w, mt_text *to)
 {
     const mt_view *in = r->text;
     if (r->step->prefix_space && in->s[w.start] != ' ') mt_text_put(to, " ", 1, mt_view_lo(in, w.start), mt_view_lo(in, w.start));
@@ -242,7 +242,7 @@ static void byte_level_text(const run *r, mt_span w, mt_text *to)
 }
 
 /* The text of every span once more, as the step rewrites it; spans follow. */
-static mt_rc rewrite(run *r, const mt_spans *in, mt_spans *out, bool tracked, mt_text *to, mt_err *err)
+static mt_rc rewrite(run *r, const mt_words *in, mt_words *out, bool tracked, mt_text *to, mt_err *err)
 {
     mt_text_reset(to, tracked, r->limit);
     for (size_t i = 0; i < in->n; i++) {
@@ -260,7 +260,7 @@ static mt_rc rewrite(run *r, const mt_spans *in, mt_spans *out, bool tracked, mt
 }
 
 /* Bytes to GPT-2's alphabet, span by span. */
-static mt_rc spell_bytes(run *r, const mt_spans *in, mt_spans *out, bool tracked, mt_text *to, mt_err *err)
+static mt_rc spell_bytes(run *r, const mt_words *in, mt_words *out, bool tracked, mt_text *to, mt_err *err)
 {
     mt_text_reset(to, tracked, r->limit);
     for (size_t i = 0; i < in->n; i++) {
@@ -281,54 +281,54 @@ typedef struct turns {
     bool tracked;
 } turns;
 
-static mt_spans *next_spans(turns *t)
+static mt_words *next_spans(turns *t)
 {
-    mt_spans *out = &t->st->spans[t->spans = !t->spans];
+    mt_words *out = &t->st->spans[t->spans = !t->spans];
     out->n = 0;
     return out;
 }
 
 static mt_text *next_text(turns *t) { return &t->st->text[t->text = !t->text]; }
 
-static mt_rc split_all(run *r, turns *t, const mt_spans **words, mt_err *err)
+static mt_rc split_all(run *r, turns *t, const mt_words **words, mt_err *err)
 {
-    const mt_spans *in = *words;
+    const mt_words *in = *words;
     *words = r->out = next_spans(t);
     for (size_t i = 0; i < in->n; i++) MT_TRY(split_span(r, in->items[i], err));
     return MT_OK;
 }
 
-static mt_rc apply_byte_level(run *r, turns *t, const mt_spans **words, mt_err *err)
+static mt_rc apply_byte_level(run *r, turns *t, const mt_words **words, mt_err *err)
 {
-    const mt_spans *in = *words;
+    const mt_words *in = *words;
     if (r->step->prefix_space) {
-        mt_spans *out = next_spans(t);
+        mt_words *out = next_spans(t);
         MT_TRY(rewrite(r, in, out, t->tracked, next_text(t), err));
         *words = out;
     }
     if (r->step->scan) MT_TRY(split_all(r, t, words, err));
     if (r->step->raw) return MT_OK;
     in = *words;
-    mt_spans *out = next_spans(t);
+    mt_words *out = next_spans(t);
     *words = out;
     return spell_bytes(r, in, out, t->tracked, next_text(t), err);
 }
 
-static mt_rc apply_metaspace(run *r, turns *t, const mt_spans **words, mt_err *err)
+static mt_rc apply_metaspace(run *r, turns *t, const mt_words **words, mt_err *err)
 {
-    const mt_spans *in = *words;
-    mt_spans *out = next_spans(t);
+    const mt_words *in = *words;
+    mt_words *out = next_spans(t);
     MT_TRY(rewrite(r, in, out, t->tracked, next_text(t), err));
     *words = out;
     return r->step->split ? split_all(r, t, words, err) : MT_OK;
 }
 
 mt_rc mt_pretokenizer_apply(const mt_pretokenizer *pt, const mt_unicode *uc, mt_pretok_state *st, bool tracked, mt_view *text,
-                            const mt_spans **words, mt_err *err)
+                            const mt_words **words, mt_err *err)
 {
     turns t = { .st = st, .tracked = tracked };
     size_t limit = mt_text_limit(text->n);
-    mt_spans *all = next_spans(&t);
+    mt_words *all = next_spans(&t);
     MT_TRY(push(all, 0, text->n, err));
     *words = all;
     for (size_t i = 0; i < pt->n; i++) {

@@ -53,14 +53,14 @@ typedef struct mt_pretokenizer {
     size_t n, cap;
 } mt_pretokenizer;
 
-typedef struct mt_span {
+typedef struct mt_word {
     uint32_t start, end;
-} mt_span;
+} mt_word;
 
-typedef struct mt_spans {
-    mt_span *items;
+typedef struct mt_words {
+    mt_word *items;
     size_t n, cap;
-} mt_spans;
+} mt_words;
 
 typedef struct mt__mark { /* a piece of a span, matched or between matches */
     uint32_t start, end;
@@ -69,7 +69,7 @@ typedef struct mt__mark { /* a piece of a span, matched or between matches */
 
 typedef struct mt_pretok_state {
     mt_text text[2];
-    mt_spans spans[2];
+    mt_words spans[2];
     mt__mark *marks;
     size_t n_marks, cap_marks;
     mt_regex_state *regex;
@@ -82,7 +82,7 @@ void mt_pretokenizer_deinit(mt_pretokenizer *pt);
 
 /* *text may become a view of the state's buffers; *words are spans of it, never empty, valid until the next call. */
 mt_rc mt_pretokenizer_apply(const mt_pretokenizer *pt, const mt_unicode *uc, mt_pretok_state *st, bool tracked, mt_view *text,
-                            const mt_spans **words, mt_err *err);
+                            const mt_words **words, mt_err *err);
 void mt_pretok_state_deinit(mt_pretok_state *st);
 
 #endif

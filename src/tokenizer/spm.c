@@ -108,7 +108,7 @@ static int32_t find_unknown(const spm *s)
 
 static mt_rc collect_user_defined(spm *s, mt_err *err)
 {
-    mt_model *m = &s->tok->model;
+    mt_word_model *m = &s->tok->model;
     mt_trie_key *keys = mt_calloc(s->n, sizeof *keys);
     if (!keys) return mt_fail(err, MT_ENOMEM, "%s: no host memory", s->what);
     size_t n = 0;
@@ -199,8 +199,8 @@ static mt_rc build_merges(spm *s, mt_vocab *all, mt_err *err)
 
 static mt_rc build_bpe(spm *s, mt_err *err)
 {
-    mt_model *m = &s->tok->model;
-    m->kind = MT_MODEL_BPE;
+    mt_word_model *m = &s->tok->model;
+    m->kind = MT_WORD_MODEL_BPE;
     m->bpe.spm = true;
     m->bpe.unk_id = find_unknown(s);
     m->bpe.byte_fallback = s->byte_fallback;
@@ -220,9 +220,9 @@ static mt_rc build_bpe(spm *s, mt_err *err)
 
 static mt_rc build_unigram(spm *s, mt_err *err)
 {
-    mt_model *m = &s->tok->model;
+    mt_word_model *m = &s->tok->model;
     mt_unigram *u = &m->unigram;
-    m->kind = MT_MODEL_UNIGRAM;
+    m->kind = MT_WORD_MODEL_UNIGRAM;
     u->spm = true;
     u->unk_id = find_unknown(s);
     u->byte_fallback = s->byte_fallback;

@@ -58,7 +58,7 @@ static mt_rc read_lines(mt_vocab *vocab, const char *text, size_t n, const char 
     return mt_vocab_finish(vocab, what, err);
 }
 
-static mt_rc fill_bpe(mt_model *m, const char *what, mt_err *err)
+static mt_rc fill_bpe(mt_word_model *m, const char *what, mt_err *err)
 {
     mt_bpe *b = &m->bpe;
     b->raw = b->ignore_merges = true; /* a word that is a token is that token */
@@ -88,7 +88,7 @@ static mt_rc set_pattern(mt_tokenizer *tok, const char *pattern, mt_err *err)
 mt_rc mt__load_tiktoken(mt_tokenizer *tok, const char *text, size_t n, const char *what, mt_err *err)
 {
     mt_decode_step *step;
-    tok->model.kind = MT_MODEL_BPE;
+    tok->model.kind = MT_WORD_MODEL_BPE;
     MT_TRY(read_lines(&tok->model.vocab, text, n, what, err));
     MT_TRY(fill_bpe(&tok->model, what, err));
     MT_TRY(mt_decoder_push(&tok->decoder, MT_DECODE_RAW, &step, err));

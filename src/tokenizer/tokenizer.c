@@ -58,13 +58,14 @@ static mt_rc copy_ids(call *c, mt_err *err)
 static mt_rc encode_plain(call *c, mt_view text, mt_err *err)
 {
     const mt_tokenizer *tok = c->tok;
-    const mt_spans *words;
+    const mt_words *words;
     mt_pieces *pieces = &c->sc->pieces;
     MT_TRY(mt_pretokenizer_apply(&tok->pretokenizer, &tok->unicode, &c->sc->pretok, c->tracked, &text, &words, err));
     pieces->n = 0;
     for (size_t i = 0; i < words->n; i++) {
-        mt_span w = words->items[i];
-        MT_TRY(mt_model_encode(&tok->model, &c->sc->model, text.s + w.start, w.end - w.start, text.n - w.start, pieces, err));
+        mt_word w = words->items[i];
+        MT_TRY(
+            mt_word_model_encode(&tok->model, &c->sc->model, text.s + w.start, w.end - w.start, text.n - w.start, pieces, err));
         if (!c->ranges) continue; /* all words of this text are copied at once below */
         MT_TRY(put_pieces(c, &text, w.start, err));
         pieces->n = 0;
@@ -186,7 +187,7 @@ mt_rc mt_tok_scratch_create(mt_tok_scratch **out, const mt_tokenizer *tok, mt_er
     *out = NULL;
     mt_tok_scratch *sc = mt_calloc(1, sizeof *sc);
     if (!sc) return mt_fail(err, MT_ENOMEM, "no host memory for a tokenizer's scratch");
-    mt_rc rc = mt_model_state_init(&sc->model, err);
+    mt_rc rc = mt_word_model_state_init(&sc->model, err);
     if (!rc) rc = mt_regex_state_create(&sc->norm.regex, err);
     sc->pretok.regex = sc->norm.regex; /* they take turns */
     if (rc)
@@ -203,7 +204,7 @@ void mt_tok_scratch_free(mt_tok_scratch *sc)
     mt_text_deinit(&sc->norm.text[1]);
     mt_regex_state_free(sc->norm.regex);
     mt_pretok_state_deinit(&sc->pretok);
-    mt_model_state_deinit(&sc->model);
+    mt_word_model_state_deinit(&sc->model);
     mt_pieces_deinit(&sc->pieces);
     mt_free(sc->outer.items);
     mt_free(sc->inner.items);

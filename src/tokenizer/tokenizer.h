@@ -28,7 +28,8 @@ mt_rc mt_tokenizer_open_file(mt_tokenizer **out, const char *path, mt_err *err);
 /* The same from memory; `what` names it in messages. */
 mt_rc mt_tokenizer_open_json(mt_tokenizer **out, const char *text, size_t n, const char *what, mt_err *err);
 /* The texts of a tokenizer.json and of its tokenizer_config.json. */
-mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, const char *config, size_t n_config, const char *what, mt_err *err);
+mt_rc mt_tokenizer_open_texts(mt_tokenizer **out, const char *text, size_t n, const char *config, size_t n_config,
+                              const char *what, mt_err *err);
 mt_rc mt_tokenizer_open_model(mt_tokenizer **out, const char *bytes, size_t n, const char *what, mt_err *err);
 void mt_tokenizer_close(mt_tokenizer *tok);
 

@@ -21,7 +21,7 @@ struct mt_tokenizer {
     mt_unicode unicode;
     mt_normalizer normalizer;
     mt_pretokenizer pretokenizer;
-    mt_model model;
+    mt_word_model model;
     mt_added added;
     mt_decoder decoder;
     mt_id_list prefix, suffix; /* around a text, with MT_ENCODE_SPECIAL */
@@ -39,7 +39,7 @@ struct mt_tokenizer {
 struct mt_tok_scratch {
     mt_norm_state norm;
     mt_pretok_state pretok;
-    mt_model_state model;
+    mt_word_model_state model;
     mt_segments outer, inner;
     mt_pieces pieces;
 };

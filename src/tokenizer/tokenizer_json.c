@@ -31,8 +31,8 @@ static bool ends_in_bytes(const mt_pretokenizer *pt)
 
 static mt_rc load_bpe(mt_tokenizer *tok, const mt_value *model, const char *what, mt_err *err)
 {
-    mt_model *m = &tok->model;
-    m->kind = MT_MODEL_BPE;
+    mt_word_model *m = &tok->model;
+    m->kind = MT_WORD_MODEL_BPE;
     MT_TRY(read_vocab(&m->vocab, model, what, err));
     MT_TRY(mt_bpe_parse(&m->bpe, model, &m->vocab, ends_in_bytes(&tok->pretokenizer), what, err));
     if (m->bpe.raw) tok->pretokenizer.steps[tok->pretokenizer.n - 1].raw = true;
@@ -41,14 +41,14 @@ static mt_rc load_bpe(mt_tokenizer *tok, const mt_value *model, const char *what
 
 static mt_rc load_unigram(mt_tokenizer *tok, const mt_value *model, const char *what, mt_err *err)
 {
-    tok->model.kind = MT_MODEL_UNIGRAM;
+    tok->model.kind = MT_WORD_MODEL_UNIGRAM;
     MT_TRY(mt_unigram_parse(&tok->model.unigram, model, &tok->model.vocab, what, err));
     return mt_vocab_finish(&tok->model.vocab, what, err);
 }
 
 static mt_rc load_words(mt_tokenizer *tok, const mt_value *model, bool whole, const char *what, mt_err *err)
 {
-    tok->model.kind = whole ? MT_MODEL_WORDLEVEL : MT_MODEL_WORDPIECE;
+    tok->model.kind = whole ? MT_WORD_MODEL_WORDLEVEL : MT_WORD_MODEL_WORDPIECE;
     MT_TRY(read_vocab(&tok->model.vocab, model, what, err));
     return mt_wordpiece_parse(&tok->model.wordpiece, model, &tok->model.vocab, whole, what, err);
 }

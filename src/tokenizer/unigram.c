@@ -54,7 +54,7 @@ static mt_rc find_best(const mt_unigram *u, mt__best *best, const char *s, size_
 }
 
 /* A run of unknown characters: a token that is spelled like it, bytes, or the unknown token. */
-static mt_rc put_unknown(const mt_model *m, const char *s, size_t n, mt_pieces *out, mt_err *err)
+static mt_rc put_unknown(const mt_word_model *m, const char *s, size_t n, mt_pieces *out, mt_err *err)
 {
     const mt_unigram *u = &m->unigram;
     int32_t id = mt_vocab_id(&m->vocab, s, n);
@@ -64,7 +64,7 @@ static mt_rc put_unknown(const mt_model *m, const char *s, size_t n, mt_pieces *
     return MT_OK;
 }
 
-mt_rc mt__unigram_encode(const mt_model *m, mt_model_state *st, const char *s, size_t n, mt_pieces *out, mt_err *err)
+mt_rc mt__unigram_encode(const mt_word_model *m, mt_word_model_state *st, const char *s, size_t n, mt_pieces *out, mt_err *err)
 {
     const mt_unigram *u = &m->unigram;
     MT_TRY(mt_grow(&st->best, &st->cap_best, n + 1, sizeof *st->best, err));

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-static mt_rc put_unknown(const mt_model *m, size_t n, mt_pieces *out, mt_err *err)
+static mt_rc put_unknown(const mt_word_model *m, size_t n, mt_pieces *out, mt_err *err)
 {
     if (m->wordpiece.unk_id >= 0) return mt_pieces_push(out, m->wordpiece.unk_id, n, err);
     return mt_fail(err, MT_EFORMAT, "the text has a word that is not in the vocabulary, which has no unknown token");
@@ -20,7 +20,7 @@ static size_t count_chars(const char *s, size_t n)
 }
 
 /* The longest token s starts with; 0 if none. */
-static size_t longest_piece(const mt_model *m, mt_model_state *st, const char *s, size_t n, bool first, int32_t *id)
+static size_t longest_piece(const mt_word_model *m, mt_word_model_state *st, const char *s, size_t n, bool first, int32_t *id)
 {
     size_t n_prefix = first ? 0 : m->wordpiece.n_prefix, most = n < m->vocab.longest ? n : m->vocab.longest;
     memcpy(st->piece, m->wordpiece.prefix, n_prefix);
@@ -33,10 +33,10 @@ static size_t longest_piece(const mt_model *m, mt_model_state *st, const char *s
     return 0;
 }
 
-mt_rc mt__wordpiece_encode(const mt_model *m, mt_model_state *st, const char *s, size_t n, mt_pieces *out, mt_err *err)
+mt_rc mt__wordpiece_encode(const mt_word_model *m, mt_word_model_state *st, const char *s, size_t n, mt_pieces *out, mt_err *err)
 {
     int32_t id;
-    if (m->kind == MT_MODEL_WORDLEVEL) {
+    if (m->kind == MT_WORD_MODEL_WORDLEVEL) {
         id = mt_vocab_id(&m->vocab, s, n);
         return id >= 0 ? mt_pieces_push(out, id, n, err) : put_unknown(m, n, out, err);
     }

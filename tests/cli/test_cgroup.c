@@ -1,5 +1,5 @@
-/* A run in a memory cgroup: with the predicted peak and a twentieth more it lives, swap or not; with a tenth less it is refused before a
- * weight is read.  Needs a cgroup of one's own: skipped, with a word, where that is not permitted. */
+/* A run in a memory cgroup: with the predicted peak and a twentieth more it lives, swap or not; with a tenth less it is refused
+ * before a weight is read.  Needs a cgroup of one's own: skipped, with a word, where that is not permitted. */
 #include "program.h"
 
 #include <errno.h>
@@ -51,13 +51,7 @@ static int run_in(const char *group, const char *args, char *out, size_t n)
 {
     char command[4096];
     snprintf(command, sizeof command, "sh -c 'echo $$ > %s/cgroup.procs && exec \"%s\" %s' 2>&1", group, MT_BINARY, args);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t got = fread(out, 1, n - 1, p);
-    out[got] = '\0';
-    while (fgetc(p) != EOF) {}
-    int status = pclose(p);
-    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+    return run_shell(command, out, n);
 }
 
 /* What the least plan of this run takes, in all. */
@@ -92,8 +86,11 @@ static void the_predicted_peak_is_enough_and_a_tenth_less_is_refused(void **stat
     }
     double peak = needed(settings);
     make_room(root);
-    snprintf(args, sizeof args, "train %s --from-scratch true --dataset-name demo --dataset-dir " MT_TESTS_DIR "/../data --num-steps 2 --output-dir %s/run --overwrite "
-             "--cache-dir %s/cache --num-workers 1", settings, root, root);
+    snprintf(args, sizeof args,
+             "train %s --from-scratch true --dataset-name demo --dataset-dir " MT_TESTS_DIR
+             "/../data --num-steps 2 --output-dir %s/run --overwrite "
+             "--cache-dir %s/cache --num-workers 1",
+             settings, root, root);
     const struct {
         double share;
         bool lives;
@@ -102,7 +99,8 @@ static void the_predicted_peak_is_enough_and_a_tenth_less_is_refused(void **stat
         rmdir(group);
         assert_true(make_group(group, (size_t)(limits[i].share * peak)));
         int status = run_in(group, args, out, sizeof out);
-        if (limits[i].lives != (status == 0)) fail_msg("with %.2f of the predicted %.0f MB: status %d\n%s", limits[i].share, peak / 1e6, status, out);
+        if (limits[i].lives != (status == 0))
+            fail_msg("with %.2f of the predicted %.0f MB: status %d\n%s", limits[i].share, peak / 1e6, status, out);
         if (!limits[i].lives && !strstr(out, "of host memory")) fail_msg("refused without saying what is short:\n%s", out);
     }
     rmdir(group);

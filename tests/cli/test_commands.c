@@ -3,6 +3,8 @@
 #include "program.h"
 #include "tempdir.h"
 
+#include "base/json.h"
+
 #include <sys/stat.h>
 
 #define MODEL MT_TESTS_DIR "/golden/models/qwen3"
@@ -37,13 +39,17 @@ static void help_and_misspelt_words_lead_on(void **state)
 static void what_could_not_be_printed_is_told(void **state)
 {
     (void)state;
-    static const char *const commands[] = { "--help", "--version", "families", "plan --list-gpus", "plan --help", "inspect " MODEL };
+    static const char *const commands[] = {
+        "--help", "--version", "families", "plan --list-gpus", "plan --help", "inspect " MODEL
+    };
     for (size_t i = 0; i < MT_COUNT(commands); i++) {
         char args[512], out[4096];
         snprintf(args, sizeof args, "%s 2>&1 >/dev/full; exit $?; :", commands[i]);
-        if (run_program(args, out, sizeof out) != 1 || !strstr(out, "No space left on device")) fail_msg("megatrain %s said:\n%s", args, out);
+        if (run_program(args, out, sizeof out) != 1 || !strstr(out, "No space left on device"))
+            fail_msg("megatrain %s said:\n%s", args, out);
         snprintf(args, sizeof args, "%s 2>&1 >&-; exit $?; :", commands[i]);
-        if (run_program(args, out, sizeof out) != 1 || !strstr(out, "Bad file descriptor")) fail_msg("megatrain %s said:\n%s", args, out);
+        if (run_program(args, out, sizeof out) != 1 || !strstr(out, "Bad file descriptor"))
+            fail_msg("megatrain %s said:\n%s", args, out);
     }
     expect_program("plan --list-gpus | head -1 >/dev/null; echo fine", 0, "fine");
     expect_program("inspct 2>&1 >&-; exit $?; :", 2, "did you mean"); /* nothing to print, nothing lost */
@@ -73,11 +79,30 @@ static void bench_says_how_fast_and_where_the_time_went(void **state)
     assert_int_equal(access(path, R_OK), 0);
     expect_program(BENCH, 0, "of the");
     expect_program(BENCH "--lengths lognormal:6 --trained 0.3 --deterministic off", 0, "tokens/s");
+    expect_program(BENCH "--lengths lognormal:6k", 2, "such as lognormal:300");
+    expect_program(BENCH "--lengths lognormal:inf", 2, "such as lognormal:300");
     expect_program(BENCH "--deterministic maybe", 2, "on or off expected");
+    expect_program(BENCH "--micro-tokens -5", 2, "--micro-tokens and --head-rows of at least 0");
+    expect_program(BENCH "--head-rows -1", 2, "--micro-tokens and --head-rows of at least 0");
     expect_program(BENCH "--adam-state 8bit", 0, "tokens/s");
     expect_program(BENCH "--adam-state f8", 2, "float32, bf16 or 8bit expected");
     expect_program(BENCH "--ram 64", 2, "--ram: \"64\" is 64 B");
     expect_program("bench --shape qwen2.5-7b --device cpu --ram 1G", 1, "max_grad_norm: 0 is --no-clip");
+}
+
+static void what_bench_prints_for_programs_is_json_whatever_the_model_is_called(void **state)
+{
+    char args[1024], path[512], out[16384];
+    mt_err err = { 0 };
+    json_t *line;
+    snprintf(path, sizeof path, "%s/a \"model\"", (const char *)*state);
+    assert_int_equal(symlink(MODEL, path), 0);
+    snprintf(args, sizeof args, BENCH "--json --model '%s'", path);
+    assert_int_equal(run_program(args, out, sizeof out), 0);
+    assert_ok(mt_json_parse(&line, out, strlen(out), "what bench printed", &err));
+    assert_string_equal(json_string_value(json_object_get(line, "shape")), path);
+    assert_int_equal(json_number_value(json_object_get(line, "tokens_per_step")), 64);
+    json_decref(line);
 }
 
 static void bench_times_the_traced_step_where_steps_are_long(void **state)
@@ -95,7 +120,8 @@ static void bench_runs_several_in_one_process(void **state)
     (void)state;
     char out[16384];
     assert_int_equal(run_program(BENCH "--json --and --tokens-per-step 32 --and --home host --alias-layers", out, sizeof out), 0);
-    const char *first = strstr(out, "\"tokens_per_step\": 64"), *second = strstr(out, "\"alias_layers\": false, \"tokens_per_step\": 32"),
+    const char *first = strstr(out, "\"tokens_per_step\": 64"),
+               *second = strstr(out, "\"alias_layers\": false, \"tokens_per_step\": 32"),
                *third = strstr(out, "\"alias_layers\": true, \"tokens_per_step\": 32");
     assert_true(first && second > first && third > second);
     /* words and names are looked at before the first run */
@@ -103,16 +129,25 @@ static void bench_runs_several_in_one_process(void **state)
     assert_true(strstr(out, "--tokens-per-step of at least that") && !strstr(out, "tokens/s"));
     assert_int_equal(run_program(BENCH "--and --model /nowhere", out, sizeof out), 1);
     assert_true(strstr(out, "/nowhere") && !strstr(out, "tokens/s"));
-    assert_int_equal(run_program("bench --shape smollm2-135m,nope --device cpu --seq-len 16 --tokens-per-step 16 --steps 1 --warmup 0", out, sizeof out), 1);
+    assert_int_equal(
+        run_program("bench --shape smollm2-135m,nope --device cpu --seq-len 16 --tokens-per-step 16 --steps 1 --warmup 0", out,
+                    sizeof out),
+        1);
     assert_true(strstr(out, "no shape \"nope\"") && !strstr(out, "tokens/s"));
     expect_program(BENCH "--device-memory 200M --and --device-memory 300M", 2, "give the largest first");
     expect_program(BENCH "--home host --alias-layers", 0, "a speed, not a training");
     /* one that cannot run keeps none of the others, and shows in the status */
-    assert_int_equal(run_program(BENCH "--json --and --device-memory 4K --ram 4K --and --device-memory 1G --ram 1G --tokens-per-step 32", out, sizeof out), 1);
+    assert_int_equal(
+        run_program(BENCH "--json --and --device-memory 4K --ram 4K --and --device-memory 1G --ram 1G --tokens-per-step 32", out,
+                    sizeof out),
+        1);
     first = strstr(out, "error: "), second = strstr(out, "\"tokens_per_step\": 32");
     assert_true(first && second && strstr(out, "\"tokens_per_step\": 64"));
     /* micro-batches that were looked at and did not fit are no error of a run that did */
-    assert_int_equal(run_program(BENCH "--json --tokens-per-step 4096 --device-memory 1650K --warmup 0 --and --tokens-per-step 32", out, sizeof out), 0);
+    assert_int_equal(run_program(BENCH
+                                 "--json --tokens-per-step 4096 --device-memory 1650K --warmup 0 --and --tokens-per-step 32",
+                                 out, sizeof out),
+                     0);
     assert_true(strstr(out, "\"tokens_per_step\": 4096") && strstr(out, "\"tokens_per_step\": 32") && !strstr(out, "error"));
 }
 
@@ -123,12 +158,14 @@ static void inspect_says_how_it_told_the_family(void **state)
     char args[1200], command[1200];
     expect_program("inspect " MODEL, 0, "family       qwen3, told by model_type (model_type \"qwen3\", Qwen3ForCausalLM)");
     snprintf(command, sizeof command,
-             "cd " MT_TESTS_DIR "/golden/models/qwen2 && cp model.safetensors '%s' && sed 's/qwen2/wombat/; s/Qwen2For/WombatFor/' config.json > '%s/config.json'", dir,
-             dir);
+             "cd " MT_TESTS_DIR "/golden/models/qwen2 && cp model.safetensors '%s' && sed 's/qwen2/wombat/; "
+                                "s/Qwen2For/WombatFor/' config.json > '%s/config.json'",
+             dir, dir);
     assert_int_equal(system(command), 0);
     snprintf(args, sizeof args, "inspect %s", dir);
     expect_program(args, 0, "family       qwen2, told by tensor names (model_type \"wombat\", WombatForCausalLM)");
-    expect_program(args, 0, "assumed      model_type \"wombat\" is unknown; its tensors have the names and shapes of a qwen2 model's");
+    expect_program(args, 0,
+                   "assumed      model_type \"wombat\" is unknown; its tensors have the names and shapes of a qwen2 model's");
     snprintf(args, sizeof args, "inspect %s/config.json", dir);
     expect_program(args, 0, "family       llama, told by nothing better");
 }
@@ -141,7 +178,8 @@ static void grad_writes_what_hugging_face_would(void **state)
         mt_err err = { 0 };
         mt_safetensors *ours, *expected = golden_open("qwen3", "expected.safetensors");
         snprintf(path, sizeof path, "%s/out.safetensors", (const char *)*state);
-        snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s --logits --device cpu %s", path, memories[m]);
+        snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s --logits --device cpu %s", path,
+                 memories[m]);
         expect_program(args, 0, "gradient norm");
         assert_ok(mt_safetensors_open(&ours, path, &err));
         assert_int_equal(mt_safetensors_count(ours), mt_safetensors_count(expected));
@@ -174,12 +212,16 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
         assert_non_null(f);
         fputs(bad[i].text, f);
         fclose(f);
-        snprintf(args, sizeof args, "grad " MODEL " --tokens %s --out %s/out.safetensors --device cpu", tokens, (const char *)*state);
+        snprintf(args, sizeof args, "grad " MODEL " --tokens %s --out %s/out.safetensors --device cpu", tokens,
+                 (const char *)*state);
         expect_program(args, bad[i].status, bad[i].says);
     }
-    snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --device cpu --device-memory 20K", (const char *)*state);
+    snprintf(args, sizeof args,
+             "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --device cpu --device-memory 20K",
+             (const char *)*state);
     expect_program(args, 1, "of device memory and may use 19.5 KiB");
-    snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --dtype int8", (const char *)*state);
+    snprintf(args, sizeof args, "grad " MODEL " --tokens " MODEL "/tokens.json --out %s/out.safetensors --dtype int8",
+             (const char *)*state);
     expect_program(args, 2, "float32 or bfloat16");
     assert_int_equal(tempdir_count(*state, ".safetensors"), 0);
     snprintf(tokens, sizeof tokens, "%s/pipe", (const char *)*state); /* what is no file is not replaced by one */
@@ -189,7 +231,10 @@ static void grad_refuses_what_it_cannot_do_and_writes_nothing(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(what_could_not_be_printed_is_told), cmocka_unit_test(inspect_shows_what_was_found),
-             IN_TEMPDIR(inspect_says_how_it_told_the_family), IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went), cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
+MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test(what_could_not_be_printed_is_told),
+             cmocka_unit_test(inspect_shows_what_was_found), IN_TEMPDIR(inspect_says_how_it_told_the_family),
+             IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went),
+             IN_TEMPDIR(what_bench_prints_for_programs_is_json_whatever_the_model_is_called),
+             cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
              cmocka_unit_test(bench_runs_several_in_one_process), IN_TEMPDIR(grad_writes_what_hugging_face_would),
              IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))

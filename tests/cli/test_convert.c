@@ -134,5 +134,5 @@ static void what_cannot_be_converted_says_why(void **state)
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
 
-MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(shards_are_dealt), CASE(a_gemma_is_a_gemma_again),
-             CASE(what_cannot_be_converted_says_why))
+MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(shards_are_dealt),
+             CASE(a_gemma_is_a_gemma_again), CASE(what_cannot_be_converted_says_why))

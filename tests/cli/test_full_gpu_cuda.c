@@ -1,5 +1,5 @@
-/* A GPU that is too small for the run, or whose memory another process has: the message says which and what to do, `auto` says that it goes
- * on without, and when the other is gone the same command works. */
+/* A GPU that is too small for the run, or whose memory another process has: the message says which and what to do, `auto` says
+ * that it goes on without, and when the other is gone the same command works. */
 #define _GNU_SOURCE
 #include "program.h"
 #include "tempdir.h"
@@ -109,11 +109,13 @@ static void hidden_gpus_are_explained(void **state)
 
 int main(int argc, char **argv)
 {
-    const struct CMUnitTest tests[] = { RUNS(a_small_limit_is_refused_before_anything_is_taken), RUNS(memory_that_others_have_is_named),
-                                        RUNS(a_full_gpu_is_told_apart_from_none), RUNS(hidden_gpus_are_explained) };
+    const struct CMUnitTest tests[] = { RUNS(a_small_limit_is_refused_before_anything_is_taken),
+                                        RUNS(memory_that_others_have_is_named), RUNS(a_full_gpu_is_told_apart_from_none),
+                                        RUNS(hidden_gpus_are_explained) };
     if (argc > 2 && strcmp(argv[1], "hold") == 0) return hold(atoi(argv[2]));
     char out[4096];
-    if (run_program("grad " MODEL " --tokens " MODEL "/tokens.json --out /dev/null --device cuda:999", out, sizeof out) && !strstr(out, "counted from 0")) {
+    if (run_program("grad " MODEL " --tokens " MODEL "/tokens.json --out /dev/null --device cuda:999", out, sizeof out) &&
+        !strstr(out, "counted from 0")) {
         printf("skipped: %s\n", out);
         return SKIPPED;
     }

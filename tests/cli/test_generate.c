@@ -12,11 +12,7 @@ static void output_of(const char *args, char *out, size_t size)
 {
     char command[4096];
     snprintf(command, sizeof command, "%s %s 2>/dev/null", MT_BINARY, args);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t n = fread(out, 1, size - 1, p);
-    out[n] = 0;
-    assert_int_equal(pclose(p), 0);
+    assert_int_equal(run_shell(command, out, size), 0);
 }
 
 static void a_prompt_gets_the_same_answer_in_any_company(void **state)
@@ -24,7 +20,8 @@ static void a_prompt_gets_the_same_answer_in_any_company(void **state)
     (void)state;
     char alone[4096], many[8192];
     output_of(DRAWN "--prompt 'Reverse apple.'", alone, sizeof alone);
-    output_of(DRAWN "--prompt 'Write 12 in words.' --prompt 'Reverse apple.' --prompt 'Count the letters in banana, please.'", many, sizeof many);
+    output_of(DRAWN "--prompt 'Write 12 in words.' --prompt 'Reverse apple.' --prompt 'Count the letters in banana, please.'",
+              many, sizeof many);
     assert_true(strlen(alone) > 1);
     const char *at = strstr(many, "> Reverse apple.\n");
     assert_non_null(at);

@@ -124,7 +124,8 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
     assert_true(lacks(r, model, "model.safetensors"));
     holds(r, rows, "train.json");
     hub_clear_log(r->s);
-    START(r, "train", "--model-name", "acme/tiny", "--dataset-name", "mine", "--dataset-dir", ".", "--output-dir", "out"); /* in its place */
+    /* In its place. */
+    START(r, "train", "--model-name", "acme/tiny", "--dataset-name", "mine", "--dataset-dir", ".", "--output-dir", "out");
     assert_int_equal(program_run(&p), 2);
     assert_printed(&p, "out already holds a run");
     assert_int_equal(hub_count(r->s, "GET"), 0); /* known before a byte is fetched */

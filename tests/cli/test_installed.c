@@ -7,21 +7,21 @@ static void expect_shell(const char *dir, const char *command)
 {
     static char out[1 << 16];
     char script[4096];
-    snprintf(script, sizeof script, "cd '%s' && export HF_HUB_OFFLINE=1 XDG_CACHE_HOME=\"$PWD/cache\" && { %s; } 2>&1", dir, command);
-    FILE *p = popen(script, "r");
-    assert_non_null(p);
-    out[fread(out, 1, sizeof out - 1, p)] = '\0';
-    while (fgetc(p) != EOF) {}
-    if (pclose(p) != 0) fail_msg("%s\n%s", command, out);
+    snprintf(script, sizeof script, "cd '%s' && export HF_HUB_OFFLINE=1 XDG_CACHE_HOME=\"$PWD/cache\" && { %s; } 2>&1", dir,
+             command);
+    if (run_shell(script, out, sizeof out) != 0) fail_msg("%s\n%s", command, out);
 }
 
 static void the_installed_demo_runs_from_any_folder(void **state)
 {
     expect_shell(*state, "cmake --install '" MT_BUILD_DIR "' --prefix prefix");
-    expect_shell(*state, "prefix/bin/megatrain train --config prefix/share/megatrain/configs/demo.yaml --device cpu --num-steps 1 --set eval.max_samples=1");
+    expect_shell(*state, "prefix/bin/megatrain train --config prefix/share/megatrain/configs/demo.yaml --device cpu --num-steps "
+                         "1 --set eval.max_samples=1");
     expect_shell(*state, "prefix/bin/megatrain plan --config prefix/share/megatrain/configs/demo.yaml --device cpu --ram 1G");
-    expect_shell(*state, "test -s prefix/share/man/man1/megatrain.1 && test -s prefix/share/bash-completion/completions/megatrain");
-    expect_shell(*state, "cd prefix/share/doc/megatrain && test -s README.md && test -s docs/plan.md && test -s docs/pictures/demo.svg");
+    expect_shell(*state,
+                 "test -s prefix/share/man/man1/megatrain.1 && test -s prefix/share/bash-completion/completions/megatrain");
+    expect_shell(*state,
+                 "cd prefix/share/doc/megatrain && test -s README.md && test -s docs/plan.md && test -s docs/pictures/demo.svg");
 }
 
 MT_TEST_MAIN(cmocka_unit_test_setup_teardown(the_installed_demo_runs_from_any_folder, workspace_make, workspace_remove))

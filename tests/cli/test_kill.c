@@ -148,7 +148,8 @@ static void killed_at_random_moments_it_ends_equal(void **state)
     }
 }
 
-/* Not killed: the operation fails, once.  The run says so and ends, or it did not matter; either way it goes on and ends equal. */
+/* Not killed: the operation fails, once.  The run says so and ends, or it did not matter; either way it goes on and ends
+ * equal. */
 static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **state)
 {
     const char *root = *state;

@@ -1,7 +1,8 @@
 /* Every command of the README, as it stands there: the blocks marked sh run in a folder that has what a fresh clone has after
- * `make`, and a small model under the name of the one that would come from the hub.  Two things are shortened on the way: `make` only says what
- * it would do (the demo and the tests have their own runs), and training takes two steps on the CPU. */
+ * `make`, and a small model under the name of the one that would come from the hub.  Two things are shortened on the way: `make`
+ * only says what it would do (the demo and the tests have their own runs), and training takes two steps on the CPU. */
 #include "process.h"
+#include "program.h"
 #include "tempdir.h"
 #include "workspace.h"
 
@@ -16,16 +17,6 @@ static const char PROGRAM[] = "#!/bin/sh\n"
                               "*) exec '" MT_BINARY "' \"$@\" ;;\n"
                               "esac\n";
 
-static int shell(const char *script, char *out, size_t n)
-{
-    FILE *p = popen(script, "r");
-    assert_non_null(p);
-    size_t got = fread(out, 1, n - 1, p);
-    out[got] = '\0';
-    while (fgetc(p) != EOF) {}
-    return pclose(p);
-}
-
 /* As after git clone and make, and a cache in which the models of the examples are. */
 static void lay_out(const char *dir)
 {
@@ -34,12 +25,14 @@ static void lay_out(const char *dir)
     workspace_write(dir, "make", MAKE);
     workspace_write(dir, "program", PROGRAM);
     snprintf(script, sizeof script,
-             "cd '%s' && chmod +x make program && mkdir -p bin build HuggingFaceTB Qwen && mv make bin/ && mv program build/megatrain && "
+             "cd '%s' && chmod +x make program && mkdir -p bin build HuggingFaceTB Qwen && mv make bin/ && mv program "
+             "build/megatrain && "
              "ln -s '%s/configs' '%s/data' '%s/README.md' . && "
              "build/megatrain train --config configs/demo.yaml --output-dir model --set eval.at_start=false 2>&1 && "
-             "mv model/final HuggingFaceTB/SmolLM2-135M-Instruct && cp -r HuggingFaceTB/SmolLM2-135M-Instruct Qwen/Qwen2.5-0.5B-Instruct",
+             "mv model/final HuggingFaceTB/SmolLM2-135M-Instruct && cp -r HuggingFaceTB/SmolLM2-135M-Instruct "
+             "Qwen/Qwen2.5-0.5B-Instruct",
              dir, ROOT, ROOT, ROOT);
-    if (shell(script, out, sizeof out) != 0) fail_msg("the folder could not be laid out: %s", out);
+    if (run_shell(script, out, sizeof out) != 0) fail_msg("the folder could not be laid out: %s", out);
 }
 
 /* One block, from its first command to its last; each must succeed. */
@@ -50,8 +43,10 @@ static void run_block(const char *dir, const char *block, int number)
     workspace_write(dir, "block.sh", block);
     snprintf(path, sizeof path, "%s/block.sh", dir);
     snprintf(script, sizeof script,
-             "cd '%s' && OLD_PATH=\"$PATH\" PATH=\"$PWD/bin:$PATH\" HF_HUB_OFFLINE=1 HF_HOME=\"$PWD/hf\" XDG_CACHE_HOME=\"$PWD/cache\" bash -e block.sh < /dev/null 2>&1", dir);
-    int status = shell(script, out, sizeof out);
+             "cd '%s' && OLD_PATH=\"$PATH\" PATH=\"$PWD/bin:$PATH\" HF_HUB_OFFLINE=1 HF_HOME=\"$PWD/hf\" "
+             "XDG_CACHE_HOME=\"$PWD/cache\" bash -e block.sh < /dev/null 2>&1",
+             dir);
+    int status = run_shell(script, out, sizeof out);
     if (status != 0) fail_msg("block %d of the README ended with %d:\n%s\n-- it printed:\n%s", number, status >> 8, block, out);
 }
 

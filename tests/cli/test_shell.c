@@ -8,13 +8,10 @@ static void ask_bash(const char *words, int at, char *got, size_t size)
 {
     char command[4096];
     snprintf(command, sizeof command,
-             "bash -c 'source %s/completions/megatrain.bash; COMP_WORDS=(\"%s\" %s); COMP_CWORD=%d; _megatrain; echo \" ${COMPREPLY[*]} \"'",
+             "bash -c 'source %s/completions/megatrain.bash; COMP_WORDS=(\"%s\" %s); COMP_CWORD=%d; _megatrain; echo \" "
+             "${COMPREPLY[*]} \"'",
              ROOT, MT_BINARY, words, at);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    size_t n = fread(got, 1, size - 1, p);
-    got[n] = '\0';
-    assert_int_equal(pclose(p), 0);
+    assert_int_equal(run_shell(command, got, size), 0);
 }
 
 static void expect_offer(const char *words, int at, const char *offer)
@@ -58,18 +55,19 @@ static void bash_offers_every_flag(void **state)
 static void zsh_is_offered_both_ways_of_a_switch(void **state)
 {
     (void)state;
-    char command[2048], line[512];
+    static char offered[1 << 16];
+    char command[2048];
     int found = 0;
     snprintf(command, sizeof command,
-             "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help.*\\))\\\"})/\\1/p\" %s/completions/_megatrain)\"'", MT_BINARY, ROOT);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    while (fgets(line, sizeof line, p)) {
+             "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help.*\\))\\\"})/\\1/p\" "
+             "%s/completions/_megatrain)\"'",
+             MT_BINARY, ROOT);
+    assert_int_equal(run_shell(command, offered, sizeof offered), 0);
+    for (char *line = strtok(offered, "\n"); line; line = strtok(NULL, "\n")) {
         found += strncmp(line, "--deterministic:", 16) == 0;
-        found += strcmp(line, "--no-deterministic:the opposite of --deterministic\n") == 0;
+        found += strcmp(line, "--no-deterministic:the opposite of --deterministic") == 0;
         found += strncmp(line, "--learning-rate:", 16) == 0;
     }
-    assert_int_equal(pclose(p), 0);
     assert_int_equal(found, 3);
 }
 
@@ -79,10 +77,7 @@ static void the_manual_has_every_command(void **state)
     char command[2048], line[4096], help[8192];
     static char manual[1 << 20];
     snprintf(command, sizeof command, "%s/scripts/manual.sh '%s'", ROOT, MT_BINARY);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    manual[fread(manual, 1, sizeof manual - 1, p)] = '\0';
-    assert_int_equal(pclose(p), 0);
+    assert_int_equal(run_shell(command, manual, sizeof manual), 0);
     assert_int_equal(run_program("--help", help, sizeof help), 0);
     int n = 0;
     for (char *at = strtok(help, "\n"); at; at = strtok(NULL, "\n")) {
@@ -102,10 +97,7 @@ static void expect_made(const char *args, const char *first, const char *then)
     static char said[1 << 16];
     char command[2048];
     snprintf(command, sizeof command, "make -n -C '%s' JOBS=1 %s 2>&1", ROOT, args);
-    FILE *p = popen(command, "r");
-    assert_non_null(p);
-    said[fread(said, 1, sizeof said - 1, p)] = '\0';
-    assert_int_equal(pclose(p), 0);
+    assert_int_equal(run_shell(command, said, sizeof said), 0);
     const char *at = strstr(said, first);
     if (!at || !strstr(at, then)) fail_msg("make %s does not \"%s\" and then \"%s\":\n%s", args, first, then, said);
 }
@@ -114,7 +106,8 @@ static void expect_made(const char *args, const char *first, const char *then)
 static void make_install_makes_the_manual_first(void **state)
 {
     (void)state;
-    expect_made("install PREFIX=/nowhere", "cmake --build --preset release -j 1 --target manual", "cmake --install build --prefix /nowhere");
+    expect_made("install PREFIX=/nowhere", "cmake --build --preset release -j 1 --target manual",
+                "cmake --install build --prefix /nowhere");
 }
 
 /* Another preset has another folder. */

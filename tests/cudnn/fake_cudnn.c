@@ -25,7 +25,10 @@ void cudnnGetLastErrorString(char *out, size_t n)
 
 cudnnStatus_t cudnnCreate(cudnnHandle_t *out) { return *out = (cudnnHandle_t)(void *)&fake_cudnn, CUDNN_STATUS_SUCCESS; }
 cudnnStatus_t cudnnDestroy(cudnnHandle_t handle) { return (void)handle, CUDNN_STATUS_SUCCESS; }
-cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream) { return (void)handle, (void)stream, CUDNN_STATUS_SUCCESS; }
+cudnnStatus_t cudnnSetStream(cudnnHandle_t handle, cudaStream_t stream)
+{
+    return (void)handle, (void)stream, CUDNN_STATUS_SUCCESS;
+}
 
 cudnnStatus_t cudnnBackendCreateDescriptor(cudnnBackendDescriptorType_t type, cudnnBackendDescriptor_t *out)
 {
@@ -42,7 +45,8 @@ cudnnStatus_t cudnnBackendDestroyDescriptor(cudnnBackendDescriptor_t d)
     return CUDNN_STATUS_SUCCESS;
 }
 
-cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t n, const void *values)
+cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t n, const void *values)
 {
     thing *t = d;
     (void)type, (void)n;
@@ -58,7 +62,8 @@ cudnnStatus_t cudnnBackendSetAttribute(cudnnBackendDescriptor_t d, cudnnBackendA
 static cudnnStatus_t compile(const thing *t)
 {
     fake_cudnn.n_tried++;
-    if (t->kernel.refuses || (fake_cudnn.n_serves && fake_cudnn.n_compiled >= fake_cudnn.n_serves)) return CUDNN_STATUS_NOT_SUPPORTED;
+    if (t->kernel.refuses || (fake_cudnn.n_serves && fake_cudnn.n_compiled >= fake_cudnn.n_serves))
+        return CUDNN_STATUS_NOT_SUPPORTED;
     fake_cudnn.n_compiled++;
     return CUDNN_STATUS_SUCCESS;
 }
@@ -81,8 +86,8 @@ static void propose(cudnnBackendHeurMode_t mode, int64_t room, int64_t *n, void 
     }
 }
 
-cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name, cudnnBackendAttributeType_t type, int64_t room, int64_t *n,
-                                       void *values)
+cudnnStatus_t cudnnBackendGetAttribute(const cudnnBackendDescriptor_t d, cudnnBackendAttributeName_t name,
+                                       cudnnBackendAttributeType_t type, int64_t room, int64_t *n, void *values)
 {
     const thing *t = d;
     (void)type;

@@ -1,4 +1,5 @@
-/* fake_cudnn.h - what the fake cuDNN (fake_cudnn.c) proposes, and what was asked of it; a test finds it by dlsym("fake_cudnn"). */
+/* fake_cudnn.h - what the fake cuDNN (fake_cudnn.c) proposes, and what was asked of it; a test finds it by
+ * dlsym("fake_cudnn"). */
 #ifndef MT_TESTS_FAKE_CUDNN_H
 #define MT_TESTS_FAKE_CUDNN_H
 

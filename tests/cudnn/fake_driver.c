@@ -1,5 +1,6 @@
-/* fake_driver.c - stands in for NVIDIA's driver library (libcuda.so.1), so that cuDNN compiles kernels for a GPU that is not here.
- * Loading compiled code succeeds and does nothing; everything else says, as the toolkit's own stub does, that it is no driver. */
+/* fake_driver.c - stands in for NVIDIA's driver library (libcuda.so.1), so that cuDNN compiles kernels for a GPU that is not
+ * here.  Loading compiled code succeeds and does nothing; everything else says, as the toolkit's own stub does, that it is no
+ * driver. */
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -76,4 +77,7 @@ int cuGetProcAddress_v2(const char *name, void **out, int cuda, uint64_t flags, 
     return DONE;
 }
 
-int cuGetProcAddress(const char *name, void **out, int cuda, uint64_t flags) { return cuGetProcAddress_v2(name, out, cuda, flags, NULL); }
+int cuGetProcAddress(const char *name, void **out, int cuda, uint64_t flags)
+{
+    return cuGetProcAddress_v2(name, out, cuda, flags, NULL);
+}

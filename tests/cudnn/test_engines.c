@@ -1,5 +1,5 @@
-/* Of the kernels cuDNN proposes for a graph, the first that compiles and is content with the planned workspace is taken; where none is, attention
- * is not cuDNN's.  cuDNN is a fake that proposes what a test says. */
+/* Of the kernels cuDNN proposes for a graph, the first that compiles and is content with the planned workspace is taken; where
+ * none is, attention is not cuDNN's.  cuDNN is a fake that proposes what a test says. */
 #include "test.h"
 
 #include "fake_cudnn.h"
@@ -39,8 +39,9 @@ static int close_fake(void **state)
 static mt_attention call_of(int64_t docs)
 {
     const int64_t H = 2, Dh = 64, ld = 3 * H * Dh;
-    return (mt_attention){ .t = MT_DTYPE_BF16, .N = 256 * docs, .H = H, .K = H, .Dh = Dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = H * Dh, .ld_d = ld, .n_docs = docs, .longest = 256,
-                           .scale = 1, .use = { .ways = 1u << MT_ATTENTION_CUDNN, .cudnn_head = 128, .workspace = (uint64_t)1 << 30 } };
+    return (mt_attention){ .t = MT_DTYPE_BF16, .N = 256 * docs, .H = H, .K = H, .Dh = Dh, .ldq = ld, .ldk = ld, .ldv = ld,
+                           .ldo = H * Dh, .ld_d = ld, .n_docs = docs, .longest = 256, .scale = 1,
+                           .use = { .ways = 1u << MT_ATTENTION_CUDNN, .cudnn_head = 128, .workspace = (uint64_t)1 << 30 } };
 }
 
 static mt_rc prepare(bool backward, size_t *workspace, mt_err *err)
@@ -106,7 +107,8 @@ static void where_none_serves_it_says_so_and_is_not_asked_again(void **state)
     assert_int_equal(prepare(true, &workspace, &err), MT_EUNSUPPORTED);
     mt_attention a = call_of(4);
     PROPOSE({ .mode = CUDNN_HEUR_MODE_A });
-    assert_ok(mt_cudnn_attention_prepare(cudnn, &a, false, MT_ATTENTION_CUDNN, &workspace, &err)); /* other sizes are another question */
+    /* Other sizes are another question. */
+    assert_ok(mt_cudnn_attention_prepare(cudnn, &a, false, MT_ATTENTION_CUDNN, &workspace, &err));
 }
 
 /* Whatever way the first backward of a shape goes, nothing is compiled for later ones, be their documents short or long. */
@@ -120,8 +122,8 @@ static void later_calls_compile_nothing(void **state)
     const mt_attention_way both[] = { MT_ATTENTION_CUDNN, MT_ATTENTION_CUDNN_FAST };
     for (int first = 0; first < 3; first++) {
         mt_attention a = { .t = MT_DTYPE_BF16, .N = 4096, .H = H, .K = K, .Dh = Dh, .ldq = ld + 64 * first, .ldk = ld, .ldv = ld, .ldo = H * Dh, .ld_d = ld, .n_docs = 2, .longest = 1024, .scale = 0.1f,
-                           .use = { .ways = 1u << MT_ATTENTION_CUDNN | 1u << MT_ATTENTION_CUDNN_FAST | 1u << MT_ATTENTION_FLASH, .cudnn_head = 256, .workspace = (uint64_t)1 << 30,
-                                    .docs = 2, .longest = 1024 } };
+                           .use = { .ways = 1u << MT_ATTENTION_CUDNN | 1u << MT_ATTENTION_CUDNN_FAST | 1u << MT_ATTENTION_FLASH,
+                                    .cudnn_head = 256, .workspace = (uint64_t)1 << 30, .docs = 2, .longest = 1024 } };
         mt_attention brief = a;
         brief.longest = 300;
         assert_int_equal(mt_attention_choose(&a, true), MT_ATTENTION_CUDNN_FAST);
@@ -134,7 +136,8 @@ static void later_calls_compile_nothing(void **state)
         int made = mt_cudnn_attention_plans(cudnn);
         assert_true(made > before);
         for (brief.longest = 1; brief.longest <= 1024; brief.longest += 93)
-            for (brief.n_docs = 1; brief.n_docs <= 2; brief.n_docs++) assert_ok(mt_cudnn_attention_prepare(cudnn, &brief, true, mt_attention_choose(&brief, true), &workspace, &err));
+            for (brief.n_docs = 1; brief.n_docs <= 2; brief.n_docs++)
+                assert_ok(mt_cudnn_attention_prepare(cudnn, &brief, true, mt_attention_choose(&brief, true), &workspace, &err));
         mt_cudnn_attention_expect(cudnn, &a);
         assert_int_equal(mt_cudnn_attention_plans(cudnn), made);
     }

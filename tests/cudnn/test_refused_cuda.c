@@ -1,4 +1,5 @@
-/* On a GPU whose cuDNN compiles nothing for our shapes, attention is our own kernels', bit for bit, and one line says why.  cuDNN is a fake. */
+/* On a GPU whose cuDNN compiles nothing for our shapes, attention is our own kernels', bit for bit, and one line says why.  cuDNN
+ * is a fake. */
 #include "test.h"
 
 #include "base/log.h"
@@ -39,7 +40,8 @@ static void attention_goes_on_with_our_own_kernels(void **state)
         for (size_t i = 0; i < MT_COUNT(refused); i++) {
             assert_null(op_check_written(refused[i]));
             for (int k = 0; k < ours->n_bufs; k++)
-                if (op_is_result(&ours->bufs[k])) assert_memory_equal(ours->bufs[k].result, refused[i]->bufs[k].result, op_bytes(&ours->bufs[k]));
+                if (op_is_result(&ours->bufs[k]))
+                    assert_memory_equal(ours->bufs[k].result, refused[i]->bufs[k].result, op_bytes(&ours->bufs[k]));
             op_run_free(refused[i]);
         }
         op_run_free(ours);

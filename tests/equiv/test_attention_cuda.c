@@ -1,24 +1,38 @@
-/* A whole model on the GPU in bf16, by each implementation of attention, against the CPU in fp32; and, where repeatable is promised, against
- * itself.  The tiny golden models have heads too narrow for cuDNN, so these are their own: two layers with heads of 64, 128 and 256. */
+/* A whole model on the GPU in bf16, by each implementation of attention, against the CPU in fp32; and, where repeatable is
+ * promised, against itself.  The tiny golden models have heads too narrow for cuDNN, so these are their own: two layers with
+ * heads of 64, 128 and 256. */
 #include "rig.h"
 
 #include "base/rng.h"
 
 #include <math.h>
 
-enum { PLAIN = 1 << MT_ATTENTION_PLAIN, FLASH = 1 << MT_ATTENTION_FLASH, CUDNN = 1 << MT_ATTENTION_CUDNN, FAST = 1 << MT_ATTENTION_CUDNN_FAST };
+enum {
+    PLAIN = 1 << MT_ATTENTION_PLAIN,
+    FLASH = 1 << MT_ATTENTION_FLASH,
+    CUDNN = 1 << MT_ATTENTION_CUDNN,
+    FAST = 1 << MT_ATTENTION_CUDNN_FAST
+};
 
 static const char *const configs[] = {
-    "{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 8, \"num_key_value_heads\": 2,"
-    " \"head_dim\": 64, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": 8192,"
+    "{\"model_type\": \"qwen3\", \"architectures\": [\"Qwen3ForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 8, "
+    "\"num_key_value_heads\": 2,"
+    " \"head_dim\": 64, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": "
+    "8192,"
     " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false}",
-    "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 4, \"num_key_value_heads\": 4,"
-    " \"head_dim\": 128, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": 8192,"
-    " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, \"sliding_window\": 200}",
+    "{\"model_type\": \"mistral\", \"architectures\": [\"MistralForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": "
+    "4, \"num_key_value_heads\": 4,"
+    " \"head_dim\": 128, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": "
+    "8192,"
+    " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_act\": \"silu\", \"tie_word_embeddings\": false, "
+    "\"sliding_window\": 200}",
     /* Scores about as large as their cap, and a window in the first layer. */
-    "{\"model_type\": \"gemma2\", \"architectures\": [\"Gemma2ForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 4, \"num_key_value_heads\": 2,"
-    " \"head_dim\": 256, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": 8192,"
-    " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_activation\": \"gelu_pytorch_tanh\", \"tie_word_embeddings\": true, \"sliding_window\": 200,"
+    "{\"model_type\": \"gemma2\", \"architectures\": [\"Gemma2ForCausalLM\"], \"hidden_size\": 256, \"num_attention_heads\": 4, "
+    "\"num_key_value_heads\": 2,"
+    " \"head_dim\": 256, \"num_hidden_layers\": 2, \"intermediate_size\": 384, \"vocab_size\": 300, \"max_position_embeddings\": "
+    "8192,"
+    " \"rms_norm_eps\": 1e-6, \"rope_theta\": 10000, \"hidden_activation\": \"gelu_pytorch_tanh\", \"tie_word_embeddings\": "
+    "true, \"sliding_window\": 200,"
     " \"query_pre_attn_scalar\": 1, \"attn_logit_softcapping\": 2.0, \"final_logit_softcapping\": 30.0}",
 };
 
@@ -53,7 +67,8 @@ static void close_model(rig *r)
 
 static mt_arithmetic arithmetic_of(mt_dtype t, mt_attention_use use, int64_t micro)
 {
-    return (mt_arithmetic){ .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = 4096, .head_rows = 4096, .attention = use };
+    return (mt_arithmetic){ .compute = t, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = 4096, .head_rows = 4096,
+                            .attention = use };
 }
 
 /* `room`: bytes of device memory that the plan may use; 0: any. */
@@ -67,7 +82,10 @@ static void start_within(rig *r, mt_device *dev, mt_dtype t, mt_attention_use us
     assert_ok(mt_engine_init(r->engine, r->model, 11, &err));
 }
 
-static void start(rig *r, mt_device *dev, mt_dtype t, mt_attention_use use, int64_t micro) { start_within(r, dev, t, use, micro, 0); }
+static void start(rig *r, mt_device *dev, mt_dtype t, mt_attention_use use, int64_t micro)
+{
+    start_within(r, dev, t, use, micro, 0);
+}
 
 static size_t n_trained(const rig *r)
 {
@@ -84,7 +102,8 @@ static float *gradient(rig *r, mt_device *dev, mt_dtype t, mt_attention_use use,
     assert_non_null(g);
     start(r, dev, t, use, micro);
     assert_ok(mt_engine_gradients(r->engine, &r->batch, &result, &err));
-    for (int u = 0; u < r->model->n_units; at += r->model->units[u].layout->n_train, u++) assert_ok(mt_engine_read_grad(r->engine, u, at, &err));
+    for (int u = 0; u < r->model->n_units; at += r->model->units[u].layout->n_train, u++)
+        assert_ok(mt_engine_read_grad(r->engine, u, at, &err));
     rig_stop(r);
     return g;
 }
@@ -115,7 +134,8 @@ static void every_way_is_as_near_the_cpu(void **state)
             if (asks[w].workspace) use.workspace = asks[w].workspace, use.parts = true;
             float *g = gradient(&r, gpu, MT_DTYPE_BF16, use, r.batch.n_tokens);
             double d = distance(g, truth, n_trained(&r));
-            printf("    model %zu, ways %x, workspace %llu: gradients %.2e from the CPU's\n", m, use.ways, (unsigned long long)use.workspace, d);
+            printf("    model %zu, ways %x, workspace %llu: gradients %.2e from the CPU's\n", m, use.ways,
+                   (unsigned long long)use.workspace, d);
             if (w == 0) plain = d;
             assert_true(d > 1e-5 && d < 0.05 && d < 1.1 * plain);
             mt_free(g);
@@ -181,8 +201,8 @@ static size_t least_memory(const rig *r, mt_attention_use use)
     return hi;
 }
 
-/* Whole steps over documents of 4096 rows and more, again and again, every other time in as little memory as a plan can be made for: races that
- * short documents hide, and work that is redone instead of kept. */
+/* Whole steps over documents of 4096 rows and more, again and again, every other time in as little memory as a plan can be made
+ * for: races that short documents hide, and work that is redone instead of kept. */
 static void long_steps_repeat_their_bits(void **state)
 {
     (void)state;
@@ -194,7 +214,8 @@ static void long_steps_repeat_their_bits(void **state)
             mt_attention_use use = has;
             use.ways &= how == OURS ? PLAIN | FLASH : ~(uint32_t)FAST;
             if (how == BY_HEADS && m) continue; /* cuDNN has no windows */
-            if (how == BY_HEADS) use.ways &= ~(uint32_t)FLASH, use.workspace = (uint64_t)64 << 20, use.parts = true; /* heads of the longest documents one at a time */
+            /* Heads of the longest documents one at a time. */
+            if (how == BY_HEADS) use.ways &= ~(uint32_t)FLASH, use.workspace = (uint64_t)64 << 20, use.parts = true;
             open_model_with(&r, configs[m], long_docs, MT_COUNT(long_docs));
             size_t least = least_memory(&r, use);
             for (int i = 0; i < REPEATS; i++) {
@@ -210,7 +231,8 @@ static void long_steps_repeat_their_bits(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = { cmocka_unit_test(every_way_is_as_near_the_cpu), cmocka_unit_test(what_is_called_repeatable_is),
+    const struct CMUnitTest tests[] = { cmocka_unit_test(every_way_is_as_near_the_cpu),
+                                        cmocka_unit_test(what_is_called_repeatable_is),
                                         cmocka_unit_test(long_steps_repeat_their_bits) };
     mt_err err = { 0 };
     if (mt_device_open(&gpu, "cuda", NULL, &err)) {

@@ -67,7 +67,8 @@ static void each_takes_the_bytes_it_says(void **state)
         /* Units that are updated through the device keep their gradients there: they are counted as if parked. */
         double bytes = (double)host_state(plan, &slack), said = choices[i].bytes * (double)n;
         for (int u = 0; choices[i].clip && u < r.model->n_units; u++)
-            if (plan->place.units[u].site != MT_SITE_HOST) bytes += (double)r.model->units[u].layout->n_train * (double)mt_dtype_bytes(a.grad);
+            if (plan->place.units[u].site != MT_SITE_HOST)
+                bytes += (double)r.model->units[u].layout->n_train * (double)mt_dtype_bytes(a.grad);
         if (bytes < said || bytes > said + (double)slack)
             fail_msg("choice %zu: %.0f bytes, said %.0f and at most %zu more", i, bytes, said, slack);
         mt_plan_free(plan);
@@ -81,7 +82,8 @@ static uint64_t three_steps(rig *r, mt_plan *plan, double max_grad_norm)
 {
     mt_err err = { 0 };
     uint64_t sum;
-    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = max_grad_norm };
+    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1,
+                         .max_grad_norm = max_grad_norm };
     rig_start(r, plan, 2);
     for (int i = 0; i < 3; i++) {
         mt_step_result s;
@@ -117,7 +119,8 @@ static void gradients_in_bf16_are_those_in_fp32_rounded(void **state)
     rig_open_model(&r, GOLDEN_DIR "qwen3_tied", NULL);
     int64_t most = 0, n_rounded = 0;
     for (int u = 0; u < r.model->n_units; u++) most = mt_max_i64(most, r.model->units[u].layout->n_train);
-    float *whole = mt_calloc((size_t)(most * r.model->n_units), sizeof *whole), *rounded = mt_calloc((size_t)most, sizeof *rounded);
+    float *whole = mt_calloc((size_t)(most * r.model->n_units), sizeof *whole),
+          *rounded = mt_calloc((size_t)most, sizeof *rounded);
     for (int k = 0; k < 2; k++) {
         mt_job job = rig_job(&r, true);
         mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
@@ -195,5 +198,6 @@ static void a_model_learns_alike_with_smaller_moments(void **state)
 }
 
 RIG_TEST_MAIN(cmocka_unit_test(each_takes_the_bytes_it_says), cmocka_unit_test(clipping_off_is_clipping_at_infinity),
-             cmocka_unit_test(gradients_in_bf16_are_those_in_fp32_rounded), cmocka_unit_test(kept_inputs_in_host_memory_change_no_bit),
-             cmocka_unit_test(a_model_learns_alike_with_smaller_moments))
+              cmocka_unit_test(gradients_in_bf16_are_those_in_fp32_rounded),
+              cmocka_unit_test(kept_inputs_in_host_memory_change_no_bit),
+              cmocka_unit_test(a_model_learns_alike_with_smaller_moments))

@@ -1,6 +1,6 @@
 /* Every allocation, device buffer, copy, queue operation and thread made to fail once, through a whole run: a message comes
- * back within a second, and nothing is leaked (AddressSanitizer's share of make test looks, at every MT_FAULT_STRIDE-th point).  Also: a clean run twice gives the
- * same bits, and non-finite steps. */
+ * back within a second, and nothing is leaked (AddressSanitizer's share of make test looks, at every MT_FAULT_STRIDE-th point).
+ * Also: a clean run twice gives the same bits, and non-finite steps. */
 #include "rig.h"
 
 #include "base/fault.h"
@@ -13,23 +13,27 @@
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
 
-static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.0 };
+static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1,
+                                .max_grad_norm = 1.0 };
 
 /* A placement with something of everything: both homes, all sites, kept on both sides, two sweeps. */
 static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
-    mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8 };
+    mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8,
+                        .head_rows = 8 };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.longest;
     p.accumulators = MT_HOST;
     p.ring_slots = 2, p.keep_slots = 2, p.grad_slots = 1, p.stage_slots = 1, p.n_slabs = 1;
     for (int u = 0; u < r->model->n_units; u++) {
         mt_site site = (mt_site)(u % 3);
-        p.units[u] = (mt_unit_place){ .site = site, .home = site == MT_SITE_DEVICE ? MT_DEVICE : MT_HOST, .resident = site == MT_SITE_DEVICE };
+        p.units[u] = (mt_unit_place){ .site = site, .home = site == MT_SITE_DEVICE ? MT_DEVICE : MT_HOST,
+                                      .resident = site == MT_SITE_DEVICE };
     }
-    for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ l % 2 ? MT_KEEP_ATTENTION : MT_KEEP_INPUT, l % 2 ? MT_DEVICE : MT_HOST };
+    for (int l = 0; l < r->config->L; l++)
+        p.layers[l] = (mt_layer_place){ l % 2 ? MT_KEEP_ATTENTION : MT_KEEP_INPUT, l % 2 ? MT_DEVICE : MT_HOST };
     mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
     mt_placement_free(&p);
     return rc;
@@ -40,7 +44,8 @@ static mt_rc borrowing_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
-    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8 };
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8,
+                        .head_rows = 8 };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.longest;
     p.accumulators = MT_DEVICE;
@@ -60,7 +65,8 @@ static mt_rc own_slots_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
 {
     mt_placement p;
     mt_job job = rig_job(r, clip);
-    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8, .head_rows = 8 };
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r->batch.longest, .mlp_rows = 8,
+                        .head_rows = 8 };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.n_tokens;
     p.ring_slots = 1, p.grad_slots = 1, p.stage_slots = r->model->n_units;
@@ -81,8 +87,10 @@ typedef struct fault_case {
     int stride; /* of the points after the first; 0: each */
 } fault_case;
 
-static const fault_case mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true }, unclipped = { .plan = mixed_plan, .model = "qwen3" };
-static const fault_case borrowing = { .plan = borrowing_plan, .model = "qwen2_window", .freeze = { "*_proj.weight", "lm_head.weight" }, .clip = true, .looks = true };
+static const fault_case mixed = { .plan = mixed_plan, .model = "qwen3",
+                                  .clip = true }, unclipped = { .plan = mixed_plan, .model = "qwen3" };
+static const fault_case borrowing = { .plan = borrowing_plan, .model = "qwen2_window",
+                                      .freeze = { "*_proj.weight", "lm_head.weight" }, .clip = true, .looks = true };
 
 static const fault_case saving = { .plan = own_slots_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
 static const fault_case saving_mixed = { .plan = mixed_plan, .model = "qwen3", .clip = true, .saves = true, .stride = 7 };
@@ -103,7 +111,8 @@ static void *save(void *arg)
     char piece[256];
     for (int u = 0; u < m->n_units; u++) {
         for (int kind = 0; kind < MT_STATE_KINDS && !s->rc; kind++)
-            if (m->units[u].layout->n_train >= 64) s->rc = mt_engine_read_held(s->r->engine, u, (mt_state_kind)kind, 0, 64, piece, &s->err);
+            if (m->units[u].layout->n_train >= 64)
+                s->rc = mt_engine_read_held(s->r->engine, u, (mt_state_kind)kind, 0, 64, piece, &s->err);
         mt_engine_let_go(s->r->engine, u); /* whatever happened */
     }
     return NULL;
@@ -182,7 +191,8 @@ static void fail_at_each_point(mt_fault_kind kind, rig *r, const fault_case *c, 
             break;
         }
         n_hit++;
-        bool without = rc == MT_OK && sum == good && (kind == MT_FAULT_ALLOC || kind == MT_FAULT_THREAD); /* threads that help are not needed: spread.h */
+        /* Threads that help are not needed: spread.h. */
+        bool without = rc == MT_OK && sum == good && (kind == MT_FAULT_ALLOC || kind == MT_FAULT_THREAD);
         if (rc == MT_OK && !without) fail_msg("fault %d of kind %d went unnoticed", (int)n, kind);
         assert_true(without || (err.msg[0] && err.rc == rc));
     }
@@ -209,15 +219,28 @@ static void fail_everywhere(mt_fault_kind kind, const fault_case *c)
 }
 
 static void every_allocation_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_ALLOC, &mixed); }
-static void every_device_buffer_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing); }
-static void every_copy_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_COPY, &mixed), fail_everywhere(MT_FAULT_COPY, &unclipped), fail_everywhere(MT_FAULT_COPY, &borrowing), fail_everywhere(MT_FAULT_COPY, &saving), fail_everywhere(MT_FAULT_COPY, &saving_mixed); }
-static void every_queue_may_fail(void **state) { (void)state, fail_everywhere(MT_FAULT_QUEUE, &mixed), fail_everywhere(MT_FAULT_QUEUE, &unclipped), fail_everywhere(MT_FAULT_QUEUE, &borrowing), fail_everywhere(MT_FAULT_QUEUE, &saving), fail_everywhere(MT_FAULT_QUEUE, &saving_mixed); }
+static void every_device_buffer_may_fail(void **state)
+{
+    (void)state, fail_everywhere(MT_FAULT_DEVICE, &mixed), fail_everywhere(MT_FAULT_DEVICE, &borrowing);
+}
+static void every_copy_may_fail(void **state)
+{
+    (void)state, fail_everywhere(MT_FAULT_COPY, &mixed), fail_everywhere(MT_FAULT_COPY, &unclipped),
+        fail_everywhere(MT_FAULT_COPY, &borrowing), fail_everywhere(MT_FAULT_COPY, &saving),
+        fail_everywhere(MT_FAULT_COPY, &saving_mixed);
+}
+static void every_queue_may_fail(void **state)
+{
+    (void)state, fail_everywhere(MT_FAULT_QUEUE, &mixed), fail_everywhere(MT_FAULT_QUEUE, &unclipped),
+        fail_everywhere(MT_FAULT_QUEUE, &borrowing), fail_everywhere(MT_FAULT_QUEUE, &saving),
+        fail_everywhere(MT_FAULT_QUEUE, &saving_mixed);
+}
 static void every_thread_may_be_refused(void **state) { (void)state, fail_everywhere(MT_FAULT_THREAD, &mixed); }
 
 /* -- what was staged and is not used ---------------------------------------------------------------- */
 
-/* Looking at gradients stages a borrowing unit's state into what the next forward fills again: that forward must wait for the copies,
- * though nothing else makes it.  Copies are slow here, by more or less, so that they would land in the middle of it. */
+/* Looking at gradients stages a borrowing unit's state into what the next forward fills again: that forward must wait for the
+ * copies, though nothing else makes it.  Copies are slow here, by more or less, so that they would land in the middle of it. */
 static void gradients_before_a_step_change_no_bit(void **state)
 {
     (void)state;
@@ -229,7 +252,8 @@ static void gradients_before_a_step_change_no_bit(void **state)
         mt_step_result s;
         open_case(&r, &borrowing);
         assert_ok(borrowing_plan(&r.plan, &r, true, &err));
-        assert_ok(mt_device_open(&r.dev, "cpu", &(mt_device_options){ .n_threads = 2, .dawdle_us = slow_us[k], .slow_stream = "copy-in" }, &err));
+        assert_ok(mt_device_open(&r.dev, "cpu", &(mt_device_options){ .n_threads = 2, .dawdle_us = slow_us[k],
+                                                                      .slow_stream = "copy-in" }, &err));
         assert_ok(mt_engine_create(&r.engine, r.dev, r.plan, NULL, &err));
         assert_ok(mt_engine_load(r.engine, r.model, r.shards, &err));
         for (int i = 0; i < 3; i++) {
@@ -321,7 +345,8 @@ static void weights_that_leave_the_finite_range_on_the_device_stop_the_run(void 
         for (int u = 0; u < r.model->n_units; u++) assert_int_equal(plan->place.units[u].site, MT_SITE_DEVICE);
         rig_start(&r, plan, 2);
         assert_ok(mt_engine_step(r.engine, &r.batch, &wild, &s, &err));
-        assert_int_equal(i ? mt_engine_checksum(r.engine, &sum, &err) : mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC);
+        assert_int_equal(i ? mt_engine_checksum(r.engine, &sum, &err) : mt_engine_step(r.engine, &r.batch, &hyper, &s, &err),
+                         MT_ENUMERIC);
         assert_says("left the finite range");
         assert_int_equal(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err), MT_ENUMERIC); /* sticky */
         rig_close(&r);
@@ -372,9 +397,11 @@ static void a_step_larger_than_the_plan_is_refused_and_harmless(void **state)
     rig_close(&r);
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_device_buffer_may_fail), cmocka_unit_test(every_copy_may_fail),
-             cmocka_unit_test(every_queue_may_fail), cmocka_unit_test(every_thread_may_be_refused),
-             cmocka_unit_test(gradients_before_a_step_change_no_bit),
-             cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole), cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),
-             cmocka_unit_test(weights_that_leave_the_finite_range_on_the_device_stop_the_run),
-             cmocka_unit_test(a_step_without_a_trained_token_changes_nothing), cmocka_unit_test(a_step_larger_than_the_plan_is_refused_and_harmless))
+RIG_TEST_MAIN(cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_device_buffer_may_fail),
+              cmocka_unit_test(every_copy_may_fail), cmocka_unit_test(every_queue_may_fail),
+              cmocka_unit_test(every_thread_may_be_refused), cmocka_unit_test(gradients_before_a_step_change_no_bit),
+              cmocka_unit_test(with_clipping_a_broken_step_is_skipped_whole),
+              cmocka_unit_test(without_clipping_a_broken_loss_stops_the_run),
+              cmocka_unit_test(weights_that_leave_the_finite_range_on_the_device_stop_the_run),
+              cmocka_unit_test(a_step_without_a_trained_token_changes_nothing),
+              cmocka_unit_test(a_step_larger_than_the_plan_is_refused_and_harmless))

@@ -77,9 +77,11 @@ static subject draw_model(dice *d)
     char text[512];
     int heads = 1 + roll(d, 3), width = 16 * heads;
     snprintf(text, sizeof text,
-             "{\"model_type\": \"%s\", \"hidden_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, \"num_key_value_heads\": %d, \"head_dim\": 16,"
+             "{\"model_type\": \"%s\", \"hidden_size\": %d, \"num_hidden_layers\": %d, \"num_attention_heads\": %d, "
+             "\"num_key_value_heads\": %d, \"head_dim\": 16,"
              "\"intermediate_size\": %d, \"vocab_size\": %d, \"tie_word_embeddings\": %s, \"max_position_embeddings\": 4096}",
-             roll(d, 2) ? "llama" : "qwen3", width, 1 + roll(d, 6), heads, roll(d, 2) ? 1 : heads, 8 + 8 * roll(d, 8), 16 + roll(d, 200), roll(d, 2) ? "true" : "false");
+             roll(d, 2) ? "llama" : "qwen3", width, 1 + roll(d, 6), heads, roll(d, 2) ? 1 : heads, 8 + 8 * roll(d, 8),
+             16 + roll(d, 200), roll(d, 2) ? "true" : "false");
     assert_ok(mt_config_parse(&s.config, text, strlen(text), "drawn", &err));
     assert_ok(mt_model_create(&s.model, s.config, NULL, &err));
     return s;
@@ -91,7 +93,8 @@ static void draw_tokens(mt_batch *b, const mt_question *q, int64_t batch)
     int32_t ids[256];
     mt_batch_clear(b);
     for (int64_t d = 0; d < batch; d++) {
-        for (int64_t i = 0; i < q->seq_len; i++) ids[i] = (int32_t)mt_rng_below(9, (uint64_t)d, (uint64_t)i, (uint64_t)q->model->config->V);
+        for (int64_t i = 0; i < q->seq_len; i++)
+            ids[i] = (int32_t)mt_rng_below(9, (uint64_t)d, (uint64_t)i, (uint64_t)q->model->config->V);
         assert_ok(mt_batch_add(b, ids, ids, q->seq_len, q->model->config->V, &err));
     }
 }
@@ -160,7 +163,8 @@ static void check_case(uint64_t seed)
     mt_err err = { 0 };
     subject s = draw_model(&d);
     mt_dtype t = roll(&d, 2) ? MT_DTYPE_F32 : MT_DTYPE_BF16;
-    mt_question q = { .model = s.model, .machine = mt_machine_typical(), .form = { .compute = t, .grad = t }, .clip = roll(&d, 2), .seq_len = 2 + roll(&d, 60), .batch = 1 };
+    mt_question q = { .model = s.model, .machine = mt_machine_typical(), .form = { .compute = t, .grad = t }, .clip = roll(&d, 2),
+                      .seq_len = 2 + roll(&d, 60), .batch = 1 };
     mt_need need;
     assert_ok(mt_advise_need(&need, &q, &err));
     q.machine.device_bytes = need.device + (size_t)roll(&d, (int)need.device / 2);
@@ -170,14 +174,17 @@ static void check_case(uint64_t seed)
     if (seed % 16 == 0) { /* what batch_size: auto takes */
         mt_batch_advice advice;
         assert_ok(mt_advise_batch(&advice, &q, &err));
-        assert_true(advice.recommended >= 1 && advice.safe <= advice.largest && advice.recommended <= advice.largest && advice.largest == largest);
+        assert_true(advice.recommended >= 1 && advice.safe <= advice.largest && advice.recommended <= advice.largest &&
+                    advice.largest == largest);
         run_batch(&q, mt_min_i64(advice.recommended, most_run));
     }
     int64_t more = largest + largest / 9 + 1;
     if (more * q.seq_len < MT_MOST_TOKENS && possible(&q, more, &d))
-        fail_msg("case %llu: %lld samples were said to be the most, a random placement takes %lld", (unsigned long long)seed, (long long)largest, (long long)more);
+        fail_msg("case %llu: %lld samples were said to be the most, a random placement takes %lld", (unsigned long long)seed,
+                 (long long)largest, (long long)more);
     q.machine.device_bytes = need.device - 1; /* and what is said to be the least, is: the search finds nothing below */
-    assert_false(mt_plan_auto_fits(q.model, &(mt_job){ .train = true, .clip = q.clip, .step_tokens = q.seq_len, .step_docs = 1, .longest = q.seq_len }, &q.form, &q.machine));
+    assert_false(mt_plan_auto_fits(q.model, &(mt_job){ .train = true, .clip = q.clip, .step_tokens = q.seq_len, .step_docs = 1,
+                                                       .longest = q.seq_len }, &q.form, &q.machine));
     mt_model_free(s.model);
     mt_config_close(s.config);
 }
@@ -199,7 +206,8 @@ static void aliased_layers_run_in_any_placement(void **state)
     mt_err err = { 0 };
     rig r;
     rig_open_model(&r, MT_TESTS_DIR "/golden/models/qwen3_tied", NULL);
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5,
+                              .head_rows = 4 };
     mt_job own = rig_job(&r, true), shared = own;
     shared.alias_layers = true;
     for (int i = 0, n_less = 0; i < 12 || n_less == 0; i++) {
@@ -224,4 +232,5 @@ static void aliased_layers_run_in_any_placement(void **state)
     rig_close(&r);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(aliased_layers_run_in_any_placement), cmocka_unit_test(the_plan_keeps_its_word_for_random_models_and_limits))
+MT_TEST_MAIN(cmocka_unit_test(aliased_layers_run_in_any_placement),
+             cmocka_unit_test(the_plan_keeps_its_word_for_random_models_and_limits))

@@ -57,7 +57,8 @@ static void *save(void *arg)
     saver *s = arg;
     int n = s->r->model->n_units;
     mt_snapshot *copies = NULL;
-    const mt_snapshot_options o = { .room = s->room, .n_threads = 1 + roll(&s->d, 3), .backwards = s->backwards, .moments = MT_DTYPE_F32 };
+    const mt_snapshot_options o = { .room = s->room, .n_threads = 1 + roll(&s->d, 3), .backwards = s->backwards,
+                                    .moments = MT_DTYPE_F32 };
     doze(&s->d);
     s->rc = mt_snapshot_take(&copies, s->r->engine, s->r->model, &o, &s->err);
     for (int i = 0; i < n; i++) {
@@ -122,7 +123,8 @@ static void watched(rig *r, uint64_t sums[STEPS], dice *d, bool backwards)
 static void stage_all(mt_placement *p, const mt_model *m)
 {
     p->stage_slots = m->n_units;
-    for (int u = 0; u < m->n_units; u++) p->units[u] = (mt_unit_place){ .resident = true, .home = MT_HOST, .site = MT_SITE_STAGED };
+    for (int u = 0; u < m->n_units; u++) p->units[u] = (mt_unit_place){ .resident = true, .home = MT_HOST,
+                                                                        .site = MT_SITE_STAGED };
 }
 
 static void check(const char *model, mt_dtype compute, bool clip, int draws, uint64_t seed)
@@ -173,7 +175,8 @@ static void a_saver_sees_the_state_it_was_held_at(void **state)
 
 /* -- updates through the device: in borrowed memory, in slots of units' own ------------------------- */
 
-static const mt_arithmetic lent = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+static const mt_arithmetic lent = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64,
+                                    .head_rows = 64 };
 
 static void check_lenders(bool tied, bool clip, bool resident)
 {
@@ -186,7 +189,8 @@ static void check_lenders(bool tied, bool clip, bool resident)
     for (int i = 0; i < 4; i++) {
         dice d = { 600 + (uint64_t)i, 0 };
         bool slow = i % 2;
-        start_lenders_slow(&r, plan_loans(&r, &lent, clip, resident, i - 1, i == 1 ? 0 : r.model->n_units), slow ? 500 : 200, slow ? "write-back" : NULL); /* 1: borrows only */
+        start_lenders_slow(&r, plan_loans(&r, &lent, clip, resident, i - 1, i == 1 ? 0 : r.model->n_units), slow ? 500 : 200,
+                           slow ? "write-back" : NULL); /* 1: borrows only */
         watched(&r, got, &d, i % 2);
         rig_stop(&r);
         for (int k = 0; k < STEPS; k++)
@@ -229,8 +233,8 @@ static void hold_only(rig *r, late_saver *s, int unit)
     assert_int_equal(pthread_create(&s->thread, NULL, let_go_late, s), 0);
 }
 
-/* Its state lies in borrowed memory and its weights must be fetched from home, which the saver reads: the units before it are prefetched, and
- * nobody waits. */
+/* Its state lies in borrowed memory and its weights must be fetched from home, which the saver reads: the units before it are
+ * prefetched, and nobody waits. */
 static void prefetch_past(rig *r, const late_saver *s)
 {
     mt_err err = { 0 };
@@ -323,7 +327,8 @@ static void a_run_that_fails_leaves_what_is_held_to_be_saved(void **state)
         mt_err err = { 0 };
         mt_step_result result;
         uint64_t sum;
-        start_lenders(&r, plan_loans(&r, &lent, true, i, i - 1, i == 2 ? r.model->n_units : 0), 0); /* on the host, borrowed, in slots of their own */
+        /* On the host, borrowed, in slots of their own. */
+        start_lenders(&r, plan_loans(&r, &lent, true, i, i - 1, i == 2 ? r.model->n_units : 0), 0);
         assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &result, &err));
         uint64_t expected = hash_all(&r);
         assert_ok(mt_engine_hold(r.engine, &err));
@@ -349,7 +354,8 @@ static void a_copy_that_fails_leaves_the_state_to_read(void **state)
     rig r;
     rig_open_model(&r, GOLDEN_DIR "qwen3_tied", NULL);
     mt_job job = rig_job(&r, true);
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = r.batch.longest, .mlp_rows = 5,
+                              .head_rows = 4 };
     assert_ok(mt_placement_init(&p, r.model, &err));
     draw(&p, r.model, &job, &a, &(dice){ 500, 0 });
     assert_ok(mt_plan_create(&plan, r.model, &job, &a, &p, &err));
@@ -399,7 +405,9 @@ static void a_second_hold_before_the_first_is_over_is_refused(void **state)
     rig_close(&r);
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at), cmocka_unit_test(a_saver_sees_what_was_updated_through_the_device),
-              cmocka_unit_test(nobody_waits_for_the_saver_ahead_of_time), cmocka_unit_test(a_run_that_fails_leaves_what_is_held_to_be_saved),
+RIG_TEST_MAIN(cmocka_unit_test(a_saver_sees_the_state_it_was_held_at),
+              cmocka_unit_test(a_saver_sees_what_was_updated_through_the_device),
+              cmocka_unit_test(nobody_waits_for_the_saver_ahead_of_time),
+              cmocka_unit_test(a_run_that_fails_leaves_what_is_held_to_be_saved),
               cmocka_unit_test(a_copy_that_fails_leaves_the_state_to_read),
               cmocka_unit_test(a_second_hold_before_the_first_is_over_is_refused))

@@ -1,6 +1,7 @@
-/* Results are unchanged by speed.  After 20 steps the plainest placement (everything at home in host memory, the least device memory that
- * works) and the fastest (everything on the device) have equal checksums; one batch trained on for 50 steps halves its loss and follows the
- * CPU's fp32 losses; and both checks fail when the gradient of one weight of one layer has the wrong sign.
+/* Results are unchanged by speed.  After 20 steps the plainest placement (everything at home in host memory, the least device
+ * memory that works) and the fastest (everything on the device) have equal checksums; one batch trained on for 50 steps halves
+ * its loss and follows the CPU's fp32 losses; and both checks fail when the gradient of one weight of one layer has the wrong
+ * sign.
  *
  * The wrong gradient comes from a table of ops in front of the device's: the link wraps mt_ops_of (tests/CMakeLists.txt). */
 #include "rig.h"
@@ -175,8 +176,10 @@ static void one_batch_is_learned_along_the_cpus_curve(void **state)
 static void a_wrong_gradient_shows_in_the_curve(void **state)
 {
     (void)state;
-    for (size_t i = 0; i < MT_COUNT(models); i++) assert_false(learns_as_the_cpu(models[i].name, models[i].lr, MT_DTYPE_BF16, 1e-2, true));
+    for (size_t i = 0; i < MT_COUNT(models); i++)
+        assert_false(learns_as_the_cpu(models[i].name, models[i].lr, MT_DTYPE_BF16, 1e-2, true));
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(the_plainest_and_the_fastest_placement_learn_the_same), cmocka_unit_test(a_wrong_gradient_shows_between_placements),
+RIG_TEST_MAIN(cmocka_unit_test(the_plainest_and_the_fastest_placement_learn_the_same),
+              cmocka_unit_test(a_wrong_gradient_shows_between_placements),
               cmocka_unit_test(one_batch_is_learned_along_the_cpus_curve), cmocka_unit_test(a_wrong_gradient_shows_in_the_curve))

@@ -1,5 +1,5 @@
-/* Weights are loaded by several threads, a piece at a time: every number lands where its layout says, whatever the family, the home and the number of threads,
- * and a file that cannot be read in the middle of it is an error. */
+/* Weights are loaded by several threads, a piece at a time: every number lands where its layout says, whatever the family, the
+ * home and the number of threads, and a file that cannot be read in the middle of it is an error. */
 #define _GNU_SOURCE
 #include "rig.h"
 #include "tempdir.h"
@@ -40,7 +40,8 @@ static void put_tensor(mt_safetensors_writer *w, const char *name, mt_dtype t, i
         int64_t some = mt_min_i64(PART, n - at);
         for (int64_t i = 0; i < some; i++) f[i] = number(name, at + i);
         if (t == MT_DTYPE_BF16) mt_from_f32(h, t, f, (size_t)some);
-        assert_ok(mt_safetensors_writer_append(w, name, t == MT_DTYPE_BF16 ? (void *)h : f, (size_t)some * mt_dtype_bytes(t), &err));
+        assert_ok(
+            mt_safetensors_writer_append(w, name, t == MT_DTYPE_BF16 ? (void *)h : f, (size_t)some * mt_dtype_bytes(t), &err));
     }
 }
 
@@ -94,7 +95,8 @@ static void start(rig *r, bool by_turns)
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) {
         bool there = by_turns && u % 2;
-        p.units[u] = (mt_unit_place){ .site = there ? MT_SITE_DEVICE : MT_SITE_HOST, .home = there ? MT_DEVICE : MT_HOST, .resident = there };
+        p.units[u] = (mt_unit_place){ .site = there ? MT_SITE_DEVICE : MT_SITE_HOST, .home = there ? MT_DEVICE : MT_HOST,
+                                      .resident = there };
     }
     assert_ok(mt_plan_create(&r->plan, r->model, &job, &a, &p, &err));
     mt_placement_free(&p);
@@ -126,10 +128,12 @@ static void check_weight(const rig *r, int unit, const mt_weight *w)
     assert_ok(mt_engine_read(r->engine, unit, MT_STATE_HI, w->offset, w->n, hi, &err));
     assert_ok(mt_engine_read(r->engine, unit, MT_STATE_LO, w->offset, w->n, lo, &err));
     for (int64_t i = 0; i < w->n; i++) {
-        int64_t run, at = mt_slice_place(w, i, &run);
+        int64_t run, at = mt_weight_place(w, i, &run);
         float x;
         mt_st_read(t, (size_t)at, 1, &x);
-        if (mt_f32_bits(mt_join(hi[i], lo[i])) != mt_f32_bits(x)) fail_msg("%s: \"%s\", number %lld is not number %lld of the tensor", r->config->model_type, name, (long long)i, (long long)at);
+        if (mt_f32_bits(mt_join(hi[i], lo[i])) != mt_f32_bits(x))
+            fail_msg("%s: \"%s\", number %lld is not number %lld of the tensor", r->config->model_type, name, (long long)i,
+                     (long long)at);
     }
     mt_free(hi);
     mt_free(lo);
@@ -153,7 +157,8 @@ static void compare_ways(const char *dir)
         assert_ok(way % 2 ? mt_engine_load(r.engine, r.model, r.shards, &err) : load_alone(&r, &err));
         assert_ok(mt_engine_checksum(r.engine, &sum, &err));
         if (way == 0) check_all(&r);
-        if (way && sum != first) fail_msg("%s: %s threads, %s: other bits", dir, way % 2 ? "many" : "one", way / 2 ? "both homes" : "on the host");
+        if (way && sum != first)
+            fail_msg("%s: %s threads, %s: other bits", dir, way % 2 ? "many" : "one", way / 2 ? "both homes" : "on the host");
         first = sum;
         rig_close(&r);
     }
@@ -164,8 +169,9 @@ static void compare_ways(const char *dir)
 static void every_family_loads_the_same_by_one_thread_and_many(void **state)
 {
     (void)state;
-    static const char *const models[] = { "llama_fp16", "llama_sharded", "llama_tied", "phi3_window", "gemma3_vl", "glm4", "chatglm", "internlm2_bias", "baichuan",
-                                          "gpt_neox", "falcon_40b", "falcon_rw", "gpt2" };
+    static const char *const models[] = { "llama_fp16", "llama_sharded",  "llama_tied", "phi3_window", "gemma3_vl",  "glm4",
+                                          "chatglm",    "internlm2_bias", "baichuan",   "gpt_neox",    "falcon_40b", "falcon_rw",
+                                          "gpt2" };
     for (size_t i = 0; i < MT_COUNT(models); i++) {
         char dir[512];
         snprintf(dir, sizeof dir, GOLDEN_DIR "%s", models[i]);
@@ -178,13 +184,21 @@ static const struct {
     const char *config;
     mt_dtype t;
 } large[] = {
-    { "{\"model_type\": \"llama\", \"hidden_size\": 200, \"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"head_dim\": 100, \"intermediate_size\": 301, "
-      "\"vocab_size\": 6007, \"tie_word_embeddings\": true}", MT_DTYPE_BF16 },
-    { "{\"model_type\": \"phi3\", \"hidden_size\": 512, \"num_hidden_layers\": 1, \"num_attention_heads\": 8, \"intermediate_size\": 1200, "
-      "\"vocab_size\": 40, \"tie_word_embeddings\": false, \"pad_token_id\": 0}", MT_DTYPE_BF16 },
-    { "{\"model_type\": \"gpt_neox\", \"hidden_size\": 768, \"num_hidden_layers\": 1, \"num_attention_heads\": 12, \"intermediate_size\": 70, "
-      "\"vocab_size\": 40, \"tie_word_embeddings\": false, \"use_parallel_residual\": true, \"rotary_pct\": 0.25}", MT_DTYPE_F32 },
-    { "{\"model_type\": \"gpt2\", \"n_embd\": 768, \"n_layer\": 1, \"n_head\": 12, \"n_inner\": 90, \"vocab_size\": 40, \"n_positions\": 64}", MT_DTYPE_F32 },
+    { "{\"model_type\": \"llama\", \"hidden_size\": 200, \"num_hidden_layers\": 1, \"num_attention_heads\": 2, \"head_dim\": "
+      "100, \"intermediate_size\": 301, "
+      "\"vocab_size\": 6007, \"tie_word_embeddings\": true}",
+      MT_DTYPE_BF16 },
+    { "{\"model_type\": \"phi3\", \"hidden_size\": 512, \"num_hidden_layers\": 1, \"num_attention_heads\": 8, "
+      "\"intermediate_size\": 1200, "
+      "\"vocab_size\": 40, \"tie_word_embeddings\": false, \"pad_token_id\": 0}",
+      MT_DTYPE_BF16 },
+    { "{\"model_type\": \"gpt_neox\", \"hidden_size\": 768, \"num_hidden_layers\": 1, \"num_attention_heads\": 12, "
+      "\"intermediate_size\": 70, "
+      "\"vocab_size\": 40, \"tie_word_embeddings\": false, \"use_parallel_residual\": true, \"rotary_pct\": 0.25}",
+      MT_DTYPE_F32 },
+    { "{\"model_type\": \"gpt2\", \"n_embd\": 768, \"n_layer\": 1, \"n_head\": 12, \"n_inner\": 90, \"vocab_size\": 40, "
+      "\"n_positions\": 64}",
+      MT_DTYPE_F32 },
 };
 
 static void weights_of_many_pieces_land_where_their_layout_says(void **state)
@@ -264,6 +278,6 @@ static void a_file_that_becomes_shorter_is_an_error(void **state)
 }
 
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-RIG_TEST_MAIN(cmocka_unit_test(every_family_loads_the_same_by_one_thread_and_many), IN_DIR(weights_of_many_pieces_land_where_their_layout_says),
-              IN_DIR(every_byte_is_told_of_once),
+RIG_TEST_MAIN(cmocka_unit_test(every_family_loads_the_same_by_one_thread_and_many),
+              IN_DIR(weights_of_many_pieces_land_where_their_layout_says), IN_DIR(every_byte_is_told_of_once),
               IN_DIR(a_piece_that_cannot_be_read_ends_the_load), IN_DIR(a_file_that_becomes_shorter_is_an_error))

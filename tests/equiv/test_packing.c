@@ -15,7 +15,8 @@ static void compute(rig *r, const mt_batch *batch, const mt_arithmetic *a, int64
     mt_err err = { 0 };
     mt_plan *plan;
     mt_step_result result;
-    mt_job job = { .train = true, .clip = true, .step_tokens = batch->n_tokens, .step_docs = batch->n_docs, .longest = batch->longest };
+    mt_job job = { .train = true, .clip = true, .step_tokens = batch->n_tokens, .step_docs = batch->n_docs,
+                   .longest = batch->longest };
     assert_ok(mt_plan_choose(&plan, r->model, &job, a, 0, &err));
     rig_start(r, plan, 2);
     assert_ok(mt_engine_gradients(r->engine, batch, &result, &err));
@@ -36,7 +37,8 @@ static void compute(rig *r, const mt_batch *batch, const mt_arithmetic *a, int64
 
 static mt_arithmetic arithmetic(int64_t micro, int64_t mlp, int64_t head)
 {
-    return (mt_arithmetic){ .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = mlp, .head_rows = head };
+    return (mt_arithmetic){ .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = micro, .mlp_rows = mlp,
+                            .head_rows = head };
 }
 
 static void one_row(const rig *r, int64_t d, mt_batch *out)

@@ -83,13 +83,15 @@ static void three_steps(rig *r, outcome *out, dice *d)
 static void describe(const mt_plan *plan, char *out, size_t n)
 {
     const mt_placement *p = &plan->place;
-    int k = snprintf(out, n, "sweep %d of %d, acc %s, ring %d, keep slots %d, out %d, stage %d, slabs %d; layers", (int)p->sweep_tokens, (int)plan->job.step_tokens,
-                     p->accumulators == MT_HOST ? "host" : "device", p->ring_slots, p->keep_slots, p->grad_slots, p->stage_slots, p->n_slabs);
-    for (int l = 0; l < plan->model->config->L; l++) k += snprintf(out + k, n - (size_t)k, " %d%c", p->layers[l].keep, p->layers[l].place == MT_HOST ? 'h' : 'd');
+    int k = snprintf(out, n, "sweep %d of %d, acc %s, ring %d, keep slots %d, out %d, stage %d, slabs %d; layers",
+                     (int)p->sweep_tokens, (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device",
+                     p->ring_slots, p->keep_slots, p->grad_slots, p->stage_slots, p->n_slabs);
+    for (int l = 0; l < plan->model->config->L; l++)
+        k += snprintf(out + k, n - (size_t)k, " %d%c", p->layers[l].keep, p->layers[l].place == MT_HOST ? 'h' : 'd');
     k += snprintf(out + k, n - (size_t)k, "; units");
     for (int u = 0; u < plan->model->n_units; u++)
-        k += snprintf(out + k, n - (size_t)k, " %c%s%c%s", p->units[u].home == MT_HOST ? 'h' : 'd', p->units[u].resident ? "R" : "", "HDS"[p->units[u].site],
-                      p->units[u].borrows ? "b" : "");
+        k += snprintf(out + k, n - (size_t)k, " %c%s%c%s", p->units[u].home == MT_HOST ? 'h' : 'd',
+                      p->units[u].resident ? "R" : "", "HDS"[p->units[u].site], p -> units[u].borrows ? "b" : "");
 }
 
 static void check_case(const arithmetic_case *c, mt_moments moments, int draws, uint64_t seed)
@@ -102,7 +104,8 @@ static void check_case(const arithmetic_case *c, mt_moments moments, int draws, 
     snprintf(dir, sizeof dir, GOLDEN_DIR "%s", c->model);
     rig_open_model(&r, dir, &(mt_model_options){ .freeze = c->freeze, .n_freeze = n_freeze });
     mt_job job = rig_job(&r, c->clip);
-    mt_arithmetic a = { .compute = c->compute, .grad = c->grad, .moments = moments, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+    mt_arithmetic a = { .compute = c->compute, .grad = c->grad, .moments = moments, .micro_tokens = r.batch.longest,
+                        .mlp_rows = 5, .head_rows = 4 };
     for (int i = 0; i < draws; i++) {
         dice d = { seed + (uint64_t)i, 0 };
         mt_placement p;
@@ -119,8 +122,10 @@ static void check_case(const arithmetic_case *c, mt_moments moments, int draws, 
         rig_stop(&r);
         if (i == 0) first = now;
         if (memcmp(&now, &first, sizeof now) != 0)
-            fail_msg("%s, placement %d (%s): losses %.9g %.9g %.9g and norms %.9g %.9g %.9g; the first had %.9g %.9g %.9g, %.9g %.9g %.9g", c->model, i, what, now.loss[0], now.loss[1], now.loss[2], now.norm[0], now.norm[1], now.norm[2], first.loss[0],
-                     first.loss[1], first.loss[2], first.norm[0], first.norm[1], first.norm[2]);
+            fail_msg("%s, placement %d (%s): losses %.9g %.9g %.9g and norms %.9g %.9g %.9g; the first had %.9g %.9g %.9g, %.9g "
+                     "%.9g %.9g",
+                     c->model, i, what, now.loss[0], now.loss[1], now.loss[2], now.norm[0], now.norm[1], now.norm[2],
+                     first.loss[0], first.loss[1], first.loss[2], first.norm[0], first.norm[1], first.norm[2]);
     }
     rig_close(&r);
 }
@@ -144,7 +149,8 @@ static void placements_of_smaller_moments_do_too(void **state)
         { { "qwen3_tied", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { 0 } }, MT_MOMENTS_BF16 },
         { { "llama_bias", MT_DTYPE_F32, MT_DTYPE_BF16, false, { "*.1.mlp.up_proj.weight", "*norm*" } }, MT_MOMENTS_BF16 },
         { { "llama_default", MT_DTYPE_BF16, MT_DTYPE_F32, false, { 0 } }, MT_MOMENTS_8BIT },
-        { { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } }, MT_MOMENTS_8BIT }, /* borrows */
+        { { "qwen2_window", MT_DTYPE_BF16, MT_DTYPE_BF16, true, { "*_proj.weight", "lm_head.weight" } },
+          MT_MOMENTS_8BIT }, /* borrows */
     };
     const char *env = getenv("MT_DRAWS");
     int draws = env ? atoi(env) : 40;
@@ -252,7 +258,8 @@ static void the_smallest_memory_that_works_gives_the_same_bits(void **state)
         snprintf(dir, sizeof dir, GOLDEN_DIR "%s", cases[i].model);
         rig_open_model(&r, dir, NULL);
         mt_job job = rig_job(&r, cases[i].clip);
-        mt_arithmetic a = { .compute = cases[i].compute, .grad = cases[i].grad, .micro_tokens = r.batch.longest, .mlp_rows = 5, .head_rows = 4 };
+        mt_arithmetic a = { .compute = cases[i].compute, .grad = cases[i].grad, .micro_tokens = r.batch.longest, .mlp_rows = 5,
+                            .head_rows = 4 };
         assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
         size_t lo = 0, hi = plan->device_bytes;
         rig_start(&r, plan, 2);
@@ -290,7 +297,8 @@ static void another_arithmetic_is_noticed(void **state)
     for (int i = 0; i < 2; i++) {
         mt_plan *plan;
         outcome now;
-        mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = i ? r.batch.n_tokens : r.batch.longest, .mlp_rows = 64, .head_rows = 64 };
+        mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = i ? r.batch.n_tokens : r.batch.longest,
+                            .mlp_rows = 64, .head_rows = 64 };
         assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
         rig_start(&r, plan, 2);
         three_steps(&r, &now, NULL);
@@ -368,7 +376,9 @@ static void moments_written_in_parts_are_read_whole(void **state)
     rig_close(&r);
 }
 
-RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits), cmocka_unit_test(placements_of_smaller_moments_do_too),
-             cmocka_unit_test(borrowed_memory_gives_the_same_bits), cmocka_unit_test(slots_of_their_own_give_the_same_bits),
-             cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits), cmocka_unit_test(another_arithmetic_is_noticed),
-             cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed), cmocka_unit_test(moments_written_in_parts_are_read_whole))
+RIG_TEST_MAIN(cmocka_unit_test(placements_of_one_arithmetic_give_equal_bits),
+              cmocka_unit_test(placements_of_smaller_moments_do_too), cmocka_unit_test(borrowed_memory_gives_the_same_bits),
+              cmocka_unit_test(slots_of_their_own_give_the_same_bits),
+              cmocka_unit_test(the_smallest_memory_that_works_gives_the_same_bits),
+              cmocka_unit_test(another_arithmetic_is_noticed), cmocka_unit_test(forms_of_moments_and_their_seed_are_noticed),
+              cmocka_unit_test(moments_written_in_parts_are_read_whole))

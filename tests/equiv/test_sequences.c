@@ -1,7 +1,8 @@
-/* Whatever comes between two steps, on whatever placement, changes no bit: evaluations, answers to prompts, a look at gradients, a step with
- * nothing to train on, a step that is not finite, a checkpoint taken beside the next steps, going on in another engine.  A random sequence of
- * such things is done on the plainest placement, then on others whose streams dawdle, with updates and write-backs of the step before still in
- * flight; what each leaves to be seen must be equal.  MT_DRAWS sets how many placements are drawn. */
+/* Whatever comes between two steps, on whatever placement, changes no bit: evaluations, answers to prompts, a look at gradients,
+ * a step with nothing to train on, a step that is not finite, a checkpoint taken beside the next steps, going on in another
+ * engine.  A random sequence of such things is done on the plainest placement, then on others whose streams dawdle, with updates
+ * and write-backs of the step before still in flight; what each leaves to be seen must be equal.  MT_DRAWS sets how many
+ * placements are drawn. */
 #include "draw.h"
 #include "lenders.h"
 
@@ -42,7 +43,8 @@ static int64_t count_of(const rig *r, int unit, mt_state_kind kind)
 
 static size_t bytes_of(const rig *r, int unit, mt_state_kind kind)
 {
-    return (size_t)count_of(r, unit, kind) * (kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(r->plan->arithmetic.moments)));
+    return (size_t)count_of(r, unit, kind) *
+           (kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(r->plan->arithmetic.moments)));
 }
 
 static mt_rc read_kind(const rig *r, int unit, mt_state_kind kind, reading read, char *dst, mt_err *err)
@@ -100,7 +102,8 @@ typedef struct course {
     seen seen;
 } course;
 
-static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5 };
+static const mt_hyper hyper = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1,
+                                .max_grad_norm = 1.5 };
 
 static void step(course *c, const mt_batch *b)
 {
@@ -157,7 +160,8 @@ static void answer(course *c)
     int32_t all[1 + PROMPTS * NEW] = { 0 };
     mt_prompt prompts[PROMPTS];
     for (int i = 0; i < PROMPTS; i++) prompts[i] = (mt_prompt){ c->r.batch.ids + 32 * i, 5 + 3 * i, (uint64_t)i };
-    assert_ok(mt_generate(c->r.engine, prompts, PROMPTS, &(mt_generate_options){ .max_new_tokens = NEW, .on_token = on_token, .user = all }, NULL, &err));
+    assert_ok(mt_generate(c->r.engine, prompts, PROMPTS, &(mt_generate_options){ .max_new_tokens = NEW, .on_token = on_token,
+                                                                                 .user = all }, NULL, &err));
     see(&c->seen, all, sizeof all);
 }
 
@@ -197,7 +201,8 @@ static mt_plan *plan_for(course *c)
     dice *d = &c->places;
     int n = c->r.model->n_units, kind = roll(d, 5);
     if (c->plain) return plan_loans(&c->r, &c->a, c->clip, false, -1, 0);
-    if (kind == 0) return plan_loans(&c->r, &c->a, c->clip, true, -1, n);                   /* slots of their own, written back late */
+    /* Slots of their own, written back late. */
+    if (kind == 0) return plan_loans(&c->r, &c->a, c->clip, true, -1, n);
     if (kind == 1) return plan_loans(&c->r, &c->a, c->clip, roll(d, 3) > 0, -1, 1 + roll(d, 3)); /* slots they share */
     if (kind <= 3) return plan_loans(&c->r, &c->a, c->clip, roll(d, 2), roll(d, 3), roll(d, 2) ? n : 0); /* borrowed memory */
     assert_ok(mt_placement_init(&p, c->r.model, &err));
@@ -212,7 +217,8 @@ static void start(course *c)
     static const struct {
         int us;
         const char *slow;
-    } ways[] = { { 200, NULL }, { 100, "write-back" }, { 1000, "write-back" }, { 100, "copy-in" }, { 1000, "copy-out" }, { 50, "compute" } };
+    } ways[] = { { 200, NULL },      { 100, "write-back" }, { 1000, "write-back" },
+                 { 100, "copy-in" }, { 1000, "copy-out" },  { 50, "compute" } };
     int i = roll(&c->places, MT_COUNT(ways));
     start_lenders_slow(&c->r, plan_for(c), c->plain ? 0 : ways[i].us, c->plain ? NULL : ways[i].slow);
 }
@@ -246,9 +252,18 @@ static const struct {
     const char *name;
     void (*what)(course *c);
 } things[] = {
-    { "a step", step_full },           { "a step", step_full },         { "a shorter step", step_middle }, { "a step of one document", step_small },
-    { "a step without targets", step_masked }, { "an evaluation", evaluate }, { "gradients", gradients },    { "logits", logits },
-    { "answers", answer },             { "a step that is skipped", be_skipped }, { "a checkpoint", begin_save },  { "a checkpoint", begin_save },
+    { "a step", step_full },
+    { "a step", step_full },
+    { "a shorter step", step_middle },
+    { "a step of one document", step_small },
+    { "a step without targets", step_masked },
+    { "an evaluation", evaluate },
+    { "gradients", gradients },
+    { "logits", logits },
+    { "answers", answer },
+    { "a step that is skipped", be_skipped },
+    { "a checkpoint", begin_save },
+    { "a checkpoint", begin_save },
     { "another engine", move },
 };
 
@@ -256,7 +271,8 @@ static void open_batches(course *c)
 {
     mt_err err = { 0 };
     const int32_t ids[] = { 3, 1, 4, 1, 5, 9, 2 }, masked[] = { MT_IGNORE, MT_IGNORE, MT_IGNORE };
-    for (int i = 0; i < 5; i++) assert_ok(mt_batch_add(&c->middle, c->r.batch.ids + 32 * i, c->r.batch.ids + 32 * i, 20 + i, 40, &err));
+    for (int i = 0; i < 5; i++)
+        assert_ok(mt_batch_add(&c->middle, c->r.batch.ids + 32 * i, c->r.batch.ids + 32 * i, 20 + i, 40, &err));
     assert_ok(mt_batch_add(&c->small, ids, ids, MT_COUNT(ids), 40, &err));
     assert_ok(mt_batch_add(&c->masked, ids, masked, MT_COUNT(masked), 40, &err));
 }
@@ -292,14 +308,16 @@ typedef struct form {
 } form;
 
 static const form forms[] = {
-    { false, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },  { true, true, MT_DTYPE_BF16, MT_MOMENTS_F32 }, { false, false, MT_DTYPE_BF16, MT_MOMENTS_F32 },
-    { true, true, MT_DTYPE_F32, MT_MOMENTS_F32 },    { true, true, MT_DTYPE_BF16, MT_MOMENTS_8BIT }, { true, false, MT_DTYPE_BF16, MT_MOMENTS_F32 },
+    { false, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },  { true, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },
+    { false, false, MT_DTYPE_BF16, MT_MOMENTS_F32 }, { true, true, MT_DTYPE_F32, MT_MOMENTS_F32 },
+    { true, true, MT_DTYPE_BF16, MT_MOMENTS_8BIT },  { true, false, MT_DTYPE_BF16, MT_MOMENTS_F32 },
     { false, true, MT_DTYPE_F32, MT_MOMENTS_BF16 },  { false, true, MT_DTYPE_BF16, MT_MOMENTS_F32 },
 };
 
 static void check(uint64_t seed, const form *f)
 {
-    const mt_arithmetic a = { .compute = f->compute, .grad = f->compute, .moments = f->moments, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+    const mt_arithmetic a = { .compute = f->compute, .grad = f->compute, .moments = f->moments, .micro_tokens = 64,
+                              .mlp_rows = 64, .head_rows = 64 };
     course first = { .a = a, .clip = f->clip, .plain = true };
     char story[1024];
     run(&first, f->tied, seed, story, sizeof story);
@@ -308,7 +326,9 @@ static void check(uint64_t seed, const form *f)
         run(&c, f->tied, seed, story, sizeof story);
         assert_int_equal(c.seen.n, first.seen.n);
         for (int k = 0; k < c.seen.n; k++)
-            if (c.seen.what[k] != first.seen.what[k]) fail_msg("sequence %d, placement %d: what is seen at %d of %d differs (a step, %s)", (int)seed, i, k, c.seen.n, story);
+            if (c.seen.what[k] != first.seen.what[k])
+                fail_msg("sequence %d, placement %d: what is seen at %d of %d differs (a step, %s)", (int)seed, i, k, c.seen.n,
+                         story);
     }
 }
 

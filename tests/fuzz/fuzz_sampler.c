@@ -15,12 +15,12 @@ enum { N_SETTINGS = 4, MOST_TEMPLATE = 1 << 12, MOST_RECORDS = 8 };
 static const char *const built_in[] = { "chatml", "llama2", "llama3", "mistral", "gemma", "phi3",    "phi4",
                                         "glm4",   "alpaca", "vicuna", "zephyr",  "empty", "default", "deepseekr1" };
 
-static mt_layout layout_of(uint8_t x)
+static mt_record_layout layout_of(uint8_t x)
 {
-    mt_layout text = mt_layout_default(MT_FORMATTING_ALPACA);
+    mt_record_layout text = mt_record_layout_default(MT_FORMATTING_ALPACA);
     text.text_only = true;
-    if (x % 5 == 3) return mt_layout_direct("q", "a");
-    return x % 5 == 4 ? text : mt_layout_default((mt_formatting)(x % 5));
+    if (x % 5 == 3) return mt_record_layout_direct("q", "a");
+    return x % 5 == 4 ? text : mt_record_layout_default((mt_formatting)(x % 5));
 }
 
 /* What holds of every sample, whatever the template. */
@@ -48,8 +48,8 @@ static void decode_trained(const mt_tokenizer *tok, const mt_sample *samples, si
 }
 
 /* With a built-in template and no limit, every answer that is to be learned is. */
-static void check_answers(const mt_layout *layout, const mt_sampler_config *c, const mt_tokenizer *tok, const mt_value *record,
-                          const mt_sample *samples, size_t n)
+static void check_answers(const mt_record_layout *layout, const mt_sampler_config *c, const mt_tokenizer *tok,
+                          const mt_value *record, const mt_sample *samples, size_t n)
 {
     mt_err err = { 0 };
     mt_arena arena = { 0 };
@@ -70,7 +70,7 @@ static void check_answers(const mt_layout *layout, const mt_sampler_config *c, c
     mt_arena_free(&arena);
 }
 
-static void run_record(const mt_sampler *s, mt_sampler_scratch *w, const mt_layout *layout, const mt_sampler_config *c,
+static void run_record(const mt_sampler *s, mt_sampler_scratch *w, const mt_record_layout *layout, const mt_sampler_config *c,
                        const mt_tokenizer *tok, const mt_value *record)
 {
     mt_err err = { 0 };
@@ -93,12 +93,12 @@ static void run_record(const mt_sampler *s, mt_sampler_scratch *w, const mt_layo
         n_before = n;
         tokens_before = tokens;
     }
-    if (*c->template && !c->max_seq_len && !c->as_is && !c->train_on_prompt && !mt_layout_is_text(layout, record))
+    if (*c->template && !c->max_seq_len && !c->as_is && !c->train_on_prompt && !mt_record_layout_is_text(layout, record))
         check_answers(layout, c, tok, record, samples, n);
     mt_sampler_prompt(s, w, record, &samples, &reason, &err);
 }
 
-static void run_records(const mt_sampler *s, const mt_layout *layout, const mt_sampler_config *c, const mt_tokenizer *tok,
+static void run_records(const mt_sampler *s, const mt_record_layout *layout, const mt_sampler_config *c, const mt_tokenizer *tok,
                         const char *json, size_t n)
 {
     mt_err err = { 0 };
@@ -130,7 +130,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     size_t n_text = nul ? (size_t)(nul - text) : 0;
     if (!nul || n_text > MOST_TEMPLATE) return 0;
     char *template = strndup(text, n_text);
-    mt_layout layout = layout_of(data[0]);
+    mt_record_layout layout = layout_of(data[0]);
     mt_sampler_config c = { .max_seq_len = data[1] == 1 ? 2 : data[1],
                             .template = n_text ? "" : built_in[data[2] % MT_COUNT(built_in)],
                             .template_text = template,

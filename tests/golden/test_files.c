@@ -199,5 +199,6 @@ static void the_comparison_notices_small_and_odd_differences(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(every_parameter_has_gradient_and_updated_value), cmocka_unit_test(every_row_has_its_logits),
-             cmocka_unit_test(the_loss_is_the_mean_over_trained_targets_of_all_rows), cmocka_unit_test(some_steps_clip_and_some_do_not),
+             cmocka_unit_test(the_loss_is_the_mean_over_trained_targets_of_all_rows),
+             cmocka_unit_test(some_steps_clip_and_some_do_not),
              cmocka_unit_test(the_comparison_notices_small_and_odd_differences))

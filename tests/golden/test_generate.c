@@ -40,7 +40,8 @@ static void open_model(rig *r, const char *name)
 static size_t prompts_of(const rig *r, mt_prompt *out)
 {
     for (int64_t d = 0; d < r->batch.n_docs && d < MAX_PROMPTS; d++)
-        out[d] = (mt_prompt){ .ids = r->batch.ids + r->batch.doc_start[d], .n = r->batch.doc_start[d + 1] - r->batch.doc_start[d], .stream = (uint64_t)d };
+        out[d] = (mt_prompt){ .ids = r->batch.ids + r->batch.doc_start[d], .n = r->batch.doc_start[d + 1] - r->batch.doc_start[d],
+                              .stream = (uint64_t)d };
     return (size_t)mt_min_i64(r->batch.n_docs, MAX_PROMPTS);
 }
 
@@ -58,10 +59,14 @@ static void generate(rig *r, const setup *s, const mt_prompt *prompts, size_t n,
     mt_plan *plan;
     mt_generate_stats stats;
     *out = (record){ .V = r->config->V };
-    assert_ok(mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = s->compute, .n_prompts = s->slots, .longest = LONGEST, .pass_tokens = s->pass_tokens, .mapped = s->mapped }, s->device_bytes, &err));
-    for (size_t i = 0; s->mapped && i < plan->n_buffers; i++) assert_false(plan->buffers[i].kind == MT_BUF_HI && plan->buffers[i].place == MT_HOST);
+    assert_ok(mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = s->compute, .n_prompts = s->slots,
+                                                                    .longest = LONGEST, .pass_tokens = s->pass_tokens,
+                                                                    .mapped = s->mapped }, s->device_bytes, &err));
+    for (size_t i = 0; s->mapped && i < plan->n_buffers; i++)
+        assert_false(plan->buffers[i].kind == MT_BUF_HI && plan->buffers[i].place == MT_HOST);
     rig_start(r, plan, 2);
-    assert_ok(mt_generate(r->engine, prompts, n, &(mt_generate_options){ .sampling = s->sampling, .max_new_tokens = NEW, .on_token = keep, .user = out }, &stats, &err));
+    assert_ok(mt_generate(r->engine, prompts, n, &(mt_generate_options){ .sampling = s->sampling, .max_new_tokens = NEW,
+                                                                         .on_token = keep, .user = out }, &stats, &err));
     assert_int_equal(stats.n_new_tokens, (int)n * NEW);
     assert_int_equal(out->n_last, (int)n);
     rig_stop(r);
@@ -94,7 +99,8 @@ static int32_t likeliest(const float *z, int64_t V)
 }
 
 /* Every token of `got` against what a model without cache says after the same tokens. */
-static void compare_with_recomputing(rig *r, const char *name, mt_dtype t, const mt_prompt *prompts, size_t n, const record *got, double allowed)
+static void compare_with_recomputing(rig *r, const char *name, mt_dtype t, const mt_prompt *prompts, size_t n, const record *got,
+                                     double allowed)
 {
     mt_err err = { 0 };
     mt_plan *plan;
@@ -124,10 +130,12 @@ static void cached_generation_is_recomputing_every_step(void **state)
         size_t n = prompts_of(&r, prompts);
         generate(&r, &(setup){ .compute = MT_DTYPE_F32, .slots = (int64_t)n, .pass_tokens = 64 }, prompts, n, got);
         compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
-        generate(&r, &(setup){ .compute = MT_DTYPE_F32, .slots = (int64_t)n, .pass_tokens = 5 }, prompts, n, got); /* prompts in pieces */
+        /* Prompts in pieces. */
+        generate(&r, &(setup){ .compute = MT_DTYPE_F32, .slots = (int64_t)n, .pass_tokens = 5 }, prompts, n, got);
         compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_F32, prompts, n, got, GOLDEN_LOGITS);
         generate(&r, &(setup){ .compute = MT_DTYPE_BF16, .slots = (int64_t)n, .pass_tokens = 64 }, prompts, n, got);
-        compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_BF16, prompts, n, got, 5e-3); /* a bf16 step is 4e-3: a sum rounded the other way */
+        /* A bf16 step is 4e-3: a sum rounded the other way. */
+        compare_with_recomputing(&r, golden_cases[c], MT_DTYPE_BF16, prompts, n, got, 5e-3);
         rig_close(&r);
     }
     mt_free(got);
@@ -173,7 +181,8 @@ static void prompts_that_wait_for_a_slot_come_out_the_same(void **state)
     mt_prompt prompts[MAX_PROMPTS];
     open_model(&r, "qwen3");
     size_t n = prompts_of(&r, prompts);
-    for (size_t i = 0; n < MAX_PROMPTS; i++, n++) prompts[n] = (mt_prompt){ .ids = prompts[i].ids, .n = prompts[i].n - 2, .stream = 50 + i };
+    for (size_t i = 0; n < MAX_PROMPTS; i++, n++) prompts[n] = (mt_prompt){ .ids = prompts[i].ids, .n = prompts[i].n - 2,
+                                                                            .stream = 50 + i };
     setup s = together;
     s.sampling = drawn;
     generate(&r, &s, prompts, n, all);
@@ -193,7 +202,8 @@ static size_t least_device_bytes(rig *r, mt_dtype t)
     while (most - least > 256) {
         size_t middle = (least + most) / 2;
         mt_plan *plan;
-        mt_rc rc = mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = t, .n_prompts = 3, .longest = LONGEST, .pass_tokens = 16 }, middle, NULL);
+        mt_rc rc = mt_generate_plan(&plan, r->model, &(mt_generate_job){ .compute = t, .n_prompts = 3, .longest = LONGEST,
+                                                                         .pass_tokens = 16 }, middle, NULL);
         *(rc ? &least : &most) = middle;
         if (!rc) mt_plan_free(plan);
     }
@@ -295,7 +305,8 @@ static void ends_are_reported_as_they_come(void **state)
     size_t n = prompts_of(&r, prompts);
     generate(&r, &together, prompts, n, free_run);
     int32_t stop = free_run->ids[0][4];
-    assert_ok(mt_generate_plan(&plan, r.model, &(mt_generate_job){ .compute = MT_DTYPE_F32, .n_prompts = 1, .longest = prompts[0].n + 6 }, 0, &err));
+    assert_ok(mt_generate_plan(&plan, r.model, &(mt_generate_job){ .compute = MT_DTYPE_F32, .n_prompts = 1,
+                                                                   .longest = prompts[0].n + 6 }, 0, &err));
     rig_start(&r, plan, 1);
     mt_generate_options o = { .max_new_tokens = NEW, .on_token = keep, .user = got, .stop_ids = &stop, .n_stop_ids = 1 };
     got->V = r.config->V;
@@ -312,13 +323,15 @@ static void ends_are_reported_as_they_come(void **state)
     assert_says("there is room for");
     const int32_t bad = (int32_t)r.config->V;
     assert_int_equal(mt_generate(r.engine, &(mt_prompt){ .ids = &bad, .n = 1 }, 1, &o, NULL, &err), MT_ERANGE);
-    assert_ok(mt_generate(r.engine, prompts, 1, &(mt_generate_options){ .max_new_tokens = 1 }, NULL, &err)); /* refusals break nothing */
+    /* Refusals break nothing. */
+    assert_ok(mt_generate(r.engine, prompts, 1, &(mt_generate_options){ .max_new_tokens = 1 }, NULL, &err));
     rig_close(&r);
     mt_free(got);
     mt_free(free_run);
 }
 
 MT_TEST_MAIN(cmocka_unit_test(cached_generation_is_recomputing_every_step), cmocka_unit_test(prompts_together_are_each_alone),
-             cmocka_unit_test(prompts_that_wait_for_a_slot_come_out_the_same), cmocka_unit_test(streamed_through_the_least_memory_is_resident),
+             cmocka_unit_test(prompts_that_wait_for_a_slot_come_out_the_same),
+             cmocka_unit_test(streamed_through_the_least_memory_is_resident),
              cmocka_unit_test(weights_read_where_their_file_lies_are_the_same),
              cmocka_unit_test(a_training_run_can_generate_between_steps), cmocka_unit_test(ends_are_reported_as_they_come))

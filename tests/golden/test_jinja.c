@@ -323,6 +323,28 @@ static void failures_while_rendering_have_a_place_and_leave_the_output_alone(voi
     }
 }
 
+/* Integers that no arithmetic on them may leave: what Python makes of them (and UBSan of us). */
+static void the_smallest_integers_are_widths_and_counts_like_others(void **state)
+{
+    (void)state;
+    static const char *const calls[] = { "'ab'.center(X)", "'ab'.ljust(X)", "'ab'.rjust(X)",
+                                         "'ab'.zfill(X)",  "'ab'|center(X)", "'cb'.replace('c', 'a', X)",
+                                         "'-7'.zfill(X)|replace('-7', 'ab', X)" };
+    static const char *const smallest[] = { "-9223372036854775807 - 1", "-9223372036854775807" };
+    for (size_t i = 0; i < MT_COUNT(calls); i++)
+        for (size_t k = 0; k < MT_COUNT(smallest); k++) {
+            mt_str text = { 0 }, out = { 0 };
+            mt_err err = { 0 };
+            mt_str_puts(&text, "{{ ");
+            for (const char *c = calls[i]; *c; c++) *c == 'X' ? mt_str_puts(&text, smallest[k]) : mt_str_putc(&text, *c);
+            mt_str_puts(&text, " }}");
+            assert_ok(render_text(text.s, NULL, &out, &err));
+            assert_string_equal(out.s, "ab");
+            mt_str_free(&text);
+            mt_str_free(&out);
+        }
+}
+
 static void strangers_templates_cannot_run_away(void **state)
 {
     (void)state;
@@ -466,5 +488,6 @@ MT_TEST_MAIN(cmocka_unit_test(snippets_render_as_in_jinja2), cmocka_unit_test(ch
              cmocka_unit_test(archived_templates_render_as_in_transformers),
              cmocka_unit_test(mistakes_are_named_with_their_place),
              cmocka_unit_test(failures_while_rendering_have_a_place_and_leave_the_output_alone),
+             cmocka_unit_test(the_smallest_integers_are_widths_and_counts_like_others),
              cmocka_unit_test(strangers_templates_cannot_run_away), cmocka_unit_test(every_allocation_may_fail),
              cmocka_unit_test(templates_say_what_they_read), cmocka_unit_test(threads_share_a_template))

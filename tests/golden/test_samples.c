@@ -95,7 +95,7 @@ static void assert_spans(const char *name, const mt_sampler *s, const mt_tokeniz
     mt_str_free(&said);
 }
 
-static void check_spans(const char *name, const mt_sampler *s, const mt_tokenizer *tok, const mt_layout *layout,
+static void check_spans(const char *name, const mt_sampler *s, const mt_tokenizer *tok, const mt_record_layout *layout,
                         const mt_sampler_config *c, const mt_value *record, const mt_sample *samples, size_t n)
 {
     mt_err err = { 0 };
@@ -170,7 +170,7 @@ static void check_line(const mt_value *line, const mt_tokenizer *tok)
     char name[128], template[64];
     const mt_value *given = mt_value_get(line, "name"), *want_reason = mt_value_get(line, "reason");
     snprintf(name, sizeof name, "%.*s", (int)given->str.n, given->str.s);
-    mt_layout layout = mt_layout_default(MT_FORMATTING_OPENAI);
+    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
     mt_sampler_config config = read_config(line, template);
     assert_ok(mt_sampler_open(&s, tok, &layout, &config, &err));
     assert_ok(mt_sampler_scratch_create(&w, s, &err));
@@ -344,8 +344,8 @@ static void lay_out_clones(const char *dir)
         assert_int_equal(system(command), 0);
     }
     for (size_t i = 0; i < MT_COUNT(others); i++) {
-        snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s/%s')\" && echo '{\"not\": \"this\"}' > '%s/%s'", dir, others[i],
-                 dir, others[i]);
+        snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s/%s')\" && echo '{\"not\": \"this\"}' > '%s/%s'", dir,
+                 others[i], dir, others[i]);
         assert_int_equal(system(command), 0);
     }
 }

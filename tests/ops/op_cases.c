@@ -153,7 +153,8 @@ static const struct {
     { { .N = 31, .D = 2056, .eps = 1e-5f, .centered = true, .dx_add = true }, false, false, false },
     { { .N = 33, .D = 72, .eps = 1e-5f }, true, false, true },
     { { .N = 0, .D = 16, .eps = 1e-5f, .centered = true }, true, false, true },
-    { { .N = 8203, .D = 40, .eps = 1e-5f, .dx_add = true }, false, false, false }, /* so many rows that a GPU's blocks take more of them */
+    { { .N = 8203, .D = 40, .eps = 1e-5f,
+        .dx_add = true }, false, false, false }, /* so many rows that a GPU's blocks take more of them */
 };
 
 static void declare_rmsnorm(op_run *r, int c)
@@ -317,7 +318,8 @@ static const struct {
       false },
     { { .style = MT_ROPE_HALF, .N = 130, .H = 3, .K = 3, .Dh = 128, .dr = 32, .eps = 1e-5f, .centered = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 9, .H = 2, .K = 1, .Dh = 33, .dr = 32, .eps = 1e-5f, .own_weights = true }, true, true },
-    { { .style = MT_ROPE_HALF, .N = 66, .H = 3, .K = 2, .Dh = 128, .dr = 64, .eps = 1e-6f }, true, false }, /* part of a normed head rotates */
+    { { .style = MT_ROPE_HALF, .N = 66, .H = 3, .K = 2, .Dh = 128, .dr = 64,
+        .eps = 1e-6f }, true, false }, /* part of a normed head rotates */
     { { .style = MT_ROPE_HALF, .N = 35, .H = 5, .K = 1, .Dh = 256, .dr = 96, .eps = 1e-6f, .one_plus = true }, true, false },
     { { .style = MT_ROPE_NONE, .N = 40, .H = 6, .K = 2, .Dh = 64, .dr = 64, .eps = 1e-6f }, true, false },
 };
@@ -449,12 +451,17 @@ static const attention_case packed_attention_cases[] = {
     { { .H = 2, .K = 2, .Dh = 128 }, 0, { 7, 1, 30, -40 } },
     { { .H = 4, .K = 2, .Dh = 128 }, 0, { 1500, 1, 300 } },
     { { .H = 14, .K = 2, .Dh = 64, .ldq = 18 * 64, .ld_d = 18 * 64 }, 0, { 700, 1, 129, 33 } }, /* as in a row of q, k and v */
-    { { .H = 28, .K = 4, .Dh = 128, .ldq = 36 * 128, .ldk = 36 * 128, .ldv = 36 * 128, .ld_d = 36 * 128 }, 0, { 600, 1, 90 } }, /* Qwen2.5-7B */
-    { { .H = 16, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 32 * 128, .ld_d = 32 * 128 }, 0, { 600, 1, 90 } }, /* Qwen3: q and k apart from v */
-    { { .H = 8, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 24 * 128, .ld_d = 24 * 128 }, 0, { 600, 1, 90 } }, /* no groups */
-    { { .H = 8, .K = 4, .Dh = 256, .softcap = 50, .ldq = 16 * 256, .ldk = 16 * 256, .ldv = 16 * 256, .ld_d = 16 * 256 }, 0, { 600, 1, 90 } }, /* Gemma 2 2B */
+    { { .H = 28, .K = 4, .Dh = 128, .ldq = 36 * 128, .ldk = 36 * 128, .ldv = 36 * 128,
+        .ld_d = 36 * 128 }, 0, { 600, 1, 90 } }, /* Qwen2.5-7B */
+    { { .H = 16, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 32 * 128,
+        .ld_d = 32 * 128 }, 0, { 600, 1, 90 } }, /* Qwen3: q and k apart from v */
+    { { .H = 8, .K = 8, .Dh = 128, .ldq = 24 * 128, .ldk = 24 * 128, .ldv = 24 * 128,
+        .ld_d = 24 * 128 }, 0, { 600, 1, 90 } }, /* no groups */
+    { { .H = 8, .K = 4, .Dh = 256, .softcap = 50, .ldq = 16 * 256, .ldk = 16 * 256, .ldv = 16 * 256,
+        .ld_d = 16 * 256 }, 0, { 600, 1, 90 } }, /* Gemma 2 2B */
     { { .H = 4, .K = 2, .Dh = 256, .softcap = 50, .scale = 0.5f }, 0, { 300, 129, 1 } }, /* scores of 8 to 30 */
-    { { .H = 8, .K = 4, .Dh = 128, .softcap = 1, .scale = 0.5f }, 128, { 385, 1, 64, 63 } }, /* scores of 6, most of them at the cap */
+    { { .H = 8, .K = 4, .Dh = 128, .softcap = 1,
+        .scale = 0.5f }, 128, { 385, 1, 64, 63 } }, /* scores of 6, most of them at the cap */
     { { .H = 4, .K = 2, .Dh = 256, .softcap = 3, .window = 64 }, 8, { 300, 1, 90 } },
     { { .H = 4, .K = 2, .Dh = 128, .softcap = 3, .window = 600 }, 0, { 1100, 33 } },
 };
@@ -713,7 +720,8 @@ static const struct {
     { { .N = 2, .V = 163844, .dscale = 0.5f, .softcap = 31 }, false },
     { { .N = 2, .V = 262144, .dscale = 0.5f }, false },
     { { .N = 2, .V = 262148, .dscale = 0.5f }, true }, /* too long a row */
-    { { .N = 36, .V = 81924, .dscale = 0.25f }, false }, /* more rows than a GPU's processors hold at once: twice, and four times over */
+    { { .N = 36, .V = 81924, .dscale = 0.25f }, false }, /* more rows than a GPU's processors hold at once: twice, and four
+                                                          * times over */
     { { .N = 900, .V = 40, .dscale = 0.25f }, false },
 };
 
@@ -849,14 +857,17 @@ static void add_small_moments(op_run *r, mt_adamw *a)
 {
     float m32[MT_MOMENT_BLOCK], v32[MT_MOMENT_BLOCK];
     int64_t bytes = (int64_t)mt_moments_bytes(a->moments, (size_t)a->n);
-    op_buf *m = op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0), *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0);
+    op_buf *m = op_add(r, &a->m, "m", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0),
+           *v = op_add(r, &a->v, "v", OP_INOUT, MT_DTYPE_U8, 1, bytes, 0);
     for (int64_t at = 0; at < a->n; at += MT_MOMENT_BLOCK) {
         int64_t n = a->n - at < MT_MOMENT_BLOCK ? a->n - at : MT_MOMENT_BLOCK;
         for (int64_t i = 0; i < n; i++) {
-            float x = mt_rng_normal(r->how.seed, 93, (uint64_t)(at + i)) * ldexpf(0.01f, -(int)mt_rng_below(r->how.seed, 92, (uint64_t)(at + i), 20));
+            float x = mt_rng_normal(r->how.seed, 93, (uint64_t)(at + i)) *
+                      ldexpf(0.01f, -(int)mt_rng_below(r->how.seed, 92, (uint64_t)(at + i), 20));
             m32[i] = x, v32[i] = i % 7 == 3 ? 0 : x * x;
         }
-        mt_moments_store(&(mt_moments_chunk){ .form = a->moments, .m = m->init, .v = v->init, .n_all = (size_t)a->n, .at = (size_t)at, .n = (size_t)n, .m32 = m32, .v32 = v32 });
+        mt_moments_store(&(mt_moments_chunk){ .form = a->moments, .m = m->init, .v = v->init, .n_all = (size_t)a->n,
+                                              .at = (size_t)at, .n = (size_t)n, .m32 = m32, .v32 = v32 });
     }
     a->key = r->how.seed * 0x9e3779b97f4a7c15u;
 }

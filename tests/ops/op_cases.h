@@ -101,7 +101,8 @@ void op_run_free(op_run *r);
 
 /* Copy in, run forward (and backward), copy out.  The device is idle before and after. */
 mt_rc op_execute(op_run *r, mt_device *dev, bool backward, mt_err *err);
-/* The same again and again, in less time: inputs stay on the device, what is written is poisoned before each run, results alone come back. */
+/* The same again and again, in less time: inputs stay on the device, what is written is poisoned before each run, results alone
+ * come back. */
 mt_rc op_place(op_run *r, mt_device *dev, mt_err *err);
 mt_rc op_run_placed(op_run *r, bool backward, mt_err *err);
 void op_unplace(op_run *r); /* after op_place, whatever it returned */

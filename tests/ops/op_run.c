@@ -189,7 +189,8 @@ static void bind(op_run *r, int phase)
         for (int i = 0; i < r->n_bufs; i++) {
             op_buf *b = &r->bufs[i];
             bool bound = b->phases & phase;
-            if (b->slot != OP_NOWHERE && bound == has) memcpy(r->args + b->slot, bound ? &b->dev : &(void *){ NULL }, sizeof(void *));
+            if (b->slot != OP_NOWHERE && bound == has)
+                memcpy(r->args + b->slot, bound ? &b->dev : &(void *){ NULL }, sizeof(void *));
         }
 }
 
@@ -212,13 +213,17 @@ static mt_rc fetch(op_run *r, bool inputs, mt_err *err)
 {
     for (int i = 0; i < r->n_bufs; i++) {
         op_buf *b = &r->bufs[i];
-        if (op_is_result(b) || (inputs && b->kind == OP_INPUT)) MT_TRY(mt_copy(r->stream, b->result, b->dev, op_bytes(b), MT_COPY_OUT, err));
+        if (op_is_result(b) || (inputs && b->kind == OP_INPUT))
+            MT_TRY(mt_copy(r->stream, b->result, b->dev, op_bytes(b), MT_COPY_OUT, err));
     }
     MT_TRY(mt_record(r->stream, r->done, err));
     return mt_sync(r->done, err);
 }
 
-static mt_rc explained(const op_run *r, mt_rc rc, mt_err *err) { return rc ? mt_note(err, "%s, case %d", r->spec->name, r->case_index) : MT_OK; }
+static mt_rc explained(const op_run *r, mt_rc rc, mt_err *err)
+{
+    return rc ? mt_note(err, "%s, case %d", r->spec->name, r->case_index) : MT_OK;
+}
 
 static mt_rc place(op_run *r, mt_device *dev, mt_err *err)
 {

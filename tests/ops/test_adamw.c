@@ -183,10 +183,11 @@ static void ten_steps_follow_torch(void **state)
     size_t wrong = 0;
     for (size_t i = 0; i < N_MAX; i++) {
         double ours = mt_join(x.hi[i], x.lo[i]), largest = fabs(w[i]) + moved[i];
-        wrong += fabs(x.m[i] - m[i]) > 20 * u * m_sum[i];
-        wrong += fabs(x.v[i] - v[i]) > 20 * u * v[i];
-        wrong += fabs(ours - w[i]) > 20 * u * largest + 20 * u * moved[i];
-        wrong += fabs(ours - w[i]) > 1e-3 * moved[i]; /* and it did move */
+        /* Not "further than": what is no number is no nearer. */
+        wrong += !(fabs(x.m[i] - m[i]) <= 20 * u * m_sum[i]);
+        wrong += !(fabs(x.v[i] - v[i]) <= 20 * u * v[i]);
+        wrong += !(fabs(ours - w[i]) <= 20 * u * largest + 20 * u * moved[i]);
+        wrong += !(fabs(ours - w[i]) <= 1e-3 * moved[i]); /* and it did move */
     }
     assert_int_equal(wrong, 0);
 }

@@ -31,7 +31,8 @@ static void assert_near(const op_run *got, const op_run *want, double tolerance,
         if (!op_is_result(b)) continue;
         double d = op_distance(&got->bufs[k], b);
         if (getenv("MT_TEST_VERBOSE")) printf("    %s case %d: %s is %.2e away\n", what, want->case_index, b->name, d);
-        if (!(d <= tolerance)) fail_msg("%s, case %d: %s is %.3g away, allowed %.3g", what, want->case_index, b->name, d, tolerance);
+        if (!(d <= tolerance))
+            fail_msg("%s, case %d: %s is %.3g away, allowed %.3g", what, want->case_index, b->name, d, tolerance);
     }
 }
 
@@ -42,11 +43,12 @@ static void assert_same(const op_run *a, const op_run *b, const char *what)
             fail_msg("%s, case %d: %s differs", what, a->case_index, a->bufs[k].name);
 }
 
-/* Workspaces that hold a document in parts: all heads but a byte of them, one head of each group, one head, the fewest keys of one. */
+/* Workspaces that hold a document in parts: all heads but a byte of them, one head of each group, one head, the fewest keys of
+ * one. */
 enum { NOT_ALL = 1, EACH_GROUP, ONE_HEAD, FEW_KEYS };
 
-/* How cuDNN may be asked: everything at once, or a few documents or heads at a time, and made for more and longer ones.  Every size is a
- * kernel to compile, a fifth of a second, so what has room is asked about some cases. */
+/* How cuDNN may be asked: everything at once, or a few documents or heads at a time, and made for more and longer ones.  Every
+ * size is a kernel to compile, a fifth of a second, so what has room is asked about some cases. */
 static const struct {
     const char *name;
     mt_attention_way way;
@@ -95,7 +97,10 @@ static mt_attention_use use_of(size_t i, int c)
 }
 
 /* The backward of this case is the one asked for, not what steps in where that cannot. */
-static bool serves(const op_run *r, mt_attention_way way) { return mt_attention_choose((const mt_attention *)(const void *)r->args, true) == way; }
+static bool serves(const op_run *r, mt_attention_way way)
+{
+    return mt_attention_choose((const mt_attention *)(const void *)r->args, true) == way;
+}
 
 static void agrees_with_the_cpu(void **state)
 {
@@ -131,7 +136,8 @@ static bool chooses(const mt_attention_use *use, const op_spec *spec, int c, mt_
 
 static void assert_fast_is_right(int c, const op_run *truth)
 {
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN_FAST) | bit(MT_ATTENTION_FLASH), .cudnn_head = all.cudnn_head, .caps = true };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN_FAST) | bit(MT_ATTENTION_FLASH), .cudnn_head = all.cudnn_head,
+                             .caps = true };
     if (!chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN_FAST)) return;
     op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
     assert_near(r, truth, 1e-2, "long, fast");
@@ -144,8 +150,9 @@ static uint64_t tight_for(int c, uint64_t workspace)
     mt_attention a = *(const mt_attention *)(const void *)r->args;
     a.use = (mt_attention_use){ .workspace = tight(&a, workspace), .parts = true };
     mt_cudnn_size s = mt_cudnn_size_of(&a, true);
-    printf("    case %d, %llu MiB: %lld documents of %lld, %lld of %lld heads, %lld keys\n", c, (unsigned long long)(a.use.workspace >> 20), (long long)s.docs, (long long)s.longest,
-           (long long)s.heads, (long long)a.H, (long long)s.keys);
+    printf("    case %d, %llu MiB: %lld documents of %lld, %lld of %lld heads, %lld keys\n", c,
+           (unsigned long long)(a.use.workspace >> 20), (long long)s.docs, (long long)s.longest, (long long)s.heads,
+           (long long)a.H, (long long)s.keys);
     op_run_free(r);
     return s.longest ? a.use.workspace : 0;
 }
@@ -154,35 +161,40 @@ static uint64_t tight_for(int c, uint64_t workspace)
 static op_run *assert_repeats(int c, const op_run *truth, uint64_t workspace, bool parts, const char *what)
 {
     mt_err err = { 0 };
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace, .parts = parts, .caps = true };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = workspace,
+                             .parts = parts, .caps = true };
     op_run *r = run(gpu, &op_long_attention, c, MT_DTYPE_BF16, &use);
     const char *wrong = op_check_written(r);
     if (wrong) fail_msg("%s, case %d: %s", what, c, wrong);
     assert_near(r, truth, 1e-2, what);
     unsigned char *first[OP_MAX_BUFS] = { NULL };
     for (int i = 0; i < r->n_bufs; i++)
-        if (op_is_result(&r->bufs[i])) assert_non_null(first[i] = memcpy(malloc(op_bytes(&r->bufs[i])), r->bufs[i].result, op_bytes(&r->bufs[i])));
+        if (op_is_result(&r->bufs[i]))
+            assert_non_null(first[i] = memcpy(malloc(op_bytes(&r->bufs[i])), r->bufs[i].result, op_bytes(&r->bufs[i])));
     assert_ok(op_place(r, gpu, &err));
     for (int k = 0; k < REPEATS; k++) {
         assert_ok(op_run_placed(r, true, &err));
         for (int i = 0; i < r->n_bufs; i++)
-            if (first[i] && memcmp(first[i], r->bufs[i].result, op_bytes(&r->bufs[i])) != 0) fail_msg("%s, case %d: %s differs in run %d", what, c, r->bufs[i].name, k + 2);
+            if (first[i] && memcmp(first[i], r->bufs[i].result, op_bytes(&r->bufs[i])) != 0)
+                fail_msg("%s, case %d: %s differs in run %d", what, c, r->bufs[i].name, k + 2);
     }
     op_unplace(r);
     for (int i = 0; i < r->n_bufs; i++) free(first[i]);
     return r;
 }
 
-/* Against our own plain fp32 kernels; again and again, and however the documents are split between launches.  Heads and keys that are
- * split change bits: their sums are then ours. */
+/* Against our own plain fp32 kernels; again and again, and however the documents are split between launches.  Heads and keys that
+ * are split change bits: their sums are then ours. */
 static void long_documents_are_right_and_repeatable(void **state)
 {
     (void)state;
     const uint64_t whole = (uint64_t)4 << 30, few = (uint64_t)256 << 20;
-    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole, .parts = true, .caps = true };
+    mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = whole, .parts = true,
+                             .caps = true };
     for (int c = 0; c < op_long_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_long_attention, c, MT_ATTENTION_CUDNN)) continue;
-        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL), *first = assert_repeats(c, truth, whole, false, "long");
+        op_run *truth = run(gpu, &op_long_attention, c, MT_DTYPE_F32, NULL),
+               *first = assert_repeats(c, truth, whole, false, "long");
         assert_fast_is_right(c, truth);
         if (few > tight_for(c, NOT_ALL)) {
             op_run *split = assert_repeats(c, truth, few, false, "long, few documents at a time");
@@ -202,10 +214,12 @@ static void squares_of_more_than_two_gigabytes_are_right(void **state)
 {
     (void)state;
     const mt_attention_use ours = { .ways = bit(MT_ATTENTION_FLASH) };
-    const mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = (uint64_t)4 << 30, .parts = true };
+    const mt_attention_use use = { .ways = bit(MT_ATTENTION_CUDNN), .cudnn_head = all.cudnn_head, .workspace = (uint64_t)4 << 30,
+                                   .parts = true };
     for (int c = 0; c < op_huge_attention.n_cases; c++) {
         if (!is_mine(c) || !chooses(&use, &op_huge_attention, c, MT_ATTENTION_CUDNN)) continue;
-        op_run *truth = run(gpu, &op_huge_attention, c, MT_DTYPE_BF16, &ours), *r = run(gpu, &op_huge_attention, c, MT_DTYPE_BF16, &use);
+        op_run *truth = run(gpu, &op_huge_attention, c, MT_DTYPE_BF16, &ours),
+               *r = run(gpu, &op_huge_attention, c, MT_DTYPE_BF16, &use);
         assert_near(r, truth, 1e-2, "huge");
         op_run_free(r);
         op_run_free(truth);

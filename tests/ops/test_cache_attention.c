@@ -34,9 +34,11 @@ typedef struct world {
 static mt_attention whole_args(const world *w, float *lse)
 {
     const shape *s = &w->s;
-    return (mt_attention){ .t = w->t, .N = w->N, .H = s->H, .K = s->K, .Dh = s->Dh, .ldq = w->ld, .ldk = w->ld, .ldv = w->ld, .ldo = s->H * s->Dh, .n_docs = SLOTS,
-                           .longest = LONGEST, .doc_start = w->starts, .scale = 0.3f, .window = s->window, .softcap = s->softcap, .alibi = s->alibi, .q = w->qkv, .k = mt_at(w->qkv, w->t, s->H * s->Dh),
-                           .v = mt_at(w->qkv, w->t, (s->H + s->K) * s->Dh), .o = w->whole, .lse = lse };
+    return (mt_attention){ .t = w->t, .N = w->N, .H = s->H, .K = s->K, .Dh = s->Dh, .ldq = w->ld, .ldk = w->ld, .ldv = w->ld,
+                           .ldo = s->H * s->Dh, .n_docs = SLOTS, .longest = LONGEST, .doc_start = w->starts, .scale = 0.3f,
+                           .window = s->window, .softcap = s->softcap, .alibi = s->alibi, .q = w->qkv,
+                           .k = mt_at(w->qkv, w->t, s->H * s->Dh), .v = mt_at(w->qkv, w->t, (s->H + s->K) * s->Dh), .o = w->whole,
+                           .lse = lse };
 }
 
 /* One pass: the next rows of every sequence that has some left, `step` of them at most. */
@@ -58,17 +60,22 @@ static bool pass(world *w, const int32_t *slots, int64_t *done, int64_t step)
     if (!n) return false;
     size_t row = (size_t)w->ld * mt_dtype_bytes(w->t), out_row = (size_t)(s->H * s->Dh) * mt_dtype_bytes(w->t);
     char *qkv = mt_calloc(MAX_ROWS, row), *o = mt_calloc(MAX_ROWS, out_row);
-    for (int d = 0; d < n; d++) memcpy(qkv + (size_t)starts[d] * row, (char *)w->qkv + (size_t)from[d] * row, (size_t)(starts[d + 1] - starts[d]) * row);
+    for (int d = 0; d < n; d++)
+        memcpy(qkv + (size_t)starts[d] * row, (char *)w->qkv + (size_t)from[d] * row, (size_t)(starts[d + 1] - starts[d]) * row);
     int64_t cache_n = SLOTS * LONGEST * s->K * s->Dh;
     assert_ok(mt__cache_attention_run(w->pool,
-                                      &(mt_cache_attention){ .t = w->t, .N = starts[n], .H = s->H, .K = s->K, .Dh = s->Dh, .ldq = w->ld, .ldk = w->ld, .ldv = w->ld,
-                                                             .ldo = s->H * s->Dh, .n_docs = n, .longest = LONGEST, .deepest = LONGEST, .doc_start = starts, .pos = pos,
-                                                             .cache_row = cache_row, .scale = 0.3f, .window = s->window, .softcap = s->softcap, .alibi = s->alibi, .q = qkv,
-                                                             .k = mt_at(qkv, w->t, s->H * s->Dh), .v = mt_at(qkv, w->t, (s->H + s->K) * s->Dh), .o = o,
+                                      &(mt_cache_attention){ .t = w->t, .N = starts[n], .H = s->H, .K = s->K, .Dh = s->Dh,
+                                                             .ldq = w->ld, .ldk = w->ld, .ldv = w->ld, .ldo = s->H * s->Dh,
+                                                             .n_docs = n, .longest = LONGEST, .deepest = LONGEST,
+                                                             .doc_start = starts, .pos = pos, .cache_row = cache_row,
+                                                             .scale = 0.3f, .window = s->window, .softcap = s->softcap,
+                                                             .alibi = s->alibi, .q = qkv, .k = mt_at(qkv, w->t, s->H * s->Dh),
+                                                             .v = mt_at(qkv, w->t, (s->H + s->K) * s->Dh), .o = o,
                                                              .cache_k = w->cache, .cache_v = mt_at_mut(w->cache, w->t, cache_n) },
                                       &err));
     for (int d = 0; d < n; d++)
-        memcpy((char *)w->pieced + (size_t)from[d] * out_row, o + (size_t)starts[d] * out_row, (size_t)(starts[d + 1] - starts[d]) * out_row);
+        memcpy((char *)w->pieced + (size_t)from[d] * out_row, o + (size_t)starts[d] * out_row,
+               (size_t)(starts[d + 1] - starts[d]) * out_row);
     mt_free(qkv);
     mt_free(o);
     return true;

@@ -1,5 +1,5 @@
-/* The forms Adam's moments are stored in: every implementation gives plain C's bits, what is stored is read back, rounding is right in the mean,
- * and no small change is lost. */
+/* The forms Adam's moments are stored in: every implementation gives plain C's bits, what is stored is read back, rounding is
+ * right in the mean, and no small change is lost. */
 #include "test.h"
 
 #include "base/mem.h"
@@ -22,7 +22,8 @@ static const mt_moments_impl *portable(void) { return &mt_moments_impls[mt_momen
 /* Numbers of every size and kind; tame: finite, over six decades. */
 static float any(uint64_t stream, uint64_t i, bool tame)
 {
-    static const float special[] = { 0.0f, -0.0f, 0x1p-149f, -0x1p-140f, 0x1p-126f, 3e38f, -3.4e38f, INFINITY, -INFINITY, NAN, 1.875f, 0x1.fffffep0f };
+    static const float special[] = { 0.0f,     -0.0f,    0x1p-149f, -0x1p-140f, 0x1p-126f, 3e38f,
+                                     -3.4e38f, INFINITY, -INFINITY, NAN,        1.875f,    0x1.fffffep0f };
     uint64_t r = mt_rng_u64(3, stream, i);
     if (!tame && r % 5 == 0) return special[r / 5 % MT_COUNT(special)];
     return mt_rng_normal(4, stream, i) * ldexpf(1.0f, -(int)(r % (tame ? 20 : 150)));
@@ -37,7 +38,8 @@ static void fill(float *m, float *v, uint64_t seed, size_t n, bool tame)
 static void walk(void (*each)(const mt_moments_chunk *), mt_moments form, stored *s, size_t n, uint64_t key, float *m, float *v)
 {
     for (size_t at = 0; at < n; at += B)
-        each(&(mt_moments_chunk){ .form = form, .m = s->m, .v = s->v, .n_all = n, .at = at, .n = n - at < B ? n - at : B, .key = key, .m32 = m + at, .v32 = v + at });
+        each(&(mt_moments_chunk){ .form = form, .m = s->m, .v = s->v, .n_all = n, .at = at, .n = n - at < B ? n - at : B,
+                                  .key = key, .m32 = m + at, .v32 = v + at });
 }
 
 static void vector_code_gives_the_bits_of_plain_c(void **state)
@@ -100,7 +102,8 @@ static void what_was_stored_is_stored_again_as_it_is(void **state)
         }
 }
 
-/* 20,000 roundings of a number: their mean is it, within five deviations of a mean of such steps; and none is a whole step off. */
+/* 20,000 roundings of a number: their mean is it, within five deviations of a mean of such steps; and none is a whole step
+ * off. */
 static void rounding_is_right_in_the_mean(void **state)
 {
     (void)state;
@@ -174,8 +177,9 @@ static void update(params *p, mt_moments form, int64_t t, double beta2, const in
 {
     mt_adamw_step step = { .lr = 1e-3, .beta1 = 0.9, .beta2 = beta2, .eps = 1e-8, .weight_decay = 0.1, .grad_scale = 1, .t = t };
     bool f32 = form == MT_MOMENTS_F32;
-    mt_adamw a = { .t = MT_DTYPE_F32, .moments = form, .n = N, .n_decay = 300, .hi = p->hi, .lo = p->lo, .g = p->g, .key = mt_rng_u64(11, 0, (uint64_t)t),
-                   .m = f32 ? (void *)p->m32 : p->s.m, .v = f32 ? (void *)p->v32 : p->s.v, .coef = mt_adamw_coef_of(&step) };
+    mt_adamw a = { .t = MT_DTYPE_F32, .moments = form, .n = N, .n_decay = 300, .hi = p->hi, .lo = p->lo, .g = p->g,
+                   .key = mt_rng_u64(11, 0, (uint64_t)t), .m = f32 ? (void *)p->m32 : p->s.m, .v = f32 ? (void *)p->v32 : p->s.v,
+                   .coef = mt_adamw_coef_of(&step) };
     step.weight_decay = 0;
     a.coef_no_decay = mt_adamw_coef_of(&step);
     for (int64_t from = 0, to; from < N; from = to) {
@@ -185,7 +189,8 @@ static void update(params *p, mt_moments form, int64_t t, double beta2, const in
     if (!f32) walk(mt_moments_load, form, &p->s, N, 0, p->m32, p->v32);
 }
 
-/* 1500 steps with gradients around 1, then 1500 around a tenth: v must grow, and then fall by the hundredth part each of many steps. */
+/* 1500 steps with gradients around 1, then 1500 around a tenth: v must grow, and then fall by the hundredth part each of many
+ * steps. */
 static void small_changes_are_not_lost(void **state)
 {
     (void)state;
@@ -198,7 +203,8 @@ static void small_changes_are_not_lost(void **state)
             if (t % 1500) continue;
             double v = 0, v_small = 0, off = 0;
             for (size_t i = 0; i < N; i++) v += x.v32[i], v_small += y.v32[i], off += pow(sqrt(y.v32[i] / x.v32[i]) - 1, 2);
-            print_message("%s, step %d: mean of v %.4f of fp32's, sqrt(v) %.1f%% away\n", mt_moments_name(small_forms[f]), (int)t, v_small / v, 100 * sqrt(off / N));
+            print_message("%s, step %d: mean of v %.4f of fp32's, sqrt(v) %.1f%% away\n", mt_moments_name(small_forms[f]), (int)t,
+                          v_small / v, 100 * sqrt(off / N));
             assert_true(fabs(v_small / v - 1) < 0.03);
             assert_true(sqrt(off / N) < (small_forms[f] == MT_MOMENTS_BF16 ? 0.06 : 0.3));
         }
@@ -231,6 +237,6 @@ static void sizes_are_what_the_plan_counts_on(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(vector_code_gives_the_bits_of_plain_c), cmocka_unit_test(a_code_is_read_and_stored_as_itself),
              cmocka_unit_test(what_was_stored_is_stored_again_as_it_is), cmocka_unit_test(rounding_is_right_in_the_mean),
-             cmocka_unit_test(the_random_bits_are_even_and_unlike_their_neighbours), cmocka_unit_test(a_v_that_is_not_zero_stays_so),
-             cmocka_unit_test(small_changes_are_not_lost), cmocka_unit_test(any_cut_at_blocks_gives_the_same_bits),
-             cmocka_unit_test(sizes_are_what_the_plan_counts_on))
+             cmocka_unit_test(the_random_bits_are_even_and_unlike_their_neighbours),
+             cmocka_unit_test(a_v_that_is_not_zero_stays_so), cmocka_unit_test(small_changes_are_not_lost),
+             cmocka_unit_test(any_cut_at_blocks_gives_the_same_bits), cmocka_unit_test(sizes_are_what_the_plan_counts_on))

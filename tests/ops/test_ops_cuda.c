@@ -74,7 +74,8 @@ static void compare(const point *p, op_how how, const op_run *truth, const char 
     op_run_free(r);
 }
 
-/* `times` runs from the same start have the bits of the first.  The numbers are drawn once: on the host that takes longer than the op. */
+/* `times` runs from the same start have the bits of the first.  The numbers are drawn once: on the host that takes longer than
+ * the op. */
 static void assert_repeats(const point *p, const op_run *first, int times)
 {
     mt_err err = { 0 };
@@ -164,7 +165,8 @@ static void kernels_are_chosen_for_rounded_rows(void **state)
     for (int i = 0; i < 4; i++) assert_ok(mt_fill(s, p[i], 0, BYTES, &err));
     gpu->api->info(gpu, &before);
     for (int64_t M = 1; M <= MOST; M += 13) {
-        mt_linear a = { .t = MT_DTYPE_BF16, .M = M, .N = N, .K = K, .x = p[0], .w = p[1], .y = p[2], .dy = p[2], .dx = p[0], .dw = (float *)(void *)p[3] };
+        mt_linear a = { .t = MT_DTYPE_BF16, .M = M, .N = N, .K = K, .x = p[0], .w = p[1], .y = p[2], .dy = p[2], .dx = p[0],
+                        .dw = (float *)(void *)p[3] };
         assert_ok(ops->linear_fwd(s, &a, &err));
         assert_ok(ops->linear_bwd(s, &a, &err));
     }
@@ -173,7 +175,8 @@ static void kernels_are_chosen_for_rounded_rows(void **state)
     for (int i = 0; i < 4; i++) gpu->api->free(gpu, p[i]);
     int64_t n = after.n_choices - before.n_choices;
     print_message("%d kernels chosen for %d numbers of rows\n", (int)n, MOST / 13 + 1);
-    assert_true(n >= 3 && n <= 3 * (16 + 8 * 8)); /* 1 to 16 rows, then eight sizes for each of eight doublings, of three products */
+    /* 1 to 16 rows, then eight sizes for each of eight doublings, of three products. */
+    assert_true(n >= 3 && n <= 3 * (16 + 8 * 8));
 }
 
 static bool wanted(const char *name, int argc, char **argv)
@@ -214,7 +217,8 @@ int main(int argc, char **argv)
     if (wanted("attention", argc, argv))
         tests[n++] = (struct CMUnitTest){ "plain attention is another path", plain_attention_is_another_path, NULL, NULL, NULL };
     if (wanted("linear", argc, argv))
-        tests[n++] = (struct CMUnitTest){ "kernels are chosen for rounded rows", kernels_are_chosen_for_rounded_rows, NULL, NULL, NULL };
+        tests[n++] =
+            (struct CMUnitTest){ "kernels are chosen for rounded rows", kernels_are_chosen_for_rounded_rows, NULL, NULL, NULL };
     int n_failed = _cmocka_run_group_tests("ops on the GPU", tests, n, NULL, NULL);
     mt_device_close(gpu);
     mt_device_close(cpu);

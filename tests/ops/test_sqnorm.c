@@ -164,6 +164,6 @@ static void the_number_of_threads_does_not_matter(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(every_implementation_gives_the_definitions_bits),
-             cmocka_unit_test(many_chunks_follow_the_tree_too), cmocka_unit_test(extremes_do_not_overflow_or_vanish), cmocka_unit_test(non_finite_elements_show),
+MT_TEST_MAIN(cmocka_unit_test(every_implementation_gives_the_definitions_bits), cmocka_unit_test(many_chunks_follow_the_tree_too),
+             cmocka_unit_test(extremes_do_not_overflow_or_vanish), cmocka_unit_test(non_finite_elements_show),
              cmocka_unit_test(the_number_of_threads_does_not_matter))

@@ -22,7 +22,8 @@ mkdir "$work/clone"
 cd "$work/clone"
 ln -s "$build" build
 ln -s "$root/data" data
-export HF_ENDPOINT="$(cat "$work/address")" HF_HOME="$work/hf" XDG_CACHE_HOME="$work/cache"
+HF_ENDPOINT=$(cat "$work/address")
+export HF_ENDPOINT HF_HOME="$work/hf" XDG_CACHE_HOME="$work/cache"
 awk '/^## /{ on = /Fine-tune/ } on && /^```$/{ block = 0 } on && block { print } on && /^```sh$/{ block = 1 }' "$root/README.md" |
     grep -v -- --resume > commands.sh
 cat commands.sh

@@ -47,7 +47,8 @@ static inline const char *archive_find(archives *a, const char *name)
                archive_unpack(a, MT_TESTS_DIR "/../../../shared/tokenizers");
     a->n_found += a->there;
     if (!a->there)
-        print_message("%s: not at hand (neither ../shared/tokenizers/%s.tar.xz nor $MT_TOKENIZERS/%s), skipped\n", name, name, name);
+        print_message("%s: not at hand (neither ../shared/tokenizers/%s.tar.xz nor $MT_TOKENIZERS/%s), skipped\n", name, name,
+                      name);
     return a->there ? a->path : NULL;
 }
 

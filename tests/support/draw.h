@@ -29,7 +29,8 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
 {
     int longest = 1;
     draw_layers(p, m, d, &longest);
-    p->sweep_tokens = roll(d, 2) ? mt_max_i64(j->step_tokens, a->micro_tokens) : a->micro_tokens + roll(d, (int)(j->step_tokens - a->micro_tokens) + 1);
+    p->sweep_tokens = roll(d, 2) ? mt_max_i64(j->step_tokens, a->micro_tokens)
+                                 : a->micro_tokens + roll(d, (int)(j->step_tokens - a->micro_tokens) + 1);
     p->accumulators = roll(d, 2) ? MT_DEVICE : MT_HOST;
     p->ring_slots = longest + roll(d, 3);
     p->keep_slots = 2 + roll(d, 2);

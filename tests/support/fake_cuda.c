@@ -1,6 +1,6 @@
-/* fake_cuda.c - stands in for NVIDIA's driver (libcuda.so.1), so that machines without a GPU can see what is said on machines where it is not
- * usable.  FAKE_CUDA in the environment: "old", a driver older than the program needs; "empty", a driver that sees no GPU; "broken", one
- * whose GPUs wait for a service that is down. */
+/* fake_cuda.c - stands in for NVIDIA's driver (libcuda.so.1), so that machines without a GPU can see what is said on machines
+ * where it is not usable.  FAKE_CUDA in the environment: "old", a driver older than the program needs; "empty", a driver that
+ * sees no GPU; "broken", one whose GPUs wait for a service that is down. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -38,7 +38,8 @@ int cuGetProcAddress(const char *name, function *out, int version, unsigned long
     *out = (function)refuse;
     if (strcmp(name, "cuInit") == 0) *out = (function)init;
     if (strcmp(name, "cuDriverGetVersion") == 0) *out = (function)driver_get_version;
-    if (strcmp(name, "cuGetProcAddress") == 0) *out = version >= 12000 ? (function)cuGetProcAddress_v2 : (function)cuGetProcAddress;
+    if (strcmp(name, "cuGetProcAddress") == 0)
+        *out = version >= 12000 ? (function)cuGetProcAddress_v2 : (function)cuGetProcAddress;
     return SUCCESS;
 }
 

@@ -1,5 +1,5 @@
-/* lenders.h - a small model whose state fits into what its layers keep, so that every way of updating through the device can be had: in borrowed
- * memory, in slots of units' own, in shared ones. */
+/* lenders.h - a small model whose state fits into what its layers keep, so that every way of updating through the device can be
+ * had: in borrowed memory, in slots of units' own, in shared ones. */
 #ifndef MT_TEST_LENDERS_H
 #define MT_TEST_LENDERS_H
 
@@ -10,8 +10,9 @@
 /* Wide enough layers and enough rows for what they keep to hold any unit's state. */
 static inline void open_lenders(rig *r, bool tied)
 {
-    static const char text[] = "{\"model_type\":\"qwen2\",\"hidden_size\":16,\"intermediate_size\":48,\"num_hidden_layers\":5,\"num_attention_heads\":2,"
-                               "\"num_key_value_heads\":1,\"vocab_size\":40,\"max_position_embeddings\":64,\"tie_word_embeddings\":%s}";
+    static const char text[] =
+        "{\"model_type\":\"qwen2\",\"hidden_size\":16,\"intermediate_size\":48,\"num_hidden_layers\":5,\"num_attention_heads\":2,"
+        "\"num_key_value_heads\":1,\"vocab_size\":40,\"max_position_embeddings\":64,\"tie_word_embeddings\":%s}";
     enum { DOC = 32, DOCS = 12 };
     char config[512];
     int32_t ids[DOC];
@@ -30,7 +31,8 @@ static inline void open_lenders(rig *r, bool tied)
 static inline void start_lenders_slow(rig *r, mt_plan *plan, int dawdle_us, const char *slow)
 {
     mt_err err = { 0 };
-    const mt_device_options o = { .memory_limit = plan->device_bytes, .n_threads = 2, .dawdle_us = dawdle_us, .slow_stream = slow };
+    const mt_device_options o = { .memory_limit = plan->device_bytes, .n_threads = 2, .dawdle_us = dawdle_us,
+                                  .slow_stream = slow };
     r->plan = plan;
     assert_ok(mt_device_open(&r->dev, rig_device(), &o, &err));
     assert_ok(mt_engine_create(&r->engine, r->dev, plan, &(mt_engine_options){ .n_workers = 2 }, &err));
@@ -51,8 +53,8 @@ static inline mt_job lenders_job(const rig *r, bool clip)
     return job;
 }
 
-/* Every unit that can borrow does, but the last `hosted` layers (-1: nobody does).  The others are updated on the host or, where there are `slots`, in those: as many as
- * units, and each has its own.  The smallest sweeps. */
+/* Every unit that can borrow does, but the last `hosted` layers (-1: nobody does).  The others are updated on the host or, where
+ * there are `slots`, in those: as many as units, and each has its own.  The smallest sweeps. */
 static inline mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool clip, bool resident, int hosted, int slots)
 {
     mt_err err = { 0 };
@@ -65,7 +67,8 @@ static inline mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool cli
     p.ring_slots = 3;
     p.grad_slots = p.n_slabs = 2;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
-    for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = resident, .home = MT_HOST, .site = MT_SITE_HOST };
+    for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = resident, .home = MT_HOST,
+                                                                              .site = MT_SITE_HOST };
     for (int u = 0; hosted >= 0 && u < r->model->n_units - hosted; u++) {
         const mt_plan trial = { .model = r->model, .job = job, .arithmetic = *a, .place = p };
         if (mt_plan_can_borrow(&trial, u)) p.units[u].site = MT_SITE_STAGED, p.units[u].borrows = true;

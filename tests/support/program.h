@@ -7,11 +7,9 @@
 #include <stdlib.h>
 #include <sys/wait.h>
 
-/* sh -c "megatrain ARGS"; output (both streams) lands in out. */
-static inline int run_program(const char *args, char *out, size_t n)
+/* sh -c COMMAND: its status; what it prints lands in out, as much as there is room for. */
+static inline int run_shell(const char *command, char *out, size_t n)
 {
-    char command[4096];
-    snprintf(command, sizeof command, "'%s' %s 2>&1", MT_BINARY, args);
     FILE *p = popen(command, "r");
     assert_non_null(p);
     size_t got = fread(out, 1, n - 1, p);
@@ -21,12 +19,21 @@ static inline int run_program(const char *args, char *out, size_t n)
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
+/* sh -c "megatrain ARGS"; output (both streams) lands in out. */
+static inline int run_program(const char *args, char *out, size_t n)
+{
+    char command[4096];
+    snprintf(command, sizeof command, "'%s' %s 2>&1", MT_BINARY, args);
+    return run_shell(command, out, n);
+}
+
 /* Run; check the status and that the output mentions `says`. */
 static inline void expect_program(const char *args, int status, const char *says)
 {
     char out[16384];
     int got = run_program(args, out, sizeof out);
-    if (got != status || !strstr(out, says)) fail_msg("megatrain %s: status %d (expected %d), expected \"%s\" in:\n%s", args, got, status, says, out);
+    if (got != status || !strstr(out, says))
+        fail_msg("megatrain %s: status %d (expected %d), expected \"%s\" in:\n%s", args, got, status, says, out);
 }
 
 #endif

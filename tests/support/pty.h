@@ -40,8 +40,8 @@ static inline pid_t pty_start(int *master, int columns, const char *const *args)
     _exit(127);
 }
 
-/* Everything it prints until it ends; each time it waits behind a blank for input, the next of `answers` (NULL: the end of input).  Returns
- * the exit status; a program that neither ends nor asks is killed, and the test fails. */
+/* Everything it prints until it ends; each time it waits behind a blank for input, the next of `answers` (NULL: the end of
+ * input).  Returns the exit status; a program that neither ends nor asks is killed, and the test fails. */
 static inline int pty_run(const char *const *args, int columns, const char *const *answers, char *out, size_t n)
 {
     int master, status;

@@ -105,8 +105,8 @@ static inline bool workspace_same_file(const char *a, const char *b)
     return same;
 }
 
-/* Files that tell when and where things happened: the lock, the log, the plan (of the memory that was free then), and the page that
- * shows them. */
+/* Files that tell when and where things happened: the lock, the log, the plan (of the memory that was free then), and the page
+ * that shows them. */
 static inline bool workspace_tells_time(const char *name)
 {
     static const char *const names[] = { ".lock", "log.txt", "plan.json", "report.html" };

@@ -5,13 +5,20 @@
 
 #include "base/mem.h"
 
-enum { PLAIN = 1 << MT_ATTENTION_PLAIN, FLASH = 1 << MT_ATTENTION_FLASH, CUDNN = 1 << MT_ATTENTION_CUDNN, FAST = 1 << MT_ATTENTION_CUDNN_FAST };
+enum {
+    PLAIN = 1 << MT_ATTENTION_PLAIN,
+    FLASH = 1 << MT_ATTENTION_FLASH,
+    CUDNN = 1 << MT_ATTENTION_CUDNN,
+    FAST = 1 << MT_ATTENTION_CUDNN_FAST
+};
 
 /* n documents of equal length, heads as in Qwen2.5-7B. */
 static mt_attention call(uint32_t ways, int64_t n, int64_t length)
 {
-    return (mt_attention){ .t = MT_DTYPE_BF16, .N = n * length, .H = 28, .K = 4, .Dh = 128, .ldq = 4608, .ldk = 4608, .ldv = 4608, .ldo = 3584, .ld_d = 4608,
-                           .n_docs = n, .longest = length, .scale = 0.1f, .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30, .parts = true, .caps = true } };
+    return (mt_attention){ .t = MT_DTYPE_BF16, .N = n * length, .H = 28, .K = 4, .Dh = 128, .ldq = 4608, .ldk = 4608, .ldv = 4608,
+                           .ldo = 3584, .ld_d = 4608, .n_docs = n, .longest = length, .scale = 0.1f,
+                           .use = { .ways = ways, .cudnn_head = 128, .workspace = (uint64_t)4 << 30, .parts = true,
+                                    .caps = true } };
 }
 
 static void assert_ways(const mt_attention *a, mt_attention_way forward, mt_attention_way backward)
@@ -105,10 +112,11 @@ static void long_documents_go_in_the_parts_that_were_fastest(void **state)
     static const struct {
         int64_t H, K, Dh, length, gib, heads, keys;
     } cases[] = {
-        { 28, 4, 128, 8192, 4, 28, 8192 },  { 28, 4, 128, 8192, 2, 28, 4096 },  { 28, 4, 128, 16384, 4, 28, 4096 }, { 28, 4, 128, 16384, 2, 4, 16384 },
-        { 28, 4, 128, 32768, 4, 4, 16384 }, { 28, 4, 128, 32768, 2, 2, 16384 }, { 28, 4, 128, 65536, 4, 1, 32768 }, { 28, 4, 128, 131072, 4, 1, 16384 },
-        { 14, 2, 64, 16384, 4, 14, 8192 },  { 14, 2, 64, 16384, 2, 14, 4096 },  { 14, 2, 64, 32768, 4, 2, 32768 },  { 32, 8, 128, 16384, 2, 8, 8192 },
-        { 7, 1, 128, 32768, 4, 7, 8192 },  { 32, 32, 128, 16384, 2, 8, 8192 },
+        { 28, 4, 128, 8192, 4, 28, 8192 },  { 28, 4, 128, 8192, 2, 28, 4096 },   { 28, 4, 128, 16384, 4, 28, 4096 },
+        { 28, 4, 128, 16384, 2, 4, 16384 }, { 28, 4, 128, 32768, 4, 4, 16384 },  { 28, 4, 128, 32768, 2, 2, 16384 },
+        { 28, 4, 128, 65536, 4, 1, 32768 }, { 28, 4, 128, 131072, 4, 1, 16384 }, { 14, 2, 64, 16384, 4, 14, 8192 },
+        { 14, 2, 64, 16384, 2, 14, 4096 },  { 14, 2, 64, 32768, 4, 2, 32768 },   { 32, 8, 128, 16384, 2, 8, 8192 },
+        { 7, 1, 128, 32768, 4, 7, 8192 },   { 32, 32, 128, 16384, 2, 8, 8192 },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_attention a = call(CUDNN, 1, cases[i].length);
@@ -132,8 +140,11 @@ static void sizes_hold_every_call_of_a_run(void **state)
         for (int i = 0; i < n; i++) {
             assert_true(sizes[i].docs >= 1 && sizes[i].docs <= MT_CUDNN_MOST_DOCS && sizes[i].longest % 128 == 0);
             assert_true(squares_of(sizes[i]) <= first.use.workspace);
-            assert_true(mt_cudnn_whole(&first, sizes[i]) || (sizes[i].docs == 1 && (sizes[i].heads == first.H || first.K % sizes[i].heads == 0) && sizes[i].keys % 128 == 0 && sizes[i].keys <= sizes[i].longest));
-            assert_true(i == 0 || sizes[i].longest > sizes[i - 1].longest || (sizes[i].longest == sizes[i - 1].longest && sizes[i].docs == 2 * sizes[i - 1].docs));
+            assert_true(mt_cudnn_whole(&first, sizes[i]) ||
+                        (sizes[i].docs == 1 && (sizes[i].heads == first.H || first.K % sizes[i].heads == 0) &&
+                         sizes[i].keys % 128 == 0 && sizes[i].keys <= sizes[i].longest));
+            assert_true(i == 0 || sizes[i].longest > sizes[i - 1].longest ||
+                        (sizes[i].longest == sizes[i - 1].longest && sizes[i].docs == 2 * sizes[i - 1].docs));
         }
         for (int64_t longest = 1; longest <= cap; longest += 1 + longest / 3) {
             mt_attention a = call(CUDNN, 2, longest);
@@ -149,7 +160,8 @@ static void sizes_hold_every_call_of_a_run(void **state)
     }
 }
 
-/* Documents among which are some whose heads do not fit at once: each is in one parcel, with others of its length, that fits and has a kernel. */
+/* Documents among which are some whose heads do not fit at once: each is in one parcel, with others of its length, that fits and
+ * has a kernel. */
 static void every_document_is_in_one_parcel(void **state)
 {
     (void)state;
@@ -172,7 +184,8 @@ static void every_document_is_in_one_parcel(void **state)
         for (int64_t i = 0; i < p.n_docs; i++) {
             int d = 0;
             while (starts[d] != p.row[i]) d++;
-            assert_true(!seen[d] && p.length[i] == starts[d + 1] - starts[d] && p.length[i] <= p.size.longest && (2 * p.length[i] > p.size.longest || p.size.longest == 256));
+            assert_true(!seen[d] && p.length[i] == starts[d + 1] - starts[d] && p.length[i] <= p.size.longest &&
+                        (2 * p.length[i] > p.size.longest || p.size.longest == 256));
             seen[d] = true;
         }
     }
@@ -180,7 +193,8 @@ static void every_document_is_in_one_parcel(void **state)
     assert_in_range(n_launches, 12, 16); /* the short ones 64 at a time */
 }
 
-/* A document that leaves room for no other in the workspace, though it fits whole, is not to send every short one through alone. */
+/* A document that leaves room for no other in the workspace, though it fits whole, is not to send every short one through
+ * alone. */
 static void short_documents_beside_a_long_one_go_together(void **state)
 {
     (void)state;
@@ -198,14 +212,16 @@ static void short_documents_beside_a_long_one_go_together(void **state)
         int n_parcels = 0;
         assert_true(l.parcels && l.bytes <= mt_attention_scratch(&a));
         for (mt_cudnn_parcel p = { .next = 0 }; mt_cudnn_parcel_next(&a, &p); n_parcels++)
-            assert_true(squares_of(p.size) + 4096 <= l.workspace_bytes && p.size.docs < l.offsets_ld && p.size.docs <= l.lengths_ld);
+            assert_true(squares_of(p.size) + 4096 <= l.workspace_bytes && p.size.docs < l.offsets_ld &&
+                        p.size.docs <= l.lengths_ld);
         if (n_parcels > cases[i].most) fail_msg("case %zu: %d launches", i, n_parcels);
     }
     mt_attention alike = call(CUDNN, 26, 1024); /* all of them fit */
     assert_false(mt_cudnn_layout_of(&alike, MT_ATTENTION_CUDNN, true).parcels);
 }
 
-/* Where every layer has a window, longer documents than that are never cuDNN's to take back: no kernels, no workspace for them. */
+/* Where every layer has a window, longer documents than that are never cuDNN's to take back: no kernels, no workspace for
+ * them. */
 static void windows_bound_the_squares(void **state)
 {
     (void)state;
@@ -223,8 +239,8 @@ static void windows_bound_the_squares(void **state)
     assert_true(mt_attention_scratch(&a) > with);
 }
 
-/* Documents of one call go in parts of different kinds; each kind's offsets, gradients of queries and squares lie within the call's scratch.
- * A shorter document may have more pieces than the longest, and larger ones: once they overwrote the offsets. */
+/* Documents of one call go in parts of different kinds; each kind's offsets, gradients of queries and squares lie within the
+ * call's scratch.  A shorter document may have more pieces than the longest, and larger ones: once they overwrote the offsets. */
 static void parts_of_every_length_stay_inside_the_scratch(void **state)
 {
     (void)state;
@@ -257,16 +273,19 @@ static void parts_of_every_length_stay_inside_the_scratch(void **state)
             int64_t pieces = (p.length[0] + p.size.keys - 1) / p.size.keys;
             bool cut = p.size.keys != p.size.longest;
             n_kinds += cut || p.size.heads != a.H;
-            if (pieces > l.n_chunks) fail_msg("case %zu, document of %d: %d pieces and room for %d", i, p.length[0], (int)pieces, (int)l.n_chunks);
+            if (pieces > l.n_chunks)
+                fail_msg("case %zu, document of %d: %d pieces and room for %d", i, p.length[0], (int)pieces, (int)l.n_chunks);
             size_t dq = (size_t)(mt_cudnn_pieces(p.size) * p.size.longest * p.size.heads * a.Dh * 2);
-            if (cut && (l.dq <= l.delta || after_dq - l.dq < dq)) fail_msg("case %zu, document of %d: %zu bytes of dq do not fit", i, p.length[0], dq);
+            if (cut && (l.dq <= l.delta || after_dq - l.dq < dq))
+                fail_msg("case %zu, document of %d: %zu bytes of dq do not fit", i, p.length[0], dq);
             assert_true(squares_of(p.size) + 4096 <= l.workspace_bytes && l.workspace + l.workspace_bytes <= l.bytes);
         }
         assert_true(n_kinds >= 2);
     }
 }
 
-/* Whatever the workspace: if the longest document of a call can go through, so can all shorter ones, each once and inside the scratch. */
+/* Whatever the workspace: if the longest document of a call can go through, so can all shorter ones, each once and inside the
+ * scratch. */
 static void what_fits_the_longest_fits_every_shorter(void **state)
 {
     (void)state;
@@ -277,8 +296,10 @@ static void what_fits_the_longest_fits_every_shorter(void **state)
             for (int32_t longest = 300; longest <= 140000; longest = longest * 5 / 4 + 11) {
                 int32_t starts[40] = { 0 };
                 mt_attention a = call(CUDNN, 0, 0);
-                a.H = heads[h][0], a.K = heads[h][1], a.longest = longest, a.host_start = starts, a.use.workspace = (uint64_t)mib << 20;
-                for (int32_t length = longest; length; length = length * 2 / 3, a.n_docs++) starts[a.n_docs + 1] = starts[a.n_docs] + length;
+                a.H = heads[h][0], a.K = heads[h][1], a.longest = longest, a.host_start = starts,
+                a.use.workspace = (uint64_t)mib << 20;
+                for (int32_t length = longest; length; length = length * 2 / 3, a.n_docs++)
+                    starts[a.n_docs + 1] = starts[a.n_docs] + length;
                 a.N = starts[a.n_docs];
                 if (!mt_cudnn_size_of(&a, true).docs) continue;
                 mt_cudnn_layout l = mt_cudnn_layout_of(&a, MT_ATTENTION_CUDNN, true);
@@ -288,7 +309,8 @@ static void what_fits_the_longest_fits_every_shorter(void **state)
                     for (int64_t i = 0; i < p.n_docs; i++) rows += p.length[i];
                     bool cut = p.size.keys != p.size.longest;
                     size_t dq = cut ? (size_t)(mt_cudnn_pieces(p.size) * p.size.longest * p.size.heads * a.Dh * 2) : 0;
-                    assert_true(mt_cudnn_pieces(p.size) <= l.n_chunks && dq <= (a.H != a.K ? l.dkf : l.workspace) - l.dq && squares_of(p.size) <= l.workspace_bytes);
+                    assert_true(mt_cudnn_pieces(p.size) <= l.n_chunks && dq <= (a.H != a.K ? l.dkf : l.workspace) - l.dq &&
+                                squares_of(p.size) <= l.workspace_bytes);
                 }
                 assert_true(n_docs == a.n_docs && rows == a.N && l.bytes <= mt_attention_scratch(&a));
                 n_served++;
@@ -304,7 +326,8 @@ static void scratch_of_the_largest_call_holds_every_other(void **state)
     for (size_t w = 0; w < MT_COUNT(sets); w++) {
         uint64_t workspace = (uint64_t)(w < 4 ? 512 : 64) << 20; /* the last: documents of more than 1024 rows in parts */
         mt_attention most = { .t = MT_DTYPE_BF16, .N = 8192, .H = 28, .K = 4, .Dh = 128, .n_docs = 300, .longest = 4096, .scale = 0.1f,
-                              .use = { .ways = sets[w], .cudnn_head = 128, .workspace = workspace, .parts = w == 4, .docs = 300, .longest = 4096 } };
+                              .use = { .ways = sets[w], .cudnn_head = 128, .workspace = workspace, .parts = w == 4, .docs = 300,
+                                       .longest = 4096 } };
         size_t bytes = mt_attention_scratch(&most);
         for (int64_t n = 1; n <= 300; n += 1 + n / 2)
             for (int64_t longest = 1; longest * n <= 8192 && longest <= 4096; longest += 1 + longest) {
@@ -314,7 +337,8 @@ static void scratch_of_the_largest_call_holds_every_other(void **state)
                 assert_true(mt_attention_scratch(&a) <= bytes);
                 for (int back = 0; back < 2; back++) {
                     mt_attention_way way = mt_attention_choose(&a, back);
-                    if (way == MT_ATTENTION_CUDNN || way == MT_ATTENTION_CUDNN_FAST) assert_true(mt_cudnn_layout_of(&a, way, back).bytes <= bytes);
+                    if (way == MT_ATTENTION_CUDNN || way == MT_ATTENTION_CUDNN_FAST)
+                        assert_true(mt_cudnn_layout_of(&a, way, back).bytes <= bytes);
                 }
             }
     }
@@ -360,7 +384,8 @@ static void settings_become_ways(void **state)
     use = mt_attention_use_typical(true, false, (size_t)141 << 30);
     assert_int_equal(use.ways, PLAIN | FLASH | CUDNN);
     assert_true(use.workspace == (uint64_t)4 << 30 && use.parts && use.caps);
-    assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace); /* a little less free memory: the same bits */
+    /* A little less free memory: the same bits. */
+    assert_true(mt_attention_use_typical(true, false, (size_t)140 << 30).workspace == use.workspace);
     assert_true(mt_attention_use_typical(true, false, (size_t)80 << 30).workspace == (uint64_t)2 << 30);
     use = mt_attention_use_typical(false, false, (size_t)141 << 30);
     assert_int_equal(use.ways, PLAIN | FLASH | CUDNN | FAST);

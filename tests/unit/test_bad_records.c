@@ -63,7 +63,7 @@ static void write_bytes(const char *path, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static void rig_open(rig *r, const char *dir, const char *text, mt_layout layout, mt_sampler_config config)
+static void rig_open(rig *r, const char *dir, const char *text, mt_record_layout layout, mt_sampler_config config)
 {
     mt_err err = { 0 };
     *r = (rig){ .dir = dir, .data = mt_path_join(dir, "data.jsonl"), .path = mt_path_join(dir, "store") };
@@ -87,7 +87,7 @@ static void rig_close(rig *r)
     mt_free(r->path);
 }
 
-static mt_layout openai(void) { return mt_layout_default(MT_FORMATTING_OPENAI); }
+static mt_record_layout openai(void) { return mt_record_layout_default(MT_FORMATTING_OPENAI); }
 
 /* One bad record among ten. */
 static void expect_bad(const char *dir, const kind *k)
@@ -166,8 +166,8 @@ static void formats_without_lines_name_the_row(void **state)
 /* ---- odd, and used all the same ---- */
 
 /* The one sample of a record: its trained part, decoded. */
-static void expect_learned(const char *dir, const char *record, mt_layout layout, mt_sampler_config config, const char *want,
-                           mt_oddities odd)
+static void expect_learned(const char *dir, const char *record, mt_record_layout layout, mt_sampler_config config,
+                           const char *want, mt_oddities odd)
 {
     rig r;
     mt_err err = { 0 };
@@ -212,7 +212,7 @@ static void expect_text(const char *dir, const char *record, const char *want)
     mt_err err = { 0 };
     int32_t ids[512], labels[512];
     mt_str text = { 0 };
-    rig_open(&r, dir, record, mt_layout_default(MT_FORMATTING_ALPACA), (mt_sampler_config){ 0 });
+    rig_open(&r, dir, record, mt_record_layout_default(MT_FORMATTING_ALPACA), (mt_sampler_config){ 0 });
     mt_store_read(r.store, 0, ids, labels);
     assert_ok(mt_tokenizer_decode(r.tok, ids, (size_t)mt_store_length(r.store, 0), false, &text, &err));
     assert_string_equal(text.s, want);

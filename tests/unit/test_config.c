@@ -21,6 +21,7 @@ static mt_rc open_text(mt_config **out, const char *text, mt_err *err)
 }
 
 #define SHAPE "\"hidden_size\": 64, \"num_hidden_layers\": 3, \"num_attention_heads\": 4, \"intermediate_size\": 96, \"vocab_size\": 100"
+#define FACTORS "\"short_factor\": [1, 1, 1, 1, 1, 1, 1, 1], \"long_factor\": [1, 1, 1, 1, 1, 1, 1, 1]"
 
 static void class_defaults_fill_what_is_missing(void **state)
 {
@@ -41,7 +42,10 @@ static void class_defaults_fill_what_is_missing(void **state)
     assert_int_equal(c->Dh, 128);
     assert_true(c->qk_norm && !c->qkv_bias);
     mt_config_close(c);
-    assert_ok(open_text(&c, "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 1, " SHAPE "}", &err));
+    assert_ok(open_text(
+        &c,
+        "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 1, " SHAPE "}",
+        &err));
     assert_true(c->qkv_bias && !c->o_bias);
     assert_int_equal(c->window[0], 0);
     assert_int_equal(c->window[1], 7);
@@ -53,10 +57,18 @@ static void both_spellings_of_the_rope_settings_mean_the_same(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_config *a, *b;
-    assert_ok(open_text(&a, "{\"model_type\": \"llama\", \"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
-                            "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}, \"max_position_embeddings\": 131072, " SHAPE "}", &err));
-    assert_ok(open_text(&b, "{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_theta\": 500000.0, \"rope_type\": \"llama3\", \"factor\": 8.0, \"low_freq_factor\": 1.0, "
-                            "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}, \"max_position_embeddings\": 131072, " SHAPE "}", &err));
+    assert_ok(open_text(
+        &a,
+        "{\"model_type\": \"llama\", \"rope_theta\": 500000.0, \"rope_scaling\": {\"rope_type\": \"llama3\", \"factor\": 8.0, "
+        "\"low_freq_factor\": 1.0, "
+        "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}, \"max_position_embeddings\": 131072, " SHAPE "}",
+        &err));
+    assert_ok(open_text(
+        &b,
+        "{\"model_type\": \"llama\", \"rope_parameters\": {\"rope_theta\": 500000.0, \"rope_type\": \"llama3\", \"factor\": 8.0, "
+        "\"low_freq_factor\": 1.0, "
+        "\"high_freq_factor\": 4.0, \"original_max_position_embeddings\": 8192}, \"max_position_embeddings\": 131072, " SHAPE "}",
+        &err));
     assert_true(a->rope.type == MT_ROPE_LLAMA3 && a->rope.factor == 8 && a->rope.original_positions == 8192);
     assert_memory_equal(&a->rope, &b->rope, sizeof a->rope);
     mt_config_close(a);
@@ -96,7 +108,8 @@ static void an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions(
 static void bad_configs_are_refused_in_words(void **state)
 {
     (void)state;
-    static const struct { const char *text, *says; mt_rc rc; } cases[] = {
+    static const struct { const char *text, *says; mt_rc rc;
+    } cases[] = {
         { "{", "not valid JSON at line 1", MT_EFORMAT },
         { "[]", "a JSON object was expected", MT_EFORMAT },
         { "{}", "\"hidden_size\" is missing", MT_EFORMAT },
@@ -109,17 +122,32 @@ static void bad_configs_are_refused_in_words(void **state)
         { "{\"model_type\": \"llama\", \"hidden_act\": \"relu6\", " SHAPE "}", "relu6", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"spiral\"}, " SHAPE "}", "spiral", MT_EUNSUPPORTED },
         { "{\"model_type\": \"llama\", \"rope_scaling\": 3, " SHAPE "}", "should be an object", MT_EFORMAT },
-        { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}, " SHAPE "}", "makes no sense", MT_ERANGE },
+        { "{\"model_type\": \"llama\", \"rope_scaling\": {\"type\": \"linear\", \"factor\": -1}, " SHAPE "}", "makes no sense",
+          MT_ERANGE },
+        { "{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"longrope\", " FACTORS
+          "}, \"original_max_position_embeddings\": 1, " SHAPE "}",
+          "makes no sense", MT_ERANGE },
+        { "{\"model_type\": \"phi3\", \"rope_scaling\": {\"type\": \"longrope\", " FACTORS
+          "}, \"original_max_position_embeddings\": 0, " SHAPE "}",
+          "makes no sense", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"rope_theta\": 0, " SHAPE "}", "rope_theta", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"rms_norm_eps\": \"x\", " SHAPE "}", "should be a number and is a string", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"tie_word_embeddings\": 1, " SHAPE "}", "should be true or false", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"torch_dtype\": \"int3\", " SHAPE "}", "int3", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.01, " SHAPE "}", "partial_rotary_factor", MT_ERANGE },
-        { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": [\"full_attention\"], " SHAPE "}", "all 3 layers", MT_EFORMAT },
-        { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": -9, " SHAPE "}", "max_window_layers", MT_ERANGE },
-        { "{\"model_type\": \"mistral\", \"layer_types\": [\"full_attention\", \"mamba2\", \"x\"], " SHAPE "}", "mamba2", MT_EUNSUPPORTED },
-        { "{\"model_type\": \"llama\", \"hidden_size\": 1e9, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1, \"vocab_size\": 1}", "hidden_size", MT_ERANGE },
-        { "{\"model_type\": \"llama\", \"hidden_size\": -4, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 1, \"vocab_size\": 1}", "hidden_size", MT_ERANGE },
+        { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"layer_types\": [\"full_attention\"], " SHAPE "}",
+          "all 3 layers", MT_EFORMAT },
+        { "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": -9, " SHAPE
+          "}",
+          "max_window_layers", MT_ERANGE },
+        { "{\"model_type\": \"mistral\", \"layer_types\": [\"full_attention\", \"mamba2\", \"x\"], " SHAPE "}", "mamba2",
+          MT_EUNSUPPORTED },
+        { "{\"model_type\": \"llama\", \"hidden_size\": 1e9, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, "
+          "\"intermediate_size\": 1, \"vocab_size\": 1}",
+          "hidden_size", MT_ERANGE },
+        { "{\"model_type\": \"llama\", \"hidden_size\": -4, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, "
+          "\"intermediate_size\": 1, \"vocab_size\": 1}",
+          "hidden_size", MT_ERANGE },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
@@ -149,7 +177,8 @@ static void layouts_put_decayed_first_and_frozen_last(void **state)
     assert_int_equal(m->units[1].group, m->units[3].group);
     assert_true(m->units[1].group != m->units[2].group);
     const mt_layout *l = m->units[1].layout;
-    assert_true(l->at[MT_W_K] >= l->n_train && l->at[MT_W_NORM1] >= l->n_decay && l->at[MT_W_NORM1] < l->n_train && l->at[MT_W_Q] < l->n_decay);
+    assert_true(l->at[MT_W_K] >= l->n_train && l->at[MT_W_NORM1] >= l->n_decay && l->at[MT_W_NORM1] < l->n_train &&
+                l->at[MT_W_Q] < l->n_decay);
     assert_int_equal(m->units[2].layout->n_train, 0);
     assert_int_equal(l->at[MT_W_UP], l->at[MT_W_GATE] + 96 * 64); /* side by side */
     mt_model_free(m);

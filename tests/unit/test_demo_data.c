@@ -27,7 +27,8 @@ static const char *field(const json_t *record, const char *key)
 static void what_is_asked_was_not_trained_on(void **state)
 {
     (void)state;
-    json_t *train = read_list(DATA "demo_train.json"), *test = read_list(DATA "demo_test.json"), *answers = json_object(), *asked = json_object();
+    json_t *train = read_list(DATA "demo_train.json"), *test = read_list(DATA "demo_test.json"), *answers = json_object(),
+           *asked = json_object();
     for (size_t i = 0; i < json_array_size(train); i++) {
         const json_t *r = json_array_get(train, i);
         char question[512];
@@ -81,4 +82,5 @@ static void letters_and_digits_are_single_tokens_and_words_of_requests_too(void 
     mt_tokenizer_close(tok);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(what_is_asked_was_not_trained_on), cmocka_unit_test(letters_and_digits_are_single_tokens_and_words_of_requests_too))
+MT_TEST_MAIN(cmocka_unit_test(what_is_asked_was_not_trained_on),
+             cmocka_unit_test(letters_and_digits_are_single_tokens_and_words_of_requests_too))

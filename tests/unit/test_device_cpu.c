@@ -151,6 +151,7 @@ static void a_newer_cpu_gets_the_better_kernels(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(streams_keep_order_and_events_join_them), cmocka_unit_test(an_event_never_recorded_is_complete),
-             cmocka_unit_test(a_queue_longer_than_its_room_blocks_and_goes_on), cmocka_unit_test(the_memory_limit_is_kept_and_named),
+             cmocka_unit_test(a_queue_longer_than_its_room_blocks_and_goes_on),
+             cmocka_unit_test(the_memory_limit_is_kept_and_named),
              cmocka_unit_test(the_first_failure_sticks_and_releases_every_waiter), cmocka_unit_test(device_words_are_checked),
              cmocka_unit_test(a_newer_cpu_gets_the_better_kernels))

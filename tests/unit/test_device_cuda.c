@@ -91,7 +91,8 @@ static void check_copies(mt_device *dev, int n_rounds)
         assert_ok(mt_sync(there, &err));
         assert_memory_equal(from, to, N);
     }
-    for (size_t at = 0, n = 1, k = 0; at + n < N; at += 5000 * n, n = n * 3 + 1, k++) { /* of many sizes, at odd places and even ones */
+    /* Of many sizes, at odd places and even ones. */
+    for (size_t at = 0, n = 1, k = 0; at + n < N; at += 5000 * n, n = n * 3 + 1, k++) {
         size_t from_at = at + k % 3, n_small = n < MIB ? n : MIB;
         memset(to, 0, N);
         assert_ok(mt_copy_small(in, (char *)on_device + at, from + from_at, n_small, MT_COPY_IN, &err));
@@ -134,9 +135,11 @@ static void a_small_copy_stands_behind_no_large_one(void **state)
     for (int warm = 1; warm >= 0; warm--) /* a kernel's first launch loads it, behind all that runs */
         for (int out = 0; out < 2; out++) {
             for (int i = 0; i < (warm ? 0 : N_LARGE); i++)
-                assert_ok(mt_copy(busy, out ? host : on_device, out ? on_device : host, LARGE, out ? MT_COPY_OUT : MT_COPY_IN, &err));
+                assert_ok(
+                    mt_copy(busy, out ? host : on_device, out ? on_device : host, LARGE, out ? MT_COPY_OUT : MT_COPY_IN, &err));
             assert_ok(mt_record(busy, large_done, &err));
-            assert_ok(mt_copy_small(other, out ? host_small : small, out ? small : host_small, 40, out ? MT_COPY_OUT : MT_COPY_IN, &err));
+            assert_ok(mt_copy_small(other, out ? host_small : small, out ? small : host_small, 40, out ? MT_COPY_OUT : MT_COPY_IN,
+                                    &err));
             assert_ok(mt_record(other, small_done, &err));
             assert_ok(mt_sync(small_done, &err));
             assert_ok(mt_sync(large_done, &err));
@@ -194,7 +197,8 @@ static void a_closed_device_has_given_everything_back(void **state)
     dev = open_with(0);
     dev->api->info(dev, &after);
     mt_device_close(dev);
-    assert_true(after.memory_limit + 64 * MIB >= before.memory_limit); /* what is free, less a fixed reserve; others may use the GPU too */
+    /* What is free, less a fixed reserve; others may use the GPU too. */
+    assert_true(after.memory_limit + 64 * MIB >= before.memory_limit);
 }
 
 /* The GPU itself refuses: two that each believe in all of its memory, and the second comes too late. */

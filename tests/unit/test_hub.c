@@ -257,7 +257,8 @@ static void the_token_goes_to_the_hub_and_nowhere_else(void **state)
 static void a_token_that_is_no_good_any_more_is_told(void **state)
 {
     rig *r = *state;
-    static const char *const messages[] = { "Invalid credentials in Authorization header", "User Access Token \"mine\" is expired" };
+    static const char *const messages[] = { "Invalid credentials in Authorization header",
+                                            "User Access Token \"mine\" is expired" };
     setenv("HF_TOKEN", "old", 1);
     open_hub(r);
     for (size_t i = 0; i < MT_COUNT(messages); i++) {
@@ -315,7 +316,8 @@ static void what_mends_itself_ends_in_the_right_files(void **state)
     } cases[] = {
         { "500, then success", { .match = "/", .status = 500, .times = 3 } },
         { "429 with Retry-After", { .match = "/resolve/", .status = 429, .retry_after = "0", .times = 3 } },
-        { "429 until a date that is over", { .match = "/tree/", .status = 429, .retry_after = "Wed, 21 Oct 2015 07:28:00 GMT", .times = 3 } },
+        { "429 until a date that is over", { .match = "/tree/", .status = 429, .retry_after = "Wed, 21 Oct 2015 07:28:00 GMT",
+                                             .times = 3 } },
         { "503 until nobody knows when", { .match = "/tree/", .status = 503, .retry_after = "soon", .times = 3 } },
         { "the listing is cut", { .match = "/tree/", .cut_after = 20, .times = 2 } },
         { "a file is cut", { .match = "/lfs/", .cut_after = 1500, .times = 9 } },
@@ -412,7 +414,8 @@ static void refusals_are_told_in_plain_words(void **state)
           "no branch, tag or commit",
           "main" },
         { { .match = "/resolve/", .status = 404, .error_code = "EntryNotFound" }, MT_ENOENT, "has no file", "any more" },
-        { { .match = "/revision/", .status = 403, .error_message = "Access to this resource is disabled." }, MT_EINVAL, "has closed it", "disabled" },
+        { { .match = "/revision/", .status = 403,
+            .error_message = "Access to this resource is disabled." }, MT_EINVAL, "has closed it", "disabled" },
         { { .match = "/tree/", .status = 500 }, MT_EIO, "status 500", "try again later" },
         { { .match = "/revision/", .status = 429, .rate_limit = "\"api\";r=0;t=4000" }, MT_EIO, "asks to wait", "later" },
         { { .match = "/revision/", .status = 429, .retry_after = "4000" }, MT_EIO, "asks to wait", "later" },
@@ -616,11 +619,11 @@ MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_te
              cmocka_unit_test(names_that_lead_elsewhere_are_refused), RIG(what_is_needed_arrives_and_no_more),
              RIG(the_layout_is_huggingface_hubs), RIG(a_second_call_asks_nobody),
              RIG(a_branch_that_moved_is_followed_when_asked_for), RIG(a_directory_of_that_name_comes_first),
-             RIG(config_alone_is_small), RIG(the_token_goes_to_the_hub_and_nowhere_else), RIG(a_token_that_is_no_good_any_more_is_told),
-             RIG(tokens_come_from_four_places),
-             RIG(pages_may_be_linked_to_without_the_host),
-             RIG(what_mends_itself_ends_in_the_right_files), RIG(a_server_is_given_the_time_it_asks_for),
-             RIG(a_repository_that_was_renamed_is_found_by_its_old_name), RIG(a_blob_may_be_a_link_to_a_shared_one), RIG(refusals_are_told_in_plain_words),
+             RIG(config_alone_is_small), RIG(the_token_goes_to_the_hub_and_nowhere_else),
+             RIG(a_token_that_is_no_good_any_more_is_told), RIG(tokens_come_from_four_places),
+             RIG(pages_may_be_linked_to_without_the_host), RIG(what_mends_itself_ends_in_the_right_files),
+             RIG(a_server_is_given_the_time_it_asks_for), RIG(a_repository_that_was_renamed_is_found_by_its_old_name),
+             RIG(a_blob_may_be_a_link_to_a_shared_one), RIG(refusals_are_told_in_plain_words),
              RIG(an_unknown_name_is_answered_with_the_nearest), RIG(without_a_network_it_says_how_to_bring_it),
              RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first),
              RIG(every_failing_file_call_leaves_a_cache_that_works), RIG(a_broken_download_goes_on_where_it_was),

@@ -1,9 +1,13 @@
 /* Includes point downward only:
- *     cli > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > device > base;     cli > page > base
- * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those named
- * for cuDNN its own. */
+ *     cli > engine > {plan, settings, ckpt, optim, data, hub} > {model, tokenizer, jinja} > ops > device > base
+ *     cli > page > base
+ * Folders of one layer may include themselves, and plan may include what is below it.  Only .cu files see CUDA headers, and those
+ * named for cuDNN its own.
+ *
+ * And a type has one meaning: no two headers define types of the same name, though no file may include both. */
 #include "test.h"
 
+#include <ctype.h>
 #include <dirent.h>
 #include <stdbool.h>
 
@@ -11,8 +15,9 @@ static const struct {
     const char *folder;
     int level;
 } layers[] = {
-    { "base", 0 },  { "device", 1 }, { "ops", 2 },  { "model", 3 }, { "tokenizer", 3 }, { "jinja", 3 }, { "optim", 4 },
-    { "ckpt", 4 }, { "data", 4 },   { "hub", 4 },   { "plan", 4 }, { "settings", 4 }, { "engine", 5 }, { "page", 1 },  { "cli", 6 },
+    { "base", 0 },  { "device", 1 },   { "ops", 2 },    { "model", 3 }, { "tokenizer", 3 },
+    { "jinja", 3 }, { "optim", 4 },    { "ckpt", 4 },   { "data", 4 },  { "hub", 4 },
+    { "plan", 4 },  { "settings", 4 }, { "engine", 5 }, { "page", 1 },  { "cli", 6 },
 };
 
 static int level_of(const char *folder, size_t n)
@@ -54,10 +59,11 @@ static int check_file(const char *folder, const char *name)
     return bad;
 }
 
-static void includes_point_downward(void **state)
+/* What `check` finds wrong with all sources; *n_files: how many there are. */
+static int check_all(int (*check)(const char *folder, const char *name), int *n_files)
 {
-    (void)state;
-    int bad = 0, n_files = 0;
+    int bad = 0;
+    *n_files = 0;
     for (size_t i = 0; i < MT_COUNT(layers); i++) {
         char path[1024];
         snprintf(path, sizeof path, MT_TESTS_DIR "/../src/%s", layers[i].folder);
@@ -66,12 +72,66 @@ static void includes_point_downward(void **state)
         for (struct dirent *e; (e = readdir(d));)
             if (strstr(e->d_name, ".c") || strstr(e->d_name, ".h")) {
                 if (strstr(e->d_name, ".cmake")) continue;
-                bad += check_file(layers[i].folder, e->d_name);
-                n_files++;
+                bad += check(layers[i].folder, e->d_name);
+                ++*n_files;
             }
         closedir(d);
     }
+    return bad;
+}
+
+static void includes_point_downward(void **state)
+{
+    (void)state;
+    int n_files, bad = check_all(check_file, &n_files);
     assert_true(n_files > 40);
+    assert_int_equal(bad, 0);
+}
+
+static struct {
+    char name[48], header[80];
+} types[1024];
+static size_t n_types;
+
+/* The type that ends a line: "} mt_name;". */
+static bool defines_type(const char *line, char name[48])
+{
+    const char *brace = strrchr(line, '}');
+    size_t n = 0;
+    if (!brace || strncmp(brace, "} mt_", 5) != 0) return false;
+    for (const char *c = brace + 2; (isalnum((unsigned char)*c) || *c == '_') && n < 47; c++) name[n++] = *c;
+    name[n] = '\0';
+    return brace[2 + n] == ';';
+}
+
+static int check_types(const char *folder, const char *name)
+{
+    char path[1024], line[512], type[48];
+    int bad = 0;
+    if (!strstr(name, ".h")) return 0;
+    snprintf(path, sizeof path, MT_TESTS_DIR "/../src/%s/%s", folder, name);
+    FILE *f = fopen(path, "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) {
+        if (!defines_type(line, type)) continue;
+        for (size_t i = 0; i < n_types; i++)
+            if (strcmp(types[i].name, type) == 0) {
+                print_error("%s is a type of src/%s/%s and another one of src/%s\n", type, folder, name, types[i].header);
+                bad++;
+            }
+        assert_true(n_types < MT_COUNT(types));
+        snprintf(types[n_types].name, sizeof types[0].name, "%s", type);
+        snprintf(types[n_types++].header, sizeof types[0].header, "%s/%s", folder, name);
+    }
+    fclose(f);
+    return bad;
+}
+
+static void a_type_has_one_meaning(void **state)
+{
+    (void)state;
+    int n_files, bad = check_all(check_types, &n_files);
+    assert_true(n_types > 200);
     assert_int_equal(bad, 0);
 }
 
@@ -86,4 +146,5 @@ static void the_rule_itself_tells_up_from_down(void **state)
     assert_false(may_include("cli", "nowhere", 7));
 }
 
-MT_TEST_MAIN(cmocka_unit_test(includes_point_downward), cmocka_unit_test(the_rule_itself_tells_up_from_down))
+MT_TEST_MAIN(cmocka_unit_test(includes_point_downward), cmocka_unit_test(a_type_has_one_meaning),
+             cmocka_unit_test(the_rule_itself_tells_up_from_down))

@@ -3,12 +3,12 @@
 
 #include "data/messages.h"
 
-static mt_layout alpaca(void) { return mt_layout_default(MT_FORMATTING_ALPACA); }
-static mt_layout sharegpt(void) { return mt_layout_default(MT_FORMATTING_SHAREGPT); }
-static mt_layout openai(void) { return mt_layout_default(MT_FORMATTING_OPENAI); }
+static mt_record_layout alpaca(void) { return mt_record_layout_default(MT_FORMATTING_ALPACA); }
+static mt_record_layout sharegpt(void) { return mt_record_layout_default(MT_FORMATTING_SHAREGPT); }
+static mt_record_layout openai(void) { return mt_record_layout_default(MT_FORMATTING_OPENAI); }
 
 /* The messages of a record as JSON, or "REASON: message". */
-static char *read_as(mt_layout layout, mt_chat_rules rules, const char *json)
+static char *read_as(mt_record_layout layout, mt_chat_rules rules, const char *json)
 {
     mt_err err = { 0 };
     mt_arena arena = { 0 };
@@ -40,14 +40,14 @@ static char *read_as(mt_layout layout, mt_chat_rules rules, const char *json)
     return text;
 }
 
-static void expect_with(mt_layout layout, mt_chat_rules rules, const char *json, const char *want)
+static void expect_with(mt_record_layout layout, mt_chat_rules rules, const char *json, const char *want)
 {
     char *got = read_as(layout, rules, json);
     if (strcmp(got, want) != 0) fail_msg("%s\n  want %s\n  got  %s", json, want, got);
     mt_free(got);
 }
 
-static void expect(mt_layout layout, const char *json, const char *want)
+static void expect(mt_record_layout layout, const char *json, const char *want)
 {
     expect_with(layout, (mt_chat_rules){ 0 }, json, want);
 }
@@ -60,7 +60,7 @@ static void expect(mt_layout layout, const char *json, const char *want)
 static void alpaca_records_are_read(void **state)
 {
     (void)state;
-    mt_layout l = alpaca();
+    mt_record_layout l = alpaca();
     expect(l, "{\"instruction\":\"Q\",\"input\":\"I\",\"output\":\"A\"}", U("Q\\nI") " " A("A"));
     expect(l, "{\"instruction\":\"Q\",\"input\":\"\",\"output\":\"A\"}", U("Q") " " A("A")); /* an empty input adds no newline */
     expect(l, "{\"instruction\":\"Q\",\"input\":null,\"output\":\"A\"}", U("Q") " " A("A"));
@@ -111,7 +111,7 @@ static void content_in_parts_is_joined_and_pictures_are_refused(void **state)
 static void bad_records_are_named(void **state)
 {
     (void)state;
-    mt_layout direct = mt_layout_direct("query", "response");
+    mt_record_layout direct = mt_record_layout_direct("query", "response");
     expect(alpaca(), "[1]", "malformed record: a record should be an object and is a list");
     expect(alpaca(), "{\"instruction\":\"Q\"}", "a column is missing: there is no column \"output\" (it has: instruction)");
     expect(direct, "{\"q\":\"Q\",\"a\":1}",
@@ -187,7 +187,7 @@ static void what_is_trained_is_marked(void **state)
 static void calls_and_tools_take_transformers_form(void **state)
 {
     (void)state;
-    mt_layout l = sharegpt();
+    mt_record_layout l = sharegpt();
     l.tools = "tools";
     char *got =
         read_as(l, (mt_chat_rules){ 0 },
@@ -213,7 +213,7 @@ static void calls_and_tools_take_transformers_form(void **state)
 static void malformed_calls_and_tools_are_bad(void **state)
 {
     (void)state;
-    mt_layout l = sharegpt();
+    mt_record_layout l = sharegpt();
     l.tools = "tools";
     static const char *const values[] = { "{oops",
                                           "3",

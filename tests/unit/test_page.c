@@ -2,6 +2,7 @@
 #include "tempdir.h"
 #include "test.h"
 
+#include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/outfile.h"
@@ -82,13 +83,35 @@ static void long_runs_are_thinned_but_keep_evaluations_and_the_end(void **state)
     put(dir, "metrics.jsonl", s.s);
     json_t *v = view(dir, 0);
     int n = 0, evals = 0;
-    for (const char *at = text_of(v, "metrics"); *at; at = strchr(at, '\n') + 1, n++) evals += strncmp(strstr(at, ", \""), ", \"eval_loss", 12) == 0;
+    for (const char *at = text_of(v, "metrics"); *at; at = strchr(at, '\n') + 1, n++)
+        evals += strncmp(strstr(at, ", \""), ", \"eval_loss", 12) == 0;
     assert_in_range(n, MT_VIEW_LINES / 2, MT_VIEW_LINES + 10);
     assert_int_equal(evals, LINES / 9999);
     assert_non_null(strstr(text_of(v, "metrics"), "\"step\": 50000, "));
     assert_int_equal(number_of(v, "bytes"), s.n);
     json_decref(v);
     mt_str_free(&s);
+}
+
+/* Every allocation fails once, of a run so long that lines are left out. */
+static void a_view_without_memory_says_so(void **state)
+{
+    enum { LINES = 2 * MT_VIEW_LINES };
+    const char *dir = *state;
+    mt_str text = { 0 };
+    for (int i = 0; i < LINES; i++) mt_str_printf(&text, "{\"step\": %d}\n", i);
+    put(dir, "metrics.jsonl", text.s);
+    mt_str_free(&text);
+    for (int n = 0;; n++) {
+        mt_err err = { 0 };
+        mt_str s = { 0 };
+        mt_fault_arm(MT_FAULT_ALLOC, n);
+        mt_rc rc = mt_run_view_write(&s, dir, 0, &err);
+        bool failed = mt_fault_disarm();
+        mt_str_free(&s);
+        if (!failed) break;
+        if (rc) assert_int_equal(rc, MT_ENOMEM);
+    }
 }
 
 static void metrics_may_lie_elsewhere(void **state)
@@ -127,7 +150,8 @@ static void nothing_in_a_run_ends_the_script(void **state)
     assert_null(strstr(page.s, "<!--"));
     assert_null(strstr(page.s, "@DATA@"));
     assert_null(strstr(page.s, "@SCRIPT@"));
-    for (const char *far = page.s; (far = strstr(far, "://")); far++) /* nothing is loaded from elsewhere; one name is a namespace */
+    /* Nothing is loaded from elsewhere; one name is a namespace. */
+    for (const char *far = page.s; (far = strstr(far, "://")); far++)
         assert_true(strncmp(far, "://www.w3.org/2000/svg", 22) == 0);
     mt_str_free(&page);
 }
@@ -136,7 +160,8 @@ static void nothing_in_a_run_ends_the_script(void **state)
 
 static int connect_to(int port)
 {
-    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port), .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+    struct sockaddr_in a = { .sin_family = AF_INET, .sin_port = htons((uint16_t)port),
+                             .sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
     int fd = socket(AF_INET, SOCK_STREAM, 0);
     assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof a), 0);
     return fd;
@@ -294,6 +319,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(view_holds_the_files_as_they_are, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(view_goes_on_where_it_stopped, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(long_runs_are_thinned_but_keep_evaluations_and_the_end, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(a_view_without_memory_says_so, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(metrics_may_lie_elsewhere, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(what_is_no_run_is_refused, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(nothing_in_a_run_ends_the_script, tempdir_make, tempdir_remove),

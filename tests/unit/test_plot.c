@@ -125,5 +125,5 @@ static void bars_share_one_scale(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_falling_curve_looks_like_one), cmocka_unit_test(braille_has_eight_dots_to_a_character),
-             cmocka_unit_test(odd_data_draws_without_harm), cmocka_unit_test(lines_keep_to_the_width), cmocka_unit_test(labels_keep_to_their_column),
-             cmocka_unit_test(bars_share_one_scale))
+             cmocka_unit_test(odd_data_draws_without_harm), cmocka_unit_test(lines_keep_to_the_width),
+             cmocka_unit_test(labels_keep_to_their_column), cmocka_unit_test(bars_share_one_scale))

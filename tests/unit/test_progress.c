@@ -212,5 +212,5 @@ static void the_environment_decides_encoding_and_colour(void **state)
 MT_TEST_MAIN(cmocka_unit_test(the_line_uses_the_room_there_is), cmocka_unit_test(no_width_is_overrun),
              cmocka_unit_test(bars_have_eighths_and_colour), cmocka_unit_test(logs_get_a_line_every_few_seconds),
              cmocka_unit_test(terminals_get_one_line_that_is_drawn_over),
-             cmocka_unit_test(the_time_left_follows_the_recent_speed), cmocka_unit_test(text_is_measured_and_cut_by_columns), cmocka_unit_test(long_lines_break_between_words),
-             cmocka_unit_test(the_environment_decides_encoding_and_colour))
+             cmocka_unit_test(the_time_left_follows_the_recent_speed), cmocka_unit_test(text_is_measured_and_cut_by_columns),
+             cmocka_unit_test(long_lines_break_between_words), cmocka_unit_test(the_environment_decides_encoding_and_colour))

@@ -1,5 +1,5 @@
-/* Files are mapped, and what has been read of them is let go: no plan has room for an embedding of gigabytes, or for all of a unit's state.
- * Looks at the process's own peak (VmHWM), which Linux can set back. */
+/* Files are mapped, and what has been read of them is let go: no plan has room for an embedding of gigabytes, or for all of a
+ * unit's state.  Looks at the process's own peak (VmHWM), which Linux can set back. */
 #include "tempdir.h"
 
 #include "base/str.h"
@@ -61,8 +61,10 @@ static void open_model(mt_config **c, mt_model **m)
     mt_err err = { 0 };
     char text[512];
     snprintf(text, sizeof text,
-             "{\"model_type\": \"llama\", \"hidden_size\": %d, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, \"intermediate_size\": 16, \"vocab_size\": %d, "
-             "\"tie_word_embeddings\": true}", WIDTH, WORDS);
+             "{\"model_type\": \"llama\", \"hidden_size\": %d, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, "
+             "\"intermediate_size\": 16, \"vocab_size\": %d, "
+             "\"tie_word_embeddings\": true}",
+             WIDTH, WORDS);
     assert_ok(mt_config_parse(c, text, strlen(text), "text", &err));
     assert_ok(mt_model_create(m, *c, NULL, &err));
 }
@@ -110,7 +112,8 @@ static void write_weights(const char *dir, const mt_model *m)
     void *zeros = mt_calloc(WORDS, 2 * WIDTH);
     char *path = mt_path_join(dir, "model.safetensors");
     assert_ok(mt_safetensors_writer_create(&w, path, &err));
-    assert_ok(mt_safetensors_writer_add(w, NOBODYS, MT_DTYPE_F32, 1, (const int64_t[]){ 10007 }, &err)); /* so that what follows begins in the middle of a page */
+    /* So that what follows begins in the middle of a page. */
+    assert_ok(mt_safetensors_writer_add(w, NOBODYS, MT_DTYPE_F32, 1, (const int64_t[]){ 10007 }, &err));
     for (int pass = 0; pass < 2; pass++) {
         for (int u = 0; u < m->n_units; u++)
             for (int k = 0; k < m->units[u].layout->n_weights; k++) {
@@ -152,7 +155,8 @@ static void a_tensor_is_let_go_while_it_is_loaded(void **state)
     assert_ok(mt_engine_load(e, m, shards, &err));
     size_t peak = status_bytes("VmHWM:"), after = status_bytes("VmRSS:");
     if (peak > after + 22 * mib) fail_msg("loading took %zu MiB beside what it became", (peak - after) / mib);
-    if (mapped_bytes("model.safetensors") > mib / 8) fail_msg("%zu KiB of the file stayed in memory", mapped_bytes("model.safetensors") / 1024);
+    if (mapped_bytes("model.safetensors") > mib / 8)
+        fail_msg("%zu KiB of the file stayed in memory", mapped_bytes("model.safetensors") / 1024);
     mt_shards_close(shards);
     mt_engine_free(e);
     mt_device_close(dev);

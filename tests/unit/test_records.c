@@ -332,6 +332,6 @@ MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on), cmocka_unit_test(a_whole_file_is_no_record),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
-             cmocka_unit_test(paths_that_lead_nowhere_say_so),
-             cmocka_unit_test(a_subset_is_a_folder_or_a_word_of_file_names), cmocka_unit_test(records_outlive_the_file_they_came_from),
-             cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_file_call_may_fail))
+             cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(a_subset_is_a_folder_or_a_word_of_file_names),
+             cmocka_unit_test(records_outlive_the_file_they_came_from), cmocka_unit_test(every_allocation_may_fail),
+             cmocka_unit_test(every_file_call_may_fail))

@@ -94,13 +94,18 @@ static void metadata_is_kept(void **state)
 static void small_but_valid_files_open(void **state)
 {
     (void)state;
-    static const struct { const char *header; size_t n_data; size_t count; } cases[] = {
+    static const struct { const char *header; size_t n_data; size_t count;
+    } cases[] = {
         { "{}", 0, 0 },
         { "{}      ", 0, 0 },
         { "{\"__metadata__\":{}}", 0, 0 },
         { "{\"a\":{\"dtype\":\"F32\",\"shape\":[],\"data_offsets\":[0,4]}}", 4, 1 },
-        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[0,9],\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_offsets\":[0,3]}}", 3, 2 },
-        { "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]},\"a\":{\"data_offsets\":[0,2],\"shape\":[2],\"dtype\":\"U8\"}}", 3, 2 },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[0,9],\"data_offsets\":[0,0]},\"b\":{\"dtype\":\"U8\",\"shape\":[3],\"data_"
+          "offsets\":[0,3]}}",
+          3, 2 },
+        { "{\"b\":{\"dtype\":\"U8\",\"shape\":[1],\"data_offsets\":[2,3]},\"a\":{\"data_offsets\":[0,2],\"shape\":[2],\"dtype\":"
+          "\"U8\"}}",
+          3, 2 },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
@@ -119,7 +124,8 @@ static void small_but_valid_files_open(void **state)
 static void broken_headers_are_refused_with_the_reason(void **state)
 {
     (void)state;
-    static const struct { const char *header; size_t n_data; mt_rc rc; const char *says; } cases[] = {
+    static const struct { const char *header; size_t n_data; mt_rc rc; const char *says;
+    } cases[] = {
         { "", 0, MT_EFORMAT, "not valid JSON" },
         { "{\"w\":", 0, MT_EFORMAT, "not valid JSON" },
         { "[]", 0, MT_EFORMAT, "not a JSON object" },
@@ -145,10 +151,12 @@ static void broken_headers_are_refused_with_the_reason(void **state)
         { ENTRY("\"U8\"", "[1]", "[9223372036854775806,9223372036854775807]"), 1, MT_EFORMAT, "download the file again" },
         { ENTRY("\"U8\"", "[2]", "[1,3]"), 3, MT_EFORMAT, "a gap before" },
         { ENTRY("\"U8\"", "[2]", "[0,2]"), 5, MT_EFORMAT, "3 bytes follow the last tensor" },
-        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[1,3]}}", 3,
-          MT_EFORMAT, "\"a\" and \"b\" overlap" },
-        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[2,4]}}", 4,
-          MT_EFORMAT, "twice" },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"b\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":"
+          "[1,3]}}",
+          3, MT_EFORMAT, "\"a\" and \"b\" overlap" },
+        { "{\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":[0,2]},\"a\":{\"dtype\":\"U8\",\"shape\":[2],\"data_offsets\":"
+          "[2,4]}}",
+          4, MT_EFORMAT, "twice" },
         { "{\"__metadata__\":[]}", 0, MT_EFORMAT, "__metadata__ is not an object" },
         { "{\"__metadata__\":{\"k\":1}}", 0, MT_EFORMAT, "__metadata__ \"k\" is not a string" },
     };
@@ -262,7 +270,9 @@ static void every_allocation_and_file_call_may_fail(void **state)
 static void shapes_are_written_as_people_read_them(void **state)
 {
     (void)state;
-    const int64_t wide[MT_ST_MAX_DIMS] = { INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX };
+    const int64_t wide[MT_ST_MAX_DIMS] = {
+        INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX
+    };
     assert_string_equal(mt_st_shape_text(0, NULL).s, "[]");
     assert_string_equal(mt_st_shape_text(2, (int64_t[]){ 4096, 1 }).s, "[4096, 1]");
     assert_true(strlen(mt_st_shape_text(MT_ST_MAX_DIMS, wide).s) == 8 * 19 + 7 * 2 + 2);
@@ -275,6 +285,7 @@ static void shapes_are_written_as_people_read_them(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(every_format_of_the_reference_is_read), cmocka_unit_test(values_lie_where_the_entries_say),
              cmocka_unit_test(metadata_is_kept), cmocka_unit_test(small_but_valid_files_open),
-             cmocka_unit_test(broken_headers_are_refused_with_the_reason), cmocka_unit_test(files_that_are_something_else_are_named),
-             cmocka_unit_test(a_file_cut_at_any_byte_is_refused), cmocka_unit_test(a_file_with_one_byte_changed_is_refused_or_whole),
+             cmocka_unit_test(broken_headers_are_refused_with_the_reason),
+             cmocka_unit_test(files_that_are_something_else_are_named), cmocka_unit_test(a_file_cut_at_any_byte_is_refused),
+             cmocka_unit_test(a_file_with_one_byte_changed_is_refused_or_whole),
              cmocka_unit_test(every_allocation_and_file_call_may_fail), cmocka_unit_test(shapes_are_written_as_people_read_them))

@@ -465,17 +465,21 @@ static void threads_may_write_different_tensors(void **state)
     mt_safetensors_writer_free(w);
     assert_ok(mt_safetensors_open(&st, path, &err));
     for (int k = 0; k < N_THREADS; k++)
-        for (int i = 0; i < N_ROWS * 16; i++) assert_int_equal(mt_safetensors_at(st, (size_t)k)->data[i], (uint8_t)(k * N_ROWS + i / 16));
+        for (int i = 0; i < N_ROWS * 16; i++)
+            assert_int_equal(mt_safetensors_at(st, (size_t)k)->data[i], (uint8_t)(k * N_ROWS + i / 16));
     mt_safetensors_close(st);
     mt_free(path);
 }
 
 #define with_dir(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(with_dir(rewriting_a_file_of_the_reference_gives_the_same_bytes), with_dir(tensors_may_come_in_pieces_and_in_any_order),
-             with_dir(an_empty_file_and_an_empty_tensor_are_files_too), with_dir(misuse_is_refused_and_leaves_nothing),
-             with_dir(a_header_that_nobody_would_read_is_not_written),
-             with_dir(every_failure_of_a_file_or_of_memory_is_reported_and_cleaned_up), with_dir(a_failed_write_leaves_the_old_file_alone),
-             with_dir(killed_at_any_point_the_file_is_old_new_or_absent_and_never_half), with_dir(places_that_cannot_be_written_are_named),
-             with_dir(a_small_file_is_saved_whole_or_not_at_all), cmocka_unit_test(tensors_are_dealt_to_files_in_order),
-             with_dir(a_sharded_model_comes_back_whole_with_the_index_of_transformers), with_dir(a_model_that_fails_to_be_written_is_not_there),
-             with_dir(misuse_of_the_model_writer_is_refused), with_dir(threads_may_write_different_tensors))
+MT_TEST_MAIN(with_dir(rewriting_a_file_of_the_reference_gives_the_same_bytes),
+             with_dir(tensors_may_come_in_pieces_and_in_any_order), with_dir(an_empty_file_and_an_empty_tensor_are_files_too),
+             with_dir(misuse_is_refused_and_leaves_nothing), with_dir(a_header_that_nobody_would_read_is_not_written),
+             with_dir(every_failure_of_a_file_or_of_memory_is_reported_and_cleaned_up),
+             with_dir(a_failed_write_leaves_the_old_file_alone),
+             with_dir(killed_at_any_point_the_file_is_old_new_or_absent_and_never_half),
+             with_dir(places_that_cannot_be_written_are_named), with_dir(a_small_file_is_saved_whole_or_not_at_all),
+             cmocka_unit_test(tensors_are_dealt_to_files_in_order),
+             with_dir(a_sharded_model_comes_back_whole_with_the_index_of_transformers),
+             with_dir(a_model_that_fails_to_be_written_is_not_there), with_dir(misuse_of_the_model_writer_is_refused),
+             with_dir(threads_may_write_different_tensors))

@@ -30,7 +30,8 @@ static void temperature_zero_takes_the_likeliest(void **state)
     for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample(&(mt_sampling){ .seed = i }, logits, V, 0, i, space), 0);
     logits[3] = logits[0] = 9;
     assert_int_equal(mt_sample(&(mt_sampling){ 0 }, logits, V, 0, 0, space), 0); /* equals: the lower id */
-    for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample(&(mt_sampling){ .temperature = 1, .top_k = 1, .seed = i }, logits, V, 0, i, space), 0);
+    for (uint64_t i = 0; i < 50; i++) assert_int_equal(mt_sample(&(mt_sampling){ .temperature = 1, .top_k = 1,
+                                                                                 .seed = i }, logits, V, 0, i, space), 0);
 }
 
 static void top_p_keeps_the_fewest_that_reach_it(void **state)
@@ -40,7 +41,8 @@ static void top_p_keeps_the_fewest_that_reach_it(void **state)
     const struct {
         double top_p;
         int n;
-    } cases[] = { { 0.1, 1 }, { 0.39, 1 }, { 0.41, 2 }, { 0.69, 2 }, { 0.71, 3 }, { 0.84, 3 }, { 0.86, 4 }, { 0.999, 6 }, { 1, 6 }, { 0, 6 } };
+    } cases[] = { { 0.1, 1 },  { 0.39, 1 }, { 0.41, 2 },  { 0.69, 2 }, { 0.71, 3 },
+                  { 0.84, 3 }, { 0.86, 4 }, { 0.999, 6 }, { 1, 6 },    { 0, 6 } };
     for (size_t i = 0; i < MT_COUNT(cases); i++)
         assert_int_equal(candidates(&(mt_sampling){ .temperature = 1, .top_p = cases[i].top_p }, space), cases[i].n);
     candidates(&(mt_sampling){ .temperature = 1, .top_p = 0.86 }, space);
@@ -109,5 +111,5 @@ static void settings_that_make_no_sense_are_refused(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(temperature_zero_takes_the_likeliest), cmocka_unit_test(top_p_keeps_the_fewest_that_reach_it),
-             cmocka_unit_test(top_k_comes_before_top_p), cmocka_unit_test(draws_follow_the_probabilities), cmocka_unit_test(streams_and_seeds_differ),
-             cmocka_unit_test(settings_that_make_no_sense_are_refused))
+             cmocka_unit_test(top_k_comes_before_top_p), cmocka_unit_test(draws_follow_the_probabilities),
+             cmocka_unit_test(streams_and_seeds_differ), cmocka_unit_test(settings_that_make_no_sense_are_refused))

@@ -20,7 +20,7 @@ typedef struct rig {
     mt_err err;
 } rig;
 
-static void rig_open(rig *r, const char *dir, mt_layout layout, mt_sampler_config config)
+static void rig_open(rig *r, const char *dir, mt_record_layout layout, mt_sampler_config config)
 {
     mt_err err = { 0 };
     *r = (rig){ 0 };
@@ -63,7 +63,7 @@ static void write_template(const char *dir, const char *text)
     assert_int_equal(fclose(f), 0);
 }
 
-static mt_layout alpaca(void) { return mt_layout_default(MT_FORMATTING_ALPACA); }
+static mt_record_layout alpaca(void) { return mt_record_layout_default(MT_FORMATTING_ALPACA); }
 
 /* ---- templates ---- */
 
@@ -106,7 +106,7 @@ static void unknown_templates_suggest_the_nearest(void **state)
     mt_err err = { 0 };
     mt_tokenizer *tok;
     mt_sampler *s;
-    mt_layout l = alpaca();
+    mt_record_layout l = alpaca();
     assert_ok(mt_tokenizer_open(&tok, TOKENIZER, &err));
     assert_int_equal(mt_sampler_open(&s, tok, &l, &(mt_sampler_config){ .template = "lama3" }, &err), MT_EINVAL);
     assert_says("did you mean \"llama3\"?  Without dataset.template the model's own is used");
@@ -126,7 +126,7 @@ static void built_in_templates_train_answer_and_end(void **state)
     static const char *const names[] = { "chatml", "llama2",    "llama3", "mistral",  "mistral_nemo", "gemma",      "phi3",
                                          "phi4",   "phi4_mini", "glm4",   "deepseek", "deepseek3",    "deepseekr1", "vicuna",
                                          "alpaca", "zephyr",    "olmo",   "falcon",   "empty",        "default",    "internlm2" };
-    mt_layout l = alpaca();
+    mt_record_layout l = alpaca();
     l.history = "history";
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         rig r;
@@ -250,7 +250,7 @@ static void tools_need_a_place_in_the_template(void **state)
 {
     (void)state;
     rig r;
-    rig_open(&r, TOKENIZER, mt_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .template = "chatml" });
+    rig_open(&r, TOKENIZER, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .template = "chatml" });
     assert_int_equal(run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"A\"}],"
                              "\"tools\":[{\"name\":\"f\"}]}"),
                      MT_OK);
@@ -269,7 +269,7 @@ static void arguments_take_the_form_the_template_wants(void **state)
              "m.tool_calls[0].function.arguments + ')' }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}{% if "
              "add_generation_prompt "
              "%}<|im_start|>assistant\n{% endif %}");
-    rig_open(&r, dir, mt_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .keep_text = true });
+    rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .keep_text = true });
     assert_int_equal(run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
                              "\"name\":\"f\",\"arguments\":{\"x\":1}}]}]}"),
                      MT_OK);
@@ -283,7 +283,7 @@ static void a_template_that_shows_no_calls_stops_the_run(void **state)
     const char *dir = *state;
     rig r;
     write_template(dir, "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
-    rig_open(&r, dir, mt_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ 0 });
+    rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ 0 });
     assert_int_equal(run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
                              "\"name\":\"find\",\"arguments\":{}}]}]}"),
                      MT_EFORMAT);
@@ -315,7 +315,7 @@ static void documents_alone_need_no_chat_template(void **state)
 {
     (void)state;
     rig r;
-    mt_layout l = alpaca();
+    mt_record_layout l = alpaca();
     l.text_only = true;
     rig_open(&r, TOKENIZER, l, (mt_sampler_config){ 0 });
     assert_string_equal(mt_sampler_notice(r.s), "");
@@ -346,7 +346,7 @@ static void odd_records_are_counted(void **state)
 {
     (void)state;
     rig r;
-    rig_open(&r, TOKENIZER, mt_layout_default(MT_FORMATTING_SHAREGPT), (mt_sampler_config){ .template = "deepseekr1" });
+    rig_open(&r, TOKENIZER, mt_record_layout_default(MT_FORMATTING_SHAREGPT), (mt_sampler_config){ .template = "deepseekr1" });
     const char *cut = "{\"conversations\":[{\"from\":\"human\",\"value\":\"Q\"},{\"from\":\"gpt\",\"value\":\"A\"},{\"from\":"
                       "\"human\",\"value\":\"R\"}]}";
     assert_int_equal(run(&r, cut), MT_OK);
@@ -405,7 +405,7 @@ static void the_fingerprint_follows_what_decides_samples(void **state)
 
 static mt_rc whole(const mt_tokenizer *tok, const mt_value *record, mt_err *err)
 {
-    mt_layout l = mt_layout_default(MT_FORMATTING_OPENAI);
+    mt_record_layout l = mt_record_layout_default(MT_FORMATTING_OPENAI);
     mt_sampler *s;
     mt_sampler_scratch *w = NULL;
     const mt_sample *samples;

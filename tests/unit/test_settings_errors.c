@@ -62,6 +62,7 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "optimizer: {type: sgd}", MT_EINVAL, "expected adamw or deepspeed_adam, found \"sgd\"" },
         /* ranges */
         { "training: {batch_size: 0}", MT_ERANGE, "expected an integer of at least 1, or auto, found \"0\"" },
+        { "training: {batch_size: 2e12}", MT_ERANGE, "of at least 1, or auto, and at most 1000000000000, found \"2e12\"" },
         { "dataset: {max_seq_len: 1}", MT_ERANGE, "expected an integer from 2 to 16777216, found \"1\"" },
         { "training: {learning_rate: -1e-5}", MT_ERANGE, "found \"-1e-5\"" },
         { "training: {max_grad_norm: -.inf}", MT_ERANGE, "expected a number of at least 0" },
@@ -101,7 +102,8 @@ static void missing_and_foreign_files_are_named(void **state)
     assert_ok(mt_settings_init(&s, &err));
     assert_int_equal(mt_settings_read(&s, "no/such.yaml", &err), MT_ENOENT);
     assert_says("no/such.yaml");
-    assert_ok(mt_settings_read(&s, MT_FIXTURE("settings/flat.yaml"), &err)); /* LLaMA-Factory's form: cli.resolved has more of it */
+    /* LLaMA-Factory's form: cli.resolved has more of it. */
+    assert_ok(mt_settings_read(&s, MT_FIXTURE("settings/flat.yaml"), &err));
     assert_true(s.flat);
     assert_string_equal(s.model.name, "Qwen/Qwen2.5-7B-Instruct");
     mt_settings_deinit(&s);

@@ -123,7 +123,8 @@ static void a_tensor_in_two_files_is_taken_where_the_index_says(void **state)
     put_fixture("a.safetensors", first);
     put_fixture("b.safetensors", first);
     put_fixture("c.safetensors", second);
-    put_text(index_file, "{\"weight_map\": {\"model.embed_tokens.weight\": \"b.safetensors\", \"lm_head.weight\": \"c.safetensors\"}}");
+    put_text(index_file,
+             "{\"weight_map\": {\"model.embed_tokens.weight\": \"b.safetensors\", \"lm_head.weight\": \"c.safetensors\"}}");
     mt_err err = { 0 };
     mt_shards *s;
     assert_ok(mt_shards_open(&s, dir, &err));
@@ -151,8 +152,15 @@ static void a_tensor_in_two_files_that_the_index_does_not_list_is_refused(void *
 static void an_index_cannot_point_outside(void **state)
 {
     (void)state;
-    static const char *const names[] = { "../x.safetensors", "/etc/x.safetensors", "sub/x.safetensors", "..\\\\x.safetensors", "..", ".", "",
-                                         "a\\nb.safetensors", "passwd" };
+    static const char *const names[] = { "../x.safetensors",
+                                         "/etc/x.safetensors",
+                                         "sub/x.safetensors",
+                                         "..\\\\x.safetensors",
+                                         "..",
+                                         ".",
+                                         "",
+                                         "a\\nb.safetensors",
+                                         "passwd" };
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         char *text = mt_asprintf("{\"weight_map\": {\"w\": \"%s\"}}", names[i]);
         put_text(index_file, text);
@@ -212,7 +220,8 @@ static void put_fp8(mt_dtype scale, int64_t rows, int64_t columns)
     assert_ok(mt_safetensors_writer_add(w, "x.weight_scale_inv", scale, 2, (const int64_t[]){ rows, columns }, &err));
     assert_ok(mt_safetensors_writer_start(w, &err));
     assert_ok(mt_safetensors_writer_append(w, "x.weight", zeros, 24, &err));
-    assert_ok(mt_safetensors_writer_append(w, "x.weight_scale_inv", zeros, (size_t)(rows * columns) * mt_dtype_bytes(scale), &err));
+    assert_ok(
+        mt_safetensors_writer_append(w, "x.weight_scale_inv", zeros, (size_t)(rows * columns) * mt_dtype_bytes(scale), &err));
     assert_ok(mt_safetensors_writer_finish(w, &err));
     mt_safetensors_writer_free(w);
     mt_free(path);

@@ -8,9 +8,10 @@
 
 #define GOLDEN_DIR MT_TESTS_DIR "/golden/models/"
 
-static const char *const models[] = { "llama_bias", "phi3_window", "gemma2", "gemma3_vl", "gemma3_vl_new", "glm", "glm4", "chatglm", "internlm2", "internlm2_bias",
-                                      "baichuan", "olmo2", "exaone4", "starcoder2", "phi", "gpt_neox", "gpt_neox_serial", "falcon_7b", "falcon_40b",
-                                      "falcon_rw", "gpt2", "nemotron" };
+static const char *const models[] = { "llama_bias", "phi3_window", "gemma2",    "gemma3_vl",      "gemma3_vl_new",   "glm",
+                                      "glm4",       "chatglm",     "internlm2", "internlm2_bias", "baichuan",        "olmo2",
+                                      "exaone4",    "starcoder2",  "phi",       "gpt_neox",       "gpt_neox_serial", "falcon_7b",
+                                      "falcon_40b", "falcon_rw",   "gpt2",      "nemotron" };
 
 /* Weights of one tensor out of it, in pieces that end anywhere, and back into another. */
 static void round_trip(const mt_layout *l, const char *name, const mt_st_tensor *t, unsigned char *back)
@@ -22,8 +23,8 @@ static void round_trip(const mt_layout *l, const char *name, const mt_st_tensor 
         for (int64_t first = 0, n; first < w->n; first += n) {
             unsigned char piece[7 * 8];
             n = mt_min_i64(1 + first % 7, w->n - first);
-            mt_slice_gather(w, t->data, size, first, n, piece);
-            mt_slice_scatter(w, back, size, first, n, piece);
+            mt_weight_gather(w, t->data, size, first, n, piece);
+            mt_weight_scatter(w, back, size, first, n, piece);
         }
     }
 }

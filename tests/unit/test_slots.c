@@ -1,5 +1,5 @@
-/* Memory that is not pinned passes through two slots: the same bytes, in the stream's order, the host at work while the device copies.  On the CPU
- * device, whose streams dawdle. */
+/* Memory that is not pinned passes through two slots: the same bytes, in the stream's order, the host at work while the device
+ * copies.  On the CPU device, whose streams dawdle. */
 #include "test.h"
 
 #include "base/clock.h"
@@ -31,8 +31,14 @@ static mt_rc run_call(mt_pool *pool, const void *args, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc call_on_cpu(mt_stream *s, void (*fn)(void *), void *arg, mt_err *err) { return mt_cpu_enqueue(s, run_call, &(call){ fn, arg }, sizeof(call), err); }
-static mt_rc alloc_on_cpu(mt_device *dev, void **out, size_t bytes, mt_err *err) { return dev->api->host_alloc(dev, out, bytes, "a slot", err); }
+static mt_rc call_on_cpu(mt_stream *s, void (*fn)(void *), void *arg, mt_err *err)
+{
+    return mt_cpu_enqueue(s, run_call, &(call){ fn, arg }, sizeof(call), err);
+}
+static mt_rc alloc_on_cpu(mt_device *dev, void **out, size_t bytes, mt_err *err)
+{
+    return dev->api->host_alloc(dev, out, bytes, "a slot", err);
+}
 static void free_on_cpu(mt_device *dev, void *p)
 {
     if (p) dev->api->host_free(dev, p);
@@ -51,7 +57,8 @@ static rig open_rig(int dawdle_us, const char *slow)
     mt_err err = { 0 };
     rig r = { 0 };
     n_moves = 0;
-    assert_ok(mt_device_open(&r.dev, "cpu", &(mt_device_options){ .n_threads = 1, .dawdle_us = dawdle_us, .slow_stream = slow }, &err));
+    assert_ok(mt_device_open(&r.dev, "cpu", &(mt_device_options){ .n_threads = 1, .dawdle_us = dawdle_us,
+                                                                  .slow_stream = slow }, &err));
     assert_ok(r.dev->api->stream_create(r.dev, &r.s, "copies", &err));
     assert_ok(r.dev->api->stream_create(r.dev, &r.other, "other", &err));
     assert_ok(r.dev->api->event_create(r.dev, &r.done, &err));
@@ -113,7 +120,8 @@ static void copies_keep_the_stream_s_order(void **state)
     enum { N = 5 * SLOT + 123, ROUNDS = 60 };
     mt_err err = { 0 };
     rig r = open_rig(60, NULL);
-    unsigned char *host = malloc(N), *device = malloc(N), *fresh = malloc((size_t)ROUNDS * N), *want_host = malloc(N), *want_device = malloc(N);
+    unsigned char *host = malloc(N), *device = malloc(N), *fresh = malloc((size_t)ROUNDS * N), *want_host = malloc(N),
+                  *want_device = malloc(N);
     draw(host, N, 1);
     draw(device, N, 2);
     memcpy(want_host, host, N);
@@ -176,7 +184,8 @@ static void the_mover_waits_for_whom_the_stream_waits_for(void **state)
     close_rig(&r);
 }
 
-/* The stream takes DAWDLE for each copy, the mover none: with one slot the second piece could not be moved before the first is copied. */
+/* The stream takes DAWDLE for each copy, the mover none: with one slot the second piece could not be moved before the first is
+ * copied. */
 static void the_host_moves_while_the_device_copies(void **state)
 {
     (void)state;
@@ -187,7 +196,8 @@ static void the_host_moves_while_the_device_copies(void **state)
     for (int apart = 0; apart < 2; apart++) { /* three pieces of one copy; three copies of one piece */
         rig r = open_rig(DAWDLE_MS * 1000, "copies");
         for (int i = 0; i < (apart ? 3 : 1); i++)
-            assert_ok(mt_slots_copy(r.slots, r.s, to + (size_t)i * SLOT, from + (size_t)i * SLOT, apart ? SLOT : sizeof from, MT_COPY_IN, &err));
+            assert_ok(mt_slots_copy(r.slots, r.s, to + (size_t)i * SLOT, from + (size_t)i * SLOT, apart ? SLOT : sizeof from,
+                                    MT_COPY_IN, &err));
         settle(&r);
         assert_memory_equal(from, to, sizeof from);
         assert_int_equal(n_moves, 3);

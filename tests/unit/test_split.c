@@ -51,16 +51,21 @@ static void what_has_no_finite_upper_half_is_refused(void **state)
     }
 }
 
-static void arrays_say_where_they_stopped(void **state)
+static void arrays_join_to_what_they_were_and_say_where_they_are_damaged(void **state)
 {
     (void)state;
-    const float x[] = { 1.0f, -0.1f, 0x1p-149f, INFINITY, 2.0f };
-    uint16_t hi[5];
-    int16_t lo[5];
-    float back[3];
-    assert_int_equal(mt_split_array(hi, lo, x, 5), 3);
-    mt_join_array(back, hi, lo, 3);
+    enum { N = 4 };
+    const float x[N] = { 1.0f, -0.1f, 0x1p-149f, 2.0f };
+    uint16_t hi[N];
+    int16_t lo[N];
+    float back[N];
+    for (int i = 0; i < N; i++) mt_split(x[i], &hi[i], &lo[i]);
+    mt_join_array(back, hi, lo, N);
     assert_memory_equal(back, x, sizeof back);
+    assert_int_equal(mt_split_check(hi, lo, N), N);
+    hi[2] = 0x7f80; /* infinity */
+    assert_int_equal(mt_split_check(hi, lo, N), 2);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(every_low_half_joins_to_what_it_was), cmocka_unit_test(what_has_no_finite_upper_half_is_refused), cmocka_unit_test(arrays_say_where_they_stopped))
+MT_TEST_MAIN(cmocka_unit_test(every_low_half_joins_to_what_it_was), cmocka_unit_test(what_has_no_finite_upper_half_is_refused),
+             cmocka_unit_test(arrays_join_to_what_they_were_and_say_where_they_are_damaged))

@@ -116,9 +116,11 @@ static void spans_are_named_timed_and_in_order(void **state)
     mt_trace_spans(f.trace, &n, &window, &lost);
     assert_int_equal(n, 7);
     assert_int_equal(lost, 0);
-    const mt_span *fill = find(&f, "fill"), *wait = find(&f, "wait b's turn"), *fwd = find(&f, "linear_fwd 64x64"), *dw = find(&f, "linear_dw 64x64"),
-                  *dx = find(&f, "linear_dx 64x64"), *in = find(&f, "in"), *host = find(&f, "layer 3");
-    assert_non_null(fill), assert_non_null(wait), assert_non_null(fwd), assert_non_null(dw), assert_non_null(dx), assert_non_null(in), assert_non_null(host);
+    const mt_span *fill = find(&f, "fill"), *wait = find(&f, "wait b's turn"), *fwd = find(&f, "linear_fwd 64x64"),
+                  *dw = find(&f, "linear_dw 64x64"), *dx = find(&f, "linear_dx 64x64"), *in = find(&f, "in"),
+                  *host = find(&f, "layer 3");
+    assert_non_null(fill), assert_non_null(wait), assert_non_null(fwd), assert_non_null(dw), assert_non_null(dx),
+        assert_non_null(in), assert_non_null(host);
     const mt_span *in_order[] = { fill, wait, fwd, dw, dx };
     for (size_t i = 0; i < MT_COUNT(in_order); i++) {
         assert_string_equal(in_order[i]->track, "compute");
@@ -200,7 +202,8 @@ static void the_file_is_a_chrome_trace(void **state)
     const json_t *span;
     assert_ok(mt_json_read(&json, path, &err));
     json_array_foreach(json_object_get(json, "traceEvents"), at, span) {
-        const char *name = json_string_value(json_object_get(span, "name")), *of = json_string_value(json_object_get(json_object_get(span, "args"), "name"));
+        const char *name = json_string_value(json_object_get(span, "name")),
+                   *of = json_string_value(json_object_get(json_object_get(span, "args"), "name"));
         dx |= name && strcmp(name, "linear_dx 64x64") == 0 && json_number_value(json_object_get(span, "dur")) > 0;
         track |= of && strcmp(of, "copy-in") == 0;
     }

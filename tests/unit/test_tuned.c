@@ -92,7 +92,8 @@ static void half_a_line_is_none_and_harms_no_other(void **state)
     mt_tuned_close(t);
 }
 
-/* Nor one that ends within its last number, and is completed by the line after it; nor are those behind what a disk left of zeros. */
+/* Nor one that ends within its last number, and is completed by the line after it; nor are those behind what a disk left of
+ * zeros. */
 static void a_number_cut_short_is_no_other_number(void **state)
 {
     const char *dir = *state;
@@ -108,7 +109,8 @@ static void a_number_cut_short_is_no_other_number(void **state)
         mt_tuned_close(t);
         t = open_in(dir, gpu);
         uint64_t found = look_up(t, 100 + cut);
-        if (found && (found != 0x123456789abcdef0 || cut > 1)) fail_msg("%d bytes less: %llx", cut, (unsigned long long)found); /* one: its end alone */
+        /* One: its end alone. */
+        if (found && (found != 0x123456789abcdef0 || cut > 1)) fail_msg("%d bytes less: %llx", cut, (unsigned long long)found);
         assert_int_equal(look_up(t, 200 + cut), 7);
         mt_tuned_close(t);
     }

@@ -1,4 +1,5 @@
-/* A checkpoint that does not fit its config: every case named, with what to do.  Made by rewriting a good model with one change. */
+/* A checkpoint that does not fit its config: every case named, with what to do.  Made by rewriting a good model with one
+ * change. */
 #include "rig.h"
 #include "tempdir.h"
 
@@ -28,9 +29,15 @@ static void copy_config(const char *dir)
 }
 
 /* What a change adds, or NULL. */
-static const char *added(change c) { return c == ADD_EXTRA ? "model.rotary_emb.inv_freq" : c == ADD_BIAS ? "model.layers.0.self_attn.o_proj.bias" : NULL; }
+static const char *added(change c)
+{
+    return c == ADD_EXTRA ? "model.rotary_emb.inv_freq" : c == ADD_BIAS ? "model.layers.0.self_attn.o_proj.bias" : NULL;
+}
 
-static bool is_dropped(const char *name, change c) { return (c == DROP && !strcmp(name, VICTIM)) || (c == DROP_HEAD && !strcmp(name, "lm_head.weight")); }
+static bool is_dropped(const char *name, change c)
+{
+    return (c == DROP && !strcmp(name, VICTIM)) || (c == DROP_HEAD && !strcmp(name, "lm_head.weight"));
+}
 
 static void declare(mt_safetensors_writer *w, const mt_st_tensor *t, change c)
 {

@@ -1,0 +1,309 @@
+#include "cli/train_screen.h"
+
+#include "base/file.h"
+#include "base/units.h"
+#include "cli/plot.h"
+#include "plan/flops.h"
+
+#include <string.h>
+#include <time.h>
+
+void mt_train_screen_init(mt_train_screen *s)
+{
+    *s = (mt_train_screen){ .eval_first = { .step = -1 }, .eval_last = { .step = -1 } };
+    pthread_mutex_init(&s->lock, NULL);
+}
+
+void mt_train_screen_deinit(mt_train_screen *s)
+{
+    pthread_mutex_destroy(&s->lock);
+    mt_free(s->losses.x);
+    mt_free(s->losses.y);
+    mt_str_free(&s->early);
+    if (s->log) fclose(s->log);
+}
+
+/* -- lines ----------------------------------------------------------------------------------------- */
+
+/* Every line that was said, with its time, for those who look later. */
+static void keep_line(mt_train_screen *screen, const char *line)
+{
+    char when[32];
+    struct tm now;
+    time_t t = time(NULL);
+    strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", localtime_r(&t, &now));
+    if (screen->log)
+        fprintf(screen->log, "%s  %s\n", when, line);
+    else
+        mt_str_printf(&screen->early, "%s  %s\n", when, line);
+}
+
+void mt_train_screen_keep(mt_train_screen *screen, const char *line)
+{
+    pthread_mutex_lock(&screen->lock);
+    keep_line(screen, line);
+    pthread_mutex_unlock(&screen->lock);
+}
+
+void mt_train_screen_log_to(mt_train_screen *screen, const char *dir)
+{
+    char *path = mt_path_join(dir, "log.txt");
+    FILE *log = path ? fopen(path, "ae") : NULL;
+    mt_free(path);
+    if (!log) return;
+    setvbuf(log, NULL, _IOLBF, 0);
+    pthread_mutex_lock(&screen->lock);
+    if (screen->early.s) fputs(screen->early.s, log);
+    mt_str_free(&screen->early);
+    screen->log = log;
+    pthread_mutex_unlock(&screen->lock);
+}
+
+/* On a terminal no word is cut at its edge; elsewhere a thing is a line, however long. */
+static void put_line(mt_train_screen *screen, const char *text, int indent)
+{
+    mt_str s = { 0 };
+    if (screen->term.live) mt_text_wrap(&s, text, mt_terminal_columns(&screen->term), indent);
+    if (mt_str_ok(&s) && s.s) text = s.s;
+    if (screen->bar_open)
+        mt_progress_say(&screen->bar, text);
+    else
+        printf("%s\n", text);
+    mt_str_free(&s);
+}
+
+void mt_train_screen_say(mt_train_screen *screen, const char *line)
+{
+    pthread_mutex_lock(&screen->lock);
+    keep_line(screen, line);
+    put_line(screen, line, 2);
+    fflush(stdout);
+    pthread_mutex_unlock(&screen->lock);
+}
+
+void mt_train_screen_notice(void *user, mt_log_level level, const char *text)
+{
+    mt_str s = { 0 };
+    if (level == MT_LOG_DEBUG) return;
+    mt_str_printf(&s, "%s%s", level == MT_LOG_WARN ? "warning: " : "", text);
+    mt_train_screen_say(user, s.s ? s.s : text);
+    mt_str_free(&s);
+}
+
+static void put_row(mt_train_screen *screen, const char *label, const char *text)
+{
+    mt_str s = { 0 };
+    mt_str_printf(&s, "  %-12s %s", label, text);
+    if (mt_str_ok(&s)) put_line(screen, s.s, 15);
+    mt_str_free(&s);
+}
+
+/* -- before the first step ------------------------------------------------------------------------- */
+
+static void print_plan(mt_train_screen *screen, const mt_train_info *i)
+{
+    const mt_plan *p = i->plan;
+    int64_t resident = 0, on_device = 0;
+    char text[320];
+    for (int u = 0; u < i->model->n_units; u++) {
+        resident += p->place.units[u].resident;
+        on_device += p->place.units[u].home == MT_DEVICE;
+    }
+    snprintf(text, sizeof text,
+             "%s, micro-batches of %lld tokens, %s a sweep; %lld of %d units stay on the device, state of %lld lives there",
+             mt_dtype_name(p->arithmetic.compute), (long long)p->arithmetic.micro_tokens, mt_plan_many_sweeps(p) ? "some" : "all",
+             (long long)resident, i->model->n_units, (long long)on_device);
+    put_row(screen, "plan", text);
+    mt_plan_describe_kept(p, &i->limits, text, sizeof text);
+    put_row(screen, "kept", text);
+    if (i->device_kind == MT_DEVICE_CUDA) {
+        mt_attention_use_text(&p->arithmetic.attention, text, sizeof text);
+        put_row(screen, "attention", text);
+    }
+    snprintf(text, sizeof text, "%s of buffers on the device, %s on the host", mt_bytes_text(p->device_bytes).s,
+             mt_bytes_text(p->host_bytes).s);
+    put_row(screen, "memory", text);
+}
+
+void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const mt_train_info *i, int port)
+{
+    char text[512];
+    printf("megatrain %s\n", MT_VERSION);
+    snprintf(text, sizeof text, "%s (%s, %s parameters, %s trained)", s->model.name, i->config->family->name,
+             mt_count_text((uint64_t)i->model->n_params).s, mt_count_text((uint64_t)i->model->n_trained).s);
+    put_row(screen, "model", text);
+    snprintf(text, sizeof text, "%s samples, %lld steps an epoch, at most %s tokens a step%s",
+             mt_count_text((uint64_t)i->data.n_samples).s, (long long)i->data.steps_per_epoch,
+             mt_count_text((uint64_t)i->data.max_tokens).s, i->data.n_eval_batches ? ", some held out for evaluation" : "");
+    put_row(screen, "data", text);
+    put_row(screen, "device", i->device.name);
+    print_plan(screen, i);
+    snprintf(text, sizeof text, "%lld steps, %s, learning rate %g", (long long)i->n_steps,
+             mt_settings_choice(s, "training.lr_scheduler"), s->training.learning_rate);
+    put_row(screen, "run", text);
+    snprintf(text, sizeof text, "%s; a checkpoint takes %s%s", i->output_dir, mt_bytes_text(i->checkpoint_bytes).s,
+             s->save.save_only_model ? " (weights only: it cannot be resumed)" : "");
+    put_row(screen, "output", text);
+    put_row(screen, "FLOPs are", MT_FLOPS_FORMULA);
+    if (*i->resumed_from) put_row(screen, "resumes", i->resumed_from);
+    if (port) {
+        snprintf(text, sizeof text, "http://127.0.0.1:%d/ (this machine only)", port);
+        put_row(screen, "dashboard", text);
+    }
+    for (size_t k = 0; k < s->n_notices; k++) put_row(screen, "note", s->notices[k]);
+    fflush(stdout);
+}
+
+void mt_train_screen_buffers(const mt_plan *p)
+{
+    printf("\nthe plan's memory:\n");
+    for (size_t i = 0; i < p->n_buffers; i++)
+        printf("  %-28s %-7s %12s\n", p->buffers[i].name, p->buffers[i].place == MT_HOST ? "host" : "device",
+               mt_bytes_text(p->buffers[i].bytes).s);
+}
+
+/* Nothing of what is there within a second or two. */
+void mt_train_screen_loading(mt_train_screen *screen, size_t done, size_t total)
+{
+    enum { AT_ONCE_S = 1 };
+    const double MB = 1e6;
+    pthread_mutex_lock(&screen->lock);
+    if (!screen->bar.total) mt_progress_start(&screen->bar, &screen->term, "loading (MB)", (double)total / MB);
+    screen->bar_open |= screen->bar.clock() - screen->bar.start_s > AT_ONCE_S && done < total;
+    if (screen->bar_open) mt_progress_update(&screen->bar, (double)done / MB, "");
+    pthread_mutex_unlock(&screen->lock);
+}
+
+/* -- while it runs --------------------------------------------------------------------------------- */
+
+void mt_train_screen_start(mt_train_screen *screen, const mt_train_info *info)
+{
+    pthread_mutex_lock(&screen->lock);
+    mt_progress_start(&screen->bar, &screen->term, "training", (double)info->n_steps);
+    mt_progress_skip(&screen->bar, (double)info->first_step);
+    screen->bar_open = true;
+    pthread_mutex_unlock(&screen->lock);
+}
+
+void mt_train_screen_finish(mt_train_screen *screen)
+{
+    pthread_mutex_lock(&screen->lock);
+    if (screen->bar_open) mt_progress_finish(&screen->bar);
+    screen->bar_open = false;
+    pthread_mutex_unlock(&screen->lock);
+}
+
+static void add_point(mt_train_screen *screen, double step, double loss)
+{
+    mt_err ignored;
+    size_t n = screen->losses.n;
+    if (mt_grow(&screen->losses.x, &screen->losses.cap_x, n + 1, sizeof *screen->losses.x, &ignored)) return;
+    if (mt_grow(&screen->losses.y, &screen->losses.cap_y, n + 1, sizeof *screen->losses.y, &ignored)) return;
+    screen->losses.x[n] = step;
+    screen->losses.y[n] = loss;
+    screen->losses.n++;
+}
+
+void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *s)
+{
+    char note[256];
+    const char *skipped = s->skipped ? "  (skipped: not finite)" : s->empty ? "  (skipped: nothing to train on)" : "";
+    if (screen->term.live) /* the bar wants room */
+        snprintf(note, sizeof note, "loss %.4f  %s tokens/s%s", s->loss, mt_count_text((uint64_t)s->tokens_s).s, skipped);
+    else
+        snprintf(note, sizeof note, "loss %.4f  norm %.3g  lr %.3g  %s tokens/s%s", s->loss, s->grad_norm, s->learning_rate,
+                 mt_count_text((uint64_t)s->tokens_s).s, skipped);
+    pthread_mutex_lock(&screen->lock);
+    mt_progress_update(&screen->bar, (double)s->step, note);
+    pthread_mutex_unlock(&screen->lock);
+    if (!s->empty) add_point(screen, (double)s->step, s->loss);
+}
+
+void mt_train_screen_eval(mt_train_screen *screen, const mt_train_eval *e)
+{
+    char line[256];
+    snprintf(line, sizeof line, "evaluation at step %lld: loss %.4f, perplexity %.4g, %.1f%% of %s right",
+             (long long)e->step, e->loss, e->perplexity, 100 * e->accuracy, mt_count_text((uint64_t)e->n_trained).s);
+    if (screen->eval_first.step < 0) screen->eval_first.step = e->step, screen->eval_first.loss = e->loss;
+    screen->eval_last.step = e->step, screen->eval_last.loss = e->loss;
+    mt_train_screen_say(screen, line);
+}
+
+/* A line each, however many the answer has. */
+void mt_train_screen_sample(mt_train_screen *screen, int64_t step, const char *prompt, const char *answer)
+{
+    mt_str s = { 0 };
+    mt_str_printf(&s, "sample at step %lld: %s -> %s", (long long)step, prompt, answer);
+    for (size_t i = 0; i < s.n; i++)
+        if (s.s[i] == '\n' || s.s[i] == '\r') s.s[i] = ' ';
+    if (mt_str_ok(&s)) mt_train_screen_say(screen, s.s);
+    mt_str_free(&s);
+}
+
+void mt_train_screen_saved(mt_train_screen *screen, const char *path, double seconds)
+{
+    char line[512];
+    snprintf(line, sizeof line, "saved %s (%s)", path, mt_seconds_text(seconds).s);
+    mt_train_screen_say(screen, line);
+}
+
+/* -- afterwards ------------------------------------------------------------------------------------ */
+
+static void draw_curve(const mt_train_screen *screen)
+{
+    mt_str s = { 0 };
+    int columns = mt_terminal_columns(&screen->term);
+    if (screen->losses.n < 2) return;
+    mt_plot_curve(&s, &(mt_curve){ .x = screen->losses.x,
+                                   .y = screen->losses.y,
+                                   .n = screen->losses.n,
+                                   .x_label = "step",
+                                   .y_label = "loss",
+                                   .width = columns < 100 ? columns : 100,
+                                   .height = 12,
+                                   .utf8 = screen->term.utf8 });
+    if (mt_str_ok(&s) && s.s) fputs(s.s, stdout);
+    mt_str_free(&s);
+}
+
+/* What was planned, and what came of it. */
+static void print_compared(mt_train_screen *screen, const mt_train_compared *c)
+{
+    mt_str s = { 0 };
+    if (c->planned_tokens_s > 0 && c->tokens_s > 0)
+        mt_str_printf(&s, "%s tokens/s (the plan said %s), ", mt_count_text((uint64_t)c->tokens_s).s,
+                      mt_count_text((uint64_t)c->planned_tokens_s).s);
+    mt_str_printf(&s, "at most %s of host memory (the plan said %s", mt_bytes_text(c->host).s, mt_bytes_text(c->planned_host).s);
+    if (c->aside) mt_str_printf(&s, "; up to %s for a checkpoint until it was written", mt_bytes_text(c->aside).s);
+    mt_str_printf(&s, ") and %s on the device (%s)", mt_bytes_text(c->device).s, mt_bytes_text(c->planned_device).s);
+    if (mt_str_ok(&s)) put_line(screen, s.s, 0);
+    mt_str_free(&s);
+}
+
+/* The first evaluation beside the last; there may be one alone, or none. */
+static void print_evaluations(const mt_train_screen *screen)
+{
+    if (screen->eval_last.step < 0) return;
+    printf("evaluation loss ");
+    if (screen->eval_first.step < screen->eval_last.step)
+        printf("%.4f at step %lld, ", screen->eval_first.loss, (long long)screen->eval_first.step);
+    printf("%.4f at step %lld\n", screen->eval_last.loss, (long long)screen->eval_last.step);
+}
+
+void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, const mt_train_result *r)
+{
+    print_compared(screen, &r->compared);
+    if (r->stopped) {
+        if (r->step)
+            printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
+        else
+            printf("stopped before the first step; nothing is there to be saved\n");
+        printf(settings->save.save_only_model ? "it holds the model alone (save_only_model), so the run cannot go on from it\n"
+                                              : "to go on: the same command with --resume\n");
+        return;
+    }
+    draw_curve(screen);
+    if (r->n_skipped) printf("%lld steps were skipped: not finite, or nothing to train on\n", (long long)r->n_skipped);
+    print_evaluations(screen);
+    printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);
+}

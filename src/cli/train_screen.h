@@ -1,0 +1,70 @@
+/* train_screen.h - what a run shows: a banner, a bar, lines above it, and at the end a curve; and log.txt, which has every line
+ * with its time.
+ *
+ *     init       what is said is printed, and kept until there is a log
+ *     loading, finish
+ *     log_to     the run's directory is ours: log.txt from here on, with what was said before
+ *     banner, start, step ..., finish
+ *     end        what came of it
+ *     deinit
+ *
+ * Notices may come from any thread (mt_train_screen_say); the rest is for the thread that runs the trainer. */
+#ifndef MT_CLI_TRAIN_SCREEN_H
+#define MT_CLI_TRAIN_SCREEN_H
+
+#include "base/log.h"
+#include "cli/progress.h"
+#include "engine/train.h"
+
+#include <pthread.h>
+#include <stdio.h>
+
+typedef struct mt_train_screen {
+    mt_terminal term;     /* of stdout; set before anything is shown but notices */
+    pthread_mutex_t lock; /* of the bar and the log */
+    mt_progress bar;
+    bool bar_open;
+    struct {
+        double *x, *y;
+        size_t n, cap_x, cap_y;
+    } losses;
+    struct {
+        int64_t step; /* -1: none */
+        double loss;
+    } eval_first, eval_last;
+    FILE *log;    /* log.txt of the run; NULL: not yet */
+    mt_str early; /* what was said before there was one */
+} mt_train_screen;
+
+void mt_train_screen_init(mt_train_screen *screen);
+void mt_train_screen_deinit(mt_train_screen *screen);
+
+/* A line above the bar, and in the log. */
+void mt_train_screen_say(mt_train_screen *screen, const char *line);
+/* The same as a sink of notices (mt_log_set_sink); user is the screen. */
+void mt_train_screen_notice(void *user, mt_log_level level, const char *text);
+/* A line for the log alone. */
+void mt_train_screen_keep(mt_train_screen *screen, const char *line);
+/* A log that cannot be written is no reason to stop a run. */
+void mt_train_screen_log_to(mt_train_screen *screen, const char *dir);
+
+/* port: of the dashboard; 0: there is none. */
+void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *settings, const mt_train_info *info, int port);
+/* The plan's memory, buffer by buffer. */
+void mt_train_screen_buffers(const mt_plan *plan);
+
+/* A bar while weights come, of those that take more than a moment. */
+void mt_train_screen_loading(mt_train_screen *screen, size_t done, size_t total);
+/* The bar of the steps. */
+void mt_train_screen_start(mt_train_screen *screen, const mt_train_info *info);
+void mt_train_screen_step(mt_train_screen *screen, const mt_train_step *step);
+void mt_train_screen_eval(mt_train_screen *screen, const mt_train_eval *eval);
+void mt_train_screen_sample(mt_train_screen *screen, int64_t step, const char *prompt, const char *answer);
+void mt_train_screen_saved(mt_train_screen *screen, const char *path, double seconds);
+/* Whichever bar is there has come to its end. */
+void mt_train_screen_finish(mt_train_screen *screen);
+
+/* Plan and run compared, the curve, where the model is or how to go on. */
+void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, const mt_train_result *result);
+
+#endif

@@ -1,0 +1,227 @@
+/* config_layers.c - what layers differ in: how far they look back, and how positions turn them. */
+#include "model/config_read.h"
+
+#include "base/mem.h"
+
+#include <math.h>
+#include <string.h>
+
+typedef mt__config_reader reader;
+
+/* -- windows --------------------------------------------------------------------------------------- */
+
+static mt_rc window_from_layer_types(reader *r, const json_t *types, int64_t width)
+{
+    mt_config *c = r->c;
+    if (!json_is_array(types) || json_array_size(types) < (size_t)c->L)
+        return mt_fail(r->err, MT_EFORMAT, "%s: \"layer_types\" should list all %lld layers", r->path, (long long)c->L);
+    for (int64_t i = 0; i < c->L; i++) {
+        const json_t *v = json_array_get(types, (size_t)i);
+        const char *name = json_is_string(v) ? json_string_value(v) : "";
+        if (strcmp(name, "sliding_attention") == 0)
+            c->window[i] = width;
+        else if (strcmp(name, "full_attention") != 0 && strcmp(name, "attention") != 0)
+            return mt_fail(r->err, MT_EUNSUPPORTED,
+                           "%s: layer %lld is of type \"%s\"; only full and sliding attention are supported", r->path,
+                           (long long)i, name);
+    }
+    return MT_OK;
+}
+
+/* Every how many layers one is full: a number, or a string with a letter a layer ("LLLG"), the last of which is. */
+static mt_rc window_pattern(reader *r, int64_t fallback, int64_t *out)
+{
+    const json_t *v = json_object_get(r->doc, "sliding_window_pattern");
+    *out = fallback;
+    if (json_is_string(v))
+        *out = (int64_t)json_string_length(v);
+    else
+        MT_TRY(mt_json_i64(r->doc, "sliding_window_pattern", fallback, out, r->path, r->err));
+    if (*out < 1) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window_pattern\" of %lld layers", r->path, (long long)*out);
+    return MT_OK;
+}
+
+mt_rc mt__config_read_windows(mt__config_reader *r)
+{
+    mt_config *c = r->c;
+    const mt_family *f = c->family;
+    const json_t *key = json_object_get(r->doc, "sliding_window"), *types = json_object_get(r->doc, "layer_types");
+    int64_t width = 0, first = 0, pattern = 0;
+    bool used = f->window == MT_WINDOW_ALL;
+    c->window = mt_calloc((size_t)c->L, sizeof *c->window);
+    if (!c->window) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
+    if (f->window == MT_WINDOW_NEVER) return MT_OK;
+    MT_TRY(mt_json_i64(r->doc, "sliding_window", key ? 0 : f->default_window, &width, r->path, r->err)); /* null: full */
+    if (f->window == MT_WINDOW_LATE) {
+        MT_TRY(mt_json_bool(r->doc, "use_sliding_window", false, &used, r->path, r->err));
+        MT_TRY(mt_json_i64(r->doc, "max_window_layers", 28, &first, r->path, r->err));
+    }
+    if (width < 0) return mt_fail(r->err, MT_ERANGE, "%s: \"sliding_window\" is %lld", r->path, (long long)width);
+    if (first < 0)
+        return mt_fail(r->err, MT_ERANGE, "%s: \"max_window_layers\" is %lld; 0 or more expected", r->path, (long long)first);
+    if (f->window == MT_WINDOW_PATTERN) {
+        used = true;
+        MT_TRY(window_pattern(r, f->window_pattern, &pattern));
+    }
+    if (!used || width == 0) return MT_OK;
+    if (!mt_json_missing(types)) return window_from_layer_types(r, types, width);
+    for (int64_t i = first; i < c->L; i++) c->window[i] = pattern && (i + 1) % pattern == 0 ? 0 : width;
+    return MT_OK;
+}
+
+/* -- rope ------------------------------------------------------------------------------------------ */
+
+static double yarn_mscale(double factor, double m) { return factor <= 1 ? 1.0 : 0.1 * m * log(factor) + 1.0; }
+
+static mt_rc read_yarn(reader *r, const json_t *d, mt_rope_spec *rope)
+{
+    double mscale, mscale_all, given;
+    MT_TRY(mt_json_f64(d, "beta_fast", 32, &rope->beta_fast, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "beta_slow", 1, &rope->beta_slow, r->path, r->err));
+    MT_TRY(mt_json_bool(d, "truncate", true, &rope->truncate, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "mscale", 0, &mscale, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "mscale_all_dim", 0, &mscale_all, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "attention_factor", 0, &given, r->path, r->err));
+    if (given != 0)
+        rope->attention_factor = given;
+    else if (mscale != 0 && mscale_all != 0)
+        rope->attention_factor = yarn_mscale(rope->factor, mscale) / yarn_mscale(rope->factor, mscale_all);
+    else
+        rope->attention_factor = yarn_mscale(rope->factor, 1);
+    return MT_OK;
+}
+
+static mt_rc read_scaling(reader *r, const json_t *d, mt_rope_spec *rope)
+{
+    static const struct {
+        const char *name;
+        mt_rope_type type;
+    } known[] = { { "default", MT_ROPE_DEFAULT }, { "linear", MT_ROPE_LINEAR }, { "dynamic", MT_ROPE_DYNAMIC },
+                  { "llama3", MT_ROPE_LLAMA3 },   { "yarn", MT_ROPE_YARN },     { "longrope", MT_ROPE_LONG },
+                  { "su", MT_ROPE_LONG } };
+    const char *name, *old_name;
+    MT_TRY(mt_json_str(d, "type", "default", &old_name, r->path, r->err));
+    MT_TRY(mt_json_str(d, "rope_type", old_name, &name, r->path, r->err));
+    size_t i = 0;
+    while (i < MT_COUNT(known) && strcmp(known[i].name, name)) i++;
+    if (i == MT_COUNT(known))
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: rope scaling \"%s\" is not supported (default, linear, dynamic, llama3, yarn, longrope are)", r->path,
+                       name);
+    rope->type = known[i].type;
+    if (!mt_json_missing(json_object_get(d, "short_factor"))) rope->type = MT_ROPE_LONG; /* Phi-3 called it yarn, too */
+    MT_TRY(mt_json_f64(d, "rope_theta", rope->theta, &rope->theta, r->path, r->err));
+    double from_top;
+    MT_TRY(mt_json_f64(d, "original_max_position_embeddings", (double)r->c->max_positions, &rope->original_positions, r->path,
+                       r->err));
+    MT_TRY(mt_json_f64(r->doc, "original_max_position_embeddings", rope->original_positions, &from_top, r->path, r->err));
+    rope->original_positions = from_top;
+    double implied = (double)r->c->max_positions / rope->original_positions;
+    MT_TRY(mt_json_f64(d, "factor", rope->type == MT_ROPE_YARN || rope->type == MT_ROPE_LONG ? implied : 1, &rope->factor,
+                       r->path, r->err));
+    MT_TRY(mt_json_f64(d, "low_freq_factor", 1, &rope->low_freq, r->path, r->err));
+    MT_TRY(mt_json_f64(d, "high_freq_factor", 4, &rope->high_freq, r->path, r->err));
+    bool logs = rope->type == MT_ROPE_LONG; /* of the positions, so one alone will not do; where they grew by less than 1 it
+                                             * says nothing */
+    if (!((rope->factor >= 1 || logs) && rope->factor < 1e6 && rope->original_positions >= (logs ? 2 : 1)))
+        return mt_fail(r->err, MT_ERANGE, "%s: rope scaling factor %g over %g positions makes no sense", r->path, rope->factor,
+                       rope->original_positions);
+    return rope->type == MT_ROPE_YARN ? read_yarn(r, d, rope) : MT_OK; /* the rest of longrope once dr is known */
+}
+
+static mt_rc read_factors(reader *r, const json_t *d, const char *key, int64_t n, double *out)
+{
+    const json_t *list = json_object_get(d, key);
+    if (!json_is_array(list) || json_array_size(list) != (size_t)n)
+        return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should list %lld numbers, half of a head's rotated width",
+                       r->path, key, (long long)n);
+    for (int64_t i = 0; i < n; i++) {
+        const json_t *v = json_array_get(list, (size_t)i);
+        out[i] = json_number_value(v);
+        if (!json_is_number(v) || !(out[i] > 0))
+            return mt_fail(r->err, MT_EFORMAT, "%s: rope scaling: \"%s\" should hold positive numbers", r->path, key);
+    }
+    return MT_OK;
+}
+
+static mt_rc read_longrope(reader *r, const json_t *d, mt_rope_spec *rope)
+{
+    double implied = rope->factor <= 1 ? 1 : sqrt(1 + log(rope->factor) / log(rope->original_positions));
+    MT_TRY(mt_json_f64(d, "attention_factor", implied, &rope->attention_factor, r->path, r->err));
+    MT_TRY(read_factors(r, d, "short_factor", rope->dr / 2, rope->short_factor));
+    return read_factors(r, d, "long_factor", rope->dr / 2, rope->long_factor);
+}
+
+/* One set of rope settings, or none (d missing): the top-level keys and the family's defaults. */
+static mt_rc read_rope_spec(reader *r, const json_t *d, double theta, mt_rope_spec *rope)
+{
+    const mt_config *c = r->c;
+    const char *partial_key = mt__config_spelling(r->doc, MT__NAMES("partial_rotary_factor", "rotary_pct", "rope_pct"));
+    double partial;
+    *rope = (mt_rope_spec){ .style = c->family->rope, .factor = 1, .attention_factor = 1, .theta = theta };
+    if (!mt_json_missing(d) && !json_is_object(d))
+        return mt_fail(r->err, MT_EFORMAT, "%s: the rope settings should be an object", r->path);
+    MT_TRY(mt_json_f64(r->doc, partial_key ? partial_key : "partial_rotary_factor",
+                       c->family->default_partial ? c->family->default_partial : 1, &partial, r->path, r->err));
+    if (!mt_json_missing(d)) {
+        MT_TRY(mt_json_f64(d, "partial_rotary_factor", partial, &partial, r->path, r->err));
+        MT_TRY(read_scaling(r, d, rope));
+    }
+    if (!(rope->theta > 1 && rope->theta < 1e15)) return mt_fail(r->err, MT_ERANGE, "%s: rope_theta is %g", r->path, rope->theta);
+    rope->dr = (int64_t)((double)c->Dh * partial);
+    if (rope->dr < 2 || rope->dr % 2 || rope->dr > c->Dh || rope->dr / 2 > MT_MAX_PAIRS)
+        return mt_fail(r->err, MT_ERANGE, "%s: partial_rotary_factor=%g of head_dim=%lld is not a number of pairs", r->path,
+                       partial, (long long)c->Dh);
+    return rope->type == MT_ROPE_LONG ? read_longrope(r, d, rope) : MT_OK;
+}
+
+/* Layers without rotary positions, as smollm3 lists them. */
+static mt_rc read_no_rope(reader *r)
+{
+    mt_config *c = r->c;
+    const json_t *list = json_object_get(r->doc, "no_rope_layers");
+    int64_t interval = 0;
+    if (mt_json_missing(list)) {
+        MT_TRY(mt_json_i64(r->doc, "no_rope_layer_interval", c->family->nope_interval, &interval, r->path, r->err));
+        for (int64_t i = 0; interval > 0 && i < c->L; i++)
+            if ((i + 1) % interval == 0) c->layer_rope[i] = MT_LAYER_NOPE;
+        return MT_OK;
+    }
+    if (!json_is_array(list) || json_array_size(list) < (size_t)c->L)
+        return mt_fail(r->err, MT_EFORMAT, "%s: \"no_rope_layers\" should list all %lld layers", r->path, (long long)c->L);
+    for (int64_t i = 0; i < c->L; i++)
+        if (json_integer_value(json_array_get(list, (size_t)i)) == 0) c->layer_rope[i] = MT_LAYER_NOPE;
+    return MT_OK;
+}
+
+mt_rc mt__config_read_rope(mt__config_reader *r)
+{
+    mt_config *c = r->c;
+    const mt_family *f = c->family;
+    double theta, local_theta;
+    c->layer_rope = mt_calloc((size_t)c->L, sizeof *c->layer_rope);
+    if (!c->layer_rope) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
+    if (f->rope == MT_ROPE_NONE) return MT_OK;
+    const json_t *d = json_object_get(r->doc, "rope_scaling"), *both = json_object_get(r->doc, "rope_parameters"), *local = NULL;
+    bool keyed = json_is_object(json_object_get(both, "full_attention"));
+    if (keyed) local = json_object_get(both, "sliding_attention");
+    if (mt_json_missing(d)) d = keyed ? json_object_get(both, "full_attention") : both;
+    const char *theta_key = mt__config_spelling(r->doc, MT__NAMES("rope_theta", "rotary_emb_base"));
+    MT_TRY(mt_json_f64(r->doc, theta_key ? theta_key : "rope_theta", f->default_theta, &theta, r->path, r->err));
+    MT_TRY(read_rope_spec(r, d, theta, &c->rope));
+    for (int64_t i = 0; i < c->L; i++) c->layer_rope[i] = MT_LAYER_ROPE;
+    if (f->local_rope) {
+        MT_TRY(mt_json_f64(r->doc, "rope_local_base_freq", f->local_theta ? f->local_theta : c->rope.theta, &local_theta, r->path,
+                           r->err));
+        MT_TRY(read_rope_spec(r, local, local_theta, &c->rope_local));
+        for (int64_t i = 0; i < c->L; i++)
+            if (c->window[i]) c->layer_rope[i] = MT_LAYER_ROPE_LOCAL, c->has_rope_local = true;
+    }
+    return f->nope_interval ? read_no_rope(r) : MT_OK;
+}
+
+void mt_config_no_rope(mt_config *c)
+{
+    memset(c->layer_rope, MT_LAYER_NOPE, (size_t)c->L);
+    c->rope.dr = c->rope_local.dr = 0;
+}

@@ -1,0 +1,26 @@
+/* config_read.h - what the readers of config.json share.  Only model/config*.c includes it. */
+#ifndef MT_MODEL_CONFIG_READ_H
+#define MT_MODEL_CONFIG_READ_H
+
+#include "model/family.h"
+
+typedef struct mt__config_reader {
+    const json_t *doc; /* the part about text */
+    const json_t *top; /* the whole file; the same unless it is of a multimodal model */
+    const char *path;
+    const mt_family *as; /* the family is given, not looked for */
+    bool guessed;        /* neither given nor told by type or architecture */
+    mt_config *c;
+    mt_err *err;
+} mt__config_reader;
+
+/* Several spellings of a key, the usual one first. */
+#define MT__NAMES(...) ((const char *const[]){ __VA_ARGS__, NULL })
+/* The first of them that is there; NULL: none. */
+const char *mt__config_spelling(const json_t *doc, const char *const *names);
+
+/* -- config_layers.c -- */
+mt_rc mt__config_read_windows(mt__config_reader *r);
+mt_rc mt__config_read_rope(mt__config_reader *r); /* needs the windows */
+
+#endif
