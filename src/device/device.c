@@ -23,15 +23,21 @@ static mt_rc open_cuda(mt_device **out, const char *word, const mt_device_option
     return mt_device_cuda.open(out, &o, err);
 }
 
-/* The first GPU this program can use: there may be one beside a display's old card. */
+/* The first GPU this program can use: there may be one beside a display's old card, or beside one that somebody else has filled. */
 static mt_rc open_any_gpu(mt_device **out, const mt_device_options *options, mt_err *why)
 {
     enum { MOST_GPUS = 16 };
     mt_device_options o = options ? *options : (mt_device_options){ 0 };
     mt_err next;
     mt_rc rc = mt_device_cuda.open(out, &o, why);
-    for (o.index++; rc == MT_EUNSUPPORTED && o.index < MOST_GPUS; o.index++)
-        if (mt_device_cuda.open(out, &o, &next) == MT_OK) return MT_OK;
+    if (rc != MT_EUNSUPPORTED && rc != MT_ENOMEM && rc != MT_EDEVICE) return rc;
+    for (mt_rc other = rc; other != MT_EINVAL && o.index + 1 < MOST_GPUS;) { /* EINVAL: there are no more */
+        o.index++;
+        other = mt_device_cuda.open(out, &o, &next);
+        if (other) continue;
+        mt_info("cuda:%d is used; of cuda:0: %s", o.index, why->msg);
+        return MT_OK;
+    }
     return rc;
 }
 

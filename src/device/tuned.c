@@ -6,8 +6,10 @@
 #include "base/rng.h"
 #include "base/str.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -73,22 +75,49 @@ static void read_choices(mt_tuned *t, const char *text, const char *last)
     }
 }
 
-static mt_rc read_file(mt_tuned *t, const char *dir, const char *who, mt_err *err)
+/* A file of other kernels is nobody's any more. */
+static mt_rc read_file(mt_tuned *t, const char *who, bool *found, mt_err *err)
 {
     char *text = NULL;
     size_t n, head = strlen(who);
-    MT_TRY(mt_dir_make(dir, err));
-    if (mt_file_exists(t->path)) MT_TRY(mt_file_read(&text, &n, t->path, MOST_BYTES, err));
-    if (text && strncmp(text, who, head) == 0 && text[head] == '\n') {
+    *found = false;
+    if (!mt_file_exists(t->path)) return MT_OK;
+    MT_TRY(mt_file_read(&text, &n, t->path, MOST_BYTES, err));
+    *found = strncmp(text, who, head) == 0 && text[head] == '\n';
+    if (*found)
         read_choices(t, text + head + 1, text + n);
-        mt_free(text);
-        return MT_OK;
-    }
+    else
+        unlink(t->path);
     mt_free(text);
-    char *first = mt_asprintf("%s\n", who);
-    mt_rc rc = first ? mt_outfile_save(t->path, first, head + 1, err) : mt_fail(err, MT_ENOMEM, "no host memory for a line");
+    return MT_OK;
+}
+
+/* Whoever comes second at the same moment must not lose what the first has written since: a link is made only where nothing is. */
+static mt_rc put_in_place(const char *made, const char *path, mt_err *err)
+{
+    if (link(made, path) == 0 || errno == EEXIST) return MT_OK;
+    return rename(made, path) == 0 ? MT_OK : mt_fail_errno(err, MT_EIO, "%s", path); /* a file system without links */
+}
+
+static mt_rc begin_file(const mt_tuned *t, const char *who, mt_err *err)
+{
+    char *first = mt_asprintf("%s\n", who), *made = mt_asprintf("%s.%ld", t->path, (long)getpid());
+    mt_rc rc = first && made ? mt_outfile_save(made, first, strlen(first), err) : mt_fail(err, MT_ENOMEM, "no host memory for a line");
+    if (!rc) rc = put_in_place(made, t->path, err);
+    if (made) unlink(made);
+    mt_free(made);
     mt_free(first);
     return rc;
+}
+
+static mt_rc open_file(mt_tuned *t, const char *dir, const char *who, mt_err *err)
+{
+    bool found;
+    MT_TRY(mt_dir_make(dir, err));
+    MT_TRY(read_file(t, who, &found, err));
+    if (found) return MT_OK;
+    MT_TRY(begin_file(t, who, err));
+    return read_file(t, who, &found, err);
 }
 
 /* In one write at the end: others may be at it, too.  A line begins with an end, should the one before have none. */
@@ -127,7 +156,7 @@ mt_rc mt_tuned_open(mt_tuned **out, const char *dir, const char *who, mt_err *er
         mt_tuned_close(t);
         return mt_fail(err, MT_ENOMEM, "no host memory for the choices of products");
     }
-    if (t->path && read_file(t, dir, who, &why)) {
+    if (t->path && open_file(t, dir, who, &why)) {
         mt_warn("the kernels chosen for products are not remembered, and another run may have other bits: %s", why.msg);
         mt_free(t->path);
         t->path = NULL;

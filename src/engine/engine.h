@@ -71,6 +71,8 @@ void mt_engine_trace(mt_engine *e, mt_trace *trace);
  * so far leave it, and no unit is updated again before it is let go.  The engine may step and evaluate meanwhile; its next update
  * waits where it must.  Each hold ends with let_go() of every unit. */
 mt_rc mt_engine_hold(mt_engine *e, mt_err *err);
+/* Seconds at most; then what is held in host memory can be read even if the device fails. */
+mt_rc mt_engine_await_held(mt_engine *e, mt_err *err);
 mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 void mt_engine_let_go(mt_engine *e, int unit);
 

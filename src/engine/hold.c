@@ -1,6 +1,7 @@
 /* hold.c - the state of all units after one update, kept still for another thread that saves it while the next step computes.
  *
  *     hold     (engine's thread)  from here on no unit is updated before it is let go
+ *     await    (the saver's)      all of it that lies in host memory has come there
  *     read     (the saver's)      waits for the unit's own update, then copies from its home
  *     let_go   (the saver's)      the unit may be updated again
  *
@@ -36,6 +37,17 @@ mt_rc mt__hold_wait(mt_engine *e, int u, mt_err *err)
     return mt_watch_check(&e->watch, err);
 }
 
+/* A device that fails later must not be asked whether a write-back of long ago is there (H4). */
+mt_rc mt_engine_await_held(mt_engine *e, mt_err *err)
+{
+    for (int u = 0; u < e->model->n_units; u++) {
+        const mt_unit_place *at = mt__place(e, u);
+        if (at->home == MT_HOST && at->site == MT_SITE_STAGED) MT_TRY(mt_sync(e->units[u].written, err));
+    }
+    atomic_store(&e->held_there, e->n_holds);
+    return MT_OK;
+}
+
 /* That the run has failed since is no matter (H4): if the unit's own update is done and its write-back is there, nothing has
  * changed it. */
 mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
@@ -43,6 +55,7 @@ mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t fi
     unit_state *s = &e->units[unit];
     const mt_unit_place *at = mt__place(e, unit);
     if (at->home == MT_HOST && at->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &s->updated, s->held_version, err));
-    if (at->home == MT_HOST && at->site == MT_SITE_STAGED) MT_TRY(mt_sync(s->written, err));
+    bool there = at->home != MT_HOST || at->site != MT_SITE_STAGED || atomic_load(&e->held_there) == e->n_holds;
+    if (!there) MT_TRY(mt_sync(s->written, err));
     return mt__state_read(e, unit, kind, first, n, dst, err);
 }

@@ -171,6 +171,7 @@ struct mt_engine {
 
     /* holding still for the thread that saves; see hold.c */
     int64_t n_holds; /* changed only while nothing is held */
+    atomic_int_least64_t held_there; /* the hold whose write-backs have all been seen to end */
 
     /* reaching what lives on the device; see homes.c */
     mt_stream *state; /* NULL: no home is there */

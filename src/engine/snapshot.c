@@ -113,6 +113,7 @@ mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *mod
     *s = (mt_snapshot){ .engine = engine, .model = model, .each = { 2, 2, moments, moments },
                         .copies = mt_calloc((size_t)model->n_units, sizeof *s->copies) };
     mt_rc rc = s->copies ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
+    if (!rc) rc = mt_engine_await_held(engine, err); /* before anything that takes long */
     if (!rc && o->room && !mt_pool_create(&pool, o->n_threads, &(mt_err){ 0 })) rc = take_units(s, o, pool, err);
     mt_pool_free(pool);
     if (rc)

@@ -39,10 +39,11 @@ typedef struct descs {
 
 static cudaDataType type_of(mt_dtype t) { return t == MT_DTYPE_BF16 ? CUDA_R_16BF : CUDA_R_32F; }
 
-/* No kernel asks for more than 16 bytes, and telling more would let a buffer's address choose the kernel, and the bits. */
-static uint32_t alignment(const void *p)
+/* No kernel asks for more than 16 bytes, and telling more would let a buffer's address choose the kernel, and the bits; so would the row of a
+ * matrix that a product begins at. */
+static uint32_t alignment(const void *p, int64_t ld, mt_dtype t)
 {
-    uintptr_t bits = (uintptr_t)p;
+    uintptr_t bits = (uintptr_t)p | (uintptr_t)ld * mt_dtype_bytes(t);
     uint32_t bytes = 16;
     while (bytes > 1 && bits % bytes) bytes /= 2;
     return bytes;
@@ -79,10 +80,10 @@ static bool make_preference(cublasLtMatmulPreferenceOpaque_t *pref, const matmul
     const struct {
         cublasLtMatmulPreferenceAttributes_t what;
         uint32_t bytes;
-    } aligned[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p->a) },
-                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p->b) },
-                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p->c) },
-                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p->d) } };
+    } aligned[] = { { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, alignment(p->a, p->lda, p->t) },
+                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES, alignment(p->b, p->ldb, p->t) },
+                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, alignment(p->c, p->ldc, p->td) },
+                    { CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES, alignment(p->d, p->ldd, p->td) } };
     bool ok = cublasLtMatmulPreferenceInit(pref) == CUBLAS_STATUS_SUCCESS;
     ok = ok && !cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
     ok = ok && !cublasLtMatmulPreferenceSetAttribute(pref, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
@@ -140,8 +141,8 @@ static void make_key(const matmul *p, int64_t key[16])
                                  p->ldd,
                                  p->beta != 0,
                                  p->bias != NULL,
-                                 (int64_t)alignment(p->a) << 16 | alignment(p->b),
-                                 (int64_t)alignment(p->c) << 16 | alignment(p->d),
+                                 (int64_t)alignment(p->a, p->lda, p->t) << 16 | alignment(p->b, p->ldb, p->t),
+                                 (int64_t)alignment(p->c, p->ldc, p->td) << 16 | alignment(p->d, p->ldd, p->td),
                                  p->c == p->d };
     memcpy(key, values, sizeof values);
 }
