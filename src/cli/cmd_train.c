@@ -45,16 +45,29 @@ typedef struct app {
 /* -- signals --------------------------------------------------------------------------------------- */
 
 static volatile sig_atomic_t stop_asked;
+static struct timespec asked_at;
+
+/* One request may come as two signals: timeout(1) sends its own to the program and to the group, and runners that pass Ctrl-C on send what the
+ * terminal has sent already. */
+static bool same_request(void)
+{
+    const double APART_S = 0.5;
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)(now.tv_sec - asked_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - asked_at.tv_nsec) < APART_S;
+}
 
 /* The first asks, the second does not wait. */
 static void on_signal(int number)
 {
     static const char text[] = "\nstopping after this step and saving; once more stops at once\n";
+    if (stop_asked && same_request()) return;
     if (stop_asked) {
         signal(number, SIG_DFL);
         raise(number);
         return;
     }
+    clock_gettime(CLOCK_MONOTONIC, &asked_at);
     stop_asked = 1;
     ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
     (void)n;

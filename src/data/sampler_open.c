@@ -120,8 +120,8 @@ static mt_rc use_built_in(mt_sampler *s, const char *name, mt_err *err)
     const mt_template *t = mt_template_find(name);
     if (!t) {
         mt_template_nearest(name, near);
-        return mt_fail(err, MT_EINVAL, "there is no chat template \"%s\"%s%s%s", name, *near ? "; did you mean \"" : "", near,
-                       *near ? "\"?" : "");
+        return mt_fail(err, MT_EINVAL, "there is no chat template \"%s\"%s%s%s  Without dataset.template the model's own is used", name,
+                       *near ? "; did you mean \"" : ".", near, *near ? "\"?" : "");
     }
     const char *lacks = mt_template_lacks(t, s->tok);
     if (!lacks) return use_text(s, t->name, t->text, strlen(t->text), err);

@@ -19,17 +19,25 @@ static bool faulted(int code)
     return true;
 }
 
+/* Of the first n bytes those that end with a line. */
+static int64_t whole_lines(int fd, int64_t n)
+{
+    char c = '\n';
+    while (n > 0 && pread(fd, &c, 1, (off_t)n - 1) == 1 && c != '\n') n--;
+    return n;
+}
+
 mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err)
 {
     *m = (mt_metrics){ .path = mt_strdup(path) };
     if (!m->path) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
-    m->fd = faulted(EIO) ? -1 : open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+    m->fd = faulted(EIO) ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
     m->opened = m->fd >= 0;
     off_t there = m->opened ? lseek(m->fd, 0, SEEK_END) : -1;
     if (there >= 0 && there < keep) {
         mt_warn("%s is shorter than the checkpoint remembers (%lld of %lld bytes): some lines are lost", path, (long long)there,
                 (long long)keep);
-        keep = there;
+        keep = whole_lines(m->fd, there);
     }
     if (there < 0 || faulted(EIO) || ftruncate(m->fd, keep)) {
         mt_rc rc = mt_fail_errno(err, MT_EIO, "opening the metrics file %s", path);

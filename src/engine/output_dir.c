@@ -2,6 +2,7 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "base/outfile.h"
 #include "base/units.h"
 #include "ckpt/outdir.h"
@@ -46,6 +47,9 @@ static mt_rc in_use(const mt_output_dir *d, mt_err *err)
                    d->path, *who ? who : "unknown");
 }
 
+/* Lustre mounted without them, some network file systems. */
+static bool no_locks(int code) { return code == ENOSYS || code == EOPNOTSUPP || code == ENOLCK; }
+
 static mt_rc lock(mt_output_dir *d, mt_err *err)
 {
     char *file = mt_path_join(d->path, ".lock"), pid[32];
@@ -54,8 +58,10 @@ static mt_rc lock(mt_output_dir *d, mt_err *err)
     mt_free(file);
     if (d->lock < 0) return mt_fail_errno(err, MT_EIO, "locking %s", d->path);
     d->locked = true;
-    if (flock(d->lock, LOCK_EX | LOCK_NB))
-        return errno == EWOULDBLOCK ? in_use(d, err) : mt_fail_errno(err, MT_EIO, "locking %s", d->path);
+    int code = flock(d->lock, LOCK_EX | LOCK_NB) ? errno : 0;
+    if (code == EWOULDBLOCK) return in_use(d, err);
+    if (code && !no_locks(code)) return mt_fail_errno(err, MT_EIO, "locking %s", d->path);
+    if (code) mt_warn("%s is on a file system without locks: see to it that no other run uses it", d->path);
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
     if (ftruncate(d->lock, 0) || pwrite(d->lock, pid, (size_t)n, 0) != n)
         return mt_fail_errno(err, MT_EIO, "writing the lock of %s", d->path);

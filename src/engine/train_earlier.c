@@ -39,12 +39,12 @@ char *mt__train_metrics_path(const mt_trainer *t)
     return *name == '/' ? mt_strdup(name) : mt_path_join(t->dir.path, name);
 }
 
-/* A run that does not say has its metrics in its directory. */
+/* Where none says, only the usual name is a run's. */
 static bool metrics_are_ours(const mt_trainer *t)
 {
     const char *name = t->s->logging.metrics_file;
     if (!*t->s->save.resume) return false;
-    return t->earlier.metrics_file ? strcmp(name, t->earlier.metrics_file) == 0 : *name != '/';
+    return strcmp(name, t->earlier.metrics_file ? t->earlier.metrics_file : "metrics.jsonl") == 0;
 }
 
 mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err)

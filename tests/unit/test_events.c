@@ -94,6 +94,25 @@ static void metrics_become_events(void **state)
     mt_free(dir);
 }
 
+/* Somebody has cut the file, in the middle of a line: what follows is a line of its own. */
+static void lines_stay_lines_in_a_file_that_was_cut(void **state)
+{
+    mt_err err = { 0 };
+    mt_metrics m;
+    char *path = mt_path_join(*state, "metrics.jsonl"), *text;
+    size_t n;
+    assert_ok(mt_outfile_save(path, "{\"step\": 1}\n{\"st", 17, &err));
+    assert_ok(mt_metrics_open(&m, path, 26, &err));
+    mt_metrics_int(&m, "step", 3);
+    assert_ok(mt_metrics_end(&m, &err));
+    mt_metrics_close(&m);
+    assert_ok(mt_file_read(&text, &n, path, 100, &err));
+    assert_string_equal(text, "{\"step\": 1}\n{\"step\": 3}\n");
+    mt_free(text);
+    assert_ok(mt_dir_remove(path, &err));
+    mt_free(path);
+}
+
 /* A clock that was set back, or several starts within a second. */
 static void the_newest_file_is_the_last_by_name(void **state)
 {
@@ -121,6 +140,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(the_checksum_is_castagnolis),
         cmocka_unit_test_setup_teardown(metrics_become_events, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(lines_stay_lines_in_a_file_that_was_cut, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(the_newest_file_is_the_last_by_name, tempdir_make, tempdir_remove),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

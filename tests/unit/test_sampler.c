@@ -109,7 +109,7 @@ static void unknown_templates_suggest_the_nearest(void **state)
     mt_layout l = alpaca();
     assert_ok(mt_tokenizer_open(&tok, TOKENIZER, &err));
     assert_int_equal(mt_sampler_open(&s, tok, &l, &(mt_sampler_config){ .template = "lama3" }, &err), MT_EINVAL);
-    assert_says("did you mean \"llama3\"?");
+    assert_says("did you mean \"llama3\"?  Without dataset.template the model's own is used");
     mt_value kwargs;
     mt_arena arena = { 0 };
     assert_ok(mt_value_parse_json(&kwargs, &arena, "{\"messages\": 1}", 15, NULL, "kwargs", &err));

@@ -1,0 +1,51 @@
+/* src/engine/output_dir.c: the lock, on file systems that have one and on those that have not. */
+#include "tempdir.h"
+
+#include "base/log.h"
+#include "ckpt/outdir.h"
+#include "engine/output_dir.h"
+
+#include <errno.h>
+#include <sys/file.h>
+
+static int lock_says; /* 0: it is ours, else errno */
+
+/* In the place of the system's. */
+int flock(int fd, int operation)
+{
+    (void)fd;
+    (void)operation;
+    errno = lock_says;
+    return lock_says ? -1 : 0;
+}
+
+static void count_warnings(void *user, mt_log_level level, const char *text)
+{
+    (void)text;
+    if (level == MT_LOG_WARN) ++*(int *)user;
+}
+
+static void a_file_system_without_locks_is_used_with_a_warning(void **state)
+{
+    static const struct {
+        int says, warnings;
+        mt_rc rc;
+    } cases[] = { { 0, 0, MT_OK }, { ENOSYS, 1, MT_OK }, { EOPNOTSUPP, 1, MT_OK }, { ENOLCK, 1, MT_OK }, { EWOULDBLOCK, 0, MT_EBUSY }, { EIO, 0, MT_EIO } };
+    char *path = mt_path_join(*state, "out");
+    mt_err err = { 0 };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_output_dir d;
+        int warnings = 0;
+        lock_says = cases[i].says;
+        mt_log_set_sink(count_warnings, &warnings);
+        assert_int_equal(mt_output_dir_open(&d, path, &err), cases[i].rc);
+        mt_log_set_sink(NULL, NULL);
+        assert_int_equal(warnings, cases[i].warnings);
+        mt_output_dir_close(&d);
+    }
+    assert_ok(mt_dir_remove(path, &err));
+    mt_free(path);
+}
+
+#define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+MT_TEST_MAIN(IN_TEMPDIR(a_file_system_without_locks_is_used_with_a_warning))
