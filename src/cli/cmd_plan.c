@@ -117,13 +117,13 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
     mt_rc rc = mt_subject_open(&s, &asked->subject, set, err);
     if (!rc) rc = mt_plan_machine(&found, &asked->machine, set, err);
     if (!rc) {
-        mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .device = found.device, .elsewhere = asked->machine.gpu, .ram_source = found.ram_source, .settings = set };
+        mt_plan_answer a = { .model = s.name, .untrained = s.untrained, .on = &found, .settings = set };
         a.q = mt_plan_question(s.model, set, &found.machine);
         a.q.device_there = found.device_there;
         a.q.host_there = found.host_there;
         a.n_steps = set->training.num_steps;
         a.writes = writes_of(s.model, set);
-        bool here = !a.elsewhere && !set->save.overwrite && !*set->save.resume; /* another machine has another disk, and a run that goes frees some */
+        bool here = found.here && !set->save.overwrite && !*set->save.resume; /* another machine has another disk, and a run that goes frees some */
         if (here) a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : ".");
         add_notes(&a, &s);
         rc = show_answer(&a, o->json, err);

@@ -97,7 +97,7 @@ static void print_json_heading(const mt_machine_found *found, const mt_settings 
     mt_str out = { 0 };
     mt_str_puts(&out, "{\"version\": 1,\n");
     mt_plan_json_step(&out, q, set->training.gradient_accumulation_steps);
-    mt_plan_json_machine(&out, q, found->device);
+    mt_plan_json_machine(&out, q, found);
     printf("%s \"models\": [", mt_str_ok(&out) ? out.s : "");
     mt_str_free(&out);
 }

@@ -118,7 +118,6 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
                                      .ram_most = (size_t)m->host_memory,
                                      .link = (double)asked->link,
                                      .cores = (int)least((uint64_t)asked->cores, (uint64_t)m->optimizer_threads) };
-    mt_host host;
     if (dev && dev->api->kind == MT_DEVICE_CPU && (asked->gpu_memory || asked->link))
         return mt_fail(err, MT_EINVAL, "--gpu-memory and --link describe a GPU, and there is none here: --gpu NAME says which (megatrain plan --list-gpus)");
     MT_TRY(mt_machine_here(&out->machine, dev, &given, true, err));
@@ -131,10 +130,12 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
         out->device_there = out->machine.device_bytes;
         out->machine.device_bytes = (size_t)m->device_memory;
     }
-    MT_TRY(mt_host_read(&host, "", err));
+    MT_TRY(mt_host_read(&out->host, "", err));
+    out->here = dev;
+    out->cores = given.cores ? given.cores : dev ? out->host.cores : MT_USUAL_CORES;
     bool limited = m->host_memory && out->machine.host_bytes == m->host_memory;
-    if (limited) out->host_there = given.ram ? given.ram : mt_host_usable(&host);
-    snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : asked->gpu ? "this machine's, for want of --ram" : host.limited_by);
+    if (limited) out->host_there = given.ram ? given.ram : mt_host_usable(&out->host);
+    snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : asked->gpu ? "this machine's, for want of --ram" : out->host.limited_by);
     return MT_OK;
 }
 

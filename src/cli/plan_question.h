@@ -4,6 +4,7 @@
 #define MT_CLI_PLAN_QUESTION_H
 
 #include "plan/advise.h"
+#include "plan/host.h"
 #include "plan/shapes.h"
 #include "settings/settings.h"
 
@@ -41,6 +42,9 @@ typedef struct mt_machine_found {
     mt_machine machine;
     size_t device_there, host_there; /* where settings allow less of it; 0: they do not */
     char device[160], ram_source[96];
+    int cores;    /* of the host */
+    bool here;    /* not only described: then the next is known */
+    mt_host host;
 } mt_machine_found;
 
 /* As described, within what the settings of memory allow. */

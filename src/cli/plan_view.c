@@ -214,7 +214,7 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return; /* nothing to paste of what train refuses, wherever it writes */
     run.training.batch_size = recommended; /* auto takes the same */
     mt_str_puts(out, "\n");
-    mt_settings_write_some(&run, a->elsewhere ? decides_the_plan_elsewhere : decides_the_plan, 2, out);
+    mt_settings_write_some(&run, a->on->here ? decides_the_plan : decides_the_plan_elsewhere, 2, out);
 }
 
 static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
@@ -244,8 +244,8 @@ static void put_question(mt_str *out, const mt_plan_answer *a, const mt_terminal
 {
     const mt_question *q = &a->q;
     mt_str text = { 0 };
-    mt_str_printf(&text, "%s (%s parameters) on %s; %s of host memory (%s)", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->device,
-                  mt_bytes_text(q->machine.host_bytes).s, a->ram_source);
+    mt_str_printf(&text, "%s (%s parameters) on %s; %s of host memory (%s), %d core%s", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->on->device,
+                  mt_bytes_text(q->machine.host_bytes).s, a->on->ram_source, a->on->cores, plural(a->on->cores));
     put_line(out, &text, 2, term);
     mt_plan_step_text(&text, q);
     put_line(out, &text, 2, term);
@@ -285,15 +285,18 @@ void mt_plan_json_step(mt_str *out, const mt_question *q, int64_t accumulation)
                   q->clip ? "true" : "false");
 }
 
-void mt_plan_json_machine(mt_str *out, const mt_question *q, const char *device)
+void mt_plan_json_machine(mt_str *out, const mt_question *q, const mt_machine_found *on)
 {
     const mt_machine *m = &q->machine;
     size_t device_bytes = m->shared && m->host_bytes < m->device_bytes ? m->host_bytes : m->device_bytes; /* a CPU's is the host's */
     mt_str_puts(out, " \"machine\": {\"device\": ");
-    mt_str_json(out, device, strlen(device));
+    mt_str_json(out, on->device, strlen(on->device));
     mt_str_printf(out, ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g,", device_bytes, m->host_bytes,
                   m->flops, m->attention, m->device_bandwidth);
-    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g},\n", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[q->form.moments]);
+    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g, \"cores\": %d", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[q->form.moments],
+                  on->cores);
+    if (on->here) mt_str_printf(out, ", \"numa_nodes\": %d, \"huge_pages\": %s, \"memlock_bytes\": %zu", on->host.numa_nodes, on->host.huge_pages ? "true" : "false", on->host.memlock);
+    mt_str_puts(out, "},\n");
 }
 
 /* How often each thing is decided; descriptions put it in words. */
@@ -357,7 +360,7 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
     mt_str_json(out, a->model, strlen(a->model));
     mt_str_printf(out, ", \"parameters\": %lld, \"trainable_family\": %s, \"fits\": %s,\n", (long long)q->model->n_params, a->untrained ? "false" : "true", a->plan ? "true" : "false");
     mt_plan_json_step(out, q, a->settings->training.gradient_accumulation_steps);
-    mt_plan_json_machine(out, q, a->device);
+    mt_plan_json_machine(out, q, a->on);
     mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
     if (a->plan) json_plan(out, a->plan, a->n_steps);
     mt_str_printf(out, " \"checkpoint_bytes\": %llu, \"disk_bytes\": %llu, \"disk_free_bytes\": %zu,\n", (unsigned long long)a->writes.checkpoint, (unsigned long long)a->writes.bytes,

@@ -2,10 +2,9 @@
 #ifndef MT_CLI_PLAN_VIEW_H
 #define MT_CLI_PLAN_VIEW_H
 
+#include "cli/plan_question.h"
 #include "cli/terminal.h"
 #include "engine/train.h"
-#include "plan/advise.h"
-#include "settings/settings.h"
 
 /* Everything that was found out about a run. */
 enum { MT_PLAN_NOTES = 8 };
@@ -13,9 +12,7 @@ enum { MT_PLAN_NOTES = 8 };
 typedef struct mt_plan_answer {
     const char *model;     /* as it was asked for */
     const char *untrained; /* its family, where `train` does not know that yet; NULL: it does */
-    const char *device;    /* "h100 (not this machine)", "NVIDIA H200" */
-    bool elsewhere;        /* on a machine that is only described */
-    const char *ram_source; /* who says how much host memory there is */
+    const mt_machine_found *on; /* that machine: borrowed */
     const mt_settings *settings; /* the question's: borrowed */
     mt_question q;
     const mt_plan *plan;   /* NULL: nothing fits */
@@ -36,7 +33,7 @@ typedef struct mt_plan_answer {
 void mt_plan_step_text(mt_str *out, const mt_question *q);
 /* Lines of the JSON that other answers have too, each ending in a comma. */
 void mt_plan_json_step(mt_str *out, const mt_question *q, int64_t accumulation);
-void mt_plan_json_machine(mt_str *out, const mt_question *q, const char *device);
+void mt_plan_json_machine(mt_str *out, const mt_question *q, const mt_machine_found *on);
 
 void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term);
 void mt_plan_json(mt_str *out, const mt_plan_answer *a);

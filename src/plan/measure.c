@@ -36,7 +36,6 @@
 #define MOST_FILES ((int64_t)512 << 20)
 #define CPU_OWN    ((size_t)24 << 20)
 
-enum { USUAL_CORES = 16 };
 enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 }; /* far more than caches hold */
 #define MEASURING_BYTES ((size_t)ADAM_PARAMS * 14 + 2 * (size_t)COPY_BYTES) /* of host memory, beside a GPU */
 
@@ -467,7 +466,7 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     MT_TRY(mt_host_read(&h, "", err));
     size_t room = given->ram ? given->ram : mt_host_usable(&h);
     if (given->ram_most && given->ram_most < room) room = given->ram_most;
-    int cores = given->cores ? given->cores : gpu ? USUAL_CORES : h.cores; /* a GPU that is not here is not beside these cores */
+    int cores = given->cores ? given->cores : gpu ? MT_USUAL_CORES : h.cores; /* a GPU that is not here is not beside these cores */
     if (gpu)
         *out = mt_machine_of_gpu(gpu, cores);
     else {

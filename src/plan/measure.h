@@ -20,6 +20,9 @@ typedef struct mt_machine_given {
     int cores;
 } mt_machine_given;
 
+/* Cores that are taken for granted beside a GPU that is not here. */
+enum { MT_USUAL_CORES = 16 };
+
 /* dev: the device a run would be on, or NULL when given->gpu names another.  cache: false measures anew and keeps nothing. */
 mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *given, bool cache, mt_err *err);
 

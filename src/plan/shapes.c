@@ -233,6 +233,7 @@ mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
     char plain[128], known[128];
     const mt_shape *near = &mt_shapes[0];
     int nearest = INT_MIN;
+    *out = NULL;
     plain_name(name, plain, sizeof plain);
     if (!*plain) return mt_fail(err, MT_ENOENT, "which model?  A published name such as %s; megatrain plan --list-shapes has them all", near->name);
     for (size_t i = 0; i < mt_n_shapes; i++) {

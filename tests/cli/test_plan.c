@@ -35,7 +35,9 @@ static void memory_is_called_what_it_is(void **state)
     if (!strstr(out, "memory the CPU computes in: ") || !strstr(out, "; both together ") || !strstr(out, " of 3.7 GiB") || strstr(out, "pinned")) fail_msg("%s", out);
     assert_int_equal(run_program("plan --shape gpt2 --gpu h100", out, sizeof out), 0);
     unwrap(out);
-    assert_non_null(strstr(out, "(this machine's, for want of --ram)"));
+    assert_non_null(strstr(out, "(this machine's, for want of --ram), 16 cores"));
+    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --cores 1 --json", 0, "\"cores\": 1},");
+    expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json", 0, "\"numa_nodes\": ");
 }
 
 /* What train would not start does not begin as if it did. */
@@ -104,7 +106,7 @@ static void json_has_what_it_says_it_has(void **state)
 static void json_has_nothing_that_is_not_written_down(void **state)
 {
     (void)state;
-    static const char *const questions[] = { "plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --json", "plan --shape qwen2.5-7b --gpu rtx4090 --ram 60G --json", "plan --what-fits --gpu h100 --ram 64G --json",
+    static const char *const questions[] = { "plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --json", "plan --shape qwen2.5-7b --gpu rtx4090 --ram 60G --json", "plan --what-fits --gpu h100 --ram 64G --json", "plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json",
                                              "plan --list-gpus --json", "plan --list-shapes --json" };
     char docs[32768], out[65536], key[64];
     FILE *f = fopen(MT_TESTS_DIR "/../docs/plan.md", "r");
