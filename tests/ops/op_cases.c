@@ -153,9 +153,13 @@ static const struct {
     { { .N = 31, .D = 2056, .eps = 1e-5f, .centered = true, .dx_add = true }, false, false, false },
     { { .N = 33, .D = 72, .eps = 1e-5f }, true, false, true },
     { { .N = 0, .D = 16, .eps = 1e-5f, .centered = true }, true, false, true },
-    { { .N = 8203, .D = 40, .eps = 1e-5f,
-        .dx_add = true }, false, false, false }, /* so many rows that a GPU's blocks take more of them */
+    { { .N = 8203, .D = 40, .eps = 1e-5f, .dx_add = true }, false, false, false },
+    /* tall_rmsnorm, on a GPU alone: so many rows of such a width that a block takes twice as many */
+    { { .N = 8203, .D = 2048, .eps = 1e-5f, .dx_add = true }, false, false, false },
+    { { .N = 8257, .D = 3584, .eps = 1e-6f }, true, false, false },
+    { { .N = 8203, .D = 2048, .eps = 1e-5f, .centered = true }, false, false, true },
 };
+enum { N_TALL_NORMS = 3, N_NORMS = MT_COUNT(rmsnorm_cases) - N_TALL_NORMS };
 
 static void declare_rmsnorm(op_run *r, int c)
 {
@@ -179,7 +183,11 @@ static void declare_rmsnorm(op_run *r, int c)
     add_scratch(r, &a->scratch, mt_rmsnorm_scratch(a));
 }
 
-CHECKED_OP(rmsnorm, true, false, NULL)
+static const op_spec spec_rmsnorm = { "rmsnorm", OP_ID_rmsnorm, N_NORMS, true, false, declare_rmsnorm, NULL };
+
+static void declare_tall_rmsnorm(op_run *r, int c) { declare_rmsnorm(r, N_NORMS + c); }
+
+const op_spec op_tall_rmsnorm = { "tall_rmsnorm", OP_ID_rmsnorm, N_TALL_NORMS, true, false, declare_tall_rmsnorm, NULL };
 
 /* -- linear ---------------------------------------------------------------------------------------- */
 

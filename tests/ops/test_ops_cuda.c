@@ -113,6 +113,20 @@ static void gpu_agrees_with_cpu(void **state)
     op_run_free(truth);
 }
 
+static void norms_of_many_wide_rows_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    for (int i = 0; i < 2 * op_tall_rmsnorm.n_cases; i++) {
+        point p = { &op_tall_rmsnorm, i / 2, i % 2 ? MT_DTYPE_BF16 : MT_DTYPE_F32, "" };
+        if (gpu_lacks(&p)) continue;
+        op_run *truth = run(cpu, &p, (op_how){ .t = MT_DTYPE_F32 }), *first = run(gpu, &p, (op_how){ .t = p.t });
+        assert_right(&p, first, truth, "many wide rows");
+        assert_repeats(&p, first, 2);
+        op_run_free(first);
+        op_run_free(truth);
+    }
+}
+
 /* Against our own plain fp32 kernels, which the small cases hold to the CPU; and again and again. */
 static void long_attention_is_right_and_repeatable(void **state)
 {
@@ -214,6 +228,8 @@ int main(int argc, char **argv)
             }
     if (wanted("long_attention", argc, argv))
         tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
+    if (wanted("tall_rmsnorm", argc, argv))
+        tests[n++] = (struct CMUnitTest){ "many wide rows", norms_of_many_wide_rows_agree_with_the_cpu, NULL, NULL, NULL };
     if (wanted("attention", argc, argv))
         tests[n++] = (struct CMUnitTest){ "plain attention is another path", plain_attention_is_another_path, NULL, NULL, NULL };
     if (wanted("linear", argc, argv))
