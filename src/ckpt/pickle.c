@@ -103,14 +103,14 @@ static mt_rc make_strided(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *fr
 static mt_rc fill_tensor(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *from, mt_err *err)
 {
     const mt__pk_storage *s = from->storage;
-    size_t end, size = mt_dtype_bytes(from->dtype), room = (size_t)s->n;
+    /* The tensor's own type need not be its storage's.  The product is that of storage_bytes, which did not overflow. */
+    size_t end, size = mt_dtype_bytes(from->dtype), room = (size_t)s->n * mt_dtype_bytes(s->dtype) / size;
     t->dtype = from->dtype;
     t->n_dims = from->n_dims;
     memcpy(t->shape, from->shape, sizeof t->shape);
     if (!mt_st_size(t->dtype, t->n_dims, t->shape, &t->n, &t->bytes))
         return bad_tensor(p, t->name, "its shape is larger than any memory", err);
     if (!s->data) return bad_tensor(p, t->name, "its numbers are not in the file", err);
-    if (s->untyped) room /= size;
     t->data = s->data; /* where an empty tensor stays */
     if (t->n == 0) return MT_OK;
     if (!extent(from, &end) || end > room) return bad_tensor(p, t->name, "it reaches past the end of its storage", err);

@@ -3,6 +3,7 @@
 
 #include "base/fault.h"
 #include "base/file.h"
+#include "base/str.h"
 #include "ckpt/pickle.h"
 
 #include <stdlib.h>
@@ -70,14 +71,16 @@ static void what_is_no_pickle_is_named(void **state)
     bytes_fail_with("\x80\x07N.", 4, MT_EUNSUPPORTED, "pickle protocol 7");
 }
 
-/* A machine of its own for one pickle inside the older format, whose first three parts are given. */
+/* The first three parts of the older format. */
+static const char legacy_head[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.";
+
+/* A machine of its own for one pickle inside the older format. */
 static void legacy_fails_with(const char *list, size_t n, const char *says)
 {
-    static const char head[] = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}.";
     char bytes[512];
-    memcpy(bytes, head, sizeof head - 1);
-    memcpy(bytes + sizeof head - 1, list, n);
-    bytes_fail_with(bytes, sizeof head - 1 + n, MT_EFORMAT, says);
+    memcpy(bytes, legacy_head, sizeof legacy_head - 1);
+    memcpy(bytes + sizeof legacy_head - 1, list, n);
+    bytes_fail_with(bytes, sizeof legacy_head - 1 + n, MT_EFORMAT, says);
 }
 
 #define LEGACY(list, says) legacy_fails_with(list, sizeof(list) - 1, says)
@@ -111,6 +114,77 @@ static void nonsense_on_the_stack_is_refused(void **state)
     LEGACY("\x80\x02}.\x80\x02]X\x01\x00\x00\x00"
            "0a.",
            "numbers that no tensor names");
+}
+
+static void put_text(mt_str *to, const char *text)
+{
+    mt_str_printf(to, "X%c", (int)strlen(text));
+    mt_str_add(to, "\0\0\0", 3);
+    mt_str_printf(to, "%s", text);
+}
+
+static void put_number(mt_str *to, int n)
+{
+    mt_str_putc(to, 'K');
+    mt_str_putc(to, (char)n);
+}
+
+/* The older format with one tensor, "w", of n numbers of a type of its own in a storage of n_storage numbers, n_bytes bytes. */
+static void write_view(mt_str *to, const char *storage, int n_storage, size_t n_bytes, const char *type, int n)
+{
+    mt_str_add(to, legacy_head, sizeof legacy_head - 1);
+    mt_str_printf(to, "\x80\x02}");
+    put_text(to, "w");
+    mt_str_printf(to, "ctorch._utils\n_rebuild_tensor_v3\n((");
+    put_text(to, "storage");
+    mt_str_printf(to, "ctorch\n%s\n", storage);
+    put_text(to, "0");
+    put_text(to, "cpu");
+    put_number(to, n_storage);
+    mt_str_printf(to, "tQ");
+    put_number(to, 0); /* offset, shape, stride, requires_grad, hooks */
+    put_number(to, n);
+    mt_str_printf(to, "\x85K\x01\x85\x89}ctorch\n%s\ntRs.\x80\x02]", type);
+    put_text(to, "0");
+    mt_str_printf(to, "a.%c", n_storage);
+    for (size_t i = 0; i < 7 + n_bytes; i++) mt_str_putc(to, 0);
+    assert_true(mt_str_ok(to));
+}
+
+static void room_is_counted_in_the_bytes_of_the_storage(void **state)
+{
+    (void)state;
+    static const struct {
+        const char *storage;
+        int n_storage;
+        size_t n_bytes;
+        const char *type;
+        int n_fit;
+    } cases[] = { { "ByteStorage", 16, 16, "float64", 2 },
+                  { "ByteStorage", 17, 17, "float32", 4 },
+                  { "DoubleStorage", 2, 16, "bfloat16", 8 },
+                  { "HalfStorage", 8, 16, "float16", 8 },
+                  { "UntypedStorage", 17, 17, "float32", 4 } };
+    for (size_t i = 0; i < MT_COUNT(cases); i++)
+        for (int more = 0; more < 3; more++) {
+            mt_err err = { 0 };
+            mt_pickle *p = NULL;
+            mt_str bytes = { 0 };
+            int n = more < 2 ? cases[i].n_fit + more : 8 * cases[i].n_fit;
+            write_view(&bytes, cases[i].storage, cases[i].n_storage, cases[i].n_bytes, cases[i].type, n);
+            mt_rc rc = mt_pickle_open_memory(&p, bytes.s, bytes.n, "x.bin", &err);
+            if (more) {
+                assert_int_equal(rc, MT_EFORMAT);
+                assert_says("tensor \"w\": it reaches past the end of its storage");
+            } else {
+                assert_ok(rc);
+                float x = 1;
+                mt_st_read(mt_pickle_at(p, 0), n - 1, 1, &x);
+                assert_true(x == 0);
+            }
+            mt_pickle_close(p);
+            mt_str_free(&bytes);
+        }
 }
 
 /* Every prefix, and every byte changed in a few ways: an error or a list of tensors whose numbers can be read. */
@@ -178,4 +252,5 @@ static void every_allocation_and_file_call_may_fail(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(code_is_refused_by_name), cmocka_unit_test(archives_that_lie_are_told_apart),
              cmocka_unit_test(what_is_no_pickle_is_named), cmocka_unit_test(nonsense_on_the_stack_is_refused),
-             cmocka_unit_test(damage_never_crashes), cmocka_unit_test(every_allocation_and_file_call_may_fail))
+             cmocka_unit_test(room_is_counted_in_the_bytes_of_the_storage), cmocka_unit_test(damage_never_crashes),
+             cmocka_unit_test(every_allocation_and_file_call_may_fail))
