@@ -226,7 +226,7 @@ static mt_rc read_groups(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, c
         pq_group *g = &m->groups[m->n_groups];
         mt_thrift_field in = { 0 };
         while (mt__thrift_next(t, &in)) {
-            if (in.id == 1)
+            if (in.id == 1 && !g->chunks) /* a second list is not looked at */
                 MT_TRY(read_chunks(t, &in, m, g, src, err));
             else if (in.id == 3)
                 g->n_rows = mt__thrift_int(t, &in);

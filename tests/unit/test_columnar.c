@@ -1,0 +1,133 @@
+/* Parquet and Arrow files whose description of themselves lies.  Real files are in golden/test_formats.c. */
+#include "test.h"
+
+#include "base/str.h"
+#include "data/parquet.h"
+#include "data/records.h"
+
+/* ---- a writer for the few parts of Thrift's compact protocol that a footer needs ---- */
+
+enum { I32 = 5, I64 = 6, BINARY = 8, LIST = 9, STRUCT = 12 };
+
+static void put_int(mt_str *to, int64_t n)
+{
+    uint64_t zigzag = (uint64_t)n << 1;
+    for (; zigzag > 127; zigzag >>= 7) mt_str_putc(to, (char)(zigzag | 128));
+    mt_str_putc(to, (char)zigzag);
+}
+
+static void put_field(mt_str *to, int id, int type)
+{
+    mt_str_putc(to, (char)type);
+    put_int(to, id);
+}
+
+static void put_number(mt_str *to, int id, int type, int64_t n)
+{
+    put_field(to, id, type);
+    put_int(to, n);
+}
+
+static void put_name(mt_str *to, int id, const char *name)
+{
+    put_field(to, id, BINARY);
+    mt_str_putc(to, (char)strlen(name));
+    mt_str_add(to, name, strlen(name));
+}
+
+static void put_structs(mt_str *to, int id, int n)
+{
+    put_field(to, id, LIST);
+    mt_str_putc(to, (char)(n << 4 | STRUCT));
+}
+
+static void end_struct(mt_str *to) { mt_str_putc(to, 0); }
+
+/* ---- a file of one column with one number ---- */
+
+static void put_page(mt_str *to, int32_t value)
+{
+    put_number(to, 1, I32, 0);            /* a data page */
+    put_number(to, 2, I32, sizeof value); /* bytes, and compressed ones */
+    put_number(to, 3, I32, sizeof value);
+    put_field(to, 5, STRUCT);
+    put_number(to, 1, I32, 1); /* values */
+    put_number(to, 2, I32, PQ_PLAIN);
+    put_number(to, 3, I32, PQ_RLE);
+    put_number(to, 4, I32, PQ_RLE);
+    end_struct(to);
+    end_struct(to);
+    mt_str_add(to, (const char *)&value, sizeof value);
+}
+
+static void put_chunk(mt_str *to, size_t at, size_t n_bytes)
+{
+    put_field(to, 3, STRUCT);
+    put_number(to, 1, I32, PQ_INT32);
+    put_number(to, 4, I32, 0); /* not compressed */
+    put_number(to, 5, I64, 1); /* values */
+    put_number(to, 7, I64, (int64_t)n_bytes);
+    put_number(to, 9, I64, (int64_t)at);
+    end_struct(to);
+    end_struct(to);
+}
+
+static void put_schema(mt_str *to)
+{
+    put_structs(to, 2, 2);
+    put_name(to, 4, "root");
+    put_number(to, 5, I32, 1);
+    end_struct(to);
+    put_number(to, 1, I32, PQ_INT32);
+    put_number(to, 3, I32, PQ_REQUIRED);
+    put_name(to, 4, "n");
+    end_struct(to);
+}
+
+/* The row group lists its columns twice, the second time n_again of them. */
+static void write_parquet(mt_str *to, int n_again)
+{
+    mt_str_add(to, "PAR1", 4);
+    put_page(to, 42);
+    size_t footer = to->n, n_page = footer - 4;
+    put_number(to, 1, I32, 1); /* version */
+    put_schema(to);
+    put_number(to, 3, I64, 1);
+    put_structs(to, 4, 1);
+    put_structs(to, 1, 1);
+    put_chunk(to, 4, n_page);
+    put_structs(to, 1, n_again);
+    for (int i = 0; i < n_again; i++) put_chunk(to, 0, 0);
+    put_number(to, 3, I64, 1);
+    end_struct(to);
+    end_struct(to);
+    uint32_t n = (uint32_t)(to->n - footer);
+    mt_str_add(to, (const char *)&n, sizeof n);
+    mt_str_add(to, "PAR1", 4);
+    assert_true(mt_str_ok(to));
+}
+
+static void of_two_lists_of_columns_the_first_counts(void **state)
+{
+    (void)state;
+    for (int n_again = 0; n_again < 4; n_again++) {
+        mt_err err = { 0 };
+        mt_str file = { 0 };
+        mt_records *r = NULL;
+        mt_arena a = { 0 };
+        mt_value v;
+        mt_record_place where;
+        write_parquet(&file, n_again);
+        assert_ok(mt__records_open_bytes(&r, "x.parquet", file.s, file.n, NULL, &err));
+        assert_ok(mt_records_next(r, &a, &v, &where, &err));
+        assert_int_equal(v.type, MT_VALUE_MAP);
+        assert_string_equal(v.map.pairs[0].key, "n");
+        assert_int_equal(v.map.pairs[0].value.type, MT_VALUE_INT);
+        assert_int_equal(v.map.pairs[0].value.i, 42);
+        mt_arena_free(&a);
+        mt_records_close(r);
+        mt_str_free(&file);
+    }
+}
+
+MT_TEST_MAIN(cmocka_unit_test(of_two_lists_of_columns_the_first_counts))
