@@ -176,6 +176,9 @@ static mt_rc read_field(builder *b, ar_field *f, mt_flat_table t);
 
 static mt_rc read_fields(builder *b, ar_field *f, mt_flat_vector list)
 {
+    /* Counted before there is memory for them: an offset of four bytes becomes a field of a hundred. */
+    if (list.n > MAX_FIELDS - b->schema->n_fields) return bad(b, f, "too many columns");
+    b->schema->n_fields += list.n;
     f->n_children = list.n;
     f->children = mt_arena_calloc(b->src->keep, list.n, sizeof *f->children);
     if (!f->children) return mt_fail(b->err, MT_ENOMEM, "%s: no memory for the schema", b->src->path);
@@ -201,7 +204,7 @@ static mt_rc read_field(builder *b, ar_field *f, mt_flat_table t)
 {
     size_t n;
     const char *name = mt__flat_string(t, 0, &n);
-    if (++b->depth > MAX_DEPTH || ++b->schema->n_fields > MAX_FIELDS) return bad(b, f, "nested too deep, or too many columns");
+    if (++b->depth > MAX_DEPTH) return bad(b, f, "nested too deep");
     if (name && !mt_utf8_valid(name, n, NULL)) return bad(b, f, "a name that is not UTF-8");
     f->name = mt_arena_strndup(b->src->keep, name ? name : "", name ? n : 0);
     f->name_n = name ? n : 0;

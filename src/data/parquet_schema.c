@@ -8,13 +8,15 @@
 
 #include <string.h>
 
-enum { MAX_DEPTH = 48, MAX_LEAVES = 10000 };
+/* A list of numbers, the most that is written around one column, takes three elements. */
+enum { MAX_DEPTH = 48, MAX_LEAVES = 10000, MAX_ELEMENTS = 4 * MAX_LEAVES };
 
 typedef struct builder {
     const pq_footer *footer;
     const mt_record_bytes *src;
     mt_arena *arena;
-    size_t next; /* element to read */
+    size_t next;       /* element to read */
+    size_t n_promised; /* elements that have a place: the root, and the fields of all groups so far */
     pq_schema *schema;
     size_t cap_leaves;
     int depth;
@@ -99,9 +101,12 @@ static mt_rc build_leaf(builder *b, const pq_element *e, pq_node *out, levels in
 static mt_rc build_fields(builder *b, const pq_element *e, pq_node *out, levels in)
 {
     out->kind = PQ_STRUCT;
-    if (e->n_children <= 0 || (uint64_t)e->n_children > b->footer->n_elements - b->next)
+    /* An element is a field of one group only, so all groups together have no more fields than there are elements: groups
+     * that each claim what follows would take much memory for a small file. */
+    if (e->n_children <= 0 || (uint64_t)e->n_children > b->footer->n_elements - b->n_promised)
         return bad(b, "a group without its fields");
     out->n_children = (size_t)e->n_children;
+    b->n_promised += out->n_children;
     out->children = mt_arena_calloc(b->arena, out->n_children, sizeof *out->children);
     if (!out->children) return no_memory(b);
     for (size_t i = 0; i < out->n_children; i++) MT_TRY(build(b, &out->children[i], in));
@@ -224,7 +229,8 @@ mt_rc mt__pq_schema_build(pq_schema *out, const pq_footer *footer, const mt_reco
     builder b = { .footer = footer, .src = src, .arena = arena, .schema = out, .err = err };
     const pq_element *root = peek(&b, 0);
     if (!root || !is_group(root)) return bad(&b, "it has no root");
-    b.next = 1;
+    if (footer->n_elements > MAX_ELEMENTS) return bad(&b, "more than 40000 elements");
+    b.next = b.n_promised = 1;
     MT_TRY(build_fields(&b, root, &out->root, (levels){ 0 }));
     out->root.n_leaves = out->n_leaves;
     for (size_t i = 0; i < out->root.n_children; i++)

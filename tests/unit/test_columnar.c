@@ -2,6 +2,7 @@
 #include "test.h"
 
 #include "base/str.h"
+#include "data/arrow.h"
 #include "data/parquet.h"
 #include "data/records.h"
 
@@ -130,4 +131,62 @@ static void of_two_lists_of_columns_the_first_counts(void **state)
     }
 }
 
-MT_TEST_MAIN(cmocka_unit_test(of_two_lists_of_columns_the_first_counts))
+/* ---- schemas that want more memory than their files are worth ---- */
+
+static mt_rc build_parquet_schema(pq_element *elements, size_t n, size_t *n_bytes, mt_err *err)
+{
+    pq_footer footer = { .elements = elements, .n_elements = n };
+    pq_schema schema;
+    mt_arena arena = { 0 };
+    mt_rc rc = mt__pq_schema_build(&schema, &footer, &(mt_record_bytes){ .path = "x.parquet" }, &arena, err);
+    *n_bytes = arena.total_bytes;
+    mt_free(schema.leaves);
+    mt_arena_free(&arena);
+    return rc;
+}
+
+/* Each group claims all elements behind it, or the root does; the last element is a column. */
+static void parquet_groups_share_the_elements(void **state)
+{
+    (void)state;
+    enum { N = 40001 };
+    pq_element *elements = mt_calloc(N, sizeof *elements);
+    mt_err err = { 0 };
+    size_t n_bytes;
+    assert_non_null(elements);
+    for (size_t i = 0; i < N; i++) elements[i] = (pq_element){ .name = "", .type = -1, .n_children = (int64_t)(N - 1 - i) };
+    assert_int_equal(build_parquet_schema(elements, N, &n_bytes, &err), MT_EFORMAT);
+    assert_says("x.parquet: Parquet schema: more than 40000 elements");
+    assert_true(n_bytes == 0);
+
+    for (size_t i = 0; i < N - 1; i++) elements[i].n_children = (int64_t)(N - 2 - i);
+    assert_int_equal(build_parquet_schema(elements, N - 1, &n_bytes, &err), MT_EFORMAT);
+    assert_says("a group without its fields");
+    assert_true(n_bytes < 4 * N * sizeof(pq_node));
+
+    for (size_t i = 0; i < 8; i++) elements[i].n_children = 1; /* one inside the other: nothing wrong with that */
+    elements[8].type = PQ_INT32;
+    assert_ok(build_parquet_schema(elements, 9, &n_bytes, &err));
+    mt_free(elements);
+}
+
+/* Schema.fbs with n fields that are not there: vtable, table, vector. */
+static void arrow_fields_are_counted_before_there_is_room_for_them(void **state)
+{
+    (void)state;
+    enum { N = 10001 };
+    static const uint16_t table[] = { 12, 0, 8, 8, 0, 4, 8, 0, 4, 0 }; /* root, vtable, and where vtable and vector are */
+    static uint32_t bytes[6 + N] = { [5] = N };
+    mt_err err = { 0 };
+    mt_arena arena = { 0 };
+    ar_schema schema;
+    memcpy(bytes, table, sizeof table);
+    mt_flatbuf buf = { .data = (const uint8_t *)bytes, .size = sizeof bytes };
+    mt_record_bytes src = { .path = "x.arrow", .keep = &arena };
+    assert_int_equal(mt__ar_schema_read(&schema, mt__flat_root(&buf), &src, &err), MT_EFORMAT);
+    assert_says("x.arrow: Arrow schema: column \"\": too many columns");
+    assert_true(arena.total_bytes == 0);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(of_two_lists_of_columns_the_first_counts), cmocka_unit_test(parquet_groups_share_the_elements),
+             cmocka_unit_test(arrow_fields_are_counted_before_there_is_room_for_them))
