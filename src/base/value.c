@@ -13,6 +13,38 @@ mt_value mt_value_str(mt_arena *a, const char *s, size_t n)
     return v;
 }
 
+static bool copy_list(mt_value *out, mt_arena *a, const mt_value *v)
+{
+    mt_value *items = mt_arena_calloc(a, v->list.n, sizeof *items);
+    for (size_t i = 0; items && i < v->list.n; i++)
+        if (!mt_value_copy(&items[i], a, &v->list.items[i])) return false;
+    out->list.items = items;
+    return items;
+}
+
+static bool copy_map(mt_value *out, mt_arena *a, const mt_value *v)
+{
+    mt_pair *pairs = mt_arena_calloc(a, v->map.n, sizeof *pairs);
+    for (size_t i = 0; pairs && i < v->map.n; i++) {
+        const mt_pair *from = &v->map.pairs[i];
+        pairs[i] = (mt_pair){ .key = mt_arena_strndup(a, from->key, from->key_n), .key_n = from->key_n };
+        if (!pairs[i].key || !mt_value_copy(&pairs[i].value, a, &from->value)) return false;
+    }
+    out->map.pairs = pairs;
+    return pairs;
+}
+
+bool mt_value_copy(mt_value *out, mt_arena *a, const mt_value *v)
+{
+    *out = *v;
+    switch (v->type) {
+    case MT_VALUE_STR: return (out->str.s = mt_arena_strndup(a, v->str.s, v->str.n)) != NULL;
+    case MT_VALUE_LIST: return copy_list(out, a, v);
+    case MT_VALUE_MAP: return copy_map(out, a, v);
+    default: return true;
+    }
+}
+
 const mt_value *mt_value_get(const mt_value *v, const char *key)
 {
     if (!v || v->type != MT_VALUE_MAP) return NULL;

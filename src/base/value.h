@@ -52,6 +52,8 @@ struct mt_pair {
 
 /* A copy of s in the arena; type NULL if there is no memory. */
 mt_value mt_value_str(mt_arena *a, const char *s, size_t n);
+/* All of v in the arena, its strings and keys too; false: no memory. */
+bool mt_value_copy(mt_value *out, mt_arena *a, const mt_value *v);
 /* The value at key, or NULL when v is no map or has none. */
 const mt_value *mt_value_get(const mt_value *v, const char *key);
 bool mt_value_equal(const mt_value *a, const mt_value *b); /* 1 == 1.0, maps in any order */

@@ -13,6 +13,10 @@
  * little memory.  Records that still point there stay valid: the pages come back when touched. */
 enum { RELEASE_STEP = 64 << 20 };
 
+/* Read files stay mapped, as records may point into them, and a process may have some 65000 mappings (vm.max_map_count).
+ * Records of more files than this are copied instead, and each file is closed at its end. */
+enum { MOST_MAPPED = 256 };
+
 typedef struct open_file {
     mt_map map;
     mt_record_bytes src;
@@ -30,7 +34,7 @@ struct mt_records {
     const mt_record_bytes *given; /* tests: bytes in memory instead of files */
     mt_record_bytes given_bytes;
     open_file *file;  /* NULL between files */
-    open_file **past; /* read files stay mapped: records may still point into them */
+    open_file **past; /* read files that stay mapped */
     size_t n_past, cap_past;
     mt_split_spec split;
     bool placed;            /* sliced: the first record of the part is next */
@@ -115,9 +119,16 @@ mt_rc mt__records_open_bytes(mt_records **out, const char *name, const void *dat
     return open_records(out, name, &(mt_record_bytes){ .data = data, .size = n }, opt, err);
 }
 
+static bool copies_records(const mt_records *r) { return r->files.n > MOST_MAPPED; }
+
 /* The format's reader ends here; the mapping stays until the last record that points into it is gone. */
 static mt_rc retire_file(mt_records *r, mt_err *err)
 {
+    if (copies_records(r)) {
+        close_file(r->file);
+        r->file = NULL;
+        return MT_OK;
+    }
     MT_TRY(mt_grow(&r->past, &r->cap_past, r->n_past + 1, sizeof *r->past, err));
     open_file *f = r->file;
     f->format->close(f->reader);
@@ -149,6 +160,12 @@ static mt_rc next_in_file(open_file *f, mt_arena *arena, mt_value *out, mt_recor
     return MT_OK;
 }
 
+static mt_rc copy_record(mt_value *v, mt_arena *arena, const mt_record_place *where, mt_err *err)
+{
+    mt_value lent = *v;
+    return mt_value_copy(v, arena, &lent) ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no memory for a record", where->file);
+}
+
 static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     for (;;) {
@@ -159,6 +176,7 @@ static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_recor
         }
         if (!r->file) MT_TRY(open_at(r, r->current, &r->file, err));
         MT_TRY(next_in_file(r->file, arena, out, where, err));
+        if (where->state == MT_RECORD_OK && copies_records(r)) MT_TRY(copy_record(out, arena, where, err));
         if (where->state != MT_RECORD_END) return MT_OK;
         if (r->current + 1 < r->files.n) MT_TRY(retire_file(r, err)); /* the last stays open for its columns */
         r->current++;

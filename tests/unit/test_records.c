@@ -1,6 +1,6 @@
 /* Records of data files: what is refused and with which words, which record is bad and which file broken, what a
  * folder means, and that memory may run out anywhere.  What is read from real files is in golden/test_formats.c. */
-#include "test.h"
+#include "tempdir.h"
 
 #include "base/fault.h"
 #include "data/formats.h"
@@ -12,6 +12,16 @@
 static mt_rc open_text(mt_records **r, const char *name, const char *text, mt_err *err)
 {
     return mt__records_open_bytes(r, name, text, strlen(text), NULL, err);
+}
+
+static void write_file(const char *dir, const char *name, const char *text)
+{
+    char path[1024];
+    snprintf(path, sizeof path, "%s/%s", dir, name);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    assert_true(fputs(text, f) >= 0);
+    assert_int_equal(fclose(f), 0);
 }
 
 /* The first error, bad record or end: its rc, state in *where, message in err. */
@@ -282,6 +292,49 @@ static mt_rc read_path(const char *path, mt_err *err)
     return rc;
 }
 
+static size_t count_mappings(const char *name)
+{
+    char line[1024];
+    size_t n = 0;
+    FILE *f = fopen("/proc/self/maps", "r");
+    assert_non_null(f);
+    while (fgets(line, sizeof line, f)) n += strstr(line, name) != NULL;
+    fclose(f);
+    return n;
+}
+
+/* A machine lets a process map some 65000 files. */
+static void many_files_do_not_stay_mapped(void **state)
+{
+    enum { N = 600 };
+    mt_err err = { 0 };
+    mt_records *r;
+    mt_arena a = { 0 };
+    mt_record_place where = { 0 };
+    static mt_value all[N];
+    mt_value end;
+    char name[32], text[128];
+    for (int i = 0; i < N; i++) {
+        snprintf(name, sizeof name, i % 2 ? "%03d.jsonl" : "%03d.csv", i);
+        snprintf(text, sizeof text, i % 2 ? "{\"a\": \"text %d\", \"b\": [{\"c\": \"%d\"}, 1, null]}\n" : "a,b\ntext %d,%d\n", i,
+                 i);
+        write_file(*state, name, text);
+    }
+    assert_ok(mt_records_open(&r, *state, NULL, &err));
+    for (int i = 0; i < N; i++) assert_ok(mt_records_next(r, &a, &all[i], &where, &err));
+    assert_ok(mt_records_next(r, &a, &end, &where, &err));
+    assert_int_equal(where.state, MT_RECORD_END);
+    assert_true(count_mappings(*state) <= 1);
+    for (int i = 0; i < N; i++) {
+        snprintf(text, sizeof text, "text %d", i);
+        assert_true(mt_value_is(mt_value_get(&all[i], "a"), text));
+        const mt_value *b = mt_value_get(&all[i], "b");
+        assert_true(mt_value_is(i % 2 ? mt_value_get(&b->list.items[0], "c") : b, text + 5));
+    }
+    mt_arena_free(&a);
+    mt_records_close(r);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -333,5 +386,6 @@ MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
              cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(a_subset_is_a_folder_or_a_word_of_file_names),
-             cmocka_unit_test(records_outlive_the_file_they_came_from), cmocka_unit_test(every_allocation_may_fail),
-             cmocka_unit_test(every_file_call_may_fail))
+             cmocka_unit_test(records_outlive_the_file_they_came_from),
+             cmocka_unit_test_setup_teardown(many_files_do_not_stay_mapped, tempdir_make, tempdir_remove),
+             cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_file_call_may_fail))

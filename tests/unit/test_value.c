@@ -99,6 +99,26 @@ static void equality_ignores_order_and_number_kind(void **state)
     mt_arena_free(&a);
 }
 
+static void a_copy_needs_nothing_of_its_original(void **state)
+{
+    (void)state;
+    static const char text[] = "{\"a\": [\"x\", 1, {\"\": null}, []], \"b\": {\"c\": true, \"d\": 0.5}, \"e\": {}}";
+    mt_err err = { 0 };
+    char *original = mt_strdup(text);
+    mt_arena a = { 0 }, kept = { 0 };
+    mt_value v, copy;
+    mt_str out = { 0 };
+    assert_ok(mt_value_parse_json(&v, &a, original, strlen(original), NULL, "t", &err));
+    assert_true(mt_value_copy(&copy, &kept, &v));
+    memset(original, '?', strlen(original));
+    mt_free(original);
+    mt_arena_free(&a);
+    mt_value_write_json(&out, &copy);
+    assert_string_equal(out.s, text);
+    mt_str_free(&out);
+    mt_arena_free(&kept);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -126,4 +146,5 @@ static void every_allocation_may_fail(void **state)
 MT_TEST_MAIN(cmocka_unit_test(documents_come_back_as_python_would_write_them),
              cmocka_unit_test(malformed_documents_are_refused_with_their_place),
              cmocka_unit_test(several_documents_may_follow_each_other), cmocka_unit_test(equality_ignores_order_and_number_kind),
+             cmocka_unit_test(a_copy_needs_nothing_of_its_original),
              cmocka_unit_test(every_allocation_may_fail))
