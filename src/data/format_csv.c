@@ -162,20 +162,27 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
     return MT_OK;
 }
 
-static bool is_taken(const mt_name_list *names, const char *s)
+/* Names are compared with each other; a header is a few names, never this many. */
+enum { MAX_COLUMNS = 4096 };
+
+/* Its index; the number of names: there is none of that name. */
+static size_t find_name(const mt_name_list *names, const char *s)
 {
-    for (size_t i = 0; i < names->n; i++)
-        if (strcmp(names->items[i], s) == 0) return true;
-    return false;
+    size_t i = 0;
+    while (i < names->n && strcmp(names->items[i], s) != 0) i++;
+    return i;
 }
 
-static mt_rc add_column(csv_file *f, const char *s, size_t n, mt_err *err)
+/* The second "a" becomes "a.1".  n_again[i] is the last number tried for column i's name: thousands of equal names would
+ * otherwise each try all numbers before theirs. */
+static mt_rc add_column(csv_file *f, const char *s, size_t n, int n_again[MAX_COLUMNS], mt_err *err)
 {
     char *base = n ? mt_strndup(s, n) : mt_asprintf("Unnamed: %zu", f->columns.n);
     char *name = base ? mt_strdup(base) : NULL;
-    for (int k = 1; name && is_taken(&f->columns, name); k++) {
+    size_t first = base ? find_name(&f->columns, base) : 0;
+    while (name && find_name(&f->columns, name) < f->columns.n) {
         mt_free(name);
-        name = mt_asprintf("%s.%d", base, k);
+        name = mt_asprintf("%s.%d", base, ++n_again[first]);
     }
     mt_rc rc =
         name ? mt__name_list_add(&f->columns, name, strlen(name), err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
@@ -195,9 +202,6 @@ static mt_rc make_keys(csv_file *f, mt_err *err)
     return f->header ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no memory for the column names", f->src->path);
 }
 
-/* Names are compared with each other; a header is a few names, never this many. */
-enum { MAX_COLUMNS = 4096 };
-
 static mt_rc read_header(csv_file *f, mt_err *err)
 {
     if (f->end - f->p >= 3 && memcmp(f->p, "\xef\xbb\xbf", 3) == 0) f->p += 3;
@@ -205,12 +209,14 @@ static mt_rc read_header(csv_file *f, mt_err *err)
     if (f->p >= f->end) return MT_OK;
     mt_arena scratch = { 0 };
     const char *trouble;
+    int n_again[MAX_COLUMNS] = { 0 };
     mt_rc rc = read_row(f, &scratch, &trouble, err);
     if (!rc && trouble) rc = mt_fail(err, MT_EFORMAT, "%s, header: %s", f->src->path, trouble);
     if (!rc && f->n_fields > MAX_COLUMNS)
         rc = mt_fail(err, MT_EFORMAT, "%s: the header has %zu columns, at most %d are read", f->src->path, f->n_fields,
                      MAX_COLUMNS);
-    for (size_t i = 0; !rc && i < f->n_fields; i++) rc = add_column(f, f->fields[i].value.str.s, f->fields[i].value.str.n, err);
+    for (size_t i = 0; !rc && i < f->n_fields; i++)
+        rc = add_column(f, f->fields[i].value.str.s, f->fields[i].value.str.n, n_again, err);
     mt_arena_free(&scratch);
     return rc ? rc : make_keys(f, err);
 }

@@ -200,6 +200,36 @@ static void columns_and_format_are_known_before_the_first_record(void **state)
     }
 }
 
+static void columns_of_one_name_are_numbered(void **state)
+{
+    (void)state;
+    static const char *const expected[] = { "a", "a.1", "a.1.1", "a.2", "a.4", "a.3", "a.5", "b", "b.1" };
+    mt_err err = { 0 };
+    mt_records *r;
+    const char *const *names;
+    assert_ok(open_text(&r, "x.csv", "a,a.1,a.1,a,a.4,a,a,b,b\n", &err));
+    assert_int_equal(mt_records_columns(r, &names), MT_COUNT(expected));
+    for (size_t i = 0; i < MT_COUNT(expected); i++) assert_string_equal(names[i], expected[i]);
+    mt_records_close(r);
+}
+
+static void thousands_of_columns_may_have_one_name(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    mt_err err = { 0 };
+    mt_records *r;
+    const char *const *names;
+    static char header[2 * N + 1];
+    for (size_t i = 0; i < N; i++) memcpy(header + 2 * i, i + 1 < N ? "a," : "a\n", 2);
+    alarm(60); /* it takes a moment, and took minutes */
+    assert_ok(open_text(&r, "x.csv", header, &err));
+    alarm(0);
+    assert_int_equal(mt_records_columns(r, &names), N);
+    assert_string_equal(names[N - 1], "a.4095");
+    mt_records_close(r);
+}
+
 static void paths_that_lead_nowhere_say_so(void **state)
 {
     (void)state;
@@ -385,6 +415,7 @@ MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on), cmocka_unit_test(a_whole_file_is_no_record),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
+             cmocka_unit_test(columns_of_one_name_are_numbered), cmocka_unit_test(thousands_of_columns_may_have_one_name),
              cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(a_subset_is_a_folder_or_a_word_of_file_names),
              cmocka_unit_test(records_outlive_the_file_they_came_from),
              cmocka_unit_test_setup_teardown(many_files_do_not_stay_mapped, tempdir_make, tempdir_remove),
