@@ -14,6 +14,7 @@
 #include <glob.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 enum { MAX_FOLDER_DEPTH = 4 };
 
@@ -201,6 +202,69 @@ static mt_rc keep_subset(mt_name_list *files, const char *dir, const char *subse
     return MT_OK;
 }
 
+/* Where a file really lies, whatever links lead to its folder. */
+typedef struct place {
+    dev_t device;
+    ino_t folder;
+    const char *name;
+    size_t path_n;
+    size_t index; /* in the list */
+} place;
+
+static int compare_places(const void *a, const void *b)
+{
+    const place *p = a, *q = b;
+    if (p->device != q->device) return p->device < q->device ? -1 : 1;
+    if (p->folder != q->folder) return p->folder < q->folder ? -1 : 1;
+    return strcmp(p->name, q->name);
+}
+
+/* Of those at one place the shortest path is first. */
+static int compare_paths_to(const void *a, const void *b)
+{
+    const place *p = a, *q = b;
+    int order = compare_places(p, q);
+    if (order) return order;
+    if (p->path_n != q->path_n) return p->path_n < q->path_n ? -1 : 1;
+    return p->index < q->index ? -1 : p->index > q->index;
+}
+
+static mt_rc find_place(place *out, const char *path, size_t index, mt_err *err)
+{
+    const char *name = mt_path_base(path);
+    struct stat st;
+    char *folder = mt_strndup(path, (size_t)(name - path));
+    if (!folder) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = stat(folder, &st) ? mt_fail_errno(err, MT_EIO, "%s", folder) : MT_OK;
+    mt_free(folder);
+    if (!rc) *out = (place){ st.st_dev, st.st_ino, name, strlen(path), index };
+    return rc;
+}
+
+static bool is_some(const char *path, const void *arg)
+{
+    (void)arg;
+    return path != NULL;
+}
+
+/* A folder that is reached under several names, or holds a link to itself, has its records once: under the shortest
+ * of them.  Files that are links themselves are not looked through: two names for one content may well be meant. */
+static mt_rc drop_repeated(mt_name_list *files, mt_err *err)
+{
+    place *places = mt_calloc(files->n, sizeof *places);
+    mt_rc rc = places ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a list of files");
+    for (size_t i = 0; !rc && i < files->n; i++) rc = find_place(&places[i], files->items[i], i, err);
+    if (!rc) qsort(places, files->n, sizeof *places, compare_paths_to);
+    for (size_t i = files->n; !rc && i-- > 1;) { /* from the end: names are compared before they are freed */
+        if (compare_places(&places[i - 1], &places[i]) != 0) continue;
+        mt_free((void *)(uintptr_t)files->items[places[i].index]);
+        files->items[places[i].index] = NULL;
+    }
+    if (!rc) drop_others(files, is_some, NULL);
+    mt_free(places);
+    return rc;
+}
+
 static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, const char *subset, mt_err *err)
 {
     MT_TRY(walk(out, dir, 0, err));
@@ -214,7 +278,7 @@ static mt_rc list_heap(mt_name_list *out, const char *dir, const char *split, co
     else if (split && strcmp(split, "train") != 0)
         return mt_fail(err, MT_ENOENT, "%s: no file name carries the split \"%s\"", dir, split);
     qsort(out->items, out->n, sizeof *out->items, compare_names);
-    return MT_OK;
+    return drop_repeated(out, err);
 }
 
 static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)

@@ -6,6 +6,8 @@
 #include "data/formats.h"
 #include "data/records.h"
 
+#include <sys/stat.h>
+
 #define FILES MT_TESTS_DIR "/golden/formats/files/"
 #define SUBSETS MT_TESTS_DIR "/fixtures/subsets"
 
@@ -288,6 +290,44 @@ static void a_subset_is_a_folder_or_a_word_of_file_names(void **state)
     assert_says("the subset \"main\"");
 }
 
+/* a/x.jsonl and a/y.jsonl, b -> a, self -> ., and c/x.jsonl -> a/x.jsonl, which is a file of its own. */
+static void make_links(const char *dir)
+{
+    char path[1024];
+    for (const char *name = "ac"; *name; name++) {
+        snprintf(path, sizeof path, "%s/%c", dir, *name);
+        assert_int_equal(mkdir(path, 0700), 0);
+    }
+    write_file(dir, "a/x.jsonl", "{\"i\": 1}\n");
+    write_file(dir, "a/y.jsonl", "{\"i\": 2}\n");
+    static const char *const links[][2] = { { "b", "a" }, { "self", "." }, { "c/x.jsonl", "../a/x.jsonl" } };
+    for (size_t i = 0; i < MT_COUNT(links); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, links[i][0]);
+        assert_int_equal(symlink(links[i][1], path), 0);
+    }
+}
+
+static void remove_links(const char *dir)
+{
+    static const char *const made[] = { "self", "train", "b", "c/x.jsonl", "c", "a/x.jsonl", "a/y.jsonl", "a" };
+    char path[1024];
+    for (size_t i = 0; i < MT_COUNT(made); i++) {
+        snprintf(path, sizeof path, "%s/%s", dir, made[i]);
+        assert_int_equal(remove(path), 0);
+    }
+}
+
+static void folders_with_several_names_are_read_once(void **state)
+{
+    char path[1024];
+    make_links(*state);
+    expect_files(*state, NULL, "/a/x.jsonl /a/y.jsonl /c/x.jsonl");
+    snprintf(path, sizeof path, "%s/train", (const char *)*state); /* a name that says what is in it is not lost */
+    assert_int_equal(symlink("a", path), 0);
+    expect_files(*state, NULL, "/train/x.jsonl /train/y.jsonl");
+    remove_links(*state);
+}
+
 static void records_outlive_the_file_they_came_from(void **state)
 {
     (void)state;
@@ -417,6 +457,7 @@ MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
              cmocka_unit_test(columns_of_one_name_are_numbered), cmocka_unit_test(thousands_of_columns_may_have_one_name),
              cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(a_subset_is_a_folder_or_a_word_of_file_names),
+             cmocka_unit_test_setup_teardown(folders_with_several_names_are_read_once, tempdir_make, tempdir_remove),
              cmocka_unit_test(records_outlive_the_file_they_came_from),
              cmocka_unit_test_setup_teardown(many_files_do_not_stay_mapped, tempdir_make, tempdir_remove),
              cmocka_unit_test(every_allocation_may_fail), cmocka_unit_test(every_file_call_may_fail))
