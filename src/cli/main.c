@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
+#include "cli/lost_page.h"
 #include "cli/terminal.h"
 #include "device/blas.h"
 
@@ -117,6 +118,7 @@ int main(int argc, char **argv)
     hold_streams();
     mt_blas_reexec_if_slow(argv);
     mt_fault_from_env();
+    mt_lost_page_explain();
     mt_log_set_sink(print_notice, NULL);
     return finish(run(argc, argv));
 }

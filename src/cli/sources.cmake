@@ -15,6 +15,7 @@ set(sources
   flags.c
   hub_bar.c
   installed.c
+  lost_page.c
   plan_ask.c
   plan_fits.c
   plan_question.c
