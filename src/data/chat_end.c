@@ -1,8 +1,11 @@
-/* chat_end.c - what a template does, found out by showing it something: how it ends an answer, and how it wants calls.
+/* chat_end.c - what a template does, found out by showing it something: how it opens and ends an answer, how it wants calls.
  *
  * A two-turn conversation is rendered once and looked at behind the answer.  The first special token there, with white space
  * before it, is the end of turn; what follows it (a line break, a second token) is not learned.  Templates in which only the next
  * turn's header ends an answer (GLM-4) get that header's token; those that end nothing get eos, with a notice.
+ *
+ * Templates that know no generation prompt open an answer all the same ("<|im_start|>assistant\n"): that is added to prompts, or
+ * it would be missing in front of what is trained.
  *
  * Calls are answers, too, and some templates forget to end them.  DeepSeek V3's ends two calls and not one: what it puts behind
  * the second is how calls end.  Where headers end answers, calls end with the header of what a tool returned. */
@@ -104,6 +107,44 @@ mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     mt_str_printf(&s->notice, "%sthe template puts no end-of-turn token behind an answer: %s is added", s->notice.n ? "; " : "",
                   eos);
     return keep_end(s, eos, strlen(eos), err);
+}
+
+/* Render one question into `out`; *shown false: the template refuses it. */
+static mt_rc ask(const mt_sampler *s, mt_sampler_scratch *w, bool generation_prompt, mt_str *out, bool *shown, mt_err *err)
+{
+    mt_pair asked[] = { { "role", 4, mt__text_value("user", 4) }, { "content", 7, mt__text_value("Hello.", 6) } };
+    mt_value maps[] = { mt__map_of(asked, 2) };
+    mt_reason reason = MT_REASON_NONE;
+    mt_chat chat = { .maps = maps, .n = 1 };
+    mt_rc rc = mt__chat_render(s, w, &chat, 1, generation_prompt, out, &reason, err);
+    *shown = !rc;
+    return reason == MT_REASON_NONE ? rc : MT_OK;
+}
+
+mt_rc mt__chat_find_header(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    bool shown, prompted = false;
+    size_t at;
+    MT_TRY(ask(s, w, false, &w->prompt, &shown, err));
+    if (shown) MT_TRY(ask(s, w, true, &w->turn, &prompted, err));
+    mt_slice plain = mt_slice_of(&w->prompt), prompt = mt_slice_of(&w->turn);
+    if (!prompted || plain.n != prompt.n || !mt_slice_starts(prompt, plain)) return MT_OK;
+    MT_TRY(probe(s, w, 2, &at, err));
+    if (!at || w->blocks.n) return MT_OK; /* {% generation %} blocks say themselves where an answer begins */
+    mt_slice before = mt_slice_upto(mt_slice_of(&w->full), at - (sizeof sentinel - 1));
+    if (!mt_slice_starts(before, plain)) return MT_OK;
+    mt_slice header = mt_slice_from(before, plain.n);
+    if (!mt_slice_trim_end(header).n) return MT_OK;
+    while (header.s[header.n - 1] == ' ') header.n--; /* a space is a part of the answer's first word */
+    s->header = mt_arena_strndup(&s->arena, header.s, header.n);
+    if (!s->header) return mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    s->n_header = header.n;
+    mt_str_printf(
+        &s->notice,
+        "%sthe template ignores add_generation_prompt: what it puts before an answer (\"%.*s\") is added to prompts here; "
+        "other programs will not add it, so correct the template before the model is used",
+        s->notice.n ? "; " : "", (int)mt_slice_trim_end(header).n, header.s);
+    return MT_OK;
 }
 
 /* A question, and n (1 or 2) equal calls with these arguments, and with `returned` what a tool gave; *taken: the template

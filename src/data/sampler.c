@@ -92,6 +92,7 @@ mt_rc mt__chat_render(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat 
     mt_jinja_options options = { .now = &s->now, .scratch = &w->render, .max_steps = s->config.max_steps };
     mt_rc rc = mt_jinja_render(t, &context, &options, out, &w->blocks, err);
     if (rc == MT_EINVAL || rc == MT_ERANGE) *reason = MT_REASON_TEMPLATE;
+    if (!rc && generation_prompt) mt_str_add(out, s->header, s->n_header);
     return rc;
 }
 

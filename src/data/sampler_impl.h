@@ -19,6 +19,8 @@ struct mt_sampler {
     const char *end; /* how an answer ends: white space and the end-of-turn token; "": nothing does */
     size_t n_end;
     bool ended_by_next;    /* it is the next turn's header that ends an answer */
+    const char *header;    /* what opens an answer where the template knows no generation prompt; "": nothing, or it does */
+    size_t n_header;
     const char *calls_end; /* what must follow calls that the template leaves open; "": it ends them as it ends answers */
     size_t n_calls_end;
     mt_pair *variables; /* for the template: special tokens and template_kwargs */
@@ -74,6 +76,8 @@ mt_rc mt__sample_add(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *t
 mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* ... and whether the template wants arguments of calls as text (s->rules.calls_as_text). */
 mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
+/* ... how it opens one, where it does not do so for a generation prompt (s->header) ... */
+mt_rc mt__chat_find_header(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* ... and how calls end where the template does not end them (s->calls_end). */
 mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* The end of the end-of-turn token that follows text[at..] behind white space; 0: none does. */

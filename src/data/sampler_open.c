@@ -199,6 +199,7 @@ static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     if (s->tool_use_text) h = hash_text(s->tool_use_text, h);
     h = hash_text(s->end, h);
     h = hash_text(s->calls_end, h);
+    if (s->n_header) h = hash_text(s->header, h);
     mt_value variables = mt__map_of(s->variables, s->n_variables);
     mt_str json = { 0 };
     mt_value_write_json(&json, &variables);
@@ -221,6 +222,7 @@ static mt_rc open_all(mt_sampler *s, const mt_sampler_config *config, mt_err *er
     MT_TRY(make_variables(s, config->template_kwargs, err));
     MT_TRY(mt_sampler_scratch_create(&w, s, err));
     mt_rc rc = mt__chat_find_end(s, w, err);
+    if (!rc) rc = mt__chat_find_header(s, w, err);
     if (!rc) rc = mt__chat_find_call_form(s, w, err);
     if (!rc) rc = mt__chat_find_calls_end(s, w, err);
     if (!rc) rc = make_fingerprint(s, w, err);
@@ -237,7 +239,7 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_record
     if (!s) return no_memory(err);
     s->tok = tok;
     s->layout = *layout;
-    s->end = s->calls_end = "";
+    s->end = s->header = s->calls_end = "";
     mt_rc rc = open_all(s, config, err);
     if (rc) {
         mt_sampler_close(s);

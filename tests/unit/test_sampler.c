@@ -206,6 +206,46 @@ static void a_line_break_behind_the_header_is_learned_where_the_model_writes_it(
     rig_close(&r);
 }
 
+/* What a template puts before answers though it ignores add_generation_prompt belongs to prompts, in samples and when asked. */
+static void a_template_without_a_generation_prompt_opens_answers_all_the_same(void **state)
+{
+    (void)state;
+    static const char chatml[] =
+        "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}";
+    static const struct {
+        const char *template, *prompt, *sample, *trained;
+    } cases[] = {
+        { chatml, "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\n",
+          "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n", "A<|im_end|>" },
+        { "{% for m in messages %}{{ m.role + ': ' + m.content + '</s>' }}{% endfor %}",
+          "user: Q</s>assistant:", "user: Q</s>assistant: A</s>", " A</s>" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        mt_str text = { 0 };
+        mt_value record;
+        const mt_sample *prompt;
+        static const char asked[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}]}";
+        rig_open(&r, TOKENIZER, mt_record_layout_default(MT_FORMATTING_OPENAI),
+                 (mt_sampler_config){ .template_text = cases[i].template, .keep_text = true });
+        assert_non_null(strstr(mt_sampler_notice(r.s), "ignores add_generation_prompt"));
+        assert_int_equal(run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"},"
+                                 "{\"role\": \"assistant\", \"content\": \"A\"}]}"),
+                         MT_OK);
+        assert_int_equal(r.n, 1);
+        assert_string_equal(r.samples[0].text, cases[i].sample);
+        for (int64_t t = 0; t < r.samples[0].n; t++)
+            if (r.samples[0].labels[t] >= 0)
+                assert_int_equal(mt_tokenizer_decode(r.tok, &r.samples[0].labels[t], 1, false, &text, &r.err), MT_OK);
+        assert_string_equal(text.s, cases[i].trained);
+        assert_int_equal(mt_value_parse_json(&record, &r.arena, asked, strlen(asked), NULL, "record", &r.err), MT_OK);
+        assert_int_equal(mt_sampler_prompt(r.s, r.w, &record, &prompt, &r.reason, &r.err), MT_OK);
+        assert_string_equal(prompt->text, cases[i].prompt);
+        mt_str_free(&text);
+        rig_close(&r);
+    }
+}
+
 static void a_template_that_changes_answers_stops_the_run(void **state)
 {
     const char *dir = *state;
@@ -452,6 +492,7 @@ MT_TEST_MAIN(cmocka_unit_test(a_model_without_a_template_gets_the_plain_form_and
              cmocka_unit_test(unknown_templates_suggest_the_nearest), cmocka_unit_test(built_in_templates_train_answer_and_end),
              cmocka_unit_test(conversations_without_a_system_message_get_the_one_of_the_template),
              cmocka_unit_test(a_line_break_behind_the_header_is_learned_where_the_model_writes_it),
+             cmocka_unit_test(a_template_without_a_generation_prompt_opens_answers_all_the_same),
              cmocka_unit_test_setup_teardown(a_template_that_changes_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_loses_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_refusal_by_the_template_is_a_bad_record, tempdir_make, tempdir_remove),
