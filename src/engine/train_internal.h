@@ -46,7 +46,8 @@ typedef struct saver {
     atomic_bool finished; /* joining will not wait */
     mt_engine *engine;
     mt_snapshot *snapshot;
-    size_t planned_room, room; /* for it: by the plan, and as memory is now */
+    size_t planned_room; /* for it, by the plan */
+    mt_snapshot_options how; /* with the room there is now */
     size_t aside; /* what the largest so far took */
     mt_export model;
     mt_state_io io;
@@ -143,6 +144,8 @@ mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err);
 void mt__train_watch_memory(mt_trainer *t);
 /* Bytes of host memory that a checkpoint may take until it is written: what was planned, and no more than half of what is free now. */
 size_t mt__train_spare_memory(const mt_trainer *t);
+/* How a checkpoint is copied aside, in so much memory. */
+mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room);
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
 
 /* -- train_samples.c -- */

@@ -134,16 +134,6 @@ static size_t planned_host(const mt_trainer *t)
     return p->host_bytes + p->base_host + (t->dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
 }
 
-static size_t state_bytes(const mt_trainer *t)
-{
-    size_t sum = 0, moment = t->s->save.save_only_model ? 0 : mt_dtype_bytes(t->io.moments);
-    for (int u = 0; u < t->model->n_units; u++) {
-        const mt_layout *l = t->model->units[u].layout;
-        sum += (size_t)l->n_elems * 4 + (size_t)l->n_train * 2 * moment;
-    }
-    return sum;
-}
-
 int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch)
 {
     int64_t every = s->save_steps == MT_EVERY_EPOCH ? steps_per_epoch : s->save_steps;
@@ -156,8 +146,9 @@ static int64_t saves_on_the_way(const mt_trainer *t) { return mt_train_saves(&t-
  * there is nothing to go on with meanwhile. */
 static void plan_room(mt_trainer *t, const mt_machine *m)
 {
-    size_t planned = planned_host(t), left = m->host_bytes > planned ? (m->host_bytes - planned) / 2 : 0, state = state_bytes(t);
-    t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : left < state ? left : state;
+    size_t planned = planned_host(t), left = m->host_bytes > planned ? (m->host_bytes - planned) / 2 : 0;
+    const mt_snapshot_options how = mt__train_aside(t, left);
+    t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : mt_snapshot_would_take(t->model, &how);
 }
 
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
