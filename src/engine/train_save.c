@@ -80,7 +80,8 @@ static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
     s->model = t->export;
     s->model.quiet = true; /* the finished model says it, once */
     s->how = mt__train_aside(t, goes_on ? mt__train_spare_memory(t) : 0);
-    s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done, .n_readers = save_threads() };
+    s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done,
+                           .n_readers = save_threads() };
     s->ckpt = mt__train_ckpt(t);
     s->ckpt.model = &s->model;
     s->ckpt.io = &s->io;
