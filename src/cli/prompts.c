@@ -2,7 +2,7 @@
 
 #include "base/file.h"
 #include "base/rng.h"
-#include "jinja/jinja.h"
+#include "data/sampler.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -135,34 +135,38 @@ mt_rc mt_asks_read_stdin(mt_asks *a, mt_err *err)
 static mt_pair pair(const char *key, mt_value value) { return (mt_pair){ .key = key, .key_n = strlen(key), .value = value }; }
 static mt_value text_value(const char *s) { return (mt_value){ .type = MT_VALUE_STR, .str = { s ? s : "", s ? strlen(s) : 0 } }; }
 
-/* The conversation as the template wants it: an optional system message, then the user's. */
-static mt_rc render(const mt_jinja *template, const mt_asks_encoding *how, const char *text, mt_str *out, mt_err *err)
+/* What renders conversations: the same that makes samples of them, so that a model is asked as it was trained. */
+static mt_rc open_asker(mt_sampler **out, const mt_tokenizer *tok, mt_err *err)
 {
-    const mt_pair system[] = { pair("role", text_value("system")), pair("content", text_value(how->system)) };
-    const mt_pair user[] = { pair("role", text_value("user")), pair("content", text_value(text)) };
-    const mt_value messages[] = { { .type = MT_VALUE_MAP, .map = { system, 2 } }, { .type = MT_VALUE_MAP, .map = { user, 2 } } };
-    size_t skip = how->system ? 0 : 1;
-    const char *bos = mt_tokenizer_role_text(how->tok, MT_TOK_BOS), *eos = mt_tokenizer_role_text(how->tok, MT_TOK_EOS);
-    const mt_pair context[] = {
-        pair("messages", (mt_value){ .type = MT_VALUE_LIST, .list = { messages + skip, 2 - skip } }),
-        pair("add_generation_prompt", (mt_value){ .type = MT_VALUE_BOOL, .b = true }),
-        pair("bos_token", text_value(bos)),
-        pair("eos_token", text_value(eos)),
-    };
-    return mt_jinja_render(template, &(mt_value){ .type = MT_VALUE_MAP, .map = { context, MT_COUNT(context) } }, NULL, out, NULL, err);
-}
-
-static mt_rc open_template(mt_jinja **out, const mt_tokenizer *tok, mt_err *err)
-{
-    size_t n, at = 0;
-    const mt_named_template *all = mt_tokenizer_templates(tok, &n);
+    size_t n;
+    mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
+    (void)mt_tokenizer_templates(tok, &n);
     if (!n)
         return mt_fail(err, MT_ENOENT,
                        "this model has no chat template (tokenizer_config.json, chat_template.jinja); leave --chat away to "
                        "continue the text as it is");
-    for (size_t i = 0; i < n; i++)
-        if (strcmp(all[i].name, "default") == 0) at = i;
-    return mt_jinja_parse(out, all[at].text, all[at].n, "chat_template", err);
+    return mt_sampler_open(out, tok, &layout, &(mt_sampler_config){ 0 }, err);
+}
+
+/* The conversation as the template wants it: an optional system message, then the user's. */
+static mt_rc encode_chat(const mt_sampler *asker, const char *system_text, const char *text, mt_tokens *out, mt_err *err)
+{
+    const mt_pair system[] = { pair("role", text_value("system")), pair("content", text_value(system_text)) };
+    const mt_pair user[] = { pair("role", text_value("user")), pair("content", text_value(text)) };
+    const mt_value turns[] = { { .type = MT_VALUE_MAP, .map = { system, 2 } }, { .type = MT_VALUE_MAP, .map = { user, 2 } } };
+    size_t skip = system_text ? 0 : 1;
+    const mt_pair messages = pair("messages", (mt_value){ .type = MT_VALUE_LIST, .list = { turns + skip, 2 - skip } });
+    const mt_value record = { .type = MT_VALUE_MAP, .map = { &messages, 1 } };
+    mt_sampler_scratch *scratch;
+    const mt_sample *sample;
+    mt_reason reason = MT_REASON_NONE;
+    MT_TRY(mt_sampler_scratch_create(&scratch, asker, err));
+    mt_rc rc = mt_sampler_prompt(asker, scratch, &record, &sample, &reason, err);
+    if (!rc && reason != MT_REASON_NONE) rc = err->rc ? err->rc : mt_fail(err, MT_EINVAL, "%s", mt_reason_text(reason));
+    if (!rc) rc = mt_grow(&out->ids, &out->cap_ids, (size_t)sample->n, sizeof *out->ids, err);
+    if (!rc && sample->n) memcpy(out->ids, sample->ids, (out->n = (size_t)sample->n) * sizeof *out->ids);
+    mt_sampler_scratch_free(scratch);
+    return rc;
 }
 
 /* Equal prompts draw different numbers, and which ones does not depend on the other prompts. */
@@ -180,35 +184,31 @@ static void set_streams(mt_asks *a)
     }
 }
 
-static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, const mt_jinja *template, mt_tok_scratch *scratch,
+/* asker: NULL where the text is continued as it is. */
+static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, const mt_sampler *asker, mt_tok_scratch *scratch,
                         mt_err *err)
 {
-    mt_str text = { 0 };
     mt_tokens tokens = { 0 };
-    mt_rc rc = MT_OK;
-    if (template) rc = render(template, how, ask->text, &text, err);
-    const char *s = template ? text.s : ask->text;
-    size_t n = template ? text.n : strlen(ask->text);
-    if (!rc) rc = mt_tokenizer_encode(how->tok, scratch, s ? s : "", n, template ? 0 : MT_ENCODE_SPECIAL, &tokens, err);
+    mt_rc rc = asker ? encode_chat(asker, how->system, ask->text, &tokens, err)
+                     : mt_tokenizer_encode(how->tok, scratch, ask->text, strlen(ask->text), MT_ENCODE_SPECIAL, &tokens, err);
     if (!rc && !tokens.n) rc = mt_fail(err, MT_EINVAL, "an empty prompt: there is nothing to continue");
     if (!rc && !(ask->ids = mt_arena_alloc(&a->arena, tokens.n * sizeof *ask->ids))) rc = no_memory(err);
     if (!rc) memcpy(ask->ids, tokens.ids, (ask->n_ids = tokens.n) * sizeof *ask->ids);
     mt_tokens_free(&tokens);
-    mt_str_free(&text);
     return rc;
 }
 
 mt_rc mt_asks_encode(mt_asks *a, const mt_asks_encoding *how, mt_err *err)
 {
-    mt_jinja *template = NULL;
+    mt_sampler *asker = NULL;
     mt_tok_scratch *scratch = NULL;
-    mt_rc rc = how->chat ? open_template(&template, how->tok, err) : MT_OK;
+    mt_rc rc = how->chat ? open_asker(&asker, how->tok, err) : MT_OK;
     if (!rc) rc = mt_tok_scratch_create(&scratch, how->tok, err);
     for (size_t i = 0; !rc && i < a->n; i++)
-        if ((rc = encode_one(a, &a->items[i], how, template, scratch, err))) mt_note(err, "prompt %zu", i + 1);
+        if ((rc = encode_one(a, &a->items[i], how, asker, scratch, err))) mt_note(err, "prompt %zu", i + 1);
     if (!rc) set_streams(a);
     mt_tok_scratch_free(scratch);
-    mt_jinja_free(template);
+    mt_sampler_close(asker);
     return rc;
 }
 

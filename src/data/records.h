@@ -20,8 +20,9 @@
  * next() returns the error instead, and so do all later calls.
  *
  * A record lives in the arena and in the mapped file (of very many files: in the arena alone): it is valid until the
- * arena is reset or the reader is closed, whichever is first.  Memory does not grow with the size of the files: text formats are read from
- * the mapping, Parquet holds one page per column, Arrow one batch.  A reader belongs to one thread. */
+ * arena is reset or the reader is closed, whichever is first.  Memory does not grow with the size of the files: text
+ * formats are read from the mapping, Parquet holds one page per column, Arrow one batch.  A reader belongs to one
+ * thread. */
 #ifndef MT_DATA_RECORDS_H
 #define MT_DATA_RECORDS_H
 
