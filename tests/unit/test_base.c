@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/numa.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -14,6 +15,7 @@
 #include "base/units.h"
 #include "base/utf8.h"
 
+#include <errno.h>
 #include <linux/mempolicy.h>
 #include <math.h>
 #include <pthread.h>
@@ -45,6 +47,33 @@ static void a_note_on_a_full_message_keeps_its_head(void **state)
     mt_note(&err, "reading");
     assert_memory_equal(err.msg, "reading: xxx", 12);
     assert_true(strlen(err.msg) < sizeof err.msg);
+}
+
+static void keep_text(void *user, mt_log_level level, const char *text)
+{
+    (void)level;
+    snprintf(user, 64, "%s", text);
+}
+
+static void what_a_terminal_obeys_never_reaches_it(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    static const char evil[] = "a\x1b]0;owned\a\r\x7f\xc2\x9b" "2J\tb\n\xc3\xa9\xc2\xa0"; /* of a tensor's name, say */
+    static const char tame[] = "a?]0;owned?\?\???2J\tb\n\xc3\xa9\xc2\xa0";
+    char said[64], expected[128];
+    mt_fail(&err, MT_EFORMAT, "%s", evil);
+    assert_string_equal(err.msg, tame);
+    mt_note(&err, "%s", evil);
+    snprintf(expected, sizeof expected, "%s: %s", tame, tame);
+    assert_string_equal(err.msg, expected);
+    errno = ENOENT;
+    mt_fail_errno(&err, MT_EIO, "%s", evil);
+    assert_memory_equal(err.msg, tame, sizeof tame - 1);
+    mt_log_set_sink(keep_text, said);
+    mt_warn("%s", evil);
+    mt_log_set_sink(NULL, NULL);
+    assert_string_equal(said, tame);
 }
 
 static void sizes_refuse_to_overflow(void **state)
@@ -375,7 +404,7 @@ static void random_numbers_depend_on_all_three_keys(void **state)
     assert_true(fabs(sum / 1e5) < 0.02 && fabs(sq / 1e5 - 1) < 0.02);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_unit_test(a_note_on_a_full_message_keeps_its_head),
+MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_unit_test(a_note_on_a_full_message_keeps_its_head), cmocka_unit_test(what_a_terminal_obeys_never_reaches_it),
              cmocka_unit_test(sizes_refuse_to_overflow), cmocka_unit_test(bytes_are_written_and_read_as_people_do), cmocka_unit_test(memory_is_not_given_in_bytes_by_mistake), cmocka_unit_test(counts_are_read_as_they_are_written),
              cmocka_unit_test(every_half_float_survives_the_round_trip), cmocka_unit_test(dtype_names_are_understood),
              cmocka_unit_test(utf8_is_strict), cmocka_unit_test(json_strings_escape_what_json_must),
