@@ -219,6 +219,44 @@ static void json_errors_say_where_and_what(void **state)
     json_decref(doc);
 }
 
+/* The first error of each jansson stops at, and Python does not. */
+static void json_that_python_reads_is_read(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    json_t *doc;
+    static const char *const alone[] = { "[Infinity]", "[1000000000000000019884624838656]", "[1e400]", "[\"\\ud800\"]", "NaN" };
+    for (size_t i = 0; i < MT_COUNT(alone); i++) {
+        assert_ok(mt_json_parse(&doc, alone[i], strlen(alone[i]), "config.json", &err));
+        json_decref(doc);
+    }
+    static const char text[] = "{\"a\": 1e400, \"b\": 1000000000000000019884624838656, \"c\": [null, true, -Infinity, NaN],"
+                               " \"d\": \"\\ud800\", \"e\": 7, \"f\": {\"Infinity\": \"x \\\"NaN\"}, \"a\": Infinity}";
+    assert_ok(mt_json_parse(&doc, text, sizeof text - 1, "config.json", &err));
+    int64_t i;
+    double f;
+    const char *s;
+    assert_int_equal(mt_json_f64(doc, "a", 0, &f, "config.json", &err), MT_EFORMAT);
+    assert_string_equal(err.msg, "config.json: \"a\" should be a number and is Infinity");
+    assert_int_equal(mt_json_i64(doc, "b", 0, &i, "config.json", &err), MT_EFORMAT);
+    assert_says("\"b\" should be an integer and is a number");
+    assert_ok(mt_json_f64(doc, "b", 0, &f, "config.json", &err));
+    assert_true(f == 1e30);
+    assert_ok(mt_json_str(doc, "d", "", &s, "config.json", &err));
+    assert_string_equal(s, "\xef\xbf\xbd");
+    assert_ok(mt_json_i64(doc, "e", 0, &i, "config.json", &err));
+    assert_int_equal(i, 7);
+    char *written = mt_json_text(doc, JSON_COMPACT);
+    assert_string_equal(written, "{\"a\":Infinity,\"b\":1e30,\"c\":[null,true,-Infinity,NaN],\"d\":\"\xef\xbf\xbd\",\"e\":7,"
+                                 "\"f\":{\"Infinity\":\"x \\\"NaN\"}}");
+    free(written);
+    json_decref(doc);
+    static const char broken[] = "{\"a\": Infinity, }"; /* what is wrong is not Infinity */
+    assert_int_equal(mt_json_parse(&doc, broken, sizeof broken - 1, "config.json", &err), MT_EFORMAT);
+    assert_says("config.json: not valid JSON at line 1, column 17: a key in double quotes was expected");
+    assert_null(doc);
+}
+
 static void a_missing_file_is_named(void **state)
 {
     (void)state;
@@ -408,7 +446,7 @@ MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_u
              cmocka_unit_test(sizes_refuse_to_overflow), cmocka_unit_test(bytes_are_written_and_read_as_people_do), cmocka_unit_test(memory_is_not_given_in_bytes_by_mistake), cmocka_unit_test(counts_are_read_as_they_are_written),
              cmocka_unit_test(every_half_float_survives_the_round_trip), cmocka_unit_test(dtype_names_are_understood),
              cmocka_unit_test(utf8_is_strict), cmocka_unit_test(json_strings_escape_what_json_must),
-             cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(a_missing_file_is_named),
+             cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(json_that_python_reads_is_read), cmocka_unit_test(a_missing_file_is_named),
              cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly), cmocka_unit_test(the_pool_visits_every_index_once),
              cmocka_unit_test(a_spread_loop_ends_at_its_first_failure),
              cmocka_unit_test(pinned_threads_have_a_core_each), cmocka_unit_test(pinning_can_be_turned_off_and_needs_cores),
