@@ -27,10 +27,18 @@ typedef struct reader {
 
 static mt_rc read_value(reader *r, mt_value *out);
 
+/* Only a message looks for the start of the first line: a list of a million records may be one line. */
+static int64_t first_column(const reader *r)
+{
+    const char *line = r->text;
+    while (r->keep->whole && line > r->keep->whole && line[-1] != '\n') line--;
+    return r->text - line + 1;
+}
+
 static mt_rc bad(const reader *r, const char *message)
 {
-    int64_t line = r->keep->first_line ? r->keep->first_line : 1;
-    int64_t column = r->keep->first_column ? r->keep->first_column : 1;
+    if (!r->err) return MT_EFORMAT;
+    int64_t line = r->keep->first_line ? r->keep->first_line : 1, column = first_column(r);
     for (const char *c = r->text; c < r->p; c++, column++)
         if (*c == '\n') line++, column = 0;
     return mt_fail(r->err, MT_EFORMAT, "%s: not valid JSON at line %lld, column %lld: %s", r->what, (long long)line,
