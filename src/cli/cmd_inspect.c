@@ -165,7 +165,8 @@ static void print_found(const found *f, const char *dir, bool tensors)
     print_files(f);
     for (size_t i = 0; i < f->config->n_assumptions; i++) printf("assumed      %s\n", f->config->assumptions[i]);
     if (f->tying[0]) printf("assumed      %s\n", f->tying);
-    if (f->config->dropout_key) printf("dropout      %s %g in config.json; training drops nothing\n", f->config->dropout_key, f->config->dropout);
+    if (f->config->dropout_key)
+        printf("dropout      %s %g in config.json; training drops nothing\n", f->config->dropout_key, f->config->dropout);
     printf("this CPU     %s, %.0f GFLOP/s on one core\n", blas, mt_blas_gflops());
     if (tensors) print_tensors(f);
 }

@@ -26,7 +26,8 @@ static mt_train_writes writes_of(const mt_model *m, const mt_settings *s)
 {
     const mt_save_settings *save = &s->save;
     const mt_dtype dtype = save->dtype == MT_DTYPE_COUNT ? m->config->dtype : save->dtype;
-    const uint64_t resume = (uint64_t)m->n_params * 4 + (uint64_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
+    const uint64_t resume =
+        (uint64_t)m->n_params * 4 + (uint64_t)m->n_trained * 2 * mt_dtype_bytes(mt_moments_type(s->memory.adam_state));
     mt_train_writes w = { .model = (uint64_t)m->n_params * mt_dtype_bytes(dtype == MT_DTYPE_F64 ? MT_DTYPE_F32 : dtype) };
     w.checkpoint = w.model + (save->save_only_model ? 0 : resume);
     mt_train_count_writes(&w, save, 0, mt_train_saves(save, 0, s->training.num_steps, 0) + !save->save_only_model);
@@ -80,12 +81,18 @@ static void add_notes(mt_plan_answer *a, const mt_subject *s)
         return;
     }
     if (a->q.seq_len > s->config->max_positions) {
-        snprintf(a->refused, sizeof a->refused, "train refuses samples of more than %lld tokens", (long long)s->config->max_positions);
-        add_note(a, "the model has %lld positions, and train refuses longer samples: lower max_seq_len", (long long)s->config->max_positions);
+        snprintf(a->refused, sizeof a->refused, "train refuses samples of more than %lld tokens",
+                 (long long)s->config->max_positions);
+        add_note(a, "the model has %lld positions, and train refuses longer samples: lower max_seq_len",
+                 (long long)s->config->max_positions);
     }
     if (a->disk_free && a->disk_free < a->writes.bytes && !*a->refused) {
-        snprintf(a->refused, sizeof a->refused, "the run writes %s and %s is free at the output", mt_bytes_text(a->writes.bytes).s, mt_bytes_text(a->disk_free).s);
-        add_note(a, "%s: train refuses to start; another --output-dir may have room, and a larger save_steps, a smaller keep_last or save_only_model write less", a->refused);
+        snprintf(a->refused, sizeof a->refused, "the run writes %s and %s is free at the output",
+                 mt_bytes_text(a->writes.bytes).s, mt_bytes_text(a->disk_free).s);
+        add_note(a,
+                 "%s: train refuses to start; another --output-dir may have room, and a larger save_steps, a smaller keep_last "
+                 "or save_only_model write less",
+                 a->refused);
         a->disk_short = true;
     }
     for (size_t i = 0; !s->published && i < s->config->n_assumptions; i++) add_note(a, "%s", s->config->assumptions[i]);
@@ -123,7 +130,8 @@ static mt_rc answer(const options *o, const mt_settings *set, mt_err *err)
         a.q.host_there = found.host_there;
         a.n_steps = set->training.num_steps;
         a.writes = writes_of(s.model, set);
-        bool here = found.here && !set->save.overwrite && !*set->save.resume; /* another machine has another disk, and a run that goes frees some */
+        /* Another machine has another disk, and a run that goes frees some. */
+        bool here = found.here && !set->save.overwrite && !*set->save.resume;
         if (here) a.disk_free = mt_disk_free(*set->save.output_dir ? set->save.output_dir : ".");
         add_notes(&a, &s);
         rc = show_answer(&a, o->json, err);
@@ -144,8 +152,10 @@ static void list_gpus(bool json)
         const mt_gpu *g = &mt_gpus[i];
         if (!is_new(i)) continue;
         if (json)
-            printf("%s\n  {\"gpu\": \"%s\", \"device_bytes\": %.0f, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g, \"link\": %.4g}", i ? "," : "", g->name,
-                   g->gib * 1073741824.0, g->tflops * 1e12, g->attention * 1e12, g->gb_s * 1e9, g->link * 1e9);
+            printf("%s\n  {\"gpu\": \"%s\", \"device_bytes\": %.0f, \"product_flops\": %.4g, \"attention_flops\": %.4g, "
+                   "\"device_bandwidth\": %.4g, \"link\": %.4g}",
+                   i ? "," : "", g->name, g->gib * 1073741824.0, g->tflops * 1e12, g->attention * 1e12, g->gb_s * 1e9,
+                   g->link * 1e9);
         else
             printf("%-14s %6.1f GiB  %5.0f TFLOP/s  %5.0f GB/s  link %3.0f GB/s\n", g->name, g->gib, g->tflops, g->gb_s, g->link);
     }
@@ -170,8 +180,10 @@ static mt_rc take_words(options *o, mt_err *err)
 {
     mt_plan_asked *asked = &o->asked;
     size_t most = asked->subject.shape || asked->what_fits ? 0 : 1;
-    if (o->words.n > most) return mt_fail(err, MT_EINVAL, "plan: \"%s\" is one argument too many; see megatrain plan --help", o->words.items[most]);
-    if (asked->what_fits && asked->subject.shape) return mt_fail(err, MT_EINVAL, "plan: --what-fits is about every known model; leave --shape out");
+    if (o->words.n > most)
+        return mt_fail(err, MT_EINVAL, "plan: \"%s\" is one argument too many; see megatrain plan --help", o->words.items[most]);
+    if (asked->what_fits && asked->subject.shape)
+        return mt_fail(err, MT_EINVAL, "plan: --what-fits is about every known model; leave --shape out");
     if (o->words.n) asked->subject.name = o->words.items[0];
     return MT_OK;
 }
@@ -183,7 +195,8 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "...", MT_FLAG_STRS, &o->words, "MODEL", "a model directory, a .gguf file, or a published model's name", false },
         { "--shape", MT_FLAG_STR, &o->asked.subject.shape, "NAME", "a published model, such as qwen2.5-7b", false },
         { "--gpu", MT_FLAG_STR, &o->asked.machine.gpu, "NAME", "a GPU that is not here: h100, rtx4090", false },
-        { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE", "all of the GPU's memory, the driver's share too: 80Gi", false },
+        { "--gpu-memory", MT_FLAG_MEMORY, &o->asked.machine.gpu_memory, "SIZE",
+          "all of the GPU's memory, the driver's share too: 80Gi", false },
         { "--ram", MT_FLAG_MEMORY, &o->asked.machine.ram, "SIZE", "host memory to plan with (what is free): 1.5T", false },
         { "--link", MT_FLAG_MEMORY, &o->asked.machine.link, "SIZE", "bytes a second between host and GPU: 55G", false },
         { "--cores", MT_FLAG_CORES, &o->asked.machine.cores, "N", "of the host", false },

@@ -1,5 +1,5 @@
-/* cmd_train.c - megatrain train: settings in, a run or a rehearsal of it, signals.  The run itself is engine/train.h, what it shows
- * train_screen.h. */
+/* cmd_train.c - megatrain train: settings in, a run or a rehearsal of it, signals.  The run itself is engine/train.h, what it
+ * shows train_screen.h. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
@@ -28,8 +28,8 @@ typedef struct app {
 static volatile sig_atomic_t stop_asked;
 static struct timespec asked_at;
 
-/* One request may come as two signals: timeout(1) sends its own to the program and to the group, and runners that pass Ctrl-C on send what the
- * terminal has sent already. */
+/* One request may come as two signals: timeout(1) sends its own to the program and to the group, and runners that pass Ctrl-C on
+ * send what the terminal has sent already. */
 static bool same_request(void)
 {
     const double APART_S = 0.5;
@@ -60,8 +60,8 @@ static void catch_signals(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
-    /* A terminal that was closed does not end a run, nor does a reader of what it prints that is gone, such as a tee which the same Ctrl-C
-     * ended.  A limit on files (ulimit -f) does, as an error of the write that says so. */
+    /* A terminal that was closed does not end a run, nor does a reader of what it prints that is gone, such as a tee which the
+     * same Ctrl-C ended.  A limit on files (ulimit -f) does, as an error of the write that says so. */
     static const int ignored[] = { SIGHUP, SIGPIPE, SIGXFSZ };
     for (size_t i = 0; i < MT_COUNT(ignored); i++) signal(ignored[i], SIG_IGN);
 }
@@ -85,7 +85,10 @@ static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, cons
 static void on_loading(void *user, size_t done, size_t total) { mt_train_screen_loading(&((app *)user)->screen, done, total); }
 static void on_step(void *user, const mt_train_step *s) { mt_train_screen_step(&((app *)user)->screen, s); }
 static void on_eval(void *user, const mt_train_eval *e) { mt_train_screen_eval(&((app *)user)->screen, e); }
-static void on_saved(void *user, const char *path, double seconds) { mt_train_screen_saved(&((app *)user)->screen, path, seconds); }
+static void on_saved(void *user, const char *path, double seconds)
+{
+    mt_train_screen_saved(&((app *)user)->screen, path, seconds);
+}
 static void on_sample(void *user, int64_t step, const char *prompt, const char *answer)
 {
     mt_train_screen_sample(&((app *)user)->screen, step, prompt, answer);

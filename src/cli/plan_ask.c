@@ -101,10 +101,13 @@ static mt_rc make_own(asking *a, mt_err *err)
     const double D = (double)a->width, L = (double)a->layers, rest = (double)a->params - 2 * VOCABULARY * D - 4 * D * D * L;
     const int64_t mlp = (int64_t)(rest / (3 * D * L)) / HEAD * HEAD;
     if (mlp < HEAD)
-        return mt_fail(err, MT_ERANGE, "%s parameters are too few for %lld layers of %lld: embedding, head and attention alone have %s", mt_count_text(a->params).s,
-                       (long long)a->layers, (long long)a->width, mt_count_text((uint64_t)((double)a->params - rest)).s);
+        return mt_fail(err, MT_ERANGE,
+                       "%s parameters are too few for %lld layers of %lld: embedding, head and attention alone have %s",
+                       mt_count_text(a->params).s, (long long)a->layers, (long long)a->width,
+                       mt_count_text((uint64_t)((double)a->params - rest)).s);
     snprintf(a->out->config, sizeof a->out->config,
-             "{\"model_type\":\"llama\",\"hidden_size\":%lld,\"intermediate_size\":%lld,\"num_hidden_layers\":%lld,\"num_attention_heads\":%lld,\"head_dim\":%d,\"vocab_size\":%d,"
+             "{\"model_type\":\"llama\",\"hidden_size\":%lld,\"intermediate_size\":%lld,\"num_hidden_layers\":%lld,\"num_"
+             "attention_heads\":%lld,\"head_dim\":%d,\"vocab_size\":%d,"
              "\"max_position_embeddings\":1048576,\"dtype\":\"bfloat16\"}",
              (long long)a->width, (long long)mlp, (long long)a->layers, (long long)(a->width / HEAD), HEAD, VOCABULARY);
     a->out->own = (mt_shape){ .name = "a model of your own", .config = a->out->config };
@@ -122,15 +125,22 @@ static mt_rc accept_gpu(asking *a, const char *text, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc accept_ram(asking *a, const char *text, mt_err *err) { return strcmp(text, "here") == 0 ? MT_OK : mt_memory_parse(text, &a->out->machine.ram, err); }
+static mt_rc accept_ram(asking *a, const char *text, mt_err *err)
+{
+    return strcmp(text, "here") == 0 ? MT_OK : mt_memory_parse(text, &a->out->machine.ram, err);
+}
 
-static mt_rc accept_context(asking *a, const char *text, mt_err *err) { return mt_settings_set(a->set, "dataset.max_seq_len", text, "tokens of context", err); }
+static mt_rc accept_context(asking *a, const char *text, mt_err *err)
+{
+    return mt_settings_set(a->set, "dataset.max_seq_len", text, "tokens of context", err);
+}
 
 /* -- in order -------------------------------------------------------------------------------------- */
 
 static bool ask_own_model(asking *a)
 {
-    while (ask(a, "parameters, such as 13B:", "", accept_params) && ask(a, "hidden size:", "4096", accept_width) && ask(a, "layers:", "32", accept_layers)) {
+    while (ask(a, "parameters, such as 13B:", "", accept_params) && ask(a, "hidden size:", "4096", accept_width) &&
+           ask(a, "layers:", "32", accept_layers)) {
         mt_err err = { 0 };
         if (!make_own(a, &err)) return true;
         print_refusal(&err); /* all three again: any of them may be the wrong one */
@@ -142,7 +152,8 @@ static bool ask_batch(asking *a)
 {
     if (!ask(a, "model (a published name, or custom):", "qwen2.5-7b", accept_model)) return false;
     if (strcmp(a->out->model, "custom") == 0 && !ask_own_model(a)) return false;
-    return ask(a, "GPU (a name such as h100, or here):", "here", accept_gpu) && ask(a, "host memory (such as 256G, or here):", "here", accept_ram) &&
+    return ask(a, "GPU (a name such as h100, or here):", "here", accept_gpu) &&
+           ask(a, "host memory (such as 256G, or here):", "here", accept_ram) &&
            ask(a, "tokens of context:", "2048", accept_context);
 }
 

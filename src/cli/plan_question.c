@@ -59,7 +59,9 @@ static mt_rc open_file(mt_subject *s, const char *path, const mt_settings *set, 
 {
     const char *base = mt_path_base(path);
     if (mt_gguf_is(path)) return open_files(s, path, set, err);
-    if (strcmp(base, "config.json")) return mt_fail(err, MT_EINVAL, "plan: %s is a file; a model directory, its config.json, a .gguf file or a name is expected", path);
+    if (strcmp(base, "config.json"))
+        return mt_fail(err, MT_EINVAL,
+                       "plan: %s is a file; a model directory, its config.json, a .gguf file or a name is expected", path);
     char *dir = base == path ? mt_strdup(".") : mt_strndup(path, (size_t)(base - path));
     mt_rc rc = dir ? open_files(s, dir, set, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
     mt_free(dir);
@@ -76,7 +78,10 @@ mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_set
         MT_TRY(mt_shape_find(&known, asked->shape, err));
         return open_shape(s, known, set, err);
     }
-    if (!*name) return mt_fail(err, MT_EINVAL, "plan: which model?  --shape NAME, a model directory, or --config FILE; megatrain plan --list-shapes has names");
+    if (!*name)
+        return mt_fail(
+            err, MT_EINVAL,
+            "plan: which model?  --shape NAME, a model directory, or --config FILE; megatrain plan --list-shapes has names");
     snprintf(s->name, sizeof s->name, "%s", name);
     if (mt_dir_exists(name)) return open_files(s, name, set, err);
     if (mt_file_exists(name)) return open_file(s, name, set, err);
@@ -111,7 +116,8 @@ static void name_device(mt_machine_found *out, mt_device *dev, const char *gpu)
     snprintf(out->device, sizeof out->device, "%s", info.name);
 }
 
-static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machine_asked *asked, const mt_memory_settings *m, mt_err *err)
+static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machine_asked *asked, const mt_memory_settings *m,
+                          mt_err *err)
 {
     const mt_machine_given given = { .gpu = asked->gpu,
                                      .ram = (size_t)asked->ram,
@@ -119,11 +125,14 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
                                      .link = (double)asked->link,
                                      .cores = (int)least((uint64_t)asked->cores, (uint64_t)m->optimizer_threads) };
     if (dev && dev->api->kind == MT_DEVICE_CPU && (asked->gpu_memory || asked->link))
-        return mt_fail(err, MT_EINVAL, "--gpu-memory and --link describe a GPU, and there is none here: --gpu NAME says which (megatrain plan --list-gpus)");
+        return mt_fail(
+            err, MT_EINVAL,
+            "--gpu-memory and --link describe a GPU, and there is none here: --gpu NAME says which (megatrain plan --list-gpus)");
     MT_TRY(mt_machine_here(&out->machine, dev, &given, true, err));
     if (asked->gpu_memory) { /* of the card: what the driver takes is not the run's */
         if (asked->gpu_memory <= out->machine.base_device)
-            return mt_fail(err, MT_ERANGE, "--gpu-memory %s: the driver and its libraries take %s of it", mt_bytes_text(asked->gpu_memory).s, mt_bytes_text(out->machine.base_device).s);
+            return mt_fail(err, MT_ERANGE, "--gpu-memory %s: the driver and its libraries take %s of it",
+                           mt_bytes_text(asked->gpu_memory).s, mt_bytes_text(out->machine.base_device).s);
         out->machine.device_bytes = (size_t)asked->gpu_memory - out->machine.base_device;
     }
     if (m->device_memory && m->device_memory < out->machine.device_bytes) {
@@ -135,7 +144,11 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
     out->cores = given.cores ? given.cores : dev ? out->host.cores : MT_USUAL_CORES;
     bool limited = m->host_memory && out->machine.host_bytes == m->host_memory;
     if (limited) out->host_there = given.ram ? given.ram : mt_host_usable(&out->host);
-    snprintf(out->ram_source, sizeof out->ram_source, "%s", limited ? "memory.host_memory" : given.ram ? "as given" : asked->gpu ? "this machine's, for want of --ram" : out->host.limited_by);
+    snprintf(out->ram_source, sizeof out->ram_source, "%s",
+             limited      ? "memory.host_memory"
+             : given.ram  ? "as given"
+             : asked->gpu ? "this machine's, for want of --ram"
+                          : out->host.limited_by);
     return MT_OK;
 }
 
@@ -160,13 +173,16 @@ mt_rc mt_plan_check_step(const mt_settings *set, mt_err *err)
     const mt_training_settings *t = &set->training;
     const int64_t batch = mt_max_i64(t->batch_size, 1), parts = t->gradient_accumulation_steps; /* auto: one at least */
     if (batch <= MOST_STEP_TOKENS / set->dataset.max_seq_len / parts) return MT_OK;
-    return mt_fail(err, MT_ERANGE, "a step of batch_size x gradient_accumulation_steps x max_seq_len = %.3g tokens is more than any run takes: lower one of them",
+    return mt_fail(err, MT_ERANGE,
+                   "a step of batch_size x gradient_accumulation_steps x max_seq_len = %.3g tokens is more than any run takes: "
+                   "lower one of them",
                    (double)batch * (double)parts * (double)set->dataset.max_seq_len);
 }
 
 mt_question mt_plan_question(const mt_model *model, const mt_settings *set, const mt_machine *machine)
 {
-    mt_question q = { .model = model, .machine = *machine, .seq_len = set->dataset.max_seq_len, .clip = mt_clip_needs_norm(set->training.max_grad_norm) };
+    mt_question q = { .model = model, .machine = *machine, .seq_len = set->dataset.max_seq_len,
+                      .clip = mt_clip_needs_norm(set->training.max_grad_norm) };
     q.accumulation = set->training.gradient_accumulation_steps;
     q.batch = set->training.batch_size * q.accumulation;
     mt_train_types(set, &q.form);

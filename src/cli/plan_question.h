@@ -1,5 +1,5 @@
-/* plan_question.h - from what flags and settings say to what the planner is asked: the model, the machine, the question.  The one way there,
- * for `plan`, its table of models and its questions on a terminal. */
+/* plan_question.h - from what flags and settings say to what the planner is asked: the model, the machine, the question.  The one
+ * way there, for `plan`, its table of models and its questions on a terminal. */
 #ifndef MT_CLI_PLAN_QUESTION_H
 #define MT_CLI_PLAN_QUESTION_H
 

@@ -9,8 +9,14 @@
 /* -- what the buffers are for ---------------------------------------------------------------------- */
 
 enum { MASTERS, MOMENTS, GRADIENTS, SUMS, WEIGHTS, KEPT, WORK, RUNTIME };
-static const char *const use_names[MT_PLAN_USES] = { "master weights (fp32 in two halves)", "Adam's moments", "gradients", "gradient sums (fp32)",
-                                                     "weights for compute", "kept activations", "workspace and input", "runtime (base item)" };
+static const char *const use_names[MT_PLAN_USES] = { "master weights (fp32 in two halves)",
+                                                     "Adam's moments",
+                                                     "gradients",
+                                                     "gradient sums (fp32)",
+                                                     "weights for compute",
+                                                     "kept activations",
+                                                     "workspace and input",
+                                                     "runtime (base item)" };
 
 static int use_of(mt_buffer_kind k)
 {
@@ -77,22 +83,30 @@ static const char *plural(int64_t n) { return n == 1 ? "" : "s"; }
 static void put_verdict(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_machine *m = &a->q.machine;
-    const char *label = !a->plan ? "DOES NOT FIT" : *a->refused ? "WOULD FIT" : "FITS", *needs = a->batch.largest ? "a step of this size needs" : "it needs at least";
+    const char *label = !a->plan      ? "DOES NOT FIT"
+                        : *a->refused ? "WOULD FIT"
+                                      : "FITS",
+               *needs = a->batch.largest ? "a step of this size needs" : "it needs at least";
     mt_str text = { 0 }, lines = { 0 };
     mt_str_puts(&text, label);
     if (*a->refused) mt_str_printf(&text, ", %s %s", a->plan ? "but" : "and", a->refused);
     mt_str_puts(&text, ": ");
     if (a->plan) {
         double s = a->plan->predicted_seconds;
-        mt_str_printf(&text, "about %s tokens/s, %s a step", grouped((double)a->plan->job.step_tokens / s).s, mt_seconds_text(s).s);
+        mt_str_printf(&text, "about %s tokens/s, %s a step", grouped((double)a->plan->job.step_tokens / s).s,
+                      mt_seconds_text(s).s);
         if (a->n_steps)
-            mt_str_printf(&text, "; %lld steps take %s if every sample has %lld tokens", (long long)a->n_steps, mt_seconds_text(s * (double)a->n_steps).s, (long long)a->q.seq_len);
+            mt_str_printf(&text, "; %lld steps take %s if every sample has %lld tokens", (long long)a->n_steps,
+                          mt_seconds_text(s * (double)a->n_steps).s, (long long)a->q.seq_len);
     } else if (a->need.device > m->device_bytes)
-        mt_str_printf(&text, "%s %s of device memory and may use %s", needs, mt_bytes_text(a->need.device).s, mt_bytes_text(m->device_bytes).s);
+        mt_str_printf(&text, "%s %s of device memory and may use %s", needs, mt_bytes_text(a->need.device).s,
+                      mt_bytes_text(m->device_bytes).s);
     else
-        mt_str_printf(&text, "%s %s of host memory and may use %s", needs, mt_bytes_text(a->need.host).s, mt_bytes_text(m->host_bytes).s);
+        mt_str_printf(&text, "%s %s of host memory and may use %s", needs, mt_bytes_text(a->need.host).s,
+                      mt_bytes_text(m->host_bytes).s);
     put_line(&lines, &text, 2, term);
-    mt_style_put(out, label, !a->plan ? MT_STYLE_RED : *a->refused ? MT_STYLE_YELLOW : MT_STYLE_GREEN, term->color); /* in place of the same words, which are wrapped without color */
+    /* In place of the same words, which are wrapped without color. */
+    mt_style_put(out, label, !a->plan ? MT_STYLE_RED : *a->refused ? MT_STYLE_YELLOW : MT_STYLE_GREEN, term->color);
     mt_str_puts(out, mt_str_ok(&lines) ? lines.s + strlen(label) : "");
     mt_str_free(&lines);
 }
@@ -114,8 +128,10 @@ static void put_row(mt_str *out, const char *label, double value, double all, co
 
 static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, const mt_terminal *term)
 {
-    static const char *const titles[2][2] = { { [MT_HOST] = "host memory (pinned, but for the runtime)", [MT_DEVICE] = "device memory" },
-                                              { [MT_HOST] = "memory of its state, and of the program", [MT_DEVICE] = "memory the CPU computes in" } };
+    static const char *const titles[2][2] = {
+        { [MT_HOST] = "host memory (pinned, but for the runtime)", [MT_DEVICE] = "device memory" },
+        { [MT_HOST] = "memory of its state, and of the program", [MT_DEVICE] = "memory the CPU computes in" }
+    };
     const mt_plan *p = a->plan;
     const mt_machine *m = &a->q.machine;
     mt_plan_use uses[MT_PLAN_USES];
@@ -126,7 +142,8 @@ static void put_memory(mt_str *out, const mt_plan_answer *a, mt_place place, con
     mt_str_puts(out, "\n");
     mt_str_printf(&text, "%s: %s", titles[m->shared][place], mt_bytes_text(used).s);
     if (limit < SIZE_MAX / 4 && !(m->shared && place == MT_HOST)) mt_str_printf(&text, " of %s", mt_bytes_text(limit).s);
-    if (m->shared && place == MT_HOST) mt_str_printf(&text, "; both together %s of %s", mt_bytes_text(all).s, mt_bytes_text(limit).s);
+    if (m->shared && place == MT_HOST)
+        mt_str_printf(&text, "; both together %s of %s", mt_bytes_text(all).s, mt_bytes_text(limit).s);
     put_line(out, &text, 2, term);
     for (int i = 0; i < MT_PLAN_USES; i++) {
         if (!uses[i].bytes[place] || (i == RUNTIME && place == MT_DEVICE)) continue;
@@ -144,7 +161,8 @@ static void put_disk(mt_str *out, const mt_plan_answer *a, const mt_terminal *te
     mt_str_puts(out, "\n");
     mt_str_puts(&text, "disk: ");
     if (w->n)
-        mt_str_printf(&text, "a checkpoint takes %s, the finished model %s; at most %s at one time", mt_bytes_text(w->checkpoint).s, mt_bytes_text(w->model).s, mt_bytes_text(w->bytes).s);
+        mt_str_printf(&text, "a checkpoint takes %s, the finished model %s; at most %s at one time",
+                      mt_bytes_text(w->checkpoint).s, mt_bytes_text(w->model).s, mt_bytes_text(w->bytes).s);
     else
         mt_str_printf(&text, "the finished model takes %s", mt_bytes_text(w->model).s);
     if (a->disk_free) mt_str_printf(&text, "; %s is free at the output", mt_bytes_text(a->disk_free).s);
@@ -156,23 +174,30 @@ static void put_times(mt_str *out, const mt_times *t, const mt_terminal *term)
     const struct {
         const char *name;
         double seconds;
-    } parts[] = { { "compute", t->compute }, { "copies to the device", t->copy_in }, { "copies from the device", t->copy_out }, { "Adam on the host", t->adam_host },
+    } parts[] = { { "compute", t->compute },
+                  { "copies to the device", t->copy_in },
+                  { "copies from the device", t->copy_out },
+                  { "Adam on the host", t->adam_host },
                   { "data (tokens made ready meanwhile)", t->data } };
     mt_str text = { 0 };
     mt_str_puts(out, "\n");
     mt_str_printf(&text, "time of a step: %s, bound by %s", mt_seconds_text(t->step).s, t->bound);
     put_line(out, &text, 2, term);
     for (size_t i = 0; i < MT_COUNT(parts); i++) {
-        if (parts[i].seconds > 0) put_row(out, parts[i].name, parts[i].seconds, t->step, mt_seconds_text(parts[i].seconds).s, term);
+        if (parts[i].seconds > 0)
+            put_row(out, parts[i].name, parts[i].seconds, t->step, mt_seconds_text(parts[i].seconds).s, term);
     }
 }
 
-/* What a run with this plan has in its file: what the plan hangs on, as far as somebody said it, and its two sizes in any case. */
+/* What a run with this plan has in its file: what the plan hangs on, as far as somebody said it, and its two sizes in any
+ * case. */
 static bool decides_the_plan(const mt_settings *s, const char *key)
 {
     static const char *const always[] = { "dataset.max_seq_len", "training.batch_size" };
-    static const char *const where_given[] = { "model.dtype",         "model.device",    "model.attn_implementation", "training.gradient_accumulation_steps",
-                                               "training.grad_dtype", "training.freeze", "training.deterministic",    "training.max_grad_norm" };
+    static const char *const where_given[] = {
+        "model.dtype",         "model.device",    "model.attn_implementation", "training.gradient_accumulation_steps",
+        "training.grad_dtype", "training.freeze", "training.deterministic",    "training.max_grad_norm"
+    };
     for (size_t i = 0; i < MT_COUNT(always); i++)
         if (strcmp(key, always[i]) == 0) return true;
     bool named = strncmp(key, "memory.", 7) == 0;
@@ -181,10 +206,16 @@ static bool decides_the_plan(const mt_settings *s, const char *key)
 }
 
 /* Which of this machine's devices is nothing to another one. */
-static bool decides_the_plan_elsewhere(const mt_settings *s, const char *key) { return strcmp(key, "model.device") != 0 && decides_the_plan(s, key); }
+static bool decides_the_plan_elsewhere(const mt_settings *s, const char *key)
+{
+    return strcmp(key, "model.device") != 0 && decides_the_plan(s, key);
+}
 
 /* batch_size of a step's samples; 0: gradient_accumulation_steps alone is more than that. */
-static int64_t of_step(const mt_plan_answer *a, int64_t samples) { return samples / a->settings->training.gradient_accumulation_steps; }
+static int64_t of_step(const mt_plan_answer *a, int64_t samples)
+{
+    return samples / a->settings->training.gradient_accumulation_steps;
+}
 
 static void put_batch_sizes(mt_str *text, const mt_plan_answer *a, int64_t recommended)
 {
@@ -198,8 +229,9 @@ static void put_batch_sizes(mt_str *text, const mt_plan_answer *a, int64_t recom
     }
     mt_short_text safe = { "none" };
     if (of_step(a, b->safe)) snprintf(safe.s, sizeof safe.s, "%lld", (long long)of_step(a, b->safe));
-    mt_str_printf(text, ": safe %s, recommended %lld (%s tokens/s), largest %s%lld", safe.s, (long long)recommended, grouped(b->tokens_s).s,
-                  b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "", (long long)of_step(a, b->largest));
+    mt_str_printf(text, ": safe %s, recommended %lld (%s tokens/s), largest %s%lld", safe.s, (long long)recommended,
+                  grouped(b->tokens_s).s, b->largest * a->q.seq_len >= MT_MOST_TOKENS - a->q.seq_len ? "over " : "",
+                  (long long)of_step(a, b->largest));
 }
 
 static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
@@ -211,7 +243,8 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
     mt_str_puts(out, "\n");
     put_batch_sizes(&text, a, recommended);
     put_line(out, &text, 2, term);
-    if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return; /* nothing to paste of what train refuses, wherever it writes */
+    /* Nothing to paste of what train refuses, wherever it writes. */
+    if (!of_step(a, a->batch.largest) || (*a->refused && !a->disk_short)) return;
     run.training.batch_size = recommended; /* auto takes the same */
     mt_str_puts(out, "\n");
     mt_settings_write_some(&run, a->on->here ? decides_the_plan : decides_the_plan_elsewhere, 2, out);
@@ -220,13 +253,17 @@ static void put_batch(mt_str *out, const mt_plan_answer *a, const mt_terminal *t
 static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     mt_str_puts(out, "\n");
-    put_wrapped(out, a->n_remedies ? "what would make it fit, the cheapest first:" : "nothing that can be set makes it fit; use a smaller model", 2, term);
+    put_wrapped(out,
+                a->n_remedies ? "what would make it fit, the cheapest first:"
+                              : "nothing that can be set makes it fit; use a smaller model",
+                2, term);
     for (int i = 0; i < a->n_remedies; i++) {
         const mt_remedy *r = &a->remedies[i];
         char text[320];
         int n = snprintf(text, sizeof text, "    %s", r->cost);
         n += snprintf(text + n, sizeof text - (size_t)n, "; %s tokens/s", grouped(r->tokens_s).s);
-        if (a->q.auto_batch) snprintf(text + n, sizeof text - (size_t)n, " in steps of %lld sample%s", (long long)r->batch, plural(r->batch));
+        if (a->q.auto_batch)
+            snprintf(text + n, sizeof text - (size_t)n, " in steps of %lld sample%s", (long long)r->batch, plural(r->batch));
         mt_str change = { 0 };
         mt_str_printf(&change, "  %s", r->change);
         put_line(out, &change, 4, term);
@@ -236,16 +273,19 @@ static void put_remedies(mt_str *out, const mt_plan_answer *a, const mt_terminal
 
 void mt_plan_step_text(mt_str *out, const mt_question *q)
 {
-    mt_str_printf(out, "a step of %lld sample%s of up to %lld tokens, %s, clipping %s, Adam's moments in %s%s", (long long)q->batch, plural(q->batch), (long long)q->seq_len,
-                  mt_dtype_name(q->form.compute), q->clip ? "on" : "off", mt_moments_name(q->form.moments), q->machine.home_host ? ", all state at home in host memory" : "");
+    mt_str_printf(out, "a step of %lld sample%s of up to %lld tokens, %s, clipping %s, Adam's moments in %s%s",
+                  (long long)q->batch, plural(q->batch), (long long)q->seq_len, mt_dtype_name(q->form.compute),
+                  q->clip ? "on" : "off", mt_moments_name(q->form.moments),
+                  q->machine.home_host ? ", all state at home in host memory" : "");
 }
 
 static void put_question(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 {
     const mt_question *q = &a->q;
     mt_str text = { 0 };
-    mt_str_printf(&text, "%s (%s parameters) on %s; %s of host memory (%s), %d core%s", a->model, mt_count_text((uint64_t)q->model->n_params).s, a->on->device,
-                  mt_bytes_text(q->machine.host_bytes).s, a->on->ram_source, a->on->cores, plural(a->on->cores));
+    mt_str_printf(&text, "%s (%s parameters) on %s; %s of host memory (%s), %d core%s", a->model,
+                  mt_count_text((uint64_t)q->model->n_params).s, a->on->device, mt_bytes_text(q->machine.host_bytes).s,
+                  a->on->ram_source, a->on->cores, plural(a->on->cores));
     put_line(out, &text, 2, term);
     mt_plan_step_text(&text, q);
     put_line(out, &text, 2, term);
@@ -280,29 +320,37 @@ void mt_plan_show(mt_str *out, const mt_plan_answer *a, const mt_terminal *term)
 
 void mt_plan_json_step(mt_str *out, const mt_question *q, int64_t accumulation)
 {
-    mt_str_printf(out, " \"batch_size\": %lld, \"gradient_accumulation_steps\": %lld, \"max_seq_len\": %lld, \"dtype\": \"%s\", \"grad_dtype\": \"%s\", \"adam_state\": \"%s\", \"clipping\": %s,\n",
-                  (long long)q->batch, (long long)accumulation, (long long)q->seq_len, mt_dtype_name(q->form.compute), mt_dtype_name(q->form.grad), mt_moments_name(q->form.moments),
-                  q->clip ? "true" : "false");
+    mt_str_printf(out,
+                  " \"batch_size\": %lld, \"gradient_accumulation_steps\": %lld, \"max_seq_len\": %lld, \"dtype\": \"%s\", "
+                  "\"grad_dtype\": \"%s\", \"adam_state\": \"%s\", \"clipping\": %s,\n",
+                  (long long)q->batch, (long long)accumulation, (long long)q->seq_len, mt_dtype_name(q->form.compute),
+                  mt_dtype_name(q->form.grad), mt_moments_name(q->form.moments), q->clip ? "true" : "false");
 }
 
 void mt_plan_json_machine(mt_str *out, const mt_question *q, const mt_machine_found *on)
 {
     const mt_machine *m = &q->machine;
-    size_t device_bytes = m->shared && m->host_bytes < m->device_bytes ? m->host_bytes : m->device_bytes; /* a CPU's is the host's */
+    /* A CPU's is the host's. */
+    size_t device_bytes = m->shared && m->host_bytes < m->device_bytes ? m->host_bytes : m->device_bytes;
     mt_str_puts(out, " \"machine\": {\"device\": ");
     mt_str_json(out, on->device, strlen(on->device));
-    mt_str_printf(out, ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, \"device_bandwidth\": %.4g,", device_bytes, m->host_bytes,
-                  m->flops, m->attention, m->device_bandwidth);
-    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g, \"cores\": %d", m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[q->form.moments],
-                  on->cores);
-    if (on->here) mt_str_printf(out, ", \"numa_nodes\": %d, \"huge_pages\": %s, \"memlock_bytes\": %zu", on->host.numa_nodes, on->host.huge_pages ? "true" : "false", on->host.memlock);
+    mt_str_printf(out,
+                  ", \"device_bytes\": %zu, \"host_bytes\": %zu, \"product_flops\": %.4g, \"attention_flops\": %.4g, "
+                  "\"device_bandwidth\": %.4g,",
+                  device_bytes, m->host_bytes, m->flops, m->attention, m->device_bandwidth);
+    mt_str_printf(out, " \"copy_in\": %.4g, \"copy_out\": %.4g, \"host_bandwidth\": %.4g, \"adam_host\": %.4g, \"cores\": %d",
+                  m->copy_in, m->copy_out, m->host_bandwidth, m->adam_host[q->form.moments], on->cores);
+    if (on->here)
+        mt_str_printf(out, ", \"numa_nodes\": %d, \"huge_pages\": %s, \"memlock_bytes\": %zu", on->host.numa_nodes,
+                      on->host.huge_pages ? "true" : "false", on->host.memlock);
     mt_str_puts(out, "},\n");
 }
 
 /* How often each thing is decided; descriptions put it in words. */
 static void json_schedule(mt_str *out, const mt_plan *p)
 {
-    static const char *const keeps[MT_KEEPS] = { "nothing", "input", "attention", "no_norms_or_activations", "no_activations", "everything" };
+    static const char *const keeps[MT_KEEPS] = { "nothing",        "input",     "attention", "no_norms_or_activations",
+                                                 "no_activations", "everything" };
     const mt_placement *q = &p->place;
     int resident = 0, homes = 0, staged = 0, kept[MT_KEEPS] = { 0 }, on_host = 0;
     for (int u = 0; u < p->model->n_units; u++) {
@@ -314,8 +362,11 @@ static void json_schedule(mt_str *out, const mt_plan *p)
         kept[q->layers[l].keep]++;
         on_host += q->layers[l].keep != MT_KEEP_NOTHING && q->layers[l].place == MT_HOST;
     }
-    mt_str_printf(out, "  \"schedule\": {\"sweeps\": %lld, \"ring_slots\": %d, \"gradient_slabs\": %d, \"units\": %d, \"units_stay\": %d, \"units_live\": %d, \"units_through\": %d, \"layers_keep\": {",
-                  (long long)((p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens), q->ring_slots, q->n_slabs, p->model->n_units, resident, homes, staged);
+    mt_str_printf(out,
+                  "  \"schedule\": {\"sweeps\": %lld, \"ring_slots\": %d, \"gradient_slabs\": %d, \"units\": %d, \"units_stay\": "
+                  "%d, \"units_live\": %d, \"units_through\": %d, \"layers_keep\": {",
+                  (long long)((p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens), q->ring_slots, q->n_slabs,
+                  p->model->n_units, resident, homes, staged);
     for (int i = 0; i < MT_KEEPS; i++) mt_str_printf(out, "%s\"%s\": %d", i ? ", " : "", keeps[i], kept[i]);
     mt_str_printf(out, "}, \"layers_keep_on_host\": %d},\n", on_host);
 }
@@ -325,14 +376,16 @@ static void json_buffers(mt_str *out, const mt_plan *p)
     mt_str_puts(out, ",\n \"buffers\": [");
     for (size_t i = 0; i < p->n_buffers; i++) {
         const mt_buffer *b = &p->buffers[i];
-        mt_str_printf(out, "%s\n  {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", b->name, b->place == MT_HOST ? "host" : "device", b->bytes);
+        mt_str_printf(out, "%s\n  {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", b->name,
+                      b->place == MT_HOST ? "host" : "device", b->bytes);
     }
     mt_str_puts(out, "]");
 }
 
 static void json_plan(mt_str *out, const mt_plan *p, int64_t n_steps)
 {
-    static const char *const keys[MT_PLAN_USES] = { "masters", "moments", "gradients", "gradient_sums", "weights", "kept", "workspace", "runtime" };
+    static const char *const keys[MT_PLAN_USES] = { "masters", "moments", "gradients", "gradient_sums",
+                                                    "weights", "kept",    "workspace", "runtime" };
     mt_plan_use uses[MT_PLAN_USES];
     char text[512];
     const mt_times *t = &p->times;
@@ -340,11 +393,14 @@ static void json_plan(mt_str *out, const mt_plan *p, int64_t n_steps)
     mt_plan_describe(p, text, sizeof text);
     mt_str_puts(out, " \"plan\": {\"description\": ");
     mt_str_json(out, text, strlen(text));
-    mt_str_printf(out, ", \"step_seconds\": %.6g, \"run_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n", t->step, t->step * (double)n_steps,
-                  (double)p->job.step_tokens / t->step, t->bound);
-    mt_str_printf(out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g, \"data\": %.6g},\n", t->compute, t->copy_in, t->copy_out, t->adam_host, t->data);
-    mt_str_printf(out, "  \"micro_tokens\": %lld, \"sweep_tokens\": %lld, \"device_bytes\": %zu, \"host_bytes\": %zu,\n", (long long)p->arithmetic.micro_tokens,
-                  (long long)p->place.sweep_tokens, p->device_bytes, p->host_bytes + p->base_host);
+    mt_str_printf(out, ", \"step_seconds\": %.6g, \"run_seconds\": %.6g, \"tokens_per_second\": %.6g, \"bound\": \"%s\",\n",
+                  t->step, t->step * (double)n_steps, (double)p->job.step_tokens / t->step, t->bound);
+    mt_str_printf(
+        out, "  \"seconds\": {\"compute\": %.6g, \"copy_in\": %.6g, \"copy_out\": %.6g, \"adam_host\": %.6g, \"data\": %.6g},\n",
+        t->compute, t->copy_in, t->copy_out, t->adam_host, t->data);
+    mt_str_printf(out, "  \"micro_tokens\": %lld, \"sweep_tokens\": %lld, \"device_bytes\": %zu, \"host_bytes\": %zu,\n",
+                  (long long)p->arithmetic.micro_tokens, (long long)p->place.sweep_tokens, p->device_bytes,
+                  p->host_bytes + p->base_host);
     json_schedule(out, p);
     for (int place = MT_HOST; place <= MT_DEVICE; place++) {
         mt_str_printf(out, "  \"%s\": {", place == MT_HOST ? "host" : "device");
@@ -358,27 +414,31 @@ void mt_plan_json(mt_str *out, const mt_plan_answer *a)
     const mt_question *q = &a->q;
     mt_str_puts(out, "{\"version\": 1, \"model\": ");
     mt_str_json(out, a->model, strlen(a->model));
-    mt_str_printf(out, ", \"parameters\": %lld, \"trainable_family\": %s, \"fits\": %s,\n", (long long)q->model->n_params, a->untrained ? "false" : "true", a->plan ? "true" : "false");
+    mt_str_printf(out, ", \"parameters\": %lld, \"trainable_family\": %s, \"fits\": %s,\n", (long long)q->model->n_params,
+                  a->untrained ? "false" : "true", a->plan ? "true" : "false");
     mt_plan_json_step(out, q, a->settings->training.gradient_accumulation_steps);
     mt_plan_json_machine(out, q, a->on);
     mt_str_printf(out, " \"needs\": {\"device_bytes\": %zu, \"host_bytes\": %zu},\n", a->need.device, a->need.host);
     if (a->plan) json_plan(out, a->plan, a->n_steps);
-    mt_str_printf(out, " \"checkpoint_bytes\": %llu, \"disk_bytes\": %llu, \"disk_free_bytes\": %zu,\n", (unsigned long long)a->writes.checkpoint, (unsigned long long)a->writes.bytes,
-                  a->disk_free);
+    mt_str_printf(out, " \"checkpoint_bytes\": %llu, \"disk_bytes\": %llu, \"disk_free_bytes\": %zu,\n",
+                  (unsigned long long)a->writes.checkpoint, (unsigned long long)a->writes.bytes, a->disk_free);
     mt_str_puts(out, " \"notes\": [");
     for (int i = 0; i < a->n_notes; i++) {
         if (i) mt_str_puts(out, ", ");
         mt_str_json(out, a->notes[i], strlen(a->notes[i]));
     }
     mt_str_puts(out, "],\n");
-    mt_str_printf(out, " \"batch\": {\"safe\": %lld, \"recommended\": %lld, \"largest\": %lld, \"tokens_per_second\": %.6g},\n \"remedies\": [", (long long)a->batch.safe,
-                  (long long)a->batch.recommended, (long long)a->batch.largest, a->batch.tokens_s);
+    mt_str_printf(
+        out,
+        " \"batch\": {\"safe\": %lld, \"recommended\": %lld, \"largest\": %lld, \"tokens_per_second\": %.6g},\n \"remedies\": [",
+        (long long)a->batch.safe, (long long)a->batch.recommended, (long long)a->batch.largest, a->batch.tokens_s);
     for (int i = 0; i < a->n_remedies; i++) {
         mt_str_puts(out, i ? ", {\"change\": " : "{\"change\": ");
         mt_str_json(out, a->remedies[i].change, strlen(a->remedies[i].change));
         mt_str_puts(out, ", \"cost\": ");
         mt_str_json(out, a->remedies[i].cost, strlen(a->remedies[i].cost));
-        mt_str_printf(out, ", \"tokens_per_second\": %.6g, \"batch_size\": %lld}", a->remedies[i].tokens_s, (long long)a->remedies[i].batch);
+        mt_str_printf(out, ", \"tokens_per_second\": %.6g, \"batch_size\": %lld}", a->remedies[i].tokens_s,
+                      (long long)a->remedies[i].batch);
     }
     mt_str_puts(out, "]");
     if (a->plan) json_buffers(out, a->plan); /* last, for there are many */

@@ -24,7 +24,8 @@ typedef struct mt_plan_answer {
     mt_train_writes writes;
     size_t disk_free;      /* 0: not known */
     bool disk_short;       /* that is why it is refused */
-    char refused[128];     /* why `train` would not start it though it fits: "megatrain does not train gpt_oss models yet"; "": it would */
+    char refused[128];     /* why `train` would not start it though it fits: "megatrain does not train gpt_oss models yet"; "": it
+                              would */
     char notes[MT_PLAN_NOTES][320]; /* what else to know before a run: a sentence each */
     int n_notes;
 } mt_plan_answer;

@@ -64,7 +64,8 @@ static void fed_close(mt_source *s)
     mt_free(f);
 }
 
-static const mt_source_api fed_api = { .info = fed_info, .step = fed_step, .eval = fed_eval, .prompt = fed_prompt, .text = fed_text, .close = fed_close };
+static const mt_source_api fed_api = { .info = fed_info, .step = fed_step, .eval = fed_eval, .prompt = fed_prompt,
+                                       .text = fed_text, .close = fed_close };
 
 /* What a run does without, by reason, and the first three of them. */
 static void say_left_out(const mt_feed *f)
@@ -77,7 +78,9 @@ static void say_left_out(const mt_feed *f)
         mt_str_clear(&text);
         mt_data_view_left_out(&text, mt_pipeline_name(p, i), s);
         if (text.n) mt_warn("%s", text.s);
-        if (n_cut) mt_info("dataset %s: %lld conversations end with a question, which was cut off", mt_pipeline_name(p, i), (long long)n_cut);
+        if (n_cut)
+            mt_info("dataset %s: %lld conversations end with a question, which was cut off", mt_pipeline_name(p, i),
+                    (long long)n_cut);
     }
     mt_str_free(&text);
 }
@@ -86,7 +89,8 @@ static void say_findings(const mt_feed *f)
 {
     const mt_findings *list = mt_feed_findings(f);
     for (size_t i = 0; i < list->n; i++)
-        if (list->items[i].severity != MT_LINT_STOP) mt_log(list->items[i].severity == MT_LINT_WARN ? MT_LOG_WARN : MT_LOG_INFO, "%s", list->items[i].text);
+        if (list->items[i].severity != MT_LINT_STOP)
+            mt_log(list->items[i].severity == MT_LINT_WARN ? MT_LOG_WARN : MT_LOG_INFO, "%s", list->items[i].text);
 }
 
 static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
@@ -95,7 +99,8 @@ static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c,
     if (!f) return mt_fail(err, MT_ENOMEM, "no host memory for the run's data");
     f->base.api = &fed_api;
     char installed[1024];
-    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .now = now, .installed = mt_installed(installed, sizeof installed, "data"), .fetch = mt_hub_bar_dataset };
+    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .now = now,
+                          .installed = mt_installed(installed, sizeof installed, "data"), .fetch = mt_hub_bar_dataset };
     mt_rc rc = mt_feed_open(&f->feed, s, &o, err);
     if (!rc) {
         say_left_out(f->feed);

@@ -12,7 +12,8 @@ static mt_rc open_cuda(mt_device **out, const char *word, const mt_device_option
 {
     mt_device_options o = options ? *options : (mt_device_options){ 0 };
     if (!&mt_device_cuda)
-        return mt_fail(err, MT_EUNSUPPORTED, "--device %s: this program was built without CUDA; install the CUDA toolkit and run make again", word);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "--device %s: this program was built without CUDA; install the CUDA toolkit and run make again", word);
     if (word[4] == ':') {
         char *end;
         long index = strtol(word + 5, &end, 10);
@@ -23,7 +24,8 @@ static mt_rc open_cuda(mt_device **out, const char *word, const mt_device_option
     return mt_device_cuda.open(out, &o, err);
 }
 
-/* The first GPU this program can use: there may be one beside a display's old card, or beside one that somebody else has filled. */
+/* The first GPU this program can use: there may be one beside a display's old card, or beside one that somebody else has
+ * filled. */
 static mt_rc open_any_gpu(mt_device **out, const mt_device_options *options, mt_err *why)
 {
     enum { MOST_GPUS = 16 };

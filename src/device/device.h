@@ -38,12 +38,15 @@ typedef struct mt_device_options {
     size_t memory_limit; /* bytes of device memory this run may use; 0: what the device has free */
     int index;           /* which one, where there are several */
     int n_threads;       /* cpu: threads that compute; 0: one a core */
-    int dawdle_us;       /* cpu, for tests: streams sleep before some of their work, at random, up to this long: what should have been waited for shows */
-    const char *slow_stream; /* with dawdle_us: only the stream of this name sleeps, that long before all of its work; NULL: every one, at random */
-    bool keep_host_memory; /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or memory runs short */
+    int dawdle_us;       /* cpu, for tests: streams sleep before some of their work, at random, up to this long: what should
+                          * have been waited for shows */
+    const char *slow_stream; /* with dawdle_us: only the stream of this name sleeps, that long before all of its work; NULL:
+                              * every one, at random */
+    bool keep_host_memory; /* cuda: host memory that is freed stays pinned for the next to ask, until the device is closed or
+                            * memory runs short */
     bool pin_nothing;    /* cuda, for tests: as if the system refused to pin host memory */
-    const char *tune;    /* cuda: choose product kernels by timing them, and keep the choices in this folder (tuned.h; "": nowhere, and another
-                            run may have other bits); NULL: as the library and linear_tiles.h say */
+    const char *tune; /* cuda: choose product kernels by timing them, and keep the choices in this folder (tuned.h; "": nowhere,
+                         and another run may have other bits); NULL: as the library and linear_tiles.h say */
 } mt_device_options;
 
 typedef struct mt_device_info {
@@ -62,7 +65,8 @@ typedef struct mt_device_api {
     void (*close)(mt_device *dev); /* waits for queued work; accepts NULL */
     void (*info)(mt_device *dev, mt_device_info *out);
 
-    /* What is allocated next takes this much in all: from one piece, which goes back with the last of it.  Advice: where there is no such piece, alloc() says so. */
+    /* What is allocated next takes this much in all: from one piece, which goes back with the last of it.  Advice: where there is
+     * no such piece, alloc() says so. */
     mt_rc (*reserve)(mt_device *dev, size_t bytes, mt_err *err);
     mt_rc (*alloc)(mt_device *dev, void **out, size_t bytes, const char *name, mt_err *err);
     void (*free)(mt_device *dev, void *p); /* accepts NULL */
@@ -82,8 +86,8 @@ typedef struct mt_device_api {
     mt_rc (*wait)(mt_stream *s, mt_event *e, mt_err *err);
     mt_rc (*sync)(mt_event *e, mt_err *err);
     mt_rc (*copy)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
-    /* The same for a few numbers that the stream's kernels need or made: it does not stand behind the large copies of other streams, as
-     * copy() does where the hardware has one engine for each direction. */
+    /* The same for a few numbers that the stream's kernels need or made: it does not stand behind the large copies of other
+     * streams, as copy() does where the hardware has one engine for each direction. */
     mt_rc (*copy_small)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
     mt_rc (*fill)(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
 } mt_device_api;
@@ -127,7 +131,10 @@ mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err);
 mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, bool small, mt_err *err);
 mt_rc mt__traced_fill(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
 
-static inline mt_rc mt_wait(mt_stream *s, mt_event *e, mt_err *err) { return s->trace ? mt__traced_wait(s, e, err) : s->api->wait(s, e, err); }
+static inline mt_rc mt_wait(mt_stream *s, mt_event *e, mt_err *err)
+{
+    return s->trace ? mt__traced_wait(s, e, err) : s->api->wait(s, e, err);
+}
 static inline mt_rc mt_sync(mt_event *e, mt_err *err) { return e->api->sync(e, err); }
 static inline mt_rc mt_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err)
 {

@@ -98,7 +98,8 @@ static mt_rc check_failed(cpu_device *d, mt_err *err)
 static mt_rc push(cpu_stream *s, const task *t, size_t n_args, mt_err *err)
 {
     cpu_device *d = device_of(&s->base);
-    if (t->kind != TASK_QUIT && mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the device refused work (injected fault)");
+    if (t->kind != TASK_QUIT && mt_fault(MT_FAULT_QUEUE))
+        return mt_fail(err, MT_EDEVICE, "the device refused work (injected fault)");
     if (t->kind != TASK_QUIT) MT_TRY(check_failed(d, err));
     pthread_mutex_lock(&s->lock);
     while (s->n == QUEUE_TASKS) pthread_cond_wait(&s->not_full, &s->lock);
@@ -119,7 +120,8 @@ static void reach(cpu_event *e, uint64_t count)
     pthread_mutex_unlock(&e->lock);
 }
 
-/* Records are always queued before the waits for them, so even on a failed device this ends: there nothing is computed any more. */
+/* Records are always queued before the waits for them, so even on a failed device this ends: there nothing is computed any
+ * more. */
 static void wait_until_reached(cpu_event *e, uint64_t count)
 {
     pthread_mutex_lock(&e->lock);
@@ -303,7 +305,8 @@ static mt_rc run_copy(mt_pool *pool, const void *args, mt_err *err)
 {
     (void)pool;
     const copy_args *c = args;
-    if (mt_fault(MT_FAULT_COPY)) return mt_fail(err, MT_EDEVICE, "a copy of %s failed (injected fault)", mt_bytes_text(c->bytes).s);
+    if (mt_fault(MT_FAULT_COPY))
+        return mt_fail(err, MT_EDEVICE, "a copy of %s failed (injected fault)", mt_bytes_text(c->bytes).s);
     if (c->src)
         memcpy(c->dst, c->src, c->bytes);
     else

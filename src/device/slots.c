@@ -7,7 +7,8 @@
 
 enum { N_SLOTS = 2, PART = 1 << 20, MOST_THREADS = 4 }; /* PART: bytes a thread moves at a time */
 
-/* A slot is used by turns: moved into and out of by the host, copied from and to by the device.  Each waits for the other's last. */
+/* A slot is used by turns: moved into and out of by the host, copied from and to by the device.  Each waits for the other's
+ * last. */
 typedef struct slot {
     char *p;
     mt_event *moved, *copied;
@@ -83,8 +84,8 @@ static mt_rc piece_out(mt_slots *s, mt_stream *on, slot *via, char *dst, const c
     return api->record(s->mover, via->moved, err);
 }
 
-/* The mover reads memory no sooner than the stream would have.  While the stream waits for nobody it need not ask again, and may be
- * ahead of the copies before. */
+/* The mover reads memory no sooner than the stream would have.  While the stream waits for nobody it need not ask again, and may
+ * be ahead of the copies before. */
 static mt_rc catch_up(mt_slots *s, mt_stream *on, mt_err *err)
 {
     if (!s->behind) return MT_OK;
@@ -101,7 +102,8 @@ mt_rc mt_slots_copy(mt_slots *s, mt_stream *on, void *dst, const void *src, size
         MT_TRY((in ? piece_in : piece_out)(s, on, &s->slots[s->next], (char *)dst + at, (const char *)src + at, n, err));
         s->next = (s->next + 1) % N_SLOTS;
     }
-    for (int i = 0; !in && i < N_SLOTS; i++) MT_TRY(s->dev->api->wait(on, s->slots[i].moved, err)); /* what comes next finds it there */
+    /* What comes next finds it there. */
+    for (int i = 0; !in && i < N_SLOTS; i++) MT_TRY(s->dev->api->wait(on, s->slots[i].moved, err));
     s->behind = false; /* the mover has waited for the stream, and the stream since for the mover alone */
     return MT_OK;
 }

@@ -1,8 +1,9 @@
 /* slots.h - copies between a device and host memory that is not pinned: a mapped file, or memory the system would not pin.
  *
- * Given such memory, CUDA makes its caller wait until the copy is done, and every stream with it.  So it goes in pieces through two slots that
- * are pinned, beside the stream it is queued on: while the device copies one slot, threads of the host fill (or empty) the other, in the order of
- * a stream of their own, the mover.  The caller waits for no copy, and on its stream it is one among the others.
+ * Given such memory, CUDA makes its caller wait until the copy is done, and every stream with it.  So it goes in pieces through
+ * two slots that are pinned, beside the stream it is queued on: while the device copies one slot, threads of the host fill (or
+ * empty) the other, in the order of a stream of their own, the mover.  The caller waits for no copy, and on its stream it is one
+ * among the others.
  *
  *     create   when a stream first meets such memory
  *     waited   the stream has waited for others, or written host memory: what is copied in next may be theirs
@@ -20,7 +21,8 @@ typedef struct mt_slots mt_slots;
 typedef struct mt_slots_how {
     mt_rc (*alloc)(mt_device *dev, void **out, size_t bytes, mt_err *err); /* pinned host memory */
     void (*free)(mt_device *dev, void *p);                                 /* accepts NULL */
-    mt_rc (*call)(mt_stream *s, void (*fn)(void *arg), void *arg, mt_err *err); /* fn(arg) when the stream gets there; it queues nothing */
+    /* fn(arg) when the stream gets there; it queues nothing. */
+    mt_rc (*call)(mt_stream *s, void (*fn)(void *arg), void *arg, mt_err *err);
 } mt_slots_how;
 
 /* bytes: of both slots together. */

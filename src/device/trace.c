@@ -94,7 +94,8 @@ mt_rc mt_trace_begin(mt_stream *s, mt_span_kind kind, const char *name, double f
     return s->api->record(s, t->events[2 * i], err);
 }
 
-/* Queueing takes microseconds, unless the device's queue is full: then the engine's thread waits, and whatever it would queue next. */
+/* Queueing takes microseconds, unless the device's queue is full: then the engine's thread waits, and whatever it would queue
+ * next. */
 static void show_wait(mt_trace *t, const mt_span *span)
 {
     enum { LONG_NS = 500000 };
@@ -201,13 +202,19 @@ mt_rc mt_trace_write(const mt_trace *t, const char *path, mt_err *err)
         if (track == TRACKS) continue;
         if (track == n_tracks) {
             tracks[n_tracks++] = s->track;
-            mt_str_printf(&out, "{\"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}},\n", track, s->track);
+            mt_str_printf(&out,
+                          "{\"ph\": \"M\", \"pid\": 0, \"tid\": %d, \"name\": \"thread_name\", \"args\": {\"name\": \"%s\"}},\n",
+                          track, s->track);
         }
-        mt_str_printf(&out, "{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"name\": \"%s\", \"ts\": %.3f, \"dur\": %.3f, \"args\": {\"gflop\": %.3f, \"mb\": %.3f}},\n", track,
-                      s->name, 1e-3 * (double)s->from, 1e-3 * (double)(s->to - s->from), 1e-9 * s->flops, 1e-6 * (double)s->bytes);
+        mt_str_printf(&out,
+                      "{\"ph\": \"X\", \"pid\": 0, \"tid\": %d, \"name\": \"%s\", \"ts\": %.3f, \"dur\": %.3f, \"args\": "
+                      "{\"gflop\": %.3f, \"mb\": %.3f}},\n",
+                      track, s->name, 1e-3 * (double)s->from, 1e-3 * (double)(s->to - s->from), 1e-9 * s->flops,
+                      1e-6 * (double)s->bytes);
     }
     mt_str_printf(&out, "{\"ph\": \"M\", \"pid\": 0, \"name\": \"process_name\", \"args\": {\"name\": \"megatrain\"}}\n]}\n");
-    mt_rc rc = mt_str_ok(&out) ? mt_outfile_save(path, out.s, out.n, err) : mt_fail(err, MT_ENOMEM, "no host memory to write the trace");
+    mt_rc rc =
+        mt_str_ok(&out) ? mt_outfile_save(path, out.s, out.n, err) : mt_fail(err, MT_ENOMEM, "no host memory to write the trace");
     mt_str_free(&out);
     return rc;
 }

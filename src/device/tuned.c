@@ -92,7 +92,8 @@ static mt_rc read_file(mt_tuned *t, const char *who, bool *found, mt_err *err)
     return MT_OK;
 }
 
-/* Whoever comes second at the same moment must not lose what the first has written since: a link is made only where nothing is. */
+/* Whoever comes second at the same moment must not lose what the first has written since: a link is made only where nothing
+ * is. */
 static mt_rc put_in_place(const char *made, const char *path, mt_err *err)
 {
     if (link(made, path) == 0 || errno == EEXIST) return MT_OK;
@@ -102,7 +103,8 @@ static mt_rc put_in_place(const char *made, const char *path, mt_err *err)
 static mt_rc begin_file(const mt_tuned *t, const char *who, mt_err *err)
 {
     char *first = mt_asprintf("%s\n", who), *made = mt_asprintf("%s.%ld", t->path, (long)getpid());
-    mt_rc rc = first && made ? mt_outfile_save(made, first, strlen(first), err) : mt_fail(err, MT_ENOMEM, "no host memory for a line");
+    mt_rc rc =
+        first && made ? mt_outfile_save(made, first, strlen(first), err) : mt_fail(err, MT_ENOMEM, "no host memory for a line");
     if (!rc) rc = put_in_place(made, t->path, err);
     if (made) unlink(made);
     mt_free(made);
@@ -137,7 +139,8 @@ static void write_choice(mt_tuned *t, const entry *e)
     for (int i = 0; i < MT_TUNED_CHOICE; i++) mt_str_printf(&line, " %" PRIx64, e->choice[i]);
     mt_str_printf(&line, " %" PRIx64 "\n", mt_hash(e, sizeof *e, 1));
     if (!mt_str_ok(&line) || !append(t->path, line.s, line.n)) {
-        mt_warn("%s cannot be written: the kernels chosen for products are not remembered, and another run may have other bits", t->path);
+        mt_warn("%s cannot be written: the kernels chosen for products are not remembered, and another run may have other bits",
+                t->path);
         mt_free(t->path);
         t->path = NULL;
     }

@@ -1,8 +1,8 @@
-/* tuned.h - product kernels that were chosen by timing, by shape: kept in a file, so that whoever comes later on this machine has the same
- * kernels, and with them the same bits.
+/* tuned.h - product kernels that were chosen by timing, by shape: kept in a file, so that whoever comes later on this machine has
+ * the same kernels, and with them the same bits.
  *
- * One file in a folder for each `who` (a GPU and the version of the library whose kernels they are).  A choice is a line, added as it is made;
- * of two for one shape the first counts, so that runs side by side end up agreeing. */
+ * One file in a folder for each `who` (a GPU and the version of the library whose kernels they are).  A choice is a line, added
+ * as it is made; of two for one shape the first counts, so that runs side by side end up agreeing. */
 #ifndef MT_DEVICE_TUNED_H
 #define MT_DEVICE_TUNED_H
 

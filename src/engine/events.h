@@ -1,7 +1,7 @@
 /* events.h - metrics as TensorBoard reads them: an event file of length-prefixed, checksummed protobuf records.
  *
- * Tags are those of transformers' callback: "train/loss", "eval/loss".  Each start of a run writes a file of its own, which begins by
- * telling TensorBoard to forget what an earlier file says of later steps. */
+ * Tags are those of transformers' callback: "train/loss", "eval/loss".  Each start of a run writes a file of its own, which
+ * begins by telling TensorBoard to forget what an earlier file says of later steps. */
 #ifndef MT_ENGINE_EVENTS_H
 #define MT_ENGINE_EVENTS_H
 

@@ -295,7 +295,8 @@ void mt_feed_close(mt_feed *f)
 {
     if (!f) return;
     if (f->pipeline) mt_source_close(mt_pipeline_source(f->pipeline));
-    for (size_t i = 0; f->sets && i < f->n_train + f->n_eval; i++) mt_sampler_close(f->sets[i].sampler), mt_hub_dataset_close(&f->sets[i].fetched);
+    for (size_t i = 0; f->sets && i < f->n_train + f->n_eval; i++)
+        mt_sampler_close(f->sets[i].sampler), mt_hub_dataset_close(&f->sets[i].fetched);
     mt_free(f->sets);
     mt_findings_free(&f->findings);
     mt_specials_free(f->specials);

@@ -53,8 +53,9 @@ static void fill_micro(mt_engine *e, const mt_batch *b, const continued *at, con
     int32_t *targets = rows + n_trained;
     for (int64_t i = 0; i < n_trained; i++) targets[i] = b->targets[c->first_row + rows[i]];
     *next = targets + n_trained;
-    *m = (mt_micro){ .n = c->n_rows, .n_docs = c->n_docs, .longest = c->longest, .n_trained = n_trained, .ids = ids, .pos = pos, .rope_row = at ? short_rows : 0,
-                     .rows_by_id = order, .doc_start = starts, .host_start = starts, .trained_rows = rows, .targets = targets, .deepest = deepest, .cache_row = cache_row };
+    *m = (mt_micro){ .n = c->n_rows, .n_docs = c->n_docs, .longest = c->longest, .n_trained = n_trained, .ids = ids, .pos = pos,
+                     .rope_row = at ? short_rows : 0, .rows_by_id = order, .doc_start = starts, .host_start = starts,
+                     .trained_rows = rows, .targets = targets, .deepest = deepest, .cache_row = cache_row };
 }
 
 static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)
@@ -70,9 +71,11 @@ mt_rc mt__input_check(const mt_engine *e, const mt_batch *b, mt_err *err)
     int64_t longest = mt_min_i64(j->longest, e->plan->arithmetic.micro_tokens);
     if (b->n_tokens < 1) return mt_fail(err, MT_EINVAL, "a step without tokens");
     if (b->n_tokens > j->step_tokens || b->n_docs > j->step_docs || b->longest > longest)
-        return mt_fail(err, MT_ERANGE, "a step of %lld tokens in %lld documents (longest %lld); the plan was made for %lld in %lld (longest %lld)",
-                       (long long)b->n_tokens, (long long)b->n_docs, (long long)b->longest, (long long)j->step_tokens, (long long)j->step_docs,
-                       (long long)longest);
+        return mt_fail(
+            err, MT_ERANGE,
+            "a step of %lld tokens in %lld documents (longest %lld); the plan was made for %lld in %lld (longest %lld)",
+            (long long)b->n_tokens, (long long)b->n_docs, (long long)b->longest, (long long)j->step_tokens,
+            (long long)j->step_docs, (long long)longest);
     return MT_OK;
 }
 

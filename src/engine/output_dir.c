@@ -32,7 +32,8 @@ static const struct left_name *left_by_run(const char *name)
         const char *known = left_by_runs[i].name;
         size_t n = strlen(known);
         bool begins = strncmp(name, known, n) == 0;
-        bool is = begins && (known[n - 1] == '-' ? name[n] >= '0' && name[n] <= '9' : !name[n] || strcmp(name + n, ON_ITS_WAY) == 0);
+        bool is =
+            begins && (known[n - 1] == '-' ? name[n] >= '0' && name[n] <= '9' : !name[n] || strcmp(name + n, ON_ITS_WAY) == 0);
         if (is) return &left_by_runs[i];
     }
     return NULL;

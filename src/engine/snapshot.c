@@ -83,13 +83,24 @@ static char *map(size_t bytes)
     return p;
 }
 
+/* The next unit, from the i-th to be copied on, that there is room for; -1: none. */
+static int next_that_fits(const mt_snapshot *s, const mt_snapshot_options *o, size_t room, int *i)
+{
+    int n = s->model->n_units;
+    while (*i < n) {
+        int u = o->backwards ? n - 1 - *i : *i;
+        size_t bytes = bytes_of(s, u);
+        ++*i;
+        if (bytes && bytes <= room) return u;
+    }
+    return -1;
+}
+
 static mt_rc take_units(mt_snapshot *s, const mt_snapshot_options *o, mt_pool *pool, mt_err *err)
 {
     size_t room = o->room;
-    for (int i = 0, n = s->model->n_units; i < n; i++) {
-        int u = o->backwards ? n - 1 - i : i;
+    for (int i = 0, u; (u = next_that_fits(s, o, room, &i)) >= 0;) {
         size_t bytes = bytes_of(s, u);
-        if (bytes == 0 || bytes > room) continue;
         char *p = map(bytes);
         if (!p) return MT_OK;
         s->copies[u] = p;
@@ -103,15 +114,29 @@ static mt_rc take_units(mt_snapshot *s, const mt_snapshot_options *o, mt_pool *p
 
 /* -- outside --------------------------------------------------------------------------------------- */
 
+static mt_snapshot state_of(const mt_model *model, const mt_snapshot_options *o)
+{
+    size_t moments = o->only_weights ? 0 : mt_dtype_bytes(o->moments);
+    return (mt_snapshot){ .model = model, .each = { 2, 2, moments, moments } };
+}
+
+size_t mt_snapshot_would_take(const mt_model *model, const mt_snapshot_options *o)
+{
+    const mt_snapshot s = state_of(model, o);
+    size_t sum = 0;
+    for (int i = 0, u; (u = next_that_fits(&s, o, o->room - sum, &i)) >= 0;) sum += bytes_of(&s, u);
+    return sum;
+}
+
 mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *model, const mt_snapshot_options *o, mt_err *err)
 {
     mt_pool *pool = NULL;
-    size_t moments = o->only_weights ? 0 : mt_dtype_bytes(o->moments);
     *out = NULL;
     mt_snapshot *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
-    *s = (mt_snapshot){ .engine = engine, .model = model, .each = { 2, 2, moments, moments },
-                        .copies = mt_calloc((size_t)model->n_units, sizeof *s->copies) };
+    *s = state_of(model, o);
+    s->engine = engine;
+    s->copies = mt_calloc((size_t)model->n_units, sizeof *s->copies);
     mt_rc rc = s->copies ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
     if (!rc) rc = mt_engine_await_held(engine, err); /* before anything that takes long */
     if (!rc && o->room && !mt_pool_create(&pool, o->n_threads, &(mt_err){ 0 })) rc = take_units(s, o, pool, err);

@@ -147,7 +147,8 @@ static mt_rc read_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t fir
     return MT_OK;
 }
 
-static mt_rc write_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const char *src, blocks *b, mt_err *err)
+static mt_rc write_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const char *src, blocks *b,
+                          mt_err *err)
 {
     uint16_t x[MT_MOMENT_BLOCK];
     for (int64_t done = 0; done < n;) {

@@ -16,7 +16,10 @@ typedef struct sweep {
     bool is_first, is_last;
 } sweep;
 
-static int64_t row_of(const mt_engine *e, const sweep *s, int64_t micro) { return e->cuts[micro].first_row - e->cuts[s->first].first_row; }
+static int64_t row_of(const mt_engine *e, const sweep *s, int64_t micro)
+{
+    return e->cuts[micro].first_row - e->cuts[s->first].first_row;
+}
 
 static void *dx_at(mt_engine *e, int64_t row)
 {
@@ -105,7 +108,8 @@ typedef struct segment {
 static int acc_index(const mt_engine *e, const segment *g, int layer)
 {
     int n = 0;
-    for (int l = g->first; l < layer; l++) n += e->model->units[mt_layer_unit(l)].group == e->model->units[mt_layer_unit(layer)].group;
+    for (int l = g->first; l < layer; l++)
+        n += e->model->units[mt_layer_unit(l)].group == e->model->units[mt_layer_unit(layer)].group;
     return n;
 }
 
@@ -149,7 +153,8 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
         MT_TRY(mt_layer_finish(&e->run, l, g->w[at], mb, &acts[at], next.x, err));
     }
     for (int l = g->end - 1; l >= g->first; l--)
-        MT_TRY(mt_layer_backward(&e->run, l, g->w[l - g->first], g->acc[l - g->first], mb, &acts[l - g->first], dx_at(e, row), err));
+        MT_TRY(
+            mt_layer_backward(&e->run, l, g->w[l - g->first], g->acc[l - g->first], mb, &acts[l - g->first], dx_at(e, row), err));
     return MT_OK;
 }
 
@@ -180,7 +185,8 @@ static mt_rc backward_embed(mt_engine *e, const sweep *s, mt_err *err)
     bool tied = e->model->config->tied;
     if (!mt__layout(e, 0)->n_train) return MT_OK;
     MT_TRY(tied ? mt__grads_begin_tied(e, s->is_first, &acc, err) : mt__grads_begin(e, 0, 0, s->is_first, &acc, err));
-    for (int64_t i = s->first; i < s->end; i++) MT_TRY(mt_embed_backward(&e->run, acc, &e->micros[i], dx_at(e, row_of(e, s, i)), err));
+    for (int64_t i = s->first; i < s->end; i++)
+        MT_TRY(mt_embed_backward(&e->run, acc, &e->micros[i], dx_at(e, row_of(e, s, i)), err));
     return mt__grads_end(e, 0, 0, s->is_last, err);
 }
 
@@ -223,8 +229,11 @@ static mt_rc check_loss(mt_engine *e, mt_err *err)
     MT_TRY(read_sums(e, err));
     MT_TRY(sync_sums(e, err));
     if (isfinite(e->host->sum.loss)) return MT_OK;
-    return mt_fail(err, MT_ENUMERIC, "the loss is not finite (%g) and clipping is off, so the step cannot be skipped.  Resume from the last checkpoint "
-                                     "with a lower learning rate, or set max_grad_norm", e->host->sum.loss);
+    return mt_fail(
+        err, MT_ENUMERIC,
+        "the loss is not finite (%g) and clipping is off, so the step cannot be skipped.  Resume from the last checkpoint "
+        "with a lower learning rate, or set max_grad_norm",
+        e->host->sum.loss);
 }
 
 static mt_rc run_sweep(mt_engine *e, const sweep *s, bool train, mt_err *err)
@@ -252,7 +261,8 @@ static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)
     for (int64_t first = 0, end; first < e->n_cuts; first = end, e->sweep++) {
         end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
         const mt_cut *last = &e->cuts[end - 1];
-        sweep s = { .first = first, .end = end, .rows = last->first_row + last->n_rows - e->cuts[first].first_row, .is_first = first == 0, .is_last = end == e->n_cuts };
+        sweep s = { .first = first, .end = end, .rows = last->first_row + last->n_rows - e->cuts[first].first_row,
+                    .is_first = first == 0, .is_last = end == e->n_cuts };
         e->last_sweep = s.is_last;
         MT_TRY(run_sweep(e, &s, train, err));
     }
@@ -287,8 +297,9 @@ static double sum_of_squares(const mt_engine *e)
 
 static void fill_result(const mt_engine *e, const mt_batch *b, mt_step_result *out)
 {
-    *out = (mt_step_result){ .loss = b->n_trained ? e->host->sum.loss / (double)b->n_trained : 0, .clip_scale = 1, .n_tokens = b->n_tokens,
-                             .n_trained = b->n_trained, .n_correct = e->host->sum.correct, .wait_update_ns = e->wait_update_ns };
+    *out = (mt_step_result){ .loss = b->n_trained ? e->host->sum.loss / (double)b->n_trained : 0, .clip_scale = 1,
+                             .n_tokens = b->n_tokens, .n_trained = b->n_trained, .n_correct = e->host->sum.correct,
+                             .wait_update_ns = e->wait_update_ns };
 }
 
 static mt_rc forward_backward(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
@@ -312,7 +323,9 @@ static mt_rc check_updated(mt_engine *e, mt_err *err)
     for (int u = 0; e->updating && u < e->model->n_units; u++)
         if (mt__layout(e, u)->n_train && !isfinite(e->host->norms[u])) {
             mt_unit_name(e->model, u, name);
-            return mt_fail(err, MT_ENUMERIC, "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint", name);
+            return mt_fail(err, MT_ENUMERIC,
+                           "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint",
+                           name);
         }
     return MT_OK;
 }
@@ -337,8 +350,8 @@ static mt_rc finish_step(mt_engine *e, const mt_hyper *h, mt_step_result *out, m
     return MT_OK;
 }
 
-/* Whatever fails here has failed for the whole run: wake everyone, remember it.  Only a batch that was refused before anything was
- * queued is the caller's to mend. */
+/* Whatever fails here has failed for the whole run: wake everyone, remember it.  Only a batch that was refused before anything
+ * was queued is the caller's to mend. */
 static mt_rc sticky(mt_engine *e, mt_rc rc, mt_err *err)
 {
     if (rc && !e->refused) mt_watch_fail(&e->watch, err);
@@ -367,7 +380,8 @@ mt_rc mt_engine_step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step
 
 mt_rc mt_engine_gradients(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
 {
-    if (!e->plan->job.train || !e->plan->job.clip) return mt_fail(err, MT_EINVAL, "gradients can be read only under a plan that trains and clips");
+    if (!e->plan->job.train || !e->plan->job.clip)
+        return mt_fail(err, MT_EINVAL, "gradients can be read only under a plan that trains and clips");
     e->updating = false;
     mt_rc rc = forward_backward(e, b, out, err);
     if (!rc) rc = mt__updates_drop(e, err);
@@ -385,7 +399,10 @@ static mt_rc evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_e
     return MT_OK;
 }
 
-mt_rc mt_engine_evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err) { return sticky(e, evaluate(e, b, out, err), err); }
+mt_rc mt_engine_evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
+{
+    return sticky(e, evaluate(e, b, out, err), err);
+}
 
 /* -- logits ---------------------------------------------------------------------------------------- */
 
@@ -398,8 +415,8 @@ static mt_rc copy_logits(mt_engine *e, const sweep *s, const void *w, float *out
         for (int64_t first = 0; first < mb->n; first += e->run.head_rows) {
             int64_t n = mt_min_i64(e->run.head_rows, mb->n - first);
             MT_TRY(mt_head_logits(&e->run, w, first, n, err));
-            MT_TRY(mt__bounce(e, (char *)e->run.work.logits, (char *)(out + (e->cuts[i].first_row + first) * c->V), (size_t)(n * c->V) * sizeof(float),
-                              MT_COPY_OUT, err));
+            MT_TRY(mt__bounce(e, (char *)e->run.work.logits, (char *)(out + (e->cuts[i].first_row + first) * c->V),
+                              (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
         }
     }
     return MT_OK;
@@ -421,7 +438,10 @@ static mt_rc logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err) { return sticky(e, logits(e, b, out, err), err); }
+mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
+{
+    return sticky(e, logits(e, b, out, err), err);
+}
 
 /* -- generation ------------------------------------------------------------------------------------ */
 
@@ -462,4 +482,7 @@ static mt_rc continue_pass(mt_engine *e, const mt_batch *b, const continued *at,
     return mt_sync(e->sums_ready, err);
 }
 
-mt_rc mt__step_continue(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err) { return sticky(e, continue_pass(e, b, at, err), err); }
+mt_rc mt__step_continue(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err)
+{
+    return sticky(e, continue_pass(e, b, at, err), err);
+}

@@ -151,7 +151,8 @@ static mt_rc take_step(mt_trainer *t, mt_train_step *out, mt_err *err)
     t->clock += seconds;
     count(t, &r, seconds, got_data - asked);
     if (t->at.step > t->first_step + 1) t->timed_s += seconds, t->timed_tokens += r.n_tokens;
-    if (r.empty) mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
+    if (r.empty)
+        mt_warn("step %" PRId64 " has not one token to train on (everything is masked): nothing was updated", t->at.step);
     *out = report_of(t, &r, h.lr);
     return MT_OK;
 }

@@ -44,13 +44,16 @@ typedef struct mt_train_eval {
 typedef struct mt_train_hooks {
     void *user;
     /* now: the run's date, which samples may show; the trainer's, and outlives the source. */
-    mt_rc (*open_source)(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err);
-    void (*loading)(void *user, size_t done, size_t total); /* bytes of weights, or of a checkpoint's state; often, and with done = total at the end */
+    mt_rc (*open_source)(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now,
+                         mt_err *err);
+    /* Bytes of weights, or of a checkpoint's state; often, and with done = total at the end. */
+    void (*loading)(void *user, size_t done, size_t total);
     void (*step)(void *user, const mt_train_step *step); /* after every update, reported in metrics or not */
     void (*eval)(void *user, const mt_train_eval *eval);
     void (*sample)(void *user, int64_t step, const char *prompt, const char *answer); /* of logging.sample_prompts */
     void (*saved)(void *user, const char *path, double seconds);
-    bool (*stop)(void *user); /* asked after every update, and before every batch of an evaluation; once it says so, it should go on saying so */
+    /* Asked after every update, and before every batch of an evaluation; once it says so, it should go on saying so. */
+    bool (*stop)(void *user);
 } mt_train_hooks;
 
 typedef struct mt_train_info {

@@ -1,5 +1,5 @@
-/* train_earlier.c - what an earlier start in this directory says of itself in its plan.json: which metrics file is its own, and which checkpoint
- * elsewhere it began from. */
+/* train_earlier.c - what an earlier start in this directory says of itself in its plan.json: which metrics file is its own, and
+ * which checkpoint elsewhere it began from. */
 #include "base/file.h"
 #include "base/json.h"
 #include "engine/train_internal.h"
@@ -53,7 +53,9 @@ mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err)
     char *path = mt__train_metrics_path(t);
     bool taken = path && !metrics_are_ours(t) && !t->s->save.overwrite && stat(path, &st) == 0 && st.st_size > 0;
     mt_free(path);
-    return taken ? mt_fail(err, MT_EINVAL, "logging.metrics_file %s has something in it already, which this run has not written: choose another file, or give --overwrite",
+    return taken ? mt_fail(err, MT_EINVAL,
+                           "logging.metrics_file %s has something in it already, which this run has not written: choose another "
+                           "file, or give --overwrite",
                            t->s->logging.metrics_file)
                  : MT_OK;
 }

@@ -46,7 +46,8 @@ typedef struct saver {
     atomic_bool finished; /* joining will not wait */
     mt_engine *engine;
     mt_snapshot *snapshot;
-    size_t planned_room, room; /* for it: by the plan, and as memory is now */
+    size_t planned_room; /* for it, by the plan */
+    mt_snapshot_options how; /* with the room there is now */
     size_t aside; /* what the largest so far took */
     mt_export model;
     mt_state_io io;
@@ -106,7 +107,8 @@ struct mt_trainer {
     saver saver;
     int64_t saved_step; /* of the newest checkpoint, which may still be being written; -1: none */
     double last_loss;
-    double clock;         /* where the step at hand begins: at the end of the one before (metrics and saving count), or of an evaluation */
+    double clock;         /* where the step at hand begins: at the end of the one before (metrics and saving count), or of an
+                           * evaluation */
     double timed_s;       /* of steps after the first, which pays for what is made once */
     int64_t timed_tokens;
     bool forced;        /* it is known not to fit */
@@ -141,8 +143,11 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err);
 /* Say so if host memory is gone that was there when the plan was made, or is nearly used up. */
 mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err);
 void mt__train_watch_memory(mt_trainer *t);
-/* Bytes of host memory that a checkpoint may take until it is written: what was planned, and no more than half of what is free now. */
+/* Bytes of host memory that a checkpoint may take until it is written: what was planned, and no more than half of what is free
+ * now. */
 size_t mt__train_spare_memory(const mt_trainer *t);
+/* How a checkpoint is copied aside, in so much memory. */
+mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room);
 void mt__train_compare(const mt_trainer *t, mt_train_compared *out);
 
 /* -- train_samples.c -- */
@@ -162,7 +167,8 @@ mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *er
 
 /* -- train_save.c -- */
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t);
-/* Begin a checkpoint of the state as it is now; waits for the one before it.  goes_on: steps follow, so the state is copied aside. */
+/* Begin a checkpoint of the state as it is now; waits for the one before it.  goes_on: steps follow, so the state is copied
+ * aside. */
 mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err);
 /* Has it been written?  Waits if asked to; fails if it failed. */
 mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err);

@@ -45,9 +45,10 @@ static mt_rc check_not_inside(const mt_trainer *t, mt_err *err)
     bool inside = model && dir && strncmp(model, dir, n) == 0 && model[n] == '/';
     free(model);
     free(dir);
-    return inside ? mt_fail(err, MT_EINVAL, "the model %s lies in %s, which --overwrite would remove: choose another --output-dir",
-                            t->s->model.name, t->dir.path)
-                  : MT_OK;
+    return inside
+               ? mt_fail(err, MT_EINVAL, "the model %s lies in %s, which --overwrite would remove: choose another --output-dir",
+                         t->s->model.name, t->dir.path)
+               : MT_OK;
 }
 
 /* A run writes its settings there. */
@@ -55,8 +56,11 @@ static mt_rc check_no_config(const mt_trainer *t, mt_err *err)
 {
     char *path = mt_path_join(t->dir.path, "config.yaml");
     if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to look through %s", t->dir.path);
-    mt_rc rc = access(path, F_OK) ? MT_OK
-                                  : mt_fail(err, MT_EINVAL, "no run has written %s, and this one would write over it: rename it, or choose another --output-dir", path);
+    mt_rc rc =
+        access(path, F_OK)
+            ? MT_OK
+            : mt_fail(err, MT_EINVAL,
+                      "no run has written %s, and this one would write over it: rename it, or choose another --output-dir", path);
     mt_free(path);
     return rc;
 }
@@ -136,14 +140,16 @@ static mt_rc open_model(mt_trainer *t, mt_err *err)
     MT_TRY(open_weights(t, err));
     for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
     if (t->config->dropout_key)
-        mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", t->config->dropout_key, t->config->dropout);
+        mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", t->config->dropout_key,
+                t->config->dropout);
     MT_TRY(mt_model_create(
         &t->model, t->config,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
     if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
     bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
-    if (unused && !head_too) mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
+    if (unused && !head_too)
+        mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     MT_TRY(mt_side_files_read(&t->side_files, mt_settings_model_dir(t->s), err));
     t->export = (mt_export){ .model = t->model,
                              .files = &t->side_files,
@@ -244,13 +250,15 @@ static void plan_text(const mt_trainer *t, mt_str *s)
     if (began_from) mt_str_puts(s, ",\n  \"began_from\": "), mt_str_json(s, began_from, strlen(began_from));
     mt_str_printf(s, ",\n  \"n_steps\": %lld,\n  \"predicted_seconds\": %.6g,\n", (long long)t->n_steps, p->predicted_seconds);
     mt_str_printf(s, "  \"device_bytes\": %zu,\n  \"host_bytes\": %zu,\n", p->device_bytes, p->host_bytes);
-    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"checkpoint_host_bytes\": %zu,\n", p->base_device, p->base_host, t->saver.planned_room);
+    mt_str_printf(s, "  \"base_device_bytes\": %zu,\n  \"base_host_bytes\": %zu,\n  \"checkpoint_host_bytes\": %zu,\n",
+                  p->base_device, p->base_host, t->saver.planned_room);
     mt_str_printf(s, "  \"step_seconds\": %.6g,\n", p->predicted_seconds);
     mt_str_printf(s,
-                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, \"mlp_rows\": %lld, "
+                  "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %lld, "
+                  "\"mlp_rows\": %lld, "
                   "\"head_rows\": %lld, \"attention\": \"%s\", \"hash\": \"%016llx\"},\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), (long long)a->micro_tokens, (long long)a->mlp_rows,
-                  (long long)a->head_rows, attention, (unsigned long long)mt_arithmetic_hash(a));
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), (long long)a->micro_tokens,
+                  (long long)a->mlp_rows, (long long)a->head_rows, attention, (unsigned long long)mt_arithmetic_hash(a));
     mt_str_printf(s, "  \"sweep_tokens\": %lld,\n  \"buffers\": [", (long long)p->place.sweep_tokens);
     for (size_t i = 0; i < p->n_buffers; i++)
         mt_str_printf(s, "%s\n    {\"name\": \"%s\", \"place\": \"%s\", \"bytes\": %zu}", i ? "," : "", p->buffers[i].name,
@@ -279,7 +287,8 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
 {
     if (!t->s->logging.tensorboard) return MT_OK;
     char *dir = mt_path_join(t->dir.path, "tensorboard");
-    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->resumed_from ? t->first_step : -1, err) /* an evaluation may come before step 1 */
+    /* An evaluation may come before step 1. */
+    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->resumed_from ? t->first_step : -1, err)
                    : mt_fail(err, MT_ENOMEM, "no host memory to open TensorBoard's events");
     mt_free(dir);
     return rc;

@@ -1,4 +1,5 @@
-/* train_plan.c - a run held to its plan: chosen before a weight is read, refused when it does not fit, compared with what came of it. */
+/* train_plan.c - a run held to its plan: chosen before a weight is read, refused when it does not fit, compared with what came of
+ * it. */
 #include "base/log.h"
 #include "base/units.h"
 #include "engine/train_internal.h"
@@ -20,7 +21,8 @@ void mt_train_types(const mt_settings *s, mt_arithmetic *out)
 static void apply_settings(const mt_trainer *t, mt_arithmetic *a, size_t device_bytes)
 {
     mt_train_types(t->s, a);
-    a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic, t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
+    a->attention = mt_attention_use_of(t->dev, t->s->training.deterministic,
+                                       t->s->model.attn_implementation == MT_SET_ATTENTION_EAGER, device_bytes);
 }
 
 /* A resumed run keeps its attention if this machine has the same kernels. */
@@ -33,7 +35,9 @@ static void keep_attention(mt_attention_use *now, const mt_attention_use *was)
     }
     mt_attention_use_text(was, before, sizeof before);
     mt_attention_use_text(now, after, sizeof after);
-    if (was->ways) mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before, after);
+    if (was->ways)
+        mt_warn("attention could use %s and can use %s now: the run goes on, with other bits than it would have had", before,
+                after);
 }
 
 mt_limits mt_train_limits(const mt_settings *s)
@@ -64,7 +68,8 @@ static mt_rc search_kept(mt_trainer *t, const mt_job *job, const mt_arithmetic *
     mt_arithmetic form = *a;
     form.micro_tokens = form.mlp_rows = form.head_rows = 0;
     MT_TRY(mt_plan_auto(&t->plan, t->model, job, &form, machine, err));
-    mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run goes on, with other bits than it would have had",
+    mt_warn("micro-batches had %lld tokens, which do not fit in the memory here, and have %lld now: the run goes on, with other "
+            "bits than it would have had",
             (long long)a->micro_tokens, (long long)t->plan->arithmetic.micro_tokens);
     return MT_OK;
 }
@@ -122,7 +127,8 @@ mt_rc mt__train_batch(mt_trainer *t, mt_err *err)
     if (t->s->training.batch_size) return MT_OK;
     t->settled = *t->s; /* its strings stay the caller's */
     t->s = &t->settled;
-    return t->resumed_from ? saved_batch(t, &t->settled.training.batch_size, err) : best_batch(t, &t->settled.training.batch_size, err);
+    return t->resumed_from ? saved_batch(t, &t->settled.training.batch_size, err)
+                           : best_batch(t, &t->settled.training.batch_size, err);
 }
 
 /* -- the plan -------------------------------------------------------------------------------------- */
@@ -134,30 +140,24 @@ static size_t planned_host(const mt_trainer *t)
     return p->host_bytes + p->base_host + (t->dev->api->kind == MT_DEVICE_CPU ? p->device_bytes : 0);
 }
 
-static size_t state_bytes(const mt_trainer *t)
-{
-    size_t sum = 0, moment = t->s->save.save_only_model ? 0 : mt_dtype_bytes(t->io.moments);
-    for (int u = 0; u < t->model->n_units; u++) {
-        const mt_layout *l = t->model->units[u].layout;
-        sum += (size_t)l->n_elems * 4 + (size_t)l->n_train * 2 * moment;
-    }
-    return sum;
-}
-
 int64_t mt_train_saves(const mt_save_settings *s, int64_t done, int64_t n_steps, int64_t steps_per_epoch)
 {
     int64_t every = s->save_steps == MT_EVERY_EPOCH ? steps_per_epoch : s->save_steps;
     return every > 0 ? mt_max_i64((n_steps - 1) / every - done / every, 0) : 0;
 }
 
-static int64_t saves_on_the_way(const mt_trainer *t) { return mt_train_saves(&t->s->save, t->at.step, t->n_steps, t->data.steps_per_epoch); }
+static int64_t saves_on_the_way(const mt_trainer *t)
+{
+    return mt_train_saves(&t->s->save, t->at.step, t->n_steps, t->data.steps_per_epoch);
+}
 
-/* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it.  The last one is not:
- * there is nothing to go on with meanwhile. */
+/* A checkpoint may be copied aside in half of what the run leaves free: it is a wish, and nothing is refused for it.  The last
+ * one is not: there is nothing to go on with meanwhile. */
 static void plan_room(mt_trainer *t, const mt_machine *m)
 {
-    size_t planned = planned_host(t), left = m->host_bytes > planned ? (m->host_bytes - planned) / 2 : 0, state = state_bytes(t);
-    t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : left < state ? left : state;
+    size_t planned = planned_host(t), left = m->host_bytes > planned ? (m->host_bytes - planned) / 2 : 0;
+    const mt_snapshot_options how = mt__train_aside(t, left);
+    t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : mt_snapshot_would_take(t->model, &how);
 }
 
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
@@ -174,7 +174,8 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
     bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)(t->model, &job, &a, &roomy);
     if (!helps || !t->s->memory.force)
-        return mt_note(err, "the run is not started (megatrain plan tells more%s%s)", helps && t->s->memory.host_memory ? ", host_memory: auto allows it all that is free" : "",
+        return mt_note(err, "the run is not started (megatrain plan tells more%s%s)",
+                       helps && t->s->memory.host_memory ? ", host_memory: auto allows it all that is free" : "",
                        helps ? ", --force starts it all the same" : "");
     mt_warn("%s; started all the same (--force)", err->msg);
     t->forced = true;
@@ -204,14 +205,18 @@ static mt_rc count_there(const mt_trainer *t, int64_t *n, mt_err *err)
 }
 
 /* Or more than any disk holds. */
-static uint64_t times(int64_t n, uint64_t bytes) { return bytes && (uint64_t)n > UINT64_MAX / 4 / bytes ? UINT64_MAX / 4 : (uint64_t)n * bytes; }
+static uint64_t times(int64_t n, uint64_t bytes)
+{
+    return bytes && (uint64_t)n > UINT64_MAX / 4 / bytes ? UINT64_MAX / 4 : (uint64_t)n * bytes;
+}
 
 /* A new checkpoint is complete before an old one goes (C4), and all that go are gone before the finished model is written. */
 void mt_train_count_writes(mt_train_writes *w, const mt_save_settings *s, int64_t there, int64_t to_come)
 {
     int64_t all = there + to_come, most = s->keep_last ? s->keep_last : INT64_MAX - 1;
     w->n = mt_max_i64(mt_min_i64(all, most + 1) - there, to_come > 0); /* there may be more than are kept already */
-    uint64_t saving = times(w->n, w->checkpoint), ending = times(mt_max_i64(mt_min_i64(all, most) - there, 0), w->checkpoint) + w->model;
+    uint64_t saving = times(w->n, w->checkpoint),
+             ending = times(mt_max_i64(mt_min_i64(all, most) - there, 0), w->checkpoint) + w->model;
     w->bytes = saving > ending ? saving : ending;
 }
 
@@ -231,8 +236,11 @@ mt_rc mt__train_disk(mt_trainer *t, mt_err *err)
     char what[320] = "the finished model";
     MT_TRY(count_writes(t, &w, err));
     if (w.n)
-        snprintf(what, sizeof what, "what the run writes (%lld checkpoint%s of %s, then the model of %s; less with%s a larger save.save_steps or a smaller save.keep_last)",
-                 (long long)w.n, w.n > 1 ? "s" : "", mt_bytes_text(w.checkpoint).s, mt_bytes_text(w.model).s, t->s->save.save_only_model ? "" : " save.save_only_model,");
+        snprintf(what, sizeof what,
+                 "what the run writes (%lld checkpoint%s of %s, then the model of %s; less with%s a larger save.save_steps or a "
+                 "smaller save.keep_last)",
+                 (long long)w.n, w.n > 1 ? "s" : "", mt_bytes_text(w.checkpoint).s, mt_bytes_text(w.model).s,
+                 t->s->save.save_only_model ? "" : " save.save_only_model,");
     mt_rc rc = mt_output_dir_need(&t->dir, w.bytes, what, err);
     if (!rc || !t->s->memory.force) return rc;
     mt_warn("%s; started all the same (--force)", err->msg);
@@ -248,12 +256,14 @@ mt_rc mt__train_memory_left(const mt_trainer *t, mt_err *err)
     size_t need = t->plan->host_bytes + (t->dev->api->kind == MT_DEVICE_CPU ? t->plan->device_bytes : 0);
     MT_TRY(mt_host_read(&h, "", err));
     if (!t->forced && need > h.ram_free)
-        mt_warn("another process took host memory meanwhile: the plan needs %s more and %s says %s is left; the run may be killed", mt_bytes_text(need).s,
-                h.limited_by, mt_bytes_text(h.ram_free).s);
+        mt_warn(
+            "another process took host memory meanwhile: the plan needs %s more and %s says %s is left; the run may be killed",
+            mt_bytes_text(need).s, h.limited_by, mt_bytes_text(h.ram_free).s);
     return MT_OK;
 }
 
-/* Once, when what is left gets so little that the system may kill somebody.  Looking costs a quarter of a millisecond: once a second. */
+/* Once, when what is left gets so little that the system may kill somebody.  Looking costs a quarter of a millisecond: once a
+ * second. */
 void mt__train_watch_memory(mt_trainer *t)
 {
     mt_err ignored = { 0 };
@@ -262,8 +272,8 @@ void mt__train_watch_memory(mt_trainer *t)
     t->memory_looked = t->clock;
     if (mt_host_read(&h, "", &ignored) || !mt_host_nearly_full(&h)) return;
     t->memory_warned = true;
-    mt_warn("host memory is nearly used up: %s left (%s).  If that is another process, end it before the system ends this one", mt_bytes_text(h.ram_free).s,
-            h.limited_by);
+    mt_warn("host memory is nearly used up: %s left (%s).  If that is another process, end it before the system ends this one",
+            mt_bytes_text(h.ram_free).s, h.limited_by);
 }
 
 size_t mt__train_spare_memory(const mt_trainer *t)
@@ -283,9 +293,7 @@ void mt__train_compare(const mt_trainer *t, mt_train_compared *out)
     t->dev->api->info(t->dev, &d);
     *out = (mt_train_compared){ .planned_tokens_s = p->predicted_seconds > 0 ? (double)p->job.step_tokens / p->predicted_seconds : 0,
                                 .tokens_s = t->timed_s > 0 ? (double)t->timed_tokens / t->timed_s : 0,
-                                .planned_host = planned_host(t) + t->saver.planned_room,
-                                .aside = t->saver.aside,
-                                .planned_device = p->device_bytes,
-                                .device = d.memory_peak };
+                                .planned_host = planned_host(t) + t->saver.planned_room, .aside = t->saver.aside,
+                                .planned_device = p->device_bytes, .device = d.memory_peak };
     if (getrusage(RUSAGE_SELF, &use) == 0) out->host = (size_t)use.ru_maxrss * 1024;
 }

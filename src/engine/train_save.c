@@ -28,12 +28,19 @@ static void unit_done(void *user, int unit) { mt_snapshot_drop(((saver *)user)->
 /* Half of the cores are left to those who compute. */
 static int save_threads(void) { return (int)mt_max_i64(1, mt_min_i64(mt_cpu_count() / 2, MT_STATE_SLOTS)); }
 
+mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room)
+{
+    return (mt_snapshot_options){ .room = room,
+                                  .n_threads = save_threads(),
+                                  .backwards = !t->plan->job.clip, /* then the last units are updated first */
+                                  .only_weights = t->s->save.save_only_model,
+                                  .moments = t->io.moments };
+}
+
 /* The state, copied as far as there is room, so that the run need not wait for the disk. */
 static mt_rc set_aside(saver *s, mt_err *err)
 {
-    mt_snapshot_options o = { .room = s->room, .backwards = s->ckpt.backwards, .only_weights = s->ckpt.only_model, .moments = s->io.moments };
-    o.n_threads = save_threads();
-    MT_TRY(mt_snapshot_take(&s->snapshot, s->engine, s->model.model, &o, err));
+    MT_TRY(mt_snapshot_take(&s->snapshot, s->engine, s->model.model, &s->how, err));
     if (mt_snapshot_bytes(s->snapshot) > s->aside) s->aside = mt_snapshot_bytes(s->snapshot);
     return MT_OK;
 }
@@ -72,14 +79,15 @@ static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
     s->engine = t->engine;
     s->model = t->export;
     s->model.quiet = true; /* the finished model says it, once */
-    s->room = goes_on ? mt__train_spare_memory(t) : 0;
-    s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done, .n_readers = save_threads() };
+    s->how = mt__train_aside(t, goes_on ? mt__train_spare_memory(t) : 0);
+    s->io = (mt_state_io){ .user = s, .moments = t->io.moments, .read = read_state, .done = unit_done,
+                           .n_readers = save_threads() };
     s->ckpt = mt__train_ckpt(t);
     s->ckpt.model = &s->model;
     s->ckpt.io = &s->io;
     s->ckpt.files = s->files;
     s->ckpt.n_files = MT_COUNT(s->files);
-    s->ckpt.backwards = !t->plan->job.clip; /* without clipping the last units are updated first */
+    s->ckpt.backwards = s->how.backwards;
     s->keep_last = t->s->save.keep_last;
     s->start_s = mt_now_s();
     s->error = s->warning = (mt_err){ 0 };

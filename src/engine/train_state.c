@@ -17,7 +17,8 @@ enum { FORMAT = 1 };
 static void put_date(const mt_trainer *t, mt_str *s)
 {
     char text[40];
-    if (t->data.shows_date && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &t->now)) mt_str_printf(s, "  \"date\": \"%s\",\n", text);
+    if (t->data.shows_date && strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &t->now))
+        mt_str_printf(s, "  \"date\": \"%s\",\n", text);
 }
 
 static mt_rc read_date(const json_t *doc, struct tm *out, const char *what, mt_err *err)
@@ -58,8 +59,9 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
                   "  \"arithmetic\": {\"compute\": \"%s\", \"grad\": \"%s\", \"adam_state\": \"%s\", \"micro_tokens\": %" PRId64
                   ", \"mlp_rows\": %" PRId64 ", \"head_rows\": %" PRId64 ", \"attention\": [%" PRIu32 ", %" PRId32 ", %" PRIu64
                   ", %d, %d], \"hash\": \"%016" PRIx64 "\"}\n}\n",
-                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways,
-                  a->attention.cudnn_head, a->attention.workspace, a->attention.parts, a->attention.caps, mt_arithmetic_hash(a));
+                  mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), a->micro_tokens, a->mlp_rows,
+                  a->head_rows, a->attention.ways, a->attention.cudnn_head, a->attention.workspace, a->attention.parts,
+                  a->attention.caps, mt_arithmetic_hash(a));
     return mt_str_ok(s) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the state of the run");
 }
 
@@ -116,7 +118,10 @@ static mt_rc refuse_finished(const mt_trainer *t, mt_err *err)
     MT_TRY(mt_ckpt_list_open(&there, t->dir.path, err));
     finished &= there.n == 0;
     mt_ckpt_list_free(&there);
-    return finished ? mt_fail(err, MT_EINVAL, "%s holds a finished model and nothing to resume from (save.save_only_model was set, or its checkpoints were removed); --overwrite starts anew", t->dir.path)
+    return finished ? mt_fail(err, MT_EINVAL,
+                              "%s holds a finished model and nothing to resume from (save.save_only_model was set, or its "
+                              "checkpoints were removed); --overwrite starts anew",
+                              t->dir.path)
                     : MT_OK;
 }
 
@@ -130,12 +135,15 @@ mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err)
     t->resumed_here = true;
     if (t->resumed_from) {
         mt_err why = { 0 }; /* a kill may have come between saving and this; what stays costs room, not the run */
-        if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why)) mt_warn("an old checkpoint could not be removed: %s", why.msg);
+        if (mt_ckpt_prune(t->dir.path, t->s->save.keep_last, &why))
+            mt_warn("an old checkpoint could not be removed: %s", why.msg);
         return MT_OK;
     }
     if (t->earlier.began_from)
-        return mt_fail(err, MT_EINVAL, "the run in %s began from %s and holds no complete checkpoint of its own yet: --resume %s begins there again", t->dir.path,
-                       t->earlier.began_from, t->earlier.began_from);
+        return mt_fail(
+            err, MT_EINVAL,
+            "the run in %s began from %s and holds no complete checkpoint of its own yet: --resume %s begins there again",
+            t->dir.path, t->earlier.began_from, t->earlier.began_from);
     mt_info("%s holds no complete checkpoint yet: the run starts from the beginning", t->dir.path);
     return MT_OK;
 }
@@ -158,7 +166,8 @@ static mt_rc read_moments(const json_t *doc, mt_moments *out, const char *what, 
     return MT_OK;
 }
 
-/* [ways, cudnn_head, workspace, parts, caps]; nothing in checkpoints from before there was a choice, no parts or caps from before there were any. */
+/* [ways, cudnn_head, workspace, parts, caps]; nothing in checkpoints from before there was a choice, no parts or caps from before
+ * there were any. */
 static void read_attention(const json_t *j, mt_attention_use *use)
 {
     *use = (mt_attention_use){ .ways = (uint32_t)json_integer_value(json_array_get(j, 0)),
@@ -297,12 +306,14 @@ mt_rc mt__train_read_state(mt_trainer *t, saved_state *out, mt_err *err)
 mt_rc mt__train_check_same(const mt_trainer *t, const saved_state *s, mt_err *err)
 {
     if (s->model != t->model_fingerprint)
-        return mt_fail(err, MT_EINVAL, "resuming from %s: config.json of %s is not the one the checkpoint was made with: another model",
+        return mt_fail(err, MT_EINVAL,
+                       "resuming from %s: config.json of %s is not the one the checkpoint was made with: another model",
                        t->resumed_from, t->s->model.name);
     if (s->data != t->data.fingerprint && s->data != t->data.fingerprint_of_all)
-        return mt_fail(err, MT_EINVAL,
-                       "resuming from %s: the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64
-                       " and is %016" PRIx64 " now)",
-                       t->resumed_from, s->data, t->data.fingerprint);
+        return mt_fail(
+            err, MT_EINVAL,
+            "resuming from %s: the data is not what it was when the checkpoint was made (its fingerprint was %016" PRIx64
+            " and is %016" PRIx64 " now)",
+            t->resumed_from, s->data, t->data.fingerprint);
     return MT_OK;
 }

@@ -8,7 +8,8 @@
 
 mt_job mt_question_job(const mt_question *q, int64_t batch)
 {
-    return (mt_job){ .train = true, .clip = q->clip, .step_tokens = batch * q->seq_len, .step_docs = batch, .longest = q->seq_len };
+    return (mt_job){ .train = true, .clip = q->clip, .step_tokens = batch * q->seq_len, .step_docs = batch,
+                     .longest = q->seq_len };
 }
 
 static bool fits(const mt_question *q, int64_t batch)
@@ -165,7 +166,8 @@ static mt_rc try_batch(changes *c, const mt_batch_advice *b, mt_err *err)
 /* Host bytes a trained parameter, masters aside. */
 static size_t bytes_each(const mt_question *q)
 {
-    return 2 * mt_moments_bytes(q->form.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK + (q->clip ? mt_dtype_bytes(q->form.grad) : 0);
+    return 2 * mt_moments_bytes(q->form.moments, MT_MOMENT_BLOCK) / MT_MOMENT_BLOCK +
+           (q->clip ? mt_dtype_bytes(q->form.grad) : 0);
 }
 
 typedef struct cost {
@@ -175,12 +177,14 @@ typedef struct cost {
 /* Of doing without clipping and of smaller moments, as far as they are changed: "" if they are not. */
 static cost cost_of_less(const mt_question *was, const mt_question *now)
 {
-    static const char *const forms[] = { [MT_MOMENTS_F32] = "", [MT_MOMENTS_BF16] = "m and v are rounded to 8 bits of mantissa, stochastically",
+    static const char *const forms[] = { [MT_MOMENTS_F32] = "",
+                                         [MT_MOMENTS_BF16] = "m and v are rounded to 8 bits of mantissa, stochastically",
                                          [MT_MOMENTS_8BIT] = "m and v keep 3 bits of mantissa, rounded stochastically" };
     cost c = { "" };
     bool clip = was->clip && !now->clip, moments = now->form.moments != was->form.moments;
     if (clip || moments)
-        snprintf(c.s, sizeof c.s, "%s%s%s: saves %zu bytes a parameter", clip ? "no clipping, and a step that is not finite stops the run" : "", clip && moments ? "; " : "",
+        snprintf(c.s, sizeof c.s, "%s%s%s: saves %zu bytes a parameter",
+                 clip ? "no clipping, and a step that is not finite stops the run" : "", clip && moments ? "; " : "",
                  moments ? forms[now->form.moments] : "", bytes_each(was) - bytes_each(now));
     return c;
 }
@@ -200,7 +204,13 @@ static mt_question lifted(const mt_question *asked, bool host, bool device)
     return q;
 }
 
-static const char *limits_text(bool host, bool device) { return host && device ? "host_memory: auto, device_memory: auto" : host ? "host_memory: auto" : device ? "device_memory: auto" : ""; }
+static const char *limits_text(bool host, bool device)
+{
+    return host && device ? "host_memory: auto, device_memory: auto"
+           : host         ? "host_memory: auto"
+           : device       ? "device_memory: auto"
+                          : "";
+}
 
 static mt_rc try_limits(changes *c, mt_err *err)
 {
@@ -210,7 +220,8 @@ static mt_rc try_limits(changes *c, mt_err *err)
         bool with_host = i & 1, with_device = i & 2;
         if (with_host > host || with_device > device) continue;
         mt_question q = lifted(&c->q, with_host, with_device);
-        MT_TRY(try(c, &q, limits_text(with_host, with_device), "the run may use all the memory that is free; nothing is lost", err));
+        MT_TRY(
+            try(c, &q, limits_text(with_host, with_device), "the run may use all the memory that is free; nothing is lost", err));
     }
     return MT_OK;
 }
@@ -220,7 +231,8 @@ static mt_rc try_settings(changes *c, mt_err *err)
     mt_question q = c->q;
     if (q.form.grad == MT_DTYPE_F32) {
         q.form.grad = MT_DTYPE_BF16;
-        MT_TRY(try(c, &q, "grad_dtype: bfloat16", "finished gradients are rounded to 8 bits of mantissa, as they are by default", err));
+        MT_TRY(try(c, &q, "grad_dtype: bfloat16", "finished gradients are rounded to 8 bits of mantissa, as they are by default",
+                   err));
         q = c->q;
     }
     if (q.machine.home_host) {
@@ -231,7 +243,8 @@ static mt_rc try_settings(changes *c, mt_err *err)
     if (q.machine.limits.exact || q.machine.limits.offload == MT_MUST_NOT) {
         q.machine.limits.exact = false;
         q.machine.limits.offload = MT_MAY;
-        MT_TRY(try(c, &q, "strict_checkpointing: false, offload_inputs: auto", "the plan chooses what is kept; nothing is lost", err));
+        MT_TRY(try(c, &q, "strict_checkpointing: false, offload_inputs: auto", "the plan chooses what is kept; nothing is lost",
+                   err));
         q = c->q;
     }
     if (q.clip) {
@@ -295,16 +308,19 @@ static mt_rc try_machine(changes *c, const mt_question *q, const mt_machine *the
     char change[sizeof c->out->change], price[sizeof c->out->cost], gpu[40] = "", ram[40] = "";
     const cost less = cost_of_less(&c->q, q);
     bool card = q->machine.device_bytes > there->device_bytes, more = q->machine.host_bytes > there->host_bytes;
-    if (card) snprintf(gpu, sizeof gpu, "a GPU with %zu GiB%s", (q->machine.device_bytes + q->machine.base_device) / GIB, more ? " and " : " free");
+    if (card)
+        snprintf(gpu, sizeof gpu, "a GPU with %zu GiB%s", (q->machine.device_bytes + q->machine.base_device) / GIB,
+                 more ? " and " : " free");
     if (more) snprintf(ram, sizeof ram, "%zu GiB of RAM free", q->machine.host_bytes / GIB);
-    const char *buy = more ? "more memory, or another machine" : card ? "another card" : ""; /* nothing, where limits were all that was in the way */
+    /* Nothing, where limits were all that was in the way. */
+    const char *buy = more ? "more memory, or another machine" : card ? "another card" : "";
     snprintf(change, sizeof change, "%s%s%s%s", settings, *settings && *buy ? ", " : "", gpu, ram);
     snprintf(price, sizeof price, "%s%s%s", buy, *buy && *less.s ? "; " : "", less.s);
     return try(c, q, change, price, err);
 }
 
-/* What to buy, as asked; before that, where no setting alone is enough and they make that less, with the smallest of them.  Either way the
- * settings that keep memory from the run go first. */
+/* What to buy, as asked; before that, where no setting alone is enough and they make that less, with the smallest of them.
+ * Either way the settings that keep memory from the run go first. */
 static mt_rc try_memories(changes *c, mt_err *err)
 {
     const bool host = c->q.host_there, device = c->q.device_there;
@@ -320,7 +336,8 @@ static mt_rc try_memories(changes *c, mt_err *err)
     if (!found) return MT_OK;
     MT_TRY(enlarge(&least, &found, err));
     bool less = least.machine.device_bytes < plain.machine.device_bytes || least.machine.host_bytes < plain.machine.host_bytes;
-    snprintf(settings, sizeof settings, "%s%s%s%s%s", limits, *limits && less ? ", " : "", c->q.clip ? "max_grad_norm: 0" : "", c->q.clip && c->q.form.moments != MT_MOMENTS_8BIT ? ", " : "",
+    snprintf(settings, sizeof settings, "%s%s%s%s%s", limits, *limits && less ? ", " : "", c->q.clip ? "max_grad_norm: 0" : "",
+             c->q.clip && c->q.form.moments != MT_MOMENTS_8BIT ? ", " : "",
              c->q.form.moments != MT_MOMENTS_8BIT ? "adam_state: 8bit" : "");
     if (!c->n && found && less) MT_TRY(try_machine(c, &least, &there.machine, settings, err));
     return try_machine(c, &plain, &there.machine, limits, err);
@@ -341,4 +358,7 @@ mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *
 
 /* -- batch_size: auto ------------------------------------------------------------------------------ */
 
-int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation) { return mt_max_i64(a->recommended / accumulation, 1) * accumulation; }
+int64_t mt_advise_auto(const mt_batch_advice *a, int64_t accumulation)
+{
+    return mt_max_i64(a->recommended / accumulation, 1) * accumulation;
+}

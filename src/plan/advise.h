@@ -21,7 +21,8 @@ mt_job mt_question_job(const mt_question *q, int64_t batch);
 
 /* Samples of a step; 0: none. */
 typedef struct mt_batch_advice {
-    int64_t safe;        /* the most with a fifth of the device's memory to spare, and of what the state would leave of the host's if all of it lived there */
+    int64_t safe;        /* the most with a fifth of the device's memory to spare, and of what the state would leave of the
+                          * host's if all of it lived there */
     int64_t recommended; /* of 8 and more, or of all that fit, the fewest that come within 3% of the most tokens a second */
     int64_t largest;     /* the most that fit at all, up to MT_MOST_TOKENS a step; to two percent */
     double tokens_s;     /* of the recommended number, about */
@@ -45,7 +46,8 @@ typedef struct mt_remedy {
 
 enum { MT_REMEDIES = 8 };
 
-/* The cheapest first; none: nothing here helps.  With any of them the question has a plan.  batch: what was advised for it, or NULL. */
+/* The cheapest first; none: nothing here helps.  With any of them the question has a plan.  batch: what was advised for it, or
+ * NULL. */
 mt_rc mt_advise_remedies(mt_remedy out[MT_REMEDIES], int *n, const mt_question *q, const mt_batch_advice *batch, mt_err *err);
 /* The least memory the run as asked about needs. */
 mt_rc mt_advise_need(mt_need *out, const mt_question *q, mt_err *err);

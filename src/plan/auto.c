@@ -1,8 +1,9 @@
 /* auto.c - a fresh run's arithmetic: how many rows pass through the kernels at a time.
  *
- * Larger micro-batches make larger products and leave less memory for everything else; the fastest that fits is taken.  It decides
- * bits, so it should not hang on how much memory happens to be free today: it is chosen for a machine whose memory is rounded down to
- * five binary digits, with usual rates, and only the placement uses what there is, unless that makes a tenth of the speed. */
+ * Larger micro-batches make larger products and leave less memory for everything else; the fastest that fits is taken.  It
+ * decides bits, so it should not hang on how much memory happens to be free today: it is chosen for a machine whose memory is
+ * rounded down to five binary digits, with usual rates, and only the placement uses what there is, unless that makes a tenth of
+ * the speed. */
 #include "base/mem.h"
 #include "plan/plan.h"
 
@@ -15,8 +16,13 @@ typedef struct rows {
 } rows;
 
 /* From comfortable to small; a micro-batch holds the longest document at least. */
-static const rows sizes[] = { { 32768, MLP_ROWS, 1024 }, { 16384, MLP_ROWS, 1024 }, { 8192, MLP_ROWS, 1024 }, { 4096, MLP_ROWS, 512 }, { 2048, MLP_ROWS, 256 } };
-/* Fewer kernels for the same rows, each with a start and an end: a percent of small models' steps on a GPU, and worth no layer's redoing. */
+static const rows sizes[] = { { 32768, MLP_ROWS, 1024 },
+                              { 16384, MLP_ROWS, 1024 },
+                              { 8192, MLP_ROWS, 1024 },
+                              { 4096, MLP_ROWS, 512 },
+                              { 2048, MLP_ROWS, 256 } };
+/* Fewer kernels for the same rows, each with a start and an end: a percent of small models' steps on a GPU, and worth no layer's
+ * redoing. */
 static const rows large = { 65536, 2 * MLP_ROWS, 1024 };
 static const rows small[] = { { 1, 2048, 256 }, { 1, 256, 64 }, { 1, 32, 8 } };
 
@@ -28,7 +34,8 @@ static int64_t head_rows(int64_t least, const mt_model *model, const mt_machine 
     return least;
 }
 
-static mt_arithmetic arithmetic_of(const rows *r, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m)
+static mt_arithmetic arithmetic_of(const rows *r, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
+                                   const mt_machine *m)
 {
     mt_arithmetic a = *form;
     a.micro_tokens = mt_max_i64(job->longest, mt_min_i64(job->step_tokens, r->micro));
@@ -46,11 +53,13 @@ static size_t five_digits(size_t n)
 
 enum { FITTED = 3, LARGE = MT_COUNT(sizes) + FITTED, TRIES };
 
-/* Between the sizes: a fifth, a sixth or a tenth of the step in whole documents, for sweeps of one or two micro-batches that come out even. */
+/* Between the sizes: a fifth, a sixth or a tenth of the step in whole documents, for sweeps of one or two micro-batches that come
+ * out even. */
 static rows fitted(const mt_job *job, int i)
 {
     static const int in[FITTED] = { 5, 6, 10 };
-    int64_t parts = in[i], docs = (job->step_tokens + parts * job->longest - 1) / (parts * job->longest), micro = docs * job->longest;
+    int64_t parts = in[i], docs = (job->step_tokens + parts * job->longest - 1) / (parts * job->longest),
+            micro = docs * job->longest;
     return (rows){ micro > 8192 && micro < MLP_ROWS ? micro : sizes[0].micro, MLP_ROWS, 1024 };
 }
 
@@ -75,7 +84,8 @@ mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const m
 }
 
 /* The first small one that fits. */
-static mt_rc choose_small(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, mt_err *err)
+static mt_rc choose_small(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
+                          const mt_machine *m, mt_err *err)
 {
     mt_plan *plan;
     for (size_t i = 0; i < MT_COUNT(small); i++) {
@@ -87,9 +97,10 @@ static mt_rc choose_small(mt_arithmetic *best, const mt_model *model, const mt_j
     return rc;
 }
 
-/* The fastest of the comfortable sizes, or the first small one that fits; seconds: about what a step takes, INFINITY with a small one.  hint: 0, or
- * the rows that were best for a step somewhat larger: then only those and the first that fit are looked at. */
-static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *m, int64_t hint, mt_err *err)
+/* The fastest of the comfortable sizes, or the first small one that fits; seconds: about what a step takes, INFINITY with a small
+ * one.  hint: 0, or the rows that were best for a step somewhat larger: then only those and the first that fit are looked at. */
+static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, const mt_model *model, const mt_job *job,
+                               const mt_arithmetic *form, const mt_machine *m, int64_t hint, mt_err *err)
 {
     int64_t last = 0, first = arithmetic_of(&sizes[0], model, job, form, m).micro_tokens;
     mt_plan *plan;
@@ -113,7 +124,8 @@ static mt_rc choose_arithmetic(mt_arithmetic *best, double *seconds, const mt_mo
 }
 
 /* Chosen with usual rates and memory rounded down. */
-static mt_rc choose_steadily(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+static mt_rc choose_steadily(mt_arithmetic *best, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
+                             const mt_machine *machine, mt_err *err)
 {
     mt_machine rounded = machine->shared ? mt_machine_cpu(100e9, 2) : mt_machine_typical();
     double seconds;
@@ -127,7 +139,8 @@ static mt_rc choose_steadily(mt_arithmetic *best, const mt_model *model, const m
 }
 
 /* Is more than nine tenths of a memory taken in any case? */
-static mt_rc is_tight(bool *out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+static mt_rc is_tight(bool *out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine,
+                      mt_err *err)
 {
     const mt_arithmetic a = mt_plan_smallest(model, job, form, machine);
     mt_need need;
@@ -140,7 +153,8 @@ static mt_rc is_tight(bool *out, const mt_model *model, const mt_job *job, const
 static bool is_unusual(const mt_machine *m) { return !m->shared && fabs(m->flops / mt_machine_typical().flops - 1) > 0.1; }
 
 /* Where usual rates or rounded memory would cost a tenth of the speed, what there is decides. */
-static mt_rc improve(mt_plan **plan, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+static mt_rc improve(mt_plan **plan, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
+                     const mt_machine *machine, mt_err *err)
 {
     mt_arithmetic a;
     mt_plan *other;
@@ -153,7 +167,8 @@ static mt_rc improve(mt_plan **plan, const mt_model *model, const mt_job *job, c
     return MT_OK;
 }
 
-mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err)
+mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine,
+                   mt_err *err)
 {
     mt_arithmetic a;
     bool tight;
@@ -168,7 +183,8 @@ mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, cons
     return rc;
 }
 
-mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, int64_t *hint, mt_err *err)
+mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
+                    const mt_machine *machine, int64_t *hint, mt_err *err)
 {
     mt_arithmetic a;
     mt_plan *plan;

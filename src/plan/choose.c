@@ -1,10 +1,11 @@
 /* choose.c - the fastest placement that fits.
  *
- * A placement is made of a dozen knobs (how many units live on the device, how many layers keep everything, ...).  The search tries a
- * coarse grid of them, takes the best of each kind and turns one knob or two at a time, in ever smaller steps down to a single layer, while
- * that helps and the kind keeps up with the others.  What does not fit is compared by how much it lacks, so the same walk leads to a
- * placement that fits; whether there is one is least.c's to say, and what it found is among the starts.  Ties go to the earlier candidate, which moves less.  No candidate is listed buffer by buffer: sizes are counted, only
- * what could win is timed, and nothing is judged twice. */
+ * A placement is made of a dozen knobs (how many units live on the device, how many layers keep everything, ...).  The search
+ * tries a coarse grid of them, takes the best of each kind and turns one knob or two at a time, in ever smaller steps down to a
+ * single layer, while that helps and the kind keeps up with the others.  What does not fit is compared by how much it lacks, so
+ * the same walk leads to a placement that fits; whether there is one is least.c's to say, and what it found is among the starts.
+ * Ties go to the earlier candidate, which moves less.  No candidate is listed buffer by buffer: sizes are counted, only what
+ * could win is timed, and nothing is judged twice. */
 #include "base/mem.h"
 #include "base/rng.h"
 #include "plan/knobs.h"
@@ -19,10 +20,12 @@ typedef struct merit {
     double cost;
 } merit;
 
-enum { KEEPS = 5, LEAST = 3 * KEEPS, STARTS }; /* kinds of starts: what layers keep, in one sweep or several, or staged; and the smallest */
+enum { KEEPS = 5, LEAST = 3 * KEEPS, STARTS }; /* kinds of starts: what layers keep, in one sweep or several, or staged; and
+                                                * the smallest */
 enum { KNOWN = 1 << 12, ROUGH_STARTS = 4, ROUGH_LEVELS = 2, DEAREST = 6 };
 #define HIDDEN_COST 0.02 /* what runs behind something else is not quite free: it can be late, */
-#define ADAM_COST 0.1    /* updates on the host above all: the forward of their units stands behind them, and cores have other work */
+/* Updates on the host above all: the forward of their units stands behind them, and cores have other work. */
+#define ADAM_COST 0.1
 #define FAR_OFF 1.25     /* starts this much slower than the best are not worth a walk */
 
 typedef struct search {
@@ -60,10 +63,12 @@ static mt_rc measure(search *s, const candidate *c, merit than, struct known *ou
     bool simulated = true;
     mt__knobs_fill(t, c);
     MT_TRY(mt_plan_measure(t, err));
-    double missing = lack(t->device_bytes, s->machine->device_bytes) + lack(mt_plan_host_total(t, s->machine), s->machine->host_bytes);
+    double missing =
+        lack(t->device_bytes, s->machine->device_bytes) + lack(mt_plan_host_total(t, s->machine), s->machine->host_bytes);
     *out = (struct known){ .c = *c, .m = { missing == 0, missing } };
     if (!out->m.fits) return MT_OK;
-    MT_TRY(mt_step_time(&s->drawing, t, s->machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated, err));
+    MT_TRY(
+        mt_step_time(&s->drawing, t, s->machine, fmin(s->give_up, than.fits ? than.cost : INFINITY), &t->times, &simulated, err));
     out->m.cost = t->times.step + HIDDEN_COST * (t->times.copy_in + t->times.copy_out) + ADAM_COST * t->times.adam_host;
     out->bound = !simulated;
     return MT_OK;
@@ -71,12 +76,13 @@ static mt_rc measure(search *s, const candidate *c, merit than, struct known *ou
 
 static struct known *known_at(const search *s, const candidate *c) { return &s->known[mt_hash(c->k, sizeof c->k, 0) % KNOWN]; }
 
-/* Merit of a candidate; one that cannot be better than `than` may come back with less than it costs, but not less than `than`.  Walks cross
- * their own paths and each other's, so half of all candidates have been judged before. */
+/* Merit of a candidate; one that cannot be better than `than` may come back with less than it costs, but not less than `than`.
+ * Walks cross their own paths and each other's, so half of all candidates have been judged before. */
 static mt_rc judge(search *s, const candidate *c, merit than, merit *out, mt_err *err)
 {
     struct known *k = known_at(s, c);
-    bool same = memcmp(&k->c, c, sizeof *c) == 0, enough = !k->bound || k->m.cost >= fmin(s->give_up, than.fits ? than.cost : INFINITY);
+    bool same = memcmp(&k->c, c, sizeof *c) == 0,
+         enough = !k->bound || k->m.cost >= fmin(s->give_up, than.fits ? than.cost : INFINITY);
     if (!same || !enough) MT_TRY(measure(s, c, than, k, err));
     *out = k->m;
     return MT_OK;
@@ -160,7 +166,8 @@ static mt_rc offer_sweeps(search *s, int keep, candidate c, mt_err *err)
 static mt_rc offer_all(search *s, mt_err *err)
 {
     int L = (int)s->model->config->L;
-    const int keeps[KEEPS][4] = { { L, 0, 0, 1 }, { 0, L, 0, 1 }, { 0, 0, 0, 1 }, { 0, 0, L, 1 }, { 0, 0, 0, 4 } }; /* all, attention, offloaded, interval */
+    /* All, attention, offloaded, interval. */
+    const int keeps[KEEPS][4] = { { L, 0, 0, 1 }, { 0, L, 0, 1 }, { 0, 0, 0, 1 }, { 0, 0, L, 1 }, { 0, 0, 0, 4 } };
     for (size_t i = 0; i < (s->job->train ? KEEPS : 1); i++) {
         candidate c = candidate_of(s);
         c.k[KEEP_ALL] = keeps[i][0];
@@ -210,11 +217,13 @@ static mt_rc turn_micros(search *s, candidate *c, mt_err *err)
     return MT_OK;
 }
 
-/* Where memory is short the grid is too coarse: with one of each slot and no more than must be on the device, the longest sweeps of each kind. */
+/* Where memory is short the grid is too coarse: with one of each slot and no more than must be on the device, the longest sweeps
+ * of each kind. */
 static mt_rc offer_tight(search *s, mt_err *err)
 {
     int L = (int)s->model->config->L;
-    const int keeps[][5] = { { L, 0, 0, 1, 0 }, { 0, L, 0, 1, 1 }, { 0, 0, 0, 1, 2 }, { 0, 0, L, 1, 3 }, { 0, 0, 0, 4, 4 }, { 0, 0, L, 4, 4 }, { 0, 0, L, 8, 4 } }; /* as above; kind */
+    const int keeps[][5] = { { L, 0, 0, 1, 0 }, { 0, L, 0, 1, 1 }, { 0, 0, 0, 1, 2 }, { 0, 0, L, 1, 3 },
+                             { 0, 0, 0, 4, 4 }, { 0, 0, L, 4, 4 }, { 0, 0, L, 8, 4 } }; /* as above; kind */
     for (size_t i = 0; i < (s->job->train ? MT_COUNT(keeps) : 0); i++)
         for (int host = 0; host <= s->range.highest[ACC_HOST]; host++) {
             candidate c;
@@ -247,7 +256,10 @@ static mt_rc try_turn(search *s, struct start *at, const candidate *c, bool *mov
 }
 
 /* Step sizes of a knob: `part` of its range, at least one. */
-static int stride(const search *s, int k, int part) { return (int)mt_max_i64((s->range.highest[k] - s->range.lowest[k]) / part, 1); }
+static int stride(const search *s, int k, int part)
+{
+    return (int)mt_max_i64((s->range.highest[k] - s->range.lowest[k]) / part, 1);
+}
 
 static mt_rc turn_one(search *s, struct start *at, int part, bool *moved, mt_err *err)
 {
@@ -259,8 +271,8 @@ static mt_rc turn_one(search *s, struct start *at, int part, bool *moved, mt_err
     return MT_OK;
 }
 
-/* One step of knob `to`, for as many of knob `from` (by steps of this size) as its memory takes: a unit's state is worth several layers' kept
- * inputs. */
+/* One step of knob `to`, for as many of knob `from` (by steps of this size) as its memory takes: a unit's state is worth several
+ * layers' kept inputs. */
 static mt_rc trade(search *s, struct start *at, int from, int step, int to, int part, bool *moved, mt_err *err)
 {
     candidate c = at->c;
@@ -276,12 +288,14 @@ static mt_rc trade(search *s, struct start *at, int from, int step, int to, int 
 /* Memory taken from one use and given to another. */
 static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err *err)
 {
-    static const int memory[] = { MICROS, KEEP_ALL, KEEP_ATTENTION, HOMES, STAGED, OWN, RESIDENT, OFFLOADED, INTERVAL, RING, GRAD_SLOTS };
+    static const int memory[] = { MICROS,   KEEP_ALL,  KEEP_ATTENTION, HOMES, STAGED,    OWN,
+                                  RESIDENT, OFFLOADED, INTERVAL,       RING,  GRAD_SLOTS };
     for (size_t i = 0; i < MT_COUNT(memory); i++)
         for (size_t j = 0; j < MT_COUNT(memory); j++)
             for (int sign = -1; sign <= 1 && i != j; sign += 2) {
                 bool frees = memory[i] == OFFLOADED || memory[i] == STAGED || memory[i] == INTERVAL; /* by more of it */
-                if (sign < 0 || frees) MT_TRY(trade(s, at, memory[i], sign * stride(s, memory[i], part), memory[j], part, moved, err));
+                if (sign < 0 || frees)
+                    MT_TRY(trade(s, at, memory[i], sign * stride(s, memory[i], part), memory[j], part, moved, err));
             }
     return MT_OK;
 }
@@ -306,8 +320,8 @@ static const struct start *best_start(const search *s)
     return best;
 }
 
-/* Not worth another walk: as good as an earlier one, which is then likely to be the same but for knobs that do not matter; one that still does
- * not fit where others do; or slower than the best by more than finer steps are likely to win back. */
+/* Not worth another walk: as good as an earlier one, which is then likely to be the same but for knobs that do not matter; one
+ * that still does not fit where others do; or slower than the best by more than finer steps are likely to win back. */
 static bool left_behind(const search *s, int i, double far)
 {
     const merit *at = &s->starts[i].m, *best = &best_start(s)->m;
@@ -321,7 +335,9 @@ static void thin_out(search *s, int left)
 {
     for (int i = 0; i < STARTS; i++) {
         int ahead = 0;
-        for (int j = 0; j < STARTS; j++) ahead += s->starts[j].c.k[INTERVAL] && (better(s->starts[j].m, s->starts[i].m) || (j < i && !better(s->starts[i].m, s->starts[j].m)));
+        for (int j = 0; j < STARTS; j++)
+            ahead += s->starts[j].c.k[INTERVAL] &&
+                     (better(s->starts[j].m, s->starts[i].m) || (j < i && !better(s->starts[i].m, s->starts[j].m)));
         if (ahead >= left) s->starts[i].dropped = true;
     }
 }
@@ -337,8 +353,10 @@ static mt_rc walk_all(search *s, mt_err *err)
     if (s->rough) thin_out(s, ROUGH_STARTS);
     for (size_t l = 0; l < (s->rough ? ROUGH_LEVELS : MT_COUNT(levels)) && !finest; l++) {
         for (int i = 0; i < STARTS; i++)
-            if (s->starts[i].c.k[INTERVAL] && !s->starts[i].dropped && !left_behind(s, i, levels[l].far)) MT_TRY(walk(s, &s->starts[i], levels[l].part, err));
-        finest = stride(s, HOMES, levels[l].part) == 1 && stride(s, KEEP_ALL, levels[l].part) == 1 && stride(s, MICROS, levels[l].part) == 1;
+            if (s->starts[i].c.k[INTERVAL] && !s->starts[i].dropped && !left_behind(s, i, levels[l].far))
+                MT_TRY(walk(s, &s->starts[i], levels[l].part, err));
+        finest = stride(s, HOMES, levels[l].part) == 1 && stride(s, KEEP_ALL, levels[l].part) == 1 &&
+                 stride(s, MICROS, levels[l].part) == 1;
     }
     return MT_OK;
 }
@@ -424,19 +442,22 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     return rc;
 }
 
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err)
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a,
+                            const mt_machine *machine, double seconds, mt_err *err)
 {
     search s = { .model = model, .job = job, .a = a, .machine = machine, .rough = true, .give_up = seconds };
     return search_with(out, &s, err);
 }
 
-mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
+mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine,
+                     mt_err *err)
 {
     search s = { .model = model, .job = job, .a = a, .machine = machine, .give_up = INFINITY };
     return search_with(out, &s, err);
 }
 
-mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err)
+mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes,
+                     mt_err *err)
 {
     mt_machine machine = mt_machine_typical();
     machine.device_bytes = device_bytes ? device_bytes : SIZE_MAX;

@@ -1,5 +1,5 @@
-/* costs.c - what kernels cost.  The constants are measured (docs/benchmarks.md, ops at the shapes of a layer); a device's rates scale
- * them. */
+/* costs.c - what kernels cost.  The constants are measured (docs/benchmarks.md, ops at the shapes of a layer); a device's rates
+ * scale them. */
 #include "plan/costs.h"
 
 #include "base/mem.h"
@@ -10,7 +10,10 @@
 /* Kernels a layer queues for a micro-batch, forward and backward. */
 enum { FORWARD_KERNELS = 14, BACKWARD_KERNELS = 30 };
 
-double mt_cost_small(const mt_machine *m, double rows, double columns, double depth) { return 1 + fmin(m->small_result / (rows * columns), 0.15) + m->short_sum / depth; }
+double mt_cost_small(const mt_machine *m, double rows, double columns, double depth)
+{
+    return 1 + fmin(m->small_result / (rows * columns), 0.15) + m->short_sum / depth;
+}
 
 /* Seconds of a product whose result is rows x columns and whose sums are `depth` long. */
 static double product(const mt_costs *c, double rows, double columns, double depth)
@@ -30,9 +33,10 @@ static double moved(const mt_costs *c, double numbers) { return numbers * (c->m-
 
 /* -- attention ------------------------------------------------------------------------------------- */
 
-/* How the kernels of docs/benchmarks.md compare with our own forward over long documents (mt_machine.attention), forward and backward:
- * rates with heads of 128 in a run of seconds, where power holds them to 0.75 to 0.85 of what they reach alone; the share of it that narrower, odd
- * and wider heads reach (narrow ones wait for exponentials, not for power); and how often a row of all heads crosses memory. */
+/* How the kernels of docs/benchmarks.md compare with our own forward over long documents (mt_machine.attention), forward and
+ * backward: rates with heads of 128 in a run of seconds, where power holds them to 0.75 to 0.85 of what they reach alone; the
+ * share of it that narrower, odd and wider heads reach (narrow ones wait for exponentials, not for power); and how often a row of
+ * all heads crosses memory. */
 typedef struct kernel {
     double rate, narrow, odd, wide, rows;
 } kernel;
@@ -43,7 +47,10 @@ static const kernel kernels[MT_ATTENTION_WAYS][2] = {
 };
 enum { HALF_TILE = 64 }; /* keys a row sees in vain: what tiles reach beyond the diagonal, and beyond a window */
 
-static double head_share(const kernel *k, int64_t Dh) { return Dh <= 64 ? k->narrow : Dh < 128 ? k->odd : Dh == 128 ? 1 : k->wide; }
+static double head_share(const kernel *k, int64_t Dh)
+{
+    return Dh <= 64 ? k->narrow : Dh < 128 ? k->odd : Dh == 128 ? 1 : k->wide;
+}
 
 /* The kernel that will serve a layer with this window. */
 static mt_attention_way way_of(const mt_costs *k, int64_t window, bool backward)
@@ -51,21 +58,26 @@ static mt_attention_way way_of(const mt_costs *k, int64_t window, bool backward)
     const mt_config *c = k->c;
     int64_t D = c->H * c->Dh, ld = (c->H + 2 * c->K) * c->Dh, rows = (int64_t)k->document;
     if (k->m->shared) return MT_ATTENTION_PLAIN; /* a CPU has no other */
-    return mt_attention_choose(&(mt_attention){ .t = k->e == 4 ? MT_DTYPE_F32 : MT_DTYPE_BF16, .N = (int64_t)k->micro_rows, .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld, .ldk = ld, .ldv = ld,
-                                                .ldo = D, .ld_d = ld, .n_docs = (int64_t)(k->micro_rows / k->document) + 1, .longest = rows, .scale = 1, .window = window,
-                                                .softcap = (float)c->attention_softcap, .alibi = (float)c->alibi, .use = k->use }, backward);
+    return mt_attention_choose(&(mt_attention){ .t = k->e == 4 ? MT_DTYPE_F32 : MT_DTYPE_BF16, .N = (int64_t)k->micro_rows,
+                                                .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = D,
+                                                .ld_d = ld, .n_docs = (int64_t)(k->micro_rows / k->document) + 1, .longest = rows,
+                                                .scale = 1, .window = window, .softcap = (float)c->attention_softcap,
+                                                .alibi = (float)c->alibi, .use = k->use }, backward);
 }
 
 /* Seconds a row of attention in a layer with this window. */
 static double attention(const mt_costs *k, int64_t window, bool backward)
 {
     const mt_config *c = k->c;
-    double width = (double)(c->H * c->Dh), keys = mt_flops_keys((int64_t)k->document, window) / k->document, each = (backward ? 10 : 4) * width;
+    double width = (double)(c->H * c->Dh), keys = mt_flops_keys((int64_t)k->document, window) / k->document,
+           each = (backward ? 10 : 4) * width;
     mt_attention_way way = way_of(k, window, backward);
     const kernel *at = &kernels[way][backward];
-    if (way == MT_ATTENTION_PLAIN) return each * keys / (k->m->shared ? k->m->attention : k->m->flops_f32 / 4); /* on a GPU, of kernels without tensor cores */
+    /* On a GPU, of kernels without tensor cores. */
+    if (way == MT_ATTENTION_PLAIN) return each * keys / (k->m->shared ? k->m->attention : k->m->flops_f32 / 4);
     keys += window && (double)window < k->document ? 2 * HALF_TILE : HALF_TILE;
-    return each * keys / (k->m->attention * at->rate * head_share(at, c->Dh)) + moved(k, at->rows * width + 2 * (double)(c->K * c->Dh));
+    return each * keys / (k->m->attention * at->rate * head_share(at, c->Dh)) +
+           moved(k, at->rows * width + 2 * (double)(c->K * c->Dh));
 }
 
 /* Layers differ in their windows at most, of which models have one or two. */
@@ -73,7 +85,8 @@ static double attention_of(mt_costs *k, int layer, bool backward)
 {
     int64_t window = k->c->window[layer];
     struct attention_cost *at = &k->attention[window != 0];
-    if (!at->known || at->window != window) *at = (struct attention_cost){ true, window, { attention(k, window, false), attention(k, window, true) } };
+    if (!at->known || at->window != window)
+        *at = (struct attention_cost){ true, window, { attention(k, window, false), attention(k, window, true) } };
     return at->seconds[backward];
 }
 
@@ -83,14 +96,16 @@ static double attention_of(mt_costs *k, int layer, bool backward)
 static void cost_layer(mt_costs *k)
 {
     const mt_config *c = k->c;
-    double R = k->micro_rows, D = (double)c->D, F = (double)c->F, gu = (double)mt_config_gu(c), o = (double)(c->H * c->Dh), qk = (double)((c->H + c->K) * c->Dh);
+    double R = k->micro_rows, D = (double)c->D, F = (double)c->F, gu = (double)mt_config_gu(c), o = (double)(c->H * c->Dh),
+           qk = (double)((c->H + c->K) * c->Dh);
     double qkv = qk + (double)(c->K * c->Dh), posts = mt_config_post_norms(c) ? 3 * D : 0;
     double head_norms = c->qk_norm ? 3 * qk : 0;
     k->attend = product(k, R, qkv, D) / R + moved(k, MT_NORM_NUMBERS * D + 2 * qk + head_norms);
     k->mix = product(k, R, D, o) / R + moved(k, posts);
     k->gate_up = product(k, R, gu, D) / R + moved(k, MT_NORM_NUMBERS * D);
     k->down = product(k, R, D, F) / R + moved(k, 1.1 * (gu + F) + posts);
-    double products = product_backward(k, R, qkv, D) + product_backward(k, R, D, o) + product_backward(k, R, gu, D) + product_backward(k, R, D, F);
+    double products = product_backward(k, R, qkv, D) + product_backward(k, R, D, o) + product_backward(k, R, gu, D) +
+                      product_backward(k, R, D, F);
     /* Both norms back, the activation back, rotations, biases and the sums of o * do. */
     double numbers = 12 * D + 3 * gu - F + 2 * qk + qkv + 2 * o + 3 * posts + 4 * head_norms;
     k->backward = products / R + moved(k, numbers);
@@ -111,7 +126,8 @@ static void cost_ends(mt_costs *k)
 mt_costs mt_costs_of(const mt_plan *p, const mt_machine *m)
 {
     const mt_job *j = &p->job;
-    mt_costs k = { .c = p->model->config, .m = m, .e = (double)mt_dtype_bytes(p->arithmetic.compute), .use = mt_plan_attention(p), .trained = 1 };
+    mt_costs k = { .c = p->model->config, .m = m, .e = (double)mt_dtype_bytes(p->arithmetic.compute), .use = mt_plan_attention(p),
+                   .trained = 1 };
     k.micro_rows = (double)(p->arithmetic.micro_tokens < j->step_tokens ? p->arithmetic.micro_tokens : j->step_tokens);
     k.head_rows = fmin((double)p->arithmetic.head_rows, k.micro_rows);
     k.document = fmax(1, fmin((double)j->longest, ceil((double)j->step_tokens / (double)j->step_docs)));

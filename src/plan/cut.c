@@ -23,7 +23,9 @@ static int64_t equal_micro(const int32_t *doc_start, int64_t n_docs, int64_t fir
     int64_t most = longest_micro(doc_start, n_docs, first, micro_tokens), end = first + 1;
     int64_t share = (doc_start[n_docs] - doc_start[first]) / left;
     /* One more document while that comes nearer to an equal share, or the rest would need another micro-batch. */
-    while (end < most && (2 * share > (int64_t)doc_start[end + 1] + doc_start[end] - 2 * (int64_t)doc_start[first] || count_micros(doc_start, n_docs, end, micro_tokens) > left - 1)) end++;
+    while (end < most && (2 * share > (int64_t)doc_start[end + 1] + doc_start[end] - 2 * (int64_t)doc_start[first] ||
+                          count_micros(doc_start, n_docs, end, micro_tokens) > left - 1))
+        end++;
     return end;
 }
 
@@ -32,7 +34,8 @@ int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int
     int64_t n = count_micros(doc_start, n_docs, 0, micro_tokens);
     for (int64_t i = 0, first = 0; i < n; i++) {
         int64_t end = equal_micro(doc_start, n_docs, first, n - i, micro_tokens);
-        cuts[i] = (mt_cut){ .first_doc = first, .n_docs = end - first, .first_row = doc_start[first], .n_rows = doc_start[end] - doc_start[first] };
+        cuts[i] = (mt_cut){ .first_doc = first, .n_docs = end - first, .first_row = doc_start[first],
+                            .n_rows = doc_start[end] - doc_start[first] };
         for (; first < end; first++) cuts[i].longest = mt_max_i64(cuts[i].longest, doc_start[first + 1] - doc_start[first]);
     }
     return n;
@@ -60,6 +63,7 @@ int64_t mt_cut_sweep(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t 
     int64_t most = longest_sweep(cuts, n_cuts, first, sweep_tokens), n = count_sweeps(cuts, n_cuts, first, sweep_tokens);
     int64_t share = (last->first_row + last->n_rows - cuts[first].first_row) / n, rows = cuts[first].n_rows, end = first + 1;
     /* One more micro-batch while that comes nearer to an equal share, or the rest would need another sweep. */
-    while (end < most && (2 * (share - rows) > cuts[end].n_rows || count_sweeps(cuts, n_cuts, end, sweep_tokens) > n - 1)) rows += cuts[end++].n_rows;
+    while (end < most && (2 * (share - rows) > cuts[end].n_rows || count_sweeps(cuts, n_cuts, end, sweep_tokens) > n - 1))
+        rows += cuts[end++].n_rows;
     return end;
 }

@@ -7,7 +7,9 @@
 /* "every layer keeps everything", or how many keep what.  Norms and activations are cheap to redo. */
 static void put_kept(mt_str *s, const mt_plan *p)
 {
-    static const char *const keeps[MT_KEEPS] = { "nothing", "its input", "its input and attention", "all but norms and activations", "all but activations", "everything" };
+    static const char *const keeps[MT_KEEPS] = {
+        "nothing", "its input", "its input and attention", "all but norms and activations", "all but activations", "everything"
+    };
     int64_t L = p->model->config->L, n[MT_KEEPS] = { 0 }, on_host = 0, some = 0;
     for (int64_t l = 0; l < L; l++) {
         n[p->place.layers[l].keep]++;
@@ -35,7 +37,8 @@ void mt_plan_describe_kept(const mt_plan *p, const mt_limits *l, char *out, size
         mt_str_printf(&s, ", as checkpoint_interval %d says (strict_checkpointing)", l->interval);
     else if (more && l->interval > 1)
         mt_str_printf(&s, ", which is more than checkpoint_interval %d asks for: it fits", l->interval);
-    if (p->place.n_slabs) mt_str_printf(&s, "; %d gradient slabs of at most %d", p->place.n_slabs, l->n_slabs ? l->n_slabs : p->place.n_slabs);
+    if (p->place.n_slabs)
+        mt_str_printf(&s, "; %d gradient slabs of at most %d", p->place.n_slabs, l->n_slabs ? l->n_slabs : p->place.n_slabs);
     snprintf(out, n, "%s", s.s ? s.s : "");
     mt_str_free(&s);
 }
@@ -50,8 +53,11 @@ void mt_plan_describe(const mt_plan *p, char *out, size_t n)
         resident += p->place.units[u].resident;
         staged += p->place.units[u].site == MT_SITE_STAGED;
     }
-    mt_str_printf(&s, "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; ", (long long)sweeps,
-                  sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes, staged);
+    mt_str_printf(
+        &s,
+        "%lld sweep%s of micro-batches of %lld; of %d units %d stay on the device, %d live there, %d are updated through it; ",
+        (long long)sweeps, sweeps == 1 ? "" : "s", (long long)p->arithmetic.micro_tokens, p->model->n_units, resident, homes,
+        staged);
     put_kept(&s, p);
     snprintf(out, n, "%s", s.s ? s.s : "");
     mt_str_free(&s);

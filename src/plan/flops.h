@@ -1,9 +1,10 @@
 /* flops.h - the one formula FLOPs are counted by, everywhere:
  *
- *     6 x (weights multiplied per token: no input embedding, no norms) x tokens + 12 x H x Dh x (keys seen, summed over rows and layers)
+ *     6 x (weights multiplied per token: no input embedding, no norms) x tokens + 12 x H x Dh x (keys seen, summed over rows and
+ *     layers)
  *
- * that is two operations a multiplication, forward once and backward twice; attention counts the keys a row really sees, and the head only
- * the tokens that are trained, because no other row passes through it. */
+ * that is two operations a multiplication, forward once and backward twice; attention counts the keys a row really sees, and the
+ * head only the tokens that are trained, because no other row passes through it. */
 #ifndef MT_PLAN_FLOPS_H
 #define MT_PLAN_FLOPS_H
 

@@ -10,9 +10,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The h200's rates are measured (docs/benchmarks.md).  The others have the same shares of their published peaks: 0.72 of dense bf16 with fp32
- * sums (desktop cards, which are not held back by power, 0.88; laptops like servers; the l4, which 72 W hold back most, 0.5: others measured 55 to 59), 0.83 of
- * memory bandwidth, and attention at 0.53 of products on Hopper, whose kernel is its own, 0.4 elsewhere. */
+/* The h200's rates are measured (docs/benchmarks.md).  The others have the same shares of their published peaks: 0.72 of dense
+ * bf16 with fp32 sums (desktop cards, which are not held back by power, 0.88; laptops like servers; the l4, which 72 W hold back
+ * most, 0.5: others measured 55 to 59), 0.83 of memory bandwidth, and attention at 0.53 of products on Hopper, whose kernel is
+ * its own, 0.4 elsewhere. */
 const mt_gpu mt_gpus[] = {
     /*  name             driver              GiB  TFLOP/s  att  GB/s  link  host  held */
     { "h200",          "H200",            139.0,  706,  380, 4000,  55, 400, true },
@@ -74,7 +75,9 @@ const mt_gpu *mt_gpu_of_driver(const char *driver_name)
     const mt_gpu *best = NULL;
     const bool laptop = holds_words(driver_name, "Laptop"); /* which has little of the card it is named for */
     for (size_t i = 0; i < mt_n_gpus; i++)
-        if (laptop == holds_words(mt_gpus[i].driver, "Laptop") && holds_words(driver_name, mt_gpus[i].driver) && (!best || strlen(mt_gpus[i].driver) > strlen(best->driver))) best = &mt_gpus[i];
+        if (laptop == holds_words(mt_gpus[i].driver, "Laptop") && holds_words(driver_name, mt_gpus[i].driver) &&
+            (!best || strlen(mt_gpus[i].driver) > strlen(best->driver)))
+            best = &mt_gpus[i];
     return best;
 }
 
@@ -110,7 +113,8 @@ mt_rc mt_gpu_find(const mt_gpu **out, const char *name, mt_err *err)
     put_kin(&kin, name);
     const char *meant = kin.n && mt_str_ok(&kin) ? kin.s : near.best;
     mt_rc rc = mt_fail(err, MT_ENOENT,
-                       "no GPU \"%s\" in the table%s%s%s megatrain plan --list-gpus has them all.  For a card that is not among them take the one most like it, with "
+                       "no GPU \"%s\" in the table%s%s%s megatrain plan --list-gpus has them all.  For a card that is not among "
+                       "them take the one most like it, with "
                        "--gpu-memory and --link as they are",
                        name, *meant ? "; did you mean " : ";", meant, *meant ? "?" : "");
     mt_str_free(&kin);

@@ -63,7 +63,9 @@ static mt_rc read_meminfo(mt_host *h, const char *root, mt_err *err)
     if (!text) return mt_fail(err, MT_ENOENT, "%s/proc/meminfo cannot be read: give the host's memory with --ram", root);
     size_t total = number_after(text, "MemTotal:"), available = number_after(text, "MemAvailable:");
     mt_free(text);
-    if (total == SIZE_MAX || available == SIZE_MAX) return mt_fail(err, MT_EFORMAT, "%s/proc/meminfo lacks MemTotal or MemAvailable: give the host's memory with --ram", root);
+    if (total == SIZE_MAX || available == SIZE_MAX)
+        return mt_fail(err, MT_EFORMAT, "%s/proc/meminfo lacks MemTotal or MemAvailable: give the host's memory with --ram",
+                       root);
     h->ram_total = h->ram_limit = total * 1024;
     h->ram_free = available * 1024;
     snprintf(h->limited_by, sizeof h->limited_by, "MemAvailable");
@@ -73,7 +75,8 @@ static mt_rc read_meminfo(mt_host *h, const char *root, mt_err *err)
 /* One cgroup's limit less what it uses; pages of files that can be dropped count as free. */
 static void apply_cgroup(mt_host *h, const char *root, const char *dir, const char *name, bool v2)
 {
-    static const char *const droppable[2][2] = { { "total_inactive_file ", "total_active_file " }, { "inactive_file ", "active_file " } };
+    static const char *const droppable[2][2] = { { "total_inactive_file ", "total_active_file " },
+                                                 { "inactive_file ", "active_file " } };
     size_t limit = read_number(root, dir, v2 ? "memory.max" : "memory.limit_in_bytes", "");
     size_t used = read_number(root, dir, v2 ? "memory.current" : "memory.usage_in_bytes", "");
     if (limit == SIZE_MAX || used == SIZE_MAX || limit > h->ram_total) return;
@@ -88,7 +91,8 @@ static void apply_cgroup(mt_host *h, const char *root, const char *dir, const ch
     snprintf(h->limited_by, sizeof h->limited_by, "the memory cgroup %.70s", *name ? name : "/");
 }
 
-/* The group and every one above it.  In a container its path may not exist below the mount, whose top is then the group itself. */
+/* The group and every one above it.  In a container its path may not exist below the mount, whose top is then the group
+ * itself. */
 static void apply_cgroups(mt_host *h, const char *root, const char *mount, const char *group, bool v2)
 {
     char path[512];
@@ -118,7 +122,8 @@ static void read_cgroups(mt_host *h, const char *root)
 
 static void read_own(mt_host *h, const char *root)
 {
-    size_t anon = read_number(root, "/proc/self", "status", "RssAnon:"), files = read_number(root, "/proc/self", "status", "RssFile:");
+    size_t anon = read_number(root, "/proc/self", "status", "RssAnon:"),
+           files = read_number(root, "/proc/self", "status", "RssFile:");
     h->own = anon == SIZE_MAX ? 0 : anon * 1024;
     h->files = files == SIZE_MAX ? 0 : files * 1024;
 }
@@ -173,7 +178,8 @@ static bool may_use(long core)
     return core >= 0 && core < CPU_SETSIZE && sched_getaffinity(0, sizeof ours, &ours) == 0 && CPU_ISSET(core, &ours);
 }
 
-/* A line of /proc/stat, "cpu3 user nice system idle iowait irq softirq stolen ...", in ticks, if it is of a core this process may use. */
+/* A line of /proc/stat, "cpu3 user nice system idle iowait irq softirq stolen ...", in ticks, if it is of a core this process may
+ * use. */
 static void add_core(mt_cores_used *u, char *line)
 {
     if (strncmp(line, "cpu", 3) != 0 || line[3] < '0' || line[3] > '9' || !may_use(strtol(line + 3, &line, 10))) return;

@@ -24,8 +24,8 @@ typedef struct mt_host {
 /* root: "" for this machine; tests lay out proc and sys elsewhere. */
 mt_rc mt_host_read(mt_host *out, const char *root, mt_err *err);
 
-/* What a run should count on: ram_free with a little left to others, and what the process holds already, which every plan counts among
- * its needs (base_host). */
+/* What a run should count on: ram_free with a little left to others, and what the process holds already, which every plan counts
+ * among its needs (base_host). */
 static inline size_t mt_host_usable(const mt_host *h) { return h->ram_free - h->ram_free / 50 + h->own; }
 
 /* So little is left that the system may kill somebody. */

@@ -14,7 +14,8 @@ static void set_range(knob_ranges *r, knob k, int64_t lowest, int64_t highest)
 
 mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m, mt_err *err)
 {
-    const mt_limits none = { 0 }, *l = trial->job.train ? &m->limits : &none; /* where nothing is kept there is nothing to limit */
+    /* Where nothing is kept there is nothing to limit. */
+    const mt_limits none = { 0 }, *l = trial->job.train ? &m->limits : &none;
     const mt_model *model = trial->model;
     int64_t L = model->config->L, micro = trial->arithmetic.micro_tokens, micros = (trial->job.step_tokens + micro - 1) / micro;
     bool train = trial->job.train, more = train && !l->exact; /* more than inputs may be kept */
@@ -47,19 +48,22 @@ static bool spread(int i, int take, int n)
     return (int64_t)(i + 1) * take / n > (int64_t)i * take / n;
 }
 
-/* What a layer keeps costs the device nothing where it goes to host memory, so those layers are the first to keep everything; they are
- * spread, because the link needs the time of the layers between them. */
+/* What a layer keeps costs the device nothing where it goes to host memory, so those layers are the first to keep everything;
+ * they are spread, because the link needs the time of the layers between them. */
 static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, const candidate *c)
 {
     int L = (int)m->config->L, kept = (L + c->k[INTERVAL] - 1) / c->k[INTERVAL];
-    int hosts = j->train ? (int)mt_min_i64(c->k[OFFLOADED], kept) : 0, all_there = (int)mt_min_i64(c->k[KEEP_ALL], hosts), all_here = c->k[KEEP_ALL] - all_there;
+    int hosts = j->train ? (int)mt_min_i64(c->k[OFFLOADED], kept) : 0, all_there = (int)mt_min_i64(c->k[KEEP_ALL], hosts),
+        all_here = c->k[KEEP_ALL] - all_there;
     const mt_keep cheap[] = { MT_KEEP_ALL, MT_KEEP_NORMS, MT_KEEP_ACT };
     for (int l = 0, n = 0, there = 0, here = 0, others = 0; l < L; l++) {
         p->layers[l] = (mt_layer_place){ MT_KEEP_NOTHING, MT_DEVICE };
         if (l % c->k[INTERVAL] != 0) continue;
         bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
         p->layers[l].place = host ? MT_HOST : MT_DEVICE;
-        p->layers[l].keep = all ? cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])] : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION : MT_KEEP_INPUT;
+        p->layers[l].keep = all ? cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])]
+                            : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION
+                                                              : MT_KEEP_INPUT;
     }
 }
 
@@ -84,7 +88,8 @@ static void fill_units(mt_plan *trial, const candidate *c)
         bool home = u >= skip && u < first_free, layer = m->units[u].kind == MT_UNIT_LAYER;
         bool stays = home || (layer ? spread(at, c->k[RESIDENT], free_layers) : c->k[ENDS_RESIDENT] > 0);
         at += layer && !home;
-        trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST, .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
+        trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST,
+                                                 .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
     for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++) stage(trial, u, u >= first_free + c->k[OWN]);
     mt_plan_lend(trial);
@@ -95,7 +100,8 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     mt_placement *p = &trial->place;
     const mt_job *j = &trial->job;
     bool all_home = c->k[HOMES] >= trial->model->n_units;
-    p->sweep_tokens = mt_min_i64(c->k[MICROS] * trial->arithmetic.micro_tokens, mt_max_i64(j->step_tokens, trial->arithmetic.micro_tokens));
+    p->sweep_tokens =
+        mt_min_i64(c->k[MICROS] * trial->arithmetic.micro_tokens, mt_max_i64(j->step_tokens, trial->arithmetic.micro_tokens));
     p->ring_slots = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
     p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;
     p->keep_slots = c->k[OFFLOADED] ? 2 : 0;

@@ -1,5 +1,5 @@
-/* knobs.h - placements as a search sees them: a dozen numbers.  For choose.c, which looks for the fastest, and least.c, which looks for
- * the smallest. */
+/* knobs.h - placements as a search sees them: a dozen numbers.  For choose.c, which looks for the fastest, and least.c, which
+ * looks for the smallest. */
 #ifndef MT_PLAN_KNOBS_H
 #define MT_PLAN_KNOBS_H
 
@@ -9,18 +9,21 @@ typedef enum knob {
     MICROS,         /* micro-batches of a sweep */
     INTERVAL,       /* layers redone from one kept input */
     KEEP_ALL,       /* layers that keep everything: of those in host memory, then from the first */
-    KEEP_CHEAP,     /* of those of them that keep it on the device, from the first, so many their norms; beyond all of them, activations again from the
-                       first; not searched for */
+    KEEP_CHEAP,     /* of those of them that keep it on the device, from the first, so many their norms; beyond all of them,
+                       activations again from the first; not searched for */
     KEEP_ATTENTION, /* the next so many keep input and attention, the rest their input */
     OFFLOADED,      /* layers whose kept activations go to host memory, spread */
     HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
     HOMES_SKIP,     /* ... but not the embedding, which may be too large */
     STAGED,         /* the next so many are updated through the device, in memory they borrow */
-    OWN,            /* ... but for the first so many of them, whose state would arrive last: they have memory of their own there */
+    OWN,            /* ... but for the first so many of them, whose state would arrive last: they have memory of their own
+                     * there */
     RESIDENT,       /* of the other layers, spread, weights that stay on the device through the step */
     ENDS_RESIDENT,  /* embedding and head too */
     ACC_HOST,       /* gradients wait in host memory between sweeps */
-    RING, GRAD_SLOTS, SLABS,
+    RING,
+    GRAD_SLOTS,
+    SLABS,
     KNOBS
 } knob;
 
@@ -46,8 +49,9 @@ typedef struct mt_least {
     mt_need need; /* found so far: where one fits, the search may have ended with it */
 } mt_least;
 
-/* Does anything fit?  The answer never changes from yes to no when memory grows or a step gets shorter: which placements are looked at does
- * not depend on that, but for those that are larger than others in every way.  all: to the end, for `need`.  The trial's placement is used. */
+/* Does anything fit?  The answer never changes from yes to no when memory grows or a step gets shorter: which placements are
+ * looked at does not depend on that, but for those that are larger than others in every way.  all: to the end, for `need`.  The
+ * trial's placement is used. */
 mt_rc mt__least_find(mt_least *out, mt_plan *trial, const knob_ranges *r, const mt_machine *m, bool all, mt_err *err);
 /* The error that says what is short. */
 mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine *m, mt_err *err);

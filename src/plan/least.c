@@ -1,10 +1,11 @@
 /* least.c - does anything fit, and how much memory does it take?
  *
- * Of all knobs few make a placement smaller, and most of them by trading one memory for the other, byte for byte: state in device memory for
- * state in host memory, kept inputs in host memory for kept inputs on the device.  So the smallest placements are few: with one of each slot,
- * in one sweep or in the shortest ones, for each length of segments, with as many units on the device as it has room for, or more, for which
- * kept inputs make room.  (A staged unit in a slot of its own takes as much there as one that lives there, and frees less of the
- * host's: they are for those who want all homes in host memory.  Borrowing needs more device memory than such slots.) */
+ * Of all knobs few make a placement smaller, and most of them by trading one memory for the other, byte for byte: state in device
+ * memory for state in host memory, kept inputs in host memory for kept inputs on the device.  So the smallest placements are few:
+ * with one of each slot, in one sweep or in the shortest ones, for each length of segments, with as many units on the device as
+ * it has room for, or more, for which kept inputs make room.  (A staged unit in a slot of its own takes as much there as one that
+ * lives there, and frees less of the host's: they are for those who want all homes in host memory.  Borrowing needs more device
+ * memory than such slots.) */
 #include "base/mem.h"
 #include "base/units.h"
 #include "plan/knobs.h"
@@ -54,7 +55,8 @@ static mt_rc look_with(hunt *h, candidate c, int units, size_t *device, mt_err *
     return look(h, &c, device, err);
 }
 
-/* With so much of what layers keep in host memory that the rest fits the device; it passes through two slots there.  *fits: can that be? */
+/* With so much of what layers keep in host memory that the rest fits the device; it passes through two slots there.  *fits: can
+ * that be? */
 static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err *err)
 {
     const mt_plan *t = h->trial;
@@ -62,7 +64,8 @@ static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err 
     MT_TRY(look_with(h, c, units, &device, err));
     *fits = device <= h->machine->device_bytes;
     if (*fits || h->range->highest[OFFLOADED] == c.k[OFFLOADED]) return MT_OK;
-    size_t layer = mt_round_up(mt_keep_bytes(t->model->config, t->arithmetic.compute, MT_KEEP_INPUT, t->place.sweep_tokens), MT_DEVICE_ALIGN);
+    size_t layer = mt_round_up(mt_keep_bytes(t->model->config, t->arithmetic.compute, MT_KEEP_INPUT, t->place.sweep_tokens),
+                               MT_DEVICE_ALIGN);
     int kept = (h->range->highest[OFFLOADED] + c.k[INTERVAL] - 1) / c.k[INTERVAL];
     size_t n = 2 + (device - h->machine->device_bytes + layer - 1) / layer;
     *fits = n <= (size_t)kept;
@@ -75,7 +78,8 @@ static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err 
 static mt_rc find_room(hunt *h, const candidate *c, int *out, mt_err *err)
 {
     int lo = -1, hi = most_units(h) + 1;
-    for (int n = 0; hi - lo > 1 && !over(h); n = hi > most_units(h) ? most_units(h) : lo + (hi - lo) / 2) { /* none, all, between */
+    /* None, all, between. */
+    for (int n = 0; hi - lo > 1 && !over(h); n = hi > most_units(h) ? most_units(h) : lo + (hi - lo) / 2) {
         size_t device;
         MT_TRY(look_with(h, *c, n, &device, err));
         *(device <= h->machine->device_bytes ? &lo : &hi) = n;
@@ -129,7 +133,8 @@ mt_rc mt__least_find(mt_least *out, mt_plan *trial, const knob_ranges *r, const 
     return MT_OK;
 }
 
-static mt_rc find_alone(mt_least *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, bool all, mt_err *err)
+static mt_rc find_alone(mt_least *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a,
+                        const mt_machine *machine, bool all, mt_err *err)
 {
     mt_plan trial = { .model = model, .job = *job, .arithmetic = *a };
     knob_ranges range;
@@ -147,7 +152,8 @@ bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic 
     return !find_alone(&least, model, job, a, machine, false, &ignored) && least.fits;
 }
 
-mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err)
+mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine,
+                   mt_err *err)
 {
     mt_least least;
     MT_TRY(find_alone(&least, model, job, a, machine, true, err));
@@ -172,9 +178,13 @@ static void put_savings(char *out, size_t n, const mt_plan *trial)
     const mt_arithmetic *a = &trial->arithmetic;
     int at = 0;
     *out = '\0';
-    if (trial->job.clip && a->grad == MT_DTYPE_F32) at = snprintf(out, n, ", or set grad_dtype: bfloat16, which saves 2 bytes a parameter");
-    if (trial->job.clip) at += snprintf(out + at, n - (size_t)at, ", or set max_grad_norm: 0, which saves %zu bytes a parameter", mt_dtype_bytes(a->grad));
-    if (a->moments == MT_MOMENTS_F32) at += snprintf(out + at, n - (size_t)at, ", or adam_state: bf16 or 8bit, which save 4 and 6");
+    if (trial->job.clip && a->grad == MT_DTYPE_F32)
+        at = snprintf(out, n, ", or set grad_dtype: bfloat16, which saves 2 bytes a parameter");
+    if (trial->job.clip)
+        at += snprintf(out + at, n - (size_t)at, ", or set max_grad_norm: 0, which saves %zu bytes a parameter",
+                       mt_dtype_bytes(a->grad));
+    if (a->moments == MT_MOMENTS_F32)
+        at += snprintf(out + at, n - (size_t)at, ", or adam_state: bf16 or 8bit, which save 4 and 6");
     if (a->moments == MT_MOMENTS_BF16) snprintf(out + at, n - (size_t)at, ", or adam_state: 8bit, which saves 2");
 }
 
@@ -184,13 +194,17 @@ mt_rc mt__least_refuse(const mt_least *l, const mt_plan *trial, const mt_machine
     const char *fewer = one_fits(trial, m) ? "lower batch_size, or " : "";
     if (l->need.device > m->device_bytes)
         return mt_fail(err, MT_ENOMEM,
-                       "this run needs at least %s of device memory and may use %s; the largest parts grow with the micro-batch (%lld rows): "
+                       "this run needs at least %s of device memory and may use %s; the largest parts grow with the micro-batch "
+                       "(%lld rows): "
                        "%slower max_seq_len%s, or allow more with --device-memory",
                        mt_bytes_text(l->need.device).s, mt_bytes_text(m->device_bytes).s, (long long)a->micro_tokens, fewer,
                        m->limits.exact ? ", let strict_checkpointing go" : "");
     size_t each = 4 + mt_plan_moment_bytes(trial) + (trial->job.clip ? mt_dtype_bytes(a->grad) : 0);
     char savings[256];
     put_savings(savings, sizeof savings, trial);
-    return mt_fail(err, MT_ENOMEM, "this run needs at least %s of host memory and may use %s (%zu bytes a parameter, %s of them); %suse a smaller model%s",
-                   mt_bytes_text(l->need.host).s, mt_bytes_text(m->host_bytes).s, each, mt_count_text((uint64_t)trial->model->n_params).s, fewer, savings);
+    return mt_fail(
+        err, MT_ENOMEM,
+        "this run needs at least %s of host memory and may use %s (%zu bytes a parameter, %s of them); %suse a smaller model%s",
+        mt_bytes_text(l->need.host).s, mt_bytes_text(m->host_bytes).s, each, mt_count_text((uint64_t)trial->model->n_params).s,
+        fewer, savings);
 }

@@ -13,5 +13,7 @@ int mt_limits_longest(const mt_limits *l, const mt_model *m)
 mt_rc mt_limits_check(const mt_limits *l, const mt_model *m, mt_err *err)
 {
     if (mt_limits_longest(l, m) <= MT_MAX_SEGMENT) return MT_OK;
-    return mt_fail(err, MT_ERANGE, "strict_checkpointing with checkpoint_interval %d: at most %d layers can be redone from one kept input", l->interval, MT_MAX_SEGMENT);
+    return mt_fail(err, MT_ERANGE,
+                   "strict_checkpointing with checkpoint_interval %d: at most %d layers can be redone from one kept input",
+                   l->interval, MT_MAX_SEGMENT);
 }

@@ -28,7 +28,8 @@ mt_machine mt_machine_typical(void)
                          .adam_host = { 5.4e9, 6.4e9, 4.3e9 } };
 }
 
-/* A core of a recent server, of which `flops` says how fast it multiplies.  Loops over numbers are plain C, whatever type they have. */
+/* A core of a recent server, of which `flops` says how fast it multiplies.  Loops over numbers are plain C, whatever type they
+ * have. */
 mt_machine mt_machine_cpu(double flops, int n_threads)
 {
     return (mt_machine){ .device_bytes = SIZE_MAX,
@@ -50,13 +51,14 @@ mt_machine mt_machine_cpu(double flops, int n_threads)
                          .adam_host = { 0.8e9 * n_threads, 0.6e9 * n_threads, 0.4e9 * n_threads } };
 }
 
-/* Measured: 16 cores update 5.4 G parameters a second and move 165 GB/s; with moments in bf16 6.4 G, in 8 bits 4.3 G: those move less and cost a
- * core more. */
+/* Measured: 16 cores update 5.4 G parameters a second and move 165 GB/s; with moments in bf16 6.4 G, in 8 bits 4.3 G: those move
+ * less and cost a core more. */
 void mt_machine_set_cores(mt_machine *m, int cores, double most)
 {
     static const double core[MT_MOMENTS_FORMS] = { 0.9e9, 0.40e9, 0.27e9 };
     m->host_bandwidth = fmin(9.1e9 * cores + 20e9, most);
-    for (int form = 0; form < MT_MOMENTS_FORMS; form++) m->adam_host[form] = fmin(core[form] * cores, 0.86 * m->host_bandwidth / mt_machine_adam_bytes(form));
+    for (int form = 0; form < MT_MOMENTS_FORMS; form++)
+        m->adam_host[form] = fmin(core[form] * cores, 0.86 * m->host_bandwidth / mt_machine_adam_bytes(form));
 }
 
 double mt_machine_adam_bytes(mt_moments form)

@@ -32,10 +32,12 @@ typedef struct mt_machine {
     /* Of the device. */
     double flops;            /* of large bf16 products in a run (not alone: cards throttle), a second */
     double flops_f32;
-    /* What a product takes longer than at full rate, as a share: a result of rows x columns leaves part of the device idle in its last wave,
-     * small_result / (rows x columns) and at most 0.15; a sum of `depth` has hardly begun when it ends, short_sum / depth. */
+    /* What a product takes longer than at full rate, as a share: a result of rows x columns leaves part of the device idle in its
+     * last wave, small_result / (rows x columns) and at most 0.15; a sum of `depth` has hardly begun when it ends, short_sum /
+     * depth. */
     double small_result, short_sum;
-    double attention;        /* FLOPs a second of our own attention, forward over long documents, heads of 128; costs.c compares others with it */
+    double attention;        /* FLOPs a second of our own attention, forward over long documents, heads of 128; costs.c
+                              * compares others with it */
     bool cudnn;              /* it has cuDNN's, which our runs use on Hopper alone */
     double device_bandwidth; /* bytes a second of elementwise kernels */
     double launch;           /* seconds between kernels that do nothing */

@@ -26,8 +26,8 @@
 #define ADAM_LASTS 0.9
 /* What is measured beside somebody else's work holds for so many seconds: for a row of runs, not for the next day's. */
 #define BUSY_HOLDS 60
-/* What was seen in runs of minutes is worth more than a second's measurement that agrees with it so far: that moves by 5% with what ran
- * before. */
+/* What was seen in runs of minutes is worth more than a second's measurement that agrees with it so far: that moves by 5% with
+ * what ran before. */
 #define AGREES 0.15
 /* Seconds after which a CPU's threads have a core each: 80 to 120 ms were seen, in which every rate was half of what it is. */
 #define CPU_WAKES 0.15
@@ -36,7 +36,8 @@
 #define MOST_FILES ((int64_t)512 << 20)
 #define CPU_OWN    ((size_t)24 << 20)
 
-enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 }; /* far more than caches hold */
+/* Far more than caches hold. */
+enum { ROWS = 8192, WIDTH = 4096, COPY_BYTES = 256 << 20, ADAM_PARAMS = 64 << 20, PIECE = 1 << 16 };
 #define MEASURING_BYTES ((size_t)ADAM_PARAMS * 14 + 2 * (size_t)COPY_BYTES) /* of host memory, beside a GPU */
 
 static double now(void) { return mt_now_s(); }
@@ -160,10 +161,12 @@ static void adam_piece(void *arg, int64_t i) { mt_adamw_piece(arg, i * PIECE, (i
 
 static mt_adamw adam_over(char *block, int64_t n, mt_moments form)
 {
-    mt_adamw w = { .t = MT_DTYPE_BF16, .moments = form, .n = n, .n_decay = n, .key = 1, .m = block, .v = block + 4 * n, .hi = (uint16_t *)(void *)(block + 8 * n) };
+    mt_adamw w = { .t = MT_DTYPE_BF16, .moments = form, .n = n, .n_decay = n, .key = 1, .m = block, .v = block + 4 * n,
+                   .hi = (uint16_t *)(void *)(block + 8 * n) };
     w.g = w.hi + n;
     w.lo = (int16_t *)(void *)(w.hi + 2 * n);
-    w.coef = w.coef_no_decay = mt_adamw_coef_of(&(mt_adamw_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .grad_scale = 1, .t = 1 });
+    w.coef = w.coef_no_decay = mt_adamw_coef_of(&(mt_adamw_step){ .lr = 1e-5, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8,
+                                                                  .grad_scale = 1, .t = 1 });
     return w;
 }
 
@@ -205,7 +208,8 @@ static mt_rc measure_adam(mt_machine *m, lab *l, int cores, int64_t n, mt_err *e
     char *block = mt_calloc((size_t)n, 14);
     mt_pool *pool = NULL;
     mt_rc rc = block ? mt_pool_create(&pool, cores, err) : mt_fail(err, MT_ENOMEM, "no host memory to measure Adam");
-    for (mt_moments form = 0; !rc && form < MT_MOMENTS_FORMS; form++) m->adam_host[form] = ADAM_LASTS * adam_rate(pool, block, n, form);
+    for (mt_moments form = 0; !rc && form < MT_MOMENTS_FORMS; form++)
+        m->adam_host[form] = ADAM_LASTS * adam_rate(pool, block, n, form);
     if (!rc && l) rc = shared_rate(l, m, pool, block, n, &m->host_bandwidth, err);
     mt_pool_free(pool);
     mt_free(block);
@@ -228,20 +232,25 @@ typedef mt_rc (*experiment)(cpu_lab *l, mt_dtype t, mt_err *err);
 
 static mt_rc cpu_product(cpu_lab *l, mt_dtype t, mt_err *err)
 {
-    return mt_ops_of(l->dev)->linear_fwd(l->stream, &(mt_linear){ .t = t, .M = CPU_ROWS, .N = CPU_WIDTH, .K = CPU_WIDTH, .x = l->x, .w = l->w, .y = l->y }, err);
+    return mt_ops_of(l->dev)->linear_fwd(l->stream, &(mt_linear){ .t = t, .M = CPU_ROWS, .N = CPU_WIDTH, .K = CPU_WIDTH,
+                                                                  .x = l->x, .w = l->w, .y = l->y }, err);
 }
 
 static mt_rc cpu_norm(cpu_lab *l, mt_dtype t, mt_err *err)
 {
-    return mt_ops_of(l->dev)->rmsnorm_fwd(l->stream, &(mt_rmsnorm){ .t = t, .N = CPU_ROWS, .D = CPU_WIDTH, .eps = 1, .y = l->y, .rstd = l->sums, .x = l->x, .w = l->w }, err);
+    return mt_ops_of(l->dev)->rmsnorm_fwd(l->stream, &(mt_rmsnorm){ .t = t, .N = CPU_ROWS, .D = CPU_WIDTH, .eps = 1, .y = l->y,
+                                                                    .rstd = l->sums, .x = l->x, .w = l->w }, err);
 }
 
 static mt_rc cpu_attention(cpu_lab *l, mt_dtype t, mt_err *err)
 {
     static const int32_t starts[] = { 0, CPU_ROWS };
-    return mt_ops_of(l->dev)->attention_fwd(l->stream, &(mt_attention){ .t = t, .N = CPU_ROWS, .H = CPU_HEADS, .K = CPU_HEADS, .Dh = 64, .ldq = CPU_WIDTH, .ldk = CPU_WIDTH, .ldv = CPU_WIDTH,
-                                                                        .ldo = CPU_WIDTH, .n_docs = 1, .longest = CPU_ROWS, .doc_start = starts, .scale = 1, .q = l->x, .k = l->x, .v = l->w,
-                                                                        .o = l->y, .lse = l->sums }, err);
+    return mt_ops_of(l->dev)->attention_fwd(l->stream, &(mt_attention){ .t = t, .N = CPU_ROWS, .H = CPU_HEADS, .K = CPU_HEADS,
+                                                                        .Dh = 64, .ldq = CPU_WIDTH, .ldk = CPU_WIDTH,
+                                                                        .ldv = CPU_WIDTH, .ldo = CPU_WIDTH, .n_docs = 1,
+                                                                        .longest = CPU_ROWS, .doc_start = starts, .scale = 1,
+                                                                        .q = l->x, .k = l->x, .v = l->w, .o = l->y,
+                                                                        .lse = l->sums }, err);
 }
 
 /* Products for as long as the system may leave threads that have just woken up on one core, before it spreads them. */
@@ -318,11 +327,16 @@ static const struct {
     const char *name;
     size_t at;
 } kept[] = {
-    { "flops", offsetof(mt_machine, flops) },         { "flops_f32", offsetof(mt_machine, flops_f32) },
-    { "attention", offsetof(mt_machine, attention) }, { "device_bandwidth", offsetof(mt_machine, device_bandwidth) },
-    { "copy_in", offsetof(mt_machine, copy_in) },     { "copy_out", offsetof(mt_machine, copy_out) },
-    { "copy_both", offsetof(mt_machine, copy_both) }, { "host_bandwidth", offsetof(mt_machine, host_bandwidth) },
-    { "adam_f32", offsetof(mt_machine, adam_host[MT_MOMENTS_F32]) }, { "adam_bf16", offsetof(mt_machine, adam_host[MT_MOMENTS_BF16]) },
+    { "flops", offsetof(mt_machine, flops) },
+    { "flops_f32", offsetof(mt_machine, flops_f32) },
+    { "attention", offsetof(mt_machine, attention) },
+    { "device_bandwidth", offsetof(mt_machine, device_bandwidth) },
+    { "copy_in", offsetof(mt_machine, copy_in) },
+    { "copy_out", offsetof(mt_machine, copy_out) },
+    { "copy_both", offsetof(mt_machine, copy_both) },
+    { "host_bandwidth", offsetof(mt_machine, host_bandwidth) },
+    { "adam_f32", offsetof(mt_machine, adam_host[MT_MOMENTS_F32]) },
+    { "adam_bf16", offsetof(mt_machine, adam_host[MT_MOMENTS_BF16]) },
     { "adam_8bit", offsetof(mt_machine, adam_host[MT_MOMENTS_8BIT]) },
 };
 
@@ -386,7 +400,8 @@ static void remember(mt_machine *m, const char *path, bool calm)
 static bool itself(const mt_machine *m, const mt_gpu *known)
 {
     if (!known || mt_gpu_reaches(known, m->flops)) return true;
-    mt_warn("this GPU multiplies at %.0f TFLOP/s, others of its kind at %.0f: something else runs on it (nvidia-smi), or it is held back.  It will be measured again, a minute from now at the earliest",
+    mt_warn("this GPU multiplies at %.0f TFLOP/s, others of its kind at %.0f: something else runs on it (nvidia-smi), or it is "
+            "held back.  It will be measured again, a minute from now at the earliest",
             1e-12 * m->flops, known->tflops);
     return false;
 }
@@ -413,11 +428,14 @@ static bool agree(double measured, double known) { return fabs(measured / known 
 /* room: host memory that a run may use.  Half of it at most is taken for a moment, lest the system ends what asks for more. */
 static mt_rc measure_within(mt_machine *m, mt_device *dev, int cores, size_t room, mt_err *err)
 {
-    if (room / 2 < MEASURING_BYTES) return mt_fail(err, MT_ENOMEM, "%s of host memory for a moment, of %s", mt_bytes_text(MEASURING_BYTES).s, mt_bytes_text(room).s);
+    if (room / 2 < MEASURING_BYTES)
+        return mt_fail(err, MT_ENOMEM, "%s of host memory for a moment, of %s", mt_bytes_text(MEASURING_BYTES).s,
+                       mt_bytes_text(room).s);
     return measure(m, dev, cores, err);
 }
 
-static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, size_t room, mt_err *err)
+static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, const char *path, int cores, size_t room,
+                          mt_err *err)
 {
     *m = known ? mt_machine_of_gpu(known, cores) : mt_machine_typical();
     m->cudnn = known && m->cudnn; /* of a card nobody knows the slower kernels are the safe guess */
@@ -428,7 +446,8 @@ static mt_rc rates_of_gpu(mt_machine *m, mt_device *dev, const mt_gpu *known, co
     mt_rc rc = measure_within(m, dev, cores, room, err);
     if (rc == MT_ENOMEM) return rates_of_kind(m, &kind, err);
     if (rc) return rc;
-    if (known && known->held && agree(m->flops, kind.flops)) m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
+    if (known && known->held && agree(m->flops, kind.flops))
+        m->flops = kind.flops, m->flops_f32 = kind.flops_f32, m->attention = kind.attention;
     if (known && known->held && agree(m->device_bandwidth, kind.device_bandwidth)) m->device_bandwidth = kind.device_bandwidth;
     bool calm = itself(m, known);
     remember(m, path, calm && !crowded_since(&before, cores));
@@ -452,7 +471,8 @@ static mt_rc rates_here(mt_machine *m, mt_device *dev, const mt_host *h, int cor
     dev->api->info(dev, &d);
     bool cpu = dev->api->kind == MT_DEVICE_CPU;
     char *path = cache ? cache_path(d.name, h, cpu ? d.n_threads : cores) : NULL;
-    mt_rc rc = cpu ? rates_of_cpu(m, dev, h, path, d.n_threads, err) : rates_of_gpu(m, dev, mt_gpu_of_driver(d.name), path, cores, room, err);
+    mt_rc rc = cpu ? rates_of_cpu(m, dev, h, path, d.n_threads, err)
+                   : rates_of_gpu(m, dev, mt_gpu_of_driver(d.name), path, cores, room, err);
     mt_free(path);
     return rc;
 }
@@ -466,7 +486,8 @@ mt_rc mt_machine_here(mt_machine *out, mt_device *dev, const mt_machine_given *g
     MT_TRY(mt_host_read(&h, "", err));
     size_t room = given->ram ? given->ram : mt_host_usable(&h);
     if (given->ram_most && given->ram_most < room) room = given->ram_most;
-    int cores = given->cores ? given->cores : gpu ? MT_USUAL_CORES : h.cores; /* a GPU that is not here is not beside these cores */
+    /* A GPU that is not here is not beside these cores. */
+    int cores = given->cores ? given->cores : gpu ? MT_USUAL_CORES : h.cores;
     if (gpu)
         *out = mt_machine_of_gpu(gpu, cores);
     else {

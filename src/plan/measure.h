@@ -1,9 +1,10 @@
 /* measure.h - the machine a run is on: room that is really free, rates measured once and remembered.
  *
- * Measuring takes about two seconds: a product, copies both ways and at once, device memory, Adam on the host's cores with each form of
- * moments.  The result is kept in $XDG_CACHE_HOME/megatrain (else ~/.cache/megatrain), one small file per device, processor and number of
- * cores; removing it measures again.  What was measured while others used the cores, or of a GPU much slower than its kind, holds for a
- * minute.  A CPU that is the device takes a third of a second.  What is measured decides placements, which change no bit (P1), and never the arithmetic (auto.c). */
+ * Measuring takes about two seconds: a product, copies both ways and at once, device memory, Adam on the host's cores with each
+ * form of moments.  The result is kept in $XDG_CACHE_HOME/megatrain (else ~/.cache/megatrain), one small file per device,
+ * processor and number of cores; removing it measures again.  What was measured while others used the cores, or of a GPU much
+ * slower than its kind, holds for a minute.  A CPU that is the device takes a third of a second.  What is measured decides
+ * placements, which change no bit (P1), and never the arithmetic (auto.c). */
 #ifndef MT_PLAN_MEASURE_H
 #define MT_PLAN_MEASURE_H
 

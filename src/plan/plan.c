@@ -19,7 +19,8 @@ int mt_keep_norms(const mt_config *c) { return !mt_config_pre_norms(c) ? 0 : c->
 
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
 {
-    size_t e = size_of(t), D = (size_t)c->D, qkv = (size_t)((c->H + 2 * c->K) * c->Dh), o = (size_t)(c->H * c->Dh), gu = (size_t)mt_config_gu(c);
+    size_t e = size_of(t), D = (size_t)c->D, qkv = (size_t)((c->H + 2 * c->K) * c->Dh), o = (size_t)(c->H * c->Dh),
+           gu = (size_t)mt_config_gu(c);
     size_t branches = mt_config_post_norms(c) ? 2 * D : 0; /* mixed, mlped */
     size_t bytes = 0;
     if (keep >= MT_KEEP_INPUT) bytes += D * e;
@@ -43,9 +44,11 @@ size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
     size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS), widest = (size_t)mt_max_i64(c->V, mt_config_gu(c));
     size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest;
     size_t buffers = 0; /* hi, lo, m, v and the parked gradient of each unit, half a page too large on average */
-    for (int u = 0; u < p->model->n_units && m->host_page; u++) buffers += p->place.units[u].home == MT_HOST ? 4 + p->job.clip : 0;
+    for (int u = 0; u < p->model->n_units && m->host_page; u++)
+        buffers += p->place.units[u].home == MT_HOST ? 4 + p->job.clip : 0;
     bool cudnn = p->arithmetic.attention.ways >> MT_ATTENTION_CUDNN & 1;
-    return m->base_host + (cudnn ? CUDNN_HOST : 0) + (!m->shared && p->job.mapped ? MT_DEVICE_SLOTS_BYTES : 0) + buffers * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
+    return m->base_host + (cudnn ? CUDNN_HOST : 0) + (!m->shared && p->job.mapped ? MT_DEVICE_SLOTS_BYTES : 0) +
+           buffers * m->host_page / 2 + (size_t)m->threads * (TILE_ROWS * TILE_COLS + widened) * sizeof(float);
 }
 
 size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m)
@@ -61,7 +64,10 @@ size_t mt_plan_moment_bytes(const mt_plan *p)
 static size_t moment_bytes(const mt_plan *p, size_t n) { return mt_moments_bytes(p->arithmetic.moments, n); }
 
 /* Is hi updated where it stays? */
-static bool in_place(const mt_plan *p, int unit) { return p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16; }
+static bool in_place(const mt_plan *p, int unit)
+{
+    return p->place.units[unit].resident && p->arithmetic.compute == MT_DTYPE_BF16;
+}
 
 mt_stage_layout mt_plan_stage(const mt_plan *p, int unit)
 {
@@ -176,7 +182,8 @@ static mt_rc check_slots(const mt_plan *p, mt_err *err)
     const mt_placement *q = &p->place;
     const int counts[] = { q->ring_slots, q->keep_slots, q->grad_slots, q->stage_slots, q->n_slabs };
     for (size_t i = 0; i < MT_COUNT(counts); i++)
-        if (counts[i] < 0 || counts[i] > MT_MAX_SLOTS) return mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind; 0 to %d", counts[i], MT_MAX_SLOTS);
+        if (counts[i] < 0 || counts[i] > MT_MAX_SLOTS)
+            return mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind; 0 to %d", counts[i], MT_MAX_SLOTS);
     return MT_OK;
 }
 
@@ -194,8 +201,10 @@ static mt_rc check_layers(mt_plan *p, mt_err *err)
         if (length > p->longest_segment) p->longest_segment = length;
     }
     if (p->longest_segment > MT_MAX_SEGMENT)
-        return mt_fail(err, MT_ERANGE, "%d layers would be redone from one kept input; at most %d", p->longest_segment, MT_MAX_SEGMENT);
-    if (p->job.train && offloads && q->keep_slots < 2) return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
+        return mt_fail(err, MT_ERANGE, "%d layers would be redone from one kept input; at most %d", p->longest_segment,
+                       MT_MAX_SEGMENT);
+    if (p->job.train && offloads && q->keep_slots < 2)
+        return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
     return MT_OK;
 }
 
@@ -205,16 +214,23 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
     for (int u = 0; u < p->model->n_units; u++) {
         const mt_unit_place *at = &q->units[u];
         bool trains = p->job.train && p->model->units[u].layout->n_train > 0;
-        if (at->home == MT_DEVICE && !at->resident) return mt_fail(err, MT_EINVAL, "unit %d lives on the device and is not resident", u);
-        if (!at->resident && q->ring_slots < p->longest_segment) return mt_fail(err, MT_EINVAL, "a ring of %d slots for segments of %d layers", q->ring_slots, p->longest_segment);
+        if (at->home == MT_DEVICE && !at->resident)
+            return mt_fail(err, MT_EINVAL, "unit %d lives on the device and is not resident", u);
+        if (!at->resident && q->ring_slots < p->longest_segment)
+            return mt_fail(err, MT_EINVAL, "a ring of %d slots for segments of %d layers", q->ring_slots, p->longest_segment);
         if (!trains) continue;
         if ((at->site == MT_SITE_DEVICE) != (at->home == MT_DEVICE))
             return mt_fail(err, MT_EINVAL, "unit %d: updated on the device if and only if it lives there", u);
-        if (at->site == MT_SITE_STAGED && p->job.only_gradients) return mt_fail(err, MT_EINVAL, "unit %d: there is no state to stage", u);
-        if (at->borrows && (at->site != MT_SITE_STAGED || !mt_plan_can_borrow(p, u))) return mt_fail(err, MT_EINVAL, "unit %d has nothing to borrow for its update", u);
-        if (at->site == MT_SITE_STAGED && !at->borrows && q->stage_slots < 1) return mt_fail(err, MT_EINVAL, "staged updates need a slot");
-        if (at->site == MT_SITE_HOST && q->grad_slots < 1) return mt_fail(err, MT_EINVAL, "gradients on their way to the host need a slot");
-        if (at->site == MT_SITE_HOST && !p->job.clip && q->n_slabs < 1) return mt_fail(err, MT_EINVAL, "without clipping gradients need a slab");
+        if (at->site == MT_SITE_STAGED && p->job.only_gradients)
+            return mt_fail(err, MT_EINVAL, "unit %d: there is no state to stage", u);
+        if (at->borrows && (at->site != MT_SITE_STAGED || !mt_plan_can_borrow(p, u)))
+            return mt_fail(err, MT_EINVAL, "unit %d has nothing to borrow for its update", u);
+        if (at->site == MT_SITE_STAGED && !at->borrows && q->stage_slots < 1)
+            return mt_fail(err, MT_EINVAL, "staged updates need a slot");
+        if (at->site == MT_SITE_HOST && q->grad_slots < 1)
+            return mt_fail(err, MT_EINVAL, "gradients on their way to the host need a slot");
+        if (at->site == MT_SITE_HOST && !p->job.clip && q->n_slabs < 1)
+            return mt_fail(err, MT_EINVAL, "without clipping gradients need a slab");
     }
     return MT_OK;
 }
@@ -229,13 +245,16 @@ static mt_rc check(mt_plan *p, mt_err *err)
                        (long long)j->step_docs, (long long)j->longest);
     if ((a->compute != MT_DTYPE_F32 && a->compute != MT_DTYPE_BF16) || (a->grad != MT_DTYPE_F32 && a->grad != MT_DTYPE_BF16))
         return mt_fail(err, MT_EINVAL, "compute and gradients are float32 or bfloat16");
-    if (a->moments < MT_MOMENTS_F32 || a->moments >= MT_MOMENTS_FORMS) return mt_fail(err, MT_EINVAL, "an unknown form of Adam's moments");
-    if (j->mapped && (j->train || a->compute != MT_DTYPE_BF16)) return mt_fail(err, MT_EINVAL, "mapped weights serve forward in bfloat16 only");
+    if (a->moments < MT_MOMENTS_F32 || a->moments >= MT_MOMENTS_FORMS)
+        return mt_fail(err, MT_EINVAL, "an unknown form of Adam's moments");
+    if (j->mapped && (j->train || a->compute != MT_DTYPE_BF16))
+        return mt_fail(err, MT_EINVAL, "mapped weights serve forward in bfloat16 only");
     if (j->cache_slots < 0 || j->cache_slots > mt_min_i64(j->step_docs, a->micro_tokens))
-        return mt_fail(err, MT_EINVAL, "a cache for %lld sequences, with passes of %lld documents and micro-batches of %lld rows", (long long)j->cache_slots,
-                       (long long)j->step_docs, (long long)a->micro_tokens);
+        return mt_fail(err, MT_EINVAL, "a cache for %lld sequences, with passes of %lld documents and micro-batches of %lld rows",
+                       (long long)j->cache_slots, (long long)j->step_docs, (long long)a->micro_tokens);
     if (a->micro_tokens < j->longest && !in_pieces)
-        return mt_fail(err, MT_EINVAL, "micro-batches of %lld rows cannot hold a document of %lld", (long long)a->micro_tokens, (long long)j->longest);
+        return mt_fail(err, MT_EINVAL, "micro-batches of %lld rows cannot hold a document of %lld", (long long)a->micro_tokens,
+                       (long long)j->longest);
     if (a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EINVAL, "row chunks of 0 rows");
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
     MT_TRY(check_slots(p, err));
@@ -277,13 +296,15 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, n * 2, err));
     if (updates || f32) MT_TRY(add_at_home(p, MT_BUF_LO, u, n * 2, err));
     /* In bf16 a device home is itself the compute form. */
-    if (at->resident && (f32 || at->home == MT_HOST)) MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
+    if (at->resident && (f32 || at->home == MT_HOST))
+        MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
     if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, n * 4, err));
     if (!p->job.train || n_train == 0) return MT_OK;
     if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_train), err));
     if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_train), err));
     bool shares = mt_plan_alias(p, u) != u, shared = p->job.alias_layers && at->home == MT_HOST;
-    if (p->job.clip && !shares && (at->site == MT_SITE_HOST || shared)) MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
+    if (p->job.clip && !shares && (at->site == MT_SITE_HOST || shared))
+        MT_TRY(add(p, MT_BUF_PARKED, u, -1, MT_HOST, n_train * g, err));
     if (at->site != MT_SITE_HOST && !at->borrows) MT_TRY(add(p, MT_BUF_GRAD_DEV, u, -1, MT_DEVICE, n_train * g, err));
     if (many && p->place.accumulators == MT_HOST && !shares) {
         MT_TRY(add(p, MT_BUF_ACC_HOST, u, 0, MT_HOST, n_train * 4, err));
@@ -304,7 +325,8 @@ static mt_rc add_units(mt_plan *p, mt_err *err)
 {
     size_t device = 0, host = 0; /* of the unit before */
     for (int u = 0; u < p->model->n_units; u++) {
-        bool like = u > 0 && p->model->units[u].layout == p->model->units[u - 1].layout && same_place(&p->place.units[u], &p->place.units[u - 1]);
+        bool like = u > 0 && p->model->units[u].layout == p->model->units[u - 1].layout &&
+                    same_place(&p->place.units[u], &p->place.units[u - 1]);
         if (like && p->counting && !p->job.alias_layers) {
             p->device_bytes += device;
             p->host_bytes += host;
@@ -341,7 +363,8 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     int accs = !shared_acc ? 0 : members < p->longest_segment ? members : p->longest_segment;
     for (int s = 0; s < accs; s++) MT_TRY(add(p, MT_BUF_ACC, g, s, MT_DEVICE, (size_t)l->n_train * 4, err));
     int outs = hosted < p->place.grad_slots ? hosted : p->place.grad_slots;
-    for (int s = 0; s < outs; s++) MT_TRY(add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
+    for (int s = 0; s < outs; s++)
+        MT_TRY(add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
     return MT_OK;
 }
 
@@ -373,7 +396,8 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
     }
     if (device_home) MT_TRY(add(p, MT_BUF_BOUNCE_STATE, -1, -1, MT_HOST, (size_t)MT_STATE_SLOTS * MT_BOUNCE_BYTES, err));
     if (!p->job.train) return MT_OK;
-    for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++) MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
+    for (int s = 0; s < p->place.n_slabs && !p->job.clip; s++)
+        MT_TRY(add(p, MT_BUF_SLAB, s, -1, MT_HOST, slab * size_of(p->arithmetic.grad), err));
     return add_stage_slots(p, err);
 }
 
@@ -386,7 +410,8 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
         size_t bytes = sizes[at->keep];
-        if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l) MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
+        if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l)
+            MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
     }
     for (int s = 0; s < p->place.keep_slots && largest; s++) MT_TRY(add(p, MT_BUF_KEEP_SLOT, s, -1, MT_DEVICE, largest, err));
@@ -410,7 +435,8 @@ static size_t work_bytes(const mt_plan *p)
     const mt_arithmetic *a = &p->arithmetic;
     size_t n = (size_t)a->micro_tokens, e = size_of(a->compute), D = (size_t)c->D;
     size_t mlp = (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens), head = (size_t)mt_min_i64(a->head_rows, a->micro_tokens);
-    size_t bytes = n * D * e * 5 + 2 * n * sizeof(float) + mlp * (size_t)c->F * e; /* h, dh, head_x, head_h, head_dh; rstd, rstd_post; act */
+    /* H, dh, head_x, head_h, head_dh; rstd, rstd_post; act. */
+    size_t bytes = n * D * e * 5 + 2 * n * sizeof(float) + mlp * (size_t)c->F * e;
     bytes += n * (size_t)((2 * c->H + 2 * c->K) * c->Dh) * e;                   /* dqkv, dattn */
     bytes += head * (size_t)c->V * (sizeof(float) + (p->job.train ? e : 0)) + head * 8; /* logits, dlogits, row sums */
     return bytes + 16 * 256;
@@ -422,8 +448,9 @@ static size_t cache_scratch(const mt_plan *p)
 {
     const mt_config *c = p->model->config;
     const mt_job *j = &p->job;
-    return mt_cache_attention_scratch(&(mt_cache_attention){ .t = p->arithmetic.compute, .N = p->arithmetic.micro_tokens, .H = c->H, .K = c->K, .Dh = c->Dh,
-                                                             .n_docs = j->cache_slots, .longest = p->arithmetic.micro_tokens, .deepest = j->longest });
+    return mt_cache_attention_scratch(&(mt_cache_attention){ .t = p->arithmetic.compute, .N = p->arithmetic.micro_tokens,
+                                                             .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = j->cache_slots,
+                                                             .longest = p->arithmetic.micro_tokens, .deepest = j->longest });
 }
 
 /* Keys and values of sequences that are being generated, and where their logits land. */
@@ -432,8 +459,10 @@ static mt_rc add_cache(mt_plan *p, mt_err *err)
     const mt_config *c = p->model->config;
     const mt_job *j = &p->job;
     size_t row = (size_t)(c->K * c->Dh) * size_of(p->arithmetic.compute), bytes;
-    if (!mt_mul_size((size_t)j->cache_slots, (size_t)j->longest, &bytes) || bytes > INT32_MAX || !mt_mul_size(bytes, 2 * row, &bytes))
-        return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory", (long long)j->cache_slots, (long long)j->longest);
+    if (!mt_mul_size((size_t)j->cache_slots, (size_t)j->longest, &bytes) || bytes > INT32_MAX ||
+        !mt_mul_size(bytes, 2 * row, &bytes))
+        return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory",
+                       (long long)j->cache_slots, (long long)j->longest);
     for (int l = 0; l < c->L; l++) MT_TRY(add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes, err));
     return add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
 }
@@ -445,22 +474,27 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     const mt_job *j = &p->job;
     size_t e = size_of(a->compute), tokens = (size_t)j->step_tokens, docs = (size_t)j->step_docs;
     size_t norm_chunks = 0;
-    for (int x = 0; x < 2; x++) MT_TRY(add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
-    for (int s = 0; s < (j->train ? p->longest_segment : 1); s++) MT_TRY(add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, layer_work_bytes(p), err));
+    for (int x = 0; x < 2; x++)
+        MT_TRY(add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
+    for (int s = 0; s < (j->train ? p->longest_segment : 1); s++)
+        MT_TRY(add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, layer_work_bytes(p), err));
     MT_TRY(add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p), err));
     for (int g = 0; g < p->model->n_groups; g++) {
         size_t need = mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->layouts[g].n_train });
         if (need > norm_chunks) norm_chunks = need;
     }
     mt_attention_use attention = mt_plan_attention(p);
-    size_t scratch = mt_block_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, mt_min_i64(a->mlp_rows, a->micro_tokens),
-                                      mt_min_i64(a->head_rows, a->micro_tokens), &attention);
+    size_t scratch =
+        mt_block_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest,
+                         mt_min_i64(a->mlp_rows, a->micro_tokens), mt_min_i64(a->head_rows, a->micro_tokens), &attention);
     if (scratch < norm_chunks) scratch = norm_chunks;
     if (j->cache_slots) scratch = max_size(scratch, cache_scratch(p));
     MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch, err));
     size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
-    MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float), err));
-    size_t input = (tokens * 5 + docs * (j->cache_slots ? 3 : 2) + 2) * sizeof(int32_t), sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
+    MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float),
+               err));
+    size_t input = (tokens * 5 + docs * (j->cache_slots ? 3 : 2) + 2) * sizeof(int32_t),
+           sums = sizeof(mt_loss_sum) + sizeof(int64_t) + (size_t)p->model->n_units * sizeof(double);
     MT_TRY(add(p, MT_BUF_INPUT, -1, -1, MT_DEVICE, input, err));
     MT_TRY(add(p, MT_BUF_INPUT_HOST, -1, -1, MT_HOST, input, err));
     MT_TRY(add(p, MT_BUF_SUMS, -1, -1, MT_DEVICE, sums, err));
@@ -508,7 +542,8 @@ static mt_rc copy_placement(mt_placement *to, const mt_placement *from, const mt
     return MT_OK;
 }
 
-mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_placement *place, mt_err *err)
+mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_placement *place,
+                     mt_err *err)
 {
     *out = NULL;
     mt_plan *p = mt_calloc(1, sizeof *p);
@@ -552,7 +587,16 @@ mt_attention_use mt_plan_attention(const mt_plan *p)
 
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a)
 {
-    const int64_t fields[] = { a->compute, a->grad, a->moments, a->micro_tokens, a->mlp_rows, a->head_rows, a->attention.ways, a->attention.cudnn_head, (int64_t)a->attention.workspace,
-                               a->attention.parts, a->attention.caps };
+    const int64_t fields[] = { a->compute,
+                               a->grad,
+                               a->moments,
+                               a->micro_tokens,
+                               a->mlp_rows,
+                               a->head_rows,
+                               a->attention.ways,
+                               a->attention.cudnn_head,
+                               (int64_t)a->attention.workspace,
+                               a->attention.parts,
+                               a->attention.caps };
     return mt_hash(fields, sizeof fields, 1);
 }

@@ -12,7 +12,8 @@
 #include "model/block.h"
 #include "plan/machine.h"
 
-enum { MT_BOUNCE_BYTES = 1 << 20, MT_STATE_SLOTS = 8 }; /* state and results on their way between the device and a caller; of threads that load or save, so many pieces at once */
+enum { MT_BOUNCE_BYTES = 1 << 20, MT_STATE_SLOTS = 8 }; /* state and results on their way between the device and a caller; of
+                                                         * threads that load or save, so many pieces at once */
 enum { MT_MAX_SLOTS = 64 };         /* of a kind */
 enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
@@ -37,9 +38,9 @@ typedef struct mt_unit_place {
     bool resident;  /* weights stay on the device through the step instead of passing through the ring */
     mt_place home;  /* of hi, lo, m, v; on the device implies resident */
     mt_site site;
-    bool borrows; /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last backward
-                     frees; else they take a stage slot: one of their own, where they stay from step to step (mt_plan_own_slot), or one that
-                     several take in turn */
+    bool borrows;  /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last
+                      backward frees; else they take a stage slot: one of their own, where they stay from step to step
+                      (mt_plan_own_slot), or one that several take in turn */
     int lender[2]; /* those layers: of v, and of the rest; worked out by the plan (mt_plan_lend) */
 } mt_unit_place;
 
@@ -70,8 +71,8 @@ typedef struct mt_job {
     int64_t longest;     /* rows of a document, at most */
     bool mapped;         /* forward only, in bf16: hi of units whose home is the host lies in mapped files and has no buffer */
     int64_t cache_slots; /* sequences whose keys and values are kept for generation, `longest` rows each; 0: none */
-    bool alias_layers;   /* all layers of a group that live in host memory share one layer's there, and what they keep there, too: to measure
-                            the speed of models larger than it.  Such a run computes nonsense */
+    bool alias_layers;   /* all layers of a group that live in host memory share one layer's there, and what they keep there, too:
+                            to measure the speed of models larger than it.  Such a run computes nonsense */
 } mt_job;
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
@@ -147,7 +148,8 @@ typedef struct mt_plan {
 } mt_plan;
 
 /* A plan from both halves, which are copied.  Refuses what contradicts itself. */
-mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_placement *p, mt_err *err);
+mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_placement *p,
+                     mt_err *err);
 void mt_plan_free(mt_plan *plan);
 /* Only the sizes: fills device_bytes, host_bytes and longest_segment of a plan whose other fields the caller has set, placement
  * borrowed.  Allocates nothing. */
@@ -163,25 +165,33 @@ mt_rc mt_limits_check(const mt_limits *l, const mt_model *model, mt_err *err);
 int mt_limits_longest(const mt_limits *l, const mt_model *model);
 
 /* The fastest placement that fits, by the time model of step_time.c.  Says what is short when nothing fits. */
-mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
+mt_rc mt_plan_search(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine,
+                     mt_err *err);
 /* The same with less care, to compare by; or *out = NULL when no placement found is faster than `seconds`. */
-mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, double seconds, mt_err *err);
+mt_rc mt_plan_search_faster(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a,
+                            const mt_machine *machine, double seconds, mt_err *err);
 /* Whether something fits, in a millisecond or two: then, and only then, the searches find a plan. */
 bool mt_plan_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine);
-/* The least memory a placement works with: of the device; of the host, among those whose device memory fits (SIZE_MAX: there is none). */
+/* The least memory a placement works with: of the device; of the host, among those whose device memory fits (SIZE_MAX: there is
+ * none). */
 typedef struct mt_need {
     size_t device, host;
 } mt_need;
-mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine, mt_err *err);
+mt_rc mt_plan_need(mt_need *out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, const mt_machine *machine,
+                   mt_err *err);
 /* Placement and arithmetic of a fresh run: `form` says all of it but how many rows are taken at a time. */
-mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, mt_err *err);
-/* About what a step would take by it, to compare steps of several sizes, the largest first: *hint is 0 for that, and handed on. */
-mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine, int64_t *hint, mt_err *err);
+mt_rc mt_plan_auto(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine,
+                   mt_err *err);
+/* About what a step would take by it, to compare steps of several sizes, the largest first: *hint is 0 for that, and handed
+ * on. */
+mt_rc mt_plan_quick(double *seconds, const mt_model *model, const mt_job *job, const mt_arithmetic *form,
+                    const mt_machine *machine, int64_t *hint, mt_err *err);
 /* Of a fresh run's arithmetics the one that needs least, and whether that fits: then, and only then, there is a plan. */
 mt_arithmetic mt_plan_smallest(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
 bool mt_plan_auto_fits(const mt_model *model, const mt_job *job, const mt_arithmetic *form, const mt_machine *machine);
 /* mt_plan_search for a typical machine with this much device memory (0: no limit). */
-mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes, mt_err *err);
+mt_rc mt_plan_choose(mt_plan **out, const mt_model *model, const mt_job *job, const mt_arithmetic *a, size_t device_bytes,
+                     mt_err *err);
 
 /* The placement in a sentence. */
 void mt_plan_describe(const mt_plan *plan, char *out, size_t n);
@@ -193,28 +203,28 @@ mt_attention_use mt_plan_attention(const mt_plan *plan);
 uint64_t mt_arithmetic_hash(const mt_arithmetic *a);
 
 static inline bool mt_plan_many_sweeps(const mt_plan *p) { return p->place.sweep_tokens < p->job.step_tokens; }
-/* Unit u's staged state and gradient in its lenders' memory: where each begins, and bytes of each lender.  A layer's has one lender (its
- * v comes first there), the embedding's, which is larger than what a layer keeps, two. */
+/* Unit u's staged state and gradient in its lenders' memory: where each begins, and bytes of each lender.  A layer's has one
+ * lender (its v comes first there), the embedding's, which is larger than what a layer keeps, two. */
 typedef struct mt_loan {
     size_t v, lo, g, hi, bytes[2];
 } mt_loan;
 mt_loan mt_plan_loan(const mt_plan *p, int unit);
-/* Fill in the lenders; false: there are too few.  A layer's lender is itself or a later one, whose backward is over sooner and whose
- * forward comes later: the further away, the more time copies have.  So the last unit that borrows takes the last layer, and so on down;
- * the embedding, whose backward is the last, takes what is left of the others. */
+/* Fill in the lenders; false: there are too few.  A layer's lender is itself or a later one, whose backward is over sooner and
+ * whose forward comes later: the further away, the more time copies have.  So the last unit that borrows takes the last layer,
+ * and so on down; the embedding, whose backward is the last, takes what is left of the others. */
 bool mt_plan_lend(mt_plan *p);
 /* The unit in whose host memory unit u's state lies: its own, except where layers share it. */
 int mt_plan_alias(const mt_plan *p, int unit);
 /* The layer in whose host memory a layer's kept activations lie, if they do. */
 int mt_plan_alias_kept(const mt_plan *p, int layer);
-/* Could unit u's staged state borrow, beside those that do?  Its accumulator must be its own, and what layers keep on the device large
- * enough. */
+/* Could unit u's staged state borrow, beside those that do?  Its accumulator must be its own, and what layers keep on the device
+ * large enough. */
 bool mt_plan_can_borrow(const mt_plan *p, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 
-/* The stage slot that is unit u's own: there is one for each that needs one.  What lies there stays until the next update, which reads it
- * instead of the host's; it is written back each time all the same.  -1: it needs none, or they are too few. */
+/* The stage slot that is unit u's own: there is one for each that needs one.  What lies there stays until the next update, which
+ * reads it instead of the host's; it is written back each time all the same.  -1: it needs none, or they are too few. */
 int mt_plan_own_slot(const mt_plan *p, int unit);
 /* Where unit u's state lies in a stage slot, behind its m; hi has no place there where it is updated in place. */
 typedef struct mt_stage_layout {
@@ -222,7 +232,8 @@ typedef struct mt_stage_layout {
 } mt_stage_layout;
 mt_stage_layout mt_plan_stage(const mt_plan *p, int unit);
 
-/* Host memory the runtime takes besides the plan's buffers: the machine's base item, and on a CPU what its threads widen bf16 in. */
+/* Host memory the runtime takes besides the plan's buffers: the machine's base item, and on a CPU what its threads widen bf16
+ * in. */
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m);
 /* All host memory it takes there: on a CPU the device's is the host's too. */
 size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m);
@@ -233,8 +244,8 @@ size_t mt_plan_moment_bytes(const mt_plan *p);
 int mt_keep_norms(const mt_config *c);
 /* Bytes a row of a layer needs, by what is kept. */
 size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep);
-/* A kept block is one array after the other (keeps.c), each beginning at a multiple of this: kernels choose how they load, and so how
- * they add, by alignment, and what is kept must compute like what is redone (P3). */
+/* A kept block is one array after the other (keeps.c), each beginning at a multiple of this: kernels choose how they load, and so
+ * how they add, by alignment, and what is kept must compute like what is redone (P3). */
 enum { MT_KEEP_ALIGN = 256, MT_KEEP_ARRAYS = 13 };
 size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows);
 
@@ -244,11 +255,11 @@ typedef struct mt_cut {
     int64_t first_doc, n_docs, first_row, n_rows, longest;
 } mt_cut;
 
-/* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone): as few as can be, of sizes as equal as
- * can be.  Returns their number; cuts has room for n_docs. */
+/* Documents in order into micro-batches of at most micro_tokens rows (a longer document is alone): as few as can be, of sizes as
+ * equal as can be.  Returns their number; cuts has room for n_docs. */
 int64_t mt_cut_micro(mt_cut *cuts, const int32_t *doc_start, int64_t n_docs, int64_t micro_tokens);
-/* The end of the sweep that starts with micro-batch `first`: as few sweeps as can be, of sizes as equal as can be, because a short last one
- * would leave staged updates nothing to hide behind. */
+/* The end of the sweep that starts with micro-batch `first`: as few sweeps as can be, of sizes as equal as can be, because a
+ * short last one would leave staged updates nothing to hide behind. */
 int64_t mt_cut_sweep(const mt_cut *cuts, int64_t n_cuts, int64_t first, int64_t sweep_tokens);
 
 #endif

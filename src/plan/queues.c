@@ -71,8 +71,8 @@ static double ready_at(const mt_queues *q, int id)
     return at;
 }
 
-/* The device has one engine for copies out, which takes them as they become ready: a gradient stands behind all write-backs that were queued
- * before it.  Must queue i's head, ready at this time, let the other way out go first? */
+/* The device has one engine for copies out, which takes them as they become ready: a gradient stands behind all write-backs that
+ * were queued before it.  Must queue i's head, ready at this time, let the other way out go first? */
 static bool behind_the_other(const mt_queues *q, const int head[MT_QUEUES], unsigned busy, int i, double ready)
 {
     if (i != MT_Q_OUT && i != MT_Q_BACK) return false;

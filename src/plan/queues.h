@@ -1,8 +1,8 @@
 /* queues.h - a small simulation: tasks in five queues that share the link and host memory.
  *
- * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.  What
- * runs at the same time shares what it shares: copies both ways are slower than one way, those of one way take turns, Adam gets what they leave
- * of host memory's bandwidth, and products run a little slower beside copies. */
+ * A queue does its tasks one after the other, in the order they were added; a task starts when those it comes after are done.
+ * What runs at the same time shares what it shares: copies both ways are slower than one way, those of one way take turns, Adam
+ * gets what they leave of host memory's bandwidth, and products run a little slower beside copies. */
 #ifndef MT_PLAN_QUEUES_H
 #define MT_PLAN_QUEUES_H
 
@@ -30,7 +30,8 @@ void mt_queues_clear(mt_queues *q);
 void mt_queues_free(mt_queues *q);
 /* The task's number. */
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3);
-/* Runs everything, Adam with moments of this form; afterwards tasks[i].end is known.  False: a task waits for one behind it (a bug of the caller's). */
+/* Runs everything, Adam with moments of this form; afterwards tasks[i].end is known.  False: a task waits for one behind it (a
+ * bug of the caller's). */
 bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form);
 
 #endif

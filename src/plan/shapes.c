@@ -9,13 +9,15 @@
 #include <string.h>
 #include <strings.h>
 
-#define LLAMA(D, F, L, H, K, V, REST)                                                                        \
-    "{\"model_type\":\"llama\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                  \
-    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}", NULL, 0
-#define MISTRAL(D, F, L, H, K, V, REST)                                                                      \
-    "{\"model_type\":\"mistral\",\"sliding_window\":null,\"hidden_size\":" #D ",\"intermediate_size\":" #F                     \
-    ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                \
-    ",\"dtype\":\"bfloat16\"" REST "}", NULL, 0
+#define LLAMA(D, F, L, H, K, V, REST)                                                                                            \
+    "{\"model_type\":\"llama\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                    \
+    ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}",      \
+        NULL, 0
+#define MISTRAL(D, F, L, H, K, V, REST)                                                                                          \
+    "{\"model_type\":\"mistral\",\"sliding_window\":null,\"hidden_size\":" #D ",\"intermediate_size\":" #F                       \
+    ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V             \
+    ",\"dtype\":\"bfloat16\"" REST "}",                                                                                          \
+        NULL, 0
 #define QWEN2(D, F, L, H, K, V, REST)                                                                        \
     "{\"model_type\":\"qwen2\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L                  \
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V                                       \
@@ -30,15 +32,20 @@
     "{\"model_type\":\"" TYPE "\",\"hidden_size\":" #D ",\"intermediate_size\":" #F ",\"num_hidden_layers\":" #L               \
     ",\"num_attention_heads\":" #H ",\"num_key_value_heads\":" #K ",\"vocab_size\":" #V ",\"dtype\":\"bfloat16\"" REST "}"
 /* Families with keys of their own. */
-#define OPT(D, F, L, H)                                                                                      \
-    "{\"model_type\":\"opt\",\"hidden_size\":" #D ",\"ffn_dim\":" #F ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H  \
-    ",\"word_embed_proj_dim\":" #D ",\"vocab_size\":50272,\"max_position_embeddings\":2048,\"dtype\":\"float16\"}", NULL, 0
-#define GPT2(D, L, H)                                                                                        \
-    "{\"model_type\":\"gpt2\",\"n_embd\":" #D ",\"n_layer\":" #L ",\"n_head\":" #H ",\"n_positions\":1024,\"vocab_size\":50257}", NULL, 0
-#define CHATGLM(D, F, L, H, K, V, N)                                                                         \
-    "{\"model_type\":\"chatglm\",\"hidden_size\":" #D ",\"ffn_hidden_size\":" #F ",\"num_layers\":" #L ",\"num_attention_heads\":" #H \
-    ",\"multi_query_attention\":true,\"multi_query_group_num\":" #K ",\"kv_channels\":128,\"padded_vocab_size\":" #V               \
-    ",\"add_qkv_bias\":true,\"add_bias_linear\":false,\"rmsnorm\":true,\"seq_length\":" #N ",\"dtype\":\"float16\"}", NULL, 0
+#define OPT(D, F, L, H)                                                                                                          \
+    "{\"model_type\":\"opt\",\"hidden_size\":" #D ",\"ffn_dim\":" #F ",\"num_hidden_layers\":" #L ",\"num_attention_heads\":" #H \
+    ",\"word_embed_proj_dim\":" #D ",\"vocab_size\":50272,\"max_position_embeddings\":2048,\"dtype\":\"float16\"}",              \
+        NULL, 0
+#define GPT2(D, L, H)                                                                                                            \
+    "{\"model_type\":\"gpt2\",\"n_embd\":" #D ",\"n_layer\":" #L ",\"n_head\":" #H                                               \
+    ",\"n_positions\":1024,\"vocab_size\":50257}",                                                                               \
+        NULL, 0
+#define CHATGLM(D, F, L, H, K, V, N)                                                                                             \
+    "{\"model_type\":\"chatglm\",\"hidden_size\":" #D ",\"ffn_hidden_size\":" #F ",\"num_layers\":" #L                           \
+    ",\"num_attention_heads\":" #H ",\"multi_query_attention\":true,\"multi_query_group_num\":" #K                               \
+    ",\"kv_channels\":128,\"padded_vocab_size\":" #V                                                                             \
+    ",\"add_qkv_bias\":true,\"add_bias_linear\":false,\"rmsnorm\":true,\"seq_length\":" #N ",\"dtype\":\"float16\"}",            \
+        NULL, 0
 /* A mixture or hybrid: its active part as a dense block, and all its parameters in billions. */
 #define MIX(TYPE, BILLIONS, D, F, L, H, K, DH, V)                                                            \
     TEXT("llama", D, F, L, H, K, V, ",\"head_dim\":" #DH POS(131072)), TYPE, BILLIONS
@@ -75,7 +82,8 @@ const mt_shape mt_shapes[] = {
     { "mistral-7b-v0.2", MISTRAL(4096, 14336, 32, 32, 8, 32000, ",\"rope_theta\":1000000.0" POS(32768)) },
     { "mistral-7b-v0.3", MISTRAL(4096, 14336, 32, 32, 8, 32768, ",\"rope_theta\":1000000.0" POS(32768)) },
     { "mistral-nemo-2407", MISTRAL(5120, 14336, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":1000000.0" POS(131072)) },
-    { "mistral-small-24b-2501", MISTRAL(5120, 32768, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":100000000.0" POS(32768)) },
+    { "mistral-small-24b-2501",
+      MISTRAL(5120, 32768, 40, 32, 8, 131072, ",\"head_dim\":128,\"rope_theta\":100000000.0" POS(32768)) },
     { "mistral-large-2407", MISTRAL(12288, 28672, 88, 96, 8, 32768, ",\"head_dim\":128,\"rope_theta\":1000000.0" POS(131072)) },
     { "qwen2.5-0.5b", QWEN2(896, 4864, 24, 14, 2, 151936, TIED) },
     { "qwen2.5-1.5b", QWEN2(1536, 8960, 28, 12, 2, 151936, TIED) },
@@ -127,7 +135,8 @@ const mt_shape mt_shapes[] = {
     { "granite-3.1-2b", OF("granite", 2048, 8192, 40, 32, 8, 49155, ",\"attention_multiplier\":0.015625" POS(131072) TIED) },
     { "granite-3.1-8b", OF("granite", 4096, 12800, 40, 32, 8, 49155, ",\"attention_multiplier\":0.0078125" POS(131072) TIED) },
     { "smollm3-3b", OF("smollm3", 2048, 11008, 36, 16, 4, 128256, POS(65536)) },
-    { "baichuan2-7b", OF("baichuan", 4096, 11008, 32, 32, 32, 125696, ",\"model_max_length\":4096,\"z_loss_weight\":0" POS(4096)) },
+    { "baichuan2-7b",
+      OF("baichuan", 4096, 11008, 32, 32, 32, 125696, ",\"model_max_length\":4096,\"z_loss_weight\":0" POS(4096)) },
     { "baichuan2-13b", OF("baichuan", 5120, 13696, 40, 40, 40, 125696, ",\"model_max_length\":4096") },
     { "ernie-4.5-0.3b", OF("ernie4_5", 1024, 3072, 18, 16, 2, 103424, DH(128) ",\"rope_theta\":500000.0" POS(131072) TIED) },
     { "exaone-4.0-1.2b", OF("exaone4", 2048, 4096, 30, 32, 8, 102400, DH(64) POS(65536) TIED) },
@@ -144,7 +153,8 @@ const mt_shape mt_shapes[] = {
     { "starcoder2-7b", OF("starcoder2", 4608, 18432, 32, 36, 4, 49152, ",\"sliding_window\":4096" POS(16384)) },
     { "starcoder2-15b", OF("starcoder2", 6144, 24576, 40, 48, 4, 49152, ",\"sliding_window\":4096" POS(16384) OWN_HEAD) },
     { "stablelm-2-1_6b", OF("stablelm", 2048, 5632, 24, 32, 32, 100352, ",\"use_qkv_bias\":true" POS(4096)) },
-    { "stablelm-2-12b", OF("stablelm", 5120, 13824, 40, 32, 8, 100352, ",\"qk_layernorm\":true,\"use_parallel_residual\":true" POS(4096)) },
+    { "stablelm-2-12b",
+      OF("stablelm", 5120, 13824, 40, 32, 8, 100352, ",\"qk_layernorm\":true,\"use_parallel_residual\":true" POS(4096)) },
     { "stablelm-3b-4e1t", OF("stablelm", 2560, 6912, 32, 32, 32, 50304, POS(4096)) },
     { "phi-1_5", OF("phi", 2048, 8192, 24, 32, 32, 51200, POS(2048)) },
     { "phi-2", OF("phi", 2560, 10240, 32, 32, 32, 51200, ",\"partial_rotary_factor\":0.4" POS(2048)) },
@@ -162,12 +172,19 @@ const mt_shape mt_shapes[] = {
     { "opt-30b", OPT(7168, 28672, 48, 56) },
     { "opt-66b", OPT(9216, 36864, 64, 72) },
     { "afm-4.5b", OF("arcee", 2560, 18432, 36, 20, 4, 128004, DH(128) POS(65536)) },
-    { "falcon-rw-1b", "{\"model_type\":\"falcon\",\"hidden_size\":2048,\"num_hidden_layers\":24,\"num_attention_heads\":32,\"vocab_size\":50304,\"multi_query\":false,"
-                      "\"alibi\":true,\"bias\":true,\"parallel_attn\":false,\"new_decoder_architecture\":false,\"dtype\":\"bfloat16\"}", NULL, 0 },
-    { "falcon-7b", "{\"model_type\":\"falcon\",\"hidden_size\":4544,\"num_hidden_layers\":32,\"num_attention_heads\":71,\"num_kv_heads\":71,"
-                   "\"vocab_size\":65024,\"multi_query\":true,\"dtype\":\"bfloat16\"}", NULL, 0 },
-    { "falcon-40b", "{\"model_type\":\"falcon\",\"hidden_size\":8192,\"num_hidden_layers\":60,\"num_attention_heads\":128,\"num_kv_heads\":8,"
-                    "\"vocab_size\":65024,\"new_decoder_architecture\":true,\"dtype\":\"bfloat16\"}", NULL, 0 },
+    { "falcon-rw-1b",
+      "{\"model_type\":\"falcon\",\"hidden_size\":2048,\"num_hidden_layers\":24,\"num_attention_heads\":32,\"vocab_size\":50304,"
+      "\"multi_query\":false,"
+      "\"alibi\":true,\"bias\":true,\"parallel_attn\":false,\"new_decoder_architecture\":false,\"dtype\":\"bfloat16\"}",
+      NULL, 0 },
+    { "falcon-7b",
+      "{\"model_type\":\"falcon\",\"hidden_size\":4544,\"num_hidden_layers\":32,\"num_attention_heads\":71,\"num_kv_heads\":71,"
+      "\"vocab_size\":65024,\"multi_query\":true,\"dtype\":\"bfloat16\"}",
+      NULL, 0 },
+    { "falcon-40b",
+      "{\"model_type\":\"falcon\",\"hidden_size\":8192,\"num_hidden_layers\":60,\"num_attention_heads\":128,\"num_kv_heads\":8,"
+      "\"vocab_size\":65024,\"new_decoder_architecture\":true,\"dtype\":\"bfloat16\"}",
+      NULL, 0 },
     { "gpt2", GPT2(768, 12, 12) },
     { "gpt2-medium", GPT2(1024, 24, 16) },
     { "gpt2-large", GPT2(1280, 36, 20) },
@@ -209,14 +226,16 @@ static int likeness(const char *a, const char *b)
     return 64 * n - mt_edit_distance(a, b);
 }
 
-/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b: what a model was tuned for does not change its shape; and "Meta-Llama-3.1-8B" is llama-3.1-8b. */
+/* "Qwen/Qwen2.5-7B-Instruct" is qwen2.5-7b: what a model was tuned for does not change its shape; and "Meta-Llama-3.1-8B" is
+ * llama-3.1-8b. */
 static void plain_name(const char *name, char *out, size_t n)
 {
     static const char maker[] = "meta-";
     static const struct {
         const char *text;
         bool at_end; /* nowhere else: it might be part of a word */
-    } words[] = { { "-instruct", false }, { "-chat", false }, { "-base", false }, { "-hf", true }, { "-it", true }, { "-pt", true }, { "-v1.0", true } };
+    } words[] = { { "-instruct", false }, { "-chat", false }, { "-base", false }, { "-hf", true },
+                  { "-it", true },        { "-pt", true },    { "-v1.0", true } };
     const char *slash = strrchr(name, '/');
     snprintf(out, n, "%s", slash ? slash + 1 : name);
     for (char *p = out; *p; p++) *p = (char)tolower((unsigned char)*p);
@@ -235,7 +254,9 @@ mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
     int nearest = INT_MIN;
     *out = NULL;
     plain_name(name, plain, sizeof plain);
-    if (!*plain) return mt_fail(err, MT_ENOENT, "which model?  A published name such as %s; megatrain plan --list-shapes has them all", near->name);
+    if (!*plain)
+        return mt_fail(err, MT_ENOENT, "which model?  A published name such as %s; megatrain plan --list-shapes has them all",
+                       near->name);
     for (size_t i = 0; i < mt_n_shapes; i++) {
         *out = &mt_shapes[i];
         plain_name(mt_shapes[i].name, known, sizeof known); /* some are called -base */
@@ -246,17 +267,24 @@ mt_rc mt_shape_find(const mt_shape **out, const char *name, mt_err *err)
         near = &mt_shapes[i];
     }
     *out = NULL;
-    return mt_fail(err, MT_ENOENT, "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct; megatrain plan --list-shapes has them all)", name, near->name);
+    return mt_fail(err, MT_ENOENT,
+                   "no shape \"%s\"; the nearest is %s (names are the hub's, last part, lower case, without -instruct; megatrain "
+                   "plan --list-shapes has them all)",
+                   name, near->name);
 }
 
-static mt_rc parse(mt_config **out, const mt_shape *s, mt_err *err) { return mt_config_parse(out, s->config, strlen(s->config), s->name, err); }
+static mt_rc parse(mt_config **out, const mt_shape *s, mt_err *err)
+{
+    return mt_config_parse(out, s->config, strlen(s->config), s->name, err);
+}
 
 mt_rc mt_shape_open(mt_config **out, const char *name, mt_err *err)
 {
     const mt_shape *s;
     *out = NULL;
     MT_TRY(mt_shape_find(&s, name, err));
-    if (s->untrained) return mt_fail(err, MT_EINVAL, "%s is a %s model, which megatrain can plan but not train yet", s->name, s->untrained);
+    if (s->untrained)
+        return mt_fail(err, MT_EINVAL, "%s is a %s model, which megatrain can plan but not train yet", s->name, s->untrained);
     return parse(out, s, err);
 }
 

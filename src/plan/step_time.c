@@ -83,7 +83,8 @@ static int acquire(drawing *d, int u)
     bool held = at < r->n;
     if (!held) at = 0;
     int fetched = held ? r->fetched[at] : add(d, MT_Q_IN, fetch_bytes(d, u), s->updated, r->freed[at], NONE);
-    for (int i = at; i + 1 < r->n; i++) r->unit[i] = r->unit[i + 1], r->fetched[i] = r->fetched[i + 1], r->freed[i] = r->freed[i + 1];
+    for (int i = at; i + 1 < r->n; i++)
+        r->unit[i] = r->unit[i + 1], r->fetched[i] = r->fetched[i + 1], r->freed[i] = r->freed[i + 1];
     r->unit[r->n - 1] = u;
     r->fetched[r->n - 1] = fetched;
     return fetched;
@@ -98,7 +99,10 @@ static void release(drawing *d, int u, int reader)
 
 /* -- kept activations ------------------------------------------------------------------------------ */
 
-static int keep_slot(const drawing *d, int layer) { return layer < d->p->model->config->L ? d->units[mt_layer_unit(layer)].keep_slot : -1; }
+static int keep_slot(const drawing *d, int layer)
+{
+    return layer < d->p->model->config->L ? d->units[mt_layer_unit(layer)].keep_slot : -1;
+}
 
 static double kept_bytes(const drawing *d, int layer)
 {
@@ -119,7 +123,9 @@ static int keep_open(drawing *d, int layer)
 static void keep_close(drawing *d, int layer, int computed)
 {
     int slot = keep_slot(d, layer);
-    if (slot >= 0) d->keep_free[slot] = d->units[mt_layer_unit(layer)].kept_saved = add(d, MT_Q_OUT, kept_bytes(d, layer), computed, NONE, NONE);
+    if (slot >= 0)
+        d->keep_free[slot] = d->units[mt_layer_unit(layer)].kept_saved =
+            add(d, MT_Q_OUT, kept_bytes(d, layer), computed, NONE, NONE);
 }
 
 /* The task that brings a layer's kept activations back, or what still holds them. */
@@ -128,7 +134,8 @@ static int keep_fetch(drawing *d, int layer)
     int slot = layer < 0 ? -1 : keep_slot(d, layer);
     if (slot < 0 || d->keep_layer[slot] == layer) return slot < 0 ? NONE : d->keep_free[slot];
     d->keep_layer[slot] = layer;
-    return d->keep_free[slot] = add(d, MT_Q_IN, kept_bytes(d, layer), d->keep_free[slot], d->units[mt_layer_unit(layer)].kept_saved, NONE);
+    return d->keep_free[slot] =
+               add(d, MT_Q_IN, kept_bytes(d, layer), d->keep_free[slot], d->units[mt_layer_unit(layer)].kept_saved, NONE);
 }
 
 static void keep_release(drawing *d, int layer, int computed)
@@ -145,12 +152,19 @@ static double state_bytes(const drawing *d) { return 4.0 + (double)mt_plan_momen
 static bool updated_in_place(const drawing *d, int u) { return place_of(d, u)->resident && !is_f32(d); }
 
 static double moment(const drawing *d) { return (double)mt_plan_moment_bytes(d->p) / 2; }
-/* Bytes a parameter of what lies in a lender's memory, and of the accumulator's share: hi in place is read there, and written back with the rest. */
+/* Bytes a parameter of what lies in a lender's memory, and of the accumulator's share: hi in place is read there, and written
+ * back with the rest. */
 static double first_bytes(const drawing *d, int u) { return moment(d) + (updated_in_place(d, u) ? 2 : 4); }
 
-static void stage_first(drawing *d, int u, int behind) { d->units[u].staged = add(d, MT_Q_IN, params(d, u) * first_bytes(d, u), behind, d->units[u].written, NONE); }
+static void stage_first(drawing *d, int u, int behind)
+{
+    d->units[u].staged = add(d, MT_Q_IN, params(d, u) * first_bytes(d, u), behind, d->units[u].written, NONE);
+}
 
-static void stage_rest(drawing *d, int u, int behind) { d->units[u].staged = add(d, MT_Q_IN, params(d, u) * moment(d), behind, d->units[u].written, NONE); }
+static void stage_rest(drawing *d, int u, int behind)
+{
+    d->units[u].staged = add(d, MT_Q_IN, params(d, u) * moment(d), behind, d->units[u].written, NONE);
+}
 
 /* As the engine does it: updates in the order in which state arrives, then back what forward needs, then what backward needs. */
 static void update_staged(drawing *d, int u, int behind)
@@ -158,16 +172,21 @@ static void update_staged(drawing *d, int u, int behind)
     struct unit_drawn *s = &d->units[u];
     if (!place_of(d, u)->borrows && !s->ahead && !s->stays) stage_first(d, u, behind), stage_rest(d, u, behind);
     s->ahead = false;
-    s->updated = add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(d->costs), s->staged, behind, s->stays ? s->written : NONE);
+    s->updated =
+        add(d, MT_Q_COMPUTE, params(d, u) * mt_cost_adam_device(d->costs), s->staged, behind, s->stays ? s->written : NONE);
     s->current = updated_in_place(d, u);
     s->fetched = NONE;
 }
 
-static void write_back_first(drawing *d, int u, int behind) { d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, behind, NONE); }
+static void write_back_first(drawing *d, int u, int behind)
+{
+    d->units[u].kept_free = add(d, MT_Q_BACK, params(d, u) * first_bytes(d, u), d->units[u].updated, behind, NONE);
+}
 
 static void write_back_rest(drawing *d, int u, int behind)
 {
-    d->units[u].updated = d->units[u].written = add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].updated, behind, NONE);
+    d->units[u].updated = d->units[u].written =
+        add(d, MT_Q_BACK, params(d, u) * (state_bytes(d) - first_bytes(d, u)), d->units[u].updated, behind, NONE);
 }
 
 static void write_back(drawing *d, int u, int behind)
@@ -279,7 +298,8 @@ static void grads_end(drawing *d, int u, int computed, bool last_sweep)
     if (last_sweep)
         grads_finish(d, u, computed);
     else if (acc_via_host(d))
-        d->rings[unit_of(d, u)->group].acc_free = d->units[u].acc_saved = add(d, MT_Q_OUT, params(d, u) * 4, computed, NONE, NONE);
+        d->rings[unit_of(d, u)->group].acc_free = d->units[u].acc_saved =
+            add(d, MT_Q_OUT, params(d, u) * 4, computed, NONE, NONE);
 }
 
 /* -- a sweep --------------------------------------------------------------------------------------- */
@@ -322,7 +342,8 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
         mt_keep keep = l == from ? d->p->place.layers[l].keep : MT_KEEP_NOTHING;
         fetched = task > fetched ? task : fetched; /* a queue is in order: the newest is the last */
         sums = sum > sums ? sum : sums;
-        seconds += mt_cost_redo(d->costs, l, keep, l + 1 < end, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
+        seconds +=
+            mt_cost_redo(d->costs, l, keep, l + 1 < end, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
     }
     int kept = keep_fetch(d, from);
     if (from > 0) keep_fetch(d, mt_plan_segment_start(d->p, from - 1));
@@ -331,7 +352,8 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     for (int l = from; l < end; l++) release(d, mt_layer_unit(l), computed);
     for (int l = from; l < end; l++) pace(d, computed);
     int borrower = d->units[mt_layer_unit(from)].borrower;
-    if (last && borrower >= 0 && place_of(d, borrower)->lender[1] == from) stage_first(d, borrower, computed); /* of two lenders, the later */
+    /* Of two lenders, the later. */
+    if (last && borrower >= 0 && place_of(d, borrower)->lender[1] == from) stage_first(d, borrower, computed);
     for (int l = end - 1; l >= from; l--) grads_end(d, mt_layer_unit(l), computed, last);
 }
 
@@ -395,11 +417,13 @@ static void open_units(drawing *d)
     const mt_placement *q = &d->p->place;
     for (int u = 0, n = 0; u < d->p->model->n_units; u++) {
         bool in_place = updated_in_place(d, u) && q->units[u].site != MT_SITE_HOST;
-        d->units[u] = (struct unit_drawn){ .updated = NONE, .fetched = NONE, .current = in_place, .staged = NONE, .written = NONE, .kept_free = NONE, .borrower = -1, .landed = NONE,
-                                           .acc_saved = NONE, .kept_saved = NONE, .keep_slot = -1 };
+        d->units[u] = (struct unit_drawn){ .updated = NONE, .fetched = NONE, .current = in_place, .staged = NONE, .written = NONE,
+                                           .kept_free = NONE, .borrower = -1, .landed = NONE, .acc_saved = NONE,
+                                           .kept_saved = NONE, .keep_slot = -1 };
         d->units[u].stays = mt_plan_own_slot(d->p, u) >= 0;
         const mt_layer_place *at = unit_of(d, u)->kind == MT_UNIT_LAYER ? &q->layers[unit_of(d, u)->layer] : NULL;
-        if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING) d->units[u].keep_slot = n++ % q->keep_slots;
+        if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING)
+            d->units[u].keep_slot = n++ % q->keep_slots;
     }
     bool any = false;
     for (int u = 0; u < d->p->model->n_units; u++) {
@@ -432,12 +456,14 @@ static double least_seconds(const drawing *d, double longest)
 {
     const mt_machine *m = d->m;
     double in = d->work[MT_Q_IN], out = d->work[MT_Q_OUT] + d->work[MT_Q_BACK], both = fmin(in, out);
-    double copies = both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
+    double copies =
+        both / fmin(m->copy_both, fmin(m->copy_in, m->copy_out)) + (in - both) / m->copy_in + (out - both) / m->copy_out;
     double memory = (in + out + mt_machine_adam_bytes(d->p->arithmetic.moments) * d->work[MT_Q_ADAM]) / m->host_bandwidth;
     return fmax(longest, fmax(copies, memory));
 }
 
-/* A thread gathers the next step's tokens while this one runs; measured: 14 to 26 ns a token, with samples of 28 (docs/benchmarks.md). */
+/* A thread gathers the next step's tokens while this one runs; measured: 14 to 26 ns a token, with samples of 28
+ * (docs/benchmarks.md). */
 #define DATA_SECONDS 20e-9
 
 static void fill_parts(const drawing *d, mt_times *out)
@@ -450,7 +476,10 @@ static void fill_parts(const drawing *d, mt_times *out)
     const struct {
         double seconds;
         const char *what;
-    } parts[] = { { out->compute, "compute" }, { out->copy_in, "copies to the device" }, { out->copy_out, "copies from the device" }, { out->adam_host, "Adam on the host" },
+    } parts[] = { { out->compute, "compute" },
+                  { out->copy_in, "copies to the device" },
+                  { out->copy_out, "copies from the device" },
+                  { out->adam_host, "Adam on the host" },
                   { out->data, "data" } };
     double most = -1;
     for (size_t i = 0; i < MT_COUNT(parts); i++)
@@ -481,7 +510,9 @@ static double sweep_seconds(drawing *d)
         const mt_keep keep = p->place.layers[l].keep;
         bool finish = l + 1 < L && p->place.layers[l + 1].keep == MT_KEEP_NOTHING;
         seconds += mt_cost_forward(d->costs, l, d->rows, d->micros);
-        if (train && l >= lowest) seconds += mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
+        if (train && l >= lowest)
+            seconds +=
+                mt_cost_redo(d->costs, l, keep, finish, d->rows, d->micros) + mt_cost_backward(d->costs, l, d->rows, d->micros);
     }
     return seconds;
 }
@@ -493,7 +524,8 @@ double mt_step_compute(mt_step_drawing *shared, const mt_plan *p, const mt_machi
     return (double)n_sweeps * sweep_seconds(&d);
 }
 
-mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated, mt_err *err)
+mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated,
+                   mt_err *err)
 {
     int64_t n_sweeps;
     drawing d = open_drawing(shared, p, m, &n_sweeps);
@@ -512,7 +544,10 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
     fill_parts(&d, out);
     *simulated = out->step < give_up;
     if (!*simulated) return MT_OK;
-    if (!mt_queues_run(d.q, m, p->arithmetic.moments)) return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL, d.q->failed ? "no host memory to time a plan" : "a plan whose step waits for itself: a bug, please report it");
+    if (!mt_queues_run(d.q, m, p->arithmetic.moments))
+        return mt_fail(err, d.q->failed ? MT_ENOMEM : MT_EINTERNAL,
+                       d.q->failed ? "no host memory to time a plan"
+                                   : "a plan whose step waits for itself: a bug, please report it");
     const mt_task *t = d.q->tasks;
     const marks *last = &at[STEPS - 1];
     double step = t[last->end].end - t[at[0].end].end;

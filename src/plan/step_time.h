@@ -1,9 +1,9 @@
 /* step_time.h - how long a step under a plan takes.
  *
- * The step is drawn as the engine queues it (engine/step.c and its neighbours): compute, copies in, copies out and updates on the host
- * as queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
- * order of things.  Two steps are drawn and the second counts: the first pays for no updates.  Of many sweeps the first, one in the
- * middle and the last are drawn. */
+ * The step is drawn as the engine queues it (engine/step.c and its neighbours): compute, copies in, copies out and updates on the
+ * host as queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
+ * order of things.  Two steps are drawn and the second counts: the first pays for no updates.  Of many sweeps the first, one in
+ * the middle and the last are drawn. */
 #ifndef MT_PLAN_STEP_TIME_H
 #define MT_PLAN_STEP_TIME_H
 
@@ -25,6 +25,7 @@ void mt_step_drawing_free(mt_step_drawing *d);
 /* Seconds the device computes in a step, updates left out: no step is faster.  Takes next to no time. */
 double mt_step_compute(mt_step_drawing *d, const mt_plan *p, const mt_machine *m);
 /* False without simulating when the step cannot be faster than `give_up`: then only the parts of *out are filled in. */
-mt_rc mt_step_time(mt_step_drawing *d, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated, mt_err *err);
+mt_rc mt_step_time(mt_step_drawing *d, const mt_plan *p, const mt_machine *m, double give_up, mt_times *out, bool *simulated,
+                   mt_err *err);
 
 #endif

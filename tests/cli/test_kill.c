@@ -178,15 +178,20 @@ static void wait_for_checkpoint(const char *dir)
     for (int i = 0; i < 2000 && !mt_dir_exists(path.s); i++) nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
 }
 
+static test_path start_endless(program *p, const char *root)
+{
+    test_path dir = make_case_dir(root, "case");
+    set_up(p, root, dir.s, false);
+    program_arg(p, "--set");
+    program_arg(p, "training.num_steps=1000000");
+    program_start(p);
+    return dir;
+}
+
 static void a_signal_finishes_the_step_saves_and_says_how_to_go_on(void **state)
 {
-    const char *root = *state;
     static program p;
-    test_path dir = make_case_dir(root, "case");
-    set_up(&p, root, dir.s, false);
-    program_arg(&p, "--set");
-    program_arg(&p, "training.num_steps=1000000");
-    program_start(&p);
+    test_path dir = start_endless(&p, *state);
     wait_for_checkpoint(dir.s);
     kill(p.pid, SIGHUP); /* ignored */
     kill(p.pid, SIGTERM);
@@ -203,13 +208,8 @@ static void a_signal_finishes_the_step_saves_and_says_how_to_go_on(void **state)
 /* timeout(1) sends two at a time, which are one request. */
 static void two_signals_at_a_time_are_one(void **state)
 {
-    const char *root = *state;
     static program p;
-    test_path dir = make_case_dir(root, "case");
-    set_up(&p, root, dir.s, false);
-    program_arg(&p, "--set");
-    program_arg(&p, "training.num_steps=1000000");
-    program_start(&p);
+    test_path dir = start_endless(&p, *state);
     wait_for_checkpoint(dir.s);
     kill(p.pid, SIGTERM);
     kill(p.pid, SIGINT); /* another, since equal ones may arrive as one */
@@ -228,13 +228,8 @@ static void wait_until_stuck(const program *p)
 
 static void a_second_signal_stops_at_once(void **state)
 {
-    const char *root = *state;
     static program p;
-    test_path dir = make_case_dir(root, "case");
-    set_up(&p, root, dir.s, false);
-    program_arg(&p, "--set");
-    program_arg(&p, "training.num_steps=1000000");
-    program_start(&p);
+    test_path dir = start_endless(&p, *state);
     assert_true(fcntl(p.out, F_SETPIPE_SZ, 4096) == 4096);
     wait_until_stuck(&p);
     kill(p.pid, SIGTERM);
@@ -242,7 +237,7 @@ static void a_second_signal_stops_at_once(void **state)
     kill(p.pid, SIGTERM);
     assert_true(program_wait(&p) < 0);
     assert_null(strstr(p.text, "stopped after step"));
-    set_up(&p, root, dir.s, true);
+    set_up(&p, *state, dir.s, true);
     assert_int_equal(program_run(&p), 0); /* already past its 12 steps, or from the checkpoint on: it ends */
 }
 

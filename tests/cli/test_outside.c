@@ -1,5 +1,5 @@
-/* What happens around a run: whoever reads what it prints goes away, limits, files and folders that vanish or move, another day.  None of
- * it loses the run. */
+/* What happens around a run: whoever reads what it prints goes away, limits, files and folders that vanish or move, another day.
+ * None of it loses the run. */
 #include "process.h"
 #include "workspace.h"
 
@@ -160,7 +160,8 @@ static void a_model_directory_that_is_gone_is_saved_all_the_same(void **state)
     kill(p.pid, SIGTERM);
     if (program_wait(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
     test_path saved = saved_by(root);
-    assert_true(workspace_same_file(workspace_path("%s/elsewhere/config.json", root).s, workspace_path("%s/config.json", saved.s).s));
+    assert_true(
+        workspace_same_file(workspace_path("%s/elsewhere/config.json", root).s, workspace_path("%s/config.json", saved.s).s));
 }
 
 /* Another mount, another machine: the same model and the same data lie elsewhere. */
@@ -215,7 +216,8 @@ static void a_branch_without_a_checkpoint_begins_where_it_did(void **state)
 static void a_metrics_file_of_others_is_not_cut(void **state)
 {
     const char *root = *state;
-    test_path file = workspace_path("%s/all.jsonl", root), same = workspace_path("%s/same.jsonl", root), set = workspace_path("logging.metrics_file=%s", file.s);
+    test_path file = workspace_path("%s/all.jsonl", root), same = workspace_path("%s/same.jsonl", root),
+              set = workspace_path("logging.metrics_file=%s", file.s);
     workspace_write(root, "all.jsonl", "{}\n{}\n");
     workspace_write(root, "same.jsonl", "{}\n{}\n");
     set_up(root, "2", "2");
@@ -275,17 +277,28 @@ static void make_dated_model(const char *root)
     test_path dir = workspace_path("%s/dated", root);
     assert_int_equal(mkdir(dir.s, 0777), 0);
     for (size_t i = 0; i < MT_COUNT(linked); i++)
-        assert_int_equal(symlink(workspace_path(MT_TESTS_DIR "/../data/demo_model/%s", linked[i]).s, workspace_path("%s/%s", dir.s, linked[i]).s), 0);
+        assert_int_equal(symlink(workspace_path(MT_TESTS_DIR "/../data/demo_model/%s", linked[i]).s,
+                                 workspace_path("%s/%s", dir.s, linked[i]).s),
+                         0);
     workspace_write(dir.s, "tokenizer_config.json",
-                    "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{{ strftime_now('%d %b %Y') }}{% for m in messages %}<|im_start|>{{ m['role'] }} "
+                    "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{{ strftime_now('%d %b %Y') }}{% for m in messages "
+                    "%}<|im_start|>{{ m['role'] }} "
                     "{{ m['content'] }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant {% endif %}\"}");
-    workspace_write(root, "chat.json", "[{\"query\": \"a b\", \"response\": \"b\"}, {\"query\": \"c d\", \"response\": \"d e\"}]");
+    workspace_write(root, "chat.json",
+                    "[{\"query\": \"a b\", \"response\": \"b\"}, {\"query\": \"c d\", \"response\": \"d e\"}]");
 }
 
 static void train_dated(const char *root, const char *zone, const char *n_steps, const char *resume)
 {
-    const char *const args[] = { "train",       "--model-name", "dated",      "--from-scratch", "--dataset-path", "chat.json", "--output-dir", "out",
-                                 "--num-steps", n_steps,        "--cache-dir", "cache",         "--batch-size",   "2",         "--device",     "cpu", "--max-seq-len", "64" };
+    const char *const args[] = { "train",          "--model-name",
+                                 "dated",          "--from-scratch",
+                                 "--dataset-path", "chat.json",
+                                 "--output-dir",   "out",
+                                 "--num-steps",    n_steps,
+                                 "--cache-dir",    "cache",
+                                 "--batch-size",   "2",
+                                 "--device",       "cpu",
+                                 "--max-seq-len",  "64" };
     program_init(&p, root);
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
     if (resume) program_arg(&p, resume);
@@ -306,7 +319,9 @@ static void a_run_goes_on_another_day(void **state)
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
-             RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on),
-             RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
-             RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_kill_while_clearing_leaves_nothing_behind), RUNS(a_run_goes_on_another_day))
+MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone),
+             RUNS(a_limit_on_files_is_an_error_that_says_so), RUNS(events_begin_with_step_0),
+             RUNS(on_a_smaller_machine_it_goes_on), RUNS(a_model_directory_that_is_gone_is_saved_all_the_same),
+             RUNS(what_has_moved_is_found_there), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
+             RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_kill_while_clearing_leaves_nothing_behind),
+             RUNS(a_run_goes_on_another_day))

@@ -9,12 +9,14 @@ static void the_verdict_comes_first(void **state)
     char out[16384];
     assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G --num-steps 100", out, sizeof out), 0);
     assert_true(strncmp(out, "FITS: about ", 12) == 0);
-    static const char *const parts[] = { "100 steps take", "device memory: ", "host memory", "time of a step", "batch_size: safe", "    batch_size: " };
+    static const char *const parts[] = { "100 steps take", "device memory: ",  "host memory",
+                                         "time of a step", "batch_size: safe", "    batch_size: " };
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (!strstr(out, parts[i])) fail_msg("no \"%s\" in:\n%s", parts[i], out);
     expect_program("plan llama-3.1-70b --gpu h100 --ram 256G", 0, "DOES NOT FIT");
     expect_program("plan llama-3.1-70b --gpu h100 --ram 256G", 0, "of RAM free");
-    if (!strstr(out, "if every\n  sample has 1024 tokens\n")) fail_msg("the time is for samples of the full length, and that is not said:\n%s", out);
+    if (!strstr(out, "if every\n  sample has 1024 tokens\n"))
+        fail_msg("the time is for samples of the full length, and that is not said:\n%s", out);
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128", 0, "FITS: about ");
     expect_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --batch-size auto", 0, "FITS: about ");
 }
@@ -32,7 +34,9 @@ static void memory_is_called_what_it_is(void **state)
     char out[16384];
     assert_int_equal(run_program("plan " MODEL " --ram 4G --device cpu --max-seq-len 128", out, sizeof out), 0);
     unwrap(out);
-    if (!strstr(out, "memory the CPU computes in: ") || !strstr(out, "; both together ") || !strstr(out, " of 3.7 GiB") || strstr(out, "pinned")) fail_msg("%s", out);
+    if (!strstr(out, "memory the CPU computes in: ") || !strstr(out, "; both together ") || !strstr(out, " of 3.7 GiB") ||
+        strstr(out, "pinned"))
+        fail_msg("%s", out);
     assert_int_equal(run_program("plan --shape gpt2 --gpu h100", out, sizeof out), 0);
     unwrap(out);
     assert_non_null(strstr(out, "(this machine's, for want of --ram), 16 cores"));
@@ -44,17 +48,23 @@ static void memory_is_called_what_it_is(void **state)
 static void what_train_refuses_is_in_the_headline(void **state)
 {
     (void)state;
-    static const struct { const char *args, *begins; } cases[] = {
-        { "plan gpt-oss-120b --gpu h200 --ram 1.5T --max-grad-norm 0", "WOULD FIT, but megatrain does not train gpt_oss models yet: about " },
+    static const struct {
+        const char *args, *begins;
+    } cases[] = {
+        { "plan gpt-oss-120b --gpu h200 --ram 1.5T --max-grad-norm 0",
+          "WOULD FIT, but megatrain does not train gpt_oss models yet: about " },
         { "plan gpt-oss-120b --gpu h200 --ram 1.5T", "DOES NOT FIT, and megatrain does not train gpt_oss models yet: " },
-        { "plan --config " MT_TESTS_DIR "/../configs/gpt_oss_20b.yaml --gpu h200 --ram 512G", "WOULD FIT, but megatrain does not train gpt_oss models yet: about " },
-        { "plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2", "WOULD FIT, but train refuses samples of more than 1024 tokens: about " },
+        { "plan --config " MT_TESTS_DIR "/../configs/gpt_oss_20b.yaml --gpu h200 --ram 512G",
+          "WOULD FIT, but megatrain does not train gpt_oss models yet: about " },
+        { "plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2",
+          "WOULD FIT, but train refuses samples of more than 1024 tokens: about " },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         char out[16384];
         assert_int_equal(run_program(cases[i].args, out, sizeof out), 0);
         unwrap(out);
-        if (strncmp(out, cases[i].begins, strlen(cases[i].begins)) != 0) fail_msg("%s does not begin with \"%s\":\n%s", cases[i].args, cases[i].begins, out);
+        if (strncmp(out, cases[i].begins, strlen(cases[i].begins)) != 0)
+            fail_msg("%s does not begin with \"%s\":\n%s", cases[i].args, cases[i].begins, out);
         assert_null(strstr(out, "training:")); /* nothing to paste */
     }
     char out[16384];
@@ -78,8 +88,10 @@ static int widest_line(const char *text)
 static void every_line_fits_eighty_columns(void **state)
 {
     (void)state;
-    static const char *const questions[] = { "plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G", "plan --shape llama-3.1-70b --ram 256G --gpu h100",
-                                             "plan --shape qwen2.5-32b --ram 300G --gpu h100 --home host", "plan --what-fits --gpu rtx4090 --ram 128G",
+    static const char *const questions[] = { "plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G",
+                                             "plan --shape llama-3.1-70b --ram 256G --gpu h100",
+                                             "plan --shape qwen2.5-32b --ram 300G --gpu h100 --home host",
+                                             "plan --what-fits --gpu rtx4090 --ram 128G",
                                              "plan gpt-oss-120b --gpu h200 --ram 1.5T --max-grad-norm 0" };
     for (size_t i = 0; i < MT_COUNT(questions); i++) {
         char out[32768];
@@ -94,10 +106,30 @@ static void json_has_what_it_says_it_has(void **state)
 {
     (void)state;
     char out[16384];
-    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --link 50G --cores 32 --gpu-memory 100G --json", out, sizeof out), 0);
-    static const char *const keys[] = { "\"version\": 1", "\"fits\": true", "\"parameters\": 7615616512", "\"machine\": {", "\"needs\": {", "\"plan\": {", "\"step_seconds\": ",
-                                        "\"tokens_per_second\": ", "\"bound\": ", "\"micro_tokens\": ", "\"data\": 0.0", "\"run_seconds\": 0,", "\"ring_slots\": ", "{\"name\": \"master.hi 0\", \"place\": \"device\", \"bytes\": 1089994752}", "\"host\": {\"masters\": ", "\"device\": {\"masters\": ",
-                                        "\"batch\": {\"safe\": ", "\"remedies\": []", "\"device_bytes\": 99245025280", "\"copy_in\": 5e+10", "\"notes\": []" }; /* of 100 GB the driver takes 720 MiB */
+    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --link 50G --cores 32 --gpu-memory 100G --json",
+                                 out, sizeof out),
+                     0);
+    static const char *const keys[] = { "\"version\": 1",
+                                        "\"fits\": true",
+                                        "\"parameters\": 7615616512",
+                                        "\"machine\": {",
+                                        "\"needs\": {",
+                                        "\"plan\": {",
+                                        "\"step_seconds\": ",
+                                        "\"tokens_per_second\": ",
+                                        "\"bound\": ",
+                                        "\"micro_tokens\": ",
+                                        "\"data\": 0.0",
+                                        "\"run_seconds\": 0,",
+                                        "\"ring_slots\": ",
+                                        "{\"name\": \"master.hi 0\", \"place\": \"device\", \"bytes\": 1089994752}",
+                                        "\"host\": {\"masters\": ",
+                                        "\"device\": {\"masters\": ",
+                                        "\"batch\": {\"safe\": ",
+                                        "\"remedies\": []",
+                                        "\"device_bytes\": 99245025280",
+                                        "\"copy_in\": 5e+10",
+                                        "\"notes\": []" }; /* of 100 GB the driver takes 720 MiB */
     for (size_t i = 0; i < MT_COUNT(keys); i++)
         if (!strstr(out, keys[i])) fail_msg("no %s in:\n%s", keys[i], out);
 }
@@ -106,8 +138,12 @@ static void json_has_what_it_says_it_has(void **state)
 static void json_has_nothing_that_is_not_written_down(void **state)
 {
     (void)state;
-    static const char *const questions[] = { "plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --json", "plan --shape qwen2.5-7b --gpu rtx4090 --ram 60G --json", "plan --what-fits --gpu h100 --ram 64G --json", "plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json",
-                                             "plan --list-gpus --json", "plan --list-shapes --json" };
+    static const char *const questions[] = { "plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --json",
+                                             "plan --shape qwen2.5-7b --gpu rtx4090 --ram 60G --json",
+                                             "plan --what-fits --gpu h100 --ram 64G --json",
+                                             "plan " MODEL " --ram 4G --device cpu --max-seq-len 128 --json",
+                                             "plan --list-gpus --json",
+                                             "plan --list-shapes --json" };
     char docs[32768], out[65536], key[64];
     FILE *f = fopen(MT_TESTS_DIR "/../docs/plan.md", "r");
     assert_non_null(f);
@@ -121,7 +157,8 @@ static void json_has_nothing_that_is_not_written_down(void **state)
             if (sscanf(at, "\"%48[a-z0-9_]\":%n", key, &n) != 1 || at[strlen(key) + 2] != ':') continue;
             char written[80];
             snprintf(written, sizeof written, "`%s`", key);
-            if (!strstr(docs, written)) fail_msg("megatrain %s prints \"%s\", which docs/plan.md does not have", questions[i], key);
+            if (!strstr(docs, written))
+                fail_msg("megatrain %s prints \"%s\", which docs/plan.md does not have", questions[i], key);
             keys++;
         }
         assert_true(keys > 20);
@@ -148,16 +185,24 @@ static void settings_of_memory_hold_for_a_plan_too(void **state)
 {
     (void)state;
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --home host --host-memory 5G", 0, "DOES NOT FIT");
-    expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --host-memory 5G", 0, "4.7 GiB of host\n  memory (memory.host_memory)");
-    expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 3G --host-memory 5G", 0, "2.8 GiB of host\n  memory (as given)");
-    expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G --host-memory 60G", 0, "cheapest first:\n  host_memory: auto\n");
-    expect_program("plan --shape qwen2.5-7b --gpu h100 --ram 128G --device-memory 5G", 0, "cheapest first:\n  device_memory: auto\n");
-    expect_program("plan --shape llama-3.1-405b --device cpu --host-memory 900T", 0, "DOES NOT FIT"); /* what may be used is not there */
+    expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --host-memory 5G", 0,
+                   "4.7 GiB of host\n  memory (memory.host_memory)");
+    expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 3G --host-memory 5G", 0,
+                   "2.8 GiB of host\n  memory (as given)");
+    expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 128G --host-memory 60G", 0,
+                   "cheapest first:\n  host_memory: auto\n");
+    expect_program("plan --shape qwen2.5-7b --gpu h100 --ram 128G --device-memory 5G", 0,
+                   "cheapest first:\n  device_memory: auto\n");
+    /* What may be used is not there. */
+    expect_program("plan --shape llama-3.1-405b --device cpu --host-memory 900T", 0, "DOES NOT FIT");
     expect_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --device-memory 3G", 0, "rtx4090, 2.8 GiB usable");
-    expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 48G --batch-size 4 --freeze 'model.layers.*'", 0, "FITS"); /* what is frozen has no state */
+    /* What is frozen has no state. */
+    expect_program("plan --shape qwen2.5-7b --gpu rtx4090 --ram 48G --batch-size 4 --freeze 'model.layers.*'", 0, "FITS");
     /* threads decide how fast Adam is: as many as cores do */
     char threads[16384], cores[16384];
-    assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --optimizer-threads 2 --json", threads, sizeof threads), 0);
+    assert_int_equal(
+        run_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --optimizer-threads 2 --json", threads, sizeof threads),
+        0);
     assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu rtx4090 --ram 64G --cores 2 --json", cores, sizeof cores), 0);
     assert_string_equal(threads, cores);
 }
@@ -165,18 +210,30 @@ static void settings_of_memory_hold_for_a_plan_too(void **state)
 static void numbers_without_sense_are_refused(void **state)
 {
     (void)state;
-    static const struct { const char *args, *says; } cases[] = {
-        { "--cores -4", "at least 1" },       { "--cores 0", "at least 1" },          { "--cores 4294967297", "at most 4096" },     { "--ram 0", "write 64G" },
-        { "--ram 64", "write 64G" },          { "--ram 0x40G", "is not a size" },     { "--gpu-memory 0", "write 64G" },            { "--link 55", "write 64G" },
-        { "--host-memory 64", "expected a size" }, { "qwen2.5-7b", "one argument too many" }, { "--what-fits", "leave --shape out" },
+    static const struct {
+        const char *args, *says;
+    } cases[] = {
+        { "--cores -4", "at least 1" },
+        { "--cores 0", "at least 1" },
+        { "--cores 4294967297", "at most 4096" },
+        { "--ram 0", "write 64G" },
+        { "--ram 64", "write 64G" },
+        { "--ram 0x40G", "is not a size" },
+        { "--gpu-memory 0", "write 64G" },
+        { "--link 55", "write 64G" },
+        { "--host-memory 64", "expected a size" },
+        { "qwen2.5-7b", "one argument too many" },
+        { "--what-fits", "leave --shape out" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         char args[256];
         snprintf(args, sizeof args, "plan --shape gpt2 --gpu h100 %s", cases[i].args);
         expect_program(args, strstr(cases[i].args, "host-memory") ? 1 : 2, cases[i].says);
     }
-    static const char *const endless[] = { "--batch-size 1000000000000 --max-seq-len 16777216", "--batch-size 1000000000000 --gradient-accumulation-steps 1000000",
-                                           "--batch-size auto --gradient-accumulation-steps 1000000 --max-seq-len 16777216" }; /* a negative number of rows, once */
+    static const char *const endless[] = { "--batch-size 1000000000000 --max-seq-len 16777216",
+                                           "--batch-size 1000000000000 --gradient-accumulation-steps 1000000",
+                                           /* A negative number of rows, once. */
+                                           "--batch-size auto --gradient-accumulation-steps 1000000 --max-seq-len 16777216" };
     for (size_t i = 0; i < MT_COUNT(endless); i++) {
         char args[256];
         snprintf(args, sizeof args, "plan --shape gpt2 --gpu h100 --ram 64G %s", endless[i]);
@@ -200,18 +257,25 @@ static void a_config_json_stands_for_its_folder(void **state)
 static void a_gguf_file_is_a_model_too(void **state)
 {
     (void)state;
-    expect_program("plan " MT_TESTS_DIR "/golden/weights/gguf_qwen3/model.gguf --ram 4G --device cpu --max-seq-len 64", 0, "FITS");
-    expect_program("plan --model-name " MT_TESTS_DIR "/golden/weights/gguf_qwen3 --ram 4G --device cpu --max-seq-len 64", 0, "FITS");
+    expect_program("plan " MT_TESTS_DIR "/golden/weights/gguf_qwen3/model.gguf --ram 4G --device cpu --max-seq-len 64", 0,
+                   "FITS");
+    expect_program("plan --model-name " MT_TESTS_DIR "/golden/weights/gguf_qwen3 --ram 4G --device cpu --max-seq-len 64", 0,
+                   "FITS");
 }
 
 static void what_train_would_refuse_or_assume_is_said(void **state)
 {
     (void)state;
     char args[1200], command[1200], folder[] = "/tmp/mt-plan-XXXXXX";
-    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2", 0, "note: the model has 1024 positions");
-    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2 --json", 0, "\"notes\": [\"the model has 1024 positions");
+    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2", 0,
+                   "note: the model has 1024 positions");
+    expect_program("plan --shape gpt2 --gpu h100 --ram 64G --max-seq-len 4096 --batch-size 2 --json", 0,
+                   "\"notes\": [\"the model has 1024 positions");
     assert_non_null(mkdtemp(folder));
-    snprintf(command, sizeof command, "sed 's/\"model_type\": *\"[a-z0-9]*\"/\"model_type\": \"foobar\"/; s/Qwen3For/FoobarFor/' " MODEL "/config.json > %s/config.json", folder);
+    snprintf(command, sizeof command,
+             "sed 's/\"model_type\": *\"[a-z0-9]*\"/\"model_type\": \"foobar\"/; s/Qwen3For/FoobarFor/' " MODEL
+             "/config.json > %s/config.json",
+             folder);
     assert_int_equal(system(command), 0);
     snprintf(args, sizeof args, "plan %s --ram 4G --device cpu", folder);
     expect_program(args, 0, "note: model_type \"foobar\" is unknown");
@@ -225,16 +289,21 @@ static void what_train_would_refuse_or_assume_is_said(void **state)
 static void what_is_written_is_counted_as_train_counts_it(void **state)
 {
     (void)state;
-    static const struct { const char *args, *says; } cases[] = {
-        { "", "\"checkpoint_bytes\": 43823104, \"disk_bytes\": 54778880, " }, /* 16 bytes of each of 2,738,944 parameters; then the model's 4 */
+    static const struct {
+        const char *args, *says;
+    } cases[] = {
+        { "", "\"checkpoint_bytes\": 43823104, \"disk_bytes\": 54778880, " }, /* 16 bytes of each of 2,738,944 parameters; then
+                                                                                 the model's 4 */
         { "--save-dtype bfloat16", "\"checkpoint_bytes\": 38345216, \"disk_bytes\": 43823104, " },
         { "--adam-state 8bit", "\"checkpoint_bytes\": 32867328, " },
         { "--save-only-model", "\"checkpoint_bytes\": 10955776, \"disk_bytes\": 10955776, " },
-        { "--num-steps 9 --save-steps 2 --keep-last 1", "\"disk_bytes\": 87646208, " }, /* a new one is there before the old one goes */
+        { "--num-steps 9 --save-steps 2 --keep-last 1",
+          "\"disk_bytes\": 87646208, " }, /* a new one is there before the old one goes */
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         char args[256];
-        snprintf(args, sizeof args, "plan " MT_TESTS_DIR "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --json %s", cases[i].args);
+        snprintf(args, sizeof args, "plan " MT_TESTS_DIR "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --json %s",
+                 cases[i].args);
         expect_program(args, 0, cases[i].says);
     }
 #define ENDLESS "plan " MT_TESTS_DIR "/../data/demo_model --device cpu --ram 4G --max-seq-len 64 --num-steps 1000000000 --save-steps 1 --keep-last all"
@@ -249,16 +318,23 @@ static void the_settings_to_paste_make_the_same_run(void **state)
 {
     (void)state;
     char out[16384];
-    assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --batch-size 16 --gradient-accumulation-steps 4 --home host --grad-dtype float32 --checkpoint-interval 4 "
+    assert_int_equal(run_program("plan --shape qwen2.5-0.5b --gpu h100 --ram 64G --batch-size 16 --gradient-accumulation-steps 4 "
+                                 "--home host --grad-dtype float32 --checkpoint-interval 4 "
                                  "--deterministic false --learning-rate 1e-4",
                                  out, sizeof out),
                      0);
-    static const char *const parts[] = { "a step of 64 samples", "batch_size (4 of them make a step): safe ", "  dataset:\n    max_seq_len: 1024\n",
-                                         "    gradient_accumulation_steps: 4\n", "    grad_dtype: float32\n", "    deterministic: false\n", "  memory:\n    checkpoint_interval: 4\n    home: host\n" };
+    static const char *const parts[] = { "a step of 64 samples",
+                                         "batch_size (4 of them make a step): safe ",
+                                         "  dataset:\n    max_seq_len: 1024\n",
+                                         "    gradient_accumulation_steps: 4\n",
+                                         "    grad_dtype: float32\n",
+                                         "    deterministic: false\n",
+                                         "  memory:\n    checkpoint_interval: 4\n    home: host\n" };
     for (size_t i = 0; i < MT_COUNT(parts); i++)
         if (!strstr(out, parts[i])) fail_msg("no \"%s\" in:\n%s", parts[i], out);
     assert_null(strstr(out, "learning_rate"));
-    double recommended = number_after(strstr(out, "(4 of them"), "recommended "), pasted = number_after(strstr(out, "\n  training:"), "batch_size: ");
+    double recommended = number_after(strstr(out, "(4 of them"), "recommended "),
+           pasted = number_after(strstr(out, "\n  training:"), "batch_size: ");
     assert_true(recommended == pasted && pasted <= 64);
     assert_int_equal(run_program("plan " MODEL " --device cpu --ram 4G --max-seq-len 128", out, sizeof out), 0);
     assert_non_null(strstr(out, "\n    device: cpu\n"));
@@ -270,11 +346,15 @@ static void auto_takes_what_train_would_take(void **state)
 {
     (void)state;
     char out[16384];
-    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size auto", out, sizeof out), 0);
-    if (!strstr(out, "a step of 8 samples") || !strstr(out, "recommended 8 (") || !strstr(out, "    batch_size: 8\n")) fail_msg("no step of 8 samples in:\n%s", out);
+    assert_int_equal(
+        run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size auto", out, sizeof out), 0);
+    if (!strstr(out, "a step of 8 samples") || !strstr(out, "recommended 8 (") || !strstr(out, "    batch_size: 8\n"))
+        fail_msg("no step of 8 samples in:\n%s", out);
     /* and asked for something else, that is what is recommended */
-    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size 2", out, sizeof out), 0);
-    if (!strstr(out, "a step of 2 samples") || !strstr(out, "recommended 8 (") || !strstr(out, "    batch_size: 8\n")) fail_msg("auto takes 8, recommended are not:\n%s", out);
+    assert_int_equal(
+        run_program("plan --shape qwen2.5-7b --gpu h100 --ram 256G --max-seq-len 32768 --batch-size 2", out, sizeof out), 0);
+    if (!strstr(out, "a step of 2 samples") || !strstr(out, "recommended 8 (") || !strstr(out, "    batch_size: 8\n"))
+        fail_msg("auto takes 8, recommended are not:\n%s", out);
 }
 
 static void what_fits_minds_the_settings(void **state)
@@ -282,16 +362,23 @@ static void what_fits_minds_the_settings(void **state)
     (void)state;
     char plain[32768], small[32768], json[65536];
     assert_int_equal(run_program("plan --what-fits --gpu h100 --ram 256G", plain, sizeof plain), 0);
-    assert_int_equal(run_program("plan --what-fits --gpu h100 --ram 256G --max-grad-norm 0 --adam-state 8bit --batch-size 2 --max-seq-len 2048 --home host", small, sizeof small), 0);
+    assert_int_equal(run_program("plan --what-fits --gpu h100 --ram 256G --max-grad-norm 0 --adam-state 8bit --batch-size 2 "
+                                 "--max-seq-len 2048 --home host",
+                                 small, sizeof small),
+                     0);
     assert_true(strstr(plain, "a step of 32 samples") && strstr(plain, "of up to 1024 tokens, bfloat16, clipping on"));
     assert_true(strstr(small, "a step of 2 samples") && strstr(small, "of up to 2048 tokens, bfloat16, clipping off"));
     assert_non_null(strstr(plain, "qwen2.5-32b                     32.8B  needs "));
     assert_non_null(strstr(small, "qwen2.5-32b                     32.8B  fits\n"));
     assert_non_null(strstr(small, "fits at 1024 tokens\n")); /* gpt2 has no more */
     assert_int_equal(run_program("plan --what-fits --gpu h100 --ram 256G --json", json, sizeof json), 0);
-    assert_true(json[0] == '{' && strstr(json, "\"models\": [") && strstr(json, "{\"model\": \"qwen2.5-7b\", \"parameters\": 7615616512, \"trainable_family\": true, \"verdict\": \"fits\""));
+    assert_true(
+        json[0] == '{' && strstr(json, "\"models\": [") &&
+        strstr(json,
+               "{\"model\": \"qwen2.5-7b\", \"parameters\": 7615616512, \"trainable_family\": true, \"verdict\": \"fits\""));
     /* What it says of a model is what a plan of that model says. */
-    assert_int_equal(run_program("plan --shape qwen2.5-32b --gpu h100 --ram 256G --batch-size 32 --json", small, sizeof small), 0);
+    assert_int_equal(run_program("plan --shape qwen2.5-32b --gpu h100 --ram 256G --batch-size 32 --json", small, sizeof small),
+                     0);
     const char *row = strstr(json, "\"model\": \"qwen2.5-32b\"");
     assert_non_null(row);
     assert_true(number_after(row, "\"host_bytes\": ") == number_after(strstr(small, "\"needs\""), "\"host_bytes\": "));
@@ -302,7 +389,8 @@ static void the_recommended_batch_has_one_speed(void **state)
 {
     (void)state;
     char out[16384];
-    assert_int_equal(run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --home host --batch-size auto --json", out, sizeof out), 0);
+    assert_int_equal(
+        run_program("plan --shape qwen2.5-7b --gpu h200 --ram 115G --home host --batch-size auto --json", out, sizeof out), 0);
     const char *batch = strstr(out, "\"batch\": {");
     assert_non_null(batch);
     double planned = number_after(out, "\"tokens_per_second\": "), advised = number_after(batch, "\"tokens_per_second\": ");
@@ -321,8 +409,13 @@ static void unknown_names_lead_on(void **state)
     expect_program("bench --shape qwen3-30b-a3b --device cpu", 2, "can plan but not train yet");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it), cmocka_unit_test(memory_is_called_what_it_is), cmocka_unit_test(what_train_refuses_is_in_the_headline), cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has), cmocka_unit_test(json_has_nothing_that_is_not_written_down), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
+MT_TEST_MAIN(cmocka_unit_test(the_verdict_comes_first), cmocka_unit_test(what_is_written_is_counted_as_train_counts_it),
+             cmocka_unit_test(memory_is_called_what_it_is), cmocka_unit_test(what_train_refuses_is_in_the_headline),
+             cmocka_unit_test(every_line_fits_eighty_columns), cmocka_unit_test(json_has_what_it_says_it_has),
+             cmocka_unit_test(json_has_nothing_that_is_not_written_down), cmocka_unit_test(json_of_a_cpu_has_no_endless_memory),
              cmocka_unit_test(the_recommended_batch_has_one_speed), cmocka_unit_test(unknown_names_lead_on),
-             cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused), cmocka_unit_test(a_config_json_stands_for_its_folder), cmocka_unit_test(a_gguf_file_is_a_model_too),
-             cmocka_unit_test(what_train_would_refuse_or_assume_is_said), cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),
+             cmocka_unit_test(settings_of_memory_hold_for_a_plan_too), cmocka_unit_test(numbers_without_sense_are_refused),
+             cmocka_unit_test(a_config_json_stands_for_its_folder), cmocka_unit_test(a_gguf_file_is_a_model_too),
+             cmocka_unit_test(what_train_would_refuse_or_assume_is_said),
+             cmocka_unit_test(the_settings_to_paste_make_the_same_run), cmocka_unit_test(auto_takes_what_train_would_take),
              cmocka_unit_test(what_fits_minds_the_settings))

@@ -24,7 +24,8 @@ static void a_model_of_ones_own_is_planned(void **state)
 static void parameters_that_cannot_be_are_asked_for_again(void **state)
 {
     (void)state;
-    const char *const answers[] = { "2\n", "custom\n", "lots\n", "0\n", "100M\n", "\n", "\n", "1.1B\n", "2e3\n", "2048\n", "22\n", "rtx4090\n", "64G\n", "512\n", NULL };
+    const char *const answers[] = { "2\n",   "custom\n", "lots\n", "0\n",       "100M\n", "\n",    "\n", "1.1B\n",
+                                    "2e3\n", "2048\n",   "22\n",   "rtx4090\n", "64G\n",  "512\n", NULL };
     assert_int_equal(pty_run(plan, 80, answers, out, sizeof out), 0);
     expect("\"lots\" is not a number of parameters");
     expect("100M parameters are too few for 32 layers of 4096");
@@ -38,7 +39,8 @@ static void every_answer_is_looked_at_when_it_is_given(void **state)
     static char longest[400];
     memset(longest, 'x', sizeof longest - 2);
     longest[sizeof longest - 2] = '\n';
-    const char *const answers[] = { "7\n", "two\n", "2\n", longest, "gpt2\n", "h1000\n", "h100\n", "64\n", "64G\n", "2k\n", "-5\n", "256\n", NULL };
+    const char *const answers[] = { "7\n",  "two\n", "2\n",  longest, "gpt2\n", "h1000\n", "h100\n",
+                                    "64\n", "64G\n", "2k\n", "-5\n",  "256\n",  NULL };
     assert_int_equal(pty_run(plan, 80, answers, out, sizeof out), 0);
     expect("  1 or 2");
     expect("the nearest is");
@@ -71,8 +73,10 @@ static int widest(const char *text)
 static void a_narrow_window_is_kept_to(void **state)
 {
     (void)state;
-    static const char *const fits[] = { MT_BINARY, "plan", "--shape", "qwen2.5-0.5b", "--gpu", "h100", "--ram", "64G", "--num-steps", "1000", NULL };
-    static const char *const not[] = { MT_BINARY, "plan", "--shape", "qwen2.5-7b", "--gpu", "rtx4090", "--ram", "60G", "--batch-size", "1", "--home", "host", NULL };
+    static const char *const fits[] = { MT_BINARY, "plan", "--shape",     "qwen2.5-0.5b", "--gpu", "h100",
+                                        "--ram",   "64G",  "--num-steps", "1000",         NULL };
+    static const char *const not [] = { MT_BINARY, "plan",         "--shape", "qwen2.5-7b", "--gpu", "rtx4090", "--ram",
+                                        "60G",     "--batch-size", "1",       "--home",     "host",  NULL };
     const char *const none[] = { NULL };
     assert_int_equal(pty_run(fits, 40, none, out, sizeof out), 0);
     expect("device memory");
@@ -82,5 +86,6 @@ static void a_narrow_window_is_kept_to(void **state)
     if (widest(out) > 40) fail_msg("a line of %d columns in:\n%s", widest(out), out);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_model_of_ones_own_is_planned), cmocka_unit_test(parameters_that_cannot_be_are_asked_for_again), cmocka_unit_test(every_answer_is_looked_at_when_it_is_given),
-             cmocka_unit_test(the_end_of_input_ends_it), cmocka_unit_test(a_narrow_window_is_kept_to))
+MT_TEST_MAIN(cmocka_unit_test(a_model_of_ones_own_is_planned), cmocka_unit_test(parameters_that_cannot_be_are_asked_for_again),
+             cmocka_unit_test(every_answer_is_looked_at_when_it_is_given), cmocka_unit_test(the_end_of_input_ends_it),
+             cmocka_unit_test(a_narrow_window_is_kept_to))

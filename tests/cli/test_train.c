@@ -96,7 +96,9 @@ static void a_run_is_removed_only_once_the_next_one_can_start(void **state)
 {
     const char *root = *state;
     test_path left = workspace_path("%s/out/checkpoint-6/config.json", root);
-    static const char *const wrong[][2] = { { "--dataset-path", "nowhere.json" }, { "--host-memory", "1M" }, { "--model-name", "nowhere" } };
+    static const char *const wrong[][2] = { { "--dataset-path", "nowhere.json" },
+                                            { "--host-memory", "1M" },
+                                            { "--model-name", "nowhere" } };
     run_ok(root, NULL);
     for (size_t i = 0; i < MT_COUNT(wrong); i++) {
         set_up(root);
@@ -108,8 +110,8 @@ static void a_run_is_removed_only_once_the_next_one_can_start(void **state)
     }
     program_init(&p, root); /* what it has made itself, trained on */
     for (size_t i = 0; i < 10; i++)
-        program_arg(&p, (const char *const[]){ "train", "--model-name", "out/final", "--dataset-path", "rows.json", "--output-dir", "out", "--overwrite",
-                                               "--device", "cpu" }[i]);
+        program_arg(&p, (const char *const[]){ "train", "--model-name", "out/final", "--dataset-path", "rows.json",
+                                               "--output-dir", "out", "--overwrite", "--device", "cpu" }[i]);
     REFUSED("lies in out", "--output-dir");
     assert_true(mt_file_exists(left.s));
 }
@@ -138,7 +140,8 @@ static void what_no_run_left_stays(void **state)
 static void metrics_of_another_run_are_not_emptied(void **state)
 {
     const char *root = *state;
-    test_path file = workspace_path("%s/all.jsonl", root), same = workspace_path("%s/same.jsonl", root), set = workspace_path("logging.metrics_file=%s/all.jsonl", root);
+    test_path file = workspace_path("%s/all.jsonl", root), same = workspace_path("%s/same.jsonl", root),
+              set = workspace_path("logging.metrics_file=%s/all.jsonl", root);
     workspace_write(root, "all.jsonl", "{}\n");
     workspace_write(root, "same.jsonl", "{}\n");
     for (int dry = 0; dry < 2; dry++) {
@@ -457,7 +460,8 @@ static void no_room_is_known_before_the_first_step(void **state)
 static void no_room_is_known_before_a_run_is_removed(void **state)
 {
     const char *root = *state;
-    static const char *const more[] = { "--output-dir=small/out", "--overwrite", "--num-steps=90", "--save-steps=1", "--keep-last=90" };
+    static const char *const more[] = { "--output-dir=small/out", "--overwrite", "--num-steps=90", "--save-steps=1",
+                                        "--keep-last=90" };
     if (!mount_small(root, "size=8m")) skip();
     run_ok(root, "--output-dir=small/out");
     set_up(root);
@@ -492,12 +496,14 @@ static int run_in(const char *root, const char *const *more)
 }
 #define RUN_IN(...) run_in(root, (const char *const[]){ __VA_ARGS__, NULL })
 
-/* Only what will be written is asked for: a model without the state takes a seventh of a checkpoint, and --force asks for nothing. */
+/* Only what will be written is asked for: a model without the state takes a seventh of a checkpoint, and --force asks for
+ * nothing. */
 static void room_is_asked_for_what_will_be_written(void **state)
 {
     const char *root = *state;
     if (!mount_small(root, "size=300k")) skip();
-    int whole = RUN_IN("--save-steps=0"), model = RUN_IN("--save-steps=0", "--save-only-model"), more = RUN_IN("--save-steps=1", "--keep-last=all", "--save-only-model", "--overwrite");
+    int whole = RUN_IN("--save-steps=0"), model = RUN_IN("--save-steps=0", "--save-only-model"),
+        more = RUN_IN("--save-steps=1", "--keep-last=all", "--save-only-model", "--overwrite");
     bool said = says("less with a larger save.save_steps");
     int forced = RUN_IN("--save-steps=0", "--force", "--overwrite");
     umount(workspace_path("%s/small", root).s);
@@ -607,7 +613,8 @@ static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **sta
     assert_false(says("for a checkpoint until it was written"));
     static const char *const files[] = { "resume/unit-000.safetensors", "resume/unit-001.safetensors", "model.safetensors" };
     for (size_t i = 0; i < MT_COUNT(files); i++)
-        assert_true(workspace_same_file(workspace_path("%s/out/checkpoint-4/%s", root, files[i]).s, workspace_path("%s/other/checkpoint-4/%s", root, files[i]).s));
+        assert_true(workspace_same_file(workspace_path("%s/out/checkpoint-4/%s", root, files[i]).s,
+                                        workspace_path("%s/other/checkpoint-4/%s", root, files[i]).s));
 }
 
 static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void **state)
@@ -635,7 +642,8 @@ static void write_rows_below_40(const char *root)
 {
     mt_str s = { 0 };
     mt_str_puts(&s, "{\"input_ids\": [");
-    for (int i = 0; i < 16; i++) mt_str_printf(&s, "%s[%d, %d, %d, %d]", i ? ", " : "", i, (i * 7 + 3) % 40, (i * 5 + 11) % 40, 39 - i);
+    for (int i = 0; i < 16; i++)
+        mt_str_printf(&s, "%s[%d, %d, %d, %d]", i ? ", " : "", i, (i * 7 + 3) % 40, (i * 5 + 11) % 40, 39 - i);
     mt_str_puts(&s, "]}");
     workspace_write(root, "rows.json", s.s);
     mt_str_free(&s);
@@ -643,8 +651,9 @@ static void write_rows_below_40(const char *root)
 
 static void train_on(const char *root, const char *model, const char *out)
 {
-    const char *const args[] = { "train", "--model-name", model, "--dataset-path", "rows.json", "--output-dir", out, "--num-steps", "3",
-                                 "--batch-size", "4", "--device", "cpu", "--learning-rate", "1e-3" };
+    const char *const args[] = { "train", "--model-name",    model, "--dataset-path", "rows.json", "--output-dir",
+                                 out,     "--num-steps",     "3",   "--batch-size",   "4",         "--device",
+                                 "cpu",   "--learning-rate", "1e-3" };
     program_init(&p, root);
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
@@ -663,7 +672,8 @@ static void a_gguf_file_trains_as_its_conversion_does(void **state)
     train_on(root, "converted", "of-directory");
     train_on(root, args[1], "of-file");
     for (size_t i = 0; i < MT_COUNT(names); i++) {
-        test_path a = workspace_path("%s/of-directory/final/%s", root, names[i]), b = workspace_path("%s/of-file/final/%s", root, names[i]);
+        test_path a = workspace_path("%s/of-directory/final/%s", root, names[i]),
+                  b = workspace_path("%s/of-file/final/%s", root, names[i]);
         if (!workspace_same_file(a.s, b.s)) fail_msg("%s and %s differ", a.s, b.s);
     }
     train_on(root, MT_TESTS_DIR "/golden/weights/gguf_llama_q8/model.gguf", "quantised");
@@ -681,11 +691,32 @@ static void a_model_chats_as_it_was_trained(void **state)
     char *text;
     size_t n;
     mt_err err = { 0 };
-    workspace_write(root, "chat.json", "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}, {\"query\": \"Reverse ant.\", \"response\": \"tna\"}]");
+    workspace_write(
+        root, "chat.json",
+        "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}, {\"query\": \"Reverse ant.\", \"response\": \"tna\"}]");
     program_init(&p, root);
-    const char *const args[] = { "train", "--model-name", MT_TESTS_DIR "/../data/demo_model", "--from-scratch", "--dataset-path", "chat.json",
-                                 "--template", "vicuna", "--output-dir", "out", "--num-steps", "2", "--save-steps", "1", "--batch-size", "2",
-                                 "--max-seq-len", "256", "--device", "cpu", "--cache-dir", "cache" };
+    const char *const args[] = { "train",
+                                 "--model-name",
+                                 MT_TESTS_DIR "/../data/demo_model",
+                                 "--from-scratch",
+                                 "--dataset-path",
+                                 "chat.json",
+                                 "--template",
+                                 "vicuna",
+                                 "--output-dir",
+                                 "out",
+                                 "--num-steps",
+                                 "2",
+                                 "--save-steps",
+                                 "1",
+                                 "--batch-size",
+                                 "2",
+                                 "--max-seq-len",
+                                 "256",
+                                 "--device",
+                                 "cpu",
+                                 "--cache-dir",
+                                 "cache" };
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
     assert_printed(&p, "the template that answers were trained with");
@@ -697,16 +728,38 @@ static void a_model_chats_as_it_was_trained(void **state)
         mt_free(text);
     }
     program_init(&p, root);
-    const char *const ask[] = { "generate", "out/final", "--chat", "--prompt", "Reverse owl.", "--max-new-tokens", "2", "--device", "cpu" };
+    const char *const ask[] = { "generate",         "out/final", "--chat",   "--prompt", "Reverse owl.",
+                                "--max-new-tokens", "2",         "--device", "cpu" };
     for (size_t i = 0; i < MT_COUNT(ask); i++) program_arg(&p, ask[i]);
     if (program_run(&p) != 0) fail_msg("status %d: %s", p.status, p.text);
 }
 
 static void train_demo(const char *root, const char *out, const char *const *extra, size_t n_extra)
 {
-    const char *const args[] = { "train", "--model-name", MT_TESTS_DIR "/../data/demo_model", "--from-scratch", "--dataset-path", "chat.json",
-                                 "--output-dir", out, "--num-steps", "4", "--save-steps", "2", "--batch-size", "2", "--max-seq-len", "128",
-                                 "--device", "cpu", "--cache-dir", "cache", "--learning-rate", "1e-3", "--set", "logging.enable_timing=false" };
+    const char *const args[] = { "train",
+                                 "--model-name",
+                                 MT_TESTS_DIR "/../data/demo_model",
+                                 "--from-scratch",
+                                 "--dataset-path",
+                                 "chat.json",
+                                 "--output-dir",
+                                 out,
+                                 "--num-steps",
+                                 "4",
+                                 "--save-steps",
+                                 "2",
+                                 "--batch-size",
+                                 "2",
+                                 "--max-seq-len",
+                                 "128",
+                                 "--device",
+                                 "cpu",
+                                 "--cache-dir",
+                                 "cache",
+                                 "--learning-rate",
+                                 "1e-3",
+                                 "--set",
+                                 "logging.enable_timing=false" };
     program_init(&p, root);
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(&p, args[i]);
     for (size_t i = 0; i < n_extra; i++) program_arg(&p, extra[i]);
@@ -717,11 +770,15 @@ static void train_demo(const char *root, const char *out, const char *const *ext
 static void samples_are_shown_and_change_no_bit(void **state)
 {
     const char *root = *state;
-    const char *const asked[] = { "--device-memory", "10M", "--sample-steps", "2", "--set", "logging.sample_prompts=[Reverse owl., Say hi]" };
+    const char *const asked[] = { "--device-memory", "10M",
+                                  "--sample-steps",  "2",
+                                  "--set",           "logging.sample_prompts=[Reverse owl., Say hi]" };
     char *text;
     size_t n;
     mt_err err = { 0 };
-    workspace_write(root, "chat.json", "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}, {\"query\": \"Reverse ant.\", \"response\": \"tna\"}]");
+    workspace_write(
+        root, "chat.json",
+        "[{\"query\": \"Reverse owl.\", \"response\": \"lwo\"}, {\"query\": \"Reverse ant.\", \"response\": \"tna\"}]");
     train_demo(root, "with", asked, MT_COUNT(asked));
     assert_printed(&p, "sample at step 2: Reverse owl. -> ");
     assert_printed(&p, "sample at step 4: Say hi -> ");
@@ -730,10 +787,12 @@ static void samples_are_shown_and_change_no_bit(void **state)
     mt_free(text);
     for (int i = 0; i < 2; i++) {
         train_demo(root, i ? "streamed" : "resident", asked, i ? 2 : 0);
-        const char *const files[] = { "final/model.safetensors", "checkpoint-4/model.safetensors", "checkpoint-4/resume/unit-000.safetensors",
-                                      "checkpoint-4/resume/unit-001.safetensors", "checkpoint-4/resume/unit-004.safetensors" };
+        const char *const files[] = { "final/model.safetensors", "checkpoint-4/model.safetensors",
+                                      "checkpoint-4/resume/unit-000.safetensors", "checkpoint-4/resume/unit-001.safetensors",
+                                      "checkpoint-4/resume/unit-004.safetensors" };
         for (size_t k = 0; k < MT_COUNT(files); k++) {
-            test_path a = workspace_path("%s/with/%s", root, files[k]), b = workspace_path("%s/%s/%s", root, i ? "streamed" : "resident", files[k]);
+            test_path a = workspace_path("%s/with/%s", root, files[k]),
+                      b = workspace_path("%s/%s/%s", root, i ? "streamed" : "resident", files[k]);
             if (!workspace_same_file(a.s, b.s)) fail_msg("%s and %s differ", a.s, b.s);
         }
     }
@@ -806,15 +865,18 @@ static void weights_are_loaded_with_a_small_stack(void **state)
 
 MT_TEST_MAIN(RUNS(a_directory_that_holds_a_run_is_not_overwritten), RUNS(a_run_leaves_its_page_its_log_and_its_events),
              RUNS(a_directory_in_use_is_refused), RUNS(a_run_is_removed_only_once_the_next_one_can_start),
-             RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied), RUNS(a_dry_run_removes_nothing_of_others),
-             RUNS(no_room_is_known_before_a_run_is_removed), RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
+             RUNS(what_no_run_left_stays), RUNS(metrics_of_another_run_are_not_emptied),
+             RUNS(a_dry_run_removes_nothing_of_others), RUNS(no_room_is_known_before_a_run_is_removed),
+             RUNS(a_dry_run_leaves_nothing), RUNS(a_truncated_newest_checkpoint_falls_back), RUNS(a_wrong_checksum_falls_back),
              RUNS(every_checkpoint_damaged_starts_from_the_beginning_and_says_so), RUNS(changed_data_is_refused),
-             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said), RUNS(a_resumed_run_keeps_its_attention),
-             RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
+             RUNS(a_checkpoint_of_another_model_is_refused), RUNS(what_may_change_changes_and_is_said),
+             RUNS(a_resumed_run_keeps_its_attention), RUNS(an_old_checkpoint_by_name_is_refused_while_newer_ones_are_there),
              RUNS(only_models_are_saved_when_asked_and_cannot_be_resumed), RUNS(a_finished_model_alone_is_not_resumed),
-             RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest), RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),
-             RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step), RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(force_makes_no_device_larger), RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without),
-             RUNS(missing_things_are_named),
+             RUNS(room_is_asked_for_what_will_be_written), RUNS(a_resumed_run_asks_for_room_for_the_rest),
+             RUNS(a_finished_run_asks_for_room_for_its_model), RUNS(a_checkpoint_to_come_is_asked_room_for_beside_many),
+             RUNS(no_room_for_all_checkpoints_is_known_before_the_first_step),
+             RUNS(a_run_that_does_not_fit_is_refused_unless_forced), RUNS(force_makes_no_device_larger),
+             RUNS(a_checkpoint_is_the_same_with_room_for_a_copy_and_without), RUNS(missing_things_are_named),
              RUNS(a_gguf_file_trains_as_its_conversion_does), RUNS(a_model_chats_as_it_was_trained),
              RUNS(samples_are_shown_and_change_no_bit), RUNS(weights_are_loaded_with_a_small_stack),
              RUNS(epochs_may_be_the_measure_of_saving_and_evaluating), RUNS(evaluations_are_told_by_their_steps),

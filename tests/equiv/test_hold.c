@@ -61,6 +61,8 @@ static void *save(void *arg)
                                     .moments = MT_DTYPE_F32 };
     doze(&s->d);
     s->rc = mt_snapshot_take(&copies, s->r->engine, s->r->model, &o, &s->err);
+    if (!s->rc && mt_snapshot_bytes(copies) != mt_snapshot_would_take(s->r->model, &o))
+        s->rc = mt_fail(&s->err, MT_EINTERNAL, "copied otherwise than planned");
     for (int i = 0; i < n; i++) {
         uint64_t h = 0;
         int u = s->backwards ? n - 1 - i : i;

@@ -138,8 +138,12 @@ static void gpus_are_found_by_name_and_by_what_the_driver_calls_them(void **stat
     assert_null(mt_gpu_of_driver("NVIDIA L400"));
     assert_string_equal(mt_gpu_of_driver("NVIDIA GeForce RTX 4070 Laptop GPU")->name, "rtx4070-laptop");
     assert_null(mt_gpu_of_driver("NVIDIA GeForce RTX 4090 Laptop GPU")); /* no rtx4090 */
-    static const struct { const char *asked, *name; } as_people_write[] = {
-        { "RTX 4090", "rtx4090" }, { "rtx-4090", "rtx4090" }, { "NVIDIA H100 80GB HBM3", "h100" }, { "NVIDIA GeForce RTX 5090", "rtx5090" }, { "A100 80G", "a100-80g" }, { "rtx a6000", "rtx-a6000" },
+    static const struct {
+        const char *asked, *name;
+    } as_people_write[] = {
+        { "RTX 4090", "rtx4090" },           { "rtx-4090", "rtx4090" },
+        { "NVIDIA H100 80GB HBM3", "h100" }, { "NVIDIA GeForce RTX 5090", "rtx5090" },
+        { "A100 80G", "a100-80g" },          { "rtx a6000", "rtx-a6000" },
     };
     for (size_t i = 0; i < MT_COUNT(as_people_write); i++) {
         assert_ok(mt_gpu_find(&g, as_people_write[i].asked, &err));
@@ -151,8 +155,13 @@ static void gpus_are_found_by_name_and_by_what_the_driver_calls_them(void **stat
 static void a_gpu_that_is_not_known_leads_to_its_kin(void **state)
 {
     (void)state;
-    static const struct { const char *name, *kin; } cases[] = {
-        { "a100", "did you mean a100-40g or a100-80g?" }, { "A6000", "did you mean rtx-a6000?" }, { "h100-sxm", "did you mean h100?" }, { "4090", "did you mean rtx4090?" },
+    static const struct {
+        const char *name, *kin;
+    } cases[] = {
+        { "a100", "did you mean a100-40g or a100-80g?" },
+        { "A6000", "did you mean rtx-a6000?" },
+        { "h100-sxm", "did you mean h100?" },
+        { "4090", "did you mean rtx4090?" },
     };
     const mt_gpu *g;
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
@@ -163,7 +172,8 @@ static void a_gpu_that_is_not_known_leads_to_its_kin(void **state)
     }
 }
 
-/* What is measured beside somebody else's work is not to be remembered; a card without its full power is measured again each time. */
+/* What is measured beside somebody else's work is not to be remembered; a card without its full power is measured again each
+ * time. */
 static void a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen(void **state)
 {
     (void)state;
@@ -203,7 +213,8 @@ static void a_cpu_is_measured_once_and_remembered(void **state)
     assert_true(again.host_bytes < SIZE_MAX / 2);
     mt_device_close(dev);
     /* A file keeps six digits; a second measurement would not agree to them. */
-    assert_true(fabs(again.flops / first.flops - 1) < 1e-5 && fabs(again.adam_host[MT_MOMENTS_8BIT] / first.adam_host[MT_MOMENTS_8BIT] - 1) < 1e-5);
+    assert_true(fabs(again.flops / first.flops - 1) < 1e-5 &&
+                fabs(again.adam_host[MT_MOMENTS_8BIT] / first.adam_host[MT_MOMENTS_8BIT] - 1) < 1e-5);
     assert_true(other.flops != again.flops);
     assert_true(first.flops > 1e8 && first.flops < 1e14 && first.attention > 1e7 && first.device_bandwidth > 1e7);
     for (int form = 0; form < MT_MOMENTS_FORMS; form++) assert_true(first.adam_host[form] > 1e6);
@@ -219,7 +230,8 @@ static bool crowded(const char *root, int others, int own)
     for (int i = 0; i < 2; i++) {
         char text[256];
         int busy = i * (others + own), idle = i * 10 - busy;
-        snprintf(text, sizeof text, "cpu  1 2 3\ncpu%d %ld 0 100 %ld 10 0 0 0 0 0\ncpu9999 1 2 3 %d\n", core, 1000 + busy * tick, 5000 + idle * tick, 1 + 1000000 * i);
+        snprintf(text, sizeof text, "cpu  1 2 3\ncpu%d %ld 0 100 %ld 10 0 0 0 0 0\ncpu9999 1 2 3 %d\n", core, 1000 + busy * tick,
+                 5000 + idle * tick, 1 + 1000000 * i);
         lay(root, "/proc/stat", text);
         look[i] = mt_cores_look(root);
     }
@@ -293,7 +305,8 @@ static void what_is_measured_beside_others_does_not_last(void **state)
 static void a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind(void **state)
 {
     (void)state;
-    static const struct { size_t device, ram; } rooms[] = { { 1 << 20, 0 }, { (size_t)1 << 32, (size_t)1 << 30 } }; /* too little of its own, beside it */
+    /* Too little of its own, beside it. */
+    static const struct { size_t device, ram; } rooms[] = { { 1 << 20, 0 }, { (size_t)1 << 32, (size_t)1 << 30 } };
     mt_device_api played = mt_device_cpu;
     played.kind = MT_DEVICE_CUDA;
     for (size_t i = 0; i < MT_COUNT(rooms); i++) {
@@ -306,7 +319,8 @@ static void a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind(void **s
         assert_ok(mt_machine_here(&m, dev, &(mt_machine_given){ .ram = rooms[i].ram }, false, &err));
         dev->api = own;
         mt_device_close(dev);
-        assert_true(m.device_bytes == rooms[i].device && m.flops == mt_machine_typical().flops && m.attention == mt_machine_typical().attention);
+        assert_true(m.device_bytes == rooms[i].device && m.flops == mt_machine_typical().flops &&
+                    m.attention == mt_machine_typical().attention);
         assert_true(err.rc == MT_OK && !*err.msg);
     }
 }
@@ -315,7 +329,8 @@ static void a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind(void **s
 
 static mt_machine simple(void)
 {
-    return (mt_machine){ .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3, .adam_host = { 100 } };
+    return (mt_machine){ .copy_in = 10, .copy_out = 10, .copy_both = 8, .copy_toll = 0.1, .host_bandwidth = 26e3,
+                         .adam_host = { 100 } };
 }
 
 static void near(double a, double b) { assert_true(fabs(a - b) < 1e-6); }
@@ -364,8 +379,10 @@ static void copies_out_take_turns_as_they_become_ready(void **state)
     mt_queues q = { 0 };
     mt_queues_clear(&q);
     int computed = mt_queues_add(&q, MT_Q_COMPUTE, 0.5, -1, -1, -1);
-    int back = mt_queues_add(&q, MT_Q_BACK, 10, -1, -1, -1), again = mt_queues_add(&q, MT_Q_BACK, 10, -1, -1, -1); /* 0 to 1 to 2 */
-    int out = mt_queues_add(&q, MT_Q_OUT, 10, computed, -1, -1);                                                   /* ready at 0.55, 2 to 3 */
+    /* 0 to 1 to 2. */
+    int back = mt_queues_add(&q, MT_Q_BACK, 10, -1, -1, -1), again = mt_queues_add(&q, MT_Q_BACK, 10, -1, -1, -1);
+    /* Ready at 0.55, 2 to 3. */
+    int out = mt_queues_add(&q, MT_Q_OUT, 10, computed, -1, -1);
     int later = mt_queues_add(&q, MT_Q_BACK, 10, out, -1, -1);
     assert_true(mt_queues_run(&q, &m, MT_MOMENTS_F32));
     near(q.tasks[back].end, 1);
@@ -415,12 +432,17 @@ static int remove_all(void **state)
 
 #define IN_DIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, remove_all)
 
-MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup), IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages),
-             IN_DIR(a_cgroup_v1_limits_it_too), IN_DIR(what_is_left_is_compared_with_what_bounds_it), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
-             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them), cmocka_unit_test(a_gpu_that_is_not_known_leads_to_its_kin), cmocka_unit_test(a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen),
-             cmocka_unit_test(only_hopper_has_cudnns_attention),
-             IN_DIR(a_cpu_is_measured_once_and_remembered), IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
-             IN_DIR(what_is_measured_beside_others_does_not_last), cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
-             cmocka_unit_test(queues_run_in_order_side_by_side_and_wait), cmocka_unit_test(copies_out_take_turns_as_they_become_ready),
-             cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
-             cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory), cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))
+MT_TEST_MAIN(IN_DIR(available_memory_counts_when_there_is_no_cgroup),
+             IN_DIR(a_cgroup_v2_limits_it_less_what_is_used_but_not_its_droppable_pages), IN_DIR(a_cgroup_v1_limits_it_too),
+             IN_DIR(what_is_left_is_compared_with_what_bounds_it), IN_DIR(a_machine_without_meminfo_is_asked_for_a_flag),
+             cmocka_unit_test(gpus_are_found_by_name_and_by_what_the_driver_calls_them),
+             cmocka_unit_test(a_gpu_that_is_not_known_leads_to_its_kin),
+             cmocka_unit_test(a_gpu_is_held_to_its_kind_more_closely_where_that_was_seen),
+             cmocka_unit_test(only_hopper_has_cudnns_attention), IN_DIR(a_cpu_is_measured_once_and_remembered),
+             IN_DIR(cores_are_crowded_when_others_leave_fewer_than_are_wanted),
+             IN_DIR(what_is_measured_beside_others_does_not_last),
+             cmocka_unit_test(a_gpu_with_too_little_room_to_measure_is_taken_for_its_kind),
+             cmocka_unit_test(queues_run_in_order_side_by_side_and_wait),
+             cmocka_unit_test(copies_out_take_turns_as_they_become_ready), cmocka_unit_test(adam_runs_at_the_rate_of_its_moments),
+             cmocka_unit_test(what_runs_at_once_shares_the_link_and_the_memory),
+             cmocka_unit_test(a_task_that_waits_for_one_behind_it_is_noticed))

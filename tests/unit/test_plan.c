@@ -16,8 +16,10 @@ static void open_model(mt_config **c, mt_model **m, int layers)
     mt_err err = { 0 };
     char text[512];
     snprintf(text, sizeof text,
-             "{\"model_type\": \"llama\", \"hidden_size\": 16, \"num_hidden_layers\": %d, \"num_attention_heads\": 2, \"intermediate_size\": 16, "
-             "\"vocab_size\": 32}", layers);
+             "{\"model_type\": \"llama\", \"hidden_size\": 16, \"num_hidden_layers\": %d, \"num_attention_heads\": 2, "
+             "\"intermediate_size\": 16, "
+             "\"vocab_size\": 32}",
+             layers);
     assert_ok(mt_config_parse(c, text, strlen(text), "text", &err));
     assert_ok(mt_model_create(m, *c, NULL, &err));
 }
@@ -35,10 +37,12 @@ static void a_segment_longer_than_the_engine_can_redo_is_refused(void **state)
         open_model(&c, &m, layers);
         assert_ok(mt_placement_init(&p, m, &err));
         p.sweep_tokens = 8;
-        for (int u = 0; u < m->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .home = MT_DEVICE, .site = MT_SITE_DEVICE };
+        for (int u = 0; u < m->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .home = MT_DEVICE,
+                                                                           .site = MT_SITE_DEVICE };
         for (int l = 0; l < layers; l++) p.layers[l] = (mt_layer_place){ l ? MT_KEEP_NOTHING : MT_KEEP_INPUT, MT_DEVICE };
         const mt_job job = { .train = true, .clip = true, .step_tokens = 8, .step_docs = 1, .longest = 8 };
-        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8 };
+        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8, .mlp_rows = 8,
+                                  .head_rows = 8 };
         mt_rc rc = mt_plan_create(&plan, m, &job, &a, &p, &err);
         assert_int_equal(rc, layers <= MT_MAX_SEGMENT ? MT_OK : MT_ERANGE);
         if (rc) assert_says("redone from one kept input");
@@ -55,7 +59,8 @@ static void kept_arrays_have_room_to_be_aligned(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_config *c;
-    const char *text = "{\"model_type\": \"llama\", \"hidden_size\": 48, \"num_hidden_layers\": 1, \"num_attention_heads\": 3, \"intermediate_size\": 16, \"vocab_size\": 32}";
+    const char *text = "{\"model_type\": \"llama\", \"hidden_size\": 48, \"num_hidden_layers\": 1, \"num_attention_heads\": 3, "
+                       "\"intermediate_size\": 16, \"vocab_size\": 32}";
     assert_ok(mt_config_parse(&c, text, strlen(text), "text", &err));
     const int64_t rows = 7;
     const size_t widths[] = { 3 * 4, 48 * 2, 3 * 48 * 2, 48 * 2, 48 * 2, 2 * 16 * 2 }; /* lse, x, qkv, attn, xmid, gate and up */
@@ -77,9 +82,13 @@ static void a_gpu_s_copies_of_mapped_files_are_counted(void **state)
     mt_config *c;
     mt_model *m;
     mt_plan *plan;
-    const mt_job jobs[] = { { .step_tokens = 64, .step_docs = 1, .longest = 64, .mapped = true }, { .train = true, .step_tokens = 64, .step_docs = 1, .longest = 64 } };
+    const mt_job jobs[] = { { .step_tokens = 64, .step_docs = 1, .longest = 64, .mapped = true }, { .train = true,
+                                                                                                    .step_tokens = 64,
+                                                                                                    .step_docs = 1,
+                                                                                                    .longest = 64 } };
     const size_t slots[] = { MT_DEVICE_SLOTS_BYTES, 0 };
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64,
+                              .head_rows = 64 };
     mt_machine gpu = mt_machine_typical(), cpu = gpu;
     cpu.shared = true;
     open_model(&c, &m, 2);
@@ -96,9 +105,11 @@ static void a_gpu_s_copies_of_mapped_files_are_counted(void **state)
 
 static const mt_job long_job = { .train = true, .clip = true, .step_tokens = 4096, .step_docs = 64, .longest = 64 };
 
-static mt_rc search(mt_plan **plan, const mt_model *m, const mt_limits *limits, size_t device_bytes, const mt_job *job, mt_err *err)
+static mt_rc search(mt_plan **plan, const mt_model *m, const mt_limits *limits, size_t device_bytes, const mt_job *job,
+                    mt_err *err)
 {
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64,
+                              .head_rows = 64 };
     mt_machine machine = mt_machine_typical();
     machine.device_bytes = device_bytes;
     machine.limits = *limits;
@@ -133,12 +144,15 @@ static void what_is_left_keeps_norms_then_activations(void **state)
     mt_model *m;
     mt_plan *plan, *whole;
     char text[256];
-    const mt_job one_sweep = { .train = true, .clip = true, .step_tokens = 1024, .step_docs = 16, .longest = 64 }; /* no larger one could be as good */
+    /* No larger one could be as good. */
+    const mt_job one_sweep = { .train = true, .clip = true, .step_tokens = 1024, .step_docs = 16, .longest = 64 };
     open_model(&c, &m, 8);
     assert_ok(search(&whole, m, &(mt_limits){ 0 }, SIZE_MAX, &one_sweep, &err));
     int64_t rows = whole->place.sweep_tokens;
-    size_t all = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ALL, rows), norms = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_NORMS, rows) - all;
-    size_t act = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ACT, rows) - all - norms, least = whole->device_bytes - 8 * (norms + act);
+    size_t all = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ALL, rows),
+           norms = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_NORMS, rows) - all;
+    size_t act = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ACT, rows) - all - norms,
+           least = whole->device_bytes - 8 * (norms + act);
     const struct {
         size_t room;
         int norms, acts;
@@ -149,11 +163,15 @@ static void what_is_left_keeps_norms_then_activations(void **state)
                   { 8 * norms + 2 * act, 8, 2, "layers keep: 2 everything, 6 all but activations" },
                   { 8 * norms + 8 * act, 8, 8, "every layer keeps everything" } };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
-        assert_ok(search(&plan, m, &(mt_limits){ 0 }, least + cases[i].room + 8 * MT_DEVICE_ALIGN, &one_sweep, &err)); /* each block is rounded up */
-        assert_memory_equal(plan->place.units, whole->place.units, (size_t)m->n_units * sizeof *plan->place.units); /* nothing else made room */
+        /* Each block is rounded up. */
+        assert_ok(search(&plan, m, &(mt_limits){ 0 }, least + cases[i].room + 8 * MT_DEVICE_ALIGN, &one_sweep, &err));
+        /* Nothing else made room. */
+        assert_memory_equal(plan->place.units, whole->place.units, (size_t)m->n_units * sizeof *plan->place.units);
         assert_int_equal(plan->place.sweep_tokens, rows);
         for (int l = 0; l < 8; l++)
-            assert_int_equal(plan->place.layers[l].keep, l < cases[i].acts ? MT_KEEP_ACT : l < cases[i].norms ? MT_KEEP_NORMS : MT_KEEP_ALL);
+            assert_int_equal(plan->place.layers[l].keep, l < cases[i].acts    ? MT_KEEP_ACT
+                                                         : l < cases[i].norms ? MT_KEEP_NORMS
+                                                                              : MT_KEEP_ALL);
         mt_plan_describe_kept(plan, &(mt_limits){ 0 }, text, sizeof text);
         assert_string_equal(text, cases[i].said);
         mt_plan_free(plan);
@@ -217,7 +235,8 @@ static void a_longer_interval_needs_less_device_memory(void **state)
     const mt_limits four = { .interval = 4, .offload = MT_MUST_NOT };
     size_t fourth = least_device(m, &four);
     assert_true(fourth < each);
-    assert_ok(search(&plan, m, &four, fourth, &(mt_job){ .train = true, .clip = true, .step_tokens = 64, .step_docs = 1, .longest = 64 }, &err));
+    assert_ok(search(&plan, m, &four, fourth, &(mt_job){ .train = true, .clip = true, .step_tokens = 64, .step_docs = 1,
+                                                         .longest = 64 }, &err));
     assert_true(plan->longest_segment > 1 && plan->longest_segment <= 4);
     mt_plan_free(plan);
     mt_model_free(m);
@@ -307,7 +326,8 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
     open_model(&c, &m, 8);
     for (int n = 1; n <= 12; n += 11) {
         mt_machine machine = mt_machine_typical();
-        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64, .head_rows = 64 };
+        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 64, .mlp_rows = 64,
+                                  .head_rows = 64 };
         machine.home_host = true;
         machine.limits.n_slabs = n;
         assert_ok(mt_plan_search(&plan, m, &job, &a, &machine, &err));
@@ -321,8 +341,8 @@ static void slabs_and_offloading_keep_to_their_limits(void **state)
     mt_config_close(c);
 }
 
-/* A model that is far too large for this device to keep everything, and a host with room: the link has time for some layers, spread over the
- * step, and those are not redone.  Layers that share their host memory share what they keep there. */
+/* A model that is far too large for this device to keep everything, and a host with room: the link has time for some layers,
+ * spread over the step, and those are not redone.  Layers that share their host memory share what they keep there. */
 static void what_goes_to_host_memory_is_kept_whole(void **state)
 {
     (void)state;
@@ -331,8 +351,10 @@ static void what_goes_to_host_memory_is_kept_whole(void **state)
     mt_model *m;
     mt_plan *plan;
     mt_machine machine = mt_machine_typical();
-    const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024, .alias_layers = true };
-    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 32768, .mlp_rows = 32768, .head_rows = 4096 };
+    const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024,
+                         .alias_layers = true };
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 32768, .mlp_rows = 32768,
+                              .head_rows = 4096 };
     machine.device_bytes = (size_t)139 << 30;
     machine.host_bytes = (size_t)100 << 30;
     machine.home_host = true;
@@ -372,8 +394,10 @@ static void large_micro_batches_are_worth_no_redoing(void **state)
         mt_model *m;
         mt_plan *plan;
         mt_machine machine = mt_machine_typical();
-        const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 65536 / cases[i].seq, .longest = cases[i].seq };
-        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .attention = mt_attention_use_typical(true, false, (size_t)139 << 30) };
+        const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 65536 / cases[i].seq,
+                             .longest = cases[i].seq };
+        const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16,
+                                  .attention = mt_attention_use_typical(true, false, (size_t)139 << 30) };
         machine.device_bytes = (size_t)139 << 30;
         machine.host_bytes = (size_t)110 << 30;
         assert_ok(mt_shape_open(&c, cases[i].shape, &err));
@@ -402,7 +426,12 @@ static void flops_count_what_is_multiplied(void **state)
     mt_config_close(c);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused), cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(a_gpu_s_copies_of_mapped_files_are_counted), cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
-             cmocka_unit_test(what_is_left_keeps_norms_then_activations), cmocka_unit_test(a_strict_interval_is_held_exactly), cmocka_unit_test(a_longer_interval_needs_less_device_memory),
-             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size), cmocka_unit_test(slabs_and_offloading_keep_to_their_limits), cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
+MT_TEST_MAIN(cmocka_unit_test(a_segment_longer_than_the_engine_can_redo_is_refused),
+             cmocka_unit_test(kept_arrays_have_room_to_be_aligned), cmocka_unit_test(a_gpu_s_copies_of_mapped_files_are_counted),
+             cmocka_unit_test(more_than_the_interval_is_kept_when_it_fits),
+             cmocka_unit_test(what_is_left_keeps_norms_then_activations), cmocka_unit_test(a_strict_interval_is_held_exactly),
+             cmocka_unit_test(a_longer_interval_needs_less_device_memory),
+             cmocka_unit_test(micro_batches_are_few_and_of_equal_size), cmocka_unit_test(sweeps_are_few_and_of_equal_size),
+             cmocka_unit_test(slabs_and_offloading_keep_to_their_limits),
+             cmocka_unit_test(what_goes_to_host_memory_is_kept_whole), cmocka_unit_test(large_micro_batches_are_worth_no_redoing),
              cmocka_unit_test(flops_count_what_is_multiplied))

@@ -1,5 +1,6 @@
-/* One truth: whether a run fits, the largest, the safe and the recommended batch, what it needs and what would help never contradict each other,
- * for random models, machines and settings; most of them near the limit.  MT_DRAWS=1000 tries more, MT_SEED others. */
+/* One truth: whether a run fits, the largest, the safe and the recommended batch, what it needs and what would help never
+ * contradict each other, for random models, machines and settings; most of them near the limit.  MT_DRAWS=1000 tries more,
+ * MT_SEED others. */
 #include "test.h"
 
 #include "base/rng.h"
@@ -40,14 +41,16 @@ static void draw_settings(draw *out, dice *d)
     q->seq_len = one_in(d, 2) ? 1024 : lengths[roll(d, MT_COUNT(lengths))];
     q->batch = batches[roll(d, MT_COUNT(batches))];
     q->machine.home_host = one_in(d, 7);
-    q->machine.limits = (mt_limits){ .interval = one_in(d, 8) ? 1 + roll(d, 12) : 0, .exact = one_in(d, 16), .offload = one_in(d, 12) ? MT_MUST + roll(d, 2) : MT_MAY };
+    q->machine.limits = (mt_limits){ .interval = one_in(d, 8) ? 1 + roll(d, 12) : 0, .exact = one_in(d, 16),
+                                     .offload = one_in(d, 12) ? MT_MUST + roll(d, 2) : MT_MAY };
 }
 
 /* Host memory from half to one and a half times what the state takes, or as machines have it. */
 static size_t draw_ram(const draw *w, dice *d)
 {
     double each = 12 + 2 * w->q.clip - (double[]){ 0, 4, 6 }[w->q.form.moments], share = 0.5 + roll(d, 1000) / 1000.0;
-    return one_in(d, 4) ? (size_t)16000000000 << roll(d, 9) : (size_t)(each * share * (double)w->model->n_params) + ((size_t)4 << 30);
+    return one_in(d, 4) ? (size_t)16000000000 << roll(d, 9)
+                        : (size_t)(each * share * (double)w->model->n_params) + ((size_t)4 << 30);
 }
 
 static void draw_case(draw *out, uint64_t seed)
@@ -62,9 +65,12 @@ static void draw_case(draw *out, uint64_t seed)
     draw_settings(out, &d);
     out->q.machine.host_bytes = draw_ram(out, &d);
     const mt_question *q = &out->q;
-    snprintf(out->words, sizeof out->words, "case %llu: %s on %s, %.2f GiB of RAM, %lld samples of %lld, clip %d, moments %d, home_host %d, grad %d, compute %d, interval %d%s, offload %d", (unsigned long long)seed,
-             shape->name, gpu->name, (double)q->machine.host_bytes / 1073741824.0, (long long)q->batch, (long long)q->seq_len, q->clip, q->form.moments, q->machine.home_host, q->form.grad,
-             q->form.compute, q->machine.limits.interval, q->machine.limits.exact ? " exactly" : "", q->machine.limits.offload);
+    snprintf(out->words, sizeof out->words,
+             "case %llu: %s on %s, %.2f GiB of RAM, %lld samples of %lld, clip %d, moments %d, home_host %d, grad %d, compute "
+             "%d, interval %d%s, offload %d",
+             (unsigned long long)seed, shape->name, gpu->name, (double)q->machine.host_bytes / 1073741824.0, (long long)q->batch,
+             (long long)q->seq_len, q->clip, q->form.moments, q->machine.home_host, q->form.grad, q->form.compute,
+             q->machine.limits.interval, q->machine.limits.exact ? " exactly" : "", q->machine.limits.offload);
 }
 
 static void drop(draw *w)
@@ -89,7 +95,9 @@ static said ask(const mt_question *q, int64_t batch)
     said s = { 0 };
     mt_rc rc = mt_plan_auto(&plan, q->model, &job, &q->form, &q->machine, &err);
     if (rc && rc != MT_ENOMEM) fail_msg("%s", err.msg);
-    if (!rc) s = (said){ true, plan->device_bytes, mt_plan_host_total(plan, &q->machine), (double)job.step_tokens / plan->predicted_seconds };
+    if (!rc)
+        s = (said){ true, plan->device_bytes, mt_plan_host_total(plan, &q->machine),
+                    (double)job.step_tokens / plan->predicted_seconds };
     mt_plan_free(plan);
     return s;
 }
@@ -112,10 +120,13 @@ static said check_plan(const draw *w)
     said s = ask(q, q->batch);
     const mt_job job = mt_question_job(q, q->batch);
     HOLDS(w, s.fits == mt_plan_auto_fits(q->model, &job, &q->form, &q->machine), "a plan and whether there is one");
-    HOLDS(w, s.fits == (need.device <= q->machine.device_bytes && need.host <= q->machine.host_bytes), "what it needs, %zu and %zu", need.device, need.host);
+    HOLDS(w, s.fits == (need.device <= q->machine.device_bytes && need.host <= q->machine.host_bytes),
+          "what it needs, %zu and %zu", need.device, need.host);
     if (s.fits) {
-        HOLDS(w, s.device <= q->machine.device_bytes && s.host <= q->machine.host_bytes, "it takes %zu and %zu", s.device, s.host);
-        HOLDS(w, need.device <= s.device && need.host <= s.host, "it takes %zu and %zu, and needs %zu and %zu", s.device, s.host, need.device, need.host);
+        HOLDS(w, s.device <= q->machine.device_bytes && s.host <= q->machine.host_bytes, "it takes %zu and %zu", s.device,
+              s.host);
+        HOLDS(w, need.device <= s.device && need.host <= s.host, "it takes %zu and %zu, and needs %zu and %zu", s.device, s.host,
+              need.device, need.host);
     }
     return s;
 }
@@ -123,26 +134,32 @@ static said check_plan(const draw *w)
 static void check_batches(const draw *w, const said *asked, const mt_batch_advice *b)
 {
     const mt_question *q = &w->q;
-    HOLDS(w, asked->fits == (q->batch <= b->largest) || (q->batch > b->largest && q->batch <= b->largest + b->largest / 64 + 1), "the largest is %lld", (long long)b->largest);
-    HOLDS(w, b->safe <= b->largest && b->recommended <= b->largest && !b->recommended == !b->largest, "safe %lld, recommended %lld, largest %lld", (long long)b->safe,
-          (long long)b->recommended, (long long)b->largest);
-    HOLDS(w, b->recommended >= mt_min_i64(8, b->largest), "recommended %lld, largest %lld", (long long)b->recommended, (long long)b->largest);
+    HOLDS(w, asked->fits == (q->batch <= b->largest) || (q->batch > b->largest && q->batch <= b->largest + b->largest / 64 + 1),
+          "the largest is %lld", (long long)b->largest);
+    HOLDS(w, b->safe <= b->largest && b->recommended <= b->largest && !b->recommended == !b->largest,
+          "safe %lld, recommended %lld, largest %lld", (long long)b->safe, (long long)b->recommended, (long long)b->largest);
+    HOLDS(w, b->recommended >= mt_min_i64(8, b->largest), "recommended %lld, largest %lld", (long long)b->recommended,
+          (long long)b->largest);
     if (!b->largest) return;
     HOLDS(w, ask(q, b->largest).fits, "the largest, %lld", (long long)b->largest);
     if (b->safe) HOLDS(w, ask(q, b->safe).fits, "the safe one, %lld", (long long)b->safe);
-    if (b->largest < MT_MOST_TOKENS / q->seq_len) HOLDS(w, !ask(q, b->largest + b->largest / 64 + 1).fits, "more than the largest, %lld", (long long)b->largest);
+    if (b->largest < MT_MOST_TOKENS / q->seq_len)
+        HOLDS(w, !ask(q, b->largest + b->largest / 64 + 1).fits, "more than the largest, %lld", (long long)b->largest);
 }
 
-/* No batch size of as many samples as a step should have is much faster than the recommended one.  (Both are compared by a quick look in the advice, here by their plans.) */
+/* No batch size of as many samples as a step should have is much faster than the recommended one.  (Both are compared by a quick
+ * look in the advice, here by their plans.) */
 static void check_speed(const draw *w, const mt_batch_advice *b, double tokens_s, dice *d)
 {
     const mt_question *q = &w->q;
     int64_t others[] = { b->largest, b->recommended * 2, b->recommended / 2, (1 << (10 + roll(d, 9))) / q->seq_len };
-    HOLDS(w, fabs(b->tokens_s / tokens_s - 1) < 0.3, "recommended %lld with %.0f tokens/s, its plan has %.0f", (long long)b->recommended, b->tokens_s, tokens_s);
+    HOLDS(w, fabs(b->tokens_s / tokens_s - 1) < 0.3, "recommended %lld with %.0f tokens/s, its plan has %.0f",
+          (long long)b->recommended, b->tokens_s, tokens_s);
     for (size_t i = 0; i < MT_COUNT(others); i++) {
         int64_t other = mt_min_i64(mt_max_i64(others[i], 8), mt_min_i64(b->largest, mt_max_i64((1 << 18) / q->seq_len, 8)));
         double speed = ask(q, other).tokens_s;
-        HOLDS(w, tokens_s >= 0.88 * speed, "%lld recommended with %.0f tokens/s, %lld has %.0f", (long long)b->recommended, tokens_s, (long long)other, speed);
+        HOLDS(w, tokens_s >= 0.88 * speed, "%lld recommended with %.0f tokens/s, %lld has %.0f", (long long)b->recommended,
+              tokens_s, (long long)other, speed);
     }
 }
 
@@ -160,12 +177,14 @@ static void check_larger(const draw *w, const mt_batch_advice *b, double tokens_
         m->device_bytes += m->device_bytes / (size_t)(1 << (1 + roll(d, 9)));
     more.q.form.attention.workspace = mt_attention_workspace(&more.q.form.attention, m->device_bytes);
     assert_ok(mt_advise_batch(&now, &more.q, &err));
-    HOLDS(w, now.largest + now.largest / 32 >= b->largest, "largest %lld, with %zu and %zu %lld", (long long)b->largest, m->device_bytes, m->host_bytes, (long long)now.largest);
-    HOLDS(w, now.safe + now.safe / 32 >= b->safe, "safe %lld, with %zu and %zu %lld", (long long)b->safe, m->device_bytes, m->host_bytes, (long long)now.safe);
+    HOLDS(w, now.largest + now.largest / 32 >= b->largest, "largest %lld, with %zu and %zu %lld", (long long)b->largest,
+          m->device_bytes, m->host_bytes, (long long)now.largest);
+    HOLDS(w, now.safe + now.safe / 32 >= b->safe, "safe %lld, with %zu and %zu %lld", (long long)b->safe, m->device_bytes,
+          m->host_bytes, (long long)now.safe);
     if (!b->recommended) return;
     double speed = ask(&more.q, now.recommended).tokens_s;
-    HOLDS(w, speed >= 0.88 * tokens_s, "recommended %lld with %.0f tokens/s, with %zu and %zu %lld with %.0f", (long long)b->recommended, tokens_s, m->device_bytes, m->host_bytes,
-          (long long)now.recommended, speed);
+    HOLDS(w, speed >= 0.88 * tokens_s, "recommended %lld with %.0f tokens/s, with %zu and %zu %lld with %.0f",
+          (long long)b->recommended, tokens_s, m->device_bytes, m->host_bytes, (long long)now.recommended, speed);
 }
 
 /* The n-th of what a machine can have more of. */
@@ -182,7 +201,8 @@ static void give_more(mt_question *q, int n, double times)
     q->form.attention.workspace = mt_attention_workspace(&q->form.attention, m->device_bytes);
 }
 
-/* The same step on a larger or faster machine fits, and is not slower by more than the tenth a steady micro-batch may cost (auto.c). */
+/* The same step on a larger or faster machine fits, and is not slower by more than the tenth a steady micro-batch may cost
+ * (auto.c). */
 static void more_of_anything_is_never_worse(void **state)
 {
     (void)state;
@@ -199,7 +219,8 @@ static void more_of_anything_is_never_worse(void **state)
             give_more(&more, n, times);
             said after = ask(&more, more.batch);
             HOLDS(&w, after.fits, "not with %.2f times the %s", times, kinds[n]);
-            HOLDS(&w, after.tokens_s >= 0.88 * before.tokens_s, "%.0f tokens/s, with %.2f times the %s %.0f", before.tokens_s, times, kinds[n], after.tokens_s);
+            HOLDS(&w, after.tokens_s >= 0.88 * before.tokens_s, "%.0f tokens/s, with %.2f times the %s %.0f", before.tokens_s,
+                  times, kinds[n], after.tokens_s);
         }
         drop(&w);
     }
@@ -222,7 +243,8 @@ static void follow_machine(mt_question *q, const char *text)
 static mt_question follow(const mt_question *asked, const char *text)
 {
     mt_question q = *asked;
-    const char *batch = strstr(text, "batch_size: "), *parts = strstr(text, "gradient_accumulation_steps: "), *length = strstr(text, "max_seq_len: ");
+    const char *batch = strstr(text, "batch_size: "), *parts = strstr(text, "gradient_accumulation_steps: "),
+               *length = strstr(text, "max_seq_len: ");
     if (parts) q.accumulation = strtoll(parts + 29, NULL, 10);
     if (batch) q.batch = strtoll(batch + 12, NULL, 10) * mt_max_i64(q.accumulation, 1);
     if (length) q.seq_len = strtoll(length + 13, NULL, 10);
@@ -233,7 +255,8 @@ static mt_question follow(const mt_question *asked, const char *text)
     if (strstr(text, "home: auto")) q.machine.home_host = false;
     if (strstr(text, "host_memory: auto")) q.machine.host_bytes = q.host_there;
     if (strstr(text, "device_memory: auto")) q.machine.device_bytes = q.device_there;
-    if (strstr(text, "device_memory: auto")) q.form.attention.workspace = mt_attention_workspace(&q.form.attention, q.device_there);
+    if (strstr(text, "device_memory: auto"))
+        q.form.attention.workspace = mt_attention_workspace(&q.form.attention, q.device_there);
     if (strstr(text, "strict_checkpointing: false")) q.machine.limits.exact = false;
     if (strstr(text, "offload_inputs: auto")) q.machine.limits.offload = MT_MAY;
     follow_machine(&q, text);
@@ -242,7 +265,12 @@ static mt_question follow(const mt_question *asked, const char *text)
 
 static int bytes_each(const mt_question *q)
 {
-    return (q->form.moments == MT_MOMENTS_F32 ? 8 : q->form.moments == MT_MOMENTS_BF16 ? 4 : 2) + (!q->clip ? 0 : q->form.grad == MT_DTYPE_F32 ? 4 : 2);
+    return (q->form.moments == MT_MOMENTS_F32    ? 8
+            : q->form.moments == MT_MOMENTS_BF16 ? 4
+                                                 : 2) +
+           (!q->clip                       ? 0
+            : q->form.grad == MT_DTYPE_F32 ? 4
+                                           : 2);
 }
 
 /* What is lost with clipping and with smaller moments is said, and what that saves. */
@@ -252,7 +280,9 @@ static void check_cost(const draw *w, const mt_remedy *r, const mt_question *fol
     const char *saves = strstr(r->cost, "saves ");
     HOLDS(w, clip == (strstr(r->cost, "no clipping") != NULL), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
     HOLDS(w, moments == (strstr(r->cost, "m and v") != NULL), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
-    if (clip || moments) HOLDS(w, saves && atoi(saves + 6) == bytes_each(&w->q) - bytes_each(followed) && strstr(saves, " bytes a parameter"), "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
+    if (clip || moments)
+        HOLDS(w, saves && atoi(saves + 6) == bytes_each(&w->q) - bytes_each(followed) && strstr(saves, " bytes a parameter"),
+              "\"%.96s\" costs \"%.140s\"", r->change, r->cost);
 }
 
 static void check_remedies(const draw *w, const mt_batch_advice *b)
@@ -262,13 +292,16 @@ static void check_remedies(const draw *w, const mt_batch_advice *b)
     int n;
     assert_ok(mt_advise_remedies(r, &n, &w->q, b, &err));
     HOLDS(w, n > 0, "nothing helps");
-    if (b->recommended) HOLDS(w, strstr(r[0].change, "batch_size: ") == r[0].change, "a smaller batch helps and is not said to: %.96s", r[0].change);
+    if (b->recommended)
+        HOLDS(w, strstr(r[0].change, "batch_size: ") == r[0].change, "a smaller batch helps and is not said to: %.96s",
+              r[0].change);
     for (int i = 0; i < n; i++) {
         mt_question q = follow(&w->q, r[i].change);
         said s = ask(&q, q.batch);
         HOLDS(w, s.fits, "\"%.96s\" does not help", r[i].change);
         check_cost(w, &r[i], &q);
-        HOLDS(w, fabs(r[i].tokens_s / s.tokens_s - 1) < 1e-6, "\"%.96s\" would make %.0f tokens/s and makes %.0f", r[i].change, r[i].tokens_s, s.tokens_s);
+        HOLDS(w, fabs(r[i].tokens_s / s.tokens_s - 1) < 1e-6, "\"%.96s\" would make %.0f tokens/s and makes %.0f", r[i].change,
+              r[i].tokens_s, s.tokens_s);
     }
 }
 
@@ -339,7 +372,8 @@ static void no_random_placement_needs_less(void **state)
             assert_ok(mt_plan_measure(&t, &err));
             size_t host = mt_plan_host_total(&t, &q->machine);
             HOLDS(&w, t.device_bytes >= need.device, "%zu on the device, said to need %zu", t.device_bytes, need.device);
-            if (t.device_bytes <= q->machine.device_bytes) HOLDS(&w, host >= need.host, "%zu on the host, said to need %zu", host, need.host);
+            if (t.device_bytes <= q->machine.device_bytes)
+                HOLDS(&w, host >= need.host, "%zu on the host, said to need %zu", host, need.host);
         }
         mt_placement_free(&t.place);
         drop(&w);
@@ -357,7 +391,9 @@ static draw known(const char *name, const char *card, double ram, int64_t batch)
     assert_ok(mt_shape_find(&shape, name, &err));
     assert_ok(mt_gpu_find(&gpu, card, &err));
     assert_ok(mt_shape_model(&w.config, &w.model, shape, NULL, &err));
-    w.q = (mt_question){ .model = w.model, .machine = mt_machine_of_gpu(gpu, 16), .form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 }, .clip = true, .seq_len = 1024, .batch = batch };
+    w.q = (mt_question){ .model = w.model, .machine = mt_machine_of_gpu(gpu, 16),
+                         .form = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16 }, .clip = true, .seq_len = 1024,
+                         .batch = batch };
     w.q.form.attention = mt_attention_use_typical(true, false, w.q.machine.device_bytes);
     w.q.machine.host_bytes = (size_t)ram;
     snprintf(w.words, sizeof w.words, "%s on %s", name, card);
@@ -379,8 +415,9 @@ static void more_ram_or_a_larger_card_takes_no_batch_away(void **state)
                 w.q.machine.host_bytes = (size_t)(84 + 2 * i) << 30;
             w.q.form.attention = mt_attention_use_typical(true, false, w.q.machine.device_bytes);
             assert_ok(mt_advise_batch(&b, &w.q, &err));
-            HOLDS(&w, b.largest + b.largest / 64 >= last && b.safe + b.safe / 64 >= last_safe, "at %d: %lld and %lld, before %lld and %lld", i, (long long)b.largest, (long long)b.safe,
-                  (long long)last, (long long)last_safe);
+            HOLDS(&w, b.largest + b.largest / 64 >= last && b.safe + b.safe / 64 >= last_safe,
+                  "at %d: %lld and %lld, before %lld and %lld", i, (long long)b.largest, (long long)b.safe, (long long)last,
+                  (long long)last_safe);
             last = b.largest;
             last_safe = b.safe;
         }
@@ -462,7 +499,8 @@ static void a_smaller_batch_comes_first_and_in_terms_of_the_settings(void **stat
         w.q.accumulation = parts;
         assert_ok(mt_advise_remedies(r, &n, &w.q, &b, &err));
         mt_question q = follow(&w.q, r[0].change);
-        HOLDS(&w, strncmp(r[0].change, "batch_size: ", 12) == 0 && q.batch <= b.recommended && 2 * q.batch > b.recommended, "%.96s", r[0].change);
+        HOLDS(&w, strncmp(r[0].change, "batch_size: ", 12) == 0 && q.batch <= b.recommended && 2 * q.batch > b.recommended,
+              "%.96s", r[0].change);
         assert_true(ask(&q, q.batch).fits);
     }
     drop(&w);
@@ -480,8 +518,10 @@ static void limits_of_ones_own_are_lifted_first(void **state)
     } cases[] = { { "qwen2.5-7b", 60e9, 128e9, 0, 0, "host_memory: auto", true },
                   { "qwen2.5-7b", 128e9, 0, 5e9, 24e9, "device_memory: auto", true },
                   { "qwen2.5-7b", 60e9, 128e9, 5e9, 24e9, "host_memory: auto, device_memory: auto", true },
-                  { "qwen2.5-7b", 40e9, 60e9, 5e9, 24e9, "host_memory: auto, device_memory: auto, max_grad_norm: 0, adam_state: 8bit", false },
-                  { "qwen2.5-72b", 60e9, 228e9, 5e9, 24e9, "host_memory: auto, device_memory: auto, max_grad_norm: 0, adam_state: 8bit, a GPU with ", false } };
+                  { "qwen2.5-7b", 40e9, 60e9, 5e9, 24e9,
+                    "host_memory: auto, device_memory: auto, max_grad_norm: 0, adam_state: 8bit", false },
+                  { "qwen2.5-72b", 60e9, 228e9, 5e9, 24e9,
+                    "host_memory: auto, device_memory: auto, max_grad_norm: 0, adam_state: 8bit, a GPU with ", false } };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
         mt_remedy r[MT_REMEDIES];
@@ -491,10 +531,12 @@ static void limits_of_ones_own_are_lifted_first(void **state)
         w.q.device_there = (size_t)cases[i].device_there;
         if (cases[i].device > 0) w.q.machine.device_bytes = (size_t)cases[i].device;
         assert_ok(mt_advise_remedies(r, &n, &w.q, NULL, &err));
-        HOLDS(&w, n > 0 && strncmp(r[0].change, cases[i].first, strlen(cases[i].first)) == 0, "case %zu: \"%.96s\"", i, r[0].change);
+        HOLDS(&w, n > 0 && strncmp(r[0].change, cases[i].first, strlen(cases[i].first)) == 0, "case %zu: \"%.96s\"", i,
+              r[0].change);
         for (int k = 0; k < n; k++) {
             mt_question q = follow(&w.q, r[k].change);
-            HOLDS(&w, fabs(r[k].tokens_s / ask(&q, q.batch).tokens_s - 1) < 1e-6 && *r[k].cost, "case %zu: \"%.96s\"", i, r[k].change);
+            HOLDS(&w, fabs(r[k].tokens_s / ask(&q, q.batch).tokens_s - 1) < 1e-6 && *r[k].cost, "case %zu: \"%.96s\"", i,
+                  r[k].change);
             HOLDS(&w, !cases[i].enough || !strstr(r[k].change, "free"), "case %zu: to buy %.96s", i, r[k].change);
             HOLDS(&w, strcmp(r[k].change + strlen(r[k].change) - 2, ", "), "case %zu: \"%.96s\"", i, r[k].change);
         }
@@ -517,13 +559,20 @@ static void with_auto_a_remedy_has_the_batch_that_auto_would_take(void **state)
         mt_question q = follow(&w.q, r[i].change);
         mt_batch_advice b;
         assert_ok(mt_advise_batch(&b, &q, &err));
-        HOLDS(&w, r[i].batch == mt_advise_auto(&b, 1) && r[i].batch > 1, "\"%.96s\": %lld samples", r[i].change, (long long)r[i].batch);
-        HOLDS(&w, fabs(r[i].tokens_s / ask(&q, r[i].batch).tokens_s - 1) < 1e-6, "\"%.96s\": %.0f tokens/s", r[i].change, r[i].tokens_s);
+        HOLDS(&w, r[i].batch == mt_advise_auto(&b, 1) && r[i].batch > 1, "\"%.96s\": %lld samples", r[i].change,
+              (long long)r[i].batch);
+        HOLDS(&w, fabs(r[i].tokens_s / ask(&q, r[i].batch).tokens_s - 1) < 1e-6, "\"%.96s\": %.0f tokens/s", r[i].change,
+              r[i].tokens_s);
     }
     drop(&w);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(more_of_anything_is_never_worse), cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
-             cmocka_unit_test(a_larger_card_needs_no_more_of_itself), cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away), cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
-             cmocka_unit_test(a_remedy_names_nothing_that_does_not_help), cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings),
-             cmocka_unit_test(limits_of_ones_own_are_lifted_first), cmocka_unit_test(with_auto_a_remedy_has_the_batch_that_auto_would_take))
+MT_TEST_MAIN(cmocka_unit_test(all_answers_agree), cmocka_unit_test(more_of_anything_is_never_worse),
+             cmocka_unit_test(no_random_placement_needs_less), cmocka_unit_test(a_step_that_takes_two_trades_fits),
+             cmocka_unit_test(a_larger_card_needs_no_more_of_itself),
+             cmocka_unit_test(more_ram_or_a_larger_card_takes_no_batch_away),
+             cmocka_unit_test(a_72b_beside_a_terabyte_is_recommended_what_is_fast),
+             cmocka_unit_test(a_remedy_names_nothing_that_does_not_help),
+             cmocka_unit_test(a_smaller_batch_comes_first_and_in_terms_of_the_settings),
+             cmocka_unit_test(limits_of_ones_own_are_lifted_first),
+             cmocka_unit_test(with_auto_a_remedy_has_the_batch_that_auto_would_take))

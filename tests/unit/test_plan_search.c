@@ -74,7 +74,8 @@ static void a_32b_takes_twelve_or_fourteen_bytes_a_parameter(void **state)
             bool counts = b->kind <= MT_BUF_PARKED; /* hi, lo, m, v, parked gradients */
             if (counts && b->place == MT_HOST) state_bytes += (double)b->bytes;
         }
-        for (int u = 0; u < s.model->n_units; u++) parked += clip && plan->place.units[u].site == MT_SITE_HOST ? (double)s.model->units[u].layout->n_train : 0;
+        for (int u = 0; u < s.model->n_units; u++)
+            parked += clip && plan->place.units[u].site == MT_SITE_HOST ? (double)s.model->units[u].layout->n_train : 0;
         assert_true(fabs(state_bytes / (12.0 * (double)s.model->n_params + 2 * parked) - 1) < 1e-3);
         if (clip) assert_true(parked > 0.5 * (double)s.model->n_params); /* few are updated through the device */
         mt_plan_free(plan);
@@ -341,10 +342,17 @@ static void every_shape_answers_to_its_name(void **state)
         assert_ok(mt_shape_find(&found, mt_shapes[i].name, &err));
         assert_ptr_equal(found, &mt_shapes[i]);
     }
-    static const struct { const char *asked, *name; } hub[] = {
-        { "meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b" }, { "meta-llama/Llama-3.1-8B", "llama-3.1-8b" }, { "baidu/ERNIE-4.5-0.3B-PT", "ernie-4.5-0.3b" },
-        { "google/gemma-3-4b-it", "gemma-3-4b" }, { "01-ai/Yi-1.5-9B-Chat", "yi-1.5-9b" },
-        { "Qwen/Qwen3-4B-Base", "qwen3-4b" }, { "mistralai/Mistral-Nemo-Base-2407", "mistral-nemo-2407" }, { "nvidia/Minitron-4B-Base", "minitron-4b-base" },
+    static const struct {
+        const char *asked, *name;
+    } hub[] = {
+        { "meta-llama/Meta-Llama-3.1-8B-Instruct", "llama-3.1-8b" },
+        { "meta-llama/Llama-3.1-8B", "llama-3.1-8b" },
+        { "baidu/ERNIE-4.5-0.3B-PT", "ernie-4.5-0.3b" },
+        { "google/gemma-3-4b-it", "gemma-3-4b" },
+        { "01-ai/Yi-1.5-9B-Chat", "yi-1.5-9b" },
+        { "Qwen/Qwen3-4B-Base", "qwen3-4b" },
+        { "mistralai/Mistral-Nemo-Base-2407", "mistral-nemo-2407" },
+        { "nvidia/Minitron-4B-Base", "minitron-4b-base" },
     };
     for (size_t i = 0; i < MT_COUNT(hub); i++) {
         assert_ok(mt_shape_find(&found, hub[i].asked, &err));
@@ -382,9 +390,15 @@ static void mixtures_are_planned_and_not_trained(void **state)
     close_shape(&s);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_32b_takes_twelve_or_fourteen_bytes_a_parameter), cmocka_unit_test(a_120b_fits_one_h200_and_1500_gb_without_clipping),
-             cmocka_unit_test(a_7b_fits_an_rtx4090_beside_128_gb), cmocka_unit_test(a_70b_on_256_gb_does_not_fit_and_is_told_what_would), cmocka_unit_test(a_32b_fits_300_gb_with_smaller_moments),
-             cmocka_unit_test(a_14b_shares_its_state_between_110_gb_and_the_gpu), cmocka_unit_test(a_7b_takes_documents_of_131072_tokens),
-             cmocka_unit_test(an_interval_of_four_and_twelve_slabs_plan_the_same_speed), cmocka_unit_test(more_of_anything_is_never_slower), cmocka_unit_test(a_14b_beside_more_ram_is_not_slower),
-             cmocka_unit_test(every_shape_plans_in_less_than_a_second), cmocka_unit_test(free_memory_does_not_decide_the_arithmetic),
-             cmocka_unit_test(every_shape_answers_to_its_name), cmocka_unit_test(auto_batches_are_whole), cmocka_unit_test(mixtures_are_planned_and_not_trained))
+MT_TEST_MAIN(cmocka_unit_test(a_32b_takes_twelve_or_fourteen_bytes_a_parameter),
+             cmocka_unit_test(a_120b_fits_one_h200_and_1500_gb_without_clipping),
+             cmocka_unit_test(a_7b_fits_an_rtx4090_beside_128_gb),
+             cmocka_unit_test(a_70b_on_256_gb_does_not_fit_and_is_told_what_would),
+             cmocka_unit_test(a_32b_fits_300_gb_with_smaller_moments),
+             cmocka_unit_test(a_14b_shares_its_state_between_110_gb_and_the_gpu),
+             cmocka_unit_test(a_7b_takes_documents_of_131072_tokens),
+             cmocka_unit_test(an_interval_of_four_and_twelve_slabs_plan_the_same_speed),
+             cmocka_unit_test(more_of_anything_is_never_slower), cmocka_unit_test(a_14b_beside_more_ram_is_not_slower),
+             cmocka_unit_test(every_shape_plans_in_less_than_a_second),
+             cmocka_unit_test(free_memory_does_not_decide_the_arithmetic), cmocka_unit_test(every_shape_answers_to_its_name),
+             cmocka_unit_test(auto_batches_are_whole), cmocka_unit_test(mixtures_are_planned_and_not_trained))

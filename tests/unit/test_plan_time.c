@@ -1,5 +1,5 @@
-/* The time model against what was measured on an H200 with 16 cores and 125 GiB of RAM (docs/benchmarks.md says with which commands):
- * each prediction within 15%.  MT_SHOW=1 prints them all, with the placement that was chosen. */
+/* The time model against what was measured on an H200 with 16 cores and 125 GiB of RAM (docs/benchmarks.md says with which
+ * commands): each prediction within 15%.  MT_SHOW=1 prints them all, with the placement that was chosen. */
 #include "test.h"
 
 #include "plan/advise.h"
@@ -88,9 +88,11 @@ static double predict(const measurement *m, char *what, size_t n)
     machine.host_bytes = (size_t)(m->ram * 1073741824.0);
     if (m->device > 0) machine.device_bytes = (size_t)(m->device * 1e9);
     machine.home_host = m->home_host;
-    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = m->micro, .mlp_rows = 32768, .head_rows = 4096,
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = m->micro, .mlp_rows = 32768,
+                        .head_rows = 4096,
                         .attention = mt_attention_use_typical(!(m->how & ANY_KERNELS), false, machine.device_bytes) };
-    const mt_job job = { .train = true, .clip = m->clip, .step_tokens = m->tokens, .step_docs = m->tokens / m->seq, .longest = m->seq, .alias_layers = m->how & ALIASED };
+    const mt_job job = { .train = true, .clip = m->clip, .step_tokens = m->tokens, .step_docs = m->tokens / m->seq,
+                         .longest = m->seq, .alias_layers = m->how & ALIASED };
     assert_ok((m->micro ? mt_plan_search : mt_plan_auto)(&plan, model, &job, &a, &machine, &err));
     const mt_times *t = &plan->times;
     double seconds = plan->predicted_seconds, parts[] = { t->compute, t->copy_in, t->copy_out, t->adam_host };
@@ -111,7 +113,8 @@ static void predicted_steps_are_within_fifteen_percent_of_measured(void **state)
         char what[512];
         double seconds = predict(m, what, sizeof what), off = seconds / m->seconds - 1;
         if (fabs(off) > 0.15 || getenv("MT_SHOW"))
-            print_message("%-14s %6lld tokens of %5lld: predicted %7.3f s, measured %7.3f, %+3.0f%%  %s\n", m->shape, (long long)m->tokens, (long long)m->seq, seconds, m->seconds, 100 * off, what);
+            print_message("%-14s %6lld tokens of %5lld: predicted %7.3f s, measured %7.3f, %+3.0f%%  %s\n", m->shape,
+                          (long long)m->tokens, (long long)m->seq, seconds, m->seconds, 100 * off, what);
         ok &= fabs(off) <= 0.15;
     }
     assert_true(ok);
