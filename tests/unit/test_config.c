@@ -123,7 +123,8 @@ static void numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them(vo
     mt_err err = { 0 };
     mt_config *c;
     assert_ok(open_text(&c, "{\"model_type\": \"llama\", \"time_step_limit\": [0.0, Infinity], \"x\": NaN, "
-                            "\"max_position_embeddings\": 128, \"model_max_length\": 1000000000000000019884624838656, " SHAPE "}", &err));
+                            "\"max_position_embeddings\": 128, \"model_max_length\": 1000000000000000019884624838656, " SHAPE "}",
+                        &err));
     assert_int_equal(c->D, 64);
     mt_config_close(c);
 }

@@ -649,4 +649,5 @@ MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_te
              RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first),
              RIG(every_failing_file_call_leaves_a_cache_that_works), RIG(a_broken_download_goes_on_where_it_was),
              RIG(what_was_left_by_a_stranger_is_not_believed),
-             RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again), RIG(two_at_once_fetch_it_once), RIG(the_others_lock_is_waited_for))
+             RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again), RIG(two_at_once_fetch_it_once),
+             RIG(the_others_lock_is_waited_for))
