@@ -1,5 +1,7 @@
 #include "base/err.h"
 
+#include "base/utf8.h"
+
 #include <errno.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -12,6 +14,7 @@ mt_rc mt__fail(mt_err *err, mt_rc rc, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(err->msg, sizeof err->msg, fmt, ap);
     va_end(ap);
+    mt_utf8_tame(err->msg);
     err->rc = rc;
     return rc;
 }
@@ -26,6 +29,7 @@ mt_rc mt__fail_errno(mt_err *err, mt_rc rc, const char *fmt, ...)
     va_end(ap);
     size_t n = strlen(err->msg);
     snprintf(err->msg + n, sizeof err->msg - n, ": %s", strerror(saved));
+    mt_utf8_tame(err->msg);
     err->rc = rc;
     return rc;
 }
@@ -38,6 +42,7 @@ mt_rc mt_note(mt_err *err, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(context, sizeof context, fmt, ap);
     va_end(ap);
+    mt_utf8_tame(context);
     char old[MT_ERR_MSG_BYTES];
     memcpy(old, err->msg, sizeof old);
     /* A message too long to hold loses its tail, never its head: the newest context is what locates it. */

@@ -1,10 +1,82 @@
 #include "base/json.h"
 
 #include "base/file.h"
+#include "base/value.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MAX_DOCUMENT_BYTES = 1 << 30 }; /* the largest tokenizer.json known is 34 MB */
+
+/* -- what Python writes and jansson refuses -------------------------------------------------------- */
+
+static const char *const not_finite[] = { "NaN", "Infinity", "-Infinity" };
+
+/* jansson has no number for these: a string holds their place, which no getter of numbers takes for one. */
+static json_t *from_float(double f) { return isfinite(f) ? json_real(f) : json_string(not_finite[isnan(f) ? 0 : f > 0 ? 1 : 2]); }
+
+static json_t *from_value(const mt_value *v);
+
+static json_t *from_list(const mt_value *v)
+{
+    json_t *list = json_array();
+    for (size_t i = 0; list && i < v->list.n; i++) {
+        if (!json_array_append_new(list, from_value(&v->list.items[i]))) continue;
+        json_decref(list);
+        list = NULL;
+    }
+    return list;
+}
+
+static json_t *from_map(const mt_value *v)
+{
+    json_t *map = json_object();
+    for (size_t i = 0; map && i < v->map.n; i++) {
+        const mt_pair *p = &v->map.pairs[i];
+        if (!json_object_setn_new(map, p->key, p->key_n, from_value(&p->value))) continue;
+        json_decref(map);
+        map = NULL;
+    }
+    return map;
+}
+
+/* NULL: no memory. */
+static json_t *from_value(const mt_value *v)
+{
+    switch (v->type) {
+    case MT_VALUE_NULL: return json_null();
+    case MT_VALUE_BOOL: return json_boolean(v->b);
+    case MT_VALUE_INT: return json_integer(v->i);
+    case MT_VALUE_FLOAT: return from_float(v->f);
+    case MT_VALUE_STR: return json_stringn(v->str.s, v->str.n);
+    case MT_VALUE_LIST: return from_list(v);
+    case MT_VALUE_MAP: return from_map(v);
+    }
+    return NULL;
+}
+
+/* Infinity, integers of any length, 1e400, half a surrogate pair: Python reads them, so files hold them, mostly in keys that
+ * nobody here reads.  Our own reader takes them too. */
+static mt_rc parse_as_python(json_t **out, const char *text, size_t n, const char *what, mt_err *err)
+{
+    mt_value v;
+    mt_arena a = { 0 };
+    mt_rc rc = mt_value_parse_json(&v, &a, text, n, NULL, what, err);
+    if (!rc) {
+        *out = from_value(&v);
+        if (!*out) rc = mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    }
+    mt_arena_free(&a);
+    return rc;
+}
+
+/* -- documents ------------------------------------------------------------------------------------- */
+
+static bool python_may_read_it(const json_error_t *je)
+{
+    enum json_error_code code = json_error_code(je);
+    return code == json_error_invalid_syntax || code == json_error_numeric_overflow || code == json_error_invalid_utf8;
+}
 
 mt_rc mt_json_parse(json_t **out, const char *text, size_t n, const char *what, mt_err *err)
 {
@@ -12,6 +84,7 @@ mt_rc mt_json_parse(json_t **out, const char *text, size_t n, const char *what, 
     *out = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
     if (*out) return MT_OK;
     if (json_error_code(&je) == json_error_out_of_memory) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    if (python_may_read_it(&je)) return parse_as_python(out, text, n, what, err);
     return mt_fail(err, MT_EFORMAT, "%s: not valid JSON at line %d, column %d: %s", what, je.line, je.column, je.text);
 }
 
@@ -26,9 +99,41 @@ mt_rc mt_json_read(json_t **out, const char *path, mt_err *err)
     return rc;
 }
 
+/* How long the quoted NaN or Infinity is that stands here as a value; 0: none does.  Inside a string its first quote would
+ * have a backslash before it or its last one. */
+static size_t held_place(const char *text, const char *at)
+{
+    for (size_t i = 0; *at == '"' && i < MT_COUNT(not_finite); i++) {
+        size_t n = strlen(not_finite[i]);
+        bool here = strncmp(at + 1, not_finite[i], n) == 0 && at[1 + n] == '"';
+        if (here && at[n + 2] != ':' && (at == text || at[-1] != '\\')) return n + 2;
+    }
+    return 0;
+}
+
+char *mt_json_text(const json_t *doc, size_t flags)
+{
+    char *text = json_dumps(doc, flags), *to = text;
+    for (const char *from = text; text && *from;) {
+        size_t n = held_place(text, from);
+        if (n) {
+            memmove(to, from + 1, n - 2);
+            to += n - 2, from += n;
+        } else {
+            *to++ = *from++;
+        }
+    }
+    if (text) *to = '\0';
+    return text;
+}
+
+/* -- getters --------------------------------------------------------------------------------------- */
+
 static const char *type_name(const json_t *v)
 {
     static const char *const names[] = { "an object", "a list", "a string", "an integer", "a number", "true", "false", "null" };
+    for (size_t i = 0; i < MT_COUNT(not_finite); i++)
+        if (json_is_string(v) && strcmp(json_string_value(v), not_finite[i]) == 0) return not_finite[i];
     return names[json_typeof(v)];
 }
 

@@ -1,5 +1,7 @@
 #include "base/log.h"
 
+#include "base/utf8.h"
+
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -23,6 +25,7 @@ void mt_log(mt_log_level level, const char *fmt, ...)
     va_start(ap, fmt);
     vsnprintf(text, sizeof text, fmt, ap);
     va_end(ap);
+    mt_utf8_tame(text);
     pthread_mutex_lock(&lock);
     if (the_sink) the_sink(the_user, level, text);
     pthread_mutex_unlock(&lock);

@@ -86,3 +86,13 @@ bool mt_utf8_valid(const char *s, size_t n, size_t *bad_at)
     }
     return true;
 }
+
+static bool is_control(unsigned char c) { return (c < 0x20 && c != '\n' && c != '\t') || c == 0x7f; }
+
+void mt_utf8_tame(char *s)
+{
+    for (unsigned char *p = (unsigned char *)s; *p; p++) {
+        if (is_control(*p)) *p = '?';
+        if (p[0] == 0xc2 && p[1] >= 0x80 && p[1] < 0xa0) p[0] = p[1] = '?'; /* 0x9b, for one, is ESC [ in one character */
+    }
+}

@@ -4,6 +4,7 @@
  * caller keeps as long as the values).  Items of a list under construction wait on one growing stack, so
  * each finished list is one exact allocation.  Strings are most of what training data is: they are scanned
  * eight bytes at a time, and only those with a byte past ASCII are checked as UTF-8. */
+#include "base/rng.h"
 #include "base/utf8.h"
 #include "base/value.h"
 
@@ -12,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_DEPTH = 512 };
+enum { MAX_DEPTH = 512, MAX_SCANNED = 256 };
 
 typedef struct reader {
     const char *text, *p, *end;
@@ -26,10 +27,18 @@ typedef struct reader {
 
 static mt_rc read_value(reader *r, mt_value *out);
 
+/* Only a message looks for the start of the first line: a list of a million records may be one line. */
+static int64_t first_column(const reader *r)
+{
+    const char *line = r->text;
+    while (r->keep->whole && line > r->keep->whole && line[-1] != '\n') line--;
+    return r->text - line + 1;
+}
+
 static mt_rc bad(const reader *r, const char *message)
 {
-    int64_t line = r->keep->first_line ? r->keep->first_line : 1;
-    int64_t column = r->keep->first_column ? r->keep->first_column : 1;
+    if (!r->err) return MT_EFORMAT;
+    int64_t line = r->keep->first_line ? r->keep->first_line : 1, column = first_column(r);
     for (const char *c = r->text; c < r->p; c++, column++)
         if (*c == '\n') line++, column = 0;
     return mt_fail(r->err, MT_EFORMAT, "%s: not valid JSON at line %lld, column %lld: %s", r->what, (long long)line,
@@ -259,18 +268,50 @@ static mt_rc read_list(reader *r, mt_value *out)
     return MT_OK;
 }
 
+static bool same_key(const mt_pair *a, const mt_pair *b) { return a->key_n == b->key_n && memcmp(a->key, b->key, a->key_n) == 0; }
+
 /* The last of equal keys wins and keeps the first one's place, as Python's dict does.  Records have few
- * keys, so the scan is quadratic only up to a size where sorting would not pay either. */
+ * keys: a scan finds equal ones.  What has more waits for unite_keys. */
 static mt_rc push_pair(reader *r, size_t base, const mt_pair *p)
 {
     mt_pair *stack = r->keep->stack;
-    if (r->n_stack - base <= 256)
+    if (r->n_stack - base <= MAX_SCANNED)
         for (size_t i = base; i < r->n_stack; i++)
-            if (stack[i].key_n == p->key_n && memcmp(stack[i].key, p->key, p->key_n) == 0) {
+            if (same_key(&stack[i], p)) {
                 stack[i].value = p->value;
                 return MT_OK;
             }
     return push(r, p);
+}
+
+/* The slot of p's key, or the free one where it belongs; slots hold 1 + a pair's place. */
+static size_t *find_key(size_t *slots, size_t mask, const mt_pair *pairs, const mt_pair *p)
+{
+    size_t at = mt_hash(p->key, p->key_n, 0) & mask;
+    while (slots[at] && !same_key(&pairs[slots[at] - 1], p)) at = (at + 1) & mask;
+    return &slots[at];
+}
+
+/* What push_pair does, for a whole map of many keys (a vocabulary) at its end. */
+static mt_rc unite_keys(reader *r, size_t base)
+{
+    mt_pair *pairs = r->keep->stack + base;
+    size_t n = r->n_stack - base, n_kept = 0, n_slots = 1;
+    while (n_slots < 2 * n) n_slots *= 2;
+    size_t *slots = mt_calloc(n_slots, sizeof *slots);
+    if (!slots) return no_memory(r);
+    for (size_t i = 0; i < n; i++) {
+        size_t *slot = find_key(slots, n_slots - 1, pairs, &pairs[i]);
+        if (*slot) {
+            pairs[*slot - 1].value = pairs[i].value;
+        } else {
+            pairs[n_kept] = pairs[i];
+            *slot = ++n_kept;
+        }
+    }
+    r->n_stack = base + n_kept;
+    mt_free(slots);
+    return MT_OK;
 }
 
 static mt_rc read_map(reader *r, mt_value *out)
@@ -289,6 +330,7 @@ static mt_rc read_map(reader *r, mt_value *out)
         } while (take(r, ','));
         if (!take(r, '}')) return bad(r, "',' or '}' was expected");
     }
+    if (r->n_stack - base > MAX_SCANNED) MT_TRY(unite_keys(r, base));
     size_t n = r->n_stack - base;
     mt_pair *pairs = mt_arena_alloc(r->arena, n * sizeof *pairs);
     if (!pairs) return no_memory(r);

@@ -211,7 +211,7 @@ static mt_rc write_config(const job *j, json_t *config, mt_err *err)
     if ((quantised || j->c->recast) &&
         json_object_set_new(config, key, json_string(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16))))
         return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
-    char *text = json_dumps(
+    char *text = mt_json_text(
         config,
         JSON_INDENT(2) | JSON_REAL_PRECISION(mt_shards_gguf(j->shards) ? 15 : 17)); /* a GGUF file's floats are short ones */
     if (!text) return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");

@@ -12,6 +12,8 @@
 
 enum { MAX_RUNS = 6 }; /* colours that can be told apart */
 
+#define NO_PORT INT64_MIN /* --serve was left out; no number that can be typed */
+
 static mt_rc check(const char *const *dirs, size_t n, mt_err *err)
 {
     if (n > MAX_RUNS) return mt_fail(err, MT_EINVAL, "report: %zu runs; at most %d are laid over each other", n, MAX_RUNS);
@@ -49,12 +51,14 @@ static mt_rc serve(const char *dir, int port, mt_err *err)
 
 static mt_rc report(const char *const *dirs, size_t n, const char *out, int64_t port, mt_err *err)
 {
+    bool serves = port != NO_PORT;
+    if (serves && (port < 1 || port > 65535))
+        return mt_fail(err, MT_EINVAL, "report: --serve %lld: a port is 1 to 65535", (long long)port);
     MT_TRY(check(dirs, n, err));
-    if (!port) return save(dirs, n, out, err);
+    if (!serves) return save(dirs, n, out, err);
     if (n > 1)
         return mt_fail(err, MT_EINVAL,
                        "report: --serve shows one run; several go into a file: megatrain report RUN RUN --out FILE");
-    if (port < 0 || port > 65535) return mt_fail(err, MT_EINVAL, "report: --serve %lld: a port is 1 to 65535", (long long)port);
     return serve(dirs[0], (int)port, err);
 }
 
@@ -62,7 +66,7 @@ int mt_cmd_report(int argc, char **argv)
 {
     mt_err err = { 0 };
     const char *out = NULL, *dirs[1 + MT_FLAG_STRS_MAX];
-    int64_t port = 0;
+    int64_t port = NO_PORT;
     bool help;
     mt_flag_strs more = { 0 };
     const mt_flag flags[] = {

@@ -70,21 +70,11 @@ static void advance(json_file *f, const char *to)
 
 static void pass_space(json_file *f) { advance(f, skip_space(f->at.p, f->end)); }
 
-static mt_rc parse_at(json_file *f, int64_t column, mt_arena *arena, mt_value *out, size_t n, size_t *used, mt_err *err)
-{
-    f->parser.first_line = f->at.line;
-    f->parser.first_column = column;
-    return mt_value_reader_parse(&f->parser, out, arena, f->at.p, n, used, f->src->path, err);
-}
-
-/* The column is looked for only when a message needs it: a whole array may be one line. */
 static mt_rc parse_here(json_file *f, mt_arena *arena, mt_value *out, size_t n, size_t *used, mt_err *err)
 {
-    mt_rc rc = parse_at(f, 1, arena, out, n, used, err);
-    if (rc != MT_EFORMAT || !err) return rc;
-    const char *text = (const char *)f->src->data, *line = f->at.p;
-    while (line > text && line[-1] != '\n') line--;
-    return parse_at(f, f->at.p - line + 1, arena, out, n, used, err);
+    f->parser.first_line = f->at.line;
+    f->parser.whole = (const char *)f->src->data;
+    return mt_value_reader_parse(&f->parser, out, arena, f->at.p, n, used, f->src->path, err);
 }
 
 static mt_rc check_map(const json_file *f, const mt_value *v, mt_record_place *where, mt_err *err)

@@ -373,11 +373,22 @@ static mt_rc prepare(job *j, const mt__files *files, mt_err *err)
     return check_room(j, err);
 }
 
+/* Links are about to be made to these: a file that nobody finished must not pass for one that is here. */
+static mt_rc check_complete(const job *j, mt_err *err)
+{
+    for (size_t i = 0; i < j->n; i++)
+        if (j->items[i].state != COMPLETE)
+            return mt_fail(err, MT_EINTERNAL, "%s/%s was left unfinished; the same command goes on there", j->repo->name,
+                           j->items[i].file->path);
+    return MT_OK;
+}
+
 mt_rc mt__download(mt_hub *hub, const mt__repo *repo, const mt__files *files, mt_err *err)
 {
     job j = { .hub = hub, .repo = repo, .lock = PTHREAD_MUTEX_INITIALIZER };
     mt_rc rc = prepare(&j, files, err);
     if (!rc) rc = run(&j, err);
+    if (!rc) rc = check_complete(&j, err);
     if (!rc) add_progress(&j, 0, true);
     for (size_t i = 0; i < j.n; i++) close_item(&j.items[i]);
     mt_free(j.items);

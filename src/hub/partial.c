@@ -123,7 +123,10 @@ mt_rc mt__partial_open(mt__partial *p, const mt__repo *repo, const mt__file *f, 
     if (!rc && !*busy) {
         p->resumed = read_trailer(p, (uint64_t)st.st_size);
         if (!p->resumed) rc = mt__partial_restart(p, err);
-        for (uint64_t i = 0; i < p->n_pieces; i++) p->n_done += p->done[i] == 1;
+        for (uint64_t i = 0; i < p->n_pieces; i++) {
+            p->done[i] = p->done[i] == 1; /* any other byte is not ours: that piece is fetched again */
+            p->n_done += p->done[i];
+        }
     }
     if (rc || *busy) mt__partial_close(p);
     return rc;

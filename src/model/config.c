@@ -3,6 +3,7 @@
 
 #include "base/file.h"
 #include "base/str.h"
+#include "base/utf8.h"
 
 #include <math.h>
 #include <stdarg.h>
@@ -269,6 +270,8 @@ static mt_rc find_family(reader *r)
     snprintf(c->model_type, sizeof c->model_type, "%s", text);
     const json_t *archs = json_object_get(r->top, "architectures"), *first = json_array_get(archs, 0);
     snprintf(c->architecture, sizeof c->architecture, "%s", json_is_string(first) ? json_string_value(first) : "");
+    mt_utf8_tame(c->model_type); /* both are shown */
+    mt_utf8_tame(c->architecture);
     MT_TRY(refuse_unfit(r));
     c->decided_by = "model_type";
     if (!r->as && (c->family = mt_family_by_model_type(c->model_type))) return MT_OK;

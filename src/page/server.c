@@ -25,6 +25,7 @@ enum {
     ASK_SECONDS = 10,   /* for a whole request */
     STALL_SECONDS = 30, /* without taking a byte of the answer */
     PORTS_TRIED = 20,
+    DEAF_MS = 200, /* after a connection that the system has no descriptor for */
 };
 
 typedef struct client {
@@ -39,7 +40,8 @@ typedef struct client {
 struct mt_server {
     char *dir;
     int listener, port;
-    int wake[2]; /* a byte here ends the thread */
+    double deaf_until_s; /* nobody is greeted before */
+    int wake[2];         /* a byte here ends the thread */
     pthread_t thread;
     bool running;
     client clients[MAX_CLIENTS];
@@ -156,7 +158,11 @@ static client *find_place(mt_server *s)
 static void greet(mt_server *s)
 {
     int fd = accept(s->listener, NULL, NULL);
-    if (fd < 0) return;
+    if (fd < 0) {
+        /* Whoever could not be let in still stands at the door: to look again at once would look for ever. */
+        if (errno != EAGAIN && errno != EINTR) s->deaf_until_s = mt_now_s() + DEAF_MS / 1e3;
+        return;
+    }
     client *c = find_place(s);
     fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
     fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -198,10 +204,12 @@ static void *serve(void *arg)
 {
     mt_server *s = arg;
     for (;;) {
-        struct pollfd p[2 + MAX_CLIENTS] = { { .fd = s->wake[0], .events = POLLIN }, { .fd = s->listener, .events = POLLIN } };
+        bool deaf = mt_now_s() < s->deaf_until_s;
+        struct pollfd p[2 + MAX_CLIENTS] = { { .fd = s->wake[0], .events = POLLIN },
+                                             { .fd = deaf ? -1 : s->listener, .events = POLLIN } };
         for (size_t i = 0; i < MAX_CLIENTS; i++)
             p[2 + i] = (struct pollfd){ .fd = s->clients[i].fd, .events = s->clients[i].answer.n ? POLLOUT : POLLIN };
-        int n = poll(p, MT_COUNT(p), 1000);
+        int n = poll(p, MT_COUNT(p), deaf ? DEAF_MS : 1000);
         if (n < 0 && errno != EINTR) return NULL;
         if (p[0].revents) return NULL;
         for (size_t i = 0; i < MAX_CLIENTS; i++) {

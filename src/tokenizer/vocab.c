@@ -39,7 +39,7 @@ mt_rc mt_vocab_reserve(mt_vocab *v, size_t n, mt_err *err)
 mt_rc mt_vocab_add(mt_vocab *v, const char *s, size_t n, int64_t id, mt_err *err)
 {
     if (id < 0 || id > INT32_MAX - 1)
-        return mt_fail(err, MT_ERANGE, "the id of \"%.40s\" is %lld, outside 0..2^31-2", s, (long long)id);
+        return mt_fail(err, MT_ERANGE, "the id of \"%.*s\" is %lld, outside 0..2^31-2", (int)(n < 40 ? n : 40), s, (long long)id);
     if (n > MAX_TOKEN_BYTES) return mt_fail(err, MT_ERANGE, "a token of %zu bytes, at most %d are accepted", n, MAX_TOKEN_BYTES);
     if (2 * (v->n + 1) > v->n_slots) MT_TRY(mt_vocab_reserve(v, v->n + v->n / 2 + 16, err));
     uint32_t *slot = find_slot(v, s, n);

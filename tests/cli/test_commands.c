@@ -33,6 +33,8 @@ static void help_and_misspelt_words_lead_on(void **state)
     expect_program("report", 2, "RUN is missing");
     expect_program("report /nowhere", 2, "there is no directory /nowhere");
     expect_program("report " MODEL, 2, "holds no run");
+    expect_program("report " MODEL " --serve 0", 2, "--serve 0: a port is 1 to 65535");
+    expect_program("report " MODEL " --serve -1", 2, "--serve -1: a port is 1 to 65535");
 }
 
 /* A full disk behind stdout, or nothing at all: no success without a word. */

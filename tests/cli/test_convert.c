@@ -5,6 +5,8 @@
 #include "base/json.h"
 #include "ckpt/shards.h"
 
+#include <unistd.h>
+
 #define DIR MT_TESTS_DIR "/golden/weights/"
 
 static char out[1024];
@@ -99,6 +101,28 @@ static void fp8_weights_become_bfloat16(void **state)
     json_decref(c);
 }
 
+/* A config.json that is written anew keeps the numbers that only Python writes. */
+static void infinity_stays_a_number(void **state)
+{
+    const char *in = *state;
+    mt_err err = { 0 };
+    char path[1200], args[3000], *text;
+    snprintf(path, sizeof path, "%s/model.safetensors", in);
+    assert_int_equal(symlink(DIR "fp8/model.safetensors", path), 0);
+    snprintf(path, sizeof path, "%s/config.json", in);
+    FILE *f = fopen(path, "w");
+    fputs("{\"model_type\": \"llama\", \"time_step_limit\": [0.0, Infinity], "
+          "\"quantization_config\": {\"quant_method\": \"fp8\", \"weight_block_size\": [4, 6]}}", f);
+    fclose(f);
+    snprintf(args, sizeof args, "convert '%s' '%s'", in, out);
+    expect_program(args, 0, "8 tensors");
+    snprintf(path, sizeof path, "%s/config.json", out);
+    assert_ok(mt_file_read(&text, NULL, path, 1 << 20, &err));
+    assert_non_null(strstr(text, "Infinity\n"));
+    assert_null(strstr(text, "\"Infinity"));
+    mt_free(text);
+}
+
 static void shards_are_dealt(void **state)
 {
     (void)state;
@@ -134,5 +158,5 @@ static void what_cannot_be_converted_says_why(void **state)
 
 #define CASE(f) cmocka_unit_test_setup_teardown(f, make_dir, remove_dir)
 
-MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(shards_are_dealt),
-             CASE(a_gemma_is_a_gemma_again), CASE(what_cannot_be_converted_says_why))
+MT_TEST_MAIN(CASE(a_gguf_file_becomes_a_directory), CASE(fp8_weights_become_bfloat16), CASE(infinity_stays_a_number),
+             CASE(shards_are_dealt), CASE(a_gemma_is_a_gemma_again), CASE(what_cannot_be_converted_says_why))

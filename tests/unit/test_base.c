@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
+#include "base/log.h"
 #include "base/numa.h"
 #include "base/pool.h"
 #include "base/rng.h"
@@ -14,6 +15,7 @@
 #include "base/units.h"
 #include "base/utf8.h"
 
+#include <errno.h>
 #include <linux/mempolicy.h>
 #include <math.h>
 #include <pthread.h>
@@ -45,6 +47,33 @@ static void a_note_on_a_full_message_keeps_its_head(void **state)
     mt_note(&err, "reading");
     assert_memory_equal(err.msg, "reading: xxx", 12);
     assert_true(strlen(err.msg) < sizeof err.msg);
+}
+
+static void keep_text(void *user, mt_log_level level, const char *text)
+{
+    (void)level;
+    snprintf(user, 64, "%s", text);
+}
+
+static void what_a_terminal_obeys_never_reaches_it(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    static const char evil[] = "a\x1b]0;owned\a\r\x7f\xc2\x9b" "2J\tb\n\xc3\xa9\xc2\xa0"; /* of a tensor's name, say */
+    static const char tame[] = "a?]0;owned?\?\???2J\tb\n\xc3\xa9\xc2\xa0";
+    char said[64], expected[128];
+    mt_fail(&err, MT_EFORMAT, "%s", evil);
+    assert_string_equal(err.msg, tame);
+    mt_note(&err, "%s", evil);
+    snprintf(expected, sizeof expected, "%s: %s", tame, tame);
+    assert_string_equal(err.msg, expected);
+    errno = ENOENT;
+    mt_fail_errno(&err, MT_EIO, "%s", evil);
+    assert_memory_equal(err.msg, tame, sizeof tame - 1);
+    mt_log_set_sink(keep_text, said);
+    mt_warn("%s", evil);
+    mt_log_set_sink(NULL, NULL);
+    assert_string_equal(said, tame);
 }
 
 static void sizes_refuse_to_overflow(void **state)
@@ -188,6 +217,44 @@ static void json_errors_say_where_and_what(void **state)
     assert_ok(mt_json_i64(doc, "c", 9, &v, "config.json", &err));
     assert_int_equal(v, 4);
     json_decref(doc);
+}
+
+/* The first error of each jansson stops at, and Python does not. */
+static void json_that_python_reads_is_read(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    json_t *doc;
+    static const char *const alone[] = { "[Infinity]", "[1000000000000000019884624838656]", "[1e400]", "[\"\\ud800\"]", "NaN" };
+    for (size_t i = 0; i < MT_COUNT(alone); i++) {
+        assert_ok(mt_json_parse(&doc, alone[i], strlen(alone[i]), "config.json", &err));
+        json_decref(doc);
+    }
+    static const char text[] = "{\"a\": 1e400, \"b\": 1000000000000000019884624838656, \"c\": [null, true, -Infinity, NaN],"
+                               " \"d\": \"\\ud800\", \"e\": 7, \"f\": {\"Infinity\": \"x \\\"NaN\"}, \"a\": Infinity}";
+    assert_ok(mt_json_parse(&doc, text, sizeof text - 1, "config.json", &err));
+    int64_t i;
+    double f;
+    const char *s;
+    assert_int_equal(mt_json_f64(doc, "a", 0, &f, "config.json", &err), MT_EFORMAT);
+    assert_string_equal(err.msg, "config.json: \"a\" should be a number and is Infinity");
+    assert_int_equal(mt_json_i64(doc, "b", 0, &i, "config.json", &err), MT_EFORMAT);
+    assert_says("\"b\" should be an integer and is a number");
+    assert_ok(mt_json_f64(doc, "b", 0, &f, "config.json", &err));
+    assert_true(f == 1e30);
+    assert_ok(mt_json_str(doc, "d", "", &s, "config.json", &err));
+    assert_string_equal(s, "\xef\xbf\xbd");
+    assert_ok(mt_json_i64(doc, "e", 0, &i, "config.json", &err));
+    assert_int_equal(i, 7);
+    char *written = mt_json_text(doc, JSON_COMPACT);
+    assert_string_equal(written, "{\"a\":Infinity,\"b\":1e30,\"c\":[null,true,-Infinity,NaN],\"d\":\"\xef\xbf\xbd\",\"e\":7,"
+                                 "\"f\":{\"Infinity\":\"x \\\"NaN\"}}");
+    free(written);
+    json_decref(doc);
+    static const char broken[] = "{\"a\": Infinity, }"; /* what is wrong is not Infinity */
+    assert_int_equal(mt_json_parse(&doc, broken, sizeof broken - 1, "config.json", &err), MT_EFORMAT);
+    assert_says("config.json: not valid JSON at line 1, column 17: a key in double quotes was expected");
+    assert_null(doc);
 }
 
 static void a_missing_file_is_named(void **state)
@@ -376,10 +443,12 @@ static void random_numbers_depend_on_all_three_keys(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_unit_test(a_note_on_a_full_message_keeps_its_head),
+             cmocka_unit_test(what_a_terminal_obeys_never_reaches_it),
              cmocka_unit_test(sizes_refuse_to_overflow), cmocka_unit_test(bytes_are_written_and_read_as_people_do), cmocka_unit_test(memory_is_not_given_in_bytes_by_mistake), cmocka_unit_test(counts_are_read_as_they_are_written),
              cmocka_unit_test(every_half_float_survives_the_round_trip), cmocka_unit_test(dtype_names_are_understood),
              cmocka_unit_test(utf8_is_strict), cmocka_unit_test(json_strings_escape_what_json_must),
-             cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(a_missing_file_is_named),
+             cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(json_that_python_reads_is_read),
+             cmocka_unit_test(a_missing_file_is_named),
              cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly), cmocka_unit_test(the_pool_visits_every_index_once),
              cmocka_unit_test(a_spread_loop_ends_at_its_first_failure),
              cmocka_unit_test(pinned_threads_have_a_core_each), cmocka_unit_test(pinning_can_be_turned_off_and_needs_cores),

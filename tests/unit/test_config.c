@@ -105,6 +105,30 @@ static void an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions(
     mt_config_close(c);
 }
 
+static void names_are_fit_to_be_shown(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"wom\\u001b[2Jbat\", \"architectures\": [\"W\\u0007M\"], " SHAPE "}", &err));
+    assert_string_equal(c->model_type, "wom?[2Jbat");
+    assert_string_equal(c->architecture, "W?M");
+    assert_non_null(strstr(c->assumptions[0], "wom?[2Jbat"));
+    mt_config_close(c);
+}
+
+static void numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"llama\", \"time_step_limit\": [0.0, Infinity], \"x\": NaN, "
+                            "\"max_position_embeddings\": 128, \"model_max_length\": 1000000000000000019884624838656, " SHAPE "}",
+                        &err));
+    assert_int_equal(c->D, 64);
+    mt_config_close(c);
+}
+
 static void bad_configs_are_refused_in_words(void **state)
 {
     (void)state;
@@ -132,6 +156,10 @@ static void bad_configs_are_refused_in_words(void **state)
           "makes no sense", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"rope_theta\": 0, " SHAPE "}", "rope_theta", MT_ERANGE },
         { "{\"model_type\": \"llama\", \"rms_norm_eps\": \"x\", " SHAPE "}", "should be a number and is a string", MT_EFORMAT },
+        { "{\"model_type\": \"llama\", \"rms_norm_eps\": NaN, " SHAPE "}", "should be a number and is NaN", MT_EFORMAT },
+        { "{\"model_type\": \"llama\", \"rope_theta\": 1e400, " SHAPE "}", "should be a number and is Infinity", MT_EFORMAT },
+        { "{\"model_type\": \"llama\", \"max_position_embeddings\": 1000000000000000019884624838656, " SHAPE "}",
+          "should be an integer and is a number", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"tie_word_embeddings\": 1, " SHAPE "}", "should be true or false", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"torch_dtype\": \"int3\", " SHAPE "}", "int3", MT_EFORMAT },
         { "{\"model_type\": \"llama\", \"partial_rotary_factor\": 0.01, " SHAPE "}", "partial_rotary_factor", MT_ERANGE },
@@ -214,4 +242,6 @@ static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side), cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
              cmocka_unit_test(dropout_is_noticed), cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
+             cmocka_unit_test(names_are_fit_to_be_shown),
+             cmocka_unit_test(numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them),
              cmocka_unit_test(bad_configs_are_refused_in_words), cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))

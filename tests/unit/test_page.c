@@ -12,6 +12,7 @@
 
 #include <arpa/inet.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <time.h>
 #include <unistd.h>
@@ -276,6 +277,43 @@ static void silent_clients_keep_nobody_out(void **state)
     mt_server_close(server);
 }
 
+static double cpu_seconds(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec / 1e9;
+}
+
+static void a_process_without_descriptors_left_does_not_spin(void **state)
+{
+    enum { LIMIT = 64 };
+    int port, filler[LIMIT], n = 0;
+    char answer[16] = "";
+    struct rlimit was, none;
+    mt_server *server = serve(*state, &port);
+    do { /* all below LIMIT are in use, */
+        filler[n] = socket(AF_INET, SOCK_STREAM, 0);
+        assert_true(filler[n] >= 0);
+    } while (filler[n++] < LIMIT - 1);
+    int fd = filler[--n]; /* but one, the client's */
+    close(fd);
+    assert_int_equal(getrlimit(RLIMIT_NOFILE, &was), 0);
+    none = (struct rlimit){ .rlim_cur = (rlim_t)fd + 1, .rlim_max = was.rlim_max };
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &none), 0);
+    assert_int_equal(connect_to(port), fd);
+    double before = cpu_seconds();
+    nanosleep(&(struct timespec){ 0, 500000000 }, NULL);
+    double used = cpu_seconds() - before;
+    assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
+    assert_true(used < 0.1);
+    assert_int_equal(send(fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18); /* it has waited, and is let in */
+    assert_true(recv(fd, answer, sizeof answer - 1, 0) > 0);
+    assert_true(begins(answer, "HTTP/1.1 200"));
+    close(fd);
+    while (n > 0) close(filler[--n]);
+    mt_server_close(server);
+}
+
 static void server_is_reached_from_this_machine_alone(void **state)
 {
     int port;
@@ -326,6 +364,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(server_answers_the_page_and_its_data_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(server_survives_odd_clients, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(silent_clients_keep_nobody_out, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(a_process_without_descriptors_left_does_not_spin, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(server_is_reached_from_this_machine_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(a_taken_port_is_named, tempdir_make, tempdir_remove),
     };

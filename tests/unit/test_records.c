@@ -136,6 +136,30 @@ static void a_bad_record_is_named_and_reading_goes_on(void **state)
     }
 }
 
+static void a_bad_record_is_parsed_once(void **state)
+{
+    (void)state;
+    enum { N = 4096 };
+    mt_err err = { 0 };
+    mt_records *r;
+    mt_arena a = { .max_bytes = N * sizeof(mt_value) * 3 / 2 }; /* twice its list has no room */
+    mt_value v;
+    mt_record_place where;
+    mt_str text = { 0 };
+    mt_str_puts(&text, "[\n {\"a\": [");
+    for (int i = 0; i < N; i++) mt_str_puts(&text, i ? ",1" : "1");
+    mt_str_puts(&text, "], \"b\": ?},\n {\"a\": []}\n]\n");
+    assert_ok(open_text(&r, "x.json", text.s, &err));
+    assert_ok(mt_records_next(r, &a, &v, &where, &err));
+    assert_int_equal(where.state, MT_RECORD_BAD);
+    assert_says("line 2, column 8208: a value was expected"); /* behind 8 characters, 8,191 of the list, and 8 */
+    assert_ok(mt_records_next(r, &a, &v, &where, &err));
+    assert_int_equal(where.state, MT_RECORD_OK);
+    mt_records_close(r);
+    mt_arena_free(&a);
+    mt_str_free(&text);
+}
+
 static void a_whole_file_is_no_record(void **state)
 {
     (void)state;
@@ -454,6 +478,7 @@ MT_TEST_MAIN(cmocka_unit_test(text_that_starts_like_something_else_is_text),
              cmocka_unit_test(files_that_cannot_be_read_are_refused_with_advice),
              cmocka_unit_test(a_bad_record_is_named_and_reading_goes_on), cmocka_unit_test(a_whole_file_is_no_record),
              cmocka_unit_test(a_broken_file_stays_broken_until_rewound),
+             cmocka_unit_test(a_bad_record_is_parsed_once),
              cmocka_unit_test(columns_and_format_are_known_before_the_first_record),
              cmocka_unit_test(columns_of_one_name_are_numbered), cmocka_unit_test(thousands_of_columns_may_have_one_name),
              cmocka_unit_test(paths_that_lead_nowhere_say_so), cmocka_unit_test(a_subset_is_a_folder_or_a_word_of_file_names),

@@ -4,6 +4,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "tokenizer/tokenizer.h"
+#include "tokenizer/vocab.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -440,7 +441,18 @@ static void threads_share_a_tokenizer(void **state)
     mt_tokenizer_close(tok);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(ranges_say_where_each_token_came_from), cmocka_unit_test(ids_are_appended),
+static void a_refused_id_names_its_token_and_no_more(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_vocab v = { 0 };
+    assert_int_equal(mt_vocab_add(&v, "abc\": -1, \"def", 3, -1, &err), MT_ERANGE); /* tokens point into their file's text */
+    assert_string_equal(err.msg, "the id of \"abc\" is -1, outside 0..2^31-2");
+    mt_vocab_deinit(&v);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(a_refused_id_names_its_token_and_no_more),
+             cmocka_unit_test(ranges_say_where_each_token_came_from), cmocka_unit_test(ids_are_appended),
              cmocka_unit_test(the_vocabulary_answers_questions),
              cmocka_unit_test(text_that_is_not_utf8_is_refused_with_its_place),
              cmocka_unit_test(malformed_files_are_refused_by_name_and_key), cmocka_unit_test(damaged_model_files_are_refused),

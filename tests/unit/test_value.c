@@ -38,6 +38,30 @@ static void documents_come_back_as_python_would_write_them(void **state)
     }
 }
 
+static void the_last_of_equal_keys_wins_among_many(void **state)
+{
+    (void)state;
+    enum { N = 1000 };
+    mt_str text = { 0 };
+    mt_arena a = { 0 };
+    mt_value v;
+    for (int i = 0; i < 2 * N; i++) mt_str_printf(&text, "%s\"k%d\": %d", i ? ", " : "{\"in\": {\"k1\": 7}, ", i * 7 % N, i);
+    mt_str_puts(&text, "}");
+    parse(&v, &a, text.s);
+    assert_int_equal(v.map.n, N + 1);
+    assert_int_equal(mt_value_get(mt_value_get(&v, "in"), "k1")->i, 7);
+    for (int i = 0; i < N; i++) { /* in the order of the first round, with the values of the second */
+        char key[16];
+        snprintf(key, sizeof key, "k%d", i * 7 % N);
+        assert_int_equal(v.map.pairs[1 + i].key_n, strlen(key));
+        assert_memory_equal(v.map.pairs[1 + i].key, key, strlen(key));
+        assert_int_equal(v.map.pairs[1 + i].value.i, N + i);
+        assert_int_equal(mt_value_get(&v, key)->i, N + i);
+    }
+    mt_arena_free(&a);
+    mt_str_free(&text);
+}
+
 static void malformed_documents_are_refused_with_their_place(void **state)
 {
     (void)state;
@@ -144,6 +168,7 @@ static void every_allocation_may_fail(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(documents_come_back_as_python_would_write_them),
+             cmocka_unit_test(the_last_of_equal_keys_wins_among_many),
              cmocka_unit_test(malformed_documents_are_refused_with_their_place),
              cmocka_unit_test(several_documents_may_follow_each_other), cmocka_unit_test(equality_ignores_order_and_number_kind),
              cmocka_unit_test(a_copy_needs_nothing_of_its_original),
