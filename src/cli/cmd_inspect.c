@@ -57,7 +57,7 @@ static void print_rope(const mt_rope_spec *r)
 static void print_positions(const mt_config *c)
 {
     int64_t n_none = 0;
-    for (int64_t i = 0; i < c->L; i++) n_none += c->layer_rope[i] == MT_LAYER_NOPE;
+    for (int64_t i = 0; i < c->L; i++) n_none += c->layers[i].rope == MT_LAYER_NOPE;
     printf("positions    ");
     if (c->learned_positions) printf("learned, %lld rows", (long long)c->position_rows);
     if (c->alibi != 0) printf("ALiBi");
@@ -71,7 +71,7 @@ static void print_windows(const mt_config *c)
 {
     int64_t n = 0, width = 0;
     for (int64_t i = 0; i < c->L; i++)
-        if (c->window[i]) n++, width = c->window[i];
+        if (c->layers[i].window) n++, width = c->layers[i].window;
     if (n) printf("window       %lld tokens on %lld of %lld layers\n", (long long)width, (long long)n, (long long)c->L);
 }
 

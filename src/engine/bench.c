@@ -160,7 +160,7 @@ static mt_rc trace_steps(mt_engine *e, mt_device *dev, const mt_model *m, const 
     if (!rc) rc = mt_engine_settle(e, err);
     mt_engine_trace(e, NULL);
     if (!rc) rc = mt_trace_collect(trace, err);
-    if (!rc) mt_spent_of(&out->spent, trace, m->config);
+    if (!rc) mt_spent_of(&out->spent, trace, m);
     if (!rc && o->trace) rc = mt_trace_write(trace, o->trace, err);
     mt_trace_free(trace);
     if (rc || o->steps) return rc;
@@ -209,7 +209,7 @@ mt_rc mt_bench_run(mt_device *dev, const mt_model *m, const mt_machine *machine,
     if (!rc && (o->table || o->trace)) rc = trace_steps(e, dev, m, o, &b, out, err);
     out->tokens = (double)b.timed.n_tokens;
     out->trained = (double)b.timed.n_trained;
-    if (b.timed.n_docs) out->flops = mt_flops_step(m->config, b.timed.doc_start, b.timed.n_docs, b.timed.n_trained);
+    if (b.timed.n_docs) out->flops = mt_flops_step(m, b.timed.doc_start, b.timed.n_docs, b.timed.n_trained);
     if (plan) {
         out->device_bytes = plan->device_bytes;
         out->host_bytes = plan->host_bytes;

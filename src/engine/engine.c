@@ -40,38 +40,6 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
     return MT_OK;
 }
 
-static void *take(char **p, size_t bytes)
-{
-    void *here = *p;
-    *p += mt_round_up(bytes, 256);
-    return here;
-}
-
-static void open_work(mt_engine *e)
-{
-    const mt_config *c = e->model->config;
-    const mt_arithmetic *a = &e->plan->arithmetic;
-    size_t n = (size_t)a->micro_tokens, w = mt_dtype_bytes(a->compute), D = (size_t)c->D;
-    size_t mlp = (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens), head = (size_t)mt_min_i64(a->head_rows, a->micro_tokens);
-    char *p = mt__buffer(e, MT_BUF_WORK, -1, -1);
-    mt_work *k = &e->run.work;
-    k->h = take(&p, n * D * w);
-    k->dh = take(&p, n * D * w);
-    k->head_x = take(&p, n * D * w);
-    k->head_h = take(&p, n * D * w);
-    k->head_dh = take(&p, n * D * w);
-    k->rstd = take(&p, n * sizeof(float));
-    k->rstd_post = take(&p, n * sizeof(float));
-    k->act = take(&p, mlp * (size_t)c->F * w);
-    k->dqkv = take(&p, n * (size_t)((c->H + 2 * c->K) * c->Dh) * w);
-    k->dattn = take(&p, n * (size_t)(c->H * c->Dh) * w);
-    k->row_loss = take(&p, head * sizeof(float));
-    k->row_correct = take(&p, head * sizeof(int32_t));
-    k->logits = take(&p, head * (size_t)c->V * sizeof(float));
-    k->dlogits = p;
-    k->scratch = mt__buffer(e, MT_BUF_SCRATCH, -1, -1);
-}
-
 /* The rope tables, made on the host and sent over: cos and sin of the usual ones, then of the local ones. */
 static mt_rc open_rope(mt_engine *e, mt_err *err)
 {
@@ -112,7 +80,9 @@ static mt_rc open_step(mt_engine *e, mt_err *err)
     e->run = (mt_run){ .model = e->model, .ops = e->ops, .stream = e->compute, .t = a->compute,
                        .attention = mt_plan_attention(e->plan), .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
                        .head_rows = mt_min_i64(a->head_rows, a->micro_tokens) };
-    open_work(e);
+    e->run.scratch = mt__buffer(e, MT_BUF_SCRATCH, -1, -1);
+    mt_ends_carve(&e->run.ends, mt__buffer(e, MT_BUF_ENDS, -1, -1), e->model, a->compute, a->micro_tokens, e->run.head_rows,
+                  j->train);
     MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->host + (size_t)e->model->n_units * sizeof(double), err));
     return open_rope(e, err);
 }

@@ -85,7 +85,7 @@ static mt_rc round_and_measure(mt_engine *e, int u, slot *acc, void *g, mt_err *
     MT_TRY(mt_record(e->compute, acc->free, err));
     if (tied) MT_TRY(mt_record(e->compute, e->acc_tied.free, err));
     return e->ops->grad_norm(e->compute, &(mt_grad_norm){ .t = a->grad, .n = n, .g = g, .sum = &e->norms[u],
-                                                          .scratch = e->run.work.scratch }, err);
+                                                          .scratch = e->run.scratch }, err);
 }
 
 /* To the host: parked until the norm is known, or into a slab that is updated from at once. */

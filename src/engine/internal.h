@@ -62,6 +62,8 @@ typedef struct unit_state {
 } unit_state;
 
 typedef struct layer_state {
+    int carving;     /* of the engine's: how its kept block is carved */
+    void *cache;     /* of generation, or NULL */
     char *kept;      /* device block, or NULL */
     char *kept_host; /* host block, or NULL */
     int slot;        /* keep slot when kept on the host */
@@ -122,6 +124,11 @@ struct mt_engine {
     ring_slot *ring;
     int n_ring;
     keep_slot *keeps;
+    mt_carving *carvings;      /* [kind][level] of kept blocks */
+    mt_carving *work_carvings; /* [kind][own, shared] of workspace */
+    char **layer_work;         /* [longest_segment] a layer's own workspace */
+    char *shared_work;         /* what all layers share */
+    void *x_pass[2];           /* inputs that are not kept */
     slot *accs, *outs; /* [group][slot], longest_segment and grad_slots per group */
     int *out_turn;     /* [group] the slot whose turn it is */
     slot *unit_accs;   /* [n_units], accumulators that stay on the device between sweeps */

@@ -1,57 +1,17 @@
 /* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
  *
- * What is kept of a layer is one block of arrays over the sweep's rows: lse, x, qkv, attn, xmid, gu, with post norms mixed and
- * mlped, then norms and act, as far as the level says.  A block in host memory passes through a device slot: layer l uses slot
- * (number of its kind) mod keep_slots, on the way out and back, so the last layers of forward are still there when backward
- * begins. */
+ * What is kept of a layer is one block of arrays over the sweep's rows, carved by the lists of its kind (model/layer.h) as far as
+ * the keep level says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod
+ * keep_slots, on the way out and back, so the last layers of forward are still there when backward begins. */
 #include "engine/internal.h"
 
-typedef enum array_id {
-    A_LSE, A_X, A_QKV, A_ATTN, A_XMID, A_GU, A_MIXED, A_MLPED, A_RSTD1, A_H1, A_RSTD2, A_H2, A_ACT, /* as they lie in a block */
-    ARRAYS
-} array_id;
-_Static_assert((int)ARRAYS == (int)MT_KEEP_ARRAYS, "the plan makes room for the gaps between them");
-
-/* The least level that keeps it. */
-static const mt_keep level_of[ARRAYS] = {
-    [A_X] = MT_KEEP_INPUT,      [A_LSE] = MT_KEEP_ATTENTION, [A_QKV] = MT_KEEP_ATTENTION, [A_ATTN] = MT_KEEP_ATTENTION,
-    [A_XMID] = MT_KEEP_ALL,     [A_GU] = MT_KEEP_ALL,        [A_MIXED] = MT_KEEP_ALL,     [A_MLPED] = MT_KEEP_ALL,
-    [A_RSTD1] = MT_KEEP_NORMS,  [A_H1] = MT_KEEP_NORMS,      [A_RSTD2] = MT_KEEP_NORMS,   [A_H2] = MT_KEEP_NORMS,
-    [A_ACT] = MT_KEEP_ACT,
-};
-
-static size_t row_bytes(const mt_engine *e, array_id a)
+static const mt_array *arrays_of(const mt_engine *e, int layer)
 {
-    const mt_config *c = e->model->config;
-    size_t w = mt_dtype_bytes(e->plan->arithmetic.compute);
-    switch (a) {
-    case A_LSE: return (size_t)c->H * sizeof(float);
-    case A_X:
-    case A_XMID: return (size_t)c->D * w;
-    case A_QKV: return (size_t)((c->H + 2 * c->K) * c->Dh) * w;
-    case A_ATTN: return (size_t)(c->H * c->Dh) * w;
-    case A_MIXED:
-    case A_MLPED: return mt_config_post_norms(c) ? (size_t)c->D * w : 0;
-    case A_GU: return (size_t)mt_config_gu(c) * w;
-    case A_RSTD1: return mt_keep_norms(c) > 0 ? sizeof(float) : 0;
-    case A_H1: return mt_keep_norms(c) > 0 ? (size_t)c->D * w : 0;
-    case A_RSTD2: return mt_keep_norms(c) > 1 ? sizeof(float) : 0;
-    case A_H2: return mt_keep_norms(c) > 1 ? (size_t)c->D * w : 0;
-    case A_ACT: return (size_t)c->F * w;
-    case ARRAYS: break;
-    }
-    return 0;
+    return mt_kind_arrays(mt_layer_kind_of(e->model, layer), e->plan->arithmetic.compute);
 }
 
-/* Where array a of a kept block begins. */
-static size_t array_offset(const mt_engine *e, mt_keep keep, array_id a)
-{
-    size_t at = 0;
-    for (int b = 0; b < (int)a; b++)
-        if (keep >= level_of[b])
-            at += mt_round_up(row_bytes(e, (array_id)b) * (size_t)e->plan->place.sweep_tokens, MT_KEEP_ALIGN);
-    return at;
-}
+/* How the layer's kept block is carved. */
+static const mt_carving *carving_of(const mt_engine *e, int layer) { return &e->carvings[e->layers[layer].carving]; }
 
 static char *block_of(mt_engine *e, int layer)
 {
@@ -59,67 +19,41 @@ static char *block_of(mt_engine *e, int layer)
     return l->kept_host ? e->keeps[l->slot].s.p : l->kept;
 }
 
-/* Array a of a layer from `row` on, or NULL if it is not kept or the family has none. */
-static void *kept_array(mt_engine *e, int layer, bool train, array_id a, int64_t row)
+/* Array i of a layer from `row` on; NULL: it is not kept. */
+static void *kept_array(mt_engine *e, int layer, int i, int64_t row)
 {
-    mt_keep keep = e->plan->place.layers[layer].keep;
-    if (!train || keep < level_of[a] || row_bytes(e, a) == 0) return NULL;
-    return block_of(e, layer) + array_offset(e, keep, a) + (size_t)row * row_bytes(e, a);
-}
-
-static void *take(char **p, size_t bytes)
-{
-    void *here = *p;
-    *p += mt_round_up(bytes, 256);
-    return here;
+    size_t at = carving_of(e, layer)->at[i];
+    return at == SIZE_MAX ? NULL : block_of(e, layer) + at + (size_t)row * arrays_of(e, layer)[i].row_bytes;
 }
 
 void *mt__keeps_x(mt_engine *e, int layer, bool train, int64_t row)
 {
-    void *x = layer < e->model->config->L ? kept_array(e, layer, train, A_X, row) : NULL;
+    void *x = train && layer < e->model->config->L ? kept_array(e, layer, MT_ARRAY_INPUT, row) : NULL;
     if (x) return x;
-    char *pass = mt__buffer(e, MT_BUF_X_PASS, layer & 1, -1);
-    return pass + (size_t)row * row_bytes(e, A_X);
-}
-
-/* Array a from `row` on: in the layer's kept block or, where it is not kept, in workspace.  *work moves on either way. */
-static void *kept_or_work(mt_engine *e, int layer, bool train, array_id a, int64_t row, char **work)
-{
-    void *own = take(work, (size_t)e->plan->arithmetic.micro_tokens * row_bytes(e, a)),
-         *kept = kept_array(e, layer, train, a, row);
-    return kept ? kept : own;
-}
-
-static mt_normed kept_norm(mt_engine *e, int layer, bool train, array_id h, array_id rstd, int64_t row)
-{
-    return (mt_normed){ kept_array(e, layer, train, h, row), kept_array(e, layer, train, rstd, row) };
+    size_t row_bytes = (size_t)e->model->config->D * mt_dtype_bytes(e->plan->arithmetic.compute);
+    return (char *)e->x_pass[layer & 1] + (size_t)row * row_bytes;
 }
 
 mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row)
 {
-    const mt_config *c = e->model->config;
-    const mt_arithmetic *a = &e->plan->arithmetic;
-    size_t w = mt_dtype_bytes(a->compute);
-    char *work = mt__buffer(e, MT_BUF_LAYER_WORK, set, -1);
-    mt_acts acts = { 0 };
-    acts.lse = kept_or_work(e, layer, train, A_LSE, row, &work);
-    acts.x = kept_or_work(e, layer, train, A_X, row, &work);
-    acts.qkv = kept_or_work(e, layer, train, A_QKV, row, &work);
-    void *qk = take(&work, (size_t)(a->micro_tokens * (c->H + c->K) * c->Dh) * w);
-    acts.qk = c->qk_norm ? qk : acts.qkv;
-    acts.attn = kept_or_work(e, layer, train, A_ATTN, row, &work);
-    acts.xmid = kept_or_work(e, layer, train, A_XMID, row, &work);
-    acts.mixed = kept_or_work(e, layer, train, A_MIXED, row, &work);
-    acts.mlped = kept_or_work(e, layer, train, A_MLPED, row, &work);
-    void *kept_gu = kept_array(e, layer, train, A_GU, row);
-    acts.gu = kept_gu ? kept_gu : work;
-    acts.gu_whole = kept_gu || (train && e->plan->longest_segment > 1);
-    acts.norm1 = kept_norm(e, layer, train, A_H1, A_RSTD1, row);
-    acts.norm2 = kept_norm(e, layer, train, A_H2, A_RSTD2, row);
-    acts.act = kept_array(e, layer, train, A_ACT, row);
-    acts.cache_k = train ? NULL : mt__buffer(e, MT_BUF_CACHE, layer, -1);
-    size_t cache_bytes = (size_t)(e->plan->job.cache_slots * e->plan->job.longest * c->K * c->Dh) * w;
-    if (acts.cache_k) acts.cache_v = (char *)acts.cache_k + cache_bytes;
+    const int kind = e->model->kind_of_layer[layer];
+    const mt_array *a = arrays_of(e, layer);
+    const mt_carving *own = &e->work_carvings[2 * kind], *shared = own + 1;
+    mt_acts acts = { .whole = train && e->plan->longest_segment > 1 };
+    for (int i = 0; i < e->model->kinds[kind].n_arrays; i++) {
+        void *kept = train ? kept_array(e, layer, i, row) : NULL;
+        if (kept) {
+            acts.at[i] = kept;
+            acts.kept |= 1u << i;
+            acts.whole |= a[i].extent == MT_EXTENT_SEGMENT;
+        } else if (a[i].row_bytes && a[i].instead) {
+            acts.at[i] = acts.at[a[i].instead - 1];
+        } else if (a[i].row_bytes) {
+            acts.at[i] = a[i].shared ? e->shared_work + shared->at[i] : e->layer_work[set] + own->at[i];
+        }
+    }
+    if (!train) acts.cache = e->layers[layer].cache;
+    acts.cache_rows = e->plan->job.cache_slots * e->plan->job.longest;
     return acts;
 }
 
@@ -147,13 +81,15 @@ mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
 /* The used rows of each kept array, one copy each. */
 static mt_rc copy_arrays(mt_engine *e, mt_stream *s, int layer, int64_t rows, mt_copy_dir dir, mt_err *err)
 {
-    mt_keep keep = e->plan->place.layers[layer].keep;
+    const mt_carving *c = carving_of(e, layer);
+    const mt_array *a = arrays_of(e, layer);
     char *on_device = block_of(e, layer), *on_host = e->layers[layer].kept_host;
-    for (int a = 0; a < ARRAYS; a++) {
-        if (keep < level_of[a] || row_bytes(e, (array_id)a) == 0) continue;
-        size_t at = array_offset(e, keep, (array_id)a), bytes = (size_t)rows * row_bytes(e, (array_id)a);
-        bool out = dir == MT_COPY_OUT;
-        MT_TRY(mt_copy(s, (out ? on_host : on_device) + at, (out ? on_device : on_host) + at, bytes, dir, err));
+    for (int i = 0; i < mt_layer_kind_of(e->model, layer)->n_arrays; i++) {
+        const size_t at = c->at[i];
+        const bool out = dir == MT_COPY_OUT;
+        if (at == SIZE_MAX) continue;
+        MT_TRY(mt_copy(s, (out ? on_host : on_device) + at, (out ? on_device : on_host) + at, (size_t)rows * a[i].row_bytes, dir,
+                       err));
     }
     return MT_OK;
 }
@@ -198,12 +134,37 @@ mt_rc mt__keeps_release(mt_engine *e, int layer, mt_err *err)
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
+/* Kept blocks by (kind, level); workspace by (kind, own or shared). */
+static mt_rc open_carvings(mt_engine *e, mt_err *err)
+{
+    const mt_plan *p = e->plan;
+    const int kinds = e->model->n_kinds, L = (int)e->model->config->L;
+    e->carvings = mt_calloc((size_t)kinds * MT_KEEPS, sizeof *e->carvings);
+    e->work_carvings = mt_calloc((size_t)kinds * 2, sizeof *e->work_carvings);
+    e->layer_work = mt_calloc((size_t)p->longest_segment, sizeof *e->layer_work);
+    if (!e->carvings || !e->work_carvings || !e->layer_work)
+        return mt_fail(err, MT_ENOMEM, "no host memory for the table of arrays");
+    for (int k = 0; k < kinds; k++) {
+        const mt_layer_kind *kind = &e->model->kinds[k];
+        for (mt_keep keep = 0; keep < MT_KEEPS; keep++)
+            mt_carve_kept(&e->carvings[k * MT_KEEPS + (int)keep], kind, p->arithmetic.compute, keep, p->place.sweep_tokens);
+        for (int shared = 0; shared < 2; shared++)
+            mt_carve_work(&e->work_carvings[2 * k + shared], kind, p->arithmetic.compute, shared, mt_plan_work_rows(p));
+    }
+    for (int l = 0; l < L; l++) e->layers[l].carving = e->model->kind_of_layer[l] * MT_KEEPS + (int)p->place.layers[l].keep;
+    for (int s = 0; s < p->longest_segment; s++) e->layer_work[s] = mt__buffer(e, MT_BUF_LAYER_WORK, s, -1);
+    for (int i = 0; i < 2; i++) e->x_pass[i] = mt__buffer(e, MT_BUF_X_PASS, i, -1);
+    e->shared_work = mt__buffer(e, MT_BUF_WORK, -1, -1);
+    return MT_OK;
+}
+
 mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
 {
     int n_slots = e->plan->place.keep_slots, n_hosted = 0;
     e->layers = mt_calloc((size_t)e->model->config->L, sizeof *e->layers);
     e->keeps = mt_calloc((size_t)n_slots, sizeof *e->keeps);
     if (!e->layers || !e->keeps) return mt_fail(err, MT_ENOMEM, "no host memory for the table of layers");
+    MT_TRY(open_carvings(e, err));
     for (int s = 0; s < n_slots; s++) {
         e->keeps[s].layer = -1;
         e->keeps[s].s.p = mt__buffer(e, MT_BUF_KEEP_SLOT, s, -1);
@@ -212,6 +173,7 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
     for (int l = 0; l < e->model->config->L; l++) {
         layer_state *s = &e->layers[l];
         s->kept = mt__buffer(e, MT_BUF_KEEP, l, -1);
+        s->cache = mt__buffer(e, MT_BUF_CACHE, l, -1);
         s->kept_host = e->plan->place.layers[l].place == MT_HOST
                            ? mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1)
                            : NULL;
@@ -234,4 +196,7 @@ void mt__keeps_free(mt_engine *e)
     for (int s = 0; e->keeps && s < e->plan->place.keep_slots; s++) mt__slot_free(e, &e->keeps[s].s);
     mt_free(e->layers);
     mt_free(e->keeps);
+    mt_free(e->carvings);
+    mt_free(e->work_carvings);
+    mt_free(e->layer_work);
 }

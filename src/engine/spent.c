@@ -4,30 +4,26 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A product by what it is for instead of its shape. */
-static void name_of(char *out, const mt_span *span, const mt_config *c)
+/* What the layers, or the head, call a product of this shape; NULL: nothing does. */
+static const char *product_name(const mt_model *m, long long n, long long k)
 {
-    const struct {
-        const char *name;
-        int64_t n, k;
-    } products[] = { { "qkv", (c->H + 2 * c->K) * c->Dh, c->D },
-                     { "o", c->D, c->H * c->Dh },
-                     { "gate+up", mt_config_gu(c), c->D },
-                     { "down", c->D, c->F },
-                     { "head", c->V, c->D } };
-    if (strcmp(span->track, "updater") == 0) {
-        snprintf(out, MT_SPAN_NAME, "update on the host");
-        return;
-    }
+    for (int i = 0; i < m->n_kinds; i++)
+        for (int j = 0; j < m->kinds[i].n_work; j++) {
+            const mt_work_item *w = &m->kinds[i].work[j];
+            if (w->kind == MT_WORK_PRODUCT && (long long)w->n == n && (long long)w->k == k) return w->name;
+        }
+    return n == m->config->V && k == m->config->D ? "head" : NULL;
+}
+
+/* A product by what it is for instead of its shape. */
+static void name_of(char *out, const mt_span *span, const mt_model *m)
+{
     char way[8];
     long long n, k;
-    snprintf(out, MT_SPAN_NAME, "%s", span->name);
-    if (sscanf(span->name, "linear_%7s %lldx%lld", way, &n, &k) != 3) return;
-    for (size_t i = 0; i < MT_COUNT(products); i++)
-        if (products[i].n == n && products[i].k == k) {
-            snprintf(out, MT_SPAN_NAME, "%s %s", products[i].name, way);
-            return;
-        }
+    snprintf(out, MT_SPAN_NAME, "%s", strcmp(span->track, "updater") == 0 ? "update on the host" : span->name);
+    if (sscanf(out, "linear_%7s %lldx%lld", way, &n, &k) != 3) return;
+    const char *name = product_name(m, n, k);
+    if (name) snprintf(out, MT_SPAN_NAME, "%s %s", name, way);
 }
 
 static mt_spent_row *row_for(mt_spent *s, const mt_span *span, const char *name)
@@ -56,7 +52,7 @@ static int by_track_and_time(const void *a, const void *b)
     return d ? d : x->seconds < y->seconds ? 1 : x->seconds > y->seconds ? -1 : 0;
 }
 
-void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_config *c)
+void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_model *m)
 {
     int n;
     int64_t window;
@@ -66,7 +62,7 @@ void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_config *c)
     out->seconds = 1e-9 * (double)window;
     for (int i = 0; i < n; i++) {
         char name[MT_SPAN_NAME];
-        name_of(name, &spans[i], c);
+        name_of(name, &spans[i], m);
         mt_spent_row *r = row_for(out, &spans[i], name);
         double seconds = 1e-9 * (double)(mt_min_i64(spans[i].to, window) - mt_max_i64(spans[i].from, 0));
         if (seconds < 0) seconds = 0; /* queued in the window, done after it */

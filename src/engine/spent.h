@@ -4,7 +4,7 @@
 
 #include "base/str.h"
 #include "device/trace.h"
-#include "model/config.h"
+#include "model/layer.h"
 
 typedef struct mt_spent_row {
     const char *track;
@@ -25,7 +25,7 @@ typedef struct mt_spent {
 } mt_spent;
 
 /* After collect. */
-void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_config *c);
+void mt_spent_of(mt_spent *out, const mt_trace *trace, const mt_model *m);
 /* As a table; product_rate: FLOPs a second of a large product here, 0: unknown. */
 void mt_spent_text(mt_str *out, const mt_spent *s, double product_rate);
 void mt_spent_json(mt_str *out, const mt_spent *s);

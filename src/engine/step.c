@@ -64,7 +64,7 @@ static mt_rc forward_layer(mt_engine *e, int layer, const sweep *s, bool train, 
     for (int64_t i = s->first; i < s->end; i++) {
         int64_t row = row_of(e, s, i);
         mt_acts a = mt__keeps_acts(e, layer, train, 0, row);
-        a.x = mt__keeps_x(e, layer, train, row);
+        a.at[MT_ARRAY_INPUT] = mt__keeps_x(e, layer, train, row);
         MT_TRY(mt_layer_forward(&e->run, layer, w, &e->micros[i], &a, mt__keeps_x(e, layer + 1, train, row), err));
     }
     if (train) MT_TRY(mt__keeps_close(e, layer, s->rows, err));
@@ -146,11 +146,11 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
         mt_keep kept = l == g->first ? e->plan->place.layers[l].keep : MT_KEEP_NOTHING;
         MT_TRY(mt_layer_redo(&e->run, l, g->w[at], mb, &acts[at], kept, err));
         if (l + 1 == g->end) {
-            acts[at].gu_whole = kept >= MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
+            acts[at].whole = kept >= MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
             break;
         }
         mt_acts next = mt__keeps_acts(e, l + 1, true, at + 1, row);
-        MT_TRY(mt_layer_finish(&e->run, l, g->w[at], mb, &acts[at], next.x, err));
+        MT_TRY(mt_layer_finish(&e->run, l, g->w[at], mb, &acts[at], next.at[MT_ARRAY_INPUT], err));
     }
     for (int l = g->end - 1; l >= g->first; l--)
         MT_TRY(
@@ -415,7 +415,7 @@ static mt_rc copy_logits(mt_engine *e, const sweep *s, const void *w, float *out
         for (int64_t first = 0; first < mb->n; first += e->run.head_rows) {
             int64_t n = mt_min_i64(e->run.head_rows, mb->n - first);
             MT_TRY(mt_head_logits(&e->run, w, first, n, err));
-            MT_TRY(mt__bounce(e, (char *)e->run.work.logits, (char *)(out + (e->cuts[i].first_row + first) * c->V),
+            MT_TRY(mt__bounce(e, (char *)e->run.ends.logits, (char *)(out + (e->cuts[i].first_row + first) * c->V),
                               (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
         }
     }
@@ -452,11 +452,11 @@ static mt_rc copy_wanted(mt_engine *e, const sweep *s, int64_t i, const void *w,
     const mt_micro *mb = &e->micros[i];
     if (!mb->n_trained) return MT_OK;
     MT_TRY(mt_head_pick(&e->run, mb, mt__keeps_x(e, (int)c->L, false, row_of(e, s, i)), err));
-    MT_TRY(mt_head_norm(&e->run, w, e->run.work.head_x, mb->n_trained, err));
+    MT_TRY(mt_head_norm(&e->run, w, e->run.ends.x, mb->n_trained, err));
     for (int64_t first = 0; first < mb->n_trained; first += e->run.head_rows) {
         int64_t n = mt_min_i64(e->run.head_rows, mb->n_trained - first);
         MT_TRY(mt_head_logits(&e->run, w, first, n, err));
-        MT_TRY(mt_copy(e->compute, out + first * c->V, e->run.work.logits, (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
+        MT_TRY(mt_copy(e->compute, out + first * c->V, e->run.ends.logits, (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
     }
     return MT_OK;
 }

@@ -110,7 +110,7 @@ static void count(mt_trainer *t, const mt_step_result *r, double seconds, double
     w->n_steps++;
     w->n_tokens += r->n_tokens;
     w->n_trained += r->n_trained;
-    w->flops += mt_flops_step(t->config, t->batch.doc_start, t->batch.n_docs, t->batch.n_trained);
+    w->flops += mt_flops_step(t->model, t->batch.doc_start, t->batch.n_docs, t->batch.n_trained);
     w->seconds += seconds;
     w->wait_data_s += wait_data_s;
     w->wait_update_s += 1e-9 * (double)r->wait_update_ns;

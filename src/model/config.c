@@ -1,5 +1,6 @@
 /* config.c - config.json in, mt_config out: which family, its shape and traits.  What layers differ in is config_layers.c. */
 #include "model/config_read.h"
+#include "model/part.h"
 
 #include "base/file.h"
 #include "base/str.h"
@@ -282,6 +283,22 @@ static mt_rc find_family(reader *r)
     return guess_family(r);
 }
 
+/* What the model says of all layers, into each layer that says nothing of its own. */
+static void complete_layers(mt_config *c)
+{
+    for (int64_t i = 0; i < c->L; i++) {
+        mt_layer_spec *s = &c->layers[i];
+        if (!s->mixer) s->mixer = &mt_mixer_attention;
+        if (!s->ffn) s->ffn = &mt_ffn_mlp;
+        s->norms = c->norms;
+        s->form = c->form;
+        s->H = c->H;
+        s->K = c->K;
+        s->Dh = c->Dh;
+        s->F = c->F;
+    }
+}
+
 static mt_rc resolve(reader *r)
 {
     if (!json_is_object(r->top)) return mt_fail(r->err, MT_EFORMAT, "%s: a JSON object was expected", r->path);
@@ -289,9 +306,13 @@ static mt_rc resolve(reader *r)
     MT_TRY(find_family(r));
     MT_TRY(read_dimensions(r));
     MT_TRY(read_traits(r));
+    r->c->layers = mt_calloc((size_t)r->c->L, sizeof *r->c->layers);
+    if (!r->c->layers) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
     MT_TRY(mt__config_read_windows(r));
     MT_TRY(mt__config_read_rope(r));
-    return r->c->family->read ? r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }) : MT_OK;
+    if (r->c->family->read) MT_TRY(r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }));
+    complete_layers(r->c);
+    return MT_OK;
 }
 
 /* The reader's document into a config of its own. */
@@ -352,8 +373,7 @@ void mt_config_close(mt_config *c)
     if (!c) return;
     for (size_t i = 0; i < c->n_assumptions; i++) mt_free(c->assumptions[i]);
     mt_free(c->assumptions);
-    mt_free(c->window);
-    mt_free(c->layer_rope);
+    mt_free(c->layers);
     json_decref(c->document);
     mt_free(c);
 }

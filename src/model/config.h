@@ -52,6 +52,19 @@ typedef enum mt_block_form {
 
 typedef enum mt_layer_rope { MT_LAYER_NOPE, MT_LAYER_ROPE, MT_LAYER_ROPE_LOCAL } mt_layer_rope;
 
+/* What layers may differ in: the parts they are made of (part.h), and what those read besides the model-wide numbers. */
+typedef struct mt_mixer mt_mixer;
+typedef struct mt_ffn mt_ffn;
+typedef struct mt_layer_spec {
+    const mt_mixer *mixer;
+    const mt_ffn *ffn;
+    mt_norms norms;
+    mt_block_form form;
+    mt_layer_rope rope;
+    int64_t window;      /* rows a row may see, itself included; 0: all */
+    int64_t H, K, Dh, F; /* see ops.h */
+} mt_layer_spec;
+
 typedef struct mt_config {
     const mt_family *family;
     const char *decided_by; /* what told the family: "model_type", "architectures", "config keys", "tensor names" */
@@ -87,9 +100,8 @@ typedef struct mt_config {
                               * NULL: none */
     double dropout;
     mt_rope_spec rope, rope_local; /* dr of both is the same; 0: no layer has rotary positions */
-    uint8_t *layer_rope; /* [L] mt_layer_rope: which of them */
     bool has_rope_local;
-    int64_t *window; /* [L] rows a row may see, itself included; 0: all */
+    mt_layer_spec *layers; /* [L] */
     const char *head_name; /* of the head's tensor, where the files use the family's other one; else NULL */
     char prefix[96], head_prefix[96]; /* what stands for the family's prefix, and before names without it, in the files */
     char **assumptions;
@@ -103,11 +115,6 @@ mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *w
 /* The same config.json taken for another family's; of a config whose family is a guess. */
 mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family, mt_err *err);
 void mt_config_close(mt_config *c);
-
-static inline bool mt_config_pre_norms(const mt_config *c) { return c->norms != MT_NORMS_POST; }
-static inline bool mt_config_post_norms(const mt_config *c) { return c->norms != MT_NORMS_PRE; }
-/* Columns of what the mlp's first product makes. */
-static inline int64_t mt_config_gu(const mt_config *c) { return c->plain_mlp ? c->F : 2 * c->F; }
 
 /* Longrope has two lists of factors: a document of more than original_positions rows turns by the long one, others by the short one, as
  * with transformers when it is alone in its batch.  (There the longest row of a batch decides for all of it.)  Where the longest

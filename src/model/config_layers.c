@@ -19,7 +19,7 @@ static mt_rc window_from_layer_types(reader *r, const json_t *types, int64_t wid
         const json_t *v = json_array_get(types, (size_t)i);
         const char *name = json_is_string(v) ? json_string_value(v) : "";
         if (strcmp(name, "sliding_attention") == 0)
-            c->window[i] = width;
+            c->layers[i].window = width;
         else if (strcmp(name, "full_attention") != 0 && strcmp(name, "attention") != 0)
             return mt_fail(r->err, MT_EUNSUPPORTED,
                            "%s: layer %lld is of type \"%s\"; only full and sliding attention are supported", r->path,
@@ -48,8 +48,6 @@ mt_rc mt__config_read_windows(mt__config_reader *r)
     const json_t *key = json_object_get(r->doc, "sliding_window"), *types = json_object_get(r->doc, "layer_types");
     int64_t width = 0, first = 0, pattern = 0;
     bool used = f->window == MT_WINDOW_ALL;
-    c->window = mt_calloc((size_t)c->L, sizeof *c->window);
-    if (!c->window) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
     if (f->window == MT_WINDOW_NEVER) return MT_OK;
     MT_TRY(mt_json_i64(r->doc, "sliding_window", key ? 0 : f->default_window, &width, r->path, r->err)); /* null: full */
     if (f->window == MT_WINDOW_LATE) {
@@ -65,7 +63,7 @@ mt_rc mt__config_read_windows(mt__config_reader *r)
     }
     if (!used || width == 0) return MT_OK;
     if (!mt_json_missing(types)) return window_from_layer_types(r, types, width);
-    for (int64_t i = first; i < c->L; i++) c->window[i] = pattern && (i + 1) % pattern == 0 ? 0 : width;
+    for (int64_t i = first; i < c->L; i++) c->layers[i].window = pattern && (i + 1) % pattern == 0 ? 0 : width;
     return MT_OK;
 }
 
@@ -184,13 +182,13 @@ static mt_rc read_no_rope(reader *r)
     if (mt_json_missing(list)) {
         MT_TRY(mt_json_i64(r->doc, "no_rope_layer_interval", c->family->nope_interval, &interval, r->path, r->err));
         for (int64_t i = 0; interval > 0 && i < c->L; i++)
-            if ((i + 1) % interval == 0) c->layer_rope[i] = MT_LAYER_NOPE;
+            if ((i + 1) % interval == 0) c->layers[i].rope = MT_LAYER_NOPE;
         return MT_OK;
     }
     if (!json_is_array(list) || json_array_size(list) < (size_t)c->L)
         return mt_fail(r->err, MT_EFORMAT, "%s: \"no_rope_layers\" should list all %lld layers", r->path, (long long)c->L);
     for (int64_t i = 0; i < c->L; i++)
-        if (json_integer_value(json_array_get(list, (size_t)i)) == 0) c->layer_rope[i] = MT_LAYER_NOPE;
+        if (json_integer_value(json_array_get(list, (size_t)i)) == 0) c->layers[i].rope = MT_LAYER_NOPE;
     return MT_OK;
 }
 
@@ -199,8 +197,6 @@ mt_rc mt__config_read_rope(mt__config_reader *r)
     mt_config *c = r->c;
     const mt_family *f = c->family;
     double theta, local_theta;
-    c->layer_rope = mt_calloc((size_t)c->L, sizeof *c->layer_rope);
-    if (!c->layer_rope) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
     if (f->rope == MT_ROPE_NONE) return MT_OK;
     const json_t *d = json_object_get(r->doc, "rope_scaling"), *both = json_object_get(r->doc, "rope_parameters"), *local = NULL;
     bool keyed = json_is_object(json_object_get(both, "full_attention"));
@@ -209,19 +205,19 @@ mt_rc mt__config_read_rope(mt__config_reader *r)
     const char *theta_key = mt__config_spelling(r->doc, MT__NAMES("rope_theta", "rotary_emb_base"));
     MT_TRY(mt_json_f64(r->doc, theta_key ? theta_key : "rope_theta", f->default_theta, &theta, r->path, r->err));
     MT_TRY(read_rope_spec(r, d, theta, &c->rope));
-    for (int64_t i = 0; i < c->L; i++) c->layer_rope[i] = MT_LAYER_ROPE;
+    for (int64_t i = 0; i < c->L; i++) c->layers[i].rope = MT_LAYER_ROPE;
     if (f->local_rope) {
         MT_TRY(mt_json_f64(r->doc, "rope_local_base_freq", f->local_theta ? f->local_theta : c->rope.theta, &local_theta, r->path,
                            r->err));
         MT_TRY(read_rope_spec(r, local, local_theta, &c->rope_local));
         for (int64_t i = 0; i < c->L; i++)
-            if (c->window[i]) c->layer_rope[i] = MT_LAYER_ROPE_LOCAL, c->has_rope_local = true;
+            if (c->layers[i].window) c->layers[i].rope = MT_LAYER_ROPE_LOCAL, c->has_rope_local = true;
     }
     return f->nope_interval ? read_no_rope(r) : MT_OK;
 }
 
 void mt_config_no_rope(mt_config *c)
 {
-    memset(c->layer_rope, MT_LAYER_NOPE, (size_t)c->L);
+    for (int64_t i = 0; i < c->L; i++) c->layers[i].rope = MT_LAYER_NOPE;
     c->rope.dr = c->rope_local.dr = 0;
 }

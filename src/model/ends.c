@@ -1,6 +1,6 @@
 /* ends.c - the two ends of a model: embedding, and norm + head + loss. */
 #include "base/mem.h"
-#include "model/block.h"
+#include "model/part.h"
 
 static const mt_layout *head_layout(const mt_run *r) { return r->model->units[r->model->head].layout; }
 static mt_role head_role(const mt_run *r) { return r->model->config->tied ? MT_W_EMBED : MT_W_HEAD; }
@@ -57,7 +57,7 @@ mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const voi
 static mt_rows pick_args(const mt_run *r, const mt_micro *mb, const void *x)
 {
     return (mt_rows){ .t = r->t, .N = mb->n, .n_picked = mb->n_trained, .D = r->model->config->D, .index = mb->trained_rows,
-                      .x = x, .y = r->work.head_x };
+                      .x = x, .y = r->ends.x };
 }
 
 mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *err)
@@ -71,14 +71,14 @@ static mt_rmsnorm final_norm(const mt_run *r, const void *w, const void *x, int6
     const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
     return (mt_rmsnorm){ .t = r->t, .N = n, .D = c->D, .eps = (float)c->eps, .one_plus = c->norm_one_plus,
-                         .centered = c->layer_norm, .rstd = r->work.rstd, .x = x, .w = at_role(r, l, w, MT_W_FINAL_NORM),
-                         .b = at_role(r, l, w, MT_B_FINAL_NORM), .scratch = r->work.scratch };
+                         .centered = c->layer_norm, .rstd = r->ends.rstd, .x = x, .w = at_role(r, l, w, MT_W_FINAL_NORM),
+                         .b = at_role(r, l, w, MT_B_FINAL_NORM), .scratch = r->scratch };
 }
 
 mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_err *err)
 {
     mt_rmsnorm a = final_norm(r, w, x, n);
-    a.y = r->work.head_h;
+    a.y = r->ends.h;
     return r->ops->rmsnorm_fwd(r->stream, &a, err);
 }
 
@@ -87,7 +87,7 @@ static mt_linear logits_args(const mt_run *r, const void *w, int64_t first, int6
     const mt_config *c = r->model->config;
     return (mt_linear){ .t = r->t, .M = n, .N = c->V, .K = c->D, .alpha = (float)c->logit_scale,
                         .w = at_role(r, head_layout(r), w, head_role(r)),
-                        .x = (char *)r->work.head_h + (size_t)(first * c->D) * mt_dtype_bytes(r->t), .scratch = r->work.scratch };
+                        .x = (char *)r->ends.h + (size_t)(first * c->D) * mt_dtype_bytes(r->t), .scratch = r->scratch };
 }
 
 /* The norms lie in scratch: what comes between a chunk's logits and their gradients needs none. */
@@ -95,14 +95,14 @@ static mt_normhead norm_args(const mt_run *r, const void *w, int64_t n)
 {
     const mt_config *c = r->model->config;
     return (mt_normhead){ .t = r->t, .N = n, .V = c->V, .D = c->D, .w = at_role(r, head_layout(r), w, head_role(r)),
-                          .logits = r->work.logits, .rnorm = r->work.scratch };
+                          .logits = r->ends.logits, .rnorm = r->scratch };
 }
 
 static mt_rc logits_of_rows(const mt_run *r, const void *w, int64_t first, int64_t n, double softcap, mt_err *err)
 {
     mt_linear a = logits_args(r, w, first, n);
     a.b = at_role(r, head_layout(r), w, MT_B_HEAD);
-    a.y = r->work.logits;
+    a.y = r->ends.logits;
     a.y_f32 = true;
     a.softcap = (float)softcap;
     MT_TRY(r->ops->linear_fwd(r->stream, &a, err));
@@ -122,7 +122,7 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
-    const mt_work *k = &r->work;
+    const mt_ends_work *k = &r->ends;
     MT_TRY(logits_of_rows(r, w, first, n, 0, err));
     MT_TRY(r->ops->cross_entropy(r->stream,
                                  &(mt_cross_entropy){ .t = r->t, .N = n, .V = c->V, .logits = k->logits,
@@ -140,7 +140,7 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
     }
     mt_linear a = logits_args(r, w, first, n);
     a.dy = k->dlogits;
-    a.dx = (char *)k->head_dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
+    a.dx = (char *)k->dh + (size_t)(first * c->D) * mt_dtype_bytes(r->t);
     a.dw = dw;
     a.db = grad_at(l, g, MT_B_HEAD);
     return r->ops->linear_bwd(r->stream, &a, err);
@@ -150,61 +150,95 @@ mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb,
                    mt_loss_sum *sum, mt_err *err)
 {
     const mt_layout *l = head_layout(r);
-    const mt_work *k = &r->work;
+    const mt_ends_work *k = &r->ends;
     mt_rows pick = pick_args(r, mb, x);
     MT_TRY(r->ops->rows_fwd(r->stream, &pick, err));
-    MT_TRY(mt_head_norm(r, w, k->head_x, mb->n_trained, err));
+    MT_TRY(mt_head_norm(r, w, k->x, mb->n_trained, err));
     for (int64_t first = 0; first < mb->n_trained; first += r->head_rows)
         MT_TRY(loss_of_rows(r, w, g, mb, first, mt_min_i64(r->head_rows, mb->n_trained - first), dx != NULL, dscale, sum, err));
     if (!dx) return MT_OK;
-    mt_rmsnorm norm = final_norm(r, w, k->head_x, mb->n_trained);
-    norm.dy = k->head_dh;
-    norm.dx = k->head_h;
+    mt_rmsnorm norm = final_norm(r, w, k->x, mb->n_trained);
+    norm.dy = k->dh;
+    norm.dx = k->h;
     norm.dw = grad_at(l, g, MT_W_FINAL_NORM);
     norm.db = grad_at(l, g, MT_B_FINAL_NORM);
     MT_TRY(r->ops->rmsnorm_bwd(r->stream, &norm, err));
-    pick.dy = k->head_h; /* the norm's output is no longer needed: its place held the gradient of the picked rows */
+    pick.dy = k->h; /* the norm's output is no longer needed: its place held the gradient of the picked rows */
     pick.dx = dx;
     return r->ops->rows_bwd(r->stream, &pick, err);
 }
 
-/* The most rows that a row of any layer sees; 0: some see all. */
-static int64_t widest_window(const mt_config *c)
+/* -- workspace ------------------------------------------------------------------------------------- */
+
+static void *take(char *base, size_t *at, size_t bytes)
 {
-    int64_t widest = 0;
-    for (int l = 0; l < c->L; l++) {
-        if (c->window[l] == 0) return 0;
-        widest = mt_max_i64(widest, c->window[l]);
-    }
-    return widest;
+    void *here = base ? base + *at : NULL;
+    *at += mt_round_up(bytes, MT_ARRAY_ALIGN);
+    return here;
 }
 
-size_t mt_block_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,
+size_t mt_ends_carve(mt_ends_work *out, char *base, const mt_model *m, mt_dtype t, int64_t micro, int64_t head_rows, bool train)
+{
+    size_t at = 0, n = (size_t)micro, head = (size_t)head_rows, e = mt_dtype_bytes(t), D = (size_t)m->config->D,
+           V = (size_t)m->config->V;
+    mt_ends_work w;
+    w.x = take(base, &at, n * D * e);
+    w.h = take(base, &at, n * D * e);
+    w.dh = take(base, &at, n * D * e);
+    w.rstd = take(base, &at, n * sizeof(float));
+    w.row_loss = take(base, &at, head * sizeof(float));
+    w.row_correct = take(base, &at, head * sizeof(int32_t));
+    w.logits = take(base, &at, head * V * sizeof(float));
+    w.dlogits = take(base, &at, train ? head * V * e : 0);
+    if (out) *out = w;
+    return at;
+}
+
+static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
+
+static size_t ends_scratch(const mt_config *c, const mt_scratch_shape *s, int64_t head_rows)
+{
+    float *some = (float *)1; /* present; never read */
+    size_t most = 0;
+#define CONSIDER(op, ...) most = max_size(most, mt_##op##_scratch(&(mt_##op){ .t = s->t, __VA_ARGS__ }))
+    CONSIDER(embed, .N = s->rows, .D = c->D, .V = c->V);
+    CONSIDER(rmsnorm, .N = s->rows, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL);
+    CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
+    CONSIDER(rows, .N = s->rows, .n_picked = s->rows, .D = c->D);
+    CONSIDER(cross_entropy, .N = head_rows, .V = c->V);
+    if (c->norm_head) CONSIDER(normhead, .N = head_rows, .V = c->V, .D = c->D);
+#undef CONSIDER
+    return most;
+}
+
+size_t mt_model_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,
                         int64_t head_rows, const mt_attention_use *attention)
 {
     const mt_config *c = m->config;
-    float *some = (float *)1; /* present; never read */
-    size_t most = 0, need;
-    int64_t qkv = (c->H + 2 * c->K) * c->Dh;
-#define CONSIDER(op, ...)                                                                                    \
-    need = mt_##op##_scratch(&(mt_##op){ .t = t, __VA_ARGS__ });                                             \
-    if (need > most) most = need
-    CONSIDER(embed, .N = n, .D = c->D, .V = c->V);
-    CONSIDER(rmsnorm, .N = n, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL);
-    CONSIDER(linear, .M = n, .N = qkv, .K = c->D, .dw = some, .db = some);
-    CONSIDER(linear, .M = n, .N = c->D, .K = c->H * c->Dh, .dw = some, .db = some);
-    CONSIDER(linear, .M = mlp_rows, .N = mt_config_gu(c), .K = c->D, .dw = some, .db = some);
-    CONSIDER(linear, .M = mlp_rows, .N = c->D, .K = c->F, .dw = some, .db = some);
-    CONSIDER(linear, .M = head_rows, .N = c->V, .K = c->D, .dw = some, .db = c->head_bias ? some : NULL);
-    CONSIDER(rope, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .dr = c->rope.dr, .whole = c->qk_norm_whole,
-             .own_weights = c->qk_norm_own, .dwq = some, .dwk = some);
-    CONSIDER(attention, .N = n, .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = mt_min_i64(n_docs, n), .longest = longest,
-             .window = widest_window(c), .scale = (float)c->attention_scale, .softcap = (float)c->attention_softcap,
-             .alibi = (float)c->alibi, .use = *attention);
-    CONSIDER(glu, .N = mlp_rows, .F = c->F);
-    CONSIDER(rows, .N = n, .n_picked = n, .D = c->D);
-    CONSIDER(cross_entropy, .N = head_rows, .V = c->V);
-    if (c->norm_head) { CONSIDER(normhead, .N = head_rows, .V = c->V, .D = c->D); }
-#undef CONSIDER
+    const mt_scratch_shape shape = { .t = t, .rows = n, .chunk = mlp_rows, .docs = mt_min_i64(n_docs, n), .longest = longest,
+                                     .attention = attention };
+    size_t most = ends_scratch(c, &shape, head_rows);
+    for (int k = 0; k < m->n_kinds; k++) {
+        const mt_layer_spec *s = &m->kinds[k].spec;
+        most = max_size(most, mt_frame.scratch(c, s, &shape));
+        most = max_size(most, s->mixer->part.scratch(c, s, &shape));
+        most = max_size(most, s->ffn->part.scratch(c, s, &shape));
+    }
     return most;
+}
+
+size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest)
+{
+    size_t most = 0;
+    for (int k = 0; k < m->n_kinds; k++) {
+        const mt_layer_spec *s = &m->kinds[k].spec;
+        if (s->mixer->cache_scratch) most = max_size(most, s->mixer->cache_scratch(m->config, s, t, rows, docs, deepest));
+    }
+    return most;
+}
+
+size_t mt_layer_cache_row(const mt_model *m, int layer, mt_dtype t)
+{
+    const mt_layer_spec *s = &m->config->layers[layer];
+    return s->mixer->cache_row_bytes ? s->mixer->cache_row_bytes(m->config, s, t) : 0;
 }

@@ -31,7 +31,7 @@ static mt_rc read_cohere(mt_config *c, const mt_keys *k)
 static mt_rc read_cohere2(mt_config *c, const mt_keys *k)
 {
     for (int64_t i = 0; i < c->L; i++)
-        if (!c->window[i]) c->layer_rope[i] = MT_LAYER_NOPE;
+        if (!c->layers[i].window) c->layers[i].rope = MT_LAYER_NOPE;
     return read_cohere(c, k);
 }
 

@@ -22,9 +22,9 @@ static mt_rc read(mt_config *c, const mt_keys *k)
 {
     (void)k;
     bool windows = false;
-    for (int64_t i = 0; i < c->L; i++) windows |= c->window[i] != 0;
+    for (int64_t i = 0; i < c->L; i++) windows |= c->layers[i].window != 0;
     for (int64_t i = 0; windows && i < c->L; i++)
-        if (!c->window[i]) c->layer_rope[i] = MT_LAYER_NOPE;
+        if (!c->layers[i].window) c->layers[i].rope = MT_LAYER_NOPE;
     return MT_OK;
 }
 

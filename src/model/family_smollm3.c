@@ -13,8 +13,8 @@ static mt_rc read(mt_config *c, const mt_keys *k)
     MT_TRY(mt_json_i64(k->doc, "sliding_window", 0, &width, k->path, k->err));
     for (int64_t i = 0; used && width > 0 && i < c->L; i++) {
         const char *type = json_string_value(json_array_get(types, (size_t)i));
-        bool slides = type ? strcmp(type, "sliding_attention") == 0 : c->layer_rope[i] == MT_LAYER_NOPE;
-        c->window[i] = slides ? width : 0;
+        bool slides = type ? strcmp(type, "sliding_attention") == 0 : c->layers[i].rope == MT_LAYER_NOPE;
+        c->layers[i].window = slides ? width : 0;
     }
     return MT_OK;
 }

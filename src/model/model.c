@@ -2,6 +2,7 @@
 #include "model/model.h"
 
 #include "base/mem.h"
+#include "model/part.h"
 #include "model/select.h"
 
 #include <stdio.h>
@@ -20,32 +21,27 @@ static mt_unit_kind kind_of(mt_role role)
     }
 }
 
-/* Does this model have a tensor of this role? */
-static bool has_role(const mt_config *c, mt_role role)
+/* The parts of a layer that have weights. */
+typedef struct layer_parts {
+    const mt_part *p[3];
+} layer_parts;
+static layer_parts parts_of(const mt_layer_spec *s) { return (layer_parts){ { &mt_frame, &s->mixer->part, &s->ffn->part } }; }
+
+/* True if the model has a tensor of this role; s: the spec of its layer, NULL outside of layers. */
+static bool has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {
     switch (role) {
-    case MT_B_Q:
-    case MT_B_K:
-    case MT_B_V: return c->qkv_bias;
-    case MT_B_O: return c->o_bias;
-    case MT_W_GATE: return !c->plain_mlp;
-    case MT_B_GATE: return c->mlp_bias && !c->plain_mlp;
-    case MT_B_UP:
-    case MT_B_DOWN: return c->mlp_bias;
-    case MT_W_Q_NORM:
-    case MT_W_K_NORM: return c->qk_norm;
     case MT_W_HEAD: return !c->tied;
     case MT_B_HEAD: return c->head_bias;
     case MT_W_POS: return c->learned_positions;
-    case MT_W_NORM1: return mt_config_pre_norms(c);
-    case MT_W_NORM2: return mt_config_pre_norms(c) && c->form != MT_BLOCK_ONE_NORM;
-    case MT_B_NORM1: return c->norm_bias && has_role(c, MT_W_NORM1);
-    case MT_B_NORM2: return c->norm_bias && has_role(c, MT_W_NORM2);
     case MT_B_FINAL_NORM: return c->norm_bias;
-    case MT_W_POST1:
-    case MT_W_POST2: return mt_config_post_norms(c);
-    default: return true;
+    default: break;
     }
+    if (kind_of(role) != MT_UNIT_LAYER) return true;
+    const layer_parts parts = parts_of(s);
+    for (size_t i = 0; i < MT_COUNT(parts.p); i++)
+        if (parts.p[i]->has_role(c, s, role)) return true;
+    return false;
 }
 
 /* Does this unit hold tensors of that kind?  A tied embedding holds the head's too. */
@@ -54,17 +50,18 @@ static bool unit_holds(const mt_config *c, const mt_unit *u, mt_unit_kind kind)
     return u->kind == kind || (c->tied && u->kind == MT_UNIT_EMBED && kind == MT_UNIT_HEAD);
 }
 
-static int64_t dim_of(const mt_config *c, mt_dim d)
+/* s: as above; what layers may differ in is only asked of them. */
+static int64_t dim_of(const mt_config *c, const mt_layer_spec *s, mt_dim d)
 {
     switch (d) {
     case MT_D: return c->D;
-    case MT_F: return c->F;
+    case MT_F: return s->F;
     case MT_V: return c->V;
-    case MT_DH: return c->Dh;
-    case MT_H: return c->H;
-    case MT_K: return c->K;
-    case MT_H_DH: return c->H * c->Dh;
-    case MT_K_DH: return c->K * c->Dh;
+    case MT_DH: return s->Dh;
+    case MT_H: return s->H;
+    case MT_K: return s->K;
+    case MT_H_DH: return s->H * s->Dh;
+    case MT_K_DH: return s->K * s->Dh;
     case MT_POSITIONS: return c->position_rows;
     case MT_NONE: break;
     }
@@ -112,14 +109,14 @@ bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES])
 }
 
 /* Where in its tensor a row of the table lies: behind the rows before it that share the name, of those that are there. */
-static mt_tensor_slice slice_of(const mt_config *c, const mt_tensor_row *row)
+static mt_tensor_slice slice_of(const mt_config *c, const mt_layer_spec *spec, const mt_tensor_row *row)
 {
-    int64_t rows = dim_of(c, row->shape[0]), columns = dim_of(c, row->shape[1]), before = 0, all = 0;
-    int64_t groups = row->pack == MT_PACK_HEADS ? c->K : 1;
+    int64_t rows = dim_of(c, spec, row->shape[0]), columns = dim_of(c, spec, row->shape[1]), before = 0, all = 0;
+    int64_t groups = row->pack == MT_PACK_HEADS ? spec->K : 1;
     for (const mt_tensor_row *r = c->family->tensors; r->name; r++) {
-        if (!has_role(c, r->role) || strcmp(r->name, row->name) != 0) continue;
-        if (r < row) before += dim_of(c, r->shape[0]);
-        all += dim_of(c, r->shape[0]);
+        if (strcmp(r->name, row->name) != 0 || !has_role(c, spec, r->role)) continue;
+        if (r < row) before += dim_of(c, spec, r->shape[0]);
+        all += dim_of(c, spec, r->shape[0]);
     }
     mt_tensor_slice s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups,
                           .stride = all / groups, .first = before / groups, .transposed = row->transposed };
@@ -128,32 +125,32 @@ static mt_tensor_slice slice_of(const mt_config *c, const mt_tensor_row *row)
 }
 
 /* Tensors that make up the role. */
-static int64_t n_tensors(const mt_config *c, const mt_tensor_row *row)
+static int64_t n_tensors(const mt_config *c, const mt_layer_spec *s, const mt_tensor_row *row)
 {
-    return row->pack == MT_PACK_APART ? dim_of(c, row->shape[0]) / c->Dh : 1;
+    return row->pack == MT_PACK_APART ? dim_of(c, s, row->shape[0]) / s->Dh : 1;
 }
 
-static bool is_in(const mt_config *c, const mt_unit *u, const mt_tensor_row *row)
+static bool is_in(const mt_config *c, const mt_layer_spec *s, const mt_unit *u, const mt_tensor_row *row)
 {
-    return has_role(c, row->role) && unit_holds(c, u, kind_of(row->role));
+    return unit_holds(c, u, kind_of(row->role)) && has_role(c, s, row->role);
 }
 
-static mt_weight whole_weight(const mt_config *c, const mt_tensor_row *row)
+static mt_weight whole_weight(const mt_config *c, const mt_layer_spec *s, const mt_tensor_row *row)
 {
-    mt_weight w = { .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, row) };
+    mt_weight w = { .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, s, row) };
     file_name(c, row, w.name);
-    w.shape[0] = dim_of(c, row->shape[0]);
-    w.shape[1] = dim_of(c, row->shape[1]);
+    w.shape[0] = dim_of(c, s, row->shape[0]);
+    w.shape[1] = dim_of(c, s, row->shape[1]);
     w.n = w.shape[0] * w.shape[1]; /* dimensions are at most 2^24 */
     return w;
 }
 
 /* The share of one head in a role whose heads have tensors of their own. */
-static mt_weight head_weight(const mt_config *c, const mt_tensor_row *row, int64_t head)
+static mt_weight head_weight(const mt_config *c, const mt_layer_spec *s, const mt_tensor_row *row, int64_t head)
 {
-    mt_weight w = { .role = row->role, .n_dims = 1, .shape = { c->Dh, 1 }, .n = c->Dh };
+    mt_weight w = { .role = row->role, .n_dims = 1, .shape = { s->Dh, 1 }, .n = s->Dh };
     char name[MT_NAME_BYTES];
-    w.slice = (mt_tensor_slice){ .n_dims = 1, .shape = { c->Dh, 1 }, .run = c->Dh, .stride = c->Dh };
+    w.slice = (mt_tensor_slice){ .n_dims = 1, .shape = { s->Dh, 1 }, .run = s->Dh, .stride = s->Dh };
     file_name(c, row, name);
     const char *mark = strstr(name, "%h");
     snprintf(w.name, MT_NAME_BYTES, "%.*s%d%s", (int)(mark - name), name, (int)head, mark + 2);
@@ -162,14 +159,15 @@ static mt_weight head_weight(const mt_config *c, const mt_tensor_row *row, int64
 
 static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, mt_err *err)
 {
+    const mt_layer_spec *s = u->kind == MT_UNIT_LAYER ? &c->layers[u->layer] : NULL;
     int64_t n = 1;
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
-        if (is_in(c, u, row)) n += n_tensors(c, row);
+        if (is_in(c, s, u, row)) n += n_tensors(c, s, row);
     out->weights = mt_calloc((size_t)n, sizeof *out->weights);
     if (!out->weights) return mt_fail(err, MT_ENOMEM, "no host memory for the model's layout");
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
-        for (int64_t i = 0; is_in(c, u, row) && i < n_tensors(c, row); i++)
-            out->weights[out->n_weights++] = row->pack == MT_PACK_APART ? head_weight(c, row, i) : whole_weight(c, row);
+        for (int64_t i = 0; is_in(c, s, u, row) && i < n_tensors(c, s, row); i++)
+            out->weights[out->n_weights++] = row->pack == MT_PACK_APART ? head_weight(c, s, row, i) : whole_weight(c, s, row);
     return MT_OK;
 }
 
@@ -216,14 +214,16 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
 
 static int region_of(const mt_weight *w) { return w->frozen ? 2 : w->decay ? 0 : 1; }
 
-/* True if b may follow a without a gap: one product serves both. */
-static bool side_by_side(mt_role a, mt_role b)
+/* True if b must follow a without a gap: they are one role, or one product serves both. */
+static bool side_by_side(const mt_layer_spec *s, mt_role a, mt_role b)
 {
-    return a == b || (a == MT_W_Q && b == MT_W_K) || (a == MT_W_K && b == MT_W_V) || (a == MT_B_Q && b == MT_B_K) ||
-           (a == MT_B_K && b == MT_B_V) || (a == MT_W_GATE && b == MT_W_UP) || (a == MT_B_GATE && b == MT_B_UP);
+    bool beside = a == b;
+    const layer_parts parts = s ? parts_of(s) : (layer_parts){ 0 };
+    for (size_t i = 0; s && i < MT_COUNT(parts.p); i++) beside |= parts.p[i]->beside && parts.p[i]->beside(a, b);
+    return beside;
 }
 
-static void place_weights(mt_layout *l)
+static void place_weights(mt_layout *l, const mt_layer_spec *s)
 {
     int64_t at = 0, ends[3] = { 0 };
     for (int role = 0; role < MT_ROLES; role++) l->at[role] = -1;
@@ -232,7 +232,7 @@ static void place_weights(mt_layout *l)
         for (int i = 0; i < l->n_weights; i++) {
             mt_weight *w = &l->weights[i];
             if (region_of(w) != region) continue;
-            if (!before || !side_by_side(before->role, w->role)) at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
+            if (!before || !side_by_side(s, before->role, w->role)) at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
             w->offset = at;
             if (l->at[w->role] < 0) l->at[w->role] = at;
             l->trains[w->role] = !w->frozen;
@@ -304,7 +304,7 @@ static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
             mt_free(lists[i].weights);
             continue;
         }
-        place_weights(&lists[i]);
+        place_weights(&lists[i], m->units[i].kind == MT_UNIT_LAYER ? &c->layers[m->units[i].layer] : NULL);
         rc = join_group(m, &m->units[i], &lists[i], err); /* takes the list over or releases it */
     }
     mt_free(lists);
@@ -331,7 +331,8 @@ mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_op
     mt_model *m = mt_calloc(1, sizeof *m);
     if (!m) return mt_fail(err, MT_ENOMEM, "no host memory for the model");
     m->config = config;
-    mt_rc rc = build_units(m, options, err);
+    mt_rc rc = mt_layer_kinds(&m->kinds, &m->n_kinds, &m->kind_of_layer, config, err);
+    if (!rc) rc = build_units(m, options, err);
     if (rc) {
         mt_model_free(m);
         return rc;
@@ -346,6 +347,8 @@ void mt_model_free(mt_model *m)
     if (!m) return;
     for (int i = 0; i < m->n_groups; i++) mt_free(m->layouts[i].weights);
     mt_free(m->layouts);
+    mt_free(m->kinds);
+    mt_free(m->kind_of_layer);
     mt_free(m->units);
     mt_free(m);
 }

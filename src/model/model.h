@@ -54,8 +54,13 @@ typedef struct mt_model_options {
     bool decay_all;            /* norms and biases decay too */
 } mt_model_options;
 
+typedef struct mt_layer_kind mt_layer_kind; /* layer.h */
+
 typedef struct mt_model {
     const mt_config *config; /* borrowed; outlives the model */
+    mt_layer_kind *kinds;    /* of layers whose specs are equal */
+    int n_kinds;
+    int *kind_of_layer; /* [L] */
     mt_unit *units;
     int n_units;
     int head; /* the unit that holds the head: the last one, or 0 when tied */

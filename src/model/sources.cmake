@@ -1,5 +1,4 @@
 set(sources
-    block.c
     config.c
     config_layers.c
     ends.c
@@ -27,7 +26,12 @@ set(sources
     family_smollm3.c
     family_stablelm.c
     family_starcoder2.c
+    ffn_mlp.c
+    frame.c
+    layer_kinds.c
+    mixer_attention.c
     model.c
+    products.c
     rope_table.c
     select.c
     slice.c

@@ -171,7 +171,7 @@ static mt_rc offer_all(search *s, mt_err *err)
     for (size_t i = 0; i < (s->job->train ? KEEPS : 1); i++) {
         candidate c = candidate_of(s);
         c.k[KEEP_ALL] = keeps[i][0];
-        c.k[KEEP_ATTENTION] = keeps[i][1];
+        c.k[KEEP_MIXER] = keeps[i][1];
         c.k[OFFLOADED] = keeps[i][2];
         c.k[INTERVAL] = keeps[i][3];
         MT_TRY(offer_sweeps(s, (int)i, c, err));
@@ -229,7 +229,7 @@ static mt_rc offer_tight(search *s, mt_err *err)
             candidate c;
             memcpy(c.k, s->range.lowest, sizeof c.k);
             c.k[KEEP_ALL] = keeps[i][0];
-            c.k[KEEP_ATTENTION] = keeps[i][1];
+            c.k[KEEP_MIXER] = keeps[i][1];
             c.k[OFFLOADED] = keeps[i][2];
             c.k[INTERVAL] = keeps[i][3];
             c.k[ACC_HOST] = host;
@@ -288,7 +288,7 @@ static mt_rc trade(search *s, struct start *at, int from, int step, int to, int 
 /* Memory taken from one use and given to another. */
 static mt_rc turn_two(search *s, struct start *at, int part, bool *moved, mt_err *err)
 {
-    static const int memory[] = { MICROS,   KEEP_ALL,  KEEP_ATTENTION, HOMES, STAGED,    OWN,
+    static const int memory[] = { MICROS,   KEEP_ALL,  KEEP_MIXER, HOMES, STAGED,    OWN,
                                   RESIDENT, OFFLOADED, INTERVAL,       RING,  GRAD_SLOTS };
     for (size_t i = 0; i < MT_COUNT(memory); i++)
         for (size_t j = 0; j < MT_COUNT(memory); j++)

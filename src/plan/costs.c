@@ -7,9 +7,6 @@
 
 #include <math.h>
 
-/* Kernels a layer queues for a micro-batch, forward and backward. */
-enum { FORWARD_KERNELS = 14, BACKWARD_KERNELS = 30 };
-
 double mt_cost_small(const mt_machine *m, double rows, double columns, double depth)
 {
     return 1 + fmin(m->small_result / (rows * columns), 0.15) + m->short_sum / depth;
@@ -52,65 +49,75 @@ static double head_share(const kernel *k, int64_t Dh)
     return Dh <= 64 ? k->narrow : Dh < 128 ? k->odd : Dh == 128 ? 1 : k->wide;
 }
 
-/* The kernel that will serve a layer with this window. */
-static mt_attention_way way_of(const mt_costs *k, int64_t window, bool backward)
+/* The kernel that the engine will take for this attention, at the size of the plan's micro-batches. */
+static mt_attention_way way_of(const mt_costs *k, const mt_attention *shape, bool backward)
 {
-    const mt_config *c = k->c;
-    int64_t D = c->H * c->Dh, ld = (c->H + 2 * c->K) * c->Dh, rows = (int64_t)k->document;
+    mt_attention a = *shape;
     if (k->m->shared) return MT_ATTENTION_PLAIN; /* a CPU has no other */
-    return mt_attention_choose(&(mt_attention){ .t = k->e == 4 ? MT_DTYPE_F32 : MT_DTYPE_BF16, .N = (int64_t)k->micro_rows,
-                                                .H = c->H, .K = c->K, .Dh = c->Dh, .ldq = ld, .ldk = ld, .ldv = ld, .ldo = D,
-                                                .ld_d = ld, .n_docs = (int64_t)(k->micro_rows / k->document) + 1, .longest = rows,
-                                                .scale = 1, .window = window, .softcap = (float)c->attention_softcap,
-                                                .alibi = (float)c->alibi, .use = k->use }, backward);
+    a.t = k->e == 4 ? MT_DTYPE_F32 : MT_DTYPE_BF16;
+    a.N = (int64_t)k->micro_rows;
+    a.n_docs = (int64_t)(k->micro_rows / k->document) + 1;
+    a.longest = (int64_t)k->document;
+    a.use = k->use;
+    return mt_attention_choose(&a, backward);
 }
 
-/* Seconds a row of attention in a layer with this window. */
-static double attention(const mt_costs *k, int64_t window, bool backward)
+/* Seconds a row. */
+static double attention(const mt_costs *k, const mt_work_item *w, bool backward)
 {
-    const mt_config *c = k->c;
-    double width = (double)(c->H * c->Dh), keys = mt_flops_keys((int64_t)k->document, window) / k->document,
-           each = (backward ? 10 : 4) * width;
-    mt_attention_way way = way_of(k, window, backward);
+    const mt_attention *a = &w->attention;
+    double keys = mt_flops_keys((int64_t)k->document, a->window) / k->document, each = (backward ? 5 : 2) * (w->n + w->k);
+    mt_attention_way way = way_of(k, a, backward);
     const kernel *at = &kernels[way][backward];
     /* On a GPU, of kernels without tensor cores. */
     if (way == MT_ATTENTION_PLAIN) return each * keys / (k->m->shared ? k->m->attention : k->m->flops_f32 / 4);
-    keys += window && (double)window < k->document ? 2 * HALF_TILE : HALF_TILE;
-    return each * keys / (k->m->attention * at->rate * head_share(at, c->Dh)) +
-           moved(k, at->rows * width + 2 * (double)(c->K * c->Dh));
-}
-
-/* Layers differ in their windows at most, of which models have one or two. */
-static double attention_of(mt_costs *k, int layer, bool backward)
-{
-    int64_t window = k->c->window[layer];
-    struct attention_cost *at = &k->attention[window != 0];
-    if (!at->known || at->window != window)
-        *at = (struct attention_cost){ true, window, { attention(k, window, false), attention(k, window, true) } };
-    return at->seconds[backward];
+    keys += a->window && (double)a->window < k->document ? 2 * HALF_TILE : HALF_TILE;
+    return each * keys / (k->m->attention * at->rate * head_share(at, a->Dh)) +
+           moved(k, at->rows * w->k + 2 * (double)(a->K * a->Dh));
 }
 
 /* -- a row ----------------------------------------------------------------------------------------- */
 
-/* Elementwise counts are numbers read and written a row, as measured: a norm forward 2.6 times its width, backward 6. */
-static void cost_layer(mt_costs *k)
+static double forward_of(const mt_costs *k, const mt_work_item *w)
 {
-    const mt_config *c = k->c;
-    double R = k->micro_rows, D = (double)c->D, F = (double)c->F, gu = (double)mt_config_gu(c), o = (double)(c->H * c->Dh),
-           qk = (double)((c->H + c->K) * c->Dh);
-    double qkv = qk + (double)(c->K * c->Dh), posts = mt_config_post_norms(c) ? 3 * D : 0;
-    double head_norms = c->qk_norm ? 3 * qk : 0;
-    k->attend = product(k, R, qkv, D) / R + moved(k, MT_NORM_NUMBERS * D + 2 * qk + head_norms);
-    k->mix = product(k, R, D, o) / R + moved(k, posts);
-    k->gate_up = product(k, R, gu, D) / R + moved(k, MT_NORM_NUMBERS * D);
-    k->down = product(k, R, D, F) / R + moved(k, 1.1 * (gu + F) + posts);
-    double products = product_backward(k, R, qkv, D) + product_backward(k, R, D, o) + product_backward(k, R, gu, D) +
-                      product_backward(k, R, D, F);
-    /* Both norms back, the activation back, rotations, biases and the sums of o * do. */
-    double numbers = 12 * D + 3 * gu - F + 2 * qk + qkv + 2 * o + 3 * posts + 4 * head_norms;
-    k->backward = products / R + moved(k, numbers);
-    k->norms = moved(k, 2 * MT_NORM_NUMBERS * D);
-    k->act = moved(k, F);
+    switch (w->kind) {
+    case MT_WORK_PRODUCT: return product(k, k->micro_rows, w->n, w->k) / k->micro_rows;
+    case MT_WORK_ATTENTION: return attention(k, w, false);
+    case MT_WORK_MOVED: return moved(k, w->n);
+    }
+    return 0;
+}
+
+/* What follows from it in backward. */
+static double backward_of(const mt_costs *k, const mt_work_item *w)
+{
+    switch (w->kind) {
+    case MT_WORK_PRODUCT: return product_backward(k, k->micro_rows, w->n, w->k) / k->micro_rows;
+    case MT_WORK_ATTENTION: return attention(k, w, true);
+    case MT_WORK_MOVED: break;
+    }
+    return 0;
+}
+
+static void cost_kind(const mt_costs *k, const mt_layer_kind *kind, mt_kind_cost *out)
+{
+    *out = (mt_kind_cost){ .micro_forward = kind->forward_kernels * k->m->launch,
+                           .micro_backward = kind->backward_kernels * k->m->launch };
+    for (int i = 0; i < kind->n_work; i++) {
+        const mt_work_item *w = &kind->work[i];
+        const double seconds = forward_of(k, w);
+        if (w->when == MT_IN_FORWARD) {
+            out->forward += seconds;
+            out->backward += backward_of(k, w);
+        }
+        if (w->when == MT_IN_BACKWARD) {
+            out->backward += seconds;
+            continue;
+        }
+        for (mt_keep keep = 0; keep < MT_KEEPS; keep++)
+            for (int finish = 0; finish < 2; finish++)
+                if (w->keep == MT_KEEPS ? finish : keep < w->keep) out->redo[keep][finish] += seconds;
+    }
 }
 
 static void cost_ends(mt_costs *k)
@@ -123,39 +130,44 @@ static void cost_ends(mt_costs *k)
     k->embed_backward = moved(k, 12 * D);
 }
 
-mt_costs mt_costs_of(const mt_plan *p, const mt_machine *m)
+void mt_costs_fill(mt_costs *k, const mt_plan *p, const mt_machine *m)
 {
     const mt_job *j = &p->job;
-    mt_costs k = { .c = p->model->config, .m = m, .e = (double)mt_dtype_bytes(p->arithmetic.compute), .use = mt_plan_attention(p),
-                   .trained = 1 };
-    k.micro_rows = (double)(p->arithmetic.micro_tokens < j->step_tokens ? p->arithmetic.micro_tokens : j->step_tokens);
-    k.head_rows = fmin((double)p->arithmetic.head_rows, k.micro_rows);
-    k.document = fmax(1, fmin((double)j->longest, ceil((double)j->step_tokens / (double)j->step_docs)));
-    k.micro_forward = FORWARD_KERNELS * m->launch;
-    k.micro_backward = BACKWARD_KERNELS * m->launch;
-    cost_layer(&k);
-    cost_ends(&k);
-    return k;
+    *k = (mt_costs){ .model = p->model,
+                     .c = p->model->config,
+                     .m = m,
+                     .e = (double)mt_dtype_bytes(p->arithmetic.compute),
+                     .use = mt_plan_attention(p),
+                     .trained = 1,
+                     .kinds = k->kinds };
+    k->micro_rows = (double)(p->arithmetic.micro_tokens < j->step_tokens ? p->arithmetic.micro_tokens : j->step_tokens);
+    k->head_rows = fmin((double)p->arithmetic.head_rows, k->micro_rows);
+    k->document = fmax(1, fmin((double)j->longest, ceil((double)j->step_tokens / (double)j->step_docs)));
+    for (int i = 0; i < p->model->n_kinds; i++) cost_kind(k, &p->model->kinds[i], &k->kinds[i]);
+    cost_ends(k);
 }
 
 /* -- of many rows ---------------------------------------------------------------------------------- */
 
-double mt_cost_forward(mt_costs *k, int layer, double rows, double micros)
+static const mt_kind_cost *cost_of(const mt_costs *k, int layer) { return &k->kinds[k->model->kind_of_layer[layer]]; }
+
+double mt_cost_forward(const mt_costs *k, int layer, double rows, double micros)
 {
-    return rows * (k->attend + attention_of(k, layer, false) + k->mix + k->gate_up + k->down) + micros * k->micro_forward;
+    const mt_kind_cost *c = cost_of(k, layer);
+    return rows * c->forward + micros * c->micro_forward;
 }
 
-double mt_cost_backward(mt_costs *k, int layer, double rows, double micros)
+double mt_cost_backward(const mt_costs *k, int layer, double rows, double micros)
 {
-    return rows * (k->backward + attention_of(k, layer, true)) + micros * k->micro_backward;
+    const mt_kind_cost *c = cost_of(k, layer);
+    return rows * c->backward + micros * c->micro_backward;
 }
 
-double mt_cost_redo(mt_costs *k, int layer, mt_keep keep, bool finish, double rows, double micros)
+double mt_cost_redo(const mt_costs *k, int layer, mt_keep keep, bool finish, double rows, double micros)
 {
-    double row = finish ? k->down : 0, cheap = (keep < MT_KEEP_NORMS ? k->norms : 0) + (keep < MT_KEEP_ACT ? k->act : 0);
-    if (keep < MT_KEEP_ALL) row += k->mix + k->gate_up;
-    if (keep < MT_KEEP_ATTENTION) row += k->attend + attention_of(k, layer, false);
-    return rows * (cheap + row) + (row > 0 ? micros * k->micro_forward : 0);
+    const mt_kind_cost *c = cost_of(k, layer);
+    bool parts = keep < MT_KEEP_ALL || finish; /* more than norms and activations is queued again */
+    return rows * c->redo[keep][finish] + (parts ? micros * c->micro_forward : 0);
 }
 
 /* Cleared, rounded, squared: bytes as measured, 12 of memory's and as long again in the norm's last stage. */

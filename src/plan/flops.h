@@ -13,10 +13,10 @@
 #define MT_FLOPS_FORMULA "6 x multiplied weights x tokens (the head: trained ones) + 12 x heads x head width x keys seen"
 
 /* Weights multiplied per token. */
-int64_t mt_flops_weights(const mt_config *c);
+int64_t mt_flops_weights(const mt_model *m);
 /* Keys seen by the rows of a document of n under a window (0: none). */
 double mt_flops_keys(int64_t n, int64_t window);
 /* Of a training step over documents of these lengths, so many tokens of them trained. */
-double mt_flops_step(const mt_config *c, const int32_t *doc_start, int64_t n_docs, int64_t n_trained);
+double mt_flops_step(const mt_model *m, const int32_t *doc_start, int64_t n_docs, int64_t n_trained);
 
 #endif

@@ -24,7 +24,7 @@ mt_rc mt__knobs_ranges(knob_ranges *r, const mt_plan *trial, const mt_machine *m
     set_range(r, INTERVAL, train && l->exact ? mt_limits_longest(l, model) : 1, train ? mt_limits_longest(l, model) : 1);
     set_range(r, KEEP_ALL, 0, more ? L : 0);
     set_range(r, KEEP_CHEAP, 0, 0); /* until the rest is settled: choose.c, spend_the_rest */
-    set_range(r, KEEP_ATTENTION, 0, more ? L : 0);
+    set_range(r, KEEP_MIXER, 0, more ? L : 0);
     set_range(r, OFFLOADED, train && l->offload == MT_MUST ? L : 0, train && l->offload != MT_MUST_NOT ? L : 0);
     set_range(r, HOMES, 0, m->home_host ? 0 : model->n_units);
     set_range(r, HOMES_SKIP, 0, !m->home_host);
@@ -62,7 +62,7 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
         bool host = spread(n++, hosts, kept), all = host ? spread(there++, all_there, hosts) : here++ < all_here;
         p->layers[l].place = host ? MT_HOST : MT_DEVICE;
         p->layers[l].keep = all ? cheap[host ? 0 : (here <= c->k[KEEP_CHEAP]) + (here + all_here <= c->k[KEEP_CHEAP])]
-                            : others++ < c->k[KEEP_ATTENTION] ? MT_KEEP_ATTENTION
+                            : others++ < c->k[KEEP_MIXER] ? MT_KEEP_MIXER
                                                               : MT_KEEP_INPUT;
     }
 }

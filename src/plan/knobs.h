@@ -11,7 +11,7 @@ typedef enum knob {
     KEEP_ALL,       /* layers that keep everything: of those in host memory, then from the first */
     KEEP_CHEAP,     /* of those of them that keep it on the device, from the first, so many their norms; beyond all of them,
                        activations again from the first; not searched for */
-    KEEP_ATTENTION, /* the next so many keep input and attention, the rest their input */
+    KEEP_MIXER,     /* the next so many keep input and what the mixer made, the rest their input */
     OFFLOADED,      /* layers whose kept activations go to host memory, spread */
     HOMES,          /* units, from the first (needed first, ready last), whose masters and state live on the device */
     HOMES_SKIP,     /* ... but not the embedding, which may be too large */

@@ -64,8 +64,7 @@ static mt_rc look_offloaded(hunt *h, candidate c, int units, bool *fits, mt_err 
     MT_TRY(look_with(h, c, units, &device, err));
     *fits = device <= h->machine->device_bytes;
     if (*fits || h->range->highest[OFFLOADED] == c.k[OFFLOADED]) return MT_OK;
-    size_t layer = mt_round_up(mt_keep_bytes(t->model->config, t->arithmetic.compute, MT_KEEP_INPUT, t->place.sweep_tokens),
-                               MT_DEVICE_ALIGN);
+    size_t layer = mt_round_up(mt_plan_kept_bytes(t, 0, MT_KEEP_INPUT), MT_DEVICE_ALIGN);
     int kept = (h->range->highest[OFFLOADED] + c.k[INTERVAL] - 1) / c.k[INTERVAL];
     size_t n = 2 + (device - h->machine->device_bytes + layer - 1) / layer;
     *fits = n <= (size_t)kept;

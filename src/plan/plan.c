@@ -15,34 +15,36 @@ static const char *const kind_names[] = {
 
 static size_t size_of(mt_dtype t) { return mt_dtype_bytes(t); }
 
-int mt_keep_norms(const mt_config *c) { return !mt_config_pre_norms(c) ? 0 : c->form == MT_BLOCK_ONE_NORM ? 1 : 2; }
-
-size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep)
+mt_work_rows mt_plan_work_rows(const mt_plan *p)
 {
-    size_t e = size_of(t), D = (size_t)c->D, qkv = (size_t)((c->H + 2 * c->K) * c->Dh), o = (size_t)(c->H * c->Dh),
-           gu = (size_t)mt_config_gu(c);
-    size_t branches = mt_config_post_norms(c) ? 2 * D : 0; /* mixed, mlped */
-    size_t bytes = 0;
-    if (keep >= MT_KEEP_INPUT) bytes += D * e;
-    if (keep >= MT_KEEP_ATTENTION) bytes += (qkv + o) * e + (size_t)c->H * sizeof(float);
-    if (keep >= MT_KEEP_ALL) bytes += (D + gu + branches) * e;
-    if (keep >= MT_KEEP_NORMS) bytes += (size_t)mt_keep_norms(c) * (D * e + sizeof(float));
-    if (keep >= MT_KEEP_ACT) bytes += (size_t)c->F * e;
-    return bytes;
+    const mt_arithmetic *a = &p->arithmetic;
+    return (mt_work_rows){ .micro = a->micro_tokens, .chunk = mt_min_i64(a->mlp_rows, a->micro_tokens),
+                           .segments = p->longest_segment > 1 };
 }
 
-size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows)
+size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep)
 {
-    return keep == MT_KEEP_NOTHING ? 0 : (size_t)rows * mt_keep_row_bytes(c, t, keep) + MT_KEEP_ARRAYS * MT_KEEP_ALIGN;
+    return mt_kept_bytes(mt_layer_kind_of(p->model, layer), p->arithmetic.compute, keep, p->place.sweep_tokens);
+}
+
+/* The widest row that a product makes. */
+static size_t widest_row(const mt_model *m)
+{
+    double widest = (double)m->config->V;
+    for (int k = 0; k < m->n_kinds; k++)
+        for (int i = 0; i < m->kinds[k].n_work; i++) {
+            const mt_work_item *w = &m->kinds[k].work[i];
+            if (w->kind == MT_WORK_PRODUCT && w->n > widest) widest = w->n;
+        }
+    return (size_t)widest;
 }
 
 size_t mt_plan_base_host(const mt_plan *p, const mt_machine *m)
 {
     enum { TILE_ROWS = 512, TILE_COLS = 128 }; /* ops/linear.c */
     enum { CUDNN_HOST = 153 << 20 };           /* its libraries and the kernels it makes */
-    const mt_config *c = p->model->config;
-    size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS), widest = (size_t)mt_max_i64(c->V, mt_config_gu(c));
-    size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest;
+    size_t rows = (size_t)mt_min_i64(p->arithmetic.micro_tokens, TILE_ROWS);
+    size_t widened = p->arithmetic.compute == MT_DTYPE_F32 ? 0 : (rows + TILE_COLS) * widest_row(p->model);
     size_t buffers = 0; /* hi, lo, m, v and the parked gradient of each unit, half a page too large on average */
     for (int u = 0; u < p->model->n_units && m->host_page; u++)
         buffers += p->place.units[u].home == MT_HOST ? 4 + p->job.clip : 0;
@@ -72,9 +74,9 @@ static bool in_place(const mt_plan *p, int unit)
 mt_stage_layout mt_plan_stage(const mt_plan *p, int unit)
 {
     size_t n = (size_t)p->model->units[unit].layout->n_train;
-    mt_stage_layout s = { .v = mt_round_up(moment_bytes(p, n), MT_KEEP_ALIGN) };
+    mt_stage_layout s = { .v = mt_round_up(moment_bytes(p, n), MT_ARRAY_ALIGN) };
     s.hi = 2 * s.v;
-    s.lo = s.hi + (in_place(p, unit) ? 0 : mt_round_up(n * 2, MT_KEEP_ALIGN));
+    s.lo = s.hi + (in_place(p, unit) ? 0 : mt_round_up(n * 2, MT_ARRAY_ALIGN));
     s.bytes = s.lo + n * 2;
     return s;
 }
@@ -108,10 +110,10 @@ mt_loan mt_plan_loan(const mt_plan *p, int unit)
 {
     size_t n = (size_t)p->model->units[unit].layout->n_train;
     bool one = p->model->units[unit].kind == MT_UNIT_LAYER;
-    size_t v = mt_round_up(moment_bytes(p, n), MT_KEEP_ALIGN);
+    size_t v = mt_round_up(moment_bytes(p, n), MT_ARRAY_ALIGN);
     mt_loan l = { .v = 0, .lo = one ? v : 0 };
-    l.g = l.lo + mt_round_up(n * 2, MT_KEEP_ALIGN);
-    l.hi = l.g + mt_round_up(n * size_of(p->arithmetic.grad), MT_KEEP_ALIGN);
+    l.g = l.lo + mt_round_up(n * 2, MT_ARRAY_ALIGN);
+    l.hi = l.g + mt_round_up(n * size_of(p->arithmetic.grad), MT_ARRAY_ALIGN);
     l.bytes[0] = v;
     l.bytes[1] = l.hi + (in_place(p, unit) ? 0 : n * 2);
     return l;
@@ -121,7 +123,7 @@ mt_loan mt_plan_loan(const mt_plan *p, int unit)
 static size_t lendable(const mt_plan *p, int layer)
 {
     const mt_layer_place *at = &p->place.layers[layer];
-    return at->place == MT_DEVICE ? mt_keep_bytes(p->model->config, p->arithmetic.compute, at->keep, p->place.sweep_tokens) : 0;
+    return at->place == MT_DEVICE ? mt_plan_kept_bytes(p, layer, at->keep) : 0;
 }
 
 /* The last layer from `from` down to `to` that lends so much; -1: none. */
@@ -404,12 +406,17 @@ static mt_rc add_update_slots(mt_plan *p, mt_err *err)
 static mt_rc add_kept(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
-    size_t rows = (size_t)p->place.sweep_tokens, largest = 0, sizes[MT_KEEPS];
+    size_t rows = (size_t)p->place.sweep_tokens, largest = 0, bytes = 0;
     mt_dtype t = p->arithmetic.compute;
-    for (mt_keep keep = 0; keep < MT_KEEPS; keep++) sizes[keep] = mt_keep_bytes(c, t, keep, p->place.sweep_tokens);
+    const mt_layer_kind *kind = NULL; /* whose bytes are known, and */
+    mt_keep keep = MT_KEEPS;          /* of which level */
     for (int l = 0; l < c->L; l++) {
         const mt_layer_place *at = &p->place.layers[l];
-        size_t bytes = sizes[at->keep];
+        if (mt_layer_kind_of(p->model, l) != kind || at->keep != keep) {
+            kind = mt_layer_kind_of(p->model, l);
+            keep = at->keep;
+            bytes = mt_kept_bytes(kind, t, keep, p->place.sweep_tokens);
+        }
         if (at->place == MT_DEVICE || mt_plan_alias_kept(p, l) == l)
             MT_TRY(add(p, at->place == MT_DEVICE ? MT_BUF_KEEP : MT_BUF_KEEP_HOST, l, -1, at->place, bytes, err));
         if (at->place == MT_HOST && bytes > largest) largest = bytes;
@@ -418,52 +425,35 @@ static mt_rc add_kept(mt_plan *p, mt_err *err)
     return add(p, MT_BUF_DX, -1, -1, MT_DEVICE, rows * (size_t)c->D * size_of(t), err);
 }
 
-/* Activations of one layer and micro-batch that are not kept; gate and up whole only where segments need them. */
-static size_t layer_work_bytes(const mt_plan *p)
+/* Workspace of the kind of layer that takes most. */
+static size_t work_bytes(const mt_plan *p, bool shared)
 {
-    const mt_config *c = p->model->config;
-    const mt_arithmetic *a = &p->arithmetic;
-    size_t rows = (size_t)a->micro_tokens, e = size_of(a->compute);
-    size_t whole = rows * mt_keep_row_bytes(c, a->compute, MT_KEEP_ALL) + rows * (size_t)((c->H + c->K) * c->Dh) * e;
-    size_t gu_rows = p->longest_segment > 1 ? rows : (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens);
-    return whole - (rows - gu_rows) * (size_t)mt_config_gu(c) * e + 16 * 256;
+    size_t most = 0;
+    for (int k = 0; k < p->model->n_kinds; k++) {
+        mt_carving c;
+        mt_carve_work(&c, &p->model->kinds[k], p->arithmetic.compute, shared, mt_plan_work_rows(p));
+        if (c.bytes > most) most = c.bytes;
+    }
+    return most;
 }
 
-static size_t work_bytes(const mt_plan *p)
-{
-    const mt_config *c = p->model->config;
-    const mt_arithmetic *a = &p->arithmetic;
-    size_t n = (size_t)a->micro_tokens, e = size_of(a->compute), D = (size_t)c->D;
-    size_t mlp = (size_t)mt_min_i64(a->mlp_rows, a->micro_tokens), head = (size_t)mt_min_i64(a->head_rows, a->micro_tokens);
-    /* H, dh, head_x, head_h, head_dh; rstd, rstd_post; act. */
-    size_t bytes = n * D * e * 5 + 2 * n * sizeof(float) + mlp * (size_t)c->F * e;
-    bytes += n * (size_t)((2 * c->H + 2 * c->K) * c->Dh) * e;                   /* dqkv, dattn */
-    bytes += head * (size_t)c->V * (sizeof(float) + (p->job.train ? e : 0)) + head * 8; /* logits, dlogits, row sums */
-    return bytes + 16 * 256;
-}
+size_t mt_plan_shared_work(const mt_plan *p) { return work_bytes(p, true); }
 
 static size_t max_size(size_t a, size_t b) { return a > b ? a : b; }
-
-static size_t cache_scratch(const mt_plan *p)
-{
-    const mt_config *c = p->model->config;
-    const mt_job *j = &p->job;
-    return mt_cache_attention_scratch(&(mt_cache_attention){ .t = p->arithmetic.compute, .N = p->arithmetic.micro_tokens,
-                                                             .H = c->H, .K = c->K, .Dh = c->Dh, .n_docs = j->cache_slots,
-                                                             .longest = p->arithmetic.micro_tokens, .deepest = j->longest });
-}
 
 /* Keys and values of sequences that are being generated, and where their logits land. */
 static mt_rc add_cache(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
     const mt_job *j = &p->job;
-    size_t row = (size_t)(c->K * c->Dh) * size_of(p->arithmetic.compute), bytes;
-    if (!mt_mul_size((size_t)j->cache_slots, (size_t)j->longest, &bytes) || bytes > INT32_MAX ||
-        !mt_mul_size(bytes, 2 * row, &bytes))
-        return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory",
-                       (long long)j->cache_slots, (long long)j->longest);
-    for (int l = 0; l < c->L; l++) MT_TRY(add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes, err));
+    size_t rows, bytes;
+    for (int l = 0; l < c->L; l++) {
+        if (!mt_mul_size((size_t)j->cache_slots, (size_t)j->longest, &rows) || rows > INT32_MAX ||
+            !mt_mul_size(rows, mt_layer_cache_row(p->model, l, p->arithmetic.compute), &bytes))
+            return mt_fail(err, MT_ERANGE, "a cache for %lld sequences of %lld tokens is larger than any memory",
+                           (long long)j->cache_slots, (long long)j->longest);
+        MT_TRY(add(p, MT_BUF_CACHE, l, -1, MT_DEVICE, bytes, err));
+    }
     return add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
 }
 
@@ -477,18 +467,21 @@ static mt_rc add_work(mt_plan *p, mt_err *err)
     for (int x = 0; x < 2; x++)
         MT_TRY(add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
     for (int s = 0; s < (j->train ? p->longest_segment : 1); s++)
-        MT_TRY(add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, layer_work_bytes(p), err));
-    MT_TRY(add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p), err));
+        MT_TRY(add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, work_bytes(p, false), err));
+    int64_t chunk = mt_plan_work_rows(p).chunk, head_rows = mt_min_i64(a->head_rows, a->micro_tokens);
+    MT_TRY(add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p, true), err));
+    MT_TRY(add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
+               mt_ends_carve(NULL, NULL, p->model, a->compute, a->micro_tokens, head_rows, j->train), err));
     for (int g = 0; g < p->model->n_groups; g++) {
         size_t need = mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->layouts[g].n_train });
         if (need > norm_chunks) norm_chunks = need;
     }
     mt_attention_use attention = mt_plan_attention(p);
     size_t scratch =
-        mt_block_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest,
-                         mt_min_i64(a->mlp_rows, a->micro_tokens), mt_min_i64(a->head_rows, a->micro_tokens), &attention);
+        mt_model_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, chunk, head_rows, &attention);
     if (scratch < norm_chunks) scratch = norm_chunks;
-    if (j->cache_slots) scratch = max_size(scratch, cache_scratch(p));
+    if (j->cache_slots)
+        scratch = max_size(scratch, mt_model_cache_scratch(p->model, a->compute, a->micro_tokens, j->cache_slots, j->longest));
     MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch, err));
     size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
     MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float),

@@ -9,7 +9,7 @@
 #ifndef MT_PLAN_PLAN_H
 #define MT_PLAN_PLAN_H
 
-#include "model/block.h"
+#include "model/layer.h"
 #include "plan/machine.h"
 
 enum { MT_BOUNCE_BYTES = 1 << 20, MT_STATE_SLOTS = 8 }; /* state and results on their way between the device and a caller; of
@@ -99,6 +99,7 @@ typedef struct mt_job {
     X(DX, "dx")                                                                                              \
     X(LAYER_WORK, "work.layer") /* set: activations of one layer and micro-batch */                          \
     X(WORK, "work")             /* what all layers share */                                                  \
+    X(ENDS, "work.ends")        /* of embedding and head */                                                  \
     X(SCRATCH, "scratch")                                                                                    \
     X(ROPE, "rope")             /* cos, sin */                                                               \
     X(INPUT, "input")           /* ids, positions, targets of a step */                                      \
@@ -240,14 +241,11 @@ size_t mt_plan_host_total(const mt_plan *p, const mt_machine *m);
 /* Bytes of Adam's two moments a trained parameter, in whole numbers; of one moment of n, exactly: mt_moments_bytes. */
 size_t mt_plan_moment_bytes(const mt_plan *p);
 
-/* Norms before branches that a layer has of its own: none, one for both, or two. */
-int mt_keep_norms(const mt_config *c);
-/* Bytes a row of a layer needs, by what is kept. */
-size_t mt_keep_row_bytes(const mt_config *c, mt_dtype t, mt_keep keep);
-/* A kept block is one array after the other (keeps.c), each beginning at a multiple of this: kernels choose how they load, and so
- * how they add, by alignment, and what is kept must compute like what is redone (P3). */
-enum { MT_KEEP_ALIGN = 256, MT_KEEP_ARRAYS = 13 };
-size_t mt_keep_bytes(const mt_config *c, mt_dtype t, mt_keep keep, int64_t rows);
+/* Rows of the workspace layers compute in, and the bytes of what they share: the most any kind of layer takes. */
+mt_work_rows mt_plan_work_rows(const mt_plan *p);
+size_t mt_plan_shared_work(const mt_plan *p);
+/* Bytes that a layer keeps of a sweep. */
+size_t mt_plan_kept_bytes(const mt_plan *p, int layer, mt_keep keep);
 
 /* -- micro-batches -- */
 

@@ -10,15 +10,15 @@ enum { NONE = -1, SLOTS = 64, SHOWN = 3, STEPS = 2 };
 
 /* Numbers of the latest tasks of each kind. */
 struct unit_drawn {
-    int updated;  /* fetching may begin */
-    int fetched;  /* resident: the newest weights are on their way */
-    bool current; /* resident: they were fetched, or updated where they lie */
+    int updated;         /* fetching may begin */
+    int fetched;         /* resident: the newest weights are on their way */
+    bool current;        /* resident: they were fetched, or updated where they lie */
     int staged, written; /* written: all of it */
     bool ahead;          /* staged into a slot before the norm was known */
     bool stays;          /* its state stays in a slot of its own */
     int kept_free;       /* what it borrowed of a layer's kept memory is back */
     int borrower;        /* its layer's: the unit that borrows from it; -1: none */
-    int landed;   /* gradient on the host */
+    int landed;          /* gradient on the host */
     int acc_saved;
     int kept_saved;
     int keep_slot; /* its layer's: what is kept in host memory passes through; -1: none */
@@ -41,13 +41,13 @@ typedef struct drawing {
     int keep_free[SLOTS], keep_layer[SLOTS]; /* slots kept activations pass through */
     int slab_done[SLOTS];                    /* the update that frees a slab */
     int n_slab_jobs;
-    int norm;         /* the step before is known to be finite */
+    int norm;                   /* the step before is known to be finite */
     int n_late, late, returned; /* write-backs that keep pace with the step: how many, the next unit, and how many are drawn */
     int visit, visits;
     double rows, micros;
-    double scale;     /* how often the sweep at hand happens */
+    double scale;           /* how often the sweep at hand happens */
     double work[MT_QUEUES]; /* of one step */
-    bool counts;      /* this step's work is what is asked for */
+    bool counts;            /* this step's work is what is asked for */
 } drawing;
 
 static int add(drawing *d, mt_queue queue, double work, int a, int b, int c)
@@ -106,7 +106,8 @@ static int keep_slot(const drawing *d, int layer)
 
 static double kept_bytes(const drawing *d, int layer)
 {
-    return d->rows * (double)mt_keep_row_bytes(d->p->model->config, d->p->arithmetic.compute, d->p->place.layers[layer].keep);
+    return d->rows * (double)mt_kept_row_bytes(mt_layer_kind_of(d->p->model, layer), d->p->arithmetic.compute,
+                                               d->p->place.layers[layer].keep);
 }
 
 /* What must be done before a layer's kept memory is written. */
@@ -417,9 +418,17 @@ static void open_units(drawing *d)
     const mt_placement *q = &d->p->place;
     for (int u = 0, n = 0; u < d->p->model->n_units; u++) {
         bool in_place = updated_in_place(d, u) && q->units[u].site != MT_SITE_HOST;
-        d->units[u] = (struct unit_drawn){ .updated = NONE, .fetched = NONE, .current = in_place, .staged = NONE, .written = NONE,
-                                           .kept_free = NONE, .borrower = -1, .landed = NONE, .acc_saved = NONE,
-                                           .kept_saved = NONE, .keep_slot = -1 };
+        d->units[u] = (struct unit_drawn){ .updated = NONE,
+                                           .fetched = NONE,
+                                           .current = in_place,
+                                           .staged = NONE,
+                                           .written = NONE,
+                                           .kept_free = NONE,
+                                           .borrower = -1,
+                                           .landed = NONE,
+                                           .acc_saved = NONE,
+                                           .kept_saved = NONE,
+                                           .keep_slot = -1 };
         d->units[u].stays = mt_plan_own_slot(d->p, u) >= 0;
         const mt_layer_place *at = unit_of(d, u)->kind == MT_UNIT_LAYER ? &q->layers[unit_of(d, u)->layer] : NULL;
         if (at && d->p->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING)
@@ -492,7 +501,7 @@ static void fill_parts(const drawing *d, mt_times *out)
 static drawing open_drawing(mt_step_drawing *shared, const mt_plan *p, const mt_machine *m, int64_t *n_sweeps)
 {
     drawing d = { .p = p, .m = m, .costs = &shared->costs, .q = &shared->queues, .units = shared->units, .rings = shared->rings };
-    if (!shared->costs.m) shared->costs = mt_costs_of(p, m);
+    if (!shared->costs.m) mt_costs_fill(&shared->costs, p, m);
     *n_sweeps = (p->job.step_tokens + p->place.sweep_tokens - 1) / p->place.sweep_tokens;
     d.rows = (double)p->job.step_tokens / (double)*n_sweeps;
     d.micros = ceil(d.rows / (double)p->arithmetic.micro_tokens);
@@ -558,8 +567,10 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
 
 mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *err)
 {
-    *d = (mt_step_drawing){ .units = mt_calloc((size_t)model->n_units, sizeof *d->units), .rings = mt_calloc((size_t)model->n_groups, sizeof *d->rings) };
-    if (d->units && d->rings) return MT_OK;
+    *d = (mt_step_drawing){ .units = mt_calloc((size_t)model->n_units, sizeof *d->units),
+                            .rings = mt_calloc((size_t)model->n_groups, sizeof *d->rings),
+                            .costs.kinds = mt_calloc((size_t)model->n_kinds, sizeof *d->costs.kinds) };
+    if (d->units && d->rings && d->costs.kinds) return MT_OK;
     mt_step_drawing_free(d);
     return mt_fail(err, MT_ENOMEM, "no host memory to time a plan");
 }
@@ -569,5 +580,6 @@ void mt_step_drawing_free(mt_step_drawing *d)
     mt_queues_free(&d->queues);
     mt_free(d->units);
     mt_free(d->rings);
+    mt_free(d->costs.kinds);
     *d = (mt_step_drawing){ 0 };
 }

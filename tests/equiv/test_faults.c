@@ -33,7 +33,7 @@ static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
                                       .resident = site == MT_SITE_DEVICE };
     }
     for (int l = 0; l < r->config->L; l++)
-        p.layers[l] = (mt_layer_place){ l % 2 ? MT_KEEP_ATTENTION : MT_KEEP_INPUT, l % 2 ? MT_DEVICE : MT_HOST };
+        p.layers[l] = (mt_layer_place){ l % 2 ? MT_KEEP_MIXER : MT_KEEP_INPUT, l % 2 ? MT_DEVICE : MT_HOST };
     mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);
     mt_placement_free(&p);
     return rc;

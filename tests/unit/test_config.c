@@ -30,13 +30,13 @@ static void class_defaults_fill_what_is_missing(void **state)
     mt_config *c;
     assert_ok(open_text(&c, "{\"model_type\": \"mistral\", " SHAPE "}", &err));
     assert_string_equal(c->family->name, "mistral");
-    assert_int_equal(c->window[2], 4096); /* the class default when the key is absent */
+    assert_int_equal(c->layers[2].window, 4096); /* the class default when the key is absent */
     assert_int_equal(c->K, 4);
     assert_int_equal(c->Dh, 16);
     assert_true(c->eps == 1e-6 && c->rope.theta == 10000 && !c->tied);
     mt_config_close(c);
     assert_ok(open_text(&c, "{\"model_type\": \"mistral\", \"sliding_window\": null, " SHAPE "}", &err));
-    assert_int_equal(c->window[2], 0);
+    assert_int_equal(c->layers[2].window, 0);
     mt_config_close(c);
     assert_ok(open_text(&c, "{\"model_type\": \"qwen3\", " SHAPE "}", &err));
     assert_int_equal(c->Dh, 128);
@@ -47,8 +47,8 @@ static void class_defaults_fill_what_is_missing(void **state)
         "{\"model_type\": \"qwen2\", \"use_sliding_window\": true, \"sliding_window\": 7, \"max_window_layers\": 1, " SHAPE "}",
         &err));
     assert_true(c->qkv_bias && !c->o_bias);
-    assert_int_equal(c->window[0], 0);
-    assert_int_equal(c->window[1], 7);
+    assert_int_equal(c->layers[0].window, 0);
+    assert_int_equal(c->layers[1].window, 7);
     mt_config_close(c);
 }
 

@@ -59,18 +59,22 @@ static void kept_arrays_have_room_to_be_aligned(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_config *c;
+    mt_model *m;
     const char *text = "{\"model_type\": \"llama\", \"hidden_size\": 48, \"num_hidden_layers\": 1, \"num_attention_heads\": 3, "
                        "\"intermediate_size\": 16, \"vocab_size\": 32}";
     assert_ok(mt_config_parse(&c, text, strlen(text), "text", &err));
+    assert_ok(mt_model_create(&m, c, NULL, &err));
+    const mt_layer_kind *k = mt_layer_kind_of(m, 0);
     const int64_t rows = 7;
     const size_t widths[] = { 3 * 4, 48 * 2, 3 * 48 * 2, 48 * 2, 48 * 2, 2 * 16 * 2 }; /* lse, x, qkv, attn, xmid, gate and up */
     size_t need = 0;
-    for (size_t i = 0; i < MT_COUNT(widths); i++) need = mt_round_up(need, MT_KEEP_ALIGN) + (size_t)rows * widths[i];
-    assert_true(mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ALL, rows) >= need);
+    for (size_t i = 0; i < MT_COUNT(widths); i++) need = mt_round_up(need, MT_ARRAY_ALIGN) + (size_t)rows * widths[i];
+    assert_true(mt_kept_bytes(k, MT_DTYPE_BF16, MT_KEEP_ALL, rows) >= need);
     const size_t cheap[] = { 4, 48 * 2, 4, 48 * 2, 16 * 2 }; /* 1/rms and norm, twice; act */
-    for (size_t i = 0; i < MT_COUNT(cheap); i++) need = mt_round_up(need, MT_KEEP_ALIGN) + (size_t)rows * cheap[i];
-    assert_true(mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ACT, rows) >= need);
-    assert_int_equal(mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_NOTHING, rows), 0);
+    for (size_t i = 0; i < MT_COUNT(cheap); i++) need = mt_round_up(need, MT_ARRAY_ALIGN) + (size_t)rows * cheap[i];
+    assert_true(mt_kept_bytes(k, MT_DTYPE_BF16, MT_KEEP_ACT, rows) >= need);
+    assert_int_equal(mt_kept_bytes(k, MT_DTYPE_BF16, MT_KEEP_NOTHING, rows), 0);
+    mt_model_free(m);
     mt_config_close(c);
 }
 
@@ -149,9 +153,10 @@ static void what_is_left_keeps_norms_then_activations(void **state)
     open_model(&c, &m, 8);
     assert_ok(search(&whole, m, &(mt_limits){ 0 }, SIZE_MAX, &one_sweep, &err));
     int64_t rows = whole->place.sweep_tokens;
-    size_t all = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ALL, rows),
-           norms = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_NORMS, rows) - all;
-    size_t act = mt_keep_bytes(c, MT_DTYPE_BF16, MT_KEEP_ACT, rows) - all - norms,
+    const mt_layer_kind *k = mt_layer_kind_of(m, 0);
+    size_t all = mt_kept_bytes(k, MT_DTYPE_BF16, MT_KEEP_ALL, rows),
+           norms = mt_kept_bytes(k, MT_DTYPE_BF16, MT_KEEP_NORMS, rows) - all;
+    size_t act = mt_kept_bytes(k, MT_DTYPE_BF16, MT_KEEP_ACT, rows) - all - norms,
            least = whole->device_bytes - 8 * (norms + act);
     const struct {
         size_t room;
@@ -420,8 +425,8 @@ static void flops_count_what_is_multiplied(void **state)
     const int32_t docs[] = { 0, 3, 5 }; /* rows see 1 + 2 + 3 and 1 + 2 keys */
     const double layer = 4 * 16 * 16 + 3 * 16 * 16, head = 16 * 32, keys = 12.0 * 16 * (6 + 3);
     open_model(&c, &m, 3);
-    assert_true(mt_flops_step(c, docs, 2, 5) == 6 * (3 * layer + head) * 5 + 3 * keys);
-    assert_true(mt_flops_step(c, docs, 2, 1) == 6 * (3 * layer * 5 + head) + 3 * keys);
+    assert_true(mt_flops_step(m, docs, 2, 5) == 6 * (3 * layer + head) * 5 + 3 * keys);
+    assert_true(mt_flops_step(m, docs, 2, 1) == 6 * (3 * layer * 5 + head) + 3 * keys);
     mt_model_free(m);
     mt_config_close(c);
 }

@@ -159,7 +159,13 @@ static void the_table_adds_up_to_the_window(void **state)
     mt_err err = { 0 };
     fixture f;
     mt_spent spent;
-    mt_config c = { .D = N, .H = 1, .K = 1, .Dh = N, .F = 3 * N, .V = 5 * N }; /* its o is 64x64 */
+    mt_config *c;
+    mt_model *m;
+    const char *config = "{\"model_type\": \"llama\", \"hidden_size\": 64, \"num_hidden_layers\": 1, \"num_attention_heads\": 1, "
+                         "\"intermediate_size\": 192, \"vocab_size\": 320}"; /* its o is 64x64 */
+    assert_int_equal(N, 64);
+    assert_ok(mt_config_parse(&c, config, strlen(config), "config", &err));
+    assert_ok(mt_model_create(&m, c, NULL, &err));
     double compute = 0;
     bool o = false, idle = false;
     open_fixture(&f, 64);
@@ -168,7 +174,9 @@ static void the_table_adds_up_to_the_window(void **state)
     usleep(5000);
     mt_trace_turn(f.trace);
     assert_ok(mt_trace_collect(f.trace, &err));
-    mt_spent_of(&spent, f.trace, &c);
+    mt_spent_of(&spent, f.trace, m);
+    mt_model_free(m);
+    mt_config_close(c);
     for (int i = 0; i < spent.n; i++) {
         const mt_spent_row *r = &spent.rows[i];
         if (strcmp(r->track, "compute") == 0) compute += r->seconds;

@@ -1,0 +1,169 @@
+/* ffn_mlp.c - the mlp, gated or plain: gate and up in one product, activation, down projection.
+ *
+ * It takes a chunk of rows at a time, because gate and up are its widest arrays by far. */
+#include "base/mem.h"
+#include "model/part.h"
+
+/* ACT_WORK takes the activation where it is not kept, and in backward its gradient. */
+enum { GATE_UP, ACT_WORK, ACT, ARRAYS };
+
+/* Columns of what the first product makes. */
+static int64_t gate_up_width(const mt_config *c, const mt_layer_spec *s) { return c->plain_mlp ? s->F : 2 * s->F; }
+
+/* -- what it says of itself ------------------------------------------------------------------------ */
+
+static bool mlp_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
+{
+    (void)s;
+    switch (role) {
+    case MT_W_UP:
+    case MT_W_DOWN: return true;
+    case MT_W_GATE: return !c->plain_mlp;
+    case MT_B_GATE: return c->mlp_bias && !c->plain_mlp;
+    case MT_B_UP:
+    case MT_B_DOWN: return c->mlp_bias;
+    default: return false;
+    }
+}
+
+static bool mlp_beside(mt_role a, mt_role b) { return (a == MT_W_GATE && b == MT_W_UP) || (a == MT_B_GATE && b == MT_B_UP); }
+
+static int mlp_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
+{
+    const size_t e = mt_dtype_bytes(t), act = (size_t)s->F * e;
+    const mt_array arrays[ARRAYS] = {
+        [GATE_UP] = { "gate+up", (size_t)gate_up_width(c, s) * e, MT_KEEP_ALL, MT_EXTENT_SEGMENT, false, 0 },
+        [ACT_WORK] = { "act.work", act, MT_KEEPS, MT_EXTENT_CHUNK, true, 0 },
+        [ACT] = { "act", act, MT_KEEP_ACT, MT_EXTENT_CHUNK, true, 1 + ACT_WORK },
+    };
+    for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
+    return ARRAYS;
+}
+
+static int mlp_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
+{
+    const double D = (double)c->D, F = (double)s->F, gu = (double)gate_up_width(c, s);
+    int n = 0;
+    out[n++] =
+        (mt_work_item){ .name = "gate+up", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = gu, .k = D };
+    out[n++] = (mt_work_item){ .name = "down", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = D, .k = F };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = 1.1 * (gu + F) };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_REDO, .keep = MT_KEEP_ACT, .n = F };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 3 * gu - F };
+    return n;
+}
+
+static size_t mlp_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
+{
+    float *some = (float *)1; /* present; never read */
+    const size_t needs[] = {
+        mt_linear_scratch(
+            &(mt_linear){ .t = shape->t, .M = shape->chunk, .N = gate_up_width(c, s), .K = c->D, .dw = some, .db = some }),
+        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->chunk, .N = c->D, .K = s->F, .dw = some, .db = some }),
+        mt_glu_scratch(&(mt_glu){ .t = shape->t, .N = shape->chunk, .F = s->F }),
+    };
+    size_t most = 0;
+    for (size_t i = 0; i < MT_COUNT(needs); i++)
+        if (needs[i] > most) most = needs[i];
+    return most;
+}
+
+/* -- arguments ------------------------------------------------------------------------------------- */
+
+static mt_products gate_up_products(const mt_pass *p)
+{
+    mt_products f = { .k = p->c->D };
+    if (!p->c->plain_mlp) mt_products_add(&f, p->l, MT_W_GATE, MT_B_GATE, p->s->F);
+    mt_products_add(&f, p->l, MT_W_UP, MT_B_UP, p->s->F);
+    return f;
+}
+
+/* The rows at hand of gate and up, which are there all at once or a chunk at a time. */
+static void *gate_up_of(const mt_pass *p, mt_span s)
+{
+    void *gu = mt_pass_array(p, GATE_UP);
+    return p->a->whole ? mt_pass_rows(p, gu, s.first, gate_up_width(p->c, p->s)) : gu;
+}
+
+/* Likewise the activation, which is chunks of workspace unless all of it is kept. */
+static void *act_of(const mt_pass *p, mt_span s)
+{
+    void *act = mt_pass_array(p, ACT);
+    return mt_pass_kept(p, ACT) ? mt_pass_rows(p, act, s.first, p->s->F) : act;
+}
+
+static mt_glu glu_args(const mt_pass *p, mt_span s)
+{
+    return (mt_glu){ .t = p->r->t,
+                     .act = p->c->act,
+                     .plain = p->c->plain_mlp,
+                     .N = s.n,
+                     .F = p->s->F,
+                     .gu = gate_up_of(p, s),
+                     .y = act_of(p, s) };
+}
+
+static mt_linear down_args(const mt_pass *p, mt_span s)
+{
+    return (mt_linear){ .t = p->r->t,
+                        .M = s.n,
+                        .N = p->c->D,
+                        .K = p->s->F,
+                        .alpha = (float)p->c->residual_scale,
+                        .w = mt_pass_weight(p, MT_W_DOWN),
+                        .x = act_of(p, s),
+                        .scratch = p->r->scratch };
+}
+
+/* -- forward and back ------------------------------------------------------------------------------ */
+
+static mt_rc mlp_forward(const mt_pass *p, mt_span s, const void *h, mt_err *err)
+{
+    const mt_products f = gate_up_products(p);
+    return mt_products_forward(p, &f, s.n, mt_pass_rows(p, h, s.first, p->c->D), gate_up_of(p, s), err);
+}
+
+static mt_rc mlp_output(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err)
+{
+    mt_glu glu = glu_args(p, s);
+    MT_TRY(p->r->ops->glu_fwd(p->r->stream, &glu, err));
+    mt_linear d = down_args(p, s);
+    d.b = mt_pass_weight(p, MT_B_DOWN);
+    d.y = mt_pass_rows(p, y, s.first, p->c->D);
+    d.add = add ? mt_pass_rows(p, add, s.first, p->c->D) : NULL;
+    return p->r->ops->linear_fwd(p->r->stream, &d, err);
+}
+
+/* Unless the activation is kept, its gradient takes its place, and it is written again on the way: so down's weights wait. */
+static mt_rc mlp_backward(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err)
+{
+    const mt_ops *ops = p->r->ops;
+    const mt_products f = gate_up_products(p);
+    mt_linear through = down_args(p, s), weights = through;
+    through.dy = weights.dy = dy;
+    through.dx = mt_pass_array(p, ACT_WORK);
+    MT_TRY(ops->linear_bwd(p->r->stream, &through, err));
+    mt_glu glu = glu_args(p, s);
+    glu.dy = mt_pass_array(p, ACT_WORK);
+    if (mt_pass_kept(p, ACT)) glu.y = NULL;
+    glu.dgu = gate_up_of(p, s);
+    MT_TRY(ops->glu_bwd(p->r->stream, &glu, err));
+    weights.dw = mt_pass_grad(p, MT_W_DOWN);
+    weights.db = mt_pass_grad(p, MT_B_DOWN);
+    if (weights.dw || weights.db) MT_TRY(ops->linear_bwd(p->r->stream, &weights, err));
+    return mt_products_backward(p, &f, s.n, mt_pass_rows(p, h, s.first, p->c->D), glu.gu, dh, dh_add, err);
+}
+
+const mt_ffn mt_ffn_mlp = {
+    .part = { .name = "mlp",
+              .has_role = mlp_has_role,
+              .beside = mlp_beside,
+              .arrays = mlp_arrays,
+              .work = mlp_work,
+              .forward_kernels = 6,
+              .backward_kernels = 10,
+              .scratch = mlp_scratch },
+    .forward = mlp_forward,
+    .output = mlp_output,
+    .backward = mlp_backward,
+};

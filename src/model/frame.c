@@ -1,0 +1,340 @@
+/* frame.c - a decoder layer around its two parts: norms, residual, the order of the branches.
+ *
+ *     serial      xmid = x + mixer(norm1(x));  x' = xmid + ffn(norm2(xmid))
+ *     parallel    both branches read x, each through its own norm, or both through norm1
+ *     post norms  a branch's result is normed before it is added; backward needs it from before the norm
+ * Without post norms the residual is added in the branch's last product. */
+#include "base/mem.h"
+#include "model/part.h"
+
+/* The frame's arrays. */
+enum { X, XMID, MIXED, FED, H, RSTD, RSTD_POST, H1, RSTD1, H2, RSTD2, DH, ARRAYS };
+_Static_assert((int)X == (int)MT_ARRAY_INPUT, "the layer's input is its first array");
+
+static bool pre_norms(const mt_layer_spec *s) { return s->norms != MT_NORMS_POST; }
+static bool post_norms(const mt_layer_spec *s) { return s->norms != MT_NORMS_PRE; }
+static bool own_norm2(const mt_layer_spec *s) { return pre_norms(s) && s->form != MT_BLOCK_ONE_NORM; }
+
+/* -- what it says of itself ------------------------------------------------------------------------ */
+
+static bool frame_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
+{
+    switch (role) {
+    case MT_W_NORM1: return pre_norms(s);
+    case MT_W_NORM2: return own_norm2(s);
+    case MT_B_NORM1: return c->norm_bias && pre_norms(s);
+    case MT_B_NORM2: return c->norm_bias && own_norm2(s);
+    case MT_W_POST1:
+    case MT_W_POST2: return post_norms(s);
+    default: return false;
+    }
+}
+
+static int frame_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
+{
+    const size_t row = (size_t)c->D * mt_dtype_bytes(t), one = sizeof(float);
+    const size_t pre = pre_norms(s), post = post_norms(s), second = own_norm2(s);
+    const mt_array arrays[ARRAYS] = {
+        [X] = { "x", row, MT_KEEP_INPUT, MT_EXTENT_MICRO, false, 0 },
+        [XMID] = { "xmid", row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0 },
+        [MIXED] = { "mixed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0 }, /* the branches' results before their norms */
+        [FED] = { "fed", post * row, MT_KEEP_ALL, MT_EXTENT_MICRO, false, 0 },
+        [H] = { "h", pre * row, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
+        [RSTD] = { "rstd", pre * one, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
+        [RSTD_POST] = { "rstd.post", post * one, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
+        [H1] = { "norm1", pre * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H },
+        [RSTD1] = { "norm1.rstd", pre * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD },
+        [H2] = { "norm2", second * row, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + H },
+        [RSTD2] = { "norm2.rstd", second * one, MT_KEEP_NORMS, MT_EXTENT_MICRO, true, 1 + RSTD },
+        [DH] = { "dh", row, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
+    };
+    for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
+    return ARRAYS;
+}
+
+/* Numbers read and written for each of a row's, as measured: a norm forward MT_NORM_NUMBERS, backward 6, a post
+ * norm 3 and 9. */
+static int frame_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
+{
+    const double D = (double)c->D, norm = MT_NORM_NUMBERS * D, post = post_norms(s) ? 3 * D : 0;
+    int n = 0;
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = norm };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = norm + post };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEPS, .n = post };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_REDO, .keep = MT_KEEP_NORMS, .n = 2 * norm };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 12 * D + 3 * post };
+    return n;
+}
+
+static size_t frame_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
+{
+    float *some = (float *)1; /* present; never read */
+    (void)s;
+    return mt_rmsnorm_scratch(
+        &(mt_rmsnorm){ .t = shape->t, .N = shape->rows, .D = c->D, .dw = some, .db = c->norm_bias ? some : NULL });
+}
+
+const mt_part mt_frame = { .name = "frame",
+                           .has_role = frame_has_role,
+                           .arrays = frame_arrays,
+                           .work = frame_work,
+                           .forward_kernels = 2,
+                           .backward_kernels = 6,
+                           .scratch = frame_scratch };
+
+/* -- passes ---------------------------------------------------------------------------------------- */
+
+static mt_pass pass_of(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a)
+{
+    const mt_model *m = r->model;
+    return (mt_pass){ .r = r,
+                      .c = m->config,
+                      .s = &m->config->layers[layer],
+                      .l = m->units[mt_layer_unit(layer)].layout,
+                      .w = w,
+                      .g = g,
+                      .mb = mb,
+                      .a = a };
+}
+
+/* The same for the layer's mixer, whose arrays follow the frame's, and its ffn. */
+static mt_pass to_mixer(const mt_pass *p, const mt_layer_kind *k)
+{
+    mt_pass q = *p;
+    q.first = k->first_mixer;
+    return q;
+}
+
+static mt_pass to_ffn(const mt_pass *p, const mt_layer_kind *k)
+{
+    mt_pass q = *p;
+    q.first = k->first_ffn;
+    return q;
+}
+
+/* -- norms ----------------------------------------------------------------------------------------- */
+
+typedef enum norm_id { NORM1, POST1, NORM2, POST2 } norm_id;
+
+static const struct {
+    mt_role w, b;
+    int h, rstd; /* where a norm before a branch goes */
+} norms[] = { [NORM1] = { MT_W_NORM1, MT_B_NORM1, H1, RSTD1 },
+              [POST1] = { MT_W_POST1, MT_ROLES, 0, RSTD_POST },
+              [NORM2] = { MT_W_NORM2, MT_B_NORM2, H2, RSTD2 },
+              [POST2] = { MT_W_POST2, MT_ROLES, 0, RSTD_POST } };
+
+static mt_rmsnorm norm_args(const mt_pass *p, norm_id id, int64_t n, const void *x)
+{
+    const mt_config *c = p->c;
+    mt_role b = norms[id].b;
+    return (mt_rmsnorm){ .t = p->r->t,
+                         .N = n,
+                         .D = c->D,
+                         .eps = (float)c->eps,
+                         .one_plus = c->norm_one_plus,
+                         .centered = c->layer_norm,
+                         .x = x,
+                         .w = mt_pass_weight(p, norms[id].w),
+                         .b = b == MT_ROLES ? NULL : mt_pass_weight(p, b),
+                         .rstd = mt_pass_array(p, norms[id].rstd),
+                         .scratch = p->r->scratch };
+}
+
+/* The norm the ffn's input goes through: parallel blocks may share the mixer's. */
+static norm_id ffn_norm(const mt_pass *p) { return p->s->form == MT_BLOCK_ONE_NORM ? NORM1 : NORM2; }
+
+/* What a norm before a branch reads. */
+static const void *norm_input(const mt_pass *p, norm_id id)
+{
+    return mt_pass_array(p, id == NORM2 && p->s->form == MT_BLOCK_SERIAL ? XMID : X);
+}
+
+/* *h: a branch's input, normed; as it is where the family has no norm before. */
+static mt_rc norm(const mt_pass *p, norm_id id, const void **h, mt_err *err)
+{
+    *h = norm_input(p, id);
+    if (!pre_norms(p->s)) return MT_OK;
+    mt_rmsnorm a = norm_args(p, id, p->mb->n, *h);
+    *h = a.y = mt_pass_array(p, norms[id].h);
+    return p->r->ops->rmsnorm_fwd(p->r->stream, &a, err);
+}
+
+/* The same in backward, which finds kept ones. */
+static mt_rc norm_again(const mt_pass *p, norm_id id, const void **h, mt_err *err)
+{
+    *h = mt_pass_array(p, norms[id].h);
+    return pre_norms(p->s) && mt_pass_kept(p, norms[id].h) ? MT_OK : norm(p, id, h, err);
+}
+
+/* out = x + norm of a branch's result. */
+static mt_rc post_norm(const mt_pass *p, norm_id id, const void *result, const void *x, void *out, mt_err *err)
+{
+    mt_rmsnorm a = norm_args(p, id, p->mb->n, result);
+    a.y = out;
+    a.add = x;
+    return p->r->ops->rmsnorm_fwd(p->r->stream, &a, err);
+}
+
+/* dx += the gradient (DH) that came through a norm before a branch; where it is not kept, RSTD is that norm's. */
+static mt_rc norm_backward(const mt_pass *p, norm_id id, void *dx, mt_err *err)
+{
+    if (!pre_norms(p->s)) return MT_OK; /* it was added where it belongs */
+    mt_rmsnorm a = norm_args(p, id, p->mb->n, norm_input(p, id));
+    a.dy = mt_pass_array(p, DH);
+    a.dx = dx;
+    a.dx_add = true;
+    a.dw = mt_pass_grad(p, norms[id].w);
+    a.db = norms[id].b == MT_ROLES ? NULL : mt_pass_grad(p, norms[id].b);
+    return p->r->ops->rmsnorm_bwd(p->r->stream, &a, err);
+}
+
+/* The gradient of n rows of a branch's result, in `out`, from that of what its post norm was added to; `out` also takes the norm
+ * itself, of which only 1/rms is wanted. */
+static mt_rc post_backward(const mt_pass *p, norm_id id, int64_t n, const void *result, const void *dx, void *out, mt_err *err)
+{
+    mt_rmsnorm a = norm_args(p, id, n, result);
+    a.y = out;
+    MT_TRY(p->r->ops->rmsnorm_fwd(p->r->stream, &a, err));
+    a.dy = dx;
+    a.dx = out;
+    a.dw = mt_pass_grad(p, norms[id].w);
+    return p->r->ops->rmsnorm_bwd(p->r->stream, &a, err);
+}
+
+/* -- the mixer's branch ---------------------------------------------------------------------------- */
+
+static mt_rc mix(const mt_pass *p, const mt_layer_kind *k, mt_err *err)
+{
+    const mt_pass q = to_mixer(p, k);
+    const void *h;
+    MT_TRY(norm(p, NORM1, &h, err));
+    return p->s->mixer->forward(&q, h, err);
+}
+
+/* xmid from what the mixer made. */
+static mt_rc mix_output(const mt_pass *p, const mt_layer_kind *k, mt_err *err)
+{
+    const mt_pass q = to_mixer(p, k);
+    void *x = mt_pass_array(p, X), *xmid = mt_pass_array(p, XMID), *mixed = mt_pass_array(p, MIXED);
+    if (!post_norms(p->s)) return p->s->mixer->output(&q, xmid, x, err);
+    MT_TRY(p->s->mixer->output(&q, mixed, NULL, err));
+    return post_norm(p, POST1, mixed, x, xmid, err);
+}
+
+/* dx, the gradient of xmid, to that of what the mixer made. */
+static mt_rc mix_output_backward(const mt_pass *p, const mt_layer_kind *k, const void *dx, mt_err *err)
+{
+    const mt_pass q = to_mixer(p, k);
+    if (post_norms(p->s)) {
+        void *dh = mt_pass_array(p, DH);
+        MT_TRY(post_backward(p, POST1, p->mb->n, mt_pass_array(p, MIXED), dx, dh, err));
+        dx = dh;
+    }
+    return p->s->mixer->backward_output(&q, dx, err);
+}
+
+/* The gradient of x is added to dx: through the norm, or straight where there is none. */
+static mt_rc mix_backward(const mt_pass *p, const mt_layer_kind *k, void *dx, mt_err *err)
+{
+    const mt_pass q = to_mixer(p, k);
+    const bool pre = pre_norms(p->s), one_norm = p->s->form == MT_BLOCK_ONE_NORM; /* then the ffn's share is in DH already */
+    const void *h;
+    MT_TRY(norm_again(p, NORM1, &h, err));
+    MT_TRY(p->s->mixer->backward(&q, h, pre ? mt_pass_array(p, DH) : dx, !pre || one_norm, err));
+    return norm_backward(p, NORM1, dx, err);
+}
+
+/* -- the ffn's branch ------------------------------------------------------------------------------ */
+
+static mt_span chunk_at(const mt_pass *p, int64_t first)
+{
+    return (mt_span){ first, mt_min_i64(p->r->mlp_rows, p->mb->n - first) };
+}
+
+static mt_rc feed(const mt_pass *p, const mt_layer_kind *k, void *x_out, mt_err *err)
+{
+    const mt_pass q = to_ffn(p, k);
+    const mt_ffn *f = p->s->ffn;
+    const bool post = post_norms(p->s);
+    void *xmid = mt_pass_array(p, XMID), *fed = mt_pass_array(p, FED);
+    const void *h;
+    MT_TRY(norm(p, ffn_norm(p), &h, err));
+    for (int64_t first = 0; first < p->mb->n; first += p->r->mlp_rows) {
+        mt_span s = chunk_at(p, first);
+        MT_TRY(f->forward(&q, s, h, err));
+        MT_TRY(f->output(&q, s, post ? fed : x_out, post ? NULL : xmid, err));
+    }
+    return post ? post_norm(p, POST2, fed, xmid, x_out, err) : MT_OK;
+}
+
+/* Some rows: from dx, the gradient of the output, to the gradient of what the ffn read, which goes to DH, or is added to dx where
+ * no norm is between. */
+static mt_rc feed_rows_backward(const mt_pass *p, const mt_layer_kind *k, mt_span s, const void *h, void *dx, mt_err *err)
+{
+    const mt_pass q = to_ffn(p, k);
+    const mt_ffn *f = p->s->ffn;
+    const bool pre = pre_norms(p->s);
+    void *fed = mt_pass_array(p, FED), *dx_here = mt_pass_rows(p, dx, s.first, p->c->D),
+         *dh = mt_pass_rows(p, mt_pass_array(p, DH), s.first, p->c->D);
+    const void *dy = dx_here;
+    if (!p->a->whole) MT_TRY(f->forward(&q, s, h, err));
+    if (post_norms(p->s)) {
+        if (!p->a->whole) MT_TRY(f->output(&q, s, fed, NULL, err));
+        MT_TRY(post_backward(p, POST2, s.n, mt_pass_rows(p, fed, s.first, p->c->D), dy, dh, err));
+        dy = dh;
+    }
+    return f->backward(&q, s, h, dy, pre ? dh : dx_here, !pre, err);
+}
+
+static mt_rc feed_backward(const mt_pass *p, const mt_layer_kind *k, void *dx, mt_err *err)
+{
+    const void *h;
+    MT_TRY(norm_again(p, ffn_norm(p), &h, err));
+    for (int64_t first = 0; first < p->mb->n; first += p->r->mlp_rows)
+        MT_TRY(feed_rows_backward(p, k, chunk_at(p, first), h, dx, err));
+    if (p->s->form == MT_BLOCK_ONE_NORM) return MT_OK; /* the mixer adds to DH, and goes through the norm for both */
+    return norm_backward(p, NORM2, dx, err);
+}
+
+/* -- the layer ------------------------------------------------------------------------------------- */
+
+mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
+{
+    const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
+    const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
+    MT_TRY(mix(&p, k, err));
+    MT_TRY(mix_output(&p, k, err));
+    return feed(&p, k, x_out, err);
+}
+
+mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
+{
+    const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
+    return feed(&p, mt_layer_kind_of(r->model, layer), x_out, err);
+}
+
+mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err)
+{
+    const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
+    const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
+    const mt_pass q = to_mixer(&p, k);
+    if (kept < MT_KEEP_MIXER)
+        MT_TRY(mix(&p, k, err));
+    else if (p.s->mixer->restore)
+        MT_TRY(p.s->mixer->restore(&q, err));
+    return kept < MT_KEEP_ALL ? mix_output(&p, k, err) : MT_OK;
+}
+
+mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
+                        mt_err *err)
+{
+    const mt_pass p = pass_of(r, layer, w, g, mb, a);
+    const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
+    bool serial = p.s->form == MT_BLOCK_SERIAL;
+    /* In parallel blocks dx is both branches' gradient, so the second reads it before the first has added to it. */
+    if (!serial) MT_TRY(mix_output_backward(&p, k, dx, err));
+    MT_TRY(feed_backward(&p, k, dx, err));
+    if (serial) MT_TRY(mix_output_backward(&p, k, dx, err));
+    return mix_backward(&p, k, dx, err);
+}

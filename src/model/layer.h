@@ -1,0 +1,194 @@
+/* layer.h - forward and backward of a unit, for any device, and what planner and engine must know of it.
+ *
+ * One micro-batch at a time.  A layer is made of parts (part.h), and so are its lists:
+ *     arrays   what its parts work on: kept from forward to backward from some keep level on, else in workspace that the next
+ *              micro-batch overwrites
+ *     work     products, attention and bytes moved, with the level that spares redoing each
+ * Layers whose specs are equal are of one kind and share these lists. */
+#ifndef MT_MODEL_LAYER_H
+#define MT_MODEL_LAYER_H
+
+#include "model/model.h"
+
+typedef struct mt_pass mt_pass;
+typedef struct mt_span mt_span;
+typedef struct mt_scratch_shape mt_scratch_shape;
+typedef struct mt_part mt_part;
+
+/* The ladder of what a layer keeps from forward to backward, what is dearest to redo first. */
+typedef enum mt_keep {
+    MT_KEEP_NOTHING, /* inside a checkpoint interval: even the input is redone */
+    MT_KEEP_INPUT,   /* the layer's input */
+    MT_KEEP_MIXER,   /* and what the mixer made */
+    MT_KEEP_ALL,     /* and all else but what is cheap to redo */
+    MT_KEEP_NORMS,   /* and norms: each a pass over memory to redo */
+    MT_KEEP_ACT,     /* and activations, which backward writes again on the way */
+    MT_KEEPS
+} mt_keep;
+
+/* -- arrays -- */
+
+typedef enum mt_extent {
+    MT_EXTENT_MICRO,   /* rows of a micro-batch */
+    MT_EXTENT_CHUNK,   /* rows an ffn takes at a time */
+    MT_EXTENT_SEGMENT, /* such a chunk; all rows of a micro-batch where several layers are redone from one input */
+} mt_extent;
+
+typedef struct mt_array {
+    const char *name;
+    size_t row_bytes; /* 0: this layer has none */
+    mt_keep keep;     /* the least level that keeps it; MT_KEEPS: it is never kept */
+    mt_extent extent; /* its rows in workspace, where it is not kept */
+    bool shared;      /* one workspace serves all layers; else each layer of a redone segment has its own */
+    int instead;      /* where it is not kept, it is the part's array `instead - 1`, which comes before it; 0: it has workspace */
+} mt_array;
+
+enum { MT_MAX_ARRAYS = 32, MT_MAX_WORK = 24, MT_ARRAY_INPUT = 0 }; /* of a layer; the input is the first of all */
+
+/* -- work -- */
+
+#define MT_NORM_NUMBERS 2.6 /* read and written by a norm, forward, for each of its rows' numbers: as measured */
+
+typedef enum mt_work_kind {
+    MT_WORK_PRODUCT,   /* a row of n columns, sums of length k; backward makes dx and dw of it */
+    MT_WORK_ATTENTION, /* n: width of all scores' queries, k: of all values; backward likewise */
+    MT_WORK_MOVED,     /* n numbers of the compute dtype read and written a row */
+} mt_work_kind;
+
+typedef enum mt_work_when {
+    MT_IN_FORWARD,  /* and redone before backward, unless `keep` or more is kept; MT_KEEPS: only where the next layer's input is
+                       redone too */
+    MT_IN_REDO,     /* only before backward, unless `keep` or more is kept */
+    MT_IN_BACKWARD,
+} mt_work_when;
+
+typedef struct mt_work_item {
+    const char *name; /* of a product, as tables of where time goes call it */
+    mt_work_kind kind;
+    mt_work_when when;
+    mt_keep keep;
+    double n, k;
+    mt_attention attention; /* of attention: heads, strides, window; not its rows */
+} mt_work_item;
+
+/* -- a kind of layer -- */
+
+struct mt_layer_kind {
+    mt_layer_spec spec;
+    int n_arrays, first_mixer, first_ffn; /* the frame's arrays come first */
+    mt_array arrays[2][MT_MAX_ARRAYS];    /* with fp32 activations, with bf16 ones */
+    int n_work;
+    mt_work_item work[MT_MAX_WORK];
+    int forward_kernels, backward_kernels;
+};
+
+/* The distinct specs of a config, and which layer has which; both are the caller's to free. */
+mt_rc mt_layer_kinds(mt_layer_kind **out, int *n_out, int **kind_of_layer, const mt_config *c, mt_err *err);
+
+static inline const mt_array *mt_kind_arrays(const mt_layer_kind *k, mt_dtype t) { return k->arrays[t == MT_DTYPE_BF16]; }
+static inline const mt_layer_kind *mt_layer_kind_of(const mt_model *m, int layer) { return &m->kinds[m->kind_of_layer[layer]]; }
+
+/* Where each array begins in a block, and the block's bytes.  Arrays begin at multiples of MT_ARRAY_ALIGN: kernels choose how they
+ * load, and so how they add, by alignment, and what is kept must compute like what is redone (P3). */
+enum { MT_ARRAY_ALIGN = 256 };
+typedef struct mt_carving {
+    size_t at[MT_MAX_ARRAYS]; /* SIZE_MAX: not in this block */
+    size_t bytes;
+} mt_carving;
+/* What a layer keeps of `rows` rows. */
+void mt_carve_kept(mt_carving *out, const mt_layer_kind *k, mt_dtype t, mt_keep keep, int64_t rows);
+size_t mt_kept_bytes(const mt_layer_kind *k, mt_dtype t, mt_keep keep, int64_t rows);
+size_t mt_kept_row_bytes(const mt_layer_kind *k, mt_dtype t, mt_keep keep);
+/* Workspace: a layer's own, or what all layers share. */
+typedef struct mt_work_rows {
+    int64_t micro, chunk; /* rows of a micro-batch, of a row chunk */
+    bool segments;        /* several layers are redone from one input */
+} mt_work_rows;
+void mt_carve_work(mt_carving *out, const mt_layer_kind *k, mt_dtype t, bool shared, mt_work_rows rows);
+
+/* -- computing -- */
+
+/* A micro-batch on the device. */
+typedef struct mt_micro {
+    int64_t n;          /* rows */
+    int64_t n_docs, longest;
+    int64_t n_trained;
+    const int32_t *ids, *pos;      /* [n]; pos of documents that turn by longrope's long list begins at its first row of the table */
+    int64_t rope_row;              /* generation, whose pos count rows of the cache: where the rotary tables begin for all */
+    const int32_t *rows_by_id;     /* [n] */
+    const int32_t *doc_start;      /* [n_docs + 1] */
+    const int32_t *host_start;     /* the same in host memory, until the next step's input is loaded */
+    const int32_t *trained_rows;   /* [n_trained] rows whose target counts */
+    const int32_t *targets;        /* [n_trained] */
+    int64_t deepest;               /* generation: rows of the longest document, cached ones included */
+    const int32_t *cache_row;      /* [n_docs] generation: where each document's rows are in the cache; NULL: no cache */
+} mt_micro;
+
+/* A layer's arrays for one micro-batch: kept ones point into kept memory, the others into workspace. */
+typedef struct mt_acts {
+    void *at[MT_MAX_ARRAYS]; /* the kind's arrays, in its order; NULL: this layer has none */
+    uint32_t kept;           /* bit i: array i is kept */
+    bool whole;              /* arrays of MT_EXTENT_SEGMENT hold all rows, not one chunk */
+    void *cache;             /* of this layer, for micro-batches that use a cache */
+    int64_t cache_rows;
+} mt_acts;
+
+/* Workspace of the two ends of a model, and of all ops. */
+typedef struct mt_ends_work {
+    void *x;        /* [micro, D] trained rows of the last layer's output; then their gradient */
+    void *h;        /* [micro, D] normed */
+    void *dh;       /* [micro, D] */
+    float *rstd;    /* [micro] */
+    float *logits;  /* [head_rows, V] */
+    void *dlogits;  /* [head_rows, V] */
+    float *row_loss;      /* [head_rows] */
+    int32_t *row_correct; /* [head_rows] */
+} mt_ends_work;
+/* Its bytes; with a base, where everything in it is. */
+size_t mt_ends_carve(mt_ends_work *out, char *base, const mt_model *m, mt_dtype t, int64_t micro, int64_t head_rows, bool train);
+
+/* Everything a unit needs to issue work. */
+typedef struct mt_run {
+    const mt_model *model;
+    const mt_ops *ops;
+    mt_stream *stream;
+    mt_dtype t;
+    mt_attention_use attention;
+    int64_t mlp_rows, head_rows; /* rows at a time */
+    const float *cos[2], *sin[2]; /* of config->rope, of config->rope_local */
+    mt_ends_work ends;
+    void *scratch; /* of ops */
+} mt_run;
+
+/* w: a unit's weights in the compute dtype; g: its fp32 gradient accumulators, or NULL. */
+mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void *x, mt_err *err);
+mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const void *dx, mt_err *err);
+
+/* x_out: where the next layer's input goes. */
+mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
+/* Redo what `kept` lacks and backward needs. */
+mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err);
+/* The ffn, and with it the next layer's input. */
+mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
+/* dx: gradient of the output in, of the input out. */
+mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
+                        mt_err *err);
+
+/* Final norm, logits, loss; with dx also the gradient of x and of the head's weights.
+ * dscale is 1 / (trained tokens of the whole step). */
+mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
+                   mt_loss_sum *sum, mt_err *err);
+/* The rows with a target, into ends.x. */
+mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *err);
+/* Logits of rows [first, first + n) of normed x, into ends.logits; n at most head_rows. */
+mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_err *err);
+mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err);
+
+/* Bytes of op scratch a micro-batch of n rows can need; of generation, with that many cached documents. */
+size_t mt_model_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,
+                        int64_t head_rows, const mt_attention_use *attention);
+size_t mt_model_cache_scratch(const mt_model *m, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
+/* Bytes a layer's cache takes for a row. */
+size_t mt_layer_cache_row(const mt_model *m, int layer, mt_dtype t);
+
+#endif

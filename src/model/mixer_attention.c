@@ -1,0 +1,323 @@
+/* mixer_attention.c - softmax attention with grouped heads: q, k, v in one product, head norms and rotation, attention over each
+ * document, output projection. */
+#include "base/mem.h"
+#include "model/part.h"
+
+/* QKV is rotated in place unless there is a head norm, whose backward needs what came in: then QK holds the result. */
+enum { QKV, QK, ATTN, LSE, DQKV, DATTN, ARRAYS };
+
+/* Widths of a row. */
+static int64_t q_width(const mt_layer_spec *s) { return s->H * s->Dh; }
+static int64_t kv_width(const mt_layer_spec *s) { return s->K * s->Dh; }
+static int64_t qk_width(const mt_layer_spec *s) { return q_width(s) + kv_width(s); }
+static int64_t qkv_width(const mt_layer_spec *s) { return q_width(s) + 2 * kv_width(s); }
+
+/* -- what it says of itself ------------------------------------------------------------------------ */
+
+static bool attention_has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
+{
+    (void)s;
+    switch (role) {
+    case MT_W_Q:
+    case MT_W_K:
+    case MT_W_V:
+    case MT_W_O: return true;
+    case MT_B_Q:
+    case MT_B_K:
+    case MT_B_V: return c->qkv_bias;
+    case MT_B_O: return c->o_bias;
+    case MT_W_Q_NORM:
+    case MT_W_K_NORM: return c->qk_norm;
+    default: return false;
+    }
+}
+
+static bool attention_beside(mt_role a, mt_role b)
+{
+    return (a == MT_W_Q && b == MT_W_K) || (a == MT_W_K && b == MT_W_V) || (a == MT_B_Q && b == MT_B_K) ||
+           (a == MT_B_K && b == MT_B_V);
+}
+
+static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
+{
+    const size_t e = mt_dtype_bytes(t), qkv = (size_t)qkv_width(s) * e, o = (size_t)q_width(s) * e;
+    const mt_array arrays[ARRAYS] = {
+        [QKV] = { "qkv", qkv, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
+        [QK] = { "qk", (size_t)qk_width(s) * e, MT_KEEPS, MT_EXTENT_MICRO, false, c->qk_norm ? 0 : 1 + QKV },
+        [ATTN] = { "attn", o, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
+        [LSE] = { "lse", (size_t)s->H * sizeof(float), MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
+        [DQKV] = { "dqkv", qkv, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
+        [DATTN] = { "dattn", o, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
+    };
+    for (int i = 0; i < ARRAYS; i++) out[i] = arrays[i];
+    return ARRAYS;
+}
+
+/* Without its rows and documents. */
+static mt_attention attention_shape(const mt_config *c, const mt_layer_spec *s)
+{
+    const int64_t ld = qkv_width(s), ld_qk = c->qk_norm ? qk_width(s) : ld;
+    return (mt_attention){ .H = s->H,
+                           .K = s->K,
+                           .Dh = s->Dh,
+                           .ldq = ld_qk,
+                           .ldk = ld_qk,
+                           .ldv = ld,
+                           .ldo = q_width(s),
+                           .ld_d = ld,
+                           .scale = (float)c->attention_scale,
+                           .window = s->window,
+                           .softcap = (float)c->attention_softcap,
+                           .alibi = (float)c->alibi };
+}
+
+static int attention_work(const mt_config *c, const mt_layer_spec *s, mt_work_item *out)
+{
+    const double D = (double)c->D, o = (double)q_width(s), qk = (double)qk_width(s), qkv = (double)qkv_width(s),
+                 head_norms = c->qk_norm ? 3 * qk : 0;
+    int n = 0;
+    out[n++] =
+        (mt_work_item){ .name = "qkv", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = qkv, .k = D };
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_FORWARD, .keep = MT_KEEP_MIXER, .n = 2 * qk + head_norms };
+    out[n++] = (mt_work_item){ .name = "attention",
+                               .kind = MT_WORK_ATTENTION,
+                               .when = MT_IN_FORWARD,
+                               .keep = MT_KEEP_MIXER,
+                               .n = o,
+                               .k = o,
+                               .attention = attention_shape(c, s) };
+    out[n++] = (mt_work_item){ .name = "o", .kind = MT_WORK_PRODUCT, .when = MT_IN_FORWARD, .keep = MT_KEEP_ALL, .n = D, .k = o };
+    /* Rotations, biases and the sums of o * do. */
+    out[n++] = (mt_work_item){ .kind = MT_WORK_MOVED, .when = MT_IN_BACKWARD, .n = 2 * qk + qkv + 2 * o + 4 * head_norms };
+    return n;
+}
+
+static size_t attention_scratch(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape)
+{
+    float *some = (float *)1; /* present; never read */
+    mt_attention att = attention_shape(c, s);
+    att.t = shape->t;
+    att.N = shape->rows;
+    att.n_docs = shape->docs;
+    att.longest = shape->longest;
+    att.use = *shape->attention;
+    const size_t needs[] = {
+        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = qkv_width(s), .K = c->D, .dw = some, .db = some }),
+        mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = c->D, .K = q_width(s), .dw = some, .db = some }),
+        mt_rope_scratch(&(mt_rope){ .t = shape->t,
+                                    .N = shape->rows,
+                                    .H = s->H,
+                                    .K = s->K,
+                                    .Dh = s->Dh,
+                                    .dr = c->rope.dr,
+                                    .whole = c->qk_norm_whole,
+                                    .own_weights = c->qk_norm_own,
+                                    .dwq = some,
+                                    .dwk = some }),
+        mt_attention_scratch(&att),
+    };
+    size_t most = 0;
+    for (size_t i = 0; i < MT_COUNT(needs); i++)
+        if (needs[i] > most) most = needs[i];
+    return most;
+}
+
+static size_t cache_row_bytes(const mt_config *c, const mt_layer_spec *s, mt_dtype t)
+{
+    (void)c;
+    return 2 * (size_t)kv_width(s) * mt_dtype_bytes(t);
+}
+
+static size_t cache_scratch(const mt_config *c, const mt_layer_spec *s, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest)
+{
+    (void)c;
+    return mt_cache_attention_scratch(&(mt_cache_attention){
+        .t = t, .N = rows, .H = s->H, .K = s->K, .Dh = s->Dh, .n_docs = docs, .longest = rows, .deepest = deepest });
+}
+
+/* -- arguments ------------------------------------------------------------------------------------- */
+
+static mt_products qkv_products(const mt_pass *p)
+{
+    mt_products f = { .k = p->c->D };
+    mt_products_add(&f, p->l, MT_W_Q, MT_B_Q, q_width(p->s));
+    mt_products_add(&f, p->l, MT_W_K, MT_B_K, kv_width(p->s));
+    mt_products_add(&f, p->l, MT_W_V, MT_B_V, kv_width(p->s));
+    return f;
+}
+
+static mt_rope rope_args(const mt_pass *p)
+{
+    const mt_config *c = p->c;
+    const mt_layer_spec *s = p->s;
+    const int64_t ld = qkv_width(s), at = p->mb->rope_row * (c->rope.dr / 2);
+    const int table = s->rope == MT_LAYER_ROPE_LOCAL;
+    return (mt_rope){ .t = p->r->t,
+                      .style = s->rope == MT_LAYER_NOPE ? MT_ROPE_NONE : c->rope.style,
+                      .N = p->mb->n,
+                      .H = s->H,
+                      .K = s->K,
+                      .Dh = s->Dh,
+                      .dr = c->rope.dr,
+                      .ld_qkv = ld,
+                      .ld_dqkv = ld,
+                      .ld_qk = c->qk_norm ? qk_width(s) : ld,
+                      .pos = p->mb->pos,
+                      .cos = p->r->cos[table] + at,
+                      .sin = p->r->sin[table] + at,
+                      .qkv = mt_pass_array(p, QKV),
+                      .qk = mt_pass_array(p, QK),
+                      .wq = mt_pass_weight(p, MT_W_Q_NORM),
+                      .wk = mt_pass_weight(p, MT_W_K_NORM),
+                      .eps = (float)c->eps,
+                      .one_plus = c->norm_one_plus,
+                      .whole = c->qk_norm_whole,
+                      .centered = c->qk_layer_norm,
+                      .own_weights = c->qk_norm_own,
+                      .scratch = p->r->scratch };
+}
+
+static mt_attention attention_args(const mt_pass *p)
+{
+    const mt_micro *mb = p->mb;
+    void *qk = mt_pass_array(p, QK);
+    mt_attention a = attention_shape(p->c, p->s);
+    a.t = p->r->t;
+    a.use = p->r->attention;
+    a.N = mb->n;
+    a.n_docs = mb->n_docs;
+    a.longest = mb->longest;
+    a.doc_start = mb->doc_start;
+    a.host_start = mb->host_start;
+    a.q = qk;
+    a.k = mt_pass_rows(p, qk, 1, q_width(p->s));
+    a.v = mt_pass_rows(p, mt_pass_array(p, QKV), 1, qk_width(p->s));
+    a.o = mt_pass_array(p, ATTN);
+    a.lse = mt_pass_array(p, LSE);
+    a.scratch = p->r->scratch;
+    return a;
+}
+
+/* The same rows as continuations of what is cached: all keys, then all values. */
+static mt_cache_attention cached_args(const mt_pass *p)
+{
+    const mt_attention t = attention_args(p);
+    void *values = mt_pass_rows(p, p->a->cache, p->a->cache_rows, kv_width(p->s));
+    return (mt_cache_attention){ .t = t.t,
+                                 .N = t.N,
+                                 .H = t.H,
+                                 .K = t.K,
+                                 .Dh = t.Dh,
+                                 .ldq = t.ldq,
+                                 .ldk = t.ldk,
+                                 .ldv = t.ldv,
+                                 .ldo = t.ldo,
+                                 .n_docs = t.n_docs,
+                                 .longest = t.longest,
+                                 .deepest = p->mb->deepest,
+                                 .doc_start = t.doc_start,
+                                 .pos = p->mb->pos,
+                                 .cache_row = p->mb->cache_row,
+                                 .scale = t.scale,
+                                 .window = t.window,
+                                 .softcap = t.softcap,
+                                 .alibi = t.alibi,
+                                 .q = t.q,
+                                 .k = t.k,
+                                 .v = t.v,
+                                 .o = t.o,
+                                 .cache_k = p->a->cache,
+                                 .cache_v = values,
+                                 .scratch = t.scratch };
+}
+
+static mt_linear output_args(const mt_pass *p)
+{
+    return (mt_linear){ .t = p->r->t,
+                        .M = p->mb->n,
+                        .N = p->c->D,
+                        .K = q_width(p->s),
+                        .alpha = (float)p->c->residual_scale,
+                        .x = mt_pass_array(p, ATTN),
+                        .w = mt_pass_weight(p, MT_W_O),
+                        .scratch = p->r->scratch };
+}
+
+/* -- forward and back ------------------------------------------------------------------------------ */
+
+static mt_rc turn(const mt_pass *p, mt_err *err)
+{
+    mt_rope rope = rope_args(p);
+    return p->r->ops->rope_fwd(p->r->stream, &rope, err);
+}
+
+static mt_rc attention_forward(const mt_pass *p, const void *h, mt_err *err)
+{
+    const mt_products f = qkv_products(p);
+    MT_TRY(mt_products_forward(p, &f, p->mb->n, h, mt_pass_array(p, QKV), err));
+    MT_TRY(turn(p, err));
+    if (p->mb->cache_row) {
+        mt_cache_attention cached = cached_args(p);
+        return p->r->ops->cache_attention(p->r->stream, &cached, err);
+    }
+    mt_attention a = attention_args(p);
+    return p->r->ops->attention_fwd(p->r->stream, &a, err);
+}
+
+/* What was kept is from before the head norm. */
+static mt_rc attention_restore(const mt_pass *p, mt_err *err) { return p->c->qk_norm ? turn(p, err) : MT_OK; }
+
+static mt_rc attention_output(const mt_pass *p, void *y, const void *add, mt_err *err)
+{
+    mt_linear o = output_args(p);
+    o.b = mt_pass_weight(p, MT_B_O);
+    o.y = y;
+    o.add = add;
+    return p->r->ops->linear_fwd(p->r->stream, &o, err);
+}
+
+static mt_rc attention_backward_output(const mt_pass *p, const void *dy, mt_err *err)
+{
+    mt_linear o = output_args(p);
+    o.dy = dy;
+    o.dx = mt_pass_array(p, DATTN);
+    o.dw = mt_pass_grad(p, MT_W_O);
+    o.db = mt_pass_grad(p, MT_B_O);
+    return p->r->ops->linear_bwd(p->r->stream, &o, err);
+}
+
+static mt_rc attention_backward(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err)
+{
+    const mt_products f = qkv_products(p);
+    void *dqkv = mt_pass_array(p, DQKV);
+    mt_attention a = attention_args(p);
+    a.d_o = mt_pass_array(p, DATTN);
+    a.dq = dqkv;
+    a.dk = mt_pass_rows(p, dqkv, 1, q_width(p->s));
+    a.dv = mt_pass_rows(p, dqkv, 1, qk_width(p->s));
+    MT_TRY(p->r->ops->attention_bwd(p->r->stream, &a, err));
+    mt_rope rope = rope_args(p);
+    rope.dqkv = dqkv;
+    rope.dwq = mt_pass_grad(p, MT_W_Q_NORM);
+    rope.dwk = mt_pass_grad(p, MT_W_K_NORM);
+    MT_TRY(p->r->ops->rope_bwd(p->r->stream, &rope, err));
+    return mt_products_backward(p, &f, p->mb->n, h, dqkv, dh, dh_add, err);
+}
+
+const mt_mixer mt_mixer_attention = {
+    .part = { .name = "attention",
+              .has_role = attention_has_role,
+              .beside = attention_beside,
+              .arrays = attention_arrays,
+              .work = attention_work,
+              .forward_kernels = 6,
+              .backward_kernels = 14,
+              .scratch = attention_scratch },
+    .cache_row_bytes = cache_row_bytes,
+    .cache_scratch = cache_scratch,
+    .forward = attention_forward,
+    .output = attention_output,
+    .restore = attention_restore,
+    .backward_output = attention_backward_output,
+    .backward = attention_backward,
+};

@@ -1,0 +1,134 @@
+/* part.h - what a layer is made of, for whoever writes a part.
+ *
+ * A layer = a frame + a mixer + an ffn.
+ *     frame   norms, residual, the order of the branches, the residual added in a branch's last product (frame.c)
+ *     mixer   looks across rows: attention (mixer_attention.c)
+ *     ffn     looks at one row at a time: a gated or plain mlp (ffn_mlp.c)
+ * Each part describes itself: the roles of its weights, the arrays it works on, the work it does.  Planner, engine and tracer
+ * loop over these lists and know no array by name, so a new mixer is one file, its ops, its tests, and a family that names it
+ * (docs/adding-a-mixer.md).
+ *
+ * Backward redoes what forward did not keep, by the same calls on the same rows (P3).  An array names the least keep level that
+ * keeps it; an item of work names the level that spares redoing it. */
+#ifndef MT_MODEL_PART_H
+#define MT_MODEL_PART_H
+
+#include "model/layer.h"
+
+/* One micro-batch in one layer: what every call of a part works on. */
+struct mt_pass {
+    const mt_run *r;
+    const mt_config *c;
+    const mt_layer_spec *s;
+    const mt_layout *l; /* where the layer's tensors are in w and g */
+    const void *w;
+    float *g; /* NULL: forward, or no gradient is wanted */
+    const mt_micro *mb;
+    const mt_acts *a;
+    int first; /* of a->at: the part's own arrays */
+};
+
+/* Rows [first, first + n) of the micro-batch: an ffn takes some at a time. */
+struct mt_span {
+    int64_t first, n;
+};
+
+/* What an op needs to know to say how much scratch it takes. */
+struct mt_scratch_shape {
+    mt_dtype t;
+    int64_t rows, chunk; /* of a micro-batch, of a row chunk */
+    int64_t docs, longest;
+    const mt_attention_use *attention;
+};
+
+/* -- finding things -- */
+
+static inline const void *mt_pass_weight(const mt_pass *p, mt_role role)
+{
+    return p->l->at[role] < 0 ? NULL : (const char *)p->w + (size_t)p->l->at[role] * mt_dtype_bytes(p->r->t);
+}
+
+/* Where a role's gradient is added up; NULL: it is not wanted. */
+static inline float *mt_pass_grad(const mt_pass *p, mt_role role)
+{
+    return p->g && p->l->at[role] >= 0 && p->l->trains[role] ? p->g + p->l->at[role] : NULL;
+}
+
+/* Row `row` of a tensor of the compute dtype whose rows are `width` wide. */
+static inline void *mt_pass_rows(const mt_pass *p, const void *tensor, int64_t row, int64_t width)
+{
+    return (char *)(uintptr_t)tensor + (size_t)(row * width) * mt_dtype_bytes(p->r->t);
+}
+
+/* One of the part's own arrays, by its place in the part's list; and whether backward finds it as forward left it. */
+static inline void *mt_pass_array(const mt_pass *p, int i) { return p->a->at[p->first + i]; }
+static inline bool mt_pass_kept(const mt_pass *p, int i) { return p->a->kept >> (p->first + i) & 1; }
+
+/* -- products over tensors that are stored side by side -- */
+
+enum { MT_MAX_PRODUCTS = 4 };
+
+/* One output row that several weights make together (q, k, v; gate, up): one product where their weights touch and are trained
+ * alike, else one each. */
+typedef struct mt_products {
+    struct {
+        mt_role w, b;
+        int64_t first, n; /* columns of the joint output */
+    } parts[MT_MAX_PRODUCTS];
+    int n;
+    int64_t width; /* of the joint output */
+    int64_t k;     /* of the input */
+} mt_products;
+
+void mt_products_add(mt_products *f, const mt_layout *l, mt_role w, mt_role b, int64_t n);
+/* y = n rows of x times all of the weights. */
+mt_rc mt_products_forward(const mt_pass *p, const mt_products *f, int64_t n, const void *x, void *y, mt_err *err);
+/* dx = or += the products' shares. */
+mt_rc mt_products_backward(const mt_pass *p, const mt_products *f, int64_t n, const void *x, const void *dy, void *dx,
+                           bool dx_add, mt_err *err);
+
+/* -- what a part says of itself -- */
+
+struct mt_part {
+    const char *name; /* as plans and messages call it */
+    bool (*has_role)(const mt_config *c, const mt_layer_spec *s, mt_role role);
+    bool (*beside)(mt_role a, mt_role b); /* one product serves both, so no gap may be between them; NULL: none do */
+    /* Its arrays and its work in a layer of this spec; both return their number. */
+    int (*arrays)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array out[MT_MAX_ARRAYS]);
+    int (*work)(const mt_config *c, const mt_layer_spec *s, mt_work_item out[MT_MAX_WORK]);
+    int forward_kernels, backward_kernels;                                                        /* queued for a micro-batch */
+    size_t (*scratch)(const mt_config *c, const mt_layer_spec *s, const mt_scratch_shape *shape); /* bytes of its ops */
+};
+
+struct mt_mixer {
+    mt_part part;
+    /* Bytes that generation keeps of a row it has seen; NULL: it cannot continue a sequence. */
+    size_t (*cache_row_bytes)(const mt_config *c, const mt_layer_spec *s, mt_dtype t);
+    size_t (*cache_scratch)(const mt_config *c, const mt_layer_spec *s, mt_dtype t, int64_t rows, int64_t docs, int64_t deepest);
+    /* From h, the branch's input, all that comes before the output projection. */
+    mt_rc (*forward)(const mt_pass *p, const void *h, mt_err *err);
+    /* y = alpha * output projection (+ add). */
+    mt_rc (*output)(const mt_pass *p, void *y, const void *add, mt_err *err);
+    /* Whatever of forward is never kept, again, from what MT_KEEP_MIXER keeps. */
+    mt_rc (*restore)(const mt_pass *p, mt_err *err);
+    /* From the gradient of y to that of what output() read, which stays in the part's arrays. */
+    mt_rc (*backward_output)(const mt_pass *p, const void *dy, mt_err *err);
+    /* From there: dh = or += the gradient of h. */
+    mt_rc (*backward)(const mt_pass *p, const void *h, void *dh, bool dh_add, mt_err *err);
+};
+
+struct mt_ffn {
+    mt_part part;
+    /* From h, all rows of the branch's input, what output() reads of the rows of a span. */
+    mt_rc (*forward)(const mt_pass *p, mt_span s, const void *h, mt_err *err);
+    /* Those rows of y = alpha * (...) (+ add). */
+    mt_rc (*output)(const mt_pass *p, mt_span s, void *y, const void *add, mt_err *err);
+    /* From dy, the first of the span's rows of y's gradient, to dh = or += h's, likewise. */
+    mt_rc (*backward)(const mt_pass *p, mt_span s, const void *h, const void *dy, void *dh, bool dh_add, mt_err *err);
+};
+
+extern const mt_part mt_frame;
+extern const mt_mixer mt_mixer_attention;
+extern const mt_ffn mt_ffn_mlp;
+
+#endif
