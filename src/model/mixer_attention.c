@@ -3,7 +3,8 @@
 #include "base/mem.h"
 #include "model/part.h"
 
-/* QKV is rotated in place unless there is a head norm, whose backward needs what came in: then QK holds the result. */
+/* QKV is rotated in place unless there is a head norm, whose backward needs what came in: then QK holds the result.  QK has its
+ * workspace either way, because sizes decide how many rows a fresh run takes at a time, and so its bits. */
 enum { QKV, QK, ATTN, LSE, DQKV, DATTN, ARRAYS };
 
 /* Widths of a row. */
@@ -40,10 +41,11 @@ static bool attention_beside(mt_role a, mt_role b)
 
 static int attention_arrays(const mt_config *c, const mt_layer_spec *s, mt_dtype t, mt_array *out)
 {
+    (void)c;
     const size_t e = mt_dtype_bytes(t), qkv = (size_t)qkv_width(s) * e, o = (size_t)q_width(s) * e;
     const mt_array arrays[ARRAYS] = {
         [QKV] = { "qkv", qkv, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
-        [QK] = { "qk", (size_t)qk_width(s) * e, MT_KEEPS, MT_EXTENT_MICRO, false, c->qk_norm ? 0 : 1 + QKV },
+        [QK] = { "qk", (size_t)qk_width(s) * e, MT_KEEPS, MT_EXTENT_MICRO, false, 0 },
         [ATTN] = { "attn", o, MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
         [LSE] = { "lse", (size_t)s->H * sizeof(float), MT_KEEP_MIXER, MT_EXTENT_MICRO, false, 0 },
         [DQKV] = { "dqkv", qkv, MT_KEEPS, MT_EXTENT_MICRO, true, 0 },
@@ -101,6 +103,7 @@ static size_t attention_scratch(const mt_config *c, const mt_layer_spec *s, cons
     att.n_docs = shape->docs;
     att.longest = shape->longest;
     att.use = *shape->attention;
+    att.ldq = att.ldk = att.ldv = att.ldo = att.ld_d = 0; /* for any strides */
     const size_t needs[] = {
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = qkv_width(s), .K = c->D, .dw = some, .db = some }),
         mt_linear_scratch(&(mt_linear){ .t = shape->t, .M = shape->rows, .N = c->D, .K = q_width(s), .dw = some, .db = some }),
@@ -146,6 +149,9 @@ static mt_products qkv_products(const mt_pass *p)
     return f;
 }
 
+/* Queries and keys as attention reads them. */
+static void *qk_of(const mt_pass *p) { return mt_pass_array(p, p->c->qk_norm ? QK : QKV); }
+
 static mt_rope rope_args(const mt_pass *p)
 {
     const mt_config *c = p->c;
@@ -166,7 +172,7 @@ static mt_rope rope_args(const mt_pass *p)
                       .cos = p->r->cos[table] + at,
                       .sin = p->r->sin[table] + at,
                       .qkv = mt_pass_array(p, QKV),
-                      .qk = mt_pass_array(p, QK),
+                      .qk = qk_of(p),
                       .wq = mt_pass_weight(p, MT_W_Q_NORM),
                       .wk = mt_pass_weight(p, MT_W_K_NORM),
                       .eps = (float)c->eps,
@@ -180,7 +186,7 @@ static mt_rope rope_args(const mt_pass *p)
 static mt_attention attention_args(const mt_pass *p)
 {
     const mt_micro *mb = p->mb;
-    void *qk = mt_pass_array(p, QK);
+    void *qk = qk_of(p);
     mt_attention a = attention_shape(p->c, p->s);
     a.t = p->r->t;
     a.use = p->r->attention;
