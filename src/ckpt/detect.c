@@ -29,8 +29,8 @@ static mt_rc fits(const mt_config *c, const mt_family *family, const mt_shards *
     char notice[256];
     mt_model *m = NULL;
     MT_TRY(mt_config_as(tried, c, family, err));
-    MT_TRY(mt_weights_settle_tying(*tried, shards, notice, err));
-    MT_TRY(mt_model_create(&m, *tried, NULL, err));
+    const mt_file_names names = mt_weights_names(*tried, shards, notice);
+    MT_TRY(mt_model_create(&m, *tried, &(mt_model_options){ .names = &names }, err));
     *n_found = count_found(m, shards);
     mt_rc rc = mt_weights_check(m, shards, NULL, err);
     mt_model_free(m);
@@ -47,24 +47,16 @@ static mt_rc none_fits(const mt_config *c, const nearest *n, mt_err *err)
                    c->model_type, n->family->name, n->why.msg);
 }
 
-/* What c was goes with the shell of what was found. */
-static void take(mt_config *c, mt_config *found)
-{
-    mt_config old = *c;
-    *c = *found;
-    *found = old;
-    mt_config_close(found);
-}
-
-mt_rc mt_detect_family(mt_config *c, const mt_shards *shards, mt_err *err)
+mt_rc mt_detect_family(mt_config **out, const mt_config *c, const mt_shards *shards, mt_err *err)
 {
     nearest near = { 0 };
+    *out = NULL;
     for (const mt_family *const *f = mt_families; *f; f++) {
         mt_err why = { 0 };
         mt_config *tried = NULL;
         size_t n_found = 0;
         mt_rc rc = fits(c, *f, shards, &tried, &n_found, &why);
-        if (!rc) return take(c, tried), MT_OK;
+        if (!rc) return *out = tried, MT_OK;
         mt_config_close(tried);
         if (rc == MT_ENOMEM) return mt_fail(err, rc, "%s", why.msg);
         if (n_found > near.n_found) near = (nearest){ *f, n_found, why };

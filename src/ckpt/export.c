@@ -32,14 +32,14 @@ static mt_rc for_each_of(const mt_export *x, int unit, item_fn fn, void *arg, mt
     const mt_model *m = x->model;
     item it = { .unit = unit };
     char head[MT_NAME_BYTES];
-    mt_role_name(m->config, MT_W_HEAD, head);
+    mt_role_name(m->config, &m->names, MT_W_HEAD, head);
     for (int k = 0; k < m->units[unit].layout->n_weights; k++) {
         it.w = &m->units[unit].layout->weights[k];
         if (it.w->slice.first) continue; /* written with the first of its tensor */
         mt_weight_name(&m->units[unit], it.w, it.name);
         it.dtype = dtype_of(x, it.name);
         MT_TRY(fn(arg, &it, err));
-        if (it.w->role != MT_W_EMBED || !m->config->tied || !x->source || !mt_shards_find(x->source, head)) continue;
+        if (it.w->role != MT_W_EMBED || !m->tied || !x->source || !mt_shards_find(x->source, head)) continue;
         snprintf(it.name, sizeof it.name, "%s", head); /* tied, and the source wrote it twice: so do we */
         it.dtype = dtype_of(x, it.name);
         MT_TRY(fn(arg, &it, err));

@@ -134,8 +134,8 @@ static mt_rc fix_config(const mt_export *x, document *d, mt_err *err)
 {
     const mt_value *tied = mt_value_get(&d->root, "tie_word_embeddings");
     bool says = tied && tied->type == MT_VALUE_BOOL ? tied->b : x->model->config->family->default_tied;
-    if (says != x->model->config->tied)
-        MT_TRY(set(d, "tie_word_embeddings", (mt_value){ .type = MT_VALUE_BOOL, .b = x->model->config->tied }, err));
+    if (says != x->model->tied)
+        MT_TRY(set(d, "tie_word_embeddings", (mt_value){ .type = MT_VALUE_BOOL, .b = x->model->tied }, err));
     if (x->dtype != MT_DTYPE_COUNT) {
         const char *key = mt_value_get(&d->root, "torch_dtype") && !mt_value_get(&d->root, "dtype") ? "torch_dtype" : "dtype";
         MT_TRY(set(d, key, text_value(mt_dtype_name(x->dtype)), err));

@@ -19,7 +19,7 @@ static mt_rc own_names(const mt_export *x, char (**out)[MT_NAME_BYTES], size_t *
     for (int u = 0; u < m->n_units; u++)
         for (int k = 0; k < m->units[u].layout->n_weights; k++)
             mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], (*out)[(*n)++]);
-    if (m->config->tied) mt_role_name(m->config, MT_W_HEAD, (*out)[(*n)++]);
+    if (m->tied) mt_role_name(m->config, &m->names, MT_W_HEAD, (*out)[(*n)++]);
     qsort(*out, *n, sizeof **out, by_text);
     return MT_OK;
 }

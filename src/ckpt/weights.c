@@ -6,7 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool holds_weights(mt_dtype t) { return t == MT_DTYPE_F32 || t == MT_DTYPE_BF16 || t == MT_DTYPE_F16 || t == MT_DTYPE_F64; }
+static bool holds_weights(mt_dtype t)
+{
+    return t == MT_DTYPE_F32 || t == MT_DTYPE_BF16 || t == MT_DTYPE_F16 || t == MT_DTYPE_F64;
+}
 
 static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, const mt_shards *shards, mt_err *err)
 {
@@ -20,17 +23,19 @@ static mt_rc check_one(const mt_model *m, const mt_unit *u, const mt_weight *w, 
                        "  If config.json and the weights are of different revisions, download both again",
                        name, c->family->name, (long long)c->L, c->model_type);
     const mt_tensor_slice *s = &w->slice;
-    bool fits = t->n_dims == s->n_dims && (int64_t)t->shape[0] == s->shape[0] && (s->n_dims < 2 || (int64_t)t->shape[1] == s->shape[1]);
+    bool fits =
+        t->n_dims == s->n_dims && (int64_t)t->shape[0] == s->shape[0] && (s->n_dims < 2 || (int64_t)t->shape[1] == s->shape[1]);
     if (!fits)
         return mt_fail(err, MT_EFORMAT,
                        "%s: tensor \"%s\" is %s, expected %s\n"
-                       "  (config.json: hidden_size=%lld, intermediate_size=%lld, heads=%lld, kv heads=%lld, head_dim=%lld, vocab_size=%lld).\n"
+                       "  (config.json: hidden_size=%lld, intermediate_size=%lld, heads=%lld, kv heads=%lld, head_dim=%lld, "
+                       "vocab_size=%lld).\n"
                        "  config.json and the weights look like different revisions; download both again",
-                       t->file, name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(s->n_dims, s->shape).s, (long long)c->D,
-                       (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V);
+                       t->file, name, mt_st_shape_text(t->n_dims, t->shape).s, mt_st_shape_text(s->n_dims, s->shape).s,
+                       (long long)c->D, (long long)c->F, (long long)c->H, (long long)c->K, (long long)c->Dh, (long long)c->V);
     if (!holds_weights(t->dtype))
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is stored as %s; weights in F32, BF16 or F16 are supported", t->file, name,
-                       mt_dtype_st_name(t->dtype));
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" is stored as %s; weights in F32, BF16 or F16 are supported",
+                       t->file, name, mt_dtype_st_name(t->dtype));
     return MT_OK;
 }
 
@@ -51,10 +56,13 @@ static mt_rc check_nothing_is_left(const mt_model *m, const mt_shards *shards, m
 {
     for (size_t i = 0; i < mt_shards_count(shards); i++) {
         const char *name = mt_shards_at(shards, i)->name;
-        bool harmless = strstr(name, "rotary") || (m->config->tied && strcmp(name, "lm_head.weight") == 0);
+        bool harmless = strstr(name, "rotary") || (m->tied && strcmp(name, "lm_head.weight") == 0);
         if (!harmless && !is_asked_for(m, name))
-            return mt_fail(err, MT_EUNSUPPORTED, "model_type \"%s\" is not known, and taken for a %s model it would leave tensor \"%s\" unused; this model "
-                                                 "is not supported", m->config->model_type, m->config->family->name, name);
+            return mt_fail(
+                err, MT_EUNSUPPORTED,
+                "model_type \"%s\" is not known, and taken for a %s model it would leave tensor \"%s\" unused; this model "
+                "is not supported",
+                m->config->model_type, m->config->family->name, name);
     }
     return MT_OK;
 }
@@ -85,49 +93,80 @@ bool mt_weights_mapped(const mt_model *m, const mt_shards *shards)
     return true;
 }
 
+/* -- what the files say ---------------------------------------------------------------------------- */
+
 /* The tensor of a role whose name has no layer in it. */
-static const mt_st_tensor *find_role(const mt_config *c, const mt_shards *shards, mt_role role)
+static const mt_st_tensor *find_role(const mt_config *c, const mt_file_names *names, const mt_shards *shards, mt_role role)
 {
     char name[MT_NAME_BYTES];
-    return mt_role_name(c, role, name) ? mt_shards_find(shards, name) : NULL;
+    return mt_role_name(c, names, role, name) ? mt_shards_find(shards, name) : NULL;
 }
 
 /* Multimodal checkpoints keep the text model under a prefix, and some are saved without any: the embedding tells. */
-static void settle_prefix(mt_config *c, const mt_shards *shards)
+static void find_prefix(mt_file_names *n, const mt_config *c, const mt_shards *shards)
 {
-    const char *own = c->family->prefix ? c->family->prefix : "model.";
+    const mt_file_names usual = mt_file_names_of(c);
+    const char *own = usual.prefix;
     const struct {
         const char *before, *own, *after, *head;
-    } forms[] = { { "", own, "", "" }, { "language_model.", own, "", "language_model." }, { "", own, "language_model.", "" }, { "", "", "", "" } };
+    } forms[] = { { "", own, "", "" },
+                  { "language_model.", own, "", "language_model." },
+                  { "", own, "language_model.", "" },
+                  { "", "", "", "" } };
     for (size_t i = 0; i < MT_COUNT(forms); i++) {
-        snprintf(c->prefix, sizeof c->prefix, "%s%s%s", forms[i].before, forms[i].own, forms[i].after);
-        snprintf(c->head_prefix, sizeof c->head_prefix, "%s", forms[i].head);
-        if (find_role(c, shards, MT_W_EMBED)) return;
+        snprintf(n->prefix, sizeof n->prefix, "%s%s%s", forms[i].before, forms[i].own, forms[i].after);
+        snprintf(n->head_prefix, sizeof n->head_prefix, "%s", forms[i].head);
+        if (find_role(c, n, shards, MT_W_EMBED)) return;
     }
-    snprintf(c->prefix, sizeof c->prefix, "%s", own); /* none fits: what is missing is named as usual */
+    *n = usual; /* none fits: what is missing is named as usual */
 }
 
 /* Some families have two names for the head. */
-static void settle_head(mt_config *c, const mt_shards *shards)
+static void find_head(mt_file_names *n, const mt_config *c, const mt_shards *shards)
 {
-    if (!c->family->other_head || find_role(c, shards, MT_W_HEAD)) return;
-    c->head_name = c->family->other_head;
-    if (!find_role(c, shards, MT_W_HEAD)) c->head_name = NULL;
+    if (!c->family->other_head || find_role(c, n, shards, MT_W_HEAD)) return;
+    n->head = c->family->other_head;
+    if (!find_role(c, n, shards, MT_W_HEAD)) n->head = NULL;
 }
 
-mt_rc mt_weights_settle_tying(mt_config *c, const mt_shards *shards, char notice[256], mt_err *err)
+/* Two different tensors are not tied whatever config.json says, and one alone serves both. */
+static void find_tying(mt_file_names *n, const mt_config *c, const mt_shards *shards, char notice[256])
 {
-    if (c->document) MT_TRY(mt_detect_family(c, shards, err));
-    settle_prefix(c, shards);
-    settle_head(c, shards);
-    const mt_st_tensor *embed = find_role(c, shards, MT_W_EMBED), *head = find_role(c, shards, MT_W_HEAD);
+    const mt_st_tensor *embed = find_role(c, n, shards, MT_W_EMBED), *head = find_role(c, n, shards, MT_W_HEAD);
     notice[0] = '\0';
-    if (c->tied && embed && head && !mt_st_same(embed, head)) {
-        c->tied = false;
-        snprintf(notice, 256, "config.json ties head and embedding, but the files hold two different tensors; they are trained apart");
-    } else if (!c->tied && embed && !head) {
-        c->tied = true;
+    if (n->tied && embed && head && !mt_st_same(embed, head)) {
+        n->tied = false;
+        snprintf(notice, 256,
+                 "config.json ties head and embedding, but the files hold two different tensors; they are trained apart");
+    } else if (!n->tied && embed && !head) {
+        n->tied = true;
         snprintf(notice, 256, "there is no head tensor; the embedding serves as the head (tied)");
     }
-    return MT_OK;
+}
+
+mt_file_names mt_weights_names(const mt_config *c, const mt_shards *shards, char notice[256])
+{
+    mt_file_names n = mt_file_names_of(c);
+    find_prefix(&n, c, shards);
+    find_head(&n, c, shards);
+    find_tying(&n, c, shards, notice);
+    return n;
+}
+
+mt_rc mt_weights_model(mt_model **out, mt_config **config, const mt_shards *shards, const mt_model_options *options,
+                       char notice[256], mt_err *err)
+{
+    mt_model_options o = options ? *options : (mt_model_options){ 0 };
+    *out = NULL;
+    notice[0] = '\0';
+    if (!shards) return mt_model_create(out, *config, &o, err);
+    if ((*config)->document) {
+        mt_config *found;
+        MT_TRY(mt_detect_family(&found, *config, shards, err));
+        mt_config_close(*config);
+        *config = found;
+    }
+    const mt_file_names names = mt_weights_names(*config, shards, notice);
+    o.names = &names;
+    return mt_model_create(out, *config, &o, err);
 }

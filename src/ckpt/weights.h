@@ -14,9 +14,13 @@ mt_rc mt_weights_check(const mt_model *model, const mt_shards *shards, size_t *n
 /* Every weight lies in a mapped file as the device wants it: bf16, whole, in order. */
 bool mt_weights_mapped(const mt_model *model, const mt_shards *shards);
 
-/* What the files say: of a model of unknown type, which family's it is (detect.h); under which prefix the text model lies; and about tying:
- * two different tensors are not tied whatever config.json says, and one alone serves both.
- * Changes the config; *notice (if not empty) says what was decided about tying. */
-mt_rc mt_weights_settle_tying(mt_config *config, const mt_shards *shards, char notice[256], mt_err *err);
+/* How the files name things: under which prefix the text model is, which name the head has, whether it is the embedding.
+ * `notice` (if not empty) says what was decided about tying. */
+mt_file_names mt_weights_names(const mt_config *config, const mt_shards *shards, char notice[256]);
+
+/* The model that the files hold: named as they name it, and of the family that its tensors tell where the type is unknown
+ * (detect.h); *config is then replaced by that family's reading of it.  shards: NULL where there are none. */
+mt_rc mt_weights_model(mt_model **out, mt_config **config, const mt_shards *shards, const mt_model_options *options,
+                       char notice[256], mt_err *err);
 
 #endif

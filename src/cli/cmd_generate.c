@@ -60,13 +60,10 @@ static mt_rc open_model(session *s, mt_err *err)
     char text[256] = "";
     const char *dir = s->dir;
     MT_TRY(mt_model_files_config(&s->config, dir, err));
-    if (!s->o->from_scratch) {
-        MT_TRY(mt_shards_open(&s->shards, dir, err));
-        MT_TRY(mt_weights_settle_tying(s->config, s->shards, text, err));
-        notice(text);
-    }
+    if (!s->o->from_scratch) MT_TRY(mt_shards_open(&s->shards, dir, err));
+    MT_TRY(mt_weights_model(&s->model, &s->config, s->shards, NULL, text, err));
+    notice(text);
     for (size_t i = 0; i < s->config->n_assumptions; i++) notice(s->config->assumptions[i]);
-    MT_TRY(mt_model_create(&s->model, s->config, NULL, err));
     MT_TRY(mt_model_files_stop_ids(&s->stops, dir, err));
     mt_stop_ids_add(&s->stops, mt_tokenizer_role_id(s->tok, MT_TOK_EOS));
     return MT_OK;

@@ -34,10 +34,9 @@ static mt_rc open_model(job *j, const options *o, mt_err *err)
     char notice[256];
     MT_TRY(mt_model_files_config(&j->config, o->model, err));
     MT_TRY(mt_shards_open(&j->shards, o->model, err));
-    MT_TRY(mt_weights_settle_tying(j->config, j->shards, notice, err));
+    MT_TRY(mt_weights_model(&j->model, &j->config, j->shards, NULL, notice, err));
     for (size_t i = 0; i < j->config->n_assumptions; i++) mt_warn("%s", j->config->assumptions[i]);
     if (notice[0]) mt_warn("%s", notice);
-    MT_TRY(mt_model_create(&j->model, j->config, NULL, err));
     MT_TRY(mt_batch_read_json(&j->batch, o->tokens, j->config->V, err));
     if (j->batch.longest > j->config->max_positions)
         return mt_fail(err, MT_ERANGE, "%s: a row of %lld tokens; the model has %lld positions", o->tokens,

@@ -38,8 +38,7 @@ static mt_rc find(found *f, const char *dir, mt_err *err)
     MT_TRY(mt_model_files_config(&f->config, dir, err));
     mt_rc rc = mt_dir_exists(dir) || mt_gguf_is(dir) ? mt_shards_open(&f->shards, dir, err) : MT_ENOENT;
     if (rc && (rc != MT_ENOENT || has_index(dir))) return rc;
-    if (f->shards) MT_TRY(mt_weights_settle_tying(f->config, f->shards, f->tying, err));
-    MT_TRY(mt_model_create(&f->model, f->config, NULL, err));
+    MT_TRY(mt_weights_model(&f->model, &f->config, f->shards, NULL, f->tying, err));
     return f->shards ? mt_weights_check(f->model, f->shards, &f->n_unused, err) : MT_OK;
 }
 
@@ -98,8 +97,9 @@ static void print_block(const mt_config *c)
     if (c->norm_head) printf("             the head's rows are normalised\n");
 }
 
-static void print_shape(const mt_config *c)
+static void print_shape(const mt_model *m)
 {
+    const mt_config *c = m->config;
     printf("family       %s, told by %s (model_type \"%s\"%s%s)\n", c->family->name, c->decided_by, c->model_type,
            c->architecture[0] ? ", " : "", c->architecture);
     printf("shape        %lld layers, hidden %lld, mlp %lld, %lld heads of %lld (%lld key/value), vocabulary %lld\n",
@@ -109,7 +109,7 @@ static void print_shape(const mt_config *c)
     print_windows(c);
     print_block(c);
     printf("traits       %s head, qkv bias %s, o bias %s, mlp bias %s, head norm %s, eps %g, %lld positions\n",
-           c->tied ? "tied" : "untied", c->qkv_bias ? "yes" : "no", c->o_bias ? "yes" : "no", c->mlp_bias ? "yes" : "no",
+           m->tied ? "tied" : "untied", c->qkv_bias ? "yes" : "no", c->o_bias ? "yes" : "no", c->mlp_bias ? "yes" : "no",
            c->qk_norm ? "yes" : "no", c->eps, (long long)c->max_positions);
 }
 
@@ -160,7 +160,7 @@ static void print_found(const found *f, const char *dir, bool tensors)
     char blas[64];
     mt_blas_name(blas, sizeof blas);
     printf("model        %s\n", dir);
-    print_shape(f->config);
+    print_shape(f->model);
     print_units(f->model);
     print_files(f);
     for (size_t i = 0; i < f->config->n_assumptions; i++) printf("assumed      %s\n", f->config->assumptions[i]);

@@ -79,7 +79,7 @@ static mt_rc round_and_measure(mt_engine *e, int u, slot *acc, void *g, mt_err *
 {
     const mt_arithmetic *a = &e->plan->arithmetic;
     int64_t n = mt__layout(e, u)->n_train;
-    bool tied = u == 0 && e->model->config->tied;
+    bool tied = u == 0 && e->model->tied;
     MT_TRY(e->ops->round_grad(e->compute, &(mt_round_grad){ .t = a->grad, .n = n, .acc = acc->p,
                                                             .acc2 = tied ? e->acc_tied.p : NULL, .g = g }, err));
     MT_TRY(mt_record(e->compute, acc->free, err));
@@ -124,7 +124,7 @@ mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err
     slot *s = acc_slot(e, u, index);
     if (last_sweep) return finish(e, u, s, err);
     if (!via_host(e)) return MT_OK;
-    if (u == 0 && e->model->config->tied) MT_TRY(save(e, u, &e->acc_tied, 1, err));
+    if (u == 0 && e->model->tied) MT_TRY(save(e, u, &e->acc_tied, 1, err));
     return save(e, u, s, 0, err);
 }
 

@@ -85,7 +85,7 @@ static mt_rc head(mt_engine *e, const sweep *s, bool train, mt_err *err)
         MT_TRY(mt_head_loss(&e->run, w, acc, &e->micros[i], x, train ? dx_at(e, row) : NULL, e->dscale, e->sum, err));
     }
     MT_TRY(leave(e, u, err));
-    return train && !e->model->config->tied ? mt__grads_end(e, u, 0, s->is_last, err) : MT_OK;
+    return train && !e->model->tied ? mt__grads_end(e, u, 0, s->is_last, err) : MT_OK;
 }
 
 static mt_rc forward(mt_engine *e, const sweep *s, bool train, mt_err *err)
@@ -182,7 +182,7 @@ static mt_rc backward_layers(mt_engine *e, const sweep *s, mt_err *err)
 static mt_rc backward_embed(mt_engine *e, const sweep *s, mt_err *err)
 {
     float *acc;
-    bool tied = e->model->config->tied;
+    bool tied = e->model->tied;
     if (!mt__layout(e, 0)->n_train) return MT_OK;
     MT_TRY(tied ? mt__grads_begin_tied(e, s->is_first, &acc, err) : mt__grads_begin(e, 0, 0, s->is_first, &acc, err));
     for (int64_t i = s->first; i < s->end; i++)

@@ -120,34 +120,33 @@ static mt_rc fingerprint_model(mt_trainer *t, mt_err *err)
 
 static mt_rc open_weights(mt_trainer *t, mt_err *err)
 {
-    char notice[256];
     if (t->s->training.from_scratch) return MT_OK;
     mt_rc rc = mt_shards_open(&t->shards, mt_settings_model_dir(t->s), err);
     if (rc == MT_ENOENT) return mt_note(err, "model.name (training.from_scratch: true starts without weights)");
-    MT_TRY(rc);
-    MT_TRY(mt_weights_settle_tying(t->config, t->shards, notice, err));
-    if (notice[0]) mt_info("%s", notice);
-    return MT_OK;
+    return rc;
 }
 
 static mt_rc open_model(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
     size_t unused = 0;
+    char notice[256];
     MT_TRY(check_model_dir(t, err));
     MT_TRY(mt_model_files_config(&t->config, mt_settings_model_dir(t->s), err));
     MT_TRY(fingerprint_model(t, err));
     MT_TRY(open_weights(t, err));
+    MT_TRY(mt_weights_model(
+        &t->model, &t->config, t->shards,
+        &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, notice,
+        err));
+    if (notice[0]) mt_info("%s", notice);
     for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
     if (t->config->dropout_key)
         mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", t->config->dropout_key,
                 t->config->dropout);
-    MT_TRY(mt_model_create(
-        &t->model, t->config,
-        &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, err));
     if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
     if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
-    bool head_too = t->config->tied && unused == 1; /* a tied head that the source wrote twice */
+    bool head_too = t->model->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too)
         mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
     MT_TRY(mt_side_files_read(&t->side_files, mt_settings_model_dir(t->s), err));
@@ -227,7 +226,8 @@ static mt_rc open_device(mt_trainer *t, mt_err *err)
     if (d->kind == MT_SET_DEVICE_CPU) snprintf(word, sizeof word, "cpu");
     if (d->kind == MT_SET_DEVICE_CUDA) snprintf(word, sizeof word, "cuda:%d", d->index);
     char *tune = t->s->training.tune_products ? mt_tuned_folder() : NULL;
-    mt_rc rc = mt_device_open(&t->dev, word, &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory, .tune = tune }, err);
+    mt_rc rc = mt_device_open(&t->dev, word,
+                              &(mt_device_options){ .memory_limit = (size_t)t->s->memory.device_memory, .tune = tune }, err);
     mt_free(tune);
     return rc;
 }

@@ -162,7 +162,6 @@ static mt_rc read_traits(reader *r)
     c->position_rows = c->max_positions;
     c->embed_scale = c->residual_scale = c->logit_scale = 1;
     c->attention_scale = 1.0 / sqrt((double)c->Dh);
-    snprintf(c->prefix, sizeof c->prefix, "%s", f->prefix ? f->prefix : "model.");
     int64_t pad;
     MT_TRY(mt_json_i64(r->doc, "pad_token_id", -1, &pad, r->path, r->err));
     c->pad_id = pad >= 0 && pad < c->V ? (int32_t)pad : -1;

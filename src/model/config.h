@@ -77,7 +77,7 @@ typedef struct mt_config {
     double init_range;  /* deviation of freshly made weights */
     double init_branch; /* times this for what a branch ends in */
     mt_act act;
-    bool tied;
+    bool tied; /* as config.json says; the files decide (mt_file_names) */
     bool qkv_bias, o_bias, mlp_bias, head_bias;
     bool qk_norm, qk_norm_whole; /* whole: over all heads together */
     bool qk_layer_norm, qk_norm_own; /* those are LayerNorms; every head has weights of its own */
@@ -102,8 +102,6 @@ typedef struct mt_config {
     mt_rope_spec rope, rope_local; /* dr of both is the same; 0: no layer has rotary positions */
     bool has_rope_local;
     mt_layer_spec *layers; /* [L] */
-    const char *head_name; /* of the head's tensor, where the files use the family's other one; else NULL */
-    char prefix[96], head_prefix[96]; /* what stands for the family's prefix, and before names without it, in the files */
     char **assumptions;
     size_t n_assumptions;
 } mt_config;

@@ -3,7 +3,7 @@
 #include "model/part.h"
 
 static const mt_layout *head_layout(const mt_run *r) { return r->model->units[r->model->head].layout; }
-static mt_role head_role(const mt_run *r) { return r->model->config->tied ? MT_W_EMBED : MT_W_HEAD; }
+static mt_role head_role(const mt_run *r) { return r->model->tied ? MT_W_EMBED : MT_W_HEAD; }
 
 static const void *at_role(const mt_run *r, const mt_layout *l, const void *w, mt_role role)
 {

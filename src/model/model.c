@@ -31,7 +31,6 @@ static layer_parts parts_of(const mt_layer_spec *s) { return (layer_parts){ { &m
 static bool has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
 {
     switch (role) {
-    case MT_W_HEAD: return !c->tied;
     case MT_B_HEAD: return c->head_bias;
     case MT_W_POS: return c->learned_positions;
     case MT_B_FINAL_NORM: return c->norm_bias;
@@ -44,10 +43,12 @@ static bool has_role(const mt_config *c, const mt_layer_spec *s, mt_role role)
     return false;
 }
 
-/* Does this unit hold tensors of that kind?  A tied embedding holds the head's too. */
-static bool unit_holds(const mt_config *c, const mt_unit *u, mt_unit_kind kind)
+/* True if this unit holds tensors of this role.  A tied embedding holds the head's, too, but for the head itself. */
+static bool unit_holds(const mt_model *m, const mt_unit *u, mt_role role)
 {
-    return u->kind == kind || (c->tied && u->kind == MT_UNIT_EMBED && kind == MT_UNIT_HEAD);
+    mt_unit_kind kind = kind_of(role);
+    if (m->tied && role == MT_W_HEAD) return false;
+    return u->kind == kind || (m->tied && u->kind == MT_UNIT_EMBED && kind == MT_UNIT_HEAD);
 }
 
 /* s: as above; what layers may differ in is only asked of them. */
@@ -83,27 +84,32 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES])
     if (u->kind == MT_UNIT_LAYER)
         snprintf(out, MT_NAME_BYTES, "layer %d", u->layer);
     else
-        snprintf(out, MT_NAME_BYTES, "%s",
-                 u->kind == MT_UNIT_HEAD ? "head"
-                 : m->config->tied       ? "embedding and head"
-                                         : "embedding");
+        snprintf(out, MT_NAME_BYTES, "%s", u->kind == MT_UNIT_HEAD ? "head" : m->tied ? "embedding and head" : "embedding");
 }
 
 /* -- one unit's layout ----------------------------------------------------------------------------- */
 
-/* The row's name with the prefix the files use. */
-static void file_name(const mt_config *c, const mt_tensor_row *row, char out[MT_NAME_BYTES])
+static const char *family_prefix(const mt_config *c) { return c->family->prefix ? c->family->prefix : "model."; }
+
+mt_file_names mt_file_names_of(const mt_config *c)
 {
-    const char *prefix = c->family->prefix ? c->family->prefix : "model.",
-               *name = row->role == MT_W_HEAD && c->head_name ? c->head_name : row->name;
-    bool has = strncmp(name, prefix, strlen(prefix)) == 0;
-    snprintf(out, MT_NAME_BYTES, "%s%s", has ? c->prefix : c->head_prefix, has ? name + strlen(prefix) : name);
+    mt_file_names n = { .tied = c->tied };
+    snprintf(n.prefix, sizeof n.prefix, "%s", family_prefix(c));
+    return n;
 }
 
-bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES])
+/* The row's name as the files have it. */
+static void file_name(const mt_config *c, const mt_file_names *names, const mt_tensor_row *row, char out[MT_NAME_BYTES])
+{
+    const char *prefix = family_prefix(c), *name = row->role == MT_W_HEAD && names->head ? names->head : row->name;
+    bool has = strncmp(name, prefix, strlen(prefix)) == 0;
+    snprintf(out, MT_NAME_BYTES, "%s%s", has ? names->prefix : names->head_prefix, has ? name + strlen(prefix) : name);
+}
+
+bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, char out[MT_NAME_BYTES])
 {
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
-        if (row->role == role) return file_name(c, row, out), true;
+        if (row->role == role) return file_name(c, names, row, out), true;
     out[0] = '\0';
     return false;
 }
@@ -118,8 +124,12 @@ static mt_tensor_slice slice_of(const mt_config *c, const mt_layer_spec *spec, c
         if (r < row) before += dim_of(c, spec, r->shape[0]);
         all += dim_of(c, spec, r->shape[0]);
     }
-    mt_tensor_slice s = { .n_dims = row->shape[1] ? 2 : 1, .shape = { all, columns }, .run = rows / groups,
-                          .stride = all / groups, .first = before / groups, .transposed = row->transposed };
+    mt_tensor_slice s = { .n_dims = row->shape[1] ? 2 : 1,
+                          .shape = { all, columns },
+                          .run = rows / groups,
+                          .stride = all / groups,
+                          .first = before / groups,
+                          .transposed = row->transposed };
     if (row->transposed) s.shape[0] = columns, s.shape[1] = all;
     return s;
 }
@@ -130,15 +140,16 @@ static int64_t n_tensors(const mt_config *c, const mt_layer_spec *s, const mt_te
     return row->pack == MT_PACK_APART ? dim_of(c, s, row->shape[0]) / s->Dh : 1;
 }
 
-static bool is_in(const mt_config *c, const mt_layer_spec *s, const mt_unit *u, const mt_tensor_row *row)
+static bool is_in(const mt_model *m, const mt_layer_spec *s, const mt_unit *u, const mt_tensor_row *row)
 {
-    return unit_holds(c, u, kind_of(row->role)) && has_role(c, s, row->role);
+    return unit_holds(m, u, row->role) && has_role(m->config, s, row->role);
 }
 
-static mt_weight whole_weight(const mt_config *c, const mt_layer_spec *s, const mt_tensor_row *row)
+static mt_weight whole_weight(const mt_model *m, const mt_layer_spec *s, const mt_tensor_row *row)
 {
+    const mt_config *c = m->config;
     mt_weight w = { .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, s, row) };
-    file_name(c, row, w.name);
+    file_name(c, &m->names, row, w.name);
     w.shape[0] = dim_of(c, s, row->shape[0]);
     w.shape[1] = dim_of(c, s, row->shape[1]);
     w.n = w.shape[0] * w.shape[1]; /* dimensions are at most 2^24 */
@@ -146,28 +157,29 @@ static mt_weight whole_weight(const mt_config *c, const mt_layer_spec *s, const 
 }
 
 /* The share of one head in a role whose heads have tensors of their own. */
-static mt_weight head_weight(const mt_config *c, const mt_layer_spec *s, const mt_tensor_row *row, int64_t head)
+static mt_weight head_weight(const mt_model *m, const mt_layer_spec *s, const mt_tensor_row *row, int64_t head)
 {
     mt_weight w = { .role = row->role, .n_dims = 1, .shape = { s->Dh, 1 }, .n = s->Dh };
     char name[MT_NAME_BYTES];
     w.slice = (mt_tensor_slice){ .n_dims = 1, .shape = { s->Dh, 1 }, .run = s->Dh, .stride = s->Dh };
-    file_name(c, row, name);
+    file_name(m->config, &m->names, row, name);
     const char *mark = strstr(name, "%h");
     snprintf(w.name, MT_NAME_BYTES, "%.*s%d%s", (int)(mark - name), name, (int)head, mark + 2);
     return w;
 }
 
-static mt_rc list_weights(mt_layout *out, const mt_config *c, const mt_unit *u, mt_err *err)
+static mt_rc list_weights(mt_layout *out, const mt_model *m, const mt_unit *u, mt_err *err)
 {
+    const mt_config *c = m->config;
     const mt_layer_spec *s = u->kind == MT_UNIT_LAYER ? &c->layers[u->layer] : NULL;
     int64_t n = 1;
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
-        if (is_in(c, s, u, row)) n += n_tensors(c, s, row);
+        if (is_in(m, s, u, row)) n += n_tensors(c, s, row);
     out->weights = mt_calloc((size_t)n, sizeof *out->weights);
     if (!out->weights) return mt_fail(err, MT_ENOMEM, "no host memory for the model's layout");
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
-        for (int64_t i = 0; is_in(c, s, u, row) && i < n_tensors(c, s, row); i++)
-            out->weights[out->n_weights++] = row->pack == MT_PACK_APART ? head_weight(c, s, row, i) : whole_weight(c, s, row);
+        for (int64_t i = 0; is_in(m, s, u, row) && i < n_tensors(c, s, row); i++)
+            out->weights[out->n_weights++] = row->pack == MT_PACK_APART ? head_weight(m, s, row, i) : whole_weight(m, s, row);
     return MT_OK;
 }
 
@@ -284,7 +296,7 @@ static mt_rc list_units(mt_model *m, mt_layout *lists, mt_err *err)
         mt_unit *u = &m->units[i];
         u->kind = i == 0 ? MT_UNIT_EMBED : i <= c->L ? MT_UNIT_LAYER : MT_UNIT_HEAD;
         u->layer = u->kind == MT_UNIT_LAYER ? i - 1 : -1;
-        MT_TRY(list_weights(&lists[i], c, u, err));
+        MT_TRY(list_weights(&lists[i], m, u, err));
     }
     return MT_OK;
 }
@@ -292,8 +304,8 @@ static mt_rc list_units(mt_model *m, mt_layout *lists, mt_err *err)
 static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
 {
     const mt_config *c = m->config;
-    m->n_units = (int)c->L + (c->tied ? 1 : 2);
-    m->head = c->tied ? 0 : m->n_units - 1;
+    m->n_units = (int)c->L + (m->tied ? 1 : 2);
+    m->head = m->tied ? 0 : m->n_units - 1;
     m->units = mt_calloc((size_t)m->n_units, sizeof *m->units);
     mt_layout *lists = mt_calloc((size_t)m->n_units, sizeof *lists);
     mt_rc rc = m->units && lists ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %d units", m->n_units);
@@ -331,6 +343,8 @@ mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_op
     mt_model *m = mt_calloc(1, sizeof *m);
     if (!m) return mt_fail(err, MT_ENOMEM, "no host memory for the model");
     m->config = config;
+    m->names = options && options->names ? *options->names : mt_file_names_of(config);
+    m->tied = m->names.tied;
     mt_rc rc = mt_layer_kinds(&m->kinds, &m->n_kinds, &m->kind_of_layer, config, err);
     if (!rc) rc = build_units(m, options, err);
     if (rc) {

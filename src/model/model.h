@@ -48,16 +48,29 @@ typedef struct mt_unit {
     const mt_layout *layout; /* the group's */
 } mt_unit;
 
+/* What only a model's files say: how they name tensors, and whether the head is one of its own.  ckpt/weights.h finds it out. */
+typedef struct mt_file_names {
+    char prefix[96];      /* stands for the family's prefix */
+    char head_prefix[96]; /* before names without that */
+    const char *head;     /* the head's tensor, where the files use the family's other name; NULL: the usual one */
+    bool tied;            /* the embedding is the head */
+} mt_file_names;
+/* As config.json and the family say. */
+mt_file_names mt_file_names_of(const mt_config *c);
+
 typedef struct mt_model_options {
     const char *const *freeze; /* shell patterns over tensor names */
     size_t n_freeze;
     bool decay_all;            /* norms and biases decay too */
+    const mt_file_names *names; /* NULL: as config.json and the family say */
 } mt_model_options;
 
 typedef struct mt_layer_kind mt_layer_kind; /* layer.h */
 
 typedef struct mt_model {
     const mt_config *config; /* borrowed; outlives the model */
+    mt_file_names names;
+    bool tied;
     mt_layer_kind *kinds;    /* of layers whose specs are equal */
     int n_kinds;
     int *kind_of_layer; /* [L] */
@@ -78,7 +91,7 @@ void mt_unit_name(const mt_model *m, int unit, char out[MT_NAME_BYTES]);
 void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BYTES]);
 
 /* The name of a role's tensor as the files have it, prefix and all; %d is the layer.  False: the family has no such role. */
-bool mt_role_name(const mt_config *c, mt_role role, char out[MT_NAME_BYTES]);
+bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, char out[MT_NAME_BYTES]);
 
 static inline int mt_layer_unit(int layer) { return layer + 1; }
 

@@ -293,7 +293,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     const mt_layout *l = p->model->units[u].layout;
     const mt_unit_place *at = &p->place.units[u];
     size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
-    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = p->model->config->tied && u == 0;
+    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = p->model->tied && u == 0;
     bool updates = p->job.train && !p->job.only_gradients;
     if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, n * 2, err));
     if (updates || f32) MT_TRY(add_at_home(p, MT_BUF_LO, u, n * 2, err));

@@ -331,7 +331,7 @@ static void head(drawing *d, bool first, bool last)
     int computed = add(d, MT_Q_COMPUTE, seconds, acquire(d, u), sums, NONE);
     release(d, u, computed);
     pace(d, computed);
-    if (train && !d->p->model->config->tied) grads_end(d, u, computed, last);
+    if (train && !d->p->model->tied) grads_end(d, u, computed, last);
 }
 
 static void backward_segment(drawing *d, int from, int end, bool first, bool last)

@@ -24,8 +24,7 @@ static void open_model(rig *r, const char *dir)
     *r = (rig){ 0 };
     assert_ok(mt_config_open(&r->config, dir, &err));
     assert_ok(mt_shards_open(&r->shards, dir, &err));
-    assert_ok(mt_weights_settle_tying(r->config, r->shards, notice, &err));
-    assert_ok(mt_model_create(&r->model, r->config, NULL, &err));
+    assert_ok(mt_weights_model(&r->model, &r->config, r->shards, NULL, notice, &err));
 }
 
 static float number(const char *name, int64_t i) { return mt_rng_normal(mt_hash(name, strlen(name), 1), 0, (uint64_t)i); }

@@ -42,8 +42,7 @@ static mt_rc open_erased(rig *r, const char *name, mt_err *why)
     if (rc) return rc;
     snprintf(path, sizeof path, GOLDEN_DIR "%s", name);
     assert_ok(mt_shards_open(&r->shards, path, &err));
-    MT_TRY(mt_weights_settle_tying(r->config, r->shards, notice, why));
-    assert_ok(mt_model_create(&r->model, r->config, NULL, &err));
+    MT_TRY(mt_weights_model(&r->model, &r->config, r->shards, NULL, notice, why));
     snprintf(path, sizeof path, GOLDEN_DIR "%s/tokens.json", name);
     assert_ok(mt_batch_read_json(&r->batch, path, r->config->V, &err));
     return MT_OK;

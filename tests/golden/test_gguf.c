@@ -14,8 +14,7 @@ static void open_gguf(rig *r, const char *name)
     snprintf(path, sizeof path, MT_TESTS_DIR "/golden/weights/gguf_family_%s/model.gguf", name);
     assert_ok(mt_model_files_config(&r->config, path, &err));
     assert_ok(mt_shards_open(&r->shards, path, &err));
-    assert_ok(mt_weights_settle_tying(r->config, r->shards, notice, &err));
-    assert_ok(mt_model_create(&r->model, r->config, NULL, &err));
+    assert_ok(mt_weights_model(&r->model, &r->config, r->shards, NULL, notice, &err));
     snprintf(path, sizeof path, MT_TESTS_DIR "/golden/weights/gguf_family_%s/tokens.json", name);
     assert_ok(mt_batch_read_json(&r->batch, path, r->config->V, &err));
     mt_job job = rig_job(r, true);

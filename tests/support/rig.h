@@ -57,8 +57,7 @@ static inline void rig_open_model(rig *r, const char *dir, const mt_model_option
     *r = (rig){ 0 };
     assert_ok(mt_config_open(&r->config, dir, &err));
     assert_ok(mt_shards_open(&r->shards, dir, &err));
-    assert_ok(mt_weights_settle_tying(r->config, r->shards, notice, &err));
-    assert_ok(mt_model_create(&r->model, r->config, options, &err));
+    assert_ok(mt_weights_model(&r->model, &r->config, r->shards, options, notice, &err));
     snprintf(tokens, sizeof tokens, "%s/tokens.json", dir);
     assert_ok(mt_batch_read_json(&r->batch, tokens, r->config->V, &err));
 }

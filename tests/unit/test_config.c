@@ -200,7 +200,7 @@ static void layouts_put_decayed_first_and_frozen_last(void **state)
     mt_model *m;
     const char *freeze[] = { "*.k_proj.weight", "model.layers.1.*" };
     assert_ok(open_text(&c, "{\"model_type\": \"llama\", " SHAPE "}", &err));
-    assert_ok(mt_model_create(&m, c, &(mt_model_options){ freeze, 2, false }, &err));
+    assert_ok(mt_model_create(&m, c, &(mt_model_options){ .freeze = freeze, .n_freeze = 2 }, &err));
     assert_int_equal(m->n_units, 5);
     assert_int_equal(m->units[1].group, m->units[3].group);
     assert_true(m->units[1].group != m->units[2].group);
@@ -211,10 +211,10 @@ static void layouts_put_decayed_first_and_frozen_last(void **state)
     assert_int_equal(l->at[MT_W_UP], l->at[MT_W_GATE] + 96 * 64); /* side by side */
     mt_model_free(m);
     const char *wrong[] = { "model.layer.*" };
-    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ wrong, 1, false }, &err), MT_EINVAL);
+    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ .freeze = wrong, .n_freeze = 1 }, &err), MT_EINVAL);
     assert_says("model.layer.*");
     const char *all[] = { "*" };
-    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ all, 1, false }, &err), MT_EINVAL);
+    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ .freeze = all, .n_freeze = 1 }, &err), MT_EINVAL);
     assert_says("nothing is left to train");
     mt_config_close(c);
 }
@@ -227,7 +227,7 @@ static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
     mt_model *m;
     assert_ok(open_text(&c, "{\"model_type\": \"stablelm\", \"qk_layernorm\": true, " SHAPE "}", &err));
     const char *all_of_q[] = { "*.q_layernorm.*" }, *one[] = { "*.q_layernorm.norms.1.*" };
-    assert_ok(mt_model_create(&m, c, &(mt_model_options){ all_of_q, 1, false }, &err));
+    assert_ok(mt_model_create(&m, c, &(mt_model_options){ .freeze = all_of_q, .n_freeze = 1 }, &err));
     const mt_layout *l = m->units[1].layout;
     assert_true(l->at[MT_W_Q_NORM] >= l->n_train && l->at[MT_W_K_NORM] < l->n_train);
     int64_t head = 0;
@@ -235,7 +235,7 @@ static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
         if (l->weights[k].role == MT_W_Q_NORM) assert_int_equal(l->weights[k].offset, l->at[MT_W_Q_NORM] + head++ * c->Dh);
     assert_int_equal(head, c->H);
     mt_model_free(m);
-    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ one, 1, false }, &err), MT_EINVAL);
+    assert_int_equal(mt_model_create(&m, c, &(mt_model_options){ .freeze = one, .n_freeze = 1 }, &err), MT_EINVAL);
     assert_says("match all of them or none");
     mt_config_close(c);
 }

@@ -42,8 +42,7 @@ static void what_is_taken_apart_goes_together_again(void **state)
         snprintf(dir, sizeof dir, "%s%s", GOLDEN_DIR, models[i]);
         assert_ok(mt_config_open(&c, dir, &err));
         assert_ok(mt_shards_open(&s, dir, &err));
-        assert_ok(mt_weights_settle_tying(c, s, notice, &err));
-        assert_ok(mt_model_create(&m, c, NULL, &err));
+        assert_ok(mt_weights_model(&m, &c, s, NULL, notice, &err));
         assert_ok(mt_weights_check(m, s, &n_unused, &err));
         for (int u = 0; u < m->n_units; u++)
             for (int k = 0; k < m->units[u].layout->n_weights; k++) {

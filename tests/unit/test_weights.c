@@ -87,8 +87,7 @@ static mt_rc check_model(const char *dir, size_t *unused, mt_err *err)
     char notice[256];
     mt_rc rc = mt_config_open(&c, dir, err);
     if (!rc) rc = mt_shards_open(&s, dir, err);
-    if (!rc) rc = mt_weights_settle_tying(c, s, notice, err);
-    if (!rc) rc = mt_model_create(&m, c, NULL, err);
+    if (!rc) rc = mt_weights_model(&m, &c, s, NULL, notice, err);
     if (!rc) rc = mt_weights_check(m, s, unused, err);
     mt_model_free(m);
     mt_shards_close(s);
@@ -140,7 +139,8 @@ static void an_unknown_type_with_something_left_over_is_refused(void **state)
     assert_ok(mt_config_open(&c, path, &err));
     assert_int_equal(c->n_assumptions, 1);
     assert_ok(mt_shards_open(&s, *state, &err));
-    assert_int_equal(mt_weights_settle_tying(c, s, notice, &err), MT_EUNSUPPORTED);
+    mt_model *m;
+    assert_int_equal(mt_weights_model(&m, &c, s, NULL, notice, &err), MT_EUNSUPPORTED);
     assert_says("o_proj.bias");
     assert_says("frobn");
     assert_says("Nearest is llama");
@@ -157,8 +157,7 @@ static void a_model_without_a_head_tensor_is_tied(void **state)
     write_model(*state, DROP_HEAD);
     assert_ok(mt_config_open(&c, *state, &err));
     assert_ok(mt_shards_open(&s, *state, &err));
-    assert_ok(mt_weights_settle_tying(c, s, notice, &err));
-    assert_true(c->tied);
+    assert_true(mt_weights_names(c, s, notice).tied);
     assert_non_null(strstr(notice, "no head tensor"));
     mt_shards_close(s);
     mt_config_close(c);
@@ -167,8 +166,7 @@ static void a_model_without_a_head_tensor_is_tied(void **state)
     assert_ok(mt_config_open(&c, *state, &err));
     assert_ok(mt_shards_open(&s, *state, &err));
     c->tied = true;
-    assert_ok(mt_weights_settle_tying(c, s, notice, &err));
-    assert_false(c->tied);
+    assert_false(mt_weights_names(c, s, notice).tied);
     assert_non_null(strstr(notice, "trained apart"));
     mt_shards_close(s);
     mt_config_close(c);
@@ -187,8 +185,7 @@ static void numbers_that_are_not_finite_are_warned_about(void **state)
     write_model(*state, PUT_NAN);
     assert_ok(mt_config_open(&r.config, *state, &err));
     assert_ok(mt_shards_open(&r.shards, *state, &err));
-    assert_ok(mt_weights_settle_tying(r.config, r.shards, notice, &err));
-    assert_ok(mt_model_create(&r.model, r.config, NULL, &err));
+    assert_ok(mt_weights_model(&r.model, &r.config, r.shards, NULL, notice, &err));
     mt_job job = { .train = true, .clip = true, .step_tokens = 8, .step_docs = 1, .longest = 8 };
     mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_F32, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8 };
     mt_plan *plan;
