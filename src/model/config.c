@@ -326,10 +326,10 @@ static mt_rc read_all(mt_config **out, reader *r)
     return rc;
 }
 
-/* Takes the document over. */
-static mt_rc from_document(mt_config **out, json_t *doc, const char *what, mt_err *err)
+/* Takes the document over.  as: NULL where the document decides. */
+static mt_rc from_document(mt_config **out, json_t *doc, const char *what, const mt_family *as, mt_err *err)
 {
-    reader r = { .top = doc, .path = what, .err = err };
+    reader r = { .top = doc, .path = what, .as = as, .err = err };
     mt_rc rc = read_all(out, &r);
     if (!rc && r.guessed)
         (*out)->document = doc;
@@ -344,12 +344,17 @@ mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family,
     return read_all(out, &(reader){ .top = c->document, .path = "config.json", .as = family, .err = err });
 }
 
-mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err)
+mt_rc mt_config_parse_as(mt_config **out, const char *text, size_t n, const char *what, const mt_family *family, mt_err *err)
 {
     json_t *doc;
     *out = NULL;
     MT_TRY(mt_json_parse(&doc, text, n, what, err));
-    return from_document(out, doc, what, err);
+    return from_document(out, doc, what, family, err);
+}
+
+mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err)
+{
+    return mt_config_parse_as(out, text, n, what, NULL, err);
 }
 
 mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
@@ -362,7 +367,7 @@ mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
     if (rc == MT_ENOENT)
         rc = mt_fail(err, MT_ENOENT,
                      "%s: no such file; a model is a directory with config.json and *.safetensors, as the hub has them", path);
-    if (!rc) rc = from_document(out, doc, path, err);
+    if (!rc) rc = from_document(out, doc, path, NULL, err);
     mt_free(path);
     return rc;
 }

@@ -110,6 +110,8 @@ typedef struct mt_config {
 mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err);
 /* From its text; `what` names it in messages. */
 mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *what, mt_err *err);
+/* The same as a given family's, which need not be in mt_families[]. */
+mt_rc mt_config_parse_as(mt_config **out, const char *text, size_t n, const char *what, const mt_family *family, mt_err *err);
 /* The same config.json taken for another family's; of a config whose family is a guess. */
 mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family, mt_err *err);
 void mt_config_close(mt_config *c);

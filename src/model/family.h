@@ -37,6 +37,8 @@ typedef enum mt_role {
     MT_B_FINAL_NORM,
     MT_W_HEAD,
     MT_B_HEAD,
+    MT_W_EXTRA_MIXER, /* of a mixer or ffn outside this tree, which has no roles of its own here: tests, experiments */
+    MT_W_EXTRA_FFN,
     MT_ROLES
 } mt_role;
 

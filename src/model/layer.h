@@ -75,6 +75,7 @@ typedef struct mt_work_item {
 
 struct mt_layer_kind {
     mt_layer_spec spec;
+    const char *mixer_name, *ffn_name;
     int n_arrays, first_mixer, first_ffn; /* the frame's arrays come first */
     mt_array arrays[2][MT_MAX_ARRAYS];    /* with fp32 activations, with bf16 ones */
     int n_work;

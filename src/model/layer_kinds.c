@@ -39,7 +39,7 @@ static mt_rc add_part(mt_layer_kind *k, const mt_config *c, const mt_part *part,
 
 static mt_rc fill_kind(mt_layer_kind *k, const mt_config *c, const mt_layer_spec *s, mt_err *err)
 {
-    *k = (mt_layer_kind){ .spec = *s };
+    *k = (mt_layer_kind){ .spec = *s, .mixer_name = s->mixer->part.name, .ffn_name = s->ffn->part.name };
     MT_TRY(add_part(k, c, &mt_frame, err));
     k->first_mixer = k->n_arrays;
     MT_TRY(add_part(k, c, &s->mixer->part, err));

@@ -7,9 +7,10 @@
 /* "every layer keeps everything", or how many keep what.  Norms and activations are cheap to redo. */
 static void put_kept(mt_str *s, const mt_plan *p)
 {
-    static const char *const keeps[MT_KEEPS] = {
-        "nothing", "its input", "its input and attention", "all but norms and activations", "all but activations", "everything"
-    };
+    char mixer[64];
+    snprintf(mixer, sizeof mixer, "its input and %s", p->model->kinds[0].mixer_name);
+    const char *const keeps[MT_KEEPS] = { "nothing",   "its input", mixer, "all but norms and activations", "all but activations",
+                                          "everything" };
     int64_t L = p->model->config->L, n[MT_KEEPS] = { 0 }, on_host = 0, some = 0;
     for (int64_t l = 0; l < L; l++) {
         n[p->place.layers[l].keep]++;
