@@ -60,9 +60,10 @@ mt_rc mt__grads_begin(mt_engine *e, int u, int index, bool first_sweep, float **
 mt_rc mt__grads_begin_tied(mt_engine *e, bool first_sweep, float **acc, mt_err *err)
 {
     *acc = NULL;
-    if (!mt__layout(e, 0)->n_train) return MT_OK;
+    int u = e->model->embed;
+    if (!mt__layout(e, u)->n_train) return MT_OK;
     *acc = e->acc_tied.p;
-    return begin(e, 0, &e->acc_tied, 1, first_sweep, err);
+    return begin(e, u, &e->acc_tied, 1, first_sweep, err);
 }
 
 static slot *out_slot(mt_engine *e, int u)
@@ -79,7 +80,7 @@ static mt_rc round_and_measure(mt_engine *e, int u, slot *acc, void *g, mt_err *
 {
     const mt_arithmetic *a = &e->plan->arithmetic;
     int64_t n = mt__layout(e, u)->n_train;
-    bool tied = u == 0 && e->model->tied;
+    bool tied = mt_unit_is_tied(e->model, u);
     MT_TRY(e->ops->round_grad(e->compute, &(mt_round_grad){ .t = a->grad, .n = n, .acc = acc->p,
                                                             .acc2 = tied ? e->acc_tied.p : NULL, .g = g }, err));
     MT_TRY(mt_record(e->compute, acc->free, err));
@@ -124,7 +125,7 @@ mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err
     slot *s = acc_slot(e, u, index);
     if (last_sweep) return finish(e, u, s, err);
     if (!via_host(e)) return MT_OK;
-    if (u == 0 && e->model->tied) MT_TRY(save(e, u, &e->acc_tied, 1, err));
+    if (mt_unit_is_tied(e->model, u)) MT_TRY(save(e, u, &e->acc_tied, 1, err));
     return save(e, u, s, 0, err);
 }
 
@@ -152,7 +153,7 @@ mt_rc mt__grads_create(mt_engine *e, mt_err *err)
         return mt_fail(err, MT_ENOMEM, "no host memory for the gradient slots");
     MT_TRY(open_slots(e, e->accs, MT_BUF_ACC, segment, err));
     MT_TRY(open_slots(e, e->outs, MT_BUF_GRAD, outs, err));
-    e->acc_tied.p = mt__buffer(e, MT_BUF_ACC_TIED, 0, -1);
+    e->acc_tied.p = mt__buffer(e, MT_BUF_ACC_TIED, e->model->embed, -1);
     MT_TRY(mt__slot_events(e, &e->acc_tied, "gradient sums", "gradient sums read", err));
     for (int u = 0; u < e->model->n_units; u++) {
         unit_state *st = &e->units[u];

@@ -43,22 +43,25 @@ static mt_rc leave(mt_engine *e, int u, mt_err *err)
     return MT_OK;
 }
 
+static int unit_of(const mt_engine *e, int layer) { return mt_layer_first_unit(e->model, layer); }
+
 /* -- forward --------------------------------------------------------------------------------------- */
 
 static mt_rc forward_embed(mt_engine *e, const sweep *s, bool train, mt_err *err)
 {
     const void *w;
-    MT_TRY(visit(e, 0, &w, err));
+    int u = e->model->embed;
+    MT_TRY(visit(e, u, &w, err));
     MT_TRY(mt__keeps_open(e, 0, train, err));
     for (int64_t i = s->first; i < s->end; i++)
         MT_TRY(mt_embed_forward(&e->run, w, &e->micros[i], mt__keeps_x(e, 0, train, row_of(e, s, i)), err));
-    return leave(e, 0, err);
+    return leave(e, u, err);
 }
 
 static mt_rc forward_layer(mt_engine *e, int layer, const sweep *s, bool train, mt_err *err)
 {
     const void *w;
-    int u = mt_layer_unit(layer);
+    int u = unit_of(e, layer);
     MT_TRY(visit(e, u, &w, err));
     MT_TRY(mt__keeps_open(e, layer + 1, train, err));
     for (int64_t i = s->first; i < s->end; i++) {
@@ -85,7 +88,7 @@ static mt_rc head(mt_engine *e, const sweep *s, bool train, mt_err *err)
         MT_TRY(mt_head_loss(&e->run, w, acc, &e->micros[i], x, train ? dx_at(e, row) : NULL, e->dscale, e->sum, err));
     }
     MT_TRY(leave(e, u, err));
-    return train && !e->model->tied ? mt__grads_end(e, u, 0, s->is_last, err) : MT_OK;
+    return train && !mt_unit_is_tied(e->model, u) ? mt__grads_end(e, u, 0, s->is_last, err) : MT_OK;
 }
 
 static mt_rc forward(mt_engine *e, const sweep *s, bool train, mt_err *err)
@@ -107,18 +110,17 @@ typedef struct segment {
 /* Which of its group's accumulators a layer of the segment uses. */
 static int acc_index(const mt_engine *e, const segment *g, int layer)
 {
-    int n = 0;
-    for (int l = g->first; l < layer; l++)
-        n += e->model->units[mt_layer_unit(l)].group == e->model->units[mt_layer_unit(layer)].group;
+    int n = 0, group = e->model->units[unit_of(e, layer)].group;
+    for (int l = g->first; l < layer; l++) n += e->model->units[unit_of(e, l)].group == group;
     return n;
 }
 
 static mt_rc acquire_segment(mt_engine *e, segment *g, const sweep *s, mt_err *err)
 {
     for (int l = g->first; l < g->end; l++) {
-        MT_TRY(visit(e, mt_layer_unit(l), &g->w[l - g->first], err));
+        MT_TRY(visit(e, unit_of(e, l), &g->w[l - g->first], err));
         if (l + 1 < g->end) e->visit = (e->visit + 1) % e->n_visits; /* all of them stay lent */
-        MT_TRY(mt__grads_begin(e, mt_layer_unit(l), acc_index(e, g, l), s->is_first, &g->acc[l - g->first], err));
+        MT_TRY(mt__grads_begin(e, unit_of(e, l), acc_index(e, g, l), s->is_first, &g->acc[l - g->first], err));
     }
     MT_TRY(mt__keeps_fetch(e, g->first, s->rows, err));
     return mt__keeps_acquire(e, g->first, err);
@@ -126,11 +128,11 @@ static mt_rc acquire_segment(mt_engine *e, segment *g, const sweep *s, mt_err *e
 
 static mt_rc release_segment(mt_engine *e, const segment *g, const sweep *s, mt_err *err)
 {
-    for (int l = g->first; l + 1 < g->end; l++) MT_TRY(mt__ring_release(e, mt_layer_unit(l), err));
+    for (int l = g->first; l + 1 < g->end; l++) MT_TRY(mt__ring_release(e, unit_of(e, l), err));
     MT_TRY(mt__keeps_release(e, g->first, err));
-    MT_TRY(leave(e, mt_layer_unit(g->end - 1), err));
+    MT_TRY(leave(e, unit_of(e, g->end - 1), err));
     if (s->is_last) MT_TRY(mt__updates_lend(e, g->first, err));
-    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, mt_layer_unit(l), acc_index(e, g, l), s->is_last, err));
+    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, unit_of(e, l), acc_index(e, g, l), s->is_last, err));
     return MT_OK;
 }
 
@@ -161,8 +163,8 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
 /* Backward ends with the segment that holds the first trained layer; L: no layer needs it. */
 static int lowest_layer(const mt_engine *e)
 {
-    int L = (int)e->model->config->L, first = e->model->first_trained - 1; /* -1: the embedding */
-    return first >= L ? L : first <= 0 ? 0 : mt_plan_segment_start(e->plan, first);
+    int first = mt_model_lowest_layer(e->model);
+    return first >= e->model->config->L ? first : mt_plan_segment_start(e->plan, first);
 }
 
 static mt_rc backward_layers(mt_engine *e, const sweep *s, mt_err *err)
@@ -182,12 +184,13 @@ static mt_rc backward_layers(mt_engine *e, const sweep *s, mt_err *err)
 static mt_rc backward_embed(mt_engine *e, const sweep *s, mt_err *err)
 {
     float *acc;
-    bool tied = e->model->tied;
-    if (!mt__layout(e, 0)->n_train) return MT_OK;
-    MT_TRY(tied ? mt__grads_begin_tied(e, s->is_first, &acc, err) : mt__grads_begin(e, 0, 0, s->is_first, &acc, err));
+    int u = e->model->embed;
+    if (!mt__layout(e, u)->n_train) return MT_OK;
+    MT_TRY(mt_unit_is_tied(e->model, u) ? mt__grads_begin_tied(e, s->is_first, &acc, err)
+                                        : mt__grads_begin(e, u, 0, s->is_first, &acc, err));
     for (int64_t i = s->first; i < s->end; i++)
         MT_TRY(mt_embed_backward(&e->run, acc, &e->micros[i], dx_at(e, row_of(e, s, i)), err));
-    return mt__grads_end(e, 0, 0, s->is_last, err);
+    return mt__grads_end(e, u, 0, s->is_last, err);
 }
 
 /* -- the order of visits --------------------------------------------------------------------------- */
@@ -195,11 +198,12 @@ static mt_rc backward_embed(mt_engine *e, const sweep *s, mt_err *err)
 static void plan_visits(mt_engine *e, bool train)
 {
     int n = 0, L = (int)e->model->config->L;
-    for (int u = 0; u <= L; u++) e->visits[n++] = u;
+    e->visits[n++] = e->model->embed;
+    for (int l = 0; l < L; l++) e->visits[n++] = unit_of(e, l);
     e->visits[n++] = e->model->head;
     for (int end = L; train && end > lowest_layer(e);) {
         int first = mt_plan_segment_start(e->plan, end - 1);
-        for (int l = first; l < end; l++) e->visits[n++] = mt_layer_unit(l);
+        for (int l = first; l < end; l++) e->visits[n++] = unit_of(e, l);
         end = first;
     }
     e->n_visits = n;

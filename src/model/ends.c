@@ -36,7 +36,7 @@ static mt_embed embed_args(const mt_run *r, const mt_micro *mb)
 mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void *x, mt_err *err)
 {
     mt_embed a = embed_args(r, mb);
-    const mt_layout *l = r->model->units[0].layout;
+    const mt_layout *l = r->model->units[r->model->embed].layout;
     a.w = at_role(r, l, w, MT_W_EMBED);
     if (l->at[MT_W_POS] >= 0) a.w_pos = (const char *)w + (size_t)positions_at(r, l) * mt_dtype_bytes(r->t);
     a.y = x;
@@ -45,7 +45,7 @@ mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void 
 
 mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const void *dx, mt_err *err)
 {
-    const mt_layout *l = r->model->units[0].layout;
+    const mt_layout *l = r->model->units[r->model->embed].layout;
     if (!g || !(l->trains[MT_W_EMBED] || l->trains[MT_W_POS])) return MT_OK;
     mt_embed a = embed_args(r, mb);
     a.dw = grad_at(l, g, MT_W_EMBED);

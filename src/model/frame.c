@@ -90,7 +90,7 @@ static mt_pass pass_of(const mt_run *r, int layer, const void *w, float *g, cons
     return (mt_pass){ .r = r,
                       .c = m->config,
                       .s = &m->config->layers[layer],
-                      .l = m->units[mt_layer_unit(layer)].layout,
+                      .l = m->units[mt_layer_first_unit(m, layer)].layout,
                       .w = w,
                       .g = g,
                       .mb = mb,

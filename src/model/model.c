@@ -289,26 +289,35 @@ static mt_rc join_group(mt_model *m, mt_unit *u, mt_layout *l, mt_err *err)
 
 /* -- the model ------------------------------------------------------------------------------------- */
 
+static int add_unit(mt_model *m, mt_unit_kind kind, int layer)
+{
+    m->units[m->n_units] = (mt_unit){ .kind = kind, .layer = layer };
+    return m->n_units++;
+}
+
+/* The only place that knows how units are numbered. */
+static void number_units(mt_model *m)
+{
+    m->embed = add_unit(m, MT_UNIT_EMBED, -1);
+    for (int l = 0; l < m->config->L; l++) m->layers[l] = (mt_layer_units){ add_unit(m, MT_UNIT_LAYER, l), 1 };
+    m->head = m->tied ? m->embed : add_unit(m, MT_UNIT_HEAD, -1);
+}
+
 static mt_rc list_units(mt_model *m, mt_layout *lists, mt_err *err)
 {
-    const mt_config *c = m->config;
-    for (int i = 0; i < m->n_units; i++) {
-        mt_unit *u = &m->units[i];
-        u->kind = i == 0 ? MT_UNIT_EMBED : i <= c->L ? MT_UNIT_LAYER : MT_UNIT_HEAD;
-        u->layer = u->kind == MT_UNIT_LAYER ? i - 1 : -1;
-        MT_TRY(list_weights(&lists[i], m, u, err));
-    }
+    for (int i = 0; i < m->n_units; i++) MT_TRY(list_weights(&lists[i], m, &m->units[i], err));
     return MT_OK;
 }
 
 static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
 {
     const mt_config *c = m->config;
-    m->n_units = (int)c->L + (m->tied ? 1 : 2);
-    m->head = m->tied ? 0 : m->n_units - 1;
-    m->units = mt_calloc((size_t)m->n_units, sizeof *m->units);
-    mt_layout *lists = mt_calloc((size_t)m->n_units, sizeof *lists);
-    mt_rc rc = m->units && lists ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %d units", m->n_units);
+    size_t most = (size_t)c->L + 2;
+    m->layers = mt_calloc((size_t)c->L, sizeof *m->layers);
+    m->units = mt_calloc(most, sizeof *m->units);
+    mt_layout *lists = mt_calloc(most, sizeof *lists);
+    mt_rc rc = m->layers && m->units && lists ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %zu units", most);
+    if (!rc) number_units(m);
     if (!rc) rc = list_units(m, lists, err);
     if (!rc) rc = select_weights(m, lists, o, err);
     for (int i = 0; lists && i < m->n_units; i++) {
@@ -335,6 +344,12 @@ static void count_params(mt_model *m)
         }
         if (l->n_train) m->first_trained = i;
     }
+}
+
+int mt_model_lowest_layer(const mt_model *m)
+{
+    const mt_unit *u = m->first_trained < m->n_units ? &m->units[m->first_trained] : NULL;
+    return !u || u->kind == MT_UNIT_HEAD ? (int)m->config->L : u->kind == MT_UNIT_EMBED ? 0 : u->layer;
 }
 
 mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_options *options, mt_err *err)
@@ -364,5 +379,6 @@ void mt_model_free(mt_model *m)
     mt_free(m->kinds);
     mt_free(m->kind_of_layer);
     mt_free(m->units);
+    mt_free(m->layers);
     mt_free(m);
 }

@@ -1,7 +1,7 @@
 /* model.h - a model as a row of units, and how each unit's weights lie in one flat block.
  *
- *     units    embedding, layer 0 .. L-1, head.  With tied embeddings the head is the embedding's unit,
- *              used twice.
+ *     units    in the order in which forward first needs them: the embedding, each layer's, the head.  Which unit is what
+ *              is in a table: a layer may span several.  With tied embeddings the head is the embedding's unit, used twice.
  *     layout   where each tensor lies in a unit's block.  Three regions, in this order: trained with weight
  *              decay, trained without, frozen.  So Adam, the norm and every gradient work on one run of
  *              n_train numbers, and decay is a split point, not a flag per number.
@@ -57,6 +57,10 @@ typedef struct mt_file_names {
 } mt_file_names;
 /* As config.json and the family say. */
 mt_file_names mt_file_names_of(const mt_config *c);
+/* The units of a layer: [first, first + n). */
+typedef struct mt_layer_units {
+    int first, n;
+} mt_layer_units;
 
 typedef struct mt_model_options {
     const char *const *freeze; /* shell patterns over tensor names */
@@ -76,7 +80,8 @@ typedef struct mt_model {
     int *kind_of_layer; /* [L] */
     mt_unit *units;
     int n_units;
-    int head; /* the unit that holds the head: the last one, or 0 when tied */
+    int embed, head;        /* units; the same one when tied */
+    mt_layer_units *layers; /* [L] */
     mt_layout *layouts; /* one per group */
     int n_groups;
     int first_trained; /* units before it need no backward */
@@ -93,6 +98,11 @@ void mt_weight_name(const mt_unit *unit, const mt_weight *w, char out[MT_NAME_BY
 /* The name of a role's tensor as the files have it, prefix and all; %d is the layer.  False: the family has no such role. */
 bool mt_role_name(const mt_config *c, const mt_file_names *names, mt_role role, char out[MT_NAME_BYTES]);
 
-static inline int mt_layer_unit(int layer) { return layer + 1; }
+/* The unit a layer begins with: it holds the norms and the mixer. */
+static inline int mt_layer_first_unit(const mt_model *m, int layer) { return m->layers[layer].first; }
+/* True if both ends of the model are this unit. */
+static inline bool mt_unit_is_tied(const mt_model *m, int unit) { return m->embed == m->head && unit == m->embed; }
+/* The lowest layer whose backward is needed; L: none. */
+int mt_model_lowest_layer(const mt_model *m);
 
 #endif

@@ -156,7 +156,8 @@ bool mt_plan_lend(mt_plan *p) { return lend(p, -1, p->place.units); }
 bool mt_plan_can_borrow(const mt_plan *p, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
-    if ((u->kind != MT_UNIT_LAYER && unit != 0) || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE) return false;
+    if ((u->kind != MT_UNIT_LAYER && unit != p->model->embed) || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE)
+        return false;
     return lend(p, unit, NULL);
 }
 
@@ -293,7 +294,7 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     const mt_layout *l = p->model->units[u].layout;
     const mt_unit_place *at = &p->place.units[u];
     size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
-    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = p->model->tied && u == 0;
+    bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = mt_unit_is_tied(p->model, u);
     bool updates = p->job.train && !p->job.only_gradients;
     if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, n * 2, err));
     if (updates || f32) MT_TRY(add_at_home(p, MT_BUF_LO, u, n * 2, err));

@@ -57,6 +57,7 @@ static int add(drawing *d, mt_queue queue, double work, int a, int b, int c)
 }
 
 static const mt_unit *unit_of(const drawing *d, int u) { return &d->p->model->units[u]; }
+static int layer_unit(const drawing *d, int layer) { return mt_layer_first_unit(d->p->model, layer); }
 static double params(const drawing *d, int u) { return (double)unit_of(d, u)->layout->n_train; }
 static const mt_unit_place *place_of(const drawing *d, int u) { return &d->p->place.units[u]; }
 static bool is_f32(const drawing *d) { return d->p->arithmetic.compute == MT_DTYPE_F32; }
@@ -101,7 +102,7 @@ static void release(drawing *d, int u, int reader)
 
 static int keep_slot(const drawing *d, int layer)
 {
-    return layer < d->p->model->config->L ? d->units[mt_layer_unit(layer)].keep_slot : -1;
+    return layer < d->p->model->config->L ? d->units[layer_unit(d, layer)].keep_slot : -1;
 }
 
 static double kept_bytes(const drawing *d, int layer)
@@ -114,7 +115,7 @@ static double kept_bytes(const drawing *d, int layer)
 static int keep_open(drawing *d, int layer)
 {
     if (layer >= d->p->model->config->L) return NONE;
-    int u = mt_layer_unit(layer), slot = keep_slot(d, layer);
+    int u = layer_unit(d, layer), slot = keep_slot(d, layer);
     if (d->units[u].borrower >= 0) return d->units[d->units[u].borrower].kept_free;
     if (slot < 0) return NONE;
     d->keep_layer[slot] = layer;
@@ -125,7 +126,7 @@ static void keep_close(drawing *d, int layer, int computed)
 {
     int slot = keep_slot(d, layer);
     if (slot >= 0)
-        d->keep_free[slot] = d->units[mt_layer_unit(layer)].kept_saved =
+        d->keep_free[slot] = d->units[layer_unit(d, layer)].kept_saved =
             add(d, MT_Q_OUT, kept_bytes(d, layer), computed, NONE, NONE);
 }
 
@@ -136,7 +137,7 @@ static int keep_fetch(drawing *d, int layer)
     if (slot < 0 || d->keep_layer[slot] == layer) return slot < 0 ? NONE : d->keep_free[slot];
     d->keep_layer[slot] = layer;
     return d->keep_free[slot] =
-               add(d, MT_Q_IN, kept_bytes(d, layer), d->keep_free[slot], d->units[mt_layer_unit(layer)].kept_saved, NONE);
+               add(d, MT_Q_IN, kept_bytes(d, layer), d->keep_free[slot], d->units[layer_unit(d, layer)].kept_saved, NONE);
 }
 
 static void keep_release(drawing *d, int layer, int computed)
@@ -309,15 +310,15 @@ static void forward(drawing *d)
 {
     const mt_config *c = d->p->model->config;
     int opened = d->p->job.train ? keep_open(d, 0) : NONE;
-    int embedded = add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_forward, acquire(d, 0), opened, NONE);
-    release(d, 0, embedded);
+    int embedded = add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_forward, acquire(d, d->p->model->embed), opened, NONE);
+    release(d, d->p->model->embed, embedded);
     pace(d, embedded);
     for (int l = 0; l < c->L; l++) {
-        int fetched = acquire(d, mt_layer_unit(l));
+        int fetched = acquire(d, layer_unit(d, l));
         opened = d->p->job.train ? keep_open(d, l + 1) : NONE;
         int computed = add(d, MT_Q_COMPUTE, mt_cost_forward(d->costs, l, d->rows, d->micros), fetched, opened, NONE);
         if (d->p->job.train) keep_close(d, l, computed);
-        release(d, mt_layer_unit(l), computed);
+        release(d, layer_unit(d, l), computed);
         pace(d, computed);
     }
 }
@@ -331,7 +332,7 @@ static void head(drawing *d, bool first, bool last)
     int computed = add(d, MT_Q_COMPUTE, seconds, acquire(d, u), sums, NONE);
     release(d, u, computed);
     pace(d, computed);
-    if (train && !d->p->model->tied) grads_end(d, u, computed, last);
+    if (train && !mt_unit_is_tied(d->p->model, u)) grads_end(d, u, computed, last);
 }
 
 static void backward_segment(drawing *d, int from, int end, bool first, bool last)
@@ -339,7 +340,7 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     int fetched = NONE, sums = NONE;
     double seconds = 0;
     for (int l = from; l < end; l++) {
-        int task = acquire(d, mt_layer_unit(l)), sum = grads_begin(d, mt_layer_unit(l), first);
+        int task = acquire(d, layer_unit(d, l)), sum = grads_begin(d, layer_unit(d, l), first);
         mt_keep keep = l == from ? d->p->place.layers[l].keep : MT_KEEP_NOTHING;
         fetched = task > fetched ? task : fetched; /* a queue is in order: the newest is the last */
         sums = sum > sums ? sum : sums;
@@ -350,19 +351,19 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     if (from > 0) keep_fetch(d, mt_plan_segment_start(d->p, from - 1));
     int computed = add(d, MT_Q_COMPUTE, seconds, fetched, sums, kept);
     keep_release(d, from, computed);
-    for (int l = from; l < end; l++) release(d, mt_layer_unit(l), computed);
+    for (int l = from; l < end; l++) release(d, layer_unit(d, l), computed);
     for (int l = from; l < end; l++) pace(d, computed);
-    int borrower = d->units[mt_layer_unit(from)].borrower;
+    int borrower = d->units[layer_unit(d, from)].borrower;
     /* Of two lenders, the later. */
     if (last && borrower >= 0 && place_of(d, borrower)->lender[1] == from) stage_first(d, borrower, computed);
-    for (int l = end - 1; l >= from; l--) grads_end(d, mt_layer_unit(l), computed, last);
+    for (int l = end - 1; l >= from; l--) grads_end(d, layer_unit(d, l), computed, last);
 }
 
 /* Where backward ends: below are frozen layers. */
 static int lowest_layer(const drawing *d)
 {
     const mt_model *m = d->p->model;
-    return m->first_trained <= 1 ? 0 : mt_plan_segment_start(d->p, (int)mt_min_i64(m->first_trained - 1, m->config->L - 1));
+    return mt_plan_segment_start(d->p, (int)mt_min_i64(mt_model_lowest_layer(m), m->config->L - 1));
 }
 
 static void backward(drawing *d, bool first, bool last)
@@ -372,9 +373,10 @@ static void backward(drawing *d, bool first, bool last)
         backward_segment(d, from, end, first, last);
         end = from;
     }
-    if (params(d, 0) == 0) return;
-    int computed = add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_backward, grads_begin(d, 0, first), NONE, NONE);
-    grads_end(d, 0, computed, last);
+    int u = d->p->model->embed;
+    if (params(d, u) == 0) return;
+    int computed = add(d, MT_Q_COMPUTE, d->rows * d->costs->embed_backward, grads_begin(d, u, first), NONE, NONE);
+    grads_end(d, u, computed, last);
 }
 
 /* -- a step ---------------------------------------------------------------------------------------- */
@@ -438,7 +440,7 @@ static void open_units(drawing *d)
     for (int u = 0; u < d->p->model->n_units; u++) {
         any |= q->units[u].borrows;
         d->n_late += returns_late(d, u);
-        for (int i = 0; i < 2 && q->units[u].borrows; i++) d->units[mt_layer_unit(q->units[u].lender[i])].borrower = u;
+        for (int i = 0; i < 2 && q->units[u].borrows; i++) d->units[layer_unit(d, q->units[u].lender[i])].borrower = u;
     }
     if (any) d->n_late = 0; /* all at once, behind what frees memory */
 }
