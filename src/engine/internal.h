@@ -202,7 +202,7 @@ mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_d
 mt_rc mt__ring_create(mt_engine *e, mt_err *err);
 void mt__ring_free(mt_engine *e);
 /* Lend unit u's weights for the compute queued from now on. */
-mt_rc mt__ring_acquire(mt_engine *e, int u, const void **w, mt_err *err);
+mt_rc mt__ring_acquire(mt_engine *e, int u, mt_weights *w, mt_err *err);
 /* The compute queued so far was the last to use them. */
 mt_rc mt__ring_release(mt_engine *e, int u, mt_err *err);
 /* Start copies for the coming visits, as far as slots and updates allow without waiting. */

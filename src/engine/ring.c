@@ -120,7 +120,7 @@ static mt_rc fetch(mt_engine *e, int u, int distance, bool block, bool *started,
     return queue_copies(e, u, r, err);
 }
 
-mt_rc mt__ring_acquire(mt_engine *e, int u, const void **w, mt_err *err)
+mt_rc mt__ring_acquire(mt_engine *e, int u, mt_weights *w, mt_err *err)
 {
     bool started;
     MT_TRY(fetch(e, u, 0, true, &started, err));
@@ -128,7 +128,7 @@ mt_rc mt__ring_acquire(mt_engine *e, int u, const void **w, mt_err *err)
     if (!r) return mt_fail(err, MT_EINTERNAL, "no ring slot for unit %d: all are lent", u);
     MT_TRY(mt_wait(e->compute, r->s.ready, err));
     r->lent++;
-    *w = r->s.p;
+    *w = (mt_weights){ .w = r->s.p };
     return MT_OK;
 }
 

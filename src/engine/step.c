@@ -28,7 +28,7 @@ static void *dx_at(mt_engine *e, int64_t row)
 }
 
 /* The next unit in the order of visits: acquire it, and afterwards look ahead. */
-static mt_rc visit(mt_engine *e, int u, const void **w, mt_err *err)
+static mt_rc visit(mt_engine *e, int u, mt_weights *w, mt_err *err)
 {
     assert(e->visits[e->visit] == u);
     return mt__ring_acquire(e, u, w, err);
@@ -49,18 +49,18 @@ static int unit_of(const mt_engine *e, int layer) { return mt_layer_first_unit(e
 
 static mt_rc forward_embed(mt_engine *e, const sweep *s, bool train, mt_err *err)
 {
-    const void *w;
+    mt_weights w;
     int u = e->model->embed;
     MT_TRY(visit(e, u, &w, err));
     MT_TRY(mt__keeps_open(e, 0, train, err));
     for (int64_t i = s->first; i < s->end; i++)
-        MT_TRY(mt_embed_forward(&e->run, w, &e->micros[i], mt__keeps_x(e, 0, train, row_of(e, s, i)), err));
+        MT_TRY(mt_embed_forward(&e->run, &w, &e->micros[i], mt__keeps_x(e, 0, train, row_of(e, s, i)), err));
     return leave(e, u, err);
 }
 
 static mt_rc forward_layer(mt_engine *e, int layer, const sweep *s, bool train, mt_err *err)
 {
-    const void *w;
+    mt_weights w;
     int u = unit_of(e, layer);
     MT_TRY(visit(e, u, &w, err));
     MT_TRY(mt__keeps_open(e, layer + 1, train, err));
@@ -68,7 +68,7 @@ static mt_rc forward_layer(mt_engine *e, int layer, const sweep *s, bool train, 
         int64_t row = row_of(e, s, i);
         mt_acts a = mt__keeps_acts(e, layer, train, 0, row);
         a.at[MT_ARRAY_INPUT] = mt__keeps_x(e, layer, train, row);
-        MT_TRY(mt_layer_forward(&e->run, layer, w, &e->micros[i], &a, mt__keeps_x(e, layer + 1, train, row), err));
+        MT_TRY(mt_layer_forward(&e->run, layer, &w, &e->micros[i], &a, mt__keeps_x(e, layer + 1, train, row), err));
     }
     if (train) MT_TRY(mt__keeps_close(e, layer, s->rows, err));
     return leave(e, u, err);
@@ -77,7 +77,7 @@ static mt_rc forward_layer(mt_engine *e, int layer, const sweep *s, bool train, 
 /* Loss and, in training, the gradient that backward starts from. */
 static mt_rc head(mt_engine *e, const sweep *s, bool train, mt_err *err)
 {
-    const void *w;
+    mt_weights w;
     float *acc = NULL;
     int u = e->model->head;
     MT_TRY(visit(e, u, &w, err));
@@ -85,7 +85,7 @@ static mt_rc head(mt_engine *e, const sweep *s, bool train, mt_err *err)
     for (int64_t i = s->first; i < s->end; i++) {
         int64_t row = row_of(e, s, i);
         const void *x = mt__keeps_x(e, (int)e->model->config->L, train, row);
-        MT_TRY(mt_head_loss(&e->run, w, acc, &e->micros[i], x, train ? dx_at(e, row) : NULL, e->dscale, e->sum, err));
+        MT_TRY(mt_head_loss(&e->run, &w, acc, &e->micros[i], x, train ? dx_at(e, row) : NULL, e->dscale, e->sum, err));
     }
     MT_TRY(leave(e, u, err));
     return train && !mt_unit_is_tied(e->model, u) ? mt__grads_end(e, u, 0, s->is_last, err) : MT_OK;
@@ -103,7 +103,7 @@ static mt_rc forward(mt_engine *e, const sweep *s, bool train, mt_err *err)
 /* A run of layers whose first keeps its input; the others are redone from it. */
 typedef struct segment {
     int first, end;
-    const void *w[MT_MAX_SEGMENT];
+    mt_weights w[MT_MAX_SEGMENT];
     float *acc[MT_MAX_SEGMENT];
 } segment;
 
@@ -146,17 +146,17 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
         int at = l - g->first;
         acts[at] = mt__keeps_acts(e, l, true, at, row);
         mt_keep kept = l == g->first ? e->plan->place.layers[l].keep : MT_KEEP_NOTHING;
-        MT_TRY(mt_layer_redo(&e->run, l, g->w[at], mb, &acts[at], kept, err));
+        MT_TRY(mt_layer_redo(&e->run, l, &g->w[at], mb, &acts[at], kept, err));
         if (l + 1 == g->end) {
             acts[at].whole = kept >= MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
             break;
         }
         mt_acts next = mt__keeps_acts(e, l + 1, true, at + 1, row);
-        MT_TRY(mt_layer_finish(&e->run, l, g->w[at], mb, &acts[at], next.at[MT_ARRAY_INPUT], err));
+        MT_TRY(mt_layer_finish(&e->run, l, &g->w[at], mb, &acts[at], next.at[MT_ARRAY_INPUT], err));
     }
     for (int l = g->end - 1; l >= g->first; l--)
-        MT_TRY(
-            mt_layer_backward(&e->run, l, g->w[l - g->first], g->acc[l - g->first], mb, &acts[l - g->first], dx_at(e, row), err));
+        MT_TRY(mt_layer_backward(&e->run, l, &g->w[l - g->first], g->acc[l - g->first], mb, &acts[l - g->first], dx_at(e, row),
+                                 err));
     return MT_OK;
 }
 
@@ -410,7 +410,7 @@ mt_rc mt_engine_evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, m
 
 /* -- logits ---------------------------------------------------------------------------------------- */
 
-static mt_rc copy_logits(mt_engine *e, const sweep *s, const void *w, float *out, mt_err *err)
+static mt_rc copy_logits(mt_engine *e, const sweep *s, const mt_weights *w, float *out, mt_err *err)
 {
     const mt_config *c = e->model->config;
     for (int64_t i = s->first; i < s->end; i++) {
@@ -430,13 +430,13 @@ static mt_rc logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
 {
     MT_TRY(begin_step(e, b, NULL, false, err));
     for (int64_t first = 0, end; first < e->n_cuts; first = end) {
-        const void *w;
+        mt_weights w;
         end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
         sweep s = { .first = first, .end = end, .is_first = first == 0, .is_last = end == e->n_cuts };
         e->last_sweep = s.is_last;
         MT_TRY(forward(e, &s, false, err));
         MT_TRY(visit(e, e->model->head, &w, err));
-        MT_TRY(copy_logits(e, &s, w, out, err));
+        MT_TRY(copy_logits(e, &s, &w, out, err));
         MT_TRY(leave(e, e->model->head, err));
     }
     return MT_OK;
@@ -450,7 +450,7 @@ mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
 /* -- generation ------------------------------------------------------------------------------------ */
 
 /* The wanted rows of micro-batch i, to `out` on the host. */
-static mt_rc copy_wanted(mt_engine *e, const sweep *s, int64_t i, const void *w, float *out, mt_err *err)
+static mt_rc copy_wanted(mt_engine *e, const sweep *s, int64_t i, const mt_weights *w, float *out, mt_err *err)
 {
     const mt_config *c = e->model->config;
     const mt_micro *mb = &e->micros[i];
@@ -471,13 +471,13 @@ static mt_rc continue_pass(mt_engine *e, const mt_batch *b, const continued *at,
     MT_TRY(begin_step(e, b, at, false, err));
     e->last_sweep = false; /* another pass will follow: the ring wraps round to the embedding */
     for (int64_t first = 0, end; first < e->n_cuts; first = end) {
-        const void *w;
+        mt_weights w;
         end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
         sweep s = { .first = first, .end = end, .is_first = first == 0, .is_last = end == e->n_cuts };
         MT_TRY(forward(e, &s, false, err));
         MT_TRY(visit(e, e->model->head, &w, err));
         for (int64_t i = first; i < end; i++) {
-            MT_TRY(copy_wanted(e, &s, i, w, out, err));
+            MT_TRY(copy_wanted(e, &s, i, &w, out, err));
             out += e->micros[i].n_trained * e->model->config->V;
         }
         MT_TRY(leave(e, e->model->head, err));

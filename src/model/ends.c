@@ -5,9 +5,9 @@
 static const mt_layout *head_layout(const mt_run *r) { return r->model->units[r->model->head].layout; }
 static mt_role head_role(const mt_run *r) { return r->model->tied ? MT_W_EMBED : MT_W_HEAD; }
 
-static const void *at_role(const mt_run *r, const mt_layout *l, const void *w, mt_role role)
+static const void *at_role(const mt_run *r, const mt_layout *l, const mt_weights *w, mt_role role)
 {
-    return l->at[role] < 0 ? NULL : (const char *)w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
+    return l->at[role] < 0 ? NULL : (const char *)w->w + (size_t)l->at[role] * mt_dtype_bytes(r->t);
 }
 
 /* Where a role's gradient is added up; NULL: nobody wants it. */
@@ -33,12 +33,12 @@ static mt_embed embed_args(const mt_run *r, const mt_micro *mb)
                        .doc_start = mb->doc_start, .n_docs = mb->n_docs, .scale = embed_scale(r), .pad_id = c->pad_id };
 }
 
-mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void *x, mt_err *err)
+mt_rc mt_embed_forward(const mt_run *r, const mt_weights *w, const mt_micro *mb, void *x, mt_err *err)
 {
     mt_embed a = embed_args(r, mb);
     const mt_layout *l = r->model->units[r->model->embed].layout;
     a.w = at_role(r, l, w, MT_W_EMBED);
-    if (l->at[MT_W_POS] >= 0) a.w_pos = (const char *)w + (size_t)positions_at(r, l) * mt_dtype_bytes(r->t);
+    if (l->at[MT_W_POS] >= 0) a.w_pos = (const char *)w->w + (size_t)positions_at(r, l) * mt_dtype_bytes(r->t);
     a.y = x;
     return r->ops->embed_fwd(r->stream, &a, err);
 }
@@ -66,7 +66,7 @@ mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *e
     return r->ops->rows_fwd(r->stream, &pick, err);
 }
 
-static mt_rmsnorm final_norm(const mt_run *r, const void *w, const void *x, int64_t n)
+static mt_rmsnorm final_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n)
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
@@ -75,14 +75,14 @@ static mt_rmsnorm final_norm(const mt_run *r, const void *w, const void *x, int6
                          .b = at_role(r, l, w, MT_B_FINAL_NORM), .scratch = r->scratch };
 }
 
-mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_err *err)
+mt_rc mt_head_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n, mt_err *err)
 {
     mt_rmsnorm a = final_norm(r, w, x, n);
     a.y = r->ends.h;
     return r->ops->rmsnorm_fwd(r->stream, &a, err);
 }
 
-static mt_linear logits_args(const mt_run *r, const void *w, int64_t first, int64_t n)
+static mt_linear logits_args(const mt_run *r, const mt_weights *w, int64_t first, int64_t n)
 {
     const mt_config *c = r->model->config;
     return (mt_linear){ .t = r->t, .M = n, .N = c->V, .K = c->D, .alpha = (float)c->logit_scale,
@@ -91,14 +91,14 @@ static mt_linear logits_args(const mt_run *r, const void *w, int64_t first, int6
 }
 
 /* The norms lie in scratch: what comes between a chunk's logits and their gradients needs none. */
-static mt_normhead norm_args(const mt_run *r, const void *w, int64_t n)
+static mt_normhead norm_args(const mt_run *r, const mt_weights *w, int64_t n)
 {
     const mt_config *c = r->model->config;
     return (mt_normhead){ .t = r->t, .N = n, .V = c->V, .D = c->D, .w = at_role(r, head_layout(r), w, head_role(r)),
                           .logits = r->ends.logits, .rnorm = r->scratch };
 }
 
-static mt_rc logits_of_rows(const mt_run *r, const void *w, int64_t first, int64_t n, double softcap, mt_err *err)
+static mt_rc logits_of_rows(const mt_run *r, const mt_weights *w, int64_t first, int64_t n, double softcap, mt_err *err)
 {
     mt_linear a = logits_args(r, w, first, n);
     a.b = at_role(r, head_layout(r), w, MT_B_HEAD);
@@ -111,14 +111,14 @@ static mt_rc logits_of_rows(const mt_run *r, const void *w, int64_t first, int64
     return r->ops->normhead_fwd(r->stream, &norm, err);
 }
 
-mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err)
+mt_rc mt_head_logits(const mt_run *r, const mt_weights *w, int64_t first, int64_t n, mt_err *err)
 {
     return logits_of_rows(r, w, first, n, r->model->config->logit_softcap, err);
 }
 
 /* Loss of some trained rows and, with gradients wanted, their share of dh and dw. */
-static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_micro *mb, int64_t first, int64_t n, bool backward,
-                          float dscale, mt_loss_sum *sum, mt_err *err)
+static mt_rc loss_of_rows(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, int64_t first, int64_t n,
+                          bool backward, float dscale, mt_loss_sum *sum, mt_err *err)
 {
     const mt_config *c = r->model->config;
     const mt_layout *l = head_layout(r);
@@ -146,7 +146,7 @@ static mt_rc loss_of_rows(const mt_run *r, const void *w, float *g, const mt_mic
     return r->ops->linear_bwd(r->stream, &a, err);
 }
 
-mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
+mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
                    mt_loss_sum *sum, mt_err *err)
 {
     const mt_layout *l = head_layout(r);

@@ -84,7 +84,7 @@ const mt_part mt_frame = { .name = "frame",
 
 /* -- passes ---------------------------------------------------------------------------------------- */
 
-static mt_pass pass_of(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a)
+static mt_pass pass_of(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a)
 {
     const mt_model *m = r->model;
     return (mt_pass){ .r = r,
@@ -299,7 +299,8 @@ static mt_rc feed_backward(const mt_pass *p, const mt_layer_kind *k, void *dx, m
 
 /* -- the layer ------------------------------------------------------------------------------------- */
 
-mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
+mt_rc mt_layer_forward(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out,
+                       mt_err *err)
 {
     const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
     const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
@@ -308,13 +309,15 @@ mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro
     return feed(&p, k, x_out, err);
 }
 
-mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err)
+mt_rc mt_layer_finish(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out,
+                      mt_err *err)
 {
     const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
     return feed(&p, mt_layer_kind_of(r->model, layer), x_out, err);
 }
 
-mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err)
+mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_keep kept,
+                    mt_err *err)
 {
     const mt_pass p = pass_of(r, layer, w, NULL, mb, a);
     const mt_layer_kind *k = mt_layer_kind_of(r->model, layer);
@@ -326,7 +329,7 @@ mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *m
     return kept < MT_KEEP_ALL ? mix_output(&p, k, err) : MT_OK;
 }
 
-mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
+mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
                         mt_err *err)
 {
     const mt_pass p = pass_of(r, layer, w, g, mb, a);

@@ -161,29 +161,35 @@ typedef struct mt_run {
     void *scratch; /* of ops */
 } mt_run;
 
-/* w: a unit's weights in the compute dtype; g: its fp32 gradient accumulators, or NULL. */
-mt_rc mt_embed_forward(const mt_run *r, const void *w, const mt_micro *mb, void *x, mt_err *err);
+/* A unit's weights on the device. */
+typedef struct mt_weights {
+    const void *w;      /* its block, in the compute dtype */
+    const float *exact; /* those the layout calls exact, in fp32; NULL: there are none, or w has them so */
+} mt_weights;
+
+/* g: the unit's fp32 gradient accumulators, or NULL. */
+mt_rc mt_embed_forward(const mt_run *r, const mt_weights *w, const mt_micro *mb, void *x, mt_err *err);
 mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const void *dx, mt_err *err);
 
 /* x_out: where the next layer's input goes. */
-mt_rc mt_layer_forward(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
+mt_rc mt_layer_forward(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
 /* Redo what `kept` lacks and backward needs. */
-mt_rc mt_layer_redo(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err);
+mt_rc mt_layer_redo(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, mt_keep kept, mt_err *err);
 /* The ffn, and with it the next layer's input. */
-mt_rc mt_layer_finish(const mt_run *r, int layer, const void *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
+mt_rc mt_layer_finish(const mt_run *r, int layer, const mt_weights *w, const mt_micro *mb, const mt_acts *a, void *x_out, mt_err *err);
 /* dx: gradient of the output in, of the input out. */
-mt_rc mt_layer_backward(const mt_run *r, int layer, const void *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
+mt_rc mt_layer_backward(const mt_run *r, int layer, const mt_weights *w, float *g, const mt_micro *mb, const mt_acts *a, void *dx,
                         mt_err *err);
 
 /* Final norm, logits, loss; with dx also the gradient of x and of the head's weights.
  * dscale is 1 / (trained tokens of the whole step). */
-mt_rc mt_head_loss(const mt_run *r, const void *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
+mt_rc mt_head_loss(const mt_run *r, const mt_weights *w, float *g, const mt_micro *mb, const void *x, void *dx, float dscale,
                    mt_loss_sum *sum, mt_err *err);
 /* The rows with a target, into ends.x. */
 mt_rc mt_head_pick(const mt_run *r, const mt_micro *mb, const void *x, mt_err *err);
 /* Logits of rows [first, first + n) of normed x, into ends.logits; n at most head_rows. */
-mt_rc mt_head_norm(const mt_run *r, const void *w, const void *x, int64_t n, mt_err *err);
-mt_rc mt_head_logits(const mt_run *r, const void *w, int64_t first, int64_t n, mt_err *err);
+mt_rc mt_head_norm(const mt_run *r, const mt_weights *w, const void *x, int64_t n, mt_err *err);
+mt_rc mt_head_logits(const mt_run *r, const mt_weights *w, int64_t first, int64_t n, mt_err *err);
 
 /* Bytes of op scratch a micro-batch of n rows can need; of generation, with that many cached documents. */
 size_t mt_model_scratch(const mt_model *m, mt_dtype t, int64_t n, int64_t n_docs, int64_t longest, int64_t mlp_rows,

@@ -21,7 +21,7 @@ struct mt_pass {
     const mt_config *c;
     const mt_layer_spec *s;
     const mt_layout *l; /* where the layer's tensors are in w and g */
-    const void *w;
+    const mt_weights *w;
     float *g; /* NULL: forward, or no gradient is wanted */
     const mt_micro *mb;
     const mt_acts *a;
@@ -45,7 +45,7 @@ struct mt_scratch_shape {
 
 static inline const void *mt_pass_weight(const mt_pass *p, mt_role role)
 {
-    return p->l->at[role] < 0 ? NULL : (const char *)p->w + (size_t)p->l->at[role] * mt_dtype_bytes(p->r->t);
+    return p->l->at[role] < 0 ? NULL : (const char *)p->w->w + (size_t)p->l->at[role] * mt_dtype_bytes(p->r->t);
 }
 
 /* Where a role's gradient is added up; NULL: it is not wanted. */
