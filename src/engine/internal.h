@@ -13,6 +13,7 @@
 #include "base/watch.h"
 #include "device/trace.h"
 #include "engine/engine.h"
+#include "plan/buffer_index.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -118,6 +119,7 @@ struct mt_engine {
     mt_watch watch;
     mt_run run;
     void **buffers; /* parallel to plan->buffers */
+    mt_buffer_index index; /* of plan->buffers */
 
     unit_state *units;
     layer_state *layers;

@@ -24,6 +24,7 @@ mt_rc mt__memory_create(mt_engine *e, mt_err *err)
     const mt_plan *p = e->plan;
     e->buffers = mt_calloc(p->n_buffers, sizeof *e->buffers);
     if (!e->buffers) return mt_fail(err, MT_ENOMEM, "no host memory for the list of buffers");
+    MT_TRY(mt_buffer_index_create(&e->index, p->buffers, p->n_buffers, err));
     MT_TRY(e->dev->api->reserve(e->dev, p->device_bytes, err));
     for (size_t i = 0; i < p->n_buffers; i++)
         if (p->buffers[i].place == MT_DEVICE) MT_TRY(allocate(e, i, err));
@@ -36,14 +37,13 @@ void mt__memory_free(mt_engine *e)
     for (size_t i = 0; e->buffers && i < p->n_buffers; i++)
         if (e->buffers[i]) (p->buffers[i].place == MT_DEVICE ? e->dev->api->free : e->dev->api->host_free)(e->dev, e->buffers[i]);
     mt_free(e->buffers);
+    mt_buffer_index_free(&e->index);
 }
 
 void *mt__buffer(const mt_engine *e, mt_buffer_kind kind, int i, int j)
 {
-    const mt_plan *p = e->plan;
-    for (size_t k = 0; k < p->n_buffers; k++)
-        if (p->buffers[k].kind == kind && p->buffers[k].i == i && p->buffers[k].j == j) return e->buffers[k];
-    return NULL;
+    int k = mt_buffer_index_find(&e->index, kind, i, j);
+    return k < 0 ? NULL : e->buffers[k];
 }
 
 mt_rc mt__event(mt_engine *e, mt_event **out, const char *name, mt_err *err)
