@@ -365,8 +365,8 @@ static void json_schedule(mt_str *out, const mt_plan *p)
     mt_str_printf(out,
                   "  \"schedule\": {\"sweeps\": %lld, \"ring_slots\": %d, \"gradient_slabs\": %d, \"units\": %d, \"units_stay\": "
                   "%d, \"units_live\": %d, \"units_through\": %d, \"layers_keep\": {",
-                  (long long)((p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens), q->ring_slots, q->n_slabs,
-                  p->model->n_units, resident, homes, staged);
+                  (long long)((p->job.step_tokens + q->sweep_tokens - 1) / q->sweep_tokens), mt_placement_ring(q, p->model),
+                  q->n_slabs, p->model->n_units, resident, homes, staged);
     for (int i = 0; i < MT_KEEPS; i++) mt_str_printf(out, "%s\"%s\": %d", i ? ", " : "", keeps[i], kept[i]);
     mt_str_printf(out, "}, \"layers_keep_on_host\": %d},\n", on_host);
 }

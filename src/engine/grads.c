@@ -14,9 +14,17 @@ static bool stays_on_device(const mt_engine *e)
 }
 static bool via_host(const mt_engine *e) { return mt_plan_many_sweeps(e->plan) && e->plan->place.accumulators == MT_HOST; }
 
-static slot *acc_slot(mt_engine *e, int u, int index)
+static slot *next_slot(slot_ring *r)
 {
-    return stays_on_device(e) ? &e->unit_accs[u] : &e->accs[e->model->units[u].group * e->plan->longest_segment + index];
+    slot *s = &r->slots[r->turn];
+    r->turn = (r->turn + 1) % r->n;
+    return s;
+}
+
+/* A group has as many as one segment uses at once, so the next is never one that is still added to. */
+static slot *sum_slot(mt_engine *e, int u)
+{
+    return stays_on_device(e) ? &e->unit_accs[u] : next_slot(&e->sums[e->model->units[u].group]);
 }
 
 static size_t acc_bytes(const mt_engine *e, int u) { return (size_t)mt__layout(e, u)->n_train * sizeof(float); }
@@ -48,11 +56,11 @@ static mt_rc save(mt_engine *e, int u, slot *s, int share, mt_err *err)
     return mt_record(e->copy_out, s->free, err);
 }
 
-mt_rc mt__grads_begin(mt_engine *e, int u, int index, bool first_sweep, float **acc, mt_err *err)
+mt_rc mt__grads_begin(mt_engine *e, int u, bool first_sweep, float **acc, mt_err *err)
 {
     *acc = NULL;
     if (!mt__layout(e, u)->n_train) return MT_OK;
-    slot *s = acc_slot(e, u, index);
+    slot *s = e->units[u].sum = sum_slot(e, u);
     *acc = s->p;
     return begin(e, u, s, 0, first_sweep, err);
 }
@@ -64,15 +72,6 @@ mt_rc mt__grads_begin_tied(mt_engine *e, bool first_sweep, float **acc, mt_err *
     if (!mt__layout(e, u)->n_train) return MT_OK;
     *acc = e->acc_tied.p;
     return begin(e, u, &e->acc_tied, 1, first_sweep, err);
-}
-
-static slot *out_slot(mt_engine *e, int u)
-{
-    int group = e->model->units[u].group, n = e->plan->place.grad_slots, *turn = &e->out_turn[group];
-    slot *s = &e->outs[group * n + *turn];
-    do *turn = (*turn + 1) % n; /* a small group may have fewer slots than the plan allows */
-    while (!e->outs[group * n + *turn].p);
-    return s;
 }
 
 /* The rounded gradient and its sum of squares, at g. */
@@ -113,16 +112,16 @@ static mt_rc finish(mt_engine *e, int u, slot *acc, mt_err *err)
         if (mt__place(e, u)->borrows) MT_TRY(mt__updates_stage_own(e, u, err));
         return e->updating ? mt__updates_now(e, u, g, err) : MT_OK;
     }
-    slot *out = out_slot(e, u);
+    slot *out = next_slot(&e->outs[e->model->units[u].group]);
     MT_TRY(mt_wait(e->compute, out->free, err));
     MT_TRY(round_and_measure(e, u, acc, out->p, err));
     return send_out(e, u, out, err);
 }
 
-mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err)
+mt_rc mt__grads_end(mt_engine *e, int u, bool last_sweep, mt_err *err)
 {
     if (!mt__layout(e, u)->n_train) return MT_OK;
-    slot *s = acc_slot(e, u, index);
+    slot *s = e->units[u].sum;
     if (last_sweep) return finish(e, u, s, err);
     if (!via_host(e)) return MT_OK;
     if (mt_unit_is_tied(e->model, u)) MT_TRY(save(e, u, &e->acc_tied, 1, err));
@@ -131,28 +130,42 @@ mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
-static mt_rc open_slots(mt_engine *e, slot *slots, mt_buffer_kind kind, int per_group, mt_err *err)
+/* As many as the plan has for the group. */
+static mt_rc open_slots(mt_engine *e, slot_ring *r, mt_buffer_kind kind, int group, mt_err *err)
 {
-    for (int g = 0; g < e->model->n_groups; g++)
-        for (int s = 0; s < per_group; s++) {
-            slots[g * per_group + s].p = mt__buffer(e, kind, g, s);
-            MT_TRY(mt__slot_events(e, &slots[g * per_group + s], "gradient sums",
-                                   kind == MT_BUF_ACC ? "gradient sums read" : "gradient sent", err));
-        }
+    int n = 0;
+    while (mt__buffer(e, kind, group, n)) n++;
+    r->slots = mt_calloc((size_t)n, sizeof *r->slots);
+    if (!r->slots) return mt_fail(err, MT_ENOMEM, "no host memory for the gradient slots");
+    r->n = n;
+    for (int s = 0; s < n; s++) {
+        r->slots[s].p = mt__buffer(e, kind, group, s);
+        MT_TRY(
+            mt__slot_events(e, &r->slots[s], "gradient sums", kind == MT_BUF_ACC ? "gradient sums read" : "gradient sent", err));
+    }
     return MT_OK;
+}
+
+static void close_slots(mt_engine *e, slot_ring *rings)
+{
+    for (int g = 0; rings && g < e->model->n_groups; g++) {
+        for (int s = 0; s < rings[g].n; s++) mt__slot_free(e, &rings[g].slots[s]);
+        mt_free(rings[g].slots);
+    }
+    mt_free(rings);
 }
 
 mt_rc mt__grads_create(mt_engine *e, mt_err *err)
 {
-    int groups = e->model->n_groups, segment = e->plan->longest_segment, outs = e->plan->place.grad_slots;
-    e->accs = mt_calloc((size_t)(groups * segment), sizeof *e->accs);
-    e->outs = mt_calloc((size_t)(groups * outs), sizeof *e->outs);
-    e->out_turn = mt_calloc((size_t)groups, sizeof *e->out_turn);
+    int groups = e->model->n_groups;
+    e->sums = mt_calloc((size_t)groups, sizeof *e->sums);
+    e->outs = mt_calloc((size_t)groups, sizeof *e->outs);
     e->unit_accs = mt_calloc((size_t)e->model->n_units, sizeof *e->unit_accs);
-    if (!e->accs || !e->outs || !e->out_turn || !e->unit_accs)
-        return mt_fail(err, MT_ENOMEM, "no host memory for the gradient slots");
-    MT_TRY(open_slots(e, e->accs, MT_BUF_ACC, segment, err));
-    MT_TRY(open_slots(e, e->outs, MT_BUF_GRAD, outs, err));
+    if (!e->sums || !e->outs || !e->unit_accs) return mt_fail(err, MT_ENOMEM, "no host memory for the gradient slots");
+    for (int g = 0; g < groups; g++) {
+        if (!stays_on_device(e)) MT_TRY(open_slots(e, &e->sums[g], MT_BUF_ACC, g, err)); /* else i is a unit */
+        MT_TRY(open_slots(e, &e->outs[g], MT_BUF_GRAD, g, err));
+    }
     e->acc_tied.p = mt__buffer(e, MT_BUF_ACC_TIED, e->model->embed, -1);
     MT_TRY(mt__slot_events(e, &e->acc_tied, "gradient sums", "gradient sums read", err));
     for (int u = 0; u < e->model->n_units; u++) {
@@ -169,15 +182,12 @@ mt_rc mt__grads_create(mt_engine *e, mt_err *err)
 
 void mt__grads_free(mt_engine *e)
 {
-    for (int i = 0; e->accs && i < e->model->n_groups * e->plan->longest_segment; i++) mt__slot_free(e, &e->accs[i]);
-    for (int i = 0; e->outs && i < e->model->n_groups * e->plan->place.grad_slots; i++) mt__slot_free(e, &e->outs[i]);
+    close_slots(e, e->sums);
+    close_slots(e, e->outs);
     for (int u = 0; e->unit_accs && u < e->model->n_units; u++) {
         mt__slot_free(e, &e->unit_accs[u]);
         for (int share = 0; share < 2; share++) e->dev->api->event_free(e->units[u].acc_saved[share]);
     }
     mt__slot_free(e, &e->acc_tied);
-    mt_free(e->accs);
-    mt_free(e->outs);
-    mt_free(e->out_turn);
     mt_free(e->unit_accs);
 }

@@ -25,6 +25,12 @@ typedef struct slot {
     mt_event *free;  /* may be overwritten */
 } slot;
 
+/* Slots that are used in turn. */
+typedef struct slot_ring {
+    slot *slots;
+    int n, turn;
+} slot_ring;
+
 typedef struct ring_slot {
     slot s;              /* s.p: weights in the compute dtype */
     uint16_t *halves_hi; /* fp32 only: hi and lo land here and are joined into s.p */
@@ -56,6 +62,7 @@ typedef struct unit_state {
     mt_event *landed;        /* the finished gradient has reached the host */
     void *parked;            /* host, or NULL */
     void *grad_dev;          /* device, or NULL */
+    slot *sum;               /* what its gradient is summed in, from begin to end of its backward */
     float *acc_host[2];      /* host accumulators: own, and the embedding's share when tied */
     mt_event *acc_saved[2];
     int first_slot, n_slots; /* the ring slots it may use */
@@ -131,8 +138,7 @@ struct mt_engine {
     char **layer_work;         /* [longest_segment] a layer's own workspace */
     char *shared_work;         /* what all layers share */
     void *x_pass[2];           /* inputs that are not kept */
-    slot *accs, *outs; /* [group][slot], longest_segment and grad_slots per group */
-    int *out_turn;     /* [group] the slot whose turn it is */
+    slot_ring *sums, *outs; /* [group] of gradient sums, of finished gradients on their way out */
     slot *unit_accs;   /* [n_units], accumulators that stay on the device between sweeps */
     slot acc_tied;     /* the lookup's share of a tied embedding */
     stage_slot *stages;
@@ -228,11 +234,11 @@ mt_rc mt__keeps_release(mt_engine *e, int layer, mt_err *err);
 /* -- grads.c -- */
 mt_rc mt__grads_create(mt_engine *e, mt_err *err);
 void mt__grads_free(mt_engine *e);
-/* Accumulators of unit u for this sweep; index: which of the group's slots. */
-mt_rc mt__grads_begin(mt_engine *e, int u, int index, bool first_sweep, float **acc, mt_err *err);
+/* Accumulators of unit u for this sweep. */
+mt_rc mt__grads_begin(mt_engine *e, int u, bool first_sweep, float **acc, mt_err *err);
 mt_rc mt__grads_begin_tied(mt_engine *e, bool first_sweep, float **acc, mt_err *err);
 /* End of the unit's backward in this sweep: saved for the next, or finished. */
-mt_rc mt__grads_end(mt_engine *e, int u, int index, bool last_sweep, mt_err *err);
+mt_rc mt__grads_end(mt_engine *e, int u, bool last_sweep, mt_err *err);
 
 /* -- updater.c -- */
 mt_rc mt__updater_create(mt_engine *e, int n_workers, mt_err *err); /* starts its thread: last of all */

@@ -159,13 +159,6 @@ ring_slot *mt__ring_in_place(mt_engine *e, int u)
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
-static int count_streamed(const mt_engine *e, int group)
-{
-    int n = 0;
-    for (int u = 0; u < e->model->n_units; u++) n += e->model->units[u].group == group && !mt__place(e, u)->resident;
-    return n;
-}
-
 static mt_rc open_slot(mt_engine *e, ring_slot *r, void *w, void *halves, int64_t n, mt_err *err)
 {
     r->unit = -1;
@@ -175,16 +168,27 @@ static mt_rc open_slot(mt_engine *e, ring_slot *r, void *w, void *halves, int64_
     return mt__slot_events(e, &r->s, "weights", "weights read", err);
 }
 
-static mt_rc open_group(mt_engine *e, int group, mt_err *err)
+/* Its streamed units share the slots that the plan has for the group. */
+static mt_rc open_group(mt_engine *e, int group, int *first, mt_err *err)
 {
-    int first = e->n_ring, streamed = count_streamed(e, group);
-    int n = streamed < e->plan->place.ring_slots ? streamed : e->plan->place.ring_slots;
-    for (int s = 0; s < n; s++)
-        MT_TRY(open_slot(e, &e->ring[e->n_ring++], mt__buffer(e, MT_BUF_RING, group, s), mt__buffer(e, MT_BUF_HALVES, group, s),
-                         e->model->layouts[group].n_elems, err));
-    for (int u = 0; u < e->model->n_units; u++)
-        if (e->model->units[u].group == group && !mt__place(e, u)->resident)
-            e->units[u].first_slot = first, e->units[u].n_slots = n;
+    void *w;
+    *first = e->n_ring;
+    for (int s = 0; (w = mt__buffer(e, MT_BUF_RING, group, s)); s++)
+        MT_TRY(open_slot(e, &e->ring[e->n_ring++], w, mt__buffer(e, MT_BUF_HALVES, group, s), e->model->layouts[group].n_elems,
+                         err));
+    return MT_OK;
+}
+
+static mt_rc open_streamed(mt_engine *e, int *first, mt_err *err)
+{
+    for (int g = 0; g < e->model->n_groups; g++) MT_TRY(open_group(e, g, &first[g], err));
+    first[e->model->n_groups] = e->n_ring;
+    for (int u = 0; u < e->model->n_units; u++) {
+        int group = e->model->units[u].group;
+        if (mt__place(e, u)->resident) continue;
+        e->units[u].first_slot = first[group];
+        e->units[u].n_slots = first[group + 1] - first[group];
+    }
     return MT_OK;
 }
 
@@ -199,12 +203,13 @@ static mt_rc open_resident(mt_engine *e, int u, mt_err *err)
 
 mt_rc mt__ring_create(mt_engine *e, mt_err *err)
 {
-    e->ring = mt_calloc((size_t)(e->model->n_units + e->model->n_groups * e->plan->place.ring_slots), sizeof *e->ring);
-    if (!e->ring) return mt_fail(err, MT_ENOMEM, "no host memory for the ring");
-    for (int g = 0; g < e->model->n_groups; g++) MT_TRY(open_group(e, g, err));
+    int *first = mt_calloc((size_t)e->model->n_groups + 1, sizeof *first);
+    e->ring = mt_calloc((size_t)e->model->n_units, sizeof *e->ring); /* a group has no more slots than units */
+    mt_rc rc = e->ring && first ? open_streamed(e, first, err) : mt_fail(err, MT_ENOMEM, "no host memory for the ring");
+    mt_free(first);
     for (int u = 0; u < e->model->n_units; u++)
-        if (mt__place(e, u)->resident) MT_TRY(open_resident(e, u, err));
-    return MT_OK;
+        if (!rc && mt__place(e, u)->resident) rc = open_resident(e, u, err);
+    return rc;
 }
 
 void mt__ring_free(mt_engine *e)

@@ -81,14 +81,14 @@ static mt_rc head(mt_engine *e, const sweep *s, bool train, mt_err *err)
     float *acc = NULL;
     int u = e->model->head;
     MT_TRY(visit(e, u, &w, err));
-    if (train) MT_TRY(mt__grads_begin(e, u, 0, s->is_first, &acc, err));
+    if (train) MT_TRY(mt__grads_begin(e, u, s->is_first, &acc, err));
     for (int64_t i = s->first; i < s->end; i++) {
         int64_t row = row_of(e, s, i);
         const void *x = mt__keeps_x(e, (int)e->model->config->L, train, row);
         MT_TRY(mt_head_loss(&e->run, &w, acc, &e->micros[i], x, train ? dx_at(e, row) : NULL, e->dscale, e->sum, err));
     }
     MT_TRY(leave(e, u, err));
-    return train && !mt_unit_is_tied(e->model, u) ? mt__grads_end(e, u, 0, s->is_last, err) : MT_OK;
+    return train && !mt_unit_is_tied(e->model, u) ? mt__grads_end(e, u, s->is_last, err) : MT_OK;
 }
 
 static mt_rc forward(mt_engine *e, const sweep *s, bool train, mt_err *err)
@@ -107,20 +107,12 @@ typedef struct segment {
     float *acc[MT_MAX_SEGMENT];
 } segment;
 
-/* Which of its group's accumulators a layer of the segment uses. */
-static int acc_index(const mt_engine *e, const segment *g, int layer)
-{
-    int n = 0, group = e->model->units[unit_of(e, layer)].group;
-    for (int l = g->first; l < layer; l++) n += e->model->units[unit_of(e, l)].group == group;
-    return n;
-}
-
 static mt_rc acquire_segment(mt_engine *e, segment *g, const sweep *s, mt_err *err)
 {
     for (int l = g->first; l < g->end; l++) {
         MT_TRY(visit(e, unit_of(e, l), &g->w[l - g->first], err));
         if (l + 1 < g->end) e->visit = (e->visit + 1) % e->n_visits; /* all of them stay lent */
-        MT_TRY(mt__grads_begin(e, unit_of(e, l), acc_index(e, g, l), s->is_first, &g->acc[l - g->first], err));
+        MT_TRY(mt__grads_begin(e, unit_of(e, l), s->is_first, &g->acc[l - g->first], err));
     }
     MT_TRY(mt__keeps_fetch(e, g->first, s->rows, err));
     return mt__keeps_acquire(e, g->first, err);
@@ -132,7 +124,7 @@ static mt_rc release_segment(mt_engine *e, const segment *g, const sweep *s, mt_
     MT_TRY(mt__keeps_release(e, g->first, err));
     MT_TRY(leave(e, unit_of(e, g->end - 1), err));
     if (s->is_last) MT_TRY(mt__updates_lend(e, g->first, err));
-    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, unit_of(e, l), acc_index(e, g, l), s->is_last, err));
+    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, unit_of(e, l), s->is_last, err));
     return MT_OK;
 }
 
@@ -187,10 +179,10 @@ static mt_rc backward_embed(mt_engine *e, const sweep *s, mt_err *err)
     int u = e->model->embed;
     if (!mt__layout(e, u)->n_train) return MT_OK;
     MT_TRY(mt_unit_is_tied(e->model, u) ? mt__grads_begin_tied(e, s->is_first, &acc, err)
-                                        : mt__grads_begin(e, u, 0, s->is_first, &acc, err));
+                                        : mt__grads_begin(e, u, s->is_first, &acc, err));
     for (int64_t i = s->first; i < s->end; i++)
         MT_TRY(mt_embed_backward(&e->run, acc, &e->micros[i], dx_at(e, row_of(e, s, i)), err));
-    return mt__grads_end(e, u, 0, s->is_last, err);
+    return mt__grads_end(e, u, s->is_last, err);
 }
 
 /* -- the order of visits --------------------------------------------------------------------------- */

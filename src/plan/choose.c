@@ -414,6 +414,7 @@ static mt_rc make(search *s, mt_plan **out, mt_err *err)
     mt_times times;
     if (!s->starts[0].m.fits) return MT_OK;
     mt__knobs_fill(&s->trial, &s->starts[0].c);
+    MT_TRY(mt_plan_measure(&s->trial, err));
     MT_TRY(mt_step_time(&s->drawing, &s->trial, s->machine, INFINITY, &times, &simulated, err));
     if (times.step >= s->give_up) return MT_OK;
     MT_TRY(mt_plan_create(out, s->model, s->job, s->a, &s->trial.place, err));

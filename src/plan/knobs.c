@@ -68,11 +68,11 @@ static void fill_layers(mt_placement *p, const mt_model *m, const mt_job *j, con
 }
 
 /* Update unit u through the device: in borrowed memory if it may and can, or else in a slot of its own. */
-static void stage(mt_plan *trial, int u, bool may_borrow)
+static void stage(mt_plan *trial, int u, mt_lending *lending, bool may_borrow)
 {
     mt_unit_place *at = &trial->place.units[u];
-    bool borrows = may_borrow && mt_plan_can_borrow(trial, u);
-    if (!trial->model->units[u].layout->n_train || (!borrows && trial->place.stage_slots == MT_MAX_SLOTS)) return;
+    if (!trial->model->units[u].layout->n_train) return;
+    bool borrows = may_borrow && mt_plan_grant(trial, lending, u);
     at->site = MT_SITE_STAGED;
     at->borrows = borrows;
     trial->place.stage_slots += !borrows;
@@ -91,8 +91,9 @@ static void fill_units(mt_plan *trial, const candidate *c)
         trial->place.units[u] = (mt_unit_place){ .resident = stays, .home = home ? MT_DEVICE : MT_HOST,
                                                  .site = home ? MT_SITE_DEVICE : MT_SITE_HOST };
     }
-    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++) stage(trial, u, u >= first_free + c->k[OWN]);
-    mt_plan_lend(trial);
+    mt_lending lending = { 0 };
+    for (int u = first_free; u < m->n_units && u < first_free + c->k[STAGED]; u++)
+        stage(trial, u, &lending, u >= first_free + c->k[OWN]);
 }
 
 void mt__knobs_fill(mt_plan *trial, const candidate *c)
@@ -102,10 +103,10 @@ void mt__knobs_fill(mt_plan *trial, const candidate *c)
     bool all_home = c->k[HOMES] >= trial->model->n_units;
     p->sweep_tokens =
         mt_min_i64(c->k[MICROS] * trial->arithmetic.micro_tokens, mt_max_i64(j->step_tokens, trial->arithmetic.micro_tokens));
-    p->ring_slots = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
+    int ring = c->k[INTERVAL] > 1 ? (int)mt_max_i64(c->k[RING], c->k[INTERVAL] + (c->k[RING] > 1)) : c->k[RING];
+    mt_placement_set_slots(p, trial->model, ring, c->k[INTERVAL], all_home ? 0 : c->k[GRAD_SLOTS]);
     p->accumulators = c->k[ACC_HOST] ? MT_HOST : MT_DEVICE;
     p->keep_slots = c->k[OFFLOADED] ? 2 : 0;
-    p->grad_slots = all_home ? 0 : c->k[GRAD_SLOTS];
     p->n_slabs = j->clip || all_home ? 0 : c->k[SLABS];
     p->stage_slots = 0;
     fill_layers(p, trial->model, j, c);

@@ -87,19 +87,6 @@ static bool takes_slot(const mt_plan *p, int unit)
     return at->site == MT_SITE_STAGED && !at->borrows && p->model->units[unit].layout->n_train;
 }
 
-/* Units before `end` that take a slot. */
-static int count_slots(const mt_plan *p, int end)
-{
-    int n = 0;
-    for (int u = 0; u < end; u++) n += takes_slot(p, u);
-    return n;
-}
-
-int mt_plan_own_slot(const mt_plan *p, int unit)
-{
-    return takes_slot(p, unit) && count_slots(p, p->model->n_units) <= p->place.stage_slots ? count_slots(p, unit) : -1;
-}
-
 int mt_plan_segment_start(const mt_plan *p, int layer)
 {
     while (layer > 0 && p->place.layers[layer].keep == MT_KEEP_NOTHING) layer--;
@@ -133,12 +120,13 @@ static int find_lender(const mt_plan *p, int from, int to, size_t bytes)
     return from >= to ? from : -1;
 }
 
-/* Lenders of all that borrow and of unit `too`, into `out` unless it is NULL. */
-static bool lend(const mt_plan *p, int too, mt_unit_place *out)
+/* Lenders of all that borrow. */
+static bool lend(mt_plan *p)
 {
     int next = (int)p->model->config->L - 1; /* those behind it are taken, or lend too little */
     for (int u = p->model->n_units - 1; u >= 0; u--) {
-        if (!p->place.units[u].borrows && u != too) continue;
+        mt_unit_place *at = &p->place.units[u];
+        if (!at->borrows) continue;
         mt_loan need = mt_plan_loan(p, u);
         bool layer = p->model->units[u].kind == MT_UNIT_LAYER;
         int lowest = layer ? p->model->units[u].layer : 0, first = next, second = next;
@@ -146,68 +134,177 @@ static bool lend(const mt_plan *p, int too, mt_unit_place *out)
         next = second = next < lowest ? -1 : find_lender(p, next, lowest, need.bytes[1]);
         if (second < 0) return false;
         next--;
-        if (out) out[u].lender[0] = layer ? second : first, out[u].lender[1] = second;
+        at->lender[0] = layer ? second : first;
+        at->lender[1] = second;
     }
     return true;
 }
 
-bool mt_plan_lend(mt_plan *p) { return lend(p, -1, p->place.units); }
+/* Whatever others do, this one has an accumulator to borrow, and lenders may have something. */
+static bool may_borrow(const mt_plan *p, int unit)
+{
+    bool lends = p->model->units[unit].kind == MT_UNIT_LAYER || unit == p->model->embed;
+    return lends && mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE;
+}
 
-bool mt_plan_can_borrow(const mt_plan *p, int unit)
+/* The first layer from l->next on that lends so much, and is then taken; false: none. */
+static bool take_lender(const mt_plan *p, mt_lending *l, size_t bytes)
+{
+    int L = (int)p->model->config->L, at = l->next;
+    if (l->refused && bytes >= l->refused) return false;
+    while (at < L && lendable(p, at) < bytes) at++;
+    if (at == L) return l->refused = bytes, false;
+    l->next = at + 1;
+    return true;
+}
+
+/* Lenders keep the order of those that borrow, so taking the first that will do in ascending order succeeds if and only if taking
+ * the last in descending order (lend) does; and units granted before need not be looked at again. */
+bool mt_plan_grant(const mt_plan *p, mt_lending *l, int unit)
 {
     const mt_unit *u = &p->model->units[unit];
-    if ((u->kind != MT_UNIT_LAYER && unit != p->model->embed) || !mt_plan_many_sweeps(p) || p->place.accumulators != MT_DEVICE)
-        return false;
-    return lend(p, unit, NULL);
+    if (!may_borrow(p, unit)) return false;
+    mt_loan need = mt_plan_loan(p, unit);
+    mt_lending with = *l;
+    if (u->kind == MT_UNIT_LAYER && u->layer > with.next) with.next = u->layer;
+    bool granted = take_lender(p, &with, need.bytes[1]) && (u->kind == MT_UNIT_LAYER || take_lender(p, &with, need.bytes[0]));
+    if (granted)
+        *l = with;
+    else if (u->kind == MT_UNIT_LAYER)
+        l->refused = with.refused; /* later ones begin no earlier */
+    return granted;
 }
 
 int mt_plan_alias(const mt_plan *p, int unit)
 {
-    const mt_unit *units = p->model->units;
-    if (!p->job.alias_layers || units[unit].kind != MT_UNIT_LAYER || p->place.units[unit].home != MT_HOST) return unit;
-    for (int u = 0; u < unit; u++)
-        if (units[u].group == units[unit].group && p->place.units[u].home == MT_HOST) return u;
-    return unit;
+    const mt_unit *u = &p->model->units[unit];
+    bool shares = p->job.alias_layers && u->kind == MT_UNIT_LAYER && p->place.units[unit].home == MT_HOST;
+    return shares ? p->place.groups[u->group].alias : unit;
 }
 
 int mt_plan_alias_kept(const mt_plan *p, int layer)
 {
+    const mt_layer_place *at = &p->place.layers[layer];
+    return p->job.alias_layers && at->place == MT_HOST ? p->shared_keep[at->keep] : layer;
+}
+
+/* -- what follows from places ---------------------------------------------------------------------- */
+
+static void count_groups(mt_plan *p)
+{
+    for (int g = 0; g < p->model->n_groups; g++) {
+        mt_group_place *at = &p->place.groups[g];
+        at->members = at->streamed = at->hosted = 0;
+        at->together = 1;
+        at->alias = -1;
+    }
+    for (int u = 0; u < p->model->n_units; u++) {
+        mt_group_place *g = &p->place.groups[p->model->units[u].group];
+        const mt_unit_place *at = &p->place.units[u];
+        g->members++;
+        g->streamed += !at->resident;
+        g->hosted += at->site == MT_SITE_HOST;
+        if (g->alias < 0 && at->home == MT_HOST) g->alias = u;
+    }
+}
+
+/* Units of each group in layers [first, end), which one segment uses at once. */
+static void count_segment(mt_plan *p, int first, int end)
+{
+    const mt_model *m = p->model;
+    mt_group_place *groups = p->place.groups;
+    int from = m->layers[first].first, to = m->layers[end - 1].first + m->layers[end - 1].n;
+    for (int u = from; u < to; u++) groups[m->units[u].group].in_segment = 0;
+    for (int u = from; u < to; u++) {
+        mt_group_place *g = &groups[m->units[u].group];
+        if (++g->in_segment > g->together) g->together = g->in_segment;
+    }
+    if (end - first > p->longest_segment) p->longest_segment = end - first;
+}
+
+static void count_layers(mt_plan *p)
+{
     const mt_layer_place *at = p->place.layers;
-    for (int l = 0; p->job.alias_layers && l < layer; l++)
-        if (at[l].place == MT_HOST && at[l].keep == at[layer].keep) return l;
-    return layer;
+    int L = (int)p->model->config->L;
+    p->longest_segment = 1;
+    for (int keep = 0; keep < MT_KEEPS; keep++) p->shared_keep[keep] = -1;
+    for (int l = 0, first = 0; l < L; l++) {
+        if (at[l].place == MT_HOST && p->shared_keep[at[l].keep] < 0) p->shared_keep[at[l].keep] = l;
+        if (l + 1 < L && at[l + 1].keep == MT_KEEP_NOTHING) continue;
+        count_segment(p, first, l + 1);
+        first = l + 1;
+    }
+}
+
+/* A slot for each unit that takes one, if there are enough. */
+static void number_stage_slots(mt_plan *p)
+{
+    int n = 0;
+    for (int u = 0; u < p->model->n_units; u++) p->place.units[u].own_slot = takes_slot(p, u) ? n++ : -1;
+    p->own_stages = n <= p->place.stage_slots;
+    for (int u = 0; u < p->model->n_units && !p->own_stages; u++) p->place.units[u].own_slot = -1;
+}
+
+bool mt_plan_settle(mt_plan *p)
+{
+    count_groups(p);
+    count_layers(p);
+    number_stage_slots(p);
+    return lend(p);
 }
 
 /* -- checks ---------------------------------------------------------------------------------------- */
 
+static mt_rc check_count(int n, mt_err *err)
+{
+    return n >= 0 ? MT_OK : mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind", n);
+}
+
 static mt_rc check_slots(const mt_plan *p, mt_err *err)
 {
     const mt_placement *q = &p->place;
-    const int counts[] = { q->ring_slots, q->keep_slots, q->grad_slots, q->stage_slots, q->n_slabs };
-    for (size_t i = 0; i < MT_COUNT(counts); i++)
-        if (counts[i] < 0 || counts[i] > MT_MAX_SLOTS)
-            return mt_fail(err, MT_ERANGE, "a plan with %d slots of a kind; 0 to %d", counts[i], MT_MAX_SLOTS);
+    MT_TRY(check_count(q->keep_slots, err));
+    MT_TRY(check_count(q->stage_slots, err));
+    MT_TRY(check_count(q->n_slabs, err));
+    for (int g = 0; g < p->model->n_groups; g++) {
+        MT_TRY(check_count(q->groups[g].ring_slots, err));
+        MT_TRY(check_count(q->groups[g].sum_slots, err));
+        MT_TRY(check_count(q->groups[g].out_slots, err));
+    }
     return MT_OK;
 }
 
-static mt_rc check_layers(mt_plan *p, mt_err *err)
+static mt_rc check_keeps(const mt_plan *p, mt_err *err)
 {
     const mt_placement *q = &p->place;
     bool offloads = false;
-    p->longest_segment = 1;
     for (int l = 0; l < p->model->config->L; l++) {
         const mt_layer_place *at = &q->layers[l];
         if (at->keep < MT_KEEP_NOTHING || at->keep >= MT_KEEPS) return mt_fail(err, MT_EINVAL, "layer %d: unknown keep level", l);
-        if (l == 0 && at->keep == MT_KEEP_NOTHING) return mt_fail(err, MT_EINVAL, "layer 0 must keep its input");
         offloads |= at->keep != MT_KEEP_NOTHING && at->place == MT_HOST;
-        int length = l - mt_plan_segment_start(p, l) + 1;
-        if (length > p->longest_segment) p->longest_segment = length;
     }
+    if (q->layers[0].keep == MT_KEEP_NOTHING) return mt_fail(err, MT_EINVAL, "layer 0 must keep its input");
+    if (p->job.train && offloads && q->keep_slots < 2)
+        return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
+    return MT_OK;
+}
+
+static bool sums_pass_through(const mt_plan *p) { return !(mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE); }
+
+/* What segments use at once has room. */
+static mt_rc check_segments(const mt_plan *p, mt_err *err)
+{
     if (p->longest_segment > MT_MAX_SEGMENT)
         return mt_fail(err, MT_ERANGE, "%d layers would be redone from one kept input; at most %d", p->longest_segment,
                        MT_MAX_SEGMENT);
-    if (p->job.train && offloads && q->keep_slots < 2)
-        return mt_fail(err, MT_EINVAL, "kept activations in host memory need two slots to pass through");
+    for (int g = 0; g < p->model->n_groups; g++) {
+        const mt_group_place *at = &p->place.groups[g];
+        bool trains = p->job.train && p->model->layouts[g].n_train > 0;
+        if (at->streamed && at->ring_slots < at->together)
+            return mt_fail(err, MT_EINVAL, "a ring of %d slots for segments of %d layers", at->ring_slots, at->together);
+        if (trains && sums_pass_through(p) && at->sum_slots < at->together)
+            return mt_fail(err, MT_EINVAL, "%d slots for gradient sums of segments of %d layers", at->sum_slots, at->together);
+    }
     return MT_OK;
 }
 
@@ -219,18 +316,16 @@ static mt_rc check_units(const mt_plan *p, mt_err *err)
         bool trains = p->job.train && p->model->units[u].layout->n_train > 0;
         if (at->home == MT_DEVICE && !at->resident)
             return mt_fail(err, MT_EINVAL, "unit %d lives on the device and is not resident", u);
-        if (!at->resident && q->ring_slots < p->longest_segment)
-            return mt_fail(err, MT_EINVAL, "a ring of %d slots for segments of %d layers", q->ring_slots, p->longest_segment);
         if (!trains) continue;
         if ((at->site == MT_SITE_DEVICE) != (at->home == MT_DEVICE))
             return mt_fail(err, MT_EINVAL, "unit %d: updated on the device if and only if it lives there", u);
         if (at->site == MT_SITE_STAGED && p->job.only_gradients)
             return mt_fail(err, MT_EINVAL, "unit %d: there is no state to stage", u);
-        if (at->borrows && (at->site != MT_SITE_STAGED || !mt_plan_can_borrow(p, u)))
+        if (at->borrows && (at->site != MT_SITE_STAGED || !may_borrow(p, u)))
             return mt_fail(err, MT_EINVAL, "unit %d has nothing to borrow for its update", u);
         if (at->site == MT_SITE_STAGED && !at->borrows && q->stage_slots < 1)
             return mt_fail(err, MT_EINVAL, "staged updates need a slot");
-        if (at->site == MT_SITE_HOST && q->grad_slots < 1)
+        if (at->site == MT_SITE_HOST && q->groups[p->model->units[u].group].out_slots < 1)
             return mt_fail(err, MT_EINVAL, "gradients on their way to the host need a slot");
         if (at->site == MT_SITE_HOST && !p->job.clip && q->n_slabs < 1)
             return mt_fail(err, MT_EINVAL, "without clipping gradients need a slab");
@@ -261,8 +356,10 @@ static mt_rc check(mt_plan *p, mt_err *err)
     if (a->mlp_rows < 1 || a->head_rows < 1) return mt_fail(err, MT_EINVAL, "row chunks of 0 rows");
     if (p->place.sweep_tokens < a->micro_tokens) return mt_fail(err, MT_EINVAL, "a sweep smaller than a micro-batch");
     MT_TRY(check_slots(p, err));
-    MT_TRY(check_layers(p, err));
-    if (!mt_plan_lend(p)) return mt_fail(err, MT_EINVAL, "more units borrow for their updates than layers can lend to");
+    MT_TRY(check_keeps(p, err));
+    bool lent = mt_plan_settle(p);
+    MT_TRY(check_segments(p, err));
+    if (!lent) return mt_fail(err, MT_EINVAL, "more units borrow for their updates than layers can lend to");
     return check_units(p, err);
 }
 
@@ -344,29 +441,22 @@ static mt_rc add_units(mt_plan *p, mt_err *err)
     return MT_OK;
 }
 
+static int min_int(int a, int b) { return a < b ? a : b; }
+
 /* What the units of a group share. */
 static mt_rc add_group(mt_plan *p, int g, mt_err *err)
 {
     const mt_layout *l = &p->model->layouts[g];
-    int members = 0, streamed = 0, hosted = 0;
-    for (int u = 0; u < p->model->n_units; u++) {
-        if (p->model->units[u].group != g) continue;
-        members++;
-        streamed += !p->place.units[u].resident;
-        hosted += p->place.units[u].site == MT_SITE_HOST;
-    }
+    const mt_group_place *at = &p->place.groups[g];
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, trains = p->job.train && l->n_train > 0;
-    int slots = streamed < p->place.ring_slots ? streamed : p->place.ring_slots;
-    for (int s = 0; s < slots; s++) {
+    for (int s = 0; s < min_int(at->streamed, at->ring_slots); s++) {
         MT_TRY(add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * size_of(p->arithmetic.compute), err));
         if (f32) MT_TRY(add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)l->n_elems * 4, err));
     }
     if (!trains) return MT_OK;
-    bool shared_acc = !(mt_plan_many_sweeps(p) && p->place.accumulators == MT_DEVICE);
-    int accs = !shared_acc ? 0 : members < p->longest_segment ? members : p->longest_segment;
-    for (int s = 0; s < accs; s++) MT_TRY(add(p, MT_BUF_ACC, g, s, MT_DEVICE, (size_t)l->n_train * 4, err));
-    int outs = hosted < p->place.grad_slots ? hosted : p->place.grad_slots;
-    for (int s = 0; s < outs; s++)
+    for (int s = 0; s < min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)
+        MT_TRY(add(p, MT_BUF_ACC, g, s, MT_DEVICE, (size_t)l->n_train * 4, err));
+    for (int s = 0; s < min_int(at->hosted, at->out_slots); s++)
         MT_TRY(add(p, MT_BUF_GRAD, g, s, MT_DEVICE, (size_t)l->n_train * size_of(p->arithmetic.grad), err));
     return MT_OK;
 }
@@ -375,14 +465,13 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
 static mt_rc add_stage_slots(mt_plan *p, mt_err *err)
 {
     size_t largest = 0;
-    bool own = count_slots(p, p->model->n_units) <= p->place.stage_slots;
-    for (int u = 0, slot = 0; u < p->model->n_units; u++) {
+    for (int u = 0; u < p->model->n_units; u++) {
         if (!takes_slot(p, u)) continue;
         size_t bytes = mt_plan_stage(p, u).bytes;
-        if (own) MT_TRY(add(p, MT_BUF_STAGE, slot++, -1, MT_DEVICE, bytes, err));
+        if (p->own_stages) MT_TRY(add(p, MT_BUF_STAGE, mt_plan_own_slot(p, u), -1, MT_DEVICE, bytes, err));
         if (bytes > largest) largest = bytes;
     }
-    for (int s = 0; !own && s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, largest, err));
+    for (int s = 0; !p->own_stages && s < p->place.stage_slots; s++) MT_TRY(add(p, MT_BUF_STAGE, s, -1, MT_DEVICE, largest, err));
     return MT_OK;
 }
 
@@ -512,8 +601,9 @@ mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err)
 {
     *p = (mt_placement){ 0 };
     p->units = mt_calloc((size_t)model->n_units, sizeof *p->units);
+    p->groups = mt_calloc((size_t)model->n_groups, sizeof *p->groups);
     p->layers = mt_calloc((size_t)model->config->L, sizeof *p->layers);
-    if (p->units && p->layers) return MT_OK;
+    if (p->units && p->groups && p->layers) return MT_OK;
     mt_placement_free(p);
     return mt_fail(err, MT_ENOMEM, "no host memory for a plan");
 }
@@ -521,16 +611,36 @@ mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err)
 void mt_placement_free(mt_placement *p)
 {
     mt_free(p->units);
+    mt_free(p->groups);
     mt_free(p->layers);
     *p = (mt_placement){ 0 };
+}
+
+void mt_placement_set_slots(mt_placement *p, const mt_model *model, int ring, int sums, int outs)
+{
+    for (int g = 0; g < model->n_groups; g++) {
+        p->groups[g].ring_slots = ring;
+        p->groups[g].sum_slots = sums;
+        p->groups[g].out_slots = outs;
+    }
+}
+
+int mt_placement_ring(const mt_placement *p, const mt_model *model)
+{
+    int most = 0;
+    for (int g = 0; g < model->n_groups; g++)
+        if (p->groups[g].ring_slots > most) most = p->groups[g].ring_slots;
+    return most;
 }
 
 static mt_rc copy_placement(mt_placement *to, const mt_placement *from, const mt_model *model, mt_err *err)
 {
     MT_TRY(mt_placement_init(to, model, err));
     mt_unit_place *units = to->units;
+    mt_group_place *groups = to->groups;
     mt_layer_place *layers = to->layers;
     *to = *from;
+    to->groups = memcpy(groups, from->groups, (size_t)model->n_groups * sizeof *groups);
     to->units = memcpy(units, from->units, (size_t)model->n_units * sizeof *units);
     to->layers = memcpy(layers, from->layers, (size_t)model->config->L * sizeof *layers);
     return MT_OK;

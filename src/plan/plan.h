@@ -12,9 +12,11 @@
 #include "model/layer.h"
 #include "plan/machine.h"
 
-enum { MT_BOUNCE_BYTES = 1 << 20, MT_STATE_SLOTS = 8 }; /* state and results on their way between the device and a caller; of
-                                                         * threads that load or save, so many pieces at once */
-enum { MT_MAX_SLOTS = 64 };         /* of a kind */
+enum {
+    MT_BOUNCE_BYTES = 1 << 20,
+    MT_STATE_SLOTS = 8
+};                                  /* state and results on their way between the device and a caller; of
+                                     * threads that load or save, so many pieces at once */
 enum { MT_MAX_SEGMENT = 64 };       /* layers redone from one kept input */
 
 typedef enum mt_place { MT_HOST, MT_DEVICE } mt_place;
@@ -41,8 +43,21 @@ typedef struct mt_unit_place {
     bool borrows;  /* staged: m borrows the unit's accumulator, v, lo, the gradient and hi what layers keep, which the last
                       backward frees; else they take a stage slot: one of their own, where they stay from step to step
                       (mt_plan_own_slot), or one that several take in turn */
-    int lender[2]; /* those layers: of v, and of the rest; worked out by the plan (mt_plan_lend) */
+    /* Worked out by the plan (mt_plan_settle). */
+    int lender[2]; /* those layers: of v, and of the rest */
+    int own_slot;  /* the stage slot that is the unit's own; -1: none */
 } mt_unit_place;
+
+/* What the units of a group share. */
+typedef struct mt_group_place {
+    int ring_slots; /* weights of units that are not resident pass through them */
+    int sum_slots;  /* gradients are summed in them, unless the sums stay on the device between sweeps */
+    int out_slots;  /* finished gradients pass through them on their way to the host */
+    /* Worked out by the plan (mt_plan_settle). */
+    int members, streamed, hosted; /* units: all, those that are not resident, those updated on the host */
+    int in_segment, together;      /* units that one segment uses at once: of the newest, at most */
+    int alias;                     /* the first unit whose home is the host; -1: none */
+} mt_group_place;
 
 typedef struct mt_layer_place {
     mt_keep keep;
@@ -51,13 +66,12 @@ typedef struct mt_layer_place {
 
 typedef struct mt_placement {
     int64_t sweep_tokens;  /* rows of one sweep; fewer than the step's: several sweeps */
-    int ring_slots;        /* per group, shared by its streamed units */
     mt_place accumulators; /* where gradients wait between sweeps */
     int keep_slots;        /* device slots that kept activations pass through on their way to the host */
-    int grad_slots;        /* device slots that finished gradients pass through on their way out, per group */
     int stage_slots;       /* device slots of staged updates */
     int n_slabs;           /* host slabs for gradients when clipping is off */
     mt_unit_place *units;   /* [n_units] */
+    mt_group_place *groups; /* [n_groups] */
     mt_layer_place *layers; /* [L] */
 } mt_placement;
 
@@ -138,7 +152,10 @@ typedef struct mt_plan {
     mt_job job;
     mt_arithmetic arithmetic;
     mt_placement place;
-    int longest_segment; /* layers between kept inputs, the kept one included */
+    /* Worked out by the plan (mt_plan_settle): */
+    int longest_segment;       /* layers between kept inputs, the kept one included */
+    bool own_stages;           /* every unit that needs a stage slot has its own */
+    int shared_keep[MT_KEEPS]; /* the first layer that keeps so much in host memory; -1: none */
     mt_buffer *buffers;
     size_t n_buffers, cap_buffers;
     size_t device_bytes, host_bytes;
@@ -156,8 +173,12 @@ void mt_plan_free(mt_plan *plan);
  * borrowed.  Allocates nothing. */
 mt_rc mt_plan_measure(mt_plan *plan, mt_err *err);
 
-/* A placement with room for the model's units and layers, all zero; release with mt_placement_free. */
+/* A placement with room for the model's units, groups and layers, all zero; release with mt_placement_free. */
 mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err);
+/* As many slots for every group. */
+void mt_placement_set_slots(mt_placement *p, const mt_model *model, int ring, int sums, int outs);
+/* The most ring slots any group has. */
+int mt_placement_ring(const mt_placement *p, const mt_model *model);
 void mt_placement_free(mt_placement *p);
 
 /* What the limits ask of this model can be done. */
@@ -210,23 +231,29 @@ typedef struct mt_loan {
     size_t v, lo, g, hi, bytes[2];
 } mt_loan;
 mt_loan mt_plan_loan(const mt_plan *p, int unit);
-/* Fill in the lenders; false: there are too few.  A layer's lender is itself or a later one, whose backward is over sooner and
- * whose forward comes later: the further away, the more time copies have.  So the last unit that borrows takes the last layer,
- * and so on down; the embedding, whose backward is the last, takes what is left of the others. */
-bool mt_plan_lend(mt_plan *p);
+/* Fill in what follows from the places of units and layers; linear in their number.  False: there are too few lenders.  A layer's
+ * lender is itself or a later one, whose backward is over sooner and whose forward comes later: the further away, the more time
+ * copies have.  So the last unit that borrows takes the last layer, and so on down; the embedding, whose backward is the last,
+ * takes what is left of the others. */
+bool mt_plan_settle(mt_plan *p);
 /* The unit in whose host memory unit u's state lies: its own, except where layers share it. */
 int mt_plan_alias(const mt_plan *p, int unit);
 /* The layer in whose host memory a layer's kept activations lie, if they do. */
 int mt_plan_alias_kept(const mt_plan *p, int layer);
-/* Could unit u's staged state borrow, beside those that do?  Its accumulator must be its own, and what layers keep on the device
- * large enough. */
-bool mt_plan_can_borrow(const mt_plan *p, int unit);
+/* Who can borrow, asked of units in ascending order; all zero before the first. */
+typedef struct mt_lending {
+    int next;       /* layers before it are taken, or lend too little */
+    size_t refused; /* no layer from `next` on lends this much; 0: not known */
+} mt_lending;
+/* True if unit u's staged state can borrow beside those that were granted before it, which takes its share of *l.  Its
+ * accumulator must be its own, and what layers keep on the device large enough. */
+bool mt_plan_grant(const mt_plan *p, mt_lending *l, int unit);
 /* First layer of the segment that holds `layer`: the nearest kept input at or before it. */
 int mt_plan_segment_start(const mt_plan *p, int layer);
 
 /* The stage slot that is unit u's own: there is one for each that needs one.  What lies there stays until the next update, which
  * reads it instead of the host's; it is written back each time all the same.  -1: it needs none, or they are too few. */
-int mt_plan_own_slot(const mt_plan *p, int unit);
+static inline int mt_plan_own_slot(const mt_plan *p, int unit) { return p->place.units[unit].own_slot; }
 /* Where unit u's state lies in a stage slot, behind its m; hi has no place there where it is updated in place. */
 typedef struct mt_stage_layout {
     size_t v, hi, lo, bytes;

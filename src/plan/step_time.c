@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-enum { NONE = -1, SLOTS = 64, SHOWN = 3, STEPS = 2 };
+enum { NONE = -1, SHOWN = 3, STEPS = 2 };
 
 /* Numbers of the latest tasks of each kind. */
 struct unit_drawn {
@@ -26,8 +26,8 @@ struct unit_drawn {
 
 /* A group's slots, the one used longest ago first. */
 struct ring_drawn {
-    int n, unit[SLOTS], fetched[SLOTS], freed[SLOTS];
-    int out_turn, n_outs, out_free[SLOTS];
+    int n, *unit, *fetched, *freed;
+    int out_turn, n_outs, *out_free;
     int acc_free; /* sums that pass through host memory share one slot */
 };
 
@@ -38,8 +38,8 @@ typedef struct drawing {
     mt_queues *q;
     struct unit_drawn *units;
     struct ring_drawn *rings;
-    int keep_free[SLOTS], keep_layer[SLOTS]; /* slots kept activations pass through */
-    int slab_done[SLOTS];                    /* the update that frees a slab */
+    int *keep_free, *keep_layer; /* slots kept activations pass through */
+    int *slab_done;              /* the update that frees a slab */
     int n_slab_jobs;
     int norm;                   /* the step before is known to be finite */
     int n_late, late, returned; /* write-backs that keep pace with the step: how many, the next unit, and how many are drawn */
@@ -445,21 +445,38 @@ static void open_units(drawing *d)
     if (any) d->n_late = 0; /* all at once, behind what frees memory */
 }
 
-static void open_rings(drawing *d)
+static int *take(int **slots, int n)
+{
+    int *here = *slots;
+    *slots += n;
+    return here;
+}
+
+static mt_rc open_rings(drawing *d, mt_step_drawing *shared, mt_err *err)
 {
     const mt_placement *q = &d->p->place;
+    size_t all = 2 * (size_t)q->keep_slots + (size_t)q->n_slabs;
     for (int g = 0; g < d->p->model->n_groups; g++) {
+        const mt_group_place *at = &q->groups[g];
         struct ring_drawn *r = &d->rings[g];
-        r->n = r->n_outs = r->out_turn = 0;
-        for (int i = 0; i < SLOTS; i++) r->freed[i] = r->out_free[i] = NONE;
-        r->acc_free = NONE;
+        *r = (struct ring_drawn){ .n = (int)mt_min_i64(at->streamed, at->ring_slots),
+                                  .n_outs = (int)mt_min_i64(at->hosted, at->out_slots),
+                                  .acc_free = NONE };
+        all += 3 * (size_t)r->n + (size_t)r->n_outs;
     }
-    for (int u = 0; u < d->p->model->n_units; u++) {
-        struct ring_drawn *r = &d->rings[unit_of(d, u)->group];
-        if (!q->units[u].resident && r->n < q->ring_slots) r->n++;
-        if (q->units[u].site == MT_SITE_HOST && r->n_outs < q->grad_slots) r->n_outs++;
+    MT_TRY(mt_grow(&shared->slots, &shared->cap_slots, all + 1, sizeof *shared->slots, err));
+    for (size_t i = 0; i < all; i++) shared->slots[i] = NONE;
+    int *next = shared->slots;
+    for (struct ring_drawn *r = d->rings; r < d->rings + d->p->model->n_groups; r++) {
+        r->unit = take(&next, r->n);
+        r->fetched = take(&next, r->n);
+        r->freed = take(&next, r->n);
+        r->out_free = take(&next, r->n_outs);
     }
-    for (int i = 0; i < SLOTS; i++) d->keep_free[i] = d->keep_layer[i] = d->slab_done[i] = NONE;
+    d->keep_free = take(&next, q->keep_slots);
+    d->keep_layer = take(&next, q->keep_slots);
+    d->slab_done = take(&next, q->n_slabs);
+    return MT_OK;
 }
 
 /* What no order of things can beat: the longest part, copies both ways at once, and all that passes through host memory. */
@@ -547,7 +564,7 @@ mt_rc mt_step_time(mt_step_drawing *shared, const mt_plan *p, const mt_machine *
     marks at[STEPS];
     mt_queues_clear(d.q);
     open_units(&d);
-    open_rings(&d);
+    MT_TRY(open_rings(&d, shared, err));
     for (int i = 0; i < STEPS; i++) {
         d.counts = i == STEPS - 1;
         at[i] = draw_step(&d, n_sweeps);
@@ -583,5 +600,6 @@ void mt_step_drawing_free(mt_step_drawing *d)
     mt_free(d->units);
     mt_free(d->rings);
     mt_free(d->costs.kinds);
+    mt_free(d->slots);
     *d = (mt_step_drawing){ 0 };
 }

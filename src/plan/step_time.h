@@ -17,6 +17,8 @@ typedef struct mt_step_drawing {
     mt_queues queues;
     struct unit_drawn *units; /* [n_units] */
     struct ring_drawn *rings; /* [n_groups] */
+    int *slots;               /* what is remembered of slots of every kind */
+    size_t cap_slots;
 } mt_step_drawing;
 
 mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *err);

@@ -26,7 +26,8 @@ static mt_rc mixed_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.longest;
     p.accumulators = MT_HOST;
-    p.ring_slots = 2, p.keep_slots = 2, p.grad_slots = 1, p.stage_slots = 1, p.n_slabs = 1;
+    mt_placement_set_slots(&p, r->model, 2, 1, 1);
+    p.keep_slots = 2, p.stage_slots = 1, p.n_slabs = 1;
     for (int u = 0; u < r->model->n_units; u++) {
         mt_site site = (mt_site)(u % 3);
         p.units[u] = (mt_unit_place){ .site = site, .home = site == MT_SITE_DEVICE ? MT_DEVICE : MT_HOST,
@@ -49,7 +50,8 @@ static mt_rc borrowing_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.longest;
     p.accumulators = MT_DEVICE;
-    p.ring_slots = 1, p.grad_slots = 1, p.n_slabs = 1;
+    mt_placement_set_slots(&p, r->model, 1, 1, 1);
+    p.n_slabs = 1;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) {
         bool layer = r->model->units[u].kind == MT_UNIT_LAYER;
@@ -69,7 +71,8 @@ static mt_rc own_slots_plan(mt_plan **out, const rig *r, bool clip, mt_err *err)
                         .head_rows = 8 };
     MT_TRY(mt_placement_init(&p, r->model, err));
     p.sweep_tokens = r->batch.n_tokens;
-    p.ring_slots = 1, p.grad_slots = 1, p.stage_slots = r->model->n_units;
+    mt_placement_set_slots(&p, r->model, 1, 1, 1);
+    p.stage_slots = r->model->n_units;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .site = u == 1 ? MT_SITE_HOST : MT_SITE_STAGED };
     mt_rc rc = mt_plan_create(out, r->model, &job, &a, &p, err);

@@ -90,7 +90,8 @@ static void start(rig *r, bool by_turns)
     const mt_arithmetic a = { .compute = MT_DTYPE_F32, .grad = MT_DTYPE_BF16, .micro_tokens = 8, .mlp_rows = 8, .head_rows = 8 };
     assert_ok(mt_placement_init(&p, r->model, &err));
     p.sweep_tokens = 8;
-    p.ring_slots = 1, p.grad_slots = 1, p.n_slabs = 1;
+    mt_placement_set_slots(&p, r->model, 1, 1, 1);
+    p.n_slabs = 1;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_INPUT, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) {
         bool there = by_turns && u % 2;

@@ -83,9 +83,13 @@ static void three_steps(rig *r, outcome *out, dice *d)
 static void describe(const mt_plan *plan, char *out, size_t n)
 {
     const mt_placement *p = &plan->place;
-    int k = snprintf(out, n, "sweep %d of %d, acc %s, ring %d, keep slots %d, out %d, stage %d, slabs %d; layers",
-                     (int)p->sweep_tokens, (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device",
-                     p->ring_slots, p->keep_slots, p->grad_slots, p->stage_slots, p->n_slabs);
+    int k = snprintf(out, n, "sweep %d of %d, acc %s, keep slots %d, stage %d, slabs %d; groups", (int)p->sweep_tokens,
+                     (int)plan->job.step_tokens, p->accumulators == MT_HOST ? "host" : "device", p->keep_slots, p->stage_slots,
+                     p->n_slabs);
+    for (int g = 0; g < plan->model->n_groups; g++)
+        k += snprintf(out + k, n - (size_t)k, " %d/%d/%d", p->groups[g].ring_slots, p->groups[g].sum_slots,
+                      p->groups[g].out_slots);
+    k += snprintf(out + k, n - (size_t)k, "; layers");
     for (int l = 0; l < plan->model->config->L; l++)
         k += snprintf(out + k, n - (size_t)k, " %d%c", p->layers[l].keep, p->layers[l].place == MT_HOST ? 'h' : 'd');
     k += snprintf(out + k, n - (size_t)k, "; units");

@@ -25,6 +25,16 @@ static inline void draw_layers(mt_placement *p, const mt_model *m, dice *d, int 
     }
 }
 
+/* Of each group its own, at least as many as a segment may need. */
+static inline void draw_groups(mt_placement *p, const mt_model *m, dice *d, int longest)
+{
+    for (int g = 0; g < m->n_groups; g++) {
+        p->groups[g].ring_slots = longest + roll(d, 3);
+        p->groups[g].sum_slots = longest + roll(d, 3);
+        p->groups[g].out_slots = 1 + roll(d, 3);
+    }
+}
+
 static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, const mt_arithmetic *a, dice *d)
 {
     int longest = 1;
@@ -32,18 +42,20 @@ static inline void draw(mt_placement *p, const mt_model *m, const mt_job *j, con
     p->sweep_tokens = roll(d, 2) ? mt_max_i64(j->step_tokens, a->micro_tokens)
                                  : a->micro_tokens + roll(d, (int)(j->step_tokens - a->micro_tokens) + 1);
     p->accumulators = roll(d, 2) ? MT_DEVICE : MT_HOST;
-    p->ring_slots = longest + roll(d, 3);
+    draw_groups(p, m, d, longest);
     p->keep_slots = 2 + roll(d, 2);
-    p->grad_slots = 1 + roll(d, 3);
     p->stage_slots = roll(d, 2) ? 1 + roll(d, 3) : m->n_units; /* shared, or one for each */
     p->n_slabs = 1 + roll(d, 3);
+    mt_lending lending = { 0 };
     for (int u = 0; u < m->n_units; u++) {
         mt_unit_place *at = &p->units[u];
         at->home = roll(d, 3) ? MT_HOST : MT_DEVICE;
         at->resident = at->home == MT_DEVICE || roll(d, 3) == 0;
         at->site = at->home == MT_DEVICE ? MT_SITE_DEVICE : roll(d, 2) ? MT_SITE_HOST : MT_SITE_STAGED;
-        mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
-        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_can_borrow(&trial, u) && roll(d, 3);
+        const mt_plan trial = { .model = m, .job = *j, .arithmetic = *a, .place = *p };
+        mt_lending with = lending;
+        at->borrows = at->site == MT_SITE_STAGED && m->units[u].layout->n_train && mt_plan_grant(&trial, &with, u) && roll(d, 3);
+        if (at->borrows) lending = with;
     }
 }
 

@@ -64,14 +64,15 @@ static inline mt_plan *plan_loans(const rig *r, const mt_arithmetic *a, bool cli
     assert_ok(mt_placement_init(&p, r->model, &err));
     p.sweep_tokens = a->micro_tokens * 2;
     p.accumulators = MT_DEVICE;
-    p.ring_slots = 3;
-    p.grad_slots = p.n_slabs = 2;
+    mt_placement_set_slots(&p, r->model, 3, 1, 2);
+    p.n_slabs = 2;
     for (int l = 0; l < r->config->L; l++) p.layers[l] = (mt_layer_place){ MT_KEEP_ALL, MT_DEVICE };
     for (int u = 0; u < r->model->n_units; u++) p.units[u] = (mt_unit_place){ .resident = resident, .home = MT_HOST,
                                                                               .site = MT_SITE_HOST };
+    mt_lending lending = { 0 };
     for (int u = 0; hosted >= 0 && u < r->model->n_units - hosted; u++) {
         const mt_plan trial = { .model = r->model, .job = job, .arithmetic = *a, .place = p };
-        if (mt_plan_can_borrow(&trial, u)) p.units[u].site = MT_SITE_STAGED, p.units[u].borrows = true;
+        if (mt_plan_grant(&trial, &lending, u)) p.units[u].site = MT_SITE_STAGED, p.units[u].borrows = true;
     }
     for (int u = 0; slots && u < r->model->n_units; u++) p.units[u].site = MT_SITE_STAGED;
     p.stage_slots = slots;

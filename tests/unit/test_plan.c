@@ -37,6 +37,7 @@ static void a_segment_longer_than_the_engine_can_redo_is_refused(void **state)
         open_model(&c, &m, layers);
         assert_ok(mt_placement_init(&p, m, &err));
         p.sweep_tokens = 8;
+        mt_placement_set_slots(&p, m, 0, layers, 0);
         for (int u = 0; u < m->n_units; u++) p.units[u] = (mt_unit_place){ .resident = true, .home = MT_DEVICE,
                                                                            .site = MT_SITE_DEVICE };
         for (int l = 0; l < layers; l++) p.layers[l] = (mt_layer_place){ l ? MT_KEEP_NOTHING : MT_KEEP_INPUT, MT_DEVICE };
