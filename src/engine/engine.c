@@ -70,7 +70,8 @@ static mt_rc open_step(mt_engine *e, mt_err *err)
     e->sort_a = mt_calloc(rows, sizeof *e->sort_a);
     e->sort_b = mt_calloc(rows, sizeof *e->sort_b);
     e->visits = mt_calloc((size_t)(2 * e->model->n_units + 2), sizeof *e->visits);
-    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b || !e->visits)
+    e->uses = mt_calloc((size_t)(2 * e->model->n_units + 2), sizeof *e->uses);
+    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b || !e->visits || !e->uses)
         return mt_fail(err, MT_ENOMEM, "no host memory for a step's tables");
     e->sum = mt__buffer(e, MT_BUF_SUMS, -1, -1);
     e->n_bad = (int64_t *)(e->sum + 1);
@@ -155,6 +156,7 @@ void mt_engine_free(mt_engine *e)
     mt_free(e->sort_a);
     mt_free(e->sort_b);
     mt_free(e->visits);
+    mt_free(e->uses);
     mt_watch_deinit(&e->watch);
     pthread_mutex_destroy(&e->write_lock);
     mt_free(e);

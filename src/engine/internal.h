@@ -66,7 +66,11 @@ typedef struct unit_state {
     float *acc_host[2];      /* host accumulators: own, and the embedding's share when tied */
     mt_event *acc_saved[2];
     int first_slot, n_slots; /* the ring slots it may use */
+    int slot;                /* the ring slot it was last fetched into; -1: none */
+    int first_use, n_uses;   /* of the step's order of visits: which of e->uses are its */
     struct stage_slot *stage; /* staged: the slot that is its own; NULL: it has none */
+    struct stage_slot *staged_in; /* the slot it was last staged in */
+    int next_borrower[2];         /* of the lists of its two lenders, see layer_state */
 } unit_state;
 
 typedef struct layer_state {
@@ -76,8 +80,9 @@ typedef struct layer_state {
     char *kept_host; /* host block, or NULL */
     int slot;        /* keep slot when kept on the host */
     mt_event *saved; /* the host block is complete */
-    int borrower;    /* the unit whose staged state lies in `kept` between steps; -1: none */
-    mt_event *lent;  /* the last backward has read it: the borrower may have it */
+    int borrowers; /* loans whose staged state lies in `kept` between steps: a list of 2 * unit + (which of its lenders); -1: none
+                    */
+    mt_event *lent; /* the last backward has read it: they may have it */
 } layer_state;
 
 typedef struct keep_slot {
@@ -152,6 +157,9 @@ struct mt_engine {
     /* order in which units' weights are used; wraps from sweep to sweep */
     int *visits;
     int n_visits, visit;
+    int *uses;     /* the same by unit: of each, its visits in ascending order */
+    int ahead;     /* the next so many visits have their weights on the device or on the way */
+    int64_t looks; /* slots, visits and units looked at for prefetching and staging, for tests */
     bool last_sweep;
     int64_t sweep, n_sweeps; /* of the step at hand */
     mt_event *visited;       /* compute has left the unit of the newest visit */
@@ -215,6 +223,12 @@ mt_rc mt__ring_acquire(mt_engine *e, int u, mt_weights *w, mt_err *err);
 mt_rc mt__ring_release(mt_engine *e, int u, mt_err *err);
 /* Start copies for the coming visits, as far as slots and updates allow without waiting. */
 mt_rc mt__ring_prefetch(mt_engine *e, mt_err *err);
+/* The order of visits is written: begin with its first. */
+void mt__ring_begin(mt_engine *e);
+/* The visit is over. */
+void mt__ring_next(mt_engine *e);
+/* What the device holds of unit u's weights is old. */
+void mt__ring_forget(mt_engine *e, int u);
 /* The slot a unit's weights are updated in, when they live or stay on the device as bf16; else NULL. */
 ring_slot *mt__ring_in_place(mt_engine *e, int u);
 
@@ -311,6 +325,8 @@ mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_er
  * returns; there may be one per cache slot. */
 mt_rc mt__step_continue(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err);
 
+/* The next loan in a lender's list. */
+static inline int mt__next_loan(const mt_engine *e, int loan) { return e->units[loan / 2].next_borrower[loan % 2]; }
 static inline bool mt__is_f32(const mt_engine *e) { return e->plan->arithmetic.compute == MT_DTYPE_F32; }
 static inline const mt_unit_place *mt__place(const mt_engine *e, int u) { return &e->plan->place.units[u]; }
 static inline const mt_layout *mt__layout(const mt_engine *e, int u) { return e->model->units[u].layout; }

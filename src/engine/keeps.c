@@ -67,10 +67,9 @@ static keep_slot *host_slot(mt_engine *e, int layer)
 mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
 {
     if (!train || layer >= e->model->config->L) return MT_OK;
-    int borrower = e->layers[layer].borrower;
-    if (borrower >= 0) {
-        MT_TRY(mt__updates_return(e, borrower, err));
-        return mt_wait(e->compute, e->units[borrower].kept_free, err); /* U7: its state still lies here */
+    for (int loan = e->layers[layer].borrowers; loan >= 0; loan = mt__next_loan(e, loan)) {
+        MT_TRY(mt__updates_return(e, loan / 2, err));
+        MT_TRY(mt_wait(e->compute, e->units[loan / 2].kept_free, err)); /* U7: its state still lies here */
     }
     keep_slot *k = host_slot(e, layer);
     if (!k) return MT_OK;
@@ -158,6 +157,17 @@ static mt_rc open_carvings(mt_engine *e, mt_err *err)
     return MT_OK;
 }
 
+/* At the head of its lenders' lists; once, where both are the same. */
+static void list_loans(mt_engine *e, int u)
+{
+    const mt_unit_place *at = mt__place(e, u);
+    for (int i = at->borrows && at->lender[0] == at->lender[1] ? 1 : 0; i < 2 && at->borrows; i++) {
+        layer_state *l = &e->layers[at->lender[i]];
+        e->units[u].next_borrower[i] = l->borrowers;
+        l->borrowers = 2 * u + i;
+    }
+}
+
 mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
 {
     int n_slots = e->plan->place.keep_slots, n_hosted = 0;
@@ -178,12 +188,11 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
                            ? mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1)
                            : NULL;
         if (s->kept_host) s->slot = n_hosted++ % n_slots;
-        s->borrower = -1;
+        s->borrowers = -1;
         MT_TRY(mt__event(e, &s->saved, "kept activations sent", err));
         MT_TRY(mt__event(e, &s->lent, "last backward", err));
     }
-    for (int u = 0; u < e->model->n_units; u++)
-        for (int i = 0; i < 2 && mt__place(e, u)->borrows; i++) e->layers[mt__place(e, u)->lender[i]].borrower = u;
+    for (int u = e->model->n_units - 1; u >= 0; u--) list_loans(e, u);
     return MT_OK;
 }
 

@@ -16,18 +16,60 @@
 static ring_slot *slot_holding(mt_engine *e, int u)
 {
     unit_state *s = &e->units[u];
-    for (int i = s->first_slot; i < s->first_slot + s->n_slots; i++)
-        if (e->ring[i].unit == u && e->ring[i].version == s->version) return &e->ring[i];
-    return NULL;
+    ring_slot *r = s->slot < 0 ? NULL : &e->ring[s->slot];
+    return r && r->unit == u && r->version == s->version ? r : NULL;
 }
 
-/* Visits until unit u is used again, counted from visit `from`; INT_MAX: not before the step ends. */
-static int next_use(const mt_engine *e, int u, int from)
+/* Visits in which weights may be fetched: none across the end of a step (R5). */
+static int horizon_of(const mt_engine *e) { return e->last_sweep ? e->n_visits - e->visit : e->n_visits; }
+
+/* Visits until unit u is used again; INT_MAX: not before the step ends. */
+static int next_use(mt_engine *e, int u)
 {
-    int horizon = e->last_sweep ? e->n_visits - from : e->n_visits;
-    for (int d = 1; d < horizon; d++)
-        if (e->visits[(from + d) % e->n_visits] == u) return d;
-    return INT_MAX;
+    const unit_state *s = &e->units[u];
+    int next = INT_MAX;
+    for (int i = s->first_use; i < s->first_use + s->n_uses; i++) {
+        int distance = e->uses[i] - e->visit;
+        if (distance <= 0) distance += e->n_visits;
+        if (distance < next) next = distance;
+    }
+    e->looks += s->n_uses;
+    return next < horizon_of(e) ? next : INT_MAX;
+}
+
+/* Where in the order of visits each unit comes. */
+static void list_uses(mt_engine *e)
+{
+    int at = 0;
+    for (int u = 0; u < e->model->n_units; u++) e->units[u].n_uses = 0;
+    for (int i = 0; i < e->n_visits; i++) e->units[e->visits[i]].n_uses++;
+    for (int u = 0; u < e->model->n_units; u++) {
+        e->units[u].first_use = at;
+        at += e->units[u].n_uses;
+        e->units[u].n_uses = 0;
+    }
+    for (int i = 0; i < e->n_visits; i++) {
+        unit_state *s = &e->units[e->visits[i]];
+        e->uses[s->first_use + s->n_uses++] = i;
+    }
+}
+
+void mt__ring_begin(mt_engine *e)
+{
+    e->visit = e->ahead = 0;
+    list_uses(e);
+}
+
+void mt__ring_next(mt_engine *e)
+{
+    e->visit = (e->visit + 1) % e->n_visits;
+    if (e->ahead > 0) e->ahead--;
+}
+
+void mt__ring_forget(mt_engine *e, int u)
+{
+    ring_slot *r = e->units[u].slot < 0 ? NULL : &e->ring[e->units[u].slot];
+    if (r && r->unit == u) r->unit = -1;
 }
 
 /* A slot unit u may overwrite for a use `distance` visits ahead; NULL: every one is lent or needed sooner. */
@@ -38,9 +80,10 @@ static ring_slot *choose_victim(mt_engine *e, int u, int distance)
     int best_use = distance; /* R3: never throw out what is needed no later than what comes in */
     for (int i = s->first_slot; i < s->first_slot + s->n_slots; i++) {
         ring_slot *r = &e->ring[i];
+        e->looks++;
         if (r->lent) continue;
         bool stale = r->unit < 0 || e->units[r->unit].version != r->version;
-        int use = stale ? INT_MAX : next_use(e, r->unit, e->visit);
+        int use = stale ? INT_MAX : next_use(e, r->unit);
         if (stale || use > best_use) {
             best = r;
             best_use = use;
@@ -108,6 +151,7 @@ static mt_rc queue_copies(mt_engine *e, int u, ring_slot *r, mt_err *err)
 /* Put unit u, to be used `distance` visits ahead, on its way; *started is false if that must wait. */
 static mt_rc fetch(mt_engine *e, int u, int distance, bool block, bool *started, mt_err *err)
 {
+    e->looks++;
     *started = slot_holding(e, u) != NULL;
     if (*started) return MT_OK;
     ring_slot *r = choose_victim(e, u, distance);
@@ -116,6 +160,7 @@ static mt_rc fetch(mt_engine *e, int u, int distance, bool block, bool *started,
     if (!is_ready) return MT_OK;
     r->unit = u;
     r->version = e->units[u].version;
+    e->units[u].slot = (int)(r - e->ring);
     *started = true;
     return queue_copies(e, u, r, err);
 }
@@ -141,13 +186,15 @@ mt_rc mt__ring_release(mt_engine *e, int u, mt_err *err)
     return mt_record(e->compute, r->s.free, err);
 }
 
+/* What has been started for the visits ahead stays: only what is needed later is thrown out for what comes in (R3).  So this goes
+ * on where it stopped. */
 mt_rc mt__ring_prefetch(mt_engine *e, mt_err *err)
 {
-    int horizon = e->last_sweep ? e->n_visits - e->visit : e->n_visits;
-    for (int d = 1; d < horizon; d++) {
+    for (int d = e->ahead + 1; d < horizon_of(e); d++) {
         bool started;
         MT_TRY(fetch(e, e->visits[(e->visit + d) % e->n_visits], d, false, &started, err));
         if (!started) break; /* in order: what comes later would take what this one is waiting for */
+        e->ahead = d;
     }
     return MT_OK;
 }
@@ -207,8 +254,10 @@ mt_rc mt__ring_create(mt_engine *e, mt_err *err)
     e->ring = mt_calloc((size_t)e->model->n_units, sizeof *e->ring); /* a group has no more slots than units */
     mt_rc rc = e->ring && first ? open_streamed(e, first, err) : mt_fail(err, MT_ENOMEM, "no host memory for the ring");
     mt_free(first);
-    for (int u = 0; u < e->model->n_units; u++)
+    for (int u = 0; u < e->model->n_units; u++) {
+        e->units[u].slot = -1;
         if (!rc && mt__place(e, u)->resident) rc = open_resident(e, u, err);
+    }
     return rc;
 }
 

@@ -205,8 +205,7 @@ static mt_rc begin_write(mt_engine *e, int unit, mt_state_kind kind, int64_t fir
 {
     MT_TRY(mt_engine_settle(e, err));
     MT_TRY(check_range(e, unit, kind, first, n, err));
-    for (int i = 0; i < e->n_ring; i++)
-        if (e->ring[i].unit == unit) e->ring[i].unit = -1; /* what the device holds is old now */
+    mt__ring_forget(e, unit);
     if (e->units[unit].stage) e->units[unit].stage->version = -1;
     return MT_OK;
 }

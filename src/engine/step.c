@@ -39,7 +39,7 @@ static mt_rc leave(mt_engine *e, int u, mt_err *err)
     MT_TRY(mt__ring_release(e, u, err));
     MT_TRY(mt__ring_prefetch(e, err));
     MT_TRY(mt__updates_pace(e, err));
-    e->visit = (e->visit + 1) % e->n_visits;
+    mt__ring_next(e);
     return MT_OK;
 }
 
@@ -111,7 +111,7 @@ static mt_rc acquire_segment(mt_engine *e, segment *g, const sweep *s, mt_err *e
 {
     for (int l = g->first; l < g->end; l++) {
         MT_TRY(visit(e, unit_of(e, l), &g->w[l - g->first], err));
-        if (l + 1 < g->end) e->visit = (e->visit + 1) % e->n_visits; /* all of them stay lent */
+        if (l + 1 < g->end) mt__ring_next(e); /* all of them stay lent */
         MT_TRY(mt__grads_begin(e, unit_of(e, l), s->is_first, &g->acc[l - g->first], err));
     }
     MT_TRY(mt__keeps_fetch(e, g->first, s->rows, err));
@@ -189,17 +189,17 @@ static mt_rc backward_embed(mt_engine *e, const sweep *s, mt_err *err)
 
 static void plan_visits(mt_engine *e, bool train)
 {
-    int n = 0, L = (int)e->model->config->L;
+    int n = 0, L = (int)e->model->config->L, lowest = lowest_layer(e);
     e->visits[n++] = e->model->embed;
     for (int l = 0; l < L; l++) e->visits[n++] = unit_of(e, l);
     e->visits[n++] = e->model->head;
-    for (int end = L; train && end > lowest_layer(e);) {
+    for (int end = L; train && end > lowest;) {
         int first = mt_plan_segment_start(e->plan, end - 1);
         for (int l = first; l < end; l++) e->visits[n++] = unit_of(e, l);
         end = first;
     }
     e->n_visits = n;
-    e->visit = 0;
+    mt__ring_begin(e);
 }
 
 /* -- a step ---------------------------------------------------------------------------------------- */

@@ -118,8 +118,9 @@ static mt_rc stage_first(mt_engine *e, stage_slot *k, int u, bool v, bool rest, 
 /* And what takes the accumulator's place. */
 static mt_rc stage_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
 {
-    const unit_state *s = &e->units[u];
+    unit_state *s = &e->units[u];
     k->unit = u;
+    s->staged_in = k;
     MT_TRY(mt_wait(e->copy_in, k->s.free, err));
     MT_TRY(mt_wait(e->copy_in, s->written, err)); /* U2 */
     MT_TRY(mt_copy(e->copy_in, carve(e, k, u).m, s->m, moment_bytes(e, u), MT_COPY_IN, err));
@@ -131,6 +132,7 @@ static mt_rc stage_in(mt_engine *e, stage_slot *k, int u, mt_err *err)
     bool own = e->units[u].stage == k;
     if (own && k->version == e->units[u].version) {
         k->unit = u; /* still there */
+        e->units[u].staged_in = k;
         return MT_OK;
     }
     if (own) k->version = e->units[u].version;
@@ -165,10 +167,9 @@ static mt_rc write_back_rest(mt_engine *e, stage_slot *k, int u, mt_err *err)
 
 static stage_slot *slot_staged_for(mt_engine *e, int u)
 {
-    if (mt__place(e, u)->borrows) return &e->own_stages[u];
-    for (int i = 0; i < e->plan->place.stage_slots; i++)
-        if (e->stages[i].unit == u) return &e->stages[i];
-    return NULL;
+    stage_slot *k = mt__place(e, u)->borrows ? &e->own_stages[u] : e->units[u].staged_in;
+    e->looks++;
+    return k && (mt__place(e, u)->borrows || k->unit == u) ? k : NULL;
 }
 
 /* Queue the update itself; *at: where the new state lies. */
@@ -309,10 +310,14 @@ mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err) { return stage_res
 mt_rc mt__updates_lend(mt_engine *e, int layer, mt_err *err)
 {
     layer_state *l = &e->layers[layer];
-    if (l->borrower < 0) return MT_OK;
-    const int *lender = mt__place(e, l->borrower)->lender;
+    if (l->borrowers < 0) return MT_OK;
     MT_TRY(mt_record(e->compute, l->lent, err));
-    return stage_first(e, &e->own_stages[l->borrower], l->borrower, lender[0] == layer, lender[1] == layer, l->lent, err);
+    for (int loan = l->borrowers; loan >= 0; loan = mt__next_loan(e, loan)) {
+        int u = loan / 2;
+        const int *lender = mt__place(e, u)->lender;
+        MT_TRY(stage_first(e, &e->own_stages[u], u, lender[0] == layer, lender[1] == layer, l->lent, err));
+    }
+    return MT_OK;
 }
 
 mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err)

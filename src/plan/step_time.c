@@ -17,8 +17,9 @@ struct unit_drawn {
     bool ahead;          /* staged into a slot before the norm was known */
     bool stays;          /* its state stays in a slot of its own */
     int kept_free;       /* what it borrowed of a layer's kept memory is back */
-    int borrower;        /* its layer's: the unit that borrows from it; -1: none */
-    int landed;          /* gradient on the host */
+    int borrowers;       /* its layer's: a list of 2 * unit + (which of its lenders); -1: none */
+    int next_borrower[2];
+    int landed;   /* gradient on the host */
     int acc_saved;
     int kept_saved;
     int keep_slot; /* its layer's: what is kept in host memory passes through; -1: none */
@@ -111,13 +112,17 @@ static double kept_bytes(const drawing *d, int layer)
                                                d->p->place.layers[layer].keep);
 }
 
+static int next_loan(const drawing *d, int loan) { return d->units[loan / 2].next_borrower[loan % 2]; }
+
 /* What must be done before a layer's kept memory is written. */
 static int keep_open(drawing *d, int layer)
 {
     if (layer >= d->p->model->config->L) return NONE;
     int u = layer_unit(d, layer), slot = keep_slot(d, layer);
-    if (d->units[u].borrower >= 0) return d->units[d->units[u].borrower].kept_free;
-    if (slot < 0) return NONE;
+    int behind = NONE;
+    for (int loan = d->units[u].borrowers; loan >= 0; loan = next_loan(d, loan))
+        if (d->units[loan / 2].kept_free > behind) behind = d->units[loan / 2].kept_free; /* a queue is in order */
+    if (slot < 0) return behind;
     d->keep_layer[slot] = layer;
     return d->keep_free[slot];
 }
@@ -353,9 +358,9 @@ static void backward_segment(drawing *d, int from, int end, bool first, bool las
     keep_release(d, from, computed);
     for (int l = from; l < end; l++) release(d, layer_unit(d, l), computed);
     for (int l = from; l < end; l++) pace(d, computed);
-    int borrower = d->units[layer_unit(d, from)].borrower;
-    /* Of two lenders, the later. */
-    if (last && borrower >= 0 && place_of(d, borrower)->lender[1] == from) stage_first(d, borrower, computed);
+    /* If a unit has two lenders, the one whose backward is later counts. */
+    for (int loan = d->units[layer_unit(d, from)].borrowers; last && loan >= 0; loan = next_loan(d, loan))
+        if (loan % 2) stage_first(d, loan / 2, computed);
     for (int l = end - 1; l >= from; l--) grads_end(d, layer_unit(d, l), computed, last);
 }
 
@@ -415,6 +420,17 @@ static marks draw_step(drawing *d, int64_t n_sweeps)
     return (marks){ ends[0], ends[1], ends[shown - 1] };
 }
 
+/* At the head of its lenders' lists; once, where both are the same. */
+static void list_loans(drawing *d, int u)
+{
+    const mt_unit_place *at = place_of(d, u);
+    for (int i = at->borrows && at->lender[0] == at->lender[1] ? 1 : 0; i < 2 && at->borrows; i++) {
+        struct unit_drawn *lender = &d->units[layer_unit(d, at->lender[i])];
+        d->units[u].next_borrower[i] = lender->borrowers;
+        lender->borrowers = 2 * u + i;
+    }
+}
+
 static void open_units(drawing *d)
 {
     const mt_placement *q = &d->p->place;
@@ -426,7 +442,7 @@ static void open_units(drawing *d)
                                            .staged = NONE,
                                            .written = NONE,
                                            .kept_free = NONE,
-                                           .borrower = -1,
+                                           .borrowers = -1,
                                            .landed = NONE,
                                            .acc_saved = NONE,
                                            .kept_saved = NONE,
@@ -440,8 +456,8 @@ static void open_units(drawing *d)
     for (int u = 0; u < d->p->model->n_units; u++) {
         any |= q->units[u].borrows;
         d->n_late += returns_late(d, u);
-        for (int i = 0; i < 2 && q->units[u].borrows; i++) d->units[layer_unit(d, q->units[u].lender[i])].borrower = u;
     }
+    for (int u = d->p->model->n_units - 1; u >= 0; u--) list_loans(d, u);
     if (any) d->n_late = 0; /* all at once, behind what frees memory */
 }
 
