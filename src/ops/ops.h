@@ -216,6 +216,100 @@ typedef struct mt_normhead {
     float *dw;      /* [V, D] or NULL: not trained */
 } mt_normhead;
 
+/* Causal depthwise convolution, then silu; every document starts with zeros before it:
+ *     s[t][c] = sum over m < width of w[c][m] x[t - width + 1 + m][c],   y = silu(s).
+ * Backward makes s again from x:  ds = dy silu'(s),  dx[t] = sum over m of w[m] ds[t + width - 1 - m] inside the document,
+ * dw[c][m] += sum over t of ds[t] x[t - width + 1 + m].  Nothing may alias. */
+typedef struct mt_conv {
+    mt_dtype t;
+    int64_t N, C;             /* rows, channels */
+    int64_t width;            /* MT_CONV_LEAST to MT_CONV_MOST */
+    int64_t ldx, ldy, ld_dx;  /* elements from row to row; dy has ldy */
+    int64_t n_docs;
+    const int32_t *doc_start; /* [n_docs + 1], device; the documents cover all N rows */
+    const void *x;            /* [N, C] */
+    const void *w;            /* [C, width] */
+    void *y;                  /* [N, C] */
+    const void *dy;
+    void *dx;
+    float *dw;                /* [C, width] or NULL: not trained */
+    void *scratch;
+} mt_conv;
+enum { MT_CONV_LEAST = 2, MT_CONV_MOST = 8 };
+
+/* conv of rows that continue sequences (generation).  Document d is the new rows of a sequence whose last width - 1 inputs are
+ * in state[slot[d]], oldest first.  The call reads them and replaces them.  A sequence at position 0 starts with zeros: what its
+ * state held before is not read. */
+typedef struct mt_cache_conv {
+    mt_conv c;
+    const int32_t *pos;  /* [N] positions of the new rows in their sequences */
+    const int32_t *slot; /* [n_docs] */
+    void *state;         /* [slots, width - 1, C] */
+} mt_cache_conv;
+
+/* The gated delta rule.  H value heads, K key heads; value head h reads key head h / (H / K).  Per value head, with a state S of
+ * Dk x Dv that is 0 before each document:
+ *     q^ = q rsqrt(q.q + 1e-6) / sqrt(Dk),  k^ = k rsqrt(k.k + 1e-6),  beta = sigmoid(b),  g = -exp(A_log) softplus(a + dt_bias)
+ *     S = exp(g) S;   delta = beta (v - S' k^);   S = S + k^ delta';   o = S' q^.
+ * The CPU does just that, row by row.  A GPU works in chunks of MT_DELTA_ROWS rows (delta_rule.cu).  The state and all sums are
+ * fp32; with bf16, operands of products are rounded.  Per-chunk states are scratch: backward makes them again. */
+typedef struct mt_delta_rule {
+    mt_dtype t;
+    int64_t N, H, K, Dk, Dv;
+    int64_t ldq, ldk, ldv, ldo;     /* elements from row to row; d_o has ldo */
+    int64_t ld_ab;                  /* of a and b */
+    int64_t ld_d, ld_dab;           /* of dq, dk, dv; of da, db */
+    int64_t n_docs;
+    const int32_t *doc_start;       /* [n_docs + 1], device; the documents cover all N rows */
+    const void *q, *k, *v;          /* [N, K, Dk], [N, K, Dk], [N, H, Dv] */
+    const void *a, *b;              /* [N, H] */
+    const float *A_log, *dt_bias;   /* [H], fp32 whatever t is */
+    void *o;                        /* [N, H, Dv] */
+    const void *d_o;
+    void *dq, *dk, *dv, *da, *db;
+    float *dA_log, *ddt_bias;       /* [H] or NULL: not trained */
+    void *scratch;
+} mt_delta_rule;
+enum { MT_DELTA_ROWS = 64 };
+
+/* delta_rule of rows that continue sequences (generation).  Document d is the new rows of a sequence whose state is
+ * state[slot[d]].  The call reads the state and replaces it.  A sequence at position 0 starts with zeros. */
+typedef struct mt_cache_delta {
+    mt_delta_rule d;
+    const int32_t *pos;  /* [N] positions of the new rows in their sequences */
+    const int32_t *slot; /* [n_docs] */
+    float *state;        /* [slots, H, Dk, Dv] */
+} mt_cache_delta;
+
+/* y = w * x / rms(x) * silu(gate), per row and head; rms over D with eps.  w is the same for all heads.
+ * Backward writes dx (may be dy), dgate (may be gate) and, since y is cheap, y again (may be x) unless it is NULL; dw += ...
+ * What shares memory has the same distance from row to row. */
+typedef struct mt_gated_norm {
+    mt_dtype t;
+    int64_t N, H, D;
+    int64_t ldx, ld_gate, ldy, ld_dx, ld_dgate; /* elements from row to row; dy has ldy */
+    float eps;
+    const void *x, *gate; /* [N, H, D] */
+    const void *w;        /* [D] */
+    void *y;              /* [N, H, D] */
+    const void *dy;
+    void *dx, *dgate;
+    float *dw;            /* [D] or NULL: not trained */
+    void *scratch;
+} mt_gated_norm;
+
+/* y = x * sigmoid(gate).  Backward writes dx = dy sigmoid(gate) (may be dy), dgate (may be gate) and y again (may be x) unless it
+ * is NULL.  What shares memory has the same distance from row to row. */
+typedef struct mt_gate {
+    mt_dtype t;
+    int64_t N, D;
+    int64_t ldx, ld_gate, ldy, ld_dx, ld_dgate; /* elements from row to row; dy has ldy */
+    const void *x, *gate; /* [N, D] */
+    void *y;
+    const void *dy;
+    void *dx, *dgate;
+} mt_gate;
+
 /* What a step's loss adds up to, on the device; added to row by row in order. */
 typedef struct mt_loss_sum {
     double loss;     /* sum over rows of -log p(target) */

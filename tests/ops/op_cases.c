@@ -650,13 +650,13 @@ static void declare_glu(op_run *r, int c)
     if (again) may_share(r, again, dy);
 }
 
-static const char *check_glu(const op_run *r)
+static const char *check_again(const op_run *r)
 {
     const op_buf *y = op_named((op_run *)(uintptr_t)r, "y"), *again = op_named((op_run *)(uintptr_t)r, "y_again");
     return again && memcmp(y->result, again->result, op_bytes(y)) ? "y of backward differs from y of forward" : NULL;
 }
 
-CHECKED_OP(glu, true, false, check_glu)
+CHECKED_OP(glu, true, false, check_again)
 
 /* -- rows ------------------------------------------------------------------------------------------ */
 
@@ -931,6 +931,310 @@ static void declare_join_halves(op_run *r, int c)
 }
 
 CHECKED_OP(join_halves, false, true, NULL)
+
+/* -- conv, delta_rule and the same for rows that continue sequences ------------------------------------ */
+
+enum { MOST_DOCS = 9 };
+
+/* The documents of a list of lengths: up to the first 0; below 0: the lengths so far come that many times. */
+typedef struct doc_list {
+    int64_t N, n_docs, n_listed;
+    const int64_t *listed;
+} doc_list;
+
+static doc_list docs_of(const int64_t *docs)
+{
+    doc_list l = { .listed = docs };
+    while (l.n_listed < MOST_DOCS - 1 && docs[l.n_listed] > 0) l.N += docs[l.n_listed++];
+    int64_t times = docs[l.n_listed] < 0 ? -docs[l.n_listed] : 1;
+    l.N *= times;
+    l.n_docs = l.n_listed * times;
+    return l;
+}
+
+static void add_docs(op_run *r, const void *field, const doc_list *l)
+{
+    op_buf *starts = add_ints(r, field, "doc_start", l->n_docs + 1);
+    for (int64_t d = 0, row = 0; d <= l->n_docs; row += l->n_listed ? l->listed[d++ % l->n_listed] : d++) op_set(starts, 0, d, (double)row);
+}
+
+static const struct {
+    mt_conv a;
+    int64_t gap; /* leading dimensions: elements past the packed row */
+    bool frozen;
+    int64_t docs[MOST_DOCS];
+} conv_cases[] = {
+    { { .C = 1, .width = 2 }, 0, false, { 1 } },
+    { { .C = 3, .width = 4 }, 0, false, { 5, 1, 2, 7 } },
+    { { .C = 40, .width = 4 }, 8, false, { 1, 63, 64, 65, 130 } },
+    { { .C = 72, .width = 3 }, 0, false, { 130, 1, 1, 1, 33 } },
+    { { .C = 33, .width = 8 }, 5, false, { 9, 3, 70, 8 } },
+    { { .C = 264, .width = 4 }, 0, true, { 67 } },
+    { { .C = 16, .width = 5 }, 0, false, { 1, 2, 3, 4, 5, -30 } },
+    { { .C = 24, .width = 6 }, 0, false, { 1, -150 } },
+    { { .C = 130, .width = 7 }, 2, false, { 40, 41 } },
+    { { .C = 8, .width = 4 }, 0, false, { 0 } },
+};
+
+static void declare_conv(op_run *r, int c)
+{
+    ARGS(mt_conv, conv_cases[c].a);
+    doc_list docs = docs_of(conv_cases[c].docs);
+    a->t = r->how.t;
+    a->N = docs.N;
+    a->n_docs = docs.n_docs;
+    a->ldx = a->C + conv_cases[c].gap;
+    a->ldy = a->C + 2 * conv_cases[c].gap;
+    a->ld_dx = a->C + 3 * conv_cases[c].gap;
+    add_docs(r, &a->doc_start, &docs);
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->C, a->ldx);
+    op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, a->C, a->width, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->C, a->ldy);
+    op_buf *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->C, a->ldy);
+    op_buf *dx = op_add(r, &a->dx, "dx", OP_OUTPUT, a->t, a->N, a->C, a->ld_dx);
+    links(r, y, dy);
+    grows(r, x, dx);
+    if (!conv_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, a->C, a->width, 0));
+    add_scratch(r, &a->scratch, mt_conv_scratch(a));
+}
+
+CHECKED_OP(conv, true, false, NULL)
+
+/* log_decay: the mean of A_log; 0 makes a row keep about half of the state, 4 next to nothing, -10 all but 3e-5. */
+static const struct {
+    mt_delta_rule a;
+    int64_t gap;
+    double log_decay;
+    bool frozen;
+    int64_t docs[MOST_DOCS];
+} delta_rule_cases[] = {
+    { { .H = 1, .K = 1, .Dk = 1, .Dv = 1 }, 0, 0, false, { 1 } },
+    { { .H = 2, .K = 1, .Dk = 3, .Dv = 5 }, 0, 0, false, { 5, 1, 7 } },
+    { { .H = 1, .K = 1, .Dk = 16, .Dv = 16 }, 0, -3, false, { 1, 63, 64, 65, 130 } },
+    { { .H = 2, .K = 2, .Dk = 8, .Dv = 24 }, 8, -2, false, { 200 } },
+    { { .H = 6, .K = 2, .Dk = 24, .Dv = 40 }, 8, -1, false, { 65, 1, 2, 64 } },
+    { { .H = 4, .K = 2, .Dk = 64, .Dv = 64 }, 0, -3, false, { 70, 130, 1 } },
+    { { .H = 2, .K = 1, .Dk = 128, .Dv = 128 }, 0, -4, false, { 150, 33 } },
+    { { .H = 1, .K = 1, .Dk = 96, .Dv = 128 }, 0, -3, false, { 64, 128 } },
+    { { .H = 3, .K = 3, .Dk = 33, .Dv = 17 }, 3, -3, false, { 100, 66 } },
+    { { .H = 2, .K = 2, .Dk = 32, .Dv = 32 }, 0, 4, false, { 130, 20 } },
+    { { .H = 2, .K = 1, .Dk = 32, .Dv = 32 }, 0, -10, false, { 130, 64 } },
+    { { .H = 2, .K = 2, .Dk = 16, .Dv = 8 }, 0, -2, false, { 1, 2, 3, 66, -6 } },
+    { { .H = 2, .K = 2, .Dk = 16, .Dv = 8 }, 0, 0, false, { 1, -150 } },
+    { { .H = 3, .K = 1, .Dk = 128, .Dv = 64 }, 0, -3, true, { 90, 65 } },
+    { { .H = 2, .K = 1, .Dk = 8, .Dv = 144 }, 0, -3, false, { 90, 65 } }, /* wider than the tensor-core kernels go */
+    { { .H = 2, .K = 2, .Dk = 16, .Dv = 16 }, 0, 0, false, { 0 } },
+};
+
+static void grow_gates(op_run *r, mt_delta_rule *a, double log_decay)
+{
+    op_buf *dA_log = op_add(r, &a->dA_log, "dA_log", OP_SUM, MT_DTYPE_F32, 1, a->H, 0),
+           *ddt_bias = op_add(r, &a->ddt_bias, "ddt_bias", OP_SUM, MT_DTYPE_F32, 1, a->H, 0);
+    grows(r, op_named(r, "A_log"), dA_log);
+    grows(r, op_named(r, "dt_bias"), ddt_bias);
+    if (log_decay < -5) dA_log->floor = ddt_bias->floor = 0.1; /* below what differences of the output show */
+}
+
+/* Shapes, and what forward reads and writes. */
+static void declare_delta_forward(op_run *r, mt_delta_rule *a, const doc_list *docs, int64_t gap, double log_decay)
+{
+    a->t = r->how.t;
+    a->N = docs->N;
+    a->n_docs = docs->n_docs;
+    a->ldq = a->ldk = a->K * a->Dk + gap;
+    a->ldv = a->H * a->Dv + gap;
+    a->ldo = a->H * a->Dv + 2 * gap;
+    a->ld_ab = a->H + gap;
+    a->ld_d = a->ldo + a->ldk;
+    a->ld_dab = a->H + 3 * gap;
+    add_docs(r, &a->doc_start, docs);
+    op_add(r, &a->q, "q", OP_INPUT, a->t, a->N, a->K * a->Dk, a->ldq);
+    op_add(r, &a->k, "k", OP_INPUT, a->t, a->N, a->K * a->Dk, a->ldk);
+    op_add(r, &a->v, "v", OP_INPUT, a->t, a->N, a->H * a->Dv, a->ldv);
+    op_add(r, &a->a, "a", OP_INPUT, a->t, a->N, a->H, a->ld_ab);
+    op_add(r, &a->b, "b", OP_INPUT, a->t, a->N, a->H, a->ld_ab);
+    op_scale(r, op_add(r, &a->A_log, "A_log", OP_INPUT, MT_DTYPE_F32, 1, a->H, 0), 0.5, log_decay);
+    op_add(r, &a->dt_bias, "dt_bias", OP_INPUT, MT_DTYPE_F32, 1, a->H, 0);
+    op_add(r, &a->o, "o", OP_OUTPUT, a->t, a->N, a->H * a->Dv, a->ldo);
+}
+
+static void declare_delta_rule(op_run *r, int c)
+{
+    ARGS(mt_delta_rule, delta_rule_cases[c].a);
+    doc_list docs = docs_of(delta_rule_cases[c].docs);
+    declare_delta_forward(r, a, &docs, delta_rule_cases[c].gap, delta_rule_cases[c].log_decay);
+    op_buf *d_o = op_add(r, &a->d_o, "d_o", OP_INPUT, a->t, a->N, a->H * a->Dv, a->ldo);
+    op_buf *dq = op_add(r, &a->dq, "dq", OP_OUTPUT, a->t, a->N, a->K * a->Dk, a->ld_d);
+    op_buf *dk = op_add(r, &a->dk, "dk", OP_OUTPUT, a->t, a->N, a->K * a->Dk, a->ld_d);
+    op_buf *dv = op_add(r, &a->dv, "dv", OP_OUTPUT, a->t, a->N, a->H * a->Dv, a->ld_d);
+    op_buf *da = op_add(r, &a->da, "da", OP_OUTPUT, a->t, a->N, a->H, a->ld_dab);
+    op_buf *db = op_add(r, &a->db, "db", OP_OUTPUT, a->t, a->N, a->H, a->ld_dab);
+    links(r, op_named(r, "o"), d_o);
+    grows(r, op_named(r, "q"), dq);
+    grows(r, op_named(r, "k"), dk);
+    grows(r, op_named(r, "v"), dv);
+    grows(r, op_named(r, "a"), da);
+    grows(r, op_named(r, "b"), db);
+    if (!delta_rule_cases[c].frozen) grow_gates(r, a, delta_rule_cases[c].log_decay);
+    /* Gradients along the decay cancel: with documents of one row there are none at all, and 60 rows back next to none. */
+    dq->floor = dk->floor = a->Dk == 1 ? 0.1 : 0.01;
+    da->floor = 0.02;
+    add_scratch(r, &a->scratch, mt_delta_rule_scratch(a));
+}
+
+CHECKED_OP(delta_rule, true, false, NULL)
+
+/* Sequences with `past` rows behind them and `fresh` new ones; their slots are in the opposite order. */
+typedef struct past_case {
+    int64_t past[MOST_DOCS], fresh[MOST_DOCS];
+} past_case;
+
+static void add_past(op_run *r, const void *pos_field, const void *slot_field, const past_case *p, const doc_list *l)
+{
+    op_buf *pos = add_ints(r, pos_field, "pos", l->N), *slot = add_ints(r, slot_field, "slot", l->n_docs);
+    for (int64_t d = 0, row = 0; d < l->n_docs; d++) {
+        for (int64_t i = 0; i < l->listed[d]; i++, row++) op_set(pos, 0, row, (double)(p->past[d] + i));
+        op_set(slot, 0, d, (double)(l->n_docs - 1 - d));
+    }
+}
+
+static const struct {
+    mt_conv c;
+    int64_t gap;
+    past_case rows;
+} cache_conv_cases[] = {
+    { { .C = 1, .width = 2 }, 0, { { 0 }, { 1 } } },
+    { { .C = 5, .width = 4 }, 3, { { 0, 1, 2, 3, 70 }, { 1, 1, 1, 1, 1 } } },
+    { { .C = 40, .width = 4 }, 8, { { 0, 9, 1, 2 }, { 5, 2, 2, 130 } } },
+    { { .C = 264, .width = 3 }, 0, { { 4, 0 }, { 1, 65 } } },
+    { { .C = 33, .width = 8 }, 0, { { 3, 100, 0 }, { 2, 20, 3 } } },
+};
+
+static void declare_cache_conv(op_run *r, int c)
+{
+    ARGS(mt_cache_conv, ((mt_cache_conv){ .c = cache_conv_cases[c].c }));
+    doc_list docs = docs_of(cache_conv_cases[c].rows.fresh);
+    a->c.t = r->how.t;
+    a->c.N = docs.N;
+    a->c.n_docs = docs.n_docs;
+    a->c.ldx = a->c.C + cache_conv_cases[c].gap;
+    a->c.ldy = a->c.C + 2 * cache_conv_cases[c].gap;
+    add_docs(r, &a->c.doc_start, &docs);
+    add_past(r, &a->pos, &a->slot, &cache_conv_cases[c].rows, &docs);
+    op_add(r, &a->c.x, "x", OP_INPUT, a->c.t, a->c.N, a->c.C, a->c.ldx);
+    op_add(r, &a->c.w, "w", OP_INPUT, a->c.t, a->c.C, a->c.width, 0);
+    op_add(r, &a->c.y, "y", OP_OUTPUT, a->c.t, a->c.N, a->c.C, a->c.ldy);
+    op_add(r, &a->state, "state", OP_INOUT, a->c.t, docs.n_docs * (a->c.width - 1), a->c.C, 0);
+}
+
+CHECKED_OP(cache_conv, false, false, NULL)
+
+static const struct {
+    mt_delta_rule d;
+    int64_t gap;
+    past_case rows;
+} cache_delta_cases[] = {
+    { { .H = 1, .K = 1, .Dk = 1, .Dv = 1 }, 0, { { 0 }, { 1 } } },
+    { { .H = 2, .K = 1, .Dk = 3, .Dv = 5 }, 0, { { 4, 0, 1 }, { 1, 5, 2 } } },
+    { { .H = 4, .K = 2, .Dk = 128, .Dv = 128 }, 0, { { 200, 0, 64, 63 }, { 1, 1, 1, 1 } } },
+    { { .H = 2, .K = 2, .Dk = 24, .Dv = 40 }, 8, { { 9, 0 }, { 66, 130 } } },
+    { { .H = 3, .K = 1, .Dk = 64, .Dv = 33 }, 1, { { 1, 1, 0 }, { 3, 1, 17 } } },
+    { { .H = 1, .K = 1, .Dk = 256, .Dv = 72 }, 0, { { 1, 0 }, { 3, 9 } } },
+};
+
+static void declare_cache_delta(op_run *r, int c)
+{
+    ARGS(mt_cache_delta, ((mt_cache_delta){ .d = cache_delta_cases[c].d }));
+    doc_list docs = docs_of(cache_delta_cases[c].rows.fresh);
+    declare_delta_forward(r, &a->d, &docs, cache_delta_cases[c].gap, -2);
+    add_past(r, &a->pos, &a->slot, &cache_delta_cases[c].rows, &docs);
+    op_add(r, &a->state, "state", OP_INOUT, MT_DTYPE_F32, docs.n_docs * a->d.H * a->d.Dk, a->d.Dv, 0);
+}
+
+CHECKED_OP(cache_delta, false, false, NULL)
+
+/* -- gated_norm and gate --------------------------------------------------------------------------- */
+
+static const struct {
+    mt_gated_norm a;
+    int64_t gap; /* x, y and the gate have this many elements past the packed row */
+    bool frozen, kept; /* y was kept, so backward does not write it */
+} gated_norm_cases[] = {
+    { { .N = 1, .H = 1, .D = 1, .eps = 0.5f }, 0, false, false },
+    { { .N = 7, .H = 3, .D = 5, .eps = 1e-5f }, 3, false, false },
+    { { .N = 65, .H = 4, .D = 128, .eps = 1e-6f }, 0, false, false },
+    { { .N = 33, .H = 2, .D = 128, .eps = 1e-6f }, 64, true, false },
+    { { .N = 130, .H = 3, .D = 40, .eps = 1e-6f }, 8, false, true },
+    { { .N = 9, .H = 1, .D = 1030, .eps = 1e-6f }, 0, false, false },
+    { { .N = 521, .H = 2, .D = 16, .eps = 1e-5f }, 0, false, false },
+    { { .N = 0, .H = 2, .D = 16, .eps = 1e-5f }, 0, false, false },
+};
+
+static void declare_gated_norm(op_run *r, int c)
+{
+    ARGS(mt_gated_norm, gated_norm_cases[c].a);
+    int64_t width = a->H * a->D;
+    a->t = r->how.t;
+    a->ldx = a->ldy = a->ld_gate = a->ld_dx = a->ld_dgate = width + gated_norm_cases[c].gap;
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, width, a->ldx);
+    op_buf *gate = op_add(r, &a->gate, "gate", OP_INPUT, a->t, a->N, width, a->ld_gate);
+    op_buf *w = op_add(r, &a->w, "w", OP_INPUT, a->t, 1, a->D, 0);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, width, a->ldy);
+    op_buf *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, width, a->ldy);
+    op_buf *dx = op_add(r, &a->dx, "dx", OP_OUTPUT, a->t, a->N, width, a->ld_dx);
+    op_buf *dgate = op_add(r, &a->dgate, "dgate", OP_OUTPUT, a->t, a->N, width, a->ld_dgate);
+    links(r, y, dy);
+    grows(r, x, dx);
+    grows(r, gate, dgate);
+    may_share(r, dx, dy);
+    may_share(r, dgate, gate);
+    y->phases = OP_FWD;
+    if (!gated_norm_cases[c].kept) {
+        op_buf *again = op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, width, a->ldy);
+        again->phases = OP_BWD;
+        may_share(r, again, x);
+    }
+    if (!gated_norm_cases[c].frozen) grows(r, w, op_add(r, &a->dw, "dw", OP_SUM, MT_DTYPE_F32, 1, a->D, 0));
+    if (a->D == 1) dx->floor = 0.1; /* x / |x| barely moves: all cancellation */
+    add_scratch(r, &a->scratch, mt_gated_norm_scratch(a));
+}
+
+CHECKED_OP(gated_norm, true, false, check_again)
+
+static const struct {
+    mt_gate a;
+    int64_t gap;
+    bool kept;
+} gate_cases[] = {
+    { { .N = 1, .D = 1 }, 0, false },  { { .N = 13, .D = 37 }, 3, false }, { { .N = 70, .D = 264 }, 8, false },
+    { { .N = 33, .D = 2048 }, 0, true }, { { .N = 0, .D = 64 }, 0, false },
+};
+
+static void declare_gate(op_run *r, int c)
+{
+    ARGS(mt_gate, gate_cases[c].a);
+    a->t = r->how.t;
+    a->ldx = a->ldy = a->ld_gate = a->ld_dx = a->ld_dgate = a->D + gate_cases[c].gap;
+    op_buf *x = op_add(r, &a->x, "x", OP_INPUT, a->t, a->N, a->D, a->ldx);
+    op_buf *gate = op_add(r, &a->gate, "gate", OP_INPUT, a->t, a->N, a->D, a->ld_gate);
+    op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->D, a->ldy);
+    op_buf *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->D, a->ldy);
+    op_buf *dx = op_add(r, &a->dx, "dx", OP_OUTPUT, a->t, a->N, a->D, a->ld_dx);
+    op_buf *dgate = op_add(r, &a->dgate, "dgate", OP_OUTPUT, a->t, a->N, a->D, a->ld_dgate);
+    links(r, y, dy);
+    grows(r, x, dx);
+    grows(r, gate, dgate);
+    may_share(r, dx, dy);
+    may_share(r, dgate, gate);
+    y->phases = OP_FWD;
+    if (!gate_cases[c].kept) {
+        op_buf *again = op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->D, a->ldy);
+        again->phases = OP_BWD;
+        may_share(r, again, x);
+    }
+}
+
+CHECKED_OP(gate, true, false, check_again)
 
 const op_spec *const op_specs[OP_COUNT] = {
 #define MT_OP(n)  [OP_ID_##n] = &spec_##n,
