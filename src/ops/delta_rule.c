@@ -106,7 +106,7 @@ typedef struct row {
     float *q, *k, *v; /* normed, normed, plain */
     float rq, rk;     /* what q and k were divided by, inverted; q's without 1 / sqrt(Dk) */
     float beta, g;
-    float slope;      /* of g by a */
+    float slope; /* of g by a */
 } row;
 
 /* x / |x|, and 1 / |x|. */
@@ -216,12 +216,12 @@ mt_rc mt__cache_delta_run(mt_pool *pool, const mt_cache_delta *a, mt_err *err)
 typedef struct back {
     const mt_delta_rule *a;
     int64_t start, end, key;
-    float *before; /* [group][chunks][Dk][Dv] states before each chunk */
-    float *dS;     /* [group][Dk][Dv] */
-    float *S;      /* [ROWS + 1][Dk][Dv] states of a chunk's rows, the one before it first */
-    float *delta;  /* [ROWS][Dv] */
+    float *before;  /* [group][chunks][Dk][Dv] states before each chunk */
+    float *dS;      /* [group][Dk][Dv] */
+    float *S;       /* [ROWS + 1][Dk][Dv] states of a chunk's rows, the one before it first */
+    float *delta;   /* [ROWS][Dv] */
     float *dq, *dk; /* [ROWS][Dk] */
-    float *work;   /* a row, and three vectors of Dv */
+    float *work;    /* a row, and three vectors of Dv */
 } back;
 
 static int64_t n_chunks_of(const back *b) { return (b->end - b->start + ROWS - 1) / ROWS; }
@@ -231,7 +231,8 @@ static bool open_back(job *j, int64_t index, back *b)
     const mt_delta_rule *a = j->a;
     int64_t d = index / a->K, group = a->H / a->K, n = state_floats(a);
     *b = (back){ .a = a, .start = a->doc_start[d], .end = a->doc_start[d + 1], .key = index % a->K };
-    b->before = piece_memory(j, (group * (n_chunks_of(b) + 1) + ROWS + 1) * n + ROWS * (a->Dv + 2 * a->Dk) + row_floats(a) + 3 * a->Dv);
+    b->before =
+        piece_memory(j, (group * (n_chunks_of(b) + 1) + ROWS + 1) * n + ROWS * (a->Dv + 2 * a->Dk) + row_floats(a) + 3 * a->Dv);
     if (!b->before) return false;
     b->dS = b->before + group * n_chunks_of(b) * n;
     b->S = b->dS + group * n;

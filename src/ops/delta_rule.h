@@ -21,20 +21,20 @@ typedef struct mt_delta_layout {
     int64_t wide_k, wide_v; /* columns of arrays that are Dk, Dv wide */
     int64_t keys, heads;    /* key heads and value heads of a group, except perhaps the last */
     int64_t n_slots;
-    size_t first_chunk;  /* [n_docs + 1] int32 */
-    size_t first_slot;   /* [n_docs + 1] int32 */
-    size_t chunks;       /* [chunks] mt_delta_chunk */
-    size_t gamma, beta;  /* [H][N] fp32: decay since the chunk's start (a logarithm), beta */
-    size_t sums;         /* [chunks][2][H] fp32: shares of dA_log, ddt_bias */
-    size_t q, k;         /* [keys][N][wide_k] e, normed */
-    size_t w;            /* [heads][N][wide_k] e: T diag(beta e^gamma) K */
-    size_t v;            /* [heads][N][wide_v] e: T diag(beta) V, then what each row adds to the state */
-    size_t t, p, a;      /* [heads][N][64] e: T; Q K' decayed, lower; K K' decayed, strictly lower */
-    size_t s, ds;        /* [heads][slots][wide_k][wide_v] e: states and their gradients */
-    size_t dv;           /* [heads][N][wide_v] e: gradient of v */
-    size_t dr;           /* plain only, fp32: [heads][N][wide_v] T' dv */
-    size_t dq, dk, y;    /* plain only, fp32: [heads][N][wide_k] */
-    size_t m, f;         /* plain only, fp32: [heads][N][64] */
+    size_t first_chunk; /* [n_docs + 1] int32 */
+    size_t first_slot;  /* [n_docs + 1] int32 */
+    size_t chunks;      /* [chunks] mt_delta_chunk */
+    size_t gamma, beta; /* [H][N] fp32: decay since the chunk's start (a logarithm), beta */
+    size_t sums;        /* [chunks][2][H] fp32: shares of dA_log, ddt_bias */
+    size_t q, k;        /* [keys][N][wide_k] e, normed */
+    size_t w;           /* [heads][N][wide_k] e: T diag(beta e^gamma) K */
+    size_t v;           /* [heads][N][wide_v] e: T diag(beta) V, then what each row adds to the state */
+    size_t t, p, a;     /* [heads][N][64] e: T; Q K' decayed, lower; K K' decayed, strictly lower */
+    size_t s, ds;       /* [heads][slots][wide_k][wide_v] e: states and their gradients */
+    size_t dv;          /* [heads][N][wide_v] e: gradient of v */
+    size_t dr;          /* plain only, fp32: [heads][N][wide_v] T' dv */
+    size_t dq, dk, y;   /* plain only, fp32: [heads][N][wide_k] */
+    size_t m, f;        /* plain only, fp32: [heads][N][64] */
     size_t bytes;
 } mt_delta_layout;
 

@@ -32,7 +32,8 @@ static void forward_item(const mt_gated_norm *a, int64_t at)
     int64_t i = at / a->H, head = at % a->H * a->D, x = i * a->ldx + head, z = i * a->ld_gate + head, y = i * a->ldy + head;
     float r = rstd_of(a, x), slope;
     for (int64_t d = 0; d < a->D; d++)
-        mt_put(a->y, a->t, y + d, mt_get(a->x, a->t, x + d) * r * mt_get(a->w, a->t, d) * silu(mt_get(a->gate, a->t, z + d), &slope));
+        mt_put(a->y, a->t, y + d,
+               mt_get(a->x, a->t, x + d) * r * mt_get(a->w, a->t, d) * silu(mt_get(a->gate, a->t, z + d), &slope));
 }
 
 static void forward_row(void *arg, int64_t i)

@@ -1026,13 +1026,14 @@ static const struct {
     { { .H = 2, .K = 2, .Dk = 16, .Dv = 16 }, 0, 0, false, { 0 } },
 };
 
-static void grow_gates(op_run *r, mt_delta_rule *a, double log_decay)
+static void grow_gates(op_run *r, mt_delta_rule *a)
 {
     op_buf *dA_log = op_add(r, &a->dA_log, "dA_log", OP_SUM, MT_DTYPE_F32, 1, a->H, 0),
            *ddt_bias = op_add(r, &a->ddt_bias, "ddt_bias", OP_SUM, MT_DTYPE_F32, 1, a->H, 0);
     grows(r, op_named(r, "A_log"), dA_log);
     grows(r, op_named(r, "dt_bias"), ddt_bias);
-    if (log_decay < -5) dA_log->floor = ddt_bias->floor = 0.1; /* below what differences of the output show */
+    /* Sums of many rows that cancel; with little decay below what differences of the output show. */
+    dA_log->floor = ddt_bias->floor = 1.0;
 }
 
 /* Shapes, and what forward reads and writes. */
@@ -1075,7 +1076,7 @@ static void declare_delta_rule(op_run *r, int c)
     grows(r, op_named(r, "v"), dv);
     grows(r, op_named(r, "a"), da);
     grows(r, op_named(r, "b"), db);
-    if (!delta_rule_cases[c].frozen) grow_gates(r, a, delta_rule_cases[c].log_decay);
+    if (!delta_rule_cases[c].frozen) grow_gates(r, a);
     /* Gradients along the decay cancel: with documents of one row there are none at all, and 60 rows back next to none. */
     dq->floor = dk->floor = a->Dk == 1 ? 0.1 : 0.01;
     da->floor = 0.02;
