@@ -1,10 +1,11 @@
 /* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | rest | tune] [DOCS] [7b | 3b | 0.5b]
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | delta | rest | tune] [DOCS] [7b | 3b | 0.5b]
  *     default:  cuda 16384, all, 0, 7b
  *
  * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.  With long: only
- * documents of so many rows.
+ * documents of so many rows.  delta: the ops of gated delta nets at the shapes of Qwen3.5 and Qwen3-Next, in documents of DOCS
+ * rows, or of 1024 rows and all in one.
  * Random data; the best of a few batches, each timed from an idle device to an idle device. */
 #include "base/mem.h"
 #include "base/rng.h"
@@ -117,6 +118,15 @@ CALL(glu_fwd, glu_fwd, mt_glu)
 CALL(glu_bwd, glu_bwd, mt_glu)
 CALL(attention_fwd, attention_fwd, mt_attention)
 CALL(attention_bwd, attention_bwd, mt_attention)
+CALL(conv_fwd, conv_fwd, mt_conv)
+CALL(conv_bwd, conv_bwd, mt_conv)
+CALL(delta_fwd, delta_rule_fwd, mt_delta_rule)
+CALL(delta_bwd, delta_rule_bwd, mt_delta_rule)
+CALL(delta_step, cache_delta, mt_cache_delta)
+CALL(gated_norm_fwd, gated_norm_fwd, mt_gated_norm)
+CALL(gated_norm_bwd, gated_norm_bwd, mt_gated_norm)
+CALL(gate_fwd, gate_fwd, mt_gate)
+CALL(gate_bwd, gate_bwd, mt_gate)
 CALL(embed_fwd, embed_fwd, mt_embed)
 CALL(embed_bwd, embed_bwd, mt_embed)
 CALL(cross_entropy, cross_entropy, mt_cross_entropy)
@@ -295,6 +305,128 @@ static void capped_attentions(int64_t rows)
         }
 }
 
+/* A gated delta net's heads, and the width of the full attention beside it. */
+static const struct {
+    const char *name;
+    int64_t K, H, D, attention;
+} delta_shapes[] = { { "Qwen3.5-2B", 16, 16, 128, 2048 },
+                     { "Qwen3.5-9B", 16, 32, 128, 4096 },
+                     { "Qwen3.5-27B", 16, 48, 128, 6144 },
+                     { "Qwen3-Next-80B", 16, 32, 128, 4096 } };
+
+/* Documents of `length` rows, the last one shorter: their starts on the device. */
+static void *documents(int64_t N, int64_t length, int64_t *n_docs)
+{
+    int32_t *starts = malloc((size_t)(N + 1) * sizeof *starts);
+    if (!starts) exit(1);
+    *n_docs = 0;
+    starts[0] = 0;
+    for (int64_t row = 0; row < N; starts[++*n_docs] = (int32_t)row) row += mt_min_i64(length, N - row);
+    void *p = ints(starts, (size_t)*n_docs + 1);
+    free(starts);
+    return p;
+}
+
+/* FLOPs of a row and value head: the products of delta_rule.cu, backward with the states made again. */
+static double delta_flops(int64_t D, bool back)
+{
+    double square = (double)(D * D), chunk = (double)(MT_DELTA_ROWS * D);
+    return back ? 2 * (8 * square + 12 * chunk) : 2 * (3 * square + 5 * chunk);
+}
+
+static void delta_rule(size_t shape, int64_t N, int64_t length)
+{
+    int64_t K_ = delta_shapes[shape].K, heads = delta_shapes[shape].H, dh = delta_shapes[shape].D, ld = (2 * K_ + heads) * dh;
+    char *qkv = filled((size_t)(N * ld) * 2), *dqkv = filled((size_t)(N * ld) * 2), *ab = filled((size_t)(N * 2 * heads) * 2),
+         *dab = filled((size_t)(N * 2 * heads) * 2), name[64];
+    mt_delta_rule a = { .t = MT_DTYPE_BF16, .N = N, .H = heads, .K = K_, .Dk = dh, .Dv = dh, .ldq = ld, .ldk = ld, .ldv = ld,
+                        .ldo = heads * dh, .ld_ab = 2 * heads, .ld_d = ld, .ld_dab = 2 * heads, .q = qkv, .k = qkv + K_ * dh * 2,
+                        .v = qkv + 2 * K_ * dh * 2, .a = ab, .b = ab + heads * 2, .A_log = filled((size_t)heads * 4),
+                        .dt_bias = filled((size_t)heads * 4), .o = filled((size_t)(N * heads * dh) * 2),
+                        .d_o = filled((size_t)(N * heads * dh) * 2), .dq = dqkv, .dk = dqkv + K_ * dh * 2,
+                        .dv = dqkv + 2 * K_ * dh * 2, .da = dab, .db = dab + heads * 2, .dA_log = filled((size_t)heads * 4),
+                        .ddt_bias = filled((size_t)heads * 4) };
+    a.doc_start = documents(N, length, &a.n_docs);
+    size_t bytes = mt_delta_rule_scratch(&a);
+    a.scratch = filled(bytes);
+    double rows = (double)(N * heads);
+    snprintf(name, sizeof name, "delta rule %lldx%lld forward", (long long)a.n_docs, (long long)length);
+    say(name, seconds_of(delta_fwd, &a), rows * delta_flops(dh, false), 0);
+    snprintf(name, sizeof name, "delta rule %lldx%lld backward", (long long)a.n_docs, (long long)length);
+    say(name, seconds_of(delta_bwd, &a), rows * delta_flops(dh, true), 0);
+    printf("%-34s %9.1f MiB\n", "delta rule scratch", (double)bytes / (1 << 20));
+    void *all[] = { qkv, dqkv, ab, dab, (void *)(uintptr_t)a.A_log, (void *)(uintptr_t)a.dt_bias, a.o, (void *)(uintptr_t)a.d_o,
+                    a.dA_log, a.ddt_bias, (void *)(uintptr_t)a.doc_start, a.scratch };
+    for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
+}
+
+/* One row of each of `n` sequences. */
+static void delta_steps(size_t shape, int64_t n)
+{
+    int64_t K_ = delta_shapes[shape].K, heads = delta_shapes[shape].H, dh = delta_shapes[shape].D, ld = (2 * K_ + heads) * dh;
+    int32_t numbers[64];
+    char name[64], *qkv = filled((size_t)(n * ld) * 2);
+    for (int i = 0; i < 64; i++) numbers[i] = i + 1;
+    mt_cache_delta c = { .d = { .t = MT_DTYPE_BF16, .N = n, .H = heads, .K = K_, .Dk = dh, .Dv = dh, .ldq = ld, .ldk = ld, .ldv = ld,
+                                .ldo = heads * dh, .ld_ab = heads, .q = qkv, .k = qkv + K_ * dh * 2, .v = qkv + 2 * K_ * dh * 2,
+                                .a = filled((size_t)(n * heads) * 2), .b = filled((size_t)(n * heads) * 2),
+                                .A_log = filled((size_t)heads * 4), .dt_bias = filled((size_t)heads * 4),
+                                .o = filled((size_t)(n * heads * dh) * 2) },
+                         .pos = ints(numbers, 64),
+                         .state = filled((size_t)((n + 1) * heads * dh * dh) * 4) };
+    c.slot = c.pos;
+    c.d.doc_start = documents(n, 1, &c.d.n_docs);
+    snprintf(name, sizeof name, "delta rule, %lld sequences, a row", (long long)n);
+    say(name, seconds_of(delta_step, &c), 0, 8.0 * (double)(n * heads * dh * dh));
+    void *all[] = { qkv, (void *)(uintptr_t)c.d.a, (void *)(uintptr_t)c.d.b, (void *)(uintptr_t)c.d.A_log,
+                    (void *)(uintptr_t)c.d.dt_bias, c.d.o, (void *)(uintptr_t)c.pos, c.state, (void *)(uintptr_t)c.d.doc_start };
+    for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
+}
+
+static void delta_elementwise(size_t shape, int64_t N, int64_t length)
+{
+    int64_t heads = delta_shapes[shape].H, dh = delta_shapes[shape].D, C = (2 * delta_shapes[shape].K + heads) * dh,
+            wide = delta_shapes[shape].attention;
+    size_t bytes = (size_t)(N * mt_max_i64(C, wide)) * 2;
+    double each = (double)N * 2;
+    void *m[5];
+    for (int i = 0; i < 5; i++) m[i] = filled(bytes);
+    void *w = filled((size_t)(C * 4) * 2), *dw = filled((size_t)(C * 4) * 4);
+    mt_conv conv = { .t = MT_DTYPE_BF16, .N = N, .C = C, .width = 4, .ldx = C, .ldy = C, .ld_dx = C, .x = m[0], .w = w, .y = m[1],
+                     .dy = m[1], .dx = m[2], .dw = dw };
+    conv.doc_start = documents(N, length, &conv.n_docs);
+    conv.scratch = filled(mt_conv_scratch(&conv));
+    say("conv forward", seconds_of(conv_fwd, &conv), 0, 2 * each * (double)C);
+    say("conv backward", seconds_of(conv_bwd, &conv), 0, 3 * each * (double)C);
+    int64_t V_ = heads * dh;
+    mt_gated_norm norm = { .t = MT_DTYPE_BF16, .N = N, .H = heads, .D = dh, .ldx = V_, .ld_gate = V_, .ldy = V_, .ld_dx = V_,
+                           .ld_dgate = V_, .eps = 1e-6f, .x = m[0], .gate = m[1], .w = w, .y = m[2], .dy = m[2], .dx = m[3],
+                           .dgate = m[4], .dw = dw };
+    norm.scratch = filled(mt_gated_norm_scratch(&norm));
+    say("gated norm forward", seconds_of(gated_norm_fwd, &norm), 0, 3 * each * (double)V_);
+    norm.y = NULL;
+    say("gated norm backward", seconds_of(gated_norm_bwd, &norm), 0, 5 * each * (double)V_);
+    mt_gate gate = { .t = MT_DTYPE_BF16, .N = N, .D = wide, .ldx = wide, .ld_gate = wide, .ldy = wide, .ld_dx = wide,
+                     .ld_dgate = wide, .x = m[0], .gate = m[1], .y = m[2], .dy = m[2], .dx = m[3], .dgate = m[4] };
+    say("attention gate forward", seconds_of(gate_fwd, &gate), 0, 3 * each * (double)wide);
+    gate.y = NULL;
+    say("attention gate backward", seconds_of(gate_bwd, &gate), 0, 5 * each * (double)wide);
+    void *all[] = { m[0], m[1], m[2], m[3], m[4], w, dw, (void *)(uintptr_t)conv.doc_start, conv.scratch, norm.scratch };
+    for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
+}
+
+static void delta_nets(int64_t rows, int64_t length)
+{
+    for (size_t i = 0; i < MT_COUNT(delta_shapes); i++) {
+        printf("%s\n", delta_shapes[i].name);
+        delta_elementwise(i, rows, length ? length : 1024);
+        delta_rule(i, rows, length ? length : 1024);
+        if (!length) delta_rule(i, rows, rows);
+        delta_steps(i, 1);
+        delta_steps(i, 32);
+    }
+}
+
 static void elementwise(int64_t N)
 {
     double rows = (double)(N * D) * 2;
@@ -440,6 +572,7 @@ int main(int argc, char **argv)
     if (all || strcmp(what, "attention") == 0) attentions(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (strcmp(what, "long") == 0) long_documents(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (strcmp(what, "capped") == 0) capped_attentions(rows);
+    if (strcmp(what, "delta") == 0) delta_nets(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (all || strcmp(what, "rest") == 0) {
         elementwise(rows);
         update();
