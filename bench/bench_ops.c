@@ -328,9 +328,9 @@ static void *documents(int64_t N, int64_t length, int64_t *n_docs)
 }
 
 /* FLOPs of a row and value head: the products of delta_rule.cu, backward with the states made again. */
-static double delta_flops(int64_t D, bool back)
+static double delta_flops(int64_t dh, bool back)
 {
-    double square = (double)(D * D), chunk = (double)(MT_DELTA_ROWS * D);
+    double square = (double)(dh * dh), chunk = (double)(MT_DELTA_ROWS * dh);
     return back ? 2 * (8 * square + 12 * chunk) : 2 * (3 * square + 5 * chunk);
 }
 
