@@ -291,18 +291,50 @@ template <int D> __global__ void __launch_bounds__(PREPARE_THREADS) prepare_kern
 
 /* -- states: a document, value head and BV columns, chunks in order ------------------------------------ */
 
+/* What a block that walks along a document waits for, it waits for once a chunk: all that a chunk needs comes in while the one
+ * before it is worked on, and where it is follows from the document alone. */
 enum { WALK_THREADS = 128 };
+
+struct walk {
+    int h, head, col;       /* value head in the group and in all, first column */
+    int row, end, slot;     /* the document's first row, its end, its first slot */
+    int n_chunks;
+
+    __device__ __forceinline__ walk(const delta_group &g, int columns)
+    {
+        int d = blockIdx.x;
+        h = blockIdx.y, head = g.first_head + h, col = (int)blockIdx.z * columns;
+        row = g.a.doc_start[d], end = g.a.doc_start[d + 1], slot = g.at<const int>(g.l.first_slot)[d];
+        n_chunks = (end - row + ROWS - 1) / ROWS;
+    }
+    __device__ __forceinline__ mt_delta_chunk chunk(int n) const
+    {
+        int left = end - row - n * ROWS;
+        return { row + n * ROWS, left < ROWS ? left : ROWS, n ? slot + n - 1 : -1, left > ROWS ? slot + n : -1 };
+    }
+};
+
+/* gamma of a chunk's rows, by the first 64 threads; 0 past its end. */
+__device__ __forceinline__ void fetch_gamma(float *dst, const delta_group &g, mt_delta_chunk c, int head)
+{
+    int i = threadIdx.x;
+    if (i < ROWS) copy4(dst + i, g.gamma(head, c.row + (i < c.rows ? i : 0)), i < c.rows);
+}
 
 template <int D, int BV> struct states_shared {
     bf16 w[2][tile<D>], k[2][tile<D>]; /* this chunk's and the next one's */
+    bf16 u[2][ROWS * (BV + 8)];
     bf16 s[D * (BV + 8)], v[ROWS * (BV + 8)];
+    float gamma[2][ROWS];
 };
 
-template <int D, int BV> __device__ __forceinline__ void fetch_chunk(const delta_group &g, states_shared<D, BV> &s, int at, int h)
+template <int D, int BV> __device__ __forceinline__ void fetch_chunk(const delta_group &g, states_shared<D, BV> &s, const walk &at, int n)
 {
-    mt_delta_chunk c = g.chunk(at);
-    fetch<D, tile_row<D>, WALK_THREADS>(s.w[at & 1], g.rows<bf16>(g.l.w, h, c.row, D), D, c.rows, D);
-    fetch<D, tile_row<D>, WALK_THREADS>(s.k[at & 1], g.rows<bf16>(g.l.k, h / g.per_key, c.row, D), D, c.rows, D);
+    mt_delta_chunk c = at.chunk(n);
+    fetch<D, tile_row<D>, WALK_THREADS>(s.w[n & 1], g.rows<bf16>(g.l.w, at.h, c.row, D), D, c.rows, D);
+    fetch<D, tile_row<D>, WALK_THREADS>(s.k[n & 1], g.rows<bf16>(g.l.k, at.h / g.per_key, c.row, D), D, c.rows, D);
+    fetch<BV, BV + 8, WALK_THREADS>(s.u[n & 1], g.rows<bf16>(g.l.v, at.h, c.row, D) + at.col, D, c.rows, BV);
+    fetch_gamma(s.gamma[n & 1], g, c, at.head);
 }
 
 /* A warp's rows of a state: MT blocks of 16, from row `warp` D / 4 on. */
@@ -324,24 +356,22 @@ template <int MT, int BV> __device__ __forceinline__ void scale_state(float (&st
 
 /* What the rows add to the state: U - W S, to memory where U was, and with the decay that is left to the tile `v`. */
 template <int D, int BV>
-__device__ __forceinline__ void write_added(const delta_group &g, states_shared<D, BV> &s, const float (&acc)[BV / 8][4], mt_delta_chunk c, int h,
-                                            int col, float last, int warp, int lane)
+__device__ __forceinline__ void write_added(const delta_group &g, states_shared<D, BV> &s, const float (&acc)[BV / 8][4], const walk &at, int chunk,
+                                            int warp, int lane)
 {
+    mt_delta_chunk c = at.chunk(chunk);
+    const float *gamma = s.gamma[chunk & 1], last = gamma[c.rows - 1];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        int i = warp * 16 + lane / 4 + half * 8;
-        bool is_row = i < c.rows;
-        float left = is_row ? __expf(last - *g.gamma(g.first_head + h, c.row + i)) : 0.0f;
-        bf16 *u = g.rows<bf16>(g.l.v, h, c.row + i, D) + col + lane % 4 * 2;
+        int i = warp * 16 + lane / 4 + half * 8, in_row = i * (BV + 8) + lane % 4 * 2;
+        float left = i < c.rows ? __expf(last - gamma[i]) : 0.0f;
+        bf16 *dst = g.rows<bf16>(g.l.v, at.h, c.row + i, D) + at.col + lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < BV / 8; n++) {
-            float2 x = make_float2(0, 0);
-            if (is_row) {
-                x = pair_at(u + n * 8);
-                x.x -= acc[n][2 * half], x.y -= acc[n][2 * half + 1];
-                *(uint32_t *)(u + n * 8) = pack(x.x, x.y);
-            }
-            *(uint32_t *)(s.v + i * (BV + 8) + n * 8 + lane % 4 * 2) = pack(x.x * left, x.y * left);
+            float2 x = pair_at(s.u[chunk & 1] + in_row + n * 8);
+            x.x -= acc[n][2 * half], x.y -= acc[n][2 * half + 1];
+            if (i < c.rows) *(uint32_t *)(dst + n * 8) = pack(x.x, x.y);
+            *(uint32_t *)(s.v + in_row + n * 8) = pack(x.x * left, x.y * left);
         }
     }
 }
@@ -351,30 +381,27 @@ template <int D, int BV> __global__ void __launch_bounds__(WALK_THREADS) states_
     extern __shared__ __align__(16) unsigned char memory[];
     states_shared<D, BV> &s = *(states_shared<D, BV> *)memory;
     constexpr int LD = tile_row<D>, LDV = BV + 8, MT = D / 64;
-    int h = blockIdx.y, col = (int)blockIdx.z * BV, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int from = g.at<const int>(g.l.first_chunk)[blockIdx.x], to = g.at<const int>(g.l.first_chunk)[blockIdx.x + 1];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    walk at(g, BV);
     float state[MT][BV / 8][4] = {};
-    if (from < to) fetch_chunk<D, BV>(g, s, from, h);
+    if (at.n_chunks) fetch_chunk<D, BV>(g, s, at, 0);
     copies_commit();
-    for (int at = from; at < to; at++) {
-        mt_delta_chunk c = g.chunk(at);
-        float last = *g.gamma(g.first_head + h, c.row + c.rows - 1), acc[BV / 8][4];
-        const bf16 *w = s.w[at & 1], *k = s.k[at & 1];
+    for (int n = 0; n < at.n_chunks; n++) {
+        mt_delta_chunk c = at.chunk(n);
+        float acc[BV / 8][4];
         put_state<MT, BV>(s.s, state, warp, lane);
         copies_arrive<0>();
-        if (at + 1 < to) fetch_chunk<D, BV>(g, s, at + 1, h);
+        if (n + 1 < at.n_chunks) fetch_chunk<D, BV>(g, s, at, n + 1);
         copies_commit();
         clear<BV / 8>(acc);
-        if (c.before >= 0) {
-            store_state<D, BV, WALK_THREADS>(g.state<bf16>(g.l.s, h, c.before) + col, s.s);
-            times<BV, D, LD, LDV>(acc, w + warp * 16 * LD, s.s, lane);
-        }
-        write_added<D, BV>(g, s, acc, c, h, col, last, warp, lane);
+        if (n) times<BV, D, LD, LDV>(acc, s.w[n & 1] + warp * 16 * LD, s.s, lane);
+        write_added<D, BV>(g, s, acc, at, n, warp, lane);
+        if (n) store_state<D, BV, WALK_THREADS>(g.state<bf16>(g.l.s, at.h, c.before) + at.col, s.s);
         __syncthreads();
-        if (c.after < 0) continue; /* the last one */
-        scale_state<MT, BV>(state, __expf(last));
+        if (n + 1 == at.n_chunks) break;
+        scale_state<MT, BV>(state, __expf(s.gamma[n & 1][ROWS - 1]));
 #pragma unroll
-        for (int m = 0; m < MT; m++) transposed_times<BV, ROWS, LD, LDV>(state[m], k + (warp * MT + m) * 16, s.v, lane);
+        for (int m = 0; m < MT; m++) transposed_times<BV, ROWS, LD, LDV>(state[m], s.k[n & 1] + (warp * MT + m) * 16, s.v, lane);
     }
 }
 
@@ -428,28 +455,31 @@ template <int D, int BV, int STAGES> struct dstates_shared {
     bf16 d_o[STAGES][ROWS * (BV + 8)];
     bf16 grown[ROWS * (BV + 8)]; /* e^gamma dO */
     bf16 ds[D * (BV + 8)], dv[ROWS * (BV + 8)]; /* dv: with the other sign */
+    float gamma[STAGES][ROWS];
 };
 
 template <int D, int BV, int STAGES>
-__device__ __forceinline__ void fetch_chunk_back(const delta_group &g, dstates_shared<D, BV, STAGES> &s, int at, int h, int col)
+__device__ __forceinline__ void fetch_chunk_back(const delta_group &g, dstates_shared<D, BV, STAGES> &s, const walk &at, int n)
 {
     constexpr int LD = tile_row<D>;
-    mt_delta_chunk c = g.chunk(at);
-    int stage = at % STAGES, key = h / g.per_key;
+    mt_delta_chunk c = at.chunk(n);
+    int stage = n % STAGES, key = at.h / g.per_key;
     fetch<D, LD, WALK_THREADS>(s.q[stage], g.rows<bf16>(g.l.q, key, c.row, D), D, c.rows, D);
     fetch<D, LD, WALK_THREADS>(s.k[stage], g.rows<bf16>(g.l.k, key, c.row, D), D, c.rows, D);
-    fetch<D, LD, WALK_THREADS>(s.w[stage], g.rows<bf16>(g.l.w, h, c.row, D), D, c.rows, D);
-    fetch<ROWS, SQUARE, WALK_THREADS>(s.p[stage], g.rows<bf16>(g.l.p, h, c.row, ROWS), ROWS, c.rows, ROWS);
-    fetch<BV, BV + 8, WALK_THREADS>(s.d_o[stage], (const bf16 *)g.a.d_o + c.row * g.a.ldo + (g.first_head + h) * g.a.Dv + col, g.a.ldo,
-                                    c.rows, (int)g.a.Dv - col);
+    fetch<D, LD, WALK_THREADS>(s.w[stage], g.rows<bf16>(g.l.w, at.h, c.row, D), D, c.rows, D);
+    fetch<ROWS, SQUARE, WALK_THREADS>(s.p[stage], g.rows<bf16>(g.l.p, at.h, c.row, ROWS), ROWS, c.rows, ROWS);
+    fetch<BV, BV + 8, WALK_THREADS>(s.d_o[stage], (const bf16 *)g.a.d_o + c.row * g.a.ldo + at.head * g.a.Dv + at.col, g.a.ldo, c.rows,
+                                    (int)g.a.Dv - at.col);
+    fetch_gamma(s.gamma[stage], g, c, at.head);
 }
 
 /* e^gamma dO of a chunk. */
-template <int BV> __device__ __forceinline__ void grow(bf16 *dst, const bf16 *src, const float *gamma, int rows)
+template <int BV> __device__ __forceinline__ void grow(bf16 *dst, const bf16 *src, const float *gamma)
 {
+#pragma unroll
     for (int at = threadIdx.x; at < ROWS * (BV / 2); at += WALK_THREADS) {
         int i = at / (BV / 2), j = at % (BV / 2) * 2;
-        float by = i < rows ? __expf(gamma[i]) : 0.0f;
+        float by = __expf(gamma[i]);
         float2 x = pair_at(src + i * (BV + 8) + j);
         *(uint32_t *)(dst + i * (BV + 8) + j) = pack(x.x * by, x.y * by);
     }
@@ -458,18 +488,18 @@ template <int BV> __device__ __forceinline__ void grow(bf16 *dst, const bf16 *sr
 /* dV^ = P' dO + left K dS', to memory and, negated, to a tile. */
 template <int D, int BV>
 __device__ __forceinline__ void write_dadded(const delta_group &g, bf16 *negated, const float (&direct)[BV / 8][4], const float (&through)[BV / 8][4],
-                                             mt_delta_chunk c, int h, int col, float last, int warp, int lane)
+                                             const float *gamma, const walk &at, mt_delta_chunk c, int warp, int lane)
 {
+    const float last = gamma[c.rows - 1];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         int i = warp * 16 + lane / 4 + half * 8;
-        bool is_row = i < c.rows;
-        float left = is_row ? __expf(last - *g.gamma(g.first_head + h, c.row + i)) : 0.0f;
-        bf16 *dst = g.rows<bf16>(g.l.dv, h, c.row + i, D) + col + lane % 4 * 2;
+        float left = i < c.rows ? __expf(last - gamma[i]) : 0.0f;
+        bf16 *dst = g.rows<bf16>(g.l.dv, at.h, c.row + i, D) + at.col + lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < BV / 8; n++) {
             float x = direct[n][2 * half] + left * through[n][2 * half], y = direct[n][2 * half + 1] + left * through[n][2 * half + 1];
-            if (is_row) *(uint32_t *)(dst + n * 8) = pack(x, y);
+            if (i < c.rows) *(uint32_t *)(dst + n * 8) = pack(x, y);
             *(uint32_t *)(negated + i * (BV + 8) + n * 8 + lane % 4 * 2) = pack(-x, -y);
         }
     }
@@ -480,43 +510,39 @@ template <int D, int BV, int STAGES> __global__ void __launch_bounds__(WALK_THRE
     extern __shared__ __align__(16) unsigned char memory[];
     dstates_shared<D, BV, STAGES> &s = *(dstates_shared<D, BV, STAGES> *)memory;
     constexpr int LD = tile_row<D>, LDV = BV + 8, MT = D / 64;
-    int h = blockIdx.y, col = (int)blockIdx.z * BV, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    int from = g.at<const int>(g.l.first_chunk)[blockIdx.x], to = g.at<const int>(g.l.first_chunk)[blockIdx.x + 1];
+    int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+    walk at(g, BV);
     float ds[MT][BV / 8][4] = {};
-    if (STAGES == 2 && from < to) fetch_chunk_back<D, BV, STAGES>(g, s, to - 1, h, col);
+    if (at.n_chunks) fetch_chunk_back<D, BV, STAGES>(g, s, at, at.n_chunks - 1);
     copies_commit();
-    for (int at = to - 1; at >= from; at--) {
-        mt_delta_chunk c = g.chunk(at);
-        const float *gamma = g.gamma(g.first_head + h, c.row);
-        float last = gamma[c.rows - 1], direct[BV / 8][4], through[BV / 8][4];
-        int stage = at % STAGES;
+    for (int n = at.n_chunks - 1; n >= 0; n--) {
+        mt_delta_chunk c = at.chunk(n);
+        float direct[BV / 8][4], through[BV / 8][4];
+        int stage = n % STAGES;
         put_state<MT, BV>(s.ds, ds, warp, lane);
-        if (STAGES == 1) {
-            fetch_chunk_back<D, BV, STAGES>(g, s, at, h, col);
-            copies_commit();
-        }
         copies_arrive<0>();
-        if (STAGES == 2 && at > from) fetch_chunk_back<D, BV, STAGES>(g, s, at - 1, h, col);
+        if (STAGES == 2 && n) fetch_chunk_back<D, BV, STAGES>(g, s, at, n - 1);
         copies_commit();
-        grow<BV>(s.grown, s.d_o[stage], gamma, c.rows);
+        grow<BV>(s.grown, s.d_o[stage], s.gamma[stage]);
         clear<BV / 8>(direct);
         clear<BV / 8>(through);
         transposed_times<BV, ROWS, SQUARE, LDV>(direct, s.p[stage] + warp * 16, s.d_o[stage], lane);
-        if (c.after >= 0) {
-            store_state<D, BV, WALK_THREADS>(g.state<bf16>(g.l.ds, h, c.after) + col, s.ds);
-            times<BV, D, LD, LDV>(through, s.k[stage] + warp * 16 * LD, s.ds, lane);
-        }
-        write_dadded<D, BV>(g, s.dv, direct, through, c, h, col, last, warp, lane);
+        if (c.after >= 0) times<BV, D, LD, LDV>(through, s.k[stage] + warp * 16 * LD, s.ds, lane);
+        write_dadded<D, BV>(g, s.dv, direct, through, s.gamma[stage], at, c, warp, lane);
+        if (c.after >= 0) store_state<D, BV, WALK_THREADS>(g.state<bf16>(g.l.ds, at.h, c.after) + at.col, s.ds);
         __syncthreads();
-        if (c.before >= 0) {
-            scale_state<MT, BV>(ds, __expf(last));
+        if (n == 0) break;
+        scale_state<MT, BV>(ds, __expf(s.gamma[stage][c.rows - 1]));
 #pragma unroll
-            for (int m = 0; m < MT; m++) {
-                transposed_times<BV, ROWS, LD, LDV>(ds[m], s.q[stage] + (warp * MT + m) * 16, s.grown, lane);
-                transposed_times<BV, ROWS, LD, LDV>(ds[m], s.w[stage] + (warp * MT + m) * 16, s.dv, lane);
-            }
+        for (int m = 0; m < MT; m++) {
+            transposed_times<BV, ROWS, LD, LDV>(ds[m], s.q[stage] + (warp * MT + m) * 16, s.grown, lane);
+            transposed_times<BV, ROWS, LD, LDV>(ds[m], s.w[stage] + (warp * MT + m) * 16, s.dv, lane);
         }
-        if (STAGES == 1) __syncthreads(); /* the tiles are free */
+        if (STAGES == 1) {
+            __syncthreads(); /* the tiles are free */
+            fetch_chunk_back<D, BV, STAGES>(g, s, at, n - 1);
+            copies_commit();
+        }
     }
 }
 
