@@ -1,4 +1,5 @@
-/* glu.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place. */
+/* glu.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place.
+ * With weights, y and the dy of dgate and dup are times the row's weight, and the weight's gradient is the sum of dy act(gate) up. */
 #include "ops/ops_cpu.h"
 
 #include <math.h>
@@ -33,21 +34,27 @@ static float activate(mt_act act, float x, float *slope)
     return x * cdf;
 }
 
+static int64_t n_rows(const mt_glu *a) { return a->first ? *a->last - *a->first : a->N; }
+
+/* The pair of packed row i; with weights. */
+static int64_t pair_of(const mt_glu *a, int64_t i) { return a->order[(a->first ? *a->first : 0) + i]; }
+static float weight_of(const mt_glu *a, int64_t i) { return a->weights ? a->weights[pair_of(a, i)] : 1.0f; }
+
 static void forward_row(void *arg, int64_t i)
 {
     const mt_glu *a = arg;
-    float slope;
+    float slope, w = weight_of(a, i);
     int64_t base = i * (a->plain ? a->F : 2 * a->F);
     for (int64_t f = 0; f < a->F; f++) {
         float gate = mt_get(a->gu, a->t, base + f), up = a->plain ? 1.0f : mt_get(a->gu, a->t, base + a->F + f);
-        mt_put(a->y, a->t, i * a->F + f, activate(a->act, gate, &slope) * up);
+        mt_put(a->y, a->t, i * a->F + f, activate(a->act, gate, &slope) * up * w);
     }
 }
 
 mt_rc mt__glu_fwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
 {
     (void)err;
-    mt_pool_for(pool, a->N, forward_row, (void *)a);
+    mt_pool_for(pool, n_rows(a), forward_row, (void *)a);
     return MT_OK;
 }
 
@@ -55,20 +62,23 @@ mt_rc mt__glu_fwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
 static void backward_row(void *arg, int64_t i)
 {
     const mt_glu *a = arg;
+    float w = weight_of(a, i), dw = 0;
     for (int64_t f = 0; f < a->F; f++) {
         int64_t at_gate = i * (a->plain ? a->F : 2 * a->F) + f, at_up = at_gate + a->F, at = i * a->F + f;
         float gate = mt_get(a->gu, a->t, at_gate), up = a->plain ? 1.0f : mt_get(a->gu, a->t, at_up),
               dy = mt_get(a->dy, a->t, at), slope;
         float act = activate(a->act, gate, &slope);
-        mt_put(a->dgu, a->t, at_gate, dy * up * slope);
-        if (!a->plain) mt_put(a->dgu, a->t, at_up, dy * act);
-        if (a->y) mt_put(a->y, a->t, at, act * up);
+        dw += dy * (act * up);
+        mt_put(a->dgu, a->t, at_gate, dy * w * up * slope);
+        if (!a->plain) mt_put(a->dgu, a->t, at_up, dy * w * act);
+        if (a->y) mt_put(a->y, a->t, at, act * up * w);
     }
+    if (a->dweights) a->dweights[pair_of(a, i)] = dw;
 }
 
 mt_rc mt__glu_bwd_run(mt_pool *pool, const mt_glu *a, mt_err *err)
 {
     (void)err;
-    mt_pool_for(pool, a->N, backward_row, (void *)a);
+    mt_pool_for(pool, n_rows(a), backward_row, (void *)a);
     return MT_OK;
 }

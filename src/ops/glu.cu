@@ -2,10 +2,16 @@
  *
  * Shapes: gu, dgu [N, 2F] (gate, up; plain: [N, F]), y, dy [N, F].  Bytes moved: forward 3 N F elements, backward 5 N F (6 with y); plain
  * 2 and 3 (4).
- * A thread reads all inputs of its elements before it writes: dgu may be gu, y may be dy. */
+ * A thread reads all inputs of its elements before it writes: dgu may be gu, y may be dy.
+ *
+ * Packed rows of experts: their number is on the device, so the grid is sized by the bound or by the GPU, whichever is smaller, and
+ * walks.  With weights, backward takes a block per row, which adds up the weight's gradient by one fixed tree. */
 #include "ops/ops_cuda.cuh"
 
-enum { THREADS = 256 };
+enum { THREADS = 256, BLOCKS_PER_SM = 16 };
+
+__device__ __forceinline__ int64_t n_rows(const mt_glu &a) { return a.first ? *a.last - *a.first : a.N; }
+__device__ __forceinline__ int64_t pair_of(const mt_glu &a, int64_t i) { return a.order[(a.first ? *a.first : 0) + i]; }
 
 /* act(x), and its derivative through *slope. */
 template <mt_act ACT> __device__ __forceinline__ float activate(float x, float *slope)
@@ -36,47 +42,86 @@ __device__ __forceinline__ float times(float a, float b) { return __fmul_rn(a, b
 
 template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void forward_kernel(mt_glu a, int64_t per_row)
 {
-    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= a.N * per_row) return;
-    int64_t i = at / per_row, f = at % per_row * W;
-    const T *gu = (const T *)a.gu + i * (PLAIN ? 1 : 2) * a.F + f;
-    vec<T, W> gate = load<T, W>(gu), up = PLAIN ? gate : load<T, W>(gu + a.F), y;
+    int64_t n = n_rows(a) * per_row;
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (int64_t)gridDim.x * blockDim.x) {
+        int64_t i = at / per_row, f = at % per_row * W;
+        const T *gu = (const T *)a.gu + i * (PLAIN ? 1 : 2) * a.F + f;
+        vec<T, W> gate = load<T, W>(gu), up = PLAIN ? gate : load<T, W>(gu + a.F), y;
+        float w = a.weights ? a.weights[pair_of(a, i)] : 1.0f;
 #pragma unroll
-    for (int k = 0; k < W; k++) {
-        float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope);
-        y.at[k] = from_f32<T>(times(act, PLAIN ? 1.0f : to_f32(up.at[k])));
+        for (int k = 0; k < W; k++) {
+            float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope);
+            y.at[k] = from_f32<T>(times(times(act, PLAIN ? 1.0f : to_f32(up.at[k])), w));
+        }
+        store<T, W>((T *)a.y + i * a.F + f, y);
     }
-    store<T, W>((T *)a.y + i * a.F + f, y);
 }
 
-template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void backward_kernel(mt_glu a, int64_t per_row)
+/* W elements of row i from column f on, of weight w; returns their share of the weight's gradient. */
+template <typename T, int W, mt_act ACT, bool PLAIN>
+__device__ __forceinline__ float backward_piece(const mt_glu &a, int64_t i, int64_t f, float w)
 {
-    int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x;
-    if (at >= a.N * per_row) return;
-    int64_t i = at / per_row, f = at % per_row * W, from = i * (PLAIN ? 1 : 2) * a.F + f;
+    int64_t from = i * (PLAIN ? 1 : 2) * a.F + f;
     const T *gu = (const T *)a.gu + from;
     T *dgu = (T *)a.dgu + from;
     vec<T, W> gate = load<T, W>(gu), up = PLAIN ? gate : load<T, W>(gu + a.F), dy = load<T, W>((const T *)a.dy + i * a.F + f), y,
               dgate, dup;
+    float dw = 0;
 #pragma unroll
     for (int k = 0; k < W; k++) {
         float slope, act = activate<ACT>(to_f32(gate.at[k]), &slope), u = PLAIN ? 1.0f : to_f32(up.at[k]), d = to_f32(dy.at[k]);
+        float out = times(act, u);
+        dw += d * out;
+        d = times(d, w);
         dgate.at[k] = from_f32<T>(d * u * slope);
         dup.at[k] = from_f32<T>(d * act);
-        y.at[k] = from_f32<T>(times(act, u));
+        y.at[k] = from_f32<T>(times(out, w));
     }
     store<T, W>(dgu, dgate);
     if (!PLAIN) store<T, W>(dgu + a.F, dup);
     if (a.y) store<T, W>((T *)a.y + i * a.F + f, y);
+    return dw;
+}
+
+template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void backward_kernel(mt_glu a, int64_t per_row)
+{
+    int64_t n = n_rows(a) * per_row;
+    for (int64_t at = (int64_t)blockIdx.x * blockDim.x + threadIdx.x; at < n; at += (int64_t)gridDim.x * blockDim.x)
+        backward_piece<T, W, ACT, PLAIN>(a, at / per_row, at % per_row * W, 1.0f);
+}
+
+template <typename T, int W, mt_act ACT, bool PLAIN> __global__ void weighted_backward_kernel(mt_glu a, int64_t per_row)
+{
+    int64_t n = n_rows(a);
+    for (int64_t i = blockIdx.x; i < n; i += gridDim.x) {
+        int64_t pair = pair_of(a, i);
+        float w = a.weights[pair], dw = 0;
+        for (int64_t at = threadIdx.x; at < per_row; at += blockDim.x) dw += backward_piece<T, W, ACT, PLAIN>(a, i, at * W, w);
+        dw = block_sum(dw);
+        if (a.dweights && threadIdx.x == 0) a.dweights[pair] = dw;
+    }
+}
+
+template <typename T, int W, mt_act ACT, bool PLAIN> static void launch_by_form(mt_stream *s, const mt_glu *a, bool back)
+{
+    int64_t per_row = a->F / W, most = (int64_t)mt_cuda_device_of(s)->n_sms * BLOCKS_PER_SM;
+    int64_t blocks = back && a->weights ? a->N : div_up(a->N * per_row, THREADS);
+    if (a->first || a->weights) blocks = mt_min_i64(blocks, most);
+    unsigned threads = back && a->weights && per_row < THREADS ? (unsigned)div_up(per_row, 32) * 32 : THREADS;
+    if (back && a->weights)
+        weighted_backward_kernel<T, W, ACT, PLAIN><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
+    else if (back)
+        backward_kernel<T, W, ACT, PLAIN><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
+    else
+        forward_kernel<T, W, ACT, PLAIN><<<(unsigned)blocks, threads, 0, mt_cuda_raw(s)>>>(*a, per_row);
 }
 
 template <typename T, int W, mt_act ACT> static void launch(mt_stream *s, const mt_glu *a, bool back)
 {
-    int64_t per_row = a->F / W;
-    unsigned blocks = (unsigned)div_up(a->N * per_row, THREADS);
-    void (*forward)(mt_glu, int64_t) = a->plain ? forward_kernel<T, W, ACT, true> : forward_kernel<T, W, ACT, false>;
-    void (*backward)(mt_glu, int64_t) = a->plain ? backward_kernel<T, W, ACT, true> : backward_kernel<T, W, ACT, false>;
-    (back ? backward : forward)<<<blocks, THREADS, 0, mt_cuda_raw(s)>>>(*a, per_row);
+    if (a->plain)
+        launch_by_form<T, W, ACT, true>(s, a, back);
+    else
+        launch_by_form<T, W, ACT, false>(s, a, back);
 }
 
 template <typename T, int W> static void by_act(mt_stream *s, const mt_glu *a, bool back)

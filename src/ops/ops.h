@@ -11,7 +11,8 @@
  * need over all devices; callers pass that much memory as `scratch`.  Products on a GPU also use the workspace that the
  * device took when it was opened (MT_DEVICE_WORKSPACE_BYTES).
  *
- * Letters: N rows (tokens), D width, H query heads, K key/value heads, Dh head width, F mlp width, V vocabulary. */
+ * Letters: N rows (tokens), D width, H query heads, K key/value heads, Dh head width, F mlp width, V vocabulary, E experts, T experts
+ * of a token. */
 #ifndef MT_OPS_OPS_H
 #define MT_OPS_OPS_H
 
@@ -179,7 +180,12 @@ typedef struct mt_cache_attention {
 typedef enum mt_act { MT_ACT_SILU, MT_ACT_GELU_TANH, MT_ACT_GELU_ERF, MT_ACT_RELU, MT_ACT_RELU2 } mt_act;
 
 /* y = act(gate) * up with gate and up side by side in gu; plain: y = act(gu).  Backward writes dgu (may be gu itself) and, since
- * y is cheap, y again (may be dy itself) unless it is NULL. */
+ * y is cheap, y again (may be dy itself) unless it is NULL.
+ *
+ * Rows of experts: `first` and `last` make the number of rows *last - *first, at most N, known to the device alone; row i is then
+ * the pair order[*first + i] of expert_sort.  With weights, y is times the weight of the row's pair, and backward also writes
+ * dweights[pair] = sum over f of dy[f] act(gate)[f] up[f].  That is the gradient of a routing weight if dy is the gradient of the
+ * unweighted sum's input: <dy w_down, act(gate) up> = <dy, expert output>, so no expert output is kept or made again. */
 typedef struct mt_glu {
     mt_dtype t;
     mt_act act;
@@ -189,7 +195,134 @@ typedef struct mt_glu {
     void *y;        /* [N, F] */
     const void *dy; /* [N, F] */
     void *dgu;      /* like gu */
+    const int32_t *first, *last; /* device, or NULL: N rows */
+    const int32_t *order;        /* pairs by packed row; with weights */
+    const float *weights;        /* [pairs] or NULL: 1 */
+    float *dweights;             /* [pairs]; backward, with weights */
 } mt_glu;
+
+/* -- experts ------------------------------------------------------------------------------------------
+ *
+ * A layer with E experts sends each row to T of them.  A *pair* n T + k is row n and its k-th expert, k in ascending order of the
+ * experts.  expert_sort orders pairs by (expert, row): expert e owns the packed rows [offsets[e], offsets[e + 1]).  These numbers
+ * live on the device; the host knows bounds only, and never waits for them.
+ *
+ * An expert unit holds c whole experts [e0, e0 + c).  Its calls work on the packed rows of these experts, counted from
+ * offsets[e0]: its buffers have at most N min(T, c) rows.  Sums over experts run in ascending order in fp32 and are rounded once
+ * at the end, so how experts are cut into units does not change a bit.
+ *
+ *     forward    route, expert_sort; per unit: grouped_linear (x gathered), glu, grouped_linear, combine (weights)
+ *     backward   per unit: grouped_linear and glu again up to act(gate) up; grouped_linear dx (dy gathered) for its gradient
+ *                without weights; glu backward with weights: dgu, weighted act(gate) up, dweights; grouped_linear dw of both
+ *                matrices; grouped_linear dx, combine (no weights) into dx.  After the last unit: route backward. */
+
+enum { MT_ROUTE_EXPERTS = 1024 }; /* most experts of a layer */
+
+typedef enum mt_route_kind {
+    MT_ROUTE_SOFTMAX,       /* score: softmax over all experts; chosen by the score (+ bias) */
+    MT_ROUTE_SIGMOID,       /* score: sigmoid of the logit; chosen by the score (+ bias) */
+    MT_ROUTE_CHOSEN,        /* chosen by the logit; weights: softmax over the chosen */
+    MT_ROUTE_LOGIT_SIGMOID, /* chosen by the logit; weight: its sigmoid */
+    MT_ROUTE_MIXER,         /* phimoe's sparse mixer as in evaluation: T = 2, one expert after the other; a weight is the softmax
+                             * over the experts e with (top - l_e) / max(|l_e|, top) <= 2 jitter */
+} mt_route_kind;
+
+/* The T experts of each row and their weights.
+ *
+ * The T largest are chosen, among equal ones those of lower index (a NaN counts as -infinity).  With n_group > 1 only experts of
+ * the topk_group best groups are eligible; a group's score is its largest choice value (SOFTMAX) or the sum of its two largest
+ * (SIGMOID).  The weight of a chosen expert is its score; with `norm`, divided by max(sum over the chosen + norm_eps, norm_floor);
+ * times scale.  SOFTMAX without a bias chooses by the logits, which have the same order: the same choice on every device.
+ *
+ * Backward: dlogits from dweights, with the choice of forward taken from `experts`; bias and choice have no gradient.
+ *
+ * Auxiliary loss (Switch): aux_counts[e] += rows that have e among the T largest logits, aux_probs[e] += sum over rows of
+ * softmax(logits)[e]; backward adds aux_scale p_e (aux_counts[e] - sum over j of aux_counts[j] p_j) to dlogits, the gradient of
+ * aux_scale sum of aux_counts[e] aux_probs[e].  For R = layers times rows of the micro-batch, coefficient k and share s of the
+ * micro-batch in the step, aux_scale = s k E / R^2. */
+typedef struct mt_route {
+    mt_dtype t; /* of dlogits */
+    mt_route_kind kind;
+    int64_t N, E, T;
+    int64_t n_group, topk_group; /* 0 or 1: no groups */
+    bool norm;
+    float norm_eps, norm_floor;
+    float scale;                 /* 0: 1 */
+    float jitter;                /* MIXER */
+    const float *logits;         /* [N, E] */
+    const float *bias;           /* [E] added for choosing, or NULL; SOFTMAX and SIGMOID */
+    int32_t *experts;            /* [N, T] ascending in each row; written by forward, read by backward */
+    float *weights;              /* [N, T] */
+    const float *dweights;       /* [N, T] */
+    void *dlogits;               /* [N, E] */
+    int32_t *aux_counts;         /* [E], or NULL: no auxiliary loss */
+    float *aux_probs;            /* [E]; forward */
+    float aux_scale;             /* backward */
+    void *scratch;
+} mt_route;
+
+/* MT_OK if there is a choice: 1 to MT_ROUTE_EXPERTS experts, and T in the groups that are kept. */
+mt_rc mt_route_check(const mt_route *a, mt_err *err);
+
+/* *sum += scale sum over e of counts[e] probs[e], in ascending order. */
+typedef struct mt_router_loss {
+    int64_t E;
+    double scale;
+    const int32_t *counts; /* [E] aux_counts of route */
+    const float *probs;    /* [E] aux_probs */
+    double *sum;
+} mt_router_loss;
+
+enum { MT_SORT_PAIRS = 512 }; /* pairs that a GPU counts together */
+
+/* Pairs ordered by (expert, row): a stable counting sort. */
+typedef struct mt_expert_sort {
+    int64_t N, T, E;
+    const int32_t *experts; /* [N, T], distinct in each row */
+    int32_t *offsets;       /* [E + 1] packed rows of each expert; the last: N T */
+    int32_t *order;         /* [N T] the pair of each packed row */
+    int32_t *rows;          /* [N T] the row of each packed row: order / T */
+    int32_t *place;         /* [N T] the packed row of each pair */
+    void *scratch;
+} mt_expert_sort;
+
+/* For each expert e of [e0, e0 + c) and its packed rows i, counted from offsets[e0]:
+ *     y[i] = x[i] w[e]' (+ b[e]);   dx[i] = dy[i] w[e],   dw[e] += sum over its i of dy[i]' x[i],   db[e] += sum of dy[i].
+ * gather_x: x has a row per token, and x[i] above is x[rows[offsets[e0] + i]]; gather_dy: likewise dy.  dx is always packed.
+ * w, b, dw, db hold the c experts of this call.  dw_set: dw and db are written, not added to; an expert without rows gets zeros.
+ * Rows are summed in ascending order, in a grouping that depends on N, K and the expert's own rows alone. */
+typedef struct mt_grouped_linear {
+    mt_dtype t;
+    int64_t M;              /* packed rows at most */
+    int64_t N, K;           /* w [c, N, K] */
+    int64_t e0, c;
+    const int32_t *offsets; /* [E + 1] of expert_sort */
+    const int32_t *rows;    /* of expert_sort; with gather_x or gather_dy */
+    bool gather_x, gather_dy, dw_set;
+    const void *x;          /* [M, K], or a row per token */
+    const void *w, *b;      /* b [c, N] or NULL */
+    void *y;                /* [M, N] */
+    const void *dy;         /* [M, N], or a row per token */
+    void *dx;               /* [M, K] or NULL */
+    float *dw, *db;         /* [c, N, K], [c, N], or NULL */
+    void *scratch;
+} mt_grouped_linear;
+
+/* sum[n] (+)= sum over the experts of row n in [e0, e0 + c), ascending, of weights[n, k] y[packed row].   out = round(sum (+ add)).
+ * Units follow each other in ascending order: the first has `start` and writes the sum, later ones add to it, the last has `out`. */
+typedef struct mt_combine {
+    mt_dtype t;
+    int64_t N, D, T, e0, c;
+    bool start;             /* the sum begins with these experts */
+    const int32_t *experts; /* [N, T] ascending in each row */
+    const int32_t *place;   /* [N, T] of expert_sort */
+    const int32_t *offsets; /* of expert_sort */
+    const float *weights;   /* [N, T] or NULL: 1 */
+    const void *y;          /* packed rows of these experts, D wide */
+    float *sum;             /* [N, D]; NULL if this is the first unit and the last */
+    void *out;              /* [N, D] or NULL: more experts follow */
+    const void *add;        /* [N, D] or NULL; with out; may be out */
+} mt_combine;
 
 /* y[i] = x[index[i]];   dx = 0, then dx[index[i]] = dy[i].  Indices ascend and are distinct. */
 typedef struct mt_rows {

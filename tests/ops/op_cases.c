@@ -1,7 +1,6 @@
 /* op_cases.c - the cases: odd shapes (1, primes, one past a tile), rows with gaps, what may be absent absent. */
-#include "op_cases.h"
+#include "op_declare.h"
 
-#include "base/mem.h"
 #include "base/rng.h"
 #include "base/split.h"
 
@@ -9,40 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* Declares `type *a` in the run's arguments, set to the case's, with the dtype filled in. */
-#define ARGS(type, from)                                                                                                         \
-    type *a = (type *)(void *)r->args;                                                                                           \
-    _Static_assert(sizeof(type) <= OP_ARGS_BYTES, "raise OP_ARGS_BYTES");                                                        \
-    *a = (from)
-
-#define CHECKED_OP(op, backward, same_bits, checker)                                                                             \
-    static const op_spec spec_##op = { #op, OP_ID_##op, (int)MT_COUNT(op##_cases), backward, same_bits, declare_##op, checker };
-
-static void links(op_run *r, op_buf *out, op_buf *seed) { out->seed = op_index(r, seed); }
-static void grows(op_run *r, op_buf *in, op_buf *grad) { in->grad = op_index(r, grad); }
-static void may_share(op_run *r, op_buf *b, op_buf *with) { b->shares = op_index(r, with); }
-
-/* The case asks for more than the op's plain form: devices without that trait skip it. */
-static void needs(op_run *r, bool it_does, uint32_t trait)
-{
-    if (it_does) r->traits |= trait;
-}
-
-static void set_ints(op_buf *b, int64_t n, int64_t (*value)(const op_run *, int64_t), const op_run *r)
-{
-    for (int64_t i = 0; i < n; i++) op_set(b, 0, i, (double)value(r, i));
-}
-
-static op_buf *add_ints(op_run *r, const void *field, const char *name, int64_t n)
-{
-    return op_add(r, field, name, OP_INPUT, MT_DTYPE_I32, 1, n, 0);
-}
-
-static op_buf *add_scratch(op_run *r, const void *field, size_t bytes)
-{
-    return op_add(r, field, "scratch", OP_SCRATCH, MT_DTYPE_U8, 1, (int64_t)bytes, 0);
-}
 
 /* -- embed ----------------------------------------------------------------------------------------- */
 
@@ -183,7 +148,7 @@ static void declare_rmsnorm(op_run *r, int c)
     add_scratch(r, &a->scratch, mt_rmsnorm_scratch(a));
 }
 
-static const op_spec spec_rmsnorm = { "rmsnorm", OP_ID_rmsnorm, N_NORMS, true, false, declare_rmsnorm, NULL };
+const op_spec spec_rmsnorm = { "rmsnorm", OP_ID_rmsnorm, N_NORMS, true, false, declare_rmsnorm, NULL };
 
 static void declare_tall_rmsnorm(op_run *r, int c) { declare_rmsnorm(r, N_NORMS + c); }
 
@@ -617,8 +582,14 @@ static const mt_glu glu_cases[] = {
     { .act = MT_ACT_RELU2, .plain = true, .N = 0, .F = 64 },
     { .act = MT_ACT_SILU, .N = 70, .F = 264 },
     { .act = MT_ACT_GELU_TANH, .plain = true, .N = 13, .F = 37 },
+    /* Packed rows of experts: the device alone knows how many; the last three have weights. */
+    { .act = MT_ACT_SILU, .N = 33, .F = 40 },
+    { .act = MT_ACT_SILU, .N = 0, .F = 16 },
+    { .act = MT_ACT_SILU, .N = 21, .F = 1032 },
+    { .act = MT_ACT_RELU2, .plain = true, .N = 70, .F = 37 },
+    { .act = MT_ACT_GELU_TANH, .N = 5, .F = 3000 },
 };
-enum { GLU_KEPT = 16 }; /* from here on y was kept, so backward does not write it */
+enum { GLU_KEPT = 16, GLU_PACKED = 18, GLU_WEIGHTED = 20 }; /* from GLU_KEPT on y was kept, so backward does not write it */
 
 /* Differences across relu's corner say nothing about its slopes: keep the numbers away from it. */
 static void avoid_zero(op_buf *b)
@@ -626,6 +597,21 @@ static void avoid_zero(op_buf *b)
     for (int64_t i = 0; i < b->rows; i++)
         for (int64_t j = 0; j < b->width; j++)
             if (fabs(op_get(b, b->init, i, j)) < 0.0625) op_set(b, i, j, j % 2 ? 0.125 : -0.125);
+}
+
+/* The case's rows are packed rows [7, 7 + n); their pairs are in the opposite order. */
+static void pack_glu_rows(op_run *r, mt_glu *a, int c)
+{
+    enum { FIRST = 7 };
+    int64_t n = a->N;
+    op_set(add_ints(r, &a->first, "first", 1), 0, 0, FIRST);
+    op_set(add_ints(r, &a->last, "last", 1), 0, 0, (double)(FIRST + n));
+    a->N = 2 * n + 3; /* a bound */
+    if (c < GLU_WEIGHTED) return;
+    op_buf *order = add_ints(r, &a->order, "order", FIRST + n);
+    for (int64_t i = 0; i < FIRST + n; i++) op_set(order, 0, i, i < FIRST ? -1.0 : (double)(FIRST + n - 1 - i));
+    grows(r, op_add(r, &a->weights, "weights", OP_INPUT, MT_DTYPE_F32, 1, n, 0),
+          op_add(r, &a->dweights, "dweights", OP_OUTPUT, MT_DTYPE_F32, 1, n, 0));
 }
 
 static void declare_glu(op_run *r, int c)
@@ -639,7 +625,7 @@ static void declare_glu(op_run *r, int c)
     op_buf *gu = op_add(r, &a->gu, "gu", OP_INPUT, a->t, a->N, width, 0),
            *dy = op_add(r, &a->dy, "dy", OP_INPUT, a->t, a->N, a->F, 0);
     op_buf *y = op_add(r, &a->y, "y", OP_OUTPUT, a->t, a->N, a->F, 0),
-           *again = c < GLU_KEPT ? op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0) : NULL;
+           *again = c < GLU_KEPT || c >= GLU_WEIGHTED ? op_add(r, &a->y, "y_again", OP_OUTPUT, a->t, a->N, a->F, 0) : NULL;
     op_buf *dgu = op_add(r, &a->dgu, "dgu", OP_OUTPUT, a->t, a->N, width, 0);
     if (relu) avoid_zero(gu);
     y->phases = OP_FWD;
@@ -648,6 +634,7 @@ static void declare_glu(op_run *r, int c)
     grows(r, gu, dgu);
     may_share(r, dgu, gu);
     if (again) may_share(r, again, dy);
+    if (c >= GLU_PACKED) pack_glu_rows(r, a, c);
 }
 
 static const char *check_again(const op_run *r)
