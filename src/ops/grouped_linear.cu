@@ -1,4 +1,5 @@
-/* grouped_linear.cu - a product per expert over its packed rows: every shape and both dtypes, in fp32 on the plain cores.
+/* grouped_linear.cu - a product per expert over its packed rows: every shape and both dtypes, in fp32 on the plain cores; and the choice of
+ * the tensor-core kernels (grouped_tiles.cu) where they fit, by shapes and alignment alone.
  *
  *   forward   y  = x w' (+ b)      x rows gathered in the loader if they are tokens
  *   dx        dx = dy w            dy rows likewise
@@ -40,6 +41,7 @@ template <typename T, grouped_product KIND>
 __device__ __forceinline__ void store_element(const mt_grouped_linear &a, const grouped_tile &t, int i, int j, float x)
 {
     int64_t row = t.row0 + i, col = t.col0 + j;
+    if (KIND == TO_W && t.rows == 0 && !a.dw_set) return;
     if (row >= (KIND == TO_W ? a.N : t.rows) || col >= (KIND == FORWARD ? a.N : a.K)) return;
     if (KIND == TO_W) {
         float *dw = a.dw + ((int64_t)t.e * a.N + row) * a.K + col;
@@ -71,7 +73,7 @@ __device__ __forceinline__ void fetch(float left[DEPTH][TILE + 4], float right[D
     }
 }
 
-template <typename T, grouped_product KIND> __global__ void __launch_bounds__(THREADS) plain_kernel(mt_grouped_linear a)
+template <typename T, grouped_product KIND> __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) plain_kernel(mt_grouped_linear a)
 {
     __shared__ int32_t starts[MT_ROUTE_EXPERTS + 1];
     __shared__ float left[DEPTH][TILE + 4], right[DEPTH][TILE + 4];
@@ -147,6 +149,7 @@ static mt_rc multiply(mt_stream *s, const mt_grouped_linear *a, grouped_product 
     static const char *const names[] = { "product of experts", "product of experts, dx", "product of experts, dw" };
     if (a->c > MT_ROUTE_EXPERTS)
         return mt_fail(err, MT_EINTERNAL, "grouped_linear: %lld experts, expected at most %d", (long long)a->c, MT_ROUTE_EXPERTS);
+    if (mt__grouped_fits_tiles(s, a, kind)) return mt__grouped_by_tiles(s, a, kind, err);
     if (a->t == MT_DTYPE_BF16)
         launch_plain<bf16>(s, a, kind);
     else

@@ -99,4 +99,8 @@ __device__ __forceinline__ int64_t source_row(const mt_grouped_linear &a, bool g
     return gather ? a.rows[a.offsets[a.e0] + i] : i;
 }
 
+/* By tensor cores, for bf16 with N and K multiples of 8 and matrices on 16-byte addresses (grouped_tiles.cu). */
+bool mt__grouped_fits_tiles(mt_stream *s, const mt_grouped_linear *a, grouped_product kind);
+mt_rc mt__grouped_by_tiles(mt_stream *s, const mt_grouped_linear *a, grouped_product kind, mt_err *err);
+
 #endif
