@@ -1,8 +1,9 @@
-/* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5.
+/* bench_ops.c - how fast a device runs each op at the shapes of a layer of Qwen2.5, or of models with experts.
  *
- *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | delta | rest | tune] [DOCS] [7b | 3b | 0.5b]
+ *     bench_ops [DEVICE] [ROWS] [products | attention | long | capped | delta | experts | rest | tune] [DOCS] [7b | 3b | 0.5b]
  *     default:  cuda 16384, all, 0, 7b
  *
+ * experts: not part of all; ROWS are tokens, each goes to the model's number of experts; DOCS: only the model of this number, from 1 on.
  * DOCS: attention is made for so many documents, as in a run whose steps have that many; 0: as there are.  With long: only
  * documents of so many rows.  delta: the ops of gated delta nets at the shapes of Qwen3.5 and Qwen3-Next, in documents of DOCS
  * rows, or of 1024 rows and all in one.
@@ -133,6 +134,12 @@ CALL(cross_entropy, cross_entropy, mt_cross_entropy)
 CALL(round_grad, round_grad, mt_round_grad)
 CALL(grad_norm, grad_norm, mt_grad_norm)
 CALL(adamw, adamw, mt_adamw)
+CALL(route_fwd, route_fwd, mt_route)
+CALL(route_bwd, route_bwd, mt_route)
+CALL(expert_sort, expert_sort, mt_expert_sort)
+CALL(grouped_fwd, grouped_linear_fwd, mt_grouped_linear)
+CALL(grouped_bwd, grouped_linear_bwd, mt_grouped_linear)
+CALL(combine, combine, mt_combine)
 
 static void products(int64_t M)
 {
@@ -552,6 +559,108 @@ static void update(void)
     say("grad_norm", seconds_of(grad_norm, &norm), 0, 2.0 * (double)n);
 }
 
+/* -- experts --------------------------------------------------------------------------------------- */
+
+typedef struct expert_shape {
+    const char *name;
+    int64_t E, T, D, I;
+} expert_shape;
+
+static const expert_shape expert_shapes[] = { { "OLMoE", 64, 8, 2048, 1024 },
+                                              { "Qwen3-30B", 128, 8, 2048, 768 },
+                                              { "GPT-OSS 20B", 32, 4, 2880, 2880 },
+                                              { "Mixtral 8x7B", 8, 2, 4096, 14336 },
+                                              { "Qwen3-Next", 512, 10, 2048, 512 } };
+
+/* Logits with which some experts get several times as many rows as others. */
+static float *uneven_logits(int64_t N, int64_t E)
+{
+    float *host = malloc((size_t)(N * E) * sizeof *host);
+    if (!host) exit(1);
+    for (int64_t i = 0; i < N * E; i++)
+        host[i] = mt_rng_normal(7, 8, (uint64_t)i) + 0.5f * mt_rng_normal(9, 10, (uint64_t)(i % E));
+    float *logits = ints((const int32_t *)(const void *)host, (size_t)(N * E));
+    free(host);
+    return logits;
+}
+
+/* A product of all experts three ways, x or dy by tokens: forward, dx, dw. */
+static void expert_products(const expert_shape *m, const char *name, mt_grouped_linear a, int64_t tokens, bool gather_x)
+{
+    char line[64];
+    double flops = 2.0 * (double)a.M * (double)a.N * (double)a.K;
+    int64_t x_rows = gather_x ? tokens : a.M, dy_rows = gather_x ? a.M : tokens;
+    void *x = filled((size_t)(x_rows * a.K) * 2), *dy = filled((size_t)(dy_rows * a.N) * 2);
+    void *w = filled((size_t)(m->E * a.N * a.K) * 2), *y = filled((size_t)(a.M * a.N) * 2), *dx = filled((size_t)(a.M * a.K) * 2);
+    float *dw = filled((size_t)(m->E * a.N * a.K) * 4);
+    a.x = x, a.w = w, a.gather_x = gather_x, a.gather_dy = !gather_x;
+    mt_grouped_linear fwd = a, through = a, weights = a;
+    fwd.y = y;
+    through.dy = weights.dy = dy;
+    through.dx = dx;
+    weights.dw = dw;
+    snprintf(line, sizeof line, "%s %s forward", m->name, name);
+    say(line, seconds_of(grouped_fwd, &fwd), flops, 0);
+    snprintf(line, sizeof line, "%s %s dx", m->name, name);
+    say(line, seconds_of(grouped_bwd, &through), flops, 0);
+    snprintf(line, sizeof line, "%s %s dw (fp32, accumulated)", m->name, name);
+    say(line, seconds_of(grouped_bwd, &weights), flops, 0);
+    mt_linear dense = { .t = MT_DTYPE_BF16, .M = a.M, .N = a.N, .K = a.K, .x = gather_x ? dx : x, .w = w, .y = y };
+    snprintf(line, sizeof line, "%s %s one dense product", m->name, name);
+    say(line, seconds_of(linear_fwd, &dense), flops, 0);
+    void *all[] = { x, dy, w, y, dx, dw };
+    for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
+}
+
+/* Sums and activations of packed rows. */
+static void expert_rows(const expert_shape *m, const mt_route *route, const mt_expert_sort *sort)
+{
+    char line[64];
+    int64_t N = sort->N, rows = N * m->T;
+    mt_combine sum = { .t = MT_DTYPE_BF16, .N = N, .D = m->D, .T = m->T, .c = m->E, .start = true, .experts = sort->experts,
+                       .place = sort->place, .offsets = sort->offsets, .weights = route->weights,
+                       .y = filled((size_t)(rows * m->D) * 2), .out = filled((size_t)(N * m->D) * 2) };
+    snprintf(line, sizeof line, "%s combine", m->name);
+    say(line, seconds_of(combine, &sum), 0, 2.0 * (double)((rows + N) * m->D));
+    mt_glu glu = { .t = MT_DTYPE_BF16, .act = MT_ACT_SILU, .N = rows, .F = m->I, .gu = filled((size_t)(rows * m->I) * 4),
+                   .y = filled((size_t)(rows * m->I) * 2), .first = sort->offsets, .last = sort->offsets + m->E };
+    snprintf(line, sizeof line, "%s glu of packed rows", m->name);
+    say(line, seconds_of(glu_fwd, &glu), 0, 6.0 * (double)(rows * m->I));
+    glu.dgu = (void *)(uintptr_t)glu.gu, glu.dy = glu.y, glu.order = sort->order, glu.weights = route->weights;
+    glu.dweights = filled((size_t)rows * 4);
+    snprintf(line, sizeof line, "%s glu backward with weights", m->name);
+    say(line, seconds_of(glu_bwd, &glu), 0, 12.0 * (double)(rows * m->I));
+    void *all[] = { (void *)(uintptr_t)sum.y, sum.out, (void *)(uintptr_t)glu.gu, glu.y, glu.dweights };
+    for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
+}
+
+static void experts(const expert_shape *m, int64_t N)
+{
+    char line[64];
+    size_t pairs = (size_t)(N * m->T) * 4;
+    mt_route route = { .t = MT_DTYPE_BF16, .kind = MT_ROUTE_SOFTMAX, .N = N, .E = m->E, .T = m->T, .norm = true,
+                       .logits = uneven_logits(N, m->E), .experts = filled(pairs), .weights = filled(pairs),
+                       .dweights = filled(pairs), .dlogits = filled((size_t)(N * m->E) * 2) };
+    mt_expert_sort sort = { .N = N, .T = m->T, .E = m->E, .experts = route.experts, .offsets = filled((size_t)(m->E + 1) * 4),
+                            .order = filled(pairs), .rows = filled(pairs), .place = filled(pairs) };
+    sort.scratch = filled(mt_expert_sort_scratch(&sort));
+    snprintf(line, sizeof line, "%s route", m->name);
+    say(line, seconds_of(route_fwd, &route), 0, 4.0 * (double)(N * (m->E + 2 * m->T)));
+    snprintf(line, sizeof line, "%s route backward", m->name);
+    say(line, seconds_of(route_bwd, &route), 0, (double)(N * (6 * m->E + 8 * m->T)));
+    snprintf(line, sizeof line, "%s sort", m->name);
+    say(line, seconds_of(expert_sort, &sort), 0, 20.0 * (double)(N * m->T));
+    mt_grouped_linear a = { .t = MT_DTYPE_BF16, .M = N * m->T, .N = 2 * m->I, .K = m->D, .c = m->E, .offsets = sort.offsets,
+                            .rows = sort.rows };
+    expert_products(m, "gate_up", a, N, true);
+    a.N = m->D, a.K = m->I;
+    expert_products(m, "down", a, N, false);
+    expert_rows(m, &route, &sort);
+    void *all[] = { (void *)(uintptr_t)route.logits, route.experts, route.weights, (void *)(uintptr_t)route.dweights, route.dlogits,
+                    sort.offsets, sort.order, sort.rows, sort.place, sort.scratch };
+    for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
+}
+
 int main(int argc, char **argv)
 {
     int64_t rows = argc > 2 ? atoi(argv[2]) : 16384;
@@ -573,6 +682,8 @@ int main(int argc, char **argv)
     if (strcmp(what, "long") == 0) long_documents(rows, argc > 4 ? atoi(argv[4]) : 0);
     if (strcmp(what, "capped") == 0) capped_attentions(rows);
     if (strcmp(what, "delta") == 0) delta_nets(rows, argc > 4 ? atoi(argv[4]) : 0);
+    for (size_t i = 0; strcmp(what, "experts") == 0 && i < MT_COUNT(expert_shapes); i++)
+        if (argc < 5 || atoi(argv[4]) == 0 || (size_t)atoi(argv[4]) == i + 1) experts(&expert_shapes[i], rows);
     if (all || strcmp(what, "rest") == 0) {
         elementwise(rows);
         update();
