@@ -7,7 +7,7 @@
 #include <math.h>
 #include <stdlib.h>
 
-enum { SKIPPED = 77 }; /* what ctest takes for "skipped" */
+enum { SKIPPED = 77, MOST_TESTS = 1024 }; /* what ctest takes for "skipped"; cases times dtypes */
 
 static mt_device *cpu, *gpu;
 
@@ -210,8 +210,8 @@ static bool wanted_case(const char *name, int c, int argc, char **argv)
 /* Arguments, if any, name the ops to test, or single cases of them: rope, rmsnorm:4. */
 int main(int argc, char **argv)
 {
-    static point points[512];
-    static struct CMUnitTest tests[512];
+    static point points[MOST_TESTS];
+    static struct CMUnitTest tests[MOST_TESTS + 8]; /* those that are not of the table, too */
     size_t n = 0;
     mt_err err = { 0 };
     if (mt_device_open(&gpu, "cuda", NULL, &err)) {
@@ -222,6 +222,10 @@ int main(int argc, char **argv)
     for (int id = 0; id < OP_COUNT; id++)
         for (int c = 0; c < op_specs[id]->n_cases; c++)
             for (int k = 0; k < 2 && wanted_case(op_specs[id]->name, c, argc, argv); k++, n++) {
+                if (n == MOST_TESTS) {
+                    fprintf(stderr, "more than %d cases: raise MOST_TESTS\n", MOST_TESTS);
+                    return 1;
+                }
                 points[n] = (point){ op_specs[id], c, k ? MT_DTYPE_BF16 : MT_DTYPE_F32, "" };
                 snprintf(points[n].name, sizeof points[n].name, "%s %d %s", op_specs[id]->name, c, k ? "bf16" : "f32");
                 tests[n] = (struct CMUnitTest){ points[n].name, gpu_agrees_with_cpu, NULL, NULL, &points[n] };
