@@ -29,6 +29,17 @@ static int split_product(void *parts, const void *a, size_t bytes)
     return 2;
 }
 
+static int split_grouped(void *parts, const void *a, size_t bytes)
+{
+    mt_grouped_linear *p = parts;
+    (void)bytes;
+    p[0] = p[1] = *(const mt_grouped_linear *)a;
+    if (!p[0].dx || !(p[0].dw || p[0].db)) return 1;
+    p[0].dx = NULL; /* as above */
+    p[1].dw = p[1].db = NULL;
+    return 2;
+}
+
 static label name_plain(const char *fn, const void *a)
 {
     label l = { .flops = 0 };
@@ -46,8 +57,18 @@ static label name_product(const char *fn, const void *a)
     return l;
 }
 
-#define SPLIT(a) _Generic((a), const mt_linear *: split_product, default: split_plain)
-#define NAME(a)  _Generic((a), const mt_linear *: name_product, default: name_plain)
+/* How many rows the experts of a call have is known on the device alone: no FLOPs here. */
+static label name_grouped(const char *fn, const void *a)
+{
+    const mt_grouped_linear *p = a;
+    label l = { .flops = 0 };
+    (void)fn;
+    snprintf(l.name, sizeof l.name, "experts_%s %lldx%lld", p->dy ? p->dx ? "dx" : "dw" : "fwd", (long long)p->N, (long long)p->K);
+    return l;
+}
+
+#define SPLIT(a) _Generic((a), const mt_linear *: split_product, const mt_grouped_linear *: split_grouped, default: split_plain)
+#define NAME(a)  _Generic((a), const mt_linear *: name_product, const mt_grouped_linear *: name_grouped, default: name_plain)
 
 #define TRACED(fn, type)                                                                                     \
     static mt_rc traced_##fn(mt_stream *s, const type *a, mt_err *err)                                       \

@@ -320,7 +320,12 @@ static const struct {
     { { .N = 64, .K = 64, .e0 = 0, .c = 8, .gather_x = true }, 100, 2, 8, EVEN, true, false, true },
     { { .N = 16, .K = 16, .e0 = 0, .c = 4 }, 0, 2, 4, EVEN, true, false, false },
     { { .N = 256, .K = 128, .e0 = 0, .c = 3, .gather_x = true }, 256, 1, 3, EVEN, false, false, false }, /* whole tiles */
+    /* large_experts, on a GPU alone: more tiles than it has processors, so that blocks go from one to the next */
+    { { .N = 1096, .K = 520, .e0 = 0, .c = 8, .gather_x = true }, 4000, 2, 8, EVEN, true, false, false },
+    { { .N = 520, .K = 1096, .e0 = 0, .c = 60, .gather_dy = true, .dw_set = true }, 2000, 4, 60, GAPPED, false, false, false },
+    { { .N = 1536, .K = 256, .e0 = 1, .c = 2, .gather_x = true }, 9000, 1, 4, EVEN, false, false, false },
 };
+enum { N_LARGE_EXPERTS = 3, N_GROUPED = MT_COUNT(grouped_linear_cases) - N_LARGE_EXPERTS };
 
 /* y has a packed row where a gathered dy has one per token: the loss's gradient to y is written out for the differences. */
 static op_buf *packed_dy(op_run *r, const mt_grouped_linear *a, const op_buf *dy, const routes *m, int64_t n)
@@ -377,7 +382,15 @@ static const char *check_grouped_linear(const op_run *run)
     return NULL;
 }
 
-CHECKED_OP(grouped_linear, true, false, check_grouped_linear)
+const op_spec spec_grouped_linear = {
+    "grouped_linear", OP_ID_grouped_linear, N_GROUPED, true, false, declare_grouped_linear, check_grouped_linear
+};
+
+static void declare_large_experts(op_run *r, int c) { declare_grouped_linear(r, N_GROUPED + c); }
+
+const op_spec op_large_experts = {
+    "large_experts", OP_ID_grouped_linear, N_LARGE_EXPERTS, true, false, declare_large_experts, NULL
+};
 
 /* -- combine --------------------------------------------------------------------------------------- */
 

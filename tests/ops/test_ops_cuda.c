@@ -113,18 +113,30 @@ static void gpu_agrees_with_cpu(void **state)
     op_run_free(truth);
 }
 
-static void norms_of_many_wide_rows_agree_with_the_cpu(void **state)
+/* All cases of a spec in both dtypes, each repeated so many times. */
+static void assert_all_right(const op_spec *spec, int n_repeats, const char *what)
 {
-    (void)state;
-    for (int i = 0; i < 2 * op_tall_rmsnorm.n_cases; i++) {
-        point p = { &op_tall_rmsnorm, i / 2, i % 2 ? MT_DTYPE_BF16 : MT_DTYPE_F32, "" };
+    for (int i = 0; i < 2 * spec->n_cases; i++) {
+        point p = { spec, i / 2, i % 2 ? MT_DTYPE_BF16 : MT_DTYPE_F32, "" };
         if (gpu_lacks(&p)) continue;
         op_run *truth = run(cpu, &p, (op_how){ .t = MT_DTYPE_F32 }), *first = run(gpu, &p, (op_how){ .t = p.t });
-        assert_right(&p, first, truth, "many wide rows");
-        assert_repeats(&p, first, 2);
+        assert_right(&p, first, truth, what);
+        assert_repeats(&p, first, n_repeats);
         op_run_free(first);
         op_run_free(truth);
     }
+}
+
+static void norms_of_many_wide_rows_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    assert_all_right(&op_tall_rmsnorm, 2, "many wide rows");
+}
+
+static void large_products_of_experts_agree_with_the_cpu(void **state)
+{
+    (void)state;
+    assert_all_right(&op_large_experts, 20, "large products of experts");
 }
 
 /* Against our own plain fp32 kernels, which the small cases hold to the CPU; and again and again. */
@@ -234,6 +246,8 @@ int main(int argc, char **argv)
         tests[n++] = (struct CMUnitTest){ "long attention", long_attention_is_right_and_repeatable, NULL, NULL, NULL };
     if (wanted("tall_rmsnorm", argc, argv))
         tests[n++] = (struct CMUnitTest){ "many wide rows", norms_of_many_wide_rows_agree_with_the_cpu, NULL, NULL, NULL };
+    if (wanted("large_experts", argc, argv))
+        tests[n++] = (struct CMUnitTest){ "large experts", large_products_of_experts_agree_with_the_cpu, NULL, NULL, NULL };
     if (wanted("attention", argc, argv))
         tests[n++] = (struct CMUnitTest){ "plain attention is another path", plain_attention_is_another_path, NULL, NULL, NULL };
     if (wanted("linear", argc, argv))
