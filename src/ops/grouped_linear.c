@@ -20,15 +20,15 @@ size_t mt_grouped_linear_scratch(const mt_grouped_linear *a)
 
 typedef struct product {
     const mt_grouped_linear *a;
-    int64_t cols;      /* of the result */
+    int64_t cols; /* of the result */
     atomic_bool no_memory;
 } product;
 
 /* A tile of a result: rows [i0, i0 + rows) and columns [j0, j0 + cols), rows counted from the first packed row of the expert, or,
  * for a weight gradient, rows of the matrix. */
 typedef struct tile {
-    int64_t e;           /* expert, from e0 */
-    int64_t begin, n;    /* the expert's packed rows, from those of e0 */
+    int64_t e;        /* expert, from e0 */
+    int64_t begin, n; /* the expert's packed rows, from those of e0 */
     int64_t i0, rows, j0, cols;
 } tile;
 
@@ -63,8 +63,8 @@ static tile find_tile(const product *p, bool weights, int64_t index)
 
 /* Packed rows [from, from + n) of a matrix of rows `width` long, columns [j0, j0 + cols), as fp32; gathered if it has a row per
  * token. */
-static void fetch_rows(float *dst, const mt_grouped_linear *a, const void *src, bool gather, int64_t width, int64_t from, int64_t n,
-                       int64_t j0, int64_t cols)
+static void fetch_rows(float *dst, const mt_grouped_linear *a, const void *src, bool gather, int64_t width, int64_t from,
+                       int64_t n, int64_t j0, int64_t cols)
 {
     for (int64_t i = 0; i < n; i++) {
         int64_t row = gather ? a->rows[a->offsets[a->e0] + from + i] : from + i;
@@ -118,8 +118,7 @@ static void dx_tile(void *arg, int64_t index)
     cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, (int)t.rows, (int)t.cols, (int)a->N, 1.0f, dy, (int)a->N, w,
                 (int)t.cols, 0.0f, dx, TILE_COLS);
     for (int64_t i = 0; i < t.rows; i++)
-        for (int64_t j = 0; j < t.cols; j++)
-            mt_put(a->dx, a->t, (t.begin + t.i0 + i) * a->K + t.j0 + j, dx[i * TILE_COLS + j]);
+        for (int64_t j = 0; j < t.cols; j++) mt_put(a->dx, a->t, (t.begin + t.i0 + i) * a->K + t.j0 + j, dx[i * TILE_COLS + j]);
 }
 
 static void dw_tile(void *arg, int64_t index)

@@ -266,23 +266,41 @@ __device__ __forceinline__ void store_strip(bf16 *out, int64_t ld, int row, int 
     }
 }
 
-__device__ __forceinline__ void store_pair(float *dw, bool set, float x, float y)
-{
-    float2 v = set ? make_float2(0, 0) : *(const float2 *)dw;
-    *(float2 *)dw = make_float2(v.x + x, v.y + y);
-}
-
-/* 16 rows of a weight gradient. */
+/* 16 rows of a weight gradient.  What is added to is read in batches: loads that wait for each other would take longer than the rest. */
 __device__ __forceinline__ void store_sums(const mt_grouped_linear &a, float *dw, int row, int col, const float acc[][4])
 {
+    enum { BATCH = 4 };
     int lane = threadIdx.x % 32;
     row += lane / 4;
+    col += lane % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < BLOCKS; n++) {
-        int c = col + n * 8 + lane % 4 * 2;
-        if (c >= a.K) continue;
-        if (row < a.N) store_pair(dw + row * a.K + c, a.dw_set, acc[n][0], acc[n][1]);
-        if (row + 8 < a.N) store_pair(dw + (row + 8) * a.K + c, a.dw_set, acc[n][2], acc[n][3]);
+    for (int n = 0; n < BLOCKS; n += BATCH) {
+        float2 was[BATCH][2];
+#pragma unroll
+        for (int i = 0; i < 2 * BATCH; i++) {
+            int r = row + i % 2 * 8, c = col + (n + i / 2) * 8;
+            was[i / 2][i % 2] = make_float2(0, 0);
+            if (!a.dw_set && r < a.N && c < a.K) was[i / 2][i % 2] = *(const float2 *)(dw + r * a.K + c);
+        }
+#pragma unroll
+        for (int i = 0; i < 2 * BATCH; i++) {
+            int r = row + i % 2 * 8, c = col + (n + i / 2) * 8;
+            const float *x = acc[n + i / 2] + i % 2 * 2;
+            if (r < a.N && c < a.K)
+                *(float2 *)(dw + r * a.K + c) = make_float2(was[i / 2][i % 2].x + x[0], was[i / 2][i % 2].y + x[1]);
+        }
+    }
+}
+
+/* The part of dw that this tile will add to, brought to L2 while its products are made. */
+__device__ __forceinline__ void expect_sums(const mt_grouped_linear &a, const grouped_tile &t)
+{
+    enum { LINE = 32, PER_ROW = BN / LINE }; /* floats in a line of memory */
+    if (a.dw_set || t.rows == 0) return;
+    const float *dw = a.dw + (int64_t)t.e * a.N * a.K;
+    for (int at = threadIdx.x; at < BM * PER_ROW; at += THREADS) {
+        int r = t.row0 + at / PER_ROW, c = t.col0 + at % PER_ROW * LINE;
+        if (r < a.N && c < a.K) asm volatile("prefetch.global.L2 [%0];" ::"l"(dw + r * a.K + c));
     }
 }
 
@@ -318,6 +336,7 @@ __device__ __forceinline__ void begin_tile(loaders<KIND> &in, const mt_grouped_l
     int steps = steps_of<KIND>(a, t);
     in.left.begin(left_of<KIND>(a, t), t.row0);
     in.right.begin(right_of<KIND>(a, t), t.col0);
+    if (KIND == TO_W) expect_sums(a, t);
 #pragma unroll
     for (int step = 0; step < AHEAD; step++) {
         if (step < steps) {

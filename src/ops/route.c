@@ -208,7 +208,8 @@ mt_rc mt_route_check(const mt_route *a, mt_err *err)
     if (groups <= 1) return MT_OK;
     if (E % groups) return mt_fail(err, MT_EINTERNAL, "route: %lld experts in %lld groups, expected a multiple", E, groups);
     if (kept < 1 || kept > groups || kept * (E / groups) < T)
-        return mt_fail(err, MT_EINTERNAL, "route: %lld of %lld groups of %lld experts do not hold %lld", kept, groups, E / groups, T);
+        return mt_fail(err, MT_EINTERNAL, "route: %lld of %lld groups of %lld experts do not hold %lld", kept, groups, E / groups,
+                       T);
     return MT_OK;
 }
 

@@ -19,9 +19,9 @@ typedef enum spread {
 
 typedef struct routes {
     int64_t N, T, E;
-    int32_t *experts;                /* [N, T] ascending */
-    int32_t *offsets;                /* [E + 1] */
-    int32_t *order, *rows, *place;   /* [N T] */
+    int32_t *experts;              /* [N, T] ascending */
+    int32_t *offsets;              /* [E + 1] */
+    int32_t *order, *rows, *place; /* [N T] */
 } routes;
 
 static void *numbers(int64_t n)
@@ -108,9 +108,21 @@ static const struct {
     { { .kind = MT_ROUTE_SOFTMAX, .N = 3, .E = 1024, .T = 1 }, false, false, false },
     { { .kind = MT_ROUTE_SOFTMAX, .N = 0, .E = 8, .T = 2 }, false, true, false },
     { { .kind = MT_ROUTE_SOFTMAX, .N = 200, .E = 33, .T = 4 }, false, true, true },
-    { { .kind = MT_ROUTE_SIGMOID, .N = 33, .E = 256, .T = 8, .n_group = 8, .topk_group = 4, .norm = true, .norm_eps = 1e-20f,
-        .scale = 2.5f }, true, false, false },
-    { { .kind = MT_ROUTE_SIGMOID, .N = 17, .E = 384, .T = 8, .norm = true, .norm_eps = 1e-20f, .scale = 2.827f }, true, false,
+    { { .kind = MT_ROUTE_SIGMOID,
+        .N = 33,
+        .E = 256,
+        .T = 8,
+        .n_group = 8,
+        .topk_group = 4,
+        .norm = true,
+        .norm_eps = 1e-20f,
+        .scale = 2.5f },
+      true,
+      false,
+      false },
+    { { .kind = MT_ROUTE_SIGMOID, .N = 17, .E = 384, .T = 8, .norm = true, .norm_eps = 1e-20f, .scale = 2.827f },
+      true,
+      false,
       false },
     { { .kind = MT_ROUTE_SIGMOID, .N = 17, .E = 16, .T = 4, .n_group = 4, .topk_group = 2, .scale = 1.8f }, true, false, false },
     { { .kind = MT_ROUTE_SIGMOID, .N = 33, .E = 60, .T = 8, .norm = true }, true, true, false },
@@ -155,8 +167,9 @@ static void draw_logits(op_run *r, const mt_route *a, op_buf *logits, bool ties)
     for (int64_t n = 0; n < a->N; n++) {
         draw_ranks(r, a, n, rank);
         for (int64_t e = 0; e < a->E; e++)
-            op_set(logits, n, e, ties ? (double)mt_rng_below(r->how.seed, 87, (uint64_t)(n * a->E + e), 3) / 2
-                                      : clear_logit(r, a, n, e, rank[e]));
+            op_set(logits, n, e,
+                   ties ? (double)mt_rng_below(r->how.seed, 87, (uint64_t)(n * a->E + e), 3) / 2
+                        : clear_logit(r, a, n, e, rank[e]));
     }
 }
 
@@ -188,8 +201,9 @@ static void declare_route(op_run *r, int c)
     if (route_cases[c].bias) {
         op_buf *bias = op_add(r, &a->bias, "bias", OP_INPUT, MT_DTYPE_F32, 1, a->E, 0);
         for (int64_t e = 0; e < a->E; e++)
-            op_set(bias, 0, e, ((double)mt_rng_below(r->how.seed, 86, (uint64_t)e, 1000) / 1000 - 0.5) *
-                                   (a->kind == MT_ROUTE_SIGMOID ? 0.04 : 0.002));
+            op_set(bias, 0, e,
+                   ((double)mt_rng_below(r->how.seed, 86, (uint64_t)e, 1000) / 1000 - 0.5) *
+                       (a->kind == MT_ROUTE_SIGMOID ? 0.04 : 0.002));
         for (int64_t e = 0; route_cases[c].ties && e < a->E; e++) op_set(bias, 0, e, 0);
     }
     op_add(r, &a->experts, "experts", OP_OUTPUT, MT_DTYPE_I32, a->N, a->T, 0);
@@ -197,7 +211,7 @@ static void declare_route(op_run *r, int c)
            *dw = op_add(r, &a->dweights, "dweights", OP_INPUT, MT_DTYPE_F32, a->N, a->T, 0);
     op_buf *dl = op_add(r, &a->dlogits, "dlogits", OP_OUTPUT, a->t, a->N, a->E, 0);
     links(r, w, dw);
-    if (!route_cases[c].ties) grows(r, logits, dl); /* differences would change the choice */
+    if (!route_cases[c].ties) grows(r, logits, dl);      /* differences would change the choice */
     dl->floor = a->E == 1 || a->T == a->E ? 1e-2 : 1e-6; /* weights that always add up to one barely move */
     if (route_cases[c].aux) declare_aux(r, a, route_cases[c].ties);
     add_scratch(r, &a->scratch, mt_route_scratch(a));
@@ -223,7 +237,8 @@ static const char *check_route(const op_run *run)
         for (int64_t e = 0; route_cases[r->case_index].ties && a->n_group < 2 && e < a->E; e++)
             for (int64_t j = 0; chosen[e] && j < a->E; j++) {
                 double le = op_get(logits, logits->init, n, e), lj = op_get(logits, logits->init, n, j);
-                if (!chosen[j] && (lj > le || (lj == le && j < e))) return "an equal or larger logit of lower index was passed over";
+                if (!chosen[j] && (lj > le || (lj == le && j < e)))
+                    return "an equal or larger logit of lower index was passed over";
             }
     }
     return NULL;
@@ -233,7 +248,9 @@ CHECKED_OP(route, true, false, check_route)
 
 /* -- router_loss ----------------------------------------------------------------------------------- */
 
-static const mt_router_loss router_loss_cases[] = { { .E = 1, .scale = 1 }, { .E = 60, .scale = 0.25 }, { .E = 512, .scale = 1e-3 } };
+static const mt_router_loss router_loss_cases[] = { { .E = 1, .scale = 1 },
+                                                    { .E = 60, .scale = 0.25 },
+                                                    { .E = 512, .scale = 1e-3 } };
 
 static void declare_router_loss(op_run *r, int c)
 {
@@ -282,11 +299,11 @@ static const char *check_expert_sort(const op_run *run)
     op_run *r = (op_run *)(uintptr_t)run;
     const mt_expert_sort *a = &expert_sort_cases[r->case_index].a;
     routes m = routes_create(a->N, a->T, a->E, expert_sort_cases[r->case_index].how, r->how.seed);
-    const char *wrong = !holds(r, "offsets", m.offsets, a->E + 1)     ? "offsets are wrong"
-                        : !holds(r, "order", m.order, a->N * a->T)    ? "order is not by expert, then by row"
-                        : !holds(r, "rows", m.rows, a->N * a->T)      ? "rows are not those of the pairs"
-                        : !holds(r, "place", m.place, a->N * a->T)    ? "place is not the inverse of order"
-                                                                      : NULL;
+    const char *wrong = !holds(r, "offsets", m.offsets, a->E + 1)  ? "offsets are wrong"
+                        : !holds(r, "order", m.order, a->N * a->T) ? "order is not by expert, then by row"
+                        : !holds(r, "rows", m.rows, a->N * a->T)   ? "rows are not those of the pairs"
+                        : !holds(r, "place", m.place, a->N * a->T) ? "place is not the inverse of order"
+                                                                   : NULL;
     routes_free(&m);
     return wrong;
 }
@@ -382,9 +399,8 @@ static const char *check_grouped_linear(const op_run *run)
     return NULL;
 }
 
-const op_spec spec_grouped_linear = {
-    "grouped_linear", OP_ID_grouped_linear, N_GROUPED, true, false, declare_grouped_linear, check_grouped_linear
-};
+const op_spec spec_grouped_linear = { "grouped_linear",       OP_ID_grouped_linear, N_GROUPED, true, false,
+                                      declare_grouped_linear, check_grouped_linear };
 
 static void declare_large_experts(op_run *r, int c) { declare_grouped_linear(r, N_GROUPED + c); }
 
@@ -447,7 +463,8 @@ static const char *check_combine(const op_run *run)
             if (sum && fabs(op_get(sum, sum->result, n, d) - want) > 1e-5 * size) wrong = "sum is wrong";
             want += add && !r->how.in_place ? op_get(add, add->init, n, d) : 0;
             bool compared = out && !(add && r->how.in_place);
-            if (compared && fabs(op_get(out, out->result, n, d) - want) > (out->t == MT_DTYPE_BF16 ? 1e-2 : 1e-5) * (size + fabs(want)))
+            if (compared &&
+                fabs(op_get(out, out->result, n, d) - want) > (out->t == MT_DTYPE_BF16 ? 1e-2 : 1e-5) * (size + fabs(want)))
                 wrong = "out is wrong";
         }
     routes_free(&m);

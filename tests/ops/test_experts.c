@@ -1,5 +1,5 @@
-/* A whole layer of experts made of the ops, forward and backward as ops.h writes it down: against plain loops in double, in units of
- * every size, again and again. */
+/* A whole layer of experts made of the ops, forward and backward as ops.h writes it down: against plain loops in double, in units
+ * of every size, again and again. */
 #include "test.h"
 
 #include "base/dtype.h"
@@ -18,7 +18,7 @@ typedef struct shape {
 } shape;
 
 static const shape shapes[] = {
-    { 40, 2, 6, 24, 16, MT_DTYPE_F32 },  { 40, 2, 6, 24, 16, MT_DTYPE_BF16 },   { 33, 1, 4, 7, 5, MT_DTYPE_F32 },
+    { 40, 2, 6, 24, 16, MT_DTYPE_F32 },   { 40, 2, 6, 24, 16, MT_DTYPE_BF16 },    { 33, 1, 4, 7, 5, MT_DTYPE_F32 },
     { 150, 3, 12, 72, 40, MT_DTYPE_F32 }, { 300, 4, 12, 136, 72, MT_DTYPE_BF16 }, { 9, 4, 4, 16, 8, MT_DTYPE_BF16 },
 };
 
@@ -124,8 +124,16 @@ static void layer_deinit(layer *l)
 
 static mt_route route_of(const layer *l)
 {
-    return (mt_route){ .t = l->s.t, .kind = MT_ROUTE_SOFTMAX, .N = l->s.N, .E = l->s.E, .T = l->s.T, .norm = true,
-                       .logits = l->logits, .experts = l->experts, .weights = l->weights, .dweights = l->dweights,
+    return (mt_route){ .t = l->s.t,
+                       .kind = MT_ROUTE_SOFTMAX,
+                       .N = l->s.N,
+                       .E = l->s.E,
+                       .T = l->s.T,
+                       .norm = true,
+                       .logits = l->logits,
+                       .experts = l->experts,
+                       .weights = l->weights,
+                       .dweights = l->dweights,
                        .dlogits = l->dlogits };
 }
 
@@ -133,26 +141,60 @@ static mt_route route_of(const layer *l)
 static mt_grouped_linear gate_up_of(const layer *l, int64_t e0, int64_t c)
 {
     size_t each = (size_t)(2 * l->s.I * l->s.D);
-    return (mt_grouped_linear){ .t = l->s.t, .M = l->s.N * mt_min_i64(l->s.T, c), .N = 2 * l->s.I, .K = l->s.D, .e0 = e0, .c = c,
-                                .offsets = l->offsets, .rows = l->rows, .gather_x = true, .dw_set = true, .x = l->x,
+    return (mt_grouped_linear){ .t = l->s.t,
+                                .M = l->s.N * mt_min_i64(l->s.T, c),
+                                .N = 2 * l->s.I,
+                                .K = l->s.D,
+                                .e0 = e0,
+                                .c = c,
+                                .offsets = l->offsets,
+                                .rows = l->rows,
+                                .gather_x = true,
+                                .dw_set = true,
+                                .x = l->x,
                                 .w = l->w_gu + (size_t)e0 * each * mt_dtype_bytes(l->s.t) };
 }
 static mt_grouped_linear down_of(const layer *l, int64_t e0, int64_t c)
 {
     size_t each = (size_t)(l->s.I * l->s.D);
-    return (mt_grouped_linear){ .t = l->s.t, .M = l->s.N * mt_min_i64(l->s.T, c), .N = l->s.D, .K = l->s.I, .e0 = e0, .c = c,
-                                .offsets = l->offsets, .rows = l->rows, .dw_set = true, .x = l->act,
+    return (mt_grouped_linear){ .t = l->s.t,
+                                .M = l->s.N * mt_min_i64(l->s.T, c),
+                                .N = l->s.D,
+                                .K = l->s.I,
+                                .e0 = e0,
+                                .c = c,
+                                .offsets = l->offsets,
+                                .rows = l->rows,
+                                .dw_set = true,
+                                .x = l->act,
                                 .w = l->w_down + (size_t)e0 * each * mt_dtype_bytes(l->s.t) };
 }
 static mt_glu glu_of(const layer *l, int64_t e0, int64_t c)
 {
-    return (mt_glu){ .t = l->s.t, .act = MT_ACT_SILU, .N = l->s.N * mt_min_i64(l->s.T, c), .F = l->s.I, .gu = l->gu, .y = l->act,
-                     .first = l->offsets + e0, .last = l->offsets + e0 + c, .order = l->order };
+    return (mt_glu){ .t = l->s.t,
+                     .act = MT_ACT_SILU,
+                     .N = l->s.N * mt_min_i64(l->s.T, c),
+                     .F = l->s.I,
+                     .gu = l->gu,
+                     .y = l->act,
+                     .first = l->offsets + e0,
+                     .last = l->offsets + e0 + c,
+                     .order = l->order };
 }
 static mt_combine combine_of(const layer *l, int64_t e0, int64_t c, float *sum, void *out)
 {
-    return (mt_combine){ .t = l->s.t, .N = l->s.N, .D = l->s.D, .T = l->s.T, .e0 = e0, .c = c, .start = e0 == 0,
-                         .experts = l->experts, .place = l->place, .offsets = l->offsets, .y = l->y, .sum = sum,
+    return (mt_combine){ .t = l->s.t,
+                         .N = l->s.N,
+                         .D = l->s.D,
+                         .T = l->s.T,
+                         .e0 = e0,
+                         .c = c,
+                         .start = e0 == 0,
+                         .experts = l->experts,
+                         .place = l->place,
+                         .offsets = l->offsets,
+                         .y = l->y,
+                         .sum = sum,
                          .out = e0 + c == l->s.E ? out : NULL };
 }
 
@@ -199,8 +241,15 @@ static mt_rc run_layer(layer *l, int64_t c, mt_err *err)
 {
     const mt_ops *ops = mt_ops_of(dev);
     mt_route route = route_of(l);
-    mt_expert_sort sort = { .N = l->s.N, .T = l->s.T, .E = l->s.E, .experts = l->experts, .offsets = l->offsets, .order = l->order,
-                            .rows = l->rows, .place = l->place, .scratch = l->sort_scratch };
+    mt_expert_sort sort = { .N = l->s.N,
+                            .T = l->s.T,
+                            .E = l->s.E,
+                            .experts = l->experts,
+                            .offsets = l->offsets,
+                            .order = l->order,
+                            .rows = l->rows,
+                            .place = l->place,
+                            .scratch = l->sort_scratch };
     MT_TRY(ops->route_fwd(l->stream, &route, err));
     MT_TRY(ops->expert_sort(l->stream, &sort, err));
     for (int64_t e0 = 0; e0 < l->s.E; e0 += c) MT_TRY(forward_unit(l, ops, e0, c, err));
@@ -320,8 +369,9 @@ static double *table(const shape *s, uint64_t tensor, int64_t n)
 static truth truth_create(const shape *s)
 {
     int64_t rows = s->N * s->D, weights = s->E * s->I * s->D;
-    return (truth){ zeros(rows), zeros(rows), zeros(2 * weights), zeros(weights), zeros(s->N * s->T), table(s, X, rows),
-                    table(s, W_GU, 2 * weights), table(s, W_DOWN, weights), table(s, DY, rows) };
+    return (truth){ zeros(rows),        zeros(rows),       zeros(2 * weights),          zeros(weights),
+                    zeros(s->N * s->T), table(s, X, rows), table(s, W_GU, 2 * weights), table(s, W_DOWN, weights),
+                    table(s, DY, rows) };
 }
 
 static void truth_free(truth *r)
@@ -333,7 +383,8 @@ static void truth_free(truth *r)
 /* One row and one of its experts: the formulas of a gated mlp and its gradients, written out. */
 static void expert_of_row(const shape *s, truth *r, int64_t n, int64_t e, double w, double *dw)
 {
-    double *act = zeros(s->I), *dact = zeros(s->I), *dgate = zeros(s->I), *dup = zeros(s->I), *gate = zeros(s->I), *up = zeros(s->I);
+    double *act = zeros(s->I), *dact = zeros(s->I), *dgate = zeros(s->I), *dup = zeros(s->I), *gate = zeros(s->I),
+           *up = zeros(s->I);
     for (int64_t i = 0; i < s->I; i++) {
         for (int64_t d = 0; d < s->D; d++) {
             double x = r->x[n * s->D + d];
