@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-static const double cut_warns = 0.01, cut_stops = 0.20, cut_keeps = 0.95;
+static const double cut_warns = 0.01, cut_keeps = 0.95;
 
 __attribute__((format(printf, 4, 5))) static mt_rc found(mt_findings *f, mt_severity severity, mt_err *err, const char *fmt, ...)
 {
@@ -22,11 +22,11 @@ __attribute__((format(printf, 4, 5))) static mt_rc found(mt_findings *f, mt_seve
 
 static double percent(int64_t part, int64_t whole) { return whole ? 100.0 * (double)part / (double)whole : 0; }
 
-static mt_rc lint_positions(mt_findings *f, const mt_lint_input *in, mt_err *err)
+mt_rc mt_lint_positions(mt_findings *f, int64_t max_seq_len, int64_t max_positions, mt_err *err)
 {
-    if (!in->max_positions || in->max_seq_len <= in->max_positions) return MT_OK;
+    if (!max_positions || max_seq_len <= max_positions) return MT_OK;
     return found(f, MT_LINT_STOP, err, "max_seq_len is %lld and the model knows %lld positions; set max_seq_len to %lld or less",
-                 (long long)in->max_seq_len, (long long)in->max_positions, (long long)in->max_positions);
+                 (long long)max_seq_len, (long long)max_positions, (long long)max_positions);
 }
 
 static mt_rc lint_untrained(mt_findings *f, const mt_lint_input *in, mt_err *err)
@@ -39,20 +39,34 @@ static mt_rc lint_untrained(mt_findings *f, const mt_lint_input *in, mt_err *err
                  all ? "; see what megatrain data --show prints" : "");
 }
 
+/* What to do about cut answers: never a length that the model cannot read. */
+static void advise_cut(char *out, size_t room, const mt_lint_input *in, mt_severity severity)
+{
+    int64_t keeps = mt_store_keeps(in->store, cut_keeps), most = in->max_positions ? in->max_positions : INT64_MAX;
+    char longer[128] = "";
+    if (keeps > in->max_seq_len && keeps <= most)
+        snprintf(longer, sizeof longer, "; max_seq_len %lld would keep 95%% of the samples whole", (long long)keeps);
+    else if (in->max_seq_len < most && most != INT64_MAX)
+        snprintf(longer, sizeof longer, "; the model reads up to max_seq_len %lld", (long long)most);
+    else if (in->max_seq_len < most)
+        snprintf(longer, sizeof longer, "; raise max_seq_len");
+    snprintf(out, room, "%s; overlong: skip leaves such samples out%s", longer,
+             severity == MT_LINT_STOP
+                 ? "; overlong: truncate trains on what is left of them, and max_cut_share allows a larger share"
+                 : "");
+}
+
 /* Answers that lost their end, and records of which no answer was left. */
 static mt_rc lint_cut(mt_findings *f, const mt_lint_input *in, mt_err *err)
 {
     const mt_store_counts *c = mt_store_counted(in->store);
     int64_t lost = c->by_reason[MT_REASON_NO_ROOM], n_cut = c->odd.answers_cut + lost, n = c->n_samples + lost;
     double share = n ? (double)n_cut / (double)n : 0;
+    bool stops = !in->truncates && in->max_cut_share < 1 && share >= in->max_cut_share;
     if (n_cut == 0) return MT_OK;
-    mt_severity severity = share >= cut_stops ? MT_LINT_STOP : share >= cut_warns ? MT_LINT_WARN : MT_LINT_NOTE;
-    char advice[128] = "";
-    int64_t keeps = mt_store_keeps(in->store, cut_keeps);
-    if (severity != MT_LINT_NOTE && keeps > in->max_seq_len)
-        snprintf(advice, sizeof advice, "; max_seq_len %lld would keep 95%% of the samples whole", (long long)keeps);
-    else if (severity != MT_LINT_NOTE)
-        snprintf(advice, sizeof advice, "; raise max_seq_len, or leave such samples out with overlong: skip");
+    mt_severity severity = stops ? MT_LINT_STOP : share >= cut_warns ? MT_LINT_WARN : MT_LINT_NOTE;
+    char advice[384] = "";
+    if (severity != MT_LINT_NOTE) advise_cut(advice, sizeof advice, in, severity);
     return found(f, severity, err, "%s: %lld of %lld answers (%.3g%%) are cut at max_seq_len %lld%s", in->name, (long long)n_cut,
                  (long long)n, 100 * share, (long long)in->max_seq_len, advice);
 }
@@ -93,7 +107,6 @@ static mt_rc lint_spelled(mt_findings *f, const mt_lint_input *in, mt_err *err)
 
 mt_rc mt_lint(mt_findings *out, const mt_lint_input *in, mt_err *err)
 {
-    MT_TRY(lint_positions(out, in, err));
     MT_TRY(lint_untrained(out, in, err));
     MT_TRY(lint_cut(out, in, err));
     MT_TRY(lint_end(out, in, err));

@@ -255,8 +255,10 @@ static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt
         mt_lint_input in = { .name = f->sets[i].entry.name,
                              .store = mt_pipeline_store(f->pipeline, i),
                              .max_seq_len = s->dataset.max_seq_len,
-                             .max_positions = i ? 0 : o->max_positions,
-                             .end_id = end_of(f, &f->sets[i]) };
+                             .max_positions = o->max_positions,
+                             .end_id = end_of(f, &f->sets[i]),
+                             .max_cut_share = s->dataset.max_cut_share,
+                             .truncates = s->dataset.overlong == MT_SET_OVERLONG_TRUNCATE };
         MT_TRY(mt_lint(&f->findings, &in, err));
     }
     return MT_OK;
@@ -281,6 +283,7 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
         *out = f;
     return rc;
 }
+    MT_TRY(mt_lint_positions(&f->findings, s->dataset.max_seq_len, o->max_positions, err));
 
 mt_rc mt_feed_source(mt_feed *f, mt_source **out, mt_err *err)
 {

@@ -121,6 +121,7 @@ typedef struct mt_dataset_settings {
     mt_set_bad_record on_bad_record; /* a record that cannot be used: skip and count it, or stop */
     double max_bad_share;            /* more bad records than this share stop the run before step 0 */
     const char *cache_dir;           /* tokenized samples; "": the user's cache directory */
+    double max_cut_share;            /* from this share of cut answers on the run stops before step 0; 1: never */
     uint64_t cache_size;             /* bytes of them at most; 0: any number */
 } mt_dataset_settings;
 

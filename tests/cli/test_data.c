@@ -10,7 +10,7 @@
 /* Run `data` on one dataset, its cache in the test's own directory. */
 static void expect_data(const char *dir, const char *args, int status, const char *says)
 {
-    char line[2048];
+    char line[4096];
     snprintf(line, sizeof line,
              "data --set model.name=" TOKENIZER " --set dataset.dataset_dir=" FIXTURES " --set dataset.cache_dir=%s %s", dir,
              args);
@@ -46,6 +46,17 @@ static void the_summary_names_what_is_cut_packed_and_not_read(void **state)
     expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64", 1,
                 "(60%) are cut at max_seq_len 64; max_seq_len 128 would keep 95%");
     expect_data(*state, "--dataset-name alpaca,metamathqa --val-size 0.1", 0, "18 to train on, 2 to evaluate on");
+}
+
+/* Who asks for cut samples, or allows them, gets them. */
+static void cut_samples_that_were_asked_for_do_not_stop(void **state)
+{
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64", 1,
+                "overlong: skip leaves such samples out; overlong: truncate");
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --overlong truncate", 0,
+                "(60%) are cut at max_seq_len 64");
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --max-cut-share 1", 0, "(60%) are cut at max_seq_len 64");
+    expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --overlong skip", 0, "left out");
 }
 
 static void bad_records_are_listed_and_counted(void **state)
@@ -107,6 +118,8 @@ static void misuse_is_explained(void **state)
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
-             IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read), IN_TEMPDIR(bad_records_are_listed_and_counted),
-             IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template),
-             IN_TEMPDIR(plain_text_is_packed), IN_TEMPDIR(misuse_is_explained))
+             IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read),
+             IN_TEMPDIR(cut_samples_that_were_asked_for_do_not_stop),
+             IN_TEMPDIR(bad_records_are_listed_and_counted),
+             IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template), IN_TEMPDIR(plain_text_is_packed),
+             IN_TEMPDIR(misuse_is_explained))

@@ -449,15 +449,24 @@ static void running_out_of_memory_is_a_clean_error(void **state)
     unmake(&s);
 }
 
-static mt_findings lint(const setup *s, int64_t max_positions, int32_t end_id)
+static mt_findings lint_as(const setup *s, mt_lint_input in)
 {
     mt_err err = { 0 };
     mt_pipeline *p;
     mt_findings f = { 0 };
     assert_ok(mt_pipeline_open(&p, &s->o, &err));
-    assert_ok(mt_lint(&f, &(mt_lint_input){ "a.jsonl", mt_pipeline_store(p, 0), s->o.max_seq_len, max_positions, end_id }, &err));
+    in.name = "a.jsonl";
+    in.store = mt_pipeline_store(p, 0);
+    in.max_seq_len = s->o.max_seq_len;
+    assert_ok(mt_lint_positions(&f, in.max_seq_len, in.max_positions, &err));
+    assert_ok(mt_lint(&f, &in, &err));
     mt_source_close(mt_pipeline_source(p));
     return f;
+}
+
+static mt_findings lint(const setup *s, int64_t max_positions, int32_t end_id)
+{
+    return lint_as(s, (mt_lint_input){ .max_positions = max_positions, .end_id = end_id, .max_cut_share = 0.2 });
 }
 
 static void lint_finds_what_is_probably_wrong(void **state)
@@ -493,7 +502,48 @@ static void lint_finds_what_is_probably_wrong(void **state)
     f = lint(&s, 0, -1);
     assert_int_equal(mt_lint_verdict(&f, &err), MT_ERANGE);
     assert_says("20 of 100 answers (20%) are cut at max_seq_len 64; max_seq_len 1536 would keep 95% of the samples whole");
+    assert_says("; overlong: skip leaves such samples out; overlong: truncate trains on what is left of them");
     mt_findings_free(&f);
+    mt_str_free(&text);
+    unmake(&s);
+}
+
+/* Cutting on purpose, or a larger share that is allowed, is a warning; no advice goes beyond what the model can read. */
+static void cut_answers_stop_only_who_did_not_ask_for_it(void **state)
+{
+    static const struct {
+        mt_lint_input in;
+        mt_rc rc;
+        const char *says, *never;
+    } cases[] = {
+        { { .max_cut_share = 0.2 }, MT_ERANGE, "; max_seq_len 1536 would keep 95%", "the model reads" },
+        { { .max_cut_share = 0.2, .max_positions = 1536 }, MT_ERANGE, "; max_seq_len 1536 would keep 95%", "the model reads" },
+        { { .max_cut_share = 0.2, .max_positions = 512 },
+          MT_ERANGE,
+          "; the model reads up to max_seq_len 512; overlong: skip",
+          "1536" },
+        { { .max_cut_share = 0.2, .max_positions = 64 }, MT_ERANGE, "at max_seq_len 64; overlong: skip", "1536" },
+        { { .max_cut_share = 0.2, .truncates = true }, MT_OK, "; overlong: skip leaves such samples out", "max_cut_share" },
+        { { .max_cut_share = 0.3 }, MT_OK, "; overlong: skip leaves such samples out", "max_cut_share" },
+        { { .max_cut_share = 0.1 }, MT_ERANGE, "max_cut_share allows a larger share", "raise" },
+        { { .max_cut_share = 1 }, MT_OK, "(20%) are cut at max_seq_len 64", "max_cut_share" },
+    };
+    setup s;
+    mt_str text = { 0 };
+    make(&s, *state, (int64_t[]){ 100 }, 1);
+    for (int i = 0; i < 100; i++) mt_str_printf(&text, "{\"id\": 5, \"n\": 2, \"uncut\": %d}\n", i < 20 ? 100 * (i + 1) : 0);
+    mt_free(fake_file(*state, "a.jsonl", text.s));
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_lint_input in = cases[i].in;
+        in.end_id = -1;
+        mt_findings f = lint_as(&s, in);
+        assert_int_equal(mt_lint_verdict(&f, &err), cases[i].rc);
+        assert_int_equal(f.n, 1);
+        if (!strstr(f.items[0].text, cases[i].says) || strstr(f.items[0].text, cases[i].never))
+            fail_msg("case %zu: %s", i, f.items[0].text);
+        mt_findings_free(&f);
+    }
     mt_str_free(&text);
     unmake(&s);
 }
@@ -501,8 +551,10 @@ static void lint_finds_what_is_probably_wrong(void **state)
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(every_sample_comes_once_an_epoch), IN_TEMPDIR(any_step_can_be_rebuilt),
              IN_TEMPDIR(epochs_and_seeds_differ), IN_TEMPDIR(what_is_held_out_is_never_trained_and_stays_the_same),
-             IN_TEMPDIR(records_are_held_out_whole), IN_TEMPDIR(datasets_to_evaluate_on_are_kept_apart), IN_TEMPDIR(the_fingerprint_is_of_what_is_trained_on),
+             IN_TEMPDIR(records_are_held_out_whole), IN_TEMPDIR(datasets_to_evaluate_on_are_kept_apart),
+             IN_TEMPDIR(the_fingerprint_is_of_what_is_trained_on),
              IN_TEMPDIR(num_samples_is_a_seeded_choice_and_max_samples_the_first), IN_TEMPDIR(interleaving_wraps_the_smaller_set),
              IN_TEMPDIR(packed_rows_hold_whole_documents), IN_TEMPDIR(prefetched_steps_are_the_same),
              cmocka_unit_test(an_error_comes_with_its_own_step), IN_TEMPDIR(too_many_bad_records_stop_before_the_first_step),
-             IN_TEMPDIR(running_out_of_memory_is_a_clean_error), IN_TEMPDIR(lint_finds_what_is_probably_wrong))
+             IN_TEMPDIR(running_out_of_memory_is_a_clean_error), IN_TEMPDIR(lint_finds_what_is_probably_wrong),
+             IN_TEMPDIR(cut_answers_stop_only_who_did_not_ask_for_it))
