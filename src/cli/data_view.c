@@ -159,6 +159,8 @@ static void put_odd(mt_str *out, const mt_store_counts *c)
                  { o->trailing_user_cut, "last user turns without an answer, cut off" },
                  { o->unrolled, "conversations that became one sample a turn" },
                  { o->turns_without_room, "answers of those that did not fit" },
+                 { o->tools_as_text, "records whose tools are written as text" },
+                 { o->thoughts_open, "answers that never close their thought" },
                  { c->n_empty, "records without a sample, such as empty lines" },
                  { c->n_untrained, "samples that train nothing" } };
     for (size_t i = 0; i < MT_COUNT(odds); i++)

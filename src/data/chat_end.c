@@ -7,10 +7,15 @@
  * Templates that know no generation prompt open an answer all the same ("<|im_start|>assistant\n"): that is added to prompts, or
  * it would be missing in front of what is trained.
  *
+ * Models that think open a thought in the generation prompt, or show an empty one before an answer that has none: what such an
+ * answer needs is found out here as well, and so is what a template has no place for (a system turn, tools, calls).
+ *
  * Calls are answers, too, and some templates forget to end them.  DeepSeek V3's ends two calls and not one: what it puts behind
  * the second is how calls end.  Where headers end answers, calls end with the header of what a tool returned. */
 #include "data/sampler_impl.h"
 #include "data/slice.h"
+#include "data/templates.h"
+#include "data/thoughts.h"
 
 static const char sentinel[] = "QUITE-UNLIKELY-ANSWER";
 
@@ -52,20 +57,33 @@ static mt_rc show(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *ma
     return reason == MT_REASON_NONE ? rc : MT_OK;
 }
 
+/* One turn after the other, as a template wants them. */
+typedef struct probe_turn {
+    const char *role, *content;
+} probe_turn;
+
+enum { MOST_TURNS = 4 };
+
+static mt_rc show_turns(const mt_sampler *s, mt_sampler_scratch *w, const probe_turn *turns, size_t n, bool *shown, mt_err *err)
+{
+    mt_pair pairs[MOST_TURNS][2];
+    mt_value maps[MOST_TURNS];
+    for (size_t i = 0; i < n; i++) {
+        pairs[i][0] = (mt_pair){ .key = "role", .key_n = 4, .value = mt__text_value(turns[i].role, strlen(turns[i].role)) };
+        pairs[i][1] =
+            (mt_pair){ .key = "content", .key_n = 7, .value = mt__text_value(turns[i].content, strlen(turns[i].content)) };
+        maps[i] = mt__map_of(pairs[i], 2);
+    }
+    return show(s, w, maps, n, shown, err);
+}
+
 /* Render questions and answers in turn, n of them; *at is behind the first answer, 0: it was not found. */
 static mt_rc probe(const mt_sampler *s, mt_sampler_scratch *w, size_t n, size_t *at, mt_err *err)
 {
+    static const probe_turn turns[] = { { "user", "Hello." }, { "assistant", sentinel }, { "user", "Hello." } };
     bool shown;
-    mt_pair pairs[3][2];
-    mt_value maps[3];
-    for (size_t i = 0; i < n; i++) {
-        const char *role = i == 1 ? "assistant" : "user", *content = i == 1 ? sentinel : "Hello.";
-        pairs[i][0] = (mt_pair){ .key = "role", .key_n = 4, .value = mt__text_value(role, strlen(role)) };
-        pairs[i][1] = (mt_pair){ .key = "content", .key_n = 7, .value = mt__text_value(content, strlen(content)) };
-        maps[i] = mt__map_of(pairs[i], 2);
-    }
     *at = 0;
-    MT_TRY(show(s, w, maps, n, &shown, err));
+    MT_TRY(show_turns(s, w, turns, n, &shown, err));
     size_t found = shown ? mt_slice_find(mt_slice_of(&w->full), (mt_slice){ sentinel, sizeof sentinel - 1 }) : SIZE_MAX;
     if (found != SIZE_MAX) *at = found + sizeof sentinel - 1;
     return MT_OK;
@@ -217,4 +235,101 @@ mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     s->calls_end = mt_arena_strndup(&s->arena, more.s, n);
     s->n_calls_end = n;
     return s->calls_end ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+}
+
+/* What s->chat writes from the first question to the second, without white space, into `out`; empty: it does not show both. */
+static mt_rc write_form(const mt_sampler *s, mt_sampler_scratch *w, mt_str *out, mt_err *err)
+{
+    static const char first[] = "FIRST-QUESTION", second[] = "SECOND-QUESTION";
+    static const probe_turn turns[] = {
+        { "user", first }, { "assistant", sentinel }, { "user", second }, { "assistant", sentinel }
+    };
+    bool shown;
+    mt_str_clear(out);
+    MT_TRY(show_turns(s, w, turns, MT_COUNT(turns), &shown, err));
+    mt_slice t = shown ? mt_slice_of(&w->full) : (mt_slice){ "", 0 };
+    size_t from = mt_slice_find(t, (mt_slice){ first, sizeof first - 1 }),
+           to = mt_slice_find(t, (mt_slice){ second, sizeof second - 1 });
+    if (from == SIZE_MAX || to == SIZE_MAX) return MT_OK;
+    for (size_t i = from; i < to; i++)
+        if (!mt_is_space(t.s[i])) mt_str_putc(out, t.s[i]);
+    return mt_str_ok(out) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+}
+
+mt_rc mt__chat_same_form(const mt_sampler *s, mt_sampler_scratch *w, const char *other, bool *same, mt_err *err)
+{
+    mt_sampler as_other = *s;
+    *same = false;
+    MT_TRY(mt_jinja_parse(&as_other.chat, other, strlen(other), "chat_template", err));
+    mt_rc rc = write_form(s, w, &w->prompt, err);
+    if (!rc) rc = write_form(&as_other, w, &w->turn, err);
+    mt_slice a = mt_slice_of(&w->prompt), b = mt_slice_of(&w->turn);
+    if (!rc) *same = a.n && a.n == b.n && mt_slice_starts(a, b);
+    mt_jinja_free(as_other.chat);
+    return rc;
+}
+
+mt_rc mt__chat_find_places(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    static const probe_turn turns[] = { { "system", sentinel }, { "user", "Hello." } };
+    bool reads = s->tool_use || mt_jinja_reads(s->chat, "tools"), found, shown;
+    mt_slice behind;
+    MT_TRY(behind_calls(s, w, 1, false, &behind, &found, err));
+    s->rules.tools_as_text = !reads;
+    s->rules.calls_as_actions = !reads && !found;
+    MT_TRY(show_turns(s, w, turns, MT_COUNT(turns), &shown, err));
+    s->rules.no_system = !shown || !mt_slice_has(mt_slice_of(&w->full), (mt_slice){ sentinel, sizeof sentinel - 1 });
+    s->rules.merge_system = s->named && s->own_template; /* who names a family expects what LLaMA-Factory does there */
+    return MT_OK;
+}
+
+/* ---- thoughts ---- */
+
+/* The template variable enable_thinking; *given false: it is not set. */
+static bool thinking(const mt_sampler *s, bool *given)
+{
+    mt_value variables = mt__map_of(s->variables, s->n_variables);
+    const mt_value *v = mt_value_get(&variables, "enable_thinking");
+    *given = v && v->type == MT_VALUE_BOOL;
+    return *given && v->b;
+}
+
+/* The tag of thoughts that the template knows: the named family's, or that of the empty thought it shows. */
+static mt_rc find_tag(const mt_sampler *s, mt_sampler_scratch *w, const char **out, mt_err *err)
+{
+    size_t at;
+    *out = s->named ? s->named->thought : NULL;
+    if (s->named) return MT_OK;
+    MT_TRY(probe(s, w, 2, &at, err));
+    if (at) *out = mt__empty_thought_at_end(mt_slice_upto(mt_slice_of(&w->full), at - (sizeof sentinel - 1)));
+    return MT_OK;
+}
+
+mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    bool shown, given, on = thinking(s, &given);
+    const char *tag = NULL;
+    mt_empty_thought mode = s->config.empty_thought;
+    if (mode == MT_THOUGHT_AUTO && given) mode = on ? MT_THOUGHT_TRAINED : MT_THOUGHT_PROMPT;
+    MT_TRY(ask(s, w, true, &w->prompt, &shown, err));
+    if (!shown) return MT_OK;
+    mt_slice prompt = mt_slice_of(&w->prompt);
+    s->opens_thought = mt__ends_open(prompt);
+    if (given || mode != MT_THOUGHT_AUTO) MT_TRY(find_tag(s, w, &tag, err));
+    s->rules.drop_thoughts = given && !on && (tag || s->opens_thought || mt__empty_thought_at_end(prompt));
+    if (mode == MT_THOUGHT_NONE) return MT_OK;
+    mt_str_clear(&w->turn);
+    mt__write_empty_thought(&w->turn, prompt, tag);
+    if (!mt_str_ok(&w->turn)) return mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    s->n_thought = w->turn.n;
+    s->thought = mt_arena_strndup(&s->arena, w->turn.n ? w->turn.s : "", w->turn.n);
+    s->thought_in_prompt = s->n_thought && mode == MT_THOUGHT_PROMPT;
+    return s->thought ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+}
+
+bool mt__chat_owes_thought(const mt_sampler *s, const mt_message *m)
+{
+    mt_slice said = { m->content.str.s, m->content.str.n };
+    return s->n_thought && m->calls.type == MT_VALUE_NULL && m->thought.type == MT_VALUE_NULL && !mt__opens_thought(said) &&
+           !mt__closes_thought(said);
 }

@@ -5,8 +5,9 @@
  * on its own is a prefix of F's tokens (a token that straddles the end of P would be one the model never sees when it answers).
  * Then F is one sample. Otherwise every answer gets a sample of its own, P's tokens followed by those of answer and end.
  *
- * Between P and A a template may put white space (Llama 2: " answer </s>"), which is then learned with the answer.  An empty
- * thought that it puts there by itself is not.  {% generation %} blocks say themselves what is learned.
+ * Between P and A a template may put white space (Llama 2: " answer </s>") or a header of the answer's own, which is then learned
+ * with the answer.  An empty thought that it puts there by itself is not, unless thoughts are asked for (mt__chat_find_thought).
+ * {% generation %} blocks say themselves what is learned.
  *
  * F shows what the template makes of A, so a template that changes answers is noticed: it may trim them or leave thoughts out
  * (the sample has them all the same), anything else stops the run. */
@@ -123,7 +124,7 @@ static mt_rc place_answer(const masker *m, size_t k, size_t n_prompt, mt__span *
     mt_slice f = mt_slice_of(full), answer = mt__undouble(mt_slice_upto(f, n_prompt), content_of(&m->chat->items[k])),
              tail = mt_slice_from(f, n_prompt);
     size_t gap = gap_before(tail, answer), at = n_prompt + gap + answer.n, end;
-    *nested = gap != SIZE_MAX;
+    *nested = gap != SIZE_MAX && !mt__chat_owes_thought(m->s, &m->chat->items[k]);
     if (!*nested) return MT_OK;
     MT_TRY(mt__chat_end_after(m->s, m->w, full, at, &end, m->err));
     if (!end && k + 1 == m->chat->n &&
@@ -276,8 +277,27 @@ static size_t common_prefix(mt_slice a, mt_slice b)
     return n;
 }
 
+/* What the template puts between prompt and answer besides white space and an empty thought: the model has to write it
+ * ("<|channel|> final<|message|>").  Nothing, if the turn is not the prompt and then the answer. */
+static mt_slice lead_of(mt_slice shown, mt_slice prompt, mt_slice said)
+{
+    static const mt_slice nothing = { "", 0 };
+    if (!mt_slice_starts(shown, prompt) || !mt_slice_ends(shown, said) || shown.n < prompt.n + said.n) return nothing;
+    mt_slice lead = mt__skip_empty_thought(mt_slice_from(mt_slice_upto(shown, shown.n - said.n), prompt.n));
+    return mt_slice_trim_end(lead).n ? lead : nothing;
+}
+
+/* The empty thought that an answer without one needs; *begin moves behind it where it belongs to the prompt. */
+static void write_thought(const masker *m, size_t k, size_t *begin)
+{
+    mt_str *out = &m->w->text;
+    if (!mt__chat_owes_thought(m->s, &m->chat->items[k])) return;
+    mt_str_add(out, m->s->thought, m->s->n_thought);
+    if (m->s->thought_in_prompt) *begin = out->n;
+}
+
 /* What was said, with the gap before it and the end behind, appended to the prompt in w->text. */
-static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice turn)
+static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice turn, size_t *begin)
 {
     mt_str *out = &m->w->text;
     mt_slice answer = content_of(&m->chat->items[k]), said = mt__undouble(prompt, answer);
@@ -287,7 +307,12 @@ static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice t
         !mt_slice_ends(trimmed, mt_slice_trim_end(mt_slice_skip_space(mt__without_thought(answer)))))
         return changed(m, k, turn);
     size_t gap = mt_slice_starts(shown, prompt) ? gap_before(mt_slice_from(shown, prompt.n), mt_slice_trim_end(said)) : 0;
-    if (gap && gap != SIZE_MAX) mt_str_add(out, shown.s + prompt.n, gap);
+    mt_slice lead = lead_of(shown, prompt, said);
+    if (gap == SIZE_MAX)
+        mt_str_add(out, lead.s, lead.n);
+    else if (gap)
+        mt_str_add(out, shown.s + prompt.n, gap);
+    write_thought(m, k, begin);
     mt_str_add(out, said.s, said.n);
     mt_str_add(out, m->s->end, m->s->n_end);
     return MT_OK;
@@ -323,7 +348,7 @@ static mt_rc write_truth(const masker *m, size_t k, size_t *begin)
         mt_str_add(&w->text, t.s, block->end);
     } else {
         mt_str_add(&w->text, p.s, p.n);
-        MT_TRY(is_structured(&m->chat->items[k]) ? write_calls(m, k, p, t) : write_answer(m, k, p, t));
+        MT_TRY(is_structured(&m->chat->items[k]) ? write_calls(m, k, p, t) : write_answer(m, k, p, t, begin));
     }
     return mt_str_ok(&w->text) ? MT_OK : mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
 }

@@ -179,6 +179,9 @@ static void add_counts(mt_store_counts *to, const mt_store_counts *c)
     to->odd.answers_cut += c->odd.answers_cut;
     to->odd.unrolled += c->odd.unrolled;
     to->odd.turns_without_room += c->odd.turns_without_room;
+    to->odd.tools_as_text += c->odd.tools_as_text;
+    to->odd.thoughts_begun += c->odd.thoughts_begun;
+    to->odd.thoughts_open += c->odd.thoughts_open;
 }
 
 mt_rc mt__chunk_write(const mt__chunk *c, mt__store_writer *w, mt_err *err)

@@ -105,11 +105,36 @@ static mt_rc lint_spelled(mt_findings *f, const mt_lint_input *in, mt_err *err)
                  in->name, (long long)c->n_spelled, (long long)c->n_records);
 }
 
+/* A model that is trained so never stops thinking. */
+static mt_rc lint_thoughts(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    const mt_oddities *odd = &mt_store_counted(in->store)->odd;
+    if (!odd->thoughts_open) return MT_OK;
+    return found(
+        f, MT_LINT_WARN, err,
+        "%s: %lld of %lld answers never close the thought that is open when they begin; empty_thought: trained closes it for "
+        "answers that have none, and an answer that opens one has to close it",
+        in->name, (long long)odd->thoughts_open, (long long)odd->thoughts_begun);
+}
+
+static mt_rc lint_tools(mt_findings *f, const mt_lint_input *in, mt_err *err)
+{
+    const mt_store_counts *c = mt_store_counted(in->store);
+    if (!c->odd.tools_as_text) return MT_OK;
+    return found(
+        f, MT_LINT_NOTE, err,
+        "%s: the chat template has no place for tools: those of %lld records are written as text, in LLaMA-Factory's default "
+        "tool format (Action: ..., Action Input: ...)",
+        in->name, (long long)c->odd.tools_as_text);
+}
+
 mt_rc mt_lint(mt_findings *out, const mt_lint_input *in, mt_err *err)
 {
     MT_TRY(lint_untrained(out, in, err));
     MT_TRY(lint_cut(out, in, err));
     MT_TRY(lint_end(out, in, err));
+    MT_TRY(lint_thoughts(out, in, err));
+    MT_TRY(lint_tools(out, in, err));
     return lint_spelled(out, in, err);
 }
 

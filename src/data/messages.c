@@ -1,6 +1,7 @@
 #include "data/messages.h"
 
 #include "data/slice.h"
+#include "data/thoughts.h"
 
 #define TEXT_ARGS(v) (int)(v)->str.n, (v)->str.s
 
@@ -266,18 +267,25 @@ static bool same_side(const mt_message *a, const mt_message *b)
     return answers == (b->role == MT_ROLE_ASSISTANT) && !(a->role == MT_ROLE_TOOL && b->role == MT_ROLE_TOOL);
 }
 
+/* a, an empty line and b. */
+static mt_rc join(const reader *r, const mt_value *a, const mt_value *b, mt_value *out)
+{
+    size_t n = a->str.n + b->str.n + 2;
+    char *s = mt_arena_alloc(r->base.a, n);
+    if (!s) return no_memory(r);
+    memcpy(s, a->str.s, a->str.n);
+    memcpy(s + a->str.n, "\n\n", 2);
+    memcpy(s + a->str.n + 2, b->str.s, b->str.n);
+    *out = mt__text_value(s, n);
+    return MT_OK;
+}
+
 /* a + empty line + b, in a.  Calls come behind what was said. */
 static mt_rc merge(const reader *r, mt_message *a, const mt_message *b)
 {
-    if (a->content.str.n && b->content.str.n) {
-        size_t n = a->content.str.n + b->content.str.n + 2;
-        char *s = mt_arena_alloc(r->base.a, n);
-        if (!s) return no_memory(r);
-        memcpy(s, a->content.str.s, a->content.str.n);
-        memcpy(s + a->content.str.n, "\n\n", 2);
-        memcpy(s + a->content.str.n + 2, b->content.str.s, b->content.str.n);
-        a->content = mt__text_value(s, n);
-    } else if (b->content.str.n)
+    if (a->content.str.n && b->content.str.n)
+        MT_TRY(join(r, &a->content, &b->content, &a->content));
+    else if (b->content.str.n)
         a->content = b->content;
     if (a->calls.type == MT_VALUE_NULL)
         a->calls = b->calls;
@@ -354,10 +362,33 @@ static mt_rc put_system(reader *r)
 {
     if (!r->system.str.n) return MT_OK;
     mt_chat *c = r->chat;
+    bool merge = r->rules->no_system && (r->rules->merge_system || c->flattened);
+    if (merge && c->n && c->items[0].role == MT_ROLE_USER) return join(r, &r->system, &c->items[0].content, &c->items[0].content);
     memmove(c->items + 1, c->items, c->n * sizeof *c->items);
     c->items[0] = (mt_message){ .role = MT_ROLE_SYSTEM, .content = r->system };
     c->n++;
     return MT_OK;
+}
+
+static void drop_thoughts(mt_chat *c)
+{
+    for (size_t i = 0; i < c->n; i++) {
+        mt_message *m = &c->items[i];
+        mt_slice all = { m->content.str.s, m->content.str.n }, rest = mt__without_thought(all);
+        if (m->role != MT_ROLE_ASSISTANT) continue;
+        m->thought = (mt_value){ .type = MT_VALUE_NULL };
+        while (rest.n < all.n && rest.n && *rest.s == '\n') rest = mt_slice_from(rest, 1);
+        m->content = mt__text_value(rest.s, rest.n);
+    }
+}
+
+/* True if the template has no place for the tools or calls of this record. */
+static bool needs_flattening(const reader *r)
+{
+    bool calls = false;
+    for (size_t i = 0; i < r->chat->n; i++)
+        calls |= r->chat->items[i].calls.type == MT_VALUE_LIST || r->chat->items[i].role == MT_ROLE_TOOL;
+    return (r->rules->tools_as_text && r->chat->tools.type == MT_VALUE_LIST) || (r->rules->calls_as_actions && calls);
 }
 
 static mt_rc make_map(const reader *r, const mt_message *m, mt_value *out)
@@ -400,6 +431,8 @@ static mt_rc read_record(reader *r)
         MT_TRY(check_answers(r));
     }
     number_tool_turns(r->chat);
+    if (r->rules->drop_thoughts) drop_thoughts(r->chat);
+    if (needs_flattening(r)) MT_TRY(mt__chat_flatten(&r->base, r->chat, &r->system));
     MT_TRY(put_system(r));
     return make_maps(r);
 }

@@ -29,6 +29,7 @@ typedef struct mt_chat {
     const mt_value *maps; /* [n], what a template gets for each */
     mt_value tools;       /* a list, or null */
     bool cut_at_end;      /* turns without an answer were cut off */
+    bool flattened;       /* tools and calls are written as text */
 } mt_chat;
 
 typedef struct mt_chat_rules {
@@ -38,6 +39,11 @@ typedef struct mt_chat_rules {
     bool mask_history;          /* only the last answer is trained */
     bool calls_as_text;         /* arguments of calls as JSON text: what some templates want */
     bool as_is;                 /* take the turns as they are, in any order: to look at, not to train on */
+    bool drop_thoughts;         /* leave out what answers think */
+    bool no_system;             /* the template takes no system turn */
+    bool merge_system;          /* its text then goes in front of the first question; else only descriptions of tools do */
+    bool tools_as_text;         /* the template shows no tools: a record that has some is written in plain turns (tools_text.c) */
+    bool calls_as_actions;      /* ... and so is one that has calls, which the template does not show */
 } mt_chat_rules;
 
 /* Everything is made in the arena or borrowed from the record.  MT_OK with *reason != NONE: the record is bad and err->msg says
@@ -45,7 +51,7 @@ typedef struct mt_chat_rules {
 mt_rc mt_chat_read(mt_chat *out, mt_arena *a, const mt_record_layout *layout, const mt_chat_rules *rules, const mt_value *record,
                    mt_reason *reason, mt_err *err);
 
-/* ---- parts of it (message_calls.c) ---- */
+/* ---- parts of it (message_calls.c, tools_text.c) ---- */
 
 /* What the helpers share.  A bad record is MT_EFORMAT with *reason set. */
 typedef struct mt_chat_reader {
@@ -61,6 +67,13 @@ typedef struct mt_chat_reader {
 mt_rc mt__chat_calls(const mt_chat_reader *r, const mt_value *given, mt_value *out);
 /* Tools likewise; null, "" and "[]" are none. */
 mt_rc mt__chat_tools(const mt_chat_reader *r, const mt_value *given, mt_value *out);
+
+/* The tools as LLaMA-Factory's default tool format describes them, and calls as it writes them ("Action: ..."), appended. */
+void mt__tools_write(mt_str *out, const mt_value *tools);
+void mt__calls_write(mt_str *out, const mt_value *calls);
+/* A conversation with tools, calls and what tools returned in turns that any template has: calls are text of answers, what a tool
+ * returned is what a user says, and the tools' description stands at the end of `system`. */
+mt_rc mt__chat_flatten(const mt_chat_reader *r, mt_chat *chat, mt_value *system);
 
 /* A map under construction: room for n pairs, each put once. */
 typedef struct mt__map_maker {

@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "base/rng.h"
 #include "data/templates.h"
+#include "data/thoughts.h"
 
 #include <string.h>
 
@@ -188,12 +189,17 @@ static mt_rc run_text(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
                         (long long)s->config.max_seq_len);
 }
 
-static mt_rc check_tools(const mt_sampler *s, const mt_chat *chat, mt_reason *reason, mt_err *err)
+/* Thoughts that a prompt or an answer opens, and those that nothing closes. */
+static void count_thoughts(const mt_sampler *s, const mt_chat *chat, mt_oddities *odd)
 {
-    if (chat->tools.type != MT_VALUE_LIST || s->tool_use || mt_jinja_reads(s->chat, "tools")) return MT_OK;
-    *reason = MT_REASON_TEMPLATE;
-    return mt_fail(err, MT_EINVAL, "the record has tools and the chat template (%s) has no place for them%s", s->template_name,
-                   s->own_template ? "" : "; without dataset.template the model's own is used, which may");
+    for (size_t i = 0; i < chat->n; i++) {
+        const mt_message *m = &chat->items[i];
+        mt_slice said = { m->content.str.s, m->content.str.n };
+        if (!m->trained || m->calls.type == MT_VALUE_LIST || m->thought.type == MT_VALUE_STR) continue;
+        if (!s->opens_thought && !mt__opens_thought(said)) continue;
+        odd->thoughts_begun++;
+        odd->thoughts_open += !mt__closes_thought(said) && !mt__chat_owes_thought(s, m);
+    }
 }
 
 static mt_rc run_chat(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *record, mt_reason *reason, mt_oddities *odd,
@@ -202,9 +208,10 @@ static mt_rc run_chat(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
     mt_chat chat;
     MT_TRY(mt_chat_read(&chat, &w->arena, &s->layout, &s->rules, record, reason, err));
     if (*reason != MT_REASON_NONE) return MT_OK;
-    MT_TRY(check_tools(s, &chat, reason, err));
     MT_TRY(mt__chat_mask(s, w, &chat, reason, odd, err));
     odd->trailing_user_cut += chat.cut_at_end;
+    odd->tools_as_text += chat.flattened;
+    count_thoughts(s, &chat, odd);
     return MT_OK;
 }
 
@@ -257,10 +264,11 @@ mt_rc mt_sampler_prompt(const mt_sampler *s, mt_sampler_scratch *w, const mt_val
     start(w);
     MT_TRY(mt_chat_read(&chat, &w->arena, &s->layout, &rules, record, reason, err));
     if (*reason != MT_REASON_NONE) return MT_OK;
-    mt_rc rc = check_tools(s, &chat, reason, err);
-    if (!rc) rc = mt__chat_render(s, w, &chat, chat.n, true, &w->full, reason, err);
+    mt_rc rc = mt__chat_render(s, w, &chat, chat.n, true, &w->full, reason, err);
     if (*reason != MT_REASON_NONE) return MT_OK;
     MT_TRY(rc);
+    if (s->thought_in_prompt) mt_str_add(&w->full, s->thought, s->n_thought);
+    if (!mt_str_ok(&w->full)) return no_memory(err);
     w->tokens.n = 0;
     MT_TRY(mt_tokenizer_encode(s->tok, w->tok, w->full.n ? w->full.s : "", w->full.n, MT_ENCODE_RANGES, &w->tokens, err));
     MT_TRY(keep(s, w, &w->full, 0, w->tokens.n, NULL, 0, err));

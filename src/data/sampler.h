@@ -56,6 +56,9 @@ typedef struct mt_oddities {
     int64_t answers_cut;        /* of those: an answer lost its end */
     int64_t unrolled;           /* conversations that became one sample a turn */
     int64_t turns_without_room; /* answers of such a conversation that did not fit, while others did */
+    int64_t tools_as_text;      /* records whose tools and calls the template does not show: they are written as text */
+    int64_t thoughts_begun;     /* answers behind a thought that the prompt or they themselves open */
+    int64_t thoughts_open;      /* of those: never closed */
 } mt_oddities;
 
 /* A sample as it is handed out: valid until the next call with the same scratch. */
@@ -72,12 +75,21 @@ typedef enum mt_history { MT_HISTORY_UNROLL, MT_HISTORY_LAST } mt_history;
 /* Samples beyond max_seq_len.  AUTO: truncate conversations, split plain text. */
 typedef enum mt_overlong { MT_OVERLONG_AUTO, MT_OVERLONG_TRUNCATE, MT_OVERLONG_SPLIT, MT_OVERLONG_SKIP } mt_overlong;
 
+/* What an answer without a thought gets where the template thinks.  AUTO: as the template variable enable_thinking says (true:
+ * TRAINED, false: PROMPT); without it, a thought that the generation prompt opens is closed, which is learned. */
+typedef enum mt_empty_thought {
+    MT_THOUGHT_AUTO,
+    MT_THOUGHT_NONE,   /* nothing */
+    MT_THOUGHT_PROMPT, /* an empty thought as a part of the prompt */
+    MT_THOUGHT_TRAINED /* an empty thought that is learned */
+} mt_empty_thought;
+
 /* Zero-initialised means the defaults.  Everything is copied. */
 typedef struct mt_sampler_config {
     int64_t max_seq_len;             /* 0: no limit */
     const char *system_prompt;       /* replaces a record's system turn; "" or NULL: keep it */
     const char *default_system;      /* fills in a missing one; "" or NULL: none */
-    const char *template;            /* a built-in template by name; "" or NULL: the model's own */
+    const char *template;            /* a built-in template by name; "", "auto" or NULL: the model's own */
     const char *template_text;       /* a template itself, where `template` names none; "" or NULL: the model's own */
     const mt_value *template_kwargs; /* a map for the template, or NULL */
     bool train_on_prompt;            /* every token is trained */
@@ -85,14 +97,15 @@ typedef struct mt_sampler_config {
     bool merge_turns;                /* join two turns of one side */
     mt_history history;
     mt_overlong overlong;
+    mt_empty_thought empty_thought;
     const struct tm *now; /* the date templates may show; NULL: today, the same for all records */
     size_t max_steps;     /* of one rendering (jinja.h); 0: its own bound */
     bool keep_text;       /* fill mt_sample.text */
     bool as_is;           /* take turns in any order, with or without an answer at the end: to look at, not to train on */
 } mt_sampler_config;
 
-/* The tokenizer and the strings of the layout are borrowed and outlive the sampler.  MT_EINVAL: no such template; MT_EFORMAT: the
- * model's own is malformed. */
+/* The tokenizer and the strings of the layout are borrowed and outlive the sampler.  MT_EINVAL: no such template, or one that
+ * does not fit the tokenizer; MT_EFORMAT: the model's own is malformed. */
 mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_record_layout *layout, const mt_sampler_config *config,
                       mt_err *err);
 

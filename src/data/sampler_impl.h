@@ -15,6 +15,7 @@ struct mt_sampler {
     mt_jinja *tool_use; /* the one for records with tools, where the model has two; else NULL */
     const char *template_name;
     bool own_template; /* the model's */
+    const struct mt_template *named; /* what dataset.template names, though the model's own may be used; NULL: it names none */
     char *template_text, *tool_use_text; /* the latter NULL where there is one */
     const char *end; /* how an answer ends: white space and the end-of-turn token; "": nothing does */
     size_t n_end;
@@ -23,6 +24,10 @@ struct mt_sampler {
     size_t n_header;
     const char *calls_end; /* what must follow calls that the template leaves open; "": it ends them as it ends answers */
     size_t n_calls_end;
+    const char *thought; /* what gives an answer without a thought an empty one; "": nothing does */
+    size_t n_thought;
+    bool thought_in_prompt; /* it belongs to the prompt and is not learned */
+    bool opens_thought;     /* the generation prompt opens a thought */
     mt_pair *variables; /* for the template: special tokens and template_kwargs */
     size_t n_variables;
     struct tm now;
@@ -78,8 +83,16 @@ mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 mt_rc mt__chat_find_call_form(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
 /* ... how it opens one, where it does not do so for a generation prompt (s->header) ... */
 mt_rc mt__chat_find_header(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
-/* ... and how calls end where the template does not end them (s->calls_end). */
+/* ... how calls end where the template does not end them (s->calls_end) ... */
 mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
+/* ... which parts of a record it has no place for (s->rules.no_system, tools_as_text, calls_as_actions) ... */
+mt_rc mt__chat_find_places(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
+/* ... and what becomes of answers without a thought (s->thought). */
+mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err);
+/* True if an answer must be given an empty thought. */
+bool mt__chat_owes_thought(const mt_sampler *s, const mt_message *m);
+/* True if `other`, a template, writes turns as s->chat does: the text between two questions is the same but for white space. */
+mt_rc mt__chat_same_form(const mt_sampler *s, mt_sampler_scratch *w, const char *other, bool *same, mt_err *err);
 /* The end of the end-of-turn token that follows text[at..] behind white space; 0: none does. */
 mt_rc mt__chat_end_after(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text, size_t at, size_t *out, mt_err *err);
 

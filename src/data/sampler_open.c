@@ -114,24 +114,6 @@ static mt_rc use_plain(mt_sampler *s, mt_err *err)
     return use_text(s, mt_template_plain.name, mt_template_plain.text, strlen(mt_template_plain.text), err);
 }
 
-static mt_rc use_built_in(mt_sampler *s, const char *name, mt_err *err)
-{
-    char near[64];
-    const mt_template *t = mt_template_find(name);
-    if (!t) {
-        mt_template_nearest(name, near);
-        return mt_fail(err, MT_EINVAL, "there is no chat template \"%s\"%s%s%s  Without dataset.template the model's own is used", name,
-                       *near ? "; did you mean \"" : ".", near, *near ? "\"?" : "");
-    }
-    const char *lacks = mt_template_lacks(t, s->tok);
-    if (!lacks) return use_text(s, t->name, t->text, strlen(t->text), err);
-    mt_str_printf(&s->notice,
-                  "the template \"%s\" needs %s, which this tokenizer does not have (the vocabulary is not grown): a plain "
-                  "Human/Assistant form is used",
-                  name, lacks);
-    return use_plain(s, err);
-}
-
 /* The model's own template: the one called "default", and "tool_use" beside it. */
 static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
 {
@@ -153,10 +135,72 @@ static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
     return use_text(s, "the model's own", chat->text, chat->n, err);
 }
 
-static mt_rc choose_template(mt_sampler *s, mt_err *err)
+/* A template that does not fit is never replaced by another: the model would be saved with one that nobody chose. */
+static mt_rc does_not_fit(const mt_sampler *s, const char *lacks, mt_err *err)
+{
+    size_t n;
+    mt_tokenizer_templates(s->tok, &n);
+    return mt_fail(
+        err, MT_EINVAL,
+        "the chat template \"%s\" does not fit this tokenizer: it needs %s, which the vocabulary does not have (it is not "
+        "grown).  %s",
+        s->config.template, lacks,
+        n ? "Leave dataset.template out, or write auto, to use the model's own"
+          : "The model has no template of its own; alpaca, vicuna and default need no special tokens");
+}
+
+static mt_rc find_named(mt_sampler *s, const mt_template **out, mt_err *err)
+{
+    char near[64];
+    const char *name = s->config.template;
+    *out = mt_template_find(name);
+    if (*out) return MT_OK;
+    mt_template_nearest(name, near);
+    return mt_fail(err, MT_EINVAL, "there is no chat template \"%s\"%s%s%s  Without dataset.template the model's own is used",
+                   name, *near ? "; did you mean \"" : ".", near, *near ? "\"?" : "");
+}
+
+static void drop_own(mt_sampler *s)
+{
+    mt_jinja_free(s->chat);
+    mt_jinja_free(s->tool_use);
+    s->chat = s->tool_use = NULL;
+    s->tool_use_text = NULL;
+    s->own_template = false;
+}
+
+/* True if the model's own template has every special token of the family, or writes turns in its way. */
+static mt_rc is_of_family(const mt_sampler *s, mt_sampler_scratch *w, const mt_template *t, bool *out, mt_err *err)
+{
+    size_t i = 0;
+    while (i < MT_COUNT(t->tokens) && t->tokens[i] && strstr(s->template_text, t->tokens[i])) i++;
+    *out = i && (i == MT_COUNT(t->tokens) || !t->tokens[i]);
+    return *out ? MT_OK : mt__chat_same_form(s, w, t->text, out, err);
+}
+
+/* A family's name means the model's own template where that is one of the family; all else is the built-in one. */
+static mt_rc use_named(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
+{
+    bool own = false;
+    const char *lacks = NULL;
+    MT_TRY(find_named(s, &s->named, err));
+    if (!s->named->form) MT_TRY(use_own(s, &own, err));
+    if (own) MT_TRY(is_of_family(s, w, s->named, &own, err));
+    if (own) {
+        if (!s->config.as_is)
+            mt_info("dataset.template %s: the model's own template is of that family and is used", s->config.template);
+        return MT_OK;
+    }
+    drop_own(s);
+    lacks = mt_template_lacks(s->named, s->tok);
+    if (lacks) return does_not_fit(s, lacks, err);
+    return use_text(s, s->config.template, s->named->text, strlen(s->named->text), err);
+}
+
+static mt_rc choose_template(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     bool found;
-    if (*s->config.template) return use_built_in(s, s->config.template, err);
+    if (*s->config.template && strcmp(s->config.template, "auto") != 0) return use_named(s, w, err);
     if (*s->config.template_text)
         return use_text(s, "the given one", s->config.template_text, strlen(s->config.template_text), err);
     MT_TRY(use_own(s, &found, err));
@@ -200,6 +244,8 @@ static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     h = hash_text(s->end, h);
     h = hash_text(s->calls_end, h);
     if (s->n_header) h = hash_text(s->header, h);
+    if (s->n_thought) h = hash_text(s->thought, h + s->thought_in_prompt);
+    if (s->rules.drop_thoughts) h = hash_text("without thoughts", h);
     mt_value variables = mt__map_of(s->variables, s->n_variables);
     mt_str json = { 0 };
     mt_value_write_json(&json, &variables);
@@ -218,13 +264,15 @@ static mt_rc open_all(mt_sampler *s, const mt_sampler_config *config, mt_err *er
 {
     mt_sampler_scratch *w = NULL;
     MT_TRY(copy_config(s, config, err));
-    MT_TRY(choose_template(s, err));
     MT_TRY(make_variables(s, config->template_kwargs, err));
     MT_TRY(mt_sampler_scratch_create(&w, s, err));
-    mt_rc rc = mt__chat_find_end(s, w, err);
+    mt_rc rc = choose_template(s, w, err);
+    if (!rc) rc = mt__chat_find_end(s, w, err);
     if (!rc) rc = mt__chat_find_header(s, w, err);
     if (!rc) rc = mt__chat_find_call_form(s, w, err);
     if (!rc) rc = mt__chat_find_calls_end(s, w, err);
+    if (!rc) rc = mt__chat_find_places(s, w, err);
+    if (!rc) rc = mt__chat_find_thought(s, w, err);
     if (!rc) rc = make_fingerprint(s, w, err);
     if (!rc && !mt_str_ok(&s->notice)) rc = no_memory(err);
     mt_sampler_scratch_free(w);
@@ -239,7 +287,7 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_record
     if (!s) return no_memory(err);
     s->tok = tok;
     s->layout = *layout;
-    s->end = s->header = s->calls_end = "";
+    s->end = s->header = s->calls_end = s->thought = "";
     mt_rc rc = open_all(s, config, err);
     if (rc) {
         mt_sampler_close(s);

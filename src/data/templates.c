@@ -25,8 +25,23 @@
 /* The system message of conversations that bring none, as the model's template or LLaMA-Factory's of that name has it. */
 #define UNLESS_SYSTEM(text) "{% if messages[0].role != 'system' %}{{ " text " }}{% endif %}"
 
+/* Roles by names of the template's own. */
+#define TURNS(system, user, answer, prompt)                                                                                      \
+    FOR_EACH IF_SYSTEM "{{ " system " }}" IF_USER "{{ " user " }}" IF_ANSWER "{{ " answer " }}" REFUSE_OTHERS END_FOR PROMPT(prompt)
+
+#define IM_TOKENS        "<|im_start|>", "<|im_end|>"
 #define CHATML           ALIKE("'<|im_start|>'", "'\\n'", "'<|im_end|>\\n'", "'<|im_start|>assistant\\n'")
 #define CHATML_BY(brief) UNLESS_SYSTEM("'<|im_start|>system\\n" brief "<|im_end|>\\n'") CHATML
+#define LLAMA3_TOKENS    "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"
+#define LLAMA3           ALIKE("'<|start_header_id|>'", "'<|end_header_id|>\\n\\n'", "'<|eot_id|>'", "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'")
+#define GLM4_TOKENS      "[gMASK]", "<sop>", "<|user|>", "<|assistant|>"
+#define GLM4             "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'") /* it learns to write the line break, too */
+/* Every turn between bos and eos, the role on a line of its own. */
+#define SEED             ALIKE("bos_token", "'\\n'", "eos_token", "bos_token ~ 'assistant\\n'")
+#define CODE_ONLY(model, maker)                                                                                                  \
+    "You are an AI programming assistant, utilizing the " model " model, developed by " maker ", and you only answer questions " \
+    "related to computer science. For politically sensitive questions, security and privacy issues, and other non-computer "      \
+    "science questions, you will refuse to answer."
 #define GRANITE          ALIKE("'<|start_of_role|>'", "'<|end_of_role|>'", "'<|end_of_text|>\\n'", "'<|start_of_role|>assistant<|end_of_role|>'")
 
 /* The system text goes in front of the first question, which is message 0 or 1: `brief` is it, once. */
@@ -39,31 +54,67 @@
 
 const mt_template mt_template_plain = {
     .name = "default",
+    .form = true,
     .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'Human: ' ~ m.content ~ '\\n\\nAssistant:\\n' }}" IF_ANSWER
                                "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR,
 };
 
 static const mt_template table[] = {
-    { .name = "chatml", .aliases = " qwen3 qwen3_nothink yi smollm ", .tokens = { "<|im_start|>", "<|im_end|>" }, .text = CHATML },
+    { .name = "chatml", .tokens = { IM_TOKENS }, .text = CHATML, .form = true },
+    { .name = "chatml_de",
+      .tokens = { IM_TOKENS },
+      .text = CHATML_BY("Du bist ein freundlicher und hilfsbereiter KI-Assistent."),
+      .form = true },
+    { .name = "yi", .aliases = " smollm qwen3_nothink ", .tokens = { IM_TOKENS }, .text = CHATML },
+    { .name = "qwen3", .tokens = { IM_TOKENS }, .text = CHATML, .thought = "<think>" },
+    { .name = "mimo", .tokens = { IM_TOKENS }, .text = CHATML_BY("You are a helpful assistant."), .thought = "<think>" },
+    { .name = "opencoder", .tokens = { IM_TOKENS }, .text = CHATML_BY("You are OpenCoder, created by OpenCoder Team.") },
+    { .name = "sailor",
+      .tokens = { IM_TOKENS },
+      .text = UNLESS_SYSTEM("'<|im_start|>system\\nYou are an AI assistant named Sailor created by Sea AI Lab. Your answer should be "
+                            "friendly, unbiased, faithful, informative and detailed.<|im_end|>\\n'")
+          TURNS("'<|im_start|>system\\n' ~ m.content ~ '<|im_end|>\\n'", "'<|im_start|>question\\n' ~ m.content ~ '<|im_end|>\\n'",
+                "'<|im_start|>answer\\n' ~ m.content ~ '<|im_end|>\\n'", "'<|im_start|>answer\\n'") },
+    { .name = "ernie",
+      .tokens = { IM_TOKENS },
+      .text = UNLESS_SYSTEM("'<|im_start|>system\\n<global_setting>\\nthink_mode=True\\n</global_setting><|im_end|>\\n\\n'")
+          ALIKE("'<|im_start|>'", "'\\n'", "'<|im_end|>\\n\\n'", "'<|im_start|>assistant\\n'") },
+    { .name = "ernie_nothink",
+      .tokens = { "<|begin_of_sentence|>", "<|end_of_sentence|>" },
+      .text = "{{ '<|begin_of_sentence|>' }}" TURNS("m.content ~ '\\n'", "'User: ' ~ m.content ~ '\\n'",
+                                                    "'Assistant: ' ~ m.content ~ '<|end_of_sentence|>'", "'Assistant: '") },
     { .name = "qwen",
       .aliases = " qwen2.5 ",
-      .tokens = { "<|im_start|>", "<|im_end|>" },
+      .tokens = { IM_TOKENS },
       .text = CHATML_BY("You are Qwen, created by Alibaba Cloud. You are a helpful assistant.") },
-    { .name = "qwen2", .tokens = { "<|im_start|>", "<|im_end|>" }, .text = CHATML_BY("You are a helpful assistant.") },
+    { .name = "qwen2", .tokens = { IM_TOKENS }, .text = CHATML_BY("You are a helpful assistant.") },
     { .name = "smollm2",
-      .tokens = { "<|im_start|>", "<|im_end|>" },
+      .tokens = { IM_TOKENS },
       .text = CHATML_BY("You are a helpful AI assistant named SmolLM, trained by Hugging Face") },
     { .name = "internlm2",
       .aliases = " intern2 ",
-      .tokens = { "<|im_start|>", "<|im_end|>" },
+      .tokens = { IM_TOKENS },
       .text = "{{ bos_token }}" CHATML },
     { .name = "llama2", .text = LLAMA2(BRIEF) },
     { .name = "llama2_zh", .text = LLAMA2(BRIEF_OR("You are a helpful assistant. 你是一个乐于助人的助手。")) },
-    { .name = "llama3",
-      .aliases = " llama3.1 llama3.2 llama3.3 ",
-      .tokens = { "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>" },
-      .text = "{{ bos_token }}" ALIKE("'<|start_header_id|>'", "'<|end_header_id|>\\n\\n'", "'<|eot_id|>'",
-                                      "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'") },
+    { .name = "llama3", .aliases = " llama3.1 llama3.2 llama3.3 ", .tokens = { LLAMA3_TOKENS }, .text = "{{ bos_token }}" LLAMA3 },
+    { .name = "skywork_o1",
+      .tokens = { LLAMA3_TOKENS },
+      .text = "{{ bos_token }}" UNLESS_SYSTEM(
+          "\"<|start_header_id|>system<|end_header_id|>\\n\\nYou are Skywork-o1, a thinking model developed by Skywork AI, specializing in "
+          "solving complex problems involving mathematics, coding, and logical reasoning through deep thought. When faced with a user's "
+          "request, you first engage in a lengthy and in-depth thinking process to explore possible solutions to the problem. After "
+          "completing your thoughts, you then provide a detailed explanation of the solution process in your response.<|eot_id|>\"") LLAMA3 },
+    { .name = "openchat-3.6",
+      .tokens = { LLAMA3_TOKENS },
+      .text = "{{ bos_token }}" TURNS("'<|start_header_id|>System<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
+                                      "'<|start_header_id|>GPT4 Correct User<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
+                                      "'<|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
+                                      "'<|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\\n\\n'") },
+    { .name = "openchat",
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ eos_token }}" IF_USER
+              "{{ 'GPT4 Correct User: ' ~ m.content ~ eos_token ~ 'GPT4 Correct Assistant:' }}" IF_ANSWER
+              "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "llama4",
       .tokens = { "<|header_start|>", "<|header_end|>", "<|eot|>" },
       .text = "{{ bos_token }}" ALIKE("'<|header_start|>'", "'<|header_end|>\\n\\n'", "'<|eot|>'", "'<|header_start|>assistant<|header_end|>\\n\\n'") },
@@ -73,7 +124,7 @@ static const mt_template table[] = {
                     "{{ '[INST] ' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ ' [/INST]' }}" IF_ANSWER
                     "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "mistral_nemo",
-      .aliases = " ministral ",
+      .aliases = " ministral ministral3 ",
       .tokens = { "[INST]", "[/INST]" },
       .text = BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
                     "{{ '[INST]' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ '[/INST]' }}" IF_ANSWER
@@ -98,10 +149,8 @@ static const mt_template table[] = {
     { .name = "phi4_mini",
       .tokens = { "<|user|>", "<|assistant|>", "<|end|>" },
       .text = ALIKE("'<|'", "'|>'", "'<|end|>'", "'<|assistant|>'") },
-    { .name = "glm4",
-      .aliases = " chatglm3 glm4_moe ",
-      .tokens = { "[gMASK]", "<sop>", "<|user|>", "<|assistant|>" },
-      .text = "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'") }, /* it learns to write the line break, too */
+    { .name = "glm4", .aliases = " chatglm3 ", .tokens = { GLM4_TOKENS }, .text = GLM4 },
+    { .name = "glmz1", .aliases = " glm4_moe ", .tokens = { GLM4_TOKENS }, .text = GLM4, .thought = "<think>" },
     { .name = "deepseek",
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'User: ' ~ m.content ~ '\\n\\nAssistant:' }}" IF_ANSWER
                                          "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
@@ -114,13 +163,20 @@ static const mt_template table[] = {
       .tokens = { "<｜User｜>", "<｜Assistant｜>" },
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<｜User｜>' ~ m.content }}" IF_ANSWER
                                          "{{ '<｜Assistant｜>' ~ m.content.split('</think>')[-1] ~ eos_token }}" REFUSE_OTHERS END_FOR
-                                         PROMPT("'<｜Assistant｜><think>\\n'") },
+                                         PROMPT("'<｜Assistant｜><think>\\n'"),
+      .thought = "<think>" },
+    { .name = "deepseekcoder",
+      .tokens = { "<|EOT|>" },
+      .text = "{{ bos_token }}" UNLESS_SYSTEM("'" CODE_ONLY("DeepSeek Coder", "DeepSeek Company") "\\n'") FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER
+              "{{ '### Instruction:\\n' ~ m.content ~ '\\n### Response:' }}" IF_ANSWER "{{ '\\n' ~ m.content ~ '\\n<|EOT|>\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "vicuna",
+      .form = true,
       .text = UNLESS_SYSTEM("\"A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
                             "and polite answers to the user's questions. \"")
           FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER "{{ 'USER: ' ~ m.content ~ ' ASSISTANT:' }}" IF_ANSWER
                              "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "alpaca",
+      .form = true,
       .text = UNLESS_SYSTEM("'Below is an instruction that describes a task. Write a response that appropriately completes the request.\\n\\n'")
           FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ '### Instruction:\\n' ~ m.content ~ '\\n\\n### Response:\\n' }}" IF_ANSWER
                              "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
@@ -134,6 +190,44 @@ static const mt_template table[] = {
       .tokens = { "<reserved_106>", "<reserved_107>" },
       .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<reserved_106>' ~ m.content ~ '<reserved_107>' }}" IF_ANSWER
                                  "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "baichuan",
+      .tokens = { "<reserved_102>", "<reserved_103>" },
+      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<reserved_102>' ~ m.content ~ '<reserved_103>' }}" IF_ANSWER
+                                 "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "exaone",
+      .tokens = { "[|system|]", "[|user|]", "[|assistant|]", "[|endofturn|]" },
+      .text = TURNS("'[|system|]' ~ m.content ~ '[|endofturn|]\\n'", "'[|user|]' ~ m.content ~ '\\n'",
+                    "'[|assistant|]' ~ m.content ~ eos_token ~ '\\n'", "'[|assistant|]'") },
+    { .name = "seed_oss", .text = SEED, .thought = "<seed:think>" },
+    { .name = "seed_coder",
+      .text = UNLESS_SYSTEM("bos_token ~ 'system\\n" CODE_ONLY("Seed-Coder", "ByteDance Seed") "\\n\\n' ~ eos_token") SEED },
+    { .name = "hunyuan",
+      .tokens = { "<|startoftext|>", "<|extra_0|>", "<|extra_4|>", "<|eos|>" },
+      .text = "{{ '<|startoftext|>' }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '<|extra_4|>' }}" IF_USER "{{ m.content ~ '<|extra_0|>' }}" IF_ANSWER
+              "{{ m.content ~ '<|eos|>' }}" REFUSE_OTHERS END_FOR },
+    { .name = "gpt_oss",
+      .tokens = { "<|start|>", "<|message|>", "<|channel|>", "<|end|>" },
+      .text = UNLESS_SYSTEM("'<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.<|end|>'")
+          TURNS("'<|start|>system<|message|>' ~ m.content ~ '<|end|>'", "'<|start|>user<|message|>' ~ m.content ~ '<|end|>'",
+                "'<|start|>assistant<|channel|>final<|message|>' ~ m.content ~ '<|end|>'", "'<|start|>assistant<|channel|>final<|message|>'") },
+    { .name = "solar",
+      .text = FOR_EACH IF_SYSTEM "{{ '### System:\\n' ~ m.content ~ '\\n\\n' }}" IF_USER
+                                 "{{ '### User:\\n' ~ m.content ~ '\\n\\n### Assistant:\\n' }}" IF_ANSWER
+                                 "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
+    { .name = "breeze",
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER "{{ '[INST] ' ~ m.content ~ ' [/INST]' }}" IF_ANSWER
+              "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "atom",
+      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER
+                                 "{{ bos_token ~ 'Human: ' ~ m.content ~ '\\n' ~ eos_token ~ bos_token ~ 'Assistant:' }}" IF_ANSWER
+                                 "{{ m.content ~ '\\n' ~ eos_token }}" REFUSE_OTHERS END_FOR },
+    { .name = "ziya",
+      .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n' }}" IF_USER "{{ '<human>:' ~ m.content ~ '\\n<bot>:' }}" IF_ANSWER
+                                 "{{ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
+    { .name = "starchat",
+      .tokens = { "<|system|>", "<|user|>", "<|assistant|>", "<|end|>" },
+      .text = TURNS("'<|system|>\\n' ~ m.content ~ '<|end|>\\n'", "'<|user|>\\n' ~ m.content ~ '<|end|>\\n'",
+                    "'<|assistant|>' ~ m.content ~ '<|end|>\\n'", "'<|assistant|>'") },
     { .name = "cohere",
       .tokens = { "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>" },
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" IF_USER
@@ -147,7 +241,11 @@ static const mt_template table[] = {
     { .name = "falcon",
       .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n' }}" IF_USER "{{ 'User: ' ~ m.content ~ '\\nFalcon:' }}" IF_ANSWER
                                  "{{ ' ' ~ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
+    { .name = "fewshot",
+      .form = true,
+      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "empty",
+      .form = true,
       .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
 };
 

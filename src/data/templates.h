@@ -1,4 +1,8 @@
-/* templates.h - chat templates for models that bring none, by the names LLaMA-Factory uses. */
+/* templates.h - built-in chat templates, by the names LLaMA-Factory uses.
+ *
+ * A name stands for a form or for a family of models.  A form (chatml, alpaca) takes the place of the model's own template, as
+ * in LLaMA-Factory.  A family (qwen, llama3) is for models that have no template: where the model's own writes turns in this
+ * way, the model's own is used, which also knows tools and thoughts. */
 #ifndef MT_DATA_TEMPLATES_H
 #define MT_DATA_TEMPLATES_H
 
@@ -9,6 +13,8 @@ typedef struct mt_template {
     const char *aliases;   /* more names, with a space around each; NULL: none */
     const char *tokens[6]; /* special tokens it writes, besides bos_token and eos_token */
     const char *text;      /* Jinja */
+    bool form;             /* it takes the place of the model's own template */
+    const char *thought;   /* what opens a thought, for models that think; NULL: they do not */
 } mt_template;
 
 /* NULL: no such name. */

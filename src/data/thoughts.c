@@ -1,9 +1,16 @@
 #include "data/thoughts.h"
 
-/* Pairs of tags around a model's thoughts. */
+#define SLICE(text)                                                                                                              \
+    {                                                                                                                            \
+        text, sizeof text - 1                                                                                                    \
+    }
+
+/* Pairs of tags around a model's thoughts, and what an empty thought has inside and behind it. */
 static const struct {
-    mt_slice open, close;
-} thoughts[] = { { { "<think>", 7 }, { "</think>", 8 } }, { { "[THINK]", 7 }, { "[/THINK]", 8 } } };
+    mt_slice open, close, inside, behind;
+} thoughts[] = { { SLICE("<think>"), SLICE("</think>"), SLICE("\n\n"), SLICE("\n\n") },
+                 { SLICE("[THINK]"), SLICE("[/THINK]"), SLICE(""), SLICE("") },
+                 { SLICE("<seed:think>"), SLICE("</seed:think>"), SLICE(""), SLICE("") } };
 
 mt_slice mt__undouble(mt_slice prompt, mt_slice answer)
 {
@@ -42,4 +49,63 @@ mt_slice mt__skip_empty_thought(mt_slice t)
         if (mt_slice_starts(u, thoughts[i].close)) return mt_slice_skip_space(mt_slice_from(u, thoughts[i].close.n));
     }
     return t;
+}
+
+bool mt__opens_thought(mt_slice answer)
+{
+    bool any = false;
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++) any |= mt_slice_has(answer, thoughts[i].open);
+    return any;
+}
+
+bool mt__closes_thought(mt_slice answer)
+{
+    bool any = false;
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++) any |= mt_slice_has(answer, thoughts[i].close);
+    return any;
+}
+
+bool mt__ends_open(mt_slice prompt)
+{
+    bool any = false;
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++) any |= mt_slice_ends(mt_slice_trim_end(prompt), thoughts[i].open);
+    return any;
+}
+
+const char *mt__empty_thought_at_end(mt_slice t)
+{
+    t = mt_slice_trim_end(t);
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++) {
+        if (!mt_slice_ends(t, thoughts[i].close)) continue;
+        mt_slice before = mt_slice_trim_end(mt_slice_upto(t, t.n - thoughts[i].close.n));
+        if (mt_slice_ends(before, thoughts[i].open)) return thoughts[i].open.s;
+    }
+    return NULL;
+}
+
+static void add(mt_str *out, mt_slice t) { mt_str_add(out, t.s, t.n); }
+
+/* Thought i from behind its opening; `begun` is the white space that is there already. */
+static void write_rest(mt_str *out, size_t i, mt_slice begun)
+{
+    mt_slice inside = thoughts[i].inside;
+    add(out, mt_slice_starts(inside, begun) ? mt_slice_from(inside, begun.n) : inside);
+    add(out, thoughts[i].close);
+    add(out, thoughts[i].behind);
+}
+
+void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag)
+{
+    mt_slice p = mt_slice_trim_end(prompt);
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++)
+        if (mt_slice_ends(p, thoughts[i].open)) {
+            write_rest(out, i, mt_slice_from(prompt, p.n));
+            return;
+        }
+    if (!tag || mt__empty_thought_at_end(prompt)) return;
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++)
+        if (!strcmp(tag, thoughts[i].open.s)) {
+            add(out, thoughts[i].open);
+            write_rest(out, i, (mt_slice){ "", 0 });
+        }
 }

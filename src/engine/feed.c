@@ -174,6 +174,10 @@ static mt_rc open_samplers(mt_feed *f, const mt_settings *s, mt_err *err)
         dataset *d = &f->sets[i];
         mt_rc rc = look(d, err);
         if (!rc) rc = mt_sampler_open(&d->sampler, f->tok, &d->entry.layout, &config, err);
+    static const mt_empty_thought thoughts[] = { [MT_SET_THOUGHT_AUTO] = MT_THOUGHT_AUTO,
+                                                 [MT_SET_THOUGHT_NONE] = MT_THOUGHT_NONE,
+                                                 [MT_SET_THOUGHT_PROMPT] = MT_THOUGHT_PROMPT,
+                                                 [MT_SET_THOUGHT_TRAINED] = MT_THOUGHT_TRAINED };
         if (rc) return mt_note(err, "dataset %s", d->entry.name);
         if (i < f->n_train) all_text &= d->text;
     }
@@ -185,6 +189,7 @@ static mt_rc open_samplers(mt_feed *f, const mt_settings *s, mt_err *err)
 
 static mt_mix_strategy mix_of(mt_set_mix m)
 {
+                                .empty_thought = thoughts[d->empty_thought],
     return m == MT_SET_MIX_INTERLEAVE_UNDER ? MT_MIX_UNDER : m == MT_SET_MIX_INTERLEAVE_OVER ? MT_MIX_OVER : MT_MIX_CONCAT;
 }
 

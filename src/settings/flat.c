@@ -512,7 +512,7 @@ static const row rows[] = {
     NOT("use_eaft_loss", "the loss is plain cross-entropy; leave it out"),
     NOT("loraplus_lr_ratio", "one learning rate for all weights; leave it out"),
     NOT("efficient_eos", "every answer's end is trained already; leave it out"),
-    NOT("tool_format", "the model's own chat template renders tools; leave it out"),
+    NOT("tool_format", "the chat template renders tools, or the default tool format where it has none; leave it out"),
     NOT("eval_on_each_dataset", "evaluation sets are one; leave it out"),
     NOT("load_best_model_at_end", NO_CHOICE),
     NOT("metric_for_best_model", NO_CHOICE),
@@ -569,6 +569,8 @@ static mt_rc set_defaults(flat *f, mt_err *err)
     for (size_t i = 0; i < MT_COUNT(defaults); i++) MT_TRY(set_default(f->s, defaults[i].to, defaults[i].value, err));
     if (is_text(find(f, "stage"), "pt"))
         MT_TRY(set_default(f->s, "dataset.packing", "true", err)); /* documents are always packed */
+    if (!find(f, "enable_thinking")) /* it is on by default, and then an answer without a thought learns an empty one */
+        MT_TRY(set_default(f->s, "dataset.empty_thought", "trained", err));
     if (is_text(strategy, "steps")) {                              /* as often as logging */
         const mt_yaml_item *logging = find(f, "logging_steps");
         MT_TRY(set_default(f->s, "eval.eval_steps",

@@ -42,6 +42,12 @@ typedef enum mt_set_overlong {
     MT_SET_OVERLONG_SPLIT,
     MT_SET_OVERLONG_SKIP
 } mt_set_overlong;
+typedef enum mt_set_empty_thought {
+    MT_SET_THOUGHT_AUTO,
+    MT_SET_THOUGHT_NONE,
+    MT_SET_THOUGHT_PROMPT,
+    MT_SET_THOUGHT_TRAINED
+} mt_set_empty_thought;
 typedef enum mt_set_optimizer_type {
     MT_SET_OPTIMIZER_ADAMW,
     MT_SET_OPTIMIZER_DEEPSPEED_ADAM
@@ -110,8 +116,9 @@ typedef struct mt_dataset_settings {
     bool mask_history;               /* train on the last answer of a conversation only */
     mt_set_history history;          /* conversations whose earlier turns render differently later on */
     bool merge_turns;                /* join two turns of the same side instead of calling the record bad */
-    const char *template;            /* a built-in chat template; "": the model's own */
+    const char *template;            /* a built-in chat template; "" or auto: the model's own */
     mt_value template_kwargs;        /* a map, handed to the chat template */
+    mt_set_empty_thought empty_thought; /* what an answer without a thought gets where the template thinks */
     mt_tri packing;                  /* AUTO: on for plain text, off for chat */
     mt_set_overlong overlong;        /* AUTO: TRUNCATE for chat, SPLIT for plain text */
     bool shuffle;                    /* by seed and epoch */

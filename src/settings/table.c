@@ -48,6 +48,11 @@ static const char *const overlong[] = { [MT_SET_OVERLONG_AUTO] = "auto",
                                         [MT_SET_OVERLONG_SPLIT] = "split",
                                         [MT_SET_OVERLONG_SKIP] = "skip",
                                         NULL };
+static const char *const empty_thought[] = { [MT_SET_THOUGHT_AUTO] = "auto",
+                                             [MT_SET_THOUGHT_NONE] = "none",
+                                             [MT_SET_THOUGHT_PROMPT] = "prompt",
+                                             [MT_SET_THOUGHT_TRAINED] = "trained",
+                                             NULL };
 static const char *const optimizers[] = {
     [MT_SET_OPTIMIZER_ADAMW] = "adamw", [MT_SET_OPTIMIZER_DEEPSPEED_ADAM] = "deepspeed_adam", NULL
 };
@@ -129,13 +134,16 @@ const mt_setting mt__settings[] = {
          "Conversations whose earlier turns a template renders differently later on: one sample a turn (unroll), or the last "
          "turn only."),
     BOOL(dataset, merge_turns, DATA, "false", "Join two turns of the same side instead of counting the record as bad."),
-    STR(dataset, template, DATA, "", "A built-in chat template by name (chatml, llama3, ...).", .meta = "NAME",
-        .shown_default = "the model's own"),
+    STR(dataset, template, DATA, "", "A chat template by name (chatml, llama3, ...). auto, or no key: the model's own; so is the name of its family.",
+        .meta = "NAME", .shown_default = "the model's own"),
     { ROW(dataset, template_kwargs, mt_value, MAP, DATA, "{}",
           "Variables for the chat template, such as {enable_thinking: false}."),
       .meta = "{K: V}" },
     ENUM(dataset, packing, mt_tri, tri, DATA, "auto",
          "Pack whole samples into rows of max_seq_len; batch_size then counts rows. auto: on for plain text, off for chat.",
+    ENUM(dataset, empty_thought, mt_set_empty_thought, empty_thought, DATA, "auto",
+         "Answers without a thought, where the template thinks: they get an empty one, trained or as a part of the prompt, or none. "
+         "auto: as enable_thinking says (true: trained, false: prompt); without it, only a thought that the prompt opens is closed, trained."),
          .bare = "true"),
     ENUM(dataset, overlong, mt_set_overlong, overlong, DATA, "auto",
          "Samples beyond max_seq_len. auto: truncate for chat, split for plain text, and stop if too many answers are cut (max_cut_share)."),

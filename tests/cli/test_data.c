@@ -59,6 +59,43 @@ static void cut_samples_that_were_asked_for_do_not_stop(void **state)
     expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --overlong skip", 0, "left out");
 }
 
+/* A model directory of its own for a test: the tests' tokenizer, and this template. */
+static void write_model(const char *dir, const char *template)
+{
+    static const char *const files[] = { "tokenizer.json", "tokenizer_config.json" };
+    for (size_t i = 0; i < MT_COUNT(files); i++) {
+        char from[512], to[512];
+        snprintf(from, sizeof from, TOKENIZER "/%s", files[i]);
+        snprintf(to, sizeof to, "%s/%s", dir, files[i]);
+        assert_int_equal(symlink(from, to), 0);
+    }
+    write_file(dir, "chat_template.jinja", template);
+}
+
+static void a_thought_that_is_never_closed_is_found(void **state)
+{
+    static char out[16384];
+    char args[1024];
+    write_model(*state, "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+                        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}");
+    write_file(*state, "qa.jsonl", "{\"query\": \"a\", \"response\": \"b\"}\n{\"query\": \"c\", \"response\": \"d\"}\n");
+    snprintf(args, sizeof args, "data --model-name %s --cache-dir %s --dataset-path %s/qa.jsonl", (const char *)*state,
+             (const char *)*state, (const char *)*state);
+    expect_program(args, 0, "assistant\n<think>\n[[\n</think>\n\n");
+    assert_int_equal(run_program(args, out, sizeof out), 0);
+    assert_null(strstr(out, "never close"));
+    snprintf(args, sizeof args, "data --model-name %s --cache-dir %s --dataset-path %s/qa.jsonl --empty-thought none",
+             (const char *)*state, (const char *)*state, (const char *)*state);
+    expect_program(args, 0, "2 of 2 answers never close the thought");
+}
+
+static void a_template_that_does_not_fit_stops_before_anything_is_tokenized(void **state)
+{
+    expect_data(*state, "--dataset-name alpaca --template granite3", 2,
+                "does not fit this tokenizer: it needs <|start_of_role|>");
+    expect_data(*state, "--dataset-name alpaca --template auto", 0, "template     default");
+}
+
 static void bad_records_are_listed_and_counted(void **state)
 {
     char args[1024];
@@ -119,7 +156,8 @@ static void misuse_is_explained(void **state)
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
 MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
              IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read),
-             IN_TEMPDIR(cut_samples_that_were_asked_for_do_not_stop),
+             IN_TEMPDIR(cut_samples_that_were_asked_for_do_not_stop), IN_TEMPDIR(a_thought_that_is_never_closed_is_found),
+             IN_TEMPDIR(a_template_that_does_not_fit_stops_before_anything_is_tokenized),
              IN_TEMPDIR(bad_records_are_listed_and_counted),
              IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template), IN_TEMPDIR(plain_text_is_packed),
              IN_TEMPDIR(misuse_is_explained))

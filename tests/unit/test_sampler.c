@@ -1,67 +1,9 @@
 /* Samplers: the choice of a template, plain text, refusals, counts.  Masks are compared with transformers in
  * golden/test_samples.c. */
-#include "tempdir.h"
+#include "sampler_rig.h"
 
 #include "base/fault.h"
-#include "data/sampler.h"
 #include "data/templates.h"
-
-#define TOKENIZER MT_TESTS_DIR "/golden/samples/tokenizer"
-
-typedef struct rig {
-    mt_tokenizer *tok;
-    mt_sampler *s;
-    mt_sampler_scratch *w;
-    mt_arena arena;
-    const mt_sample *samples;
-    size_t n;
-    mt_reason reason;
-    mt_oddities odd;
-    mt_err err;
-} rig;
-
-static void rig_open(rig *r, const char *dir, mt_record_layout layout, mt_sampler_config config)
-{
-    mt_err err = { 0 };
-    *r = (rig){ 0 };
-    assert_ok(mt_tokenizer_open(&r->tok, dir, &err));
-    assert_ok(mt_sampler_open(&r->s, r->tok, &layout, &config, &err));
-    assert_ok(mt_sampler_scratch_create(&r->w, r->s, &err));
-}
-
-static void rig_close(rig *r)
-{
-    mt_sampler_scratch_free(r->w);
-    mt_sampler_close(r->s);
-    mt_tokenizer_close(r->tok);
-    mt_arena_free(&r->arena);
-}
-
-static mt_rc run(rig *r, const char *json)
-{
-    mt_err err = { 0 };
-    mt_value record;
-    mt_arena_reset(&r->arena);
-    assert_ok(mt_value_parse_json(&record, &r->arena, json, strlen(json), NULL, "record", &err));
-    return mt_sampler_run(r->s, r->w, &record, &r->samples, &r->n, &r->reason, &r->odd, &r->err);
-}
-
-static void write_template(const char *dir, const char *text)
-{
-    char path[512];
-    static const char *const files[] = { "tokenizer.json", "tokenizer_config.json" };
-    for (size_t i = 0; i < MT_COUNT(files); i++) {
-        char from[512];
-        snprintf(from, sizeof from, TOKENIZER "/%s", files[i]);
-        snprintf(path, sizeof path, "%s/%s", dir, files[i]);
-        assert_int_equal(symlink(from, path), 0);
-    }
-    snprintf(path, sizeof path, "%s/chat_template.jinja", dir);
-    FILE *f = fopen(path, "w");
-    assert_non_null(f);
-    assert_true(fputs(text, f) >= 0);
-    assert_int_equal(fclose(f), 0);
-}
 
 static mt_record_layout alpaca(void) { return mt_record_layout_default(MT_FORMATTING_ALPACA); }
 
@@ -77,26 +19,9 @@ static void a_model_without_a_template_gets_the_plain_form_and_a_notice(void **s
     assert_non_null(mt_sampler_template(r.s, &name));
     assert_string_equal(name, "default");
     assert_string_equal(mt_sampler_end(r.s), "</s>");
-    assert_int_equal(run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho\",\"system\":\"S\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho\",\"system\":\"S\"}"), MT_OK);
     assert_int_equal(r.n, 1);
     assert_string_equal(r.samples[0].text, "S\n\nHuman: Hi\n\nAssistant:\nHo</s>\n\n");
-    rig_close(&r);
-}
-
-static void a_template_whose_tokens_are_missing_is_not_used(void **state)
-{
-    (void)state;
-    rig r;
-    const char *name;
-    rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = "granite3" });
-    assert_non_null(strstr(mt_sampler_notice(r.s), "<|start_of_role|>"));
-    mt_sampler_template(r.s, &name);
-    assert_string_equal(name, "default");
-    rig_close(&r);
-    rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = "qwen3" });
-    mt_sampler_template(r.s, &name);
-    assert_string_equal(name, "chatml");
-    assert_string_equal(mt_sampler_notice(r.s), "");
     rig_close(&r);
 }
 
@@ -135,8 +60,8 @@ static void built_in_templates_train_answer_and_end(void **state)
         rig_open(&r, TOKENIZER, l, (mt_sampler_config){ .template = names[i] });
         mt_sampler_template(r.s, &used);
         assert_string_equal(used, names[i]);
-        assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":\"Blue sky.\",\"system\":\"S\",\"history\":[[\"a\",\"b\"]]}"),
-                         MT_OK);
+        assert_int_equal(
+            rig_run(&r, "{\"instruction\":\"Q\",\"output\":\"Blue sky.\",\"system\":\"S\",\"history\":[[\"a\",\"b\"]]}"), MT_OK);
         if (r.reason) fail_msg("%s: %s", names[i], r.err.msg);
         const mt_sample *x = &r.samples[r.n - 1];
         for (int64_t t = 0; t < x->n; t++)
@@ -178,10 +103,10 @@ static void conversations_without_a_system_message_get_the_one_of_the_template(v
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         rig r;
         rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = cases[i].name, .keep_text = true });
-        assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
+        assert_int_equal(rig_run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
         assert_int_equal(r.n, 1);
         assert_string_equal(r.samples[0].text, cases[i].text);
-        assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":\"A\",\"system\":\"Mine.\"}"), MT_OK);
+        assert_int_equal(rig_run(&r, "{\"instruction\":\"Q\",\"output\":\"A\",\"system\":\"Mine.\"}"), MT_OK);
         assert_non_null(strstr(r.samples[0].text, "Mine."));
         assert_null(strstr(r.samples[0].text, "You are"));
         assert_null(strstr(r.samples[0].text, "Below"));
@@ -197,7 +122,7 @@ static void a_line_break_behind_the_header_is_learned_where_the_model_writes_it(
     rig r;
     mt_str text = { 0 };
     rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = "glm4" });
-    assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
     for (int64_t t = 0; t < r.samples[0].n; t++)
         if (r.samples[0].labels[t] >= 0)
             assert_int_equal(mt_tokenizer_decode(r.tok, &r.samples[0].labels[t], 1, false, &text, &r.err), MT_OK);
@@ -229,8 +154,8 @@ static void a_template_without_a_generation_prompt_opens_answers_all_the_same(vo
         rig_open(&r, TOKENIZER, mt_record_layout_default(MT_FORMATTING_OPENAI),
                  (mt_sampler_config){ .template_text = cases[i].template, .keep_text = true });
         assert_non_null(strstr(mt_sampler_notice(r.s), "ignores add_generation_prompt"));
-        assert_int_equal(run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"},"
-                                 "{\"role\": \"assistant\", \"content\": \"A\"}]}"),
+        assert_int_equal(rig_run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"},"
+                                     "{\"role\": \"assistant\", \"content\": \"A\"}]}"),
                          MT_OK);
         assert_int_equal(r.n, 1);
         assert_string_equal(r.samples[0].text, cases[i].sample);
@@ -246,14 +171,32 @@ static void a_template_without_a_generation_prompt_opens_answers_all_the_same(vo
     }
 }
 
+/* What stands between prompt and answer is the model's to write, unless it is an empty thought. */
+static void a_header_behind_the_prompt_is_learned(void **state)
+{
+    rig r;
+    (void)state;
+    rig_open(&r, TOKENIZER, alpaca(),
+             (mt_sampler_config){ .template_text =
+                                      "{% for m in messages %}{{ '<|im_start|>' + m.role + '<|im_sep|>' + m.content + "
+                                      "'<|im_end|>' }}{% endfor %}{{ '<|im_start|>assistant' if add_generation_prompt }}" });
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
+    assert_int_equal(r.n, 1);
+    mt_str trained = rig_trained(&r, 0);
+    assert_string_equal(trained.s, "<|im_sep|>A<|im_end|>");
+    mt_str_free(&trained);
+    rig_close(&r);
+}
+
 static void a_template_that_changes_answers_stops_the_run(void **state)
 {
     const char *dir = *state;
     rig r;
-    write_template(dir, "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | upper }}<|im_end|>\n{% endfor %}{% if "
-                        "add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
+    rig_write_template(dir,
+                       "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content | upper }}<|im_end|>\n{% endfor %}{% if "
+                       "add_generation_prompt %}<|im_start|>assistant\n{% endif %}");
     rig_open(&r, dir, alpaca(), (mt_sampler_config){ 0 });
-    assert_int_equal(run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho ho\"}"), MT_EFORMAT);
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho ho\"}"), MT_EFORMAT);
     assert_non_null(strstr(r.err.msg, "changes the text of an answer"));
     assert_non_null(strstr(r.err.msg, "Ho ho"));
     assert_non_null(strstr(r.err.msg, "HO HO"));
@@ -264,9 +207,9 @@ static void a_template_that_loses_answers_stops_the_run(void **state)
 {
     const char *dir = *state;
     rig r;
-    write_template(dir, "{% for m in messages %}{{ m.content[:4] }}<|im_end|>{% endfor %}");
+    rig_write_template(dir, "{% for m in messages %}{{ m.content[:4] }}<|im_end|>{% endfor %}");
     rig_open(&r, dir, alpaca(), (mt_sampler_config){ 0 });
-    assert_int_equal(run(&r, "{\"instruction\":\"Hi\",\"output\":\"Hello there\"}"), MT_EFORMAT);
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Hi\",\"output\":\"Hello there\"}"), MT_EFORMAT);
     rig_close(&r);
 }
 
@@ -274,28 +217,16 @@ static void a_refusal_by_the_template_is_a_bad_record(void **state)
 {
     const char *dir = *state;
     rig r;
-    write_template(dir, "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}{{ "
-                        "m.content }}<|im_end|>{% endfor %}");
+    rig_write_template(dir,
+                       "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system here') }}{% endif %}{{ "
+                       "m.content }}<|im_end|>{% endfor %}");
     rig_open(&r, dir, alpaca(), (mt_sampler_config){ 0 });
-    assert_int_equal(run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho\",\"system\":\"S\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho\",\"system\":\"S\"}"), MT_OK);
     assert_int_equal(r.reason, MT_REASON_TEMPLATE);
     assert_non_null(strstr(r.err.msg, "no system here"));
     assert_int_equal(r.n, 0);
-    assert_int_equal(run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Hi\",\"output\":\"Ho\"}"), MT_OK);
     assert_int_equal(r.n, 1);
-    rig_close(&r);
-}
-
-static void tools_need_a_place_in_the_template(void **state)
-{
-    (void)state;
-    rig r;
-    rig_open(&r, TOKENIZER, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .template = "chatml" });
-    assert_int_equal(run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"content\":\"A\"}],"
-                             "\"tools\":[{\"name\":\"f\"}]}"),
-                     MT_OK);
-    assert_int_equal(r.reason, MT_REASON_TEMPLATE);
-    assert_non_null(strstr(r.err.msg, "(chatml) has no place for them; without dataset.template"));
     rig_close(&r);
 }
 
@@ -304,14 +235,14 @@ static void arguments_take_the_form_the_template_wants(void **state)
 {
     const char *dir = *state;
     rig r;
-    write_template(
+    rig_write_template(
         dir, "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.tool_calls %}{{ m.tool_calls[0].function.name + '(' + "
              "m.tool_calls[0].function.arguments + ')' }}{% else %}{{ m.content }}{% endif %}<|im_end|>\n{% endfor %}{% if "
              "add_generation_prompt "
              "%}<|im_start|>assistant\n{% endif %}");
     rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .keep_text = true });
-    assert_int_equal(run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
-                             "\"name\":\"f\",\"arguments\":{\"x\":1}}]}]}"),
+    assert_int_equal(rig_run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
+                                 "\"name\":\"f\",\"arguments\":{\"x\":1}}]}]}"),
                      MT_OK);
     assert_int_equal(r.n, 1);
     assert_non_null(strstr(r.samples[0].text, "f({\"x\": 1})<|im_end|>"));
@@ -322,10 +253,10 @@ static void a_template_that_shows_no_calls_stops_the_run(void **state)
 {
     const char *dir = *state;
     rig r;
-    write_template(dir, "{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
+    rig_write_template(dir, "{{ 'tools' if tools }}{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}");
     rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ 0 });
-    assert_int_equal(run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
-                             "\"name\":\"find\",\"arguments\":{}}]}]}"),
+    assert_int_equal(rig_run(&r, "{\"messages\":[{\"role\":\"user\",\"content\":\"Q\"},{\"role\":\"assistant\",\"tool_calls\":[{"
+                                 "\"name\":\"find\",\"arguments\":{}}]}]}"),
                      MT_EFORMAT);
     assert_non_null(strstr(r.err.msg, "does not show tool calls"));
     rig_close(&r);
@@ -338,15 +269,15 @@ static void documents_are_learned_whole_and_end_in_eos(void **state)
     (void)state;
     rig r;
     rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ 0 });
-    assert_int_equal(run(&r, "{\"text\":\"Why is the sky blue?\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"text\":\"Why is the sky blue?\"}"), MT_OK);
     assert_int_equal(r.n, 1);
     const mt_sample *x = &r.samples[0];
     assert_int_equal(x->ids[x->n - 1], mt_tokenizer_role_id(r.tok, MT_TOK_EOS));
     assert_memory_equal(x->ids, x->labels, (size_t)x->n * sizeof *x->ids);
-    assert_int_equal(run(&r, "{\"text\":\"\"}"), MT_OK); /* a blank line of a text file: nothing, and nothing bad */
+    assert_int_equal(rig_run(&r, "{\"text\":\"\"}"), MT_OK); /* a blank line of a text file: nothing, and nothing bad */
     assert_int_equal(r.reason, MT_REASON_NONE);
     assert_int_equal(r.n, 0);
-    assert_int_equal(run(&r, "{\"text\":null}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"text\":null}"), MT_OK);
     assert_int_equal(r.reason, MT_REASON_BAD_ANSWER);
     rig_close(&r);
 }
@@ -359,7 +290,7 @@ static void documents_alone_need_no_chat_template(void **state)
     l.text_only = true;
     rig_open(&r, TOKENIZER, l, (mt_sampler_config){ 0 });
     assert_string_equal(mt_sampler_notice(r.s), "");
-    assert_int_equal(run(&r, "{\"text\":\"Why?\",\"instruction\":\"unread\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"text\":\"Why?\",\"instruction\":\"unread\"}"), MT_OK);
     assert_int_equal(r.n, 1);
     rig_close(&r);
 }
@@ -369,13 +300,13 @@ static void long_documents_are_split(void **state)
     (void)state;
     rig r;
     rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .max_seq_len = 4 });
-    assert_int_equal(run(&r, "{\"text\":\"Why is the sky blue? Air scatters short waves more than long ones.\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"text\":\"Why is the sky blue? Air scatters short waves more than long ones.\"}"), MT_OK);
     assert_true(r.n > 2);
     for (size_t i = 0; i < r.n; i++) assert_true(r.samples[i].n == 4 || i + 1 == r.n);
     assert_int_equal(r.odd.truncated, 0);
     rig_close(&r);
     rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .max_seq_len = 4, .overlong = MT_OVERLONG_SKIP });
-    assert_int_equal(run(&r, "{\"text\":\"Why is the sky blue? Air scatters short waves more than long ones.\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"text\":\"Why is the sky blue? Air scatters short waves more than long ones.\"}"), MT_OK);
     assert_int_equal(r.reason, MT_REASON_TOO_LONG);
     rig_close(&r);
 }
@@ -389,12 +320,12 @@ static void odd_records_are_counted(void **state)
     rig_open(&r, TOKENIZER, mt_record_layout_default(MT_FORMATTING_SHAREGPT), (mt_sampler_config){ .template = "deepseekr1" });
     const char *cut = "{\"conversations\":[{\"from\":\"human\",\"value\":\"Q\"},{\"from\":\"gpt\",\"value\":\"A\"},{\"from\":"
                       "\"human\",\"value\":\"R\"}]}";
-    assert_int_equal(run(&r, cut), MT_OK);
-    assert_int_equal(run(&r, cut), MT_OK);
+    assert_int_equal(rig_run(&r, cut), MT_OK);
+    assert_int_equal(rig_run(&r, cut), MT_OK);
     assert_int_equal(r.odd.trailing_user_cut, 2);
     assert_int_equal(r.odd.unrolled, 0);
-    assert_int_equal(run(&r, "{\"conversations\":[{\"from\":\"human\",\"value\":\"Q\"},{\"from\":\"gpt\",\"value\":\"A\"},{"
-                             "\"from\":\"human\",\"value\":\"R\"},{\"from\":\"gpt\",\"value\":\"B\"}]}"),
+    assert_int_equal(rig_run(&r, "{\"conversations\":[{\"from\":\"human\",\"value\":\"Q\"},{\"from\":\"gpt\",\"value\":\"A\"},{"
+                                 "\"from\":\"human\",\"value\":\"R\"},{\"from\":\"gpt\",\"value\":\"B\"}]}"),
                      MT_OK);
     assert_int_equal(r.n, 2);
     assert_int_equal(r.odd.unrolled, 1);
@@ -406,10 +337,10 @@ static void a_bad_record_has_a_reason_and_no_samples(void **state)
     (void)state;
     rig r;
     rig_open(&r, TOKENIZER, alpaca(), (mt_sampler_config){ .template = "chatml" });
-    assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":null}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Q\",\"output\":null}"), MT_OK);
     assert_int_equal(r.reason, MT_REASON_BAD_ANSWER);
     assert_int_equal(r.n, 0);
-    assert_int_equal(run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
+    assert_int_equal(rig_run(&r, "{\"instruction\":\"Q\",\"output\":\"A\"}"), MT_OK);
     assert_int_equal(r.reason, MT_REASON_NONE);
     assert_int_equal(r.n, 1);
     for (int i = 0; i < MT_REASONS; i++) assert_true(strlen(mt_reason_text((mt_reason)i)) > 3);
@@ -488,18 +419,18 @@ static void running_out_of_memory_is_said_and_nothing_is_lost(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(a_model_without_a_template_gets_the_plain_form_and_a_notice),
-             cmocka_unit_test(a_template_whose_tokens_are_missing_is_not_used),
              cmocka_unit_test(unknown_templates_suggest_the_nearest), cmocka_unit_test(built_in_templates_train_answer_and_end),
              cmocka_unit_test(conversations_without_a_system_message_get_the_one_of_the_template),
              cmocka_unit_test(a_line_break_behind_the_header_is_learned_where_the_model_writes_it),
              cmocka_unit_test(a_template_without_a_generation_prompt_opens_answers_all_the_same),
+             cmocka_unit_test(a_header_behind_the_prompt_is_learned),
              cmocka_unit_test_setup_teardown(a_template_that_changes_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_loses_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_refusal_by_the_template_is_a_bad_record, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(arguments_take_the_form_the_template_wants, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_shows_no_calls_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test(running_out_of_memory_is_said_and_nothing_is_lost),
-             cmocka_unit_test(tools_need_a_place_in_the_template), cmocka_unit_test(documents_are_learned_whole_and_end_in_eos),
+             cmocka_unit_test(documents_are_learned_whole_and_end_in_eos),
              cmocka_unit_test(documents_alone_need_no_chat_template), cmocka_unit_test(long_documents_are_split),
              cmocka_unit_test(odd_records_are_counted), cmocka_unit_test(a_bad_record_has_a_reason_and_no_samples),
              cmocka_unit_test(the_fingerprint_follows_what_decides_samples))

@@ -1,0 +1,492 @@
+/* Chat templates by name: which template a name means on which model, what LLaMA-Factory's names write, thoughts, and tools where
+ * a template has no place for them. */
+#include "archives.h"
+#include "sampler_rig.h"
+
+#include "data/templates.h"
+
+static mt_record_layout alpaca(void) { return mt_record_layout_default(MT_FORMATTING_ALPACA); }
+static mt_record_layout openai(void) { return mt_record_layout_default(MT_FORMATTING_OPENAI); }
+
+/* A chat template of tests/golden/jinja/templates; the caller frees it. */
+static char *template_text(const char *name)
+{
+    mt_err err = { 0 };
+    char path[512], *text;
+    snprintf(path, sizeof path, MT_TESTS_DIR "/golden/jinja/templates/%s.jinja", name);
+    assert_ok(mt_file_read(&text, NULL, path, 1 << 20, &err));
+    return text;
+}
+
+static void write_golden_template(const char *dir, const char *name)
+{
+    char *text = template_text(name);
+    rig_write_template(dir, text);
+    mt_free(text);
+}
+
+/* ---- a vocabulary that has every special token of the table: bytes, and these ---- */
+
+static const char *const specials[] = { "<s>",
+                                        "</s>",
+                                        "<|im_start|>",
+                                        "<|im_end|>",
+                                        "<|begin_of_sentence|>",
+                                        "<|end_of_sentence|>",
+                                        "[|system|]",
+                                        "[|user|]",
+                                        "[|assistant|]",
+                                        "[|endofturn|]",
+                                        "<|EOT|>",
+                                        "<|startoftext|>",
+                                        "<|extra_0|>",
+                                        "<|extra_4|>",
+                                        "<|eos|>",
+                                        "<|start|>",
+                                        "<|message|>",
+                                        "<|channel|>",
+                                        "<|end|>",
+                                        "<|start_header_id|>",
+                                        "<|end_header_id|>",
+                                        "<|eot_id|>",
+                                        "<|system|>",
+                                        "<|user|>",
+                                        "<|assistant|>",
+                                        "[gMASK]",
+                                        "<sop>",
+                                        "<reserved_102>",
+                                        "<reserved_103>" };
+
+static void write_tokenizer(const char *dir)
+{
+    mt_str s = { 0 };
+    char path[512];
+    mt_str_puts(&s, "{\"added_tokens\": [");
+    for (size_t i = 0; i < MT_COUNT(specials); i++)
+        mt_str_printf(&s, "%s{\"id\": %zu, \"content\": \"%s\", \"special\": true}", i ? ", " : "", i, specials[i]);
+    mt_str_puts(
+        &s,
+        "], \"pre_tokenizer\": {\"type\": \"ByteLevel\", \"add_prefix_space\": false}, \"decoder\": {\"type\": \"ByteLevel\"}, "
+        "\"model\": {\"type\": \"BPE\", \"merges\": [], \"vocab\": {");
+    for (size_t i = 0; i < MT_COUNT(specials); i++) mt_str_printf(&s, "\"%s\": %zu, ", specials[i], i);
+    for (int c = '!'; c <= '~'; c++) mt_str_printf(&s, "\"%s%c\": %d, ", c == '"' || c == '\\' ? "\\" : "", c, 100 + c);
+    mt_str_puts(&s, "\"\xc4\xa0\": 300, \"\xc4\x8a\": 301}}}"); /* space and line break, as byte-level vocabularies spell them */
+    snprintf(path, sizeof path, "%s/tokenizer.json", dir);
+    FILE *f = fopen(path, "w");
+    assert_non_null(f);
+    fputs(s.s, f);
+    fclose(f);
+    snprintf(path, sizeof path, "%s/tokenizer_config.json", dir);
+    f = fopen(path, "w");
+    assert_non_null(f);
+    fputs("{\"bos_token\": \"<s>\", \"eos_token\": \"</s>\"}", f);
+    fclose(f);
+    mt_str_free(&s);
+}
+
+#define CODER(model, maker)                                                                                                      \
+    "You are an AI programming assistant, utilizing the " model " model, developed by " maker                                    \
+    ", and you only answer questions related to computer science. For politically sensitive questions, security and privacy "    \
+    "issues, and other non-computer science questions, you will refuse to answer.\n"
+#define HEADER(role) "<|start_header_id|>" role "<|end_header_id|>\n\n"
+
+/* Two turns as LLaMA-Factory writes them under these names, or as the model's own template does where docs/llama-factory.md says
+ * so (an eos behind every answer, the space before it). */
+static void names_of_llama_factory_write_turns_as_there(void **state)
+{
+    static const struct {
+        const char *name, *text;
+    } cases[] = {
+        { "chatml_de", "<|im_start|>system\nDu bist ein freundlicher und hilfsbereiter "
+                       "KI-Assistent.<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
+                       "<|im_start|>assistant\nA<|im_end|>\n" },
+        { "qwen3", "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "qwen3_nothink", "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "yi", "<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "mimo", "<|im_start|>system\nYou are a helpful "
+                  "assistant.<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n" },
+        { "opencoder",
+          "<|im_start|>system\nYou are OpenCoder, created by OpenCoder Team.<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n"
+          "<|im_start|>assistant\nA<|im_end|>\n" },
+        { "sailor",
+          "<|im_start|>system\nYou are an AI assistant named Sailor created by Sea AI Lab. Your answer should be friendly, "
+          "unbiased, "
+          "faithful, informative and detailed.<|im_end|>\n<|im_start|>question\nQ<|im_end|>\n<|im_start|>answer\nA<|im_end|>\n" },
+        { "ernie", "<|im_start|>system\n<global_setting>\nthink_mode=True\n</"
+                   "global_setting><|im_end|>\n\n<|im_start|>user\nQ<|im_end|>\n\n"
+                   "<|im_start|>assistant\nA<|im_end|>\n\n" },
+        { "ernie_nothink", "<|begin_of_sentence|>User: Q\nAssistant: A<|end_of_sentence|>" },
+        { "exaone", "[|user|]Q\n[|assistant|]A</s>\n" },
+        { "seed_oss", "<s>user\nQ</s><s>assistant\nA</s>" },
+        { "seed_coder", "<s>system\n" CODER("Seed-Coder", "ByteDance Seed") "\n</s><s>user\nQ</s><s>assistant\nA</s>" },
+        { "glmz1", "[gMASK]<sop><|user|>\nQ<|assistant|>\nA<|user|>" },
+        { "deepseekcoder", "<s>" CODER("DeepSeek Coder", "DeepSeek Company") "### Instruction:\nQ\n### Response:\nA\n<|EOT|>\n" },
+        { "openchat", "<s>GPT4 Correct User: Q</s>GPT4 Correct Assistant: A</s>" },
+        { "openchat-3.6", "<s>" HEADER("GPT4 Correct User") "Q<|eot_id|>" HEADER("GPT4 Correct Assistant") "A<|eot_id|>" },
+        { "solar", "### User:\nQ\n\n### Assistant:\nA</s>\n\n" },
+        { "hunyuan", "<|startoftext|>Q<|extra_0|>A<|eos|>" },
+        { "gpt_oss", "<|start|>system<|message|>You are ChatGPT, a large language model trained by "
+                     "OpenAI.<|end|><|start|>user<|message|>Q<|end|>"
+                     "<|start|>assistant<|channel|>final<|message|>A<|end|>" },
+        { "baichuan", "<reserved_102>Q<reserved_103>A</s>" },
+        { "breeze", "<s>[INST] Q [/INST] A</s>" },
+        { "atom", "<s>Human: Q\n</s><s>Assistant:A\n</s>" },
+        { "ziya", "<human>:Q\n<bot>:A</s>\n" },
+        { "starchat", "<|user|>\nQ<|end|>\n<|assistant|>A<|end|>\n" },
+        { "fewshot", "QA</s>\n\n" },
+    };
+    write_tokenizer(*state);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        const char *used;
+        rig_open(&r, *state, alpaca(), (mt_sampler_config){ .template = cases[i].name, .keep_text = true });
+        mt_sampler_template(r.s, &used);
+        assert_string_equal(used, cases[i].name);
+        assert_int_equal(rig_run(&r, "{\"instruction\": \"Q\", \"output\": \"A\"}"), MT_OK);
+        if (r.n != 1 || strcmp(r.samples[0].text, cases[i].text) != 0)
+            fail_msg("%s: %s%s", cases[i].name, r.n ? r.samples[0].text : "", r.reason ? r.err.msg : "");
+        mt_str trained = rig_trained(&r, 0);
+        if (!strstr(trained.s, "A") || strstr(trained.s, "Q")) fail_msg("%s trains \"%s\"", cases[i].name, trained.s);
+        if (!strstr(trained.s, mt_sampler_end(r.s))) fail_msg("%s: the end is not trained: \"%s\"", cases[i].name, trained.s);
+        mt_str_free(&trained);
+        assert_int_equal(rig_run(&r, "{\"instruction\": \"Q\", \"output\": \"A\", \"system\": \"Be kind.\"}"), MT_OK);
+        if (r.n != 1 || !strstr(r.samples[0].text, "Be kind.") || strstr(r.samples[0].text, "You are"))
+            fail_msg("%s with a system message: %s", cases[i].name, r.n ? r.samples[0].text : r.err.msg);
+        rig_close(&r);
+    }
+}
+
+/* ---- which template a name means ---- */
+
+static mt_rc try_template(const char *dir, const char *name, mt_err *err)
+{
+    mt_err ignored = { 0 };
+    mt_tokenizer *tok;
+    mt_sampler *s = NULL;
+    mt_record_layout l = alpaca();
+    assert_int_equal(mt_tokenizer_open(&tok, dir, &ignored), MT_OK);
+    mt_rc rc = mt_sampler_open(&s, tok, &l, &(mt_sampler_config){ .template = name }, err);
+    mt_sampler_close(s);
+    mt_tokenizer_close(tok);
+    return rc;
+}
+
+static void a_template_that_does_not_fit_stops_the_run(void **state)
+{
+    mt_err err = { 0 };
+    assert_int_equal(try_template(TOKENIZER, "granite3", &err), MT_EINVAL);
+    assert_says("the chat template \"granite3\" does not fit this tokenizer: it needs <|start_of_role|>");
+    assert_says("The model has no template of its own; alpaca, vicuna and default");
+    write_golden_template(*state, "chatml");
+    assert_int_equal(try_template(*state, "granite3", &err), MT_EINVAL);
+    assert_says("Leave dataset.template out, or write auto, to use the model's own");
+    assert_ok(try_template(*state, "auto", &err));
+}
+
+static const char *template_used(const char *dir, const char *name, char *out, size_t room)
+{
+    rig r;
+    const char *used;
+    rig_open(&r, dir, openai(), (mt_sampler_config){ .template = name });
+    mt_sampler_template(r.s, &used);
+    assert_true((mt_sampler_new_template(r.s) == NULL) == (strcmp(used, "the model's own") == 0)); /* saved with the model */
+    snprintf(out, room, "%s", used);
+    rig_close(&r);
+    return out;
+}
+
+static void the_name_of_a_family_means_the_models_own_template(void **state)
+{
+    static const struct {
+        const char *golden, *name, *used;
+    } cases[] = {
+        { "qwen25", "", "the model's own" },
+        { "qwen25", "auto", "the model's own" },
+        { "qwen25", "qwen", "the model's own" },
+        { "qwen25", "qwen3", "the model's own" },
+        { "qwen25", "chatml", "chatml" },
+        { "qwen25", "alpaca", "alpaca" },
+        { "qwen25", "llama3", "llama3" },
+        { "qwen25", "mistral", "mistral" },
+        { "qwen3_thinking", "qwen3", "the model's own" },
+        { "qwen3_thinking", "qwen3_nothink", "the model's own" },
+        { "llama3", "llama3", "the model's own" },
+        { "llama2", "llama2", "the model's own" },
+        { "llama2", "mistral", "mistral" },
+        { "gemma", "gemma", "the model's own" },
+        { "glm4", "glm4", "the model's own" },
+        { "phi4", "phi4", "the model's own" },
+        { "zephyr", "zephyr", "the model's own" },
+        { "deepseek_r1", "deepseekr1", "the model's own" },
+        { "vicuna", "vicuna", "vicuna" },
+    };
+    char used[64];
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        write_golden_template(*state, cases[i].golden);
+        if (strcmp(template_used(*state, cases[i].name, used, sizeof used), cases[i].used) != 0)
+            fail_msg("\"%s\" on a model with %s: %s", cases[i].name, cases[i].golden, used);
+    }
+}
+
+#define WEATHER                                                                                                                  \
+    "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"description\": \"Weather of a city\", "        \
+    "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"description\": \"its name\"}, "  \
+    "\"days\": {\"type\": \"array\", \"items\": {\"type\": \"integer\"}}, \"unit\": {\"type\": \"string\", \"enum\": [\"C\", "   \
+    "\"F\"]}}, \"required\": [\"city\"]}}}]"
+#define WITH_TOOLS                                                                                                               \
+    "{\"messages\": [{\"role\": \"user\", \"content\": \"Rain?\"}, {\"role\": \"assistant\", \"tool_calls\": [{\"name\": "       \
+    "\"weather\", \"arguments\": {\"city\": \"Rome\"}}]}, {\"role\": \"tool\", \"content\": \"dry\"}, {\"role\": "               \
+    "\"assistant\", "                                                                                                            \
+    "\"content\": \"No.\"}], " WEATHER "}"
+
+static void tool_data_works_under_the_name_of_the_family(void **state)
+{
+    rig r;
+    write_golden_template(*state, "qwen25");
+    rig_open(&r, *state, openai(), (mt_sampler_config){ .template = "qwen", .keep_text = true });
+    assert_int_equal(rig_run(&r, WITH_TOOLS), MT_OK);
+    if (r.reason) fail_msg("%s", r.err.msg);
+    assert_non_null(strstr(r.samples[0].text, "<tool_call>\n{\"name\": \"weather\""));
+    assert_int_equal(r.odd.tools_as_text, 0);
+    rig_close(&r);
+}
+
+/* Gemma's own template refuses system turns; LLaMA-Factory puts their text before the first question. */
+static void a_family_whose_template_refuses_system_turns_gets_them_in_the_question(void **state)
+{
+    static const char record[] = "{\"instruction\": \"Q\", \"output\": \"A\", \"system\": \"Be kind.\"}";
+    rig r;
+    rig_write_template(
+        *state,
+        "{{ bos_token }}{% if messages[0].role == 'system' %}{{ raise_exception('System role not supported') }}{% endif %}"
+        "{% for m in messages %}{{ '<start_of_turn>' + ('model' if m.role == 'assistant' else m.role) + '\\n' + m.content + "
+        "'<end_of_turn>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<start_of_turn>model\\n' }}{% endif %}");
+    rig_open(&r, *state, alpaca(), (mt_sampler_config){ .template = "gemma2", .keep_text = true });
+    assert_null(mt_sampler_new_template(r.s));
+    assert_int_equal(rig_run(&r, record), MT_OK);
+    assert_int_equal(r.n, 1);
+    assert_string_equal(r.samples[0].text,
+                        "<s><start_of_turn>user\nBe kind.\n\nQ<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n");
+    rig_close(&r);
+    rig_open(&r, *state, alpaca(), (mt_sampler_config){ 0 });
+    assert_int_equal(rig_run(&r, record), MT_OK);
+    assert_int_equal(r.reason, MT_REASON_TEMPLATE); /* nobody named a family: the template's word holds */
+    rig_close(&r);
+}
+
+/* ---- tools where the template has no place for them ---- */
+
+#define DESCRIBED                                                                                                                \
+    "You have access to the following tools:\n> Tool Name: weather\nTool Description: Weather of a city\nTool Args:\n"           \
+    "  - city (string, required): its name\n  - days (array): , where each item should be integer\n"                             \
+    "  - unit (string): , should be one of [C, F]\n\nUse the following format if using a tool:\n```\nAction: tool name (one of " \
+    "[weather])\nAction Input: the input to the tool, in a JSON format representing the kwargs (e.g. ```{\"input\": \"hello "    \
+    "world\", \"num_beams\": 5}```)\n```\n"
+
+static void tools_are_text_where_a_template_has_no_place_for_them(void **state)
+{
+    rig r;
+    (void)state;
+    rig_open(&r, TOKENIZER, openai(), (mt_sampler_config){ .template = "chatml", .keep_text = true });
+    assert_int_equal(rig_run(&r, WITH_TOOLS), MT_OK);
+    if (r.reason) fail_msg("%s", r.err.msg);
+    assert_int_equal(r.n, 1);
+    assert_string_equal(r.samples[0].text,
+                        "<|im_start|>system\n" DESCRIBED "<|im_end|>\n<|im_start|>user\nRain?<|im_end|>\n"
+                        "<|im_start|>assistant\nAction: weather\nAction Input: {\"city\": \"Rome\"}<|im_end|>\n"
+                        "<|im_start|>user\ndry<|im_end|>\n<|im_start|>assistant\nNo.<|im_end|>\n");
+    mt_str trained = rig_trained(&r, 0);
+    assert_string_equal(trained.s, "Action: weather\nAction Input: {\"city\": \"Rome\"}<|im_end|>No.<|im_end|>");
+    assert_int_equal(r.odd.tools_as_text, 1);
+    mt_str_free(&trained);
+    rig_close(&r);
+}
+
+static void several_calls_and_results_share_their_turns(void **state)
+{
+    rig r;
+    (void)state;
+    rig_open(&r, TOKENIZER, openai(), (mt_sampler_config){ .template = "chatml", .keep_text = true });
+    assert_int_equal(
+        rig_run(
+            &r,
+            "{\"messages\": [{\"role\": \"system\", \"content\": \"Be kind.\\n\"}, {\"role\": \"user\", \"content\": \"Q\"}, "
+            "{\"role\": \"assistant\", \"content\": \"Let me look.\", \"tool_calls\": [{\"name\": \"f\", \"arguments\": {}}, "
+            "{\"name\": \"g\", \"arguments\": {\"x\": 1}}]}, {\"role\": \"tool\", \"content\": \"one\"}, {\"role\": \"tool\", "
+            "\"content\": \"two\"}, {\"role\": \"assistant\", \"content\": \"Done.\"}], \"tools\": [{\"name\": \"f\"}]}"),
+        MT_OK);
+    if (r.reason) fail_msg("%s", r.err.msg);
+    assert_non_null(
+        strstr(r.samples[0].text, "<|im_start|>system\nBe kind.\nYou have access to the following tools:\n> Tool Name: f\n"));
+    assert_non_null(
+        strstr(r.samples[0].text,
+               "assistant\nLet me look.\nAction: f\nAction Input: {}\nAction: g\nAction Input: {\"x\": 1}<|im_end|>"));
+    assert_non_null(strstr(r.samples[0].text, "<|im_start|>user\none\ntwo<|im_end|>"));
+    rig_close(&r);
+}
+
+/* ---- thoughts ---- */
+
+#define R1                                                                                                                       \
+    "<\xef\xbd\x9c"                                                                                                              \
+    "Assistant\xef\xbd\x9c>"
+#define R1_END                                                                                                                   \
+    "<\xef\xbd\x9c"                                                                                                              \
+    "end\xe2\x96\x81of\xe2\x96\x81sentence\xef\xbd\x9c>"
+#define IM "<|im_start|>assistant\n"
+
+static void answers_without_a_thought_are_completed_as_asked(void **state)
+{
+    static const struct {
+        const char *golden, *template;
+        mt_empty_thought mode;
+        const char *kwargs, *answer, *tail, *trained;
+        int open; /* thoughts that nothing closes */
+    } cases[] = {
+        /* the prompt opens a thought: it is closed, which is learned unless it belongs to the prompt */
+        { "deepseek_r1", "", MT_THOUGHT_AUTO, NULL, "A", R1 "<think>\n\n</think>\n\nA" R1_END, "\n</think>\n\nA" R1_END, 0 },
+        { "deepseek_r1", "", MT_THOUGHT_PROMPT, NULL, "A", R1 "<think>\n\n</think>\n\nA" R1_END, "A" R1_END, 0 },
+        { "deepseek_r1", "", MT_THOUGHT_TRAINED, NULL, "A", R1 "<think>\n\n</think>\n\nA" R1_END, "\n</think>\n\nA" R1_END, 0 },
+        { "deepseek_r1", "", MT_THOUGHT_NONE, NULL, "A", R1 "<think>\nA" R1_END, "A" R1_END, 1 },
+        { "deepseek_r1", "", MT_THOUGHT_AUTO, "{\"enable_thinking\": false}", "A", R1 "<think>\n\n</think>\n\nA" R1_END,
+          "A" R1_END, 0 },
+        { "deepseek_r1", "", MT_THOUGHT_AUTO, NULL, "<think>\\nhm\\n</think>\\n\\nA", R1 "<think>\nhm\n</think>\n\nA" R1_END,
+          "hm\n</think>\n\nA" R1_END, 0 },
+        { "deepseek_r1", "", MT_THOUGHT_AUTO, "{\"enable_thinking\": false}", "<think>\\nhm\\n</think>\\n\\nA",
+          R1 "<think>\n\n</think>\n\nA" R1_END, "A" R1_END, 0 },
+        { "deepseek_r1", "", MT_THOUGHT_AUTO, NULL, "<think>\\nhm", R1 "<think>\nhm" R1_END, "hm" R1_END, 1 },
+        { NULL, "deepseekr1", MT_THOUGHT_AUTO, NULL, "A", R1 "<think>\n\n</think>\n\nA</s>", "\n</think>\n\nA</s>", 0 },
+        /* the template shows an empty thought by itself: learned or in the prompt as enable_thinking says, else left out */
+        { "qwen3_thinking", "", MT_THOUGHT_AUTO, NULL, "A", IM "A<|im_end|>", "A<|im_end|>", 0 },
+        { "qwen3_thinking", "", MT_THOUGHT_AUTO, "{\"enable_thinking\": true}", "A", IM "<think>\n\n</think>\n\nA<|im_end|>",
+          "<think>\n\n</think>\n\nA<|im_end|>", 0 },
+        { "qwen3_thinking", "", MT_THOUGHT_AUTO, "{\"enable_thinking\": false}", "A", IM "<think>\n\n</think>\n\nA<|im_end|>\n",
+          "A<|im_end|>", 0 },
+        { "qwen3_thinking", "", MT_THOUGHT_PROMPT, NULL, "A", IM "<think>\n\n</think>\n\nA<|im_end|>", "A<|im_end|>", 0 },
+        { "qwen3_thinking", "qwen3", MT_THOUGHT_TRAINED, NULL, "A", IM "<think>\n\n</think>\n\nA<|im_end|>",
+          "<think>\n\n</think>\n\nA<|im_end|>", 0 },
+        { "qwen3_thinking", "qwen3_nothink", MT_THOUGHT_TRAINED, NULL, "A", IM "A<|im_end|>", "A<|im_end|>", 0 },
+        { "qwen3_thinking", "", MT_THOUGHT_TRAINED, NULL, "<think>\\nhm\\n</think>\\n\\nA",
+          IM "<think>\nhm\n</think>\n\nA<|im_end|>\n", "<think>\nhm\n</think>\n\nA<|im_end|>", 0 },
+        { "qwen3_thinking", "", MT_THOUGHT_AUTO, "{\"enable_thinking\": false}", "<think>\\nhm\\n</think>\\n\\nA",
+          IM "<think>\n\n</think>\n\nA<|im_end|>\n", "A<|im_end|>", 0 },
+        /* a built-in one of a family that thinks, and one that does not */
+        { NULL, "qwen3", MT_THOUGHT_TRAINED, NULL, "A", IM "<think>\n\n</think>\n\nA<|im_end|>",
+          "<think>\n\n</think>\n\nA<|im_end|>", 0 },
+        { NULL, "seed_oss", MT_THOUGHT_TRAINED, NULL, "A", "assistant\n<seed:think></seed:think>A</s>",
+          "<seed:think></seed:think>A</s>", 0 },
+        { NULL, "glmz1", MT_THOUGHT_TRAINED, NULL, "A", "<|assistant|>\n<think>\n\n</think>\n\nA<|user|>",
+          "\n<think>\n\n</think>\n\nA<|user|>", 0 },
+        { NULL, "qwen", MT_THOUGHT_TRAINED, NULL, "A", IM "A<|im_end|>\n", "A<|im_end|>", 0 },
+        { "qwen25", "", MT_THOUGHT_TRAINED, NULL, "A", IM "A<|im_end|>\n", "A<|im_end|>", 0 },
+        { "qwen25", "", MT_THOUGHT_AUTO, "{\"enable_thinking\": false}", "<think>hm</think>A",
+          IM "<think>hm</think>A<|im_end|>\n", "<think>hm</think>A<|im_end|>", 0 },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        mt_err err = { 0 };
+        mt_arena arena = { 0 };
+        mt_value kwargs = { .type = MT_VALUE_NULL };
+        char record[256];
+        if (cases[i].golden) write_golden_template(*state, cases[i].golden);
+        if (cases[i].kwargs)
+            assert_ok(mt_value_parse_json(&kwargs, &arena, cases[i].kwargs, strlen(cases[i].kwargs), NULL, "kwargs", &err));
+        rig_open(
+            &r, cases[i].golden ? *state : TOKENIZER, alpaca(),
+            (mt_sampler_config){
+                .template = cases[i].template, .template_kwargs = &kwargs, .empty_thought = cases[i].mode, .keep_text = true });
+        snprintf(record, sizeof record, "{\"instruction\": \"Q\", \"output\": \"%s\"}", cases[i].answer);
+        assert_int_equal(rig_run(&r, record), MT_OK);
+        if (r.n != 1) fail_msg("case %zu: %s", i, r.err.msg);
+        size_t n = strlen(r.samples[0].text), k = strlen(cases[i].tail);
+        if (n < k || strcmp(r.samples[0].text + n - k, cases[i].tail) != 0) fail_msg("case %zu: %s", i, r.samples[0].text);
+        mt_str trained = rig_trained(&r, 0);
+        if (strcmp(trained.s, cases[i].trained) != 0) fail_msg("case %zu trains \"%s\"", i, trained.s);
+        if (r.odd.thoughts_open != cases[i].open) fail_msg("case %zu: %d thoughts stay open", i, (int)r.odd.thoughts_open);
+        mt_str_free(&trained);
+        mt_arena_free(&arena);
+        rig_close(&r);
+    }
+}
+
+/* What a thought in the prompt is in training, it is when the model is asked. */
+static void a_thought_in_the_prompt_is_there_when_the_model_is_asked(void **state)
+{
+    static const char asked[] = "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}]}";
+    rig r;
+    mt_value record;
+    const mt_sample *prompt;
+    write_golden_template(*state, "deepseek_r1");
+    rig_open(&r, *state, openai(), (mt_sampler_config){ .empty_thought = MT_THOUGHT_PROMPT, .keep_text = true });
+    assert_int_equal(mt_value_parse_json(&record, &r.arena, asked, strlen(asked), NULL, "record", &r.err), MT_OK);
+    assert_int_equal(mt_sampler_prompt(r.s, r.w, &record, &prompt, &r.reason, &r.err), MT_OK);
+    assert_non_null(strstr(prompt->text, R1 "<think>\n\n</think>\n\n"));
+    rig_close(&r);
+}
+
+/* Each answer of a conversation is completed; those before it stand as the record has them. */
+static void every_answer_of_a_conversation_is_completed(void **state)
+{
+    rig r;
+    mt_record_layout l = alpaca();
+    l.history = "history";
+    write_golden_template(*state, "qwen3_thinking");
+    rig_open(&r, *state, l, (mt_sampler_config){ .empty_thought = MT_THOUGHT_TRAINED, .keep_text = true });
+    assert_int_equal(rig_run(&r, "{\"instruction\": \"Q\", \"output\": \"A\", \"history\": [[\"q\", \"a\"]]}"), MT_OK);
+    assert_int_equal(r.n, 2);
+    static const char *const texts[] = { "<|im_start|>user\nq<|im_end|>\n" IM "<think>\n\n</think>\n\na<|im_end|>",
+                                         "<|im_start|>user\nq<|im_end|>\n" IM "a<|im_end|>\n<|im_start|>user\nQ<|im_end|>\n" IM
+                                         "<think>\n\n</think>\n\nA<|im_end|>" };
+    for (size_t i = 0; i < 2; i++) {
+        assert_int_equal(r.samples[i].n_text, strlen(texts[i]));
+        assert_memory_equal(r.samples[i].text, texts[i], strlen(texts[i]));
+    }
+    rig_close(&r);
+}
+
+/* ---- published tokenizers ---- */
+
+static void published_models_keep_their_templates(void **state)
+{
+    static const struct {
+        const char *archive, *name, *used; /* used NULL: it stops, naming `lacks` */
+        const char *lacks;
+    } cases[] = {
+        { "qwen2_5", "qwen", "the model's own", NULL },
+        { "qwen2_5", "chatml", "chatml", NULL },
+        { "qwen2_5", "llama3", NULL, "<|start_header_id|>" },
+        { "gemma2", "gemma", "gemma", NULL },
+        { "gemma2", "qwen", NULL, "<|im_start|>" },
+        { "mistral_nemo", "ministral", "the model's own", NULL },
+        { "llama2", "llama2", "llama2", NULL },
+        { "deepseek_v3", "deepseek3", "the model's own", NULL },
+    };
+    archives all;
+    char used[64];
+    (void)state;
+    archives_open(&all);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        const char *dir = archive_find(&all, cases[i].archive);
+        if (!dir) continue;
+        if (cases[i].used) {
+            if (strcmp(template_used(dir, cases[i].name, used, sizeof used), cases[i].used) != 0)
+                fail_msg("\"%s\" on %s: %s", cases[i].name, cases[i].archive, used);
+            continue;
+        }
+        assert_int_equal(try_template(dir, cases[i].name, &err), MT_EINVAL);
+        assert_says(cases[i].lacks);
+    }
+    if (!archives_close(&all)) skip();
+}
+
+#define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+MT_TEST_MAIN(IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
+             IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
+             IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
+             IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
+             cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
+             cmocka_unit_test(several_calls_and_results_share_their_turns),
+             IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
+             IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
+             IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))
