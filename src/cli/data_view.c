@@ -176,6 +176,7 @@ static mt_rc put_dataset(mt_str *out, const mt_feed *f, size_t i, mt_err *err)
     mt_str_printf(out, "dataset      %s: %lld records, %lld samples, %s tokens, %.1f%% trained\n", mt_pipeline_name(p, i),
                   (long long)c->n_records, (long long)c->n_samples, mt_count_text((uint64_t)c->n_tokens).s,
                   share(c->n_trained, c->n_tokens));
+    if (*mt_feed_found(f, i)) mt_str_printf(out, "%13slaid out as %s\n", "", mt_feed_found(f, i));
     put_odd(out, c);
     int64_t left_out = c->n_records - c->by_reason[MT_REASON_NONE] - c->n_empty;
     if (left_out) {

@@ -93,6 +93,19 @@ static void say_findings(const mt_feed *f)
             mt_log(list->items[i].severity == MT_LINT_WARN ? MT_LOG_WARN : MT_LOG_INFO, "%s", list->items[i].text);
 }
 
+/* How the records are laid out was found out, so the user sees what came of it. */
+static mt_rc show_found(const mt_feed *f, mt_err *err)
+{
+    mt_str text = { 0 };
+    bool any = false;
+    for (size_t i = 0; i < mt_pipeline_stores(mt_feed_pipeline(f)); i++) any |= *mt_feed_found(f, i) != '\0';
+    mt_rc rc = any ? mt_data_view_samples(&text, f, 1, false, false, err) : MT_OK;
+    while (text.n && text.s[text.n - 1] == '\n') text.s[--text.n] = '\0';
+    if (!rc && text.n) mt_info("the first sample, what is trained in [[brackets]]:\n%s", text.s);
+    mt_str_free(&text);
+    return rc;
+}
+
 static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     fed_source *f = mt_calloc(1, sizeof *f);
@@ -105,7 +118,8 @@ static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c,
     if (!rc) {
         say_left_out(f->feed);
         say_findings(f->feed);
-        rc = mt_feed_source(f->feed, &f->inner, err);
+        rc = show_found(f->feed, err);
+        if (!rc) rc = mt_feed_source(f->feed, &f->inner, err);
     }
     if (rc)
         fed_close(&f->base);
@@ -114,7 +128,7 @@ static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c,
     return rc;
 }
 
-/* Rows of tokens announce themselves: {"input_ids": ... */
+/* All rows of tokens in one object announce themselves: {"input_ids": [[...  (A row in each record is a dataset like others.) */
 static bool holds_token_rows(const char *path)
 {
     char head[256] = "";
@@ -124,7 +138,9 @@ static bool holds_token_rows(const char *path)
     fclose(f);
     head[n] = '\0';
     const char *p = head + strspn(head, " \t\r\n{");
-    return p > head && strncmp(p, "\"input_ids\"", 11) == 0;
+    if (p == head || strncmp(p, "\"input_ids\"", 11) != 0) return false;
+    p += 11 + strspn(p + 11, " \t\r\n:");
+    return *p == '[' && p[1 + strspn(p + 1, " \t\r\n")] == '[';
 }
 
 static mt_rc open_rows(mt_source **out, const mt_settings *s, const mt_config *c, mt_err *err)

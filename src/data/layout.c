@@ -60,7 +60,8 @@ uint64_t mt_record_layout_hash(const mt_record_layout *l, uint64_t seed)
     const char *const names[] = { l->prompt,        l->query,           l->response,     l->history,
                                   l->messages,      l->messages_too,    l->system,       l->tools,
                                   l->text,          l->role_tag,        l->content_tag,  l->user_tag,
-                                  l->assistant_tag, l->observation_tag, l->function_tag, l->system_tag };
+                                  l->assistant_tag, l->observation_tag, l->function_tag, l->system_tag,
+                                  l->ids,           l->labels };
     uint64_t h = mt_hash(&l->formatting, sizeof l->formatting, seed);
     h = mt_hash(&l->text_only, sizeof l->text_only, h);
     for (size_t i = 0; i < MT_COUNT(names); i++) h = names[i] ? mt_hash(names[i], strlen(names[i]), h + 1) : h * 31 + 7;

@@ -22,6 +22,7 @@ typedef struct mt_record_layout {
     const char *system, *tools;
     const char *text; /* plain text: read where neither prompt nor messages are there */
     bool text_only;   /* every record is plain text: set it for .txt files, too */
+    const char *ids, *labels; /* records that are tokens already; labels NULL: every token is trained */
 
     /* keys and roles of a message */
     const char *role_tag, *content_tag;
@@ -32,6 +33,12 @@ typedef struct mt_record_layout {
 mt_record_layout mt_record_layout_default(mt_formatting formatting);
 /* MegaTrain's own: one column asks, one answers. */
 mt_record_layout mt_record_layout_direct(const char *query_field, const char *response_field);
+
+/* Room for a layout in words: a column of the user's data may be named there. */
+enum { MT_LAYOUT_WORDS = 256 };
+/* How a record of the user's own is laid out, from its columns, and that in words.  MT_EUNSUPPORTED: what it holds is not
+ * trained on; MT_EFORMAT: no layout that is known.  (layout_detect.c) */
+mt_rc mt_record_layout_detect(mt_record_layout *out, char words[MT_LAYOUT_WORDS], const mt_value *record, mt_err *err);
 
 /* True if this record is a document for pre-training and not a conversation. */
 bool mt_record_layout_is_text(const mt_record_layout *layout, const mt_value *record);

@@ -386,10 +386,9 @@ mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, 
     return find_files(&e, out, err);
 }
 
-mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, const char *query_field, const char *response_field, mt_err *err)
+mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, mt_record_layout layout, mt_err *err)
 {
-    *out =
-        (mt_dataset_entry){ .name = mt_path_base(path), .path = path, .layout = mt_record_layout_direct(query_field, response_field) };
+    *out = (mt_dataset_entry){ .name = mt_path_base(path), .path = path, .layout = layout };
     if (path_exists(path)) return MT_OK;
     return mt_fail(err, MT_ENOENT,
                    "dataset.path: there is no %s.  If it is the name of a dataset in dataset_info.json, give it as dataset.name",

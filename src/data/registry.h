@@ -51,8 +51,7 @@ bool mt_registry_has(const mt_registry *r, const char *name);
 /* One dataset.  MT_ENOENT: no such name (the nearest one is suggested), or its files are not there. */
 mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, mt_err *err);
 
-/* A file or folder of the user's own, by query_field and response_field.  Strings are borrowed. */
-mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, const char *query_field, const char *response_field,
-                        mt_err *err);
+/* A file or folder of the user's own.  Strings are borrowed. */
+mt_rc mt_dataset_direct(mt_dataset_entry *out, const char *path, mt_record_layout layout, mt_err *err);
 
 #endif

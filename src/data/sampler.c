@@ -189,6 +189,61 @@ static mt_rc run_text(const mt_sampler *s, mt_sampler_scratch *w, const mt_value
                         (long long)s->config.max_seq_len);
 }
 
+/* A list of whole numbers as int32 in `out`, which has room. */
+static mt_rc read_numbers(const mt_chat_reader *r, const mt_value *list, const char *column, int64_t least, int32_t *out)
+{
+    for (size_t i = 0; i < list->list.n; i++) {
+        const mt_value *v = &list->list.items[i];
+        if (v->type != MT_VALUE_INT || v->i < least || v->i > INT32_MAX)
+            return mt__chat_bad(r, MT_REASON_BAD_ANSWER, "entry %zu of \"%s\" should be a token id", i + 1, column);
+        out[i] = (int32_t)v->i;
+    }
+    return MT_OK;
+}
+
+/* The runs of w->tokens that labels have, as spans. */
+static mt_rc spans_of_labels(const mt_chat_reader *r, mt_sampler_scratch *w, const int32_t *labels)
+{
+    const int32_t *ids = w->tokens.ids;
+    w->n_spans = 0;
+    for (size_t i = 0, end; i < w->tokens.n; i = end) {
+        for (end = i; end < w->tokens.n && labels[end] == ids[end];) end++;
+        MT_TRY(mt_grow(&w->spans, &w->cap_spans, w->n_spans + 1, sizeof *w->spans, r->err));
+        if (end > i) w->spans[w->n_spans++] = (mt__span){ i, end };
+        for (; end < w->tokens.n && labels[end] != ids[end]; end++)
+            if (labels[end] >= 0)
+                return mt__chat_bad(r, MT_REASON_BAD_ANSWER, "label %zu is neither -100 nor the token itself", end + 1);
+    }
+    return MT_OK;
+}
+
+/* Tokens as they are. */
+static mt_rc run_ids(const mt_sampler *s, mt_sampler_scratch *w, const mt_value *record, mt_reason *reason, mt_oddities *odd,
+                     mt_err *err)
+{
+    const mt_chat_reader r = { .a = &w->arena, .reason = reason, .err = err };
+    const mt_record_layout *l = &s->layout;
+    const mt_value *ids = mt_value_get(record, l->ids), *labels = l->labels ? mt_value_get(record, l->labels) : ids;
+    bool fits;
+    if (!ids || !labels || ids->type != MT_VALUE_LIST || labels->type != MT_VALUE_LIST)
+        return mt__chat_bad(&r, MT_REASON_MISSING_COLUMN, "\"%s\"%s%s should be lists of token ids", l->ids,
+                            l->labels ? " and " : "", l->labels ? l->labels : "");
+    size_t n = ids->list.n;
+    if (labels->list.n != n) return mt__chat_bad(&r, MT_REASON_BAD_ANSWER, "it has %zu tokens and %zu labels", n, labels->list.n);
+    int32_t *targets = mt_arena_calloc(&w->arena, n + 1, sizeof *targets);
+    if (!targets) return no_memory(err);
+    MT_TRY(mt_grow(&w->tokens.ids, &w->tokens.cap_ids, n + 1, sizeof *w->tokens.ids, err));
+    MT_TRY(read_numbers(&r, ids, l->ids, 0, w->tokens.ids));
+    MT_TRY(read_numbers(&r, labels, l->labels ? l->labels : l->ids, INT32_MIN, targets));
+    w->tokens.n = n;
+    MT_TRY(spans_of_labels(&r, w, targets));
+    mt_str_clear(&w->text);
+    MT_TRY(mt__sample_add(s, w, &w->text, w->spans, w->n_spans, s->config.overlong, &fits, odd, err));
+    if (fits) return MT_OK;
+    return mt__chat_bad(&r, n > (size_t)s->config.max_seq_len && s->config.max_seq_len ? MT_REASON_TOO_LONG : MT_REASON_NO_ANSWER,
+                        "of its %zu tokens none is trained within max_seq_len (%lld)", n, (long long)s->config.max_seq_len);
+}
+
 /* Thoughts that a prompt or an answer opens, and those that nothing closes. */
 static void count_thoughts(const mt_sampler *s, const mt_chat *chat, mt_oddities *odd)
 {
@@ -247,8 +302,9 @@ mt_rc mt_sampler_run(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
     *n = 0;
     *reason = MT_REASON_NONE;
     start(w);
-    mt_rc rc = mt_record_layout_is_text(&s->layout, record) ? run_text(s, w, record, reason, odd, err)
-                                                     : run_chat(s, w, record, reason, odd, err);
+    mt_rc rc = s->layout.ids                                  ? run_ids(s, w, record, reason, odd, err)
+               : mt_record_layout_is_text(&s->layout, record) ? run_text(s, w, record, reason, odd, err)
+                                                              : run_chat(s, w, record, reason, odd, err);
     if (*reason != MT_REASON_NONE) return MT_OK;
     return rc ? rc : hand_out(s, w, samples, n, err);
 }

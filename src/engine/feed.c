@@ -1,6 +1,7 @@
 #include "engine/feed.h"
 
 #include "base/file.h"
+#include "base/log.h"
 #include "ckpt/model_files.h"
 #include "data/prefetch.h"
 #include "data/split_spec.h"
@@ -12,7 +13,9 @@ typedef struct dataset {
     mt_records_options records;
     mt_hub_dataset fetched; /* its files, where they came from the hub */
     mt_sampler *sampler;
-    bool text; /* plain text, not conversations */
+    bool plain;                  /* plain text or tokens, not conversations */
+    bool detect;                 /* nobody has said how its records are laid out */
+    char found[MT_LAYOUT_WORDS]; /* what was found then, in words */
 } dataset;
 
 struct mt_feed {
@@ -38,13 +41,19 @@ static bool is_hub_name(const mt_registry *r, const char *name)
     return strchr(name, '/') && mt_hub_is_name(name) && !(r && mt_registry_has(r, name));
 }
 
+/* MegaTrain's columns, or the user's. */
+static mt_record_layout direct_layout(const mt_dataset_settings *d)
+{
+    return mt_record_layout_direct(*d->query_field ? d->query_field : "query",
+                                   *d->response_field ? d->response_field : "response");
+}
+
 /* A folder of that name comes first. */
 static void hub_entry(mt_dataset_entry *out, const mt_settings *s, const char *name)
 {
-    *out = (mt_dataset_entry){ .name = name,
-                               .path = mt_dir_exists(name) ? name : NULL,
-                               .hub = name,
-                               .layout = mt_record_layout_direct(s->dataset.query_field, s->dataset.response_field) };
+    *out = (mt_dataset_entry){
+        .name = name, .path = mt_dir_exists(name) ? name : NULL, .hub = name, .layout = direct_layout(&s->dataset)
+    };
 }
 
 /* dataset.path: a file or folder, else a dataset of the hub, as the original took it. */
@@ -52,7 +61,7 @@ static mt_rc find_direct(const mt_settings *s, mt_dataset_entry *out, mt_err *er
 {
     const mt_dataset_settings *d = &s->dataset;
     bool here = mt_file_exists(d->path) || mt_dir_exists(d->path);
-    if (here || !is_hub_name(NULL, d->path)) return mt_dataset_direct(out, d->path, d->query_field, d->response_field, err);
+    if (here || !is_hub_name(NULL, d->path)) return mt_dataset_direct(out, d->path, direct_layout(d), err);
     hub_entry(out, s, d->path);
     return MT_OK;
 }
@@ -120,6 +129,7 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     for (size_t i = 0; i < eval->n; i++) MT_TRY(find_entry(f, s, o, eval->items[i], &f->sets[f->n_train + i].entry, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         f->sets[i].records = records_options(s, &f->sets[i].entry, i < f->n_train);
+        f->sets[i].detect = f->sets[i].entry.layout.direct && !*s->dataset.query_field && !*s->dataset.response_field;
         if (i < f->n_train) MT_TRY(check_subset(s, &f->sets[i].entry, err));
         mt_rc rc = fetch(&f->sets[i], o, err);
         if (rc) return mt_note(err, "dataset %s", f->sets[i].entry.name);
@@ -127,20 +137,32 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     return MT_OK;
 }
 
-/* Plain text or conversations: the first record that can be read tells. */
+/* How the records are laid out, if nobody has said: the first of a few that shows it. */
+static mt_rc look_at(dataset *d, const mt_value *record, mt_err *err)
+{
+    if (d->detect && !*d->found) MT_TRY(mt_record_layout_detect(&d->entry.layout, d->found, record, err));
+    d->plain = d->entry.layout.ids || mt_record_layout_is_text(&d->entry.layout, record);
+    return MT_OK;
+}
+
+/* The first record that can be read tells; a few more where it does not. */
 static mt_rc look(dataset *d, mt_err *err)
 {
+    enum { TRIES = 10 };
     mt_records *r;
     mt_arena arena = { 0 };
     mt_value record;
     mt_record_place where = { .state = MT_RECORD_BAD };
+    mt_err first = { 0 };
     MT_TRY(mt_records_open(&r, d->entry.path, &d->records, err));
-    mt_rc rc = MT_OK;
-    while (!rc && where.state == MT_RECORD_BAD) {
+    mt_rc rc = MT_OK, seen = MT_EFORMAT;
+    for (int tries = 0; !rc && seen == MT_EFORMAT && where.state != MT_RECORD_END && tries < TRIES;) {
         mt_arena_reset(&arena);
         rc = mt_records_next(r, &arena, &record, &where, err);
+        if (rc || where.state != MT_RECORD_OK) continue;
+        seen = look_at(d, &record, tries++ ? &(mt_err){ 0 } : &first);
     }
-    if (!rc && where.state == MT_RECORD_OK) d->text = mt_record_layout_is_text(&d->entry.layout, &record);
+    if (!rc && seen && first.rc) rc = mt_fail(err, first.rc, "%s", first.msg);
     mt_arena_free(&arena);
     mt_records_close(r);
     return rc;
@@ -152,6 +174,10 @@ static mt_sampler_config sampler_config(const mt_feed *f)
                                              [MT_SET_OVERLONG_TRUNCATE] = MT_OVERLONG_TRUNCATE,
                                              [MT_SET_OVERLONG_SPLIT] = MT_OVERLONG_SPLIT,
                                              [MT_SET_OVERLONG_SKIP] = MT_OVERLONG_SKIP };
+    static const mt_empty_thought thoughts[] = { [MT_SET_THOUGHT_AUTO] = MT_THOUGHT_AUTO,
+                                                 [MT_SET_THOUGHT_NONE] = MT_THOUGHT_NONE,
+                                                 [MT_SET_THOUGHT_PROMPT] = MT_THOUGHT_PROMPT,
+                                                 [MT_SET_THOUGHT_TRAINED] = MT_THOUGHT_TRAINED };
     const mt_dataset_settings *d = &f->s->dataset;
     return (mt_sampler_config){ .max_seq_len = d->max_seq_len,
                                 .system_prompt = d->system_prompt,
@@ -163,6 +189,7 @@ static mt_sampler_config sampler_config(const mt_feed *f)
                                 .merge_turns = d->merge_turns,
                                 .history = d->history == MT_SET_HISTORY_LAST ? MT_HISTORY_LAST : MT_HISTORY_UNROLL,
                                 .overlong = overlongs[d->overlong],
+                                .empty_thought = thoughts[d->empty_thought],
                                 .now = f->now };
 }
 
@@ -173,13 +200,12 @@ static mt_rc open_samplers(mt_feed *f, const mt_settings *s, mt_err *err)
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         dataset *d = &f->sets[i];
         mt_rc rc = look(d, err);
-        if (!rc) rc = mt_sampler_open(&d->sampler, f->tok, &d->entry.layout, &config, err);
-    static const mt_empty_thought thoughts[] = { [MT_SET_THOUGHT_AUTO] = MT_THOUGHT_AUTO,
-                                                 [MT_SET_THOUGHT_NONE] = MT_THOUGHT_NONE,
-                                                 [MT_SET_THOUGHT_PROMPT] = MT_THOUGHT_PROMPT,
-                                                 [MT_SET_THOUGHT_TRAINED] = MT_THOUGHT_TRAINED };
+        if (!rc && *d->found) mt_info("dataset %s: %s", d->entry.name, d->found);
+        mt_sampler_config its = config;
+        if (d->plain) its.template = ""; /* it needs none */
+        if (!rc) rc = mt_sampler_open(&d->sampler, f->tok, &d->entry.layout, &its, err);
         if (rc) return mt_note(err, "dataset %s", d->entry.name);
-        if (i < f->n_train) all_text &= d->text;
+        if (i < f->n_train) all_text &= d->plain && !d->entry.layout.ids;
     }
     f->packs = s->dataset.packing == MT_TRI_TRUE || (s->dataset.packing == MT_TRI_AUTO && all_text);
     return MT_OK;
@@ -189,7 +215,6 @@ static mt_rc open_samplers(mt_feed *f, const mt_settings *s, mt_err *err)
 
 static mt_mix_strategy mix_of(mt_set_mix m)
 {
-                                .empty_thought = thoughts[d->empty_thought],
     return m == MT_SET_MIX_INTERLEAVE_UNDER ? MT_MIX_UNDER : m == MT_SET_MIX_INTERLEAVE_OVER ? MT_MIX_OVER : MT_MIX_CONCAT;
 }
 
@@ -248,7 +273,7 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
 /* What ends an answer of this dataset: its last token, or eos behind a document. */
 static int32_t end_of(const mt_feed *f, const dataset *d)
 {
-    if (d->text) return mt_tokenizer_role_id(f->tok, MT_TOK_EOS);
+    if (d->plain) return mt_tokenizer_role_id(f->tok, MT_TOK_EOS);
     const char *end = mt_sampler_end(d->sampler);
     while (*end == ' ' || *end == '\n' || *end == '\t' || *end == '\r') end++;
     return *end ? mt_tokenizer_token_id(f->tok, end, strlen(end)) : -1;
@@ -256,6 +281,7 @@ static int32_t end_of(const mt_feed *f, const dataset *d)
 
 static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt_err *err)
 {
+    MT_TRY(mt_lint_positions(&f->findings, s->dataset.max_seq_len, o->max_positions, err));
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         mt_lint_input in = { .name = f->sets[i].entry.name,
                              .store = mt_pipeline_store(f->pipeline, i),
@@ -288,7 +314,6 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
         *out = f;
     return rc;
 }
-    MT_TRY(mt_lint_positions(&f->findings, s->dataset.max_seq_len, o->max_positions, err));
 
 mt_rc mt_feed_source(mt_feed *f, mt_source **out, mt_err *err)
 {
@@ -321,7 +346,7 @@ const mt_sampler *mt_feed_sampler(const mt_feed *f) { return f->sets[0].sampler;
 const char *mt_feed_new_template(const mt_feed *f)
 {
     for (size_t i = 0; i < f->n_train; i++)
-        if (!f->sets[i].text) return mt_sampler_new_template(f->sets[i].sampler);
+        if (!f->sets[i].plain) return mt_sampler_new_template(f->sets[i].sampler);
     return NULL;
 }
 
@@ -361,7 +386,7 @@ static mt_rc render(const mt_sampler *asker, const char *text, mt_tokens *out, m
 
 mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err *err)
 {
-    if (f->sets[0].text) return encode(f, text, out, err);
+    if (f->sets[0].plain) return encode(f, text, out, err);
     mt_sampler *asker;
     mt_record_layout layout = mt_record_layout_default(MT_FORMATTING_OPENAI);
     mt_sampler_config config = sampler_config(f);
@@ -381,6 +406,7 @@ bool mt_feed_shows_date(const mt_feed *f)
     return any;
 }
 
+const char *mt_feed_found(const mt_feed *f, size_t i) { return f->sets[i].found; }
 bool mt_feed_packs(const mt_feed *f) { return f->packs; }
 const mt_pipeline *mt_feed_pipeline(const mt_feed *f) { return f->pipeline; }
 
@@ -390,7 +416,8 @@ static bool is_read(const dataset *d, const char *column)
     const char *const chat[] = {
         l->prompt, l->query, l->response, l->history, l->messages, l->messages_too, l->system, l->tools
     };
-    if (d->text) return l->text && strcmp(column, l->text) == 0;
+    if (l->ids) return strcmp(column, l->ids) == 0 || (l->labels && strcmp(column, l->labels) == 0);
+    if (d->plain) return l->text && strcmp(column, l->text) == 0;
     for (size_t i = 0; i < MT_COUNT(chat); i++)
         if (chat[i] && strcmp(column, chat[i]) == 0) return true;
     return false;

@@ -106,7 +106,7 @@ typedef struct mt_dataset_settings {
     const char *split;               /* "": what the registry says, else train */
     const char *subset;              /* "": what the registry says, else the default configuration */
     mt_set_sample_by sample_by;      /* what of a text file is a document */
-    const char *query_field;         /* with `path`: the column that asks */
+    const char *query_field;         /* with `path`: the column that asks; "": both are found in the data */
     const char *response_field;      /* with `path`: the column that answers */
     int64_t max_seq_len;             /* tokens of a sample, or of a packed row */
     int64_t num_workers;             /* tokenizer threads; 0: one per core */
@@ -121,6 +121,7 @@ typedef struct mt_dataset_settings {
     mt_set_empty_thought empty_thought; /* what an answer without a thought gets where the template thinks */
     mt_tri packing;                  /* AUTO: on for plain text, off for chat */
     mt_set_overlong overlong;        /* AUTO: TRUNCATE for chat, SPLIT for plain text */
+    double max_cut_share;            /* from this share of cut answers on the run stops before step 0; 1: never */
     bool shuffle;                    /* by seed and epoch */
     mt_set_mix mix_strategy;         /* how several datasets become one */
     mt_floats interleave_probs;      /* one per dataset; empty: equal */
@@ -128,7 +129,6 @@ typedef struct mt_dataset_settings {
     mt_set_bad_record on_bad_record; /* a record that cannot be used: skip and count it, or stop */
     double max_bad_share;            /* more bad records than this share stop the run before step 0 */
     const char *cache_dir;           /* tokenized samples; "": the user's cache directory */
-    double max_cut_share;            /* from this share of cut answers on the run stops before step 0; 1: never */
     uint64_t cache_size;             /* bytes of them at most; 0: any number */
 } mt_dataset_settings;
 

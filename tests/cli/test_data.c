@@ -78,7 +78,7 @@ static void a_thought_that_is_never_closed_is_found(void **state)
     char args[1024];
     write_model(*state, "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
                         "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}");
-    write_file(*state, "qa.jsonl", "{\"query\": \"a\", \"response\": \"b\"}\n{\"query\": \"c\", \"response\": \"d\"}\n");
+    write_file(*state, "qa.jsonl", "{\"question\": \"a\", \"answer\": \"b\"}\n{\"question\": \"c\", \"answer\": \"d\"}\n");
     snprintf(args, sizeof args, "data --model-name %s --cache-dir %s --dataset-path %s/qa.jsonl", (const char *)*state,
              (const char *)*state, (const char *)*state);
     expect_program(args, 0, "assistant\n<think>\n[[\n</think>\n\n");
@@ -91,9 +91,47 @@ static void a_thought_that_is_never_closed_is_found(void **state)
 
 static void a_template_that_does_not_fit_stops_before_anything_is_tokenized(void **state)
 {
+    char args[1024];
     expect_data(*state, "--dataset-name alpaca --template granite3", 2,
                 "does not fit this tokenizer: it needs <|start_of_role|>");
     expect_data(*state, "--dataset-name alpaca --template auto", 0, "template     default");
+    write_file(*state, "text.txt", "A text needs no template.\n");
+    snprintf(args, sizeof args, "--dataset-path %s/text.txt --template granite3", (const char *)*state);
+    expect_data(*state, args, 0, "plain text in \"text\"");
+}
+
+/* A file that nobody has described: what it is taken for is said, in train with the first sample. */
+static void the_layout_of_a_file_is_found_and_said(void **state)
+{
+    const char *dir = *state;
+    char args[2048];
+    write_file(dir, "own.jsonl",
+               "{\"conversations\": [{\"from\": \"human\", \"value\": \"Who is it?\"}, {\"from\": \"gpt\", \"value\": \"It is "
+               "Rex.\"}]}\n"
+               "{\"conversations\": [{\"from\": \"human\", \"value\": \"Who is it?\"}, {\"from\": \"gpt\", \"value\": \"It is "
+               "Rex.\"}]}\n");
+    snprintf(args, sizeof args, "--dataset-path %s/own.jsonl", dir);
+    expect_data(dir, args, 0, "dataset own.jsonl: conversations in \"conversations\", with \"from\" (human, gpt) and \"value\"");
+    expect_data(dir, args, 0, "laid out as conversations in \"conversations\"");
+    snprintf(args, sizeof args,
+             "train --model-name " MT_TESTS_DIR
+             "/../data/demo_model --from-scratch --dataset-path %s/own.jsonl --cache-dir %s --num-steps 1 "
+             "--batch-size 2 --max-seq-len 64 --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
+             dir, dir, dir, dir);
+    expect_program(args, 0, "the first sample, what is trained in [[brackets]]:\n");
+    expect_program(args, 0, "<|im_start|>assistant\n[[It is Rex.<|im_end|>]]");
+    write_file(dir, "other.jsonl", "{\"frage\": \"a\", \"antwort\": \"b\"}\n");
+    snprintf(args, sizeof args, "--dataset-path %s/other.jsonl", dir);
+    expect_data(dir, args, 1, "is not clear from their columns (frage, antwort)");
+    snprintf(args, sizeof args, "--dataset-path %s/other.jsonl --query-field frage --response-field antwort", dir);
+    expect_data(dir, args, 0, "1 records, 1 samples");
+    write_file(dir, "rows.jsonl",
+               "{\"input_ids\": [5, 6, 2], \"labels\": [-100, 6, 2]}\n{\"input_ids\": [5, 7, 2], \"labels\": [-100, 7, 2]}\n");
+    snprintf(args, sizeof args,
+             "train --model-name " MT_TESTS_DIR "/../data/demo_model --from-scratch --dataset-path %s/rows.jsonl --cache-dir %s "
+             "--num-steps 1 --batch-size 2 --max-seq-len 64 --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
+             dir, dir, dir, dir);
+    expect_program(args, 0, "tokens in \"input_ids\", those that \"labels\" has are trained");
 }
 
 static void bad_records_are_listed_and_counted(void **state)
@@ -158,6 +196,6 @@ MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
              IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read),
              IN_TEMPDIR(cut_samples_that_were_asked_for_do_not_stop), IN_TEMPDIR(a_thought_that_is_never_closed_is_found),
              IN_TEMPDIR(a_template_that_does_not_fit_stops_before_anything_is_tokenized),
-             IN_TEMPDIR(bad_records_are_listed_and_counted),
+             IN_TEMPDIR(the_layout_of_a_file_is_found_and_said), IN_TEMPDIR(bad_records_are_listed_and_counted),
              IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template), IN_TEMPDIR(plain_text_is_packed),
              IN_TEMPDIR(misuse_is_explained))

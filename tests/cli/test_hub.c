@@ -149,10 +149,11 @@ static void a_run_takes_its_model_and_data_by_name(void **state)
           "--response-field", "output", "--max-seq-len", "64", "--set",
           "dataset.cache_dir=cache"); /* a dataset nobody has registered */
     if (program_run(&p) != 0) fail_msg("%s", p.text);
-    START(r, "data", "--model-name", "acme/demo", "--dataset-path", "acme/rows", "--query-field", "instruction",
-          "--response-field", "output", "--max-seq-len", "64", "--set",
-          "dataset.cache_dir=cache"); /* the same by path, as the original had it */
+    START(r, "data", "--model-name", "acme/demo", "--dataset-path", "acme/rows", "--max-seq-len", "64", "--set",
+          "dataset.cache_dir=cache"); /* by path, as the original had it; how it is laid out is found */
     if (program_run(&p) != 0) fail_msg("%s", p.text);
+    assert_printed(&p, "dataset acme/rows: \"instruction\"");
+    assert_printed(&p, "asks, \"output\" answers");
     setenv("HF_HUB_OFFLINE", "1", 1);
     START(r, "data", "--model-name", "acme/trained", "--dataset-name", "acme/other");
     assert_int_equal(program_run(&p), 1);

@@ -190,9 +190,9 @@ static void a_missing_path_suggests_the_registry(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_dataset_entry e;
-    assert_int_equal(mt_dataset_direct(&e, "alpaca_en", "q", "a", &err), MT_ENOENT);
+    assert_int_equal(mt_dataset_direct(&e, "alpaca_en", mt_record_layout_direct("q", "a"), &err), MT_ENOENT);
     assert_says("give it as dataset.name");
-    assert_ok(mt_dataset_direct(&e, MT_TESTS_DIR, "q", "a", &err));
+    assert_ok(mt_dataset_direct(&e, MT_TESTS_DIR, mt_record_layout_direct("q", "a"), &err));
     assert_string_equal(e.layout.prompt, "q");
 }
 

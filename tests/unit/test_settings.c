@@ -35,8 +35,8 @@ static void defaults_are_the_originals(void **state)
     assert_int_equal(s.model.devices.n, 0);
     assert_int_equal(s.dataset.name.n, 0);
     assert_string_equal(s.dataset.dataset_dir, "data");
-    assert_string_equal(s.dataset.query_field, "query");
-    assert_string_equal(s.dataset.response_field, "response");
+    assert_string_equal(s.dataset.query_field, ""); /* found in the data, where query and response are among what is known */
+    assert_string_equal(s.dataset.response_field, "");
     assert_int_equal(s.dataset.max_seq_len, 1024);
     assert_string_equal(s.dataset.system_prompt, "");
     assert_false(s.dataset.train_on_prompt);

@@ -1,0 +1,138 @@
+/* layout_detect.c - how a file of the user's own is laid out, from one of its records.  To recognize another pair of columns, add
+ * a row. */
+#include "data/layout.h"
+
+#include "base/str.h"
+
+#include <stdio.h>
+#include <string.h>
+
+/* Columns of question and answer, the more telling ones first; the second one joins the question where it is there. */
+static const struct {
+    const char *prompt, *query, *response;
+} pairs[] = {
+    { "instruction", "input", "output" }, { "instruction", "input", "response" }, { "prompt", NULL, "completion" },
+    { "query", NULL, "response" },        { "question", NULL, "answer" },         { "prompt", NULL, "response" },
+    { "question", NULL, "response" },     { "problem", NULL, "solution" },        { "input", NULL, "output" },
+};
+
+static const char *const turn_columns[] = { "messages", "conversations", "conversation", "dialogue", "dialog", "chat" };
+
+/* Keys of a turn, and the formatting that has them. */
+static const struct {
+    const char *role, *content;
+    mt_formatting formatting;
+} turn_keys[] = { { "role", "content", MT_FORMATTING_OPENAI }, { "from", "value", MT_FORMATTING_SHAREGPT } };
+
+static const mt_value *get(const mt_value *record, const char *column, mt_value_type type)
+{
+    const mt_value *v = column ? mt_value_get(record, column) : NULL;
+    return v && v->type == type ? v : NULL;
+}
+
+/* ---- conversations ---- */
+
+/* The first of the names that a turn has as its role; `fallback` if none does. */
+static const char *role_among(const mt_value *turns, const char *key, const char *const *names, const char *fallback)
+{
+    for (; *names; names++)
+        for (size_t i = 0; i < turns->list.n; i++)
+            if (mt_value_is(mt_value_get(&turns->list.items[i], key), *names)) return *names;
+    return fallback;
+}
+
+static void read_roles(mt_record_layout *l, const mt_value *turns)
+{
+    static const char *const users[] = { "user", "human", NULL }, *const answers[] = { "assistant", "gpt", "model", "bot", NULL },
+                             *const tools[] = { "tool", "observation", NULL };
+    l->user_tag = role_among(turns, l->role_tag, users, l->user_tag);
+    l->assistant_tag = role_among(turns, l->role_tag, answers, l->assistant_tag);
+    l->observation_tag = role_among(turns, l->role_tag, tools, l->observation_tag);
+}
+
+static bool detect_turns(mt_record_layout *l, char *words, const mt_value *record)
+{
+    for (size_t c = 0; c < MT_COUNT(turn_columns); c++) {
+        const mt_value *turns = get(record, turn_columns[c], MT_VALUE_LIST);
+        for (size_t k = 0; turns && turns->list.n && k < MT_COUNT(turn_keys); k++) {
+            const mt_value *first = &turns->list.items[0];
+            if (first->type != MT_VALUE_MAP || !mt_value_get(first, turn_keys[k].role)) continue;
+            *l = mt_record_layout_default(turn_keys[k].formatting);
+            l->messages = turn_columns[c];
+            l->messages_too = NULL;
+            l->tools = "tools";
+            read_roles(l, turns);
+            snprintf(words, MT_LAYOUT_WORDS, "conversations in \"%s\", with \"%s\" (%s, %s) and \"%s\"", l->messages, l->role_tag,
+                     l->user_tag, l->assistant_tag, l->content_tag);
+            return true;
+        }
+    }
+    return false;
+}
+
+/* ---- columns ---- */
+
+static bool detect_tokens(mt_record_layout *l, char *words, const mt_value *record)
+{
+    if (!get(record, "input_ids", MT_VALUE_LIST)) return false;
+    *l = mt_record_layout_default(MT_FORMATTING_ALPACA);
+    l->ids = "input_ids";
+    l->labels = get(record, "labels", MT_VALUE_LIST) ? "labels" : NULL;
+    snprintf(words, MT_LAYOUT_WORDS, "tokens in \"input_ids\", %s",
+             l->labels ? "those that \"labels\" has are trained" : "all of them trained");
+    return true;
+}
+
+static bool detect_pair(mt_record_layout *l, char *words, const mt_value *record)
+{
+    for (size_t i = 0; i < MT_COUNT(pairs); i++) {
+        if (!get(record, pairs[i].prompt, MT_VALUE_STR) || !mt_value_get(record, pairs[i].response)) continue;
+        if (get(record, pairs[i].response, MT_VALUE_LIST)) continue;
+        *l = mt_record_layout_direct(pairs[i].prompt, pairs[i].response);
+        l->query = pairs[i].query;
+        l->history = get(record, "history", MT_VALUE_LIST) ? "history" : NULL;
+        bool more = pairs[i].query && mt_value_get(record, pairs[i].query);
+        snprintf(words, MT_LAYOUT_WORDS, "\"%s\"%s%s%s asks, \"%s\" answers", l->prompt, more ? " with \"" : "",
+                 more ? l->query : "", more ? "\"" : "", l->response);
+        return true;
+    }
+    return false;
+}
+
+static bool detect_text(mt_record_layout *l, char *words, const mt_value *record)
+{
+    if (!get(record, "text", MT_VALUE_STR)) return false;
+    *l = mt_record_layout_default(MT_FORMATTING_ALPACA);
+    l->text_only = true;
+    snprintf(words, MT_LAYOUT_WORDS, "plain text in \"text\", all of it trained");
+    return true;
+}
+
+/* ---- what is not recognized ---- */
+
+static mt_rc not_known(const mt_value *record, mt_err *err)
+{
+    mt_str have = { 0 };
+    for (size_t i = 0; record->type == MT_VALUE_MAP && i < record->map.n && i < 12; i++)
+        mt_str_printf(&have, "%s%.*s", i ? ", " : "", (int)record->map.pairs[i].key_n, record->map.pairs[i].key);
+    mt_rc rc =
+        mt_fail(err, MT_EFORMAT,
+                "how its records are laid out is not clear from their columns (%s).  Recognized are messages or conversations (a "
+                "list of turns), instruction/input/output, prompt/completion, query/response, question/answer, text, and "
+                "input_ids/labels.  Name yours with query_field and response_field, or describe the data in dataset_info.json",
+                have.n ? have.s : "none");
+    mt_str_free(&have);
+    return rc;
+}
+
+mt_rc mt_record_layout_detect(mt_record_layout *out, char words[MT_LAYOUT_WORDS], const mt_value *record, mt_err *err)
+{
+    if (record->type != MT_VALUE_MAP) return not_known(record, err);
+    if (mt_value_get(record, "chosen") && mt_value_get(record, "rejected"))
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "its records are preference pairs (\"chosen\", \"rejected\"), which are not trained on yet");
+    if (detect_tokens(out, words, record) || detect_turns(out, words, record) || detect_pair(out, words, record) ||
+        detect_text(out, words, record))
+        return MT_OK;
+    return not_known(record, err);
+}

@@ -1,0 +1,214 @@
+/* How a file of the user's own is laid out, found in its records: what is recognized, what is said, what comes of it. */
+#include "sampler_rig.h"
+
+#include "base/log.h"
+#include "data/layout.h"
+#include "engine/feed.h"
+
+static mt_rc detect(mt_record_layout *l, char words[MT_LAYOUT_WORDS], mt_arena *arena, const char *json, mt_err *err)
+{
+    mt_value record;
+    mt_err ignored = { 0 };
+    assert_int_equal(mt_value_parse_json(&record, arena, json, strlen(json), NULL, "record", &ignored), MT_OK);
+    return mt_record_layout_detect(l, words, &record, err);
+}
+
+#define TURN(key, role, text_key) "{\"" key "\": \"" role "\", \"" text_key "\": \"x\"}"
+
+/* Each record is recognized, described, and read by what was found: it trains "x" and the end. */
+static void layouts_are_recognized(void **state)
+{
+    static const struct {
+        const char *json, *words;
+    } cases[] = {
+        { "{\"messages\": [" TURN("role", "user", "content") ", " TURN("role", "assistant", "content") "]}",
+          "conversations in \"messages\", with \"role\" (user, assistant) and \"content\"" },
+        { "{\"id\": 1, \"conversations\": [" TURN("from", "human", "value") ", " TURN("from", "gpt", "value") "]}",
+          "conversations in \"conversations\", with \"from\" (human, gpt) and \"value\"" },
+        { "{\"conversations\": [" TURN("role", "user", "content") ", " TURN("role", "assistant", "content") "]}",
+          "conversations in \"conversations\", with \"role\" (user, assistant) and \"content\"" },
+        { "{\"conversation\": [" TURN("from", "user", "value") ", " TURN("from", "assistant", "value") "]}",
+          "conversations in \"conversation\", with \"from\" (user, assistant) and \"value\"" },
+        { "{\"instruction\": \"q\", \"input\": \"\", \"output\": \"x\"}",
+          "\"instruction\" with \"input\" asks, \"output\" answers" },
+        { "{\"instruction\": \"q\", \"output\": \"x\", \"history\": [[\"a\", \"x\"]]}",
+          "\"instruction\" asks, \"output\" answers" },
+        { "{\"prompt\": \"q\", \"completion\": \"x\"}", "\"prompt\" asks, \"completion\" answers" },
+        { "{\"query\": \"q\", \"response\": \"x\", \"source\": \"s\"}", "\"query\" asks, \"response\" answers" },
+        { "{\"question\": \"q\", \"answer\": \"x\"}", "\"question\" asks, \"answer\" answers" },
+        { "{\"text\": \"x x x\"}", "plain text in \"text\", all of it trained" },
+        { "{\"input_ids\": [5, 6, 7]}", "tokens in \"input_ids\", all of them trained" },
+        { "{\"labels\": [-100, 6, 7], \"attention_mask\": [1, 1, 1], \"input_ids\": [5, 6, 7]}",
+          "tokens in \"input_ids\", those that \"labels\" has are trained" },
+    };
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_arena arena = { 0 };
+        mt_record_layout l;
+        char words[MT_LAYOUT_WORDS];
+        rig r;
+        assert_ok(detect(&l, words, &arena, cases[i].json, &err));
+        assert_string_equal(words, cases[i].words);
+        rig_open(&r, TOKENIZER, l, (mt_sampler_config){ .template = "chatml" });
+        assert_int_equal(rig_run(&r, cases[i].json), MT_OK);
+        if (r.reason || r.n != 1) fail_msg("%s: %s", cases[i].json, r.err.msg);
+        mt_str trained = rig_trained(&r, 0);
+        if (!l.ids && !strchr(trained.s, 'x')) fail_msg("%s trains \"%s\"", cases[i].json, trained.s);
+        mt_str_free(&trained);
+        rig_close(&r);
+        mt_arena_free(&arena);
+    }
+}
+
+static void what_is_not_recognized_is_said_with_what_to_do(void **state)
+{
+    static const struct {
+        const char *json;
+        mt_rc rc;
+        const char *says;
+    } cases[] = {
+        { "{\"chosen\": \"a\", \"rejected\": \"b\", \"prompt\": \"c\"}", MT_EUNSUPPORTED, "preference pairs" },
+        { "{\"frage\": \"a\", \"antwort\": \"b\"}", MT_EFORMAT, "their columns (frage, antwort)" },
+        { "{\"frage\": \"a\", \"antwort\": \"b\"}", MT_EFORMAT, "Name yours with query_field and response_field" },
+        { "{\"messages\": \"a\"}", MT_EFORMAT, "messages or conversations (a list of turns)" },
+        { "{\"prompt\": [{\"role\": \"user\"}], \"completion\": [{\"role\": \"assistant\"}]}", MT_EFORMAT,
+          "(prompt, completion)" },
+        { "{}", MT_EFORMAT, "their columns (none)" },
+        { "[1]", MT_EFORMAT, "not clear" },
+    };
+    (void)state;
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        mt_err err = { 0 };
+        mt_arena arena = { 0 };
+        mt_record_layout l;
+        char words[MT_LAYOUT_WORDS];
+        assert_int_equal(detect(&l, words, &arena, cases[i].json, &err), cases[i].rc);
+        assert_says(cases[i].says);
+        mt_arena_free(&arena);
+    }
+}
+
+/* ---- tokens ---- */
+
+static void tokens_are_taken_as_they_are(void **state)
+{
+    static const struct {
+        const char *json;
+        mt_reason reason;
+        int trained; /* labels in place */
+    } cases[] = {
+        { "{\"input_ids\": [5, 6, 7, 8], \"labels\": [-100, -100, 7, 8]}", MT_REASON_NONE, 2 },
+        { "{\"input_ids\": [5, 6, 7, 8], \"labels\": [5, -100, 7, -100]}", MT_REASON_NONE, 2 },
+        { "{\"input_ids\": [5, 6, 7, 8], \"labels\": [-100, -100, -100, -100]}", MT_REASON_NO_ANSWER, 0 },
+        { "{\"input_ids\": [5, 6], \"labels\": [-100, 6, 7]}", MT_REASON_BAD_ANSWER, 0 },
+        { "{\"input_ids\": [5, 6], \"labels\": [-100, 9]}", MT_REASON_BAD_ANSWER, 0 },
+        { "{\"input_ids\": [5, -6], \"labels\": [-100, 6]}", MT_REASON_BAD_ANSWER, 0 },
+        { "{\"input_ids\": [5, 6.5], \"labels\": [-100, 6]}", MT_REASON_BAD_ANSWER, 0 },
+        { "{\"input_ids\": [5, 99999999999], \"labels\": [-100, 6]}", MT_REASON_BAD_ANSWER, 0 },
+        { "{\"input_ids\": \"5\", \"labels\": [6]}", MT_REASON_MISSING_COLUMN, 0 },
+        { "{\"labels\": [6]}", MT_REASON_MISSING_COLUMN, 0 },
+        { "{\"input_ids\": [], \"labels\": []}", MT_REASON_NO_ANSWER, 0 },
+        { "{\"input_ids\": [5, 6, 7, 8, 9, 10], \"labels\": [-100, -100, 7, 8, 9, 10]}", MT_REASON_NONE, 2 }, /* cut to four */
+        { "{\"input_ids\": [5, 6, 7, 8, 9, 10], \"labels\": [-100, -100, -100, -100, 9, 10]}", MT_REASON_TOO_LONG, 0 },
+    };
+    (void)state;
+    mt_record_layout l = mt_record_layout_default(MT_FORMATTING_ALPACA);
+    l.ids = "input_ids";
+    l.labels = "labels";
+    rig r;
+    rig_open(&r, TOKENIZER, l, (mt_sampler_config){ .max_seq_len = 4 });
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        int n = 0;
+        assert_int_equal(rig_run(&r, cases[i].json), MT_OK);
+        if (r.reason != cases[i].reason) fail_msg("%s: %s: %s", cases[i].json, mt_reason_text(r.reason), r.err.msg);
+        for (int64_t t = 0; r.n && t < r.samples[0].n; t++) n += r.samples[0].labels[t] >= 0;
+        assert_int_equal(n, cases[i].trained);
+        if (r.n) assert_int_equal(r.samples[0].n, 4);
+    }
+    assert_int_equal(r.odd.truncated, 1);
+    rig_close(&r);
+}
+
+/* ---- files ---- */
+
+static void collect(void *user, mt_log_level level, const char *text)
+{
+    (void)level;
+    mt_str_printf(user, "%s\n", text);
+}
+
+static void set(mt_settings *s, const char *key, const char *value)
+{
+    mt_err err = { 0 };
+    assert_ok(mt_settings_set(s, key, value, "test", &err));
+}
+
+static mt_rc open_file(mt_feed **f, mt_settings *s, const char *dir, const char *text, mt_err *err)
+{
+    char *path = mt_path_join(dir, "own.jsonl");
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    assert_int_equal(mt_settings_init(s, err), MT_OK);
+    set(s, "model.name", TOKENIZER);
+    set(s, "dataset.path", path);
+    set(s, "dataset.cache_dir", dir);
+    set(s, "dataset.template", "llama4"); /* which this tokenizer cannot write: what has no turns must not care */
+    mt_free(path);
+    return mt_feed_open(f, s, &(mt_feed_options){ 0 }, err);
+}
+
+static void a_file_of_tokens_needs_no_template_and_is_not_packed(void **state)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    mt_feed *f;
+    mt_str said = { 0 }, unread = { 0 };
+    mt_pipeline_facts facts;
+    mt_log_set_sink(collect, &said);
+    assert_ok(open_file(
+        &f, &s, *state,
+        "{\"input_ids\": [5, 6, 2], \"labels\": [-100, 6, 2], \"x\": 1}\n{\"input_ids\": [7, 2], \"labels\": [7, 2]}\n", &err));
+    mt_log_set_sink(NULL, NULL);
+    mt_pipeline_facts_of(mt_feed_pipeline(f), &facts);
+    assert_int_equal(facts.n_train, 2);
+    assert_int_equal(facts.train_tokens, 5);
+    assert_false(mt_feed_packs(f));
+    assert_null(mt_feed_new_template(f));
+    assert_non_null(strstr(said.s, "dataset own.jsonl: tokens in \"input_ids\", those that \"labels\" has are trained"));
+    assert_ok(mt_feed_unmapped(f, 0, &unread, &err));
+    assert_string_equal(unread.s, "x");
+    mt_feed_close(f);
+    mt_settings_deinit(&s);
+    mt_str_free(&said);
+    mt_str_free(&unread);
+}
+
+/* The first record that shows a layout decides; ten that do not are an error with the first one's columns. */
+static void a_few_odd_records_do_not_hide_the_layout(void **state)
+{
+    mt_err err = { 0 };
+    mt_settings s;
+    mt_feed *f = NULL;
+    assert_int_equal(open_file(&f, &s, *state, "{\"a\": 1}\nnonsense\n{\"b\": 1}\n{\"text\": \"Some words.\"}\n", &err),
+                     MT_EFORMAT);
+    assert_says("3 of 4 records are bad"); /* found, and then too many are bad */
+    assert_says("line 1: there is no column \"text\"");
+    mt_settings_deinit(&s);
+    err = (mt_err){ 0 };
+    assert_int_equal(open_file(&f, &s, *state, "{\"a\": 1}\n{\"b\": 1}\n", &err), MT_EFORMAT);
+    assert_says("dataset own.jsonl: how its records are laid out is not clear from their columns (a)");
+    mt_settings_deinit(&s);
+    err = (mt_err){ 0 };
+    assert_int_equal(open_file(&f, &s, *state, "{\"prompt\": \"a\", \"chosen\": \"b\", \"rejected\": \"c\"}\n", &err),
+                     MT_EUNSUPPORTED);
+    assert_says("preference pairs");
+    mt_settings_deinit(&s);
+}
+
+#define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
+MT_TEST_MAIN(cmocka_unit_test(layouts_are_recognized), cmocka_unit_test(what_is_not_recognized_is_said_with_what_to_do),
+             cmocka_unit_test(tokens_are_taken_as_they_are), IN_TEMPDIR(a_file_of_tokens_needs_no_template_and_is_not_packed),
+             IN_TEMPDIR(a_few_odd_records_do_not_hide_the_layout))
