@@ -1,6 +1,7 @@
 /* Every command of the README, as it stands there: the blocks marked sh run in a folder that has what a fresh clone has after
  * `make`, and a small model under the name of the one that would come from the hub.  Two things are shortened on the way: `make`
- * only says what it would do (the demo and the tests have their own runs), and training takes two steps on the CPU. */
+ * only says what it would do (the demo and the tests have their own runs), and training takes two steps on the CPU, but all ten
+ * with the user's own chat.jsonl. */
 #include "process.h"
 #include "program.h"
 #include "tempdir.h"
@@ -11,7 +12,7 @@
 static const char MAKE[] = "#!/bin/sh\nexec /usr/bin/env PATH=\"$OLD_PATH\" make -n -C '" ROOT "' \"$@\"\n";
 static const char PROGRAM[] = "#!/bin/sh\n"
                               "case \"$1 $*\" in\n"
-                              "*--dry-run*) exec '" MT_BINARY "' \"$@\" --device cpu ;;\n"
+                              "*--dry-run*|train*chat.jsonl*) exec '" MT_BINARY "' \"$@\" --device cpu ;;\n"
                               "train\\ *) exec '" MT_BINARY "' \"$@\" --device cpu --num-steps 2 --batch-size 2 ;;\n"
                               "bench\\ *) exec '" MT_BINARY "' \"$@\" --device cpu ;;\n"
                               "*) exec '" MT_BINARY "' \"$@\" ;;\n"
@@ -35,8 +36,8 @@ static void lay_out(const char *dir)
     if (run_shell(script, out, sizeof out) != 0) fail_msg("the folder could not be laid out: %s", out);
 }
 
-/* One block, from its first command to its last; each must succeed. */
-static void run_block(const char *dir, const char *block, int number)
+/* One block, from its first command to its last; each must succeed.  What they printed. */
+static const char *run_block(const char *dir, const char *block, int number)
 {
     static char out[1 << 16];
     char path[1024], script[4096];
@@ -48,23 +49,70 @@ static void run_block(const char *dir, const char *block, int number)
              dir);
     int status = run_shell(script, out, sizeof out);
     if (status != 0) fail_msg("block %d of the README ended with %d:\n%s\n-- it printed:\n%s", number, status >> 8, block, out);
+    return out;
+}
+
+static int count(const char *text, const char *what)
+{
+    int n = 0;
+    for (; (text = strstr(text, what)); text++) n++;
+    return n;
+}
+
+/* A file of the user's own, a small model, ten steps, an answer: four commands. */
+static void check_own_data(const char *dir, const char *block, const char *printed)
+{
+    static const char *const says[] = {
+        "chat.jsonl: conversations in \"messages\", with \"role\" (user, assistant) and \"content\"", "4 records, 4 samples",
+        "the first sample, what is trained in [[brackets]]:", "[[", "done: 10 steps; the model is in runs/rex/final"
+    };
+    char path[1024];
+    assert_int_equal(count(block, "\nbuild/megatrain ") + (strncmp(block, "cat > chat.jsonl", 16) == 0), 4);
+    for (size_t i = 0; i < MT_COUNT(says); i++)
+        if (!strstr(printed, says[i])) fail_msg("the user's own data: \"%s\" was not printed:\n%s", says[i], printed);
+    snprintf(path, sizeof path, "%s/runs/rex/final/config.json", dir);
+    assert_true(mt_file_exists(path));
+    assert_true(strlen(strstr(printed, "report.html")) > strlen("report.html\n")); /* and then it answered */
+}
+
+/* The README's entry of dataset_info.json describes the same file. */
+static void check_registry_entry(const char *dir, const char *readme)
+{
+    static char out[1 << 16];
+    char script[4096];
+    const char *from = strstr(readme, "\n```json\n"), *to = from ? strstr(from + 9, "\n```\n") : NULL;
+    assert_non_null(to);
+    snprintf(script, sizeof script, "%.*s\n", (int)(to - from - 9), from + 9);
+    workspace_write(dir, "dataset_info.json", script);
+    snprintf(script, sizeof script,
+             "cd '%s' && HF_HUB_OFFLINE=1 XDG_CACHE_HOME=\"$PWD/cache\" build/megatrain data --model-name "
+             "HuggingFaceTB/SmolLM2-135M-Instruct --dataset-dir . --dataset-name rex --max-seq-len 256 2>&1",
+             dir);
+    if (run_shell(script, out, sizeof out) != 0 || !strstr(out, "rex: 4 records, 4 samples"))
+        fail_msg("the registry entry: %s", out);
 }
 
 static void every_command_works(void **state)
 {
     mt_err err = { 0 };
     char *readme;
-    int n = 0;
+    int n = 0, n_own = 0;
     lay_out(*state);
     assert_ok(mt_file_read(&readme, NULL, ROOT "/README.md", 1 << 20, &err));
     for (char *at = readme; (at = strstr(at, "\n```sh\n"));) {
         char *from = at + strlen("\n```sh\n"), *to = strstr(from, "\n```\n");
         assert_non_null(to);
         to[1] = '\0';
-        run_block(*state, from, ++n);
+        const char *printed = run_block(*state, from, ++n);
+        if (strstr(from, "chat.jsonl")) {
+            check_own_data(*state, from, printed);
+            check_registry_entry(*state, to + 2);
+            n_own++;
+        }
         at = to + 2;
     }
     assert_true(n >= 6);
+    assert_int_equal(n_own, 1);
     mt_free(readme);
     assert_ok(mt_dir_remove(*state, &err));
     assert_int_equal(mkdir(*state, 0700), 0); /* the fixture removes it */
