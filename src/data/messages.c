@@ -164,11 +164,17 @@ static mt_rc read_turn(reader *r, const mt_value *item, size_t i)
 static mt_rc missing_column(const reader *r, const char *column)
 {
     mt_str have = { 0 };
+    mt_record_layout found;
+    char words[MT_LAYOUT_WORDS];
     for (size_t i = 0; r->record->type == MT_VALUE_MAP && i < r->record->map.n && i < 12; i++)
         mt_str_printf(&have, "%s%.*s", i ? ", " : "", (int)r->record->map.pairs[i].key_n, r->record->map.pairs[i].key);
-    mt_rc rc = mt__chat_bad(
-        &r->base, MT_REASON_MISSING_COLUMN, "there is no column \"%s\" (it has: %s)%s", column, have.n ? have.s : "none",
-        r->layout->direct ? "; name yours with query_field and response_field, or describe the data in dataset_info.json" : "");
+    bool clear = !r->layout->direct && !mt_record_layout_detect(&found, words, r->record, &(mt_err){ 0 });
+    mt_rc rc = mt__chat_bad(&r->base, MT_REASON_MISSING_COLUMN, "there is no column \"%s\" (it has: %s)%s%s%s", column,
+                            have.n ? have.s : "none", clear ? "; by its columns it is " : "", clear ? words : "",
+                            clear ? ": describe that in dataset_info.json"
+                            : r->layout->direct
+                                ? "; name yours with query_field and response_field, or describe the data in dataset_info.json"
+                                : "");
     mt_str_free(&have);
     return rc;
 }

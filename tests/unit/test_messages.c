@@ -114,6 +114,10 @@ static void bad_records_are_named(void **state)
     mt_record_layout direct = mt_record_layout_direct("query", "response");
     expect(alpaca(), "[1]", "malformed record: a record should be an object and is a list");
     expect(alpaca(), "{\"instruction\":\"Q\"}", "a column is missing: there is no column \"output\" (it has: instruction)");
+    expect(alpaca(), "{\"question\":\"Q\",\"answer\":\"A\"}",
+           "a column is missing: there is no column \"instruction\" (it has: question, answer); by its columns it is "
+           "\"question\" asks, "
+           "\"answer\" answers: describe that in dataset_info.json");
     expect(direct, "{\"q\":\"Q\",\"a\":1}",
            "a column is missing: there is no column \"query\" (it has: q, a); name yours with query_field and response_field, or "
            "describe the data in dataset_info.json");
