@@ -19,17 +19,23 @@ static mt_record_layout layout_of(uint8_t x)
 {
     mt_record_layout text = mt_record_layout_default(MT_FORMATTING_ALPACA);
     text.text_only = true;
+    if (x >= 250) { /* tokens */
+        mt_record_layout ids = mt_record_layout_default(MT_FORMATTING_ALPACA);
+        ids.ids = "i";
+        ids.labels = x & 1 ? "l" : NULL;
+        return ids;
+    }
     if (x % 5 == 3) return mt_record_layout_direct("q", "a");
     return x % 5 == 4 ? text : mt_record_layout_default((mt_formatting)(x % 5));
 }
 
 /* What holds of every sample, whatever the template. */
-static void check_sample(const mt_sampler_config *c, const mt_tokenizer *tok, const mt_sample *s)
+static void check_sample(const mt_sampler_config *c, const mt_tokenizer *tok, const mt_sample *s, bool as_given)
 {
     int64_t n_trained = 0, vocab = (int64_t)mt_tokenizer_vocab_size(tok);
     if (s->n < 1 || (c->max_seq_len && s->n > c->max_seq_len) || (s->n_uncut && s->n_uncut <= s->n)) abort();
     for (int64_t i = 0; i < s->n; i++) {
-        if (s->ids[i] < 0 || s->ids[i] >= vocab || (s->labels[i] != -100 && s->labels[i] != s->ids[i])) abort();
+        if (s->ids[i] < 0 || (s->ids[i] >= vocab && !as_given) || (s->labels[i] != -100 && s->labels[i] != s->ids[i])) abort();
         n_trained += i > 0 && s->labels[i] != -100;
     }
     if (!n_trained && !c->as_is) abort();
@@ -79,6 +85,9 @@ static void run_record(const mt_sampler *s, mt_sampler_scratch *w, const mt_reco
     const mt_sample *samples;
     size_t n, n_before = 0;
     int64_t tokens_before = 0;
+    mt_record_layout found;
+    char words[MT_LAYOUT_WORDS];
+    if (!mt_record_layout_detect(&found, words, record, &err) && !*words) abort();
     for (int round = 0; round < 2; round++) { /* the second time with memory that has been used */
         err.msg[0] = '\0';
         mt_rc rc = mt_sampler_run(s, w, record, &samples, &n, &reason, &odd, &err);
@@ -86,14 +95,15 @@ static void run_record(const mt_sampler *s, mt_sampler_scratch *w, const mt_reco
         if (rc || reason != MT_REASON_NONE) return;
         int64_t tokens = 0;
         for (size_t i = 0; i < n; i++) {
-            check_sample(c, tok, &samples[i]);
+            check_sample(c, tok, &samples[i], layout->ids);
             tokens += samples[i].n;
         }
         if (round && (n != n_before || tokens != tokens_before)) abort();
         n_before = n;
         tokens_before = tokens;
     }
-    if (*c->template && !c->max_seq_len && !c->as_is && !c->train_on_prompt && !mt_record_layout_is_text(layout, record))
+    if (*c->template && !c->max_seq_len && !c->as_is && !c->train_on_prompt && !layout->ids &&
+        !mt_record_layout_is_text(layout, record))
         check_answers(layout, c, tok, record, samples, n);
     mt_sampler_prompt(s, w, record, &samples, &reason, &err);
 }
