@@ -10,7 +10,7 @@
 /* Run `data` on one dataset, its cache in the test's own directory. */
 static void expect_data(const char *dir, const char *args, int status, const char *says)
 {
-    char line[4096];
+    char line[2048];
     snprintf(line, sizeof line,
              "data --set model.name=" TOKENIZER " --set dataset.dataset_dir=" FIXTURES " --set dataset.cache_dir=%s %s", dir,
              args);
@@ -104,7 +104,7 @@ static void a_template_that_does_not_fit_stops_before_anything_is_tokenized(void
 static void the_layout_of_a_file_is_found_and_said(void **state)
 {
     const char *dir = *state;
-    char args[2048];
+    char args[1024], run[2048];
     write_file(dir, "own.jsonl",
                "{\"conversations\": [{\"from\": \"human\", \"value\": \"Who is it?\"}, {\"from\": \"gpt\", \"value\": \"It is "
                "Rex.\"}]}\n"
@@ -113,13 +113,13 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     snprintf(args, sizeof args, "--dataset-path %s/own.jsonl", dir);
     expect_data(dir, args, 0, "dataset own.jsonl: conversations in \"conversations\", with \"from\" (human, gpt) and \"value\"");
     expect_data(dir, args, 0, "laid out as conversations in \"conversations\"");
-    snprintf(args, sizeof args,
+    snprintf(run, sizeof run,
              "train --model-name " MT_TESTS_DIR
              "/../data/demo_model --from-scratch --dataset-path %s/own.jsonl --cache-dir %s --num-steps 1 "
              "--batch-size 2 --max-seq-len 64 --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
              dir, dir, dir, dir);
-    expect_program(args, 0, "the first sample, what is trained in [[brackets]]:\n");
-    expect_program(args, 0, "<|im_start|>assistant\n[[It is Rex.<|im_end|>]]");
+    expect_program(run, 0, "the first sample, what is trained in [[brackets]]:\n");
+    expect_program(run, 0, "<|im_start|>assistant\n[[It is Rex.<|im_end|>]]");
     write_file(dir, "other.jsonl", "{\"frage\": \"a\", \"antwort\": \"b\"}\n");
     snprintf(args, sizeof args, "--dataset-path %s/other.jsonl", dir);
     expect_data(dir, args, 1, "is not clear from their columns (frage, antwort)");
@@ -127,11 +127,11 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     expect_data(dir, args, 0, "1 records, 1 samples");
     write_file(dir, "rows.jsonl",
                "{\"input_ids\": [5, 6, 2], \"labels\": [-100, 6, 2]}\n{\"input_ids\": [5, 7, 2], \"labels\": [-100, 7, 2]}\n");
-    snprintf(args, sizeof args,
+    snprintf(run, sizeof run,
              "train --model-name " MT_TESTS_DIR "/../data/demo_model --from-scratch --dataset-path %s/rows.jsonl --cache-dir %s "
              "--num-steps 1 --batch-size 2 --max-seq-len 64 --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
              dir, dir, dir, dir);
-    expect_program(args, 0, "tokens in \"input_ids\", those that \"labels\" has are trained");
+    expect_program(run, 0, "tokens in \"input_ids\", those that \"labels\" has are trained");
 }
 
 static void bad_records_are_listed_and_counted(void **state)
