@@ -178,21 +178,26 @@ static mt_rc is_of_family(const mt_sampler *s, mt_sampler_scratch *w, const mt_t
     return *out ? MT_OK : mt__chat_same_form(s, w, t->text, out, err);
 }
 
+/* The model's own template, if it is of the named family.  One that cannot be read is not. */
+static mt_rc use_own_of_family(mt_sampler *s, mt_sampler_scratch *w, bool *own, mt_err *err)
+{
+    mt_rc rc = use_own(s, own, err);
+    if (!rc && *own) rc = is_of_family(s, w, s->named, own, err);
+    *own = *own && !rc;
+    if (!*own) drop_own(s);
+    return rc == MT_ENOMEM ? rc : MT_OK;
+}
+
 /* A family's name means the model's own template where that is one of the family; all else is the built-in one. */
 static mt_rc use_named(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 {
     bool own = false;
-    const char *lacks = NULL;
     MT_TRY(find_named(s, &s->named, err));
-    if (!s->named->form) MT_TRY(use_own(s, &own, err));
-    if (own) MT_TRY(is_of_family(s, w, s->named, &own, err));
-    if (own) {
-        if (!s->config.as_is)
-            mt_info("dataset.template %s: the model's own template is of that family and is used", s->config.template);
-        return MT_OK;
-    }
-    drop_own(s);
-    lacks = mt_template_lacks(s->named, s->tok);
+    if (!s->named->form) MT_TRY(use_own_of_family(s, w, &own, err));
+    if (own && !s->config.as_is)
+        mt_info("dataset.template %s: the model's own template is of that family and is used", s->config.template);
+    if (own) return MT_OK;
+    const char *lacks = mt_template_lacks(s->named, s->tok);
     if (lacks) return does_not_fit(s, lacks, err);
     return use_text(s, s->config.template, s->named->text, strlen(s->named->text), err);
 }

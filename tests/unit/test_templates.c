@@ -228,6 +228,17 @@ static void the_name_of_a_family_means_the_models_own_template(void **state)
     }
 }
 
+/* Who names a template gets one, however broken the model's own is. */
+static void a_broken_template_of_the_model_gives_way_to_a_named_one(void **state)
+{
+    static const char *const broken[] = { "{% for m in messages %}", "{% include 'x' %}", "{{ raise_exception('no') }}" };
+    char used[64];
+    for (size_t i = 0; i < MT_COUNT(broken); i++) {
+        rig_write_template(*state, broken[i]);
+        assert_string_equal(template_used(*state, "qwen", used, sizeof used), "qwen");
+    }
+}
+
 #define WEATHER                                                                                                                  \
     "\"tools\": [{\"type\": \"function\", \"function\": {\"name\": \"weather\", \"description\": \"Weather of a city\", "        \
     "\"parameters\": {\"type\": \"object\", \"properties\": {\"city\": {\"type\": \"string\", \"description\": \"its name\"}, "  \
@@ -322,6 +333,30 @@ static void several_calls_and_results_share_their_turns(void **state)
         strstr(r.samples[0].text,
                "assistant\nLet me look.\nAction: f\nAction Input: {}\nAction: g\nAction Input: {\"x\": 1}<|im_end|>"));
     assert_non_null(strstr(r.samples[0].text, "<|im_start|>user\none\ntwo<|im_end|>"));
+    rig_close(&r);
+}
+
+/* LLaMA-Factory's own way of writing such records. */
+static void calls_of_the_sharegpt_layout_are_text_as_well(void **state)
+{
+    rig r;
+    mt_record_layout l = mt_record_layout_default(MT_FORMATTING_SHAREGPT);
+    (void)state;
+    l.tools = "tools";
+    rig_open(&r, TOKENIZER, l, (mt_sampler_config){ .template = "llama3", .keep_text = true });
+    assert_int_equal(
+        rig_run(
+            &r,
+            "{\"conversations\": [{\"from\": \"human\", \"value\": \"Rain?\"}, {\"from\": \"function_call\", \"value\": "
+            "\"<think>\\nhm\\n</think>\\n\\n{\\\"name\\\": \\\"weather\\\", \\\"arguments\\\": {\\\"city\\\": \\\"Łódź\\\"}}\"}, "
+            "{\"from\": \"observation\", \"value\": \"dry\"}, {\"from\": \"gpt\", \"value\": \"No.\"}], \"tools\": "
+            "\"[{\\\"name\\\": \\\"weather\\\"}]\"}"),
+        MT_OK);
+    if (r.reason) fail_msg("%s", r.err.msg);
+    assert_non_null(
+        strstr(r.samples[0].text,
+               "<|end_header_id|>\n\n<think>\nhm\n</think>\n\nAction: weather\nAction Input: {\"city\": \"Łódź\"}<|eot_id|>"));
+    assert_non_null(strstr(r.samples[0].text, "user<|end_header_id|>\n\ndry<|eot_id|>"));
     rig_close(&r);
 }
 
@@ -484,9 +519,11 @@ static void published_models_keep_their_templates(void **state)
 MT_TEST_MAIN(IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
              IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
              IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
+             IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
              IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
              cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
              cmocka_unit_test(several_calls_and_results_share_their_turns),
+             cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well),
              IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
              IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
              IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))
