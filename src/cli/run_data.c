@@ -93,7 +93,21 @@ static void say_findings(const mt_feed *f)
             mt_log(list->items[i].severity == MT_LINT_WARN ? MT_LOG_WARN : MT_LOG_INFO, "%s", list->items[i].text);
 }
 
-/* How the records are laid out was found out, so the user sees what came of it. */
+/* Leave out the middle of a long text, between characters. */
+static void shorten(mt_str *t)
+{
+    enum { HEAD = 600, TAIL = 400 };
+    static const char between[] = "\n[...]\n";
+    if (t->n <= HEAD + TAIL + sizeof between) return;
+    size_t head = HEAD, tail = t->n - TAIL;
+    while (((unsigned char)t->s[head] & 0xc0) == 0x80) head--;
+    while (((unsigned char)t->s[tail] & 0xc0) == 0x80) tail++;
+    memcpy(t->s + head, between, sizeof between - 1);
+    memmove(t->s + head + sizeof between - 1, t->s + tail, t->n - tail + 1);
+    t->n = head + sizeof between - 1 + t->n - tail;
+}
+
+/* The first sample, if a layout was found in the data: the user sees what came of it. */
 static mt_rc show_found(const mt_feed *f, mt_err *err)
 {
     mt_str text = { 0 };
@@ -101,7 +115,10 @@ static mt_rc show_found(const mt_feed *f, mt_err *err)
     for (size_t i = 0; i < mt_pipeline_stores(mt_feed_pipeline(f)); i++) any |= *mt_feed_found(f, i) != '\0';
     mt_rc rc = any ? mt_data_view_samples(&text, f, 1, false, false, err) : MT_OK;
     while (text.n && text.s[text.n - 1] == '\n') text.s[--text.n] = '\0';
-    if (!rc && text.n) mt_info("the first sample, what is trained in [[brackets]]:\n%s", text.s);
+    if (!rc && text.n) {
+        shorten(&text);
+        mt_info("the first sample, what is trained in [[brackets]]:\n%s", text.s);
+    }
     mt_str_free(&text);
     return rc;
 }

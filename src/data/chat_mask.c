@@ -5,7 +5,7 @@
  * on its own is a prefix of F's tokens (a token that straddles the end of P would be one the model never sees when it answers).
  * Then F is one sample. Otherwise every answer gets a sample of its own, P's tokens followed by those of answer and end.
  *
- * Between P and A a template may put white space (Llama 2: " answer </s>") or a header of the answer's own, which is then learned
+ * Between P and A a template may put white space (Llama 2: " answer </s>") or a header, which is then learned
  * with the answer.  An empty thought that it puts there by itself is not, unless thoughts are asked for (mt__chat_find_thought).
  * {% generation %} blocks say themselves what is learned.
  *
@@ -277,8 +277,8 @@ static size_t common_prefix(mt_slice a, mt_slice b)
     return n;
 }
 
-/* What the template puts between prompt and answer besides white space and an empty thought: the model has to write it
- * ("<|channel|> final<|message|>").  Nothing, if the turn is not the prompt and then the answer. */
+/* What the template puts between prompt and answer besides white space and an empty thought, such as the channel of an answer:
+ * the model has to write it.  Nothing if the turn is not the prompt and then the answer. */
 static mt_slice lead_of(mt_slice shown, mt_slice prompt, mt_slice said)
 {
     static const mt_slice nothing = { "", 0 };
@@ -287,7 +287,7 @@ static mt_slice lead_of(mt_slice shown, mt_slice prompt, mt_slice said)
     return mt_slice_trim_end(lead).n ? lead : nothing;
 }
 
-/* The empty thought that an answer without one needs; *begin moves behind it where it belongs to the prompt. */
+/* The empty thought that an answer without one needs; *begin moves past it if it belongs to the prompt. */
 static void write_thought(const masker *m, size_t k, size_t *begin)
 {
     mt_str *out = &m->w->text;

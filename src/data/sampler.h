@@ -57,7 +57,7 @@ typedef struct mt_oddities {
     int64_t unrolled;           /* conversations that became one sample a turn */
     int64_t turns_without_room; /* answers of such a conversation that did not fit, while others did */
     int64_t tools_as_text;      /* records whose tools and calls the template does not show: they are written as text */
-    int64_t thoughts_begun;     /* answers behind a thought that the prompt or they themselves open */
+    int64_t thoughts_begun;     /* answers that begin in an open thought, or open one */
     int64_t thoughts_open;      /* of those: never closed */
 } mt_oddities;
 

@@ -135,7 +135,7 @@ static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
     return use_text(s, "the model's own", chat->text, chat->n, err);
 }
 
-/* A template that does not fit is never replaced by another: the model would be saved with one that nobody chose. */
+/* A template that does not fit is never replaced by another: the model would be saved with one that the user did not choose. */
 static mt_rc does_not_fit(const mt_sampler *s, const char *lacks, mt_err *err)
 {
     size_t n;
@@ -146,7 +146,7 @@ static mt_rc does_not_fit(const mt_sampler *s, const char *lacks, mt_err *err)
         "grown).  %s",
         s->config.template, lacks,
         n ? "Leave dataset.template out, or write auto, to use the model's own"
-          : "The model has no template of its own; alpaca, vicuna and default need no special tokens");
+          : "The model has no template; alpaca, vicuna and default need no special tokens");
 }
 
 static mt_rc find_named(mt_sampler *s, const mt_template **out, mt_err *err)
@@ -251,6 +251,7 @@ static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     if (s->n_header) h = hash_text(s->header, h);
     if (s->n_thought) h = hash_text(s->thought, h + s->thought_in_prompt);
     if (s->rules.drop_thoughts) h = hash_text("without thoughts", h);
+    if (s->rules.no_system && s->rules.merge_system) h = hash_text("system in the question", h);
     mt_value variables = mt__map_of(s->variables, s->n_variables);
     mt_str json = { 0 };
     mt_value_write_json(&json, &variables);

@@ -36,7 +36,7 @@
 #define LLAMA3           ALIKE("'<|start_header_id|>'", "'<|end_header_id|>\\n\\n'", "'<|eot_id|>'", "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'")
 #define GLM4_TOKENS      "[gMASK]", "<sop>", "<|user|>", "<|assistant|>"
 #define GLM4             "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'") /* it learns to write the line break, too */
-/* Every turn between bos and eos, the role on a line of its own. */
+/* Every turn between bos and eos, its role on the first line. */
 #define SEED             ALIKE("bos_token", "'\\n'", "eos_token", "bos_token ~ 'assistant\\n'")
 #define CODE_ONLY(model, maker)                                                                                                  \
     "You are an AI programming assistant, utilizing the " model " model, developed by " maker ", and you only answer questions " \

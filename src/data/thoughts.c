@@ -5,9 +5,9 @@
         text, sizeof text - 1                                                                                                    \
     }
 
-/* Pairs of tags around a model's thoughts, and what an empty thought has inside and behind it. */
+/* Pairs of tags around a model's thoughts, and the white space in and after an empty thought. */
 static const struct {
-    mt_slice open, close, inside, behind;
+    mt_slice open, close, inside, after;
 } thoughts[] = { { SLICE("<think>"), SLICE("</think>"), SLICE("\n\n"), SLICE("\n\n") },
                  { SLICE("[THINK]"), SLICE("[/THINK]"), SLICE(""), SLICE("") },
                  { SLICE("<seed:think>"), SLICE("</seed:think>"), SLICE(""), SLICE("") } };
@@ -85,13 +85,13 @@ const char *mt__empty_thought_at_end(mt_slice t)
 
 static void add(mt_str *out, mt_slice t) { mt_str_add(out, t.s, t.n); }
 
-/* Thought i from behind its opening; `begun` is the white space that is there already. */
+/* An empty thought without its opening; `begun` is the white space that is there already. */
 static void write_rest(mt_str *out, size_t i, mt_slice begun)
 {
     mt_slice inside = thoughts[i].inside;
     add(out, mt_slice_starts(inside, begun) ? mt_slice_from(inside, begun.n) : inside);
     add(out, thoughts[i].close);
-    add(out, thoughts[i].behind);
+    add(out, thoughts[i].after);
 }
 
 void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag)

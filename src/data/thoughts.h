@@ -14,9 +14,9 @@ mt_slice mt__skip_empty_thought(mt_slice t);
 /* True if the answer opens (closes) a thought anywhere. */
 bool mt__opens_thought(mt_slice answer);
 bool mt__closes_thought(mt_slice answer);
-/* True if the text ends in the opening of a thought, or in white space behind it. */
+/* True if the text ends in the opening of a thought, or in white space after it. */
 bool mt__ends_open(mt_slice prompt);
-/* What makes an empty thought behind the prompt, into out: the rest of one that the prompt opens; nothing if it ends in an empty
+/* Complete an empty thought after the prompt, into out: the rest of one that the prompt opens; nothing if it ends in an empty
  * one already; else a whole one of the kind that `tag` opens (NULL: none). */
 void mt__write_empty_thought(mt_str *out, mt_slice prompt, const char *tag);
 /* The tag of an empty thought at the end of t; NULL: there is none. */

@@ -1,6 +1,6 @@
 /* tools_text.c - tools and calls as plain text, for templates that know neither: LLaMA-Factory's default tool format.
  *
- * The format is the one its templates without a tool format of their own train, so data and models made for it mean the same. */
+ * LLaMA-Factory trains this format wherever a template has no tool format, so its data and models mean the same here. */
 #include "data/messages.h"
 
 #include <string.h>

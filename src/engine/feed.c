@@ -14,7 +14,7 @@ typedef struct dataset {
     mt_hub_dataset fetched; /* its files, where they came from the hub */
     mt_sampler *sampler;
     bool plain;                  /* plain text or tokens, not conversations */
-    bool detect;                 /* nobody has said how its records are laid out */
+    bool detect;                 /* neither the settings nor a registry say how its records are laid out */
     char found[MT_LAYOUT_WORDS]; /* what was found then, in words */
 } dataset;
 
@@ -137,7 +137,7 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     return MT_OK;
 }
 
-/* How the records are laid out, if nobody has said: the first of a few that shows it. */
+/* Find the layout in a record, unless it is known. */
 static mt_rc look_at(dataset *d, const mt_value *record, mt_err *err)
 {
     if (d->detect && !*d->found) MT_TRY(mt_record_layout_detect(&d->entry.layout, d->found, record, err));
@@ -145,7 +145,7 @@ static mt_rc look_at(dataset *d, const mt_value *record, mt_err *err)
     return MT_OK;
 }
 
-/* The first record that can be read tells; a few more where it does not. */
+/* The first record that can be read decides, or one of the next few if its layout is not clear. */
 static mt_rc look(dataset *d, mt_err *err)
 {
     enum { TRIES = 10 };

@@ -55,7 +55,7 @@ mt_rc mt_feed_prompt(const mt_feed *f, const char *text, mt_tokens *out, mt_err 
 int32_t mt_feed_end_id(const mt_feed *f);
 /* Does any of its templates ask for the date? */
 bool mt_feed_shows_date(const mt_feed *f);
-/* How the records of dataset i are laid out, in words, where nobody had said it; "": somebody had. */
+/* The layout that was found in the records of dataset i, in words; "": it was known. */
 const char *mt_feed_found(const mt_feed *f, size_t i);
 bool mt_feed_packs(const mt_feed *f);
 /* Until mt_feed_source has been called. */

@@ -59,7 +59,7 @@ static void cut_samples_that_were_asked_for_do_not_stop(void **state)
     expect_data(*state, "--dataset-name ultrachat_200k --max-seq-len 64 --overlong skip", 0, "left out");
 }
 
-/* A model directory of its own for a test: the tests' tokenizer, and this template. */
+/* A model directory in `dir`: the tests' tokenizer, and this template. */
 static void write_model(const char *dir, const char *template)
 {
     static const char *const files[] = { "tokenizer.json", "tokenizer_config.json" };
@@ -100,7 +100,7 @@ static void a_template_that_does_not_fit_stops_before_anything_is_tokenized(void
     expect_data(*state, args, 0, "plain text in \"text\"");
 }
 
-/* A file that nobody has described: what it is taken for is said, in train with the first sample. */
+/* A file without a registry entry: its layout is printed, by train with the first sample. */
 static void the_layout_of_a_file_is_found_and_said(void **state)
 {
     const char *dir = *state;
@@ -132,6 +132,16 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
              "--num-steps 1 --batch-size 2 --max-seq-len 64 --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
              dir, dir, dir, dir);
     expect_program(run, 0, "tokens in \"input_ids\", those that \"labels\" has are trained");
+    mt_str words = { 0 };
+    for (int i = 0; i < 200; i++) mt_str_puts(&words, "What is the date of the day after this? ");
+    write_file(dir, "long.txt", words.s);
+    mt_str_free(&words);
+    snprintf(run, sizeof run,
+             "train --model-name " MT_TESTS_DIR "/../data/demo_model --from-scratch --dataset-path %s/long.txt --cache-dir %s --num-steps "
+             "1 --batch-size 1 --max-seq-len 512 --shuffle false --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
+             dir, dir, dir, dir);
+    expect_program(run, 0, "[[What is the date of the day after this? What is");
+    expect_program(run, 0, "\n[...]\n");
 }
 
 static void bad_records_are_listed_and_counted(void **state)

@@ -64,7 +64,7 @@ static inline mt_str rig_trained(rig *r, size_t i)
     return text;
 }
 
-/* The tests' tokenizer with a template of its own, in `dir`. */
+/* The tests' tokenizer with this template, in `dir`. */
 static inline void rig_write_template(const char *dir, const char *text)
 {
     static const char *const files[] = { "tokenizer.json", "tokenizer_config.json" };

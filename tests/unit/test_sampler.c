@@ -172,7 +172,7 @@ static void a_template_without_a_generation_prompt_opens_answers_all_the_same(vo
 }
 
 /* What stands between prompt and answer is the model's to write, unless it is an empty thought. */
-static void a_header_behind_the_prompt_is_learned(void **state)
+static void a_header_after_the_prompt_is_learned(void **state)
 {
     rig r;
     (void)state;
@@ -423,7 +423,7 @@ MT_TEST_MAIN(cmocka_unit_test(a_model_without_a_template_gets_the_plain_form_and
              cmocka_unit_test(conversations_without_a_system_message_get_the_one_of_the_template),
              cmocka_unit_test(a_line_break_behind_the_header_is_learned_where_the_model_writes_it),
              cmocka_unit_test(a_template_without_a_generation_prompt_opens_answers_all_the_same),
-             cmocka_unit_test(a_header_behind_the_prompt_is_learned),
+             cmocka_unit_test(a_header_after_the_prompt_is_learned),
              cmocka_unit_test_setup_teardown(a_template_that_changes_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_template_that_loses_answers_stops_the_run, tempdir_make, tempdir_remove),
              cmocka_unit_test_setup_teardown(a_refusal_by_the_template_is_a_bad_record, tempdir_make, tempdir_remove),

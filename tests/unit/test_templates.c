@@ -91,7 +91,7 @@ static void write_tokenizer(const char *dir)
 #define HEADER(role) "<|start_header_id|>" role "<|end_header_id|>\n\n"
 
 /* Two turns as LLaMA-Factory writes them under these names, or as the model's own template does where docs/llama-factory.md says
- * so (an eos behind every answer, the space before it). */
+ * so (an eos after every answer, the space before it). */
 static void names_of_llama_factory_write_turns_as_there(void **state)
 {
     static const struct {
@@ -176,7 +176,7 @@ static void a_template_that_does_not_fit_stops_the_run(void **state)
     mt_err err = { 0 };
     assert_int_equal(try_template(TOKENIZER, "granite3", &err), MT_EINVAL);
     assert_says("the chat template \"granite3\" does not fit this tokenizer: it needs <|start_of_role|>");
-    assert_says("The model has no template of its own; alpaca, vicuna and default");
+    assert_says("The model has no template; alpaca, vicuna and default");
     write_golden_template(*state, "chatml");
     assert_int_equal(try_template(*state, "granite3", &err), MT_EINVAL);
     assert_says("Leave dataset.template out, or write auto, to use the model's own");
@@ -281,7 +281,7 @@ static void a_family_whose_template_refuses_system_turns_gets_them_in_the_questi
     rig_close(&r);
     rig_open(&r, *state, alpaca(), (mt_sampler_config){ 0 });
     assert_int_equal(rig_run(&r, record), MT_OK);
-    assert_int_equal(r.reason, MT_REASON_TEMPLATE); /* nobody named a family: the template's word holds */
+    assert_int_equal(r.reason, MT_REASON_TEMPLATE); /* no family is named: the template's word holds */
     rig_close(&r);
 }
 
