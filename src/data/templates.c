@@ -256,19 +256,25 @@ static bool has_alias(const mt_template *t, const char *name)
     return t->aliases && n > 2 && (size_t)n < sizeof spaced && !strchr(name, ' ') && strstr(t->aliases, spaced);
 }
 
+const mt_template *mt_template_at(size_t i)
+{
+    if (i == 0) return &mt_template_plain;
+    return i <= MT_COUNT(table) ? &table[i - 1] : NULL;
+}
+
 const mt_template *mt_template_find(const char *name)
 {
-    if (!strcmp(name, mt_template_plain.name)) return &mt_template_plain;
-    for (size_t i = 0; i < MT_COUNT(table); i++)
-        if (!strcmp(table[i].name, name) || has_alias(&table[i], name)) return &table[i];
+    const mt_template *t;
+    for (size_t i = 0; (t = mt_template_at(i)); i++)
+        if (!strcmp(t->name, name) || has_alias(t, name)) return t;
     return NULL;
 }
 
 void mt_template_nearest(const char *name, char near[64])
 {
     mt_nearest search = { .word = name };
-    mt_nearest_offer(&search, mt_template_plain.name);
-    for (size_t i = 0; i < MT_COUNT(table); i++) mt_nearest_offer(&search, table[i].name);
+    const mt_template *t;
+    for (size_t i = 0; (t = mt_template_at(i)); i++) mt_nearest_offer(&search, t->name);
     memcpy(near, search.best, sizeof search.best);
 }
 

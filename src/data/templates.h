@@ -19,6 +19,8 @@ typedef struct mt_template {
 
 /* NULL: no such name. */
 const mt_template *mt_template_find(const char *name);
+/* All of them, i from 0; NULL past the last. */
+const mt_template *mt_template_at(size_t i);
 /* For messages: the known name closest to this one in `near`, or "". */
 void mt_template_nearest(const char *name, char near[64]);
 

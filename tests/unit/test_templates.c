@@ -156,6 +156,28 @@ static void names_of_llama_factory_write_turns_as_there(void **state)
     }
 }
 
+/* A name in the page, not a part of a longer one. */
+static bool page_has(const char *page, const char *name)
+{
+    size_t n = strlen(name);
+    for (const char *p = page; (p = strstr(p, name)); p++)
+        if (strchr(" (|", p[-1]) && strchr(" ,;)|.\n", p[n])) return true;
+    return false;
+}
+
+static void the_documentation_lists_every_name(void **state)
+{
+    mt_err err = { 0 };
+    char *page;
+    const mt_template *t;
+    (void)state;
+    assert_ok(mt_file_read(&page, NULL, MT_TESTS_DIR "/../docs/training-samples.md", 1 << 20, &err));
+    for (size_t i = 0; (t = mt_template_at(i)); i++)
+        if (!page_has(page, t->name)) fail_msg("docs/training-samples.md does not list the template %s", t->name);
+    assert_null(mt_template_find("no such template"));
+    mt_free(page);
+}
+
 /* ---- which template a name means ---- */
 
 static mt_rc try_template(const char *dir, const char *name, mt_err *err)
@@ -516,7 +538,8 @@ static void published_models_keep_their_templates(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
+MT_TEST_MAIN(IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), cmocka_unit_test(the_documentation_lists_every_name),
+             IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
              IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
              IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
              IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
