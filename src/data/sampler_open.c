@@ -105,9 +105,12 @@ static mt_rc use_text(mt_sampler *s, const char *name, const char *text, size_t 
     return mt_jinja_parse(&s->chat, text, n, "chat_template", err);
 }
 
+/* Documents and tokens need no chat template. */
+static bool has_turns(const mt_record_layout *l) { return !l->text_only && !l->ids; }
+
 static mt_rc use_plain(mt_sampler *s, mt_err *err)
 {
-    if (mt_tokenizer_role_id(s->tok, MT_TOK_EOS) < 0 && !s->layout.text_only)
+    if (mt_tokenizer_role_id(s->tok, MT_TOK_EOS) < 0 && has_turns(&s->layout))
         return mt_fail(err, MT_EINVAL,
                        "the model has no chat template and its tokenizer names no eos token: answers could not be ended.  Name "
                        "one in tokenizer_config.json");
@@ -299,7 +302,7 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_record
         mt_sampler_close(s);
         return rc;
     }
-    if (s->layout.text_only) mt_str_clear(&s->notice); /* documents need no chat template */
+    if (!has_turns(&s->layout)) mt_str_clear(&s->notice);
     if (s->notice.n) mt_warn("%s", s->notice.s);
     *out = s;
     return MT_OK;

@@ -18,45 +18,53 @@
 #define PROMPT(text)  "{% if add_generation_prompt %}{{ " text " }}{% endif %}"
 
 /* Every role the same way: header, content, end. */
-#define ALIKE(before_role, after_role, end, prompt)                                                          \
-    FOR_EACH "{% if m.role in ['system', 'user', 'assistant'] %}{{ " before_role " ~ m.role ~ " after_role " ~ m.content ~ " end " }}" REFUSE_OTHERS END_FOR \
-    PROMPT(prompt)
+#define ALIKE(before_role, after_role, end, prompt)                                                                              \
+    FOR_EACH "{% if m.role in ['system', 'user', 'assistant'] %}{{ " before_role " ~ m.role ~ " after_role " ~ m.content ~ " end \
+             " }}" REFUSE_OTHERS END_FOR                                                                                         \
+             PROMPT(prompt)
 
 /* The system message of conversations that bring none, as the model's template or LLaMA-Factory's of that name has it. */
 #define UNLESS_SYSTEM(text) "{% if messages[0].role != 'system' %}{{ " text " }}{% endif %}"
 
-/* Roles by names of the template's own. */
+/* Each role in its own way. */
 #define TURNS(system, user, answer, prompt)                                                                                      \
-    FOR_EACH IF_SYSTEM "{{ " system " }}" IF_USER "{{ " user " }}" IF_ANSWER "{{ " answer " }}" REFUSE_OTHERS END_FOR PROMPT(prompt)
+    FOR_EACH IF_SYSTEM "{{ " system " }}" IF_USER "{{ " user " }}" IF_ANSWER "{{ " answer " }}" REFUSE_OTHERS END_FOR PROMPT(    \
+        prompt)
 
 #define IM_TOKENS        "<|im_start|>", "<|im_end|>"
 #define CHATML           ALIKE("'<|im_start|>'", "'\\n'", "'<|im_end|>\\n'", "'<|im_start|>assistant\\n'")
 #define CHATML_BY(brief) UNLESS_SYSTEM("'<|im_start|>system\\n" brief "<|im_end|>\\n'") CHATML
 #define LLAMA3_TOKENS    "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>"
-#define LLAMA3           ALIKE("'<|start_header_id|>'", "'<|end_header_id|>\\n\\n'", "'<|eot_id|>'", "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'")
-#define GLM4_TOKENS      "[gMASK]", "<sop>", "<|user|>", "<|assistant|>"
-#define GLM4             "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'") /* it learns to write the line break, too */
+#define LLAMA3                                                                                                                   \
+    ALIKE("'<|start_header_id|>'", "'<|end_header_id|>\\n\\n'", "'<|eot_id|>'",                                                  \
+          "'<|start_header_id|>assistant<|end_header_id|>\\n\\n'")
+#define GLM4_TOKENS "[gMASK]", "<sop>", "<|user|>", "<|assistant|>"
+/* The model learns to write the line break after its header, too. */
+#define GLM4 "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'")
 /* Every turn between bos and eos, its role on the first line. */
-#define SEED             ALIKE("bos_token", "'\\n'", "eos_token", "bos_token ~ 'assistant\\n'")
+#define SEED ALIKE("bos_token", "'\\n'", "eos_token", "bos_token ~ 'assistant\\n'")
 #define CODE_ONLY(model, maker)                                                                                                  \
     "You are an AI programming assistant, utilizing the " model " model, developed by " maker ", and you only answer questions " \
-    "related to computer science. For politically sensitive questions, security and privacy issues, and other non-computer "      \
+    "related to computer science. For politically sensitive questions, security and privacy issues, and other non-computer "     \
     "science questions, you will refuse to answer."
-#define GRANITE          ALIKE("'<|start_of_role|>'", "'<|end_of_role|>'", "'<|end_of_text|>\\n'", "'<|start_of_role|>assistant<|end_of_role|>'")
+#define GRANITE                                                                                                                  \
+    ALIKE("'<|start_of_role|>'", "'<|end_of_role|>'", "'<|end_of_text|>\\n'", "'<|start_of_role|>assistant<|end_of_role|>'")
 
 /* The system text goes in front of the first question, which is message 0 or 1: `brief` is it, once. */
 #define BRIEF_OR(text) "{% set brief = messages[0].content if messages[0].role == 'system' else '" text "' %}"
 #define BRIEF          BRIEF_OR("")
-#define LLAMA2(brief)                                                                                                              \
-    brief FOR_EACH "{% if m.role == 'system' %}" IF_USER                                                                           \
-                   "{{ bos_token ~ '[INST] ' ~ ('<<SYS>>\\n' ~ brief ~ '\\n<</SYS>>\\n\\n' if brief and loop.index0 < 2 else '') ~ m.content ~ " \
+#define LLAMA2(brief)                                                                                                            \
+    brief FOR_EACH "{% if m.role == 'system' %}" IF_USER                                                                         \
+                   "{{ bos_token ~ '[INST] ' ~ ('<<SYS>>\\n' ~ brief ~ '\\n<</SYS>>\\n\\n' if brief and loop.index0 < 2 else "   \
+                   "'') ~ m.content ~ "                                                                                          \
                    "' [/INST]' }}" IF_ANSWER "{{ ' ' ~ m.content ~ ' ' ~ eos_token }}" REFUSE_OTHERS END_FOR
 
 const mt_template mt_template_plain = {
     .name = "default",
     .form = true,
-    .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'Human: ' ~ m.content ~ '\\n\\nAssistant:\\n' }}" IF_ANSWER
-                               "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR,
+    .text =
+        FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'Human: ' ~ m.content ~ '\\n\\nAssistant:\\n' }}" IF_ANSWER
+                           "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR,
 };
 
 static const mt_template table[] = {
@@ -71,10 +79,12 @@ static const mt_template table[] = {
     { .name = "opencoder", .tokens = { IM_TOKENS }, .text = CHATML_BY("You are OpenCoder, created by OpenCoder Team.") },
     { .name = "sailor",
       .tokens = { IM_TOKENS },
-      .text = UNLESS_SYSTEM("'<|im_start|>system\\nYou are an AI assistant named Sailor created by Sea AI Lab. Your answer should be "
-                            "friendly, unbiased, faithful, informative and detailed.<|im_end|>\\n'")
-          TURNS("'<|im_start|>system\\n' ~ m.content ~ '<|im_end|>\\n'", "'<|im_start|>question\\n' ~ m.content ~ '<|im_end|>\\n'",
-                "'<|im_start|>answer\\n' ~ m.content ~ '<|im_end|>\\n'", "'<|im_start|>answer\\n'") },
+      .text =
+          UNLESS_SYSTEM("'<|im_start|>system\\nYou are an AI assistant named Sailor created by Sea AI Lab. Your answer should be "
+                        "friendly, unbiased, faithful, informative and detailed.<|im_end|>\\n'")
+              TURNS("'<|im_start|>system\\n' ~ m.content ~ '<|im_end|>\\n'",
+                    "'<|im_start|>question\\n' ~ m.content ~ '<|im_end|>\\n'",
+                    "'<|im_start|>answer\\n' ~ m.content ~ '<|im_end|>\\n'", "'<|im_start|>answer\\n'") },
     { .name = "ernie",
       .tokens = { IM_TOKENS },
       .text = UNLESS_SYSTEM("'<|im_start|>system\\n<global_setting>\\nthink_mode=True\\n</global_setting><|im_end|>\\n\\n'")
@@ -91,38 +101,44 @@ static const mt_template table[] = {
     { .name = "smollm2",
       .tokens = { IM_TOKENS },
       .text = CHATML_BY("You are a helpful AI assistant named SmolLM, trained by Hugging Face") },
-    { .name = "internlm2",
-      .aliases = " intern2 ",
-      .tokens = { IM_TOKENS },
-      .text = "{{ bos_token }}" CHATML },
+    { .name = "internlm2", .aliases = " intern2 ", .tokens = { IM_TOKENS }, .text = "{{ bos_token }}" CHATML },
     { .name = "llama2", .text = LLAMA2(BRIEF) },
     { .name = "llama2_zh", .text = LLAMA2(BRIEF_OR("You are a helpful assistant. 你是一个乐于助人的助手。")) },
-    { .name = "llama3", .aliases = " llama3.1 llama3.2 llama3.3 ", .tokens = { LLAMA3_TOKENS }, .text = "{{ bos_token }}" LLAMA3 },
+    { .name = "llama3",
+      .aliases = " llama3.1 llama3.2 llama3.3 ",
+      .tokens = { LLAMA3_TOKENS },
+      .text = "{{ bos_token }}" LLAMA3 },
     { .name = "skywork_o1",
       .tokens = { LLAMA3_TOKENS },
-      .text = "{{ bos_token }}" UNLESS_SYSTEM(
-          "\"<|start_header_id|>system<|end_header_id|>\\n\\nYou are Skywork-o1, a thinking model developed by Skywork AI, specializing in "
-          "solving complex problems involving mathematics, coding, and logical reasoning through deep thought. When faced with a user's "
-          "request, you first engage in a lengthy and in-depth thinking process to explore possible solutions to the problem. After "
-          "completing your thoughts, you then provide a detailed explanation of the solution process in your response.<|eot_id|>\"") LLAMA3 },
+      .text = "{{ bos_token }}" UNLESS_SYSTEM("\"<|start_header_id|>system<|end_header_id|>\\n\\nYou are Skywork-o1, a thinking "
+                                              "model developed by Skywork AI, specializing in "
+                                              "solving complex problems involving mathematics, coding, and logical reasoning "
+                                              "through deep thought. When faced with a user's "
+                                              "request, you first engage in a lengthy and in-depth thinking process to explore "
+                                              "possible solutions to the problem. After "
+                                              "completing your thoughts, you then provide a detailed explanation of the solution "
+                                              "process in your response.<|eot_id|>\"") LLAMA3 },
     { .name = "openchat-3.6",
       .tokens = { LLAMA3_TOKENS },
-      .text = "{{ bos_token }}" TURNS("'<|start_header_id|>System<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
-                                      "'<|start_header_id|>GPT4 Correct User<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
-                                      "'<|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
-                                      "'<|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\\n\\n'") },
+      .text =
+          "{{ bos_token }}" TURNS("'<|start_header_id|>System<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
+                                  "'<|start_header_id|>GPT4 Correct User<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
+                                  "'<|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\\n\\n' ~ m.content ~ '<|eot_id|>'",
+                                  "'<|start_header_id|>GPT4 Correct Assistant<|end_header_id|>\\n\\n'") },
     { .name = "openchat",
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ eos_token }}" IF_USER
               "{{ 'GPT4 Correct User: ' ~ m.content ~ eos_token ~ 'GPT4 Correct Assistant:' }}" IF_ANSWER
               "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "llama4",
       .tokens = { "<|header_start|>", "<|header_end|>", "<|eot|>" },
-      .text = "{{ bos_token }}" ALIKE("'<|header_start|>'", "'<|header_end|>\\n\\n'", "'<|eot|>'", "'<|header_start|>assistant<|header_end|>\\n\\n'") },
+      .text = "{{ bos_token }}" ALIKE("'<|header_start|>'", "'<|header_end|>\\n\\n'", "'<|eot|>'",
+                                      "'<|header_start|>assistant<|header_end|>\\n\\n'") },
     { .name = "mistral",
       .aliases = " mixtral ",
-      .text = BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
-                    "{{ '[INST] ' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ ' [/INST]' }}" IF_ANSWER
-                    "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text =
+          BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
+                "{{ '[INST] ' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ ' [/INST]' }}" IF_ANSWER
+                "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "mistral_nemo",
       .aliases = " ministral ministral3 ",
       .tokens = { "[INST]", "[/INST]" },
@@ -132,13 +148,15 @@ static const mt_template table[] = {
     { .name = "mistral_small",
       .tokens = { "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[INST]", "[/INST]" },
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ '[SYSTEM_PROMPT]' ~ m.content ~ '[/SYSTEM_PROMPT]' }}" IF_USER
-                                         "{{ '[INST]' ~ m.content ~ '[/INST]' }}" IF_ANSWER "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+              "{{ '[INST]' ~ m.content ~ '[/INST]' }}" IF_ANSWER "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "gemma",
       .aliases = " gemma2 gemma3 ",
       .tokens = { "<start_of_turn>", "<end_of_turn>" },
       .text = BRIEF "{{ bos_token }}" FOR_EACH "{% if m.role == 'system' %}" IF_USER
-                    "{{ '<start_of_turn>user\\n' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ '<end_of_turn>\\n' }}" IF_ANSWER
-                    "{{ '<start_of_turn>model\\n' ~ m.content ~ '<end_of_turn>\\n' }}" REFUSE_OTHERS END_FOR PROMPT("'<start_of_turn>model\\n'") },
+                    "{{ '<start_of_turn>user\\n' ~ (brief ~ '\\n\\n' if brief and loop.index0 == 1 else '') ~ m.content ~ "
+                    "'<end_of_turn>\\n' }}" IF_ANSWER
+                    "{{ '<start_of_turn>model\\n' ~ m.content ~ '<end_of_turn>\\n' }}" REFUSE_OTHERS END_FOR PROMPT(
+                        "'<start_of_turn>model\\n'") },
     { .name = "phi3",
       .aliases = " phi phi_small ",
       .tokens = { "<|user|>", "<|assistant|>", "<|end|>" },
@@ -152,40 +170,45 @@ static const mt_template table[] = {
     { .name = "glm4", .aliases = " chatglm3 ", .tokens = { GLM4_TOKENS }, .text = GLM4 },
     { .name = "glmz1", .aliases = " glm4_moe ", .tokens = { GLM4_TOKENS }, .text = GLM4, .thought = "<think>" },
     { .name = "deepseek",
-      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ 'User: ' ~ m.content ~ '\\n\\nAssistant:' }}" IF_ANSWER
-                                         "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text =
+          "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER
+          "{{ 'User: ' ~ m.content ~ '\\n\\nAssistant:' }}" IF_ANSWER "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "deepseek3",
       .aliases = " deepseek2 ",
       .tokens = { "<｜User｜>", "<｜Assistant｜>" },
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<｜User｜>' ~ m.content }}" IF_ANSWER
-                                         "{{ '<｜Assistant｜>' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR PROMPT("'<｜Assistant｜>'") },
+              "{{ '<｜Assistant｜>' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR PROMPT("'<｜Assistant｜>'") },
     { .name = "deepseekr1",
       .tokens = { "<｜User｜>", "<｜Assistant｜>" },
       .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<｜User｜>' ~ m.content }}" IF_ANSWER
-                                         "{{ '<｜Assistant｜>' ~ m.content.split('</think>')[-1] ~ eos_token }}" REFUSE_OTHERS END_FOR
-                                         PROMPT("'<｜Assistant｜><think>\\n'"),
+              "{{ '<｜Assistant｜>' ~ m.content.split('</think>')[-1] ~ eos_token }}" REFUSE_OTHERS END_FOR PROMPT(
+                  "'<｜Assistant｜><think>\\n'"),
       .thought = "<think>" },
     { .name = "deepseekcoder",
       .tokens = { "<|EOT|>" },
-      .text = "{{ bos_token }}" UNLESS_SYSTEM("'" CODE_ONLY("DeepSeek Coder", "DeepSeek Company") "\\n'") FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER
-              "{{ '### Instruction:\\n' ~ m.content ~ '\\n### Response:' }}" IF_ANSWER "{{ '\\n' ~ m.content ~ '\\n<|EOT|>\\n' }}" REFUSE_OTHERS END_FOR },
+      .text = "{{ bos_token }}" UNLESS_SYSTEM("'" CODE_ONLY("DeepSeek Coder", "DeepSeek Company") "\\n'") FOR_EACH IF_SYSTEM
+      "{{ m.content }}" IF_USER "{{ '### Instruction:\\n' ~ m.content ~ '\\n### Response:' }}" IF_ANSWER
+      "{{ '\\n' ~ m.content ~ '\\n<|EOT|>\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "vicuna",
       .form = true,
-      .text = UNLESS_SYSTEM("\"A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
-                            "and polite answers to the user's questions. \"")
-          FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER "{{ 'USER: ' ~ m.content ~ ' ASSISTANT:' }}" IF_ANSWER
-                             "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text = UNLESS_SYSTEM(
+          "\"A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, "
+          "and polite answers to the user's questions. \"") FOR_EACH IF_SYSTEM
+      "{{ m.content ~ ' ' }}" IF_USER "{{ 'USER: ' ~ m.content ~ ' ASSISTANT:' }}" IF_ANSWER
+      "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "alpaca",
       .form = true,
-      .text = UNLESS_SYSTEM("'Below is an instruction that describes a task. Write a response that appropriately completes the request.\\n\\n'")
-          FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER "{{ '### Instruction:\\n' ~ m.content ~ '\\n\\n### Response:\\n' }}" IF_ANSWER
+      .text = UNLESS_SYSTEM(
+          "'Below is an instruction that describes a task. Write a response that appropriately completes the request.\\n\\n'")
+          FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n\\n' }}" IF_USER
+                             "{{ '### Instruction:\\n' ~ m.content ~ '\\n\\n### Response:\\n' }}" IF_ANSWER
                              "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "zephyr", .text = ALIKE("'<|'", "'|>\\n'", "eos_token ~ '\\n'", "'<|assistant|>\\n'") },
     { .name = "granite3", .tokens = { "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>" }, .text = GRANITE },
     { .name = "granite4",
       .tokens = { "<|start_of_role|>", "<|end_of_role|>", "<|end_of_text|>" },
-      .text = UNLESS_SYSTEM("'<|start_of_role|>system<|end_of_role|>You are Granite, developed by IBM. You are a helpful AI assistant.<|end_of_text|>\\n'")
-          GRANITE },
+      .text = UNLESS_SYSTEM("'<|start_of_role|>system<|end_of_role|>You are Granite, developed by IBM. You are a helpful AI "
+                            "assistant.<|end_of_text|>\\n'") GRANITE },
     { .name = "baichuan2",
       .tokens = { "<reserved_106>", "<reserved_107>" },
       .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<reserved_106>' ~ m.content ~ '<reserved_107>' }}" IF_ANSWER
@@ -203,24 +226,25 @@ static const mt_template table[] = {
       .text = UNLESS_SYSTEM("bos_token ~ 'system\\n" CODE_ONLY("Seed-Coder", "ByteDance Seed") "\\n\\n' ~ eos_token") SEED },
     { .name = "hunyuan",
       .tokens = { "<|startoftext|>", "<|extra_0|>", "<|extra_4|>", "<|eos|>" },
-      .text = "{{ '<|startoftext|>' }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '<|extra_4|>' }}" IF_USER "{{ m.content ~ '<|extra_0|>' }}" IF_ANSWER
-              "{{ m.content ~ '<|eos|>' }}" REFUSE_OTHERS END_FOR },
+      .text = "{{ '<|startoftext|>' }}" FOR_EACH IF_SYSTEM "{{ m.content ~ '<|extra_4|>' }}" IF_USER
+              "{{ m.content ~ '<|extra_0|>' }}" IF_ANSWER "{{ m.content ~ '<|eos|>' }}" REFUSE_OTHERS END_FOR },
     { .name = "gpt_oss",
       .tokens = { "<|start|>", "<|message|>", "<|channel|>", "<|end|>" },
       .text = UNLESS_SYSTEM("'<|start|>system<|message|>You are ChatGPT, a large language model trained by OpenAI.<|end|>'")
           TURNS("'<|start|>system<|message|>' ~ m.content ~ '<|end|>'", "'<|start|>user<|message|>' ~ m.content ~ '<|end|>'",
-                "'<|start|>assistant<|channel|>final<|message|>' ~ m.content ~ '<|end|>'", "'<|start|>assistant<|channel|>final<|message|>'") },
+                "'<|start|>assistant<|channel|>final<|message|>' ~ m.content ~ '<|end|>'",
+                "'<|start|>assistant<|channel|>final<|message|>'") },
     { .name = "solar",
       .text = FOR_EACH IF_SYSTEM "{{ '### System:\\n' ~ m.content ~ '\\n\\n' }}" IF_USER
                                  "{{ '### User:\\n' ~ m.content ~ '\\n\\n### Assistant:\\n' }}" IF_ANSWER
                                  "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "breeze",
-      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER "{{ '[INST] ' ~ m.content ~ ' [/INST]' }}" IF_ANSWER
-              "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ m.content ~ ' ' }}" IF_USER
+              "{{ '[INST] ' ~ m.content ~ ' [/INST]' }}" IF_ANSWER "{{ ' ' ~ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "atom",
-      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER
-                                 "{{ bos_token ~ 'Human: ' ~ m.content ~ '\\n' ~ eos_token ~ bos_token ~ 'Assistant:' }}" IF_ANSWER
-                                 "{{ m.content ~ '\\n' ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text = FOR_EACH IF_SYSTEM
+      "{{ m.content }}" IF_USER "{{ bos_token ~ 'Human: ' ~ m.content ~ '\\n' ~ eos_token ~ bos_token ~ 'Assistant:' }}" IF_ANSWER
+      "{{ m.content ~ '\\n' ~ eos_token }}" REFUSE_OTHERS END_FOR },
     { .name = "ziya",
       .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n' }}" IF_USER "{{ '<human>:' ~ m.content ~ '\\n<bot>:' }}" IF_ANSWER
                                  "{{ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
@@ -230,23 +254,26 @@ static const mt_template table[] = {
                     "'<|assistant|>' ~ m.content ~ '<|end|>\\n'", "'<|assistant|>'") },
     { .name = "cohere",
       .tokens = { "<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<|USER_TOKEN|>", "<|CHATBOT_TOKEN|>", "<|SYSTEM_TOKEN|>" },
-      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM "{{ '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" IF_USER
-                                         "{{ '<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" IF_ANSWER
-                                         "{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" REFUSE_OTHERS END_FOR
-                                         PROMPT("'<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>'") },
+      .text = "{{ bos_token }}" FOR_EACH IF_SYSTEM
+              "{{ '<|START_OF_TURN_TOKEN|><|SYSTEM_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" IF_USER
+              "{{ '<|START_OF_TURN_TOKEN|><|USER_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" IF_ANSWER
+              "{{ '<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>' ~ m.content ~ '<|END_OF_TURN_TOKEN|>' }}" REFUSE_OTHERS END_FOR
+                  PROMPT("'<|START_OF_TURN_TOKEN|><|CHATBOT_TOKEN|>'") },
     { .name = "olmo",
       .text = "{{ bos_token or '' }}" FOR_EACH IF_SYSTEM "{{ '<|system|>\\n' ~ m.content ~ '\\n' }}" IF_USER
-                                               "{{ '<|user|>\\n' ~ m.content ~ '\\n<|assistant|>\\n' }}" IF_ANSWER
-                                               "{{ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
+              "{{ '<|user|>\\n' ~ m.content ~ '\\n<|assistant|>\\n' }}" IF_ANSWER
+              "{{ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "falcon",
       .text = FOR_EACH IF_SYSTEM "{{ m.content ~ '\\n' }}" IF_USER "{{ 'User: ' ~ m.content ~ '\\nFalcon:' }}" IF_ANSWER
                                  "{{ ' ' ~ m.content ~ eos_token ~ '\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "fewshot",
       .form = true,
-      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
+      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER
+                                 "{{ m.content ~ eos_token ~ '\\n\\n' }}" REFUSE_OTHERS END_FOR },
     { .name = "empty",
       .form = true,
-      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ m.content }}" IF_ANSWER
+                                 "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
 };
 
 static bool has_alias(const mt_template *t, const char *name)
@@ -283,6 +310,7 @@ const char *mt_template_lacks(const mt_template *t, const mt_tokenizer *tok)
     for (size_t i = 0; i < MT_COUNT(t->tokens) && t->tokens[i]; i++)
         if (mt_tokenizer_token_id(tok, t->tokens[i], strlen(t->tokens[i])) < 0) return t->tokens[i];
     if (strstr(t->text, "eos_token") && mt_tokenizer_role_id(tok, MT_TOK_EOS) < 0) return "an eos token";
-    if (strstr(t->text, "bos_token") && !strstr(t->text, "bos_token or ''") && mt_tokenizer_role_id(tok, MT_TOK_BOS) < 0) return "a bos token";
+    if (strstr(t->text, "bos_token") && !strstr(t->text, "bos_token or ''") && mt_tokenizer_role_id(tok, MT_TOK_BOS) < 0)
+        return "a bos token";
     return NULL;
 }

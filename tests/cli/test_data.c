@@ -137,7 +137,8 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     write_file(dir, "long.txt", words.s);
     mt_str_free(&words);
     snprintf(run, sizeof run,
-             "train --model-name " MT_TESTS_DIR "/../data/demo_model --from-scratch --dataset-path %s/long.txt --cache-dir %s --num-steps "
+             "train --model-name " MT_TESTS_DIR
+             "/../data/demo_model --from-scratch --dataset-path %s/long.txt --cache-dir %s --num-steps "
              "1 --batch-size 1 --max-seq-len 512 --shuffle false --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
              dir, dir, dir, dir);
     expect_program(run, 0, "[[What is the date of the day after this? What is");

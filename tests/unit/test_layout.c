@@ -177,6 +177,7 @@ static void a_file_of_tokens_needs_no_template_and_is_not_packed(void **state)
     assert_int_equal(facts.train_tokens, 5);
     assert_false(mt_feed_packs(f));
     assert_null(mt_feed_new_template(f));
+    assert_null(strstr(said.s, "no chat template"));
     assert_non_null(strstr(said.s, "dataset own.jsonl: tokens in \"input_ids\", those that \"labels\" has are trained"));
     assert_ok(mt_feed_unmapped(f, 0, &unread, &err));
     assert_string_equal(unread.s, "x");
