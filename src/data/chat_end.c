@@ -330,6 +330,5 @@ mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
 bool mt__chat_owes_thought(const mt_sampler *s, const mt_message *m)
 {
     mt_slice said = { m->content.str.s, m->content.str.n };
-    return s->n_thought && m->calls.type == MT_VALUE_NULL && m->thought.type == MT_VALUE_NULL && !mt__opens_thought(said) &&
-           !mt__closes_thought(said);
+    return s->n_thought && m->thought.type == MT_VALUE_NULL && !mt__opens_thought(said) && !mt__closes_thought(said);
 }

@@ -150,7 +150,7 @@ static mt_rc place_calls(const masker *m, size_t k, size_t n_prompt, mt__span *o
     MT_TRY(check_calls(m, k, mt_slice_from(t, n_prompt)));
     bool thought_added = m->chat->items[k].thought.type == MT_VALUE_NULL &&
                          mt__skip_empty_thought(mt_slice_from(t, n_prompt)).s != mt_slice_from(t, n_prompt).s;
-    *nested = mt_slice_starts(f, t) && !thought_added;
+    *nested = mt_slice_starts(f, t) && !thought_added && !mt__chat_owes_thought(m->s, &m->chat->items[k]);
     if (*nested && owed.n && k + 1 == m->chat->n) { /* the last turn, and the template does not end it */
         m->w->full.n = t.n;
         mt_str_add(&m->w->full, owed.s, owed.n);
@@ -283,7 +283,7 @@ static mt_slice lead_of(mt_slice shown, mt_slice prompt, mt_slice said)
 {
     static const mt_slice nothing = { "", 0 };
     if (!mt_slice_starts(shown, prompt) || !mt_slice_ends(shown, said) || shown.n < prompt.n + said.n) return nothing;
-    mt_slice lead = mt__skip_empty_thought(mt_slice_from(mt_slice_upto(shown, shown.n - said.n), prompt.n));
+    mt_slice lead = mt__skip_shown_thought(prompt, mt_slice_from(mt_slice_upto(shown, shown.n - said.n), prompt.n));
     return mt_slice_trim_end(lead).n ? lead : nothing;
 }
 
@@ -318,18 +318,22 @@ static mt_rc write_answer(const masker *m, size_t k, mt_slice prompt, mt_slice t
     return MT_OK;
 }
 
-/* Calls as the template shows them. */
-static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice turn)
+/* Calls as the template shows them.  It does not show a thought that only the generation prompt opens. */
+static mt_rc write_calls(const masker *m, size_t k, mt_slice prompt, mt_slice turn, size_t *begin)
 {
+    bool owed = mt__chat_owes_thought(m->s, &m->chat->items[k]);
+    if (owed && !mt_slice_starts(turn, prompt)) prompt = mt__without_opening(prompt);
     if (!mt_slice_starts(turn, prompt))
         return mt__chat_bad(m, MT_REASON_TEMPLATE,
                             "the chat template writes the calls of turn %zu elsewhere than behind its generation prompt", k + 1);
     mt_slice tail = mt_slice_from(upto_turn_end(m, turn, prompt.n), prompt.n);
     MT_TRY(check_calls(m, k, tail));
-    if (m->chat->items[k].thought.type == MT_VALUE_NULL) tail = mt__skip_empty_thought(tail);
+    if (m->chat->items[k].thought.type == MT_VALUE_NULL)
+        tail = owed ? mt__skip_shown_thought(prompt, tail) : mt__skip_empty_thought(tail);
+    write_thought(m, k, begin);
     mt_str_add(&m->w->text, tail.s, tail.n);
-    mt_slice owed = calls_end(m, k, turn, prompt.n);
-    mt_str_add(&m->w->text, owed.s, owed.n);
+    mt_slice owed_end = calls_end(m, k, turn, prompt.n);
+    mt_str_add(&m->w->text, owed_end.s, owed_end.n);
     return MT_OK;
 }
 
@@ -348,7 +352,7 @@ static mt_rc write_truth(const masker *m, size_t k, size_t *begin)
         mt_str_add(&w->text, t.s, block->end);
     } else {
         mt_str_add(&w->text, p.s, p.n);
-        MT_TRY(is_structured(&m->chat->items[k]) ? write_calls(m, k, p, t) : write_answer(m, k, p, t, begin));
+        MT_TRY(is_structured(&m->chat->items[k]) ? write_calls(m, k, p, t, begin) : write_answer(m, k, p, t, begin));
     }
     return mt_str_ok(&w->text) ? MT_OK : mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
 }

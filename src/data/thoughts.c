@@ -51,6 +51,15 @@ mt_slice mt__skip_empty_thought(mt_slice t)
     return t;
 }
 
+mt_slice mt__skip_shown_thought(mt_slice prompt, mt_slice t)
+{
+    mt_slice p = mt_slice_trim_end(prompt), u = mt_slice_skip_space(t);
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++)
+        if (mt_slice_ends(p, thoughts[i].open) && mt_slice_starts(u, thoughts[i].close))
+            return mt_slice_skip_space(mt_slice_from(u, thoughts[i].close.n));
+    return mt__skip_empty_thought(t);
+}
+
 bool mt__opens_thought(mt_slice answer)
 {
     bool any = false;
@@ -65,12 +74,15 @@ bool mt__closes_thought(mt_slice answer)
     return any;
 }
 
-bool mt__ends_open(mt_slice prompt)
+mt_slice mt__without_opening(mt_slice prompt)
 {
-    bool any = false;
-    for (size_t i = 0; i < MT_COUNT(thoughts); i++) any |= mt_slice_ends(mt_slice_trim_end(prompt), thoughts[i].open);
-    return any;
+    mt_slice p = mt_slice_trim_end(prompt);
+    for (size_t i = 0; i < MT_COUNT(thoughts); i++)
+        if (mt_slice_ends(p, thoughts[i].open)) return mt_slice_upto(p, p.n - thoughts[i].open.n);
+    return prompt;
 }
+
+bool mt__ends_open(mt_slice prompt) { return mt__without_opening(prompt).n < prompt.n; }
 
 const char *mt__empty_thought_at_end(mt_slice t)
 {

@@ -11,9 +11,13 @@ mt_slice mt__without_thought(mt_slice answer);
 /* Past a thought with nothing in it, and the white space behind. */
 mt_slice mt__skip_empty_thought(mt_slice t);
 
+/* The same for what a template shows after the prompt, which may have opened that thought. */
+mt_slice mt__skip_shown_thought(mt_slice prompt, mt_slice t);
 /* True if the answer opens (closes) a thought anywhere. */
 bool mt__opens_thought(mt_slice answer);
 bool mt__closes_thought(mt_slice answer);
+/* The prompt without the opening of a thought at its end. */
+mt_slice mt__without_opening(mt_slice prompt);
 /* True if the text ends in the opening of a thought, or in white space after it. */
 bool mt__ends_open(mt_slice prompt);
 /* Complete an empty thought after the prompt, into out: the rest of one that the prompt opens; nothing if it ends in an empty

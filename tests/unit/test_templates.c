@@ -466,6 +466,82 @@ static void answers_without_a_thought_are_completed_as_asked(void **state)
     }
 }
 
+/* A template may open a thought in the prompt and show it, empty, in the turn: it stands there once. */
+#define OPENS_AND_SHOWS                                                                                                          \
+    "{{ 'tools' if tools }}{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' %}{{ "        \
+    "'<think>\\n\\n</think>\\n\\n' }}{% endif %}{{ m.content or '' }}{% for c in m.tool_calls or [] %}{{ 'call ' + "             \
+    "c.function.name "                                                                                                           \
+    "+ (c.function.arguments | string) }}{% endfor %}{{ '<|im_end|>\\n' }}{% endfor %}{{ '<|im_start|>assistant\\n<think>\\n' "  \
+    "if "                                                                                                                        \
+    "add_generation_prompt }}"
+
+static void a_thought_that_the_template_shows_is_not_doubled(void **state)
+{
+    static const struct {
+        mt_empty_thought mode;
+        const char *answer, *call;
+    } cases[] = {
+        { MT_THOUGHT_AUTO, "\n</think>\n\nA<|im_end|>", "\n</think>\n\ncall f{}<|im_end|>" },
+        { MT_THOUGHT_TRAINED, "\n</think>\n\nA<|im_end|>", "\n</think>\n\ncall f{}<|im_end|>" },
+        { MT_THOUGHT_PROMPT, "A<|im_end|>", "call f{}<|im_end|>" },
+    };
+    rig_write_template(*state, OPENS_AND_SHOWS);
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        rig_open(&r, *state, openai(), (mt_sampler_config){ .empty_thought = cases[i].mode, .keep_text = true });
+        assert_int_equal(
+            rig_run(&r,
+                    "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"content\": \"A\"}]}"),
+            MT_OK);
+        if (r.reason || r.n != 1) fail_msg("case %zu: %s", i, r.err.msg);
+        mt_str trained = rig_trained(&r, 0);
+        assert_string_equal(trained.s, cases[i].answer);
+        mt_str_free(&trained);
+        assert_non_null(strstr(r.samples[0].text, "<think>\n\n</think>\n\nA<|im_end|>"));
+        assert_int_equal(
+            rig_run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Q\"}, {\"role\": \"assistant\", \"tool_calls\": "
+                        "[{\"name\": \"f\", \"arguments\": {}}]}]}"),
+            MT_OK);
+        if (r.reason || r.n != 1) fail_msg("case %zu: %s", i, r.err.msg);
+        trained = rig_trained(&r, 0);
+        assert_string_equal(trained.s, cases[i].call);
+        mt_str_free(&trained);
+        rig_close(&r);
+    }
+}
+
+/* Calls are answers, too. */
+static void calls_without_a_thought_are_completed_as_well(void **state)
+{
+    static const struct {
+        const char *golden;
+        mt_empty_thought mode;
+        const char *trained; /* of the first sample: the call */
+    } cases[] = {
+        { "qwen3_thinking", MT_THOUGHT_AUTO, "<tool_call>" },
+        { "qwen3_thinking", MT_THOUGHT_TRAINED, "<think>\n\n</think>\n\n<tool_call>" },
+        { "qwen3_thinking", MT_THOUGHT_PROMPT, "<tool_call>" },
+        { "deepseek_r1", MT_THOUGHT_AUTO, "\n</think>\n\n<" },
+        { "deepseek_r1", MT_THOUGHT_PROMPT, "<" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        rig r;
+        write_golden_template(*state, cases[i].golden);
+        rig_open(&r, *state, openai(), (mt_sampler_config){ .empty_thought = cases[i].mode, .keep_text = true });
+        assert_int_equal(rig_run(&r, "{\"messages\": [{\"role\": \"user\", \"content\": \"Rain?\"}, {\"role\": \"assistant\", "
+                                     "\"tool_calls\": [{\"name\": \"weather\", \"arguments\": {\"city\": \"Rome\"}}]}]}"),
+                         MT_OK);
+        if (r.reason || r.n != 1) fail_msg("case %zu: %s", i, r.err.msg);
+        mt_str trained = rig_trained(&r, 0);
+        if (strncmp(trained.s, cases[i].trained, strlen(cases[i].trained)) != 0 || !strstr(trained.s, "weather"))
+            fail_msg("case %zu trains \"%s\" of %s", i, trained.s, r.samples[0].text);
+        bool twice = strstr(r.samples[0].text, "</think>") && strstr(strstr(r.samples[0].text, "</think>") + 1, "</think>");
+        assert_false(twice);
+        mt_str_free(&trained);
+        rig_close(&r);
+    }
+}
+
 /* What a thought in the prompt is in training, it is when the model is asked. */
 static void a_thought_in_the_prompt_is_there_when_the_model_is_asked(void **state)
 {
@@ -538,15 +614,14 @@ static void published_models_keep_their_templates(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), cmocka_unit_test(the_documentation_lists_every_name),
-             IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run),
-             IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
-             IN_TEMPDIR(tool_data_works_under_the_name_of_the_family),
-             IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
-             IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
-             cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
-             cmocka_unit_test(several_calls_and_results_share_their_turns),
-             cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well),
-             IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
-             IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
-             IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))
+MT_TEST_MAIN(
+    IN_TEMPDIR(names_of_llama_factory_write_turns_as_there), cmocka_unit_test(the_documentation_lists_every_name),
+    IN_TEMPDIR(a_template_that_does_not_fit_stops_the_run), IN_TEMPDIR(the_name_of_a_family_means_the_models_own_template),
+    IN_TEMPDIR(tool_data_works_under_the_name_of_the_family), IN_TEMPDIR(a_broken_template_of_the_model_gives_way_to_a_named_one),
+    IN_TEMPDIR(a_family_whose_template_refuses_system_turns_gets_them_in_the_question),
+    cmocka_unit_test(tools_are_text_where_a_template_has_no_place_for_them),
+    cmocka_unit_test(several_calls_and_results_share_their_turns),
+    cmocka_unit_test(calls_of_the_sharegpt_layout_are_text_as_well), IN_TEMPDIR(answers_without_a_thought_are_completed_as_asked),
+    IN_TEMPDIR(a_thought_in_the_prompt_is_there_when_the_model_is_asked),
+    IN_TEMPDIR(calls_without_a_thought_are_completed_as_well), IN_TEMPDIR(a_thought_that_the_template_shows_is_not_doubled),
+    IN_TEMPDIR(every_answer_of_a_conversation_is_completed), cmocka_unit_test(published_models_keep_their_templates))
