@@ -43,6 +43,9 @@
 #define GLM4 "{{ '[gMASK]<sop>' }}" ALIKE("'<|'", "'|>\\n'", "''", "'<|assistant|>'")
 /* Every turn between bos and eos, its role on the first line. */
 #define SEED ALIKE("bos_token", "'\\n'", "eos_token", "bos_token ~ 'assistant\\n'")
+#define BAICHUAN(user, answer)                                                                                                   \
+    FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '" user "' ~ m.content ~ '" answer "' }}" IF_ANSWER                         \
+                       "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR
 #define CODE_ONLY(model, maker)                                                                                                  \
     "You are an AI programming assistant, utilizing the " model " model, developed by " maker ", and you only answer questions " \
     "related to computer science. For politically sensitive questions, security and privacy issues, and other non-computer "     \
@@ -211,12 +214,10 @@ static const mt_template table[] = {
                             "assistant.<|end_of_text|>\\n'") GRANITE },
     { .name = "baichuan2",
       .tokens = { "<reserved_106>", "<reserved_107>" },
-      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<reserved_106>' ~ m.content ~ '<reserved_107>' }}" IF_ANSWER
-                                 "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text = BAICHUAN("<reserved_106>", "<reserved_107>") },
     { .name = "baichuan",
       .tokens = { "<reserved_102>", "<reserved_103>" },
-      .text = FOR_EACH IF_SYSTEM "{{ m.content }}" IF_USER "{{ '<reserved_102>' ~ m.content ~ '<reserved_103>' }}" IF_ANSWER
-                                 "{{ m.content ~ eos_token }}" REFUSE_OTHERS END_FOR },
+      .text = BAICHUAN("<reserved_102>", "<reserved_103>") },
     { .name = "exaone",
       .tokens = { "[|system|]", "[|user|]", "[|assistant|]", "[|endofturn|]" },
       .text = TURNS("'[|system|]' ~ m.content ~ '[|endofturn|]\\n'", "'[|user|]' ~ m.content ~ '\\n'",

@@ -100,11 +100,23 @@ static void a_template_that_does_not_fit_stops_before_anything_is_tokenized(void
     expect_data(*state, args, 0, "plain text in \"text\"");
 }
 
+/* One step of train on a file of `dir`. */
+static void expect_train(const char *dir, const char *file, const char *says)
+{
+    char args[2048];
+    snprintf(args, sizeof args,
+             "train --model-name " MT_TESTS_DIR
+             "/../data/demo_model --from-scratch --dataset-path %s/%s --cache-dir %s --num-steps 1 "
+             "--batch-size 2 --max-seq-len 512 --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
+             dir, file, dir, dir, dir);
+    expect_program(args, 0, says);
+}
+
 /* A file without a registry entry: its layout is printed, by train with the first sample. */
 static void the_layout_of_a_file_is_found_and_said(void **state)
 {
     const char *dir = *state;
-    char args[1024], run[2048];
+    char args[1024];
     write_file(dir, "own.jsonl",
                "{\"conversations\": [{\"from\": \"human\", \"value\": \"Who is it?\"}, {\"from\": \"gpt\", \"value\": \"It is "
                "Rex.\"}]}\n"
@@ -113,13 +125,8 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     snprintf(args, sizeof args, "--dataset-path %s/own.jsonl", dir);
     expect_data(dir, args, 0, "dataset own.jsonl: conversations in \"conversations\", with \"from\" (human, gpt) and \"value\"");
     expect_data(dir, args, 0, "laid out as conversations in \"conversations\"");
-    snprintf(run, sizeof run,
-             "train --model-name " MT_TESTS_DIR
-             "/../data/demo_model --from-scratch --dataset-path %s/own.jsonl --cache-dir %s --num-steps 1 "
-             "--batch-size 2 --max-seq-len 64 --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
-             dir, dir, dir, dir);
-    expect_program(run, 0, "the first sample, what is trained in [[brackets]]:\n");
-    expect_program(run, 0, "<|im_start|>assistant\n[[It is Rex.<|im_end|>]]");
+    expect_train(dir, "own.jsonl", "the first sample, what is trained in [[brackets]]:\n");
+    expect_train(dir, "own.jsonl", "<|im_start|>assistant\n[[It is Rex.<|im_end|>]]");
     write_file(dir, "other.jsonl", "{\"frage\": \"a\", \"antwort\": \"b\"}\n");
     snprintf(args, sizeof args, "--dataset-path %s/other.jsonl", dir);
     expect_data(dir, args, 1, "is not clear from their columns (frage, antwort)");
@@ -127,22 +134,18 @@ static void the_layout_of_a_file_is_found_and_said(void **state)
     expect_data(dir, args, 0, "1 records, 1 samples");
     write_file(dir, "rows.jsonl",
                "{\"input_ids\": [5, 6, 2], \"labels\": [-100, 6, 2]}\n{\"input_ids\": [5, 7, 2], \"labels\": [-100, 7, 2]}\n");
-    snprintf(run, sizeof run,
-             "train --model-name " MT_TESTS_DIR "/../data/demo_model --from-scratch --dataset-path %s/rows.jsonl --cache-dir %s "
-             "--num-steps 1 --batch-size 2 --max-seq-len 64 --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
-             dir, dir, dir, dir);
-    expect_program(run, 0, "tokens in \"input_ids\", those that \"labels\" has are trained");
+    expect_train(dir, "rows.jsonl", "tokens in \"input_ids\", those that \"labels\" has are trained");
+}
+
+static void a_long_sample_is_shown_without_its_middle(void **state)
+{
     mt_str words = { 0 };
-    for (int i = 0; i < 200; i++) mt_str_puts(&words, "What is the date of the day after this? ");
-    write_file(dir, "long.txt", words.s);
+    for (int i = 0; i < 80; i++) mt_str_printf(&words, "What is the date of the day after this?%s", i % 40 == 39 ? "\n" : " ");
+    write_file(*state, "long.txt", words.s);
     mt_str_free(&words);
-    snprintf(run, sizeof run,
-             "train --model-name " MT_TESTS_DIR
-             "/../data/demo_model --from-scratch --dataset-path %s/long.txt --cache-dir %s --num-steps "
-             "1 --batch-size 1 --max-seq-len 512 --shuffle false --output-dir %s/out --device cpu 2>&1; rm -rf %s/out",
-             dir, dir, dir, dir);
-    expect_program(run, 0, "[[What is the date of the day after this? What is");
-    expect_program(run, 0, "\n[...]\n");
+    expect_train(*state, "long.txt", "plain text in \"text\", all of it trained");
+    expect_train(*state, "long.txt", "the date of the day after this? What is the date");
+    expect_train(*state, "long.txt", "\n[...]\n");
 }
 
 static void bad_records_are_listed_and_counted(void **state)
@@ -207,6 +210,6 @@ MT_TEST_MAIN(IN_TEMPDIR(samples_are_shown_with_the_trained_part_marked),
              IN_TEMPDIR(the_summary_names_what_is_cut_packed_and_not_read),
              IN_TEMPDIR(cut_samples_that_were_asked_for_do_not_stop), IN_TEMPDIR(a_thought_that_is_never_closed_is_found),
              IN_TEMPDIR(a_template_that_does_not_fit_stops_before_anything_is_tokenized),
-             IN_TEMPDIR(the_layout_of_a_file_is_found_and_said), IN_TEMPDIR(bad_records_are_listed_and_counted),
-             IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template), IN_TEMPDIR(plain_text_is_packed),
-             IN_TEMPDIR(misuse_is_explained))
+             IN_TEMPDIR(the_layout_of_a_file_is_found_and_said), IN_TEMPDIR(a_long_sample_is_shown_without_its_middle),
+             IN_TEMPDIR(bad_records_are_listed_and_counted), IN_TEMPDIR(a_run_says_what_it_leaves_out_and_saves_its_template),
+             IN_TEMPDIR(plain_text_is_packed), IN_TEMPDIR(misuse_is_explained))
