@@ -28,6 +28,7 @@ typedef struct mt_stream mt_stream;
 typedef struct mt_event mt_event;
 typedef struct mt_trace mt_trace; /* device/trace.h */
 
+enum { MT_HOST_POOL_BYTES = 1 << 30 }; /* host_pool of devices that pin */
 enum { MT_DEVICE_ALIGN = 512 }; /* no device rounds an allocation up further than to a multiple of this */
 
 typedef enum mt_device_kind { MT_DEVICE_CPU, MT_DEVICE_CUDA } mt_device_kind;
@@ -90,6 +91,10 @@ typedef struct mt_device_api {
      * streams, as copy() does where the hardware has one engine for each direction. */
     mt_rc (*copy_small)(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, mt_err *err);
     mt_rc (*fill)(mt_stream *s, void *dst, int byte, size_t bytes, mt_err *err);
+
+    /* Host memory is best taken in pieces of about this size, into which smaller buffers are carved: pinning costs by the call
+     * and takes whole pages.  0: each buffer alone, where a sanitizer sees its bounds. */
+    size_t host_pool;
 } mt_device_api;
 
 /* Every device and stream begins with its table, so calls need nothing else. */

@@ -810,8 +810,9 @@ static void cuda_info(mt_device *dev, mt_device_info *out)
 
 /* In the order of mt_device_api: C++17 has no designated initialisers. */
 extern "C" const mt_device_api mt_device_cuda = {
-    MT_DEVICE_CUDA,  "cuda",          cuda_open,      cuda_close,         cuda_info,        cuda_reserve,
-    cuda_alloc,      cuda_free,       cuda_host_alloc, cuda_host_free, cuda_stream_create, cuda_stream_free,
-    cuda_event_create, cuda_event_free, cuda_timed_event_create, cuda_event_time, cuda_record, cuda_wait,
-    cuda_sync,       cuda_copy,       cuda_copy_small, cuda_fill,
+    MT_DEVICE_CUDA,     "cuda",           cuda_open,          cuda_close,      cuda_info,
+    cuda_reserve,       cuda_alloc,       cuda_free,          cuda_host_alloc, cuda_host_free,
+    cuda_stream_create, cuda_stream_free, cuda_event_create,  cuda_event_free, cuda_timed_event_create,
+    cuda_event_time,    cuda_record,      cuda_wait,          cuda_sync,       cuda_copy,
+    cuda_copy_small,    cuda_fill,        MT_HOST_POOL_BYTES,
 };

@@ -119,6 +119,12 @@ typedef struct updater {
     int64_t t;     /* the update's number */
 } updater;
 
+/* One allocation of host memory, for those of the plan's buffers [first, end) that are there. */
+typedef struct host_pool {
+    void *p;
+    size_t first, end, bytes;
+} host_pool;
+
 struct mt_engine {
     mt_device *dev;
     const mt_model *model;
@@ -132,6 +138,8 @@ struct mt_engine {
     mt_run run;
     void **buffers; /* parallel to plan->buffers */
     mt_buffer_index index; /* of plan->buffers */
+    host_pool *pools;      /* what those in host memory are carved from */
+    size_t n_pools;
 
     unit_state *units;
     layer_state *layers;

@@ -5,6 +5,7 @@
  * MT_DRAWS sets how many cases there are. */
 #include "draw.h"
 
+#include "engine/internal.h"
 #include "plan/advise.h"
 
 #include <pthread.h>
@@ -45,22 +46,72 @@ static mt_rc noted_host_alloc(mt_device *dev, void **out, size_t bytes, const ch
 
 static int by_name(const void *a, const void *b) { return strcmp(((const mt_buffer *)a)->name, ((const mt_buffer *)b)->name); }
 
-static void compare_with(const mt_plan *p)
+/* Of one place, name by name and byte by byte. */
+static void compare_place(const mt_plan *p, mt_place place, size_t bytes)
 {
-    mt_buffer *planned = mt_calloc(p->n_buffers, sizeof *planned);
-    size_t device = 0, host = 0;
-    memcpy(planned, p->buffers, p->n_buffers * sizeof *planned);
-    qsort(planned, p->n_buffers, sizeof *planned, by_name);
-    qsort(record.got, record.n, sizeof *record.got, by_name);
-    assert_int_equal(record.n, p->n_buffers);
-    for (size_t i = 0; i < record.n; i++) {
-        assert_string_equal(record.got[i].name, planned[i].name);
-        assert_int_equal(record.got[i].bytes, planned[i].bytes);
-        assert_int_equal(record.got[i].place, planned[i].place);
-        *(planned[i].place == MT_DEVICE ? &device : &host) += planned[i].bytes;
+    mt_buffer *planned = mt_calloc(p->n_buffers, sizeof *planned), *got = mt_calloc(record.n, sizeof *got);
+    size_t n_planned = 0, n_got = 0, sum = 0;
+    for (size_t i = 0; i < p->n_buffers; i++)
+        if (p->buffers[i].place == place) planned[n_planned++] = p->buffers[i];
+    for (size_t i = 0; i < record.n; i++)
+        if (record.got[i].place == place) got[n_got++] = record.got[i];
+    qsort(planned, n_planned, sizeof *planned, by_name);
+    qsort(got, n_got, sizeof *got, by_name);
+    assert_int_equal(n_got, n_planned);
+    for (size_t i = 0; i < n_got; i++) {
+        assert_string_equal(got[i].name, planned[i].name);
+        assert_int_equal(got[i].bytes, planned[i].bytes);
+        sum += got[i].bytes;
     }
-    assert_true(device == p->device_bytes && host == p->host_bytes);
+    assert_true(sum == bytes);
     mt_free(planned);
+    mt_free(got);
+}
+
+static int by_place(const void *a, const void *b)
+{
+    const char *x = *(char *const *)a, *y = *(char *const *)b;
+    return x < y ? -1 : x > y;
+}
+
+/* In pools: as many bytes, few allocations, every buffer in one of them, aligned, and none over another. */
+static void compare_pools(const mt_engine *e, size_t most)
+{
+    const mt_plan *p = e->plan;
+    char **ends = mt_calloc(2 * p->n_buffers, sizeof *ends);
+    size_t n = 0, sum = 0, pools = 0, largest = 0;
+    for (size_t i = 0; i < record.n; i++)
+        if (record.got[i].place == MT_HOST) sum += record.got[i].bytes, pools++;
+    for (size_t i = 0; i < p->n_buffers; i++) {
+        if (p->buffers[i].place != MT_HOST) continue;
+        char *at = e->buffers[i];
+        assert_true((uintptr_t)at % 64 == 0);
+        if (p->buffers[i].bytes > largest) largest = p->buffers[i].bytes;
+        ends[n++] = at;
+        ends[n++] = at + p->buffers[i].bytes - 1;
+    }
+    assert_true(sum == p->host_bytes && pools == e->n_pools);
+    assert_true(pools <= 2 * (sum / (most < sum / 4 + 1 ? most : sum / 4 + 1)) + 2);
+    for (size_t i = 0; i < e->n_pools; i++) assert_true(e->pools[i].bytes <= (most > largest ? most : largest));
+    char **sorted = mt_calloc(n, sizeof *sorted);
+    memcpy(sorted, ends, n * sizeof *sorted);
+    qsort(sorted, n, sizeof *sorted, by_place);
+    for (size_t i = 0; i < n; i += 2) { /* a first byte, then the same buffer's last */
+        char **first = bsearch(&ends[i], sorted, n, sizeof *sorted, by_place);
+        assert_non_null(first);
+        assert_ptr_equal(first[1], ends[i + 1]);
+    }
+    mt_free(sorted);
+    mt_free(ends);
+}
+
+static void compare_with(const mt_engine *e, size_t pool)
+{
+    compare_place(e->plan, MT_DEVICE, e->plan->device_bytes);
+    if (pool)
+        compare_pools(e, pool);
+    else
+        compare_place(e->plan, MT_HOST, e->plan->host_bytes);
 }
 
 /* -- one case -------------------------------------------------------------------------------------- */
@@ -102,6 +153,7 @@ static void draw_tokens(mt_batch *b, const mt_question *q, int64_t batch)
 /* Two steps under exactly the limit. */
 static void run_plan(const mt_question *q, const mt_plan *plan, int64_t batch)
 {
+    static const size_t pools[] = { 0, 1 << 12, 1 << 16, MT_HOST_POOL_BYTES };
     mt_err err = { 0 };
     mt_device *dev;
     mt_engine *e;
@@ -111,11 +163,12 @@ static void run_plan(const mt_question *q, const mt_plan *plan, int64_t batch)
     mt_device_api noted = mt_device_cpu;
     noted.alloc = noted_alloc;
     noted.host_alloc = noted_host_alloc;
+    noted.host_pool = pools[batch % 4];
     record.n = 0;
     assert_ok(mt_device_open(&dev, "cpu", &(mt_device_options){ .memory_limit = q->machine.device_bytes, .n_threads = 2 }, &err));
     dev->api = &noted;
     assert_ok(mt_engine_create(&e, dev, plan, &(mt_engine_options){ .n_workers = 1 }, &err));
-    compare_with(plan);
+    compare_with(e, noted.host_pool);
     assert_ok(mt_engine_init(e, q->model, 1, &err));
     draw_tokens(&b, q, batch);
     for (int i = 0; i < 2; i++) assert_ok(mt_engine_step(e, &b, &h, &r, &err));
