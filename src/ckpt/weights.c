@@ -81,11 +81,18 @@ mt_rc mt_weights_check(const mt_model *m, const mt_shards *shards, size_t *n_unu
     return unused && m->config->n_assumptions ? check_nothing_is_left(m, shards, err) : MT_OK;
 }
 
+bool mt_weights_is_bf16(const void *shards, const char *name)
+{
+    const mt_st_tensor *t = mt_shards_find(shards, name);
+    return t && !t->decoder && t->dtype == MT_DTYPE_BF16;
+}
+
 bool mt_weights_mapped(const mt_model *m, const mt_shards *shards)
 {
     for (int i = 0; i < m->n_units; i++)
         for (int k = 0; k < m->units[i].layout->n_weights; k++) {
             char name[MT_NAME_BYTES];
+            if (m->units[i].layout->weights[k].exact) continue; /* both halves of these are in memory */
             mt_weight_name(&m->units[i], &m->units[i].layout->weights[k], name);
             const mt_st_tensor *t = mt_shards_find(shards, name);
             if (!t || !t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(&m->units[i].layout->weights[k])) return false;

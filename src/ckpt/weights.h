@@ -11,7 +11,9 @@
 /* Every tensor is there with its shape; *n_unused counts the others. */
 mt_rc mt_weights_check(const mt_model *model, const mt_shards *shards, size_t *n_unused, mt_err *err);
 
-/* Every weight lies in a mapped file as the device wants it: bf16, whole, in order. */
+/* True if a tensor of the files (an mt_shards) holds bf16 numbers: mt_model_options.is_bf16. */
+bool mt_weights_is_bf16(const void *shards, const char *name);
+/* Every weight lies in a mapped file as the device wants it: bf16, whole, in order; but for the exact, whatever they are. */
 bool mt_weights_mapped(const mt_model *model, const mt_shards *shards);
 
 /* How the files name things: under which prefix the text model is, which name the head has, whether it is the embedding.

@@ -22,7 +22,8 @@ static int use_of(mt_buffer_kind k)
 {
     switch (k) {
     case MT_BUF_HI:
-    case MT_BUF_LO: return MASTERS;
+    case MT_BUF_LO:
+    case MT_BUF_EXACT_HOME: return MASTERS;
     case MT_BUF_M:
     case MT_BUF_V: return MOMENTS;
     case MT_BUF_PARKED:
@@ -34,6 +35,7 @@ static int use_of(mt_buffer_kind k)
     case MT_BUF_ACC_HOST: return SUMS;
     case MT_BUF_RESIDENT:
     case MT_BUF_RING:
+    case MT_BUF_EXACT:
     case MT_BUF_HALVES: return WEIGHTS;
     case MT_BUF_KEEP:
     case MT_BUF_KEEP_SLOT:

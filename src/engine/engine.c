@@ -31,6 +31,9 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
         }
         s->hi = mt__buffer(e, MT_BUF_HI, at, -1);
         s->lo = mt__buffer(e, MT_BUF_LO, at, -1);
+        s->exact_home = mt__buffer(e, MT_BUF_EXACT_HOME, at, -1);
+        if (s->exact_home && mt__place(e, u)->home == MT_DEVICE)
+            MT_TRY(mt_fill(e->compute, s->exact_home, 0, (size_t)mt__layout(e, u)->n_exact * 4, err));
         s->m = mt__buffer(e, MT_BUF_M, at, -1);
         s->v = mt__buffer(e, MT_BUF_V, at, -1);
         MT_TRY(mt__event(e, &s->written, "write-back", err));

@@ -35,6 +35,9 @@ typedef struct ring_slot {
     slot s;              /* s.p: weights in the compute dtype */
     uint16_t *halves_hi; /* fp32 only: hi and lo land here and are joined into s.p */
     int16_t *halves_lo;
+    float *exact;       /* bf16 only: the unit's exact numbers; NULL: it has none */
+    uint16_t *exact_hi; /* their halves on the way there from the host */
+    int16_t *exact_lo;
     int unit;            /* whose weights; -1: none */
     int64_t version;     /* after how many updates */
     int lent;
@@ -50,7 +53,9 @@ typedef struct state_slot {
 typedef struct unit_state {
     uint16_t *hi; /* at home; NULL where it is mapped */
     const void **mapped; /* [layout's weights] where each lies in a mapped file; NULL: hi is in memory */
-    int16_t *lo;
+    int16_t *lo;         /* as many as have low halves */
+    uint16_t *exact_home; /* where nothing is updated: halves of the exact numbers, hi and then lo; NULL: there are none, or lo
+                           * has them */
     void *m, *v; /* as the arithmetic's form of moments has them */
     int64_t version;         /* updates issued */
     int64_t updated;         /* gate: host updates finished */
@@ -237,6 +242,8 @@ void mt__ring_begin(mt_engine *e);
 void mt__ring_next(mt_engine *e);
 /* What the device holds of unit u's weights is old. */
 void mt__ring_forget(mt_engine *e, int u);
+/* Weights were just updated in place, with low halves that lie at `lo`: what the device has of exact numbers follows. */
+mt_rc mt__ring_rejoin(mt_engine *e, int u, const int16_t *lo, mt_err *err);
 /* The slot a unit's weights are updated in, when they live or stay on the device as bf16; else NULL. */
 ring_slot *mt__ring_in_place(mt_engine *e, int u);
 

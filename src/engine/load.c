@@ -229,7 +229,7 @@ static void fresh_numbers(const loader *l, const source *s, int64_t first, int64
 static mt_rc add_weight(loader *l, int unit, const mt_weight *w, const char *name, mt_err *err)
 {
     const mt_st_tensor *t = l->shards ? mt_shards_find(l->shards, name) : NULL;
-    if (t && l->e->plan->job.mapped && mt__place(l->e, unit)->home == MT_HOST) return map_one(l->e, unit, w, t, err);
+    if (t && !w->exact && l->e->plan->job.mapped && mt__place(l->e, unit)->home == MT_HOST) return map_one(l->e, unit, w, t, err);
     source *s = &l->sources[l->n_sources++];
     s->unit = unit;
     s->w = w;

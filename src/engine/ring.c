@@ -115,15 +115,55 @@ static mt_rc copy_mapped(mt_engine *e, int u, ring_slot *r, mt_err *err)
 {
     const mt_layout *l = mt__layout(e, u);
     for (int k = 0; k < l->n_weights; k++)
-        MT_TRY(mt_copy(e->copy_in, (uint16_t *)r->s.p + l->weights[k].offset, e->units[u].mapped[k], (size_t)l->weights[k].n * 2,
-                       MT_COPY_IN, err));
+        if (!l->weights[k].exact)
+            MT_TRY(mt_copy(e->copy_in, (uint16_t *)r->s.p + l->weights[k].offset, e->units[u].mapped[k],
+                           (size_t)l->weights[k].n * 2, MT_COPY_IN, err));
+    for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++)
+        if (x->n)
+            MT_TRY(mt_copy(e->copy_in, (uint16_t *)r->s.p + x->first, e->units[u].exact_home + x->at, (size_t)x->n * 2,
+                           MT_COPY_IN, err));
+    return MT_OK;
+}
+
+static mt_rc join(mt_engine *e, mt_stream *s, int64_t n, const uint16_t *hi, const int16_t *lo, float *w, mt_err *err)
+{
+    return n ? e->ops->join_halves(s, &(mt_join_halves){ .n = n, .hi = hi, .lo = lo, .w = w }, err) : MT_OK;
+}
+
+/* Exact numbers of unit u, whose hi lies at `hi`, from both halves.  Where nothing is updated they have a home of their own. */
+static mt_rc queue_exact(mt_engine *e, int u, ring_slot *r, const uint16_t *hi, bool on_host, mt_err *err)
+{
+    const unit_state *s = &e->units[u];
+    const mt_layout *l = mt__layout(e, u);
+    if (s->exact_home) {
+        const uint16_t *from = on_host ? r->exact_hi : s->exact_home;
+        if (on_host) MT_TRY(mt_copy(e->copy_in, r->exact_hi, s->exact_home, (size_t)l->n_exact * 4, MT_COPY_IN, err));
+        return join(e, e->copy_in, l->n_exact, from, (const int16_t *)(from + l->n_exact), r->exact, err);
+    }
+    for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++) {
+        const int16_t *lo = on_host ? r->exact_lo + x->at : s->lo + x->first;
+        if (on_host && x->n)
+            MT_TRY(mt_copy(e->copy_in, r->exact_lo + x->at, s->lo + x->first, (size_t)x->n * 2, MT_COPY_IN, err));
+        MT_TRY(join(e, e->copy_in, x->n, hi + x->first, lo, r->exact + x->at, err));
+    }
+    return MT_OK;
+}
+
+/* The frozen have not changed. */
+mt_rc mt__ring_rejoin(mt_engine *e, int u, const int16_t *lo, mt_err *err)
+{
+    const mt_layout *l = mt__layout(e, u);
+    const ring_slot *r = mt__ring_in_place(e, u);
+    if (!r || !r->exact || r != slot_holding(e, u)) return MT_OK;
+    for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS && x->first < l->n_train; x++)
+        MT_TRY(join(e, e->compute, x->n, (const uint16_t *)r->s.p + x->first, lo + x->first, r->exact + x->at, err));
     return MT_OK;
 }
 
 static mt_rc queue_copies(mt_engine *e, int u, ring_slot *r, mt_err *err)
 {
     unit_state *s = &e->units[u];
-    size_t n = (size_t)mt__layout(e, u)->n_elems;
+    size_t n = (size_t)mt__layout(e, u)->n_elems, n_low = (size_t)mt__layout(e, u)->n_low;
     bool on_host = mt__place(e, u)->home == MT_HOST;
     const uint16_t *hi = s->hi;
     const int16_t *lo = s->lo;
@@ -136,14 +176,16 @@ static mt_rc queue_copies(mt_engine *e, int u, ring_slot *r, mt_err *err)
             MT_TRY(copy_mapped(e, u, r, err));
         else if (on_host)
             MT_TRY(mt_copy(e->copy_in, r->s.p, hi, n * 2, MT_COPY_IN, err));
+        if (r->exact) MT_TRY(queue_exact(e, u, r, r->s.p, on_host, err));
     } else {
         if (on_host) {
             MT_TRY(mt_copy(e->copy_in, r->halves_hi, hi, n * 2, MT_COPY_IN, err));
-            MT_TRY(mt_copy(e->copy_in, r->halves_lo, lo, n * 2, MT_COPY_IN, err));
+            if (n_low) MT_TRY(mt_copy(e->copy_in, r->halves_lo, lo, n_low * 2, MT_COPY_IN, err));
             hi = r->halves_hi;
             lo = r->halves_lo;
         }
-        MT_TRY(e->ops->join_halves(e->copy_in, &(mt_join_halves){ .n = (int64_t)n, .hi = hi, .lo = lo, .w = r->s.p }, err));
+        MT_TRY(join(e, e->copy_in, (int64_t)n_low, hi, lo, r->s.p, err));
+        MT_TRY(join(e, e->copy_in, (int64_t)(n - n_low), hi + n_low, NULL, (float *)r->s.p + n_low, err));
     }
     return mt_record(e->copy_in, r->s.ready, err);
 }
@@ -173,7 +215,7 @@ mt_rc mt__ring_acquire(mt_engine *e, int u, mt_weights *w, mt_err *err)
     if (!r) return mt_fail(err, MT_EINTERNAL, "no ring slot for unit %d: all are lent", u);
     MT_TRY(mt_wait(e->compute, r->s.ready, err));
     r->lent++;
-    *w = (mt_weights){ .w = r->s.p };
+    *w = (mt_weights){ .w = r->s.p, .exact = r->exact };
     return MT_OK;
 }
 
@@ -206,12 +248,15 @@ ring_slot *mt__ring_in_place(mt_engine *e, int u)
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
-static mt_rc open_slot(mt_engine *e, ring_slot *r, void *w, void *halves, int64_t n, mt_err *err)
+static mt_rc open_slot(mt_engine *e, ring_slot *r, void *w, void *halves, void *exact, const mt_layout *l, mt_err *err)
 {
     r->unit = -1;
     r->s.p = w;
     r->halves_hi = halves;
-    r->halves_lo = halves ? (int16_t *)halves + n : NULL;
+    r->halves_lo = halves ? (int16_t *)halves + l->n_elems : NULL;
+    r->exact = exact;
+    r->exact_hi = exact ? (uint16_t *)(r->exact + l->n_exact) : NULL;
+    r->exact_lo = exact ? (int16_t *)(r->exact_hi + l->n_exact) : NULL;
     return mt__slot_events(e, &r->s, "weights", "weights read", err);
 }
 
@@ -221,8 +266,8 @@ static mt_rc open_group(mt_engine *e, int group, int *first, mt_err *err)
     void *w;
     *first = e->n_ring;
     for (int s = 0; (w = mt__buffer(e, MT_BUF_RING, group, s)); s++)
-        MT_TRY(open_slot(e, &e->ring[e->n_ring++], w, mt__buffer(e, MT_BUF_HALVES, group, s), e->model->layouts[group].n_elems,
-                         err));
+        MT_TRY(open_slot(e, &e->ring[e->n_ring++], w, mt__buffer(e, MT_BUF_HALVES, group, s),
+                         mt__buffer(e, MT_BUF_EXACT, group, s), &e->model->layouts[group], err));
     return MT_OK;
 }
 
@@ -245,7 +290,7 @@ static mt_rc open_resident(mt_engine *e, int u, mt_err *err)
     e->units[u].first_slot = e->n_ring;
     e->units[u].n_slots = 1;
     return open_slot(e, &e->ring[e->n_ring++], own ? own : e->units[u].hi, mt__buffer(e, MT_BUF_HALVES, -1, u),
-                     mt__layout(e, u)->n_elems, err);
+                     mt__buffer(e, MT_BUF_EXACT, u, -1), mt__layout(e, u), err);
 }
 
 mt_rc mt__ring_create(mt_engine *e, mt_err *err)

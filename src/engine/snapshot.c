@@ -21,7 +21,8 @@ struct mt_snapshot {
 static int64_t count_of(const mt_snapshot *s, int unit, int kind)
 {
     const mt_layout *l = s->model->units[unit].layout;
-    return !s->each[kind] ? 0 : kind <= MT_STATE_LO ? l->n_elems : l->n_train;
+    if (kind == MT_STATE_LO) return l->n_low; /* the others' are zero */
+    return !s->each[kind] ? 0 : kind == MT_STATE_HI ? l->n_elems : l->n_train;
 }
 
 /* Where a kind begins in the unit's copy; of MT_STATE_KINDS: where the copy ends. */
@@ -152,10 +153,13 @@ mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64
 {
     const char *copy = s->copies[unit];
     if (!copy) return mt_engine_read_held(s->engine, unit, kind, first, n, dst, err);
-    if (first < 0 || n < 0 || first > count_of(s, unit, kind) - n)
+    int64_t stored = count_of(s, unit, kind), size = kind == MT_STATE_LO ? s->model->units[unit].layout->n_elems : stored;
+    if (first < 0 || n < 0 || first > size - n)
         return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", unit, (long long)first,
-                       (long long)(first + n), (long long)count_of(s, unit, kind));
-    memcpy(dst, copy + begin_of(s, unit, kind) + (size_t)first * s->each[kind], (size_t)n * s->each[kind]);
+                       (long long)(first + n), (long long)size);
+    size_t each = s->each[kind], here = (size_t)mt_max_i64(0, mt_min_i64(n, stored - first)) * each;
+    if (here) memcpy(dst, copy + begin_of(s, unit, kind) + (size_t)first * each, here);
+    memset((char *)dst + here, 0, (size_t)n * each - here);
     return MT_OK;
 }
 

@@ -29,6 +29,7 @@ static size_t bytes_each(const mt_engine *e, mt_state_kind kind)
 size_t mt__state_bytes(const mt_engine *e, int unit, mt_state_kind kind)
 {
     size_t n = (size_t)count_of(e, unit, kind);
+    if (kind == MT_STATE_LO) n = (size_t)mt__layout(e, unit)->n_low;
     return kind <= MT_STATE_LO ? n * 2 : mt_moments_bytes(form(e), n);
 }
 
@@ -42,10 +43,67 @@ static char *home_of(const mt_engine *e, int unit, mt_state_kind kind)
 static mt_rc check_range(const mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, mt_err *err)
 {
     int64_t size = count_of(e, unit, kind);
-    if (!home_of(e, unit, kind)) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
+    if (!home_of(e, unit, kind) && !(kind <= MT_STATE_LO && e->units[unit].exact_home))
+        return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
     if (first >= 0 && n >= 0 && first <= size - n) return MT_OK;
     return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n),
                    (long long)size);
+}
+
+/* -- halves ---------------------------------------------------------------------------------------- */
+
+/* Numbers [first, end) that two ranges share; none: end is not larger. */
+typedef struct span {
+    int64_t first, end;
+} span;
+
+static span shared(int64_t a, int64_t a_end, int64_t b, int64_t b_end)
+{
+    return (span){ mt_max_i64(a, b), mt_min_i64(a_end, b_end) };
+}
+
+/* Where nothing is updated, exact numbers have a home of their own: both halves, also of what is mapped. */
+static char *exact_home_of(const mt_engine *e, int unit, mt_state_kind kind, const mt_exact_run *x, int64_t i)
+{
+    int64_t at = x->at + i - x->first + (kind == MT_STATE_LO ? mt__layout(e, unit)->n_exact : 0);
+    return (char *)(e->units[unit].exact_home + at);
+}
+
+static mt_rc write_exact(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, const char *src, mt_err *err)
+{
+    const mt_layout *l = mt__layout(e, unit);
+    for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++) {
+        span s = shared(first, first + n, x->first, x->first + x->n);
+        if (s.end > s.first)
+            MT_TRY(mt__home_write(e, unit, exact_home_of(e, unit, kind, x, s.first), src + (size_t)(s.first - first) * 2,
+                                  (size_t)(s.end - s.first) * 2, err));
+    }
+    return MT_OK;
+}
+
+/* Of numbers [first, first + n) so many have low halves; those of the others are zero, and nobody stores them. */
+static int64_t count_low(const mt_engine *e, int unit, int64_t first, int64_t n)
+{
+    return mt_max_i64(0, mt_min_i64(n, mt__layout(e, unit)->n_low - first));
+}
+
+static mt_rc read_low(mt_engine *e, int unit, int64_t first, int64_t n, int16_t *dst, mt_err *err)
+{
+    int64_t stored = count_low(e, unit, first, n);
+    memset(dst + stored, 0, (size_t)(n - stored) * 2);
+    return stored ? mt__home_read(e, unit, (char *)(e->units[unit].lo + first), dst, (size_t)stored * 2, err) : MT_OK;
+}
+
+static mt_rc write_low(mt_engine *e, int unit, int64_t first, int64_t n, const char *src, mt_err *err)
+{
+    int64_t stored = count_low(e, unit, first, n);
+    for (size_t i = (size_t)stored * 2; i < (size_t)n * 2; i++)
+        if (src[i])
+            return mt_fail(err, MT_EFORMAT,
+                           "unit %d: frozen weights that are bf16 in the model's files have other values here; train with the "
+                           "files that the run began with",
+                           unit);
+    return stored ? mt__home_write(e, unit, (char *)(e->units[unit].lo + first), src, (size_t)stored * 2, err) : MT_OK;
 }
 
 /* -- 8-bit moments --------------------------------------------------------------------------------- */
@@ -191,7 +249,9 @@ mt_rc mt__state_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, 
 {
     size_t each = bytes_each(e, kind);
     MT_TRY(check_range(e, unit, kind, first, n, err));
+    if (!home_of(e, unit, kind)) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
     if (packed(e, kind)) return read_packed(e, unit, kind, first, n, dst, err);
+    if (kind == MT_STATE_LO) return read_low(e, unit, first, n, dst, err);
     return mt__home_read(e, unit, home_of(e, unit, kind) + (size_t)first * each, dst, (size_t)n * each, err);
 }
 
@@ -214,6 +274,9 @@ static mt_rc write_home(mt_engine *e, int unit, mt_state_kind kind, int64_t firs
 {
     size_t each = bytes_each(e, kind);
     if (packed(e, kind)) return write_packed(e, unit, kind, first, n, src, err);
+    if (kind <= MT_STATE_LO && e->units[unit].exact_home) MT_TRY(write_exact(e, unit, kind, first, n, src, err));
+    if (!home_of(e, unit, kind)) return MT_OK; /* mapped, or not wanted: but for the exact */
+    if (kind == MT_STATE_LO) return write_low(e, unit, first, n, src, err);
     return mt__home_write(e, unit, home_of(e, unit, kind) + (size_t)first * each, src, (size_t)n * each, err);
 }
 

@@ -60,6 +60,7 @@ static mt_rc update_on_device(mt_engine *e, int u, mt_err *err)
     unit_state *s = &e->units[u];
     MT_TRY(mt__hold_wait(e, u, err)); /* H1 */
     MT_TRY(queue_adamw(e, u, s->hi, s->lo, s->m, s->v, err));
+    MT_TRY(mt__ring_rejoin(e, u, s->lo, err));
     new_version(e, u);
     return mt_record(e->compute, s->device_updated, err);
 }
@@ -183,6 +184,7 @@ static mt_rc queue_update(mt_engine *e, stage_slot *k, int u, staged *at, mt_err
     if (in_place) MT_TRY(mt_wait(e->compute, e->units[u].written, err));
     MT_TRY(mt_wait(e->compute, k->s.ready, err));
     MT_TRY(queue_adamw(e, u, at->hi, at->lo, at->m, at->v, err));
+    if (in_place) MT_TRY(mt__ring_rejoin(e, u, at->lo, err));
     new_version(e, u);
     k->unit = -1;
     if (e->units[u].stage) k->version = e->units[u].version;

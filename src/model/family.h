@@ -59,6 +59,7 @@ typedef struct mt_tensor_row {
     mt_dim shape[2];  /* of the role, output first, whatever the file does */
     mt_pack pack;
     bool transposed;  /* the file has it input first */
+    bool exact;       /* few numbers that the device needs in fp32 even where it computes in bf16 (model.h, exact runs) */
 } mt_tensor_row;
 
 /* Where a bias comes from. */

@@ -5,10 +5,26 @@
 
 #include "model/family.h"
 
-#define MT_ROW(role, name, ...)          { role, name, { __VA_ARGS__ }, MT_PACK_NONE, false }
-#define MT_ROW_PACKED(role, name, pack, ...) { role, name, { __VA_ARGS__ }, pack, false }
-#define MT_ROW_TURNED(role, name, pack, ...) { role, name, { __VA_ARGS__ }, pack, true } /* input first */
-#define MT_ROWS_END                      { 0, NULL, { 0 }, MT_PACK_NONE, false }
+#define MT_ROW(role, name, ...)                                                                                                  \
+    {                                                                                                                            \
+        role, name, { __VA_ARGS__ }, MT_PACK_NONE, false, false                                                                  \
+    }
+#define MT_ROW_EXACT(role, name, ...)                                                                                            \
+    {                                                                                                                            \
+        role, name, { __VA_ARGS__ }, MT_PACK_NONE, false, true                                                                   \
+    } /* stays fp32 */
+#define MT_ROW_PACKED(role, name, pack, ...)                                                                                     \
+    {                                                                                                                            \
+        role, name, { __VA_ARGS__ }, pack, false, false                                                                          \
+    }
+#define MT_ROW_TURNED(role, name, pack, ...)                                                                                     \
+    {                                                                                                                            \
+        role, name, { __VA_ARGS__ }, pack, true, false                                                                           \
+    } /* input first */
+#define MT_ROWS_END                                                                                                              \
+    {                                                                                                                            \
+        0, NULL, { 0 }, MT_PACK_NONE, false, false                                                                               \
+    }
 
 #define MT_ROWS_EMBED MT_ROW(MT_W_EMBED, "model.embed_tokens.weight", MT_V, MT_D)
 

@@ -167,6 +167,13 @@ typedef struct mt_weights {
     const float *exact; /* those the layout calls exact, in fp32; NULL: there are none, or w has them so */
 } mt_weights;
 
+/* The numbers of an exact role in fp32; t: the compute dtype.  NULL: the unit has none. */
+static inline const float *mt_exact_weight(const mt_weights *w, const mt_layout *l, mt_dtype t, mt_role role)
+{
+    if (l->exact_at[role] < 0) return NULL;
+    return t == MT_DTYPE_F32 ? (const float *)w->w + l->at[role] : w->exact + l->exact_at[role];
+}
+
 /* g: the unit's fp32 gradient accumulators, or NULL. */
 mt_rc mt_embed_forward(const mt_run *r, const mt_weights *w, const mt_micro *mb, void *x, mt_err *err);
 mt_rc mt_embed_backward(const mt_run *r, float *g, const mt_micro *mb, const void *dx, mt_err *err);

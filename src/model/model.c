@@ -148,7 +148,7 @@ static bool is_in(const mt_model *m, const mt_layer_spec *s, const mt_unit *u, c
 static mt_weight whole_weight(const mt_model *m, const mt_layer_spec *s, const mt_tensor_row *row)
 {
     const mt_config *c = m->config;
-    mt_weight w = { .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, s, row) };
+    mt_weight w = { .role = row->role, .n_dims = row->shape[1] ? 2 : 1, .slice = slice_of(c, s, row), .exact = row->exact };
     file_name(c, &m->names, row, w.name);
     w.shape[0] = dim_of(c, s, row->shape[0]);
     w.shape[1] = dim_of(c, s, row->shape[1]);
@@ -159,7 +159,7 @@ static mt_weight whole_weight(const mt_model *m, const mt_layer_spec *s, const m
 /* The share of one head in a role whose heads have tensors of their own. */
 static mt_weight head_weight(const mt_model *m, const mt_layer_spec *s, const mt_tensor_row *row, int64_t head)
 {
-    mt_weight w = { .role = row->role, .n_dims = 1, .shape = { s->Dh, 1 }, .n = s->Dh };
+    mt_weight w = { .role = row->role, .n_dims = 1, .shape = { s->Dh, 1 }, .n = s->Dh, .exact = row->exact };
     char name[MT_NAME_BYTES];
     w.slice = (mt_tensor_slice){ .n_dims = 1, .shape = { s->Dh, 1 }, .run = s->Dh, .stride = s->Dh };
     file_name(m->config, &m->names, row, name);
@@ -193,6 +193,11 @@ static mt_rc check_heads_agree(const mt_weight *a, const mt_weight *b, const cha
                    name);
 }
 
+static bool came_as_bf16(const mt_config *c, const mt_model_options *o, const char *name)
+{
+    return o->is_bf16 ? o->is_bf16(o->files, name) : o->assume_dtype && c->dtype == MT_DTYPE_BF16;
+}
+
 /* Frozen and decayed, by name, over the whole model: a pattern must match somewhere. */
 static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_options *o, mt_err *err)
 {
@@ -216,6 +221,7 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
             mt_weight *w = &lists[u].weights[k];
             w->frozen = !chosen[i].trained;
             w->decay = chosen[i].decayed;
+            w->no_low = w->frozen && !w->exact && came_as_bf16(m->config, o, names[i]);
             if (k) rc = check_heads_agree(&w[-1], w, names[i], err);
         }
     mt_free(text);
@@ -224,7 +230,14 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
     return rc;
 }
 
-static int region_of(const mt_weight *w) { return w->frozen ? 2 : w->decay ? 0 : 1; }
+/* A region's exact run follows what is not exact. */
+enum { DECAYS, DECAYS_EXACT, TRAINS, TRAINS_EXACT, FROZEN, FROZEN_EXACT, FROZEN_NO_LOW, RUNS };
+
+static int run_of(const mt_weight *w)
+{
+    if (w->no_low) return FROZEN_NO_LOW;
+    return (w->frozen ? FROZEN : w->decay ? DECAYS : TRAINS) + w->exact;
+}
 
 /* True if b must follow a without a gap: they are one role, or one product serves both. */
 static bool side_by_side(const mt_layer_spec *s, mt_role a, mt_role b)
@@ -235,28 +248,58 @@ static bool side_by_side(const mt_layer_spec *s, mt_role a, mt_role b)
     return beside;
 }
 
+/* Tensors that one product serves stay side by side: low halves are left out of all of them or of none. */
+static void agree_on_low(mt_layout *l, const mt_layer_spec *s)
+{
+    for (int i = 0, end; i < l->n_weights; i = end) {
+        bool all = true;
+        for (end = i; end < l->n_weights && (end == i || side_by_side(s, l->weights[end - 1].role, l->weights[end].role)); end++)
+            all &= l->weights[end].no_low || !l->weights[end].frozen;
+        for (int k = i; k < end; k++) l->weights[k].no_low &= all;
+    }
+}
+
+static int64_t place_run(mt_layout *l, const mt_layer_spec *s, int run, int64_t at)
+{
+    const mt_weight *before = NULL;
+    for (int i = 0; i < l->n_weights; i++) {
+        mt_weight *w = &l->weights[i];
+        if (run_of(w) != run) continue;
+        if (!before || !side_by_side(s, before->role, w->role)) at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
+        w->offset = at;
+        if (l->at[w->role] < 0) l->at[w->role] = at;
+        l->trains[w->role] = !w->frozen;
+        at += w->n;
+        before = w;
+    }
+    return (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
+}
+
+static void place_exact(mt_layout *l, const int64_t ends[RUNS])
+{
+    for (int i = 0; i < MT_EXACT_RUNS; i++) {
+        int run = DECAYS_EXACT + 2 * i;
+        l->exact[i] = (mt_exact_run){ ends[run - 1], ends[run] - ends[run - 1], l->n_exact };
+        l->n_exact += l->exact[i].n;
+    }
+    for (int i = 0; i < l->n_weights; i++) {
+        const mt_weight *w = &l->weights[i];
+        const mt_exact_run *run = w->exact ? &l->exact[run_of(w) / 2] : NULL;
+        if (run && l->exact_at[w->role] < 0) l->exact_at[w->role] = run->at + l->at[w->role] - run->first;
+    }
+}
+
 static void place_weights(mt_layout *l, const mt_layer_spec *s)
 {
-    int64_t at = 0, ends[3] = { 0 };
-    for (int role = 0; role < MT_ROLES; role++) l->at[role] = -1;
-    for (int region = 0; region < 3; region++) {
-        const mt_weight *before = NULL;
-        for (int i = 0; i < l->n_weights; i++) {
-            mt_weight *w = &l->weights[i];
-            if (region_of(w) != region) continue;
-            if (!before || !side_by_side(s, before->role, w->role)) at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
-            w->offset = at;
-            if (l->at[w->role] < 0) l->at[w->role] = at;
-            l->trains[w->role] = !w->frozen;
-            at += w->n;
-            before = w;
-        }
-        at = (int64_t)mt_round_up((size_t)at, MT_BLOCK_ALIGN);
-        ends[region] = at;
-    }
-    l->n_decay = ends[0];
-    l->n_train = ends[1];
-    l->n_elems = ends[2];
+    int64_t ends[RUNS];
+    for (int role = 0; role < MT_ROLES; role++) l->at[role] = l->exact_at[role] = -1;
+    agree_on_low(l, s);
+    for (int run = 0; run < RUNS; run++) ends[run] = place_run(l, s, run, run ? ends[run - 1] : 0);
+    l->n_decay = ends[DECAYS_EXACT];
+    l->n_train = ends[TRAINS_EXACT];
+    l->n_low = ends[FROZEN_EXACT];
+    l->n_elems = ends[FROZEN_NO_LOW];
+    place_exact(l, ends);
 }
 
 static bool equal_layouts(const mt_layout *a, const mt_layout *b)
@@ -265,6 +308,7 @@ static bool equal_layouts(const mt_layout *a, const mt_layout *b)
     for (int i = 0; i < a->n_weights; i++) {
         const mt_weight *x = &a->weights[i], *y = &b->weights[i];
         if (x->role != y->role || x->offset != y->offset || x->n != y->n || x->frozen != y->frozen) return false;
+        if (x->exact != y->exact || x->no_low != y->no_low) return false;
     }
     return true;
 }

@@ -2,9 +2,11 @@
  *
  *     units    in the order in which forward first needs them: the embedding, each layer's, the head.  Which unit is what
  *              is in a table: a layer may span several.  With tied embeddings the head is the embedding's unit, used twice.
- *     layout   where each tensor lies in a unit's block.  Three regions, in this order: trained with weight
- *              decay, trained without, frozen.  So Adam, the norm and every gradient work on one run of
- *              n_train numbers, and decay is a split point, not a flag per number.
+ *     layout   where each tensor lies in a unit's block.  Four regions, in this order: trained with weight
+ *              decay, trained without, frozen, frozen without low halves.  So Adam, the norm and every gradient
+ *              work on one run of n_train numbers, and decay is a split point, not a flag per number.
+ *     exact    runs at the ends of the first three regions: numbers that reach the device with both halves, as
+ *              fp32, also where it computes in bf16 (router biases, decay parameters).
  *     group    units with equal layouts; they share device buffers.
  *
  * Tensors that one product can serve (q, k, v; gate, up) lie side by side without a gap. */
@@ -24,14 +26,26 @@ typedef struct mt_weight {
     int64_t shape[2];
     int64_t n, offset; /* elements, in the unit's block */
     bool frozen, decay;
+    bool exact;  /* the device has it in fp32, too */
+    bool no_low; /* frozen and bf16 in the files: its low halves are zero, and nobody stores them */
 } mt_weight;
+
+/* Numbers [first, first + n) of a unit's block that are exact, and where they begin in its exact numbers. */
+typedef struct mt_exact_run {
+    int64_t first, n, at;
+} mt_exact_run;
+enum { MT_EXACT_RUNS = 3 };
 
 typedef struct mt_layout {
     mt_weight *weights;
     int n_weights;
     int64_t n_elems;          /* of the block, gaps included */
     int64_t n_train, n_decay; /* [0, n_decay) decays, [n_decay, n_train) does not, the rest is frozen */
+    int64_t n_low;            /* [0, n_low) has low halves, those of the rest are zero */
+    mt_exact_run exact[MT_EXACT_RUNS]; /* ascending; n is 0 where a region has none */
+    int64_t n_exact;                   /* of all of them, gaps included */
     int64_t at[MT_ROLES];     /* offset of each role, -1: not in this unit */
+    int64_t exact_at[MT_ROLES]; /* the same in the exact numbers, -1: not exact */
     bool trains[MT_ROLES];
 } mt_layout;
 
@@ -67,6 +81,10 @@ typedef struct mt_model_options {
     size_t n_freeze;
     bool decay_all;            /* norms and biases decay too */
     const mt_file_names *names; /* NULL: as config.json and the family say */
+    /* True if a tensor of the files holds bf16 numbers; NULL: nothing is known of it, or it is as config.json says. */
+    bool (*is_bf16)(const void *files, const char *name);
+    const void *files;
+    bool assume_dtype; /* there are no files to ask: tensors have config.json's dtype */
 } mt_model_options;
 
 typedef struct mt_layer_kind mt_layer_kind; /* layer.h */

@@ -48,6 +48,9 @@ static inline const void *mt_pass_weight(const mt_pass *p, mt_role role)
     return p->l->at[role] < 0 ? NULL : (const char *)p->w->w + (size_t)p->l->at[role] * mt_dtype_bytes(p->r->t);
 }
 
+/* The same of a role whose numbers stay exact: in fp32, whatever the compute dtype. */
+static inline const float *mt_pass_exact(const mt_pass *p, mt_role role) { return mt_exact_weight(p->w, p->l, p->r->t, role); }
+
 /* Where a role's gradient is added up; NULL: it is not wanted. */
 static inline float *mt_pass_grad(const mt_pass *p, mt_role role)
 {

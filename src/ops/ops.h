@@ -504,7 +504,7 @@ size_t mt_adamw_piece(const mt_adamw *a, int64_t from, int64_t to);
 typedef struct mt_join_halves {
     int64_t n;
     const uint16_t *hi;
-    const int16_t *lo;
+    const int16_t *lo; /* NULL: all zero */
     float *w;
 } mt_join_halves;
 

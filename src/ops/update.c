@@ -115,7 +115,11 @@ static void join_piece(void *arg, int64_t piece)
 {
     const mt_join_halves *a = arg;
     int64_t from = piece * PIECE;
-    mt_join_array(a->w + from, a->hi + from, a->lo + from, (size_t)(piece_end(piece, a->n) - from));
+    size_t n = (size_t)(piece_end(piece, a->n) - from);
+    if (a->lo)
+        mt_join_array(a->w + from, a->hi + from, a->lo + from, n);
+    else
+        mt_to_f32(a->w + from, a->hi + from, MT_DTYPE_BF16, n);
 }
 
 mt_rc mt__join_halves_run(mt_pool *pool, const mt_join_halves *a, mt_err *err)

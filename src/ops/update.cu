@@ -109,14 +109,15 @@ __global__ void join_kernel(float *w, const uint16_t *hi, const int16_t *lo, int
     for (int64_t i = ((int64_t)blockIdx.x * blockDim.x + threadIdx.x) * W; i < n; i += step) {
         if (whole && i + W <= n) {
             vec<uint16_t, W> h = load<uint16_t, W>(hi + i);
-            vec<int16_t, W> l = load<int16_t, W>(lo + i);
+            vec<int16_t, W> l = {};
+            if (lo) l = load<int16_t, W>(lo + i);
             vec<float, W> out;
 #pragma unroll
             for (int k = 0; k < W; k++) out.at[k] = __uint_as_float(((uint32_t)h.at[k] << 16) + (uint32_t)(int32_t)l.at[k]);
             store<float, W>(w + i, out);
         } else {
             for (int64_t j = i; j < i + W && j < n; j++)
-                w[j] = __uint_as_float(((uint32_t)hi[j] << 16) + (uint32_t)(int32_t)lo[j]);
+                w[j] = __uint_as_float(((uint32_t)hi[j] << 16) + (lo ? (uint32_t)(int32_t)lo[j] : 0u));
         }
     }
 }

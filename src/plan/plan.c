@@ -391,12 +391,15 @@ static mt_rc add_unit(mt_plan *p, int u, mt_err *err)
     size_t n = (size_t)l->n_elems, n_train = (size_t)l->n_train, g = size_of(p->arithmetic.grad);
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, many = mt_plan_many_sweeps(p), tied = mt_unit_is_tied(p->model, u);
     bool updates = p->job.train && !p->job.only_gradients;
+    size_t n_low = (size_t)l->n_low, n_exact = f32 ? 0 : (size_t)l->n_exact; /* fp32 weights are exact */
     if (at->home == MT_DEVICE || !p->job.mapped) MT_TRY(add_at_home(p, MT_BUF_HI, u, n * 2, err));
-    if (updates || f32) MT_TRY(add_at_home(p, MT_BUF_LO, u, n * 2, err));
+    MT_TRY(updates || f32 ? add_at_home(p, MT_BUF_LO, u, n_low * 2, err)
+                          : add_at_home(p, MT_BUF_EXACT_HOME, u, n_exact * 4, err));
+    if (at->resident) MT_TRY(add(p, MT_BUF_EXACT, u, -1, MT_DEVICE, n_exact * (at->home == MT_HOST ? 8 : 4), err));
     /* In bf16 a device home is itself the compute form. */
     if (at->resident && (f32 || at->home == MT_HOST))
         MT_TRY(add(p, MT_BUF_RESIDENT, u, -1, MT_DEVICE, n * size_of(p->arithmetic.compute), err));
-    if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, n * 4, err));
+    if (at->resident && f32 && at->home == MT_HOST) MT_TRY(add(p, MT_BUF_HALVES, -1, u, MT_DEVICE, (n + n_low) * 2, err));
     if (!p->job.train || n_train == 0) return MT_OK;
     if (updates) MT_TRY(add_at_home(p, MT_BUF_M, u, moment_bytes(p, n_train), err));
     if (updates) MT_TRY(add_at_home(p, MT_BUF_V, u, moment_bytes(p, n_train), err));
@@ -449,7 +452,8 @@ static mt_rc add_group(mt_plan *p, int g, mt_err *err)
     bool f32 = p->arithmetic.compute == MT_DTYPE_F32, trains = p->job.train && l->n_train > 0;
     for (int s = 0; s < min_int(at->streamed, at->ring_slots); s++) {
         MT_TRY(add(p, MT_BUF_RING, g, s, MT_DEVICE, (size_t)l->n_elems * size_of(p->arithmetic.compute), err));
-        if (f32) MT_TRY(add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)l->n_elems * 4, err));
+        MT_TRY(f32 ? add(p, MT_BUF_HALVES, g, s, MT_DEVICE, (size_t)(l->n_elems + l->n_low) * 2, err)
+                   : add(p, MT_BUF_EXACT, g, s, MT_DEVICE, (size_t)l->n_exact * 8, err));
     }
     if (!trains) return MT_OK;
     for (int s = 0; s < min_int(at->members, at->sum_slots) && sums_pass_through(p); s++)

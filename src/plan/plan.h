@@ -90,39 +90,41 @@ typedef struct mt_job {
 } mt_job;
 
 /* Kinds of buffers; index says which one (unit, layer, group, slot). */
-#define MT_BUFFER_LIST(X)                                                                                    \
-    X(HI, "master.hi")          /* unit, at its home */                                                      \
-    X(LO, "master.lo")          /* unit */                                                                   \
-    X(M, "adam.m")              /* unit */                                                                   \
-    X(V, "adam.v")              /* unit */                                                                   \
-    X(PARKED, "grad.parked")    /* unit: host, waits for the norm */                                         \
-    X(SLAB, "grad.slab")        /* slab: host */                                                             \
-    X(RESIDENT, "weights.resident") /* unit: compute form */                                                 \
-    X(RING, "weights.ring")     /* group, slot */                                                            \
-    X(HALVES, "weights.halves") /* group, slot or unit: hi and lo on their way to fp32 */                    \
-    X(ACC, "grad.acc")          /* unit or (group, slot): fp32 */                                            \
-    X(ACC_TIED, "grad.acc_tied") /* the embedding's share of a tied unit */                                  \
-    X(ACC_HOST, "grad.acc_host") /* unit: fp32, between sweeps */                                            \
-    X(GRAD, "grad.out")         /* group, slot: rounded, on its way out */                                   \
-    X(GRAD_DEV, "grad.device")  /* unit: rounded, stays */                                                   \
-    X(STAGE, "stage")           /* slot: hi, lo, m, v */                                                     \
-    X(KEEP, "keep")             /* layer: kept activations on the device */                                  \
-    X(KEEP_SLOT, "keep.slot")   /* slot */                                                                   \
-    X(KEEP_HOST, "keep.host")   /* layer */                                                                  \
-    X(X_PASS, "x.pass")         /* two: inputs that are not kept */                                          \
-    X(DX, "dx")                                                                                              \
-    X(LAYER_WORK, "work.layer") /* set: activations of one layer and micro-batch */                          \
-    X(WORK, "work")             /* what all layers share */                                                  \
-    X(ENDS, "work.ends")        /* of embedding and head */                                                  \
-    X(SCRATCH, "scratch")                                                                                    \
-    X(ROPE, "rope")             /* cos, sin */                                                               \
-    X(INPUT, "input")           /* ids, positions, targets of a step */                                      \
-    X(INPUT_HOST, "input.host")                                                                              \
-    X(SUMS, "sums")             /* loss and norms */                                                         \
-    X(SUMS_HOST, "sums.host")                                                                                \
-    X(CACHE, "cache.kv")        /* layer: keys, then values, of generated sequences */                       \
-    X(LOGITS_HOST, "logits.host") /* of a row per cache slot */                                              \
-    X(BOUNCE, "bounce")         /* host: what is on its way between the device and a caller */               \
+#define MT_BUFFER_LIST(X)                                                                                                        \
+    X(HI, "master.hi")              /* unit, at its home */                                                                      \
+    X(LO, "master.lo")              /* unit */                                                                                   \
+    X(EXACT_HOME, "master.exact")   /* unit, where nothing is updated: hi, then lo, of exact numbers */                          \
+    X(M, "adam.m")                  /* unit */                                                                                   \
+    X(V, "adam.v")                  /* unit */                                                                                   \
+    X(PARKED, "grad.parked")        /* unit: host, waits for the norm */                                                         \
+    X(SLAB, "grad.slab")            /* slab: host */                                                                             \
+    X(RESIDENT, "weights.resident") /* unit: compute form */                                                                     \
+    X(RING, "weights.ring")         /* group, slot */                                                                            \
+    X(EXACT, "weights.exact")       /* group, slot or unit: exact numbers in fp32, and their halves on the way */                \
+    X(HALVES, "weights.halves")     /* group, slot or unit: hi and lo on their way to fp32 */                                    \
+    X(ACC, "grad.acc")              /* unit or (group, slot): fp32 */                                                            \
+    X(ACC_TIED, "grad.acc_tied")    /* the embedding's share of a tied unit */                                                   \
+    X(ACC_HOST, "grad.acc_host")    /* unit: fp32, between sweeps */                                                             \
+    X(GRAD, "grad.out")             /* group, slot: rounded, on its way out */                                                   \
+    X(GRAD_DEV, "grad.device")      /* unit: rounded, stays */                                                                   \
+    X(STAGE, "stage")               /* slot: hi, lo, m, v */                                                                     \
+    X(KEEP, "keep")                 /* layer: kept activations on the device */                                                  \
+    X(KEEP_SLOT, "keep.slot")       /* slot */                                                                                   \
+    X(KEEP_HOST, "keep.host")       /* layer */                                                                                  \
+    X(X_PASS, "x.pass")             /* two: inputs that are not kept */                                                          \
+    X(DX, "dx")                                                                                                                  \
+    X(LAYER_WORK, "work.layer") /* set: activations of one layer and micro-batch */                                              \
+    X(WORK, "work")             /* what all layers share */                                                                      \
+    X(ENDS, "work.ends")        /* of embedding and head */                                                                      \
+    X(SCRATCH, "scratch")                                                                                                        \
+    X(ROPE, "rope")   /* cos, sin */                                                                                             \
+    X(INPUT, "input") /* ids, positions, targets of a step */                                                                    \
+    X(INPUT_HOST, "input.host")                                                                                                  \
+    X(SUMS, "sums") /* loss and norms */                                                                                         \
+    X(SUMS_HOST, "sums.host")                                                                                                    \
+    X(CACHE, "cache.kv")            /* layer: keys, then values, of generated sequences */                                       \
+    X(LOGITS_HOST, "logits.host")   /* of a row per cache slot */                                                                \
+    X(BOUNCE, "bounce")             /* host: what is on its way between the device and a caller */                               \
     X(BOUNCE_STATE, "bounce.state") /* host: the same for threads that load and save */
 
 typedef enum mt_buffer_kind {

@@ -301,6 +301,7 @@ mt_rc mt_shape_model(mt_config **config, mt_model **model, const mt_shape *s, co
     int64_t L = (*config)->L, more = s->untrained ? ((int64_t)(s->billions * 1e9) - (*model)->n_params) / L : 0;
     mt_layout *layers = &(*model)->layouts[(*model)->units[mt_layer_first_unit(*model, 0)].group];
     layers->n_elems += more;
+    layers->n_low += more;
     layers->n_train += more;
     layers->n_decay += more;
     (*model)->n_params += more * L;

@@ -67,7 +67,11 @@ static bool acc_via_host(const drawing *d) { return mt_plan_many_sweeps(d->p) &&
 
 /* -- weights --------------------------------------------------------------------------------------- */
 
-static double fetch_bytes(const drawing *d, int u) { return (double)unit_of(d, u)->layout->n_elems * (is_f32(d) ? 4 : 2); }
+static double fetch_bytes(const drawing *d, int u)
+{
+    const mt_layout *l = unit_of(d, u)->layout;
+    return 2.0 * (double)(l->n_elems + (is_f32(d) ? l->n_low : l->n_exact));
+}
 
 /* The task that brings unit u's weights, or NONE when they are there. */
 static int acquire(drawing *d, int u)
