@@ -56,9 +56,13 @@ typedef struct writing {
     void *piece;
 } writing;
 
+/* Low halves that are zero whatever happens are not written. */
+static bool is_written(const part *p) { return p->kind != MT_STATE_LO || !p->w->no_low; }
+
 static mt_rc declare(void *arg, const part *p, mt_err *err)
 {
     const writing *w = arg;
+    if (!is_written(p)) return MT_OK;
     return mt_safetensors_writer_add(w->file, p->name, dtype_of(w->io, p->kind), p->w->n_dims, p->w->shape, err);
 }
 
@@ -76,6 +80,7 @@ static mt_rc put(void *arg, const part *p, mt_err *err)
 {
     const writing *w = arg;
     mt_dtype t = dtype_of(w->io, p->kind);
+    if (!is_written(p)) return MT_OK;
     for (int64_t first = 0; first < p->w->n; first += MT_STATE_PIECE) {
         int64_t n = mt_min_i64(MT_STATE_PIECE, p->w->n - first);
         MT_TRY(w->io->read(w->io->user, p->unit, p->kind, p->w->offset + first, n, w->piece, err));
@@ -128,6 +133,26 @@ static mt_rc check_shape(const mt_st_tensor *t, const part *p, mt_dtype expected
                    mt_st_shape_text(p->w->n_dims, p->w->shape).s);
 }
 
+/* True if the checkpoint has no moments of it: only then may its low halves have been left out. */
+static bool was_frozen(const loading *l, const part *p)
+{
+    char name[sizeof p->name];
+    size_t stem = strlen(p->name) - strlen(tails[p->kind]);
+    snprintf(name, sizeof name, "%.*s%s", (int)stem, p->name, tails[MT_STATE_M]);
+    return !mt_safetensors_find(l->file, name);
+}
+
+/* The weight was frozen and bf16 when the checkpoint was written. */
+static mt_rc load_zeros(const loading *l, const part *p, mt_err *err)
+{
+    static const int16_t zeros[1 << 12];
+    for (int64_t first = 0, n; first < p->w->n && !p->w->no_low; first += n) {
+        n = mt_min_i64(MT_COUNT(zeros), p->w->n - first);
+        MT_TRY(l->io->write(l->io->user, p->unit, p->kind, p->w->offset + first, n, zeros, err));
+    }
+    return MT_OK;
+}
+
 static mt_rc load(void *arg, const part *p, mt_err *err)
 {
     loading *l = arg;
@@ -136,6 +161,7 @@ static mt_rc load(void *arg, const part *p, mt_err *err)
         mt_info("\"%s\" is not in the checkpoint (frozen then?); it starts at 0", p->name);
         return MT_OK;
     }
+    if (!t && p->kind == MT_STATE_LO && was_frozen(l, p)) return load_zeros(l, p, err);
     if (!t) return mt_fail(err, MT_EINVAL, "\"%s\" is not in it: the checkpoint is of another model", p->name);
     MT_TRY(check_shape(t, p, dtype_of(l->io, p->kind), err));
     l->n_found++;
@@ -150,11 +176,17 @@ static mt_rc load(void *arg, const part *p, mt_err *err)
     return MT_OK;
 }
 
+static bool is_master(const char *name)
+{
+    size_t n = strlen(name), tail = strlen(tails[MT_STATE_HI]);
+    return n > tail && strcmp(name + n - tail, tails[MT_STATE_HI]) == 0;
+}
+
 /* Names that nobody asked for: moments of tensors that are frozen now may be, anything else is another model's. */
 static mt_rc check_rest(const mt_safetensors *file, size_t n_found, const mt_model *m, int unit, mt_err *err)
 {
     size_t masters = 0;
-    for (size_t i = 0; i < mt_safetensors_count(file); i++) masters += mt_safetensors_at(file, i)->dtype == MT_DTYPE_I16; /* one lo each */
+    for (size_t i = 0; i < mt_safetensors_count(file); i++) masters += is_master(mt_safetensors_at(file, i)->name);
     if (masters == (size_t)m->units[unit].layout->n_weights) return MT_OK;
     return mt_fail(err, MT_EINVAL,
                    "it has %zu tensors where this model has %d (%zu parts fit): the checkpoint is of another model", masters,

@@ -175,5 +175,7 @@ mt_rc mt_weights_model(mt_model **out, mt_config **config, const mt_shards *shar
     }
     const mt_file_names names = mt_weights_names(*config, shards, notice);
     o.names = &names;
+    o.is_bf16 = mt_weights_is_bf16;
+    o.files = shards;
     return mt_model_create(out, *config, &o, err);
 }

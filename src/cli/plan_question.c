@@ -24,7 +24,10 @@ void mt_subject_close(mt_subject *s)
 mt_model_options mt_plan_model_options(const mt_settings *set)
 {
     const mt_training_settings *t = &set->training;
-    return (mt_model_options){ .freeze = t->freeze.items, .n_freeze = t->freeze.n, .decay_all = t->decay_norms_and_biases };
+    return (mt_model_options){ .freeze = t->freeze.items,
+                               .n_freeze = t->freeze.n,
+                               .decay_all = t->decay_norms_and_biases,
+                               .assume_dtype = !t->from_scratch };
 }
 
 static mt_rc open_shape(mt_subject *s, const mt_shape *shape, const mt_settings *set, mt_err *err)

@@ -40,10 +40,18 @@ static char *home_of(const mt_engine *e, int unit, mt_state_kind kind)
     return homes[kind];
 }
 
+/* True if the plan keeps this state of the unit; low halves also where all of them are zero and nothing is stored. */
+static bool is_kept(const mt_engine *e, int unit, mt_state_kind kind)
+{
+    const mt_job *j = &e->plan->job;
+    bool low = (j->train && !j->only_gradients) || mt__is_f32(e);
+    return home_of(e, unit, kind) || (kind == MT_STATE_LO && low && !mt__layout(e, unit)->n_low);
+}
+
 static mt_rc check_range(const mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, mt_err *err)
 {
     int64_t size = count_of(e, unit, kind);
-    if (!home_of(e, unit, kind) && !(kind <= MT_STATE_LO && e->units[unit].exact_home))
+    if (!is_kept(e, unit, kind) && !(kind <= MT_STATE_LO && e->units[unit].exact_home))
         return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
     if (first >= 0 && n >= 0 && first <= size - n) return MT_OK;
     return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of %lld", unit, (long long)first, (long long)(first + n),
@@ -249,7 +257,7 @@ mt_rc mt__state_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, 
 {
     size_t each = bytes_each(e, kind);
     MT_TRY(check_range(e, unit, kind, first, n, err));
-    if (!home_of(e, unit, kind)) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
+    if (!is_kept(e, unit, kind)) return mt_fail(err, MT_EINVAL, "unit %d has no such state under this plan", unit);
     if (packed(e, kind)) return read_packed(e, unit, kind, first, n, dst, err);
     if (kind == MT_STATE_LO) return read_low(e, unit, first, n, dst, err);
     return mt__home_read(e, unit, home_of(e, unit, kind) + (size_t)first * each, dst, (size_t)n * each, err);
@@ -275,7 +283,7 @@ static mt_rc write_home(mt_engine *e, int unit, mt_state_kind kind, int64_t firs
     size_t each = bytes_each(e, kind);
     if (packed(e, kind)) return write_packed(e, unit, kind, first, n, src, err);
     if (kind <= MT_STATE_LO && e->units[unit].exact_home) MT_TRY(write_exact(e, unit, kind, first, n, src, err));
-    if (!home_of(e, unit, kind)) return MT_OK; /* mapped, or not wanted: but for the exact */
+    if (!is_kept(e, unit, kind)) return MT_OK; /* mapped, or not wanted: but for the exact */
     if (kind == MT_STATE_LO) return write_low(e, unit, first, n, src, err);
     return mt__home_write(e, unit, home_of(e, unit, kind) + (size_t)first * each, src, (size_t)n * each, err);
 }
