@@ -86,16 +86,17 @@ __device__ __forceinline__ void fetch(bf16 *dst, const bf16 *src, int64_t ld, in
     }
 }
 
-/* A whole state, or BV columns of one. */
-template <int D, int BV, int THREADS> __device__ __forceinline__ void fetch_state(bf16 *dst, const bf16 *src)
+/* N rows of a state of D x D. */
+template <int N, int D, int THREADS> __device__ __forceinline__ void fetch_state(bf16 *dst, const bf16 *src)
 {
 #pragma unroll
-    for (int at = threadIdx.x; at < D * (BV / 8); at += THREADS) {
-        int r = at / (BV / 8), c = at % (BV / 8) * 8;
-        copy16(dst + r * (BV + 8) + c, src + r * D + c, true);
+    for (int at = threadIdx.x; at < N * (D / 8); at += THREADS) {
+        int r = at / (D / 8), c = at % (D / 8) * 8;
+        copy16(dst + r * tile_row<D> + c, src + r * D + c, true);
     }
 }
 
+/* BV columns of a tile to a state of D x D. */
 template <int D, int BV, int THREADS> __device__ __forceinline__ void store_state(bf16 *dst, const bf16 *src)
 {
 #pragma unroll
@@ -546,27 +547,39 @@ template <int D, int BV, int STAGES> __global__ void __launch_bounds__(WALK_THRE
     }
 }
 
-/* -- the rest: a chunk and key head, eight warps: 16 rows and half of the columns each ------------------ */
+/* -- the rest: a chunk and key head, eight warps of 16 rows and half of the columns each ----------------- */
 
 enum { REST_THREADS = 256 };
 
-template <int D> struct rest_shared {
-    bf16 q[tile<D>], k[tile<D>];
-    bf16 v[tile<D>], dr[tile<D>], d_o[tile<D>]; /* v: first dV^, then V^ */
-    bf16 s[D * tile_row<D>];                    /* S, then dS' */
-    bf16 m[SQUARE_TILE], f[SQUARE_TILE];        /* m: first T */
+/* A warp has 32 of every 64 columns: PASSES blocks of them.  SMALL fits GPUs with 99 KiB of shared memory: it brings in a state 64
+ * rows at a time, and q and k only when dR and dO are done with. */
+template <int D, bool SMALL> struct rest_shared {
+    static constexpr int LD = tile_row<D>, PASSES = D / 64;
+    bf16 v[tile<D>];                               /* dV^, then V^ */
+    bf16 dr[tile<D>], d_o[tile<D>];                /* SMALL: then k and q */
+    bf16 keys[SMALL ? 8 : 2 * tile<D>];            /* else: q and k */
+    bf16 s[(SMALL ? 64 : D) * LD];                 /* S, then dS' */
+    bf16 m[SQUARE_TILE], f[SQUARE_TILE];           /* m: first T */
     gates of;
     /* Sums over the columns of a row, a half each: dR . V, K . Y, Q . dO S', K . V^ dS'', E + G, dA o K K' o D. */
     float v_sum[2][ROWS], y_sum[2][ROWS], q_sum[2][ROWS], z_sum[2][ROWS], across[2][ROWS], beta_sum[2][ROWS];
     float down[4][ROWS]; /* of E + G over 16 rows each */
-    float dgamma[ROWS], warp_sums[8], two[2][2];
+    float dgamma[ROWS], warp_sums[REST_THREADS / 32], two[2][2];
+
+    __device__ __forceinline__ bf16 *q(void) { return SMALL ? d_o : keys; }
+    __device__ __forceinline__ bf16 *k(void) { return SMALL ? dr : keys + tile<D>; }
 };
 
-/* Where a warp's results are: rows row0 + lane / 4 (+ 8), columns from col0. */
+/* What a block works on, and where a warp's results are: rows row(0) and row(1), columns col(pass, n) and the next. */
 struct spot {
+    mt_delta_chunk c;
+    int h, head;            /* value head, in the group and in all */
+    int key;                /* key head in the group */
     int warp, lane, row0, half;
+
     __device__ __forceinline__ int row(int e) const { return row0 + lane / 4 + e * 8; }
-    __device__ __forceinline__ int col(int n) const { return n * 8 + lane % 4 * 2; }
+    __device__ __forceinline__ int first(int pass) const { return pass * 64 + half * 32; }
+    __device__ __forceinline__ int col(int pass, int n) const { return first(pass) + n * 8 + lane % 4 * 2; }
     __device__ __forceinline__ void put_sum(float (*sums)[ROWS], int e, float x) const
     {
         x = quad_sum(x);
@@ -575,157 +588,158 @@ struct spot {
 };
 
 /* dR = T' dV^: to a tile, and as dV = beta dR to memory. */
-template <int D> __device__ __forceinline__ void make_dr(const delta_group &g, rest_shared<D> &s, mt_delta_chunk c, int head, const spot &p)
+template <int D, bool SMALL> __device__ __forceinline__ void make_dr(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
 {
     constexpr int LD = tile_row<D>;
     const mt_delta_rule &a = g.a;
-    const int col0 = p.half * (D / 2);
-    float acc[D / 16][4];
-    clear<D / 16>(acc);
-    transposed_times<D / 2, ROWS, SQUARE, LD>(acc, s.m + p.row0, s.v + col0, p.lane);
-    put<D / 2, LD>(s.dr + p.row0 * LD + col0, acc, p.lane);
+    float sum[2] = {};
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-        int i = p.row(e);
-        float beta = s.of.beta[i], sum = 0;
-        const bf16 *v = (const bf16 *)a.v + (c.row + i) * a.ldv + head * a.Dv + col0;
-        bf16 *dv = (bf16 *)a.dv + (c.row + i) * a.ld_d + head * a.Dv + col0;
+    for (int pass = 0; pass < D / 64; pass++) {
+        float acc[4][4];
+        clear<4>(acc);
+        transposed_times<32, ROWS, SQUARE, LD>(acc, s.m + p.row0, s.v + p.first(pass), p.lane);
+        put<32, LD>(s.dr + p.row0 * LD + p.first(pass), acc, p.lane);
 #pragma unroll
-        for (int n = 0; n < D / 16; n++) {
-            if (i >= c.rows || col0 + p.col(n) >= a.Dv) continue;
-            float x = acc[n][2 * e], y = acc[n][2 * e + 1];
-            float2 in = pair_at(v + p.col(n));
-            sum += x * in.x + y * in.y;
-            *(uint32_t *)(dv + p.col(n)) = pack(beta * x, beta * y);
+        for (int e = 0; e < 2; e++) {
+            int i = p.row(e);
+            float beta = s.of.beta[i];
+            const bf16 *v = (const bf16 *)a.v + (p.c.row + i) * a.ldv + p.head * a.Dv;
+            bf16 *dv = (bf16 *)a.dv + (p.c.row + i) * a.ld_d + p.head * a.Dv;
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                int j = p.col(pass, n);
+                if (i >= p.c.rows || j >= a.Dv) continue;
+                float2 in = pair_at(v + j);
+                sum[e] += acc[n][2 * e] * in.x + acc[n][2 * e + 1] * in.y;
+                *(uint32_t *)(dv + j) = pack(beta * acc[n][2 * e], beta * acc[n][2 * e + 1]);
+            }
         }
-        p.put_sum(s.v_sum, e, sum);
     }
+    p.put_sum(s.v_sum, 0, sum[0]);
+    p.put_sum(s.v_sum, 1, sum[1]);
 }
 
-/* grad += by(row) a b', and the rows' sums of that times the rows of a tile. */
-template <int D>
-__device__ __forceinline__ void through_state(rest_shared<D> &s, float (&grad)[D / 16][4], const bf16 *a, const bf16 *other, float (*sums)[ROWS],
-                                              const float (&by)[2], const spot &p)
+/* One pass of grad += diag(by) a S', and of the rows' sums of that times the rows of `other`, q or k. */
+template <int D, bool SMALL>
+__device__ __forceinline__ void through_state(rest_shared<D, SMALL> &s, float (&grad)[4][4], const bf16 *a, const bf16 *other, const float (&by)[2],
+                                              float (&sum)[2], int pass, const spot &p)
 {
     constexpr int LD = tile_row<D>;
-    const int col0 = p.half * (D / 2);
-    float acc[D / 16][4];
-    clear<D / 16>(acc);
-    times_transposed<D / 2, D, LD, LD>(acc, a + p.row0 * LD, s.s + col0 * LD, p.lane);
+    float acc[4][4];
+    clear<4>(acc);
+    times_transposed<32, D, LD, LD>(acc, a + p.row0 * LD, s.s + (SMALL ? p.half * 32 : p.first(pass)) * LD, p.lane);
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-        float sum = 0;
+    for (int e = 0; e < 2; e++)
 #pragma unroll
-        for (int n = 0; n < D / 16; n++) {
-            float2 o = pair_at(other + p.row(e) * LD + col0 + p.col(n));
+        for (int n = 0; n < 4; n++) {
             float x = acc[n][2 * e] * by[e], y = acc[n][2 * e + 1] * by[e];
-            sum += x * o.x + y * o.y;
             grad[n][2 * e] += x;
             grad[n][2 * e + 1] += y;
+            if (p.row(e) >= p.c.rows) continue;
+            float2 o = pair_at(other + p.row(e) * D + p.col(pass, n));
+            sum[e] += x * o.x + y * o.y;
         }
-        p.put_sum(sums, e, sum);
-    }
 }
 
-__device__ __forceinline__ void no_sums(float (*sums)[ROWS], const spot &p)
+/* Rows of a state for a pass, or all of them. */
+template <int D, bool SMALL> __device__ __forceinline__ void fetch_rows_of_state(rest_shared<D, SMALL> &s, const bf16 *src, int pass)
 {
-    p.put_sum(sums, 0, 0.0f);
-    p.put_sum(sums, 1, 0.0f);
+    fetch_state<SMALL ? 64 : D, D, REST_THREADS>(s.s, src + (SMALL ? pass * 64 * D : 0));
 }
 
-/* <S, dS'>, this thread's share, while dS' takes the place of S. */
-template <int D> __device__ __forceinline__ float exchange_state(rest_shared<D> &s, const bf16 *src, bool has_old)
+/* Those of dS'; and this thread's share of <S, dS'> in them. */
+template <int D, bool SMALL>
+__device__ __forceinline__ float take_dstate(rest_shared<D, SMALL> &s, const bf16 *ds, const bf16 *before, int pass)
 {
+    constexpr int N = SMALL ? 64 : D;
     float sum = 0;
+#pragma unroll 4
+    for (int at = threadIdx.x; at < N * (D / 8); at += REST_THREADS) {
+        int r = at / (D / 8), c = at % (D / 8) * 8, from = (SMALL ? pass * 64 + r : r) * D + c;
+        vec<bf16, 8> x = load<bf16, 8>(ds + from);
+        store<bf16, 8>(s.s + r * tile_row<D> + c, x);
+        if (!before) continue;
+        vec<bf16, 8> old = load<bf16, 8>(before + from);
 #pragma unroll
-    for (int at = threadIdx.x; at < D * (D / 8); at += REST_THREADS) {
-        int r = at / (D / 8), c = at % (D / 8) * 8;
-        bf16 *dst = s.s + r * tile_row<D> + c;
-        vec<bf16, 8> x = load<bf16, 8>(src + r * D + c);
-        if (has_old) {
-            vec<bf16, 8> old = load<bf16, 8>(dst);
-#pragma unroll
-            for (int e = 0; e < 8; e++) sum += to_f32(x.at[e]) * to_f32(old.at[e]);
-        }
-        store<bf16, 8>(dst, x);
+        for (int e = 0; e < 8; e++) sum += to_f32(x.at[e]) * to_f32(old.at[e]);
     }
     return sum;
 }
 
 /* dA and dP, a half of their columns: M and beta F to tiles, and the sums of E + G and of dA o K K' o D. */
-template <int D> __device__ __forceinline__ void make_squares(const delta_group &g, rest_shared<D> &s, mt_delta_chunk c, int h, const spot &p)
+template <int D, bool SMALL> __device__ __forceinline__ void make_squares(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
 {
-    constexpr int LD = tile_row<D>, N = ROWS / 2;
-    const int col0 = p.half * N;
-    float da[N / 8][4], dp[N / 8][4], down[N / 8][2] = {};
-    clear<N / 8>(da);
-    clear<N / 8>(dp);
-    times_transposed<N, D, LD, LD>(da, s.dr + p.row0 * LD, s.v + col0 * LD, p.lane);
-    times_transposed<N, D, LD, LD>(dp, s.d_o + p.row0 * LD, s.v + col0 * LD, p.lane);
+    constexpr int LD = tile_row<D>;
+    const int col0 = p.half * 32;
+    float da[4][4], dp[4][4], down[4][2] = {};
+    clear<4>(da);
+    clear<4>(dp);
+    times_transposed<32, D, LD, LD>(da, s.dr + p.row0 * LD, s.v + col0 * LD, p.lane);
+    times_transposed<32, D, LD, LD>(dp, s.d_o + p.row0 * LD, s.v + col0 * LD, p.lane);
 #pragma unroll
     for (int e = 0; e < 2; e++) {
         int i = p.row(e);
         float gamma = s.of.gamma[i], beta = s.of.beta[i], across = 0, beta_sum = 0;
-        const bf16 *A = g.rows<bf16>(g.l.a, h, c.row + i, ROWS) + col0, *P = g.rows<bf16>(g.l.p, h, c.row + i, ROWS) + col0;
+        const bf16 *A = g.rows<bf16>(g.l.a, p.h, p.c.row + i, ROWS), *P = g.rows<bf16>(g.l.p, p.h, p.c.row + i, ROWS);
 #pragma unroll
-        for (int n = 0; n < N / 8; n++) {
+        for (int n = 0; n < 4; n++) {
+            int j0 = p.col(0, n);
             float2 a = make_float2(0, 0), q = a;
-            if (i < c.rows) a = pair_at(A + p.col(n)), q = pair_at(P + p.col(n));
+            if (i < p.c.rows) a = pair_at(A + j0), q = pair_at(P + j0); /* a is 0 unless i > j, q unless i >= j */
             float m[2], f[2];
 #pragma unroll
             for (int x = 0; x < 2; x++) {
-                int j = col0 + p.col(n) + x;
+                int j = j0 + x;
                 float decay = i >= j ? __expf(gamma - s.of.gamma[j]) : 0.0f, dA = -da[n][2 * e + x], dP = dp[n][2 * e + x];
-                float g0 = dA * (x ? a.y : a.x), both = dP * (x ? q.y : q.x) + beta * g0; /* a is 0 unless i > j, q unless i >= j */
+                float g0 = dA * (x ? a.y : a.x), both = dP * (x ? q.y : q.x) + beta * g0;
                 m[x] = dP * decay;
                 f[x] = i > j ? beta * dA * decay : 0.0f;
                 across += both;
                 beta_sum += g0;
                 down[n][x] += both;
             }
-            *(uint32_t *)(s.m + i * SQUARE + col0 + p.col(n)) = pack(m[0], m[1]);
-            *(uint32_t *)(s.f + i * SQUARE + col0 + p.col(n)) = pack(f[0], f[1]);
+            *(uint32_t *)(s.m + i * SQUARE + j0) = pack(m[0], m[1]);
+            *(uint32_t *)(s.f + i * SQUARE + j0) = pack(f[0], f[1]);
         }
         p.put_sum(s.across, e, across);
         p.put_sum(s.beta_sum, e, beta_sum);
     }
 #pragma unroll
-    for (int n = 0; n < N / 8; n++)
+    for (int n = 0; n < 4; n++)
 #pragma unroll
         for (int x = 0; x < 2; x++) {
             float sum = down[n][x];
+#pragma unroll
             for (int step = 4; step < 32; step *= 2) sum += __shfl_xor_sync(0xffffffffu, sum, step);
-            if (p.lane < 4) s.down[p.row0 / 16][col0 + p.col(n) + x] = sum;
+            if (p.lane < 4) s.down[p.row0 / 16][p.col(0, n) + x] = sum;
         }
 }
 
 /* da, db and the chunk's shares of dA_log and ddt_bias, by the first two warps.  states: e^gamma_C <S, dS'>. */
-template <int D> __device__ __forceinline__ void write_gates(const delta_group &g, rest_shared<D> &s, mt_delta_chunk c, int head, float states)
+template <int D, bool SMALL>
+__device__ __forceinline__ void write_gates(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p, float states)
 {
     const mt_delta_rule &a = g.a;
     int i = threadIdx.x;
-    float z = 0, beta = 0;
     if (i < ROWS) {
         float ky = s.y_sum[0][i] + s.y_sum[1][i]; /* has the factor -beta e^gamma */
-        float v = s.v_sum[0][i] + s.v_sum[1][i], q = s.q_sum[0][i] + s.q_sum[1][i], down = 0;
-        z = s.z_sum[0][i] + s.z_sum[1][i];
-        beta = s.of.beta[i];
-        for (int n = 0; n < 4; n++) down += s.down[n][i];
+        float v = s.v_sum[0][i] + s.v_sum[1][i], q = s.q_sum[0][i] + s.q_sum[1][i], z = s.z_sum[0][i] + s.z_sum[1][i];
+        float down = s.down[0][i] + s.down[1][i] + (s.down[2][i] + s.down[3][i]), beta = s.of.beta[i];
         s.dgamma[i] = q - z + (s.across[0][i] + s.across[1][i]) - down + ky;
-        float sums = s.beta_sum[0][i] + s.beta_sum[1][i], own = beta > 0 ? ky / beta : 0.0f;
-        if (i < c.rows) ((bf16 *)a.db)[(c.row + i) * a.ld_dab + head] = from_f32<bf16>((v + own + sums) * beta * (1.0f - beta));
+        float dbeta = v + (beta > 0 ? ky / beta : 0.0f) + (s.beta_sum[0][i] + s.beta_sum[1][i]);
+        if (i < p.c.rows) ((bf16 *)a.db)[(p.c.row + i) * a.ld_dab + p.head] = from_f32<bf16>(dbeta * beta * (1.0f - beta));
         z = warp_sum(z);
         if (i % 32 == 0) s.two[0][i / 32] = z;
     }
     __syncthreads();
     float da = 0, log = 0;
-    if (i < c.rows) {
+    if (i < p.c.rows) {
         float dg = states + (s.two[0][0] + s.two[0][1]);
         for (int n = ROWS - 1; n >= i; n--) dg += s.dgamma[n];
-        float x = to_f32(((const bf16 *)a.a)[(c.row + i) * a.ld_ab + head]) + a.dt_bias[head], e = -expf(a.A_log[head]);
+        float x = to_f32(((const bf16 *)a.a)[(p.c.row + i) * a.ld_ab + p.head]) + a.dt_bias[p.head], e = -expf(a.A_log[p.head]);
         da = dg * e * delta_softplus_slope(x);
         log = dg * e * delta_softplus(x);
-        ((bf16 *)a.da)[(c.row + i) * a.ld_dab + head] = from_f32<bf16>(da);
+        ((bf16 *)a.da)[(p.c.row + i) * a.ld_dab + p.head] = from_f32<bf16>(da);
     }
     __syncthreads(); /* two was read */
     if (i < ROWS) {
@@ -733,124 +747,175 @@ template <int D> __device__ __forceinline__ void write_gates(const delta_group &
         if (i % 32 == 0) s.two[0][i / 32] = log, s.two[1][i / 32] = da;
     }
     __syncthreads();
-    float *sums = g.at<float>(g.l.sums) + (int64_t)blockIdx.x * 2 * a.H + head;
+    float *sums = g.at<float>(g.l.sums) + (int64_t)blockIdx.x * 2 * a.H + p.head;
     if (i == 0) sums[0] = s.two[0][0] + s.two[0][1], sums[a.H] = s.two[1][0] + s.two[1][1];
 }
 
 /* Gradient of x from that of y = scale x / |x|; leaves through a tile that is free. */
-template <int D>
-__device__ __forceinline__ void write_denormed(const mt_delta_rule &a, rest_shared<D> &s, float (&grad)[D / 16][4], bf16 *dx, const bf16 *x, int64_t ldx,
-                                               float scale, bf16 *free, int rows, const spot &p)
+template <int D, bool SMALL>
+__device__ __forceinline__ void write_denormed(const mt_delta_rule &a, rest_shared<D, SMALL> &s, float (&grad)[D / 64][4][4], bf16 *dx, const bf16 *x,
+                                               int64_t ldx, float scale, bf16 *free, const spot &p)
 {
     constexpr int LD = tile_row<D>;
-    const int col0 = p.half * (D / 2);
+    float length[2] = {}, along[2] = {};
     __syncthreads(); /* the arrays of sums and the tile are free */
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-        float length = 0, along = 0;
+    for (int pass = 0; pass < D / 64; pass++)
 #pragma unroll
-        for (int n = 0; n < D / 16; n++) {
-            if (p.row(e) >= rows || col0 + p.col(n) >= a.Dk) continue;
-            float2 in = pair_at(x + p.row(e) * ldx + col0 + p.col(n));
-            length += in.x * in.x + in.y * in.y;
-            along += in.x * grad[n][2 * e] + in.y * grad[n][2 * e + 1];
-        }
-        p.put_sum(s.v_sum, e, length);
-        p.put_sum(s.y_sum, e, along);
-    }
+        for (int e = 0; e < 2; e++)
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                if (p.row(e) >= p.c.rows || p.col(pass, n) >= a.Dk) continue;
+                float2 in = pair_at(x + p.row(e) * ldx + p.col(pass, n));
+                length[e] += in.x * in.x + in.y * in.y;
+                along[e] += in.x * grad[pass][n][2 * e] + in.y * grad[pass][n][2 * e + 1];
+            }
+#pragma unroll
+    for (int e = 0; e < 2; e++) p.put_sum(s.v_sum, e, length[e]), p.put_sum(s.y_sum, e, along[e]);
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < 2; e++) {
-        int i = p.row(e);
-        float r = rsqrtf(s.v_sum[0][i] + s.v_sum[1][i] + 1e-6f), along = (s.y_sum[0][i] + s.y_sum[1][i]) * r * r;
+    for (int pass = 0; pass < D / 64; pass++) {
 #pragma unroll
-        for (int n = 0; n < D / 16; n++) {
-            float2 in = make_float2(0, 0);
-            if (i < rows && col0 + p.col(n) < a.Dk) in = pair_at(x + i * ldx + col0 + p.col(n));
-            grad[n][2 * e] = scale * r * (grad[n][2 * e] - in.x * along);
-            grad[n][2 * e + 1] = scale * r * (grad[n][2 * e + 1] - in.y * along);
+        for (int e = 0; e < 2; e++) {
+            int i = p.row(e);
+            float r = rsqrtf(s.v_sum[0][i] + s.v_sum[1][i] + 1e-6f), by = (s.y_sum[0][i] + s.y_sum[1][i]) * r * r;
+#pragma unroll
+            for (int n = 0; n < 4; n++) {
+                float2 in = make_float2(0, 0);
+                if (i < p.c.rows && p.col(pass, n) < a.Dk) in = pair_at(x + i * ldx + p.col(pass, n));
+                grad[pass][n][2 * e] = scale * r * (grad[pass][n][2 * e] - in.x * by);
+                grad[pass][n][2 * e + 1] = scale * r * (grad[pass][n][2 * e + 1] - in.y * by);
+            }
         }
+        bf16 *rows = free + p.row0 * LD + p.first(pass);
+        put<32, LD>(rows, grad[pass], p.lane);
+        take_out<32, LD>(dx + p.row0 * a.ld_d + p.first(pass), a.ld_d, rows, p.c.rows - p.row0, (int)a.Dk - p.first(pass), p.lane);
     }
-    put<D / 2, LD>(free + p.row0 * LD + col0, grad, p.lane);
-    take_out<D / 2, LD>(dx + p.row0 * a.ld_d + col0, a.ld_d, free + p.row0 * LD + col0, rows - p.row0, (int)a.Dk - col0, p.lane);
+}
+
+template <int D, bool SMALL> __device__ __forceinline__ void fetch_keys(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
+{
+    fetch<D, tile_row<D>, REST_THREADS>(s.q(), g.rows<bf16>(g.l.q, p.key, p.c.row, D), D, p.c.rows, D);
+    fetch<D, tile_row<D>, REST_THREADS>(s.k(), g.rows<bf16>(g.l.k, p.key, p.c.row, D), D, p.c.rows, D);
+}
+
+/* What comes through the state before the chunk: S is in its tile, or the first rows of it. */
+template <int D, bool SMALL>
+__device__ __forceinline__ void through_before(const delta_group &g, rest_shared<D, SMALL> &s, float (&dq)[D / 64][4][4], float (&dk)[D / 64][4][4],
+                                               const spot &p)
+{
+    const bf16 *q = g.rows<bf16>(g.l.q, p.key, p.c.row, D), *k = g.rows<bf16>(g.l.k, p.key, p.c.row, D);
+    float grown[2], left[2], y[2] = {}, o[2] = {};
+#pragma unroll
+    for (int e = 0; e < 2; e++) {
+        grown[e] = __expf(s.of.gamma[p.row(e)]);
+        left[e] = -s.of.beta[p.row(e)] * grown[e];
+    }
+#pragma unroll
+    for (int pass = 0; pass < D / 64 && p.c.before >= 0; pass++) {
+        if (SMALL && pass) {
+            __syncthreads();
+            fetch_rows_of_state<D, SMALL>(s, g.state<bf16>(g.l.s, p.h, p.c.before), pass);
+            copies_commit();
+            copies_arrive<0>();
+        }
+        through_state<D, SMALL>(s, dk[pass], s.dr, k, left, y, pass, p);
+        through_state<D, SMALL>(s, dq[pass], s.d_o, q, grown, o, pass, p);
+    }
+#pragma unroll
+    for (int e = 0; e < 2; e++) p.put_sum(s.y_sum, e, y[e]), p.put_sum(s.q_sum, e, o[e]);
+}
+
+/* The same for the state after it: dS' is in the tile.  states grows by the rest of <S, dS'>. */
+template <int D, bool SMALL>
+__device__ __forceinline__ void through_after(const delta_group &g, rest_shared<D, SMALL> &s, float (&dk)[D / 64][4][4], const bf16 *before,
+                                              float &states, const spot &p)
+{
+    const bf16 *k = g.rows<bf16>(g.l.k, p.key, p.c.row, D);
+    float left[2], z[2] = {};
+#pragma unroll
+    for (int e = 0; e < 2; e++) left[e] = __expf(s.of.last() - s.of.gamma[p.row(e)]);
+#pragma unroll
+    for (int pass = 0; pass < D / 64 && p.c.after >= 0; pass++) {
+        if (SMALL && pass) {
+            __syncthreads();
+            states += take_dstate<D, SMALL>(s, g.state<bf16>(g.l.ds, p.h, p.c.after), before, pass);
+            __syncthreads();
+        }
+        through_state<D, SMALL>(s, dk[pass], s.v, k, left, z, pass, p);
+    }
+#pragma unroll
+    for (int e = 0; e < 2; e++) p.put_sum(s.z_sum, e, z[e]);
 }
 
 /* One value head's share of dQ and dK, and its own gradients. */
-template <int D>
-__device__ __forceinline__ void rest_of_head(const delta_group &g, rest_shared<D> &s, mt_delta_chunk c, int h, float (&dq)[D / 16][4],
-                                             float (&dk)[D / 16][4], const spot &p)
+template <int D, bool SMALL>
+__device__ __forceinline__ void rest_of_head(const delta_group &g, rest_shared<D, SMALL> &s, float (&dq)[D / 64][4][4], float (&dk)[D / 64][4][4],
+                                             const spot &p)
 {
     constexpr int LD = tile_row<D>;
     const mt_delta_rule &a = g.a;
-    const int head = g.first_head + h, col0 = p.half * (D / 2);
-    fetch<D, LD, REST_THREADS>(s.v, g.rows<bf16>(g.l.dv, h, c.row, D), D, c.rows, D);
-    fetch<D, LD, REST_THREADS>(s.d_o, (const bf16 *)a.d_o + c.row * a.ldo + head * a.Dv, a.ldo, c.rows, (int)a.Dv);
-    fetch<ROWS, SQUARE, REST_THREADS>(s.m, g.rows<bf16>(g.l.t, h, c.row, ROWS), ROWS, c.rows, ROWS);
-    if (c.before >= 0) fetch_state<D, D, REST_THREADS>(s.s, g.state<bf16>(g.l.s, h, c.before));
+    const mt_delta_chunk c = p.c;
+    const bf16 *before = c.before >= 0 ? g.state<bf16>(g.l.s, p.h, c.before) : nullptr;
+    fetch<D, LD, REST_THREADS>(s.v, g.rows<bf16>(g.l.dv, p.h, c.row, D), D, c.rows, D);
+    fetch<D, LD, REST_THREADS>(s.d_o, (const bf16 *)a.d_o + c.row * a.ldo + p.head * a.Dv, a.ldo, c.rows, (int)a.Dv);
+    fetch<ROWS, SQUARE, REST_THREADS>(s.m, g.rows<bf16>(g.l.t, p.h, c.row, ROWS), ROWS, c.rows, ROWS);
+    if (before) fetch_rows_of_state<D, SMALL>(s, before, 0);
     copies_commit();
-    s.of.load(g, c, head);
+    s.of.load(g, c, p.head);
     copies_arrive<0>();
-    float states = 0, last = s.of.last(), by[2];
-    make_dr<D>(g, s, c, head, p);
+    make_dr<D, SMALL>(g, s, p);
     __syncthreads();
-    fetch<D, LD, REST_THREADS>(s.v, g.rows<bf16>(g.l.v, h, c.row, D), D, c.rows, D);
+    fetch<D, LD, REST_THREADS>(s.v, g.rows<bf16>(g.l.v, p.h, c.row, D), D, c.rows, D);
     copies_commit();
-    if (c.before >= 0) {
-        for (int e = 0; e < 2; e++) by[e] = -s.of.beta[p.row(e)] * __expf(s.of.gamma[p.row(e)]);
-        through_state<D>(s, dk, s.dr, s.k, s.y_sum, by, p);
-        for (int e = 0; e < 2; e++) by[e] = __expf(s.of.gamma[p.row(e)]);
-        through_state<D>(s, dq, s.d_o, s.q, s.q_sum, by, p);
-    } else {
-        no_sums(s.y_sum, p);
-        no_sums(s.q_sum, p);
-    }
+    through_before<D, SMALL>(g, s, dq, dk, p);
     copies_arrive<0>();
-    if (c.after >= 0) states = exchange_state<D>(s, g.state<bf16>(g.l.ds, h, c.after), c.before >= 0);
-    make_squares<D>(g, s, c, h, p);
+    float states = 0;
+    if (c.after >= 0) states = take_dstate<D, SMALL>(s, g.state<bf16>(g.l.ds, p.h, c.after), before, 0);
+    make_squares<D, SMALL>(g, s, p);
+    __syncthreads();
+    if (SMALL) fetch_keys<D, SMALL>(g, s, p); /* dR and dO are done with */
+    copies_commit();
+    through_after<D, SMALL>(g, s, dk, before, states, p);
     states = warp_sum(states);
     if (p.lane == 0) s.warp_sums[p.warp] = states;
-    __syncthreads();
-    if (c.after >= 0) {
-        for (int e = 0; e < 2; e++) by[e] = __expf(last - s.of.gamma[p.row(e)]);
-        through_state<D>(s, dk, s.v, s.k, s.z_sum, by, p);
-    } else {
-        no_sums(s.z_sum, p);
+    copies_arrive<0>();
+#pragma unroll
+    for (int pass = 0; pass < D / 64; pass++) {
+        const bf16 *q = s.q() + p.first(pass), *k = s.k() + p.first(pass);
+        times<32, ROWS, SQUARE, LD>(dq[pass], s.m + p.row0 * SQUARE, k, p.lane);
+        transposed_times<32, ROWS, SQUARE, LD>(dk[pass], s.m + p.row0, q, p.lane);
+        times<32, ROWS, SQUARE, LD>(dk[pass], s.f + p.row0 * SQUARE, k, p.lane);
+        transposed_times<32, ROWS, SQUARE, LD>(dk[pass], s.f + p.row0, k, p.lane);
     }
-    times<D / 2, ROWS, SQUARE, LD>(dq, s.m + p.row0 * SQUARE, s.k + col0, p.lane);
-    transposed_times<D / 2, ROWS, SQUARE, LD>(dk, s.m + p.row0, s.q + col0, p.lane);
-    times<D / 2, ROWS, SQUARE, LD>(dk, s.f + p.row0 * SQUARE, s.k + col0, p.lane);
-    transposed_times<D / 2, ROWS, SQUARE, LD>(dk, s.f + p.row0, s.k + col0, p.lane);
-    __syncthreads();
     states = 0;
     for (int w = 0; w < REST_THREADS / 32; w++) states += s.warp_sums[w];
-    write_gates<D>(g, s, c, head, states * __expf(last));
+    write_gates<D, SMALL>(g, s, p, states * __expf(s.of.last()));
     __syncthreads();
 }
 
-template <int D> __global__ void __launch_bounds__(REST_THREADS) rest_kernel(delta_group g)
+template <int D, bool SMALL> __global__ void __launch_bounds__(REST_THREADS) rest_kernel(delta_group g)
 {
     extern __shared__ __align__(16) unsigned char memory[];
-    rest_shared<D> &s = *(rest_shared<D> *)memory;
-    constexpr int LD = tile_row<D>;
+    rest_shared<D, SMALL> &s = *(rest_shared<D, SMALL> *)memory;
     const mt_delta_rule &a = g.a;
-    mt_delta_chunk c = g.chunk(blockIdx.x);
     int key = blockIdx.y, warp = threadIdx.x / 32;
-    spot p = { warp, (int)threadIdx.x % 32, warp % 4 * 16, warp / 4 };
-    float *sums = g.at<float>(g.l.sums) + (int64_t)blockIdx.x * 2 * a.H + g.first_head + key * g.per_key;
-    if (!c.rows) {
-        if ((int)threadIdx.x < g.per_key) sums[threadIdx.x] = sums[a.H + threadIdx.x] = 0;
+    spot p = { g.chunk(blockIdx.x), 0, 0, key, warp, (int)threadIdx.x % 32, warp % 4 * 16, warp / 4 };
+    if (!p.c.rows) {
+        float *sums = g.at<float>(g.l.sums) + (int64_t)blockIdx.x * 2 * a.H + g.first_head + key * g.per_key;
+        for (int h = threadIdx.x; h < g.per_key; h += REST_THREADS) sums[h] = sums[a.H + h] = 0;
         return;
     }
-    fetch<D, LD, REST_THREADS>(s.q, g.rows<bf16>(g.l.q, key, c.row, D), D, c.rows, D);
-    fetch<D, LD, REST_THREADS>(s.k, g.rows<bf16>(g.l.k, key, c.row, D), D, c.rows, D);
-    float dq[D / 16][4], dk[D / 16][4];
-    clear<D / 16>(dq);
-    clear<D / 16>(dk);
-    for (int h = key * g.per_key; h < (key + 1) * g.per_key; h++) rest_of_head<D>(g, s, c, h, dq, dk, p);
+    if (!SMALL) fetch_keys<D, SMALL>(g, s, p);
+    float dq[D / 64][4][4] = {}, dk[D / 64][4][4] = {};
+    for (p.h = key * g.per_key; p.h < (key + 1) * g.per_key; p.h++) {
+        p.head = g.first_head + p.h;
+        rest_of_head<D, SMALL>(g, s, dq, dk, p);
+    }
     int64_t head = (g.first_key + key) * a.Dk;
-    write_denormed<D>(a, s, dq, (bf16 *)a.dq + c.row * a.ld_d + head, (const bf16 *)a.q + c.row * a.ldq + head, a.ldq, rsqrtf((float)a.Dk), s.v,
-                      c.rows, p);
-    write_denormed<D>(a, s, dk, (bf16 *)a.dk + c.row * a.ld_d + head, (const bf16 *)a.k + c.row * a.ldk + head, a.ldk, 1.0f, s.dr, c.rows, p);
+    write_denormed<D, SMALL>(a, s, dq, (bf16 *)a.dq + p.c.row * a.ld_d + head, (const bf16 *)a.q + p.c.row * a.ldq + head, a.ldq,
+                             rsqrtf((float)a.Dk), s.v, p);
+    write_denormed<D, SMALL>(a, s, dk, (bf16 *)a.dk + p.c.row * a.ld_d + head, (const bf16 *)a.k + p.c.row * a.ldk + head, a.ldk, 1.0f, s.dr, p);
 }
 
 /* -- launching ------------------------------------------------------------------------------------- */
@@ -904,9 +969,15 @@ template <int D> static void forward(mt_stream *s, const delta_group *g)
     output_kernel<D><<<chunk_grid<D>(g, g->n_heads), OUTPUT_THREADS, bytes, mt_cuda_raw(s)>>>(*g);
 }
 
+template <int D, bool SMALL> static void rest(mt_stream *s, const delta_group *g)
+{
+    const size_t bytes = sizeof(rest_shared<D, SMALL>);
+    allow_shared(rest_kernel<D, SMALL>, bytes);
+    rest_kernel<D, SMALL><<<chunk_grid<D>(g, g->n_keys), REST_THREADS, bytes, mt_cuda_raw(s)>>>(*g);
+}
+
 template <int D> static void backward(mt_stream *s, const delta_group *g)
 {
-    const size_t bytes = sizeof(rest_shared<D>);
     all_states<D>(s, g);
     if (!is_narrow(s, g))
         dstates<D, 32, 1>(s, g);
@@ -914,14 +985,17 @@ template <int D> static void backward(mt_stream *s, const delta_group *g)
         dstates<D, 16, 2>(s, g);
     else
         dstates<D, 16, 1>(s, g);
-    allow_shared(rest_kernel<D>, bytes);
-    rest_kernel<D><<<chunk_grid<D>(g, g->n_keys), REST_THREADS, bytes, mt_cuda_raw(s)>>>(*g);
+    if (sizeof(rest_shared<D, false>) <= mt_cuda_device_of(s)->shared_bytes)
+        rest<D, false>(s, g);
+    else
+        rest<D, true>(s, g);
 }
 
 bool mt__delta_mma_fits(mt_stream *s, const delta_group *g)
 {
-    size_t most = g->l.wide_k == 64 ? sizeof(rest_shared<64>) : sizeof(rest_shared<128>);
-    return most <= mt_cuda_device_of(s)->shared_bytes;
+    (void)g;
+    return sizeof(rest_shared<128, true>) <= mt_cuda_device_of(s)->shared_bytes &&
+           sizeof(states_shared<128, 32>) <= mt_cuda_device_of(s)->shared_bytes;
 }
 
 void mt__delta_mma_forward(mt_stream *s, const delta_group *g)
