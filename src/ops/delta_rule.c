@@ -63,9 +63,16 @@ static void place_arrays(const mt_delta_rule *a, mt_delta_layout *l)
     l->f = take(l, plain * ROWS, 4);
 }
 
+/* Bytes more heads in a group must not pass.  Plain kernels that step in for fast ones make do with what those have. */
+static size_t most_bytes(const mt_delta_rule *a, bool fast)
+{
+    if (fast) return (size_t)1 << 30;
+    return mt__delta_is_fast(a) ? mt__delta_layout(a, true).bytes : (size_t)256 << 20;
+}
+
 mt_delta_layout mt__delta_layout(const mt_delta_rule *a, bool fast)
 {
-    const size_t most = fast ? (size_t)1 << 30 : (size_t)512 << 20;
+    const size_t most = most_bytes(a, fast);
     int64_t group = a->H / a->K, fewest = fast ? mt_min_i64(a->K, (FEWEST_HEADS + group - 1) / group) : 1;
     mt_delta_layout l = { .fast = fast, .wide_k = a->Dk, .wide_v = a->Dv, .n_slots = a->N / ROWS };
     if (fast) l.wide_k = l.wide_v = a->Dk <= 64 && a->Dv <= 64 ? 64 : 128;
