@@ -374,8 +374,8 @@ static void delta_steps(size_t shape, int64_t n)
     int32_t numbers[64];
     char name[64], *qkv = filled((size_t)(n * ld) * 2);
     for (int i = 0; i < 64; i++) numbers[i] = i + 1;
-    mt_cache_delta c = { .d = { .t = MT_DTYPE_BF16, .N = n, .H = heads, .K = K_, .Dk = dh, .Dv = dh, .ldq = ld, .ldk = ld, .ldv = ld,
-                                .ldo = heads * dh, .ld_ab = heads, .q = qkv, .k = qkv + K_ * dh * 2, .v = qkv + 2 * K_ * dh * 2,
+    mt_cache_delta c = { .d = { .t = MT_DTYPE_BF16, .N = n, .H = heads, .K = K_, .Dk = dh, .Dv = dh, .ldq = ld, .ldk = ld,
+                                .ldv = ld, .ldo = heads * dh, .ld_ab = heads, .q = qkv, .k = qkv + K_ * dh * 2, .v = qkv + 2 * K_ * dh * 2,
                                 .a = filled((size_t)(n * heads) * 2), .b = filled((size_t)(n * heads) * 2),
                                 .A_log = filled((size_t)heads * 4), .dt_bias = filled((size_t)heads * 4),
                                 .o = filled((size_t)(n * heads * dh) * 2) },

@@ -16,7 +16,8 @@ __device__ __forceinline__ float column_sum(float x)
 }
 
 /* q and k of a row, divided by their lengths, into shared memory by warps 0 and 1. */
-template <typename T> __device__ __forceinline__ void read_keys(const mt_delta_rule &a, int64_t row, int64_t key, float *q, float *k)
+template <typename T>
+__device__ __forceinline__ void read_keys(const mt_delta_rule &a, int64_t row, int64_t key, float *q, float *k)
 {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     if (warp > 1) return;
@@ -35,7 +36,7 @@ template <typename T, int EACH> __global__ void __launch_bounds__(THREADS) step_
     int64_t h = blockIdx.y, d = blockIdx.x, from = a.doc_start[d], to = a.doc_start[d + 1];
     int64_t col = (int64_t)blockIdx.z * COLUMNS + threadIdx.x / LANES, lane = threadIdx.x % LANES;
     if (from == to) return;
-    bool mine = col < a.Dv, old = c.pos[from] > 0;
+    bool mine = col<a.Dv, old = c.pos[from]> 0;
     float *state = c.state + ((int64_t)c.slot[d] * a.H + h) * a.Dk * a.Dv + col, S[EACH];
 #pragma unroll
     for (int n = 0; n < EACH; n++) {

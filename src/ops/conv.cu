@@ -1,6 +1,6 @@
 /* conv.cu - causal depthwise convolution with silu, by documents: s[t] = sum over i < width of w[width - 1 - i] x[t - i],
- * y = silu(s).  Backward: ds = dy silu'(s), dx[t] = sum over i of w[width - 1 - i] ds[t + i], dw[width - 1 - i] += ds[t] x[t - i];
- * x and ds of other documents count as zeros.
+ * y = silu(s).  Backward: ds = dy silu'(s), dx[t] = sum over i of w[width - 1 - i] ds[t + i], dw[width - 1 - i] += ds[t] x[t -
+ * i]; x and ds of other documents count as zeros.
  *
  * Shapes: x, y, dy, dx [N, C]; w, dw [C, width].  Bytes moved: forward 2 N C elements, backward 3 N C.
  * A thread has V adjacent channels of a block of rows and walks down, the last `width` inputs in registers.  Backward also keeps

@@ -12,7 +12,8 @@
  *     dK = diag(e^(gamma_C - gamma)) V^ dS'' + M' Q + diag(beta) F K + F' diag(beta) K - diag(beta e^gamma) Y,  Y = dR S'
  *     dbeta_i = dR_i . V_i - e^gamma_i K_i . Y_i + sum_j F_ij (K K')_ij
  *     dgamma_i = e^gamma_i Q_i . (dO S')_i - z_i + sum_j (E + G)_ij - sum_j (E + G)_ji - beta_i e^gamma_i K_i . Y_i,
- *     z_i = e^(gamma_C - gamma_i) K_i . (V^ dS'')_i;   dgamma_C += sum z + e^gamma_C <S, dS'>;   dg = sums of dgamma from the end.
+ *     z_i = e^(gamma_C - gamma_i) K_i . (V^ dS'')_i;   dgamma_C += sum z + e^gamma_C <S, dS'>;   dg = sums of dgamma from the
+ * end.
  *
  * Order of work for a group of heads: prepare (a block a chunk and head), states (in order within a document, a block for each
  * document, head and block of columns), output; backward: prepare and states again, gradients of states (in reverse), the rest.
@@ -132,7 +133,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) norm_kernel(del
     int64_t at = (int64_t)blockIdx.x * (THREADS / 32) + threadIdx.x / 32, row = at / g.n_keys;
     int lane = threadIdx.x % 32, key = (int)(at % g.n_keys);
     if (row >= a.N) return;
-    const T *q = (const T *)a.q + row * a.ldq + (g.first_key + key) * a.Dk, *k = (const T *)a.k + row * a.ldk + (g.first_key + key) * a.Dk;
+    const T *q = (const T *)a.q + row * a.ldq + (g.first_key + key) * a.Dk,
+            *k = (const T *)a.k + row * a.ldk + (g.first_key + key) * a.Dk;
     float rq = inverse_length(q, a.Dk, lane) * rsqrtf((float)a.Dk), rk = inverse_length(k, a.Dk, lane);
     for (int64_t i = lane; i < a.Dk; i += 32) {
         g.rows<float>(g.l.q, key, row, a.Dk)[i] = to_f32(q[i]) * rq;
@@ -175,13 +177,13 @@ __device__ __forceinline__ void product(int M, int N, int k0, int K, A a, B b, P
 template <typename T> struct plain_chunk {
     int rows, Dk, Dv, head;
     int64_t row;
-    float *q, *k, *w, *v, *t, *p, *a;      /* of delta_rule.h */
+    float *q, *k, *w, *v, *t, *p, *a; /* of delta_rule.h */
     float *dv, *dr, *dq, *dk, *y, *m, *f;
-    const float *before;                   /* states, or NULL: zero */
-    float *after, *dbefore, *dafter;       /* or NULL */
+    const float *before;             /* states, or NULL: zero */
+    float *after, *dbefore, *dafter; /* or NULL */
     const float *gamma, *beta;
-    float last;                            /* gamma of its last row */
-    const T *in, *d_o;                     /* v, dO */
+    float last;        /* gamma of its last row */
+    const T *in, *d_o; /* v, dO */
     int64_t ldv, ldo;
 
     __device__ plain_chunk(const delta_group &g, mt_delta_chunk c, int h)
@@ -231,16 +233,20 @@ template <typename T> __global__ void __launch_bounds__(THREADS) prepare_kernel(
     const int rows = c.rows, Dk = c.Dk, Dv = c.Dv;
     if (!rows) return;
     auto key = [&](int n, int i) { return c.k[i * Dk + n]; };
-    product(rows, rows, 0, Dk, [&](int i, int n) { return c.k[i * Dk + n]; }, key,
-            [&](int i, int j, float x) { c.a[i * ROWS + j] = i > j ? x * c.decay(i, j) : 0.0f; });
-    product(rows, rows, 0, Dk, [&](int i, int n) { return c.q[i * Dk + n]; }, key,
-            [&](int i, int j, float x) { c.p[i * ROWS + j] = i >= j ? x * c.decay(i, j) : 0.0f; });
+    product(
+        rows, rows, 0, Dk, [&](int i, int n) { return c.k[i * Dk + n]; }, key,
+        [&](int i, int j, float x) { c.a[i * ROWS + j] = i > j ? x * c.decay(i, j) : 0.0f; });
+    product(
+        rows, rows, 0, Dk, [&](int i, int n) { return c.q[i * Dk + n]; }, key,
+        [&](int i, int j, float x) { c.p[i * ROWS + j] = i >= j ? x * c.decay(i, j) : 0.0f; });
     __syncthreads();
     invert(c, inverse);
-    product(rows, Dk, 0, rows, [&](int i, int n) { return inverse[i][n] * c.beta[n] * c.grown(n); },
-            [&](int n, int j) { return c.k[n * Dk + j]; }, [&](int i, int j, float x) { c.w[i * Dk + j] = x; });
-    product(rows, Dv, 0, rows, [&](int i, int n) { return inverse[i][n] * c.beta[n]; }, [&](int n, int j) { return c.value(n, j); },
-            [&](int i, int j, float x) { c.v[i * Dv + j] = x; });
+    product(
+        rows, Dk, 0, rows, [&](int i, int n) { return inverse[i][n] * c.beta[n] * c.grown(n); },
+        [&](int n, int j) { return c.k[n * Dk + j]; }, [&](int i, int j, float x) { c.w[i * Dk + j] = x; });
+    product(
+        rows, Dv, 0, rows, [&](int i, int n) { return inverse[i][n] * c.beta[n]; }, [&](int n, int j) { return c.value(n, j); },
+        [&](int i, int j, float x) { c.v[i * Dv + j] = x; });
 }
 
 /* A block has a document, a head and COLUMNS columns of the state, and goes through the chunks in order. */
@@ -252,17 +258,19 @@ template <typename T> __global__ void __launch_bounds__(THREADS) states_kernel(d
     for (int at = first[blockIdx.x]; at < first[blockIdx.x + 1]; at++) {
         plain_chunk<T> c(g, g.chunk(at), h);
         if (c.before)
-            product(c.rows, n_cols, 0, Dk, [&](int i, int n) { return c.w[i * Dk + n]; },
-                    [&](int n, int j) { return c.before[n * Dv + col + j]; },
-                    [&](int i, int j, float x) { c.v[i * Dv + col + j] -= x; });
+            product(
+                c.rows, n_cols, 0, Dk, [&](int i, int n) { return c.w[i * Dk + n]; },
+                [&](int n, int j) { return c.before[n * Dv + col + j]; },
+                [&](int i, int j, float x) { c.v[i * Dv + col + j] -= x; });
         __syncthreads();
         if (c.after)
-            product(Dk, n_cols, 0, c.rows, [&](int i, int n) { return c.k[n * Dk + i] * c.left(n); },
-                    [&](int n, int j) { return c.v[n * Dv + col + j]; },
-                    [&](int i, int j, float x) {
-                        float old = c.before ? expf(c.last) * c.before[i * Dv + col + j] : 0.0f;
-                        c.after[i * Dv + col + j] = old + x;
-                    });
+            product(
+                Dk, n_cols, 0, c.rows, [&](int i, int n) { return c.k[n * Dk + i] * c.left(n); },
+                [&](int n, int j) { return c.v[n * Dv + col + j]; },
+                [&](int i, int j, float x) {
+                    float old = c.before ? expf(c.last) * c.before[i * Dv + col + j] : 0.0f;
+                    c.after[i * Dv + col + j] = old + x;
+                });
         __syncthreads();
     }
 }
@@ -273,10 +281,11 @@ template <typename T> __global__ void __launch_bounds__(THREADS) output_kernel(d
     plain_chunk<T> c(g, g.chunk(blockIdx.x), blockIdx.y);
     const int Dk = c.Dk, Dv = c.Dv;
     T *o = (T *)g.a.o + c.row * g.a.ldo + (int64_t)c.head * Dv;
-    product(c.rows, Dv, c.before ? 0 : Dk, Dk + c.rows,
-            [&](int i, int n) { return n < Dk ? c.grown(i) * c.q[i * Dk + n] : c.p[i * ROWS + n - Dk]; },
-            [&](int n, int j) { return n < Dk ? c.before[n * Dv + j] : c.v[(n - Dk) * Dv + j]; },
-            [&](int i, int j, float x) { o[i * g.a.ldo + j] = from_f32<T>(x); });
+    product(
+        c.rows, Dv, c.before ? 0 : Dk, Dk + c.rows,
+        [&](int i, int n) { return n < Dk ? c.grown(i) * c.q[i * Dk + n] : c.p[i * ROWS + n - Dk]; },
+        [&](int n, int j) { return n < Dk ? c.before[n * Dv + j] : c.v[(n - Dk) * Dv + j]; },
+        [&](int i, int j, float x) { o[i * g.a.ldo + j] = from_f32<T>(x); });
 }
 
 /* dV^ and the states' gradients, chunks in reverse. */
@@ -288,19 +297,21 @@ template <typename T> __global__ void __launch_bounds__(THREADS) dstates_kernel(
     for (int at = first[blockIdx.x + 1] - 1; at >= first[blockIdx.x]; at--) {
         plain_chunk<T> c(g, g.chunk(at), h);
         const int rows = c.rows;
-        product(rows, n_cols, 0, rows + (c.dafter ? Dk : 0),
-                [&](int i, int n) { return n < rows ? c.p[n * ROWS + i] : c.left(i) * c.k[i * Dk + n - rows]; },
-                [&](int n, int j) { return n < rows ? c.dout(n, col + j) : c.dafter[(n - rows) * Dv + col + j]; },
-                [&](int i, int j, float x) { c.dv[i * Dv + col + j] = x; });
+        product(
+            rows, n_cols, 0, rows + (c.dafter ? Dk : 0),
+            [&](int i, int n) { return n < rows ? c.p[n * ROWS + i] : c.left(i) * c.k[i * Dk + n - rows]; },
+            [&](int n, int j) { return n < rows ? c.dout(n, col + j) : c.dafter[(n - rows) * Dv + col + j]; },
+            [&](int i, int j, float x) { c.dv[i * Dv + col + j] = x; });
         __syncthreads();
         if (c.dbefore)
-            product(Dk, n_cols, 0, 2 * rows,
-                    [&](int i, int n) { return n < rows ? c.q[n * Dk + i] * c.grown(n) : -c.w[(n - rows) * Dk + i]; },
-                    [&](int n, int j) { return n < rows ? c.dout(n, col + j) : c.dv[(n - rows) * Dv + col + j]; },
-                    [&](int i, int j, float x) {
-                        float old = c.dafter ? expf(c.last) * c.dafter[i * Dv + col + j] : 0.0f;
-                        c.dbefore[i * Dv + col + j] = old + x;
-                    });
+            product(
+                Dk, n_cols, 0, 2 * rows,
+                [&](int i, int n) { return n < rows ? c.q[n * Dk + i] * c.grown(n) : -c.w[(n - rows) * Dk + i]; },
+                [&](int n, int j) { return n < rows ? c.dout(n, col + j) : c.dv[(n - rows) * Dv + col + j]; },
+                [&](int i, int j, float x) {
+                    float old = c.dafter ? expf(c.last) * c.dafter[i * Dv + col + j] : 0.0f;
+                    c.dbefore[i * Dv + col + j] = old + x;
+                });
         __syncthreads();
     }
 }
@@ -335,7 +346,8 @@ template <typename T> __device__ __forceinline__ void sum_rows(const plain_chunk
 }
 
 /* da, db and the chunk's shares of dA_log and ddt_bias. */
-template <typename T> __device__ __forceinline__ void write_gates(const delta_group &g, const plain_chunk<T> &c, row_sums &s, float states)
+template <typename T>
+__device__ __forceinline__ void write_gates(const delta_group &g, const plain_chunk<T> &c, row_sums &s, float states)
 {
     int i = threadIdx.x;
     float *sums = g.at<float>(g.l.sums) + (int64_t)blockIdx.x * 2 * g.a.H + c.head;
@@ -350,7 +362,8 @@ template <typename T> __device__ __forceinline__ void write_gates(const delta_gr
     float sum = states, sum_a = 0, sum_log = 0;
     for (int n = 0; n < c.rows; n++) sum += s.z[n];
     for (int n = c.rows - 1; n >= 0; n--) {
-        float x = to_f32(((const T *)g.a.a)[(c.row + n) * g.a.ld_ab + c.head]) + g.a.dt_bias[c.head], e = -expf(g.a.A_log[c.head]);
+        float x = to_f32(((const T *)g.a.a)[(c.row + n) * g.a.ld_ab + c.head]) + g.a.dt_bias[c.head],
+              e = -expf(g.a.A_log[c.head]);
         sum += s.dgamma[n];
         float da = sum * e * delta_softplus_slope(x);
         ((T *)g.a.da)[(c.row + n) * g.a.ld_dab + c.head] = from_f32<T>(da);
@@ -372,27 +385,35 @@ template <typename T> __global__ void __launch_bounds__(THREADS) gradients_kerne
         return;
     }
     T *dv = (T *)g.a.dv + c.row * g.a.ld_d + (int64_t)c.head * Dv;
-    product(rows, Dv, 0, rows, [&](int i, int n) { return c.t[n * ROWS + i]; }, [&](int n, int j) { return c.dv[n * Dv + j]; },
-            [&](int i, int j, float x) {
-                c.dr[i * Dv + j] = x;
-                dv[i * g.a.ld_d + j] = from_f32<T>(c.beta[i] * x);
-            });
+    product(
+        rows, Dv, 0, rows, [&](int i, int n) { return c.t[n * ROWS + i]; }, [&](int n, int j) { return c.dv[n * Dv + j]; },
+        [&](int i, int j, float x) {
+            c.dr[i * Dv + j] = x;
+            dv[i * g.a.ld_d + j] = from_f32<T>(c.beta[i] * x);
+        });
     __syncthreads();
     auto added = [&](int n, int j) { return c.v[j * Dv + n]; };
-    product(rows, rows, 0, Dv, [&](int i, int n) { return c.dr[i * Dv + n]; }, added, [&](int i, int j, float x) {
-        c.f[i * ROWS + j] = i > j ? -x * c.decay(i, j) : 0.0f;
-        c.a[i * ROWS + j] *= -x; /* zero unless i > j */
-    });
-    product(rows, rows, 0, Dv, [&](int i, int n) { return c.dout(i, n); }, added, [&](int i, int j, float x) {
-        c.m[i * ROWS + j] = i >= j ? x * c.decay(i, j) : 0.0f;
-        c.p[i * ROWS + j] *= x; /* zero unless i >= j */
-    });
-    product(rows, Dk, 0, c.before ? Dv : 0, [&](int i, int n) { return c.dr[i * Dv + n]; },
-            [&](int n, int j) { return c.before[j * Dv + n]; }, [&](int i, int j, float x) { c.y[i * Dk + j] = x; });
-    product(rows, Dk, 0, c.before ? Dv : 0, [&](int i, int n) { return c.dout(i, n); },
-            [&](int n, int j) { return c.before[j * Dv + n]; }, [&](int i, int j, float x) { c.dq[i * Dk + j] = c.grown(i) * x; });
-    product(rows, Dk, 0, c.dafter ? Dv : 0, [&](int i, int n) { return c.v[i * Dv + n]; },
-            [&](int n, int j) { return c.dafter[j * Dv + n]; }, [&](int i, int j, float x) { c.dk[i * Dk + j] = c.left(i) * x; });
+    product(
+        rows, rows, 0, Dv, [&](int i, int n) { return c.dr[i * Dv + n]; }, added,
+        [&](int i, int j, float x) {
+            c.f[i * ROWS + j] = i > j ? -x * c.decay(i, j) : 0.0f;
+            c.a[i * ROWS + j] *= -x; /* zero unless i > j */
+        });
+    product(
+        rows, rows, 0, Dv, [&](int i, int n) { return c.dout(i, n); }, added,
+        [&](int i, int j, float x) {
+            c.m[i * ROWS + j] = i >= j ? x * c.decay(i, j) : 0.0f;
+            c.p[i * ROWS + j] *= x; /* zero unless i >= j */
+        });
+    product(
+        rows, Dk, 0, c.before ? Dv : 0, [&](int i, int n) { return c.dr[i * Dv + n]; },
+        [&](int n, int j) { return c.before[j * Dv + n]; }, [&](int i, int j, float x) { c.y[i * Dk + j] = x; });
+    product(
+        rows, Dk, 0, c.before ? Dv : 0, [&](int i, int n) { return c.dout(i, n); },
+        [&](int n, int j) { return c.before[j * Dv + n]; }, [&](int i, int j, float x) { c.dq[i * Dk + j] = c.grown(i) * x; });
+    product(
+        rows, Dk, 0, c.dafter ? Dv : 0, [&](int i, int n) { return c.v[i * Dv + n]; },
+        [&](int n, int j) { return c.dafter[j * Dv + n]; }, [&](int i, int j, float x) { c.dk[i * Dk + j] = c.left(i) * x; });
     float states = 0;
     for (int n = threadIdx.x; c.before && c.dafter && n < Dk * Dv; n += THREADS) states += c.before[n] * c.dafter[n];
     states = block_sum(states) * expf(c.last);
@@ -400,21 +421,24 @@ template <typename T> __global__ void __launch_bounds__(THREADS) gradients_kerne
     sum_rows(c, s);
     __syncthreads();
     write_gates(g, c, s, states);
-    product(rows, Dk, 0, rows, [&](int i, int n) { return c.m[i * ROWS + n]; }, [&](int n, int j) { return c.k[n * Dk + j]; },
-            [&](int i, int j, float x) { c.dq[i * Dk + j] += x; });
-    product(rows, Dk, 0, 3 * rows,
-            [&](int i, int n) {
-                if (n < rows) return c.m[n * ROWS + i];
-                if (n < 2 * rows) return c.beta[i] * c.f[i * ROWS + n - rows];
-                return c.beta[n - 2 * rows] * c.f[(n - 2 * rows) * ROWS + i];
-            },
-            [&](int n, int j) { return n < rows ? c.q[n * Dk + j] : c.k[(n < 2 * rows ? n - rows : n - 2 * rows) * Dk + j]; },
-            [&](int i, int j, float x) { c.dk[i * Dk + j] += x - c.beta[i] * c.grown(i) * c.y[i * Dk + j]; });
+    product(
+        rows, Dk, 0, rows, [&](int i, int n) { return c.m[i * ROWS + n]; }, [&](int n, int j) { return c.k[n * Dk + j]; },
+        [&](int i, int j, float x) { c.dq[i * Dk + j] += x; });
+    product(
+        rows, Dk, 0, 3 * rows,
+        [&](int i, int n) {
+            if (n < rows) return c.m[n * ROWS + i];
+            if (n < 2 * rows) return c.beta[i] * c.f[i * ROWS + n - rows];
+            return c.beta[n - 2 * rows] * c.f[(n - 2 * rows) * ROWS + i];
+        },
+        [&](int n, int j) { return n < rows ? c.q[n * Dk + j] : c.k[(n < 2 * rows ? n - rows : n - 2 * rows) * Dk + j]; },
+        [&](int i, int j, float x) { c.dk[i * Dk + j] += x - c.beta[i] * c.grown(i) * c.y[i * Dk + j]; });
 }
 
 /* Gradient of x from that of y = scale x / |x|: the sum of the value heads' shares, in order. */
 template <typename T>
-__device__ __forceinline__ void denorm(const delta_group &g, T *dx, const T *x, size_t share, int key, int64_t row, float scale, int lane)
+__device__ __forceinline__ void denorm(const delta_group &g, T *dx, const T *x, size_t share, int key, int64_t row, float scale,
+                                       int lane)
 {
     int64_t Dk = g.a.Dk;
     float r = inverse_length(x, Dk, lane), along = 0;
@@ -438,7 +462,8 @@ template <typename T> __global__ void __launch_bounds__(THREADS) denorm_kernel(d
     int lane = threadIdx.x % 32, key = (int)(at % g.n_keys);
     if (row >= a.N) return;
     int64_t head = (g.first_key + key) * a.Dk;
-    denorm<T>(g, (T *)a.dq + row * a.ld_d + head, (const T *)a.q + row * a.ldq + head, g.l.dq, key, row, rsqrtf((float)a.Dk), lane);
+    denorm<T>(g, (T *)a.dq + row * a.ld_d + head, (const T *)a.q + row * a.ldq + head, g.l.dq, key, row, rsqrtf((float)a.Dk),
+              lane);
     denorm<T>(g, (T *)a.dk + row * a.ld_d + head, (const T *)a.k + row * a.ldk + head, g.l.dk, key, row, 1.0f, lane);
 }
 
@@ -486,7 +511,8 @@ static bool is_aligned_for(const mt_delta_rule *a, bool back)
     bool ok = is_aligned(a->q, 16) && is_aligned(a->k, 16) && is_aligned(a->v, 16) && is_aligned(a->scratch, 16) &&
               a->ldq % 8 == 0 && a->ldk % 8 == 0 && a->ldv % 8 == 0 && a->ldo % 8 == 0;
     if (!back) return ok && is_aligned(a->o, 16);
-    return ok && is_aligned(a->d_o, 16) && is_aligned(a->dq, 16) && is_aligned(a->dk, 16) && is_aligned(a->dv, 16) && a->ld_d % 8 == 0;
+    return ok && is_aligned(a->d_o, 16) && is_aligned(a->dq, 16) && is_aligned(a->dk, 16) && is_aligned(a->dv, 16) &&
+           a->ld_d % 8 == 0;
 }
 
 static mt_rc run(mt_stream *s, const mt_delta_rule *a, bool back, mt_err *err)

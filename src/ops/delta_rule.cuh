@@ -27,7 +27,10 @@ struct delta_group {
         return at<T>(offset) + ((int64_t)h * l.n_slots + slot) * l.wide_k * l.wide_v;
     }
     /* Of all heads, by number. */
-    __device__ __forceinline__ float *gamma(int head, int64_t row) const { return at<float>(l.gamma) + (int64_t)head * a.N + row; }
+    __device__ __forceinline__ float *gamma(int head, int64_t row) const
+    {
+        return at<float>(l.gamma) + (int64_t)head * a.N + row;
+    }
     __device__ __forceinline__ float *beta(int head, int64_t row) const { return at<float>(l.beta) + (int64_t)head * a.N + row; }
 };
 

@@ -37,7 +37,8 @@ __device__ __forceinline__ void times_transposed(float (&acc)[N / 8][4], const b
 }
 
 /* One step of 16 of the two below: a in registers. */
-template <int N, int LDB> __device__ __forceinline__ void step_times(float (&acc)[N / 8][4], const uint32_t (&ra)[4], const bf16 *pb)
+template <int N, int LDB>
+__device__ __forceinline__ void step_times(float (&acc)[N / 8][4], const uint32_t (&ra)[4], const bf16 *pb)
 {
 #pragma unroll
     for (int n = 0; n < N; n += 16) {
@@ -118,7 +119,8 @@ template <int N, int LD> __device__ __forceinline__ void put(bf16 *at, const flo
 }
 
 /* A warp's 16 rows of a tile to memory, 16 bytes at a time: `rows` of them, `columns` wide. */
-template <int N, int LD> __device__ __forceinline__ void take_out(bf16 *dst, int64_t ld, const bf16 *src, int rows, int columns, int lane)
+template <int N, int LD>
+__device__ __forceinline__ void take_out(bf16 *dst, int64_t ld, const bf16 *src, int rows, int columns, int lane)
 {
     __syncwarp();
 #pragma unroll
@@ -188,7 +190,8 @@ template <int D> __device__ __forceinline__ void norm_rows(bf16 *rows, float sca
 /* Results for a warp's rows from row0 on, times the decay between row and column; zeros where the column comes after the row, or
  * is the row itself and `strict`.  To memory, and times beta to A if there is one. */
 template <int D>
-__device__ __forceinline__ void write_square(bf16 *dst, const float (&acc)[8][4], prepare_shared<D> &s, bool strict, int row0, int rows, int lane)
+__device__ __forceinline__ void write_square(bf16 *dst, const float (&acc)[8][4], prepare_shared<D> &s, bool strict, int row0,
+                                             int rows, int lane)
 {
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -232,7 +235,8 @@ template <int D> __device__ __forceinline__ void invert(prepare_shared<D> &s, bf
 
 /* acc [16, D] = T diag(by) b for the warp's rows from row0 on; by: beta, times e^gamma if `decayed`. */
 template <int D>
-__device__ __forceinline__ void times_inverse(float (&acc)[D / 8][4], const prepare_shared<D> &s, const bf16 *b, bool decayed, int row0, int lane)
+__device__ __forceinline__ void times_inverse(float (&acc)[D / 8][4], const prepare_shared<D> &s, const bf16 *b, bool decayed,
+                                              int row0, int lane)
 {
     const bf16 *pb = a_rows<tile_row<D>>(b, lane);
     clear<D / 8>(acc);
@@ -257,7 +261,8 @@ template <int D> __global__ void __launch_bounds__(PREPARE_THREADS) prepare_kern
     constexpr int LD = tile_row<D>;
     const mt_delta_rule &a = g.a;
     mt_delta_chunk c = g.chunk(blockIdx.x);
-    int h = blockIdx.y, key = h / g.per_key, head = g.first_head + h, warp = threadIdx.x / 32, lane = threadIdx.x % 32, row0 = warp * 16;
+    int h = blockIdx.y, key = h / g.per_key, head = g.first_head + h, warp = threadIdx.x / 32, lane = threadIdx.x % 32,
+        row0 = warp * 16;
     if (!c.rows) return;
     fetch<D, LD, PREPARE_THREADS>(s.q, (const bf16 *)a.q + c.row * a.ldq + (g.first_key + key) * a.Dk, a.ldq, c.rows, (int)a.Dk);
     fetch<D, LD, PREPARE_THREADS>(s.k, (const bf16 *)a.k + c.row * a.ldk + (g.first_key + key) * a.Dk, a.ldk, c.rows, (int)a.Dk);
@@ -297,8 +302,8 @@ template <int D> __global__ void __launch_bounds__(PREPARE_THREADS) prepare_kern
 enum { WALK_THREADS = 128 };
 
 struct walk {
-    int h, head, col;       /* value head in the group and in all, first column */
-    int row, end, slot;     /* the document's first row, its end, its first slot */
+    int h, head, col;   /* value head in the group and in all, first column */
+    int row, end, slot; /* the document's first row, its end, its first slot */
     int n_chunks;
 
     __device__ __forceinline__ walk(const delta_group &g, int columns)
@@ -329,7 +334,8 @@ template <int D, int BV> struct states_shared {
     float gamma[2][ROWS];
 };
 
-template <int D, int BV> __device__ __forceinline__ void fetch_chunk(const delta_group &g, states_shared<D, BV> &s, const walk &at, int n)
+template <int D, int BV>
+__device__ __forceinline__ void fetch_chunk(const delta_group &g, states_shared<D, BV> &s, const walk &at, int n)
 {
     mt_delta_chunk c = at.chunk(n);
     fetch<D, tile_row<D>, WALK_THREADS>(s.w[n & 1], g.rows<bf16>(g.l.w, at.h, c.row, D), D, c.rows, D);
@@ -339,7 +345,8 @@ template <int D, int BV> __device__ __forceinline__ void fetch_chunk(const delta
 }
 
 /* A warp's rows of a state: MT blocks of 16, from row `warp` D / 4 on. */
-template <int MT, int BV> __device__ __forceinline__ void put_state(bf16 *dst, const float (&state)[MT][BV / 8][4], int warp, int lane)
+template <int MT, int BV>
+__device__ __forceinline__ void put_state(bf16 *dst, const float (&state)[MT][BV / 8][4], int warp, int lane)
 {
 #pragma unroll
     for (int m = 0; m < MT; m++) put<BV, BV + 8>(dst + (warp * MT + m) * 16 * (BV + 8), state[m], lane);
@@ -357,8 +364,8 @@ template <int MT, int BV> __device__ __forceinline__ void scale_state(float (&st
 
 /* What the rows add to the state: U - W S, to memory where U was, and with the decay that is left to the tile `v`. */
 template <int D, int BV>
-__device__ __forceinline__ void write_added(const delta_group &g, states_shared<D, BV> &s, const float (&acc)[BV / 8][4], const walk &at, int chunk,
-                                            int warp, int lane)
+__device__ __forceinline__ void write_added(const delta_group &g, states_shared<D, BV> &s, const float (&acc)[BV / 8][4],
+                                            const walk &at, int chunk, int warp, int lane)
 {
     mt_delta_chunk c = at.chunk(chunk);
     const float *gamma = s.gamma[chunk & 1], last = gamma[c.rows - 1];
@@ -454,7 +461,7 @@ template <int D> __global__ void __launch_bounds__(OUTPUT_THREADS) output_kernel
 template <int D, int BV, int STAGES> struct dstates_shared {
     bf16 q[STAGES][tile<D>], k[STAGES][tile<D>], w[STAGES][tile<D>], p[STAGES][SQUARE_TILE];
     bf16 d_o[STAGES][ROWS * (BV + 8)];
-    bf16 grown[ROWS * (BV + 8)]; /* e^gamma dO */
+    bf16 grown[ROWS * (BV + 8)];                /* e^gamma dO */
     bf16 ds[D * (BV + 8)], dv[ROWS * (BV + 8)]; /* dv: with the other sign */
     float gamma[STAGES][ROWS];
 };
@@ -469,8 +476,8 @@ __device__ __forceinline__ void fetch_chunk_back(const delta_group &g, dstates_s
     fetch<D, LD, WALK_THREADS>(s.k[stage], g.rows<bf16>(g.l.k, key, c.row, D), D, c.rows, D);
     fetch<D, LD, WALK_THREADS>(s.w[stage], g.rows<bf16>(g.l.w, at.h, c.row, D), D, c.rows, D);
     fetch<ROWS, SQUARE, WALK_THREADS>(s.p[stage], g.rows<bf16>(g.l.p, at.h, c.row, ROWS), ROWS, c.rows, ROWS);
-    fetch<BV, BV + 8, WALK_THREADS>(s.d_o[stage], (const bf16 *)g.a.d_o + c.row * g.a.ldo + at.head * g.a.Dv + at.col, g.a.ldo, c.rows,
-                                    (int)g.a.Dv - at.col);
+    fetch<BV, BV + 8, WALK_THREADS>(s.d_o[stage], (const bf16 *)g.a.d_o + c.row * g.a.ldo + at.head * g.a.Dv + at.col, g.a.ldo,
+                                    c.rows, (int)g.a.Dv - at.col);
     fetch_gamma(s.gamma[stage], g, c, at.head);
 }
 
@@ -488,8 +495,9 @@ template <int BV> __device__ __forceinline__ void grow(bf16 *dst, const bf16 *sr
 
 /* dV^ = P' dO + left K dS', to memory and, negated, to a tile. */
 template <int D, int BV>
-__device__ __forceinline__ void write_dadded(const delta_group &g, bf16 *negated, const float (&direct)[BV / 8][4], const float (&through)[BV / 8][4],
-                                             const float *gamma, const walk &at, mt_delta_chunk c, int warp, int lane)
+__device__ __forceinline__ void write_dadded(const delta_group &g, bf16 *negated, const float (&direct)[BV / 8][4],
+                                             const float (&through)[BV / 8][4], const float *gamma, const walk &at,
+                                             mt_delta_chunk c, int warp, int lane)
 {
     const float last = gamma[c.rows - 1];
 #pragma unroll
@@ -499,7 +507,8 @@ __device__ __forceinline__ void write_dadded(const delta_group &g, bf16 *negated
         bf16 *dst = g.rows<bf16>(g.l.dv, at.h, c.row + i, D) + at.col + lane % 4 * 2;
 #pragma unroll
         for (int n = 0; n < BV / 8; n++) {
-            float x = direct[n][2 * half] + left * through[n][2 * half], y = direct[n][2 * half + 1] + left * through[n][2 * half + 1];
+            float x = direct[n][2 * half] + left * through[n][2 * half],
+                  y = direct[n][2 * half + 1] + left * through[n][2 * half + 1];
             if (i < c.rows) *(uint32_t *)(dst + n * 8) = pack(x, y);
             *(uint32_t *)(negated + i * (BV + 8) + n * 8 + lane % 4 * 2) = pack(-x, -y);
         }
@@ -551,15 +560,15 @@ template <int D, int BV, int STAGES> __global__ void __launch_bounds__(WALK_THRE
 
 enum { REST_THREADS = 256 };
 
-/* A warp has 32 of every 64 columns: PASSES blocks of them.  SMALL fits GPUs with 99 KiB of shared memory: it brings in a state 64
- * rows at a time, and q and k only when dR and dO are done with. */
+/* A warp has 32 of every 64 columns: PASSES blocks of them.  SMALL fits GPUs with 99 KiB of shared memory: it brings in a state
+ * 64 rows at a time, and q and k only when dR and dO are done with. */
 template <int D, bool SMALL> struct rest_shared {
     static constexpr int LD = tile_row<D>, PASSES = D / 64;
-    bf16 v[tile<D>];                               /* dV^, then V^ */
-    bf16 dr[tile<D>], d_o[tile<D>];                /* SMALL: then k and q */
-    bf16 keys[SMALL ? 8 : 2 * tile<D>];            /* else: q and k */
-    bf16 s[(SMALL ? 64 : D) * LD];                 /* S, then dS' */
-    bf16 m[SQUARE_TILE], f[SQUARE_TILE];           /* m: first T */
+    bf16 v[tile<D>];                     /* dV^, then V^ */
+    bf16 dr[tile<D>], d_o[tile<D>];      /* SMALL: then k and q */
+    bf16 keys[SMALL ? 8 : 2 * tile<D>];  /* else: q and k */
+    bf16 s[(SMALL ? 64 : D) * LD];       /* S, then dS' */
+    bf16 m[SQUARE_TILE], f[SQUARE_TILE]; /* m: first T */
     gates of;
     /* Sums over the columns of a row, a half each: dR . V, K . Y, Q . dO S', K . V^ dS'', E + G, dA o K K' o D. */
     float v_sum[2][ROWS], y_sum[2][ROWS], q_sum[2][ROWS], z_sum[2][ROWS], across[2][ROWS], beta_sum[2][ROWS];
@@ -573,8 +582,8 @@ template <int D, bool SMALL> struct rest_shared {
 /* What a block works on, and where a warp's results are: rows row(0) and row(1), columns col(pass, n) and the next. */
 struct spot {
     mt_delta_chunk c;
-    int h, head;            /* value head, in the group and in all */
-    int key;                /* key head in the group */
+    int h, head; /* value head, in the group and in all */
+    int key;     /* key head in the group */
     int warp, lane, row0, half;
 
     __device__ __forceinline__ int row(int e) const { return row0 + lane / 4 + e * 8; }
@@ -588,7 +597,8 @@ struct spot {
 };
 
 /* dR = T' dV^: to a tile, and as dV = beta dR to memory. */
-template <int D, bool SMALL> __device__ __forceinline__ void make_dr(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
+template <int D, bool SMALL>
+__device__ __forceinline__ void make_dr(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
 {
     constexpr int LD = tile_row<D>;
     const mt_delta_rule &a = g.a;
@@ -621,8 +631,8 @@ template <int D, bool SMALL> __device__ __forceinline__ void make_dr(const delta
 
 /* One pass of grad += diag(by) a S', and of the rows' sums of that times the rows of `other`, q or k. */
 template <int D, bool SMALL>
-__device__ __forceinline__ void through_state(rest_shared<D, SMALL> &s, float (&grad)[4][4], const bf16 *a, const bf16 *other, const float (&by)[2],
-                                              float (&sum)[2], int pass, const spot &p)
+__device__ __forceinline__ void through_state(rest_shared<D, SMALL> &s, float (&grad)[4][4], const bf16 *a, const bf16 *other,
+                                              const float (&by)[2], float (&sum)[2], int pass, const spot &p)
 {
     constexpr int LD = tile_row<D>;
     float acc[4][4];
@@ -642,7 +652,8 @@ __device__ __forceinline__ void through_state(rest_shared<D, SMALL> &s, float (&
 }
 
 /* Rows of a state for a pass, or all of them. */
-template <int D, bool SMALL> __device__ __forceinline__ void fetch_rows_of_state(rest_shared<D, SMALL> &s, const bf16 *src, int pass)
+template <int D, bool SMALL>
+__device__ __forceinline__ void fetch_rows_of_state(rest_shared<D, SMALL> &s, const bf16 *src, int pass)
 {
     fetch_state<SMALL ? 64 : D, D, REST_THREADS>(s.s, src + (SMALL ? pass * 64 * D : 0));
 }
@@ -667,7 +678,8 @@ __device__ __forceinline__ float take_dstate(rest_shared<D, SMALL> &s, const bf1
 }
 
 /* dA and dP, a half of their columns: M and beta F to tiles, and the sums of E + G and of dA o K K' o D. */
-template <int D, bool SMALL> __device__ __forceinline__ void make_squares(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
+template <int D, bool SMALL>
+__device__ __forceinline__ void make_squares(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
 {
     constexpr int LD = tile_row<D>;
     const int col0 = p.half * 32;
@@ -753,8 +765,8 @@ __device__ __forceinline__ void write_gates(const delta_group &g, rest_shared<D,
 
 /* Gradient of x from that of y = scale x / |x|; leaves through a tile that is free. */
 template <int D, bool SMALL>
-__device__ __forceinline__ void write_denormed(const mt_delta_rule &a, rest_shared<D, SMALL> &s, float (&grad)[D / 64][4][4], bf16 *dx, const bf16 *x,
-                                               int64_t ldx, float scale, bf16 *free, const spot &p)
+__device__ __forceinline__ void write_denormed(const mt_delta_rule &a, rest_shared<D, SMALL> &s, float (&grad)[D / 64][4][4],
+                                               bf16 *dx, const bf16 *x, int64_t ldx, float scale, bf16 *free, const spot &p)
 {
     constexpr int LD = tile_row<D>;
     float length[2] = {}, along[2] = {};
@@ -789,11 +801,13 @@ __device__ __forceinline__ void write_denormed(const mt_delta_rule &a, rest_shar
         }
         bf16 *rows = free + p.row0 * LD + p.first(pass);
         put<32, LD>(rows, grad[pass], p.lane);
-        take_out<32, LD>(dx + p.row0 * a.ld_d + p.first(pass), a.ld_d, rows, p.c.rows - p.row0, (int)a.Dk - p.first(pass), p.lane);
+        take_out<32, LD>(dx + p.row0 * a.ld_d + p.first(pass), a.ld_d, rows, p.c.rows - p.row0, (int)a.Dk - p.first(pass),
+                         p.lane);
     }
 }
 
-template <int D, bool SMALL> __device__ __forceinline__ void fetch_keys(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
+template <int D, bool SMALL>
+__device__ __forceinline__ void fetch_keys(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
 {
     fetch<D, tile_row<D>, REST_THREADS>(s.q(), g.rows<bf16>(g.l.q, p.key, p.c.row, D), D, p.c.rows, D);
     fetch<D, tile_row<D>, REST_THREADS>(s.k(), g.rows<bf16>(g.l.k, p.key, p.c.row, D), D, p.c.rows, D);
@@ -801,8 +815,8 @@ template <int D, bool SMALL> __device__ __forceinline__ void fetch_keys(const de
 
 /* What comes through the state before the chunk: S is in its tile, or the first rows of it. */
 template <int D, bool SMALL>
-__device__ __forceinline__ void through_before(const delta_group &g, rest_shared<D, SMALL> &s, float (&dq)[D / 64][4][4], float (&dk)[D / 64][4][4],
-                                               const spot &p)
+__device__ __forceinline__ void through_before(const delta_group &g, rest_shared<D, SMALL> &s, float (&dq)[D / 64][4][4],
+                                               float (&dk)[D / 64][4][4], const spot &p)
 {
     const bf16 *q = g.rows<bf16>(g.l.q, p.key, p.c.row, D), *k = g.rows<bf16>(g.l.k, p.key, p.c.row, D);
     float grown[2], left[2], y[2] = {}, o[2] = {};
@@ -828,8 +842,8 @@ __device__ __forceinline__ void through_before(const delta_group &g, rest_shared
 
 /* The same for the state after it: dS' is in the tile.  states grows by the rest of <S, dS'>. */
 template <int D, bool SMALL>
-__device__ __forceinline__ void through_after(const delta_group &g, rest_shared<D, SMALL> &s, float (&dk)[D / 64][4][4], const bf16 *before,
-                                              float &states, const spot &p)
+__device__ __forceinline__ void through_after(const delta_group &g, rest_shared<D, SMALL> &s, float (&dk)[D / 64][4][4],
+                                              const bf16 *before, float &states, const spot &p)
 {
     const bf16 *k = g.rows<bf16>(g.l.k, p.key, p.c.row, D);
     float left[2], z[2] = {};
@@ -850,8 +864,8 @@ __device__ __forceinline__ void through_after(const delta_group &g, rest_shared<
 
 /* One value head's share of dQ and dK, and its own gradients. */
 template <int D, bool SMALL>
-__device__ __forceinline__ void rest_of_head(const delta_group &g, rest_shared<D, SMALL> &s, float (&dq)[D / 64][4][4], float (&dk)[D / 64][4][4],
-                                             const spot &p)
+__device__ __forceinline__ void rest_of_head(const delta_group &g, rest_shared<D, SMALL> &s, float (&dq)[D / 64][4][4],
+                                             float (&dk)[D / 64][4][4], const spot &p)
 {
     constexpr int LD = tile_row<D>;
     const mt_delta_rule &a = g.a;
@@ -915,7 +929,8 @@ template <int D, bool SMALL> __global__ void __launch_bounds__(REST_THREADS) res
     int64_t head = (g.first_key + key) * a.Dk;
     write_denormed<D, SMALL>(a, s, dq, (bf16 *)a.dq + p.c.row * a.ld_d + head, (const bf16 *)a.q + p.c.row * a.ldq + head, a.ldq,
                              rsqrtf((float)a.Dk), s.v, p);
-    write_denormed<D, SMALL>(a, s, dk, (bf16 *)a.dk + p.c.row * a.ld_d + head, (const bf16 *)a.k + p.c.row * a.ldk + head, a.ldk, 1.0f, s.dr, p);
+    write_denormed<D, SMALL>(a, s, dk, (bf16 *)a.dk + p.c.row * a.ld_d + head, (const bf16 *)a.k + p.c.row * a.ldk + head, a.ldk,
+                             1.0f, s.dr, p);
 }
 
 /* -- launching ------------------------------------------------------------------------------------- */
@@ -925,8 +940,8 @@ template <typename KERNEL> static void allow_shared(KERNEL kernel, size_t bytes)
     cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes);
 }
 
-/* Columns of the state a block takes: few where that many blocks do not fill the GPU.  Columns do not depend on each other, so this
- * changes no bit. */
+/* Columns of the state a block takes: few where that many blocks do not fill the GPU.  Columns do not depend on each other, so
+ * this changes no bit. */
 static bool is_narrow(mt_stream *s, const delta_group *g)
 {
     return g->a.n_docs * g->n_heads * (g->l.wide_v / 32) < 2 * mt_cuda_device_of(s)->n_sms;
@@ -948,7 +963,10 @@ template <int D, int BV, int STAGES> static void dstates(mt_stream *s, const del
     dstates_kernel<D, BV, STAGES><<<grid, WALK_THREADS, bytes, mt_cuda_raw(s)>>>(*g);
 }
 
-template <int D> static dim3 chunk_grid(const delta_group *g, int heads) { return dim3((unsigned)mt__delta_chunks(&g->a), (unsigned)heads); }
+template <int D> static dim3 chunk_grid(const delta_group *g, int heads)
+{
+    return dim3((unsigned)mt__delta_chunks(&g->a), (unsigned)heads);
+}
 
 template <int D> static void all_states(mt_stream *s, const delta_group *g)
 {

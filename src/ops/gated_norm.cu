@@ -38,7 +38,10 @@ template <typename T, int V> __device__ __forceinline__ float rstd_of(const mt_g
 }
 
 /* The same bits in both directions: no product is fused with another sum here. */
-__device__ __forceinline__ float product(float x, float r, float w, float act) { return __fmul_rn(__fmul_rn(__fmul_rn(x, r), w), act); }
+__device__ __forceinline__ float product(float x, float r, float w, float act)
+{
+    return __fmul_rn(__fmul_rn(__fmul_rn(x, r), w), act);
+}
 
 template <typename T, int V> __global__ void __launch_bounds__(THREADS) forward_kernel(mt_gated_norm a)
 {
@@ -58,7 +61,8 @@ template <typename T, int V> __global__ void __launch_bounds__(THREADS) forward_
 }
 
 /* dw: this warp's sums, [D] in shared memory; a lane adds to its own columns alone. */
-template <typename T, int V> __device__ __forceinline__ void backward_item(const mt_gated_norm &a, int64_t at, int lane, float *dw)
+template <typename T, int V>
+__device__ __forceinline__ void backward_item(const mt_gated_norm &a, int64_t at, int lane, float *dw)
 {
     item p = item_at(a, at);
     float r = rstd_of<T, V>(a, p.x, lane), slope, sum = 0;

@@ -942,7 +942,9 @@ static doc_list docs_of(const int64_t *docs)
 static void add_docs(op_run *r, const void *field, const doc_list *l)
 {
     op_buf *starts = add_ints(r, field, "doc_start", l->n_docs + 1);
-    for (int64_t d = 0, row = 0; d <= l->n_docs; row += l->n_listed ? l->listed[d++ % l->n_listed] : d++) op_set(starts, 0, d, (double)row);
+    int64_t row = 0;
+    for (int64_t d = 0; d < l->n_docs; row += l->listed[d++ % l->n_listed]) op_set(starts, 0, d, (double)row);
+    op_set(starts, 0, l->n_docs, (double)row);
 }
 
 static const struct {
