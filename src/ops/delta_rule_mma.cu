@@ -163,8 +163,8 @@ struct gates {
 enum { PREPARE_THREADS = 128 };
 
 template <int D> struct prepare_shared {
-    bf16 q[tile<D>], k[tile<D>], v[tile<D>];
-    float t[ROWS][ROWS + 4]; /* A, then T */
+    bf16 q[tile<D>], k[tile<D>]; /* q: then v */
+    float t[ROWS][ROWS + 4];     /* A, then T */
     gates of;
 };
 
@@ -266,7 +266,6 @@ template <int D> __global__ void __launch_bounds__(PREPARE_THREADS) prepare_kern
     if (!c.rows) return;
     fetch<D, LD, PREPARE_THREADS>(s.q, (const bf16 *)a.q + c.row * a.ldq + (g.first_key + key) * a.Dk, a.ldq, c.rows, (int)a.Dk);
     fetch<D, LD, PREPARE_THREADS>(s.k, (const bf16 *)a.k + c.row * a.ldk + (g.first_key + key) * a.Dk, a.ldk, c.rows, (int)a.Dk);
-    fetch<D, LD, PREPARE_THREADS>(s.v, (const bf16 *)a.v + c.row * a.ldv + head * a.Dv, a.ldv, c.rows, (int)a.Dv);
     copies_commit();
     s.of.load(g, c, head);
     copies_arrive<0>();
@@ -281,18 +280,21 @@ template <int D> __global__ void __launch_bounds__(PREPARE_THREADS) prepare_kern
     clear<8>(square);
     times_transposed<ROWS, D, LD, LD>(square, s.q + row0 * LD, s.k, lane);
     write_square<D>(g.rows<bf16>(g.l.p, h, c.row, ROWS), square, s, false, row0, c.rows, lane);
+    __syncthreads();
+    fetch<D, LD, PREPARE_THREADS>(s.q, (const bf16 *)a.v + c.row * a.ldv + head * a.Dv, a.ldv, c.rows, (int)a.Dv);
+    copies_commit();
     clear<8>(square);
     times_transposed<ROWS, D, LD, LD>(square, s.k + row0 * LD, s.k, lane);
     write_square<D>(g.rows<bf16>(g.l.a, h, c.row, ROWS), square, s, true, row0, c.rows, lane);
-    __syncthreads();
+    copies_arrive<0>();
     invert<D>(s, g.rows<bf16>(g.l.t, h, c.row, ROWS), c.rows);
-    /* The warp's own rows of q are free now: results leave through them. */
     times_inverse<D>(acc, s, s.k, true, row0, lane);
-    put<D, LD>(s.q + row0 * LD, acc, lane);
-    take_out<D, LD>(g.rows<bf16>(g.l.w, h, c.row + row0, D), D, s.q + row0 * LD, c.rows - row0, D, lane);
-    times_inverse<D>(acc, s, s.v, false, row0, lane);
-    put<D, LD>(s.q + row0 * LD, acc, lane);
-    take_out<D, LD>(g.rows<bf16>(g.l.v, h, c.row + row0, D), D, s.q + row0 * LD, c.rows - row0, D, lane);
+    __syncthreads(); /* k is free: results leave through the warp's rows of it */
+    put<D, LD>(s.k + row0 * LD, acc, lane);
+    take_out<D, LD>(g.rows<bf16>(g.l.w, h, c.row + row0, D), D, s.k + row0 * LD, c.rows - row0, D, lane);
+    times_inverse<D>(acc, s, s.q, false, row0, lane);
+    put<D, LD>(s.k + row0 * LD, acc, lane);
+    take_out<D, LD>(g.rows<bf16>(g.l.v, h, c.row + row0, D), D, s.k + row0 * LD, c.rows - row0, D, lane);
 }
 
 /* -- states: a document, value head and BV columns, chunks in order ------------------------------------ */
@@ -560,23 +562,18 @@ template <int D, int BV, int STAGES> __global__ void __launch_bounds__(WALK_THRE
 
 enum { REST_THREADS = 256 };
 
-/* A warp has 32 of every 64 columns: PASSES blocks of them.  SMALL fits GPUs with 99 KiB of shared memory: it brings in a state
- * 64 rows at a time, and q and k only when dR and dO are done with. */
+/* A warp has 32 of every 64 columns.  On Hopper two blocks fit a multiprocessor: while one waits, the other works.  SMALL fits
+ * GPUs with 99 KiB of shared memory: it brings in a state 64 rows at a time. */
 template <int D, bool SMALL> struct rest_shared {
-    static constexpr int LD = tile_row<D>, PASSES = D / 64;
-    bf16 v[tile<D>];                     /* dV^, then V^ */
-    bf16 dr[tile<D>], d_o[tile<D>];      /* SMALL: then k and q */
-    bf16 keys[SMALL ? 8 : 2 * tile<D>];  /* else: q and k */
-    bf16 s[(SMALL ? 64 : D) * LD];       /* S, then dS' */
-    bf16 m[SQUARE_TILE], f[SQUARE_TILE]; /* m: first T */
+    bf16 v[tile<D>];                        /* dV^, then V^ */
+    bf16 dr[tile<D>], d_o[tile<D>];         /* then k and q */
+    bf16 s[(SMALL ? 64 : D) * tile_row<D>]; /* S, then dS' */
+    bf16 m[SQUARE_TILE], f[SQUARE_TILE];    /* m: first T */
     gates of;
     /* Sums over the columns of a row, a half each: dR . V, K . Y, Q . dO S', K . V^ dS'', E + G, dA o K K' o D. */
     float v_sum[2][ROWS], y_sum[2][ROWS], q_sum[2][ROWS], z_sum[2][ROWS], across[2][ROWS], beta_sum[2][ROWS];
     float down[4][ROWS]; /* of E + G over 16 rows each */
-    float dgamma[ROWS], warp_sums[REST_THREADS / 32], two[2][2];
-
-    __device__ __forceinline__ bf16 *q(void) { return SMALL ? d_o : keys; }
-    __device__ __forceinline__ bf16 *k(void) { return SMALL ? dr : keys + tile<D>; }
+    float warp_sums[REST_THREADS / 32], two[2][2];
 };
 
 /* What a block works on, and where a warp's results are: rows row(0) and row(1), columns col(pass, n) and the next. */
@@ -733,21 +730,27 @@ __device__ __forceinline__ void write_gates(const delta_group &g, rest_shared<D,
 {
     const mt_delta_rule &a = g.a;
     int i = threadIdx.x;
+    float onward = 0; /* dgamma of this row and those after it in its half */
     if (i < ROWS) {
         float ky = s.y_sum[0][i] + s.y_sum[1][i]; /* has the factor -beta e^gamma */
         float v = s.v_sum[0][i] + s.v_sum[1][i], q = s.q_sum[0][i] + s.q_sum[1][i], z = s.z_sum[0][i] + s.z_sum[1][i];
         float down = s.down[0][i] + s.down[1][i] + (s.down[2][i] + s.down[3][i]), beta = s.of.beta[i];
-        s.dgamma[i] = q - z + (s.across[0][i] + s.across[1][i]) - down + ky;
+        float dgamma = q - z + (s.across[0][i] + s.across[1][i]) - down + ky;
         float dbeta = v + (beta > 0 ? ky / beta : 0.0f) + (s.beta_sum[0][i] + s.beta_sum[1][i]);
         if (i < p.c.rows) ((bf16 *)a.db)[(p.c.row + i) * a.ld_dab + p.head] = from_f32<bf16>(dbeta * beta * (1.0f - beta));
         z = warp_sum(z);
-        if (i % 32 == 0) s.two[0][i / 32] = z;
+        onward = dgamma;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+            float other = __shfl_down_sync(0xffffffffu, onward, step);
+            if (i % 32 + step < 32) onward += other;
+        }
+        if (i % 32 == 0) s.two[0][i / 32] = z, s.two[1][i / 32] = onward;
     }
     __syncthreads();
     float da = 0, log = 0;
     if (i < p.c.rows) {
-        float dg = states + (s.two[0][0] + s.two[0][1]);
-        for (int n = ROWS - 1; n >= i; n--) dg += s.dgamma[n];
+        float dg = states + (s.two[0][0] + s.two[0][1]) + onward + (i < 32 ? s.two[1][1] : 0.0f);
         float x = to_f32(((const bf16 *)a.a)[(p.c.row + i) * a.ld_ab + p.head]) + a.dt_bias[p.head], e = -expf(a.A_log[p.head]);
         da = dg * e * delta_softplus_slope(x);
         log = dg * e * delta_softplus(x);
@@ -809,8 +812,8 @@ __device__ __forceinline__ void write_denormed(const mt_delta_rule &a, rest_shar
 template <int D, bool SMALL>
 __device__ __forceinline__ void fetch_keys(const delta_group &g, rest_shared<D, SMALL> &s, const spot &p)
 {
-    fetch<D, tile_row<D>, REST_THREADS>(s.q(), g.rows<bf16>(g.l.q, p.key, p.c.row, D), D, p.c.rows, D);
-    fetch<D, tile_row<D>, REST_THREADS>(s.k(), g.rows<bf16>(g.l.k, p.key, p.c.row, D), D, p.c.rows, D);
+    fetch<D, tile_row<D>, REST_THREADS>(s.d_o, g.rows<bf16>(g.l.q, p.key, p.c.row, D), D, p.c.rows, D);
+    fetch<D, tile_row<D>, REST_THREADS>(s.dr, g.rows<bf16>(g.l.k, p.key, p.c.row, D), D, p.c.rows, D);
 }
 
 /* What comes through the state before the chunk: S is in its tile, or the first rows of it. */
@@ -888,7 +891,7 @@ __device__ __forceinline__ void rest_of_head(const delta_group &g, rest_shared<D
     if (c.after >= 0) states = take_dstate<D, SMALL>(s, g.state<bf16>(g.l.ds, p.h, c.after), before, 0);
     make_squares<D, SMALL>(g, s, p);
     __syncthreads();
-    if (SMALL) fetch_keys<D, SMALL>(g, s, p); /* dR and dO are done with */
+    fetch_keys<D, SMALL>(g, s, p); /* dR and dO are done with */
     copies_commit();
     through_after<D, SMALL>(g, s, dk, before, states, p);
     states = warp_sum(states);
@@ -896,7 +899,7 @@ __device__ __forceinline__ void rest_of_head(const delta_group &g, rest_shared<D
     copies_arrive<0>();
 #pragma unroll
     for (int pass = 0; pass < D / 64; pass++) {
-        const bf16 *q = s.q() + p.first(pass), *k = s.k() + p.first(pass);
+        const bf16 *q = s.d_o + p.first(pass), *k = s.dr + p.first(pass);
         times<32, ROWS, SQUARE, LD>(dq[pass], s.m + p.row0 * SQUARE, k, p.lane);
         transposed_times<32, ROWS, SQUARE, LD>(dk[pass], s.m + p.row0, q, p.lane);
         times<32, ROWS, SQUARE, LD>(dk[pass], s.f + p.row0 * SQUARE, k, p.lane);
@@ -908,7 +911,7 @@ __device__ __forceinline__ void rest_of_head(const delta_group &g, rest_shared<D
     __syncthreads();
 }
 
-template <int D, bool SMALL> __global__ void __launch_bounds__(REST_THREADS) rest_kernel(delta_group g)
+template <int D, bool SMALL> __global__ void __launch_bounds__(REST_THREADS, 2) rest_kernel(delta_group g)
 {
     extern __shared__ __align__(16) unsigned char memory[];
     rest_shared<D, SMALL> &s = *(rest_shared<D, SMALL> *)memory;
@@ -920,7 +923,6 @@ template <int D, bool SMALL> __global__ void __launch_bounds__(REST_THREADS) res
         for (int h = threadIdx.x; h < g.per_key; h += REST_THREADS) sums[h] = sums[a.H + h] = 0;
         return;
     }
-    if (!SMALL) fetch_keys<D, SMALL>(g, s, p);
     float dq[D / 64][4][4] = {}, dk[D / 64][4][4] = {};
     for (p.h = key * g.per_key; p.h < (key + 1) * g.per_key; p.h++) {
         p.head = g.first_head + p.h;
