@@ -8,7 +8,7 @@
  * are added in order by a second kernel. */
 #include "ops/ops_cuda.cuh"
 
-enum { THREADS = 128, ROWS = 64 };
+enum { THREADS = 128, ROWS = 64, BATCH = 4 }; /* BATCH: rows that are on their way at once */
 
 template <typename T, int V> struct channels {
     float at[V];
@@ -30,6 +30,27 @@ template <typename T, int V> __device__ __forceinline__ void write(void *p, int6
     for (int e = 0; e < V; e++) v.at[e] = from_f32<T>(x[e]);
     store<T, V>((T *)p + at, v);
 }
+
+/* BATCH rows as they are in memory; zeros from row `end` on. */
+template <typename T, int V> struct rows {
+    vec<T, V> v[BATCH];
+
+    __device__ __forceinline__ void load(const void *p, int64_t ld, int64_t first, int64_t end, int64_t c)
+    {
+#pragma unroll
+        for (int n = 0; n < BATCH; n++) {
+            v[n] = {};
+            if (first + n < end) v[n] = ::load<T, V>((const T *)p + (first + n) * ld + c);
+        }
+    }
+    __device__ __forceinline__ channels<T, V> at(int n) const
+    {
+        channels<T, V> c;
+#pragma unroll
+        for (int e = 0; e < V; e++) c.at[e] = to_f32(v[n].at[e]);
+        return c;
+    }
+};
 
 /* The document of a row, and where it starts and ends. */
 struct place {
@@ -126,19 +147,26 @@ template <typename T, int V, int W> __global__ void __launch_bounds__(THREADS) f
     window<T, V, W> win;
     win.open(a.c, c);
     look_back<T, V, W>(a, win, p, from, c);
-    for (int64_t t = from; t < to; t++) {
-        float y[V];
-        if (t >= p.end) {
-            next_row(a.c.doc_start, p, t);
-            look_back<T, V, W>(a, win, p, t, c);
-        }
-        win.push(read<T, V>(a.c.x, t * a.c.ldx + c));
+    for (int64_t first = from; first < to; first += BATCH) {
+        rows<T, V> x;
+        x.load(a.c.x, a.c.ldx, first, to, c);
 #pragma unroll
-        for (int e = 0; e < V; e++) {
-            float s = win.sum(e);
-            y[e] = s / (1.0f + expf(-s));
+        for (int n = 0; n < BATCH; n++) {
+            int64_t t = first + n;
+            float y[V];
+            if (t >= to) break;
+            if (t >= p.end) {
+                next_row(a.c.doc_start, p, t);
+                look_back<T, V, W>(a, win, p, t, c);
+            }
+            win.push(x.at(n));
+#pragma unroll
+            for (int e = 0; e < V; e++) {
+                float s = win.sum(e);
+                y[e] = s / (1.0f + expf(-s));
+            }
+            write<T, V>(a.c.y, t * a.c.ldy + c, y);
         }
-        write<T, V>(a.c.y, t * a.c.ldy + c, y);
     }
 }
 
@@ -154,32 +182,39 @@ template <typename T, int V, int W> __global__ void __launch_bounds__(THREADS) b
     mt_cache_conv plain = { a, nullptr, nullptr, nullptr };
     look_back<T, V, W>(plain, win, p, from, c);
     float dx[W][V] = {}, dw[W][V] = {}; /* dx[i]: of the row i rows back, so far */
-    for (int64_t t = from; t < to + W - 1; t++) {
-        float ds[V] = {};
-        if (t < a.N) {
-            next_row(a.doc_start, p, t);
-            win.push(read<T, V>(a.x, t * a.ldx + c));
-            win.forget(t - p.start + 1);
-            channels<T, V> dy = read<T, V>(a.dy, t * a.ldy + c);
+    for (int64_t first = from; first < to + W - 1; first += BATCH) {
+        rows<T, V> x, dy;
+        x.load(a.x, a.ldx, first, a.N, c);
+        dy.load(a.dy, a.ldy, first, a.N, c);
 #pragma unroll
-            for (int e = 0; e < V; e++) {
-                float s = win.sum(e), sig = 1.0f / (1.0f + expf(-s));
-                ds[e] = dy.at[e] * sig * (1.0f + s * (1.0f - sig));
+        for (int n = 0; n < BATCH; n++) {
+            int64_t t = first + n;
+            float ds[V] = {};
+            if (t >= to + W - 1) break;
+            if (t < a.N) {
+                next_row(a.doc_start, p, t);
+                win.push(x.at(n));
+                win.forget(t - p.start + 1);
+#pragma unroll
+                for (int e = 0; e < V; e++) {
+                    float s = win.sum(e), sig = 1.0f / (1.0f + expf(-s));
+                    ds[e] = dy.at(n).at[e] * sig * (1.0f + s * (1.0f - sig));
+                }
             }
+            int64_t so_far = t - p.start + 1; /* rows of this document */
+#pragma unroll
+            for (int i = W - 1; i > 0; i--)
+#pragma unroll
+                for (int e = 0; e < V; e++) dx[i][e] = i < so_far ? dx[i - 1][e] + win.w[i][e] * ds[e] : dx[i - 1][e];
+#pragma unroll
+            for (int e = 0; e < V; e++) dx[0][e] = win.w[0][e] * ds[e];
+            if (t < to)
+#pragma unroll
+                for (int i = 0; i < W; i++)
+#pragma unroll
+                    for (int e = 0; e < V; e++) dw[i][e] += ds[e] * win.x[i][e];
+            if (t - (W - 1) >= from) write<T, V>(a.dx, (t - (W - 1)) * a.ld_dx + c, dx[W - 1]);
         }
-        int64_t rows = t - p.start + 1; /* of this document so far */
-#pragma unroll
-        for (int i = W - 1; i > 0; i--)
-#pragma unroll
-            for (int e = 0; e < V; e++) dx[i][e] = i < rows ? dx[i - 1][e] + win.w[i][e] * ds[e] : dx[i - 1][e];
-#pragma unroll
-        for (int e = 0; e < V; e++) dx[0][e] = win.w[0][e] * ds[e];
-        if (t < to)
-#pragma unroll
-            for (int i = 0; i < W; i++)
-#pragma unroll
-                for (int e = 0; e < V; e++) dw[i][e] += ds[e] * win.x[i][e];
-        if (t - (W - 1) >= from) write<T, V>(a.dx, (t - (W - 1)) * a.ld_dx + c, dx[W - 1]);
     }
     if (!a.dw) return;
     float *share = (float *)a.scratch + ((int64_t)blockIdx.y * a.C + c) * W;
