@@ -14,8 +14,8 @@ typedef enum grouped_product {
     TO_W,    /* dw [N, K]  += dy' [N, rows] x [rows, K] */
 } grouped_product;
 
-/* Row tiles that a block works through column by column, so that what it shares with its neighbours stays in the L2 cache. */
-enum { PANEL = 16 };
+/* Rows of a result that blocks work through column by column, so that what neighbours share stays in the L2 cache. */
+enum { PANEL_ROWS = 2048 };
 
 /* A tile of a result: row0 and col0 in the expert's part of it. */
 typedef struct grouped_tile {
@@ -84,7 +84,7 @@ __device__ __forceinline__ grouped_tile find_tile(const mt_grouped_linear &a, co
         i = (int)(index - (int64_t)starts[t.e] * col_tiles);
         row_tiles = starts[t.e + 1] - starts[t.e];
     }
-    int panel = i / (PANEL * col_tiles) * PANEL, height = min(PANEL, row_tiles - panel);
+    int most = PANEL_ROWS / tile_rows, panel = i / (most * col_tiles) * most, height = min(most, row_tiles - panel);
     i -= panel * col_tiles;
     t.row0 = (panel + i % height) * tile_rows;
     t.col0 = i / height * tile_cols;
