@@ -77,12 +77,12 @@ template <typename T, grouped_product KIND> __global__ void __launch_bounds__(TH
 {
     __shared__ int32_t starts[MT_ROUTE_EXPERTS + 1];
     __shared__ float left[DEPTH][TILE + 4], right[DEPTH][TILE + 4];
-    int row_tiles = (int)((a.N + TILE - 1) / TILE), col_tiles = (int)(((KIND == FORWARD ? a.N : a.K) + TILE - 1) / TILE);
+    grouped_cut cut = { TILE, TILE, (int)(((KIND == FORWARD ? a.N : a.K) + TILE - 1) / TILE), 1, 0 };
     int i0 = threadIdx.x / 16 * 4, j0 = threadIdx.x % 16 * 4;
-    count_row_tiles(starts, a, TILE);
-    int64_t n_tiles = count_tiles<KIND>(a, starts, row_tiles, col_tiles);
-    for (int64_t at = blockIdx.x; at < n_tiles; at += gridDim.x) {
-        grouped_tile t = find_tile<KIND>(a, starts, row_tiles, col_tiles, TILE, TILE, at);
+    count_tiles(starts, a, cut);
+    int n_tiles = all_tiles<KIND>(a, starts, cut);
+    for (int at = blockIdx.x; at < n_tiles; at += gridDim.x) {
+        grouped_tile t = find_tile<KIND>(a, starts, cut, at);
         int depth = KIND == TO_W ? t.rows : (int)(KIND == FORWARD ? a.K : a.N);
         float acc[4][4] = {};
         for (int k0 = 0; k0 < depth; k0 += DEPTH) {

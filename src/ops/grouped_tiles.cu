@@ -11,8 +11,8 @@
  *   dw          dy columns, wide             x columns, wide           dw, fp32, added to or written
  *
  * On Hopper two blocks are a pair: they make tiles of neighbouring rows of one expert, and each brings half of the weights of a step into
- * both shared memories by the bulk copy engine (TMA).  What is loaded from L2, which would bound the products, is a third less.  Not for
- * dw, where both operands are rows of tokens.
+ * both shared memories by the bulk copy engine (TMA).  What is loaded from L2, which would bound the products, is a third less.  Of an odd
+ * last row tile they make neighbouring columns, each with its own weights.  Not for dw, where both operands are rows of tokens.
  *
  * "Deep": the summed dimension runs along memory rows; a tile is 64 elements of each of its rows.  "Wide": memory rows run across it; a
  * tile is 64 memory rows in columns of 64 elements.  Either way shared memory has rows of 128 bytes in which 16-byte pieces swap places
@@ -51,7 +51,8 @@ typedef struct matrix {
     int64_t ld;
     const int32_t *rows; /* or NULL */
     int n_rows, n_cols;
-    int e; /* expert, of weights */
+    int e;     /* expert, of weights */
+    bool both; /* and for both blocks of a pair */
 } matrix;
 
 template <grouped_product KIND> __device__ __forceinline__ matrix left_of(const mt_grouped_linear &a, const grouped_tile &t)
@@ -59,14 +60,14 @@ template <grouped_product KIND> __device__ __forceinline__ matrix left_of(const 
     bool is_x = KIND == FORWARD, gather = is_x ? a.gather_x : a.gather_dy;
     int64_t ld = is_x ? a.K : a.N;
     const bf16 *base = (const bf16 *)(is_x ? a.x : a.dy);
-    return { gather ? base : base + t.begin * ld, ld, gather ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)ld, 0 };
+    return { gather ? base : base + t.begin * ld, ld, gather ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)ld, 0, false };
 }
 
 template <grouped_product KIND> __device__ __forceinline__ matrix right_of(const mt_grouped_linear &a, const grouped_tile &t)
 {
-    if (KIND != TO_W) return { (const bf16 *)a.w + (int64_t)t.e * a.N * a.K, a.K, NULL, (int)a.N, (int)a.K, t.e };
+    if (KIND != TO_W) return { (const bf16 *)a.w + (int64_t)t.e * a.N * a.K, a.K, NULL, (int)a.N, (int)a.K, t.e, t.same_cols };
     const bf16 *base = (const bf16 *)a.x;
-    return { a.gather_x ? base : base + t.begin * a.K, a.K, a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)a.K, 0 };
+    return { a.gather_x ? base : base + t.begin * a.K, a.K, a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)a.K, 0, false };
 }
 
 /* Where element (r, k) of a deep tile is, and (k, r) of a wide one; the last index a multiple of 8. */
@@ -182,26 +183,44 @@ __device__ __forceinline__ int rank_in_pair(void)
     return (int)rank;
 }
 
-/* The weights of a step for both blocks of a pair: this block brings half of them, and its barrier counts both halves. */
+/* The same into this block's shared memory alone. */
+__device__ __forceinline__ void copy_box(bf16 *dst, const CUtensorMap *map, int x, int y, int z, uint64_t *barrier)
+{
+    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+                 " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(dst)),
+                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
+                 : "memory");
+}
+
+/* The weights of a step.  For both blocks of a pair: this block brings half of them, and its barrier counts both halves. */
 template <grouped_product KIND> struct pair_loader {
     const CUtensorMap *map;
     uint64_t *arrived; /* [STAGES] */
     int e, col0;
+    bool both;
 
     __device__ __forceinline__ void foresee(const matrix &, int) {}
     __device__ __forceinline__ void begin(const matrix &m, int col)
     {
         e = m.e;
+        both = m.both;
         col0 = col;
+    }
+    /* Columns c on of the tile, as many as a box has. */
+    __device__ __forceinline__ void copy(bf16 *tile, int step, int c, uint64_t *barrier)
+    {
+        int x = KIND == FORWARD ? step * BK : col0 + c, y = KIND == FORWARD ? col0 + c : step * BK;
+        if (both)
+            copy_box_to_pair(tile + c * BK, map, x, y, e, barrier);
+        else
+            copy_box(tile + c * BK, map, x, y, e, barrier);
     }
     __device__ __forceinline__ void fetch(bf16 *tile, int step, int stage)
     {
         if (threadIdx.x == 0) {
-            int half = rank_in_pair() * BN / 2;
+            int from = both ? rank_in_pair() * BN / 2 : 0, to = both ? from + BN / 2 : BN;
             barrier_expect(&arrived[stage], BN * BK * (int)sizeof(bf16));
-            if (KIND == FORWARD) copy_box_to_pair(tile + half * BK, map, step * BK, col0 + half, e, &arrived[stage]);
-            for (int c = half; KIND == TO_X && c < half + BN / 2; c += 64)
-                copy_box_to_pair(tile + c * BK, map, col0 + c, step * BK, e, &arrived[stage]);
+            for (int c = from; c < to; c += KIND == FORWARD ? BN / 2 : 64) copy(tile, step, c, &arrived[stage]);
         }
         __syncwarp();
     }
@@ -491,15 +510,13 @@ template <grouped_product KIND> __device__ __forceinline__ void step_arrives(loa
     meet<KIND>();
 }
 
-/* The tile of this block: its pair's, and its rows of that. */
-template <grouped_product KIND>
-__device__ __forceinline__ grouped_tile my_tile(const mt_grouped_linear &a, const int32_t *starts, int row_tiles, int col_tiles, int64_t at)
+template <grouped_product KIND> __device__ __forceinline__ grouped_cut cut_of(const mt_grouped_linear &a)
 {
-    grouped_tile t = find_tile<KIND>(a, starts, row_tiles, col_tiles, BM * pair<KIND>(), BN, at);
+    int rank = 0;
 #if HAS_WGMMA
-    if (pair<KIND>() == 2) t.row0 += rank_in_pair() * BM;
+    if (pair<KIND>() == 2) rank = rank_in_pair();
 #endif
-    return t;
+    return { BM, BN, (int)(((KIND == FORWARD ? a.N : a.K) + BN - 1) / BN), pair<KIND>(), rank };
 }
 
 template <grouped_product KIND>
@@ -508,12 +525,11 @@ __global__ void __launch_bounds__(THREADS, 1) tiles_kernel(mt_grouped_linear a, 
     extern __shared__ unsigned char memory[];
     bf16 *tiles = (bf16 *)(memory + (ALIGNMENT - shared_address(memory) % ALIGNMENT) % ALIGNMENT);
     int32_t *starts = (int32_t *)(tiles + STAGES * (BM + BN) * BK);
-    int row_tiles = (int)((a.N + BM - 1) / BM), col_tiles = (int)(((KIND == FORWARD ? a.N : a.K) + BN - 1) / BN);
-    int turn = 0; /* steps since the start, of all tiles */
-    if (KIND != TO_W) count_row_tiles(starts, a, BM * pair<KIND>());
-    int64_t n_tiles = count_tiles<KIND>(a, starts, row_tiles, col_tiles), at = blockIdx.x / pair<KIND>();
+    grouped_cut cut = cut_of<KIND>(a);
+    if (KIND != TO_W) count_tiles(starts, a, cut);
+    int n_tiles = all_tiles<KIND>(a, starts, cut), at = blockIdx.x / pair<KIND>(), turn = 0; /* steps so far, of all tiles */
     if (at >= n_tiles) return;
-    grouped_tile t = my_tile<KIND>(a, starts, row_tiles, col_tiles, at), next = t;
+    grouped_tile t = find_tile<KIND>(a, starts, cut, at), next = t;
     loaders<KIND> in;
 #if HAS_WGMMA
     __shared__ uint64_t arrived[STAGES];
@@ -533,12 +549,14 @@ __global__ void __launch_bounds__(THREADS, 1) tiles_kernel(mt_grouped_linear a, 
         for (int step = 0; step < steps || step == 0; step++) {
             if (step < steps) {
                 step_arrives<KIND>(in, turn);
-                fetch_step<KIND>(in, tiles, step + AHEAD, steps, turn + AHEAD);
+                /* wgmma only begins here, and copies must not delay it; mma.sync ends here, and copies should not wait for it */
+                if (!HAS_WGMMA) fetch_step<KIND>(in, tiles, step + AHEAD, steps, turn + AHEAD);
                 multiply_step<KIND>(acc, left_tile(tiles, turn % STAGES), right_tile(tiles, turn % STAGES), step == 0);
+                if (HAS_WGMMA) fetch_step<KIND>(in, tiles, step + AHEAD, steps, turn + AHEAD);
                 turn++;
             }
             if (step == 0 && at < n_tiles) {
-                next = my_tile<KIND>(a, starts, row_tiles, col_tiles, at);
+                next = find_tile<KIND>(a, starts, cut, at);
                 foresee_tile<KIND>(in, a, next);
             }
             multiplied_but_one();
