@@ -617,13 +617,28 @@ static void expert_rows(const expert_shape *m, const mt_route *route, const mt_e
 {
     char line[64];
     int64_t N = sort->N, rows = N * m->T;
-    mt_combine sum = { .t = MT_DTYPE_BF16, .N = N, .D = m->D, .T = m->T, .c = m->E, .start = true, .experts = sort->experts,
-                       .place = sort->place, .offsets = sort->offsets, .weights = route->weights,
-                       .y = filled((size_t)(rows * m->D) * 2), .out = filled((size_t)(N * m->D) * 2) };
+    mt_combine sum = { .t = MT_DTYPE_BF16,
+                       .N = N,
+                       .D = m->D,
+                       .T = m->T,
+                       .c = m->E,
+                       .start = true,
+                       .experts = sort->experts,
+                       .place = sort->place,
+                       .offsets = sort->offsets,
+                       .weights = route->weights,
+                       .y = filled((size_t)(rows * m->D) * 2),
+                       .out = filled((size_t)(N * m->D) * 2) };
     snprintf(line, sizeof line, "%s combine", m->name);
     say(line, seconds_of(combine, &sum), 0, 2.0 * (double)((rows + N) * m->D));
-    mt_glu glu = { .t = MT_DTYPE_BF16, .act = MT_ACT_SILU, .N = rows, .F = m->I, .gu = filled((size_t)(rows * m->I) * 4),
-                   .y = filled((size_t)(rows * m->I) * 2), .first = sort->offsets, .last = sort->offsets + m->E };
+    mt_glu glu = { .t = MT_DTYPE_BF16,
+                   .act = MT_ACT_SILU,
+                   .N = rows,
+                   .F = m->I,
+                   .gu = filled((size_t)(rows * m->I) * 4),
+                   .y = filled((size_t)(rows * m->I) * 2),
+                   .first = sort->offsets,
+                   .last = sort->offsets + m->E };
     snprintf(line, sizeof line, "%s glu of packed rows", m->name);
     say(line, seconds_of(glu_fwd, &glu), 0, 6.0 * (double)(rows * m->I));
     glu.dgu = (void *)(uintptr_t)glu.gu, glu.dy = glu.y, glu.order = sort->order, glu.weights = route->weights;
@@ -638,11 +653,25 @@ static void experts(const expert_shape *m, int64_t N)
 {
     char line[64];
     size_t pairs = (size_t)(N * m->T) * 4;
-    mt_route route = { .t = MT_DTYPE_BF16, .kind = MT_ROUTE_SOFTMAX, .N = N, .E = m->E, .T = m->T, .norm = true,
-                       .logits = uneven_logits(N, m->E), .experts = filled(pairs), .weights = filled(pairs),
-                       .dweights = filled(pairs), .dlogits = filled((size_t)(N * m->E) * 2) };
-    mt_expert_sort sort = { .N = N, .T = m->T, .E = m->E, .experts = route.experts, .offsets = filled((size_t)(m->E + 1) * 4),
-                            .order = filled(pairs), .rows = filled(pairs), .place = filled(pairs) };
+    mt_route route = { .t = MT_DTYPE_BF16,
+                       .kind = MT_ROUTE_SOFTMAX,
+                       .N = N,
+                       .E = m->E,
+                       .T = m->T,
+                       .norm = true,
+                       .logits = uneven_logits(N, m->E),
+                       .experts = filled(pairs),
+                       .weights = filled(pairs),
+                       .dweights = filled(pairs),
+                       .dlogits = filled((size_t)(N * m->E) * 2) };
+    mt_expert_sort sort = { .N = N,
+                            .T = m->T,
+                            .E = m->E,
+                            .experts = route.experts,
+                            .offsets = filled((size_t)(m->E + 1) * 4),
+                            .order = filled(pairs),
+                            .rows = filled(pairs),
+                            .place = filled(pairs) };
     sort.scratch = filled(mt_expert_sort_scratch(&sort));
     snprintf(line, sizeof line, "%s route", m->name);
     say(line, seconds_of(route_fwd, &route), 0, 4.0 * (double)(N * (m->E + 2 * m->T)));
@@ -650,14 +679,23 @@ static void experts(const expert_shape *m, int64_t N)
     say(line, seconds_of(route_bwd, &route), 0, (double)(N * (6 * m->E + 8 * m->T)));
     snprintf(line, sizeof line, "%s sort", m->name);
     say(line, seconds_of(expert_sort, &sort), 0, 20.0 * (double)(N * m->T));
-    mt_grouped_linear a = { .t = MT_DTYPE_BF16, .M = N * m->T, .N = 2 * m->I, .K = m->D, .c = m->E, .offsets = sort.offsets,
-                            .rows = sort.rows };
+    mt_grouped_linear a = {
+        .t = MT_DTYPE_BF16, .M = N * m->T, .N = 2 * m->I, .K = m->D, .c = m->E, .offsets = sort.offsets, .rows = sort.rows
+    };
     expert_products(m, "gate_up", a, N, true);
     a.N = m->D, a.K = m->I;
     expert_products(m, "down", a, N, false);
     expert_rows(m, &route, &sort);
-    void *all[] = { (void *)(uintptr_t)route.logits, route.experts, route.weights, (void *)(uintptr_t)route.dweights, route.dlogits,
-                    sort.offsets, sort.order, sort.rows, sort.place, sort.scratch };
+    void *all[] = { (void *)(uintptr_t)route.logits,
+                    route.experts,
+                    route.weights,
+                    (void *)(uintptr_t)route.dweights,
+                    route.dlogits,
+                    sort.offsets,
+                    sort.order,
+                    sort.rows,
+                    sort.place,
+                    sort.scratch };
     for (size_t p = 0; p < MT_COUNT(all); p++) dev->api->free(dev, all[p]);
 }
 

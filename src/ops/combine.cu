@@ -54,8 +54,8 @@ template <typename T, int W> __global__ void combine_kernel(mt_combine a)
 template <typename T> static void launch(mt_stream *s, const mt_combine *a)
 {
     constexpr int W = wide<T>();
-    bool whole = a->D % W == 0 && is_aligned(a->y, 16) && is_aligned(a->out, 16) && is_aligned(a->add, 16) &&
-                 is_aligned(a->sum, 16);
+    bool whole =
+        a->D % W == 0 && is_aligned(a->y, 16) && is_aligned(a->out, 16) && is_aligned(a->add, 16) && is_aligned(a->sum, 16);
     int64_t per_row = div_up(a->D, whole ? W : 1);
     unsigned threads = per_row >= 256 ? 256 : (unsigned)div_up(per_row, 32) * 32;
     if (whole)

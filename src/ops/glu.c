@@ -1,5 +1,6 @@
 /* glu.c - y = act(gate) * up.   dgate = dy * up * act'(gate),   dup = dy * act(gate).   Plain: up is 1 and has no place.
- * With weights, y and the dy of dgate and dup are times the row's weight, and the weight's gradient is the sum of dy act(gate) up. */
+ * With weights, y and the dy of dgate and dup are times the row's weight, and the weight's gradient is the sum of dy act(gate)
+ * up. */
 #include "ops/ops_cpu.h"
 
 #include <math.h>

@@ -1,12 +1,12 @@
-/* grouped_linear.cu - a product per expert over its packed rows: every shape and both dtypes, in fp32 on the plain cores; and the choice of
- * the tensor-core kernels (grouped_tiles.cu) where they fit, by shapes and alignment alone.
+/* grouped_linear.cu - a product per expert over its packed rows: every shape and both dtypes, in fp32 on the plain cores; and
+ * the choice of the tensor-core kernels (grouped_tiles.cu) where they fit, by shapes and alignment alone.
  *
  *   forward   y  = x w' (+ b)      x rows gathered in the loader if they are tokens
  *   dx        dx = dy w            dy rows likewise
  *   dw        dw (+)= dy' x        the summed dimension is the expert's rows, ascending
  *
- * A block of 256 threads makes 64 x 64 tiles of the result, 4 x 4 per thread, 16 deep.  Each element is one sum in ascending order of
- * the summed index: repeatable, and the same however experts are cut into calls. */
+ * A block of 256 threads makes 64 x 64 tiles of the result, 4 x 4 per thread, 16 deep.  Each element is one sum in ascending
+ * order of the summed index: repeatable, and the same however experts are cut into calls. */
 #include "ops/grouped_linear.cuh"
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256, BLOCKS_PER_SM = 3 };
@@ -73,7 +73,8 @@ __device__ __forceinline__ void fetch(float left[DEPTH][TILE + 4], float right[D
     }
 }
 
-template <typename T, grouped_product KIND> __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) plain_kernel(mt_grouped_linear a)
+template <typename T, grouped_product KIND>
+__global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) plain_kernel(mt_grouped_linear a)
 {
     __shared__ int32_t starts[MT_ROUTE_EXPERTS + 1];
     __shared__ float left[DEPTH][TILE + 4], right[DEPTH][TILE + 4];
@@ -116,7 +117,8 @@ template <typename T> __global__ void bias_kernel(mt_grouped_linear a)
     int64_t j = (int64_t)blockIdx.x * 32 + lane;
     float x = 0;
     if (j < a.N)
-        for (int i = begin + warp; i < end; i += BIAS_WARPS) x += to_f32(((const T *)a.dy)[source_row(a, a.gather_dy, i) * a.N + j]);
+        for (int i = begin + warp; i < end; i += BIAS_WARPS)
+            x += to_f32(((const T *)a.dy)[source_row(a, a.gather_dy, i) * a.N + j]);
     of_warp[warp][lane] = x;
     __syncthreads();
     if (warp || j >= a.N) return;

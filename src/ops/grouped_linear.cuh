@@ -1,7 +1,7 @@
 /* grouped_linear.cuh - what the kernels of grouped products share: the three products, and which tile of which expert is whose.
  *
- * The number of rows of each expert is on the device.  So a fixed number of blocks walks the tiles: block b takes tiles b, b + blocks,
- * ...; every block finds its tiles by the same table, made from the offsets when it starts.  Which block computes a tile
+ * The number of rows of each expert is on the device.  So a fixed number of blocks walks the tiles: block b takes tiles b, b +
+ * blocks, ...; every block finds its tiles by the same table, made from the offsets when it starts.  Which block computes a tile
  * changes nothing: a tile is one block's work from beginning to end, and depends on its expert alone. */
 #ifndef MT_OPS_GROUPED_LINEAR_CUH
 #define MT_OPS_GROUPED_LINEAR_CUH
@@ -22,11 +22,11 @@ typedef struct grouped_tile {
     int e;           /* expert, from e0 */
     int begin, rows; /* the expert's packed rows, from those of e0 */
     int row0, col0;
-    bool same_cols;  /* of a pair of blocks: the other one has the next rows of the same columns */
+    bool same_cols; /* of a pair of blocks: the other one has the next rows of the same columns */
 } grouped_tile;
 
-/* How results are cut: into tiles for one block, or for a pair of blocks that take two row tiles of the same columns, or, of an odd
- * last row tile, two column tiles. */
+/* How results are cut: into tiles for one block, or for a pair of blocks that take two row tiles of the same columns, or, of an
+ * odd last row tile, two column tiles. */
 typedef struct grouped_cut {
     int tile_rows, tile_cols;
     int col_tiles;
@@ -102,7 +102,8 @@ __device__ __forceinline__ int all_tiles(const mt_grouped_linear &a, const int32
 }
 
 template <grouped_product KIND>
-__device__ __forceinline__ grouped_tile find_tile(const mt_grouped_linear &a, const int32_t *starts, const grouped_cut &cut, int i)
+__device__ __forceinline__ grouped_tile find_tile(const mt_grouped_linear &a, const int32_t *starts, const grouped_cut &cut,
+                                                  int i)
 {
     const int32_t *offsets = a.offsets + a.e0;
     int each = tiles_of_rows(cut, (int)a.N);

@@ -1,25 +1,26 @@
 /* grouped_tiles.cu - grouped_linear.cu's three products on the tensor cores, for bf16 with fp32 sums.
  *
- * A block of 8 warps makes a tile of the result at a time, 128 rows high; on Hopper 256 columns wide by wgmma, elsewhere 128 by mma.sync.
- * Operands come in steps of 64 along the summed dimension, each row by cp.async: rows of tokens are gathered here, in the loader, and
- * no permuted copy of them exists.  A few steps are on their way while one is multiplied; the first steps of the next tile are, while
- * the results of this one are stored.
+ * A block of 8 warps makes a tile of the result at a time, 128 rows high; on Hopper 256 columns wide by wgmma, elsewhere 128 by
+ * mma.sync. Operands come in steps of 64 along the summed dimension, each row by cp.async: rows of tokens are gathered here, in
+ * the loader, and no permuted copy of them exists.  A few steps are on their way while one is multiplied; the first steps of
+ * the next tile are, while the results of this one are stored.
  *
  *               left operand                 right operand             result
  *   forward     x rows, deep                 w rows, deep              y  rows (+ bias), bf16
  *   dx          dy rows, deep                w columns, wide           dx rows, bf16
  *   dw          dy columns, wide             x columns, wide           dw, fp32, added to or written
  *
- * On Hopper two blocks are a pair: they make tiles of neighbouring rows of one expert, and each brings half of the weights of a step into
- * both shared memories by the bulk copy engine (TMA).  What is loaded from L2, which would bound the products, is a third less.  Of an odd
- * last row tile they make neighbouring columns, each with its own weights.  Not for dw, where both operands are rows of tokens.
+ * On Hopper two blocks are a pair: they make tiles of neighbouring rows of one expert, and each brings half of the weights of a
+ * step into both shared memories by the bulk copy engine (TMA).  What is loaded from L2, which would bound the products, is a
+ * third less.  Of an odd last row tile they make neighbouring columns, each with its own weights.  Not for dw, where both
+ * operands are rows of tokens.
  *
- * "Deep": the summed dimension runs along memory rows; a tile is 64 elements of each of its rows.  "Wide": memory rows run across it; a
- * tile is 64 memory rows in columns of 64 elements.  Either way shared memory has rows of 128 bytes in which 16-byte pieces swap places
- * by the row's last three bits: wgmma's swizzle, and no bank conflicts for ldmatrix.
+ * "Deep": the summed dimension runs along memory rows; a tile is 64 elements of each of its rows.  "Wide": memory rows run
+ * across it; a tile is 64 memory rows in columns of 64 elements.  Either way shared memory has rows of 128 bytes in which
+ * 16-byte pieces swap places by the row's last three bits: wgmma's swizzle, and no bank conflicts for ldmatrix.
  *
- * Every sum runs in ascending order of the summed index within one block: repeatable, and the same however experts are cut into calls.
- * Bytes moved: w once, rows once per tile column (from L2, mostly), results once; dw is read and written in fp32. */
+ * Every sum runs in ascending order of the summed index within one block: repeatable, and the same however experts are cut into
+ * calls. Bytes moved: w once, rows once per tile column (from L2, mostly), results once; dw is read and written in fp32. */
 #include "ops/attention_tiles.cuh"
 #include "ops/grouped_linear.cuh"
 
@@ -40,7 +41,8 @@ enum { BN = HOPPER_BN, STAGES = HOPPER_STAGES, STRIPS = 1, BLOCKS = 32, ALIGNMEN
 #else
 enum { BN = OTHER_BN, STAGES = OTHER_STAGES, STRIPS = 2, BLOCKS = 8, ALIGNMENT = 128 };
 #endif
-/* A warp's results: STRIPS strips of 16 rows, BLOCKS blocks of 8 columns each, in the registers both kinds of product leave them in. */
+/* A warp's results: STRIPS strips of 16 rows, BLOCKS blocks of 8 columns each, in the registers both kinds of product leave
+ * them in. */
 typedef float results[STRIPS][BLOCKS][4];
 
 /* -- bringing operands in -------------------------------------------------------------------------- */
@@ -60,21 +62,30 @@ template <grouped_product KIND> __device__ __forceinline__ matrix left_of(const 
     bool is_x = KIND == FORWARD, gather = is_x ? a.gather_x : a.gather_dy;
     int64_t ld = is_x ? a.K : a.N;
     const bf16 *base = (const bf16 *)(is_x ? a.x : a.dy);
-    return { gather ? base : base + t.begin * ld, ld, gather ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)ld, 0, false };
+    return {
+        gather ? base : base + t.begin * ld, ld, gather ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)ld, 0, false
+    };
 }
 
 template <grouped_product KIND> __device__ __forceinline__ matrix right_of(const mt_grouped_linear &a, const grouped_tile &t)
 {
     if (KIND != TO_W) return { (const bf16 *)a.w + (int64_t)t.e * a.N * a.K, a.K, NULL, (int)a.N, (int)a.K, t.e, t.same_cols };
     const bf16 *base = (const bf16 *)a.x;
-    return { a.gather_x ? base : base + t.begin * a.K, a.K, a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)a.K, 0, false };
+    return { a.gather_x ? base : base + t.begin * a.K,
+             a.K,
+             a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL,
+             t.rows,
+             (int)a.K,
+             0,
+             false };
 }
 
 /* Where element (r, k) of a deep tile is, and (k, r) of a wide one; the last index a multiple of 8. */
 __device__ __forceinline__ int deep_at(int r, int k) { return r * BK + (k / 8 ^ r % 8) * 8; }
 __device__ __forceinline__ int wide_at(int k, int r) { return r / 64 * BK * 64 + k * 64 + (r % 64 / 8 ^ k % 8) * 8; }
 
-/* Loaders look up the first rows of a tile while the one before it is multiplied (foresee), so that its copies begin at once (begin). */
+/* Loaders look up the first rows of a tile while the one before it is multiplied (foresee), so that its copies begin at once
+ * (begin). */
 
 /* SIZE rows of a matrix, deep: a thread has one piece of every 32nd row. */
 template <int SIZE> struct deep_loader {
@@ -235,7 +246,8 @@ __device__ __forceinline__ void sync_pair(void)
 __device__ __forceinline__ void init_barriers(uint64_t *arrived)
 {
     if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrived[i])) : "memory");
+        for (int i = 0; i < STAGES; i++)
+            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrived[i])) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     sync_pair();
@@ -395,7 +407,8 @@ __device__ __forceinline__ void store_strip(bf16 *out, int64_t ld, int row, int 
     }
 }
 
-/* 16 rows of a weight gradient.  What is added to is read in batches: loads that wait for each other would take longer than the rest. */
+/* 16 rows of a weight gradient.  What is added to is read in batches: loads that wait for each other would take longer than the
+ * rest. */
 __device__ __forceinline__ void store_sums(const mt_grouped_linear &a, float *dw, int row, int col, const float acc[][4])
 {
     enum { BATCH = 4 };
@@ -433,7 +446,8 @@ __device__ __forceinline__ void expect_sums(const mt_grouped_linear &a, const gr
     }
 }
 
-template <grouped_product KIND> __device__ __forceinline__ void store_tile(const mt_grouped_linear &a, const grouped_tile &t, results acc)
+template <grouped_product KIND>
+__device__ __forceinline__ void store_tile(const mt_grouped_linear &a, const grouped_tile &t, results acc)
 {
     int warp = threadIdx.x / 32, columns = BN / (BLOCKS * 8); /* warps side by side */
     if (KIND == TO_W && t.rows == 0 && !a.dw_set) return;
@@ -490,7 +504,8 @@ __device__ __forceinline__ void foresee_tile(loaders<KIND> &in, const mt_grouped
 }
 
 template <grouped_product KIND>
-__device__ __forceinline__ void begin_tile(loaders<KIND> &in, const mt_grouped_linear &a, const grouped_tile &t, bf16 *tiles, int turn)
+__device__ __forceinline__ void begin_tile(loaders<KIND> &in, const mt_grouped_linear &a, const grouped_tile &t, bf16 *tiles,
+                                           int turn)
 {
     int steps = steps_of<KIND>(a, t);
     in.left.begin(left_of<KIND>(a, t), t.row0);
@@ -499,7 +514,8 @@ __device__ __forceinline__ void begin_tile(loaders<KIND> &in, const mt_grouped_l
     for (int step = 0; step < AHEAD; step++) fetch_step<KIND>(in, tiles, step, steps, turn + step);
 }
 
-/* The operands of turn `turn` are there, for every thread and the tensor cores; and all are done with the stage that is filled next. */
+/* The operands of turn `turn` are there, for every thread and the tensor cores; and all are done with the stage that is filled
+ * next. */
 template <grouped_product KIND> __device__ __forceinline__ void step_arrives(loaders<KIND> &in, int turn)
 {
     asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
@@ -606,10 +622,11 @@ static mt_rc describe_weights(CUtensorMap *map, const mt_grouped_linear *a, grou
     cuuint64_t stride[2] = { (cuuint64_t)a->K * sizeof(bf16), (cuuint64_t)(a->N * a->K) * sizeof(bf16) };
     cuuint32_t box[3] = { 64, (cuuint32_t)(kind == FORWARD ? HOPPER_BN / 2 : BK), 1 }, one[3] = { 1, 1, 1 };
     if (!encode)
-        return mt_fail(err, MT_EUNSUPPORTED, "products of experts need cuTensorMapEncodeTiled, which this driver lacks; update the driver");
-    CUresult status = encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)a->w, size, stride, box, one,
-                             CU_TENSOR_MAP_INTERLEAVE_NONE, CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
-                             CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "products of experts need cuTensorMapEncodeTiled, which this driver lacks; update the driver");
+    CUresult status =
+        encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)a->w, size, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
+               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
     if (status == CUDA_SUCCESS) return MT_OK;
     return mt_fail(err, MT_EINTERNAL, "cannot describe weights of %lld experts, %lld x %lld, to the copy engine: status %d",
                    (long long)a->c, (long long)a->N, (long long)a->K, (int)status);
@@ -622,7 +639,8 @@ template <grouped_product KIND> static mt_rc launch(mt_stream *s, const mt_group
     size_t shared = shared_bytes(d->hopper, a->c);
     CUtensorMap map = {};
     if (pairs) MT_TRY(describe_weights(&map, a, KIND, err));
-    MT_TRY(mt__cuda_check(s->dev, cudaFuncSetAttribute(tiles_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+    MT_TRY(mt__cuda_check(s->dev,
+                          cudaFuncSetAttribute(tiles_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                           "shared memory for products of experts", err));
     cudaLaunchAttribute cluster = {};
     cluster.id = cudaLaunchAttributeClusterDimension;

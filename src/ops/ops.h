@@ -11,8 +11,8 @@
  * need over all devices; callers pass that much memory as `scratch`.  Products on a GPU also use the workspace that the
  * device took when it was opened (MT_DEVICE_WORKSPACE_BYTES).
  *
- * Letters: N rows (tokens), D width, H query heads, K key/value heads, Dh head width, F mlp width, V vocabulary, E experts, T experts
- * of a token. */
+ * Letters: N rows (tokens), D width, H query heads, K key/value heads, Dh head width, F mlp width, V vocabulary, E experts, T
+ * experts of a token. */
 #ifndef MT_OPS_OPS_H
 #define MT_OPS_OPS_H
 
@@ -231,8 +231,9 @@ typedef enum mt_route_kind {
  *
  * The T largest are chosen, among equal ones those of lower index (a NaN counts as -infinity).  With n_group > 1 only experts of
  * the topk_group best groups are eligible; a group's score is its largest choice value (SOFTMAX) or the sum of its two largest
- * (SIGMOID).  The weight of a chosen expert is its score; with `norm`, divided by max(sum over the chosen + norm_eps, norm_floor);
- * times scale.  SOFTMAX without a bias chooses by the logits, which have the same order: the same choice on every device.
+ * (SIGMOID).  The weight of a chosen expert is its score; with `norm`, divided by max(sum over the chosen + norm_eps,
+ * norm_floor); times scale.  SOFTMAX without a bias chooses by the logits, which have the same order: the same choice on every
+ * device.
  *
  * Backward: dlogits from dweights, with the choice of forward taken from `experts`; bias and choice have no gradient.
  *
@@ -247,17 +248,17 @@ typedef struct mt_route {
     int64_t n_group, topk_group; /* 0 or 1: no groups */
     bool norm;
     float norm_eps, norm_floor;
-    float scale;                 /* 0: 1 */
-    float jitter;                /* MIXER */
-    const float *logits;         /* [N, E] */
-    const float *bias;           /* [E] added for choosing, or NULL; SOFTMAX and SIGMOID */
-    int32_t *experts;            /* [N, T] ascending in each row; written by forward, read by backward */
-    float *weights;              /* [N, T] */
-    const float *dweights;       /* [N, T] */
-    void *dlogits;               /* [N, E] */
-    int32_t *aux_counts;         /* [E], or NULL: no auxiliary loss */
-    float *aux_probs;            /* [E]; forward */
-    float aux_scale;             /* backward */
+    float scale;           /* 0: 1 */
+    float jitter;          /* MIXER */
+    const float *logits;   /* [N, E] */
+    const float *bias;     /* [E] added for choosing, or NULL; SOFTMAX and SIGMOID */
+    int32_t *experts;      /* [N, T] ascending in each row; written by forward, read by backward */
+    float *weights;        /* [N, T] */
+    const float *dweights; /* [N, T] */
+    void *dlogits;         /* [N, E] */
+    int32_t *aux_counts;   /* [E], or NULL: no auxiliary loss */
+    float *aux_probs;      /* [E]; forward */
+    float aux_scale;       /* backward */
     void *scratch;
 } mt_route;
 
@@ -293,23 +294,24 @@ typedef struct mt_expert_sort {
  * Rows are summed in ascending order, in a grouping that depends on N, K and the expert's own rows alone. */
 typedef struct mt_grouped_linear {
     mt_dtype t;
-    int64_t M;              /* packed rows at most */
-    int64_t N, K;           /* w [c, N, K] */
+    int64_t M;    /* packed rows at most */
+    int64_t N, K; /* w [c, N, K] */
     int64_t e0, c;
     const int32_t *offsets; /* [E + 1] of expert_sort */
     const int32_t *rows;    /* of expert_sort; with gather_x or gather_dy */
     bool gather_x, gather_dy, dw_set;
-    const void *x;          /* [M, K], or a row per token */
-    const void *w, *b;      /* b [c, N] or NULL */
-    void *y;                /* [M, N] */
-    const void *dy;         /* [M, N], or a row per token */
-    void *dx;               /* [M, K] or NULL */
-    float *dw, *db;         /* [c, N, K], [c, N], or NULL */
+    const void *x;     /* [M, K], or a row per token */
+    const void *w, *b; /* b [c, N] or NULL */
+    void *y;           /* [M, N] */
+    const void *dy;    /* [M, N], or a row per token */
+    void *dx;          /* [M, K] or NULL */
+    float *dw, *db;    /* [c, N, K], [c, N], or NULL */
     void *scratch;
 } mt_grouped_linear;
 
-/* sum[n] (+)= sum over the experts of row n in [e0, e0 + c), ascending, of weights[n, k] y[packed row].   out = round(sum (+ add)).
- * Units follow each other in ascending order: the first has `start` and writes the sum, later ones add to it, the last has `out`. */
+/* sum[n] (+)= sum over the experts of row n in [e0, e0 + c), ascending, of weights[n, k] y[packed row].   out = round(sum (+
+ * add)). Units follow each other in ascending order: the first has `start` and writes the sum, later ones add to it, the last
+ * has `out`. */
 typedef struct mt_combine {
     mt_dtype t;
     int64_t N, D, T, e0, c;

@@ -63,7 +63,8 @@ static label name_grouped(const char *fn, const void *a)
     const mt_grouped_linear *p = a;
     label l = { .flops = 0 };
     (void)fn;
-    snprintf(l.name, sizeof l.name, "experts_%s %lldx%lld", p->dy ? p->dx ? "dx" : "dw" : "fwd", (long long)p->N, (long long)p->K);
+    snprintf(l.name, sizeof l.name, "experts_%s %lldx%lld", p->dy ? p->dx ? "dx" : "dw" : "fwd", (long long)p->N,
+             (long long)p->K);
     return l;
 }
 

@@ -128,7 +128,8 @@ template <int PER> __device__ __forceinline__ float sum_over(const float x[PER],
 
 /* What the weights are made of; not for MIXER. */
 template <int PER>
-__device__ __forceinline__ void scores_of(const mt_route &a, const float logits[PER], uint32_t all, uint32_t chosen, float score[PER])
+__device__ __forceinline__ void scores_of(const mt_route &a, const float logits[PER], uint32_t all, uint32_t chosen,
+                                          float score[PER])
 {
     if (a.kind == MT_ROUTE_SOFTMAX || a.kind == MT_ROUTE_CHOSEN) {
         softmax<PER>(score, logits, a.kind == MT_ROUTE_SOFTMAX ? all : chosen);
@@ -138,7 +139,8 @@ __device__ __forceinline__ void scores_of(const mt_route &a, const float logits[
     for (int i = 0; i < PER; i++) score[i] = 1.0f / (1.0f + expf(-logits[i]));
 }
 
-template <int PER> __device__ __forceinline__ float divisor_of(const mt_route &a, const float score[PER], uint32_t chosen, bool *is_free)
+template <int PER>
+__device__ __forceinline__ float divisor_of(const mt_route &a, const float score[PER], uint32_t chosen, bool *is_free)
 {
     float sum = sum_over<PER>(score, chosen) + a.norm_eps;
     *is_free = sum >= a.norm_floor;
@@ -173,7 +175,8 @@ template <int PER> __device__ __forceinline__ uint32_t load_row(const mt_route &
 __device__ __forceinline__ float scale_of(const mt_route &a) { return a.scale != 0 ? a.scale : 1.0f; }
 
 /* The experts of a row; w: the weights of all. */
-template <int PER> __device__ __forceinline__ uint32_t pick(const mt_route &a, const float logits[PER], uint32_t all, float w[PER])
+template <int PER>
+__device__ __forceinline__ uint32_t pick(const mt_route &a, const float logits[PER], uint32_t all, float w[PER])
 {
     bool by_score = a.kind == MT_ROUTE_SIGMOID || (a.kind == MT_ROUTE_SOFTMAX && a.bias), is_free;
     float value[PER];
@@ -267,8 +270,8 @@ template <int PER> __global__ void aux_kernel(mt_route a)
 /* -- gradients ------------------------------------------------------------------------------------- */
 
 template <int PER>
-__device__ __forceinline__ void mix_back(const mt_route &a, const float logits[PER], uint32_t all, uint32_t chosen, const float dw[PER],
-                                         float dl[PER])
+__device__ __forceinline__ void mix_back(const mt_route &a, const float logits[PER], uint32_t all, uint32_t chosen,
+                                         const float dw[PER], float dl[PER])
 {
     uint32_t left = all;
     float p[PER];
@@ -306,7 +309,8 @@ __device__ __forceinline__ void logits_back(const mt_route &a, const float logit
     for (int i = 0; i < PER; i++) dl[i] = score[i] * (by_softmax ? ds[i] - mean : ds[i] * (1.0f - score[i]));
 }
 
-template <int PER> __device__ __forceinline__ void aux_back(const mt_route &a, const float logits[PER], uint32_t all, float dl[PER])
+template <int PER>
+__device__ __forceinline__ void aux_back(const mt_route &a, const float logits[PER], uint32_t all, float dl[PER])
 {
     float p[PER], count[PER], part[PER];
     softmax<PER>(p, logits, all);
