@@ -176,6 +176,7 @@ __device__ __forceinline__ void barrier_wait(uint64_t *b, int parity)
                      shared_address(b)),
                  "r"(parity)
                  : "memory");
+    __syncwarp(); /* what follows wants whole warps */
 }
 
 /* A box of the tensor at (x, y, z) into this place of both blocks' shared memories; its bytes count for the barriers of both. */
@@ -250,6 +251,7 @@ __device__ __forceinline__ void init_barriers(uint64_t *arrived)
             asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrived[i])) : "memory");
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
+    __syncwarp();
     sync_pair();
 }
 
@@ -617,7 +619,7 @@ static encode_fn find_encode(void)
 /* The weights [c, N, K] in boxes of 64 along K: for forward of half a tile's rows, for dx of a step's. */
 static mt_rc describe_weights(CUtensorMap *map, const mt_grouped_linear *a, grouped_product kind, mt_err *err)
 {
-    static const encode_fn encode = find_encode();
+    encode_fn encode = find_encode();
     cuuint64_t size[3] = { (cuuint64_t)a->K, (cuuint64_t)a->N, (cuuint64_t)a->c };
     cuuint64_t stride[2] = { (cuuint64_t)a->K * sizeof(bf16), (cuuint64_t)(a->N * a->K) * sizeof(bf16) };
     cuuint32_t box[3] = { 64, (cuuint32_t)(kind == FORWARD ? HOPPER_BN / 2 : BK), 1 }, one[3] = { 1, 1, 1 };
