@@ -1,9 +1,11 @@
 #include "base/file.h"
 
+#include "base/disk.h"
 #include "base/fault.h"
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -15,17 +17,11 @@
 #endif
 
 /* Open a regular file for reading; *size is its length now. */
-static mt_rc open_regular(int *fd, size_t *size, const char *path, mt_err *err)
+static mt_rc open_regular(int *fd, size_t *size, const char *path, int flags, mt_err *err)
 {
-    struct stat st;
-    if (mt_fault(MT_FAULT_FILE)) return mt_fail(err, MT_EIO, "%s: input/output error", path);
-    *fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (*fd < 0) return mt_fail_errno(err, errno == ENOENT ? MT_ENOENT : MT_EIO, "%s", path);
-    if (fstat(*fd, &st) || !S_ISREG(st.st_mode)) {
-        close(*fd);
-        return mt_fail(err, MT_EIO, "%s is not a regular file", path);
-    }
-    *size = (size_t)st.st_size;
+    MT_TRY(mt_disk_open(fd, path, O_RDONLY | flags, err));
+    off_t end = lseek(*fd, 0, SEEK_END);
+    *size = end > 0 ? (size_t)end : 0;
     return MT_OK;
 }
 
@@ -34,7 +30,7 @@ mt_rc mt_map_open(mt_map *out, const char *path, mt_err *err)
     int fd = -1;
     size_t size = 0;
     *out = (mt_map){ 0 };
-    MT_TRY(open_regular(&fd, &size, path, err));
+    MT_TRY(open_regular(&fd, &size, path, 0, err));
     if (size == 0) {
         close(fd);
         out->data = (const uint8_t *)"";
@@ -83,12 +79,12 @@ void mt_map_close(mt_map *map)
     *map = (mt_map){ 0 };
 }
 
-mt_rc mt_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, mt_err *err)
+static mt_rc read_whole(char **out, size_t *n_bytes, const char *path, int flags, size_t max_bytes, mt_err *err)
 {
     int fd = -1;
-    size_t size = 0, got = 0;
+    size_t size = 0;
     *out = NULL;
-    MT_TRY(open_regular(&fd, &size, path, err));
+    MT_TRY(open_regular(&fd, &size, path, flags, err));
     if (size > max_bytes) {
         close(fd);
         return mt_fail(err, MT_EFORMAT, "%s has %zu bytes, at most %zu expected", path, size, max_bytes);
@@ -98,23 +94,27 @@ mt_rc mt_file_read(char **out, size_t *n_bytes, const char *path, size_t max_byt
         close(fd);
         return mt_fail(err, MT_ENOMEM, "no host memory to read %s (%zu bytes)", path, size);
     }
-    while (got < size) {
-        ssize_t n = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : read(fd, s + got, size - got);
-        if (n < 0 && errno == EINTR) continue;
-        if (n < 0) {
-            mt_rc rc = mt_fail_errno(err, MT_EIO, "reading %s", path);
-            close(fd);
-            mt_free(s);
-            return rc;
-        }
-        if (n == 0) break; /* it shrank under us: what is there is what we give */
-        got += (size_t)n;
-    }
+    ssize_t got = mt_disk_read(fd, s, size, 0); /* fewer than size: it shrank under us, and what is there is what we give */
+    mt_rc rc = got < 0 ? mt_fail_errno(err, MT_EIO, "reading %s", path) : MT_OK;
     close(fd);
+    if (rc) {
+        mt_free(s);
+        return rc;
+    }
     s[got] = '\0';
     *out = s;
-    if (n_bytes) *n_bytes = got;
+    if (n_bytes) *n_bytes = (size_t)got;
     return MT_OK;
+}
+
+mt_rc mt_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, mt_err *err)
+{
+    return read_whole(out, n_bytes, path, 0, max_bytes, err);
+}
+
+mt_rc mt_file_read_own(char **out, size_t *n_bytes, const char *path, size_t max_bytes, mt_err *err)
+{
+    return read_whole(out, n_bytes, path, O_NOFOLLOW, max_bytes, err);
 }
 
 bool mt_file_exists(const char *path)
@@ -127,6 +127,48 @@ bool mt_dir_exists(const char *path)
 {
     struct stat st;
     return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+static bool is_below(const char *path, const char *dir, size_t n) { return strncmp(path, dir, n) == 0 && path[n] == '/'; }
+
+/* Both paths are free of links. */
+static bool is_own_blob(const char *path, const char *dir)
+{
+    const char *snapshot = NULL;
+    for (const char *p = dir; (p = strstr(p, "/snapshots/")); p++) snapshot = p;
+    if (!snapshot) return false;
+    const char *repo = snapshot;
+    while (repo > dir && repo[-1] != '/') repo--;
+    if (strncmp(repo, "models--", 8) != 0 && strncmp(repo, "datasets--", 10) != 0) return false;
+    size_t of_repo = (size_t)(snapshot - dir), of_cache = (size_t)(repo - dir) - 1; /* the cache's are shared by repositories */
+    return (is_below(path, dir, of_repo) && strncmp(path + of_repo, "/blobs/", 7) == 0) ||
+           (is_below(path, dir, of_cache) && strncmp(path + of_cache, "/blobs/", 7) == 0);
+}
+
+static mt_rc check_real(const char *given, const char *real, const char *dir, mt_err *err)
+{
+    char root[PATH_MAX];
+    if (!realpath(dir, root)) return mt_fail_errno(err, MT_EIO, "%s", dir);
+    if (is_below(real, root, strcmp(root, "/") == 0 ? 0 : strlen(root)) || is_own_blob(real, root)) return MT_OK;
+    return mt_fail(err, MT_EINVAL,
+                   "%s is a link to %s, outside %s: links there may lead only inside it, or into the hub cache it is part of.  "
+                   "Copy the file into the directory, or remove the link",
+                   given, real, dir);
+}
+
+mt_rc mt_path_stays_inside(const char *dir, const char *name, mt_err *err)
+{
+    struct stat st;
+    char real[PATH_MAX], *path = mt_path_join(dir, name);
+    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = MT_OK;
+    bool plain = !strchr(name, '/') && (lstat(path, &st) || !S_ISLNK(st.st_mode));
+    if (!plain && realpath(path, real))
+        rc = check_real(path, real, dir, err);
+    else if (!plain && errno != ENOENT)
+        rc = mt_fail_errno(err, MT_EIO, "%s", path);
+    mt_free(path);
+    return rc;
 }
 
 char *mt_path_join(const char *dir, const char *name)

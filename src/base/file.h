@@ -23,9 +23,16 @@ void mt_map_close(mt_map *map); /* accepts a zeroed or closed one */
 
 /* The whole file as a NUL-terminated string (NULs inside allowed; *n_bytes may be NULL). */
 mt_rc mt_file_read(char **out, size_t *n_bytes, const char *path, size_t max_bytes, mt_err *err);
+/* The same of a file that a program of ours has written: a link in its place is refused. */
+mt_rc mt_file_read_own(char **out, size_t *n_bytes, const char *path, size_t max_bytes, mt_err *err);
 
 bool mt_file_exists(const char *path);
 bool mt_dir_exists(const char *path);
+
+/* Fails if dir/name is a link, or is reached through one, that leads out of dir: what a stranger's folder links to is not the
+ * stranger's.  A snapshot of the hub's cache may link to the blobs beside it (models--X/snapshots/REV and models--X/blobs).  A
+ * name that is not there is fine. */
+mt_rc mt_path_stays_inside(const char *dir, const char *name, mt_err *err);
 
 /* dir + "/" + name, newly allocated; NULL: no memory. */
 char *mt_path_join(const char *dir, const char *name);

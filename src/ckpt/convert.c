@@ -1,5 +1,6 @@
 #include "ckpt/convert.h"
 
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
@@ -224,7 +225,7 @@ static mt_rc write_config(const job *j, json_t *config, mt_err *err)
 
 static mt_rc make_out(const char *out, mt_err *err)
 {
-    if (mkdir(out, 0777) == 0) return MT_OK;
+    if (mt_disk_mkdir(out, 0777) == 0) return mt_disk_sync_parent(out, err);
     if (errno != EEXIST) return mt_fail_errno(err, MT_EIO, "making %s", out);
     DIR *d = opendir(out);
     if (!d) return mt_fail(err, MT_EINVAL, "%s is there already and is no directory; name one that is new", out);

@@ -1,5 +1,6 @@
 #include "ckpt/manifest.h"
 
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/json.h"
 #include "base/outfile.h"
@@ -25,8 +26,8 @@ static mt_rc no_memory(const char *dir, mt_err *err)
 /* It is synced: the memory that holds it is better used for something else. */
 static void drop_from_memory(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return;
+    int fd;
+    if (mt_disk_open(&fd, path, O_RDONLY | O_NOFOLLOW, NULL)) return;
     (void)posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
     close(fd);
 }

@@ -1,32 +1,17 @@
 #include "ckpt/outdir.h"
 
-#include "base/fault.h"
+#include "base/disk.h"
 #include "base/file.h"
-#include "base/log.h"
 
 #include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-static bool faulted(int code)
-{
-    if (!mt_fault(MT_FAULT_FILE)) return false;
-    errno = code;
-    return true;
-}
-
 static mt_rc no_memory(const char *path, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for names in %s", path); }
-
-static bool ends_with(const char *s, const char *tail)
-{
-    size_t n = strlen(s), k = strlen(tail);
-    return n >= k && strcmp(s + n - k, tail) == 0;
-}
 
 /* -- names ----------------------------------------------------------------------------------------- */
 
@@ -45,7 +30,7 @@ static mt_rc add_name(mt_dir_names *out, const char *name, const char *dir, mt_e
 mt_rc mt_dir_list(mt_dir_names *out, const char *dir, mt_err *err)
 {
     *out = (mt_dir_names){ 0 };
-    DIR *d = faulted(EIO) ? NULL : opendir(dir);
+    DIR *d = mt_disk_faulted(EIO) ? NULL : opendir(dir);
     if (!d) return mt_fail_errno(err, errno == ENOENT ? MT_ENOENT : MT_EIO, "looking into %s", dir);
     mt_rc rc = MT_OK;
     for (const struct dirent *e; !rc && (e = readdir(d));) rc = add_name(out, e->d_name, dir, err);
@@ -103,13 +88,13 @@ mt_rc mt_dir_remove(const char *path, mt_err *err)
     if (lstat(path, &st)) return errno == ENOENT ? MT_OK : mt_fail_errno(err, MT_EIO, "removing %s", path);
     bool dir = S_ISDIR(st.st_mode);
     if (dir) MT_TRY(remove_entries(path, err));
-    if (faulted(EIO) || (dir ? rmdir(path) : unlink(path))) return mt_fail_errno(err, MT_EIO, "removing %s", path);
+    if (mt_disk_faulted(EIO) || mt_disk_remove(path, dir)) return mt_fail_errno(err, MT_EIO, "removing %s", path);
     return MT_OK;
 }
 
 static mt_rc move(const char *from, const char *to, mt_err *err)
 {
-    if (faulted(EIO) || rename(from, to)) return mt_fail_errno(err, MT_EIO, "renaming %s to %s", from, to);
+    if (mt_disk_rename(from, to)) return mt_fail_errno(err, MT_EIO, "renaming %s to %s", from, to);
     return MT_OK;
 }
 
@@ -121,34 +106,6 @@ mt_rc mt_dir_discard(const char *path, mt_err *err)
     if (!rc) rc = move(path, tmp, err);
     if (!rc) rc = mt_dir_remove(tmp, err);
     mt_free(tmp);
-    return rc;
-}
-
-mt_rc mt_dir_sync(const char *path, mt_err *err)
-{
-    int fd = faulted(EIO) ? -1 : open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    bool ok = fd >= 0 && !faulted(EIO) && (fsync(fd) == 0 || errno == EINVAL); /* EINVAL: it has no such notion */
-    mt_rc rc = ok ? MT_OK : mt_fail_errno(err, MT_EIO, "syncing the directory %s", path);
-    if (fd >= 0) close(fd);
-    return rc;
-}
-
-mt_rc mt_dir_sweep(const char *dir, const char *head, mt_err *err)
-{
-    mt_dir_names names;
-    MT_TRY(mt_dir_list(&names, dir, err));
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; !rc && i < names.n; i++) {
-        if (strncmp(names.items[i], head, strlen(head)) != 0 || !ends_with(names.items[i], ".tmp")) continue;
-        char *path = mt_path_join(dir, names.items[i]);
-        rc = path ? mt_dir_remove(path, err) : no_memory(dir, err);
-        mt_free(path);
-        if (rc == MT_EIO && ends_with(names.items[i], ".old.tmp")) { /* its name is not needed again */
-            mt_warn("what is left of an old directory could not be removed and takes room: %s", err->msg);
-            rc = MT_OK;
-        }
-    }
-    mt_dir_names_free(&names);
     return rc;
 }
 
@@ -178,31 +135,23 @@ static mt_rc sync_tree(const char *dir, mt_err *err)
         mt_free(child);
     }
     mt_dir_names_free(&names);
-    return rc ? rc : mt_dir_sync(dir, err);
-}
-
-static mt_rc sync_parent(const char *path, mt_err *err)
-{
-    size_t n = (size_t)(mt_path_base(path) - path);
-    char *dir = n ? mt_strndup(path, n) : mt_strdup(".");
-    mt_rc rc = dir ? mt_dir_sync(dir, err) : no_memory(path, err);
-    mt_free(dir);
-    return rc;
+    return rc ? rc : mt_disk_sync_dir(dir, err);
 }
 
 mt_rc mt_outdir_publish(mt_outdir *d, mt_err *err)
 {
     MT_TRY(sync_tree(d->tmp, err));
+    if (d->before_publish) MT_TRY(d->before_publish(d->user, d->tmp, d->path, err));
     bool replaces = mt_dir_exists(d->path);
     if (replaces) {
         MT_TRY(mt_dir_remove(d->old, err));
         MT_TRY(move(d->path, d->old, err));
     }
     mt_rc rc = move(d->tmp, d->path, err);
-    if (rc && replaces && rename(d->old, d->path) == 0) return rc; /* what was there is there again */
+    if (rc && replaces && mt_disk_rename(d->old, d->path) == 0) return rc; /* what was there is there again */
     MT_TRY(rc);
     d->published = true;
-    MT_TRY(sync_parent(d->path, err));
+    MT_TRY(mt_disk_sync_parent(d->path, err));
     return replaces ? mt_dir_remove(d->old, err) : MT_OK;
 }
 

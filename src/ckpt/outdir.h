@@ -5,15 +5,19 @@
  *     publish   sync the directories in it, rename to PATH, sync its parent.  A PATH that is there already moves to PATH.old.tmp
  * first close     always last; removes what was not published
  *
- * Killed in between, it leaves names that end in .tmp, which mt_dir_sweep removes. */
+ * Killed in between, it leaves names that end in .tmp, which the next run removes (engine/output_dir.h). */
 #ifndef MT_CKPT_OUTDIR_H
 #define MT_CKPT_OUTDIR_H
 
 #include "base/outfile.h" /* mt_dir_make */
 
+typedef mt_rc (*mt_outdir_fn)(void *user, const char *made, const char *path, mt_err *err);
+
 typedef struct mt_outdir {
     char *path, *tmp, *old;
     bool opened, published;
+    mt_outdir_fn before_publish; /* NULL, or called with the finished directory before it gets its name */
+    void *user;
 } mt_outdir;
 
 mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err);
@@ -26,10 +30,6 @@ mt_rc mt_dir_remove(const char *path, mt_err *err);
 uint64_t mt_dir_bytes(const char *path);
 /* Give it a name that ends in .tmp, then remove it: half-removed, nobody takes it for whole. */
 mt_rc mt_dir_discard(const char *path, mt_err *err);
-mt_rc mt_dir_sync(const char *path, mt_err *err);
-/* Remove every entry of dir whose name starts with `head` and ends in .tmp.  One that ends in .old.tmp may stay, where somebody still uses it
- * (on NFS, a reader of its files); then it is said. */
-mt_rc mt_dir_sweep(const char *dir, const char *head, mt_err *err);
 
 /* Names in dir, sorted, "." and ".." left out.  Release with mt_dir_names_free. */
 typedef struct mt_dir_names {

@@ -1,5 +1,6 @@
 #include "cli/run_data.h"
 
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "cli/data_view.h"
@@ -8,8 +9,10 @@
 #include "data/source_tokens.h"
 #include "engine/feed.h"
 
+#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 enum { AUTO_BATCH = 32 };
 
@@ -149,11 +152,11 @@ static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c,
 static bool holds_token_rows(const char *path)
 {
     char head[256] = "";
-    FILE *f = *path ? fopen(path, "r") : NULL;
-    if (!f) return false;
-    size_t n = fread(head, 1, sizeof head - 1, f);
-    fclose(f);
-    head[n] = '\0';
+    int fd;
+    if (!*path || mt_disk_open(&fd, path, O_RDONLY, NULL)) return false;
+    ssize_t n = mt_disk_read(fd, head, sizeof head - 1, 0);
+    close(fd);
+    head[n > 0 ? n : 0] = '\0';
     const char *p = head + strspn(head, " \t\r\n{");
     if (p == head || strncmp(p, "\"input_ids\"", 11) != 0) return false;
     p += 11 + strspn(p + 11, " \t\r\n:");

@@ -1,6 +1,6 @@
 #include "data/cache.h"
 
-#include "base/fault.h"
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/outfile.h"
@@ -45,7 +45,7 @@ static mt_rc hash_blocks(int fd, int64_t size, const char *path, uint64_t *h, mt
     for (int i = 0; !rc && i < BLOCKS; i++) {
         int64_t at = size > BLOCK ? (size - BLOCK) / (BLOCKS - 1) * i : 0;
         if (i == BLOCKS - 1 && size > BLOCK) at = size - BLOCK;
-        ssize_t n = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : pread(fd, block, BLOCK, at);
+        ssize_t n = mt_disk_read(fd, block, BLOCK, (uint64_t)at);
         if (n < 0)
             rc = mt_fail_errno(err, MT_EIO, "reading %s", path);
         else
@@ -59,14 +59,17 @@ static mt_rc hash_blocks(int fd, int64_t size, const char *path, uint64_t *h, mt
 static mt_rc hash_file(const char *path, uint64_t *h, mt_err *err)
 {
     struct stat st;
-    int fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return mt_fail_errno(err, MT_EIO, "opening %s", path);
+    int fd;
+    MT_TRY(mt_disk_open(&fd, path, O_RDONLY, err));
     mt_rc rc = fstat(fd, &st) ? mt_fail_errno(err, MT_EIO, "reading %s", path) : MT_OK;
     if (!rc) {
         *h = hash_text(path, *h);
         *h = hash_int(st.st_size, *h);
         *h = hash_int(st.st_mtim.tv_sec, *h);
         *h = hash_int(st.st_mtim.tv_nsec, *h);
+        *h = hash_int(st.st_ctim.tv_sec, *h); /* tar and rsync set the time above to what it was; this one they cannot */
+        *h = hash_int(st.st_ctim.tv_nsec, *h);
+        *h = hash_int((int64_t)st.st_ino, *h);
         rc = hash_blocks(fd, st.st_size, path, h, err);
     }
     close(fd);
@@ -114,8 +117,8 @@ static bool still_there(int fd, const char *path)
 /* *fd is the lock, or -1 where the file system has none: then the store gets a name of its own until it is complete. */
 static mt_rc lock_once(int *fd, const char *path, const char *what, mt_err *err)
 {
-    *fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    if (*fd < 0) return mt_fail_errno(err, MT_EIO, "creating %s (dataset.cache_dir chooses another place)", path);
+    if (mt_disk_open(fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, err))
+        return mt_note(err, "locking tokenized data (dataset.cache_dir chooses another place)");
     int rc = flock(*fd, LOCK_EX | LOCK_NB);
     if (rc && errno == EWOULDBLOCK) {
         mt_info("another run is tokenizing %s; waiting for it", what);
@@ -147,7 +150,7 @@ static mt_rc build_unlocked(const char *path, uint64_t key, const mt_store_job *
     char *own = mt_asprintf("%s.%ld", path, (long)getpid());
     if (!own) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
     mt_rc rc = mt_store_build(own, key, job, err);
-    if (!rc && rename(own, path)) rc = mt_fail_errno(err, MT_EIO, "renaming %s", own);
+    if (!rc && mt_disk_rename(own, path)) rc = mt_fail_errno(err, MT_EIO, "renaming %s", own);
     mt_free(own);
     return rc;
 }

@@ -1,5 +1,6 @@
 #include "data/cache_trim.h"
 
+#include "base/disk.h"
 #include "base/file.h"
 
 #include <ctype.h>
@@ -28,8 +29,8 @@ typedef struct listing {
 
 int mt__cache_hold(const char *path)
 {
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0) return -1;
+    int fd;
+    if (mt_disk_open(&fd, path, O_RDONLY | O_NOFOLLOW, NULL)) return -1;
     futimens(fd, NULL); /* a cache that others own is only read */
     if (flock(fd, LOCK_SH | LOCK_NB) == 0) return fd;
     close(fd);
@@ -73,7 +74,7 @@ static int by_last_use(const void *a, const void *b)
 static void remove_if_there(const char *dir, const char *key, const char *tail)
 {
     char *path = mt_asprintf("%s/%s%s", dir, key, tail);
-    if (path) unlink(path);
+    if (path) mt_disk_remove(path, false);
     mt_free(path);
 }
 
@@ -81,8 +82,9 @@ static void remove_if_there(const char *dir, const char *key, const char *tail)
 static bool remove_unlocked(const char *dir, const char *key, const char *tail)
 {
     char *path = mt_asprintf("%s/%s%s", dir, key, tail);
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    bool removed = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && unlink(path) == 0;
+    int fd = -1;
+    if (path) (void)mt_disk_open(&fd, path, O_RDONLY | O_NOFOLLOW, NULL);
+    bool removed = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0 && mt_disk_remove(path, false) == 0;
     if (fd >= 0) close(fd);
     mt_free(path);
     return removed;

@@ -1,5 +1,6 @@
 #include "device/tuned.h"
 
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/outfile.h"
@@ -87,7 +88,7 @@ static mt_rc read_file(mt_tuned *t, const char *who, bool *found, mt_err *err)
     if (*found)
         read_choices(t, text + head + 1, text + n);
     else
-        unlink(t->path);
+        mt_disk_remove(t->path, false);
     mt_free(text);
     return MT_OK;
 }
@@ -97,7 +98,7 @@ static mt_rc read_file(mt_tuned *t, const char *who, bool *found, mt_err *err)
 static mt_rc put_in_place(const char *made, const char *path, mt_err *err)
 {
     if (link(made, path) == 0 || errno == EEXIST) return MT_OK;
-    return rename(made, path) == 0 ? MT_OK : mt_fail_errno(err, MT_EIO, "%s", path); /* a file system without links */
+    return mt_disk_rename(made, path) == 0 ? MT_OK : mt_fail_errno(err, MT_EIO, "%s", path); /* a file system without links */
 }
 
 static mt_rc begin_file(const mt_tuned *t, const char *who, mt_err *err)
@@ -106,7 +107,7 @@ static mt_rc begin_file(const mt_tuned *t, const char *who, mt_err *err)
     mt_rc rc =
         first && made ? mt_outfile_save(made, first, strlen(first), err) : mt_fail(err, MT_ENOMEM, "no host memory for a line");
     if (!rc) rc = put_in_place(made, t->path, err);
-    if (made) unlink(made);
+    if (made) mt_disk_remove(made, false);
     mt_free(made);
     mt_free(first);
     return rc;
@@ -125,8 +126,8 @@ static mt_rc open_file(mt_tuned *t, const char *dir, const char *who, mt_err *er
 /* In one write at the end: others may be at it, too.  A line begins with an end, should the one before have none. */
 static bool append(const char *path, const char *line, size_t n)
 {
-    int fd = open(path, O_WRONLY | O_APPEND | O_CLOEXEC);
-    bool ok = fd >= 0 && write(fd, line, n) == (ssize_t)n;
+    int fd = -1;
+    bool ok = !mt_disk_open(&fd, path, O_WRONLY | O_APPEND | O_NOFOLLOW, NULL) && mt_disk_append(fd, line, n) == 0;
     if (fd >= 0) close(fd);
     return ok;
 }

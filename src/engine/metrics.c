@@ -1,6 +1,6 @@
 #include "engine/metrics.h"
 
-#include "base/fault.h"
+#include "base/disk.h"
 #include "base/log.h"
 
 #include <errno.h>
@@ -12,18 +12,11 @@
 #include <string.h>
 #include <unistd.h>
 
-static bool faulted(int code)
-{
-    if (!mt_fault(MT_FAULT_FILE)) return false;
-    errno = code;
-    return true;
-}
-
 /* Of the first n bytes those that end with a line. */
 static int64_t whole_lines(int fd, int64_t n)
 {
     char c = '\n';
-    while (n > 0 && pread(fd, &c, 1, (off_t)n - 1) == 1 && c != '\n') n--;
+    while (n > 0 && mt_disk_read(fd, &c, 1, (uint64_t)n - 1) == 1 && c != '\n') n--;
     return n;
 }
 
@@ -31,16 +24,20 @@ mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err
 {
     *m = (mt_metrics){ .path = mt_strdup(path) };
     if (!m->path) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
-    m->fd = faulted(EIO) ? -1 : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-    m->opened = m->fd >= 0;
-    off_t there = m->opened ? lseek(m->fd, 0, SEEK_END) : -1;
+    mt_rc rc = mt_disk_open(&m->fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, err);
+    m->opened = !rc;
+    if (rc) {
+        mt_metrics_close(m);
+        return mt_note(err, "opening the metrics file");
+    }
+    off_t there = lseek(m->fd, 0, SEEK_END);
     if (there >= 0 && there < keep) {
         mt_warn("%s is shorter than the checkpoint remembers (%lld of %lld bytes): some lines are lost", path, (long long)there,
                 (long long)keep);
         keep = whole_lines(m->fd, there);
     }
-    if (there < 0 || faulted(EIO) || ftruncate(m->fd, keep)) {
-        mt_rc rc = mt_fail_errno(err, MT_EIO, "opening the metrics file %s", path);
+    if (there < 0 || mt_disk_truncate(m->fd, (uint64_t)keep)) {
+        rc = mt_fail_errno(err, MT_EIO, "opening the metrics file %s", path);
         mt_metrics_close(m);
         return rc;
     }
@@ -50,7 +47,7 @@ mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err
 
 mt_rc mt_metrics_sync(const mt_metrics *m, mt_err *err)
 {
-    if (faulted(EIO) || (fsync(m->fd) && errno != EINVAL)) return mt_fail_errno(err, MT_EIO, "syncing %s", m->path);
+    if (mt_disk_sync(m->fd) && errno != EINVAL) return mt_fail_errno(err, MT_EIO, "syncing %s", m->path);
     return MT_OK;
 }
 
@@ -98,12 +95,7 @@ mt_rc mt_metrics_end(mt_metrics *m, mt_err *err)
 {
     mt_str_puts(&m->line, "}\n");
     if (!mt_str_ok(&m->line)) return mt_fail(err, MT_ENOMEM, "no host memory for a line of metrics");
-    for (size_t done = 0; done < m->line.n;) {
-        ssize_t n = faulted(ENOSPC) ? -1 : pwrite(m->fd, m->line.s + done, m->line.n - done, (off_t)m->bytes + (off_t)done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return mt_fail_errno(err, MT_EIO, "writing %s", m->path);
-        done += (size_t)n;
-    }
+    if (mt_disk_write(m->fd, m->line.s, m->line.n, (uint64_t)m->bytes)) return mt_fail_errno(err, MT_EIO, "writing %s", m->path);
     m->bytes += (int64_t)m->line.n;
     mt_str_clear(&m->line);
     return mt_events_end(&m->events, err);

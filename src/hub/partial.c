@@ -1,6 +1,6 @@
 #include "hub/partial.h"
 
-#include "base/fault.h"
+#include "base/disk.h"
 #include "base/units.h"
 #include "hub/sha.h"
 
@@ -15,24 +15,9 @@
 static const char magic[8] = "MTPARTS1";
 enum { HEAD_BYTES = 16, VERIFY_BYTES = 1 << 20 };
 
-/* True, with errno set, if this call is the one a test wants to fail. */
-static bool faulted(int code)
-{
-    if (!mt_fault(MT_FAULT_FILE)) return false;
-    errno = code;
-    return true;
-}
-
 static mt_rc write_at(const mt__partial *p, uint64_t at, const void *data, size_t n, mt_err *err)
 {
-    const uint8_t *from = data;
-    while (n) {
-        ssize_t got = faulted(ENOSPC) ? -1 : pwrite(p->fd, from, n, (off_t)at);
-        if (got < 0 && errno == EINTR) continue;
-        if (got <= 0) return mt_fail_errno(err, MT_EIO, "writing %s", p->path);
-        from += got, at += (uint64_t)got, n -= (size_t)got;
-    }
-    return MT_OK;
+    return mt_disk_write(p->fd, data, n, at) ? mt_fail_errno(err, MT_EIO, "writing %s", p->path) : MT_OK;
 }
 
 mt_rc mt__partial_write(const mt__partial *p, uint64_t at, const void *data, size_t n, mt_err *err)
@@ -58,9 +43,9 @@ static bool read_trailer(mt__partial *p, uint64_t bytes)
         return p->size > 0;
     }
     if (bytes != p->size + HEAD_BYTES + p->n_pieces) return false;
-    if (pread(p->fd, head, sizeof head, (off_t)p->size) != sizeof head || memcmp(head, magic, sizeof magic) != 0) return false;
+    if (mt_disk_read(p->fd, head, sizeof head, p->size) != sizeof head || memcmp(head, magic, sizeof magic) != 0) return false;
     if (memcmp(head + sizeof magic, &p->piece_bytes, sizeof p->piece_bytes) != 0) return false;
-    return pread(p->fd, p->done, p->n_pieces, (off_t)(p->size + HEAD_BYTES)) == (ssize_t)p->n_pieces;
+    return mt_disk_read(p->fd, p->done, p->n_pieces, p->size + HEAD_BYTES) == (ssize_t)p->n_pieces;
 }
 
 mt_rc mt__partial_mark(mt__partial *p, uint64_t piece, mt_err *err)
@@ -75,10 +60,7 @@ mt_rc mt__partial_mark(mt__partial *p, uint64_t piece, mt_err *err)
 static mt_rc reserve(const mt__partial *p, mt_err *err)
 {
     uint64_t bytes = p->size + HEAD_BYTES + p->n_pieces;
-    int code = faulted(ENOSPC) ? ENOSPC : posix_fallocate(p->fd, 0, (off_t)bytes);
-    if (code == EOPNOTSUPP || code == EINVAL) code = ftruncate(p->fd, (off_t)bytes) ? errno : 0;
-    if (!code) return MT_OK;
-    errno = code;
+    if (mt_disk_reserve(p->fd, bytes) == 0 && mt_disk_truncate(p->fd, bytes) == 0) return MT_OK;
     return mt_fail_errno(err, MT_EIO, "no room for %s, which needs %s (free some space, or set HF_HUB_CACHE to a larger disk)",
                          p->blob, mt_bytes_text(p->size).s);
 }
@@ -88,7 +70,7 @@ mt_rc mt__partial_restart(mt__partial *p, mt_err *err)
     memset(p->done, 0, p->n_pieces);
     p->n_done = 0;
     p->resumed = false;
-    if (faulted(EIO) || ftruncate(p->fd, 0)) return mt_fail_errno(err, MT_EIO, "emptying %s", p->path);
+    if (mt_disk_truncate(p->fd, 0)) return mt_fail_errno(err, MT_EIO, "emptying %s", p->path);
     MT_TRY(reserve(p, err));
     return write_trailer(p, err);
 }
@@ -102,8 +84,7 @@ static bool still_named(const mt__partial *p, struct stat *st)
 
 static mt_rc open_file(mt__partial *p, struct stat *st, bool *busy, mt_err *err)
 {
-    p->fd = faulted(EIO) ? -1 : open(p->path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0666);
-    if (p->fd < 0) return mt_fail_errno(err, MT_EIO, "creating %s", p->path);
+    if (mt_disk_open(&p->fd, p->path, O_RDWR | O_CREAT | O_NOFOLLOW, err)) return mt_note(err, "creating a download");
     bool held = flock(p->fd, LOCK_EX | LOCK_NB) && errno == EWOULDBLOCK;
     *busy = held || !still_named(p, st);
     return MT_OK;
@@ -143,7 +124,7 @@ void mt__partial_close(mt__partial *p)
 
 void mt__partial_discard(mt__partial *p)
 {
-    if (p->path) unlink(p->path);
+    if (p->path) mt_disk_remove(p->path, false);
     mt__partial_close(p);
 }
 
@@ -162,7 +143,7 @@ mt_rc mt__partial_verify(const mt__partial *p, const char *hash, bool *right, co
     mt_rc rc = MT_OK;
     for (uint64_t at = 0; !rc && at < p->size;) {
         size_t want = (size_t)(p->size - at < VERIFY_BYTES ? p->size - at : VERIFY_BYTES);
-        ssize_t n = faulted(EIO) ? -1 : pread(p->fd, buffer, want, (off_t)at);
+        ssize_t n = mt_disk_read(p->fd, buffer, want, at);
         if (n <= 0)
             rc = mt_fail_errno(err, MT_EIO, "reading %s", p->path);
         else if (stop && atomic_load(stop))
@@ -178,8 +159,8 @@ mt_rc mt__partial_verify(const mt__partial *p, const char *hash, bool *right, co
 
 mt_rc mt__partial_publish(mt__partial *p, mt_err *err)
 {
-    if (faulted(EIO) || ftruncate(p->fd, (off_t)p->size)) return mt_fail_errno(err, MT_EIO, "ending %s", p->path);
-    if (faulted(EIO) || fsync(p->fd)) return mt_fail_errno(err, MT_EIO, "syncing %s", p->path);
-    if (faulted(EIO) || rename(p->path, p->blob)) return mt_fail_errno(err, MT_EIO, "renaming %s", p->path);
-    return MT_OK;
+    if (mt_disk_truncate(p->fd, p->size)) return mt_fail_errno(err, MT_EIO, "ending %s", p->path);
+    if (mt_disk_sync(p->fd)) return mt_fail_errno(err, MT_EIO, "syncing %s", p->path);
+    if (mt_disk_rename(p->path, p->blob)) return mt_fail_errno(err, MT_EIO, "renaming %s", p->path);
+    return mt_disk_sync_parent(p->blob, err);
 }

@@ -6,6 +6,7 @@
  *     CACHE/.locks/models--ORG--NAME/HASH.lock                   flock()ed while a blob is being made
  *
  * Blobs come first, links when all blobs are there, the ref last: what a ref leads to is complete. */
+#include "base/disk.h"
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/json.h"
@@ -132,9 +133,9 @@ static mt_rc place_link(const char *at, const char *to, const char *blob, mt_err
     unlink(own);
     int failed = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : symlink(to, own);
     if (failed && (errno == EPERM || errno == EOPNOTSUPP)) failed = link(blob, own); /* a file system without such links */
-    if (!failed) failed = rename(own, at);
-    mt_rc rc = failed ? mt_fail_errno(err, MT_EIO, "creating %s", at) : MT_OK;
-    if (failed) unlink(own);
+    if (!failed) failed = mt_disk_rename(own, at);
+    mt_rc rc = failed ? mt_fail_errno(err, MT_EIO, "creating %s", at) : mt_disk_sync_parent(at, err);
+    if (failed) mt_disk_remove(own, false);
     mt_free(own);
     return rc;
 }
@@ -162,7 +163,8 @@ mt_rc mt__snapshot_write_ref(const mt__repo *repo, mt_err *err)
     mt_rc rc = ref ? make_parents(ref, err) : no_memory(err);
     char *own = ref ? own_name(ref) : NULL; /* two that download the same would take each other's file away */
     if (!rc) rc = own ? mt_outfile_save(own, repo->commit, strlen(repo->commit), err) : no_memory(err);
-    if (!rc && rename(own, ref)) rc = mt_fail_errno(err, MT_EIO, "creating %s", ref);
+    if (!rc && mt_disk_rename(own, ref)) rc = mt_fail_errno(err, MT_EIO, "creating %s", ref);
+    if (!rc) rc = mt_disk_sync_parent(ref, err);
     mt_free(own);
     mt_free(ref);
     return rc;
@@ -177,8 +179,7 @@ mt_rc mt__try_lock(const mt_hub *hub, const mt__repo *repo, const char *hash, in
     char *path = mt_asprintf("%s/.locks/%s/%s.lock", hub->at.cache, mt_path_base(repo->folder), hash);
     mt_rc rc = path ? make_parents(path, err) : no_memory(err);
     if (!rc) {
-        *fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0664);
-        if (*fd < 0) rc = mt_fail_errno(err, MT_EIO, "creating %s", path);
+        rc = mt_disk_open(fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, err);
     }
     if (!rc && flock(*fd, LOCK_EX | LOCK_NB)) {
         *alone = false;
