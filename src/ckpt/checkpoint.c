@@ -2,6 +2,7 @@
  * ckpt_state.c. */
 #include "ckpt/checkpoint.h"
 
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/outfile.h"
@@ -14,6 +15,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 
 #define PREFIX "checkpoint-"
 
@@ -105,6 +107,8 @@ mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err)
     char *path = mt_ckpt_path(s->output_dir, s->step);
     if (!path) return no_memory(s->output_dir, err);
     mt_rc rc = mt_outdir_open(&d, path, err);
+    d.before_publish = s->before_publish;
+    d.user = s->user;
     if (!rc) rc = fill(s, d.tmp, err);
     if (!rc) rc = mt_outdir_publish(&d, err);
     mt_outdir_close(&d);
@@ -121,6 +125,17 @@ static int by_step(const void *a, const void *b)
     return x < y ? -1 : x > y;
 }
 
+/* Nothing in an output directory is opened through a link; --resume DIR/checkpoint-N names a checkpoint elsewhere. */
+static bool is_link(const char *dir, const char *name)
+{
+    struct stat st;
+    char *path = mt_path_join(dir, name);
+    bool yes = path && lstat(path, &st) == 0 && S_ISLNK(st.st_mode);
+    if (yes) mt_warn("%s is a link and is passed over; name the directory it leads to (--resume) if you mean it", path);
+    mt_free(path);
+    return yes;
+}
+
 mt_rc mt_ckpt_list_open(mt_ckpt_list *out, const char *output_dir, mt_err *err)
 {
     mt_dir_names names;
@@ -129,7 +144,7 @@ mt_rc mt_ckpt_list_open(mt_ckpt_list *out, const char *output_dir, mt_err *err)
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < names.n; i++) {
         int64_t step;
-        if (!mt_ckpt_step_of(names.items[i], &step)) continue;
+        if (!mt_ckpt_step_of(names.items[i], &step) || is_link(output_dir, names.items[i])) continue;
         rc = mt_grow(&out->steps, &out->cap, out->n + 1, sizeof *out->steps, err);
         if (!rc) out->steps[out->n++] = step;
     }
@@ -162,8 +177,6 @@ mt_rc mt_ckpt_prune(const char *output_dir, int64_t keep, mt_err *err)
     return rc;
 }
 
-mt_rc mt_ckpt_sweep(const char *output_dir, mt_err *err) { return mt_dir_sweep(output_dir, PREFIX, err); }
-
 /* -- which is whole -------------------------------------------------------------------------------- */
 
 mt_rc mt_ckpt_verify(const char *path, mt_err *err)
@@ -184,7 +197,7 @@ static mt_rc set_aside(const char *path, const char *why, mt_err *err)
     if (!to) return no_memory(path, err);
     mt_warn("%s; it is moved to %s, and the checkpoint before it is tried", why, mt_path_base(to));
     mt_rc rc = mt_dir_remove(to, err);
-    if (!rc && rename(path, to)) rc = mt_fail_errno(err, MT_EIO, "renaming %s to %s", path, to);
+    if (!rc && mt_disk_rename(path, to)) rc = mt_fail_errno(err, MT_EIO, "renaming %s to %s", path, to);
     mt_free(to);
     return rc;
 }

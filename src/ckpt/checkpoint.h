@@ -11,6 +11,7 @@
 #define MT_CKPT_CHECKPOINT_H
 
 #include "ckpt/export.h"
+#include "ckpt/outdir.h"
 
 typedef struct mt_ckpt_file {
     const char *name; /* in resume/ */
@@ -27,6 +28,8 @@ typedef struct mt_ckpt_save {
     bool backwards;  /* the last unit first: it is needed first */
     const mt_ckpt_file *files;
     size_t n_files;
+    mt_outdir_fn before_publish; /* as mt_outdir's */
+    void *user;
 } mt_ckpt_save;
 
 /* Write checkpoint-STEP.  On failure nothing of it is left and nothing else has changed. */
@@ -36,9 +39,6 @@ uint64_t mt_ckpt_bytes(const mt_ckpt_save *s);
 
 /* Keep the newest `keep` (0: all).  Call after a successful write. */
 mt_rc mt_ckpt_prune(const char *output_dir, int64_t keep, mt_err *err);
-
-/* What a kill left half-made goes away. */
-mt_rc mt_ckpt_sweep(const char *output_dir, mt_err *err);
 
 /* The steps of all checkpoints, oldest first. */
 typedef struct mt_ckpt_list {

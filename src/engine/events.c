@@ -1,6 +1,6 @@
 #include "engine/events.h"
 
-#include "base/fault.h"
+#include "base/disk.h"
 #include "base/file.h"
 #include "ckpt/outdir.h"
 
@@ -85,13 +85,7 @@ static void put_bytes(mt_str *s, int field, const char *bytes, size_t n)
 
 static mt_rc write_all(const mt_events *e, const mt_str *s, mt_err *err)
 {
-    for (size_t done = 0; done < s->n;) {
-        ssize_t n = mt_fault(MT_FAULT_FILE) ? (errno = ENOSPC, -1) : write(e->fd, s->s + done, s->n - done);
-        if (n < 0 && errno == EINTR) continue;
-        if (n <= 0) return mt_fail_errno(err, MT_EIO, "writing %s", e->path);
-        done += (size_t)n;
-    }
-    return MT_OK;
+    return mt_disk_append(e->fd, s->s, s->n) ? mt_fail_errno(err, MT_EIO, "writing %s", e->path) : MT_OK;
 }
 
 /* One event: when, at which step, and a field with its bytes. */
@@ -144,19 +138,25 @@ static mt_rc choose_time(long long *out, const char *dir, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt_events_open(mt_events *e, const char *dir, int64_t done_steps, mt_err *err)
+mt_rc mt_events_new_path(char **out, const char *dir, mt_err *err)
 {
     char host[256] = "localhost";
     long long when;
-    *e = (mt_events){ 0 };
+    *out = NULL;
     MT_TRY(mt_dir_make(dir, err));
     MT_TRY(choose_time(&when, dir, err));
     gethostname(host, sizeof host - 1);
-    e->path = mt_asprintf("%s/" FILE_HEAD "%lld.%s.%ld.0", dir, when, host, (long)getpid());
+    *out = mt_asprintf("%s/" FILE_HEAD "%lld.%s.%ld.0", dir, when, host, (long)getpid());
+    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+}
+
+mt_rc mt_events_open(mt_events *e, const char *path, int64_t done_steps, mt_err *err)
+{
+    *e = (mt_events){ .path = mt_strdup(path) };
     if (!e->path) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
-    e->fd = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(e->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0666);
-    e->opened = e->fd >= 0;
-    mt_rc rc = e->opened ? begin(e, done_steps, err) : mt_fail_errno(err, MT_EIO, "opening %s", e->path);
+    mt_rc rc = mt_disk_open(&e->fd, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, err);
+    e->opened = !rc;
+    if (!rc) rc = begin(e, done_steps, err);
     if (rc) mt_events_close(e);
     return rc;
 }

@@ -15,8 +15,10 @@ typedef struct mt_events {
     char *path;
 } mt_events;
 
-/* A new file in `dir`, which is made if need be; events of steps after `done_steps` (-1: all) count from here on. */
-mt_rc mt_events_open(mt_events *e, const char *dir, int64_t done_steps, mt_err *err);
+/* A name for a new file in `dir`, which is made if need be; newly allocated. */
+mt_rc mt_events_new_path(char **out, const char *dir, mt_err *err);
+/* A new file; events of steps after `done_steps` (-1: all) count from here on. */
+mt_rc mt_events_open(mt_events *e, const char *path, int64_t done_steps, mt_err *err);
 void mt_events_close(mt_events *e); /* accepts a zeroed or closed one */
 
 /* An event: its step, any number of values, then end, which writes it. */

@@ -1,48 +1,61 @@
 #include "engine/output_dir.h"
 
-#include "base/fault.h"
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/outfile.h"
 #include "base/units.h"
+#include "ckpt/checkpoint.h"
 #include "ckpt/outdir.h"
+#include "engine/run_files.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* What runs leave; a name that ends in - stands for all that go on with a number. */
+/* What runs leave, beside checkpoint-N. */
 static const struct left_name {
     const char *name;
-    bool says_so; /* nobody else would call a file that: a run was here */
+    bool says_so; /* nothing else would call a file that: a run was here */
 } left_by_runs[] = {
-    { "checkpoint-", true }, { "final", true },     { "final.tmp", true },    { "plan.json", true }, { "metrics.jsonl", true },
-    { "config.yaml", false }, { "log.txt", false }, { "report.html", false }, { "tensorboard", false },
+    { "checkpoint", true },   { "final", true },    { "plan.json", true },    { "metrics.jsonl", true },
+    { "config.yaml", false }, { "log.txt", false }, { "report.html", false }, { "tensorboard", false }, { ".dashboard", false },
 };
 
-#define ON_ITS_WAY ".old.tmp" /* what mt_dir_discard renames to, and a kill may leave */
+/* What a name may end in: on its way to being there (outdir.h), on its way out (mt_dir_discard), set aside. */
+static const char *const tails[] = { ".old.tmp", ".tmp", ".damaged" };
 
-static const struct left_name *left_by_run(const char *name)
+/* "final" for final, final.tmp and final.old.tmp; newly allocated, NULL: no memory. */
+static char *plain_name(const char *name, const char **tail)
 {
-    for (size_t i = 0; i < MT_COUNT(left_by_runs); i++) {
-        const char *known = left_by_runs[i].name;
-        size_t n = strlen(known);
-        bool begins = strncmp(name, known, n) == 0;
-        bool is =
-            begins && (known[n - 1] == '-' ? name[n] >= '0' && name[n] <= '9' : !name[n] || strcmp(name + n, ON_ITS_WAY) == 0);
-        if (is) return &left_by_runs[i];
+    size_t n = strlen(name);
+    *tail = "";
+    for (size_t i = 0; !**tail && i < MT_COUNT(tails); i++) {
+        size_t k = strlen(tails[i]);
+        if (n > k && strcmp(name + n - k, tails[i]) == 0) *tail = name + n - k;
     }
+    return mt_strndup(name, n - strlen(*tail));
+}
+
+/* The row of an entry that runs leave; NULL: they leave none of that name. */
+static const struct left_name *left_by_run(const char *plain)
+{
+    int64_t step;
+    if (mt_ckpt_step_of(plain, &step)) return &left_by_runs[0];
+    for (size_t i = 1; i < MT_COUNT(left_by_runs); i++)
+        if (strcmp(plain, left_by_runs[i].name) == 0) return &left_by_runs[i];
     return NULL;
 }
 
 static mt_rc in_use(const mt_output_dir *d, mt_err *err)
 {
     char who[32] = "";
-    ssize_t n = pread(d->lock, who, sizeof who - 1, 0);
+    ssize_t n = mt_disk_read(d->lock, who, sizeof who - 1, 0);
     if (n > 0) who[strcspn(who, "\n")] = '\0';
     return mt_fail(err, MT_EBUSY, "%s is in use by another run (process %s); wait for it, or choose another --output-dir",
                    d->path, *who ? who : "unknown");
@@ -55,16 +68,16 @@ static mt_rc lock(mt_output_dir *d, mt_err *err)
 {
     char *file = mt_path_join(d->path, ".lock"), pid[32];
     if (!file) return mt_fail(err, MT_ENOMEM, "no host memory to lock %s", d->path);
-    d->lock = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : open(file, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0666);
+    mt_rc rc = mt_disk_open(&d->lock, file, O_RDWR | O_CREAT | O_NOFOLLOW, err);
     mt_free(file);
-    if (d->lock < 0) return mt_fail_errno(err, MT_EIO, "locking %s", d->path);
+    if (rc) return mt_note(err, "locking %s", d->path);
     d->locked = true;
     int code = flock(d->lock, LOCK_EX | LOCK_NB) ? errno : 0;
     if (code == EWOULDBLOCK) return in_use(d, err);
     if (code && !no_locks(code)) return mt_fail_errno(err, MT_EIO, "locking %s", d->path);
     if (code) mt_warn("%s is on a file system without locks: see to it that no other run uses it", d->path);
     int n = snprintf(pid, sizeof pid, "%ld\n", (long)getpid());
-    if (ftruncate(d->lock, 0) || pwrite(d->lock, pid, (size_t)n, 0) != n)
+    if (mt_disk_truncate(d->lock, 0) || mt_disk_write(d->lock, pid, (size_t)n, 0))
         return mt_fail_errno(err, MT_EIO, "writing the lock of %s", d->path);
     return MT_OK;
 }
@@ -85,68 +98,155 @@ void mt_output_dir_close(mt_output_dir *d)
     *d = (mt_output_dir){ 0 };
 }
 
-mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err)
+/* -- what is in it --------------------------------------------------------------------------------- */
+
+typedef struct entry {
+    const char *dir, *name, *tail; /* tail: of `tails`, or "" */
+    char *plain, *path;
+    const struct left_name *left; /* NULL: runs leave nothing of that name */
+} entry;
+
+static mt_rc no_memory(const char *dir, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory to look through %s", dir); }
+
+typedef mt_rc (*entry_fn)(void *user, const entry *e, mt_err *err);
+
+static mt_rc with_entry(const char *dir, const char *name, entry_fn fn, void *user, mt_err *err)
 {
-    mt_dir_names names;
-    *yes = false;
-    MT_TRY(mt_dir_list(&names, d->path, err));
-    for (size_t i = 0; i < names.n; i++) {
-        const struct left_name *left = left_by_run(names.items[i]);
-        *yes = *yes || (left && left->says_so);
-    }
-    mt_dir_names_free(&names);
-    return MT_OK;
+    entry e = { .dir = dir, .name = name };
+    e.plain = plain_name(name, &e.tail);
+    e.path = mt_path_join(dir, name);
+    e.left = e.plain ? left_by_run(e.plain) : NULL;
+    mt_rc rc = e.plain && e.path ? fn(user, &e, err) : no_memory(dir, err);
+    mt_free(e.plain);
+    mt_free(e.path);
+    return rc;
 }
 
-typedef mt_rc (*entry_fn)(void *user, const char *path, mt_err *err);
-
-/* Each that a run left, of those that say so or of the others. */
-static mt_rc for_each_left(const mt_output_dir *d, bool says_so, entry_fn fn, void *user, mt_err *err)
+static mt_rc for_each(const char *dir, entry_fn fn, void *user, mt_err *err)
 {
     mt_dir_names names;
-    MT_TRY(mt_dir_list(&names, d->path, err));
+    MT_TRY(mt_dir_list(&names, dir, err));
     mt_rc rc = MT_OK;
-    for (size_t i = 0; !rc && i < names.n; i++) {
-        const struct left_name *left = left_by_run(names.items[i]);
-        if (!left || left->says_so != says_so) continue;
-        char *path = mt_path_join(d->path, names.items[i]);
-        rc = path ? fn(user, path, err) : mt_fail(err, MT_ENOMEM, "no host memory to look through %s", d->path);
-        mt_free(path);
-    }
+    for (size_t i = 0; !rc && i < names.n; i++) rc = with_entry(dir, names.items[i], fn, user, err);
     mt_dir_names_free(&names);
     return rc;
 }
 
-static mt_rc add_bytes(void *user, const char *path, mt_err *err)
+static mt_rc look_for_run(void *user, const entry *e, mt_err *err)
 {
     (void)err;
-    *(uint64_t *)user += mt_dir_bytes(path);
+    if (e->left && e->left->says_so) *(bool *)user = true;
+    return MT_OK;
+}
+
+mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err)
+{
+    *yes = false;
+    return for_each(d->path, look_for_run, yes, err);
+}
+
+/* -- whose it is ----------------------------------------------------------------------------------- */
+
+/* What is half-made is in no list yet: its name alone says whose it is. */
+static bool half_made(const entry *e) { return strcmp(e->tail, ".tmp") == 0; }
+
+static mt_rc not_listed(const entry *e, const mt_run_files *listed, const char *which, mt_err *err)
+{
+    if (!listed->found)
+        return mt_fail(err, MT_EINVAL,
+                       "%s holds %s, and no list of files (%s) shows that a run wrote it (runs of older versions left none).  "
+                       "--overwrite removes only what is listed: look through %s and remove what you do not need, or choose "
+                       "another --output-dir",
+                       e->dir, e->name, MT_RUN_FILES_NAME, e->dir);
+    return mt_fail(err, MT_EINVAL,
+                   "no run has written %s, and --overwrite removes only what runs have written: move it elsewhere, or choose "
+                   "another --output-dir",
+                   which);
+}
+
+static mt_rc check_listed(void *user, const entry *e, mt_err *err)
+{
+    const mt_run_files *listed = user;
+    char *foreign;
+    if (!e->left || (half_made(e) && listed->found)) return MT_OK;
+    MT_TRY(mt_run_files_foreign(&foreign, listed, e->dir, e->name, e->plain, err));
+    mt_rc rc = foreign ? not_listed(e, listed, foreign, err) : MT_OK;
+    mt_free(foreign);
+    return rc;
+}
+
+static mt_rc with_list(const char *dir, entry_fn fn, mt_err *err)
+{
+    mt_run_files listed;
+    MT_TRY(mt_run_files_read(&listed, dir, err));
+    mt_rc rc = for_each(dir, fn, &listed, err);
+    mt_run_files_free(&listed);
+    return rc;
+}
+
+static mt_rc add_bytes(void *user, const entry *e, mt_err *err)
+{
+    (void)err;
+    if (e->left) *(uint64_t *)user += mt_dir_bytes(e->path);
     return MT_OK;
 }
 
 mt_rc mt_output_dir_will_clear(mt_output_dir *d, mt_err *err)
 {
     d->to_come = 0;
-    MT_TRY(for_each_left(d, false, add_bytes, &d->to_come, err));
-    return for_each_left(d, true, add_bytes, &d->to_come, err);
+    MT_TRY(with_list(d->path, check_listed, err));
+    return for_each(d->path, add_bytes, &d->to_come, err);
 }
 
-static mt_rc discard(void *user, const char *path, mt_err *err)
+static mt_rc check_free(void *user, const entry *e, mt_err *err)
 {
-    size_t n = strlen(path), k = strlen(ON_ITS_WAY);
-    (void)user;
-    return n > k && strcmp(path + n - k, ON_ITS_WAY) == 0 ? mt_dir_remove(path, err) : mt_dir_discard(path, err);
-}
-
-mt_rc mt_output_dir_sweep(const mt_output_dir *d, mt_err *err)
-{
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; !rc && i < MT_COUNT(left_by_runs); i++) {
-        char *name = mt_asprintf("%s" ON_ITS_WAY, left_by_runs[i].name);
-        rc = name ? mt_dir_sweep(d->path, name, err) : mt_fail(err, MT_ENOMEM, "no host memory to look through %s", d->path);
-        mt_free(name);
-    }
+    char *foreign;
+    if (!e->left || strcmp(e->plain, "tensorboard") == 0) return MT_OK; /* event files of others may be beside ours */
+    MT_TRY(mt_run_files_foreign(&foreign, user, e->dir, e->name, e->plain, err));
+    mt_rc rc = foreign ? mt_fail(err, MT_EINVAL,
+                                 "no run has written %s, and this one would write over it: rename it, or choose another "
+                                 "--output-dir",
+                                 foreign)
+                       : MT_OK;
+    mt_free(foreign);
     return rc;
+}
+
+mt_rc mt_output_dir_check_free(const mt_output_dir *d, mt_err *err) { return with_list(d->path, check_free, err); }
+
+static mt_rc check_only_runs(void *user, const entry *e, mt_err *err)
+{
+    const mt_run_files *listed = user;
+    if (strcmp(e->name, ".lock") == 0 || strcmp(e->name, MT_RUN_FILES_NAME) == 0) return MT_OK;
+    char *foreign = NULL;
+    if (e->left && !half_made(e)) MT_TRY(mt_run_files_foreign(&foreign, listed, e->dir, e->name, e->plain, err));
+    bool ours = e->left && !foreign;
+    mt_free(foreign);
+    return ours ? MT_OK
+                : mt_fail(err, MT_EINVAL,
+                          "%s holds %s, which would be removed with it: rename that directory, or choose another --output-dir",
+                          e->dir, e->name);
+}
+
+mt_rc mt_output_dir_only_runs(const char *path, mt_err *err)
+{
+    return mt_dir_exists(path) ? with_list(path, check_only_runs, err) : MT_OK;
+}
+
+/* -- removing -------------------------------------------------------------------------------------- */
+
+static mt_rc discard(const entry *e, mt_err *err) { return *e->tail && strcmp(e->tail, ".damaged") != 0 ? mt_dir_remove(e->path, err) : mt_dir_discard(e->path, err); }
+
+static mt_rc discard_quiet(void *user, const entry *e, mt_err *err)
+{
+    (void)user;
+    return e->left && !e->left->says_so ? discard(e, err) : MT_OK;
+}
+
+static mt_rc discard_speaking(void *user, const entry *e, mt_err *err)
+{
+    (void)user;
+    return e->left && e->left->says_so ? discard(e, err) : MT_OK;
 }
 
 mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err)
@@ -155,29 +255,59 @@ mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err)
     d->to_come = 0;
     MT_TRY(mt_output_dir_holds_run(d, &held, err));
     if (!held) return MT_OK; /* a config.yaml without a run is somebody's own */
-    MT_TRY(for_each_left(d, false, discard, NULL, err));
-    return for_each_left(d, true, discard, NULL, err); /* last: killed in between, it is still a run's */
+    MT_TRY(with_list(d->path, check_listed, err)); /* again: time has passed since the run began to look */
+    MT_TRY(for_each(d->path, discard_quiet, NULL, err));
+    return for_each(d->path, discard_speaking, NULL, err); /* last: killed in between, it is still a run's */
 }
 
-mt_rc mt_output_dir_only_runs(const char *path, mt_err *err)
+static mt_rc sweep_one(void *user, const entry *e, mt_err *err)
 {
-    mt_dir_names names;
-    if (!mt_dir_exists(path)) return MT_OK;
-    MT_TRY(mt_dir_list(&names, path, err));
-    mt_rc rc = MT_OK;
-    for (size_t i = 0; !rc && i < names.n; i++)
-        if (!left_by_run(names.items[i]) && strcmp(names.items[i], ".lock") != 0)
-            rc = mt_fail(err, MT_EINVAL,
-                         "%s holds %s, which would be removed with it: rename that directory, or choose another --output-dir",
-                         path, names.items[i]);
-    mt_dir_names_free(&names);
+    (void)user;
+    if (!e->left || !*e->tail || strcmp(e->tail, ".damaged") == 0) return MT_OK;
+    mt_rc rc = mt_dir_remove(e->path, err);
+    if (rc != MT_EIO || strcmp(e->tail, ".old.tmp") != 0) return rc;
+    mt_warn("what is left of an old directory could not be removed and takes room: %s", err->msg); /* its name is not needed again */
+    return MT_OK;
+}
+
+mt_rc mt_output_dir_sweep(const mt_output_dir *d, mt_err *err)
+{
+    bool held;
+    MT_TRY(mt_output_dir_holds_run(d, &held, err));
+    return held ? for_each(d->path, sweep_one, NULL, err) : MT_OK;
+}
+
+/* -- writing --------------------------------------------------------------------------------------- */
+
+/* Links there are nobody's wish: a run that followed one would write over a file elsewhere. */
+static mt_rc check_no_link(const mt_output_dir *d, const char *name, mt_err *err)
+{
+    struct stat st;
+    char *path = mt_path_join(d->path, name);
+    mt_rc rc = path ? MT_OK : no_memory(d->path, err);
+    if (path && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
+        rc = mt_fail(err, MT_EINVAL, "%s is a link, and a run writes through none: remove it, or choose another --output-dir", path);
+    mt_free(path);
     return rc;
+}
+
+mt_rc mt_output_dir_own(const mt_output_dir *d, const char *name, mt_err *err)
+{
+    MT_TRY(check_no_link(d, name, err));
+    return mt_run_files_add(d->path, name, err);
+}
+
+mt_rc mt_output_dir_own_made(void *user, const char *made, const char *path, mt_err *err)
+{
+    const mt_output_dir *d = user;
+    return mt_run_files_add_tree(d->path, mt_path_base(path), made, err);
 }
 
 mt_rc mt_output_dir_save(const mt_output_dir *d, const char *name, const char *text, size_t n, mt_err *err)
 {
     char *path = mt_path_join(d->path, name);
-    mt_rc rc = path ? mt_outfile_save(path, text, n, err) : mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    mt_rc rc = path ? mt_output_dir_own(d, name, err) : mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    if (!rc) rc = mt_outfile_save(path, text, n, err);
     mt_free(path);
     return rc;
 }

@@ -7,6 +7,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+enum { MAX_BYTES = 64 << 20 };
+
 static mt_rc copy_text(const json_t *doc, const char *key, char **out, mt_err *err)
 {
     const char *text = json_string_value(json_object_get(doc, key));
@@ -18,7 +20,11 @@ mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err)
 {
     json_t *doc = NULL;
     char *path = mt_path_join(t->dir.path, "plan.json");
-    mt_rc rc = path ? mt_json_read(&doc, path, err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    char *text = NULL;
+    size_t n;
+    mt_rc rc = path ? mt_file_read_own(&text, &n, path, MAX_BYTES, err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!rc) rc = mt_json_parse(&doc, text, n, path, err);
+    mt_free(text);
     mt_free(path);
     if (rc == MT_ENOENT || rc == MT_EFORMAT) return MT_OK; /* no run is lost with it */
     if (!rc) rc = copy_text(doc, "metrics_file", &t->earlier.metrics_file, err);

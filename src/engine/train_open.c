@@ -51,20 +51,6 @@ static mt_rc check_not_inside(const mt_trainer *t, mt_err *err)
                : MT_OK;
 }
 
-/* A run writes its settings there. */
-static mt_rc check_no_config(const mt_trainer *t, mt_err *err)
-{
-    char *path = mt_path_join(t->dir.path, "config.yaml");
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to look through %s", t->dir.path);
-    mt_rc rc =
-        access(path, F_OK)
-            ? MT_OK
-            : mt_fail(err, MT_EINVAL,
-                      "no run has written %s, and this one would write over it: rename it, or choose another --output-dir", path);
-    mt_free(path);
-    return rc;
-}
-
 /* Killed before its first checkpoint, a run that began from one elsewhere has nothing to lose, and begins there again. */
 static mt_rc check_nothing_made(const mt_trainer *t, mt_err *err)
 {
@@ -90,10 +76,8 @@ static mt_rc open_dir(mt_trainer *t, mt_err *err)
         return mt_output_dir_will_clear(&t->dir, err);
     }
     if (held && !*s->resume) return refuse_held(&t->dir, err);
-    if (!held) MT_TRY(check_no_config(t, err));
-    if (held) MT_TRY(mt_output_dir_sweep(&t->dir, err));
-    MT_TRY(mt_ckpt_sweep(t->dir.path, err));
-    MT_TRY(mt_dir_sweep(t->dir.path, "final", err));
+    if (!held) MT_TRY(mt_output_dir_check_free(&t->dir, err));
+    MT_TRY(mt_output_dir_sweep(&t->dir, err));
     MT_TRY(mt__train_read_earlier(t, err));
     MT_TRY(mt__train_find_resume(t, err));
     return held && t->resumed_from && !t->resumed_here ? check_nothing_made(t, err) : MT_OK;
@@ -277,6 +261,8 @@ static mt_rc save_text(mt_trainer *t, const char *name, mt_str *s, mt_err *err)
 static mt_rc describe_run(mt_trainer *t, mt_err *err)
 {
     mt_str s = { 0 };
+    static const char *const to_come[] = { "log.txt", "report.html" }; /* which the program writes */
+    for (size_t i = 0; i < MT_COUNT(to_come); i++) MT_TRY(mt_output_dir_own(&t->dir, to_come[i], err));
     plan_text(t, &s);
     MT_TRY(save_text(t, "plan.json", &s, err)); /* first: it says that what follows is a run's */
     mt_settings_write_yaml(t->s, &s);
@@ -286,10 +272,16 @@ static mt_rc describe_run(mt_trainer *t, mt_err *err)
 static mt_rc open_events(mt_trainer *t, mt_err *err)
 {
     if (!t->s->logging.tensorboard) return MT_OK;
-    char *dir = mt_path_join(t->dir.path, "tensorboard");
-    /* An evaluation may come before step 1. */
-    mt_rc rc = dir ? mt_events_open(&t->metrics.events, dir, t->resumed_from ? t->first_step : -1, err)
+    char *dir = mt_path_join(t->dir.path, "tensorboard"), *path = NULL, *name = NULL;
+    mt_rc rc = dir ? mt_output_dir_own(&t->dir, "tensorboard", err)
                    : mt_fail(err, MT_ENOMEM, "no host memory to open TensorBoard's events");
+    if (!rc) rc = mt_events_new_path(&path, dir, err);
+    if (!rc && !(name = mt_path_join("tensorboard", mt_path_base(path)))) rc = mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!rc) rc = mt_output_dir_own(&t->dir, name, err);
+    /* An evaluation may come before step 1. */
+    if (!rc) rc = mt_events_open(&t->metrics.events, path, t->resumed_from ? t->first_step : -1, err);
+    mt_free(name);
+    mt_free(path);
     mt_free(dir);
     return rc;
 }
@@ -297,8 +289,10 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
 static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 {
     char *path = mt__train_metrics_path(t);
-    mt_rc rc =
-        path ? mt_metrics_open(&t->metrics, path, keep, err) : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
+    bool inside = *t->s->logging.metrics_file != '/';
+    mt_rc rc = path ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
+    if (!rc && inside) rc = mt_output_dir_own(&t->dir, t->s->logging.metrics_file, err);
+    if (!rc) rc = mt_metrics_open(&t->metrics, path, keep, err);
     mt_free(path);
     return rc ? rc : open_events(t, err);
 }

@@ -11,7 +11,8 @@
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
 {
     return (mt_ckpt_save){
-        .output_dir = t->dir.path, .step = t->at.step, .model = &t->export, .io = &t->io, .only_model = t->s->save.save_only_model
+        .output_dir = t->dir.path, .step = t->at.step, .model = &t->export, .io = &t->io,
+        .only_model = t->s->save.save_only_model, .before_publish = mt_output_dir_own_made, .user = (void *)(uintptr_t)&t->dir
     };
 }
 
@@ -160,6 +161,8 @@ mt_rc mt__train_export(mt_trainer *t, mt_err *err)
     if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
     mt_rc rc = mt_engine_settle(t->engine, err);
     if (!rc) rc = mt_outdir_open(&d, path, err);
+    d.before_publish = mt_output_dir_own_made;
+    d.user = &t->dir;
     if (!rc) rc = export_to(t, d.tmp, err);
     if (!rc) rc = mt_outdir_publish(&d, err);
     mt_outdir_close(&d);

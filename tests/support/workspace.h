@@ -40,6 +40,15 @@ static inline void workspace_write(const char *dir, const char *name, const char
     assert_int_equal(fclose(f), 0);
 }
 
+static inline void workspace_copy(const char *from, const char *to)
+{
+    mt_err err = { 0 };
+    mt_map map;
+    assert_ok(mt_map_open(&map, from, &err));
+    assert_ok(mt_outfile_save(to, map.data, map.size, &err));
+    mt_map_close(&map);
+}
+
 static inline void workspace_write_config(const char *dir, const char *name, int layers)
 {
     char text[1024];
@@ -105,11 +114,11 @@ static inline bool workspace_same_file(const char *a, const char *b)
     return same;
 }
 
-/* Files that tell when and where things happened: the lock, the log, the plan (of the memory that was free then), and the page
- * that shows them. */
+/* Files that tell when and where things happened: the lock, the log, the plan (of the memory that was free then), the page that
+ * shows them, and the list of files, which has the order in which they came. */
 static inline bool workspace_tells_time(const char *name)
 {
-    static const char *const names[] = { ".lock", "log.txt", "plan.json", "report.html" };
+    static const char *const names[] = { ".lock", ".files", "log.txt", "plan.json", "report.html" };
     for (size_t i = 0; i < MT_COUNT(names); i++)
         if (strcmp(name, names[i]) == 0) return true;
     return false;

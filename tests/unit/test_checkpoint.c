@@ -8,6 +8,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/checksum.h"
 #include "ckpt/manifest.h"
+#include "engine/output_dir.h"
 
 #include <fcntl.h>
 #include <math.h>
@@ -184,7 +185,7 @@ static void fail_every_file_operation(void **state, int n_threads)
                 mt_ckpt_verify(workspace_path("%s/checkpoint-2", (char *)*state).s, &other)); /* renamed, then the sync failed */
         mt_ckpt_list_free(&l);
         assert_ok(mt_dir_remove(workspace_path("%s/checkpoint-2", (char *)*state).s, &other));
-        assert_ok(mt_ckpt_sweep(*state, &other));
+        assert_ok(mt_output_dir_sweep(&(mt_output_dir){ .path = *state }, &other));
     }
     assert_true(n > 60);
     fake_close(&a);
@@ -319,13 +320,13 @@ static void an_old_one_that_cannot_be_removed_is_said_and_stays(void **state)
         test_path dir = workspace_path("%s/%s", (char *)*state, names[i]);
         assert_int_equal(mkdir(dir.s, 0777), 0);
         mt_log_set_sink(count_warnings, &warnings);
-        mt_fault_arm(MT_FAULT_FILE, 2); /* past looking into the directory, and into this one */
-        assert_int_equal(mt_ckpt_sweep(*state, &err), i == 0 ? MT_OK : MT_EIO);
+        mt_fault_arm(MT_FAULT_FILE, 3); /* past looking into the directory, twice, and into this one */
+        assert_int_equal(mt_output_dir_sweep(&(mt_output_dir){ .path = *state }, &err), i == 0 ? MT_OK : MT_EIO);
         assert_true(mt_fault_disarm());
         mt_log_set_sink(NULL, NULL);
         assert_int_equal(warnings, i == 0);
         assert_true(mt_dir_exists(dir.s));
-        assert_ok(mt_ckpt_sweep(*state, &err));
+        assert_ok(mt_output_dir_sweep(&(mt_output_dir){ .path = *state }, &err));
         assert_false(mt_dir_exists(dir.s));
     }
 }

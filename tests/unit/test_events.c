@@ -68,7 +68,9 @@ static void metrics_become_events(void **state)
     const uint8_t *at[MAX];
     size_t n[MAX];
     assert_ok(mt_metrics_open(&m, path, 0, &err));
-    assert_ok(mt_events_open(&m.events, dir, 4, &err));
+    assert_ok(mt_events_new_path(&file, dir, &err));
+    assert_ok(mt_events_open(&m.events, file, 4, &err));
+    mt_free(file);
     mt_metrics_int(&m, "step", 5);
     mt_metrics_float(&m, "loss", 1.25);
     mt_metrics_float(&m, "grad_norm", NAN);
@@ -123,7 +125,10 @@ static void the_newest_file_is_the_last_by_name(void **state)
     assert_ok(mt_outfile_save(future, "", 0, &err));
     for (int i = 0; i < 3; i++) {
         mt_events e;
-        assert_ok(mt_events_open(&e, dir, -1, &err));
+        char *path;
+        assert_ok(mt_events_new_path(&path, dir, &err));
+        assert_ok(mt_events_open(&e, path, -1, &err));
+        mt_free(path);
         assert_true(strcmp(e.path, before ? before : future) > 0);
         mt_free(before);
         before = mt_strdup(e.path);

@@ -1,0 +1,244 @@
+/* What the program may not do with files that others have made: remove what no run has written, follow links out of a model's
+ * directory or through an output directory, publish a file that a run's own files name. */
+#include "process.h"
+#include "workspace.h"
+
+#include "cli/train_screen.h"
+
+static void set_up(program *p, const char *root, const char *out)
+{
+    program_init(p, root);
+    const char *const args[] = { "train",          "--model-name", "model",        "--from-scratch", "--dataset-path",
+                                 "rows.json",      "--output-dir", out,            "--num-steps",    "2",
+                                 "--save-steps",   "1",            "--batch-size", "8",              "--device",
+                                 "cpu" };
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(p, args[i]);
+}
+
+static void make_dir(const char *root, const char *name) { assert_int_equal(mkdir(workspace_path("%s/%s", root, name).s, 0777), 0); }
+static bool is_there(const char *root, const char *name) { return access(workspace_path("%s/%s", root, name).s, F_OK) == 0; }
+
+static void link_to(const char *root, const char *name, const char *to)
+{
+    assert_int_equal(symlink(to, workspace_path("%s/%s", root, name).s), 0);
+}
+
+static void run_ok(program *p)
+{
+    if (program_run(p) != 0) fail_msg("status %d: %s", p->status, p->text);
+}
+
+/* -- --overwrite ----------------------------------------------------------------------------------- */
+
+static void overwrite_removes_nothing_that_no_run_has_written(void **state)
+{
+    const char *root = *state;
+    static program p;
+    make_dir(root, "out");
+    make_dir(root, "out/final");
+    make_dir(root, "out/checkpoint-2024-notes");
+    workspace_write(root, "out/final/thesis.tex", "years of work");
+    workspace_write(root, "out/checkpoint-2024-notes/a", "notes");
+    set_up(&p, root, "out");
+    program_arg(&p, "--overwrite");
+    assert_int_equal(program_run(&p), 2);
+    assert_printed(&p, "--overwrite removes only what is listed");
+    assert_printed(&p, "choose another --output-dir");
+    assert_true(is_there(root, "out/final/thesis.tex"));
+    assert_true(is_there(root, "out/checkpoint-2024-notes/a"));
+}
+
+static void overwrite_removes_a_run_and_keeps_the_rest(void **state)
+{
+    const char *root = *state;
+    static program p;
+    set_up(&p, root, "out");
+    program_arg(&p, "--tensorboard");
+    run_ok(&p);
+    make_dir(root, "out/checkpoint-2024-notes");
+    workspace_write(root, "out/checkpoint-2024-notes/a", "notes");
+    workspace_write(root, "out/notes.txt", "notes");
+    set_up(&p, root, "out");
+    program_arg(&p, "--overwrite");
+    program_arg(&p, "--save-steps");
+    program_arg(&p, "2");
+    run_ok(&p);
+    assert_false(is_there(root, "out/checkpoint-1"));
+    assert_false(is_there(root, "out/tensorboard"));
+    assert_true(is_there(root, "out/checkpoint-2/checksums.json"));
+    assert_true(is_there(root, "out/notes.txt"));
+    assert_true(is_there(root, "out/checkpoint-2024-notes/a"));
+}
+
+static void a_file_that_was_put_into_a_run_stops_overwrite(void **state)
+{
+    const char *root = *state;
+    static const char *const names[] = { "out/final/thesis.tex", "out/checkpoint-1/resume/a", "out/tensorboard" };
+    static program p;
+    set_up(&p, root, "out");
+    run_ok(&p);
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        workspace_write(root, names[i], "work");
+        set_up(&p, root, "out");
+        program_arg(&p, "--overwrite");
+        assert_int_equal(program_run(&p), 2);
+        assert_printed(&p, names[i]);
+        assert_printed(&p, "move it elsewhere");
+        assert_true(is_there(root, names[i]));
+        assert_true(is_there(root, "out/checkpoint-2/checksums.json")); /* nothing else went either */
+        assert_int_equal(unlink(workspace_path("%s/%s", root, names[i]).s), 0);
+    }
+}
+
+/* A run removes what a kill has left half-made; these only have such an end. */
+static void names_that_end_in_tmp_are_not_all_ours(void **state)
+{
+    const char *root = *state;
+    static const char *const names[] = { "out/final-draft.tmp", "out/checkpoint-notes.tmp", "out/checkpoint-3-old.tmp" };
+    static program p;
+    make_dir(root, "out");
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        make_dir(root, names[i]);
+        workspace_write(root, workspace_path("%s/a", names[i]).s, "work");
+    }
+    set_up(&p, root, "out");
+    run_ok(&p);
+    for (size_t i = 0; i < MT_COUNT(names); i++) assert_true(is_there(root, workspace_path("%s/a", names[i]).s));
+}
+
+static void a_new_run_writes_over_no_file_of_others(void **state)
+{
+    const char *root = *state;
+    static const char *const names[] = { "config.yaml", "report.html", "log.txt" };
+    static program p;
+    make_dir(root, "out");
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        test_path path = workspace_path("out/%s", names[i]);
+        workspace_write(root, path.s, "work");
+        set_up(&p, root, "out");
+        assert_int_equal(program_run(&p), 2);
+        assert_printed(&p, names[i]);
+        assert_true(is_there(root, path.s));
+        assert_int_equal(unlink(workspace_path("%s/%s", root, path.s).s), 0);
+    }
+}
+
+/* -- links in a model's directory ------------------------------------------------------------------ */
+
+static void a_link_out_of_a_model_directory_is_refused(void **state)
+{
+    const char *root = *state;
+    static const char *const names[] = { "modeling_extra.py", "merges.txt", "generation_config.json", "chat_template.jinja" };
+    static program p;
+    workspace_write(root, "secret", "a private key");
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        test_path path = workspace_path("model/%s", names[i]);
+        link_to(root, path.s, "../secret");
+        set_up(&p, root, "out");
+        assert_int_equal(program_run(&p), 2);
+        assert_printed(&p, names[i]);
+        assert_printed(&p, "outside model");
+        assert_false(is_there(root, "out/final"));
+        assert_int_equal(unlink(workspace_path("%s/%s", root, path.s).s), 0);
+    }
+}
+
+static void links_inside_a_model_directory_are_followed(void **state)
+{
+    const char *root = *state;
+    static program p;
+    workspace_write(root, "model/code.txt", "# code\n");
+    link_to(root, "model/modeling_extra.py", "code.txt");
+    set_up(&p, root, "out");
+    run_ok(&p);
+    assert_true(is_there(root, "out/final/modeling_extra.py"));
+}
+
+/* What huggingface_hub's cache looks like: a snapshot's files are links to blobs beside it. */
+static void the_hubs_own_links_are_followed_and_no_others(void **state)
+{
+    const char *root = *state;
+    static const char *const dirs[] = { "hub", "hub/models--a--b", "hub/models--a--b/blobs", "hub/models--a--b/snapshots",
+                                        "hub/models--a--b/snapshots/c" };
+    static program p;
+    for (size_t i = 0; i < MT_COUNT(dirs); i++) make_dir(root, dirs[i]);
+    workspace_copy(workspace_path("%s/model/config.json", root).s, workspace_path("%s/hub/models--a--b/blobs/h", root).s);
+    link_to(root, "hub/models--a--b/snapshots/c/config.json", "../../blobs/h");
+    set_up(&p, root, "out");
+    p.args[3] = "hub/models--a--b/snapshots/c";
+    run_ok(&p);
+    workspace_write(root, "hub/models--a--b/secret", "a private key");
+    link_to(root, "hub/models--a--b/snapshots/c/modeling_extra.py", "../../secret");
+    set_up(&p, root, "other");
+    p.args[3] = "hub/models--a--b/snapshots/c";
+    assert_int_equal(program_run(&p), 2);
+    assert_printed(&p, "modeling_extra.py is a link");
+}
+
+/* -- links in an output directory ------------------------------------------------------------------ */
+
+static void nothing_in_an_output_directory_is_written_through_a_link(void **state)
+{
+    const char *root = *state;
+    static const char text[] = "a file of the user's own\n";
+    static const char *const names[] = { "metrics.jsonl", "log.txt", "config.yaml", "plan.json", "plan.json.tmp", ".lock", ".files",
+                                         "report.html" };
+    static program p;
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        mt_err err = { 0 };
+        char *now;
+        workspace_write(root, "victim", text);
+        make_dir(root, "out");
+        link_to(root, workspace_path("out/%s", names[i]).s, "../victim");
+        set_up(&p, root, "out");
+        program_arg(&p, "--resume");
+        program_run(&p);
+        assert_ok(mt_file_read(&now, NULL, workspace_path("%s/victim", root).s, 1 << 20, &err));
+        if (strcmp(now, text) != 0) fail_msg("%s wrote through the link: %s", names[i], p.text);
+        if (p.status) assert_printed(&p, names[i]);
+        mt_free(now);
+        assert_ok(mt_dir_remove(workspace_path("%s/out", root).s, &err));
+    }
+}
+
+static void events_are_not_written_into_a_linked_folder(void **state)
+{
+    const char *root = *state;
+    static program p;
+    make_dir(root, "elsewhere");
+    make_dir(root, "out");
+    link_to(root, "out/tensorboard", "../elsewhere");
+    set_up(&p, root, "out");
+    program_arg(&p, "--tensorboard");
+    assert_int_equal(program_run(&p), 2);
+    assert_printed(&p, "out/tensorboard is a link");
+    assert_int_equal(tempdir_count(workspace_path("%s/elsewhere", root).s, NULL), 0);
+}
+
+/* -- texts from elsewhere -------------------------------------------------------------------------- */
+
+/* A message with line breaks in it is one entry of the log: only its first line has a time. */
+static void a_message_forges_no_line_of_the_log(void **state)
+{
+    mt_err err = { 0 };
+    mt_train_screen screen;
+    char *log;
+    mt_train_screen_init(&screen);
+    mt_train_screen_keep(&screen, "the template says: x\n2026-01-01 00:00:00  done: all is well"); /* before there is a file */
+    mt_train_screen_log_to(&screen, *state);
+    mt_train_screen_keep(&screen, "the template says: y\n2026-01-01 00:00:00  done: all is well");
+    mt_train_screen_deinit(&screen);
+    assert_ok(mt_file_read(&log, NULL, workspace_path("%s/log.txt", (char *)*state).s, 1 << 20, &err));
+    assert_null(strstr(log, "\n2026-01-01"));
+    assert_non_null(strstr(log, "\n                     2026-01-01"));
+    mt_free(log);
+}
+
+#define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
+
+MT_TEST_MAIN(RUNS(overwrite_removes_nothing_that_no_run_has_written), RUNS(overwrite_removes_a_run_and_keeps_the_rest),
+             RUNS(a_file_that_was_put_into_a_run_stops_overwrite), RUNS(names_that_end_in_tmp_are_not_all_ours),
+             RUNS(a_new_run_writes_over_no_file_of_others), RUNS(a_link_out_of_a_model_directory_is_refused),
+             RUNS(links_inside_a_model_directory_are_followed), RUNS(the_hubs_own_links_are_followed_and_no_others),
+             RUNS(nothing_in_an_output_directory_is_written_through_a_link), RUNS(events_are_not_written_into_a_linked_folder),
+             RUNS(a_message_forges_no_line_of_the_log))
