@@ -20,11 +20,31 @@ static bool ends_with(const char *name, const char *end)
     return name[0] != '.' && n > k && strcmp(name + n - k, end) == 0;
 }
 
+/* What a model directory has that we read or copy. */
+static bool is_model_file(const char *name)
+{
+    static const char *const tails[] = { ".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".jinja", ".tiktoken", ".py" };
+    for (size_t i = 0; i < MT_COUNT(tails); i++)
+        if (ends_with(name, tails[i])) return true;
+    return false;
+}
+
+mt_rc mt_model_files_check(const char *path, mt_err *err)
+{
+    DIR *d = opendir(path);
+    mt_rc rc = MT_OK;
+    for (const struct dirent *e; d && !rc && (e = readdir(d));)
+        if (is_model_file(e->d_name)) rc = mt_path_stays_inside(path, e->d_name, err);
+    if (d) closedir(d);
+    return rc;
+}
+
 static mt_rc copy(const char *from_dir, const char *to_dir, const char *name, mt_err *err)
 {
     char *from = mt_path_join(from_dir, name), *to = mt_path_join(to_dir, name);
     mt_map map = { 0 };
-    mt_rc rc = from && to ? mt_map_open(&map, from, err) : mt_fail(err, MT_ENOMEM, "no host memory to copy %s", name);
+    mt_rc rc = from && to ? mt_path_stays_inside(from_dir, name, err) : mt_fail(err, MT_ENOMEM, "no host memory to copy %s", name);
+    if (!rc) rc = mt_map_open(&map, from, err);
     if (!rc) rc = mt_outfile_save(to, map.data, map.size, err);
     mt_map_close(&map);
     mt_free(from);
@@ -48,7 +68,7 @@ mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err)
     size_t n = 0;
     *out = NULL;
     if (!mt_dir_exists(path)) {
-        if (!mt_gguf_is(path)) return MT_OK;
+        if (!mt_file_exists(path) || !mt_gguf_is(path)) return MT_OK; /* a FIFO would never answer */
         *out = mt_strdup(path);
         return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
     }
@@ -93,7 +113,8 @@ static const struct {
 static mt_rc read_own(char **text, size_t *n, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
-    mt_rc rc = path ? mt_file_read(text, n, path, MAX_TEXT_BYTES, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = path ? mt_path_stays_inside(dir, name, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!rc) rc = mt_file_read(text, n, path, MAX_TEXT_BYTES, err);
     mt_free(path);
     return rc;
 }
@@ -118,7 +139,7 @@ mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *
     return MT_OK;
 }
 
-bool mt_model_files_exist(const char *path) { return mt_dir_exists(path) || mt_gguf_is(path); }
+bool mt_model_files_exist(const char *path) { return mt_dir_exists(path) || (mt_file_exists(path) && mt_gguf_is(path)); }
 
 /* -- read ------------------------------------------------------------------------------------------ */
 
@@ -127,6 +148,7 @@ mt_rc mt_model_files_config(mt_config **out, const char *path, mt_err *err)
     mt_gguf *g;
     mt_str text = { 0 };
     *out = NULL;
+    MT_TRY(mt_model_files_check(path, err));
     MT_TRY(open_gguf(&g, path, "config.json", err));
     if (!g) return mt_config_open(out, path, err);
     mt_rc rc = mt_gguf_config(g, &text, err);
@@ -141,6 +163,7 @@ mt_rc mt_model_files_tokenizer(mt_tokenizer **out, const char *path, mt_err *err
     mt_gguf *g;
     mt_str text = { 0 }, config = { 0 };
     *out = NULL;
+    MT_TRY(mt_model_files_check(path, err));
     MT_TRY(open_gguf(&g, path, "tokenizer.json", err));
     if (!g) return mt_dir_exists(path) ? mt_tokenizer_open(out, path, err) : mt_tokenizer_open_file(out, path, err);
     mt_rc rc = mt_gguf_tokenizer(g, &text, err);

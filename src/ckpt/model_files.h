@@ -19,6 +19,8 @@ mt_rc mt_model_files_stop_ids(mt_stop_ids *out, const char *path, mt_err *err);
 /* The text of one of its files: the directory's own, or, where a GGUF file serves, config.json, generation_config.json,
  * tokenizer.json or tokenizer_config.json made of its metadata.  *text NULL: there is none; else mt_free it. */
 mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *name, mt_err *err);
+/* Fails if a file of the model directory is a link that leads out of it (mt_path_stays_inside).  A .gguf file is fine. */
+mt_rc mt_model_files_check(const char *path, mt_err *err);
 /* A directory or a .gguf file is there. */
 bool mt_model_files_exist(const char *path);
 

@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "ckpt/fp8.h"
+#include "ckpt/model_files.h"
 #include "ckpt/names.h"
 #include "ckpt/pickle.h"
 #include "ckpt/shards_index.h"
@@ -290,6 +291,7 @@ static mt_rc open_dir(mt_shards *s, const char *dir, mt_err *err)
 {
     bool found;
     listing l = { 0 };
+    MT_TRY(mt_model_files_check(dir, err));
     MT_TRY(open_kind(s, dir, 0, &found, err));
     if (found) return join_fp8(s, dir, err);
     mt_rc rc = list_dir(&l, dir, err);

@@ -36,7 +36,7 @@ static bool has_index(const char *dir)
 static mt_rc find(found *f, const char *dir, mt_err *err)
 {
     MT_TRY(mt_model_files_config(&f->config, dir, err));
-    mt_rc rc = mt_dir_exists(dir) || mt_gguf_is(dir) ? mt_shards_open(&f->shards, dir, err) : MT_ENOENT;
+    mt_rc rc = mt_model_files_exist(dir) ? mt_shards_open(&f->shards, dir, err) : MT_ENOENT;
     if (rc && (rc != MT_ENOENT || has_index(dir))) return rc;
     MT_TRY(mt_weights_model(&f->model, &f->config, f->shards, NULL, f->tying, err));
     return f->shards ? mt_weights_check(f->model, f->shards, &f->n_unused, err) : MT_OK;

@@ -61,7 +61,7 @@ static mt_rc open_hub(mt_subject *s, const char *name, const mt_settings *set, m
 static mt_rc open_file(mt_subject *s, const char *path, const mt_settings *set, mt_err *err)
 {
     const char *base = mt_path_base(path);
-    if (mt_gguf_is(path)) return open_files(s, path, set, err);
+    if (mt_file_exists(path) && mt_gguf_is(path)) return open_files(s, path, set, err);
     if (strcmp(base, "config.json"))
         return mt_fail(err, MT_EINVAL,
                        "plan: %s is a file; a model directory, its config.json, a .gguf file or a name is expected", path);

@@ -107,8 +107,8 @@ static void infinity_stays_a_number(void **state)
     const char *in = *state;
     mt_err err = { 0 };
     char path[1200], args[3000], *text;
-    snprintf(path, sizeof path, "%s/model.safetensors", in);
-    assert_int_equal(symlink(DIR "fp8/model.safetensors", path), 0);
+    snprintf(args, sizeof args, "cp '" DIR "fp8/model.safetensors' '%s'", in);
+    assert_int_equal(run_shell(args, path, sizeof path), 0);
     snprintf(path, sizeof path, "%s/config.json", in);
     FILE *f = fopen(path, "w");
     fputs("{\"model_type\": \"llama\", \"time_step_limit\": [0.0, Infinity], "
