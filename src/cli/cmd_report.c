@@ -1,10 +1,9 @@
 /* cmd_report.c - megatrain report RUN [RUN...]: what runs did, as one page of charts. */
 #include "base/file.h"
 #include "cli/commands.h"
+#include "cli/dashboard.h"
 #include "cli/flags.h"
 #include "page/page.h"
-#include "page/run_view.h"
-#include "page/server.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -14,25 +13,25 @@ enum { MAX_RUNS = 6 }; /* colours that can be told apart */
 
 #define NO_PORT INT64_MIN /* --serve was left out; no number that can be typed */
 
-static mt_rc check(const char *const *dirs, size_t n, mt_err *err)
+static mt_rc check(const mt_run_at *runs, size_t n, mt_err *err)
 {
     if (n > MAX_RUNS) return mt_fail(err, MT_EINVAL, "report: %zu runs; at most %d are laid over each other", n, MAX_RUNS);
-    for (size_t i = 0; i < n; i++) MT_TRY(mt_run_view_check(dirs[i], err));
+    for (size_t i = 0; i < n; i++) MT_TRY(mt_run_view_check(&runs[i], err));
     return MT_OK;
 }
 
-static mt_rc save(const char *const *dirs, size_t n, const char *out, mt_err *err)
+static mt_rc save(const mt_run_at *runs, size_t n, const char *out, mt_err *err)
 {
-    char *path = out ? mt_strdup(out) : mt_path_join(n == 1 ? dirs[0] : ".", "report.html");
+    char *path = out ? mt_strdup(out) : mt_path_join(n == 1 ? runs[0].dir : ".", "report.html");
     if (!path) return mt_fail(err, MT_ENOMEM, "no memory for a name");
-    mt_rc rc = mt_page_save(path, dirs, n, err);
+    mt_rc rc = mt_page_save(path, runs, n, err);
     if (!rc) printf("%s\n", path);
     mt_free(path);
     return rc;
 }
 
 /* Until Ctrl-C. */
-static mt_rc serve(const char *dir, int port, mt_err *err)
+static mt_rc serve(const mt_run_at *run, int port, mt_err *err)
 {
     sigset_t end;
     int number;
@@ -41,31 +40,33 @@ static mt_rc serve(const char *dir, int port, mt_err *err)
     sigaddset(&end, SIGINT);
     sigaddset(&end, SIGTERM);
     sigprocmask(SIG_BLOCK, &end, NULL);
-    MT_TRY(mt_server_open(&server, dir, port, err));
-    printf("http://127.0.0.1:%d/ (this machine only); Ctrl-C ends it\n", mt_server_port(server));
+    MT_TRY(mt_server_open(&server, run, port, err));
+    mt_dashboard_keep(server, run->dir);
+    printf("%s (this machine only); Ctrl-C ends it\n", mt_server_url(server));
     fflush(stdout);
     sigwait(&end, &number);
     mt_server_close(server);
     return MT_OK;
 }
 
-static mt_rc report(const char *const *dirs, size_t n, const char *out, int64_t port, mt_err *err)
+static mt_rc report(const mt_run_at *runs, size_t n, const char *out, int64_t port, mt_err *err)
 {
     bool serves = port != NO_PORT;
     if (serves && (port < 1 || port > 65535))
         return mt_fail(err, MT_EINVAL, "report: --serve %lld: a port is 1 to 65535", (long long)port);
-    MT_TRY(check(dirs, n, err));
-    if (!serves) return save(dirs, n, out, err);
+    MT_TRY(check(runs, n, err));
+    if (!serves) return save(runs, n, out, err);
     if (n > 1)
         return mt_fail(err, MT_EINVAL,
                        "report: --serve shows one run; several go into a file: megatrain report RUN RUN --out FILE");
-    return serve(dirs[0], (int)port, err);
+    return serve(&runs[0], (int)port, err);
 }
 
 int mt_cmd_report(int argc, char **argv)
 {
     mt_err err = { 0 };
-    const char *out = NULL, *dirs[1 + MT_FLAG_STRS_MAX];
+    const char *out = NULL, *metrics = NULL, *dir;
+    mt_run_at runs[1 + MT_FLAG_STRS_MAX] = { 0 };
     int64_t port = NO_PORT;
     bool help;
     mt_flag_strs more = { 0 };
@@ -73,6 +74,7 @@ int mt_cmd_report(int argc, char **argv)
         { "...", MT_FLAG_STRS, &more, NULL, "further runs, laid over the first", false },
         { "--out", MT_FLAG_STR, &out, "FILE",
           "where the page goes; left out, report.html in the run's directory (here, for several)", false },
+        { "--metrics", MT_FLAG_STR, &metrics, "FILE", "the first run's metrics, where they are not in its directory", false },
         { "--serve", MT_FLAG_INT, &port, "PORT", "show it live on this port of this machine instead of writing a file", false },
     };
     const mt_usage usage = {
@@ -85,10 +87,11 @@ int mt_cmd_report(int argc, char **argv)
         flags,
         MT_COUNT(flags),
     };
-    mt_rc rc = mt_flags_parse(&usage, argc, argv, dirs, &help, &err);
+    mt_rc rc = mt_flags_parse(&usage, argc, argv, &dir, &help, &err);
     if (!rc && !help) {
-        for (size_t i = 0; i < more.n; i++) dirs[1 + i] = more.items[i];
-        rc = report(dirs, 1 + more.n, out, port, &err);
+        runs[0] = (mt_run_at){ dir, metrics };
+        for (size_t i = 0; i < more.n; i++) runs[1 + i].dir = more.items[i];
+        rc = report(runs, 1 + more.n, out, port, &err);
     }
     return rc ? mt_cli_failed(&err) : 0;
 }

@@ -5,12 +5,12 @@
 #include "base/units.h"
 #include "ckpt/outdir.h"
 #include "cli/commands.h"
+#include "cli/dashboard.h"
 #include "cli/hub_bar.h"
 #include "cli/run_data.h"
 #include "cli/train_screen.h"
 #include "engine/output_dir.h"
 #include "page/page.h"
-#include "page/server.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -105,7 +105,7 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
     mt_train_info info;
     mt_train_result result;
     mt_trainer_info(t, &info);
-    mt_train_screen_banner(&a->screen, &a->s, &info, a->server ? mt_server_port(a->server) : 0);
+    mt_train_screen_banner(&a->screen, &a->s, &info, a->server ? mt_server_url(a->server) : NULL);
     mt_train_screen_start(&a->screen, &info);
     mt_rc rc = mt_trainer_run(t, &result, err);
     mt_train_screen_finish(&a->screen);
@@ -113,13 +113,20 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
     return rc;
 }
 
+/* A metrics file elsewhere is one that this command's user has named. */
+static mt_run_at run_of(const app *a)
+{
+    const char *file = a->s.logging.metrics_file;
+    return (mt_run_at){ a->s.save.output_dir, *file == '/' ? file : NULL };
+}
+
 /* The page as a file: of a run that ended, was stopped, or failed after it had something to show. */
 static void save_report(app *a)
 {
     mt_err err = { 0 };
-    const char *dirs[] = { a->s.save.output_dir };
-    char *path = mt_path_join(dirs[0], "report.html");
-    mt_rc rc = path ? mt_page_save(path, dirs, 1, &err) : MT_ENOMEM;
+    mt_run_at run = run_of(a);
+    char *path = mt_path_join(run.dir, "report.html");
+    mt_rc rc = path ? mt_page_save(path, &run, 1, &err) : MT_ENOMEM;
     if (rc)
         mt_warn("no report of the run: %s", err.msg);
     else
@@ -131,11 +138,13 @@ static mt_rc train(app *a, mt_err *err)
 {
     mt_trainer *t = NULL;
     mt_train_hooks hooks = hooks_of(a);
-    if (a->s.logging.dashboard) MT_TRY(mt_server_open(&a->server, a->s.save.output_dir, (int)a->s.logging.dashboard, err));
+    mt_run_at shown = run_of(a);
+    if (a->s.logging.dashboard) MT_TRY(mt_server_open(&a->server, &shown, (int)a->s.logging.dashboard, err));
     mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
     mt_train_screen_finish(&a->screen); /* the bar of loading */
     if (!rc) {
         mt_train_screen_log_to(&a->screen, a->s.save.output_dir);
+        if (a->server) mt_dashboard_keep(a->server, a->s.save.output_dir);
         rc = run(a, t, err);
         if (rc) mt_train_screen_keep(&a->screen, err->msg);
         save_report(a);
@@ -167,7 +176,7 @@ static mt_rc rehearse(app *a, mt_trainer *t, mt_err *err)
     mt_train_step step;
     double save_s;
     mt_trainer_info(t, &info);
-    mt_train_screen_banner(&a->screen, &a->s, &info, 0);
+    mt_train_screen_banner(&a->screen, &a->s, &info, NULL);
     mt_train_screen_buffers(info.plan);
     MT_TRY(print_sample(t, err));
     MT_TRY(mt_trainer_rehearse(t, &step, &save_s, err));

@@ -11,6 +11,7 @@ set(sources
   cmd_report.c
   cmd_tokenize.c
   cmd_train.c
+  dashboard.c
   data_view.c
   flags.c
   hub_bar.c

@@ -1,12 +1,15 @@
 #include "cli/train_screen.h"
 
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/plot.h"
 #include "plan/flops.h"
 
+#include <fcntl.h>
 #include <string.h>
 #include <time.h>
+#include <unistd.h>
 
 void mt_train_screen_init(mt_train_screen *s)
 {
@@ -25,17 +28,23 @@ void mt_train_screen_deinit(mt_train_screen *s)
 
 /* -- lines ----------------------------------------------------------------------------------------- */
 
-/* Every line that was said, with its time, for those who look later. */
+/* Every line that was said, with its time, for those who look later.  What follows a line break is indented: a text from elsewhere
+ * cannot pass for a line with a time of its own. */
 static void keep_line(mt_train_screen *screen, const char *line)
 {
     char when[32];
     struct tm now;
+    mt_str s = { 0 };
     time_t t = time(NULL);
     strftime(when, sizeof when, "%Y-%m-%d %H:%M:%S", localtime_r(&t, &now));
-    if (screen->log)
-        fprintf(screen->log, "%s  %s\n", when, line);
-    else
-        mt_str_printf(&screen->early, "%s  %s\n", when, line);
+    mt_str_printf(&s, "%s  ", when);
+    for (const char *p = line; *p; p++) mt_str_puts(&s, *p == '\n' ? "\n                     " : (char[]){ *p, '\0' });
+    mt_str_putc(&s, '\n');
+    if (mt_str_ok(&s) && screen->log)
+        fputs(s.s, screen->log);
+    else if (mt_str_ok(&s))
+        mt_str_puts(&screen->early, s.s);
+    mt_str_free(&s);
 }
 
 void mt_train_screen_keep(mt_train_screen *screen, const char *line)
@@ -48,9 +57,16 @@ void mt_train_screen_keep(mt_train_screen *screen, const char *line)
 void mt_train_screen_log_to(mt_train_screen *screen, const char *dir)
 {
     char *path = mt_path_join(dir, "log.txt");
-    FILE *log = path ? fopen(path, "ae") : NULL;
+    int fd = -1;
+    mt_err why = { 0 };
+    mt_rc rc = path ? mt_disk_open(&fd, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, &why) : MT_ENOMEM;
+    FILE *log = rc ? NULL : fdopen(fd, "a");
     mt_free(path);
-    if (!log) return;
+    if (!log) {
+        if (rc) mt_warn("there will be no log.txt: %s", why.msg);
+        if (fd >= 0) close(fd);
+        return;
+    }
     setvbuf(log, NULL, _IOLBF, 0);
     pthread_mutex_lock(&screen->lock);
     if (screen->early.s) fputs(screen->early.s, log);
@@ -125,7 +141,7 @@ static void print_plan(mt_train_screen *screen, const mt_train_info *i)
     put_row(screen, "memory", text);
 }
 
-void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const mt_train_info *i, int port)
+void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const mt_train_info *i, const char *url)
 {
     char text[512];
     printf("megatrain %s\n", MT_VERSION);
@@ -146,8 +162,8 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
     put_row(screen, "output", text);
     put_row(screen, "FLOPs are", MT_FLOPS_FORMULA);
     if (*i->resumed_from) put_row(screen, "resumes", i->resumed_from);
-    if (port) {
-        snprintf(text, sizeof text, "http://127.0.0.1:%d/ (this machine only)", port);
+    if (url) {
+        snprintf(text, sizeof text, "%s (this machine only)", url);
         put_row(screen, "dashboard", text);
     }
     for (size_t k = 0; k < s->n_notices; k++) put_row(screen, "note", s->notices[k]);

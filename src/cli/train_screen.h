@@ -48,8 +48,8 @@ void mt_train_screen_keep(mt_train_screen *screen, const char *line);
 /* A log that cannot be written is no reason to stop a run. */
 void mt_train_screen_log_to(mt_train_screen *screen, const char *dir);
 
-/* port: of the dashboard; 0: there is none. */
-void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *settings, const mt_train_info *info, int port);
+/* url: of the dashboard, for this terminal alone (it has a key in it); NULL: there is none. */
+void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *settings, const mt_train_info *info, const char *url);
 /* The plan's memory, buffer by buffer. */
 void mt_train_screen_buffers(const mt_plan *plan);
 

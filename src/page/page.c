@@ -2,7 +2,6 @@
 
 #include "base/outfile.h"
 #include "page/assets.h"
-#include "page/run_view.h"
 
 #include <string.h>
 
@@ -17,12 +16,12 @@ static void put_inline(mt_str *out, const mt_str *json)
     }
 }
 
-static mt_rc write_data(mt_str *json, const char *const *dirs, size_t n_dirs, bool live, mt_err *err)
+static mt_rc write_data(mt_str *json, const mt_run_at *runs, size_t n_runs, bool live, mt_err *err)
 {
     mt_str_printf(json, "{\"version\": \"%s\", \"live\": %s, \"runs\": [", MT_VERSION, live ? "true" : "false");
-    for (size_t i = 0; i < n_dirs; i++) {
+    for (size_t i = 0; i < n_runs; i++) {
         if (i) mt_str_puts(json, ", ");
-        MT_TRY(mt_run_view_write(json, dirs[i], 0, err));
+        MT_TRY(mt_run_view_write(json, &runs[i], 0, err));
     }
     mt_str_puts(json, "]}");
     return MT_OK;
@@ -42,10 +41,10 @@ static void fill(mt_str *out, const mt_str *json)
     }
 }
 
-mt_rc mt_page_write(mt_str *out, const char *const *dirs, size_t n_dirs, bool live, mt_err *err)
+mt_rc mt_page_write(mt_str *out, const mt_run_at *runs, size_t n_runs, bool live, mt_err *err)
 {
     mt_str json = { 0 };
-    mt_rc rc = write_data(&json, dirs, n_dirs, live, err);
+    mt_rc rc = write_data(&json, runs, n_runs, live, err);
     if (!rc && !mt_str_ok(&json)) rc = mt_fail(err, MT_ENOMEM, "no memory for a page");
     if (!rc) fill(out, &json);
     mt_str_free(&json);
@@ -53,10 +52,10 @@ mt_rc mt_page_write(mt_str *out, const char *const *dirs, size_t n_dirs, bool li
     return rc;
 }
 
-mt_rc mt_page_save(const char *path, const char *const *dirs, size_t n_dirs, mt_err *err)
+mt_rc mt_page_save(const char *path, const mt_run_at *runs, size_t n_runs, mt_err *err)
 {
     mt_str page = { 0 };
-    mt_rc rc = mt_page_write(&page, dirs, n_dirs, false, err);
+    mt_rc rc = mt_page_write(&page, runs, n_runs, false, err);
     if (!rc) rc = mt_outfile_save(path, page.s, page.n, err);
     mt_str_free(&page);
     return rc;

@@ -1,10 +1,11 @@
 #include "page/run_view.h"
 
+#include "base/disk.h"
 #include "base/file.h"
 #include "base/json.h"
 
-#include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,25 +13,64 @@
 
 enum { CHUNK = 1 << 16, SMALL_FILE = 4 << 20, LOG_TAIL = 16 << 10 };
 
-/* The plan remembers where the metrics went, when it is not the usual place.  NULL: no memory. */
-static char *metrics_path(const char *dir)
+static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no memory for a name"); }
+
+/* No way out of the directory it is in. */
+static bool is_inside(const char *name)
+{
+    for (const char *p = name; p; p = strchr(p, '/')) {
+        p += *p == '/';
+        if (strncmp(p, "..", 2) == 0 && (!p[2] || p[2] == '/')) return false;
+    }
+    return *name && *name != '/';
+}
+
+/* The part of an absolute path that is below dir; else the path itself. */
+static const char *below(const char *path, const char *dir)
+{
+    char real[PATH_MAX];
+    size_t n = *path == '/' && realpath(dir, real) ? strlen(real) : 0;
+    return n && strncmp(path, real, n) == 0 && path[n] == '/' ? path + n + 1 : path;
+}
+
+static mt_rc metrics_inside(char **out, const char *dir, const char *name, mt_err *err)
+{
+    name = below(name, dir);
+    if (!is_inside(name))
+        return mt_fail(err, MT_EINVAL, "the metrics of %s are in %s, outside the run, which is not read for that: name it yourself, --metrics %s", dir, name, name);
+    MT_TRY(mt_path_stays_inside(dir, name, err));
+    *out = mt_path_join(dir, name);
+    return *out ? MT_OK : no_memory(err);
+}
+
+/* The plan remembers where the metrics went, when it is not the usual place. */
+static mt_rc metrics_path(char **out, const mt_run_at *run, mt_err *err)
 {
     mt_err ignored;
     json_t *plan = NULL;
     const char *name = "metrics.jsonl";
-    char *path = mt_path_join(dir, "plan.json");
-    if (path && mt_file_exists(path) && mt_json_read(&plan, path, &ignored) == MT_OK)
+    char *text = NULL, *path = mt_path_join(run->dir, "plan.json");
+    size_t n;
+    *out = NULL;
+    if (run->metrics) {
+        mt_free(path);
+        *out = mt_strdup(run->metrics);
+        return *out ? MT_OK : no_memory(err);
+    }
+    if (path && !mt_file_read_own(&text, &n, path, SMALL_FILE, &ignored) && !mt_json_parse(&plan, text, n, path, &ignored))
         (void)mt_json_str(plan, "metrics_file", name, &name, path, &ignored);
+    mt_rc rc = path ? metrics_inside(out, run->dir, name, err) : no_memory(err);
+    mt_free(text);
     mt_free(path);
-    path = *name == '/' ? mt_strdup(name) : mt_path_join(dir, name);
     json_decref(plan);
-    return path;
+    return rc;
 }
 
-mt_rc mt_run_view_check(const char *dir, mt_err *err)
+mt_rc mt_run_view_check(const mt_run_at *run, mt_err *err)
 {
-    char *path = metrics_path(dir);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no memory for a name");
+    char *path;
+    const char *dir = run->dir;
+    MT_TRY(metrics_path(&path, run, err));
     bool there = mt_file_exists(path);
     mt_free(path);
     if (there) return MT_OK;
@@ -56,7 +96,7 @@ static bool next_line(line_reader *r)
     mt_str_clear(&r->line);
     for (;;) {
         if (r->used == r->n) {
-            ssize_t got = pread(r->fd, r->buffer, sizeof r->buffer, (off_t)r->at);
+            ssize_t got = mt_disk_read(r->fd, r->buffer, sizeof r->buffer, (uint64_t)r->at);
             if (got <= 0) return false;
             r->at += got;
             r->n = (size_t)got;
@@ -104,11 +144,12 @@ static mt_rc put_metrics(mt_str *out, const char *path, int64_t from, mt_err *er
 {
     mt_str text = { 0 };
     int64_t end = from;
-    int fd = open(path, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 && errno != ENOENT) return mt_fail_errno(err, MT_EIO, "opening %s", path);
+    int fd = -1;
+    mt_rc rc = mt_disk_open(&fd, path, O_RDONLY | O_NOFOLLOW, err);
+    if (rc && rc != MT_ENOENT) return rc;
     off_t size = fd < 0 ? 0 : lseek(fd, 0, SEEK_END);
     if (from < 0 || from > size) from = end = 0;
-    mt_rc rc = fd < 0 ? MT_OK : read_metrics(&text, fd, from, &end, err);
+    rc = fd < 0 ? MT_OK : read_metrics(&text, fd, from, &end, err);
     if (fd >= 0) close(fd);
     if (!rc) {
         mt_str_printf(out, "\"from\": %lld, \"bytes\": %lld, \"metrics\": ", (long long)from, (long long)end);
@@ -126,7 +167,7 @@ static void put_text(mt_str *out, const char *key, const char *dir, const char *
     mt_err ignored;
     char *path = mt_path_join(dir, name), *text = NULL;
     size_t n = 0;
-    if (!path || !mt_file_exists(path) || mt_file_read(&text, &n, path, SMALL_FILE, &ignored)) n = 0;
+    if (!path || mt_file_read_own(&text, &n, path, SMALL_FILE, &ignored)) n = 0;
     mt_str_printf(out, ", \"%s\": ", key);
     mt_str_json(out, text ? text : "", n);
     mt_free(text);
@@ -138,12 +179,13 @@ static void put_log(mt_str *out, const char *dir)
 {
     char tail[LOG_TAIL];
     char *path = mt_path_join(dir, "log.txt");
-    int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int fd = -1;
+    if (path) (void)mt_disk_open(&fd, path, O_RDONLY | O_NOFOLLOW, NULL);
     ssize_t n = 0;
     const char *from = tail;
     if (fd >= 0) {
         off_t size = lseek(fd, 0, SEEK_END), at = size > LOG_TAIL ? size - LOG_TAIL : 0;
-        n = pread(fd, tail, sizeof tail, at);
+        n = mt_disk_read(fd, tail, sizeof tail, (uint64_t)at);
         if (n < 0) n = 0;
         const char *newline = at ? memchr(tail, '\n', (size_t)n) : NULL;
         if (newline) from = newline + 1;
@@ -163,10 +205,11 @@ static void put_name(mt_str *out, const char *dir)
     free(whole);
 }
 
-mt_rc mt_run_view_write(mt_str *out, const char *dir, int64_t from, mt_err *err)
+mt_rc mt_run_view_write(mt_str *out, const mt_run_at *run, int64_t from, mt_err *err)
 {
-    char *path = metrics_path(dir);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no memory for a name");
+    char *path;
+    const char *dir = run->dir;
+    MT_TRY(metrics_path(&path, run, err));
     mt_str_puts(out, "{\"name\": ");
     put_name(out, dir);
     mt_str_puts(out, ", ");

@@ -11,10 +11,17 @@
 
 enum { MT_VIEW_LINES = 4000 }; /* about as many lines of metrics are shown; evaluations and samples are always among them */
 
-/* Fails unless `dir` holds a run: names the next step. */
-mt_rc mt_run_view_check(const char *dir, mt_err *err);
+/* A run that is shown.  Nothing outside its directory is read, and nothing through a link, except a metrics file that the caller
+ * names: the one in plan.json is the word of whoever wrote that file. */
+typedef struct mt_run_at {
+    const char *dir;
+    const char *metrics; /* NULL: metrics.jsonl, or what plan.json names, inside the directory */
+} mt_run_at;
+
+/* Fails unless it holds a run: names the next step. */
+mt_rc mt_run_view_check(const mt_run_at *run, mt_err *err);
 /* Appends the object.  Metrics from byte `from` on; all of them when the file has become shorter than that, as a resumed run's
  * may. */
-mt_rc mt_run_view_write(mt_str *out, const char *dir, int64_t from, mt_err *err);
+mt_rc mt_run_view_write(mt_str *out, const mt_run_at *run, int64_t from, mt_err *err);
 
 #endif

@@ -1,10 +1,11 @@
 #include "page/server.h"
 
 #include "base/clock.h"
+#include "base/disk.h"
 #include "base/fault.h"
-#include "base/mem.h"
+#include "base/file.h"
+#include "base/outfile.h"
 #include "page/page.h"
-#include "page/run_view.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <strings.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 enum {
@@ -37,8 +39,12 @@ typedef struct client {
     size_t sent;
 } client;
 
+enum { KEY_BYTES = 16, KEY_DIGITS = 2 * KEY_BYTES };
+
 struct mt_server {
-    char *dir;
+    char *dir, *metrics; /* metrics: NULL, or the file the caller named */
+    char key[KEY_DIGITS + 1];
+    char url[64 + KEY_DIGITS];
     int listener, port;
     double deaf_until_s; /* nobody is greeted before */
     int wake[2];         /* a byte here ends the thread */
@@ -72,8 +78,8 @@ static void answer_page(const mt_server *s, mt_str *out)
 {
     mt_err err;
     mt_str page = { 0 };
-    const char *dirs[] = { s->dir };
-    if (mt_page_write(&page, dirs, 1, true, &err))
+    mt_run_at run = { s->dir, s->metrics };
+    if (mt_page_write(&page, &run, 1, true, &err))
         put_failed(out, &err);
     else
         put_answer(out, "200 OK", "text/html", page.s, page.n);
@@ -85,7 +91,7 @@ static void answer_data(const mt_server *s, mt_str *out, const char *query)
     mt_err err;
     mt_str json = { 0 };
     long long from = strncmp(query, "from=", 5) == 0 ? strtoll(query + 5, NULL, 10) : 0;
-    if (mt_run_view_write(&json, s->dir, from, &err))
+    if (mt_run_view_write(&json, &(mt_run_at){ s->dir, s->metrics }, from, &err))
         put_failed(out, &err);
     else
         put_answer(out, "200 OK", "application/json", json.s, json.n);
@@ -115,19 +121,32 @@ static bool is_our_name(const char *host)
     return false;
 }
 
+/* What follows "/KEY" in a path, or NULL.  It takes as long for a wrong key as for the right one. */
+static const char *behind_key(const mt_server *s, const char *path)
+{
+    unsigned char differs = 0;
+    if (path[0] != '/' || strlen(path) < 1 + KEY_DIGITS) return NULL;
+    for (int i = 0; i < KEY_DIGITS; i++) differs |= (unsigned char)(path[1 + i] ^ s->key[i]);
+    return differs ? NULL : path + 1 + KEY_DIGITS;
+}
+
 static void answer(const mt_server *s, client *c)
 {
     char path[256];
+    const char *asked = NULL;
     if (strncmp(c->request, "GET ", 4) != 0) {
         put_plain(&c->answer, "405 Method Not Allowed", "only GET is answered here\n");
     } else if (!is_our_name(header(c->request, "Host"))) {
         put_plain(&c->answer, "403 Forbidden", "only names of this machine are answered here\n");
     } else if (sscanf(c->request + 4, "%255[^ \r\n] HTTP/1.", path) != 1 || path[0] != '/') {
         put_plain(&c->answer, "400 Bad Request", "not understood\n");
-    } else if (strcmp(path, "/") == 0) {
+    } else if (!(asked = behind_key(s, path))) {
+        put_plain(&c->answer, "403 Forbidden",
+                  "the address has a key in it: use the one that the terminal shows, or the run's " MT_SERVER_FILE "\n");
+    } else if (strcmp(asked, "/") == 0) {
         answer_page(s, &c->answer);
-    } else if (strcmp(path, "/data") == 0 || strncmp(path, "/data?", 6) == 0) {
-        answer_data(s, &c->answer, path + (path[5] ? 6 : 5));
+    } else if (strcmp(asked, "/data") == 0 || strncmp(asked, "/data?", 6) == 0) {
+        answer_data(s, &c->answer, asked + (asked[5] ? 6 : 5));
     } else {
         put_plain(&c->answer, "404 Not Found", "there is / and /data\n");
     }
@@ -263,15 +282,71 @@ static mt_rc start_listening(mt_server *s, int port, mt_err *err)
     return mt_fail_errno(err, MT_EIO, "opening port %d of this machine for the dashboard", s->port);
 }
 
-mt_rc mt_server_open(mt_server **out, const char *dir, int port, mt_err *err)
+/* -- the key --------------------------------------------------------------------------------------- */
+
+/* A folder that only its owner, who is this user, can look into. */
+static bool is_private(const char *folder)
+{
+    struct stat st;
+    return lstat(folder, &st) == 0 && S_ISDIR(st.st_mode) && st.st_uid == geteuid() && !(st.st_mode & 077);
+}
+
+/* The key of an earlier server, so that a page that is open somewhere goes on working. */
+static bool find_key(mt_server *s)
+{
+    mt_err ignored;
+    char *folder = mt_path_join(s->dir, MT_SERVER_FOLDER), *path = mt_path_join(s->dir, MT_SERVER_FILE), *text = NULL;
+    size_t n = 0;
+    bool there = folder && path && is_private(folder) && !mt_file_read_own(&text, &n, path, sizeof s->url, &ignored);
+    const char *key = there && n > KEY_DIGITS + 2 ? text + n - KEY_DIGITS - 2 : NULL; /* .../KEY/ and the line's end */
+    bool found = key && key[-1] == '/' && strspn(key, "0123456789abcdef") == KEY_DIGITS && strcmp(key + KEY_DIGITS, "/\n") == 0;
+    if (found) memcpy(s->key, key, KEY_DIGITS);
+    mt_free(text);
+    mt_free(folder);
+    mt_free(path);
+    return found;
+}
+
+static mt_rc choose_key(mt_server *s, mt_err *err)
+{
+    unsigned char bytes[KEY_BYTES];
+    if (find_key(s)) return MT_OK;
+    if (getentropy(bytes, sizeof bytes)) return mt_fail_errno(err, MT_EIO, "drawing a key for the dashboard");
+    for (int i = 0; i < KEY_BYTES; i++) snprintf(s->key + 2 * i, 3, "%02x", bytes[i]);
+    return MT_OK;
+}
+
+static mt_rc make_private(const char *folder, mt_err *err)
+{
+    if (mt_disk_mkdir(folder, 0700) && errno != EEXIST) return mt_fail_errno(err, MT_EIO, "creating %s", folder);
+    if (is_private(folder)) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "%s is not a folder that only its owner can look into (chmod 700)", folder);
+}
+
+mt_rc mt_server_keep(const mt_server *s, mt_err *err)
+{
+    char line[sizeof s->url + 1], *folder = mt_path_join(s->dir, MT_SERVER_FOLDER), *path = mt_path_join(s->dir, MT_SERVER_FILE);
+    snprintf(line, sizeof line, "%s\n", s->url);
+    mt_rc rc = folder && path ? make_private(folder, err) : mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
+    if (!rc) rc = mt_outfile_save(path, line, strlen(line), err);
+    mt_free(folder);
+    mt_free(path);
+    return rc;
+}
+
+mt_rc mt_server_open(mt_server **out, const mt_run_at *run, int port, mt_err *err)
 {
     *out = NULL;
     mt_server *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
     s->listener = s->wake[0] = s->wake[1] = -1;
     for (size_t i = 0; i < MAX_CLIENTS; i++) s->clients[i].fd = -1;
-    s->dir = mt_strdup(dir);
-    mt_rc rc = s->dir ? start_listening(s, port, err) : mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
+    s->dir = mt_strdup(run->dir);
+    s->metrics = run->metrics ? mt_strdup(run->metrics) : NULL;
+    bool named = s->dir && !run->metrics == !s->metrics;
+    mt_rc rc = named ? choose_key(s, err) : mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
+    if (!rc) rc = start_listening(s, port, err);
+    snprintf(s->url, sizeof s->url, "http://127.0.0.1:%d/%s/", s->port, s->key);
     if (!rc && pipe(s->wake)) rc = mt_fail_errno(err, MT_EIO, "starting the dashboard");
     if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, serve, s)))
         rc = mt_fail(err, MT_EIO, "the dashboard's thread did not start");
@@ -285,6 +360,7 @@ mt_rc mt_server_open(mt_server **out, const char *dir, int port, mt_err *err)
 }
 
 int mt_server_port(const mt_server *s) { return s->port; }
+const char *mt_server_url(const mt_server *s) { return s->url; }
 
 void mt_server_close(mt_server *s)
 {
@@ -299,5 +375,6 @@ void mt_server_close(mt_server *s)
     if (s->wake[0] >= 0) close(s->wake[0]);
     if (s->wake[1] >= 0) close(s->wake[1]);
     mt_free(s->dir);
+    mt_free(s->metrics);
     mt_free(s);
 }

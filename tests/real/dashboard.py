@@ -86,7 +86,7 @@ url = None
 while not url:
     line = process.stdout.readline()
     assert line, "the run ended before it named its dashboard"
-    found = re.search(r"http://127\.0\.0\.1:\d+/", line)
+    found = re.search(r"http://127\.0\.0\.1:\d+/[0-9a-f]+/", line)
     url = found and found.group(0)
 browser = Browser()
 browser.open(url)

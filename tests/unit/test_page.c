@@ -14,6 +14,7 @@
 #include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -32,7 +33,7 @@ static json_t *view(const char *dir, int64_t from)
     mt_err err;
     mt_str s = { 0 };
     json_t *out;
-    assert_ok(mt_run_view_write(&s, dir, from, &err));
+    assert_ok(mt_run_view_write(&s, &(mt_run_at){ .dir = dir }, from, &err));
     assert_ok(mt_json_parse(&out, s.s, s.n, "view", &err));
     mt_str_free(&s);
     return out;
@@ -107,7 +108,7 @@ static void a_view_without_memory_says_so(void **state)
         mt_err err = { 0 };
         mt_str s = { 0 };
         mt_fault_arm(MT_FAULT_ALLOC, n);
-        mt_rc rc = mt_run_view_write(&s, dir, 0, &err);
+        mt_rc rc = mt_run_view_write(&s, &(mt_run_at){ .dir = dir }, 0, &err);
         bool failed = mt_fault_disarm();
         mt_str_free(&s);
         if (!failed) break;
@@ -124,16 +125,16 @@ static void metrics_may_lie_elsewhere(void **state)
     json_t *v = view(dir, 0);
     assert_string_equal(text_of(v, "metrics"), TWO_LINES);
     json_decref(v);
-    assert_ok(mt_run_view_check(dir, &err));
+    assert_ok(mt_run_view_check(&(mt_run_at){ .dir = dir }, &err));
 }
 
 static void what_is_no_run_is_refused(void **state)
 {
     const char *dir = *state;
     mt_err err;
-    assert_int_equal(mt_run_view_check(dir, &err), MT_EINVAL);
+    assert_int_equal(mt_run_view_check(&(mt_run_at){ .dir = dir }, &err), MT_EINVAL);
     assert_says("holds no run");
-    assert_int_equal(mt_run_view_check("/nowhere/at/all", &err), MT_EINVAL);
+    assert_int_equal(mt_run_view_check(&(mt_run_at){ .dir = "/nowhere/at/all" }, &err), MT_EINVAL);
     assert_says("there is no directory");
 }
 
@@ -145,8 +146,8 @@ static void nothing_in_a_run_ends_the_script(void **state)
     mt_err err;
     mt_str page = { 0 };
     put(dir, "metrics.jsonl", "{\"step\": 1, \"sample\": \"</script><script>alert(1)</script><!--\"}\n");
-    const char *dirs[] = { dir, dir };
-    assert_ok(mt_page_write(&page, dirs, 2, false, &err));
+    const mt_run_at runs[] = { { .dir = dir }, { .dir = dir } };
+    assert_ok(mt_page_write(&page, runs, 2, false, &err));
     assert_null(strstr(page.s, "alert(1)</script"));
     assert_null(strstr(page.s, "<!--"));
     assert_null(strstr(page.s, "@DATA@"));
@@ -181,7 +182,25 @@ static char *ask_bytes(int port, const char *request, size_t n)
     return answer;
 }
 
-static char *ask(int port, const char *request) { return ask_bytes(port, request, strlen(request)); }
+static char the_key[64]; /* "/KEY" of the server that was opened last */
+
+/* The request with the key in front of its path. */
+static const char *with_key(const char *request)
+{
+    static char text[1024];
+    const char *slash = strncmp(request, "GET /", 5) == 0 ? request + 4 : request;
+    snprintf(text, sizeof text, "%.*s%s%s", (int)(slash - request), request, slash > request ? the_key : "", slash);
+    return text;
+}
+
+static char *ask_without_key(int port, const char *request) { return ask_bytes(port, request, strlen(request)); }
+static char *ask(int port, const char *request) { return ask_without_key(port, with_key(request)); }
+
+static void send_request(int fd)
+{
+    const char *text = with_key("GET / HTTP/1.1\r\n\r\n");
+    assert_int_equal(send(fd, text, strlen(text), MSG_NOSIGNAL), strlen(text));
+}
 
 static bool begins(const char *text, const char *with) { return strncmp(text, with, strlen(with)) == 0; }
 
@@ -191,8 +210,10 @@ static mt_server *serve(const char *dir, int *port)
     mt_server *server;
     put(dir, "metrics.jsonl", TWO_LINES);
     put(dir, "secret.txt", "secret");
-    assert_ok(mt_server_open(&server, dir, MT_SERVER_PORT, &err));
+    assert_ok(mt_server_open(&server, &(mt_run_at){ .dir = dir }, MT_SERVER_PORT, &err));
     *port = mt_server_port(server);
+    snprintf(the_key, sizeof the_key, "%s", strchr(mt_server_url(server) + strlen("http://"), '/'));
+    the_key[strlen(the_key) - 1] = '\0';
     return server;
 }
 
@@ -244,9 +265,11 @@ static void server_survives_odd_clients(void **state)
     char big[20000];
     memset(big, 'x', sizeof big);
     for (int i = 0; i < SILENT; i++) silent[i] = connect_to(port); /* say nothing, for as long as they like */
-    assert_int_equal(send(silent[0], "GET / HT", 8, MSG_NOSIGNAL), 8);
+    char half[80];
+    snprintf(half, sizeof half, "GET %s/ HT", the_key);
+    assert_int_equal(send(silent[0], half, strlen(half), MSG_NOSIGNAL), strlen(half));
     int rude = connect_to(port);
-    assert_int_equal(send(rude, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+    send_request(rude);
     close(rude); /* does not wait for its answer */
     int endless = connect_to(port); /* a request without an end */
     (void)!send(endless, big, sizeof big, MSG_NOSIGNAL);
@@ -267,7 +290,7 @@ static void silent_clients_keep_nobody_out(void **state)
     mt_server *server = serve(*state, &port);
     for (int i = 0; i < MANY; i++) silent[i] = connect_to(port);
     int slow = connect_to(port); /* asks, and takes its answer later */
-    assert_int_equal(send(slow, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18);
+    send_request(slow);
     assert_true(begins(ask(port, "GET / HTTP/1.1\r\n\r\n"), "HTTP/1.1 200"));
     char first[16] = "";
     assert_true(recv(slow, first, sizeof first - 1, 0) > 0);
@@ -306,7 +329,7 @@ static void a_process_without_descriptors_left_does_not_spin(void **state)
     double used = cpu_seconds() - before;
     assert_int_equal(setrlimit(RLIMIT_NOFILE, &was), 0);
     assert_true(used < 0.1);
-    assert_int_equal(send(fd, "GET / HTTP/1.1\r\n\r\n", 18, MSG_NOSIGNAL), 18); /* it has waited, and is let in */
+    send_request(fd); /* it has waited, and is let in */
     assert_true(recv(fd, answer, sizeof answer - 1, 0) > 0);
     assert_true(begins(answer, "HTTP/1.1 200"));
     close(fd);
@@ -342,18 +365,106 @@ static void a_taken_port_is_named(void **state)
     mt_server *second;
     int port;
     mt_server *server = serve(*state, &port);
-    assert_ok(mt_server_open(&second, *state, MT_SERVER_PORT, &err)); /* the usual one: the next will do */
+    assert_ok(mt_server_open(&second, &(mt_run_at){ .dir = *state }, MT_SERVER_PORT, &err)); /* the usual one: the next will do */
     assert_true(mt_server_port(second) != port);
     mt_server *third; /* asked for by number: no other one will do */
-    assert_int_equal(mt_server_open(&third, *state, mt_server_port(second), &err), MT_EBUSY);
+    assert_int_equal(mt_server_open(&third, &(mt_run_at){ .dir = *state }, mt_server_port(second), &err), MT_EBUSY);
     assert_says("in use; choose another");
     mt_server_close(second);
     mt_server_close(server);
 }
 
+/* On a machine with several users the port is open to all of them. */
+static void without_the_key_the_server_answers_nothing(void **state)
+{
+    static const char *const requests[] = { "GET / HTTP/1.1\r\n\r\n", "GET /data HTTP/1.1\r\n\r\n", "GET /data?from=0 HTTP/1.1\r\n\r\n",
+                                            "GET /00000000000000000000000000000000/ HTTP/1.1\r\n\r\n", "GET // HTTP/1.1\r\n\r\n" };
+    int port;
+    mt_server *server = serve(*state, &port);
+    for (size_t i = 0; i < MT_COUNT(requests); i++) {
+        const char *a = ask_without_key(port, requests[i]);
+        if (!begins(a, "HTTP/1.1 403")) fail_msg("%s was answered with %s", requests[i], a);
+        assert_null(strstr(a, "loss"));
+        assert_null(strstr(a, the_key));
+    }
+    assert_true(begins(ask(port, "GET /data HTTP/1.1\r\n\r\n"), "HTTP/1.1 200"));
+    mt_server_close(server);
+}
+
+static void the_address_is_kept_for_the_owner_alone_and_used_again(void **state)
+{
+    mt_err err;
+    struct stat st;
+    mt_server *server, *again;
+    char first[128], *folder = mt_path_join(*state, MT_SERVER_FOLDER), *path = mt_path_join(*state, MT_SERVER_FILE), *text;
+    assert_ok(mt_server_open(&server, &(mt_run_at){ .dir = *state }, MT_SERVER_PORT, &err));
+    assert_ok(mt_server_keep(server, &err));
+    snprintf(first, sizeof first, "%s\n", mt_server_url(server));
+    assert_int_equal(lstat(folder, &st), 0);
+    assert_int_equal(st.st_mode & 0777, 0700);
+    assert_ok(mt_file_read(&text, NULL, path, 1000, &err));
+    assert_string_equal(text, first);
+    mt_free(text);
+    mt_server_close(server);
+    assert_ok(mt_server_open(&again, &(mt_run_at){ .dir = *state }, MT_SERVER_PORT, &err));
+    assert_non_null(strstr(first, strchr(mt_server_url(again) + 7, '/')));
+    mt_server_close(again);
+    assert_int_equal(chmod(folder, 0755), 0); /* then whoever looked knows it */
+    assert_ok(mt_server_open(&again, &(mt_run_at){ .dir = *state }, MT_SERVER_PORT, &err));
+    assert_null(strstr(first, strchr(mt_server_url(again) + 7, '/')));
+    assert_int_equal(mt_server_keep(again, &err), MT_EINVAL);
+    mt_server_close(again);
+    assert_int_equal(unlink(path), 0);
+    assert_int_equal(rmdir(folder), 0);
+    mt_free(folder);
+    mt_free(path);
+}
+
+/* plan.json is whatever the directory's owner wrote: it cannot make a report publish another file. */
+static void a_report_reads_only_inside_the_run(void **state)
+{
+    const char *dir = *state;
+    static const char *const plans[] = { "{\"metrics_file\": \"/etc/passwd\"}", "{\"metrics_file\": \"../victim\"}",
+                                         "{\"metrics_file\": \"x/../../victim\"}" };
+    for (size_t i = 0; i < MT_COUNT(plans); i++) {
+        mt_err err = { 0 };
+        mt_str s = { 0 };
+        put(dir, "plan.json", plans[i]);
+        assert_int_equal(mt_run_view_check(&(mt_run_at){ .dir = dir }, &err), MT_EINVAL);
+        assert_says("outside the run");
+        assert_int_equal(mt_run_view_write(&s, &(mt_run_at){ .dir = dir }, 0, &err), MT_EINVAL);
+        assert_ok(mt_run_view_check(&(mt_run_at){ dir, "/etc/passwd" }, &err)); /* named by the user, it is the user's wish */
+        mt_str_free(&s);
+    }
+}
+
+static void links_in_a_run_are_not_followed(void **state)
+{
+    const char *dir = *state;
+    static const char *const names[] = { "metrics.jsonl", "log.txt", "config.yaml", "plan.json" };
+    for (size_t i = 0; i < MT_COUNT(names); i++) {
+        mt_err err = { 0 };
+        mt_str s = { 0 };
+        char *path = mt_path_join(dir, names[i]);
+        put(dir, "metrics.jsonl", TWO_LINES);
+        (void)unlink(path);
+        assert_int_equal(symlink("/etc/passwd", path), 0);
+        mt_rc rc = mt_run_view_write(&s, &(mt_run_at){ .dir = dir }, 0, &err);
+        assert_int_equal(rc != MT_OK, i == 0); /* the others are left out */
+        if (!rc) assert_null(strstr(s.s, "root:"));
+        mt_str_free(&s);
+        assert_int_equal(unlink(path), 0);
+        mt_free(path);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(without_the_key_the_server_answers_nothing, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(the_address_is_kept_for_the_owner_alone_and_used_again, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(a_report_reads_only_inside_the_run, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(links_in_a_run_are_not_followed, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(view_holds_the_files_as_they_are, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(view_goes_on_where_it_stopped, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(long_runs_are_thinned_but_keep_evaluations_and_the_end, tempdir_make, tempdir_remove),
