@@ -2,6 +2,7 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
+#include "cli/stop.h"
 
 #include <stdio.h>
 
@@ -64,6 +65,7 @@ int mt_cmd_get(int argc, char **argv)
     mt_hub_bar bar = { 0 };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &w.name, &help, &err);
     if (!rc && !help) {
+        mt_stop_catch();
         rc = mt_hub_bar_open(&bar, &(mt_hub_options){ .n_connections = (int)w.connections, .piece_bytes = w.piece_bytes }, &err);
         if (!rc) rc = w.dataset ? get_dataset(&bar, &w, &err) : get_model(&bar, &w, &err);
         mt_hub_bar_close(&bar);

@@ -8,11 +8,11 @@
 #include "cli/dashboard.h"
 #include "cli/hub_bar.h"
 #include "cli/run_data.h"
+#include "cli/stop.h"
 #include "cli/train_screen.h"
 #include "engine/output_dir.h"
 #include "page/page.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -25,51 +25,10 @@ typedef struct app {
 
 /* -- signals --------------------------------------------------------------------------------------- */
 
-static volatile sig_atomic_t stop_asked;
-static struct timespec asked_at;
-
-/* One request may come as two signals: timeout(1) sends its own to the program and to the group, and runners that pass Ctrl-C on
- * send what the terminal has sent already. */
-static bool same_request(void)
-{
-    const double APART_S = 0.5;
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)(now.tv_sec - asked_at.tv_sec) + 1e-9 * (double)(now.tv_nsec - asked_at.tv_nsec) < APART_S;
-}
-
-/* The first asks, the second does not wait. */
-static void on_signal(int number)
-{
-    static const char text[] = "\nstopping after this step and saving; once more stops at once\n";
-    if (stop_asked && same_request()) return;
-    if (stop_asked) {
-        signal(number, SIG_DFL);
-        raise(number);
-        return;
-    }
-    clock_gettime(CLOCK_MONOTONIC, &asked_at);
-    stop_asked = 1;
-    ssize_t n = write(STDERR_FILENO, text, sizeof text - 1);
-    (void)n;
-}
-
-static void catch_signals(void)
-{
-    struct sigaction a = { .sa_handler = on_signal, .sa_flags = SA_RESTART | SA_NODEFER };
-    sigemptyset(&a.sa_mask);
-    sigaction(SIGINT, &a, NULL);
-    sigaction(SIGTERM, &a, NULL);
-    /* A terminal that was closed does not end a run, nor does a reader of what it prints that is gone, such as a tee which the
-     * same Ctrl-C ended.  A limit on files (ulimit -f) does, as an error of the write that says so. */
-    static const int ignored[] = { SIGHUP, SIGPIPE, SIGXFSZ };
-    for (size_t i = 0; i < MT_COUNT(ignored); i++) signal(ignored[i], SIG_IGN);
-}
-
 static bool asked_to_stop(void *user)
 {
     (void)user;
-    return stop_asked;
+    return atomic_load(mt_stop_flag());
 }
 
 /* -- data ------------------------------------------------------------------------------------------ */
@@ -107,6 +66,7 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
     mt_trainer_info(t, &info);
     mt_train_screen_banner(&a->screen, &a->s, &info, a->server ? mt_server_url(a->server) : NULL);
     mt_train_screen_start(&a->screen, &info);
+    mt_stop_saves(true);
     mt_rc rc = mt_trainer_run(t, &result, err);
     mt_train_screen_finish(&a->screen);
     if (!rc) mt_train_screen_end(&a->screen, &a->s, &result);
@@ -268,8 +228,8 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
     a->screen.term = mt_terminal_of(stdout, colors[a->s.logging.color]);
     if (dry) return dry_run(a, err);
     MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model comes over the network */
+    mt_stop_catch();
     MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
-    catch_signals();
     return train(a, err);
 }
 

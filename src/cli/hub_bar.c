@@ -4,6 +4,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cli/installed.h"
+#include "cli/stop.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -37,6 +38,7 @@ mt_rc mt_hub_bar_open(mt_hub_bar *b, const mt_hub_options *o, mt_err *err)
     *b = (mt_hub_bar){ .terminal = mt_terminal_of(stderr, MT_COLOR_AUTO) };
     own.progress = show;
     own.user = b;
+    own.stop = mt_stop_flag();
     return mt_hub_open(&b->hub, &own, err);
 }
 

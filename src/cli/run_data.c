@@ -6,6 +6,7 @@
 #include "cli/data_view.h"
 #include "cli/hub_bar.h"
 #include "cli/installed.h"
+#include "cli/stop.h"
 #include "data/source_tokens.h"
 #include "engine/feed.h"
 
@@ -133,7 +134,8 @@ static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c,
     f->base.api = &fed_api;
     char installed[1024];
     mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .now = now,
-                          .installed = mt_installed(installed, sizeof installed, "data"), .fetch = mt_hub_bar_dataset };
+                          .installed = mt_installed(installed, sizeof installed, "data"), .fetch = mt_hub_bar_dataset,
+                          .stop = mt_stop_flag() };
     mt_rc rc = mt_feed_open(&f->feed, s, &o, err);
     if (!rc) {
         say_left_out(f->feed);

@@ -25,6 +25,7 @@ set(sources
   progress.c
   prompts.c
   run_data.c
+  stop.c
   terminal.c
   train_screen.c
 )

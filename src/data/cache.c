@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 /* -- the folder ------------------------------------------------------------------------------------ */
@@ -115,14 +116,20 @@ static bool still_there(int fd, const char *path)
 }
 
 /* *fd is the lock, or -1 where the file system has none: then the store gets a name of its own until it is complete. */
-static mt_rc lock_once(int *fd, const char *path, const char *what, mt_err *err)
+static mt_rc lock_once(int *fd, const char *path, const mt_store_job *job, mt_err *err)
 {
     if (mt_disk_open(fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, err))
         return mt_note(err, "locking tokenized data (dataset.cache_dir chooses another place)");
     int rc = flock(*fd, LOCK_EX | LOCK_NB);
     if (rc && errno == EWOULDBLOCK) {
-        mt_info("another run is tokenizing %s; waiting for it", what);
-        while ((rc = flock(*fd, LOCK_EX)) && errno == EINTR) continue;
+        mt_info("another run is tokenizing %s; waiting for it", job->what);
+        while ((rc = flock(*fd, LOCK_EX | LOCK_NB)) && (errno == EWOULDBLOCK || errno == EINTR) && !mt_store_job_stopped(job))
+            nanosleep(&(struct timespec){ 0, 100000000 }, NULL);
+    }
+    if (rc && mt_store_job_stopped(job)) {
+        close(*fd);
+        *fd = -1;
+        return mt_fail(err, MT_ESTOPPED, "stopped on request, waiting for another run that tokenizes %s", job->what);
     }
     if (rc == 0) return MT_OK;
     close(*fd);
@@ -130,12 +137,12 @@ static mt_rc lock_once(int *fd, const char *path, const char *what, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc lock(int *fd, const char *path, const char *what, mt_err *err)
+static mt_rc lock(int *fd, const char *path, const mt_store_job *job, mt_err *err)
 {
-    MT_TRY(lock_once(fd, path, what, err));
+    MT_TRY(lock_once(fd, path, job, err));
     while (*fd >= 0 && !still_there(*fd, path)) {
         close(*fd);
-        MT_TRY(lock_once(fd, path, what, err));
+        MT_TRY(lock_once(fd, path, job, err));
     }
     return MT_OK;
 }
@@ -185,7 +192,7 @@ mt_rc mt_cache_open(mt_store **out, const char *dir, const mt_store_job *job, bo
         if (!path || !lock_path) rc = mt_fail(err, MT_ENOMEM, "no host memory for a path");
     }
     if (!rc && mt_store_map(out, path, key, NULL)) { /* not there yet, or damaged: find out alone */
-        rc = lock(&fd, lock_path, job->what, err);
+        rc = lock(&fd, lock_path, job, err);
         if (!rc) rc = map_or_build(out, path, key, job, fd >= 0, built, err);
         unlock(fd);
     }

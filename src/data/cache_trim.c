@@ -97,15 +97,14 @@ static bool remove_store(const char *dir, const char *key)
     return true;
 }
 
-/* What a run that was killed while it tokenized has left: its lock is free and has been for a month. */
-static void remove_leftovers(const char *dir, int64_t before)
+/* What a run that was killed while it tokenized has left: whoever makes a store holds its lock, and this one is free. */
+static void remove_leftovers(const char *dir)
 {
     DIR *d = opendir(dir);
     for (struct dirent *e; d && (e = readdir(d));) {
         char key[KEY_DIGITS + 1];
-        struct stat st;
-        if (!key_of(e->d_name, ".samples.tmp", key) || fstatat(dirfd(d), e->d_name, &st, AT_SYMLINK_NOFOLLOW)) continue;
-        if (st.st_mtim.tv_sec >= before || !remove_unlocked(dir, key, ".lock")) continue;
+        if (!key_of(e->d_name, ".samples.tmp", key) && !key_of(e->d_name, ".samples.index.tmp", key)) continue;
+        if (!remove_unlocked(dir, key, ".lock")) continue;
         remove_if_there(dir, key, ".samples.tmp");
         remove_if_there(dir, key, ".samples.index.tmp");
     }
@@ -125,7 +124,7 @@ mt_trimmed mt_cache_trim(const char *dir, uint64_t max_bytes, int64_t now)
         out.n_files++;
         out.bytes += l.items[i].bytes;
     }
-    remove_leftovers(dir, before);
+    remove_leftovers(dir);
     mt_free(l.items);
     return out;
 }

@@ -29,6 +29,14 @@ static void clear(mt__chunk *c)
     c->error = (mt_err){ 0 };
 }
 
+/* True, with the error set, if somebody asked for an end. */
+static bool stopped(mt__chunk *c, const mt_store_job *job)
+{
+    if (!mt_store_job_stopped(job)) return false;
+    mt_fail(&c->error, MT_ESTOPPED, "tokenizing was stopped on request; the same command begins it again");
+    return true;
+}
+
 /* One record; false: that was the last. */
 static bool read_one(mt__chunk *c, mt_records *records, mt_err *err)
 {
@@ -47,13 +55,13 @@ static bool read_one(mt__chunk *c, mt_records *records, mt_err *err)
     return true;
 }
 
-void mt__chunk_read(mt__chunk *c, mt_records *records, int64_t *left)
+void mt__chunk_read(mt__chunk *c, mt_records *records, int64_t *left, const mt_store_job *job)
 {
     mt_err err = { 0 };
     size_t bytes = 0;
     clear(c);
     while (!c->last && c->n_records < MT__CHUNK_RECORDS && bytes < MT__CHUNK_BYTES) {
-        if (*left == 0 || !read_one(c, records, &err)) {
+        if (*left == 0 || stopped(c, job) || !read_one(c, records, &err)) {
             c->last = true;
             break;
         }
@@ -154,6 +162,7 @@ void mt__chunk_make(mt__chunk *c, const mt_store_job *job, void *scratch, uint32
 {
     mt_err err = { 0 };
     for (size_t i = 0; i < c->n_records; i++) {
+        if (stopped(c, job)) return;
         if (!make_one(c, &c->records[i], job, scratch, word_bytes, &err)) continue;
         char place[MT_STORE_TEXT];
         place_text(place, sizeof place, &c->records[i].where);

@@ -38,7 +38,7 @@ typedef struct mt__chunk {
 
 /* Take records until the chunk is full or the files end; *left counts down, if it is not negative.  Errors are kept in the chunk.
  */
-void mt__chunk_read(mt__chunk *c, mt_records *records, int64_t *left);
+void mt__chunk_read(mt__chunk *c, mt_records *records, int64_t *left, const mt_store_job *job);
 /* Make the samples. */
 void mt__chunk_make(mt__chunk *c, const mt_store_job *job, void *scratch, uint32_t word_bytes);
 /* Add them to the file. */

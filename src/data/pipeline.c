@@ -104,7 +104,9 @@ static mt_rc open_store(mt_pipeline *p, size_t i, const mt_pipeline_part *part, 
                          .n_workers = o->n_workers,
                          .stop_on_bad = o->stop_on_bad,
                          .progress = o->progress,
-                         .user = o->user };
+                         .user = o->user,
+                         .stop = o->stop,
+                         .max_bytes = o->cache_bytes };
     p->names[i] = mt_strdup(part->name);
     if (!p->names[i]) return no_memory(err);
     mt_rc rc = mt_cache_open(&p->stores[i], o->cache_dir, &job, &built, err);

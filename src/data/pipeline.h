@@ -52,6 +52,7 @@ typedef struct mt_pipeline_options {
     const mt_specials *specials; /* NULL: do not look for special tokens spelled as text */
     mt_store_progress_fn progress;
     void *user;
+    const atomic_bool *stop; /* as mt_store_job's */
 } mt_pipeline_options;
 
 typedef struct mt_pipeline mt_pipeline;

@@ -150,6 +150,19 @@ static void release_behind(open_file *f)
     f->released = upto;
 }
 
+/* Columns of one repeated value or of nulls take no room, so a file of a few bytes can claim any number of rows.  Those that
+ * people write have far fewer. */
+static mt_rc check_rows(const open_file *f, mt_err *err)
+{
+    enum { BASE = 1 << 16, ROWS_A_BYTE = 64 };
+    uint64_t most = BASE + (uint64_t)ROWS_A_BYTE * f->src.size;
+    if ((uint64_t)f->n_rows <= most) return MT_OK;
+    return mt_fail(err, MT_EFORMAT,
+                   "%s claims more rows than its %zu bytes can stand for (%llu are believed): it repeats one row over and over, "
+                   "or is damaged.  Write it again with the rows themselves",
+                   f->src.path, f->src.size, (unsigned long long)most);
+}
+
 static mt_rc next_in_file(open_file *f, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     *out = (mt_value){ 0 };
@@ -157,7 +170,7 @@ static mt_rc next_in_file(open_file *f, mt_arena *arena, mt_value *out, mt_recor
     MT_TRY(f->format->next(f->reader, arena, out, where, err));
     if (where->state != MT_RECORD_END) f->n_rows++;
     release_behind(f);
-    return MT_OK;
+    return check_rows(f, err);
 }
 
 static mt_rc copy_record(mt_value *v, mt_arena *arena, const mt_record_place *where, mt_err *err)

@@ -8,10 +8,12 @@
 
 #include "base/fault.h"
 #include "base/pool.h"
+#include "base/units.h"
 #include "base/watch.h"
 #include "data/chunk.h"
 
 #include <pthread.h>
+#include <sys/statvfs.h>
 
 typedef struct build {
     const mt_store_job *job;
@@ -25,7 +27,8 @@ typedef struct build {
     pthread_t reader, *workers;
     void **scratches; /* [n_workers] */
     int n_workers, n_started;
-    bool reading; /* the reader's thread exists */
+    bool reading;       /* the reader's thread exists */
+    uint64_t next_look; /* at the disk, once the store has so many bytes */
 } build;
 
 typedef struct worker {
@@ -51,7 +54,7 @@ static void *read_records(void *arg)
     int64_t left = b->job->max_records ? b->job->max_records : -1;
     for (bool last = false; !last && slot_free(b);) {
         mt__chunk *c = &b->slots[b->n_read % b->n_slots]; /* only this thread writes n_read */
-        mt__chunk_read(c, b->records, &left);
+        mt__chunk_read(c, b->records, &left, b->job);
         last = c->last;
         pthread_mutex_lock(&b->watch.lock);
         b->n_read++;
@@ -113,13 +116,37 @@ static void stop_threads(build *b)
 
 /* -- the caller's part ----------------------------------------------------------------------------- */
 
-static mt_rc write_chunk(const build *b, const mt__chunk *c, mt__store_writer *w, mt_err *err)
+/* A data file of a few bytes can claim any number of rows: the bound holds while the store is made, not only when it is there. */
+static mt_rc check_size(build *b, const mt__store_writer *w, mt_err *err)
+{
+    enum { STEP = 64 << 20 };
+    const uint64_t RESERVE = UINT64_C(1) << 30, SHARE = 20; /* what others on the disk need to go on: 1 GiB, or a 20th of a small one */
+    struct statvfs v;
+    uint64_t bytes = w->words.at + w->words.n + w->index.at + w->index.n;
+    if (b->job->max_bytes && bytes > b->job->max_bytes)
+        return mt_fail(err, MT_ERANGE,
+                       "tokenized, it takes more than dataset.cache_size (%s) allows: raise that (or set unlimited), or use fewer "
+                       "records (dataset.max_samples)",
+                       mt_bytes_text(b->job->max_bytes).s);
+    if (bytes < b->next_look) return MT_OK;
+    b->next_look = bytes + STEP;
+    if (fstatvfs(w->words.file.fd, &v)) return MT_OK; /* a file system that does not say */
+    uint64_t left = (uint64_t)v.f_bavail * v.f_frsize, whole = (uint64_t)v.f_blocks * v.f_frsize / SHARE;
+    if (left >= (whole < RESERVE ? whole : RESERVE)) return MT_OK;
+    return mt_fail(err, MT_EIO,
+                   "tokenized, it takes %s so far, and the disk has only %s left: free some space, set dataset.cache_dir to a "
+                   "folder on a larger disk, or use fewer records (dataset.max_samples)",
+                   mt_bytes_text(bytes).s, mt_bytes_text(left).s);
+}
+
+static mt_rc write_chunk(build *b, const mt__chunk *c, mt__store_writer *w, mt_err *err)
 {
     const mt_store_job *job = b->job;
     if (c->error.rc) return mt_fail(err, c->error.rc, "%s", c->error.msg);
     if (job->stop_on_bad && c->n_bad_shown)
         return mt_fail(err, MT_EFORMAT, "%s (on_bad_record: skip would count such records and go on)", c->bad[0]);
     MT_TRY(mt__chunk_write(c, w, err));
+    MT_TRY(check_size(b, w, err));
     const mt_store_counts *n = &w->header.counts;
     if (!job->progress) return MT_OK;
     return job->progress(job->user,

@@ -11,6 +11,8 @@
 #include "data/specials.h"
 #include "data/store.h"
 
+#include <stdatomic.h>
+
 /* How far it is; called from the caller's thread.  An error stops the work (a signal: MT_ESTOPPED). */
 typedef struct mt_store_progress {
     const char *what; /* the dataset's name or path */
@@ -30,7 +32,11 @@ typedef struct mt_store_job {
     bool stop_on_bad;              /* the first bad record is an error */
     mt_store_progress_fn progress; /* may be NULL */
     void *user;
+    const atomic_bool *stop; /* once true the work ends with MT_ESTOPPED, and nothing of it is left; may be NULL */
+    uint64_t max_bytes;      /* of the store, checked while it is made; 0: as much as the disk has, less a reserve */
 } mt_store_job;
+
+static inline bool mt_store_job_stopped(const mt_store_job *job) { return job->stop && atomic_load(job->stop); }
 
 mt_rc mt_store_build(const char *path, uint64_t key, const mt_store_job *job, mt_err *err);
 

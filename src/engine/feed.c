@@ -264,7 +264,8 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
                                .n_workers = (int)d->num_workers,
                                .specials = f->specials,
                                .progress = o->progress,
-                               .user = o->user };
+                               .user = o->user,
+                               .stop = o->stop };
     mt_rc rc = mt_pipeline_open(&f->pipeline, &po, err);
     mt_free(parts);
     return rc;

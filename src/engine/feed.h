@@ -35,6 +35,7 @@ typedef struct mt_feed_options {
     mt_feed_fetch_fn fetch;        /* brings datasets of the hub; NULL: they must be here */
     mt_store_progress_fn progress; /* may be NULL */
     void *user;
+    const atomic_bool *stop; /* as mt_store_job's */
 } mt_feed_options;
 
 /* The settings are borrowed and outlive the feed. */

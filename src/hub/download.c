@@ -39,6 +39,8 @@ typedef struct job {
     atomic_bool stop;
     uint64_t done_bytes, total_bytes;
     double shown_s;
+    int n_working; /* threads that have not ended */
+    pthread_cond_t ended;
 } job;
 
 /* A span of a file that one worker fetches. */
@@ -316,16 +318,45 @@ static void *work(void *arg)
     for (bool end = false; !rc && !end && !atomic_load(&j->stop);) rc = one_turn(j, http, &end, &err);
     if (rc) fail_job(j, &err);
     mt_http_close(http);
+    pthread_mutex_lock(&j->lock);
+    j->n_working--;
+    pthread_cond_signal(&j->ended);
+    pthread_mutex_unlock(&j->lock);
     return NULL;
+}
+
+static bool asked_to_stop(const job *j) { return j->hub->o.stop && atomic_load(j->hub->o.stop); }
+
+/* Until all threads have ended.  A request to stop comes from a signal, which wakes nothing: it is looked for. */
+static void wait_for_workers(job *j)
+{
+    bool told = false;
+    pthread_mutex_lock(&j->lock);
+    while (j->n_working > 0) {
+        struct timespec t;
+        clock_gettime(CLOCK_REALTIME, &t);
+        t.tv_nsec += 100000000;
+        if (t.tv_nsec >= 1000000000) t.tv_sec++, t.tv_nsec -= 1000000000;
+        pthread_cond_timedwait(&j->ended, &j->lock, &t);
+        if (told || !asked_to_stop(j)) continue;
+        told = true;
+        if (!j->error.rc) mt_fail(&j->error, MT_ESTOPPED, "the download of %s was stopped; the same command goes on where it stopped", j->repo->name);
+        atomic_store(&j->stop, true);
+    }
+    pthread_mutex_unlock(&j->lock);
 }
 
 static mt_rc run(job *j, mt_err *err)
 {
     pthread_t threads[64];
     int n = 0, wanted = j->hub->o.n_connections < 64 ? j->hub->o.n_connections : 64;
+    pthread_mutex_lock(&j->lock); /* a thread that ends at once waits to say so */
     for (; n < wanted; n++)
         if (mt_fault(MT_FAULT_THREAD) || pthread_create(&threads[n], NULL, work, j)) break;
+    j->n_working = n;
+    pthread_mutex_unlock(&j->lock);
     if (n == 0) work(j); /* the system has no thread for us: one piece after the other, then */
+    wait_for_workers(j);
     for (int i = 0; i < n; i++) pthread_join(threads[i], NULL);
     if (!j->error.rc) return MT_OK;
     *err = j->error;
@@ -385,7 +416,7 @@ static mt_rc check_complete(const job *j, mt_err *err)
 
 mt_rc mt__download(mt_hub *hub, const mt__repo *repo, const mt__files *files, mt_err *err)
 {
-    job j = { .hub = hub, .repo = repo, .lock = PTHREAD_MUTEX_INITIALIZER };
+    job j = { .hub = hub, .repo = repo, .lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER };
     mt_rc rc = prepare(&j, files, err);
     if (!rc) rc = run(&j, err);
     if (!rc) rc = check_complete(&j, err);

@@ -17,6 +17,8 @@
 
 #include "base/mem.h"
 
+#include <stdatomic.h>
+
 typedef struct mt_hub mt_hub;
 
 typedef struct mt_hub_progress {
@@ -34,6 +36,7 @@ typedef struct mt_hub_options {
     uint64_t piece_bytes; /* large files are fetched in pieces of this size; 64 MiB */
     int n_connections;    /* pieces at once; 8 */
     double pause_s;       /* before a second try, doubled for each more; 1 */
+    const atomic_bool *stop; /* once true, calls end with MT_ESTOPPED within a second; may be NULL */
 } mt_hub_options;
 
 mt_rc mt_hub_open(mt_hub **out, const mt_hub_options *o, mt_err *err);

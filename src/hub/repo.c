@@ -99,7 +99,7 @@ static void suggest(const mt_hub *hub, const mt__repo *repo, mt_nearest *near)
     const char *slash = strchr(repo->name, '/');
     mt_str_printf(&url, "%s/api/%ss?limit=%d&search=", hub->at.endpoint, kind_of(repo), MAX_SUGGESTIONS);
     mt__hub_escape(&url, slash ? slash + 1 : repo->name, "");
-    bool ok = mt_str_ok(&url) && !mt_http_get(hub->http, &(mt_http_request){ .url = url.s }, &r, &ignored) && r.status == 200 &&
+    bool ok = mt_str_ok(&url) && !mt_http_get(hub->http, &(mt_http_request){ .url = url.s, .stop = hub->o.stop }, &r, &ignored) && r.status == 200 &&
               !mt_json_parse(&list, r.body.s ? r.body.s : "", r.body.n, "suggestions", &ignored);
     for (size_t i = 0; ok && i < json_array_size(list); i++) {
         const char *id = json_string_value(json_object_get(json_array_get(list, i), "id"));
@@ -187,7 +187,7 @@ mt_rc mt__repo_unreachable(const mt_hub *hub, const mt__repo *repo, mt_err *err)
 static mt_rc ask(mt_hub *hub, const mt__repo *repo, const char *url, json_t **out, char **next, mt_err *err)
 {
     mt_http_response r;
-    mt_rc rc = mt_http_get_patiently(hub->http, &(mt_http_request){ .url = url }, hub->o.pause_s, &r, err);
+    mt_rc rc = mt_http_get_patiently(hub->http, &(mt_http_request){ .url = url, .stop = hub->o.stop }, hub->o.pause_s, &r, err);
     if (rc && r.cut)
         rc = mt__repo_unreachable(hub, repo, err);
     else if (!rc && r.status != 200)

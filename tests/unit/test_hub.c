@@ -2,9 +2,11 @@
  * other side misbehaves.  Each ends in the right file or the right message, and never in a torn file in the cache. */
 #include "hub_rig.h"
 
+#include "base/clock.h"
 #include "base/fault.h"
 #include "hub/sha_shani.h"
 
+#include <stdatomic.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -636,6 +638,44 @@ static void two_at_once_fetch_it_once(void **state)
     assert_int_equal(hub_count(r->s, "GET cdn"), 7);
 }
 
+typedef struct stopping {
+    atomic_bool flag;
+    double at_s; /* when it was set */
+    rig *r;
+} stopping;
+
+static void *ask_to_stop(void *arg)
+{
+    stopping *s = arg;
+    while (hub_count(s->r->s, "GET cdn") == 0) nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
+    s->at_s = mt_now_s();
+    atomic_store(&s->flag, true);
+    return NULL;
+}
+
+/* A server that takes seconds for every file; what has come stays, and the next call goes on with it. */
+static void a_request_to_stop_ends_a_download_at_once(void **state)
+{
+    rig *r = *state;
+    mt_err err = { 0 };
+    pthread_t t;
+    stopping s = { .r = r };
+    char *dir = NULL;
+    mt_hub *hub;
+    hub_add_rule(r->s, (hub_rule){ .match = "/lfs/", .slow_ms = 500 });
+    assert_ok(mt_hub_open(&hub, &(mt_hub_options){ .piece_bytes = PIECE, .n_connections = 3, .pause_s = 0.01, .stop = &s.flag }, &err));
+    assert_int_equal(pthread_create(&t, NULL, ask_to_stop, &s), 0);
+    assert_int_equal(mt_hub_model(hub, "acme/tiny", "", MT_HUB_MODEL, &dir, &err), MT_ESTOPPED);
+    double ended_s = mt_now_s();
+    pthread_join(t, NULL);
+    assert_true(ended_s - s.at_s < 2); /* half of it, on a busy machine */
+    assert_says("goes on where it stopped");
+    assert_null(dir);
+    mt_hub_close(hub);
+    hub_clear_rules(r->s);
+    arrives_whole(r);
+}
+
 MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_test(fast_and_plain_hashes_are_equal),
              cmocka_unit_test(names_that_lead_elsewhere_are_refused), RIG(what_is_needed_arrives_and_no_more),
              RIG(the_layout_is_huggingface_hubs), RIG(a_second_call_asks_nobody),
@@ -649,5 +689,5 @@ MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_te
              RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first),
              RIG(every_failing_file_call_leaves_a_cache_that_works), RIG(a_broken_download_goes_on_where_it_was),
              RIG(what_was_left_by_a_stranger_is_not_believed),
-             RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again), RIG(two_at_once_fetch_it_once),
+             RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again), RIG(a_request_to_stop_ends_a_download_at_once), RIG(two_at_once_fetch_it_once),
              RIG(the_others_lock_is_waited_for))

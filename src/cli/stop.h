@@ -1,0 +1,18 @@
+/* stop.h - Ctrl-C and SIGTERM: the first asks, the second ends the program at once.
+ *
+ * Long work looks at the flag (tokenizing between records, downloads several times a second, a run between steps), ends with
+ * MT_ESTOPPED or a checkpoint, and leaves nothing half-made behind. */
+#ifndef MT_CLI_STOP_H
+#define MT_CLI_STOP_H
+
+#include <stdatomic.h>
+#include <stdbool.h>
+
+/* From here on signals ask.  A closed terminal (SIGHUP), a reader that is gone (SIGPIPE) and a limit on files (SIGXFSZ) end
+ * nothing: the write that fails says so. */
+void mt_stop_catch(void);
+/* What the first signal prints: the run is between steps and will save, or it only prepares. */
+void mt_stop_saves(bool saves);
+const atomic_bool *mt_stop_flag(void);
+
+#endif

@@ -1,0 +1,150 @@
+/* A signal before the first step: the program ends within a second and leaves nothing half-made.  And data that would fill the disk
+ * ends before it does. */
+#include "process.h"
+#include "workspace.h"
+
+#include <time.h>
+
+#define DEMO MT_TESTS_DIR "/../data/demo_model/"
+
+static double now_s(void)
+{
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+/* A model whose template takes about a hundredth of a second a message, and minutes' worth of conversations. */
+static void make_slow_data(const char *root)
+{
+    mt_str s = { 0 };
+    assert_int_equal(mkdir(workspace_path("%s/slow", root).s, 0777), 0);
+    assert_int_equal(mkdir(workspace_path("%s/cache", root).s, 0777), 0);
+    workspace_copy(DEMO "config.json", workspace_path("%s/slow/config.json", root).s);
+    workspace_copy(DEMO "tokenizer.json", workspace_path("%s/slow/tokenizer.json", root).s);
+    workspace_write(root, "slow/tokenizer_config.json",
+                    "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{% for m in messages %}{% for i in range(30000) %}{% endfor %}"
+                    "<|im_start|>{{ m['role'] }} {{ m['content'] }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>"
+                    "assistant {% endif %}\"}");
+    for (int i = 0; i < 20000; i++) mt_str_printf(&s, "{\"query\": \"a %d\", \"response\": \"b %d\"}\n", i, i);
+    workspace_write(root, "chat.jsonl", s.s);
+    mt_str_free(&s);
+}
+
+static void set_up(program *p, const char *root, const char *command)
+{
+    program_init(p, root);
+    const char *const args[] = { command,    "--model-name", "slow",         "--dataset-path", "chat.jsonl",
+                                 "--device", "cpu",          "--cache-dir",  "cache",          "--num-workers",
+                                 "2",        "--output-dir", "out",          "--num-steps",    "1" };
+    for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(p, args[i]);
+    if (strcmp(command, "train") == 0) program_arg(p, "--from-scratch");
+}
+
+static void wait_for_tokenizing(const char *root)
+{
+    test_path cache = workspace_path("%s/cache", root);
+    for (int i = 0; i < 2000 && tempdir_count(cache.s, ".samples.tmp") == 0; i++) nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
+    assert_int_equal(tempdir_count(cache.s, ".samples.tmp"), 1);
+}
+
+/* Its status, or -SIGKILL if it had to be ended after `most_s`. */
+static int wait_at_most(program *p, double most_s)
+{
+    double until = now_s() + most_s;
+    siginfo_t info = { 0 };
+    while (now_s() < until && (waitid(P_PID, (id_t)p->pid, &info, WEXITED | WNOWAIT | WNOHANG) || info.si_pid == 0))
+        nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
+    if (info.si_pid == 0) kill(p->pid, SIGKILL);
+    return program_wait(p);
+}
+
+static void a_signal_ends_tokenizing(const char *root, const char *command, int number)
+{
+    static program p;
+    set_up(&p, root, command);
+    program_start(&p);
+    wait_for_tokenizing(root);
+    kill(p.pid, number);
+    double asked = now_s();
+    int status = wait_at_most(&p, 10);
+    if (status != 1) fail_msg("%s ended with %d: %s", command, status, p.text);
+    if (now_s() - asked > 2) fail_msg("%s took %.1f s to stop", command, now_s() - asked); /* half of it, on a busy machine */
+    assert_printed(&p, "stopped on request");
+    assert_int_equal(tempdir_count(workspace_path("%s/cache", root).s, ".tmp"), 0);
+    assert_int_equal(tempdir_count(workspace_path("%s/cache", root).s, ".samples"), 0);
+    assert_false(mt_file_exists(workspace_path("%s/out/plan.json", root).s));
+}
+
+static void a_signal_while_tokenizing_stops_and_leaves_nothing(void **state)
+{
+    make_slow_data(*state);
+    a_signal_ends_tokenizing(*state, "train", SIGTERM);
+    a_signal_ends_tokenizing(*state, "data", SIGINT);
+}
+
+static void a_run_that_waits_for_another_can_be_stopped(void **state)
+{
+    const char *root = *state;
+    static program first, second;
+    make_slow_data(root);
+    set_up(&first, root, "data");
+    program_start(&first);
+    wait_for_tokenizing(root);
+    set_up(&second, root, "data");
+    program_start(&second);
+    nanosleep(&(struct timespec){ 0, 500000000 }, NULL);
+    kill(second.pid, SIGTERM);
+    int status = wait_at_most(&second, 10);
+    kill(first.pid, SIGTERM);
+    (void)wait_at_most(&first, 10);
+    if (status != 1) fail_msg("it ended with %d: %s", status, second.text);
+    assert_printed(&second, "waiting for another run");
+}
+
+/* -- data that is larger than it looks ------------------------------------------------------------- */
+
+/* 259 bytes that claim 10^12 rows; and an Arrow file of nulls that claims as many. */
+static void rows_that_no_bytes_stand_for_end_the_reading(void **state)
+{
+    const char *root = *state;
+    static const char *const files[] = { MT_FIXTURE("rows/claims.parquet"), MT_FIXTURE("rows/claims.arrow") };
+    static program p;
+    make_slow_data(root);
+    for (size_t i = 0; i < MT_COUNT(files); i++) {
+        set_up(&p, root, "data");
+        p.args[3] = DEMO;
+        p.args[5] = files[i];
+        program_arg(&p, "--query-field");
+        program_arg(&p, "query");
+        program_start(&p);
+        int status = wait_at_most(&p, 60);
+        if (status != 1) fail_msg("%s ended with %d: %s", files[i], status, p.text);
+        assert_printed(&p, "claims more rows than its");
+        assert_int_equal(tempdir_count(workspace_path("%s/cache", root).s, ".tmp"), 0);
+    }
+}
+
+static void a_store_that_outgrows_the_cache_ends_while_it_is_made(void **state)
+{
+    const char *root = *state;
+    static program p;
+    mt_str s = { 0 };
+    make_slow_data(root);
+    for (int i = 0; i < 20000; i++) mt_str_printf(&s, "{\"query\": \"a question that is no. %d\", \"response\": \"an answer, %d\"}\n", i, i);
+    workspace_write(root, "chat.jsonl", s.s);
+    mt_str_free(&s);
+    set_up(&p, root, "data");
+    p.args[3] = DEMO;
+    program_arg(&p, "--cache-size");
+    program_arg(&p, "100K");
+    assert_int_equal(program_run(&p), 1);
+    assert_printed(&p, "more than dataset.cache_size (97");
+    assert_int_equal(tempdir_count(workspace_path("%s/cache", root).s, ".tmp"), 0);
+    assert_int_equal(tempdir_count(workspace_path("%s/cache", root).s, ".samples"), 0);
+}
+
+#define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
+
+MT_TEST_MAIN(RUNS(a_signal_while_tokenizing_stops_and_leaves_nothing), RUNS(a_run_that_waits_for_another_can_be_stopped),
+             RUNS(rows_that_no_bytes_stand_for_end_the_reading), RUNS(a_store_that_outgrows_the_cache_ends_while_it_is_made))
