@@ -98,6 +98,45 @@ static mt_slice calls_end(const masker *m, size_t k, mt_slice t, size_t n_prompt
     return (mt_slice){ m->s->calls_end, open ? m->s->n_calls_end : 0 };
 }
 
+/* ---- tokens ---- */
+
+/* The first token at or behind byte `at`. */
+static size_t token_at(const mt_tokens *t, size_t at)
+{
+    size_t lo = 0, hi = t->n;
+    while (lo < hi) {
+        size_t mid = (lo + hi) / 2;
+        if (t->ranges[mid].start < at)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo;
+}
+
+static mt_rc encode(const masker *m, mt_slice t, mt_tokens *out)
+{
+    out->n = 0;
+    return mt_tokenizer_encode(m->s->tok, m->w->tok, t.s, t.n, MT_ENCODE_RANGES, out, m->err);
+}
+
+/* ---- long conversations ---- */
+
+/* Each answer needs a rendering of all turns before it, so a conversation of n turns would cost n * n.  Nothing behind max_seq_len
+ * is kept, and then nothing behind it is rendered. */
+enum { MANY_TURNS = 64, LOST_IN_A_ROW = 64 };
+
+/* The first byte of the full rendering that is cut off; SIZE_MAX: none is, or it is not worth a look. */
+static mt_rc find_cut(const masker *m, size_t *cut)
+{
+    const mt_sampler_config *c = &m->s->config;
+    *cut = SIZE_MAX;
+    if (m->chat->n < MANY_TURNS || c->max_seq_len <= 0 || c->overlong == MT_OVERLONG_SPLIT) return MT_OK;
+    MT_TRY(encode(m, mt_slice_of(&m->w->full), &m->w->tokens));
+    if (m->w->tokens.n > (size_t)c->max_seq_len) *cut = m->w->tokens.ranges[c->max_seq_len].start;
+    return MT_OK;
+}
+
 /* ---- one sample for all ---- */
 
 /* The {% generation %} block of answer k in the last rendering of n messages; NULL: blocks and answers do not pair up. */
@@ -160,10 +199,12 @@ static mt_rc place_calls(const masker *m, size_t k, size_t n_prompt, mt__span *o
     return MT_OK;
 }
 
-/* Spans of all trained answers in the full rendering; *nested false: at least one is not a prefix. */
-static mt_rc place_all(const masker *m, bool *nested)
+/* Spans of all trained answers in the full rendering; *nested false: at least one is not a prefix.  Of those that are cut off, one
+ * span stands for all: *n_placed are those before. */
+static mt_rc place_all(const masker *m, size_t *n_placed, bool *nested)
 {
     mt_sampler_scratch *w = m->w;
+    size_t cut;
     *nested = true;
     w->n_spans = 0;
     MT_TRY(mt_grow(&w->spans, &w->cap_spans, m->chat->n, sizeof *w->spans, m->err));
@@ -175,11 +216,19 @@ static mt_rc place_all(const masker *m, bool *nested)
                                          ? (mt__span){ b->begin, b->end }
                                          : (mt__span){ 0, 0 };
         }
+    MT_TRY(find_cut(m, &cut));
+    *n_placed = w->n_spans;
     size_t i = 0;
     for (size_t k = 0; *nested && k < m->chat->n; k++) {
         if (!m->chat->items[k].trained) continue;
         mt__span *span = &w->spans[i++];
         MT_TRY(render(m, k, true, &w->prompt));
+        if (w->prompt.n >= cut) {
+            *n_placed = i - 1;
+            *span = (mt__span){ cut, w->full.n };
+            w->n_spans = i;
+            return MT_OK;
+        }
         *nested = mt_slice_starts(mt_slice_of(&w->full), mt_slice_of(&w->prompt)) && (!span->end || span->begin >= w->prompt.n);
         if (!*nested || span->end) continue;
         if (is_structured(&m->chat->items[k]))
@@ -190,21 +239,7 @@ static mt_rc place_all(const masker *m, bool *nested)
     return MT_OK;
 }
 
-/* ---- tokens ---- */
-
-/* The first token at or behind byte `at`. */
-static size_t token_at(const mt_tokens *t, size_t at)
-{
-    size_t lo = 0, hi = t->n;
-    while (lo < hi) {
-        size_t mid = (lo + hi) / 2;
-        if (t->ranges[mid].start < at)
-            lo = mid + 1;
-        else
-            hi = mid;
-    }
-    return lo;
-}
+/* ---- tokens of a text ---- */
 
 /* True if the text up to `at`, tokenized on its own, gives the tokens it has in the whole.  Only what follows the last special
  * token before it needs a look: no token reaches across one. */
@@ -221,12 +256,6 @@ static mt_rc splits_at(const masker *m, mt_slice t, size_t at, bool *out)
     MT_TRY(mt_tokenizer_encode(m->s->tok, w->tok, t.s + start, at - start, 0, &w->part, m->err));
     *out = w->part.n == b - k && (!w->part.n || !memcmp(w->part.ids, w->tokens.ids + k, w->part.n * sizeof *w->part.ids));
     return MT_OK;
-}
-
-static mt_rc encode(const masker *m, mt_slice t, mt_tokens *out)
-{
-    out->n = 0;
-    return mt_tokenizer_encode(m->s->tok, m->w->tok, t.s, t.n, MT_ENCODE_RANGES, out, m->err);
 }
 
 /* Append the tokens of what the model says.  Vocabularies that mark words by a space in front would put one at the start of a
@@ -257,13 +286,13 @@ static mt_rc append_answer(const masker *m, mt_slice t)
 
 /* ---- samples ---- */
 
-static mt_rc add_whole(const masker *m, bool *nested, bool *fits, mt_oddities *odd)
+static mt_rc add_whole(const masker *m, size_t n_placed, bool *nested, bool *fits, mt_oddities *odd)
 {
     mt_sampler_scratch *w = m->w;
     mt_slice f = mt_slice_of(&w->full);
     if (!mt_str_ok(&w->full)) return mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
     MT_TRY(encode(m, f, &w->tokens));
-    for (size_t i = 0; *nested && i < w->n_spans; i++) MT_TRY(splits_at(m, f, w->spans[i].begin, nested));
+    for (size_t i = 0; *nested && i < n_placed; i++) MT_TRY(splits_at(m, f, w->spans[i].begin, nested));
     if (!*nested) return MT_OK;
     for (size_t i = 0; i < w->n_spans; i++)
         w->spans[i] = (mt__span){ token_at(&w->tokens, w->spans[i].begin), token_at(&w->tokens, w->spans[i].end) };
@@ -378,21 +407,23 @@ static mt_rc add_turn(const masker *m, size_t k, bool *fits, mt_oddities *odd)
 
 static mt_rc add_turns(const masker *m, bool *any, mt_oddities *odd)
 {
-    size_t n_trained = 0, n_lost = 0, last = 0;
+    size_t n_trained = 0, n_kept = 0, last = 0, lost_in_a_row = 0;
     for (size_t k = 0; k < m->chat->n; k++)
         if (m->chat->items[k].trained) {
             n_trained++;
             last = k;
         }
     *any = false;
-    for (size_t k = 0; k < m->chat->n; k++) {
+    for (size_t k = 0; k < m->chat->n && lost_in_a_row < LOST_IN_A_ROW; k++) {
         bool fits;
         if (!m->chat->items[k].trained || (m->s->config.history == MT_HISTORY_LAST && k != last)) continue;
         MT_TRY(add_turn(m, k, &fits, odd));
         *any |= fits;
-        n_lost += !fits;
+        n_kept += fits;
+        lost_in_a_row = fits ? 0 : lost_in_a_row + 1; /* those behind have all of this before them */
     }
-    if (*any) odd->turns_without_room += (int64_t)n_lost;
+    bool unrolls = m->s->config.history != MT_HISTORY_LAST;
+    if (*any && unrolls) odd->turns_without_room += (int64_t)(n_trained - n_kept);
     if (*any && n_trained > 1 && m->s->config.history == MT_HISTORY_UNROLL) odd->unrolled++;
     return MT_OK;
 }
@@ -402,8 +433,9 @@ mt_rc mt__chat_mask(const mt_sampler *s, mt_sampler_scratch *w, const mt_chat *c
 {
     masker m = { s, w, chat, reason, err };
     bool nested, fits = false;
-    MT_TRY(place_all(&m, &nested));
-    if (nested) MT_TRY(add_whole(&m, &nested, &fits, odd));
+    size_t n_placed;
+    MT_TRY(place_all(&m, &n_placed, &nested));
+    if (nested) MT_TRY(add_whole(&m, n_placed, &nested, &fits, odd));
     if (!nested) MT_TRY(add_turns(&m, &fits, odd));
     if (fits) return MT_OK;
     if (s->config.overlong == MT_OVERLONG_SKIP)

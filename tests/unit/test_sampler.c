@@ -418,7 +418,42 @@ static void running_out_of_memory_is_said_and_nothing_is_lost(void **state)
     mt_tokenizer_close(tok);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_model_without_a_template_gets_the_plain_form_and_a_notice),
+/* Every answer needs a rendering of all turns before it.  Those behind max_seq_len are not asked for: this template refuses to be
+ * rendered with a number of turns that only they have. */
+static void turns_behind_max_seq_len_are_not_rendered(void **state)
+{
+    enum { TURNS = 1000 };
+    static const char *const headers[] = { "<|im_start|>{{ m.role }}\n",                                    /* one sample */
+                                           "<|im_start|>{{ m.role }}{% if loop.last %} now{% endif %}\n" }; /* one for each answer */
+    const char *dir = *state;
+    mt_str json = { 0 };
+    mt_str_puts(&json, "{\"messages\": [");
+    for (int i = 0; i < TURNS; i++)
+        mt_str_printf(&json, "%s{\"role\": \"%s\", \"content\": \"word %d\"}", i ? ", " : "", i % 2 ? "assistant" : "user", i);
+    mt_str_puts(&json, "]}");
+    for (size_t i = 0; i < MT_COUNT(headers); i++) {
+        rig r;
+        char text[1024];
+        snprintf(text, sizeof text,
+                 "{%% if messages|length > 200 and messages|length < %d %%}{{ raise_exception('rendered for nothing') }}{%% endif %%}"
+                 "{%% for m in messages %%}%s{{ m.content }}<|im_end|>{%% endfor %%}"
+                 "{%% if add_generation_prompt %%}<|im_start|>assistant%s\n{%% endif %%}",
+                 TURNS, headers[i], i ? " now" : "");
+        rig_write_template(dir, text);
+        rig_open(&r, dir, mt_record_layout_default(MT_FORMATTING_OPENAI), (mt_sampler_config){ .max_seq_len = 120 });
+        assert_int_equal(rig_run(&r, json.s), MT_OK);
+        if (r.reason != MT_REASON_NONE) fail_msg("%s", r.err.msg);
+        assert_true(i == 0 ? r.n == 1 : r.n > 3);
+        assert_int_equal(r.odd.unrolled, i);
+        if (i) assert_int_equal(r.odd.turns_without_room, TURNS / 2 - (int64_t)r.n);
+        if (!i) assert_int_equal(r.odd.answers_cut, 1);
+        rig_close(&r);
+    }
+    mt_str_free(&json);
+}
+
+MT_TEST_MAIN(cmocka_unit_test_setup_teardown(turns_behind_max_seq_len_are_not_rendered, tempdir_make, tempdir_remove),
+             cmocka_unit_test(a_model_without_a_template_gets_the_plain_form_and_a_notice),
              cmocka_unit_test(unknown_templates_suggest_the_nearest), cmocka_unit_test(built_in_templates_train_answer_and_end),
              cmocka_unit_test(conversations_without_a_system_message_get_the_one_of_the_template),
              cmocka_unit_test(a_line_break_behind_the_header_is_learned_where_the_model_writes_it),
