@@ -116,7 +116,7 @@ static int finish(int status)
 int main(int argc, char **argv)
 {
     hold_streams();
-    mt_blas_reexec_if_slow(argv);
+    mt_blas_reexec(argv);
     mt_fault_from_env();
     mt_lost_page_explain();
     mt_log_set_sink(print_notice, NULL);

@@ -2,12 +2,16 @@
  *
  * A distribution's OpenBLAS does not know CPUs newer than itself and falls back to SSE3 code at a fifth of
  * the speed.  It reads OPENBLAS_CORETYPE in a constructor, so the only cure is to set that variable and
- * start the program again: mt_blas_reexec_if_slow(), first thing in main(). */
+ * start the program again: mt_blas_reexec(), first thing in main().
+ *
+ * It also maps a buffer for every thread that multiplies, when that thread first does, and where there is no room it asks again for
+ * ever.  mt_blas_reserve() makes it map them all at a time when it is known that there is room. */
 #ifndef MT_DEVICE_BLAS_H
 #define MT_DEVICE_BLAS_H
 
+#include "base/err.h"
+
 #include <stdbool.h>
-#include <stddef.h>
 
 void mt_blas_single_thread(void);
 
@@ -20,7 +24,11 @@ double mt_blas_gflops(void);
 /* The OPENBLAS_CORETYPE this CPU deserves, or NULL if what runs is no worse.  Pure: for tests. */
 const char *mt_blas_better_core(const char *running, bool has_avx2, bool has_avx512);
 
-/* Re-executes the program once with the better core; returns if there is nothing to do or it cannot. */
-void mt_blas_reexec_if_slow(char **argv);
+/* Re-executes the program once, with the better core and, where address space is limited, without the library's own threads;
+ * returns if there is nothing to do or it cannot. */
+void mt_blas_reexec(char **argv);
+
+/* Room for n_threads that multiply at a time.  MT_ENOMEM: there is not enough. */
+mt_rc mt_blas_reserve(int n_threads, mt_err *err);
 
 #endif

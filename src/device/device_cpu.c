@@ -442,7 +442,9 @@ static mt_rc cpu_open(mt_device **out, const mt_device_options *o, mt_err *err)
     pthread_mutex_init(&d->lock, NULL);
     mt_blas_single_thread();
     mt_blas_name(d->blas_name, sizeof d->blas_name);
-    mt_rc rc = mt_pool_create(&d->pool, o && o->n_threads > 0 ? o->n_threads : mt_cpu_count(), err);
+    int n_threads = o && o->n_threads > 0 ? o->n_threads : mt_cpu_count();
+    mt_rc rc = mt_blas_reserve(n_threads + 1, err); /* the pool's, and the stream's own */
+    if (!rc) rc = mt_pool_create(&d->pool, n_threads, err);
     if (rc) {
         cpu_close(&d->base);
         return rc;

@@ -1,6 +1,7 @@
 /* What happens around a run: whoever reads what it prints goes away, limits, files and folders that vanish or move, another day.
  * None of it loses the run. */
 #include "process.h"
+#include "program.h"
 #include "workspace.h"
 
 #include <sys/resource.h>
@@ -268,6 +269,33 @@ static void a_kill_while_clearing_leaves_nothing_behind(void **state)
     }
 }
 
+/* -- little address space -------------------------------------------------------------------------- */
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+static void with_little_address_space_it_ends_or_says_so(void **state)
+{
+    (void)state;
+    skip(); /* the sanitizers need terabytes of it */
+}
+#else
+/* OpenBLAS asks for its buffers for ever where there is no room: neither a run nor its end may wait for that. */
+static void with_little_address_space_it_ends_or_says_so(void **state)
+{
+    static const int limits_kb[] = { 200000, 300000, 400000, 500000, 600000, 760000, 1200000 };
+    for (size_t i = 0; i < MT_COUNT(limits_kb); i++) {
+        char command[4096], out[8192];
+        snprintf(command, sizeof command,
+                 "cd '%s' && rm -rf out && ulimit -v %d && timeout -s KILL 60 '" MT_BINARY
+                 "' train --model-name model --from-scratch --dataset-path rows.json --output-dir out --num-steps 2 --batch-size 8 "
+                 "--device cpu 2>&1",
+                 (char *)*state, limits_kb[i]);
+        int status = run_shell(command, out, sizeof out);
+        if (status == 1 ? !strstr(out, "error: ") : status != 0) fail_msg("with %d KB: status %d: %s", limits_kb[i], status, out);
+        if (limits_kb[i] == 200000) assert_non_null(strstr(out, "ulimit -v")); /* room for one buffer at most */
+    }
+}
+#endif
+
 /* -- another day ----------------------------------------------------------------------------------- */
 
 /* The demo's model, with a template that shows the date as those of Llama 3.2 or SmolLM3 do. */
@@ -317,7 +345,7 @@ static void a_run_goes_on_another_day(void **state)
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone),
+MT_TEST_MAIN(RUNS(with_little_address_space_it_ends_or_says_so), RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone),
              RUNS(a_limit_on_files_is_an_error_that_says_so), RUNS(events_begin_with_step_0),
              RUNS(on_a_smaller_machine_it_goes_on), RUNS(a_model_directory_that_is_gone_is_saved_all_the_same),
              RUNS(what_has_moved_is_found_there), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
