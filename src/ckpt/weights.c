@@ -3,6 +3,7 @@
 #include "base/mem.h"
 #include "ckpt/detect.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -178,4 +179,27 @@ mt_rc mt_weights_model(mt_model **out, mt_config **config, const mt_shards *shar
     o.is_bf16 = mt_weights_is_bf16;
     o.files = shards;
     return mt_model_create(out, *config, &o, err);
+}
+
+static mt_rc check_finite(const mt_st_tensor *t, mt_err *err)
+{
+    enum { PIECE = 4096 };
+    float f[PIECE];
+    for (size_t at = 0; mt_st_is_float(t) && at < t->n; at += PIECE) {
+        size_t n = t->n - at < PIECE ? t->n - at : PIECE;
+        mt_st_read(t, at, n, f);
+        for (size_t i = 0; i < n; i++)
+            if (!isfinite(f[i]))
+                return mt_fail(err, MT_ENUMERIC,
+                               "%s: tensor \"%s\" holds numbers that are not finite (the first is number %zu of %zu): the weights are "
+                               "damaged, or come from a training that failed; download them again, or take an earlier checkpoint",
+                               t->file, t->name, at + i, t->n);
+    }
+    return MT_OK;
+}
+
+mt_rc mt_weights_check_finite(const mt_shards *shards, mt_err *err)
+{
+    for (size_t i = 0; i < mt_shards_count(shards); i++) MT_TRY(check_finite(mt_shards_at(shards, i), err));
+    return MT_OK;
 }

@@ -25,4 +25,7 @@ mt_file_names mt_weights_names(const mt_config *config, const mt_shards *shards,
 mt_rc mt_weights_model(mt_model **out, mt_config **config, const mt_shards *shards, const mt_model_options *options,
                        char notice[256], mt_err *err);
 
+/* MT_ENUMERIC names the first tensor with a number that is not finite.  Reads all of them: for when something went wrong. */
+mt_rc mt_weights_check_finite(const mt_shards *shards, mt_err *err);
+
 #endif

@@ -134,7 +134,9 @@ static mt_rc answer(session *s, mt_err *err)
     MT_TRY(mt_answers_init(&s->answers, &s->asks, s->tok, s->o->check ? NULL : stdout, err));
     mt_generate_options o = { .sampling = s->o->sampling, .max_new_tokens = s->o->max_new_tokens, .stop_ids = s->stops.ids,
                               .n_stop_ids = s->stops.n, .on_token = mt_answers_take, .user = &s->answers };
-    MT_TRY(mt_generate(s->engine, s->prompts, s->asks.n, &o, &stats, err));
+    mt_rc rc = mt_generate(s->engine, s->prompts, s->asks.n, &o, &stats, err);
+    if (rc == MT_ENUMERIC && s->shards) MT_TRY(mt_weights_check_finite(s->shards, err)); /* which tensor it comes from, if one */
+    MT_TRY(rc);
     print_speed(&stats);
     return MT_OK;
 }

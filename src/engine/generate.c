@@ -106,9 +106,17 @@ static bool is_stop(const mt_generate_options *o, int32_t id)
     return false;
 }
 
+static mt_rc check_logits(const float *logits, int64_t V, mt_err *err)
+{
+    int bad = 0;
+    for (int64_t i = 0; i < V; i++) bad |= logits[i] != logits[i]; /* without a branch: it vectorizes */
+    return bad ? mt_fail(err, MT_ENUMERIC, "what the model computes is not a number (NaN)") : MT_OK;
+}
+
 static mt_rc take_token(generation *g, sequence *s, const float *logits, mt_err *err)
 {
     const mt_generate_options *o = g->o;
+    MT_TRY(check_logits(logits, g->e->model->config->V, err));
     int32_t id =
         mt_sample(&o->sampling, logits, g->e->model->config->V, g->prompts[s->prompt].stream, (uint64_t)s->n_new, g->space);
     mt_generated t = { .prompt = s->prompt, .i = s->n_new, .id = id, .stop = is_stop(o, id), .logits = logits };

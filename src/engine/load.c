@@ -3,7 +3,6 @@
 #include "engine/load.h"
 
 #include "base/file.h"
-#include "base/log.h"
 #include "base/rng.h"
 #include "base/split.h"
 #include "base/spread.h"
@@ -47,8 +46,7 @@ typedef struct halves {
     int16_t lo[STRETCH];
 } halves;
 
-/* Numbers that no split can hold become NaN: a run on them stops at the first loss, with the warning above it.  No branch, so
- * that it vectorizes. */
+/* Numbers that no split can hold become NaN and are counted (refuse_nans).  No branch, so that it vectorizes. */
 static int64_t split_with_nans(const float *f, uint16_t *hi, int16_t *lo, int64_t n)
 {
     int32_t n_bad = 0;
@@ -256,12 +254,16 @@ static mt_rc list_weights(loader *l, const mt_model *m, mt_err *err)
     return MT_OK;
 }
 
-static void warn_of_nans(const loader *l)
+/* Nothing can be computed with them: every loss and every answer would be no number. */
+static mt_rc refuse_nans(const loader *l, mt_err *err)
 {
     for (const source *s = l->sources; s < l->sources + l->n_sources; s++)
         if (s->n_bad && s->tensor)
-            mt_warn("tensor \"%s\": %lld of %lld numbers are not finite; training on them will not work", s->tensor->name,
-                    (long long)s->n_bad, (long long)s->w->n);
+            return mt_fail(err, MT_ENUMERIC,
+                           "%s: tensor \"%s\": %lld of %lld numbers are not finite (NaN, infinite or too large): the weights are "
+                           "damaged, or come from a training that failed; download them again, or take an earlier checkpoint",
+                           s->tensor->file, s->tensor->name, (long long)s->n_bad, (long long)s->w->n);
+    return MT_OK;
 }
 
 static mt_rc run(loader *l, const mt_model *model, mt_err *err)
@@ -269,7 +271,7 @@ static mt_rc run(loader *l, const mt_model *model, mt_err *err)
     mt_rc rc = list_weights(l, model, err);
     l->n_threads = (int)mt_min_i64(mt_cpu_count(), MOST_THREADS);
     if (!rc) rc = mt_spread(l->n_threads, l->n_pieces, load_piece, l, err);
-    if (!rc) warn_of_nans(l);
+    if (!rc) rc = refuse_nans(l, err);
     mt_free(l->sources);
     return rc;
 }
