@@ -1,12 +1,16 @@
 #include "cli/answers.h"
 
+#include "base/utf8.h"
+
 #include <string.h>
+#include <unistd.h>
 
 enum { WRONG_SHOWN = 2 };
 
 mt_rc mt_answers_init(mt_answers *a, const mt_asks *asks, const mt_tokenizer *tok, FILE *out, mt_err *err)
 {
-    *a = (mt_answers){ .asks = asks, .tok = tok, .out = out, .items = mt_calloc(asks->n, sizeof *a->items) };
+    *a = (mt_answers){ .asks = asks, .tok = tok, .out = out, .on_terminal = out && isatty(fileno(out)),
+                        .items = mt_calloc(asks->n, sizeof *a->items) };
     return a->items || !asks->n ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the answers");
 }
 
@@ -31,10 +35,22 @@ static size_t settled(const mt_answer *s)
     return n;
 }
 
+/* A model may have learned to write what a terminal obeys; a file gets every byte. */
+static void put_text(const mt_answers *a, const char *text, size_t n)
+{
+    char *tamed = a->on_terminal ? mt_strndup(text, n) : NULL;
+    if (tamed) mt_utf8_tame(tamed);
+    if (tamed || !a->on_terminal) fwrite(tamed ? tamed : text, 1, n, a->out);
+    mt_free(tamed);
+}
+
 /* Which prompt an answer belongs to, where there are several. */
 static void print_header(const mt_answers *a, size_t i)
 {
-    if (a->asks->n > 1) fprintf(a->out, "%s> %s\n", i ? "\n" : "", a->asks->items[i].text);
+    if (a->asks->n < 2) return;
+    fputs(i ? "\n> " : "> ", a->out);
+    put_text(a, a->asks->items[i].text, strlen(a->asks->items[i].text));
+    fputc('\n', a->out);
 }
 
 static mt_rc print_new(mt_answers *a, mt_err *err)
@@ -45,7 +61,7 @@ static mt_rc print_new(mt_answers *a, mt_err *err)
         if (!s->begun) print_header(a, a->front);
         s->begun = true;
         if (n > s->printed) {
-            fwrite(s->text.s + s->printed, 1, n - s->printed, a->out);
+            put_text(a, s->text.s + s->printed, n - s->printed);
             s->printed = n;
         }
         if (!s->done) break;

@@ -297,13 +297,6 @@ static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
     return rc ? rc : open_events(t, err);
 }
 
-/* A request to stop is heeded between the parts of the preparation, too. */
-static mt_rc check_stop(const mt_trainer *t, mt_err *err)
-{
-    bool asked = t->hooks.stop && t->hooks.stop(t->hooks.user);
-    return asked ? mt_fail(err, MT_ESTOPPED, "stopped on request before the first step; nothing was trained or saved") : MT_OK;
-}
-
 mt_rc mt__train_open(mt_trainer *t, mt_err *err)
 {
     saved_state saved = { 0 };
@@ -311,7 +304,6 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(open_dir(t, err));
     MT_TRY(mt__train_check_metrics(t, err));
     MT_TRY(open_model(t, err));
-    MT_TRY(check_stop(t, err));
     MT_TRY(open_device(t, err));
     MT_TRY(mt__train_batch(t, err));
     MT_TRY(look_at_the_clock(t, err));
@@ -329,9 +321,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(mt__train_disk(t, err));
-    MT_TRY(check_stop(t, err));
     MT_TRY(mt__train_load(t, err));
-    MT_TRY(check_stop(t, err));
     if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
     MT_TRY(describe_run(t, err));
     return open_metrics(t, saved.metrics_bytes, err);

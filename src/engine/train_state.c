@@ -27,7 +27,9 @@ static mt_rc read_date(const json_t *doc, struct tm *out, const char *what, mt_e
     struct tm d = { .tm_isdst = -1 };
     MT_TRY(mt_json_str(doc, "date", "", &text, what, err));
     if (!*text) return MT_OK;
-    if (sscanf(text, "%d-%d-%dT%d:%d:%d", &d.tm_year, &d.tm_mon, &d.tm_mday, &d.tm_hour, &d.tm_min, &d.tm_sec) != 6)
+    bool read = sscanf(text, "%4d-%2d-%2dT%2d:%2d:%2d", &d.tm_year, &d.tm_mon, &d.tm_mday, &d.tm_hour, &d.tm_min, &d.tm_sec) == 6;
+    if (!read || d.tm_year < 1970 || d.tm_mon < 1 || d.tm_mon > 12 || d.tm_mday < 1 || d.tm_mday > 31 || d.tm_hour < 0 ||
+        d.tm_hour > 23 || d.tm_min < 0 || d.tm_min > 59 || d.tm_sec < 0 || d.tm_sec > 60)
         return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no date", what, text);
     d.tm_year -= 1900;
     d.tm_mon -= 1;
@@ -188,7 +190,8 @@ static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *wh
     MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
     read_attention(json_object_get(j, "attention"), &a->attention);
-    if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1)
+    const int64_t MOST = INT64_C(1) << 40;
+    if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1 || a->micro_tokens > MOST || a->mlp_rows > MOST || a->head_rows > MOST)
         return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is not one", what);
     return MT_OK;
 }
@@ -217,6 +220,7 @@ static mt_rc read_document(const json_t *doc, saved_state *s, struct tm *now, co
         { "window_steps", &p->window_steps },
         { "metrics_bytes", &s->metrics_bytes },
     };
+    const int64_t MOST = INT64_C(1) << 56; /* the run adds to these */
     int64_t format;
     MT_TRY(mt_json_i64(doc, "format", 0, &format, what, err));
     if (format != FORMAT)
@@ -224,6 +228,8 @@ static mt_rc read_document(const json_t *doc, saved_state *s, struct tm *now, co
     for (size_t i = 0; i < MT_COUNT(counts); i++) {
         MT_TRY(mt_json_i64(doc, counts[i].key, -1, counts[i].to, what, err));
         if (*counts[i].to < 0) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is missing or negative", what, counts[i].key);
+        if (*counts[i].to > MOST)
+            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is %" PRId64 ", more than any run counts to", what, counts[i].key, *counts[i].to);
     }
     MT_TRY(mt_json_f64(doc, "window_loss", 0, &p->window_loss, what, err));
     MT_TRY(read_hex(doc, "data", &s->data, what, err));

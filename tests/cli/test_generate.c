@@ -1,6 +1,10 @@
 /* `megatrain generate` as a user meets it, on the demo's model with random weights: what it says is noise, but the same noise
  * alone and in company, resident and streamed. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* a terminal of its own */
+#endif
 #include "program.h"
+#include "pty.h"
 #include "tempdir.h"
 
 #define MODEL MT_TESTS_DIR "/../data/demo_model"
@@ -47,6 +51,57 @@ static void memory_and_the_way_prompts_come_in_change_nothing(void **state)
     assert_string_equal(resident, piped);
 }
 
+/* A model of the demo's tokenizer and one small layer, after one step. */
+static void make_model(const char *dir)
+{
+    char command[4096], out[4096];
+    snprintf(command, sizeof command,
+             "cd '%s' && mkdir m && cp " MODEL "/tok* m && sed 's/\"hidden_size\": *[0-9]*/\"hidden_size\": 32/; s/\"intermediate_size\": "
+             "*[0-9]*/\"intermediate_size\": 64/; s/\"num_hidden_layers\": *[0-9]*/\"num_hidden_layers\": 1/' " MODEL
+             "/config.json > m/config.json && printf '{\"query\": \"a\", \"response\": \"b\"}\\n' > d.jsonl && '" MT_BINARY
+             "' train --model-name m --from-scratch --dataset-path d.jsonl --cache-dir c --output-dir o --num-steps 1 --device cpu --max-seq-len 64 "
+             "2>&1 && mv o/final/* . && rm -r o c m",
+             dir);
+    if (run_shell(command, out, sizeof out)) fail_msg("%s", out);
+}
+
+/* Weights in a file are mapped and not looked at one by one; what comes of them is. */
+static void weights_that_are_no_numbers_are_named_and_not_answered_with(void **state)
+{
+    char path[1024], args[2048];
+    uint64_t head;
+    make_model(*state);
+    snprintf(args, sizeof args, "generate '%s' --device cpu --max-new-tokens 2 --prompt a", (char *)*state);
+    expect_program(args, 0, "new tokens");
+    snprintf(path, sizeof path, "%s/model.safetensors", (char *)*state);
+    FILE *f = fopen(path, "r+");
+    assert_non_null(f);
+    assert_int_equal(fread(&head, sizeof head, 1, f), 1);
+    fseek(f, (long)head + 8, SEEK_SET);
+    for (int i = 0; i < 4096; i++) fputs("\xff\x7f", f);
+    fclose(f);
+    expect_program(args, 1, "model.safetensors: tensor \"");
+    expect_program(args, 1, "not finite");
+}
+
+/* What a terminal obeys is shown as question marks there; a file gets every byte. */
+static void control_characters_are_tamed_on_a_terminal_alone(void **state)
+{
+    char file[1024], args[2048], out[8192];
+    snprintf(file, sizeof file, "%s/prompts.txt", (char *)*state);
+    FILE *f = fopen(file, "w");
+    assert_non_null(f);
+    fputs("one \x1b]0;title\x07\ntwo \xc2\x9b" "31m\n", f);
+    fclose(f);
+    const char *const words[] = { MT_BINARY, "generate", MODEL, "--from-scratch", "--device", "cpu", "--max-new-tokens", "2", "--prompts", file, NULL };
+    assert_int_equal(pty_run(words, 80, (const char *const[]){ NULL }, out, sizeof out), 0);
+    if (!strstr(out, "> one ?]0;title?") || !strstr(out, "> two ??31m")) fail_msg("%s", out);
+    assert_null(strchr(out, '\x07'));
+    snprintf(args, sizeof args, "'%s' " RANDOM "--prompts '%s'", MT_BINARY, file);
+    assert_int_equal(run_shell(args, out, sizeof out), 0);
+    assert_non_null(strstr(out, "> one \x1b]0;title\x07"));
+}
+
 static void check_counts_what_is_right(void **state)
 {
     char file[1024], args[2048];
@@ -90,6 +145,8 @@ static bool has_generate(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(weights_that_are_no_numbers_are_named_and_not_answered_with, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(control_characters_are_tamed_on_a_terminal_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test(a_prompt_gets_the_same_answer_in_any_company),
         cmocka_unit_test_setup_teardown(memory_and_the_way_prompts_come_in_change_nothing, tempdir_make, tempdir_remove),
         cmocka_unit_test_setup_teardown(check_counts_what_is_right, tempdir_make, tempdir_remove),

@@ -1,8 +1,11 @@
 /* What the program may not do with files that others have made: remove what no run has written, follow links out of a model's
  * directory or through an output directory, publish a file that a run's own files name. */
 #include "process.h"
+#include "program.h"
 #include "workspace.h"
 
+#include "base/json.h"
+#include "ckpt/checksum.h"
 #include "cli/train_screen.h"
 
 static void set_up(program *p, const char *root, const char *out)
@@ -215,6 +218,55 @@ static void events_are_not_written_into_a_linked_folder(void **state)
     assert_int_equal(tempdir_count(workspace_path("%s/elsewhere", root).s, NULL), 0);
 }
 
+/* -- a checkpoint from elsewhere ------------------------------------------------------------------- */
+
+/* Sets a value in a checkpoint's state and makes its checksum right again. */
+static void forge(const char *ckpt, const char *key, json_t *value)
+{
+    mt_err err = { 0 };
+    json_t *state, *list;
+    uint64_t sum, bytes;
+    char text[32];
+    test_path state_path = workspace_path("%s/resume/state.json", ckpt), list_path = workspace_path("%s/checksums.json", ckpt);
+    assert_ok(mt_json_read(&state, state_path.s, &err));
+    assert_int_equal(json_object_set_new(state, key, value), 0);
+    assert_int_equal(json_dump_file(state, state_path.s, 0), 0);
+    assert_ok(mt_checksum_file(&sum, &bytes, state_path.s, &err));
+    assert_ok(mt_json_read(&list, list_path.s, &err));
+    json_t *entry = json_object_get(json_object_get(list, "files"), "resume/state.json");
+    snprintf(text, sizeof text, "%016llx", (unsigned long long)sum);
+    json_object_set_new(entry, "bytes", json_integer((json_int_t)bytes));
+    json_object_set_new(entry, "checksum", json_string(text));
+    assert_int_equal(json_dump_file(list, list_path.s, 0), 0);
+    json_decref(state);
+    json_decref(list);
+}
+
+static void numbers_that_no_run_counts_to_are_refused(void **state)
+{
+    const char *root = *state;
+    static const char *const keys[] = { "step", "updates", "tokens", "trained_tokens", "skipped_steps", "bad_in_row", "window_steps" };
+    static program p;
+    set_up(&p, root, "out");
+    run_ok(&p);
+    for (size_t i = 0; i <= MT_COUNT(keys); i++) {
+        mt_err err = { 0 };
+        char command[4096], out[256];
+        assert_ok(mt_dir_remove(workspace_path("%s/forged", root).s, &err));
+        snprintf(command, sizeof command, "cp -r '%s/out/checkpoint-1' '%s/forged'", root, root);
+        assert_int_equal(run_shell(command, out, sizeof out), 0);
+        if (i < MT_COUNT(keys))
+            forge(workspace_path("%s/forged", root).s, keys[i], json_integer(INT64_MAX));
+        else
+            forge(workspace_path("%s/forged", root).s, "date", json_string("-2147483648-01-01T00:00:00"));
+        set_up(&p, root, "other");
+        program_arg(&p, "--resume");
+        program_arg(&p, "forged");
+        assert_int_equal(program_run(&p), 1);
+        assert_printed(&p, i < MT_COUNT(keys) ? "more than any run counts to" : "is no date");
+    }
+}
+
 /* -- texts from elsewhere -------------------------------------------------------------------------- */
 
 /* A message with line breaks in it is one entry of the log: only its first line has a time. */
@@ -241,4 +293,4 @@ MT_TEST_MAIN(RUNS(overwrite_removes_nothing_that_no_run_has_written), RUNS(overw
              RUNS(a_new_run_writes_over_no_file_of_others), RUNS(a_link_out_of_a_model_directory_is_refused),
              RUNS(links_inside_a_model_directory_are_followed), RUNS(the_hubs_own_links_are_followed_and_no_others),
              RUNS(nothing_in_an_output_directory_is_written_through_a_link), RUNS(events_are_not_written_into_a_linked_folder),
-             RUNS(a_message_forges_no_line_of_the_log))
+             RUNS(a_message_forges_no_line_of_the_log), RUNS(numbers_that_no_run_counts_to_are_refused))
