@@ -76,7 +76,7 @@ static mt_rc put_sample(mt_str *out, const mt_feed *f, int64_t i, int32_t *ids, 
     mt_pipeline_at(p, i, &d, &sample);
     const mt_store *store = mt_pipeline_store(p, d);
     int64_t n = mt_store_length(store, sample);
-    mt_store_read(store, sample, ids, labels);
+    MT_TRY(mt_store_read(store, sample, ids, labels, err));
     for (int64_t k = 1; k < n; k++) n_trained += labels[k] != MT_IGNORE;
     snprintf(title, sizeof title, "--- sample %lld of %s: %lld tokens, %lld trained", (long long)sample + 1,
              mt_pipeline_name(p, d), (long long)n, (long long)n_trained);

@@ -79,8 +79,8 @@ static mt_rc trains(const mt_store *s, int32_t id, bool *out, mt_err *err)
     mt_rc rc = ids && labels ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to look at the samples");
     *out = false;
     for (int64_t i = 0; !rc && !*out && i < mt_store_samples(s); i++) {
-        mt_store_read(s, i, ids, labels);
-        for (int64_t k = 1; k < mt_store_length(s, i) && !*out; k++) *out = labels[k] == id;
+        rc = mt_store_read(s, i, ids, labels, err);
+        for (int64_t k = 1; !rc && k < mt_store_length(s, i) && !*out; k++) *out = labels[k] == id;
     }
     mt_free(ids);
     mt_free(labels);

@@ -35,7 +35,7 @@ static mt_rc add_place(mt_pipeline *p, const mt__group *g, int64_t place, mt_bat
     size_t d;
     int64_t sample;
     mt__group_at(g, place, &d, &sample);
-    mt_store_read(g->stores[d], sample, p->ids, p->labels);
+    MT_TRY(mt_store_read(g->stores[d], sample, p->ids, p->labels, err));
     return mt_batch_add(out, p->ids, p->labels, mt_store_length(g->stores[d], sample), p->vocab, err);
 }
 

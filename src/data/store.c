@@ -5,18 +5,19 @@
 #include "data/batch.h"
 #include "data/store_file.h"
 
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
-
-enum { VERIFY_BYTES = 256 << 20 }; /* words up to this are hashed when mapped: a fraction of a second */
 
 struct mt_store {
     mt_map map;
     mt__store_header header; /* a copy: what was checked is what is used */
     const uint8_t *words;
-    const uint64_t *index, *lengths; /* [n_samples + 1], [n_lengths] */
-    int held;                        /* -1: none */
+    const uint64_t *index, *lengths, *blocks; /* [n_samples + 1], [n_lengths], [n_blocks] */
+    atomic_uchar *verified;                   /* [n_blocks], or NULL: all words were, when it was mapped */
+    const char *path;                         /* for messages; ours */
+    int held;                                 /* -1: none */
 };
 
 static mt_rc check_header(const mt_store *s, const char *path, uint64_t key, mt_err *err)
@@ -40,10 +41,12 @@ static bool sizes_fit(const mt_store *s)
     size_t n_tokens = (size_t)h->counts.n_tokens, n_samples = (size_t)h->counts.n_samples, bytes, end;
     if (h->counts.n_tokens < 0 || h->counts.n_samples < 0 || (h->word_bytes != 2 && h->word_bytes != 4)) return false;
     if (!mt_mul_size(n_tokens, h->word_bytes, &bytes) || !mt_add_size(bytes, MT__STORE_WORDS_AT, &end)) return false;
+    size_t n_blocks = (bytes + MT__STORE_BLOCK - 1) / MT__STORE_BLOCK;
     if (h->index_at != mt_round_up(end, sizeof(uint64_t)) || h->index_at > h->file_bytes) return false;
     if (!mt_mul_size(n_samples + 1, sizeof(uint64_t), &bytes) || !mt_add_size(h->index_at, bytes, &end)) return false;
     if (h->lengths_at != end || !mt_mul_size(h->n_lengths, sizeof(uint64_t), &bytes)) return false;
-    return mt_add_size(end, bytes, &end) && end == h->file_bytes;
+    if (!mt_add_size(end, bytes, &end) || h->blocks_at != end || h->n_blocks != n_blocks) return false;
+    return mt_mul_size(h->n_blocks, sizeof(uint64_t), &bytes) && mt_add_size(end, bytes, &end) && end == h->file_bytes;
 }
 
 static bool index_ascends(const mt_store *s)
@@ -56,21 +59,28 @@ static bool index_ascends(const mt_store *s)
     return (s->index[0] & ~MT__STORE_FIRST) == 0 && s->index[c->n_samples] == (uint64_t)c->n_tokens;
 }
 
-static mt_rc check_content(const mt_store *s, const char *path, mt_err *err)
+static size_t words_bytes(const mt_store *s) { return (size_t)s->header.counts.n_tokens * s->header.word_bytes; }
+
+static mt_rc check_content(mt_store *s, const char *path, size_t verify_bytes, mt_err *err)
 {
     const mt__store_header *h = &s->header;
     const uint8_t *data = s->map.data;
-    size_t words_bytes = (size_t)h->counts.n_tokens * h->word_bytes;
     if (mt__store_hash(data + h->index_at, h->lengths_at - h->index_at) != h->index_hash || !index_ascends(s))
         return mt_fail(err, MT_EFORMAT, "%s: the index is damaged", path);
-    if (mt_hash(data + h->lengths_at, h->file_bytes - h->lengths_at, 0) != h->lengths_hash)
+    if (mt_hash(data + h->lengths_at, h->blocks_at - h->lengths_at, 0) != h->lengths_hash)
         return mt_fail(err, MT_EFORMAT, "%s: the lengths are damaged", path);
-    if (words_bytes <= VERIFY_BYTES && mt__store_hash(s->words, words_bytes) != h->words_hash)
-        return mt_fail(err, MT_EFORMAT, "%s: the tokens are damaged", path);
-    return MT_OK;
+    if (mt_hash(data + h->blocks_at, h->file_bytes - h->blocks_at, 0) != h->blocks_hash ||
+        (h->n_blocks && s->blocks[h->n_blocks - 1] != h->words_hash))
+        return mt_fail(err, MT_EFORMAT, "%s: the hashes of the tokens are damaged", path);
+    if (words_bytes(s) <= verify_bytes)
+        return mt__store_hash(s->words, words_bytes(s)) == h->words_hash ? MT_OK
+                                                                        : mt_fail(err, MT_EFORMAT, "%s: the tokens are damaged", path);
+    s->verified = mt_calloc(h->n_blocks, sizeof *s->verified);
+    s->path = mt_strdup(path);
+    return s->verified && s->path ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
 }
 
-static mt_rc check(mt_store *s, const char *path, uint64_t key, mt_err *err)
+static mt_rc check(mt_store *s, const char *path, uint64_t key, size_t verify_bytes, mt_err *err)
 {
     if (s->map.size < MT__STORE_WORDS_AT)
         return mt_fail(err, MT_EFORMAT, "%s is no file of samples: %zu bytes", path, s->map.size);
@@ -81,19 +91,20 @@ static mt_rc check(mt_store *s, const char *path, uint64_t key, mt_err *err)
     s->words = s->map.data + MT__STORE_WORDS_AT;
     s->index = (const uint64_t *)(const void *)(s->map.data + s->header.index_at);
     s->lengths = (const uint64_t *)(const void *)(s->map.data + s->header.lengths_at);
-    MT_TRY(check_content(s, path, err));
+    s->blocks = (const uint64_t *)(const void *)(s->map.data + s->header.blocks_at);
+    MT_TRY(check_content(s, path, verify_bytes, err));
     madvise((void *)(uintptr_t)s->map.data, s->map.size, MADV_RANDOM); /* shuffled: reading ahead would only fill memory */
     return MT_OK;
 }
 
-mt_rc mt_store_map(mt_store **out, const char *path, uint64_t key, mt_err *err)
+mt_rc mt__store_map(mt_store **out, const char *path, uint64_t key, size_t verify_bytes, mt_err *err)
 {
     *out = NULL;
     mt_store *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
     s->held = -1;
     mt_rc rc = mt_map_open(&s->map, path, err);
-    if (!rc) rc = check(s, path, key, err);
+    if (!rc) rc = check(s, path, key, verify_bytes, err);
     if (rc) {
         mt_store_close(s);
         return rc;
@@ -102,10 +113,18 @@ mt_rc mt_store_map(mt_store **out, const char *path, uint64_t key, mt_err *err)
     return MT_OK;
 }
 
+mt_rc mt_store_map(mt_store **out, const char *path, uint64_t key, mt_err *err)
+{
+    enum { VERIFY_BYTES = 256 << 20 }; /* hashed in a fraction of a second */
+    return mt__store_map(out, path, key, VERIFY_BYTES, err);
+}
+
 void mt_store_close(mt_store *s)
 {
     if (!s) return;
     mt_map_close(&s->map);
+    mt_free((void *)(uintptr_t)s->verified);
+    mt_free((char *)(uintptr_t)s->path);
     if (s->held >= 0) close(s->held);
     mt_free(s);
 }
@@ -139,9 +158,23 @@ static int64_t start_of(const mt_store *s, int64_t i) { return (int64_t)(s->inde
 int64_t mt_store_length(const mt_store *s, int64_t i) { return start_of(s, i + 1) - start_of(s, i); }
 bool mt_store_first_of_record(const mt_store *s, int64_t i) { return s->index[i] & MT__STORE_FIRST; }
 
-void mt_store_read(const mt_store *s, int64_t i, int32_t *ids, int32_t *labels)
+/* Block b hashes to what it did when it was written; looked at once. */
+static mt_rc check_block(const mt_store *s, size_t b, mt_err *err)
+{
+    size_t at = b * MT__STORE_BLOCK, n = words_bytes(s) - at < MT__STORE_BLOCK ? words_bytes(s) - at : MT__STORE_BLOCK;
+    if (atomic_load_explicit(&s->verified[b], memory_order_relaxed)) return MT_OK;
+    if (mt_hash(s->words + at, n, b ? s->blocks[b - 1] : 0) != s->blocks[b])
+        return mt_fail(err, MT_EFORMAT, "%s: its tokens are damaged; remove the file, and the next run makes it anew", s->path);
+    atomic_store_explicit(&s->verified[b], 1, memory_order_relaxed);
+    return MT_OK;
+}
+
+mt_rc mt_store_read(const mt_store *s, int64_t i, int32_t *ids, int32_t *labels, mt_err *err)
 {
     int64_t start = start_of(s, i), n = mt_store_length(s, i);
+    size_t word = s->header.word_bytes, first = (size_t)start * word / MT__STORE_BLOCK,
+           last = ((size_t)(start + n) * word - 1) / MT__STORE_BLOCK;
+    for (size_t b = first; s->verified && b <= last; b++) MT_TRY(check_block(s, b, err));
     if (s->header.word_bytes == 2) {
         const uint16_t *w = (const uint16_t *)(const void *)s->words + start;
         for (int64_t k = 0; k < n; k++) {
@@ -155,6 +188,7 @@ void mt_store_read(const mt_store *s, int64_t i, int32_t *ids, int32_t *labels)
             labels[k] = w[k] >> 31 ? ids[k] : MT_IGNORE;
         }
     }
+    return MT_OK;
 }
 
 int64_t mt_store_keeps(const mt_store *s, double share)

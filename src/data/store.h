@@ -3,7 +3,7 @@
  *
  *     mt_store *s;
  *     MT_TRY(mt_store_map(&s, path, key, err));              // MT_EFORMAT, MT_ENOENT: build it (store_build.h), or leave it to
- * cache.h for (int64_t i = 0; i < mt_store_samples(s); i++) mt_store_read(s, i, ids, labels); mt_store_close(s);
+ * cache.h for (int64_t i = 0; i < mt_store_samples(s); i++) mt_store_read(s, i, ids, labels, err); mt_store_close(s);
  *
  * The file holds, little-endian,
  *     header      sizes, counts, the first bad records, checksums; 8 KiB
@@ -33,7 +33,8 @@ typedef struct mt_store_counts {
 
 typedef struct mt_store mt_store;
 
-/* `key` is what the file must have been made for.  Sizes, header and index are checked; the words too, up to 256 MiB of them. */
+/* `key` is what the file must have been made for.  Sizes, header and index are checked; the words too, up to 256 MiB of
+ * them; those of a larger one are checked where they are first read. */
 mt_rc mt_store_map(mt_store **out, const char *path, uint64_t key, mt_err *err);
 void mt_store_close(mt_store *s); /* accepts NULL */
 /* An open file that closes with the store (cache_trim.h); -1: none. */
@@ -52,8 +53,8 @@ uint64_t mt_store_content(const mt_store *s);
 int64_t mt_store_samples(const mt_store *s);
 int64_t mt_store_length(const mt_store *s, int64_t i);
 bool mt_store_first_of_record(const mt_store *s, int64_t i);
-/* Sample i: both arrays have room for its length; labels as mt_batch_add wants them. */
-void mt_store_read(const mt_store *s, int64_t i, int32_t *ids, int32_t *labels);
+/* Sample i: both arrays have room for its length; labels as mt_batch_add wants them.  MT_EFORMAT: the file is damaged there. */
+mt_rc mt_store_read(const mt_store *s, int64_t i, int32_t *ids, int32_t *labels, mt_err *err);
 
 /* The smallest max_seq_len, rounded up to a bucket, that would leave `share` of the samples uncut; 0: not known, since too many
  * were left out for their length. */

@@ -33,6 +33,8 @@ static mt_rc sink_flush(mt__store_sink *s, mt_err *err)
     if (s->n == 0) return MT_OK;
     MT_TRY(mt_outfile_write(&s->file, s->at, s->block, s->n, err));
     s->hash = mt_hash(s->block, s->n, s->hash);
+    MT_TRY(mt_grow(&s->hashes, &s->cap_hashes, s->n_hashes + 1, sizeof *s->hashes, err));
+    s->hashes[s->n_hashes++] = s->hash;
     s->at += s->n;
     s->n = 0;
     return MT_OK;
@@ -55,6 +57,7 @@ static mt_rc sink_put(mt__store_sink *s, const void *bytes, size_t n, mt_err *er
 static void sink_close(mt__store_sink *s)
 {
     mt_free(s->block);
+    mt_free(s->hashes);
     mt_outfile_close(&s->file);
     *s = (mt__store_sink){ 0 };
 }
@@ -130,7 +133,12 @@ mt_rc mt__store_publish(mt__store_writer *w, mt_err *err)
     h->n_lengths = w->n_lengths;
     size_t lengths_bytes = w->n_lengths * sizeof *w->lengths;
     MT_TRY(mt_outfile_write(&w->words.file, at, w->lengths, lengths_bytes, err));
-    h->file_bytes = at + lengths_bytes;
+    h->blocks_at = at + lengths_bytes;
+    h->n_blocks = w->words.n_hashes;
+    size_t blocks_bytes = w->words.n_hashes * sizeof *w->words.hashes;
+    MT_TRY(mt_outfile_write(&w->words.file, h->blocks_at, w->words.hashes, blocks_bytes, err));
+    h->file_bytes = h->blocks_at + blocks_bytes;
+    h->blocks_hash = mt_hash(w->words.hashes ? (const void *)w->words.hashes : "", blocks_bytes, 0);
     h->words_hash = w->words.hash;
     h->index_hash = w->index.hash;
     h->lengths_hash = mt_hash(w->lengths ? (const void *)w->lengths : "", lengths_bytes, 0);

@@ -18,9 +18,10 @@ typedef struct mt__store_header {
     uint32_t version, word_bytes;
     uint64_t key;
     uint64_t file_bytes, index_at, lengths_at, n_lengths; /* bytes from the start; number of buckets */
+    uint64_t blocks_at, n_blocks;                         /* the hash of the words up to the end of each block */
     mt_store_counts counts;
     char bad[MT_STORE_SHOWN][MT_STORE_TEXT];
-    uint64_t words_hash, index_hash, lengths_hash; /* words and index in blocks of MT__STORE_BLOCK bytes, each seeding the next */
+    uint64_t words_hash, index_hash, lengths_hash, blocks_hash; /* words and index in blocks of MT__STORE_BLOCK bytes, each seeding the next */
     uint64_t checksum;                             /* of all before it */
 } mt__store_header;
 
@@ -37,6 +38,8 @@ typedef struct mt__store_sink {
     uint8_t *block;
     size_t n;      /* bytes in it */
     uint64_t hash; /* of the blocks written */
+    uint64_t *hashes; /* after each of them */
+    size_t n_hashes, cap_hashes;
 } mt__store_sink;
 
 typedef struct mt__store_writer {
@@ -45,6 +48,9 @@ typedef struct mt__store_writer {
     uint64_t *lengths; /* buckets */
     size_t n_lengths, cap_lengths;
 } mt__store_writer;
+
+/* mt_store_map, which hashes all words of a store up to `verify_bytes` at once, and of larger ones each block when it is first read. */
+mt_rc mt__store_map(mt_store **out, const char *path, uint64_t key, size_t verify_bytes, mt_err *err);
 
 mt_rc mt__store_create(mt__store_writer *w, const char *path, uint64_t key, uint32_t word_bytes, mt_err *err);
 /* Samples laid end to end: their words, their lengths, which of them begin a record. */

@@ -178,7 +178,7 @@ static void expect_learned(const char *dir, const char *record, mt_record_layout
     if (c->n_samples != 1) fail_msg("%s: %lld samples", record, (long long)c->n_samples);
     assert_int_equal(mt_store_bad(c), 0);
     int64_t n = mt_store_length(r.store, 0), n_learned = 0;
-    mt_store_read(r.store, 0, ids, labels);
+    assert_int_equal(mt_store_read(r.store, 0, ids, labels, NULL), MT_OK);
     for (int64_t i = 0; i < n; i++)
         if (labels[i] != -100) labels[n_learned++] = labels[i];
     assert_ok(mt_tokenizer_decode(r.tok, labels, (size_t)n_learned, false, &learned, &err));
@@ -213,7 +213,7 @@ static void expect_text(const char *dir, const char *record, const char *want)
     int32_t ids[512], labels[512];
     mt_str text = { 0 };
     rig_open(&r, dir, record, mt_record_layout_default(MT_FORMATTING_ALPACA), (mt_sampler_config){ 0 });
-    mt_store_read(r.store, 0, ids, labels);
+    assert_int_equal(mt_store_read(r.store, 0, ids, labels, NULL), MT_OK);
     assert_ok(mt_tokenizer_decode(r.tok, ids, (size_t)mt_store_length(r.store, 0), false, &text, &err));
     assert_string_equal(text.s, want);
     mt_str_free(&text);
@@ -243,7 +243,7 @@ static void what_is_too_long_is_cut_or_left_out_and_counted(void **state)
     assert_int_equal(c->odd.answers_cut, 1);
     assert_int_equal(mt_store_length(r.store, 0), 12);
     int32_t ids[12], labels[12];
-    mt_store_read(r.store, 0, ids, labels);
+    assert_int_equal(mt_store_read(r.store, 0, ids, labels, NULL), MT_OK);
     assert_int_equal(labels[11], ids[11]); /* no end token: the answer goes on */
     assert_int_not_equal(ids[11], mt_tokenizer_token_id(r.tok, "<|im_end|>", 10));
     rig_close(&r);

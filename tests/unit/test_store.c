@@ -31,7 +31,7 @@ static void read_all(char **bytes, size_t *n, const char *path)
 static void expect_sample(const mt_store *s, int64_t i, int64_t id, int64_t part)
 {
     int32_t ids[FAKE_LONGEST], labels[FAKE_LONGEST];
-    mt_store_read(s, i, ids, labels);
+    assert_int_equal(mt_store_read(s, i, ids, labels, NULL), MT_OK);
     for (int64_t k = 0; k < mt_store_length(s, i); k++) {
         assert_int_equal(ids[k], fake_token(id, part, k));
         assert_int_equal(labels[k], k ? ids[k] : MT_IGNORE);
@@ -531,6 +531,59 @@ static mt_rc stop_early(void *user, const mt_store_progress *p, mt_err *err)
     return p->n_records > 500 ? mt_fail(err, MT_ESTOPPED, "stopped on request") : MT_OK;
 }
 
+/* A store too large to be hashed when it is mapped: a token that the disk has changed is noticed where it is read. */
+static void a_large_store_is_verified_where_it_is_read(void **state)
+{
+    enum { WORD = 2 };
+    mt_err err = { 0 };
+    char *data = fake_records(*state, "data.jsonl", 0, 150000, 60), *path = mt_path_join(*state, "store");
+    mt_store_job job = job_of(data, 2);
+    mt_store *s;
+    int32_t ids[FAKE_LONGEST], labels[FAKE_LONGEST];
+    assert_ok(mt_store_build(path, 1, &job, &err));
+    assert_ok(mt__store_map(&s, path, 1, 0, &err));
+    int64_t n = mt_store_samples(s);
+    assert_true(mt_store_counted(s)->n_tokens * WORD > 2 * MT__STORE_BLOCK); /* several blocks */
+    for (int64_t i = 0; i < n; i++) assert_ok(mt_store_read(s, i, ids, labels, &err));
+    mt_store_close(s);
+    int fd = open(path, O_RDWR);
+    uint8_t byte;
+    off_t at = MT__STORE_WORDS_AT + MT__STORE_BLOCK + 1000; /* in the second block */
+    assert_int_equal(pread(fd, &byte, 1, at), 1);
+    byte ^= 1;
+    assert_int_equal(pwrite(fd, &byte, 1, at), 1);
+    close(fd);
+    assert_int_equal(mt__store_map(&s, path, 1, SIZE_MAX, &err), MT_EFORMAT);
+    assert_ok(mt__store_map(&s, path, 1, 0, &err));
+    assert_ok(mt_store_read(s, 0, ids, labels, &err));
+    assert_ok(mt_store_read(s, n - 1, ids, labels, &err));
+    int64_t n_bad = 0;
+    for (int64_t i = 0; i < n; i++) n_bad += mt_store_read(s, i, ids, labels, &err) == MT_EFORMAT;
+    assert_true(n_bad > 0 && n_bad < n);
+    assert_says("tokens are damaged; remove the file");
+    mt_store_close(s);
+    mt_free(path);
+    mt_free(data);
+}
+
+/* rsync -t and tar leave size and time of change as they were, and most blocks are not looked at. */
+static void a_file_that_was_exchanged_has_another_key(void **state)
+{
+    char *data = fake_records(*state, "data.jsonl", 0, 150000, 60);
+    mt_store_job job = job_of(data, 1);
+    struct stat st;
+    uint64_t before = key_of(&job);
+    assert_int_equal(stat(data, &st), 0);
+    assert_true(st.st_size > 17 << 16);
+    int fd = open(data, O_RDWR);
+    assert_int_equal(pwrite(fd, "7", 1, (1 << 16) + 10), 1); /* behind the first block */
+    struct timespec times[2] = { st.st_atim, st.st_mtim };
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+    assert_true(key_of(&job) != before);
+    mt_free(data);
+}
+
 static void progress_is_told_and_may_stop_the_work(void **state)
 {
     mt_err err = { 0 };
@@ -550,7 +603,8 @@ static void progress_is_told_and_may_stop_the_work(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(samples_come_back_in_the_order_of_the_records), IN_TEMPDIR(large_vocabularies_take_four_bytes),
+MT_TEST_MAIN(IN_TEMPDIR(a_large_store_is_verified_where_it_is_read), IN_TEMPDIR(a_file_that_was_exchanged_has_another_key),
+             IN_TEMPDIR(samples_come_back_in_the_order_of_the_records), IN_TEMPDIR(large_vocabularies_take_four_bytes),
              IN_TEMPDIR(the_file_does_not_depend_on_the_number_of_threads),
              IN_TEMPDIR(bad_records_are_counted_by_reason_and_the_first_three_are_shown),
              IN_TEMPDIR(the_first_fatal_record_is_named_whoever_meets_it), IN_TEMPDIR(a_dataset_without_samples_says_so),
