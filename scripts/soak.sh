@@ -1,12 +1,15 @@
 #!/usr/bin/env bash
-# make soak: the long runs.  200 kills at file operations, 200 at random moments, 200 failing operations; many placements; the plan
-# held to its word.
+# make soak: the long runs.  10,000 kills (at file operations, at random moments, failing operations, and all of it mixed with slow and
+# full disks); every directory that a power failure may leave; many placements; the plan held to its word.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 
-echo "kills: MT_KILLS=${MT_KILLS:-200}"
-MT_KILLS=${MT_KILLS:-200} "$build/tests/cli_kill"
+echo "kills: MT_KILLS=${MT_KILLS:-2500} of each of four kinds"
+MT_KILLS=${MT_KILLS:-2500} "$build/tests/cli_kill"
+
+echo "power failures: every state that differs"
+MT_STATES=${MT_STATES:-0} "$build/tests/cli_power_loss"
 
 echo "placements: MT_DRAWS=${MT_DRAWS:-400}"
 MT_DRAWS=${MT_DRAWS:-400} "$build/tests/equiv_placement"

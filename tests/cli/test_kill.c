@@ -1,8 +1,8 @@
 /* A run that is killed goes on and ends as if nothing had happened: weights, lo, m, v, metrics and all, byte for byte.
  *
  * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is
- * killed again while it resumes.  The same with operations that fail instead.  MT_KILLS sets how many kills (20; `make soak`:
- * 200). */
+ * killed again while it resumes.  The same with operations that fail instead, and with all of it mixed: a disk that is slow or full,
+ * signals that ask and signals that do not.  MT_KILLS sets how many of each of the four (20; `make soak`: 2,500). */
 #include "process.h"
 #include "workspace.h"
 
@@ -169,6 +169,45 @@ static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **
     }
 }
 
+/* One disturbance of a run, drawn: a slow disk or not, then a kill, a failure, a full disk, or a signal at some moment. */
+static void disturb(program *p, const char *root, const char *dir, bool resume, int points, double seconds, uint64_t draw, char *what)
+{
+    static const int signals[] = { SIGKILL, SIGTERM, SIGINT };
+    static char fault[64];
+    int kind = (int)mt_rng_below(23, 1, draw, 6), at = (int)mt_rng_below(23, 2, draw, (uint64_t)points);
+    bool slow = mt_rng_below(23, 3, draw, 2);
+    double wait = seconds * (slow ? 2 : 1) * mt_rng_uniform(23, 4, draw);
+    const char *how = kind == 0 ? "kill:" : kind == 1 ? "full:" : "";
+    snprintf(fault, sizeof fault, "%s%sfile:%d", slow ? "slow:300:" : "", how, kind < 3 ? at : 1 << 30);
+    set_up(p, root, dir, resume);
+    p->fault = fault;
+    program_start(p);
+    if (kind >= 3) {
+        nanosleep(&(struct timespec){ (time_t)wait, (long)((wait - floor(wait)) * 1e9) }, NULL);
+        kill(p->pid, signals[kind - 3]);
+    }
+    program_wait(p);
+    if (p->status > 0 && !strstr(p->text, "error:")) fail_msg("%s: status %d without an error: %s", fault, p->status, p->text);
+    snprintf(what + strlen(what), 128 - strlen(what), "[%s signal %d after %.3f s: %d] ", fault, kind >= 3 ? signals[kind - 3] : 0,
+             kind >= 3 ? wait : 0, p->status);
+}
+
+static void hindered_in_all_ways_it_ends_equal(void **state)
+{
+    const char *root = *state;
+    static program p;
+    double seconds;
+    make_reference(&p, root, &seconds);
+    int points = count_points(&p, root);
+    for (int i = 0, kills = n_kills(); i < kills;) {
+        char what[160] = "";
+        test_path dir = make_case_dir(root, "case");
+        int times = 1 + (int)mt_rng_below(23, 5, (uint64_t)i, 3); /* once, or again while it resumes */
+        for (int k = 0; k < times; k++, i++) disturb(&p, root, dir.s, k > 0, points, seconds, (uint64_t)(8 * i + k), what);
+        ends_equal(&p, root, dir.s, what);
+    }
+}
+
 /* -- signals --------------------------------------------------------------------------------------- */
 
 /* Wait until the run has made its first checkpoint: it is in the middle of its steps then. */
@@ -244,6 +283,6 @@ static void a_second_signal_stops_at_once(void **state)
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
 MT_TEST_MAIN(RUNS(killed_at_file_operations_it_ends_equal), RUNS(killed_at_random_moments_it_ends_equal),
-             RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole),
+             RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole), RUNS(hindered_in_all_ways_it_ends_equal),
              RUNS(a_signal_finishes_the_step_saves_and_says_how_to_go_on), RUNS(two_signals_at_a_time_are_one),
              RUNS(a_second_signal_stops_at_once))
