@@ -11,6 +11,9 @@ MT_KILLS=${MT_KILLS:-2500} "$build/tests/cli_kill"
 echo "power failures: every state that differs"
 MT_STATES=${MT_STATES:-0} "$build/tests/cli_power_loss"
 
+echo "file kinds: every path, every kind"
+MT_KINDS=all "$build/tests/cli_file_kinds"
+
 echo "placements: MT_DRAWS=${MT_DRAWS:-400}"
 MT_DRAWS=${MT_DRAWS:-400} "$build/tests/equiv_placement"
 MT_DRAWS=${MT_DRAWS:-400} "$build/tests/equiv_sequences"

@@ -63,6 +63,17 @@ static mt_rc map_file(open_file *f, const char *path, const mt_record_bytes *giv
     return MT_OK;
 }
 
+/* No format begins with zeros, and a search for the end of a line in a file of holes may take hours. */
+static mt_rc check_not_empty_space(const mt_record_bytes *src, mt_err *err)
+{
+    enum { HEAD = 4096 };
+    if (src->size < HEAD) return MT_OK;
+    for (size_t i = 0; i < HEAD; i++)
+        if (src->data[i]) return MT_OK;
+    return mt_fail(err, MT_EFORMAT, "%s begins with %d zero bytes: space that was never written, as an interrupted download or copy leaves it; fetch it again",
+                   src->path, HEAD);
+}
+
 /* Open the i-th file. */
 static mt_rc open_at(const mt_records *r, size_t i, open_file **out, mt_err *err)
 {
@@ -76,6 +87,8 @@ static mt_rc open_at(const mt_records *r, size_t i, open_file **out, mt_err *err
     f->src.path = path;
     f->src.opt = r->opt;
     f->src.keep = &f->keep;
+    rc = check_not_empty_space(&f->src, err);
+    if (rc) goto fail;
     rc = mt__format_find(&format, &f->src, err);
     if (rc) goto fail;
     rc = format->open(&f->reader, &f->src, err);

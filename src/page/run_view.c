@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 
-enum { CHUNK = 1 << 16, SMALL_FILE = 4 << 20, LOG_TAIL = 16 << 10 };
+enum { CHUNK = 1 << 16, LONGEST_LINE = 16 << 20, SMALL_FILE = 4 << 20, LOG_TAIL = 16 << 10 };
 
 static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no memory for a name"); }
 
@@ -104,6 +104,7 @@ static bool next_line(line_reader *r)
         }
         const char *from = r->buffer + r->used, *newline = memchr(from, '\n', r->n - r->used);
         size_t n = newline ? (size_t)(newline - from) + 1 : r->n - r->used;
+        if (r->line.n + n > LONGEST_LINE) return false; /* no line of a run's: what follows is not read */
         mt_str_add(&r->line, from, n);
         r->used += n;
         if (newline) return r->line_end += (int64_t)r->line.n, true;
