@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 # Where the preset builds (CMakePresets.json); not for the user to say.
 override BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 
-.PHONY: all build configure deps demo tests test test-asan test-tsan test-cuda soak install package format clean help
+.PHONY: all build configure deps demo tests test test-asan test-tsan test-cuda soak analyze install package format clean help
 
 all: build
 
@@ -46,6 +46,9 @@ test-cuda: tests
 soak: tests
 	@BUILD=$(BUILD) scripts/soak.sh
 
+analyze: configure
+	@BUILD=$(BUILD) scripts/analyze.sh
+
 install: build
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target manual
 	cmake --install $(BUILD) --prefix $(PREFIX)
@@ -65,5 +68,6 @@ help:
 	@echo "make test       everything that can be proved without a GPU"
 	@echo "make test-cuda  the same ops and models on this machine's GPU"
 	@echo "make soak       the long runs"
+	@echo "make analyze    GCC's analyzer and clang-tidy over the sources"
 	@echo "make install    into PREFIX (default /usr/local)"
 	@echo "make package    a relocatable tarball with the libraries a bare server lacks"

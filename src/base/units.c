@@ -98,7 +98,7 @@ mt_rc mt_count_parse(const char *text, uint64_t *out, mt_err *err)
     const char *end;
     double v = leading_number(text, &end);
     for (size_t i = 0; v >= 0 && i < sizeof units / sizeof units[0]; i++) {
-        if (strcasecmp(end, units[i].name) || !(v * units[i].unit >= 1) || v * units[i].unit >= 9e18) continue;
+        if (strcasecmp(end, units[i].name) != 0 || !(v * units[i].unit >= 1) || v * units[i].unit >= 9e18) continue;
         *out = (uint64_t)llround(v * units[i].unit);
         return MT_OK;
     }

@@ -338,9 +338,11 @@ void mt_http_response_free(mt_http_response *r)
 
 static bool sleep_unless(double s, const atomic_bool *stop)
 {
-    for (; s > 0 && !(stop && atomic_load(stop)); s -= 0.05) {
-        double now = s < 0.05 ? s : 0.05;
+    const double LOOK_S = 0.05;
+    while (s > 0 && !(stop && atomic_load(stop))) {
+        double now = s < LOOK_S ? s : LOOK_S;
         nanosleep(&(struct timespec){ 0, (long)(now * 1e9) }, NULL);
+        s -= now;
     }
     return !(stop && atomic_load(stop));
 }
