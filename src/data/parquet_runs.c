@@ -19,7 +19,7 @@ static uint64_t take_bits(const uint8_t *bits, const uint8_t *end, uint64_t at, 
     else
         for (int i = 0; p + i < end; i++) x |= (uint64_t)p[i] << 8 * i;
     x >>= shift;
-    if (shift + width > 64 && end - p > 8) x |= (uint64_t)p[8] << (64 - shift);
+    if (shift && shift + width > 64 && end - p > 8) x |= (uint64_t)p[8] << (64 - shift);
     return width == 64 ? x : x & ((UINT64_C(1) << width) - 1);
 }
 
