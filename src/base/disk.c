@@ -78,7 +78,9 @@ static mt_rc not_opened(const char *path, int flags, mt_err *err)
     struct stat st;
     int code = errno;
     if (code == ELOOP && (flags & O_NOFOLLOW) && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-        return mt_fail(err, MT_EIO, "%s is a link, and files there are not opened through links: remove it, or put the file itself there", path);
+        return mt_fail(err, MT_EIO,
+                       "%s is a link, and files there are not opened through links: remove it, or put the file itself there",
+                       path);
     if (code == ENXIO || code == EISDIR) return mt_fail(err, MT_EIO, "%s is not a regular file", path);
     errno = code;
     return mt_fail_errno(err, code == ENOENT ? MT_ENOENT : MT_EIO, "%s", path);
@@ -164,7 +166,7 @@ int mt_disk_reserve(int fd, uint64_t bytes)
     int code;
     begin();
     do code = mt_disk_faulted(ENOSPC) ? ENOSPC : posix_fallocate(fd, 0, (off_t)bytes);
-    while (code == EINTR); /* tmpfs stops for any signal: a Ctrl-Z, a debugger */
+    while (code == EINTR);                              /* tmpfs stops for any signal: a Ctrl-Z, a debugger */
     bool cannot = code == EOPNOTSUPP || code == EINVAL; /* it will grow as it is written */
     if (code && !cannot) errno = code;
     int failed = code && !cannot ? -1 : 0;

@@ -3,8 +3,8 @@
  * Each call repeats what a signal interrupted (EINTR), completes short reads and writes, and is a point that a test can make fail
  * (fault.h, MT_FAULT_FILE).  They return 0, or -1 with errno set, so that the caller's message can name its purpose.
  *
- * With MT_DISK_LOG=FILE in the environment every change is also appended to FILE.  tests/cli/test_power_loss.c rebuilds from it the
- * directories that a power failure could leave.  A record is a mt_disk_record, the two paths, then the data. */
+ * With MT_DISK_LOG=FILE in the environment every change is also appended to FILE.  tests/cli/test_power_loss.c rebuilds from it
+ * the directories that a power failure could leave.  A record is a mt_disk_record, the two paths, then the data. */
 #ifndef MT_BASE_DISK_H
 #define MT_BASE_DISK_H
 
@@ -14,8 +14,8 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-/* Open a regular file.  Never waits for the other end of a FIFO or for a device.  `flags` are open(2)'s; with O_CREAT a new file gets
- * mode 0666.  O_NOFOLLOW: a link is refused, and the message says so.  MT_ENOENT: there is no such file. */
+/* Open a regular file.  Never waits for the other end of a FIFO or for a device.  `flags` are open(2)'s; with O_CREAT a new file
+ * gets mode 0666.  O_NOFOLLOW: a link is refused, and the message says so.  MT_ENOENT: there is no such file. */
 mt_rc mt_disk_open(int *fd, const char *path, int flags, mt_err *err);
 
 /* n bytes at `at`, fewer only where the file ends; -1: errno. */

@@ -35,8 +35,9 @@ bool mt_fault_disarm(void);
 /* True if this call is the one to fail. */
 bool mt_fault(mt_fault_kind kind);
 
-/* Read MT_FAULT from the environment (used by tests that spawn the program): "file:17" fails once, "kill:file:17" kills, "full:file:17"
- * fails from then on, as a full disk does; "slow:300:" before any of them makes every call of that kind take 300 us. */
+/* Read MT_FAULT from the environment (used by tests that spawn the program): "file:17" fails once, "kill:file:17" kills,
+ * "full:file:17" fails from then on, as a full disk does; "slow:300:" before any of them makes every call of that kind take 300
+ * us. */
 void mt_fault_from_env(void);
 
 #endif

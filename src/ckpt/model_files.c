@@ -23,7 +23,9 @@ static bool ends_with(const char *name, const char *end)
 /* What a model directory has that we read or copy. */
 static bool is_model_file(const char *name)
 {
-    static const char *const tails[] = { ".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".jinja", ".tiktoken", ".py" };
+    static const char *const tails[] = {
+        ".json", ".safetensors", ".bin", ".gguf", ".model", ".txt", ".jinja", ".tiktoken", ".py"
+    };
     for (size_t i = 0; i < MT_COUNT(tails); i++)
         if (ends_with(name, tails[i])) return true;
     return false;
@@ -43,7 +45,8 @@ static mt_rc copy(const char *from_dir, const char *to_dir, const char *name, mt
 {
     char *from = mt_path_join(from_dir, name), *to = mt_path_join(to_dir, name);
     mt_map map = { 0 };
-    mt_rc rc = from && to ? mt_path_stays_inside(from_dir, name, err) : mt_fail(err, MT_ENOMEM, "no host memory to copy %s", name);
+    mt_rc rc =
+        from && to ? mt_path_stays_inside(from_dir, name, err) : mt_fail(err, MT_ENOMEM, "no host memory to copy %s", name);
     if (!rc) rc = mt_map_open(&map, from, err);
     if (!rc) rc = mt_outfile_save(to, map.data, map.size, err);
     mt_map_close(&map);

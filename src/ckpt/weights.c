@@ -190,10 +190,11 @@ static mt_rc check_finite(const mt_st_tensor *t, mt_err *err)
         mt_st_read(t, at, n, f);
         for (size_t i = 0; i < n; i++)
             if (!isfinite(f[i]))
-                return mt_fail(err, MT_ENUMERIC,
-                               "%s: tensor \"%s\" holds numbers that are not finite (the first is number %zu of %zu): the weights are "
-                               "damaged, or come from a training that failed; download them again, or take an earlier checkpoint",
-                               t->file, t->name, at + i, t->n);
+                return mt_fail(
+                    err, MT_ENUMERIC,
+                    "%s: tensor \"%s\" holds numbers that are not finite (the first is number %zu of %zu): the weights are "
+                    "damaged, or come from a training that failed; download them again, or take an earlier checkpoint",
+                    t->file, t->name, at + i, t->n);
     }
     return MT_OK;
 }

@@ -9,8 +9,11 @@ enum { WRONG_SHOWN = 2 };
 
 mt_rc mt_answers_init(mt_answers *a, const mt_asks *asks, const mt_tokenizer *tok, FILE *out, mt_err *err)
 {
-    *a = (mt_answers){ .asks = asks, .tok = tok, .out = out, .on_terminal = out && isatty(fileno(out)),
-                        .items = mt_calloc(asks->n, sizeof *a->items) };
+    *a = (mt_answers){ .asks = asks,
+                       .tok = tok,
+                       .out = out,
+                       .on_terminal = out && isatty(fileno(out)),
+                       .items = mt_calloc(asks->n, sizeof *a->items) };
     return a->items || !asks->n ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the answers");
 }
 

@@ -22,7 +22,7 @@ typedef struct mt_answers {
     const mt_asks *asks;     /* borrowed */
     const mt_tokenizer *tok; /* borrowed */
     FILE *out;               /* NULL: print nothing */
-    bool on_terminal; /* out is one: control characters are tamed */
+    bool on_terminal;        /* out is one: control characters are tamed */
     mt_answer *items;        /* [asks->n] */
     size_t front;            /* the one that is being printed */
 } mt_answers;

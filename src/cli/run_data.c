@@ -133,8 +133,12 @@ static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c,
     if (!f) return mt_fail(err, MT_ENOMEM, "no host memory for the run's data");
     f->base.api = &fed_api;
     char installed[1024];
-    mt_feed_options o = { .vocab = c->V, .max_positions = c->max_positions, .batch_size = AUTO_BATCH, .now = now,
-                          .installed = mt_installed(installed, sizeof installed, "data"), .fetch = mt_hub_bar_dataset,
+    mt_feed_options o = { .vocab = c->V,
+                          .max_positions = c->max_positions,
+                          .batch_size = AUTO_BATCH,
+                          .now = now,
+                          .installed = mt_installed(installed, sizeof installed, "data"),
+                          .fetch = mt_hub_bar_dataset,
                           .stop = mt_stop_flag() };
     mt_rc rc = mt_feed_open(&f->feed, s, &o, err);
     if (!rc) {

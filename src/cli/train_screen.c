@@ -28,8 +28,8 @@ void mt_train_screen_deinit(mt_train_screen *s)
 
 /* -- lines ----------------------------------------------------------------------------------------- */
 
-/* Every line that was said, with its time, for those who look later.  What follows a line break is indented: a text from elsewhere
- * cannot pass for a line with a time of its own. */
+/* Every line that was said, with its time, for those who look later.  What follows a line break is indented: a text from
+ * elsewhere cannot pass for a line with a time of its own. */
 static void keep_line(mt_train_screen *screen, const char *line)
 {
     char when[32];

@@ -122,8 +122,8 @@ static mt_rc encode(const masker *m, mt_slice t, mt_tokens *out)
 
 /* ---- long conversations ---- */
 
-/* Each answer needs a rendering of all turns before it, so a conversation of n turns would cost n * n.  Nothing behind max_seq_len
- * is kept, and then nothing behind it is rendered. */
+/* Each answer needs a rendering of all turns before it, so a conversation of n turns would cost n * n.  Nothing behind
+ * max_seq_len is kept, and then nothing behind it is rendered. */
 enum { MANY_TURNS = 64, LOST_IN_A_ROW = 64 };
 
 /* The first byte of the full rendering that is cut off; SIZE_MAX: none is, or it is not worth a look. */
@@ -199,8 +199,8 @@ static mt_rc place_calls(const masker *m, size_t k, size_t n_prompt, mt__span *o
     return MT_OK;
 }
 
-/* Spans of all trained answers in the full rendering; *nested false: at least one is not a prefix.  Of those that are cut off, one
- * span stands for all: *n_placed are those before. */
+/* Spans of all trained answers in the full rendering; *nested false: at least one is not a prefix.  Of those that are cut off,
+ * one span stands for all: *n_placed are those before. */
 static mt_rc place_all(const masker *m, size_t *n_placed, bool *nested)
 {
     mt_sampler_scratch *w = m->w;

@@ -70,7 +70,9 @@ static mt_rc check_not_empty_space(const mt_record_bytes *src, mt_err *err)
     if (src->size < HEAD) return MT_OK;
     for (size_t i = 0; i < HEAD; i++)
         if (src->data[i]) return MT_OK;
-    return mt_fail(err, MT_EFORMAT, "%s begins with %d zero bytes: space that was never written, as an interrupted download or copy leaves it; fetch it again",
+    return mt_fail(err, MT_EFORMAT,
+                   "%s begins with %d zero bytes: space that was never written, as an interrupted download or copy leaves it; "
+                   "fetch it again",
                    src->path, HEAD);
 }
 

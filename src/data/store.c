@@ -73,8 +73,9 @@ static mt_rc check_content(mt_store *s, const char *path, size_t verify_bytes, m
         (h->n_blocks && s->blocks[h->n_blocks - 1] != h->words_hash))
         return mt_fail(err, MT_EFORMAT, "%s: the hashes of the tokens are damaged", path);
     if (words_bytes(s) <= verify_bytes)
-        return mt__store_hash(s->words, words_bytes(s)) == h->words_hash ? MT_OK
-                                                                        : mt_fail(err, MT_EFORMAT, "%s: the tokens are damaged", path);
+        return mt__store_hash(s->words, words_bytes(s)) == h->words_hash
+                   ? MT_OK
+                   : mt_fail(err, MT_EFORMAT, "%s: the tokens are damaged", path);
     s->verified = mt_calloc(h->n_blocks, sizeof *s->verified);
     s->path = mt_strdup(path);
     return s->verified && s->path ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);

@@ -120,14 +120,16 @@ static void stop_threads(build *b)
 static mt_rc check_size(build *b, const mt__store_writer *w, mt_err *err)
 {
     enum { STEP = 64 << 20 };
-    const uint64_t RESERVE = UINT64_C(1) << 30, SHARE = 20; /* what others on the disk need to go on: 1 GiB, or a 20th of a small one */
+    const uint64_t RESERVE = UINT64_C(1) << 30,
+                   SHARE = 20; /* what others on the disk need to go on: 1 GiB, or a 20th of a small one */
     struct statvfs v;
     uint64_t bytes = w->words.at + w->words.n + w->index.at + w->index.n;
     if (b->job->max_bytes && bytes > b->job->max_bytes)
-        return mt_fail(err, MT_ERANGE,
-                       "tokenized, it takes more than dataset.cache_size (%s) allows: raise that (or set unlimited), or use fewer "
-                       "records (dataset.max_samples)",
-                       mt_bytes_text(b->job->max_bytes).s);
+        return mt_fail(
+            err, MT_ERANGE,
+            "tokenized, it takes more than dataset.cache_size (%s) allows: raise that (or set unlimited), or use fewer "
+            "records (dataset.max_samples)",
+            mt_bytes_text(b->job->max_bytes).s);
     if (bytes < b->next_look) return MT_OK;
     b->next_look = bytes + STEP;
     if (fstatvfs(w->words.file.fd, &v)) return MT_OK; /* a file system that does not say */

@@ -21,7 +21,8 @@ typedef struct mt__store_header {
     uint64_t blocks_at, n_blocks;                         /* the hash of the words up to the end of each block */
     mt_store_counts counts;
     char bad[MT_STORE_SHOWN][MT_STORE_TEXT];
-    uint64_t words_hash, index_hash, lengths_hash, blocks_hash; /* words and index in blocks of MT__STORE_BLOCK bytes, each seeding the next */
+    uint64_t words_hash, index_hash, lengths_hash,
+        blocks_hash;                               /* words and index in blocks of MT__STORE_BLOCK bytes, each seeding the next */
     uint64_t checksum;                             /* of all before it */
 } mt__store_header;
 
@@ -49,7 +50,8 @@ typedef struct mt__store_writer {
     size_t n_lengths, cap_lengths;
 } mt__store_writer;
 
-/* mt_store_map, which hashes all words of a store up to `verify_bytes` at once, and of larger ones each block when it is first read. */
+/* mt_store_map, which hashes all words of a store up to `verify_bytes` at once, and of larger ones each block when it is first
+ * read. */
 mt_rc mt__store_map(mt_store **out, const char *path, uint64_t key, size_t verify_bytes, mt_err *err);
 
 mt_rc mt__store_create(mt__store_writer *w, const char *path, uint64_t key, uint32_t word_bytes, mt_err *err);

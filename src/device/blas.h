@@ -4,8 +4,8 @@
  * the speed.  It reads OPENBLAS_CORETYPE in a constructor, so the only cure is to set that variable and
  * start the program again: mt_blas_reexec(), first thing in main().
  *
- * It also maps a buffer for every thread that multiplies, when that thread first does, and where there is no room it asks again for
- * ever.  mt_blas_reserve() makes it map them all at a time when it is known that there is room. */
+ * It also maps a buffer for every thread that multiplies, when that thread first does, and where there is no room it asks again
+ * for ever.  mt_blas_reserve() makes it map them all at a time when it is known that there is room. */
 #ifndef MT_DEVICE_BLAS_H
 #define MT_DEVICE_BLAS_H
 

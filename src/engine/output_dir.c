@@ -23,8 +23,9 @@ static const struct left_name {
     const char *name;
     bool says_so; /* nothing else would call a file that: a run was here */
 } left_by_runs[] = {
-    { "checkpoint", true },   { "final", true },    { "plan.json", true },    { "metrics.jsonl", true },
-    { "config.yaml", false }, { "log.txt", false }, { "report.html", false }, { "tensorboard", false }, { ".dashboard", false },
+    { "checkpoint", true },    { "final", true },        { "plan.json", true },
+    { "metrics.jsonl", true }, { "config.yaml", false }, { "log.txt", false },
+    { "report.html", false },  { "tensorboard", false }, { ".dashboard", false },
 };
 
 /* What a name may end in: on its way to being there (outdir.h), on its way out (mt_dir_discard), set aside. */
@@ -235,7 +236,10 @@ mt_rc mt_output_dir_only_runs(const char *path, mt_err *err)
 
 /* -- removing -------------------------------------------------------------------------------------- */
 
-static mt_rc discard(const entry *e, mt_err *err) { return *e->tail && strcmp(e->tail, ".damaged") != 0 ? mt_dir_remove(e->path, err) : mt_dir_discard(e->path, err); }
+static mt_rc discard(const entry *e, mt_err *err)
+{
+    return *e->tail && strcmp(e->tail, ".damaged") != 0 ? mt_dir_remove(e->path, err) : mt_dir_discard(e->path, err);
+}
 
 static mt_rc discard_quiet(void *user, const entry *e, mt_err *err)
 {
@@ -266,7 +270,8 @@ static mt_rc sweep_one(void *user, const entry *e, mt_err *err)
     if (!e->left || !*e->tail || strcmp(e->tail, ".damaged") == 0) return MT_OK;
     mt_rc rc = mt_dir_remove(e->path, err);
     if (rc != MT_EIO || strcmp(e->tail, ".old.tmp") != 0) return rc;
-    mt_warn("what is left of an old directory could not be removed and takes room: %s", err->msg); /* its name is not needed again */
+    mt_warn("what is left of an old directory could not be removed and takes room: %s",
+            err->msg); /* its name is not needed again */
     return MT_OK;
 }
 
@@ -286,7 +291,8 @@ static mt_rc check_no_link(const mt_output_dir *d, const char *name, mt_err *err
     char *path = mt_path_join(d->path, name);
     mt_rc rc = path ? MT_OK : no_memory(d->path, err);
     if (path && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
-        rc = mt_fail(err, MT_EINVAL, "%s is a link, and a run writes through none: remove it, or choose another --output-dir", path);
+        rc = mt_fail(err, MT_EINVAL, "%s is a link, and a run writes through none: remove it, or choose another --output-dir",
+                     path);
     mt_free(path);
     return rc;
 }

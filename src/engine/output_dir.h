@@ -20,11 +20,12 @@ void mt_output_dir_close(mt_output_dir *d); /* accepts a zeroed or closed one */
 
 /* True if a run was here: its plan, its metrics, a checkpoint or the finished model. */
 mt_rc mt_output_dir_holds_run(const mt_output_dir *d, bool *yes, mt_err *err);
-/* Remove what runs have listed as theirs (run_files.h): checkpoints, the finished model, configuration, plan, metrics.  Nothing else
- * is touched, and nothing where no run was; a file under one of those names that is not listed is an error, and nothing is removed. */
+/* Remove what runs have listed as theirs (run_files.h): checkpoints, the finished model, configuration, plan, metrics.  Nothing
+ * else is touched, and nothing where no run was; a file under one of those names that is not listed is an error, and nothing is
+ * removed. */
 mt_rc mt_output_dir_clear(mt_output_dir *d, mt_err *err);
-/* Remove what a kill left half-made or half-removed.  One that ends in .old.tmp may stay, where something still uses it (on NFS, a
- * reader of its files); then a warning says so. */
+/* Remove what a kill left half-made or half-removed.  One that ends in .old.tmp may stay, where something still uses it (on NFS,
+ * a reader of its files); then a warning says so. */
 mt_rc mt_output_dir_sweep(const mt_output_dir *d, mt_err *err);
 /* It will be: until then what that frees counts as free.  Fails where clearing would. */
 mt_rc mt_output_dir_will_clear(mt_output_dir *d, mt_err *err);

@@ -170,7 +170,8 @@ static mt_rc find_foreign(char **out, const mt_run_files *f, const char *at, con
     return rc;
 }
 
-mt_rc mt_run_files_foreign(char **out, const mt_run_files *f, const char *dir, const char *name, const char *listed_as, mt_err *err)
+mt_rc mt_run_files_foreign(char **out, const mt_run_files *f, const char *dir, const char *name, const char *listed_as,
+                           mt_err *err)
 {
     char *at = mt_path_join(dir, name);
     *out = NULL;

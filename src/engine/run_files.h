@@ -1,7 +1,7 @@
 /* run_files.h - the list of what runs have written into an output directory: OUTPUT/.files, one JSON string a line.
  *
- * A path is listed, and the list synced, before the file gets its name.  So every file of a run is in the list, and a file that is
- * not in it was put there by someone else: --overwrite removes the one kind and never the other. */
+ * A path is listed, and the list synced, before the file gets its name.  So every file of a run is in the list, and a file that
+ * is not in it was put there by someone else: --overwrite removes the one kind and never the other. */
 #ifndef MT_ENGINE_RUN_FILES_H
 #define MT_ENGINE_RUN_FILES_H
 
@@ -27,6 +27,7 @@ mt_rc mt_run_files_add_tree(const char *dir, const char *path, const char *made,
 
 /* The first path at or below `name`, an entry of dir, that is not listed as `listed_as` or below it; *out NULL: all are listed.
  * Newly allocated. */
-mt_rc mt_run_files_foreign(char **out, const mt_run_files *f, const char *dir, const char *name, const char *listed_as, mt_err *err);
+mt_rc mt_run_files_foreign(char **out, const mt_run_files *f, const char *dir, const char *name, const char *listed_as,
+                           mt_err *err);
 
 #endif

@@ -276,7 +276,8 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
     mt_rc rc = dir ? mt_output_dir_own(&t->dir, "tensorboard", err)
                    : mt_fail(err, MT_ENOMEM, "no host memory to open TensorBoard's events");
     if (!rc) rc = mt_events_new_path(&path, dir, err);
-    if (!rc && !(name = mt_path_join("tensorboard", mt_path_base(path)))) rc = mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!rc && !(name = mt_path_join("tensorboard", mt_path_base(path))))
+        rc = mt_fail(err, MT_ENOMEM, "no host memory for a name");
     if (!rc) rc = mt_output_dir_own(&t->dir, name, err);
     /* An evaluation may come before step 1. */
     if (!rc) rc = mt_events_open(&t->metrics.events, path, t->resumed_from ? t->first_step : -1, err);

@@ -10,10 +10,13 @@
 
 mt_ckpt_save mt__train_ckpt(const mt_trainer *t)
 {
-    return (mt_ckpt_save){
-        .output_dir = t->dir.path, .step = t->at.step, .model = &t->export, .io = &t->io,
-        .only_model = t->s->save.save_only_model, .before_publish = mt_output_dir_own_made, .user = (void *)(uintptr_t)&t->dir
-    };
+    return (mt_ckpt_save){ .output_dir = t->dir.path,
+                           .step = t->at.step,
+                           .model = &t->export,
+                           .io = &t->io,
+                           .only_model = t->s->save.save_only_model,
+                           .before_publish = mt_output_dir_own_made,
+                           .user = (void *)(uintptr_t)&t->dir };
 }
 
 /* -- the writing thread ---------------------------------------------------------------------------- */

@@ -191,7 +191,8 @@ static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *wh
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
     read_attention(json_object_get(j, "attention"), &a->attention);
     const int64_t MOST = INT64_C(1) << 40;
-    if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1 || a->micro_tokens > MOST || a->mlp_rows > MOST || a->head_rows > MOST)
+    if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1 || a->micro_tokens > MOST || a->mlp_rows > MOST ||
+        a->head_rows > MOST)
         return mt_fail(err, MT_EFORMAT, "%s: \"arithmetic\" is not one", what);
     return MT_OK;
 }
@@ -229,7 +230,8 @@ static mt_rc read_document(const json_t *doc, saved_state *s, struct tm *now, co
         MT_TRY(mt_json_i64(doc, counts[i].key, -1, counts[i].to, what, err));
         if (*counts[i].to < 0) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is missing or negative", what, counts[i].key);
         if (*counts[i].to > MOST)
-            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is %" PRId64 ", more than any run counts to", what, counts[i].key, *counts[i].to);
+            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is %" PRId64 ", more than any run counts to", what, counts[i].key,
+                           *counts[i].to);
     }
     MT_TRY(mt_json_f64(doc, "window_loss", 0, &p->window_loss, what, err));
     MT_TRY(read_hex(doc, "data", &s->data, what, err));

@@ -340,7 +340,9 @@ static void wait_for_workers(job *j)
         pthread_cond_timedwait(&j->ended, &j->lock, &t);
         if (told || !asked_to_stop(j)) continue;
         told = true;
-        if (!j->error.rc) mt_fail(&j->error, MT_ESTOPPED, "the download of %s was stopped; the same command goes on where it stopped", j->repo->name);
+        if (!j->error.rc)
+            mt_fail(&j->error, MT_ESTOPPED, "the download of %s was stopped; the same command goes on where it stopped",
+                    j->repo->name);
         atomic_store(&j->stop, true);
     }
     pthread_mutex_unlock(&j->lock);

@@ -99,8 +99,8 @@ static void suggest(const mt_hub *hub, const mt__repo *repo, mt_nearest *near)
     const char *slash = strchr(repo->name, '/');
     mt_str_printf(&url, "%s/api/%ss?limit=%d&search=", hub->at.endpoint, kind_of(repo), MAX_SUGGESTIONS);
     mt__hub_escape(&url, slash ? slash + 1 : repo->name, "");
-    bool ok = mt_str_ok(&url) && !mt_http_get(hub->http, &(mt_http_request){ .url = url.s, .stop = hub->o.stop }, &r, &ignored) && r.status == 200 &&
-              !mt_json_parse(&list, r.body.s ? r.body.s : "", r.body.n, "suggestions", &ignored);
+    bool ok = mt_str_ok(&url) && !mt_http_get(hub->http, &(mt_http_request){ .url = url.s, .stop = hub->o.stop }, &r, &ignored) &&
+              r.status == 200 && !mt_json_parse(&list, r.body.s ? r.body.s : "", r.body.n, "suggestions", &ignored);
     for (size_t i = 0; ok && i < json_array_size(list); i++) {
         const char *id = json_string_value(json_object_get(json_array_get(list, i), "id"));
         if (id && strlen(id) < sizeof near->best && mt_hub_is_name(id)) mt_nearest_offer(near, id);

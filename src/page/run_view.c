@@ -37,7 +37,9 @@ static mt_rc metrics_inside(char **out, const char *dir, const char *name, mt_er
 {
     name = below(name, dir);
     if (!is_inside(name))
-        return mt_fail(err, MT_EINVAL, "the metrics of %s are in %s, outside the run, which is not read for that: name it yourself, --metrics %s", dir, name, name);
+        return mt_fail(err, MT_EINVAL,
+                       "the metrics of %s are in %s, outside the run, which is not read for that: name it yourself, --metrics %s",
+                       dir, name, name);
     MT_TRY(mt_path_stays_inside(dir, name, err));
     *out = mt_path_join(dir, name);
     return *out ? MT_OK : no_memory(err);

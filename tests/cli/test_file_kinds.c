@@ -1,6 +1,7 @@
 /* What is opened may not be a file: every path that the program reads or writes, and in its place a FIFO that nobody writes to, a
- * directory, a link out of the folder, a link to itself, a device, and a file of a terabyte that is all holes.  Each ends soon, by
- * itself, and where it fails it says so with the name.  MT_KINDS=all tries every pair (`make soak`); else every fifth, in turn. */
+ * directory, a link out of the folder, a link to itself, a device, and a file of a terabyte that is all holes.  Each ends soon,
+ * by itself, and where it fails it says so with the name.  MT_KINDS=all tries every pair (`make soak`); else every fifth, in
+ * turn. */
 #include "process.h"
 #include "program.h"
 #include "workspace.h"
@@ -11,9 +12,11 @@
 #define DEMO MT_TESTS_DIR "/../data/demo_model"
 
 typedef enum kind { FIFO, DIRECTORY, LINK_OUT, LOOP, DEVICE, SPARSE, KINDS } kind;
-static const char *const kind_names[KINDS] = { "a FIFO", "a directory", "a link out", "a link to itself", "a device", "a terabyte of holes" };
+static const char *const kind_names[KINDS] = { "a FIFO",           "a directory", "a link out",
+                                               "a link to itself", "a device",    "a terabyte of holes" };
 
-/* Which command opens it.  All run in a folder with m (a model with weights), d.jsonl, c.yaml, prompts.txt and out, a run of it. */
+/* Which command opens it.  All run in a folder with m (a model with weights), d.jsonl, c.yaml, prompts.txt and out, a run of it.
+ */
 typedef enum verb { TRAIN, RESUME, OVERWRITE, GENERATE, INSPECT, TOKENIZE, REPORT, CONVERT, COMMANDS } verb;
 #define MADE "--device cpu --batch-size 1 --max-seq-len 64 --num-steps 2 --save-steps 1 --cache-dir cache "
 static const char *const commands[COMMANDS] = {
@@ -81,11 +84,14 @@ static void make_start(const char *root)
 {
     char command[8192], out[8192];
     snprintf(command, sizeof command,
-             "cd '%s' && mkdir start && cd start && mkdir s && cp " DEMO "/tok* s && sed 's/\"hidden_size\": *[0-9]*/\"hidden_size\": 32/; "
-             "s/\"intermediate_size\": *[0-9]*/\"intermediate_size\": 64/; s/\"num_hidden_layers\": *[0-9]*/\"num_hidden_layers\": 1/' " DEMO
-             "/config.json > s/config.json && printf '{\"query\": \"a\", \"response\": \"b\"}\\n' > d.jsonl && echo 'hello' > prompts.txt && "
+             "cd '%s' && mkdir start && cd start && mkdir s && cp " DEMO
+             "/tok* s && sed 's/\"hidden_size\": *[0-9]*/\"hidden_size\": 32/; "
+             "s/\"intermediate_size\": *[0-9]*/\"intermediate_size\": 64/; s/\"num_hidden_layers\": "
+             "*[0-9]*/\"num_hidden_layers\": 1/' " DEMO "/config.json > s/config.json && printf '{\"query\": \"a\", "
+                                                        "\"response\": \"b\"}\\n' > d.jsonl && echo 'hello' > prompts.txt && "
              "echo 'training: {learning_rate: 1e-3}' > c.yaml && '" MT_BINARY
-             "' train --config c.yaml --model-name s --from-scratch --dataset-path d.jsonl --output-dir o " MADE "2>&1 && mv o/final m && "
+             "' train --config c.yaml --model-name s --from-scratch --dataset-path d.jsonl --output-dir o " MADE
+             "2>&1 && mv o/final m && "
              "rm -r o s && '" MT_BINARY "' %s 2>&1 && mv new out",
              root, commands[TRAIN]);
     if (run_shell(command, out, sizeof out)) fail_msg("%s", out);
@@ -123,10 +129,10 @@ static void try_one(const char *root, const struct opened *o, kind k, mt_str *fa
     assert_int_equal(run_shell(command, out, sizeof out), 0);
     if (!put_kind(workspace_path("%s/case/%s", root, o->path).s, k)) return;
     int status = run_case(root, commands[o->by], out, sizeof out);
-    const char *wrong = status > 2                                         ? "it did not end by itself"
-                        : status && !strstr(out, "error: ")                ? "no message"
+    const char *wrong = status > 2                                      ? "it did not end by itself"
+                        : status && !strstr(out, "error: ")             ? "no message"
                         : status && !strstr(out, mt_path_base(o->path)) ? "the message does not name it"
-                                                                           : NULL;
+                                                                        : NULL;
     if (wrong) mt_str_printf(failed, "%s as %s: %s: %s (%d): %s\n", o->path, kind_names[k], commands[o->by], wrong, status, out);
 }
 

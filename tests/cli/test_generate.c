@@ -56,10 +56,12 @@ static void make_model(const char *dir)
 {
     char command[4096], out[4096];
     snprintf(command, sizeof command,
-             "cd '%s' && mkdir m && cp " MODEL "/tok* m && sed 's/\"hidden_size\": *[0-9]*/\"hidden_size\": 32/; s/\"intermediate_size\": "
+             "cd '%s' && mkdir m && cp " MODEL
+             "/tok* m && sed 's/\"hidden_size\": *[0-9]*/\"hidden_size\": 32/; s/\"intermediate_size\": "
              "*[0-9]*/\"intermediate_size\": 64/; s/\"num_hidden_layers\": *[0-9]*/\"num_hidden_layers\": 1/' " MODEL
              "/config.json > m/config.json && printf '{\"query\": \"a\", \"response\": \"b\"}\\n' > d.jsonl && '" MT_BINARY
-             "' train --model-name m --from-scratch --dataset-path d.jsonl --cache-dir c --output-dir o --num-steps 1 --device cpu --max-seq-len 64 "
+             "' train --model-name m --from-scratch --dataset-path d.jsonl --cache-dir c --output-dir o --num-steps 1 --device "
+             "cpu --max-seq-len 64 "
              "2>&1 && mv o/final/* . && rm -r o c m",
              dir);
     if (run_shell(command, out, sizeof out)) fail_msg("%s", out);
@@ -91,9 +93,12 @@ static void control_characters_are_tamed_on_a_terminal_alone(void **state)
     snprintf(file, sizeof file, "%s/prompts.txt", (char *)*state);
     FILE *f = fopen(file, "w");
     assert_non_null(f);
-    fputs("one \x1b]0;title\x07\ntwo \xc2\x9b" "31m\n", f);
+    fputs("one \x1b]0;title\x07\ntwo \xc2\x9b"
+          "31m\n",
+          f);
     fclose(f);
-    const char *const words[] = { MT_BINARY, "generate", MODEL, "--from-scratch", "--device", "cpu", "--max-new-tokens", "2", "--prompts", file, NULL };
+    const char *const words[] = { MT_BINARY,   "generate", MODEL, "--from-scratch", "--device", "cpu", "--max-new-tokens", "2",
+                                  "--prompts", file,       NULL };
     assert_int_equal(pty_run(words, 80, (const char *const[]){ NULL }, out, sizeof out), 0);
     if (!strstr(out, "> one ?]0;title?") || !strstr(out, "> two ??31m")) fail_msg("%s", out);
     assert_null(strchr(out, '\x07'));
@@ -145,7 +150,8 @@ static bool has_generate(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_setup_teardown(weights_that_are_no_numbers_are_named_and_not_answered_with, tempdir_make, tempdir_remove),
+        cmocka_unit_test_setup_teardown(weights_that_are_no_numbers_are_named_and_not_answered_with, tempdir_make,
+                                        tempdir_remove),
         cmocka_unit_test_setup_teardown(control_characters_are_tamed_on_a_terminal_alone, tempdir_make, tempdir_remove),
         cmocka_unit_test(a_prompt_gets_the_same_answer_in_any_company),
         cmocka_unit_test_setup_teardown(memory_and_the_way_prompts_come_in_change_nothing, tempdir_make, tempdir_remove),

@@ -1,8 +1,8 @@
 /* A run that is killed goes on and ends as if nothing had happened: weights, lo, m, v, metrics and all, byte for byte.
  *
  * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is
- * killed again while it resumes.  The same with operations that fail instead, and with all of it mixed: a disk that is slow or full,
- * signals that ask and signals that do not.  MT_KILLS sets how many of each of the four (20; `make soak`: 2,500). */
+ * killed again while it resumes.  The same with operations that fail instead, and with all of it mixed: a disk that is slow or
+ * full, signals that ask and signals that do not.  MT_KILLS sets how many of each of the four (20; `make soak`: 2,500). */
 #include "process.h"
 #include "workspace.h"
 
@@ -170,7 +170,8 @@ static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **
 }
 
 /* One disturbance of a run, drawn: a slow disk or not, then a kill, a failure, a full disk, or a signal at some moment. */
-static void disturb(program *p, const char *root, const char *dir, bool resume, int points, double seconds, uint64_t draw, char *what)
+static void disturb(program *p, const char *root, const char *dir, bool resume, int points, double seconds, uint64_t draw,
+                    char *what)
 {
     static const int signals[] = { SIGKILL, SIGTERM, SIGINT };
     static char fault[64];
@@ -188,21 +189,24 @@ static void disturb(program *p, const char *root, const char *dir, bool resume, 
     }
     program_wait(p);
     if (p->status > 0 && !strstr(p->text, "error:")) fail_msg("%s: status %d without an error: %s", fault, p->status, p->text);
-    snprintf(what + strlen(what), 128 - strlen(what), "[%s signal %d after %.3f s: %d] ", fault, kind >= 3 ? signals[kind - 3] : 0,
-             kind >= 3 ? wait : 0, p->status);
+    snprintf(what + strlen(what), 128 - strlen(what), "[%s signal %d after %.3f s: %d] ", fault,
+             kind >= 3 ? signals[kind - 3] : 0, kind >= 3 ? wait : 0, p->status);
 }
 
-/* A signal that asks leaves a checkpoint at its step, and an older one goes: which are there may differ, what they end in may not. */
+/* A signal that asks leaves a checkpoint at its step, and an older one goes: which are there may differ, what they end in may
+ * not. */
 static void ends_with_the_same_model(program *p, const char *root, const char *dir, const char *what)
 {
     static const char *const parts[] = { "final", "checkpoint-12" };
     set_up(p, root, dir, true);
     if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
     for (size_t i = 0; i < MT_COUNT(parts); i++) {
-        char *difference = workspace_difference(workspace_path("%s/reference/out/%s", root, parts[i]).s, workspace_path("%s/out/%s", dir, parts[i]).s);
+        char *difference = workspace_difference(workspace_path("%s/reference/out/%s", root, parts[i]).s,
+                                                workspace_path("%s/out/%s", dir, parts[i]).s);
         if (difference) fail_msg("%s: %s\n%s", what, difference, p->text);
     }
-    if (!workspace_same_file(workspace_path("%s/reference/out/metrics.jsonl", root).s, workspace_path("%s/out/metrics.jsonl", dir).s))
+    if (!workspace_same_file(workspace_path("%s/reference/out/metrics.jsonl", root).s,
+                             workspace_path("%s/out/metrics.jsonl", dir).s))
         fail_msg("%s: the metrics differ\n%s", what, p->text);
 }
 

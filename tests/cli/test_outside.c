@@ -284,11 +284,12 @@ static void with_little_address_space_it_ends_or_says_so(void **state)
     static const int limits_kb[] = { 200000, 300000, 400000, 500000, 600000, 760000, 1200000 };
     for (size_t i = 0; i < MT_COUNT(limits_kb); i++) {
         char command[4096], out[8192];
-        snprintf(command, sizeof command,
-                 "cd '%s' && rm -rf out && ulimit -v %d && timeout -s KILL 60 '" MT_BINARY
-                 "' train --model-name model --from-scratch --dataset-path rows.json --output-dir out --num-steps 2 --batch-size 8 "
-                 "--device cpu 2>&1",
-                 (char *)*state, limits_kb[i]);
+        snprintf(
+            command, sizeof command,
+            "cd '%s' && rm -rf out && ulimit -v %d && timeout -s KILL 60 '" MT_BINARY
+            "' train --model-name model --from-scratch --dataset-path rows.json --output-dir out --num-steps 2 --batch-size 8 "
+            "--device cpu 2>&1",
+            (char *)*state, limits_kb[i]);
         int status = run_shell(command, out, sizeof out);
         if (status == 1 ? !strstr(out, "error: ") : status != 0) fail_msg("with %d KB: status %d: %s", limits_kb[i], status, out);
         if (limits_kb[i] == 200000) assert_non_null(strstr(out, "ulimit -v")); /* room for one buffer at most */
@@ -305,7 +306,8 @@ static void make_dated_model(const char *root)
     test_path dir = workspace_path("%s/dated", root);
     assert_int_equal(mkdir(dir.s, 0777), 0);
     for (size_t i = 0; i < MT_COUNT(copied); i++)
-        workspace_copy(workspace_path(MT_TESTS_DIR "/../data/demo_model/%s", copied[i]).s, workspace_path("%s/%s", dir.s, copied[i]).s);
+        workspace_copy(workspace_path(MT_TESTS_DIR "/../data/demo_model/%s", copied[i]).s,
+                       workspace_path("%s/%s", dir.s, copied[i]).s);
     workspace_write(dir.s, "tokenizer_config.json",
                     "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{{ strftime_now('%d %b %Y') }}{% for m in messages "
                     "%}<|im_start|>{{ m['role'] }} "
@@ -345,9 +347,9 @@ static void a_run_goes_on_another_day(void **state)
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
 
-MT_TEST_MAIN(RUNS(with_little_address_space_it_ends_or_says_so), RUNS(nobody_reading_is_no_end), RUNS(it_saves_though_its_reader_is_gone),
-             RUNS(a_limit_on_files_is_an_error_that_says_so), RUNS(events_begin_with_step_0),
-             RUNS(on_a_smaller_machine_it_goes_on), RUNS(a_model_directory_that_is_gone_is_saved_all_the_same),
-             RUNS(what_has_moved_is_found_there), RUNS(a_branch_without_a_checkpoint_begins_where_it_did),
-             RUNS(a_metrics_file_of_others_is_not_cut), RUNS(a_kill_while_clearing_leaves_nothing_behind),
-             RUNS(a_run_goes_on_another_day))
+MT_TEST_MAIN(RUNS(with_little_address_space_it_ends_or_says_so), RUNS(nobody_reading_is_no_end),
+             RUNS(it_saves_though_its_reader_is_gone), RUNS(a_limit_on_files_is_an_error_that_says_so),
+             RUNS(events_begin_with_step_0), RUNS(on_a_smaller_machine_it_goes_on),
+             RUNS(a_model_directory_that_is_gone_is_saved_all_the_same), RUNS(what_has_moved_is_found_there),
+             RUNS(a_branch_without_a_checkpoint_begins_where_it_did), RUNS(a_metrics_file_of_others_is_not_cut),
+             RUNS(a_kill_while_clearing_leaves_nothing_behind), RUNS(a_run_goes_on_another_day))

@@ -19,8 +19,8 @@ typedef struct op {
     mt_disk_record r;
     char *path, *to;
     const uint8_t *data;
-    int dir;         /* whose entries it changes, or which it syncs; -1: none */
-    int object;      /* which file or directory it makes, moves, removes, writes or syncs */
+    int dir;    /* whose entries it changes, or which it syncs; -1: none */
+    int object; /* which file or directory it makes, moves, removes, writes or syncs */
 } op;
 
 typedef struct object {
@@ -239,12 +239,13 @@ static void apply_names(const journal *j, const moment *m, tree *t)
     tree_clear(t, j->n_objects);
     for (int i = 0; i < m->at; i++) {
         const op *o = &j->ops[i];
-        bool changes = o->r.op == MT_DISK_CREATE || o->r.op == MT_DISK_MKDIR || o->r.op == MT_DISK_RENAME || o->r.op == MT_DISK_REMOVE;
+        bool changes =
+            o->r.op == MT_DISK_CREATE || o->r.op == MT_DISK_MKDIR || o->r.op == MT_DISK_RENAME || o->r.op == MT_DISK_REMOVE;
         if (!changes || o->dir < 0 || i > upto[o->dir]) continue;
         const char *from = mt_path_base(o->path), *to = mt_path_base(o->to);
         if (o->r.op == MT_DISK_RENAME || o->r.op == MT_DISK_REMOVE) tree_drop(t, o->dir, from, strlen(from));
-        if (o->r.op != MT_DISK_REMOVE) tree_set(t, o->dir, o->r.op == MT_DISK_RENAME ? to : from,
-                                                strlen(o->r.op == MT_DISK_RENAME ? to : from), o->object);
+        if (o->r.op != MT_DISK_REMOVE)
+            tree_set(t, o->dir, o->r.op == MT_DISK_RENAME ? to : from, strlen(o->r.op == MT_DISK_RENAME ? to : from), o->object);
     }
 }
 
@@ -295,11 +296,18 @@ static void set_up(program *p, const char *root, const char *dir, bool resume)
     model = workspace_path("%s/model", root);
     rows = workspace_path("%s/rows.json", root);
     program_init(p, dir);
-    const char *const args[] = { "train",           "--model-name", model.s,          "--from-scratch", "--dataset-path", rows.s,
-                                 "--output-dir",    "out",          "--num-steps",    "6",              "--save-steps",   "2",
-                                 "--keep-last",     "2",            "--batch-size",   "8",              "--device",       "cpu",
-                                 "--learning-rate", "3e-3",         "--log-interval", "1",              "--set",
-                                 "logging.enable_timing=false" };
+    const char *const args[] = { "train",           "--model-name",
+                                 model.s,           "--from-scratch",
+                                 "--dataset-path",  rows.s,
+                                 "--output-dir",    "out",
+                                 "--num-steps",     "6",
+                                 "--save-steps",    "2",
+                                 "--keep-last",     "2",
+                                 "--batch-size",    "8",
+                                 "--device",        "cpu",
+                                 "--learning-rate", "3e-3",
+                                 "--log-interval",  "1",
+                                 "--set",           "logging.enable_timing=false" };
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(p, args[i]);
     if (resume) program_arg(p, "--resume");
 }

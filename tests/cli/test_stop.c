@@ -1,5 +1,5 @@
-/* A signal before the first step: the program ends within a second and leaves nothing half-made.  And data that would fill the disk
- * ends before it does. */
+/* A signal before the first step: the program ends within a second and leaves nothing half-made.  And data that would fill the
+ * disk ends before it does. */
 #include "process.h"
 #include "workspace.h"
 
@@ -22,10 +22,11 @@ static void make_slow_data(const char *root)
     assert_int_equal(mkdir(workspace_path("%s/cache", root).s, 0777), 0);
     workspace_copy(DEMO "config.json", workspace_path("%s/slow/config.json", root).s);
     workspace_copy(DEMO "tokenizer.json", workspace_path("%s/slow/tokenizer.json", root).s);
-    workspace_write(root, "slow/tokenizer_config.json",
-                    "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{% for m in messages %}{% for i in range(30000) %}{% endfor %}"
-                    "<|im_start|>{{ m['role'] }} {{ m['content'] }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>"
-                    "assistant {% endif %}\"}");
+    workspace_write(
+        root, "slow/tokenizer_config.json",
+        "{\"eos_token\": \"<|im_end|>\", \"chat_template\": \"{% for m in messages %}{% for i in range(30000) %}{% endfor %}"
+        "<|im_start|>{{ m['role'] }} {{ m['content'] }}<|im_end|>{% endfor %}{% if add_generation_prompt %}<|im_start|>"
+        "assistant {% endif %}\"}");
     for (int i = 0; i < 20000; i++) mt_str_printf(&s, "{\"query\": \"a %d\", \"response\": \"b %d\"}\n", i, i);
     workspace_write(root, "chat.jsonl", s.s);
     mt_str_free(&s);
@@ -34,9 +35,9 @@ static void make_slow_data(const char *root)
 static void set_up(program *p, const char *root, const char *command)
 {
     program_init(p, root);
-    const char *const args[] = { command,    "--model-name", "slow",         "--dataset-path", "chat.jsonl",
-                                 "--device", "cpu",          "--cache-dir",  "cache",          "--num-workers",
-                                 "2",        "--output-dir", "out",          "--num-steps",    "1" };
+    const char *const args[] = { command,    "--model-name", "slow",        "--dataset-path", "chat.jsonl",
+                                 "--device", "cpu",          "--cache-dir", "cache",          "--num-workers",
+                                 "2",        "--output-dir", "out",         "--num-steps",    "1" };
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(p, args[i]);
     if (strcmp(command, "train") == 0) program_arg(p, "--from-scratch");
 }
@@ -44,7 +45,8 @@ static void set_up(program *p, const char *root, const char *command)
 static void wait_for_tokenizing(const char *root)
 {
     test_path cache = workspace_path("%s/cache", root);
-    for (int i = 0; i < 2000 && tempdir_count(cache.s, ".samples.tmp") == 0; i++) nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
+    for (int i = 0; i < 2000 && tempdir_count(cache.s, ".samples.tmp") == 0; i++)
+        nanosleep(&(struct timespec){ 0, 5000000 }, NULL);
     assert_int_equal(tempdir_count(cache.s, ".samples.tmp"), 1);
 }
 
@@ -131,7 +133,8 @@ static void a_store_that_outgrows_the_cache_ends_while_it_is_made(void **state)
     static program p;
     mt_str s = { 0 };
     make_slow_data(root);
-    for (int i = 0; i < 20000; i++) mt_str_printf(&s, "{\"query\": \"a question that is no. %d\", \"response\": \"an answer, %d\"}\n", i, i);
+    for (int i = 0; i < 20000; i++)
+        mt_str_printf(&s, "{\"query\": \"a question that is no. %d\", \"response\": \"an answer, %d\"}\n", i, i);
     workspace_write(root, "chat.jsonl", s.s);
     mt_str_free(&s);
     set_up(&p, root, "data");

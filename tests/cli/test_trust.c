@@ -11,14 +11,21 @@
 static void set_up(program *p, const char *root, const char *out)
 {
     program_init(p, root);
-    const char *const args[] = { "train",          "--model-name", "model",        "--from-scratch", "--dataset-path",
-                                 "rows.json",      "--output-dir", out,            "--num-steps",    "2",
-                                 "--save-steps",   "1",            "--batch-size", "8",              "--device",
-                                 "cpu" };
+    const char *const args[] = { "train",          "--model-name",
+                                 "model",          "--from-scratch",
+                                 "--dataset-path", "rows.json",
+                                 "--output-dir",   out,
+                                 "--num-steps",    "2",
+                                 "--save-steps",   "1",
+                                 "--batch-size",   "8",
+                                 "--device",       "cpu" };
     for (size_t i = 0; i < MT_COUNT(args); i++) program_arg(p, args[i]);
 }
 
-static void make_dir(const char *root, const char *name) { assert_int_equal(mkdir(workspace_path("%s/%s", root, name).s, 0777), 0); }
+static void make_dir(const char *root, const char *name)
+{
+    assert_int_equal(mkdir(workspace_path("%s/%s", root, name).s, 0777), 0);
+}
 static bool is_there(const char *root, const char *name) { return access(workspace_path("%s/%s", root, name).s, F_OK) == 0; }
 
 static void link_to(const char *root, const char *name, const char *to)
@@ -184,8 +191,8 @@ static void nothing_in_an_output_directory_is_written_through_a_link(void **stat
 {
     const char *root = *state;
     static const char text[] = "a file of the user's own\n";
-    static const char *const names[] = { "metrics.jsonl", "log.txt", "config.yaml", "plan.json", "plan.json.tmp", ".lock", ".files",
-                                         "report.html" };
+    static const char *const names[] = { "metrics.jsonl", "log.txt", "config.yaml", "plan.json",
+                                         "plan.json.tmp", ".lock",   ".files",      "report.html" };
     static program p;
     for (size_t i = 0; i < MT_COUNT(names); i++) {
         mt_err err = { 0 };
@@ -245,7 +252,8 @@ static void forge(const char *ckpt, const char *key, json_t *value)
 static void numbers_that_no_run_counts_to_are_refused(void **state)
 {
     const char *root = *state;
-    static const char *const keys[] = { "step", "updates", "tokens", "trained_tokens", "skipped_steps", "bad_in_row", "window_steps" };
+    static const char *const keys[] = { "step",          "updates",    "tokens",      "trained_tokens",
+                                        "skipped_steps", "bad_in_row", "window_steps" };
     static program p;
     set_up(&p, root, "out");
     run_ok(&p);

@@ -10,7 +10,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
-static bool moody;    /* every second call is interrupted, and the others move one byte */
+static bool moody; /* every second call is interrupted, and the others move one byte */
 static int n_calls;
 
 static bool interrupted(void)

@@ -663,7 +663,8 @@ static void a_request_to_stop_ends_a_download_at_once(void **state)
     char *dir = NULL;
     mt_hub *hub;
     hub_add_rule(r->s, (hub_rule){ .match = "/lfs/", .slow_ms = 500 });
-    assert_ok(mt_hub_open(&hub, &(mt_hub_options){ .piece_bytes = PIECE, .n_connections = 3, .pause_s = 0.01, .stop = &s.flag }, &err));
+    assert_ok(
+        mt_hub_open(&hub, &(mt_hub_options){ .piece_bytes = PIECE, .n_connections = 3, .pause_s = 0.01, .stop = &s.flag }, &err));
     assert_int_equal(pthread_create(&t, NULL, ask_to_stop, &s), 0);
     assert_int_equal(mt_hub_model(hub, "acme/tiny", "", MT_HUB_MODEL, &dir, &err), MT_ESTOPPED);
     double ended_s = mt_now_s();
@@ -688,6 +689,5 @@ MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_te
              RIG(an_unknown_name_is_answered_with_the_nearest), RIG(without_a_network_it_says_how_to_bring_it),
              RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first),
              RIG(every_failing_file_call_leaves_a_cache_that_works), RIG(a_broken_download_goes_on_where_it_was),
-             RIG(what_was_left_by_a_stranger_is_not_believed),
-             RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again), RIG(a_request_to_stop_ends_a_download_at_once), RIG(two_at_once_fetch_it_once),
-             RIG(the_others_lock_is_waited_for))
+             RIG(what_was_left_by_a_stranger_is_not_believed), RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again),
+             RIG(a_request_to_stop_ends_a_download_at_once), RIG(two_at_once_fetch_it_once), RIG(the_others_lock_is_waited_for))

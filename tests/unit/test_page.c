@@ -377,8 +377,10 @@ static void a_taken_port_is_named(void **state)
 /* On a machine with several users the port is open to all of them. */
 static void without_the_key_the_server_answers_nothing(void **state)
 {
-    static const char *const requests[] = { "GET / HTTP/1.1\r\n\r\n", "GET /data HTTP/1.1\r\n\r\n", "GET /data?from=0 HTTP/1.1\r\n\r\n",
-                                            "GET /00000000000000000000000000000000/ HTTP/1.1\r\n\r\n", "GET // HTTP/1.1\r\n\r\n" };
+    static const char *const requests[] = { "GET / HTTP/1.1\r\n\r\n", "GET /data HTTP/1.1\r\n\r\n",
+                                            "GET /data?from=0 HTTP/1.1\r\n\r\n",
+                                            "GET /00000000000000000000000000000000/ HTTP/1.1\r\n\r\n",
+                                            "GET // HTTP/1.1\r\n\r\n" };
     int port;
     mt_server *server = serve(*state, &port);
     for (size_t i = 0; i < MT_COUNT(requests); i++) {

@@ -423,8 +423,10 @@ static void running_out_of_memory_is_said_and_nothing_is_lost(void **state)
 static void turns_behind_max_seq_len_are_not_rendered(void **state)
 {
     enum { TURNS = 1000 };
-    static const char *const headers[] = { "<|im_start|>{{ m.role }}\n",                                    /* one sample */
-                                           "<|im_start|>{{ m.role }}{% if loop.last %} now{% endif %}\n" }; /* one for each answer */
+    static const char *const headers[] = {
+        "<|im_start|>{{ m.role }}\n", /* one sample */
+        "<|im_start|>{{ m.role }}{% if loop.last %} now{% endif %}\n"
+    }; /* one for each answer */
     const char *dir = *state;
     mt_str json = { 0 };
     mt_str_puts(&json, "{\"messages\": [");

@@ -280,7 +280,8 @@ static void fresh_weights_are_as_large_as_transformers_makes_them(void **state)
 }
 
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted), IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused),
-             IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
-             IN_TEMPDIR(numbers_that_are_not_finite_are_refused_by_name), cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone),
+MT_TEST_MAIN(IN_TEMPDIR(what_does_not_fit_is_named), IN_TEMPDIR(tensors_nobody_asks_for_are_counted),
+             IN_TEMPDIR(an_unknown_type_with_something_left_over_is_refused), IN_TEMPDIR(a_model_without_a_head_tensor_is_tied),
+             IN_TEMPDIR(numbers_that_are_not_finite_are_refused_by_name),
+             cmocka_unit_test(fresh_weights_depend_on_seed_and_name_alone),
              cmocka_unit_test(fresh_weights_are_as_large_as_transformers_makes_them))
