@@ -36,7 +36,7 @@ mt_rc mt_outfile_open(mt_outfile *f, const char *path, size_t bytes, mt_err *err
         return mt_fail(err, MT_ENOMEM, "no host memory to write %s", path);
     }
     mt_rc rc = mt_disk_open(&f->fd, f->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, err);
-    if (rc) mt_note(err, "creating a file");
+    if (rc == MT_ENOENT) rc = mt_fail_errno(err, MT_EIO, "creating %s", f->tmp); /* its folder is not there */
     f->opened = !rc;
     if (!rc) rc = reserve(f, bytes, err);
     if (rc) mt_outfile_close(f);
