@@ -197,7 +197,7 @@ static void disturb(program *p, const char *root, const char *dir, bool resume, 
  * not. */
 static void ends_with_the_same_model(program *p, const char *root, const char *dir, const char *what)
 {
-    static const char *const parts[] = { "final", "checkpoint-12" };
+    static const char *const parts[] = { "final" }; /* a checkpoint at the last step may say that an evaluation was still to come */
     set_up(p, root, dir, true);
     if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
     for (size_t i = 0; i < MT_COUNT(parts); i++) {
