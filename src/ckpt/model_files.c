@@ -142,6 +142,8 @@ mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *
     return MT_OK;
 }
 
+bool mt_model_files_has(const char *dir, const char *name) { return mt_dir_exists(dir) && has(dir, name); }
+
 bool mt_model_files_exist(const char *path) { return mt_dir_exists(path) || (mt_file_exists(path) && mt_gguf_is(path)); }
 
 /* -- read ------------------------------------------------------------------------------------------ */

@@ -21,6 +21,8 @@ mt_rc mt_model_files_stop_ids(mt_stop_ids *out, const char *path, mt_err *err);
 mt_rc mt_model_files_read(char **text, size_t *n, const char *path, const char *name, mt_err *err);
 /* Fails if a file of the model directory is a link that leads out of it (mt_path_stays_inside).  A .gguf file is fine. */
 mt_rc mt_model_files_check(const char *path, mt_err *err);
+/* A directory has a file of that name. */
+bool mt_model_files_has(const char *dir, const char *name);
 /* A directory or a .gguf file is there. */
 bool mt_model_files_exist(const char *path);
 

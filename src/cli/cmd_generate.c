@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *model, *file, *system, *dtype, *device;
+    const char *model, *file, *system, *dtype, *device, *assume;
     mt_flag_strs prompts;
     uint64_t device_memory;
     int64_t max_new_tokens, seed;
@@ -60,6 +60,8 @@ static mt_rc open_model(session *s, mt_err *err)
     char text[256] = "";
     const char *dir = s->dir;
     MT_TRY(mt_model_files_config(&s->config, dir, err));
+    MT_TRY(mt_config_assume(&s->config, s->o->assume, err));
+    MT_TRY(mt_config_check_known(s->config, err));
     if (!s->o->from_scratch) MT_TRY(mt_shards_open(&s->shards, dir, err));
     MT_TRY(mt_weights_model(&s->model, &s->config, s->shards, NULL, text, err));
     notice(text);
@@ -206,6 +208,7 @@ int mt_cmd_generate(int argc, char **argv)
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
         { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE",
           "use no more than this: 64M, 8G; layers that do not fit pass through", false },
+        { "--assume", MT_FLAG_STR, &o.assume, "FAMILY", "the family of a model_type that is not known: llama", false },
         { "--from-scratch", MT_FLAG_BOOL, &o.from_scratch, NULL, "random weights from config.json alone, to compare with",
           false },
     };

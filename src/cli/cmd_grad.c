@@ -13,7 +13,7 @@
 #include <string.h>
 
 typedef struct options {
-    const char *model, *tokens, *out, *dtype, *device;
+    const char *model, *tokens, *out, *dtype, *device, *assume;
     uint64_t device_memory;
     bool logits;
 } options;
@@ -33,6 +33,8 @@ static mt_rc open_model(job *j, const options *o, mt_err *err)
 {
     char notice[256];
     MT_TRY(mt_model_files_config(&j->config, o->model, err));
+    MT_TRY(mt_config_assume(&j->config, o->assume, err));
+    MT_TRY(mt_config_check_known(j->config, err));
     MT_TRY(mt_shards_open(&j->shards, o->model, err));
     MT_TRY(mt_weights_model(&j->model, &j->config, j->shards, NULL, notice, err));
     for (size_t i = 0; i < j->config->n_assumptions; i++) mt_warn("%s", j->config->assumptions[i]);
@@ -195,6 +197,7 @@ int mt_cmd_grad(int argc, char **argv)
         { "--dtype", MT_FLAG_STR, &o.dtype, "TYPE", "float32 (default) or bfloat16", false },
         { "--device", MT_FLAG_STR, &o.device, "WORD", "auto (default), cpu, cuda, cuda:N", false },
         { "--device-memory", MT_FLAG_MEMORY, &o.device_memory, "SIZE", "use no more than this: 64M, 8G", false },
+        { "--assume", MT_FLAG_STR, &o.assume, "FAMILY", "the family of a model_type that is not known: llama", false },
     };
     const mt_usage usage = {
         "grad", "MODEL --tokens FILE --out FILE [options]",

@@ -18,6 +18,7 @@ typedef struct found {
     mt_model *model;
     char tying[256];
     size_t n_unused;
+    bool known; /* the family is not a guess */
 } found;
 
 /* A directory with config.json and no weights at all is worth a look too; one that lost a shard is broken. */
@@ -33,9 +34,11 @@ static bool has_index(const char *dir)
     return yes;
 }
 
-static mt_rc find(found *f, const char *dir, mt_err *err)
+static mt_rc find(found *f, const char *dir, const char *assume, mt_err *err)
 {
     MT_TRY(mt_model_files_config(&f->config, dir, err));
+    MT_TRY(mt_config_assume(&f->config, assume, err));
+    f->known = !f->config->document;
     mt_rc rc = mt_model_files_exist(dir) ? mt_shards_open(&f->shards, dir, err) : MT_ENOENT;
     if (rc && (rc != MT_ENOENT || has_index(dir))) return rc;
     MT_TRY(mt_weights_model(&f->model, &f->config, f->shards, NULL, f->tying, err));
@@ -165,6 +168,9 @@ static void print_found(const found *f, const char *dir, bool tensors)
     print_files(f);
     for (size_t i = 0; i < f->config->n_assumptions; i++) printf("assumed      %s\n", f->config->assumptions[i]);
     if (f->tying[0]) printf("assumed      %s\n", f->tying);
+    if (!f->known)
+        printf("training     refused while the family is a guess: model.family: %s (--assume %s) says that it is right\n",
+               f->config->family->name, f->config->family->name);
     if (f->config->dropout_key)
         printf("dropout      %s %g in config.json; training drops nothing\n", f->config->dropout_key, f->config->dropout);
     printf("this CPU     %s, %.0f GFLOP/s on one core\n", blas, mt_blas_gflops());
@@ -175,12 +181,14 @@ int mt_cmd_inspect(int argc, char **argv)
 {
     mt_err err = { 0 };
     found f = { 0 };
-    const char *dir;
+    const char *dir, *assume = NULL;
     bool tensors = false, help;
-    const mt_flag flags[] = { { "--tensors", MT_FLAG_BOOL, &tensors, NULL, "list every tensor with its shape", false } };
+    const mt_flag flags[] = { { "--tensors", MT_FLAG_BOOL, &tensors, NULL, "list every tensor with its shape", false },
+                              { "--assume", MT_FLAG_STR, &assume, "FAMILY",
+                                "the family of a model_type that is not known: llama", false } };
     const mt_usage usage = {
         "inspect",
-        "MODEL [--tensors]",
+        "MODEL [options]",
         "Show what a model (a directory, a config.json, or a name on the hub) holds, and what had to be assumed.",
         "MODEL",
         flags,
@@ -190,7 +198,7 @@ int mt_cmd_inspect(int argc, char **argv)
     char *at = NULL;
     if (!rc && !help) {
         rc = mt_hub_bar_model(dir, "", MT_HUB_CONFIG, &at, &err);
-        if (!rc) rc = find(&f, at, &err);
+        if (!rc) rc = find(&f, at, assume, &err);
         if (!rc) print_found(&f, at, tensors);
     }
     mt_free(at);

@@ -44,6 +44,7 @@ static mt_rc open_files(mt_subject *s, const char *path, const mt_settings *set,
 {
     const mt_model_options o = mt_plan_model_options(set);
     MT_TRY(mt_model_files_config(&s->config, path, err));
+    MT_TRY(mt_config_assume(&s->config, set->model.family, err));
     return mt_model_create(&s->model, s->config, &o, err);
 }
 

@@ -3,6 +3,7 @@
 #include "model/part.h"
 
 #include "base/file.h"
+#include "base/nearest.h"
 #include "base/str.h"
 #include "base/utf8.h"
 
@@ -195,6 +196,32 @@ static mt_rc refuse_unfit(reader *r)
     return MT_OK;
 }
 
+static bool ends_in(const char *text, const char *end)
+{
+    size_t n = strlen(text), k = strlen(end);
+    return n >= k && strcmp(text + n - k, end) == 0;
+}
+
+/* A type that is not known may be anything: what is certainly not a text decoder is never taken for one. */
+static mt_rc refuse_other_kinds(reader *r)
+{
+    static const char *const senses[] = { "vision_config",  "audio_config",   "vision_tower",    "mm_vision_tower", "image_token_id",
+                                          "image_token_index", "thinker_config", "speech_config", "visual",          NULL };
+    static const char *const encoders[] = { "type_vocab_size", "classifier_pooling", "feed_forward_proj", NULL };
+    const char *key = mt__config_spelling(r->top, senses), *architecture = r->c->architecture;
+    bool causal = ends_in(architecture, "ForCausalLM") || ends_in(architecture, "LMHeadModel") || !*architecture;
+    if (key || ends_in(architecture, "ForConditionalGeneration"))
+        return mt_fail(r->err, MT_EUNSUPPORTED,
+                       "%s: \"%s\" is a multimodal model (%s%s%s) whose text part is not one megatrain knows; text models are "
+                       "trained here",
+                       r->path, r->c->model_type, key ? "it has \"" : "", key ? key : architecture, key ? "\"" : "");
+    key = mt__config_spelling(r->doc, encoders);
+    if (!causal || key)
+        return mt_fail(r->err, MT_EUNSUPPORTED, "%s: \"%s\" (%s%s) is not a text decoder; megatrain trains decoder-only models",
+                       r->path, r->c->model_type, causal ? "it has " : "", causal ? key : architecture);
+    return MT_OK;
+}
+
 /* The text part of a multimodal model's config; its own type, where it has one, decides. */
 static void find_text(reader *r)
 {
@@ -238,6 +265,7 @@ static mt_rc guess_family(reader *r)
 {
     mt_config *c = r->c;
     r->guessed = !r->as;
+    MT_TRY(refuse_other_kinds(r));
     c->family = r->as ? r->as : &mt_family_llama;
     for (const mt_family *const *f = mt_families; !r->as && *f; f++)
         if (n_telling(r->doc, *f) > n_telling(r->doc, c->family)) c->family = *f;
@@ -248,7 +276,10 @@ static mt_rc guess_family(reader *r)
                        "not supported",
                        r->path, c->model_type, c->family->name, foreign);
     bool by_keys = n_telling(r->doc, c->family) > 0;
-    c->decided_by = r->as ? "tensor names" : by_keys ? "config keys" : "nothing better";
+    c->decided_by = r->as_told ? "model.family" : r->as ? "tensor names" : by_keys ? "config keys" : "nothing better";
+    if (r->as_told)
+        return assume(r, "model_type \"%s\" is unknown; it is treated as %s because model.family says so", c->model_type,
+                      c->family->name);
     if (r->as)
         return assume(
             r, "model_type \"%s\" is unknown; its tensors have the names and shapes of a %s model's, so it is treated as one",
@@ -342,6 +373,46 @@ mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family,
 {
     *out = NULL;
     return read_all(out, &(reader){ .top = c->document, .path = "config.json", .as = family, .err = err });
+}
+
+/* -- the user's word ------------------------------------------------------------------------------- */
+
+static mt_rc find_named(const mt_family **out, const char *name, mt_err *err)
+{
+    mt_nearest near = { .word = name };
+    for (const mt_family *const *f = mt_families; *f; f++) {
+        if (strcmp((*f)->name, name) == 0) return *out = *f, MT_OK;
+        mt_nearest_offer(&near, (*f)->name);
+    }
+    return mt_fail(err, MT_EINVAL, "model.family: there is no family \"%.60s\"%s%s%s", name, *near.best ? "; did you mean " : "",
+                   near.best, *near.best ? "?" : "; megatrain families lists them");
+}
+
+mt_rc mt_config_assume(mt_config **c, const char *family, mt_err *err)
+{
+    const mt_family *named = NULL;
+    mt_config *told = NULL;
+    if (!family || !*family) return MT_OK;
+    MT_TRY(find_named(&named, family, err));
+    if (!(*c)->document) {
+        if ((*c)->family == named) return MT_OK;
+        return mt_fail(err, MT_EINVAL, "model.family: config.json says that this is a %s model, not %s; leave model.family out",
+                       (*c)->family->name, family);
+    }
+    MT_TRY(read_all(&told, &(reader){ .top = (*c)->document, .path = "config.json", .as = named, .as_told = true, .err = err }));
+    mt_config_close(*c);
+    *c = told;
+    return MT_OK;
+}
+
+mt_rc mt_config_check_known(const mt_config *c, mt_err *err)
+{
+    if (!c->document) return MT_OK;
+    return mt_fail(err, MT_EUNSUPPORTED,
+                   "config.json: model_type \"%s\"%s%s is not known here (megatrain families lists what is), and a guess may be "
+                   "silently wrong.  If it computes exactly as a %s model does, say so with model.family: %s (--assume %s)",
+                   c->model_type, *c->architecture ? ", architecture " : "", c->architecture, c->family->name, c->family->name,
+                   c->family->name);
 }
 
 mt_rc mt_config_parse_as(mt_config **out, const char *text, size_t n, const char *what, const mt_family *family, mt_err *err)

@@ -67,7 +67,7 @@ typedef struct mt_layer_spec {
 
 typedef struct mt_config {
     const mt_family *family;
-    const char *decided_by; /* what told the family: "model_type", "architectures", "config keys", "tensor names" */
+    const char *decided_by; /* what told the family: "model_type", "architectures", "config keys", "tensor names", "model.family" */
     void *document;         /* config.json itself, while the family is a guess that tensor names may correct; else NULL */
     char model_type[64], architecture[96];
     int64_t D, F, L, H, K, Dh, V; /* see ops.h; V as config.json has it */
@@ -114,6 +114,10 @@ mt_rc mt_config_parse(mt_config **out, const char *text, size_t n, const char *w
 mt_rc mt_config_parse_as(mt_config **out, const char *text, size_t n, const char *what, const mt_family *family, mt_err *err);
 /* The same config.json taken for another family's; of a config whose family is a guess. */
 mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family, mt_err *err);
+/* The user says which family a model of an unknown type is: *c is read again as that.  NULL or "": nothing was said. */
+mt_rc mt_config_assume(mt_config **c, const char *family, mt_err *err);
+/* Refuses a family that is only a guess: what is computed with it may be silently wrong. */
+mt_rc mt_config_check_known(const mt_config *c, mt_err *err);
 void mt_config_close(mt_config *c);
 
 /* Longrope has two lists of factors: a document of more than original_positions rows turns by the long one, others by the short one, as

@@ -9,6 +9,7 @@ typedef struct mt__config_reader {
     const json_t *top; /* the whole file; the same unless it is of a multimodal model */
     const char *path;
     const mt_family *as; /* the family is given, not looked for */
+    bool as_told;        /* by the user */
     bool guessed;        /* neither given nor told by type or architecture */
     mt_config *c;
     mt_err *err;

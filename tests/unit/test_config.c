@@ -105,14 +105,57 @@ static void an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions(
     mt_config_close(c);
 }
 
+static void what_is_not_a_text_decoder_is_never_taken_for_llama(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    static const struct {
+        const char *keys, *says;
+    } cases[] = {
+        { "\"model_type\": \"bert\", \"architectures\": [\"BertForMaskedLM\"]", "not a text decoder" },
+        { "\"model_type\": \"bert\", \"type_vocab_size\": 2", "not a text decoder" },
+        { "\"model_type\": \"t5\", \"is_encoder_decoder\": true", "encoder-decoder" },
+        { "\"model_type\": \"umt5\", \"feed_forward_proj\": \"gated-gelu\"", "not a text decoder" },
+        { "\"model_type\": \"wombat_vl\", \"vision_config\": {\"depth\": 3}", "multimodal" },
+        { "\"model_type\": \"wombat\", \"architectures\": [\"WombatForConditionalGeneration\"]", "multimodal" },
+        { "\"model_type\": \"wombat_llama\", \"architectures\": [\"WombatForCausalLM\"], \"mm_vision_tower\": \"x\"", "multimodal" },
+    };
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "{%s, " SHAPE "}", cases[i].keys);
+        assert_int_equal(open_text(&c, text, &err), MT_EUNSUPPORTED);
+        assert_says(cases[i].says);
+    }
+}
+
+static void a_guess_is_refused_until_the_user_says_so(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_config *c;
+    assert_ok(open_text(&c, "{\"model_type\": \"wombat\", \"architectures\": [\"WombatForCausalLM\"], " SHAPE "}", &err));
+    assert_int_equal(mt_config_check_known(c, &err), MT_EUNSUPPORTED);
+    assert_says("model.family: llama (--assume llama)");
+    assert_ok(mt_config_assume(&c, "", &err));
+    assert_int_equal(mt_config_check_known(c, &err), MT_EUNSUPPORTED);
+    assert_int_equal(mt_config_assume(&c, "wombat", &err), MT_EINVAL);
+    assert_ok(mt_config_assume(&c, "qwen3", &err));
+    assert_ok(mt_config_check_known(c, &err));
+    assert_string_equal(c->family->name, "qwen3");
+    assert_string_equal(c->decided_by, "model.family");
+    assert_int_equal(mt_config_assume(&c, "llama", &err), MT_EINVAL); /* that is settled */
+    mt_config_close(c);
+}
+
 static void names_are_fit_to_be_shown(void **state)
 {
     (void)state;
     mt_err err = { 0 };
     mt_config *c;
-    assert_ok(open_text(&c, "{\"model_type\": \"wom\\u001b[2Jbat\", \"architectures\": [\"W\\u0007M\"], " SHAPE "}", &err));
+    assert_ok(open_text(&c, "{\"model_type\": \"wom\\u001b[2Jbat\", \"architectures\": [\"W\\u0007ForCausalLM\"], " SHAPE "}", &err));
     assert_string_equal(c->model_type, "wom?[2Jbat");
-    assert_string_equal(c->architecture, "W?M");
+    assert_string_equal(c->architecture, "W?ForCausalLM");
     assert_non_null(strstr(c->assumptions[0], "wom?[2Jbat"));
     mt_config_close(c);
 }
@@ -242,6 +285,7 @@ static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
 
 MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side), cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
              cmocka_unit_test(dropout_is_noticed), cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
-             cmocka_unit_test(names_are_fit_to_be_shown),
+             cmocka_unit_test(what_is_not_a_text_decoder_is_never_taken_for_llama),
+             cmocka_unit_test(a_guess_is_refused_until_the_user_says_so), cmocka_unit_test(names_are_fit_to_be_shown),
              cmocka_unit_test(numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them),
              cmocka_unit_test(bad_configs_are_refused_in_words), cmocka_unit_test(layouts_put_decayed_first_and_frozen_last))
