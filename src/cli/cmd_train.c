@@ -21,6 +21,7 @@ typedef struct app {
     mt_settings s;
     mt_train_screen screen;
     mt_server *server; /* NULL: no dashboard */
+    bool stopped;      /* by a signal, before its last step */
 } app;
 
 /* -- signals --------------------------------------------------------------------------------------- */
@@ -30,6 +31,15 @@ static bool asked_to_stop(void *user)
     (void)user;
     return atomic_load(mt_stop_flag());
 }
+
+static bool asked_to_save(void *user)
+{
+    (void)user;
+    return mt_stop_take_save();
+}
+
+/* As a shell counts programs that a signal ended: 130 behind SIGINT, 143 behind SIGTERM. */
+enum { SIGNAL_STATUS = 128 };
 
 /* -- data ------------------------------------------------------------------------------------------ */
 
@@ -56,7 +66,7 @@ static void on_sample(void *user, int64_t step, const char *prompt, const char *
 static mt_train_hooks hooks_of(app *a)
 {
     return (mt_train_hooks){ .user = a, .open_source = open_source, .loading = on_loading, .step = on_step, .eval = on_eval,
-                             .sample = on_sample, .saved = on_saved, .stop = asked_to_stop };
+                             .sample = on_sample, .saved = on_saved, .stop = asked_to_stop, .save = asked_to_save };
 }
 
 static mt_rc run(app *a, mt_trainer *t, mt_err *err)
@@ -70,6 +80,7 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
     mt_rc rc = mt_trainer_run(t, &result, err);
     mt_train_screen_finish(&a->screen);
     if (!rc) mt_train_screen_end(&a->screen, &a->s, &result);
+    a->stopped = !rc && result.stopped;
     return rc;
 }
 
@@ -244,5 +255,7 @@ int mt_cmd_train(int argc, char **argv)
     mt_log_set_sink(NULL, NULL);
     mt_train_screen_deinit(&a.screen);
     mt_settings_deinit(&a.s);
-    return rc ? mt_cli_failed(&err) : 0;
+    bool stopped = a.stopped || rc == MT_ESTOPPED;
+    int status = rc ? mt_cli_failed(&err) : 0;
+    return stopped && mt_stop_signal() ? SIGNAL_STATUS + mt_stop_signal() : status;
 }

@@ -6,7 +6,8 @@
 #include <time.h>
 #include <unistd.h>
 
-static atomic_bool asked, saves;
+static atomic_bool asked, saves, save_wanted;
+static volatile sig_atomic_t stop_signal; /* which of them asked */
 static struct timespec asked_at;
 
 /* One request may come as two signals: timeout(1) sends its own to the program and to the group, and runners that pass Ctrl-C on
@@ -30,10 +31,18 @@ static void on_signal(int number)
         return;
     }
     clock_gettime(CLOCK_MONOTONIC, &asked_at);
+    stop_signal = number;
     atomic_store(&asked, true);
     bool s = atomic_load(&saves);
     ssize_t n = write(STDERR_FILENO, s ? saving : ending, (s ? sizeof saving : sizeof ending) - 1);
     (void)n;
+}
+
+/* Slurm's --signal=USR1@300, or a user who wants to be sure: the run goes on. */
+static void on_save_signal(int number)
+{
+    (void)number;
+    atomic_store(&save_wanted, true);
 }
 
 void mt_stop_catch(void)
@@ -42,6 +51,8 @@ void mt_stop_catch(void)
     sigemptyset(&a.sa_mask);
     sigaction(SIGINT, &a, NULL);
     sigaction(SIGTERM, &a, NULL);
+    a.sa_handler = on_save_signal;
+    sigaction(SIGUSR1, &a, NULL);
     static const int ignored[] = { SIGHUP, SIGPIPE, SIGXFSZ };
     for (size_t i = 0; i < MT_COUNT(ignored); i++) signal(ignored[i], SIG_IGN);
 }
@@ -49,3 +60,7 @@ void mt_stop_catch(void)
 void mt_stop_saves(bool s) { atomic_store(&saves, s); }
 
 const atomic_bool *mt_stop_flag(void) { return &asked; }
+
+int mt_stop_signal(void) { return stop_signal; }
+
+bool mt_stop_take_save(void) { return atomic_exchange(&save_wanted, false); }

@@ -14,5 +14,9 @@ void mt_stop_catch(void);
 /* What the first signal prints: the run is between steps and will save, or it only prepares. */
 void mt_stop_saves(bool saves);
 const atomic_bool *mt_stop_flag(void);
+/* Which signal asked; 0: none did. */
+int mt_stop_signal(void);
+/* SIGUSR1 asks for a checkpoint and the run continues: true once for each request. */
+bool mt_stop_take_save(void);
 
 #endif

@@ -81,6 +81,7 @@ static bool due(const mt_trainer *t, int64_t interval)
 }
 
 static bool stop_asked(const mt_trainer *t) { return t->hooks.stop && t->hooks.stop(t->hooks.user); }
+static bool save_asked(const mt_trainer *t) { return t->hooks.save && t->hooks.save(t->hooks.user); }
 
 /* -- a step ---------------------------------------------------------------------------------------- */
 
@@ -255,6 +256,7 @@ static mt_rc follow_up(mt_trainer *t, mt_err *err)
     bool last = t->at.step == t->n_steps;
     bool evaluate_now = t->data.n_eval_batches && (last || due(t, t->s->eval.eval_steps));
     bool sample_now = t->samples.n && (last || due(t, t->s->logging.sample_steps));
+    bool save_now = save_asked(t) || due(t, t->s->save.save_steps);
     t->at.unfinished = false;
     if (evaluate_now) MT_TRY(evaluate(t, err));
     if (t->at.unfinished) return MT_OK; /* stopping, and saved as it is */
@@ -262,7 +264,7 @@ static mt_rc follow_up(mt_trainer *t, mt_err *err)
     if (evaluate_now || sample_now) t->clock = mt_now_s();
     if (t->saved_step == t->at.step) return MT_OK; /* the run went on in the middle of this */
     if (last) return t->s->save.save_only_model ? MT_OK : mt__train_save(t, false, err); /* final/ will be that model */
-    return due(t, t->s->save.save_steps) ? mt__train_save(t, true, err) : MT_OK;
+    return save_now ? mt__train_save(t, true, err) : MT_OK;
 }
 
 static mt_rc one_step(mt_trainer *t, mt_err *err)

@@ -54,6 +54,8 @@ typedef struct mt_train_hooks {
     void (*saved)(void *user, const char *path, double seconds);
     /* Asked after every update, and before every batch of an evaluation; once it says so, it should go on saying so. */
     bool (*stop)(void *user);
+    /* Asked after every update: is a checkpoint wanted now, besides those that are due?  Once for each request. */
+    bool (*save)(void *user);
 } mt_train_hooks;
 
 typedef struct mt_train_info {

@@ -245,6 +245,30 @@ static test_path start_endless(program *p, const char *root)
     return dir;
 }
 
+/* The same, but no checkpoint is due before its end. */
+static test_path start_rare(program *p, const char *root)
+{
+    test_path dir = make_case_dir(root, "case");
+    set_up(p, root, dir.s, false);
+    program_arg(p, "--set");
+    program_arg(p, "training.num_steps=1000000");
+    program_arg(p, "--set");
+    program_arg(p, "save.save_steps=0");
+    program_start(p);
+    return dir;
+}
+
+static int count_checkpoints(const char *dir)
+{
+    int n = 0;
+    mt_err err = { 0 };
+    mt_dir_names names;
+    assert_ok(mt_dir_list(&names, workspace_path("%s/out", dir).s, &err));
+    for (size_t i = 0; i < names.n; i++) n += strncmp(names.items[i], "checkpoint-", 11) == 0;
+    mt_dir_names_free(&names);
+    return n;
+}
+
 static void a_signal_finishes_the_step_saves_and_says_how_to_go_on(void **state)
 {
     static program p;
@@ -252,7 +276,7 @@ static void a_signal_finishes_the_step_saves_and_says_how_to_go_on(void **state)
     wait_for_checkpoint(dir.s);
     kill(p.pid, SIGHUP); /* ignored */
     kill(p.pid, SIGTERM);
-    assert_int_equal(program_wait(&p), 0);
+    assert_int_equal(program_wait(&p), 128 + SIGTERM);
     assert_printed(&p, "stopping after this step");
     assert_printed(&p, "--resume");
     const char *saved = strstr(p.text, "saved out/checkpoint-");
@@ -270,8 +294,35 @@ static void two_signals_at_a_time_are_one(void **state)
     wait_for_checkpoint(dir.s);
     kill(p.pid, SIGTERM);
     kill(p.pid, SIGINT); /* another, since equal ones may arrive as one */
-    assert_int_equal(program_wait(&p), 0);
+    assert_int_equal(program_wait(&p), 128 + SIGTERM);
     assert_printed(&p, "stopped after step");
+}
+
+/* So that `train && generate` and a queue see that there is more to do. */
+static void ctrl_c_has_a_status_of_its_own(void **state)
+{
+    static program p;
+    test_path dir = start_endless(&p, *state);
+    wait_for_checkpoint(dir.s);
+    kill(p.pid, SIGINT);
+    assert_int_equal(program_wait(&p), 128 + SIGINT);
+    assert_printed(&p, "to go on: the same command with --resume");
+}
+
+static void sigusr1_saves_and_the_run_goes_on(void **state)
+{
+    static program p;
+    test_path dir = start_rare(&p, *state);
+    test_path metrics = workspace_path("%s/out/metrics.jsonl", dir.s);
+    for (int i = 0; i < 5000 && !mt_file_exists(metrics.s); i++) nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+    assert_int_equal(count_checkpoints(dir.s), 0);
+    kill(p.pid, SIGUSR1);
+    for (int i = 0; i < 5000 && count_checkpoints(dir.s) == 0; i++) nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+    nanosleep(&(struct timespec){ 0, 50000000 }, NULL); /* some steps more */
+    kill(p.pid, SIGTERM);
+    assert_int_equal(program_wait(&p), 128 + SIGTERM);
+    assert_printed(&p, "stopped after step");
+    assert_int_equal(count_checkpoints(dir.s), 2);
 }
 
 /* Until nobody reads what it prints any more and it waits for that: it cannot come to the end of its step then. */
@@ -303,4 +354,5 @@ static void a_second_signal_stops_at_once(void **state)
 MT_TEST_MAIN(RUNS(killed_at_file_operations_it_ends_equal), RUNS(killed_at_random_moments_it_ends_equal),
              RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole), RUNS(hindered_in_all_ways_it_ends_equal),
              RUNS(a_signal_finishes_the_step_saves_and_says_how_to_go_on), RUNS(two_signals_at_a_time_are_one),
+             RUNS(ctrl_c_has_a_status_of_its_own), RUNS(sigusr1_saves_and_the_run_goes_on),
              RUNS(a_second_signal_stops_at_once))
