@@ -3,6 +3,7 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
 #include "cli/commands.h"
 #include "cli/dashboard.h"
@@ -47,6 +48,43 @@ static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, cons
 {
     (void)user;
     return mt_run_data_open(out, s, c, now, err);
+}
+
+/* -- the model ------------------------------------------------------------------------------------- */
+
+/* A download looks for signals itself, and continues where it was stopped. */
+static mt_rc fetch_weights(void *user, mt_err *err)
+{
+    if (mt_stop_signal()) return mt_fail(err, MT_ESTOPPED, "stopped before the model's weights were fetched");
+    return mt_hub_bar_weights(&((app *)user)->s, err);
+}
+
+static mt_rc check_config(const mt_settings *s, mt_err *err)
+{
+    mt_config *config = NULL;
+    mt_rc rc = mt_model_files_config(&config, mt_settings_model_dir(s), err);
+    if (!rc) rc = mt_config_assume(&config, s->model.family, err);
+    if (!rc) rc = mt_config_check_known(config, err);
+    mt_config_close(config);
+    return rc;
+}
+
+/* What is cheap to look at comes first, and is refused before anything large moves: config.json, the datasets, the tokenizer.
+ * The trainer looks at the data itself, at the plan and the disk, and asks for the weights last. */
+static mt_rc prepare(app *a, mt_train_hooks *hooks, mt_err *err)
+{
+    mt_settings *s = &a->s;
+    MT_TRY(mt_hub_bar_place(s, MT_HUB_CONFIG, err));
+    bool whole = mt_hub_bar_is_here(s->model.name); /* and so it is in a single file, which tells of itself what it is */
+    if (!whole && !mt_model_files_has(mt_settings_model_dir(s), "config.json")) {
+        whole = true;
+        MT_TRY(mt_hub_bar_place(s, MT_HUB_MODEL, err));
+    }
+    if (mt_model_files_exist(mt_settings_model_dir(s))) MT_TRY(check_config(s, err));
+    MT_TRY(mt_run_data_check(s, err));
+    if (whole) return MT_OK;
+    hooks->weights = fetch_weights;
+    return mt_hub_bar_place(s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, err);
 }
 
 /* -- the run --------------------------------------------------------------------------------------- */
@@ -109,6 +147,7 @@ static mt_rc train(app *a, mt_err *err)
 {
     mt_trainer *t = NULL;
     mt_train_hooks hooks = hooks_of(a);
+    MT_TRY(prepare(a, &hooks, err));
     mt_run_at shown = run_of(a);
     if (a->s.logging.dashboard) MT_TRY(mt_server_open(&a->server, &shown, (int)a->s.logging.dashboard, err));
     mt_rc rc = mt_trainer_open(&t, &a->s, &hooks, err);
@@ -174,7 +213,7 @@ static mt_rc dry_run(app *a, mt_err *err)
     mt_trainer *t = NULL;
     mt_train_hooks hooks = { .user = a, .open_source = open_source };
     print_settings(a);
-    MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
+    MT_TRY(prepare(a, &hooks, err));
     char *dir = mt_asprintf("%s.dry-run", a->s.save.output_dir);
     if (!dir) return mt_fail(err, MT_ENOMEM, "no memory for a name");
     a->s.save.output_dir = dir;
@@ -240,7 +279,6 @@ static mt_rc command(app *a, int argc, char **argv, mt_err *err)
     if (dry) return dry_run(a, err);
     MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model comes over the network */
     mt_stop_catch();
-    MT_TRY(mt_hub_bar_place(&a->s, MT_HUB_MODEL, err));
     return train(a, err);
 }
 

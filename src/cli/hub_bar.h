@@ -34,6 +34,10 @@ void mt_hub_bar_close(mt_hub_bar *b); /* accepts a zeroed one */
 mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err);
 /* The same for a run's settings: config, tokenizer and, unless it starts from scratch, weights. */
 mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err);
+/* Given by a path, here or in what is installed: no hub is asked. */
+bool mt_hub_bar_is_here(const char *name);
+/* The weights of a model of the hub beside the config.json that mt_hub_bar_place has brought. */
+mt_rc mt_hub_bar_weights(const mt_settings *s, mt_err *err);
 /* A dataset of the hub (mt_feed_fetch_fn). */
 mt_rc mt_hub_bar_dataset(const mt_hub_query *q, mt_hub_dataset *out, mt_err *err);
 

@@ -187,6 +187,13 @@ static mt_rc open_rows(mt_source **out, const mt_settings *s, const mt_config *c
         err);
 }
 
+mt_rc mt_run_data_check(const mt_settings *s, mt_err *err)
+{
+    char installed[1024];
+    if (holds_token_rows(s->dataset.path)) return MT_OK;
+    return mt_feed_check(s, &(mt_feed_options){ .installed = mt_installed(installed, sizeof installed, "data") }, err);
+}
+
 mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     *out = NULL;

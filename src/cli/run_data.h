@@ -8,6 +8,8 @@
 
 #include <time.h>
 
+/* Refuses what can be refused before anything is fetched or tokenized: see mt_feed_check. */
+mt_rc mt_run_data_check(const mt_settings *s, mt_err *err);
 /* now: the date that templates may show; borrowed, outlives the source. */
 mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err);
 

@@ -131,10 +131,26 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
         f->sets[i].records = records_options(s, &f->sets[i].entry, i < f->n_train);
         f->sets[i].detect = f->sets[i].entry.layout.direct && !*s->dataset.query_field && !*s->dataset.response_field;
         if (i < f->n_train) MT_TRY(check_subset(s, &f->sets[i].entry, err));
+    }
+    return MT_OK;
+}
+
+static mt_rc fetch_all(mt_feed *f, const mt_feed_options *o, mt_err *err)
+{
+    for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         mt_rc rc = fetch(&f->sets[i], o, err);
         if (rc) return mt_note(err, "dataset %s", f->sets[i].entry.name);
     }
     return MT_OK;
+}
+
+mt_rc mt_feed_check(const mt_settings *s, const mt_feed_options *o, mt_err *err)
+{
+    mt_feed *f = mt_calloc(1, sizeof *f);
+    if (!f) return no_memory(err);
+    mt_rc rc = find_entries(f, s, o, err);
+    mt_feed_close(f);
+    return rc;
 }
 
 /* Find the layout in a record, unless it is known. */
@@ -304,6 +320,7 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
     f->s = s;
     f->now = o->now;
     mt_rc rc = find_entries(f, s, o, err);
+    if (!rc) rc = fetch_all(f, o, err);
     if (!rc) rc = mt_model_files_tokenizer(&f->tok, mt_settings_model_dir(s), err);
     if (!rc) rc = mt_specials_create(&f->specials, f->tok, err);
     if (!rc) rc = open_samplers(f, s, err);

@@ -38,6 +38,9 @@ typedef struct mt_feed_options {
     const atomic_bool *stop; /* as mt_store_job's */
 } mt_feed_options;
 
+/* What open would refuse of the datasets themselves: names nobody has registered, kinds that are not trained on, files that are
+ * not here.  Nothing is fetched or read. */
+mt_rc mt_feed_check(const mt_settings *s, const mt_feed_options *o, mt_err *err);
 /* The settings are borrowed and outlive the feed. */
 mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o, mt_err *err);
 /* Once: the pipeline goes over to the source. */

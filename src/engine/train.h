@@ -46,6 +46,9 @@ typedef struct mt_train_hooks {
     /* now: the run's date, which samples may show; the trainer's, and outlives the source. */
     mt_rc (*open_source)(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now,
                          mt_err *err);
+    /* The model's weights are not in its directory yet: bring them there.  Called once, when everything else has been accepted.
+     * NULL: they are there. */
+    mt_rc (*weights)(void *user, mt_err *err);
     /* Bytes of weights, or of a checkpoint's state; often, and with done = total at the end. */
     void (*loading)(void *user, size_t done, size_t total);
     void (*step)(void *user, const mt_train_step *step); /* after every update, reported in metrics or not */

@@ -135,6 +135,8 @@ mt_rc mt__train_check_metrics(const mt_trainer *t, mt_err *err);
 mt_rc mt__train_load(mt_trainer *t, mt_err *err);
 
 /* -- train_plan.c -- */
+/* Refuses a model that is too large whatever the data, before that is fetched or tokenized. */
+mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err);
 /* batch_size: auto becomes a number: the stored run's, or what the plan recommends. */
 mt_rc mt__train_batch(mt_trainer *t, mt_err *err);
 mt_rc mt__train_plan(mt_trainer *t, const saved_state *saved, mt_err *err);

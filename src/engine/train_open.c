@@ -1,4 +1,5 @@
-/* train_open.c - from settings to an engine with its weights.  Whatever can be refused is refused before a weight is read. */
+/* train_open.c - from settings to an engine with its weights.  Whatever can be refused is refused before a weight is read, or
+ * fetched. */
 #include "base/file.h"
 #include "base/log.h"
 #include "base/rng.h"
@@ -110,37 +111,80 @@ static mt_rc open_weights(mt_trainer *t, mt_err *err)
     return rc;
 }
 
-static mt_rc open_model(mt_trainer *t, mt_err *err)
+/* What a notice says of config.json. */
+static void say_assumptions(const mt_config *c)
+{
+    for (size_t i = 0; i < c->n_assumptions; i++) mt_warn("%s", c->assumptions[i]);
+    if (c->dropout_key)
+        mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", c->dropout_key, c->dropout);
+}
+
+static mt_rc create_model(mt_trainer *t, mt_err *err)
 {
     const mt_training_settings *s = &t->s->training;
-    size_t unused = 0;
     char notice[256];
-    MT_TRY(check_model_dir(t, err));
-    MT_TRY(mt_model_files_config(&t->config, mt_settings_model_dir(t->s), err));
-    MT_TRY(fingerprint_model(t, err));
-    MT_TRY(open_weights(t, err));
     MT_TRY(mt_weights_model(
         &t->model, &t->config, t->shards,
         &(mt_model_options){ .freeze = s->freeze.items, .n_freeze = s->freeze.n, .decay_all = s->decay_norms_and_biases }, notice,
         err));
     if (notice[0]) mt_info("%s", notice);
-    for (size_t i = 0; i < t->config->n_assumptions; i++) mt_warn("%s", t->config->assumptions[i]);
-    if (t->config->dropout_key)
-        mt_info("config.json has %s %g; transformers would train with it, here nothing is dropped", t->config->dropout_key,
-                t->config->dropout);
+    t->export.model = t->model;
+    return t->model->n_trained ? MT_OK : mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
+}
+
+static mt_rc bind_weights(mt_trainer *t, mt_err *err)
+{
+    size_t unused = 0;
     if (t->shards) MT_TRY(mt_weights_check(t->model, t->shards, &unused, err));
-    if (t->model->n_trained == 0) return mt_fail(err, MT_EINVAL, "training.freeze leaves nothing to train");
+    t->export.source = t->shards;
     bool head_too = t->model->tied && unused == 1; /* a tied head that the source wrote twice */
     if (unused && !head_too)
         mt_info("%zu tensors of %s are no part of the text model: not trained, and saved as they are", unused, t->s->model.name);
+    return MT_OK;
+}
+
+/* Weights that are not here yet come last: until then config.json alone says what the model is. */
+static bool weights_come_last(const mt_trainer *t) { return t->hooks.weights && !t->s->training.from_scratch; }
+
+static mt_rc open_model(mt_trainer *t, mt_err *err)
+{
+    MT_TRY(check_model_dir(t, err));
+    MT_TRY(mt_model_files_config(&t->config, mt_settings_model_dir(t->s), err));
+    MT_TRY(mt_config_assume(&t->config, t->s->model.family, err));
+    MT_TRY(mt_config_check_known(t->config, err));
+    MT_TRY(fingerprint_model(t, err));
+    if (!weights_come_last(t)) MT_TRY(open_weights(t, err));
+    say_assumptions(t->config);
     MT_TRY(mt_side_files_read(&t->side_files, mt_settings_model_dir(t->s), err));
-    t->export = (mt_export){ .model = t->model,
-                             .files = &t->side_files,
-                             .source = t->shards,
+    t->export = (mt_export){ .files = &t->side_files,
                              .dtype = t->s->save.dtype,
                              .max_shard_bytes = (size_t)t->s->save.max_shard_size,
                              .end_of_turn = -1 };
-    return MT_OK;
+    MT_TRY(create_model(t, err));
+    return weights_come_last(t) ? MT_OK : bind_weights(t, err);
+}
+
+/* Everything else has been accepted.  The files may have other names than config.json lets expect, or another head: then the
+ * model and its plan are made anew. */
+static mt_rc fetch_weights(mt_trainer *t, const saved_state *saved, mt_err *err)
+{
+    char notice[256];
+    MT_TRY(t->hooks.weights(t->hooks.user, err));
+    MT_TRY(open_weights(t, err));
+    const mt_file_names *was = &t->model->names, now = mt_weights_names(t->config, t->shards, notice);
+    bool same = was->tied == now.tied && was->head == now.head && strcmp(was->prefix, now.prefix) == 0 &&
+                strcmp(was->head_prefix, now.head_prefix) == 0 &&
+                t->s->training.freeze.n == 0; /* what is frozen keeps no low halves if it came as bf16 */
+    if (!same) {
+        mt_plan_free(t->plan);
+        mt_model_free(t->model);
+        t->plan = NULL;
+        t->model = NULL;
+        MT_TRY(create_model(t, err));
+        MT_TRY(mt__train_plan(t, saved, err));
+    }
+    MT_TRY(bind_weights(t, err));
+    return mt__train_disk(t, err); /* the download took room, and may be of another dtype */
 }
 
 /* -- the data -------------------------------------------------------------------------------------- */
@@ -306,6 +350,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(mt__train_check_metrics(t, err));
     MT_TRY(open_model(t, err));
     MT_TRY(open_device(t, err));
+    MT_TRY(mt__train_could_fit(t, err));
     MT_TRY(mt__train_batch(t, err));
     MT_TRY(look_at_the_clock(t, err));
     if (t->resumed_from) MT_TRY(mt__train_read_state(t, &saved, err)); /* before the data, which may take long */
@@ -322,6 +367,7 @@ mt_rc mt__train_open(mt_trainer *t, mt_err *err)
     MT_TRY(mt__train_plan(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_memory_left(t, err));
     MT_TRY(mt__train_disk(t, err));
+    if (weights_come_last(t)) MT_TRY(fetch_weights(t, t->resumed_from ? &saved : NULL, err));
     MT_TRY(mt__train_load(t, err));
     if (t->s->save.overwrite) MT_TRY(mt_output_dir_clear(&t->dir, err));
     MT_TRY(describe_run(t, err));

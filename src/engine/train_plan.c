@@ -160,6 +160,32 @@ static void plan_room(mt_trainer *t, const mt_machine *m)
     t->saver.planned_room = saves_on_the_way(t) == 0 ? 0 : mt_snapshot_would_take(t->model, &how);
 }
 
+/* helps: more host memory would do. */
+static mt_rc not_started(const mt_trainer *t, bool helps, mt_err *err)
+{
+    return mt_note(err, "the run is not started (megatrain plan tells more%s%s)",
+                   helps && t->s->memory.host_memory ? ", host_memory: auto allows it all that is free" : "",
+                   helps ? ", --force starts it all the same" : "");
+}
+
+mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
+{
+    const mt_job job = { .train = true, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .step_tokens = 2, .step_docs = 1,
+                         .longest = 2 }; /* the least data can ask for */
+    mt_machine here;
+    mt_arithmetic a = { 0 };
+    mt_plan *plan = NULL;
+    if (t->resumed_from || t->s->memory.force) return MT_OK; /* a resumed run has its own arithmetic, and did fit */
+    MT_TRY(find_machine(t, &here, err));
+    apply_settings(t, &a, here.device_bytes);
+    if (mt_plan_auto_fits(t->model, &job, &a, &here)) return MT_OK;
+    mt_rc rc = mt_plan_auto(&plan, t->model, &job, &a, &here, err);
+    mt_plan_free(plan);
+    if (rc != MT_ENOMEM) return rc;
+    here.host_bytes = SIZE_MAX;
+    return not_started(t, mt_plan_auto_fits(t->model, &job, &a, &here), err);
+}
+
 static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machine *here, mt_err *err)
 {
     const mt_job job = { .train = true,
@@ -173,10 +199,7 @@ static mt_rc choose_for(mt_trainer *t, const saved_state *saved, const mt_machin
     if (rc != MT_ENOMEM) return rc;
     roomy.host_bytes = SIZE_MAX; /* more than there is, which a system may lend; a device has what it has */
     bool helps = (saved ? mt_plan_fits : mt_plan_auto_fits)(t->model, &job, &a, &roomy);
-    if (!helps || !t->s->memory.force)
-        return mt_note(err, "the run is not started (megatrain plan tells more%s%s)",
-                       helps && t->s->memory.host_memory ? ", host_memory: auto allows it all that is free" : "",
-                       helps ? ", --force starts it all the same" : "");
+    if (!helps || !t->s->memory.force) return not_started(t, helps, err);
     mt_warn("%s; started all the same (--force)", err->msg);
     t->forced = true;
     return choose(t, &job, &a, saved, &roomy, err);
