@@ -187,6 +187,18 @@ static mt_rc open_rows(mt_source **out, const mt_settings *s, const mt_config *c
         err);
 }
 
+/* A step takes no sample twice. */
+static void say_small(mt_source *source, const mt_settings *s)
+{
+    mt_source_info info;
+    int64_t step = (s->training.batch_size ? s->training.batch_size : AUTO_BATCH) * s->training.gradient_accumulation_steps;
+    source->api->info(source, &info);
+    if (info.steps_per_epoch != 1 || step <= info.n_samples) return;
+    mt_warn("a step of %lld samples (training.batch_size x gradient_accumulation_steps) is more than the %lld there are: every step "
+            "is all of them, and one epoch",
+            (long long)step, (long long)info.n_samples);
+}
+
 mt_rc mt_run_data_check(const mt_settings *s, mt_err *err)
 {
     char installed[1024];
@@ -198,5 +210,7 @@ mt_rc mt_run_data_open(mt_source **out, const mt_settings *s, const mt_config *c
 {
     *out = NULL;
     if (!s->training.batch_size) mt_info("training.batch_size auto: %d samples", AUTO_BATCH);
-    return holds_token_rows(s->dataset.path) ? open_rows(out, s, c, err) : open_fed(out, s, c, now, err);
+    MT_TRY((holds_token_rows(s->dataset.path) ? open_rows(out, s, c, err) : open_fed(out, s, c, now, err)));
+    say_small(*out, s);
+    return MT_OK;
 }

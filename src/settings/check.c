@@ -89,6 +89,8 @@ static mt_rc check_length(mt_settings *s, mt_err *err)
     if (t->num_steps && t->epochs > 0)
         MT_TRY(
             mt__settings_notice(s, err, "num_steps %" PRId64 " decides the length of the run; epochs is ignored", t->num_steps));
+    if (!t->num_steps && t->epochs == 0 && given(s, "training", "epochs"))
+        return refuse(s, "training", "epochs", err, "0 passes over the data train nothing; give more, or say num_steps");
     if (!t->num_steps && t->epochs == 0) t->num_steps = 100;
     if (t->gradient_accumulation_steps > 1 && !s->flat)
         MT_TRY(mt__settings_notice(s, err,

@@ -231,7 +231,7 @@ void mt__setting_expected(mt_str *out, const mt_setting *row)
     case MT_SETTING_BOOL: mt_str_puts(out, "true or false"); break;
     case MT_SETTING_INT: mt_str_puts(out, "an integer"), put_range(out, row); break;
     case MT_SETTING_FLOAT: mt_str_puts(out, "a number"), put_range(out, row); break;
-    case MT_SETTING_SHARE: mt_str_puts(out, "a share below 1 or a whole number"); break;
+    case MT_SETTING_SHARE: mt_str_puts(out, "a share below 1 or a whole number of samples (1 is one sample)"); break;
     case MT_SETTING_BYTES: mt_str_puts(out, "a size such as 64M, 1.5G or 80Gi"); break;
     case MT_SETTING_ENUM:
     case MT_SETTING_DTYPE: put_choices(out, row); return;
