@@ -24,7 +24,7 @@ static mt_rc parse(mt_settings *s, options *o, int argc, char **argv, mt_err *er
                               { "--ids", MT_FLAG_BOOL, &o->ids, NULL, "their token ids as well", false } };
     const mt_usage usage = {
         "data",
-        "--config FILE [--show N] [--ids]",
+        "FILE.yaml [options]",
         "Show what a run would be trained on: samples with the trained tokens coloured (in [[brackets]] without colour), and\n"
         "a summary: lengths, what is cut, what is bad, what is not read.  Every setting of train is accepted too.\n"
         "Ends with 1 if training would stop at what was found.",

@@ -205,7 +205,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
         { "--list-shapes", MT_FLAG_BOOL, &o->list_shapes, NULL, "the known models", false },
         { "--json", MT_FLAG_BOOL, &o->json, NULL, "for scripts; docs/plan.md describes it", false },
     };
-    const mt_usage usage = { "plan", "[MODEL | --shape NAME | --config FILE] [options]",
+    const mt_usage usage = { "plan", "[MODEL | FILE.yaml | --shape NAME] [options]",
                              "Will it fit, how fast, which batch size: before anything is loaded, for this machine or\n"
                              "one described by flags.  Every setting of `train` may be given too (--max-seq-len 4096,\n"
                              "--max-grad-norm 0).  Alone on a terminal it asks.",

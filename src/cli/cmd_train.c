@@ -239,7 +239,7 @@ static void print_help(void)
 {
     mt_str s = { 0 };
     mt_settings_help(&s);
-    printf("usage: megatrain train --config FILE [options]\n\n"
+    printf("usage: megatrain train FILE.yaml [options]\n\n"
            "Train or fine-tune a model.  --resume goes on with a run, --dry-run shows what would happen and takes one step.\n\n"
            "  --dry-run             print settings, plan and the first sample, take one step, write and\n"
            "                        remove one checkpoint, end\n%s",
@@ -256,6 +256,8 @@ static mt_rc read_rest(int argc, char **argv, bool *dry, bool *help, mt_err *err
             *dry = true;
         } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
             *help = true;
+        } else if (argv[i][0] != '-') {
+            return mt_fail(err, MT_EINVAL, "train: \"%s\" is not a .yaml or .yml file; write megatrain train FILE.yaml", argv[i]);
         } else {
             mt_settings_nearest_flag(argv[i], near);
             return *near ? mt_fail(err, MT_EINVAL, "train: %s is not known; did you mean %s?", argv[i], near)
@@ -268,6 +270,10 @@ static mt_rc read_rest(int argc, char **argv, bool *dry, bool *help, mt_err *err
 static mt_rc command(app *a, int argc, char **argv, mt_err *err)
 {
     bool dry = false, help = false;
+    if (argc == 1)
+        return mt_fail(err, MT_EINVAL,
+                       "train: give a configuration file (megatrain train FILE.yaml; configs/ has ready ones), or a model and data "
+                       "(megatrain train --model-name NAME --dataset-path FILE); megatrain train --help lists every setting");
     MT_TRY(mt_settings_args(&a->s, &argc, argv, err));
     MT_TRY(read_rest(argc, argv, &dry, &help, err));
     if (help) return print_help(), MT_OK;

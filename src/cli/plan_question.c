@@ -85,7 +85,7 @@ mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_set
     if (!*name)
         return mt_fail(
             err, MT_EINVAL,
-            "plan: which model?  --shape NAME, a model directory, or --config FILE; megatrain plan --list-shapes has names");
+            "plan: which model?  --shape NAME, a model directory, or FILE.yaml; megatrain plan --list-shapes has names");
     snprintf(s->name, sizeof s->name, "%s", name);
     if (mt_dir_exists(name)) return open_files(s, name, set, err);
     if (mt_file_exists(name)) return open_file(s, name, set, err);

@@ -102,24 +102,45 @@ static mt_rc take_flag(mt_settings *s, const flag *f, int *used, mt_err *err)
     return take_row(s, f, used, err);
 }
 
-static mt_rc read_config(mt_settings *s, int argc, char **argv, mt_err *err)
+/* A configuration file needs no --config: its name tells. */
+static bool is_file(const char *word)
 {
-    const char *path = NULL;
-    for (int i = 1; i < argc && strcmp(argv[i], "--") != 0; i++) {
-        if (strncmp(argv[i], "--", 2) != 0) continue;
+    const char *dot = strrchr(word, '.');
+    return word[0] != '-' && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
+}
+
+/* Arguments that a flag of ours takes, itself included; 1 for what is not one of ours. */
+static mt_rc flag_width(const flag *f, const char **value, int *used, mt_err *err)
+{
+    const mt_setting *row = mt__setting_by_flag(f->name, f->name_n);
+    *used = 1;
+    if (is_named(f, "config") || is_named(f, "set")) return need_value(f, value, used, err);
+    return row ? row_value(row, f, value, used, err) : MT_OK;
+}
+
+/* Where the file stands: behind --config, or alone. */
+static mt_rc find_config(int argc, char **argv, const char **path, mt_err *err)
+{
+    *path = NULL;
+    for (int i = 1, used; i < argc && strcmp(argv[i], "--") != 0; i += used) {
+        const char *value = NULL;
         flag f = split_flag(argv[i], i + 1 < argc ? argv[i + 1] : NULL);
-        int used;
-        if (!is_named(&f, "config")) continue;
-        if (path) return mt_fail(err, MT_EINVAL, "--config is given twice; one file describes a run");
-        MT_TRY(need_value(&f, &path, &used, err));
-        i += used - 1;
+        bool is_flag = strncmp(argv[i], "--", 2) == 0;
+        used = 1;
+        if (is_flag) MT_TRY(flag_width(&f, &value, &used, err));
+        const char *found = is_flag && is_named(&f, "config") ? value : is_file(argv[i]) ? argv[i] : NULL;
+        if (found && *path)
+            return mt_fail(err, MT_EINVAL, "a second configuration file, %s besides %s; one file describes a run", found, *path);
+        if (found) *path = found;
     }
-    return path ? mt_settings_read(s, path, err) : MT_OK;
+    return MT_OK;
 }
 
 mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err)
 {
-    MT_TRY(read_config(s, *argc, argv, err));
+    const char *path;
+    MT_TRY(find_config(*argc, argv, &path, err));
+    if (path) MT_TRY(mt_settings_read(s, path, err));
     int kept = *argc > 0;
     for (int i = 1; i < *argc;) {
         int used = 0;
@@ -131,6 +152,7 @@ mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err)
             flag f = split_flag(argv[i], i + 1 < *argc ? argv[i + 1] : NULL);
             MT_TRY(take_flag(s, &f, &used, err));
         }
+        if (argv[i] == path) used = 1;
         if (used)
             i += used;
         else

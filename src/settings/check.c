@@ -1,5 +1,6 @@
 /* check.c - settings against each other.  What is still open is resolved, what the user should know becomes a
  * notice, what cannot work stops here. */
+#include "settings/problems.h"
 #include "settings/table.h"
 
 #include "base/file.h"
@@ -147,14 +148,21 @@ static mt_rc default_output_dir(mt_settings *s, mt_err *err)
     return MT_OK;
 }
 
+static mt_rc check_resume(mt_settings *s, mt_err *err)
+{
+    if (!*s->save.resume || !s->save.overwrite) return MT_OK;
+    return mt_fail(err, MT_EINVAL, "--resume goes on with a run and --overwrite starts anew; give one of the two");
+}
+
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err)
 {
-    MT_TRY(check_model(s, needs, err));
-    MT_TRY(check_dataset(s, needs, err));
-    MT_TRY(check_length(s, err));
-    MT_TRY(check_schedule(s, err));
-    MT_TRY(check_eval(s, err));
-    if (*s->save.resume && s->save.overwrite)
-        return mt_fail(err, MT_EINVAL, "--resume goes on with a run and --overwrite starts anew; give one of the two");
+    mt_rc (*const checks[])(mt_settings *, mt_err *) = { check_length, check_schedule, check_eval, check_resume };
+    mt__problems p = { 0 };
+    mt_err one = { 0 };
+    mt_rc rc = mt__problems_add(&p, check_model(s, needs, &one), &one, err);
+    if (!rc) rc = mt__problems_add(&p, check_dataset(s, needs, &one), &one, err);
+    for (size_t i = 0; i < MT_COUNT(checks) && !rc; i++) rc = mt__problems_add(&p, checks[i](s, &one), &one, err);
+    if (rc) return mt__problems_drop(&p), rc;
+    MT_TRY(mt__problems_end(&p, *s->config_path ? s->config_path : "the settings", err));
     return default_output_dir(s, err);
 }

@@ -5,6 +5,8 @@
  * defaults, which are not MegaTrain's: 3 epochs, 5e-5, linear, 8 samples, no weight decay. */
 #include "settings/flat.h"
 
+#include "settings/problems.h"
+
 #include "base/nearest.h"
 
 #include <stdio.h>
@@ -644,9 +646,14 @@ bool mt__flat_is(const mt_yaml *root)
 mt_rc mt__flat_read(mt_settings *s, const mt_yaml *root, const char *name, mt_err *err)
 {
     flat f = { .s = s, .root = root, .name = name };
+    mt__problems p = { 0 };
+    mt_err one = { 0 };
     s->flat = true;
-    MT_TRY(check_finetuning(&f, err));
     MT_TRY(set_defaults(&f, err));
-    for (const mt_yaml_item *it = root->items; it; it = it->next) MT_TRY(read_item(&f, it, err));
-    return say_dtype(&f, err);
+    mt_rc rc = mt__problems_add(&p, check_finetuning(&f, &one), &one, err);
+    for (const mt_yaml_item *it = root->items; it && !rc; it = it->next)
+        rc = mt__problems_add(&p, read_item(&f, it, &one), &one, err);
+    if (!rc) rc = say_dtype(&f, err);
+    if (rc) return mt__problems_drop(&p), rc;
+    return mt__problems_end(&p, name, err);
 }

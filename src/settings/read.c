@@ -1,6 +1,8 @@
 /* read.c - a YAML file onto the settings.  A value is converted by its row; this part finds the row, or says
  * which one was meant. */
 #include "settings/flat.h"
+#include "settings/foreign.h"
+#include "settings/problems.h"
 
 #include "base/file.h"
 #include "base/nearest.h"
@@ -73,18 +75,46 @@ static mt_rc read_value(mt_settings *s, const char *section, const mt_yaml_item 
     return rc;
 }
 
-static mt_rc read_section(mt_settings *s, const mt_yaml_item *section, const char *name, mt_err *err)
+static mt_rc read_section(mt_settings *s, const mt_yaml_item *section, const char *name, mt__problems *p, mt_err *err)
 {
     if (mt_yaml_is_null(section->value)) return MT_OK;
+    mt_err one = { 0 };
     if (section->value->kind != MT_YAML_MAP) {
         char found[96];
         mt_yaml_describe(section->value, found);
-        return mt_fail(err, MT_EINVAL, "%s:%d: %s: expected keys and values, found %s", name, section->key->line,
-                       section->key->text, found);
+        mt_rc rc = mt_fail(&one, MT_EINVAL, "%s:%d: %s: expected keys and values, found %s", name, section->key->line,
+                           section->key->text, found);
+        return mt__problems_add(p, rc, &one, err);
     }
     for (const mt_yaml_item *it = section->value->items; it; it = it->next)
-        MT_TRY(read_value(s, section->key->text, it, name, err));
+        MT_TRY(mt__problems_add(p, read_value(s, section->key->text, it, name, &one), &one, err));
     return MT_OK;
+}
+
+/* Sections of the original that ask for another kind of training. */
+static const struct {
+    const char *section, *why;
+} refused_sections[] = {
+    { "vlm", "models that see images are not trained here: give a text model, and leave this section out" },
+    { "grpo", "GRPO, reinforcement learning, is not trained here: for fine-tuning on answers that are given, leave this section out" },
+};
+
+static const char *refusal_of(const char *section)
+{
+    for (size_t i = 0; i < MT_COUNT(refused_sections); i++)
+        if (strcmp(refused_sections[i].section, section) == 0) return refused_sections[i].why;
+    return NULL;
+}
+
+static mt_rc read_top(mt_settings *s, const mt_yaml_item *it, const char *name, mt__problems *p, mt_err *err)
+{
+    const char *key = it->key->text, *why = refusal_of(key);
+    mt_err one = { 0 };
+    if (strncmp(key, "x-", 2) == 0 || key[0] == '.') return MT_OK; /* a place for anchors, as in compose files */
+    if (is_section(key)) return read_section(s, it, name, p, err);
+    mt_rc rc = why ? mt_fail(&one, MT_EUNSUPPORTED, "%s:%d: %s: %s", name, it->key->line, key, why)
+                   : unknown_section(it->key, name, &one);
+    return mt__problems_add(p, rc, &one, err);
 }
 
 static mt_rc read_root(mt_settings *s, const mt_yaml *root, const char *name, mt_err *err)
@@ -95,18 +125,13 @@ static mt_rc read_root(mt_settings *s, const mt_yaml *root, const char *name, mt
         return mt_fail(err, MT_EFORMAT, "%s:%d: expected sections (model:, dataset:, training:, ...), found %s", name, root->line,
                        found);
     }
+    MT_TRY(mt__foreign_check(root, name, err));
     if (mt__flat_is(root)) return mt__flat_read(s, root, name, err);
-    for (const mt_yaml_item *it = root->items; it; it = it->next) {
-        if (strcmp(it->key->text, "vlm") == 0)
-            MT_TRY(mt__settings_notice(s, err, "the section vlm has no effect: models that see images are not trained here"));
-        else if (strncmp(it->key->text, "x-", 2) == 0 || it->key->text[0] == '.')
-            continue; /* a place for anchors, as in compose files */
-        else if (is_section(it->key->text))
-            MT_TRY(read_section(s, it, name, err));
-        else
-            return unknown_section(it->key, name, err);
-    }
-    return MT_OK;
+    mt__problems p = { 0 };
+    mt_rc rc = MT_OK;
+    for (const mt_yaml_item *it = root->items; it && !rc; it = it->next) rc = read_top(s, it, name, &p, err);
+    if (rc) return mt__problems_drop(&p), rc;
+    return mt__problems_end(&p, name, err);
 }
 
 mt_rc mt_settings_parse(mt_settings *s, const char *text, size_t n, const char *name, mt_err *err)

@@ -4,9 +4,11 @@ set(sources
   convert.c
   diff.c
   flat.c
+  foreign.c
   format.c
   help.c
   print.c
+  problems.c
   read.c
   reference.c
   settings.c

@@ -279,7 +279,6 @@ static void notices_tell_what_is_different(void **state)
         { "eval: {eval_steps: 5}", "eval_steps has no effect" },
         { "dataset: {system_prompt: a, default_system: b}", "default_system has no effect" },
         { "dataset: {name: [a, b], interleave_probs: [0.5, 0.5]}", "has no effect with mix_strategy concat" },
-        { "vlm: {freeze_projector: true}", "the section vlm has no effect" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };

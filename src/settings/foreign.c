@@ -1,0 +1,67 @@
+#include "settings/foreign.h"
+
+#include "base/mem.h"
+
+#include <string.h>
+
+enum { MAX_KEYS = 12 };
+
+typedef struct shape {
+    const char *needs;             /* the key that every such file has */
+    bool scalar;                   /* and its value is text, not a section */
+    const char *any_of[MAX_KEYS];  /* one of these as well */
+    const char *none_of[MAX_KEYS]; /* none of these */
+    const char *text;
+} shape;
+
+static const shape shapes[] = {
+    { .needs = "model",
+      .scalar = true,
+      .any_of = { "model_class", "train_dataset", "eval_dataset", "dist_config", "peft_config", "kernel_config", "quant_config",
+                  "init_config" },
+      .text = "this is a file of LLaMA-Factory v1, which is not read here; write model_name_or_path for model, dataset (a name in "
+              "dataset_info.json) for train_dataset, per_device_train_batch_size for micro_batch_size, and stage: sft with "
+              "finetuning_type: full (docs/llama-factory.md)" },
+    { .needs = "base_model",
+      .any_of = { "datasets", "sequence_len", "micro_batch_size", "adapter", "val_set_size", "pretraining_dataset", "rl",
+                  "num_epochs" },
+      .text = "this is an axolotl file, which is not read here; write model.name for base_model, dataset.name or dataset.path for "
+              "datasets, dataset.max_seq_len for sequence_len, training.batch_size for micro_batch_size, training.epochs for "
+              "num_epochs and eval.val_size for val_set_size (docs/configuration.md)" },
+    { .needs = "model_name_or_path",
+      .any_of = { "dataset_name", "dataset_config", "dataset_text_field", "dataset_train_split", "dataset_mixer", "datasets",
+                  "use_peft", "max_length", "max_seq_length", "assistant_only_loss", "completion_only_loss" },
+      .none_of = { "stage", "finetuning_type", "dataset", "template", "cutoff_len" },
+      .text = "this is a TRL file, which is not read here; write model.name for model_name_or_path, dataset.name for dataset_name, "
+              "dataset.max_seq_len for max_length, training.batch_size for per_device_train_batch_size and training.epochs for "
+              "num_train_epochs (docs/configuration.md)" },
+};
+
+static const mt_yaml_item *find(const mt_yaml *root, const char *key)
+{
+    for (const mt_yaml_item *it = root->items; it; it = it->next)
+        if (strcmp(it->key->text, key) == 0) return it;
+    return NULL;
+}
+
+static bool has_any(const mt_yaml *root, const char *const *keys)
+{
+    for (size_t i = 0; i < MAX_KEYS && keys[i]; i++)
+        if (find(root, keys[i])) return true;
+    return false;
+}
+
+static bool is_of(const mt_yaml *root, const shape *s)
+{
+    const mt_yaml_item *first = find(root, s->needs);
+    if (!first || (s->scalar && first->value->kind != MT_YAML_SCALAR)) return false;
+    return has_any(root, s->any_of) && !has_any(root, s->none_of);
+}
+
+mt_rc mt__foreign_check(const mt_yaml *root, const char *name, mt_err *err)
+{
+    for (size_t i = 0; i < MT_COUNT(shapes); i++)
+        if (is_of(root, &shapes[i]))
+            return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: %s", name, find(root, shapes[i].needs)->key->line, shapes[i].text);
+    return MT_OK;
+}
