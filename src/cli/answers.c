@@ -81,6 +81,7 @@ mt_rc mt_answers_take(void *answers, const mt_generated *t, mt_err *err)
     MT_TRY(mt_grow(&s->ids, &s->cap, s->n + 1, sizeof *s->ids, err));
     if (!t->stop) s->ids[s->n++] = t->id;
     s->done = t->last;
+    s->ended = t->stop;
     bool shown = a->out && t->prompt == a->front;
     if (s->done || shown) { /* whole again each time: a token's text may depend on the ones before it */
         mt_str_clear(&s->text);
@@ -160,4 +161,33 @@ void mt_answers_report(const mt_answers *a, mt_str *out)
     }
     mt_str_printf(out, "right: %zu of %zu, %.1f%%\n", right, a->asks->n,
                   a->asks->n ? 100.0 * (double)right / (double)a->asks->n : 0.0);
+}
+
+/* -- for scripts ----------------------------------------------------------------------------------- */
+
+static void json_text(mt_str *out, const char *key, const char *text, size_t n)
+{
+    mt_str_printf(out, ", \"%s\": ", key);
+    mt_str_json(out, text, n);
+}
+
+void mt_answers_json(const mt_answers *a, const mt_generate_stats *stats, mt_str *out)
+{
+    double s = 1e-9 * (double)stats->decode_ns;
+    mt_str_printf(out, "{\"version\": 1, \"prompt_tokens\": %lld, \"new_tokens\": %lld, \"tokens_per_second\": %.6g, \"answers\": [",
+                  (long long)stats->n_prompt_tokens, (long long)stats->n_new_tokens, s > 0 ? (double)stats->n_decoded / s : 0);
+    for (size_t i = 0; i < a->asks->n; i++) {
+        const mt_ask *ask = &a->asks->items[i];
+        const mt_answer *answer = &a->items[i];
+        mt_str_printf(out, "%s\n  {\"tokens\": %zu, \"ended\": %s", i ? "," : "", answer->n, answer->ended ? "true" : "false");
+        json_text(out, "prompt", ask->text, strlen(ask->text));
+        json_text(out, "answer", answer->text.s ? answer->text.s : "", answer->text.n);
+        if (ask->expected) {
+            json_text(out, "expected", ask->expected, strlen(ask->expected));
+            mt_str_printf(out, ", \"right\": %s", is_right(a, i) ? "true" : "false");
+        }
+        if (ask->task) json_text(out, "task", ask->task, strlen(ask->task));
+        mt_str_puts(out, "}");
+    }
+    mt_str_puts(out, "\n]}\n");
 }

@@ -16,6 +16,7 @@ typedef struct mt_answer {
     mt_str text;    /* all of it */
     size_t printed; /* bytes */
     bool begun, done;
+    bool ended; /* by a stop token, not for want of room */
 } mt_answer;
 
 typedef struct mt_answers {
@@ -32,6 +33,8 @@ mt_rc mt_answers_init(mt_answers *a, const mt_asks *asks, const mt_tokenizer *to
 mt_rc mt_answers_take(void *answers, const mt_generated *token, mt_err *err);
 /* How many are what was expected, by task, an example of each, and at most two that are not. */
 void mt_answers_report(const mt_answers *a, mt_str *out);
+/* All of them, with their prompts, for scripts. */
+void mt_answers_json(const mt_answers *a, const mt_generate_stats *stats, mt_str *out);
 void mt_answers_deinit(mt_answers *a);
 
 #endif

@@ -150,7 +150,7 @@ static void print_text(const options *o, const char *name, const mt_bench_result
 
 static mt_rc open_config(mt_config **out, const options *o, const char *name, mt_err *err)
 {
-    return o->model ? mt_config_open(out, name, err) : mt_shape_open(out, name, err);
+    return o->model ? mt_config_open(out, name, err) : mt_misused(mt_shape_open(out, name, err), err);
 }
 
 static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err)
@@ -239,7 +239,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
                              "needed, and print tokens/s.  The clock runs from the norm of the last warm-up step to\n"
                              "the norm of the last timed one: N steps, N updates.  --and begins another run in the\n"
                              "same process, with the options so far and those that follow; memory is pinned once.",
-                             NULL, flags, MT_COUNT(flags) };
+                             NULL, flags, MT_COUNT(flags), NULL };
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, help, err));
     if (*help) return MT_OK;
     if (!o->shape == !o->model)

@@ -65,7 +65,7 @@ int mt_cmd_convert(int argc, char **argv)
         "file (or a directory with one).  OUT must be new or empty.",
         "IN OUT",
         flags,
-        MT_COUNT(flags),
+        MT_COUNT(flags), NULL
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, paths, &help, &err);
     mt_convert c = { 0 };

@@ -2,6 +2,7 @@
 #include "base/units.h"
 #include "ckpt/model_files.h"
 #include "cli/commands.h"
+#include "cli/data_json.h"
 #include "cli/data_view.h"
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
@@ -14,14 +15,15 @@
 
 typedef struct options {
     int64_t show;
-    bool ids, help;
+    bool ids, json, help;
 } options;
 
 static mt_rc parse(mt_settings *s, options *o, int argc, char **argv, mt_err *err)
 {
     const mt_flag flags[] = { { "--show", MT_FLAG_INT, &o->show, "N",
                                 "print N samples, the tokens that are trained marked (default 1)", false },
-                              { "--ids", MT_FLAG_BOOL, &o->ids, NULL, "their token ids as well", false } };
+                              { "--ids", MT_FLAG_BOOL, &o->ids, NULL, "their token ids as well", false },
+                              { "--json", MT_FLAG_BOOL, &o->json, NULL, "for scripts; docs/scripting.md describes it", false } };
     const mt_usage usage = {
         "data",
         "FILE.yaml [options]",
@@ -30,12 +32,13 @@ static mt_rc parse(mt_settings *s, options *o, int argc, char **argv, mt_err *er
         "Ends with 1 if training would stop at what was found.",
         NULL,
         flags,
-        MT_COUNT(flags)
+        MT_COUNT(flags),
+        mt_print_settings
     };
-    MT_TRY(mt_settings_args(s, &argc, argv, err));
+    MT_TRY(mt_misused(mt_settings_args(s, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &o->help, err));
     if (o->show < 0) return mt_fail(err, MT_EINVAL, "data: --show expects how many samples, not %lld", (long long)o->show);
-    return o->help ? MT_OK : mt_settings_check(s, MT_NEED_MODEL | MT_NEED_DATA, err);
+    return o->help ? MT_OK : mt_misused(mt_settings_check(s, MT_NEED_MODEL | MT_NEED_DATA, err), err);
 }
 
 /* The model's vocabulary and positions, where there is a config.json to say so; the tokenizer alone will do. */
@@ -77,9 +80,9 @@ static mt_rc on_progress(void *user, const mt_store_progress *p, mt_err *err)
 static mt_rc show(const mt_feed *f, const mt_settings *s, const options *o, const mt_terminal *t, mt_err *err)
 {
     mt_str out = { 0 };
-    mt_rc rc = mt_data_view_samples(&out, f, o->show, o->ids, t->color, err);
-    if (!rc) rc = mt_data_view_summary(&out, f, s, mt_terminal_columns(t), t->utf8, err);
-    if (!rc) mt_data_view_findings(&out, mt_feed_findings(f), t->color);
+    mt_rc rc = o->json ? mt_data_json(&out, f, s, o->show, err) : mt_data_view_samples(&out, f, o->show, o->ids, t->color, err);
+    if (!rc && !o->json) rc = mt_data_view_summary(&out, f, s, mt_terminal_columns(t), t->utf8, err);
+    if (!rc && !o->json) mt_data_view_findings(&out, mt_feed_findings(f), t->color);
     if (!rc && !mt_str_ok(&out)) rc = mt_fail(err, MT_ENOMEM, "no host memory for the output");
     if (!rc && fwrite(out.s, 1, out.n, stdout) != out.n) rc = mt_fail_errno(err, MT_EIO, "writing the output");
     mt_str_free(&out);

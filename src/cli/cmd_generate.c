@@ -17,7 +17,7 @@ typedef struct options {
     uint64_t device_memory;
     int64_t max_new_tokens, seed;
     mt_sampling sampling;
-    bool chat, check, from_scratch;
+    bool chat, check, from_scratch, json;
 } options;
 
 typedef struct session {
@@ -38,7 +38,7 @@ typedef struct session {
 
 static void notice(const char *text)
 {
-    if (*text) fprintf(stderr, "note: %s\n", text);
+    if (*text && mt_cli_shows(MT_LOG_INFO)) fprintf(stderr, "note: %s\n", text);
 }
 
 static mt_rc read_prompts(session *s, mt_err *err)
@@ -120,34 +120,37 @@ static mt_rc open_engine(session *s, mt_err *err)
 static void print_speed(const mt_generate_stats *st)
 {
     double prompt_s = 1e-9 * (double)st->prompt_ns, decode_s = 1e-9 * (double)st->decode_ns;
+    if (!mt_cli_shows(MT_LOG_INFO)) return;
     fprintf(stderr, "%lld prompt tokens in %s; %lld new tokens", (long long)st->n_prompt_tokens, mt_seconds_text(prompt_s).s,
             (long long)st->n_new_tokens);
     if (decode_s > 0) fprintf(stderr, ", %.1f a second", (double)st->n_decoded / decode_s);
     fputc('\n', stderr);
 }
 
-static mt_rc answer(session *s, mt_err *err)
+static mt_rc answer(session *s, mt_generate_stats *stats, mt_err *err)
 {
-    mt_generate_stats stats;
     s->prompts = mt_calloc(s->asks.n, sizeof *s->prompts);
     if (!s->prompts) return mt_fail(err, MT_ENOMEM, "no host memory for the prompts");
     for (size_t i = 0; i < s->asks.n; i++)
         s->prompts[i] = (mt_prompt){ s->asks.items[i].ids, (int64_t)s->asks.items[i].n_ids, s->asks.items[i].stream };
-    MT_TRY(mt_answers_init(&s->answers, &s->asks, s->tok, s->o->check ? NULL : stdout, err));
+    MT_TRY(mt_answers_init(&s->answers, &s->asks, s->tok, s->o->check || s->o->json ? NULL : stdout, err));
     mt_generate_options o = { .sampling = s->o->sampling, .max_new_tokens = s->o->max_new_tokens, .stop_ids = s->stops.ids,
                               .n_stop_ids = s->stops.n, .on_token = mt_answers_take, .user = &s->answers };
-    mt_rc rc = mt_generate(s->engine, s->prompts, s->asks.n, &o, &stats, err);
+    mt_rc rc = mt_generate(s->engine, s->prompts, s->asks.n, &o, stats, err);
     if (rc == MT_ENUMERIC && s->shards) MT_TRY(mt_weights_check_finite(s->shards, err)); /* which tensor it comes from, if one */
     MT_TRY(rc);
-    print_speed(&stats);
+    print_speed(stats);
     return MT_OK;
 }
 
-static mt_rc report(session *s, mt_err *err)
+static mt_rc report(session *s, const mt_generate_stats *stats, mt_err *err)
 {
     mt_str text = { 0 };
     mt_rc rc = MT_OK;
-    mt_answers_report(&s->answers, &text);
+    if (s->o->json)
+        mt_answers_json(&s->answers, stats, &text);
+    else
+        mt_answers_report(&s->answers, &text);
     if (!mt_str_ok(&text)) rc = mt_fail(err, MT_ENOMEM, "no host memory for the report");
     if (!rc && (fputs(text.s, stdout) < 0 || fflush(stdout))) rc = mt_fail_errno(err, MT_EIO, "writing the report");
     mt_str_free(&text);
@@ -156,7 +159,8 @@ static mt_rc report(session *s, mt_err *err)
 
 static mt_rc run(session *s, mt_err *err)
 {
-    MT_TRY(mt_sampling_check(&s->o->sampling, err));
+    mt_generate_stats stats = { 0 };
+    MT_TRY(mt_misused(mt_sampling_check(&s->o->sampling, err), err));
     if (s->o->max_new_tokens < 1)
         return mt_fail(err, MT_EINVAL, "--max-new-tokens %lld: at least 1 expected", (long long)s->o->max_new_tokens);
     if (s->o->system && !s->o->chat) return mt_fail(err, MT_EINVAL, "--system is part of a conversation; give --chat too");
@@ -165,8 +169,8 @@ static mt_rc run(session *s, mt_err *err)
     MT_TRY(read_prompts(s, err));
     MT_TRY(open_model(s, err));
     MT_TRY(open_engine(s, err));
-    MT_TRY(answer(s, err));
-    return s->o->check ? report(s, err) : MT_OK;
+    MT_TRY(answer(s, &stats, err));
+    return s->o->check || s->o->json ? report(s, &stats, err) : MT_OK;
 }
 
 static void close_session(session *s)
@@ -198,6 +202,7 @@ int mt_cmd_generate(int argc, char **argv)
         { "--system", MT_FLAG_STR, &o.system, "TEXT", "with --chat: the system message", false },
         { "--check", MT_FLAG_BOOL, &o.check, NULL, "compare with the records' outputs; print the share that is right, by task",
           false },
+        { "--json", MT_FLAG_BOOL, &o.json, NULL, "for scripts, when all is answered; docs/scripting.md describes it", false },
         { "--max-new-tokens", MT_FLAG_INT, &o.max_new_tokens, "N", "end an answer after N tokens (256)", false },
         { "--temperature", MT_FLAG_FLOAT, &o.sampling.temperature, "X", "0 (default) takes the likeliest token each time",
           false },
@@ -218,7 +223,7 @@ int mt_cmd_generate(int argc, char **argv)
         "Of generation_config.json the end tokens are heeded, and nothing else.\n"
         "Without a prompt, standard input is one.  Records are objects with instruction, input,\n"
         "output and, if their kinds are to be told apart, task.",
-        "MODEL", flags, MT_COUNT(flags),
+        "MODEL", flags, MT_COUNT(flags), NULL
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &o.model, &help, &err);
     o.sampling.seed = (uint64_t)o.seed;

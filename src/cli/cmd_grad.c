@@ -204,7 +204,7 @@ int mt_cmd_grad(int argc, char **argv)
         "Run one forward and backward over rows of tokens (any lengths, packed without padding)\n"
         "and write loss, grad.<tensor> for every parameter and, if asked, logits.<row>.\n"
         "Labels are optional, -100 is ignored, and the shift is Hugging Face's.",
-        "MODEL", flags, MT_COUNT(flags),
+        "MODEL", flags, MT_COUNT(flags), NULL
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &o.model, &help, &err);
     if (!rc && !help) rc = run(&j, &o, &err);

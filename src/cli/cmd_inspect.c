@@ -177,13 +177,94 @@ static void print_found(const found *f, const char *dir, bool tensors)
     if (tensors) print_tensors(f);
 }
 
+/* -- for scripts ----------------------------------------------------------------------------------- */
+
+static void json_text(mt_str *out, const char *key, const char *text)
+{
+    mt_str_printf(out, "  \"%s\": ", key);
+    mt_str_json(out, text, strlen(text));
+    mt_str_puts(out, ",\n");
+}
+
+static void json_int(mt_str *out, const char *key, int64_t x) { mt_str_printf(out, "  \"%s\": %lld,\n", key, (long long)x); }
+static void json_bool(mt_str *out, const char *key, bool x) { mt_str_printf(out, "  \"%s\": %s,\n", key, x ? "true" : "false"); }
+
+static void json_shape(mt_str *out, const found *f)
+{
+    const mt_config *c = f->config;
+    json_text(out, "family", c->family->name);
+    json_text(out, "decided_by", c->decided_by);
+    json_bool(out, "known", f->known);
+    json_text(out, "model_type", c->model_type);
+    json_text(out, "architecture", c->architecture);
+    json_int(out, "layers", c->L);
+    json_int(out, "hidden_size", c->D);
+    json_int(out, "intermediate_size", c->F);
+    json_int(out, "heads", c->H);
+    json_int(out, "key_value_heads", c->K);
+    json_int(out, "head_dim", c->Dh);
+    json_int(out, "vocabulary", c->V);
+    json_int(out, "positions", c->max_positions);
+    json_bool(out, "tied", c->tied);
+}
+
+static void json_weights(mt_str *out, const found *f)
+{
+    json_int(out, "parameters", f->model->n_params);
+    json_int(out, "host_bytes", f->model->n_params * 14);
+    json_int(out, "host_bytes_unclipped", f->model->n_params * 12);
+    if (!f->shards) {
+        mt_str_puts(out, "  \"weights\": null,\n");
+        return;
+    }
+    mt_str_printf(out, "  \"weights\": {\"files\": %zu, \"bytes\": %zu, \"tensors\": %zu, \"unused\": %zu},\n",
+                  mt_shards_file_count(f->shards), mt_shards_bytes(f->shards), mt_shards_count(f->shards), f->n_unused);
+}
+
+/* Several weights may share a tensor, which is listed once. */
+static void json_tensors(mt_str *out, const mt_model *m)
+{
+    size_t n = 0;
+    mt_str_puts(out, "  \"tensors\": [");
+    for (int u = 0; u < m->n_units; u++)
+        for (int k = 0; k < m->units[u].layout->n_weights; k++) {
+            const mt_weight *w = &m->units[u].layout->weights[k];
+            char name[MT_NAME_BYTES];
+            if (w->slice.first) continue;
+            mt_weight_name(&m->units[u], w, name);
+            mt_str_puts(out, n++ ? ",\n    {\"name\": " : "\n    {\"name\": ");
+            mt_str_json(out, name, strlen(name));
+            mt_str_printf(out, ", \"shape\": %s}", mt_st_shape_text(w->slice.n_dims, w->slice.shape).s);
+        }
+    mt_str_puts(out, "\n  ],\n");
+}
+
+static void print_json(const found *f, const char *dir, bool tensors)
+{
+    mt_str out = { 0 };
+    mt_str_puts(&out, "{\n  \"version\": 1,\n");
+    json_text(&out, "model", dir);
+    json_shape(&out, f);
+    json_weights(&out, f);
+    if (tensors) json_tensors(&out, f->model);
+    mt_str_puts(&out, "  \"assumptions\": [");
+    for (size_t i = 0; i < f->config->n_assumptions; i++) {
+        if (i) mt_str_puts(&out, ", ");
+        mt_str_json(&out, f->config->assumptions[i], strlen(f->config->assumptions[i]));
+    }
+    mt_str_puts(&out, "]\n}\n");
+    if (mt_str_ok(&out)) fputs(out.s, stdout);
+    mt_str_free(&out);
+}
+
 int mt_cmd_inspect(int argc, char **argv)
 {
     mt_err err = { 0 };
     found f = { 0 };
     const char *dir, *assume = NULL;
-    bool tensors = false, help;
+    bool tensors = false, json = false, help;
     const mt_flag flags[] = { { "--tensors", MT_FLAG_BOOL, &tensors, NULL, "list every tensor with its shape", false },
+                              { "--json", MT_FLAG_BOOL, &json, NULL, "for scripts; docs/scripting.md describes it", false },
                               { "--assume", MT_FLAG_STR, &assume, "FAMILY",
                                 "the family of a model_type that is not known: llama", false } };
     const mt_usage usage = {
@@ -192,14 +273,15 @@ int mt_cmd_inspect(int argc, char **argv)
         "Show what a model (a directory, a config.json, or a name on the hub) holds, and what had to be assumed.",
         "MODEL",
         flags,
-        MT_COUNT(flags)
+        MT_COUNT(flags), NULL
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &dir, &help, &err);
     char *at = NULL;
     if (!rc && !help) {
         rc = mt_hub_bar_model(dir, "", MT_HUB_CONFIG, &at, &err);
         if (!rc) rc = find(&f, at, assume, &err);
-        if (!rc) print_found(&f, at, tensors);
+        if (!rc && json) print_json(&f, at, tensors);
+        if (!rc && !json) print_found(&f, at, tensors);
     }
     mt_free(at);
     mt_model_free(f.model);
@@ -208,15 +290,41 @@ int mt_cmd_inspect(int argc, char **argv)
     return rc ? mt_cli_failed(&err) : 0;
 }
 
+static void json_names(mt_str *out, const char *key, const char *const *names)
+{
+    mt_str_printf(out, ", \"%s\": [", key);
+    for (size_t i = 0; names[i]; i++) mt_str_printf(out, "%s\"%s\"", i ? ", " : "", names[i]);
+    mt_str_puts(out, "]");
+}
+
+static void print_families_json(void)
+{
+    mt_str out = { 0 };
+    mt_str_puts(&out, "{\"version\": 1, \"families\": [");
+    for (const mt_family *const *f = mt_families; *f; f++) {
+        mt_str_printf(&out, "%s\n  {\"name\": \"%s\", \"covers\": ", f == mt_families ? "" : ",", (*f)->name);
+        mt_str_json(&out, (*f)->covers, strlen((*f)->covers));
+        json_names(&out, "model_types", (*f)->model_types);
+        json_names(&out, "architectures", (*f)->architectures);
+        mt_str_puts(&out, "}");
+    }
+    mt_str_puts(&out, "\n]}\n");
+    if (mt_str_ok(&out)) fputs(out.s, stdout);
+    mt_str_free(&out);
+}
+
 int mt_cmd_families(int argc, char **argv)
 {
     mt_err err = { 0 };
-    bool help;
+    bool help, json = false;
+    const mt_flag flags[] = { { "--json", MT_FLAG_BOOL, &json, NULL, "for scripts; docs/scripting.md describes it", false } };
     const mt_usage usage = {
-        "families", "", "List the model families that are known, with the published models they cover.", NULL, NULL, 0
+        "families", "[--json]", "List the model families that are known, with the published models they cover.", NULL, flags,
+        MT_COUNT(flags), NULL
     };
     if (mt_flags_parse(&usage, argc, argv, NULL, &help, &err)) return mt_cli_failed(&err);
     if (help) return 0;
+    if (json) return print_families_json(), 0;
     for (const mt_family *const *f = mt_families; *f; f++) printf("%-10s %s\n", (*f)->name, (*f)->covers);
     return 0;
 }

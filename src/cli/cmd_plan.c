@@ -209,9 +209,9 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
                              "Will it fit, how fast, which batch size: before anything is loaded, for this machine or\n"
                              "one described by flags.  Every setting of `train` may be given too (--max-seq-len 4096,\n"
                              "--max-grad-norm 0).  Alone on a terminal it asks.",
-                             NULL, flags, MT_COUNT(flags) };
+                             NULL, flags, MT_COUNT(flags), mt_print_settings };
     bool alone = argc == 1, ended = false;
-    MT_TRY(mt_settings_args(set, &argc, argv, err));
+    MT_TRY(mt_misused(mt_settings_args(set, &argc, argv, err), err));
     MT_TRY(mt_flags_parse(&usage, argc, argv, NULL, &help, err));
     if (help) return MT_OK;
     if (o->list_gpus) return list_gpus(o->json), MT_OK;
@@ -219,7 +219,7 @@ static mt_rc command(options *o, mt_settings *set, int argc, char **argv, mt_err
     MT_TRY(take_words(o, err));
     if (alone && isatty(STDIN_FILENO)) MT_TRY(mt_plan_ask(&o->asked, set, &ended, err));
     if (ended) return MT_OK;
-    MT_TRY(mt_plan_check_step(set, err));
+    MT_TRY(mt_misused(mt_plan_check_step(set, err), err));
     return o->asked.what_fits ? mt_plan_what_fits(&o->asked.machine, set, o->json, err) : answer(o, set, err);
 }
 

@@ -2,6 +2,8 @@
 
 #include "base/value.h"
 #include "ckpt/model_files.h"
+#include "cli/commands.h"
+#include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "data/sampler.h"
 #include "tokenizer/tokenizer.h"
@@ -11,40 +13,34 @@
 #include <string.h>
 #include <sys/types.h>
 
-static const char usage[] =
-    "usage: megatrain tokenize [--decode | --chat] [--no-special] DIR < lines\n"
-    "  DIR           a model directory or its name on the hub, or a tokenizer.json, tokenizer.model or .gguf file\n"
-    "  --decode      lines are JSON arrays of ids; prints each one's text as a JSON string\n"
-    "  --chat        lines are JSON lists of messages, or {\"messages\", \"tools\", \"add_generation_prompt\"};\n"
-    "                prints {\"text\", \"input_ids\", \"labels\"}, -100 where nothing is trained, a line a sample\n"
-    "  --template N  with --chat: a built-in chat template instead of the model's own\n"
-    "  --no-special  without the tokens put around a text (with --decode: leave special tokens out)\n";
-
 typedef struct options {
     const char *path, *template;
-    bool decode, chat, no_special, help;
+    bool decode, chat, no_special;
 } options;
 
-static bool parse(int argc, char **argv, options *o)
+static mt_rc parse(int argc, char **argv, options *o, bool *help, mt_err *err)
 {
-    for (int i = 1; i < argc; i++) {
-        if (!strcmp(argv[i], "--decode"))
-            o->decode = true;
-        else if (!strcmp(argv[i], "--chat"))
-            o->chat = true;
-        else if (!strcmp(argv[i], "--template") && i + 1 < argc)
-            o->template = argv[++i];
-        else if (!strcmp(argv[i], "--no-special"))
-            o->no_special = true;
-        else if (!strcmp(argv[i], "--help") || !strcmp(argv[i], "-h"))
-            o->help = true;
-        else if (argv[i][0] == '-' || o->path)
-            return false;
-        else
-            o->path = argv[i];
-    }
-    if (o->chat && o->decode) return false;
-    return o->path || o->help;
+    const mt_flag flags[] = {
+        { "--decode", MT_FLAG_BOOL, &o->decode, NULL, "lines are JSON arrays of ids; print each one's text as a JSON string", false },
+        { "--chat", MT_FLAG_BOOL, &o->chat, NULL, "lines are JSON lists of messages, or {\"messages\", \"tools\", ...}", false },
+        { "--template", MT_FLAG_STR, &o->template, "NAME", "with --chat: a built-in chat template instead of the model's own", false },
+        { "--no-special", MT_FLAG_BOOL, &o->no_special, NULL,
+          "without the tokens put around a text (with --decode: leave special tokens out)", false },
+    };
+    const mt_usage usage = {
+        "tokenize",
+        "DIR [--decode | --chat] [options] < lines",
+        "Print the token ids of each line of standard input as a JSON array.  DIR is a model directory\n"
+        "or its name on the hub, or a tokenizer.json, tokenizer.model or .gguf file.  With --chat each\n"
+        "line prints {\"text\", \"input_ids\", \"labels\"}, -100 where nothing is trained, a line a sample.",
+        "DIR",
+        flags,
+        MT_COUNT(flags),
+        NULL,
+    };
+    MT_TRY(mt_flags_parse(&usage, argc, argv, &o->path, help, err));
+    if (o->chat && o->decode) return mt_fail(err, MT_EINVAL, "tokenize: --decode and --chat read different lines; give one of the two");
+    return MT_OK;
 }
 
 /* What one run works with; line buffers are reused. */
@@ -179,11 +175,9 @@ int mt_cmd_tokenize(int argc, char **argv)
 {
     options o = { 0 };
     mt_err err = { 0 };
-    if (!parse(argc, argv, &o)) {
-        fputs(usage, stderr);
-        return 2;
-    }
-    if (o.help) return fputs(usage, stdout) < 0;
+    bool help;
+    if (parse(argc, argv, &o, &help, &err)) return mt_cli_failed(&err);
+    if (help) return 0;
     run r = { .o = &o };
     char *path = NULL;
     mt_rc rc = mt_hub_bar_model(o.path, "", MT_HUB_TOKENIZER, &path, &err);
@@ -191,6 +185,7 @@ int mt_cmd_tokenize(int argc, char **argv)
     mt_free(path);
     if (!rc) rc = mt_tok_scratch_create(&r.scratch, r.tok, &err);
     if (!rc && o.chat) rc = open_chat(&r, &err);
+    bool opened = !rc;
     if (!rc) rc = all_lines(&r, &err);
     mt_sampler_scratch_free(r.sampler_scratch);
     mt_sampler_close(r.sampler);
@@ -198,6 +193,6 @@ int mt_cmd_tokenize(int argc, char **argv)
     mt_str_free(&r.out);
     mt_tok_scratch_free(r.scratch);
     mt_tokenizer_close(r.tok);
-    if (rc) fprintf(stderr, "error: %s\n", err.msg);
-    return rc ? 1 : 0;
+    int status = rc ? mt_cli_failed(&err) : 0;
+    return rc && opened ? 1 : status; /* a line that cannot be used is no misuse */
 }

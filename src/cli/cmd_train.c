@@ -7,6 +7,8 @@
 #include "ckpt/outdir.h"
 #include "cli/commands.h"
 #include "cli/dashboard.h"
+#include "cli/data_view.h"
+#include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "cli/run_data.h"
 #include "cli/stop.h"
@@ -113,6 +115,7 @@ static mt_rc run(app *a, mt_trainer *t, mt_err *err)
     mt_train_result result;
     mt_trainer_info(t, &info);
     mt_train_screen_banner(&a->screen, &a->s, &info, a->server ? mt_server_url(a->server) : NULL);
+    if (mt_verbosity_now() == MT_VERBOSE) mt_train_screen_buffers(info.plan);
     mt_train_screen_start(&a->screen, &info);
     mt_stop_saves(true);
     mt_rc rc = mt_trainer_run(t, &result, err);
@@ -139,7 +142,7 @@ static void save_report(app *a)
     if (rc)
         mt_warn("no report of the run: %s", err.msg);
     else
-        printf("what happened, as a page: %s\n", path);
+        mt_info("what happened, as a page: %s", path);
     mt_free(path);
 }
 
@@ -166,15 +169,43 @@ static mt_rc train(app *a, mt_err *err)
 
 /* -- --dry-run ------------------------------------------------------------------------------------- */
 
-/* The first sample of the first step; tokens that are trained on are marked. */
-static mt_rc print_sample(mt_trainer *t, mt_err *err)
+static bool is_trained(const mt_batch *b, int i) { return i && b->targets[i - 1] != MT_IGNORE; }
+
+static void print_ids(const mt_batch *b, int n)
+{
+    for (int i = 0; i < n; i++) printf(is_trained(b, i) ? " [%d]" : " %d", b->ids[i]);
+    printf("\n");
+}
+
+/* As `data` shows it; rows of tokens may come with no tokenizer. */
+static mt_rc print_text(const app *a, const mt_batch *b, int n, mt_err *err)
+{
+    mt_tokenizer *tok = NULL;
+    mt_str text = { 0 };
+    if (mt_model_files_tokenizer(&tok, mt_settings_model_dir(&a->s), &(mt_err){ 0 })) return print_ids(b, n), MT_OK;
+    int32_t *labels = mt_calloc((size_t)n, sizeof *labels);
+    mt_rc rc = labels ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a sample");
+    for (int i = 0; !rc && i < n; i++) labels[i] = is_trained(b, i) ? b->ids[i] : MT_IGNORE;
+    if (!rc) rc = mt_data_view_sample(&text, tok, b->ids, labels, n, a->screen.term.color, err);
+    if (!rc && !mt_str_ok(&text)) rc = mt_fail(err, MT_ENOMEM, "no host memory for a sample");
+    if (!rc) printf("%s\n", text.s ? text.s : "");
+    mt_free(labels);
+    mt_str_free(&text);
+    mt_tokenizer_close(tok);
+    return rc;
+}
+
+/* The first sample of the first step; what is trained on is marked. */
+static mt_rc print_sample(const app *a, mt_trainer *t, mt_err *err)
 {
     mt_batch b = { 0 };
     mt_rc rc = mt_trainer_batch(t, 0, &b, err);
     if (!rc) {
-        printf("\nfirst sample, %d tokens (those that are trained on in brackets):\n ", b.doc_start[1]);
-        for (int i = 0; i < b.doc_start[1]; i++) printf(i && b.targets[i - 1] != MT_IGNORE ? " [%d]" : " %d", b.ids[i]);
-        printf("\n\n");
+        int n = b.doc_start[1];
+        printf("\nfirst sample, %d tokens (what is trained on %s):\n", n, a->screen.term.color ? "in green" : "in brackets");
+        rc = print_text(a, &b, n, err);
+        if (!rc && mt_verbosity_now() == MT_VERBOSE) print_ids(&b, n);
+        printf("\n");
     }
     mt_batch_free(&b);
     return rc;
@@ -187,8 +218,9 @@ static mt_rc rehearse(app *a, mt_trainer *t, mt_err *err)
     double save_s;
     mt_trainer_info(t, &info);
     mt_train_screen_banner(&a->screen, &a->s, &info, NULL);
-    mt_train_screen_buffers(info.plan);
-    MT_TRY(print_sample(t, err));
+    mt_train_screen_plan(info.plan);
+    if (mt_verbosity_now() == MT_VERBOSE) mt_train_screen_buffers(info.plan);
+    MT_TRY(print_sample(a, t, err));
     MT_TRY(mt_trainer_rehearse(t, &step, &save_s, err));
     printf("one step: loss %.4f, gradient norm %.4g, %s, %s tokens/s\n", step.loss, step.grad_norm,
            mt_seconds_text(step.seconds).s, mt_count_text((uint64_t)step.tokens_s).s);
@@ -199,7 +231,9 @@ static mt_rc rehearse(app *a, mt_trainer *t, mt_err *err)
 static void print_settings(const app *a)
 {
     mt_str s = { 0 };
-    mt_settings_print(&a->s, &s);
+    bool all = mt_verbosity_now() == MT_VERBOSE;
+    mt_settings_print(&a->s, all, &s);
+    if (!all) printf("settings that are not defaults (--verbose shows all):\n");
     if (mt_str_ok(&s) && s.s) fputs(s.s, stdout);
     mt_str_free(&s);
     printf("\n");
@@ -235,27 +269,38 @@ static mt_rc dry_run(app *a, mt_err *err)
 
 /* -- the command ----------------------------------------------------------------------------------- */
 
-static void print_help(void)
+static void print_help(bool all)
 {
     mt_str s = { 0 };
-    mt_settings_help(&s);
+    mt_settings_help(&s, all);
     printf("usage: megatrain train FILE.yaml [options]\n\n"
            "Train or fine-tune a model.  --resume goes on with a run, --dry-run shows what would happen and takes one step.\n\n"
-           "  --dry-run             print settings, plan and the first sample, take one step, write and\n"
-           "                        remove one checkpoint, end\n%s",
+           "  --dry-run                 Print the settings that are not defaults, the plan and\n"
+           "                            the first sample, take one step, write and remove\n"
+           "                            one checkpoint, end. --verbose: all settings and\n"
+           "                            buffers.\n"
+           "  --quiet, --verbose        Results, warnings and errors alone; or more.\n"
+           "  --help-all                Every setting.\n\n%s",
            s.s ? s.s : "");
     mt_str_free(&s);
 }
 
-/* What the settings left over: --dry-run, --help, or something nobody knows. */
-static mt_rc read_rest(int argc, char **argv, bool *dry, bool *help, mt_err *err)
+/* What the settings left over. */
+typedef struct rest {
+    bool dry, help, help_all;
+} rest;
+
+/* --dry-run, --help, or something nobody knows. */
+static mt_rc read_rest(int argc, char **argv, rest *out, mt_err *err)
 {
     for (int i = 1; i < argc; i++) {
         char near[48];
         if (strcmp(argv[i], "--dry-run") == 0) {
-            *dry = true;
+            out->dry = true;
         } else if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            *help = true;
+            out->help = true;
+        } else if (strcmp(argv[i], "--help-all") == 0) {
+            out->help = out->help_all = true;
         } else if (argv[i][0] != '-') {
             return mt_fail(err, MT_EINVAL, "train: \"%s\" is not a .yaml or .yml file; write megatrain train FILE.yaml", argv[i]);
         } else {
@@ -267,22 +312,28 @@ static mt_rc read_rest(int argc, char **argv, bool *dry, bool *help, mt_err *err
     return MT_OK;
 }
 
-static mt_rc command(app *a, int argc, char **argv, mt_err *err)
+static mt_rc read_args(app *a, int argc, char **argv, rest *out, mt_err *err)
 {
-    bool dry = false, help = false;
     if (argc == 1)
         return mt_fail(err, MT_EINVAL,
                        "train: give a configuration file (megatrain train FILE.yaml; configs/ has ready ones), or a model and data "
                        "(megatrain train --model-name NAME --dataset-path FILE); megatrain train --help lists every setting");
     MT_TRY(mt_settings_args(&a->s, &argc, argv, err));
-    MT_TRY(read_rest(argc, argv, &dry, &help, err));
-    if (help) return print_help(), MT_OK;
-    MT_TRY(mt_settings_check(&a->s, MT_NEED_MODEL | MT_NEED_DATA, err));
+    MT_TRY(read_rest(argc, argv, out, err));
+    return out->help ? MT_OK : mt_settings_check(&a->s, MT_NEED_MODEL | MT_NEED_DATA, err);
+}
+
+static mt_rc command(app *a, int argc, char **argv, mt_err *err)
+{
+    rest asked = { 0 };
+    MT_TRY(mt_misused(read_args(a, argc, argv, &asked, err), err));
+    if (asked.help) return print_help(asked.help_all), MT_OK;
     static const mt_color colors[] = {
         [MT_TRI_AUTO] = MT_COLOR_AUTO, [MT_TRI_TRUE] = MT_COLOR_ALWAYS, [MT_TRI_FALSE] = MT_COLOR_NEVER
     };
     a->screen.term = mt_terminal_of(stdout, colors[a->s.logging.color]);
-    if (dry) return dry_run(a, err);
+    if (asked.dry) return dry_run(a, err);
+    if (mt_verbosity_now() == MT_VERBOSE) print_settings(a);
     MT_TRY(mt_trainer_check_output(&a->s, err)); /* before a model comes over the network */
     mt_stop_catch();
     return train(a, err);

@@ -1,8 +1,12 @@
-/* commands.h - one function per command.  Each prints its own errors and returns the exit status: 0 done, 1 failed, 2 misused. */
+/* commands.h - one function per command.  Each prints its own errors and returns the exit status: 0 done, 1 failed, 2 misused;
+ * train also 130 and 143, stopped by a signal. */
 #ifndef MT_CLI_COMMANDS_H
 #define MT_CLI_COMMANDS_H
 
 #include "base/err.h"
+#include "base/log.h"
+
+#include <stdbool.h>
 
 int mt_cmd_bench(int argc, char **argv);
 int mt_cmd_convert(int argc, char **argv);
@@ -19,5 +23,7 @@ int mt_cmd_train(int argc, char **argv);
 
 /* "error: ..." on stderr; the exit status that fits. */
 int mt_cli_failed(const mt_err *err);
+/* Notices of this level are printed (--quiet, --verbose). */
+bool mt_cli_shows(mt_log_level level);
 
 #endif

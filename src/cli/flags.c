@@ -3,20 +3,32 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "base/units.h"
+#include "settings/settings.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-static void print_help(const mt_usage *u)
+/* What every command takes. */
+static const char common[] = "  --quiet                  results, warnings and errors alone\n"
+                             "  --verbose                more of what it does\n"
+                             "  --help                   this\n";
+
+static void print_help(const mt_usage *u, bool all)
 {
     printf("usage: megatrain %s %s\n\n%s\n", u->command, u->synopsis, u->text);
-    if (u->n_flags) printf("\noptions:\n");
+    printf("\noptions:\n");
     for (size_t i = 0; i < u->n_flags; i++) {
         char left[64];
         snprintf(left, sizeof left, "%s %s", u->flags[i].name, u->flags[i].value ? u->flags[i].value : "");
         printf("  %-24s %s\n", left, u->flags[i].help);
     }
+    fputs(common, stdout);
+    if (!u->more) return;
+    if (all)
+        u->more();
+    else
+        printf("  --help-all               and every setting of `train`\n");
 }
 
 static const mt_flag *find(const mt_usage *u, const char *name, size_t n)
@@ -114,13 +126,32 @@ static mt_short_text positional_name(const mt_usage *u, int i)
     return t;
 }
 
-mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
+void mt_print_settings(void)
+{
+    mt_str s = { 0 };
+    mt_settings_help(&s, true);
+    printf("\n%s", s.s ? s.s : "");
+    mt_str_free(&s);
+}
+
+mt_rc mt_misused(mt_rc rc, mt_err *err)
+{
+    if (rc && rc != MT_ENOMEM) rc = err->rc = MT_EINVAL;
+    return rc;
+}
+
+static bool asks_for_help(const char *word)
+{
+    return strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0 || strcmp(word, "--help-all") == 0;
+}
+
+static mt_rc parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
 {
     int found = 0;
     *help = false;
     for (int i = 1; i < argc; i++) {
-        if (strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0) {
-            print_help(u);
+        if (asks_for_help(argv[i])) {
+            print_help(u, strcmp(argv[i], "--help-all") == 0);
             *help = true;
             return MT_OK;
         }
@@ -138,4 +169,9 @@ mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **posi
     if (missing.s[0])
         return mt_fail(err, MT_EINVAL, "%s: %s is missing; see megatrain %s --help", u->command, missing.s, u->command);
     return check_required(u, argc, argv, err);
+}
+
+mt_rc mt_flags_parse(const mt_usage *u, int argc, char **argv, const char **positional, bool *help, mt_err *err)
+{
+    return mt_misused(parse(u, argc, argv, positional, help, err), err);
 }

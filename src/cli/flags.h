@@ -43,7 +43,15 @@ typedef struct mt_usage {
     const char *positional; /* names of the positional arguments, "IN OUT"; all are needed; NULL: there are none */
     const mt_flag *flags;
     size_t n_flags;
+    void (*more)(void); /* prints what --help-all has besides; NULL: nothing */
 } mt_usage;
+
+/* Every setting of `train`, for mt_usage.more. */
+void mt_print_settings(void);
+
+/* What was typed, or said in a file that was named, cannot be used: MT_EINVAL, whose exit status is 2, whatever it was before.
+ * Memory that is short stays that. */
+mt_rc mt_misused(mt_rc rc, mt_err *err);
 
 /* Fill the table's targets from argv[1..], and positional[] with as many words as usage names.  *help is set when --help was
  * asked for (and printed). */

@@ -4,6 +4,7 @@
 #include "base/mem.h"
 #include "base/nearest.h"
 #include "cli/commands.h"
+#include "cli/complete.h"
 #include "cli/lost_page.h"
 #include "cli/terminal.h"
 #include "device/blas.h"
@@ -35,27 +36,17 @@ static const struct {
 static void print_help(FILE *out)
 {
     fprintf(out, "megatrain %s: train and fine-tune Hugging Face decoder models at full precision on one GPU, or on the CPU.\n\n"
-                 "usage: megatrain COMMAND [options]       megatrain COMMAND --help tells more\n\n", MT_VERSION);
+                 "usage: megatrain COMMAND [options]       megatrain COMMAND --help tells more, --help-all everything\n\n", MT_VERSION);
     for (size_t i = 0; i < MT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
-}
-
-int mt_cli_failed(const mt_err *err)
-{
-    mt_terminal t = mt_terminal_of(stderr, MT_COLOR_AUTO);
-    mt_str label = { 0 }, text = { 0 };
-    mt_style_put(&label, "error:", MT_STYLE_RED, t.color);
-    /* As if the label were not there. */
-    if (t.live) mt_text_wrap(&text, err->msg, mt_terminal_columns(&t) - (int)sizeof "error:", 2);
-    fprintf(stderr, "%s %s\n", label.s ? label.s : "error:", mt_str_ok(&text) && text.s ? text.s : err->msg);
-    mt_str_free(&label);
-    mt_str_free(&text);
-    return err->rc == MT_EINVAL ? 2 : 1;
+    fprintf(out, "\nTo begin with: megatrain plan MODEL, megatrain data FILE.yaml, megatrain train FILE.yaml --dry-run.\n"
+                 "Every command takes --quiet (results, warnings and errors alone) and --verbose.  Status: 0 done, 1 failed,\n"
+                 "2 misused, 130 and 143 a run that SIGINT or SIGTERM stopped and --resume continues.\n");
 }
 
 static void print_notice(void *user, mt_log_level level, const char *text)
 {
     (void)user;
-    if (level == MT_LOG_DEBUG) return;
+    if (!mt_cli_shows(level)) return;
     fprintf(stderr, "%s%s\n", level == MT_LOG_WARN ? "warning: " : "", text);
 }
 
@@ -68,8 +59,27 @@ static int unknown_command(const char *word)
     return 2;
 }
 
+/* --quiet and --verbose mean the same to every command. */
+static int take_verbosity(int argc, char **argv)
+{
+    int kept = 0;
+    bool ours = true;
+    for (int i = 0; i < argc; i++) {
+        ours = ours && strcmp(argv[i], "--") != 0;
+        if (ours && strcmp(argv[i], "--quiet") == 0)
+            mt_verbosity_set(MT_QUIET);
+        else if (ours && strcmp(argv[i], "--verbose") == 0)
+            mt_verbosity_set(MT_VERBOSE);
+        else
+            argv[kept++] = argv[i];
+    }
+    argv[kept] = NULL;
+    return kept;
+}
+
 static int run_command(int argc, char **argv)
 {
+    argc = take_verbosity(argc, argv);
     for (size_t i = 0; i < MT_COUNT(commands); i++)
         if (strcmp(argv[0], commands[i].name) == 0) return commands[i].run(argc, argv);
     return unknown_command(argv[0]);
@@ -81,11 +91,12 @@ static int run(int argc, char **argv)
         print_help(stderr);
         return 2;
     }
+    if (strcmp(argv[1], "--complete") == 0) return argc == 3 ? mt_complete(argv[2]) : 2;
     if (strcmp(argv[1], "--version") == 0) return printf("megatrain %s\n", MT_VERSION), 0;
     char asked[] = "--help";
     if (strcmp(argv[1], "help") == 0 && argc > 2 && argv[2][0] != '-' && strcmp(argv[2], "help") != 0)
         return run_command(2, (char *[]){ argv[2], asked, NULL });
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "--help-all") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
         return print_help(stdout), 0;
     return run_command(argc - 1, argv + 1);
 }

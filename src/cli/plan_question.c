@@ -3,10 +3,12 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "ckpt/model_files.h"
+#include "cli/flags.h"
 #include "cli/hub_bar.h"
 #include "engine/train.h"
 #include "hub/hub.h"
 #include "optim/clip.h"
+#include "plan/gpus.h"
 #include "plan/measure.h"
 
 #include <stdio.h>
@@ -79,7 +81,7 @@ mt_rc mt_subject_open(mt_subject *s, const mt_subject_asked *asked, const mt_set
     *s = (mt_subject){ 0 };
     if (asked->own) return open_shape(s, asked->own, set, err);
     if (asked->shape) {
-        MT_TRY(mt_shape_find(&known, asked->shape, err));
+        MT_TRY(mt_misused(mt_shape_find(&known, asked->shape, err), err));
         return open_shape(s, known, set, err);
     }
     if (!*name)
@@ -135,7 +137,7 @@ static mt_rc find_machine(mt_machine_found *out, mt_device *dev, const mt_machin
     MT_TRY(mt_machine_here(&out->machine, dev, &given, true, err));
     if (asked->gpu_memory) { /* of the card: what the driver takes is not the run's */
         if (asked->gpu_memory <= out->machine.base_device)
-            return mt_fail(err, MT_ERANGE, "--gpu-memory %s: the driver and its libraries take %s of it",
+            return mt_fail(err, MT_EINVAL, "--gpu-memory %s: the driver and its libraries take %s of it",
                            mt_bytes_text(asked->gpu_memory).s, mt_bytes_text(out->machine.base_device).s);
         out->machine.device_bytes = (size_t)asked->gpu_memory - out->machine.base_device;
     }
@@ -160,7 +162,12 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
 {
     mt_device *dev = NULL;
     *out = (mt_machine_found){ 0 };
-    if (!asked->gpu) MT_TRY(open_device(&dev, &set->model.device, err));
+    if (asked->gpu) {
+        const mt_gpu *known;
+        MT_TRY(mt_misused(mt_gpu_find(&known, asked->gpu, err), err));
+    } else {
+        MT_TRY(open_device(&dev, &set->model.device, err));
+    }
     mt_rc rc = find_machine(out, dev, asked, &set->memory, err);
     if (!rc) name_device(out, dev, asked->gpu);
     mt_device_close(dev);

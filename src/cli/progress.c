@@ -113,6 +113,7 @@ static void draw(mt_progress *p)
     mt_str s = { 0 };
     mt_progress_view v = view_of(p);
     const mt_terminal *t = p->terminal;
+    if (mt_verbosity_now() == MT_QUIET) return;
     if (t->live) {
         mt_str_putc(&s, '\r');
         mt_progress_line(&s, &v, mt_terminal_columns(t) - 1, t->utf8, t->color); /* the last column would wrap */

@@ -11,12 +11,15 @@ set(sources
   cmd_report.c
   cmd_tokenize.c
   cmd_train.c
+  complete.c
   dashboard.c
+  data_json.c
   data_view.c
   flags.c
   hub_bar.c
   installed.c
   lost_page.c
+  outcome.c
   plan_ask.c
   plan_fits.c
   plan_question.c

@@ -30,6 +30,11 @@ mt_terminal mt_terminal_of(FILE *out, mt_color color)
     return t;
 }
 
+static mt_verbosity verbosity = MT_USUAL;
+
+void mt_verbosity_set(mt_verbosity v) { verbosity = v; }
+mt_verbosity mt_verbosity_now(void) { return verbosity; }
+
 int mt_terminal_columns(const mt_terminal *t)
 {
     struct winsize size = { 0 };

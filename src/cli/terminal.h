@@ -20,6 +20,12 @@ typedef struct mt_terminal {
 } mt_terminal;
 
 mt_terminal mt_terminal_of(FILE *out, mt_color color);
+/* How much is printed besides results, warnings and errors: nothing (--quiet), notices and progress, or more of them
+ * (--verbose).  Said once, before a command runs. */
+typedef enum mt_verbosity { MT_QUIET, MT_USUAL, MT_VERBOSE } mt_verbosity;
+void mt_verbosity_set(mt_verbosity v);
+mt_verbosity mt_verbosity_now(void);
+
 /* Columns of the window now; COLUMNS, then 80, where there is no window. */
 int mt_terminal_columns(const mt_terminal *t);
 

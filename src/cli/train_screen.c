@@ -3,6 +3,8 @@
 #include "base/disk.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "cli/commands.h"
+#include "cli/plan_view.h"
 #include "cli/plot.h"
 #include "plan/flops.h"
 
@@ -88,21 +90,23 @@ static void put_line(mt_train_screen *screen, const char *text, int indent)
     mt_str_free(&s);
 }
 
-void mt_train_screen_say(mt_train_screen *screen, const char *line)
+static void say(mt_train_screen *screen, const char *line, bool shown)
 {
     pthread_mutex_lock(&screen->lock);
     keep_line(screen, line);
-    put_line(screen, line, 2);
+    if (shown) put_line(screen, line, 2);
     fflush(stdout);
     pthread_mutex_unlock(&screen->lock);
 }
 
+void mt_train_screen_say(mt_train_screen *screen, const char *line) { say(screen, line, mt_cli_shows(MT_LOG_INFO)); }
+
 void mt_train_screen_notice(void *user, mt_log_level level, const char *text)
 {
     mt_str s = { 0 };
-    if (level == MT_LOG_DEBUG) return;
+    if (level == MT_LOG_DEBUG && !mt_cli_shows(level)) return;
     mt_str_printf(&s, "%s%s", level == MT_LOG_WARN ? "warning: " : "", text);
-    mt_train_screen_say(user, s.s ? s.s : text);
+    say(user, s.s ? s.s : text, mt_cli_shows(level));
     mt_str_free(&s);
 }
 
@@ -144,6 +148,7 @@ static void print_plan(mt_train_screen *screen, const mt_train_info *i)
 void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const mt_train_info *i, const char *url)
 {
     char text[512];
+    if (mt_verbosity_now() == MT_QUIET) return;
     printf("megatrain %s\n", MT_VERSION);
     snprintf(text, sizeof text, "%s (%s, %s parameters, %s trained)", s->model.name, i->config->family->name,
              mt_count_text((uint64_t)i->model->n_params).s, mt_count_text((uint64_t)i->model->n_trained).s);
@@ -168,6 +173,24 @@ void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *s, const
     }
     for (size_t k = 0; k < s->n_notices; k++) put_row(screen, "note", s->notices[k]);
     fflush(stdout);
+}
+
+void mt_train_screen_plan(const mt_plan *p)
+{
+    mt_plan_use uses[MT_PLAN_USES];
+    size_t all[2] = { 0 };
+    mt_plan_uses(p, uses);
+    printf("\nthe plan's memory %39s %12s\n", "host", "device");
+    for (size_t i = 0; i < MT_PLAN_USES; i++) {
+        const size_t *bytes = uses[i].bytes;
+        all[MT_HOST] += bytes[MT_HOST], all[MT_DEVICE] += bytes[MT_DEVICE];
+        if (bytes[MT_HOST] || bytes[MT_DEVICE])
+            printf("  %-42s %12s %12s\n", uses[i].name, mt_bytes_text(bytes[MT_HOST]).s, mt_bytes_text(bytes[MT_DEVICE]).s);
+    }
+    printf("  %-42s %12s %12s\n", "all of it", mt_bytes_text(all[MT_HOST]).s, mt_bytes_text(all[MT_DEVICE]).s);
+    if (p->predicted_seconds > 0)
+        printf("  a step of %s tokens should take %s\n", mt_count_text((uint64_t)p->job.step_tokens).s,
+               mt_seconds_text(p->predicted_seconds).s);
 }
 
 void mt_train_screen_buffers(const mt_plan *p)
@@ -308,7 +331,8 @@ static void print_evaluations(const mt_train_screen *screen)
 
 void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, const mt_train_result *r)
 {
-    print_compared(screen, &r->compared);
+    bool quiet = mt_verbosity_now() == MT_QUIET;
+    if (!quiet) print_compared(screen, &r->compared);
     if (r->stopped) {
         if (r->step)
             printf("stopped after step %lld; saved %s\n", (long long)r->step, r->checkpoint);
@@ -318,7 +342,7 @@ void mt_train_screen_end(mt_train_screen *screen, const mt_settings *settings, c
                                               : "to go on: the same command with --resume\n");
         return;
     }
-    draw_curve(screen);
+    if (!quiet) draw_curve(screen);
     if (r->n_skipped) printf("%lld steps were skipped: not finite, or nothing to train on\n", (long long)r->n_skipped);
     print_evaluations(screen);
     printf("done: %lld steps; the model is in %s\n", (long long)r->step, r->model_dir);

@@ -50,6 +50,8 @@ void mt_train_screen_log_to(mt_train_screen *screen, const char *dir);
 
 /* url: of the dashboard, for this terminal alone (it has a key in it); NULL: there is none. */
 void mt_train_screen_banner(mt_train_screen *screen, const mt_settings *settings, const mt_train_info *info, const char *url);
+/* The plan's memory by use, and the time of a step. */
+void mt_train_screen_plan(const mt_plan *plan);
 /* The plan's memory, buffer by buffer. */
 void mt_train_screen_buffers(const mt_plan *plan);
 

@@ -75,14 +75,33 @@ static void put_row(mt_str *out, const mt_setting *row)
     mt_str_free(&right);
 }
 
-void mt_settings_help(mt_str *out)
+static bool is_shown(const mt_setting *row, const char *section, bool all)
+{
+    return strcmp(row->section, section) == 0 && (all || row->common);
+}
+
+void mt_settings_help(mt_str *out, bool all)
 {
     mt_str_puts(out, "Settings come from a YAML file; each flag below overrides its key there.\n\n"
-                     "  --config FILE             The YAML file.\n"
+                     "  --config FILE             The YAML file; its name alone will do.\n"
                      "  --set SECTION.KEY=VALUE   Any setting by its key in the file.\n");
     for (size_t i = 0; i < mt__n_sections; i++) {
-        mt_str_printf(out, "\n%s: %s\n", mt__sections[i].name, mt__sections[i].help);
+        const char *section = mt__sections[i].name;
+        size_t n = 0;
+        for (size_t j = 0; j < mt__n_settings; j++) n += is_shown(&mt__settings[j], section, all);
+        if (n) mt_str_printf(out, "\n%s: %s\n", section, mt__sections[i].help);
         for (size_t j = 0; j < mt__n_settings; j++)
-            if (strcmp(mt__settings[j].section, mt__sections[i].name) == 0) put_row(out, &mt__settings[j]);
+            if (is_shown(&mt__settings[j], section, all)) put_row(out, &mt__settings[j]);
     }
+}
+
+void mt_settings_values(mt_str *out, const char *flag)
+{
+    size_t n = strlen(flag);
+    const mt_setting *row = n > 2 ? mt__setting_by_flag(flag + 2, n - 2) : NULL;
+    if (!row) return;
+    if (row->type == MT_SETTING_BOOL) mt_str_puts(out, "true\nfalse\n");
+    for (const char *const *c = row->choices; c && *c; c++) mt_str_printf(out, "%s\n", *c);
+    if (row->word) mt_str_printf(out, "%s\n", row->word);
+    if (row->type == MT_SETTING_DEVICE) mt_str_puts(out, "auto\ncpu\ncuda\n");
 }

@@ -47,24 +47,41 @@ static void put_value(mt_str *out, const char *text)
     for (; n < VALUE_WIDTH; n++) mt_str_putc(out, ' ');
 }
 
-void mt_settings_print(const mt_settings *s, mt_str *out)
+static void put_rows(const mt_settings *s, const mt_settings *defaults, bool all, mt_str *out)
 {
-    mt_str value = { 0 };
+    mt_str value = { 0 }, usual = { 0 };
     int width = key_width();
+    const char *section = NULL;
     for (size_t i = 0; i < mt__n_settings; i++) {
         const mt_setting *row = &mt__settings[i];
-        if (row->flag_only) continue;
-        if (i && strcmp(row->section, row[-1].section) != 0) mt_str_putc(out, '\n');
+        mt_str_clear(&usual);
+        mt__setting_format(&usual, defaults, row);
         mt_str_clear(&value);
         mt__setting_format(&value, s, row);
+        bool is_usual = value.s && usual.s && strcmp(value.s, usual.s) == 0;
+        if (row->flag_only || (is_usual && !all)) continue;
+        if (section && strcmp(row->section, section) != 0) mt_str_putc(out, '\n');
+        section = row->section;
         mt_str_printf(out, "%-*s  ", width, mt__setting_key(row).s);
         put_value(out, value.s ? value.s : "");
         mt_str_puts(out, "  ");
         put_source(out, &s->sources[i]);
         mt_str_putc(out, '\n');
     }
-    if (value.failed) out->failed = true;
+    if (value.failed || usual.failed) out->failed = true;
     mt_str_free(&value);
+    mt_str_free(&usual);
+}
+
+void mt_settings_print(const mt_settings *s, bool all, mt_str *out)
+{
+    mt_settings defaults;
+    if (mt_settings_init(&defaults, &(mt_err){ 0 })) {
+        out->failed = true;
+        return;
+    }
+    put_rows(s, &defaults, all, out);
+    mt_settings_deinit(&defaults);
 }
 
 void mt_settings_write_yaml(const mt_settings *s, mt_str *out)

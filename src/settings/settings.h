@@ -279,8 +279,9 @@ enum { MT_NEED_MODEL = 1, MT_NEED_DATA = 2 };
 /* Settings against each other, what is still open resolved, notices collected.  Call once, last. */
 mt_rc mt_settings_check(mt_settings *s, int needs, mt_err *err);
 
-/* Every setting but the flag-only ones: key, value and source in aligned columns. */
-void mt_settings_print(const mt_settings *s, mt_str *out);
+/* Every setting but the flag-only ones, or those alone that are not at megatrain's default: key, value and source in aligned
+ * columns. */
+void mt_settings_print(const mt_settings *s, bool all, mt_str *out);
 /* The same as a YAML file that reads back equal. */
 void mt_settings_write_yaml(const mt_settings *s, mt_str *out);
 /* Those that are wanted, without blank lines, each line moved in by `indent`. */
@@ -293,8 +294,10 @@ void mt_settings_where(const mt_settings *s, const char *key, mt_str *out);
 /* The word of a setting that is a choice ("cosine" for "training.lr_scheduler"); NULL for any other key. */
 const char *mt_settings_choice(const mt_settings *s, const char *key);
 
-/* --help: the flags by section, at most 80 columns wide. */
-void mt_settings_help(mt_str *out);
+/* --help: the flags by section, at most 80 columns wide; those that most runs use, or all. */
+void mt_settings_help(mt_str *out, bool all);
+/* The words that a flag ("--lr-scheduler") may be followed by, a line each; nothing if they cannot be listed. */
+void mt_settings_values(mt_str *out, const char *flag);
 /* docs/configuration.md. */
 void mt_settings_reference(mt_str *out);
 

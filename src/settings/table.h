@@ -35,6 +35,7 @@ typedef struct mt_setting {
     double word_value;
     bool memory;      /* BYTES that something is to run in: mt_memory_parse */
     bool split;       /* STRS: "a,b" is two items */
+    bool common;      /* --help shows it; the others are for --help-all */
     bool flag_only;   /* not in files */
     const char *flag; /* without dashes; NULL: the key with - for _ */
     const char *bare; /* the value when the flag stands alone; NULL: it needs one (BOOL never does) */

@@ -52,6 +52,7 @@ static void files_resolve_to_the_committed_tables(void **state)
         program_init(&p, DIR_NAME);
         program_arg(&p, "train");
         program_arg(&p, "--dry-run");
+        program_arg(&p, "--verbose");
         program_arg(&p, "--config");
         program_arg(&p, yaml.s);
         assert_int_equal(program_run(&p), 1);

@@ -31,6 +31,21 @@ static void bash_completes_commands_options_and_files(void **state)
     expect_offer("train --no-determ", 2, " --no-deterministic ");
     expect_offer("generate model --temp", 3, " --temperature ");
     expect_offer("convert " ROOT "/READ", 2, "/README.md ");
+    expect_offer("inspect m --js", 3, " --json ");
+    expect_offer("inspect m --quie", 3, " --quiet ");
+}
+
+static void bash_completes_the_values_of_options(void **state)
+{
+    (void)state;
+    expect_offer("train --lr-scheduler cosine_with_m", 3, " cosine_with_min_lr ");
+    expect_offer("train --adam-state 8", 3, " 8bit ");
+    expect_offer("train --deterministic f", 3, " false ");
+    expect_offer("train --device c", 3, " cpu cuda ");
+    expect_offer("train --assume gemma", 3, " gemma gemma2 gemma3 ");
+    expect_offer("plan --gpu h2", 3, " h200 ");
+    expect_offer("plan --shape smollm2-1", 3, " smollm2-135m ");
+    expect_offer("train --config " ROOT "/READ", 3, "/README.md "); /* no list: files */
 }
 
 static void bash_offers_every_flag(void **state)
@@ -38,7 +53,7 @@ static void bash_offers_every_flag(void **state)
     (void)state;
     static char help[1 << 17], got[1 << 14];
     int n = 0, n_switches = 0;
-    assert_int_equal(run_program("train --help", help, sizeof help), 0);
+    assert_int_equal(run_program("train --help-all", help, sizeof help), 0);
     ask_bash("train --", 2, got, sizeof got);
     for (char *line = strtok(help, "\n"); line; line = strtok(NULL, "\n")) {
         char name[64], offer[80];
@@ -59,7 +74,7 @@ static void zsh_is_offered_both_ways_of_a_switch(void **state)
     char command[2048];
     int found = 0;
     snprintf(command, sizeof command,
-             "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help.*\\))\\\"})/\\1/p\" "
+             "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help-all.*\\))\\\"})/\\1/p\" "
              "%s/completions/_megatrain)\"'",
              MT_BINARY, ROOT);
     assert_int_equal(run_shell(command, offered, sizeof offered), 0);
@@ -89,6 +104,11 @@ static void the_manual_has_every_command(void **state)
     }
     assert_true(n >= 10);
     assert_non_null(strstr(manual, "\\-\\-learning\\-rate"));
+    assert_non_null(strstr(manual, "\\-\\-max\\-bad\\-steps")); /* every setting, not the usual ones alone */
+    assert_non_null(strstr(manual, ".SH ENVIRONMENT\n"));
+    assert_non_null(strstr(manual, "HF_HUB_CACHE"));
+    assert_non_null(strstr(manual, ".SH EXAMPLES\n"));
+    assert_non_null(strstr(manual, "130, 143"));
 }
 
 /* What make would do, in order; nothing is done. */
@@ -124,6 +144,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bash_completes_commands_options_and_files),
+        cmocka_unit_test(bash_completes_the_values_of_options),
         cmocka_unit_test(bash_offers_every_flag),
         cmocka_unit_test(zsh_is_offered_both_ways_of_a_switch),
         cmocka_unit_test(the_manual_has_every_command),

@@ -99,8 +99,8 @@ static void mistakes_are_explained(void **state)
         int status;
         const char *says;
     } cases[] = {
-        { "", 1, { "tokenize" }, 2, "usage: megatrain tokenize" },
-        { "", 3, { "tokenize", "--what", MODEL }, 2, "usage" },
+        { "", 1, { "tokenize" }, 2, "DIR is missing" },
+        { "", 3, { "tokenize", "--what", MODEL }, 2, "no option --what" },
         { "", 2, { "tokenize", "/nowhere" }, 1, "/nowhere" },
         { "ok\n\xff\n", 2, { "tokenize", MODEL }, 1, "line 2: the text is not valid UTF-8 at byte 0" },
         { "[1]\n{}\n", 3, { "tokenize", MODEL, "--decode" }, 1, "line 2: a JSON array of ids was expected" },

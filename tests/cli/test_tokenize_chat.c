@@ -38,8 +38,8 @@ static void mistakes_name_the_line(void **state)
     with_input(dir, "--chat", "[]\n", 1, "line 1: \"messages\" is empty");
     with_input(dir, "--chat", "[{\"role\":\"user\",\"content\":\"Hi\"}]\n{oops\n", 1, "line 2: ");
     with_input(dir, "--chat", "[{\"role\":\"nobody\",\"content\":\"Hi\"}]\n", 1, "line 1: message 1 has the role \"nobody\"");
-    with_input(dir, "--chat --template chatlm", "", 1, "did you mean \"chatml\"?");
-    with_input(dir, "--chat --decode", "", 2, "usage: megatrain tokenize");
+    with_input(dir, "--chat --template chatlm", "", 2, "did you mean \"chatml\"?");
+    with_input(dir, "--chat --decode", "", 2, "give one of the two");
     with_input(dir, "--chat", "", 0, "a plain Human/Assistant form is used");
 }
 

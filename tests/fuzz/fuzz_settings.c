@@ -39,7 +39,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (!rc) rc = mt_settings_check(&s, 0, &err);
     expect(!rc || *err.msg);
     if (!rc) {
-        mt_settings_print(&s, &out);
+        mt_settings_print(&s, true, &out);
         reads_back_equal(&s);
     }
     mt_str_free(&out);

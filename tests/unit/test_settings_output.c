@@ -21,7 +21,7 @@ static void help_fits_80_columns(void **state)
 {
     (void)state;
     mt_str s = { 0 };
-    mt_settings_help(&s);
+    mt_settings_help(&s, true);
     assert_true(mt_str_ok(&s));
     for (const char *line = s.s; *line;) {
         size_t n = strcspn(line, "\n");
@@ -64,7 +64,7 @@ static void no_flag_is_taken_twice(void **state)
 {
     (void)state;
     mt_str help = { 0 };
-    mt_settings_help(&help);
+    mt_settings_help(&help, true);
     char *seen[256];
     size_t n = 0;
     for (char *line = strtok(help.s, "\n"); line; line = strtok(NULL, "\n")) {
@@ -105,7 +105,7 @@ static void the_dry_run_says_where_each_value_came_from(void **state)
                               "\xc3\xa4\xc3\xa4\xc3\xa4 a long text that would push the rest of the line off the screen", "--set",
                               &err));
     assert_ok(mt_settings_check(&s, MT_NEED_MODEL, &err));
-    mt_settings_print(&s, &out);
+    mt_settings_print(&s, true, &out);
     static const char *const lines[] = {
         "model.name                            toy                                   c.yaml:1\n",
         "training.batch_size                   8                                     c.yaml:3\n",
@@ -305,9 +305,9 @@ static void every_allocation_may_fail(void **state)
             mt_rc rc = MT_OK;
             mt_fault_arm(MT_FAULT_ALLOC, n);
             if (part == 0) rc = mt_settings_diff(&changes, &a, &b, &err);
-            if (part == 1) mt_settings_print(&b, &s);
+            if (part == 1) mt_settings_print(&b, true, &s);
             if (part == 2) mt_settings_write_yaml(&b, &s);
-            if (part == 3) mt_settings_help(&s);
+            if (part == 3) mt_settings_help(&s, true);
             if (part == 4) mt_settings_reference(&s);
             bool hit = mt_fault_disarm(), failed = rc == MT_ENOMEM || !mt_str_ok(&s);
             mt_setting_changes_free(&changes);

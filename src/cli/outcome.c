@@ -1,0 +1,24 @@
+/* outcome.c - how a command ends, and what it may say on the way. */
+#include "cli/commands.h"
+#include "cli/terminal.h"
+
+#include <stdio.h>
+
+int mt_cli_failed(const mt_err *err)
+{
+    mt_terminal t = mt_terminal_of(stderr, MT_COLOR_AUTO);
+    mt_str label = { 0 }, text = { 0 };
+    mt_style_put(&label, "error:", MT_STYLE_RED, t.color);
+    /* As if the label were not there. */
+    if (t.live) mt_text_wrap(&text, err->msg, mt_terminal_columns(&t) - (int)sizeof "error:", 2);
+    fprintf(stderr, "%s %s\n", label.s ? label.s : "error:", mt_str_ok(&text) && text.s ? text.s : err->msg);
+    mt_str_free(&label);
+    mt_str_free(&text);
+    return err->rc == MT_EINVAL ? 2 : 1;
+}
+
+bool mt_cli_shows(mt_log_level level)
+{
+    static const mt_log_level least[] = { [MT_QUIET] = MT_LOG_WARN, [MT_USUAL] = MT_LOG_INFO, [MT_VERBOSE] = MT_LOG_DEBUG };
+    return level >= least[mt_verbosity_now()];
+}

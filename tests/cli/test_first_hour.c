@@ -1,0 +1,206 @@
+/* What somebody meets who tries the program for the first time: files as arguments, short help, what --dry-run shows, --quiet and
+ * --verbose, answers for scripts, statuses, a machine without a home directory or a GPU. */
+#include "process.h"
+#include "workspace.h"
+
+#include "base/json.h"
+
+#define ROOT MT_TESTS_DIR "/.."
+
+static program p; /* large; one at a time */
+
+static void run(const char *dir, const char *const *args, size_t n)
+{
+    program_init(&p, dir);
+    for (size_t i = 0; i < n; i++) program_arg(&p, args[i]);
+    program_run(&p);
+}
+#define RUN(dir, ...)                                                                                                            \
+    run(dir, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
+
+static void expect(int status, const char *says)
+{
+    if (p.status != status || !strstr(p.text, says))
+        fail_msg("status %d (expected %d), expected \"%s\" in:\n%s", p.status, status, says, p.text);
+}
+
+static bool printed(const char *words) { return strstr(p.text, words) != NULL; }
+
+/* The demo's model and data, from scratch, a few steps. */
+static int make_demo(void **state)
+{
+    if (tempdir_make(state)) return -1;
+    const char *dir = *state;
+    mt_str s = { 0 };
+    mt_str_printf(&s,
+                  "model: {name: %s/data/demo_model, device: cpu, dtype: float32}\n"
+                  "dataset: {name: demo_test, dataset_dir: %s/data, max_seq_len: 64, cache_dir: cache}\n"
+                  "training: {from_scratch: true, batch_size: 4, num_steps: 2, learning_rate: 1e-3, weight_decay: 0.01}\n"
+                  "save: {save_only_model: true}\n",
+                  ROOT, ROOT);
+    workspace_write(dir, "my.yaml", s.s);
+    mt_str_free(&s);
+    return 0;
+}
+
+/* -- files and help -------------------------------------------------------------------------------- */
+
+static void train_plan_and_data_take_a_file(void **state)
+{
+    const char *dir = *state;
+    RUN(dir, "train", "my.yaml");
+    expect(0, "the model is in runs/my/final");
+    RUN(dir, "plan", "my.yaml", "--ram", "4G");
+    expect(0, "FITS");
+    RUN(dir, "data", "my.yaml", "--show", "0");
+    expect(0, "704 to train on");
+    RUN(dir, "train");
+    expect(2, "megatrain train FILE.yaml");
+    RUN(dir, "train", "my.txt");
+    expect(2, "\"my.txt\" is not a .yaml or .yml file");
+}
+
+static void help_is_short_first(void **state)
+{
+    (void)state;
+    RUN("/", "train", "--help");
+    expect(0, "--learning-rate");
+    size_t n = strlen(p.text);
+    assert_false(printed("--max-bad-steps"));
+    RUN("/", "train", "--help-all");
+    expect(0, "--max-bad-steps");
+    assert_true(strlen(p.text) > 2 * n);
+    RUN("/", "plan", "--help-all");
+    expect(0, "--max-bad-steps");
+    RUN("/", "inspect", "--help-all");
+    expect(0, "--tensors");
+}
+
+/* -- --dry-run, --quiet, --verbose ----------------------------------------------------------------- */
+
+static void a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text(void **state)
+{
+    const char *dir = *state;
+    RUN(dir, "train", "my.yaml", "--dry-run");
+    expect(0, "training.learning_rate");
+    assert_printed(&p, "[[");
+    assert_printed(&p, "<|im_start|>user");
+    assert_printed(&p, "Adam's moments");
+    assert_printed(&p, "one step: loss");
+    assert_false(printed("training.weight_decay")); /* as it is anyway */
+    assert_false(printed("dataset.shuffle"));
+    assert_false(printed("optimizer.beta1"));
+    RUN(dir, "train", "my.yaml", "--dry-run", "--verbose");
+    expect(0, "dataset.shuffle");
+    assert_printed(&p, "training.weight_decay");
+    assert_printed(&p, "the plan's memory:\n"); /* buffer by buffer */
+}
+
+static void quiet_leaves_results_and_warnings(void **state)
+{
+    const char *dir = *state;
+    RUN(dir, "train", "my.yaml", "--quiet", "--batch-size", "1000");
+    expect(0, "the model is in runs/my/final");
+    assert_printed(&p, "warning: a step of 1000 samples");
+    assert_false(printed("parameters"));
+    assert_false(printed("training 2/2"));
+    RUN(dir, "generate", "runs/my/final", "--prompt", "one", "--max-new-tokens", "2", "--device", "cpu", "--quiet");
+    assert_int_equal(p.status, 0);
+    assert_false(printed("prompt tokens"));
+    RUN(dir, "generate", "runs/my/final", "--prompt", "one", "--max-new-tokens", "2", "--device", "cpu");
+    expect(0, "prompt tokens");
+    RUN(dir, "train", "my.yaml", "--verbose", "--overwrite");
+    expect(0, "optimizer.beta1");
+}
+
+/* -- for scripts ----------------------------------------------------------------------------------- */
+
+static json_t *parsed(void)
+{
+    mt_err err = { 0 };
+    json_t *doc = NULL;
+    if (p.status) fail_msg("status %d: %s", p.status, p.text);
+    if (mt_json_parse(&doc, p.text, strlen(p.text), "the output", &err)) fail_msg("%s in: %s", err.msg, p.text);
+    assert_int_equal(json_integer_value(json_object_get(doc, "version")), 1);
+    return doc;
+}
+
+static void inspect_families_data_and_generate_answer_scripts(void **state)
+{
+    const char *dir = *state;
+    RUN(dir, "families", "--json");
+    json_t *doc = parsed(), *list = json_object_get(doc, "families");
+    assert_true(json_array_size(list) >= 31);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 0), "name")), "llama");
+    json_decref(doc);
+    RUN(dir, "inspect", ROOT "/data/demo_model", "--json", "--tensors");
+    doc = parsed();
+    assert_string_equal(json_string_value(json_object_get(doc, "family")), "qwen3");
+    assert_int_equal(json_integer_value(json_object_get(doc, "layers")), 4);
+    assert_true(json_is_null(json_object_get(doc, "weights")));
+    assert_true(json_array_size(json_object_get(doc, "tensors")) > 40);
+    json_decref(doc);
+    RUN(dir, "data", "my.yaml", "--json", "--quiet");
+    doc = parsed();
+    assert_int_equal(json_integer_value(json_object_get(doc, "train_samples")), 704);
+    const json_t *sample = json_array_get(json_object_get(doc, "samples"), 0), *parts = json_object_get(sample, "parts");
+    assert_int_equal(json_array_size(json_object_get(sample, "input_ids")), json_array_size(json_object_get(sample, "labels")));
+    assert_true(json_is_false(json_object_get(json_array_get(parts, 0), "trained")));
+    assert_true(json_is_true(json_object_get(json_array_get(parts, 1), "trained")));
+    json_decref(doc);
+    RUN(dir, "generate", ROOT "/data/demo_model", "--from-scratch", "--device", "cpu", "--prompt", "one", "--prompt", "two \"x\"",
+        "--max-new-tokens", "2", "--json", "--quiet");
+    doc = parsed();
+    list = json_object_get(doc, "answers");
+    assert_int_equal(json_array_size(list), 2);
+    assert_string_equal(json_string_value(json_object_get(json_array_get(list, 1), "prompt")), "two \"x\"");
+    assert_int_equal(json_integer_value(json_object_get(json_array_get(list, 0), "tokens")), 2);
+    json_decref(doc);
+}
+
+/* -- statuses -------------------------------------------------------------------------------------- */
+
+static void misuse_is_status_2_everywhere(void **state)
+{
+    const char *dir = *state;
+    static const char *const cases[][5] = {
+        { "train", "--val-size", "1.5" },
+        { "train", "no-such.yaml" },
+        { "train", "my.yaml", "--bach-size", "3" },
+        { "plan", "--batch-size", "0", "gpt2" },
+        { "plan", "--shape", "nope" },
+        { "plan", "gpt2", "--gpu", "nope" },
+        { "data", "my.yaml", "--show", "x" },
+        { "bench", "--shape", "nope" },
+        { "inspect" },
+        { "tokenize" },
+        { "tokenize", "--what", "x" },
+        { "generate", "x", "--prompt", "y", "--top-p=7" },
+        { "get" },
+        { "grad", "x" },
+        { "families", "x" },
+        { "report" },
+        { "nonsense" },
+    };
+    workspace_write(dir, "refused.yaml", "model_name_or_path: a/b\nstage: dpo\nfinetuning_type: full\n");
+    workspace_write(dir, "broken.yaml", "model: [\n");
+    RUN(dir, "train", "refused.yaml");
+    expect(2, "stages sft and pt are trained here");
+    RUN(dir, "train", "broken.yaml");
+    expect(2, "broken.yaml");
+    for (size_t i = 0; i < MT_COUNT(cases); i++) {
+        size_t n = 0;
+        while (n < 5 && cases[i][n]) n++;
+        run(dir, cases[i], n);
+        if (p.status != 2) fail_msg("megatrain %s %s: status %d: %s", cases[i][0], n > 1 ? cases[i][1] : "", p.status, p.text);
+        assert_printed(&p, "error:");
+    }
+    RUN(dir, "inspect", "/nowhere"); /* nothing is wrong with the command */
+    assert_int_equal(p.status, 1);
+}
+
+#define DEMO(test) cmocka_unit_test_setup_teardown(test, make_demo, workspace_remove)
+
+MT_TEST_MAIN(DEMO(train_plan_and_data_take_a_file), cmocka_unit_test(help_is_short_first),
+             DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(quiet_leaves_results_and_warnings),
+             DEMO(inspect_families_data_and_generate_answer_scripts), DEMO(misuse_is_status_2_everywhere))
