@@ -24,6 +24,16 @@ static void show(void *user, size_t done, size_t total, const char *tensor)
     mt_progress_update(&s->bar, (double)done / MIB, tensor);
 }
 
+static mt_rc check_out(const char *out, mt_err *err)
+{
+    const char *dot = strrchr(out, '.');
+    if (!dot || strcmp(dot, ".gguf") != 0) return MT_OK;
+    return mt_fail(err, MT_EINVAL,
+                   "convert: GGUF is read, not written: OUT is a directory that gets config.json, safetensors and the tokenizer; "
+                   "llama.cpp's convert_hf_to_gguf.py makes %s of it",
+                   out);
+}
+
 static mt_rc read_dtype(mt_convert *c, const char *word, mt_err *err)
 {
     if (!word) return MT_OK;
@@ -71,7 +81,8 @@ int mt_cmd_convert(int argc, char **argv)
     mt_convert c = { 0 };
     if (!rc && !help) {
         c = (mt_convert){ .in = paths[0], .out = paths[1], .max_shard_bytes = (size_t)shard };
-        rc = read_dtype(&c, dtype, &err);
+        rc = check_out(paths[1], &err);
+        if (!rc) rc = read_dtype(&c, dtype, &err);
         if (!rc) rc = convert(&c, &err);
     }
     return rc ? mt_cli_failed(&err) : 0;

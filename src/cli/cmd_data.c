@@ -1,6 +1,7 @@
 /* cmd_data.c - megatrain data: what a run would be trained on, sample by sample and as a whole. */
 #include "base/units.h"
 #include "ckpt/model_files.h"
+#include "cli/caches.h"
 #include "cli/commands.h"
 #include "cli/data_json.h"
 #include "cli/data_view.h"
@@ -110,7 +111,8 @@ int mt_cmd_data(int argc, char **argv)
                                .user = &progress,
                                .stop = mt_stop_flag() };
         mt_stop_catch();
-        rc = mt_hub_bar_place(&s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, &err);
+        rc = mt_caches_settle(&s, &err);
+        if (!rc) rc = mt_hub_bar_place(&s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, &err);
         if (!rc) ask_model(&s, &fo);
         if (!rc) rc = mt_feed_open(&f, &s, &fo, &err);
         if (!rc) rc = show(f, &s, &o, &out, &err);

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "ckpt/model_files.h"
 #include "ckpt/outdir.h"
+#include "cli/caches.h"
 #include "cli/commands.h"
 #include "cli/dashboard.h"
 #include "cli/data_view.h"
@@ -76,6 +77,7 @@ static mt_rc check_config(const mt_settings *s, mt_err *err)
 static mt_rc prepare(app *a, mt_train_hooks *hooks, mt_err *err)
 {
     mt_settings *s = &a->s;
+    MT_TRY(mt_caches_settle(s, err));
     MT_TRY(mt_hub_bar_place(s, MT_HUB_CONFIG, err));
     bool whole = mt_hub_bar_is_here(s->model.name); /* and so it is in a single file, which tells of itself what it is */
     if (!whole && !mt_model_files_has(mt_settings_model_dir(s), "config.json")) {

@@ -1,5 +1,6 @@
 set(sources
   answers.c
+  caches.c
   cmd_bench.c
   cmd_convert.c
   cmd_data.c

@@ -176,6 +176,7 @@ static void misuse_is_status_2_everywhere(void **state)
         { "tokenize" },
         { "tokenize", "--what", "x" },
         { "generate", "x", "--prompt", "y", "--top-p=7" },
+        { "convert", "in", "out.gguf" },
         { "get" },
         { "grad", "x" },
         { "families", "x" },
@@ -199,8 +200,53 @@ static void misuse_is_status_2_everywhere(void **state)
     assert_int_equal(p.status, 1);
 }
 
+static void gguf_is_read_not_written(void **state)
+{
+    RUN(*state, "convert", "model", "out.gguf");
+    expect(2, "GGUF is read, not written");
+}
+
+/* -- machines -------------------------------------------------------------------------------------- */
+
+static void without_a_home_caches_are_kept_with_the_run(void **state)
+{
+    const char *dir = *state;
+    char *home = getenv("HOME") ? mt_strdup(getenv("HOME")) : NULL, *xdg = getenv("XDG_CACHE_HOME") ? mt_strdup(getenv("XDG_CACHE_HOME")) : NULL;
+    unsetenv("XDG_CACHE_HOME");
+    for (int unset = 0; unset < 2; unset++) {
+        if (unset)
+            unsetenv("HOME");
+        else
+            setenv("HOME", "/proc/nobody", 1); /* where not even root can write */
+        RUN(dir, "train", "my.yaml", "--set", "dataset.cache_dir=", "--overwrite");
+        expect(0, "downloads and tokenized data are kept in runs/my/cache");
+        assert_true(mt_dir_exists(workspace_path("%s/runs/my/cache/megatrain", dir).s));
+        RUN(dir, "data", "my.yaml", "--set", "dataset.cache_dir=", "--show", "0");
+        expect(0, "704 to train on");
+    }
+    if (home) setenv("HOME", home, 1);
+    if (xdg) setenv("XDG_CACHE_HOME", xdg, 1);
+    mt_free(home);
+    mt_free(xdg);
+}
+
+/* A file made for another machine names a GPU. */
+static void plan_without_a_gpu_names_the_flag(void **state)
+{
+    const char *dir = *state;
+    setenv("CUDA_VISIBLE_DEVICES", "", 1);
+    RUN(dir, "plan", "my.yaml", "--device", "cuda:7");
+    unsetenv("CUDA_VISIBLE_DEVICES");
+    expect(2, "--gpu h100 --ram 512G");
+    assert_false(printed("driver"));
+    assert_false(printed("toolkit"));
+    RUN(dir, "plan", "my.yaml", "--device", "cuda:7", "--gpu", "h100", "--ram", "64G");
+    expect(0, "FITS");
+}
+
 #define DEMO(test) cmocka_unit_test_setup_teardown(test, make_demo, workspace_remove)
 
 MT_TEST_MAIN(DEMO(train_plan_and_data_take_a_file), cmocka_unit_test(help_is_short_first),
              DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(quiet_leaves_results_and_warnings),
-             DEMO(inspect_families_data_and_generate_answer_scripts), DEMO(misuse_is_status_2_everywhere))
+             DEMO(inspect_families_data_and_generate_answer_scripts), DEMO(misuse_is_status_2_everywhere),
+             DEMO(gguf_is_read_not_written), DEMO(without_a_home_caches_are_kept_with_the_run), DEMO(plan_without_a_gpu_names_the_flag))
