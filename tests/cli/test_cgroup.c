@@ -73,16 +73,13 @@ static void the_predicted_peak_is_enough_and_a_tenth_less_is_refused(void **stat
     const char *settings = "--model-name " MODEL " --max-seq-len 64 --batch-size 64 --device cpu --home host";
     char args[2048], out[16384], group[256], root[64];
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    print_message("a sanitizer's own memory is in no plan: skipped\n");
-    skip();
+    mt_skip("a sanitizer's own memory is in no plan");
 #endif
     if (!getenv("MT_THOROUGH")) { /* hangs on what else the machine charges to a group, so make soak runs it */
-        print_message("MT_THOROUGH is not set: skipped\n");
-        skip();
+        mt_skip("MT_THOROUGH is not set");
     }
     if (!make_group(group, (size_t)1 << 33)) {
-        print_message("no memory cgroup may be made here: skipped\n");
-        skip();
+        mt_skip("no memory cgroup may be made here");
     }
     double peak = needed(settings);
     make_room(root);

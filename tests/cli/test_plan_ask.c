@@ -86,6 +86,15 @@ static void a_narrow_window_is_kept_to(void **state)
     if (widest(out) > 40) fail_msg("a line of %d columns in:\n%s", widest(out), out);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(a_model_of_ones_own_is_planned), cmocka_unit_test(parameters_that_cannot_be_are_asked_for_again),
+/* Then the cases above say so and are skipped. */
+static void without_a_pseudo_terminal_there_is_a_word_for_it(void **state)
+{
+    (void)state;
+    assert_string_equal(pty_missing("/nowhere/ptmx"), "no pseudo-terminal (/dev/ptmx)");
+    assert_string_equal(pty_missing("/dev/null"), "no pseudo-terminal (/dev/pts is not mounted)");
+}
+
+MT_TEST_MAIN(cmocka_unit_test(without_a_pseudo_terminal_there_is_a_word_for_it),
+             cmocka_unit_test(a_model_of_ones_own_is_planned), cmocka_unit_test(parameters_that_cannot_be_are_asked_for_again),
              cmocka_unit_test(every_answer_is_looked_at_when_it_is_given), cmocka_unit_test(the_end_of_input_ends_it),
              cmocka_unit_test(a_narrow_window_is_kept_to))

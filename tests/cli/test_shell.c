@@ -140,6 +140,20 @@ static void make_runs_what_it_has_built(void **state)
     expect_made("soak PRESET=cuda", "cmake --build --preset cuda", "BUILD=build-cuda scripts/soak.sh");
 }
 
+static void what_was_skipped_is_counted_by_reason(void **state)
+{
+    (void)state;
+    char out[1024];
+    assert_int_equal(run_shell("printf 'x\\nskipped: no cat\\nskipped: no dog\\n  skipped: indented\\nskipped: no dog\\n' > /tmp/mt-skipped.log && " ROOT
+                               "/scripts/skipped.sh /tmp/mt-skipped.log; rm -f /tmp/mt-skipped.log",
+                               out, sizeof out),
+                     0);
+    const char *dog = strstr(out, "2 no dog"), *cat = strstr(out, "1 no cat");
+    if (!strstr(out, "3 cases were skipped") || !dog || !cat || dog > cat) fail_msg("%s", out);
+    assert_int_equal(run_shell(ROOT "/scripts/skipped.sh /dev/null", out, sizeof out), 0);
+    assert_non_null(strstr(out, "no case was skipped"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -150,6 +164,7 @@ int main(void)
         cmocka_unit_test(the_manual_has_every_command),
         cmocka_unit_test(make_install_makes_the_manual_first),
         cmocka_unit_test(make_runs_what_it_has_built),
+        cmocka_unit_test(what_was_skipped_is_counted_by_reason),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -446,7 +446,7 @@ static bool mount_small(const char *root, const char *size)
 static void no_room_is_known_before_the_first_step(void **state)
 {
     const char *root = *state;
-    if (!mount_small(root, "size=300k")) skip();
+    if (!mount_small(root, "size=300k")) mt_skip("no file system may be mounted here");
     set_up(root);
     program_arg(&p, "--output-dir=small/out");
     program_run(&p);
@@ -462,7 +462,7 @@ static void no_room_is_known_before_a_run_is_removed(void **state)
     const char *root = *state;
     static const char *const more[] = { "--output-dir=small/out", "--overwrite", "--num-steps=90", "--save-steps=1",
                                         "--keep-last=90" };
-    if (!mount_small(root, "size=8m")) skip();
+    if (!mount_small(root, "size=8m")) mt_skip("no file system may be mounted here");
     run_ok(root, "--output-dir=small/out");
     set_up(root);
     for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(&p, more[i]);
@@ -477,7 +477,7 @@ static void no_room_is_known_before_a_run_is_removed(void **state)
 static void no_room_for_all_checkpoints_is_known_before_the_first_step(void **state)
 {
     const char *root = *state;
-    if (!mount_small(root, "size=1500k")) skip();
+    if (!mount_small(root, "size=1500k")) mt_skip("no file system may be mounted here");
     set_up(root);
     program_arg(&p, "--output-dir=small/out");
     program_run(&p);
@@ -501,7 +501,7 @@ static int run_in(const char *root, const char *const *more)
 static void room_is_asked_for_what_will_be_written(void **state)
 {
     const char *root = *state;
-    if (!mount_small(root, "size=300k")) skip();
+    if (!mount_small(root, "size=300k")) mt_skip("no file system may be mounted here");
     int whole = RUN_IN("--save-steps=0"), model = RUN_IN("--save-steps=0", "--save-only-model"),
         more = RUN_IN("--save-steps=1", "--keep-last=all", "--save-only-model", "--overwrite");
     bool said = says("less with a larger save.save_steps");
@@ -515,7 +515,7 @@ static void room_is_asked_for_what_will_be_written(void **state)
 static void a_resumed_run_asks_for_room_for_the_rest(void **state)
 {
     const char *root = *state;
-    if (!mount_small(root, "size=3200k")) skip();
+    if (!mount_small(root, "size=3200k")) mt_skip("no file system may be mounted here");
     int first = RUN_IN("--num-steps=4"), rest = RUN_IN("--resume");
     umount(workspace_path("%s/small", root).s);
     if (first || rest) fail_msg("%d, %d: %s", first, rest, p.text);
@@ -541,7 +541,7 @@ static void a_finished_run_asks_for_room_for_its_model(void **state)
 {
     const char *root = *state;
     char command[512];
-    if (!mount_small(root, "size=8m")) skip();
+    if (!mount_small(root, "size=8m")) mt_skip("no file system may be mounted here");
     int first = RUN_IN("--num-steps=4");
     snprintf(command, sizeof command, "rm -r '%s/small/out/final'", root);
     assert_int_equal(system(command), 0);
@@ -556,7 +556,7 @@ static void a_finished_run_asks_for_room_for_its_model(void **state)
 static void a_checkpoint_to_come_is_asked_room_for_beside_many(void **state)
 {
     const char *root = *state;
-    if (!mount_small(root, "size=8m")) skip();
+    if (!mount_small(root, "size=8m")) mt_skip("no file system may be mounted here");
     int first = RUN_IN("--num-steps=3", "--save-steps=1", "--keep-last=all");
     fill_small(root, 300 << 10);
     int rest = RUN_IN("--num-steps=6", "--keep-last=1", "--resume=small/out/checkpoint-3");
@@ -620,7 +620,7 @@ static void a_checkpoint_is_the_same_with_room_for_a_copy_and_without(void **sta
 static void a_disk_that_fills_up_ends_the_run_and_keeps_the_last_checkpoint(void **state)
 {
     const char *root = *state;
-    if (!mount_small(root, "size=1500k")) skip();
+    if (!mount_small(root, "size=1500k")) mt_skip("no file system may be mounted here");
     set_up(root);
     program_arg(&p, "--output-dir=small/out");
     program_arg(&p, "--force"); /* it is known to be too small */
@@ -844,7 +844,7 @@ static void weights_are_loaded_with_a_small_stack(void **state)
 {
 #if defined __SANITIZE_ADDRESS__ || defined __SANITIZE_THREAD__
     (void)state;
-    skip(); /* they want more themselves */
+    mt_skip("sanitizers want more memory themselves");
 #else
     const char *root = *state;
     struct rlimit own, small;
