@@ -174,7 +174,8 @@ static void json_text(mt_str *out, const char *key, const char *text, size_t n)
 void mt_answers_json(const mt_answers *a, const mt_generate_stats *stats, mt_str *out)
 {
     double s = 1e-9 * (double)stats->decode_ns;
-    mt_str_printf(out, "{\"version\": 1, \"prompt_tokens\": %lld, \"new_tokens\": %lld, \"tokens_per_second\": %.6g, \"answers\": [",
+    mt_str_printf(out,
+                  "{\"version\": 1, \"prompt_tokens\": %lld, \"new_tokens\": %lld, \"tokens_per_second\": %.6g, \"answers\": [",
                   (long long)stats->n_prompt_tokens, (long long)stats->n_new_tokens, s > 0 ? (double)stats->n_decoded / s : 0);
     for (size_t i = 0; i < a->asks->n; i++) {
         const mt_ask *ask = &a->asks->items[i];

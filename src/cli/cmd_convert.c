@@ -75,7 +75,8 @@ int mt_cmd_convert(int argc, char **argv)
         "file (or a directory with one).  OUT must be new or empty.",
         "IN OUT",
         flags,
-        MT_COUNT(flags), NULL
+        MT_COUNT(flags),
+        NULL,
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, paths, &help, &err);
     mt_convert c = { 0 };

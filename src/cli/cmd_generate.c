@@ -218,12 +218,16 @@ int mt_cmd_generate(int argc, char **argv)
           false },
     };
     const mt_usage usage = {
-        "generate", "MODEL --prompt TEXT [options]",
+        "generate",
+        "MODEL --prompt TEXT [options]",
         "Continue each prompt, or answer it with --chat, and print the text as it comes.\n"
         "Of generation_config.json the end tokens are heeded, and nothing else.\n"
         "Without a prompt, standard input is one.  Records are objects with instruction, input,\n"
         "output and, if their kinds are to be told apart, task.",
-        "MODEL", flags, MT_COUNT(flags), NULL
+        "MODEL",
+        flags,
+        MT_COUNT(flags),
+        NULL,
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &o.model, &help, &err);
     o.sampling.seed = (uint64_t)o.seed;

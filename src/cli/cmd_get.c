@@ -60,7 +60,8 @@ int mt_cmd_get(int argc, char **argv)
         "opens what is private or gated.",
         "NAME",
         flags,
-        MT_COUNT(flags), NULL
+        MT_COUNT(flags),
+        NULL,
     };
     mt_hub_bar bar = { 0 };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &w.name, &help, &err);

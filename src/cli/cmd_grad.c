@@ -200,11 +200,15 @@ int mt_cmd_grad(int argc, char **argv)
         { "--assume", MT_FLAG_STR, &o.assume, "FAMILY", "the family of a model_type that is not known: llama", false },
     };
     const mt_usage usage = {
-        "grad", "MODEL --tokens FILE --out FILE [options]",
+        "grad",
+        "MODEL --tokens FILE --out FILE [options]",
         "Run one forward and backward over rows of tokens (any lengths, packed without padding)\n"
         "and write loss, grad.<tensor> for every parameter and, if asked, logits.<row>.\n"
         "Labels are optional, -100 is ignored, and the shift is Hugging Face's.",
-        "MODEL", flags, MT_COUNT(flags), NULL
+        "MODEL",
+        flags,
+        MT_COUNT(flags),
+        NULL,
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &o.model, &help, &err);
     if (!rc && !help) rc = run(&j, &o, &err);

@@ -273,7 +273,8 @@ int mt_cmd_inspect(int argc, char **argv)
         "Show what a model (a directory, a config.json, or a name on the hub) holds, and what had to be assumed.",
         "MODEL",
         flags,
-        MT_COUNT(flags), NULL
+        MT_COUNT(flags),
+        NULL,
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &dir, &help, &err);
     char *at = NULL;
@@ -320,7 +321,8 @@ int mt_cmd_families(int argc, char **argv)
     const mt_flag flags[] = { { "--json", MT_FLAG_BOOL, &json, NULL, "for scripts; docs/scripting.md describes it", false } };
     const mt_usage usage = {
         "families", "[--json]", "List the model families that are known, with the published models they cover.", NULL, flags,
-        MT_COUNT(flags), NULL
+        MT_COUNT(flags),
+        NULL,
     };
     if (mt_flags_parse(&usage, argc, argv, NULL, &help, &err)) return mt_cli_failed(&err);
     if (help) return 0;

@@ -85,7 +85,8 @@ int mt_cmd_report(int argc, char **argv)
         "several are laid over each other.",
         "RUN",
         flags,
-        MT_COUNT(flags), NULL
+        MT_COUNT(flags),
+        NULL,
     };
     mt_rc rc = mt_flags_parse(&usage, argc, argv, &dir, &help, &err);
     if (!rc && !help) {

@@ -21,9 +21,11 @@ typedef struct options {
 static mt_rc parse(int argc, char **argv, options *o, bool *help, mt_err *err)
 {
     const mt_flag flags[] = {
-        { "--decode", MT_FLAG_BOOL, &o->decode, NULL, "lines are JSON arrays of ids; print each one's text as a JSON string", false },
+        { "--decode", MT_FLAG_BOOL, &o->decode, NULL, "lines are JSON arrays of ids; print each one's text as a JSON string",
+          false },
         { "--chat", MT_FLAG_BOOL, &o->chat, NULL, "lines are JSON lists of messages, or {\"messages\", \"tools\", ...}", false },
-        { "--template", MT_FLAG_STR, &o->template, "NAME", "with --chat: a built-in chat template instead of the model's own", false },
+        { "--template", MT_FLAG_STR, &o->template, "NAME", "with --chat: a built-in chat template instead of the model's own",
+          false },
         { "--no-special", MT_FLAG_BOOL, &o->no_special, NULL,
           "without the tokens put around a text (with --decode: leave special tokens out)", false },
     };
@@ -39,7 +41,8 @@ static mt_rc parse(int argc, char **argv, options *o, bool *help, mt_err *err)
         NULL,
     };
     MT_TRY(mt_flags_parse(&usage, argc, argv, &o->path, help, err));
-    if (o->chat && o->decode) return mt_fail(err, MT_EINVAL, "tokenize: --decode and --chat read different lines; give one of the two");
+    if (o->chat && o->decode)
+        return mt_fail(err, MT_EINVAL, "tokenize: --decode and --chat read different lines; give one of the two");
     return MT_OK;
 }
 

@@ -107,8 +107,15 @@ static void on_sample(void *user, int64_t step, const char *prompt, const char *
 
 static mt_train_hooks hooks_of(app *a)
 {
-    return (mt_train_hooks){ .user = a, .open_source = open_source, .loading = on_loading, .step = on_step, .eval = on_eval,
-                             .sample = on_sample, .saved = on_saved, .stop = asked_to_stop, .save = asked_to_save };
+    return (mt_train_hooks){ .user = a,
+                             .open_source = open_source,
+                             .loading = on_loading,
+                             .step = on_step,
+                             .eval = on_eval,
+                             .sample = on_sample,
+                             .saved = on_saved,
+                             .stop = asked_to_stop,
+                             .save = asked_to_save };
 }
 
 static mt_rc run(app *a, mt_trainer *t, mt_err *err)
@@ -308,7 +315,7 @@ static mt_rc read_rest(int argc, char **argv, rest *out, mt_err *err)
         } else {
             mt_settings_nearest_flag(argv[i], near);
             return *near ? mt_fail(err, MT_EINVAL, "train: %s is not known; did you mean %s?", argv[i], near)
-                         : mt_fail(err, MT_EINVAL, "train: %s is not known; megatrain train --help lists what is", argv[i]);
+                         : mt_fail(err, MT_EINVAL, "train: %s is not known; megatrain train --help-all lists what is", argv[i]);
         }
     }
     return MT_OK;
@@ -317,9 +324,10 @@ static mt_rc read_rest(int argc, char **argv, rest *out, mt_err *err)
 static mt_rc read_args(app *a, int argc, char **argv, rest *out, mt_err *err)
 {
     if (argc == 1)
-        return mt_fail(err, MT_EINVAL,
-                       "train: give a configuration file (megatrain train FILE.yaml; configs/ has ready ones), or a model and data "
-                       "(megatrain train --model-name NAME --dataset-path FILE); megatrain train --help lists every setting");
+        return mt_fail(
+            err, MT_EINVAL,
+            "train: give a configuration file (megatrain train FILE.yaml; configs/ has ready ones), or a model and data "
+            "(megatrain train --model-name NAME --dataset-path FILE); megatrain train --help-all lists every setting");
     MT_TRY(mt_settings_args(&a->s, &argc, argv, err));
     MT_TRY(read_rest(argc, argv, out, err));
     return out->help ? MT_OK : mt_settings_check(&a->s, MT_NEED_MODEL | MT_NEED_DATA, err);

@@ -29,9 +29,7 @@ static void put_shapes(mt_str *out)
 static const struct {
     const char *flag;
     void (*put)(mt_str *out);
-} lists[] = {
-    { "--assume", put_families }, { "--gpu", put_gpus }, { "--shape", put_shapes }
-};
+} lists[] = { { "--assume", put_families }, { "--gpu", put_gpus }, { "--shape", put_shapes } };
 
 int mt_complete(const char *flag)
 {

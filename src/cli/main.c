@@ -35,8 +35,10 @@ static const struct {
 
 static void print_help(FILE *out)
 {
-    fprintf(out, "megatrain %s: train and fine-tune Hugging Face decoder models at full precision on one GPU, or on the CPU.\n\n"
-                 "usage: megatrain COMMAND [options]       megatrain COMMAND --help tells more, --help-all everything\n\n", MT_VERSION);
+    fprintf(out,
+            "megatrain %s: train and fine-tune Hugging Face decoder models at full precision on one GPU, or on the CPU.\n\n"
+            "usage: megatrain COMMAND [options]       megatrain COMMAND --help tells more, --help-all everything\n\n",
+            MT_VERSION);
     for (size_t i = 0; i < MT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
     fprintf(out, "\nTo begin with: megatrain plan MODEL, megatrain data FILE.yaml, megatrain train FILE.yaml --dry-run.\n"
                  "Every command takes --quiet (results, warnings and errors alone) and --verbose.  Status: 0 done, 1 failed,\n"
@@ -96,7 +98,8 @@ static int run(int argc, char **argv)
     char asked[] = "--help";
     if (strcmp(argv[1], "help") == 0 && argc > 2 && argv[2][0] != '-' && strcmp(argv[2], "help") != 0)
         return run_command(2, (char *[]){ argv[2], asked, NULL });
-    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "--help-all") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0)
+    if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "--help-all") == 0 || strcmp(argv[1], "-h") == 0 ||
+        strcmp(argv[1], "help") == 0)
         return print_help(stdout), 0;
     return run_command(argc - 1, argv + 1);
 }

@@ -170,8 +170,9 @@ static mt_rc not_started(const mt_trainer *t, bool helps, mt_err *err)
 
 mt_rc mt__train_could_fit(const mt_trainer *t, mt_err *err)
 {
-    const mt_job job = { .train = true, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .step_tokens = 2, .step_docs = 1,
-                         .longest = 2 }; /* the least data can ask for */
+    const mt_job job = {
+        .train = true, .clip = mt_clip_needs_norm(t->s->training.max_grad_norm), .step_tokens = 2, .step_docs = 1, .longest = 2
+    }; /* the least data can ask for */
     mt_machine here;
     mt_arithmetic a = { 0 };
     mt_plan *plan = NULL;

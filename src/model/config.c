@@ -205,8 +205,10 @@ static bool ends_in(const char *text, const char *end)
 /* A type that is not known may be anything: what is certainly not a text decoder is never taken for one. */
 static mt_rc refuse_other_kinds(reader *r)
 {
-    static const char *const senses[] = { "vision_config",  "audio_config",   "vision_tower",    "mm_vision_tower", "image_token_id",
-                                          "image_token_index", "thinker_config", "speech_config", "visual",          NULL };
+    static const char *const senses[] = {
+        "vision_config",     "audio_config",   "vision_tower",  "mm_vision_tower", "image_token_id",
+        "image_token_index", "thinker_config", "speech_config", "visual",          NULL
+    };
     static const char *const encoders[] = { "type_vocab_size", "classifier_pooling", "feed_forward_proj", NULL };
     const char *key = mt__config_spelling(r->top, senses), *architecture = r->c->architecture;
     bool causal = ends_in(architecture, "ForCausalLM") || ends_in(architecture, "LMHeadModel") || !*architecture;

@@ -67,7 +67,8 @@ typedef struct mt_layer_spec {
 
 typedef struct mt_config {
     const mt_family *family;
-    const char *decided_by; /* what told the family: "model_type", "architectures", "config keys", "tensor names", "model.family" */
+    const char *decided_by; /* what told the family: "model_type", "architectures", "config keys", "tensor names" or, the user's
+                             * word, "model.family" */
     void *document;         /* config.json itself, while the family is a guess that tensor names may correct; else NULL */
     char model_type[64], architecture[96];
     int64_t D, F, L, H, K, Dh, V; /* see ops.h; V as config.json has it */

@@ -19,22 +19,25 @@ static const shape shapes[] = {
       .scalar = true,
       .any_of = { "model_class", "train_dataset", "eval_dataset", "dist_config", "peft_config", "kernel_config", "quant_config",
                   "init_config" },
-      .text = "this is a file of LLaMA-Factory v1, which is not read here; write model_name_or_path for model, dataset (a name in "
-              "dataset_info.json) for train_dataset, per_device_train_batch_size for micro_batch_size, and stage: sft with "
-              "finetuning_type: full (docs/llama-factory.md)" },
+      .text =
+          "this is a file of LLaMA-Factory v1, which is not read here; write model_name_or_path for model, dataset (a name in "
+          "dataset_info.json) for train_dataset, per_device_train_batch_size for micro_batch_size, and stage: sft with "
+          "finetuning_type: full (docs/llama-factory.md)" },
     { .needs = "base_model",
       .any_of = { "datasets", "sequence_len", "micro_batch_size", "adapter", "val_set_size", "pretraining_dataset", "rl",
                   "num_epochs" },
-      .text = "this is an axolotl file, which is not read here; write model.name for base_model, dataset.name or dataset.path for "
-              "datasets, dataset.max_seq_len for sequence_len, training.batch_size for micro_batch_size, training.epochs for "
-              "num_epochs and eval.val_size for val_set_size (docs/configuration.md)" },
+      .text =
+          "this is an axolotl file, which is not read here; write model.name for base_model, dataset.name or dataset.path for "
+          "datasets, dataset.max_seq_len for sequence_len, training.batch_size for micro_batch_size, training.epochs for "
+          "num_epochs and eval.val_size for val_set_size (docs/configuration.md)" },
     { .needs = "model_name_or_path",
       .any_of = { "dataset_name", "dataset_config", "dataset_text_field", "dataset_train_split", "dataset_mixer", "datasets",
                   "use_peft", "max_length", "max_seq_length", "assistant_only_loss", "completion_only_loss" },
       .none_of = { "stage", "finetuning_type", "dataset", "template", "cutoff_len" },
-      .text = "this is a TRL file, which is not read here; write model.name for model_name_or_path, dataset.name for dataset_name, "
-              "dataset.max_seq_len for max_length, training.batch_size for per_device_train_batch_size and training.epochs for "
-              "num_train_epochs (docs/configuration.md)" },
+      .text =
+          "this is a TRL file, which is not read here; write model.name for model_name_or_path, dataset.name for dataset_name, "
+          "dataset.max_seq_len for max_length, training.batch_size for per_device_train_batch_size and training.epochs for "
+          "num_train_epochs (docs/configuration.md)" },
 };
 
 static const mt_yaml_item *find(const mt_yaml *root, const char *key)

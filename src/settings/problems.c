@@ -43,7 +43,8 @@ mt_rc mt__problems_end(mt__problems *p, const char *file, mt_err *err)
         if (p->n_fatal) put_lines(&text, p->fatal.s, &n_left_out);
         if (p->n_others) put_lines(&text, p->others.s, &n_left_out);
         if (n_left_out) mt_str_printf(&text, "\n  and %zu more", n_left_out);
-        rc = mt_str_ok(&text) ? mt_fail(err, p->rc, "%s", text.s) : mt_fail(err, MT_ENOMEM, "no memory for what is wrong with %s", file);
+        rc = mt_str_ok(&text) ? mt_fail(err, p->rc, "%s", text.s)
+                              : mt_fail(err, MT_ENOMEM, "no memory for what is wrong with %s", file);
     }
     mt_str_free(&text);
     mt__problems_drop(p);

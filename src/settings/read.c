@@ -96,7 +96,8 @@ static const struct {
     const char *section, *why;
 } refused_sections[] = {
     { "vlm", "models that see images are not trained here: give a text model, and leave this section out" },
-    { "grpo", "GRPO, reinforcement learning, is not trained here: for fine-tuning on answers that are given, leave this section out" },
+    { "grpo",
+      "GRPO, reinforcement learning, is not trained here: for fine-tuning on answers that are given, leave this section out" },
 };
 
 static const char *refusal_of(const char *section)

@@ -263,8 +263,8 @@ mt_rc mt_settings_parse(mt_settings *s, const char *text, size_t n, const char *
 /* One value by key ("training.batch_size"); `flag` is its source and names it in messages. */
 mt_rc mt_settings_set(mt_settings *s, const char *key, const char *value, const char *flag, mt_err *err);
 
-/* Take what belongs to the settings out of argv (--config FILE or a FILE.yaml alone, --set section.key=value, and every setting's own
- * flag, as --flag VALUE or --flag=VALUE); the rest moves up and *argc shrinks.  argv[0] and everything from `--`
+/* Take what belongs to the settings out of argv (--config FILE or a FILE.yaml alone, --set section.key=value, and every
+ * setting's own flag, as --flag VALUE or --flag=VALUE); the rest moves up and *argc shrinks.  argv[0] and everything from `--`
  * on stay; argv must end in NULL, as main's does.  The file is read first, wherever it stands. */
 mt_rc mt_settings_args(mt_settings *s, int *argc, char **argv, mt_err *err);
 /* For a flag that nobody knows: the closest known one ("--batch-size") in out, or "". */

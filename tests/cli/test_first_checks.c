@@ -7,13 +7,7 @@
 
 static program p;
 
-static void start(rig *r, const char *const *args, size_t n)
-{
-    program_init(&p, r->dir);
-    for (size_t i = 0; i < n; i++) program_arg(&p, args[i]);
-}
-#define START(r, ...)                                                                                                            \
-    start(r, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
+#define START(r, ...) PROGRAM_WORDS(&p, (r)->dir, __VA_ARGS__)
 
 __attribute__((noinline)) static char *read_text(const char *path, size_t *n)
 {
@@ -70,13 +64,15 @@ static void write_datasets(rig *r)
     char *text = read_text(DEMO "demo_test.json", &n);
     workspace_write(r->dir, "mine.json", text);
     mt_free(text);
-    workspace_write(r->dir, "dataset_info.json",
-                    "{\"mine\": {\"file_name\": \"mine.json\"}, \"gone\": {\"file_name\": \"gone.json\"},"
-                    " \"pairs\": {\"file_name\": \"mine.json\", \"ranking\": true},"
-                    " \"pictures\": {\"file_name\": \"mine.json\", \"columns\": {\"prompt\": \"instruction\", \"images\": \"i\"}}}");
+    workspace_write(
+        r->dir, "dataset_info.json",
+        "{\"mine\": {\"file_name\": \"mine.json\"}, \"gone\": {\"file_name\": \"gone.json\"},"
+        " \"pairs\": {\"file_name\": \"mine.json\", \"ranking\": true},"
+        " \"pictures\": {\"file_name\": \"mine.json\", \"columns\": {\"prompt\": \"instruction\", \"images\": \"i\"}}}");
 }
 
-#define RUN "--dataset-dir", ".", "--output-dir", "out", "--device", "cpu", "--max-seq-len", "64", "--set", "dataset.cache_dir=cache"
+#define RUN                                                                                                                      \
+    "--dataset-dir", ".", "--output-dir", "out", "--device", "cpu", "--max-seq-len", "64", "--set", "dataset.cache_dir=cache"
 
 static void refused(rig *r, int status, const char *says, bool before_the_tokenizer)
 {
@@ -126,7 +122,8 @@ static void weights_come_behind_everything_else(void **state)
     START(r, "train", "--model-name", DEMO "demo_model", "--from-scratch", "--dataset-name", "mine", RUN, "--num-steps", "1",
           "--batch-size", "2");
     if (program_run(&p) != 0) fail_msg("%s", p.text);
-    hub_repo *model = add_model(r, "acme/trained", demo_config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"));
+    hub_repo *model =
+        add_model(r, "acme/trained", demo_config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"));
     model->n_files--; /* in the place of what is no weights */
     add_from(model, "model.safetensors", workspace_path("%s/out/final/model.safetensors", r->dir).s, true);
     START(r, "train", "--model-name", "acme/trained", "--dataset-name", "mine", RUN, "--num-steps", "1", "--batch-size", "2",
@@ -157,7 +154,8 @@ static void an_unknown_family_is_trained_only_on_the_users_word(void **state)
         workspace_write(r->dir, workspace_path("wombat/%s", files[i]).s, text);
         mt_free(text);
     }
-#define WOMBAT "train", "--model-name", "wombat", "--from-scratch", "--dataset-name", "mine", RUN, "--num-steps", "1", "--batch-size", "2"
+#define WOMBAT                                                                                                                   \
+    "train", "--model-name", "wombat", "--from-scratch", "--dataset-name", "mine", RUN, "--num-steps", "1", "--batch-size", "2"
     START(r, WOMBAT);
     assert_int_equal(program_run(&p), 1);
     assert_printed(&p, "--assume");

@@ -9,14 +9,11 @@
 
 static program p; /* large; one at a time */
 
-static void run(const char *dir, const char *const *args, size_t n)
-{
-    program_init(&p, dir);
-    for (size_t i = 0; i < n; i++) program_arg(&p, args[i]);
-    program_run(&p);
-}
 #define RUN(dir, ...)                                                                                                            \
-    run(dir, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
+    do {                                                                                                                         \
+        PROGRAM_WORDS(&p, dir, __VA_ARGS__);                                                                                     \
+        program_run(&p);                                                                                                         \
+    } while (0)
 
 static void expect(int status, const char *says)
 {
@@ -192,7 +189,8 @@ static void misuse_is_status_2_everywhere(void **state)
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         size_t n = 0;
         while (n < 5 && cases[i][n]) n++;
-        run(dir, cases[i], n);
+        program_words(&p, dir, cases[i], n);
+        program_run(&p);
         if (p.status != 2) fail_msg("megatrain %s %s: status %d: %s", cases[i][0], n > 1 ? cases[i][1] : "", p.status, p.text);
         assert_printed(&p, "error:");
     }
@@ -211,7 +209,8 @@ static void gguf_is_read_not_written(void **state)
 static void without_a_home_caches_are_kept_with_the_run(void **state)
 {
     const char *dir = *state;
-    char *home = getenv("HOME") ? mt_strdup(getenv("HOME")) : NULL, *xdg = getenv("XDG_CACHE_HOME") ? mt_strdup(getenv("XDG_CACHE_HOME")) : NULL;
+    char *home = getenv("HOME") ? mt_strdup(getenv("HOME")) : NULL,
+         *xdg = getenv("XDG_CACHE_HOME") ? mt_strdup(getenv("XDG_CACHE_HOME")) : NULL;
     unsetenv("XDG_CACHE_HOME");
     for (int unset = 0; unset < 2; unset++) {
         if (unset)
@@ -249,4 +248,5 @@ static void plan_without_a_gpu_names_the_flag(void **state)
 MT_TEST_MAIN(DEMO(train_plan_and_data_take_a_file), cmocka_unit_test(help_is_short_first),
              DEMO(a_dry_run_shows_what_differs_the_plan_and_a_sample_as_text), DEMO(quiet_leaves_results_and_warnings),
              DEMO(inspect_families_data_and_generate_answer_scripts), DEMO(misuse_is_status_2_everywhere),
-             DEMO(gguf_is_read_not_written), DEMO(without_a_home_caches_are_kept_with_the_run), DEMO(plan_without_a_gpu_names_the_flag))
+             DEMO(gguf_is_read_not_written), DEMO(without_a_home_caches_are_kept_with_the_run),
+             DEMO(plan_without_a_gpu_names_the_flag))

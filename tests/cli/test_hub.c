@@ -7,13 +7,7 @@
 
 static program p;
 
-static void start(rig *r, const char *const *args, size_t n)
-{
-    program_init(&p, r->dir);
-    for (size_t i = 0; i < n; i++) program_arg(&p, args[i]);
-}
-#define START(r, ...)                                                                                                            \
-    start(r, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
+#define START(r, ...) PROGRAM_WORDS(&p, (r)->dir, __VA_ARGS__)
 
 #define GET "get", "acme/tiny", "--piece-size", "4096", "--connections", "3"
 

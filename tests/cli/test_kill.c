@@ -354,5 +354,4 @@ static void a_second_signal_stops_at_once(void **state)
 MT_TEST_MAIN(RUNS(killed_at_file_operations_it_ends_equal), RUNS(killed_at_random_moments_it_ends_equal),
              RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole), RUNS(hindered_in_all_ways_it_ends_equal),
              RUNS(a_signal_finishes_the_step_saves_and_says_how_to_go_on), RUNS(two_signals_at_a_time_are_one),
-             RUNS(ctrl_c_has_a_status_of_its_own), RUNS(sigusr1_saves_and_the_run_goes_on),
-             RUNS(a_second_signal_stops_at_once))
+             RUNS(ctrl_c_has_a_status_of_its_own), RUNS(sigusr1_saves_and_the_run_goes_on), RUNS(a_second_signal_stops_at_once))

@@ -94,7 +94,7 @@ static void without_a_pseudo_terminal_there_is_a_word_for_it(void **state)
     assert_string_equal(pty_missing("/dev/null"), "no pseudo-terminal (/dev/pts is not mounted)");
 }
 
-MT_TEST_MAIN(cmocka_unit_test(without_a_pseudo_terminal_there_is_a_word_for_it),
-             cmocka_unit_test(a_model_of_ones_own_is_planned), cmocka_unit_test(parameters_that_cannot_be_are_asked_for_again),
+MT_TEST_MAIN(cmocka_unit_test(without_a_pseudo_terminal_there_is_a_word_for_it), cmocka_unit_test(a_model_of_ones_own_is_planned),
+             cmocka_unit_test(parameters_that_cannot_be_are_asked_for_again),
              cmocka_unit_test(every_answer_is_looked_at_when_it_is_given), cmocka_unit_test(the_end_of_input_ends_it),
              cmocka_unit_test(a_narrow_window_is_kept_to))

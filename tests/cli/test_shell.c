@@ -73,10 +73,11 @@ static void zsh_is_offered_both_ways_of_a_switch(void **state)
     static char offered[1 << 16];
     char command[2048];
     int found = 0;
-    snprintf(command, sizeof command,
-             "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help-all.*\\))\\\"})/\\1/p\" "
-             "%s/completions/_megatrain)\"'",
-             MT_BINARY, ROOT);
+    snprintf(
+        command, sizeof command,
+        "bash -c 'program=\"%s\"; command=train; eval \"$(sed -n \"s/.*(f)\\\"\\$(\\(.*command --help-all.*\\))\\\"})/\\1/p\" "
+        "%s/completions/_megatrain)\"'",
+        MT_BINARY, ROOT);
     assert_int_equal(run_shell(command, offered, sizeof offered), 0);
     for (char *line = strtok(offered, "\n"); line; line = strtok(NULL, "\n")) {
         found += strncmp(line, "--deterministic:", 16) == 0;
@@ -144,7 +145,8 @@ static void what_was_skipped_is_counted_by_reason(void **state)
 {
     (void)state;
     char out[1024];
-    assert_int_equal(run_shell("printf 'x\\nskipped: no cat\\nskipped: no dog\\n  skipped: indented\\nskipped: no dog\\n' > /tmp/mt-skipped.log && " ROOT
+    assert_int_equal(run_shell("printf 'x\\nskipped: no cat\\nskipped: no dog\\n  skipped: indented\\nskipped: no dog\\n' > "
+                               "/tmp/mt-skipped.log && " ROOT
                                "/scripts/skipped.sh /tmp/mt-skipped.log; rm -f /tmp/mt-skipped.log",
                                out, sizeof out),
                      0);

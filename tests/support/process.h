@@ -39,6 +39,15 @@ static inline void program_init(program *p, const char *dir)
     program_arg(p, MT_BINARY);
 }
 
+/* Its words, all at once: PROGRAM_WORDS(&p, dir, "train", "my.yaml"). */
+static inline void program_words(program *p, const char *dir, const char *const *words, size_t n)
+{
+    program_init(p, dir);
+    for (size_t i = 0; i < n; i++) program_arg(p, words[i]);
+}
+#define PROGRAM_WORDS(p, dir, ...)                                                                                               \
+    program_words(p, dir, (const char *const[]){ __VA_ARGS__ }, sizeof((const char *const[]){ __VA_ARGS__ }) / sizeof(char *))
+
 static inline void program_start(program *p)
 {
     int ends[2];

@@ -119,7 +119,8 @@ static void what_is_not_a_text_decoder_is_never_taken_for_llama(void **state)
         { "\"model_type\": \"umt5\", \"feed_forward_proj\": \"gated-gelu\"", "not a text decoder" },
         { "\"model_type\": \"wombat_vl\", \"vision_config\": {\"depth\": 3}", "multimodal" },
         { "\"model_type\": \"wombat\", \"architectures\": [\"WombatForConditionalGeneration\"]", "multimodal" },
-        { "\"model_type\": \"wombat_llama\", \"architectures\": [\"WombatForCausalLM\"], \"mm_vision_tower\": \"x\"", "multimodal" },
+        { "\"model_type\": \"wombat_llama\", \"architectures\": [\"WombatForCausalLM\"], \"mm_vision_tower\": \"x\"",
+          "multimodal" },
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         char text[1024];
@@ -153,7 +154,8 @@ static void names_are_fit_to_be_shown(void **state)
     (void)state;
     mt_err err = { 0 };
     mt_config *c;
-    assert_ok(open_text(&c, "{\"model_type\": \"wom\\u001b[2Jbat\", \"architectures\": [\"W\\u0007ForCausalLM\"], " SHAPE "}", &err));
+    assert_ok(
+        open_text(&c, "{\"model_type\": \"wom\\u001b[2Jbat\", \"architectures\": [\"W\\u0007ForCausalLM\"], " SHAPE "}", &err));
     assert_string_equal(c->model_type, "wom?[2Jbat");
     assert_string_equal(c->architecture, "W?ForCausalLM");
     assert_non_null(strstr(c->assumptions[0], "wom?[2Jbat"));
@@ -283,8 +285,10 @@ static void heads_with_tensors_of_their_own_lie_side_by_side(void **state)
     mt_config_close(c);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side), cmocka_unit_test(class_defaults_fill_what_is_missing), cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same),
-             cmocka_unit_test(dropout_is_noticed), cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
+MT_TEST_MAIN(cmocka_unit_test(heads_with_tensors_of_their_own_lie_side_by_side),
+             cmocka_unit_test(class_defaults_fill_what_is_missing),
+             cmocka_unit_test(both_spellings_of_the_rope_settings_mean_the_same), cmocka_unit_test(dropout_is_noticed),
+             cmocka_unit_test(an_unknown_type_with_a_familiar_shape_is_taken_with_its_assumptions),
              cmocka_unit_test(what_is_not_a_text_decoder_is_never_taken_for_llama),
              cmocka_unit_test(a_guess_is_refused_until_the_user_says_so), cmocka_unit_test(names_are_fit_to_be_shown),
              cmocka_unit_test(numbers_that_only_python_reads_do_no_harm_where_nobody_reads_them),

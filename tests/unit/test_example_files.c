@@ -1,5 +1,5 @@
-/* The example files of MegaTrain and LLaMA-Factory, by their keys and values (tests/golden/settings/examples.txt): what becomes of
- * each is docs/example-files.md, word for word.  MT_UPDATE_DOCS=1 writes that page anew. */
+/* The example files of MegaTrain and LLaMA-Factory, by their keys and values (tests/golden/settings/examples.txt): what becomes
+ * of each is docs/example-files.md, word for word.  MT_UPDATE_DOCS=1 writes that page anew. */
 #include "test.h"
 
 #include "base/file.h"
@@ -11,14 +11,16 @@
 #include <stdlib.h>
 
 #define EXAMPLES MT_TESTS_DIR "/golden/settings/examples.txt"
-#define PAGE MT_TESTS_DIR "/../docs/example-files.md"
+#define PAGE     MT_TESTS_DIR "/../docs/example-files.md"
 
 static const char intro[] =
     "# Example files of MegaTrain and LLaMA-Factory\n"
     "<!-- Made by unit.example_files from tests/golden/settings/examples.txt: MT_UPDATE_DOCS=1 writes it. -->\n"
     "\n"
-    "What `megatrain train FILE.yaml` makes of the example files of both projects. *Settings*: what is resolved to something other\n"
-    "than megatrain's defaults, or the refusal, word for word (without file and line). *Model*: the family that `config.json` names, or\n"
+    "What `megatrain train FILE.yaml` makes of the example files of both projects. *Settings*: what is resolved to something "
+    "other\n"
+    "than megatrain's defaults, or the refusal, word for word (without file and line). *Model*: the family that `config.json` "
+    "names, or\n"
     "its refusal. A run needs both, and data that is there and is not of images or preferences.\n";
 
 typedef struct example {
@@ -144,8 +146,8 @@ static void put_page(mt_str *out, char *examples)
         n++, n_settings += settings, n_both += settings && model;
         more = take(&examples, &e);
         if (more && strcmp(project, e.project) == 0) continue;
-        mt_str_printf(out, "\n## %s\nOf %d files the settings of %d are read; %d of those name a model that is trained here.\n\n", project, n,
-                      n_settings, n_both);
+        mt_str_printf(out, "\n## %s\nOf %d files the settings of %d are read; %d of those name a model that is trained here.\n\n",
+                      project, n, n_settings, n_both);
         mt_str_printf(out, "| file | settings | model |\n| --- | --- | --- |\n%s", rows.s);
         mt_str_clear(&rows);
     }
@@ -172,7 +174,8 @@ static void the_page_says_what_becomes_of_each(void **state)
     if (strcmp(page, made.s) != 0) {
         size_t i = 0;
         while (page[i] && page[i] == made.s[i]) i++;
-        fail_msg("docs/example-files.md is not what the files resolve to; run this test with MT_UPDATE_DOCS=1.  It has %.120s and not %.120s",
+        fail_msg("docs/example-files.md is not what the files resolve to; run this test with MT_UPDATE_DOCS=1.  It has %.120s "
+                 "and not %.120s",
                  page + i, made.s + i);
     }
     mt_free(page);

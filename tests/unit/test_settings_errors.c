@@ -1,18 +1,8 @@
 /* Every way a configuration can be wrong, and the message each gives: place, what was expected, what was found. */
-#include "test.h"
+#include "settings_text.h"
 
 #include "base/nearest.h"
 #include "settings/settings.h"
-
-static mt_rc load(const char *yaml, mt_err *err)
-{
-    mt_settings s;
-    mt_rc rc = mt_settings_init(&s, err);
-    if (!rc) rc = mt_settings_parse(&s, yaml, strlen(yaml), "c.yaml", err);
-    if (!rc) rc = mt_settings_check(&s, 0, err);
-    mt_settings_deinit(&s);
-    return rc;
-}
 
 static void files_are_refused_with_place_and_reason(void **state)
 {
@@ -69,7 +59,8 @@ static void files_are_refused_with_place_and_reason(void **state)
         { "training: {learning_rate: .nan}", MT_EINVAL, "found \".nan\"" },
         { "optimizer: {beta1: 1}", MT_ERANGE, "expected a number from 0 to below 1, found \"1\"" },
         { "optimizer: {eps: 0}", MT_ERANGE, "expected a number above 0 and at most 1, found \"0\"" },
-        { "eval: {val_size: 1.5}", MT_ERANGE, "expected a share below 1 or a whole number of samples (1 is one sample), found \"1.5\"" },
+        { "eval: {val_size: 1.5}", MT_ERANGE,
+          "expected a share below 1 or a whole number of samples (1 is one sample), found \"1.5\"" },
         { "memory: {device_memory: 0}", MT_ERANGE, "expected a size" },
         { "memory: {host_memory: 64}", MT_ERANGE, "expected a size such as 64M, 1.5G or 80Gi, or auto, found \"64\"" },
         { "logging: {dashboard: 70000}", MT_ERANGE, "expected an integer from 1 to 65535, or off, found \"70000\"" },
@@ -87,7 +78,7 @@ static void files_are_refused_with_place_and_reason(void **state)
     };
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
         mt_err err = { 0 };
-        mt_rc rc = load(cases[i].yaml, &err);
+        mt_rc rc = settings_try(cases[i].yaml, &err);
         if (rc != cases[i].rc) fail_msg("%s: %s: %s", cases[i].yaml, mt_rc_name(rc), err.msg);
         assert_says(cases[i].says);
         if (rc != MT_OK) assert_says("c.yaml:");
@@ -173,7 +164,7 @@ static void aliases_cannot_unfold_without_end(void **state)
     for (int i = 1; i < 14; i++)
         mt_str_printf(&s, "x-%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
     mt_str_puts(&s, "dataset: {template_kwargs: {bomb: *a13}}\n");
-    assert_int_equal(load(s.s, &err), MT_ERANGE);
+    assert_int_equal(settings_try(s.s, &err), MT_ERANGE);
     assert_says("expected up to 1000 values under keys of up to 100 bytes, found a section");
     mt_str_free(&s);
 }

@@ -1,22 +1,11 @@
 /* Whole files: everything that is wrong with one is told at once, files of other trainers are told by their shape, and numbers
  * that would mean something else are refused. */
-#include "test.h"
+#include "settings_text.h"
 
 #include "settings/settings.h"
 
 #include <stdlib.h>
 #include <unistd.h>
-
-static mt_rc load(const char *yaml, mt_err *err)
-{
-    mt_settings s;
-    *err = (mt_err){ 0 };
-    mt_rc rc = mt_settings_init(&s, err);
-    if (!rc) rc = mt_settings_parse(&s, yaml, strlen(yaml), "c.yaml", err);
-    if (!rc) rc = mt_settings_check(&s, 0, err);
-    mt_settings_deinit(&s);
-    return rc;
-}
 
 static void in_order(const mt_err *err, const char *const *texts)
 {
@@ -35,18 +24,19 @@ static void all_refusals_of_a_file_are_told_at_once_fatal_ones_first(void **stat
 {
     (void)state;
     mt_err err;
-    assert_int_equal(load("model_name_or_path: a/b\ndataset: d\nlerning_rate: 1\nfinetuning_type: lora\nquantization_bit: 4\n"
-                          "cutoff_len: many\nstage: dpo\n",
-                          &err),
-                     MT_EUNSUPPORTED);
-    IN_ORDER("c.yaml: 5 things stop it:", "\n  c.yaml:4: finetuning_type is \"lora\"", "\n  c.yaml:5: quantization_bit", "\n  c.yaml:7: stage",
-             "\n  c.yaml:3: \"lerning_rate\" is not known", "\n  c.yaml:6: cutoff_len: expected");
-    assert_int_equal(load("training:\n  batchsize: 4\n  seed: x\nnonsense: {}\nlogging: 3\n", &err), MT_EINVAL);
-    IN_ORDER("c.yaml: 4 things stop it:", "c.yaml:2: training has no key", "c.yaml:3: training.seed", "c.yaml:4: there is no section",
-             "c.yaml:5: logging: expected keys");
-    assert_int_equal(load("model: {devices: [0, 1]}\ntraining: {min_lr: 1}\n", &err), MT_EINVAL);
+    assert_int_equal(
+        settings_try("model_name_or_path: a/b\ndataset: d\nlerning_rate: 1\nfinetuning_type: lora\nquantization_bit: 4\n"
+                     "cutoff_len: many\nstage: dpo\n",
+                     &err),
+        MT_EUNSUPPORTED);
+    IN_ORDER("c.yaml: 5 things stop it:", "\n  c.yaml:4: finetuning_type is \"lora\"", "\n  c.yaml:5: quantization_bit",
+             "\n  c.yaml:7: stage", "\n  c.yaml:3: \"lerning_rate\" is not known", "\n  c.yaml:6: cutoff_len: expected");
+    assert_int_equal(settings_try("training:\n  batchsize: 4\n  seed: x\nnonsense: {}\nlogging: 3\n", &err), MT_EINVAL);
+    IN_ORDER("c.yaml: 4 things stop it:", "c.yaml:2: training has no key", "c.yaml:3: training.seed",
+             "c.yaml:4: there is no section", "c.yaml:5: logging: expected keys");
+    assert_int_equal(settings_try("model: {devices: [0, 1]}\ntraining: {min_lr: 1}\n", &err), MT_EINVAL);
     IN_ORDER("c.yaml: 2 things stop it:", "model.devices", "training.min_lr");
-    assert_int_equal(load("training: {seed: x}\n", &err), MT_EINVAL); /* one alone is told alone */
+    assert_int_equal(settings_try("training: {seed: x}\n", &err), MT_EINVAL); /* one alone is told alone */
     assert_null(strstr(err.msg, "things"));
 }
 
@@ -56,7 +46,7 @@ static void more_than_a_message_holds_is_counted(void **state)
     mt_err err;
     char text[8192] = "training:\n";
     for (int i = 0; i < 200; i++) snprintf(text + strlen(text), sizeof text - strlen(text), "  no_such_key_%d: 1\n", i);
-    assert_int_equal(load(text, &err), MT_EINVAL);
+    assert_int_equal(settings_try(text, &err), MT_EINVAL);
     assert_says("200 things stop it");
     assert_non_null(strstr(err.msg, " more"));
     assert_true(strlen(err.msg) < MT_ERR_MSG_BYTES - 1);
@@ -78,22 +68,22 @@ static void files_of_other_trainers_are_told_by_their_shape(void **state)
     };
     mt_err err;
     for (size_t i = 0; i < MT_COUNT(cases); i++) {
-        assert_int_equal(load(cases[i].yaml, &err), MT_EUNSUPPORTED);
+        assert_int_equal(settings_try(cases[i].yaml, &err), MT_EUNSUPPORTED);
         assert_says(cases[i].says);
         assert_says("write ");
         assert_null(strchr(err.msg, '\n')); /* one sentence */
     }
-    assert_ok(load("model_name_or_path: a/b\nfinetuning_type: full\nbf16: true\n", &err));
-    assert_ok(load("model: {name: a/b}\n", &err));
+    assert_ok(settings_try("model_name_or_path: a/b\nfinetuning_type: full\nbf16: true\n", &err));
+    assert_ok(settings_try("model: {name: a/b}\n", &err));
 }
 
 static void other_kinds_of_training_of_the_original_stop(void **state)
 {
     (void)state;
     mt_err err;
-    assert_int_equal(load("model: {name: a/b}\nvlm: {freeze_projector: true}\n", &err), MT_EUNSUPPORTED);
+    assert_int_equal(settings_try("model: {name: a/b}\nvlm: {freeze_projector: true}\n", &err), MT_EUNSUPPORTED);
     assert_says("c.yaml:2: vlm: models that see images are not trained here");
-    assert_int_equal(load("dataset: {max_prompt_len: 256}\ngrpo: {clip_range: 0.2}\n", &err), MT_EUNSUPPORTED);
+    assert_int_equal(settings_try("dataset: {max_prompt_len: 256}\ngrpo: {clip_range: 0.2}\n", &err), MT_EUNSUPPORTED);
     IN_ORDER("c.yaml:2: grpo: GRPO, reinforcement learning, is not trained here", "c.yaml:1: dataset has no key");
 }
 
@@ -103,16 +93,17 @@ static void numbers_that_would_mean_something_else_are_refused(void **state)
 {
     (void)state;
     mt_err err;
-    assert_int_equal(load("training:\n  epochs: 0\n", &err), MT_EINVAL);
+    assert_int_equal(settings_try("training:\n  epochs: 0\n", &err), MT_EINVAL);
     assert_says("c.yaml:2: training.epochs: 0 passes over the data train nothing");
-    assert_int_equal(load("model_name_or_path: a/b\nfinetuning_type: full\nbf16: true\nnum_train_epochs: 0\n", &err), MT_EINVAL);
-    assert_ok(load("training: {epochs: 0, num_steps: 5}\n", &err));
-    assert_ok(load("training: {batch_size: 5}\n", &err));
-    assert_int_equal(load("eval: {val_size: 1.0}\n", &err), MT_ERANGE);
+    assert_int_equal(settings_try("model_name_or_path: a/b\nfinetuning_type: full\nbf16: true\nnum_train_epochs: 0\n", &err),
+                     MT_EINVAL);
+    assert_ok(settings_try("training: {epochs: 0, num_steps: 5}\n", &err));
+    assert_ok(settings_try("training: {batch_size: 5}\n", &err));
+    assert_int_equal(settings_try("eval: {val_size: 1.0}\n", &err), MT_ERANGE);
     assert_says("a whole number of samples (1 is one sample), found \"1.0\"");
-    assert_int_equal(load("eval: {val_size: 1e0}\n", &err), MT_ERANGE);
-    assert_ok(load("eval: {val_size: 1}\n", &err));
-    assert_ok(load("eval: {val_size: 0.99}\n", &err));
+    assert_int_equal(settings_try("eval: {val_size: 1e0}\n", &err), MT_ERANGE);
+    assert_ok(settings_try("eval: {val_size: 1}\n", &err));
+    assert_ok(settings_try("eval: {val_size: 0.99}\n", &err));
 }
 
 /* -- as an argument -------------------------------------------------------------------------------- */
@@ -121,7 +112,8 @@ static mt_rc take(mt_settings *s, int *argc, char **argv, mt_err *err)
 {
     *err = (mt_err){ 0 };
     assert_int_equal(mt_settings_init(s, err), MT_OK);
-    for (*argc = 0; argv[*argc]; ++*argc) {}
+    for (*argc = 0; argv[*argc]; ++*argc) {
+    }
     return mt_settings_args(s, argc, argv, err);
 }
 
