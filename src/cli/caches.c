@@ -19,7 +19,7 @@ static bool is_set(const char *name)
     return value && *value;
 }
 
-/* HF_HOME would follow XDG_CACHE_HOME: what is in the old place is still worth reading. */
+/* HF_HOME would follow XDG_CACHE_HOME: keep reading models from the old place. */
 static mt_rc keep_hub(mt_err *err)
 {
     const char *home = getenv("HOME");
@@ -31,7 +31,7 @@ static mt_rc keep_hub(mt_err *err)
     return MT_OK;
 }
 
-/* The whole path: a relative one is not heeded. */
+/* As an absolute path: mt_user_cache ignores a relative one. */
 static mt_rc place_beside(const mt_settings *s, mt_err *err)
 {
     mt_rc rc = MT_OK;

@@ -4,8 +4,8 @@
 
 #include "settings/settings.h"
 
-/* If there is no user's cache, or it cannot be written, OUTPUT_DIR/cache is one for this run, and a notice says so.  A cache of
- * models that is there is read all the same.  Call it before anything is fetched. */
+/* If there is no user cache, or it cannot be written, this run uses OUTPUT_DIR/cache and prints a notice.  An existing cache of
+ * models is still read.  Call it before anything is fetched. */
 mt_rc mt_caches_settle(const mt_settings *s, mt_err *err);
 
 #endif

@@ -197,5 +197,5 @@ int mt_cmd_tokenize(int argc, char **argv)
     mt_tok_scratch_free(r.scratch);
     mt_tokenizer_close(r.tok);
     int status = rc ? mt_cli_failed(&err) : 0;
-    return rc && opened ? 1 : status; /* a line that cannot be used is no misuse */
+    return rc && opened ? 1 : status; /* a bad input line is a failure, not misuse */
 }

@@ -42,7 +42,7 @@ static bool asked_to_save(void *user)
     return mt_stop_take_save();
 }
 
-/* As a shell counts programs that a signal ended: 130 behind SIGINT, 143 behind SIGTERM. */
+/* Exit statuses as shells count them: 130 after SIGINT, 143 after SIGTERM. */
 enum { SIGNAL_STATUS = 128 };
 
 /* -- data ------------------------------------------------------------------------------------------ */
@@ -72,14 +72,14 @@ static mt_rc check_config(const mt_settings *s, mt_err *err)
     return rc;
 }
 
-/* What is cheap to look at comes first, and is refused before anything large moves: config.json, the datasets, the tokenizer.
- * The trainer looks at the data itself, at the plan and the disk, and asks for the weights last. */
+/* Cheap checks come first, so that they fail before anything large is fetched: config.json, the datasets' entries, the tokenizer.
+ * The trainer then checks the data, the plan and the disk, and requests the weights last. */
 static mt_rc prepare(app *a, mt_train_hooks *hooks, mt_err *err)
 {
     mt_settings *s = &a->s;
     MT_TRY(mt_caches_settle(s, err));
     MT_TRY(mt_hub_bar_place(s, MT_HUB_CONFIG, err));
-    bool whole = mt_hub_bar_is_here(s->model.name); /* and so it is in a single file, which tells of itself what it is */
+    bool whole = mt_hub_bar_is_here(s->model.name); /* a GGUF repository is fetched whole too: its file is its config.json */
     if (!whole && !mt_model_files_has(mt_settings_model_dir(s), "config.json")) {
         whole = true;
         MT_TRY(mt_hub_bar_place(s, MT_HUB_MODEL, err));
@@ -204,14 +204,14 @@ static mt_rc print_text(const app *a, const mt_batch *b, int n, mt_err *err)
     return rc;
 }
 
-/* The first sample of the first step; what is trained on is marked. */
+/* The first sample of the first step, trained parts marked. */
 static mt_rc print_sample(const app *a, mt_trainer *t, mt_err *err)
 {
     mt_batch b = { 0 };
     mt_rc rc = mt_trainer_batch(t, 0, &b, err);
     if (!rc) {
         int n = b.doc_start[1];
-        printf("\nfirst sample, %d tokens (what is trained on %s):\n", n, a->screen.term.color ? "in green" : "in brackets");
+        printf("\nfirst sample, %d tokens (trained parts %s):\n", n, a->screen.term.color ? "in green" : "in brackets");
         rc = print_text(a, &b, n, err);
         if (!rc && mt_verbosity_now() == MT_VERBOSE) print_ids(&b, n);
         printf("\n");
@@ -299,7 +299,7 @@ typedef struct rest {
     bool dry, help, help_all;
 } rest;
 
-/* --dry-run, --help, or something nobody knows. */
+/* --dry-run and --help; refuses everything else. */
 static mt_rc read_rest(int argc, char **argv, rest *out, mt_err *err)
 {
     for (int i = 1; i < argc; i++) {
@@ -315,7 +315,7 @@ static mt_rc read_rest(int argc, char **argv, rest *out, mt_err *err)
         } else {
             mt_settings_nearest_flag(argv[i], near);
             return *near ? mt_fail(err, MT_EINVAL, "train: %s is not known; did you mean %s?", argv[i], near)
-                         : mt_fail(err, MT_EINVAL, "train: %s is not known; megatrain train --help-all lists what is", argv[i]);
+                         : mt_fail(err, MT_EINVAL, "train: %s is not known; megatrain train --help-all lists every flag", argv[i]);
         }
     }
     return MT_OK;

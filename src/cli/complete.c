@@ -25,7 +25,7 @@ static void put_shapes(mt_str *out)
     for (size_t i = 0; i < mt_n_shapes; i++) mt_str_printf(out, "%s\n", mt_shapes[i].name);
 }
 
-/* Flags whose values come from a table of their own; all others are settings. */
+/* Flags whose values come from other tables; the remaining ones are settings. */
 static const struct {
     const char *flag;
     void (*put)(mt_str *out);

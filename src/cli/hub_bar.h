@@ -34,7 +34,7 @@ void mt_hub_bar_close(mt_hub_bar *b); /* accepts a zeroed one */
 mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char **dir, mt_err *err);
 /* The same for a run's settings: config, tokenizer and, unless it starts from scratch, weights. */
 mt_rc mt_hub_bar_place(mt_settings *s, int needs, mt_err *err);
-/* Given by a path, here or in what is installed: no hub is asked. */
+/* True for a path, or a model in the installed data: the hub is not needed. */
 bool mt_hub_bar_is_here(const char *name);
 /* The weights of a model of the hub beside the config.json that mt_hub_bar_place has brought. */
 mt_rc mt_hub_bar_weights(const mt_settings *s, mt_err *err);

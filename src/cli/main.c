@@ -37,7 +37,7 @@ static void print_help(FILE *out)
 {
     fprintf(out,
             "megatrain %s: train and fine-tune Hugging Face decoder models at full precision on one GPU, or on the CPU.\n\n"
-            "usage: megatrain COMMAND [options]       megatrain COMMAND --help tells more, --help-all everything\n\n",
+            "usage: megatrain COMMAND [options]       megatrain COMMAND --help, or --help-all for everything\n\n",
             MT_VERSION);
     for (size_t i = 0; i < MT_COUNT(commands); i++) fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
     fprintf(out, "\nTo begin with: megatrain plan MODEL, megatrain data FILE.yaml, megatrain train FILE.yaml --dry-run.\n"

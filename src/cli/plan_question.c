@@ -171,7 +171,7 @@ mt_rc mt_plan_machine(mt_machine_found *out, const mt_machine_asked *asked, cons
         return mt_fail(
             err, MT_EINVAL,
             "plan: there is no usable GPU here; for a machine that has one, name it: --gpu h100 --ram 512G (megatrain plan "
-            "--list-gpus).  --device cpu plans for this machine without one, --verbose says what was tried");
+            "--list-gpus).  --device cpu plans for this machine without one, --verbose shows the reason");
     }
     mt_rc rc = find_machine(out, dev, asked, &set->memory, err);
     if (!rc) name_device(out, dev, asked->gpu);

@@ -38,8 +38,8 @@ typedef struct mt_feed_options {
     const atomic_bool *stop; /* as mt_store_job's */
 } mt_feed_options;
 
-/* What open would refuse of the datasets themselves: names nobody has registered, kinds that are not trained on, files that are
- * not here.  Nothing is fetched or read. */
+/* Checks the datasets as open would, without fetching or reading them: unregistered names, kinds that cannot be trained on,
+ * missing files. */
 mt_rc mt_feed_check(const mt_settings *s, const mt_feed_options *o, mt_err *err);
 /* The settings are borrowed and outlive the feed. */
 mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o, mt_err *err);

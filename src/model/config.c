@@ -202,7 +202,7 @@ static bool ends_in(const char *text, const char *end)
     return n >= k && strcmp(text + n - k, end) == 0;
 }
 
-/* A type that is not known may be anything: what is certainly not a text decoder is never taken for one. */
+/* An unknown type may be anything.  Refuse what is certainly not a text decoder. */
 static mt_rc refuse_other_kinds(reader *r)
 {
     static const char *const senses[] = {
@@ -393,7 +393,7 @@ static mt_rc find_named(const mt_family **out, const char *name, mt_err *err)
 mt_rc mt_config_assume(mt_config **c, const char *family, mt_err *err)
 {
     const mt_family *named = NULL;
-    mt_config *told = NULL;
+    mt_config *again = NULL;
     if (!family || !*family) return MT_OK;
     MT_TRY(find_named(&named, family, err));
     if (!(*c)->document) {
@@ -401,9 +401,9 @@ mt_rc mt_config_assume(mt_config **c, const char *family, mt_err *err)
         return mt_fail(err, MT_EINVAL, "model.family: config.json says that this is a %s model, not %s; leave model.family out",
                        (*c)->family->name, family);
     }
-    MT_TRY(read_all(&told, &(reader){ .top = (*c)->document, .path = "config.json", .as = named, .as_told = true, .err = err }));
+    MT_TRY(read_all(&again, &(reader){ .top = (*c)->document, .path = "config.json", .as = named, .as_told = true, .err = err }));
     mt_config_close(*c);
-    *c = told;
+    *c = again;
     return MT_OK;
 }
 
@@ -411,8 +411,8 @@ mt_rc mt_config_check_known(const mt_config *c, mt_err *err)
 {
     if (!c->document) return MT_OK;
     return mt_fail(err, MT_EUNSUPPORTED,
-                   "config.json: model_type \"%s\"%s%s is not known here (megatrain families lists what is), and a guess may be "
-                   "silently wrong.  If it computes exactly as a %s model does, say so with model.family: %s (--assume %s)",
+                   "config.json: model_type \"%s\"%s%s is not known here (see megatrain families), and a guess may be silently "
+                   "wrong.  If it computes exactly as a %s model does, say so with model.family: %s (--assume %s)",
                    c->model_type, *c->architecture ? ", architecture " : "", c->architecture, c->family->name, c->family->name,
                    c->family->name);
 }

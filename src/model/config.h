@@ -67,8 +67,8 @@ typedef struct mt_layer_spec {
 
 typedef struct mt_config {
     const mt_family *family;
-    const char *decided_by; /* what told the family: "model_type", "architectures", "config keys", "tensor names" or, the user's
-                             * word, "model.family" */
+    const char *decided_by; /* how the family was identified: "model_type", "architectures", "config keys", "tensor names" or
+                             * "model.family" (by the user) */
     void *document;         /* config.json itself, while the family is a guess that tensor names may correct; else NULL */
     char model_type[64], architecture[96];
     int64_t D, F, L, H, K, Dh, V; /* see ops.h; V as config.json has it */
@@ -117,7 +117,7 @@ mt_rc mt_config_parse_as(mt_config **out, const char *text, size_t n, const char
 mt_rc mt_config_as(mt_config **out, const mt_config *c, const mt_family *family, mt_err *err);
 /* The user says which family a model of an unknown type is: *c is read again as that.  NULL or "": nothing was said. */
 mt_rc mt_config_assume(mt_config **c, const char *family, mt_err *err);
-/* Refuses a family that is only a guess: what is computed with it may be silently wrong. */
+/* Refuses a family that is only a guess: its results may be silently wrong. */
 mt_rc mt_config_check_known(const mt_config *c, mt_err *err);
 void mt_config_close(mt_config *c);
 

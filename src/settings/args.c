@@ -102,14 +102,14 @@ static mt_rc take_flag(mt_settings *s, const flag *f, int *used, mt_err *err)
     return take_row(s, f, used, err);
 }
 
-/* A configuration file needs no --config: its name tells. */
+/* A configuration file is recognized by its name and needs no --config. */
 static bool is_file(const char *word)
 {
     const char *dot = strrchr(word, '.');
     return word[0] != '-' && dot && (strcmp(dot, ".yaml") == 0 || strcmp(dot, ".yml") == 0);
 }
 
-/* Arguments that a flag of ours takes, itself included; 1 for what is not one of ours. */
+/* Arguments that a flag takes, itself included; 1 for flags of the command. */
 static mt_rc flag_width(const flag *f, const char **value, int *used, mt_err *err)
 {
     const mt_setting *row = mt__setting_by_flag(f->name, f->name_n);
@@ -118,7 +118,7 @@ static mt_rc flag_width(const flag *f, const char **value, int *used, mt_err *er
     return row ? row_value(row, f, value, used, err) : MT_OK;
 }
 
-/* Where the file stands: behind --config, or alone. */
+/* The configuration file: the value of --config, or a word alone. */
 static mt_rc find_config(int argc, char **argv, const char **path, mt_err *err)
 {
     *path = NULL;

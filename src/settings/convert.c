@@ -227,7 +227,7 @@ static mt_rc scalar(mt_settings *s, const mt_setting *row, const mt_yaml *node, 
     case MT_SETTING_SHARE:
         rc = number(row, node->text, false, &d);
         if (!rc && d >= 1 && d != floor(d)) rc = MT_ERANGE;
-        if (!rc && d == 1 && strpbrk(node->text, ".eE")) rc = MT_ERANGE; /* all of it, or one?  Nobody means one */
+        if (!rc && d == 1 && strpbrk(node->text, ".eE")) rc = MT_ERANGE; /* ambiguous: everything, or one sample */
         if (!rc) *(double *)field = d;
         return rc;
     case MT_SETTING_BYTES: return bytes(row, node->text, field);

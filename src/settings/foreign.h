@@ -1,4 +1,4 @@
-/* foreign.h - files of other trainers, told by their shape. */
+/* foreign.h - files of other trainers, recognized by their shape. */
 #ifndef MT_SETTINGS_FOREIGN_H
 #define MT_SETTINGS_FOREIGN_H
 

@@ -1,10 +1,10 @@
-/* problems.h - everything that is wrong with a file, told at once.
+/* problems.h - all refusals of a file in one message.
  *
  *     mt__problems p = { 0 };
- *     MT_TRY(mt__problems_add(&p, read_item(..., &one), &one, err));     // goes on, unless memory is short
- *     return mt__problems_end(&p, "c.yaml", err);                        // one message of them all
+ *     MT_TRY(mt__problems_add(&p, read_item(..., &one), &one, err));     // continues, unless memory is short
+ *     return mt__problems_end(&p, "c.yaml", err);                        // one message for all of them
  *
- * What a file asks for and is not done here (MT_EUNSUPPORTED) comes first: with that, nothing else matters. */
+ * Requests that are not supported (MT_EUNSUPPORTED) come first: fixing the rest does not help while they stand. */
 #ifndef MT_SETTINGS_PROBLEMS_H
 #define MT_SETTINGS_PROBLEMS_H
 

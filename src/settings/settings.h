@@ -92,7 +92,7 @@ typedef struct mt_model_settings {
     const char *name;                     /* a directory or a name on the hub */
     const char *dir;                      /* where its files are, once that is known; NULL: `name` is the directory */
     const char *revision;                 /* branch, tag or commit on the hub; "": the default branch */
-    const char *family;                   /* for a model_type nobody knows: whose arithmetic it has; "": config.json decides */
+    const char *family;                   /* of an unknown model_type: the family it computes as; "": config.json decides */
     mt_dtype dtype;                       /* what the device computes with: BF16, F32, or F16 (computed as BF16) */
     mt_set_device device;                 /* after mt_settings_check it has taken up a single entry of `devices` */
     mt_ints devices;                      /* GPU numbers; more than one is refused */

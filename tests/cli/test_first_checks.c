@@ -1,5 +1,5 @@
-/* What a run checks, and in which order: config.json, the family, the datasets, the plan, the disk, the tokenizer.  The weights,
- * which may be tens of gigabytes, are asked for when nothing else can be refused. */
+/* The order in which a run checks things: config.json, the family, the datasets, the tokenizer, the plan, the disk.  It requests
+ * the weights, which may be tens of gigabytes, only after all of these are accepted. */
 #include "hub_rig.h"
 #include "process.h"
 
@@ -44,8 +44,8 @@ static char *demo_config(const char *was, const char *is)
 /* Neither its type nor its architecture is known. */
 static char *wombat_config(void) { return changed(demo_config("\"qwen3\"", "\"wombat\""), "Qwen3For", "WombatFor"); }
 
-/* The demo model under a name; its weights are nothing anybody could load.  Takes the config over. */
-static hub_repo *add_model(rig *r, const char *name, char *config)
+/* The demo model under a name, with weights that cannot be loaded, unless the caller adds its own.  Takes the config over. */
+static hub_repo *add_model(rig *r, const char *name, char *config, bool with_weights)
 {
     static const char *const files[] = { "tokenizer.json", "tokenizer_config.json" };
     static const char weights[] = "no weights at all";
@@ -53,7 +53,7 @@ static hub_repo *add_model(rig *r, const char *name, char *config)
     hub_add_file(repo, "config.json", config, strlen(config), false);
     for (size_t i = 0; i < MT_COUNT(files); i++)
         add_from(repo, files[i], workspace_path("%sdemo_model/%s", DEMO, files[i]).s, false);
-    hub_add_file(repo, "model.safetensors", weights, sizeof weights, true);
+    if (!with_weights) hub_add_file(repo, "model.safetensors", weights, sizeof weights, true);
     mt_free(config);
     return repo;
 }
@@ -87,9 +87,9 @@ static void weights_are_never_asked_for_when_a_check_fails(void **state)
 {
     rig *r = *state;
     write_datasets(r);
-    add_model(r, "acme/demo", demo_config(NULL, NULL));
-    add_model(r, "acme/wombat", wombat_config());
-    add_model(r, "acme/huge", demo_config("\"num_hidden_layers\": 4", "\"num_hidden_layers\": 4000"));
+    add_model(r, "acme/demo", demo_config(NULL, NULL), false);
+    add_model(r, "acme/wombat", wombat_config(), false);
+    add_model(r, "acme/huge", demo_config("\"num_hidden_layers\": 4", "\"num_hidden_layers\": 4000"), false);
     START(r, "train", "--model-name", "acme/wombat", "--dataset-name", "mine", RUN);
     refused(r, 1, "model_type \"wombat\"", true);
     START(r, "train", "--model-name", "acme/demo", "--dataset-name", "mime", RUN);
@@ -114,8 +114,8 @@ static void weights_are_never_asked_for_when_a_check_fails(void **state)
     assert_false(mt_dir_exists(workspace_path("%s/out/checkpoint-1", r->dir).s));
 }
 
-/* Its files have no head, though config.json has one: the model is made again of what came. */
-static void weights_come_behind_everything_else(void **state)
+/* config.json has a head and the files do not: the run builds the model again after they arrive. */
+static void weights_come_after_everything_else(void **state)
 {
     rig *r = *state;
     write_datasets(r);
@@ -123,8 +123,7 @@ static void weights_come_behind_everything_else(void **state)
           "--batch-size", "2");
     if (program_run(&p) != 0) fail_msg("%s", p.text);
     hub_repo *model =
-        add_model(r, "acme/trained", demo_config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"));
-    model->n_files--; /* in the place of what is no weights */
+        add_model(r, "acme/trained", demo_config("\"tie_word_embeddings\": true", "\"tie_word_embeddings\": false"), true);
     add_from(model, "model.safetensors", workspace_path("%s/out/final/model.safetensors", r->dir).s, true);
     START(r, "train", "--model-name", "acme/trained", "--dataset-name", "mine", RUN, "--num-steps", "1", "--batch-size", "2",
           "--overwrite");
@@ -181,5 +180,5 @@ static void an_unknown_family_is_trained_only_on_the_users_word(void **state)
 
 #define RIG(test) cmocka_unit_test_setup_teardown(test, rig_make, rig_remove)
 
-MT_TEST_MAIN(RIG(weights_are_never_asked_for_when_a_check_fails), RIG(weights_come_behind_everything_else),
+MT_TEST_MAIN(RIG(weights_are_never_asked_for_when_a_check_fails), RIG(weights_come_after_everything_else),
              RIG(an_unknown_family_is_trained_only_on_the_users_word))

@@ -1,5 +1,5 @@
-/* What somebody meets who tries the program for the first time: files as arguments, short help, what --dry-run shows, --quiet and
- * --verbose, answers for scripts, statuses, a machine without a home directory or a GPU. */
+/* The first hour of a new user: files as arguments, short help, --dry-run, --quiet and --verbose, JSON for scripts, exit
+ * statuses, a machine without a home directory or a GPU. */
 #include "process.h"
 #include "workspace.h"
 

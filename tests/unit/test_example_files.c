@@ -17,11 +17,9 @@ static const char intro[] =
     "# Example files of MegaTrain and LLaMA-Factory\n"
     "<!-- Made by unit.example_files from tests/golden/settings/examples.txt: MT_UPDATE_DOCS=1 writes it. -->\n"
     "\n"
-    "What `megatrain train FILE.yaml` makes of the example files of both projects. *Settings*: what is resolved to something "
-    "other\n"
-    "than megatrain's defaults, or the refusal, word for word (without file and line). *Model*: the family that `config.json` "
-    "names, or\n"
-    "its refusal. A run needs both, and data that is there and is not of images or preferences.\n";
+    "The result of `megatrain train FILE.yaml` for the example files of both projects. *Settings*: the resolved settings that\n"
+    "differ from megatrain's defaults, or the refusal, word for word (without file and line). *Model*: the family that\n"
+    "`config.json` names, or its refusal. A run needs both, and a dataset without images or preferences.\n";
 
 typedef struct example {
     const char *project, *file, *config;
@@ -60,7 +58,7 @@ static void put_message(mt_str *out, const char *message, const char *file)
     for (const char *p = message; *p; p++) {
         size_t digits = strncmp(p, file, n) == 0 && p[n] == ':' ? strspn(p + n + 1, "0123456789") : 0;
         if (digits && p[n + 1 + digits] == ':') {
-            p += n + 2 + digits; /* at the blank behind it */
+            p += n + 2 + digits; /* to the blank after it */
         } else if (strncmp(p, file, n) == 0 && strncmp(p + n, ": ", 2) == 0) {
             p += n + 1;
         } else if (*p == '\n') {

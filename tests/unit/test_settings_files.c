@@ -1,5 +1,5 @@
-/* Whole files: everything that is wrong with one is told at once, files of other trainers are told by their shape, and numbers
- * that would mean something else are refused. */
+/* Whole files: all refusals of one come in one message, files of other trainers are recognized by their shape, and numbers that
+ * would mean something else are refused. */
 #include "settings_text.h"
 
 #include "settings/settings.h"
@@ -12,7 +12,7 @@ static void in_order(const mt_err *err, const char *const *texts)
     const char *at = err->msg;
     for (; *texts; texts++) {
         const char *found = strstr(at, *texts);
-        if (!found) fail_msg("expected \"%s\" behind what came before it in: %s", *texts, err->msg);
+        if (!found) fail_msg("expected \"%s\" after the texts before it in: %s", *texts, err->msg);
         at = found + strlen(*texts);
     }
 }
@@ -20,7 +20,7 @@ static void in_order(const mt_err *err, const char *const *texts)
 
 /* -- all of it ------------------------------------------------------------------------------------- */
 
-static void all_refusals_of_a_file_are_told_at_once_fatal_ones_first(void **state)
+static void all_refusals_of_a_file_come_at_once_fatal_ones_first(void **state)
 {
     (void)state;
     mt_err err;
@@ -36,7 +36,7 @@ static void all_refusals_of_a_file_are_told_at_once_fatal_ones_first(void **stat
              "c.yaml:4: there is no section", "c.yaml:5: logging: expected keys");
     assert_int_equal(settings_try("model: {devices: [0, 1]}\ntraining: {min_lr: 1}\n", &err), MT_EINVAL);
     IN_ORDER("c.yaml: 2 things stop it:", "model.devices", "training.min_lr");
-    assert_int_equal(settings_try("training: {seed: x}\n", &err), MT_EINVAL); /* one alone is told alone */
+    assert_int_equal(settings_try("training: {seed: x}\n", &err), MT_EINVAL); /* a single one has no headline */
     assert_null(strstr(err.msg, "things"));
 }
 
@@ -54,7 +54,7 @@ static void more_than_a_message_holds_is_counted(void **state)
 
 /* -- files of others ------------------------------------------------------------------------------- */
 
-static void files_of_other_trainers_are_told_by_their_shape(void **state)
+static void files_of_other_trainers_are_recognized_by_their_shape(void **state)
 {
     (void)state;
     static const struct {
@@ -147,8 +147,8 @@ static void a_file_needs_no_flag(void **state)
     unlink(path);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(all_refusals_of_a_file_are_told_at_once_fatal_ones_first),
+MT_TEST_MAIN(cmocka_unit_test(all_refusals_of_a_file_come_at_once_fatal_ones_first),
              cmocka_unit_test(more_than_a_message_holds_is_counted),
-             cmocka_unit_test(files_of_other_trainers_are_told_by_their_shape),
+             cmocka_unit_test(files_of_other_trainers_are_recognized_by_their_shape),
              cmocka_unit_test(other_kinds_of_training_of_the_original_stop),
              cmocka_unit_test(numbers_that_would_mean_something_else_are_refused), cmocka_unit_test(a_file_needs_no_flag))
