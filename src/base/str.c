@@ -10,7 +10,8 @@ static bool reserve(mt_str *b, size_t extra)
 {
     if (b->failed) return false;
     size_t need;
-    if (!mt_add_size(b->n, extra + 1, &need) || mt_grow(&b->s, &b->cap, need, 1, NULL)) b->failed = true;
+    if (b->max_bytes && (b->n > b->max_bytes || extra > b->max_bytes - b->n)) b->failed = b->full = true;
+    if (b->failed || !mt_add_size(b->n, extra + 1, &need) || mt_grow(&b->s, &b->cap, need, 1, NULL)) b->failed = true;
     return !b->failed;
 }
 

@@ -1,5 +1,6 @@
 /* str.h - a growing string.  Zero-initialise, append, free.  Running out of memory is remembered and
- * reported once, by mt_str_done or mt_str_ok, so a chain of appends needs no checks in between. */
+ * reported once, by mt_str_done or mt_str_ok, so a chain of appends needs no checks in between.  So is an append
+ * past max_bytes: the string never grows beyond it, so a bound on text holds while the text is made. */
 #ifndef MT_BASE_STR_H
 #define MT_BASE_STR_H
 
@@ -8,7 +9,8 @@
 typedef struct mt_str {
     char *s; /* NUL-terminated once anything was appended; NULL before */
     size_t n, cap;
-    bool failed;
+    size_t max_bytes;  /* refuse to grow past this; 0: no limit */
+    bool failed, full; /* full: failed because of max_bytes, not for want of memory */
 } mt_str;
 
 void mt_str_add(mt_str *b, const char *bytes, size_t n);

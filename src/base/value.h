@@ -65,12 +65,14 @@ const char *mt_value_type_name(const mt_value *v);         /* "a string", "a lis
  * may follow each other; without it anything but white space behind the document is an error. */
 mt_rc mt_value_parse_json(mt_value *out, mt_arena *a, const char *text, size_t n, size_t *used, const char *what, mt_err *err);
 
-/* The same for those who read many documents: scratch memory is kept between them, and messages count from where the
- * text lies in a larger one.  Zero-initialise; strings may point into the text, which must outlive the values. */
+/* The same for callers that read many documents.  On failure *used is the place of the error.  Scratch memory is kept between
+ * them, and messages count from where the text lies in a larger one.  Zero-initialise; strings may point into the text, which
+ * must outlive the values. */
 typedef struct mt_value_reader {
     int64_t first_line; /* where the text starts, for messages; 0 means 1 */
     const char *whole;  /* what the text is part of, for columns; NULL: the text starts a line */
     size_t max_values;  /* refuse documents of more; 0: any number */
+    bool unique_keys;   /* refuse a map that has a key twice */
     mt_pair *stack;     /* items of the open lists and maps, innermost last (lists leave the key unset) */
     size_t cap_stack;
     char *scratch; /* the string being decoded */

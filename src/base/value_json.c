@@ -4,7 +4,7 @@
  * caller keeps as long as the values).  Items of a list under construction wait on one growing stack, so
  * each finished list is one exact allocation.  Strings are most of what training data is: they are scanned
  * eight bytes at a time, and only those with a byte past ASCII are checked as UTF-8. */
-#include "base/rng.h"
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "base/value.h"
 
@@ -278,6 +278,7 @@ static mt_rc push_pair(reader *r, size_t base, const mt_pair *p)
     if (r->n_stack - base <= MAX_SCANNED)
         for (size_t i = base; i < r->n_stack; i++)
             if (same_key(&stack[i], p)) {
+                if (r->keep->unique_keys) return bad(r, "a key is given twice");
                 stack[i].value = p->value;
                 return MT_OK;
             }
@@ -287,7 +288,7 @@ static mt_rc push_pair(reader *r, size_t base, const mt_pair *p)
 /* The slot of p's key, or the free one where it belongs; slots hold 1 + a pair's place. */
 static size_t *find_key(size_t *slots, size_t mask, const mt_pair *pairs, const mt_pair *p)
 {
-    size_t at = mt_hash(p->key, p->key_n, 0) & mask;
+    size_t at = mt_hash_keyed(p->key, p->key_n) & mask;
     while (slots[at] && !same_key(&pairs[slots[at] - 1], p)) at = (at + 1) & mask;
     return &slots[at];
 }
@@ -302,6 +303,10 @@ static mt_rc unite_keys(reader *r, size_t base)
     if (!slots) return no_memory(r);
     for (size_t i = 0; i < n; i++) {
         size_t *slot = find_key(slots, n_slots - 1, pairs, &pairs[i]);
+        if (*slot && r->keep->unique_keys) {
+            mt_free(slots);
+            return bad(r, "a key is given twice");
+        }
         if (*slot) {
             pairs[*slot - 1].value = pairs[i].value;
         } else {
@@ -381,13 +386,12 @@ mt_rc mt_value_reader_parse(mt_value_reader *keep, mt_value *out, mt_arena *a, c
                             const char *what, mt_err *err)
 {
     reader r = { .text = text, .p = text, .end = text + n, .what = what, .arena = a, .keep = keep, .err = err };
-    MT_TRY(read_value(&r, out));
-    skip_space(&r);
-    if (used)
-        *used = (size_t)(r.p - text);
-    else if (r.p < r.end)
-        return bad(&r, "something follows the end of the document");
-    return MT_OK;
+    mt_rc rc = read_value(&r, out);
+    if (!rc) skip_space(&r);
+    if (used) *used = (size_t)(r.p - text);
+    if (rc) return rc;
+    if (used) return MT_OK;
+    return r.p < r.end ? bad(&r, "something follows the end of the document") : MT_OK;
 }
 
 void mt_value_reader_free(mt_value_reader *keep)

@@ -1,6 +1,6 @@
 #include "ckpt/names.h"
 
-#include "base/rng.h"
+#include "base/hash.h"
 
 #include <string.h>
 
@@ -21,7 +21,7 @@ void mt__names_deinit(mt__names *t)
 /* The slot that holds the name, or the free one where it belongs. */
 static mt__name *slot_of(const mt__names *t, const char *name)
 {
-    size_t i = (size_t)mt_hash(name, strlen(name), 0) & t->mask;
+    size_t i = (size_t)mt_hash_keyed(name, strlen(name)) & t->mask;
     while (t->slots[i].name && strcmp(t->slots[i].name, name) != 0) i = (i + 1) & t->mask;
     return &t->slots[i];
 }

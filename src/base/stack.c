@@ -1,0 +1,32 @@
+#define _GNU_SOURCE /* pthread_getattr_np */
+#include "base/stack.h"
+
+#include <pthread.h>
+
+/* Room for leaf calls: error messages are formatted on the stack, by us and by the C library. */
+enum { RESERVED_BYTES = 40 << 10 };
+
+static uintptr_t lowest_address(void)
+{
+#ifdef __linux__
+    pthread_attr_t attr;
+    void *low = NULL;
+    size_t bytes = 0;
+    if (pthread_getattr_np(pthread_self(), &attr)) return 0;
+    if (pthread_attr_getstack(&attr, &low, &bytes)) low = NULL;
+    pthread_attr_destroy(&attr);
+    return (uintptr_t)low;
+#else
+    return 0;
+#endif
+}
+
+uintptr_t mt_stack_floor(void)
+{
+    static _Thread_local uintptr_t floor; /* on the main thread the C library reads /proc to find out */
+    if (!floor) {
+        uintptr_t low = lowest_address();
+        floor = low ? low + RESERVED_BYTES : 1;
+    }
+    return floor;
+}

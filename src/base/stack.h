@@ -1,0 +1,18 @@
+/* stack.h - how deep a recursion may go on the current thread's stack.
+ *
+ * Readers of files from strangers bound their depth by a number.  On a stack of the usual size that number decides.  On a
+ * small stack (256 KB, the default of some C libraries) the recursion also compares its frame with the end of the stack:
+ *     uintptr_t floor = mt_stack_floor();                 // once, before the recursion
+ *     if (mt_stack_low(floor)) return mt_fail(...);       // at each level */
+#ifndef MT_BASE_STACK_H
+#define MT_BASE_STACK_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+/* The lowest address that a recursion of this thread may reach.  Leaf calls have room below it.  1: the stack is unknown. */
+uintptr_t mt_stack_floor(void);
+
+static inline bool mt_stack_low(uintptr_t floor) { return (uintptr_t)__builtin_frame_address(0) < floor; }
+
+#endif
