@@ -34,11 +34,14 @@ static mt_rc bound_method(jrender *r, jval v, int row, jval *out)
     return MT_OK;
 }
 
-static const jval *space_find(const jspace *s, jval name)
+static mt_rc space_attr(jrender *r, jval v, jval name, jval *out)
 {
+    const jspace *s = v.space;
+    MT_TRY(mt__j_look(r, s->n));
     for (size_t i = 0; i < s->n; i++)
-        if (mt__j_same_text(s->entries[i].key, name.s, name.n)) return &s->entries[i].value;
-    return NULL;
+        if (mt__j_same_text(s->entries[i].key, name.s, name.n)) return *out = s->entries[i].value, MT_OK;
+    *out = no_attribute(v, name, false);
+    return MT_OK;
 }
 
 static mt_rc macro_attr(jrender *r, jval v, jval name, jval *out)
@@ -68,12 +71,8 @@ static mt_rc cycler_attr(jval v, jval name, jval *out)
 /* What a value offers besides methods and keys. */
 static mt_rc own_attr(jrender *r, jval v, jval name, jval *out)
 {
-    const jval *hit;
     switch (v.type) {
-    case JV_NAMESPACE:
-        hit = space_find(v.space, name);
-        *out = hit ? *hit : no_attribute(v, name, false);
-        return MT_OK;
+    case JV_NAMESPACE: return space_attr(r, v, name, out);
     case JV_LOOP: return mt__j_loop_attr(r, v.loop, name, out);
     case JV_CYCLER: return cycler_attr(v, name, out);
     case JV_MACRO: return macro_attr(r, v, name, out);
@@ -108,7 +107,8 @@ mt_rc mt__j_getattr(jrender *r, jval v, jval name, int method, jval *out)
         return bound_method(r, v, row, out);
     }
     if (v.type == JV_DICT) {
-        const jval *hit = mt__j_dict_text(v.dict, name.s, name.n);
+        const jval *hit;
+        MT_TRY(mt__j_dict_text(r, v.dict, name.s, name.n, &hit));
         *out = hit ? *hit : no_attribute(v, name, false);
         return MT_OK;
     }
@@ -185,9 +185,10 @@ static mt_rc slice_range(jrender *r, jval v, const jslice *s, jval *out)
     jrange *g;
     MT_TRY(mt__j_new(r, sizeof *g, &g));
     MT_TRY(mt__j_slice_bounds(r, s, v.range->n, &start, &step, &g->n));
-    g->start = v.range->start + start * v.range->step;
-    g->step = v.range->step * step;
-    g->stop = g->start + (int64_t)g->n * g->step;
+    if (__builtin_mul_overflow(start, v.range->step, &g->start) || __builtin_add_overflow(v.range->start, g->start, &g->start) ||
+        __builtin_mul_overflow(v.range->step, step, &g->step) || __builtin_mul_overflow((int64_t)g->n, g->step, &g->stop) ||
+        __builtin_add_overflow(g->start, g->stop, &g->stop))
+        return mt__j_fail_rc(r, MT_ERANGE, "an integer that does not fit 64 bits");
     *out = (jval){ .type = JV_RANGE, .range = g };
     return MT_OK;
 }
@@ -225,16 +226,16 @@ static void get_at(jval v, int64_t i, jval *out)
 mt_rc mt__j_getitem(jrender *r, jval v, jval index, int method, jval *out)
 {
     if (v.type == JV_UNDEFINED) return mt__j_use_undefined(r, v);
-    if (v.type == JV_STR) MT_TRY(mt__j_scan(r, v.n));
+    if (v.type == JV_STR) MT_TRY(mt__j_touch(r, v.n));
     if (index.type == JV_SLICE) return get_slice(r, v, index, out);
     if (v.type == JV_DICT) {
         const jval *hit = NULL;
+        bool may_be_key = index.type != JV_LIST && index.type != JV_DICT;
+        if (index.type == JV_TUPLE) MT_TRY(mt__j_hashable(r, index, &may_be_key));
         if (index.type == JV_STR)
-            hit = mt__j_dict_text(v.dict, index.s, index.n);
-        else if (index.type != JV_LIST && index.type != JV_DICT && index.type != JV_TUPLE)
+            MT_TRY(mt__j_dict_text(r, v.dict, index.s, index.n, &hit));
+        else if (may_be_key)
             MT_TRY(mt__j_dict_find(r, v.dict, index, &hit));
-        else if (index.type == JV_TUPLE && mt__j_dict_find(r, v.dict, index, &hit) != MT_OK)
-            hit = NULL;
         if (hit) return *out = *hit, MT_OK;
     } else if (mt__j_is_integer(index) && (mt__j_is_seq(v) || v.type == JV_STR || v.type == JV_RANGE)) {
         get_at(v, mt__j_as_int(index), out);

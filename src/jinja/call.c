@@ -53,7 +53,7 @@ mt_rc mt__j_call_method(jrender *r, int row, jval self, const jargs *args, jval 
 {
     const jmethod_row *m = &mt__j_methods[row];
     jval bound[4];
-    if (self.type == JV_STR) MT_TRY(mt__j_scan(r, self.n));
+    if (self.type == JV_STR) MT_TRY(mt__j_touch(r, self.n));
     if (m->params) MT_TRY(mt__j_bind_args(r, m->name, m->params, m->n_required, args, bound));
     return m->fn(r, self, m->params ? bound : NULL, args, out);
 }
@@ -122,6 +122,7 @@ static mt_rc bind_macro(jrender *r, const jnode *n, const jargs *args, jval *slo
 {
     leftovers l;
     MT_TRY(copy_keywords(r, args, &l));
+    MT_TRY(mt__j_look(r, args->n_kw * n->n_params)); /* each parameter searches all of them */
     for (uint32_t i = 0; i < n->n_params; i++) {
         const jnode *param = n->kid[1 + i];
         jval v = { 0 };
@@ -160,7 +161,7 @@ static mt_rc call_macro(jrender *r, const jmacro *m, const jargs *args, jval *ou
     MT_TRY(mt__j_new(r, sizeof *kept, &kept)); /* macros defined inside may outlive this call */
     *kept = act;
     r->act = kept;
-    mt__j_enter_frame(r, n->frame);
+    MT_TRY(mt__j_enter_frame(r, n->frame));
     MT_TRY(fill_defaults(r, n));
     size_t mark = mt__j_capture(r);
     MT_TRY(mt__j_exec(r, n->kid[0]));

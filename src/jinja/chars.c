@@ -1,3 +1,4 @@
+#define _GNU_SOURCE /* memmem */
 #include "jinja/chars.h"
 
 #include "base/utf8.h"
@@ -21,7 +22,11 @@ bool mt__j_is_break(uint32_t cp)
 
 static bool is_letter(utf8proc_category_t c) { return c >= UTF8PROC_CATEGORY_LU && c <= UTF8PROC_CATEGORY_LO; }
 
-bool mt__j_is_alpha(uint32_t cp) { return is_letter(category(cp)); }
+bool mt__j_is_alpha(uint32_t cp)
+{
+    if (cp < 0x80) return (cp | 32) >= 'a' && (cp | 32) <= 'z';
+    return is_letter(category(cp));
+}
 bool mt__j_is_decimal(uint32_t cp) { return category(cp) == UTF8PROC_CATEGORY_ND; }
 
 /* Superscripts and circled digits count as digits, fractions and Roman numerals only as numbers. */
@@ -36,6 +41,7 @@ bool mt__j_is_digit(uint32_t cp)
 
 bool mt__j_is_numeric(uint32_t cp)
 {
+    if (cp < 0x80) return cp >= '0' && cp <= '9';
     utf8proc_category_t c = category(cp);
     return c == UTF8PROC_CATEGORY_ND || c == UTF8PROC_CATEGORY_NL || c == UTF8PROC_CATEGORY_NO;
 }
@@ -126,6 +132,7 @@ bool mt__j_ascii(const char *s, size_t n)
 const char *mt__j_find(const char *s, size_t n, const char *what, size_t m)
 {
     if (m == 0) return s;
+    if (m > 8) return memmem(s, n, what, m); /* linear in n + m; the loop below is faster for short texts */
     for (const char *end = s + n; (size_t)(end - s) >= m; s++) {
         s = memchr(s, what[0], (size_t)(end - s) - m + 1);
         if (!s) return NULL;
@@ -160,6 +167,13 @@ void mt__j_put_cp(mt_str *out, uint32_t cp)
 {
     char s[4];
     mt_str_add(out, s, (size_t)mt_utf8_encode(cp, s));
+}
+
+void mt__j_put_escape(mt_str *out, char letter, uint32_t value, int digits)
+{
+    char text[2 + 8] = { '\\', letter };
+    for (int i = 0; i < digits; i++) text[2 + i] = "0123456789abcdef"[value >> 4 * (digits - 1 - i) & 15];
+    mt_str_add(out, text, 2 + (size_t)digits);
 }
 
 void mt__j_put_case(mt_str *out, uint32_t cp, jcase to)

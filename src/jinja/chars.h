@@ -38,5 +38,6 @@ void mt__j_put_case(mt_str *out, uint32_t cp, jcase to);
 void mt__j_put_lower(mt_str *out, const char *s, size_t n);
 void mt__j_put_upper(mt_str *out, const char *s, size_t n);
 void mt__j_put_cp(mt_str *out, uint32_t cp);
+void mt__j_put_escape(mt_str *out, char letter, uint32_t value, int digits); /* backslash, x or u or U, hexadecimal digits */
 
 #endif

@@ -65,7 +65,7 @@ mt_rc mt__j_equal(jrender *r, jval a, jval b, bool *out)
     switch (a.type) {
     case JV_UNDEFINED:
     case JV_NONE: *out = true; return MT_OK;
-    case JV_STR: *out = mt__j_same_text(a, b.s, b.n); return mt__j_scan(r, a.n == b.n ? a.n : 0);
+    case JV_STR: *out = mt__j_same_text(a, b.s, b.n); return mt__j_touch(r, a.n == b.n ? a.n : 0);
     case JV_LIST:
     case JV_TUPLE:
     case JV_DICT:
@@ -113,7 +113,7 @@ mt_rc mt__j_less(jrender *r, jval a, jval b, bool *out, const char *op)
     if (mt__j_is_number(a) && mt__j_is_number(b)) return *out = mt__j_as_float(a) < mt__j_as_float(b), MT_OK;
     if (a.type == JV_STR && b.type == JV_STR) {
         *out = text_order(a, b) < 0;
-        return mt__j_scan(r, a.n < b.n ? a.n : b.n);
+        return mt__j_touch(r, a.n < b.n ? a.n : b.n);
     }
     if (mt__j_is_seq(a) && a.type == b.type) return less_seq(r, a, b, out, op);
     return unorderable(r, a, b, op);
@@ -153,7 +153,7 @@ mt_rc mt__j_compare(jrender *r, jop op, jval a, jval b, bool *out)
 static mt_rc contains_text(jrender *r, jval where, jval what, bool *out)
 {
     if (what.type != JV_STR) return mt__j_fail(r, "'in <string>' requires string as left operand, not %s", mt__j_type_name(what));
-    MT_TRY(mt__j_search(r, where.n, what.n));
+    MT_TRY(mt__j_touch(r, where.n + what.n));
     *out = mt__j_find(where.s, where.n, what.s, what.n);
     return MT_OK;
 }

@@ -55,6 +55,7 @@ mt_rc mt__j_eval_args(jrender *r, const jnode *n, uint32_t first, jargs *out)
     for (uint32_t i = 0; i < c->n_kw; i++) MT_TRY(mt__j_eval(r, n->kid[first + c->n_pos + i], &values[k++]));
     if (!n_stars) return MT_OK;
     MT_TRY(mt__j_new(r, (c->n_kw + n_stars) * sizeof *names, &names));
+    MT_TRY(mt__j_look(r, c->n_kw * n_stars));
     if (c->n_kw) memcpy(names, c->kw_names, c->n_kw * sizeof *names);
     for (size_t i = 0; i < n_stars; i++) {
         const jentry *e = &stars.dict->entries[i];
@@ -156,7 +157,10 @@ static mt_rc apply_filter_node(jrender *r, const jnode *n, jval input, jval *out
 mt_rc mt__j_eval_filter(jrender *r, const jnode *n, jval input, jval *out)
 {
     if (!n) return *out = input, MT_OK;
+    MT_TRY(mt__j_steps(r, 1));
+    MT_TRY(mt__j_deeper(r));
     MT_TRY(mt__j_eval_filter(r, n->kid[0], input, &input));
+    r->depth--;
     return apply_filter_node(r, n, input, out);
 }
 
@@ -202,6 +206,7 @@ static mt_rc eval_compare(jrender *r, const jnode *n, jval *out)
     bool yes = true;
     MT_TRY(mt__j_eval(r, n->kid[0], &left));
     for (uint32_t i = 1; i < n->n && yes; i++) {
+        MT_TRY(mt__j_steps(r, 1));
         MT_TRY(mt__j_eval(r, n->kid[i], &right));
         r->at = n;
         MT_TRY(mt__j_compare(r, (jop)n->ops[i - 1], left, right, &yes));
@@ -225,6 +230,7 @@ static mt_rc eval_concat(jrender *r, const jnode *n, jval *out)
     size_t mark = mt__j_capture(r);
     for (uint32_t i = 0; i < n->n; i++) {
         jval v;
+        MT_TRY(mt__j_steps(r, 1));
         MT_TRY(mt__j_eval(r, n->kid[i], &v));
         MT_TRY(mt__j_put_str(r, v));
     }
@@ -268,8 +274,7 @@ static mt_rc eval_binary(jrender *r, const jnode *n, jval *out)
         size_t mark = mt__j_capture(r);
         MT_TRY(eval_sum(r, n, out, &written));
         if (written) return mt__j_captured(r, mark, out);
-        mt__j_capture_abandon(r, mark);
-        return MT_OK;
+        return mt__j_capture_abandon(r, mark);
     }
     MT_TRY(mt__j_eval(r, n->kid[0], &left));
     MT_TRY(mt__j_eval(r, n->kid[1], &right));

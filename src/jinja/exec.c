@@ -3,14 +3,16 @@
 
 #include "jinja/chars.h"
 
-void mt__j_enter_frame(jrender *r, const jframe *f)
+mt_rc mt__j_enter_frame(jrender *r, const jframe *f)
 {
+    MT_TRY(mt__j_look(r, f->n_loads));
     for (uint32_t i = 0; i < f->n_loads; i++) {
         const jload *l = &f->loads[i];
         r->act->slots[l->slot] = l->kind == LOAD_CONTEXT ? r->globals[l->global]
                                  : l->kind == LOAD_ALIAS ? *mt__j_slot(r, l->from)
                                                          : (jval){ 0 };
     }
+    return MT_OK;
 }
 
 mt_rc mt__j_activate(jrender *r, const jframe *f, jactivation *outer, jactivation *act)
@@ -29,10 +31,12 @@ size_t mt__j_capture(jrender *r)
     return r->out->n;
 }
 
-void mt__j_capture_abandon(jrender *r, size_t mark)
+mt_rc mt__j_capture_abandon(jrender *r, size_t mark)
 {
     r->captures--;
+    size_t n = r->out->n - mark;
     r->out->n = mark;
+    return mt__j_touch(r, n);
 }
 
 mt_rc mt__j_captured(jrender *r, size_t mark, jval *out)
@@ -54,6 +58,7 @@ static mt_rc set_in_namespace(jrender *r, const jnode *target, jval v)
                           "rename the attribute.",
                           (int)key.n, key.s);
     jspace *s = space.space;
+    MT_TRY(mt__j_look(r, s->n));
     for (size_t i = 0; i < s->n; i++)
         if (mt__j_same_text(s->entries[i].key, key.s, key.n)) return s->entries[i].value = v, MT_OK;
     if (s->n == s->cap) {
@@ -100,6 +105,7 @@ static mt_rc exec_if(jrender *r, const jnode *n)
     for (uint32_t i = 0; i + 1 < n->n; i += 2) {
         jval v;
         bool yes;
+        MT_TRY(mt__j_steps(r, 1));
         MT_TRY(mt__j_eval(r, n->kid[i], &v));
         MT_TRY(mt__j_truth(r, v, &yes));
         if (yes) return mt__j_exec(r, n->kid[i + 1]);
@@ -110,10 +116,10 @@ static mt_rc exec_if(jrender *r, const jnode *n)
 static mt_rc exec_set_block(jrender *r, const jnode *n)
 {
     jval text;
-    mt__j_enter_frame(r, n->frame);
+    MT_TRY(mt__j_enter_frame(r, n->frame));
     size_t mark = mt__j_capture(r);
     MT_TRY(mt__j_exec(r, n->kid[2]));
-    if (r->signal) return mt__j_capture_abandon(r, mark), MT_OK; /* a break leaves without assigning */
+    if (r->signal) return mt__j_capture_abandon(r, mark); /* a break leaves without assigning */
     MT_TRY(mt__j_captured(r, mark, &text));
     MT_TRY(mt__j_eval_filter(r, n->kid[1], text, &text));
     return mt__j_assign(r, n->kid[0], text);
@@ -122,10 +128,10 @@ static mt_rc exec_set_block(jrender *r, const jnode *n)
 static mt_rc exec_filter_block(jrender *r, const jnode *n)
 {
     jval text;
-    mt__j_enter_frame(r, n->frame);
+    MT_TRY(mt__j_enter_frame(r, n->frame));
     size_t mark = mt__j_capture(r);
     MT_TRY(mt__j_exec(r, n->kid[0]));
-    if (r->signal) return mt__j_capture_abandon(r, mark), MT_OK;
+    if (r->signal) return mt__j_capture_abandon(r, mark);
     MT_TRY(mt__j_captured(r, mark, &text));
     MT_TRY(mt__j_eval_filter(r, n->kid[1], text, &text));
     return mt__j_put_str(r, text);
@@ -134,8 +140,9 @@ static mt_rc exec_filter_block(jrender *r, const jnode *n)
 static mt_rc exec_with(jrender *r, const jnode *n)
 {
     jval v;
-    mt__j_enter_frame(r, n->frame);
+    MT_TRY(mt__j_enter_frame(r, n->frame));
     for (uint32_t i = 1; i + 1 < n->n; i += 2) {
+        MT_TRY(mt__j_steps(r, 1));
         MT_TRY(mt__j_eval(r, n->kid[i + 1], &v));
         MT_TRY(mt__j_assign(r, n->kid[i], v));
     }
@@ -192,13 +199,14 @@ static mt_rc exec_generation(jrender *r, const jnode *n)
     MT_TRY(mt__j_new(r, sizeof *act, &act));
     MT_TRY(mt__j_activate(r, n->frame, outer, act));
     r->act = act;
-    mt__j_enter_frame(r, n->frame);
+    MT_TRY(mt__j_enter_frame(r, n->frame));
     size_t begin = r->out->n;
     if (r->captures++ == 0) r->written = begin;
     MT_TRY(mt__j_exec(r, n->kid[0]));
     r->captures--;
     r->act = outer;
     size_t bytes = r->out->n - begin;
+    MT_TRY(mt__j_touch(r, bytes));
     return add_span(r, r->written, bytes ? mt__j_count(r->out->s + begin, bytes) : 0);
 }
 
@@ -231,7 +239,7 @@ static mt_rc exec_inner(jrender *r, const jnode *n)
     case N_GENERATION: return exec_generation(r, n);
     case N_WITH: return exec_with(r, n);
     case N_FILTER_BLOCK: return exec_filter_block(r, n);
-    case N_SCOPE: mt__j_enter_frame(r, n->frame); return mt__j_exec(r, n->kid[0]);
+    case N_SCOPE: MT_TRY(mt__j_enter_frame(r, n->frame)); return mt__j_exec(r, n->kid[0]);
     case N_BREAK: r->signal = SIGNAL_BREAK; return MT_OK;
     case N_CONTINUE: r->signal = SIGNAL_CONTINUE; return MT_OK;
     default: return mt__j_fail_rc(r, MT_EINTERNAL, "a node of kind %d where a statement should be", n->kind);

@@ -68,7 +68,7 @@ const jfilter_row *mt__j_filter_named(const char *name, size_t n)
 mt_rc mt__j_apply_filter(jrender *r, const jfilter_row *f, jval v, const jargs *args, jval *out)
 {
     jval bound[4];
-    if (v.type == JV_STR) MT_TRY(mt__j_scan(r, v.n));
+    if (v.type == JV_STR) MT_TRY(mt__j_touch(r, v.n));
     if (f->params) MT_TRY(mt__j_bind_args(r, f->name, f->params, f->n_required, args, bound));
     return f->fn(r, v, f->params ? bound : NULL, args, out);
 }

@@ -111,10 +111,11 @@ FILTER(mt__j_f_unique)
     size_t n = 0;
     for (size_t i = 0; i < list.list->n; i++) {
         jval key;
-        bool seen = false;
+        bool seen = false, hashable;
         MT_TRY(mt__j_follow(r, list.list->items[i], a[1], &key));
         MT_TRY(fold_case(r, key, exact, &key));
-        if (!mt__j_hashable(key)) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
+        MT_TRY(mt__j_hashable(r, key, &hashable));
+        if (!hashable) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
         for (size_t k = 0; k < n && !seen; k++) MT_TRY(mt__j_equal(r, keys[k], key, &seen));
         if (!seen) keys[n] = key, kept[n++] = list.list->items[i];
     }

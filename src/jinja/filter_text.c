@@ -238,10 +238,14 @@ static mt_rc put_unescaped(jrender *r, const char *s, size_t n, size_t *used)
 static mt_rc drop_tags(jrender *r, jval v, jval *out)
 {
     size_t mark = mt__j_mark(r);
+    bool closes[2] = { true, true }; /* a tag, a comment may still be closed; after one search failed, none follows */
     for (size_t i = 0; i < v.n;) {
         const char *end = NULL;
         bool comment = v.n - i >= 4 && memcmp(v.s + i, "<!--", 4) == 0;
-        if (v.s[i] == '<') end = comment ? mt__j_find(v.s + i + 4, v.n - i - 4, "-->", 3) : memchr(v.s + i, '>', v.n - i);
+        if (v.s[i] == '<' && closes[comment]) {
+            end = comment ? mt__j_find(v.s + i + 4, v.n - i - 4, "-->", 3) : memchr(v.s + i, '>', v.n - i);
+            closes[comment] = end != NULL;
+        }
         if (end)
             i = (size_t)(end - v.s) + (comment ? 3 : 1);
         else

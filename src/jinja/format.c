@@ -178,6 +178,7 @@ static mt_rc first_of_field(jrender *r, braces *b, const char *s, size_t n, jval
         *out = b->args->pos[i];
         return MT_OK;
     }
+    MT_TRY(mt__j_look(r, b->args->n_kw));
     for (size_t i = 0; i < b->args->n_kw; i++)
         if (mt__j_same_text(b->args->kw_names[i], s, n)) return *out = b->args->kw[i], MT_OK;
     return mt__j_fail(r, "the format names '%.*s', which was not given", (int)n, s);

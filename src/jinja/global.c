@@ -126,6 +126,7 @@ static mt_rc call_strftime(jrender *r, const jargs *args, jval *out)
     else
         localtime_r(&seconds, &now);
     size_t mark = mt__j_mark(r);
+    MT_TRY(mt__j_steps(r, format.n)); /* a call of strftime for every other byte */
     MT_TRY(put_time(r, format.s, format.n, &now));
     return mt__j_cut(r, mark, out);
 }

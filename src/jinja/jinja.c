@@ -9,7 +9,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 
-enum { MAX_TEMPLATE_BYTES = 1 << 20, MAX_DEPTH = 1500 };
+enum { MAX_TEMPLATE_BYTES = 1 << 20 };
 
 /* ---- parsing ---- */
 
@@ -29,7 +29,7 @@ static size_t normalise_newlines(char *dst, const char *text, size_t n)
 static mt_rc parse(mt_jinja *t, jtokens *tokens, size_t n, mt_err *err)
 {
     MT_TRY(mt__j_lex(tokens, &t->arena, t->text, n, t->name, err));
-    jparser p = { .t = t, .tok = tokens->items, .err = err };
+    jparser p = { .t = t, .tok = tokens->items, .err = err, .stack_floor = mt_stack_floor() };
     mt_rc rc = mt__j_parse_template(&p, &t->body);
     mt_free(p.stack);
     return rc ? rc : mt__j_resolve(t, err);
@@ -120,25 +120,21 @@ mt_rc mt__j_too_much(jrender *r)
     return mt__j_fail_rc(r, MT_ERANGE, "rendering needs more than %zu MiB of memory", r->a->max_bytes >> 20);
 }
 
-mt_rc mt__j_steps(jrender *r, size_t n)
-{
-    if (n > r->steps_left) return mt__j_fail_rc(r, MT_ERANGE, "rendering takes too many steps");
-    r->steps_left -= n;
-    return MT_OK;
-}
+mt_rc mt__j_too_long(jrender *r) { return mt__j_fail_rc(r, MT_ERANGE, "rendering takes too many steps"); }
 
-mt_rc mt__j_deeper(jrender *r)
+mt_rc mt__j_too_deep(jrender *r)
 {
-    return ++r->depth > MAX_DEPTH ? mt__j_fail_rc(r, MT_ERANGE, "calls or values nested deeper than %d levels", MAX_DEPTH)
-                                  : MT_OK;
+    if (r->depth > JINJA_MAX_DEPTH)
+        return mt__j_fail_rc(r, MT_ERANGE, "calls or values nested deeper than %d levels", JINJA_MAX_DEPTH);
+    return mt__j_fail_rc(r, MT_ERANGE, "calls or values nested deeper than the stack of this thread allows (%d levels)",
+                         r->depth);
 }
 
 mt_rc mt__j_check_out(jrender *r)
 {
-    if (r->out->failed) return mt__j_fail_rc(r, MT_ENOMEM, "no memory for the rendered text");
-    if (r->out->n > r->max_out)
-        return mt__j_fail_rc(r, MT_ERANGE, "the rendered text is longer than %zu bytes", r->max_out - r->out_start);
-    return MT_OK;
+    if (!r->out->failed) return MT_OK;
+    if (!r->out->full) return mt__j_fail_rc(r, MT_ENOMEM, "no memory for the rendered text");
+    return mt__j_fail_rc(r, MT_ERANGE, "the rendered text is longer than %zu bytes", r->out->max_bytes - r->out_start);
 }
 
 mt_rc mt__j_cut(jrender *r, size_t mark, jval *out)
@@ -146,6 +142,7 @@ mt_rc mt__j_cut(jrender *r, size_t mark, jval *out)
     MT_TRY(mt__j_check_out(r));
     size_t n = r->out->n - mark;
     r->out->n = mark;
+    MT_TRY(mt__j_touch(r, n));
     return n ? mt__j_copy_text(r, r->out->s + mark, n, out) : (*out = mt__j_text("", 0), MT_OK);
 }
 
@@ -171,7 +168,7 @@ static mt_rc render(jrender *r, const mt_value *context)
     MT_TRY(load_globals(r, context));
     MT_TRY(mt__j_activate(r, r->t->frame, NULL, &root));
     r->act = &root;
-    mt__j_enter_frame(r, r->t->frame);
+    MT_TRY(mt__j_enter_frame(r, r->t->frame));
     return mt__j_exec(r, r->t->body);
 }
 
@@ -191,10 +188,11 @@ mt_rc mt_jinja_render(const mt_jinja *t, const mt_value *context, const mt_jinja
     mt_jinja_options none = { 0 };
     if (!opt) opt = &none;
     mt_arena own = { 0 }, *a = opt->scratch ? opt->scratch : &own;
-    size_t memory_limit = a->max_bytes, n_spans = generation ? generation->n : 0, start = out->n;
+    size_t memory_limit = a->max_bytes, out_limit = out->max_bytes, n_spans = generation ? generation->n : 0, start = out->n;
     size_t max_out = opt->max_output_bytes ? opt->max_output_bytes : (size_t)64 << 20;
     mt_arena_reset(a);
     a->max_bytes = opt->max_memory_bytes ? opt->max_memory_bytes : (size_t)256 << 20;
+    out->max_bytes = out_limit && out_limit < start + max_out ? out_limit : start + max_out;
     jrender r = { .t = t,
                   .a = a,
                   .out = out,
@@ -204,17 +202,18 @@ mt_rc mt_jinja_render(const mt_jinja *t, const mt_value *context, const mt_jinja
                   .spans = generation,
                   .steps_left = opt->max_steps ? opt->max_steps : 20000000,
                   .out_start = start,
-                  .max_out = start + max_out };
+                  .stack_floor = mt_stack_floor() };
     mt_rc rc = render(&r, context);
-    if (!rc && out->failed) rc = mt_fail(err, MT_ENOMEM, "no memory for the rendered text");
+    if (!rc) rc = mt__j_check_out(&r);
     if (rc) {
         out->n = start;
-        out->failed = false;
+        out->failed = out->full = false;
         if (generation) generation->n = n_spans;
     }
     if (!rc && generation && out->s) finish_spans(generation, n_spans, out->s + start, out->n - start);
     if (out->s) out->s[out->n] = '\0';
     a->max_bytes = memory_limit;
+    out->max_bytes = out_limit;
     mt_arena_free(&own);
     return rc;
 }

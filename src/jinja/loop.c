@@ -27,7 +27,7 @@ static mt_rc next_filtered(jrender *r, jiter *it, jval *out)
     filtered *f = it->state;
     jactivation *caller = r->act;
     r->act = f->act; /* loop.last may ask from inside a macro */
-    if (!f->entered) mt__j_enter_frame(r, f->node->test_frame);
+    if (!f->entered) MT_TRY(mt__j_enter_frame(r, f->node->test_frame));
     f->entered = true;
     for (bool yes = false; !yes;) {
         jval v;
@@ -75,7 +75,7 @@ static mt_rc run_turns(jrender *r, const jnode *n, jloop *loop, bool *finished)
         if (!mt__j_given(item)) return MT_OK;
         MT_TRY(mt__j_assign(r, n->kid[1], item));
         if (n->uses & USES_LOOP) r->act->slots[n->ref.slot] = (jval){ .type = JV_LOOP, .loop = loop };
-        mt__j_enter_frame(r, n->frame);
+        MT_TRY(mt__j_enter_frame(r, n->frame));
         MT_TRY(mt__j_exec(r, n->kid[2]));
         jsignal signal = r->signal;
         r->signal = SIGNAL_NONE;
@@ -94,7 +94,7 @@ static mt_rc run_loop(jrender *r, const jnode *n, jval iterable, int64_t depth0,
     MT_TRY(mt__j_iterate(r, iterable, &loop->it));
     MT_TRY(run_turns(r, n, loop, &finished));
     if (finished || !n->kid[3]) return MT_OK;
-    mt__j_enter_frame(r, n->else_frame);
+    MT_TRY(mt__j_enter_frame(r, n->else_frame));
     return mt__j_exec(r, n->kid[3]);
 }
 

@@ -36,6 +36,7 @@ mt_rc mt__j_want_int(jrender *r, jval v, int64_t fallback, int64_t *out);
 jval mt__j_part(jval s, size_t from, size_t to); /* bytes [from, to) of a string */
 
 /* Shared with filters of the same name. */
+mt_rc mt__j_search(jrender *r, size_t n, size_t m, bool backwards); /* count the work of a search */
 mt_rc mt__j_strip(jrender *r, jval s, jval chars, bool left, bool right, jval *out);
 mt_rc mt__j_replace(jrender *r, jval s, jval from, jval to, int64_t count, jval *out);
 mt_rc mt__j_splitlines(jrender *r, jval s, bool keep_ends, jval *out);

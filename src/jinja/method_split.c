@@ -91,7 +91,7 @@ static mt_rc split(jrender *r, jval s, const jval *a, bool backwards, jval *out)
     MT_TRY(mt__j_want_int(r, a[1], -1, &max));
     if (!white) MT_TRY(mt__j_want_str(r, a[0], "separator"));
     if (!white && a[0].n == 0) return mt__j_fail(r, "empty separator");
-    MT_TRY(mt__j_search(r, s.n, white ? 1 : a[0].n));
+    MT_TRY(mt__j_search(r, s.n, white ? 1 : a[0].n, backwards));
     if (white)
         MT_TRY(backwards ? rsplit_white(r, s, max, &p) : split_white(r, s, max, &p));
     else
@@ -137,7 +137,7 @@ static mt_rc partition(jrender *r, jval s, jval sep, bool backwards, jval *out)
 {
     MT_TRY(mt__j_want_str(r, sep, "separator"));
     if (sep.n == 0) return mt__j_fail(r, "empty separator");
-    MT_TRY(mt__j_search(r, s.n, sep.n));
+    MT_TRY(mt__j_search(r, s.n, sep.n, backwards));
     const char *hit = backwards ? mt__j_rfind(s.s, s.n, sep.s, sep.n) : mt__j_find(s.s, s.n, sep.s, sep.n);
     jval empty = mt__j_text("", 0);
     if (!hit) return backwards ? three(r, empty, empty, s, out) : three(r, s, empty, empty, out);

@@ -31,21 +31,48 @@ mt_rc mt__j_want_int(jrender *r, jval v, int64_t fallback, int64_t *out)
 
 /* ---- stripping ---- */
 
-static bool has_char(jval set, const char *s, size_t n) { return mt__j_find(set.s, set.n, s, n) != NULL; }
+/* Characters to strip.  ASCII has a table; other characters are searched for, and the search is counted. */
+typedef struct char_set {
+    jval chars;
+    bool ascii[128];
+} char_set;
+
+static mt_rc has_char(jrender *r, const char_set *set, const char *s, size_t n, bool *out)
+{
+    if (n == 1) return *out = set->ascii[(unsigned char)*s & 127], mt__j_steps(r, 1);
+    *out = mt__j_find(set->chars.s, set->chars.n, s, n) != NULL;
+    return mt__j_touch(r, JINJA_BYTES_PER_STEP + set->chars.n);
+}
+
+static mt_rc strip_chars(jrender *r, jval s, jval chars, bool left, bool right, size_t *from, size_t *to)
+{
+    size_t len;
+    char_set set = { .chars = chars };
+    MT_TRY(mt__j_touch(r, chars.n));
+    for (size_t i = 0; i < chars.n; i++)
+        if (!(chars.s[i] & 0x80)) set.ascii[(unsigned char)chars.s[i]] = true;
+    for (bool hit = true; left && *from < *to && hit; *from += hit ? len : 0) {
+        mt__j_cp(s.s + *from, *to - *from, &len);
+        MT_TRY(has_char(r, &set, s.s + *from, len, &hit));
+    }
+    for (bool hit = true; right && *to > *from && hit;) {
+        size_t i = *to - 1;
+        while (i > *from && ((unsigned char)s.s[i] & 0xc0) == 0x80) i--;
+        MT_TRY(has_char(r, &set, s.s + i, *to - i, &hit));
+        if (hit) *to = i;
+    }
+    return MT_OK;
+}
 
 mt_rc mt__j_strip(jrender *r, jval s, jval chars, bool left, bool right, jval *out)
 {
-    size_t from = 0, to = s.n, len;
-    bool white = !mt__j_given(chars) || chars.type == JV_NONE;
-    if (!white) MT_TRY(mt__j_want_str(r, chars, "strip arg"));
-    if (left && white) from = mt__j_space_prefix(s.s, s.n);
-    while (left && !white && from < to && (mt__j_cp(s.s + from, to - from, &len), has_char(chars, s.s + from, len))) from += len;
-    if (right && white) to = from + mt__j_rstrip(s.s + from, to - from);
-    while (right && !white && to > from) {
-        size_t i = to - 1;
-        while (i > from && ((unsigned char)s.s[i] & 0xc0) == 0x80) i--;
-        if (!has_char(chars, s.s + i, to - i)) break;
-        to = i;
+    size_t from = 0, to = s.n;
+    if (mt__j_given(chars) && chars.type != JV_NONE) {
+        MT_TRY(mt__j_want_str(r, chars, "strip arg"));
+        MT_TRY(strip_chars(r, s, chars, left, right, &from, &to));
+    } else {
+        if (left) from = mt__j_space_prefix(s.s, s.n);
+        if (right) to = from + mt__j_rstrip(s.s + from, to - from);
     }
     *out = mt__j_part(s, from, to);
     return MT_OK;
@@ -90,13 +117,20 @@ static mt_rc window(jrender *r, jval s, jval start, jval end, size_t *from, size
     return MT_OK;
 }
 
+/* Count a search for m bytes in n.  A forward search is one walk.  A backward search, which is rare, compares at every place. */
+mt_rc mt__j_search(jrender *r, size_t n, size_t m, bool backwards)
+{
+    MT_TRY(mt__j_touch(r, n + m));
+    return backwards ? mt__j_steps(r, (n / 64) * (m / 64)) : MT_OK;
+}
+
 static mt_rc find(jrender *r, jval s, const jval *a, bool backwards, int64_t *at)
 {
     size_t from, to;
     bool ok;
     MT_TRY(mt__j_want_str(r, a[0], "the text to look for"));
     MT_TRY(window(r, s, a[1], a[2], &from, &to, &ok));
-    MT_TRY(mt__j_search(r, s.n, a[0].n));
+    MT_TRY(mt__j_search(r, s.n, a[0].n, backwards));
     const char *hit = !ok         ? NULL
                       : backwards ? mt__j_rfind(s.s + from, to - from, a[0].s, a[0].n)
                                   : mt__j_find(s.s + from, to - from, a[0].s, a[0].n);
@@ -126,7 +160,7 @@ METHOD(mt__j_str_count)
     int64_t n = 0;
     MT_TRY(mt__j_want_str(r, a[0], "the text to count"));
     MT_TRY(window(r, self, a[1], a[2], &from, &to, &ok));
-    MT_TRY(mt__j_search(r, self.n, a[0].n));
+    MT_TRY(mt__j_search(r, self.n, a[0].n, false));
     if (ok && a[0].n == 0) n = (int64_t)mt__j_count(self.s + from, to - from) + 1;
     for (const char *hit; ok && a[0].n && (hit = mt__j_find(self.s + from, to - from, a[0].s, a[0].n)); n++)
         from = (size_t)(hit - self.s) + a[0].n;
@@ -148,6 +182,7 @@ static mt_rc has_affix(jrender *r, jval s, const jval *a, bool at_end, jval *out
     for (size_t i = 0; i < n; i++) {
         jval what = a[0].type == JV_TUPLE ? a[0].list->items[i] : a[0];
         MT_TRY(mt__j_want_str(r, what, at_end ? "endswith first arg" : "startswith first arg"));
+        MT_TRY(mt__j_touch(r, JINJA_BYTES_PER_STEP + what.n));
         hit = hit || (ok && affix(s.s + from, to - from, what, at_end));
     }
     *out = mt__j_bool(hit);
@@ -170,7 +205,7 @@ static mt_rc cut_as(jrender *r, size_t mark, jval like, jval *out)
 mt_rc mt__j_replace(jrender *r, jval s, jval from, jval to, int64_t count, jval *out)
 {
     size_t mark = mt__j_mark(r), at = 0, len;
-    MT_TRY(mt__j_search(r, s.n, from.n));
+    MT_TRY(mt__j_search(r, s.n, from.n, false));
     if (from.n && !mt__j_find(s.s, s.n, from.s, from.n)) return *out = s, MT_OK;
     if (count < 0) count = INT64_MAX; /* all of them */
     for (; count != 0; count--) {

@@ -82,36 +82,43 @@ mt_rc mt__j_new_dict(jrender *r, size_t cap, jval *out, jdict **dict)
     return MT_OK;
 }
 
-bool mt__j_hashable(jval v)
+mt_rc mt__j_hashable(jrender *r, jval v, bool *out)
 {
-    if (v.type == JV_TUPLE) {
-        for (size_t i = 0; i < v.list->n; i++)
-            if (!mt__j_hashable(v.list->items[i])) return false;
-        return true;
+    if (v.type != JV_TUPLE) {
+        bool set = v.type == JV_VIEW && v.view->kind != VIEW_VALUES;
+        *out = v.type != JV_LIST && v.type != JV_DICT && v.type != JV_SLICE && !set;
+        return MT_OK;
     }
-    return v.type != JV_LIST && v.type != JV_DICT && v.type != JV_SLICE && !(v.type == JV_VIEW && v.view->kind != VIEW_VALUES);
-}
-
-const jval *mt__j_dict_text(const jdict *d, const char *s, size_t n)
-{
-    for (size_t i = 0; i < d->n; i++) {
-        jval key = d->entries[i].key;
-        if (key.type == JV_STR && key.n == n && (key.s == s || memcmp(key.s, s, n) == 0)) return &d->entries[i].value;
+    *out = true;
+    MT_TRY(mt__j_deeper(r));
+    for (size_t i = 0; *out && i < v.list->n; i++) {
+        MT_TRY(mt__j_steps(r, 1));
+        MT_TRY(mt__j_hashable(r, v.list->items[i], out));
     }
-    return NULL;
+    r->depth--;
+    return MT_OK;
 }
 
 /* Templates make small dicts, so a scan beats a table; the work is counted against the bound on steps. */
+mt_rc mt__j_dict_text(jrender *r, const jdict *d, const char *s, size_t n, const jval **out)
+{
+    const jval *hit = NULL;
+    size_t i = 0;
+    for (; i < d->n && !hit; i++) {
+        const jval *key = &d->entries[i].key;
+        if (key->n == n && key->type == JV_STR && (key->s == s || memcmp(key->s, s, n) == 0)) hit = &d->entries[i].value;
+    }
+    *out = hit;
+    return i < 8 && n < JINJA_BYTES_PER_STEP ? MT_OK : mt__j_steps(r, i / 8 + n / JINJA_BYTES_PER_STEP * i);
+}
+
 mt_rc mt__j_dict_find(jrender *r, const jdict *d, jval key, const jval **out)
 {
+    bool hashable;
     *out = NULL;
-    MT_TRY(mt__j_steps(r, d->n / 8));
-    if (key.type == JV_STR && key.n >= 1024) MT_TRY(mt__j_steps(r, key.n / 1024 * d->n));
-    if (key.type == JV_STR) {
-        *out = mt__j_dict_text(d, key.s, key.n);
-        return MT_OK;
-    }
-    if (!mt__j_hashable(key)) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
+    if (key.type == JV_STR) return mt__j_dict_text(r, d, key.s, key.n, out);
+    MT_TRY(mt__j_hashable(r, key, &hashable));
+    if (!hashable) return mt__j_fail(r, "unhashable type: '%s'", mt__j_type_name(key));
     for (size_t i = 0; i < d->n; i++) {
         bool same;
         MT_TRY(mt__j_equal(r, d->entries[i].key, key, &same));
@@ -144,6 +151,9 @@ static mt_rc map_from_value(jrender *r, const mt_value *v, jval *out)
     return MT_OK;
 }
 
+/* A long record may take long: each byte of its text adds this many steps to the bound. */
+enum { STEPS_PER_CONTEXT_BYTE = 4 };
+
 mt_rc mt__j_from_value(jrender *r, const mt_value *v, jval *out)
 {
     jval *items;
@@ -155,6 +165,7 @@ mt_rc mt__j_from_value(jrender *r, const mt_value *v, jval *out)
     case MT_VALUE_STR:
         if (v->str.n > UINT32_MAX) return mt__j_fail_rc(r, MT_ERANGE, "a string of more than 4 GiB");
         *out = mt__j_text(v->str.s, v->str.n);
+        r->steps_left += v->str.n * STEPS_PER_CONTEXT_BYTE;
         return MT_OK;
     case MT_VALUE_LIST:
         MT_TRY(mt__j_deeper(r));
@@ -200,7 +211,7 @@ mt_rc mt__j_length(jrender *r, jval v, int64_t *out)
     jval length;
     switch (v.type) {
     case JV_UNDEFINED: *out = 0; return MT_OK;
-    case JV_STR: *out = (int64_t)mt__j_count(v.s, v.n); return mt__j_scan(r, v.n);
+    case JV_STR: *out = (int64_t)mt__j_count(v.s, v.n); return mt__j_touch(r, v.n);
     case JV_LIST:
     case JV_TUPLE: *out = (int64_t)v.list->n; return MT_OK;
     case JV_DICT: *out = (int64_t)v.dict->n; return MT_OK;

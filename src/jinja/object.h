@@ -157,6 +157,5 @@ static inline bool mt__j_is_text(jval a, const char *s) { return a.type == JV_ST
 /* Python's name of the type: "str", "dict", "NoneType". */
 const char *mt__j_type_name(jval v);
 bool mt__j_callable(jval v);
-bool mt__j_hashable(jval v); /* may be a key */
 
 #endif

@@ -20,7 +20,9 @@ static mt_rc no_memory(jparser *p) { return mt_fail(p->err, MT_ENOMEM, "no memor
 
 mt_rc mt__j_enter(jparser *p)
 {
-    return ++p->depth > MAX_DEPTH ? mt__j_syntax(p, p->tok, "nested deeper than %d levels", MAX_DEPTH) : MT_OK;
+    if (++p->depth > MAX_DEPTH) return mt__j_syntax(p, p->tok, "nested deeper than %d levels", MAX_DEPTH);
+    if (!mt_stack_low(p->stack_floor)) return MT_OK;
+    return mt__j_syntax(p, p->tok, "nested deeper than the stack of this thread allows (%d levels)", p->depth);
 }
 
 mt_rc mt__j_node(jparser *p, jnode **out, jkind kind, const jtoken *at)

@@ -3,6 +3,7 @@
 #define MT_JINJA_PARSER_H
 
 #include "base/arena.h"
+#include "base/stack.h"
 #include "jinja/ast.h"
 #include "jinja/lexer.h"
 
@@ -11,6 +12,7 @@ typedef struct jparser {
     const jtoken *tok; /* the current token; the one behind T_EOF is never looked at */
     mt_err *err;
     int depth;
+    uintptr_t stack_floor; /* base/stack.h */
     int in_if;     /* inside {% if %}: unknown filters fail when reached, not before */
     int in_loop;   /* loops of this function around here: where break may stand */
     int in_for;    /* {% for %} tags around here, functions or not: where `loop` is not to be assigned */

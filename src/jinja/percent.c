@@ -35,7 +35,8 @@ static mt_rc read_name(jrender *r, percent *f)
     }
     if (f->p >= f->end) return mt__j_fail(r, "incomplete format key");
     if (f->values.type != JV_DICT) return mt__j_fail(r, "format requires a mapping");
-    const jval *hit = mt__j_dict_text(f->values.dict, name, (size_t)(f->p - name));
+    const jval *hit;
+    MT_TRY(mt__j_dict_text(r, f->values.dict, name, (size_t)(f->p - name), &hit));
     if (!hit) return mt__j_fail(r, "the format names '%.*s', which is not there", (int)(f->p - name), name);
     f->p++;
     f->by_name = true;
@@ -146,6 +147,7 @@ mt_rc mt__j_percent(jrender *r, jval format, jval values, jval *out)
         .p = format.s, .end = format.s + format.n, .values = values, .tuple = values.type == JV_TUPLE ? values.list : NULL
     };
     size_t mark = mt__j_mark(r);
+    MT_TRY(mt__j_touch(r, format.n));
     while (f.p < f.end) {
         const char *stop = memchr(f.p, '%', (size_t)(f.end - f.p));
         const char *end = stop ? stop : f.end;

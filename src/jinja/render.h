@@ -6,10 +6,18 @@
  * text) is written behind the output's end and then cut off again, so nothing is ever copied twice:
  *     size_t mark = mt__j_mark(r);
  *     mt_str_puts(r->out, ...);
- *     MT_TRY(mt__j_cut(r, mark, out));          // *out: a string in the arena */
+ *     MT_TRY(mt__j_cut(r, mark, out));          // *out: a string in the arena
+ *
+ * Templates come from strangers, so four counters bound all work.  Each is kept in one place:
+ *   steps    Call mt__j_steps for nodes, items and entries, and mt__j_touch for bytes that are read or compared.  Bytes
+ *            that are written need no call: mt__j_cut and mt__j_capture_abandon count them when they leave the output.
+ *   memory   The arena has a limit.  Code that allocates in proportion to its work needs no other count.
+ *   output   `out` has a limit (base/str.h): an append past it fails, and mt__j_check_out reports it.
+ *   depth    Call mt__j_deeper at every recursion over nodes, values or generators.  It checks the stack, too. */
 #ifndef MT_JINJA_RENDER_H
 #define MT_JINJA_RENDER_H
 
+#include "base/stack.h"
 #include "jinja/ast.h"
 #include "jinja/jinja.h"
 
@@ -44,8 +52,8 @@ typedef struct jrender {
     jactivation *act;
     jval *globals; /* [t->n_globals] values from the context, MISSING where there is none */
     size_t steps_left;
-    size_t max_out; /* out may hold this many bytes */
     int depth;
+    uintptr_t stack_floor; /* base/stack.h */
     jsignal signal;   /* a break or continue on its way to its loop */
     int captures;     /* how many callers turn what is written now into a value */
     size_t written;   /* while captures > 0: bytes that really are output */
@@ -56,12 +64,30 @@ typedef struct jrender {
 
 mt_rc mt__j_fail(jrender *r, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
 mt_rc mt__j_fail_rc(jrender *r, mt_rc rc, const char *fmt, ...) __attribute__((format(printf, 3, 4)));
-mt_rc mt__j_too_much(jrender *r);        /* past the bound on memory */
-mt_rc mt__j_steps(jrender *r, size_t n); /* n units of work, or MT_ERANGE */
-/* Scanning n bytes of text, and looking for m bytes in it: cheap each, but a template can ask for it often. */
-static inline mt_rc mt__j_scan(jrender *r, size_t n) { return n < 1024 ? MT_OK : mt__j_steps(r, n / 1024); }
-static inline mt_rc mt__j_search(jrender *r, size_t n, size_t m) { return mt__j_steps(r, n / 64 + (n / 64) * (m / 64)); }
-mt_rc mt__j_deeper(jrender *r); /* one level of recursion, or MT_ERANGE; undo with r->depth-- */
+mt_rc mt__j_too_much(jrender *r); /* past the bound on memory */
+mt_rc mt__j_too_long(jrender *r); /* past the bound on steps */
+mt_rc mt__j_too_deep(jrender *r);
+
+/* Count n units of work, or fail with MT_ERANGE.  A unit is a node or an item and takes some 20 ns. */
+static inline mt_rc mt__j_steps(jrender *r, size_t n)
+{
+    if (n > r->steps_left) return mt__j_too_long(r);
+    r->steps_left -= n;
+    return MT_OK;
+}
+
+/* Count n bytes of text that are read, compared or copied.  Short texts are part of the step that led to them. */
+enum { JINJA_BYTES_PER_STEP = 16 };
+static inline mt_rc mt__j_touch(jrender *r, size_t n) { return mt__j_steps(r, n / JINJA_BYTES_PER_STEP); }
+/* Count n small things that are looked at: names of a frame, entries of a dict. */
+static inline mt_rc mt__j_look(jrender *r, size_t n) { return mt__j_steps(r, n / 8); }
+
+/* Enter one level of recursion, or fail with MT_ERANGE.  Undo with r->depth--. */
+enum { JINJA_MAX_DEPTH = 1500 };
+static inline mt_rc mt__j_deeper(jrender *r)
+{
+    return ++r->depth > JINJA_MAX_DEPTH || mt_stack_low(r->stack_floor) ? mt__j_too_deep(r) : MT_OK;
+}
 
 static inline size_t mt__j_mark(const jrender *r) { return r->out->n; }
 mt_rc mt__j_cut(jrender *r, size_t mark, jval *out);
@@ -75,7 +101,8 @@ mt_rc mt__j_new_pair(jrender *r, jval a, jval b, jval *out);
 mt_rc mt__j_new_dict(jrender *r, size_t cap, jval *out, jdict **dict);
 mt_rc mt__j_dict_put(jrender *r, jdict *d, jval key, jval value);              /* room must be there */
 mt_rc mt__j_dict_find(jrender *r, const jdict *d, jval key, const jval **out); /* *out NULL: not there */
-const jval *mt__j_dict_text(const jdict *d, const char *s, size_t n);
+mt_rc mt__j_dict_text(jrender *r, const jdict *d, const char *s, size_t n, const jval **out); /* a string as key */
+mt_rc mt__j_hashable(jrender *r, jval v, bool *out);                                          /* may be a key */
 mt_rc mt__j_from_value(jrender *r, const mt_value *v, jval *out);
 mt_rc mt__j_truth(jrender *r, jval v, bool *out);
 mt_rc mt__j_length(jrender *r, jval v, int64_t *out); /* len(v) */
@@ -132,7 +159,10 @@ mt_rc mt__j_collect(jrender *r, jval v, jval *list);                            
 static inline mt_rc mt__j_next(jrender *r, jiter *it, jval *out)
 {
     MT_TRY(mt__j_steps(r, 1));
-    return it->next(r, it, out);
+    MT_TRY(mt__j_deeper(r)); /* generators are made of generators */
+    MT_TRY(it->next(r, it, out));
+    r->depth--;
+    return MT_OK;
 }
 
 /* call.c */
@@ -148,7 +178,7 @@ mt_rc mt__j_eval_filter(jrender *r, const jnode *n, jval input, jval *out); /* a
 mt_rc mt__j_eval_args(jrender *r, const jnode *n, uint32_t first, jargs *out);
 mt_rc mt__j_exec(jrender *r, const jnode *n);
 mt_rc mt__j_assign(jrender *r, const jnode *target, jval v);
-void mt__j_enter_frame(jrender *r, const jframe *f);
+mt_rc mt__j_enter_frame(jrender *r, const jframe *f);
 mt_rc mt__j_activate(jrender *r, const jframe *f, jactivation *outer, jactivation *act);
 mt_rc mt__j_exec_for(jrender *r, const jnode *n);
 mt_rc mt__j_loop_attr(jrender *r, jloop *loop, jval name, jval *out);
@@ -156,10 +186,10 @@ mt_rc mt__j_loop_call(jrender *r, jloop *loop, const jargs *args, jval *out);
 mt_rc mt__j_loop_method(jrender *r, jloop *loop, bool is_cycle, const jargs *args, jval *out);
 mt_rc mt__j_put_loop(jrender *r, jloop *loop);
 
-/* Capturing what a body writes: between these two, output becomes a value. */
+/* Capturing what a body writes: between these two, output becomes a value (or, abandoned, nothing). */
 size_t mt__j_capture(jrender *r);
 mt_rc mt__j_captured(jrender *r, size_t mark, jval *out);
-void mt__j_capture_abandon(jrender *r, size_t mark);
+mt_rc mt__j_capture_abandon(jrender *r, size_t mark);
 
 static inline jval *mt__j_slot(const jrender *r, jref ref)
 {

@@ -23,13 +23,15 @@ static void put_quoted(mt_str *out, const char *s, size_t n)
     for (size_t i = 0, len; i < n; i += len) {
         uint32_t cp = mt__j_cp(s + i, n - i, &len);
         if (cp == (uint32_t)quote || cp == '\\')
-            mt_str_printf(out, "\\%c", (int)cp);
+            mt_str_add(out, (const char[]){ '\\', (char)cp }, 2);
         else if (cp == '\n' || cp == '\r' || cp == '\t')
-            mt_str_printf(out, "\\%c", cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't');
+            mt_str_add(out, (const char[]){ '\\', cp == '\n' ? 'n' : cp == '\r' ? 'r' : 't' }, 2);
         else if (mt__j_is_printable(cp))
             mt_str_add(out, s + i, len);
+        else if (cp < 0x100)
+            mt__j_put_escape(out, 'x', cp, 2);
         else
-            mt_str_printf(out, cp < 0x100 ? "\\x%02x" : cp < 0x10000 ? "\\u%04x" : "\\U%08x", cp);
+            mt__j_put_escape(out, cp < 0x10000 ? 'u' : 'U', cp, cp < 0x10000 ? 4 : 8);
     }
     mt_str_putc(out, quote);
 }

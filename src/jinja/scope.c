@@ -9,6 +9,7 @@
  * {% set %} inside a loop is gone after it, and each turn of the loop starts again from the outer value. */
 #include "jinja/parser.h"
 
+#include "base/hash.h"
 #include "jinja/global.h"
 
 enum { MAX_NAMES = 1024 };
@@ -30,6 +31,8 @@ struct symbols {
     function *fn;
     symbol *items;
     size_t n, cap;
+    uint16_t *table; /* 1 + the position of each item by its hash, once there are many */
+    size_t mask;
     int branches; /* {% if %} bodies around the statement being looked at */
 };
 
@@ -38,16 +41,29 @@ typedef struct resolver {
     mt_err *err;
     size_t cap_globals;
     jglobal *globals;
+    uintptr_t stack_floor; /* base/stack.h */
 } resolver;
 
 static mt_rc bind(resolver *r, symbols *s, jnode *n);
 
 /* ---- the table of a frame ---- */
 
+/* A frame has a handful of names, and a scan finds them fastest.  A hostile template has a thousand in each of 150 frames. */
+enum { FEW_NAMES = 16 };
+
+static uint64_t hash_name(jval name) { return mt_hash_keyed(name.s, name.n); }
+
 static symbol *own(const symbols *s, jval name)
 {
-    for (size_t i = 0; i < s->n; i++)
-        if (mt__j_same_text(s->items[i].name, name.s, name.n)) return &s->items[i];
+    if (!s->table) {
+        for (size_t i = 0; i < s->n; i++)
+            if (mt__j_same_text(s->items[i].name, name.s, name.n)) return &s->items[i];
+        return NULL;
+    }
+    for (size_t at = hash_name(name) & s->mask; s->table[at]; at = (at + 1) & s->mask) {
+        symbol *hit = &s->items[s->table[at] - 1];
+        if (mt__j_same_text(hit->name, name.s, name.n)) return hit;
+    }
     return NULL;
 }
 
@@ -58,6 +74,19 @@ static symbol *find(const symbols *s, jval name, const symbols **owner)
         if (hit) return *owner = s, hit;
     }
     return NULL;
+}
+
+static void put_in_table(symbols *s, size_t i)
+{
+    size_t at = hash_name(s->items[i].name) & s->mask;
+    while (s->table[at]) at = (at + 1) & s->mask;
+    s->table[at] = (uint16_t)(i + 1);
+}
+
+static void free_symbols(symbols *s)
+{
+    mt_free(s->items);
+    mt_free(s->table);
 }
 
 static jref reference(const symbols *from, const symbols *owner, const symbol *to)
@@ -83,7 +112,22 @@ static mt_rc define(resolver *r, symbols *s, jval name, symbol **out)
     *out = &s->items[s->n++];
     **out = (symbol){ .name = name, .slot = s->fn->n_slots++ };
     (*out)->load.slot = (*out)->slot;
+    if (s->n > FEW_NAMES && !s->table) {
+        s->table = mt_calloc(2 * MAX_NAMES, sizeof *s->table);
+        if (!s->table) return mt_fail(r->err, MT_ENOMEM, "no memory for the template %s", r->t->name);
+        s->mask = 2 * MAX_NAMES - 1;
+        for (size_t i = 0; i < s->n; i++) put_in_table(s, i);
+    } else if (s->table)
+        put_in_table(s, s->n - 1);
     return MT_OK;
+}
+
+/* The tree may be a thousand nodes high, too high for a small stack. */
+static mt_rc check_stack(const resolver *r, const jnode *n)
+{
+    if (!mt_stack_low(r->stack_floor)) return MT_OK;
+    return mt_fail(r->err, MT_EFORMAT, "%s:%u:%u: nested deeper than the stack of this thread allows", r->t->name, n->line,
+                   n->col);
 }
 
 /* The value a frame's own name starts with: the outer one's, or the context's. */
@@ -171,6 +215,7 @@ static mt_rc collect_if(resolver *r, symbols *s, const jnode *n)
 static mt_rc collect(resolver *r, symbols *s, const jnode *n)
 {
     if (!n) return MT_OK;
+    MT_TRY(check_stack(r, n));
     switch (n->kind) {
     case N_NAME: return load(r, s, n->name);
     case N_IF: return collect_if(r, s, n);
@@ -257,9 +302,9 @@ static mt_rc bind_for(resolver *r, symbols *s, jnode *n)
     if (!rc && n->kid[5]) rc = bind_loop_test(r, &test, n);
     if (!rc && n->kid[3]) rc = bind_loop_else(r, &other, n);
     if (!rc) n->frame->n_slots = fn->n_slots;
-    mt_free(body.items);
-    mt_free(test.items);
-    mt_free(other.items);
+    free_symbols(&body);
+    free_symbols(&test);
+    free_symbols(&other);
     return rc;
 }
 
@@ -287,7 +332,7 @@ static mt_rc bind_scope(resolver *r, symbols *s, jnode *n)
         for (uint32_t i = 2; i < n->n; i += 2) MT_TRY(bind(r, s, n->kid[i]));
     jnode *filter = is_set ? n->kid[1] : n->kind == N_FILTER_BLOCK ? n->kid[1] : NULL;
     mt_rc rc = bind_inner(r, &inner, n, is_set ? n->kid[2] : n->kid[0], filter);
-    mt_free(inner.items);
+    free_symbols(&inner);
     return rc;
 }
 
@@ -327,13 +372,14 @@ static mt_rc bind_function(resolver *r, symbols *s, jnode *n)
     if (n->kind == N_MACRO) MT_TRY(bind_name(r, s, n));
     if (n->kind == N_CALL_BLOCK) MT_TRY(bind(r, s, n->kid[n->n - 1]));
     mt_rc rc = bind_function_body(r, &inner, n);
-    mt_free(inner.items);
+    free_symbols(&inner);
     return rc;
 }
 
 static mt_rc bind(resolver *r, symbols *s, jnode *n)
 {
     if (!n) return MT_OK;
+    MT_TRY(check_stack(r, n));
     switch (n->kind) {
     case N_NAME:
     case N_NSREF: return bind_name(r, s, n);
@@ -368,12 +414,12 @@ static mt_rc keep_globals(resolver *r)
 
 mt_rc mt__j_resolve(mt_jinja *t, mt_err *err)
 {
-    resolver r = { .t = t, .err = err };
+    resolver r = { .t = t, .err = err, .stack_floor = mt_stack_floor() };
     function fn = { 0 };
     symbols root = { .fn = &fn };
     mt_rc rc = bind_frame(&r, &root, t->body);
     if (!rc) rc = keep_globals(&r);
-    mt_free(root.items);
+    free_symbols(&root);
     mt_free(r.globals);
     return rc;
 }

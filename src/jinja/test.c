@@ -107,6 +107,7 @@ const jtest_row *mt__j_test_named(const char *name, size_t n)
 mt_rc mt__j_apply_test(jrender *r, const jtest_row *t, jval v, const jargs *args, bool *out)
 {
     jval bound[1] = { { 0 } };
+    if (v.type == JV_STR) MT_TRY(mt__j_touch(r, v.n));
     MT_TRY(mt__j_bind_args(r, t->name, t->params, t->n_args, args, bound));
     return t->fn(r, v, bound, out);
 }

@@ -12,11 +12,13 @@ static void put_escape(mt_str *out, uint32_t cp)
     static const char from[] = "\"\\\n\r\t\f\b", to[] = "\"\\nrtfb";
     const char *hit = cp && cp < 0x80 ? strchr(from, (int)cp) : NULL;
     if (hit)
-        mt_str_printf(out, "\\%c", to[hit - from]);
+        mt_str_add(out, (const char[]){ '\\', to[hit - from] }, 2);
     else if (cp < 0x10000)
-        mt_str_printf(out, "\\u%04x", cp);
-    else
-        mt_str_printf(out, "\\u%04x\\u%04x", 0xd800 + ((cp - 0x10000) >> 10), 0xdc00 + ((cp - 0x10000) & 0x3ff));
+        mt__j_put_escape(out, 'u', cp, 4);
+    else {
+        mt__j_put_escape(out, 'u', 0xd800 + ((cp - 0x10000) >> 10), 4);
+        mt__j_put_escape(out, 'u', 0xdc00 + ((cp - 0x10000) & 0x3ff), 4);
+    }
 }
 
 static void put_string(mt_str *out, const char *s, size_t n, bool ensure_ascii)
@@ -51,11 +53,13 @@ static void put_number(mt_str *out, jval v)
         mt__j_put_float(out, v.f);
 }
 
-static void put_newline(jrender *r, const jjson *how, int level)
+static mt_rc put_newline(jrender *r, const jjson *how, int level)
 {
-    if (!how->pretty) return;
+    if (!how->pretty) return MT_OK;
     mt_str_putc(r->out, '\n');
     for (int i = 0; i < level; i++) mt_str_add(r->out, how->indent.s, how->indent.n);
+    MT_TRY(mt__j_look(r, (size_t)level));
+    return mt__j_check_out(r);
 }
 
 static mt_rc put_key(jrender *r, jval key, const jjson *how)
@@ -79,10 +83,11 @@ static mt_rc put_list(jrender *r, const jlist *list, const jjson *how, int level
     mt_str_putc(r->out, '[');
     for (size_t i = 0; i < list->n; i++) {
         if (i) mt_str_add(r->out, how->item_sep.s, how->item_sep.n);
-        put_newline(r, how, level + 1);
+        MT_TRY(mt__j_check_out(r)); /* before going deeper: separators may be long */
+        MT_TRY(put_newline(r, how, level + 1));
         MT_TRY(put_value(r, list->items[i], how, level + 1));
     }
-    if (list->n) put_newline(r, how, level);
+    if (list->n) MT_TRY(put_newline(r, how, level));
     mt_str_putc(r->out, ']');
     return MT_OK;
 }
@@ -109,12 +114,13 @@ static mt_rc put_dict(jrender *r, const jdict *d, const jjson *how, int level)
     mt_str_putc(r->out, '{');
     for (size_t i = 0; i < d->n; i++) {
         if (i) mt_str_add(r->out, how->item_sep.s, how->item_sep.n);
-        put_newline(r, how, level + 1);
+        MT_TRY(mt__j_check_out(r)); /* before going deeper: separators may be long */
+        MT_TRY(put_newline(r, how, level + 1));
         MT_TRY(put_key(r, entries[i].key, how));
         mt_str_add(r->out, how->key_sep.s, how->key_sep.n);
         MT_TRY(put_value(r, entries[i].value, how, level + 1));
     }
-    if (d->n) put_newline(r, how, level);
+    if (d->n) MT_TRY(put_newline(r, how, level));
     mt_str_putc(r->out, '}');
     return MT_OK;
 }
