@@ -1,5 +1,6 @@
 #include "base/yaml.h"
 
+#include "base/hash.h"
 #include "base/utf8.h"
 
 #include <math.h>
@@ -9,17 +10,20 @@
 #include <strings.h>
 #include <yaml.h>
 
-typedef struct anchor {
-    const char *name;
-    const mt_yaml *node; /* set once the node is complete, so nothing can contain itself */
-    struct anchor *next;
-} anchor;
+/* A key of a map, or an anchor (map NULL).  An anchor is added after its node is complete, so no node can contain itself. */
+typedef struct named {
+    const mt_yaml *map;
+    const char *name;    /* NULL: a free slot */
+    const mt_yaml *node; /* the key's, or what the anchor stands for */
+    int n_nodes;         /* an alias of it counts this many */
+} named;
 
 typedef struct reader {
     yaml_parser_t parser;
     mt_arena *arena;
     const char *name;
-    anchor *anchors; /* newest first: a later anchor of the same name hides the earlier */
+    named *names; /* keys and anchors by hash; a later anchor of the same name replaces the earlier */
+    size_t n_names, n_slots;
     int n_nodes, depth;
 } reader;
 
@@ -48,10 +52,12 @@ static mt_rc next_event(reader *r, yaml_event_t *event, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc count_node(reader *r, int line, mt_err *err)
+static mt_rc count_nodes(reader *r, int n, int line, mt_err *err)
 {
-    if (++r->n_nodes > MT_YAML_MAX_NODES)
-        return mt_fail(err, MT_EFORMAT, "%s:%d: more than %d values in one file", r->name, line, MT_YAML_MAX_NODES);
+    r->n_nodes += n; /* both are at most a little above the bound, so the sum cannot overflow */
+    if (r->n_nodes > MT_YAML_MAX_NODES)
+        return mt_fail(err, MT_EFORMAT, "%s:%d: more than %d values in one file (an alias counts as many as it stands for)",
+                       r->name, line, MT_YAML_MAX_NODES);
     return MT_OK;
 }
 
@@ -70,28 +76,49 @@ static mt_rc check_tag(reader *r, const yaml_char_t *tag, int line, bool *is_str
     return mt_fail(err, MT_EUNSUPPORTED, "%s:%d: the tag %.60s has no meaning here; remove it", r->name, line, t);
 }
 
-static mt_rc add_anchor(reader *r, const char *name, const mt_yaml *node, mt_err *err)
+/* The slot of a key of this map (of an anchor: NULL), or the free one where it belongs; NULL: no slots yet. */
+static named *slot_of(const reader *r, const mt_yaml *map, const char *name)
 {
-    anchor *a = mt_arena_alloc(r->arena, sizeof *a);
-    if (!a) return no_memory(r, err);
-    *a = (anchor){ name, node, r->anchors };
-    r->anchors = a;
+    if (!r->n_slots) return NULL;
+    size_t mask = r->n_slots - 1;
+    uint64_t hash = mt_hash_keyed(name, strlen(name)) ^ mt_hash_keyed(&map, sizeof map);
+    named *at = &r->names[hash & mask];
+    while (at->name && (at->map != map || strcmp(at->name, name) != 0)) at = &r->names[(size_t)(at - r->names + 1) & mask];
+    return at;
+}
+
+static const named *find_name(const reader *r, const mt_yaml *map, const char *name)
+{
+    const named *at = slot_of(r, map, name);
+    return at && at->name ? at : NULL;
+}
+
+static mt_rc add_name(reader *r, named entry, mt_err *err)
+{
+    if (2 * (r->n_names + 1) > r->n_slots) {
+        reader wider = { .n_slots = r->n_slots ? 2 * r->n_slots : 64 };
+        wider.names = mt_calloc(wider.n_slots, sizeof *wider.names);
+        if (!wider.names) return no_memory(r, err);
+        for (size_t i = 0; i < r->n_slots; i++)
+            if (r->names[i].name) *slot_of(&wider, r->names[i].map, r->names[i].name) = r->names[i];
+        mt_free(r->names);
+        r->names = wider.names;
+        r->n_slots = wider.n_slots;
+    }
+    named *at = slot_of(r, entry.map, entry.name);
+    r->n_names += !at->name;
+    *at = entry;
     return MT_OK;
 }
 
 static mt_rc find_anchor(reader *r, const char *name, int line, const mt_yaml **out, mt_err *err)
 {
-    for (const anchor *a = r->anchors; a; a = a->next)
-        if (strcmp(a->name, name) == 0) return *out = a->node, MT_OK;
-    return mt_fail(err, MT_EFORMAT, "%s:%d: *%.60s refers to an anchor that is not complete before this line", r->name, line,
-                   name);
-}
-
-static const mt_yaml_item *find_key(const mt_yaml_item *items, const char *key)
-{
-    for (; items; items = items->next)
-        if (strcmp(items->key->text, key) == 0) return items;
-    return NULL;
+    const named *a = find_name(r, NULL, name);
+    if (!a)
+        return mt_fail(err, MT_EFORMAT, "%s:%d: *%.60s refers to an anchor that is not complete before this line", r->name, line,
+                       name);
+    *out = a->node;
+    return count_nodes(r, a->n_nodes, line, err);
 }
 
 static mt_rc append(reader *r, mt_yaml_item ***tail, const mt_yaml *key, const mt_yaml *value, mt_err *err)
@@ -111,8 +138,9 @@ static mt_rc merge_map(reader *r, mt_yaml *map, mt_yaml_item ***tail, const mt_y
     if (from->kind != MT_YAML_MAP)
         return mt_fail(err, MT_EFORMAT, "%s:%d: << takes a section (<<: *name) or a list of sections", r->name, line);
     for (const mt_yaml_item *it = from->items; it; it = it->next) {
-        if (find_key(map->items, it->key->text)) continue; /* what the map says itself, or an earlier merge, wins */
-        MT_TRY(count_node(r, line, err));
+        MT_TRY(count_nodes(r, 1, line, err));           /* keys that lose count too: looking at them is work */
+        if (find_name(r, map, it->key->text)) continue; /* what the map says itself, or an earlier merge, wins */
+        MT_TRY(add_name(r, (named){ map, it->key->text, it->key, 0 }, err));
         MT_TRY(append(r, tail, it->key, it->value, err));
     }
     return MT_OK;
@@ -150,11 +178,11 @@ static mt_rc read_key(reader *r, yaml_event_t *event, const mt_yaml *map, const 
     MT_TRY(read_node(r, event, key, err));
     if ((*key)->kind != MT_YAML_SCALAR)
         return mt_fail(err, MT_EFORMAT, "%s:%d: a key must be a word, not a list or a section", r->name, (*key)->line);
-    const mt_yaml_item *twin = find_key(map->items, (*key)->text);
+    const named *twin = find_name(r, map, (*key)->text);
     if (twin && !is_merge(*key))
         return mt_fail(err, MT_EFORMAT, "%s:%d: \"%.60s\" is given twice; the first is in line %d", r->name, (*key)->line,
-                       (*key)->text, twin->key->line);
-    return MT_OK;
+                       (*key)->text, twin->node->line);
+    return twin ? MT_OK : add_name(r, (named){ map, (*key)->text, *key, 0 }, err);
 }
 
 static mt_rc read_children(reader *r, mt_yaml *node, yaml_event_type_t end, mt_err *err)
@@ -218,8 +246,9 @@ static mt_rc read_node(reader *r, yaml_event_t *event, const mt_yaml **out, mt_e
 {
     int line = (int)event->start_mark.line + 1;
     const char *name = anchor_name(event), *kept = NULL;
+    int before = r->n_nodes;
     mt_yaml *node = mt_arena_calloc(r->arena, 1, sizeof *node);
-    mt_rc rc = node ? count_node(r, line, err) : no_memory(r, err);
+    mt_rc rc = node ? count_nodes(r, 1, line, err) : no_memory(r, err);
     if (!rc && name && !(kept = mt_arena_strndup(r->arena, name, strlen(name)))) rc = no_memory(r, err);
     if (rc) goto done;
     node->line = line;
@@ -230,7 +259,7 @@ static mt_rc read_node(reader *r, yaml_event_t *event, const mt_yaml **out, mt_e
         rc = read_scalar(r, event, node, err);
     else
         rc = read_collection(r, event, node, err);
-    if (!rc && kept && event->type != YAML_ALIAS_EVENT) rc = add_anchor(r, kept, node, err);
+    if (!rc && kept && event->type != YAML_ALIAS_EVENT) rc = add_name(r, (named){ NULL, kept, node, r->n_nodes - before }, err);
 done:
     yaml_event_delete(event);
     return rc;
@@ -267,6 +296,7 @@ mt_rc mt_yaml_parse(const mt_yaml **out, mt_arena *arena, const char *text, size
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
     mt_rc rc = read_stream(&r, out, err);
     yaml_parser_delete(&r.parser);
+    mt_free(r.names);
     if (rc)
         *out = NULL;
     else if (*out && (*out)->kind == MT_YAML_SCALAR && mt_yaml_is_null(*out))

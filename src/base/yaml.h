@@ -3,7 +3,8 @@
  * libyaml reads; this keeps kinds, text and lines, and decides nothing about types: whether `1e-5` is a
  * number is up to whoever knows what was asked for.  Anchors, aliases and merge keys (`<<`) are resolved
  * here; a map's items are what it holds after merging.  Keys are scalars and unique.  A file is a stranger's:
- * size, depth and number of nodes are bounded, tags other than the plain ones are refused. */
+ * size, depth and number of nodes are bounded, tags other than the plain ones are refused.  An alias counts as many
+ * nodes as it stands for, so a walk over the whole tree visits no more nodes than the bound. */
 #ifndef MT_BASE_YAML_H
 #define MT_BASE_YAML_H
 

@@ -158,15 +158,24 @@ static void flags_are_refused_by_name(void **state)
 static void aliases_cannot_unfold_without_end(void **state)
 {
     (void)state;
-    mt_err err = { 0 };
-    mt_str s = { 0 };
-    mt_str_puts(&s, "x-0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n");
-    for (int i = 1; i < 14; i++)
-        mt_str_printf(&s, "x-%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1, i - 1, i - 1);
-    mt_str_puts(&s, "dataset: {template_kwargs: {bomb: *a13}}\n");
-    assert_int_equal(settings_try(s.s, &err), MT_ERANGE);
-    assert_says("expected up to 1000 values under keys of up to 100 bytes, found a section");
-    mt_str_free(&s);
+    static const struct {
+        int levels;
+        mt_rc rc;
+        const char *says;
+    } cases[] = { { 3, MT_ERANGE, "expected up to 1000 values under keys of up to 100 bytes, found a section" },
+                  { 13, MT_EFORMAT, "more than 10000 values in one file" } };
+    for (size_t k = 0; k < MT_COUNT(cases); k++) {
+        mt_err err = { 0 };
+        mt_str s = { 0 };
+        mt_str_puts(&s, "x-0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n");
+        for (int i = 1; i <= cases[k].levels; i++)
+            mt_str_printf(&s, "x-%d: &a%d [*a%d, *a%d, *a%d, *a%d, *a%d, *a%d]\n", i, i, i - 1, i - 1, i - 1, i - 1, i - 1,
+                          i - 1);
+        mt_str_printf(&s, "dataset: {template_kwargs: {bomb: *a%d}}\n", cases[k].levels);
+        assert_int_equal(settings_try(s.s, &err), cases[k].rc);
+        assert_says(cases[k].says);
+        mt_str_free(&s);
+    }
 }
 
 static void distances_count_edits(void **state)
