@@ -1,19 +1,20 @@
 /* safetensors.c - the reader.  Nothing in a file is believed: every number is checked before it is used, and
- * every message names the file and, where there is one, the tensor. */
+ * every message names the file and, where there is one, the tensor.  The header is read entry by entry, so memory stays within a
+ * few times its size. */
 #include "ckpt/safetensors.h"
 
 #include "base/arena.h"
 #include "base/file.h"
-#include "base/json.h"
 #include "base/str.h"
 #include "base/units.h"
+#include "base/value.h"
 #include "ckpt/names.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { LENGTH_BYTES = 8 };
+enum { LENGTH_BYTES = 8, MAX_TENSOR_VALUES = 1000, MAX_META_VALUES = 100000 };
 
 typedef struct meta_pair {
     const char *key, *value;
@@ -26,9 +27,10 @@ struct mt_safetensors {
     char *path;
     mt_arena arena;        /* names and metadata */
     mt_st_tensor *tensors; /* by data offset */
-    size_t n_tensors;
+    size_t n_tensors, cap_tensors;
     meta_pair *meta;
     size_t n_meta;
+    bool has_meta;
     mt__names names; /* name -> index in tensors */
 };
 
@@ -42,10 +44,12 @@ static mt_rc bad_tensor(const mt_safetensors *st, const char *name, const char *
     return mt_fail(err, MT_EFORMAT, "%s: tensor \"%s\": %s; the file is damaged", st->path, name, problem);
 }
 
-static mt_rc read_dtype(const mt_safetensors *st, mt_st_tensor *t, const json_t *entry, mt_err *err)
+static mt_rc read_dtype(const mt_safetensors *st, mt_st_tensor *t, const mt_value *entry, mt_err *err)
 {
-    const char *dtype = json_string_value(json_object_get(entry, "dtype"));
-    if (!dtype) return bad_tensor(st, t->name, "it has no \"dtype\"", err);
+    const mt_value *v = mt_value_get(entry, "dtype");
+    if (!v || v->type != MT_VALUE_STR) return bad_tensor(st, t->name, "it has no \"dtype\"", err);
+    char dtype[48];
+    snprintf(dtype, sizeof dtype, "%.*s", (int)(v->str.n < 40 ? v->str.n : 40), v->str.s);
     if (mt_dtype_from_st(dtype, &t->dtype)) return MT_OK;
     mt_str known = { 0 };
     for (int i = 0; i < MT_DTYPE_COUNT; i++) mt_str_printf(&known, "%s%s", i ? ", " : "", mt_dtype_st_name((mt_dtype)i));
@@ -56,19 +60,19 @@ static mt_rc read_dtype(const mt_safetensors *st, mt_st_tensor *t, const json_t 
     return rc;
 }
 
-static mt_rc read_shape(const mt_safetensors *st, mt_st_tensor *t, const json_t *entry, mt_err *err)
+static mt_rc read_shape(const mt_safetensors *st, mt_st_tensor *t, const mt_value *entry, mt_err *err)
 {
-    const json_t *shape = json_object_get(entry, "shape");
-    if (!json_is_array(shape)) return bad_tensor(st, t->name, "it has no \"shape\"", err);
-    if (json_array_size(shape) > MT_ST_MAX_DIMS)
+    const mt_value *shape = mt_value_get(entry, "shape");
+    if (!shape || shape->type != MT_VALUE_LIST) return bad_tensor(st, t->name, "it has no \"shape\"", err);
+    if (shape->list.n > MT_ST_MAX_DIMS)
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%s\" has %zu dimensions, at most %d are read", st->path, t->name,
-                       json_array_size(shape), MT_ST_MAX_DIMS);
-    t->n_dims = (int)json_array_size(shape);
+                       shape->list.n, MT_ST_MAX_DIMS);
+    t->n_dims = (int)shape->list.n;
     for (int i = 0; i < t->n_dims; i++) {
-        const json_t *dim = json_array_get(shape, (size_t)i);
-        if (!json_is_integer(dim) || json_integer_value(dim) < 0)
+        const mt_value *dim = &shape->list.items[i];
+        if (dim->type != MT_VALUE_INT || dim->i < 0)
             return bad_tensor(st, t->name, "its shape holds something that is not a size", err);
-        t->shape[i] = json_integer_value(dim);
+        t->shape[i] = dim->i;
     }
     if (!mt_st_size(t->dtype, t->n_dims, t->shape, &t->n, &t->bytes))
         return bad_tensor(st, t->name, "its shape is larger than any memory", err);
@@ -76,14 +80,14 @@ static mt_rc read_shape(const mt_safetensors *st, mt_st_tensor *t, const json_t 
 }
 
 /* data and n_data: everything behind the header. */
-static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const json_t *entry, const uint8_t *data, size_t n_data,
+static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const mt_value *entry, const uint8_t *data, size_t n_data,
                           mt_err *err)
 {
-    const json_t *offsets = json_object_get(entry, "data_offsets");
-    const json_t *a = json_array_get(offsets, 0), *b = json_array_get(offsets, 1);
-    if (json_array_size(offsets) != 2 || !json_is_integer(a) || !json_is_integer(b))
+    const mt_value *pair = mt_value_get(entry, "data_offsets");
+    if (!pair || pair->type != MT_VALUE_LIST || pair->list.n != 2 || pair->list.items[0].type != MT_VALUE_INT ||
+        pair->list.items[1].type != MT_VALUE_INT)
         return bad_tensor(st, t->name, "\"data_offsets\" is not a pair of integers", err);
-    int64_t begin = json_integer_value(a), end = json_integer_value(b);
+    int64_t begin = pair->list.items[0].i, end = pair->list.items[1].i;
     if (begin < 0 || end < begin) return bad_tensor(st, t->name, "its data_offsets do not begin before they end", err);
     if ((uint64_t)(end - begin) != t->bytes)
         return mt_fail(
@@ -99,14 +103,15 @@ static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const json_
     return MT_OK;
 }
 
-static mt_rc read_tensor(mt_safetensors *st, const char *name, const json_t *entry, const uint8_t *data, size_t n_data,
+static mt_rc read_tensor(mt_safetensors *st, const mt_value *name, const mt_value *entry, const uint8_t *data, size_t n_data,
                          mt_err *err)
 {
+    if (mt_grow(&st->tensors, &st->cap_tensors, st->n_tensors + 1, sizeof *st->tensors, NULL)) return no_memory(st, err);
     mt_st_tensor *t = &st->tensors[st->n_tensors];
     *t = (mt_st_tensor){ .file = mt_path_base(st->path), .map = &st->map };
-    t->name = mt_arena_strndup(&st->arena, name, strlen(name));
+    t->name = mt_arena_strndup(&st->arena, name->str.s, name->str.n);
     if (!t->name) return no_memory(st, err);
-    if (!json_is_object(entry)) return bad_tensor(st, name, "its entry is not an object", err);
+    if (entry->type != MT_VALUE_MAP) return bad_tensor(st, t->name, "its entry is not an object", err);
     MT_TRY(read_dtype(st, t, entry, err));
     MT_TRY(read_shape(st, t, entry, err));
     MT_TRY(read_offsets(st, t, entry, data, n_data, err));
@@ -114,21 +119,23 @@ static mt_rc read_tensor(mt_safetensors *st, const char *name, const json_t *ent
     return MT_OK;
 }
 
-static mt_rc read_meta(mt_safetensors *st, json_t *meta, mt_err *err)
+static mt_rc read_meta(mt_safetensors *st, const mt_value *meta, mt_err *err)
 {
-    const char *key;
-    json_t *value;
-    if (!json_is_object(meta))
+    if (st->has_meta) return mt_fail(err, MT_EFORMAT, "%s: the header names something twice: __metadata__", st->path);
+    if (meta->type != MT_VALUE_MAP)
         return mt_fail(err, MT_EFORMAT, "%s: __metadata__ is not an object; the file is damaged", st->path);
-    st->meta = mt_arena_calloc(&st->arena, json_object_size(meta), sizeof *st->meta);
+    st->has_meta = true;
+    st->meta = mt_arena_calloc(&st->arena, meta->map.n, sizeof *st->meta);
     if (!st->meta) return no_memory(st, err);
-    json_object_foreach(meta, key, value)
-    {
-        if (!json_is_string(value)) return mt_fail(err, MT_EFORMAT, "%s: __metadata__ \"%.100s\" is not a string", st->path, key);
+    for (size_t i = 0; i < meta->map.n; i++) {
+        const mt_pair *p = &meta->map.pairs[i];
         meta_pair *m = &st->meta[st->n_meta++];
-        m->key = mt_arena_strndup(&st->arena, key, strlen(key));
-        m->value = mt_arena_strndup(&st->arena, json_string_value(value), json_string_length(value));
-        if (!m->key || !m->value) return no_memory(st, err);
+        m->key = mt_arena_strndup(&st->arena, p->key, p->key_n);
+        if (!m->key) return no_memory(st, err);
+        if (p->value.type != MT_VALUE_STR)
+            return mt_fail(err, MT_EFORMAT, "%s: __metadata__ \"%.100s\" is not a string", st->path, m->key);
+        m->value = mt_arena_strndup(&st->arena, p->value.str.s, p->value.str.n);
+        if (!m->value) return no_memory(st, err);
     }
     return MT_OK;
 }
@@ -161,23 +168,6 @@ static mt_rc check_cover(const mt_safetensors *st, const uint8_t *data, size_t n
     return MT_OK;
 }
 
-/* The header's JSON as an object without repeated keys. */
-static mt_rc parse_header(const mt_safetensors *st, json_t **out, size_t n_header, mt_err *err)
-{
-    json_error_t je;
-    *out = json_loadb((const char *)st->bytes + LENGTH_BYTES, n_header, JSON_REJECT_DUPLICATES, &je);
-    if (json_is_object(*out)) return MT_OK;
-    if (*out) return mt_fail(err, MT_EFORMAT, "%s: the header is not a JSON object; this is not a safetensors file", st->path);
-    switch (json_error_code(&je)) {
-    case json_error_out_of_memory: return no_memory(st, err);
-    case json_error_duplicate_key: return mt_fail(err, MT_EFORMAT, "%s: the header names something twice: %s", st->path, je.text);
-    default:
-        return mt_fail(err, MT_EFORMAT,
-                       "%s: the header is not valid JSON (%s at byte %d); not a safetensors file, or a damaged one", st->path,
-                       je.text, je.position + LENGTH_BYTES);
-    }
-}
-
 static mt_rc header_length(const mt_safetensors *st, size_t *out, mt_err *err)
 {
     static const char lfs[] = "version https://git-lfs";
@@ -200,37 +190,98 @@ static mt_rc header_length(const mt_safetensors *st, size_t *out, mt_err *err)
     return MT_OK;
 }
 
-static mt_rc read_entries(mt_safetensors *st, json_t *header, const uint8_t *data, size_t n_data, mt_err *err)
+/* -- the header: a JSON object, an entry at a time -------------------------------------------------- */
+
+typedef struct header {
+    const char *text;
+    size_t n, at;
+    mt_value_reader reader;
+    mt_arena arena; /* of one entry */
+} header;
+
+static mt_rc bad_header(const mt_safetensors *st, const header *h, const char *problem, mt_err *err)
 {
-    const char *name;
-    json_t *entry;
-    st->tensors = mt_calloc(json_object_size(header), sizeof *st->tensors);
-    if (!st->tensors) return no_memory(st, err);
-    json_object_foreach(header, name, entry)
-    {
-        if (strcmp(name, "__metadata__") == 0)
-            MT_TRY(read_meta(st, entry, err));
-        else
-            MT_TRY(read_tensor(st, name, entry, data, n_data, err));
-    }
-    qsort(st->tensors, st->n_tensors, sizeof *st->tensors, by_offset);
-    MT_TRY(check_cover(st, data, n_data, err));
-    if (!mt__names_init(&st->names, st->n_tensors)) return no_memory(st, err);
-    for (size_t i = 0; i < st->n_tensors; i++) mt__names_add(&st->names, st->tensors[i].name, i);
+    return mt_fail(err, MT_EFORMAT, "%s: the header is not valid JSON (%s at byte %zu); not a safetensors file, or a damaged one",
+                   st->path, problem, h->at + LENGTH_BYTES);
+}
+
+static void skip_space(header *h)
+{
+    while (h->at < h->n && memchr(" \t\r\n", h->text[h->at], 4)) h->at++;
+}
+
+static bool take(header *h, char c)
+{
+    skip_space(h);
+    if (h->at == h->n || h->text[h->at] != c) return false;
+    h->at++;
+    return true;
+}
+
+static mt_rc take_value(const mt_safetensors *st, header *h, mt_value *out, mt_err *err)
+{
+    size_t used;
+    mt_err why = { 0 };
+    mt_rc rc = mt_value_reader_parse(&h->reader, out, &h->arena, h->text + h->at, h->n - h->at, &used, "it", &why);
+    if (rc == MT_ENOMEM) return no_memory(st, err);
+    if (rc) return bad_header(st, h, why.msg, err);
+    h->at += used;
     return MT_OK;
+}
+
+static mt_rc read_entry(mt_safetensors *st, header *h, const uint8_t *data, size_t n_data, mt_err *err)
+{
+    mt_value name, entry;
+    mt_arena_reset(&h->arena);
+    MT_TRY(take_value(st, h, &name, err));
+    if (name.type != MT_VALUE_STR || memchr(name.str.s, '\0', name.str.n)) return bad_header(st, h, "a name was expected", err);
+    if (!take(h, ':')) return bad_header(st, h, "':' was expected", err);
+    bool meta = mt_value_is(&name, "__metadata__");
+    h->reader.max_values = meta ? MAX_META_VALUES : MAX_TENSOR_VALUES;
+    MT_TRY(take_value(st, h, &entry, err));
+    return meta ? read_meta(st, &entry, err) : read_tensor(st, &name, &entry, data, n_data, err);
+}
+
+static mt_rc read_entries(mt_safetensors *st, header *h, const uint8_t *data, size_t n_data, mt_err *err)
+{
+    if (!take(h, '{')) {
+        mt_value other;
+        MT_TRY(take_value(st, h, &other, err));
+        return mt_fail(err, MT_EFORMAT, "%s: the header is not a JSON object; this is not a safetensors file", st->path);
+    }
+    bool empty = take(h, '}');
+    if (!empty) {
+        do MT_TRY(read_entry(st, h, data, n_data, err));
+        while (take(h, ','));
+        if (!take(h, '}')) return bad_header(st, h, "',' or '}' was expected", err);
+    }
+    skip_space(h); /* white space may follow, and nothing else */
+    return h->at == h->n ? MT_OK : bad_header(st, h, "something follows its end", err);
+}
+
+/* Names are unique, and the tensors cover the data. */
+static mt_rc check_entries(mt_safetensors *st, const uint8_t *data, size_t n_data, mt_err *err)
+{
+    if (!mt__names_init(&st->names, st->n_tensors)) return no_memory(st, err);
+    if (st->n_tensors) qsort(st->tensors, st->n_tensors, sizeof *st->tensors, by_offset);
+    for (size_t i = 0; i < st->n_tensors; i++)
+        if (mt__names_add(&st->names, st->tensors[i].name, i) != i)
+            return mt_fail(err, MT_EFORMAT, "%s: the header names something twice: %.200s", st->path, st->tensors[i].name);
+    return check_cover(st, data, n_data, err);
 }
 
 /* st holds path and bytes; fill in the rest. */
 static mt_rc read_header(mt_safetensors *st, mt_err *err)
 {
     size_t n_header = 0;
-    json_t *header = NULL;
     MT_TRY(header_length(st, &n_header, err));
-    mt_rc rc = parse_header(st, &header, n_header, err);
-    size_t at = LENGTH_BYTES + n_header;
-    if (!rc) rc = read_entries(st, header, st->bytes + at, st->n_bytes - at, err);
-    json_decref(header);
-    return rc;
+    const uint8_t *data = st->bytes + LENGTH_BYTES + n_header;
+    size_t n_data = st->n_bytes - LENGTH_BYTES - n_header;
+    header h = { .text = (const char *)st->bytes + LENGTH_BYTES, .n = n_header, .reader.unique_keys = true };
+    mt_rc rc = read_entries(st, &h, data, n_data, err);
+    mt_value_reader_free(&h.reader);
+    mt_arena_free(&h.arena);
+    return rc ? rc : check_entries(st, data, n_data, err);
 }
 
 static mt_rc create(mt_safetensors **out, const char *path, mt_err *err)
