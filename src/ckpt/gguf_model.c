@@ -110,13 +110,13 @@ static bool split_name(const mt__gguf_name *names, const char *name, part *p)
     return false;
 }
 
-static mt_rc rename_tensor(mt_gguf *g, const mt__gguf_raw *raw, const char **out, part *p, mt_err *err)
+static mt_rc rename_tensor(mt_gguf *g, const mt__gguf_raw *raw, const mt__gguf_arch *arch, const char **out, part *p, mt_err *err)
 {
     char name[128];
     *p = (part){ 0 };
     for (size_t i = 0; i < MT_COUNT(end_names); i++)
         if (strcmp(raw->name, end_names[i].theirs) == 0) return *out = end_names[i].ours, MT_OK;
-    if (!split_name(mt__gguf_arch_of(g)->names, raw->name, p))
+    if (!split_name(arch->names, raw->name, p))
         return mt_fail(err, MT_EUNSUPPORTED,
                        "%s: tensor \"%.200s\" has no place in a %s model as this program knows it; convert the original model "
                        "instead of its GGUF file",
@@ -126,17 +126,23 @@ static mt_rc rename_tensor(mt_gguf *g, const mt__gguf_raw *raw, const char **out
     return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
 }
 
+/* Facts that all tensors of a file share, looked up once. */
+typedef struct binding {
+    const mt__gguf_arch *arch;
+    int64_t H, K, Dh; /* heads; H 0: not looked up yet */
+} binding;
+
 /* The width of heads whose rows must be put back in order; 0: none. */
-static mt_rc head_width(const mt_gguf *g, const mt__gguf_raw *raw, const part *p, size_t *out, mt_err *err)
+static mt_rc head_width(const mt_gguf *g, binding *b, const mt__gguf_raw *raw, const part *p, size_t *out, mt_err *err)
 {
-    int64_t H, K, Dh;
     *out = 0;
     if (!p->q && !p->k) return MT_OK;
-    MT_TRY(mt__gguf_heads(g, &H, &K, &Dh, err));
-    if (Dh % 2 || raw->shape[0] != (p->q ? H : K) * Dh)
+    if (!b->H) MT_TRY(mt__gguf_heads(g, &b->H, &b->K, &b->Dh, err));
+    int64_t heads = p->q ? b->H : b->K;
+    if (b->Dh % 2 || raw->shape[0] != heads * b->Dh)
         return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %lld rows, %lld heads of %lld were expected", g->path,
-                       raw->name, (long long)raw->shape[0], (long long)(p->q ? H : K), (long long)Dh);
-    *out = (size_t)Dh;
+                       raw->name, (long long)raw->shape[0], (long long)heads, (long long)b->Dh);
+    *out = (size_t)b->Dh;
     return MT_OK;
 }
 
@@ -147,18 +153,18 @@ static bool is_norm(const char *name)
     return n >= sizeof end - 1 && strcmp(name + n - (sizeof end - 1), end) == 0;
 }
 
-static mt_rc bind_one(mt_gguf *g, const mt__gguf_raw *raw, const mt__gguf_arch *arch, mt_err *err)
+static mt_rc bind_one(mt_gguf *g, binding *b, const mt__gguf_raw *raw, mt_err *err)
 {
     mt_st_tensor *t = &g->tensors[g->n_tensors];
     part p;
     size_t width = 0;
-    bool plus_one = arch->norms_plus_one && is_norm(raw->name);
+    bool plus_one = b->arch->norms_plus_one && is_norm(raw->name);
     *t = (mt_st_tensor){
         .file = mt_path_base(g->path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes, .map = &g->map
     };
     memcpy(t->shape, raw->shape, sizeof t->shape);
-    MT_TRY(rename_tensor(g, raw, &t->name, &p, err));
-    if (arch->rows_reordered) MT_TRY(head_width(g, raw, &p, &width, err));
+    MT_TRY(rename_tensor(g, raw, b->arch, &t->name, &p, err));
+    if (b->arch->rows_reordered) MT_TRY(head_width(g, b, raw, &p, &width, err));
     g->n_tensors++;
     if (!width && !plus_one && !raw->quant->decode) {
         t->data = raw->data;
@@ -207,11 +213,11 @@ static mt_rc find_arch(const mt_gguf *g, const mt__gguf_arch **out, mt_err *err)
 
 mt_rc mt__gguf_bind(mt_gguf *g, mt_err *err)
 {
-    const mt__gguf_arch *arch;
-    MT_TRY(find_arch(g, &arch, err));
+    binding b = { 0 };
+    MT_TRY(find_arch(g, &b.arch, err));
     g->tensors = mt_arena_calloc(&g->arena, g->n_raws, sizeof *g->tensors);
     if (!g->tensors) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
     for (size_t i = 0; i < g->n_raws; i++)
-        if (strcmp(g->raws[i].name, rope_factors) != 0) MT_TRY(bind_one(g, &g->raws[i], arch, err));
+        if (strcmp(g->raws[i].name, rope_factors) != 0) MT_TRY(bind_one(g, &b, &g->raws[i], err));
     return check_twice(g, err);
 }

@@ -157,10 +157,12 @@ typedef struct merge {
 } merge;
 
 typedef struct merges {
+    const char *path;
     merge *items;
     size_t n, cap;
     mt_arena arena;
-    const char **texts; /* [V] NUL-terminated */
+    const char **texts;      /* [V] NUL-terminated; NULL: not a piece, or a repeated one */
+    size_t bytes, max_bytes; /* of the pieces that the merges name */
     mt__names ids;      /* text -> token */
 } merges;
 
@@ -201,6 +203,12 @@ static mt_rc split_piece(merges *m, const char *text, double score, mt_err *err)
         memcpy(left, text, at);
         left[at] = '\0';
         if (!mt__names_find(&m->ids, left, &a) || !mt__names_find(&m->ids, text + at, &b)) continue;
+        m->bytes += n;
+        if (m->bytes > m->max_bytes)
+            return mt_fail(err, MT_EFORMAT,
+                           "%s: its tokens can be made of each other in more ways than those of any tokenizer; the file is "
+                           "damaged, download it again",
+                           m->path);
         MT_TRY(mt_grow(&m->items, &m->cap, m->n + 1, sizeof *m->items, err));
         m->items[m->n++] = (merge){ .score = score,
                                     .left = (int32_t)a,
@@ -214,17 +222,24 @@ static mt_rc split_piece(merges *m, const char *text, double score, mt_err *err)
     return MT_OK;
 }
 
+/* A bound on the merges, in proportion to the vocabulary.  Those of published models take two to five times its bytes. */
+enum { MIN_MERGE_BYTES = 1 << 20, MERGE_BYTES_PER_BYTE = 32 };
+
 static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
 {
     m->texts = mt_arena_calloc(&m->arena, v->n, sizeof *m->texts);
     if (!m->texts || !mt__names_init(&m->ids, v->n))
         return mt_fail(err, MT_ENOMEM, "%s: no host memory for its vocabulary", v->g->path);
+    m->max_bytes = MIN_MERGE_BYTES;
     for (size_t i = 0; i < v->n; i++) {
+        m->max_bytes += MERGE_BYTES_PER_BYTE * (v->tokens[i].n + 8);
         m->texts[i] = mt_arena_strndup(&m->arena, v->tokens[i].s, v->tokens[i].n);
         if (!m->texts[i]) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its vocabulary", v->g->path);
-        mt__names_add(&m->ids, m->texts[i], i);
+        bool text = strlen(m->texts[i]) == v->tokens[i].n; /* a token with a NUL inside would be known by its first part */
+        if (!text || mt__names_add(&m->ids, m->texts[i], i) != i) m->texts[i] = NULL;
     }
     for (size_t i = 0; i < v->n; i++) {
+        if (!m->texts[i]) continue;
         int type = type_of(v, i);
         double score = mt__kv_item(v->scores, i);
         if (type == NORMAL || type == USER)
@@ -236,7 +251,7 @@ static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
 
 static mt_rc put_found_merges(const vocab *v, mt_str *out, mt_err *err)
 {
-    merges m = { 0 };
+    merges m = { .path = v->g->path };
     if (!v->scores) return mt_fail(err, MT_EFORMAT, "%s: its tokenizer has no scores", v->g->path);
     mt_rc rc = find_merges(v, &m, err);
     mt_str_puts(out, "\"merges\": [");

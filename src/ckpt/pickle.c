@@ -95,7 +95,9 @@ static mt_rc make_strided(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *fr
     if (!s) return no_memory(p, err);
     *s = (strided){ .base.read = read_strided, .data = data, .dtype = t->dtype, .n_dims = t->n_dims };
     memcpy(s->shape, from->shape, sizeof s->shape);
-    memcpy(s->stride, from->stride, sizeof s->stride);
+    for (int k = 0; k < t->n_dims; k++)
+        s->stride[k] =
+            from->shape[k] == 1 ? 0 : from->stride[k]; /* a dimension of 1 never takes its stride, which may be any number */
     t->decoder = &s->base;
     return MT_OK;
 }
@@ -116,6 +118,13 @@ static mt_rc fill_tensor(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *fro
     if (!extent(from, &end) || end > room) return bad_tensor(p, t->name, "it reaches past the end of its storage", err);
     t->data = s->data + (size_t)from->offset * size;
     if (contiguous(from)) return MT_OK;
+    /* A stride of 0 repeats one number any number of times.  Comparing or copying such a tensor would never end. */
+    if (t->bytes > p->n_bytes)
+        return mt_fail(err, MT_EUNSUPPORTED,
+                       "%s: tensor \"%.200s\" is a view that repeats its numbers: %s of %zu in the file, which has %zu bytes in "
+                       "all.  Load it "
+                       "with PyTorch and save it with .contiguous()",
+                       p->path, t->name, mt_st_shape_text(t->n_dims, t->shape).s, room, p->n_bytes);
     const uint8_t *first = t->data;
     t->data = NULL;
     return make_strided(p, t, from, first, err);

@@ -1,7 +1,7 @@
 /* unpickle.c - the machine: a stack, a memo, and one function for each thing an opcode does.
  *
- * Every opcode takes at least a byte and allocates a bounded amount, so memory is bounded by the size of the pickle;
- * nothing recurses, so neither is there a depth to run out of. */
+ * Every opcode takes at least a byte and allocates a bounded amount.  A call that copies items counts them (u->copied), and no
+ * more are copied than the pickle has bytes.  So memory is bounded by the size of the pickle.  Nothing recurses. */
 #include "ckpt/unpickle.h"
 
 #include "ckpt/le.h"
@@ -207,6 +207,9 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
     if (!*out) return no_memory(u, err);
     if (!pairs) return MT_OK;
     if (args->list.n != 1 || pairs->type != MT_PK_LIST) return bad(u, "OrderedDict is called in an unknown way", err);
+    /* Each item took at least one byte to enter its list, and a real pickle turns a list into a dict once. */
+    u->copied += pairs->list.n;
+    if (u->copied > (size_t)(u->end - u->begin)) return bad(u, "OrderedDict is called on the same list over and over", err);
     mt__pk **items = mt_arena_calloc(&u->arena, pairs->list.n, 2 * sizeof *items);
     if (!items) return no_memory(u, err);
     for (size_t i = 0; i < pairs->list.n; i++) {
@@ -551,7 +554,7 @@ mt_rc mt__unpickle(mt__unpickler *u, const uint8_t *bytes, size_t n, size_t *use
 {
     u->begin = u->at = bytes;
     u->end = bytes + (n < MT_PK_MAX_BYTES ? n : MT_PK_MAX_BYTES);
-    u->n_stack = u->n_memo = 0;
+    u->n_stack = u->n_memo = u->copied = 0;
     for (;;) {
         if (u->at == u->end) return bad(u, n > MT_PK_MAX_BYTES ? "it is longer than any list of tensors" : "it breaks off", err);
         uint8_t op = *u->at++;

@@ -77,6 +77,7 @@ typedef struct mt__unpickler {
     size_t n_stack, cap_stack;
     mt__pk **memo;
     size_t n_memo, cap_memo;
+    size_t copied; /* items that calls have copied */
 } mt__unpickler;
 
 enum { MT_PK_MAX_BYTES = 256 << 20 }; /* of one pickle; a tensor takes about 200 */
