@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_ADDED = 1 << 20, MAX_ADDED_BYTES = 1 << 12 };
+enum { MAX_ADDED = 1 << 20, MAX_ADDED_BYTES = 1 << 10 }; /* a search compares up to this many bytes at each place of a text */
 
 /* The reference's rule: behind the model's vocabulary, or behind the last added token if that is further. */
 static int32_t next_id(const mt_added *a, const mt_vocab *model)
@@ -205,7 +205,7 @@ mt_rc mt_added_find(const mt_added *a, const mt_trie *which, const mt_unicode *u
         i = end; /* a match that is turned down is passed over all the same */
         if (t->single_word && !stands_alone(uc, s, n, start, end)) continue;
         if (t->lstrip) start = skip_spaces_back(uc, s, start, done);
-        if (t->rstrip) end = skip_spaces(uc, s, n, end);
+        if (t->rstrip) end = skip_spaces(uc, s, n, end > done ? end : done); /* there are only spaces up to `done` */
         if (done < start) MT_TRY(push(out, done, start, -1, err));
         if (start < end) MT_TRY(push(out, start, end, token, err)); /* else the one before has stripped it all */
         if (done < end) done = end;

@@ -11,7 +11,7 @@ enum { SCAN_LIMIT = 40 }; /* above this many symbols the heap wins */
 static inline const mt_merge *find_merge(const mt_bpe *b, int32_t left, int32_t right)
 {
     uint64_t pair = (uint64_t)(uint32_t)left << 32 | (uint32_t)right;
-    size_t mask = b->n_slots - 1, at = (size_t)(pair * 0x9e3779b97f4a7c15u >> b->shift);
+    size_t mask = b->n_slots - 1, at = (size_t)(pair * b->factor >> b->shift);
     for (;; at = (at + 1) & mask) {
         const mt_merge *m = &b->merges[at];
         if (m->pair == pair) return m;

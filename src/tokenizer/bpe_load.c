@@ -1,4 +1,5 @@
 /* Filling a BPE model: from a tokenizer.json, or from a vocabulary whose ranks imply the merges. */
+#include "base/hash.h"
 #include "base/log.h"
 #include "tokenizer/bytes.h"
 #include "tokenizer/json_read.h"
@@ -12,14 +13,14 @@ enum { MAX_MERGES = 1 << 25, MAX_SPLIT_BYTES = 512, BMP = 0x10000 };
 
 static mt_merge *slot_of(mt_bpe *b, uint64_t pair)
 {
-    size_t mask = b->n_slots - 1, at = (size_t)(pair * 0x9e3779b97f4a7c15u >> b->shift);
+    size_t mask = b->n_slots - 1, at = (size_t)(pair * b->factor >> b->shift);
     while (b->merges[at].pair != MT_MERGE_NONE && b->merges[at].pair != pair) at = (at + 1) & mask;
     return &b->merges[at];
 }
 
 static mt_rc resize(mt_bpe *b, int log2_slots, mt_err *err)
 {
-    mt_bpe bigger = { .n_slots = (size_t)1 << log2_slots, .shift = 64 - log2_slots };
+    mt_bpe bigger = { .n_slots = (size_t)1 << log2_slots, .shift = 64 - log2_slots, .factor = mt_hash_factor() };
     bigger.merges = mt_malloc(bigger.n_slots * sizeof *bigger.merges);
     if (!bigger.merges) return mt_fail(err, MT_ENOMEM, "no host memory for %zu merges", b->n_merges);
     memset(bigger.merges, 0xff, bigger.n_slots * sizeof *bigger.merges);
@@ -29,6 +30,7 @@ static mt_rc resize(mt_bpe *b, int log2_slots, mt_err *err)
     b->merges = bigger.merges;
     b->n_slots = bigger.n_slots;
     b->shift = bigger.shift;
+    b->factor = bigger.factor;
     return MT_OK;
 }
 

@@ -150,7 +150,10 @@ static mt_rc replace_regex(work *w, size_t i, mt_err *err)
 {
     const char *s = w->p[i].s;
     size_t n = w->p[i].n, done = 0, from = 0, start, end, last_end = SIZE_MAX;
-    if (!w->regex) MT_TRY(mt_regex_state_create(&w->regex, err));
+    if (!w->regex) {
+        MT_TRY(mt_regex_state_create(&w->regex, err));
+        mt_regex_state_begin(w->regex, w->limit);
+    }
     while (from <= n) {
         bool found;
         uint32_t cp;

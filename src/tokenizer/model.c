@@ -78,7 +78,7 @@ static mt_rc encode_word(const mt_word_model *m, mt_word_model_state *st, const 
     switch (m->kind) {
     case MT_WORD_MODEL_BPE: return mt__bpe_encode(m, st, word, n, out, err);
     case MT_WORD_MODEL_UNIGRAM: return mt__unigram_encode(m, st, word, n, out, err);
-    default: return mt__wordpiece_encode(m, st, word, n, out, err);
+    default: return mt__wordpiece_encode(m, word, n, out, err);
     }
 }
 
@@ -151,6 +151,7 @@ void mt_word_model_deinit(mt_word_model *m)
     mt_bpe_deinit(&m->bpe);
     mt_unigram_deinit(&m->unigram);
     mt_free(m->wordpiece.prefix);
+    mt_trie_deinit(&m->wordpiece.trie);
 }
 
 bool mt__all_bytes_known(const int32_t byte_ids[256], const char *s, size_t n)

@@ -43,6 +43,7 @@ typedef struct mt_bpe {
     mt_merge *merges; /* open addressing */
     size_t n_merges, n_slots;
     int shift;             /* 64 - log2(n_slots) */
+    uint64_t factor;       /* base/hash.h */
     bool raw;              /* words are bytes, not text: byte_ids start the merging */
     int32_t byte_ids[256]; /* raw: token of each byte; else byte_fallback's "<0x..>" tokens; -1: none */
     int32_t *char_ids;     /* [65536] token of each character of the BMP, -1: none; NULL when raw */
@@ -80,6 +81,8 @@ typedef struct mt_unigram {
 
 mt_rc mt_unigram_parse(mt_unigram *u, const mt_value *model, mt_vocab *vocab, const char *what, mt_err *err);
 void mt_unigram_deinit(mt_unigram *u);
+/* MT_ERANGE for a token that is too long. */
+mt_rc mt__unigram_check_length(size_t n, const char *what, mt_err *err);
 
 /* ---- WordPiece and WordLevel ---- */
 
@@ -87,6 +90,9 @@ typedef struct mt_wordpiece {
     char *prefix; /* before every piece but the first; NULL: WordLevel, only whole words */
     size_t n_prefix, max_chars;
     int32_t unk_id;
+    mt_trie trie;   /* of all tokens; values are places in the vocabulary */
+    uint32_t inner; /* the node that the prefix leads to, where pieces after the first begin */
+    bool has_inner;
 } mt_wordpiece;
 
 mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab *vocab, bool whole_words, const char *what,
@@ -131,7 +137,7 @@ typedef struct mt_word_model_state {
     size_t n_heap, cap_heap;
     mt__best *best;
     size_t cap_best;
-    char *piece; /* a word piece with its prefix */
+    char *piece; /* a piece of a word with its prefix or suffix */
     size_t cap_piece;
 } mt_word_model_state;
 
@@ -148,8 +154,7 @@ void mt_word_model_deinit(mt_word_model *m);
 mt_rc mt__bpe_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out, mt_err *err);
 mt_rc mt__unigram_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out,
                          mt_err *err);
-mt_rc mt__wordpiece_encode(const mt_word_model *m, mt_word_model_state *st, const char *word, size_t n, mt_pieces *out,
-                           mt_err *err);
+mt_rc mt__wordpiece_encode(const mt_word_model *m, const char *word, size_t n, mt_pieces *out, mt_err *err);
 /* SentencePiece's and byte_fallback's way out for unknown text: a token a byte if all exist. */
 bool mt__all_bytes_known(const int32_t byte_ids[256], const char *s, size_t n);
 /* The tokens "<0x00>" .. "<0xFF>" of a vocabulary, -1 where missing. */

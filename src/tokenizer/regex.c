@@ -2,7 +2,10 @@
 
 #include <oniguruma.h>
 
-enum { MAX_PATTERN_BYTES = 1 << 16, MAX_RETRIES = 10000000, MAX_STACK = 1 << 20 };
+enum { MAX_PATTERN_BYTES = 1 << 16, MAX_STACK = 1 << 20 };
+/* Attempts: FREE of each search are not counted (an ordinary search needs a few for each byte of a word); TEXT and BYTE for each
+ * byte are the bound for a text. */
+enum { FREE_RETRIES = 512, TEXT_RETRIES = 10000000, BYTE_RETRIES = 1024 };
 
 struct mt_regex {
     regex_t *re;
@@ -11,6 +14,7 @@ struct mt_regex {
 struct mt_regex_state {
     OnigRegion *region;
     OnigMatchParam *param;
+    size_t retries_left, text_bytes;
 };
 
 static mt_rc onig_fail(int code, OnigErrorInfo *info, const char *pattern, mt_err *err)
@@ -61,7 +65,7 @@ mt_rc mt_regex_state_create(mt_regex_state **out, mt_err *err)
         return mt_fail(err, MT_ENOMEM, "no host memory for regular expressions");
     }
     onig_initialize_match_param(st->param);
-    onig_set_retry_limit_in_search_of_match_param(st->param, MAX_RETRIES);
+    mt_regex_state_begin(st, 0);
     onig_set_match_stack_limit_size_of_match_param(st->param, MAX_STACK);
     return MT_OK;
 }
@@ -74,13 +78,34 @@ void mt_regex_state_free(mt_regex_state *st)
     mt_free(st);
 }
 
+void mt_regex_state_begin(mt_regex_state *st, size_t n)
+{
+    st->text_bytes = n;
+    st->retries_left = TEXT_RETRIES + BYTE_RETRIES * n;
+}
+
+/* Oniguruma stops a search at a limit but does not report how many attempts it took.  So a search starts with a small limit and
+ * gets four times as much whenever that is too little.  It is charged at most about five times what it took. */
+static int search(const mt_regex *re, mt_regex_state *st, const UChar *s, size_t n, size_t from)
+{
+    for (size_t limit = FREE_RETRIES;; limit *= 4) {
+        if (limit > FREE_RETRIES && limit > st->retries_left) return ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER;
+        onig_set_retry_limit_in_search_of_match_param(st->param, limit);
+        int at = onig_search_with_param(re->re, s, s + n, s + from, s + n, st->region, ONIG_OPTION_NONE, st->param);
+        if (limit > FREE_RETRIES) st->retries_left -= limit;
+        if (at != ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER) return at;
+    }
+}
+
 mt_rc mt_regex_find(const mt_regex *re, mt_regex_state *st, const char *s, size_t n, size_t from, bool *found, size_t *start,
                     size_t *end, mt_err *err)
 {
-    const UChar *p = (const UChar *)s;
-    int at = onig_search_with_param(re->re, p, p + n, p + from, p + n, st->region, ONIG_OPTION_NONE, st->param);
+    int at = search(re, st, (const UChar *)s, n, from);
     *found = at >= 0;
     if (at == ONIG_MISMATCH) return MT_OK;
+    if (at == ONIGERR_RETRY_LIMIT_IN_SEARCH_OVER)
+        return mt_fail(err, MT_ERANGE, "a regular expression of the tokenizer backtracks too much on a text of %zu bytes",
+                       st->text_bytes ? st->text_bytes : n);
     if (at < 0) return onig_fail(at, NULL, "of the tokenizer", err);
     *start = (size_t)st->region->beg[0];
     *end = (size_t)st->region->end[0];

@@ -242,6 +242,7 @@ static mt_rc build_unigram(spm *s, mt_err *err)
         const mt_vocab_token *t = &m->vocab.tokens[i];
         uint8_t type = s->tok->piece_types[i];
         u->scores[i] = type == MT__PIECE_USER_DEFINED ? (float)t->n * highest - 0.1 : (double)s->scores[i];
+        rc = mt__unigram_check_length(t->n, s->what, err);
         if (type == MT__PIECE_NORMAL || type == MT__PIECE_USER_DEFINED) keys[n++] = (mt_trie_key){ t->s, t->n, (int32_t)i };
     }
     u->unk_score = lowest - 10.0f;

@@ -128,6 +128,7 @@ mt_rc mt_tokenizer_encode(const mt_tokenizer *tok, mt_tok_scratch *sc, const cha
     if (!mt_utf8_valid(text, n, &bad)) return mt_fail(err, MT_EFORMAT, "the text is not valid UTF-8 at byte %zu", bad);
     bool ranges = flags & MT_ENCODE_RANGES;
     call c = { .tok = tok, .sc = sc, .out = out, .ranges = ranges, .tracked = ranges || tok->needs_origin };
+    mt_regex_state_begin(sc->norm.regex, n);
     mt_rc rc = flags & MT_ENCODE_SPECIAL ? put_all(&c, &tok->prefix, 0, err) : MT_OK;
     if (!rc) rc = encode_text(&c, text, n, err);
     if (!rc && flags & MT_ENCODE_SPECIAL) rc = put_all(&c, &tok->suffix, n, err);

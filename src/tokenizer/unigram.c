@@ -117,6 +117,14 @@ static double as_the_reference_reads(double exact)
     return exact < 0 ? -value : value;
 }
 
+/* The search walks up to the longest token at each place of a text, so a token of any length would make it slow. */
+mt_rc mt__unigram_check_length(size_t n, const char *what, mt_err *err)
+{
+    enum { MAX_PIECE_BYTES = 1 << 10 };
+    if (n <= MAX_PIECE_BYTES) return MT_OK;
+    return mt_fail(err, MT_ERANGE, "%s: a token of %zu bytes; a Unigram model's have at most %d", what, n, MAX_PIECE_BYTES);
+}
+
 static mt_rc read_entry(mt_unigram *u, mt_vocab *vocab, mt_trie_key *keys, size_t i, const mt_value *v, const char *what,
                         mt_err *err)
 {
@@ -128,6 +136,7 @@ static mt_rc read_entry(mt_unigram *u, mt_vocab *vocab, mt_trie_key *keys, size_
     if (!isfinite(u->scores[i]))
         return mt_fail(err, MT_EFORMAT, "%s: the score of \"vocab\" entry %zu is not a finite number", what, i);
     if (u->scores[i] < u->unk_score) u->unk_score = u->scores[i];
+    MT_TRY(mt__unigram_check_length(token->str.n, what, err));
     keys[i] = (mt_trie_key){ token->str.s, token->str.n, (int32_t)i };
     return mt_vocab_add(vocab, token->str.s, token->str.n, (int64_t)i, err);
 }

@@ -1,6 +1,6 @@
 #include "tokenizer/vocab.h"
 
-#include "base/rng.h"
+#include "base/hash.h"
 
 #include <string.h>
 
@@ -8,7 +8,7 @@ enum { MAX_TOKENS = 1 << 23, MAX_TOKEN_BYTES = 1 << 16 };
 
 static uint32_t *find_slot(const mt_vocab *v, const char *s, size_t n)
 {
-    size_t mask = v->n_slots - 1, at = mt_hash(s, n, 0) & mask;
+    size_t mask = v->n_slots - 1, at = mt_hash_keyed(s, n) & mask;
     for (;; at = (at + 1) & mask) {
         if (!v->slots[at]) return &v->slots[at];
         const mt_vocab_token *t = &v->tokens[v->slots[at] - 1];

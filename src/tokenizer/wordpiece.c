@@ -19,21 +19,24 @@ static size_t count_chars(const char *s, size_t n)
     return chars;
 }
 
-/* The longest token s starts with; 0 if none. */
-static size_t longest_piece(const mt_word_model *m, mt_word_model_state *st, const char *s, size_t n, bool first, int32_t *id)
+/* The longest token s starts with, after the prefix where it is not the first; 0 if none. */
+static size_t longest_piece(const mt_word_model *m, const char *s, size_t n, bool first, int32_t *id)
 {
-    size_t n_prefix = first ? 0 : m->wordpiece.n_prefix, most = n < m->vocab.longest ? n : m->vocab.longest;
-    memcpy(st->piece, m->wordpiece.prefix, n_prefix);
-    memcpy(st->piece + n_prefix, s, most);
-    for (size_t len = most; len; len--) {
-        if (len < n && ((unsigned char)s[len] & 0xc0) == 0x80) continue;
-        *id = mt_vocab_id(&m->vocab, st->piece, n_prefix + len);
-        if (*id >= 0) return len;
+    const mt_wordpiece *w = &m->wordpiece;
+    if (!first && !w->has_inner) return 0;
+    size_t best = 0;
+    uint32_t at = first ? 0 : w->inner;
+    for (size_t i = 0; i < n; i++) {
+        at = mt_trie_step(&w->trie, at, (uint8_t)s[i]);
+        if (!at) break;
+        if (w->trie.nodes[at].value < 0) continue;
+        best = i + 1;
+        *id = m->vocab.tokens[w->trie.nodes[at].value].id;
     }
-    return 0;
+    return best;
 }
 
-mt_rc mt__wordpiece_encode(const mt_word_model *m, mt_word_model_state *st, const char *s, size_t n, mt_pieces *out, mt_err *err)
+mt_rc mt__wordpiece_encode(const mt_word_model *m, const char *s, size_t n, mt_pieces *out, mt_err *err)
 {
     int32_t id;
     if (m->kind == MT_WORD_MODEL_WORDLEVEL) {
@@ -42,9 +45,8 @@ mt_rc mt__wordpiece_encode(const mt_word_model *m, mt_word_model_state *st, cons
     }
     if (count_chars(s, n) > m->wordpiece.max_chars) return put_unknown(m, n, out, err);
     size_t before = out->n;
-    MT_TRY(mt_grow(&st->piece, &st->cap_piece, m->wordpiece.n_prefix + n, 1, err));
     for (size_t i = 0; i < n;) {
-        size_t len = longest_piece(m, st, s + i, n - i, i == 0, &id);
+        size_t len = longest_piece(m, s + i, n - i, i == 0, &id);
         if (!len) {
             out->n = before;
             return put_unknown(m, n, out, err);
@@ -53,6 +55,24 @@ mt_rc mt__wordpiece_encode(const mt_word_model *m, mt_word_model_state *st, cons
         i += len;
     }
     return MT_OK;
+}
+
+/* The vocabulary as a trie, and the node that the prefix leads to. */
+static mt_rc build_trie(mt_wordpiece *w, const mt_vocab *vocab, const char *what, mt_err *err)
+{
+    size_t n = 0;
+    mt_trie_key *keys = mt_calloc(vocab->n, sizeof *keys);
+    if (!keys) return mt_fail(err, MT_ENOMEM, "%s: no host memory for %zu tokens", what, vocab->n);
+    for (size_t i = 0; i < vocab->n; i++)
+        if (vocab->tokens[i].n) keys[n++] = (mt_trie_key){ vocab->tokens[i].s, vocab->tokens[i].n, (int32_t)i };
+    mt_rc rc = mt_trie_build(&w->trie, keys, n, err);
+    mt_free(keys);
+    w->has_inner = !rc;
+    for (size_t i = 0; i < w->n_prefix && w->has_inner; i++) {
+        w->inner = mt_trie_step(&w->trie, w->inner, (uint8_t)w->prefix[i]);
+        w->has_inner = w->inner != 0;
+    }
+    return rc;
 }
 
 mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab *vocab, bool whole_words, const char *what,
@@ -71,5 +91,6 @@ mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab 
     w->prefix = mt_strndup(prefix ? prefix->str.s : "##", prefix ? prefix->str.n : 2);
     w->n_prefix = prefix ? prefix->str.n : 2;
     w->max_chars = (size_t)max_chars;
-    return w->prefix ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    if (!w->prefix) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    return build_trie(w, vocab, what, err);
 }
