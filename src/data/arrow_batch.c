@@ -17,6 +17,7 @@ typedef struct loader {
     size_t body_n;
     bool compressed;
     mt_codec codec;
+    size_t unpacked; /* bytes that have been, as they are in the file */
     const mt_record_bytes *src;
     mt_err *err;
 } loader;
@@ -38,6 +39,10 @@ static mt_rc unpack(loader *l, const ar_field *f, ar_bytes *b)
     b->n -= 8;
     if (whole == -1) return MT_OK;
     if (whole < 0 || whole > MT_CODEC_MAX_BYTES) return bad(l, f, "a buffer that would unpack to more than 1 GiB");
+    /* Buffers that overlap could unpack the same bytes again and again. */
+    l->unpacked += b->n;
+    if (!mt__codec_can_unpack(l->codec, b->n, (size_t)whole) || l->unpacked > l->body_n)
+        return bad(l, f, "a buffer that would unpack to more than its bytes can hold");
     uint8_t *out = mt_arena_alloc(&l->batch->arena, (size_t)whole);
     if (!out) return no_memory(l);
     if (mt__decompress(l->codec, b->p, b->n, out, (size_t)whole, l->err))

@@ -40,6 +40,7 @@ typedef struct builder {
     const mt_record_bytes *src;
     ar_schema *schema;
     int depth;
+    size_t name_bytes;
     mt_err *err;
 } builder;
 
@@ -206,6 +207,9 @@ static mt_rc read_field(builder *b, ar_field *f, mt_flat_table t)
     const char *name = mt__flat_string(t, 0, &n);
     if (++b->depth > MAX_DEPTH) return bad(b, f, "nested too deep");
     if (name && !mt_utf8_valid(name, n, NULL)) return bad(b, f, "a name that is not UTF-8");
+    /* Many fields of a flat buffer can point to one name, and each copies it. */
+    b->name_bytes += name ? n : 0;
+    if (b->name_bytes > t.buf->size) return bad(b, f, "columns have longer names than the schema");
     f->name = mt_arena_strndup(b->src->keep, name ? name : "", name ? n : 0);
     f->name_n = name ? n : 0;
     if (!f->name) return mt_fail(b->err, MT_ENOMEM, "%s: no memory for the schema", b->src->path);

@@ -16,6 +16,15 @@ const char *mt__codec_name(mt_codec codec)
     return names[codec];
 }
 
+/* The most that one byte can stand for: snappy copies 64 bytes with 3, deflate 258 with 2 bits, zstd a block of 128 KiB with 4,
+ * LZ4 255 with each, brotli a window of 16 MiB. */
+bool mt__codec_can_unpack(mt_codec codec, size_t n, size_t out_n)
+{
+    static const size_t most[] = { 1, 22, 1032, 32768, 255, 255, 255, 16 << 20 };
+    size_t reach;
+    return !mt_mul_size(n, most[codec], &reach) || out_n <= reach || out_n - reach <= 64;
+}
+
 static bool copy_exact(const uint8_t *in, size_t n, uint8_t *out, size_t out_n)
 {
     if (n != out_n) return false;

@@ -20,6 +20,9 @@ enum { MT_CODEC_MAX_BYTES = 1 << 30 };
 
 const char *mt__codec_name(mt_codec codec);
 
+/* True if n bytes of this format can unpack to out_n.  Ask before allocating memory for them. */
+bool mt__codec_can_unpack(mt_codec codec, size_t n, size_t out_n);
+
 /* Exactly out_n bytes from in; fewer or more is a format error. */
 mt_rc mt__decompress(mt_codec codec, const uint8_t *in, size_t n, uint8_t *out, size_t out_n, mt_err *err);
 

@@ -4,6 +4,7 @@
  * Every field is a string: CSV has no types and no null, and an answer of "42" must stay text.  Lines end with
  * LF, CRLF or CR; blank ones are passed over.  Names come out as pandas makes them: "Unnamed: 0" for an
  * empty one, "a.1" for the second "a". */
+#include "base/hash.h"
 #include "base/utf8.h"
 #include "data/formats.h"
 
@@ -162,30 +163,37 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
     return MT_OK;
 }
 
-/* Names are compared with each other; a header is a few names, never this many. */
-enum { MAX_COLUMNS = 4096 };
+/* A header is a few names, never this many. */
+enum { MAX_COLUMNS = 4096, SLOTS = 2 * MAX_COLUMNS };
 
-/* Its index; the number of names: there is none of that name. */
-static size_t find_name(const mt_name_list *names, const char *s)
+/* The names so far. */
+typedef struct header_names {
+    uint16_t slots[SLOTS];    /* 1 + the index of each, by hash */
+    int n_again[MAX_COLUMNS]; /* the last number tried for a repeated name, so that the next one does not start at 1 */
+} header_names;
+
+/* Where the name is, or belongs. */
+static uint16_t *slot_of(header_names *h, const mt_name_list *names, const char *s)
 {
-    size_t i = 0;
-    while (i < names->n && strcmp(names->items[i], s) != 0) i++;
-    return i;
+    size_t at = mt_hash_keyed(s, strlen(s)) % SLOTS;
+    while (h->slots[at] && strcmp(names->items[h->slots[at] - 1], s) != 0) at = (at + 1) % SLOTS;
+    return &h->slots[at];
 }
 
-/* The second "a" becomes "a.1".  n_again[i] is the last number tried for column i's name: thousands of equal names would
- * otherwise each try all numbers before theirs. */
-static mt_rc add_column(csv_file *f, const char *s, size_t n, int n_again[MAX_COLUMNS], mt_err *err)
+/* The second "a" becomes "a.1". */
+static mt_rc add_column(csv_file *f, const char *s, size_t n, header_names *h, mt_err *err)
 {
     char *base = n ? mt_strndup(s, n) : mt_asprintf("Unnamed: %zu", f->columns.n);
     char *name = base ? mt_strdup(base) : NULL;
-    size_t first = base ? find_name(&f->columns, base) : 0;
-    while (name && find_name(&f->columns, name) < f->columns.n) {
+    size_t first = base ? *slot_of(h, &f->columns, base) : 0;
+    while (name && *slot_of(h, &f->columns, name)) {
         mt_free(name);
-        name = mt_asprintf("%s.%d", base, ++n_again[first]);
+        name = mt_asprintf("%s.%d", base, ++h->n_again[first - 1]);
     }
+    uint16_t *slot = name ? slot_of(h, &f->columns, name) : NULL;
     mt_rc rc =
         name ? mt__name_list_add(&f->columns, name, strlen(name), err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!rc) *slot = (uint16_t)f->columns.n;
     mt_free(base);
     mt_free(name);
     return rc;
@@ -209,15 +217,17 @@ static mt_rc read_header(csv_file *f, mt_err *err)
     if (f->p >= f->end) return MT_OK;
     mt_arena scratch = { 0 };
     const char *trouble;
-    int n_again[MAX_COLUMNS] = { 0 };
+    header_names *names = mt_calloc(1, sizeof *names);
+    if (!names) return mt_fail(err, MT_ENOMEM, "%s: no memory for the column names", f->src->path);
     mt_rc rc = read_row(f, &scratch, &trouble, err);
     if (!rc && trouble) rc = mt_fail(err, MT_EFORMAT, "%s, header: %s", f->src->path, trouble);
     if (!rc && f->n_fields > MAX_COLUMNS)
         rc = mt_fail(err, MT_EFORMAT, "%s: the header has %zu columns, at most %d are read", f->src->path, f->n_fields,
                      MAX_COLUMNS);
     for (size_t i = 0; !rc && i < f->n_fields; i++)
-        rc = add_column(f, f->fields[i].value.str.s, f->fields[i].value.str.n, n_again, err);
+        rc = add_column(f, f->fields[i].value.str.s, f->fields[i].value.str.n, names, err);
     mt_arena_free(&scratch);
+    mt_free(names);
     return rc ? rc : make_keys(f, err);
 }
 

@@ -31,6 +31,7 @@ typedef struct json_file {
     json_cursor at;
     mt_value_reader parser;
     mt_name_list columns;
+    size_t read_again; /* bytes that were read as part of a bad record and again afterwards */
 } json_file;
 
 static bool is_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
@@ -121,6 +122,21 @@ static bool resync(json_file *f)
     return false;
 }
 
+/* The reader takes the records after a truncated one for its parts, up to 512 levels of them, and then reads each again.  A few
+ * truncated records are an accident.  A file of nothing else would be read hundreds of times, so it is refused.  `passed`: bytes
+ * that the bad record took. */
+static mt_rc pass_bad_record(json_file *f, const char *from, size_t passed, bool *all, mt_err *err)
+{
+    enum { FREE_BYTES = 1 << 20, TIMES = 8 };
+    *all = !resync(f);
+    size_t moved = (size_t)(f->at.p - from), position = (size_t)(from - (const char *)f->src->data);
+    f->read_again += !*all && passed > moved ? passed - moved : 0;
+    if (f->read_again <= FREE_BYTES + TIMES * position) return MT_OK;
+    return mt_fail(err, MT_ERANGE,
+                   "%s, line %lld: too many records that are not valid JSON; is the file complete, one record after the other?",
+                   f->src->path, (long long)f->at.line);
+}
+
 static mt_rc next_in_stream(json_file *f, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)
 {
     pass_space(f);
@@ -129,7 +145,9 @@ static mt_rc next_in_stream(json_file *f, mt_arena *arena, mt_value *out, mt_rec
     size_t used;
     mt_rc rc = parse_here(f, arena, out, (size_t)(f->end - f->at.p), &used, err);
     if (rc == MT_EFORMAT) {
-        if (!resync(f)) advance(f, f->end); /* the last record is cut off: it is bad, and the end */
+        bool last;
+        MT_TRY(pass_bad_record(f, f->at.p, used, &last, err));
+        if (last) advance(f, f->end); /* the last record is cut off: it is bad, and the end */
         return mt__record_bad(where);
     }
     if (rc) return rc;
@@ -172,9 +190,11 @@ static mt_rc next_in_array(json_file *f, mt_arena *arena, mt_value *out, mt_reco
     where->line = f->at.line;
     size_t used;
     mt_rc rc = parse_here(f, arena, out, (size_t)(f->end - f->at.p), &used, err);
-    if (rc == MT_EFORMAT && resync(f)) {
+    if (rc == MT_EFORMAT) {
+        bool last;
+        MT_TRY(pass_bad_record(f, f->at.p, used, &last, err));
         f->at.need_comma = false;
-        return mt__record_bad(where);
+        if (!last) return mt__record_bad(where);
     }
     if (rc) return rc;
     advance(f, f->at.p + used);
