@@ -43,7 +43,13 @@ static bool is_data(const char *path)
 
 /* -- patterns -------------------------------------------------------------------------------------- */
 
-enum { MAX_PATH = 1024 };
+enum { MAX_PATH = 1024, MAX_PATTERN = 4096, MAX_MATCHING = 200 << 20 };
+
+/* A README can name many patterns for many files, so the work of matching them is counted. */
+typedef struct matching {
+    mt__files *files;
+    size_t work_left; /* bytes of a pattern times places in a path; 0: it took too long */
+} matching;
 
 /* Is c in the set that begins at pattern ("[a-z]", "[!0-9]")?  Returns what is behind it; NULL: it does not end. */
 static const char *match_set(const char *pattern, char c, bool *in)
@@ -62,14 +68,21 @@ static const char *match_set(const char *pattern, char c, bool *in)
     return *p ? p + 1 : NULL;
 }
 
-/* '*' and '?' stay within a folder; "**" does not.  at[j]: the pattern so far fits the first j bytes of the path.  One pass over
- * both, whatever a stranger's pattern looks like. */
-static bool fits(const char *pattern, const char *path)
+static bool count_work(size_t *left, size_t n)
 {
-    bool at[MAX_PATH + 2] = { true };
+    *left = n < *left ? *left - n : 0;
+    return *left > 0;
+}
+
+/* '*' and '?' stay within a folder; "**" does not.  at[j]: the pattern so far fits the first j bytes of the path.  One pass over
+ * both, whatever the pattern looks like; it ends as soon as no place fits. */
+static bool fits(const char *pattern, const char *path, size_t *work_left)
+{
+    bool at[MAX_PATH + 2] = { true }, any = true;
     size_t n = strlen(path);
     if (n > MAX_PATH) return false;
-    while (*pattern) {
+    while (*pattern && any) {
+        if (!count_work(work_left, n + 1)) return false;
         bool star = *pattern == '*', deep = star && pattern[1] == '*', folders = deep && pattern[2] == '/';
         const char *behind = pattern + (folders ? 3 : deep ? 2 : 1);
         bool before = false; /* a place at or before j was reached */
@@ -87,7 +100,7 @@ static bool fits(const char *pattern, const char *path)
             bool in = j > 0 && at[j - 1];
             if (in && *pattern == '[') {
                 behind = match_set(pattern, path[j - 1], &in);
-                if (!behind) return false;
+                if (!behind || !count_work(work_left, (size_t)(behind - pattern))) return false;
             } else if (in) {
                 in = *pattern == '?' ? path[j - 1] != '/' : *pattern == path[j - 1];
             }
@@ -95,16 +108,20 @@ static bool fits(const char *pattern, const char *path)
         }
         if (*pattern == '[' && !(behind = match_set(pattern, '/', &(bool){ false }))) return false;
         pattern = behind;
+        any = memchr(at, true, n + 1) != NULL;
     }
-    return at[n];
+    return !*pattern && at[n];
 }
 
-static size_t want_pattern(mt__files *f, const char *pattern)
+static size_t want_pattern(matching *m, const char *pattern)
 {
     size_t n = 0;
     if (strncmp(pattern, "./", 2) == 0) pattern += 2;
-    for (size_t i = 0; i < f->n; i++)
-        if (is_data(f->items[i].path) && fits(pattern, f->items[i].path)) f->items[i].wanted = true, n++;
+    if (strnlen(pattern, MAX_PATTERN + 1) > MAX_PATTERN) return 0; /* longer than any path */
+    for (size_t i = 0; i < m->files->n && m->work_left; i++) {
+        mt__file *f = &m->files->items[i];
+        if (is_data(f->path) && fits(pattern, f->path, &m->work_left)) f->wanted = true, n++;
+    }
     return n;
 }
 
@@ -170,32 +187,39 @@ static mt_rc which_config(const mt_yaml *configs, const mt__repo *repo, const ch
 }
 
 /* A pattern, or a list of them. */
-static size_t want_paths(mt__files *f, const mt_yaml *paths)
+static size_t want_paths(matching *m, const mt_yaml *paths)
 {
     size_t n = 0;
-    if (paths && paths->kind == MT_YAML_SCALAR) return want_pattern(f, paths->text);
+    if (paths && paths->kind == MT_YAML_SCALAR) return want_pattern(m, paths->text);
     if (!paths || paths->kind != MT_YAML_LIST) return 0;
     for (const mt_yaml_item *it = paths->items; it; it = it->next)
-        if (it->value->kind == MT_YAML_SCALAR) n += want_pattern(f, it->value->text);
+        if (it->value->kind == MT_YAML_SCALAR) n += want_pattern(m, it->value->text);
     return n;
 }
 
+static void note_split(mt_str *splits, const char *name, size_t n)
+{
+    char *word = splits->n < 400 ? mt_strndup(name, n < 100 ? n : 100) : NULL; /* for a message */
+    if (word && !(splits->s && strstr(splits->s, word)) && *word) mt_str_printf(splits, "%s%s", splits->n ? ", " : "", word);
+    mt_free(word);
+}
+
 /* data_files of a configuration; `splits` collects what there is. */
-static size_t want_split(mt__files *f, const mt_yaml *data_files, const char *split, mt_str *splits)
+static size_t want_split(matching *m, const mt_yaml *data_files, const char *split, mt_str *splits)
 {
     bool plain = data_files && (data_files->kind == MT_YAML_SCALAR || (data_files->kind == MT_YAML_LIST && data_files->items &&
                                                                        data_files->items->value->kind == MT_YAML_SCALAR));
     size_t n = 0;
     if (plain) {
         mt_str_puts(splits, "train");
-        return strcmp(split, "train") == 0 ? want_paths(f, data_files) : 0;
+        return strcmp(split, "train") == 0 ? want_paths(m, data_files) : 0;
     }
     for (const mt_yaml_item *it = data_files ? data_files->items : NULL; it; it = it->next) {
         bool map = data_files->kind == MT_YAML_MAP; /* {train: pattern} */
         const char *name = map ? it->key->text : get_text(it->value, "split");
         if (!name) name = "train";
-        mt_str_printf(splits, "%s%s", splits->n ? ", " : "", name);
-        if (strcmp(name, split) == 0) n += want_paths(f, map ? it->value : get(it->value, "path"));
+        note_split(splits, name, strnlen(name, 100));
+        if (strcmp(name, split) == 0) n += want_paths(m, map ? it->value : get(it->value, "path"));
     }
     return n;
 }
@@ -215,8 +239,9 @@ static const struct {
 static const char *sharded_split(const char *path, size_t *n)
 {
     if (strncmp(path, "data/", 5) != 0) return NULL;
+    size_t work_left = SIZE_MAX; /* the pattern is our own and short */
     for (const char *p = path + 5; (p = strchr(p, '-')); p++)
-        if (fits("-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]**", p)) {
+        if (fits("-[0-9][0-9][0-9][0-9][0-9]-of-[0-9][0-9][0-9][0-9][0-9]**", p, &work_left)) {
             *n = (size_t)(p - path - 5);
             return path + 5;
         }
@@ -259,14 +284,6 @@ static bool is_below(const char *path, const char *folder)
 {
     size_t n = strlen(folder);
     return !n || (strncmp(path, folder, n) == 0 && path[n] == '/');
-}
-
-static void note_split(mt_str *splits, const char *name, size_t n)
-{
-    char *word = mt_strndup(name, n);
-    if (word && !(splits->s && strstr(splits->s, word)) && splits->n < 400)
-        mt_str_printf(splits, "%s%s", splits->n ? ", " : "", word);
-    mt_free(word);
 }
 
 static size_t want_sharded(mt__files *f, const char *split, mt_str *splits)
@@ -340,8 +357,16 @@ mt_rc mt__choose_data(mt__files *f, const mt__repo *repo, const char *readme, si
     const mt_yaml *data_files = get(config, "data_files");
     const char *below = *folder ? folder : config ? get_text(config, "data_dir") : subset;
     if (!rc) {
-        size_t n = data_files ? want_split(f, data_files, split, &splits) : want_by_name(f, below ? below : "", split, &splits);
-        if (!n) rc = no_files(f, repo, split, &splits, err);
+        matching m = { f, MAX_MATCHING };
+        size_t n = data_files ? want_split(&m, data_files, split, &splits) : want_by_name(f, below ? below : "", split, &splits);
+        if (!m.work_left)
+            rc = mt_fail(
+                err, MT_ERANGE,
+                "dataset %s: the file patterns in its README take too long to match with its %zu files; set \"folder\" to "
+                "one of its folders in dataset_info.json",
+                repo->name, f->n);
+        else if (!n)
+            rc = no_files(f, repo, split, &splits, err);
         keep_one_kind(f);
     }
     mt_str_free(&splits);

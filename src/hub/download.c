@@ -12,6 +12,7 @@
 #include "hub/partial.h"
 
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <time.h>
@@ -34,6 +35,8 @@ typedef struct job {
     const mt__repo *repo;
     item *items;
     size_t n;
+    item **live; /* begun and not COMPLETE, in order: a few, however large n is */
+    size_t n_live, n_begun;
     pthread_mutex_t lock; /* of everything below, and of items' state, next and part.done */
     mt_err error;         /* the first one */
     atomic_bool stop;
@@ -270,17 +273,29 @@ static mt_rc mark(span *s, bool *last, mt_err *err)
 
 typedef enum turn { TURN_PIECE, TURN_FINISH, TURN_WAIT, TURN_END } turn;
 
+static void drop_complete(job *j)
+{
+    size_t n = 0;
+    for (size_t i = 0; i < j->n_live; i++)
+        if (j->live[i]->state != COMPLETE) j->live[n++] = j->live[i];
+    j->n_live = n;
+}
+
 /* What to do next.  Only files that another process has are waited for. */
 static turn next_turn(job *j, span *s, item **to_finish, mt_err *err, mt_rc *rc)
 {
     bool waits = false;
-    for (size_t i = 0; i < j->n; i++)
-        if (take_piece(j, &j->items[i], s)) return TURN_PIECE;
-    for (size_t i = 0; i < j->n; i++) {
-        item *it = &j->items[i];
+    drop_complete(j);
+    for (size_t i = 0; i < j->n_live; i++)
+        if (take_piece(j, j->live[i], s)) return TURN_PIECE;
+    for (size_t i = 0; i < j->n_live || j->n_begun < j->n; i++) {
+        if (i == j->n_live) j->live[j->n_live++] = &j->items[j->n_begun++];
+        item *it = j->live[i];
         if (it->state != WAITING) continue;
         if ((*rc = open_item(j, it, err))) return TURN_END;
         waits = waits || it->state == WAITING;
+        if (it->state == COMPLETE && i + 1 == j->n_live)
+            j->n_live--, i--; /* the cache has it, as it may have most of a large set */
         if (it->state != OPEN) continue;
         if (it->part.n_done == it->part.n_pieces) return *to_finish = it, TURN_FINISH; /* empty, or whole from an earlier run */
         if (take_piece(j, it, s)) return TURN_PIECE;
@@ -387,22 +402,50 @@ static mt_rc check_room(const job *j, mt_err *err)
                    j->repo->name, mt_bytes_text(need).s, j->hub->at.cache, mt_bytes_text(free_bytes).s);
 }
 
+static int by_hash(const void *pa, const void *pb)
+{
+    const mt__file *a = *(mt__file *const *)pa, *b = *(mt__file *const *)pb;
+    int c = strcmp(a->hash, b->hash);
+    return c ? c : a < b ? -1 : a > b; /* of equal ones the first in the list */
+}
+
+/* The wanted files by content; first[i]: files->items[i] is wanted, and the first of its content. */
+static mt_rc find_first(const mt__files *files, bool *first, mt_err *err)
+{
+    size_t n = 0;
+    const mt__file **sorted = mt_calloc(files->n + 1, sizeof *sorted);
+    if (!sorted) return mt_fail(err, MT_ENOMEM, "no host memory for a download");
+    for (size_t i = 0; i < files->n; i++)
+        if (files->items[i].wanted) sorted[n++] = &files->items[i];
+    qsort(sorted, n, sizeof *sorted, by_hash);
+    for (size_t i = 0; i < n; i++) first[sorted[i] - files->items] = !i || strcmp(sorted[i]->hash, sorted[i - 1]->hash) != 0;
+    mt_free(sorted);
+    return MT_OK;
+}
+
+static mt_rc list_items(job *j, const mt__files *files, mt_err *err)
+{
+    bool *first = mt_calloc(files->n + 1, sizeof *first);
+    j->items = mt_calloc(files->n + 1, sizeof *j->items);
+    j->live = mt_calloc(files->n + 1, sizeof *j->live);
+    mt_rc rc =
+        first && j->items && j->live ? find_first(files, first, err) : mt_fail(err, MT_ENOMEM, "no host memory for a download");
+    for (size_t i = 0; !rc && i < files->n; i++) {
+        if (!first[i]) continue;
+        j->items[j->n++] = (item){ .file = &files->items[i], .lock = -1, .part = { .fd = -1 } };
+        j->total_bytes += files->items[i].size;
+    }
+    mt_free(first);
+    return rc;
+}
+
 static mt_rc prepare(job *j, const mt__files *files, mt_err *err)
 {
     char *blobs = mt_path_join(j->repo->folder, "blobs");
     mt_rc rc = blobs ? mt__make_dirs(blobs, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
     mt_free(blobs);
     MT_TRY(rc);
-    j->items = mt_calloc(files->n + 1, sizeof *j->items);
-    if (!j->items) return mt_fail(err, MT_ENOMEM, "no host memory for a download");
-    for (size_t i = 0; i < files->n; i++) {
-        const mt__file *f = &files->items[i];
-        bool twice = false;
-        for (size_t k = 0; k < j->n; k++) twice = twice || strcmp(j->items[k].file->hash, f->hash) == 0;
-        if (!f->wanted || twice) continue;
-        j->items[j->n++] = (item){ .file = f, .lock = -1, .part = { .fd = -1 } };
-        j->total_bytes += f->size;
-    }
+    MT_TRY(list_items(j, files, err));
     return check_room(j, err);
 }
 
@@ -425,5 +468,6 @@ mt_rc mt__download(mt_hub *hub, const mt__repo *repo, const mt__files *files, mt
     if (!rc) add_progress(&j, 0, true);
     for (size_t i = 0; i < j.n; i++) close_item(&j.items[i]);
     mt_free(j.items);
+    mt_free(j.live);
     return rc;
 }
