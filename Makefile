@@ -5,7 +5,7 @@ PREFIX ?= /usr/local
 # Where the preset builds (CMakePresets.json); not for the user to say.
 override BUILD := $(if $(filter release,$(PRESET)),build,build-$(PRESET))
 
-.PHONY: all build configure deps demo tests test test-asan test-tsan test-cuda soak analyze install package format clean help
+.PHONY: all build configure deps demo tests test test-asan test-tsan test-cuda soak analyze fuzz install package format clean help
 
 all: build
 
@@ -49,6 +49,10 @@ soak: tests
 analyze: configure
 	@BUILD=$(BUILD) scripts/analyze.sh
 
+MINUTES ?= 10
+fuzz: deps
+	@JOBS=$(JOBS) scripts/fuzz.sh $(MINUTES)
+
 install: build
 	@cmake --build --preset $(PRESET) -j $(JOBS) --target manual
 	cmake --install $(BUILD) --prefix $(PREFIX)
@@ -69,5 +73,6 @@ help:
 	@echo "make test-cuda  the same ops and models on this machine's GPU"
 	@echo "make soak       the long runs"
 	@echo "make analyze    GCC's analyzer and clang-tidy over the sources"
+	@echo "make fuzz       every fuzz target, MINUTES=10 in all (needs clang)"
 	@echo "make install    into PREFIX (default /usr/local)"
 	@echo "make package    a relocatable tarball with the libraries a bare server lacks"

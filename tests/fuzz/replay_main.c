@@ -1,11 +1,26 @@
-/* Runs a fuzz target over files and folders of them: the corpus becomes an ordinary test. */
+/* Runs a fuzz target over files and folders of them, with the limits of fuzzing and with those of production: the corpus becomes
+ * an ordinary test.  If the target has a generator, its first MT_GENERATED (100) inputs follow. */
+#include "harness.h"
+
 #include <dirent.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+void fuzz_run(const uint8_t *data, size_t n, bool production);
+
+/* From an exact allocation, so that a sanitizer sees a read past the end. */
+static int run_both(const uint8_t *data, size_t n)
+{
+    uint8_t *exact = malloc(n ? n : 1);
+    if (!exact) return fprintf(stderr, "no memory\n"), 1;
+    for (size_t i = 0; i < n; i++) exact[i] = data[i];
+    fuzz_run(exact, n, false);
+    fuzz_run(exact, n, true);
+    free(exact);
+    return 0;
+}
 
 static int replay_file(const char *path)
 {
@@ -19,13 +34,9 @@ static int replay_file(const char *path)
     }
     fclose(f);
     if (!data) return fprintf(stderr, "no memory for %s\n", path), 1;
-    uint8_t *exact = malloc(n ? n : 1); /* so that a sanitizer sees a read past the end */
-    if (!exact) return 1;
-    for (size_t i = 0; i < n; i++) exact[i] = data[i];
+    int failed = run_both(data, n);
     free(data);
-    LLVMFuzzerTestOneInput(exact, n);
-    free(exact);
-    return 0;
+    return failed;
 }
 
 static int replay(const char *path, int *n_files)
@@ -50,6 +61,14 @@ int main(int argc, char **argv)
 {
     int failed = 0, n_files = 0;
     for (int i = 1; i < argc; i++) failed |= replay(argv[i], &n_files);
-    printf("%d inputs replayed\n", n_files);
+    const char *given = getenv("MT_GENERATED");
+    int n_made = !fuzz_generate ? 0 : given ? atoi(given) : 100;
+    for (int i = 0; i < n_made; i++) {
+        mt_str made = { 0 };
+        fuzz_generate(&(fuzz_rng){ .state = (uint64_t)i }, &made);
+        failed |= run_both((const uint8_t *)made.s, made.n);
+        mt_str_free(&made);
+    }
+    printf("%d inputs replayed, %d made\n", n_files, n_made);
     return failed || !n_files;
 }
