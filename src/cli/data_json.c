@@ -63,8 +63,8 @@ static mt_rc put_sample(mt_str *out, const mt_feed *f, int64_t i, mt_err *err)
     int64_t n = mt_store_length(store, sample);
     int32_t *ids = mt_calloc((size_t)n + 1, sizeof *ids), *labels = mt_calloc((size_t)n + 1, sizeof *labels);
     mt_rc rc = ids && labels ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a sample");
+    if (!rc) rc = mt_store_read(store, sample, ids, labels, err);
     if (!rc) {
-        mt_store_read(store, sample, ids, labels);
         mt_str_puts(out, i ? ",\n    {\"input_ids\": [" : "\n    {\"input_ids\": [");
         for (int64_t k = 0; k < n; k++) mt_str_printf(out, "%s%d", k ? ", " : "", ids[k]);
         mt_str_puts(out, "], \"labels\": [");
