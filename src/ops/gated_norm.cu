@@ -3,9 +3,8 @@
  * dz = dy * w * xh * silu'(z).
  *
  * Shapes: x, z, y, dy, dx, dz [N, H, D]; w, dw [D].  Bytes moved: every row once (backward finds r again).
- * A warp has a row of a head and walks over it V elements at a time.  Heads that 32 lanes take at once are read once, BATCH of
- * them on their way together; what wider ones need twice is in the cache. In backward a block has ITEMS of them; its warps'
- * shares of dw are added in order, then the blocks' by a second kernel. */
+ * A warp has a row of a head and walks over it V elements at a time; heads are narrow, so what it reads twice is in the cache.
+ * In backward a block has ITEMS of them; its warps' shares of dw are added in order, then the blocks' by a second kernel. */
 #include "ops/ops_cuda.cuh"
 
 enum { WARPS = 8, THREADS = 32 * WARPS, ITEMS = 64 }; /* ITEMS: as many as the scratch counts with */
@@ -111,124 +110,10 @@ template <typename T, int V> __global__ void __launch_bounds__(THREADS) backward
     }
 }
 
-/* -- heads that a warp takes at once: a lane has V elements of BATCH rows ------------------------------ */
-
-enum { BATCH = 4 };
-
-template <typename T, int V> struct batch {
-    vec<T, V> v[BATCH];
-
-    /* Item n of the batch is `at` + n WARPS, if that is below `end`; where it starts: start(item). */
-    template <typename START>
-    __device__ __forceinline__ void load(const mt_gated_norm &a, const void *p, int64_t at, int64_t end, int64_t d, START start)
-    {
-#pragma unroll
-        for (int n = 0; n < BATCH; n++) {
-            v[n] = {};
-            if (at + n * WARPS < end && d < a.D) v[n] = ::load<T, V>((const T *)p + start(item_at(a, at + n * WARPS)) + d);
-        }
-    }
-};
-
-template <typename T, int V> __device__ __forceinline__ float rstd_of(const mt_gated_norm &a, const vec<T, V> &x)
-{
-    float sum = 0;
-#pragma unroll
-    for (int e = 0; e < V; e++) sum += to_f32(x.at[e]) * to_f32(x.at[e]);
-    return rsqrtf(warp_sum(sum) / (float)a.D + a.eps);
-}
-
-template <typename T, int V> __global__ void __launch_bounds__(THREADS) narrow_forward_kernel(mt_gated_norm a)
-{
-    int64_t at = (int64_t)blockIdx.x * WARPS * BATCH + threadIdx.x / 32, end = a.N * a.H, d = (int64_t)(threadIdx.x % 32) * V;
-    batch<T, V> x, z;
-    x.load(a, a.x, at, end, d, [](item p) { return p.x; });
-    z.load(a, a.gate, at, end, d, [](item p) { return p.z; });
-    vec<T, V> w = {};
-    if (d < a.D) w = load<T, V>((const T *)a.w + d);
-#pragma unroll
-    for (int n = 0; n < BATCH; n++) {
-        float r = rstd_of<T, V>(a, x.v[n]), slope;
-        if (at + n * WARPS >= end || d >= a.D) continue;
-        vec<T, V> y;
-#pragma unroll
-        for (int e = 0; e < V; e++)
-            y.at[e] = from_f32<T>(product(to_f32(x.v[n].at[e]), r, to_f32(w.at[e]), silu(to_f32(z.v[n].at[e]), &slope)));
-        store<T, V>((T *)a.y + item_at(a, at + n * WARPS).y + d, y);
-    }
-}
-
-/* One row of a head, in registers; dw: this lane's sums. */
-template <typename T, int V>
-__device__ __forceinline__ void narrow_backward(const mt_gated_norm &a, const vec<T, V> &x, const vec<T, V> &z,
-                                                const vec<T, V> &dy, const vec<T, V> &w, float (&dw)[V], const item &p, int64_t d,
-                                                bool mine)
-{
-    float r = rstd_of<T, V>(a, x), sum = 0, slope[V], act[V];
-#pragma unroll
-    for (int e = 0; e < V; e++) {
-        act[e] = silu(to_f32(z.at[e]), &slope[e]);
-        float uxh = to_f32(dy.at[e]) * act[e] * (to_f32(x.at[e]) * r);
-        sum += to_f32(w.at[e]) * uxh;
-        dw[e] += uxh;
-    }
-    float mean = warp_sum(sum) / (float)a.D;
-    if (!mine) return;
-    vec<T, V> dx, dz, y;
-#pragma unroll
-    for (int e = 0; e < V; e++) {
-        float in = to_f32(x.at[e]), xh = in * r, weight = to_f32(w.at[e]), g = to_f32(dy.at[e]);
-        dx.at[e] = from_f32<T>(r * (weight * g * act[e] - xh * mean));
-        dz.at[e] = from_f32<T>(g * weight * xh * slope[e]);
-        y.at[e] = from_f32<T>(product(in, r, weight, act[e]));
-    }
-    store<T, V>((T *)a.dx + p.dx + d, dx);
-    store<T, V>((T *)a.dgate + p.dz + d, dz);
-    if (a.y) store<T, V>((T *)a.y + p.y + d, y);
-}
-
-template <typename T, int V> __global__ void __launch_bounds__(THREADS) narrow_backward_kernel(mt_gated_norm a)
-{
-    __shared__ float shares[WARPS][32 * V];
-    int64_t from = (int64_t)blockIdx.x * ITEMS, end = from + ITEMS < a.N * a.H ? from + ITEMS : a.N * a.H;
-    int warp = threadIdx.x / 32, d = (int)threadIdx.x % 32 * V;
-    float dw[V] = {};
-    vec<T, V> w = {};
-    if (d < a.D) w = load<T, V>((const T *)a.w + d);
-    for (int64_t at = from + warp; at < end; at += WARPS * BATCH) {
-        batch<T, V> x, z, dy;
-        x.load(a, a.x, at, end, d, [](item p) { return p.x; });
-        z.load(a, a.gate, at, end, d, [](item p) { return p.z; });
-        dy.load(a, a.dy, at, end, d, [](item p) { return p.y; });
-#pragma unroll
-        for (int n = 0; n < BATCH; n++) {
-            bool mine = at + n * WARPS < end && d < a.D;
-            narrow_backward<T, V>(a, x.v[n], z.v[n], dy.v[n], w, dw, item_at(a, at + n * WARPS), d, mine);
-        }
-    }
-#pragma unroll
-    for (int e = 0; e < V; e++) shares[warp][d + e] = dw[e];
-    __syncthreads();
-    for (int64_t k = threadIdx.x; k < a.D; k += THREADS) {
-        float sum = 0;
-        for (int n = 0; n < WARPS; n++) sum += shares[n][k];
-        ((float *)a.scratch)[(int64_t)blockIdx.x * a.D + k] = sum;
-    }
-}
-
-/* -- launching ------------------------------------------------------------------------------------- */
-
 template <typename T, int V> static void launch(mt_stream *s, const mt_gated_norm *a, bool back)
 {
     int64_t items = a->N * a->H;
     size_t shared = (size_t)(WARPS * a->D) * sizeof(float);
-    if (V > 1 && a->D <= 32 * V) {
-        if (back)
-            narrow_backward_kernel<T, V><<<(unsigned)div_up(items, ITEMS), THREADS, 0, mt_cuda_raw(s)>>>(*a);
-        else
-            narrow_forward_kernel<T, V><<<(unsigned)div_up(items, WARPS * BATCH), THREADS, 0, mt_cuda_raw(s)>>>(*a);
-        return;
-    }
     if (!back) {
         forward_kernel<T, V><<<(unsigned)div_up(items, WARPS), THREADS, 0, mt_cuda_raw(s)>>>(*a);
         return;

@@ -1,12 +1,12 @@
-/* grouped_linear.cu - a product per expert over its packed rows: every shape and both dtypes, in fp32 on the plain cores; and
- * the choice of the tensor-core kernels (grouped_tiles.cu) where they fit, by shapes and alignment alone.
+/* grouped_linear.cu - a product per expert over its packed rows: every shape and both dtypes, in fp32 on the plain cores; and the choice of
+ * the tensor-core kernels (grouped_tiles.cu) where they fit, by shapes and alignment alone.
  *
  *   forward   y  = x w' (+ b)      x rows gathered in the loader if they are tokens
  *   dx        dx = dy w            dy rows likewise
  *   dw        dw (+)= dy' x        the summed dimension is the expert's rows, ascending
  *
- * A block of 256 threads makes 64 x 64 tiles of the result, 4 x 4 per thread, 16 deep.  Each element is one sum in ascending
- * order of the summed index: repeatable, and the same however experts are cut into calls. */
+ * A block of 256 threads makes 64 x 64 tiles of the result, 4 x 4 per thread, 16 deep.  Each element is one sum in ascending order of
+ * the summed index: repeatable, and the same however experts are cut into calls. */
 #include "ops/grouped_linear.cuh"
 
 enum { TILE = 64, DEPTH = 16, THREADS = 256, BLOCKS_PER_SM = 3 };
@@ -73,17 +73,16 @@ __device__ __forceinline__ void fetch(float left[DEPTH][TILE + 4], float right[D
     }
 }
 
-template <typename T, grouped_product KIND>
-__global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) plain_kernel(mt_grouped_linear a)
+template <typename T, grouped_product KIND> __global__ void __launch_bounds__(THREADS, BLOCKS_PER_SM) plain_kernel(mt_grouped_linear a)
 {
     __shared__ int32_t starts[MT_ROUTE_EXPERTS + 1];
     __shared__ float left[DEPTH][TILE + 4], right[DEPTH][TILE + 4];
-    grouped_cut cut = { TILE, TILE, (int)(((KIND == FORWARD ? a.N : a.K) + TILE - 1) / TILE), 1, 0 };
+    int row_tiles = (int)((a.N + TILE - 1) / TILE), col_tiles = (int)(((KIND == FORWARD ? a.N : a.K) + TILE - 1) / TILE);
     int i0 = threadIdx.x / 16 * 4, j0 = threadIdx.x % 16 * 4;
-    count_tiles(starts, a, cut);
-    int n_tiles = all_tiles<KIND>(a, starts, cut);
-    for (int at = blockIdx.x; at < n_tiles; at += gridDim.x) {
-        grouped_tile t = find_tile<KIND>(a, starts, cut, at);
+    count_row_tiles(starts, a, TILE);
+    int64_t n_tiles = count_tiles<KIND>(a, starts, row_tiles, col_tiles);
+    for (int64_t at = blockIdx.x; at < n_tiles; at += gridDim.x) {
+        grouped_tile t = find_tile<KIND>(a, starts, row_tiles, col_tiles, TILE, TILE, at);
         int depth = KIND == TO_W ? t.rows : (int)(KIND == FORWARD ? a.K : a.N);
         float acc[4][4] = {};
         for (int k0 = 0; k0 < depth; k0 += DEPTH) {
@@ -117,8 +116,7 @@ template <typename T> __global__ void bias_kernel(mt_grouped_linear a)
     int64_t j = (int64_t)blockIdx.x * 32 + lane;
     float x = 0;
     if (j < a.N)
-        for (int i = begin + warp; i < end; i += BIAS_WARPS)
-            x += to_f32(((const T *)a.dy)[source_row(a, a.gather_dy, i) * a.N + j]);
+        for (int i = begin + warp; i < end; i += BIAS_WARPS) x += to_f32(((const T *)a.dy)[source_row(a, a.gather_dy, i) * a.N + j]);
     of_warp[warp][lane] = x;
     __syncthreads();
     if (warp || j >= a.N) return;

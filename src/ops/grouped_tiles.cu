@@ -1,30 +1,23 @@
 /* grouped_tiles.cu - grouped_linear.cu's three products on the tensor cores, for bf16 with fp32 sums.
  *
- * A block of 8 warps makes a tile of the result at a time, 128 rows high; on Hopper 256 columns wide by wgmma, elsewhere 128 by
- * mma.sync. Operands come in steps of 64 along the summed dimension, each row by cp.async: rows of tokens are gathered here, in
- * the loader, and no permuted copy of them exists.  A few steps are on their way while one is multiplied; the first steps of
- * the next tile are, while the results of this one are stored.
+ * A block of 8 warps makes a tile of the result at a time, 128 rows high; on Hopper 256 columns wide by wgmma, elsewhere 128 by mma.sync.
+ * Operands come in steps of 64 along the summed dimension, each row by cp.async: rows of tokens are gathered here, in the loader, and
+ * no permuted copy of them exists.  A few steps are on their way while one is multiplied; the first steps of the next tile are, while
+ * the results of this one are stored.
  *
  *               left operand                 right operand             result
  *   forward     x rows, deep                 w rows, deep              y  rows (+ bias), bf16
  *   dx          dy rows, deep                w columns, wide           dx rows, bf16
  *   dw          dy columns, wide             x columns, wide           dw, fp32, added to or written
  *
- * On Hopper two blocks are a pair: they make tiles of neighbouring rows of one expert, and each brings half of the weights of a
- * step into both shared memories by the bulk copy engine (TMA).  What is loaded from L2, which would bound the products, is a
- * third less.  Of an odd last row tile they make neighbouring columns, each with its own weights.  Not for dw, where both
- * operands are rows of tokens.
+ * "Deep": the summed dimension runs along memory rows; a tile is 64 elements of each of its rows.  "Wide": memory rows run across it; a
+ * tile is 64 memory rows in columns of 64 elements.  Either way shared memory has rows of 128 bytes in which 16-byte pieces swap places
+ * by the row's last three bits: wgmma's swizzle, and no bank conflicts for ldmatrix.
  *
- * "Deep": the summed dimension runs along memory rows; a tile is 64 elements of each of its rows.  "Wide": memory rows run
- * across it; a tile is 64 memory rows in columns of 64 elements.  Either way shared memory has rows of 128 bytes in which
- * 16-byte pieces swap places by the row's last three bits: wgmma's swizzle, and no bank conflicts for ldmatrix.
- *
- * Every sum runs in ascending order of the summed index within one block: repeatable, and the same however experts are cut into
- * calls. Bytes moved: w once, rows once per tile column (from L2, mostly), results once; dw is read and written in fp32. */
+ * Every sum runs in ascending order of the summed index within one block: repeatable, and the same however experts are cut into calls.
+ * Bytes moved: w once, rows once per tile column (from L2, mostly), results once; dw is read and written in fp32. */
 #include "ops/attention_tiles.cuh"
 #include "ops/grouped_linear.cuh"
-
-#include <cuda.h>
 
 enum { BM = 128, BK = 64, THREADS = 256, AHEAD = 2 }; /* steps on their way while one is multiplied */
 enum { HOPPER_BN = 256, HOPPER_STAGES = 4, OTHER_BN = 128, OTHER_STAGES = 3 };
@@ -41,8 +34,7 @@ enum { BN = HOPPER_BN, STAGES = HOPPER_STAGES, STRIPS = 1, BLOCKS = 32, ALIGNMEN
 #else
 enum { BN = OTHER_BN, STAGES = OTHER_STAGES, STRIPS = 2, BLOCKS = 8, ALIGNMENT = 128 };
 #endif
-/* A warp's results: STRIPS strips of 16 rows, BLOCKS blocks of 8 columns each, in the registers both kinds of product leave
- * them in. */
+/* A warp's results: STRIPS strips of 16 rows, BLOCKS blocks of 8 columns each, in the registers both kinds of product leave them in. */
 typedef float results[STRIPS][BLOCKS][4];
 
 /* -- bringing operands in -------------------------------------------------------------------------- */
@@ -53,8 +45,6 @@ typedef struct matrix {
     int64_t ld;
     const int32_t *rows; /* or NULL */
     int n_rows, n_cols;
-    int e;     /* expert, of weights */
-    bool both; /* and for both blocks of a pair */
 } matrix;
 
 template <grouped_product KIND> __device__ __forceinline__ matrix left_of(const mt_grouped_linear &a, const grouped_tile &t)
@@ -62,30 +52,19 @@ template <grouped_product KIND> __device__ __forceinline__ matrix left_of(const 
     bool is_x = KIND == FORWARD, gather = is_x ? a.gather_x : a.gather_dy;
     int64_t ld = is_x ? a.K : a.N;
     const bf16 *base = (const bf16 *)(is_x ? a.x : a.dy);
-    return {
-        gather ? base : base + t.begin * ld, ld, gather ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)ld, 0, false
-    };
+    return { gather ? base : base + t.begin * ld, ld, gather ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)ld };
 }
 
 template <grouped_product KIND> __device__ __forceinline__ matrix right_of(const mt_grouped_linear &a, const grouped_tile &t)
 {
-    if (KIND != TO_W) return { (const bf16 *)a.w + (int64_t)t.e * a.N * a.K, a.K, NULL, (int)a.N, (int)a.K, t.e, t.same_cols };
+    if (KIND != TO_W) return { (const bf16 *)a.w + (int64_t)t.e * a.N * a.K, a.K, NULL, (int)a.N, (int)a.K };
     const bf16 *base = (const bf16 *)a.x;
-    return { a.gather_x ? base : base + t.begin * a.K,
-             a.K,
-             a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL,
-             t.rows,
-             (int)a.K,
-             0,
-             false };
+    return { a.gather_x ? base : base + t.begin * a.K, a.K, a.gather_x ? a.rows + a.offsets[a.e0] + t.begin : NULL, t.rows, (int)a.K };
 }
 
 /* Where element (r, k) of a deep tile is, and (k, r) of a wide one; the last index a multiple of 8. */
 __device__ __forceinline__ int deep_at(int r, int k) { return r * BK + (k / 8 ^ r % 8) * 8; }
 __device__ __forceinline__ int wide_at(int k, int r) { return r / 64 * BK * 64 + k * 64 + (r % 64 / 8 ^ k % 8) * 8; }
-
-/* Loaders look up the first rows of a tile while the one before it is multiplied (foresee), so that its copies begin at once
- * (begin). */
 
 /* SIZE rows of a matrix, deep: a thread has one piece of every 32nd row. */
 template <int SIZE> struct deep_loader {
@@ -93,24 +72,19 @@ template <int SIZE> struct deep_loader {
     const bf16 *row[N]; /* at this thread's piece; NULL: past the last row */
     const bf16 *base;
     int n_cols;
-    int soon[N]; /* rows of the next tile; -1: past the last */
 
-    __device__ __forceinline__ void foresee(const matrix &m, int row0)
-    {
-#pragma unroll
-        for (int i = 0; i < N; i++) {
-            int r = row0 + threadIdx.x / 8 + 32 * i;
-            soon[i] = r >= m.n_rows ? -1 : m.rows ? m.rows[r] : r;
-        }
-    }
-    __device__ __forceinline__ void begin(const matrix &m, int)
+    __device__ __forceinline__ void begin(const matrix &m, int row0)
     {
         base = m.base;
         n_cols = m.n_cols;
 #pragma unroll
-        for (int i = 0; i < N; i++) row[i] = soon[i] < 0 ? NULL : m.base + soon[i] * m.ld + threadIdx.x % 8 * 8;
+        for (int i = 0; i < N; i++) {
+            int r = row0 + threadIdx.x / 8 + 32 * i;
+            row[i] = NULL;
+            if (r < m.n_rows) row[i] = m.base + (m.rows ? m.rows[r] : r) * m.ld + threadIdx.x % 8 * 8;
+        }
     }
-    __device__ __forceinline__ void fetch(bf16 *tile, int step, int)
+    __device__ __forceinline__ void fetch(bf16 *tile, int step)
     {
         int k = step * BK, r = threadIdx.x / 8;
         bool inside = k + (int)threadIdx.x % 8 * 8 < n_cols;
@@ -128,25 +102,23 @@ template <int SIZE> struct wide_loader {
     enum { PIECES = SIZE / 8, PASS = THREADS / PIECES, N = BK / PASS };
     matrix m;
     int col;
-    int at[N], soon[N]; /* rows of the next step, and of the next tile's first; -1: past the last */
+    int at[N]; /* rows of the next step; -1: past the last */
 
-    static __device__ __forceinline__ void look(int found[N], const matrix &m, int step)
+    __device__ __forceinline__ void look(int step)
     {
 #pragma unroll
         for (int i = 0; i < N; i++) {
             int k = step * BK + threadIdx.x / PIECES + PASS * i;
-            found[i] = k >= m.n_rows ? -1 : m.rows ? m.rows[k] : k;
+            at[i] = k >= m.n_rows ? -1 : m.rows ? m.rows[k] : k;
         }
     }
-    __device__ __forceinline__ void foresee(const matrix &next, int) { look(soon, next, 0); }
     __device__ __forceinline__ void begin(const matrix &from, int col0)
     {
         m = from;
         col = col0 + threadIdx.x % PIECES * 8;
-#pragma unroll
-        for (int i = 0; i < N; i++) at[i] = soon[i];
+        look(0);
     }
-    __device__ __forceinline__ void fetch(bf16 *tile, int step, int)
+    __device__ __forceinline__ void fetch(bf16 *tile, int step)
     {
         bool inside = col < m.n_cols;
 #pragma unroll
@@ -155,119 +127,11 @@ template <int SIZE> struct wide_loader {
             copy16(tile + wide_at(threadIdx.x / PIECES + PASS * i, threadIdx.x % PIECES * 8),
                    wanted ? m.base + at[i] * m.ld + col : m.base, wanted);
         }
-        look(at, m, step + 1);
+        look(step + 1);
     }
 };
-
-/* Blocks that share the weights of a step. */
-template <grouped_product KIND> __device__ constexpr int pair(void) { return HAS_WGMMA && KIND != TO_W ? 2 : 1; }
-
-#if HAS_WGMMA
-
-__device__ __forceinline__ void barrier_expect(uint64_t *b, int bytes)
-{
-    asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(shared_address(b)), "r"(bytes) : "memory");
-}
-
-/* Waits for the barrier's phase of this parity. */
-__device__ __forceinline__ void barrier_wait(uint64_t *b, int parity)
-{
-    asm volatile("{ .reg .pred yes; again: mbarrier.try_wait.parity.shared::cta.b64 yes, [%0], %1; @!yes bra again; }" ::"r"(
-                     shared_address(b)),
-                 "r"(parity)
-                 : "memory");
-    __syncwarp(); /* what follows wants whole warps */
-}
-
-/* A box of the tensor at (x, y, z) into this place of both blocks' shared memories; its bytes count for the barriers of both. */
-__device__ __forceinline__ void copy_box_to_pair(bf16 *dst, const CUtensorMap *map, int x, int y, int z, uint64_t *barrier)
-{
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes.multicast::cluster"
-                 " [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(shared_address(dst)),
-                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier)), "h"((uint16_t)3)
-                 : "memory");
-}
-
-__device__ __forceinline__ int rank_in_pair(void)
-{
-    uint32_t rank;
-    asm("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
-    return (int)rank;
-}
-
-/* The same into this block's shared memory alone. */
-__device__ __forceinline__ void copy_box(bf16 *dst, const CUtensorMap *map, int x, int y, int z, uint64_t *barrier)
-{
-    asm volatile("cp.async.bulk.tensor.3d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
-                 " [%0], [%1, {%2, %3, %4}], [%5];" ::"r"(shared_address(dst)),
-                 "l"(map), "r"(x), "r"(y), "r"(z), "r"(shared_address(barrier))
-                 : "memory");
-}
-
-/* The weights of a step.  For both blocks of a pair: this block brings half of them, and its barrier counts both halves. */
-template <grouped_product KIND> struct pair_loader {
-    const CUtensorMap *map;
-    uint64_t *arrived; /* [STAGES] */
-    int e, col0;
-    bool both;
-
-    __device__ __forceinline__ void foresee(const matrix &, int) {}
-    __device__ __forceinline__ void begin(const matrix &m, int col)
-    {
-        e = m.e;
-        both = m.both;
-        col0 = col;
-    }
-    /* Columns c on of the tile, as many as a box has. */
-    __device__ __forceinline__ void copy(bf16 *tile, int step, int c, uint64_t *barrier)
-    {
-        int x = KIND == FORWARD ? step * BK : col0 + c, y = KIND == FORWARD ? col0 + c : step * BK;
-        if (both)
-            copy_box_to_pair(tile + c * BK, map, x, y, e, barrier);
-        else
-            copy_box(tile + c * BK, map, x, y, e, barrier);
-    }
-    __device__ __forceinline__ void fetch(bf16 *tile, int step, int stage)
-    {
-        if (threadIdx.x == 0) {
-            int from = both ? rank_in_pair() * BN / 2 : 0, to = both ? from + BN / 2 : BN;
-            barrier_expect(&arrived[stage], BN * BK * (int)sizeof(bf16));
-            for (int c = from; c < to; c += KIND == FORWARD ? BN / 2 : 64) copy(tile, step, c, &arrived[stage]);
-        }
-        __syncwarp();
-    }
-};
-
-__device__ __forceinline__ void sync_pair(void)
-{
-    asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
-}
-
-/* The barriers of all stages, before anything is copied. */
-__device__ __forceinline__ void init_barriers(uint64_t *arrived)
-{
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++)
-            asm volatile("mbarrier.init.shared::cta.b64 [%0], 1;" ::"r"(shared_address(&arrived[i])) : "memory");
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    __syncwarp();
-    sync_pair();
-}
-
-#endif
 
 template <grouped_product KIND> struct loaders;
-#if HAS_WGMMA
-template <> struct loaders<FORWARD> {
-    deep_loader<BM> left;
-    pair_loader<FORWARD> right;
-};
-template <> struct loaders<TO_X> {
-    deep_loader<BM> left;
-    pair_loader<TO_X> right;
-};
-#else
 template <> struct loaders<FORWARD> {
     deep_loader<BM> left;
     deep_loader<BN> right;
@@ -276,7 +140,6 @@ template <> struct loaders<TO_X> {
     deep_loader<BM> left;
     wide_loader<BN> right;
 };
-#endif
 template <> struct loaders<TO_W> {
     wide_loader<BM> left;
     wide_loader<BN> right;
@@ -363,12 +226,6 @@ __device__ __forceinline__ void multiplied(results) {}
 
 #endif
 
-__device__ __forceinline__ void clear_results(results acc)
-{
-#pragma unroll
-    for (int s = 0; s < STRIPS; s++) clear<BLOCKS>(acc[s]);
-}
-
 /* -- storing --------------------------------------------------------------------------------------- */
 
 /* Lane q of four has v[j] = piece q of block j; afterwards v[j] = piece j of block q. */
@@ -409,8 +266,7 @@ __device__ __forceinline__ void store_strip(bf16 *out, int64_t ld, int row, int 
     }
 }
 
-/* 16 rows of a weight gradient.  What is added to is read in batches: loads that wait for each other would take longer than the
- * rest. */
+/* 16 rows of a weight gradient.  What is added to is read in batches: loads that wait for each other would take longer than the rest. */
 __device__ __forceinline__ void store_sums(const mt_grouped_linear &a, float *dw, int row, int col, const float acc[][4])
 {
     enum { BATCH = 4 };
@@ -448,8 +304,7 @@ __device__ __forceinline__ void expect_sums(const mt_grouped_linear &a, const gr
     }
 }
 
-template <grouped_product KIND>
-__device__ __forceinline__ void store_tile(const mt_grouped_linear &a, const grouped_tile &t, results acc)
+template <grouped_product KIND> __device__ __forceinline__ void store_tile(const mt_grouped_linear &a, const grouped_tile &t, results acc)
 {
     int warp = threadIdx.x / 32, columns = BN / (BLOCKS * 8); /* warps side by side */
     if (KIND == TO_W && t.rows == 0 && !a.dw_set) return;
@@ -474,117 +329,63 @@ template <grouped_product KIND> __device__ __forceinline__ int steps_of(const mt
     return (depth + BK - 1) / BK;
 }
 
-/* Every thread that shares tiles is here: of the block, or of the pair. */
-template <grouped_product KIND> __device__ __forceinline__ void meet(void)
-{
-#if HAS_WGMMA
-    if constexpr (pair<KIND>() == 2) {
-        sync_pair();
-        return;
-    }
-#endif
-    __syncthreads();
-}
-
-/* Step `step` of a tile on its way into the stage of turn `turn`; a group of copies, even where there is no such step. */
+/* The first steps of a tile on their way, from `stage` on; a group of copies for each, even where there is none. */
 template <grouped_product KIND>
-__device__ __forceinline__ void fetch_step(loaders<KIND> &in, bf16 *tiles, int step, int steps, int turn)
-{
-    if (step < steps) {
-        in.left.fetch(left_tile(tiles, turn % STAGES), step, turn % STAGES);
-        in.right.fetch(right_tile(tiles, turn % STAGES), step, turn % STAGES);
-    }
-    copies_commit();
-}
-
-template <grouped_product KIND>
-__device__ __forceinline__ void foresee_tile(loaders<KIND> &in, const mt_grouped_linear &a, const grouped_tile &t)
-{
-    in.left.foresee(left_of<KIND>(a, t), t.row0);
-    in.right.foresee(right_of<KIND>(a, t), t.col0);
-    if (KIND == TO_W) expect_sums(a, t);
-}
-
-template <grouped_product KIND>
-__device__ __forceinline__ void begin_tile(loaders<KIND> &in, const mt_grouped_linear &a, const grouped_tile &t, bf16 *tiles,
-                                           int turn)
+__device__ __forceinline__ void begin_tile(loaders<KIND> &in, const mt_grouped_linear &a, const grouped_tile &t, bf16 *tiles, int stage)
 {
     int steps = steps_of<KIND>(a, t);
     in.left.begin(left_of<KIND>(a, t), t.row0);
     in.right.begin(right_of<KIND>(a, t), t.col0);
+    if (KIND == TO_W) expect_sums(a, t);
 #pragma unroll
-    for (int step = 0; step < AHEAD; step++) fetch_step<KIND>(in, tiles, step, steps, turn + step);
+    for (int step = 0; step < AHEAD; step++) {
+        if (step < steps) {
+            in.left.fetch(left_tile(tiles, (stage + step) % STAGES), step);
+            in.right.fetch(right_tile(tiles, (stage + step) % STAGES), step);
+        }
+        copies_commit();
+    }
 }
 
-/* The operands of turn `turn` are there, for every thread and the tensor cores; and all are done with the stage that is filled
- * next. */
-template <grouped_product KIND> __device__ __forceinline__ void step_arrives(loaders<KIND> &in, int turn)
-{
-    asm volatile("cp.async.wait_group %0;" ::"n"(AHEAD - 1) : "memory");
-#if HAS_WGMMA
-    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
-    if constexpr (pair<KIND>() == 2) barrier_wait(&in.right.arrived[turn % STAGES], turn / STAGES & 1);
-#endif
-    meet<KIND>();
-}
-
-template <grouped_product KIND> __device__ __forceinline__ grouped_cut cut_of(const mt_grouped_linear &a)
-{
-    int rank = 0;
-#if HAS_WGMMA
-    if (pair<KIND>() == 2) rank = rank_in_pair();
-#endif
-    return { BM, BN, (int)(((KIND == FORWARD ? a.N : a.K) + BN - 1) / BN), pair<KIND>(), rank };
-}
-
-template <grouped_product KIND>
-__global__ void __launch_bounds__(THREADS, 1) tiles_kernel(mt_grouped_linear a, const __grid_constant__ CUtensorMap weights)
+template <grouped_product KIND> __global__ void __launch_bounds__(THREADS, 1) tiles_kernel(mt_grouped_linear a)
 {
     extern __shared__ unsigned char memory[];
     bf16 *tiles = (bf16 *)(memory + (ALIGNMENT - shared_address(memory) % ALIGNMENT) % ALIGNMENT);
     int32_t *starts = (int32_t *)(tiles + STAGES * (BM + BN) * BK);
-    grouped_cut cut = cut_of<KIND>(a);
-    if (KIND != TO_W) count_tiles(starts, a, cut);
-    int n_tiles = all_tiles<KIND>(a, starts, cut), at = blockIdx.x / pair<KIND>(), turn = 0; /* steps so far, of all tiles */
+    int row_tiles = (int)((a.N + BM - 1) / BM), col_tiles = (int)(((KIND == FORWARD ? a.N : a.K) + BN - 1) / BN), stage = 0;
+    if (KIND != TO_W) count_row_tiles(starts, a, BM);
+    int64_t n_tiles = count_tiles<KIND>(a, starts, row_tiles, col_tiles), at = blockIdx.x;
     if (at >= n_tiles) return;
-    grouped_tile t = find_tile<KIND>(a, starts, cut, at), next = t;
+    grouped_tile t = find_tile<KIND>(a, starts, row_tiles, col_tiles, BM, BN, at);
     loaders<KIND> in;
-#if HAS_WGMMA
-    __shared__ uint64_t arrived[STAGES];
-    if constexpr (pair<KIND>() == 2) {
-        in.right.map = &weights;
-        in.right.arrived = arrived;
-        init_barriers(arrived);
-    }
-#endif
-    foresee_tile<KIND>(in, a, t);
-    begin_tile<KIND>(in, a, t, tiles, turn);
-    for (; at < n_tiles; t = next) {
+    begin_tile<KIND>(in, a, t, tiles, stage);
+    for (;;) {
         results acc;
         int steps = steps_of<KIND>(a, t);
-        at += gridDim.x / pair<KIND>();
-        if (steps == 0) clear_results(acc); /* an expert without rows: its sums are zero */
-        for (int step = 0; step < steps || step == 0; step++) {
-            if (step < steps) {
-                step_arrives<KIND>(in, turn);
-                /* wgmma only begins here, and copies must not delay it; mma.sync ends here, and copies should not wait for it */
-                if (!HAS_WGMMA) fetch_step<KIND>(in, tiles, step + AHEAD, steps, turn + AHEAD);
-                multiply_step<KIND>(acc, left_tile(tiles, turn % STAGES), right_tile(tiles, turn % STAGES), step == 0);
-                if (HAS_WGMMA) fetch_step<KIND>(in, tiles, step + AHEAD, steps, turn + AHEAD);
-                turn++;
+        for (int step = 0; step < steps; step++) {
+            copies_arrive<AHEAD - 1>(); /* and every warp is done with the stage that is filled next */
+            if (step + AHEAD < steps) {
+                in.left.fetch(left_tile(tiles, (stage + AHEAD) % STAGES), step + AHEAD);
+                in.right.fetch(right_tile(tiles, (stage + AHEAD) % STAGES), step + AHEAD);
             }
-            if (step == 0 && at < n_tiles) {
-                next = find_tile<KIND>(a, starts, cut, at);
-                foresee_tile<KIND>(in, a, next);
-            }
+            copies_commit();
+            multiply_step<KIND>(acc, left_tile(tiles, stage), right_tile(tiles, stage), step == 0);
             multiplied_but_one();
+            stage = (stage + 1) % STAGES;
         }
         multiplied(acc);
+        if (steps == 0) /* an expert without rows: its sums are zero */
+#pragma unroll
+            for (int s = 0; s < STRIPS; s++) clear<BLOCKS>(acc[s]);
+        grouped_tile done = t;
+        at += gridDim.x;
         if (at < n_tiles) {
-            meet<KIND>();
-            begin_tile<KIND>(in, a, next, tiles, turn);
+            t = find_tile<KIND>(a, starts, row_tiles, col_tiles, BM, BN, at);
+            __syncthreads();
+            begin_tile<KIND>(in, a, t, tiles, stage);
         }
-        store_tile<KIND>(a, t, acc);
+        store_tile<KIND>(a, done, acc);
+        if (at >= n_tiles) return;
     }
 }
 
@@ -599,63 +400,14 @@ bool mt__grouped_fits_tiles(mt_stream *s, const mt_grouped_linear *a, grouped_pr
            is_aligned(to, 16) && shared_bytes(d->hopper, a->c) <= d->shared_bytes;
 }
 
-typedef CUresult (*encode_fn)(CUtensorMap *, CUtensorMapDataType, cuuint32_t, void *, const cuuint64_t *, const cuuint64_t *,
-                              const cuuint32_t *, const cuuint32_t *, CUtensorMapInterleave, CUtensorMapSwizzle,
-                              CUtensorMapL2promotion, CUtensorMapFloatOOBfill);
-
-/* The driver's function that describes a tensor to the copy engine; NULL: it has none. */
-static encode_fn find_encode(void)
-{
-    void *fn = NULL;
-    cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-    cudaError_t status = cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &fn, 12000, cudaEnableDefault, &found);
-#else
-    cudaError_t status = cudaGetDriverEntryPoint("cuTensorMapEncodeTiled", &fn, cudaEnableDefault, &found);
-#endif
-    return status == cudaSuccess && found == cudaDriverEntryPointSuccess ? (encode_fn)fn : NULL;
-}
-
-/* The weights [c, N, K] in boxes of 64 along K: for forward of half a tile's rows, for dx of a step's. */
-static mt_rc describe_weights(CUtensorMap *map, const mt_grouped_linear *a, grouped_product kind, mt_err *err)
-{
-    encode_fn encode = find_encode();
-    cuuint64_t size[3] = { (cuuint64_t)a->K, (cuuint64_t)a->N, (cuuint64_t)a->c };
-    cuuint64_t stride[2] = { (cuuint64_t)a->K * sizeof(bf16), (cuuint64_t)(a->N * a->K) * sizeof(bf16) };
-    cuuint32_t box[3] = { 64, (cuuint32_t)(kind == FORWARD ? HOPPER_BN / 2 : BK), 1 }, one[3] = { 1, 1, 1 };
-    if (!encode)
-        return mt_fail(err, MT_EUNSUPPORTED,
-                       "products of experts need cuTensorMapEncodeTiled, which this driver lacks; update the driver");
-    CUresult status =
-        encode(map, CU_TENSOR_MAP_DATA_TYPE_BFLOAT16, 3, (void *)a->w, size, stride, box, one, CU_TENSOR_MAP_INTERLEAVE_NONE,
-               CU_TENSOR_MAP_SWIZZLE_128B, CU_TENSOR_MAP_L2_PROMOTION_L2_256B, CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
-    if (status == CUDA_SUCCESS) return MT_OK;
-    return mt_fail(err, MT_EINTERNAL, "cannot describe weights of %lld experts, %lld x %lld, to the copy engine: status %d",
-                   (long long)a->c, (long long)a->N, (long long)a->K, (int)status);
-}
-
 template <grouped_product KIND> static mt_rc launch(mt_stream *s, const mt_grouped_linear *a, mt_err *err)
 {
     const mt_cuda_device *d = mt_cuda_device_of(s);
-    bool pairs = d->hopper && KIND != TO_W;
     size_t shared = shared_bytes(d->hopper, a->c);
-    CUtensorMap map = {};
-    if (pairs) MT_TRY(describe_weights(&map, a, KIND, err));
-    MT_TRY(mt__cuda_check(s->dev,
-                          cudaFuncSetAttribute(tiles_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
+    MT_TRY(mt__cuda_check(s->dev, cudaFuncSetAttribute(tiles_kernel<KIND>, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared),
                           "shared memory for products of experts", err));
-    cudaLaunchAttribute cluster = {};
-    cluster.id = cudaLaunchAttributeClusterDimension;
-    cluster.val.clusterDim.x = 2;
-    cluster.val.clusterDim.y = cluster.val.clusterDim.z = 1;
-    cudaLaunchConfig_t how = {};
-    how.gridDim = dim3((unsigned)(pairs ? d->n_sms / 2 * 2 : d->n_sms));
-    how.blockDim = dim3(THREADS);
-    how.dynamicSmemBytes = shared;
-    how.stream = mt_cuda_raw(s);
-    how.attrs = &cluster;
-    how.numAttrs = pairs ? 1 : 0;
-    return mt__cuda_check(s->dev, cudaLaunchKernelEx(&how, tiles_kernel<KIND>, *a, map), "a product of experts", err);
+    tiles_kernel<KIND><<<(unsigned)d->n_sms, THREADS, shared, mt_cuda_raw(s)>>>(*a);
+    return mt__cuda_launched(s, "a product of experts", err);
 }
 
 mt_rc mt__grouped_by_tiles(mt_stream *s, const mt_grouped_linear *a, grouped_product kind, mt_err *err)
