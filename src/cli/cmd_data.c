@@ -96,6 +96,7 @@ int mt_cmd_data(int argc, char **argv)
     mt_settings s;
     options o = { .show = 1 };
     mt_feed *f = NULL;
+    mt_stop_catch();
     if (mt_settings_init(&s, &err)) return mt_cli_failed(&err);
     mt_rc rc = parse(&s, &o, argc, argv, &err);
     if (!rc && !o.help) {
@@ -110,7 +111,6 @@ int mt_cmd_data(int argc, char **argv)
                                .progress = on_progress,
                                .user = &progress,
                                .stop = mt_stop_flag() };
-        mt_stop_catch();
         rc = mt_caches_settle(&s, &err);
         if (!rc) rc = mt_hub_bar_place(&s, MT_HUB_CONFIG | MT_HUB_TOKENIZER, &err);
         if (!rc) ask_model(&s, &fo);

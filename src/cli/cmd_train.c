@@ -42,9 +42,6 @@ static bool asked_to_save(void *user)
     return mt_stop_take_save();
 }
 
-/* Exit statuses as shells count them: 130 after SIGINT, 143 after SIGTERM. */
-enum { SIGNAL_STATUS = 128 };
-
 /* -- data ------------------------------------------------------------------------------------------ */
 
 static mt_rc open_source(void *user, mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
@@ -360,7 +357,6 @@ int mt_cmd_train(int argc, char **argv)
     mt_log_set_sink(NULL, NULL);
     mt_train_screen_deinit(&a.screen);
     mt_settings_deinit(&a.s);
-    bool stopped = a.stopped || rc == MT_ESTOPPED;
-    int status = rc ? mt_cli_failed(&err) : 0;
-    return stopped && mt_stop_signal() ? SIGNAL_STATUS + mt_stop_signal() : status;
+    if (rc) return mt_cli_failed(&err);
+    return a.stopped && mt_stop_signal() ? mt_stop_status() : 0;
 }

@@ -1,5 +1,6 @@
 /* outcome.c - how a command ends, and what it may say on the way. */
 #include "cli/commands.h"
+#include "cli/stop.h"
 #include "cli/terminal.h"
 
 #include <stdio.h>
@@ -14,6 +15,7 @@ int mt_cli_failed(const mt_err *err)
     fprintf(stderr, "%s %s\n", label.s ? label.s : "error:", mt_str_ok(&text) && text.s ? text.s : err->msg);
     mt_str_free(&label);
     mt_str_free(&text);
+    if (err->rc == MT_ESTOPPED && mt_stop_signal()) return mt_stop_status();
     return err->rc == MT_EINVAL ? 2 : 1;
 }
 

@@ -63,4 +63,10 @@ const atomic_bool *mt_stop_flag(void) { return &asked; }
 
 int mt_stop_signal(void) { return stop_signal; }
 
+int mt_stop_status(void)
+{
+    enum { SHELL_SIGNAL = 128 };
+    return SHELL_SIGNAL + stop_signal;
+}
+
 bool mt_stop_take_save(void) { return atomic_exchange(&save_wanted, false); }

@@ -16,6 +16,8 @@ void mt_stop_saves(bool saves);
 const atomic_bool *mt_stop_flag(void);
 /* Which signal asked; 0: none did. */
 int mt_stop_signal(void);
+/* The exit status after it, as shells count: 130 after SIGINT, 143 after SIGTERM. */
+int mt_stop_status(void);
 /* SIGUSR1 asks for a checkpoint and the run continues: true once for each request. */
 bool mt_stop_take_save(void);
 

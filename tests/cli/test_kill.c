@@ -188,7 +188,9 @@ static void disturb(program *p, const char *root, const char *dir, bool resume, 
         kill(p->pid, signals[kind - 3]);
     }
     program_wait(p);
-    if (p->status > 0 && !strstr(p->text, "error:")) fail_msg("%s: status %d without an error: %s", fault, p->status, p->text);
+    bool stopped = p->status == 128 + SIGTERM || p->status == 128 + SIGINT; /* on request: not an error */
+    if (p->status > 0 && !stopped && !strstr(p->text, "error:"))
+        fail_msg("%s: status %d without an error: %s", fault, p->status, p->text);
     snprintf(what + strlen(what), 128 - strlen(what), "[%s signal %d after %.3f s: %d] ", fault,
              kind >= 3 ? signals[kind - 3] : 0, kind >= 3 ? wait : 0, p->status);
 }
@@ -197,7 +199,9 @@ static void disturb(program *p, const char *root, const char *dir, bool resume, 
  * not. */
 static void ends_with_the_same_model(program *p, const char *root, const char *dir, const char *what)
 {
-    static const char *const parts[] = { "final" }; /* a checkpoint at the last step may say that an evaluation was still to come */
+    static const char *const parts[] = {
+        "final"
+    }; /* a checkpoint at the last step may say that an evaluation was still to come */
     set_up(p, root, dir, true);
     if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
     for (size_t i = 0; i < MT_COUNT(parts); i++) {
