@@ -25,6 +25,13 @@ static mt_rc add_change(mt_setting_changes *out, const mt_setting *row, const mt
     return MT_OK;
 }
 
+/* Neither run has said anything about it: a checkpoint has the default of its day. */
+static bool only_the_default_changed(const mt_setting *row, const mt_str *was, const mt_settings *now)
+{
+    if (!row->old_default || row->type != MT_SETTING_STR || strcmp(was->s, row->old_default) != 0) return false;
+    return strcmp(*(const char *const *)mt__setting_value(now, row), row->fallback) == 0;
+}
+
 mt_rc mt_settings_diff(mt_setting_changes *out, const mt_settings *was, const mt_settings *now, mt_err *err)
 {
     *out = (mt_setting_changes){ 0 };
@@ -39,7 +46,7 @@ mt_rc mt_settings_diff(mt_setting_changes *out, const mt_settings *was, const mt
         mt__setting_format(&b, now, row);
         if (a.failed || b.failed)
             rc = MT_ENOMEM;
-        else if (strcmp(a.s, b.s) != 0)
+        else if (strcmp(a.s, b.s) != 0 && !only_the_default_changed(row, &a, now))
             rc = add_change(out, row, &a, &b);
     }
     mt_str_free(&a);

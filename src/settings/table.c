@@ -128,9 +128,9 @@ const mt_setting mt__settings[] = {
     ENUM(dataset, sample_by, mt_set_sample_by, sample_by, DATA, "line",
          "Text files: each line, each paragraph (an empty line ends one) or the whole file is a document."),
     STR(dataset, query_field, DATA, "", "With path, or a hub dataset that is not registered: the column that asks.",
-        .meta = "COLUMN", .shown_default = "found in the data; query if response_field is set"),
+        .meta = "COLUMN", .shown_default = "found in the data; query if response_field is set", .old_default = "query"),
     STR(dataset, response_field, DATA, "", "The column that answers.", .meta = "COLUMN",
-        .shown_default = "found in the data; response if query_field is set"),
+        .shown_default = "found in the data; response if query_field is set", .old_default = "response"),
     INT(dataset, max_seq_len, DATA, "1024", 2, 16777216, "Tokens of a sample, or of a row when packing.", .common = true),
     INT(dataset, num_workers, FREE, "auto", 0, 4096, "Tokenizer threads; auto or 0 is one per core.", .word = "auto"),
     STR(dataset, system_prompt, DATA, "", "Replaces the system message of every record.", .meta = "TEXT"),
@@ -171,12 +171,14 @@ const mt_setting mt__settings[] = {
     NUM(dataset, max_bad_share, FREE, "0.05", 0, 1, "A larger share of bad records stops the run before the first step."),
     STR(dataset, cache_dir, FREE, "", "Where tokenized samples are kept for the next run.", .meta = "DIR",
         .shown_default = "the user's cache directory"),
-    BYTES(dataset, cache_size, FREE, "100G",
-          "What tokenized samples may take there. Those unused longest go first, and all that are unused for 30 days; none in use.",
-          .word = "unlimited"),
+    BYTES(
+        dataset, cache_size, FREE, "100G",
+        "What tokenized samples may take there. Those unused longest go first, and all that are unused for 30 days; none in use.",
+        .word = "unlimited"),
 
     INT(training, batch_size, DATA, "96", 1, COUNT_MAX,
-        "Samples of a step, times gradient_accumulation_steps. More of them take more memory, though little: the plan cuts micro-batches and sweeps. "
+        "Samples of a step, times gradient_accumulation_steps. More of them take more memory, though little: the plan cuts "
+        "micro-batches and sweeps. "
         "auto: what megatrain plan recommends, the smallest of 8 and more that is about the fastest.",
         .word = "auto", .common = true),
     INT(training, gradient_accumulation_steps, DATA, "1", 1, 1e6,
@@ -224,7 +226,8 @@ const mt_setting mt__settings[] = {
     BOOL(training, from_scratch, MODEL, "false", "Start from random weights made from config.json alone.", .common = true),
     BOOL(training, deterministic, ARITHMETIC, "true", "The same seed gives the same bits; false takes the fastest kernels."),
     BOOL(training, tune_products, ARITHMETIC, "false",
-         "On a GPU: time the kernels of each shape of product once, and remember the fastest on this machine. Gains nothing on an H200."),
+         "On a GPU: time the kernels of each shape of product once, and remember the fastest on this machine. Gains nothing on "
+         "an H200."),
     INT(training, seed, DATA, "42", 0, 9007199254740991.0, "Of shuffling, splitting and random weights."),
 
     ENUM(optimizer, type, mt_set_optimizer_type, optimizers, FREE, "adamw", "Both names mean the same AdamW.",
@@ -237,12 +240,14 @@ const mt_setting mt__settings[] = {
         "Layers between kept inputs, at most: the plan keeps more when it fits, and says so."),
     INT(memory, num_grad_slabs, FREE, "12", 1, 4096, "Buffers for gradients on their way to host memory, at most."),
     BOOL(memory, strict_checkpointing, FREE, "false", "Hold checkpoint_interval exactly."),
-    BYTES(memory, device_memory, FREE, "auto", "Device memory to use at most. auto: what is free.", .word = "auto", .memory = true),
+    BYTES(memory, device_memory, FREE, "auto", "Device memory to use at most. auto: what is free.", .word = "auto",
+          .memory = true),
     BYTES(memory, host_memory, FREE, "auto", "Host memory to use at most. auto: what is free.", .word = "auto", .memory = true),
     ENUM(memory, home, mt_set_home, homes, FREE, "auto",
          "Where master weights and Adam's state live: where the plan finds best, or all of them in host memory."),
     ENUM(memory, adam_state, mt_moments, adam_states, STATE, "float32",
-         "How Adam's two moments are stored: 8, 4 or about 2 bytes a parameter; the smaller two are rounded stochastically (docs/memory.md).",
+         "How Adam's two moments are stored: 8, 4 or about 2 bytes a parameter; the smaller two are rounded stochastically "
+         "(docs/memory.md).",
          .common = true),
     ENUM(memory, offload_inputs, mt_tri, tri, FREE, "auto", "Keep layer inputs in host memory. auto: when the device is short.",
          .bare = "true"),
@@ -266,7 +271,8 @@ const mt_setting mt__settings[] = {
     INT(save, save_steps, FREE, "500", 0, COUNT_MAX,
         "Updates between checkpoints; 0: at the end and on a signal only; epoch: at the end of each.", EPOCH, .common = true),
     INT(save, keep_last, FREE, "2", 1, COUNT_MAX, "Checkpoints kept.", .word = "all"),
-    BOOL(save, save_only_model, FREE, "false", "Checkpoints without what resuming needs (12 bytes a parameter less), and none at the end."),
+    BOOL(save, save_only_model, FREE, "false",
+         "Checkpoints without what resuming needs (12 bytes a parameter less), and none at the end."),
     DTYPE(save, dtype, any_dtype, FREE, "auto", "Of the saved weights. auto: as the source has them.", .word = "auto",
           .word_value = MT_DTYPE_COUNT, .flag = "save-dtype"),
     BYTES(save, max_shard_size, FREE, "5G", "Size of one safetensors file, about."),
@@ -279,11 +285,14 @@ const mt_setting mt__settings[] = {
     STR(logging, metrics_file, FREE, "metrics.jsonl", "JSON lines, inside output_dir unless absolute.", .meta = "FILE"),
     ENUM(logging, color, mt_tri, tri, FREE, "auto", "Colour in the terminal. auto: unless NO_COLOR is set.", .bare = "true"),
     BOOL(logging, tensorboard, FREE, "false", "Also write TensorBoard event files."),
-    INT(logging, dashboard, FREE, "off", 1, 65535, "Serve a live page of the run on this port of the loopback interface. The flag alone, or true: 8088, or the next free one where that is taken.",
+    INT(logging, dashboard, FREE, "off", 1, 65535,
+        "Serve a live page of the run on this port of the loopback interface. The flag alone, or true: 8088, or the next free "
+        "one where that is taken.",
         .word = "off", .bare = "8088", .meta = "PORT", .common = true),
-    STRS(logging, sample_prompts, FREE, "Prompts answered during the run, in the log and in metrics, to look at.", .meta = "TEXT|[...]"),
-    INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX, "Updates between those answers; 0: at the end only; epoch: at the end of each.",
-        EPOCH),
+    STRS(logging, sample_prompts, FREE, "Prompts answered during the run, in the log and in metrics, to look at.",
+         .meta = "TEXT|[...]"),
+    INT(logging, sample_steps, FREE, "0", 0, COUNT_MAX,
+        "Updates between those answers; 0: at the end only; epoch: at the end of each.", EPOCH),
 };
 const size_t mt__n_settings = MT_COUNT(mt__settings);
 _Static_assert(MT_COUNT(mt__settings) <= MT_SETTINGS_MAX, "raise MT_SETTINGS_MAX");

@@ -247,7 +247,8 @@ static void numbers_survive_the_round_trip(void **state)
         round_trip(&s);
         mt_settings_deinit(&s);
     }
-    static const char *const sizes[] = { "1B", "999B", "250K", "12.345K", "1048576", "64M", "1.5G", "80Gi", "2T", "1Ti", "3000000001" };
+    static const char *const sizes[] = { "1B",   "999B", "250K", "12.345K", "1048576",   "64M",
+                                         "1.5G", "80Gi", "2T",   "1Ti",     "3000000001" };
     for (size_t i = 0; i < MT_COUNT(sizes); i++) {
         mt_err err = { 0 };
         mt_settings s = read_settings(NULL);
@@ -292,6 +293,27 @@ static void changes_are_named_with_their_class(void **state)
     mt_settings_deinit(&was);
 }
 
+/* A checkpoint of an earlier version has its default: it means what the default means now, but not what a user says. */
+static void a_default_that_changed_is_not_a_change(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_setting_changes changes;
+    mt_settings was, now;
+    assert_ok(mt_settings_init(&was, &err));
+    assert_ok(mt_settings_init(&now, &err));
+    assert_ok(mt_settings_set(&was, "dataset.query_field", "query", "--set", &err));
+    assert_ok(mt_settings_set(&was, "dataset.response_field", "response", "--set", &err));
+    assert_same(&was, &now);
+    assert_ok(mt_settings_set(&now, "dataset.query_field", "question", "--set", &err));
+    assert_ok(mt_settings_diff(&changes, &was, &now, &err));
+    assert_int_equal(changes.n, 1);
+    assert_string_equal(changes.items[0].key, "dataset.query_field");
+    mt_setting_changes_free(&changes);
+    mt_settings_deinit(&was);
+    mt_settings_deinit(&now);
+}
+
 static void every_allocation_may_fail(void **state)
 {
     (void)state;
@@ -323,4 +345,5 @@ MT_TEST_MAIN(cmocka_unit_test(help_fits_80_columns), cmocka_unit_test(the_refere
              cmocka_unit_test(no_flag_is_taken_twice), cmocka_unit_test(rows_are_whole_and_fields_are_their_own),
              cmocka_unit_test(the_dry_run_says_where_each_value_came_from), cmocka_unit_test(what_is_written_reads_back_equal),
              cmocka_unit_test(odd_texts_survive_the_round_trip), cmocka_unit_test(numbers_survive_the_round_trip),
-             cmocka_unit_test(changes_are_named_with_their_class), cmocka_unit_test(every_allocation_may_fail))
+             cmocka_unit_test(changes_are_named_with_their_class), cmocka_unit_test(a_default_that_changed_is_not_a_change),
+             cmocka_unit_test(every_allocation_may_fail))
