@@ -1,0 +1,135 @@
+/* sequence.h - the order of things in a step, written once.
+ *
+ * The sequencer owns everything that decides what is issued when: ring slots and what they hold, kept activations, gradient sums,
+ * staging slots, write-backs and their pace.  It knows no device, no address and no time.  It speaks through a port:
+ *
+ *     issue         one action of a visit (a unit, all micro-batches of a sweep), on the action's queue
+ *     record, wait  events between queues.  Waiting for an event that was never recorded waits for nothing
+ *     the oracle    what only run time knows: is an update finished, is a unit locked for a snapshot, are loss and norm finite
+ *
+ * The engine's port (engine/port.c) turns actions into copies and kernels on streams; the planner's (step_time.c) into tasks with
+ * a duration; a checker's (tests/support/checker.h) proves the rules of docs/invariants.md.  So what the planner times is what
+ * the engine runs.
+ *
+ *     create   for a model; allocates
+ *     open     for a plan of it: forgets everything.  Again for another plan
+ *     run      a step, or a pass that only looks
+ *     free     accepts NULL */
+#ifndef MT_PLAN_SEQUENCE_H
+#define MT_PLAN_SEQUENCE_H
+
+#include "plan/plan.h"
+#include "plan/queues.h"
+
+/* What is done, and on which queue. */
+#define MT_DO_LIST(X)                                                                                                            \
+    X(SWEEP, COMPUTE)    /* sweep `sweep` begins: nothing is queued */                                                           \
+    X(FETCH, IN)         /* weights of `unit` into ring slot `slot` */                                                           \
+    X(EMBED, COMPUTE)    /* ids to the first layer's input */                                                                    \
+    X(FORWARD, COMPUTE)  /* layer `layer` */                                                                                     \
+    X(HEAD, COMPUTE)     /* loss, in training with its gradients; or logits */                                                   \
+    X(BACKWARD, COMPUTE) /* layers [layer, end), redone from the first one's kept activations */                                 \
+    X(EMBED_BACKWARD, COMPUTE)                                                                                                   \
+    X(KEEP_OUT, OUT)      /* kept activations of `layer` from keep slot `slot` to the host */                                    \
+    X(KEEP_IN, IN)        /* and back */                                                                                         \
+    X(SUM_CLEAR, COMPUTE) /* gradient sums of `unit` in sum slot `slot` */                                                       \
+    X(SUM_IN, IN)         /* share `share` of the sums of `unit` from the host into sum slot `slot` */                           \
+    X(SUM_OUT, OUT)                                                                                                              \
+    X(ROUND, COMPUTE)    /* sums in `slot` to the finished gradient: in outgoing slot `to`, or (-1) on the device */             \
+    X(NORM, COMPUTE)     /* its sum of squares */                                                                                \
+    X(GRADIENT_OUT, OUT) /* from outgoing slot `slot` to host slab `to`, or (-1) to where the unit's waits */                    \
+    X(STAGE, IN)         /* `parts` of the state of `unit` into staging slot `slot` */                                           \
+    X(UPDATE_HOST, ADAM) /* from slab `to`, or (-1) from the unit's; `version` afterwards */                                     \
+    X(UPDATE_DEVICE, COMPUTE)                                                                                                    \
+    X(UPDATE_STAGED, COMPUTE) /* in staging slot `slot` */                                                                       \
+    X(WRITE_BACK, BACK)       /* `parts` of the state of `unit` from staging slot `slot` */                                      \
+    X(READ_SUMS, COMPUTE)     /* loss and norms to the host */
+
+typedef enum mt_action_kind {
+#define MT_DO_ENUM(name, queue) MT_DO_##name,
+    MT_DO_LIST(MT_DO_ENUM)
+#undef MT_DO_ENUM
+        MT_DO_COUNT
+} mt_action_kind;
+
+/* Parts of a unit's staged state. */
+enum { MT_PART_HI = 1, MT_PART_LO = 2, MT_PART_M = 4, MT_PART_V = 8 };
+
+typedef struct mt_action {
+    mt_action_kind kind;
+    int unit, layer, end;
+    int slot, to, share;
+    unsigned parts;
+    bool in_place;   /* hi is updated in, and written back from, the unit's resident slot */
+    int64_t version; /* of a host update */
+    int64_t sweep;
+} mt_action;
+
+/* Training; loss only; logits of every row; logits of wanted rows, and another pass will follow. */
+typedef enum mt_mode { MT_MODE_TRAIN, MT_MODE_EVALUATE, MT_MODE_LOGITS, MT_MODE_CONTINUE } mt_mode;
+
+typedef struct mt_port {
+    mt_rc (*issue)(void *self, const mt_action *a, mt_err *err);
+    mt_rc (*record)(void *self, mt_queue queue, int event, mt_err *err);
+    mt_rc (*wait)(void *self, mt_queue queue, int event, mt_err *err);
+    /* The host update that made this version of the unit is finished; await: once it is. */
+    bool (*updated)(void *self, int unit, int64_t version);
+    mt_rc (*await_update)(void *self, int unit, int64_t version, mt_err *err);
+    /* The unit's state at home must not change; await: until it may. */
+    bool (*locked)(void *self, int unit);
+    mt_rc (*await_unlock)(void *self, int unit, mt_err *err);
+    /* Returns once `jobs` host updates have finished, counted from the first of all. */
+    mt_rc (*await_jobs)(void *self, int64_t jobs, mt_err *err);
+    /* Waits for the sums that were read last.  all: the norm is among them, and *go says whether to update.  Otherwise only the
+     * loss is, and a bad one is an error. */
+    mt_rc (*judge)(void *self, bool all, bool *go, mt_err *err);
+} mt_port;
+
+typedef struct mt_sequence mt_sequence;
+
+mt_rc mt_sequence_create(mt_sequence **out, const mt_model *model, mt_err *err);
+void mt_sequence_free(mt_sequence *s);
+/* plan: settled (mt_plan_create and mt_plan_measure do that), borrowed until the next open.  So is the port. */
+void mt_sequence_open(mt_sequence *s, const mt_plan *plan, const mt_port *port, void *self);
+
+/* A step or pass of n_sweeps sweeps. */
+mt_rc mt_sequence_run(mt_sequence *s, mt_mode mode, int64_t n_sweeps, mt_err *err);
+/* Issue every write-back that is still due: before anyone reads the state. */
+mt_rc mt_sequence_write_back(mt_sequence *s, mt_err *err);
+/* The unit's state at home was changed from outside: copies of it on the device are old. */
+void mt_sequence_forget(mt_sequence *s, int unit);
+
+/* -- what a port asks -- */
+
+extern const mt_queue mt_action_queue[MT_DO_COUNT];
+const char *mt_action_name(mt_action_kind kind);
+int mt_sequence_events(const mt_sequence *s);
+/* What a wait for it waits for, in a trace. */
+const char *mt_sequence_event_name(const mt_sequence *s, int event);
+/* Events that others than the sequencer's caller wait for: the unit's state is at home; it is updated where it lives. */
+int mt_sequence_written(const mt_sequence *s, int unit);
+int mt_sequence_device_updated(const mt_sequence *s, int unit);
+
+/* Updates issued for the unit so far. */
+int64_t mt_sequence_version(const mt_sequence *s, int unit);
+mt_mode mt_sequence_mode(const mt_sequence *s);
+/* The ring slot that lends the unit's weights, and the slot its gradient is summed in; -1: none. */
+int mt_sequence_weights(const mt_sequence *s, int unit);
+int mt_sequence_sum(const mt_sequence *s, int unit);
+/* Slots: ring slots first by group, then those of resident units; sum slots first one for each unit (used where sums stay on the
+ * device), then the lookup's of a tied embedding, then by group; staging slots first the plan's, then one for each unit, for
+ * those that reuse memory. */
+typedef struct mt_sequence_slots {
+    int ring, sums, outs, keeps, stages;
+} mt_sequence_slots;
+mt_sequence_slots mt_sequence_count(const mt_sequence *s);
+/* Of a group: its first slot of each kind. */
+mt_sequence_slots mt_sequence_group(const mt_sequence *s, int group);
+int mt_sequence_resident_slot(const mt_sequence *s, int unit);
+int mt_sequence_tied_slot(const mt_sequence *s);
+/* The keep slot of a layer whose activations are kept on the host; -1: none. */
+int mt_sequence_keep_slot(const mt_sequence *s, int layer);
+/* Slots, visits and units looked at so far, for tests. */
+int64_t mt_sequence_looks(const mt_sequence *s);
+
+#endif

@@ -1,0 +1,172 @@
+/* sequence_internal.h - the sequencer's parts.  Only plan/sequence*.c and their tests include it.
+ *
+ *     ring     weights on the device           keeps    kept activations
+ *     sums     gradient sums, finished ones    updates  update sites, staging slots, write-backs */
+#ifndef MT_PLAN_SEQUENCE_INTERNAL_H
+#define MT_PLAN_SEQUENCE_INTERNAL_H
+
+#include "plan/sequence.h"
+
+/* Events of a slot, a unit, a layer. */
+enum { READY, FREE, SLOT_EVENTS };
+enum { STAGE_READY, STAGE_FREE, STAGE_DONE, STAGE_EVENTS };
+enum { WRITTEN, KEPT_WRITTEN, DEVICE_UPDATED, LANDED, SUM_SAVED, SUM_SAVED_TIED, UNIT_EVENTS };
+enum { KEEP_SAVED, BACKWARD_DONE, LAYER_EVENTS };
+
+typedef struct seq_unit {
+    int64_t version;         /* updates issued */
+    int first_slot, n_slots; /* the ring slots it may use */
+    int slot;                /* the ring slot it was last fetched into; -1: none */
+    int next;                /* the visit that uses it next; -1: none does */
+    int sum;                 /* what its gradient is summed in, from begin to end of its backward */
+    int private_stage;       /* the staging slot that only it uses; -1: none */
+    int staged_in;           /* the staging slot it was last staged in; -1: none */
+    int next_loan[2];        /* in the lists of the two layers whose memory it reuses */
+    bool trains, reuses;     /* reuses: staged in memory that backward has freed */
+} seq_unit;
+
+typedef struct seq_ring_slot {
+    int unit; /* whose weights; -1: none */
+    int lent;
+    int64_t version;
+} seq_ring_slot;
+
+typedef struct seq_stage {
+    int unit;        /* staged in for it; -1: none */
+    int64_t version; /* of a private slot: the version of the state in it; -1: none */
+} seq_stage;
+
+typedef struct seq_layer {
+    int keep_slot; /* -1: not kept on the host */
+    int loans;     /* units whose staged state reuses its kept memory: a list of 2 * unit + (which of its lenders); -1: none */
+} seq_layer;
+
+/* A group's slots, used in turn. */
+typedef struct seq_turn {
+    int first, n, turn;
+} seq_turn;
+
+typedef struct seq_group {
+    int first_ring, n_ring;
+    seq_turn sums, outs;
+} seq_group;
+
+struct mt_sequence {
+    const mt_model *model;
+    const mt_plan *plan;
+    const mt_port *port;
+    void *self;
+    seq_unit *units;     /* [n_units] */
+    seq_layer *layers;   /* [L] */
+    seq_group *groups;   /* [n_groups] */
+    seq_ring_slot *ring; /* [n_units], at most one for each */
+    seq_stage *stages;   /* [2 * n_units] */
+    int *keeps;          /* [L] whose activations a keep slot holds; -1: none */
+    int *late;           /* [n_units] units whose write-back only their own next update waits for */
+    int *visits;         /* [2 * n_units + 2] units in the order of visits */
+    int *following;      /* and the next visit of the same unit */
+    int n_ring, n_sums, n_outs, n_keeps, n_stages, n_late;
+    int layer_events, ring_events, keep_events, sum_events, out_events, stage_events, n_events; /* the first of each */
+    bool bf16, any_reuses, many_sweeps, sums_on_host;
+
+    int n_visits, visit;
+    int ahead;   /* this many coming visits have their weights on the device or on the way */
+    int visited; /* event: compute has left the newest visit */
+    int stage_turn;
+    int written, written_sums, written_late; /* write-back cursors: units whose lent memory, sums, private slots are back */
+    int64_t slab_jobs;                       /* host updates that took a slab so far */
+    int64_t sweep, n_sweeps;
+    mt_mode mode;
+    bool first_sweep, last_sweep;
+    bool wraps;   /* the ring may fetch across the end of the visits */
+    bool at_once; /* gradients are applied as they come (clipping is off) */
+    int64_t looks;
+};
+
+/* -- the port -- */
+static inline mt_rc seq_issue(mt_sequence *s, const mt_action *a, mt_err *err) { return s->port->issue(s->self, a, err); }
+static inline mt_rc seq_record(mt_sequence *s, mt_queue q, int event, mt_err *err)
+{
+    return s->port->record(s->self, q, event, err);
+}
+static inline mt_rc seq_wait(mt_sequence *s, mt_queue q, int event, mt_err *err) { return s->port->wait(s->self, q, event, err); }
+
+/* -- events -- */
+static inline int unit_event(int unit, int which) { return unit * UNIT_EVENTS + which; }
+static inline int layer_event(const mt_sequence *s, int layer, int which)
+{
+    return s->layer_events + layer * LAYER_EVENTS + which;
+}
+static inline int ring_event(const mt_sequence *s, int slot, int which) { return s->ring_events + slot * SLOT_EVENTS + which; }
+static inline int keep_event(const mt_sequence *s, int slot, int which) { return s->keep_events + slot * SLOT_EVENTS + which; }
+static inline int sum_event(const mt_sequence *s, int slot, int which) { return s->sum_events + slot * SLOT_EVENTS + which; }
+static inline int out_event(const mt_sequence *s, int slot, int which) { return s->out_events + slot * SLOT_EVENTS + which; }
+static inline int stage_event(const mt_sequence *s, int slot, int which)
+{
+    /* A unit that reuses memory has its m where its sums are. */
+    if (which == STAGE_FREE && slot >= s->n_stages) return sum_event(s, slot - s->n_stages, FREE);
+    return s->stage_events + slot * STAGE_EVENTS + which;
+}
+
+static inline const mt_unit_place *seq_place(const mt_sequence *s, int unit) { return &s->plan->place.units[unit]; }
+
+/* -- sequence_ring.c -- */
+void mt__seq_ring_open(mt_sequence *s);
+/* The order of visits is written: begin with its first. */
+void mt__seq_ring_begin(mt_sequence *s);
+/* Lend the unit's weights to the compute issued from now on; the unit is the one of this visit. */
+mt_rc mt__seq_ring_acquire(mt_sequence *s, int unit, mt_err *err);
+/* The compute issued so far was the last to use them. */
+mt_rc mt__seq_ring_release(mt_sequence *s, int unit, mt_err *err);
+/* Start copies for the coming visits, as far as slots and updates allow without waiting. */
+mt_rc mt__seq_ring_prefetch(mt_sequence *s, mt_err *err);
+/* The visit is over. */
+void mt__seq_ring_next(mt_sequence *s);
+/* The ring slot with the unit's newest weights, if an update would change them there; -1: none. */
+int mt__seq_ring_in_place(const mt_sequence *s, int unit);
+/* The unit is updated by the compute issued last. */
+void mt__seq_ring_updated(mt_sequence *s, int unit);
+
+/* -- sequence_keeps.c -- */
+void mt__seq_keeps_open(mt_sequence *s);
+/* Compute may write the layer's kept memory (layer L: it has none). */
+mt_rc mt__seq_keeps_begin(mt_sequence *s, int layer, mt_err *err);
+/* Forward of the layer is issued. */
+mt_rc mt__seq_keeps_end(mt_sequence *s, int layer, mt_err *err);
+/* Bring back what backward of the layer needs; acquire: before its compute; release: after it. */
+mt_rc mt__seq_keeps_fetch(mt_sequence *s, int layer, mt_err *err);
+mt_rc mt__seq_keeps_acquire(mt_sequence *s, int layer, mt_err *err);
+mt_rc mt__seq_keeps_release(mt_sequence *s, int layer, mt_err *err);
+
+/* -- sequence_sums.c -- */
+void mt__seq_sums_open(mt_sequence *s);
+/* The unit's sums for this sweep; tied: the lookup's share of a tied embedding. */
+mt_rc mt__seq_sums_begin(mt_sequence *s, int unit, bool tied, mt_err *err);
+/* End of the unit's backward in this sweep: saved for the next, or finished. */
+mt_rc mt__seq_sums_end(mt_sequence *s, int unit, mt_err *err);
+
+/* -- sequence_updates.c -- */
+void mt__seq_updates_open(mt_sequence *s);
+/* The unit's gradient is finished and clipping is off; slab: of a host update. */
+mt_rc mt__seq_updates_now(mt_sequence *s, int unit, int slab, mt_err *err);
+/* The last backward of the layer is issued: stage the units that reuse its memory. */
+mt_rc mt__seq_updates_lend(mt_sequence *s, int layer, mt_err *err);
+/* The unit's sums are rounded, so the rest of its state can take their place. */
+mt_rc mt__seq_updates_stage_rest(mt_sequence *s, int unit, mt_err *err);
+/* Stage units before the norm is known, as many as there are slots. */
+mt_rc mt__seq_updates_stage_ahead(mt_sequence *s, mt_err *err);
+mt_rc mt__seq_updates_all(mt_sequence *s, mt_err *err);
+/* No unit: the step is skipped. */
+mt_rc mt__seq_updates_drop(mt_sequence *s, mt_err *err);
+/* Write back what updates_all left for later: lent memory of units up to this one, whose weights or lenders are needed next; sums
+ * in the order of backward, as far as this unit's. */
+mt_rc mt__seq_updates_return(mt_sequence *s, int unit, mt_err *err);
+bool mt__seq_updates_may_return(mt_sequence *s, int unit); /* without waiting for a lock */
+mt_rc mt__seq_updates_return_sums(mt_sequence *s, int unit, mt_err *err);
+mt_rc mt__seq_updates_return_all(mt_sequence *s, mt_err *err);
+/* A visit is over: write back as many late units as keep pace with the step. */
+mt_rc mt__seq_updates_pace(mt_sequence *s, mt_err *err);
+
+static inline int seq_next_loan(const mt_sequence *s, int loan) { return s->units[loan / 2].next_loan[loan % 2]; }
+
+#endif

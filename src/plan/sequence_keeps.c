@@ -1,0 +1,85 @@
+/* sequence_keeps.c - kept activations on their way through host memory.
+ *
+ * A block in host memory passes through a device slot: each such layer uses slot (its number among them) mod keep_slots, on the
+ * way out and back, so the last layers of forward are still there when backward begins. */
+#include "plan/sequence_internal.h"
+
+static int slot_of(const mt_sequence *s, int layer) { return layer < s->model->config->L ? s->layers[layer].keep_slot : -1; }
+
+mt_rc mt__seq_keeps_begin(mt_sequence *s, int layer, mt_err *err)
+{
+    if (s->mode != MT_MODE_TRAIN || layer >= s->model->config->L) return MT_OK;
+    for (int loan = s->layers[layer].loans; loan >= 0; loan = seq_next_loan(s, loan)) {
+        MT_TRY(mt__seq_updates_return(s, loan / 2, err));
+        MT_TRY(seq_wait(s, MT_Q_COMPUTE, unit_event(loan / 2, KEPT_WRITTEN), err)); /* U7: its state is still here */
+    }
+    int slot = slot_of(s, layer);
+    if (slot < 0) return MT_OK;
+    s->keeps[slot] = layer;
+    return seq_wait(s, MT_Q_COMPUTE, keep_event(s, slot, FREE), err);
+}
+
+mt_rc mt__seq_keeps_end(mt_sequence *s, int layer, mt_err *err)
+{
+    int slot = slot_of(s, layer);
+    if (s->mode != MT_MODE_TRAIN || slot < 0) return MT_OK;
+    MT_TRY(seq_record(s, MT_Q_COMPUTE, keep_event(s, slot, READY), err));
+    MT_TRY(seq_wait(s, MT_Q_OUT, keep_event(s, slot, READY), err));
+    MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_KEEP_OUT, .layer = layer, .slot = slot }, err));
+    MT_TRY(seq_record(s, MT_Q_OUT, layer_event(s, layer, KEEP_SAVED), err));
+    return seq_record(s, MT_Q_OUT, keep_event(s, slot, FREE), err);
+}
+
+mt_rc mt__seq_keeps_fetch(mt_sequence *s, int layer, mt_err *err)
+{
+    int slot = slot_of(s, layer);
+    if (slot < 0 || s->keeps[slot] == layer) return MT_OK; /* still there from forward, or on its way */
+    s->keeps[slot] = layer;
+    MT_TRY(seq_wait(s, MT_Q_IN, keep_event(s, slot, FREE), err));
+    MT_TRY(seq_wait(s, MT_Q_IN, layer_event(s, layer, KEEP_SAVED), err));
+    MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_KEEP_IN, .layer = layer, .slot = slot }, err));
+    return seq_record(s, MT_Q_IN, keep_event(s, slot, READY), err);
+}
+
+mt_rc mt__seq_keeps_acquire(mt_sequence *s, int layer, mt_err *err)
+{
+    int slot = slot_of(s, layer);
+    if (slot < 0) return MT_OK;
+    MT_TRY(seq_wait(s, MT_Q_COMPUTE, keep_event(s, slot, READY), err));
+    /* Still there from forward: the copy out must be done before backward overwrites it. */
+    return seq_wait(s, MT_Q_COMPUTE, keep_event(s, slot, FREE), err);
+}
+
+mt_rc mt__seq_keeps_release(mt_sequence *s, int layer, mt_err *err)
+{
+    int slot = slot_of(s, layer);
+    if (slot < 0) return MT_OK;
+    s->keeps[slot] = -1; /* backward overwrites part of it: it is not what was saved any more */
+    return seq_record(s, MT_Q_COMPUTE, keep_event(s, slot, FREE), err);
+}
+
+/* At the head of its lenders' lists; once, where both are the same. */
+static void list_loans(mt_sequence *s, int u)
+{
+    const mt_unit_place *at = seq_place(s, u);
+    if (!s->units[u].reuses) return;
+    for (int i = at->lender[0] == at->lender[1] ? 1 : 0; i < 2; i++) {
+        seq_layer *l = &s->layers[at->lender[i]];
+        s->units[u].next_loan[i] = l->loans;
+        l->loans = 2 * u + i;
+    }
+}
+
+void mt__seq_keeps_open(mt_sequence *s)
+{
+    const mt_placement *p = &s->plan->place;
+    int n = 0, L = (int)s->model->config->L;
+    for (int l = 0; l < L; l++) {
+        const mt_layer_place *at = &p->layers[l];
+        bool on_host = s->plan->job.train && at->place == MT_HOST && at->keep != MT_KEEP_NOTHING;
+        s->layers[l] = (seq_layer){ .keep_slot = on_host ? n++ % p->keep_slots : -1, .loans = -1 };
+    }
+    s->n_keeps = n < p->keep_slots ? n : p->keep_slots;
+    for (int i = 0; i < s->n_keeps; i++) s->keeps[i] = -1;
+    for (int u = s->model->n_units - 1; u >= 0; u--) list_loans(s, u);
+}
