@@ -29,13 +29,20 @@ int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int aft
 {
     if (q->failed || (q->n == q->cap && !grow(q))) return -1;
     int id = (int)q->n++;
-    q->tasks[id] = (mt_task){ .work = work, .after = { after1, after2, after3 }, .next = -1, .end = -1 };
+    q->tasks[id] = (mt_task){ .work = work, .after = { after1, after2, after3, -1 }, .next = -1, .end = -1 };
     if (q->last[queue] >= 0)
         q->tasks[q->last[queue]].next = id;
     else
         q->first[queue] = id;
     q->last[queue] = id;
     return id;
+}
+
+void mt_queues_after(mt_queues *q, int task, int after)
+{
+    int *at = q->tasks[task].after;
+    while (*at >= 0) at++;
+    *at = after;
 }
 
 /* Work a second of each queue, given which are busy. */
@@ -63,10 +70,10 @@ static void rates_of(double rate[MT_QUEUES], unsigned mask, const mt_machine *m,
 static double ready_at(const mt_queues *q, int id)
 {
     double at = 0;
-    for (int i = 0; i < 3 && at >= 0; i++) {
-        int after = q->tasks[id].after[i];
-        double end = after < 0 ? 0 : q->tasks[after].end;
-        at = end < 0 ? -1 : end > at ? end : at;
+    for (const int *after = q->tasks[id].after; after < q->tasks[id].after + MT_QUEUES - 1 && *after >= 0; after++) {
+        double end = q->tasks[*after].end;
+        if (end < 0) return -1;
+        if (end > at) at = end;
     }
     return at;
 }

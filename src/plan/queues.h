@@ -14,7 +14,7 @@ typedef enum mt_queue { MT_Q_COMPUTE, MT_Q_IN, MT_Q_OUT, MT_Q_BACK, MT_Q_ADAM, M
 
 typedef struct mt_task {
     double work;
-    int after[3]; /* -1: nothing */
+    int after[MT_QUEUES - 1]; /* -1: no more */
     int next;     /* in its queue */
     double end;   /* seconds; negative: not done */
 } mt_task;
@@ -28,8 +28,10 @@ typedef struct mt_queues {
 
 void mt_queues_clear(mt_queues *q);
 void mt_queues_free(mt_queues *q);
-/* The task's number. */
+/* The task's number.  It comes after up to three others; -1: no more. */
 int mt_queues_add(mt_queues *q, mt_queue queue, double work, int after1, int after2, int after3);
+/* The task also comes after another; it has at most MT_QUEUES - 1 of them, for a queue is in order. */
+void mt_queues_after(mt_queues *q, int task, int after);
 /* Runs everything, Adam with moments of this form; afterwards tasks[i].end is known.  False: a task waits for one behind it (a
  * bug of the caller's). */
 bool mt_queues_run(mt_queues *q, const mt_machine *m, mt_moments form);

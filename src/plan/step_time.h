@@ -1,24 +1,24 @@
 /* step_time.h - how long a step under a plan takes.
  *
- * The step is drawn as the engine queues it (engine/step.c and its neighbours): compute, copies in, copies out and updates on the
- * host as queues, with the waits between them, and simulated.  So what hides behind what is not a formula but follows from the
- * order of things.  Two steps are drawn and the second counts: the first pays for no updates.  Of many sweeps the first, one in
- * the middle and the last are drawn. */
+ * The sequencer (sequence.h) issues the step, just as it does for the engine; here its actions become tasks that take time, in
+ * queues (queues.h), and its events the waits between them.  So what hides behind what is not a formula but follows from the
+ * order of things.  Two steps are drawn and the second counts: the first, of which only backward is
+ * drawn, pays for no updates.  Of many sweeps the first, one in the middle and the last are drawn. */
 #ifndef MT_PLAN_STEP_TIME_H
 #define MT_PLAN_STEP_TIME_H
 
 #include "plan/costs.h"
 #include "plan/plan.h"
 #include "plan/queues.h"
+#include "plan/sequence.h"
 
 /* What drawings of plans that differ in their placement share. */
 typedef struct mt_step_drawing {
     mt_costs costs; /* m is NULL before the first */
     mt_queues queues;
-    struct unit_drawn *units; /* [n_units] */
-    struct ring_drawn *rings; /* [n_groups] */
-    int *slots;               /* what is remembered of slots of every kind */
-    size_t cap_slots;
+    mt_sequence *sequence;
+    int *events, *slabs, *updates; /* tasks: of each event, of the host update that used a slab last, of each unit's newest */
+    size_t cap_events, cap_slabs;
 } mt_step_drawing;
 
 mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *err);

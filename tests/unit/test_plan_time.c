@@ -120,4 +120,41 @@ static void predicted_steps_are_within_fifteen_percent_of_measured(void **state)
     assert_true(ok);
 }
 
-MT_TEST_MAIN(cmocka_unit_test(predicted_steps_are_within_fifteen_percent_of_measured))
+/* Seconds a step of Qwen2.5-7B computes, with some of it frozen. */
+static double compute_of(const char *const *freeze, size_t n_freeze)
+{
+    mt_err err = { 0 };
+    const mt_shape *shape;
+    const mt_gpu *gpu;
+    mt_config *config;
+    mt_model *model;
+    mt_plan *plan;
+    assert_ok(mt_shape_find(&shape, "qwen2.5-7b", &err));
+    assert_ok(mt_shape_model(&config, &model, shape, &(mt_model_options){ .freeze = freeze, .n_freeze = n_freeze }, &err));
+    assert_ok(mt_gpu_find(&gpu, "h200", &err));
+    mt_machine machine = mt_machine_of_gpu(gpu, 16);
+    machine.host_bytes = (size_t)(115 * 1073741824.0);
+    const mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = MT_DTYPE_BF16, .micro_tokens = 8192, .mlp_rows = 8192,
+                              .head_rows = 4096 };
+    const mt_job job = { .train = true, .clip = true, .step_tokens = 65536, .step_docs = 64, .longest = 1024 };
+    assert_ok(mt_plan_search(&plan, model, &job, &a, &machine, &err));
+    double seconds = plan->times.compute;
+    assert_true(plan->predicted_seconds >= seconds);
+    mt_plan_free(plan);
+    mt_model_free(model);
+    mt_config_close(config);
+    return seconds;
+}
+
+static void frozen_layers_pay_for_no_backward(void **state)
+{
+    (void)state;
+    static const char *const head[] = { "model.layers.*", "model.embed_tokens.weight" };
+    static const char *const half[] = { "model.layers.[0-9].*", "model.layers.1[0-3].*", "model.embed_tokens.weight" };
+    double all = compute_of(NULL, 0), upper = compute_of(half, MT_COUNT(half)), only_head = compute_of(head, MT_COUNT(head));
+    assert_true(only_head < 0.45 * all); /* a third, and the head */
+    assert_true(upper > 0.55 * all && upper < 0.8 * all);
+}
+
+MT_TEST_MAIN(cmocka_unit_test(predicted_steps_are_within_fifteen_percent_of_measured),
+             cmocka_unit_test(frozen_layers_pay_for_no_backward))
