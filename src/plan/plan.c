@@ -549,32 +549,39 @@ static mt_rc add_cache(mt_plan *p, mt_err *err)
     return add(p, MT_BUF_LOGITS_HOST, -1, -1, MT_HOST, (size_t)j->cache_slots * (size_t)c->V * sizeof(float), err);
 }
 
+/* Bytes of op scratch, which no placement changes: searches ask for it thousands of times. */
+static size_t scratch_bytes(mt_plan *p)
+{
+    const mt_arithmetic *a = &p->arithmetic;
+    const mt_job *j = &p->job;
+    if (p->scratch) return p->scratch;
+    mt_attention_use attention = mt_plan_attention(p);
+    p->scratch = mt_model_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, mt_plan_work_rows(p).chunk,
+                                  mt_min_i64(a->head_rows, a->micro_tokens), &attention);
+    for (int g = 0; g < p->model->n_groups; g++)
+        p->scratch =
+            max_size(p->scratch, mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->layouts[g].n_train }));
+    if (j->cache_slots)
+        p->scratch =
+            max_size(p->scratch, mt_model_cache_scratch(p->model, a->compute, a->micro_tokens, j->cache_slots, j->longest));
+    return p->scratch;
+}
+
 static mt_rc add_work(mt_plan *p, mt_err *err)
 {
     const mt_config *c = p->model->config;
     const mt_arithmetic *a = &p->arithmetic;
     const mt_job *j = &p->job;
     size_t e = size_of(a->compute), tokens = (size_t)j->step_tokens, docs = (size_t)j->step_docs;
-    size_t norm_chunks = 0;
     for (int x = 0; x < 2; x++)
         MT_TRY(add(p, MT_BUF_X_PASS, x, -1, MT_DEVICE, (size_t)p->place.sweep_tokens * (size_t)c->D * e, err));
     for (int s = 0; s < (j->train ? p->longest_segment : 1); s++)
         MT_TRY(add(p, MT_BUF_LAYER_WORK, s, -1, MT_DEVICE, work_bytes(p, false), err));
-    int64_t chunk = mt_plan_work_rows(p).chunk, head_rows = mt_min_i64(a->head_rows, a->micro_tokens);
+    int64_t head_rows = mt_min_i64(a->head_rows, a->micro_tokens);
     MT_TRY(add(p, MT_BUF_WORK, -1, -1, MT_DEVICE, work_bytes(p, true), err));
     MT_TRY(add(p, MT_BUF_ENDS, -1, -1, MT_DEVICE,
                mt_ends_carve(NULL, NULL, p->model, a->compute, a->micro_tokens, head_rows, j->train), err));
-    for (int g = 0; g < p->model->n_groups; g++) {
-        size_t need = mt_grad_norm_scratch(&(mt_grad_norm){ .t = a->grad, .n = p->model->layouts[g].n_train });
-        if (need > norm_chunks) norm_chunks = need;
-    }
-    mt_attention_use attention = mt_plan_attention(p);
-    size_t scratch =
-        mt_model_scratch(p->model, a->compute, a->micro_tokens, j->step_docs, j->longest, chunk, head_rows, &attention);
-    if (scratch < norm_chunks) scratch = norm_chunks;
-    if (j->cache_slots)
-        scratch = max_size(scratch, mt_model_cache_scratch(p->model, a->compute, a->micro_tokens, j->cache_slots, j->longest));
-    MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch, err));
+    MT_TRY(add(p, MT_BUF_SCRATCH, -1, -1, MT_DEVICE, scratch_bytes(p), err));
     size_t rope_rows = (size_t)(mt_rope_short_rows(&c->rope, j->longest) + j->longest);
     MT_TRY(add(p, MT_BUF_ROPE, -1, -1, MT_DEVICE, (c->has_rope_local ? 2 : 1) * rope_rows * (size_t)c->rope.dr * sizeof(float),
                err));

@@ -165,6 +165,7 @@ typedef struct mt_plan {
     mt_times times;           /* of a step, by whoever chose the placement; 0: nobody */
     double predicted_seconds; /* times.step */
     bool counting;            /* only sizes are wanted: no list is made */
+    size_t scratch;           /* bytes of op scratch, which follow from model, job and arithmetic; 0: not known yet */
 } mt_plan;
 
 /* A plan from both halves, which are copied.  Refuses what contradicts itself. */
