@@ -36,9 +36,6 @@ static mt_rc open_units(mt_engine *e, mt_err *err)
             MT_TRY(mt_fill(e->compute, s->exact_home, 0, (size_t)mt__layout(e, u)->n_exact * 4, err));
         s->m = mt__buffer(e, MT_BUF_M, at, -1);
         s->v = mt__buffer(e, MT_BUF_V, at, -1);
-        MT_TRY(mt__event(e, &s->written, "write-back", err));
-        MT_TRY(mt__event(e, &s->kept_free, "write-back of v and lo", err));
-        MT_TRY(mt__event(e, &s->device_updated, "update on the device", err));
     }
     return MT_OK;
 }
@@ -72,10 +69,7 @@ static mt_rc open_step(mt_engine *e, mt_err *err)
     e->micros = mt_calloc((size_t)j->step_docs, sizeof *e->micros);
     e->sort_a = mt_calloc(rows, sizeof *e->sort_a);
     e->sort_b = mt_calloc(rows, sizeof *e->sort_b);
-    e->visits = mt_calloc((size_t)(2 * e->model->n_units + 2), sizeof *e->visits);
-    e->uses = mt_calloc((size_t)(2 * e->model->n_units + 2), sizeof *e->uses);
-    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b || !e->visits || !e->uses)
-        return mt_fail(err, MT_ENOMEM, "no host memory for a step's tables");
+    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b) return mt_fail(err, MT_ENOMEM, "no host memory for a step's tables");
     e->sum = mt__buffer(e, MT_BUF_SUMS, -1, -1);
     e->n_bad = (int64_t *)(e->sum + 1);
     e->norms = (double *)(e->n_bad + 1);
@@ -98,6 +92,7 @@ static mt_rc open_all(mt_engine *e, int n_workers, mt_err *err)
     MT_TRY(open_streams(e, err));
     MT_TRY(mt__memory_create(e, err));
     MT_TRY(open_units(e, err));
+    MT_TRY(mt__port_create(e, err));
     MT_TRY(mt__ring_create(e, err));
     MT_TRY(mt__keeps_create(e, err));
     MT_TRY(mt__grads_create(e, err));
@@ -143,12 +138,8 @@ void mt_engine_free(mt_engine *e)
     mt__grads_free(e);
     mt__keeps_free(e);
     mt__ring_free(e);
-    for (int u = 0; e->units && u < e->model->n_units; u++) {
-        api->event_free(e->units[u].written);
-        api->event_free(e->units[u].kept_free);
-        api->event_free(e->units[u].device_updated);
-        mt_free(e->units[u].mapped);
-    }
+    mt__port_free(e);
+    for (int u = 0; e->units && u < e->model->n_units; u++) mt_free(e->units[u].mapped);
     for (size_t i = 0; i < MT_COUNT(e->settled); i++) api->event_free(e->settled[i]);
     api->event_free(e->input_read);
     api->event_free(e->sums_ready);
@@ -158,8 +149,6 @@ void mt_engine_free(mt_engine *e)
     mt_free(e->micros);
     mt_free(e->sort_a);
     mt_free(e->sort_b);
-    mt_free(e->visits);
-    mt_free(e->uses);
     mt_watch_deinit(&e->watch);
     pthread_mutex_destroy(&e->write_lock);
     mt_free(e);
@@ -181,10 +170,10 @@ static mt_rc settle(mt_engine *e, mt_err *err)
 {
     mt_stream *const streams[] = { e->compute, e->copy_in, e->copy_out, e->write_back };
     _Static_assert(MT_COUNT(streams) == MT_COUNT(e->settled), "an event for each");
-    MT_TRY(mt__updates_return_all(e, err));
+    MT_TRY(mt_sequence_write_back(e->sequence, err));
     for (int u = 0; u < e->model->n_units; u++)
         if (mt__place(e, u)->site == MT_SITE_HOST)
-            MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, e->units[u].version, err));
+            MT_TRY(mt_watch_reach(&e->watch, &e->units[u].updated, mt_sequence_version(e->sequence, u), err));
     MT_TRY(mt_copy_small(e->compute, &e->host->n_bad, e->n_bad, sizeof *e->n_bad, MT_COPY_OUT, err));
     for (size_t i = 0; i < MT_COUNT(streams); i++) MT_TRY(mt_record(streams[i], e->settled[i], err));
     for (size_t i = 0; i < MT_COUNT(streams); i++) MT_TRY(mt_sync(e->settled[i], err));

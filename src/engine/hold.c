@@ -15,9 +15,9 @@ mt_rc mt_engine_hold(mt_engine *e, mt_err *err)
     for (int u = 0; u < e->model->n_units; u++)
         if (!mt_watch_reached(&e->watch, &e->units[u].let_go, e->n_holds))
             return mt_fail(err, MT_EINVAL, "unit %d is held already", u);
-    MT_TRY(mt__updates_return_all(e, err)); /* the saver waits for the write-backs */
+    MT_TRY(mt_sequence_write_back(e->sequence, err)); /* the saver waits for the write-backs */
     e->n_holds++;
-    for (int u = 0; u < e->model->n_units; u++) e->units[u].held_version = e->units[u].version;
+    for (int u = 0; u < e->model->n_units; u++) e->units[u].held_version = mt_sequence_version(e->sequence, u);
     return mt_watch_check(&e->watch, err);
 }
 
@@ -42,7 +42,8 @@ mt_rc mt_engine_await_held(mt_engine *e, mt_err *err)
 {
     for (int u = 0; u < e->model->n_units; u++) {
         const mt_unit_place *at = mt__place(e, u);
-        if (at->home == MT_HOST && at->site == MT_SITE_STAGED) MT_TRY(mt_sync(e->units[u].written, err));
+        if (at->home == MT_HOST && at->site == MT_SITE_STAGED)
+            MT_TRY(mt_sync(e->events[mt_sequence_written(e->sequence, u)], err));
     }
     atomic_store(&e->held_there, e->n_holds);
     return MT_OK;
@@ -56,6 +57,6 @@ mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t fi
     const mt_unit_place *at = mt__place(e, unit);
     if (at->home == MT_HOST && at->site == MT_SITE_HOST) MT_TRY(mt_watch_reach(&e->watch, &s->updated, s->held_version, err));
     bool there = at->home != MT_HOST || at->site != MT_SITE_STAGED || atomic_load(&e->held_there) == e->n_holds;
-    if (!there) MT_TRY(mt_sync(s->written, err));
+    if (!there) MT_TRY(mt_sync(e->events[mt_sequence_written(e->sequence, unit)], err));
     return mt__state_read(e, unit, kind, first, n, dst, err);
 }

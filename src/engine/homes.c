@@ -62,9 +62,10 @@ static mt_rc move_piece(mt_engine *e, mt_event *updated, char *device, char *hos
 
 static mt_rc move_all(mt_engine *e, int unit, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
+    mt_event *updated = e->events[mt_sequence_device_updated(e->sequence, unit)];
     for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
         size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
-        MT_TRY(move_piece(e, e->units[unit].device_updated, device + done, host + done, n, dir, err));
+        MT_TRY(move_piece(e, updated, device + done, host + done, n, dir, err));
     }
     return MT_OK;
 }

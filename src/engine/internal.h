@@ -1,9 +1,11 @@
 /* internal.h - the engine's parts and what they share.  Only engine/ includes it.
  *
- *     memory   the plan's buffers              ring     weights on the device
- *     keeps    kept activations                grads    accumulators, finished gradients
- *     updates  the three update sites          updater  the thread of the one on the host
- *     step     forward, backward, in order */
+ *     memory   the plan's buffers              port     the sequencer's actions, events and questions
+ *     ring     weights on the device           keeps    kept activations
+ *     grads    sums, finished gradients        updates  the three update sites
+ *     step     forward, backward               updater  the thread that updates on the host
+ *
+ * What is issued when is the sequencer's to decide (plan/sequence.h); the parts here only know where things are. */
 #ifndef MT_ENGINE_INTERNAL_H
 #define MT_ENGINE_INTERNAL_H
 
@@ -14,33 +16,18 @@
 #include "device/trace.h"
 #include "engine/engine.h"
 #include "plan/buffer_index.h"
+#include "plan/sequence.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
 
-/* A buffer that is used, handed to another stream, and used again. */
-typedef struct slot {
-    void *p;
-    mt_event *ready; /* what it was filled for may read it */
-    mt_event *free;  /* may be overwritten */
-} slot;
-
-/* Slots that are used in turn. */
-typedef struct slot_ring {
-    slot *slots;
-    int n, turn;
-} slot_ring;
-
 typedef struct ring_slot {
-    slot s;              /* s.p: weights in the compute dtype */
-    uint16_t *halves_hi; /* fp32 only: hi and lo land here and are joined into s.p */
+    void *p;             /* weights in the compute dtype */
+    uint16_t *halves_hi; /* fp32 only: hi and lo land here and are joined into p */
     int16_t *halves_lo;
     float *exact;       /* bf16 only: the unit's exact numbers; NULL: it has none */
     uint16_t *exact_hi; /* their halves on the way there from the host */
     int16_t *exact_lo;
-    int unit;            /* whose weights; -1: none */
-    int64_t version;     /* after how many updates */
-    int lent;
 } ring_slot;
 
 /* A piece of the buffer through which threads reach state on the device. */
@@ -56,26 +43,13 @@ typedef struct unit_state {
     int16_t *lo;         /* as many as have low halves */
     uint16_t *exact_home; /* where nothing is updated: halves of the exact numbers, hi and then lo; NULL: there are none, or lo
                            * has them */
-    void *m, *v; /* as the arithmetic's form of moments has them */
-    int64_t version;         /* updates issued */
+    void *m, *v;          /* as the arithmetic's form of moments has them */
     int64_t updated;         /* gate: host updates finished */
     int64_t let_go;          /* gate: holds that are over for this unit */
     int64_t held_version;    /* what the saver waits for */
-    mt_event *written;       /* staged: the newest state is back in host memory */
-    mt_event *kept_free;     /* staged: what it borrowed of its layer's kept activations is back, the accumulator may not be */
-    mt_event *device_updated;
-    mt_event *landed;        /* the finished gradient has reached the host */
     void *parked;            /* host, or NULL */
     void *grad_dev;          /* device, or NULL */
-    slot *sum;               /* what its gradient is summed in, from begin to end of its backward */
     float *acc_host[2];      /* host accumulators: own, and the embedding's share when tied */
-    mt_event *acc_saved[2];
-    int first_slot, n_slots; /* the ring slots it may use */
-    int slot;                /* the ring slot it was last fetched into; -1: none */
-    int first_use, n_uses;   /* of the step's order of visits: which of e->uses are its */
-    struct stage_slot *stage; /* staged: the slot that is its own; NULL: it has none */
-    struct stage_slot *staged_in; /* the slot it was last staged in */
-    int next_borrower[2];         /* of the lists of its two lenders, see layer_state */
 } unit_state;
 
 typedef struct layer_state {
@@ -83,27 +57,11 @@ typedef struct layer_state {
     void *cache;     /* of generation, or NULL */
     char *kept;      /* device block, or NULL */
     char *kept_host; /* host block, or NULL */
-    int slot;        /* keep slot when kept on the host */
-    mt_event *saved; /* the host block is complete */
-    int borrowers; /* loans whose staged state lies in `kept` between steps: a list of 2 * unit + (which of its lenders); -1: none
-                    */
-    mt_event *lent; /* the last backward has read it: they may have it */
 } layer_state;
-
-typedef struct keep_slot {
-    slot s;
-    int layer; /* whose activations; -1: none */
-} keep_slot;
-
-typedef struct stage_slot {
-    slot s;         /* s.p: NULL where the unit borrows its memory */
-    mt_event *done; /* updated: may be written back */
-    int unit;       /* staged in for it; -1: none */
-    int64_t version; /* of a unit's own: after how many updates its state lies there; -1: it does not */
-} stage_slot;
 
 typedef struct update_job {
     int unit;
+    mt_event *landed; /* the gradient is there */
     mt_adamw op;     /* g: host; where the state is, is filled in when it runs */
     bool check_norm; /* clipping is off: look before updating */
     int64_t version; /* the unit's, once this is done */
@@ -119,6 +77,7 @@ typedef struct updater {
     update_job *jobs; /* ring of cap; guarded by the watch, like the next two */
     int cap;
     int64_t pushed, done; /* gates */
+    mt_event *after;      /* what the next job waits for */
     mt_adamw_coef coef, coef_no_decay; /* of the step at hand */
     uint64_t seed; /* of random bits, and */
     int64_t t;     /* the update's number */
@@ -129,6 +88,12 @@ typedef struct host_pool {
     void *p;
     size_t first, end, bytes;
 } host_pool;
+
+/* Some of a step's micro-batches, and how many rows they have. */
+typedef struct sweep {
+    int64_t first, end; /* micro-batches */
+    int64_t rows;
+} sweep;
 
 struct mt_engine {
     mt_device *dev;
@@ -148,37 +113,22 @@ struct mt_engine {
 
     unit_state *units;
     layer_state *layers;
-    ring_slot *ring;
-    int n_ring;
-    keep_slot *keeps;
+    mt_sequence *sequence;
+    mt_event **events; /* the sequencer's, by number */
+    int n_events;
+    ring_slot *ring;              /* by the sequencer's numbers, like the next four */
+    void **keeps, **sums, **outs; /* kept activations, gradient sums, finished gradients, on their way */
+    void **stages;                /* NULL where the unit reuses memory */
     mt_carving *carvings;      /* [kind][level] of kept blocks */
     mt_carving *work_carvings; /* [kind][own, shared] of workspace */
     char **layer_work;         /* [longest_segment] a layer's own workspace */
     char *shared_work;         /* what all layers share */
     void *x_pass[2];           /* inputs that are not kept */
-    slot_ring *sums, *outs; /* [group] of gradient sums, of finished gradients on their way out */
-    slot *unit_accs;   /* [n_units], accumulators that stay on the device between sweeps */
-    slot acc_tied;     /* the lookup's share of a tied embedding */
-    stage_slot *stages;
-    int stage_turn;
-    stage_slot *own_stages; /* [n_units], of those that borrow; s.free is the accumulator's event */
-    bool any_borrows;
-    int *late, n_late; /* units whose write-backs only their own next updates wait for */
     updater updater;
-    int64_t n_slab_jobs; /* jobs that took a slab so far */
-
-    /* order in which units' weights are used; wraps from sweep to sweep */
-    int *visits;
-    int n_visits, visit;
-    int *uses;     /* the same by unit: of each, its visits in ascending order */
-    int ahead;     /* the next so many visits have their weights on the device or on the way */
-    int64_t looks; /* slots, visits and units looked at for prefetching and staging, for tests */
-    bool last_sweep;
-    int64_t sweep, n_sweeps; /* of the step at hand */
-    mt_event *visited;       /* compute has left the unit of the newest visit */
 
     /* the step at hand */
     mt_cut *cuts;
+    sweep sweep;      /* the one at hand */
     mt_micro *micros; /* pointers into the device copy of the input */
     int64_t n_cuts;
     int32_t *sort_a, *sort_b;
@@ -195,9 +145,13 @@ struct mt_engine {
     float dscale;
     bool in_flight; /* work was queued since the last settle */
     bool refused;   /* the newest batch was, before anything of it was queued */
-    /* how many write-backs are queued: of what lies in lenders' memory, in accumulators, in slots of their own (of n_late) */
-    int returned, returned_acc, returned_own;
     bool updating; /* this step's gradients are applied as they come (clipping off) */
+    bool only_gradients; /* nothing is updated from them */
+    const mt_batch *batch;
+    const mt_hyper *hyper;
+    mt_step_result *result;
+    float *logits;     /* where those of the next rows go */
+    int64_t judged_ns; /* when loss and norm were known */
     int64_t t;     /* updates so far */
     int64_t wait_update_ns, wait_save_ns;
 
@@ -222,61 +176,46 @@ void mt__memory_free(mt_engine *e);
 void *mt__buffer(const mt_engine *e, mt_buffer_kind kind, int i, int j); /* NULL: the plan has none */
 /* name: what a wait for it waits for, in a trace. */
 mt_rc mt__event(mt_engine *e, mt_event **out, const char *name, mt_err *err);
-mt_rc mt__slot_events(mt_engine *e, slot *s, const char *ready, const char *free, mt_err *err);
-void mt__slot_free(mt_engine *e, slot *s);
 /* To or from the device and wait, through memory of our own: a failed stream must never hold a caller's. */
 mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
 
 /* -- ring.c -- */
 mt_rc mt__ring_create(mt_engine *e, mt_err *err);
 void mt__ring_free(mt_engine *e);
-/* Lend unit u's weights for the compute queued from now on. */
-mt_rc mt__ring_acquire(mt_engine *e, int u, mt_weights *w, mt_err *err);
-/* The compute queued so far was the last to use them. */
-mt_rc mt__ring_release(mt_engine *e, int u, mt_err *err);
-/* Start copies for the coming visits, as far as slots and updates allow without waiting. */
-mt_rc mt__ring_prefetch(mt_engine *e, mt_err *err);
-/* The order of visits is written: begin with its first. */
-void mt__ring_begin(mt_engine *e);
-/* The visit is over. */
-void mt__ring_next(mt_engine *e);
-/* What the device holds of unit u's weights is old. */
-void mt__ring_forget(mt_engine *e, int u);
+mt_rc mt__ring_fetch(mt_engine *e, int u, int slot, mt_err *err);
+/* The weights that the sequencer lends. */
+mt_weights mt__ring_weights(const mt_engine *e, int u);
 /* Weights were just updated in place, with low halves that lie at `lo`: what the device has of exact numbers follows. */
 mt_rc mt__ring_rejoin(mt_engine *e, int u, const int16_t *lo, mt_err *err);
-/* The slot a unit's weights are updated in, when they live or stay on the device as bf16; else NULL. */
-ring_slot *mt__ring_in_place(mt_engine *e, int u);
 
 /* -- keeps.c -- */
 mt_rc mt__keeps_create(mt_engine *e, mt_err *err);
 void mt__keeps_free(mt_engine *e);
 /* Where layer's input goes (layer L: the head's input); row is the first row in the sweep. */
-mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err);
 void *mt__keeps_x(mt_engine *e, int layer, bool train, int64_t row);
 /* Activations of a layer for a micro-batch at `row`; set: which workspace takes what is not kept. */
 mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row);
-mt_rc mt__keeps_close(mt_engine *e, int layer, int64_t sweep_rows, mt_err *err);
-mt_rc mt__keeps_fetch(mt_engine *e, int layer, int64_t sweep_rows, mt_err *err);
-mt_rc mt__keeps_acquire(mt_engine *e, int layer, mt_err *err);
-mt_rc mt__keeps_release(mt_engine *e, int layer, mt_err *err);
+/* The sweep's rows of a layer's kept activations, to the host or back. */
+mt_rc mt__keeps_copy(mt_engine *e, int layer, mt_copy_dir dir, mt_err *err);
 
 /* -- grads.c -- */
 mt_rc mt__grads_create(mt_engine *e, mt_err *err);
 void mt__grads_free(mt_engine *e);
-/* Accumulators of unit u for this sweep. */
-mt_rc mt__grads_begin(mt_engine *e, int u, bool first_sweep, float **acc, mt_err *err);
-mt_rc mt__grads_begin_tied(mt_engine *e, bool first_sweep, float **acc, mt_err *err);
-/* End of the unit's backward in this sweep: saved for the next, or finished. */
-mt_rc mt__grads_end(mt_engine *e, int u, bool last_sweep, mt_err *err);
+mt_rc mt__grads_clear(mt_engine *e, const mt_action *a, mt_err *err);
+/* Sums to host memory between sweeps, or back. */
+mt_rc mt__grads_copy(mt_engine *e, const mt_action *a, mt_copy_dir dir, mt_err *err);
+mt_rc mt__grads_round(mt_engine *e, const mt_action *a, mt_err *err);
+mt_rc mt__grads_norm(mt_engine *e, const mt_action *a, mt_err *err);
+mt_rc mt__grads_send(mt_engine *e, const mt_action *a, mt_err *err);
+/* Where a finished gradient waits on the host: a slab, or (-1) the unit's. */
+void *mt__grads_host(const mt_engine *e, int u, int slab);
 
 /* -- updater.c -- */
 mt_rc mt__updater_create(mt_engine *e, int n_workers, mt_err *err); /* starts its thread: last of all */
 void mt__updater_stop(mt_engine *e);                                /* joins it; before the streams go */
 void mt__updater_free(mt_engine *e);
-/* Unit u's update from gradient g on the host, which may still be on its way there. */
-mt_rc mt__updater_push(mt_engine *e, int u, void *g, mt_err *err);
-/* The host slab for the next gradient; waits until one is free. */
-mt_rc mt__updater_slab(mt_engine *e, void **slab, mt_err *err);
+/* Unit u's update from gradient g on the host, which may still be on its way there; afterwards it is of this version. */
+mt_rc mt__updater_push(mt_engine *e, int u, void *g, int64_t version, mt_err *err);
 
 /* -- updates.c -- */
 mt_rc mt__updates_create(mt_engine *e, mt_err *err);
@@ -284,26 +223,10 @@ void mt__updates_free(mt_engine *e); /* after the streams: their queues hold its
 void mt__updates_coef(mt_engine *e, const mt_hyper *h, double grad_scale);
 /* The update of unit u in the step at hand, but for where its state and gradient are. */
 mt_adamw mt__update_of(const mt_engine *e, int u);
-/* The unit's gradient is finished and clipping is off. */
-mt_rc mt__updates_now(mt_engine *e, int u, void *g, mt_err *err);
-/* The last backward of `layer` is queued: start copying in the state of the unit that borrows from it. */
-mt_rc mt__updates_lend(mt_engine *e, int layer, mt_err *err);
-/* A unit that borrows has just freed its accumulator: the rest of its state. */
-mt_rc mt__updates_stage_own(mt_engine *e, int u, mt_err *err);
-/* Copy state in for staged units, as many as there are slots. */
-mt_rc mt__updates_stage_ahead(mt_engine *e, mt_err *err);
-/* All units, the norm being known. */
-mt_rc mt__updates_all(mt_engine *e, mt_err *err);
-/* Queue the write-backs that updates_all left for later: those of units up to u, whose weights or lenders' memory are needed
- * next; those that free accumulators, as far as u's; all: behind what anyone waits for, and before anyone reads the state. */
-mt_rc mt__updates_return(mt_engine *e, int u, mt_err *err);
-bool mt__updates_may_return(mt_engine *e, int u); /* without waiting for the saver */
-mt_rc mt__updates_return_acc(mt_engine *e, int u, mt_err *err);
-mt_rc mt__updates_return_all(mt_engine *e, mt_err *err);
-/* A visit is over: as many of those that return late as keep pace with the step. */
-mt_rc mt__updates_pace(mt_engine *e, mt_err *err);
-/* None: the step is skipped. */
-mt_rc mt__updates_drop(mt_engine *e, mt_err *err);
+mt_rc mt__updates_on_device(mt_engine *e, int u, bool in_place, mt_err *err);
+mt_rc mt__updates_stage(mt_engine *e, const mt_action *a, mt_err *err);
+mt_rc mt__updates_staged(mt_engine *e, const mt_action *a, mt_err *err);
+mt_rc mt__updates_write_back(mt_engine *e, const mt_action *a, mt_err *err);
 /* Did weights leave the finite range on the device, as far as host->n_bad knows?  The host's updater says so itself. */
 mt_rc mt__updates_check(const mt_engine *e, mt_err *err);
 
@@ -336,12 +259,24 @@ mt_rc mt__input_check(const mt_engine *e, const mt_batch *b, mt_err *err); /* do
 mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err);
 
 /* -- step.c -- */
+/* Compute of a visit: embed, forward, head, backward. */
+void mt__step_sweep(mt_engine *e, int64_t sweep);
+mt_rc mt__step_embed(mt_engine *e, mt_err *err);
+mt_rc mt__step_forward(mt_engine *e, int layer, mt_err *err);
+mt_rc mt__step_head(mt_engine *e, mt_err *err);
+mt_rc mt__step_backward(mt_engine *e, int first, int end, mt_err *err);
+mt_rc mt__step_embed_backward(mt_engine *e, int slot, mt_err *err);
+mt_rc mt__step_read_sums(mt_engine *e, mt_err *err);
+/* Loss, and with `all` the norm, are known: may the step be applied? */
+mt_rc mt__step_judge(mt_engine *e, bool all, bool *go, mt_err *err);
 /* One pass forward over cached sequences.  Logits of the rows that have a target, in order, are in MT_BUF_LOGITS_HOST when it
  * returns; there may be one per cache slot. */
 mt_rc mt__step_continue(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err);
 
-/* The next loan in a lender's list. */
-static inline int mt__next_loan(const mt_engine *e, int loan) { return e->units[loan / 2].next_borrower[loan % 2]; }
+/* -- port.c -- */
+mt_rc mt__port_create(mt_engine *e, mt_err *err);
+void mt__port_free(mt_engine *e); /* after the streams: their queues hold its events */
+
 static inline bool mt__is_f32(const mt_engine *e) { return e->plan->arithmetic.compute == MT_DTYPE_F32; }
 static inline const mt_unit_place *mt__place(const mt_engine *e, int u) { return &e->plan->place.units[u]; }
 static inline const mt_layout *mt__layout(const mt_engine *e, int u) { return e->model->units[u].layout; }

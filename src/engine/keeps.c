@@ -1,8 +1,7 @@
 /* keeps.c - activations from forward to backward: kept on the device, kept in host memory, or not kept.
  *
  * What is kept of a layer is one block of arrays over the sweep's rows, carved by the lists of its kind (model/layer.h) as far as
- * the keep level says.  A block in host memory passes through a device slot: layer l uses slot (number of its kind) mod
- * keep_slots, on the way out and back, so the last layers of forward are still there when backward begins. */
+ * the keep level says.  A block in host memory passes through a device slot: plan/sequence_keeps.c says which, and when. */
 #include "engine/internal.h"
 
 static const mt_array *arrays_of(const mt_engine *e, int layer)
@@ -16,7 +15,7 @@ static const mt_carving *carving_of(const mt_engine *e, int layer) { return &e->
 static char *block_of(mt_engine *e, int layer)
 {
     layer_state *l = &e->layers[layer];
-    return l->kept_host ? e->keeps[l->slot].s.p : l->kept;
+    return l->kept_host ? e->keeps[mt_sequence_keep_slot(e->sequence, layer)] : l->kept;
 }
 
 /* Array i of a layer from `row` on; NULL: it is not kept. */
@@ -59,27 +58,10 @@ mt_acts mt__keeps_acts(mt_engine *e, int layer, bool train, int set, int64_t row
 
 /* -- through host memory --------------------------------------------------------------------------- */
 
-static keep_slot *host_slot(mt_engine *e, int layer)
-{
-    return layer < e->model->config->L && e->layers[layer].kept_host ? &e->keeps[e->layers[layer].slot] : NULL;
-}
-
-mt_rc mt__keeps_open(mt_engine *e, int layer, bool train, mt_err *err)
-{
-    if (!train || layer >= e->model->config->L) return MT_OK;
-    for (int loan = e->layers[layer].borrowers; loan >= 0; loan = mt__next_loan(e, loan)) {
-        MT_TRY(mt__updates_return(e, loan / 2, err));
-        MT_TRY(mt_wait(e->compute, e->units[loan / 2].kept_free, err)); /* U7: its state still lies here */
-    }
-    keep_slot *k = host_slot(e, layer);
-    if (!k) return MT_OK;
-    k->layer = layer;
-    return mt_wait(e->compute, k->s.free, err);
-}
-
 /* The used rows of each kept array, one copy each. */
-static mt_rc copy_arrays(mt_engine *e, mt_stream *s, int layer, int64_t rows, mt_copy_dir dir, mt_err *err)
+mt_rc mt__keeps_copy(mt_engine *e, int layer, mt_copy_dir dir, mt_err *err)
 {
+    mt_stream *s = dir == MT_COPY_OUT ? e->copy_out : e->copy_in;
     const mt_carving *c = carving_of(e, layer);
     const mt_array *a = arrays_of(e, layer);
     char *on_device = block_of(e, layer), *on_host = e->layers[layer].kept_host;
@@ -87,48 +69,10 @@ static mt_rc copy_arrays(mt_engine *e, mt_stream *s, int layer, int64_t rows, mt
         const size_t at = c->at[i];
         const bool out = dir == MT_COPY_OUT;
         if (at == SIZE_MAX) continue;
-        MT_TRY(mt_copy(s, (out ? on_host : on_device) + at, (out ? on_device : on_host) + at, (size_t)rows * a[i].row_bytes, dir,
-                       err));
+        MT_TRY(mt_copy(s, (out ? on_host : on_device) + at, (out ? on_device : on_host) + at,
+                       (size_t)e->sweep.rows * a[i].row_bytes, dir, err));
     }
     return MT_OK;
-}
-
-mt_rc mt__keeps_close(mt_engine *e, int layer, int64_t sweep_rows, mt_err *err)
-{
-    keep_slot *k = host_slot(e, layer);
-    if (!k) return MT_OK;
-    MT_TRY(mt_record(e->compute, k->s.ready, err));
-    MT_TRY(mt_wait(e->copy_out, k->s.ready, err));
-    MT_TRY(copy_arrays(e, e->copy_out, layer, sweep_rows, MT_COPY_OUT, err));
-    MT_TRY(mt_record(e->copy_out, e->layers[layer].saved, err));
-    return mt_record(e->copy_out, k->s.free, err);
-}
-
-mt_rc mt__keeps_fetch(mt_engine *e, int layer, int64_t sweep_rows, mt_err *err)
-{
-    keep_slot *k = layer < 0 ? NULL : host_slot(e, layer);
-    if (!k || k->layer == layer) return MT_OK; /* still there from forward, or on its way */
-    k->layer = layer;
-    MT_TRY(mt_wait(e->copy_in, k->s.free, err));
-    MT_TRY(mt_wait(e->copy_in, e->layers[layer].saved, err));
-    MT_TRY(copy_arrays(e, e->copy_in, layer, sweep_rows, MT_COPY_IN, err));
-    return mt_record(e->copy_in, k->s.ready, err);
-}
-
-mt_rc mt__keeps_acquire(mt_engine *e, int layer, mt_err *err)
-{
-    keep_slot *k = host_slot(e, layer);
-    if (!k) return MT_OK;
-    MT_TRY(mt_wait(e->compute, k->s.ready, err));
-    return mt_wait(e->compute, k->s.free, err); /* still there from forward: the copy out must be done before we write */
-}
-
-mt_rc mt__keeps_release(mt_engine *e, int layer, mt_err *err)
-{
-    keep_slot *k = host_slot(e, layer);
-    if (!k) return MT_OK;
-    k->layer = -1; /* backward overwrites part of it: it is not what was saved any more */
-    return mt_record(e->compute, k->s.free, err);
 }
 
 /* -- life ------------------------------------------------------------------------------------------ */
@@ -157,52 +101,26 @@ static mt_rc open_carvings(mt_engine *e, mt_err *err)
     return MT_OK;
 }
 
-/* At the head of its lenders' lists; once, where both are the same. */
-static void list_loans(mt_engine *e, int u)
-{
-    const mt_unit_place *at = mt__place(e, u);
-    for (int i = at->borrows && at->lender[0] == at->lender[1] ? 1 : 0; i < 2 && at->borrows; i++) {
-        layer_state *l = &e->layers[at->lender[i]];
-        e->units[u].next_borrower[i] = l->borrowers;
-        l->borrowers = 2 * u + i;
-    }
-}
-
 mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
 {
-    int n_slots = e->plan->place.keep_slots, n_hosted = 0;
+    int n_slots = mt_sequence_count(e->sequence).keeps;
     e->layers = mt_calloc((size_t)e->model->config->L, sizeof *e->layers);
-    e->keeps = mt_calloc((size_t)n_slots, sizeof *e->keeps);
+    e->keeps = mt_calloc((size_t)n_slots + 1, sizeof *e->keeps);
     if (!e->layers || !e->keeps) return mt_fail(err, MT_ENOMEM, "no host memory for the table of layers");
     MT_TRY(open_carvings(e, err));
-    for (int s = 0; s < n_slots; s++) {
-        e->keeps[s].layer = -1;
-        e->keeps[s].s.p = mt__buffer(e, MT_BUF_KEEP_SLOT, s, -1);
-        MT_TRY(mt__slot_events(e, &e->keeps[s].s, "kept activations", "kept activations sent", err));
-    }
+    for (int s = 0; s < n_slots; s++) e->keeps[s] = mt__buffer(e, MT_BUF_KEEP_SLOT, s, -1);
     for (int l = 0; l < e->model->config->L; l++) {
         layer_state *s = &e->layers[l];
         s->kept = mt__buffer(e, MT_BUF_KEEP, l, -1);
         s->cache = mt__buffer(e, MT_BUF_CACHE, l, -1);
-        s->kept_host = e->plan->place.layers[l].place == MT_HOST
-                           ? mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1)
-                           : NULL;
-        if (s->kept_host) s->slot = n_hosted++ % n_slots;
-        s->borrowers = -1;
-        MT_TRY(mt__event(e, &s->saved, "kept activations sent", err));
-        MT_TRY(mt__event(e, &s->lent, "last backward", err));
+        if (mt_sequence_keep_slot(e->sequence, l) >= 0)
+            s->kept_host = mt__buffer(e, MT_BUF_KEEP_HOST, mt_plan_alias_kept(e->plan, l), -1);
     }
-    for (int u = e->model->n_units - 1; u >= 0; u--) list_loans(e, u);
     return MT_OK;
 }
 
 void mt__keeps_free(mt_engine *e)
 {
-    for (int l = 0; e->layers && l < e->model->config->L; l++) {
-        e->dev->api->event_free(e->layers[l].saved);
-        e->dev->api->event_free(e->layers[l].lent);
-    }
-    for (int s = 0; e->keeps && s < e->plan->place.keep_slots; s++) mt__slot_free(e, &e->keeps[s].s);
     mt_free(e->layers);
     mt_free(e->keeps);
     mt_free(e->carvings);

@@ -106,18 +106,6 @@ mt_rc mt__event(mt_engine *e, mt_event **out, const char *name, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__slot_events(mt_engine *e, slot *s, const char *ready, const char *free, mt_err *err)
-{
-    MT_TRY(mt__event(e, &s->ready, ready, err));
-    return mt__event(e, &s->free, free, err);
-}
-
-void mt__slot_free(mt_engine *e, slot *s)
-{
-    e->dev->api->event_free(s->ready);
-    e->dev->api->event_free(s->free);
-}
-
 mt_rc mt__bounce(mt_engine *e, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
 {
     char *via = mt__buffer(e, MT_BUF_BOUNCE, -1, -1);

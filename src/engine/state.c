@@ -273,8 +273,7 @@ static mt_rc begin_write(mt_engine *e, int unit, mt_state_kind kind, int64_t fir
 {
     MT_TRY(mt_engine_settle(e, err));
     MT_TRY(check_range(e, unit, kind, first, n, err));
-    mt__ring_forget(e, unit);
-    if (e->units[unit].stage) e->units[unit].stage->version = -1;
+    mt_sequence_forget(e->sequence, unit);
     return MT_OK;
 }
 

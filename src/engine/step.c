@@ -1,25 +1,14 @@
-/* step.c - a step: sweeps forward and backward, then clip and update.
+/* step.c - a step: the compute of its visits, and the verdict on its loss and norm.  The order of visits, and what happens
+ * between them: plan/sequence.c.
  *
- * Layer-major: while a unit's weights are on the device, every micro-batch of the sweep passes through it.  The engine queues
- * the compute of a unit before it waits for anything the next one needs. */
+ * Layer-major: while a unit's weights are on the device, every micro-batch of the sweep passes through it. */
 #include "engine/internal.h"
 #include "optim/clip.h"
 
-#include <assert.h>
 #include <math.h>
-#include <string.h>
 
-/* Some of a step's micro-batches, and where their rows lie in the sweep's buffers. */
-typedef struct sweep {
-    int64_t first, end; /* micro-batches */
-    int64_t rows;
-    bool is_first, is_last;
-} sweep;
-
-static int64_t row_of(const mt_engine *e, const sweep *s, int64_t micro)
-{
-    return e->cuts[micro].first_row - e->cuts[s->first].first_row;
-}
+/* Where a micro-batch's rows begin in the sweep's buffers. */
+static int64_t row_of(const mt_engine *e, int64_t micro) { return e->cuts[micro].first_row - e->cuts[e->sweep.first].first_row; }
 
 static void *dx_at(mt_engine *e, int64_t row)
 {
@@ -27,74 +16,93 @@ static void *dx_at(mt_engine *e, int64_t row)
     return dx + (size_t)(row * e->model->config->D) * mt_dtype_bytes(e->plan->arithmetic.compute);
 }
 
-/* The next unit in the order of visits: acquire it, and afterwards look ahead. */
-static mt_rc visit(mt_engine *e, int u, mt_weights *w, mt_err *err)
-{
-    assert(e->visits[e->visit] == u);
-    return mt__ring_acquire(e, u, w, err);
-}
-
-static mt_rc leave(mt_engine *e, int u, mt_err *err)
-{
-    MT_TRY(mt__ring_release(e, u, err));
-    MT_TRY(mt__ring_prefetch(e, err));
-    MT_TRY(mt__updates_pace(e, err));
-    mt__ring_next(e);
-    return MT_OK;
-}
-
+static bool trains(const mt_engine *e) { return mt_sequence_mode(e->sequence) == MT_MODE_TRAIN; }
 static int unit_of(const mt_engine *e, int layer) { return mt_layer_first_unit(e->model, layer); }
+
+/* What unit u's gradient is summed in; NULL: it has none. */
+static float *sum_of(const mt_engine *e, int u)
+{
+    int slot = trains(e) ? mt_sequence_sum(e->sequence, u) : -1;
+    return slot < 0 ? NULL : e->sums[slot];
+}
 
 /* -- forward --------------------------------------------------------------------------------------- */
 
-static mt_rc forward_embed(mt_engine *e, const sweep *s, bool train, mt_err *err)
+mt_rc mt__step_embed(mt_engine *e, mt_err *err)
 {
-    mt_weights w;
-    int u = e->model->embed;
-    MT_TRY(visit(e, u, &w, err));
-    MT_TRY(mt__keeps_open(e, 0, train, err));
-    for (int64_t i = s->first; i < s->end; i++)
-        MT_TRY(mt_embed_forward(&e->run, &w, &e->micros[i], mt__keeps_x(e, 0, train, row_of(e, s, i)), err));
-    return leave(e, u, err);
+    mt_weights w = mt__ring_weights(e, e->model->embed);
+    for (int64_t i = e->sweep.first; i < e->sweep.end; i++)
+        MT_TRY(mt_embed_forward(&e->run, &w, &e->micros[i], mt__keeps_x(e, 0, trains(e), row_of(e, i)), err));
+    return MT_OK;
 }
 
-static mt_rc forward_layer(mt_engine *e, int layer, const sweep *s, bool train, mt_err *err)
+mt_rc mt__step_forward(mt_engine *e, int layer, mt_err *err)
 {
-    mt_weights w;
-    int u = unit_of(e, layer);
-    MT_TRY(visit(e, u, &w, err));
-    MT_TRY(mt__keeps_open(e, layer + 1, train, err));
-    for (int64_t i = s->first; i < s->end; i++) {
-        int64_t row = row_of(e, s, i);
+    bool train = trains(e);
+    mt_weights w = mt__ring_weights(e, unit_of(e, layer));
+    for (int64_t i = e->sweep.first; i < e->sweep.end; i++) {
+        int64_t row = row_of(e, i);
         mt_acts a = mt__keeps_acts(e, layer, train, 0, row);
         a.at[MT_ARRAY_INPUT] = mt__keeps_x(e, layer, train, row);
         MT_TRY(mt_layer_forward(&e->run, layer, &w, &e->micros[i], &a, mt__keeps_x(e, layer + 1, train, row), err));
     }
-    if (train) MT_TRY(mt__keeps_close(e, layer, s->rows, err));
-    return leave(e, u, err);
+    return MT_OK;
 }
 
 /* Loss and, in training, the gradient that backward starts from. */
-static mt_rc head(mt_engine *e, const sweep *s, bool train, mt_err *err)
+static mt_rc head_loss(mt_engine *e, const mt_weights *w, mt_err *err)
 {
-    mt_weights w;
-    float *acc = NULL;
-    int u = e->model->head;
-    MT_TRY(visit(e, u, &w, err));
-    if (train) MT_TRY(mt__grads_begin(e, u, s->is_first, &acc, err));
-    for (int64_t i = s->first; i < s->end; i++) {
-        int64_t row = row_of(e, s, i);
+    bool train = trains(e);
+    float *sum = sum_of(e, e->model->head);
+    for (int64_t i = e->sweep.first; i < e->sweep.end; i++) {
+        int64_t row = row_of(e, i);
         const void *x = mt__keeps_x(e, (int)e->model->config->L, train, row);
-        MT_TRY(mt_head_loss(&e->run, &w, acc, &e->micros[i], x, train ? dx_at(e, row) : NULL, e->dscale, e->sum, err));
+        MT_TRY(mt_head_loss(&e->run, w, sum, &e->micros[i], x, train ? dx_at(e, row) : NULL, e->dscale, e->sum, err));
     }
-    MT_TRY(leave(e, u, err));
-    return train && !mt_unit_is_tied(e->model, u) ? mt__grads_end(e, u, s->is_last, err) : MT_OK;
+    return MT_OK;
 }
 
-static mt_rc forward(mt_engine *e, const sweep *s, bool train, mt_err *err)
+/* Logits of every row. */
+static mt_rc head_logits(mt_engine *e, const mt_weights *w, mt_err *err)
 {
-    MT_TRY(forward_embed(e, s, train, err));
-    for (int l = 0; l < e->model->config->L; l++) MT_TRY(forward_layer(e, l, s, train, err));
+    const mt_config *c = e->model->config;
+    for (int64_t i = e->sweep.first; i < e->sweep.end; i++) {
+        const mt_micro *mb = &e->micros[i];
+        MT_TRY(mt_head_norm(&e->run, w, mt__keeps_x(e, (int)c->L, false, row_of(e, i)), mb->n, err));
+        for (int64_t first = 0; first < mb->n; first += e->run.head_rows) {
+            int64_t n = mt_min_i64(e->run.head_rows, mb->n - first);
+            MT_TRY(mt_head_logits(&e->run, w, first, n, err));
+            MT_TRY(mt__bounce(e, (char *)e->run.ends.logits, (char *)(e->logits + (e->cuts[i].first_row + first) * c->V),
+                              (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
+        }
+    }
+    return MT_OK;
+}
+
+/* The wanted rows of micro-batch i. */
+static mt_rc head_wanted(mt_engine *e, int64_t i, const mt_weights *w, mt_err *err)
+{
+    const mt_config *c = e->model->config;
+    const mt_micro *mb = &e->micros[i];
+    if (!mb->n_trained) return MT_OK;
+    MT_TRY(mt_head_pick(&e->run, mb, mt__keeps_x(e, (int)c->L, false, row_of(e, i)), err));
+    MT_TRY(mt_head_norm(&e->run, w, e->run.ends.x, mb->n_trained, err));
+    for (int64_t first = 0; first < mb->n_trained; first += e->run.head_rows) {
+        int64_t n = mt_min_i64(e->run.head_rows, mb->n_trained - first);
+        MT_TRY(mt_head_logits(&e->run, w, first, n, err));
+        MT_TRY(mt_copy(e->compute, e->logits, e->run.ends.logits, (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
+        e->logits += n * c->V;
+    }
+    return MT_OK;
+}
+
+mt_rc mt__step_head(mt_engine *e, mt_err *err)
+{
+    mt_mode mode = mt_sequence_mode(e->sequence);
+    mt_weights w = mt__ring_weights(e, e->model->head);
+    if (mode == MT_MODE_LOGITS) return head_logits(e, &w, err);
+    if (mode != MT_MODE_CONTINUE) return head_loss(e, &w, err);
+    for (int64_t i = e->sweep.first; i < e->sweep.end; i++) MT_TRY(head_wanted(e, i, &w, err));
     return MT_OK;
 }
 
@@ -107,31 +115,10 @@ typedef struct segment {
     float *acc[MT_MAX_SEGMENT];
 } segment;
 
-static mt_rc acquire_segment(mt_engine *e, segment *g, const sweep *s, mt_err *err)
-{
-    for (int l = g->first; l < g->end; l++) {
-        MT_TRY(visit(e, unit_of(e, l), &g->w[l - g->first], err));
-        if (l + 1 < g->end) mt__ring_next(e); /* all of them stay lent */
-        MT_TRY(mt__grads_begin(e, unit_of(e, l), s->is_first, &g->acc[l - g->first], err));
-    }
-    MT_TRY(mt__keeps_fetch(e, g->first, s->rows, err));
-    return mt__keeps_acquire(e, g->first, err);
-}
-
-static mt_rc release_segment(mt_engine *e, const segment *g, const sweep *s, mt_err *err)
-{
-    for (int l = g->first; l + 1 < g->end; l++) MT_TRY(mt__ring_release(e, unit_of(e, l), err));
-    MT_TRY(mt__keeps_release(e, g->first, err));
-    MT_TRY(leave(e, unit_of(e, g->end - 1), err));
-    if (s->is_last) MT_TRY(mt__updates_lend(e, g->first, err));
-    for (int l = g->end - 1; l >= g->first; l--) MT_TRY(mt__grads_end(e, unit_of(e, l), s->is_last, err));
-    return MT_OK;
-}
-
 /* One micro-batch through a segment: redo upward, then back down. */
-static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int64_t i, mt_err *err)
+static mt_rc backward_micro(mt_engine *e, const segment *g, int64_t i, mt_err *err)
 {
-    int64_t row = row_of(e, s, i);
+    int64_t row = row_of(e, i);
     const mt_micro *mb = &e->micros[i];
     mt_acts acts[MT_MAX_SEGMENT];
     for (int l = g->first; l < g->end; l++) {
@@ -152,59 +139,27 @@ static mt_rc backward_micro(mt_engine *e, const segment *g, const sweep *s, int6
     return MT_OK;
 }
 
-/* Backward ends with the segment that holds the first trained layer; L: no layer needs it. */
-static int lowest_layer(const mt_engine *e)
+mt_rc mt__step_backward(mt_engine *e, int first, int end, mt_err *err)
 {
-    int first = mt_model_lowest_layer(e->model);
-    return first >= e->model->config->L ? first : mt_plan_segment_start(e->plan, first);
-}
-
-static mt_rc backward_layers(mt_engine *e, const sweep *s, mt_err *err)
-{
-    int lowest = lowest_layer(e);
-    for (int end = (int)e->model->config->L; end > lowest;) {
-        segment g = { .first = mt_plan_segment_start(e->plan, end - 1), .end = end };
-        MT_TRY(acquire_segment(e, &g, s, err));
-        if (g.first > lowest) MT_TRY(mt__keeps_fetch(e, mt_plan_segment_start(e->plan, g.first - 1), s->rows, err));
-        for (int64_t i = s->first; i < s->end; i++) MT_TRY(backward_micro(e, &g, s, i, err));
-        MT_TRY(release_segment(e, &g, s, err));
-        end = g.first;
+    segment g = { .first = first, .end = end };
+    for (int l = first; l < end; l++) {
+        g.w[l - first] = mt__ring_weights(e, unit_of(e, l));
+        g.acc[l - first] = sum_of(e, unit_of(e, l));
     }
+    for (int64_t i = e->sweep.first; i < e->sweep.end; i++) MT_TRY(backward_micro(e, &g, i, err));
     return MT_OK;
 }
 
-static mt_rc backward_embed(mt_engine *e, const sweep *s, mt_err *err)
+mt_rc mt__step_embed_backward(mt_engine *e, int slot, mt_err *err)
 {
-    float *acc;
-    int u = e->model->embed;
-    if (!mt__layout(e, u)->n_train) return MT_OK;
-    MT_TRY(mt_unit_is_tied(e->model, u) ? mt__grads_begin_tied(e, s->is_first, &acc, err)
-                                        : mt__grads_begin(e, u, s->is_first, &acc, err));
-    for (int64_t i = s->first; i < s->end; i++)
-        MT_TRY(mt_embed_backward(&e->run, acc, &e->micros[i], dx_at(e, row_of(e, s, i)), err));
-    return mt__grads_end(e, u, s->is_last, err);
+    for (int64_t i = e->sweep.first; i < e->sweep.end; i++)
+        MT_TRY(mt_embed_backward(&e->run, e->sums[slot], &e->micros[i], dx_at(e, row_of(e, i)), err));
+    return MT_OK;
 }
 
-/* -- the order of visits --------------------------------------------------------------------------- */
+/* -- sums ------------------------------------------------------------------------------------------ */
 
-static void plan_visits(mt_engine *e, bool train)
-{
-    int n = 0, L = (int)e->model->config->L, lowest = lowest_layer(e);
-    e->visits[n++] = e->model->embed;
-    for (int l = 0; l < L; l++) e->visits[n++] = unit_of(e, l);
-    e->visits[n++] = e->model->head;
-    for (int end = L; train && end > lowest;) {
-        int first = mt_plan_segment_start(e->plan, end - 1);
-        for (int l = first; l < end; l++) e->visits[n++] = unit_of(e, l);
-        end = first;
-    }
-    e->n_visits = n;
-    mt__ring_begin(e);
-}
-
-/* -- a step ---------------------------------------------------------------------------------------- */
-
-static mt_rc read_sums(mt_engine *e, mt_err *err)
+mt_rc mt__step_read_sums(mt_engine *e, mt_err *err)
 {
     size_t bytes = sizeof *e->host + (size_t)e->model->n_units * sizeof(double);
     MT_TRY(mt_copy_small(e->compute, e->host, e->sum, bytes, MT_COPY_OUT, err));
@@ -222,7 +177,6 @@ static mt_rc sync_sums(mt_engine *e, mt_err *err)
 /* Without clipping a broken loss must be known before anything is updated from it. */
 static mt_rc check_loss(mt_engine *e, mt_err *err)
 {
-    MT_TRY(read_sums(e, err));
     MT_TRY(sync_sums(e, err));
     if (isfinite(e->host->sum.loss)) return MT_OK;
     return mt_fail(
@@ -230,56 +184,6 @@ static mt_rc check_loss(mt_engine *e, mt_err *err)
         "the loss is not finite (%g) and clipping is off, so the step cannot be skipped.  Resume from the last checkpoint "
         "with a lower learning rate, or set max_grad_norm",
         e->host->sum.loss);
-}
-
-static mt_rc run_sweep(mt_engine *e, const sweep *s, bool train, mt_err *err)
-{
-    MT_TRY(forward(e, s, train, err));
-    MT_TRY(head(e, s, train, err));
-    if (!train) return MT_OK;
-    if (e->updating) MT_TRY(check_loss(e, err));
-    MT_TRY(backward_layers(e, s, err));
-    MT_TRY(backward_embed(e, s, err));
-    return e->any_borrows || s->is_last ? mt__updates_return_all(e, err) : MT_OK;
-}
-
-static int64_t count_sweeps(const mt_engine *e)
-{
-    int64_t n = 0;
-    for (int64_t first = 0; first < e->n_cuts; n++) first = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
-    return n;
-}
-
-static mt_rc run_sweeps(mt_engine *e, bool train, mt_err *err)
-{
-    e->n_sweeps = count_sweeps(e);
-    e->sweep = 0;
-    for (int64_t first = 0, end; first < e->n_cuts; first = end, e->sweep++) {
-        end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
-        const mt_cut *last = &e->cuts[end - 1];
-        sweep s = { .first = first, .end = end, .rows = last->first_row + last->n_rows - e->cuts[first].first_row,
-                    .is_first = first == 0, .is_last = end == e->n_cuts };
-        e->last_sweep = s.is_last;
-        MT_TRY(run_sweep(e, &s, train, err));
-    }
-    return MT_OK;
-}
-
-static mt_rc begin_step(mt_engine *e, const mt_batch *b, const continued *at, bool train, mt_err *err)
-{
-    MT_TRY(mt_watch_check(&e->watch, err));
-    mt_rc rc = mt__input_check(e, b, err);
-    e->refused = rc != MT_OK;
-    if (rc) return rc;
-    e->in_flight = true;
-    MT_TRY(mt__input_load(e, b, at, err));
-    /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad
-     * either: the last step's updates may just have added to it, and nobody has looked since. */
-    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->sum, err));
-    plan_visits(e, train);
-    e->dscale = b->n_trained ? (float)(1.0 / (double)b->n_trained) : 0.0f;
-    e->wait_update_ns = e->wait_save_ns = 0;
-    return MT_OK;
 }
 
 /* Over units in order, in double. */
@@ -291,26 +195,83 @@ static double sum_of_squares(const mt_engine *e)
     return sum;
 }
 
-static void fill_result(const mt_engine *e, const mt_batch *b, mt_step_result *out)
+static void fill_result(const mt_engine *e)
 {
-    *out = (mt_step_result){ .loss = b->n_trained ? e->host->sum.loss / (double)b->n_trained : 0, .clip_scale = 1,
-                             .n_tokens = b->n_tokens, .n_trained = b->n_trained, .n_correct = e->host->sum.correct,
-                             .wait_update_ns = e->wait_update_ns };
+    const mt_batch *b = e->batch;
+    *e->result = (mt_step_result){ .loss = b->n_trained ? e->host->sum.loss / (double)b->n_trained : 0,
+                                   .clip_scale = 1,
+                                   .n_tokens = b->n_tokens,
+                                   .n_trained = b->n_trained,
+                                   .n_correct = e->host->sum.correct,
+                                   .wait_update_ns = e->wait_update_ns };
+}
+
+/* Clip, or skip a step that is not finite. */
+static bool clip_step(mt_engine *e)
+{
+    mt_clip clip = mt_clip_of(sum_of_squares(e), e->hyper->max_grad_norm);
+    e->result->clip_scale = clip.scale;
+    e->result->skipped = !isfinite(e->result->loss) || !clip.finite;
+    if (!e->result->skipped) mt__updates_coef(e, e->hyper, clip.scale);
+    e->judged_ns = mt_now_ns();
+    return !e->result->skipped;
+}
+
+mt_rc mt__step_judge(mt_engine *e, bool all, bool *go, mt_err *err)
+{
+    *go = false;
+    if (!all) return check_loss(e, err);
+    MT_TRY(sync_sums(e, err));
+    if (trains(e)) mt_trace_turn(e->trace);
+    fill_result(e);
+    if (!trains(e)) return MT_OK;
+    e->result->grad_norm = sqrt(sum_of_squares(e));
+    if (!e->updating && !e->only_gradients) *go = clip_step(e);
+    return MT_OK;
+}
+
+/* -- a step ---------------------------------------------------------------------------------------- */
+
+void mt__step_sweep(mt_engine *e, int64_t number)
+{
+    sweep *s = &e->sweep;
+    s->first = number ? s->end : 0;
+    s->end = mt_cut_sweep(e->cuts, e->n_cuts, s->first, e->plan->place.sweep_tokens);
+    const mt_cut *last = &e->cuts[s->end - 1];
+    s->rows = last->first_row + last->n_rows - e->cuts[s->first].first_row;
+}
+
+static int64_t count_sweeps(const mt_engine *e)
+{
+    int64_t n = 0;
+    for (int64_t first = 0; first < e->n_cuts; n++) first = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
+    return n;
+}
+
+static mt_rc begin_step(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err)
+{
+    MT_TRY(mt_watch_check(&e->watch, err));
+    mt_rc rc = mt__input_check(e, b, err);
+    e->refused = rc != MT_OK;
+    if (rc) return rc;
+    e->in_flight = true;
+    MT_TRY(mt__input_load(e, b, at, err));
+    /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad
+     * either: the last step's updates may just have added to it, and nobody has looked since. */
+    MT_TRY(mt_fill(e->compute, e->sum, 0, sizeof *e->sum, err));
+    e->batch = b;
+    e->dscale = b->n_trained ? (float)(1.0 / (double)b->n_trained) : 0.0f;
+    e->wait_update_ns = e->wait_save_ns = 0;
+    return MT_OK;
 }
 
 static mt_rc forward_backward(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
 {
     int64_t start = mt_now_ns();
-    MT_TRY(begin_step(e, b, NULL, true, err));
+    e->result = out;
+    MT_TRY(begin_step(e, b, NULL, err));
     if (e->trace) mt_trace_host(e->trace, "engine", "load the input", start, mt_now_ns());
-    MT_TRY(run_sweeps(e, true, err));
-    MT_TRY(read_sums(e, err));
-    if (!e->updating) MT_TRY(mt__updates_stage_ahead(e, err));
-    MT_TRY(sync_sums(e, err));
-    mt_trace_turn(e->trace);
-    fill_result(e, b, out);
-    out->grad_norm = sqrt(sum_of_squares(e));
-    return MT_OK;
+    return mt_sequence_run(e->sequence, MT_MODE_TRAIN, count_sweeps(e), err);
 }
 
 static mt_rc check_updated(mt_engine *e, mt_err *err)
@@ -323,26 +284,6 @@ static mt_rc check_updated(mt_engine *e, mt_err *err)
                            "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint",
                            name);
         }
-    return MT_OK;
-}
-
-/* Clip and update, or skip a step that is not finite. */
-static mt_rc finish_step(mt_engine *e, const mt_hyper *h, mt_step_result *out, mt_err *err)
-{
-    if (e->updating) {
-        MT_TRY(check_updated(e, err));
-        e->t++;
-        return MT_OK;
-    }
-    mt_clip clip = mt_clip_of(sum_of_squares(e), h->max_grad_norm);
-    out->clip_scale = clip.scale;
-    out->skipped = !isfinite(out->loss) || !clip.finite;
-    if (out->skipped) return mt__updates_drop(e, err);
-    int64_t start = mt_now_ns();
-    mt__updates_coef(e, h, clip.scale);
-    MT_TRY(mt__updates_all(e, err));
-    if (e->trace) mt_trace_host(e->trace, "engine", "queue the updates", start, mt_now_ns());
-    e->t++;
     return MT_OK;
 }
 
@@ -361,9 +302,14 @@ static mt_rc step(mt_engine *e, const mt_batch *b, const mt_hyper *h, mt_step_re
         return mt_watch_check(&e->watch, err);
     }
     e->updating = !e->plan->job.clip;
+    e->only_gradients = false;
+    e->hyper = h;
     if (e->updating) mt__updates_coef(e, h, 1.0);
     MT_TRY(forward_backward(e, b, out, err));
-    MT_TRY(finish_step(e, h, out, err));
+    MT_TRY(check_updated(e, err));
+    if (e->trace && !e->updating && !out->skipped)
+        mt_trace_host(e->trace, "engine", "queue the updates", e->judged_ns, mt_now_ns());
+    if (!out->skipped) e->t++;
     out->wait_save_ns = e->wait_save_ns;
     return MT_OK;
 }
@@ -379,20 +325,18 @@ mt_rc mt_engine_gradients(mt_engine *e, const mt_batch *b, mt_step_result *out, 
     if (!e->plan->job.train || !e->plan->job.clip)
         return mt_fail(err, MT_EINVAL, "gradients can be read only under a plan that trains and clips");
     e->updating = false;
-    mt_rc rc = forward_backward(e, b, out, err);
-    if (!rc) rc = mt__updates_drop(e, err);
-    return sticky(e, rc, err);
+    e->only_gradients = true;
+    return sticky(e, forward_backward(e, b, out, err), err);
 }
+
+/* -- passes that only look ------------------------------------------------------------------------- */
 
 static mt_rc evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
 {
     e->updating = false;
-    MT_TRY(begin_step(e, b, NULL, false, err));
-    MT_TRY(run_sweeps(e, false, err));
-    MT_TRY(read_sums(e, err));
-    MT_TRY(sync_sums(e, err));
-    fill_result(e, b, out);
-    return MT_OK;
+    e->result = out;
+    MT_TRY(begin_step(e, b, NULL, err));
+    return mt_sequence_run(e->sequence, MT_MODE_EVALUATE, count_sweeps(e), err);
 }
 
 mt_rc mt_engine_evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, mt_err *err)
@@ -400,38 +344,11 @@ mt_rc mt_engine_evaluate(mt_engine *e, const mt_batch *b, mt_step_result *out, m
     return sticky(e, evaluate(e, b, out, err), err);
 }
 
-/* -- logits ---------------------------------------------------------------------------------------- */
-
-static mt_rc copy_logits(mt_engine *e, const sweep *s, const mt_weights *w, float *out, mt_err *err)
-{
-    const mt_config *c = e->model->config;
-    for (int64_t i = s->first; i < s->end; i++) {
-        const mt_micro *mb = &e->micros[i];
-        MT_TRY(mt_head_norm(&e->run, w, mt__keeps_x(e, (int)c->L, false, row_of(e, s, i)), mb->n, err));
-        for (int64_t first = 0; first < mb->n; first += e->run.head_rows) {
-            int64_t n = mt_min_i64(e->run.head_rows, mb->n - first);
-            MT_TRY(mt_head_logits(&e->run, w, first, n, err));
-            MT_TRY(mt__bounce(e, (char *)e->run.ends.logits, (char *)(out + (e->cuts[i].first_row + first) * c->V),
-                              (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
-        }
-    }
-    return MT_OK;
-}
-
 static mt_rc logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
 {
-    MT_TRY(begin_step(e, b, NULL, false, err));
-    for (int64_t first = 0, end; first < e->n_cuts; first = end) {
-        mt_weights w;
-        end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
-        sweep s = { .first = first, .end = end, .is_first = first == 0, .is_last = end == e->n_cuts };
-        e->last_sweep = s.is_last;
-        MT_TRY(forward(e, &s, false, err));
-        MT_TRY(visit(e, e->model->head, &w, err));
-        MT_TRY(copy_logits(e, &s, &w, out, err));
-        MT_TRY(leave(e, e->model->head, err));
-    }
-    return MT_OK;
+    MT_TRY(begin_step(e, b, NULL, err));
+    e->logits = out;
+    return mt_sequence_run(e->sequence, MT_MODE_LOGITS, count_sweeps(e), err);
 }
 
 mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
@@ -439,41 +356,11 @@ mt_rc mt_engine_logits(mt_engine *e, const mt_batch *b, float *out, mt_err *err)
     return sticky(e, logits(e, b, out, err), err);
 }
 
-/* -- generation ------------------------------------------------------------------------------------ */
-
-/* The wanted rows of micro-batch i, to `out` on the host. */
-static mt_rc copy_wanted(mt_engine *e, const sweep *s, int64_t i, const mt_weights *w, float *out, mt_err *err)
-{
-    const mt_config *c = e->model->config;
-    const mt_micro *mb = &e->micros[i];
-    if (!mb->n_trained) return MT_OK;
-    MT_TRY(mt_head_pick(&e->run, mb, mt__keeps_x(e, (int)c->L, false, row_of(e, s, i)), err));
-    MT_TRY(mt_head_norm(&e->run, w, e->run.ends.x, mb->n_trained, err));
-    for (int64_t first = 0; first < mb->n_trained; first += e->run.head_rows) {
-        int64_t n = mt_min_i64(e->run.head_rows, mb->n_trained - first);
-        MT_TRY(mt_head_logits(&e->run, w, first, n, err));
-        MT_TRY(mt_copy(e->compute, out + first * c->V, e->run.ends.logits, (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
-    }
-    return MT_OK;
-}
-
 static mt_rc continue_pass(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err)
 {
-    float *out = mt__buffer(e, MT_BUF_LOGITS_HOST, -1, -1);
-    MT_TRY(begin_step(e, b, at, false, err));
-    e->last_sweep = false; /* another pass will follow: the ring wraps round to the embedding */
-    for (int64_t first = 0, end; first < e->n_cuts; first = end) {
-        mt_weights w;
-        end = mt_cut_sweep(e->cuts, e->n_cuts, first, e->plan->place.sweep_tokens);
-        sweep s = { .first = first, .end = end, .is_first = first == 0, .is_last = end == e->n_cuts };
-        MT_TRY(forward(e, &s, false, err));
-        MT_TRY(visit(e, e->model->head, &w, err));
-        for (int64_t i = first; i < end; i++) {
-            MT_TRY(copy_wanted(e, &s, i, &w, out, err));
-            out += e->micros[i].n_trained * e->model->config->V;
-        }
-        MT_TRY(leave(e, e->model->head, err));
-    }
+    MT_TRY(begin_step(e, b, at, err));
+    e->logits = mt__buffer(e, MT_BUF_LOGITS_HOST, -1, -1);
+    MT_TRY(mt_sequence_run(e->sequence, MT_MODE_CONTINUE, count_sweeps(e), err));
     MT_TRY(mt_record(e->compute, e->sums_ready, err));
     return mt_sync(e->sums_ready, err);
 }

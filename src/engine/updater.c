@@ -30,7 +30,7 @@ static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
     host_update h = { .op = job->op };
     h.op.hi = s->hi, h.op.lo = s->lo, h.op.m = s->m, h.op.v = s->v;
     mt_unit_name(e->model, job->unit, name);
-    MT_TRY(mt_sync(e->units[job->unit].landed, err));
+    MT_TRY(mt_sync(job->landed, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
     if (job->check_norm && !isfinite(e->landed_norms[job->unit]))
         return mt_fail(
@@ -83,7 +83,7 @@ static void *updater_main(void *arg)
 
 /* -- the engine's side ----------------------------------------------------------------------------- */
 
-mt_rc mt__updater_push(mt_engine *e, int u, void *g, mt_err *err)
+mt_rc mt__updater_push(mt_engine *e, int u, void *g, int64_t version, mt_err *err)
 {
     updater *up = &e->updater;
     MT_TRY(mt_watch_reach(&e->watch, &up->done, up->pushed - up->cap + 1, err));
@@ -91,20 +91,11 @@ mt_rc mt__updater_push(mt_engine *e, int u, void *g, mt_err *err)
     pthread_mutex_lock(&e->watch.lock);
     mt_adamw op = mt__update_of(e, u);
     op.g = g;
-    up->jobs[up->pushed % up->cap] =
-        (update_job){ .unit = u, .op = op, .check_norm = e->updating, .version = ++e->units[u].version, .holds = e->n_holds };
+    up->jobs[up->pushed % up->cap] = (update_job){
+        .unit = u, .landed = up->after, .op = op, .check_norm = e->updating, .version = version, .holds = e->n_holds
+    };
     pthread_mutex_unlock(&e->watch.lock);
     mt_watch_raise(&e->watch, &up->pushed, up->pushed + 1);
-    return MT_OK;
-}
-
-mt_rc mt__updater_slab(mt_engine *e, void **slab, mt_err *err)
-{
-    int n = e->plan->place.n_slabs, i = (int)(e->n_slab_jobs % n);
-    /* Without clipping every job holds a slab, and jobs finish in order. */
-    MT_TRY(mt_watch_reach(&e->watch, &e->updater.done, e->n_slab_jobs - n + 1, err));
-    e->n_slab_jobs++;
-    *slab = mt__buffer(e, MT_BUF_SLAB, i, -1);
     return MT_OK;
 }
 

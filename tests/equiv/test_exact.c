@@ -6,6 +6,7 @@
 #include "base/split.h"
 #include "device/device_cpu.h"
 #include "engine/internal.h"
+#include "plan/sequence_internal.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -129,14 +130,17 @@ static mt_rc look_task(mt_pool *pool, const void *args, mt_err *err)
 static mt_rc queue_look(mt_stream *s, const void *w, mt_err *err)
 {
     const mt_engine *e = watched.engine;
-    for (const ring_slot *r = e->ring; r < e->ring + e->n_ring; r++) {
-        const mt_layout *l = r->unit < 0 ? NULL : mt__layout(e, r->unit);
-        int64_t at = l ? ((const char *)w - (const char *)r->s.p) / 2 : -1;
+    for (int i = 0; i < e->sequence->n_ring; i++) {
+        const ring_slot *r = &e->ring[i];
+        const seq_ring_slot *holds = &e->sequence->ring[i];
+        const mt_layout *l = holds->unit < 0 ? NULL : mt__layout(e, holds->unit);
+        int64_t at = l ? ((const char *)w - (const char *)r->p) / 2 : -1;
         if (!l || at < 0 || at >= l->n_elems) continue;
         for (const mt_weight *k = l->weights; k < l->weights + l->n_weights; k++) {
             if (!k->exact || k->offset != at) continue;
-            mt_weights both = { r->s.p, r->exact };
-            const float *expected = watched.masters->of[r->version] + watched.masters->first[r->unit] + l->exact_at[k->role];
+            mt_weights both = { r->p, r->exact };
+            const float *expected =
+                watched.masters->of[holds->version] + watched.masters->first[holds->unit] + l->exact_at[k->role];
             look task = { mt_exact_weight(&both, l, MT_DTYPE_BF16, k->role), expected, k->n };
             return mt_cpu_enqueue(s, look_task, &task, sizeof task, err);
         }

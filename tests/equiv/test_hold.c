@@ -6,6 +6,7 @@
 #include "base/fault.h"
 #include "engine/internal.h"
 #include "engine/snapshot.h"
+#include "plan/sequence_internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -240,14 +241,14 @@ static void hold_only(rig *r, late_saver *s, int unit)
 static void prefetch_past(rig *r, const late_saver *s)
 {
     mt_err err = { 0 };
-    mt_engine *e = r->engine;
-    e->visit = 0;
-    assert_ok(mt__ring_prefetch(e, &err));
-    assert_true(mt__hold_is_on(e, s->unit));
-    for (int i = 0; i < e->n_ring; i++)
-        if (e->ring[i].unit == s->unit) assert_true(e->ring[i].version < e->units[s->unit].version);
+    mt_sequence *q = r->engine->sequence;
+    q->visit = 0;
+    assert_ok(mt__seq_ring_prefetch(q, &err));
+    assert_true(mt__hold_is_on(r->engine, s->unit));
+    for (int i = 0; i < q->n_ring; i++)
+        if (q->ring[i].unit == s->unit) assert_true(q->ring[i].version < q->units[s->unit].version);
     bool before = false;
-    for (int i = 0; i < e->n_ring; i++) before |= e->ring[i].unit == 1 && e->ring[i].version == e->units[1].version;
+    for (int i = 0; i < q->n_ring; i++) before |= q->ring[i].unit == 1 && q->ring[i].version == q->units[1].version;
     assert_true(before);
 }
 
@@ -255,13 +256,13 @@ static void prefetch_past(rig *r, const late_saver *s)
 static void pace_past(rig *r, const late_saver *s)
 {
     mt_err err = { 0 };
-    mt_engine *e = r->engine;
-    e->sweep = 0, e->visit = e->n_visits - 1;
-    assert_true(e->n_sweeps > 1 && e->n_late == r->model->n_units && e->late[s->unit] == s->unit);
-    e->n_sweeps = 1; /* so all are due */
-    assert_ok(mt__updates_pace(e, &err));
-    assert_true(mt__hold_is_on(e, s->unit));
-    assert_int_equal(e->returned_own, s->unit);
+    mt_sequence *q = r->engine->sequence;
+    q->sweep = 0, q->visit = q->n_visits - 1;
+    assert_true(q->n_sweeps > 1 && q->n_late == r->model->n_units && q->late[s->unit] == s->unit);
+    q->n_sweeps = 1; /* so all are due */
+    assert_ok(mt__seq_updates_pace(q, &err));
+    assert_true(mt__hold_is_on(r->engine, s->unit));
+    assert_int_equal(q->written_late, s->unit);
 }
 
 /* The second step is updated while a unit of the first is still being saved; before the third, look ahead as a visit does. */

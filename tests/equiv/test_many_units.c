@@ -65,7 +65,7 @@ static int64_t looks_of(int layers, kind k, uint64_t *sum)
         mt_step_result s;
         assert_ok(mt_engine_step(r.engine, &r.batch, &h, &s, &err));
     }
-    int64_t looks = r.engine->looks;
+    int64_t looks = mt_sequence_looks(r.engine->sequence);
     assert_ok(mt_engine_checksum(r.engine, sum, &err));
     rig_close(&r);
     return looks;
