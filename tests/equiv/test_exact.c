@@ -2,8 +2,10 @@
  * every step finds beside its weights is the master of that moment, bit for bit.  The norms of a family made for this test are
  * exact, trained with and without decay or frozen, and so is a whole matrix. */
 #include "draw.h"
+#include "tempdir.h"
 
 #include "base/split.h"
+#include "ckpt/export.h"
 #include "device/device_cpu.h"
 #include "engine/internal.h"
 #include "plan/sequence_internal.h"
@@ -210,11 +212,16 @@ static void check_case(const exact_case *c, int draws, uint64_t seed)
     rig r;
     mt_ops ops;
     uint64_t first = 0;
-    open_exact(&r, c->model, &(mt_model_options){ .freeze = c->freeze, .n_freeze = c->freeze[0] ? 2 : 0, .decay_all = c->decay_all });
+    open_exact(&r, c->model,
+               &(mt_model_options){ .freeze = c->freeze, .n_freeze = c->freeze[0] ? 2 : 0, .decay_all = c->decay_all });
     masters k = open_masters(r.model);
     mt_job job = rig_job(&r, c->clip);
-    mt_arithmetic a = { .compute = MT_DTYPE_BF16, .grad = c->grad, .moments = c->moments, .micro_tokens = r.batch.longest,
-                        .mlp_rows = 5, .head_rows = 4 };
+    mt_arithmetic a = { .compute = MT_DTYPE_BF16,
+                        .grad = c->grad,
+                        .moments = c->moments,
+                        .micro_tokens = r.batch.longest,
+                        .mlp_rows = 5,
+                        .head_rows = 4 };
     for (int i = 0; i < draws; i++) {
         dice d = { seed + (uint64_t)i, 0 };
         mt_placement p;
@@ -260,7 +267,9 @@ static void forward_plans_have_exact_numbers_too(void **state)
         mt_plan *plan;
         open_exact(&r, models[i / 2 > 0], NULL);
         masters k = open_masters(r.model);
-        mt_job job = { .step_tokens = r.batch.n_tokens, .step_docs = r.batch.n_docs, .longest = r.batch.longest, .mapped = i >= 4 };
+        mt_job job = {
+            .step_tokens = r.batch.n_tokens, .step_docs = r.batch.n_docs, .longest = r.batch.longest, .mapped = i >= 4
+        };
         mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_BF16);
         assert_true(!job.mapped || mt_weights_mapped(r.model, r.shards));
         size_t least = 0;
@@ -317,6 +326,62 @@ static void exact_numbers_come_from_the_file_bit_for_bit(void **state)
     rig_close(&r);
 }
 
+static mt_rc read_engine(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+{
+    return mt_engine_read(user, unit, kind, first, n, dst, err);
+}
+
+/* After two updates, what is saved is the masters: 32 bits of each number. */
+static void exact_numbers_go_into_the_file_bit_for_bit(void **state)
+{
+    const mt_hyper h = { .lr = 1e-3, .beta1 = 0.9, .beta2 = 0.999, .eps = 1e-8, .weight_decay = 0.1, .max_grad_norm = 1.5 };
+    mt_err err = { 0 };
+    mt_step_result step;
+    rig r;
+    mt_plan *plan;
+    mt_shards *written;
+    mt_side_files files;
+    const char *out = *state;
+    open_exact(&r, "qwen3", NULL);
+    masters k = open_masters(r.model);
+    mt_job job = rig_job(&r, true);
+    mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_BF16);
+    assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
+    rig_start(&r, plan, 2);
+    for (int i = 0; i < 2; i++) assert_ok(mt_engine_step(r.engine, &r.batch, &h, &step, &err));
+    read_masters(&r, &k, 0);
+    assert_ok(mt_side_files_read(&files, GOLDEN_DIR "qwen3", &err));
+    const mt_export x = { .model = r.model,
+                          .files = &files,
+                          .source = r.shards,
+                          .dtype = MT_DTYPE_F32,
+                          .max_shard_bytes = (size_t)1 << 30,
+                          .end_of_turn = -1 };
+    assert_ok(mt_export_write(&x, &(mt_state_io){ .user = r.engine, .read = read_engine }, out, &err));
+    assert_ok(mt_shards_open(&written, out, &err));
+    int64_t odd = 0;
+    for (int u = 0; u < r.model->n_units; u++) {
+        const mt_layout *l = r.model->units[u].layout;
+        for (int i = 0; i < l->n_weights; i++) {
+            const mt_weight *w = &l->weights[i];
+            char name[MT_NAME_BYTES];
+            if (!w->exact) continue;
+            float *file = mt_calloc((size_t)w->n, sizeof *file);
+            mt_weight_name(&r.model->units[u], w, name);
+            mt_st_read(mt_shards_find(written, name), 0, (size_t)w->n, file);
+            assert_memory_equal(file, k.of[0] + k.first[u] + l->exact_at[w->role], (size_t)w->n * sizeof *file);
+            for (int64_t j = 0; j < w->n; j++) odd += (mt_f32_bits(file[j]) & 0xffff) != 0;
+            mt_free(file);
+        }
+    }
+    assert_true(odd > 0); /* there were low halves to lose */
+    mt_shards_close(written);
+    mt_side_files_free(&files);
+    close_masters(&k);
+    rig_close(&r);
+}
+
 RIG_TEST_MAIN(cmocka_unit_test(exact_numbers_are_the_masters_in_every_placement),
               cmocka_unit_test(forward_plans_have_exact_numbers_too),
-              cmocka_unit_test(exact_numbers_come_from_the_file_bit_for_bit))
+              cmocka_unit_test(exact_numbers_come_from_the_file_bit_for_bit),
+              cmocka_unit_test_setup_teardown(exact_numbers_go_into_the_file_bit_for_bit, tempdir_make, tempdir_remove))
