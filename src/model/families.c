@@ -35,6 +35,10 @@ const mt_family *const mt_families[] = {
     &mt_family_falcon,
     &mt_family_gpt2,
     &mt_family_opt,
+    &mt_family_helium,
+    &mt_family_jais2,
+    &mt_family_cwm,
+    &mt_family_vaultgemma,
     NULL,
 };
 

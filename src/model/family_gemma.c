@@ -23,6 +23,19 @@ static const mt_tensor_row sandwich[] = {
     MT_ROWS_END,
 };
 
+static const mt_tensor_row before_only[] = {
+    MT_ROWS_EMBED,
+    MT_ROW(MT_W_NORM1, LAYER "input_layernorm.weight", MT_D),
+    MT_ROWS_QKV(LAYER "self_attn."),
+    MT_ROWS_O(LAYER "self_attn.o_proj"),
+    MT_ROW(MT_W_NORM2, LAYER "pre_feedforward_layernorm.weight", MT_D),
+    MT_ROWS_GATE_UP(LAYER "mlp."),
+    MT_ROWS_DOWN(LAYER "mlp.down_proj"),
+    MT_ROWS_FINAL_NORM("model.norm"),
+    MT_ROWS_HEAD("lm_head"),
+    MT_ROWS_END,
+};
+
 static mt_rc read_gemma(mt_config *c, const mt_keys *k)
 {
     (void)k;
@@ -101,6 +114,30 @@ const mt_family mt_family_gemma2 = {
     .default_tied = true,
     .rope = MT_ROPE_HALF,
     .tensors = sandwich,
+    .read = read_gemma2,
+};
+
+/* gemma2 without the norms behind its branches. */
+const mt_family mt_family_vaultgemma = {
+    .name = "vaultgemma",
+    .model_types = { "vaultgemma" },
+    .architectures = { "VaultGemmaForCausalLM" },
+    .covers = "VaultGemma 1B",
+    .telling = { "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar", "sliding_window", "hidden_activation" },
+    .qkv_bias = MT_BIAS_BY_KEY,
+    .o_bias = MT_BIAS_BY_KEY,
+    .norm_one_plus = true,
+    .default_act = MT_ACT_GELU_TANH,
+    .act_key = "hidden_activation",
+    .window = MT_WINDOW_PATTERN,
+    .default_window = 4096,
+    .window_pattern = 2,
+    .default_head_dim = 256,
+    .default_eps = 1e-6,
+    .default_theta = 10000,
+    .default_tied = true,
+    .rope = MT_ROPE_HALF,
+    .tensors = before_only,
     .read = read_gemma2,
 };
 

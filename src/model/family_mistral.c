@@ -2,9 +2,9 @@
 
 const mt_family mt_family_mistral = {
     .name = "mistral",
-    .model_types = { "mistral" },
-    .architectures = { "MistralForCausalLM" },
-    .covers = "Mistral 7B v0.1 to v0.3, Nemo 12B, Small 22B and 24B",
+    .model_types = { "mistral", "ministral" },
+    .architectures = { "MistralForCausalLM", "MinistralForCausalLM" },
+    .covers = "Mistral 7B v0.1 to v0.3, Nemo 12B, Small 22B and 24B, Ministral 8B",
     .telling = { "sliding_window" },
     .window = MT_WINDOW_ALL,
     .default_window = 4096,

@@ -6,6 +6,7 @@ set(sources
     family_arcee.c
     family_baichuan.c
     family_cohere.c
+    family_cwm.c
     family_ernie4_5.c
     family_exaone4.c
     family_falcon.c
@@ -14,7 +15,9 @@ set(sources
     family_gpt2.c
     family_gpt_neox.c
     family_granite.c
+    family_helium.c
     family_internlm2.c
+    family_jais2.c
     family_llama.c
     family_mistral.c
     family_olmo2.c family_opt.c

@@ -8,8 +8,9 @@
 
 #include <stdlib.h>
 
-/* Their files and keys are those of a simpler model: Gemma's norms are stored as w - 1, and nothing says so. */
-static const char *const look_like_others[] = { "gemma" };
+/* Their files and keys are those of a simpler model: Gemma's norms are stored as w - 1, Helium rotates pairs, and some layers of
+ * Code World Model have no window.  Nothing says so, and that is why training does not guess. */
+static const char *const look_like_others[] = { "gemma", "helium", "cwm" };
 
 static bool looks_like_another(const char *name)
 {

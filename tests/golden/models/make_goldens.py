@@ -168,11 +168,20 @@ CASES = {
                        multi_query=False, parallel_attn=False, bias=True, attention="sdpa"),
     "gpt2": small("gpt2", "GPT2LMHeadModel", num_key_value_heads=ABSENT, intermediate_size=ABSENT, n_embd=16, n_layer=2, n_head=4, n_inner=20,
                   n_positions=32, hidden_size=ABSENT, num_hidden_layers=ABSENT, num_attention_heads=ABSENT, max_position_embeddings=ABSENT),
+    "helium": small("helium", "HeliumForCausalLM", head_dim=4),
+    "jais2": small("jais2", "Jais2ForCausalLM"),
+    "cwm": small("cwm", "CwmForCausalLM", num_hidden_layers=5, head_dim=8, sliding_window=5,
+                 rope_parameters={"rope_type": "llama3", "rope_theta": 1000.0, "factor": 4.0, "high_freq_factor": 4.0, "low_freq_factor": 1.0,
+                                  "original_max_position_embeddings": 32}),
+    "vaultgemma": small("vaultgemma", "VaultGemmaForCausalLM", num_hidden_layers=3, head_dim=8, sliding_window=5, query_pre_attn_scalar=12,
+                        attn_logit_softcapping=2.0, final_logit_softcapping=3.0),
+    "ministral": small("ministral", "MinistralForCausalLM", num_hidden_layers=3, head_dim=8, sliding_window=5,
+                       layer_types=["sliding_attention", "full_attention", "sliding_attention"]),
     # Positions begin in the third row of their table.
     "opt": small("opt", "OPTForCausalLM", num_key_value_heads=ABSENT, intermediate_size=ABSENT, ffn_dim=20, word_embed_proj_dim=16, dropout=0.0,
                  max_position_embeddings=16),
 }
-ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron")  # norm weights are stored as w - 1
+ONE_PLUS = ("gemma", "gemma2", "gemma3_text", "nemotron", "vaultgemma")  # norm weights are stored as w - 1
 
 
 def write_json(path, value):
