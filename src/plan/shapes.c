@@ -171,6 +171,10 @@ const mt_shape mt_shapes[] = {
     { "opt-13b", OPT(5120, 20480, 40, 40) },
     { "opt-30b", OPT(7168, 28672, 48, 56) },
     { "opt-66b", OPT(9216, 36864, 64, 72) },
+    { "helium-1-preview-2b", OF("helium", 2560, 7040, 24, 20, 20, 48000, DH(128) POS(4096)) },
+    { "jais-2-8b-chat", OF("jais2", 3328, 26624, 32, 26, 26, 150272, POS(8192)) },
+    { "cwm", OF("cwm", 6144, 21504, 64, 48, 8, 128256, DH(128) POS(131072)) },
+    { "vaultgemma-1b", OF("vaultgemma", 1152, 6912, 26, 4, 1, 256000, DH(256) POS(1024) ",\"sliding_window\":512") },
     { "afm-4.5b", OF("arcee", 2560, 18432, 36, 20, 4, 128004, DH(128) POS(65536)) },
     { "falcon-rw-1b",
       "{\"model_type\":\"falcon\",\"hidden_size\":2048,\"num_hidden_layers\":24,\"num_attention_heads\":32,\"vocab_size\":50304,"
