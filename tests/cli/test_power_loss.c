@@ -55,6 +55,16 @@ static void read_journal(journal *j, const char *path)
     }
 }
 
+static void close_journal(journal *j)
+{
+    for (int i = 0; i < j->n; i++) {
+        mt_free(j->ops[i].path);
+        mt_free(j->ops[i].to);
+    }
+    mt_map_close(&j->map);
+    memset(j, 0, sizeof *j);
+}
+
 /* -- names ----------------------------------------------------------------------------------------- */
 
 /* Entries of one directory: (name, object), in no order. */
@@ -385,6 +395,7 @@ static void every_state_resumes_to_the_same_end(void **state)
     }
     printf("%d different directories of %d changes\n", tried, j->n);
     assert_true(tried > 0);
+    close_journal(j);
 }
 
 /* From the sync that ends a checkpoint's publication on, no loss takes it away, until the run removes it itself. */
@@ -394,7 +405,6 @@ static void a_published_checkpoint_lasts(void **state)
     mt_err err = { 0 };
     journal *j = &the_journal;
     int n_published = 0;
-    memset(j, 0, sizeof *j);
     record_run(j, root);
     for (int i = 0; i < j->n; i++) {
         int64_t step;
@@ -410,6 +420,7 @@ static void a_published_checkpoint_lasts(void **state)
         n_published++;
     }
     assert_int_equal(n_published, 3);
+    close_journal(j);
 }
 
 #define RUNS(test) cmocka_unit_test_setup_teardown(test, workspace_make, workspace_remove)
