@@ -111,6 +111,9 @@ static double head_seconds(const drawing *d)
     return d->rows * (d->costs->head_forward + (d->p->job.train ? d->costs->head_backward : 0));
 }
 
+/* A private staging slot is filled in a run's first step; every later one finds the state of the update before in it. */
+static bool is_filled(const drawing *d, int u) { return mt_plan_own_slot(d->p, u) >= 0; }
+
 /* In the measure of its queue. */
 static double work_of(const drawing *d, const mt_action *a)
 {
@@ -127,7 +130,7 @@ static double work_of(const drawing *d, const mt_action *a)
     case MT_DO_SUM_OUT: return params(d, a->unit) * 4;
     case MT_DO_ROUND: return params(d, a->unit) * mt_cost_finish_grad(d->costs); /* cleared and squared, too */
     case MT_DO_GRADIENT_OUT: return params(d, a->unit) * (double)mt_dtype_bytes(d->p->arithmetic.grad);
-    case MT_DO_STAGE:
+    case MT_DO_STAGE: return is_filled(d, a->unit) ? 0 : staged_bytes(d, a->unit, a->parts);
     case MT_DO_WRITE_BACK: return staged_bytes(d, a->unit, a->parts);
     case MT_DO_UPDATE_HOST: return params(d, a->unit);
     case MT_DO_UPDATE_DEVICE:
