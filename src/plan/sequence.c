@@ -57,6 +57,17 @@ static mt_rc forward_layer(mt_sequence *s, int layer, mt_err *err)
     return leave(s, u, err);
 }
 
+/* Loss and norms to the host, and a wait for them. */
+static mt_rc read_sums(mt_sequence *s, mt_err *err) { return seq_issue(s, &(mt_action){ .kind = MT_DO_READ_SUMS }, err); }
+
+/* U5: without clipping a broken loss must be known before anything is updated from it, the head included. */
+static mt_rc check_loss(mt_sequence *s, mt_err *err)
+{
+    bool go;
+    MT_TRY(read_sums(s, err));
+    return s->port->judge(s->self, false, &go, err);
+}
+
 /* Loss and, in training, the gradient that backward starts from. */
 static mt_rc head(mt_sequence *s, mt_err *err)
 {
@@ -65,6 +76,7 @@ static mt_rc head(mt_sequence *s, mt_err *err)
     if (trains(s)) MT_TRY(mt__seq_sums_begin(s, u, false, err));
     MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_HEAD, .unit = u }, err));
     MT_TRY(leave(s, u, err));
+    if (s->at_once) MT_TRY(check_loss(s, err));
     return trains(s) && !mt_unit_is_tied(s->model, u) ? mt__seq_sums_end(s, u, err) : MT_OK;
 }
 
@@ -139,17 +151,6 @@ static void plan_visits(mt_sequence *s)
     mt__seq_ring_begin(s);
 }
 
-/* Loss and norms to the host, and a wait for them. */
-static mt_rc read_sums(mt_sequence *s, mt_err *err) { return seq_issue(s, &(mt_action){ .kind = MT_DO_READ_SUMS }, err); }
-
-/* U5: without clipping a broken loss must be known before anything is updated from it. */
-static mt_rc check_loss(mt_sequence *s, mt_err *err)
-{
-    bool go;
-    MT_TRY(read_sums(s, err));
-    return s->port->judge(s->self, false, &go, err);
-}
-
 static mt_rc run_sweep(mt_sequence *s, mt_err *err)
 {
     MT_TRY(seq_issue(s, &(mt_action){ .kind = MT_DO_SWEEP, .sweep = s->sweep }, err));
@@ -157,7 +158,6 @@ static mt_rc run_sweep(mt_sequence *s, mt_err *err)
     for (int l = 0; l < s->model->config->L; l++) MT_TRY(forward_layer(s, l, err));
     MT_TRY(head(s, err));
     if (!trains(s)) return MT_OK;
-    if (s->at_once) MT_TRY(check_loss(s, err));
     MT_TRY(backward_layers(s, err));
     MT_TRY(backward_embed(s, err));
     return s->any_reuses || s->last_sweep ? mt__seq_updates_return_all(s, err) : MT_OK;

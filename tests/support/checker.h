@@ -320,7 +320,7 @@ static inline mt_rc check_update(checker *c, int u, mt_queue q, memory *g)
     NEED("A2", ++c->applied[u] == 1, "updated twice", u, 0);
     NEED("U4", !c->plan->job.clip || (c->judged && c->go), "updated before loss and norm are known to be finite", u, 0);
     /* The head's gradient is there with the loss: its norm alone guards it. */
-    NEED("U5", c->plan->job.clip || c->loss_known || u == c->model->head, "updated before the loss is known to be finite", u, 0);
+    NEED("U5", c->plan->job.clip || c->loss_known, "updated before the loss is known to be finite", u, 0);
     NEED("R4", c->s->units[u].slot < 0 || c->s->ring[c->s->units[u].slot].unit != u || !c->s->ring[c->s->units[u].slot].lent,
          "updated while its weights are lent", u, 0);
     return reads(c, q, g);
