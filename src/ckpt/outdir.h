@@ -5,7 +5,7 @@
  *     publish   sync the directories in it, rename to PATH, sync its parent.  A PATH that is there already moves to PATH.old.tmp
  * first close     always last; removes what was not published
  *
- * Killed in between, it leaves names that end in .tmp, which the next run removes (engine/output_dir.h). */
+ * Killed in between, it leaves names that end in .tmp, which the next run removes (run/output_dir.h). */
 #ifndef MT_CKPT_OUTDIR_H
 #define MT_CKPT_OUTDIR_H
 

@@ -1,5 +1,5 @@
 /* state_io.h - how the masters and Adam's state are reached by those who write or read files of them: wherever their home is, in
- * pieces.  The engine implements it (engine/train_state.c); tests may too. */
+ * pieces.  The engine implements it (run/train_state.c); tests may too. */
 #ifndef MT_CKPT_STATE_IO_H
 #define MT_CKPT_STATE_IO_H
 

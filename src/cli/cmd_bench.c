@@ -3,10 +3,10 @@
 #include "cli/commands.h"
 #include "cli/flags.h"
 #include "device/tuned.h"
-#include "engine/bench.h"
 #include "plan/flops.h"
 #include "plan/measure.h"
 #include "plan/shapes.h"
+#include "run/bench.h"
 
 #include <math.h>
 #include <stdio.h>

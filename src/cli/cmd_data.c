@@ -9,7 +9,7 @@
 #include "cli/hub_bar.h"
 #include "cli/progress.h"
 #include "cli/stop.h"
-#include "engine/feed.h"
+#include "run/feed.h"
 #include "settings/settings.h"
 
 #include <stdio.h>

@@ -1,4 +1,4 @@
-/* cmd_train.c - megatrain train: settings in, a run or a rehearsal of it, signals.  The run itself is engine/train.h, what it
+/* cmd_train.c - megatrain train: settings in, a run or a rehearsal of it, signals.  The run itself is run/train.h, what it
  * shows train_screen.h. */
 #include "base/file.h"
 #include "base/log.h"
@@ -14,8 +14,8 @@
 #include "cli/run_data.h"
 #include "cli/stop.h"
 #include "cli/train_screen.h"
-#include "engine/output_dir.h"
 #include "page/page.h"
+#include "run/output_dir.h"
 
 #include <stdio.h>
 #include <string.h>

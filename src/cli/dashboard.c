@@ -1,7 +1,7 @@
 #include "cli/dashboard.h"
 
 #include "base/log.h"
-#include "engine/run_files.h"
+#include "run/run_files.h"
 
 void mt_dashboard_keep(const mt_server *s, const char *dir)
 {

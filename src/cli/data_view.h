@@ -2,7 +2,7 @@
 #ifndef MT_CLI_DATA_VIEW_H
 #define MT_CLI_DATA_VIEW_H
 
-#include "engine/feed.h"
+#include "run/feed.h"
 
 /* The first n samples of the first epoch.  Trained tokens are green, or in [[brackets]] without colour. */
 mt_rc mt_data_view_samples(mt_str *out, const mt_feed *f, int64_t n, bool ids, bool color, mt_err *err);

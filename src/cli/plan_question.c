@@ -6,11 +6,11 @@
 #include "ckpt/model_files.h"
 #include "cli/flags.h"
 #include "cli/hub_bar.h"
-#include "engine/train.h"
 #include "hub/hub.h"
 #include "optim/clip.h"
 #include "plan/gpus.h"
 #include "plan/measure.h"
+#include "run/train.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -4,7 +4,7 @@
 
 #include "cli/plan_question.h"
 #include "cli/terminal.h"
-#include "engine/train.h"
+#include "run/train.h"
 
 /* Everything that was found out about a run. */
 enum { MT_PLAN_NOTES = 8 };

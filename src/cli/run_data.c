@@ -8,7 +8,7 @@
 #include "cli/installed.h"
 #include "cli/stop.h"
 #include "data/source_tokens.h"
-#include "engine/feed.h"
+#include "run/feed.h"
 
 #include <fcntl.h>
 #include <stdio.h>

@@ -14,7 +14,7 @@
 
 #include "base/log.h"
 #include "cli/progress.h"
-#include "engine/train.h"
+#include "run/train.h"
 
 #include <pthread.h>
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/safetensors.h"
 #include "data/source_tokens.h"
-#include "engine/train.h"
+#include "run/train.h"
 
 #include <math.h>
 #include <pthread.h>

@@ -8,7 +8,7 @@
 #include "ckpt/checkpoint.h"
 #include "ckpt/checksum.h"
 #include "ckpt/manifest.h"
-#include "engine/output_dir.h"
+#include "run/output_dir.h"
 
 #include <fcntl.h>
 #include <math.h>

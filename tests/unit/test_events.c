@@ -3,7 +3,7 @@
 
 #include "base/outfile.h"
 #include "ckpt/outdir.h"
-#include "engine/metrics.h"
+#include "run/metrics.h"
 
 #include <math.h>
 

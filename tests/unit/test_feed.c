@@ -1,7 +1,7 @@
 /* A run's data from its settings: the real sampler on several threads, the same samples whatever their number. */
 #include "tempdir.h"
 
-#include "engine/feed.h"
+#include "run/feed.h"
 
 #define DATASETS                                                                                                                 \
     "metamathqa,open_platypus,mathinstruct,codealpaca,alpaca,sharegpt4,ultrachat_200k,openthoughts_114k,openr1_math_94k"

@@ -3,7 +3,7 @@
 
 #include "base/log.h"
 #include "data/layout.h"
-#include "engine/feed.h"
+#include "run/feed.h"
 
 static mt_rc detect(mt_record_layout *l, char words[MT_LAYOUT_WORDS], mt_arena *arena, const char *json, mt_err *err)
 {

@@ -1,9 +1,9 @@
-/* src/engine/output_dir.c: the lock, on file systems that have one and on those that have not. */
+/* src/run/output_dir.c: the lock, on file systems that have one and on those that have not. */
 #include "tempdir.h"
 
 #include "base/log.h"
 #include "ckpt/outdir.h"
-#include "engine/output_dir.h"
+#include "run/output_dir.h"
 
 #include <errno.h>
 #include <sys/file.h>

@@ -6,8 +6,8 @@
 #include "base/mem.h"
 #include "device/device_cpu.h"
 #include "device/trace.h"
-#include "engine/spent.h"
 #include "ops/ops.h"
+#include "run/spent.h"
 #include "tempdir.h"
 
 #include <string.h>

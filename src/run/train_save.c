@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "base/pool.h"
 #include "ckpt/outdir.h"
-#include "engine/train_internal.h"
+#include "run/train_internal.h"
 
 #include <string.h>
 

@@ -4,7 +4,7 @@
 #include "base/log.h"
 #include "ckpt/model_files.h"
 #include "engine/generate.h"
-#include "engine/train_internal.h"
+#include "run/train_internal.h"
 
 #include <string.h>
 

@@ -2,7 +2,7 @@
  * which checkpoint elsewhere it began from. */
 #include "base/file.h"
 #include "base/json.h"
-#include "engine/train_internal.h"
+#include "run/train_internal.h"
 
 #include <string.h>
 #include <sys/stat.h>

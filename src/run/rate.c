@@ -1,4 +1,4 @@
-#include "engine/rate.h"
+#include "run/rate.h"
 
 #include "base/mem.h"
 #include "base/rng.h"

@@ -1,4 +1,4 @@
-#include "engine/events.h"
+#include "run/events.h"
 
 #include "base/disk.h"
 #include "base/file.h"

@@ -7,7 +7,7 @@
 #include "ckpt/outdir.h"
 #include "ckpt/weights.h"
 #include "device/tuned.h"
-#include "engine/train_internal.h"
+#include "run/train_internal.h"
 
 #include <math.h>
 #include <stdio.h>

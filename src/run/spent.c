@@ -1,4 +1,4 @@
-#include "engine/spent.h"
+#include "run/spent.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,4 +1,4 @@
-#include "engine/metrics.h"
+#include "run/metrics.h"
 
 #include "base/disk.h"
 #include "base/log.h"

@@ -1,4 +1,4 @@
-#include "engine/output_dir.h"
+#include "run/output_dir.h"
 
 #include "base/disk.h"
 #include "base/file.h"
@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "ckpt/checkpoint.h"
 #include "ckpt/outdir.h"
-#include "engine/run_files.h"
+#include "run/run_files.h"
 
 #include <errno.h>
 #include <fcntl.h>

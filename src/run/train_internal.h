@@ -1,4 +1,4 @@
-/* train_internal.h - what the files of the trainer share.  Only engine/train*.c includes it.
+/* train_internal.h - what the files of the trainer share.  Only run/train*.c includes it.
  *
  *     train.c        the loop            train_open.c    from settings to a run
  *     train_earlier.c what an earlier start in the directory says of itself
@@ -10,12 +10,12 @@
 
 #include "base/clock.h"
 #include "ckpt/checkpoint.h"
-#include "engine/metrics.h"
-#include "engine/output_dir.h"
 #include "engine/snapshot.h"
-#include "engine/train.h"
 #include "model/stop_ids.h"
 #include "optim/schedule.h"
+#include "run/metrics.h"
+#include "run/output_dir.h"
+#include "run/train.h"
 
 #include <pthread.h>
 #include <stdatomic.h>

@@ -2,10 +2,10 @@
  * it. */
 #include "base/log.h"
 #include "base/units.h"
-#include "engine/train_internal.h"
 #include "optim/clip.h"
 #include "plan/advise.h"
 #include "plan/measure.h"
+#include "run/train_internal.h"
 
 #include <stdio.h>
 #include <sys/resource.h>

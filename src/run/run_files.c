@@ -1,4 +1,4 @@
-#include "engine/run_files.h"
+#include "run/run_files.h"
 
 #include "base/disk.h"
 #include "base/file.h"

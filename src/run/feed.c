@@ -1,4 +1,4 @@
-#include "engine/feed.h"
+#include "run/feed.h"
 
 #include "base/file.h"
 #include "base/log.h"

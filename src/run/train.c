@@ -2,8 +2,8 @@
  * it is a pure function of the settings, the data and the step, so a run that goes on from a checkpoint is the run that never
  * stopped. */
 #include "base/log.h"
-#include "engine/train_internal.h"
 #include "plan/flops.h"
+#include "run/train_internal.h"
 
 #include <inttypes.h>
 #include <math.h>

@@ -2,7 +2,7 @@
 #include "base/file.h"
 #include "base/json.h"
 #include "base/log.h"
-#include "engine/train_internal.h"
+#include "run/train_internal.h"
 
 #include <inttypes.h>
 #include <limits.h>

@@ -1,10 +1,10 @@
-#include "engine/bench.h"
+#include "run/bench.h"
 
 #include "base/clock.h"
 #include "base/dtype.h"
 #include "base/rng.h"
-#include "engine/rate.h"
 #include "plan/flops.h"
+#include "run/rate.h"
 
 #include <fcntl.h>
 #include <math.h>

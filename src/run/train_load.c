@@ -2,7 +2,7 @@
  * is. */
 #include "base/pool.h"
 #include "engine/load.h"
-#include "engine/train_internal.h"
+#include "run/train_internal.h"
 
 /* -- how far --------------------------------------------------------------------------------------- */
 

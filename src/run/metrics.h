@@ -6,7 +6,7 @@
 #define MT_ENGINE_METRICS_H
 
 #include "base/str.h"
-#include "engine/events.h"
+#include "run/events.h"
 
 typedef struct mt_metrics {
     char *path;

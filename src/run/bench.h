@@ -3,7 +3,7 @@
 #define MT_ENGINE_BENCH_H
 
 #include "engine/engine.h"
-#include "engine/spent.h"
+#include "run/spent.h"
 
 typedef struct mt_bench_options {
     int64_t seq_len, tokens_per_step;
