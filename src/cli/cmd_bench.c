@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 typedef struct options {
-    const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *adam_state, *deterministic;
+    const char *shape, *model, *dtype, *device, *lengths, *trained, *home, *adam_state, *deterministic, *freeze;
     uint64_t device_memory, ram;
     int64_t seq_len, tokens, steps, warmup, warmup_tokens, micro, head_rows;
     bool no_clip, json, table, alias_layers, tune;
@@ -153,13 +153,35 @@ static mt_rc open_config(mt_config **out, const options *o, const char *name, mt
     return o->model ? mt_config_open(out, name, err) : mt_misused(mt_shape_open(out, name, err), err);
 }
 
+enum { MAX_FREEZE = 64 };
+
+/* --freeze a,b: the patterns, which point into `words`. */
+static size_t split_patterns(char *words, const char *out[MAX_FREEZE])
+{
+    size_t n = 0;
+    char *save = NULL;
+    for (char *word = strtok_r(words, ",", &save); word && n < MAX_FREEZE; word = strtok_r(NULL, ",", &save)) out[n++] = word;
+    return n;
+}
+
+static mt_rc create_model(mt_model **out, const mt_config *config, const options *o, mt_err *err)
+{
+    const char *patterns[MAX_FREEZE];
+    char *words = mt_strdup(o->freeze ? o->freeze : "");
+    if (!words) return mt_fail(err, MT_ENOMEM, "no host memory for the patterns of --freeze");
+    size_t n = split_patterns(words, patterns);
+    mt_rc rc = mt_model_create(out, config, &(mt_model_options){ .freeze = patterns, .n_freeze = n }, err);
+    mt_free(words);
+    return rc;
+}
+
 static mt_rc bench_one(options *o, const char *name, mt_device *dev, mt_bench_options *b, mt_err *err)
 {
     mt_config *config;
     mt_model *model = NULL;
     mt_bench_result r = { 0 };
     MT_TRY(open_config(&config, o, name, err));
-    mt_rc rc = mt_model_create(&model, config, NULL, err);
+    mt_rc rc = create_model(&model, config, o, err);
     mt_machine machine;
     if (!rc) rc = machine_of(&machine, dev, o, err);
     b->product_rate = o->rate_dtype && strcmp(o->rate_dtype, o->dtype) == 0 ? o->product_rate : 0; /* measured once */
@@ -217,6 +239,7 @@ static mt_rc parse(int argc, char **argv, options *o, mt_bench_options *b, bool 
           "tokens of each, where whole steps take long and no update is staged (0: whole)", false },
         { "--micro-tokens", MT_FLAG_INT, &o->micro, "N", "rows of a micro-batch (0: chosen)", false },
         { "--head-rows", MT_FLAG_INT, &o->head_rows, "N", "rows of logits at a time (0: chosen)", false },
+        { "--freeze", MT_FLAG_STR, &o->freeze, "PATTERN[,PATTERN]", "tensors that are not trained, as in training.freeze", false },
         { "--no-clip", MT_FLAG_BOOL, &o->no_clip, NULL, "update as gradients land", false },
         { "--dtype", MT_FLAG_STR, &o->dtype, "TYPE", "bfloat16 (default) or float32", false },
         { "--device", MT_FLAG_STR, &o->device, "WORD", "auto (default), cpu, cuda, cuda:N; of the first run", false },

@@ -117,6 +117,14 @@ static void bench_times_the_traced_step_where_steps_are_long(void **state)
     expect_program(BENCH "--warmup-tokens 1", 2, "--warmup-tokens of at least 2");
 }
 
+static void bench_freezes_what_it_is_told_to(void **state)
+{
+    (void)state;
+    expect_program(BENCH "--freeze 'model.layers.*,model.embed_tokens.weight'", 0, "tokens/s");
+    expect_program(BENCH "--freeze '*'", 2, "nothing is left to train");
+    expect_program(BENCH "--freeze 'model.layer.*'", 2, "model.layer.*");
+}
+
 static void bench_runs_several_in_one_process(void **state)
 {
     (void)state;
@@ -238,5 +246,5 @@ MT_TEST_MAIN(cmocka_unit_test(help_and_misspelt_words_lead_on), cmocka_unit_test
              IN_TEMPDIR(bench_says_how_fast_and_where_the_time_went),
              IN_TEMPDIR(what_bench_prints_for_programs_is_json_whatever_the_model_is_called),
              cmocka_unit_test(bench_times_the_traced_step_where_steps_are_long),
-             cmocka_unit_test(bench_runs_several_in_one_process), IN_TEMPDIR(grad_writes_what_hugging_face_would),
+             cmocka_unit_test(bench_freezes_what_it_is_told_to), cmocka_unit_test(bench_runs_several_in_one_process), IN_TEMPDIR(grad_writes_what_hugging_face_would),
              IN_TEMPDIR(grad_refuses_what_it_cannot_do_and_writes_nothing))
