@@ -225,7 +225,7 @@ mt_rc mt_disk_sync_parent(const char *path, mt_err *err)
     size_t n = (size_t)(mt_path_base(path) - path);
     while (n > 1 && path[n - 1] == '/') n--;
     char *dir = n ? mt_strndup(path, n) : mt_strdup(".");
-    mt_rc rc = dir ? mt_disk_sync_dir(dir, err) : mt_fail(err, MT_ENOMEM, "no host memory to sync the directory of %s", path);
+    mt_rc rc = dir ? mt_disk_sync_dir(dir, err) : mt_no_memory(err, "syncing the directory of %s", path);
     mt_free(dir);
     return rc;
 }

@@ -92,7 +92,7 @@ static mt_rc read_whole(char **out, size_t *n_bytes, const char *path, int flags
     char *s = mt_malloc(size + 1);
     if (!s) {
         close(fd);
-        return mt_fail(err, MT_ENOMEM, "no host memory to read %s (%zu bytes)", path, size);
+        return mt_no_memory(err, "reading %s", path);
     }
     ssize_t got = mt_disk_read(fd, s, size, 0); /* fewer than size: it shrank under us, and what is there is what we give */
     mt_rc rc = got < 0 ? mt_fail_errno(err, MT_EIO, "reading %s", path) : MT_OK;
@@ -160,7 +160,7 @@ mt_rc mt_path_stays_inside(const char *dir, const char *name, mt_err *err)
 {
     struct stat st;
     char real[PATH_MAX], *path = mt_path_join(dir, name);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!path) return mt_no_memory(err, "a path");
     mt_rc rc = MT_OK;
     bool plain = !strchr(name, '/') && (lstat(path, &st) || !S_ISLNK(st.st_mode));
     if (!plain && realpath(path, real))
@@ -195,5 +195,5 @@ mt_rc mt_user_cache(char **out, mt_err *err)
     else
         return mt_fail(err, MT_EINVAL,
                        "neither HOME nor XDG_CACHE_HOME is set: set one, so that there is a folder to keep things in");
-    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    return *out ? MT_OK : mt_no_memory(err, "a path");
 }

@@ -66,7 +66,7 @@ static mt_rc parse_as_python(json_t **out, const char *text, size_t n, const cha
     mt_rc rc = mt_value_parse_json(&v, &a, text, n, NULL, what, err);
     if (!rc) {
         *out = from_value(&v);
-        if (!*out) rc = mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+        if (!*out) rc = mt_no_memory(err, "%s", what);
     }
     mt_arena_free(&a);
     return rc;
@@ -116,7 +116,7 @@ mt_rc mt_json_parse(json_t **out, const char *text, size_t n, const char *what, 
     MT_TRY(check_size(text, n, what, err));
     *out = json_loadb(text, n, JSON_DECODE_ANY | JSON_ALLOW_NUL, &je);
     if (*out) return MT_OK;
-    if (json_error_code(&je) == json_error_out_of_memory) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    if (json_error_code(&je) == json_error_out_of_memory) return mt_no_memory(err, "%s", what);
     if (python_may_read_it(&je)) return parse_as_python(out, text, n, what, err);
     return mt_fail(err, MT_EFORMAT, "%s: not valid JSON at line %d, column %d: %s", what, je.line, je.column, je.text);
 }

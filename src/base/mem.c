@@ -1,29 +1,45 @@
 #include "base/mem.h"
 
 #include "base/fault.h"
+#include "base/units.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-void *mt_malloc(size_t bytes)
+/* Like errno: set where memory is refused, read where that is reported, so that no caller carries it between the two. */
+static _Thread_local size_t refused_bytes;
+
+void mt_memory_refused(size_t bytes) { refused_bytes = bytes; }
+
+static void *noted(void *p, size_t bytes)
 {
-    if (mt_fault(MT_FAULT_ALLOC)) return NULL;
-    return malloc(bytes ? bytes : 1);
+    if (!p) mt_memory_refused(bytes);
+    return p;
 }
+
+void *mt_malloc(size_t bytes) { return noted(mt_fault(MT_FAULT_ALLOC) ? NULL : malloc(bytes ? bytes : 1), bytes); }
 
 void *mt_calloc(size_t n, size_t size)
 {
     size_t bytes;
-    if (!mt_mul_size(n, size, &bytes) || mt_fault(MT_FAULT_ALLOC)) return NULL;
-    return calloc(1, bytes ? bytes : 1);
+    if (!mt_mul_size(n, size, &bytes)) return noted(NULL, SIZE_MAX);
+    return noted(mt_fault(MT_FAULT_ALLOC) ? NULL : calloc(1, bytes ? bytes : 1), bytes);
 }
 
-void *mt_realloc(void *p, size_t bytes)
+void *mt_realloc(void *p, size_t bytes) { return noted(mt_fault(MT_FAULT_ALLOC) ? NULL : realloc(p, bytes ? bytes : 1), bytes); }
+
+mt_rc mt__no_memory(mt_err *err, const char *fmt, ...)
 {
-    if (mt_fault(MT_FAULT_ALLOC)) return NULL;
-    return realloc(p, bytes ? bytes : 1);
+    char thing[512], bytes[48] = "";
+    va_list ap;
+    va_start(ap, fmt);
+    vsnprintf(thing, sizeof thing, fmt, ap);
+    va_end(ap);
+    if (refused_bytes) snprintf(bytes, sizeof bytes, " (%s)", mt_bytes_text(refused_bytes).s);
+    refused_bytes = 0;
+    return mt_fail(err, MT_ENOMEM, "no host memory for %s%s", thing, bytes);
 }
 
 char *mt_strndup(const char *s, size_t n)
@@ -59,7 +75,7 @@ mt_rc mt_grow(void *items_ptr, size_t *cap, size_t need, size_t elem_bytes, mt_e
     while (want < need) want += want / 2 + 1;
     void **items = items_ptr;
     void *grown = mt_mul_size(want, elem_bytes, &bytes) ? mt_realloc(*items, bytes) : NULL;
-    if (!grown) return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu entries", need);
+    if (!grown) return mt_no_memory(err, "a list of %zu entries", need);
     *items = grown;
     *cap = want;
     return MT_OK;

@@ -18,6 +18,14 @@ char *mt_strndup(const char *s, size_t n);
 char *mt_asprintf(const char *fmt, ...) __attribute__((format(printf, 1, 2))); /* NULL: no memory */
 void mt_free(void *p);
 
+/* mt_no_memory(err, "the vocabulary of %s", path): "no host memory for the vocabulary of X (1.2 GiB)", MT_ENOMEM.  The bytes are
+ * those that this thread was refused last; none are named where a bound of ours refused them.  This is how all host code reports
+ * that it lacks memory.  A macro for mt_fail's reason. */
+#define mt_no_memory(err, ...) mt__failed(mt__no_memory((err), __VA_ARGS__))
+mt_rc mt__no_memory(mt_err *err, const char *fmt, ...) __attribute__((format(printf, 2, 3)));
+/* An allocator other than those above was refused this many bytes. */
+void mt_memory_refused(size_t bytes);
+
 /* Make room for `need` elements: *items grows geometrically, *cap follows.  For growing arrays:
  *     MT_TRY(mt_grow(&list->items, &list->cap, list->n + 1, sizeof *list->items, err)); */
 mt_rc mt_grow(void *items_ptr, size_t *cap, size_t need, size_t elem_bytes, mt_err *err);

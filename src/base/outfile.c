@@ -33,7 +33,7 @@ mt_rc mt_outfile_open(mt_outfile *f, const char *path, size_t bytes, mt_err *err
     *f = (mt_outfile){ .path = mt_strdup(path), .tmp = mt_asprintf("%s.tmp", path) };
     if (!f->path || !f->tmp) {
         mt_outfile_close(f);
-        return mt_fail(err, MT_ENOMEM, "no host memory to write %s", path);
+        return mt_no_memory(err, "writing %s", path);
     }
     mt_rc rc = mt_disk_open(&f->fd, f->tmp, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, err);
     if (rc == MT_ENOENT) rc = mt_fail_errno(err, MT_EIO, "creating %s", f->tmp); /* its folder is not there */
@@ -91,7 +91,7 @@ static mt_rc make_one(const char *path, mt_err *err)
 mt_rc mt_dir_make(const char *path, mt_err *err)
 {
     char *p = mt_strdup(path);
-    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!p) return mt_no_memory(err, "a path");
     mt_rc rc = MT_OK;
     for (char *slash = strchr(p + 1, '/'); !rc; slash = strchr(slash + 1, '/')) {
         if (slash) *slash = '\0';

@@ -60,7 +60,7 @@ mt_rc mt_pool_create(mt_pool **out, int n_threads, mt_err *err)
     if (p) p->workers = mt_calloc((size_t)(n_threads > 1 ? n_threads - 1 : 1), sizeof *p->workers);
     if (!p || !p->workers) {
         mt_free(p);
-        return mt_fail(err, MT_ENOMEM, "no host memory for a thread pool");
+        return mt_no_memory(err, "a thread pool");
     }
     pthread_mutex_init(&p->turn, NULL);
     pthread_mutex_init(&p->lock, NULL);

@@ -78,7 +78,7 @@ mt_rc mt_str_done(mt_str *b, char **out, mt_err *err)
     mt_str_add(b, "", 0);
     if (b->failed) {
         mt_str_free(b);
-        return mt_fail(err, MT_ENOMEM, "no host memory for a string");
+        return mt_no_memory(err, "a string");
     }
     *out = b->s;
     *b = (mt_str){ 0 };

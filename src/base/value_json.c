@@ -45,8 +45,6 @@ static mt_rc bad(const reader *r, const char *message)
                    (long long)column, message);
 }
 
-static mt_rc no_memory(const reader *r) { return mt_fail(r->err, MT_ENOMEM, "%s: no memory left for this document", r->what); }
-
 static void skip_space(reader *r)
 {
     while (r->p < r->end && (*r->p == ' ' || *r->p == '\n' || *r->p == '\r' || *r->p == '\t')) r->p++;
@@ -154,7 +152,8 @@ static mt_rc read_escaped(reader *r, const char *start, uint64_t *high, size_t *
     for (;;) {
         size_t run = (size_t)(r->p - start);
         size_t need = *n + run + 8; /* 8: an escape's UTF-8 */
-        if (need > k->cap_scratch && mt_grow(&k->scratch, &k->cap_scratch, need, 1, NULL)) return no_memory(r);
+        if (need > k->cap_scratch && mt_grow(&k->scratch, &k->cap_scratch, need, 1, NULL))
+            return mt_no_memory(r->err, "%s", r->what);
         memcpy(k->scratch + *n, start, run);
         *n += run;
         if (r->p >= r->end) return bad(r, "a string that does not end");
@@ -178,7 +177,7 @@ static mt_rc read_string(reader *r, const char **s, size_t *n)
     } else {
         MT_TRY(read_escaped(r, start, &high, n));
         *s = mt_arena_strndup(r->arena, r->keep->scratch, *n);
-        if (!*s) return no_memory(r);
+        if (!*s) return mt_no_memory(r->err, "%s", r->what);
     }
     if (high && !mt_utf8_valid(*s, *n, NULL)) return bad(r, "a string that is not valid UTF-8");
     r->p++;
@@ -240,7 +239,7 @@ static mt_rc push(reader *r, const mt_pair *p)
 {
     mt_value_reader *k = r->keep;
     if (r->n_stack == k->cap_stack && mt_grow(&k->stack, &k->cap_stack, r->n_stack + 1, sizeof *k->stack, NULL))
-        return no_memory(r);
+        return mt_no_memory(r->err, "%s", r->what);
     k->stack[r->n_stack++] = *p;
     return MT_OK;
 }
@@ -259,7 +258,7 @@ static mt_rc read_list(reader *r, mt_value *out)
     }
     size_t n = r->n_stack - base;
     mt_value *items = mt_arena_alloc(r->arena, n * sizeof *items); /* the stack holds larger ones: no overflow */
-    if (!items) return no_memory(r);
+    if (!items) return mt_no_memory(r->err, "%s", r->what);
     for (size_t i = 0; i < n; i++) items[i] = r->keep->stack[base + i].value;
     r->n_stack = base;
     *out = (mt_value){ .type = MT_VALUE_LIST };
@@ -300,7 +299,7 @@ static mt_rc unite_keys(reader *r, size_t base)
     size_t n = r->n_stack - base, n_kept = 0, n_slots = 1;
     while (n_slots < 2 * n) n_slots *= 2;
     size_t *slots = mt_calloc(n_slots, sizeof *slots);
-    if (!slots) return no_memory(r);
+    if (!slots) return mt_no_memory(r->err, "%s", r->what);
     for (size_t i = 0; i < n; i++) {
         size_t *slot = find_key(slots, n_slots - 1, pairs, &pairs[i]);
         if (*slot && r->keep->unique_keys) {
@@ -338,7 +337,7 @@ static mt_rc read_map(reader *r, mt_value *out)
     if (r->n_stack - base > MAX_SCANNED) MT_TRY(unite_keys(r, base));
     size_t n = r->n_stack - base;
     mt_pair *pairs = mt_arena_alloc(r->arena, n * sizeof *pairs);
-    if (!pairs) return no_memory(r);
+    if (!pairs) return mt_no_memory(r->err, "%s", r->what);
     if (n) memcpy(pairs, r->keep->stack + base, n * sizeof *pairs);
     r->n_stack = base;
     *out = (mt_value){ .type = MT_VALUE_MAP };

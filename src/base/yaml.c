@@ -27,15 +27,10 @@ typedef struct reader {
     int n_nodes, depth;
 } reader;
 
-static mt_rc no_memory(reader *r, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "%s: no memory for the file's contents", r->name);
-}
-
 static mt_rc syntax_error(reader *r, mt_err *err)
 {
     const yaml_parser_t *p = &r->parser;
-    if (p->error == YAML_MEMORY_ERROR) return no_memory(r, err);
+    if (p->error == YAML_MEMORY_ERROR) return mt_no_memory(err, "the contents of %s", r->name);
     const char *problem = p->problem ? p->problem : "not YAML";
     if (p->error == YAML_READER_ERROR) return mt_fail(err, MT_EFORMAT, "%s: byte %zu: %s", r->name, p->problem_offset, problem);
     char context[96] = "";
@@ -98,7 +93,7 @@ static mt_rc add_name(reader *r, named entry, mt_err *err)
     if (2 * (r->n_names + 1) > r->n_slots) {
         reader wider = { .n_slots = r->n_slots ? 2 * r->n_slots : 64 };
         wider.names = mt_calloc(wider.n_slots, sizeof *wider.names);
-        if (!wider.names) return no_memory(r, err);
+        if (!wider.names) return mt_no_memory(err, "the contents of %s", r->name);
         for (size_t i = 0; i < r->n_slots; i++)
             if (r->names[i].name) *slot_of(&wider, r->names[i].map, r->names[i].name) = r->names[i];
         mt_free(r->names);
@@ -124,7 +119,7 @@ static mt_rc find_anchor(reader *r, const char *name, int line, const mt_yaml **
 static mt_rc append(reader *r, mt_yaml_item ***tail, const mt_yaml *key, const mt_yaml *value, mt_err *err)
 {
     mt_yaml_item *item = mt_arena_alloc(r->arena, sizeof *item);
-    if (!item) return no_memory(r, err);
+    if (!item) return mt_no_memory(err, "the contents of %s", r->name);
     *item = (mt_yaml_item){ key, value, NULL };
     **tail = item;
     *tail = &item->next;
@@ -215,7 +210,7 @@ static mt_rc read_scalar(reader *r, const yaml_event_t *event, mt_yaml *node, mt
     node->kind = MT_YAML_SCALAR;
     node->quoted = is_str || event->data.scalar.style != YAML_PLAIN_SCALAR_STYLE;
     node->text = mt_arena_strndup(r->arena, text, n);
-    return node->text ? MT_OK : no_memory(r, err);
+    return node->text ? MT_OK : mt_no_memory(err, "the contents of %s", r->name);
 }
 
 static mt_rc read_collection(reader *r, const yaml_event_t *event, mt_yaml *node, mt_err *err)
@@ -248,8 +243,9 @@ static mt_rc read_node(reader *r, yaml_event_t *event, const mt_yaml **out, mt_e
     const char *name = anchor_name(event), *kept = NULL;
     int before = r->n_nodes;
     mt_yaml *node = mt_arena_calloc(r->arena, 1, sizeof *node);
-    mt_rc rc = node ? count_nodes(r, 1, line, err) : no_memory(r, err);
-    if (!rc && name && !(kept = mt_arena_strndup(r->arena, name, strlen(name)))) rc = no_memory(r, err);
+    mt_rc rc = node ? count_nodes(r, 1, line, err) : mt_no_memory(err, "the contents of %s", r->name);
+    if (!rc && name && !(kept = mt_arena_strndup(r->arena, name, strlen(name))))
+        rc = mt_no_memory(err, "the contents of %s", r->name);
     if (rc) goto done;
     node->line = line;
     *out = node;
@@ -291,7 +287,7 @@ mt_rc mt_yaml_parse(const mt_yaml **out, mt_arena *arena, const char *text, size
         return mt_fail(err, MT_EFORMAT, "%s: %zu bytes; a configuration has at most %d", name, n, MT_YAML_MAX_BYTES);
     if (!mt_utf8_valid(text, n, &bad_at)) return mt_fail(err, MT_EFORMAT, "%s: byte %zu is not valid UTF-8", name, bad_at);
     reader r = { .arena = arena, .name = name };
-    if (!yaml_parser_initialize(&r.parser)) return no_memory(&r, err);
+    if (!yaml_parser_initialize(&r.parser)) return mt_no_memory(err, "the contents of %s", r.name);
     yaml_parser_set_encoding(&r.parser, YAML_UTF8_ENCODING);
     yaml_parser_set_input_string(&r.parser, (const unsigned char *)text, n);
     mt_rc rc = read_stream(&r, out, err);

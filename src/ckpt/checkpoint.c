@@ -19,8 +19,6 @@
 
 #define PREFIX "checkpoint-"
 
-static mt_rc no_memory(const char *path, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory to handle %s", path); }
-
 char *mt_ckpt_path(const char *output_dir, int64_t step)
 {
     char name[40];
@@ -77,7 +75,7 @@ static mt_rc write_files(const mt_ckpt_save *s, const char *resume, mt_err *err)
 {
     for (size_t i = 0; i < s->n_files && !s->only_model; i++) {
         char *path = mt_path_join(resume, s->files[i].name);
-        mt_rc rc = path ? mt_outfile_save(path, s->files[i].text, s->files[i].n, err) : no_memory(resume, err);
+        mt_rc rc = path ? mt_outfile_save(path, s->files[i].text, s->files[i].n, err) : mt_no_memory(err, "%s", resume);
         mt_free(path);
         if (rc) return rc;
     }
@@ -89,7 +87,7 @@ static mt_rc fill(const mt_ckpt_save *s, const char *dir, mt_err *err)
     char *resume = mt_path_join(dir, "resume");
     writing w = { .s = s, .resume = resume };
     mt_manifest_init(&w.list, dir);
-    mt_rc rc = resume ? mt_exporter_open(&w.weights, s->model, s->io, dir, err) : no_memory(dir, err);
+    mt_rc rc = resume ? mt_exporter_open(&w.weights, s->model, s->io, dir, err) : mt_no_memory(err, "%s", dir);
     if (!rc && !s->only_model) rc = mt_dir_make(resume, err);
     if (!rc) rc = mt_spread(s->io->n_readers, s->model->model->n_units, write_unit, &w, err);
     if (!rc) rc = mt_exporter_finish(w.weights, err);
@@ -105,7 +103,7 @@ mt_rc mt_ckpt_write(const mt_ckpt_save *s, mt_err *err)
 {
     mt_outdir d = { 0 };
     char *path = mt_ckpt_path(s->output_dir, s->step);
-    if (!path) return no_memory(s->output_dir, err);
+    if (!path) return mt_no_memory(err, "%s", s->output_dir);
     mt_rc rc = mt_outdir_open(&d, path, err);
     d.before_publish = s->before_publish;
     d.user = s->user;
@@ -170,7 +168,7 @@ mt_rc mt_ckpt_prune(const char *output_dir, int64_t keep, mt_err *err)
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i + (size_t)keep < l.n; i++) {
         char *path = mt_ckpt_path(output_dir, l.steps[i]);
-        rc = path ? mt_dir_discard(path, err) : no_memory(output_dir, err);
+        rc = path ? mt_dir_discard(path, err) : mt_no_memory(err, "%s", output_dir);
         mt_free(path);
     }
     mt_ckpt_list_free(&l);
@@ -183,7 +181,7 @@ mt_rc mt_ckpt_verify(const char *path, mt_err *err)
 {
     MT_TRY(mt_manifest_verify(path, err));
     char *state = mt_path_join(path, "resume/state.json");
-    if (!state) return no_memory(path, err);
+    if (!state) return mt_no_memory(err, "%s", path);
     bool resumable = mt_file_exists(state);
     mt_free(state);
     if (resumable) return MT_OK;
@@ -194,7 +192,7 @@ mt_rc mt_ckpt_verify(const char *path, mt_err *err)
 static mt_rc set_aside(const char *path, const char *why, mt_err *err)
 {
     char *to = mt_asprintf("%s.damaged", path);
-    if (!to) return no_memory(path, err);
+    if (!to) return mt_no_memory(err, "%s", path);
     mt_warn("%s; it is moved to %s, and the checkpoint before it is tried", why, mt_path_base(to));
     mt_rc rc = mt_dir_remove(to, err);
     if (!rc && mt_disk_rename(path, to)) rc = mt_fail_errno(err, MT_EIO, "renaming %s to %s", path, to);
@@ -215,7 +213,7 @@ mt_rc mt_ckpt_find_newest(char **out, const char *output_dir, mt_err *err)
         if (bad == MT_OK)
             *out = path, path = NULL;
         else if (bad == MT_ENOMEM)
-            rc = no_memory(output_dir, err);
+            rc = mt_no_memory(err, "%s", output_dir);
         else if (bad == MT_EINVAL)
             rc = mt_fail(err, bad, "%s; --overwrite starts anew", why.msg);
         else if (bad == MT_EIO) /* rights, limits, a mount that is away: what cannot be read now may be whole */
@@ -235,7 +233,7 @@ mt_rc mt_ckpt_read(char **text, size_t *n, const char *path, const char *name, m
 {
     enum { MAX_BYTES = 64 << 20 };
     char *file = mt_asprintf("%s/resume/%s", path, name);
-    if (!file) return no_memory(path, err);
+    if (!file) return mt_no_memory(err, "%s", path);
     mt_rc rc = mt_file_read(text, n, file, MAX_BYTES, err);
     mt_free(file);
     return rc;
@@ -256,7 +254,7 @@ static mt_rc load_unit(void *arg, int64_t unit, mt_err *err)
 mt_rc mt_ckpt_load(const char *path, const mt_model *model, const mt_state_io *io, mt_err *err)
 {
     char *dir = mt_path_join(path, "resume");
-    if (!dir) return no_memory(path, err);
+    if (!dir) return mt_no_memory(err, "%s", path);
     mt_rc rc = mt_spread(io->n_writers, model->n_units, load_unit, &(loading){ dir, model, io }, err);
     mt_free(dir);
     return rc ? mt_note(err, "resuming from %s", path) : MT_OK;

@@ -104,8 +104,7 @@ mt_rc mt__ckpt_write_unit(const char *dir, const mt_model *m, int unit, const mt
 {
     char *path = unit_path(dir, unit);
     writing w = { .io = io, .piece = mt_malloc(MT_STATE_PIECE * sizeof(float)) };
-    mt_rc rc =
-        path && w.piece ? write_file(&w, path, m, unit, err) : mt_fail(err, MT_ENOMEM, "no host memory to write unit %d", unit);
+    mt_rc rc = path && w.piece ? write_file(&w, path, m, unit, err) : mt_no_memory(err, "writing unit %d", unit);
     mt_safetensors_writer_free(w.file);
     mt_free(w.piece);
     mt_free(path);
@@ -197,7 +196,7 @@ mt_rc mt__ckpt_load_unit(const char *dir, const mt_model *m, int unit, const mt_
 {
     mt_safetensors *file = NULL;
     char *path = unit_path(dir, unit);
-    mt_rc rc = path ? mt_safetensors_open(&file, path, err) : mt_fail(err, MT_ENOMEM, "no host memory to read unit %d", unit);
+    mt_rc rc = path ? mt_safetensors_open(&file, path, err) : mt_no_memory(err, "reading unit %d", unit);
     loading l = { .file = file, .io = io };
     if (!rc) rc = for_each_part(m, unit, load, &l, err);
     if (!rc) rc = check_rest(file, l.n_found, m, unit, err);

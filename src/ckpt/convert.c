@@ -110,7 +110,7 @@ static mt_rc write_weights(job *j, mt_err *err)
 static mt_rc save(const job *j, const char *name, const char *text, size_t n, mt_err *err)
 {
     char *path = mt_path_join(j->c->out, name);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    if (!path) return mt_no_memory(err, "writing %s", name);
     mt_rc rc = mt_outfile_save(path, text, n, err);
     mt_free(path);
     return rc;
@@ -121,7 +121,7 @@ static mt_rc copy_file(const job *j, const char *name, bool *found, mt_err *err)
 {
     char *path = mt_path_join(j->c->in, name), *bytes = NULL;
     size_t n = 0;
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to copy %s", name);
+    if (!path) return mt_no_memory(err, "copying %s", name);
     *found = mt_dir_exists(j->c->in) && mt_file_exists(path);
     mt_rc rc = *found ? mt_file_read(&bytes, &n, path, MAX_FILE_BYTES, err) : MT_OK;
     if (bytes) rc = save(j, name, bytes, n, err);
@@ -185,7 +185,7 @@ static mt_rc read_config(const job *j, json_t **out, mt_err *err)
     char *path = mt_path_join(j->c->in, "config.json");
     mt_rc rc = MT_OK;
     if (!path)
-        rc = mt_fail(err, MT_ENOMEM, "no host memory to read config.json");
+        rc = mt_no_memory(err, "reading config.json");
     else if (mt_dir_exists(j->c->in) && mt_file_exists(path))
         rc = mt_json_read(out, path, err);
     else if (mt_shards_gguf(j->shards)) {
@@ -211,11 +211,11 @@ static mt_rc write_config(const job *j, json_t *config, mt_err *err)
     if (quantised) json_object_del(config, "quantization_config");
     if ((quantised || j->c->recast) &&
         json_object_set_new(config, key, json_string(mt_dtype_name(j->c->recast ? j->c->dtype : MT_DTYPE_BF16))))
-        return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
+        return mt_no_memory(err, "writing config.json");
     char *text = mt_json_text(
         config,
         JSON_INDENT(2) | JSON_REAL_PRECISION(mt_shards_gguf(j->shards) ? 15 : 17)); /* a GGUF file's floats are short ones */
-    if (!text) return mt_fail(err, MT_ENOMEM, "no host memory to write config.json");
+    if (!text) return mt_no_memory(err, "writing config.json");
     mt_rc rc = save(j, "config.json", text, strlen(text), err);
     free(text);
     return rc;
@@ -256,7 +256,7 @@ mt_rc mt_convert_run(const mt_convert *c, mt_convert_result *result, mt_err *err
         .c = c, .result = result, .numbers = mt_calloc(PIECE, sizeof *j.numbers), .halves = mt_calloc(PIECE, sizeof *j.halves)
     };
     *result = (mt_convert_result){ 0 };
-    mt_rc rc = j.numbers && j.halves ? run(&j, err) : mt_fail(err, MT_ENOMEM, "no host memory to convert numbers");
+    mt_rc rc = j.numbers && j.halves ? run(&j, err) : mt_no_memory(err, "converting numbers");
     mt_shards_writer_free(j.writer);
     mt_shards_close(j.shards);
     mt_free(j.numbers);

@@ -145,7 +145,7 @@ static mt_rc put_fused(const unit_writing *u, const item *it, mt_err *err)
     const mt_layout *l = u->w->x.model->units[it->unit].layout;
     size_t bytes = (size_t)(it->w->slice.shape[0] * it->w->slice.shape[1]) * mt_dtype_bytes(it->dtype);
     void *tensor = mt_malloc(bytes);
-    if (!tensor) return mt_fail(err, MT_ENOMEM, "no host memory to put tensor \"%s\" together (%zu bytes)", it->name, bytes);
+    if (!tensor) return mt_no_memory(err, "tensor \"%s\"", it->name);
     mt_rc rc = MT_OK;
     for (int k = 0; !rc && k < l->n_weights; k++)
         if (strcmp(l->weights[k].name, it->w->name) == 0) rc = scatter(u, it, &l->weights[k], tensor, err);
@@ -166,7 +166,7 @@ static mt_rc put(void *arg, const item *it, mt_err *err)
 
 static mt_rc start(mt_exporter *w, mt_err *err)
 {
-    if (!w->dir) return mt_fail(err, MT_ENOMEM, "no host memory to write weights");
+    if (!w->dir) return mt_no_memory(err, "writing weights");
     MT_TRY(mt_shards_writer_create(&w->shards, w->dir, w->x.max_shard_bytes, err));
     MT_TRY(for_each(&w->x, declare, w, err));
     MT_TRY(mt__export_rest(&w->x, &w->rest, &w->n_rest, err));
@@ -179,7 +179,7 @@ mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io 
 {
     *out = NULL;
     mt_exporter *w = mt_calloc(1, sizeof *w);
-    if (!w) return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", dir);
+    if (!w) return mt_no_memory(err, "writing weights to %s", dir);
     *w = (mt_exporter){ .x = *x, .io = io, .dir = mt_strdup(dir) };
     pthread_mutex_init(&w->whole, NULL);
     mt_rc rc = start(w, err);
@@ -193,7 +193,7 @@ mt_rc mt_exporter_open(mt_exporter **out, const mt_export *x, const mt_state_io 
 mt_rc mt_exporter_unit(mt_exporter *w, int unit, mt_err *err)
 {
     unit_writing u = { .w = w, .p = mt_malloc(sizeof *u.p) };
-    mt_rc rc = u.p ? for_each_of(&w->x, unit, put, &u, err) : mt_fail(err, MT_ENOMEM, "no host memory to convert weights");
+    mt_rc rc = u.p ? for_each_of(&w->x, unit, put, &u, err) : mt_no_memory(err, "converting weights");
     mt_free(u.p);
     return rc;
 }

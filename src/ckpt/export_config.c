@@ -16,8 +16,6 @@ typedef struct document {
     bool changed;
 } document;
 
-static mt_rc no_memory(const char *name, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for %s", name); }
-
 /* -- documents ------------------------------------------------------------------------------------- */
 
 static void close_document(document *d)
@@ -42,7 +40,7 @@ static mt_rc set(document *d, const char *key, mt_value value, mt_err *err)
     const mt_pair *old = d->root.map.pairs;
     while (at < n && !(old[at].key_n == k && memcmp(old[at].key, key, k) == 0)) at++;
     mt_pair *pairs = mt_arena_calloc(&d->arena, n + 1, sizeof *pairs);
-    if (!pairs) return no_memory(key, err);
+    if (!pairs) return mt_no_memory(err, "%s", key);
     if (n) memcpy(pairs, old, n * sizeof *pairs);
     pairs[at] = (mt_pair){ key, k, value };
     d->root.map.pairs = pairs;
@@ -78,7 +76,7 @@ static mt_rc save_document(const document *d, const char *path, mt_err *err)
     mt_str s = { 0 };
     put_indented(&s, &d->root, 0);
     mt_str_putc(&s, '\n');
-    mt_rc rc = mt_str_ok(&s) ? mt_outfile_save(path, s.s, s.n, err) : no_memory(path, err);
+    mt_rc rc = mt_str_ok(&s) ? mt_outfile_save(path, s.s, s.n, err) : mt_no_memory(err, "%s", path);
     mt_str_free(&s);
     return rc;
 }
@@ -104,7 +102,7 @@ static mt_rc add_eos(const mt_export *x, document *d, const char *file, mt_err *
     if (id < 0 || has_id(old, id)) return MT_OK;
     size_t n = !old || old->type == MT_VALUE_NULL ? 0 : old->type == MT_VALUE_LIST ? old->list.n : 1;
     mt_value *ids = mt_arena_calloc(&d->arena, n + 1, sizeof *ids);
-    if (!ids) return no_memory(file, err);
+    if (!ids) return mt_no_memory(err, "%s", file);
     for (size_t i = 0; i < n; i++) ids[i] = old->type == MT_VALUE_LIST ? old->list.items[i] : *old;
     ids[n] = (mt_value){ .type = MT_VALUE_INT, .i = id };
     if (!x->quiet) mt_info("%s: token %d, which was trained to end an answer, is added to the eos ids", file, id);
@@ -117,7 +115,7 @@ static mt_rc drop(document *d, const char *key, mt_err *err)
     size_t n = 0;
     if (!mt_value_get(&d->root, key)) return MT_OK;
     mt_pair *pairs = mt_arena_calloc(&d->arena, d->root.map.n, sizeof *pairs);
-    if (!pairs) return no_memory(key, err);
+    if (!pairs) return mt_no_memory(err, "%s", key);
     for (size_t i = 0; i < d->root.map.n; i++) {
         const mt_pair *p = &d->root.map.pairs[i];
         if (p->key_n != strlen(key) || memcmp(p->key, key, p->key_n) != 0) pairs[n++] = *p;
@@ -203,7 +201,9 @@ static mt_rc save_fixed(const mt_export *x, const mt_side_file *f, const char *t
 static mt_rc write_file(const mt_export *x, const mt_side_file *f, const char *dir, mt_err *err)
 {
     char *to = mt_path_join(dir, f->name);
-    mt_rc rc = !to ? no_memory(dir, err) : is_fixed(f->name) ? save_fixed(x, f, to, err) : mt_outfile_save(to, f->text, f->n, err);
+    mt_rc rc = !to                 ? mt_no_memory(err, "%s", dir)
+               : is_fixed(f->name) ? save_fixed(x, f, to, err)
+                                   : mt_outfile_save(to, f->text, f->n, err);
     mt_free(to);
     return rc;
 }
@@ -214,7 +214,7 @@ static mt_rc write_template(const mt_export *x, const char *dir, mt_err *err)
     char name[] = "tokenizer_config.json", nothing[] = "{}";
     if (!mt_side_files_find(x->files, name)) MT_TRY(write_file(x, &(mt_side_file){ name, nothing, strlen(nothing) }, dir, err));
     char *path = mt_path_join(dir, "chat_template.jinja");
-    if (!path) return no_memory(dir, err);
+    if (!path) return mt_no_memory(err, "%s", dir);
     if (!x->quiet) mt_info("chat_template.jinja: the template that answers were trained with");
     mt_rc rc = mt_outfile_save(path, x->chat_template, strlen(x->chat_template), err);
     mt_free(path);

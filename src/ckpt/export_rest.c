@@ -15,7 +15,7 @@ static mt_rc own_names(const mt_export *x, char (**out)[MT_NAME_BYTES], size_t *
     for (int u = 0; u < m->n_units; u++) most += (size_t)m->units[u].layout->n_weights;
     *n = 0;
     *out = mt_calloc(most, sizeof **out);
-    if (!*out) return mt_fail(err, MT_ENOMEM, "no host memory for %zu tensor names", most);
+    if (!*out) return mt_no_memory(err, "%zu tensor names", most);
     for (int u = 0; u < m->n_units; u++)
         for (int k = 0; k < m->units[u].layout->n_weights; k++)
             mt_weight_name(&m->units[u], &m->units[u].layout->weights[k], (*out)[(*n)++]);
@@ -38,7 +38,7 @@ mt_rc mt__export_rest(const mt_export *x, const mt_st_tensor ***out, size_t *n, 
         if (!bsearch(t->name, own, n_own, sizeof *own, by_text)) (*out)[(*n)++] = t;
     }
     mt_free(own);
-    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %zu tensors", all);
+    return *out ? MT_OK : mt_no_memory(err, "%zu tensors", all);
 }
 
 mt_dtype mt__export_rest_dtype(const mt_export *x, const mt_st_tensor *t)

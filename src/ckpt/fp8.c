@@ -100,7 +100,7 @@ mt_rc mt__fp8_join(mt_st_tensor *out, mt_arena *arena, const mt_st_tensor *w, co
                    mt_err *err)
 {
     scaled *q = mt_arena_alloc(arena, sizeof *q);
-    if (!q) return mt_fail(err, MT_ENOMEM, "no host memory for FP8 scales");
+    if (!q) return mt_no_memory(err, "FP8 scales");
     *q = (scaled){ .base = { read_scaled, mt_dtype_st_name(w->dtype) }, .weight = w, .scale = s };
     if (!mt_st_is_float(s) && !(s->dtype == MT_DTYPE_U8 && s->data))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: the scales \"%.200s\" are %s; floats and U8 are read", s->file, s->name,

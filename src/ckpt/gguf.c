@@ -19,11 +19,6 @@ static mt_rc damaged(const mt_gguf *g, const char *problem, mt_err *err)
     return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", g->path, problem);
 }
 
-static mt_rc no_memory(const mt_gguf *g, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "%s: no host memory to read its header", g->path);
-}
-
 static bool take(cursor *c, size_t n, const uint8_t **p)
 {
     if ((size_t)(c->end - c->at) < n) return false;
@@ -64,7 +59,7 @@ static mt_rc take_name(mt_gguf *g, cursor *c, const char **out, mt_err *err)
     if (!take_text(c, &text)) return damaged(g, "it ends within a name", err);
     if (text.n > 65535 || memchr(text.s, '\0', text.n)) return damaged(g, "a name is not text", err);
     *out = mt_arena_strndup(&g->arena, text.s, text.n);
-    return *out ? MT_OK : no_memory(g, err);
+    return *out ? MT_OK : mt_no_memory(err, "reading the header of %s", g->path);
 }
 
 /* -- metadata -------------------------------------------------------------------------------------- */
@@ -189,7 +184,7 @@ mt_rc mt__kv_texts(const mt_gguf *g, const mt__kv *kv, mt__bytes **out, mt_err *
     if (!kv->array || kv->type != MT_KV_STR)
         return mt_fail(err, MT_EFORMAT, "%s: \"%.100s\" should be a list of strings", g->path, kv->key);
     mt__bytes *list = mt_calloc((size_t)kv->n, sizeof *list);
-    if (!list) return no_memory(g, err);
+    if (!list) return mt_no_memory(err, "reading the header of %s", g->path);
     cursor c = { kv->data, g->bytes + g->n_bytes };
     for (size_t i = 0; i < kv->n; i++) (void)take_text(&c, &list[i]); /* checked when the file was opened */
     *out = list;
@@ -285,7 +280,7 @@ static mt_rc read_arch(mt_gguf *g, mt_err *err)
     if (!mt__kv_text(mt__gguf_find(g, "general.architecture"), &text) || text.n > 60)
         return mt_fail(err, MT_EFORMAT, "%s: no general.architecture; this is not a model", g->path);
     g->arch = mt_arena_strndup(&g->arena, text.s, text.n);
-    return g->arch ? MT_OK : no_memory(g, err);
+    return g->arch ? MT_OK : mt_no_memory(err, "reading the header of %s", g->path);
 }
 
 static mt_rc read_lists(mt_gguf *g, cursor *c, uint64_t n_tensors, uint64_t n_kvs, mt_err *err)
@@ -300,7 +295,7 @@ static mt_rc read_lists(mt_gguf *g, cursor *c, uint64_t n_tensors, uint64_t n_kv
     g->kvs = mt_arena_calloc(&g->arena, (size_t)n_kvs, sizeof *g->kvs);
     g->raws = mt_arena_calloc(&g->arena, (size_t)n_tensors, sizeof *g->raws);
     offsets = mt_arena_calloc(&g->arena, (size_t)n_tensors, sizeof *offsets);
-    if (!g->kvs || !g->raws || !offsets) return no_memory(g, err);
+    if (!g->kvs || !g->raws || !offsets) return mt_no_memory(err, "reading the header of %s", g->path);
     for (; g->n_kvs < n_kvs; g->n_kvs++) MT_TRY(read_kv(g, c, &g->kvs[g->n_kvs], err));
     MT_TRY(read_arch(g, err));
     for (; g->n_raws < n_tensors; g->n_raws++) MT_TRY(read_tensor(g, c, &g->raws[g->n_raws], &offsets[g->n_raws], err));
@@ -333,7 +328,7 @@ static mt_rc create(mt_gguf **out, const char *path, mt_err *err)
         return MT_OK;
     }
     mt_free(g);
-    return mt_fail(err, MT_ENOMEM, "%s: no host memory to open it", path);
+    return mt_no_memory(err, "opening %s", path);
 }
 
 static mt_rc finish(mt_gguf **out, mt_gguf *g, mt_rc rc)

@@ -209,7 +209,7 @@ static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
 static mt_rc finish(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     mt_str_puts(out, "\n}\n");
-    return mt_str_ok(out) ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory to write its configuration", g->path);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the configuration of %s", g->path);
 }
 
 mt_rc mt_gguf_config(const mt_gguf *g, mt_str *out, mt_err *err)

@@ -123,7 +123,7 @@ static mt_rc rename_tensor(mt_gguf *g, const mt__gguf_raw *raw, const mt__gguf_a
                        g->path, raw->name, g->arch);
     snprintf(name, sizeof name, "model.layers.%d.%s.%s", p->layer, p->ours, p->kind);
     *out = mt_arena_strndup(&g->arena, name, strlen(name));
-    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
+    return *out ? MT_OK : mt_no_memory(err, "the tensors of %s", g->path);
 }
 
 /* Facts that all tensors of a file share, looked up once. */
@@ -171,7 +171,7 @@ static mt_rc bind_one(mt_gguf *g, binding *b, const mt__gguf_raw *raw, mt_err *e
         return MT_OK;
     }
     rows *r = mt_arena_alloc(&g->arena, sizeof *r);
-    if (!r) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
+    if (!r) return mt_no_memory(err, "the tensors of %s", g->path);
     *r = (rows){ .base = { read_rows, raw->quant->decode ? raw->quant->name : NULL },
                  .quant = raw->quant,
                  .data = raw->data,
@@ -186,7 +186,7 @@ static mt_rc check_twice(const mt_gguf *g, mt_err *err)
 {
     mt__names names;
     mt_rc rc = MT_OK;
-    if (!mt__names_init(&names, g->n_tensors)) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
+    if (!mt__names_init(&names, g->n_tensors)) return mt_no_memory(err, "the tensors of %s", g->path);
     for (size_t i = 0; i < g->n_tensors && !rc; i++)
         if (mt__names_add(&names, g->tensors[i].name, i) != i)
             rc = mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is there twice", g->path, g->tensors[i].name);
@@ -216,7 +216,7 @@ mt_rc mt__gguf_bind(mt_gguf *g, mt_err *err)
     binding b = { 0 };
     MT_TRY(find_arch(g, &b.arch, err));
     g->tensors = mt_arena_calloc(&g->arena, g->n_raws, sizeof *g->tensors);
-    if (!g->tensors) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its tensors", g->path);
+    if (!g->tensors) return mt_no_memory(err, "the tensors of %s", g->path);
     for (size_t i = 0; i < g->n_raws; i++)
         if (strcmp(g->raws[i].name, rope_factors) != 0) MT_TRY(bind_one(g, &b, &g->raws[i], err));
     return check_twice(g, err);

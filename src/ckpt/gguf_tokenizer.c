@@ -228,13 +228,12 @@ enum { MIN_MERGE_BYTES = 1 << 20, MERGE_BYTES_PER_BYTE = 32 };
 static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
 {
     m->texts = mt_arena_calloc(&m->arena, v->n, sizeof *m->texts);
-    if (!m->texts || !mt__names_init(&m->ids, v->n))
-        return mt_fail(err, MT_ENOMEM, "%s: no host memory for its vocabulary", v->g->path);
+    if (!m->texts || !mt__names_init(&m->ids, v->n)) return mt_no_memory(err, "the vocabulary of %s", v->g->path);
     m->max_bytes = MIN_MERGE_BYTES;
     for (size_t i = 0; i < v->n; i++) {
         m->max_bytes += MERGE_BYTES_PER_BYTE * (v->tokens[i].n + 8);
         m->texts[i] = mt_arena_strndup(&m->arena, v->tokens[i].s, v->tokens[i].n);
-        if (!m->texts[i]) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its vocabulary", v->g->path);
+        if (!m->texts[i]) return mt_no_memory(err, "the vocabulary of %s", v->g->path);
         bool text = strlen(m->texts[i]) == v->tokens[i].n; /* a token with a NUL inside would be known by its first part */
         if (!text || mt__names_add(&m->ids, m->texts[i], i) != i) m->texts[i] = NULL;
     }
@@ -415,7 +414,7 @@ static mt_rc put_tokenizer(const vocab *v, mt_str *out, mt_err *err)
     mt_str_puts(out, ",\n");
     MT_TRY(v->spm ? put_found_merges(v, out, err) : put_stated_merges(v, out, err));
     mt_str_puts(out, "}}\n");
-    return mt_str_ok(out) ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory to write its tokenizer", v->g->path);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the tokenizer of %s", v->g->path);
 }
 
 mt_rc mt_gguf_tokenizer(const mt_gguf *g, mt_str *out, mt_err *err)
@@ -462,7 +461,7 @@ static mt_rc put_tokenizer_config(const vocab *v, mt_str *out, mt_err *err)
         mt_str_puts(out, ",\n");
     }
     mt_str_puts(out, "  \"clean_up_tokenization_spaces\": false\n}\n");
-    return mt_str_ok(out) ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory to write its tokenizer", v->g->path);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the tokenizer of %s", v->g->path);
 }
 
 mt_rc mt_gguf_tokenizer_config(const mt_gguf *g, mt_str *out, mt_err *err)

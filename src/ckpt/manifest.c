@@ -17,11 +17,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static mt_rc no_memory(const char *dir, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "no host memory for the checksums of %s", dir);
-}
-
 /* -- writing --------------------------------------------------------------------------------------- */
 
 /* It is synced: the memory that holds it is better used for something else. */
@@ -59,7 +54,7 @@ mt_rc mt_manifest_take(mt_manifest *m, const char *name, mt_err *err)
 {
     mt_manifest_entry e = { .name = mt_strdup(name) };
     char *path = mt_path_join(m->dir, name);
-    mt_rc rc = path && e.name ? mt_checksum_file(&e.sum, &e.bytes, path, err) : no_memory(m->dir, err);
+    mt_rc rc = path && e.name ? mt_checksum_file(&e.sum, &e.bytes, path, err) : mt_no_memory(err, "the checksums of %s", m->dir);
     if (!rc) drop_from_memory(path);
     if (!rc) rc = add(m, &e, err);
     if (rc) mt_free(e.name);
@@ -72,12 +67,12 @@ static mt_rc take_rest(mt_manifest *m, const char *below, mt_err *err)
 {
     mt_dir_names names;
     char *dir = mt_path_join(m->dir, below);
-    mt_rc rc = dir ? mt_dir_list(&names, dir, err) : no_memory(m->dir, err);
+    mt_rc rc = dir ? mt_dir_list(&names, dir, err) : mt_no_memory(err, "the checksums of %s", m->dir);
     if (rc) return mt_free(dir), rc;
     for (size_t i = 0; !rc && i < names.n; i++) {
         char *name = mt_asprintf("%s%s%s", below, *below ? "/" : "", names.items[i]), *path = mt_path_join(dir, names.items[i]);
         if (!name || !path)
-            rc = no_memory(m->dir, err);
+            rc = mt_no_memory(err, "the checksums of %s", m->dir);
         else if (mt_dir_exists(path))
             rc = *below ? MT_OK : take_rest(m, name, err);
         else if (!has(m, name) && strcmp(name, MT_MANIFEST_NAME) != 0)
@@ -113,7 +108,7 @@ mt_rc mt_manifest_write(mt_manifest *m, mt_err *err)
     if (m->n) qsort(m->items, m->n, sizeof *m->items, by_name);
     put_list(m, &s);
     char *path = mt_path_join(m->dir, MT_MANIFEST_NAME);
-    mt_rc rc = path && mt_str_ok(&s) ? mt_outfile_save(path, s.s, s.n, err) : no_memory(m->dir, err);
+    mt_rc rc = path && mt_str_ok(&s) ? mt_outfile_save(path, s.s, s.n, err) : mt_no_memory(err, "the checksums of %s", m->dir);
     mt_str_free(&s);
     mt_free(path);
     return rc;
@@ -168,7 +163,7 @@ static mt_rc verify_one(void *arg, int64_t i, mt_err *err)
     const struct listed_file *f = &l->files[i];
     if (!json_is_object(f->entry) || !name_is_safe(f->name)) return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is no entry of a file", l->list, f->name);
     char *path = mt_path_join(l->dir, f->name);
-    mt_rc rc = path ? verify_file(path, f->entry, l->list, err) : no_memory(l->dir, err);
+    mt_rc rc = path ? verify_file(path, f->entry, l->list, err) : mt_no_memory(err, "the checksums of %s", l->dir);
     mt_free(path);
     return rc;
 }
@@ -179,7 +174,7 @@ static mt_rc verify_files(const char *dir, const json_t *files, const char *list
     listed l = { .dir = dir, .list = list, .files = mt_calloc(json_object_size(files) + 1, sizeof *l.files) };
     const char *name;
     json_t *entry;
-    if (!l.files) return no_memory(dir, err);
+    if (!l.files) return mt_no_memory(err, "the checksums of %s", dir);
     json_object_foreach((json_t *)(uintptr_t)files, name, entry) l.files[l.n++] = (struct listed_file){ name, entry };
     mt_rc rc = mt_spread((int)mt_min_i64(mt_cpu_count(), MOST_THREADS), (int64_t)l.n, verify_one, &l, err);
     mt_free(l.files);
@@ -190,7 +185,7 @@ mt_rc mt_manifest_verify(const char *dir, mt_err *err)
 {
     json_t *doc = NULL;
     char *list = mt_path_join(dir, MT_MANIFEST_NAME);
-    if (!list) return no_memory(dir, err);
+    if (!list) return mt_no_memory(err, "the checksums of %s", dir);
     mt_rc rc = mt_json_read(&doc, list, err);
     const json_t *files = rc ? NULL : json_object_get(doc, "files");
     if (!rc && !json_is_object(files)) rc = mt_fail(err, MT_EFORMAT, "%s: {\"files\": {...}} was expected", list);

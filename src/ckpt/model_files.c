@@ -45,8 +45,7 @@ static mt_rc copy(const char *from_dir, const char *to_dir, const char *name, mt
 {
     char *from = mt_path_join(from_dir, name), *to = mt_path_join(to_dir, name);
     mt_map map = { 0 };
-    mt_rc rc =
-        from && to ? mt_path_stays_inside(from_dir, name, err) : mt_fail(err, MT_ENOMEM, "no host memory to copy %s", name);
+    mt_rc rc = from && to ? mt_path_stays_inside(from_dir, name, err) : mt_no_memory(err, "copying %s", name);
     if (!rc) rc = mt_map_open(&map, from, err);
     if (!rc) rc = mt_outfile_save(to, map.data, map.size, err);
     mt_map_close(&map);
@@ -73,7 +72,7 @@ mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err)
     if (!mt_dir_exists(path)) {
         if (!mt_file_exists(path) || !mt_gguf_is(path)) return MT_OK; /* a FIFO would never answer */
         *out = mt_strdup(path);
-        return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+        return *out ? MT_OK : mt_no_memory(err, "a path");
     }
     DIR *d = opendir(path);
     if (!d) return mt_fail_errno(err, MT_EIO, "opening %s", path);
@@ -82,7 +81,7 @@ mt_rc mt_model_files_gguf(char **out, const char *path, mt_err *err)
         if (n++ == 0) *out = mt_path_join(path, e->d_name);
     }
     closedir(d);
-    if (n == 1) return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (n == 1) return *out ? MT_OK : mt_no_memory(err, "a path");
     mt_free(*out);
     *out = NULL;
     return MT_OK;
@@ -116,7 +115,7 @@ static const struct {
 static mt_rc read_own(char **text, size_t *n, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
-    mt_rc rc = path ? mt_path_stays_inside(dir, name, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = path ? mt_path_stays_inside(dir, name, err) : mt_no_memory(err, "a path");
     if (!rc) rc = mt_file_read(text, n, path, MAX_TEXT_BYTES, err);
     mt_free(path);
     return rc;

@@ -11,8 +11,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static mt_rc no_memory(const char *path, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for names in %s", path); }
-
 /* -- names ----------------------------------------------------------------------------------------- */
 
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
@@ -22,7 +20,7 @@ static mt_rc add_name(mt_dir_names *out, const char *name, const char *dir, mt_e
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) return MT_OK;
     MT_TRY(mt_grow(&out->items, &out->cap, out->n + 1, sizeof *out->items, err));
     out->items[out->n] = mt_strdup(name);
-    if (!out->items[out->n]) return no_memory(dir, err);
+    if (!out->items[out->n]) return mt_no_memory(err, "names in %s", dir);
     out->n++;
     return MT_OK;
 }
@@ -58,7 +56,7 @@ static mt_rc remove_entries(const char *path, mt_err *err)
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < names.n; i++) {
         char *child = mt_path_join(path, names.items[i]);
-        rc = child ? mt_dir_remove(child, err) : no_memory(path, err);
+        rc = child ? mt_dir_remove(child, err) : mt_no_memory(err, "names in %s", path);
         mt_free(child);
     }
     mt_dir_names_free(&names);
@@ -101,7 +99,7 @@ static mt_rc move(const char *from, const char *to, mt_err *err)
 mt_rc mt_dir_discard(const char *path, mt_err *err)
 {
     char *tmp = mt_asprintf("%s.old.tmp", path);
-    if (!tmp) return no_memory(path, err);
+    if (!tmp) return mt_no_memory(err, "names in %s", path);
     mt_rc rc = mt_dir_remove(tmp, err);
     if (!rc) rc = move(path, tmp, err);
     if (!rc) rc = mt_dir_remove(tmp, err);
@@ -114,7 +112,7 @@ mt_rc mt_dir_discard(const char *path, mt_err *err)
 mt_rc mt_outdir_open(mt_outdir *d, const char *path, mt_err *err)
 {
     *d = (mt_outdir){ .path = mt_strdup(path), .tmp = mt_asprintf("%s.tmp", path), .old = mt_asprintf("%s.old.tmp", path) };
-    mt_rc rc = d->path && d->tmp && d->old ? MT_OK : no_memory(path, err);
+    mt_rc rc = d->path && d->tmp && d->old ? MT_OK : mt_no_memory(err, "names in %s", path);
     if (!rc) rc = mt_dir_remove(d->tmp, err);
     if (!rc) rc = mt_dir_make(d->tmp, err);
     d->opened = !rc;
@@ -130,7 +128,7 @@ static mt_rc sync_tree(const char *dir, mt_err *err)
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < names.n; i++) {
         char *child = mt_path_join(dir, names.items[i]);
-        if (!child) rc = no_memory(dir, err);
+        if (!child) rc = mt_no_memory(err, "names in %s", dir);
         if (!rc && mt_dir_exists(child)) rc = sync_tree(child, err);
         mt_free(child);
     }

@@ -21,11 +21,6 @@ struct mt_pickle {
     mt__names names; /* name -> index in tensors */
 };
 
-static mt_rc no_memory(const mt_pickle *p, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of tensors", p->path);
-}
-
 static mt_rc damaged(const mt_pickle *p, const char *problem, mt_err *err)
 {
     return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", p->path, problem);
@@ -92,7 +87,7 @@ static mt_rc make_strided(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *fr
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is a view of %s with strides; only floats are read that way",
                        p->path, t->name, mt_dtype_st_name(t->dtype));
     strided *s = mt_arena_alloc(&p->machine.arena, sizeof *s);
-    if (!s) return no_memory(p, err);
+    if (!s) return mt_no_memory(err, "the list of tensors of %s", p->path);
     *s = (strided){ .base.read = read_strided, .data = data, .dtype = t->dtype, .n_dims = t->n_dims };
     memcpy(s->shape, from->shape, sizeof s->shape);
     for (int k = 0; k < t->n_dims; k++)
@@ -159,7 +154,7 @@ static mt_rc list_tensors(mt_pickle *p, const mt__pk *top, mt_err *err)
     if (!dict) return mt_fail(err, MT_EFORMAT, "%s: no tensors with names in it; these are not a model's weights", p->path);
     size_t n = count_tensors(dict);
     p->tensors = mt_calloc(n, sizeof *p->tensors);
-    if (!p->tensors || !mt__names_init(&p->names, n)) return no_memory(p, err);
+    if (!p->tensors || !mt__names_init(&p->names, n)) return mt_no_memory(err, "the list of tensors of %s", p->path);
     for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
         const mt__pk *key = dict->list.items[i], *value = dict->list.items[i + 1];
         if (key->type != MT_PK_STR || value->type != MT_PK_TENSOR) continue; /* a step count, say */
@@ -197,7 +192,7 @@ static mt_rc find_beside(const mt_pickle *p, const mt__zip_entry *list, size_t n
                          const mt__zip_entry **out, mt_err *err)
 {
     char *path = mt_asprintf("%.*s%s%s", (int)n_prefix, list->name, folder, name);
-    if (!path) return no_memory(p, err);
+    if (!path) return mt_no_memory(err, "the list of tensors of %s", p->path);
     *out = mt__zip_find(&p->zip, path);
     mt_free(path);
     return MT_OK;
@@ -325,7 +320,7 @@ static mt_rc create(mt_pickle **out, const char *path, mt_err *err)
         return MT_OK;
     }
     mt_free(p);
-    return mt_fail(err, MT_ENOMEM, "%s: no host memory to open it", path);
+    return mt_no_memory(err, "opening %s", path);
 }
 
 static mt_rc finish(mt_pickle **out, mt_pickle *p, mt_rc rc)

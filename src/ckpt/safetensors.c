@@ -34,11 +34,6 @@ struct mt_safetensors {
     mt__names names; /* name -> index in tensors */
 };
 
-static mt_rc no_memory(const mt_safetensors *st, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of tensors", st->path);
-}
-
 static mt_rc bad_tensor(const mt_safetensors *st, const char *name, const char *problem, mt_err *err)
 {
     return mt_fail(err, MT_EFORMAT, "%s: tensor \"%s\": %s; the file is damaged", st->path, name, problem);
@@ -106,11 +101,12 @@ static mt_rc read_offsets(const mt_safetensors *st, mt_st_tensor *t, const mt_va
 static mt_rc read_tensor(mt_safetensors *st, const mt_value *name, const mt_value *entry, const uint8_t *data, size_t n_data,
                          mt_err *err)
 {
-    if (mt_grow(&st->tensors, &st->cap_tensors, st->n_tensors + 1, sizeof *st->tensors, NULL)) return no_memory(st, err);
+    if (mt_grow(&st->tensors, &st->cap_tensors, st->n_tensors + 1, sizeof *st->tensors, NULL))
+        return mt_no_memory(err, "the list of tensors of %s", st->path);
     mt_st_tensor *t = &st->tensors[st->n_tensors];
     *t = (mt_st_tensor){ .file = mt_path_base(st->path), .map = &st->map };
     t->name = mt_arena_strndup(&st->arena, name->str.s, name->str.n);
-    if (!t->name) return no_memory(st, err);
+    if (!t->name) return mt_no_memory(err, "the list of tensors of %s", st->path);
     if (entry->type != MT_VALUE_MAP) return bad_tensor(st, t->name, "its entry is not an object", err);
     MT_TRY(read_dtype(st, t, entry, err));
     MT_TRY(read_shape(st, t, entry, err));
@@ -126,16 +122,16 @@ static mt_rc read_meta(mt_safetensors *st, const mt_value *meta, mt_err *err)
         return mt_fail(err, MT_EFORMAT, "%s: __metadata__ is not an object; the file is damaged", st->path);
     st->has_meta = true;
     st->meta = mt_arena_calloc(&st->arena, meta->map.n, sizeof *st->meta);
-    if (!st->meta) return no_memory(st, err);
+    if (!st->meta) return mt_no_memory(err, "the list of tensors of %s", st->path);
     for (size_t i = 0; i < meta->map.n; i++) {
         const mt_pair *p = &meta->map.pairs[i];
         meta_pair *m = &st->meta[st->n_meta++];
         m->key = mt_arena_strndup(&st->arena, p->key, p->key_n);
-        if (!m->key) return no_memory(st, err);
+        if (!m->key) return mt_no_memory(err, "the list of tensors of %s", st->path);
         if (p->value.type != MT_VALUE_STR)
             return mt_fail(err, MT_EFORMAT, "%s: __metadata__ \"%.100s\" is not a string", st->path, m->key);
         m->value = mt_arena_strndup(&st->arena, p->value.str.s, p->value.str.n);
-        if (!m->value) return no_memory(st, err);
+        if (!m->value) return mt_no_memory(err, "the list of tensors of %s", st->path);
     }
     return MT_OK;
 }
@@ -223,7 +219,7 @@ static mt_rc take_value(const mt_safetensors *st, header *h, mt_value *out, mt_e
     size_t used;
     mt_err why = { 0 };
     mt_rc rc = mt_value_reader_parse(&h->reader, out, &h->arena, h->text + h->at, h->n - h->at, &used, "it", &why);
-    if (rc == MT_ENOMEM) return no_memory(st, err);
+    if (rc == MT_ENOMEM) return mt_no_memory(err, "the list of tensors of %s", st->path);
     if (rc) return bad_header(st, h, why.msg, err);
     h->at += used;
     return MT_OK;
@@ -262,7 +258,7 @@ static mt_rc read_entries(mt_safetensors *st, header *h, const uint8_t *data, si
 /* Names are unique, and the tensors cover the data. */
 static mt_rc check_entries(mt_safetensors *st, const uint8_t *data, size_t n_data, mt_err *err)
 {
-    if (!mt__names_init(&st->names, st->n_tensors)) return no_memory(st, err);
+    if (!mt__names_init(&st->names, st->n_tensors)) return mt_no_memory(err, "the list of tensors of %s", st->path);
     if (st->n_tensors) qsort(st->tensors, st->n_tensors, sizeof *st->tensors, by_offset);
     for (size_t i = 0; i < st->n_tensors; i++)
         if (mt__names_add(&st->names, st->tensors[i].name, i) != i)
@@ -294,7 +290,7 @@ static mt_rc create(mt_safetensors **out, const char *path, mt_err *err)
     }
     mt_free(st);
     *out = NULL;
-    return mt_fail(err, MT_ENOMEM, "%s: no host memory to open it", path);
+    return mt_no_memory(err, "opening %s", path);
 }
 
 mt_rc mt_safetensors_open(mt_safetensors **out, const char *path, mt_err *err)

@@ -35,11 +35,6 @@ struct mt_safetensors_writer {
     bool started;
 };
 
-static mt_rc no_memory(const mt_safetensors_writer *w, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "no host memory to write %s", w->path);
-}
-
 mt_rc mt_safetensors_writer_create(mt_safetensors_writer **out, const char *path, mt_err *err)
 {
     *out = NULL;
@@ -47,7 +42,7 @@ mt_rc mt_safetensors_writer_create(mt_safetensors_writer **out, const char *path
     if (w) w->path = mt_strdup(path);
     if (!w || !w->path) {
         mt_free(w);
-        return mt_fail(err, MT_ENOMEM, "no host memory to write %s", path);
+        return mt_no_memory(err, "writing %s", path);
     }
     *out = w;
     return MT_OK;
@@ -60,7 +55,7 @@ mt_rc mt_safetensors_writer_meta(mt_safetensors_writer *w, const char *key, cons
     mt_str_json(&w->meta, key, strlen(key));
     mt_str_putc(&w->meta, ':');
     mt_str_json(&w->meta, value, strlen(value));
-    return mt_str_ok(&w->meta) ? MT_OK : no_memory(w, err);
+    return mt_str_ok(&w->meta) ? MT_OK : mt_no_memory(err, "writing %s", w->path);
 }
 
 mt_rc mt_safetensors_writer_add(mt_safetensors_writer *w, const char *name, mt_dtype dtype, int n_dims, const int64_t *shape,
@@ -75,7 +70,7 @@ mt_rc mt_safetensors_writer_add(mt_safetensors_writer *w, const char *name, mt_d
         return mt_fail(err, MT_ERANGE, "%s: tensor \"%s\" has an impossible shape", w->path, name);
     MT_TRY(mt_grow(&w->entries, &w->cap_entries, w->n_entries + 1, sizeof *w->entries, err));
     e.name = mt_arena_strndup(&w->arena, name, strlen(name));
-    if (!e.name) return no_memory(w, err);
+    if (!e.name) return mt_no_memory(err, "writing %s", w->path);
     if (n_dims > 0) memcpy(e.shape, shape, (size_t)n_dims * sizeof *shape);
     w->entries[w->n_entries++] = e;
     return MT_OK;
@@ -94,7 +89,7 @@ static mt_rc lay_out(mt_safetensors_writer *w, size_t *data_bytes, mt_err *err)
 {
     size_t at = 0;
     if (w->n_entries) qsort(w->entries, w->n_entries, sizeof *w->entries, by_place);
-    if (!mt__names_init(&w->names, w->n_entries)) return no_memory(w, err);
+    if (!mt__names_init(&w->names, w->n_entries)) return mt_no_memory(err, "writing %s", w->path);
     for (size_t i = 0; i < w->n_entries; i++) {
         entry *e = &w->entries[i];
         if (mt__names_add(&w->names, e->name, i) != i)
@@ -128,7 +123,7 @@ static mt_rc build_header(const mt_safetensors_writer *w, mt_str *h, mt_err *err
 {
     mt_str_add(h, "\0\0\0\0\0\0\0", LENGTH_BYTES);
     put_header(w, h);
-    if (!mt_str_ok(h)) return no_memory(w, err);
+    if (!mt_str_ok(h)) return mt_no_memory(err, "writing %s", w->path);
     uint64_t n = h->n - LENGTH_BYTES;
     if (n > MT_ST_MAX_HEADER_BYTES)
         return mt_fail(err, MT_ERANGE, "%s: names and metadata take %llu bytes, and no reader accepts more than %d", w->path,

@@ -52,7 +52,7 @@ static mt_rc add_path(mt_shards *s, const char *path, mt_err *err)
     MT_TRY(mt_grow(&s->files, &s->cap_files, s->n_files + 1, sizeof *s->files, err));
     weight_file *f = &s->files[s->n_files];
     *f = (weight_file){ .path = mt_strdup(path) };
-    if (!f->path) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    if (!f->path) return mt_no_memory(err, "opening %s", path);
     s->n_files++; /* from here on close() sees it */
     if (ends_with(path, ".safetensors")) return mt_safetensors_open(&f->st, path, err);
     return ends_with(path, ".bin") ? mt_pickle_open(&f->pickle, path, err) : mt_gguf_open(&f->gguf, path, err);
@@ -61,7 +61,7 @@ static mt_rc add_path(mt_shards *s, const char *path, mt_err *err)
 static mt_rc add_file(mt_shards *s, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", name);
+    if (!path) return mt_no_memory(err, "opening %s", name);
     mt_rc rc = add_path(s, path, err);
     mt_free(path);
     return rc;
@@ -85,8 +85,7 @@ static mt_rc collect(mt_shards *s, const mt__index *index, mt_err *err)
     size_t n = 0;
     for (size_t f = 0; f < s->n_files; f++) n += file_count(&s->files[f]);
     s->tensors = mt_calloc(n, sizeof *s->tensors);
-    if (!s->tensors || !mt__names_init(&s->names, n))
-        return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu tensors", n);
+    if (!s->tensors || !mt__names_init(&s->names, n)) return mt_no_memory(err, "a list of %zu tensors", n);
     for (size_t f = 0; f < s->n_files; f++) {
         for (size_t i = 0; i < file_count(&s->files[f]); i++) {
             const mt_st_tensor *t = file_tensor(&s->files[f], i);
@@ -123,7 +122,7 @@ static mt_rc join_scales(mt_shards *s, mt__fp8_block block, mt_err *err)
     for (size_t i = 0; i < s->n_tensors; i++) {
         if (!find_scaled(s, s->tensors[i], &base)) continue;
         mt_st_tensor *joined = mt_arena_alloc(&s->arena, sizeof *joined);
-        if (!joined) return mt_fail(err, MT_ENOMEM, "no host memory for a list of tensors");
+        if (!joined) return mt_no_memory(err, "a list of tensors");
         MT_TRY(mt__fp8_join(joined, &s->arena, s->tensors[base], s->tensors[i], block, err));
         s->tensors[base] = joined;
         s->tensors[i] = NULL;
@@ -132,7 +131,7 @@ static mt_rc join_scales(mt_shards *s, mt__fp8_block block, mt_err *err)
         if (s->tensors[i]) s->tensors[kept++] = s->tensors[i];
     s->n_tensors = kept;
     mt__names_deinit(&s->names);
-    if (!mt__names_init(&s->names, kept)) return mt_fail(err, MT_ENOMEM, "no host memory for a list of tensors");
+    if (!mt__names_init(&s->names, kept)) return mt_no_memory(err, "a list of tensors");
     for (size_t i = 0; i < kept; i++) mt__names_add(&s->names, s->tensors[i]->name, i);
     return MT_OK;
 }
@@ -145,7 +144,7 @@ static mt_rc join_fp8(mt_shards *s, const char *dir, mt_err *err)
     for (size_t i = 0; i < s->n_tensors && !any; i++) any = find_scaled(s, s->tensors[i], &base);
     if (!any) return MT_OK;
     char *config = mt_path_join(dir, "config.json");
-    if (!config) return mt_fail(err, MT_ENOMEM, "no host memory to look for config.json");
+    if (!config) return mt_no_memory(err, "looking for config.json");
     mt_rc rc = mt__fp8_block_size(&block, config, err);
     mt_free(config);
     return rc ? rc : join_scales(s, block, err);
@@ -204,7 +203,7 @@ static mt_rc open_kind(mt_shards *s, const char *dir, size_t kind, bool *found, 
     mt_rc rc = MT_OK;
     *found = true;
     if (!single || !index)
-        rc = mt_fail(err, MT_ENOMEM, "no host memory to look for weights");
+        rc = mt_no_memory(err, "looking for weights");
     else if (mt_file_exists(single))
         rc = open_one(s, dir, kinds[kind].single, err);
     else if (mt_file_exists(index))
@@ -251,7 +250,7 @@ static mt_rc list_dir(listing *l, const char *dir, mt_err *err)
             count_name(&l->pickled, name, &no_memory);
     }
     closedir(d);
-    return no_memory ? mt_fail(err, MT_ENOMEM, "no host memory to list the directory") : MT_OK;
+    return no_memory ? mt_no_memory(err, "listing the directory") : MT_OK;
 }
 
 static mt_rc open_only_safetensors(mt_shards *s, const char *dir, const listed *l, mt_err *err)
@@ -322,7 +321,7 @@ mt_rc mt_shards_open(mt_shards **out, const char *path, mt_err *err)
 {
     *out = NULL;
     mt_shards *s = mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    if (!s) return mt_no_memory(err, "opening %s", path);
     mt_rc rc =
         mt_file_exists(path) && !mt_dir_exists(path) && mt_gguf_is(path) ? open_gguf(s, path, err) : open_dir(s, path, err);
     if (rc) {

@@ -44,7 +44,7 @@ mt_rc mt__index_files(const mt__index *index, const char ***out, size_t *n_out, 
     json_t *file;
     size_t n = 0, kept = 0;
     const char **names = mt_calloc(json_object_size(index->weight_map), sizeof *names);
-    if (!names) return mt_fail(err, MT_ENOMEM, "%s: no host memory to read it", index->name);
+    if (!names) return mt_no_memory(err, "reading %s", index->name);
     json_object_foreach(index->weight_map, tensor, file)
     {
         const char *name = json_string_value(file);
@@ -71,7 +71,7 @@ mt_rc mt__index_check_present(const mt__index *index, const char *dir, const cha
     size_t n_missing = 0;
     for (size_t i = 0; i < n; i++) {
         char *path = mt_path_join(dir, names[i]);
-        if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to look for %s", names[i]);
+        if (!path) return mt_no_memory(err, "looking for %s", names[i]);
         if (!mt_file_exists(path) && n_missing++ == 0) missing = names[i];
         mt_free(path);
     }

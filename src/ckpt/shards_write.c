@@ -54,11 +54,6 @@ mt_shard_name mt_shards_file_name(size_t shard, size_t n_shards)
     return name;
 }
 
-static mt_rc no_memory(const mt_shards_writer *w, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", w->dir);
-}
-
 mt_rc mt_shards_writer_create(mt_shards_writer **out, const char *dir, size_t max_shard_bytes, mt_err *err)
 {
     *out = NULL;
@@ -67,7 +62,7 @@ mt_rc mt_shards_writer_create(mt_shards_writer **out, const char *dir, size_t ma
     if (w) w->dir = mt_strdup(dir);
     if (!w || !w->dir) {
         mt_free(w);
-        return mt_fail(err, MT_ENOMEM, "no host memory to write weights to %s", dir);
+        return mt_no_memory(err, "writing weights to %s", dir);
     }
     w->max_bytes = max_shard_bytes;
     *out = w;
@@ -83,7 +78,7 @@ mt_rc mt_shards_writer_add(mt_shards_writer *w, const char *name, mt_dtype dtype
         return mt_fail(err, MT_ERANGE, "tensor \"%s\" has an impossible shape", name);
     MT_TRY(mt_grow(&w->tensors, &w->cap_tensors, w->n_tensors + 1, sizeof *w->tensors, err));
     t.name = mt_arena_strndup(&w->arena, name, strlen(name));
-    if (!t.name) return no_memory(w, err);
+    if (!t.name) return mt_no_memory(err, "writing weights to %s", w->dir);
     if (n_dims > 0) memcpy(t.shape, shape, (size_t)n_dims * sizeof *shape);
     w->tensors[w->n_tensors++] = t;
     return MT_OK;
@@ -95,7 +90,7 @@ static mt_rc deal(mt_shards_writer *w, size_t *n_shards, mt_err *err)
     size_t *scratch = mt_calloc(w->n_tensors, 2 * sizeof *scratch);
     if (!scratch || !mt__names_init(&w->names, w->n_tensors)) {
         mt_free(scratch);
-        return no_memory(w, err);
+        return mt_no_memory(err, "writing weights to %s", w->dir);
     }
     size_t *bytes = scratch, *shard_of = scratch + w->n_tensors;
     mt_rc rc = MT_OK;
@@ -113,7 +108,7 @@ static mt_rc deal(mt_shards_writer *w, size_t *n_shards, mt_err *err)
 static mt_rc create_file(mt_shards_writer *w, size_t shard, mt_err *err)
 {
     char *path = mt_path_join(w->dir, mt_shards_file_name(shard, w->n_files).s);
-    if (!path) return no_memory(w, err);
+    if (!path) return mt_no_memory(err, "writing weights to %s", w->dir);
     mt_rc rc = mt_safetensors_writer_create(&w->files[shard], path, err);
     mt_free(path);
     if (!rc) rc = mt_safetensors_writer_meta(w->files[shard], "format", "pt", err); /* transformers refuses files without */
@@ -124,7 +119,7 @@ static mt_rc create_file(mt_shards_writer *w, size_t shard, mt_err *err)
 static mt_rc check_not_shadowed(const mt_shards_writer *w, mt_err *err)
 {
     char *single = mt_path_join(w->dir, mt_shards_file_name(0, 1).s);
-    if (!single) return no_memory(w, err);
+    if (!single) return mt_no_memory(err, "writing weights to %s", w->dir);
     bool there = w->n_files > 1 && mt_file_exists(single);
     mt_free(single);
     if (!there) return MT_OK;
@@ -140,7 +135,7 @@ mt_rc mt_shards_writer_start(mt_shards_writer *w, mt_err *err)
     if (w->n_files) return mt_fail(err, MT_EINVAL, "writing to %s is started twice", w->dir);
     MT_TRY(deal(w, &n, err));
     w->files = mt_calloc(n, sizeof *w->files);
-    if (!w->files) return no_memory(w, err);
+    if (!w->files) return mt_no_memory(err, "writing weights to %s", w->dir);
     w->n_files = n;
     MT_TRY(check_not_shadowed(w, err));
     for (size_t f = 0; f < n; f++) MT_TRY(create_file(w, f, err));
@@ -196,12 +191,12 @@ static mt_rc write_index(mt_shards_writer *w, mt_err *err)
     mt_str s = { 0 };
     char *path = mt_path_join(w->dir, "model.safetensors.index.json");
     declared *sorted = mt_calloc(w->n_tensors, sizeof *sorted);
-    mt_rc rc = path && sorted ? MT_OK : no_memory(w, err);
+    mt_rc rc = path && sorted ? MT_OK : mt_no_memory(err, "writing weights to %s", w->dir);
     if (!rc) {
         memcpy(sorted, w->tensors, w->n_tensors * sizeof *sorted);
         qsort(sorted, w->n_tensors, sizeof *sorted, by_name);
         put_index(w, sorted, &s);
-        if (!mt_str_ok(&s)) rc = no_memory(w, err);
+        if (!mt_str_ok(&s)) rc = mt_no_memory(err, "writing weights to %s", w->dir);
     }
     if (!rc) rc = mt_outfile_open(&w->index, path, s.n, err);
     if (!rc) rc = mt_outfile_write(&w->index, 0, s.s, s.n, err);

@@ -25,7 +25,7 @@ const mt_side_file *mt_side_files_find(const mt_side_files *f, const char *name)
 static mt_rc add(mt_side_files *f, const char *name, char *text, size_t n, mt_err *err)
 {
     mt_side_file file = { .name = mt_strdup(name), .text = text, .n = n };
-    mt_rc rc = file.name ? mt_grow(&f->items, &f->cap, f->n + 1, sizeof *f->items, err) : mt_fail(err, MT_ENOMEM, "no host memory for %s", name);
+    mt_rc rc = file.name ? mt_grow(&f->items, &f->cap, f->n + 1, sizeof *f->items, err) : mt_no_memory(err, "%s", name);
     if (rc) {
         mt_free(file.name);
         mt_free(text);

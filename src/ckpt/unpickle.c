@@ -9,11 +9,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static mt_rc no_memory(const mt__unpickler *u, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "%s: no host memory to read its list of tensors", u->path);
-}
-
 static mt_rc bad(const mt__unpickler *u, const char *problem, mt_err *err)
 {
     return mt_fail(err, MT_EFORMAT, "%s: %s at byte %zu of the pickle; the file is damaged, or was not written by torch.save",
@@ -31,7 +26,7 @@ static mt__pk *make(mt__unpickler *u, mt__pk_type type)
 
 static mt_rc push(mt__unpickler *u, mt__pk *v, mt_err *err)
 {
-    if (!v) return no_memory(u, err);
+    if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     MT_TRY(mt_grow(&u->stack, &u->cap_stack, u->n_stack + 1, sizeof *u->stack, err));
     u->stack[u->n_stack++] = v;
     return MT_OK;
@@ -67,7 +62,7 @@ static mt_rc append(mt__unpickler *u, mt__pk *to, size_t first, mt_err *err)
     if (need > to->list.cap) {
         size_t cap = to->type == MT_PK_TUPLE ? need : need * 2; /* old arrays stay in the arena: at most as much again */
         mt__pk **items = mt_arena_calloc(&u->arena, cap, sizeof *items);
-        if (!items) return no_memory(u, err);
+        if (!items) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
         if (to->list.n) memcpy(items, to->list.items, to->list.n * sizeof *items);
         to->list.items = items;
         to->list.cap = cap;
@@ -114,7 +109,7 @@ static mt_rc push_text(mt__unpickler *u, size_t width, mt_err *err)
     if (n > SIZE_MAX || !take(u, (size_t)n, &s)) return bad(u, "a string reaches past the end", err);
     mt__pk *v = make(u, MT_PK_STR);
     if (v) v->str.s = mt_arena_strndup(&u->arena, (const char *)s, (size_t)n), v->str.n = (size_t)n;
-    return v && !v->str.s ? no_memory(u, err) : push(u, v, err);
+    return v && !v->str.s ? mt_no_memory(err, "reading the list of tensors of %s", u->path) : push(u, v, err);
 }
 
 /* A little-endian signed integer of any width.  Those past 64 bits (none that weights use) keep their low ones. */
@@ -204,14 +199,14 @@ static mt_rc make_dict(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_er
 {
     const mt__pk *pairs = arg(args, 0);
     *out = make(u, MT_PK_DICT);
-    if (!*out) return no_memory(u, err);
+    if (!*out) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     if (!pairs) return MT_OK;
     if (args->list.n != 1 || pairs->type != MT_PK_LIST) return bad(u, "OrderedDict is called in an unknown way", err);
     /* Each item took at least one byte to enter its list, and a real pickle turns a list into a dict once. */
     u->copied += pairs->list.n;
     if (u->copied > (size_t)(u->end - u->begin)) return bad(u, "OrderedDict is called on the same list over and over", err);
     mt__pk **items = mt_arena_calloc(&u->arena, pairs->list.n, 2 * sizeof *items);
-    if (!items) return no_memory(u, err);
+    if (!items) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     for (size_t i = 0; i < pairs->list.n; i++) {
         const mt__pk *pair = pairs->list.items[i];
         if ((pair->type != MT_PK_TUPLE && pair->type != MT_PK_LIST) || pair->list.n != 2)
@@ -249,7 +244,7 @@ static mt_rc make_tensor(mt__unpickler *u, const mt__pk *args, mt__pk **out, mt_
     int n_strides;
     mt__pk_tensor *t = mt_arena_calloc(&u->arena, 1, sizeof *t);
     *out = make(u, MT_PK_TENSOR);
-    if (!t || !*out) return no_memory(u, err);
+    if (!t || !*out) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     if (!storage || storage->type != MT_PK_STORAGE || !offset || offset->type != MT_PK_INT || offset->i < 0 ||
         !read_ints(arg(args, 2), t->shape, &t->n_dims) || !read_ints(arg(args, 3), t->stride, &n_strides) ||
         n_strides != t->n_dims)
@@ -328,7 +323,7 @@ static mt_rc grow_keys(mt__unpickler *u, mt_err *err)
     if (u->n_storages < u->cap_keys) return MT_OK;
     size_t cap = u->cap_keys ? 2 * u->cap_keys : 64;
     mt__names wider;
-    if (!mt__names_init(&wider, cap)) return no_memory(u, err);
+    if (!mt__names_init(&wider, cap)) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     for (size_t i = 0; i < u->n_storages; i++) mt__names_add(&wider, u->storages[i]->key, i);
     mt__names_deinit(&u->keys);
     u->keys = wider;
@@ -346,7 +341,7 @@ static mt_rc find_storage(mt__unpickler *u, const mt__pk_storage *like, mt__pk_s
                        like->key);
     }
     mt__pk_storage *s = mt_arena_alloc(&u->arena, sizeof *s);
-    if (!s) return no_memory(u, err);
+    if (!s) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     *s = *like;
     MT_TRY(mt_grow(&u->storages, &u->cap_storages, u->n_storages + 1, sizeof *u->storages, err));
     MT_TRY(grow_keys(u, err));
@@ -373,7 +368,7 @@ static mt_rc persistent(mt__unpickler *u, mt_err *err)
             "%s: storage \"%.100s\" is a view of another, as very old versions of PyTorch wrote them; load and save it again",
             u->path, key->str.s);
     mt__pk *v = make(u, MT_PK_STORAGE);
-    if (!v) return no_memory(u, err);
+    if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     mt__pk_storage like = { .key = key->str.s,
                             .dtype = globals[type->global].dtype,
                             .untyped = globals[type->global].kind == UNTYPED_STORAGE,
@@ -388,7 +383,7 @@ static mt_rc tuple_of(mt__unpickler *u, size_t n, mt_err *err)
     for (size_t i = 0; i < n; i++)
         if (!peek(u, i)) return bad(u, "a tuple lacks items", err);
     mt__pk *v = make(u, MT_PK_TUPLE);
-    if (!v) return no_memory(u, err);
+    if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     MT_TRY(append(u, v, u->n_stack - n, err));
     u->n_stack -= n;
     return push(u, v, err);
@@ -400,7 +395,7 @@ static mt_rc collect(mt__unpickler *u, mt__pk_type type, mt_err *err)
     size_t first;
     if (!above_mark(u, &first)) return bad(u, "there is no mark", err);
     mt__pk *v = make(u, type);
-    if (!v) return no_memory(u, err);
+    if (!v) return mt_no_memory(err, "reading the list of tensors of %s", u->path);
     if (type == MT_PK_DICT && (u->n_stack - first) % 2) return bad(u, "a key has no value", err);
     MT_TRY(append(u, v, first, err));
     u->n_stack = first - 1;

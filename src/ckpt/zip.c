@@ -108,7 +108,7 @@ static mt_rc add_entry(mt__zip *z, const uint8_t *rec, size_t left, size_t *used
     place p;
     if (memchr(rec + CENTRAL_BYTES, '\0', n_name)) return damaged(z, "an entry has a NUL in its name", err);
     e->name = mt_arena_strndup(&z->arena, (const char *)rec + CENTRAL_BYTES, n_name);
-    if (!e->name) return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of entries", z->path);
+    if (!e->name) return mt_no_memory(err, "the list of entries of %s", z->path);
     if (!read_place(rec, rec + CENTRAL_BYTES + n_name, n_extra, &p)) return damaged(z, "an entry's extra field breaks off", err);
     if (mt__le16(rec + 10) != 0 || (mt__le16(rec + 8) & 1) || p.packed != p.full)
         return mt_fail(err, MT_EUNSUPPORTED,
@@ -127,8 +127,7 @@ mt_rc mt__zip_init(mt__zip *z, const uint8_t *bytes, size_t n, const char *path,
     *z = (mt__zip){ .bytes = bytes, .n_bytes = n, .path = path };
     MT_TRY(find_directory(z, &d, err));
     z->entries = mt_calloc((size_t)d.n, sizeof *z->entries);
-    if (!z->entries || !mt__names_init(&z->names, (size_t)d.n))
-        return mt_fail(err, MT_ENOMEM, "%s: no host memory for its list of entries", path);
+    if (!z->entries || !mt__names_init(&z->names, (size_t)d.n)) return mt_no_memory(err, "the list of entries of %s", path);
     const uint8_t *rec = bytes + d.offset;
     size_t left = (size_t)d.bytes, used;
     for (uint64_t i = 0; i < d.n; i++) {

@@ -14,7 +14,7 @@ mt_rc mt_answers_init(mt_answers *a, const mt_asks *asks, const mt_tokenizer *to
                        .out = out,
                        .on_terminal = out && isatty(fileno(out)),
                        .items = mt_calloc(asks->n, sizeof *a->items) };
-    return a->items || !asks->n ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the answers");
+    return a->items || !asks->n ? MT_OK : mt_no_memory(err, "the answers");
 }
 
 void mt_answers_deinit(mt_answers *a)

@@ -25,7 +25,7 @@ static mt_rc keep_hub(mt_err *err)
     const char *home = getenv("HOME");
     if (is_set("HF_HOME") || is_set("XDG_CACHE_HOME") || !home || !*home) return MT_OK;
     char *hub = mt_path_join(home, ".cache/huggingface");
-    if (!hub) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!hub) return mt_no_memory(err, "a path");
     if (mt_dir_exists(hub)) setenv("HF_HOME", hub, 1);
     mt_free(hub);
     return MT_OK;
@@ -37,7 +37,7 @@ static mt_rc place_beside(const mt_settings *s, mt_err *err)
     mt_rc rc = MT_OK;
     char *cache = mt_path_join(s->save.output_dir, "cache"), *whole = NULL;
     if (cache && can_write(cache)) whole = realpath(cache, NULL);
-    if (!cache) rc = mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!cache) rc = mt_no_memory(err, "a path");
     if (!rc && !whole)
         rc = mt_fail_errno(err, MT_EIO, "neither the user's cache (XDG_CACHE_HOME, HOME) nor %s can be written", cache);
     if (!rc) rc = keep_hub(err);

@@ -168,7 +168,7 @@ static mt_rc create_model(mt_model **out, const mt_config *config, const options
 {
     const char *patterns[MAX_FREEZE];
     char *words = mt_strdup(o->freeze ? o->freeze : "");
-    if (!words) return mt_fail(err, MT_ENOMEM, "no host memory for the patterns of --freeze");
+    if (!words) return mt_no_memory(err, "the patterns of --freeze");
     size_t n = split_patterns(words, patterns);
     mt_rc rc = mt_model_create(out, config, &(mt_model_options){ .freeze = patterns, .n_freeze = n }, err);
     mt_free(words);
@@ -215,7 +215,7 @@ static mt_rc for_each_name(options *o, mt_device *dev, mt_bench_options *b, run_
 {
     char *save = NULL, *names;
     if (o->model) return run(o, o->model, dev, b, err);
-    if (!(names = mt_strdup(o->shape))) return mt_fail(err, MT_ENOMEM, "no host memory for the names of --shape");
+    if (!(names = mt_strdup(o->shape))) return mt_no_memory(err, "the names of --shape");
     mt_rc rc = MT_OK;
     for (char *name = strtok_r(names, ",", &save); !rc && name; name = strtok_r(NULL, ",", &save)) rc = run(o, name, dev, b, err);
     mt_free(names);

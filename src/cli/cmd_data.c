@@ -84,7 +84,7 @@ static mt_rc show(const mt_feed *f, const mt_settings *s, const options *o, cons
     mt_rc rc = o->json ? mt_data_json(&out, f, s, o->show, err) : mt_data_view_samples(&out, f, o->show, o->ids, t->color, err);
     if (!rc && !o->json) rc = mt_data_view_summary(&out, f, s, mt_terminal_columns(t), t->utf8, err);
     if (!rc && !o->json) mt_data_view_findings(&out, mt_feed_findings(f), t->color);
-    if (!rc && !mt_str_ok(&out)) rc = mt_fail(err, MT_ENOMEM, "no host memory for the output");
+    if (!rc && !mt_str_ok(&out)) rc = mt_no_memory(err, "the output");
     if (!rc && fwrite(out.s, 1, out.n, stdout) != out.n) rc = mt_fail_errno(err, MT_EIO, "writing the output");
     mt_str_free(&out);
     return rc;

@@ -130,7 +130,7 @@ static void print_speed(const mt_generate_stats *st)
 static mt_rc answer(session *s, mt_generate_stats *stats, mt_err *err)
 {
     s->prompts = mt_calloc(s->asks.n, sizeof *s->prompts);
-    if (!s->prompts) return mt_fail(err, MT_ENOMEM, "no host memory for the prompts");
+    if (!s->prompts) return mt_no_memory(err, "the prompts");
     for (size_t i = 0; i < s->asks.n; i++)
         s->prompts[i] = (mt_prompt){ s->asks.items[i].ids, (int64_t)s->asks.items[i].n_ids, s->asks.items[i].stream };
     MT_TRY(mt_answers_init(&s->answers, &s->asks, s->tok, s->o->check || s->o->json ? NULL : stdout, err));
@@ -151,7 +151,7 @@ static mt_rc report(session *s, const mt_generate_stats *stats, mt_err *err)
         mt_answers_json(&s->answers, stats, &text);
     else
         mt_answers_report(&s->answers, &text);
-    if (!mt_str_ok(&text)) rc = mt_fail(err, MT_ENOMEM, "no host memory for the report");
+    if (!mt_str_ok(&text)) rc = mt_no_memory(err, "the report");
     if (!rc && (fputs(text.s, stdout) < 0 || fflush(stdout))) rc = mt_fail_errno(err, MT_EIO, "writing the report");
     mt_str_free(&text);
     return rc;

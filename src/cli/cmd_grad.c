@@ -114,7 +114,7 @@ static mt_rc put_tensor(job *j, int u, const mt_weight *w, const float *g, mt_er
     size_t n = (size_t)(w->slice.shape[0] * w->slice.shape[1]);
     char name[MT_NAME_BYTES + 8];
     float *tensor = mt_calloc(n, sizeof *tensor);
-    if (!tensor) return mt_fail(err, MT_ENOMEM, "no host memory for a tensor's gradient (%s)", mt_bytes_text((uint64_t)n * 4).s);
+    if (!tensor) return mt_no_memory(err, "a tensor's gradient");
     grad_name(j, u, w, name);
     for (int k = 0; k < l->n_weights; k++)
         if (strcmp(l->weights[k].name, w->name) == 0)
@@ -128,8 +128,7 @@ static mt_rc put_unit(job *j, int u, mt_err *err)
 {
     const mt_layout *l = j->model->units[u].layout;
     float *g = mt_calloc((size_t)l->n_elems, sizeof *g);
-    if (!g)
-        return mt_fail(err, MT_ENOMEM, "no host memory for a unit's gradient (%s)", mt_bytes_text((uint64_t)l->n_elems * 4).s);
+    if (!g) return mt_no_memory(err, "a unit's gradient");
     mt_rc rc = mt_engine_read_grad(j->engine, u, g, err);
     for (int k = 0; !rc && k < l->n_weights; k++)
         if (!l->weights[k].slice.first) rc = put_tensor(j, u, &l->weights[k], g, err);
@@ -141,9 +140,7 @@ static mt_rc put_logits(job *j, mt_err *err)
 {
     size_t V = (size_t)j->config->V;
     float *all = mt_calloc((size_t)j->batch.n_tokens * V, sizeof *all);
-    if (!all)
-        return mt_fail(err, MT_ENOMEM, "no host memory for the logits (%s)",
-                       mt_bytes_text((uint64_t)j->batch.n_tokens * V * 4).s);
+    if (!all) return mt_no_memory(err, "the logits");
     mt_rc rc = mt_engine_logits(j->engine, &j->batch, all, err);
     for (int64_t d = 0; !rc && d < j->batch.n_docs; d++) {
         char name[40];

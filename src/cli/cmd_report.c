@@ -23,7 +23,7 @@ static mt_rc check(const mt_run_at *runs, size_t n, mt_err *err)
 static mt_rc save(const mt_run_at *runs, size_t n, const char *out, mt_err *err)
 {
     char *path = out ? mt_strdup(out) : mt_path_join(n == 1 ? runs[0].dir : ".", "report.html");
-    if (!path) return mt_fail(err, MT_ENOMEM, "no memory for a name");
+    if (!path) return mt_no_memory(err, "a name");
     mt_rc rc = mt_page_save(path, runs, n, err);
     if (!rc) printf("%s\n", path);
     mt_free(path);

@@ -190,10 +190,10 @@ static mt_rc print_text(const app *a, const mt_batch *b, int n, mt_err *err)
     mt_str text = { 0 };
     if (mt_model_files_tokenizer(&tok, mt_settings_model_dir(&a->s), &(mt_err){ 0 })) return print_ids(b, n), MT_OK;
     int32_t *labels = mt_calloc((size_t)n, sizeof *labels);
-    mt_rc rc = labels ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a sample");
+    mt_rc rc = labels ? MT_OK : mt_no_memory(err, "a sample");
     for (int i = 0; !rc && i < n; i++) labels[i] = is_trained(b, i) ? b->ids[i] : MT_IGNORE;
     if (!rc) rc = mt_data_view_sample(&text, tok, b->ids, labels, n, a->screen.term.color, err);
-    if (!rc && !mt_str_ok(&text)) rc = mt_fail(err, MT_ENOMEM, "no host memory for a sample");
+    if (!rc && !mt_str_ok(&text)) rc = mt_no_memory(err, "a sample");
     if (!rc) printf("%s\n", text.s ? text.s : "");
     mt_free(labels);
     mt_str_free(&text);
@@ -255,7 +255,7 @@ static mt_rc dry_run(app *a, mt_err *err)
     print_settings(a);
     MT_TRY(prepare(a, &hooks, err));
     char *dir = mt_asprintf("%s.dry-run", a->s.save.output_dir);
-    if (!dir) return mt_fail(err, MT_ENOMEM, "no memory for a name");
+    if (!dir) return mt_no_memory(err, "a name");
     a->s.save.output_dir = dir;
     a->s.save.resume = "";
     a->s.save.overwrite = true;

@@ -62,7 +62,7 @@ static mt_rc put_sample(mt_str *out, const mt_feed *f, int64_t i, mt_err *err)
     const mt_store *store = mt_pipeline_store(p, d);
     int64_t n = mt_store_length(store, sample);
     int32_t *ids = mt_calloc((size_t)n + 1, sizeof *ids), *labels = mt_calloc((size_t)n + 1, sizeof *labels);
-    mt_rc rc = ids && labels ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a sample");
+    mt_rc rc = ids && labels ? MT_OK : mt_no_memory(err, "a sample");
     if (!rc) rc = mt_store_read(store, sample, ids, labels, err);
     if (!rc) {
         mt_str_puts(out, i ? ",\n    {\"input_ids\": [" : "\n    {\"input_ids\": [");

@@ -103,7 +103,7 @@ mt_rc mt_data_view_samples(mt_str *out, const mt_feed *f, int64_t n, bool ids, b
     mt_pipeline_facts_of(p, &facts);
     size_t room = (size_t)longest_of(p) + 1;
     int32_t *a = mt_calloc(room, sizeof *a), *b = mt_calloc(room, sizeof *b);
-    mt_rc rc = a && b ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a sample");
+    mt_rc rc = a && b ? MT_OK : mt_no_memory(err, "a sample");
     for (int64_t i = 0; !rc && i < mt_min_i64(n, facts.n_train); i++) rc = put_sample(out, f, i, a, b, ids, color, err);
     if (!rc && n > 0) mt_str_putc(out, '\n');
     mt_free(a);

@@ -79,7 +79,7 @@ mt_rc mt_hub_bar_model(const char *name, const char *revision, int needs, char *
     *dir = NULL;
     if (here) { /* what the hub wants to know of the environment is not needed either */
         *dir = mt_strdup(here);
-        return *dir ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory for a path");
+        return *dir ? MT_OK : mt_no_memory(err, "a path");
     }
     MT_TRY(mt_hub_bar_open(&b, NULL, err));
     mt_rc rc = mt_hub_model(b.hub, name, revision, needs, dir, err);

@@ -70,7 +70,7 @@ static mt_rc open_file(mt_subject *s, const char *path, const mt_settings *set, 
         return mt_fail(err, MT_EINVAL,
                        "plan: %s is a file; a model directory, its config.json, a .gguf file or a name is expected", path);
     char *dir = base == path ? mt_strdup(".") : mt_strndup(path, (size_t)(base - path));
-    mt_rc rc = dir ? open_files(s, dir, set, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = dir ? open_files(s, dir, set, err) : mt_no_memory(err, "a path");
     mt_free(dir);
     return rc;
 }

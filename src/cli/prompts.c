@@ -11,8 +11,6 @@ static const size_t MAX_FILE_BYTES = (size_t)1 << 30;
 
 /* -- where they come from -------------------------------------------------------------------------- */
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the prompts"); }
-
 static mt_rc add(mt_asks *a, const mt_ask *ask, mt_err *err)
 {
     MT_TRY(mt_grow(&a->items, &a->cap, a->n + 1, sizeof *a->items, err));
@@ -23,7 +21,7 @@ static mt_rc add(mt_asks *a, const mt_ask *ask, mt_err *err)
 static mt_rc add_text(mt_asks *a, const char *text, size_t n, mt_err *err)
 {
     mt_ask ask = { .text = mt_arena_strndup(&a->arena, text, n) };
-    return ask.text ? add(a, &ask, err) : no_memory(err);
+    return ask.text ? add(a, &ask, err) : mt_no_memory(err, "the prompts");
 }
 
 mt_rc mt_asks_add(mt_asks *a, const char *text, mt_err *err) { return add_text(a, text, strlen(text), err); }
@@ -65,7 +63,7 @@ static mt_rc add_record(mt_asks *a, const mt_value *record, mt_err *err)
                        "neither a text nor a record with \"instruction\" (and \"input\"), \"prompt\", \"query\" or \"question\"");
     mt_ask ask = { .text = join(a, question, first_of(record, inputs)), .expected = answer ? copy(a, answer) : NULL,
                    .task = task ? copy(a, task) : NULL };
-    if (!ask.text || (answer && !ask.expected) || (task && !ask.task)) return no_memory(err);
+    if (!ask.text || (answer && !ask.expected) || (task && !ask.task)) return mt_no_memory(err, "the prompts");
     return add(a, &ask, err);
 }
 
@@ -97,7 +95,7 @@ static mt_rc slurp_stdin(mt_str *out, mt_err *err)
     char piece[4096];
     for (size_t n; (n = fread(piece, 1, sizeof piece, stdin));) mt_str_add(out, piece, n);
     if (ferror(stdin)) return mt_fail_errno(err, MT_EIO, "reading standard input");
-    return mt_str_ok(out) ? MT_OK : no_memory(err);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "the prompts");
 }
 
 static bool ends_with(const char *s, const char *tail)
@@ -192,7 +190,7 @@ static mt_rc encode_one(mt_asks *a, mt_ask *ask, const mt_asks_encoding *how, co
     mt_rc rc = asker ? encode_chat(asker, how->system, ask->text, &tokens, err)
                      : mt_tokenizer_encode(how->tok, scratch, ask->text, strlen(ask->text), MT_ENCODE_SPECIAL, &tokens, err);
     if (!rc && !tokens.n) rc = mt_fail(err, MT_EINVAL, "an empty prompt: there is nothing to continue");
-    if (!rc && !(ask->ids = mt_arena_alloc(&a->arena, tokens.n * sizeof *ask->ids))) rc = no_memory(err);
+    if (!rc && !(ask->ids = mt_arena_alloc(&a->arena, tokens.n * sizeof *ask->ids))) rc = mt_no_memory(err, "the prompts");
     if (!rc) memcpy(ask->ids, tokens.ids, (ask->n_ids = tokens.n) * sizeof *ask->ids);
     mt_tokens_free(&tokens);
     return rc;

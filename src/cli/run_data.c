@@ -130,7 +130,7 @@ static mt_rc show_found(const mt_feed *f, mt_err *err)
 static mt_rc open_fed(mt_source **out, const mt_settings *s, const mt_config *c, const struct tm *now, mt_err *err)
 {
     fed_source *f = mt_calloc(1, sizeof *f);
-    if (!f) return mt_fail(err, MT_ENOMEM, "no host memory for the run's data");
+    if (!f) return mt_no_memory(err, "the run's data");
     f->base.api = &fed_api;
     char installed[1024];
     mt_feed_options o = { .vocab = c->V,

@@ -27,8 +27,6 @@ static mt_rc bad(const loader *l, const ar_field *f, const char *message)
     return mt_fail(l->err, MT_EFORMAT, "%s: Arrow batch: column \"%s\": %s", l->src->path, f->name, message);
 }
 
-static mt_rc no_memory(const loader *l) { return mt_fail(l->err, MT_ENOMEM, "%s: no memory for a batch", l->src->path); }
-
 /* A compressed buffer: its unpacked length in 8 bytes (-1: it is not compressed after all), then the data. */
 static mt_rc unpack(loader *l, const ar_field *f, ar_bytes *b)
 {
@@ -44,7 +42,7 @@ static mt_rc unpack(loader *l, const ar_field *f, ar_bytes *b)
     if (!mt__codec_can_unpack(l->codec, b->n, (size_t)whole) || l->unpacked > l->body_n)
         return bad(l, f, "a buffer that would unpack to more than its bytes can hold");
     uint8_t *out = mt_arena_alloc(&l->batch->arena, (size_t)whole);
-    if (!out) return no_memory(l);
+    if (!out) return mt_no_memory(l->err, "a batch of %s", l->src->path);
     if (mt__decompress(l->codec, b->p, b->n, out, (size_t)whole, l->err))
         return mt_note(l->err, "%s: column \"%s\"", l->src->path, f->name);
     *b = (ar_bytes){ .p = out, .n = (size_t)whole };
@@ -91,7 +89,7 @@ static mt_rc take_view_buffers(loader *l, ar_array *a, bool wanted)
     int64_t n = mt__flat_item_int(l->variadic_counts, l->next_variadic++, 0, 8);
     if (n < 0 || (uint64_t)n > l->buffers.n - l->next_buffer) return bad(l, a->field, "fewer buffers than the schema needs");
     a->variadic = mt_arena_calloc(&l->batch->arena, (size_t)n, sizeof *a->variadic);
-    if (!a->variadic) return no_memory(l);
+    if (!a->variadic) return mt_no_memory(l->err, "a batch of %s", l->src->path);
     for (; a->n_variadic < (size_t)n; a->n_variadic++)
         MT_TRY(take_buffer(l, a->field, wanted ? &a->variadic[a->n_variadic] : NULL));
     return MT_OK;
@@ -139,7 +137,7 @@ static mt_rc check_children(const loader *l, const ar_array *a)
 static mt_rc load_children(loader *l, ar_array *a, bool wanted)
 {
     a->children = mt_arena_calloc(&l->batch->arena, a->field->n_children, sizeof *a->children);
-    if (!a->children) return no_memory(l);
+    if (!a->children) return mt_no_memory(l->err, "a batch of %s", l->src->path);
     for (size_t i = 0; i < a->field->n_children; i++)
         MT_TRY(load_array(l, &a->children[i], &a->field->children[i], false, wanted));
     return check_children(l, a);
@@ -176,7 +174,7 @@ static mt_rc load_root(loader *l, const ar_field *field, int64_t length)
     ar_array *root = &l->batch->root;
     *root = (ar_array){ .field = field, .length = length };
     root->children = mt_arena_calloc(&l->batch->arena, field->n_children, sizeof *root->children);
-    if (!root->children) return no_memory(l);
+    if (!root->children) return mt_no_memory(l->err, "a batch of %s", l->src->path);
     for (size_t i = 0; i < field->n_children; i++)
         MT_TRY(load_array(l, &root->children[i], &field->children[i], false, field->children[i].wanted));
     return check_children(l, root);

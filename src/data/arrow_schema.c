@@ -182,7 +182,7 @@ static mt_rc read_fields(builder *b, ar_field *f, mt_flat_vector list)
     b->schema->n_fields += list.n;
     f->n_children = list.n;
     f->children = mt_arena_calloc(b->src->keep, list.n, sizeof *f->children);
-    if (!f->children) return mt_fail(b->err, MT_ENOMEM, "%s: no memory for the schema", b->src->path);
+    if (!f->children) return mt_no_memory(b->err, "the schema of %s", b->src->path);
     for (size_t i = 0; i < list.n; i++) MT_TRY(read_field(b, &f->children[i], mt__flat_item(list, i)));
     return MT_OK;
 }
@@ -212,7 +212,7 @@ static mt_rc read_field(builder *b, ar_field *f, mt_flat_table t)
     if (b->name_bytes > t.buf->size) return bad(b, f, "columns have longer names than the schema");
     f->name = mt_arena_strndup(b->src->keep, name ? name : "", name ? n : 0);
     f->name_n = name ? n : 0;
-    if (!f->name) return mt_fail(b->err, MT_ENOMEM, "%s: no memory for the schema", b->src->path);
+    if (!f->name) return mt_no_memory(b->err, "the schema of %s", b->src->path);
     MT_TRY(read_fields(b, f, mt__flat_list(t, 5, 4)));
     MT_TRY(read_encoding(b, f, mt__flat_child(t, 4)));
     MT_TRY(read_type(b, f, mt__flat_int(t, 2, 1, 0), mt__flat_child(t, 3)));

@@ -10,8 +10,6 @@ static mt_rc bad(const ar_row *r, const ar_array *a, const char *message)
     return mt_fail(r->err, MT_EFORMAT, "%s: column \"%s\": %s", r->src->path, a->field->name, message);
 }
 
-static mt_rc no_memory(const ar_row *r) { return mt_fail(r->err, MT_ENOMEM, "%s: no memory for a record", r->src->path); }
-
 static bool bit(const uint8_t *bits, int64_t i) { return bits[i / 8] >> i % 8 & 1; }
 
 static int64_t load_int(const uint8_t *p, size_t width, bool is_unsigned)
@@ -30,7 +28,8 @@ static mt_rc bytes_value(ar_row *r, const ar_array *a, const uint8_t *p, size_t 
     const char *trouble = NULL;
     if (n > MAX_BYTES - r->n_bytes) return bad(r, a, "a record of more than 1 GiB");
     r->n_bytes += n;
-    if (!mt__scalar_from_bytes(out, &a->field->scalar, p, n, in_file, r->arena, &trouble)) return no_memory(r);
+    if (!mt__scalar_from_bytes(out, &a->field->scalar, p, n, in_file, r->arena, &trouble))
+        return mt_no_memory(r->err, "a record of %s", r->src->path);
     if (trouble && !r->trouble) r->trouble = trouble, r->trouble_column = a->field->name;
     return MT_OK;
 }
@@ -71,7 +70,8 @@ static mt_rc string_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out
 static mt_rc int_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out)
 {
     int64_t v = load_int(a->main.p + (size_t)i * a->field->width, a->field->width, a->field->is_unsigned);
-    return mt__scalar_from_int(out, &a->field->scalar, v, r->arena) ? MT_OK : no_memory(r);
+    return mt__scalar_from_int(out, &a->field->scalar, v, r->arena) ? MT_OK
+                                                                    : mt_no_memory(r->err, "a record of %s", r->src->path);
 }
 
 static mt_value float_value(const ar_array *a, int64_t i)
@@ -86,7 +86,7 @@ static mt_rc struct_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out
 {
     const ar_field *f = a->field;
     mt_pair *pairs = mt_arena_calloc(r->arena, f->n_children, sizeof *pairs);
-    if (!pairs) return no_memory(r);
+    if (!pairs) return mt_no_memory(r->err, "a record of %s", r->src->path);
     size_t n = 0;
     for (size_t k = 0; k < f->n_children; k++) {
         if (r->depth == 1 && !f->children[k].wanted) continue; /* the root */
@@ -103,7 +103,7 @@ static mt_rc items_value(ar_row *r, const ar_array *items, int64_t from, int64_t
 {
     if (to - from > MAX_VALUES - (int64_t)r->n_values) return bad(r, items, "a record of more than 16777216 values");
     mt_value *list = mt_arena_calloc(r->arena, (size_t)(to - from), sizeof *list);
-    if (!list) return no_memory(r);
+    if (!list) return mt_no_memory(r->err, "a record of %s", r->src->path);
     for (int64_t i = from; i < to; i++) MT_TRY(mt__ar_value(r, items, i, &list[i - from]));
     *out = (mt_value){ .type = MT_VALUE_LIST };
     out->list.items = list;
@@ -115,12 +115,13 @@ static mt_rc map_value(ar_row *r, const ar_array *entries, int64_t from, int64_t
 {
     if (to - from > (MAX_VALUES - (int64_t)r->n_values) / 2) return bad(r, entries, "a record of more than 16777216 values");
     mt_value *list = mt_arena_calloc(r->arena, (size_t)(to - from), 2 * sizeof *list);
-    if (!list) return no_memory(r);
+    if (!list) return mt_no_memory(r->err, "a record of %s", r->src->path);
     for (int64_t i = from; i < to; i++) {
         MT_TRY(mt__ar_value(r, &entries->children[0], i, &list[2 * (i - from)]));
         MT_TRY(mt__ar_value(r, &entries->children[1], i, &list[2 * (i - from) + 1]));
     }
-    return mt__map_from_items(out, list, (size_t)(to - from), r->arena) ? MT_OK : no_memory(r);
+    return mt__map_from_items(out, list, (size_t)(to - from), r->arena) ? MT_OK
+                                                                        : mt_no_memory(r->err, "a record of %s", r->src->path);
 }
 
 static mt_rc list_value(ar_row *r, const ar_array *a, int64_t i, mt_value *out)

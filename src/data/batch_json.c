@@ -23,7 +23,7 @@ static mt_rc add_row(mt_batch *b, const json_t *ids, const json_t *labels, size_
     if (labels && (!json_is_array(labels) || json_array_size(labels) != n))
         return mt_fail(err, MT_EFORMAT, "%s: \"labels\", row %zu: a list of %zu, as long as its ids, was expected", path, index, n);
     int32_t *row = mt_calloc(2 * n, sizeof *row);
-    if (!row) return mt_fail(err, MT_ENOMEM, "no host memory for a row of %zu tokens", n);
+    if (!row) return mt_no_memory(err, "a row of %zu tokens", n);
     mt_rc rc = read_row(ids, row, path, "input_ids", index, err);
     if (!rc && labels) rc = read_row(labels, row + n, path, "labels", index, err);
     if (!rc) rc = mt_batch_add(b, row, labels ? row + n : NULL, (int64_t)n, vocab, err);

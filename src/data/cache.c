@@ -27,7 +27,7 @@ mt_rc mt_cache_dir(char **out, const char *dir, mt_err *err)
         return rc == MT_EINVAL ? mt_fail(err, rc, "neither HOME nor XDG_CACHE_HOME is set: say where tokenized data may be kept (dataset.cache_dir)") : rc;
     }
     *out = mt_strdup(dir);
-    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    return *out ? MT_OK : mt_no_memory(err, "a path");
 }
 
 /* -- the key --------------------------------------------------------------------------------------- */
@@ -41,7 +41,7 @@ static uint64_t hash_int(int64_t x, uint64_t h) { return mt_hash(&x, sizeof x, h
 static mt_rc hash_blocks(int fd, int64_t size, const char *path, uint64_t *h, mt_err *err)
 {
     uint8_t *block = mt_malloc(BLOCK);
-    if (!block) return mt_fail(err, MT_ENOMEM, "no host memory to look at %s", path);
+    if (!block) return mt_no_memory(err, "looking at %s", path);
     mt_rc rc = MT_OK;
     for (int i = 0; !rc && i < BLOCKS; i++) {
         int64_t at = size > BLOCK ? (size - BLOCK) / (BLOCKS - 1) * i : 0;
@@ -155,7 +155,7 @@ static void unlock(int fd)
 static mt_rc build_unlocked(const char *path, uint64_t key, const mt_store_job *job, mt_err *err)
 {
     char *own = mt_asprintf("%s.%ld", path, (long)getpid());
-    if (!own) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!own) return mt_no_memory(err, "a path");
     mt_rc rc = mt_store_build(own, key, job, err);
     if (!rc && mt_disk_rename(own, path)) rc = mt_fail_errno(err, MT_EIO, "renaming %s", own);
     mt_free(own);
@@ -189,7 +189,7 @@ mt_rc mt_cache_open(mt_store **out, const char *dir, const mt_store_job *job, bo
     if (!rc) {
         path = mt_asprintf("%s/%016llx.samples", folder, (unsigned long long)key);
         lock_path = mt_asprintf("%s/%016llx.lock", folder, (unsigned long long)key);
-        if (!path || !lock_path) rc = mt_fail(err, MT_ENOMEM, "no host memory for a path");
+        if (!path || !lock_path) rc = mt_no_memory(err, "a path");
     }
     if (!rc && mt_store_map(out, path, key, NULL)) { /* not there yet, or damaged: find out alone */
         rc = lock(&fd, lock_path, job, err);

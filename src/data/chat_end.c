@@ -93,7 +93,7 @@ static mt_rc keep_end(mt_sampler *s, const char *text, size_t n, mt_err *err)
 {
     s->end = mt_arena_strndup(&s->arena, text, n);
     s->n_end = n;
-    return s->end ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    return s->end ? MT_OK : mt_no_memory(err, "the chat template");
 }
 
 mt_rc mt__chat_find_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
@@ -155,7 +155,7 @@ mt_rc mt__chat_find_header(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     if (!mt_slice_trim_end(header).n) return MT_OK;
     while (header.s[header.n - 1] == ' ') header.n--; /* a space is a part of the answer's first word */
     s->header = mt_arena_strndup(&s->arena, header.s, header.n);
-    if (!s->header) return mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    if (!s->header) return mt_no_memory(err, "the chat template");
     s->n_header = header.n;
     mt_str_printf(
         &s->notice,
@@ -221,7 +221,7 @@ mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     if (!found || !end.n || mt_slice_has(one, end)) return MT_OK;
     mt_str_clear(&w->turn); /* the next rendering takes the place of this one */
     mt_str_add(&w->turn, one.s, mt_slice_trim_end(one).n);
-    if (!mt_str_ok(&w->turn)) return mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    if (!mt_str_ok(&w->turn)) return mt_no_memory(err, "the chat template");
     one = mt_slice_of(&w->turn);
     MT_TRY(behind_calls(s, w, s->ended_by_next ? 1 : 2, s->ended_by_next, &more, &found, err));
     if (!found || !mt_slice_starts(more, one)) return MT_OK;
@@ -234,7 +234,7 @@ mt_rc mt__chat_find_calls_end(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     }
     s->calls_end = mt_arena_strndup(&s->arena, more.s, n);
     s->n_calls_end = n;
-    return s->calls_end ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    return s->calls_end ? MT_OK : mt_no_memory(err, "the chat template");
 }
 
 /* What s->chat writes from the first question to the second, without white space, into `out`; empty: it does not show both. */
@@ -253,7 +253,7 @@ static mt_rc write_form(const mt_sampler *s, mt_sampler_scratch *w, mt_str *out,
     if (from == SIZE_MAX || to == SIZE_MAX) return MT_OK;
     for (size_t i = from; i < to; i++)
         if (!mt_is_space(t.s[i])) mt_str_putc(out, t.s[i]);
-    return mt_str_ok(out) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "the chat template");
 }
 
 mt_rc mt__chat_same_form(const mt_sampler *s, mt_sampler_scratch *w, const char *other, bool *same, mt_err *err)
@@ -320,11 +320,11 @@ mt_rc mt__chat_find_thought(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     if (mode == MT_THOUGHT_NONE) return MT_OK;
     mt_str_clear(&w->turn);
     mt__write_empty_thought(&w->turn, prompt, tag);
-    if (!mt_str_ok(&w->turn)) return mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    if (!mt_str_ok(&w->turn)) return mt_no_memory(err, "the chat template");
     s->n_thought = w->turn.n;
     s->thought = mt_arena_strndup(&s->arena, w->turn.n ? w->turn.s : "", w->turn.n);
     s->thought_in_prompt = s->n_thought && mode == MT_THOUGHT_PROMPT;
-    return s->thought ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the chat template");
+    return s->thought ? MT_OK : mt_no_memory(err, "the chat template");
 }
 
 bool mt__chat_owes_thought(const mt_sampler *s, const mt_message *m)

@@ -271,8 +271,7 @@ static mt_rc append_answer(const masker *m, mt_slice t)
         mt_str line = { 0 };
         mt_str_putc(&line, '\n');
         mt_str_add(&line, t.s, t.n);
-        mt_rc rc = mt_str_ok(&line) ? encode(m, mt_slice_of(&line), &w->part)
-                                    : mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
+        mt_rc rc = mt_str_ok(&line) ? encode(m, mt_slice_of(&line), &w->part) : mt_no_memory(m->err, "a sample");
         mt_str_free(&line);
         MT_TRY(rc);
         first = token_at(&w->part, 1);
@@ -290,7 +289,7 @@ static mt_rc add_whole(const masker *m, size_t n_placed, bool *nested, bool *fit
 {
     mt_sampler_scratch *w = m->w;
     mt_slice f = mt_slice_of(&w->full);
-    if (!mt_str_ok(&w->full)) return mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
+    if (!mt_str_ok(&w->full)) return mt_no_memory(m->err, "a sample");
     MT_TRY(encode(m, f, &w->tokens));
     for (size_t i = 0; *nested && i < n_placed; i++) MT_TRY(splits_at(m, f, w->spans[i].begin, nested));
     if (!*nested) return MT_OK;
@@ -383,7 +382,7 @@ static mt_rc write_truth(const masker *m, size_t k, size_t *begin)
         mt_str_add(&w->text, p.s, p.n);
         MT_TRY(is_structured(&m->chat->items[k]) ? write_calls(m, k, p, t, begin) : write_answer(m, k, p, t, begin));
     }
-    return mt_str_ok(&w->text) ? MT_OK : mt_fail(m->err, MT_ENOMEM, "no host memory for a sample");
+    return mt_str_ok(&w->text) ? MT_OK : mt_no_memory(m->err, "a sample");
 }
 
 static mt_rc add_turn(const masker *m, size_t k, bool *fits, mt_oddities *odd)

@@ -48,7 +48,7 @@ static bool read_one(mt__chunk *c, mt_records *records, mt_err *err)
     if (r->where.state == MT_RECORD_END) return false;
     r->bad = NULL;
     if (r->where.state == MT_RECORD_BAD && !(r->bad = mt_arena_strndup(&c->arena, err->msg, strlen(err->msg)))) {
-        mt_fail(&c->error, MT_ENOMEM, "no host memory for a record of %s", r->where.file);
+        mt_no_memory(&c->error, "a record of %s", r->where.file);
         return false;
     }
     c->n_records++;

@@ -235,7 +235,7 @@ static mt_rc open_arrow(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     arrow_file *f = mt_calloc(1, sizeof *f);
-    if (!f) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", src->path);
+    if (!f) return mt_no_memory(err, "reading %s", src->path);
     f->src = src;
     mt_rc rc = load(f, err);
     if (rc) {

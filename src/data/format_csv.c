@@ -93,7 +93,7 @@ static mt_rc read_quoted(csv_file *f, mt_arena *arena, const char **s, size_t *n
     *n = (size_t)(close - start);
     if (n_doubled == 0) return MT_OK;
     char *copy = mt_arena_alloc(arena, *n - n_doubled + 1);
-    if (!copy) return mt_fail(err, MT_ENOMEM, "%s: no memory for a field", f->src->path);
+    if (!copy) return mt_no_memory(err, "a field of %s", f->src->path);
     *s = copy;
     *n = copy_undoubled(copy, start, close);
     return MT_OK;
@@ -152,7 +152,7 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
         return mt__record_bad(where);
     }
     mt_pair *pairs = mt_arena_calloc(arena, f->n_fields, sizeof *pairs);
-    if (!pairs) return mt_fail(err, MT_ENOMEM, "%s: no memory for a record", f->src->path);
+    if (!pairs) return mt_no_memory(err, "a record of %s", f->src->path);
     for (size_t i = 0; i < f->n_fields; i++) {
         pairs[i] = f->header[i];
         pairs[i].value = f->fields[i].value;
@@ -191,8 +191,7 @@ static mt_rc add_column(csv_file *f, const char *s, size_t n, header_names *h, m
         name = mt_asprintf("%s.%d", base, ++h->n_again[first - 1]);
     }
     uint16_t *slot = name ? slot_of(h, &f->columns, name) : NULL;
-    mt_rc rc =
-        name ? mt__name_list_add(&f->columns, name, strlen(name), err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    mt_rc rc = name ? mt__name_list_add(&f->columns, name, strlen(name), err) : mt_no_memory(err, "a name");
     if (!rc) *slot = (uint16_t)f->columns.n;
     mt_free(base);
     mt_free(name);
@@ -207,7 +206,7 @@ static mt_rc make_keys(csv_file *f, mt_err *err)
         f->header[i] = (mt_pair){ .key = mt_arena_strndup(f->src->keep, f->columns.items[i], n), .key_n = n };
         if (!f->header[i].key) f->header = NULL;
     }
-    return f->header ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no memory for the column names", f->src->path);
+    return f->header ? MT_OK : mt_no_memory(err, "the column names of %s", f->src->path);
 }
 
 static mt_rc read_header(csv_file *f, mt_err *err)
@@ -218,7 +217,7 @@ static mt_rc read_header(csv_file *f, mt_err *err)
     mt_arena scratch = { 0 };
     const char *trouble;
     header_names *names = mt_calloc(1, sizeof *names);
-    if (!names) return mt_fail(err, MT_ENOMEM, "%s: no memory for the column names", f->src->path);
+    if (!names) return mt_no_memory(err, "the column names of %s", f->src->path);
     mt_rc rc = read_row(f, &scratch, &trouble, err);
     if (!rc && trouble) rc = mt_fail(err, MT_EFORMAT, "%s, header: %s", f->src->path, trouble);
     if (!rc && f->n_fields > MAX_COLUMNS)
@@ -252,7 +251,7 @@ static mt_rc open_csv(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     csv_file *f = mt_calloc(1, sizeof *f);
-    if (!f) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", src->path);
+    if (!f) return mt_no_memory(err, "reading %s", src->path);
     *f = (csv_file){ .src = src, .p = (const char *)src->data, .line = 1, .delimiter = choose_delimiter(src) };
     f->end = f->p + src->size;
     mt_rc rc = read_header(f, err);

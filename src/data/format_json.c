@@ -292,7 +292,7 @@ static mt_rc peek_columns(json_file *f, mt_arena *scratch, mt_err *err)
     mt_record_place where = { 0 };
     mt_rc rc = next(f, scratch, &v, &where, NULL);
     f->at = start;
-    if (rc == MT_ENOMEM) return mt_fail(err, rc, "%s: no memory for the first record", f->src->path);
+    if (rc == MT_ENOMEM) return mt_no_memory(err, "the first record of %s", f->src->path);
     if (rc || where.state != MT_RECORD_OK) return MT_OK;
     for (size_t i = 0; i < v.map.n; i++) MT_TRY(mt__name_list_add(&f->columns, v.map.pairs[i].key, v.map.pairs[i].key_n, err));
     return MT_OK;
@@ -311,7 +311,7 @@ static mt_rc open_json(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     json_file *f = mt_calloc(1, sizeof *f);
-    if (!f) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", src->path);
+    if (!f) return mt_no_memory(err, "reading %s", src->path);
     f->src = src;
     f->parser.max_values = MAX_VALUES;
     f->end = (const char *)src->data + src->size;

@@ -39,8 +39,6 @@ static mt_rc read_value(row *r, const pq_node *node, mt_value *out);
 
 static bool recognise(const uint8_t *data, size_t size) { return size >= 4 && memcmp(data, "PAR1", 4) == 0; }
 
-static mt_rc no_memory(const row *r) { return mt_fail(r->err, MT_ENOMEM, "%s: no memory for a record", r->f->src->path); }
-
 /* The leaf's column with its current entry at hand. */
 static mt_rc peek(row *r, size_t leaf, pq_column **out)
 {
@@ -91,7 +89,7 @@ static mt_rc cell_value(row *r, const pq_node *leaf, const pq_cell *cell, mt_val
         ok = mt__scalar_from_bytes(out, &leaf->scalar, cell->bytes.p, cell->bytes.n, false, r->arena, &trouble);
     }
     if (trouble && !r->trouble) r->trouble = trouble, r->trouble_column = leaf->name;
-    return ok ? MT_OK : no_memory(r);
+    return ok ? MT_OK : mt_no_memory(r->err, "a record of %s", r->f->src->path);
 }
 
 static mt_rc read_leaf(row *r, const pq_node *node, pq_column *c, mt_value *out)
@@ -104,7 +102,7 @@ static mt_rc read_leaf(row *r, const pq_node *node, pq_column *c, mt_value *out)
 static mt_rc read_struct(row *r, const pq_node *node, mt_value *out)
 {
     mt_pair *pairs = mt_arena_calloc(r->arena, node->n_children, sizeof *pairs);
-    if (!pairs) return no_memory(r);
+    if (!pairs) return mt_no_memory(r->err, "a record of %s", r->f->src->path);
     size_t n = 0;
     for (size_t i = 0; i < node->n_children; i++) {
         const pq_node *child = &node->children[i];
@@ -123,7 +121,7 @@ static mt_rc push(row *r, const mt_value *v)
 {
     parquet_file *f = r->f;
     if (f->n_stack == f->cap_stack && mt_grow(&f->stack, &f->cap_stack, f->n_stack + 1, sizeof *f->stack, NULL))
-        return no_memory(r);
+        return mt_no_memory(r->err, "a record of %s", r->f->src->path);
     f->stack[f->n_stack++] = *v;
     return MT_OK;
 }
@@ -143,7 +141,7 @@ static mt_rc finish_list(row *r, size_t base, mt_value *out)
 {
     size_t n = r->f->n_stack - base;
     mt_value *items = mt_arena_alloc(r->arena, n * sizeof *items);
-    if (!items) return no_memory(r);
+    if (!items) return mt_no_memory(r->err, "a record of %s", r->f->src->path);
     if (n) memcpy(items, r->f->stack + base, n * sizeof *items);
     *out = (mt_value){ .type = MT_VALUE_LIST };
     out->list.items = items;
@@ -154,7 +152,9 @@ static mt_rc finish_list(row *r, size_t base, mt_value *out)
 static mt_rc finish_map(row *r, size_t base, mt_value *out)
 {
     size_t n = (r->f->n_stack - base) / 2;
-    return mt__map_from_items(out, n ? r->f->stack + base : NULL, n, r->arena) ? MT_OK : no_memory(r);
+    return mt__map_from_items(out, n ? r->f->stack + base : NULL, n, r->arena)
+               ? MT_OK
+               : mt_no_memory(r->err, "a record of %s", r->f->src->path);
 }
 
 static mt_rc read_items(row *r, const pq_node *node, mt_value *out)
@@ -191,7 +191,7 @@ static mt_rc read_value(row *r, const pq_node *node, mt_value *out)
 static mt_rc open_column(parquet_file *f, size_t leaf, const pq_chunk *chunk, mt_err *err)
 {
     if (!f->columns[leaf]) f->columns[leaf] = mt_calloc(1, sizeof *f->columns[leaf]);
-    if (!f->columns[leaf]) return mt_fail(err, MT_ENOMEM, "%s: no memory for a column", f->src->path);
+    if (!f->columns[leaf]) return mt_no_memory(err, "a column of %s", f->src->path);
     return mt__pq_column_start(f->columns[leaf], f->src, f->schema.leaves[leaf], chunk, err);
 }
 
@@ -272,7 +272,7 @@ static mt_rc load(parquet_file *f, mt_err *err)
     MT_TRY(mt__pq_footer_read(&f->footer, f->src, err));
     MT_TRY(mt__pq_schema_build(&f->schema, &f->footer, f->src, f->src->keep, err));
     f->columns = mt_calloc(f->schema.n_leaves, sizeof *f->columns);
-    if (!f->columns) return mt_fail(err, MT_ENOMEM, "%s: no memory for its columns", f->src->path);
+    if (!f->columns) return mt_no_memory(err, "the columns of %s", f->src->path);
     for (size_t i = 0; i < f->schema.root.n_children; i++)
         MT_TRY(mt__name_list_add(&f->names, f->schema.root.children[i].name, f->schema.root.children[i].name_n, err));
     return MT_OK;
@@ -282,7 +282,7 @@ static mt_rc open_parquet(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     parquet_file *f = mt_calloc(1, sizeof *f);
-    if (!f) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", src->path);
+    if (!f) return mt_no_memory(err, "reading %s", src->path);
     f->src = src;
     mt_rc rc = load(f, err);
     if (rc) {

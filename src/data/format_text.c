@@ -78,7 +78,7 @@ static mt_rc next(void *reader, mt_arena *arena, mt_value *out, mt_record_place 
         return mt__record_bad(where);
     }
     mt_pair *pair = mt_arena_calloc(arena, 1, sizeof *pair);
-    if (!pair) return mt_fail(err, MT_ENOMEM, "%s: no memory for a record", f->src->path);
+    if (!pair) return mt_no_memory(err, "a record of %s", f->src->path);
     *pair = (mt_pair){ .key = "text", .key_n = 4, .value = { .type = MT_VALUE_STR } };
     pair->value.str.s = text.s;
     pair->value.str.n = text.n;
@@ -100,7 +100,7 @@ static mt_rc open_text(void **out, const mt_record_bytes *src, mt_err *err)
 {
     *out = NULL;
     text_file *f = mt_calloc(1, sizeof *f);
-    if (!f) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", src->path);
+    if (!f) return mt_no_memory(err, "reading %s", src->path);
     *f = (text_file){ .src = src, .p = (const char *)src->data, .line = 1 };
     f->end = f->p + src->size;
     if (src->size >= 3 && memcmp(f->p, "\xef\xbb\xbf", 3) == 0) f->p += 3;

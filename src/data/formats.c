@@ -113,7 +113,7 @@ mt_rc mt__name_list_add(mt_name_list *names, const char *s, size_t n, mt_err *er
 {
     MT_TRY(mt_grow(&names->items, &names->cap, names->n + 1, sizeof *names->items, err));
     char *copy = mt_strndup(s, n);
-    if (!copy) return mt_fail(err, MT_ENOMEM, "no host memory for a list of names");
+    if (!copy) return mt_no_memory(err, "a list of names");
     names->items[names->n++] = copy;
     return MT_OK;
 }

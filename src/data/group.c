@@ -3,7 +3,7 @@
 mt_rc mt__group_init(mt__group *g, mt_store *const *stores, size_t n, mt_err *err)
 {
     *g = (mt__group){ .stores = stores, .n = n, .sets = mt_calloc(n, sizeof *g->sets) };
-    if (!g->sets) return mt_fail(err, MT_ENOMEM, "no host memory for %zu datasets", n);
+    if (!g->sets) return mt_no_memory(err, "%zu datasets", n);
     for (size_t d = 0; d < n; d++) MT_TRY(mt_subset_init(&g->sets[d], mt_store_samples(stores[d]), err));
     return MT_OK;
 }
@@ -11,7 +11,7 @@ mt_rc mt__group_init(mt__group *g, mt_store *const *stores, size_t n, mt_err *er
 mt_rc mt__group_order(mt__group *g, mt_mix_strategy strategy, const double *probs, bool shuffle, uint64_t seed, mt_err *err)
 {
     int64_t *sizes = mt_calloc(g->n, sizeof *sizes);
-    if (!sizes) return mt_fail(err, MT_ENOMEM, "no host memory for %zu datasets", g->n);
+    if (!sizes) return mt_no_memory(err, "%zu datasets", g->n);
     for (size_t d = 0; d < g->n; d++) {
         mt_subset_count(&g->sets[d]);
         sizes[d] = g->sets[d].n_in;
@@ -95,7 +95,7 @@ mt_rc mt__group_most_tokens(const mt__group *g, int64_t per, int64_t *out, mt_er
     *out = longest * left;
     if (g->mix.strategy == MT_MIX_OVER) return MT_OK; /* a sample may come several times */
     int64_t *counts = mt_calloc((size_t)longest + 1, sizeof *counts);
-    if (!counts) return mt_fail(err, MT_ENOMEM, "no host memory to measure the samples");
+    if (!counts) return mt_no_memory(err, "measuring the samples");
     count_lengths(g, counts);
     *out = 0;
     for (int64_t n = longest; n > 0 && left > 0; n--) {

@@ -76,7 +76,7 @@ static mt_rc trains(const mt_store *s, int32_t id, bool *out, mt_err *err)
 {
     size_t longest = (size_t)mt_store_counted(s)->longest;
     int32_t *ids = mt_calloc(longest + 1, sizeof *ids), *labels = mt_calloc(longest + 1, sizeof *labels);
-    mt_rc rc = ids && labels ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to look at the samples");
+    mt_rc rc = ids && labels ? MT_OK : mt_no_memory(err, "looking at the samples");
     *out = false;
     for (int64_t i = 0; !rc && !*out && i < mt_store_samples(s); i++) {
         rc = mt_store_read(s, i, ids, labels, err);

@@ -9,7 +9,7 @@
 mt_rc mt__map_start(const mt_chat_reader *r, mt__map_maker *m, size_t room)
 {
     *m = (mt__map_maker){ .pairs = mt_arena_calloc(r->a, room, sizeof *m->pairs) };
-    return m->pairs ? MT_OK : mt_fail(r->err, MT_ENOMEM, "no host memory for a record");
+    return m->pairs ? MT_OK : mt_no_memory(r->err, "a record");
 }
 
 void mt__map_put(mt__map_maker *m, const char *key, mt_value v)
@@ -44,13 +44,13 @@ static mt_rc make_id(const mt_chat_reader *r, const mt_value *function, size_t i
     static const char digits[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
     mt_str s = { 0 };
     mt_value_write_json(&s, function);
-    if (!mt_str_ok(&s)) return mt_fail(r->err, MT_ENOMEM, "no host memory for a record");
+    if (!mt_str_ok(&s)) return mt_no_memory(r->err, "a record");
     uint64_t h = mt_hash(s.s, s.n, i);
     mt_str_free(&s);
     char id[9];
     for (size_t k = 0; k < sizeof id; k++, h /= 62) id[k] = digits[h % 62];
     *out = mt_value_str(r->a, id, sizeof id);
-    return out->type == MT_VALUE_STR ? MT_OK : mt_fail(r->err, MT_ENOMEM, "no host memory for a record");
+    return out->type == MT_VALUE_STR ? MT_OK : mt_no_memory(r->err, "a record");
 }
 
 /* JSON text of arguments: the record's own where it has one. */
@@ -65,7 +65,7 @@ static mt_rc as_text(const mt_chat_reader *r, const mt_value *given, mt_value *a
     *args = mt_value_str(r->a, s.n ? s.s : "", s.n);
     bool ok = mt_str_ok(&s) && args->type == MT_VALUE_STR;
     mt_str_free(&s);
-    return ok ? MT_OK : mt_fail(r->err, MT_ENOMEM, "no host memory for a record");
+    return ok ? MT_OK : mt_no_memory(r->err, "a record");
 }
 
 static mt_rc one_call(const mt_chat_reader *r, const mt_value *given, size_t i, mt_value *out)
@@ -109,7 +109,7 @@ static mt_rc map_list(const mt_chat_reader *r, const mt_value *v,
     const mt_value *from = v->type == MT_VALUE_LIST ? v->list.items : v;
     size_t n = v->type == MT_VALUE_LIST ? v->list.n : 1;
     mt_value *items = mt_arena_calloc(r->a, n, sizeof *items);
-    if (!items) return mt_fail(r->err, MT_ENOMEM, "no host memory for a record");
+    if (!items) return mt_no_memory(r->err, "a record");
     for (size_t i = 0; i < n; i++) MT_TRY(each(r, &from[i], i, &items[i]));
     *out = (mt_value){ .type = MT_VALUE_LIST };
     out->list.items = items;

@@ -15,8 +15,6 @@ typedef struct reader {
     mt_value system; /* a string; empty: none */
 } reader;
 
-static mt_rc no_memory(const reader *r) { return mt_fail(r->base.err, MT_ENOMEM, "no host memory for a record"); }
-
 static bool present(const mt_value *v) { return v && v->type != MT_VALUE_NULL; }
 static bool given(const char *s) { return s && *s; }
 
@@ -45,7 +43,7 @@ static mt_rc read_content(const reader *r, const mt_value *v, mt_reason why, con
             rc = mt__chat_bad(&r->base, why, "part %zu of %s has no text", i + 1, what);
     }
     if (!rc) *out = mt_value_str(r->base.a, joined.n ? joined.s : "", joined.n);
-    if (!rc && (!mt_str_ok(&joined) || out->type != MT_VALUE_STR)) rc = no_memory(r);
+    if (!rc && (!mt_str_ok(&joined) || out->type != MT_VALUE_STR)) rc = mt_no_memory(r->base.err, "a record");
     mt_str_free(&joined);
     return rc;
 }
@@ -63,7 +61,7 @@ static mt_rc make_room(reader *r, size_t n)
 {
     r->cap = n + 1; /* and the system turn */
     r->chat->items = mt_arena_calloc(r->base.a, r->cap, sizeof *r->chat->items);
-    return r->chat->items ? MT_OK : no_memory(r);
+    return r->chat->items ? MT_OK : mt_no_memory(r->base.err, "a record");
 }
 
 /* "role" or the tag of the layout, as a role; a function tag is an answer made of calls. */
@@ -213,7 +211,7 @@ static mt_rc join_query(const reader *r, const mt_value *prompt, const mt_value 
         return MT_OK;
     }
     char *s = mt_arena_alloc(r->base.a, prompt->str.n + q.str.n + 2);
-    if (!s) return no_memory(r);
+    if (!s) return mt_no_memory(r->base.err, "a record");
     memcpy(s, prompt->str.s, prompt->str.n);
     s[prompt->str.n] = '\n';
     memcpy(s + prompt->str.n + 1, q.str.s, q.str.n);
@@ -278,7 +276,7 @@ static mt_rc join(const reader *r, const mt_value *a, const mt_value *b, mt_valu
 {
     size_t n = a->str.n + b->str.n + 2;
     char *s = mt_arena_alloc(r->base.a, n);
-    if (!s) return no_memory(r);
+    if (!s) return mt_no_memory(r->base.err, "a record");
     memcpy(s, a->str.s, a->str.n);
     memcpy(s + a->str.n, "\n\n", 2);
     memcpy(s + a->str.n + 2, b->str.s, b->str.n);
@@ -298,7 +296,7 @@ static mt_rc merge(const reader *r, mt_message *a, const mt_message *b)
     else if (b->calls.type == MT_VALUE_LIST) {
         size_t n = a->calls.list.n + b->calls.list.n;
         mt_value *items = mt_arena_calloc(r->base.a, n, sizeof *items);
-        if (!items) return no_memory(r);
+        if (!items) return mt_no_memory(r->base.err, "a record");
         memcpy(items, a->calls.list.items, a->calls.list.n * sizeof *items);
         memcpy(items + a->calls.list.n, b->calls.list.items, b->calls.list.n * sizeof *items);
         a->calls.list.items = items;
@@ -416,7 +414,7 @@ static mt_rc make_maps(const reader *r)
 {
     mt_chat *c = r->chat;
     mt_value *maps = mt_arena_calloc(r->base.a, c->n, sizeof *maps);
-    if (!maps) return no_memory(r);
+    if (!maps) return mt_no_memory(r->base.err, "a record");
     for (size_t i = 0; i < c->n; i++) MT_TRY(make_map(r, &c->items[i], &maps[i]));
     c->maps = maps;
     return MT_OK;

@@ -17,7 +17,7 @@ static mt_rc sum_probs(mt_mix *m, const double *probs, mt_err *err)
 {
     double sum = 0;
     m->upto = mt_calloc(m->n_sets, sizeof *m->upto);
-    if (!m->upto) return mt_fail(err, MT_ENOMEM, "no host memory to mix %zu datasets", m->n_sets);
+    if (!m->upto) return mt_no_memory(err, "mixing %zu datasets", m->n_sets);
     for (size_t d = 0; d < m->n_sets; d++) {
         if (!(probs[d] > 0))
             return mt_fail(err, MT_EINVAL, "interleave_probs: every dataset needs a chance above 0, number %zu has %g", d + 1,
@@ -33,7 +33,7 @@ static mt_rc draw_all(mt_mix *m, mt_err *err)
 {
     size_t n_out = 0, enough = m->strategy == MT_MIX_UNDER ? 1 : m->n_sets;
     int64_t *count = mt_calloc(m->n_sets, sizeof *count), i = 0;
-    mt_rc rc = count ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to mix %zu datasets", m->n_sets);
+    mt_rc rc = count ? MT_OK : mt_no_memory(err, "mixing %zu datasets", m->n_sets);
     for (; !rc && n_out < enough; i++) {
         if (i % MT_MIX_STRIDE == 0) {
             rc = mt_grow(&m->counts, &m->cap_counts, m->n_counts + m->n_sets, sizeof *m->counts, err);
@@ -71,7 +71,7 @@ mt_rc mt_mix_init(mt_mix *m, mt_mix_strategy strategy, const int64_t *sizes, con
 {
     *m = (mt_mix){ .strategy = strategy, .n_sets = n_sets, .seed = seed };
     m->sizes = mt_calloc(n_sets, sizeof *m->sizes);
-    mt_rc rc = m->sizes ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to mix %zu datasets", n_sets);
+    mt_rc rc = m->sizes ? MT_OK : mt_no_memory(err, "mixing %zu datasets", n_sets);
     if (!rc) memcpy(m->sizes, sizes, n_sets * sizeof *sizes);
     if (!rc && probs && strategy != MT_MIX_CONCAT) rc = sum_probs(m, probs, err);
     if (!rc) rc = count_places(m, err);

@@ -185,7 +185,7 @@ static mt_rc allocate(mt_packing *p, mt_err *err)
     p->n_kept = mt_max_i64(1, mt_min_i64(p->n_windows, KEPT_SAMPLES / p->window_size));
     p->kept = mt_calloc((size_t)p->n_kept, sizeof *p->kept);
     if (!p->rows_before || !p->work || !p->room || !p->next || !p->by_room || !p->some || !p->some_64 || !p->kept)
-        return mt_fail(err, MT_ENOMEM, "no host memory to pack %lld samples", (long long)p->n);
+        return mt_no_memory(err, "packing %lld samples", (long long)p->n);
     memset(p->by_room, 0xff, rooms * sizeof *p->by_room);
     for (int64_t k = 0; k < p->n_kept; k++) p->kept[k].number = -1;
     return MT_OK;
@@ -206,7 +206,7 @@ mt_rc mt_packing_create(mt_packing **out, int64_t n, int64_t row_tokens, mt_leng
 {
     *out = NULL;
     mt_packing *p = mt_calloc(1, sizeof *p);
-    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory to pack %lld samples", (long long)n);
+    if (!p) return mt_no_memory(err, "packing %lld samples", (long long)n);
     p->n = n;
     p->row_tokens = row_tokens;
     p->length = length;

@@ -113,8 +113,7 @@ static mt_rc unpack(pq_column *c, const uint8_t *in, size_t n, bool compressed, 
     }
     if (whole == 0) return *out = in, MT_OK;
     if (!mt__codec_can_unpack(c->codec, n, whole)) return bad(c, err, "a page that would unpack to more than its bytes can hold");
-    if (mt_grow(buffer, cap, whole, 1, NULL))
-        return mt_fail(err, MT_ENOMEM, "%s: no memory for a page of %zu bytes", c->src->path, whole);
+    if (mt_grow(buffer, cap, whole, 1, NULL)) return mt_no_memory(err, "a page of %s", c->src->path);
     if (mt__decompress(c->codec, in, n, *buffer, whole, err))
         return mt_note(err, "%s: column \"%s\"", c->src->path, c->leaf->name);
     *out = *buffer;

@@ -195,18 +195,13 @@ static mt_rc check_chunk(pq_chunk *out, const chunk_facts *c, const mt_record_by
     return MT_OK;
 }
 
-static mt_rc no_memory(const mt_record_bytes *src, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "%s: no memory for the file's description", src->path);
-}
-
 static mt_rc read_chunks(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, pq_group *g, const mt_record_bytes *src,
                          mt_err *err)
 {
     int type;
     size_t n = mt__thrift_list(t, f, &type);
     g->chunks = mt_arena_calloc(&m->arena, n, sizeof *g->chunks);
-    if (!g->chunks) return no_memory(src, err);
+    if (!g->chunks) return mt_no_memory(err, "the description of %s", src->path);
     for (; g->n_chunks < n && type == MT_THRIFT_STRUCT && !t->failed; g->n_chunks++) {
         chunk_facts facts;
         read_chunk_facts(t, &facts);
@@ -221,7 +216,7 @@ static mt_rc read_groups(mt_thrift *t, const mt_thrift_field *f, pq_footer *m, c
     int type;
     size_t n = mt__thrift_list(t, f, &type);
     m->groups = mt_arena_calloc(&m->arena, n, sizeof *m->groups);
-    if (!m->groups) return no_memory(src, err);
+    if (!m->groups) return mt_no_memory(err, "the description of %s", src->path);
     for (; m->n_groups < n && type == MT_THRIFT_STRUCT && !t->failed; m->n_groups++) {
         pq_group *g = &m->groups[m->n_groups];
         mt_thrift_field in = { 0 };
@@ -244,10 +239,10 @@ static mt_rc read_elements(mt_thrift *t, const mt_thrift_field *f, pq_footer *m,
     int type;
     size_t n = mt__thrift_list(t, f, &type);
     m->elements = mt_arena_calloc(&m->arena, n, sizeof *m->elements);
-    if (!m->elements) return no_memory(src, err);
+    if (!m->elements) return mt_no_memory(err, "the description of %s", src->path);
     for (; m->n_elements < n && type == MT_THRIFT_STRUCT && !t->failed; m->n_elements++)
         read_element(t, m, &m->elements[m->n_elements]);
-    return m->no_memory ? no_memory(src, err) : MT_OK;
+    return m->no_memory ? mt_no_memory(err, "the description of %s", src->path) : MT_OK;
 }
 
 static mt_rc read_footer(mt_thrift *t, pq_footer *m, const mt_record_bytes *src, mt_err *err)

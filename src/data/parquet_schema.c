@@ -32,8 +32,6 @@ static mt_rc bad(const builder *b, const char *message)
     return mt_fail(b->err, MT_EFORMAT, "%s: Parquet schema: %s", b->src->path, message);
 }
 
-static mt_rc no_memory(const builder *b) { return mt_fail(b->err, MT_ENOMEM, "%s: no memory for the schema", b->src->path); }
-
 static mt_rc build(builder *b, pq_node *out, levels at);
 
 /* Levels inside a value of this repetition; the null, if it can be one, is the level below. */
@@ -108,7 +106,7 @@ static mt_rc build_fields(builder *b, const pq_element *e, pq_node *out, levels 
     out->n_children = (size_t)e->n_children;
     b->n_promised += out->n_children;
     out->children = mt_arena_calloc(b->arena, out->n_children, sizeof *out->children);
-    if (!out->children) return no_memory(b);
+    if (!out->children) return mt_no_memory(b->err, "the schema of %s", b->src->path);
     for (size_t i = 0; i < out->n_children; i++) MT_TRY(build(b, &out->children[i], in));
     return MT_OK;
 }
@@ -127,7 +125,7 @@ static mt_rc name_node(builder *b, pq_node *out, const char *name)
     out->name_n = strlen(name);
     if (!mt_utf8_valid(name, out->name_n, NULL)) return bad(b, "a column name that is not UTF-8");
     out->name = mt_arena_strndup(b->arena, name, out->name_n); /* the footer's copy does not live as long */
-    return out->name ? MT_OK : no_memory(b);
+    return out->name ? MT_OK : mt_no_memory(b->err, "the schema of %s", b->src->path);
 }
 
 /* The value of one element, its repetition already accounted for in `in`. */
@@ -158,7 +156,7 @@ static mt_rc build_list(builder *b, const pq_element *e, pq_node *out, levels in
     out->rep_item = inside.rep;
     out->n_children = 1;
     out->children = mt_arena_calloc(b->arena, 1, sizeof *out->children);
-    if (!out->children) return no_memory(b);
+    if (!out->children) return mt_no_memory(b->err, "the schema of %s", b->src->path);
     if (is_item_itself(repeated, e->name)) return build_item(b, repeated, out->children, inside);
     return build(b, out->children, inside);
 }
@@ -172,7 +170,7 @@ static mt_rc build_map(builder *b, pq_node *out, levels in)
     out->rep_item = inside.rep;
     out->n_children = 2;
     out->children = mt_arena_calloc(b->arena, 2, sizeof *out->children);
-    if (!out->children) return no_memory(b);
+    if (!out->children) return mt_no_memory(b->err, "the schema of %s", b->src->path);
     MT_TRY(build(b, &out->children[0], inside));
     return build(b, &out->children[1], inside);
 }
@@ -201,7 +199,7 @@ static mt_rc build_bare_repeated(builder *b, const pq_element *e, pq_node *out, 
     out->rep_item = inside.rep;
     out->n_children = 1;
     out->children = mt_arena_calloc(b->arena, 1, sizeof *out->children);
-    if (!out->children) return no_memory(b);
+    if (!out->children) return mt_no_memory(b->err, "the schema of %s", b->src->path);
     return build_item(b, e, out->children, inside);
 }
 

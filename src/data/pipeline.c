@@ -89,8 +89,6 @@ static const mt_source_api api = { .info = info, .step = step, .eval = eval, .cl
 
 /* -- opening --------------------------------------------------------------------------------------- */
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the data pipeline"); }
-
 static mt_rc open_store(mt_pipeline *p, size_t i, const mt_pipeline_part *part, const mt_pipeline_options *o, mt_err *err)
 {
     bool built;
@@ -108,7 +106,7 @@ static mt_rc open_store(mt_pipeline *p, size_t i, const mt_pipeline_part *part, 
                          .stop = o->stop,
                          .max_bytes = o->cache_bytes };
     p->names[i] = mt_strdup(part->name);
-    if (!p->names[i]) return no_memory(err);
+    if (!p->names[i]) return mt_no_memory(err, "the data pipeline");
     mt_rc rc = mt_cache_open(&p->stores[i], o->cache_dir, &job, &built, err);
     if (rc) return mt_note(err, "dataset %s", part->name);
     p->built |= built;
@@ -134,7 +132,7 @@ static mt_rc open_stores(mt_pipeline *p, const mt_pipeline_options *o, mt_err *e
     p->n_stores = o->n_train + o->n_eval;
     p->stores = mt_calloc(p->n_stores, sizeof *p->stores);
     p->names = mt_calloc(p->n_stores, sizeof *p->names);
-    if (!p->stores || !p->names) return no_memory(err);
+    if (!p->stores || !p->names) return mt_no_memory(err, "the data pipeline");
     for (size_t i = 0; i < p->n_stores; i++)
         MT_TRY(open_store(p, i, i < o->n_train ? &o->train[i] : &o->eval[i - o->n_train], o, err));
     return p->built ? trim_cache(o, err) : MT_OK;
@@ -248,14 +246,14 @@ static mt_rc measure(mt_pipeline *p, mt_err *err)
     i->fingerprint_of_all = fingerprint(p, p->n_stores);
     p->ids = mt_calloc((size_t)i->longest + 1, sizeof *p->ids);
     p->labels = mt_calloc((size_t)i->longest + 1, sizeof *p->labels);
-    return p->ids && p->labels ? MT_OK : no_memory(err);
+    return p->ids && p->labels ? MT_OK : mt_no_memory(err, "the data pipeline");
 }
 
 mt_rc mt_pipeline_open(mt_pipeline **out, const mt_pipeline_options *o, mt_err *err)
 {
     *out = NULL;
     mt_pipeline *p = mt_calloc(1, sizeof *p);
-    if (!p) return no_memory(err);
+    if (!p) return mt_no_memory(err, "the data pipeline");
     p->base.api = &api;
     p->vocab = o->vocab;
     p->per = o->samples_per_step;

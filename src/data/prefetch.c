@@ -140,7 +140,7 @@ mt_rc mt_prefetch_open(mt_source **out, mt_source *inner, mt_err *err)
 {
     *out = NULL;
     prefetch *p = mt_calloc(1, sizeof *p);
-    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory to prepare steps ahead");
+    if (!p) return mt_no_memory(err, "preparing steps ahead");
     *p = (prefetch){ .base = { &api }, .inner = inner, .wanted = NOTHING, .busy_with = NOTHING, .ready = NOTHING };
     pthread_mutex_init(&p->inner_lock, NULL);
     mt_watch_init(&p->watch);

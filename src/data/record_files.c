@@ -23,7 +23,7 @@ static int compare_names(const void *a, const void *b) { return strcmp(*(const c
 static mt_rc add_joined(mt_name_list *out, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!path) return mt_no_memory(err, "a path");
     mt_rc rc = mt__name_list_add(out, path, strlen(path), err);
     mt_free(path);
     return rc;
@@ -32,7 +32,7 @@ static mt_rc add_joined(mt_name_list *out, const char *dir, const char *name, mt
 static mt_rc has_file(bool *out, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!path) return mt_no_memory(err, "a path");
     *out = mt_file_exists(path);
     mt_free(path);
     return MT_OK;
@@ -41,7 +41,7 @@ static mt_rc has_file(bool *out, const char *dir, const char *name, mt_err *err)
 static mt_rc read_json_in(json_t **out, const char *dir, const char *name, mt_err *err)
 {
     char *path = mt_path_join(dir, name);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!path) return mt_no_memory(err, "a path");
     mt_rc rc = mt_json_read(out, path, err);
     mt_free(path);
     return rc;
@@ -89,7 +89,7 @@ static mt_rc list_saved_split(mt_name_list *out, const char *dir, const char *sp
     json_decref(dict);
     if (rc) return rc;
     char *sub = mt_path_join(dir, split);
-    rc = sub ? list_saved(out, sub, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    rc = sub ? list_saved(out, sub, err) : mt_no_memory(err, "a path");
     mt_free(sub);
     return rc;
 }
@@ -113,7 +113,7 @@ static mt_rc walk(mt_name_list *out, const char *dir, int depth, mt_err *err)
         if (e->d_name[0] == '.' || is_description(e->d_name)) continue;
         char *path = mt_path_join(dir, e->d_name);
         if (!path)
-            rc = mt_fail(err, MT_ENOMEM, "no host memory for a path");
+            rc = mt_no_memory(err, "a path");
         else if (mt_dir_exists(path))
             rc = depth < MAX_FOLDER_DEPTH ? walk(out, path, depth + 1, err) : MT_OK;
         else if (mt__format_by_extension(path))
@@ -234,7 +234,7 @@ static mt_rc find_place(place *out, const char *path, size_t index, mt_err *err)
     const char *name = mt_path_base(path);
     struct stat st;
     char *folder = mt_strndup(path, (size_t)(name - path));
-    if (!folder) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!folder) return mt_no_memory(err, "a path");
     mt_rc rc = stat(folder, &st) ? mt_fail_errno(err, MT_EIO, "%s", folder) : MT_OK;
     mt_free(folder);
     if (!rc) *out = (place){ st.st_dev, st.st_ino, name, strlen(path), index };
@@ -252,7 +252,7 @@ static bool is_some(const char *path, const void *arg)
 static mt_rc drop_repeated(mt_name_list *files, mt_err *err)
 {
     place *places = mt_calloc(files->n, sizeof *places);
-    mt_rc rc = places ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a list of files");
+    mt_rc rc = places ? MT_OK : mt_no_memory(err, "a list of files");
     for (size_t i = 0; !rc && i < files->n; i++) rc = find_place(&places[i], files->items[i], i, err);
     if (!rc) qsort(places, files->n, sizeof *places, compare_paths_to);
     for (size_t i = files->n; !rc && i-- > 1;) { /* from the end: names are compared before they are freed */
@@ -290,7 +290,7 @@ static mt_rc list_glob(mt_name_list *out, const char *pattern, mt_err *err)
         if (mt_file_exists(g.gl_pathv[i])) rc = mt__name_list_add(out, g.gl_pathv[i], strlen(g.gl_pathv[i]), err);
     globfree(&g);
     if (rc) return rc;
-    if (got == GLOB_NOSPACE) return mt_fail(err, MT_ENOMEM, "no host memory for the files of %s", pattern);
+    if (got == GLOB_NOSPACE) return mt_no_memory(err, "the files of %s", pattern);
     if (out->n == 0) return mt_fail(err, MT_ENOENT, "no file fits the pattern %s", pattern);
     qsort(out->items, out->n, sizeof *out->items, compare_names);
     return MT_OK;
@@ -313,7 +313,7 @@ static mt_rc list_folder(mt_name_list *out, const char *dir, const mt_records_op
     const char *subset = opt->subset && *opt->subset ? opt->subset : NULL;
     if (!subset) return list_in(out, dir, opt->split, NULL, err);
     char *sub = mt_path_join(dir, subset);
-    if (!sub) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!sub) return mt_no_memory(err, "a path");
     mt_rc rc = mt_dir_exists(sub) ? list_in(out, sub, opt->split, NULL, err) : list_in(out, dir, opt->split, subset, err);
     mt_free(sub);
     return rc;

@@ -82,7 +82,7 @@ static mt_rc open_at(const mt_records *r, size_t i, open_file **out, mt_err *err
     const char *path = r->files.items[i];
     *out = NULL;
     open_file *f = mt_calloc(1, sizeof *f);
-    if (!f) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    if (!f) return mt_no_memory(err, "opening %s", path);
     const mt_format *format = NULL;
     mt_rc rc = map_file(f, path, r->given, err);
     if (rc) goto fail;
@@ -108,7 +108,7 @@ static mt_rc open_records(mt_records **out, const char *path, const mt_record_by
 {
     *out = NULL;
     mt_records *r = mt_calloc(1, sizeof *r);
-    if (!r) return mt_fail(err, MT_ENOMEM, "no host memory to read %s", path);
+    if (!r) return mt_no_memory(err, "reading %s", path);
     if (opt) r->opt = *opt;
     if (given) r->given_bytes = *given, r->given = &r->given_bytes;
     mt_rc rc = mt_split_spec_parse(&r->split, r->opt.split, err);
@@ -191,7 +191,7 @@ static mt_rc next_in_file(open_file *f, mt_arena *arena, mt_value *out, mt_recor
 static mt_rc copy_record(mt_value *v, mt_arena *arena, const mt_record_place *where, mt_err *err)
 {
     mt_value lent = *v;
-    return mt_value_copy(v, arena, &lent) ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no memory for a record", where->file);
+    return mt_value_copy(v, arena, &lent) ? MT_OK : mt_no_memory(err, "a record of %s", where->file);
 }
 
 static mt_rc next_record(mt_records *r, mt_arena *arena, mt_value *out, mt_record_place *where, mt_err *err)

@@ -19,19 +19,17 @@ struct mt_registry {
     char **names;
 };
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the dataset registry"); }
-
 /* ---- the file ---- */
 
 /* Copies of the names with a NUL: the document's keys need not have one. */
 static mt_rc index_names(mt_registry *r, mt_err *err)
 {
     r->names = mt_arena_calloc(&r->arena, r->info.map.n + 1, sizeof *r->names);
-    if (!r->names) return no_memory(err);
+    if (!r->names) return mt_no_memory(err, "the dataset registry");
     for (size_t i = 0; i < r->info.map.n; i++) {
         const mt_pair *p = &r->info.map.pairs[i];
         r->names[i] = mt_arena_strndup(&r->arena, p->key, p->key_n);
-        if (!r->names[i]) return no_memory(err);
+        if (!r->names[i]) return mt_no_memory(err, "the dataset registry");
         if (p->value.type != MT_VALUE_MAP)
             return mt_fail(err, MT_EFORMAT, "%s: \"%s\" should be an object that describes a dataset and is %s", info_name,
                            r->names[i], mt_value_type_name(&p->value));
@@ -43,7 +41,7 @@ static mt_rc fill(mt_registry *r, const char *text, size_t n, const char *dir, m
 {
     r->dir = mt_arena_strndup(&r->arena, dir, strlen(dir));
     char *kept = mt_arena_strndup(&r->arena, text, n); /* values may point into the text */
-    if (!r->dir || !kept) return no_memory(err);
+    if (!r->dir || !kept) return mt_no_memory(err, "the dataset registry");
     MT_TRY(mt_value_parse_json(&r->info, &r->arena, kept, n, NULL, info_name, err));
     if (r->info.type != MT_VALUE_MAP)
         return mt_fail(err, MT_EFORMAT, "%s: an object with a dataset under each name was expected, it is %s", info_name,
@@ -55,7 +53,7 @@ mt_rc mt_registry_parse(mt_registry **out, const char *text, size_t n, const cha
 {
     *out = NULL;
     mt_registry *r = mt_calloc(1, sizeof *r);
-    if (!r) return no_memory(err);
+    if (!r) return mt_no_memory(err, "the dataset registry");
     mt_rc rc = fill(r, text, n, dir, err);
     if (rc) {
         mt_registry_close(r);
@@ -76,7 +74,7 @@ static mt_rc open_in(mt_registry **out, const char *dir, bool *found, mt_err *er
 {
     char *path = mt_path_join(dir, info_name), *text = NULL;
     size_t n = 0;
-    if (!path) return no_memory(err);
+    if (!path) return mt_no_memory(err, "the dataset registry");
     *found = mt_file_exists(path);
     mt_rc rc = *found ? mt_file_read(&text, &n, path, MAX_FILE_BYTES, err) : MT_OK;
     if (!rc && *found) rc = mt_registry_parse(out, text, n, dir, err);
@@ -138,7 +136,7 @@ static mt_rc get_text(const entry_reader *e, const mt_value *from, const char *k
                        mt_value_type_name(v));
     if (!v->str.n) return MT_OK;
     *out = mt_arena_strndup(&e->r->arena, v->str.s, v->str.n);
-    return *out ? MT_OK : no_memory(err);
+    return *out ? MT_OK : mt_no_memory(err, "the dataset registry");
 }
 
 static bool is_true(const mt_value *v) { return v && ((v->type == MT_VALUE_BOOL && v->b) || (v->type == MT_VALUE_INT && v->i)); }
@@ -308,7 +306,7 @@ static const char *join(mt_registry *r, const char *a, const char *b)
 static mt_rc find_hub(const entry_reader *e, const char *url, const char *folder, mt_dataset_entry *out, mt_err *err)
 {
     const char *full = join(e->r, url, folder), *last = join(e->r, mt_path_base(url), folder);
-    if (!full || !last) return no_memory(err);
+    if (!full || !last) return mt_no_memory(err, "the dataset registry");
     out->path = path_exists(full) ? full : path_exists(last) ? last : NULL;
     out->hub = url;
     out->folder = folder;
@@ -326,7 +324,7 @@ static mt_rc find_files(const entry_reader *e, mt_dataset_entry *out, mt_err *er
     MT_TRY(get_text(e, e->map, "cloud_file_name", &cloud, err));
     MT_TRY(get_text(e, e->map, "script_url", &script, err));
     if (file) {
-        if (!(out->path = join(e->r, file, NULL))) return no_memory(err);
+        if (!(out->path = join(e->r, file, NULL))) return mt_no_memory(err, "the dataset registry");
         if (path_exists(out->path)) return MT_OK;
         if (!hf && !ms && !om)
             return mt_fail(err, MT_ENOENT,
@@ -371,7 +369,7 @@ mt_rc mt_registry_find(mt_registry *r, const char *name, mt_dataset_entry *out, 
     mt_formatting formatting;
     entry_reader e = { .r = r, .map = mt_value_get(&r->info, name) };
     if (!e.map) return unknown_dataset(r, name, err);
-    if (!(e.name = mt_arena_strndup(&r->arena, name, strlen(name)))) return no_memory(err);
+    if (!(e.name = mt_arena_strndup(&r->arena, name, strlen(name)))) return mt_no_memory(err, "the dataset registry");
     *out = (mt_dataset_entry){ .name = e.name };
     if (is_true(mt_value_get(e.map, "ranking")))
         return mt_fail(err, MT_EUNSUPPORTED,

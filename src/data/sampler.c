@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the samples of a record"); }
-
 const char *mt_reason_text(mt_reason r)
 {
     static const char *const texts[MT_REASONS] = {
@@ -25,10 +23,10 @@ mt_rc mt_sampler_scratch_create(mt_sampler_scratch **out, const mt_sampler *s, m
 {
     *out = NULL;
     mt_sampler_scratch *w = mt_calloc(1, sizeof *w);
-    if (!w) return no_memory(err);
+    if (!w) return mt_no_memory(err, "the samples of a record");
     mt_rc rc = mt_tok_scratch_create(&w->tok, s->tok, err);
     w->context = rc ? NULL : mt_calloc(s->n_variables + 4, sizeof *w->context);
-    if (!rc && !w->context) rc = no_memory(err);
+    if (!rc && !w->context) rc = mt_no_memory(err, "the samples of a record");
     if (rc) {
         mt_sampler_scratch_free(w);
         return rc;
@@ -116,7 +114,7 @@ static mt_rc keep(const mt_sampler *s, mt_sampler_scratch *w, const mt_str *text
     w->places[w->n_places++] = (struct mt__sample_place){ w->n_ids, n, w->texts.n, s->config.keep_text ? text->n : 0, 0 };
     w->n_ids += n;
     if (s->config.keep_text) mt_str_add(&w->texts, text->n ? text->s : "", text->n);
-    return mt_str_ok(&w->texts) ? MT_OK : no_memory(err);
+    return mt_str_ok(&w->texts) ? MT_OK : mt_no_memory(err, "the samples of a record");
 }
 
 /* Tokens that are learned in [begin, end): the first of a row is never predicted. */
@@ -231,7 +229,7 @@ static mt_rc run_ids(const mt_sampler *s, mt_sampler_scratch *w, const mt_value 
     size_t n = ids->list.n;
     if (labels->list.n != n) return mt__chat_bad(&r, MT_REASON_BAD_ANSWER, "it has %zu tokens and %zu labels", n, labels->list.n);
     int32_t *targets = mt_arena_calloc(&w->arena, n + 1, sizeof *targets);
-    if (!targets) return no_memory(err);
+    if (!targets) return mt_no_memory(err, "the samples of a record");
     MT_TRY(mt_grow(&w->tokens.ids, &w->tokens.cap_ids, n + 1, sizeof *w->tokens.ids, err));
     MT_TRY(read_numbers(&r, ids, l->ids, 0, w->tokens.ids));
     MT_TRY(read_numbers(&r, labels, l->labels ? l->labels : l->ids, INT32_MIN, targets));
@@ -324,7 +322,7 @@ mt_rc mt_sampler_prompt(const mt_sampler *s, mt_sampler_scratch *w, const mt_val
     if (*reason != MT_REASON_NONE) return MT_OK;
     MT_TRY(rc);
     if (s->thought_in_prompt) mt_str_add(&w->full, s->thought, s->n_thought);
-    if (!mt_str_ok(&w->full)) return no_memory(err);
+    if (!mt_str_ok(&w->full)) return mt_no_memory(err, "the samples of a record");
     w->tokens.n = 0;
     MT_TRY(mt_tokenizer_encode(s->tok, w->tok, w->full.n ? w->full.s : "", w->full.n, MT_ENCODE_RANGES, &w->tokens, err));
     MT_TRY(keep(s, w, &w->full, 0, w->tokens.n, NULL, 0, err));

@@ -7,15 +7,13 @@
 
 #include <string.h>
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for a sampler"); }
-
 /* ---- settings ---- */
 
 static mt_rc copy_text(mt_sampler *s, const char **p, mt_err *err)
 {
     if (!*p) *p = "";
     *p = mt_arena_strndup(&s->arena, *p, strlen(*p));
-    return *p ? MT_OK : no_memory(err);
+    return *p ? MT_OK : mt_no_memory(err, "a sampler");
 }
 
 static mt_rc copy_config(mt_sampler *s, const mt_sampler_config *config, mt_err *err)
@@ -67,7 +65,8 @@ static mt_rc put_kwargs(mt_sampler *s, const mt_value *kwargs, mt_err *err)
     mt_value copy;
     mt_value_write_json(&json, kwargs);
     char *text = mt_str_ok(&json) ? mt_arena_strndup(&s->arena, json.s, json.n) : NULL;
-    mt_rc rc = text ? mt_value_parse_json(&copy, &s->arena, text, json.n, NULL, "template_kwargs", err) : no_memory(err);
+    mt_rc rc =
+        text ? mt_value_parse_json(&copy, &s->arena, text, json.n, NULL, "template_kwargs", err) : mt_no_memory(err, "a sampler");
     mt_str_free(&json);
     MT_TRY(rc);
     for (size_t i = 0; i < copy.map.n; i++) {
@@ -87,7 +86,7 @@ static mt_rc make_variables(mt_sampler *s, const mt_value *kwargs, mt_err *err)
         return mt_fail(err, MT_EINVAL, "template_kwargs should be a map and is %s", mt_value_type_name(kwargs));
     size_t n_kwargs = kwargs && kwargs->type == MT_VALUE_MAP ? kwargs->map.n : 0;
     s->variables = mt_arena_calloc(&s->arena, MT_TOK_ROLES + n_kwargs, sizeof *s->variables);
-    if (!s->variables) return no_memory(err);
+    if (!s->variables) return mt_no_memory(err, "a sampler");
     for (int r = 0; r < MT_TOK_ROLES; r++) {
         const char *text = mt_tokenizer_role_text(s->tok, (mt_tok_role)r);
         if (text) put_variable(s, names[r], strlen(names[r]), mt__text_value(text, strlen(text)));
@@ -101,7 +100,7 @@ static mt_rc use_text(mt_sampler *s, const char *name, const char *text, size_t 
 {
     s->template_name = name;
     s->template_text = mt_arena_strndup(&s->arena, text, n);
-    if (!s->template_text) return no_memory(err);
+    if (!s->template_text) return mt_no_memory(err, "a sampler");
     return mt_jinja_parse(&s->chat, text, n, "chat_template", err);
 }
 
@@ -131,7 +130,7 @@ static mt_rc use_own(mt_sampler *s, bool *found, mt_err *err)
     if (!chat) return MT_OK;
     if (tools && tools != chat) {
         s->tool_use_text = mt_arena_strndup(&s->arena, tools->text, tools->n);
-        if (!s->tool_use_text) return no_memory(err);
+        if (!s->tool_use_text) return mt_no_memory(err, "a sampler");
         MT_TRY(mt_jinja_parse(&s->tool_use, tools->text, tools->n, "chat_template (tool_use)", err));
     }
     s->own_template = true;
@@ -263,7 +262,7 @@ static mt_rc make_fingerprint(mt_sampler *s, mt_sampler_scratch *w, mt_err *err)
     bool ok = mt_str_ok(&json);
     if (ok) h = mt_hash(json.s, json.n, h);
     mt_str_free(&json);
-    if (!ok) return no_memory(err);
+    if (!ok) return mt_no_memory(err, "a sampler");
     MT_TRY(hash_tokenizer(s, w, &h, err));
     s->fingerprint = h;
     return MT_OK;
@@ -283,7 +282,7 @@ static mt_rc open_all(mt_sampler *s, const mt_sampler_config *config, mt_err *er
     if (!rc) rc = mt__chat_find_places(s, w, err);
     if (!rc) rc = mt__chat_find_thought(s, w, err);
     if (!rc) rc = make_fingerprint(s, w, err);
-    if (!rc && !mt_str_ok(&s->notice)) rc = no_memory(err);
+    if (!rc && !mt_str_ok(&s->notice)) rc = mt_no_memory(err, "a sampler");
     mt_sampler_scratch_free(w);
     return rc;
 }
@@ -293,7 +292,7 @@ mt_rc mt_sampler_open(mt_sampler **out, const mt_tokenizer *tok, const mt_record
 {
     *out = NULL;
     mt_sampler *s = mt_calloc(1, sizeof *s);
-    if (!s) return no_memory(err);
+    if (!s) return mt_no_memory(err, "a sampler");
     s->tok = tok;
     s->layout = *layout;
     s->end = s->header = s->calls_end = s->thought = "";

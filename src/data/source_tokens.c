@@ -90,11 +90,6 @@ static const mt_source_api api = { .info = info, .step = step, .eval = eval, .cl
 
 /* -- opening --------------------------------------------------------------------------------------- */
 
-static mt_rc no_memory(const tokens *t, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "no host memory for the rows of %s", t->o.path);
-}
-
 static mt_rc read_rows(tokens *t, mt_err *err)
 {
     mt_batch *r = &t->rows;
@@ -105,7 +100,7 @@ static mt_rc read_rows(tokens *t, mt_err *err)
         r->n_tokens = r->doc_start[r->n_docs];
     }
     t->labels = mt_calloc((size_t)r->n_tokens, sizeof *t->labels);
-    if (!t->labels) return no_memory(t, err);
+    if (!t->labels) return mt_no_memory(err, "the rows of %s", t->o.path);
     for (int64_t d = 0; d < r->n_docs; d++) {
         int32_t first = r->doc_start[d], end = r->doc_start[d + 1];
         t->labels[first] = MT_IGNORE;
@@ -129,7 +124,7 @@ static mt_rc split(tokens *t, mt_err *err)
     t->train = mt_calloc((size_t)n, sizeof *t->train);
     t->order = mt_calloc((size_t)n, sizeof *t->order);
     t->eval = mt_calloc((size_t)held + 1, sizeof *t->eval);
-    mt_rc rc = all && is_held && t->train && t->order && t->eval ? MT_OK : no_memory(t, err);
+    mt_rc rc = all && is_held && t->train && t->order && t->eval ? MT_OK : mt_no_memory(err, "the rows of %s", t->o.path);
     for (int64_t i = 0; !rc && i < n; i++) all[i] = i;
     if (!rc) shuffle(all, n, t->o.val_seed, STREAM_SPLIT);
     for (int64_t i = 0; !rc && i < held; i++) is_held[all[i]] = 1;
@@ -155,7 +150,7 @@ static mt_rc measure(tokens *t, mt_err *err)
 {
     mt_source_info *i = &t->info;
     int64_t n = t->rows.n_docs, per = t->o.samples_per_step, *lengths = mt_calloc((size_t)n, sizeof *lengths);
-    if (!lengths) return no_memory(t, err);
+    if (!lengths) return mt_no_memory(err, "the rows of %s", t->o.path);
     for (int64_t d = 0; d < n; d++) lengths[d] = length_of(t, d);
     qsort(lengths, (size_t)n, sizeof *lengths, longer_first);
     i->longest = lengths[0];
@@ -175,7 +170,7 @@ mt_rc mt_source_tokens_open(mt_source **out, const mt_source_tokens_options *o, 
 {
     *out = NULL;
     tokens *t = mt_calloc(1, sizeof *t);
-    if (!t) return mt_fail(err, MT_ENOMEM, "no host memory for the rows of %s", o->path);
+    if (!t) return mt_no_memory(err, "the rows of %s", o->path);
     t->base.api = &api;
     t->o = *o;
     t->epoch = -1;

@@ -17,7 +17,7 @@ static mt_rc add(mt_specials *s, const char *text, size_t n, mt_err *err)
 {
     spelling *p = mt_arena_alloc(&s->arena, sizeof *p);
     char *copy = mt_arena_strndup(&s->arena, text, n);
-    if (!p || !copy) return mt_fail(err, MT_ENOMEM, "no host memory for the special tokens");
+    if (!p || !copy) return mt_no_memory(err, "the special tokens");
     unsigned char first = (unsigned char)text[0];
     *p = (spelling){ copy, n, s->by_first[first] };
     s->by_first[first] = p;
@@ -28,7 +28,7 @@ mt_rc mt_specials_create(mt_specials **out, const mt_tokenizer *tok, mt_err *err
 {
     *out = NULL;
     mt_specials *s = mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for the special tokens");
+    if (!s) return mt_no_memory(err, "the special tokens");
     mt_rc rc = MT_OK;
     size_t n_vocab = mt_tokenizer_vocab_size(tok);
     for (size_t id = 0; !rc && id < n_vocab; id++) {

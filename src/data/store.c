@@ -78,7 +78,7 @@ static mt_rc check_content(mt_store *s, const char *path, size_t verify_bytes, m
                    : mt_fail(err, MT_EFORMAT, "%s: the tokens are damaged", path);
     s->verified = mt_calloc(h->n_blocks, sizeof *s->verified);
     s->path = mt_strdup(path);
-    return s->verified && s->path ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    return s->verified && s->path ? MT_OK : mt_no_memory(err, "opening %s", path);
 }
 
 static mt_rc check(mt_store *s, const char *path, uint64_t key, size_t verify_bytes, mt_err *err)
@@ -102,7 +102,7 @@ mt_rc mt__store_map(mt_store **out, const char *path, uint64_t key, size_t verif
 {
     *out = NULL;
     mt_store *s = mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    if (!s) return mt_no_memory(err, "opening %s", path);
     s->held = -1;
     mt_rc rc = mt_map_open(&s->map, path, err);
     if (!rc) rc = check(s, path, key, verify_bytes, err);

@@ -90,7 +90,7 @@ static mt_rc start_threads(build *b, mt_err *err)
 {
     for (; b->n_started < b->n_workers; b->n_started++) {
         worker *w = mt_calloc(1, sizeof *w);
-        if (!w) return mt_fail(err, MT_ENOMEM, "no host memory for a tokenizer thread");
+        if (!w) return mt_no_memory(err, "a tokenizer thread");
         *w = (worker){ b, b->n_started };
         if (mt_fault(MT_FAULT_THREAD) || pthread_create(&b->workers[b->n_started], NULL, make_samples, w)) {
             mt_free(w);
@@ -177,7 +177,7 @@ static mt_rc prepare(build *b, mt_err *err)
     b->workers = mt_calloc((size_t)b->n_workers, sizeof *b->workers);
     b->scratches = mt_calloc((size_t)b->n_workers, sizeof *b->scratches);
     if (!b->slots || !b->done || !b->workers || !b->scratches)
-        return mt_fail(err, MT_ENOMEM, "no host memory to tokenize with %d threads", b->n_workers);
+        return mt_no_memory(err, "tokenizing with %d threads", b->n_workers);
     for (int i = 0; i < b->n_workers; i++) MT_TRY(b->job->maker.scratch_create(b->job->maker.ctx, &b->scratches[i], err));
     return mt_records_open(&b->records, b->job->path, &b->job->records, err);
 }

@@ -23,7 +23,7 @@ uint64_t mt__store_hash(const uint8_t *bytes, size_t n)
 static mt_rc sink_open(mt__store_sink *s, const char *path, size_t at, mt_err *err)
 {
     s->block = mt_malloc(MT__STORE_BLOCK);
-    if (!s->block) return mt_fail(err, MT_ENOMEM, "no host memory to write %s", path);
+    if (!s->block) return mt_no_memory(err, "writing %s", path);
     s->at = at;
     return mt_outfile_open(&s->file, path, 0, err);
 }
@@ -72,7 +72,7 @@ mt_rc mt__store_create(mt__store_writer *w, const char *path, uint64_t key, uint
     w->header.word_bytes = word_bytes;
     w->header.key = key;
     char *side = mt_asprintf("%s.index", path);
-    mt_rc rc = side ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to write %s", path);
+    mt_rc rc = side ? MT_OK : mt_no_memory(err, "writing %s", path);
     if (!rc) rc = sink_open(&w->words, path, MT__STORE_WORDS_AT, err);
     if (!rc) rc = sink_open(&w->index, side, 0, err);
     mt_free(side);

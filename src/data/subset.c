@@ -11,7 +11,7 @@ mt_rc mt_subset_init(mt_subset *s, int64_t n, mt_err *err)
     s->before = mt_calloc((size_t)n_blocks(s) + 1, sizeof *s->before);
     if (s->bits && s->before) return MT_OK;
     mt_subset_deinit(s);
-    return mt_fail(err, MT_ENOMEM, "no host memory to choose among %lld samples", (long long)n);
+    return mt_no_memory(err, "choosing among %lld samples", (long long)n);
 }
 
 void mt_subset_count(mt_subset *s)

@@ -107,7 +107,7 @@ static mt_rc keep(const mt_chat_reader *r, mt_str *text, mt_value *out)
     *out = mt_value_str(r->a, text->n ? text->s : "", text->n);
     bool ok = mt_str_ok(text) && out->type == MT_VALUE_STR;
     mt_str_free(text);
-    return ok ? MT_OK : mt_fail(r->err, MT_ENOMEM, "no host memory for a record");
+    return ok ? MT_OK : mt_no_memory(r->err, "a record");
 }
 
 /* What was said, then the calls. */

@@ -177,7 +177,7 @@ static mt_rc cpu_stream_create(mt_device *dev, mt_stream **out, const char *name
 {
     *out = NULL;
     cpu_stream *s = mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for the %s stream", name);
+    if (!s) return mt_no_memory(err, "the %s stream", name);
     s->base = (mt_stream){ .api = &mt_device_cpu, .dev = dev };
     const char *slow = ((cpu_device *)dev)->slow_stream;
     s->slow = slow && strcmp(slow, name) == 0;
@@ -225,7 +225,7 @@ static mt_rc cpu_event_create(mt_device *dev, mt_event **out, mt_err *err)
 {
     *out = NULL;
     cpu_event *e = mt_calloc(1, sizeof *e);
-    if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for an event");
+    if (!e) return mt_no_memory(err, "an event");
     e->base.api = &mt_device_cpu;
     e->dev = (cpu_device *)dev;
     pthread_mutex_init(&e->lock, NULL);
@@ -357,7 +357,8 @@ static mt_rc cpu_alloc(mt_device *dev, void **out, size_t bytes, const char *nam
         pthread_mutex_lock(&d->lock);
         d->used -= whole;
         pthread_mutex_unlock(&d->lock);
-        return mt_fail(err, MT_ENOMEM, "no memory for %s (%s)", name, mt_bytes_text(bytes).s);
+        mt_memory_refused(bytes);
+        return mt_no_memory(err, "%s", name);
     }
     memcpy(p, &whole, sizeof whole);
     *out = p + HEADER_BYTES;
@@ -382,7 +383,10 @@ static mt_rc cpu_host_alloc(mt_device *dev, void **out, size_t bytes, const char
     (void)dev;
     size_t whole = mt_round_up(bytes ? bytes : 1, 64);
     *out = mt_fault(MT_FAULT_ALLOC) ? NULL : aligned_alloc(64, whole);
-    if (!*out) return mt_fail(err, MT_ENOMEM, "no host memory for %s (%s)", name, mt_bytes_text(bytes).s);
+    if (!*out) {
+        mt_memory_refused(bytes);
+        return mt_no_memory(err, "%s", name);
+    }
     memset(*out, 0, whole);
     return MT_OK;
 }
@@ -434,7 +438,7 @@ static mt_rc cpu_open(mt_device **out, const mt_device_options *o, mt_err *err)
 {
     *out = NULL;
     cpu_device *d = mt_calloc(1, sizeof *d);
-    if (!d) return mt_fail(err, MT_ENOMEM, "no host memory for the CPU device");
+    if (!d) return mt_no_memory(err, "the CPU device");
     d->base.api = &mt_device_cpu;
     d->limit = o && o->memory_limit ? o->memory_limit : SIZE_MAX / 2;
     d->dawdle_us = o ? o->dawdle_us : 0;

@@ -135,7 +135,7 @@ static mt_rc cuda_stream_create(mt_device *dev, mt_stream **out, const char *nam
     *out = NULL;
     MT_TRY(mt__cuda_ready(dev, err));
     mt_cuda_stream *s = (mt_cuda_stream *)mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for the %s stream", name);
+    if (!s) return mt_no_memory(err, "the %s stream", name);
     s->base.api = &mt_device_cuda;
     s->base.dev = dev;
     mt_rc rc = mt__cuda_check(dev, cudaStreamCreateWithFlags(&s->raw, cudaStreamNonBlocking), name, err);
@@ -192,7 +192,7 @@ static mt_rc make_event(mt_device *dev, mt_event **out, unsigned flags, mt_err *
     *out = NULL;
     MT_TRY(mt__cuda_ready(dev, err));
     cuda_event *e = (cuda_event *)mt_calloc(1, sizeof *e);
-    if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for an event");
+    if (!e) return mt_no_memory(err, "an event");
     e->base.api = &mt_device_cuda;
     e->dev = (cuda_device *)dev;
     mt_rc rc = mt__cuda_check(dev, cudaEventCreateWithFlags(&e->raw, flags), "an event", err);
@@ -398,7 +398,7 @@ static mt_rc cuda_alloc(mt_device *dev, void **out, size_t bytes, const char *na
     *out = NULL;
     MT_TRY(mt__cuda_ready(dev, err));
     block *b = (block *)mt_calloc(1, sizeof *b);
-    if (!b) return mt_fail(err, MT_ENOMEM, "no host memory to account for %s", name);
+    if (!b) return mt_no_memory(err, "the bookkeeping of %s", name);
     pthread_mutex_lock(&d->lock);
     size_t used = d->used;
     mt_rc rc = mt_fault(MT_FAULT_DEVICE) ? MT_ENOMEM : take(d, mt_round_up(bytes ? bytes : 1, ALIGN_BYTES), b);
@@ -568,12 +568,13 @@ static void make_room(cuda_device *d, size_t bytes)
 static mt_rc new_host_block(cuda_device *d, size_t bytes, const char *name, block **out, mt_err *err)
 {
     block *b = (block *)mt_calloc(1, sizeof *b);
-    if (!b) return mt_fail(err, MT_ENOMEM, "no host memory to account for %s", name);
+    if (!b) return mt_no_memory(err, "the bookkeeping of %s", name);
     b->bytes = bytes;
     b->p = (char *)mmap(NULL, b->bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (b->p == MAP_FAILED) {
         mt_free(b);
-        return mt_fail(err, MT_ENOMEM, "no host memory for %s (%s)", name, mt_bytes_text(bytes).s);
+        mt_memory_refused(bytes);
+        return mt_no_memory(err, "%s", name);
     }
     madvise(b->p, b->bytes, MADV_HUGEPAGE); /* a wish: without it the same, slower */
     mt_numa_spread(b->p, b->bytes);         /* state is larger than a node's share, and Adam wants the bandwidth of all */
@@ -768,7 +769,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
 {
     *out = NULL;
     cuda_device *d = (cuda_device *)mt_calloc(1, sizeof *d);
-    if (!d) return mt_fail(err, MT_ENOMEM, "no host memory for the CUDA device");
+    if (!d) return mt_no_memory(err, "the CUDA device");
     d->ops.base.api = &mt_device_cuda;
     d->ops.index = o ? o->index : 0;
     d->pin_nothing = o && o->pin_nothing;
@@ -782,7 +783,7 @@ static mt_rc cuda_open(mt_device **out, const mt_device_options *o, mt_err *err)
     }
     d->ops.products = (mt_cuda_product *)mt_calloc(MT_CUDA_PRODUCTS, sizeof *d->ops.products);
     rc = d->ops.products ? take_memory(d, o ? o->memory_limit : 0, err)
-                         : mt_fail(err, MT_ENOMEM, "no host memory for the table of products");
+                         : mt_no_memory(err, "the table of products");
     if (!rc) rc = take_workspace(&d->ops, &d->ops.workspace, err);
     if (!rc && cublasLtCreate(&d->ops.lt) != CUBLAS_STATUS_SUCCESS)
         rc = mt_fail(err, MT_EDEVICE, "cuBLAS would not start on %s; does its version fit the driver?", d->name);

@@ -53,7 +53,7 @@ static void move(void *arg)
 static mt_rc queue_move(mt_slots *s, void *dst, const void *src, size_t bytes, mt_err *err)
 {
     piece *p = mt_calloc(1, sizeof *p);
-    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory to copy what is not pinned");
+    if (!p) return mt_no_memory(err, "copying what is not pinned");
     *p = (piece){ s->pool, dst, src, bytes };
     mt_rc rc = s->how->call(s->mover, move, p, err);
     if (rc) mt_free(p);
@@ -136,7 +136,7 @@ mt_rc mt_slots_create(mt_slots **out, mt_device *dev, const mt_slots_how *how, s
 {
     *out = NULL;
     mt_slots *s = mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for a copy");
+    if (!s) return mt_no_memory(err, "a copy");
     *s = (mt_slots){ .dev = dev, .how = how, .bytes = bytes / N_SLOTS, .behind = true };
     mt_rc rc = open_slots(s, err);
     if (rc)

@@ -27,14 +27,14 @@ mt_rc mt_trace_create(mt_trace **out, mt_device *dev, int max_spans, mt_err *err
 {
     *out = NULL;
     mt_trace *t = mt_calloc(1, sizeof *t);
-    if (!t) return mt_fail(err, MT_ENOMEM, "no host memory for a trace");
+    if (!t) return mt_no_memory(err, "a trace");
     pthread_mutex_init(&t->lock, NULL);
     t->dev = dev;
     t->max = max_spans;
     t->open_span = -1;
     t->spans = mt_calloc((size_t)max_spans, sizeof *t->spans);
     t->events = mt_calloc((size_t)max_spans * 2, sizeof *t->events);
-    mt_rc rc = t->spans && t->events ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a trace of %d spans", max_spans);
+    mt_rc rc = t->spans && t->events ? MT_OK : mt_no_memory(err, "a trace of %d spans", max_spans);
     for (int i = 0; !rc && i < 2 * max_spans; i++) rc = dev->api->timed_event_create(dev, &t->events[i], err);
     if (rc)
         mt_trace_free(t);
@@ -213,8 +213,7 @@ mt_rc mt_trace_write(const mt_trace *t, const char *path, mt_err *err)
                       1e-6 * (double)s->bytes);
     }
     mt_str_printf(&out, "{\"ph\": \"M\", \"pid\": 0, \"name\": \"process_name\", \"args\": {\"name\": \"megatrain\"}}\n]}\n");
-    mt_rc rc =
-        mt_str_ok(&out) ? mt_outfile_save(path, out.s, out.n, err) : mt_fail(err, MT_ENOMEM, "no host memory to write the trace");
+    mt_rc rc = mt_str_ok(&out) ? mt_outfile_save(path, out.s, out.n, err) : mt_no_memory(err, "writing the trace");
     mt_str_free(&out);
     return rc;
 }

@@ -104,8 +104,7 @@ static mt_rc put_in_place(const char *made, const char *path, mt_err *err)
 static mt_rc begin_file(const mt_tuned *t, const char *who, mt_err *err)
 {
     char *first = mt_asprintf("%s\n", who), *made = mt_asprintf("%s.%ld", t->path, (long)getpid());
-    mt_rc rc =
-        first && made ? mt_outfile_save(made, first, strlen(first), err) : mt_fail(err, MT_ENOMEM, "no host memory for a line");
+    mt_rc rc = first && made ? mt_outfile_save(made, first, strlen(first), err) : mt_no_memory(err, "a line");
     if (!rc) rc = put_in_place(made, t->path, err);
     if (made) mt_disk_remove(made, false);
     mt_free(made);
@@ -158,7 +157,7 @@ mt_rc mt_tuned_open(mt_tuned **out, const char *dir, const char *who, mt_err *er
     if (t && *dir) t->path = mt_asprintf("%s/products-%016" PRIx64, dir, mt_hash(who, strlen(who), 1));
     if (!t || (*dir && !t->path)) {
         mt_tuned_close(t);
-        return mt_fail(err, MT_ENOMEM, "no host memory for the choices of products");
+        return mt_no_memory(err, "the choices of products");
     }
     if (t->path && open_file(t, dir, who, &why)) {
         mt_warn("the kernels chosen for products are not remembered, and another run may have other bits: %s", why.msg);

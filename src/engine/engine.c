@@ -49,7 +49,7 @@ static mt_rc open_rope(mt_engine *e, mt_err *err)
     size_t n = (size_t)((short_rows + longest) * (c->rope.dr / 2)), n_tables = c->has_rope_local ? 2 : 1;
     if (n == 0) return MT_OK;
     float *device = mt__buffer(e, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n * n_tables, sizeof *host);
-    if (!host) return mt_fail(err, MT_ENOMEM, "no host memory for the rotary tables");
+    if (!host) return mt_no_memory(err, "the rotary tables");
     for (size_t i = 0; i < n_tables; i++) {
         mt_rope_tables(specs[i], short_rows, longest, host + 2 * i * n, host + (2 * i + 1) * n);
         e->run.cos[i] = device + 2 * i * n;
@@ -69,7 +69,7 @@ static mt_rc open_step(mt_engine *e, mt_err *err)
     e->micros = mt_calloc((size_t)j->step_docs, sizeof *e->micros);
     e->sort_a = mt_calloc(rows, sizeof *e->sort_a);
     e->sort_b = mt_calloc(rows, sizeof *e->sort_b);
-    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b) return mt_fail(err, MT_ENOMEM, "no host memory for a step's tables");
+    if (!e->cuts || !e->micros || !e->sort_a || !e->sort_b) return mt_no_memory(err, "a step's tables");
     e->sum = mt__buffer(e, MT_BUF_SUMS, -1, -1);
     e->n_bad = (int64_t *)(e->sum + 1);
     e->norms = (double *)(e->n_bad + 1);
@@ -88,7 +88,7 @@ static mt_rc open_step(mt_engine *e, mt_err *err)
 static mt_rc open_all(mt_engine *e, int n_workers, mt_err *err)
 {
     e->units = mt_calloc((size_t)e->model->n_units, sizeof *e->units);
-    if (!e->units) return mt_fail(err, MT_ENOMEM, "no host memory for the table of units");
+    if (!e->units) return mt_no_memory(err, "the table of units");
     MT_TRY(open_streams(e, err));
     MT_TRY(mt__memory_create(e, err));
     MT_TRY(open_units(e, err));
@@ -106,7 +106,7 @@ mt_rc mt_engine_create(mt_engine **out, mt_device *dev, const mt_plan *plan, con
 {
     *out = NULL;
     mt_engine *e = mt_calloc(1, sizeof *e);
-    if (!e) return mt_fail(err, MT_ENOMEM, "no host memory for the engine");
+    if (!e) return mt_no_memory(err, "the engine");
     e->dev = dev;
     e->plan = plan;
     e->model = plan->model;
@@ -201,7 +201,7 @@ mt_rc mt_engine_read_grad(mt_engine *e, int unit, float *dst, mt_err *err)
     if (s->parked) return mt_to_f32(dst, s->parked, t, n), MT_OK;
     if (!s->grad_dev) return mt_fail(err, MT_EINVAL, "unit %d keeps no gradient under this plan", unit);
     void *copy = mt_malloc(n * mt_dtype_bytes(t));
-    if (!copy) return mt_fail(err, MT_ENOMEM, "no host memory for a gradient");
+    if (!copy) return mt_no_memory(err, "a gradient");
     mt_rc rc = mt__bounce(e, s->grad_dev, copy, n * mt_dtype_bytes(t), MT_COPY_OUT, err);
     if (!rc) mt_to_f32(dst, copy, t, n);
     mt_free(copy);

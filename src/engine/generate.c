@@ -173,9 +173,7 @@ static mt_rc open_generation(generation *g, mt_err *err)
     g->past = mt_calloc(n, sizeof *g->past);
     g->slot = mt_calloc(n, sizeof *g->slot);
     g->space = mt_calloc((size_t)g->e->model->config->V, sizeof *g->space);
-    return g->slots && g->past && g->slot && g->space
-               ? MT_OK
-               : mt_fail(err, MT_ENOMEM, "no host memory for the sequences of a generation");
+    return g->slots && g->past && g->slot && g->space ? MT_OK : mt_no_memory(err, "the sequences of a generation");
 }
 
 static void close_generation(generation *g)

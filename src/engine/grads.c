@@ -76,7 +76,7 @@ mt_rc mt__grads_create(mt_engine *e, mt_err *err)
     bool stay = mt_plan_many_sweeps(e->plan) && e->plan->place.accumulators == MT_DEVICE;
     e->sums = mt_calloc((size_t)n.sums, sizeof *e->sums);
     e->outs = mt_calloc((size_t)n.outs + 1, sizeof *e->outs);
-    if (!e->sums || !e->outs) return mt_fail(err, MT_ENOMEM, "no host memory for the gradient slots");
+    if (!e->sums || !e->outs) return mt_no_memory(err, "the gradient slots");
     for (int g = 0; g < e->model->n_groups; g++) {
         mt_sequence_slots first = mt_sequence_group(e->sequence, g);
         if (!stay) open_slots(e, e->sums + first.sums, MT_BUF_ACC, g); /* else i is a unit */

@@ -85,8 +85,7 @@ static mt_rc open_carvings(mt_engine *e, mt_err *err)
     e->carvings = mt_calloc((size_t)kinds * MT_KEEPS, sizeof *e->carvings);
     e->work_carvings = mt_calloc((size_t)kinds * 2, sizeof *e->work_carvings);
     e->layer_work = mt_calloc((size_t)p->longest_segment, sizeof *e->layer_work);
-    if (!e->carvings || !e->work_carvings || !e->layer_work)
-        return mt_fail(err, MT_ENOMEM, "no host memory for the table of arrays");
+    if (!e->carvings || !e->work_carvings || !e->layer_work) return mt_no_memory(err, "the table of arrays");
     for (int k = 0; k < kinds; k++) {
         const mt_layer_kind *kind = &e->model->kinds[k];
         for (mt_keep keep = 0; keep < MT_KEEPS; keep++)
@@ -106,7 +105,7 @@ mt_rc mt__keeps_create(mt_engine *e, mt_err *err)
     int n_slots = mt_sequence_count(e->sequence).keeps;
     e->layers = mt_calloc((size_t)e->model->config->L, sizeof *e->layers);
     e->keeps = mt_calloc((size_t)n_slots + 1, sizeof *e->keeps);
-    if (!e->layers || !e->keeps) return mt_fail(err, MT_ENOMEM, "no host memory for the table of layers");
+    if (!e->layers || !e->keeps) return mt_no_memory(err, "the table of layers");
     MT_TRY(open_carvings(e, err));
     for (int s = 0; s < n_slots; s++) e->keeps[s] = mt__buffer(e, MT_BUF_KEEP_SLOT, s, -1);
     for (int l = 0; l < e->model->config->L; l++) {

@@ -161,7 +161,7 @@ static mt_rc load_piece(void *arg, int64_t i, mt_err *err)
     expect_piece(l, i + l->n_threads); /* about when this thread is done */
     MT_TRY(fetch_piece(s, first, n, err));
     halves *h = mt_malloc(sizeof *h); /* more than a small stack holds */
-    mt_rc rc = h ? move_piece(l, s, first, n, h, err) : mt_fail(err, MT_ENOMEM, "no host memory to load weights through");
+    mt_rc rc = h ? move_piece(l, s, first, n, h, err) : mt_no_memory(err, "loading weights");
     mt_free(h);
     if (!rc && s->tensor) let_go(s, first, n);
     return rc;
@@ -187,7 +187,7 @@ static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_ten
     if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(w))
         return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
     if (!s->mapped) s->mapped = mt_calloc((size_t)l->n_weights, sizeof *s->mapped);
-    if (!s->mapped) return mt_fail(err, MT_ENOMEM, "no host memory for the places of weights");
+    if (!s->mapped) return mt_no_memory(err, "the places of weights");
     s->mapped[w - l->weights] = t->data;
     return MT_OK;
 }
@@ -244,7 +244,7 @@ static mt_rc list_weights(loader *l, const mt_model *m, mt_err *err)
     size_t n = 0;
     for (int u = 0; u < m->n_units; u++) n += (size_t)m->units[u].layout->n_weights;
     l->sources = mt_calloc(n, sizeof *l->sources);
-    if (!l->sources) return mt_fail(err, MT_ENOMEM, "no host memory for a list of %zu weights", n);
+    if (!l->sources) return mt_no_memory(err, "a list of %zu weights", n);
     for (int u = 0; u < m->n_units; u++)
         for (int k = 0; k < m->units[u].layout->n_weights; k++) {
             char name[MT_NAME_BYTES];

@@ -24,7 +24,7 @@ static mt_rc list_pools(mt_engine *e, mt_err *err)
     size_t most = pool_bytes(e);
     host_pool *last = NULL;
     e->pools = mt_calloc(p->n_buffers + 1, sizeof *e->pools);
-    if (!e->pools) return mt_fail(err, MT_ENOMEM, "no host memory for the list of buffers");
+    if (!e->pools) return mt_no_memory(err, "the list of buffers");
     for (size_t i = 0; i < p->n_buffers; i++) {
         if (p->buffers[i].place != MT_HOST) continue;
         if (!last || last->bytes + p->buffers[i].bytes > most) {
@@ -71,7 +71,7 @@ mt_rc mt__memory_create(mt_engine *e, mt_err *err)
 {
     const mt_plan *p = e->plan;
     e->buffers = mt_calloc(p->n_buffers, sizeof *e->buffers);
-    if (!e->buffers) return mt_fail(err, MT_ENOMEM, "no host memory for the list of buffers");
+    if (!e->buffers) return mt_no_memory(err, "the list of buffers");
     MT_TRY(mt_buffer_index_create(&e->index, p->buffers, p->n_buffers, err));
     MT_TRY(list_pools(e, err));
     MT_TRY(e->dev->api->reserve(e->dev, p->device_bytes, err));

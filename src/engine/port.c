@@ -108,7 +108,7 @@ mt_rc mt__port_create(mt_engine *e, mt_err *err)
     mt_sequence_open(e->sequence, e->plan, &port, e);
     int n = mt_sequence_events(e->sequence);
     e->events = mt_calloc((size_t)n, sizeof *e->events);
-    if (!e->events) return mt_fail(err, MT_ENOMEM, "no host memory for the table of events");
+    if (!e->events) return mt_no_memory(err, "the table of events");
     for (; e->n_events < n; e->n_events++)
         MT_TRY(mt__event(e, &e->events[e->n_events], mt_sequence_event_name(e->sequence, e->n_events), err));
     return MT_OK;

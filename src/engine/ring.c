@@ -117,7 +117,7 @@ static void open_resident(mt_engine *e, int u)
 mt_rc mt__ring_create(mt_engine *e, mt_err *err)
 {
     e->ring = mt_calloc((size_t)mt_sequence_count(e->sequence).ring, sizeof *e->ring);
-    if (!e->ring) return mt_fail(err, MT_ENOMEM, "no host memory for the ring");
+    if (!e->ring) return mt_no_memory(err, "the ring");
     for (int g = 0; g < e->model->n_groups; g++) open_group(e, g);
     for (int u = 0; u < e->model->n_units; u++)
         if (mt__place(e, u)->resident) open_resident(e, u);

@@ -134,11 +134,11 @@ mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *mod
     mt_pool *pool = NULL;
     *out = NULL;
     mt_snapshot *s = mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
+    if (!s) return mt_no_memory(err, "copying the state aside");
     *s = state_of(model, o);
     s->engine = engine;
     s->copies = mt_calloc((size_t)model->n_units, sizeof *s->copies);
-    mt_rc rc = s->copies ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to copy the state aside");
+    mt_rc rc = s->copies ? MT_OK : mt_no_memory(err, "copying the state aside");
     if (!rc) rc = mt_engine_await_held(engine, err); /* before anything that takes long */
     if (!rc && o->room && !mt_pool_create(&pool, o->n_threads, &(mt_err){ 0 })) rc = take_units(s, o, pool, err);
     mt_pool_free(pool);

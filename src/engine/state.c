@@ -233,7 +233,7 @@ static mt_rc write_blocks(mt_engine *e, int unit, mt_state_kind kind, int64_t fi
     return MT_OK;
 }
 
-static mt_rc no_room(int unit, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the moments of unit %d", unit); }
+static mt_rc no_room(int unit, mt_err *err) { return mt_no_memory(err, "the moments of unit %d", unit); }
 
 static mt_rc read_packed(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, char *dst, mt_err *err)
 {

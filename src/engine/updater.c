@@ -116,7 +116,7 @@ mt_rc mt__updater_create(mt_engine *e, int n_workers, mt_err *err)
     updater *up = &e->updater;
     up->cap = e->model->n_units;
     up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
-    if (!up->jobs) return mt_fail(err, MT_ENOMEM, "no host memory for the update queue");
+    if (!up->jobs) return mt_no_memory(err, "the update queue");
     up->pins = n_workers == 0 && !computes_on_cores(e); /* whoever says how many may have another run beside this one */
     MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(e), err));
     if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))

@@ -144,7 +144,7 @@ mt_rc mt__updates_create(mt_engine *e, mt_err *err)
 {
     int n_slots = mt_sequence_count(e->sequence).stages;
     e->stages = mt_calloc((size_t)n_slots, sizeof *e->stages);
-    if (!e->stages) return mt_fail(err, MT_ENOMEM, "no host memory for the slots of staged updates");
+    if (!e->stages) return mt_no_memory(err, "the slots of staged updates");
     for (int i = 0; i < n_slots; i++) e->stages[i] = mt__buffer(e, MT_BUF_STAGE, i, -1);
     for (int u = 0; u < e->model->n_units; u++) {
         const mt_unit_place *at = mt__place(e, u);

@@ -75,7 +75,7 @@ mt_rc mt__arrow_cache_find(const mt_hub *hub, const char *name, const char *subs
     mt_str_printf(&folder, "%s/", hub->at.datasets_cache);
     if (slash) mt_str_printf(&folder, "%.*s___", (int)(slash - name), name);
     snake_case(&folder, slash ? slash + 1 : name);
-    if (!mt_str_ok(&folder)) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!mt_str_ok(&folder)) return mt_no_memory(err, "a path");
     find_newest(folder.s, 2, *subset ? subset : "default", dir, &newest);
     mt_str_free(&folder);
     DIR *d = *dir ? opendir(*dir) : NULL;

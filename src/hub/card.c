@@ -407,7 +407,7 @@ mt_rc mt__choose_converted(mt__files *f, const char *subset, const char *split, 
     const char *config = converted_config(f, subset, &n);
     char *partial = mt_asprintf("partial-%s", split);
     *found = false;
-    if (!partial) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!partial) return mt_no_memory(err, "a name");
     for (size_t i = 0; config && i < f->n; i++) {
         if (in_converted(f->items[i].path, config, n, partial))
             n_wanted = 0, config = NULL;

@@ -107,7 +107,7 @@ static mt_rc index_complete(const char *dir, const char *index, bool *complete, 
     *complete = false;
     if (!has(dir, index)) return MT_OK;
     char *path = mt_path_join(dir, index);
-    mt_rc rc = path ? mt_json_read(&doc, path, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = path ? mt_json_read(&doc, path, err) : mt_no_memory(err, "a path");
     mt_free(path);
     if (rc) return rc;
     *complete = json_object_size(json_object_get(doc, "weight_map")) > 0;

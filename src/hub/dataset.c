@@ -20,8 +20,6 @@ typedef struct search {
     char *dir;       /* where they are; NULL: not found yet */
 } search;
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for a dataset's files"); }
-
 /* Start anew at another revision. */
 static mt_rc turn_to(search *s, const char *revision, mt_err *err)
 {
@@ -33,7 +31,7 @@ static mt_rc turn_to(search *s, const char *revision, mt_err *err)
 static mt_rc found(search *s, mt_err *err)
 {
     s->dir = mt__snapshot_dir(&s->repo);
-    return s->dir ? MT_OK : no_memory(err);
+    return s->dir ? MT_OK : mt_no_memory(err, "a dataset's files");
 }
 
 static mt_rc read_readme(const search *s, char **text, size_t *n, mt_err *err)
@@ -41,7 +39,9 @@ static mt_rc read_readme(const search *s, char **text, size_t *n, mt_err *err)
     char *path = mt__snapshot_file(&s->repo, "README.md");
     *text = NULL;
     *n = 0;
-    mt_rc rc = !path ? no_memory(err) : mt_file_exists(path) ? mt_file_read(text, n, path, MAX_README, err) : MT_OK;
+    mt_rc rc = !path                  ? mt_no_memory(err, "a dataset's files")
+               : mt_file_exists(path) ? mt_file_read(text, n, path, MAX_README, err)
+                                      : MT_OK;
     mt_free(path);
     return rc;
 }
@@ -161,10 +161,10 @@ static int compare(const void *a, const void *b) { return strcmp(*(const char *c
 static mt_rc hand_out(search *s, mt_hub_dataset *out, mt_err *err)
 {
     out->files = mt_calloc(s->files.n + 1, sizeof *out->files);
-    if (!out->files) return no_memory(err);
+    if (!out->files) return mt_no_memory(err, "a dataset's files");
     for (size_t i = 0; i < s->files.n; i++) {
         if (!s->files.items[i].wanted) continue;
-        if (!(out->files[out->n] = mt_path_join(s->dir, s->files.items[i].path))) return no_memory(err);
+        if (!(out->files[out->n] = mt_path_join(s->dir, s->files.items[i].path))) return mt_no_memory(err, "a dataset's files");
         out->n++;
     }
     qsort(out->files, out->n, sizeof *out->files, compare);

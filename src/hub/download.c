@@ -101,8 +101,7 @@ static mt_rc open_item(job *j, item *it, mt_err *err)
 {
     char *blob = mt__blob_path(j->repo, it->file->hash);
     bool busy = false, alone = true;
-    mt_rc rc = blob ? mt__try_lock(j->hub, j->repo, it->file->hash, &it->lock, &alone, err)
-                    : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = blob ? mt__try_lock(j->hub, j->repo, it->file->hash, &it->lock, &alone, err) : mt_no_memory(err, "a path");
     if (!rc && it->lock < 0) busy = true;
     if (!rc && !busy && mt_file_exists(blob)) {
         it->state = COMPLETE;
@@ -246,7 +245,7 @@ static mt_rc ask(span *s, mt_http *http, const char *url, int n_tries, bool *aga
 static mt_rc fetch(span *s, mt_http *http, mt_err *err)
 {
     char *url = mt__repo_file_url(s->j->hub, s->j->repo, s->it->file->path);
-    if (!url) return mt_fail(err, MT_ENOMEM, "no host memory for an address");
+    if (!url) return mt_no_memory(err, "an address");
     mt_rc rc = MT_OK;
     bool again = true;
     for (int n_tries = 1; !rc && again && s->at < s->end; n_tries++) {
@@ -414,7 +413,7 @@ static mt_rc find_first(const mt__files *files, bool *first, mt_err *err)
 {
     size_t n = 0;
     const mt__file **sorted = mt_calloc(files->n + 1, sizeof *sorted);
-    if (!sorted) return mt_fail(err, MT_ENOMEM, "no host memory for a download");
+    if (!sorted) return mt_no_memory(err, "a download");
     for (size_t i = 0; i < files->n; i++)
         if (files->items[i].wanted) sorted[n++] = &files->items[i];
     qsort(sorted, n, sizeof *sorted, by_hash);
@@ -428,8 +427,7 @@ static mt_rc list_items(job *j, const mt__files *files, mt_err *err)
     bool *first = mt_calloc(files->n + 1, sizeof *first);
     j->items = mt_calloc(files->n + 1, sizeof *j->items);
     j->live = mt_calloc(files->n + 1, sizeof *j->live);
-    mt_rc rc =
-        first && j->items && j->live ? find_first(files, first, err) : mt_fail(err, MT_ENOMEM, "no host memory for a download");
+    mt_rc rc = first && j->items && j->live ? find_first(files, first, err) : mt_no_memory(err, "a download");
     for (size_t i = 0; !rc && i < files->n; i++) {
         if (!first[i]) continue;
         j->items[j->n++] = (item){ .file = &files->items[i], .lock = -1, .part = { .fd = -1 } };
@@ -442,7 +440,7 @@ static mt_rc list_items(job *j, const mt__files *files, mt_err *err)
 static mt_rc prepare(job *j, const mt__files *files, mt_err *err)
 {
     char *blobs = mt_path_join(j->repo->folder, "blobs");
-    mt_rc rc = blobs ? mt__make_dirs(blobs, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = blobs ? mt__make_dirs(blobs, err) : mt_no_memory(err, "a path");
     mt_free(blobs);
     MT_TRY(rc);
     MT_TRY(list_items(j, files, err));

@@ -189,13 +189,13 @@ mt_rc mt_http_open(mt_http **out, const char *endpoint, const char *token, mt_er
     *out = NULL;
     pthread_once(&curl_once, start_curl);
     mt_http *h = mt_calloc(1, sizeof *h);
-    if (!h) return mt_fail(err, MT_ENOMEM, "no host memory for a connection");
+    if (!h) return mt_no_memory(err, "a connection");
     h->curl = curl_easy_init();
     h->home = curl_url();
     if (token) h->token = mt_asprintf("Authorization: Bearer %s", token);
     mt_rc rc = MT_OK;
     if (!h->curl || !h->home || (token && !h->token))
-        rc = mt_fail(err, MT_ENOMEM, "no host memory for a connection");
+        rc = mt_no_memory(err, "a connection");
     else if (curl_url_set(h->home, CURLUPART_URL, endpoint, 0))
         rc = mt_fail(err, MT_EINVAL, "HF_ENDPOINT: \"%.200s\" is no address", endpoint);
     if (rc)
@@ -248,7 +248,7 @@ static mt_rc failed(transfer *t, CURLcode code)
     mt_http_response *r = t->r;
     if (t->refused) return t->refused;
     if (code == CURLE_ABORTED_BY_CALLBACK) return mt_fail(t->err, MT_ESTOPPED, "the download was stopped");
-    if (code == CURLE_OUT_OF_MEMORY) return mt_fail(t->err, MT_ENOMEM, "no host memory for a download");
+    if (code == CURLE_OUT_OF_MEMORY) return mt_no_memory(t->err, "a download");
     if (code == CURLE_PEER_FAILED_VERIFICATION || code == CURLE_SSL_CACERT_BADFILE)
         return mt_fail(t->err, MT_EIO,
                        "%s: its certificate is signed by nobody this machine trusts.  Behind a proxy that opens connections, set "
@@ -266,7 +266,7 @@ static mt_rc perform(const mt_http *h, transfer *t, CURLU *url)
 {
     struct curl_slist *headers = NULL;
     char *text = part_of(url, CURLUPART_URL);
-    if (!text) return mt_fail(t->err, MT_ENOMEM, "no host memory for an address");
+    if (!text) return mt_no_memory(t->err, "an address");
     if (h->token && is_home(h, url)) headers = curl_slist_append(NULL, h->token);
     set_up(h, t, text, headers);
     t->r->status = 0;
@@ -311,7 +311,7 @@ static mt_rc complete_next(const mt_http *h, transfer *t, CURLU *url)
     mt_free(t->r->next);
     t->r->next = mt_strdup(whole);
     curl_free(whole);
-    return t->r->next ? MT_OK : mt_fail(t->err, MT_ENOMEM, "no host memory for an address");
+    return t->r->next ? MT_OK : mt_no_memory(t->err, "an address");
 }
 
 mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_err *err)
@@ -323,7 +323,7 @@ mt_rc mt_http_get(mt_http *h, const mt_http_request *q, mt_http_response *r, mt_
                                                                    : mt_fail(err, MT_EFORMAT, "\"%.200s\" is no address", q->url);
     if (!rc) rc = complete_next(h, &t, url);
     curl_url_cleanup(url);
-    if (!rc && !mt_str_ok(&r->body)) rc = mt_fail(err, MT_ENOMEM, "no host memory for an answer of the hub");
+    if (!rc && !mt_str_ok(&r->body)) rc = mt_no_memory(err, "an answer of the hub");
     return rc;
 }
 

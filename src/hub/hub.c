@@ -11,7 +11,7 @@ mt_rc mt_hub_open(mt_hub **out, const mt_hub_options *o, mt_err *err)
 {
     *out = NULL;
     mt_hub *hub = mt_calloc(1, sizeof *hub);
-    if (!hub) return mt_fail(err, MT_ENOMEM, "no host memory for the hub");
+    if (!hub) return mt_no_memory(err, "the hub");
     if (o) hub->o = *o;
     if (!hub->o.piece_bytes) hub->o.piece_bytes = 64 << 20;
     if (hub->o.n_connections < 1) hub->o.n_connections = 8;
@@ -56,7 +56,7 @@ static mt_rc cached_model(mt__repo *repo, int needs, char **dir, mt_err *err)
     MT_TRY(mt__snapshot_find(repo, err));
     if (!*repo->commit) return MT_OK;
     char *found = mt__snapshot_dir(repo);
-    mt_rc rc = found ? mt__model_complete(found, needs, &complete, err) : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    mt_rc rc = found ? mt__model_complete(found, needs, &complete, err) : mt_no_memory(err, "a path");
     if (!rc && complete)
         *dir = found;
     else
@@ -71,7 +71,7 @@ static mt_rc fetch_model(mt_hub *hub, mt__repo *repo, int needs, char **dir, mt_
     if (!rc) rc = mt__repo_list(hub, repo, &files, err);
     if (!rc) rc = mt__choose_model(&files, repo, needs, err);
     if (!rc) rc = mt__hub_bring(hub, repo, &files, err);
-    if (!rc && !(*dir = mt__snapshot_dir(repo))) rc = mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!rc && !(*dir = mt__snapshot_dir(repo))) rc = mt_no_memory(err, "a path");
     mt__files_free(&files);
     return rc;
 }
@@ -89,7 +89,7 @@ mt_rc mt_hub_model(mt_hub *hub, const char *name, const char *revision, int need
     *dir = NULL;
     if (mt_dir_exists(name) || mt_file_exists(name)) {
         *dir = mt_strdup(name);
-        return *dir ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a path");
+        return *dir ? MT_OK : mt_no_memory(err, "a path");
     }
     mt__repo repo;
     mt_rc rc = mt__repo_init(&repo, hub, name, revision, false, err);

@@ -100,7 +100,7 @@ mt_rc mt__partial_open(mt__partial *p, const mt__repo *repo, const mt__file *f, 
     if (p->blob)
         p->path =
             alone ? mt_asprintf("%s.parts.incomplete", p->blob) : mt_asprintf("%s.%ld.parts.incomplete", p->blob, (long)getpid());
-    mt_rc rc = p->path && p->done ? open_file(p, &st, busy, err) : mt_fail(err, MT_ENOMEM, "no host memory for a download");
+    mt_rc rc = p->path && p->done ? open_file(p, &st, busy, err) : mt_no_memory(err, "a download");
     if (!rc && !*busy) {
         p->resumed = read_trailer(p, (uint64_t)st.st_size);
         if (!p->resumed) rc = mt__partial_restart(p, err);
@@ -133,7 +133,7 @@ void mt__partial_discard(mt__partial *p)
 mt_rc mt__partial_verify(const mt__partial *p, const char *hash, bool *right, const atomic_bool *stop, mt_err *err)
 {
     uint8_t *buffer = mt_malloc(VERIFY_BYTES);
-    if (!buffer) return mt_fail(err, MT_ENOMEM, "no host memory to verify %s", p->path);
+    if (!buffer) return mt_no_memory(err, "verifying %s", p->path);
     mt_sha h;
     char found[MT_SHA_HEX_BYTES];
     if (strlen(hash) == 64)

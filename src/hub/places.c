@@ -9,8 +9,6 @@
 
 enum { MAX_TOKEN_FILE = 1 << 16 };
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for a path"); }
-
 /* A variable's value; NULL when unset or empty. */
 static const char *env(const char *name)
 {
@@ -43,7 +41,7 @@ static mt_rc find_home(char **out, mt_err *err)
         return mt_fail(err, MT_EINVAL,
                        "none of HF_HOME, XDG_CACHE_HOME and HOME is set: set HF_HOME to a folder for downloaded models");
     *out = given ? expand(given) : xdg ? mt_asprintf("%s/huggingface", xdg) : mt_asprintf("%s/.cache/huggingface", home);
-    return *out ? MT_OK : no_memory(err);
+    return *out ? MT_OK : mt_no_memory(err, "a path");
 }
 
 /* The folder or file a variable names, else home/otherwise. */
@@ -77,10 +75,10 @@ static mt_rc find_token(char **out, const char *home, mt_err *err)
     char *token = NULL;
     *out = NULL;
     if (given) {
-        if (!(token = mt_strdup(given))) return no_memory(err);
+        if (!(token = mt_strdup(given))) return mt_no_memory(err, "a path");
     } else {
         char *path = place("HF_TOKEN_PATH", NULL, home, "token");
-        if (!path) return no_memory(err);
+        if (!path) return mt_no_memory(err, "a path");
         mt_rc rc = mt_file_exists(path) ? mt_file_read(&token, NULL, path, MAX_TOKEN_FILE, err) : MT_OK;
         mt_free(path);
         if (rc) return mt_note(err, "reading the hub's token");
@@ -104,7 +102,7 @@ static mt_rc find_endpoint(char **out, mt_err *err)
     const char *given = env("HF_ENDPOINT") ? env("HF_ENDPOINT") : "https://huggingface.co";
     if (strncmp(given, "https://", 8) != 0 && strncmp(given, "http://", 7) != 0)
         return mt_fail(err, MT_EINVAL, "HF_ENDPOINT is \"%.200s\"; it should begin with https:// (or http://)", given);
-    if (!(*out = mt_strdup(given))) return no_memory(err);
+    if (!(*out = mt_strdup(given))) return mt_no_memory(err, "a path");
     for (size_t n = strlen(*out); n && (*out)[n - 1] == '/'; n--) (*out)[n - 1] = '\0';
     return MT_OK;
 }
@@ -120,7 +118,7 @@ mt_rc mt_hub_places_init(mt_hub_places *p, mt_err *err)
     if (!rc) {
         p->cache = place("HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", home, "hub");
         p->datasets_cache = place("HF_DATASETS_CACHE", NULL, home, "datasets");
-        if (!p->cache || !p->datasets_cache) rc = no_memory(err);
+        if (!p->cache || !p->datasets_cache) rc = mt_no_memory(err, "a path");
     }
     mt_free(home);
     if (rc) mt_hub_places_deinit(p);

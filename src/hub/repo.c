@@ -16,8 +16,6 @@
 
 enum { MAX_PAGES = 1000, MAX_SUGGESTIONS = 20 };
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for a repository's files"); }
-
 mt_rc mt__repo_init(mt__repo *r, const mt_hub *hub, const char *name, const char *revision, bool dataset, mt_err *err)
 {
     *r = (mt__repo){ .name = name, .revision = revision && *revision ? revision : "main", .dataset = dataset };
@@ -27,7 +25,7 @@ mt_rc mt__repo_init(mt__repo *r, const mt_hub *hub, const char *name, const char
     char *folder = mt__hub_folder(name, dataset);
     r->folder = folder ? mt_path_join(hub->at.cache, folder) : NULL;
     mt_free(folder);
-    return r->folder ? MT_OK : no_memory(err);
+    return r->folder ? MT_OK : mt_no_memory(err, "a repository's files");
 }
 
 void mt__repo_deinit(mt__repo *r)
@@ -44,7 +42,7 @@ mt_rc mt__files_add(mt__files *f, const char *path, uint64_t size, const char *h
     mt__file *file = &f->items[f->n];
     *file = (mt__file){ .path = mt_strdup(path), .size = size };
     snprintf(file->hash, sizeof file->hash, "%s", hash);
-    if (!file->path) return no_memory(err);
+    if (!file->path) return mt_no_memory(err, "a repository's files");
     f->n++;
     return MT_OK;
 }
@@ -205,7 +203,7 @@ mt_rc mt__repo_resolve(mt_hub *hub, mt__repo *repo, mt_err *err)
 {
     json_t *info = NULL;
     char *url = api_url(hub, repo, "revision", repo->revision, "");
-    mt_rc rc = url ? ask(hub, repo, url, &info, NULL, err) : no_memory(err);
+    mt_rc rc = url ? ask(hub, repo, url, &info, NULL, err) : mt_no_memory(err, "a repository's files");
     const char *sha = json_string_value(json_object_get(info, "sha"));
     if (!rc && (!sha || !mt__hub_is_commit(sha))) rc = mt_fail(err, MT_EFORMAT, "%s: the hub names no commit", url);
     if (!rc) snprintf(repo->commit, sizeof repo->commit, "%s", sha);
@@ -246,7 +244,7 @@ mt_rc mt__repo_list(mt_hub *hub, const mt__repo *repo, mt__files *out, mt_err *e
 {
     *out = (mt__files){ 0 };
     char *url = api_url(hub, repo, "tree", repo->commit, "?recursive=true");
-    mt_rc rc = url ? MT_OK : no_memory(err);
+    mt_rc rc = url ? MT_OK : mt_no_memory(err, "a repository's files");
     for (int page_i = 0; !rc && url; page_i++) {
         json_t *page = NULL;
         char *next = NULL;

@@ -26,8 +26,6 @@
 
 enum { MAX_DEPTH = 8, MAX_REF_BYTES = 4096 };
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for a path"); }
-
 char *mt__snapshot_dir(const mt__repo *repo) { return mt_asprintf("%s/snapshots/%s", repo->folder, repo->commit); }
 char *mt__snapshot_file(const mt__repo *repo, const char *path)
 {
@@ -43,7 +41,7 @@ mt_rc mt__make_dirs(const char *path, mt_err *err)
 static mt_rc make_parents(const char *path, mt_err *err)
 {
     char *dir = mt_strndup(path, (size_t)(mt_path_base(path) - path - 1));
-    mt_rc rc = dir ? mt__make_dirs(dir, err) : no_memory(err);
+    mt_rc rc = dir ? mt__make_dirs(dir, err) : mt_no_memory(err, "a path");
     mt_free(dir);
     return rc;
 }
@@ -61,7 +59,7 @@ static bool snapshot_exists(const mt__repo *repo)
 mt_rc mt__snapshot_find(mt__repo *repo, mt_err *err)
 {
     char *ref = mt_asprintf("%s/refs/%s", repo->folder, repo->revision), *text = NULL;
-    mt_rc rc = ref ? MT_OK : no_memory(err);
+    mt_rc rc = ref ? MT_OK : mt_no_memory(err, "a path");
     repo->commit[0] = '\0';
     if (mt__hub_is_commit(repo->revision))
         memcpy(repo->commit, repo->revision, sizeof repo->commit);
@@ -85,7 +83,7 @@ static mt_rc walk(mt__files *out, const char *dir, const char *below, int depth,
         char *path = mt_path_join(dir, e->d_name), *name = *below ? mt_path_join(below, e->d_name) : mt_strdup(e->d_name);
         struct stat st;
         if (!path || !name)
-            rc = no_memory(err);
+            rc = mt_no_memory(err, "a path");
         else if (stat(path, &st) == 0 && S_ISDIR(st.st_mode))
             rc = depth < MAX_DEPTH ? walk(out, path, name, depth + 1, err) : MT_OK;
         else if (stat(path, &st) == 0 && S_ISREG(st.st_mode))
@@ -101,7 +99,7 @@ mt_rc mt__snapshot_list(const mt__repo *repo, mt__files *out, mt_err *err)
 {
     *out = (mt__files){ 0 };
     char *dir = mt__snapshot_dir(repo);
-    mt_rc rc = dir ? walk(out, dir, "", 0, err) : no_memory(err);
+    mt_rc rc = dir ? walk(out, dir, "", 0, err) : mt_no_memory(err, "a path");
     mt_free(dir);
     if (rc) mt__files_free(out);
     return rc;
@@ -115,7 +113,7 @@ static mt_rc link_text(mt_str *out, const mt__file *f, mt_err *err)
     mt_str_puts(out, "../../");
     for (const char *p = f->path; (p = strchr(p, '/')); p++) mt_str_puts(out, "../");
     mt_str_printf(out, "blobs/%s", f->hash);
-    return mt_str_ok(out) ? MT_OK : no_memory(err);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "a path");
 }
 
 /* A name beside `at` that nobody else has, in this process or another. */
@@ -129,7 +127,7 @@ static char *own_name(const char *at)
 static mt_rc place_link(const char *at, const char *to, const char *blob, mt_err *err)
 {
     char *own = own_name(at);
-    if (!own) return no_memory(err);
+    if (!own) return mt_no_memory(err, "a path");
     unlink(own);
     int failed = mt_fault(MT_FAULT_FILE) ? (errno = EIO, -1) : symlink(to, own);
     if (failed && (errno == EPERM || errno == EOPNOTSUPP)) failed = link(blob, own); /* a file system without such links */
@@ -144,7 +142,7 @@ mt_rc mt__snapshot_link(const mt__repo *repo, const mt__file *f, mt_err *err)
 {
     char *at = mt__snapshot_file(repo, f->path), *blob = mt__blob_path(repo, f->hash);
     mt_str to = { 0 };
-    mt_rc rc = at && blob ? MT_OK : no_memory(err);
+    mt_rc rc = at && blob ? MT_OK : mt_no_memory(err, "a path");
     if (!rc && !mt_file_exists(at)) {
         rc = make_parents(at, err);
         if (!rc) rc = link_text(&to, f, err);
@@ -160,9 +158,9 @@ mt_rc mt__snapshot_write_ref(const mt__repo *repo, mt_err *err)
 {
     if (strcmp(repo->revision, repo->commit) == 0) return MT_OK;
     char *ref = mt_asprintf("%s/refs/%s", repo->folder, repo->revision);
-    mt_rc rc = ref ? make_parents(ref, err) : no_memory(err);
+    mt_rc rc = ref ? make_parents(ref, err) : mt_no_memory(err, "a path");
     char *own = ref ? own_name(ref) : NULL; /* two that download the same would take each other's file away */
-    if (!rc) rc = own ? mt_outfile_save(own, repo->commit, strlen(repo->commit), err) : no_memory(err);
+    if (!rc) rc = own ? mt_outfile_save(own, repo->commit, strlen(repo->commit), err) : mt_no_memory(err, "a path");
     if (!rc && mt_disk_rename(own, ref)) rc = mt_fail_errno(err, MT_EIO, "creating %s", ref);
     if (!rc) rc = mt_disk_sync_parent(ref, err);
     mt_free(own);
@@ -177,7 +175,7 @@ mt_rc mt__try_lock(const mt_hub *hub, const mt__repo *repo, const char *hash, in
     *fd = -1;
     *alone = true;
     char *path = mt_asprintf("%s/.locks/%s/%s.lock", hub->at.cache, mt_path_base(repo->folder), hash);
-    mt_rc rc = path ? make_parents(path, err) : no_memory(err);
+    mt_rc rc = path ? make_parents(path, err) : mt_no_memory(err, "a path");
     if (!rc) {
         rc = mt_disk_open(fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, err);
     }

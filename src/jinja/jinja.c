@@ -43,7 +43,7 @@ static mt_rc prepare(mt_jinja *t, const char *text, size_t n, const char *name, 
     if (!mt_utf8_valid(text, n, &bad_at)) return mt_fail(err, MT_EFORMAT, "%s: not valid UTF-8 at byte %zu", name, bad_at);
     char *copy = mt_arena_alloc(&t->arena, n + 1);
     t->name = mt_arena_strndup(&t->arena, name, strlen(name));
-    if (!copy || !t->name) return mt_fail(err, MT_ENOMEM, "no memory for the template %s", name);
+    if (!copy || !t->name) return mt_no_memory(err, "the template %s", name);
     *kept = normalise_newlines(copy, text, n);
     t->text = copy;
     return MT_OK;
@@ -53,7 +53,7 @@ mt_rc mt_jinja_parse(mt_jinja **out, const char *text, size_t n, const char *nam
 {
     *out = NULL;
     mt_jinja *t = mt_calloc(1, sizeof *t);
-    if (!t) return mt_fail(err, MT_ENOMEM, "no memory for the template %s", name);
+    if (!t) return mt_no_memory(err, "the template %s", name);
     jtokens tokens = { 0 };
     size_t kept = 0;
     mt_rc rc = prepare(t, text, n, name, &kept, err);

@@ -258,7 +258,7 @@ static mt_rc lex_string(lexer *x)
     if (escaped) {
         char *dst =
             mt_arena_alloc(x->arena, v.n + 4); /* no escape is shorter than what it stands for; + 4: the encoder's reach */
-        if (!dst) return mt_fail(x->err, MT_ENOMEM, "no memory for the template %s", x->name);
+        if (!dst) return mt_no_memory(x->err, "the template %s", x->name);
         size_t k = 0;
         for (const char *q = start + 1; q < p;) {
             if (*q != '\\') {

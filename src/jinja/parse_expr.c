@@ -122,7 +122,7 @@ static mt_rc parse_compare(jparser *p, jnode **out)
     if (n == 0) return MT_OK;
     MT_TRY(mt__j_node(p, out, N_COMPARE, at));
     const void *copy = mt_arena_strndup(&p->t->arena, (const char *)ops, n);
-    if (!copy) return mt_fail(p->err, MT_ENOMEM, "no memory for the template %s", p->t->name);
+    if (!copy) return mt_no_memory(p->err, "the template %s", p->t->name);
     (*out)->ops = copy;
     return mt__j_adopt(p, *out, base);
 }

@@ -43,7 +43,7 @@ static mt_rc parse_strings(jparser *p, jnode **out)
     for (; last->type == T_STRING; last++) n += last->value.n;
     if (last == p->tok) return MT_OK;
     char *s = mt_arena_alloc(&p->t->arena, n + 1), *dst = s;
-    if (!s) return mt_fail(p->err, MT_ENOMEM, "no memory for the template %s", p->t->name);
+    if (!s) return mt_no_memory(p->err, "the template %s", p->t->name);
     for (const jtoken *t = first; t < last; t++) {
         if (t->value.n) memcpy(dst, t->value.s, t->value.n);
         dst += t->value.n;
@@ -210,7 +210,7 @@ static mt_rc finish_arguments(jparser *p, jnode *node, arguments *a)
     if (a->star) MT_TRY(mt__j_push(p, a->star));
     if (a->double_star) MT_TRY(mt__j_push(p, a->double_star));
     jval *names = mt_arena_calloc(&p->t->arena, a->n_kw, sizeof *names);
-    if (!names) return mt_fail(p->err, MT_ENOMEM, "no memory for the template %s", p->t->name);
+    if (!names) return mt_no_memory(p->err, "the template %s", p->t->name);
     if (a->n_kw) memcpy(names, a->kw_names, a->n_kw * sizeof *names);
     node->call = (jcall){
         .n_pos = (uint32_t)a->n_pos, .n_kw = (uint32_t)a->n_kw, .star = a->star, .double_star = a->double_star, .kw_names = names

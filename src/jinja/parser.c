@@ -16,8 +16,6 @@ mt_rc mt__j_syntax(jparser *p, const jtoken *at, const char *fmt, ...)
     return mt_fail(p->err, MT_EFORMAT, "%s:%u:%u: %s", p->t->name, at->line, at->col, message);
 }
 
-static mt_rc no_memory(jparser *p) { return mt_fail(p->err, MT_ENOMEM, "no memory for the template %s", p->t->name); }
-
 mt_rc mt__j_enter(jparser *p)
 {
     if (++p->depth > MAX_DEPTH) return mt__j_syntax(p, p->tok, "nested deeper than %d levels", MAX_DEPTH);
@@ -28,7 +26,7 @@ mt_rc mt__j_enter(jparser *p)
 mt_rc mt__j_node(jparser *p, jnode **out, jkind kind, const jtoken *at)
 {
     *out = mt_arena_calloc(&p->t->arena, 1, sizeof **out);
-    if (!*out) return no_memory(p);
+    if (!*out) return mt_no_memory(p->err, "the template %s", p->t->name);
     (*out)->kind = (uint8_t)kind;
     (*out)->line = at->line;
     (*out)->col = at->col;
@@ -46,7 +44,7 @@ mt_rc mt__j_adopt(jparser *p, jnode *node, size_t base)
 {
     size_t n = p->n_stack - base;
     node->kid = mt_arena_calloc(&p->t->arena, n, sizeof(jnode *));
-    if (!node->kid) return no_memory(p);
+    if (!node->kid) return mt_no_memory(p->err, "the template %s", p->t->name);
     if (n) memcpy(node->kid, p->stack + base, n * sizeof(jnode *));
     node->n = (uint32_t)n;
     p->n_stack = base;

@@ -114,7 +114,7 @@ static mt_rc define(resolver *r, symbols *s, jval name, symbol **out)
     (*out)->load.slot = (*out)->slot;
     if (s->n > FEW_NAMES && !s->table) {
         s->table = mt_calloc(2 * MAX_NAMES, sizeof *s->table);
-        if (!s->table) return mt_fail(r->err, MT_ENOMEM, "no memory for the template %s", r->t->name);
+        if (!s->table) return mt_no_memory(r->err, "the template %s", r->t->name);
         s->mask = 2 * MAX_NAMES - 1;
         for (size_t i = 0; i < s->n; i++) put_in_table(s, i);
     } else if (s->table)
@@ -240,7 +240,7 @@ static mt_rc finish_frame(resolver *r, const symbols *s, jframe **out)
 {
     jframe *f = mt_arena_calloc(&r->t->arena, 1, sizeof *f);
     jload *loads = f ? mt_arena_calloc(&r->t->arena, s->n, sizeof *loads) : NULL;
-    if (!loads) return mt_fail(r->err, MT_ENOMEM, "no memory for the template %s", r->t->name);
+    if (!loads) return mt_no_memory(r->err, "the template %s", r->t->name);
     f->loads = loads;
     for (size_t i = 0; i < s->n; i++)
         if (!s->items[i].is_parameter) loads[f->n_loads++] = s->items[i].load;
@@ -407,7 +407,7 @@ static mt_rc bind_frame(resolver *r, symbols *s, jnode *body)
 static mt_rc keep_globals(resolver *r)
 {
     r->t->globals = mt_arena_calloc(&r->t->arena, r->t->n_globals, sizeof *r->globals);
-    if (!r->t->globals) return mt_fail(r->err, MT_ENOMEM, "no memory for the template %s", r->t->name);
+    if (!r->t->globals) return mt_no_memory(r->err, "the template %s", r->t->name);
     if (r->t->n_globals) memcpy(r->t->globals, r->globals, r->t->n_globals * sizeof *r->globals);
     return MT_OK;
 }

@@ -33,7 +33,7 @@ static mt_rc assume(reader *r, const char *fmt, ...)
             return MT_OK;
         }
     }
-    return mt_fail(r->err, MT_ENOMEM, "no host memory for the model's description");
+    return mt_no_memory(r->err, "the model's description");
 }
 
 const char *mt__config_spelling(const json_t *doc, const char *const *names)
@@ -339,7 +339,7 @@ static mt_rc resolve(reader *r)
     MT_TRY(read_dimensions(r));
     MT_TRY(read_traits(r));
     r->c->layers = mt_calloc((size_t)r->c->L, sizeof *r->c->layers);
-    if (!r->c->layers) return mt_fail(r->err, MT_ENOMEM, "no host memory for the layer table");
+    if (!r->c->layers) return mt_no_memory(r->err, "the layer table");
     MT_TRY(mt__config_read_windows(r));
     MT_TRY(mt__config_read_rope(r));
     if (r->c->family->read) MT_TRY(r->c->family->read(r->c, &(mt_keys){ r->doc, r->path, r->err }));
@@ -351,7 +351,7 @@ static mt_rc resolve(reader *r)
 static mt_rc read_all(mt_config **out, reader *r)
 {
     r->c = mt_calloc(1, sizeof *r->c);
-    mt_rc rc = r->c ? resolve(r) : mt_fail(r->err, MT_ENOMEM, "no host memory for the model's description");
+    mt_rc rc = r->c ? resolve(r) : mt_no_memory(r->err, "the model's description");
     if (rc)
         mt_config_close(r->c);
     else
@@ -434,7 +434,7 @@ mt_rc mt_config_open(mt_config **out, const char *dir_or_file, mt_err *err)
 {
     *out = NULL;
     char *path = mt_dir_exists(dir_or_file) ? mt_path_join(dir_or_file, "config.json") : mt_strdup(dir_or_file);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!path) return mt_no_memory(err, "a path");
     json_t *doc;
     mt_rc rc = mt_json_read(&doc, path, err);
     if (rc == MT_ENOENT)

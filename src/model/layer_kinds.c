@@ -59,14 +59,14 @@ mt_rc mt_layer_kinds(mt_layer_kind **out, int *n_out, int **kind_of_layer, const
     *out = NULL;
     *n_out = 0;
     *kind_of_layer = mt_calloc((size_t)c->L, sizeof **kind_of_layer);
-    if (!*kind_of_layer) return mt_fail(err, MT_ENOMEM, "no host memory for the table of layers");
+    if (!*kind_of_layer) return mt_no_memory(err, "the table of layers");
     for (int l = 0; l < c->L; l++) {
         int k = 0;
         while (k < n && !same_spec(&(*out)[k].spec, &c->layers[l])) k++;
         (*kind_of_layer)[l] = k;
         if (k < n) continue;
         mt_layer_kind *grown = mt_realloc(*out, (size_t)(n + 1) * sizeof *grown);
-        if (!grown) return mt_fail(err, MT_ENOMEM, "no host memory for the table of layers");
+        if (!grown) return mt_no_memory(err, "the table of layers");
         *out = grown;
         MT_TRY(fill_kind(&grown[n], c, &c->layers[l], err));
         *n_out = ++n;

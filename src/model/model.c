@@ -176,7 +176,7 @@ static mt_rc list_weights(mt_layout *out, const mt_model *m, const mt_unit *u, m
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
         if (is_in(m, s, u, row)) n += n_tensors(c, s, row);
     out->weights = mt_calloc((size_t)n, sizeof *out->weights);
-    if (!out->weights) return mt_fail(err, MT_ENOMEM, "no host memory for the model's layout");
+    if (!out->weights) return mt_no_memory(err, "the model's layout");
     for (const mt_tensor_row *row = c->family->tensors; row->name; row++)
         for (int64_t i = 0; is_in(m, s, u, row) && i < n_tensors(c, s, row); i++)
             out->weights[out->n_weights++] = row->pack == MT_PACK_APART ? head_weight(m, s, row, i) : whole_weight(m, s, row);
@@ -206,7 +206,7 @@ static mt_rc select_weights(const mt_model *m, mt_layout *lists, const mt_model_
     char(*text)[MT_NAME_BYTES] = mt_calloc(n, sizeof *text);
     const char **names = mt_calloc(n, sizeof *names);
     mt_selected *chosen = mt_calloc(n, sizeof *chosen);
-    mt_rc rc = text && names && chosen ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %zu tensor names", n);
+    mt_rc rc = text && names && chosen ? MT_OK : mt_no_memory(err, "%zu tensor names", n);
     for (int u = 0; !rc && u < m->n_units; u++)
         for (int k = 0; k < lists[u].n_weights; k++, i++) {
             mt_weight_name(&m->units[u], &lists[u].weights[k], text[i]);
@@ -324,7 +324,7 @@ static mt_rc join_group(mt_model *m, mt_unit *u, mt_layout *l, mt_err *err)
     mt_layout *grown = mt_realloc(m->layouts, (size_t)(m->n_groups + 1) * sizeof *grown);
     if (!grown) {
         mt_free(l->weights);
-        return mt_fail(err, MT_ENOMEM, "no host memory for the model's layout");
+        return mt_no_memory(err, "the model's layout");
     }
     m->layouts = grown;
     m->layouts[m->n_groups++] = *l;
@@ -360,7 +360,7 @@ static mt_rc build_units(mt_model *m, const mt_model_options *o, mt_err *err)
     m->layers = mt_calloc((size_t)c->L, sizeof *m->layers);
     m->units = mt_calloc(most, sizeof *m->units);
     mt_layout *lists = mt_calloc(most, sizeof *lists);
-    mt_rc rc = m->layers && m->units && lists ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for %zu units", most);
+    mt_rc rc = m->layers && m->units && lists ? MT_OK : mt_no_memory(err, "%zu units", most);
     if (!rc) number_units(m);
     if (!rc) rc = list_units(m, lists, err);
     if (!rc) rc = select_weights(m, lists, o, err);
@@ -400,7 +400,7 @@ mt_rc mt_model_create(mt_model **out, const mt_config *config, const mt_model_op
 {
     *out = NULL;
     mt_model *m = mt_calloc(1, sizeof *m);
-    if (!m) return mt_fail(err, MT_ENOMEM, "no host memory for the model");
+    if (!m) return mt_no_memory(err, "the model");
     m->config = config;
     m->names = options && options->names ? *options->names : mt_file_names_of(config);
     m->tied = m->names.tied;

@@ -6,6 +6,7 @@
  *   dV += P do,   dS = P (dP - delta) (1 - tanh^2 under a softcap),   dQ = scale dS K,   dK = scale dS' Q. */
 #include "ops/ops_cpu.h"
 
+#include "base/mem.h"
 #include "device/device_cpu.h"
 
 #include <math.h>
@@ -106,7 +107,7 @@ static void forward_piece(void *arg, int64_t index)
 
 static mt_rc finish(const job *j, mt_err *err)
 {
-    return j->no_memory ? mt_fail(err, MT_ENOMEM, "no host memory for the keys and values of a document") : MT_OK;
+    return j->no_memory ? mt_no_memory(err, "the keys and values of a document") : MT_OK;
 }
 
 mt_rc mt__attention_fwd_run(mt_pool *pool, const mt_attention *a, mt_err *err)

@@ -287,7 +287,7 @@ mt_rc mt_cudnn_attention_open(mt_cudnn_attention **out, const char *device, mt_e
 {
     *out = NULL;
     mt_cudnn_attention *c = mt_calloc(1, sizeof *c);
-    if (!c) return mt_fail(err, MT_ENOMEM, "no host memory for cuDNN");
+    if (!c) return mt_no_memory(err, "cuDNN");
     mt_rc rc = mt_cudnn_open(&c->lib, device, err);
     if (rc)
         mt_cudnn_attention_close(c);

@@ -5,6 +5,7 @@
  * bf16 those are what attention.c would have read, since k and v are rounded before either sees them. */
 #include "ops/ops_cpu.h"
 
+#include "base/mem.h"
 #include "device/device_cpu.h"
 
 #include <math.h>
@@ -113,5 +114,5 @@ mt_rc mt__cache_attention_run(mt_pool *pool, const mt_cache_attention *a, mt_err
 {
     job j = { .a = a };
     mt_pool_for(pool, a->n_docs * a->K, one_piece, &j);
-    return j.no_memory ? mt_fail(err, MT_ENOMEM, "no host memory for the cached keys and values of a sequence") : MT_OK;
+    return j.no_memory ? mt_no_memory(err, "the cached keys and values of a sequence") : MT_OK;
 }

@@ -1,6 +1,7 @@
 /* combine.c - the expert rows of each token, gathered and added in ascending order of the experts. */
 #include "ops/ops_cpu.h"
 
+#include "base/mem.h"
 #include "device/device_cpu.h"
 
 #include <math.h>
@@ -47,5 +48,5 @@ mt_rc mt__combine_run(mt_pool *pool, const mt_combine *a, mt_err *err)
 {
     gathering g = { .a = a };
     mt_pool_for(pool, a->N, combine_row, &g);
-    return g.no_memory ? mt_fail(err, MT_ENOMEM, "no host memory to sum the rows of experts") : MT_OK;
+    return g.no_memory ? mt_no_memory(err, "summing the rows of experts") : MT_OK;
 }

@@ -77,7 +77,7 @@ mt_rc mt_cudnn_open(mt_cudnn **out, const char *device, mt_err *err)
 {
     *out = NULL;
     mt_cudnn *l = mt_calloc(1, sizeof *l);
-    if (!l) return mt_fail(err, MT_ENOMEM, "no host memory for cuDNN");
+    if (!l) return mt_no_memory(err, "cuDNN");
     l->library = dlopen("libcudnn.so.9", RTLD_NOW | RTLD_LOCAL);
     mt_rc rc = l->library ? find_functions(l, err) : mt_fail(err, MT_EUNSUPPORTED, "no cuDNN: %s", dlerror());
     if (!rc && l->cudnnGetVersion() < OLDEST)
@@ -414,7 +414,7 @@ mt_rc mt_cudnn_plan_create(mt_cudnn_plan **out, mt_cudnn_graph *g, size_t most, 
     mt_cudnn_plan *p = g ? mt_calloc(1, sizeof *p) : NULL;
     if (!p) {
         graph_free(g);
-        return mt_fail(err, MT_ENOMEM, "no host memory for a cuDNN graph");
+        return mt_no_memory(err, "a cuDNN graph");
     }
     p->graph = g;
     if (!broken(g)) compile(p, most, &why);

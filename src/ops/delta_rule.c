@@ -202,7 +202,7 @@ static void forward_piece(void *arg, int64_t index)
 static mt_rc run_pieces(mt_pool *pool, job *j, mt_pool_fn piece, mt_err *err)
 {
     mt_pool_for(pool, j->a->n_docs * j->a->K, piece, j);
-    return j->no_memory ? mt_fail(err, MT_ENOMEM, "no host memory for the states of a document") : MT_OK;
+    return j->no_memory ? mt_no_memory(err, "the states of a document") : MT_OK;
 }
 
 mt_rc mt__delta_rule_fwd_run(mt_pool *pool, const mt_delta_rule *a, mt_err *err)

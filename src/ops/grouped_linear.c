@@ -4,6 +4,7 @@
  * depends on its expert's rows alone, and not on which experts share a call. */
 #include "ops/ops_cpu.h"
 
+#include "base/mem.h"
 #include "device/device_cpu.h"
 
 #include <cblas.h>
@@ -156,7 +157,7 @@ static mt_rc run(mt_pool *pool, const mt_grouped_linear *a, bool weights, int64_
 {
     product p = { .a = a, .cols = cols };
     mt_pool_for(pool, count_tiles(&p, weights), fn, &p);
-    return p.no_memory ? mt_fail(err, MT_ENOMEM, "no host memory to widen the operands of a product of experts") : MT_OK;
+    return p.no_memory ? mt_no_memory(err, "widening the operands of a product of experts") : MT_OK;
 }
 
 mt_rc mt__grouped_linear_fwd_run(mt_pool *pool, const mt_grouped_linear *a, mt_err *err)

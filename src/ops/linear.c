@@ -5,6 +5,7 @@
  * tile into the thread's scratch, and results are rounded once: what a tensor core does. */
 #include "ops/ops_cpu.h"
 
+#include "base/mem.h"
 #include "device/device_cpu.h"
 
 #include <cblas.h>
@@ -140,7 +141,7 @@ static product product_of(const mt_linear *a)
 
 static mt_rc finish(const product *p, mt_err *err)
 {
-    return p->no_memory ? mt_fail(err, MT_ENOMEM, "no host memory to widen the operands of a product") : MT_OK;
+    return p->no_memory ? mt_no_memory(err, "widening the operands of a product") : MT_OK;
 }
 
 mt_rc mt__linear_fwd_run(mt_pool *pool, const mt_linear *a, mt_err *err)

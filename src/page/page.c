@@ -45,10 +45,10 @@ mt_rc mt_page_write(mt_str *out, const mt_run_at *runs, size_t n_runs, bool live
 {
     mt_str json = { 0 };
     mt_rc rc = write_data(&json, runs, n_runs, live, err);
-    if (!rc && !mt_str_ok(&json)) rc = mt_fail(err, MT_ENOMEM, "no memory for a page");
+    if (!rc && !mt_str_ok(&json)) rc = mt_no_memory(err, "a page");
     if (!rc) fill(out, &json);
     mt_str_free(&json);
-    if (!rc && !mt_str_ok(out)) rc = mt_fail(err, MT_ENOMEM, "no memory for a page");
+    if (!rc && !mt_str_ok(out)) rc = mt_no_memory(err, "a page");
     return rc;
 }
 

@@ -13,8 +13,6 @@
 
 enum { CHUNK = 1 << 16, LONGEST_LINE = 16 << 20, SMALL_FILE = 4 << 20, LOG_TAIL = 16 << 10 };
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no memory for a name"); }
-
 /* No way out of the directory it is in. */
 static bool is_inside(const char *name)
 {
@@ -42,7 +40,7 @@ static mt_rc metrics_inside(char **out, const char *dir, const char *name, mt_er
                        dir, name, name);
     MT_TRY(mt_path_stays_inside(dir, name, err));
     *out = mt_path_join(dir, name);
-    return *out ? MT_OK : no_memory(err);
+    return *out ? MT_OK : mt_no_memory(err, "a name");
 }
 
 /* The plan remembers where the metrics went, when it is not the usual place. */
@@ -57,11 +55,11 @@ static mt_rc metrics_path(char **out, const mt_run_at *run, mt_err *err)
     if (run->metrics) {
         mt_free(path);
         *out = mt_strdup(run->metrics);
-        return *out ? MT_OK : no_memory(err);
+        return *out ? MT_OK : mt_no_memory(err, "a name");
     }
     if (path && !mt_file_read_own(&text, &n, path, SMALL_FILE, &ignored) && !mt_json_parse(&plan, text, n, path, &ignored))
         (void)mt_json_str(plan, "metrics_file", name, &name, path, &ignored);
-    mt_rc rc = path ? metrics_inside(out, run->dir, name, err) : no_memory(err);
+    mt_rc rc = path ? metrics_inside(out, run->dir, name, err) : mt_no_memory(err, "a name");
     mt_free(text);
     mt_free(path);
     json_decref(plan);
@@ -125,7 +123,7 @@ static bool always_shown(const char *line) { return strstr(line, "\"eval_") || s
 static mt_rc read_metrics(mt_str *text, int fd, int64_t from, int64_t *end, mt_err *err)
 {
     line_reader *r = mt_calloc(1, sizeof *r);
-    if (!r) return mt_fail(err, MT_ENOMEM, "no memory to read metrics");
+    if (!r) return mt_no_memory(err, "reading metrics");
     r->fd = fd;
     int64_t n_lines = 0;
     start_at(r, from);
@@ -140,7 +138,7 @@ static mt_rc read_metrics(mt_str *text, int fd, int64_t from, int64_t *end, mt_e
     bool ok = mt_str_ok(&r->line) && mt_str_ok(text);
     mt_str_free(&r->line);
     mt_free(r);
-    return ok ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory to read metrics");
+    return ok ? MT_OK : mt_no_memory(err, "reading metrics");
 }
 
 static mt_rc put_metrics(mt_str *out, const char *path, int64_t from, mt_err *err)
@@ -223,5 +221,5 @@ mt_rc mt_run_view_write(mt_str *out, const mt_run_at *run, int64_t from, mt_err 
     put_text(out, "config", dir, "config.yaml");
     put_log(out, dir);
     mt_str_puts(out, "}");
-    return mt_str_ok(out) ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory for the view of %s", dir);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "the view of %s", dir);
 }

@@ -327,7 +327,7 @@ mt_rc mt_server_keep(const mt_server *s, mt_err *err)
 {
     char line[sizeof s->url + 1], *folder = mt_path_join(s->dir, MT_SERVER_FOLDER), *path = mt_path_join(s->dir, MT_SERVER_FILE);
     snprintf(line, sizeof line, "%s\n", s->url);
-    mt_rc rc = folder && path ? make_private(folder, err) : mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
+    mt_rc rc = folder && path ? make_private(folder, err) : mt_no_memory(err, "the dashboard");
     if (!rc) rc = mt_outfile_save(path, line, strlen(line), err);
     mt_free(folder);
     mt_free(path);
@@ -338,13 +338,13 @@ mt_rc mt_server_open(mt_server **out, const mt_run_at *run, int port, mt_err *er
 {
     *out = NULL;
     mt_server *s = mt_calloc(1, sizeof *s);
-    if (!s) return mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
+    if (!s) return mt_no_memory(err, "the dashboard");
     s->listener = s->wake[0] = s->wake[1] = -1;
     for (size_t i = 0; i < MAX_CLIENTS; i++) s->clients[i].fd = -1;
     s->dir = mt_strdup(run->dir);
     s->metrics = run->metrics ? mt_strdup(run->metrics) : NULL;
     bool named = s->dir && !run->metrics == !s->metrics;
-    mt_rc rc = named ? choose_key(s, err) : mt_fail(err, MT_ENOMEM, "no memory for the dashboard");
+    mt_rc rc = named ? choose_key(s, err) : mt_no_memory(err, "the dashboard");
     if (!rc) rc = start_listening(s, port, err);
     snprintf(s->url, sizeof s->url, "http://127.0.0.1:%d/%s/", s->port, s->key);
     if (!rc && pipe(s->wake)) rc = mt_fail_errno(err, MT_EIO, "starting the dashboard");

@@ -42,10 +42,10 @@ mt_rc mt_buffer_index_create(mt_buffer_index *x, const mt_buffer *list, size_t n
     *x = (mt_buffer_index){ 0 };
     int rows = count_rows(x, list, n);
     x->first_cell = mt_calloc((size_t)rows + 1, sizeof *x->first_cell);
-    if (!x->first_cell) return mt_fail(err, MT_ENOMEM, "no host memory for a table of %zu buffers", n);
+    if (!x->first_cell) return mt_no_memory(err, "a table of %zu buffers", n);
     int cells = place_cells(x, list, n, rows);
     x->cells = mt_malloc(((size_t)cells + 1) * sizeof *x->cells);
-    if (!x->cells) return mt_fail(err, MT_ENOMEM, "no host memory for a table of %zu buffers", n);
+    if (!x->cells) return mt_no_memory(err, "a table of %zu buffers", n);
     for (int c = 0; c < cells; c++) x->cells[c] = -1;
     for (size_t k = 0; k < n; k++) x->cells[x->first_cell[row_of(x, &list[k])] + list[k].j + 1] = (int)k;
     return MT_OK;

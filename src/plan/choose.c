@@ -434,7 +434,7 @@ static mt_rc search_with(mt_plan **out, search *s, mt_err *err)
     mt_rc rc = mt_placement_init(&s->trial.place, s->model, err);
     if (!rc) rc = mt_step_drawing_init(&s->drawing, s->model, err);
     s->known = mt_calloc(KNOWN, sizeof *s->known);
-    if (!rc && !s->known) rc = mt_fail(err, MT_ENOMEM, "no host memory to search for a plan");
+    if (!rc && !s->known) rc = mt_no_memory(err, "searching for a plan");
     if (!rc) rc = find(s, err);
     if (!rc) rc = make(s, out, err);
     mt_free(s->known);

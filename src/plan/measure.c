@@ -207,7 +207,7 @@ static mt_rc measure_adam(mt_machine *m, lab *l, int cores, int64_t n, mt_err *e
 {
     char *block = mt_calloc((size_t)n, 14);
     mt_pool *pool = NULL;
-    mt_rc rc = block ? mt_pool_create(&pool, cores, err) : mt_fail(err, MT_ENOMEM, "no host memory to measure Adam");
+    mt_rc rc = block ? mt_pool_create(&pool, cores, err) : mt_no_memory(err, "measuring Adam");
     for (mt_moments form = 0; !rc && form < MT_MOMENTS_FORMS; form++)
         m->adam_host[form] = ADAM_LASTS * adam_rate(pool, block, n, form);
     if (!rc && l) rc = shared_rate(l, m, pool, block, n, &m->host_bandwidth, err);
@@ -297,7 +297,7 @@ static mt_rc measure_cpu(mt_machine *m, mt_device *dev, int threads, mt_err *err
 {
     size_t one = (size_t)CPU_ROWS * CPU_WIDTH * sizeof(float);
     cpu_lab l = { .dev = dev, .x = mt_calloc(3, one + CPU_ROWS * CPU_HEADS * sizeof(float)) };
-    if (!l.x) return mt_fail(err, MT_ENOMEM, "no host memory to measure this machine");
+    if (!l.x) return mt_no_memory(err, "measuring this machine");
     l.w = l.x + one;
     l.y = l.w + one;
     l.sums = (float *)(void *)(l.y + one);

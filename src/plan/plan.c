@@ -614,7 +614,7 @@ mt_rc mt_placement_init(mt_placement *p, const mt_model *model, mt_err *err)
     p->layers = mt_calloc((size_t)model->config->L, sizeof *p->layers);
     if (p->units && p->groups && p->layers) return MT_OK;
     mt_placement_free(p);
-    return mt_fail(err, MT_ENOMEM, "no host memory for a plan");
+    return mt_no_memory(err, "a plan");
 }
 
 void mt_placement_free(mt_placement *p)
@@ -660,7 +660,7 @@ mt_rc mt_plan_create(mt_plan **out, const mt_model *model, const mt_job *job, co
 {
     *out = NULL;
     mt_plan *p = mt_calloc(1, sizeof *p);
-    if (!p) return mt_fail(err, MT_ENOMEM, "no host memory for a plan");
+    if (!p) return mt_no_memory(err, "a plan");
     p->model = model;
     p->job = *job;
     p->arithmetic = *a;

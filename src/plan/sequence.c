@@ -277,7 +277,7 @@ mt_rc mt_sequence_create(mt_sequence **out, const mt_model *model, mt_err *err)
     size_t n = (size_t)model->n_units, L = (size_t)model->config->L, groups = (size_t)model->n_groups;
     mt_sequence *s = mt_calloc(1, sizeof *s);
     *out = NULL;
-    if (!s) return mt_fail(err, MT_ENOMEM, "no host memory for the order of a step");
+    if (!s) return mt_no_memory(err, "the order of a step");
     s->model = model;
     s->units = mt_calloc(n, sizeof *s->units);
     s->layers = mt_calloc(L, sizeof *s->layers);
@@ -290,7 +290,7 @@ mt_rc mt_sequence_create(mt_sequence **out, const mt_model *model, mt_err *err)
     s->following = mt_calloc(2 * n + 2, sizeof *s->following);
     if (!s->units || !s->layers || !s->groups || !s->ring || !s->stages || !s->keeps || !s->late || !s->visits || !s->following) {
         mt_sequence_free(s);
-        return mt_fail(err, MT_ENOMEM, "no host memory for the order of a step");
+        return mt_no_memory(err, "the order of a step");
     }
     *out = s;
     return MT_OK;

@@ -351,8 +351,7 @@ mt_rc mt_step_drawing_init(mt_step_drawing *d, const mt_model *model, mt_err *er
 {
     *d = (mt_step_drawing){ .updates = mt_calloc((size_t)model->n_units, sizeof *d->updates),
                             .costs.kinds = mt_calloc((size_t)model->n_kinds, sizeof *d->costs.kinds) };
-    mt_rc rc = d->updates && d->costs.kinds ? mt_sequence_create(&d->sequence, model, err)
-                                            : mt_fail(err, MT_ENOMEM, "no host memory to time a plan");
+    mt_rc rc = d->updates && d->costs.kinds ? mt_sequence_create(&d->sequence, model, err) : mt_no_memory(err, "timing a plan");
     if (rc) mt_step_drawing_free(d);
     return rc;
 }

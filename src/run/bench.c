@@ -27,7 +27,7 @@ static int64_t draw_length(const mt_bench_options *o, uint64_t i)
 static mt_rc draw_batch(mt_batch *b, const mt_bench_options *o, int64_t tokens, int64_t vocab, mt_err *err)
 {
     int32_t *ids = mt_calloc((size_t)(2 * o->seq_len), sizeof *ids), *labels = ids + o->seq_len;
-    mt_rc rc = ids ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a row of tokens");
+    mt_rc rc = ids ? MT_OK : mt_no_memory(err, "a row of tokens");
     mt_batch_clear(b);
     for (uint64_t d = 0; !rc && b->n_tokens < tokens; d++) {
         int64_t n = mt_min_i64(draw_length(o, d), tokens - b->n_tokens);
@@ -49,7 +49,7 @@ static mt_rc fill_weights(mt_engine *e, const mt_plan *plan, double deviation, u
 {
     enum { RUN = 1 << 20 };
     uint16_t *run = mt_calloc(RUN, sizeof *run), one = mt_f32_to_bf16(1.0f);
-    if (!run) return mt_fail(err, MT_ENOMEM, "no host memory for random numbers");
+    if (!run) return mt_no_memory(err, "random numbers");
     for (int i = 0; i < RUN; i++) run[i] = mt_f32_to_bf16((float)deviation * mt_rng_normal(seed, 4, (uint64_t)i));
     const mt_model *m = plan->model;
     mt_rc rc = MT_OK;
@@ -133,7 +133,7 @@ static mt_rc time_steps(mt_engine *e, const mt_bench_options *o, const batches *
 static mt_rc run_steps(mt_engine *e, const mt_bench_options *o, const batches *b, mt_bench_result *out, mt_err *err)
 {
     int64_t *ns = mt_calloc((size_t)o->steps + 1, sizeof *ns), all = 0;
-    if (!ns) return mt_fail(err, MT_ENOMEM, "no host memory for step times");
+    if (!ns) return mt_no_memory(err, "step times");
     mt_rc rc = time_steps(e, o, b, ns, out, err);
     qsort(ns, (size_t)o->steps, sizeof *ns, by_size);
     for (int i = 0; i < o->steps; i++) all += ns[i];

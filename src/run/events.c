@@ -104,8 +104,8 @@ static mt_rc write_event(mt_events *e, int field, const char *bytes, size_t n, m
         mt_str_add(&e->record, event.s, event.n);
         put_little(&e->record, masked_crc(event.s, event.n), 4);
     }
-    mt_rc rc = mt_str_ok(&event) && mt_str_ok(&e->record) ? write_all(e, &e->record, err)
-                                                         : mt_fail(err, MT_ENOMEM, "no host memory for a TensorBoard event");
+    mt_rc rc =
+        mt_str_ok(&event) && mt_str_ok(&e->record) ? write_all(e, &e->record, err) : mt_no_memory(err, "a TensorBoard event");
     mt_str_free(&event);
     return rc;
 }
@@ -119,8 +119,8 @@ static mt_rc begin(mt_events *e, int64_t done_steps, mt_err *err)
     MT_TRY(write_event(e, EVENT_VERSION, version, sizeof version - 1, err));
     put_int(&session, SESSION_STATUS, SESSION_START);
     e->step = done_steps + 1;
-    mt_rc rc = mt_str_ok(&session) ? write_event(e, EVENT_SESSION, session.s, session.n, err)
-                                   : mt_fail(err, MT_ENOMEM, "no host memory for a TensorBoard event");
+    mt_rc rc =
+        mt_str_ok(&session) ? write_event(e, EVENT_SESSION, session.s, session.n, err) : mt_no_memory(err, "a TensorBoard event");
     mt_str_free(&session);
     return rc;
 }
@@ -147,13 +147,13 @@ mt_rc mt_events_new_path(char **out, const char *dir, mt_err *err)
     MT_TRY(choose_time(&when, dir, err));
     gethostname(host, sizeof host - 1);
     *out = mt_asprintf("%s/" FILE_HEAD "%lld.%s.%ld.0", dir, when, host, (long)getpid());
-    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    return *out ? MT_OK : mt_no_memory(err, "a name");
 }
 
 mt_rc mt_events_open(mt_events *e, const char *path, int64_t done_steps, mt_err *err)
 {
     *e = (mt_events){ .path = mt_strdup(path) };
-    if (!e->path) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!e->path) return mt_no_memory(err, "a name");
     mt_rc rc = mt_disk_open(&e->fd, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, err);
     e->opened = !rc;
     if (!rc) rc = begin(e, done_steps, err);
@@ -192,7 +192,7 @@ mt_rc mt_events_end(mt_events *e, mt_err *err)
 {
     if (!e->opened || (!e->values.n && mt_str_ok(&e->values))) return MT_OK;
     mt_rc rc = mt_str_ok(&e->values) ? write_event(e, EVENT_SUMMARY, e->values.s, e->values.n, err)
-                                     : mt_fail(err, MT_ENOMEM, "no host memory for a TensorBoard event");
+                                     : mt_no_memory(err, "a TensorBoard event");
     mt_str_clear(&e->values);
     return rc;
 }

@@ -31,8 +31,6 @@ struct mt_feed {
     bool packs;
 };
 
-static mt_rc no_memory(mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory for the data of a run"); }
-
 /* -- datasets by name ------------------------------------------------------------------------------ */
 
 /* ORG/NAME that no registry knows: a dataset of the hub, read like a file of the user's own. */
@@ -122,7 +120,7 @@ static mt_rc find_entries(mt_feed *f, const mt_settings *s, const mt_feed_option
     f->n_train = train->n ? train->n : 1;
     f->n_eval = eval->n;
     f->sets = mt_calloc(f->n_train + f->n_eval, sizeof *f->sets);
-    if (!f->sets) return no_memory(err);
+    if (!f->sets) return mt_no_memory(err, "the data of a run");
     if (train->n == 0)
         MT_TRY(find_direct(s, &f->sets[0].entry, err));
     for (size_t i = 0; i < train->n; i++) MT_TRY(find_entry(f, s, o, train->items[i], &f->sets[i].entry, err));
@@ -147,7 +145,7 @@ static mt_rc fetch_all(mt_feed *f, const mt_feed_options *o, mt_err *err)
 mt_rc mt_feed_check(const mt_settings *s, const mt_feed_options *o, mt_err *err)
 {
     mt_feed *f = mt_calloc(1, sizeof *f);
-    if (!f) return no_memory(err);
+    if (!f) return mt_no_memory(err, "the data of a run");
     mt_rc rc = find_entries(f, s, o, err);
     mt_feed_close(f);
     return rc;
@@ -247,7 +245,7 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
     const mt_dataset_settings *d = &s->dataset;
     MT_TRY(check_probs(f, s, err));
     mt_pipeline_part *parts = mt_calloc(f->n_train + f->n_eval, sizeof *parts);
-    if (!parts) return no_memory(err);
+    if (!parts) return mt_no_memory(err, "the data of a run");
     for (size_t i = 0; i < f->n_train + f->n_eval; i++) {
         const dataset *x = &f->sets[i];
         parts[i] = (mt_pipeline_part){ .name = x->entry.name,
@@ -316,7 +314,7 @@ mt_rc mt_feed_open(mt_feed **out, const mt_settings *s, const mt_feed_options *o
 {
     *out = NULL;
     mt_feed *f = mt_calloc(1, sizeof *f);
-    if (!f) return no_memory(err);
+    if (!f) return mt_no_memory(err, "the data of a run");
     f->s = s;
     f->now = o->now;
     mt_rc rc = find_entries(f, s, o, err);

@@ -23,7 +23,7 @@ static int64_t whole_lines(int fd, int64_t n)
 mt_rc mt_metrics_open(mt_metrics *m, const char *path, int64_t keep, mt_err *err)
 {
     *m = (mt_metrics){ .path = mt_strdup(path) };
-    if (!m->path) return mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    if (!m->path) return mt_no_memory(err, "opening %s", path);
     mt_rc rc = mt_disk_open(&m->fd, path, O_RDWR | O_CREAT | O_NOFOLLOW, err);
     m->opened = !rc;
     if (rc) {
@@ -94,7 +94,7 @@ void mt_metrics_float(mt_metrics *m, const char *name, double value)
 mt_rc mt_metrics_end(mt_metrics *m, mt_err *err)
 {
     mt_str_puts(&m->line, "}\n");
-    if (!mt_str_ok(&m->line)) return mt_fail(err, MT_ENOMEM, "no host memory for a line of metrics");
+    if (!mt_str_ok(&m->line)) return mt_no_memory(err, "a line of metrics");
     if (mt_disk_write(m->fd, m->line.s, m->line.n, (uint64_t)m->bytes)) return mt_fail_errno(err, MT_EIO, "writing %s", m->path);
     m->bytes += (int64_t)m->line.n;
     mt_str_clear(&m->line);

@@ -68,7 +68,7 @@ static bool no_locks(int code) { return code == ENOSYS || code == EOPNOTSUPP || 
 static mt_rc lock(mt_output_dir *d, mt_err *err)
 {
     char *file = mt_path_join(d->path, ".lock"), pid[32];
-    if (!file) return mt_fail(err, MT_ENOMEM, "no host memory to lock %s", d->path);
+    if (!file) return mt_no_memory(err, "locking %s", d->path);
     mt_rc rc = mt_disk_open(&d->lock, file, O_RDWR | O_CREAT | O_NOFOLLOW, err);
     mt_free(file);
     if (rc) return mt_note(err, "locking %s", d->path);
@@ -86,7 +86,7 @@ static mt_rc lock(mt_output_dir *d, mt_err *err)
 mt_rc mt_output_dir_open(mt_output_dir *d, const char *path, mt_err *err)
 {
     *d = (mt_output_dir){ .path = mt_strdup(path) };
-    mt_rc rc = d->path ? mt_dir_make(path, err) : mt_fail(err, MT_ENOMEM, "no host memory to open %s", path);
+    mt_rc rc = d->path ? mt_dir_make(path, err) : mt_no_memory(err, "opening %s", path);
     if (!rc) rc = lock(d, err);
     if (rc) mt_output_dir_close(d);
     return rc;
@@ -107,8 +107,6 @@ typedef struct entry {
     const struct left_name *left; /* NULL: runs leave nothing of that name */
 } entry;
 
-static mt_rc no_memory(const char *dir, mt_err *err) { return mt_fail(err, MT_ENOMEM, "no host memory to look through %s", dir); }
-
 typedef mt_rc (*entry_fn)(void *user, const entry *e, mt_err *err);
 
 static mt_rc with_entry(const char *dir, const char *name, entry_fn fn, void *user, mt_err *err)
@@ -117,7 +115,7 @@ static mt_rc with_entry(const char *dir, const char *name, entry_fn fn, void *us
     e.plain = plain_name(name, &e.tail);
     e.path = mt_path_join(dir, name);
     e.left = e.plain ? left_by_run(e.plain) : NULL;
-    mt_rc rc = e.plain && e.path ? fn(user, &e, err) : no_memory(dir, err);
+    mt_rc rc = e.plain && e.path ? fn(user, &e, err) : mt_no_memory(err, "looking through %s", dir);
     mt_free(e.plain);
     mt_free(e.path);
     return rc;
@@ -289,7 +287,7 @@ static mt_rc check_no_link(const mt_output_dir *d, const char *name, mt_err *err
 {
     struct stat st;
     char *path = mt_path_join(d->path, name);
-    mt_rc rc = path ? MT_OK : no_memory(d->path, err);
+    mt_rc rc = path ? MT_OK : mt_no_memory(err, "looking through %s", d->path);
     if (path && lstat(path, &st) == 0 && S_ISLNK(st.st_mode))
         rc = mt_fail(err, MT_EINVAL, "%s is a link, and a run writes through none: remove it, or choose another --output-dir",
                      path);
@@ -312,7 +310,7 @@ mt_rc mt_output_dir_own_made(void *user, const char *made, const char *path, mt_
 mt_rc mt_output_dir_save(const mt_output_dir *d, const char *name, const char *text, size_t n, mt_err *err)
 {
     char *path = mt_path_join(d->path, name);
-    mt_rc rc = path ? mt_output_dir_own(d, name, err) : mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    mt_rc rc = path ? mt_output_dir_own(d, name, err) : mt_no_memory(err, "writing %s", name);
     if (!rc) rc = mt_outfile_save(path, text, n, err);
     mt_free(path);
     return rc;

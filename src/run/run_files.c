@@ -14,11 +14,6 @@
 
 enum { MAX_BYTES = 1 << 28, MAX_DEPTH = 8 };
 
-static mt_rc no_memory(const char *dir, mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "no host memory for the list of files in %s", dir);
-}
-
 /* -- reading --------------------------------------------------------------------------------------- */
 
 static int by_text(const void *a, const void *b) { return strcmp(*(char *const *)a, *(char *const *)b); }
@@ -30,7 +25,7 @@ static mt_rc take_line(mt_run_files *f, const char *line, size_t n, const char *
     const char *path = json_string_value(v);
     mt_rc rc = path ? mt_grow(&f->paths, &f->cap, f->n + 1, sizeof *f->paths, err) : MT_OK;
     char *copy = path && !rc ? mt_strdup(path) : NULL;
-    if (path && !rc && !copy) rc = no_memory(dir, err);
+    if (path && !rc && !copy) rc = mt_no_memory(err, "the list of files in %s", dir);
     if (copy) f->paths[f->n++] = copy;
     json_decref(v);
     return rc;
@@ -52,7 +47,7 @@ mt_rc mt_run_files_read(mt_run_files *out, const char *dir, mt_err *err)
     char *path = mt_path_join(dir, MT_RUN_FILES_NAME), *text = NULL;
     size_t n = 0;
     *out = (mt_run_files){ 0 };
-    mt_rc rc = path ? mt_file_read_own(&text, &n, path, MAX_BYTES, err) : no_memory(dir, err);
+    mt_rc rc = path ? mt_file_read_own(&text, &n, path, MAX_BYTES, err) : mt_no_memory(err, "the list of files in %s", dir);
     mt_free(path);
     if (rc == MT_ENOENT) return MT_OK;
     out->found = true;
@@ -87,10 +82,11 @@ static void put_path(mt_str *s, const mt_run_files *f, const char *path)
 static mt_rc append(const char *dir, const mt_str *lines, bool is_new, mt_err *err)
 {
     int fd;
-    if (!mt_str_ok(lines)) return no_memory(dir, err);
+    if (!mt_str_ok(lines)) return mt_no_memory(err, "the list of files in %s", dir);
     if (!lines->n) return MT_OK;
     char *path = mt_path_join(dir, MT_RUN_FILES_NAME);
-    mt_rc rc = path ? mt_disk_open(&fd, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, err) : no_memory(dir, err);
+    mt_rc rc = path ? mt_disk_open(&fd, path, O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW, err)
+                    : mt_no_memory(err, "the list of files in %s", dir);
     if (!rc) {
         if (mt_disk_append(fd, lines->s, lines->n) || mt_disk_sync(fd)) rc = mt_fail_errno(err, MT_EIO, "writing %s", path);
         close(fd);
@@ -121,7 +117,7 @@ static mt_rc put_tree(mt_str *s, const mt_run_files *f, const char *made, const 
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && i < names.n; i++) {
         char *inside = mt_path_join(made, names.items[i]), *as = mt_path_join(path, names.items[i]);
-        rc = inside && as ? put_tree(s, f, inside, as, depth + 1, err) : no_memory(made, err);
+        rc = inside && as ? put_tree(s, f, inside, as, depth + 1, err) : mt_no_memory(err, "the list of files in %s", made);
         mt_free(inside);
         mt_free(as);
     }
@@ -155,14 +151,14 @@ static mt_rc find_foreign(char **out, const mt_run_files *f, const char *at, con
     mt_dir_names names;
     if (!mt_run_files_has(f, listed_as) || depth > MAX_DEPTH) {
         *out = mt_strdup(at);
-        return *out ? MT_OK : no_memory(at, err);
+        return *out ? MT_OK : mt_no_memory(err, "the list of files in %s", at);
     }
     if (!is_folder(at)) return MT_OK;
     MT_TRY(mt_dir_list(&names, at, err));
     mt_rc rc = MT_OK;
     for (size_t i = 0; !rc && !*out && i < names.n; i++) {
         char *inside = mt_path_join(at, names.items[i]), *as = mt_path_join(listed_as, names.items[i]);
-        rc = inside && as ? find_foreign(out, f, inside, as, depth + 1, err) : no_memory(at, err);
+        rc = inside && as ? find_foreign(out, f, inside, as, depth + 1, err) : mt_no_memory(err, "the list of files in %s", at);
         mt_free(inside);
         mt_free(as);
     }
@@ -175,7 +171,7 @@ mt_rc mt_run_files_foreign(char **out, const mt_run_files *f, const char *dir, c
 {
     char *at = mt_path_join(dir, name);
     *out = NULL;
-    mt_rc rc = at ? find_foreign(out, f, at, listed_as, 0, err) : no_memory(dir, err);
+    mt_rc rc = at ? find_foreign(out, f, at, listed_as, 0, err) : mt_no_memory(err, "the list of files in %s", dir);
     mt_free(at);
     return rc;
 }

@@ -13,7 +13,7 @@ mt_rc mt_trainer_open(mt_trainer **out, const mt_settings *s, const mt_train_hoo
 {
     *out = NULL;
     mt_trainer *t = mt_calloc(1, sizeof *t);
-    if (!t) return mt_fail(err, MT_ENOMEM, "no host memory for the trainer");
+    if (!t) return mt_no_memory(err, "the trainer");
     t->s = s;
     t->hooks = *hooks;
     mt_rc rc = mt__train_open(t, err);

@@ -13,7 +13,7 @@ static mt_rc copy_text(const json_t *doc, const char *key, char **out, mt_err *e
 {
     const char *text = json_string_value(json_object_get(doc, key));
     *out = text ? mt_strdup(text) : NULL;
-    return text && !*out ? mt_fail(err, MT_ENOMEM, "no host memory for a name") : MT_OK;
+    return text && !*out ? mt_no_memory(err, "a name") : MT_OK;
 }
 
 mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err)
@@ -22,7 +22,7 @@ mt_rc mt__train_read_earlier(mt_trainer *t, mt_err *err)
     char *path = mt_path_join(t->dir.path, "plan.json");
     char *text = NULL;
     size_t n;
-    mt_rc rc = path ? mt_file_read_own(&text, &n, path, MAX_BYTES, err) : mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    mt_rc rc = path ? mt_file_read_own(&text, &n, path, MAX_BYTES, err) : mt_no_memory(err, "a name");
     if (!rc) rc = mt_json_parse(&doc, text, n, path, err);
     mt_free(text);
     mt_free(path);

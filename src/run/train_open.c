@@ -57,7 +57,7 @@ static mt_rc check_nothing_made(const mt_trainer *t, mt_err *err)
 {
     mt_ckpt_list there;
     char *final = mt_path_join(t->dir.path, "final");
-    if (!final) return mt_fail(err, MT_ENOMEM, "no host memory to look through %s", t->dir.path);
+    if (!final) return mt_no_memory(err, "looking through %s", t->dir.path);
     bool made = mt_dir_exists(final);
     mt_free(final);
     MT_TRY(mt_ckpt_list_open(&there, t->dir.path, err));
@@ -296,8 +296,7 @@ static void plan_text(const mt_trainer *t, mt_str *s)
 
 static mt_rc save_text(mt_trainer *t, const char *name, mt_str *s, mt_err *err)
 {
-    mt_rc rc = mt_str_ok(s) ? mt_output_dir_save(&t->dir, name, s->s, s->n, err)
-                            : mt_fail(err, MT_ENOMEM, "no host memory to write %s", name);
+    mt_rc rc = mt_str_ok(s) ? mt_output_dir_save(&t->dir, name, s->s, s->n, err) : mt_no_memory(err, "writing %s", name);
     mt_str_free(s);
     return rc;
 }
@@ -317,11 +316,9 @@ static mt_rc open_events(mt_trainer *t, mt_err *err)
 {
     if (!t->s->logging.tensorboard) return MT_OK;
     char *dir = mt_path_join(t->dir.path, "tensorboard"), *path = NULL, *name = NULL;
-    mt_rc rc = dir ? mt_output_dir_own(&t->dir, "tensorboard", err)
-                   : mt_fail(err, MT_ENOMEM, "no host memory to open TensorBoard's events");
+    mt_rc rc = dir ? mt_output_dir_own(&t->dir, "tensorboard", err) : mt_no_memory(err, "opening TensorBoard's events");
     if (!rc) rc = mt_events_new_path(&path, dir, err);
-    if (!rc && !(name = mt_path_join("tensorboard", mt_path_base(path))))
-        rc = mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!rc && !(name = mt_path_join("tensorboard", mt_path_base(path)))) rc = mt_no_memory(err, "a name");
     if (!rc) rc = mt_output_dir_own(&t->dir, name, err);
     /* An evaluation may come before step 1. */
     if (!rc) rc = mt_events_open(&t->metrics.events, path, t->resumed_from ? t->first_step : -1, err);
@@ -335,7 +332,7 @@ static mt_rc open_metrics(mt_trainer *t, int64_t keep, mt_err *err)
 {
     char *path = mt__train_metrics_path(t);
     bool inside = *t->s->logging.metrics_file != '/';
-    mt_rc rc = path ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory to open the metrics file");
+    mt_rc rc = path ? MT_OK : mt_no_memory(err, "opening the metrics file");
     if (!rc && inside) rc = mt_output_dir_own(&t->dir, t->s->logging.metrics_file, err);
     if (!rc) rc = mt_metrics_open(&t->metrics, path, keep, err);
     mt_free(path);

@@ -39,7 +39,7 @@ mt_rc mt__train_samples_open(mt_trainer *t, mt_err *err)
         return MT_OK;
     }
     s->items = mt_calloc(prompts->n, sizeof *s->items);
-    if (!s->items) return mt_fail(err, MT_ENOMEM, "no host memory for sample prompts");
+    if (!s->items) return mt_no_memory(err, "sample prompts");
     for (size_t i = 0; i < prompts->n; i++) MT_TRY(encode(t, prompts->items[i], err));
     mt_stop_ids_add(&s->stops, t->data.end_of_turn_text ? t->data.end_of_turn : -1);
     return mt_model_files_stop_ids(&s->stops, mt_settings_model_dir(t->s), err);
@@ -90,7 +90,7 @@ static mt_rc generate(mt_trainer *t, mt_err *err)
 {
     samples *s = &t->samples;
     mt_prompt *prompts = mt_calloc(s->n, sizeof *prompts);
-    if (!prompts) return mt_fail(err, MT_ENOMEM, "no host memory for sample prompts");
+    if (!prompts) return mt_no_memory(err, "sample prompts");
     for (size_t i = 0; i < s->n; i++) {
         prompts[i] = (mt_prompt){ s->items[i].tokens.ids, (int64_t)s->items[i].tokens.n, i };
         s->items[i].answer.n = 0;

@@ -77,7 +77,7 @@ static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
     MT_TRY(mt_metrics_sync(&t->metrics, err)); /* C7: safe before a checkpoint counts on it */
     MT_TRY(mt__train_state_text(t, &s->state, err));
     mt_settings_write_yaml(t->s, &s->settings);
-    if (!mt_str_ok(&s->settings)) return mt_fail(err, MT_ENOMEM, "no host memory for the settings of the run");
+    if (!mt_str_ok(&s->settings)) return mt_no_memory(err, "the settings of the run");
     s->files[0] = (mt_ckpt_file){ "state.json", s->state.s, s->state.n };
     s->files[1] = (mt_ckpt_file){ "settings.yaml", s->settings.s, s->settings.n };
     s->engine = t->engine;
@@ -135,7 +135,7 @@ mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err)
     }
     mt_free(t->checkpoint);
     t->checkpoint = mt_ckpt_path(t->dir.path, s->ckpt.step);
-    if (!t->checkpoint) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!t->checkpoint) return mt_no_memory(err, "a name");
     if (t->hooks.saved) t->hooks.saved(t->hooks.user, t->checkpoint, s->seconds);
     return MT_OK;
 }
@@ -161,7 +161,7 @@ mt_rc mt__train_export(mt_trainer *t, mt_err *err)
 {
     mt_outdir d = { 0 };
     char *path = mt_path_join(t->dir.path, "final");
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a name");
+    if (!path) return mt_no_memory(err, "a name");
     mt_rc rc = mt_engine_settle(t->engine, err);
     if (!rc) rc = mt_outdir_open(&d, path, err);
     d.before_publish = mt_output_dir_own_made;

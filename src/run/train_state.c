@@ -64,7 +64,7 @@ mt_rc mt__train_state_text(const mt_trainer *t, mt_str *s, mt_err *err)
                   mt_dtype_name(a->compute), mt_dtype_name(a->grad), mt_moments_name(a->moments), a->micro_tokens, a->mlp_rows,
                   a->head_rows, a->attention.ways, a->attention.cudnn_head, a->attention.workspace, a->attention.parts,
                   a->attention.caps, mt_arithmetic_hash(a));
-    return mt_str_ok(s) ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the state of the run");
+    return mt_str_ok(s) ? MT_OK : mt_no_memory(err, "the state of the run");
 }
 
 /* -- finding --------------------------------------------------------------------------------------- */
@@ -96,7 +96,7 @@ static mt_rc refuse_older(const mt_trainer *t, const char *path, mt_err *err)
 static mt_rc take_named(mt_trainer *t, const char *given, mt_err *err)
 {
     char *path = mt_strdup(given);
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to resume");
+    if (!path) return mt_no_memory(err, "resuming");
     for (size_t n = strlen(path); n > 1 && path[n - 1] == '/';) path[--n] = '\0';
     mt_rc rc = mt_dir_exists(path) ? mt_ckpt_verify(path, err)
                                    : mt_fail(err, MT_ENOENT, "--resume %s: there is no such checkpoint", given);
@@ -114,7 +114,7 @@ static mt_rc refuse_finished(const mt_trainer *t, mt_err *err)
 {
     mt_ckpt_list there;
     char *path = mt_path_join(t->dir.path, "final");
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory to resume");
+    if (!path) return mt_no_memory(err, "resuming");
     bool finished = mt_dir_exists(path);
     mt_free(path);
     MT_TRY(mt_ckpt_list_open(&there, t->dir.path, err));

@@ -65,7 +65,7 @@ static mt_rc set_pair(mt_settings *s, const char *pair, mt_err *err)
     const char *eq = strchr(pair, '=');
     if (!eq) return mt_fail(err, MT_EINVAL, "--set %.80s: write --set section.key=value", pair);
     char *key = mt_strndup(pair, (size_t)(eq - pair));
-    if (!key) return mt_fail(err, MT_ENOMEM, "--set: no memory");
+    if (!key) return mt_no_memory(err, "--set");
     mt_rc rc = mt_settings_set(s, key, eq + 1, "--set", err);
     mt_free(key);
     return rc;

@@ -143,7 +143,7 @@ static mt_rc default_output_dir(mt_settings *s, mt_err *err)
     char *name = mt_asprintf("runs/%.*s", usable ? (int)n : 3, usable ? base : "run");
     char *kept = name ? mt_arena_strndup(&s->arena, name, strlen(name)) : NULL;
     mt_free(name);
-    if (!kept) return mt_fail(err, MT_ENOMEM, "no memory for the name of the output directory");
+    if (!kept) return mt_no_memory(err, "the name of the output directory");
     s->save.output_dir = kept;
     return MT_OK;
 }

@@ -10,8 +10,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static mt_rc no_memory(const char *where, mt_err *err) { return mt_fail(err, MT_ENOMEM, "%s: no memory for the value", where); }
-
 static mt_rc unexpected(const mt_setting *row, const mt_yaml *node, mt_rc rc, const char *where, mt_err *err)
 {
     char found[96];
@@ -258,7 +256,7 @@ mt_rc mt__setting_convert(mt_settings *s, const mt_setting *row, const mt_yaml *
     } else if (node->kind == MT_YAML_SCALAR)
         rc = scalar(s, row, node, field);
     if (!rc) return MT_OK;
-    return rc == MT_ENOMEM ? no_memory(where, err) : unexpected(row, node, rc, where, err);
+    return rc == MT_ENOMEM ? mt_no_memory(err, "the value of %s", where) : unexpected(row, node, rc, where, err);
 }
 
 mt_rc mt__setting_convert_text(mt_settings *s, const mt_setting *row, const char *value, const char *where, mt_err *err)

@@ -53,7 +53,7 @@ mt_rc mt_settings_diff(mt_setting_changes *out, const mt_settings *was, const mt
     mt_str_free(&b);
     if (!rc) return MT_OK;
     mt_setting_changes_free(out);
-    return mt_fail(err, rc, "no memory to compare settings");
+    return mt_no_memory(err, "comparing settings");
 }
 
 void mt_setting_changes_free(mt_setting_changes *changes)

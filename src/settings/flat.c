@@ -52,7 +52,7 @@ static mt_rc put(flat *f, const char *to, const mt_yaml_item *it, const mt_yaml 
 {
     const mt_setting *setting = row_of(to);
     char *where = mt_asprintf("%s:%d: %s", f->name, value->line, it->key->text);
-    if (!where) return mt_fail(err, MT_ENOMEM, "%s: no memory", f->name);
+    if (!where) return mt_no_memory(err, "%s", f->name);
     mt_rc rc = mt__setting_convert(f->s, setting, value, where, err);
     mt_free(where);
     if (!rc) f->s->sources[setting - mt__settings] = (mt_setting_source){ MT_ORIGIN_FILE, f->s->config_path, it->key->line };

@@ -14,7 +14,7 @@ mt_rc mt__problems_add(mt__problems *p, mt_rc rc, const mt_err *one, mt_err *err
     mt_str *to = fatal ? &p->fatal : &p->others;
     if (to->n) mt_str_putc(to, '\n');
     mt_str_puts(to, one->msg);
-    if (!mt_str_ok(to)) return mt_fail(err, MT_ENOMEM, "no memory to list what is wrong with a file");
+    if (!mt_str_ok(to)) return mt_no_memory(err, "listing what is wrong with a file");
     ++*(fatal ? &p->n_fatal : &p->n_others);
     return MT_OK;
 }
@@ -43,8 +43,7 @@ mt_rc mt__problems_end(mt__problems *p, const char *file, mt_err *err)
         if (p->n_fatal) put_lines(&text, p->fatal.s, &n_left_out);
         if (p->n_others) put_lines(&text, p->others.s, &n_left_out);
         if (n_left_out) mt_str_printf(&text, "\n  and %zu more", n_left_out);
-        rc = mt_str_ok(&text) ? mt_fail(err, p->rc, "%s", text.s)
-                              : mt_fail(err, MT_ENOMEM, "no memory to list what is wrong with %s", file);
+        rc = mt_str_ok(&text) ? mt_fail(err, p->rc, "%s", text.s) : mt_no_memory(err, "listing what is wrong with %s", file);
     }
     mt_str_free(&text);
     mt__problems_drop(p);

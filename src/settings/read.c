@@ -68,7 +68,7 @@ static mt_rc read_value(mt_settings *s, const char *section, const mt_yaml_item 
                        mt__setting_flag(row).s);
     if (mt_yaml_is_null(item->value)) return mt__setting_default(s, row, err);
     char *where = mt_asprintf("%s:%d: %s.%s", name, item->value->line, section, row->key);
-    if (!where) return mt_fail(err, MT_ENOMEM, "%s: no memory", name);
+    if (!where) return mt_no_memory(err, "%s", name);
     mt_rc rc = mt__setting_convert(s, row, item->value, where, err);
     mt_free(where);
     if (!rc) s->sources[row - mt__settings] = (mt_setting_source){ MT_ORIGIN_FILE, s->config_path, item->key->line };
@@ -142,7 +142,7 @@ mt_rc mt_settings_parse(mt_settings *s, const char *text, size_t n, const char *
     mt_rc rc = mt_yaml_parse(&root, &tree, text, n, name, err);
     if (!rc && !(s->config_path = mt_arena_strndup(&s->arena, name, strlen(name)))) {
         s->config_path = "";
-        rc = mt_fail(err, MT_ENOMEM, "%s: no memory", name);
+        rc = mt_no_memory(err, "%s", name);
     }
     if (!rc && root) rc = read_root(s, root, name, err);
     mt_arena_free(&tree);

@@ -55,8 +55,7 @@ mt_rc mt_settings_set(mt_settings *s, const char *key, const char *value, const 
     if (is_set && *value && mt_yaml_is_null(&node)) return mt__setting_default(s, row, err);
     const char *source = mt_arena_strndup(&s->arena, flag, strlen(flag));
     char *where = mt_asprintf("%s%s%s", flag, is_set ? " " : "", is_set ? key : "");
-    mt_rc rc = source && where ? mt__setting_convert_text(s, row, value, where, err)
-                               : mt_fail(err, MT_ENOMEM, "%s: no memory for the value", flag);
+    mt_rc rc = source && where ? mt__setting_convert_text(s, row, value, where, err) : mt_no_memory(err, "the value of %s", flag);
     mt_free(where);
     if (!rc) s->sources[row - mt__settings] = (mt_setting_source){ MT_ORIGIN_FLAG, source, 0 };
     return rc;
@@ -76,7 +75,7 @@ mt_rc mt__settings_notice(mt_settings *s, mt_err *err, const char *fmt, ...)
     va_end(ap);
     if (s->n_notices == MT_NOTICES_MAX || n < 0) return MT_OK;
     char *kept = mt_arena_strndup(&s->arena, text, strlen(text));
-    if (!kept) return mt_fail(err, MT_ENOMEM, "no memory for a notice");
+    if (!kept) return mt_no_memory(err, "a notice");
     s->notices[s->n_notices++] = kept;
     return MT_OK;
 }
@@ -86,5 +85,5 @@ const char *mt_settings_model_dir(const mt_settings *s) { return s->model.dir ? 
 mt_rc mt_settings_place_model(mt_settings *s, const char *dir, mt_err *err)
 {
     s->model.dir = mt_arena_strndup(&s->arena, dir, strlen(dir));
-    return s->model.dir ? MT_OK : mt_fail(err, MT_ENOMEM, "no memory for a path");
+    return s->model.dir ? MT_OK : mt_no_memory(err, "a path");
 }

@@ -34,7 +34,7 @@ mt_rc mt_added_add(mt_added *a, mt_added_token token, const mt_vocab *model, mt_
     MT_TRY(mt_grow(&a->tokens, &a->cap, a->n + 1, sizeof *a->tokens, err));
     MT_TRY(mt_vocab_add(&a->names, token.content, token.n, (int64_t)a->n, err));
     token.content = mt_strndup(token.content, token.n);
-    if (!token.content) return mt_fail(err, MT_ENOMEM, "no host memory for an added token");
+    if (!token.content) return mt_no_memory(err, "an added token");
     if (!a->n || token.id > a->max_id) a->max_id = token.id;
     a->tokens[a->n++] = token;
     return MT_OK;
@@ -68,7 +68,7 @@ static mt_rc keep_shown(mt_added *a, const mt_value *texts, mt_err *err)
         mt_added_token *t = &a->tokens[i];
         t->n_shown = t->normalized ? texts[i].str.n : t->n;
         t->shown = mt_strndup(t->normalized ? texts[i].str.s : t->content, t->n_shown);
-        if (!t->shown) return mt_fail(err, MT_ENOMEM, "no host memory for %zu added tokens", a->n);
+        if (!t->shown) return mt_no_memory(err, "%zu added tokens", a->n);
     }
     return MT_OK;
 }
@@ -76,7 +76,7 @@ static mt_rc keep_shown(mt_added *a, const mt_value *texts, mt_err *err)
 static mt_rc build_trie(const mt_added *a, mt_trie *trie, bool normalized, const mt_value *texts, mt_err *err)
 {
     mt_trie_key *keys = mt_calloc(a->n, sizeof *keys);
-    if (!keys) return mt_fail(err, MT_ENOMEM, "no host memory for %zu added tokens", a->n);
+    if (!keys) return mt_no_memory(err, "%zu added tokens", a->n);
     size_t n = 0;
     for (size_t i = 0; i < a->n; i++) {
         const mt_added_token *t = &a->tokens[i];
@@ -100,7 +100,7 @@ static int by_id(const void *x, const void *y)
 mt_rc mt_added_finish(mt_added *a, const mt_value *normalized_text, mt_err *err)
 {
     a->by_id = mt_calloc(a->n, sizeof *a->by_id);
-    if (!a->by_id) return mt_fail(err, MT_ENOMEM, "no host memory for %zu added tokens", a->n);
+    if (!a->by_id) return mt_no_memory(err, "%zu added tokens", a->n);
     for (size_t i = 0; i < a->n; i++) a->by_id[i] = (struct mt_added_id){ a->tokens[i].id, (uint32_t)i };
     qsort(a->by_id, a->n, sizeof *a->by_id, by_id);
     MT_TRY(keep_shown(a, normalized_text, err));

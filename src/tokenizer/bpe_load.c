@@ -22,7 +22,7 @@ static mt_rc resize(mt_bpe *b, int log2_slots, mt_err *err)
 {
     mt_bpe bigger = { .n_slots = (size_t)1 << log2_slots, .shift = 64 - log2_slots, .factor = mt_hash_factor() };
     bigger.merges = mt_malloc(bigger.n_slots * sizeof *bigger.merges);
-    if (!bigger.merges) return mt_fail(err, MT_ENOMEM, "no host memory for %zu merges", b->n_merges);
+    if (!bigger.merges) return mt_no_memory(err, "%zu merges", b->n_merges);
     memset(bigger.merges, 0xff, bigger.n_slots * sizeof *bigger.merges);
     for (size_t i = 0; i < b->n_slots; i++)
         if (b->merges[i].pair != MT_MERGE_NONE) *slot_of(&bigger, b->merges[i].pair) = b->merges[i];
@@ -62,7 +62,7 @@ static void fill_raw_bytes(mt_bpe *b, const mt_vocab *vocab)
 static mt_rc fill_chars(mt_bpe *b, const mt_vocab *vocab, mt_err *err)
 {
     b->char_ids = mt_malloc(BMP * sizeof *b->char_ids);
-    if (!b->char_ids) return mt_fail(err, MT_ENOMEM, "no host memory for a table of characters");
+    if (!b->char_ids) return mt_no_memory(err, "a table of characters");
     memset(b->char_ids, 0xff, BMP * sizeof *b->char_ids);
     for (size_t i = 0; i < vocab->n; i++) {
         const mt_vocab_token *t = &vocab->tokens[i];
@@ -156,7 +156,7 @@ static mt_rc add_merge_text(mt_bpe *b, const mt_vocab *vocab, merge_text m, size
     mt_str_clear(joined);
     mt_str_add(joined, m.left, m.n_left);
     if (m.n_right >= b->n_prefix) mt_str_add(joined, m.right + b->n_prefix, m.n_right - b->n_prefix);
-    if (!mt_str_ok(joined)) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    if (!mt_str_ok(joined)) return mt_no_memory(err, "%s", what);
     int32_t id = joined->n ? mt_vocab_id(vocab, joined->s, joined->n) : -1;
     if (left < 0 || right < 0 || id < 0)
         return mt_fail(err, MT_EFORMAT, "%s: merge %zu (\"%.*s\" and \"%.*s\") names a token that is not in the vocabulary", what,

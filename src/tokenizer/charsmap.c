@@ -20,7 +20,7 @@ mt_rc mt_charsmap_init(mt_charsmap *map, const char *blob, size_t n, const char 
     map->strings = mt_strndup(blob + 4 + trie_bytes, map->n_strings);
     if (!map->units || !map->strings) {
         mt_charsmap_deinit(map);
-        return mt_fail(err, MT_ENOMEM, "no host memory for a character map");
+        return mt_no_memory(err, "a character map");
     }
     memcpy(map->units, blob + 4, trie_bytes);
     if (mt_utf8_valid(map->strings, map->n_strings, NULL)) return MT_OK;

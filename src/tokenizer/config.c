@@ -19,13 +19,12 @@ static mt_rc read_json(const char *dir, const char *name, mt_arena *arena, mt_va
 {
     char *path = mt_path_join(dir, name), *text = NULL;
     size_t n;
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!path) return mt_no_memory(err, "a path");
     *found = mt_file_exists(path);
     mt_rc rc = *found ? mt_file_read(&text, &n, path, MAX_FILE_BYTES, err) : MT_OK;
     if (text) {
         const char *kept = mt_arena_strndup(arena, text, n); /* values point into it */
-        rc = kept ? mt_value_parse_json(out, arena, kept, n, NULL, name, err)
-                  : mt_fail(err, MT_ENOMEM, "%s: no host memory", name);
+        rc = kept ? mt_value_parse_json(out, arena, kept, n, NULL, name, err) : mt_no_memory(err, "%s", name);
     }
     mt_free(text);
     mt_free(path);
@@ -45,7 +44,7 @@ static mt_rc read_roles(mt_tokenizer *tok, const mt_value *config, bool replace,
             return mt_fail(err, MT_EFORMAT, "%s: \"%s\" should be a string and is %s", what, role_keys[r], mt_value_type_name(v));
         mt_free(tok->role_text[r]);
         tok->role_text[r] = mt_strndup(v->str.s, v->str.n);
-        if (!tok->role_text[r]) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+        if (!tok->role_text[r]) return mt_no_memory(err, "%s", what);
     }
     return MT_OK;
 }
@@ -57,7 +56,7 @@ static mt_rc add_template(mt_tokenizer *tok, const char *name, size_t n_name, co
     MT_TRY(mt_grow(&tok->templates, &tok->cap_templates, tok->n_templates + 1, sizeof *tok->templates, err));
     mt_named_template t = { .name = mt_strndup(name, n_name), .text = mt_strndup(text, n), .n = n };
     tok->templates[tok->n_templates++] = t;
-    return t.name && t.text ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a chat template");
+    return t.name && t.text ? MT_OK : mt_no_memory(err, "a chat template");
 }
 
 static mt_rc read_templates(mt_tokenizer *tok, const mt_value *config, const char *what, mt_err *err)
@@ -81,7 +80,7 @@ static mt_rc read_template_file(mt_tokenizer *tok, const char *dir, mt_err *err)
 {
     char *path = mt_path_join(dir, "chat_template.jinja"), *text = NULL;
     size_t n, bad;
-    if (!path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+    if (!path) return mt_no_memory(err, "a path");
     mt_rc rc = mt_file_exists(path) ? mt_file_read(&text, &n, path, MAX_FILE_BYTES, err) : MT_OK;
     mt_free(path);
     if (!text) return rc;

@@ -19,16 +19,11 @@ typedef struct work {
     mt_regex_state *regex;
 } work;
 
-static mt_rc no_memory(mt_err *err)
-{
-    return mt_fail(err, MT_ENOMEM, "no host memory to decode tokens, or their text grows too much");
-}
-
 /* The buffer becomes string i. */
 static mt_rc keep(work *w, size_t i, mt_err *err)
 {
     char *copy = mt_str_ok(&w->buf) ? mt_arena_strndup(w->arena, w->buf.n ? w->buf.s : "", w->buf.n) : NULL;
-    if (!copy) return no_memory(err);
+    if (!copy) return mt_no_memory(err, "decoding tokens, or their text grows too much");
     w->p[i] = (mt_piece_text){ .s = copy, .n = w->buf.n };
     mt_str_clear(&w->buf);
     return MT_OK;
@@ -102,7 +97,7 @@ static mt_rc put_bytes(work *w, size_t first, size_t last, size_t *n_out, mt_err
 {
     if (first == last) return MT_OK;
     for (size_t i = first; i < last; i++) mt_str_putc(&w->buf, (char)mt_byte_from_hex(w->p[i].s, w->p[i].n));
-    if (!mt_str_ok(&w->buf)) return no_memory(err);
+    if (!mt_str_ok(&w->buf)) return mt_no_memory(err, "decoding tokens, or their text grows too much");
     if (mt_utf8_valid(w->buf.s, w->buf.n, NULL)) return keep(w, (*n_out)++, err);
     mt_str_clear(&w->buf);
     for (size_t i = first; i < last; i++) w->p[(*n_out)++] = (mt_piece_text){ .s = FFFD, .n = 3 };
@@ -164,7 +159,7 @@ static mt_rc replace_regex(work *w, size_t i, mt_err *err)
             from += len ? (size_t)len : 1;
             continue;
         }
-        if (w->buf.n > w->limit) return no_memory(err);
+        if (w->buf.n > w->limit) return mt_no_memory(err, "decoding tokens, or their text grows too much");
         mt_str_add(&w->buf, s + done, start - done);
         mt_str_add(&w->buf, w->step->b, w->step->n_b);
         done = from = last_end = end;
@@ -298,5 +293,5 @@ mt_rc mt_decoder_apply(const mt_decoder *d, mt_arena *arena, mt_piece_text *piec
     }
     mt_str_free(&w.buf);
     mt_regex_state_free(w.regex);
-    return rc || mt_str_ok(out) ? rc : no_memory(err);
+    return rc || mt_str_ok(out) ? rc : mt_no_memory(err, "decoding tokens, or their text grows too much");
 }

@@ -34,7 +34,7 @@ static mt_rc text_or(const mt_value *v, const char *key, const char *fallback, c
     if (*out) return MT_OK;
     *out = mt_strdup(fallback);
     *n = strlen(fallback);
-    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    return *out ? MT_OK : mt_no_memory(err, "%s", what);
 }
 
 static mt_rc parse_metaspace(mt_decode_step *s, const mt_value *v, const char *what, mt_err *err)

@@ -51,7 +51,7 @@ mt_rc mt__json_text(const mt_value *v, const char *key, char **out, size_t *n, c
     if (!s) return MT_OK;
     *out = mt_strndup(s->str.s, s->str.n);
     *n = s->str.n;
-    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    return *out ? MT_OK : mt_no_memory(err, "%s", what);
 }
 
 mt_rc mt__json_pattern(const mt_value *v, char **text, size_t *n, mt_regex **re, const char *what, mt_err *err)

@@ -131,7 +131,7 @@ mt_rc mt_word_model_encode(const mt_word_model *m, mt_word_model_state *st, cons
 mt_rc mt_word_model_state_init(mt_word_model_state *st, mt_err *err)
 {
     *st = (mt_word_model_state){ .cache = mt_calloc(1, sizeof(mt_word_cache)) };
-    return st->cache ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a tokenizer's cache");
+    return st->cache ? MT_OK : mt_no_memory(err, "a tokenizer's cache");
 }
 
 void mt_word_model_state_deinit(mt_word_model_state *st)

@@ -202,8 +202,7 @@ mt_rc mt_normalizer_apply(const mt_normalizer *nz, const mt_unicode *uc, mt_norm
         bool changed;
         mt_text_reset(out, tracked, limit);
         MT_TRY(apply_step(&nz->steps[i], uc, st, text, out, &changed, err));
-        if (out->failed)
-            return mt_fail(err, MT_ENOMEM, "no host memory to normalize %zu bytes of text, or it grows too much", text->n);
+        if (out->failed) return mt_no_memory(err, "normalizing %zu bytes of text, or it grows too much", text->n);
         if (!changed) continue;
         *text = mt_text_view(out);
         next = !next;

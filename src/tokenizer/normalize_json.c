@@ -35,7 +35,7 @@ static mt_rc parse_content(mt_norm_step *step, const mt_value *v, const char *ke
     MT_TRY(mt__json_need(v, key, MT_VALUE_STR, &text, what, err));
     step->content = mt_strndup(text->str.s, text->str.n);
     step->n_content = text->str.n;
-    return step->content ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    return step->content ? MT_OK : mt_no_memory(err, "%s", what);
 }
 
 static mt_rc parse_precompiled(mt_norm_step *step, const mt_value *v, const char *what, mt_err *err)
@@ -43,7 +43,7 @@ static mt_rc parse_precompiled(mt_norm_step *step, const mt_value *v, const char
     const mt_value *text;
     MT_TRY(mt__json_need(v, "precompiled_charsmap", MT_VALUE_STR, &text, what, err));
     char *blob = mt_malloc(text->str.n);
-    if (!blob) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    if (!blob) return mt_no_memory(err, "%s", what);
     int64_t n = mt_base64_decode(text->str.s, text->str.n, blob);
     mt_rc rc = n < 0 ? mt_fail(err, MT_EFORMAT, "%s: \"precompiled_charsmap\" is not base64", what)
                      : mt_charsmap_init(&step->charsmap, blob, (size_t)n, what, err);

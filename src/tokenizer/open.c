@@ -10,7 +10,7 @@ enum { MAX_FILE_BYTES = 1 << 29 }; /* the largest tokenizer.json known is 34 MB 
 static mt_rc create(mt_tokenizer **out, mt_err *err)
 {
     *out = mt_calloc(1, sizeof **out);
-    if (!*out) return mt_fail(err, MT_ENOMEM, "no host memory for a tokenizer");
+    if (!*out) return mt_no_memory(err, "a tokenizer");
     mt_rc rc = mt_unicode_init(&(*out)->unicode, err);
     if (rc) {
         mt_free(*out);
@@ -63,7 +63,7 @@ static mt_rc normalize_added(mt_tokenizer *tok, mt_norm_state *st, mt_arena *are
         mt_view text = { .s = t->content, .n = t->n };
         if (t->normalized) MT_TRY(mt_normalizer_apply(&tok->normalizer, &tok->unicode, st, false, &text, err));
         texts[i] = mt_value_str(arena, text.s, text.n);
-        if (texts[i].type == MT_VALUE_NULL) return mt_fail(err, MT_ENOMEM, "no host memory for added tokens");
+        if (texts[i].type == MT_VALUE_NULL) return mt_no_memory(err, "added tokens");
     }
     return MT_OK;
 }
@@ -73,7 +73,7 @@ mt_rc mt__finish_added(mt_tokenizer *tok, mt_err *err)
     mt_arena arena = { 0 };
     mt_norm_state st = { 0 };
     mt_value *texts = mt_arena_calloc(&arena, tok->added.n + 1, sizeof *texts);
-    mt_rc rc = texts ? mt_regex_state_create(&st.regex, err) : mt_fail(err, MT_ENOMEM, "no host memory for added tokens");
+    mt_rc rc = texts ? mt_regex_state_create(&st.regex, err) : mt_no_memory(err, "added tokens");
     if (!rc) rc = normalize_added(tok, &st, &arena, texts, err);
     if (!rc) rc = mt_added_finish(&tok->added, texts, err);
     mt_text_deinit(&st.text[0]);
@@ -145,7 +145,7 @@ static mt_rc find_file(const char *dir, const char *const *names, size_t n, char
 {
     for (size_t i = 0; i < n; i++) {
         *path = mt_path_join(dir, names[i]);
-        if (!*path) return mt_fail(err, MT_ENOMEM, "no host memory for a path");
+        if (!*path) return mt_no_memory(err, "a path");
         if (mt_file_exists(*path)) return MT_OK;
         mt_free(*path);
         *path = NULL;

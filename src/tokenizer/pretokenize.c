@@ -254,7 +254,7 @@ static mt_rc rewrite(run *r, const mt_words *in, mt_words *out, bool tracked, mt
             byte_level_text(r, in->items[i], to);
         MT_TRY(push(out, start, to->n, err));
     }
-    if (to->failed) return mt_fail(err, MT_ENOMEM, "no host memory to cut %zu bytes of text, or it grows too much", r->text->n);
+    if (to->failed) return mt_no_memory(err, "cutting %zu bytes of text, or it grows too much", r->text->n);
     *r->text = mt_text_view(to);
     return MT_OK;
 }
@@ -269,7 +269,7 @@ static mt_rc spell_bytes(run *r, const mt_words *in, mt_words *out, bool tracked
             mt_text_put_cp(to, mt_byte_to_cp((uint8_t)r->text->s[k]), r->text, k, 1);
         MT_TRY(push(out, start, to->n, err));
     }
-    if (to->failed) return mt_fail(err, MT_ENOMEM, "no host memory to cut %zu bytes of text, or it grows too much", r->text->n);
+    if (to->failed) return mt_no_memory(err, "cutting %zu bytes of text, or it grows too much", r->text->n);
     *r->text = mt_text_view(to);
     return MT_OK;
 }

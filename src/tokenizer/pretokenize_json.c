@@ -29,7 +29,7 @@ static mt_rc set_text(mt_pretok_step *step, const char *s, size_t n, mt_err *err
 {
     step->text = mt_strndup(s, n);
     step->n_text = n;
-    return step->text ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a pre-tokenizer");
+    return step->text ? MT_OK : mt_no_memory(err, "a pre-tokenizer");
 }
 
 static mt_rc parse_behavior(mt_pretok_step *step, const mt_value *v, mt_split_behavior fallback, const char *what, mt_err *err)

@@ -34,7 +34,7 @@ mt_rc mt_regex_create(mt_regex **out, const char *pattern, size_t n, mt_err *err
     onig_initialize(&utf8, 1);
     MT_TRY(mt__regex_pin_classes(err));
     mt_regex *re = mt_calloc(1, sizeof *re);
-    if (!re) return mt_fail(err, MT_ENOMEM, "no host memory for a regular expression");
+    if (!re) return mt_no_memory(err, "a regular expression");
     OnigErrorInfo info = { 0 };
     const UChar *p = (const UChar *)pattern;
     int code = onig_new(&re->re, p, p + n, ONIG_OPTION_NONE, utf8, ONIG_SYNTAX_DEFAULT, &info);
@@ -62,7 +62,7 @@ mt_rc mt_regex_state_create(mt_regex_state **out, mt_err *err)
     if (!st || !st->region || !st->param) {
         mt_regex_state_free(st);
         *out = NULL;
-        return mt_fail(err, MT_ENOMEM, "no host memory for regular expressions");
+        return mt_no_memory(err, "regular expressions");
     }
     onig_initialize_match_param(st->param);
     mt_regex_state_begin(st, 0);

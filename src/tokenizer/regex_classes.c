@@ -48,7 +48,7 @@ mt_rc mt__regex_pin_classes(mt_err *err)
     for (; !rc && n_done < MT_COUNT(classes); n_done += !rc) {
         OnigCodePoint *ranges = ranges_of(classes[n_done].categories);
         if (!ranges)
-            rc = mt_fail(err, MT_ENOMEM, "no host memory for classes of characters");
+            rc = mt_no_memory(err, "classes of characters");
         else if (onig_unicode_define_user_property(classes[n_done].name, ranges) != ONIG_NORMAL) {
             mt_free(ranges);
             rc = mt_fail(err, MT_ENOMEM, "Oniguruma does not take \\p{%s}", classes[n_done].name);

@@ -110,7 +110,7 @@ static mt_rc collect_user_defined(spm *s, mt_err *err)
 {
     mt_word_model *m = &s->tok->model;
     mt_trie_key *keys = mt_calloc(s->n, sizeof *keys);
-    if (!keys) return mt_fail(err, MT_ENOMEM, "%s: no host memory", s->what);
+    if (!keys) return mt_no_memory(err, "%s", s->what);
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++)
         if (s->tok->piece_types[i] == MT__PIECE_USER_DEFINED)
@@ -151,7 +151,7 @@ static int by_score(const void *a, const void *b)
 static mt_rc rank_pieces(const spm *s, uint32_t *rank_of_id, mt_err *err)
 {
     scored *order = mt_malloc(s->n * sizeof *order);
-    if (!order) return mt_fail(err, MT_ENOMEM, "%s: no host memory", s->what);
+    if (!order) return mt_no_memory(err, "%s", s->what);
     size_t n = 0;
     for (size_t i = 0; i < s->n; i++) {
         rank_of_id[i] = UINT32_MAX;
@@ -189,7 +189,7 @@ static mt_rc build_merges(spm *s, mt_vocab *all, mt_err *err)
     mt_bpe *b = &s->tok->model.bpe;
     MT_TRY(add_inner_chars(s, all, err));
     uint32_t *ranks = mt_malloc(all->n_ids * sizeof *ranks);
-    if (!ranks) return mt_fail(err, MT_ENOMEM, "%s: no host memory", s->what);
+    if (!ranks) return mt_no_memory(err, "%s", s->what);
     memset(ranks, 0xff, all->n_ids * sizeof *ranks);
     mt_rc rc = rank_pieces(s, ranks, err);
     if (!rc) rc = mt_bpe_from_ranks(b, all, ranks, false, err);
@@ -230,7 +230,7 @@ static mt_rc build_unigram(spm *s, mt_err *err)
     u->scores = mt_calloc(s->n, sizeof *u->scores);
     u->n_scores = s->n;
     mt_trie_key *keys = mt_calloc(s->n, sizeof *keys);
-    mt_rc rc = keys && u->scores ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory", s->what);
+    mt_rc rc = keys && u->scores ? MT_OK : mt_no_memory(err, "%s", s->what);
     float lowest = FLT_MAX, highest = -FLT_MAX;
     for (size_t i = 0; i < s->n; i++)
         if (s->tok->piece_types[i] == MT__PIECE_NORMAL) {
@@ -262,7 +262,7 @@ static mt_rc set_roles(spm *s, mt_err *err)
         size_t n = s->role[r] ? s->n_role[r] : strlen(usual[r]);
         if (mt_vocab_id(&tok->model.vocab, name, n) < 0) continue;
         tok->role_text[r] = mt_strndup(name, n);
-        if (!tok->role_text[r]) return mt_fail(err, MT_ENOMEM, "%s: no host memory", s->what);
+        if (!tok->role_text[r]) return mt_no_memory(err, "%s", s->what);
     }
     tok->add_bos = true; /* what every model shipping such a file does unless its config says otherwise */
     mt_decode_step *step;

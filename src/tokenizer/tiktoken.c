@@ -69,7 +69,7 @@ static mt_rc fill_bpe(mt_word_model *m, const char *what, mt_err *err)
         if (b->byte_ids[byte] < 0) return mt_fail(err, MT_EFORMAT, "%s: byte 0x%02x has no token of its own", what, byte);
     }
     uint32_t *ranks = mt_malloc(m->vocab.n_ids * sizeof *ranks);
-    if (!ranks) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    if (!ranks) return mt_no_memory(err, "%s", what);
     for (size_t i = 0; i < m->vocab.n_ids; i++) ranks[i] = (uint32_t)i;
     mt_rc rc = mt_bpe_from_ranks(b, &m->vocab, ranks, true, err);
     mt_free(ranks);

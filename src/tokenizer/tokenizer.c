@@ -166,7 +166,7 @@ mt_rc mt_tokenizer_decode(const mt_tokenizer *tok, const int32_t *ids, size_t n,
     mt_arena arena = { 0 };
     size_t n_pieces = 0;
     mt_piece_text *pieces = mt_arena_calloc(&arena, n + 1, sizeof *pieces);
-    if (!pieces) return mt_fail(err, MT_ENOMEM, "no host memory to decode %zu tokens", n);
+    if (!pieces) return mt_no_memory(err, "decoding %zu tokens", n);
     for (size_t i = 0; i < n; i++) {
         const mt_added_token *added = mt_added_by_id(&tok->added, ids[i]);
         const mt_vocab_token *token = added ? NULL : mt_vocab_at(&tok->model.vocab, ids[i]);
@@ -187,7 +187,7 @@ mt_rc mt_tok_scratch_create(mt_tok_scratch **out, const mt_tokenizer *tok, mt_er
     (void)tok;
     *out = NULL;
     mt_tok_scratch *sc = mt_calloc(1, sizeof *sc);
-    if (!sc) return mt_fail(err, MT_ENOMEM, "no host memory for a tokenizer's scratch");
+    if (!sc) return mt_no_memory(err, "a tokenizer's scratch");
     mt_rc rc = mt_word_model_state_init(&sc->model, err);
     if (!rc) rc = mt_regex_state_create(&sc->norm.regex, err);
     sc->pretok.regex = sc->norm.regex; /* they take turns */

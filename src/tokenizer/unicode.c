@@ -17,7 +17,7 @@ mt_rc mt_unicode_init(mt_unicode *uc, mt_err *err)
     size_t n = 0, row = 0;
     uint16_t *shared = mt_calloc(VALUES, sizeof *shared); /* value to block + 1 */
     uc->props = mt_malloc((size_t)MAX_BLOCKS * 256 * sizeof *uc->props);
-    mt_rc rc = shared && uc->props ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for the table of characters");
+    mt_rc rc = shared && uc->props ? MT_OK : mt_no_memory(err, "the table of characters");
     for (uint32_t b = 0; b < MT_UC_BLOCKS && !rc; b++) {
         while (row + 1 < mt__props_ranges_n && mt__props_ranges[row + 1].first <= b * 256) row++;
         bool whole = row + 1 == mt__props_ranges_n || mt__props_ranges[row + 1].first >= b * 256 + 256;

@@ -148,7 +148,7 @@ static mt_rc read_entries(mt_unigram *u, mt_vocab *vocab, const mt_value *list, 
     u->scores = mt_calloc(n, sizeof *u->scores);
     u->n_scores = n;
     u->unk_score = DBL_MAX;
-    mt_rc rc = keys && u->scores ? MT_OK : mt_fail(err, MT_ENOMEM, "%s: no host memory for %zu tokens", what, n);
+    mt_rc rc = keys && u->scores ? MT_OK : mt_no_memory(err, "%zu tokens of %s", n, what);
     if (!rc) rc = mt_vocab_reserve(vocab, n, err);
     for (size_t i = 0; i < n && !rc; i++) rc = read_entry(u, vocab, keys, i, &list->list.items[i], what, err);
     for (size_t i = 0; i < n && !rc; i++)

@@ -19,7 +19,7 @@ static uint32_t *find_slot(const mt_vocab *v, const char *s, size_t n)
 static mt_rc rehash(mt_vocab *v, size_t n_slots, mt_err *err)
 {
     uint32_t *slots = mt_calloc(n_slots, sizeof *slots);
-    if (!slots) return mt_fail(err, MT_ENOMEM, "no host memory for a vocabulary of %zu tokens", v->n);
+    if (!slots) return mt_no_memory(err, "a vocabulary of %zu tokens", v->n);
     mt_free(v->slots);
     v->slots = slots;
     v->n_slots = n_slots;
@@ -46,7 +46,7 @@ mt_rc mt_vocab_add(mt_vocab *v, const char *s, size_t n, int64_t id, mt_err *err
     if (*slot && v->tokens[*slot - 1].id == (int32_t)id) return MT_OK;
     MT_TRY(mt_grow(&v->tokens, &v->cap, v->n + 1, sizeof *v->tokens, err));
     const char *copy = mt_arena_strndup(&v->arena, s, n);
-    if (!copy) return mt_fail(err, MT_ENOMEM, "no host memory for a vocabulary of %zu tokens", v->n);
+    if (!copy) return mt_no_memory(err, "a vocabulary of %zu tokens", v->n);
     v->tokens[v->n++] = (mt_vocab_token){ .s = copy, .n = (uint32_t)n, .id = (int32_t)id };
     *slot = (uint32_t)v->n;
     if (n > v->longest) v->longest = n;
@@ -62,7 +62,7 @@ mt_rc mt_vocab_finish(mt_vocab *v, const char *what, mt_err *err)
     mt_free(v->by_id);
     v->n_ids = v->n ? largest + 1 : 0;
     v->by_id = mt_calloc(v->n_ids, sizeof *v->by_id);
-    if (!v->by_id) return mt_fail(err, MT_ENOMEM, "no host memory for %zu token ids", v->n_ids);
+    if (!v->by_id) return mt_no_memory(err, "%zu token ids", v->n_ids);
     for (size_t i = 0; i < v->n; i++) v->by_id[v->tokens[i].id] = (uint32_t)i + 1;
     return MT_OK;
 }

@@ -62,7 +62,7 @@ static mt_rc build_trie(mt_wordpiece *w, const mt_vocab *vocab, const char *what
 {
     size_t n = 0;
     mt_trie_key *keys = mt_calloc(vocab->n, sizeof *keys);
-    if (!keys) return mt_fail(err, MT_ENOMEM, "%s: no host memory for %zu tokens", what, vocab->n);
+    if (!keys) return mt_no_memory(err, "%zu tokens of %s", vocab->n, what);
     for (size_t i = 0; i < vocab->n; i++)
         if (vocab->tokens[i].n) keys[n++] = (mt_trie_key){ vocab->tokens[i].s, vocab->tokens[i].n, (int32_t)i };
     mt_rc rc = mt_trie_build(&w->trie, keys, n, err);
@@ -91,6 +91,6 @@ mt_rc mt_wordpiece_parse(mt_wordpiece *w, const mt_value *model, const mt_vocab 
     w->prefix = mt_strndup(prefix ? prefix->str.s : "##", prefix ? prefix->str.n : 2);
     w->n_prefix = prefix ? prefix->str.n : 2;
     w->max_chars = (size_t)max_chars;
-    if (!w->prefix) return mt_fail(err, MT_ENOMEM, "%s: no host memory", what);
+    if (!w->prefix) return mt_no_memory(err, "%s", what);
     return build_trie(w, vocab, what, err);
 }

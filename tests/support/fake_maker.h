@@ -23,7 +23,7 @@ static inline mt_rc fake_scratch_create(const void *ctx, void **out, mt_err *err
 {
     (void)ctx;
     *out = mt_calloc(1, sizeof(fake_scratch));
-    return *out ? MT_OK : mt_fail(err, MT_ENOMEM, "no host memory for a fake scratch");
+    return *out ? MT_OK : mt_no_memory(err, "a fake scratch");
 }
 
 static inline int64_t fake_int(const mt_value *record, const char *key, int64_t otherwise)

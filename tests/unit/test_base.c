@@ -287,6 +287,22 @@ static void a_string_out_of_memory_fails_once_and_cleanly(void **state)
     }
 }
 
+static void lack_of_memory_names_the_thing_and_the_bytes(void **state)
+{
+    (void)state;
+    mt_err err = { 0 };
+    mt_fault_arm(MT_FAULT_ALLOC, 0);
+    assert_null(mt_calloc(3, 1024));
+    assert_true(mt_fault_disarm());
+    assert_int_equal(mt_no_memory(&err, "the vocabulary of %s", "x.json"), MT_ENOMEM);
+    assert_string_equal(err.msg, "no host memory for the vocabulary of x.json (3.0 KiB)");
+    mt_no_memory(&err, "a text past its bound"); /* the bytes before are spoken for */
+    assert_string_equal(err.msg, "no host memory for a text past its bound");
+    assert_null(mt_calloc(SIZE_MAX, 2));
+    mt_no_memory(&err, "all of it");
+    assert_non_null(strstr(err.msg, "PiB)"));
+}
+
 typedef struct { atomic_long sum; } total;
 static void add_index(void *arg, int64_t i) { atomic_fetch_add(&((total *)arg)->sum, i); }
 
@@ -443,13 +459,14 @@ static void random_numbers_depend_on_all_three_keys(void **state)
 }
 
 MT_TEST_MAIN(cmocka_unit_test(notes_prepend_context_and_keep_the_code), cmocka_unit_test(a_note_on_a_full_message_keeps_its_head),
-             cmocka_unit_test(what_a_terminal_obeys_never_reaches_it),
-             cmocka_unit_test(sizes_refuse_to_overflow), cmocka_unit_test(bytes_are_written_and_read_as_people_do), cmocka_unit_test(memory_is_not_given_in_bytes_by_mistake), cmocka_unit_test(counts_are_read_as_they_are_written),
-             cmocka_unit_test(every_half_float_survives_the_round_trip), cmocka_unit_test(dtype_names_are_understood),
-             cmocka_unit_test(utf8_is_strict), cmocka_unit_test(json_strings_escape_what_json_must),
-             cmocka_unit_test(json_errors_say_where_and_what), cmocka_unit_test(json_that_python_reads_is_read),
-             cmocka_unit_test(a_missing_file_is_named),
-             cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly), cmocka_unit_test(the_pool_visits_every_index_once),
-             cmocka_unit_test(a_spread_loop_ends_at_its_first_failure),
-             cmocka_unit_test(pinned_threads_have_a_core_each), cmocka_unit_test(pinning_can_be_turned_off_and_needs_cores),
-             cmocka_unit_test(memory_is_spread_over_nodes), cmocka_unit_test(a_refused_thread_leaves_nothing_behind), cmocka_unit_test(random_numbers_depend_on_all_three_keys))
+             cmocka_unit_test(what_a_terminal_obeys_never_reaches_it), cmocka_unit_test(sizes_refuse_to_overflow),
+             cmocka_unit_test(bytes_are_written_and_read_as_people_do), cmocka_unit_test(memory_is_not_given_in_bytes_by_mistake),
+             cmocka_unit_test(counts_are_read_as_they_are_written), cmocka_unit_test(every_half_float_survives_the_round_trip),
+             cmocka_unit_test(dtype_names_are_understood), cmocka_unit_test(utf8_is_strict),
+             cmocka_unit_test(json_strings_escape_what_json_must), cmocka_unit_test(json_errors_say_where_and_what),
+             cmocka_unit_test(json_that_python_reads_is_read), cmocka_unit_test(a_missing_file_is_named),
+             cmocka_unit_test(a_string_out_of_memory_fails_once_and_cleanly),
+             cmocka_unit_test(lack_of_memory_names_the_thing_and_the_bytes), cmocka_unit_test(the_pool_visits_every_index_once),
+             cmocka_unit_test(a_spread_loop_ends_at_its_first_failure), cmocka_unit_test(pinned_threads_have_a_core_each),
+             cmocka_unit_test(pinning_can_be_turned_off_and_needs_cores), cmocka_unit_test(memory_is_spread_over_nodes),
+             cmocka_unit_test(a_refused_thread_leaves_nothing_behind), cmocka_unit_test(random_numbers_depend_on_all_three_keys))
