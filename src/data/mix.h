@@ -8,9 +8,8 @@
 #ifndef MT_DATA_MIX_H
 #define MT_DATA_MIX_H
 
+#include "base/choices.h"
 #include "base/mem.h"
-
-typedef enum mt_mix_strategy { MT_MIX_CONCAT, MT_MIX_UNDER, MT_MIX_OVER } mt_mix_strategy;
 
 enum { MT_MIX_STRIDE = 512 };
 

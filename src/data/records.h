@@ -26,11 +26,10 @@
 #ifndef MT_DATA_RECORDS_H
 #define MT_DATA_RECORDS_H
 
+#include "base/choices.h"
 #include "base/value.h"
 
 typedef struct mt_records mt_records;
-
-typedef enum mt_sample_by { MT_SAMPLE_LINE, MT_SAMPLE_PARAGRAPH, MT_SAMPLE_DOCUMENT } mt_sample_by;
 
 /* Zero-initialised means: find out, and the defaults of Hugging Face's datasets. */
 typedef struct mt_records_options {

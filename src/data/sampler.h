@@ -17,6 +17,7 @@
 #ifndef MT_DATA_SAMPLER_H
 #define MT_DATA_SAMPLER_H
 
+#include "base/choices.h"
 #include "data/layout.h"
 #include "tokenizer/tokenizer.h"
 
@@ -69,20 +70,6 @@ typedef struct mt_sample {
     const char *text; /* what was tokenized, before any cut; NULL unless asked for */
     size_t n_text;
 } mt_sample;
-
-/* Conversations whose earlier turns a template renders differently later on. */
-typedef enum mt_history { MT_HISTORY_UNROLL, MT_HISTORY_LAST } mt_history;
-/* Samples beyond max_seq_len.  AUTO: truncate conversations, split plain text. */
-typedef enum mt_overlong { MT_OVERLONG_AUTO, MT_OVERLONG_TRUNCATE, MT_OVERLONG_SPLIT, MT_OVERLONG_SKIP } mt_overlong;
-
-/* What an answer without a thought gets where the template thinks.  AUTO: as the template variable enable_thinking says (true:
- * TRAINED, false: PROMPT); without it, a thought that the generation prompt opens is closed, which is learned. */
-typedef enum mt_empty_thought {
-    MT_THOUGHT_AUTO,
-    MT_THOUGHT_NONE,   /* nothing */
-    MT_THOUGHT_PROMPT, /* an empty thought as a part of the prompt */
-    MT_THOUGHT_TRAINED /* an empty thought that is learned */
-} mt_empty_thought;
 
 /* Zero-initialised means the defaults.  Everything is copied. */
 typedef struct mt_sampler_config {

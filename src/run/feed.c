@@ -97,12 +97,9 @@ static mt_rc fetch(dataset *d, const mt_feed_options *o, mt_err *err)
 /* What the settings say of split and subset is said of the data that is trained on. */
 static mt_records_options records_options(const mt_settings *s, const mt_dataset_entry *e, bool train)
 {
-    static const mt_sample_by by[] = { [MT_SET_SAMPLE_LINE] = MT_SAMPLE_LINE,
-                                       [MT_SET_SAMPLE_PARAGRAPH] = MT_SAMPLE_PARAGRAPH,
-                                       [MT_SET_SAMPLE_DOCUMENT] = MT_SAMPLE_DOCUMENT };
     return (mt_records_options){ .split = train && s->dataset.split[0] ? s->dataset.split : e->split,
                                  .subset = train && s->dataset.subset[0] ? s->dataset.subset : e->subset,
-                                 .sample_by = by[s->dataset.sample_by] };
+                                 .sample_by = s->dataset.sample_by };
 }
 
 /* A registry may say "subset" of a file, where it means nothing; who sets it for a run means something. */
@@ -184,14 +181,6 @@ static mt_rc look(dataset *d, mt_err *err)
 
 static mt_sampler_config sampler_config(const mt_feed *f)
 {
-    static const mt_overlong overlongs[] = { [MT_SET_OVERLONG_AUTO] = MT_OVERLONG_AUTO,
-                                             [MT_SET_OVERLONG_TRUNCATE] = MT_OVERLONG_TRUNCATE,
-                                             [MT_SET_OVERLONG_SPLIT] = MT_OVERLONG_SPLIT,
-                                             [MT_SET_OVERLONG_SKIP] = MT_OVERLONG_SKIP };
-    static const mt_empty_thought thoughts[] = { [MT_SET_THOUGHT_AUTO] = MT_THOUGHT_AUTO,
-                                                 [MT_SET_THOUGHT_NONE] = MT_THOUGHT_NONE,
-                                                 [MT_SET_THOUGHT_PROMPT] = MT_THOUGHT_PROMPT,
-                                                 [MT_SET_THOUGHT_TRAINED] = MT_THOUGHT_TRAINED };
     const mt_dataset_settings *d = &f->s->dataset;
     return (mt_sampler_config){ .max_seq_len = d->max_seq_len,
                                 .system_prompt = d->system_prompt,
@@ -201,9 +190,9 @@ static mt_sampler_config sampler_config(const mt_feed *f)
                                 .train_on_prompt = d->train_on_prompt,
                                 .mask_history = d->mask_history,
                                 .merge_turns = d->merge_turns,
-                                .history = d->history == MT_SET_HISTORY_LAST ? MT_HISTORY_LAST : MT_HISTORY_UNROLL,
-                                .overlong = overlongs[d->overlong],
-                                .empty_thought = thoughts[d->empty_thought],
+                                .history = d->history,
+                                .overlong = d->overlong,
+                                .empty_thought = d->empty_thought,
                                 .now = f->now };
 }
 
@@ -226,11 +215,6 @@ static mt_rc open_samplers(mt_feed *f, const mt_settings *s, mt_err *err)
 }
 
 /* -- the pipeline ---------------------------------------------------------------------------------- */
-
-static mt_mix_strategy mix_of(mt_set_mix m)
-{
-    return m == MT_SET_MIX_INTERLEAVE_UNDER ? MT_MIX_UNDER : m == MT_SET_MIX_INTERLEAVE_OVER ? MT_MIX_OVER : MT_MIX_CONCAT;
-}
 
 static mt_rc check_probs(const mt_feed *f, const mt_settings *s, mt_err *err)
 {
@@ -269,7 +253,7 @@ static mt_rc open_pipeline(mt_feed *f, const mt_settings *s, const mt_feed_optio
                                .val_seed = (uint64_t)(s->eval.val_seed >= 0 ? s->eval.val_seed : s->training.seed),
                                .val_size = s->eval.val_size,
                                .max_eval_samples = s->eval.max_samples,
-                               .mix = mix_of(d->mix_strategy),
+                               .mix = d->mix_strategy,
                                .probs = d->interleave_probs.n ? d->interleave_probs.items : NULL,
                                .stop_on_bad = d->on_bad_record == MT_SET_BAD_RECORD_STOP && !o->lenient,
                                .max_bad_share = o->lenient ? 1 : d->max_bad_share,
@@ -304,7 +288,7 @@ static mt_rc lint(mt_feed *f, const mt_settings *s, const mt_feed_options *o, mt
                              .max_positions = o->max_positions,
                              .end_id = end_of(f, &f->sets[i]),
                              .max_cut_share = s->dataset.max_cut_share,
-                             .truncates = s->dataset.overlong == MT_SET_OVERLONG_TRUNCATE };
+                             .truncates = s->dataset.overlong == MT_OVERLONG_TRUNCATE };
         MT_TRY(mt_lint(&f->findings, &in, err));
     }
     return MT_OK;

@@ -62,7 +62,7 @@ static mt_rc check_mix(mt_settings *s, mt_err *err)
     double sum = 0;
     for (size_t i = 0; i < d->interleave_probs.n; i++) sum += d->interleave_probs.items[i];
     if (fabs(sum - 1) > 1e-3) return refuse(s, "dataset", "interleave_probs", err, "the probabilities must add up to 1");
-    if (d->mix_strategy == MT_SET_MIX_CONCAT)
+    if (d->mix_strategy == MT_MIX_CONCAT)
         return mt__settings_notice(s, err, "dataset.interleave_probs has no effect with mix_strategy concat");
     return MT_OK;
 }

@@ -16,6 +16,7 @@
 #ifndef MT_SETTINGS_SETTINGS_H
 #define MT_SETTINGS_SETTINGS_H
 
+#include "base/choices.h"
 #include "base/dtype.h"
 #include "base/str.h"
 #include "base/value.h"
@@ -24,7 +25,7 @@
 /* In place of a number of updates between two events: at the end of each epoch. */
 enum { MT_EVERY_EPOCH = -1 };
 
-/* Choices.  The names carry mt_set_ because the parts they steer have types of their own. */
+/* Choices of the settings alone; those that the data code carries out are in base/choices.h. */
 typedef enum mt_tri { MT_TRI_AUTO, MT_TRI_FALSE, MT_TRI_TRUE } mt_tri;
 typedef enum mt_set_attention {
     MT_SET_ATTENTION_AUTO,
@@ -32,22 +33,7 @@ typedef enum mt_set_attention {
     MT_SET_ATTENTION_SDPA,
     MT_SET_ATTENTION_EAGER
 } mt_set_attention;
-typedef enum mt_set_sample_by { MT_SET_SAMPLE_LINE, MT_SET_SAMPLE_PARAGRAPH, MT_SET_SAMPLE_DOCUMENT } mt_set_sample_by;
-typedef enum mt_set_history { MT_SET_HISTORY_UNROLL, MT_SET_HISTORY_LAST } mt_set_history;
-typedef enum mt_set_mix { MT_SET_MIX_CONCAT, MT_SET_MIX_INTERLEAVE_UNDER, MT_SET_MIX_INTERLEAVE_OVER } mt_set_mix;
 typedef enum mt_set_bad_record { MT_SET_BAD_RECORD_SKIP, MT_SET_BAD_RECORD_STOP } mt_set_bad_record;
-typedef enum mt_set_overlong {
-    MT_SET_OVERLONG_AUTO,
-    MT_SET_OVERLONG_TRUNCATE,
-    MT_SET_OVERLONG_SPLIT,
-    MT_SET_OVERLONG_SKIP
-} mt_set_overlong;
-typedef enum mt_set_empty_thought {
-    MT_SET_THOUGHT_AUTO,
-    MT_SET_THOUGHT_NONE,
-    MT_SET_THOUGHT_PROMPT,
-    MT_SET_THOUGHT_TRAINED
-} mt_set_empty_thought;
 typedef enum mt_set_optimizer_type {
     MT_SET_OPTIMIZER_ADAMW,
     MT_SET_OPTIMIZER_DEEPSPEED_ADAM
@@ -106,7 +92,7 @@ typedef struct mt_dataset_settings {
     const char *path;                /* a file or folder read directly; used when `name` is empty */
     const char *split;               /* "": what the registry says, else train */
     const char *subset;              /* "": what the registry says, else the default configuration */
-    mt_set_sample_by sample_by;      /* what of a text file is a document */
+    mt_sample_by sample_by;          /* what of a text file is a document */
     const char *query_field;         /* with `path`: the column that asks; "": both are found in the data */
     const char *response_field;      /* with `path`: the column that answers */
     int64_t max_seq_len;             /* tokens of a sample, or of a packed row */
@@ -115,16 +101,16 @@ typedef struct mt_dataset_settings {
     const char *default_system;      /* fills in where a record has no system turn; "": none */
     bool train_on_prompt;            /* train on every token, not the answers alone */
     bool mask_history;               /* train on the last answer of a conversation only */
-    mt_set_history history;          /* conversations whose earlier turns render differently later on */
+    mt_history history;              /* conversations whose earlier turns render differently later on */
     bool merge_turns;                /* join two turns of the same side instead of calling the record bad */
     const char *template;            /* a built-in chat template; "" or auto: the model's own */
     mt_value template_kwargs;        /* a map, handed to the chat template */
-    mt_set_empty_thought empty_thought; /* what an answer without a thought gets where the template thinks */
+    mt_empty_thought empty_thought;  /* what an answer without a thought gets where the template thinks */
     mt_tri packing;                  /* AUTO: on for plain text, off for chat */
-    mt_set_overlong overlong;        /* AUTO: TRUNCATE for chat, SPLIT for plain text */
+    mt_overlong overlong;            /* AUTO: TRUNCATE for chat, SPLIT for plain text */
     double max_cut_share;            /* from this share of cut answers on the run stops before step 0; 1: never */
     bool shuffle;                    /* by seed and epoch */
-    mt_set_mix mix_strategy;         /* how several datasets become one */
+    mt_mix_strategy mix_strategy;    /* how several datasets become one */
     mt_floats interleave_probs;      /* one per dataset; empty: equal */
     int64_t max_samples;             /* the first so many records of each dataset; 0: all */
     mt_set_bad_record on_bad_record; /* a record that cannot be used: skip and count it, or stop */

@@ -35,24 +35,21 @@ static const char *const attention[] = { [MT_SET_ATTENTION_AUTO] = "auto",
                                          [MT_SET_ATTENTION_EAGER] = "eager",
                                          NULL };
 static const char *const sample_by[] = {
-    [MT_SET_SAMPLE_LINE] = "line", [MT_SET_SAMPLE_PARAGRAPH] = "paragraph", [MT_SET_SAMPLE_DOCUMENT] = "document", NULL
+    [MT_SAMPLE_LINE] = "line", [MT_SAMPLE_PARAGRAPH] = "paragraph", [MT_SAMPLE_DOCUMENT] = "document", NULL
 };
-static const char *const history[] = { [MT_SET_HISTORY_UNROLL] = "unroll", [MT_SET_HISTORY_LAST] = "last", NULL };
-static const char *const mix[] = { [MT_SET_MIX_CONCAT] = "concat",
-                                   [MT_SET_MIX_INTERLEAVE_UNDER] = "interleave_under",
-                                   [MT_SET_MIX_INTERLEAVE_OVER] = "interleave_over",
-                                   NULL };
+static const char *const history[] = { [MT_HISTORY_UNROLL] = "unroll", [MT_HISTORY_LAST] = "last", NULL };
+static const char *const mix[] = {
+    [MT_MIX_CONCAT] = "concat", [MT_MIX_UNDER] = "interleave_under", [MT_MIX_OVER] = "interleave_over", NULL
+};
 static const char *const bad_record[] = { [MT_SET_BAD_RECORD_SKIP] = "skip", [MT_SET_BAD_RECORD_STOP] = "stop", NULL };
-static const char *const overlong[] = { [MT_SET_OVERLONG_AUTO] = "auto",
-                                        [MT_SET_OVERLONG_TRUNCATE] = "truncate",
-                                        [MT_SET_OVERLONG_SPLIT] = "split",
-                                        [MT_SET_OVERLONG_SKIP] = "skip",
+static const char *const overlong[] = { [MT_OVERLONG_AUTO] = "auto",
+                                        [MT_OVERLONG_TRUNCATE] = "truncate",
+                                        [MT_OVERLONG_SPLIT] = "split",
+                                        [MT_OVERLONG_SKIP] = "skip",
                                         NULL };
-static const char *const empty_thought[] = { [MT_SET_THOUGHT_AUTO] = "auto",
-                                             [MT_SET_THOUGHT_NONE] = "none",
-                                             [MT_SET_THOUGHT_PROMPT] = "prompt",
-                                             [MT_SET_THOUGHT_TRAINED] = "trained",
-                                             NULL };
+static const char *const empty_thought[] = {
+    [MT_THOUGHT_AUTO] = "auto", [MT_THOUGHT_NONE] = "none", [MT_THOUGHT_PROMPT] = "prompt", [MT_THOUGHT_TRAINED] = "trained", NULL
+};
 static const char *const optimizers[] = {
     [MT_SET_OPTIMIZER_ADAMW] = "adamw", [MT_SET_OPTIMIZER_DEEPSPEED_ADAM] = "deepspeed_adam", NULL
 };
@@ -125,7 +122,7 @@ const mt_setting mt__settings[] = {
         .shown_default = "as registered, else train"),
     STR(dataset, subset, DATA, "", "Configuration of a dataset that has several: a folder of it, or a word of its file names.",
         .meta = "NAME", .shown_default = "as registered"),
-    ENUM(dataset, sample_by, mt_set_sample_by, sample_by, DATA, "line",
+    ENUM(dataset, sample_by, mt_sample_by, sample_by, DATA, "line",
          "Text files: each line, each paragraph (an empty line ends one) or the whole file is a document."),
     STR(dataset, query_field, DATA, "", "With path, or a hub dataset that is not registered: the column that asks.",
         .meta = "COLUMN", .shown_default = "found in the data; query if response_field is set", .old_default = "query"),
@@ -137,7 +134,7 @@ const mt_setting mt__settings[] = {
     STR(dataset, default_system, DATA, "", "System message for records that have none.", .meta = "TEXT"),
     BOOL(dataset, train_on_prompt, DATA, "false", "Train on every token instead of the answers alone."),
     BOOL(dataset, mask_history, DATA, "false", "Train on the last answer of a conversation only."),
-    ENUM(dataset, history, mt_set_history, history, DATA, "unroll",
+    ENUM(dataset, history, mt_history, history, DATA, "unroll",
          "Conversations whose earlier turns a template renders differently later on: one sample a turn (unroll), or the last "
          "turn only."),
     BOOL(dataset, merge_turns, DATA, "false", "Join two turns of the same side instead of counting the record as bad."),
@@ -147,21 +144,21 @@ const mt_setting mt__settings[] = {
     { ROW(dataset, template_kwargs, mt_value, MAP, DATA, "{}",
           "Variables for the chat template, such as {enable_thinking: false}."),
       .meta = "{K: V}" },
-    ENUM(dataset, empty_thought, mt_set_empty_thought, empty_thought, DATA, "auto",
+    ENUM(dataset, empty_thought, mt_empty_thought, empty_thought, DATA, "auto",
          "Answers without a thought, where the template thinks: they get an empty one, trained or as a part of the prompt, or "
          "none. auto: as enable_thinking says (true: trained, false: prompt); without it, only a thought that the prompt opens "
          "is closed, trained."),
     ENUM(dataset, packing, mt_tri, tri, DATA, "auto",
          "Pack whole samples into rows of max_seq_len; batch_size then counts rows. auto: on for plain text, off for chat.",
          .bare = "true", .common = true),
-    ENUM(dataset, overlong, mt_set_overlong, overlong, DATA, "auto",
+    ENUM(dataset, overlong, mt_overlong, overlong, DATA, "auto",
          "Samples beyond max_seq_len. auto: truncate for chat, split for plain text, and stop if too many answers are cut "
          "(max_cut_share)."),
     NUM(dataset, max_cut_share, FREE, "0.2", 0, 1,
         "From this share of answers cut at max_seq_len on, the run stops before the first step. 1, or overlong: truncate: it "
         "never does."),
     BOOL(dataset, shuffle, DATA, "true", "Shuffle by seed and epoch."),
-    ENUM(dataset, mix_strategy, mt_set_mix, mix, DATA, "concat",
+    ENUM(dataset, mix_strategy, mt_mix_strategy, mix, DATA, "concat",
          "Several datasets: one after the other, or drawn in turn until the first (under) or the last (over) is used up."),
     { ROW(dataset, interleave_probs, mt_floats, FLOATS, DATA, "[]", "Chance of each dataset when interleaving."), .max = 1,
       .above_min = true, .meta = "P,...", .shown_default = "equal" },

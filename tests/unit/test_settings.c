@@ -118,8 +118,8 @@ static void new_keys_are_read_in_every_kind(void **state)
     assert_int_equal(mt_value_get(&s.dataset.template_kwargs, "levels")->list.n, 3);
     assert_true(mt_value_is(mt_value_get(mt_value_get(&s.dataset.template_kwargs, "nested"), "<<"), "kept"));
     assert_int_equal(s.dataset.packing, MT_TRI_TRUE);
-    assert_int_equal(s.dataset.overlong, MT_SET_OVERLONG_SPLIT);
-    assert_int_equal(s.dataset.mix_strategy, MT_SET_MIX_INTERLEAVE_UNDER);
+    assert_int_equal(s.dataset.overlong, MT_OVERLONG_SPLIT);
+    assert_int_equal(s.dataset.mix_strategy, MT_MIX_UNDER);
     assert_true(s.dataset.interleave_probs.n == 2 && s.dataset.interleave_probs.items[1] == 0.75);
     assert_int_equal(s.dataset.max_samples, 1000);
     assert_string_equal(s.dataset.default_system, "You are kind.\n\"Quotes\" and \\ stay.\n");
