@@ -16,7 +16,7 @@ typedef struct cursor {
 
 static mt_rc damaged(const mt_gguf *g, const char *problem, mt_err *err)
 {
-    return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", g->path, problem);
+    return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", g->base.path, problem);
 }
 
 static bool take(cursor *c, size_t n, const uint8_t **p)
@@ -59,7 +59,7 @@ static mt_rc take_name(mt_gguf *g, cursor *c, const char **out, mt_err *err)
     if (!take_text(c, &text)) return damaged(g, "it ends within a name", err);
     if (text.n > 65535 || memchr(text.s, '\0', text.n)) return damaged(g, "a name is not text", err);
     *out = mt_arena_strndup(&g->arena, text.s, text.n);
-    return *out ? MT_OK : mt_no_memory(err, "reading the header of %s", g->path);
+    return *out ? MT_OK : mt_no_memory(err, "reading the header of %s", g->base.path);
 }
 
 /* -- metadata -------------------------------------------------------------------------------------- */
@@ -89,15 +89,15 @@ static mt_rc skip_items(const mt_gguf *g, cursor *c, const mt__kv *kv, mt_err *e
         mt__bytes text;
         for (uint64_t i = 0; i < kv->n; i++)
             if (!take_text(c, &text))
-                return mt_fail(err, MT_EFORMAT, "%s: it ends within \"%.100s\"; download the file again", g->path, kv->key);
+                return mt_fail(err, MT_EFORMAT, "%s: it ends within \"%.100s\"; download the file again", g->base.path, kv->key);
         return MT_OK;
     }
     const uint8_t *p;
     if (size == 0)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: \"%.100s\" is of an unknown kind (%d); not read", g->path, kv->key,
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: \"%.100s\" is of an unknown kind (%d); not read", g->base.path, kv->key,
                        (int)kv->type);
     if (kv->n > (uint64_t)(c->end - c->at) / size || !take(c, (size_t)kv->n * size, &p))
-        return mt_fail(err, MT_EFORMAT, "%s: it ends within \"%.100s\"; download the file again", g->path, kv->key);
+        return mt_fail(err, MT_EFORMAT, "%s: it ends within \"%.100s\"; download the file again", g->base.path, kv->key);
     return MT_OK;
 }
 
@@ -182,10 +182,10 @@ bool mt__kv_text(const mt__kv *kv, mt__bytes *out)
 mt_rc mt__kv_texts(const mt_gguf *g, const mt__kv *kv, mt__bytes **out, mt_err *err)
 {
     if (!kv->array || kv->type != MT_KV_STR)
-        return mt_fail(err, MT_EFORMAT, "%s: \"%.100s\" should be a list of strings", g->path, kv->key);
+        return mt_fail(err, MT_EFORMAT, "%s: \"%.100s\" should be a list of strings", g->base.path, kv->key);
     mt__bytes *list = mt_calloc((size_t)kv->n, sizeof *list);
-    if (!list) return mt_no_memory(err, "reading the header of %s", g->path);
-    cursor c = { kv->data, g->bytes + g->n_bytes };
+    if (!list) return mt_no_memory(err, "reading the header of %s", g->base.path);
+    cursor c = { kv->data, g->base.bytes + g->base.n_bytes };
     for (size_t i = 0; i < kv->n; i++) (void)take_text(&c, &list[i]); /* checked when the file was opened */
     *out = list;
     return MT_OK;
@@ -203,8 +203,8 @@ static mt_rc read_quant(const mt_gguf *g, mt__gguf_raw *t, uint32_t id, mt_err *
                        "%s: tensor \"%.200s\" is stored as %s, which is not read (F32, F16, BF16, Q8_0, Q4_0, Q4_1, Q5_0, Q5_1 "
                        "and Q2_K to Q6_K are); "
                        "take another file of the model",
-                       g->path, t->name, name);
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is stored in an unknown way (type %u)", g->path, t->name,
+                       g->base.path, t->name, name);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is stored in an unknown way (type %u)", g->base.path, t->name,
                    (unsigned)id);
 }
 
@@ -215,7 +215,7 @@ static mt_rc read_shape(const mt_gguf *g, cursor *c, mt__gguf_raw *t, mt_err *er
     size_t ignored;
     if (!take_u32(c, &n_dims)) return damaged(g, "it ends within its list of tensors", err);
     if (n_dims < 1 || n_dims > 4)
-        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %u dimensions; 1 to 4 are possible", g->path, t->name,
+        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %u dimensions; 1 to 4 are possible", g->base.path, t->name,
                        (unsigned)n_dims);
     t->n_dims = (int)n_dims;
     for (int i = t->n_dims; i-- > 0;) {
@@ -223,7 +223,7 @@ static mt_rc read_shape(const mt_gguf *g, cursor *c, mt__gguf_raw *t, mt_err *er
         t->shape[i] = dim > INT64_MAX ? -1 : (int64_t)dim;
     }
     if (!mt_st_size(MT_DTYPE_F32, t->n_dims, t->shape, &t->n, &ignored))
-        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is larger than any memory; the file is damaged", g->path, t->name);
+        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is larger than any memory; the file is damaged", g->base.path, t->name);
     return MT_OK;
 }
 
@@ -238,7 +238,7 @@ static mt_rc read_tensor(mt_gguf *g, cursor *c, mt__gguf_raw *t, uint64_t *offse
     size_t width = (size_t)t->shape[t->n_dims - 1];
     if (width % t->quant->block_n)
         return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has rows of %zu, not a multiple of %s's %zu; the file is damaged",
-                       g->path, t->name, width, t->quant->name, t->quant->block_n);
+                       g->base.path, t->name, width, t->quant->name, t->quant->block_n);
     t->bytes = t->n / t->quant->block_n * t->quant->block_bytes;
     return MT_OK;
 }
@@ -249,18 +249,18 @@ static mt_rc place_tensors(mt_gguf *g, const uint64_t *offsets, const uint8_t *a
     const mt__kv *kv = mt__gguf_find(g, "general.alignment");
     if (kv && (!mt__kv_int(kv, &alignment) || alignment < 1 || alignment > 1 << 20 || (alignment & (alignment - 1))))
         return damaged(g, "general.alignment is not a power of two", err);
-    size_t begin = mt_round_up((size_t)(after - g->bytes), (size_t)alignment);
-    size_t n_data = begin < g->n_bytes ? g->n_bytes - begin : 0;
+    size_t begin = mt_round_up((size_t)(after - g->base.bytes), (size_t)alignment);
+    size_t n_data = begin < g->base.n_bytes ? g->base.n_bytes - begin : 0;
     for (size_t i = 0; i < g->n_raws; i++) {
         mt__gguf_raw *t = &g->raws[i];
         if (offsets[i] % (uint64_t)alignment)
-            return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is not aligned; the file is damaged", g->path, t->name);
+            return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is not aligned; the file is damaged", g->base.path, t->name);
         if (offsets[i] > n_data || t->bytes > n_data - offsets[i])
             return mt_fail(
                 err, MT_EFORMAT,
-                "%s: tensor \"%.200s\" reaches past the end of the file; the download is incomplete, download it again", g->path,
+                "%s: tensor \"%.200s\" reaches past the end of the file; the download is incomplete, download it again", g->base.path,
                 t->name);
-        t->data = t->bytes ? g->bytes + begin + offsets[i] : g->bytes;
+        t->data = t->bytes ? g->base.bytes + begin + offsets[i] : g->base.bytes;
     }
     return MT_OK;
 }
@@ -278,9 +278,9 @@ static mt_rc read_arch(mt_gguf *g, mt_err *err)
 {
     mt__bytes text;
     if (!mt__kv_text(mt__gguf_find(g, "general.architecture"), &text) || text.n > 60)
-        return mt_fail(err, MT_EFORMAT, "%s: no general.architecture; this is not a model", g->path);
+        return mt_fail(err, MT_EFORMAT, "%s: no general.architecture; this is not a model", g->base.path);
     g->arch = mt_arena_strndup(&g->arena, text.s, text.n);
-    return g->arch ? MT_OK : mt_no_memory(err, "reading the header of %s", g->path);
+    return g->arch ? MT_OK : mt_no_memory(err, "reading the header of %s", g->base.path);
 }
 
 static mt_rc read_lists(mt_gguf *g, cursor *c, uint64_t n_tensors, uint64_t n_kvs, mt_err *err)
@@ -290,54 +290,34 @@ static mt_rc read_lists(mt_gguf *g, cursor *c, uint64_t n_tensors, uint64_t n_kv
         MIN_TENSOR = 32
     }; /* bytes of the shortest ones, so that a count cannot ask for more memory than the file has bytes */
     uint64_t *offsets;
-    if (n_kvs > g->n_bytes / MIN_KV || n_tensors > g->n_bytes / MIN_TENSOR)
+    if (n_kvs > g->base.n_bytes / MIN_KV || n_tensors > g->base.n_bytes / MIN_TENSOR)
         return damaged(g, "it claims more entries than it has room for", err);
     g->kvs = mt_arena_calloc(&g->arena, (size_t)n_kvs, sizeof *g->kvs);
     g->raws = mt_arena_calloc(&g->arena, (size_t)n_tensors, sizeof *g->raws);
     offsets = mt_arena_calloc(&g->arena, (size_t)n_tensors, sizeof *offsets);
-    if (!g->kvs || !g->raws || !offsets) return mt_no_memory(err, "reading the header of %s", g->path);
+    if (!g->kvs || !g->raws || !offsets) return mt_no_memory(err, "reading the header of %s", g->base.path);
     for (; g->n_kvs < n_kvs; g->n_kvs++) MT_TRY(read_kv(g, c, &g->kvs[g->n_kvs], err));
     MT_TRY(read_arch(g, err));
     for (; g->n_raws < n_tensors; g->n_raws++) MT_TRY(read_tensor(g, c, &g->raws[g->n_raws], &offsets[g->n_raws], err));
     return place_tensors(g, offsets, c->at, err);
 }
 
-static mt_rc read_file(mt_gguf *g, mt_err *err)
+static mt_rc read_file(mt_weight_file *f, mt_err *err)
 {
-    cursor c = { g->bytes, g->bytes + g->n_bytes };
+    mt_gguf *g = (mt_gguf *)f;
+    cursor c = { g->base.bytes, g->base.bytes + g->base.n_bytes };
     const uint8_t *p;
     uint32_t version;
     uint64_t n_tensors, n_kvs;
     if (!take(&c, sizeof magic, &p) || memcmp(p, magic, sizeof magic) != 0)
-        return mt_fail(err, MT_EFORMAT, "%s is not a GGUF file; download it again", g->path);
+        return mt_fail(err, MT_EFORMAT, "%s is not a GGUF file; download it again", g->base.path);
     if (!take_u32(&c, &version)) return damaged(g, "it ends within its header", err);
     if (version != 2 && version != 3)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: GGUF version %u%s; 2 and 3 are read", g->path, (unsigned)version,
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: GGUF version %u%s; 2 and 3 are read", g->base.path, (unsigned)version,
                        version > 0xffff ? " (a file for big-endian machines)" : "");
     if (!take_u64(&c, &n_tensors) || !take_u64(&c, &n_kvs)) return damaged(g, "it ends within its header", err);
     MT_TRY(read_lists(g, &c, n_tensors, n_kvs, err));
     return mt__gguf_bind(g, err);
-}
-
-static mt_rc create(mt_gguf **out, const char *path, mt_err *err)
-{
-    mt_gguf *g = mt_calloc(1, sizeof *g);
-    if (g) g->path = mt_strdup(path);
-    if (g && g->path) {
-        *out = g;
-        return MT_OK;
-    }
-    mt_free(g);
-    return mt_no_memory(err, "opening %s", path);
-}
-
-static mt_rc finish(mt_gguf **out, mt_gguf *g, mt_rc rc)
-{
-    if (rc)
-        mt_gguf_close(g);
-    else
-        *out = g;
-    return rc;
 }
 
 bool mt_gguf_is(const char *path)
@@ -349,38 +329,27 @@ bool mt_gguf_is(const char *path)
     return yes;
 }
 
+static void deinit(mt_weight_file *f) { mt_arena_free(&((mt_gguf *)f)->arena); }
+
+const mt_weight_format mt_format_gguf = { ".gguf", sizeof(mt_gguf), read_file, deinit };
+
 mt_rc mt_gguf_open(mt_gguf **out, const char *path, mt_err *err)
 {
-    mt_gguf *g;
-    *out = NULL;
-    MT_TRY(create(&g, path, err));
-    mt_rc rc = mt_map_open(&g->map, path, err);
-    if (!rc) {
-        g->bytes = g->map.data;
-        g->n_bytes = g->map.size;
-        rc = read_file(g, err);
-    }
-    return finish(out, g, rc);
+    mt_weight_file *f;
+    mt_rc rc = mt_weight_file_open(&f, &mt_format_gguf, path, err);
+    *out = (mt_gguf *)f;
+    return rc;
 }
 
 mt_rc mt_gguf_open_memory(mt_gguf **out, const void *bytes, size_t n, const char *name, mt_err *err)
 {
-    mt_gguf *g;
-    *out = NULL;
-    MT_TRY(create(&g, name, err));
-    g->bytes = bytes;
-    g->n_bytes = n;
-    return finish(out, g, read_file(g, err));
+    mt_weight_file *f;
+    mt_rc rc = mt_weight_file_open_memory(&f, &mt_format_gguf, bytes, n, name, err);
+    *out = (mt_gguf *)f;
+    return rc;
 }
 
-void mt_gguf_close(mt_gguf *g)
-{
-    if (!g) return;
-    mt_map_close(&g->map);
-    mt_arena_free(&g->arena);
-    mt_free(g->path);
-    mt_free(g);
-}
+void mt_gguf_close(mt_gguf *g) { mt_weight_file_close((mt_weight_file *)g); }
 
-size_t mt_gguf_count(const mt_gguf *g) { return g->n_tensors; }
-const mt_st_tensor *mt_gguf_at(const mt_gguf *g, size_t i) { return &g->tensors[i]; }
+size_t mt_gguf_count(const mt_gguf *g) { return g->base.n_tensors; }
+const mt_st_tensor *mt_gguf_at(const mt_gguf *g, size_t i) { return &g->base.tensors[i]; }

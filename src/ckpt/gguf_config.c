@@ -55,7 +55,7 @@ static mt_rc get_number(const mt_gguf *g, const char *key, double fallback, doub
     const mt__kv *kv = mt__gguf_find_arch(g, key);
     *out = fallback;
     if (kv && (!mt__kv_number(kv, out) || !isfinite(*out)))
-        return mt_fail(err, MT_EFORMAT, "%s: %s.%s is not a number", g->path, g->arch, key);
+        return mt_fail(err, MT_EFORMAT, "%s: %s.%s is not a number", g->base.path, g->arch, key);
     return MT_OK;
 }
 
@@ -89,7 +89,7 @@ static mt_rc llama3_scaling(const mt_gguf *g, double theta, int64_t dr, mt_str *
                 (t->n != (size_t)dr / 2 || !(fabs((double)divisor / llama3_divisor(theta, dr, i, factor) - 1) < 1e-3)))
                 return mt_fail(err, MT_EUNSUPPORTED,
                                "%s: rope_freqs.weight holds %zu divisors that are not Llama 3's scaling; use the original model",
-                               g->path, t->n);
+                               g->base.path, t->n);
         }
     }
     put_key(out, "rope_scaling");
@@ -114,7 +114,7 @@ static mt_rc stated_scaling(const mt_gguf *g, mt_str *out, mt_err *err)
     bool yarn = type.n == 4 && memcmp(type.s, "yarn", 4) == 0, is_linear = type.n == 6 && memcmp(type.s, "linear", 6) == 0;
     bool none = type.n == 4 && memcmp(type.s, "none", 4) == 0;
     if (!yarn && !is_linear && !none)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: rope scaling \"%.*s\"; linear and yarn are read", g->path,
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: rope scaling \"%.*s\"; linear and yarn are read", g->base.path,
                        (int)(type.n < 40 ? type.n : 40), type.s);
     if (fabs(factor - 1) < 1e-6 || (none && fabs(linear - 1) < 1e-6)) return MT_OK;
     put_key(out, "rope_scaling");
@@ -135,9 +135,9 @@ static mt_rc put_rope(const mt_gguf *g, mt_str *out, int64_t Dh, mt_err *err)
     if (mt__gguf_find_arch(g, "rope.dimension_count")) MT_TRY(mt__gguf_size(g, "rope.dimension_count", &dr, err));
     if (dr != Dh && !(mt__gguf_arch_of(g)->partial_rotary && dr < Dh))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: only %lld of a head's %lld numbers are rotated; not read from GGUF files of this architecture",
-                       g->path, (long long)dr, (long long)Dh);
+                       g->base.path, (long long)dr, (long long)Dh);
     if (dr != Dh) mt__config_number(out, "partial_rotary_factor", (double)dr / (double)Dh);
-    if (!(theta > 0)) return mt_fail(err, MT_EFORMAT, "%s: %s.rope.freq_base is not positive", g->path, g->arch);
+    if (!(theta > 0)) return mt_fail(err, MT_EFORMAT, "%s: %s.rope.freq_base is not positive", g->base.path, g->arch);
     mt__config_number(out, "rope_theta", theta);
     MT_TRY(stated_scaling(g, out, err));
     return llama3_scaling(g, theta, dr, out, err);
@@ -190,7 +190,7 @@ static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
     double eps;
     const mt__gguf_raw *embed = mt__gguf_raw_find(g, "token_embd.weight");
     if (!embed || embed->n_dims != 2)
-        return mt_fail(err, MT_EFORMAT, "%s: no token_embd.weight; this is not a whole model", g->path);
+        return mt_fail(err, MT_EFORMAT, "%s: no token_embd.weight; this is not a whole model", g->base.path);
     MT_TRY(put_class(g, out, err));
     MT_TRY(put_sizes(g, out, &Dh, err));
     mt__config_int(out, "vocab_size", embed->shape[0]);
@@ -209,7 +209,7 @@ static mt_rc put_config(const mt_gguf *g, mt_str *out, mt_err *err)
 static mt_rc finish(const mt_gguf *g, mt_str *out, mt_err *err)
 {
     mt_str_puts(out, "\n}\n");
-    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the configuration of %s", g->path);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the configuration of %s", g->base.path);
 }
 
 mt_rc mt_gguf_config(const mt_gguf *g, mt_str *out, mt_err *err)

@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "ckpt/gguf.h"
 #include "ckpt/quants.h"
+#include "ckpt/weight_file.h"
 
 typedef enum mt__kv_type {
     MT_KV_U8,
@@ -50,17 +51,12 @@ typedef struct mt__gguf_raw {
 } mt__gguf_raw;
 
 struct mt_gguf {
-    mt_map map; /* empty when the bytes are the caller's */
-    const uint8_t *bytes;
-    size_t n_bytes;
-    char *path;
+    mt_weight_file base; /* tensors: raws under their new names; rope_freqs is not among them */
     mt_arena arena;
     mt__kv *kvs;
     size_t n_kvs;
     mt__gguf_raw *raws;
     size_t n_raws;
-    mt_st_tensor *tensors; /* raws under their new names; rope_freqs is not among them */
-    size_t n_tensors;
     const char *arch; /* general.architecture */
 };
 

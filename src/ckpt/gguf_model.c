@@ -26,7 +26,7 @@ mt_rc mt__gguf_size(const mt_gguf *g, const char *key, int64_t *out, mt_err *err
 {
     const mt__kv *kv = mt__gguf_find_arch(g, key);
     if (mt__kv_int(kv, out) && *out >= 1 && *out <= INT32_MAX) return MT_OK;
-    return mt_fail(err, kv ? MT_EUNSUPPORTED : MT_EFORMAT, "%s: %s.%s is %s", g->path, g->arch, key,
+    return mt_fail(err, kv ? MT_EUNSUPPORTED : MT_EFORMAT, "%s: %s.%s is %s", g->base.path, g->arch, key,
                    kv ? "not one positive number" : "missing");
 }
 
@@ -40,7 +40,7 @@ mt_rc mt__gguf_heads(const mt_gguf *g, int64_t *H, int64_t *K, int64_t *Dh, mt_e
     *Dh = D / *H;
     if (mt__gguf_find_arch(g, "attention.key_length")) MT_TRY(mt__gguf_size(g, "attention.key_length", Dh, err));
     if (*Dh < 1 || *H % *K)
-        return mt_fail(err, MT_EFORMAT, "%s: %lld heads, %lld key/value heads and a width of %lld do not go together", g->path,
+        return mt_fail(err, MT_EFORMAT, "%s: %lld heads, %lld key/value heads and a width of %lld do not go together", g->base.path,
                        (long long)*H, (long long)*K, (long long)D);
     return MT_OK;
 }
@@ -120,10 +120,10 @@ static mt_rc rename_tensor(mt_gguf *g, const mt__gguf_raw *raw, const mt__gguf_a
         return mt_fail(err, MT_EUNSUPPORTED,
                        "%s: tensor \"%.200s\" has no place in a %s model as this program knows it; convert the original model "
                        "instead of its GGUF file",
-                       g->path, raw->name, g->arch);
+                       g->base.path, raw->name, g->arch);
     snprintf(name, sizeof name, "model.layers.%d.%s.%s", p->layer, p->ours, p->kind);
     *out = mt_arena_strndup(&g->arena, name, strlen(name));
-    return *out ? MT_OK : mt_no_memory(err, "the tensors of %s", g->path);
+    return *out ? MT_OK : mt_no_memory(err, "the tensors of %s", g->base.path);
 }
 
 /* Facts that all tensors of a file share, looked up once. */
@@ -140,7 +140,7 @@ static mt_rc head_width(const mt_gguf *g, binding *b, const mt__gguf_raw *raw, c
     if (!b->H) MT_TRY(mt__gguf_heads(g, &b->H, &b->K, &b->Dh, err));
     int64_t heads = p->q ? b->H : b->K;
     if (b->Dh % 2 || raw->shape[0] != heads * b->Dh)
-        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %lld rows, %lld heads of %lld were expected", g->path,
+        return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" has %lld rows, %lld heads of %lld were expected", g->base.path,
                        raw->name, (long long)raw->shape[0], (long long)heads, (long long)b->Dh);
     *out = (size_t)b->Dh;
     return MT_OK;
@@ -155,23 +155,23 @@ static bool is_norm(const char *name)
 
 static mt_rc bind_one(mt_gguf *g, binding *b, const mt__gguf_raw *raw, mt_err *err)
 {
-    mt_st_tensor *t = &g->tensors[g->n_tensors];
+    mt_st_tensor *t = &g->base.tensors[g->base.n_tensors];
     part p;
     size_t width = 0;
     bool plus_one = b->arch->norms_plus_one && is_norm(raw->name);
     *t = (mt_st_tensor){
-        .file = mt_path_base(g->path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes, .map = &g->map
+        .file = mt_path_base(g->base.path), .dtype = raw->quant->dtype, .n_dims = raw->n_dims, .n = raw->n, .bytes = raw->bytes, .map = &g->base.map
     };
     memcpy(t->shape, raw->shape, sizeof t->shape);
     MT_TRY(rename_tensor(g, raw, b->arch, &t->name, &p, err));
     if (b->arch->rows_reordered) MT_TRY(head_width(g, b, raw, &p, &width, err));
-    g->n_tensors++;
+    g->base.n_tensors++;
     if (!width && !plus_one && !raw->quant->decode) {
         t->data = raw->data;
         return MT_OK;
     }
     rows *r = mt_arena_alloc(&g->arena, sizeof *r);
-    if (!r) return mt_no_memory(err, "the tensors of %s", g->path);
+    if (!r) return mt_no_memory(err, "the tensors of %s", g->base.path);
     *r = (rows){ .base = { read_rows, raw->quant->decode ? raw->quant->name : NULL },
                  .quant = raw->quant,
                  .data = raw->data,
@@ -186,10 +186,10 @@ static mt_rc check_twice(const mt_gguf *g, mt_err *err)
 {
     mt__names names;
     mt_rc rc = MT_OK;
-    if (!mt__names_init(&names, g->n_tensors)) return mt_no_memory(err, "the tensors of %s", g->path);
-    for (size_t i = 0; i < g->n_tensors && !rc; i++)
-        if (mt__names_add(&names, g->tensors[i].name, i) != i)
-            rc = mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is there twice", g->path, g->tensors[i].name);
+    if (!mt__names_init(&names, g->base.n_tensors)) return mt_no_memory(err, "the tensors of %s", g->base.path);
+    for (size_t i = 0; i < g->base.n_tensors && !rc; i++)
+        if (mt__names_add(&names, g->base.tensors[i].name, i) != i)
+            rc = mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\" is there twice", g->base.path, g->base.tensors[i].name);
     mt__names_deinit(&names);
     return rc;
 }
@@ -200,23 +200,23 @@ static mt_rc find_arch(const mt_gguf *g, const mt__gguf_arch **out, mt_err *err)
     if (mt__kv_int(mt__gguf_find(g, "split.count"), &n) && n > 1)
         return mt_fail(err, MT_EUNSUPPORTED,
                        "%s: one of %lld files that only make a model together; merge them first (llama-gguf-split --merge)",
-                       g->path, (long long)n);
+                       g->base.path, (long long)n);
     if (mt__kv_int(mt__gguf_find_arch(g, "expert_count"), &n) && n > 0)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: a mixture of %lld experts; those are not read from GGUF files", g->path,
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: a mixture of %lld experts; those are not read from GGUF files", g->base.path,
                        (long long)n);
     if ((*out = mt__gguf_arch_of(g))) return MT_OK;
     return mt_fail(err, MT_EUNSUPPORTED,
                    "%s: architecture \"%s\"; of GGUF files llama (Mistral's too), qwen2, qwen3, gemma, gemma2, gemma3, phi3, granite, smollm3 and olmo2 are "
                    "read.  Use the original model",
-                   g->path, g->arch);
+                   g->base.path, g->arch);
 }
 
 mt_rc mt__gguf_bind(mt_gguf *g, mt_err *err)
 {
     binding b = { 0 };
     MT_TRY(find_arch(g, &b.arch, err));
-    g->tensors = mt_arena_calloc(&g->arena, g->n_raws, sizeof *g->tensors);
-    if (!g->tensors) return mt_no_memory(err, "the tensors of %s", g->path);
+    g->base.tensors = mt_arena_calloc(&g->arena, g->n_raws, sizeof *g->base.tensors);
+    if (!g->base.tensors) return mt_no_memory(err, "the tensors of %s", g->base.path);
     for (size_t i = 0; i < g->n_raws; i++)
         if (strcmp(g->raws[i].name, rope_factors) != 0) MT_TRY(bind_one(g, &b, &g->raws[i], err));
     return check_twice(g, err);

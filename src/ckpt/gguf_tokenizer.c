@@ -66,7 +66,7 @@ static mt_rc find_rule(const vocab *v, const word_rule **out, mt_err *err)
                    "%s: its tokenizer cuts words by a rule called \"%.*s\" (tokenizer.ggml.pre), which is not known here; put "
                    "the original model's "
                    "tokenizer.json beside the weights",
-                   v->g->path, (int)(name.n < 60 ? name.n : 60), name.s);
+                   v->g->base.path, (int)(name.n < 60 ? name.n : 60), name.s);
 }
 
 /* -- the vocabulary -------------------------------------------------------------------------------- */
@@ -77,20 +77,20 @@ static mt_rc open_vocab(vocab *v, const mt_gguf *g, mt_err *err)
     const mt__kv *tokens = mt__gguf_find(g, "tokenizer.ggml.tokens");
     *v = (vocab){ .g = g };
     if (!tokens || !mt__kv_text(mt__gguf_find(g, "tokenizer.ggml.model"), &model))
-        return mt_fail(err, MT_ENOENT, "%s: it has no tokenizer", g->path);
+        return mt_fail(err, MT_ENOENT, "%s: it has no tokenizer", g->base.path);
     v->spm = is(model, "llama");
     if (!v->spm && !is(model, "gpt2"))
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: tokenizer \"%.*s\"; of GGUF files gpt2 and llama are read", g->path,
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: tokenizer \"%.*s\"; of GGUF files gpt2 and llama are read", g->base.path,
                        (int)(model.n < 40 ? model.n : 40), model.s);
     if (tokens->n > INT32_MAX)
-        return mt_fail(err, MT_EFORMAT, "%s: a vocabulary of %llu tokens", g->path, (unsigned long long)tokens->n);
+        return mt_fail(err, MT_EFORMAT, "%s: a vocabulary of %llu tokens", g->base.path, (unsigned long long)tokens->n);
     v->n = (size_t)tokens->n;
     v->types = mt__gguf_find(g, "tokenizer.ggml.token_type");
     v->scores = mt__gguf_find(g, "tokenizer.ggml.scores");
     const mt__kv *lists[] = { v->types, v->scores };
     for (size_t i = 0; i < MT_COUNT(lists); i++)
         if (lists[i] && (!lists[i]->array || lists[i]->type == MT_KV_STR || lists[i]->n != v->n))
-            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a list of as many numbers as there are tokens", g->path,
+            return mt_fail(err, MT_EFORMAT, "%s: \"%s\" is not a list of as many numbers as there are tokens", g->base.path,
                            lists[i]->key);
     return mt__kv_texts(g, tokens, &v->tokens, err);
 }
@@ -137,7 +137,7 @@ static mt_rc put_stated_merges(const vocab *v, mt_str *out, mt_err *err)
 {
     const mt__kv *kv = mt__gguf_find(v->g, "tokenizer.ggml.merges");
     mt__bytes *merges;
-    if (!kv) return mt_fail(err, MT_EFORMAT, "%s: its tokenizer has no merges", v->g->path);
+    if (!kv) return mt_fail(err, MT_EFORMAT, "%s: its tokenizer has no merges", v->g->base.path);
     MT_TRY(mt__kv_texts(v->g, kv, &merges, err));
     mt_str_puts(out, "\"merges\": [");
     for (size_t i = 0; i < kv->n; i++) {
@@ -228,12 +228,12 @@ enum { MIN_MERGE_BYTES = 1 << 20, MERGE_BYTES_PER_BYTE = 32 };
 static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
 {
     m->texts = mt_arena_calloc(&m->arena, v->n, sizeof *m->texts);
-    if (!m->texts || !mt__names_init(&m->ids, v->n)) return mt_no_memory(err, "the vocabulary of %s", v->g->path);
+    if (!m->texts || !mt__names_init(&m->ids, v->n)) return mt_no_memory(err, "the vocabulary of %s", v->g->base.path);
     m->max_bytes = MIN_MERGE_BYTES;
     for (size_t i = 0; i < v->n; i++) {
         m->max_bytes += MERGE_BYTES_PER_BYTE * (v->tokens[i].n + 8);
         m->texts[i] = mt_arena_strndup(&m->arena, v->tokens[i].s, v->tokens[i].n);
-        if (!m->texts[i]) return mt_no_memory(err, "the vocabulary of %s", v->g->path);
+        if (!m->texts[i]) return mt_no_memory(err, "the vocabulary of %s", v->g->base.path);
         bool text = strlen(m->texts[i]) == v->tokens[i].n; /* a token with a NUL inside would be known by its first part */
         if (!text || mt__names_add(&m->ids, m->texts[i], i) != i) m->texts[i] = NULL;
     }
@@ -250,8 +250,8 @@ static mt_rc find_merges(const vocab *v, merges *m, mt_err *err)
 
 static mt_rc put_found_merges(const vocab *v, mt_str *out, mt_err *err)
 {
-    merges m = { .path = v->g->path };
-    if (!v->scores) return mt_fail(err, MT_EFORMAT, "%s: its tokenizer has no scores", v->g->path);
+    merges m = { .path = v->g->base.path };
+    if (!v->scores) return mt_fail(err, MT_EFORMAT, "%s: its tokenizer has no scores", v->g->base.path);
     mt_rc rc = find_merges(v, &m, err);
     mt_str_puts(out, "\"merges\": [");
     for (size_t i = 0; !rc && i < m.n; i++) {
@@ -414,7 +414,7 @@ static mt_rc put_tokenizer(const vocab *v, mt_str *out, mt_err *err)
     mt_str_puts(out, ",\n");
     MT_TRY(v->spm ? put_found_merges(v, out, err) : put_stated_merges(v, out, err));
     mt_str_puts(out, "}}\n");
-    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the tokenizer of %s", v->g->path);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the tokenizer of %s", v->g->base.path);
 }
 
 mt_rc mt_gguf_tokenizer(const mt_gguf *g, mt_str *out, mt_err *err)
@@ -461,7 +461,7 @@ static mt_rc put_tokenizer_config(const vocab *v, mt_str *out, mt_err *err)
         mt_str_puts(out, ",\n");
     }
     mt_str_puts(out, "  \"clean_up_tokenization_spaces\": false\n}\n");
-    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the tokenizer of %s", v->g->path);
+    return mt_str_ok(out) ? MT_OK : mt_no_memory(err, "writing the tokenizer of %s", v->g->base.path);
 }
 
 mt_rc mt_gguf_tokenizer_config(const mt_gguf *g, mt_str *out, mt_err *err)

@@ -5,25 +5,21 @@
 #include "ckpt/le.h"
 #include "ckpt/names.h"
 #include "ckpt/unpickle.h"
+#include "ckpt/weight_file.h"
 #include "ckpt/zip.h"
 
 #include <string.h>
 
 struct mt_pickle {
-    mt_map map;           /* empty when the bytes are the caller's */
-    const uint8_t *bytes; /* the whole file */
-    size_t n_bytes;
-    char *path;
+    mt_weight_file base;
     mt__unpickler machine; /* names and storages live in its arena */
     mt__zip zip;           /* zip form only */
-    mt_st_tensor *tensors;
-    size_t n_tensors;
-    mt__names names; /* name -> index in tensors */
+    mt__names names;       /* name -> index in tensors */
 };
 
 static mt_rc damaged(const mt_pickle *p, const char *problem, mt_err *err)
 {
-    return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", p->path, problem);
+    return mt_fail(err, MT_EFORMAT, "%s: %s; the file is damaged or incomplete, download it again", p->base.path, problem);
 }
 
 /* -- views that do not lie in one piece ------------------------------------------------------------ */
@@ -77,7 +73,7 @@ static bool extent(const mt__pk_tensor *t, size_t *out)
 
 static mt_rc bad_tensor(const mt_pickle *p, const char *name, const char *problem, mt_err *err)
 {
-    return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\": %s; the file is damaged or incomplete, download it again", p->path,
+    return mt_fail(err, MT_EFORMAT, "%s: tensor \"%.200s\": %s; the file is damaged or incomplete, download it again", p->base.path,
                    name, problem);
 }
 
@@ -85,9 +81,9 @@ static mt_rc make_strided(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *fr
 {
     if (!mt_st_is_float(t))
         return mt_fail(err, MT_EUNSUPPORTED, "%s: tensor \"%.200s\" is a view of %s with strides; only floats are read that way",
-                       p->path, t->name, mt_dtype_st_name(t->dtype));
+                       p->base.path, t->name, mt_dtype_st_name(t->dtype));
     strided *s = mt_arena_alloc(&p->machine.arena, sizeof *s);
-    if (!s) return mt_no_memory(err, "the list of tensors of %s", p->path);
+    if (!s) return mt_no_memory(err, "the list of tensors of %s", p->base.path);
     *s = (strided){ .base.read = read_strided, .data = data, .dtype = t->dtype, .n_dims = t->n_dims };
     memcpy(s->shape, from->shape, sizeof s->shape);
     for (int k = 0; k < t->n_dims; k++)
@@ -114,12 +110,12 @@ static mt_rc fill_tensor(mt_pickle *p, mt_st_tensor *t, const mt__pk_tensor *fro
     t->data = s->data + (size_t)from->offset * size;
     if (contiguous(from)) return MT_OK;
     /* A stride of 0 repeats one number any number of times.  Comparing or copying such a tensor would never end. */
-    if (t->bytes > p->n_bytes)
+    if (t->bytes > p->base.n_bytes)
         return mt_fail(err, MT_EUNSUPPORTED,
                        "%s: tensor \"%.200s\" is a view that repeats its numbers: %s of %zu in the file, which has %zu bytes in "
                        "all.  Load it "
                        "with PyTorch and save it with .contiguous()",
-                       p->path, t->name, mt_st_shape_text(t->n_dims, t->shape).s, room, p->n_bytes);
+                       p->base.path, t->name, mt_st_shape_text(t->n_dims, t->shape).s, room, p->base.n_bytes);
     const uint8_t *first = t->data;
     t->data = NULL;
     return make_strided(p, t, from, first, err);
@@ -151,18 +147,18 @@ static const mt__pk *find_state_dict(const mt__pk *top)
 static mt_rc list_tensors(mt_pickle *p, const mt__pk *top, mt_err *err)
 {
     const mt__pk *dict = find_state_dict(top);
-    if (!dict) return mt_fail(err, MT_EFORMAT, "%s: no tensors with names in it; these are not a model's weights", p->path);
+    if (!dict) return mt_fail(err, MT_EFORMAT, "%s: no tensors with names in it; these are not a model's weights", p->base.path);
     size_t n = count_tensors(dict);
-    p->tensors = mt_calloc(n, sizeof *p->tensors);
-    if (!p->tensors || !mt__names_init(&p->names, n)) return mt_no_memory(err, "the list of tensors of %s", p->path);
+    p->base.tensors = mt_calloc(n, sizeof *p->base.tensors);
+    if (!p->base.tensors || !mt__names_init(&p->names, n)) return mt_no_memory(err, "the list of tensors of %s", p->base.path);
     for (size_t i = 0; i + 1 < dict->list.n; i += 2) {
         const mt__pk *key = dict->list.items[i], *value = dict->list.items[i + 1];
         if (key->type != MT_PK_STR || value->type != MT_PK_TENSOR) continue; /* a step count, say */
         if (strlen(key->str.s) != key->str.n) return damaged(p, "a tensor has a NUL in its name", err);
-        size_t at = mt__names_add(&p->names, key->str.s, p->n_tensors); /* of two with one name the last counts */
-        p->tensors[at] = (mt_st_tensor){ .name = key->str.s, .file = mt_path_base(p->path), .map = &p->map };
-        MT_TRY(fill_tensor(p, &p->tensors[at], value->tensor, err));
-        if (at == p->n_tensors) p->n_tensors++;
+        size_t at = mt__names_add(&p->names, key->str.s, p->base.n_tensors); /* of two with one name the last counts */
+        p->base.tensors[at] = (mt_st_tensor){ .name = key->str.s, .file = mt_path_base(p->base.path), .map = &p->base.map };
+        MT_TRY(fill_tensor(p, &p->base.tensors[at], value->tensor, err));
+        if (at == p->base.n_tensors) p->base.n_tensors++;
     }
     return MT_OK;
 }
@@ -192,7 +188,7 @@ static mt_rc find_beside(const mt_pickle *p, const mt__zip_entry *list, size_t n
                          const mt__zip_entry **out, mt_err *err)
 {
     char *path = mt_asprintf("%.*s%s%s", (int)n_prefix, list->name, folder, name);
-    if (!path) return mt_no_memory(err, "the list of tensors of %s", p->path);
+    if (!path) return mt_no_memory(err, "the list of tensors of %s", p->base.path);
     *out = mt__zip_find(&p->zip, path);
     mt_free(path);
     return MT_OK;
@@ -203,16 +199,16 @@ static mt_rc check_byte_order(const mt_pickle *p, const mt__zip_entry *list, siz
     const mt__zip_entry *order;
     MT_TRY(find_beside(p, list, n_prefix, "", "byteorder", &order, err));
     if (!order || (order->bytes == 6 && memcmp(order->data, "little", 6) == 0)) return MT_OK;
-    return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch", p->path);
+    return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch", p->base.path);
 }
 
 static mt_rc read_zip(mt_pickle *p, mt_err *err)
 {
     size_t n_prefix = 0, bytes;
     mt__pk *top;
-    MT_TRY(mt__zip_init(&p->zip, p->bytes, p->n_bytes, p->path, err));
+    MT_TRY(mt__zip_init(&p->zip, p->base.bytes, p->base.n_bytes, p->base.path, err));
     const mt__zip_entry *list = find_list(p, &n_prefix);
-    if (!list) return mt_fail(err, MT_EFORMAT, "%s: an archive without %s; torch.save did not write it", p->path, list_name);
+    if (!list) return mt_fail(err, MT_EFORMAT, "%s: an archive without %s; torch.save did not write it", p->base.path, list_name);
     MT_TRY(check_byte_order(p, list, n_prefix, err));
     MT_TRY(mt__unpickle(&p->machine, list->data, list->bytes, NULL, &top, err));
     for (size_t i = 0; i < p->machine.n_storages; i++) {
@@ -220,11 +216,11 @@ static mt_rc read_zip(mt_pickle *p, mt_err *err)
         const mt__zip_entry *e;
         MT_TRY(find_beside(p, list, n_prefix, "data/", s->key, &e, err));
         if (!e)
-            return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is not in the archive; download the file again", p->path,
+            return mt_fail(err, MT_EFORMAT, "%s: storage \"%.100s\" is not in the archive; download the file again", p->base.path,
                            s->key);
         if (!storage_bytes(s, &bytes) || bytes > e->bytes)
             return mt_fail(err, MT_EFORMAT,
-                           "%s: storage \"%.100s\" has %zu bytes, too few for its %llu numbers; download the file again", p->path,
+                           "%s: storage \"%.100s\" has %zu bytes, too few for its %llu numbers; download the file again", p->base.path,
                            s->key, e->bytes, (unsigned long long)s->n);
         s->data = e->data;
     }
@@ -238,14 +234,14 @@ static const uint8_t legacy_magic[] = { 0x8a, 0x0a, 0x6c, 0xfc, 0x9c, 0x46, 0xf9
 
 static bool is_legacy(const mt_pickle *p)
 {
-    return p->n_bytes >= 2 + sizeof legacy_magic && p->bytes[0] == 0x80 &&
-           memcmp(p->bytes + 2, legacy_magic, sizeof legacy_magic) == 0;
+    return p->base.n_bytes >= 2 + sizeof legacy_magic && p->base.bytes[0] == 0x80 &&
+           memcmp(p->base.bytes + 2, legacy_magic, sizeof legacy_magic) == 0;
 }
 
 static mt_rc next_pickle(mt_pickle *p, size_t *at, mt__pk **out, mt_err *err)
 {
     size_t used;
-    MT_TRY(mt__unpickle(&p->machine, p->bytes + *at, p->n_bytes - *at, &used, out, err));
+    MT_TRY(mt__unpickle(&p->machine, p->base.bytes + *at, p->base.n_bytes - *at, &used, out, err));
     *at += used;
     return MT_OK;
 }
@@ -256,11 +252,11 @@ static mt_rc place_storage(mt_pickle *p, const mt__pk *key, size_t *at, mt_err *
     if (key->type != MT_PK_STR || !mt__names_find(&p->machine.keys, key->str.s, &i))
         return damaged(p, "it holds numbers that no tensor names", err);
     mt__pk_storage *s = p->machine.storages[i];
-    if (p->n_bytes - *at < 8 || mt__le64(p->bytes + *at) != s->n)
+    if (p->base.n_bytes - *at < 8 || mt__le64(p->base.bytes + *at) != s->n)
         return damaged(p, "a storage has another size than its tensors expect", err);
     *at += 8;
-    if (!storage_bytes(s, &bytes) || bytes > p->n_bytes - *at) return damaged(p, "it ends within its numbers", err);
-    s->data = p->bytes + *at;
+    if (!storage_bytes(s, &bytes) || bytes > p->base.n_bytes - *at) return damaged(p, "it ends within its numbers", err);
+    s->data = p->base.bytes + *at;
     *at += bytes;
     return MT_OK;
 }
@@ -274,9 +270,9 @@ static mt_rc read_legacy(mt_pickle *p, mt_err *err)
     MT_TRY(next_pickle(p, &at, &machine, err));
     const mt__pk *little = mt__pk_get(machine, "little_endian");
     if (version->type != MT_PK_INT || version->i != 1001)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: an unknown version of torch.save's old format", p->path);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: an unknown version of torch.save's old format", p->base.path);
     if (little && little->type == MT_PK_BOOL && !little->i)
-        return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch", p->path);
+        return mt_fail(err, MT_EUNSUPPORTED, "%s: written on a big-endian machine; load and save it again with PyTorch", p->base.path);
     MT_TRY(next_pickle(p, &at, &top, err));
     MT_TRY(next_pickle(p, &at, &keys, err));
     if (keys->type != MT_PK_LIST) return damaged(p, "its list of storages is missing", err);
@@ -290,83 +286,56 @@ static mt_rc read_legacy(mt_pickle *p, mt_err *err)
 static mt_rc not_ours(mt_pickle *p, mt_err *err)
 {
     static const char lfs[] = "version https://git-lfs";
-    if (p->n_bytes >= sizeof lfs - 1 && memcmp(p->bytes, lfs, sizeof lfs - 1) == 0)
+    if (p->base.n_bytes >= sizeof lfs - 1 && memcmp(p->base.bytes, lfs, sizeof lfs - 1) == 0)
         return mt_fail(err, MT_EFORMAT, "%s is a Git LFS pointer, not the file itself; run \"git lfs pull\" in its folder",
-                       p->path);
-    if (p->n_bytes > 262 && memcmp(p->bytes + 257, "ustar", 5) == 0)
+                       p->base.path);
+    if (p->base.n_bytes > 262 && memcmp(p->base.bytes + 257, "ustar", 5) == 0)
         return mt_fail(err, MT_EUNSUPPORTED,
-                       "%s: a tar archive, as PyTorch wrote them before 2017; load and save it again with a newer one", p->path);
+                       "%s: a tar archive, as PyTorch wrote them before 2017; load and save it again with a newer one", p->base.path);
     mt__pk *top;
-    if (p->n_bytes && (p->bytes[0] == 0x80 || p->bytes[0] == 'c') &&
-        mt__unpickle(&p->machine, p->bytes, p->n_bytes, NULL, &top, err) == MT_EUNSUPPORTED)
+    if (p->base.n_bytes && (p->base.bytes[0] == 0x80 || p->base.bytes[0] == 'c') &&
+        mt__unpickle(&p->machine, p->base.bytes, p->base.n_bytes, NULL, &top, err) == MT_EUNSUPPORTED)
         return MT_EUNSUPPORTED;
-    return mt_fail(err, MT_EFORMAT, "%s: not a file that torch.save writes; download it again", p->path);
+    return mt_fail(err, MT_EFORMAT, "%s: not a file that torch.save writes; download it again", p->base.path);
 }
 
-static mt_rc read_file(mt_pickle *p, mt_err *err)
+static mt_rc read_file(mt_weight_file *f, mt_err *err)
 {
-    p->machine.path = p->path;
+    mt_pickle *p = (mt_pickle *)f;
+    p->machine.path = p->base.path;
     p->machine.arena.max_bytes = (size_t)4 << 30;
-    if (mt__zip_is(p->bytes, p->n_bytes)) return read_zip(p, err);
+    if (mt__zip_is(p->base.bytes, p->base.n_bytes)) return read_zip(p, err);
     return is_legacy(p) ? read_legacy(p, err) : not_ours(p, err);
 }
 
-static mt_rc create(mt_pickle **out, const char *path, mt_err *err)
+static void deinit(mt_weight_file *f)
 {
-    mt_pickle *p = mt_calloc(1, sizeof *p);
-    if (p) p->path = mt_strdup(path);
-    if (p && p->path) {
-        *out = p;
-        return MT_OK;
-    }
-    mt_free(p);
-    return mt_no_memory(err, "opening %s", path);
+    mt_pickle *p = (mt_pickle *)f;
+    mt__zip_deinit(&p->zip);
+    mt__unpickler_deinit(&p->machine);
+    mt__names_deinit(&p->names);
+    mt_free(f->tensors);
 }
 
-static mt_rc finish(mt_pickle **out, mt_pickle *p, mt_rc rc)
-{
-    if (rc)
-        mt_pickle_close(p);
-    else
-        *out = p;
-    return rc;
-}
+const mt_weight_format mt_format_pickle = { ".bin", sizeof(mt_pickle), read_file, deinit };
 
 mt_rc mt_pickle_open(mt_pickle **out, const char *path, mt_err *err)
 {
-    mt_pickle *p;
-    *out = NULL;
-    MT_TRY(create(&p, path, err));
-    mt_rc rc = mt_map_open(&p->map, path, err);
-    if (!rc) {
-        p->bytes = p->map.data;
-        p->n_bytes = p->map.size;
-        rc = read_file(p, err);
-    }
-    return finish(out, p, rc);
+    mt_weight_file *f;
+    mt_rc rc = mt_weight_file_open(&f, &mt_format_pickle, path, err);
+    *out = (mt_pickle *)f;
+    return rc;
 }
 
 mt_rc mt_pickle_open_memory(mt_pickle **out, const void *bytes, size_t n, const char *name, mt_err *err)
 {
-    mt_pickle *p;
-    *out = NULL;
-    MT_TRY(create(&p, name, err));
-    p->bytes = bytes;
-    p->n_bytes = n;
-    return finish(out, p, read_file(p, err));
+    mt_weight_file *f;
+    mt_rc rc = mt_weight_file_open_memory(&f, &mt_format_pickle, bytes, n, name, err);
+    *out = (mt_pickle *)f;
+    return rc;
 }
 
-void mt_pickle_close(mt_pickle *p)
-{
-    if (!p) return;
-    mt__zip_deinit(&p->zip);
-    mt__unpickler_deinit(&p->machine);
-    mt__names_deinit(&p->names);
-    mt_map_close(&p->map);
-    mt_free(p->tensors);
-    mt_free(p->path);
-    mt_free(p);
-}
+void mt_pickle_close(mt_pickle *p) { mt_weight_file_close((mt_weight_file *)p); }
 
-size_t mt_pickle_count(const mt_pickle *p) { return p->n_tensors; }
-const mt_st_tensor *mt_pickle_at(const mt_pickle *p, size_t i) { return &p->tensors[i]; }
+size_t mt_pickle_count(const mt_pickle *p) { return p->base.n_tensors; }
+const mt_st_tensor *mt_pickle_at(const mt_pickle *p, size_t i) { return &p->base.tensors[i]; }

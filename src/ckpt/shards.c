@@ -6,8 +6,8 @@
 #include "ckpt/fp8.h"
 #include "ckpt/model_files.h"
 #include "ckpt/names.h"
-#include "ckpt/pickle.h"
 #include "ckpt/shards_index.h"
+#include "ckpt/weight_file.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -21,16 +21,8 @@ static const struct {
     { "pytorch_model.bin", "pytorch_model.bin.index.json", ".bin" },
 };
 
-/* One of the three is set. */
-typedef struct weight_file {
-    mt_safetensors *st;
-    mt_pickle *pickle;
-    mt_gguf *gguf;
-    char *path;
-} weight_file;
-
 struct mt_shards {
-    weight_file *files;
+    mt_weight_file **files;
     size_t n_files, cap_files;
     const mt_st_tensor **tensors; /* borrowed from files, or joined */
     size_t n_tensors;
@@ -49,13 +41,14 @@ static bool ends_with(const char *s, const char *tail)
 
 static mt_rc add_path(mt_shards *s, const char *path, mt_err *err)
 {
+    static const mt_weight_format *const formats[] = { &mt_format_safetensors, &mt_format_pickle };
+    const mt_weight_format *format = &mt_format_gguf; /* by its first bytes, whatever it is called */
+    for (size_t i = 0; i < MT_COUNT(formats); i++)
+        if (ends_with(path, formats[i]->tail)) format = formats[i];
     MT_TRY(mt_grow(&s->files, &s->cap_files, s->n_files + 1, sizeof *s->files, err));
-    weight_file *f = &s->files[s->n_files];
-    *f = (weight_file){ .path = mt_strdup(path) };
-    if (!f->path) return mt_no_memory(err, "opening %s", path);
-    s->n_files++; /* from here on close() sees it */
-    if (ends_with(path, ".safetensors")) return mt_safetensors_open(&f->st, path, err);
-    return ends_with(path, ".bin") ? mt_pickle_open(&f->pickle, path, err) : mt_gguf_open(&f->gguf, path, err);
+    MT_TRY(mt_weight_file_open(&s->files[s->n_files], format, path, err));
+    s->n_files++;
+    return MT_OK;
 }
 
 static mt_rc add_file(mt_shards *s, const char *dir, const char *name, mt_err *err)
@@ -67,28 +60,18 @@ static mt_rc add_file(mt_shards *s, const char *dir, const char *name, mt_err *e
     return rc;
 }
 
-static size_t file_count(const weight_file *f)
-{
-    return f->st ? mt_safetensors_count(f->st) : f->pickle ? mt_pickle_count(f->pickle) : mt_gguf_count(f->gguf);
-}
-
-static const mt_st_tensor *file_tensor(const weight_file *f, size_t i)
-{
-    return f->st ? mt_safetensors_at(f->st, i) : f->pickle ? mt_pickle_at(f->pickle, i) : mt_gguf_at(f->gguf, i);
-}
-
 /* -- tensors --------------------------------------------------------------------------------------- */
 
 /* Collect the tensors of all files.  The index (or NULL) decides between files that hold the same name. */
 static mt_rc collect(mt_shards *s, const mt__index *index, mt_err *err)
 {
     size_t n = 0;
-    for (size_t f = 0; f < s->n_files; f++) n += file_count(&s->files[f]);
+    for (size_t f = 0; f < s->n_files; f++) n += s->files[f]->n_tensors;
     s->tensors = mt_calloc(n, sizeof *s->tensors);
     if (!s->tensors || !mt__names_init(&s->names, n)) return mt_no_memory(err, "a list of %zu tensors", n);
     for (size_t f = 0; f < s->n_files; f++) {
-        for (size_t i = 0; i < file_count(&s->files[f]); i++) {
-            const mt_st_tensor *t = file_tensor(&s->files[f], i);
+        for (size_t i = 0; i < s->files[f]->n_tensors; i++) {
+            const mt_st_tensor *t = &s->files[f]->tensors[i];
             const char *home = index ? mt__index_home(index, t->name) : NULL;
             if (home && strcmp(home, t->file) != 0) continue;
             size_t first = mt__names_add(&s->names, t->name, s->n_tensors);
@@ -301,12 +284,6 @@ static mt_rc open_dir(mt_shards *s, const char *dir, mt_err *err)
     return rc ? rc : join_fp8(s, dir, err);
 }
 
-static mt_rc open_gguf(mt_shards *s, const char *path, mt_err *err)
-{
-    MT_TRY(add_path(s, path, err));
-    return collect(s, NULL, err);
-}
-
 static void warn_quantised(const mt_shards *s)
 {
     const char *as;
@@ -322,8 +299,9 @@ mt_rc mt_shards_open(mt_shards **out, const char *path, mt_err *err)
     *out = NULL;
     mt_shards *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_no_memory(err, "opening %s", path);
-    mt_rc rc =
-        mt_file_exists(path) && !mt_dir_exists(path) && mt_gguf_is(path) ? open_gguf(s, path, err) : open_dir(s, path, err);
+    bool gguf = mt_file_exists(path) && !mt_dir_exists(path) && mt_gguf_is(path);
+    mt_rc rc = gguf ? add_path(s, path, err) : open_dir(s, path, err);
+    if (!rc && gguf) rc = collect(s, NULL, err);
     if (rc) {
         mt_shards_close(s);
         mt_note(err, "loading weights from %s", path);
@@ -337,12 +315,7 @@ mt_rc mt_shards_open(mt_shards **out, const char *path, mt_err *err)
 void mt_shards_close(mt_shards *s)
 {
     if (!s) return;
-    for (size_t i = 0; i < s->n_files; i++) {
-        mt_safetensors_close(s->files[i].st);
-        mt_pickle_close(s->files[i].pickle);
-        mt_gguf_close(s->files[i].gguf);
-        mt_free(s->files[i].path);
-    }
+    for (size_t i = 0; i < s->n_files; i++) mt_weight_file_close(s->files[i]);
     mt__names_deinit(&s->names);
     mt_arena_free(&s->arena);
     mt_free(s->tensors);
@@ -360,8 +333,11 @@ const mt_st_tensor *mt_shards_find(const mt_shards *s, const char *name)
 }
 
 size_t mt_shards_file_count(const mt_shards *s) { return s->n_files; }
-const char *mt_shards_path(const mt_shards *s, size_t i) { return s->files[i].path; }
-const mt_gguf *mt_shards_gguf(const mt_shards *s) { return s->n_files ? s->files[0].gguf : NULL; }
+const char *mt_shards_path(const mt_shards *s, size_t i) { return s->files[i]->path; }
+const mt_gguf *mt_shards_gguf(const mt_shards *s)
+{
+    return s->n_files && s->files[0]->format == &mt_format_gguf ? (const mt_gguf *)s->files[0] : NULL;
+}
 size_t mt_shards_bytes(const mt_shards *s) { return s->bytes; }
 
 size_t mt_shards_quantised(const mt_shards *s, const char **stored_as)

@@ -27,6 +27,7 @@ set(sources
   side_files.c
   tensor.c
   unpickle.c
+  weight_file.c
   weights.c
   zip.c
 )
