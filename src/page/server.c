@@ -5,7 +5,7 @@
 #include "base/fault.h"
 #include "base/file.h"
 #include "base/outfile.h"
-#include "page/page.h"
+#include "page/request.h"
 
 #include <arpa/inet.h>
 #include <errno.h>
@@ -16,14 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 enum {
     MAX_CLIENTS = 16,
-    MAX_REQUEST = 8192, /* bytes; more is not a browser's */
     ASK_SECONDS = 10,   /* for a whole request */
     STALL_SECONDS = 30, /* without taking a byte of the answer */
     PORTS_TRIED = 20,
@@ -33,18 +31,16 @@ enum {
 typedef struct client {
     int fd; /* -1: free */
     double deadline_s;
-    char request[MAX_REQUEST + 1];
+    char request[MT__MAX_REQUEST + 1];
     size_t n_request;
     mt_str answer; /* empty while the request is read */
     size_t sent;
 } client;
 
-enum { KEY_BYTES = 16, KEY_DIGITS = 2 * KEY_BYTES };
-
 struct mt_server {
     char *dir, *metrics; /* metrics: NULL, or the file the caller named */
-    char key[KEY_DIGITS + 1];
-    char url[64 + KEY_DIGITS];
+    char key[MT__KEY_DIGITS + 1];
+    char url[64 + MT__KEY_DIGITS];
     int listener, port;
     double deaf_until_s; /* nobody is greeted before */
     int wake[2];         /* a byte here ends the thread */
@@ -52,106 +48,6 @@ struct mt_server {
     bool running;
     client clients[MAX_CLIENTS];
 };
-
-/* -- answers --------------------------------------------------------------------------------------- */
-
-static void put_answer(mt_str *out, const char *status, const char *type, const char *body, size_t n)
-{
-    mt_str_printf(
-        out,
-        "HTTP/1.1 %s\r\nContent-Type: %s; charset=utf-8\r\nContent-Length: %zu\r\nConnection: close\r\n"
-        "Cache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nReferrer-Policy: no-referrer\r\n"
-        "Content-Security-Policy: default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src "
-        "'self'; img-src data:; frame-ancestors 'none'\r\n%s\r\n",
-        status, type, n, strncmp(status, "405", 3) == 0 ? "Allow: GET\r\n" : "");
-    mt_str_add(out, body, n);
-}
-
-static void put_plain(mt_str *out, const char *status, const char *text)
-{
-    put_answer(out, status, "text/plain", text, strlen(text));
-}
-
-static void put_failed(mt_str *out, const mt_err *err) { put_plain(out, "500 Internal Server Error", err->msg); }
-
-static void answer_page(const mt_server *s, mt_str *out)
-{
-    mt_err err;
-    mt_str page = { 0 };
-    mt_run_at run = { s->dir, s->metrics };
-    if (mt_page_write(&page, &run, 1, true, &err))
-        put_failed(out, &err);
-    else
-        put_answer(out, "200 OK", "text/html", page.s, page.n);
-    mt_str_free(&page);
-}
-
-static void answer_data(const mt_server *s, mt_str *out, const char *query)
-{
-    mt_err err;
-    mt_str json = { 0 };
-    long long from = strncmp(query, "from=", 5) == 0 ? strtoll(query + 5, NULL, 10) : 0;
-    if (mt_run_view_write(&json, &(mt_run_at){ s->dir, s->metrics }, from, &err))
-        put_failed(out, &err);
-    else
-        put_answer(out, "200 OK", "application/json", json.s, json.n);
-    mt_str_free(&json);
-}
-
-/* -- requests -------------------------------------------------------------------------------------- */
-
-/* The value of a header, or NULL; it ends at \r or \n. */
-static const char *header(const char *request, const char *name)
-{
-    size_t n = strlen(name);
-    for (const char *line = strchr(request, '\n'); line; line = strchr(line + 1, '\n'))
-        if (strncasecmp(line + 1, name, n) == 0 && line[1 + n] == ':') return line + 2 + n + strspn(line + 2 + n, " \t");
-    return NULL;
-}
-
-/* A page elsewhere can point a name of its own at 127.0.0.1; the browser then still says that name here. */
-static bool is_our_name(const char *host)
-{
-    static const char *const names[] = { "127.0.0.1", "localhost", "[::1]" };
-    if (!host) return true;
-    for (size_t i = 0; i < MT_COUNT(names); i++) {
-        size_t n = strlen(names[i]);
-        if (strncasecmp(host, names[i], n) == 0 && strchr(":\r\n", host[n])) return true;
-    }
-    return false;
-}
-
-/* What follows "/KEY" in a path, or NULL.  It takes as long for a wrong key as for the right one. */
-static const char *behind_key(const mt_server *s, const char *path)
-{
-    unsigned char differs = 0;
-    if (path[0] != '/' || strlen(path) < 1 + KEY_DIGITS) return NULL;
-    for (int i = 0; i < KEY_DIGITS; i++) differs |= (unsigned char)(path[1 + i] ^ s->key[i]);
-    return differs ? NULL : path + 1 + KEY_DIGITS;
-}
-
-static void answer(const mt_server *s, client *c)
-{
-    char path[256];
-    const char *asked = NULL;
-    if (strncmp(c->request, "GET ", 4) != 0) {
-        put_plain(&c->answer, "405 Method Not Allowed", "only GET is answered here\n");
-    } else if (!is_our_name(header(c->request, "Host"))) {
-        put_plain(&c->answer, "403 Forbidden", "only names of this machine are answered here\n");
-    } else if (sscanf(c->request + 4, "%255[^ \r\n] HTTP/1.", path) != 1 || path[0] != '/') {
-        put_plain(&c->answer, "400 Bad Request", "not understood\n");
-    } else if (!(asked = behind_key(s, path))) {
-        put_plain(&c->answer, "403 Forbidden",
-                  "the address has a key in it: use the one that the terminal shows, or the run's " MT_SERVER_FILE "\n");
-    } else if (strcmp(asked, "/") == 0) {
-        answer_page(s, &c->answer);
-    } else if (strcmp(asked, "/data") == 0 || strncmp(asked, "/data?", 6) == 0) {
-        answer_data(s, &c->answer, asked + (asked[5] ? 6 : 5));
-    } else {
-        put_plain(&c->answer, "404 Not Found", "there is / and /data\n");
-    }
-    c->deadline_s = mt_now_s() + STALL_SECONDS;
-}
 
 /* -- clients --------------------------------------------------------------------------------------- */
 
@@ -191,7 +87,7 @@ static void greet(mt_server *s)
 
 static void take(const mt_server *s, client *c)
 {
-    ssize_t n = recv(c->fd, c->request + c->n_request, MAX_REQUEST - c->n_request, 0);
+    ssize_t n = recv(c->fd, c->request + c->n_request, MT__MAX_REQUEST - c->n_request, 0);
     if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
     if (n <= 0) {
         drop(c);
@@ -199,10 +95,8 @@ static void take(const mt_server *s, client *c)
     }
     c->n_request += (size_t)n;
     c->request[c->n_request] = '\0';
-    if (strstr(c->request, "\r\n\r\n") || strstr(c->request, "\n\n"))
-        answer(s, c);
-    else if (c->n_request == MAX_REQUEST || strlen(c->request) < c->n_request)
-        put_plain(&c->answer, "400 Bad Request", "not understood\n");
+    mt__request_answer(&(mt__asked){ { s->dir, s->metrics }, s->key }, c->request, c->n_request, &c->answer);
+    if (c->answer.n) c->deadline_s = mt_now_s() + STALL_SECONDS;
     if (!mt_str_ok(&c->answer)) drop(c);
 }
 
@@ -298,9 +192,10 @@ static bool find_key(mt_server *s)
     char *folder = mt_path_join(s->dir, MT_SERVER_FOLDER), *path = mt_path_join(s->dir, MT_SERVER_FILE), *text = NULL;
     size_t n = 0;
     bool there = folder && path && is_private(folder) && !mt_file_read_own(&text, &n, path, sizeof s->url, &ignored);
-    const char *key = there && n > KEY_DIGITS + 2 ? text + n - KEY_DIGITS - 2 : NULL; /* .../KEY/ and the line's end */
-    bool found = key && key[-1] == '/' && strspn(key, "0123456789abcdef") == KEY_DIGITS && strcmp(key + KEY_DIGITS, "/\n") == 0;
-    if (found) memcpy(s->key, key, KEY_DIGITS);
+    const char *key = there && n > MT__KEY_DIGITS + 2 ? text + n - MT__KEY_DIGITS - 2 : NULL; /* .../KEY/ and the line's end */
+    bool found = key && key[-1] == '/' && strspn(key, "0123456789abcdef") == MT__KEY_DIGITS &&
+                 strcmp(key + MT__KEY_DIGITS, "/\n") == 0;
+    if (found) memcpy(s->key, key, MT__KEY_DIGITS);
     mt_free(text);
     mt_free(folder);
     mt_free(path);
@@ -309,10 +204,10 @@ static bool find_key(mt_server *s)
 
 static mt_rc choose_key(mt_server *s, mt_err *err)
 {
-    unsigned char bytes[KEY_BYTES];
+    unsigned char bytes[MT__KEY_BYTES];
     if (find_key(s)) return MT_OK;
     if (getentropy(bytes, sizeof bytes)) return mt_fail_errno(err, MT_EIO, "drawing a key for the dashboard");
-    for (int i = 0; i < KEY_BYTES; i++) snprintf(s->key + 2 * i, 3, "%02x", bytes[i]);
+    for (int i = 0; i < MT__KEY_BYTES; i++) snprintf(s->key + 2 * i, 3, "%02x", bytes[i]);
     return MT_OK;
 }
 

@@ -1,1 +1,1 @@
-set(sources page.c run_view.c server.c)
+set(sources page.c request.c run_view.c server.c)
