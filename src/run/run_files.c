@@ -33,11 +33,10 @@ static mt_rc take_line(mt_run_files *f, const char *line, size_t n, const char *
 
 static mt_rc take_lines(mt_run_files *f, const char *text, size_t n, const char *dir, mt_err *err)
 {
-    for (const char *end, *last = text + n; text < last; text = end + 1) {
-        end = memchr(text, '\n', (size_t)(last - text));
-        if (!end) break;
+    const char *last = text + n;
+    for (const char *end; (end = text < last ? memchr(text, '\n', (size_t)(last - text)) : NULL); text = end + 1)
         MT_TRY(take_line(f, text, (size_t)(end - text), dir, err));
-    }
+    f->torn = text < last;
     if (f->n) qsort(f->paths, f->n, sizeof *f->paths, by_text);
     return MT_OK;
 }
@@ -74,6 +73,7 @@ bool mt_run_files_has(const mt_run_files *f, const char *path)
 static void put_path(mt_str *s, const mt_run_files *f, const char *path)
 {
     if (mt_run_files_has(f, path)) return;
+    if (f->torn && !s->n) mt_str_putc(s, '\n'); /* what follows must not become part of half a line */
     mt_str_json(s, path, strlen(path));
     mt_str_putc(s, '\n');
 }

@@ -13,6 +13,7 @@ typedef struct mt_run_files {
     char **paths; /* below the directory, sorted; directories too */
     size_t n, cap;
     bool found; /* there is a list */
+    bool torn;  /* it ends within a line: a kill, a full disk or a power loss came in between */
 } mt_run_files;
 
 /* The list of `dir`; found is false where there is none. */

@@ -1,9 +1,12 @@
-/* src/run/output_dir.c: the lock, on file systems that have one and on those that have not. */
+/* src/run/output_dir.c: the lock, on file systems that have one and on those that have not; the list of what runs have
+ * written. */
 #include "tempdir.h"
 
 #include "base/log.h"
+#include "base/outfile.h"
 #include "ckpt/outdir.h"
 #include "run/output_dir.h"
+#include "run/run_files.h"
 
 #include <errno.h>
 #include <sys/file.h>
@@ -47,5 +50,23 @@ static void a_file_system_without_locks_is_used_with_a_warning(void **state)
     mt_free(path);
 }
 
+/* A kill or a full disk came within a line of the list. */
+static void a_list_that_ends_within_a_line_goes_on_with_a_whole_one(void **state)
+{
+    const char *dir = *state;
+    char *list = mt_path_join(dir, MT_RUN_FILES_NAME);
+    mt_err err = { 0 };
+    mt_run_files f;
+    assert_ok(mt_outfile_save(list, "\"a\"\n\"chec", 9, &err));
+    assert_ok(mt_run_files_add(dir, "b", &err));
+    assert_ok(mt_run_files_add(dir, "c", &err));
+    assert_ok(mt_run_files_read(&f, dir, &err));
+    assert_int_equal(f.n, 3);
+    assert_true(mt_run_files_has(&f, "a") && mt_run_files_has(&f, "b") && mt_run_files_has(&f, "c"));
+    mt_run_files_free(&f);
+    mt_free(list);
+}
+
 #define IN_TEMPDIR(test) cmocka_unit_test_setup_teardown(test, tempdir_make, tempdir_remove)
-MT_TEST_MAIN(IN_TEMPDIR(a_file_system_without_locks_is_used_with_a_warning))
+MT_TEST_MAIN(IN_TEMPDIR(a_file_system_without_locks_is_used_with_a_warning),
+             IN_TEMPDIR(a_list_that_ends_within_a_line_goes_on_with_a_whole_one))
