@@ -14,6 +14,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -381,18 +382,24 @@ static mt_rc run(job *j, mt_err *err)
 
 /* -- before and after ------------------------------------------------------------------------------ */
 
+/* Bytes that a file still needs: none if its blob is there, less what the disk holds already of an interrupted download. */
+static size_t room_needed(const job *j, const mt__file *f)
+{
+    struct stat st;
+    char *blob = mt__blob_path(j->repo, f->hash), *part = blob ? mt_asprintf("%s.parts.incomplete", blob) : NULL;
+    size_t need = !part || mt_file_exists(blob) ? 0 : (size_t)f->size;
+    size_t has = need && stat(part, &st) == 0 ? (size_t)st.st_blocks * 512 : 0;
+    mt_free(part);
+    mt_free(blob);
+    return need > has ? need - has : 0;
+}
+
 static mt_rc check_room(const job *j, mt_err *err)
 {
     struct statvfs v;
-    uint64_t need = 0;
-    for (size_t i = 0; i < j->n; i++) {
-        char *blob = mt__blob_path(j->repo, j->items[i].file->hash);
-        char *part = blob ? mt_asprintf("%s.parts.incomplete", blob) : NULL;
-        if (part && !mt_file_exists(blob) && !mt_file_exists(part))
-            need += j->items[i].file->size; /* parts have their room already */
-        mt_free(part);
-        mt_free(blob);
-    }
+    size_t need = 0;
+    for (size_t i = 0; i < j->n; i++)
+        if (!mt_add_size(need, room_needed(j, j->items[i].file), &need)) need = SIZE_MAX; /* sizes are the hub's claims */
     if (statvfs(j->repo->folder, &v)) return MT_OK; /* it will show */
     uint64_t free_bytes = (uint64_t)v.f_bavail * v.f_frsize;
     if (need <= free_bytes) return MT_OK;

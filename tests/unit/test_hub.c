@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/fault.h"
+#include "base/outfile.h"
 #include "hub/sha_shani.h"
 
 #include <stdatomic.h>
@@ -505,6 +506,38 @@ static void a_full_disk_is_known_first(void **state)
     assert_int_equal(hub_count(r->s, "/resolve/"), 0);
 }
 
+/* Added up they are next to nothing in 64 bits; memory for the pieces of the first alone would be 128 GiB. */
+static void sizes_that_overflow_do_not_fit(void **state)
+{
+    rig *r = *state;
+    mt_err err = { 0 };
+    static const char *const hashes[] = { "1111111111111111111111111111111111111111111111111111111111111111",
+                                          "2222222222222222222222222222222222222222222222222222222222222222",
+                                          "3333333333333333333333333333333333333333333333333333333333333333" };
+    for (int i = 0; i < 3; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "model-0000%d-of-00005.safetensors", 3 + i);
+        hub_file *f = hub_add_file(r->tiny, name, NULL, i < 2 ? INT64_MAX : 2, true);
+        memcpy(f->sha, hashes[i], sizeof f->sha);
+    }
+    assert_int_equal(fetch(r, &err), MT_EIO);
+    assert_says("set HF_HUB_CACHE to a folder on a larger disk");
+    left_nothing_behind(r);
+}
+
+/* A download that was begun has the room that its file takes, not the room that the hub claims now. */
+static void a_file_that_was_begun_and_has_grown_does_not_fit(void **state)
+{
+    rig *r = *state;
+    mt_err err = { 0 };
+    hub_file *f = hub_add_file(r->tiny, "model-00003-of-00003.safetensors", NULL, UINT64_C(1) << 58, true);
+    test_path blobs = in_cache(r, "models--acme--tiny/blobs");
+    assert_ok(mt_dir_make(blobs.s, &err));
+    assert_ok(mt_outfile_save(workspace_path("%s/%s.parts.incomplete", blobs.s, hub_hash(f)).s, "x", 1, &err));
+    assert_int_equal(fetch(r, &err), MT_EIO);
+    assert_says("set HF_HUB_CACHE to a folder on a larger disk");
+}
+
 /* Every file operation made to fail once: a message, no torn file, and the next call succeeds. */
 static void every_failing_file_call_leaves_a_cache_that_works(void **state)
 {
@@ -687,7 +720,8 @@ MT_TEST_MAIN(cmocka_unit_test(hashes_are_those_of_the_standards), cmocka_unit_te
              RIG(a_server_is_given_the_time_it_asks_for), RIG(a_repository_that_was_renamed_is_found_by_its_old_name),
              RIG(a_blob_may_be_a_link_to_a_shared_one), RIG(refusals_are_told_in_plain_words),
              RIG(an_unknown_name_is_answered_with_the_nearest), RIG(without_a_network_it_says_how_to_bring_it),
-             RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first),
+             RIG(a_file_name_that_leads_out_is_refused), RIG(a_full_disk_is_known_first), RIG(sizes_that_overflow_do_not_fit),
+             RIG(a_file_that_was_begun_and_has_grown_does_not_fit),
              RIG(every_failing_file_call_leaves_a_cache_that_works), RIG(a_broken_download_goes_on_where_it_was),
              RIG(what_was_left_by_a_stranger_is_not_believed), RIG(a_piece_marked_by_no_byte_of_ours_is_fetched_again),
              RIG(a_request_to_stop_ends_a_download_at_once), RIG(two_at_once_fetch_it_once), RIG(the_others_lock_is_waited_for))
