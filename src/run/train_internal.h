@@ -160,6 +160,8 @@ void mt__train_samples_close(mt_trainer *t);
 
 /* -- train_state.c -- */
 mt_rc mt__train_state_text(const mt_trainer *t, mt_str *out, mt_err *err);
+/* Such a text.  *now changes only if it holds a date. */
+mt_rc mt__train_state_parse(const char *text, size_t n, saved_state *out, struct tm *now, mt_err *err);
 /* Find the checkpoint to go on from, if the settings ask for one: t->resumed_from. */
 mt_rc mt__train_find_resume(mt_trainer *t, mt_err *err);
 /* Read what it remembers, t->now with it; refuse it if the settings make it another run, say what differs. */

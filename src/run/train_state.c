@@ -170,13 +170,21 @@ static mt_rc read_moments(const json_t *doc, mt_moments *out, const char *what, 
 
 /* [ways, cudnn_head, workspace, parts, caps]; nothing in checkpoints from before there was a choice, no parts or caps from before
  * there were any. */
-static void read_attention(const json_t *j, mt_attention_use *use)
+static mt_rc read_attention(const json_t *j, mt_attention_use *use, const char *what, mt_err *err)
 {
-    *use = (mt_attention_use){ .ways = (uint32_t)json_integer_value(json_array_get(j, 0)),
-                               .cudnn_head = (int32_t)json_integer_value(json_array_get(j, 1)),
-                               .workspace = (uint64_t)json_integer_value(json_array_get(j, 2)),
-                               .parts = json_integer_value(json_array_get(j, 3)) != 0,
-                               .caps = json_integer_value(json_array_get(j, 4)) != 0 };
+    static const int64_t most[] = { UINT32_MAX, INT32_MAX, INT64_MAX, 1, 1 };
+    int64_t n[MT_COUNT(most)] = { 0 };
+    for (size_t i = 0; i < MT_COUNT(most); i++) {
+        const json_t *v = json_array_get(j, i);
+        n[i] = json_integer_value(v);
+        if ((v && !json_is_integer(v)) || n[i] < 0 || n[i] > most[i])
+            return mt_fail(err, MT_EFORMAT, "%s: number %zu of \"attention\" is not one from 0 to %" PRId64, what, i + 1,
+                           most[i]);
+    }
+    *use = (mt_attention_use){
+        .ways = (uint32_t)n[0], .cudnn_head = (int32_t)n[1], .workspace = (uint64_t)n[2], .parts = n[3] != 0, .caps = n[4] != 0
+    };
+    return MT_OK;
 }
 
 static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *what, mt_err *err)
@@ -189,7 +197,7 @@ static mt_rc read_arithmetic(const json_t *doc, mt_arithmetic *a, const char *wh
     MT_TRY(mt_json_i64(j, "micro_tokens", 0, &a->micro_tokens, what, err));
     MT_TRY(mt_json_i64(j, "mlp_rows", 0, &a->mlp_rows, what, err));
     MT_TRY(mt_json_i64(j, "head_rows", 0, &a->head_rows, what, err));
-    read_attention(json_object_get(j, "attention"), &a->attention);
+    MT_TRY(read_attention(json_object_get(j, "attention"), &a->attention, what, err));
     const int64_t MOST = INT64_C(1) << 40;
     if (a->micro_tokens < 1 || a->mlp_rows < 1 || a->head_rows < 1 || a->micro_tokens > MOST || a->mlp_rows > MOST ||
         a->head_rows > MOST)
@@ -241,15 +249,21 @@ static mt_rc read_document(const json_t *doc, saved_state *s, struct tm *now, co
     return read_arithmetic(doc, &s->arithmetic, what, err);
 }
 
+mt_rc mt__train_state_parse(const char *text, size_t n, saved_state *out, struct tm *now, mt_err *err)
+{
+    json_t *doc = NULL;
+    mt_rc rc = mt_json_parse(&doc, text, n, "state.json", err);
+    if (!rc) rc = read_document(doc, out, now, "state.json", err);
+    json_decref(doc);
+    return rc;
+}
+
 static mt_rc read_file(mt_trainer *t, saved_state *out, mt_err *err)
 {
     char *text = NULL;
     size_t n;
-    json_t *doc = NULL;
     MT_TRY(mt_ckpt_read(&text, &n, t->resumed_from, "state.json", err));
-    mt_rc rc = mt_json_parse(&doc, text, n, "state.json", err);
-    if (!rc) rc = read_document(doc, out, &t->now, "state.json", err);
-    json_decref(doc);
+    mt_rc rc = mt__train_state_parse(text, n, out, &t->now, err);
     mt_free(text);
     return rc;
 }
