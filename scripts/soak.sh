@@ -6,8 +6,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 build=${BUILD:-build}
 
-echo "kills: MT_KILLS=${MT_KILLS:-2500} of each of four kinds"
-MT_KILLS=${MT_KILLS:-2500} "$build/tests/cli_kill"
+jobs=${JOBS:-$(nproc 2>/dev/null || echo 2)}
+echo "kills: MT_KILLS=${MT_KILLS:-2500} of each of four kinds, shared by $jobs processes"
+kills=()
+for share in $(seq 0 $((jobs - 1))); do
+    MT_KILLS=${MT_KILLS:-2500} MT_KILL_SHARE=$share/$jobs "$build/tests/cli_kill" &
+    kills+=($!)
+done
+for pid in "${kills[@]}"; do wait "$pid"; done
 
 echo "power failures: every state that differs"
 MT_STATES=${MT_STATES:-0} "$build/tests/cli_power_loss"

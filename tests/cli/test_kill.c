@@ -2,9 +2,12 @@
  *
  * Killed at file operations (every write, sync and rename of a checkpoint is one) and at random moments; one run in three is
  * killed again while it resumes.  The same with operations that fail instead, and with all of it mixed: a disk that is slow or
- * full, signals that ask and signals that do not.  MT_KILLS sets how many of each of the four (20; `make soak`: 2,500). */
+ * full, signals that ask and signals that do not.  MT_KILLS sets how many of each of the four (20; `make soak`: 2,500).
+ * MT_KILL_SHARE=3/16 does only every 16th of them, from the third on: 16 processes share the work. */
 #include "process.h"
 #include "workspace.h"
+
+#include "ckpt/manifest.h"
 
 #include <math.h>
 #include <sys/ioctl.h>
@@ -40,19 +43,19 @@ static void set_up(program *p, const char *root, const char *dir, bool resume)
     if (resume) program_arg(p, "--resume");
 }
 
-static test_path make_case_dir(const char *root, const char *name)
-{
-    mt_err err = { 0 };
-    test_path dir = workspace_path("%s/%s", root, name);
-    assert_ok(mt_dir_remove(dir.s, &err));
-    assert_int_equal(mkdir(dir.s, 0777), 0);
-    return dir;
-}
-
 static int n_kills(void)
 {
     const char *env = getenv("MT_KILLS");
     return env && atoi(env) > 0 ? atoi(env) : 20;
+}
+
+/* True if this process does the i-th. */
+static bool is_mine(int i)
+{
+    int which = 0, of = 1;
+    const char *env = getenv("MT_KILL_SHARE");
+    if (env) assert_true(sscanf(env, "%d/%d", &which, &of) == 2 && of > 0);
+    return i % of == which % of;
 }
 
 /* Resume until it ends; then it must be equal to the run that was never touched. */
@@ -67,7 +70,7 @@ static void ends_equal(program *p, const char *root, const char *dir, const char
 static void make_reference(program *p, const char *root, double *seconds)
 {
     struct timespec from, to;
-    test_path dir = make_case_dir(root, "reference");
+    test_path dir = workspace_case(root, "reference");
     set_up(p, root, dir.s, false);
     clock_gettime(CLOCK_MONOTONIC, &from);
     if (program_run(p) != 0) fail_msg("the reference ended with %d: %s", p->status, p->text);
@@ -92,7 +95,7 @@ static int count_points(program *p, const char *root)
     while (high - low > 8) {
         char fault[32];
         int n = (low + high) / 2;
-        test_path dir = make_case_dir(root, "probe");
+        test_path dir = workspace_case(root, "probe");
         snprintf(fault, sizeof fault, "kill:file:%d", n);
         if (faulted_run(p, root, dir.s, false, fault))
             low = n;
@@ -114,7 +117,8 @@ static void killed_at_file_operations_it_ends_equal(void **state)
     for (int i = 0; i < kills; i++) {
         char fault[32], what[64];
         int at = (int)((long long)points * (2 * i + 1) / (2 * kills));
-        test_path dir = make_case_dir(root, "case");
+        if (!is_mine(i)) continue;
+        test_path dir = workspace_case(root, "case");
         snprintf(fault, sizeof fault, "kill:file:%d", at);
         snprintf(what, sizeof what, "killed at operation %d of %d", at, points);
         assert_true(faulted_run(&p, root, dir.s, false, fault));
@@ -135,9 +139,10 @@ static void killed_at_random_moments_it_ends_equal(void **state)
     make_reference(&p, root, &seconds);
     for (int i = 0; i < n_kills(); i++) {
         char what[64];
+        if (!is_mine(i)) continue;
         double wait = seconds * mt_rng_uniform(5, 3, (uint64_t)i);
         struct timespec t = { (time_t)wait, (long)((wait - floor(wait)) * 1e9) };
-        test_path dir = make_case_dir(root, "case");
+        test_path dir = workspace_case(root, "case");
         set_up(&p, root, dir.s, false);
         program_start(&p);
         nanosleep(&t, NULL);
@@ -161,7 +166,8 @@ static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **
     for (int i = 0; i < tries; i++) {
         char fault[32], what[64];
         int at = (int)((long long)points * (2 * i + 1) / (2 * tries)) + 3;
-        test_path dir = make_case_dir(root, "case");
+        if (!is_mine(i)) continue;
+        test_path dir = workspace_case(root, "case");
         snprintf(fault, sizeof fault, "file:%d", at);
         snprintf(what, sizeof what, "operation %d of %d failed", at, points);
         faulted_run(&p, root, dir.s, false, fault);
@@ -171,7 +177,7 @@ static void a_file_operation_that_fails_leaves_the_last_checkpoint_whole(void **
 
 /* One disturbance of a run, drawn: a slow disk or not, then a kill, a failure, a full disk, or a signal at some moment. */
 static void disturb(program *p, const char *root, const char *dir, bool resume, int points, double seconds, uint64_t draw,
-                    char *what)
+                    char *what, size_t cap)
 {
     static const int signals[] = { SIGKILL, SIGTERM, SIGINT };
     static char fault[64];
@@ -191,27 +197,59 @@ static void disturb(program *p, const char *root, const char *dir, bool resume, 
     bool stopped = p->status == 128 + SIGTERM || p->status == 128 + SIGINT; /* on request: not an error */
     if (p->status > 0 && !stopped && !strstr(p->text, "error:"))
         fail_msg("%s: status %d without an error: %s", fault, p->status, p->text);
-    snprintf(what + strlen(what), 128 - strlen(what), "[%s signal %d after %.3f s: %d] ", fault,
+    snprintf(what + strlen(what), cap - strlen(what), "[%s signal %d after %.3f s: %d] ", fault,
              kind >= 3 ? signals[kind - 3] : 0, kind >= 3 ? wait : 0, p->status);
 }
 
-/* A signal that asks leaves a checkpoint at its step, and an older one goes: which are there may differ, what they end in may
- * not. */
-static void ends_with_the_same_model(program *p, const char *root, const char *dir, const char *what)
+/* A stop during the last evaluation leaves checkpoint-12 before it: its state has `unfinished`, and the metrics it counts on end
+ * before that evaluation's line.  The run that resumes makes the evaluation and does not write the same step again.  Both texts
+ * without these two lines: */
+static bool same_but_for_the_evaluation(const char *a, const char *b)
 {
-    static const char *const parts[] = {
-        "final"
-    }; /* a checkpoint at the last step may say that an evaluation was still to come */
-    set_up(p, root, dir, true);
-    if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
-    for (size_t i = 0; i < MT_COUNT(parts); i++) {
-        char *difference = workspace_difference(workspace_path("%s/reference/out/%s", root, parts[i]).s,
-                                                workspace_path("%s/out/%s", dir, parts[i]).s);
-        if (difference) fail_msg("%s: %s\n%s", what, difference, p->text);
+    char text[2][4096] = { "", "" };
+    const char *const paths[] = { a, b };
+    for (int i = 0; i < 2; i++) {
+        char line[1024];
+        FILE *f = fopen(paths[i], "r");
+        assert_non_null(f);
+        while (fgets(line, sizeof line, f))
+            if (!strstr(line, "\"unfinished\": true,") && !strstr(line, "\"metrics_bytes\": "))
+                strncat(text[i], line, sizeof text[i] - strlen(text[i]) - 1);
+        fclose(f);
     }
-    if (!workspace_same_file(workspace_path("%s/reference/out/metrics.jsonl", root).s,
-                             workspace_path("%s/out/metrics.jsonl", dir).s))
-        fail_msg("%s: the metrics differ\n%s", what, p->text);
+    return *text[0] && strcmp(text[0], text[1]) == 0;
+}
+
+/* Newly allocated; NULL: equal, or before its evaluation. */
+static char *last_checkpoint_differs(const char *reference, const char *dir)
+{
+    static const char state[] = "resume/state.json", list[] = "checksums.json";
+    mt_err err = { 0 };
+    test_path a = workspace_path("%s/%s", reference, state), b = workspace_path("%s/%s", dir, state);
+    assert_ok(mt_manifest_verify(dir, &err));
+    if (same_but_for_the_evaluation(a.s, b.s)) {
+        workspace_copy(a.s, b.s);
+        workspace_copy(workspace_path("%s/%s", reference, list).s, workspace_path("%s/%s", dir, list).s);
+    }
+    return workspace_difference(reference, dir);
+}
+
+/* Resume until it ends.  A signal that asks leaves a checkpoint at its step, and an older one goes: which earlier ones are there
+ * may differ.  The last one, the model and the metrics may not. */
+static void ends_with_the_same_run(program *p, const char *root, const char *dir, const char *what)
+{
+    test_path ours = workspace_path("%s/out", dir), reference = workspace_path("%s/reference/out", root);
+    for (int again = 0; again < 2; again++) { /* the second time everything is done, but perhaps the last evaluation */
+        set_up(p, root, dir, true);
+        if (program_run(p) != 0) fail_msg("%s: resuming ended with %d: %s", what, p->status, p->text);
+        if (!workspace_same_file(workspace_path("%s/metrics.jsonl", reference.s).s, workspace_path("%s/metrics.jsonl", ours.s).s))
+            fail_msg("%s: the metrics differ\n%s", what, p->text);
+    }
+    char *difference = workspace_difference(workspace_path("%s/final", reference.s).s, workspace_path("%s/final", ours.s).s);
+    if (!difference)
+        difference = last_checkpoint_differs(workspace_path("%s/checkpoint-12", reference.s).s,
+                                             workspace_path("%s/checkpoint-12", ours.s).s);
+    if (difference) fail_msg("%s: %s\n%s", what, difference, p->text);
 }
 
 static void hindered_in_all_ways_it_ends_equal(void **state)
@@ -221,12 +259,14 @@ static void hindered_in_all_ways_it_ends_equal(void **state)
     double seconds;
     make_reference(&p, root, &seconds);
     int points = count_points(&p, root);
-    for (int i = 0, kills = n_kills(); i < kills;) {
-        char what[160] = "";
-        test_path dir = make_case_dir(root, "case");
-        int times = 1 + (int)mt_rng_below(23, 5, (uint64_t)i, 3); /* once, or again while it resumes */
-        for (int k = 0; k < times; k++, i++) disturb(&p, root, dir.s, k > 0, points, seconds, (uint64_t)(8 * i + k), what);
-        ends_with_the_same_model(&p, root, dir.s, what);
+    for (int i = 0, times, n = 0, kills = n_kills(); i < kills; i += times, n++) {
+        char what[512] = "";
+        times = 1 + (int)mt_rng_below(23, 5, (uint64_t)i, 3); /* once, or again while it resumes */
+        if (!is_mine(n)) continue;
+        test_path dir = workspace_case(root, "case");
+        for (int k = 0; k < times; k++)
+            disturb(&p, root, dir.s, k > 0, points, seconds, (uint64_t)(8 * i + k), what, sizeof what);
+        ends_with_the_same_run(&p, root, dir.s, what);
     }
 }
 
@@ -241,7 +281,7 @@ static void wait_for_checkpoint(const char *dir)
 
 static test_path start_endless(program *p, const char *root)
 {
-    test_path dir = make_case_dir(root, "case");
+    test_path dir = workspace_case(root, "case");
     set_up(p, root, dir.s, false);
     program_arg(p, "--set");
     program_arg(p, "training.num_steps=1000000");
@@ -252,7 +292,7 @@ static test_path start_endless(program *p, const char *root)
 /* The same, but no checkpoint is due before its end. */
 static test_path start_rare(program *p, const char *root)
 {
-    test_path dir = make_case_dir(root, "case");
+    test_path dir = workspace_case(root, "case");
     set_up(p, root, dir.s, false);
     program_arg(p, "--set");
     program_arg(p, "training.num_steps=1000000");
@@ -288,6 +328,62 @@ static void a_signal_finishes_the_step_saves_and_says_how_to_go_on(void **state)
     for (const char *next; (next = strstr(saved + 1, "saved out/checkpoint-"));) saved = next;
     long step = strtol(saved + strlen("saved out/checkpoint-"), NULL, 10);
     assert_true(mt_file_exists(workspace_path("%s/out/checkpoint-%ld/checksums.json", dir.s, step).s));
+}
+
+static bool file_has(const char *path, const char *words)
+{
+    mt_err err = { 0 };
+    char *text = NULL;
+    bool has = !mt_file_read(&text, NULL, path, 1 << 20, &err) && strstr(text, words);
+    mt_free(text);
+    return has;
+}
+
+/* A run with a long evaluation at its end. */
+static void start_evaluating(program *p, const char *root, const char *dir, bool resume)
+{
+    static test_path rows;
+    rows = workspace_path("%s/many.json", root);
+    set_up(p, root, dir, resume);
+    const char *const more[] = { "--dataset-path", rows.s, "--val-size", "0.95", "--eval-steps", "0" };
+    for (size_t i = 0; i < MT_COUNT(more); i++) program_arg(p, more[i]);
+    program_start(p);
+}
+
+/* Then checkpoint-12 is from before it, and stays so: whoever resumes makes the evaluation, as often as it is resumed. */
+static void a_stop_in_the_last_evaluation_leaves_it_to_those_who_resume(void **state)
+{
+    const char *root = *state;
+    static program p;
+    bool stopped = false;
+    workspace_write_rows(root, "many.json", 3000, 7);
+    test_path reference = workspace_case(root, "reference"), dir = { 0 };
+    start_evaluating(&p, root, reference.s, false);
+    assert_int_equal(program_wait(&p), 0);
+    for (int i = 0; i < 20 && !stopped; i++) {
+        dir = workspace_case(root, "case");
+        start_evaluating(&p, root, dir.s, false);
+        test_path metrics = workspace_path("%s/out/metrics.jsonl", dir.s);
+        for (int k = 0; k < 5000 && !file_has(metrics.s, "\"step\": 12"); k++) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+        kill(p.pid, SIGTERM);
+        program_wait(&p);
+        stopped =
+            file_has(workspace_path("%s/out/checkpoint-12/resume/state.json", dir.s).s, "\"unfinished\""); /* else too late */
+    }
+    assert_true(stopped);
+    test_path ours = workspace_path("%s/out", dir.s), theirs = workspace_path("%s/out", reference.s);
+    for (int again = 0; again < 2; again++) {
+        start_evaluating(&p, root, dir.s, true);
+        assert_int_equal(program_wait(&p), 0);
+        assert_printed(&p, "evaluation loss");
+        assert_true(
+            workspace_same_file(workspace_path("%s/metrics.jsonl", theirs.s).s, workspace_path("%s/metrics.jsonl", ours.s).s));
+    }
+    assert_false(workspace_same_file(workspace_path("%s/checkpoint-12/resume/state.json", theirs.s).s,
+                                     workspace_path("%s/checkpoint-12/resume/state.json", ours.s).s));
+    char *difference =
+        last_checkpoint_differs(workspace_path("%s/checkpoint-12", theirs.s).s, workspace_path("%s/checkpoint-12", ours.s).s);
+    if (difference) fail_msg("%s", difference);
 }
 
 /* timeout(1) sends two at a time, which are one request. */
@@ -358,4 +454,5 @@ static void a_second_signal_stops_at_once(void **state)
 MT_TEST_MAIN(RUNS(killed_at_file_operations_it_ends_equal), RUNS(killed_at_random_moments_it_ends_equal),
              RUNS(a_file_operation_that_fails_leaves_the_last_checkpoint_whole), RUNS(hindered_in_all_ways_it_ends_equal),
              RUNS(a_signal_finishes_the_step_saves_and_says_how_to_go_on), RUNS(two_signals_at_a_time_are_one),
-             RUNS(ctrl_c_has_a_status_of_its_own), RUNS(sigusr1_saves_and_the_run_goes_on), RUNS(a_second_signal_stops_at_once))
+             RUNS(a_stop_in_the_last_evaluation_leaves_it_to_those_who_resume), RUNS(ctrl_c_has_a_status_of_its_own),
+             RUNS(sigusr1_saves_and_the_run_goes_on), RUNS(a_second_signal_stops_at_once))

@@ -322,19 +322,10 @@ static void set_up(program *p, const char *root, const char *dir, bool resume)
     if (resume) program_arg(p, "--resume");
 }
 
-static test_path make_case_dir(const char *root, const char *name)
-{
-    mt_err err = { 0 };
-    test_path dir = workspace_path("%s/%s", root, name);
-    assert_ok(mt_dir_remove(dir.s, &err));
-    assert_int_equal(mkdir(dir.s, 0777), 0);
-    return dir;
-}
-
 static void record_run(journal *j, const char *root)
 {
     static program p;
-    test_path dir = make_case_dir(root, "reference"), log = workspace_path("%s/log", root);
+    test_path dir = workspace_case(root, "reference"), log = workspace_path("%s/log", root);
     set_up(&p, root, dir.s, false);
     setenv("MT_DISK_LOG", log.s, 1);
     int status = program_run(&p);
@@ -388,7 +379,7 @@ static void every_state_resumes_to_the_same_end(void **state)
         long long at = wanted ? (long long)mt_rng_below(19, 1, (uint64_t)i, (uint64_t)all) : i;
         int kind = (int)(at % EACH);
         moment m = { .at = (int)(at / EACH), .policy = kind < RANDOM ? (policy)kind : RANDOM, .seed = (uint64_t)at };
-        test_path dir = make_case_dir(root, "case");
+        test_path dir = workspace_case(root, "case");
         if (!rebuild(j, &m, dir.s)) continue;
         resumes_equal(root, dir.s, &m);
         tried++;
@@ -414,7 +405,7 @@ static void a_published_checkpoint_lasts(void **state)
         assert_true(k < j->n && j->ops[k].r.op == MT_DISK_SYNC_DIR);
         assert_string_equal(mt_path_base(j->ops[k].path), "out");
         moment m = { .at = k + 1, .policy = NOTHING };
-        test_path dir = make_case_dir(root, "case");
+        test_path dir = workspace_case(root, "case");
         (void)rebuild(j, &m, dir.s);
         assert_ok(mt_ckpt_verify(workspace_path("%s/%s", dir.s, j->ops[i].to).s, &err));
         n_published++;

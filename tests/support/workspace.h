@@ -32,6 +32,16 @@ static inline test_path workspace_path(const char *fmt, ...)
     return p;
 }
 
+/* An empty directory ROOT/NAME, whatever an earlier case has left there. */
+static inline test_path workspace_case(const char *root, const char *name)
+{
+    mt_err err = { 0 };
+    test_path dir = workspace_path("%s/%s", root, name);
+    assert_ok(mt_dir_remove(dir.s, &err));
+    assert_int_equal(mkdir(dir.s, 0777), 0);
+    return dir;
+}
+
 static inline void workspace_write(const char *dir, const char *name, const char *text)
 {
     FILE *f = fopen(workspace_path("%s/%s", dir, name).s, "w");
