@@ -394,7 +394,8 @@ static void two_signals_at_a_time_are_one(void **state)
     wait_for_checkpoint(dir.s);
     kill(p.pid, SIGTERM);
     kill(p.pid, SIGINT); /* another, since equal ones may arrive as one */
-    assert_int_equal(program_wait(&p), 128 + SIGTERM);
+    program_wait(&p);
+    assert_true(p.status == 128 + SIGTERM || p.status == 128 + SIGINT); /* two that wait are delivered in no order of ours */
     assert_printed(&p, "stopped after step");
 }
 
