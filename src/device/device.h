@@ -131,6 +131,13 @@ static inline mt_rc mt_device_alloc(mt_device *d, void **out, size_t bytes, cons
 {
     return d->api->alloc(d, out, bytes, name, err);
 }
+/* name: what a wait for it waits for, in a trace. */
+static inline mt_rc mt_event_create(mt_device *d, mt_event **out, const char *name, mt_err *err)
+{
+    mt_rc rc = d->api->event_create(d, out, err);
+    if (!rc) (*out)->name = name;
+    return rc;
+}
 static inline mt_rc mt_record(mt_stream *s, mt_event *e, mt_err *err) { return s->api->record(s, e, err); }
 mt_rc mt__traced_wait(mt_stream *s, mt_event *e, mt_err *err);
 mt_rc mt__traced_copy(mt_stream *s, void *dst, const void *src, size_t bytes, mt_copy_dir dir, bool small, mt_err *err);

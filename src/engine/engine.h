@@ -12,7 +12,7 @@
 #define MT_ENGINE_ENGINE_H
 
 #include "data/batch.h"
-#include "plan/plan.h"
+#include "engine/state.h"
 
 typedef struct mt_engine mt_engine;
 
@@ -20,20 +20,13 @@ typedef struct mt_engine_options {
     int n_workers; /* threads that update on the host; 0: one a core, but for one beside a GPU, each bound to its own */
 } mt_engine_options;
 
-/* What a step is done with. */
-typedef struct mt_hyper {
-    double lr, beta1, beta2, eps, weight_decay;
-    double max_grad_norm; /* used when the plan clips */
-    uint64_t seed;        /* of the stochastic rounding of moments; used when they are not fp32 */
-} mt_hyper;
-
 typedef struct mt_step_result {
     double loss;       /* mean over trained tokens */
     double grad_norm;  /* before clipping; 0 for evaluation */
     double clip_scale; /* 1: not clipped */
     int64_t n_tokens, n_trained, n_correct;
-    bool skipped;      /* loss or norm was not finite: nothing was updated */
-    bool empty;        /* not one token to train on, so the mean over them is no number: nothing was computed, nothing updated */
+    bool skipped; /* loss or norm was not finite: nothing was updated */
+    bool empty;   /* not one token to train on, so the mean over them is no number: nothing was computed, nothing updated */
     int64_t wait_update_ns; /* how long the step waited for updates of the one before */
     int64_t wait_save_ns;   /* how long its updates on the device waited for a checkpoint to take their units' state */
 } mt_step_result;
@@ -48,9 +41,6 @@ mt_rc mt_engine_write(mt_engine *e, int unit, mt_state_kind kind, int64_t first,
 mt_rc mt_engine_read(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 /* fn is told of what is written from now on, on the thread that wrote it; NULL: nobody is. */
 void mt_engine_watch_writes(mt_engine *e, void (*fn)(void *user, size_t bytes), void *user);
-/* Adam's count of updates, which its bias corrections need. */
-int64_t mt_engine_updates(const mt_engine *e);
-void mt_engine_set_updates(mt_engine *e, int64_t t);
 
 mt_rc mt_engine_step(mt_engine *e, const mt_batch *batch, const mt_hyper *hyper, mt_step_result *out, mt_err *err);
 /* Forward and backward only; mt_engine_read_grad then gives a unit's finished gradient (n_train numbers as fp32).
@@ -67,14 +57,11 @@ mt_rc mt_engine_settle(mt_engine *e, mt_err *err);
 /* Write down what the next steps do; NULL: no more.  The trace outlives it. */
 void mt_engine_trace(mt_engine *e, mt_trace *trace);
 
-/* For one other thread that saves the state while the engine goes on: after hold(), read_held() gives every unit as the updates
- * so far leave it, and no unit is updated again before it is let go.  The engine may step and evaluate meanwhile; its next update
- * waits where it must.  Each hold ends with let_go() of every unit. */
-mt_rc mt_engine_hold(mt_engine *e, mt_err *err);
-/* Seconds at most; then what is held in host memory can be read even if the device fails. */
-mt_rc mt_engine_await_held(mt_engine *e, mt_err *err);
-mt_rc mt_engine_read_held(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
-void mt_engine_let_go(mt_engine *e, int unit);
+/* Locks the state as the updates so far leave it, for a thread that saves it while the engine continues (state.h: snapshot
+ * locks).  The engine may step and evaluate meanwhile; its next update waits where it must. */
+mt_rc mt_engine_lock(mt_engine *e, mt_err *err);
+/* What the engine trains.  Borrowed. */
+mt_state *mt_engine_state(mt_engine *e);
 
 /* One number for all of hi, lo, m, v: equal states have equal numbers. */
 mt_rc mt_engine_checksum(mt_engine *e, uint64_t *out, mt_err *err);

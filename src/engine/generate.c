@@ -1,5 +1,7 @@
 #include "engine/generate.h"
 
+#include "base/clock.h"
+#include "base/mem.h"
 #include "engine/internal.h"
 
 enum { PASS_TOKENS = 512 };
@@ -14,10 +16,14 @@ mt_rc mt_generate_plan(mt_plan **out, const mt_model *model, const mt_generate_j
         return mt_fail(err, MT_EINVAL, "generation for %lld prompts of %lld tokens", (long long)g->n_prompts,
                        (long long)g->longest);
     for (int64_t slots = mt_min_i64(g->n_prompts, rows);; slots /= 2) {
-        mt_job job = { .step_tokens = rows, .step_docs = slots, .longest = g->longest,
-                       .mapped = g->mapped && g->compute == MT_DTYPE_BF16, .cache_slots = slots };
-        mt_arithmetic a = { .compute = g->compute, .grad = g->compute, .micro_tokens = rows, .mlp_rows = rows,
-                            .head_rows = slots };
+        mt_job job = { .step_tokens = rows,
+                       .step_docs = slots,
+                       .longest = g->longest,
+                       .mapped = g->mapped && g->compute == MT_DTYPE_BF16,
+                       .cache_slots = slots };
+        mt_arithmetic a = {
+            .compute = g->compute, .grad = g->compute, .micro_tokens = rows, .mlp_rows = rows, .head_rows = slots
+        };
         mt_rc rc = mt_plan_choose(out, model, &job, &a, device_bytes, err);
         if (rc != MT_ENOMEM || slots == 1) return rc;
     }
@@ -136,8 +142,8 @@ static mt_rc run_pass(generation *g, mt_err *err)
     bool has_prompt;
     int64_t start = mt_now_ns(), n_before = g->stats.n_new_tokens;
     MT_TRY(fill_pass(g, &has_prompt, err));
-    MT_TRY(mt__step_continue(g->e, &g->batch, &(continued){ g->past, g->slot }, err));
-    const float *logits = mt__buffer(g->e, MT_BUF_LOGITS_HOST, -1, -1);
+    MT_TRY(mt__engine_continue(g->e, &g->batch, &(mt_continued){ g->past, g->slot }, err));
+    const float *logits = mt_lane_logits(g->e->lane);
     for (int64_t d = 0; d < g->batch.n_docs; d++) {
         sequence *s = &g->slots[g->slot[d]];
         if (!s->wanted) continue;

@@ -23,8 +23,8 @@ typedef struct mt_prompt {
 
 /* One generated token. */
 typedef struct mt_generated {
-    size_t prompt;       /* whose */
-    int64_t i;           /* how many came before it */
+    size_t prompt; /* whose */
+    int64_t i;     /* how many came before it */
     int32_t id;
     bool stop;           /* it is a stop id: the end of the text, not part of it */
     bool last;           /* nothing follows: a stop id, max_new_tokens, or no room left in the cache */

@@ -1,16 +1,16 @@
 /* input.c - a step's tokens cut into micro-batches and sent to the device in one copy.
  * Per micro-batch: ids, positions, rows ordered by id (for the embedding's gradient), document starts, trained rows and their
  * targets, all counted from the micro-batch's first row. */
-#include "engine/internal.h"
+#include "engine/lane_internal.h"
 
 #include <string.h>
 
 /* Rows of a micro-batch by (id, row): a radix sort, stable, without allocation. */
-static void sort_rows(mt_engine *e, const int32_t *ids, int32_t *rows, int64_t n)
+static void sort_rows(mt_lane *lane, const int32_t *ids, int32_t *rows, int64_t n)
 {
-    int32_t *from = e->sort_a, *to = e->sort_b;
+    int32_t *from = lane->input.sort_a, *to = lane->input.sort_b;
     for (int64_t i = 0; i < n; i++) from[i] = (int32_t)i;
-    for (int shift = 0; shift < 32 && (e->model->config->V - 1) >> shift; shift += 8) {
+    for (int shift = 0; shift < 32 && (lane->model->config->V - 1) >> shift; shift += 8) {
         int64_t count[257] = { 0 };
         for (int64_t i = 0; i < n; i++) count[(ids[from[i]] >> shift & 255) + 1]++;
         for (int b = 0; b < 256; b++) count[b + 1] += count[b];
@@ -30,13 +30,13 @@ static int32_t *take(int32_t **next, int64_t n)
 }
 
 /* The host side of one micro-batch; micro's pointers are rebased to the device by the caller. */
-static void fill_micro(mt_engine *e, const mt_batch *b, const continued *at, const mt_cut *c, mt_micro *m, int32_t **next)
+static void fill_micro(mt_lane *lane, const mt_batch *b, const mt_continued *at, const mt_cut *c, mt_micro *m, int32_t **next)
 {
     int32_t *ids = take(next, c->n_rows), *pos = take(next, c->n_rows), *order = take(next, c->n_rows);
     int32_t *starts = take(next, c->n_docs + 1), *cache_row = at ? take(next, c->n_docs) : NULL, *rows = *next;
-    int64_t n_trained = 0, short_rows = mt_rope_short_rows(&e->model->config->rope, e->plan->job.longest);
+    int64_t n_trained = 0, short_rows = mt_rope_short_rows(&lane->model->config->rope, lane->plan->job.longest);
     memcpy(ids, b->ids + c->first_row, (size_t)c->n_rows * sizeof *ids);
-    sort_rows(e, ids, order, c->n_rows);
+    sort_rows(lane, ids, order, c->n_rows);
     for (int64_t d = 0; d <= c->n_docs; d++) starts[d] = b->doc_start[c->first_doc + d] - (int32_t)c->first_row;
     for (int64_t d = 0; d < c->n_docs; d++) {
         bool far = !at && starts[d + 1] - starts[d] > short_rows;
@@ -45,7 +45,7 @@ static void fill_micro(mt_engine *e, const mt_batch *b, const continued *at, con
     }
     int64_t deepest = 0;
     for (int64_t d = 0; at && d < c->n_docs; d++) {
-        cache_row[d] = at->slot[c->first_doc + d] * (int32_t)e->plan->job.longest;
+        cache_row[d] = at->slot[c->first_doc + d] * (int32_t)lane->plan->job.longest;
         deepest = mt_max_i64(deepest, pos[starts[d + 1] - 1] + 1);
     }
     for (int64_t r = 0; r < c->n_rows; r++)
@@ -53,9 +53,20 @@ static void fill_micro(mt_engine *e, const mt_batch *b, const continued *at, con
     int32_t *targets = rows + n_trained;
     for (int64_t i = 0; i < n_trained; i++) targets[i] = b->targets[c->first_row + rows[i]];
     *next = targets + n_trained;
-    *m = (mt_micro){ .n = c->n_rows, .n_docs = c->n_docs, .longest = c->longest, .n_trained = n_trained, .ids = ids, .pos = pos,
-                     .rope_row = at ? short_rows : 0, .rows_by_id = order, .doc_start = starts, .host_start = starts,
-                     .trained_rows = rows, .targets = targets, .deepest = deepest, .cache_row = cache_row };
+    *m = (mt_micro){ .n = c->n_rows,
+                     .n_docs = c->n_docs,
+                     .longest = c->longest,
+                     .n_trained = n_trained,
+                     .ids = ids,
+                     .pos = pos,
+                     .rope_row = at ? short_rows : 0,
+                     .rows_by_id = order,
+                     .doc_start = starts,
+                     .host_start = starts,
+                     .trained_rows = rows,
+                     .targets = targets,
+                     .deepest = deepest,
+                     .cache_row = cache_row };
 }
 
 static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)
@@ -65,10 +76,10 @@ static void rebase(mt_micro *m, const int32_t *host, const int32_t *device)
     if (m->cache_row) m->cache_row = device + (m->cache_row - host);
 }
 
-mt_rc mt__input_check(const mt_engine *e, const mt_batch *b, mt_err *err)
+mt_rc mt_lane_check(const mt_lane *lane, const mt_batch *b, mt_err *err)
 {
-    const mt_job *j = &e->plan->job;
-    int64_t longest = mt_min_i64(j->longest, e->plan->arithmetic.micro_tokens);
+    const mt_job *j = &lane->plan->job;
+    int64_t longest = mt_min_i64(j->longest, lane->plan->arithmetic.micro_tokens);
     if (b->n_tokens < 1) return mt_fail(err, MT_EINVAL, "a step without tokens");
     if (b->n_tokens > j->step_tokens || b->n_docs > j->step_docs || b->longest > longest)
         return mt_fail(
@@ -79,15 +90,42 @@ mt_rc mt__input_check(const mt_engine *e, const mt_batch *b, mt_err *err)
     return MT_OK;
 }
 
-mt_rc mt__input_load(mt_engine *e, const mt_batch *b, const continued *at, mt_err *err)
+mt_rc mt__input_load(mt_lane *lane, mt_err *err)
 {
-    int32_t *host = mt__buffer(e, MT_BUF_INPUT_HOST, -1, -1), *device = mt__buffer(e, MT_BUF_INPUT, -1, -1), *next = host;
-    MT_TRY(mt_sync(e->input_read, err)); /* the copy of the step before, long done */
-    e->n_cuts = mt_cut_micro(e->cuts, b->doc_start, b->n_docs, e->plan->arithmetic.micro_tokens);
-    for (int64_t i = 0; i < e->n_cuts; i++) {
-        fill_micro(e, b, at, &e->cuts[i], &e->micros[i], &next);
-        rebase(&e->micros[i], host, device);
+    const mt_batch *b = lane->pass.batch;
+    lane_input *in = &lane->input;
+    int32_t *host = mt__lane_buffer(lane, MT_BUF_INPUT_HOST, -1, -1), *device = mt__lane_buffer(lane, MT_BUF_INPUT, -1, -1);
+    int32_t *next = host;
+    MT_TRY(mt_sync(in->read, err)); /* the copy of the step before, long done */
+    in->n_cuts = mt_cut_micro(in->cuts, b->doc_start, b->n_docs, lane->plan->arithmetic.micro_tokens);
+    for (int64_t i = 0; i < in->n_cuts; i++) {
+        fill_micro(lane, b, lane->pass.at, &in->cuts[i], &in->micros[i], &next);
+        rebase(&in->micros[i], host, device);
     }
-    MT_TRY(mt_copy_small(e->compute, device, host, (size_t)(next - host) * sizeof *host, MT_COPY_IN, err));
-    return mt_record(e->compute, e->input_read, err);
+    MT_TRY(mt_copy_small(lane->compute, device, host, (size_t)(next - host) * sizeof *host, MT_COPY_IN, err));
+    return mt_record(lane->compute, in->read, err);
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+mt_rc mt__input_create(mt_lane *lane, mt_err *err)
+{
+    lane_input *in = &lane->input;
+    size_t docs = (size_t)lane->plan->job.step_docs, rows = (size_t)lane->plan->arithmetic.micro_tokens;
+    in->cuts = mt_calloc(docs, sizeof *in->cuts);
+    in->micros = mt_calloc(docs, sizeof *in->micros);
+    in->sort_a = mt_calloc(rows, sizeof *in->sort_a);
+    in->sort_b = mt_calloc(rows, sizeof *in->sort_b);
+    if (!in->cuts || !in->micros || !in->sort_a || !in->sort_b)
+        return mt_no_memory(err, "a step's tables");
+    return mt_event_create(lane->dev, &in->read, "input", err);
+}
+
+void mt__input_free(mt_lane *lane)
+{
+    lane->dev->api->event_free(lane->input.read);
+    mt_free(lane->input.cuts);
+    mt_free(lane->input.micros);
+    mt_free(lane->input.sort_a);
+    mt_free(lane->input.sort_b);
 }

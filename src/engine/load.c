@@ -3,17 +3,21 @@
 #include "engine/load.h"
 
 #include "base/file.h"
+#include "base/pool.h"
 #include "base/rng.h"
 #include "base/split.h"
 #include "base/spread.h"
 #include "engine/internal.h"
 
 #include <math.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-enum { PIECE = 1 << 19 };   /* numbers a thread takes at a time, and whose pages it lets go */
-enum { STRETCH = 1 << 18 }; /* of those it splits and writes at a time: they stay in a core's cache, and a copy to the device
+enum { PIECE = 1 << 19 }; /* numbers a thread takes at a time, and whose pages it lets go */
+enum {
+    STRETCH = 1 << 18
+};                          /* of those it splits and writes at a time: they stay in a core's cache, and a copy to the device
                              * is not all overhead */
 enum { MOST_THREADS = 16 }; /* each has a piece of a file in memory, which no plan has room for */
 
@@ -182,14 +186,9 @@ static void numbers_of_tensor(const loader *l, const source *s, int64_t first, i
 /* Remember where it lies. */
 static mt_rc map_one(mt_engine *e, int unit, const mt_weight *w, const mt_st_tensor *t, mt_err *err)
 {
-    unit_state *s = &e->units[unit];
-    const mt_layout *l = mt__layout(e, unit);
     if (!t->data || t->dtype != MT_DTYPE_BF16 || !mt_weight_is_plain(w))
         return mt_fail(err, MT_EINVAL, "tensor \"%s\" is not bf16 as it lies: it cannot be mapped", t->name);
-    if (!s->mapped) s->mapped = mt_calloc((size_t)l->n_weights, sizeof *s->mapped);
-    if (!s->mapped) return mt_no_memory(err, "the places of weights");
-    s->mapped[w - l->weights] = t->data;
-    return MT_OK;
+    return mt_state_map(e->state, unit, (int)(w - e->model->units[unit].layout->weights), t->data, err);
 }
 
 /* -- from nothing ---------------------------------------------------------------------------------- */
@@ -227,7 +226,8 @@ static void fresh_numbers(const loader *l, const source *s, int64_t first, int64
 static mt_rc add_weight(loader *l, int unit, const mt_weight *w, const char *name, mt_err *err)
 {
     const mt_st_tensor *t = l->shards ? mt_shards_find(l->shards, name) : NULL;
-    if (t && !w->exact && l->e->plan->job.mapped && mt__place(l->e, unit)->home == MT_HOST) return map_one(l->e, unit, w, t, err);
+    if (t && !w->exact && l->e->plan->job.mapped && l->e->plan->place.units[unit].home == MT_HOST)
+        return map_one(l->e, unit, w, t, err);
     source *s = &l->sources[l->n_sources++];
     s->unit = unit;
     s->w = w;

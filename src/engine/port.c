@@ -1,34 +1,53 @@
-/* port.c - the engine's side of the sequencer: actions become copies and kernels, its events the device's, and its questions are
- * answered by the watch. */
-#include "engine/internal.h"
+/* port.c - a lane's side of the sequencer: actions become copies and kernels, its events the device's, and its questions are
+ * answered by the state. */
+#include "device/trace.h"
+#include "engine/lane_internal.h"
 
 /* -- actions --------------------------------------------------------------------------------------- */
 
+static void begin_sweep(mt_lane *lane, int64_t number)
+{
+    const lane_input *in = &lane->input;
+    sweep *s = &lane->sweep;
+    s->first = number ? s->end : 0;
+    s->end = mt_cut_sweep(in->cuts, in->n_cuts, s->first, lane->plan->place.sweep_tokens);
+    const mt_cut *last = &in->cuts[s->end - 1];
+    s->rows = last->first_row + last->n_rows - in->cuts[s->first].first_row;
+}
+
+static mt_rc read_sums(mt_lane *lane, mt_err *err)
+{
+    lane_sums *t = &lane->total;
+    size_t bytes = sizeof *t->host + (size_t)lane->model->n_units * sizeof(double);
+    MT_TRY(mt_copy_small(lane->compute, t->host, t->loss, bytes, MT_COPY_OUT, err));
+    return mt_record(lane->compute, t->ready, err);
+}
+
 static mt_rc port_issue(void *self, const mt_action *a, mt_err *err)
 {
-    mt_engine *e = self;
+    mt_lane *lane = self;
     switch (a->kind) {
-    case MT_DO_SWEEP: return mt__step_sweep(e, a->sweep), MT_OK;
-    case MT_DO_FETCH: return mt__ring_fetch(e, a->unit, a->slot, err);
-    case MT_DO_EMBED: return mt__step_embed(e, err);
-    case MT_DO_FORWARD: return mt__step_forward(e, a->layer, err);
-    case MT_DO_HEAD: return mt__step_head(e, err);
-    case MT_DO_BACKWARD: return mt__step_backward(e, a->layer, a->end, err);
-    case MT_DO_EMBED_BACKWARD: return mt__step_embed_backward(e, a->slot, err);
-    case MT_DO_KEEP_OUT: return mt__keeps_copy(e, a->layer, MT_COPY_OUT, err);
-    case MT_DO_KEEP_IN: return mt__keeps_copy(e, a->layer, MT_COPY_IN, err);
-    case MT_DO_SUM_CLEAR: return mt__grads_clear(e, a, err);
-    case MT_DO_SUM_IN: return mt__grads_copy(e, a, MT_COPY_IN, err);
-    case MT_DO_SUM_OUT: return mt__grads_copy(e, a, MT_COPY_OUT, err);
-    case MT_DO_ROUND: return mt__grads_round(e, a, err);
-    case MT_DO_NORM: return mt__grads_norm(e, a, err);
-    case MT_DO_GRADIENT_OUT: return mt__grads_send(e, a, err);
-    case MT_DO_STAGE: return mt__updates_stage(e, a, err);
-    case MT_DO_UPDATE_HOST: return mt__updater_push(e, a->unit, mt__grads_host(e, a->unit, a->to), a->version, err);
-    case MT_DO_UPDATE_DEVICE: return mt__updates_on_device(e, a->unit, a->in_place, err);
-    case MT_DO_UPDATE_STAGED: return mt__updates_staged(e, a, err);
-    case MT_DO_WRITE_BACK: return mt__updates_write_back(e, a, err);
-    case MT_DO_READ_SUMS: return mt__step_read_sums(e, err);
+    case MT_DO_SWEEP: return begin_sweep(lane, a->sweep), MT_OK;
+    case MT_DO_FETCH: return mt__ring_fetch(lane, a->unit, a->slot, err);
+    case MT_DO_EMBED: return mt__visit_embed(lane, err);
+    case MT_DO_FORWARD: return mt__visit_forward(lane, a->layer, err);
+    case MT_DO_HEAD: return mt__visit_head(lane, err);
+    case MT_DO_BACKWARD: return mt__visit_backward(lane, a->layer, a->end, err);
+    case MT_DO_EMBED_BACKWARD: return mt__visit_embed_backward(lane, a->slot, err);
+    case MT_DO_KEEP_OUT: return mt__keeps_copy(lane, a->layer, MT_COPY_OUT, err);
+    case MT_DO_KEEP_IN: return mt__keeps_copy(lane, a->layer, MT_COPY_IN, err);
+    case MT_DO_SUM_CLEAR: return mt__grads_clear(lane, a, err);
+    case MT_DO_SUM_IN: return mt__grads_copy(lane, a, MT_COPY_IN, err);
+    case MT_DO_SUM_OUT: return mt__grads_copy(lane, a, MT_COPY_OUT, err);
+    case MT_DO_ROUND: return mt__grads_round(lane, a, err);
+    case MT_DO_NORM: return mt__grads_norm(lane, a, err);
+    case MT_DO_GRADIENT_OUT: return mt__grads_send(lane, a, err);
+    case MT_DO_STAGE: return mt__updates_stage(lane, a, err);
+    case MT_DO_UPDATE_HOST: return mt__updates_on_host(lane, a, err);
+    case MT_DO_UPDATE_DEVICE: return mt__updates_on_device(lane, a->unit, a->in_place, err);
+    case MT_DO_UPDATE_STAGED: return mt__updates_staged(lane, a, err);
+    case MT_DO_WRITE_BACK: return mt__updates_write_back(lane, a, err);
+    case MT_DO_READ_SUMS: return read_sums(lane, err);
     case MT_DO_COUNT: break;
     }
     return MT_OK;
@@ -36,27 +55,27 @@ static mt_rc port_issue(void *self, const mt_action *a, mt_err *err)
 
 /* -- events ---------------------------------------------------------------------------------------- */
 
-static mt_stream *stream_of(const mt_engine *e, mt_queue queue)
+static mt_stream *stream_of(const mt_lane *lane, mt_queue queue)
 {
     switch (queue) {
-    case MT_Q_IN: return e->copy_in;
-    case MT_Q_OUT: return e->copy_out;
-    case MT_Q_BACK: return e->write_back;
-    default: return e->compute;
+    case MT_Q_IN: return lane->copy_in;
+    case MT_Q_OUT: return lane->copy_out;
+    case MT_Q_BACK: return lane->write_back;
+    default: return lane->compute;
     }
 }
 
 static mt_rc port_record(void *self, mt_queue queue, int event, mt_err *err)
 {
-    mt_engine *e = self;
-    return mt_record(stream_of(e, queue), e->events[event], err);
+    mt_lane *lane = self;
+    return mt_record(stream_of(lane, queue), lane->events[event], err);
 }
 
 static mt_rc port_wait(void *self, mt_queue queue, int event, mt_err *err)
 {
-    mt_engine *e = self;
-    if (queue != MT_Q_ADAM) return mt_wait(stream_of(e, queue), e->events[event], err);
-    e->updater.after = e->events[event]; /* its thread waits, with the next job */
+    mt_lane *lane = self;
+    if (queue != MT_Q_ADAM) return mt_wait(stream_of(lane, queue), lane->events[event], err);
+    lane->before_update = lane->events[event]; /* the updater waits, with the next job */
     return MT_OK;
 }
 
@@ -64,31 +83,48 @@ static mt_rc port_wait(void *self, mt_queue queue, int event, mt_err *err)
 
 static bool port_updated(void *self, int unit, int64_t version)
 {
-    mt_engine *e = self;
-    return mt_watch_reached(&e->watch, &e->units[unit].updated, version);
+    return mt_state_is_updated(((mt_lane *)self)->state, unit, version);
+}
+
+static void count_wait(mt_lane *lane, int64_t *sum, const char *name, int64_t start)
+{
+    int64_t end = mt_now_ns();
+    *sum += end - start;
+    mt_trace_host(lane->trace, "engine", name, start, end);
 }
 
 static mt_rc port_await_update(void *self, int unit, int64_t version, mt_err *err)
 {
-    mt_engine *e = self;
+    mt_lane *lane = self;
     int64_t start = mt_now_ns();
-    MT_TRY(mt_watch_reach(&e->watch, &e->units[unit].updated, version, err));
-    int64_t end = mt_now_ns();
-    e->wait_update_ns += end - start;
-    mt_trace_host(e->trace, "engine", "wait for an update on the host", start, end);
+    MT_TRY(mt_state_await_update(lane->state, unit, version, err));
+    count_wait(lane, &lane->waits.update_ns, "wait for an update on the host", start);
     return MT_OK;
 }
 
-static bool port_locked(void *self, int unit) { return mt__hold_is_on(self, unit); }
-static mt_rc port_await_unlock(void *self, int unit, mt_err *err) { return mt__hold_wait(self, unit, err); }
+static bool port_locked(void *self, int unit) { return mt_state_is_locked(((mt_lane *)self)->state, unit); }
+
+static mt_rc port_await_unlock(void *self, int unit, mt_err *err)
+{
+    mt_lane *lane = self;
+    int64_t start = mt_state_is_locked(lane->state, unit) ? mt_now_ns() : 0;
+    MT_TRY(mt_state_await_unlock(lane->state, unit, err));
+    if (start) count_wait(lane, &lane->waits.save_ns, "wait for a checkpoint", start);
+    return MT_OK;
+}
 
 static mt_rc port_await_jobs(void *self, int64_t jobs, mt_err *err)
 {
-    mt_engine *e = self;
-    return mt_watch_reach(&e->watch, &e->updater.done, jobs, err);
+    return mt_state_await_done(((mt_lane *)self)->state, jobs, err);
 }
 
-static mt_rc port_judge(void *self, bool all, bool *go, mt_err *err) { return mt__step_judge(self, all, go, err); }
+static mt_rc port_judge(void *self, bool all, bool *go, mt_err *err)
+{
+    mt_lane *lane = self;
+    *go = false;
+    MT_TRY(mt__lane_await_sums(lane, err));
+    return lane->pass.judge(lane->pass.self, lane->total.host, all, go, err);
+}
 
 static const mt_port port = { .issue = port_issue,
                               .record = port_record,
@@ -102,21 +138,29 @@ static const mt_port port = { .issue = port_issue,
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
-mt_rc mt__port_create(mt_engine *e, mt_err *err)
+mt_rc mt__port_create(mt_lane *lane, mt_err *err)
 {
-    MT_TRY(mt_sequence_create(&e->sequence, e->model, err));
-    mt_sequence_open(e->sequence, e->plan, &port, e);
-    int n = mt_sequence_events(e->sequence);
-    e->events = mt_calloc((size_t)n, sizeof *e->events);
-    if (!e->events) return mt_no_memory(err, "the table of events");
-    for (; e->n_events < n; e->n_events++)
-        MT_TRY(mt__event(e, &e->events[e->n_events], mt_sequence_event_name(e->sequence, e->n_events), err));
+    MT_TRY(mt_sequence_create(&lane->sequence, lane->model, err));
+    mt_sequence_open(lane->sequence, lane->plan, &port, lane);
+    int n = mt_sequence_events(lane->sequence);
+    lane->events = mt_calloc((size_t)n, sizeof *lane->events);
+    if (!lane->events) return mt_no_memory(err, "the table of events");
+    for (; lane->n_events < n; lane->n_events++)
+        MT_TRY(mt_event_create(lane->dev, &lane->events[lane->n_events], mt_sequence_event_name(lane->sequence, lane->n_events),
+                               err));
+    for (int u = 0; u < lane->model->n_units; u++) {
+        const mt_unit_place *at = mt__place(lane, u);
+        if (at->home == MT_DEVICE)
+            mt_state_follow(lane->state, u, lane->events[mt_sequence_device_updated(lane->sequence, u)]);
+        else if (at->site == MT_SITE_STAGED)
+            mt_state_follow(lane->state, u, lane->events[mt_sequence_written(lane->sequence, u)]);
+    }
     return MT_OK;
 }
 
-void mt__port_free(mt_engine *e)
+void mt__port_free(mt_lane *lane)
 {
-    for (int i = 0; i < e->n_events; i++) e->dev->api->event_free(e->events[i]);
-    mt_free(e->events);
-    mt_sequence_free(e->sequence);
+    for (int i = 0; i < lane->n_events; i++) lane->dev->api->event_free(lane->events[i]);
+    mt_free(lane->events);
+    mt_sequence_free(lane->sequence);
 }

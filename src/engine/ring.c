@@ -1,87 +1,87 @@
 /* ring.c - weights on the device: where each slot is, and the copies that fill it.  plan/sequence_ring.c decides which slot, and
  * when. */
-#include "engine/internal.h"
+#include "engine/lane_internal.h"
 
 /* One copy a weight, from the files where they lie. */
-static mt_rc copy_mapped(mt_engine *e, int u, ring_slot *r, mt_err *err)
+static mt_rc copy_mapped(mt_lane *lane, int u, ring_slot *r, mt_err *err)
 {
-    const mt_layout *l = mt__layout(e, u);
+    const mt_layout *l = mt__layout(lane, u);
+    const mt_home *home = mt_state_home(lane->state, u);
     for (int k = 0; k < l->n_weights; k++)
         if (!l->weights[k].exact)
-            MT_TRY(mt_copy(e->copy_in, (uint16_t *)r->p + l->weights[k].offset, e->units[u].mapped[k],
-                           (size_t)l->weights[k].n * 2, MT_COPY_IN, err));
+            MT_TRY(mt_copy(lane->copy_in, (uint16_t *)r->p + l->weights[k].offset, home->mapped[k], (size_t)l->weights[k].n * 2,
+                           MT_COPY_IN, err));
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++)
         if (x->n)
-            MT_TRY(mt_copy(e->copy_in, (uint16_t *)r->p + x->first, e->units[u].exact_home + x->at, (size_t)x->n * 2, MT_COPY_IN,
-                           err));
+            MT_TRY(mt_copy(lane->copy_in, (uint16_t *)r->p + x->first, home->exact + x->at, (size_t)x->n * 2, MT_COPY_IN, err));
     return MT_OK;
 }
 
-static mt_rc join(mt_engine *e, mt_stream *s, int64_t n, const uint16_t *hi, const int16_t *lo, float *w, mt_err *err)
+static mt_rc join(mt_lane *lane, mt_stream *s, int64_t n, const uint16_t *hi, const int16_t *lo, float *w, mt_err *err)
 {
-    return n ? e->ops->join_halves(s, &(mt_join_halves){ .n = n, .hi = hi, .lo = lo, .w = w }, err) : MT_OK;
+    return n ? lane->ops->join_halves(s, &(mt_join_halves){ .n = n, .hi = hi, .lo = lo, .w = w }, err) : MT_OK;
 }
 
 /* Exact numbers of unit u, whose hi lies at `hi`, from both halves.  Where nothing is updated they have a home of their own. */
-static mt_rc queue_exact(mt_engine *e, int u, ring_slot *r, const uint16_t *hi, bool on_host, mt_err *err)
+static mt_rc queue_exact(mt_lane *lane, int u, ring_slot *r, const uint16_t *hi, bool on_host, mt_err *err)
 {
-    const unit_state *s = &e->units[u];
-    const mt_layout *l = mt__layout(e, u);
-    if (s->exact_home) {
-        const uint16_t *from = on_host ? r->exact_hi : s->exact_home;
-        if (on_host) MT_TRY(mt_copy(e->copy_in, r->exact_hi, s->exact_home, (size_t)l->n_exact * 4, MT_COPY_IN, err));
-        return join(e, e->copy_in, l->n_exact, from, (const int16_t *)(from + l->n_exact), r->exact, err);
+    const mt_home *s = mt_state_home(lane->state, u);
+    const mt_layout *l = mt__layout(lane, u);
+    if (s->exact) {
+        const uint16_t *from = on_host ? r->exact_hi : s->exact;
+        if (on_host) MT_TRY(mt_copy(lane->copy_in, r->exact_hi, s->exact, (size_t)l->n_exact * 4, MT_COPY_IN, err));
+        return join(lane, lane->copy_in, l->n_exact, from, (const int16_t *)(from + l->n_exact), r->exact, err);
     }
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS; x++) {
         const int16_t *lo = on_host ? r->exact_lo + x->at : s->lo + x->first;
         if (on_host && x->n)
-            MT_TRY(mt_copy(e->copy_in, r->exact_lo + x->at, s->lo + x->first, (size_t)x->n * 2, MT_COPY_IN, err));
-        MT_TRY(join(e, e->copy_in, x->n, hi + x->first, lo, r->exact + x->at, err));
+            MT_TRY(mt_copy(lane->copy_in, r->exact_lo + x->at, s->lo + x->first, (size_t)x->n * 2, MT_COPY_IN, err));
+        MT_TRY(join(lane, lane->copy_in, x->n, hi + x->first, lo, r->exact + x->at, err));
     }
     return MT_OK;
 }
 
-mt_rc mt__ring_rejoin(mt_engine *e, int u, const int16_t *lo, mt_err *err)
+mt_rc mt__ring_rejoin(mt_lane *lane, int u, const int16_t *lo, mt_err *err)
 {
-    const mt_layout *l = mt__layout(e, u);
-    const ring_slot *r = &e->ring[mt_sequence_resident_slot(e->sequence, u)];
+    const mt_layout *l = mt__layout(lane, u);
+    const ring_slot *r = &lane->ring[mt_sequence_resident_slot(lane->sequence, u)];
     if (!r->exact) return MT_OK;
     /* The frozen have not changed. */
     for (const mt_exact_run *x = l->exact; x < l->exact + MT_EXACT_RUNS && x->first < l->n_train; x++)
-        MT_TRY(join(e, e->compute, x->n, (const uint16_t *)r->p + x->first, lo + x->first, r->exact + x->at, err));
+        MT_TRY(join(lane, lane->compute, x->n, (const uint16_t *)r->p + x->first, lo + x->first, r->exact + x->at, err));
     return MT_OK;
 }
 
-mt_rc mt__ring_fetch(mt_engine *e, int u, int slot, mt_err *err)
+mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err)
 {
-    unit_state *s = &e->units[u];
-    ring_slot *r = &e->ring[slot];
-    size_t n = (size_t)mt__layout(e, u)->n_elems, n_low = (size_t)mt__layout(e, u)->n_low;
-    bool on_host = mt__place(e, u)->home == MT_HOST;
+    const mt_home *s = mt_state_home(lane->state, u);
+    ring_slot *r = &lane->ring[slot];
+    size_t n = (size_t)mt__layout(lane, u)->n_elems, n_low = (size_t)mt__layout(lane, u)->n_low;
+    bool on_host = mt__place(lane, u)->home == MT_HOST;
     const uint16_t *hi = s->hi;
     const int16_t *lo = s->lo;
-    if (!mt__is_f32(e)) {
+    if (!mt__is_f32(lane)) {
         if (s->mapped)
-            MT_TRY(copy_mapped(e, u, r, err));
+            MT_TRY(copy_mapped(lane, u, r, err));
         else if (on_host)
-            MT_TRY(mt_copy(e->copy_in, r->p, hi, n * 2, MT_COPY_IN, err));
-        if (r->exact) MT_TRY(queue_exact(e, u, r, r->p, on_host, err));
+            MT_TRY(mt_copy(lane->copy_in, r->p, hi, n * 2, MT_COPY_IN, err));
+        if (r->exact) MT_TRY(queue_exact(lane, u, r, r->p, on_host, err));
     } else {
         if (on_host) {
-            MT_TRY(mt_copy(e->copy_in, r->halves_hi, hi, n * 2, MT_COPY_IN, err));
-            if (n_low) MT_TRY(mt_copy(e->copy_in, r->halves_lo, lo, n_low * 2, MT_COPY_IN, err));
+            MT_TRY(mt_copy(lane->copy_in, r->halves_hi, hi, n * 2, MT_COPY_IN, err));
+            if (n_low) MT_TRY(mt_copy(lane->copy_in, r->halves_lo, lo, n_low * 2, MT_COPY_IN, err));
             hi = r->halves_hi;
             lo = r->halves_lo;
         }
-        MT_TRY(join(e, e->copy_in, (int64_t)n_low, hi, lo, r->p, err));
-        MT_TRY(join(e, e->copy_in, (int64_t)(n - n_low), hi + n_low, NULL, (float *)r->p + n_low, err));
+        MT_TRY(join(lane, lane->copy_in, (int64_t)n_low, hi, lo, r->p, err));
+        MT_TRY(join(lane, lane->copy_in, (int64_t)(n - n_low), hi + n_low, NULL, (float *)r->p + n_low, err));
     }
     return MT_OK;
 }
 
-mt_weights mt__ring_weights(const mt_engine *e, int u)
+mt_weights mt__ring_weights(const mt_lane *lane, int u)
 {
-    const ring_slot *r = &e->ring[mt_sequence_weights(e->sequence, u)];
+    const ring_slot *r = &lane->ring[mt_sequence_weights(lane->sequence, u)];
     return (mt_weights){ .w = r->p, .exact = r->exact };
 }
 
@@ -98,30 +98,28 @@ static void open_slot(ring_slot *r, void *w, void *halves, void *exact, const mt
 }
 
 /* Its streamed units share the slots that the plan has for the group. */
-static void open_group(mt_engine *e, int group)
+static void open_group(mt_lane *lane, int group)
 {
     void *w;
-    int first = mt_sequence_group(e->sequence, group).ring;
-    for (int s = 0; (w = mt__buffer(e, MT_BUF_RING, group, s)); s++)
-        open_slot(&e->ring[first + s], w, mt__buffer(e, MT_BUF_HALVES, group, s), mt__buffer(e, MT_BUF_EXACT, group, s),
-                  &e->model->layouts[group]);
+    int first = mt_sequence_group(lane->sequence, group).ring;
+    for (int s = 0; (w = mt__lane_buffer(lane, MT_BUF_RING, group, s)); s++)
+        open_slot(&lane->ring[first + s], w, mt__lane_buffer(lane, MT_BUF_HALVES, group, s),
+                  mt__lane_buffer(lane, MT_BUF_EXACT, group, s), &lane->model->layouts[group]);
 }
 
-static void open_resident(mt_engine *e, int u)
+static void open_resident(mt_lane *lane, int u)
 {
-    void *own = mt__buffer(e, MT_BUF_RESIDENT, u, -1);
-    open_slot(&e->ring[mt_sequence_resident_slot(e->sequence, u)], own ? own : e->units[u].hi,
-              mt__buffer(e, MT_BUF_HALVES, -1, u), mt__buffer(e, MT_BUF_EXACT, u, -1), mt__layout(e, u));
+    void *own = mt__lane_buffer(lane, MT_BUF_RESIDENT, u, -1);
+    open_slot(&lane->ring[mt_sequence_resident_slot(lane->sequence, u)], own ? own : mt_state_home(lane->state, u)->hi,
+              mt__lane_buffer(lane, MT_BUF_HALVES, -1, u), mt__lane_buffer(lane, MT_BUF_EXACT, u, -1), mt__layout(lane, u));
 }
 
-mt_rc mt__ring_create(mt_engine *e, mt_err *err)
+mt_rc mt__ring_create(mt_lane *lane, mt_err *err)
 {
-    e->ring = mt_calloc((size_t)mt_sequence_count(e->sequence).ring, sizeof *e->ring);
-    if (!e->ring) return mt_no_memory(err, "the ring");
-    for (int g = 0; g < e->model->n_groups; g++) open_group(e, g);
-    for (int u = 0; u < e->model->n_units; u++)
-        if (mt__place(e, u)->resident) open_resident(e, u);
+    lane->ring = mt_calloc((size_t)mt_sequence_count(lane->sequence).ring, sizeof *lane->ring);
+    if (!lane->ring) return mt_no_memory(err, "the ring");
+    for (int g = 0; g < lane->model->n_groups; g++) open_group(lane, g);
+    for (int u = 0; u < lane->model->n_units; u++)
+        if (mt__place(lane, u)->resident) open_resident(lane, u);
     return MT_OK;
 }
-
-void mt__ring_free(mt_engine *e) { mt_free(e->ring); }

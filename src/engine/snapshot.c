@@ -2,6 +2,7 @@
 #include "engine/snapshot.h"
 
 #include "base/fault.h"
+#include "base/mem.h"
 #include "base/pool.h"
 
 #include <pthread.h>
@@ -11,7 +12,7 @@
 enum { PIECE = 1 << 20 }; /* numbers a thread copies at a time */
 
 struct mt_snapshot {
-    mt_engine *engine;
+    mt_state *state;
     const mt_model *model;
     size_t each[MT_STATE_KINDS]; /* bytes of a number; 0: not asked for */
     char **copies;               /* of a unit: hi, lo, m, v one after the other; NULL: not here */
@@ -56,7 +57,7 @@ static void copy_piece(void *arg, int64_t i)
     for (int64_t n; i >= (n = pieces_of(s, c->unit, kind)); kind++) i -= n;
     int64_t first = i * PIECE, n = mt_min_i64(PIECE, count_of(s, c->unit, kind) - first);
     char *to = c->to + begin_of(s, c->unit, kind) + (size_t)first * s->each[kind];
-    if (!mt_engine_read_held(s->engine, c->unit, (mt_state_kind)kind, first, n, to, &err)) return;
+    if (!mt_state_read_locked(s->state, c->unit, (mt_state_kind)kind, first, n, to, &err)) return;
     pthread_mutex_lock(&c->lock);
     if (!c->err.rc) c->err = err;
     pthread_mutex_unlock(&c->lock);
@@ -106,7 +107,7 @@ static mt_rc take_units(mt_snapshot *s, const mt_snapshot_options *o, mt_pool *p
         if (!p) return MT_OK;
         s->copies[u] = p;
         MT_TRY(copy_unit(s, u, p, pool, err));
-        mt_engine_let_go(s->engine, u);
+        mt_state_unlock(s->state, u);
         room -= bytes;
         s->bytes += bytes;
     }
@@ -115,7 +116,7 @@ static mt_rc take_units(mt_snapshot *s, const mt_snapshot_options *o, mt_pool *p
 
 /* -- outside --------------------------------------------------------------------------------------- */
 
-static mt_snapshot state_of(const mt_model *model, const mt_snapshot_options *o)
+static mt_snapshot extent_of(const mt_model *model, const mt_snapshot_options *o)
 {
     size_t moments = o->only_weights ? 0 : mt_dtype_bytes(o->moments);
     return (mt_snapshot){ .model = model, .each = { 2, 2, moments, moments } };
@@ -123,23 +124,23 @@ static mt_snapshot state_of(const mt_model *model, const mt_snapshot_options *o)
 
 size_t mt_snapshot_would_take(const mt_model *model, const mt_snapshot_options *o)
 {
-    const mt_snapshot s = state_of(model, o);
+    const mt_snapshot s = extent_of(model, o);
     size_t sum = 0;
     for (int i = 0, u; (u = next_that_fits(&s, o, o->room - sum, &i)) >= 0;) sum += bytes_of(&s, u);
     return sum;
 }
 
-mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *model, const mt_snapshot_options *o, mt_err *err)
+mt_rc mt_snapshot_take(mt_snapshot **out, mt_state *state, const mt_model *model, const mt_snapshot_options *o, mt_err *err)
 {
     mt_pool *pool = NULL;
     *out = NULL;
     mt_snapshot *s = mt_calloc(1, sizeof *s);
     if (!s) return mt_no_memory(err, "copying the state aside");
-    *s = state_of(model, o);
-    s->engine = engine;
+    *s = extent_of(model, o);
+    s->state = state;
     s->copies = mt_calloc((size_t)model->n_units, sizeof *s->copies);
     mt_rc rc = s->copies ? MT_OK : mt_no_memory(err, "copying the state aside");
-    if (!rc) rc = mt_engine_await_held(engine, err); /* before anything that takes long */
+    if (!rc) rc = mt_state_await_locked(state, err); /* before anything that takes long */
     if (!rc && o->room && !mt_pool_create(&pool, o->n_threads, &(mt_err){ 0 })) rc = take_units(s, o, pool, err);
     mt_pool_free(pool);
     if (rc)
@@ -152,7 +153,7 @@ mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *mod
 mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
     const char *copy = s->copies[unit];
-    if (!copy) return mt_engine_read_held(s->engine, unit, kind, first, n, dst, err);
+    if (!copy) return mt_state_read_locked(s->state, unit, kind, first, n, dst, err);
     int64_t stored = count_of(s, unit, kind), size = kind == MT_STATE_LO ? s->model->units[unit].layout->n_elems : stored;
     if (first < 0 || n < 0 || first > size - n)
         return mt_fail(err, MT_ERANGE, "unit %d: elements %lld to %lld of its copy's %lld", unit, (long long)first,
@@ -167,7 +168,7 @@ void mt_snapshot_drop(mt_snapshot *s, int unit)
 {
     if (s->copies[unit]) munmap(s->copies[unit], bytes_of(s, unit));
     s->copies[unit] = NULL;
-    mt_engine_let_go(s->engine, unit);
+    mt_state_unlock(s->state, unit);
 }
 
 size_t mt_snapshot_bytes(const mt_snapshot *s) { return s->bytes; }

@@ -1,18 +1,17 @@
-/* snapshot.h - held state copied aside, so that the run goes on while it is written.
+/* snapshot.h - locked state copied aside, so that the run continues while it is written.
  *
- * Between hold and let-go the next updates wait (engine/hold.c), and a disk is slow.  Copying in memory takes a fraction of that,
- * mostly less than the step that computes meanwhile; so the saver copies what there is room for, the units that are updated first
- * before the others, and lets each go at once.  Then it writes: copied units from here, the rest, still held, from the engine.
- * Each unit's copy goes back to the system as soon as it is written.
+ * Between lock and unlock the next updates wait (engine/locks.c), and a disk is slow.  Copying in memory takes a fraction of
+ * that, mostly less than the step that computes meanwhile; so the saver copies what there is room for, the units that are updated
+ * first before the others, and unlocks each at once.  Then it writes: copied units from here, the rest, still locked, from their
+ * homes. Each unit's copy goes back to the system as soon as it is written.
  *
- *     take      (saver's thread, after hold)   copies and lets go
+ *     take      (saver's thread, after mt_engine_lock)   copies and unlocks
  *     read      a unit's state, from wherever it is
- *     drop      the unit is written: its copy is released, and it is let go if it was not
- *  */
+ *     drop      the unit is written: its copy is released, and it is unlocked if it was not */
 #ifndef MT_ENGINE_SNAPSHOT_H
 #define MT_ENGINE_SNAPSHOT_H
 
-#include "engine/engine.h"
+#include "engine/state.h"
 
 typedef struct mt_snapshot mt_snapshot;
 
@@ -21,11 +20,11 @@ typedef struct mt_snapshot_options {
     int n_threads;     /* that copy */
     bool backwards;    /* the last units are updated first */
     bool only_weights; /* nobody will read m and v */
-    mt_dtype moments;  /* as read_held gives them */
+    mt_dtype moments;  /* as the state gives them */
 } mt_snapshot_options;
 
-/* engine and model are borrowed until free.  Memory for copies or threads that cannot be had are no failure: less is copied. */
-mt_rc mt_snapshot_take(mt_snapshot **out, mt_engine *engine, const mt_model *model, const mt_snapshot_options *o, mt_err *err);
+/* state and model are borrowed until free.  Memory for copies or threads that cannot be had are no failure: less is copied. */
+mt_rc mt_snapshot_take(mt_snapshot **out, mt_state *state, const mt_model *model, const mt_snapshot_options *o, mt_err *err);
 mt_rc mt_snapshot_read(const mt_snapshot *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 void mt_snapshot_drop(mt_snapshot *s, int unit);
 /* Bytes that will be copied of a model's state: of whole units, so less than the room there is. */

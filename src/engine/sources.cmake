@@ -1,1 +1,2 @@
-set(sources engine.c generate.c grads.c hold.c homes.c input.c keeps.c load.c memory.c port.c ring.c sample.c snapshot.c state.c step.c updater.c updates.c)
+set(sources engine.c generate.c grads.c homes.c input.c keeps.c lane.c load.c locks.c memory.c port.c ring.c sample.c snapshot.c state.c state_io.c step.c
+    updater.c updates.c visit.c)

@@ -1,9 +1,12 @@
 /* updater.c - the thread that updates on the host.
  *
- * Jobs are done in the order they come (U1).  A job waits for its unit's gradient to land, then for the saver to let the unit go,
+ * Jobs are done in the order they come (U1).  A job waits for its unit's gradient to land, then for the saver to unlock the unit,
  * and is split over the cores; then the unit's gate is raised, which whoever fetches the unit next waits for. */
+#include "base/clock.h"
 #include "base/fault.h"
-#include "engine/internal.h"
+#include "base/rng.h"
+#include "device/trace.h"
+#include "engine/state_internal.h"
 
 #include <math.h>
 
@@ -23,25 +26,26 @@ static void update_piece(void *arg, int64_t piece)
     if (bad) __atomic_add_fetch(&h->n_bad, bad, __ATOMIC_RELAXED);
 }
 
-static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
+static mt_rc run_job(mt_state *s, const update_job *job, mt_err *err)
 {
     char name[MT_NAME_BYTES];
-    const unit_state *s = &e->units[job->unit];
+    const state_unit *u = &s->units[job->at.unit];
     host_update h = { .op = job->op };
-    h.op.hi = s->hi, h.op.lo = s->lo, h.op.m = s->m, h.op.v = s->v;
-    mt_unit_name(e->model, job->unit, name);
-    MT_TRY(mt_sync(job->landed, err));
+    h.op.g = job->at.g;
+    h.op.hi = u->home.hi, h.op.lo = u->home.lo, h.op.m = u->home.m, h.op.v = u->home.v;
+    mt_unit_name(s->model, job->at.unit, name);
+    if (job->at.landed) MT_TRY(mt_sync(job->at.landed, err));
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater failed (injected fault)");
-    if (job->check_norm && !isfinite(e->landed_norms[job->unit]))
+    if (job->at.norm && !isfinite(*job->at.norm))
         return mt_fail(
             err, MT_ENUMERIC,
             "the gradient of the %s is not finite; nothing of it was applied.  Resume from the last checkpoint with a lower "
             "learning rate, or set max_grad_norm, which skips such steps",
             name);
-    MT_TRY(mt_watch_reach(&e->watch, &e->units[job->unit].let_go, job->holds, err)); /* H1 */
+    MT_TRY(mt_watch_reach(s->watch, &u->unlocked, job->locks, err)); /* H1 */
     int64_t start = mt_now_ns();
-    mt_pool_for(e->updater.pool, (h.op.n + PIECE - 1) / PIECE, update_piece, &h);
-    if (e->trace) mt_trace_host(e->trace, "updater", name, start, mt_now_ns());
+    mt_pool_for(s->updater.pool, (h.op.n + PIECE - 1) / PIECE, update_piece, &h);
+    if (s->trace) mt_trace_host(s->trace, "updater", name, start, mt_now_ns());
     if (!h.n_bad) return MT_OK;
     return mt_fail(err, MT_ENUMERIC,
                    "%zu weights of the %s left the finite range in this update.  Resume from the last checkpoint with a lower "
@@ -52,10 +56,10 @@ static mt_rc run_job(mt_engine *e, const update_job *job, mt_err *err)
 /* -- the thread ------------------------------------------------------------------------------------ */
 
 /* The next job, or false when the engine is closing or has failed. */
-static bool next_job(mt_engine *e, update_job *job)
+static bool next_job(mt_state *s, update_job *job)
 {
-    updater *up = &e->updater;
-    mt_watch *w = &e->watch;
+    updater *up = &s->updater;
+    mt_watch *w = s->watch;
     pthread_mutex_lock(&w->lock);
     while (up->done == up->pushed && !w->closing && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
     bool yes = up->done < up->pushed && !w->failed;
@@ -66,78 +70,120 @@ static bool next_job(mt_engine *e, update_job *job)
 
 static void *updater_main(void *arg)
 {
-    mt_engine *e = arg;
+    mt_state *s = arg;
     update_job job;
     mt_err err = { 0 };
-    if (e->updater.pins) mt_pool_pin(e->updater.pool);
-    while (next_job(e, &job)) {
-        if (run_job(e, &job, &err)) {
-            mt_watch_fail(&e->watch, &err);
+    if (s->updater.pins) mt_pool_pin(s->updater.pool);
+    while (next_job(s, &job)) {
+        if (run_job(s, &job, &err)) {
+            mt_watch_fail(s->watch, &err);
             break;
         }
-        mt_watch_raise(&e->watch, &e->units[job.unit].updated, job.version);
-        mt_watch_raise(&e->watch, &e->updater.done, e->updater.done + 1);
+        mt_watch_raise(s->watch, &s->units[job.at.unit].updated, job.at.version);
+        mt_watch_raise(s->watch, &s->updater.done, s->updater.done + 1);
     }
     return NULL;
 }
 
-/* -- the engine's side ----------------------------------------------------------------------------- */
+/* -- the lanes' side ------------------------------------------------------------------------------- */
 
-mt_rc mt__updater_push(mt_engine *e, int u, void *g, int64_t version, mt_err *err)
+void mt_state_begin_update(mt_state *s, const mt_hyper *h, double grad_scale)
 {
-    updater *up = &e->updater;
-    MT_TRY(mt_watch_reach(&e->watch, &up->done, up->pushed - up->cap + 1, err));
+    mt_adamw_step step = { .lr = h->lr,
+                           .beta1 = h->beta1,
+                           .beta2 = h->beta2,
+                           .eps = h->eps,
+                           .weight_decay = h->weight_decay,
+                           .grad_scale = grad_scale,
+                           .t = s->t + 1 };
+    s->step = (update_step){ .seed = h->seed, .t = step.t, .coef = mt_adamw_coef_of(&step) };
+    step.weight_decay = 0;
+    s->step.coef_no_decay = mt_adamw_coef_of(&step);
+}
+
+mt_adamw mt_state_update_of(const mt_state *s, int unit)
+{
+    enum { STREAM = 0x6d6f6d << 8 }; /* "mom": no other use of the seed */
+    const mt_layout *l = mt__state_layout(s, unit);
+    return (mt_adamw){ .t = s->plan->arithmetic.grad,
+                       .moments = s->plan->arithmetic.moments,
+                       .n = l->n_train,
+                       .n_decay = l->n_decay,
+                       .key = mt_rng_u64(s->step.seed, STREAM + (uint64_t)unit, (uint64_t)s->step.t),
+                       .coef = s->step.coef,
+                       .coef_no_decay = s->step.coef_no_decay };
+}
+
+mt_rc mt_state_push(mt_state *s, const mt_host_update *u, mt_err *err)
+{
+    updater *up = &s->updater;
+    mt_watch *w = s->watch;
     if (mt_fault(MT_FAULT_QUEUE)) return mt_fail(err, MT_EDEVICE, "the updater refused work (injected fault)");
-    pthread_mutex_lock(&e->watch.lock);
-    mt_adamw op = mt__update_of(e, u);
-    op.g = g;
-    up->jobs[up->pushed % up->cap] = (update_job){
-        .unit = u, .landed = up->after, .op = op, .check_norm = e->updating, .version = version, .holds = e->n_holds
-    };
-    pthread_mutex_unlock(&e->watch.lock);
-    mt_watch_raise(&e->watch, &up->pushed, up->pushed + 1);
-    return MT_OK;
+    pthread_mutex_lock(&w->lock);
+    while (up->pushed - up->done >= up->cap && !w->failed) pthread_cond_wait(&w->changed, &w->lock);
+    if (!w->failed) {
+        up->jobs[up->pushed++ % up->cap] = (update_job){ .at = *u, .op = mt_state_update_of(s, u->unit), .locks = s->n_locks };
+        s->units[u->unit].pushed = u->version;
+    }
+    pthread_cond_broadcast(&w->changed);
+    pthread_mutex_unlock(&w->lock);
+    return mt_watch_check(w, err);
+}
+
+bool mt_state_is_updated(mt_state *s, int unit, int64_t version)
+{
+    return mt_watch_reached(s->watch, &s->units[unit].updated, version);
+}
+
+mt_rc mt_state_await_update(mt_state *s, int unit, int64_t version, mt_err *err)
+{
+    return mt_watch_reach(s->watch, &s->units[unit].updated, version, err);
+}
+
+mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err)
+{
+    return mt_watch_reach(s->watch, &s->updater.done, n < 0 ? s->updater.pushed : n, err);
 }
 
 /* -- life ------------------------------------------------------------------------------------------ */
 
 /* Is the device this processor?  Then streams and products want the cores, too, and the system had better place everyone. */
-static bool computes_on_cores(const mt_engine *e) { return e->dev->api->kind == MT_DEVICE_CPU; }
+static bool computes_on_cores(const mt_state *s) { return s->dev->api->kind == MT_DEVICE_CPU; }
 
 /* One core is left to the engine's thread: what it queues late, the device begins late. */
-static int usual_workers(const mt_engine *e)
+static int usual_workers(const mt_state *s)
 {
     int cores = mt_cpu_count();
-    return computes_on_cores(e) || cores < 4 ? cores : cores - 1;
+    return computes_on_cores(s) || cores < 4 ? cores : cores - 1;
 }
 
-mt_rc mt__updater_create(mt_engine *e, int n_workers, mt_err *err)
+mt_rc mt__updater_create(mt_state *s, int n_workers, mt_err *err)
 {
-    updater *up = &e->updater;
-    up->cap = e->model->n_units;
+    updater *up = &s->updater;
+    up->cap = s->model->n_units;
     up->jobs = mt_calloc((size_t)up->cap, sizeof *up->jobs);
     if (!up->jobs) return mt_no_memory(err, "the update queue");
-    up->pins = n_workers == 0 && !computes_on_cores(e); /* whoever says how many may have another run beside this one */
-    MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(e), err));
-    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, e))
+    up->pins = n_workers == 0 && !computes_on_cores(s); /* whoever says how many may have another run beside this one */
+    MT_TRY(mt_pool_create(&up->pool, n_workers > 0 ? n_workers : usual_workers(s), err));
+    if (mt_fault(MT_FAULT_THREAD) || pthread_create(&up->thread, NULL, updater_main, s))
         return mt_fail(err, MT_ENOMEM, "the system refused a thread for the updater; see ulimit -u");
     up->started = true;
     return MT_OK;
 }
 
-void mt__updater_stop(mt_engine *e)
+void mt__updater_stop(mt_state *s)
 {
-    if (!e->updater.started) return;
-    pthread_mutex_lock(&e->watch.lock);
-    e->watch.closing = true;
-    pthread_cond_broadcast(&e->watch.changed);
-    pthread_mutex_unlock(&e->watch.lock);
-    pthread_join(e->updater.thread, NULL);
-    e->updater.started = false;
+    if (!s->updater.started) return;
+    pthread_mutex_lock(&s->watch->lock);
+    s->watch->closing = true;
+    pthread_cond_broadcast(&s->watch->changed);
+    pthread_mutex_unlock(&s->watch->lock);
+    pthread_join(s->updater.thread, NULL);
+    s->updater.started = false;
 }
 
-void mt__updater_free(mt_engine *e)
+void mt__updater_free(mt_state *s)
 {
-    mt_pool_free(e->updater.pool);
-    mt_free(e->updater.jobs);
+    mt_pool_free(s->updater.pool);
+    mt_free(s->updater.jobs);
 }

@@ -102,7 +102,7 @@ static void count(mt_trainer *t, const mt_step_result *r, double seconds, double
     progress *p = &t->at;
     window *w = &t->window;
     p->step++;
-    p->updates = mt_engine_updates(t->engine);
+    p->updates = mt_state_updates(mt_engine_state(t->engine));
     p->n_tokens += r->n_tokens;
     p->n_trained += r->n_trained;
     p->n_skipped += r->skipped || r->empty;

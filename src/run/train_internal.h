@@ -44,7 +44,7 @@ typedef struct saver {
     pthread_t thread;
     bool running;         /* not joined yet */
     atomic_bool finished; /* joining will not wait */
-    mt_engine *engine;
+    mt_state *trained; /* the engine's */
     mt_snapshot *snapshot;
     size_t planned_room; /* for it, by the plan */
     mt_snapshot_options how; /* with the room there is now */

@@ -57,7 +57,7 @@ mt_rc mt__train_load(mt_trainer *t, mt_err *err)
     MT_TRY(mt_engine_create(&t->engine, t->dev, t->plan, &(mt_engine_options){ .n_workers = (int)t->s->memory.optimizer_threads }, err));
     t->io = (mt_state_io){ .user = t->engine, .moments = t->io.moments, .read = read_state, .write = write_state,
                             .n_writers = (int)mt_min_i64(mt_cpu_count(), MOST_WRITERS) };
-    mt_engine_set_updates(t->engine, t->at.updates);
+    mt_state_set_updates(mt_engine_state(t->engine), t->at.updates);
     if (!t->hooks.loading) return load(t, err);
     mt_engine_watch_writes(t->engine, count, &c);
     mt_rc rc = load(t, err);

@@ -44,14 +44,9 @@ mt_snapshot_options mt__train_aside(const mt_trainer *t, size_t room)
 /* The state, copied as far as there is room, so that the run need not wait for the disk. */
 static mt_rc set_aside(saver *s, mt_err *err)
 {
-    MT_TRY(mt_snapshot_take(&s->snapshot, s->engine, s->model.model, &s->how, err));
+    MT_TRY(mt_snapshot_take(&s->snapshot, s->trained, s->model.model, &s->how, err));
     if (mt_snapshot_bytes(s->snapshot) > s->aside) s->aside = mt_snapshot_bytes(s->snapshot);
     return MT_OK;
-}
-
-static void let_all_go(mt_engine *e, const mt_model *m)
-{
-    for (int u = 0; u < m->n_units; u++) mt_engine_let_go(e, u);
 }
 
 static void *saver_main(void *arg)
@@ -61,7 +56,7 @@ static void *saver_main(void *arg)
     if (!rc) rc = mt_ckpt_write(&s->ckpt, &s->error);
     mt_snapshot_free(s->snapshot);
     s->snapshot = NULL;
-    let_all_go(s->engine, s->model.model); /* whatever happened, the run can go on */
+    mt_state_unlock_all(s->trained); /* whatever happened, the run can continue */
     /* C4: only now is an older one not needed any more.  That it stays costs room, not the run. */
     if (!rc && !mt_ckpt_prune(s->ckpt.output_dir, s->keep_last, &s->warning)) s->warning = (mt_err){ 0 };
     if (!rc) s->error = (mt_err){ 0 }; /* of something that was tried and not needed */
@@ -80,7 +75,7 @@ static mt_rc prepare(mt_trainer *t, bool goes_on, mt_err *err)
     if (!mt_str_ok(&s->settings)) return mt_no_memory(err, "the settings of the run");
     s->files[0] = (mt_ckpt_file){ "state.json", s->state.s, s->state.n };
     s->files[1] = (mt_ckpt_file){ "settings.yaml", s->settings.s, s->settings.n };
-    s->engine = t->engine;
+    s->trained = mt_engine_state(t->engine);
     s->model = t->export;
     s->model.quiet = true; /* the finished model says it, once */
     s->how = mt__train_aside(t, goes_on ? mt__train_spare_memory(t) : 0);
@@ -110,10 +105,10 @@ mt_rc mt__train_save(mt_trainer *t, bool goes_on, mt_err *err)
     saver *s = &t->saver;
     MT_TRY(mt__train_saved(t, true, err));
     mt_rc rc = prepare(t, goes_on, err);
-    if (!rc) rc = mt_engine_hold(t->engine, err);
+    if (!rc) rc = mt_engine_lock(t->engine, err);
     atomic_store(&s->finished, false);
     if (!rc && (mt_fault(MT_FAULT_THREAD) || pthread_create(&s->thread, NULL, saver_main, s))) {
-        let_all_go(t->engine, t->model);
+        mt_state_unlock_all(mt_engine_state(t->engine));
         rc = mt_fail(err, MT_ENOMEM, "the system refused a thread to write the checkpoint; see ulimit -u");
     }
     if (rc) return forget(s), rc;
@@ -142,18 +137,18 @@ mt_rc mt__train_saved(mt_trainer *t, bool wait, mt_err *err)
 
 /* -- the finished model ---------------------------------------------------------------------------- */
 
-static mt_rc read_held(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+static mt_rc read_locked(void *user, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
 {
-    return mt_engine_read_held(user, unit, kind, first, n, dst, err);
+    return mt_state_read_locked(user, unit, kind, first, n, dst, err);
 }
 
 /* By several threads: at the end nothing else is to be done. */
 static mt_rc export_to(mt_trainer *t, const char *dir, mt_err *err)
 {
-    const mt_state_io io = { .user = t->engine, .moments = t->io.moments, .read = read_held, .n_readers = save_threads() };
-    MT_TRY(mt_engine_hold(t->engine, err));
+    const mt_state_io io = { .user = mt_engine_state(t->engine), .moments = t->io.moments, .read = read_locked, .n_readers = save_threads() };
+    MT_TRY(mt_engine_lock(t->engine, err));
     mt_rc rc = mt_export_write(&t->export, &io, dir, err);
-    let_all_go(t->engine, t->model);
+    mt_state_unlock_all(mt_engine_state(t->engine));
     return rc;
 }
 

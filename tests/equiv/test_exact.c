@@ -8,6 +8,7 @@
 #include "ckpt/export.h"
 #include "device/device_cpu.h"
 #include "engine/internal.h"
+#include "engine/lane_internal.h"
 #include "plan/sequence_internal.h"
 
 #include <stdatomic.h>
@@ -108,7 +109,7 @@ static void write_random(const rig *r, masters *k)
 /* -- looking, while a step runs --------------------------------------------------------------------- */
 
 static struct {
-    mt_engine *engine;
+    const mt_lane *lane;
     const masters *masters;
     const mt_ops *ops;
     atomic_int n_looks, n_wrong;
@@ -131,7 +132,7 @@ static mt_rc look_task(mt_pool *pool, const void *args, mt_err *err)
 /* The exact numbers of the role whose bf16 weights lie at w. */
 static mt_rc queue_look(mt_stream *s, const void *w, mt_err *err)
 {
-    const mt_engine *e = watched.engine;
+    const mt_lane *e = watched.lane;
     for (int i = 0; i < e->sequence->n_ring; i++) {
         const ring_slot *r = &e->ring[i];
         const seq_ring_slot *holds = &e->sequence->ring[i];
@@ -158,13 +159,13 @@ static mt_rc watched_norm(mt_stream *s, const mt_rmsnorm *a, mt_err *err)
 
 static void watch(const rig *r, const masters *k, mt_ops *ops)
 {
-    *ops = *r->engine->ops;
+    *ops = *r->engine->lane->ops;
     ops->rmsnorm_fwd = watched_norm;
-    watched.engine = r->engine;
+    watched.lane = r->engine->lane;
     watched.masters = k;
-    watched.ops = r->engine->ops;
+    watched.ops = r->engine->lane->ops;
     watched.n_looks = watched.n_wrong = 0;
-    r->engine->ops = r->engine->run.ops = ops;
+    r->engine->lane->ops = r->engine->lane->run.ops = ops;
 }
 
 static void check_looks(int least)

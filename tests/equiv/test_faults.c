@@ -115,8 +115,8 @@ static void *save(void *arg)
     for (int u = 0; u < m->n_units; u++) {
         for (int kind = 0; kind < MT_STATE_KINDS && !s->rc; kind++)
             if (m->units[u].layout->n_train >= 64)
-                s->rc = mt_engine_read_held(s->r->engine, u, (mt_state_kind)kind, 0, 64, piece, &s->err);
-        mt_engine_let_go(s->r->engine, u); /* whatever happened */
+                s->rc = mt_state_read_locked(mt_engine_state(s->r->engine), u, (mt_state_kind)kind, 0, 64, piece, &s->err);
+        mt_state_unlock(mt_engine_state(s->r->engine), u); /* whatever happened */
     }
     return NULL;
 }
@@ -124,7 +124,7 @@ static void *save(void *arg)
 static mt_rc step_beside_a_saver(rig *r, mt_step_result *result, mt_err *err)
 {
     saver s = { .r = r };
-    MT_TRY(mt_engine_hold(r->engine, err));
+    MT_TRY(mt_engine_lock(r->engine, err));
     assert_int_equal(pthread_create(&s.thread, NULL, save, &s), 0);
     mt_rc rc = mt_engine_step(r->engine, &r->batch, &hyper, result, err);
     pthread_join(s.thread, NULL);
@@ -309,7 +309,7 @@ static void with_clipping_a_broken_step_is_skipped_whole(void **state)
     }
     assert_ok(mt_engine_checksum(r.engine, &after, &err));
     assert_true(before == after);
-    assert_int_equal(mt_engine_updates(r.engine), 1); /* Adam's t stays */
+    assert_int_equal(mt_state_updates(mt_engine_state(r.engine)), 1); /* Adam's t stays */
     rig_close(&r);
 }
 
@@ -375,7 +375,7 @@ static void a_step_without_a_trained_token_changes_nothing(void **state)
         assert_true(s.empty && !s.skipped && s.n_trained == 0 && isnan(s.loss));
         assert_ok(mt_engine_checksum(r.engine, &after, &err));
         assert_true(before == after);
-        assert_int_equal(mt_engine_updates(r.engine), 1);
+        assert_int_equal(mt_state_updates(mt_engine_state(r.engine)), 1);
         assert_ok(mt_engine_step(r.engine, &r.batch, &hyper, &s, &err));
         assert_false(s.empty);
         mt_batch_free(&masked);

@@ -84,15 +84,15 @@ static void compare_pools(const mt_engine *e, size_t most)
         if (record.got[i].place == MT_HOST) sum += record.got[i].bytes, pools++;
     for (size_t i = 0; i < p->n_buffers; i++) {
         if (p->buffers[i].place != MT_HOST) continue;
-        char *at = e->buffers[i];
+        char *at = e->memory.buffers[i];
         assert_true((uintptr_t)at % 64 == 0);
         if (p->buffers[i].bytes > largest) largest = p->buffers[i].bytes;
         ends[n++] = at;
         ends[n++] = at + p->buffers[i].bytes - 1;
     }
-    assert_true(sum == p->host_bytes && pools == e->n_pools);
+    assert_true(sum == p->host_bytes && pools == e->memory.n_pools);
     assert_true(pools <= 2 * (sum / (most < sum / 4 + 1 ? most : sum / 4 + 1)) + 2);
-    for (size_t i = 0; i < e->n_pools; i++) assert_true(e->pools[i].bytes <= (most > largest ? most : largest));
+    for (size_t i = 0; i < e->memory.n_pools; i++) assert_true(e->memory.pools[i].bytes <= (most > largest ? most : largest));
     char **sorted = mt_calloc(n, sizeof *sorted);
     memcpy(sorted, ends, n * sizeof *sorted);
     qsort(sorted, n, sizeof *sorted, by_place);

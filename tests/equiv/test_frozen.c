@@ -140,7 +140,7 @@ static void a_checkpoint_of_either_resumes_as_the_other(void **state)
         start(&to, i % 2, 2);
         io = io_of(&to);
         for (int u = 0; u < to.model->n_units; u++) assert_ok(mt__ckpt_load_unit(dir, to.model, u, &io, &err));
-        mt_engine_set_updates(to.engine, mt_engine_updates(from.engine));
+        mt_state_set_updates(mt_engine_state(to.engine), mt_state_updates(mt_engine_state(from.engine)));
         assert_true(train(&from, 2) == train(&to, 2));
         rig_close(&from);
         rig_close(&to);

@@ -5,10 +5,12 @@
 
 #include "base/fault.h"
 #include "engine/internal.h"
+#include "engine/lane_internal.h"
 #include "engine/snapshot.h"
 #include "plan/sequence_internal.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -61,7 +63,7 @@ static void *save(void *arg)
     const mt_snapshot_options o = { .room = s->room, .n_threads = 1 + roll(&s->d, 3), .backwards = s->backwards,
                                     .moments = MT_DTYPE_F32 };
     doze(&s->d);
-    s->rc = mt_snapshot_take(&copies, s->r->engine, s->r->model, &o, &s->err);
+    s->rc = mt_snapshot_take(&copies, mt_engine_state(s->r->engine), s->r->model, &o, &s->err);
     if (!s->rc && mt_snapshot_bytes(copies) != mt_snapshot_would_take(s->r->model, &o))
         s->rc = mt_fail(&s->err, MT_EINTERNAL, "copied otherwise than planned");
     for (int i = 0; i < n; i++) {
@@ -117,7 +119,7 @@ static void watched(rig *r, uint64_t sums[STEPS], dice *d, bool backwards)
         if (i == STEPS) break;
         const size_t rooms[] = { 0, 12 * (size_t)r->model->n_params / 2, SIZE_MAX }; /* for none, some, all */
         s = (saver){ .r = r, .d = { d->seed + 1000 + (uint64_t)i, 0 }, .backwards = backwards, .room = rooms[roll(d, 3)] };
-        assert_ok(mt_engine_hold(r->engine, &err));
+        assert_ok(mt_engine_lock(r->engine, &err));
         assert_int_equal(pthread_create(&s.thread, NULL, save, &s), 0);
     }
 }
@@ -222,7 +224,7 @@ static void *let_go_late(void *arg)
 {
     late_saver *s = arg;
     for (int i = 0; i < 2000 && !s->now; i++) nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
-    mt_engine_let_go(s->engine, s->unit);
+    mt_state_unlock(mt_engine_state(s->engine), s->unit);
     return NULL;
 }
 
@@ -230,9 +232,9 @@ static void hold_only(rig *r, late_saver *s, int unit)
 {
     mt_err err = { 0 };
     *s = (late_saver){ .engine = r->engine, .unit = unit };
-    assert_ok(mt_engine_hold(r->engine, &err));
+    assert_ok(mt_engine_lock(r->engine, &err));
     for (int u = 0; u < r->model->n_units; u++)
-        if (u != unit) mt_engine_let_go(r->engine, u);
+        if (u != unit) mt_state_unlock(mt_engine_state(r->engine), u);
     assert_int_equal(pthread_create(&s->thread, NULL, let_go_late, s), 0);
 }
 
@@ -241,10 +243,10 @@ static void hold_only(rig *r, late_saver *s, int unit)
 static void prefetch_past(rig *r, const late_saver *s)
 {
     mt_err err = { 0 };
-    mt_sequence *q = r->engine->sequence;
+    mt_sequence *q = r->engine->lane->sequence;
     q->visit = 0;
     assert_ok(mt__seq_ring_prefetch(q, &err));
-    assert_true(mt__hold_is_on(r->engine, s->unit));
+    assert_true(mt_state_is_locked(mt_engine_state(r->engine), s->unit));
     for (int i = 0; i < q->n_ring; i++)
         if (q->ring[i].unit == s->unit) assert_true(q->ring[i].version < q->units[s->unit].version);
     bool before = false;
@@ -256,12 +258,12 @@ static void prefetch_past(rig *r, const late_saver *s)
 static void pace_past(rig *r, const late_saver *s)
 {
     mt_err err = { 0 };
-    mt_sequence *q = r->engine->sequence;
+    mt_sequence *q = r->engine->lane->sequence;
     q->sweep = 0, q->visit = q->n_visits - 1;
     assert_true(q->n_sweeps > 1 && q->n_late == r->model->n_units && q->late[s->unit] == s->unit);
     q->n_sweeps = 1; /* so all are due */
     assert_ok(mt__seq_updates_pace(q, &err));
-    assert_true(mt__hold_is_on(r->engine, s->unit));
+    assert_true(mt_state_is_locked(mt_engine_state(r->engine), s->unit));
     assert_int_equal(q->written_late, s->unit);
 }
 
@@ -330,12 +332,12 @@ static void fail_while_held(rig *r, bool dies)
     uint64_t sum;
     assert_ok(mt_engine_step(r->engine, &r->batch, &hyper, &result, &err));
     uint64_t expected = hash_all(r);
-    assert_ok(mt_engine_hold(r->engine, &err));
-    if (dies) assert_ok(mt_snapshot_take(&copies, r->engine, r->model, &none, &err));
+    assert_ok(mt_engine_lock(r->engine, &err));
+    if (dies) assert_ok(mt_snapshot_take(&copies, mt_engine_state(r->engine), r->model, &none, &err));
     mt_fault_arm(dies ? MT_FAULT_COPY : MT_FAULT_QUEUE, dies ? 3 : 100);
     assert_int_equal(mt_engine_step(r->engine, &r->batch, &hyper, &result, &err), MT_EDEVICE);
     assert_true(mt_fault_disarm());
-    if (!dies) assert_ok(mt_snapshot_take(&copies, r->engine, r->model, &none, &err));
+    if (!dies) assert_ok(mt_snapshot_take(&copies, mt_engine_state(r->engine), r->model, &none, &err));
     assert_ok(read_all_held(r, copies, &sum, &err));
     assert_true(sum == expected);
     assert_int_equal(mt_engine_step(r->engine, &r->batch, &hyper, &result, &err), MT_EDEVICE);
@@ -381,9 +383,9 @@ static void a_copy_that_fails_leaves_the_state_to_read(void **state)
             mt_snapshot *copies = NULL;
             const mt_snapshot_options o = { .room = SIZE_MAX, .n_threads = 3, .moments = MT_DTYPE_F32 };
             err = (mt_err){ 0 };
-            assert_ok(mt_engine_hold(r.engine, &err));
+            assert_ok(mt_engine_lock(r.engine, &err));
             mt_fault_arm(kinds[k], n);
-            mt_rc rc = mt_snapshot_take(&copies, r.engine, r.model, &o, &err);
+            mt_rc rc = mt_snapshot_take(&copies, mt_engine_state(r.engine), r.model, &o, &err);
             reached = mt_fault_disarm();
             uint64_t sum = 0, h = 0;
             for (int u = 0; !rc && u < r.model->n_units; u++) {
@@ -393,7 +395,7 @@ static void a_copy_that_fails_leaves_the_state_to_read(void **state)
             if (rc) assert_int_equal(rc, MT_ENOMEM);
             if (!rc && sum != expected) fail_msg("fault %zu after %d calls: what is read is not the state", k, n);
             mt_snapshot_free(copies);
-            for (int u = 0; u < r.model->n_units; u++) mt_engine_let_go(r.engine, u);
+            mt_state_unlock_all(mt_engine_state(r.engine));
         }
     rig_close(&r);
 }
@@ -409,11 +411,11 @@ static void a_second_hold_before_the_first_is_over_is_refused(void **state)
     mt_arithmetic a = rig_arithmetic(&r, MT_DTYPE_F32);
     assert_ok(mt_plan_choose(&plan, r.model, &job, &a, 0, &err));
     rig_start(&r, plan, 1);
-    assert_ok(mt_engine_hold(r.engine, &err));
-    assert_int_equal(mt_engine_hold(r.engine, &err), MT_EINVAL);
-    for (int u = 0; u < r.model->n_units; u++) mt_engine_let_go(r.engine, u);
-    assert_ok(mt_engine_hold(r.engine, &err));
-    for (int u = 0; u < r.model->n_units; u++) mt_engine_let_go(r.engine, u);
+    assert_ok(mt_engine_lock(r.engine, &err));
+    assert_int_equal(mt_engine_lock(r.engine, &err), MT_EINVAL);
+    mt_state_unlock_all(mt_engine_state(r.engine));
+    assert_ok(mt_engine_lock(r.engine, &err));
+    mt_state_unlock_all(mt_engine_state(r.engine));
     rig_close(&r);
 }
 

@@ -5,6 +5,7 @@
 
 #include "base/rng.h"
 #include "engine/internal.h"
+#include "engine/lane_internal.h"
 
 typedef enum kind { RESIDENT, STREAMED, OWN_SLOTS, SHARED_SLOTS, KINDS } kind;
 
@@ -65,7 +66,7 @@ static int64_t looks_of(int layers, kind k, uint64_t *sum)
         mt_step_result s;
         assert_ok(mt_engine_step(r.engine, &r.batch, &h, &s, &err));
     }
-    int64_t looks = mt_sequence_looks(r.engine->sequence);
+    int64_t looks = mt_sequence_looks(r.engine->lane->sequence);
     assert_ok(mt_engine_checksum(r.engine, sum, &err));
     rig_close(&r);
     return looks;

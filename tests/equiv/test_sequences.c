@@ -33,7 +33,6 @@ static void see_result(seen *s, const mt_step_result *r)
 }
 
 /* All of a unit's state, one kind after the other; as the engine has it now or, held, had it then. */
-typedef mt_rc (*reading)(mt_engine *e, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
 
 static int64_t count_of(const rig *r, int unit, mt_state_kind kind)
 {
@@ -45,11 +44,6 @@ static size_t bytes_of(const rig *r, int unit, mt_state_kind kind)
 {
     return (size_t)count_of(r, unit, kind) *
            (kind <= MT_STATE_LO ? 2 : mt_dtype_bytes(mt_moments_type(r->plan->arithmetic.moments)));
-}
-
-static mt_rc read_kind(const rig *r, int unit, mt_state_kind kind, reading read, char *dst, mt_err *err)
-{
-    return read(r->engine, unit, kind, 0, count_of(r, unit, kind), dst, err);
 }
 
 /* -- a saver beside the steps ---------------------------------------------------------------------- */
@@ -72,11 +66,12 @@ static void *save(void *arg)
             size_t bytes = bytes_of(s->r, u, kind);
             char *copy = mt_malloc(bytes + 1);
             if (roll(&s->d, 3) == 0) nanosleep(&(struct timespec){ 0, 1000L * roll(&s->d, 400) }, NULL);
-            s->rc = copy ? read_kind(s->r, u, kind, mt_engine_read_held, copy, &s->err) : mt_fail(&s->err, MT_ENOMEM, "a copy");
+            s->rc = copy ? mt_state_read_locked(mt_engine_state(s->r->engine), u, kind, 0, count_of(s->r, u, kind), copy, &s->err)
+                         : mt_fail(&s->err, MT_ENOMEM, "a copy");
             if (!s->rc) s->sum = mt_hash(copy, bytes, s->sum);
             mt_free(copy);
         }
-        mt_engine_let_go(s->r->engine, u);
+        mt_state_unlock(mt_engine_state(s->r->engine), u);
     }
     return NULL;
 }
@@ -187,7 +182,7 @@ static void begin_save(course *c)
     mt_err err = { 0 };
     join(&c->saver, &c->seen);
     c->saver = (saver){ .r = &c->r, .d = { c->places.seed + 5, 0 }, .running = true };
-    assert_ok(mt_engine_hold(c->r.engine, &err));
+    assert_ok(mt_engine_lock(c->r.engine, &err));
     assert_int_equal(pthread_create(&c->saver.thread, NULL, save, &c->saver), 0);
 }
 
@@ -232,9 +227,9 @@ static void move(course *c)
     char **copies = mt_calloc((size_t)n, sizeof *copies);
     for (int i = 0; i < n; i++) {
         copies[i] = mt_malloc(bytes_of(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS) + 1);
-        assert_ok(read_kind(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS, mt_engine_read, copies[i], &err));
+        assert_ok(mt_engine_read(c->r.engine, i / MT_STATE_KINDS, i % MT_STATE_KINDS, 0, count_of(&c->r, i / MT_STATE_KINDS, i % MT_STATE_KINDS), copies[i], &err));
     }
-    int64_t t = mt_engine_updates(c->r.engine);
+    int64_t t = mt_state_updates(mt_engine_state(c->r.engine));
     rig_stop(&c->r);
     start(c);
     for (int i = 0; i < n; i++) {
@@ -243,7 +238,7 @@ static void move(course *c)
         mt_free(copies[i]);
     }
     mt_free(copies);
-    mt_engine_set_updates(c->r.engine, t);
+    mt_state_set_updates(mt_engine_state(c->r.engine), t);
 }
 
 /* -- courses --------------------------------------------------------------------------------------- */

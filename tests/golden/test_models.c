@@ -344,7 +344,7 @@ static double ten_steps(const char *name, memory room, mt_hyper (*change)(mt_hyp
     read_steps(&s, name);
     mt_safetensors *after = golden_open(name, "adamw.safetensors");
     mt_hyper h = change ? change(s.hyper) : s.hyper;
-    mt_engine_set_updates(r.engine, updates_before);
+    mt_state_set_updates(mt_engine_state(r.engine), updates_before);
     for (int i = 0; i < 10; i++) {
         mt_step_result result;
         assert_ok(mt_engine_step(r.engine, &r.batch, &h, &result, &err));

@@ -1,0 +1,238 @@
+#include "engine/lane.h"
+
+#include "device/trace.h"
+#include "engine/lane_internal.h"
+
+#include <string.h>
+
+/* -- help for the parts ---------------------------------------------------------------------------- */
+
+mt_rc mt__lane_bounce(mt_lane *lane, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err)
+{
+    char *via = mt__lane_buffer(lane, MT_BUF_BOUNCE, -1, -1);
+    const bool in = dir == MT_COPY_IN;
+    for (size_t done = 0; done < bytes; done += MT_BOUNCE_BYTES) {
+        size_t n = bytes - done < MT_BOUNCE_BYTES ? bytes - done : MT_BOUNCE_BYTES;
+        if (in) memcpy(via, host + done, n);
+        MT_TRY(mt_copy(lane->compute, in ? device + done : via, in ? via : device + done, n, dir, err));
+        MT_TRY(mt_record(lane->compute, lane->settled[0], err));
+        MT_TRY(mt_sync(lane->settled[0], err));
+        if (!in) memcpy(host + done, via, n);
+    }
+    return MT_OK;
+}
+
+/* U8.  The host's updater finds its own. */
+static mt_rc check_finite(const mt_lane *lane, mt_err *err)
+{
+    if (!lane->total.host->n_bad) return MT_OK;
+    return mt_fail(err, MT_ENUMERIC,
+                   "%lld weights left the finite range in an update on the device.  Resume from the last checkpoint with a lower "
+                   "learning rate",
+                   (long long)lane->total.host->n_bad);
+}
+
+mt_rc mt__lane_await_sums(mt_lane *lane, mt_err *err)
+{
+    int64_t start = mt_now_ns();
+    MT_TRY(mt_sync(lane->total.ready, err));
+    if (lane->trace) mt_trace_host(lane->trace, "engine", "wait for the sums", start, mt_now_ns());
+    return check_finite(lane, err);
+}
+
+/* -- passes ---------------------------------------------------------------------------------------- */
+
+static int64_t count_sweeps(const mt_lane *lane)
+{
+    const lane_input *in = &lane->input;
+    int64_t n = 0;
+    for (int64_t first = 0; first < in->n_cuts; n++)
+        first = mt_cut_sweep(in->cuts, in->n_cuts, first, lane->plan->place.sweep_tokens);
+    return n;
+}
+
+static mt_rc begin_pass(mt_lane *lane, const mt_pass *pass, mt_err *err)
+{
+    int64_t n_trained = pass->batch->n_trained, start = mt_now_ns();
+    lane->pass = *pass;
+    lane->logits = pass->mode == MT_MODE_CONTINUE ? mt__lane_buffer(lane, MT_BUF_LOGITS_HOST, -1, -1) : pass->logits;
+    lane->dscale = n_trained ? (float)(1.0 / (double)n_trained) : 0.0f;
+    lane->waits = (mt_lane_waits){ 0 };
+    MT_TRY(mt__input_load(lane, err));
+    /* Not the norms: copies of the last step's may still be on their way out.  Each is overwritten by its unit.  Not n_bad
+     * either: the last step's updates may just have added to it, and nothing has read it since. */
+    MT_TRY(mt_fill(lane->compute, lane->total.loss, 0, sizeof *lane->total.loss, err));
+    if (lane->trace && pass->mode == MT_MODE_TRAIN) mt_trace_host(lane->trace, "engine", "load the input", start, mt_now_ns());
+    return MT_OK;
+}
+
+mt_rc mt_lane_run(mt_lane *lane, const mt_pass *pass, mt_err *err)
+{
+    MT_TRY(begin_pass(lane, pass, err));
+    MT_TRY(mt_sequence_run(lane->sequence, pass->mode, count_sweeps(lane), err));
+    if (pass->mode != MT_MODE_CONTINUE) return MT_OK;
+    MT_TRY(mt_record(lane->compute, lane->total.ready, err));
+    return mt_sync(lane->total.ready, err);
+}
+
+mt_lane_waits mt_lane_waited(const mt_lane *lane) { return lane->waits; }
+const float *mt_lane_logits(const mt_lane *lane) { return mt__lane_buffer(lane, MT_BUF_LOGITS_HOST, -1, -1); }
+
+/* -- between passes -------------------------------------------------------------------------------- */
+
+mt_rc mt_lane_write_back(mt_lane *lane, mt_err *err) { return mt_sequence_write_back(lane->sequence, err); }
+void mt_lane_forget(mt_lane *lane, int unit) { mt_sequence_forget(lane->sequence, unit); }
+
+mt_rc mt_lane_settle(mt_lane *lane, mt_err *err)
+{
+    mt_stream *const streams[LANE_STREAMS] = { lane->compute, lane->copy_in, lane->copy_out, lane->write_back };
+    int64_t *n_bad = lane->total.n_bad;
+    MT_TRY(mt_lane_write_back(lane, err));
+    MT_TRY(mt_copy_small(lane->compute, &lane->total.host->n_bad, n_bad, sizeof *n_bad, MT_COPY_OUT, err));
+    for (int i = 0; i < LANE_STREAMS; i++) MT_TRY(mt_record(streams[i], lane->settled[i], err));
+    for (int i = 0; i < LANE_STREAMS; i++) MT_TRY(mt_sync(lane->settled[i], err));
+    return check_finite(lane, err);
+}
+
+mt_rc mt_lane_read_grad(mt_lane *lane, int unit, float *dst, mt_err *err)
+{
+    const lane_unit *u = &lane->units[unit];
+    size_t n = (size_t)mt__layout(lane, unit)->n_train;
+    mt_dtype t = lane->plan->arithmetic.grad;
+    if (u->parked) return mt_to_f32(dst, u->parked, t, n), MT_OK;
+    if (!u->grad_dev) return mt_fail(err, MT_EINVAL, "unit %d keeps no gradient under this plan", unit);
+    void *copy = mt_malloc(n * mt_dtype_bytes(t));
+    if (!copy) return mt_no_memory(err, "a gradient");
+    mt_rc rc = mt__lane_bounce(lane, u->grad_dev, copy, n * mt_dtype_bytes(t), MT_COPY_OUT, err);
+    if (!rc) mt_to_f32(dst, copy, t, n);
+    mt_free(copy);
+    return rc;
+}
+
+void mt_lane_trace(mt_lane *lane, mt_trace *trace)
+{
+    lane->trace = trace;
+    lane->ops = lane->run.ops = trace ? &mt_ops_traced : mt_ops_of(lane->dev);
+    mt_trace_attach(trace, lane->compute, trace ? "compute" : NULL);
+    mt_trace_attach(trace, lane->copy_in, trace ? "copy-in" : NULL);
+    mt_trace_attach(trace, lane->copy_out, trace ? "copy-out" : NULL);
+    mt_trace_attach(trace, lane->write_back, trace ? "write-back" : NULL);
+}
+
+/* -- life ------------------------------------------------------------------------------------------ */
+
+static mt_rc open_streams(mt_lane *lane, mt_err *err)
+{
+    const mt_device_api *api = lane->dev->api;
+    MT_TRY(api->stream_create(lane->dev, &lane->compute, "compute", err));
+    MT_TRY(api->stream_create(lane->dev, &lane->copy_in, "copy-in", err));
+    MT_TRY(api->stream_create(lane->dev, &lane->copy_out, "copy-out", err));
+    MT_TRY(api->stream_create(lane->dev, &lane->write_back, "write-back", err));
+    for (int i = 0; i < LANE_STREAMS; i++) MT_TRY(mt_event_create(lane->dev, &lane->settled[i], "end", err));
+    return mt_event_create(lane->dev, &lane->total.ready, "sums", err);
+}
+
+static mt_rc open_sums(mt_lane *lane, mt_err *err)
+{
+    lane_sums *t = &lane->total;
+    size_t n = (size_t)lane->model->n_units;
+    t->loss = mt__lane_buffer(lane, MT_BUF_SUMS, -1, -1);
+    t->n_bad = (int64_t *)(t->loss + 1);
+    t->norms = (double *)(t->n_bad + 1);
+    t->host = mt__lane_buffer(lane, MT_BUF_SUMS_HOST, -1, -1);
+    t->landed_norms = t->host->norms + n;
+    return mt_fill(lane->compute, t->loss, 0, sizeof *t->host + n * sizeof(double), err);
+}
+
+/* The rope tables, made on the host and sent over: cos and sin of the usual ones, then of the local ones. */
+static mt_rc open_rope(mt_lane *lane, mt_err *err)
+{
+    const mt_config *c = lane->model->config;
+    const mt_rope_spec *specs[] = { &c->rope, &c->rope_local };
+    int64_t longest = lane->plan->job.longest, short_rows = mt_rope_short_rows(&c->rope, longest);
+    size_t n = (size_t)((short_rows + longest) * (c->rope.dr / 2)), n_tables = c->has_rope_local ? 2 : 1;
+    if (n == 0) return MT_OK;
+    float *device = mt__lane_buffer(lane, MT_BUF_ROPE, -1, -1), *host = mt_calloc(2 * n * n_tables, sizeof *host);
+    if (!host) return mt_no_memory(err, "the rotary tables");
+    for (size_t i = 0; i < n_tables; i++) {
+        mt_rope_tables(specs[i], short_rows, longest, host + 2 * i * n, host + (2 * i + 1) * n);
+        lane->run.cos[i] = device + 2 * i * n;
+        lane->run.sin[i] = device + (2 * i + 1) * n;
+    }
+    mt_rc rc = mt__lane_bounce(lane, (char *)device, (char *)host, 2 * n * n_tables * sizeof *host, MT_COPY_IN, err);
+    mt_free(host);
+    return rc;
+}
+
+static mt_rc open_run(mt_lane *lane, mt_err *err)
+{
+    const mt_arithmetic *a = &lane->plan->arithmetic;
+    mt_run *r = &lane->run;
+    *r = (mt_run){ .model = lane->model,
+                   .ops = lane->ops,
+                   .stream = lane->compute,
+                   .t = a->compute,
+                   .attention = mt_plan_attention(lane->plan),
+                   .mlp_rows = mt_min_i64(a->mlp_rows, a->micro_tokens),
+                   .head_rows = mt_min_i64(a->head_rows, a->micro_tokens),
+                   .scratch = mt__lane_buffer(lane, MT_BUF_SCRATCH, -1, -1) };
+    mt_ends_carve(&r->ends, mt__lane_buffer(lane, MT_BUF_ENDS, -1, -1), lane->model, a->compute, a->micro_tokens, r->head_rows,
+                  lane->plan->job.train);
+    return open_rope(lane, err);
+}
+
+static mt_rc open_lane(mt_lane *lane, mt_err *err)
+{
+    lane->units = mt_calloc((size_t)lane->model->n_units, sizeof *lane->units);
+    if (!lane->units) return mt_no_memory(err, "the table of gradients");
+    MT_TRY(open_streams(lane, err));
+    MT_TRY(mt__port_create(lane, err));
+    MT_TRY(mt__ring_create(lane, err));
+    MT_TRY(mt__keeps_create(lane, err));
+    MT_TRY(mt__grads_create(lane, err));
+    MT_TRY(mt__updates_create(lane, err));
+    MT_TRY(mt__input_create(lane, err));
+    MT_TRY(open_sums(lane, err));
+    return open_run(lane, err);
+}
+
+mt_rc mt_lane_create(mt_lane **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_state *state, mt_err *err)
+{
+    *out = NULL;
+    mt_lane *lane = mt_calloc(1, sizeof *lane);
+    if (!lane) return mt_no_memory(err, "a lane");
+    lane->dev = dev;
+    lane->plan = plan;
+    lane->model = plan->model;
+    lane->memory = memory;
+    lane->state = state;
+    lane->ops = mt_ops_of(dev);
+    mt_rc rc = open_lane(lane, err);
+    if (rc)
+        mt_lane_free(lane);
+    else
+        *out = lane;
+    return rc;
+}
+
+/* F4: streams before the events and memory that their queues hold. */
+void mt_lane_free(mt_lane *lane)
+{
+    if (!lane) return;
+    const mt_device_api *api = lane->dev->api;
+    api->stream_free(lane->compute);
+    api->stream_free(lane->copy_in);
+    api->stream_free(lane->copy_out);
+    api->stream_free(lane->write_back);
+    for (int i = 0; i < LANE_STREAMS; i++) api->event_free(lane->settled[i]);
+    api->event_free(lane->total.ready);
+    mt__input_free(lane);
+    mt__keeps_free(lane);
+    mt__port_free(lane);
+    mt_free(lane->ring);
+    mt_free(lane->sums);
+    mt_free(lane->outs);
+    mt_free(lane->stages);
+    mt_free(lane->units);
+    mt_free(lane);
+}

@@ -1,0 +1,173 @@
+/* lane_internal.h - what the files of a lane share.
+ *
+ *     lane     streams, one pass               port     the sequencer's actions, events and questions
+ *     ring     weights on the device           keeps    kept activations
+ *     grads    sums, finished gradients        updates  updates on the device, staging
+ *     visit    forward, backward               input    a pass's tokens
+ *
+ * What is issued when is the sequencer's to decide (plan/sequence.h); the parts here only know where things are. */
+#ifndef MT_ENGINE_LANE_INTERNAL_H
+#define MT_ENGINE_LANE_INTERNAL_H
+
+#include "base/clock.h"
+#include "base/mem.h"
+#include "engine/lane.h"
+
+typedef struct ring_slot {
+    void *p;             /* weights in the compute dtype */
+    uint16_t *halves_hi; /* fp32 only: hi and lo land here and are joined into p */
+    int16_t *halves_lo;
+    float *exact;       /* bf16 only: the unit's exact numbers; NULL: it has none */
+    uint16_t *exact_hi; /* their halves on the way there from the host */
+    int16_t *exact_lo;
+} ring_slot;
+
+/* A unit's gradient. */
+typedef struct lane_unit {
+    void *parked;       /* finished, host, or NULL */
+    void *grad_dev;     /* finished, device, or NULL */
+    float *acc_host[2]; /* host accumulators: own, and the embedding's share when tied */
+} lane_unit;
+
+typedef struct lane_layer {
+    int carving;     /* of the lane's: how its kept block is carved */
+    void *cache;     /* of generation, or NULL */
+    char *kept;      /* device block, or NULL */
+    char *kept_host; /* host block, or NULL */
+} lane_layer;
+
+/* Some of a step's micro-batches, and how many rows they have. */
+typedef struct sweep {
+    int64_t first, end; /* micro-batches */
+    int64_t rows;
+} sweep;
+
+/* A pass's tokens, cut into micro-batches. */
+typedef struct lane_input {
+    mt_cut *cuts;
+    mt_micro *micros; /* pointers into the device copy */
+    int64_t n_cuts;
+    int32_t *sort_a, *sort_b;
+    mt_event *read; /* the host's copy may be overwritten */
+} lane_input;
+
+/* Loss and norms. */
+typedef struct lane_sums {
+    mt_loss_sum *loss; /* device, like the next two */
+    int64_t *n_bad;
+    double *norms;        /* one a unit */
+    mt_lane_sums *host;   /* all of them, once `ready` */
+    double *landed_norms; /* host, one a unit: arrives with the gradient when updates are early, for the updater to look at */
+    mt_event *ready;
+} lane_sums;
+
+enum { LANE_STREAMS = 4 };
+
+struct mt_lane {
+    mt_device *dev;
+    const mt_model *model;
+    const mt_plan *plan;
+    const mt_memory *memory;
+    mt_state *state;
+    const mt_ops *ops;
+    mt_stream *compute, *copy_in, *copy_out;
+    mt_stream *write_back; /* staged state on its way home: apart from copy_out, where gradients must not wait behind gigabytes
+                            * of it */
+    mt_event *settled[LANE_STREAMS];
+    mt_trace *trace; /* NULL: nobody looks */
+    mt_run run;
+    mt_sequence *sequence;
+    mt_event **events; /* the sequencer's, by number */
+    int n_events;
+    mt_event *before_update; /* what the next host update waits for */
+
+    lane_unit *units;
+    lane_layer *layers;
+    ring_slot *ring;              /* by the sequencer's numbers, like the next four */
+    void **keeps, **sums, **outs; /* kept activations, gradient sums, finished gradients, on their way */
+    void **stages;                /* NULL where the unit reuses memory */
+    mt_carving *carvings;         /* [kind][level] of kept blocks */
+    mt_carving *work_carvings;    /* [kind][own, shared] of workspace */
+    char **layer_work;            /* [longest_segment] a layer's own workspace */
+    char *shared_work;            /* what all layers share */
+    void *x_pass[2];              /* inputs that are not kept */
+
+    mt_pass pass; /* the one at hand */
+    lane_input input;
+    lane_sums total;
+    sweep sweep; /* the one at hand */
+    float dscale;
+    float *logits; /* where those of the next rows go */
+    mt_lane_waits waits;
+};
+
+/* -- lane.c -- */
+/* To or from the device and wait, through our own memory: a failed stream must never hold a caller's. */
+mt_rc mt__lane_bounce(mt_lane *lane, char *device, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
+/* The sums that were read last are there; weights that left the finite range are an error. */
+mt_rc mt__lane_await_sums(mt_lane *lane, mt_err *err);
+
+/* -- port.c -- */
+mt_rc mt__port_create(mt_lane *lane, mt_err *err);
+void mt__port_free(mt_lane *lane); /* after the streams: their queues hold its events */
+
+/* -- ring.c -- */
+mt_rc mt__ring_create(mt_lane *lane, mt_err *err);
+mt_rc mt__ring_fetch(mt_lane *lane, int u, int slot, mt_err *err);
+/* The weights that the sequencer lends. */
+mt_weights mt__ring_weights(const mt_lane *lane, int u);
+/* Weights were just updated in place, with low halves at `lo`: what the device has of exact numbers follows. */
+mt_rc mt__ring_rejoin(mt_lane *lane, int u, const int16_t *lo, mt_err *err);
+
+/* -- keeps.c -- */
+mt_rc mt__keeps_create(mt_lane *lane, mt_err *err);
+void mt__keeps_free(mt_lane *lane);
+/* Where layer's input goes (layer L: the head's input); row is the first row in the sweep. */
+void *mt__keeps_x(mt_lane *lane, int layer, bool train, int64_t row);
+/* Activations of a layer for a micro-batch at `row`; set: which workspace takes what is not kept. */
+mt_acts mt__keeps_acts(mt_lane *lane, int layer, bool train, int set, int64_t row);
+/* The sweep's rows of a layer's kept activations, to the host or back. */
+mt_rc mt__keeps_copy(mt_lane *lane, int layer, mt_copy_dir dir, mt_err *err);
+
+/* -- grads.c -- */
+mt_rc mt__grads_create(mt_lane *lane, mt_err *err);
+mt_rc mt__grads_clear(mt_lane *lane, const mt_action *a, mt_err *err);
+/* Sums to host memory between sweeps, or back. */
+mt_rc mt__grads_copy(mt_lane *lane, const mt_action *a, mt_copy_dir dir, mt_err *err);
+mt_rc mt__grads_round(mt_lane *lane, const mt_action *a, mt_err *err);
+mt_rc mt__grads_norm(mt_lane *lane, const mt_action *a, mt_err *err);
+mt_rc mt__grads_send(mt_lane *lane, const mt_action *a, mt_err *err);
+/* Where a finished gradient waits on the host: a slab, or (-1) the unit's. */
+void *mt__grads_host(const mt_lane *lane, int u, int slab);
+
+/* -- updates.c -- */
+mt_rc mt__updates_create(mt_lane *lane, mt_err *err); /* after keeps and grads, whose memory units reuse */
+mt_rc mt__updates_on_host(mt_lane *lane, const mt_action *a, mt_err *err);
+mt_rc mt__updates_on_device(mt_lane *lane, int u, bool in_place, mt_err *err);
+mt_rc mt__updates_stage(mt_lane *lane, const mt_action *a, mt_err *err);
+mt_rc mt__updates_staged(mt_lane *lane, const mt_action *a, mt_err *err);
+mt_rc mt__updates_write_back(mt_lane *lane, const mt_action *a, mt_err *err);
+
+/* -- input.c -- */
+mt_rc mt__input_create(mt_lane *lane, mt_err *err);
+void mt__input_free(mt_lane *lane);
+mt_rc mt__input_load(mt_lane *lane, mt_err *err);
+
+/* -- visit.c -- */
+/* Compute of a visit, for all micro-batches of the sweep. */
+mt_rc mt__visit_embed(mt_lane *lane, mt_err *err);
+mt_rc mt__visit_forward(mt_lane *lane, int layer, mt_err *err);
+mt_rc mt__visit_head(mt_lane *lane, mt_err *err);
+mt_rc mt__visit_backward(mt_lane *lane, int first, int end, mt_err *err);
+mt_rc mt__visit_embed_backward(mt_lane *lane, int slot, mt_err *err);
+
+/* NULL: the plan has none. */
+static inline void *mt__lane_buffer(const mt_lane *lane, mt_buffer_kind kind, int i, int j)
+{
+    return mt_memory_find(lane->memory, kind, i, j);
+}
+static inline bool mt__is_f32(const mt_lane *lane) { return lane->plan->arithmetic.compute == MT_DTYPE_F32; }
+static inline const mt_unit_place *mt__place(const mt_lane *lane, int u) { return &lane->plan->place.units[u]; }
+static inline const mt_layout *mt__layout(const mt_lane *lane, int u) { return lane->model->units[u].layout; }
+
+#endif

@@ -1,0 +1,65 @@
+/* locks.c - snapshot locks: the state of all units after one update, kept unchanged for a thread that saves it while the next
+ * step computes.
+ *
+ *     lock     (the stepping thread)  from here on no unit is updated before it is unlocked
+ *     await    (the saver's)          all of it that is in host memory has been written back
+ *     read     (the saver's)          waits for the unit's own update, then copies from its home
+ *     unlock   (the saver's)          the unit may be updated again
+ *
+ * Nothing is copied for this: the next update of a unit waits (H1), on the updater's thread where it runs on the host, on the
+ * stepping thread where it is queued on a device.  The saver never waits for the stepping thread, so neither waits for the other
+ * in a circle (H2).  Several of its threads may read at once (homes.c). */
+#include "engine/state_internal.h"
+
+mt_rc mt_state_may_lock(mt_state *s, mt_err *err)
+{
+    for (int u = 0; u < s->model->n_units; u++)
+        if (mt_state_is_locked(s, u)) return mt_fail(err, MT_EINVAL, "unit %d is locked already", u);
+    return MT_OK;
+}
+
+mt_rc mt_state_lock(mt_state *s, mt_err *err)
+{
+    MT_TRY(mt_state_may_lock(s, err));
+    s->n_locks++;
+    for (int u = 0; u < s->model->n_units; u++) s->units[u].locked_version = s->units[u].pushed;
+    return mt_watch_check(s->watch, err);
+}
+
+void mt_state_unlock(mt_state *s, int unit) { mt_watch_raise(s->watch, &s->units[unit].unlocked, s->n_locks); }
+
+void mt_state_unlock_all(mt_state *s)
+{
+    for (int u = 0; u < s->model->n_units; u++) mt_state_unlock(s, u);
+}
+
+bool mt_state_is_locked(mt_state *s, int unit) { return !mt_watch_reached(s->watch, &s->units[unit].unlocked, s->n_locks); }
+
+/* A saver unlocks whatever happened to it, also when a copy of its may continue (homes.c): then the watch has failed before. */
+mt_rc mt_state_await_unlock(mt_state *s, int unit, mt_err *err)
+{
+    MT_TRY(mt_watch_reach(s->watch, &s->units[unit].unlocked, s->n_locks, err));
+    return mt_watch_check(s->watch, err);
+}
+
+/* Is the unit written back to the host after each update on a device? */
+static bool is_written_back(const mt_state *s, int unit) { return s->units[unit].at_home && !mt__lives_on_device(s, unit); }
+
+/* A device that fails later must not be asked whether a write-back of long ago has ended (H4). */
+mt_rc mt_state_await_locked(mt_state *s, mt_err *err)
+{
+    for (int u = 0; u < s->model->n_units; u++)
+        if (is_written_back(s, u)) MT_TRY(mt_sync(s->units[u].at_home, err));
+    atomic_store(&s->written_lock, s->n_locks);
+    return MT_OK;
+}
+
+/* That the run has failed since does not matter (H4): if the unit's own update is done and its write-back has ended, nothing has
+ * changed it. */
+mt_rc mt_state_read_locked(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err)
+{
+    const state_unit *at = &s->units[unit];
+    MT_TRY(mt_watch_reach(s->watch, &at->updated, at->locked_version, err));
+    if (is_written_back(s, unit) && atomic_load(&s->written_lock) != s->n_locks) MT_TRY(mt_sync(at->at_home, err));
+    return mt_state_read(s, unit, kind, first, n, dst, err);
+}

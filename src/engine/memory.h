@@ -1,0 +1,32 @@
+/* memory.h - the buffers of a plan, allocated once (P5) and found by what they are for.
+ *
+ * Device memory is taken buffer by buffer, host memory in pools by several threads.  Those who find a buffer borrow it until
+ * deinit(). */
+#ifndef MT_ENGINE_MEMORY_H
+#define MT_ENGINE_MEMORY_H
+
+#include "device/device.h"
+#include "plan/buffer_index.h"
+
+/* One allocation of host memory, for those of the plan's buffers [first, end) that are in host memory. */
+typedef struct mt_host_pool {
+    void *p;
+    size_t first, end, bytes;
+} mt_host_pool;
+
+typedef struct mt_memory {
+    mt_device *dev;
+    const mt_plan *plan; /* borrowed, like the device */
+    void **buffers;      /* parallel to plan->buffers */
+    mt_buffer_index index;
+    mt_host_pool *pools;
+    size_t n_pools;
+} mt_memory;
+
+/* After a failure deinit() releases what was allocated. */
+mt_rc mt_memory_init(mt_memory *m, mt_device *dev, const mt_plan *plan, mt_err *err);
+void mt_memory_deinit(mt_memory *m);
+/* NULL: the plan has no such buffer. */
+void *mt_memory_find(const mt_memory *m, mt_buffer_kind kind, int i, int j);
+
+#endif

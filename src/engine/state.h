@@ -1,0 +1,105 @@
+/* state.h - the training state of a machine: masters and moments at their homes, the thread that updates them on the host, and
+ * the locks under which a checkpoint reads them.
+ *
+ * One state serves all lanes (lane.h): lanes copy from and to homes, push host updates and ask gates; the state knows no lane.
+ *
+ *     create   finds the homes in the plan's memory and starts the updater
+ *     follow   tells it the event after which a device's newest update of a unit is at home
+ *     stop     joins its threads and drains its stream: before the lanes go, whose events these wait for
+ *     free     after the lanes
+ *
+ * A unit's version counts the updates that were issued for it.  Gates are raised in version order (U1).  The first failure is
+ * kept in the watch and ends every wait (F1). */
+#ifndef MT_ENGINE_STATE_H
+#define MT_ENGINE_STATE_H
+
+#include "base/watch.h"
+#include "engine/memory.h"
+
+typedef struct mt_state mt_state;
+
+/* What a step is done with. */
+typedef struct mt_hyper {
+    double lr, beta1, beta2, eps, weight_decay;
+    double max_grad_norm; /* used when the plan clips */
+    uint64_t seed;        /* of the stochastic rounding of moments; used when they are not fp32 */
+} mt_hyper;
+
+/* Where a unit's state is between steps. */
+typedef struct mt_home {
+    uint16_t *hi;        /* NULL where it is mapped */
+    int16_t *lo;         /* n_low numbers */
+    void *m, *v;         /* in the arithmetic's form of moments */
+    uint16_t *exact;     /* where nothing is updated: halves of the exact numbers, hi and then lo; NULL: there are none, or lo
+                          * has them */
+    const void **mapped; /* [layout's weights] where each is in a mapped file; NULL: hi is in memory */
+} mt_home;
+
+/* dev: for homes that are there.  n_workers: threads that update on the host (mt_engine_options).  All else is borrowed. */
+mt_rc mt_state_create(mt_state **out, mt_device *dev, const mt_plan *plan, const mt_memory *memory, mt_watch *watch,
+                      int n_workers, mt_err *err);
+void mt_state_stop(mt_state *s); /* accepts NULL, like free */
+void mt_state_free(mt_state *s);
+void mt_state_trace(mt_state *s, mt_trace *trace); /* NULL: no more */
+/* Before the first update.  Readers wait for the event; it outlives stop(). */
+void mt_state_follow(mt_state *s, int unit, mt_event *at_home);
+
+/* -- homes -- */
+
+const mt_home *mt_state_home(const mt_state *s, int unit);
+/* The unit's weight number `weight` is in a mapped file, which outlives the state. */
+mt_rc mt_state_map(mt_state *s, int unit, int weight, const void *data, mt_err *err);
+/* Bytes of one kind at its home. */
+size_t mt_state_bytes(const mt_state *s, int unit, mt_state_kind kind);
+/* Numbers of a kind, and bytes of one, as read() gives them. */
+int64_t mt_state_count(const mt_state *s, int unit, mt_state_kind kind);
+size_t mt_state_number_bytes(const mt_state *s, mt_state_kind kind);
+/* Numbers [first, first + n): uint16 hi, int16 lo, m and v as mt_moments_type says.  Nothing may be in flight on the host;
+ * device updates are waited for.  Any number of threads. */
+mt_rc mt_state_read(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+/* Nothing may be in flight.  Any number of threads; 8-bit moments of a unit one at a time, for numbers share blocks. */
+mt_rc mt_state_write(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, const void *src, mt_err *err);
+
+/* -- updates -- */
+
+/* Adam's count of updates, which its bias corrections need. */
+int64_t mt_state_updates(const mt_state *s);
+void mt_state_set_updates(mt_state *s, int64_t t);
+/* The updates that follow are of one more step than updates() says; gradients are scaled. */
+void mt_state_begin_update(mt_state *s, const mt_hyper *h, double grad_scale);
+/* Unit u's part of it, but for where its state and gradient are. */
+mt_adamw mt_state_update_of(const mt_state *s, int unit);
+
+/* An update on the host. */
+typedef struct mt_host_update {
+    int unit;
+    void *g;            /* the gradient, borrowed until the update is done, */
+    mt_event *landed;   /* which is there after this event; NULL: now */
+    const double *norm; /* arrives with it: its sum of squares, which must be finite; NULL: not asked */
+    int64_t version;    /* of the unit, once this is done */
+} mt_host_update;
+/* Updates are done in the order they are pushed.  Waits while as many as there are units are under way. */
+mt_rc mt_state_push(mt_state *s, const mt_host_update *u, mt_err *err);
+bool mt_state_is_updated(mt_state *s, int unit, int64_t version);
+mt_rc mt_state_await_update(mt_state *s, int unit, int64_t version, mt_err *err);
+/* Returns once n updates have finished, counted from the first of all; -1: all that were pushed. */
+mt_rc mt_state_await_done(mt_state *s, int64_t n, mt_err *err);
+
+/* -- snapshot locks: locks.c -- */
+
+/* On the thread that steps, after all write-backs are issued: no unit is updated again before it is unlocked.  may_lock: fails
+ * while a unit is locked, before a write-back waits for it. */
+mt_rc mt_state_may_lock(mt_state *s, mt_err *err);
+mt_rc mt_state_lock(mt_state *s, mt_err *err);
+/* True if the saver is not done with the unit.  A lane asks before it queues an update of the unit on a device, or a
+ * write-back. */
+bool mt_state_is_locked(mt_state *s, int unit);
+mt_rc mt_state_await_unlock(mt_state *s, int unit, mt_err *err);
+/* For one other thread, or several, that save what is locked.  await: seconds at most; then what is in host memory can be read
+ * even if the device fails.  Each lock ends with an unlock of every unit. */
+mt_rc mt_state_await_locked(mt_state *s, mt_err *err);
+mt_rc mt_state_read_locked(mt_state *s, int unit, mt_state_kind kind, int64_t first, int64_t n, void *dst, mt_err *err);
+void mt_state_unlock(mt_state *s, int unit);
+void mt_state_unlock_all(mt_state *s);
+
+#endif

@@ -1,0 +1,94 @@
+/* state_internal.h - what the files of the state share: state.c (homes, reading and writing), homes.c (homes on a device),
+ * updater.c (updates on the host), locks.c. */
+#ifndef MT_ENGINE_STATE_INTERNAL_H
+#define MT_ENGINE_STATE_INTERNAL_H
+
+#include "base/mem.h"
+#include "base/pool.h"
+#include "engine/state.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+typedef struct state_unit {
+    mt_home home;
+    mt_event *at_home;      /* after it a device's newest update of the unit is at home; NULL: only the host updates it */
+    int64_t pushed;         /* version: after the newest update that was pushed */
+    int64_t updated;        /* gate: version after the newest that is done */
+    int64_t unlocked;       /* gate: locks that are over for this unit */
+    int64_t locked_version; /* what readers of the locked unit wait for */
+} state_unit;
+
+typedef struct update_job {
+    mt_host_update at;
+    mt_adamw op;   /* where the state is, is filled in when it runs */
+    int64_t locks; /* those that must be over first */
+} update_job;
+
+/* The thread that updates on the host, in the order jobs come. */
+typedef struct updater {
+    pthread_t thread;
+    bool started;
+    mt_pool *pool;
+    bool pins;        /* its threads are bound to cores */
+    update_job *jobs; /* ring of cap; guarded by the watch, like the next line */
+    int cap;
+    int64_t pushed, done; /* gates */
+} updater;
+
+/* The update at hand. */
+typedef struct update_step {
+    mt_adamw_coef coef, coef_no_decay;
+    uint64_t seed; /* of random bits, and */
+    int64_t t;     /* the update's number */
+} update_step;
+
+/* A piece of the buffer through which threads reach homes on the device. */
+typedef struct home_slot {
+    pthread_mutex_t busy;
+    char *bounce;
+    mt_event *done; /* the piece is there */
+} home_slot;
+
+typedef struct home_channel {
+    mt_stream *stream;    /* NULL: no home is on the device */
+    bool has_locks;       /* they are initialized */
+    pthread_mutex_t lock; /* guards queueing */
+    home_slot slots[MT_STATE_SLOTS];
+    atomic_uint turn;
+} home_channel;
+
+struct mt_state {
+    mt_device *dev;
+    const mt_plan *plan;
+    const mt_model *model;
+    mt_watch *watch;
+    mt_trace *trace; /* NULL: nobody looks */
+    state_unit *units;
+    home_channel channel;
+    updater updater;
+    update_step step;
+    int64_t t;                         /* updates so far */
+    int64_t n_locks;                   /* changed only while nothing is locked */
+    atomic_int_least64_t written_lock; /* the lock whose write-backs have all been seen to end */
+};
+
+/* -- homes.c -- */
+mt_rc mt__homes_create(mt_state *s, const mt_memory *memory, mt_err *err);
+void mt__homes_stop(mt_state *s);
+void mt__homes_free(mt_state *s);
+/* Fill with zeros: homes on the device, which is waited for. */
+mt_rc mt__homes_clear(mt_state *s, mt_err *err);
+/* Bytes of a unit's state between host memory and `home`.  COPY_OUT waits for the unit's newest update on a device; COPY_IN is
+ * for a state with nothing in flight. */
+mt_rc mt__home_move(mt_state *s, int unit, void *home, char *host, size_t bytes, mt_copy_dir dir, mt_err *err);
+
+/* -- updater.c -- */
+mt_rc mt__updater_create(mt_state *s, int n_workers, mt_err *err); /* starts its thread: last of all */
+void mt__updater_stop(mt_state *s);
+void mt__updater_free(mt_state *s);
+
+static inline const mt_layout *mt__state_layout(const mt_state *s, int u) { return s->model->units[u].layout; }
+static inline bool mt__lives_on_device(const mt_state *s, int u) { return s->plan->place.units[u].home == MT_DEVICE; }
+
+#endif

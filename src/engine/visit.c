@@ -1,0 +1,161 @@
+/* visit.c - the compute of a visit.  The order of visits, and what happens between them: plan/sequence.c.
+ *
+ * Layer-major: while a unit's weights are on the device, every micro-batch of the sweep passes through it. */
+#include "engine/lane_internal.h"
+
+/* Where a micro-batch's rows begin in the sweep's buffers. */
+static int64_t row_of(const mt_lane *lane, int64_t micro)
+{
+    return lane->input.cuts[micro].first_row - lane->input.cuts[lane->sweep.first].first_row;
+}
+
+static void *dx_at(mt_lane *lane, int64_t row)
+{
+    char *dx = mt__lane_buffer(lane, MT_BUF_DX, -1, -1);
+    return dx + (size_t)(row * lane->model->config->D) * mt_dtype_bytes(lane->plan->arithmetic.compute);
+}
+
+static bool trains(const mt_lane *lane) { return mt_sequence_mode(lane->sequence) == MT_MODE_TRAIN; }
+static int unit_of(const mt_lane *lane, int layer) { return mt_layer_first_unit(lane->model, layer); }
+
+/* What unit u's gradient is summed in; NULL: it has none. */
+static float *sum_of(const mt_lane *lane, int u)
+{
+    int slot = trains(lane) ? mt_sequence_sum(lane->sequence, u) : -1;
+    return slot < 0 ? NULL : lane->sums[slot];
+}
+
+/* -- forward --------------------------------------------------------------------------------------- */
+
+mt_rc mt__visit_embed(mt_lane *lane, mt_err *err)
+{
+    mt_weights w = mt__ring_weights(lane, lane->model->embed);
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++)
+        MT_TRY(
+            mt_embed_forward(&lane->run, &w, &lane->input.micros[i], mt__keeps_x(lane, 0, trains(lane), row_of(lane, i)), err));
+    return MT_OK;
+}
+
+mt_rc mt__visit_forward(mt_lane *lane, int layer, mt_err *err)
+{
+    bool train = trains(lane);
+    mt_weights w = mt__ring_weights(lane, unit_of(lane, layer));
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) {
+        int64_t row = row_of(lane, i);
+        mt_acts a = mt__keeps_acts(lane, layer, train, 0, row);
+        a.at[MT_ARRAY_INPUT] = mt__keeps_x(lane, layer, train, row);
+        MT_TRY(
+            mt_layer_forward(&lane->run, layer, &w, &lane->input.micros[i], &a, mt__keeps_x(lane, layer + 1, train, row), err));
+    }
+    return MT_OK;
+}
+
+/* Loss and, in training, the gradient that backward starts from. */
+static mt_rc head_loss(mt_lane *lane, const mt_weights *w, mt_err *err)
+{
+    bool train = trains(lane);
+    float *sum = sum_of(lane, lane->model->head);
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) {
+        int64_t row = row_of(lane, i);
+        const void *x = mt__keeps_x(lane, (int)lane->model->config->L, train, row);
+        MT_TRY(mt_head_loss(&lane->run, w, sum, &lane->input.micros[i], x, train ? dx_at(lane, row) : NULL, lane->dscale,
+                            lane->total.loss, err));
+    }
+    return MT_OK;
+}
+
+/* Logits of every row. */
+static mt_rc head_logits(mt_lane *lane, const mt_weights *w, mt_err *err)
+{
+    const mt_config *c = lane->model->config;
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) {
+        const mt_micro *mb = &lane->input.micros[i];
+        MT_TRY(mt_head_norm(&lane->run, w, mt__keeps_x(lane, (int)c->L, false, row_of(lane, i)), mb->n, err));
+        for (int64_t first = 0; first < mb->n; first += lane->run.head_rows) {
+            int64_t n = mt_min_i64(lane->run.head_rows, mb->n - first);
+            MT_TRY(mt_head_logits(&lane->run, w, first, n, err));
+            MT_TRY(mt__lane_bounce(lane, (char *)lane->run.ends.logits,
+                                   (char *)(lane->logits + (lane->input.cuts[i].first_row + first) * c->V),
+                                   (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
+        }
+    }
+    return MT_OK;
+}
+
+/* The wanted rows of micro-batch i. */
+static mt_rc head_wanted(mt_lane *lane, int64_t i, const mt_weights *w, mt_err *err)
+{
+    const mt_config *c = lane->model->config;
+    const mt_micro *mb = &lane->input.micros[i];
+    if (!mb->n_trained) return MT_OK;
+    MT_TRY(mt_head_pick(&lane->run, mb, mt__keeps_x(lane, (int)c->L, false, row_of(lane, i)), err));
+    MT_TRY(mt_head_norm(&lane->run, w, lane->run.ends.x, mb->n_trained, err));
+    for (int64_t first = 0; first < mb->n_trained; first += lane->run.head_rows) {
+        int64_t n = mt_min_i64(lane->run.head_rows, mb->n_trained - first);
+        MT_TRY(mt_head_logits(&lane->run, w, first, n, err));
+        MT_TRY(mt_copy(lane->compute, lane->logits, lane->run.ends.logits, (size_t)(n * c->V) * sizeof(float), MT_COPY_OUT, err));
+        lane->logits += n * c->V;
+    }
+    return MT_OK;
+}
+
+mt_rc mt__visit_head(mt_lane *lane, mt_err *err)
+{
+    mt_mode mode = mt_sequence_mode(lane->sequence);
+    mt_weights w = mt__ring_weights(lane, lane->model->head);
+    if (mode == MT_MODE_LOGITS) return head_logits(lane, &w, err);
+    if (mode != MT_MODE_CONTINUE) return head_loss(lane, &w, err);
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) MT_TRY(head_wanted(lane, i, &w, err));
+    return MT_OK;
+}
+
+/* -- backward -------------------------------------------------------------------------------------- */
+
+/* A run of layers whose first keeps its input; the others are redone from it. */
+typedef struct segment {
+    int first, end;
+    mt_weights w[MT_MAX_SEGMENT];
+    float *acc[MT_MAX_SEGMENT];
+} segment;
+
+/* One micro-batch through a segment: redo upward, then back down. */
+static mt_rc backward_micro(mt_lane *lane, const segment *g, int64_t i, mt_err *err)
+{
+    int64_t row = row_of(lane, i);
+    const mt_micro *mb = &lane->input.micros[i];
+    mt_acts acts[MT_MAX_SEGMENT];
+    for (int l = g->first; l < g->end; l++) {
+        int at = l - g->first;
+        acts[at] = mt__keeps_acts(lane, l, true, at, row);
+        mt_keep kept = l == g->first ? lane->plan->place.layers[l].keep : MT_KEEP_NOTHING;
+        MT_TRY(mt_layer_redo(&lane->run, l, &g->w[at], mb, &acts[at], kept, err));
+        if (l + 1 == g->end) {
+            acts[at].whole = kept >= MT_KEEP_ALL; /* else backward redoes it chunk by chunk */
+            break;
+        }
+        mt_acts next = mt__keeps_acts(lane, l + 1, true, at + 1, row);
+        MT_TRY(mt_layer_finish(&lane->run, l, &g->w[at], mb, &acts[at], next.at[MT_ARRAY_INPUT], err));
+    }
+    for (int l = g->end - 1; l >= g->first; l--)
+        MT_TRY(mt_layer_backward(&lane->run, l, &g->w[l - g->first], g->acc[l - g->first], mb, &acts[l - g->first],
+                                 dx_at(lane, row), err));
+    return MT_OK;
+}
+
+mt_rc mt__visit_backward(mt_lane *lane, int first, int end, mt_err *err)
+{
+    segment g = { .first = first, .end = end };
+    for (int l = first; l < end; l++) {
+        g.w[l - first] = mt__ring_weights(lane, unit_of(lane, l));
+        g.acc[l - first] = sum_of(lane, unit_of(lane, l));
+    }
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++) MT_TRY(backward_micro(lane, &g, i, err));
+    return MT_OK;
+}
+
+mt_rc mt__visit_embed_backward(mt_lane *lane, int slot, mt_err *err)
+{
+    for (int64_t i = lane->sweep.first; i < lane->sweep.end; i++)
+        MT_TRY(mt_embed_backward(&lane->run, lane->sums[slot], &lane->input.micros[i], dx_at(lane, row_of(lane, i)), err));
+    return MT_OK;
+}
